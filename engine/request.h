@@ -1,0 +1,179 @@
+#pragma once
+// What crosses the two mailboxes of the engine: commands in, events out. Plain owned values; the
+// engine knows tokens and never text.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "kernels/base/result.h"
+
+namespace hearth::engine {
+
+/// Chosen by the front door; unique among the live requests of one engine.
+using RequestId = uint64_t;
+
+enum class Priority { kInteractive, kNormal, kBatch };
+
+/// Sampling of one request. Order of application: logit bias, penalties, temperature, top-k, top-p,
+/// min-p, typical, draw. Values were range-checked where they entered (ipc field table).
+struct SamplingParams {
+  float temperature = 0.8f;  ///< 0: greedy (ties: lowest id)
+  int32_t top_k = 40;        ///< 0: off
+  float top_p = 0.95f;       ///< 1: off
+  float min_p = 0.0f;        ///< 0: off
+  float typical_p = 1.0f;    ///< 1: off
+  float repetition_penalty = 1.0f;  ///< 1: off; divides positive, multiplies negative logits
+  float presence_penalty = 0.0f;
+  float frequency_penalty = 0.0f;
+  int32_t penalty_window = 256;  ///< last tokens (prompt and output) that penalties look at; -1: all
+  std::vector<std::pair<int32_t, float>> logit_bias;  ///< token id, added to its logit
+  uint64_t seed = 0;           ///< noise is keyed by (seed, sample, position, token)
+  int32_t top_logprobs = -1;   ///< -1: none; 0: the chosen token's only; n: also the n best
+  bool prompt_logprobs = false;
+};
+
+/// One request: a prompt and `n` samples grown from it. Samples share the prompt's KV blocks.
+struct Request {
+  RequestId id = 0;
+  std::string owner;      ///< fairness and prefix scope: e.g. "uid:1000"
+  std::string cache_salt; ///< prefixes are shared only under equal salts (default: the owner)
+  Priority priority = Priority::kNormal;
+  std::vector<int32_t> prompt;  ///< not empty
+  int32_t n = 1;
+  int32_t max_tokens = 0;       ///< per sample, > 0; prompt + max_tokens <= context
+  int32_t min_tokens = 0;       ///< end-of-generation and stop ids are not drawn before
+  std::vector<int32_t> stop_ids;  ///< end the sample (reason stop), end-of-generation ids among them
+  SamplingParams sampling;
+  bool use_prefix_cache = true;
+  int64_t deadline_us = 0;      ///< on the engine's clock; 0: none
+  int64_t received_us = 0;      ///< on the engine's clock; start of queue_ms and ttft_ms
+  /// Resuming after a lost worker: per sample, the tokens that were already sent. They count into
+  /// max_tokens, are not sent again, and the text goes on as if nothing had happened.
+  std::vector<std::vector<int32_t>> resume;
+};
+
+struct CancelRequest {
+  RequestId id = 0;
+};
+/// Ends one sample from outside with reason stop (a stop string was seen in its text).
+struct FinishSample {
+  RequestId id = 0;
+  int32_t sample = 0;
+};
+/// No new requests are admitted (they fail with kUnavailable); run() returns when the live ones end.
+struct Drain {};
+/// run() returns at once.
+struct Stop {};
+/// Another worker on this device needs room: yields, threads.
+struct SetThreads {
+  int32_t num_threads = 0;
+};
+/// A `SnapshotEvent` is wanted at the end of the next step.
+struct WantSnapshot {};
+
+using EngineCommand =
+    std::variant<Request, CancelRequest, FinishSample, Drain, Stop, SetThreads, WantSnapshot>;
+
+// ---- Events ---------------------------------------------------------------------------------
+
+enum class FinishReason { kStop, kLength, kCancelled, kDeadline };
+
+struct TokenLogprob {
+  int32_t token = 0;
+  float logprob = 0.0f;  ///< natural log, of the distribution before temperature and truncation
+};
+
+/// One generated token.
+struct TokenEvent {
+  RequestId id = 0;
+  int32_t sample = 0;
+  int32_t index = 0;  ///< position among the sample's generated tokens
+  int32_t token = 0;
+  std::optional<float> logprob;           ///< where logprobs were asked for
+  std::vector<TokenLogprob> top_logprobs;  ///< best first
+};
+
+/// The request's first rows enter a step.
+struct StartedEvent {
+  RequestId id = 0;
+  int32_t cached_tokens = 0;  ///< prompt tokens found in the prefix cache
+  int64_t queue_us = 0;
+};
+
+/// At most every 100 ms for a request that waits or prefills.
+struct ProgressEvent {
+  RequestId id = 0;
+  int32_t prompt_tokens_done = 0;
+  int32_t prompt_tokens = 0;
+  int32_t queue_position = 0;  ///< 0: running
+  std::string waiting_for;     ///< "blocks", "slots", "fairness", "" while running
+};
+
+struct PromptLogprobsEvent {
+  RequestId id = 0;
+  std::vector<float> logprobs;  ///< of prompt tokens 1 .. n-1 given those before
+};
+
+struct SampleDoneEvent {
+  RequestId id = 0;
+  int32_t sample = 0;
+  FinishReason reason = FinishReason::kStop;
+  int32_t num_tokens = 0;
+};
+
+/// All samples ended. The last event of a request that did not fail.
+struct RequestDoneEvent {
+  RequestId id = 0;
+  int32_t prompt_tokens = 0;
+  int32_t cached_tokens = 0;
+  int32_t output_tokens = 0;  ///< of all samples, resumed ones not counted
+  int32_t preemptions = 0;
+  int64_t queue_us = 0;
+  int64_t prefill_us = 0;  ///< first row scheduled to first token
+  int64_t ttft_us = 0;     ///< received to first token
+  double tpot_us = 0;      ///< (last - first) / (output tokens - 1) of sample 0
+  double bandwidth_share = 0;  ///< of the device's measured read bandwidth; 0: not known
+};
+
+/// The last event of a request that failed.
+struct RequestFailedEvent {
+  RequestId id = 0;
+  Error error;
+};
+
+/// The engine's state after a step, by value.
+struct EngineSnapshot {
+  int64_t time_us = 0;
+  uint64_t num_steps = 0;
+  int32_t num_running = 0;
+  int32_t num_waiting = 0;
+  int32_t num_preempted = 0;
+  std::vector<int32_t> kv_blocks_total;   ///< per layer group
+  std::vector<int32_t> kv_blocks_used;    ///< referenced by sequences
+  std::vector<int32_t> kv_blocks_cached;  ///< unreferenced, held by the prefix index
+  uint64_t kv_bytes = 0;
+  uint64_t prompt_tokens_total = 0;
+  uint64_t prompt_tokens_cached = 0;
+  uint64_t prefill_tokens_total = 0;
+  uint64_t decode_tokens_total = 0;
+  uint64_t preemptions_total = 0;
+  double prefill_tokens_per_s = 0;  ///< recent
+  double decode_tokens_per_s = 0;
+  double step_ms_recent = 0;
+};
+struct SnapshotEvent {
+  EngineSnapshot snapshot;
+};
+
+/// Drained or stopped: nothing follows.
+struct StoppedEvent {};
+
+using EngineEvent =
+    std::variant<TokenEvent, StartedEvent, ProgressEvent, PromptLogprobsEvent, SampleDoneEvent,
+                 RequestDoneEvent, RequestFailedEvent, SnapshotEvent, StoppedEvent>;
+
+}  // namespace hearth::engine

@@ -1,0 +1,40 @@
+#pragma once
+// Structured logs to stderr (journald collects them there): a level, an event name, key=value
+// pairs. User text never goes into a log: log ids, lengths and counts.
+
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+
+namespace hearth {
+
+enum class LogLevel { kDebug, kInfo, kWarn, kError };
+
+/// Starts logging for this process; lines begin with `program`. Under systemd (JOURNAL_STREAM set)
+/// lines carry sd-daemon priorities (<3> to <7>) instead of a time. Call once, before threads.
+void init_logging(std::string_view program, LogLevel level);
+/// The level of that name ("debug", "info", "warn", "error"); false if there is none.
+bool parse_log_level(std::string_view text, LogLevel* level);
+
+void log_line(LogLevel level, std::string_view event, const std::string& fields);
+
+/// log_info("worker_started", "pid={} model={}", pid, model)
+template <typename... Args>
+void log_debug(std::string_view event, fmt::format_string<Args...> format, Args&&... args) {
+  log_line(LogLevel::kDebug, event, fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+void log_info(std::string_view event, fmt::format_string<Args...> format, Args&&... args) {
+  log_line(LogLevel::kInfo, event, fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+void log_warn(std::string_view event, fmt::format_string<Args...> format, Args&&... args) {
+  log_line(LogLevel::kWarn, event, fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+void log_error(std::string_view event, fmt::format_string<Args...> format, Args&&... args) {
+  log_line(LogLevel::kError, event, fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace hearth

@@ -1,0 +1,103 @@
+#pragma once
+// Errors as values. Every failure of a request ends as a code and a sentence on the wire, having
+// crossed a thread and a process on its way, so it is data from the start. Our own code throws
+// nothing; a library that throws is caught in the one file that wraps it.
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+namespace hearth {
+
+/// The one table of error codes; `name(code)` is what goes on the wire.
+enum class ErrorCode {
+  kInvalidArgument,  ///< a field has a value it may not have; the message names it
+  kUnknownField,     ///< a field that the protocol does not know
+  kProtocol,         ///< a frame or envelope that is not of the protocol
+  kNotFound,         ///< no such model, request, file
+  kForbidden,        ///< belongs to somebody else, or outside the model directories
+  kContextOverflow,  ///< prompt and output do not fit the context; both numbers in the message
+  kTooLarge,         ///< over a bound (message bytes, prompt bytes, ...)
+  kBusy,             ///< a bounded queue is full; retry_ms says when to try again
+  kUnavailable,      ///< the daemon drains, or no worker could be started
+  kDeadline,         ///< the request's own deadline has passed
+  kCancelled,        ///< cancelled by its owner
+  kPoison,           ///< present at two worker deaths; not tried a third time
+  kCorrupt,          ///< a file or database whose content contradicts itself
+  kUnsupported,      ///< well formed, but not something this build does; named
+  kOutOfMemory,      ///< does not fit; the message holds the numbers
+  kIo,               ///< the operating system refused
+  kLost,             ///< the daemon or worker went away
+  kInternal,         ///< a bug of ours
+};
+
+/// Wire name, e.g. "context_overflow".
+std::string_view name(ErrorCode code);
+/// The code of that wire name; nothing for a name the table does not hold.
+std::optional<ErrorCode> error_code_from_name(std::string_view name);
+
+struct Error {
+  ErrorCode code = ErrorCode::kInternal;
+  std::string message;  ///< a sentence: what was met and what was wanted
+  std::string field;    ///< the request field concerned, or empty
+};
+
+/// A value or an Error. `Result<void>` is success or an Error.
+template <typename T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT(implicit)
+  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT(implicit)
+
+  bool ok() const { return state_.index() == 0; }
+  explicit operator bool() const { return ok(); }
+  T& value() & { return *std::get_if<0>(&state_); }
+  const T& value() const& { return *std::get_if<0>(&state_); }
+  T&& value() && { return std::move(*std::get_if<0>(&state_)); }
+  T& operator*() & { return value(); }
+  const T& operator*() const& { return value(); }
+  T* operator->() { return &value(); }
+  const T* operator->() const { return &value(); }
+  const Error& error() const { return *std::get_if<1>(&state_); }
+  Error take_error() { return std::move(*std::get_if<1>(&state_)); }
+
+ private:
+  std::variant<T, Error> state_;
+};
+
+template <>
+class [[nodiscard]] Result<void> {
+ public:
+  Result() = default;
+  Result(Error error) : error_(std::move(error)) {}  // NOLINT(implicit)
+  bool ok() const { return !error_.has_value(); }
+  explicit operator bool() const { return ok(); }
+  const Error& error() const { return *error_; }
+  Error take_error() { return std::move(*error_); }
+
+ private:
+  std::optional<Error> error_;
+};
+
+}  // namespace hearth
+
+#define HEARTH_CONCAT_INNER(a, b) a##b
+#define HEARTH_CONCAT(a, b) HEARTH_CONCAT_INNER(a, b)
+
+/// Returns the error of `expr` from the enclosing function, if it has one.
+#define HEARTH_TRY(expr)                                         \
+  do {                                                           \
+    if (auto hearth_try_ = (expr); !hearth_try_.ok()) {          \
+      return hearth_try_.take_error();                           \
+    }                                                            \
+  } while (false)
+
+/// `HEARTH_ASSIGN_OR_RETURN(auto x, f())`: x is the value, or the function returns the error.
+#define HEARTH_ASSIGN_OR_RETURN(decl, expr) \
+  HEARTH_ASSIGN_OR_RETURN_INNER(HEARTH_CONCAT(hearth_result_, __LINE__), decl, expr)
+#define HEARTH_ASSIGN_OR_RETURN_INNER(tmp, decl, expr) \
+  auto tmp = (expr);                                   \
+  if (!tmp.ok()) return tmp.take_error();              \
+  decl = std::move(tmp).value()

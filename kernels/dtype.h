@@ -1,0 +1,69 @@
+#pragma once
+// Element types of weights, activations and KV. Plain data only: files built for one instruction
+// set include this.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace hearth::kernels {
+
+/// Values are the tensor type ids of GGUF (ggml's published table), so a file's id converts after
+/// `dtype_from_gguf` has checked it. Types whose `usable` is false are known by size only.
+enum class DType : uint8_t {
+  kF32 = 0,
+  kF16 = 1,
+  kQ4_0 = 2,
+  kQ4_1 = 3,
+  kQ5_0 = 6,
+  kQ5_1 = 7,
+  kQ8_0 = 8,
+  kQ8_1 = 9,
+  kQ2_K = 10,
+  kQ3_K = 11,
+  kQ4_K = 12,
+  kQ5_K = 13,
+  kQ6_K = 14,
+  kQ8_K = 15,
+  kIQ2_XXS = 16,
+  kIQ2_XS = 17,
+  kIQ3_XXS = 18,
+  kIQ1_S = 19,
+  kIQ4_NL = 20,
+  kIQ3_S = 21,
+  kIQ2_S = 22,
+  kIQ4_XS = 23,
+  kI8 = 24,
+  kI16 = 25,
+  kI32 = 26,
+  kI64 = 27,
+  kF64 = 28,
+  kIQ1_M = 29,
+  kBF16 = 30,
+  kTQ1_0 = 34,
+  kTQ2_0 = 35,
+  kMXFP4 = 39,
+};
+
+struct DTypeInfo {
+  std::string_view name;   ///< as in file listings: "Q8_0"
+  int32_t block_elements;  ///< elements that share one stored block; 1 for plain types
+  int32_t block_bytes;     ///< bytes of one stored block
+  bool usable_as_weight;   ///< `pack_weights` accepts it
+};
+
+/// Size facts of a type. Every enumerator has an entry.
+const DTypeInfo& info(DType type);
+
+/// The type of a GGUF id, or nothing for an id this table does not hold.
+std::optional<DType> dtype_from_gguf(uint32_t id);
+
+/// Bytes of `num_elements` (a multiple of the block) of `type`. The caller has checked overflow.
+inline uint64_t bytes_of(DType type, uint64_t num_elements) {
+  const DTypeInfo& i = info(type);
+  return num_elements / static_cast<uint64_t>(i.block_elements) *
+         static_cast<uint64_t>(i.block_bytes);
+}
+
+}  // namespace hearth::kernels

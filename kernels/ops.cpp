@@ -1,0 +1,56 @@
+#include "kernels/ops.h"
+
+#include <fmt/format.h>
+
+#include "kernels/base/check.h"
+
+namespace hearth::kernels {
+
+TensorView TensorView::columns(int64_t first, int64_t count) const {
+  HEARTH_CHECK(first >= 0 && count >= 0 && first + count <= cols, "columns {}+{} of {}", first,
+               count, cols);
+  TensorView out = *this;
+  out.data = static_cast<std::byte*>(data) + bytes_of(dtype, static_cast<uint64_t>(first));
+  out.cols = count;
+  return out;
+}
+
+int64_t kv_layer_bytes(DType dtype, int32_t block_size, int32_t num_kv_heads, int32_t head_dim) {
+  const auto elements = static_cast<uint64_t>(block_size) * static_cast<uint64_t>(num_kv_heads) *
+                        static_cast<uint64_t>(head_dim);
+  return static_cast<int64_t>(2 * bytes_of(dtype, elements));
+}
+
+Result<DeviceBuffer> DeviceBuffer::allocate(const OpTable& ops, size_t bytes,
+                                            std::string_view what) {
+  DeviceBuffer buffer;
+  if (bytes == 0) return buffer;
+  void* memory = ops.allocate(ops.state.get(), bytes);
+  if (memory == nullptr) {
+    return Error{ErrorCode::kOutOfMemory,
+                 fmt::format("{}: no {} bytes on device {}", what, bytes, ops.device.name), ""};
+  }
+  buffer.data_ = static_cast<std::byte*>(memory);
+  buffer.size_ = bytes;
+  buffer.state_ = ops.state;
+  buffer.release_ = ops.release;
+  return buffer;
+}
+
+DeviceBuffer::~DeviceBuffer() {
+  if (data_ != nullptr) release_(state_.get(), data_, size_);
+}
+
+DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept { *this = std::move(other); }
+
+DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
+  if (this == &other) return *this;
+  if (data_ != nullptr) release_(state_.get(), data_, size_);
+  data_ = std::exchange(other.data_, nullptr);
+  size_ = std::exchange(other.size_, 0);
+  state_ = std::move(other.state_);
+  release_ = std::exchange(other.release_, nullptr);
+  return *this;
+}
+
+}  // namespace hearth::kernels

@@ -1,0 +1,90 @@
+#pragma once
+// What a loaded model is to the engine: facts, layer groups, and one function that computes a step.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/base/result.h"
+#include "kernels/ops.h"
+
+namespace hearth::models {
+
+class GgufFile;
+
+/// Layers whose KV has the same shape and life. Each group has its own block pool, and a physical
+/// block holds all layers of its group contiguously.
+struct LayerGroup {
+  enum class Kind { kFull, kSliding };
+  Kind kind = Kind::kFull;
+  int32_t window = 0;  ///< kSliding: positions attended to
+  int32_t num_layers = 0;
+  int32_t num_kv_heads = 0;
+  int32_t head_dim = 0;
+
+  /// Bytes of one block of this group, all layers.
+  int64_t block_bytes(kernels::DType kv_type, int32_t block_size) const {
+    return num_layers * kernels::kv_layer_bytes(kv_type, block_size, num_kv_heads, head_dim);
+  }
+};
+
+struct ModelInfo {
+  std::string name;          ///< file name without suffix
+  std::string architecture;  ///< general.architecture
+  std::string title;         ///< general.name, or empty
+  std::string file_type;     ///< dominant weight type, e.g. "Q8_0"
+  std::string fingerprint;   ///< hex digest of the file's content; root of every prefix hash
+  int32_t context_length = 0;
+  int32_t vocab_size = 0;
+  int32_t width = 0;
+  int32_t num_layers = 0;
+  int32_t num_heads = 0;
+  uint64_t num_parameters = 0;
+  uint64_t weight_bytes = 0;  ///< packed, on the device
+  uint64_t file_bytes = 0;
+  std::vector<LayerGroup> groups;
+};
+
+/// One layer group's pool as a step sees it.
+struct KvPool {
+  std::byte* base = nullptr;
+  int64_t block_bytes = 0;
+  int32_t block_size = 16;
+  kernels::DType dtype = kernels::DType::kF16;
+};
+
+struct StepArgs {
+  const kernels::BatchIndex* batch;
+  std::span<const KvPool> pools;  ///< one per layer group
+  kernels::TensorView logits;     ///< out: (num_outputs, vocab_size) f32, device memory
+};
+
+/// Owned by the engine thread. Holds weights and activations, no KV and no sequence.
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual const ModelInfo& info() const = 0;
+  /// Takes activation memory for steps up to these bounds. Call once, before `forward`.
+  virtual Result<void> reserve(int32_t max_tokens, int32_t max_outputs) = 0;
+  /// Bytes that `reserve` would take.
+  virtual uint64_t activation_bytes(int32_t max_tokens, int32_t max_outputs) const = 0;
+  /// Computes one step: stores K and V of every token, writes the logits of the output rows.
+  virtual void forward(const StepArgs& args) = 0;
+};
+
+struct LoadProgress {
+  uint64_t bytes_done = 0;
+  uint64_t bytes_total = 0;
+};
+using LoadProgressFn = std::function<void(const LoadProgress&)>;
+
+/// Loads the model of a parsed GGUF file into the device of `ops`. The family is chosen by
+/// general.architecture. Errors name the key or tensor: kUnsupported (architecture, tensor type),
+/// kCorrupt (missing or ill-shaped tensor), kOutOfMemory.
+Result<std::unique_ptr<Model>> load_model(const GgufFile& file, const kernels::OpTable& ops,
+                                          const LoadProgressFn& progress);
+
+}  // namespace hearth::models

@@ -1,0 +1,33 @@
+#pragma once
+// Tests that need what this machine may lack are shown as skipped, with the reason.
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+/// Ends the running test case; ctest shows it as skipped.
+#define HEARTH_SKIP(reason)                    \
+  do {                                         \
+    std::printf("[hearth-skip] %s\n", reason); \
+    return;                                    \
+  } while (false)
+
+namespace hearth::tests {
+
+/// A file below HEARTH_TEST_DATA (real models, tokenizers, corpus), or an empty path where the
+/// variable is unset or the file absent: then HEARTH_SKIP.
+inline std::filesystem::path test_data(const std::string& relative) {
+  const char* root = std::getenv("HEARTH_TEST_DATA");
+  if (root == nullptr || *root == '\0') return {};
+  std::filesystem::path path = std::filesystem::path(root) / relative;
+  return std::filesystem::exists(path) ? path : std::filesystem::path{};
+}
+
+/// Counts are reduced by default and full under HEARTH_TEST_FULL=1 (tests/run.sh --full).
+inline bool full_counts() {
+  const char* full = std::getenv("HEARTH_TEST_FULL");
+  return full != nullptr && *full == '1';
+}
+
+}  // namespace hearth::tests
