@@ -167,6 +167,12 @@ Parsed parse(int argc, char** argv) {
   add_plain("doctor", "What hearth would use on this machine, and why");
   app.add_subcommand("protocol", "Prints the protocol's documentation as Markdown");
 
+  if (argc <= 1) {
+    fmt::print(stderr, "{}", app.help());
+    parsed.finished = true;
+    parsed.status = kUsage;
+    return parsed;
+  }
   try {
     app.parse(argc, argv);
     options.verb = app.get_subcommands().front()->get_name();
