@@ -10,10 +10,10 @@
 //                                                            delta: JSON array of logprobs (only
 //                                                                   where they were asked for)
 //
-// A request id belongs to its owner (the uid the kernel names for the connection) and is unique
-// among that owner's live requests. A request's answer is either one reply event ("reply", or
-// "error") or, for `generate`, the events queued? progress* started delta* sample_done* and last
-// `done` or `error`.
+// A request id is 1 to 64 visible ASCII characters; it belongs to its owner (the uid the kernel
+// names for the connection) and is unique among that owner's live requests. A request's answer is
+// either one reply event ("reply", or "error") or, for `generate`, the events queued* progress*
+// started prompt_logprobs? delta* sample_done* and last `done` or `error`.
 //
 //   broker -> worker                    worker -> broker
 //   u64 little endian, the broker's     the same u64; 0: about the worker itself
@@ -22,14 +22,15 @@
 //   JSON                                as above
 //
 // The broker puts the client's frames in front of a worker's answer and sends it on; it keeps the
-// ids frame of each delta (the token log, for resuming) and parses neither text nor JSON of a token.
+// ids frame of each delta (the token log, for resuming) and parses neither text nor JSON of a
+// token.
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "kernels/base/result.h"
@@ -40,33 +41,27 @@ inline constexpr std::string_view kProtocol = "HEARTH/1";
 inline constexpr size_t kMaxRequestIdBytes = 64;
 inline constexpr size_t kMaxRequestBytes = 32u << 20;  ///< one JSON request
 
-/// First bytes of a delta's payload frame, little endian, 16 bytes; text follows.
-struct DeltaHeader {
-  uint32_t sample = 0;
-  uint32_t first_index = 0;  ///< of the delta's first token among the sample's generated tokens
-  uint32_t num_tokens = 0;   ///< equals the ids frame; a gap in indices is a lost delta
-  uint32_t reserved = 0;
-};
-inline constexpr size_t kDeltaHeaderBytes = 16;
+// ---- Requests -------------------------------------------------------------------------------
 
 enum class Verb {
-  kPing,      ///< is anybody there: answers from the broker at once, with the instance id
+  kPing,  ///< is anybody there: answers from the broker at once, with the instance id
   kGenerate,
   kTokenize,
   kCancel,
   kModels,
-  kPs,        ///< live requests of the caller (of everybody for an admin)
+  kPs,  ///< live requests of the caller (of everybody for an admin)
   kStats,
   kHealth,
 };
+inline constexpr int kNumVerbs = 8;
 
 /// A generate request, ranges checked. Defaults are those of the field table.
 struct GenerateRequest {
-  std::string model = "default";  ///< a role or a model's name
-  std::string prompt;             ///< text; or
+  std::string model = "default";    ///< a role or a model's name
+  std::string prompt;               ///< text; or
   std::vector<int32_t> prompt_ids;  ///< token ids, exactly as they shall be computed
-  bool raw = false;               ///< no BOS put in front
-  bool parse_special = false;     ///< control tokens in the prompt's text become tokens
+  bool raw = false;                 ///< no BOS put in front
+  bool parse_special = false;       ///< control tokens in the prompt's text become tokens
   int32_t n = 1;
   int32_t max_tokens = 256;
   int32_t min_tokens = 0;
@@ -80,55 +75,347 @@ struct GenerateRequest {
   float frequency_penalty = 0.0f;
   int32_t penalty_window = 256;
   std::vector<std::pair<int32_t, float>> logit_bias;
-  std::optional<uint64_t> seed;  ///< absent: the daemon chooses; `done` reports it
+  std::optional<uint64_t> seed;   ///< absent: the daemon chooses; `done` reports it
   std::vector<std::string> stop;  ///< stop strings; not part of the text
   std::vector<int32_t> stop_ids;
   bool ignore_eos = false;
-  int32_t logprobs = -1;         ///< -1: none; 0..20: that many alternatives
+  int32_t logprobs = -1;  ///< -1: none; 0..20: that many alternatives
   bool prompt_logprobs = false;
   std::string priority = "normal";  ///< interactive, normal, batch
-  int64_t deadline_ms = 0;       ///< from receipt; 0: none
-  bool cache = true;             ///< look up and keep the prefix
+  int64_t deadline_ms = 0;          ///< from receipt; 0: none
+  bool cache = true;                ///< look up and keep the prefix
+  bool operator==(const GenerateRequest&) const = default;
 };
 
-/// What the broker adds to a request before a worker sees it.
-struct WorkerRequest {
-  uint64_t id = 0;
-  Verb verb = Verb::kGenerate;
-  std::string owner;            ///< "uid:1000"
-  int64_t received_ms_ago = 0;  ///< spent in the broker already
-  GenerateRequest generate;
-  std::vector<std::vector<int32_t>> resume;  ///< per sample, tokens already sent
+struct TokenizeRequest {
+  std::string model = "default";
+  std::string text;
+  bool raw = false;
+  bool parse_special = false;
+  bool operator==(const TokenizeRequest&) const = default;
+};
+
+/// Ends a live request of the same owner; its own answer is then `done` with reason cancelled.
+struct CancelRequest {
+  std::string id;  ///< of the request to end
+  bool operator==(const CancelRequest&) const = default;
+};
+
+struct PingRequest {
+  bool operator==(const PingRequest&) const = default;
+};
+struct ModelsRequest {
+  bool operator==(const ModelsRequest&) const = default;
+};
+struct PsRequest {
+  bool operator==(const PsRequest&) const = default;
+};
+struct StatsRequest {
+  bool operator==(const StatsRequest&) const = default;
+};
+struct HealthRequest {
+  bool operator==(const HealthRequest&) const = default;
+};
+
+/// What a client sends. The alternatives are in the order of `Verb`.
+using ClientRequest = std::variant<PingRequest, GenerateRequest, TokenizeRequest, CancelRequest,
+                                   ModelsRequest, PsRequest, StatsRequest, HealthRequest>;
+inline Verb verb_of(const ClientRequest& request) { return static_cast<Verb>(request.index()); }
+
+/// Wire name, e.g. "generate".
+std::string_view name(Verb verb);
+std::optional<Verb> verb_from_name(std::string_view name);
+
+// ---- Deltas: new text and tokens of one sample ------------------------------------------------
+
+/// First bytes of a delta's payload frame, little endian, 16 bytes; text follows.
+struct DeltaHeader {
+  uint32_t sample = 0;
+  uint32_t first_index = 0;  ///< of the delta's first token among the sample's generated tokens
+  uint32_t num_tokens = 0;   ///< equals the ids frame; a gap in indices is a lost delta
+  uint32_t reserved = 0;     ///< zero
+  bool operator==(const DeltaHeader&) const = default;
+};
+inline constexpr size_t kDeltaHeaderBytes = 16;
+
+struct TopLogprob {
+  int32_t token = 0;
+  float logprob = 0;  ///< natural log, of the distribution before temperature and truncation
+  bool operator==(const TopLogprob&) const = default;
+};
+/// Of one generated token.
+struct TokenLogprobs {
+  float logprob = 0;
+  std::vector<TopLogprob> top;  ///< best first
+  bool operator==(const TokenLogprobs&) const = default;
+};
+
+struct Delta {
+  DeltaHeader header;
+  std::string text;  ///< valid UTF-8; lags behind the ids while a character is incomplete
+  std::vector<int32_t> ids;
+  std::vector<TokenLogprobs> logprobs;  ///< one per token, or empty where none were asked for
+};
+
+// ---- Events of a generate request -------------------------------------------------------------
+
+/// Waits in the broker, for a worker.
+struct QueuedEvent {
+  std::string reason;       ///< "loading" (the model), "busy", "recovering" (its worker died)
+  int32_t position = 0;     ///< requests of this model ahead of it
+  int64_t estimate_ms = 0;  ///< until it starts; 0: not known
+  bool operator==(const QueuedEvent&) const = default;
+};
+
+/// At most every 100 ms for a request that waits in the engine or prefills.
+struct ProgressEvent {
+  int32_t prompt_done = 0;   ///< prompt tokens computed
+  int32_t prompt_total = 0;  ///< prompt tokens
+  int32_t position = 0;      ///< in the engine's queue; 0: running
+  std::string waiting_for;   ///< "blocks", "slots", "fairness"; "" while running
+  bool operator==(const ProgressEvent&) const = default;
+};
+
+/// The first rows enter a step.
+struct StartedEvent {
+  std::string model;  ///< the file, not the role
+  int32_t prompt_tokens = 0;
+  int32_t cached_tokens = 0;
+  double queue_ms = 0;
+  bool operator==(const StartedEvent&) const = default;
+};
+
+struct PromptLogprobsEvent {
+  std::vector<float> logprobs;  ///< of prompt tokens 1 .. n-1 given those before
+  bool operator==(const PromptLogprobsEvent&) const = default;
+};
+
+struct SampleDoneEvent {
+  int32_t sample = 0;
+  std::string reason;  ///< stop, length, cancelled, deadline
+  int32_t num_tokens = 0;
+  bool operator==(const SampleDoneEvent&) const = default;
 };
 
 struct Usage {
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;
-  int32_t output_tokens = 0;
+  int32_t output_tokens = 0;  ///< of all samples
+  bool operator==(const Usage&) const = default;
 };
 struct Timings {
   double queue_ms = 0;
   double prefill_ms = 0;
-  double ttft_ms = 0;
-  double tpot_ms = 0;
+  double ttft_ms = 0;  ///< request received -> first token sent
+  double tpot_ms = 0;  ///< (last token - first token) / (output tokens - 1)
   double total_ms = 0;
+  bool operator==(const Timings&) const = default;
 };
 
 /// The last event of a generate request that did not fail.
 struct DoneEvent {
   std::vector<std::string> finish_reasons;  ///< per sample: stop, length, cancelled, deadline
-  std::string model;
+  std::string model;                        ///< the file, not the role
   uint64_t seed = 0;
   Usage usage;
   Timings timings;
   int32_t preemptions = 0;
-  int32_t resumed = 0;  ///< worker deaths that the request survived
-  double bandwidth_share = 0;
+  int32_t resumed = 0;         ///< worker deaths that the request survived
+  double bandwidth_share = 0;  ///< of the device's measured read bandwidth; 0: not known
+  bool operator==(const DoneEvent&) const = default;
 };
 
+/// The last event of a request that failed.
 struct ErrorEvent {
   Error error;
   int64_t retry_ms = 0;  ///< kBusy: when to try again
 };
+
+// ---- Replies ----------------------------------------------------------------------------------
+
+struct PongReply {
+  std::string instance;  ///< random, new at each start: another value is another daemon
+  int32_t pid = 0;
+  std::string version;
+  int64_t uptime_ms = 0;
+  bool draining = false;
+  bool operator==(const PongReply&) const = default;
+};
+
+struct TokenizeReply {
+  std::string model;
+  std::vector<int32_t> ids;
+  std::vector<std::string> entries;  ///< vocabulary entries as written ("▁the"), one per id
+  bool operator==(const TokenizeReply&) const = default;
+};
+
+struct CancelReply {
+  std::string id;
+  bool operator==(const CancelReply&) const = default;
+};
+
+struct ModelEntry {
+  std::string name;                ///< file name without suffix
+  std::vector<std::string> roles;  ///< that point at it
+  std::string state;               ///< available, loading, resident, draining, failed
+  uint64_t file_bytes = 0;
+  double load_share = 0;  ///< loading: 0 to 1
+  std::string problem;    ///< failed: the sentence
+  // Known once it has been resident:
+  std::string architecture;
+  std::string file_type;  ///< dominant weight type, e.g. "Q8_0"
+  uint64_t num_parameters = 0;
+  int32_t context_length = 0;
+  std::string device;  ///< "cpu avx512-vnni", ...; empty unless resident
+  uint64_t weight_bytes = 0;
+  uint64_t kv_bytes = 0;
+  int32_t worker_pid = 0;
+  bool operator==(const ModelEntry&) const = default;
+};
+struct ModelsReply {
+  std::vector<ModelEntry> models;
+  std::vector<std::string> folders;  ///< searched, in order
+  bool operator==(const ModelsReply&) const = default;
+};
+
+struct PsEntry {
+  std::string id;
+  std::string owner;  ///< "uid:1000"
+  std::string model;
+  std::string state;  ///< queued, waiting, prefill, decode, recovering
+  std::string priority;
+  int32_t prompt_tokens = 0;
+  int32_t output_tokens = 0;
+  int64_t age_ms = 0;
+  bool operator==(const PsEntry&) const = default;
+};
+struct PsReply {
+  std::vector<PsEntry> requests;
+  std::vector<ModelEntry> models;  ///< resident or loading
+  bool operator==(const PsReply&) const = default;
+};
+
+/// A worker's engine after a step; see engine::EngineSnapshot.
+struct WorkerSnapshot {
+  uint64_t num_steps = 0;
+  int32_t num_running = 0;
+  int32_t num_waiting = 0;
+  int32_t num_preempted = 0;
+  std::vector<int32_t> kv_blocks_total;   ///< per layer group
+  std::vector<int32_t> kv_blocks_used;    ///< referenced by sequences
+  std::vector<int32_t> kv_blocks_cached;  ///< unreferenced, held by the prefix index
+  uint64_t kv_bytes = 0;
+  uint64_t prompt_tokens_total = 0;
+  uint64_t prompt_tokens_cached = 0;
+  uint64_t prefill_tokens_total = 0;
+  uint64_t decode_tokens_total = 0;
+  uint64_t preemptions_total = 0;
+  double prefill_tokens_per_s = 0;  ///< recent
+  double decode_tokens_per_s = 0;   ///< recent
+  double step_ms_recent = 0;
+  bool operator==(const WorkerSnapshot&) const = default;
+};
+
+struct WorkerStats {
+  std::string model;
+  std::string device;
+  std::string state;  ///< starting, ready, draining, lost
+  int32_t pid = 0;
+  int32_t restarts = 0;
+  int64_t heartbeat_age_ms = 0;
+  WorkerSnapshot snapshot;
+  bool operator==(const WorkerStats&) const = default;
+};
+struct StatsReply {
+  std::string instance;
+  std::string version;
+  int64_t uptime_ms = 0;
+  int32_t requests_live = 0;
+  uint64_t requests_total = 0;
+  uint64_t requests_done = 0;
+  uint64_t requests_failed = 0;
+  uint64_t requests_cancelled = 0;
+  uint64_t output_tokens_total = 0;
+  std::vector<WorkerStats> workers;
+  bool operator==(const StatsReply&) const = default;
+};
+
+struct HealthReply {
+  std::string status;                 ///< ok, degraded, draining
+  std::vector<std::string> problems;  ///< sentences; empty when ok
+  bool operator==(const HealthReply&) const = default;
+};
+
+/// Every JSON event that a client can be sent.
+using Event = std::variant<QueuedEvent, ProgressEvent, StartedEvent, PromptLogprobsEvent,
+                           SampleDoneEvent, DoneEvent, ErrorEvent, PongReply, TokenizeReply,
+                           CancelReply, ModelsReply, PsReply, StatsReply, HealthReply>;
+
+// ---- Between broker and worker ----------------------------------------------------------------
+
+/// What the broker adds to a request before a worker sees it.
+struct WorkerRequest {
+  uint64_t id = 0;                           ///< the frame in front; not in the JSON
+  Verb verb = Verb::kGenerate;               ///< kGenerate or kTokenize
+  std::string owner;                         ///< "uid:1000"
+  int64_t received_ms_ago = 0;               ///< spent in the broker already
+  GenerateRequest generate;                  ///< verb kGenerate; its seed is set
+  TokenizeRequest tokenize;                  ///< verb kTokenize
+  std::vector<std::vector<int32_t>> resume;  ///< per sample, tokens already sent
+};
+
+/// Broker -> worker, "control". `kCancel` concerns the request of the number in front; the others
+/// have number 0.
+enum class WorkerControl {
+  kCancel,
+  kDrain,  ///< admit nothing more, end the live requests, then say stopped
+  kStop,   ///< end now
+};
+
+// Worker -> broker, "event" with number 0.
+
+/// The first message of a worker.
+struct WorkerHello {
+  int32_t pid = 0;
+  std::string version;  ///< must equal the broker's
+  std::string device;   ///< "cpu", "cuda:0"
+  bool operator==(const WorkerHello&) const = default;
+};
+struct WorkerLoadProgress {
+  uint64_t bytes_done = 0;
+  uint64_t bytes_total = 0;
+  bool operator==(const WorkerLoadProgress&) const = default;
+};
+/// Serves from here on.
+struct WorkerReady {
+  std::string model;
+  std::string architecture;
+  std::string title;
+  std::string file_type;
+  std::string fingerprint;
+  std::string device;  ///< with the path chosen: "cpu avx512-vnni"
+  int32_t context_length = 0;
+  int32_t vocab_size = 0;
+  uint64_t num_parameters = 0;
+  uint64_t weight_bytes = 0;
+  uint64_t kv_bytes = 0;
+  int64_t load_ms = 0;
+  bool operator==(const WorkerReady&) const = default;
+};
+/// Cannot serve; the worker ends after it.
+struct WorkerFailed {
+  Error error;
+};
+/// A sign of life of the engine thread, a few times a second.
+struct WorkerHeartbeat {
+  WorkerSnapshot snapshot;
+  bool operator==(const WorkerHeartbeat&) const = default;
+};
+/// Drained; the worker ends after it.
+struct WorkerStopped {
+  bool operator==(const WorkerStopped&) const = default;
+};
+using WorkerEvent = std::variant<WorkerHello, WorkerLoadProgress, WorkerReady, WorkerFailed,
+                                 WorkerHeartbeat, WorkerStopped>;
 
 }  // namespace hearth::ipc

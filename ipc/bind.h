@@ -1,0 +1,293 @@
+#pragma once
+// The wire name of every member, once, for reading and for writing: `bind(visitor, object)` calls
+// `visitor("name", object.member)` for each. Included by the codec's .cpp files only.
+
+#include <concepts>
+#include <type_traits>
+
+#include "ipc/messages.h"
+
+namespace hearth::ipc {
+
+template <class R, class T>
+concept Of = std::same_as<std::remove_const_t<R>, T>;
+
+// ---- Requests ----
+
+template <class V, Of<GenerateRequest> R>
+void bind(V& v, R& r) {
+  v("model", r.model);
+  v("prompt", r.prompt);
+  v("prompt_ids", r.prompt_ids);
+  v("raw", r.raw);
+  v("parse_special", r.parse_special);
+  v("n", r.n);
+  v("max_tokens", r.max_tokens);
+  v("min_tokens", r.min_tokens);
+  v("temperature", r.temperature);
+  v("top_k", r.top_k);
+  v("top_p", r.top_p);
+  v("min_p", r.min_p);
+  v("typical_p", r.typical_p);
+  v("repetition_penalty", r.repetition_penalty);
+  v("presence_penalty", r.presence_penalty);
+  v("frequency_penalty", r.frequency_penalty);
+  v("penalty_window", r.penalty_window);
+  v("logit_bias", r.logit_bias);
+  v("seed", r.seed);
+  v("stop", r.stop);
+  v("stop_ids", r.stop_ids);
+  v("ignore_eos", r.ignore_eos);
+  v("logprobs", r.logprobs);
+  v("prompt_logprobs", r.prompt_logprobs);
+  v("priority", r.priority);
+  v("deadline_ms", r.deadline_ms);
+  v("cache", r.cache);
+}
+template <class V, Of<TokenizeRequest> R>
+void bind(V& v, R& r) {
+  v("model", r.model);
+  v("text", r.text);
+  v("raw", r.raw);
+  v("parse_special", r.parse_special);
+}
+template <class V, Of<CancelRequest> R>
+void bind(V& v, R& r) {
+  v("id", r.id);
+}
+template <class V, Of<PingRequest> R>
+void bind(V&, R&) {}
+template <class V, Of<ModelsRequest> R>
+void bind(V&, R&) {}
+template <class V, Of<PsRequest> R>
+void bind(V&, R&) {}
+template <class V, Of<StatsRequest> R>
+void bind(V&, R&) {}
+template <class V, Of<HealthRequest> R>
+void bind(V&, R&) {}
+
+// ---- Events ----
+
+template <class V, Of<Error> R>
+void bind(V& v, R& r) {
+  v("code", r.code);
+  v("message", r.message);
+  v("field", r.field);
+}
+template <class V, Of<TopLogprob> R>
+void bind(V& v, R& r) {
+  v("token", r.token);
+  v("logprob", r.logprob);
+}
+template <class V, Of<TokenLogprobs> R>
+void bind(V& v, R& r) {
+  v("logprob", r.logprob);
+  v("top", r.top);
+}
+template <class V, Of<QueuedEvent> R>
+void bind(V& v, R& r) {
+  v("reason", r.reason);
+  v("position", r.position);
+  v("estimate_ms", r.estimate_ms);
+}
+template <class V, Of<ProgressEvent> R>
+void bind(V& v, R& r) {
+  v("prompt_done", r.prompt_done);
+  v("prompt_total", r.prompt_total);
+  v("position", r.position);
+  v("waiting_for", r.waiting_for);
+}
+template <class V, Of<StartedEvent> R>
+void bind(V& v, R& r) {
+  v("model", r.model);
+  v("prompt_tokens", r.prompt_tokens);
+  v("cached_tokens", r.cached_tokens);
+  v("queue_ms", r.queue_ms);
+}
+template <class V, Of<PromptLogprobsEvent> R>
+void bind(V& v, R& r) {
+  v("logprobs", r.logprobs);
+}
+template <class V, Of<SampleDoneEvent> R>
+void bind(V& v, R& r) {
+  v("sample", r.sample);
+  v("reason", r.reason);
+  v("num_tokens", r.num_tokens);
+}
+template <class V, Of<Usage> R>
+void bind(V& v, R& r) {
+  v("prompt_tokens", r.prompt_tokens);
+  v("cached_tokens", r.cached_tokens);
+  v("output_tokens", r.output_tokens);
+}
+template <class V, Of<Timings> R>
+void bind(V& v, R& r) {
+  v("queue_ms", r.queue_ms);
+  v("prefill_ms", r.prefill_ms);
+  v("ttft_ms", r.ttft_ms);
+  v("tpot_ms", r.tpot_ms);
+  v("total_ms", r.total_ms);
+}
+template <class V, Of<DoneEvent> R>
+void bind(V& v, R& r) {
+  v("finish_reasons", r.finish_reasons);
+  v("model", r.model);
+  v("seed", r.seed);
+  v("usage", r.usage);
+  v("timings", r.timings);
+  v("preemptions", r.preemptions);
+  v("resumed", r.resumed);
+  v("bandwidth_share", r.bandwidth_share);
+}
+template <class V, Of<ErrorEvent> R>
+void bind(V& v, R& r) {
+  bind(v, r.error);
+  v("retry_ms", r.retry_ms);
+}
+
+// ---- Replies ----
+
+template <class V, Of<PongReply> R>
+void bind(V& v, R& r) {
+  v("instance", r.instance);
+  v("pid", r.pid);
+  v("version", r.version);
+  v("uptime_ms", r.uptime_ms);
+  v("draining", r.draining);
+}
+template <class V, Of<TokenizeReply> R>
+void bind(V& v, R& r) {
+  v("model", r.model);
+  v("ids", r.ids);
+  v("entries", r.entries);
+}
+template <class V, Of<CancelReply> R>
+void bind(V& v, R& r) {
+  v("id", r.id);
+}
+template <class V, Of<ModelEntry> R>
+void bind(V& v, R& r) {
+  v("name", r.name);
+  v("roles", r.roles);
+  v("state", r.state);
+  v("file_bytes", r.file_bytes);
+  v("load_share", r.load_share);
+  v("problem", r.problem);
+  v("architecture", r.architecture);
+  v("file_type", r.file_type);
+  v("num_parameters", r.num_parameters);
+  v("context_length", r.context_length);
+  v("device", r.device);
+  v("weight_bytes", r.weight_bytes);
+  v("kv_bytes", r.kv_bytes);
+  v("worker_pid", r.worker_pid);
+}
+template <class V, Of<ModelsReply> R>
+void bind(V& v, R& r) {
+  v("models", r.models);
+  v("folders", r.folders);
+}
+template <class V, Of<PsEntry> R>
+void bind(V& v, R& r) {
+  v("id", r.id);
+  v("owner", r.owner);
+  v("model", r.model);
+  v("state", r.state);
+  v("priority", r.priority);
+  v("prompt_tokens", r.prompt_tokens);
+  v("output_tokens", r.output_tokens);
+  v("age_ms", r.age_ms);
+}
+template <class V, Of<PsReply> R>
+void bind(V& v, R& r) {
+  v("requests", r.requests);
+  v("models", r.models);
+}
+template <class V, Of<WorkerSnapshot> R>
+void bind(V& v, R& r) {
+  v("num_steps", r.num_steps);
+  v("num_running", r.num_running);
+  v("num_waiting", r.num_waiting);
+  v("num_preempted", r.num_preempted);
+  v("kv_blocks_total", r.kv_blocks_total);
+  v("kv_blocks_used", r.kv_blocks_used);
+  v("kv_blocks_cached", r.kv_blocks_cached);
+  v("kv_bytes", r.kv_bytes);
+  v("prompt_tokens_total", r.prompt_tokens_total);
+  v("prompt_tokens_cached", r.prompt_tokens_cached);
+  v("prefill_tokens_total", r.prefill_tokens_total);
+  v("decode_tokens_total", r.decode_tokens_total);
+  v("preemptions_total", r.preemptions_total);
+  v("prefill_tokens_per_s", r.prefill_tokens_per_s);
+  v("decode_tokens_per_s", r.decode_tokens_per_s);
+  v("step_ms_recent", r.step_ms_recent);
+}
+template <class V, Of<WorkerStats> R>
+void bind(V& v, R& r) {
+  v("model", r.model);
+  v("device", r.device);
+  v("state", r.state);
+  v("pid", r.pid);
+  v("restarts", r.restarts);
+  v("heartbeat_age_ms", r.heartbeat_age_ms);
+  v("snapshot", r.snapshot);
+}
+template <class V, Of<StatsReply> R>
+void bind(V& v, R& r) {
+  v("instance", r.instance);
+  v("version", r.version);
+  v("uptime_ms", r.uptime_ms);
+  v("requests_live", r.requests_live);
+  v("requests_total", r.requests_total);
+  v("requests_done", r.requests_done);
+  v("requests_failed", r.requests_failed);
+  v("requests_cancelled", r.requests_cancelled);
+  v("output_tokens_total", r.output_tokens_total);
+  v("workers", r.workers);
+}
+template <class V, Of<HealthReply> R>
+void bind(V& v, R& r) {
+  v("status", r.status);
+  v("problems", r.problems);
+}
+
+// ---- Between broker and worker ----
+
+template <class V, Of<WorkerHello> R>
+void bind(V& v, R& r) {
+  v("pid", r.pid);
+  v("version", r.version);
+  v("device", r.device);
+}
+template <class V, Of<WorkerLoadProgress> R>
+void bind(V& v, R& r) {
+  v("bytes_done", r.bytes_done);
+  v("bytes_total", r.bytes_total);
+}
+template <class V, Of<WorkerReady> R>
+void bind(V& v, R& r) {
+  v("model", r.model);
+  v("architecture", r.architecture);
+  v("title", r.title);
+  v("file_type", r.file_type);
+  v("fingerprint", r.fingerprint);
+  v("device", r.device);
+  v("context_length", r.context_length);
+  v("vocab_size", r.vocab_size);
+  v("num_parameters", r.num_parameters);
+  v("weight_bytes", r.weight_bytes);
+  v("kv_bytes", r.kv_bytes);
+  v("load_ms", r.load_ms);
+}
+template <class V, Of<WorkerFailed> R>
+void bind(V& v, R& r) {
+  bind(v, r.error);
+}
+template <class V, Of<WorkerHeartbeat> R>
+void bind(V& v, R& r) {
+  bind(v, r.snapshot);
+}
+template <class V, Of<WorkerStopped> R>
+void bind(V&, R&) {}
+
+}  // namespace hearth::ipc

@@ -1,0 +1,48 @@
+#pragma once
+// JSON to and from the structs of ipc/messages.h. What comes from a client is checked against the
+// field table value by value: an error names the field, what was met and what was wanted, and
+// quotes no user text. Answers are read leniently (unknown members are skipped), so that an older
+// client can talk to a newer daemon. Pure functions; any thread.
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ipc/frames.h"
+#include "ipc/messages.h"
+#include "kernels/base/result.h"
+
+namespace hearth::ipc {
+
+// ---- Requests -------------------------------------------------------------------------------
+
+/// Errors: kProtocol (not a JSON object, no such verb), kUnknownField, kInvalidArgument, kTooLarge;
+/// `field` names the field concerned.
+Result<ClientRequest> decode_request(std::string_view json);
+std::string encode_request(const ClientRequest& request);
+
+// ---- Answers ----------------------------------------------------------------------------------
+
+/// kProtocol: not an event; kUnsupported: an event this build does not know (skip it).
+Result<Event> decode_event(std::string_view json);
+std::string encode_event(const Event& event);
+
+/// Decodes a delta's frames; the header's count, the ids and the logprobs must agree.
+Result<Delta> decode_delta(const Answer& answer);
+std::string encode_logprobs(std::span<const TokenLogprobs> logprobs);
+
+// ---- Between broker and worker ----------------------------------------------------------------
+
+/// `id` is the number frame's, `verb` must be generate or tokenize.
+Result<WorkerRequest> decode_worker_request(uint64_t id, std::string_view json);
+std::string encode_worker_request(const WorkerRequest& request);
+
+Result<WorkerControl> decode_worker_control(std::string_view json);
+std::string encode_worker_control(WorkerControl control);
+
+Result<WorkerEvent> decode_worker_event(std::string_view json);
+std::string encode_worker_event(const WorkerEvent& event);
+
+}  // namespace hearth::ipc

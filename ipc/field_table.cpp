@@ -1,0 +1,112 @@
+#include "ipc/field_table.h"
+
+#include <array>
+
+namespace hearth::ipc {
+namespace {
+
+constexpr uint32_t bit(Verb verb) { return 1u << static_cast<int>(verb); }
+constexpr uint32_t kGen = bit(Verb::kGenerate);
+constexpr uint32_t kTok = bit(Verb::kTokenize);
+constexpr uint32_t kCan = bit(Verb::kCancel);
+
+constexpr double kTextBytes = 16u << 20;
+constexpr double kTokens = 1'048'576;
+constexpr double kWeekMs = 7.0 * 24 * 3600 * 1000;
+constexpr double kId = kMaxTokenId;
+
+using T = FieldType;
+constexpr auto kFields = std::to_array<Field>({
+    // name, type, verbs, min, max, items, unit, default, meaning
+    {"model", T::kName, kGen | kTok, 1, 256, 0, 0, "bytes", "\"default\"",
+     "A role (`default`, or one of the configuration) or the name of a model file without suffix."},
+    {"prompt", T::kText, kGen, 0, kTextBytes, 0, 0, "bytes", "",
+     "The text to go on from; this or `prompt_ids`, exactly one of the two."},
+    {"prompt_ids", T::kIdList, kGen, 0, kId, 1, 1'048'576, "tokens", "",
+     "The prompt as token ids, computed exactly as given: no BOS is put in front."},
+    {"text", T::kText, kTok, 0, kTextBytes, 0, 0, "bytes", "",
+     "The text to turn into tokens; required."},
+    {"raw", T::kBool, kGen | kTok, 0, 0, 0, 0, "", "false",
+     "Put no BOS token in front of the text, whatever the model's metadata say."},
+    {"parse_special", T::kBool, kGen | kTok, 0, 0, 0, 0, "", "false",
+     "Control tokens written in the text become those tokens; otherwise they stay text."},
+    {"n", T::kInteger, kGen, 1, 16, 0, 0, "samples", "1",
+     "Samples grown from the prompt; they share its KV blocks."},
+    {"max_tokens", T::kInteger, kGen, 1, kTokens, 0, 0, "tokens", "256",
+     "Tokens per sample, at most; prompt and `max_tokens` must fit the context together."},
+    {"min_tokens", T::kInteger, kGen, 0, kTokens, 0, 0, "tokens", "0",
+     "No sample ends by itself before so many tokens; at most `max_tokens`."},
+    {"temperature", T::kNumber, kGen, 0, 10, 0, 0, "", "0.8",
+     "Divides the logits; 0 always takes the likeliest token (ties: the lowest id)."},
+    {"top_k", T::kInteger, kGen, 0, kTokens, 0, 0, "tokens", "40",
+     "Keeps the likeliest k tokens; 0 keeps all."},
+    {"top_p", T::kNumber, kGen, 0, 1, 0, 0, "", "0.95",
+     "Keeps the fewest tokens whose probability together reaches this; 1 keeps all."},
+    {"min_p", T::kNumber, kGen, 0, 1, 0, 0, "", "0",
+     "Drops tokens less likely than this share of the likeliest one's probability; 0 drops none."},
+    {"typical_p", T::kNumber, kGen, 0, 1, 0, 0, "", "1",
+     "Keeps the most typical tokens up to this probability; 1 keeps all."},
+    {"repetition_penalty", T::kNumber, kGen, 0.01, 10, 0, 0, "", "1",
+     "Divides positive and multiplies negative logits of tokens already there; 1 changes nothing."},
+    {"presence_penalty", T::kNumber, kGen, -10, 10, 0, 0, "", "0",
+     "Subtracted from the logit of each token already there."},
+    {"frequency_penalty", T::kNumber, kGen, -10, 10, 0, 0, "", "0",
+     "Subtracted from a token's logit once for each time it is already there."},
+    {"penalty_window", T::kInteger, kGen, -1, kTokens, 0, 0, "tokens", "256",
+     "How many last tokens of prompt and output the penalties look at; -1: all."},
+    {"logit_bias", T::kLogitBias, kGen, -10000, 10000, 0, 1024, "", "[]",
+     "Pairs `[token id, number]`: the number is added to that token's logit."},
+    {"seed", T::kSeed, kGen, 0, 18446744073709551615.0, 0, 0, "", "",
+     "The same request with the same seed gives the same text, whatever else runs; absent: the "
+     "daemon chooses one, and `done` reports it."},
+    {"stop", T::kTextList, kGen, 1, 256, 0, 16, "bytes", "[]",
+     "A sample ends before the first of these strings; the string is not part of the text."},
+    {"stop_ids", T::kIdList, kGen, 0, kId, 0, 256, "tokens", "[]",
+     "A sample ends with the first of these tokens, as it does with the model's end token."},
+    {"ignore_eos", T::kBool, kGen, 0, 0, 0, 0, "", "false",
+     "Go on past the model's end tokens, up to `max_tokens`."},
+    {"logprobs", T::kInteger, kGen, -1, 20, 0, 0, "tokens", "-1",
+     "Log probability of each token and of that many likeliest alternatives; -1: none."},
+    {"prompt_logprobs", T::kBool, kGen, 0, 0, 0, 0, "", "false",
+     "Also the log probability of each prompt token given those before it."},
+    {"priority", T::kChoice, kGen, 0, 0, 0, 0, "", "\"normal\"",
+     "The scheduler's class: `interactive` goes before `normal`, `normal` before `batch`."},
+    {"deadline_ms", T::kInteger, kGen, 0, kWeekMs, 0, 0, "ms", "0",
+     "Ends the request with reason `deadline` so long after it was received; 0: never."},
+    {"cache", T::kBool, kGen, 0, 0, 0, 0, "", "true",
+     "Look the prompt up in the prefix cache, and keep it there."},
+    {"id", T::kName, kCan, 1, kMaxRequestIdBytes, 0, 0, "bytes", "",
+     "The request to end, one of the caller's own; required."},
+});
+
+constexpr std::array<std::string_view, 3> kPriorities = {"interactive", "normal", "batch"};
+
+constexpr std::array<std::string_view, kNumVerbs> kVerbNames = {
+    "ping", "generate", "tokenize", "cancel", "models", "ps", "stats", "health"};
+
+}  // namespace
+
+std::span<const Field> request_fields() { return kFields; }
+
+const Field* find_field(Verb verb, std::string_view name) {
+  for (const Field& field : kFields) {
+    if (field.name == name && has_verb(field, verb)) return &field;
+  }
+  return nullptr;
+}
+
+std::span<const std::string_view> choices(const Field& field) {
+  if (field.name == "priority") return kPriorities;
+  return {};
+}
+
+std::string_view name(Verb verb) { return kVerbNames[static_cast<size_t>(verb)]; }
+
+std::optional<Verb> verb_from_name(std::string_view name) {
+  for (size_t i = 0; i < kVerbNames.size(); ++i) {
+    if (kVerbNames[i] == name) return static_cast<Verb>(i);
+  }
+  return std::nullopt;
+}
+
+}  // namespace hearth::ipc

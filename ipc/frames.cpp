@@ -1,0 +1,163 @@
+#include "ipc/frames.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ipc/utf8.h"
+
+namespace hearth::ipc {
+namespace {
+
+Error protocol_error(std::string message) {
+  return Error{ErrorCode::kProtocol, std::move(message), {}};
+}
+
+uint32_t load_u32(const char* at) {
+  const auto byte = [at](int i) {
+    return static_cast<uint32_t>(static_cast<unsigned char>(at[i]));
+  };
+  return byte(0) | byte(1) << 8 | byte(2) << 16 | byte(3) << 24;
+}
+void append_u32(std::string& out, uint32_t value) {
+  for (int shift = 0; shift < 32; shift += 8) out += static_cast<char>(value >> shift & 0xFF);
+}
+
+Result<void> check_front(FrameViews frames, size_t want) {
+  if (frames.size() < want) {
+    return protocol_error(fmt::format("met {} frames, want at least {}", frames.size(), want));
+  }
+  if (frames[0] != kProtocol) {
+    const bool other_version =
+        frames[0].starts_with("HEARTH/") && frames[0].size() <= 16 && is_request_id(frames[0]);
+    return protocol_error(fmt::format(
+        "first frame: met {}, want {}",
+        other_version ? std::string(frames[0]) : fmt::format("{} bytes", frames[0].size()),
+        kProtocol));
+  }
+  if (!is_request_id(frames[1])) {
+    return protocol_error(
+        fmt::format("request id: met {} bytes, want 1 to {} visible ASCII characters",
+                    frames[1].size(), kMaxRequestIdBytes));
+  }
+  return {};
+}
+
+}  // namespace
+
+bool is_request_id(std::string_view id) {
+  return !id.empty() && id.size() <= kMaxRequestIdBytes &&
+         std::all_of(id.begin(), id.end(), [](char c) { return c > 0x20 && c < 0x7F; });
+}
+
+std::optional<std::string_view> request_id_of(FrameViews frames) {
+  if (frames.size() < 2 || !is_request_id(frames[1])) return std::nullopt;
+  return frames[1];
+}
+
+Result<ClientMessage> parse_client_message(FrameViews frames) {
+  HEARTH_TRY(check_front(frames, 3));
+  if (frames.size() != 3) {
+    return protocol_error(fmt::format("met {} frames, want 3", frames.size()));
+  }
+  return ClientMessage{frames[1], frames[2]};
+}
+
+Result<Answer> parse_answer(FrameViews frames) {
+  if (frames.size() == 2 && frames[0] == kEventFrame) {
+    return Answer{.is_delta = false, .json = frames[1], .payload = {}, .ids = {}, .logprobs = {}};
+  }
+  if ((frames.size() == 3 || frames.size() == 4) && frames[0] == kDeltaFrame) {
+    return Answer{.is_delta = true,
+                  .json = {},
+                  .payload = frames[1],
+                  .ids = frames[2],
+                  .logprobs = frames.size() == 4 ? frames[3] : std::string_view{}};
+  }
+  return protocol_error(
+      fmt::format("answer of {} frames is neither event + 1 nor delta + 2 or 3", frames.size()));
+}
+
+Result<DaemonMessage> parse_daemon_message(FrameViews frames) {
+  HEARTH_TRY(check_front(frames, 3));
+  HEARTH_ASSIGN_OR_RETURN(const Answer answer, parse_answer(frames.subspan(2)));
+  return DaemonMessage{frames[1], answer};
+}
+
+Result<BrokerMessage> parse_broker_message(FrameViews frames) {
+  if (frames.size() != 3) {
+    return protocol_error(fmt::format("met {} frames, want 3", frames.size()));
+  }
+  HEARTH_ASSIGN_OR_RETURN(const uint64_t number, decode_number(frames[0]));
+  if (frames[1] != kRequestFrame && frames[1] != kControlFrame) {
+    return protocol_error("second frame: want request or control");
+  }
+  return BrokerMessage{number, frames[1] == kControlFrame, frames[2]};
+}
+
+Result<WorkerMessage> parse_worker_message(FrameViews frames) {
+  if (frames.empty()) return protocol_error("met no frames");
+  HEARTH_ASSIGN_OR_RETURN(const uint64_t number, decode_number(frames[0]));
+  HEARTH_ASSIGN_OR_RETURN(const Answer answer, parse_answer(frames.subspan(1)));
+  return WorkerMessage{number, answer};
+}
+
+std::array<char, 8> encode_number(uint64_t number) {
+  std::array<char, 8> out{};
+  for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<char>(number >> (8 * i) & 0xFF);
+  return out;
+}
+
+Result<uint64_t> decode_number(std::string_view frame) {
+  if (frame.size() != 8) {
+    return protocol_error(fmt::format("number frame: met {} bytes, want 8", frame.size()));
+  }
+  return static_cast<uint64_t>(load_u32(frame.data())) |
+         static_cast<uint64_t>(load_u32(frame.data() + 4)) << 32;
+}
+
+std::string encode_delta_payload(const DeltaHeader& header, std::string_view text) {
+  std::string out;
+  out.reserve(kDeltaHeaderBytes + text.size());
+  append_u32(out, header.sample);
+  append_u32(out, header.first_index);
+  append_u32(out, header.num_tokens);
+  append_u32(out, header.reserved);
+  out.append(text);
+  return out;
+}
+
+Result<DeltaPayload> decode_delta_payload(std::string_view frame) {
+  if (frame.size() < kDeltaHeaderBytes) {
+    return protocol_error(fmt::format("delta payload: met {} bytes, want at least {}", frame.size(),
+                                      kDeltaHeaderBytes));
+  }
+  const DeltaHeader header{load_u32(frame.data()), load_u32(frame.data() + 4),
+                           load_u32(frame.data() + 8), load_u32(frame.data() + 12)};
+  if (header.reserved != 0) {
+    return protocol_error(fmt::format("delta reserved: met {}, want 0", header.reserved));
+  }
+  const std::string_view text = frame.substr(kDeltaHeaderBytes);
+  if (!is_valid_utf8(text)) return protocol_error("delta text: met bytes that are not UTF-8");
+  return DeltaPayload{header, text};
+}
+
+std::string encode_ids(std::span<const int32_t> ids) {
+  std::string out;
+  out.reserve(ids.size() * 4);
+  for (const int32_t id : ids) append_u32(out, static_cast<uint32_t>(id));
+  return out;
+}
+
+Result<std::vector<int32_t>> decode_ids(std::string_view frame) {
+  if (frame.size() % 4 != 0) {
+    return protocol_error(fmt::format("ids: met {} bytes, want a multiple of 4", frame.size()));
+  }
+  std::vector<int32_t> ids(frame.size() / 4);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    ids[i] = static_cast<int32_t>(load_u32(frame.data() + 4 * i));
+  }
+  return ids;
+}
+
+}  // namespace hearth::ipc

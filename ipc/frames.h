@@ -1,0 +1,86 @@
+#pragma once
+// The frames around the JSON, as ipc/messages.h draws them. Views point into the caller's frames.
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ipc/messages.h"
+#include "kernels/base/result.h"
+
+namespace hearth::ipc {
+
+using FrameViews = std::span<const std::string_view>;
+
+inline constexpr std::string_view kEventFrame = "event";
+inline constexpr std::string_view kDeltaFrame = "delta";
+inline constexpr std::string_view kRequestFrame = "request";
+inline constexpr std::string_view kControlFrame = "control";
+
+/// No message of the protocol has more frames than this, the routing frame included.
+inline constexpr size_t kMaxFrames = 8;
+
+/// Client -> daemon: ["HEARTH/1"][request id][JSON].
+struct ClientMessage {
+  std::string_view request_id;
+  std::string_view json;
+};
+/// `frames` without the routing frame. kProtocol says what was met and what was wanted.
+Result<ClientMessage> parse_client_message(FrameViews frames);
+/// The second frame of anything, if it may be a request id: to address an error reply.
+std::optional<std::string_view> request_id_of(FrameViews frames);
+bool is_request_id(std::string_view id);
+
+/// What follows the address in an answer, for clients and for the broker alike.
+struct Answer {
+  bool is_delta = false;
+  std::string_view json;      ///< event
+  std::string_view payload;   ///< delta: DeltaHeader + text
+  std::string_view ids;       ///< delta
+  std::string_view logprobs;  ///< delta: JSON, or empty
+};
+Result<Answer> parse_answer(FrameViews frames);
+
+/// Daemon -> client: ["HEARTH/1"][request id][answer...].
+struct DaemonMessage {
+  std::string_view request_id;
+  Answer answer;
+};
+Result<DaemonMessage> parse_daemon_message(FrameViews frames);
+
+/// Broker -> worker: [number]["request" | "control"][JSON].
+struct BrokerMessage {
+  uint64_t number = 0;
+  bool is_control = false;
+  std::string_view json;
+};
+Result<BrokerMessage> parse_broker_message(FrameViews frames);
+
+/// Worker -> broker: [number][answer...].
+struct WorkerMessage {
+  uint64_t number = 0;  ///< 0: the answer is a WorkerEvent
+  Answer answer;
+};
+Result<WorkerMessage> parse_worker_message(FrameViews frames);
+
+// ---- Little-endian pieces, the same on every machine -----------------------------------------
+
+std::array<char, 8> encode_number(uint64_t number);
+Result<uint64_t> decode_number(std::string_view frame);
+
+std::string encode_delta_payload(const DeltaHeader& header, std::string_view text);
+struct DeltaPayload {
+  DeltaHeader header;
+  std::string_view text;
+};
+/// kProtocol: shorter than its header, `reserved` not zero, text not UTF-8.
+Result<DeltaPayload> decode_delta_payload(std::string_view frame);
+
+std::string encode_ids(std::span<const int32_t> ids);
+Result<std::vector<int32_t>> decode_ids(std::string_view frame);
+
+}  // namespace hearth::ipc

@@ -1,0 +1,199 @@
+#include <doctest/doctest.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "ipc/codec.h"
+
+namespace hearth::ipc {
+namespace {
+
+/// Encodes, decodes, and compares.
+template <class T>
+void check_round_trip(const T& event) {
+  const std::string json = encode_event(event);
+  const auto back = decode_event(json);
+  REQUIRE_MESSAGE(back.ok(), json << ": " << (back.ok() ? "" : back.error().message));
+  REQUIRE_MESSAGE(std::holds_alternative<T>(*back), json);
+  CHECK_MESSAGE(std::get<T>(*back) == event, json);
+}
+template <class T>
+void check_worker_round_trip(const T& event) {
+  const auto back = decode_worker_event(encode_worker_event(event));
+  REQUIRE(back.ok());
+  REQUIRE(std::holds_alternative<T>(*back));
+  CHECK(std::get<T>(*back) == event);
+}
+
+WorkerSnapshot snapshot() {
+  WorkerSnapshot s;
+  s.num_steps = 1u << 30;
+  s.num_running = 3;
+  s.num_waiting = 2;
+  s.num_preempted = 1;
+  s.kv_blocks_total = {100, 50};
+  s.kv_blocks_used = {60, 20};
+  s.kv_blocks_cached = {30, 0};
+  s.kv_bytes = uint64_t{1} << 40;
+  s.prompt_tokens_total = 10;
+  s.prompt_tokens_cached = 4;
+  s.prefill_tokens_total = 6;
+  s.decode_tokens_total = 200;
+  s.preemptions_total = 5;
+  s.prefill_tokens_per_s = 1234.5;
+  s.decode_tokens_per_s = 84.25;
+  s.step_ms_recent = 11.75;
+  return s;
+}
+
+ModelEntry model() {
+  ModelEntry m;
+  m.name = "stories";
+  m.roles = {"default", "draft"};
+  m.state = "resident";
+  m.file_bytes = 1'000'000;
+  m.load_share = 0.5;
+  m.problem = "none";
+  m.architecture = "llama";
+  m.file_type = "Q8_0";
+  m.num_parameters = 260'000;
+  m.context_length = 512;
+  m.device = "cpu avx512-vnni";
+  m.weight_bytes = 300'000;
+  m.kv_bytes = 77;
+  m.worker_pid = 4242;
+  return m;
+}
+
+TEST_CASE("events come back from the wire as they were") {
+  check_round_trip(QueuedEvent{"loading", 3, 1500});
+  check_round_trip(ProgressEvent{128, 4000, 2, "blocks"});
+  check_round_trip(StartedEvent{"stories", 12, 8, 1.5});
+  check_round_trip(PromptLogprobsEvent{{-0.5f, -12.25f}});
+  check_round_trip(SampleDoneEvent{1, "length", 77});
+  check_round_trip(DoneEvent{{"stop", "length"},
+                             "stories",
+                             UINT64_MAX,
+                             {12, 8, 200},
+                             {0.5, 20.25, 31, 11.875, 2400.5},
+                             1,
+                             2,
+                             0.75});
+  check_round_trip(PongReply{"8f3c", 4242, "0.1.0", 86'400'000, true});
+  check_round_trip(TokenizeReply{"stories", {1, 2, 3}, {"<s>", "\xE2\x96\x81the", "<0x0A>"}});
+  check_round_trip(CancelReply{"r1"});
+  check_round_trip(ModelsReply{{model(), {}}, {"/var/lib/hearth/models"}});
+  check_round_trip(
+      PsReply{{{"r1", "uid:1000", "stories", "decode", "normal", 12, 30, 456}}, {model()}});
+  StatsReply stats{"8f3c", "0.1.0", 5, 1, 2, 3, 4, 5, 6, {}};
+  stats.workers.push_back({"stories", "cpu", "ready", 7, 1, 20, snapshot()});
+  check_round_trip(stats);
+  check_round_trip(HealthReply{"degraded", {"worker of stories restarts"}});
+}
+
+TEST_CASE("errors keep code, sentence, field and retry") {
+  const ErrorEvent busy{{ErrorCode::kBusy, "met 256 waiting, want fewer", "model"}, 250};
+  const auto back = decode_event(encode_event(busy));
+  REQUIRE(back.ok());
+  const auto& error = std::get<ErrorEvent>(*back);
+  CHECK(error.error.code == ErrorCode::kBusy);
+  CHECK(error.error.message == busy.error.message);
+  CHECK(error.error.field == "model");
+  CHECK(error.retry_ms == 250);
+  CHECK(
+      encode_event(busy) ==
+      R"({"event":"error","code":"busy","message":"met 256 waiting, want fewer","field":"model","retry_ms":250})");
+}
+
+TEST_CASE("the wire is what the documentation shows") {
+  CHECK(encode_event(QueuedEvent{"loading", 1, 0}) ==
+        R"({"event":"queued","reason":"loading","position":1,"estimate_ms":0})");
+  CHECK(encode_event(CancelReply{"r1"}) == R"({"event":"reply","verb":"cancel","id":"r1"})");
+  // Floats are written as short as they read back.
+  CHECK(encode_event(PromptLogprobsEvent{{-0.1f}}) ==
+        R"({"event":"prompt_logprobs","logprobs":[-0.1]})");
+}
+
+TEST_CASE("text that is not UTF-8 cannot break an answer") {
+  const auto back = decode_event(encode_event(HealthReply{"ok", {"bad \xFF byte"}}));
+  REQUIRE(back.ok());
+  CHECK(std::get<HealthReply>(*back).problems[0] == "bad \xEF\xBF\xBD byte");
+}
+
+TEST_CASE("numbers that JSON has no word for are left out") {
+  DoneEvent done;
+  done.timings.tpot_ms = std::numeric_limits<double>::quiet_NaN();
+  done.bandwidth_share = std::numeric_limits<double>::infinity();
+  const auto back = decode_event(encode_event(done));
+  REQUIRE(back.ok());
+  CHECK(std::get<DoneEvent>(*back).timings.tpot_ms == 0);
+  CHECK(std::get<DoneEvent>(*back).bandwidth_share == 0);
+}
+
+TEST_CASE("unknown members are skipped, unknown events told apart from broken ones") {
+  const auto more = decode_event(R"({"event":"queued","reason":"x","future":[{}]})");
+  REQUIRE(more.ok());
+  CHECK(std::get<QueuedEvent>(*more).reason == "x");
+  CHECK(decode_event(R"({"event":"sung"})").error().code == ErrorCode::kUnsupported);
+  CHECK(decode_event(R"({"event":"reply","verb":"sing"})").error().code == ErrorCode::kUnsupported);
+  CHECK(decode_event(R"({"reason":"x"})").error().code == ErrorCode::kProtocol);
+  CHECK(decode_event(R"({"event":7})").error().code == ErrorCode::kProtocol);
+  for (const char* wrong :
+       {R"({"event":"queued","position":"1"})", R"({"event":"queued","position":2147483648})",
+        R"({"event":"queued","position":1.5})", R"({"event":"queued","reason":[]})",
+        R"({"event":"done","usage":7})", R"({"event":"done","usage":{"prompt_tokens":-1e9}})",
+        R"({"event":"done","seed":-1})", R"({"event":"done","finish_reasons":[1]})",
+        R"({"event":"prompt_logprobs","logprobs":[1e308]})"}) {
+    const auto decoded = decode_event(wrong);
+    REQUIRE_MESSAGE(!decoded.ok(), wrong);
+    CHECK(decoded.error().code == ErrorCode::kInvalidArgument);
+  }
+}
+
+TEST_CASE("what workers say comes back as it was") {
+  check_worker_round_trip(WorkerHello{4242, "0.1.0", "cpu"});
+  check_worker_round_trip(WorkerLoadProgress{1u << 20, uint64_t{1} << 33});
+  check_worker_round_trip(WorkerReady{"stories", "llama", "Stories", "F32", "ab12", "cpu avx2", 512,
+                                      512, 260'000, 1, 2, 300});
+  check_worker_round_trip(WorkerHeartbeat{snapshot()});
+  check_worker_round_trip(WorkerStopped{});
+  const auto failed = decode_worker_event(
+      encode_worker_event(WorkerFailed{{ErrorCode::kCorrupt, "blk.0.attn_q: cut", ""}}));
+  REQUIRE(failed.ok());
+  CHECK(std::get<WorkerFailed>(*failed).error.code == ErrorCode::kCorrupt);
+  CHECK(std::get<WorkerFailed>(*failed).error.message == "blk.0.attn_q: cut");
+  CHECK_FALSE(decode_worker_event(R"({"event":"queued"})").ok());
+  for (const WorkerControl control :
+       {WorkerControl::kCancel, WorkerControl::kDrain, WorkerControl::kStop}) {
+    CHECK(*decode_worker_control(encode_worker_control(control)) == control);
+  }
+  CHECK_FALSE(decode_worker_control(R"({"control":"dance"})").ok());
+}
+
+TEST_CASE("a delta's header, ids and logprobs agree or it is refused") {
+  const std::vector<int32_t> ids = {5, 6};
+  const std::vector<TokenLogprobs> logprobs = {{-0.5f, {{5, -0.5f}, {9, -1.25f}}}, {-2.0f, {}}};
+  const std::string payload = encode_delta_payload({0, 10, 2, 0}, "two");
+  const std::string id_bytes = encode_ids(ids);
+  const std::string json = encode_logprobs(logprobs);
+  const auto delta = decode_delta({true, {}, payload, id_bytes, json});
+  REQUIRE(delta.ok());
+  CHECK(delta->header == DeltaHeader{0, 10, 2, 0});
+  CHECK(delta->text == "two");
+  CHECK(delta->ids == ids);
+  CHECK(delta->logprobs == logprobs);
+  CHECK(decode_delta({true, {}, payload, id_bytes, {}})->logprobs.empty());
+
+  const std::string one_id = encode_ids(std::vector<int32_t>{5});
+  const std::string one_logprob = encode_logprobs({logprobs.data(), 1});
+  CHECK_FALSE(decode_delta({true, {}, payload, one_id, {}}).ok());
+  CHECK_FALSE(decode_delta({true, {}, payload, id_bytes, one_logprob}).ok());
+  for (const char* bad :
+       {"x", "[", "7", "{}", "[1,2]", "[],\"x\":[]", "[{\"logprob\":\"1\"},{}]"}) {
+    CHECK_FALSE(decode_delta({true, {}, payload, id_bytes, bad}).ok());
+  }
+}
+
+}  // namespace
+}  // namespace hearth::ipc

@@ -1,0 +1,121 @@
+#include "ipc/frames.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+namespace hearth::ipc {
+namespace {
+
+using Views = std::vector<std::string_view>;
+
+TEST_CASE("a client's message has three frames, the protocol and a request id") {
+  const auto good = parse_client_message(Views{"HEARTH/1", "r1", "{}"});
+  REQUIRE(good.ok());
+  CHECK(good->request_id == "r1");
+  CHECK(good->json == "{}");
+
+  const std::string long_id(65, 'x');
+  const std::vector<Views> bad = {
+      {},
+      {"HEARTH/1"},
+      {"HEARTH/1", "r1"},
+      {"HEARTH/1", "r1", "{}", ""},
+      {"HEARTH/2", "r1", "{}"},
+      {"", "r1", "{}"},
+      {"HEARTH/\xFF", "r1", "{}"},
+      {"HEARTH/1", "", "{}"},
+      {"HEARTH/1", long_id, "{}"},
+      {"HEARTH/1", "a b", "{}"},
+      {"HEARTH/1", std::string_view("a\0b", 3), "{}"},
+      {"HEARTH/1", "\xC3\xA9", "{}"},
+  };
+  for (const Views& frames : bad) {
+    const auto parsed = parse_client_message(frames);
+    REQUIRE_FALSE(parsed.ok());
+    CHECK(parsed.error().code == ErrorCode::kProtocol);
+    CHECK_FALSE(parsed.error().message.empty());
+  }
+  CHECK(parse_client_message(bad[4]).error().message == "first frame: met HEARTH/2, want HEARTH/1");
+  CHECK(request_id_of(bad[4]) == "r1");
+  CHECK_FALSE(request_id_of(bad[7]).has_value());
+  CHECK_FALSE(request_id_of(bad[0]).has_value());
+}
+
+TEST_CASE("an answer is an event or a delta") {
+  const auto event = parse_daemon_message(Views{"HEARTH/1", "r", "event", "{}"});
+  REQUIRE(event.ok());
+  CHECK_FALSE(event->answer.is_delta);
+  CHECK(event->answer.json == "{}");
+  const auto delta = parse_daemon_message(Views{"HEARTH/1", "r", "delta", "p", "i", "l"});
+  REQUIRE(delta.ok());
+  CHECK(delta->answer.is_delta);
+  CHECK(delta->answer.payload == "p");
+  CHECK(delta->answer.ids == "i");
+  CHECK(delta->answer.logprobs == "l");
+  CHECK(parse_daemon_message(Views{"HEARTH/1", "r", "delta", "p", "i"})->answer.logprobs.empty());
+  for (const Views& frames : std::vector<Views>{{"HEARTH/1", "r"},
+                                                {"HEARTH/1", "r", "event"},
+                                                {"HEARTH/1", "r", "event", "{}", "x"},
+                                                {"HEARTH/1", "r", "delta", "p"},
+                                                {"HEARTH/1", "r", "delta", "p", "i", "l", "x"},
+                                                {"HEARTH/1", "r", "other", "{}"}}) {
+    CHECK(parse_daemon_message(frames).error().code == ErrorCode::kProtocol);
+  }
+}
+
+TEST_CASE("broker and worker address each other by number") {
+  const auto number = encode_number(0x0102030405060708u);
+  const std::string_view frame(number.data(), number.size());
+  CHECK(frame == "\x08\x07\x06\x05\x04\x03\x02\x01");
+  CHECK(*decode_number(frame) == 0x0102030405060708u);
+  CHECK(*decode_number(std::string_view("\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF")) == UINT64_MAX);
+
+  const auto request = parse_broker_message(Views{frame, "request", "{}"});
+  REQUIRE(request.ok());
+  CHECK(request->number == 0x0102030405060708u);
+  CHECK_FALSE(request->is_control);
+  CHECK(parse_broker_message(Views{frame, "control", "{}"})->is_control);
+  CHECK_FALSE(parse_broker_message(Views{frame, "event", "{}"}).ok());
+  CHECK_FALSE(parse_broker_message(Views{frame, "request"}).ok());
+  CHECK_FALSE(parse_broker_message(Views{"1234567", "request", "{}"}).ok());
+
+  CHECK(parse_worker_message(Views{frame, "event", "{}"})->answer.json == "{}");
+  CHECK_FALSE(parse_worker_message(Views{}).ok());
+  CHECK_FALSE(parse_worker_message(Views{frame}).ok());
+  CHECK_FALSE(parse_worker_message(Views{"123456789", "event", "{}"}).ok());
+}
+
+TEST_CASE("a delta's payload is sixteen little-endian bytes and text") {
+  const DeltaHeader header{1, 0x01020304, 3, 0};
+  const std::string bytes = encode_delta_payload(header, "h\xC3\xA9");
+  CHECK(bytes == std::string("\x01\0\0\0\x04\x03\x02\x01\x03\0\0\0\0\0\0\0h\xC3\xA9", 19));
+  const auto payload = decode_delta_payload(bytes);
+  REQUIRE(payload.ok());
+  CHECK(payload->header == header);
+  CHECK(payload->text == "h\xC3\xA9");
+  for (size_t cut = 0; cut < kDeltaHeaderBytes; ++cut) {
+    CHECK_FALSE(decode_delta_payload(std::string_view(bytes).substr(0, cut)).ok());
+  }
+  CHECK_FALSE(
+      decode_delta_payload(std::string_view(bytes).substr(0, 18)).ok());  // half a character
+  std::string reserved = bytes;
+  reserved[12] = 1;
+  CHECK_FALSE(decode_delta_payload(reserved).ok());
+}
+
+TEST_CASE("ids are little-endian and whole") {
+  const std::vector<int32_t> ids = {0, 1, 0x01020304, INT32_MAX, -1};
+  const std::string bytes = encode_ids(ids);
+  CHECK(bytes.size() == 20);
+  CHECK(bytes.substr(8, 4) == "\x04\x03\x02\x01");
+  CHECK(*decode_ids(bytes) == ids);
+  CHECK(decode_ids("")->empty());
+  for (size_t cut : {1u, 2u, 3u, 5u}) {
+    CHECK_FALSE(decode_ids(std::string_view(bytes).substr(0, cut)).ok());
+  }
+}
+
+}  // namespace
+}  // namespace hearth::ipc
