@@ -42,7 +42,7 @@ inline constexpr int32_t kAttentionSplit = 512;
 struct TensorView {
   void* data = nullptr;
   DType dtype = DType::kF32;
-  int64_t rows = 0;        ///< upper bound; ops touch rows below the step's count
+  int64_t rows = 0;  ///< upper bound; ops touch rows below the step's count
   int64_t cols = 0;
   int64_t row_stride = 0;  ///< in elements; >= cols
 
@@ -83,9 +83,9 @@ struct GroupIndex {
 
 /// What one step computes: ragged rows of several sequences. Pointers are device memory.
 struct BatchIndex {
-  int32_t num_tokens = 0;   ///< rows of the step (upper bound under graph replay)
+  int32_t num_tokens = 0;  ///< rows of the step (upper bound under graph replay)
   int32_t num_seqs = 0;
-  int32_t num_outputs = 0;  ///< rows whose logits are wanted
+  int32_t num_outputs = 0;               ///< rows whose logits are wanted
   const int32_t* counts = nullptr;       ///< (3): the three numbers above, exact, device memory
   const int32_t* token_ids = nullptr;    ///< (num_tokens)
   const int32_t* positions = nullptr;    ///< (num_tokens): absolute position in its sequence
@@ -99,7 +99,7 @@ struct BatchIndex {
 // ---- Weights --------------------------------------------------------------------------------
 
 /// A 2-D tensor as stored in a file: `rows` outputs of `cols` inputs each, row after row.
-/// Vectors have rows == 1.
+/// Vectors have rows == 1; several join into one longer vector.
 struct HostTensor {
   std::string_view name;
   DType dtype = DType::kF32;
@@ -119,9 +119,9 @@ enum class WeightRole {
 class Weight {
  public:
   virtual ~Weight() = default;
-  int64_t rows = 0;          ///< outputs, of all joined tensors
-  int64_t cols = 0;          ///< inputs
-  size_t bytes = 0;          ///< device bytes owned
+  int64_t rows = 0;               ///< outputs, of all joined tensors
+  int64_t cols = 0;               ///< inputs
+  size_t bytes = 0;               ///< device bytes owned
   const float* vector = nullptr;  ///< role kVector: `cols` floats; otherwise null
 };
 
@@ -149,9 +149,13 @@ struct RmsNormArgs {
   TensorView out;
 };
 
+/// Least amax of a block of activations that is not taken for zero: 127 / amax must be finite.
+inline constexpr float kQuantizeMin = 1e-30f;
+
 /// out[t][o] = sum_k x[t][k] * w[o][k], plus residual[t][o] where given (added last, once).
 /// Quantized weights: x is first quantized per 32 inputs, amax = max |x|, d = amax / 127 (f32),
-/// q = round-half-even(x * (127 / amax)) (all zero where amax is 0); then one chain
+/// q = round-half-even(x * (127 / amax)), all zero where amax is below kQuantizeMin or not finite
+/// (then d carries the NaN or infinity on); then one chain
 /// acc = fma(float(sum q * w_q), d * d_w, acc) over blocks of 32 in ascending order.
 /// f32, f16, bf16 weights: acc = fma(x[k], w[k], acc), k ascending, x in f32.
 struct MatmulArgs {
@@ -209,7 +213,8 @@ struct KvStoreArgs {
 ///   scores = scale * q.k; soft_cap * tanh(scores / soft_cap) where given; softmax, with `sinks[h]`
 ///   as one more logit without a value where given.
 /// The step's own K and V were stored before, so they are read back after rounding.
-/// Source: Kwon et al. 2023 (PagedAttention) section 4; Milakov and Gimelshein 2018 (online softmax).
+/// Source: Kwon et al. 2023 (PagedAttention) section 4; Milakov and Gimelshein 2018 (online
+/// softmax).
 struct AttentionArgs {
   const BatchIndex* batch;
   int32_t group = 0;
@@ -230,7 +235,7 @@ struct GatedActivationArgs {
   const BatchIndex* batch;
   TensorView gate_up;  ///< (num_tokens, 2 * width)
   Activation activation = Activation::kSilu;
-  TensorView out;      ///< (num_tokens, width)
+  TensorView out;  ///< (num_tokens, width)
 };
 
 /// out[i] = x[output_rows[i]]
@@ -251,9 +256,9 @@ struct CopyBlocksArgs {
 // ---- The table ------------------------------------------------------------------------------
 
 struct DeviceInfo {
-  std::string kind;       ///< "cpu", "cuda", "reference"
-  std::string name;       ///< e.g. the CPU's brand string
-  std::string variant;    ///< code path: "plain", "avx2", "avx512vnni", ...
+  std::string kind;     ///< "cpu", "cuda", "reference"
+  std::string name;     ///< e.g. the CPU's brand string
+  std::string variant;  ///< code path: "plain", "avx2", "avx512vnni", ...
   int32_t num_threads = 1;
   uint64_t memory_bytes = 0;       ///< total that this process may use
   uint64_t memory_free_bytes = 0;  ///< when the table was made
@@ -274,8 +279,8 @@ struct OpTable {
   void (*copy_to_host)(void* state, void* dst, const void* src, size_t bytes) = nullptr;
   void (*synchronize)(void* state) = nullptr;
 
-  /// Takes tensors into the device. All joined tensors have the same cols. Errors: kUnsupported
-  /// (type, shape), kOutOfMemory, both naming the tensor.
+  /// Takes tensors into the device. Matrices joined have the same cols and may differ in type.
+  /// Errors: kUnsupported (type, shape, size), kOutOfMemory, both naming the tensor.
   Result<std::unique_ptr<Weight>> (*pack_weights)(void* state, std::span<const HostTensor> tensors,
                                                   WeightRole role) = nullptr;
 

@@ -1,0 +1,32 @@
+#include <cmath>
+#include <numbers>
+
+#include "kernels/op_checks.h"
+#include "kernels/ops_ref.h"
+
+namespace hearth::kernels::reference {
+namespace {
+
+double silu(double x) { return x / (1.0 + std::exp(-x)); }
+
+double gelu_tanh(double x) {
+  const double u = std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x);
+  return 0.5 * x * (1.0 + std::tanh(u));
+}
+
+}  // namespace
+
+void gated_activation(void*, const GatedActivationArgs& args) {
+  check_args(args);
+  const int64_t width = args.out.cols;
+  for (int32_t t = 0; t < num_rows(*args.batch, Rows::kTokens); ++t) {
+    const float* in = args.gate_up.row<float>(t);
+    float* out = args.out.row<float>(t);
+    for (int64_t c = 0; c < width; ++c) {
+      const double gate = args.activation == Activation::kSilu ? silu(in[c]) : gelu_tanh(in[c]);
+      out[c] = static_cast<float>(gate * in[width + c]);
+    }
+  }
+}
+
+}  // namespace hearth::kernels::reference

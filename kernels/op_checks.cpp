@@ -1,0 +1,187 @@
+#include "kernels/op_checks.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "kernels/base/check.h"
+#include "kernels/half.h"
+
+namespace hearth::kernels {
+namespace {
+
+void check_view(const TensorView& view, int64_t rows, int64_t cols, const char* what) {
+  HEARTH_CHECK(rows == 0 || view.data != nullptr, "{}", what);
+  HEARTH_CHECK(view.dtype == DType::kF32, "{}: {}, want F32", what, info(view.dtype).name);
+  HEARTH_CHECK(view.rows >= rows && view.cols == cols && view.row_stride >= cols,
+               "{}: ({}, {}) stride {}, want ({}, {})", what, view.rows, view.cols, view.row_stride,
+               rows, cols);
+}
+
+void check_vector(const Weight* weight, int64_t cols, const char* what) {
+  HEARTH_CHECK(weight != nullptr && weight->vector != nullptr, "{}", what);
+  HEARTH_CHECK(weight->cols == cols, "{}: {} values, want {}", what, weight->cols, cols);
+}
+
+void check_kv(const BatchIndex& batch, int32_t group, const PagedKv& kv) {
+  HEARTH_CHECK(group >= 0 && static_cast<size_t>(group) < batch.groups.size(), "group {} of {}",
+               group, batch.groups.size());
+  HEARTH_CHECK(kv.base != nullptr);
+  HEARTH_CHECK(kv.dtype == DType::kF32 || kv.dtype == DType::kF16 || kv.dtype == DType::kBF16,
+               "KV type {}", info(kv.dtype).name);
+  HEARTH_CHECK(kv.block_size > 0 && kv.block_size % kAttentionTile == 0, "block_size {}",
+               kv.block_size);
+  HEARTH_CHECK(kv.num_kv_heads > 0 && kv.head_dim > 0, "{} x {}", kv.num_kv_heads, kv.head_dim);
+  const int64_t layer = kv_layer_bytes(kv.dtype, kv.block_size, kv.num_kv_heads, kv.head_dim);
+  HEARTH_CHECK(kv.layer_offset >= 0 && kv.layer_offset + layer <= kv.block_bytes,
+               "layer at {}+{} of {}", kv.layer_offset, layer, kv.block_bytes);
+}
+
+Error unsupported(const HostTensor& tensor, std::string why) {
+  return Error{ErrorCode::kUnsupported, fmt::format("{}: {}", tensor.name, why), ""};
+}
+
+}  // namespace
+
+int32_t num_rows(const BatchIndex& batch, Rows rows) {
+  const bool tokens = rows == Rows::kTokens;
+  const int32_t bound = tokens ? batch.num_tokens : batch.num_outputs;
+  if (batch.counts == nullptr) return bound;
+  const int32_t exact = batch.counts[tokens ? 0 : 2];
+  HEARTH_CHECK(exact >= 0 && exact <= bound, "{} rows, bound {}", exact, bound);
+  return exact;
+}
+
+void check_args(const EmbedArgs& args) {
+  HEARTH_CHECK(args.table != nullptr && args.table->vector == nullptr);
+  check_view(args.out, num_rows(*args.batch, Rows::kTokens), args.table->cols, "embed out");
+}
+
+void check_args(const RmsNormArgs& args) {
+  const int32_t rows = num_rows(*args.batch, args.rows);
+  check_view(args.x, rows, args.x.cols, "rms_norm x");
+  check_view(args.out, rows, args.x.cols, "rms_norm out");
+  check_vector(args.weight, args.x.cols, "rms_norm weight");
+}
+
+void check_args(const MatmulArgs& args) {
+  HEARTH_CHECK(args.w != nullptr && args.w->vector == nullptr);
+  const int32_t rows = num_rows(*args.batch, args.rows);
+  check_view(args.x, rows, args.w->cols, "matmul x");
+  check_view(args.out, rows, args.w->rows, "matmul out");
+  if (args.residual != nullptr) check_view(*args.residual, rows, args.w->rows, "matmul residual");
+}
+
+void check_args(const AddBiasArgs& args) {
+  check_view(args.out, num_rows(*args.batch, Rows::kTokens), args.out.cols, "add_bias out");
+  check_vector(args.bias, args.out.cols, "add_bias bias");
+}
+
+void check_args(const RopeTableArgs& args) {
+  HEARTH_CHECK(args.inv_freq != nullptr && args.inv_freq->vector != nullptr);
+  check_view(args.cos_sin, num_rows(*args.batch, Rows::kTokens), 2 * args.inv_freq->cols,
+             "rope_table out");
+}
+
+void check_args(const RopeArgs& args) {
+  const int32_t rows = num_rows(*args.batch, Rows::kTokens);
+  check_view(args.x, rows, static_cast<int64_t>(args.num_heads) * args.head_dim, "rope x");
+  check_view(args.cos_sin, rows, args.cos_sin.cols, "rope cos_sin");
+  HEARTH_CHECK(args.cos_sin.cols % 2 == 0 && args.cos_sin.cols <= args.head_dim,
+               "rope_dim {}, head_dim {}", args.cos_sin.cols, args.head_dim);
+}
+
+void check_args(const KvStoreArgs& args) {
+  check_kv(*args.batch, args.group, args.kv);
+  const int64_t cols = static_cast<int64_t>(args.kv.num_kv_heads) * args.kv.head_dim;
+  const int32_t rows = num_rows(*args.batch, Rows::kTokens);
+  check_view(args.k, rows, cols, "kv_store k");
+  check_view(args.v, rows, cols, "kv_store v");
+}
+
+void check_args(const AttentionArgs& args) {
+  check_kv(*args.batch, args.group, args.kv);
+  HEARTH_CHECK(args.num_heads > 0 && args.num_heads % args.kv.num_kv_heads == 0,
+               "{} heads, {} kv heads", args.num_heads, args.kv.num_kv_heads);
+  HEARTH_CHECK(args.window >= 0 && args.soft_cap >= 0, "window {} soft_cap {}", args.window,
+               args.soft_cap);
+  const int64_t cols = static_cast<int64_t>(args.num_heads) * args.kv.head_dim;
+  const int32_t rows = num_rows(*args.batch, Rows::kTokens);
+  check_view(args.q, rows, cols, "attention q");
+  check_view(args.out, rows, cols, "attention out");
+  if (args.sinks != nullptr) check_vector(args.sinks, args.num_heads, "attention sinks");
+}
+
+void check_args(const GatedActivationArgs& args) {
+  const int32_t rows = num_rows(*args.batch, Rows::kTokens);
+  check_view(args.gate_up, rows, 2 * args.out.cols, "gated_activation gate_up");
+  check_view(args.out, rows, args.out.cols, "gated_activation out");
+}
+
+void check_args(const GatherRowsArgs& args) {
+  check_view(args.x, num_rows(*args.batch, Rows::kTokens), args.x.cols, "gather_rows x");
+  check_view(args.out, num_rows(*args.batch, Rows::kOutputs), args.x.cols, "gather_rows out");
+}
+
+void check_args(const CopyBlocksArgs& args) {
+  HEARTH_CHECK(args.src.size() == args.dst.size(), "{} to {} blocks", args.src.size(),
+               args.dst.size());
+  HEARTH_CHECK(args.base != nullptr || args.src.empty());
+}
+
+Result<void> check_tensors(std::span<const HostTensor> tensors, WeightRole role) {
+  HEARTH_CHECK(!tensors.empty());
+  for (const HostTensor& tensor : tensors) {
+    const DTypeInfo& type = info(tensor.dtype);
+    if (!type.usable_as_weight) {
+      return unsupported(tensor, fmt::format("type {} cannot be computed with", type.name));
+    }
+    // Sides up to 2^31 keep every product below in 64 bits.
+    constexpr int64_t kMaxSide = int64_t{1} << 31;
+    if (tensor.rows <= 0 || tensor.cols <= 0 || tensor.rows > kMaxSide || tensor.cols > kMaxSide) {
+      return unsupported(tensor, fmt::format("shape [{},{}]", tensor.rows, tensor.cols));
+    }
+    if (tensor.cols % type.block_elements != 0) {
+      return unsupported(tensor, fmt::format("rows of {} values in type {}, want a multiple of {}",
+                                             tensor.cols, type.name, type.block_elements));
+    }
+    const uint64_t want = bytes_of(
+        tensor.dtype, static_cast<uint64_t>(tensor.rows) * static_cast<uint64_t>(tensor.cols));
+    if (tensor.bytes.size() != want) {
+      return unsupported(tensor, fmt::format("{} bytes, want {}", tensor.bytes.size(), want));
+    }
+    if (role == WeightRole::kVector && (tensor.rows != 1 || type.block_elements != 1)) {
+      return unsupported(tensor, fmt::format("[{},{}] of type {} where a plain vector is wanted",
+                                             tensor.rows, tensor.cols, type.name));
+    }
+    if (role == WeightRole::kEmbedding && tensors.size() != 1) {
+      return unsupported(tensor, "an embedding is one tensor");
+    }
+    if (role == WeightRole::kMatmul && tensor.cols != tensors[0].cols) {
+      return unsupported(tensor, fmt::format("{} inputs, but joined to {} with {}", tensor.cols,
+                                             tensors[0].name, tensors[0].cols));
+    }
+  }
+  return {};
+}
+
+std::vector<float> vector_values(std::span<const HostTensor> tensors) {
+  std::vector<float> values;
+  for (const HostTensor& tensor : tensors) {
+    for (int64_t i = 0; i < tensor.cols; ++i) {
+      const std::byte* at = tensor.bytes.data() + bytes_of(tensor.dtype, static_cast<uint64_t>(i));
+      if (tensor.dtype == DType::kF32) {
+        float value;
+        std::memcpy(&value, at, sizeof value);
+        values.push_back(value);
+      } else {
+        uint16_t bits;
+        std::memcpy(&bits, at, sizeof bits);
+        values.push_back(tensor.dtype == DType::kF16 ? f32_from_f16(bits) : f32_from_bf16(bits));
+      }
+    }
+  }
+  return values;
+}
+
+}  // namespace hearth::kernels

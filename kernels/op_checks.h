@@ -1,0 +1,32 @@
+#pragma once
+// What every table checks before it computes: shapes that do not fit are bugs of the caller. And
+// what pack_weights checks before it packs: tensors come from files, so those are errors by name.
+
+#include <span>
+
+#include "kernels/ops.h"
+
+namespace hearth::kernels {
+
+/// Rows that this step computes: the exact count where the index holds one.
+int32_t num_rows(const BatchIndex& batch, Rows rows);
+
+void check_args(const EmbedArgs& args);
+void check_args(const RmsNormArgs& args);
+void check_args(const MatmulArgs& args);
+void check_args(const AddBiasArgs& args);
+void check_args(const RopeTableArgs& args);
+void check_args(const RopeArgs& args);
+void check_args(const KvStoreArgs& args);
+void check_args(const AttentionArgs& args);
+void check_args(const GatedActivationArgs& args);
+void check_args(const GatherRowsArgs& args);
+void check_args(const CopyBlocksArgs& args);
+
+/// kUnsupported, naming the tensor, for a type, shape or size that cannot be packed for `role`.
+Result<void> check_tensors(std::span<const HostTensor> tensors, WeightRole role);
+
+/// The f32 values of vector tensors (f32, f16 or bf16), one after the other.
+std::vector<float> vector_values(std::span<const HostTensor> tensors);
+
+}  // namespace hearth::kernels

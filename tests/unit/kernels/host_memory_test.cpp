@@ -1,0 +1,49 @@
+#include "kernels/host_memory.h"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tests/unit/kernels/fake_root.h"
+
+namespace hearth::kernels {
+namespace {
+
+TEST_CASE("host memory is zeroed and aligned, small or mapped") {
+  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{4097}, (size_t{1} << 20) - 1,
+                             size_t{1} << 20, (size_t{5} << 20) + 3}) {
+    auto* memory = static_cast<unsigned char*>(allocate_host(bytes));
+    REQUIRE(memory != nullptr);
+    CHECK(reinterpret_cast<uintptr_t>(memory) % 64 == 0);
+    size_t not_zero = 0;
+    for (size_t i = 0; i < bytes; ++i) not_zero += memory[i] != 0;
+    CHECK(not_zero == 0);
+    if (bytes > 0) memory[bytes - 1] = 1;
+    release_host(memory, bytes);
+  }
+}
+
+TEST_CASE("more memory than there can be is null, not a crash") {
+  CHECK(allocate_host(SIZE_MAX) == nullptr);
+  CHECK(allocate_host(SIZE_MAX / 2 - 1) == nullptr);
+}
+
+TEST_CASE("memory is bounded by the tightest cgroup") {
+  FakeRoot root;
+  root.write("proc/meminfo", "MemTotal:  1000 kB\nMemFree:  100 kB\nMemAvailable:  600 kB\n");
+  HostMemoryInfo info = host_memory_info(root.path().c_str());
+  CHECK(info.total_bytes == 1000 * 1024);
+  CHECK(info.available_bytes == 600 * 1024);
+
+  root.write("proc/self/cgroup", "12:cpu:/v1\n0::/a/b\n");
+  root.write("sys/fs/cgroup/a/b/memory.max", "max\n");
+  root.write("sys/fs/cgroup/a/memory.max", "512000\n");
+  root.write("sys/fs/cgroup/a/memory.current", "112000\n");
+  info = host_memory_info(root.path().c_str());
+  CHECK(info.total_bytes == 512000);
+  CHECK(info.available_bytes == 400000);
+}
+
+}  // namespace
+}  // namespace hearth::kernels

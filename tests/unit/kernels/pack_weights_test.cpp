@@ -1,0 +1,74 @@
+// What pack_weights refuses, on every table: the tensors come from files.
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "kernels/ops.h"
+
+namespace hearth::kernels {
+namespace {
+
+std::vector<OpTable> tables() {
+  std::vector<OpTable> all{reference_ops()};
+  return all;
+}
+
+void check_refused(const OpTable& table, std::vector<HostTensor> tensors, WeightRole role,
+                   const std::string& wanted) {
+  const auto result = table.pack_weights(table.state.get(), tensors, role);
+  REQUIRE_FALSE(result.ok());
+  CHECK(result.error().code == ErrorCode::kUnsupported);
+  CHECK(result.error().message.find("blk.0.x") != std::string::npos);
+  CHECK_MESSAGE(result.error().message.find(wanted) != std::string::npos, result.error().message);
+}
+
+TEST_CASE("types and shapes that cannot be packed are errors that name the tensor") {
+  const std::vector<std::byte> bytes(4096);
+  const std::span<const std::byte> all(bytes);
+  for (const OpTable& table : tables()) {
+    CAPTURE(table.device.variant);
+    const WeightRole m = WeightRole::kMatmul;
+    check_refused(table, {{"blk.0.x", DType::kQ4_0, 2, 64, all.first(72)}}, m, "Q4_0");
+    check_refused(table, {{"blk.0.x", DType::kI32, 2, 2, all.first(16)}}, m, "I32");
+    check_refused(table, {{"blk.0.x", DType::kQ8_0, 16, 2, all.first(34)}}, m, "multiple of 32");
+    check_refused(table, {{"blk.0.x", DType::kF32, 4, 4, all.first(63)}}, m, "want 64");
+    check_refused(table, {{"blk.0.x", DType::kF32, 4, 4, all.first(65)}}, m, "want 64");
+    check_refused(table, {{"blk.0.x", DType::kF32, 0, 4, {}}}, m, "[0,4]");
+    check_refused(table, {{"blk.0.x", DType::kF32, 4, -1, {}}}, m, "[4,-1]");
+    check_refused(table, {{"blk.0.x", DType::kF32, INT64_MAX, INT64_MAX, {}}}, m, "shape");
+    check_refused(table,
+                  {{"blk.0.y", DType::kF32, 1, 4, all.first(16)},
+                   {"blk.0.x", DType::kF32, 1, 5, all.first(20)}},
+                  m, "blk.0.y");
+    check_refused(table,
+                  {{"blk.0.x", DType::kF32, 1, 4, all.first(16)},
+                   {"blk.0.x", DType::kF32, 1, 4, all.first(16)}},
+                  WeightRole::kEmbedding, "one tensor");
+    check_refused(table, {{"blk.0.x", DType::kF32, 2, 4, all.first(32)}}, WeightRole::kVector,
+                  "vector");
+    check_refused(table, {{"blk.0.x", DType::kQ8_0, 1, 32, all.first(34)}}, WeightRole::kVector,
+                  "vector");
+  }
+}
+
+TEST_CASE("vectors become f32 and join") {
+  const std::vector<uint16_t> halves{0x3c00, 0xc000};  // 1, -2 in f16
+  const std::vector<float> floats{0.5f};
+  const std::vector<uint16_t> brains{0x4040};  // 3 in bf16
+  const std::vector<HostTensor> parts{{"a", DType::kF16, 1, 2, std::as_bytes(std::span(halves))},
+                                      {"b", DType::kF32, 1, 1, std::as_bytes(std::span(floats))},
+                                      {"c", DType::kBF16, 1, 1, std::as_bytes(std::span(brains))}};
+  for (const OpTable& table : tables()) {
+    const auto weight = table.pack_weights(table.state.get(), parts, WeightRole::kVector);
+    REQUIRE(weight.ok());
+    const Weight& w = **weight;
+    CHECK(w.rows == 1);
+    REQUIRE(w.cols == 4);
+    CHECK(std::vector<float>(w.vector, w.vector + 4) == std::vector<float>{1, -2, 0.5f, 3});
+  }
+}
+
+}  // namespace
+}  // namespace hearth::kernels
