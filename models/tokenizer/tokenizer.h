@@ -15,8 +15,9 @@ namespace hearth::models {
 class GgufFile;
 
 struct EncodeOptions {
-  bool add_bos = true;         ///< as the file's metadata says; false: never
-  bool parse_special = false;  ///< text of control tokens becomes those tokens; otherwise it stays text
+  bool add_bos = true;  ///< as the file's metadata says; false: never
+  bool parse_special =
+      false;  ///< text of control tokens becomes those tokens; otherwise it stays text
 };
 
 class Tokenizer {
@@ -24,7 +25,8 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   /// Any bytes are accepted; what is not UTF-8 goes through byte tokens.
-  virtual std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options) const = 0;
+  virtual std::vector<int32_t> encode(std::string_view text,
+                                      const EncodeOptions& options) const = 0;
 
   /// The bytes that `id` stands for inside running text; empty for control tokens. Bytes of one
   /// character may be spread over tokens. `id` is below vocab_size().

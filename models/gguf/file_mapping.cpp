@@ -1,0 +1,90 @@
+#include "models/gguf/file_mapping.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+namespace hearth::models {
+
+Error system_error(const std::filesystem::path& path, const char* what, int number) {
+  ErrorCode code = ErrorCode::kIo;
+  if (number == ENOENT || number == ENOTDIR) code = ErrorCode::kNotFound;
+  if (number == EACCES || number == EPERM) code = ErrorCode::kForbidden;
+  return Error{code, fmt::format("{}: {}: {}", path.string(), what, std::strerror(number)), ""};
+}
+
+// ---- ReadableFile ---------------------------------------------------------------------------
+
+Result<ReadableFile> ReadableFile::open(const std::filesystem::path& path) {
+  ReadableFile file;
+  // O_NONBLOCK: a FIFO in a model directory must not hang the opener; fstat then refuses it.
+  file.fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file.fd_ < 0) return system_error(path, "open", errno);
+  struct stat status {};
+  if (::fstat(file.fd_, &status) != 0) return system_error(path, "stat", errno);
+  if (!S_ISREG(status.st_mode)) {
+    return Error{ErrorCode::kInvalidArgument, fmt::format("{}: not a regular file", path.string()),
+                 ""};
+  }
+  file.size_bytes_ = static_cast<size_t>(status.st_size);
+  return file;
+}
+
+ReadableFile::~ReadableFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+ReadableFile::ReadableFile(ReadableFile&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), size_bytes_(other.size_bytes_) {}
+
+ReadableFile& ReadableFile::operator=(ReadableFile&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(size_bytes_, other.size_bytes_);
+  return *this;
+}
+
+// ---- FileMapping ----------------------------------------------------------------------------
+
+Result<FileMapping> FileMapping::open(const std::filesystem::path& path) {
+  HEARTH_ASSIGN_OR_RETURN(const ReadableFile file, ReadableFile::open(path));
+  FileMapping mapping;
+  if (file.size_bytes() == 0) return mapping;
+  void* memory = ::mmap(nullptr, file.size_bytes(), PROT_READ, MAP_SHARED, file.fd(), 0);
+  if (memory == MAP_FAILED) return system_error(path, "map", errno);
+  mapping.bytes_ = {static_cast<const std::byte*>(memory), file.size_bytes()};
+  // Weights are read once, front to back: read far ahead. Only advice, so a refusal changes
+  // nothing.
+  ::madvise(memory, file.size_bytes(), MADV_SEQUENTIAL);
+  return mapping;
+}
+
+FileMapping::~FileMapping() {
+  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+FileMapping::FileMapping(FileMapping&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+
+FileMapping& FileMapping::operator=(FileMapping&& other) noexcept {
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+void FileMapping::drop_pages(std::span<const std::byte> part) const {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<uintptr_t>(part.data());
+  const uintptr_t last = first + part.size();
+  const auto begin = reinterpret_cast<uintptr_t>(bytes_.data());
+  if (bytes_.empty() || first < begin || last > begin + bytes_.size()) return;
+  const uintptr_t from = (first + page - 1) / page * page;
+  const uintptr_t to = last / page * page;
+  if (from < to) ::madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
+}
+
+}  // namespace hearth::models

@@ -1,0 +1,53 @@
+#pragma once
+// Files opened for reading, and files mapped read-only.
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+
+#include "kernels/base/result.h"
+
+namespace hearth::models {
+
+/// kNotFound, kForbidden or kIo of an errno: "PATH: open: Permission denied".
+Error system_error(const std::filesystem::path& path, const char* what, int number);
+
+/// A regular file open for reading. Owns the descriptor.
+class ReadableFile {
+ public:
+  /// system_error(), or kInvalidArgument where `path` is no regular file.
+  static Result<ReadableFile> open(const std::filesystem::path& path);
+  ~ReadableFile();
+  ReadableFile(ReadableFile&& other) noexcept;
+  ReadableFile& operator=(ReadableFile&& other) noexcept;
+
+  int fd() const { return fd_; }
+  size_t size_bytes() const { return size_bytes_; }
+
+ private:
+  ReadableFile() = default;
+  int fd_ = -1;
+  size_t size_bytes_ = 0;
+};
+
+/// Mapped for as long as the object lives. A file that is cut short by somebody else meanwhile
+/// raises SIGBUS on access: map it for loading, not for serving.
+class FileMapping {
+ public:
+  FileMapping() = default;
+  /// Errors as ReadableFile::open, kIo. An empty file maps to no bytes.
+  static Result<FileMapping> open(const std::filesystem::path& path);
+  ~FileMapping();
+  FileMapping(FileMapping&& other) noexcept;
+  FileMapping& operator=(FileMapping&& other) noexcept;
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+  /// Takes the whole pages of `part` out of this process's resident memory; they come back from the
+  /// file when read again. A part outside the mapping is left alone.
+  void drop_pages(std::span<const std::byte> part) const;
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+}  // namespace hearth::models

@@ -1,0 +1,61 @@
+#include "models/gguf/fingerprint.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <cerrno>
+#include <memory>
+#include <vector>
+
+#include "models/gguf/file_mapping.h"
+
+namespace hearth::models {
+namespace {
+
+constexpr size_t kChunkBytes = 1 << 20;
+
+std::string hex(XXH128_hash_t hash) {
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+}  // namespace
+
+std::string fingerprint(std::span<const std::byte> content) {
+  return hex(XXH3_128bits(content.data(), content.size()));
+}
+
+Result<std::string> fingerprint_file(const std::filesystem::path& path) {
+  HEARTH_ASSIGN_OR_RETURN(const ReadableFile file, ReadableFile::open(path));
+  ::posix_fadvise(file.fd(), 0, 0, POSIX_FADV_SEQUENTIAL);
+  const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(),
+                                                                              XXH3_freeState);
+  if (state == nullptr) {
+    return Error{ErrorCode::kOutOfMemory, "no memory for the state of a digest", ""};
+  }
+  XXH3_128bits_reset(state.get());
+  std::vector<std::byte> chunk(kChunkBytes);
+  while (true) {
+    const ssize_t got = ::read(file.fd(), chunk.data(), chunk.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return system_error(path, "read", errno);
+    if (got == 0) break;
+    XXH3_128bits_update(state.get(), chunk.data(), static_cast<size_t>(got));
+  }
+  return hex(XXH3_128bits_digest(state.get()));
+}
+
+Result<FileIdentity> FileIdentity::of(const std::filesystem::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return system_error(path, "stat", errno);
+  FileIdentity identity;
+  identity.device = status.st_dev;
+  identity.inode = status.st_ino;
+  identity.size_bytes = static_cast<uint64_t>(status.st_size);
+  identity.mtime_ns = status.st_mtim.tv_sec * 1'000'000'000LL + status.st_mtim.tv_nsec;
+  return identity;
+}
+
+}  // namespace hearth::models

@@ -1,0 +1,34 @@
+#pragma once
+// What a model file is, by content: the root of every prefix hash.
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "kernels/base/result.h"
+
+namespace hearth::models {
+
+/// XXH3-128 of all bytes, 32 hex digits (canonical, most significant first). Reads every page:
+/// about the disk's speed for a cold file. Not a defence against crafted collisions.
+std::string fingerprint(std::span<const std::byte> content);
+
+/// The same, streamed from the file in 1 MiB reads. kNotFound, kForbidden, kIo.
+Result<std::string> fingerprint_file(const std::filesystem::path& path);
+
+/// Equal identities have equal content as far as the file system tells: the key under which a
+/// caller may remember a fingerprint instead of reading the file again.
+struct FileIdentity {
+  uint64_t device = 0;
+  uint64_t inode = 0;
+  uint64_t size_bytes = 0;
+  int64_t mtime_ns = 0;
+
+  /// Of what `path` leads to, links followed. kNotFound, kForbidden, kIo.
+  static Result<FileIdentity> of(const std::filesystem::path& path);
+  bool operator==(const FileIdentity&) const = default;
+};
+
+}  // namespace hearth::models

@@ -1,0 +1,101 @@
+#pragma once
+// A GGUF model file, parsed where it lies: metadata and tensors are views into the mapping. All of
+// the file that is not tensor data is checked by open(); tensor data is any bytes.
+//
+// Immutable after open(), so any thread may read it. Every string_view and span handed out lives as
+// long as the GgufFile (parse(): as long as the bytes given).
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "kernels/base/result.h"
+#include "kernels/dtype.h"
+#include "models/gguf/file_mapping.h"
+#include "models/gguf/gguf_value.h"
+
+namespace hearth::models {
+
+struct GgufTensor {
+  std::string_view name;
+  std::array<uint64_t, 4> dims = {1, 1, 1, 1};  ///< ne[0], the contiguous one, first; all >= 1
+  uint32_t num_dims = 0;                        ///< 1 to 4; the rest of `dims` is 1
+  uint32_t type_id = 0;                         ///< as in the file
+  std::optional<kernels::DType> dtype;          ///< nothing for a type this build does not know
+  std::span<const std::byte> bytes;             ///< empty where dtype is
+
+  uint64_t num_elements() const { return dims[0] * dims[1] * dims[2] * dims[3]; }
+  /// "[64,512]"
+  std::string shape() const;
+  /// "Q8_0", or "type 77" where this build does not know it.
+  std::string type_name() const;
+};
+
+class GgufFile {
+ public:
+  /// kNotFound, kForbidden, kIo: the system's reason. kCorrupt: names the key or tensor, what was
+  /// met and what was wanted. kUnsupported: another version or byte order.
+  static Result<GgufFile> open(const std::filesystem::path& path);
+  /// The same over bytes that the caller keeps. `name` is what name() says.
+  static Result<GgufFile> parse(std::span<const std::byte> content, std::string name);
+
+  /// File name without suffix.
+  const std::string& name() const { return name_; }
+  uint32_t version() const { return version_; }
+  uint64_t alignment() const { return alignment_; }
+  std::span<const std::byte> content() const { return content_; }
+  std::span<const GgufEntry> metadata() const { return metadata_; }
+  std::span<const GgufTensor> tensors() const { return tensors_; }
+
+  /// Null where the file has no such key.
+  const GgufEntry* find(std::string_view key) const;
+  /// Null where the file has no such tensor.
+  const GgufTensor* find_tensor(std::string_view tensor_name) const;
+  bool has(std::string_view key) const { return find(key) != nullptr; }
+
+  /// The value of `key`; kCorrupt names the key where it is missing, of another type, or does not
+  /// fit. Integers of any width are taken where the value fits; F64 is taken as float where finite.
+  /// T: uint32_t, int32_t, uint64_t, float, bool, std::string_view, GgufStrings,
+  /// GgufNumbers<int32_t>, GgufNumbers<float>.
+  template <typename T>
+  Result<T> get(std::string_view key) const;
+  /// The same, `fallback` where the key is missing. A key that is there must be right.
+  template <typename T>
+  Result<T> get_or(std::string_view key, T fallback) const {
+    if (!has(key)) return fallback;
+    return get<T>(key);
+  }
+
+  /// Hex digest of the content, where the caller set it (see models/gguf/fingerprint.h); else
+  /// empty.
+  const std::string& fingerprint() const { return fingerprint_; }
+  void set_fingerprint(std::string hex) { fingerprint_ = std::move(hex); }
+
+  /// Gives back the memory of file pages that were read and are not needed again.
+  void drop_pages(std::span<const std::byte> part) const { mapping_.drop_pages(part); }
+
+ private:
+  class Parser;
+
+  std::string name_;
+  FileMapping mapping_;
+  std::span<const std::byte> content_;
+  uint32_t version_ = 0;
+  uint64_t alignment_ = 0;
+  std::vector<GgufEntry> metadata_;
+  std::vector<GgufTensor> tensors_;
+  std::unordered_map<std::string_view, size_t> metadata_index_;
+  std::unordered_map<std::string_view, size_t> tensor_index_;
+  std::string fingerprint_;
+};
+
+/// Text of a file made fit for a message: control and non-ASCII bytes as \xNN, cut at 128 bytes.
+std::string printable(std::string_view text);
+
+}  // namespace hearth::models

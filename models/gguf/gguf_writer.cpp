@@ -1,0 +1,158 @@
+#include "models/gguf/gguf_writer.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <utility>
+
+#include "kernels/base/check.h"
+#include "models/gguf/encode_floats.h"
+#include "models/gguf/file_mapping.h"
+
+namespace hearth::models {
+namespace {
+
+constexpr uint64_t kAlignment = 32;  // the default, so general.alignment need not be written
+
+template <typename T>
+void append(std::vector<std::byte>* out, T value) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(&value);
+  out->insert(out->end(), bytes, bytes + sizeof(T));
+}
+
+void append_string(std::vector<std::byte>* out, std::string_view text) {
+  append<uint64_t>(out, text.size());
+  const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+  out->insert(out->end(), bytes, bytes + text.size());
+}
+
+void append_array_head(std::vector<std::byte>* out, GgufType element_type, size_t count) {
+  append(out, static_cast<uint32_t>(element_type));
+  append<uint64_t>(out, count);
+}
+
+uint64_t padding(uint64_t size) { return (kAlignment - size % kAlignment) % kAlignment; }
+
+}  // namespace
+
+void GgufWriter::begin_entry(std::string_view key, GgufType type) {
+  HEARTH_CHECK(std::find(keys_.begin(), keys_.end(), key) == keys_.end(), "{} twice", key);
+  keys_.emplace_back(key);
+  append_string(&metadata_, key);
+  append(&metadata_, static_cast<uint32_t>(type));
+}
+
+void GgufWriter::set_u32(std::string_view key, uint32_t value) {
+  begin_entry(key, GgufType::kU32);
+  append(&metadata_, value);
+}
+
+void GgufWriter::set_f32(std::string_view key, float value) {
+  begin_entry(key, GgufType::kF32);
+  append(&metadata_, value);
+}
+
+void GgufWriter::set_bool(std::string_view key, bool value) {
+  begin_entry(key, GgufType::kBool);
+  append<uint8_t>(&metadata_, value ? 1 : 0);
+}
+
+void GgufWriter::set_string(std::string_view key, std::string_view value) {
+  begin_entry(key, GgufType::kString);
+  append_string(&metadata_, value);
+}
+
+void GgufWriter::set_strings(std::string_view key, std::span<const std::string> values) {
+  begin_entry(key, GgufType::kArray);
+  append_array_head(&metadata_, GgufType::kString, values.size());
+  for (const std::string& value : values) append_string(&metadata_, value);
+}
+
+void GgufWriter::set_i32s(std::string_view key, std::span<const int32_t> values) {
+  begin_entry(key, GgufType::kArray);
+  append_array_head(&metadata_, GgufType::kI32, values.size());
+  for (const int32_t value : values) append(&metadata_, value);
+}
+
+void GgufWriter::set_f32s(std::string_view key, std::span<const float> values) {
+  begin_entry(key, GgufType::kArray);
+  append_array_head(&metadata_, GgufType::kF32, values.size());
+  for (const float value : values) append(&metadata_, value);
+}
+
+void GgufWriter::add_tensor(std::string_view name, std::span<const uint64_t> dims,
+                            kernels::DType dtype, std::vector<std::byte> bytes) {
+  HEARTH_CHECK(!dims.empty() && dims.size() <= 4, "{}: {} dims", name, dims.size());
+  uint64_t elements = 1;
+  for (const uint64_t dim : dims) elements *= dim;
+  HEARTH_CHECK(dims[0] % static_cast<uint64_t>(kernels::info(dtype).block_elements) == 0 &&
+                   bytes.size() == kernels::bytes_of(dtype, elements),
+               "{}: {} bytes for {} elements of {}", name, bytes.size(), elements,
+               kernels::info(dtype).name);
+  for (const Tensor& other : tensors_) HEARTH_CHECK(other.name != name, "{} twice", name);
+  tensors_.push_back({std::string(name), {dims.begin(), dims.end()}, dtype, std::move(bytes)});
+}
+
+void GgufWriter::add_floats(std::string_view name, std::span<const uint64_t> dims,
+                            kernels::DType dtype, std::span<const float> values) {
+  add_tensor(name, dims, dtype, encode_floats(dtype, values));
+}
+
+std::vector<std::byte> GgufWriter::header() const {
+  std::vector<std::byte> out;
+  for (const char c : {'G', 'G', 'U', 'F'}) append(&out, c);
+  append<uint32_t>(&out, 3);
+  append<uint64_t>(&out, tensors_.size());
+  append<uint64_t>(&out, keys_.size());
+  out.insert(out.end(), metadata_.begin(), metadata_.end());
+  uint64_t offset = 0;
+  for (const Tensor& tensor : tensors_) {
+    append_string(&out, tensor.name);
+    append(&out, static_cast<uint32_t>(tensor.dims.size()));
+    for (const uint64_t dim : tensor.dims) append(&out, dim);
+    append(&out, static_cast<uint32_t>(tensor.dtype));
+    append(&out, offset);
+    offset += tensor.bytes.size() + padding(tensor.bytes.size());
+  }
+  out.resize(out.size() + padding(out.size()));
+  return out;
+}
+
+std::vector<std::byte> GgufWriter::bytes() const {
+  std::vector<std::byte> out = header();
+  for (const Tensor& tensor : tensors_) {
+    out.insert(out.end(), tensor.bytes.begin(), tensor.bytes.end());
+    out.resize(out.size() + padding(tensor.bytes.size()));
+  }
+  return out;
+}
+
+Result<void> GgufWriter::write(const std::filesystem::path& path) const {
+  const std::filesystem::path partial = path.string() + ".part";
+  std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(partial.c_str(), "wbe"), std::fclose);
+  if (file == nullptr) return system_error(partial, "open", errno);
+  const auto put = [&file](std::span<const std::byte> part) {
+    return std::fwrite(part.data(), 1, part.size(), file.get()) == part.size();
+  };
+  constexpr std::byte kZeros[kAlignment] = {};
+  bool written = put(header());
+  for (const Tensor& tensor : tensors_) {
+    written = written && put(tensor.bytes) && put({kZeros, padding(tensor.bytes.size())});
+  }
+  // The data is on disk before the name says so.
+  written = written && std::fflush(file.get()) == 0 && ::fsync(::fileno(file.get())) == 0;
+  int number = errno;
+  if (std::fclose(file.release()) != 0 && written) {
+    written = false;
+    number = errno;
+  }
+  if (written && std::rename(partial.c_str(), path.c_str()) == 0) return {};
+  if (written) number = errno;
+  ::unlink(partial.c_str());
+  return system_error(path, "write", number);
+}
+
+}  // namespace hearth::models

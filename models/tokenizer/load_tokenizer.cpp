@@ -1,0 +1,37 @@
+#include <fmt/format.h>
+
+#include <array>
+
+#include "models/gguf/gguf_file.h"
+#include "models/tokenizer/spm_tokenizer.h"
+#include "models/tokenizer/tokenizer.h"
+
+namespace hearth::models {
+namespace {
+
+struct Kind {
+  std::string_view name;  // tokenizer.ggml.model
+  Result<std::unique_ptr<Tokenizer>> (*load)(const GgufFile&);
+};
+
+constexpr std::array kKinds = {
+    Kind{"llama", load_spm_tokenizer},
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> load_tokenizer(const GgufFile& file) {
+  HEARTH_ASSIGN_OR_RETURN(const auto wanted, file.get<std::string_view>("tokenizer.ggml.model"));
+  for (const Kind& kind : kKinds) {
+    if (kind.name == wanted) return kind.load(file);
+  }
+  std::string known;
+  for (const Kind& kind : kKinds)
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", kind.name);
+  return Error{
+      ErrorCode::kUnsupported,
+      fmt::format("tokenizer.ggml.model: \"{}\", this build knows {}", printable(wanted), known),
+      ""};
+}
+
+}  // namespace hearth::models

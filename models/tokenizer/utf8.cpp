@@ -1,0 +1,42 @@
+#include "models/tokenizer/utf8.h"
+
+#include <cstdint>
+
+namespace hearth::models {
+namespace {
+
+struct Lead {
+  size_t length;         // bytes of the character; 0: no character begins so
+  uint8_t second_least;  // range of the second byte: narrower where overlong forms, surrogates or
+  uint8_t second_most;   // values past U+10FFFF would begin
+};
+
+constexpr Lead lead_of(uint8_t byte) {
+  if (byte < 0x80) return {1, 0, 0};
+  if (byte < 0xC2) return {0, 0, 0};
+  if (byte < 0xE0) return {2, 0x80, 0xBF};
+  if (byte == 0xE0) return {3, 0xA0, 0xBF};
+  if (byte == 0xED) return {3, 0x80, 0x9F};
+  if (byte < 0xF0) return {3, 0x80, 0xBF};
+  if (byte == 0xF0) return {4, 0x90, 0xBF};
+  if (byte < 0xF4) return {4, 0x80, 0xBF};
+  if (byte == 0xF4) return {4, 0x80, 0x8F};
+  return {0, 0, 0};
+}
+
+}  // namespace
+
+Utf8Char front_char(std::string_view text) {
+  const Lead lead = lead_of(static_cast<uint8_t>(text[0]));
+  if (lead.length == 0) return {Utf8Char::Kind::kInvalid, 1};
+  for (size_t i = 1; i < lead.length; ++i) {
+    if (i == text.size()) return {Utf8Char::Kind::kIncomplete, i};
+    const auto byte = static_cast<uint8_t>(text[i]);
+    const uint8_t least = i == 1 ? lead.second_least : 0x80;
+    const uint8_t most = i == 1 ? lead.second_most : 0xBF;
+    if (byte < least || byte > most) return {Utf8Char::Kind::kInvalid, i};
+  }
+  return {Utf8Char::Kind::kWhole, lead.length};
+}
+
+}  // namespace hearth::models

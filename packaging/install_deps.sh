@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Installs what building (and with --test, testing) hearth needs from Debian 12's own packages.
+# Says what it installs; does nothing where all of it is there. Needs root or sudo only then.
+set -euo pipefail
+
+build_packages=(
+  g++ cmake ninja-build pkg-config ccache
+  libboost1.81-dev libzmq3-dev cppzmq-dev libsqlite3-dev doctest-dev nlohmann-json3-dev
+  libtomlplusplus-dev libcli11-dev libfmt-dev libspdlog-dev libxxhash-dev libzstd-dev
+  libutf8proc-dev libsystemd-dev)
+test_packages=(python3-zmq)
+
+wanted=("${build_packages[@]}")
+if [[ ${1:-} == --test ]]; then wanted+=("${test_packages[@]}"); fi
+
+missing=()
+for package in "${wanted[@]}"; do
+  status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+  [[ $status == installed ]] || missing+=("$package")
+done
+if [[ ${#missing[@]} -eq 0 ]]; then exit 0; fi
+
+echo "Installing from Debian: ${missing[*]}"
+as_root=()
+if [[ $(id -u) -ne 0 ]]; then
+  if ! command -v sudo >/dev/null; then
+    echo "These packages are missing, and neither root nor sudo is at hand. As root, run:" >&2
+    echo "  apt-get install -y --no-install-recommends ${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+export DEBIAN_FRONTEND=noninteractive
+"${as_root[@]}" apt-get update -qq
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+  apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

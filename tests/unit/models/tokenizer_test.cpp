@@ -1,0 +1,309 @@
+#include "models/tokenizer/tokenizer.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <sstream>
+
+#include "models/gguf/gguf_file.h"
+#include "tests/skip.h"
+#include "tests/unit/models/test_vocab.h"
+
+namespace hearth::models {
+namespace {
+
+// The file is gone when this returns: a tokenizer owns what it needs.
+Result<std::unique_ptr<Tokenizer>> load(const GgufWriter& writer) {
+  const std::vector<std::byte> bytes = writer.bytes();
+  const auto file = GgufFile::parse(bytes, "vocab");
+  REQUIRE(file.ok());
+  return load_tokenizer(file.value());
+}
+
+std::unique_ptr<Tokenizer> small() {
+  auto loaded = load(vocab_file(small_vocab()));
+  REQUIRE(loaded.ok());
+  return std::move(loaded).value();
+}
+
+std::vector<std::string> entries(const Tokenizer& t, const std::vector<int32_t>& ids) {
+  std::vector<std::string> out;
+  for (const int32_t id : ids) out.emplace_back(t.entry(id));
+  return out;
+}
+
+std::vector<std::string> encode(const Tokenizer& t, std::string_view text,
+                                const EncodeOptions& options = {}) {
+  return entries(t, t.encode(text, options));
+}
+
+std::string decode(const Tokenizer& t, const std::vector<int32_t>& ids) {
+  StreamingDetokenizer detokenizer(t, true);
+  std::string text;
+  for (const int32_t id : ids) text += detokenizer.push(id);
+  return text + detokenizer.finish();
+}
+
+using Strings = std::vector<std::string>;
+const std::string kSpace = "\xE2\x96\x81";
+
+TEST_CASE("pairs merge by score, the leftmost first on ties") {
+  const auto t = small();
+  // "ab" has the best score of all, so "▁a" never forms; then "abc" from "ab" and "c".
+  CHECK(encode(*t, "abc") == Strings{"<s>", kSpace, "abc"});
+  CHECK(encode(*t, "bcbc", {.add_bos = false}) == Strings{kSpace, "bc", "bc"});
+  CHECK(encode(*t, "the", {.add_bos = false}) == Strings{kSpace + "the"});
+
+  TestVocab v = small_vocab();
+  v.add("xx", 5, 1);
+  const auto loaded = load(vocab_file(v));
+  CHECK(encode(*loaded.value(), "xxx", {.add_bos = false}) == Strings{kSpace, "xx", "x"});
+}
+
+TEST_CASE("an empty text is BOS alone, and no space is put before nothing") {
+  const auto t = small();
+  CHECK(encode(*t, "") == Strings{"<s>"});
+  CHECK(encode(*t, "", {.add_bos = false}).empty());
+}
+
+TEST_CASE("what the vocabulary lacks becomes bytes, valid UTF-8 or not") {
+  const auto t = small();
+  CHECK(encode(*t, "\xC3\xA9", {.add_bos = false}) == Strings{kSpace, "\xC3\xA9"});
+  CHECK(encode(*t, "\xE2\x82\xAC", {.add_bos = false}) ==
+        Strings{kSpace, "<0xE2>", "<0x82>", "<0xAC>"});
+  // A broken character takes no neighbour with it.
+  CHECK(encode(*t,
+               "\xE2\x82"
+               "ab\xFF",
+               {.add_bos = false}) == Strings{kSpace, "<0xE2>", "<0x82>", "ab", "<0xFF>"});
+  CHECK(encode(*t, std::string("\0", 1), {.add_bos = false}) == Strings{kSpace, "<0x00>"});
+}
+
+TEST_CASE("text that spells a control or byte token stays text unless special tokens are parsed") {
+  const auto t = small();
+  const auto plain = t->encode("<|end|></s><0x41>", {.add_bos = false, .parse_special = false});
+  for (const int32_t id : plain) CHECK_FALSE(t->is_control(id));
+  CHECK(decode(*t, plain) == "<|end|></s><0x41>");
+  CHECK(encode(*t, "a<|end|>b</s>", {.add_bos = false, .parse_special = true}) ==
+        Strings{kSpace + "a", "<|end|>", kSpace, "b", "</s>"});
+}
+
+TEST_CASE("a vocabulary that could merge its way to a control token does not") {
+  TestVocab v = small_vocab();
+  v.add("<", -100, 1);
+  v.add(">", -100, 1);
+  v.add("<s", -100, 1);
+  const auto loaded = load(vocab_file(v));
+  CHECK(encode(*loaded.value(), "<s>", {.add_bos = false}) == Strings{kSpace, "<s", ">"});
+}
+
+TEST_CASE("user-defined tokens are found in any text, the longest first") {
+  TestVocab v = small_vocab();
+  v.add("<tool>x", 0, 4);
+  const auto loaded = load(vocab_file(v));
+  CHECK(encode(*loaded.value(), "a<tool>b<tool>x", {.add_bos = false}) ==
+        Strings{kSpace + "a", "<tool>", kSpace, "b", "<tool>x"});
+}
+
+TEST_CASE("no byte tokens: unknown stands in; neither: an error") {
+  TestVocab v;
+  v.add("<unk>", 0, 2);
+  v.add("<s>", 0, 3);
+  v.add("</s>", 0, 3);
+  v.add(kSpace, -1, 1);
+  v.add("a", -1, 1);
+  const auto loaded = load(vocab_file(v));
+  REQUIRE(loaded.ok());
+  CHECK(encode(*loaded.value(), "a\xE2\x82\xAC", {.add_bos = false}) ==
+        Strings{kSpace, "a", "<unk>"});
+  CHECK(loaded.value()->piece(0) == "\xEF\xBF\xBD");
+  v.types[0] = 1;
+  const auto refused = load(vocab_file(v));
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == ErrorCode::kCorrupt);
+  CHECK(refused.error().message.find("<0x00>") != std::string::npos);
+}
+
+TEST_CASE("facts of the vocabulary") {
+  const auto t = small();
+  CHECK(t->kind() == "llama");
+  CHECK(t->vocab_size() == static_cast<int32_t>(small_vocab().tokens.size()));
+  CHECK(t->bos() == 1);
+  CHECK(t->eos() == 2);
+  CHECK(t->is_end_of_generation(2));
+  CHECK(t->is_end_of_generation(t->vocab_size() - 1));  // <|end|>
+  CHECK_FALSE(t->is_end_of_generation(1));
+  CHECK(t->is_control(1));
+  CHECK_FALSE(t->is_control(0));
+  CHECK(t->piece(1).empty());
+  CHECK(t->piece(3 + 'A') == "A");
+  CHECK(t->max_piece_bytes() == 6);  // "<tool>"
+}
+
+TEST_CASE("duplicates and empty entries are tolerated, the last duplicate counts") {
+  TestVocab v = small_vocab();
+  v.add("", 0, 1);
+  const int32_t last = v.add("ab", -1, 1);
+  const auto loaded = load(vocab_file(v));
+  REQUIRE(loaded.ok());
+  CHECK(loaded.value()->encode("ab", {.add_bos = false}).back() == last);
+}
+
+TEST_CASE("encode and decode give back the text") {
+  const auto t = small();
+  std::mt19937 random(7);
+  for (int round = 0; round < 300; ++round) {
+    std::string text;
+    const int length = static_cast<int>(random() % 40);
+    for (int i = 0; i < length; ++i) {
+      constexpr const char* kParts[] = {
+          "a",   "b",      "c", " ", "  ", "the", "\n", "\xC3\xA9", "\xF0\x9F\x98\x80",
+          "<s>", "<tool>", "Z"};
+      text += kParts[random() % std::size(kParts)];
+    }
+    // A space is put after each user-defined token, so only texts without one come back whole.
+    if (text.find("<tool>") != std::string::npos) continue;
+    CHECK(decode(*t, t->encode(text, {})) == text);
+  }
+}
+
+TEST_CASE("a megabyte of one thing is no harder than a megabyte of text") {
+  // Quadratic merging would take hours here, not seconds: this test's time limit is its check.
+  const auto t = small();
+  const std::string spaces(1 << 20, ' ');
+  const auto ids = t->encode(spaces, {.add_bos = false});
+  CHECK(ids.size() == (1 << 18) + 1);
+  CHECK(t->encode(std::string(1 << 20, 'a'), {.add_bos = false}).size() == 1 << 20);
+  CHECK(t->encode(std::string(1 << 20, '\xFF'), {.add_bos = false}).size() == (1 << 20) + 1);
+  CHECK(t->encode(std::string(1 << 20, '<'), {.add_bos = false}).size() == (1 << 20) + 1);
+}
+
+TEST_CASE("metadata that contradicts itself is an error that names the key") {
+  const auto refused = [](const GgufWriter& w, ErrorCode code, const std::string& named) {
+    const auto loaded = load(w);
+    REQUIRE_FALSE(loaded.ok());
+    CHECK(loaded.error().code == code);
+    INFO(loaded.error().message);
+    CHECK(loaded.error().message.find(named) != std::string::npos);
+  };
+  const TestVocab good = small_vocab();
+  const auto with = [](const TestVocab& v, auto change) {
+    TestVocab changed = v;
+    change(changed);
+    return vocab_file(changed);
+  };
+  refused(with(good, [](TestVocab& v) { v.scores.pop_back(); }), ErrorCode::kCorrupt,
+          "tokenizer.ggml.scores: 298 scores, want one for each of 299 tokens");
+  refused(with(good, [](TestVocab& v) { v.types.push_back(1); }), ErrorCode::kCorrupt,
+          "tokenizer.ggml.token_type");
+  refused(with(good, [](TestVocab& v) { v.types[5] = 7; }), ErrorCode::kCorrupt,
+          "token 5 has type 7");
+  refused(with(good, [](TestVocab& v) { v.types[5] = -1; }), ErrorCode::kCorrupt,
+          "token 5 has type -1");
+  refused(with(good, [](TestVocab& v) { v.tokens[5] = "<0xG0>"; }), ErrorCode::kCorrupt,
+          "token 5 is a byte and reads \"<0xG0>\"");
+  refused(with(good, [](TestVocab& v) { v.scores[9] = NAN; }), ErrorCode::kCorrupt,
+          "tokenizer.ggml.scores: element 9");
+  refused(with(good, [](TestVocab& v) { v.tokens[9] = std::string(5000, 'x'); }),
+          ErrorCode::kCorrupt, "token 9 has 5000 bytes");
+  refused(with(good,
+               [](TestVocab& v) {
+                 v.tokens.clear();
+                 v.scores.clear();
+                 v.types.clear();
+               }),
+          ErrorCode::kCorrupt, "tokenizer.ggml.tokens: 0 tokens");
+
+  GgufWriter other_kind;
+  other_kind.set_string("tokenizer.ggml.model", "gpt2");
+  refused(other_kind, ErrorCode::kUnsupported, "\"gpt2\"");
+  refused(GgufWriter(), ErrorCode::kCorrupt, "tokenizer.ggml.model: missing");
+
+  GgufWriter no_scores;
+  no_scores.set_string("tokenizer.ggml.model", "llama");
+  no_scores.set_strings("tokenizer.ggml.tokens", good.tokens);
+  refused(no_scores, ErrorCode::kCorrupt, "tokenizer.ggml.scores: missing");
+
+  GgufWriter far_bos;
+  far_bos.set_string("tokenizer.ggml.model", "llama");
+  far_bos.set_strings("tokenizer.ggml.tokens", good.tokens);
+  far_bos.set_f32s("tokenizer.ggml.scores", good.scores);
+  far_bos.set_u32("tokenizer.ggml.bos_token_id", static_cast<uint32_t>(good.tokens.size()));
+  refused(far_bos, ErrorCode::kCorrupt, "tokenizer.ggml.bos_token_id: token 299");
+
+  GgufWriter no_bos;
+  no_bos.set_string("tokenizer.ggml.model", "llama");
+  no_bos.set_strings("tokenizer.ggml.tokens", good.tokens);
+  no_bos.set_f32s("tokenizer.ggml.scores", good.scores);
+  no_bos.set_bool("tokenizer.ggml.add_bos_token", true);
+  refused(no_bos, ErrorCode::kCorrupt, "tokenizer.ggml.add_bos_token");
+}
+
+TEST_CASE("without token types, bytes are told by their text and special ids have none") {
+  const TestVocab v = small_vocab();
+  GgufWriter w;
+  w.set_string("tokenizer.ggml.model", "llama");
+  w.set_strings("tokenizer.ggml.tokens", v.tokens);
+  w.set_f32s("tokenizer.ggml.scores", v.scores);
+  w.set_u32("tokenizer.ggml.bos_token_id", 1);
+  w.set_u32("tokenizer.ggml.eos_token_id", 2);
+  w.set_bool("tokenizer.ggml.add_space_prefix", false);
+  const auto loaded = load(w);
+  REQUIRE(loaded.ok());
+  CHECK(encode(*loaded.value(), "Ab") == Strings{"<s>", "<0x41>", "b"});
+  CHECK(loaded.value()->is_control(2));
+  CHECK_FALSE(loaded.value()->adds_space_prefix());
+}
+
+TEST_CASE("every published case of the Llama tokenizer") {
+  const std::filesystem::path model = tests::test_data("tokenizers/llama-spm.gguf");
+  if (model.empty()) HEARTH_SKIP("no HEARTH_TEST_DATA/tokenizers/llama-spm.gguf");
+  const auto file = GgufFile::open(model);
+  REQUIRE(file.ok());
+  const auto t = load_tokenizer(file.value());
+  REQUIRE(t.ok());
+
+  const auto slurp = [](const std::filesystem::path& path) {
+    std::ostringstream out;
+    out << std::ifstream(path, std::ios::binary).rdbuf();
+    return out.str();
+  };
+  const std::string inputs = slurp(model.string() + ".inp");
+  std::istringstream expected(slurp(model.string() + ".out"));
+  const std::string separator = "\n__ggml_vocab_test__\n";
+  int cases = 0;
+  for (size_t begin = 0; begin < inputs.size(); ++cases) {
+    const size_t end = inputs.find(separator, begin);
+    if (end == std::string::npos) break;
+    const std::string input = inputs.substr(begin, end - begin);
+    begin = end + separator.size();
+    std::string line;
+    REQUIRE(std::getline(expected, line));
+    std::istringstream numbers(line);
+    const std::vector<int32_t> want{std::istream_iterator<int32_t>(numbers), {}};
+    const std::vector<int32_t> met = t.value()->encode(input, {.add_bos = false});
+    INFO("case " << cases << ": " << input);
+    CHECK(met == want);
+    CHECK(decode(*t.value(), met) == input);
+  }
+  CHECK(cases > 40);
+}
+
+TEST_CASE("every kind that is not built yet is refused by name") {
+  for (const char* name : {"gpt-2", "deepseek-llm", "starcoder"}) {
+    const auto path = tests::test_data(std::string("tokenizers/") + name + ".gguf");
+    if (path.empty()) HEARTH_SKIP("no HEARTH_TEST_DATA/tokenizers");
+    const auto file = GgufFile::open(path);
+    REQUIRE(file.ok());
+    const auto t = load_tokenizer(file.value());
+    REQUIRE_FALSE(t.ok());
+    CHECK(t.error().code == ErrorCode::kUnsupported);
+    CHECK(t.error().message.find("\"gpt2\"") != std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace hearth::models
