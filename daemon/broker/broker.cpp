@@ -12,6 +12,7 @@
 #include "ipc/codec.h"
 #include "ipc/frames.h"
 #include "ipc/paths.h"
+#include "ipc/version.h"
 #include "kernels/base/log.h"
 
 namespace hearth::broker {
@@ -59,7 +60,7 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, ipc::Context contex
       output_timer_(io_),
       watchdog_timer_(io_),
       instance_{.id = random_hex(),
-                .version = HEARTH_VERSION,
+                .version = std::string(ipc::version()),
                 .started_us = clock_.now_us(),
                 .draining = false},
       models_(config.server.model_dirs, config.roles),

@@ -37,6 +37,7 @@ Error os_error(std::string_view what) {
   if (const int fd = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC); fd >= 0) {
     [[maybe_unused]] const ssize_t n = ::write(fd, kOomScoreAdj, sizeof kOomScoreAdj - 1);
   }
+  ::setpgid(0, 0);  // Ctrl-C at a terminal is for us; we tell our children
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);

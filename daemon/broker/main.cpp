@@ -6,6 +6,7 @@
 #include "daemon/broker/broker.h"
 #include "daemon/broker/config.h"
 #include "ipc/paths.h"
+#include "ipc/version.h"
 #include "kernels/base/log.h"
 
 namespace hearth::broker {
@@ -52,7 +53,7 @@ int fail(const Error& error) {
 int run(int argc, char** argv) {
   Flags flags;
   CLI::App app("hearthd: keeps language models warm and serves them to local programs");
-  app.set_version_flag("--version", HEARTH_VERSION);
+  app.set_version_flag("--version", std::string(ipc::version()));
   app.add_option("--config", flags.config_file, "configuration file (see hearth.toml)");
   app.add_option("--runtime-dir", flags.runtime_dir, "directory of the sockets");
   app.add_option("--model-dir", flags.model_dirs, "directory of models; may be repeated");

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "ipc/codec.h"
+#include "ipc/version.h"
 #include "kernels/base/log.h"
 
 namespace hearth::broker {
@@ -158,7 +159,14 @@ void WorkerProcess::on_message(ipc::Message& message, bool ok) {
 
 void WorkerProcess::on_event(const ipc::WorkerEvent& event) {
   last_sign_us_ = clock_.now_us();
-  if (const auto* progress = std::get_if<ipc::WorkerLoadProgress>(&event)) {
+  if (const auto* hello = std::get_if<ipc::WorkerHello>(&event)) {
+    if (hello->version == ipc::version()) return;
+    failure_ = Error{ErrorCode::kUnsupported,
+                     fmt::format("{} is of version {}, this daemon of {}", setup_.argv.front(),
+                                 hello->version, ipc::version()),
+                     ""};
+    kill("another version");
+  } else if (const auto* progress = std::get_if<ipc::WorkerLoadProgress>(&event)) {
     if (progress->bytes_total > 0) {
       load_share_ =
           static_cast<double>(progress->bytes_done) / static_cast<double>(progress->bytes_total);
