@@ -2,6 +2,7 @@
 // The worker's end of its socket to the broker. Owned by the front door.
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <variant>

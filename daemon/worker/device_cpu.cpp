@@ -57,14 +57,14 @@ DeviceReport describe_device(const DeviceOptions& options) {
     const kernels::DeviceInfo& device = ops->device;
     facts.emplace_back("device", fmt::format("{}: {}", device.kind, device.name));
     facts.emplace_back("variants", fmt::format("{}", fmt::join(variants, ", ")));
-    facts.emplace_back("variant", fmt::format("{} ({})", device.variant,
-                                              options.cpu_variant.empty()
-                                                  ? "the best that this CPU can run"
-                                                  : "as asked"));
-    facts.emplace_back("threads", fmt::format("{} ({})", device.num_threads,
-                                              options.threads == 0
-                                                  ? "one per physical core that we may use"
-                                                  : "as asked"));
+    facts.emplace_back(
+        "variant",
+        fmt::format("{} ({})", device.variant,
+                    options.cpu_variant.empty() ? "the best that this CPU can run" : "as asked"));
+    facts.emplace_back(
+        "threads",
+        fmt::format("{} ({})", device.num_threads,
+                    options.threads == 0 ? "one per physical core that we may use" : "as asked"));
     facts.emplace_back("memory", fmt::format("{} free of {}", gib(device.memory_free_bytes),
                                              gib(device.memory_bytes)));
     facts.emplace_back("numerics", ops->numerics_id);

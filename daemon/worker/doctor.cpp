@@ -22,9 +22,9 @@ std::string json_text(const std::string& text) {
 
 int run_doctor(const DeviceOptions& options, bool as_json) {
   DeviceReport report = describe_device(options);
-  report.facts.insert(report.facts.begin(), {{"program", std::string("hearth-worker-") +
-                                                             std::string(device_kind())},
-                                             {"version", std::string(ipc::version())}});
+  report.facts.insert(report.facts.begin(),
+                      {{"program", std::string("hearth-worker-") + std::string(device_kind())},
+                       {"version", std::string(ipc::version())}});
   if (as_json) {
     // Flat, in order, every value a string: the command line prints what it is given.
     std::string out = "{";

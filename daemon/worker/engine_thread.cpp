@@ -56,8 +56,8 @@ Result<EngineLoaded> EngineThread::load() {
   EngineLoaded out;
   out.info = model->info();
   out.device = ops.device;
-  HEARTH_ASSIGN_OR_RETURN(engine_, engine::Engine::create(options_.engine, std::move(ops),
-                                                          std::move(model), clock_));
+  HEARTH_ASSIGN_OR_RETURN(
+      engine_, engine::Engine::create(options_.engine, std::move(ops), std::move(model), clock_));
   out.tokenizer = tokenizer_.get();
   out.commands = &engine_->inbox();
   out.events = &engine_->outbox();

@@ -85,8 +85,9 @@ FrontDoor::FrontDoor(const ServeOptions& options, BrokerLink link, int signal_fd
       signal_fd_(signal_fd),
       broker_pid_(::getppid()),
       engine_thread_(std::make_unique<EngineThread>(options_, clock_)) {
-  link_.send(ipc::WorkerHello{
-      .pid = ::getpid(), .version = std::string(ipc::version()), .device = std::string(device_kind())});
+  link_.send(ipc::WorkerHello{.pid = ::getpid(),
+                              .version = std::string(ipc::version()),
+                              .device = std::string(device_kind())});
 }
 
 int FrontDoor::run() {
@@ -109,9 +110,8 @@ int FrontDoor::run() {
 void FrontDoor::wait() {
   const int engine_fd = engine_ ? engine_->events->fd() : -1;
   const int prep_fd = prep_ ? prep_->results().fd() : -1;
-  std::vector<ipc::PollItem> items = {{.socket = &link_.socket()},
-                                      {.fd = signal_fd_},
-                                      {.fd = engine_thread_->messages().fd()}};
+  std::vector<ipc::PollItem> items = {
+      {.socket = &link_.socket()}, {.fd = signal_fd_}, {.fd = engine_thread_->messages().fd()}};
   if (engine_) items.insert(items.end(), {{.fd = engine_fd}, {.fd = prep_fd}});
   ipc::poll(items, kWaitMs);
 
@@ -158,11 +158,11 @@ void FrontDoor::on_broker() {
 void FrontDoor::on_request(ipc::WorkerRequest request) {
   const uint64_t number = request.id;
   if (state_ != State::kServing) {
-    return link_.send_error(number, Error{ErrorCode::kUnavailable,
-                                          state_ == State::kLoading
-                                              ? "the worker is still loading"
-                                              : "the worker is stopping and takes no requests",
-                                          ""});
+    return link_.send_error(
+        number, Error{ErrorCode::kUnavailable,
+                      state_ == State::kLoading ? "the worker is still loading"
+                                                : "the worker is stopping and takes no requests",
+                      ""});
   }
   Stream stream;
   stream.received_us = clock_.now_us() - request.received_ms_ago * 1000;
@@ -353,9 +353,9 @@ void FrontDoor::on_sample_done(const engine::SampleDoneEvent& done) {
     link_.send_tail(done.id, static_cast<uint32_t>(done.sample), num_tokens, tail);
   }
   sample.finish_reason = sample.text.stopped() ? "stop" : reason_name(done.reason);
-  link_.send(done.id, ipc::SampleDoneEvent{.sample = done.sample,
-                                           .reason = sample.finish_reason,
-                                           .num_tokens = num_tokens});
+  link_.send(done.id,
+             ipc::SampleDoneEvent{
+                 .sample = done.sample, .reason = sample.finish_reason, .num_tokens = num_tokens});
 }
 
 void FrontDoor::on_request_done(const engine::RequestDoneEvent& from) {

@@ -23,7 +23,7 @@ struct Stream {
   ipc::WorkerRequest request;  ///< prompt moved on to prep; stop, n and resume stay
   int64_t received_us = 0;     ///< by the client's message at the broker, on our clock
   bool in_engine = false;
-  bool cancelled = false;      ///< before the engine had it
+  bool cancelled = false;  ///< before the engine had it
   int32_t prompt_tokens = 0;
 
   struct Sample {

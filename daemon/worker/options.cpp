@@ -7,8 +7,8 @@ namespace hearth::worker {
 Result<kernels::DType> parse_kv_type(const std::string& name) {
   if (name == "f16") return kernels::DType::kF16;
   if (name == "f32") return kernels::DType::kF32;
-  return Error{ErrorCode::kInvalidArgument,
-               fmt::format("--kv-type {}: want f16 or f32", name), "kv_type"};
+  return Error{ErrorCode::kInvalidArgument, fmt::format("--kv-type {}: want f16 or f32", name),
+               "kv_type"};
 }
 
 Result<engine::SchedulerPolicy> parse_policy(const std::string& name) {

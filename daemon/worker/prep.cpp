@@ -102,10 +102,9 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model,
   HEARTH_TRY(check_context(model, prompt.size(), generate.max_tokens));
 
   PreparedRequest out;
-  out.strip_first_space =
-      model.tokenizer->adds_space_prefix() &&
-      std::all_of(prompt.begin(), prompt.end(),
-                  [&](int32_t id) { return model.tokenizer->is_control(id); });
+  out.strip_first_space = model.tokenizer->adds_space_prefix() &&
+                          std::all_of(prompt.begin(), prompt.end(),
+                                      [&](int32_t id) { return model.tokenizer->is_control(id); });
   engine::Request& to = out.request;
   to.id = request.id;
   to.owner = request.owner;

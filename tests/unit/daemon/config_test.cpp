@@ -52,7 +52,7 @@ restart_delay_max_ms = 104
 default = "m"
 small = "n"
 )",
-                                        "f.toml", &config);
+                                         "f.toml", &config);
   REQUIRE_MESSAGE(result.ok(), (result.ok() ? "" : result.error().message));
   CHECK(config.server.runtime_dir == "/tmp/x");
   CHECK(config.server.model_dirs == std::vector<std::filesystem::path>{"/a", "/b"});

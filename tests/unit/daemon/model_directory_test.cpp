@@ -48,8 +48,7 @@ TEST_CASE("default is the first by name until it is configured; roles point at m
   CHECK(plain.roles_of("m1") == std::vector<std::string>{"default"});
   CHECK(plain.roles_of("m2").empty());
 
-  ModelDirectory configured({dirs.root / "a"},
-                            {{"default", "m2"}, {"fast", "m1"}, {"lost", "m9"}});
+  ModelDirectory configured({dirs.root / "a"}, {{"default", "m2"}, {"fast", "m1"}, {"lost", "m9"}});
   CHECK(configured.resolve("default")->name == "m2");
   CHECK(configured.resolve("fast")->name == "m1");
   CHECK(configured.roles_of("m1") == std::vector<std::string>{"fast"});

@@ -70,8 +70,8 @@ ipc::DeltaHeader header(uint32_t sample, uint32_t first, uint32_t count) {
 TEST_CASE("deltas extend the log of their sample, from which a request is resumed") {
   LiveRequest request = make(1, "a", 1, 2);
   CHECK(request.resume().empty());
-  CHECK(accept_delta(&request, header(0, 0, 2), ipc::encode_ids(std::vector<int32_t>{5, 6}))
-            .value());
+  CHECK(
+      accept_delta(&request, header(0, 0, 2), ipc::encode_ids(std::vector<int32_t>{5, 6})).value());
   CHECK(accept_delta(&request, header(1, 0, 1), ipc::encode_ids(std::vector<int32_t>{7})).value());
   CHECK(accept_delta(&request, header(0, 2, 1), ipc::encode_ids(std::vector<int32_t>{8})).value());
   CHECK(request.resume() == std::vector<std::vector<int32_t>>{{5, 6, 8}, {7}});

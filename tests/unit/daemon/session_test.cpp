@@ -6,7 +6,8 @@
 namespace hearth::broker {
 namespace {
 
-TEST_CASE("root, the daemon's user and the group's members are administrators; others touch their own") {
+TEST_CASE(
+    "root, the daemon's user and the group's members are administrators; others touch their own") {
   const Result<Rights> rights = Rights::create("", 1000);
   REQUIRE(rights.ok());
   CHECK(rights->is_admin({.uid = 0, .gid = 0, .pid = 1}));
@@ -29,7 +30,8 @@ TEST_CASE("an administrators' group counts by its gid; one that does not exist i
   CHECK(missing.error().message == "server.admin_group: there is no group no-such-group-here");
 }
 
-TEST_CASE("a message without a kernel-named peer, or with a name of its own choice, has no caller") {
+TEST_CASE(
+    "a message without a kernel-named peer, or with a name of its own choice, has no caller") {
   const Rights rights = Rights::create("", 0).value();
   ipc::Message own_name;
   ipc::append(own_name, std::string("me"), std::string("HEARTH/1"));
