@@ -21,36 +21,38 @@ enum class Priority { kInteractive, kNormal, kBatch };
 /// Sampling of one request. Order of application: logit bias, penalties, temperature, top-k, top-p,
 /// min-p, typical, draw. Values were range-checked where they entered (ipc field table).
 struct SamplingParams {
-  float temperature = 0.8f;  ///< 0: greedy (ties: lowest id)
-  int32_t top_k = 40;        ///< 0: off
-  float top_p = 0.95f;       ///< 1: off
-  float min_p = 0.0f;        ///< 0: off
-  float typical_p = 1.0f;    ///< 1: off
+  float temperature = 0.8f;         ///< 0: greedy (ties: lowest id)
+  int32_t top_k = 40;               ///< 0: off
+  float top_p = 0.95f;              ///< 1: off
+  float min_p = 0.0f;               ///< 0: off
+  float typical_p = 1.0f;           ///< 1: off
   float repetition_penalty = 1.0f;  ///< 1: off; divides positive, multiplies negative logits
   float presence_penalty = 0.0f;
   float frequency_penalty = 0.0f;
-  int32_t penalty_window = 256;  ///< last tokens (prompt and output) that penalties look at; -1: all
+  int32_t penalty_window =
+      256;  ///< last tokens (prompt and output) that penalties look at; -1: all
   std::vector<std::pair<int32_t, float>> logit_bias;  ///< token id, added to its logit
-  uint64_t seed = 0;           ///< noise is keyed by (seed, sample, position, token)
-  int32_t top_logprobs = -1;   ///< -1: none; 0: the chosen token's only; n: also the n best
+  uint64_t seed = 0;          ///< noise is keyed by (seed, sample, position, token)
+  int32_t top_logprobs = -1;  ///< -1: none; 0: the chosen token's only; n: also the n best
   bool prompt_logprobs = false;
 };
 
 /// One request: a prompt and `n` samples grown from it. Samples share the prompt's KV blocks.
 struct Request {
   RequestId id = 0;
-  std::string owner;      ///< fairness and prefix scope: e.g. "uid:1000"
-  std::string cache_salt; ///< prefixes are shared only under equal salts (default: the owner)
+  std::string owner;       ///< fairness and prefix scope: e.g. "uid:1000"
+  std::string cache_salt;  ///< prefixes are shared only under equal salts (default: the owner)
   Priority priority = Priority::kNormal;
   std::vector<int32_t> prompt;  ///< not empty
   int32_t n = 1;
-  int32_t max_tokens = 0;       ///< per sample, > 0; prompt + max_tokens <= context
-  int32_t min_tokens = 0;       ///< end-of-generation and stop ids are not drawn before
-  std::vector<int32_t> stop_ids;  ///< end the sample (reason stop), end-of-generation ids among them
+  int32_t max_tokens = 0;  ///< per sample, > 0; prompt + max_tokens <= context
+  int32_t min_tokens = 0;  ///< end-of-generation and stop ids are not drawn before
+  std::vector<int32_t>
+      stop_ids;  ///< end the sample (reason stop), end-of-generation ids among them
   SamplingParams sampling;
   bool use_prefix_cache = true;
-  int64_t deadline_us = 0;      ///< on the engine's clock; 0: none
-  int64_t received_us = 0;      ///< on the engine's clock; start of queue_ms and ttft_ms
+  int64_t deadline_us = 0;  ///< on the engine's clock; 0: none
+  int64_t received_us = 0;  ///< on the engine's clock; start of queue_ms and ttft_ms
   /// Resuming after a lost worker: per sample, the tokens that were already sent. They count into
   /// max_tokens, are not sent again, and the text goes on as if nothing had happened.
   std::vector<std::vector<int32_t>> resume;
@@ -64,7 +66,8 @@ struct FinishSample {
   RequestId id = 0;
   int32_t sample = 0;
 };
-/// No new requests are admitted (they fail with kUnavailable); run() returns when the live ones end.
+/// No new requests are admitted (they fail with kUnavailable); run() returns when the live ones
+/// end.
 struct Drain {};
 /// run() returns at once.
 struct Stop {};
@@ -78,6 +81,10 @@ struct WantSnapshot {};
 using EngineCommand =
     std::variant<Request, CancelRequest, FinishSample, Drain, Stop, SetThreads, WantSnapshot>;
 
+/// The engine's own check of a request: what would make it read outside its arrays, or loop. The
+/// wire's ranges are checked where requests enter. kInvalidArgument names the field.
+Result<void> check_request(const Request& request, int32_t vocab_size);
+
 // ---- Events ---------------------------------------------------------------------------------
 
 enum class FinishReason { kStop, kLength, kCancelled, kDeadline };
@@ -87,13 +94,14 @@ struct TokenLogprob {
   float logprob = 0.0f;  ///< natural log, of the distribution before temperature and truncation
 };
 
-/// One generated token.
+/// One generated token. A stop or end-of-generation id is not one: it ends the sample, and only the
+/// SampleDoneEvent tells.
 struct TokenEvent {
   RequestId id = 0;
   int32_t sample = 0;
   int32_t index = 0;  ///< position among the sample's generated tokens
   int32_t token = 0;
-  std::optional<float> logprob;           ///< where logprobs were asked for
+  std::optional<float> logprob;            ///< where logprobs were asked for
   std::vector<TokenLogprob> top_logprobs;  ///< best first
 };
 
@@ -122,7 +130,7 @@ struct SampleDoneEvent {
   RequestId id = 0;
   int32_t sample = 0;
   FinishReason reason = FinishReason::kStop;
-  int32_t num_tokens = 0;
+  int32_t num_tokens = 0;  ///< generated, resumed ones included
 };
 
 /// All samples ended. The last event of a request that did not fail.
@@ -133,9 +141,9 @@ struct RequestDoneEvent {
   int32_t output_tokens = 0;  ///< of all samples, resumed ones not counted
   int32_t preemptions = 0;
   int64_t queue_us = 0;
-  int64_t prefill_us = 0;  ///< first row scheduled to first token
-  int64_t ttft_us = 0;     ///< received to first token
-  double tpot_us = 0;      ///< (last - first) / (output tokens - 1) of sample 0
+  int64_t prefill_us = 0;      ///< first row scheduled to first token
+  int64_t ttft_us = 0;         ///< received to first token
+  double tpot_us = 0;          ///< (last - first) / (output tokens - 1) of sample 0
   double bandwidth_share = 0;  ///< of the device's measured read bandwidth; 0: not known
 };
 

@@ -1,0 +1,71 @@
+#pragma once
+// Reference-counted blocks of one layer group. Pure bookkeeping: it knows numbers 0 .. num_blocks-1
+// and no memory.
+//
+// A block is in exactly one of three states:
+//   free    no reference, not in the prefix index
+//   used    at least one sequence refers to it (it may be in the prefix index too)
+//   cached  no reference, but in the prefix index: kept until evicted, least recently used first
+// All operations are O(1) and take no memory. Owned by the engine thread.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace hearth::engine {
+
+class BlockPool {
+ public:
+  explicit BlockPool(int32_t num_blocks);
+
+  int32_t num_blocks() const { return static_cast<int32_t>(blocks_.size()); }
+  int32_t num_free() const { return static_cast<int32_t>(free_.size()); }
+  int32_t num_cached() const { return num_cached_; }
+  int32_t num_used() const { return num_blocks() - num_free() - num_cached(); }
+  /// What could be handed out: free blocks, and cached ones once they are evicted.
+  int32_t num_available() const { return num_free() + num_cached(); }
+
+  /// A free block, now with one reference. Nothing when none is free: evict first.
+  std::optional<int32_t> allocate();
+  /// One more reference on a used or cached block.
+  void add_ref(int32_t block);
+  /// One reference less. At none, the block becomes cached if it is indexed, free otherwise; of
+  /// blocks released one after another, the first is evicted first.
+  void release(int32_t block);
+  int32_t ref_count(int32_t block) const { return at(block).refs; }
+
+  bool indexed(int32_t block) const { return at(block).indexed; }
+  /// The block (used) is in the prefix index from now on.
+  void set_indexed(int32_t block);
+  /// The prefix index forgot the block; if nobody refers to it, it is free.
+  void clear_indexed(int32_t block);
+  /// The cached block released longest ago.
+  std::optional<int32_t> oldest_cached() const;
+
+  /// Stops the process unless every block is in one state and has `expected_refs[block]`
+  /// references.
+  void check_integrity(std::span<const int32_t> expected_refs) const;
+
+ private:
+  static constexpr int32_t kNone = -1;
+  struct Block {
+    int32_t refs = 0;
+    bool indexed = false;
+    int32_t older = kNone;  ///< neighbours in the list of cached blocks
+    int32_t newer = kNone;
+  };
+
+  const Block& at(int32_t block) const;
+  Block& at(int32_t block);
+  void link_newest(int32_t block);
+  void unlink(int32_t block);
+
+  std::vector<Block> blocks_;
+  std::vector<int32_t> free_;  ///< a stack: the block freed last is warm in the cache
+  int32_t oldest_ = kNone;
+  int32_t newest_ = kNone;
+  int32_t num_cached_ = 0;
+};
+
+}  // namespace hearth::engine

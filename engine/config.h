@@ -1,0 +1,41 @@
+#pragma once
+// Configuration of the engine: plain data, checked by Engine::create.
+
+#include <cstdint>
+
+#include "kernels/dtype.h"
+
+namespace hearth::engine {
+
+enum class SchedulerPolicy {
+  kContinuous,  ///< sequences join and leave at every step
+  kStatic,      ///< a batch is filled, runs until all of it ends; for comparison
+};
+
+struct SchedulerConfig {
+  SchedulerPolicy policy = SchedulerPolicy::kContinuous;
+  int32_t max_seqs = 64;          ///< sequences running at once
+  int32_t max_step_tokens = 512;  ///< rows of one step, at most
+  int32_t max_queue = 256;        ///< requests waiting; more are kBusy
+  bool chunked_prefill = true;    ///< false: whole prompts, governed by waiting_served_ratio
+  /// As TGI defines it: a prefill pauses decode when waiting/running reaches this ratio. Only
+  /// without chunked prefill.
+  double waiting_served_ratio = 0.3;
+  double decode_step_stretch = 3.0;   ///< a step with decode rows lasts at most so many plain ones
+  int64_t prefill_step_us = 250'000;  ///< a step without decode rows lasts at most
+  int64_t aging_us = 10'000'000;      ///< waiting so long raises a sequence by one class
+};
+
+struct EngineConfig {
+  kernels::DType kv_type = kernels::DType::kF16;
+  int32_t block_size = 16;
+  /// Bytes for all KV pools; 0: enough for max_seqs half-full contexts, at most a quarter of the
+  /// device's free memory. Split over layer groups in proportion to what a full context needs.
+  uint64_t kv_bytes = 0;
+  int32_t context_length = 0;  ///< 0: the model's
+  bool prefix_cache = true;
+  uint64_t seed = 0;  ///< of nothing that a client can see; tie-breaks in tests
+  SchedulerConfig scheduler;
+};
+
+}  // namespace hearth::engine

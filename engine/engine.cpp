@@ -1,0 +1,445 @@
+#include "engine/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/kv_cache.h"
+#include "engine/memory_plan.h"
+#include "engine/model_runner.h"
+#include "engine/recent_rate.h"
+#include "engine/sampler.h"
+#include "engine/scheduler.h"
+#include "kernels/base/check.h"
+#include "kernels/base/log.h"
+
+namespace hearth::engine {
+namespace {
+
+constexpr int64_t kProgressEveryUs = 100'000;
+/// Beyond the queue: cancels and the like, which come in bursts.
+constexpr size_t kInboxSlack = 1024;
+constexpr size_t kOutboxMessages = 1 << 16;
+
+std::vector<KvGroup> kv_groups(const MemoryPlan& plan, const models::ModelInfo& info) {
+  std::vector<KvGroup> groups;
+  for (size_t i = 0; i < plan.groups.size(); ++i) {
+    const bool sliding = info.groups[i].kind == models::LayerGroup::Kind::kSliding;
+    groups.push_back({plan.groups[i].num_blocks, sliding ? info.groups[i].window : 0});
+  }
+  return groups;
+}
+
+/// All that changes the KV of given tokens, the salt apart.
+std::string prefix_scope(const EngineConfig& config, const MemoryPlan& plan,
+                         const models::ModelInfo& info, const kernels::OpTable& ops) {
+  return fmt::format("{}\n{}\n{}\n{}\n{}\n", info.fingerprint, plan.context_length,
+                     kernels::info(config.kv_type).name, ops.numerics_id, plan.block_size);
+}
+
+}  // namespace
+
+struct Engine::Impl {
+  Impl(const EngineConfig& engine_config, std::string scope,
+       std::unique_ptr<ModelRunner> model_runner, const Clock& engine_clock)
+      : config(engine_config),
+        clock(engine_clock),
+        scope_prefix(std::move(scope)),
+        runner(std::move(model_runner)),
+        kv(runner->memory_plan().block_size, kv_groups(runner->memory_plan(), runner->info())),
+        scheduler(config.scheduler,
+                  {runner->memory_plan().context_length, runner->memory_plan().max_step_tokens,
+                   runner->memory_plan().max_outputs},
+                  kv),
+        sampler(runner->info().vocab_size),
+        inbox(static_cast<size_t>(config.scheduler.max_queue) + kInboxSlack),
+        outbox(kOutboxMessages, true) {}
+
+  bool step();
+  void run();
+
+  // Commands.
+  void handle(Request& request);
+  void handle(CancelRequest& cancel);
+  void handle(FinishSample& finish);
+  void handle(Drain&) { draining = true; }
+  void handle(Stop&) { stopping = true; }
+  void handle(SetThreads& threads) { runner->set_num_threads(threads.num_threads); }
+  void handle(WantSnapshot&) { snapshot_wanted = true; }
+
+  // One step.
+  void compute(const StepPlan& plan);
+  void say_started(const StepPlan& plan);
+  void take_outputs(const StepPlan& plan);
+  bool take_prompt_logprobs(const PlannedRows& rows, int32_t first_row);
+  void draw(Sequence& seq, std::span<float> logits);
+  void end_sample(Sequence& seq, FinishReason reason);
+  void end_request(LiveRequest& live, FinishReason reason);
+  void say_done(LiveRequest& live);
+  void fail(LiveRequest& live, Error error);
+  void remove_ended();
+  void say_progress();
+  EngineSnapshot snapshot() const;
+
+  const EngineConfig config;
+  const Clock& clock;
+  const std::string scope_prefix;
+  std::unique_ptr<ModelRunner> runner;
+  KvCache kv;
+  Scheduler scheduler;
+  Sampler sampler;
+  Mailbox<EngineCommand> inbox;
+  Mailbox<std::vector<EngineEvent>> outbox;
+
+  std::vector<EngineCommand> commands;  ///< drained, not yet handled
+  std::vector<EngineEvent> events;      ///< of this step
+  std::vector<LiveRequest*> ended;      ///< to be forgotten when the step is over
+  int64_t now_us = 0;                   ///< this step's idea of time
+  bool draining = false;
+  bool stopping = false;
+  bool snapshot_wanted = false;
+  EngineSnapshot totals;  ///< the counters that only grow
+  RecentRate prefill_rate, decode_rate, step_rate;
+};
+
+// ---- The step loop --------------------------------------------------------------------------
+
+bool Engine::Impl::step() {
+  std::ranges::move(inbox.drain(), std::back_inserter(commands));
+  now_us = clock.now_us();
+  for (EngineCommand& command : std::exchange(commands, {})) {
+    std::visit([this](auto& c) { handle(c); }, command);
+  }
+  for (LiveRequest* late : scheduler.expired(now_us)) {
+    if (!late->ended) end_request(*late, FinishReason::kDeadline);
+  }
+  remove_ended();
+
+  bool computed = false;
+  if (!stopping) {
+    const StepPlan& plan = scheduler.plan(now_us);
+    computed = !plan.empty();
+    if (computed) compute(plan);
+    remove_ended();
+    say_progress();
+  }
+  if (std::exchange(snapshot_wanted, false)) events.emplace_back(SnapshotEvent{snapshot()});
+  if (!events.empty()) outbox.post(std::exchange(events, {}));
+  return computed;
+}
+
+void Engine::Impl::run() {
+  while (true) {
+    const bool computed = step();
+    if (stopping || (draining && scheduler.live().empty())) break;
+    // Nothing to compute means that nothing is live: only a command can change that.
+    if (!computed) commands = inbox.wait_and_drain(std::chrono::hours(1));
+  }
+  outbox.post({StoppedEvent{}});
+}
+
+void Engine::Impl::compute(const StepPlan& plan) {
+  const int64_t begin_us = now_us;
+  say_started(plan);
+  runner->run(plan);
+  now_us = clock.now_us();
+  scheduler.stored(plan);
+  take_outputs(plan);
+  const int64_t end_us = clock.now_us();
+  scheduler.finish_step(plan, begin_us, end_us);
+
+  const int32_t prefill_tokens = plan.num_tokens - plan.num_decode_rows;
+  ++totals.num_steps;
+  totals.prefill_tokens_total += static_cast<uint64_t>(prefill_tokens);
+  totals.decode_tokens_total += static_cast<uint64_t>(plan.num_decode_rows);
+  prefill_rate.add(prefill_tokens, end_us - begin_us);
+  decode_rate.add(plan.num_decode_rows, end_us - begin_us);
+  step_rate.add(1, end_us - begin_us);
+}
+
+// ---- Commands -------------------------------------------------------------------------------
+
+void Engine::Impl::handle(Request& request) {
+  const RequestId id = request.id;
+  const auto refuse = [&](Error error) {
+    events.emplace_back(RequestFailedEvent{id, std::move(error)});
+  };
+  if (draining || stopping) {
+    return refuse({ErrorCode::kUnavailable, "the engine is stopping and takes no requests", ""});
+  }
+  if (Result<void> fine = check_request(request, runner->info().vocab_size); !fine.ok()) {
+    return refuse(fine.take_error());
+  }
+  if (request.received_us == 0) request.received_us = now_us;
+  if (!config.prefix_cache) request.use_prefix_cache = false;
+  std::string scope = scope_prefix + request.cache_salt;
+  Result<LiveRequest*> added = scheduler.add(std::move(request), std::move(scope), now_us);
+  if (!added.ok()) return refuse(added.take_error());
+
+  LiveRequest& live = **added;
+  live.next_progress_us = now_us;
+  const std::vector<std::vector<int32_t>>& resume = live.request.resume;
+  if (live.forked && !resume.empty() &&
+      resume.front().size() == static_cast<size_t>(live.request.max_tokens)) {
+    end_sample(*live.samples.front(), FinishReason::kLength);
+  }
+}
+
+void Engine::Impl::handle(CancelRequest& cancel) {
+  LiveRequest* live = scheduler.find(cancel.id);
+  if (live != nullptr && !live->ended) end_request(*live, FinishReason::kCancelled);
+}
+
+void Engine::Impl::handle(FinishSample& finish) {
+  LiveRequest* live = scheduler.find(finish.id);
+  if (live == nullptr || live->ended) return;
+  for (const auto& seq : live->samples) {
+    if (seq->sample != finish.sample || !live->forked) continue;
+    if (seq->state != Sequence::State::kFinished) end_sample(*seq, FinishReason::kStop);
+  }
+}
+
+// ---- Outputs --------------------------------------------------------------------------------
+
+void Engine::Impl::say_started(const StepPlan& plan) {
+  for (const PlannedRows& rows : plan.rows) {
+    if (!rows.starts_request) continue;
+    LiveRequest& live = *rows.seq->request;
+    live.started_us = now_us;
+    live.cached_tokens = std::min(live.cached_tokens, live.prompt_size());
+    totals.prompt_tokens_total += static_cast<uint64_t>(live.prompt_size());
+    totals.prompt_tokens_cached += static_cast<uint64_t>(live.cached_tokens);
+    events.emplace_back(
+        StartedEvent{live.request.id, live.cached_tokens, now_us - live.request.received_us});
+  }
+}
+
+void Engine::Impl::take_outputs(const StepPlan& plan) {
+  int32_t next_row = 0;
+  for (const PlannedRows& rows : plan.rows) {
+    const int32_t end = rows.first + rows.count;
+    const int32_t first_row = next_row;
+    next_row += end - rows.first_output;
+    Sequence& seq = *rows.seq;
+    LiveRequest& live = *seq.request;
+    // Another sample's row may have failed the whole request a moment ago.
+    if (live.ended || seq.state == Sequence::State::kFinished) continue;
+    if (!take_prompt_logprobs(rows, first_row)) continue;
+    if (end < static_cast<int32_t>(seq.tokens.size())) continue;
+    const std::span<float> logits = runner->logits(next_row - 1);
+    if (live.forked) {
+      draw(seq, logits);
+      continue;
+    }
+    // The prompt of several samples: each draws its first token from the same logits, unless it
+    // goes on behind tokens that it had before.
+    scheduler.fork(live);
+    for (size_t sample = 0; sample < live.samples.size() && !live.ended; ++sample) {
+      Sequence& each = *live.samples[sample];
+      const auto drawn = static_cast<int32_t>(each.tokens.size()) - live.prompt_size();
+      if (drawn == 0) {
+        draw(each, logits);
+      } else if (drawn == live.request.max_tokens) {
+        end_sample(each, FinishReason::kLength);
+      }
+    }
+  }
+}
+
+bool Engine::Impl::take_prompt_logprobs(const PlannedRows& rows, int32_t first_row) {
+  LiveRequest& live = *rows.seq->request;
+  if (!live.request.sampling.prompt_logprobs || rows.seq->sample != 0) return true;
+  std::vector<float>& known = live.prompt_logprobs;
+  const int32_t end = std::min(rows.first + rows.count, live.prompt_size() - 1);
+  for (int32_t position = rows.first_output; position < end; ++position) {
+    if (position != static_cast<int32_t>(known.size())) continue;
+    const int32_t row = first_row + position - rows.first_output;
+    Result<float> logprob = sampler.logprob(runner->logits(row),
+                                            live.request.prompt[static_cast<size_t>(position) + 1]);
+    if (!logprob.ok()) {
+      fail(live, logprob.take_error());
+      return false;
+    }
+    known.push_back(*logprob);
+    if (position + 2 == live.prompt_size()) {
+      events.emplace_back(PromptLogprobsEvent{live.request.id, known});
+    }
+  }
+  return true;
+}
+
+void Engine::Impl::draw(Sequence& seq, std::span<float> logits) {
+  LiveRequest& live = *seq.request;
+  const Request& request = live.request;
+  const auto position = static_cast<int32_t>(seq.tokens.size());
+  const int32_t index = position - live.prompt_size();
+  SampleArgs args;
+  args.params = &request.sampling;
+  args.history = seq.tokens;
+  if (index < request.min_tokens) args.banned = request.stop_ids;
+  args.sample = seq.sample;
+  args.position = position;
+  Result<Sampled> sampled = sampler.sample(logits, args);
+  if (!sampled.ok()) return fail(live, sampled.take_error());
+
+  const int32_t token = sampled->token;
+  if (args.banned.empty() && std::ranges::find(request.stop_ids, token) != request.stop_ids.end()) {
+    return end_sample(seq, FinishReason::kStop);
+  }
+  scheduler.append(seq, token);
+  ++live.output_tokens;
+  if (!live.first_token_us.has_value()) live.first_token_us = now_us;
+  if (seq.sample == 0) {
+    if (live.sample0_tokens++ == 0) live.first_token0_us = now_us;
+    live.last_token0_us = now_us;
+  }
+  events.emplace_back(TokenEvent{request.id, seq.sample, index, token, sampled->logprob,
+                                 std::move(sampled->top_logprobs)});
+  if (index + 1 == request.max_tokens) end_sample(seq, FinishReason::kLength);
+}
+
+// ---- Ends -----------------------------------------------------------------------------------
+
+void Engine::Impl::end_sample(Sequence& seq, FinishReason reason) {
+  LiveRequest& live = *seq.request;
+  scheduler.finish(seq, reason);
+  events.emplace_back(
+      SampleDoneEvent{live.request.id, seq.sample, reason,
+                      static_cast<int32_t>(seq.tokens.size()) - live.prompt_size()});
+  if (live.finished()) say_done(live);
+}
+
+void Engine::Impl::end_request(LiveRequest& live, FinishReason reason) {
+  const std::vector<std::vector<int32_t>>& resume = live.request.resume;
+  for (size_t sample = 0; sample < static_cast<size_t>(live.request.n); ++sample) {
+    // Samples that do not exist yet end too, each with its own event.
+    size_t num_tokens = sample < resume.size() ? resume[sample].size() : 0;
+    if (live.forked) {
+      num_tokens = live.samples[sample]->tokens.size() - live.request.prompt.size();
+    }
+    if (sample < live.samples.size()) {
+      Sequence& seq = *live.samples[sample];
+      if (seq.state == Sequence::State::kFinished) continue;
+      scheduler.finish(seq, reason);
+    }
+    events.emplace_back(SampleDoneEvent{live.request.id, static_cast<int32_t>(sample), reason,
+                                        static_cast<int32_t>(num_tokens)});
+  }
+  say_done(live);
+}
+
+void Engine::Impl::say_done(LiveRequest& live) {
+  live.ended = true;
+  ended.push_back(&live);
+  const int64_t received_us = live.request.received_us;
+  RequestDoneEvent done;
+  done.id = live.request.id;
+  done.prompt_tokens = live.prompt_size();
+  done.cached_tokens = live.cached_tokens;
+  done.output_tokens = live.output_tokens;
+  done.preemptions = live.preemptions;
+  done.queue_us = live.started_us.value_or(now_us) - received_us;
+  if (live.first_token_us.has_value()) {
+    done.prefill_us = *live.first_token_us - *live.started_us;
+    done.ttft_us = *live.first_token_us - received_us;
+  }
+  if (live.sample0_tokens > 1) {
+    done.tpot_us =
+        static_cast<double>(live.last_token0_us - live.first_token0_us) / (live.sample0_tokens - 1);
+  }
+  events.emplace_back(done);
+}
+
+void Engine::Impl::fail(LiveRequest& live, Error error) {
+  live.ended = true;
+  ended.push_back(&live);
+  for (const auto& seq : live.samples) {
+    if (seq->state != Sequence::State::kFinished) scheduler.finish(*seq, FinishReason::kCancelled);
+  }
+  log_error("request_failed", "id={} code={} message=\"{}\"", live.request.id, name(error.code),
+            error.message);
+  events.emplace_back(RequestFailedEvent{live.request.id, std::move(error)});
+}
+
+void Engine::Impl::remove_ended() {
+  for (LiveRequest* live : std::exchange(ended, {})) scheduler.remove(*live);
+}
+
+// ---- Telling --------------------------------------------------------------------------------
+
+void Engine::Impl::say_progress() {
+  const auto due = [this](LiveRequest& live) {
+    if (live.first_token_us.has_value() || now_us < live.next_progress_us) return false;
+    live.next_progress_us = now_us + kProgressEveryUs;
+    return true;
+  };
+  bool any_waits = false;
+  for (const auto& live : scheduler.live()) {
+    const Sequence& seq = *live->samples.front();
+    if (seq.state == Sequence::State::kWaiting) {
+      any_waits = any_waits || now_us >= live->next_progress_us;
+    } else if (due(*live)) {
+      events.emplace_back(ProgressEvent{live->request.id,
+                                        std::min(seq.blocks.num_tokens, live->prompt_size()),
+                                        live->prompt_size(), 0, ""});
+    }
+  }
+  if (!any_waits) return;
+  for (const WaitingInfo& info : scheduler.waiting(now_us)) {
+    if (!due(*info.request)) continue;
+    events.emplace_back(ProgressEvent{info.request->request.id, 0, info.request->prompt_size(),
+                                      info.position, info.reason});
+  }
+}
+
+EngineSnapshot Engine::Impl::snapshot() const {
+  EngineSnapshot out = totals;
+  out.time_us = now_us;
+  out.num_running = scheduler.num_running();
+  out.num_preempted = scheduler.num_preempted();
+  out.num_waiting = scheduler.num_waiting() - out.num_preempted;
+  for (int32_t group = 0; group < kv.num_groups(); ++group) {
+    out.kv_blocks_total.push_back(kv.pool(group).num_blocks());
+    out.kv_blocks_used.push_back(kv.pool(group).num_used());
+    out.kv_blocks_cached.push_back(kv.pool(group).num_cached());
+  }
+  out.kv_bytes = runner->memory_plan().kv_bytes;
+  out.preemptions_total = scheduler.preemptions_total();
+  out.prefill_tokens_per_s = prefill_rate.per_second();
+  out.decode_tokens_per_s = decode_rate.per_second();
+  const double steps_per_s = step_rate.per_second();
+  out.step_ms_recent = steps_per_s > 0 ? 1000 / steps_per_s : 0;
+  return out;
+}
+
+// ---- The public face ------------------------------------------------------------------------
+
+Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config, kernels::OpTable ops,
+                                               std::unique_ptr<models::Model> model,
+                                               const Clock& clock) {
+  HEARTH_ASSIGN_OR_RETURN(const MemoryPlan plan,
+                          plan_memory(config, *model, ops.device.memory_free_bytes));
+  std::string scope = prefix_scope(config, plan, model->info(), ops);
+  HEARTH_ASSIGN_OR_RETURN(
+      std::unique_ptr<ModelRunner> runner,
+      ModelRunner::create(plan, config.kv_type, std::move(ops), std::move(model)));
+  return std::unique_ptr<Engine>(
+      new Engine(std::make_unique<Impl>(config, std::move(scope), std::move(runner), clock)));
+}
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::~Engine() = default;
+
+Mailbox<EngineCommand>& Engine::inbox() { return impl_->inbox; }
+Mailbox<std::vector<EngineEvent>>& Engine::outbox() { return impl_->outbox; }
+bool Engine::step() { return impl_->step(); }
+void Engine::run() { impl_->run(); }
+const models::ModelInfo& Engine::model_info() const { return impl_->runner->info(); }
+const MemoryPlan& Engine::memory_plan() const { return impl_->runner->memory_plan(); }
+int32_t Engine::context_length() const { return memory_plan().context_length; }
+uint64_t Engine::kv_bytes() const { return memory_plan().kv_bytes; }
+EngineSnapshot Engine::snapshot() const { return impl_->snapshot(); }
+void Engine::check_integrity() const { impl_->scheduler.check_integrity(); }
+
+}  // namespace hearth::engine

@@ -1,0 +1,336 @@
+#include "engine/kv_cache.h"
+
+#include <algorithm>
+
+#include "kernels/base/check.h"
+
+namespace hearth::engine {
+namespace {
+
+std::vector<int32_t> pool_sizes(std::span<const KvGroup> groups) {
+  std::vector<int32_t> sizes;
+  for (const KvGroup& group : groups) sizes.push_back(group.num_blocks);
+  return sizes;
+}
+
+}  // namespace
+
+KvCache::KvCache(int32_t block_size, std::span<const KvGroup> groups)
+    : block_size_(block_size),
+      groups_(groups.begin(), groups.end()),
+      index_(block_size, pool_sizes(groups)) {
+  HEARTH_CHECK(block_size > 0 && !groups.empty(), "block_size={} groups={}", block_size,
+               groups.size());
+  for (const KvGroup& group : groups) pools_.emplace_back(group.num_blocks);
+}
+
+int32_t KvCache::first_visible_block(int32_t group, int32_t position) const {
+  const int32_t window = groups_[static_cast<size_t>(group)].window;
+  if (window == 0) return 0;
+  return std::max(0, position - window + 1) / block_size_;
+}
+
+int32_t KvCache::peak_blocks(int32_t group, int32_t num_tokens, int32_t step_tokens) const {
+  const int32_t all = blocks_for(num_tokens);
+  const int32_t window = groups_[static_cast<size_t>(group)].window;
+  if (window == 0) return all;
+  // The window before the step's first row, and the step's rows, each touching one block more than
+  // they fill.
+  return std::min(all, blocks_for(window) + blocks_for(std::min(num_tokens, step_tokens)) + 1);
+}
+
+// ---- Lookup ---------------------------------------------------------------------------------
+
+void KvCache::find(NodeId root, std::span<const int32_t> tokens, int32_t max_tokens,
+                   std::vector<NodeId>& nodes) const {
+  nodes.clear();
+  if (root == kNoNode) return;
+  const int32_t max_blocks =
+      std::min(max_tokens, static_cast<int32_t>(tokens.size())) / block_size_;
+  const auto block_size = static_cast<size_t>(block_size_);
+  NodeId node = root;
+  // Per sliding group, how many consecutive nodes up to here have a block; and the longest prefix
+  // at which every group has what a query right behind it sees.
+  std::vector<int32_t> run(groups_.size(), 0);
+  size_t usable = 0;
+  for (int32_t depth = 0; depth < max_blocks; ++depth) {
+    node = index_.find_child(node,
+                             tokens.subspan(static_cast<size_t>(depth) * block_size, block_size));
+    if (node == kNoNode) break;
+    bool complete = true;
+    bool hole = false;
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      int32_t& length = run[static_cast<size_t>(group)];
+      length = index_.block(node, group) == kNoBlock ? 0 : length + 1;
+      const int32_t next_position = (depth + 1) * block_size_;
+      const int32_t needed = depth + 1 - first_visible_block(group, next_position);
+      if (length >= needed) continue;
+      complete = false;
+      // A gap in a full group stays one for everything behind it.
+      hole = hole || groups_[static_cast<size_t>(group)].window == 0;
+    }
+    if (hole) break;
+    nodes.push_back(node);
+    if (complete) usable = nodes.size();
+  }
+  nodes.resize(usable);
+}
+
+int32_t KvCache::cached_tokens(std::string_view scope, std::span<const int32_t> tokens,
+                               int32_t max_tokens) const {
+  find(index_.find_root(scope), tokens, max_tokens, found_);
+  return static_cast<int32_t>(found_.size()) * block_size_;
+}
+
+void KvCache::begin(SequenceBlocks& seq, std::string_view scope, std::span<const int32_t> tokens,
+                    int32_t max_tokens) {
+  begin_private(seq);
+  seq.tip = index_.pin_root(scope);
+  find(seq.tip, tokens, max_tokens, found_);
+  if (found_.empty()) return;
+  const auto depth = static_cast<int32_t>(found_.size());
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    std::vector<int32_t>& table = seq.tables[static_cast<size_t>(group)];
+    table.assign(found_.size(), kNoBlock);
+    for (int32_t i = first_visible_block(group, depth * block_size_); i < depth; ++i) {
+      const int32_t block = index_.block(found_[static_cast<size_t>(i)], group);
+      pools_[static_cast<size_t>(group)].add_ref(block);
+      table[static_cast<size_t>(i)] = block;
+    }
+  }
+  index_.pin(found_.back());
+  index_.unpin(seq.tip);
+  seq.tip = found_.back();
+  seq.num_indexed = depth;
+  seq.num_tokens = depth * block_size_;
+}
+
+void KvCache::begin_private(SequenceBlocks& seq) {
+  HEARTH_CHECK(seq.tables.empty() && seq.tip == kNoNode, "the sequence has begun already");
+  seq.tables.resize(groups_.size());
+}
+
+int32_t KvCache::adopt(SequenceBlocks& seq, std::span<const int32_t> tokens, int32_t max_tokens) {
+  if (seq.tip == kNoNode || seq.num_tokens != seq.num_indexed * block_size_) return 0;
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    if (groups_[static_cast<size_t>(group)].window != 0 ||
+        seq.tables[static_cast<size_t>(group)].size() != static_cast<size_t>(seq.num_indexed)) {
+      return 0;
+    }
+  }
+  const int32_t before = seq.num_tokens;
+  const auto block_size = static_cast<size_t>(block_size_);
+  while (seq.num_tokens + block_size_ <= max_tokens) {
+    const NodeId node =
+        index_.find_child(seq.tip, tokens.subspan(static_cast<size_t>(seq.num_tokens), block_size));
+    if (node == kNoNode) break;
+    bool complete = true;
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      complete = complete && index_.block(node, group) != kNoBlock;
+    }
+    if (!complete) break;
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      const int32_t block = index_.block(node, group);
+      pools_[static_cast<size_t>(group)].add_ref(block);
+      seq.tables[static_cast<size_t>(group)].push_back(block);
+    }
+    index_.pin(node);
+    index_.unpin(seq.tip);
+    seq.tip = node;
+    ++seq.num_indexed;
+    seq.num_tokens += block_size_;
+  }
+  return seq.num_tokens - before;
+}
+
+// ---- Growing --------------------------------------------------------------------------------
+
+bool KvCache::write_needs_copy(const SequenceBlocks& seq, int32_t group) const {
+  if (seq.num_tokens % block_size_ == 0) return false;
+  const std::vector<int32_t>& table = seq.tables[static_cast<size_t>(group)];
+  const int32_t block = table[static_cast<size_t>(seq.num_tokens / block_size_)];
+  return pool(group).ref_count(block) > 1;
+}
+
+int32_t KvCache::missing_blocks(const SequenceBlocks& seq, int32_t group,
+                                int32_t num_tokens) const {
+  const auto held = static_cast<int32_t>(seq.tables[static_cast<size_t>(group)].size());
+  const int32_t grown = std::max(0, blocks_for(num_tokens) - held);
+  return grown + (num_tokens > seq.num_tokens && write_needs_copy(seq, group) ? 1 : 0);
+}
+
+int32_t KvCache::wanted_blocks(const SequenceBlocks& seq, int32_t group, int32_t num_tokens,
+                               int32_t step_tokens) const {
+  const int32_t missing = missing_blocks(seq, group, num_tokens);
+  if (groups_[static_cast<size_t>(group)].window == 0) return missing;
+  const std::vector<int32_t>& table = seq.tables[static_cast<size_t>(group)];
+  const auto held = static_cast<int32_t>(
+      std::ranges::count_if(table, [](int32_t block) { return block != kNoBlock; }));
+  return std::min(missing, std::max(0, peak_blocks(group, num_tokens, step_tokens) - held));
+}
+
+int32_t KvCache::exclusive_blocks(const SequenceBlocks& seq, int32_t group) const {
+  if (seq.tables.empty()) return 0;
+  const std::vector<int32_t>& table = seq.tables[static_cast<size_t>(group)];
+  return static_cast<int32_t>(std::ranges::count_if(table, [&](int32_t block) {
+    return block != kNoBlock && pool(group).ref_count(block) == 1;
+  }));
+}
+
+int32_t KvCache::take_block(int32_t group) {
+  BlockPool& pool = pools_[static_cast<size_t>(group)];
+  if (pool.num_free() == 0) {
+    const std::optional<int32_t> oldest = pool.oldest_cached();
+    HEARTH_CHECK(oldest.has_value(), "group {} has no block left", group);
+    const NodeId node = index_.detach(group, *oldest);
+    pool.clear_indexed(*oldest);
+    if (groups_[static_cast<size_t>(group)].window == 0) {
+      // Without this block the node is no hit for anybody, so its blocks of other groups are
+      // useless too. They are unreferenced: who holds them holds this one.
+      HEARTH_CHECK(index_.num_children(node) == 0, "evicting node {} under its children", node);
+      for (int32_t other = 0; other < num_groups(); ++other) {
+        const int32_t block = index_.block(node, other);
+        if (block == kNoBlock) continue;
+        index_.detach(other, block);
+        pools_[static_cast<size_t>(other)].clear_indexed(block);
+      }
+    }
+    index_.prune(node);
+  }
+  return *pool.allocate();
+}
+
+bool KvCache::reserve(SequenceBlocks& seq, int32_t num_tokens, std::vector<BlockCopy>& copies) {
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    if (missing_blocks(seq, group, num_tokens) > pool(group).num_available()) return false;
+  }
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    std::vector<int32_t>& table = seq.tables[static_cast<size_t>(group)];
+    if (num_tokens > seq.num_tokens && write_needs_copy(seq, group)) {
+      int32_t& last = table[static_cast<size_t>(seq.num_tokens / block_size_)];
+      const int32_t copy = take_block(group);
+      copies.push_back({group, last, copy});
+      pools_[static_cast<size_t>(group)].release(last);
+      last = copy;
+    }
+    while (static_cast<int32_t>(table.size()) < blocks_for(num_tokens)) {
+      table.push_back(take_block(group));
+    }
+  }
+  return true;
+}
+
+void KvCache::index_block(SequenceBlocks& seq, std::span<const int32_t> tokens) {
+  const auto depth = static_cast<size_t>(seq.num_indexed);
+  const auto block_size = static_cast<size_t>(block_size_);
+  const NodeId node =
+      index_.find_or_add_child(seq.tip, tokens.subspan(depth * block_size, block_size));
+  if (node == kNoNode) {
+    stop_indexing(seq);
+    return;
+  }
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    BlockPool& pool = pools_[static_cast<size_t>(group)];
+    int32_t& mine = seq.tables[static_cast<size_t>(group)][depth];
+    const int32_t theirs = index_.block(node, group);
+    if (theirs == kNoBlock) {
+      index_.attach(node, group, mine);
+      pool.set_indexed(mine);
+    } else if (theirs != mine) {
+      // Somebody computed the same tokens: the values are equal (batch invariance), so hold theirs.
+      pool.add_ref(theirs);
+      pool.release(mine);
+      mine = theirs;
+    }
+  }
+  index_.pin(node);
+  index_.unpin(seq.tip);
+  seq.tip = node;
+  ++seq.num_indexed;
+}
+
+void KvCache::stop_indexing(SequenceBlocks& seq) {
+  if (seq.tip == kNoNode) return;
+  index_.unpin(seq.tip);
+  seq.tip = kNoNode;
+}
+
+void KvCache::store(SequenceBlocks& seq, std::span<const int32_t> tokens, int32_t num_tokens) {
+  HEARTH_CHECK(num_tokens >= seq.num_tokens && static_cast<size_t>(num_tokens) <= tokens.size(),
+               "stored {}, now {} of {}", seq.num_tokens, num_tokens, tokens.size());
+  seq.num_tokens = num_tokens;
+  while (seq.tip != kNoNode && (seq.num_indexed + 1) * block_size_ <= num_tokens) {
+    index_block(seq, tokens);
+  }
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    std::vector<int32_t>& table = seq.tables[static_cast<size_t>(group)];
+    // From the border backwards: everything further back was given back before.
+    for (int32_t i = first_visible_block(group, num_tokens) - 1; i >= 0; --i) {
+      int32_t& block = table[static_cast<size_t>(i)];
+      if (block == kNoBlock) break;
+      pools_[static_cast<size_t>(group)].release(block);
+      block = kNoBlock;
+    }
+  }
+}
+
+// ---- Sharing and giving back ----------------------------------------------------------------
+
+void KvCache::fork(const SequenceBlocks& parent, SequenceBlocks& child) {
+  begin_private(child);
+  child.tables = parent.tables;
+  child.num_tokens = parent.num_tokens;
+  child.tip = parent.tip;
+  child.num_indexed = parent.num_indexed;
+  if (child.tip != kNoNode) index_.pin(child.tip);
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    for (const int32_t block : child.tables[group]) {
+      if (block != kNoBlock) pools_[group].add_ref(block);
+    }
+  }
+}
+
+void KvCache::release(SequenceBlocks& seq) {
+  for (size_t group = 0; group < seq.tables.size(); ++group) {
+    std::vector<int32_t>& table = seq.tables[group];
+    for (auto block = table.rbegin(); block != table.rend(); ++block) {
+      if (*block != kNoBlock) pools_[group].release(*block);
+    }
+  }
+  stop_indexing(seq);
+  seq = SequenceBlocks{};
+}
+
+void KvCache::check_integrity(std::span<const SequenceBlocks* const> live) const {
+  index_.check_integrity();
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    std::vector<int32_t> refs(static_cast<size_t>(pool(group).num_blocks()), 0);
+    for (const SequenceBlocks* seq : live) {
+      if (seq->tables.empty()) continue;
+      for (const int32_t block : seq->tables[static_cast<size_t>(group)]) {
+        if (block != kNoBlock) ++refs[static_cast<size_t>(block)];
+      }
+    }
+    pool(group).check_integrity(refs);
+    for (int32_t block = 0; block < pool(group).num_blocks(); ++block) {
+      HEARTH_CHECK(pool(group).indexed(block) == (index_.node_of(group, block) != kNoNode),
+                   "block {} of group {}", block, group);
+    }
+  }
+  for (const SequenceBlocks* seq : live) {
+    // The chain of the cursor is the chain of the tables, at every depth.
+    NodeId node = seq->tip;
+    for (int32_t depth = seq->num_indexed - 1; node != kNoNode && depth >= 0; --depth) {
+      for (int32_t group = 0; group < num_groups(); ++group) {
+        const int32_t block = seq->tables[static_cast<size_t>(group)][static_cast<size_t>(depth)];
+        HEARTH_CHECK(block == kNoBlock || block == index_.block(node, group),
+                     "depth {} of group {}: block {}", depth, group, block);
+      }
+      node = index_.parent(node);
+    }
+    HEARTH_CHECK(seq->tip == kNoNode || index_.parent(node) == kNoNode,
+                 "the chain misses its root");
+  }
+}
+
+}  // namespace hearth::engine

@@ -1,0 +1,126 @@
+#pragma once
+// Who holds which KV block: the pools of all layer groups, the prefix index over them, and the
+// block tables of sequences. Pure bookkeeping; device copies are handed out as a list.
+//
+// What holds after each call:
+//  * A sequence refers to the blocks of positions [0, num_tokens), in sliding groups only to those
+//    its next query can see, and to blocks reserved for the coming step.
+//  * Full blocks are never written again. A partly filled last block may be shared by forks; the
+//    one that writes first copies it, unless it is the last that refers to it.
+//  * A sequence whose chain is indexed refers to the indexed block at every depth (its own copy of
+//    equal tokens is given back when it finds another), and blocks are released last to first. So
+//    in a full group no block is evicted before those that follow it: chains are cut at their ends.
+//
+// Owned by the engine thread.
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "engine/block_pool.h"
+#include "engine/prefix_index.h"
+
+namespace hearth::engine {
+
+/// One layer group as block bookkeeping sees it.
+struct KvGroup {
+  int32_t num_blocks = 0;
+  int32_t window = 0;  ///< sliding: positions attended to; 0: a full group
+};
+
+/// A copy the device has to make before the step's rows are computed.
+struct BlockCopy {
+  int32_t group = 0;
+  int32_t src = 0;
+  int32_t dst = 0;
+};
+
+/// The KV of one sequence. Moved, never copied: it stands for references (see KvCache::fork).
+struct SequenceBlocks {
+  /// Per group, logical -> physical; kNoBlock where a sliding group gave the block back.
+  std::vector<std::vector<int32_t>> tables;
+  int32_t num_tokens = 0;   ///< positions whose K and V are stored
+  NodeId tip = kNoNode;     ///< node of the last indexed full block, or the root; pinned.
+                            ///< kNoNode: this sequence's blocks are not indexed (any more)
+  int32_t num_indexed = 0;  ///< full blocks from the start up to `tip`
+
+  SequenceBlocks() = default;
+  SequenceBlocks(SequenceBlocks&&) = default;
+  SequenceBlocks& operator=(SequenceBlocks&&) = default;
+  SequenceBlocks(const SequenceBlocks&) = delete;
+  SequenceBlocks& operator=(const SequenceBlocks&) = delete;
+};
+
+class KvCache {
+ public:
+  KvCache(int32_t block_size, std::span<const KvGroup> groups);
+
+  int32_t block_size() const { return block_size_; }
+  int32_t num_groups() const { return static_cast<int32_t>(groups_.size()); }
+  const BlockPool& pool(int32_t group) const { return pools_[static_cast<size_t>(group)]; }
+  int32_t blocks_for(int32_t num_tokens) const {
+    return (num_tokens + block_size_ - 1) / block_size_;
+  }
+
+  /// Blocks of `group` that a sequence of `num_tokens` tokens holds at most, computed alone in
+  /// steps of up to `step_tokens` rows.
+  int32_t peak_blocks(int32_t group, int32_t num_tokens, int32_t step_tokens) const;
+
+  /// Tokens at the front of `tokens` found cached under `scope`, at most `max_tokens`.
+  int32_t cached_tokens(std::string_view scope, std::span<const int32_t> tokens,
+                        int32_t max_tokens) const;
+  /// Starts an indexed sequence: takes references on its longest cached prefix of at most
+  /// `max_tokens` tokens.
+  void begin(SequenceBlocks& seq, std::string_view scope, std::span<const int32_t> tokens,
+             int32_t max_tokens);
+  /// Starts a sequence that neither looks up nor leaves anything in the index.
+  void begin_private(SequenceBlocks& seq);
+  /// Where the sequence stands at a block border, takes what others have computed since. Returns
+  /// the tokens gained. For models whose groups are all full.
+  int32_t adopt(SequenceBlocks& seq, std::span<const int32_t> tokens, int32_t max_tokens);
+
+  /// Blocks of `group` to be allocated before positions [seq.num_tokens, num_tokens) can be
+  /// written.
+  int32_t missing_blocks(const SequenceBlocks& seq, int32_t group, int32_t num_tokens) const;
+  /// As far as they will be held at the same time, when computed in steps of up to `step_tokens`
+  /// rows: less than missing_blocks in sliding groups.
+  int32_t wanted_blocks(const SequenceBlocks& seq, int32_t group, int32_t num_tokens,
+                        int32_t step_tokens) const;
+  /// Blocks of `group` that nobody else refers to: what `release` makes available.
+  int32_t exclusive_blocks(const SequenceBlocks& seq, int32_t group) const;
+  /// Makes positions [seq.num_tokens, num_tokens) writable, evicting cached blocks where none is
+  /// free. False, and nothing changed, when there are not enough. Appends the copies to be made.
+  bool reserve(SequenceBlocks& seq, int32_t num_tokens, std::vector<BlockCopy>& copies);
+  /// K and V of tokens[0, num_tokens) are stored: indexes the blocks that became full, and gives
+  /// back those that fell out of a sliding window.
+  void store(SequenceBlocks& seq, std::span<const int32_t> tokens, int32_t num_tokens);
+
+  /// `child` (empty) shares all blocks of `parent` from now on.
+  void fork(const SequenceBlocks& parent, SequenceBlocks& child);
+  /// Gives back every reference; `seq` is empty after. Indexed blocks stay cached.
+  void release(SequenceBlocks& seq);
+
+  int32_t num_index_nodes() const { return index_.num_nodes(); }
+  /// Stops the process unless pools, index and the block tables of `live` agree.
+  void check_integrity(std::span<const SequenceBlocks* const> live) const;
+
+ private:
+  /// First logical block that a query at `position` sees.
+  int32_t first_visible_block(int32_t group, int32_t position) const;
+  /// The nodes of the longest usable cached prefix, first to last.
+  void find(NodeId root, std::span<const int32_t> tokens, int32_t max_tokens,
+            std::vector<NodeId>& nodes) const;
+  bool write_needs_copy(const SequenceBlocks& seq, int32_t group) const;
+  int32_t take_block(int32_t group);
+  void index_block(SequenceBlocks& seq, std::span<const int32_t> tokens);
+  void stop_indexing(SequenceBlocks& seq);
+
+  const int32_t block_size_;
+  std::vector<KvGroup> groups_;
+  std::vector<BlockPool> pools_;
+  PrefixIndex index_;
+  mutable std::vector<NodeId> found_;  ///< scratch of lookups
+};
+
+}  // namespace hearth::engine

@@ -1,0 +1,50 @@
+#pragma once
+// How much device memory an engine takes, to the byte, before it takes any. Pure arithmetic.
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/config.h"
+#include "kernels/base/result.h"
+#include "models/model.h"
+
+namespace hearth::engine {
+
+/// Output rows of a step beyond one per sequence: what prompt logprobs may use of it.
+inline constexpr int32_t kExtraOutputs = 32;
+
+struct GroupPlan {
+  int32_t num_blocks = 0;
+  int64_t block_bytes = 0;
+  int32_t max_blocks = 0;  ///< of one sequence: row stride of the block table
+};
+
+/// Device addresses of a step's index, as offsets in bytes into one buffer. Counts in int32.
+struct IndexLayout {
+  size_t counts = 0, query_start = 0, context_len = 0, output_rows = 0;
+  size_t token_ids = 0, positions = 0, seq_idx = 0;
+  std::vector<size_t> slot_mapping, block_table;  ///< per group
+  size_t bytes = 0;
+};
+
+struct MemoryPlan {
+  int32_t context_length = 0;
+  int32_t max_seqs = 0;
+  int32_t max_step_tokens = 0;  ///< rows of a step
+  int32_t max_outputs = 0;
+  int32_t block_size = 0;
+  std::vector<GroupPlan> groups;
+  IndexLayout index;
+  uint64_t kv_bytes = 0;
+  uint64_t index_bytes = 0;
+  uint64_t logits_bytes = 0;
+  uint64_t activation_bytes = 0;
+  uint64_t total_bytes() const { return kv_bytes + index_bytes + logits_bytes + activation_bytes; }
+};
+
+/// kInvalidArgument names the field and what it may be; kOutOfMemory holds the bytes wanted and
+/// what the pools need at least.
+Result<MemoryPlan> plan_memory(const EngineConfig& config, const models::Model& model,
+                               uint64_t device_free_bytes);
+
+}  // namespace hearth::engine

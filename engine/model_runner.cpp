@@ -1,0 +1,167 @@
+#include "engine/model_runner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/base/check.h"
+
+namespace hearth::engine {
+
+using kernels::DeviceBuffer;
+
+Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const MemoryPlan& plan,
+                                                         kernels::DType kv_type,
+                                                         kernels::OpTable ops,
+                                                         std::unique_ptr<models::Model> model) {
+  auto runner =
+      std::unique_ptr<ModelRunner>(new ModelRunner(plan, std::move(ops), std::move(model)));
+  const kernels::OpTable& table = runner->ops_;
+  for (size_t i = 0; i < plan.groups.size(); ++i) {
+    const GroupPlan& group = plan.groups[i];
+    const auto bytes =
+        static_cast<size_t>(group.num_blocks) * static_cast<size_t>(group.block_bytes);
+    HEARTH_ASSIGN_OR_RETURN(
+        DeviceBuffer memory,
+        DeviceBuffer::allocate(table, bytes, fmt::format("KV blocks of layer group {}", i)));
+    runner->pools_.push_back({memory.data(), group.block_bytes, plan.block_size, kv_type});
+    runner->pool_memory_.push_back(std::move(memory));
+  }
+  HEARTH_ASSIGN_OR_RETURN(runner->index_,
+                          DeviceBuffer::allocate(table, plan.index_bytes, "index buffers"));
+  HEARTH_ASSIGN_OR_RETURN(runner->logits_,
+                          DeviceBuffer::allocate(table, plan.logits_bytes, "logits"));
+  HEARTH_TRY(runner->model_->reserve(plan.max_step_tokens, plan.max_outputs));
+
+  for (size_t i = 0; i < plan.groups.size(); ++i) {
+    runner->group_index_.push_back({runner->device(plan.index.block_table[i]),
+                                    plan.groups[i].max_blocks,
+                                    runner->device(plan.index.slot_mapping[i])});
+  }
+  kernels::BatchIndex& batch = runner->batch_;
+  batch.counts = runner->device(plan.index.counts);
+  batch.token_ids = runner->device(plan.index.token_ids);
+  batch.positions = runner->device(plan.index.positions);
+  batch.seq_idx = runner->device(plan.index.seq_idx);
+  batch.query_start = runner->device(plan.index.query_start);
+  batch.context_len = runner->device(plan.index.context_len);
+  batch.output_rows = runner->device(plan.index.output_rows);
+  batch.groups = runner->group_index_;
+  return runner;
+}
+
+ModelRunner::ModelRunner(const MemoryPlan& plan, kernels::OpTable ops,
+                         std::unique_ptr<models::Model> model)
+    : plan_(plan),
+      ops_(std::move(ops)),
+      model_(std::move(model)),
+      host_index_(plan.index_bytes / sizeof(int32_t)),
+      host_logits_(plan.logits_bytes / sizeof(float)) {}
+
+void ModelRunner::set_num_threads(int32_t num_threads) {
+  if (ops_.set_num_threads == nullptr) return;
+  ops_.set_num_threads(ops_.state.get(), std::clamp(num_threads, 1, ops_.device.num_threads));
+}
+
+std::span<float> ModelRunner::logits(int32_t i) {
+  const auto vocab = static_cast<size_t>(info().vocab_size);
+  HEARTH_CHECK(i >= 0 && i < batch_.num_outputs, "row {} of {}", i, batch_.num_outputs);
+  return std::span(host_logits_).subspan(static_cast<size_t>(i) * vocab, vocab);
+}
+
+void ModelRunner::run(const StepPlan& plan) {
+  copy_blocks(plan.copies);
+  lay_out(plan);
+  const auto vocab = static_cast<int64_t>(info().vocab_size);
+  const kernels::TensorView logits{logits_.data(), kernels::DType::kF32, batch_.num_outputs, vocab,
+                                   vocab};
+  model_->forward({&batch_, pools_, logits});
+  ops_.synchronize(ops_.state.get());
+  if (batch_.num_outputs > 0) {
+    ops_.copy_to_host(ops_.state.get(), host_logits_.data(), logits_.data(),
+                      static_cast<size_t>(batch_.num_outputs * vocab) * sizeof(float));
+  }
+}
+
+void ModelRunner::copy_blocks(std::span<const BlockCopy> copies) {
+  // One call may run its copies in any order. A block given back and taken again within one plan
+  // can be read by one copy and written by a later one, so such a pair goes into two calls.
+  size_t begin = 0;
+  for (size_t end = 0; end <= copies.size(); ++end) {
+    const auto pending = copies.subspan(begin, end - begin);
+    const bool flush =
+        end == copies.size() || std::ranges::any_of(pending, [&](const BlockCopy& copy) {
+          const BlockCopy& next = copies[end];
+          return copy.group != next.group || copy.src == next.dst || copy.dst == next.dst ||
+                 copy.dst == next.src;
+        });
+    if (!flush) continue;
+    if (!pending.empty()) copy_blocks_of(pending.front().group, pending);
+    begin = end;
+  }
+}
+
+void ModelRunner::copy_blocks_of(int32_t group, std::span<const BlockCopy> copies) {
+  copy_src_.clear();
+  copy_dst_.clear();
+  for (const BlockCopy& copy : copies) {
+    copy_src_.push_back(copy.src);
+    copy_dst_.push_back(copy.dst);
+  }
+  const models::KvPool& pool = pools_[static_cast<size_t>(group)];
+  ops_.copy_blocks(ops_.state.get(), {pool.base, pool.block_bytes, copy_src_, copy_dst_});
+}
+
+void ModelRunner::upload(size_t offset, size_t count) {
+  ops_.copy_to_device(ops_.state.get(), index_.data() + offset, host(offset),
+                      count * sizeof(int32_t));
+}
+
+void ModelRunner::lay_out(const StepPlan& plan) {
+  const IndexLayout& at = plan_.index;
+  HEARTH_CHECK(plan.num_tokens <= plan_.max_step_tokens && plan.num_outputs <= plan_.max_outputs &&
+                   static_cast<int32_t>(plan.rows.size()) <= plan_.max_seqs,
+               "tokens={} outputs={} seqs={}", plan.num_tokens, plan.num_outputs, plan.rows.size());
+  batch_.num_tokens = plan.num_tokens;
+  batch_.num_seqs = static_cast<int32_t>(plan.rows.size());
+  batch_.num_outputs = plan.num_outputs;
+  host(at.counts)[0] = batch_.num_tokens;
+  host(at.counts)[1] = batch_.num_seqs;
+  host(at.counts)[2] = batch_.num_outputs;
+
+  int32_t row = 0;
+  int32_t output = 0;
+  for (int32_t i = 0; i < batch_.num_seqs; ++i) {
+    const PlannedRows& rows = plan.rows[static_cast<size_t>(i)];
+    const Sequence& seq = *rows.seq;
+    host(at.query_start)[i] = row;
+    host(at.context_len)[i] = rows.first + rows.count;
+    for (int32_t position = rows.first; position < rows.first + rows.count; ++position, ++row) {
+      host(at.token_ids)[row] = seq.tokens[static_cast<size_t>(position)];
+      host(at.positions)[row] = position;
+      host(at.seq_idx)[row] = i;
+      if (position >= rows.first_output) host(at.output_rows)[output++] = row;
+      for (size_t group = 0; group < plan_.groups.size(); ++group) {
+        const int32_t block =
+            seq.blocks.tables[group][static_cast<size_t>(position / plan_.block_size)];
+        host(at.slot_mapping[group])[row] = block * plan_.block_size + position % plan_.block_size;
+      }
+    }
+    for (size_t group = 0; group < plan_.groups.size(); ++group) {
+      const std::vector<int32_t>& table = seq.blocks.tables[group];
+      const size_t offset =
+          at.block_table[group] + static_cast<size_t>(i) *
+                                      static_cast<size_t>(plan_.groups[group].max_blocks) *
+                                      sizeof(int32_t);
+      std::ranges::copy(table, host(offset));
+      upload(offset, table.size());
+    }
+  }
+  host(at.query_start)[batch_.num_seqs] = row;
+  HEARTH_CHECK(row == plan.num_tokens && output == plan.num_outputs, "rows={} outputs={}", row,
+               output);
+  // Everything in front of the block tables at once.
+  upload(0, at.block_table.front() / sizeof(int32_t));
+}
+
+}  // namespace hearth::engine

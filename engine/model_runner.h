@@ -1,0 +1,64 @@
+#pragma once
+// Computes planned steps: owns the engine's device memory (KV pools, index buffers, logits), lays
+// out the index arrays of each step at addresses that never change, and brings logits to the host.
+// Owned by the engine thread.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/memory_plan.h"
+#include "engine/scheduler.h"
+#include "kernels/ops.h"
+#include "models/model.h"
+
+namespace hearth::engine {
+
+class ModelRunner {
+ public:
+  /// Takes exactly plan.total_bytes() of device memory. kOutOfMemory names the part.
+  static Result<std::unique_ptr<ModelRunner>> create(const MemoryPlan& plan, kernels::DType kv_type,
+                                                     kernels::OpTable ops,
+                                                     std::unique_ptr<models::Model> model);
+
+  /// Makes the plan's copies, computes its rows, waits, and fetches the logits of its output rows.
+  void run(const StepPlan& plan);
+  /// Row `i` of the last step's outputs, in the order of the plan's rows. Host memory; the sampler
+  /// may write into it.
+  std::span<float> logits(int32_t i);
+
+  const models::ModelInfo& info() const { return model_->info(); }
+  const MemoryPlan& memory_plan() const { return plan_; }
+  void set_num_threads(int32_t num_threads);
+
+ private:
+  ModelRunner(const MemoryPlan& plan, kernels::OpTable ops, std::unique_ptr<models::Model> model);
+
+  void copy_blocks(std::span<const BlockCopy> copies);
+  void copy_blocks_of(int32_t group, std::span<const BlockCopy> copies);
+  void lay_out(const StepPlan& plan);
+  /// Host address of the array at that offset of the index buffer.
+  int32_t* host(size_t offset) { return host_index_.data() + offset / sizeof(int32_t); }
+  template <typename T = int32_t>
+  const T* device(size_t offset) const {
+    return reinterpret_cast<const T*>(index_.data() + offset);
+  }
+  void upload(size_t offset, size_t count);
+
+  const MemoryPlan plan_;
+  kernels::OpTable ops_;  // outlives the buffers and the model, which free through its state
+  std::vector<kernels::DeviceBuffer> pool_memory_;
+  kernels::DeviceBuffer index_;
+  kernels::DeviceBuffer logits_;
+  std::unique_ptr<models::Model> model_;
+
+  std::vector<models::KvPool> pools_;
+  std::vector<kernels::GroupIndex> group_index_;
+  kernels::BatchIndex batch_;
+  std::vector<int32_t> host_index_;
+  std::vector<float> host_logits_;
+  std::vector<int32_t> copy_src_, copy_dst_;  ///< scratch
+};
+
+}  // namespace hearth::engine

@@ -1,0 +1,109 @@
+#pragma once
+// Which blocks hold the KV of which tokens: a tree of full blocks, found by hash.
+//
+// A node stands for `block_size` tokens after those of its parent. Its hash is XXH3-128 over
+// (parent hash, token ids); a root's hash is over its scope, a text of all that changes KV (model
+// fingerprint, rope and context settings, KV type, numerics_id, block size, salt). A lookup goes
+// from the root down and compares parent and tokens at each node: the hash finds, it proves
+// nothing. So a hit is exact, and a chain is looked up to its first gap.
+//
+// A node lives while a group's block is attached to it, a child needs it for that comparison, or a
+// sequence's cursor pins it. The index counts no block references: KvCache joins it with the pools.
+// Slower tiers (host memory, a database) attach here: a node's hash and tokens are their key, and
+// KvCache's one eviction path is where a block would be offered to them.
+//
+// Owned by the engine thread.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace hearth::engine {
+
+struct Hash128 {
+  uint64_t low = 0;
+  uint64_t high = 0;
+  bool operator==(const Hash128&) const = default;
+};
+
+using NodeId = int32_t;
+inline constexpr NodeId kNoNode = -1;
+inline constexpr int32_t kNoBlock = -1;
+
+/// XXH3-128 of the parent's 16 bytes followed by the token ids, 4 bytes each.
+Hash128 chain_hash(const Hash128& parent, std::span<const int32_t> tokens);
+
+class PrefixIndex {
+ public:
+  /// `num_blocks`: blocks of each layer group's pool.
+  PrefixIndex(int32_t block_size, std::span<const int32_t> num_blocks);
+
+  /// The root of that scope, or kNoNode where nothing was ever kept under it.
+  NodeId find_root(std::string_view scope) const;
+  /// The root of that scope, made where there is none, with one pin more.
+  NodeId pin_root(std::string_view scope);
+
+  /// The child of `parent` that holds exactly these block_size tokens, or kNoNode.
+  NodeId find_child(NodeId parent, std::span<const int32_t> tokens) const;
+  /// That child, made where there is none. kNoNode when another chain has the same hash: then the
+  /// blocks of this one cannot be kept.
+  NodeId find_or_add_child(NodeId parent, std::span<const int32_t> tokens);
+
+  void pin(NodeId node);
+  void unpin(NodeId node);
+
+  /// Attaches a block, where the node has none of that group.
+  void attach(NodeId node, int32_t group, int32_t block);
+  /// Takes the block from its node and returns the node, which stays until `prune`.
+  NodeId detach(int32_t group, int32_t block);
+  /// Drops the node, then its ancestors, as far as nothing keeps them.
+  void prune(NodeId node);
+
+  int32_t block(NodeId node, int32_t group) const;
+  int32_t num_children(NodeId node) const { return at(node).num_children; }
+  NodeId parent(NodeId node) const { return at(node).parent; }
+  const Hash128& hash(NodeId node) const { return at(node).hash; }
+  std::span<const int32_t> tokens(NodeId node) const;
+  /// Nodes alive, roots included.
+  int32_t num_nodes() const { return num_nodes_; }
+
+  /// Stops the process unless counts, parents, hashes and attached blocks agree with each other.
+  void check_integrity() const;
+  /// The node a block is attached to, or kNoNode.
+  NodeId node_of(int32_t group, int32_t block) const;
+
+ private:
+  struct Node {
+    Hash128 hash;
+    NodeId parent = kNoNode;
+    int32_t num_children = 0;
+    int32_t pins = 0;
+    int32_t num_attached = 0;
+    bool alive = false;
+    bool is_root = false;
+  };
+  struct HashOfHash {
+    size_t operator()(const Hash128& hash) const { return static_cast<size_t>(hash.low); }
+  };
+
+  const Node& at(NodeId node) const;
+  Node& at(NodeId node);
+  NodeId take_node();
+  int32_t* blocks_of(NodeId node);
+
+  const size_t block_size_;
+  const size_t num_groups_;
+  std::vector<Node> nodes_;
+  std::vector<int32_t> tokens_;  ///< (nodes, block_size)
+  std::vector<int32_t> blocks_;  ///< (nodes, groups), kNoBlock where nothing is attached
+  std::vector<NodeId> unused_;
+  int32_t num_nodes_ = 0;
+  std::vector<std::vector<NodeId>> node_of_block_;  ///< per group
+  std::unordered_map<Hash128, NodeId, HashOfHash> by_hash_;
+  std::unordered_map<std::string, NodeId> roots_;
+};
+
+}  // namespace hearth::engine

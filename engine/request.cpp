@@ -1,0 +1,77 @@
+#include "engine/request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+namespace hearth::engine {
+namespace {
+
+Error bad(std::string_view field, const std::string& message) {
+  return {ErrorCode::kInvalidArgument, fmt::format("{} {}", field, message), std::string(field)};
+}
+
+Result<void> check_ids(std::string_view field, std::span<const int32_t> ids, int32_t vocab_size) {
+  for (const int32_t id : ids) {
+    if (id < 0 || id >= vocab_size) {
+      return bad(field, fmt::format("holds token {}, want 0 to {}", id, vocab_size - 1));
+    }
+  }
+  return {};
+}
+
+Result<void> check_sampling(const SamplingParams& sampling, int32_t vocab_size) {
+  struct Range {
+    std::string_view field;
+    double value, min, max;
+  };
+  constexpr double kMax = 1e6;
+  const Range ranges[] = {
+      {"temperature", sampling.temperature, 0, kMax},
+      {"top_k", static_cast<double>(sampling.top_k), 0, 1e9},
+      {"top_p", sampling.top_p, 0, 1},
+      {"min_p", sampling.min_p, 0, 1},
+      {"typical_p", sampling.typical_p, 0, 1},
+      {"repetition_penalty", sampling.repetition_penalty, 1e-6, kMax},
+      {"presence_penalty", sampling.presence_penalty, -kMax, kMax},
+      {"frequency_penalty", sampling.frequency_penalty, -kMax, kMax},
+      {"penalty_window", static_cast<double>(sampling.penalty_window), -1, 1e9},
+      {"logprobs", static_cast<double>(sampling.top_logprobs), -1, 1e9},
+  };
+  for (const Range& r : ranges) {
+    if (r.value >= r.min && r.value <= r.max) continue;  // false for NaN
+    return bad(r.field, fmt::format("is {}, want {} to {}", r.value, r.min, r.max));
+  }
+  for (const auto& [id, bias] : sampling.logit_bias) {
+    HEARTH_TRY(check_ids("logit_bias", std::span(&id, 1), vocab_size));
+    if (!std::isfinite(bias)) return bad("logit_bias", fmt::format("of token {} is {}", id, bias));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> check_request(const Request& request, int32_t vocab_size) {
+  if (request.prompt.empty()) return bad("prompt", "is empty, want at least one token");
+  HEARTH_TRY(check_ids("prompt", request.prompt, vocab_size));
+  HEARTH_TRY(check_ids("stop_ids", request.stop_ids, vocab_size));
+  if (request.n < 1) return bad("n", fmt::format("is {}, want at least 1", request.n));
+  if (request.max_tokens < 1) {
+    return bad("max_tokens", fmt::format("is {}, want at least 1", request.max_tokens));
+  }
+  if (request.resume.size() > static_cast<size_t>(request.n)) {
+    return bad("resume", fmt::format("has {} samples, n is {}", request.resume.size(), request.n));
+  }
+  for (const std::vector<int32_t>& sample : request.resume) {
+    HEARTH_TRY(check_ids("resume", sample, vocab_size));
+    if (sample.size() > static_cast<size_t>(request.max_tokens)) {
+      return bad("resume",
+                 fmt::format("has {} tokens, max_tokens is {}", sample.size(), request.max_tokens));
+    }
+  }
+  return check_sampling(request.sampling, vocab_size);
+}
+
+}  // namespace hearth::engine

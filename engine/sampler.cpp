@@ -1,0 +1,315 @@
+#include "engine/sampler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "kernels/base/check.h"
+
+namespace hearth::engine {
+namespace {
+
+uint64_t mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+uint64_t draw_key(uint64_t seed, int32_t sample, int32_t position) {
+  return mix(mix(mix(seed) ^ static_cast<uint32_t>(sample)) ^ static_cast<uint32_t>(position));
+}
+
+uint64_t token_bits(uint64_t key, int32_t token) { return mix(key ^ static_cast<uint32_t>(token)); }
+
+/// Index of the first value that is not finite, or values.size().
+size_t first_not_finite(std::span<const float> values) {
+  // All exponent bits set. An OR over a run of values, so that the scan has no branch per value.
+  constexpr size_t kRun = 256;
+  const auto bad = [](float value) {
+    return (std::bit_cast<uint32_t>(value) & 0x7f800000u) == 0x7f800000u;
+  };
+  for (size_t begin = 0; begin < values.size(); begin += kRun) {
+    const size_t end = std::min(values.size(), begin + kRun);
+    uint32_t any = 0;
+    for (size_t i = begin; i < end; ++i) any |= static_cast<uint32_t>(bad(values[i]));
+    if (any == 0) continue;
+    for (size_t i = begin; i < end; ++i) {
+      if (bad(values[i])) return i;
+    }
+  }
+  return values.size();
+}
+
+Result<void> check_finite(std::span<const float> logits) {
+  const size_t bad = first_not_finite(logits);
+  if (bad == logits.size()) return {};
+  return Error{ErrorCode::kInternal,
+               fmt::format("the model computed the logit {} for token {}, want a finite number",
+                           logits[bad], bad),
+               ""};
+}
+
+/// log of the sum of exp(logits).
+double log_sum_exp(std::span<const float> logits) {
+  const double max = *std::ranges::max_element(logits);
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(logit - max);
+  return max + std::log(sum);
+}
+
+int32_t argmax(std::span<const float> logits) {
+  return static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
+}
+
+bool better(const TokenLogprob& a, const TokenLogprob& b) {
+  return a.logprob != b.logprob ? a.logprob > b.logprob : a.token < b.token;
+}
+
+std::vector<TokenLogprob> best_logprobs(std::span<const float> logits, double log_sum, size_t n) {
+  std::vector<TokenLogprob> best;  // a heap with the worst in front
+  n = std::min(n, logits.size());
+  if (n == 0) return best;
+  best.reserve(n + 1);
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const TokenLogprob entry{static_cast<int32_t>(i), logits[i]};
+    if (best.size() == n && !better(entry, best.front())) continue;
+    best.push_back(entry);
+    std::ranges::push_heap(best, better);
+    if (best.size() <= n) continue;
+    std::ranges::pop_heap(best, better);
+    best.pop_back();
+  }
+  std::ranges::sort_heap(best, better);
+  for (TokenLogprob& entry : best) entry.logprob = static_cast<float>(entry.logprob - log_sum);
+  return best;
+}
+
+}  // namespace
+
+uint64_t noise_bits(uint64_t seed, int32_t sample, int32_t position, int32_t token) {
+  return token_bits(draw_key(seed, sample, position), token);
+}
+
+double gumbel(uint64_t bits) {
+  // 52 bits, so that with the half added u is exact and below 1.
+  const double u = (static_cast<double>(bits >> 12) + 0.5) * 0x1p-52;
+  return -std::log(-std::log(u));
+}
+
+Sampler::Sampler(int32_t vocab_size) : counts_(static_cast<size_t>(vocab_size), 0) {
+  HEARTH_CHECK(vocab_size > 0, "vocab_size={}", vocab_size);
+}
+
+Result<float> Sampler::logprob(std::span<const float> logits, int32_t token) const {
+  HEARTH_TRY(check_finite(logits));
+  return static_cast<float>(logits[static_cast<size_t>(token)] - log_sum_exp(logits));
+}
+
+Result<Sampled> Sampler::sample(std::span<float> logits, const SampleArgs& args) {
+  HEARTH_CHECK(logits.size() == counts_.size(), "{} logits", logits.size());
+  HEARTH_TRY(check_finite(logits));
+  const SamplingParams& params = *args.params;
+  Sampled out;
+  double log_sum = 0;
+  if (params.top_logprobs >= 0) {
+    log_sum = log_sum_exp(logits);
+    out.top_logprobs = best_logprobs(logits, log_sum, static_cast<size_t>(params.top_logprobs));
+  }
+  apply_bias_and_penalties(logits, args);
+  if (params.temperature <= 0) {
+    out.token = argmax(logits);
+  } else {
+    collect(logits, params);
+    if (params.top_p < 1) truncate_top_p(params.top_p);
+    if (params.min_p > 0) truncate_min_p(params.min_p);
+    if (params.typical_p < 1) truncate_typical(params.typical_p);
+    out.token = draw(args);
+  }
+  for (auto changed = changed_.rbegin(); changed != changed_.rend(); ++changed) {
+    logits[static_cast<size_t>(changed->id)] = changed->before;
+  }
+  if (params.top_logprobs >= 0) {
+    out.logprob = static_cast<float>(logits[static_cast<size_t>(out.token)] - log_sum);
+  }
+  return out;
+}
+
+// ---- Bias, penalties, bans ------------------------------------------------------------------
+
+void Sampler::set(std::span<float> logits, int32_t id, float value) {
+  float& logit = logits[static_cast<size_t>(id)];
+  changed_.push_back({id, logit});
+  logit = value;
+}
+
+void Sampler::apply_bias_and_penalties(std::span<float> logits, const SampleArgs& args) {
+  // Any finite parameters must leave finite logits, so results are held inside this range.
+  constexpr float kLimit = 1e30f;
+  const SamplingParams& params = *args.params;
+  changed_.clear();
+  for (const auto& [id, bias] : params.logit_bias) {
+    set(logits, id, std::clamp(logits[static_cast<size_t>(id)] + bias, -kLimit, kLimit));
+  }
+  if (params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f ||
+      params.frequency_penalty != 0.0f) {
+    std::span<const int32_t> window = args.history;
+    if (params.penalty_window >= 0 && static_cast<size_t>(params.penalty_window) < window.size()) {
+      window = window.last(static_cast<size_t>(params.penalty_window));
+    }
+    for (const int32_t id : window) ++counts_[static_cast<size_t>(id)];
+    for (const int32_t id : window) {
+      const int32_t count = std::exchange(counts_[static_cast<size_t>(id)], 0);
+      if (count == 0) continue;
+      float logit = logits[static_cast<size_t>(id)];
+      logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
+      logit -= params.presence_penalty + params.frequency_penalty * static_cast<float>(count);
+      set(logits, id, std::clamp(logit, -kLimit, kLimit));
+    }
+  }
+  // Below anything a bias can reach. Where everything is banned, something banned is drawn.
+  for (const int32_t id : args.banned) set(logits, id, std::numeric_limits<float>::lowest());
+}
+
+// ---- Candidates -----------------------------------------------------------------------------
+
+namespace {
+
+/// Best first.
+constexpr auto kBetter = [](const auto& a, const auto& b) {
+  return a.x != b.x ? a.x > b.x : a.id < b.id;
+};
+
+}  // namespace
+
+void Sampler::collect(std::span<const float> logits, const SamplingParams& params) {
+  const double temperature = params.temperature;
+  if (params.top_k > 0 && static_cast<size_t>(params.top_k) < logits.size()) {
+    collect_top_k(logits, static_cast<size_t>(params.top_k), temperature);
+    return;
+  }
+  candidates_.clear();
+  for (size_t i = 0; i < logits.size(); ++i) {
+    candidates_.push_back({logits[i] / temperature, static_cast<int32_t>(i)});
+  }
+  num_sorted_ = 0;
+}
+
+void Sampler::collect_top_k(std::span<const float> logits, size_t k, double temperature) {
+  candidates_.clear();
+  // A heap with the worst of the k best in front. Almost every logit is below it, which a run of
+  // comparisons without branches finds out.
+  constexpr size_t kRun = 64;
+  float worst = -std::numeric_limits<float>::infinity();
+  for (size_t begin = 0; begin < logits.size(); begin += kRun) {
+    const size_t end = std::min(logits.size(), begin + kRun);
+    uint32_t any = 0;
+    for (size_t i = begin; i < end; ++i) any |= static_cast<uint32_t>(logits[i] > worst);
+    if (any == 0) continue;
+    for (size_t i = begin; i < end; ++i) {
+      // Ids ascend, so an equal logit is never better than one that is in.
+      if (!(logits[i] > worst)) continue;
+      candidates_.push_back({logits[i] / temperature, static_cast<int32_t>(i)});
+      std::ranges::push_heap(candidates_, kBetter);
+      if (candidates_.size() > k) {
+        std::ranges::pop_heap(candidates_, kBetter);
+        candidates_.pop_back();
+      }
+      if (candidates_.size() == k) worst = logits[static_cast<size_t>(candidates_.front().id)];
+    }
+  }
+  std::ranges::sort_heap(candidates_, kBetter);
+  num_sorted_ = candidates_.size();
+}
+
+void Sampler::sort_best(size_t count) {
+  count = std::min(count, candidates_.size());
+  if (count <= num_sorted_) return;
+  const auto first = candidates_.begin() + static_cast<ptrdiff_t>(num_sorted_);
+  const auto last = candidates_.begin() + static_cast<ptrdiff_t>(count);
+  if (count < candidates_.size()) std::nth_element(first, last - 1, candidates_.end(), kBetter);
+  std::sort(first, last, kBetter);
+  num_sorted_ = count;
+}
+
+void Sampler::truncate_top_p(double top_p) {
+  sort_best(1);
+  const double max = candidates_.front().x;
+  double total = 0;
+  for (const Candidate& c : candidates_) total += std::exp(c.x - max);
+  double mass = 0;
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    if (i == num_sorted_) sort_best(std::max<size_t>(64, 4 * num_sorted_));
+    mass += std::exp(candidates_[i].x - max);
+    if (mass < top_p * total) continue;
+    candidates_.resize(i + 1);
+    break;
+  }
+  num_sorted_ = std::min(num_sorted_, candidates_.size());
+}
+
+void Sampler::truncate_min_p(double min_p) {
+  sort_best(1);
+  const double floor = candidates_.front().x + std::log(min_p);
+  const double max = candidates_.front().x;
+  // The best stays whatever min_p is.
+  std::erase_if(candidates_, [&](const Candidate& c) { return c.x < floor && c.x < max; });
+  // Erasing keeps the order, and what was sorted is the best: a prefix of what remains.
+  num_sorted_ = std::min(num_sorted_, candidates_.size());
+}
+
+void Sampler::truncate_typical(double typical_p) {
+  sort_best(1);
+  const double max = candidates_.front().x;
+  double total = 0;
+  for (const Candidate& c : candidates_) total += std::exp(c.x - max);
+  const double log_total = std::log(total);
+  double entropy = 0;
+  for (const Candidate& c : candidates_) {
+    const double logprob = c.x - max - log_total;
+    const double p = std::exp(logprob);
+    if (p > 0) entropy -= p * logprob;
+  }
+  // Kept: those whose surprise is nearest to the expected one. Source: Meister et al. 2023,
+  // "Locally typical sampling", equation 10.
+  by_surprise_.clear();
+  for (const Candidate& c : candidates_) {
+    by_surprise_.emplace_back(std::abs(-(c.x - max - log_total) - entropy), c);
+  }
+  std::ranges::sort(by_surprise_, [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first < b.first : kBetter(a.second, b.second);
+  });
+  candidates_.clear();
+  double mass = 0;
+  for (const auto& [surprise, c] : by_surprise_) {
+    candidates_.push_back(c);
+    mass += std::exp(c.x - max) / total;
+    if (mass >= typical_p) break;
+  }
+  num_sorted_ = 0;
+}
+
+int32_t Sampler::draw(const SampleArgs& args) const {
+  const uint64_t key = draw_key(args.params->seed, args.sample, args.position);
+  constexpr double kLn2 = 0.6931471805599453;
+  double best = -std::numeric_limits<double>::infinity();
+  int32_t token = candidates_.front().id;
+  for (const Candidate& c : candidates_) {
+    const uint64_t bits = token_bits(key, c.id);
+    // With k leading ones u < 1 - 2^-(k+1), hence g < (k+1) ln 2: most candidates cannot win, and
+    // need no logarithm. (The slack is for rounding; u has 52 bits.)
+    const int ones = std::min(std::countl_one(bits), 52);
+    if (c.x + (ones + 1) * kLn2 + 1e-9 < best) continue;
+    const double score = c.x + gumbel(bits);
+    if (score > best || (score == best && c.id < token)) {
+      best = score;
+      token = c.id;
+    }
+  }
+  return token;
+}
+
+}  // namespace hearth::engine

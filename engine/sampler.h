@@ -1,0 +1,87 @@
+#pragma once
+// Picks the next token of one sample from its row of logits.
+//
+// Order: logit bias -> penalties -> (banned ids) -> temperature -> top-k -> top-p -> min-p ->
+// typical -> draw. Each truncation looks at the distribution that the ones before it left,
+// renormalized. Candidates are ordered by (logit, then lower id), so equal logits never make a
+// result depend on anything else.
+//
+// The draw is addressed Gumbel-max: argmax of logit / T + g(seed, sample, position, token) over the
+// candidates, where g is standard Gumbel noise computed from a hash of exactly these four numbers
+// (`noise_bits`). That draws from softmax(logit / T) without a random stream: the same seed gives
+// the same text whatever else runs, after a preemption, and after a restart. (Maddison, Tarlow and
+// Minka 2014, section 2.)
+//
+// Cheap for large vocabularies: with top-k a bounded heap over one scan; otherwise only as many of
+// the best candidates are sorted as the truncation keeps. Takes no memory after the first calls
+// with the largest sizes (logprob lists apart). Owned by the engine thread.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/request.h"
+#include "kernels/base/result.h"
+
+namespace hearth::engine {
+
+/// 64 uniform bits for one candidate: a SplitMix64 finalizer (Steele, Lea and Flood 2014; constants
+/// of Stafford's variant 13) chained over seed, sample and position, then once more over the token.
+uint64_t noise_bits(uint64_t seed, int32_t sample, int32_t position, int32_t token);
+/// Standard Gumbel noise of those bits: -log(-log(u)), u = (top 52 bits + 0.5) / 2^52.
+double gumbel(uint64_t bits);
+
+struct SampleArgs {
+  const SamplingParams* params = nullptr;
+  std::span<const int32_t> history;  ///< prompt and output so far; penalties look at its end
+  std::span<const int32_t> banned;   ///< ids that may not be drawn
+  int32_t sample = 0;
+  int32_t position = 0;  ///< absolute, of the token to be drawn
+};
+
+struct Sampled {
+  int32_t token = 0;
+  std::optional<float> logprob;
+  std::vector<TokenLogprob> top_logprobs;
+};
+
+class Sampler {
+ public:
+  explicit Sampler(int32_t vocab_size);
+
+  /// `logits` (vocab_size) are changed while it runs and restored before it returns. kInternal when
+  /// one is not a finite number: names the first such token.
+  Result<Sampled> sample(std::span<float> logits, const SampleArgs& args);
+
+  /// log softmax(logits)[token]; kInternal as above.
+  Result<float> logprob(std::span<const float> logits, int32_t token) const;
+
+ private:
+  struct Candidate {
+    double x;  ///< logit / temperature
+    int32_t id;
+  };
+  struct Changed {
+    int32_t id;
+    float before;
+  };
+
+  void set(std::span<float> logits, int32_t id, float value);
+  void apply_bias_and_penalties(std::span<float> logits, const SampleArgs& args);
+  void collect(std::span<const float> logits, const SamplingParams& params);
+  void collect_top_k(std::span<const float> logits, size_t k, double temperature);
+  void sort_best(size_t count);
+  void truncate_top_p(double top_p);
+  void truncate_min_p(double min_p);
+  void truncate_typical(double typical_p);
+  int32_t draw(const SampleArgs& args) const;
+
+  std::vector<Candidate> candidates_;
+  size_t num_sorted_ = 0;  ///< candidates_[0, num_sorted_) are the best, best first
+  std::vector<std::pair<double, Candidate>> by_surprise_;
+  std::vector<Changed> changed_;
+  std::vector<int32_t> counts_;  ///< per token id, of the penalty window; zero between calls
+};
+
+}  // namespace hearth::engine

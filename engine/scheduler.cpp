@@ -1,0 +1,597 @@
+#include "engine/scheduler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/base/check.h"
+
+namespace hearth::engine {
+namespace {
+
+/// How many of an owner's oldest waiting sequences compete by cached prefix, and how often the
+/// oldest may be passed over.
+constexpr int32_t kPrefixWindow = 8;
+/// Unchunked: decode steps after which a waiting prompt is prefilled whatever the ratio, as TGI's
+/// max_waiting_tokens (default 20).
+constexpr int32_t kMaxDecodeStepsInARow = 20;
+
+template <typename T>
+void erase_value(std::vector<T>& values, const T& value) {
+  const auto found = std::ranges::find(values, value);
+  HEARTH_CHECK(found != values.end());
+  values.erase(found);
+}
+
+}  // namespace
+
+Scheduler::Scheduler(const SchedulerConfig& config, const Limits& limits, KvCache& kv)
+    : config_(config), limits_(limits), kv_(kv), owners_(limits.context_length) {}
+
+Scheduler::~Scheduler() {
+  while (!live_.empty()) remove(*live_.back());
+}
+
+// ---- Requests in and out --------------------------------------------------------------------
+
+Result<void> Scheduler::check_fits(const Request& request) const {
+  const int64_t prompt = static_cast<int64_t>(request.prompt.size());
+  const int64_t total = prompt + request.max_tokens;
+  if (total > limits_.context_length) {
+    return Error{ErrorCode::kContextOverflow,
+                 fmt::format("the prompt has {} tokens and max_tokens is {}: together {}, the "
+                             "context holds {}",
+                             prompt, request.max_tokens, total, limits_.context_length),
+                 "max_tokens"};
+  }
+  if (request.n > config_.max_seqs) {
+    return Error{
+        ErrorCode::kInvalidArgument,
+        fmt::format("n is {}, at most {} sequences run at once", request.n, config_.max_seqs), "n"};
+  }
+  for (int32_t group = 0; group < kv_.num_groups(); ++group) {
+    const int32_t needed =
+        kv_.peak_blocks(group, static_cast<int32_t>(total), limits_.max_step_tokens);
+    if (needed <= kv_.pool(group).num_blocks()) continue;
+    return Error{ErrorCode::kOutOfMemory,
+                 fmt::format("prompt and output of {} tokens need {} KV blocks of {} tokens, the "
+                             "pool of layer group {} has {}",
+                             total, needed, kv_.block_size(), group, kv_.pool(group).num_blocks()),
+                 "max_tokens"};
+  }
+  return {};
+}
+
+Result<LiveRequest*> Scheduler::add(Request request, std::string scope, int64_t now_us) {
+  if (by_id_.contains(request.id)) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("request id {} is in use by a live request", request.id), "id"};
+  }
+  HEARTH_TRY(check_fits(request));
+  const int32_t queued = num_waiting() - num_preempted();
+  if (queued >= config_.max_queue) {
+    return Error{ErrorCode::kBusy,
+                 fmt::format("{} requests are waiting, at most {} may", queued, config_.max_queue),
+                 ""};
+  }
+  auto live = std::make_unique<LiveRequest>();
+  live->arrival = next_arrival_++;
+  live->owner = owners_.enter(request.owner);
+  live->scope = std::move(scope);
+  live->forked = request.n == 1;
+  live->request = std::move(request);
+
+  auto seq = std::make_unique<Sequence>();
+  seq->request = live.get();
+  seq->tokens = live->request.prompt;
+  if (live->forked && !live->request.resume.empty()) {
+    const std::vector<int32_t>& resumed = live->request.resume.front();
+    seq->tokens.insert(seq->tokens.end(), resumed.begin(), resumed.end());
+  }
+  seq->idle_since_us = now_us;
+  waiting_.push_back(seq.get());
+  live->samples.push_back(std::move(seq));
+
+  by_id_.emplace(live->request.id, live.get());
+  live_.push_back(std::move(live));
+  return live_.back().get();
+}
+
+LiveRequest* Scheduler::find(RequestId id) const {
+  const auto found = by_id_.find(id);
+  return found == by_id_.end() ? nullptr : found->second;
+}
+
+std::vector<LiveRequest*> Scheduler::expired(int64_t now_us) const {
+  std::vector<LiveRequest*> out;
+  for (const auto& live : live_) {
+    const int64_t deadline = live->request.deadline_us;
+    if (deadline > 0 && now_us >= deadline) out.push_back(live.get());
+  }
+  return out;
+}
+
+void Scheduler::fork(LiveRequest& request) {
+  HEARTH_CHECK(!request.forked && request.samples.size() == 1);
+  Sequence& base = *request.samples.front();
+  HEARTH_CHECK(base.blocks.num_tokens == request.prompt_size());
+  const std::vector<std::vector<int32_t>>& resume = request.request.resume;
+  for (int32_t sample = 1; sample < request.request.n; ++sample) {
+    auto seq = std::make_unique<Sequence>();
+    seq->request = &request;
+    seq->sample = sample;
+    seq->state = Sequence::State::kRunning;
+    seq->tokens = base.tokens;
+    seq->last_step = base.last_step;
+    seq->idle_since_us = base.idle_since_us;
+    kv_.fork(base.blocks, seq->blocks);
+    running_.push_back(seq.get());
+    request.samples.push_back(std::move(seq));
+  }
+  for (size_t sample = 0; sample < resume.size(); ++sample) {
+    std::vector<int32_t>& tokens = request.samples[sample]->tokens;
+    tokens.insert(tokens.end(), resume[sample].begin(), resume[sample].end());
+  }
+  request.forked = true;  // n slots, one per sample from now on
+}
+
+void Scheduler::append(Sequence& seq, int32_t token) {
+  seq.tokens.push_back(token);
+  seq.decoding = seq.num_pending() == 1;
+}
+
+void Scheduler::finish(Sequence& seq, FinishReason reason) {
+  if (seq.state == Sequence::State::kRunning) leave_running(seq);
+  if (seq.state == Sequence::State::kWaiting) erase_value(waiting_, &seq);
+  seq.state = Sequence::State::kFinished;
+  seq.reason = reason;
+}
+
+void Scheduler::remove(LiveRequest& request) {
+  for (const auto& seq : request.samples) {
+    if (seq->state != Sequence::State::kFinished) finish(*seq, FinishReason::kCancelled);
+  }
+  owners_.leave(request.request.owner);
+  by_id_.erase(request.request.id);
+  std::erase_if(live_, [&](const auto& live) { return live.get() == &request; });
+}
+
+// ---- Order ----------------------------------------------------------------------------------
+
+int32_t Scheduler::rank(const Sequence& seq, int64_t now_us) const {
+  const int64_t waited_us = seq.waited_us + std::max<int64_t>(0, now_us - seq.idle_since_us);
+  const auto priority = static_cast<int64_t>(seq.request->request.priority);
+  return static_cast<int32_t>(std::max<int64_t>(0, priority - waited_us / config_.aging_us));
+}
+
+Scheduler::Seniority Scheduler::seniority(const Sequence& seq, int64_t now_us) const {
+  return {rank(seq, now_us), seq.request->arrival, seq.sample};
+}
+
+bool Scheduler::goes_before(const Sequence& a, const Sequence& b, int64_t now_us) const {
+  const int32_t rank_a = rank(a, now_us);
+  const int32_t rank_b = rank(b, now_us);
+  if (rank_a != rank_b) return rank_a < rank_b;
+  const double served_a = owners_.position(*a.request->owner);
+  const double served_b = owners_.position(*b.request->owner);
+  if (served_a != served_b) return served_a < served_b;
+  return std::pair(a.request->arrival, a.sample) < std::pair(b.request->arrival, b.sample);
+}
+
+// ---- The step -------------------------------------------------------------------------------
+
+const StepPlan& Scheduler::plan(int64_t now_us) {
+  ++step_;
+  plan_.rows.clear();
+  plan_.copies.clear();
+  plan_.num_tokens = plan_.num_outputs = plan_.num_decode_rows = 0;
+  extra_outputs_left_ = limits_.max_outputs - config_.max_seqs;
+  reason_ = "";
+  if (running_.empty() && num_preempted() == 0) batch_open_ = true;
+
+  make_room(now_us);
+  if (config_.chunked_prefill) {
+    plan_decode(now_us);
+    plan_prefill(now_us);
+  } else {
+    // Whole prompts pause decode: a step is one or the other.
+    if (prefill_turn()) plan_prefill(now_us);
+    if (plan_.empty()) plan_decode(now_us);
+    if (plan_.empty()) plan_prefill(now_us);
+    decode_steps_in_a_row_ = plan_.num_decode_rows > 0 ? decode_steps_in_a_row_ + 1 : 0;
+  }
+  HEARTH_CHECK(!plan_.empty() || live_.empty() || (running_.empty() && waiting_.empty()),
+               "nothing planned: running={} waiting={} {}", running_.size(), waiting_.size(),
+               reason_);
+  return plan_;
+}
+
+void Scheduler::plan_decode(int64_t now_us) {
+  order_.clear();
+  for (Sequence* seq : running_) {
+    if (seq->decoding) order_.push_back(seq);
+  }
+  const auto max_rows = static_cast<size_t>(limits_.max_step_tokens);
+  std::ranges::sort(order_, {}, [&](const Sequence* seq) { return seniority(*seq, now_us); });
+  if (order_.size() > max_rows) {
+    // More sequences than rows: they take turns.
+    std::ranges::stable_sort(order_, {}, [](const Sequence* seq) { return seq->last_step; });
+  }
+  for (Sequence* seq : order_) {
+    if (plan_.rows.size() == max_rows) break;
+    // One that was taken before may have preempted it.
+    if (seq->state != Sequence::State::kRunning) continue;
+    if (!reserve_or_preempt(*seq, static_cast<int32_t>(seq->tokens.size()), now_us)) continue;
+    plan_rows(*seq, 1, now_us);
+    ++plan_.num_decode_rows;
+  }
+}
+
+bool Scheduler::prefill_turn() {
+  size_t decoding = 0;
+  for (const Sequence* seq : running_) decoding += seq->decoding ? 1 : 0;
+  const size_t waiting = waiting_.size() + running_.size() - decoding;
+  if (waiting == 0) return false;
+  const double wanted = std::floor(config_.waiting_served_ratio * static_cast<double>(decoding));
+  return decoding == 0 || static_cast<double>(waiting) >= wanted ||
+         decode_steps_in_a_row_ >= kMaxDecodeStepsInARow;
+}
+
+int32_t Scheduler::prefill_budget() const {
+  const int32_t rows = limits_.max_step_tokens - plan_.num_tokens;
+  if (!config_.chunked_prefill) return rows;
+  const int32_t tokens =
+      plan_.num_decode_rows > 0
+          ? cost_.tokens_beside_decode(plan_.num_decode_rows, config_.decode_step_stretch)
+          : cost_.tokens_alone(config_.prefill_step_us);
+  return std::min(rows, tokens);
+}
+
+void Scheduler::plan_prefill(int64_t now_us) {
+  int32_t budget = prefill_budget();
+  bool admission_open = true;
+  if (config_.policy == SchedulerPolicy::kStatic && batch_open_) {
+    // The whole batch enters at once, whatever the step has room to compute.
+    while (Sequence* seq = next_prefill(admission_open, now_us)) {
+      if (seq->state != Sequence::State::kWaiting) break;
+      if (!admit(*seq)) break;
+    }
+    batch_open_ = running_.empty();
+    admission_open = false;
+  }
+  while (budget > 0) {
+    Sequence* seq = next_prefill(admission_open, now_us);
+    if (seq == nullptr) return;
+    if (seq->state == Sequence::State::kWaiting && !admit(*seq)) {
+      // Nobody behind it may take the room it waits for.
+      admission_open = false;
+      continue;
+    }
+    const int32_t taken = plan_chunk(*seq, budget, now_us);
+    if (taken == 0) {
+      seq->skipped_step = step_;
+      if (!config_.chunked_prefill) return;  // the step is full
+    }
+    budget -= taken;
+  }
+}
+
+bool Scheduler::may_enter(const Sequence& seq) const {
+  return config_.policy == SchedulerPolicy::kContinuous || batch_open_ || seq.request->started;
+}
+
+Sequence* Scheduler::next_prefill(bool admission_open, int64_t now_us) {
+  Sequence* best = nullptr;
+  const auto consider = [&](Sequence* seq) {
+    if (best == nullptr || goes_before(*seq, *best, now_us)) best = seq;
+  };
+  for (Sequence* seq : running_) {
+    if (!seq->decoding && !planned(*seq) && seq->skipped_step != step_) consider(seq);
+  }
+  if (admission_open) {
+    for (Sequence* seq : waiting_) {
+      if (may_enter(*seq)) consider(seq);
+    }
+  }
+  if (best == nullptr || best->state != Sequence::State::kWaiting) return best;
+  return slots_short(*best) > 0 ? best : longest_cached_of_owner(*best, now_us);
+}
+
+Sequence* Scheduler::longest_cached_of_owner(Sequence& first, int64_t now_us) {
+  if (first.passed_over >= kPrefixWindow) return &first;
+  order_.clear();
+  for (Sequence* seq : waiting_) {
+    if (seq->request->owner == first.request->owner && may_enter(*seq) &&
+        rank(*seq, now_us) == rank(first, now_us)) {
+      order_.push_back(seq);
+    }
+  }
+  if (order_.size() < 2) return &first;
+  std::ranges::sort(order_, {}, [&](const Sequence* seq) { return seniority(*seq, now_us); });
+  if (order_.size() > kPrefixWindow) order_.resize(kPrefixWindow);
+  Sequence* best = &first;
+  int32_t best_cached = -1;
+  for (Sequence* seq : order_) {
+    const int32_t cached =
+        seq->request->request.use_prefix_cache
+            ? kv_.cached_tokens(seq->request->scope, seq->tokens, hit_limit(*seq))
+            : 0;
+    if (cached > best_cached) {
+      best = seq;
+      best_cached = cached;
+    }
+  }
+  if (best != &first) ++first.passed_over;
+  return best;
+}
+
+int32_t Scheduler::plan_chunk(Sequence& seq, int32_t budget, int64_t now_us) {
+  LiveRequest& request = *seq.request;
+  const int32_t adopted = kv_.adopt(seq.blocks, seq.tokens, hit_limit(seq));
+  if (request.preemptions == 0) request.cached_tokens += adopted;
+  const int32_t first = seq.blocks.num_tokens;
+  int32_t count = std::min(seq.num_pending(), budget);
+  if (!config_.chunked_prefill && count < seq.num_pending()) return 0;
+  const auto known = static_cast<int32_t>(request.prompt_logprobs.size());
+  if (request.request.sampling.prompt_logprobs && seq.sample == 0 &&
+      known + 1 < request.prompt_size()) {
+    // Every row from `known` on is an output row, and those are few.
+    count = std::min(count, std::max(0, known - first) + 1 + extra_outputs_left_);
+  }
+  while (count > 0 && !reserve_or_preempt(seq, first + count, now_us)) count /= 2;
+  if (count > 0) plan_rows(seq, count, now_us);
+  return count;
+}
+
+void Scheduler::plan_rows(Sequence& seq, int32_t count, int64_t now_us) {
+  LiveRequest& request = *seq.request;
+  PlannedRows rows;
+  rows.seq = &seq;
+  rows.first = seq.blocks.num_tokens;
+  rows.count = count;
+  const int32_t end = rows.first + count;
+  rows.first_output = end == static_cast<int32_t>(seq.tokens.size()) ? end - 1 : end;
+  const auto known = static_cast<int32_t>(request.prompt_logprobs.size());
+  const int32_t first_unknown = std::max(rows.first, known);
+  if (request.request.sampling.prompt_logprobs && seq.sample == 0 &&
+      first_unknown < std::min(end, request.prompt_size() - 1)) {
+    rows.first_output = std::min(rows.first_output, first_unknown);
+  }
+  const int32_t outputs = end - rows.first_output;
+  extra_outputs_left_ -= std::max(0, outputs - 1);
+  rows.starts_request = !request.started;
+  request.started = true;
+  if (now_us > seq.idle_since_us) seq.waited_us += now_us - seq.idle_since_us;
+  seq.idle_since_us = now_us;
+  seq.last_step = step_;
+  plan_.num_tokens += count;
+  plan_.num_outputs += outputs;
+  plan_.rows.push_back(rows);
+}
+
+void Scheduler::stored(const StepPlan& plan) {
+  for (const PlannedRows& rows : plan.rows) {
+    kv_.store(rows.seq->blocks, rows.seq->tokens, rows.first + rows.count);
+    owners_.serve(*rows.seq->request->owner, rows.count);
+  }
+}
+
+void Scheduler::finish_step(const StepPlan& plan, int64_t begin_us, int64_t end_us) {
+  cost_.measured(plan.num_decode_rows, plan.num_tokens - plan.num_decode_rows, end_us - begin_us);
+  for (const PlannedRows& rows : plan.rows) rows.seq->idle_since_us = end_us;
+}
+
+// ---- Room -----------------------------------------------------------------------------------
+
+int32_t Scheduler::hit_limit(const Sequence& seq) const {
+  // The last token is always computed: its logits are wanted.
+  const int32_t limit = static_cast<int32_t>(seq.tokens.size()) - 1;
+  const LiveRequest& request = *seq.request;
+  const auto known = static_cast<int32_t>(request.prompt_logprobs.size());
+  if (request.request.sampling.prompt_logprobs && seq.sample == 0 &&
+      known + 1 < request.prompt_size()) {
+    return std::min(limit, known);
+  }
+  return limit;
+}
+
+void Scheduler::begin_blocks(Sequence& seq) {
+  if (seq.request->request.use_prefix_cache) {
+    kv_.begin(seq.blocks, seq.request->scope, seq.tokens, hit_limit(seq));
+  } else {
+    kv_.begin_private(seq.blocks);
+  }
+}
+
+int32_t Scheduler::blocks_short(const Sequence& begun, int32_t group) const {
+  const auto wanted = [&](const Sequence& seq) {
+    return kv_.wanted_blocks(seq.blocks, group, static_cast<int32_t>(seq.tokens.size()),
+                             limits_.max_step_tokens);
+  };
+  int32_t needed = wanted(begun);
+  if (!running_.empty()) {
+    // Beside others it shall not be preempted by the next block that one of them needs.
+    needed += static_cast<int32_t>(running_.size()) + begun.request->slots(begun);
+    for (const Sequence* seq : running_) {
+      if (!seq->decoding) needed += wanted(*seq);
+    }
+  }
+  return needed - kv_.pool(group).num_available();
+}
+
+int32_t Scheduler::slots_short(const Sequence& seq) const {
+  return slots_used_ + seq.request->slots(seq) - config_.max_seqs;
+}
+
+bool Scheduler::admit(Sequence& seq) {
+  if (slots_short(seq) > 0) {
+    reason_ = "slots";
+    return false;
+  }
+  begin_blocks(seq);
+  for (int32_t group = 0; group < kv_.num_groups(); ++group) {
+    if (blocks_short(seq, group) <= 0) continue;
+    kv_.release(seq.blocks);
+    reason_ = "blocks";
+    return false;
+  }
+  if (seq.request->preemptions == 0) seq.request->cached_tokens = seq.blocks.num_tokens;
+  erase_value(waiting_, &seq);
+  running_.push_back(&seq);
+  seq.state = Sequence::State::kRunning;
+  slots_used_ += seq.request->slots(seq);
+  seq.request->owner->slots_running += seq.request->slots(seq);
+  return true;
+}
+
+std::vector<Sequence*> Scheduler::displaceable(const Sequence& waiting, int64_t now_us) const {
+  std::vector<Sequence*> candidates = running_;
+  std::ranges::sort(candidates, std::greater{},
+                    [&](const Sequence* seq) { return seniority(*seq, now_us); });
+  const LiveRequest& request = *waiting.request;
+  const int32_t rank_waiting = rank(waiting, now_us);
+  const int32_t slots_after = request.owner->slots_running + request.slots(waiting);
+  std::unordered_map<const Owner*, int32_t> slots_left;
+  std::vector<Sequence*> out;
+  for (Sequence* seq : candidates) {
+    const LiveRequest& other = *seq->request;
+    int32_t& left = slots_left.try_emplace(other.owner, other.owner->slots_running).first->second;
+    const int32_t slots = other.slots(*seq);
+    const bool lower_class =
+        other.request.priority > request.request.priority && rank(*seq, now_us) > rank_waiting;
+    const bool over_share = other.owner != request.owner && rank(*seq, now_us) >= rank_waiting &&
+                            other.request.priority >= request.request.priority &&
+                            left - slots >= slots_after;
+    if (!lower_class && !over_share) continue;
+    left -= slots;
+    out.push_back(seq);
+  }
+  return out;
+}
+
+void Scheduler::make_room(int64_t now_us) {
+  if (config_.policy == SchedulerPolicy::kStatic || waiting_.empty() || running_.empty()) return;
+  Sequence* first = waiting_.front();
+  for (Sequence* seq : waiting_) {
+    if (goes_before(*seq, *first, now_us)) first = seq;
+  }
+  const std::vector<Sequence*> victims = displaceable(*first, now_us);
+  if (victims.empty()) return;
+
+  int32_t slots = slots_short(*first);
+  std::vector<int32_t> blocks;
+  begin_blocks(*first);
+  for (int32_t group = 0; group < kv_.num_groups(); ++group) {
+    blocks.push_back(blocks_short(*first, group));
+  }
+  kv_.release(first->blocks);
+  const auto enough = [&] {
+    return slots <= 0 && std::ranges::all_of(blocks, [](int32_t n) { return n <= 0; });
+  };
+  size_t count = 0;
+  while (!enough()) {
+    if (count == victims.size()) return;  // not even all of them make room: leave them alone
+    const Sequence& victim = *victims[count++];
+    slots -= victim.request->slots(victim);
+    for (int32_t group = 0; group < kv_.num_groups(); ++group) {
+      blocks[static_cast<size_t>(group)] -= kv_.exclusive_blocks(victim.blocks, group) + 1;
+    }
+  }
+  for (size_t i = 0; i < count; ++i) preempt(*victims[i]);
+}
+
+Sequence* Scheduler::youngest_behind(const Sequence& seq, int64_t now_us) const {
+  Sequence* youngest = nullptr;
+  for (Sequence* other : running_) {
+    // Rows that are planned already were taken by somebody more senior, or are this step's.
+    if (other == &seq || planned(*other)) continue;
+    if (seniority(*other, now_us) < seniority(seq, now_us)) continue;
+    if (youngest == nullptr || seniority(*youngest, now_us) < seniority(*other, now_us)) {
+      youngest = other;
+    }
+  }
+  return youngest;
+}
+
+bool Scheduler::reserve_or_preempt(Sequence& seq, int32_t num_tokens, int64_t now_us) {
+  while (!kv_.reserve(seq.blocks, num_tokens, plan_.copies)) {
+    Sequence* victim = youngest_behind(seq, now_us);
+    if (victim == nullptr) return false;
+    preempt(*victim);
+  }
+  return true;
+}
+
+void Scheduler::leave_running(Sequence& seq) {
+  kv_.release(seq.blocks);
+  erase_value(running_, &seq);
+  slots_used_ -= seq.request->slots(seq);
+  seq.request->owner->slots_running -= seq.request->slots(seq);
+  seq.decoding = false;
+}
+
+void Scheduler::preempt(Sequence& seq) {
+  leave_running(seq);
+  seq.state = Sequence::State::kWaiting;
+  waiting_.push_back(&seq);
+  ++seq.request->preemptions;
+  ++preemptions_total_;
+}
+
+int32_t Scheduler::num_preempted() const {
+  return static_cast<int32_t>(
+      std::ranges::count_if(waiting_, [](const Sequence* seq) { return seq->request->started; }));
+}
+
+// ---- Telling --------------------------------------------------------------------------------
+
+std::vector<WaitingInfo> Scheduler::waiting(int64_t now_us) const {
+  std::vector<Sequence*> order = waiting_;
+  std::ranges::sort(
+      order, [&](const Sequence* a, const Sequence* b) { return goes_before(*a, *b, now_us); });
+  std::vector<WaitingInfo> out;
+  for (const Sequence* seq : order) {
+    if (std::ranges::any_of(out, [&](const auto& info) { return info.request == seq->request; })) {
+      continue;
+    }
+    const char* reason = "fairness";
+    if (slots_short(*seq) > 0 || !may_enter(*seq)) {
+      reason = "slots";
+    } else if (out.empty() && *reason_ != '\0') {
+      reason = reason_;
+    }
+    out.push_back({seq->request, static_cast<int32_t>(out.size()) + 1, reason});
+  }
+  return out;
+}
+
+void Scheduler::check_integrity() const {
+  std::vector<const SequenceBlocks*> blocks;
+  int32_t slots = 0;
+  size_t running = 0;
+  size_t waiting = 0;
+  for (const auto& live : live_) {
+    int32_t live_slots = 0;
+    for (const auto& seq : live->samples) {
+      blocks.push_back(&seq->blocks);
+      if (seq->state == Sequence::State::kRunning) {
+        ++running;
+        live_slots += live->slots(*seq);
+        HEARTH_CHECK(seq->blocks.num_tokens < static_cast<int32_t>(seq->tokens.size()),
+                     "request {}: nothing to compute", live->request.id);
+      } else {
+        waiting += seq->state == Sequence::State::kWaiting ? 1 : 0;
+        HEARTH_CHECK(seq->blocks.tables.empty(), "request {} holds blocks", live->request.id);
+      }
+    }
+    slots += live_slots;
+  }
+  HEARTH_CHECK(running == running_.size() && waiting == waiting_.size() && slots == slots_used_,
+               "running {}/{} waiting {}/{} slots {}/{}", running, running_.size(), waiting,
+               waiting_.size(), slots, slots_used_);
+  HEARTH_CHECK(slots_used_ <= config_.max_seqs, "{} slots of {}", slots_used_, config_.max_seqs);
+  kv_.check_integrity(blocks);
+}
+
+}  // namespace hearth::engine

@@ -1,0 +1,170 @@
+#pragma once
+// What runs next. Pure logic: no device, no clock of its own (time is passed in), no randomness.
+//
+// Each plan() takes every running decode row, then prefill chunks as far as the time budget goes:
+// a step with decode rows lasts at most `decode_step_stretch` plain ones, one without at most
+// `prefill_step_us`, judged by StepCost. Order among prefills: class (raised by waiting), then
+// owner (fewest tokens served), then the longest cached prefix among the owner's oldest, then
+// arrival.
+//
+// Room. A waiting sequence is admitted when slots are free and blocks for all its tokens are free
+// or evictable beyond what running prefills still need. Where there is no room:
+//  * a running sequence that needs a block preempts the youngest of the lowest class behind it;
+//  * a waiting one preempts running ones of a lower class, and of an owner of its own class who
+//    would still run at least as many as the waiting one's owner. So classes and owners get their
+//    share of slots, and no two sequences can take turns preempting each other.
+// A preempted sequence gives back its blocks (they stay cached) and waits with its tokens.
+//
+// Progress. Running sequences are ordered by (class, arrival, sample); the first can preempt all
+// others and fits the pools alone (add() refuses what does not), so it finishes; waiting raises the
+// class, so each sequence becomes first in the end.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/config.h"
+#include "engine/kv_cache.h"
+#include "engine/sequence.h"
+#include "engine/step_cost.h"
+
+namespace hearth::engine {
+
+/// Rows of one sequence in a step: tokens [first, first + count).
+struct PlannedRows {
+  Sequence* seq = nullptr;
+  int32_t first = 0;
+  int32_t count = 0;
+  /// Logits are wanted from this position on, up to first + count; none where equal to that.
+  int32_t first_output = 0;
+  bool starts_request = false;  ///< the request's very first rows
+};
+
+struct StepPlan {
+  std::vector<PlannedRows> rows;
+  std::vector<BlockCopy> copies;  ///< before the rows, in this order
+  int32_t num_tokens = 0;
+  int32_t num_outputs = 0;
+  int32_t num_decode_rows = 0;
+  bool empty() const { return rows.empty(); }
+};
+
+/// A waiting request as ProgressEvent shows it.
+struct WaitingInfo {
+  LiveRequest* request = nullptr;
+  int32_t position = 0;     ///< from 1
+  const char* reason = "";  ///< "slots", "blocks", "fairness"
+};
+
+class Scheduler {
+ public:
+  struct Limits {
+    int32_t context_length = 0;
+    int32_t max_step_tokens = 0;  ///< rows of a step that there are buffers for
+    int32_t max_outputs = 0;      ///< output rows of a step; more than max_seqs
+  };
+  Scheduler(const SchedulerConfig& config, const Limits& limits, KvCache& kv);
+  ~Scheduler();
+
+  /// Queues a request. kBusy (queue full), kContextOverflow, kInvalidArgument (n over max_seqs),
+  /// kOutOfMemory (can never fit the KV pools); each with its numbers. `scope`: see KvCache.
+  Result<LiveRequest*> add(Request request, std::string scope, int64_t now_us);
+  /// Requests whose deadline has passed.
+  std::vector<LiveRequest*> expired(int64_t now_us) const;
+
+  /// Picks the next step. Valid until the next call; its sequences must not be removed before
+  /// `stored`. Empty exactly when nothing is live.
+  const StepPlan& plan(int64_t now_us);
+  /// The planned rows were computed: their KV is there from now on.
+  void stored(const StepPlan& plan);
+  /// The step has ended, sampling included: teaches the cost model.
+  void finish_step(const StepPlan& plan, int64_t begin_us, int64_t end_us);
+
+  /// The prompt is computed: makes the other samples, sharing its blocks; all have their resumed
+  /// tokens behind the prompt.
+  void fork(LiveRequest& request);
+  /// A drawn token.
+  void append(Sequence& seq, int32_t token);
+  /// Ends a sample and gives back its blocks.
+  void finish(Sequence& seq, FinishReason reason);
+  /// Forgets the request; its unfinished samples give back their blocks.
+  void remove(LiveRequest& request);
+
+  LiveRequest* find(RequestId id) const;
+  const std::vector<std::unique_ptr<LiveRequest>>& live() const { return live_; }
+  /// Requests with a waiting sequence, in the order they would be taken now.
+  std::vector<WaitingInfo> waiting(int64_t now_us) const;
+  int32_t num_running() const { return static_cast<int32_t>(running_.size()); }
+  int32_t num_waiting() const { return static_cast<int32_t>(waiting_.size()); }
+  /// Of the waiting sequences, those that ran before.
+  int32_t num_preempted() const;
+  uint64_t preemptions_total() const { return preemptions_total_; }
+  const StepCost& cost() const { return cost_; }
+
+  /// Stops the process unless pools, index, block tables and the counts here agree.
+  void check_integrity() const;
+
+ private:
+  /// Place in the order of seniority: lower goes first and may preempt higher.
+  struct Seniority {
+    int32_t rank;
+    uint64_t arrival;
+    int32_t sample;
+    auto operator<=>(const Seniority&) const = default;
+  };
+
+  Result<void> check_fits(const Request& request) const;
+  int32_t rank(const Sequence& seq, int64_t now_us) const;
+  Seniority seniority(const Sequence& seq, int64_t now_us) const;
+  bool goes_before(const Sequence& a, const Sequence& b, int64_t now_us) const;
+
+  // The step: who gets rows.
+  void plan_decode(int64_t now_us);
+  void plan_prefill(int64_t now_us);
+  bool prefill_turn();
+  int32_t prefill_budget() const;
+  Sequence* next_prefill(bool admission_open, int64_t now_us);
+  Sequence* longest_cached_of_owner(Sequence& first, int64_t now_us);
+  int32_t plan_chunk(Sequence& seq, int32_t budget, int64_t now_us);
+  void plan_rows(Sequence& seq, int32_t count, int64_t now_us);
+
+  // Room: who holds slots and blocks.
+  bool may_enter(const Sequence& seq) const;
+  void begin_blocks(Sequence& seq);
+  int32_t hit_limit(const Sequence& seq) const;
+  int32_t blocks_short(const Sequence& begun, int32_t group) const;
+  int32_t slots_short(const Sequence& seq) const;
+  bool admit(Sequence& seq);
+  void make_room(int64_t now_us);
+  std::vector<Sequence*> displaceable(const Sequence& waiting, int64_t now_us) const;
+  bool reserve_or_preempt(Sequence& seq, int32_t num_tokens, int64_t now_us);
+  Sequence* youngest_behind(const Sequence& seq, int64_t now_us) const;
+  void preempt(Sequence& seq);
+  void leave_running(Sequence& seq);
+  bool planned(const Sequence& seq) const { return seq.last_step == step_; }
+
+  const SchedulerConfig config_;
+  const Limits limits_;
+  KvCache& kv_;
+  StepCost cost_;
+  OwnerShares owners_;
+  std::vector<std::unique_ptr<LiveRequest>> live_;  ///< in order of arrival
+  std::unordered_map<RequestId, LiveRequest*> by_id_;
+  std::vector<Sequence*> running_;
+  std::vector<Sequence*> waiting_;
+  int32_t slots_used_ = 0;
+  uint64_t next_arrival_ = 1;
+  uint64_t step_ = 0;
+  uint64_t preemptions_total_ = 0;
+  bool batch_open_ = true;             ///< static policy: the batch still takes requests
+  int32_t decode_steps_in_a_row_ = 0;  ///< unchunked: while something waited
+  const char* reason_ = "";            ///< why the last admission failed
+  StepPlan plan_;
+  int32_t extra_outputs_left_ = 0;  ///< of this step, for prompt logprobs
+  std::vector<Sequence*> order_;    ///< scratch
+};
+
+}  // namespace hearth::engine

@@ -1,0 +1,79 @@
+#pragma once
+// A live request and the sequences grown for it: one per sample. Owned by the scheduler, on the
+// engine thread; the step loop writes the statistics.
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/kv_cache.h"
+#include "engine/owner_shares.h"
+#include "engine/request.h"
+
+namespace hearth::engine {
+
+struct LiveRequest;
+
+struct Sequence {
+  enum class State {
+    kWaiting,  ///< holds no block: new, or preempted
+    kRunning,  ///< holds blocks, takes part in steps
+    kFinished,
+  };
+
+  LiveRequest* request = nullptr;
+  int32_t sample = 0;
+  State state = State::kWaiting;
+  /// Prompt, then output. Those from blocks.num_tokens on have no KV yet.
+  std::vector<int32_t> tokens;
+  SequenceBlocks blocks;
+  /// Its last token is the only one without KV and was drawn since it was (re)admitted.
+  bool decoding = false;
+  FinishReason reason = FinishReason::kStop;
+
+  uint64_t last_step = 0;     ///< number of the last step it had rows in
+  uint64_t skipped_step = 0;  ///< number of the last step that had no block for it
+  int64_t waited_us = 0;      ///< without rows, up to idle_since_us; ages it
+  int64_t idle_since_us = 0;
+  int32_t passed_over = 0;  ///< times a later one of its owner was preferred for its cached prefix
+
+  int32_t num_pending() const { return static_cast<int32_t>(tokens.size()) - blocks.num_tokens; }
+};
+
+struct LiveRequest {
+  Request request;
+  uint64_t arrival = 0;  ///< order of admission to the queue
+  Owner* owner = nullptr;
+  std::string scope;  ///< of its prefixes; see KvCache
+  /// sample 0 alone until the prompt is computed; then one per sample
+  std::vector<std::unique_ptr<Sequence>> samples;
+  bool forked = false;   ///< all samples exist
+  bool started = false;  ///< it had rows in a step
+  bool ended = false;    ///< its last event is said; removed at the end of the step
+
+  // Statistics of the step loop. Times on the engine's clock.
+  std::optional<int64_t> started_us;
+  std::optional<int64_t> first_token_us;
+  int64_t first_token0_us = 0;  ///< of sample 0
+  int64_t last_token0_us = 0;
+  int64_t next_progress_us = 0;
+  int32_t sample0_tokens = 0;  ///< drawn by this engine
+  int32_t cached_tokens = 0;
+  int32_t output_tokens = 0;
+  int32_t preemptions = 0;
+  std::vector<float> prompt_logprobs;
+
+  bool finished() const {
+    return forked && std::ranges::all_of(samples, [](const auto& seq) {
+             return seq->state == Sequence::State::kFinished;
+           });
+  }
+  int32_t prompt_size() const { return static_cast<int32_t>(request.prompt.size()); }
+  /// Slots it takes when running: a prompt keeps room for all its samples.
+  int32_t slots(const Sequence&) const { return forked ? 1 : request.n; }
+};
+
+}  // namespace hearth::engine

@@ -1,0 +1,223 @@
+#include "fake_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+
+#include "engine/sampler.h"
+#include "kernels/base/check.h"
+
+namespace hearth::tests {
+namespace {
+
+/// What one layer keeps per token: as many bytes as K and V of one head of two f32.
+struct Entry {
+  int32_t position;
+  int32_t token;
+  int32_t layer;
+  int32_t written;
+};
+constexpr int32_t kWritten = 0x5eed;
+
+uint64_t mix(uint64_t h, uint64_t value) {
+  h = (h ^ value) * 0x9e3779b97f4a7c15u;
+  h ^= h >> 29;
+  h *= 0xbf58476d1ce4e5b9u;
+  return h ^ (h >> 32);
+}
+
+uint64_t mix_entry(uint64_t h, int32_t position, int32_t token, int32_t layer) {
+  return mix(h, (static_cast<uint64_t>(static_cast<uint32_t>(position)) << 32) ^
+                    (static_cast<uint64_t>(static_cast<uint32_t>(token)) << 8) ^
+                    static_cast<uint32_t>(layer));
+}
+
+void logits_of(uint64_t h, std::span<float> out) {
+  for (size_t token = 0; token < out.size(); ++token) {
+    out[token] = static_cast<float>(mix(h, token) >> 40) * (8.0f / (1 << 24)) - 4.0f;
+  }
+}
+
+int32_t first_visible(int32_t window, int32_t position) {
+  return window == 0 ? 0 : std::max(0, position - window + 1);
+}
+
+Entry* entry(const models::KvPool& pool, int32_t slot, int32_t layer) {
+  const int64_t layer_bytes = static_cast<int64_t>(pool.block_size) * int64_t{sizeof(Entry)};
+  std::byte* block = pool.base + (slot / pool.block_size) * pool.block_bytes;
+  return reinterpret_cast<Entry*>(block + layer * layer_bytes) + slot % pool.block_size;
+}
+
+void* allocate(void* state, size_t bytes) {
+  auto& device = *static_cast<FakeDevice*>(state);
+  if (device.bytes + bytes > device.limit) return nullptr;
+  device.bytes += bytes;
+  device.bytes_max = std::max(device.bytes_max, device.bytes);
+  return std::calloc(1, bytes);
+}
+void release(void* state, void* memory, size_t bytes) {
+  static_cast<FakeDevice*>(state)->bytes -= bytes;
+  std::free(memory);
+}
+void copy(void*, void* dst, const void* src, size_t bytes) {
+  if (bytes > 0) std::memcpy(dst, src, bytes);
+}
+void copy_blocks(void*, const kernels::CopyBlocksArgs& args) {
+  // All sources are read before any destination is written, which a device may do too.
+  const auto bytes = static_cast<size_t>(args.block_bytes);
+  std::vector<std::byte> read(args.src.size() * bytes);
+  for (size_t i = 0; i < args.src.size(); ++i) {
+    std::memcpy(read.data() + i * bytes, args.base + args.src[i] * args.block_bytes, bytes);
+  }
+  for (size_t i = 0; i < args.dst.size(); ++i) {
+    std::memcpy(args.base + args.dst[i] * args.block_bytes, read.data() + i * bytes, bytes);
+  }
+}
+
+}  // namespace
+
+kernels::OpTable fake_ops(std::shared_ptr<FakeDevice> device) {
+  kernels::OpTable ops;
+  ops.device.kind = "fake";
+  ops.device.memory_bytes = ops.device.memory_free_bytes = 1u << 30;
+  ops.numerics_id = "fake";
+  ops.state = std::move(device);
+  ops.allocate = allocate;
+  ops.release = release;
+  ops.copy_to_device = copy;
+  ops.copy_to_host = copy;
+  ops.synchronize = [](void*) {};
+  ops.copy_blocks = copy_blocks;
+  return ops;
+}
+
+FakeModel::FakeModel(const FakeModelConfig& config, std::shared_ptr<FakeDevice> device,
+                     FakeClock& clock)
+    : config_(config), ops_(fake_ops(std::move(device))), clock_(clock) {
+  info_.name = "fake";
+  info_.fingerprint = "fake";
+  info_.context_length = config.context_length;
+  info_.vocab_size = config.vocab_size;
+  for (const int32_t window : config.windows) {
+    models::LayerGroup group;
+    group.kind = window == 0 ? models::LayerGroup::Kind::kFull : models::LayerGroup::Kind::kSliding;
+    group.window = window;
+    group.num_layers = config.num_layers;
+    group.num_kv_heads = 1;
+    group.head_dim = 2;
+    info_.groups.push_back(group);
+  }
+}
+
+uint64_t FakeModel::activation_bytes(int32_t max_tokens, int32_t max_outputs) const {
+  return static_cast<uint64_t>(max_tokens) * 24 + static_cast<uint64_t>(max_outputs) * 8;
+}
+
+Result<void> FakeModel::reserve(int32_t max_tokens, int32_t max_outputs) {
+  HEARTH_ASSIGN_OR_RETURN(
+      activations_, kernels::DeviceBuffer::allocate(ops_, activation_bytes(max_tokens, max_outputs),
+                                                    "activations"));
+  return {};
+}
+
+void FakeModel::forward(const models::StepArgs& args) {
+  if (before_step) before_step(args);
+  const kernels::BatchIndex& batch = *args.batch;
+  HEARTH_CHECK(batch.counts[0] == batch.num_tokens && batch.counts[1] == batch.num_seqs &&
+               batch.counts[2] == batch.num_outputs);
+  HEARTH_CHECK(batch.num_tokens > 0 && batch.num_seqs > 0 && batch.query_start[0] == 0 &&
+               batch.query_start[batch.num_seqs] == batch.num_tokens);
+  double cost = config_.cost.base_us + config_.cost.per_token_us * batch.num_tokens;
+  for (int32_t s = 0; s < batch.num_seqs; ++s) {
+    const int32_t begin = batch.query_start[s];
+    const int32_t end = batch.query_start[s + 1];
+    HEARTH_CHECK(begin < end && batch.positions[end - 1] + 1 == batch.context_len[s]);
+    for (int32_t row = begin; row < end; ++row) {
+      HEARTH_CHECK(batch.seq_idx[row] == s);
+      HEARTH_CHECK(row == begin || batch.positions[row] == batch.positions[row - 1] + 1);
+      cost += config_.cost.per_context_us * (batch.positions[row] + 1);
+    }
+  }
+  for (size_t g = 0; g < info_.groups.size(); ++g) {
+    const models::KvPool& pool = args.pools[g];
+    const kernels::GroupIndex& index = batch.groups[g];
+    std::set<int32_t> slots;
+    for (int32_t row = 0; row < batch.num_tokens; ++row) {
+      const int32_t slot = index.slot_mapping[row];
+      const int32_t position = batch.positions[row];
+      const int32_t block =
+          index.block_table[batch.seq_idx[row] * index.max_blocks + position / pool.block_size];
+      HEARTH_CHECK(slot >= 0 && slot == block * pool.block_size + position % pool.block_size);
+      HEARTH_CHECK(slots.insert(slot).second, "slot {} is written twice in one step", slot);
+      for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
+        *entry(pool, slot, layer) = {position, batch.token_ids[row], layer, kWritten};
+      }
+    }
+  }
+  for (int32_t i = 0; i < batch.num_outputs; ++i) {
+    const int32_t row = batch.output_rows[i];
+    const int32_t position = batch.positions[row];
+    uint64_t h = 0;
+    for (size_t g = 0; g < info_.groups.size(); ++g) {
+      const models::KvPool& pool = args.pools[g];
+      const kernels::GroupIndex& index = batch.groups[g];
+      const int32_t* table = index.block_table + batch.seq_idx[row] * index.max_blocks;
+      for (int32_t p = first_visible(config_.windows[g], position); p <= position; ++p) {
+        const int32_t block = table[p / pool.block_size];
+        HEARTH_CHECK(block >= 0, "position {} of row {} has no block", p, row);
+        for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
+          const Entry& e = *entry(pool, block * pool.block_size + p % pool.block_size, layer);
+          h = mix_entry(h, e.position, e.token, e.layer + (e.written == kWritten ? 0 : 1000));
+        }
+      }
+    }
+    logits_of(h, {args.logits.row<float>(i), static_cast<size_t>(info_.vocab_size)});
+  }
+  clock_.advance_us(std::llround(cost));
+  if (after_step) after_step(args);
+}
+
+std::vector<float> expected_logits(const FakeModelConfig& config,
+                                   std::span<const int32_t> history) {
+  uint64_t h = 0;
+  const auto last = static_cast<int32_t>(history.size()) - 1;
+  for (const int32_t window : config.windows) {
+    for (int32_t p = first_visible(window, last); p <= last; ++p) {
+      for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+        h = mix_entry(h, p, history[static_cast<size_t>(p)], layer);
+      }
+    }
+  }
+  std::vector<float> out(static_cast<size_t>(config.vocab_size));
+  logits_of(h, out);
+  return out;
+}
+
+Expected expected_tokens(const FakeModelConfig& config, const engine::Request& request,
+                         int32_t sample) {
+  engine::Sampler sampler(config.vocab_size);
+  std::vector<int32_t> history = request.prompt;
+  Expected out;
+  while (static_cast<int32_t>(out.tokens.size()) < request.max_tokens) {
+    std::vector<float> logits = expected_logits(config, history);
+    engine::SampleArgs args;
+    args.params = &request.sampling;
+    args.history = history;
+    const bool stops_count = static_cast<int32_t>(out.tokens.size()) >= request.min_tokens;
+    if (!stops_count) args.banned = request.stop_ids;
+    args.sample = sample;
+    args.position = static_cast<int32_t>(history.size());
+    const int32_t token = sampler.sample(logits, args).value().token;
+    if (stops_count && std::ranges::count(request.stop_ids, token) > 0) {
+      out.reason = engine::FinishReason::kStop;
+      break;
+    }
+    out.tokens.push_back(token);
+    history.push_back(token);
+  }
+  return out;
+}
+
+}  // namespace hearth::tests

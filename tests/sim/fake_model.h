@@ -1,0 +1,77 @@
+#pragma once
+// A model without mathematics, for simulation: it believes nothing but the index buffers.
+//
+// forward() writes (position, token) of each row into the KV slot that the step names, in every
+// layer of every group, and computes the logits of an output row as a hash of all (position, token)
+// pairs READ BACK through the block table, as attention would. So a wrong block, a missed
+// copy-on-write, a stale prefix hit or a lost token changes the text, and the text that must come
+// out is a pure function of the request (`expected_tokens`). Time is a fake clock that each step
+// advances by a formula.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/request.h"
+#include "kernels/base/clock.h"
+#include "kernels/ops.h"
+#include "models/model.h"
+
+namespace hearth::tests {
+
+/// Host memory that counts what was taken. Only memory, copies and copy_blocks are there.
+struct FakeDevice {
+  uint64_t bytes = 0;
+  uint64_t bytes_max = 0;
+  uint64_t limit = UINT64_MAX;  ///< `allocate` fails above
+};
+kernels::OpTable fake_ops(std::shared_ptr<FakeDevice> device);
+
+/// Duration of a step.
+struct FakeCost {
+  double base_us = 1000;      ///< reading the weights once
+  double per_token_us = 10;   ///< each row
+  double per_context_us = 0;  ///< each (row, position attended to) pair
+};
+
+struct FakeModelConfig {
+  int32_t vocab_size = 61;
+  int32_t context_length = 512;
+  std::vector<int32_t> windows = {0};  ///< one layer group each; 0: full
+  int32_t num_layers = 2;              ///< of each group
+  FakeCost cost;
+};
+
+class FakeModel final : public models::Model {
+ public:
+  FakeModel(const FakeModelConfig& config, std::shared_ptr<FakeDevice> device, FakeClock& clock);
+  const models::ModelInfo& info() const override { return info_; }
+  Result<void> reserve(int32_t max_tokens, int32_t max_outputs) override;
+  uint64_t activation_bytes(int32_t max_tokens, int32_t max_outputs) const override;
+  void forward(const models::StepArgs& args) override;
+
+  /// Called before each step; for tests that look at the batch or spoil the logits after it.
+  std::function<void(const models::StepArgs&)> before_step;
+  std::function<void(const models::StepArgs&)> after_step;
+
+ private:
+  FakeModelConfig config_;
+  models::ModelInfo info_;
+  kernels::OpTable ops_;
+  kernels::DeviceBuffer activations_;
+  FakeClock& clock_;
+};
+
+/// The logits that follow `history`.
+std::vector<float> expected_logits(const FakeModelConfig& config, std::span<const int32_t> history);
+/// What a sample of the request must say, from its first generated token on, and how it ends.
+struct Expected {
+  std::vector<int32_t> tokens;
+  engine::FinishReason reason = engine::FinishReason::kLength;
+};
+Expected expected_tokens(const FakeModelConfig& config, const engine::Request& request,
+                         int32_t sample);
+
+}  // namespace hearth::tests

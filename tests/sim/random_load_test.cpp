@@ -1,0 +1,153 @@
+// The whole engine under random load, from a seed: arrivals, owners, classes, samples, cancels,
+// deadlines, resumes, shared prefixes, tiny pools, every policy and chunk size. After each step the
+// blocks must add up; at the end each request has said exactly what it must, once, and no block is
+// in use.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "../skip.h"
+#include "simulation.h"
+
+namespace hearth::tests {
+namespace {
+
+using namespace engine;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kSlowdown = 10;
+#else
+constexpr int kSlowdown = 1;
+#endif
+
+class RandomLoad {
+ public:
+  explicit RandomLoad(uint64_t seed) : random_(seed) {}
+
+  int32_t pick(int32_t min, int32_t max) {
+    return std::uniform_int_distribution<int32_t>(min, max)(random_);
+  }
+  bool chance(double p) { return std::bernoulli_distribution(p)(random_); }
+  template <typename T>
+  T one_of(std::initializer_list<T> values) {
+    return values.begin()[pick(0, static_cast<int32_t>(values.size()) - 1)];
+  }
+
+  EngineConfig engine_config() {
+    EngineConfig config;
+    config.block_size = one_of({16, 16, 32});
+    config.prefix_cache = chance(0.85);
+    SchedulerConfig& s = config.scheduler;
+    s.policy = chance(0.2) ? SchedulerPolicy::kStatic : SchedulerPolicy::kContinuous;
+    s.chunked_prefill = chance(0.8);
+    s.max_seqs = one_of({1, 2, 3, 5, 8, 16});
+    s.max_step_tokens = one_of({1, 3, 16, 33, 64, 512});
+    s.max_queue = 256;
+    s.waiting_served_ratio = one_of({0.0, 0.3, 1.2});
+    s.aging_us = one_of<int64_t>({20'000, 1'000'000});
+    s.prefill_step_us = one_of<int64_t>({2'000, 250'000});
+    return config;
+  }
+
+  FakeModelConfig model_config() {
+    FakeModelConfig config;
+    config.context_length = 256;
+    if (chance(0.15)) config.windows = {0, 40};
+    if (chance(0.1)) config.windows = {24};
+    if (chance(0.05)) config.windows = {0, 0};
+    return config;
+  }
+
+  Request request(RequestId id) {
+    Request r;
+    r.id = id;
+    r.owner = one_of({"uid:1", "uid:2", "uid:3"});
+    r.cache_salt = chance(0.9) ? "shared" : r.owner;
+    r.priority = one_of({Priority::kInteractive, Priority::kNormal, Priority::kBatch});
+    // One of a few texts, cut somewhere, then something of its own.
+    const int32_t text = pick(0, 2);
+    const int32_t shared = one_of({0, 5, 16, 40, 64, 100});
+    for (int32_t i = 0; i < shared; ++i) r.prompt.push_back((text * 17 + i * 5) % 61);
+    const int32_t own = pick(shared == 0 ? 1 : 0, 30);
+    for (int32_t i = 0; i < own; ++i) r.prompt.push_back(pick(0, 60));
+    r.max_tokens = pick(1, chance(0.2) ? 60 : 15);
+    r.n = chance(0.2) ? pick(2, 4) : 1;
+    if (chance(0.5)) r.stop_ids = {pick(0, 60), pick(0, 60)};
+    r.min_tokens = chance(0.2) ? pick(0, r.max_tokens) : 0;
+    r.use_prefix_cache = chance(0.9);
+    r.sampling.temperature = chance(0.4) ? 0.0f : 0.9f;
+    r.sampling.seed = static_cast<uint64_t>(pick(0, 1000));
+    if (chance(0.2)) r.sampling.repetition_penalty = 1.2f;
+    r.sampling.prompt_logprobs = chance(0.05);
+    return r;
+  }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+/// As if a worker had died in between: some of what it must say was said before.
+void add_resume(RandomLoad& load, const FakeModelConfig& model, Request& request) {
+  for (int32_t sample = 0; sample < request.n; ++sample) {
+    std::vector<int32_t> said = expected_tokens(model, request, sample).tokens;
+    said.resize(static_cast<size_t>(load.pick(0, static_cast<int32_t>(said.size()))));
+    request.resume.push_back(std::move(said));
+  }
+}
+
+/// Returns how many requests ran.
+int run_seed(uint64_t seed) {
+  CAPTURE(seed);
+  RandomLoad load(seed);
+  EngineConfig config = load.engine_config();
+  const FakeModelConfig model = load.model_config();
+  // From just enough for one request to plenty.
+  const int64_t block_bytes = 2 * 16 * config.block_size;
+  const int64_t blocks_of_one = (256 + config.block_size - 1) / config.block_size;
+  config.kv_bytes = static_cast<uint64_t>(static_cast<double>(block_bytes * blocks_of_one) *
+                                          static_cast<double>(model.windows.size()) *
+                                          load.one_of({0.75, 1.0, 1.5, 4.0}));
+  Simulation sim(config, model);
+
+  const int num_requests = load.pick(2, 10);
+  int submitted = 0;
+  std::vector<RequestId> live;
+  while (submitted < num_requests || !live.empty()) {
+    if (submitted < num_requests && (live.empty() || load.chance(0.3))) {
+      Request request = load.request(static_cast<RequestId>(++submitted));
+      if (load.chance(0.1)) add_resume(load, model, request);
+      if (load.chance(0.05)) request.deadline_us = sim.clock().now_us() + load.pick(1, 60'000);
+      sim.submit(request);
+      sim.record(request.id).cancelled = request.deadline_us > 0;
+      live.push_back(request.id);
+    }
+    if (!live.empty() && load.chance(0.02)) {
+      const RequestId id =
+          live[static_cast<size_t>(load.pick(0, static_cast<int32_t>(live.size()) - 1))];
+      sim.record(id).cancelled = true;
+      if (load.chance(0.5)) {
+        sim.post(CancelRequest{id});
+      } else {
+        sim.post(FinishSample{id, load.pick(0, 3)});
+      }
+    }
+    sim.step();
+    std::erase_if(live, [&](RequestId id) { return sim.record(id).final_events > 0; });
+    REQUIRE(sim.engine().snapshot().num_steps < 20'000);  // nothing starves
+  }
+  sim.run_until_idle();
+  sim.check_all_ended();
+  return num_requests;
+}
+
+TEST_CASE("random load says what it must, whatever happens") {
+  const int seeds = (full_counts() ? 10'000 : 2'000) / kSlowdown;
+  int requests = 0;
+  for (int seed = 1; seed <= seeds; ++seed) requests += run_seed(static_cast<uint64_t>(seed));
+  CHECK(requests >= seeds * 5);
+}
+
+}  // namespace
+}  // namespace hearth::tests

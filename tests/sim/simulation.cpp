@@ -1,0 +1,139 @@
+#include "simulation.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+namespace hearth::tests {
+
+using namespace engine;
+
+Simulation::Simulation(const EngineConfig& config, const FakeModelConfig& model)
+    : model_config_(model) {
+  clock_.advance_us(1);  // so that a time is never the 0 that means "not given"
+  auto fake = std::make_unique<FakeModel>(model, device_, clock_);
+  model_ = fake.get();
+  EngineConfig f32 = config;
+  f32.kv_type = kernels::DType::kF32;  // what an Entry of the fake takes
+  auto made = Engine::create(f32, fake_ops(device_), std::move(fake), clock_);
+  REQUIRE_MESSAGE(made.ok(), (made.ok() ? "" : made.error().message));
+  engine_ = std::move(made).value();
+}
+
+void Simulation::submit(const Request& request) {
+  Record& record = records_[request.id];
+  record.request = request;
+  const auto n = static_cast<size_t>(request.n);
+  record.tokens.resize(n);
+  record.times_us.resize(n);
+  record.sample_done.resize(n);
+  post(request);
+}
+
+void Simulation::post(EngineCommand command) { engine_->inbox().post(std::move(command)); }
+
+bool Simulation::step() {
+  const bool computed = engine_->step();
+  collect();
+  engine_->check_integrity();
+  return computed;
+}
+
+void Simulation::run_until_idle() {
+  while (step()) {
+  }
+}
+
+void Simulation::collect() {
+  struct Visitor {
+    Simulation& sim;
+    void operator()(const TokenEvent& e) {
+      Record& r = sim.records_.at(e.id);
+      const auto sample = static_cast<size_t>(e.sample);
+      REQUIRE(r.final_events == 0);
+      REQUIRE_FALSE(r.sample_done.at(sample).has_value());
+      const size_t resumed = sample < r.request.resume.size() ? r.request.resume[sample].size() : 0;
+      REQUIRE(static_cast<size_t>(e.index) == resumed + r.tokens[sample].size());
+      r.tokens[sample].push_back(e.token);
+      r.times_us[sample].push_back(sim.clock_.now_us());
+      r.token_events.push_back(e);
+    }
+    void operator()(const StartedEvent& e) {
+      Record& r = sim.records_.at(e.id);
+      REQUIRE_FALSE(r.started.has_value());
+      r.started = e;
+    }
+    void operator()(const ProgressEvent& e) {
+      Record& r = sim.records_.at(e.id);
+      REQUIRE(r.final_events == 0);
+      r.progress.push_back(e);
+      r.progress_us.push_back(sim.clock_.now_us());
+    }
+    void operator()(const PromptLogprobsEvent& e) {
+      sim.records_.at(e.id).prompt_logprobs = e.logprobs;
+    }
+    void operator()(const SampleDoneEvent& e) {
+      Record& r = sim.records_.at(e.id);
+      REQUIRE(r.final_events == 0);
+      auto& done = r.sample_done.at(static_cast<size_t>(e.sample));
+      REQUIRE_FALSE(done.has_value());
+      done = e.reason;
+    }
+    void operator()(const RequestDoneEvent& e) {
+      Record& r = sim.records_.at(e.id);
+      for (const auto& done : r.sample_done) REQUIRE(done.has_value());
+      ++r.final_events;
+      r.done = e;
+    }
+    void operator()(const RequestFailedEvent& e) {
+      Record& r = sim.records_.at(e.id);
+      ++r.final_events;
+      r.error = e.error;
+    }
+    void operator()(const SnapshotEvent&) {}
+    void operator()(const StoppedEvent&) {}
+  };
+  for (const std::vector<EngineEvent>& events : engine_->outbox().drain()) {
+    for (const EngineEvent& event : events) std::visit(Visitor{*this}, event);
+  }
+}
+
+void Simulation::check_all_ended() {
+  for (const auto& [id, r] : records_) {
+    CAPTURE(id);
+    REQUIRE(r.final_events == 1);
+    if (r.error.has_value()) continue;
+    for (int32_t sample = 0; sample < r.request.n; ++sample) {
+      CAPTURE(sample);
+      const auto s = static_cast<size_t>(sample);
+      const Expected expected = expected_tokens(model_config_, r.request, sample);
+      std::vector<int32_t> said =
+          s < r.request.resume.size() ? r.request.resume[s] : std::vector<int32_t>{};
+      said.insert(said.end(), r.tokens[s].begin(), r.tokens[s].end());
+      if (r.cancelled) {
+        // Ended from outside: what was said is the beginning.
+        REQUIRE(said.size() <= expected.tokens.size());
+        REQUIRE(std::equal(said.begin(), said.end(), expected.tokens.begin()));
+      } else {
+        REQUIRE(said == expected.tokens);
+        REQUIRE(*r.sample_done[s] == expected.reason);
+      }
+    }
+  }
+  const EngineSnapshot snapshot = engine_->snapshot();
+  CHECK(snapshot.num_running == 0);
+  CHECK(snapshot.num_waiting == 0);
+  for (const int32_t used : snapshot.kv_blocks_used) CHECK(used == 0);
+}
+
+Request make_request(RequestId id, int32_t prompt_size, int32_t max_tokens, int32_t first) {
+  Request request;
+  request.id = id;
+  request.owner = request.cache_salt = "uid:1000";
+  for (int32_t i = 0; i < prompt_size; ++i) request.prompt.push_back((first + i * 7) % 61);
+  request.max_tokens = max_tokens;
+  request.sampling.temperature = 0;
+  return request;
+}
+
+}  // namespace hearth::tests

@@ -1,0 +1,71 @@
+#pragma once
+// Drives a real engine over the fake model, collects what it says, and checks after every step what
+// must always hold.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/engine.h"
+#include "fake_model.h"
+#include "kernels/base/clock.h"
+
+namespace hearth::tests {
+
+/// Everything the engine said about one request.
+struct Record {
+  engine::Request request;
+  std::vector<std::vector<int32_t>> tokens;  ///< per sample, new ones only
+  std::vector<std::vector<int64_t>> times_us;
+  std::vector<std::optional<engine::FinishReason>> sample_done;
+  std::optional<engine::StartedEvent> started;
+  std::optional<engine::RequestDoneEvent> done;
+  std::optional<Error> error;
+  std::vector<engine::ProgressEvent> progress;
+  std::vector<int64_t> progress_us;
+  std::vector<float> prompt_logprobs;
+  std::vector<engine::TokenEvent> token_events;
+  bool cancelled = false;  ///< the test asked for its end
+  int final_events = 0;
+};
+
+class Simulation {
+ public:
+  Simulation(const engine::EngineConfig& config, const FakeModelConfig& model);
+
+  /// Posts the request; it is seen at the next step.
+  void submit(const engine::Request& request);
+  void post(engine::EngineCommand command);
+  /// One step, then collects events and checks integrity. False when nothing was computed.
+  bool step();
+  void run_until_idle();
+
+  engine::Engine& engine() { return *engine_; }
+  FakeModel& model() { return *model_; }
+  FakeClock& clock() { return clock_; }
+  FakeDevice& device() { return *device_; }
+  const FakeModelConfig& model_config() const { return model_config_; }
+  const std::map<engine::RequestId, Record>& records() const { return records_; }
+  Record& record(engine::RequestId id) { return records_.at(id); }
+
+  /// Checks that every request has ended once, with the right tokens, and that no block is in use.
+  void check_all_ended();
+
+ private:
+  void collect();
+
+  FakeModelConfig model_config_;
+  FakeClock clock_;
+  std::shared_ptr<FakeDevice> device_ = std::make_shared<FakeDevice>();
+  FakeModel* model_ = nullptr;
+  std::unique_ptr<engine::Engine> engine_;
+  std::map<engine::RequestId, Record> records_;
+};
+
+/// A request of `prompt_size` tokens that continue each other from `first`.
+engine::Request make_request(engine::RequestId id, int32_t prompt_size, int32_t max_tokens,
+                             int32_t first = 0);
+
+}  // namespace hearth::tests
