@@ -184,7 +184,7 @@ Result<void> BpeTokenizer::load_merges(const GgufFile& file) {
       }
     }
     if (is_text(ids[0]) && is_text(ids[1]) && is_text(ids[2])) {
-      merges_.add(ids[0], ids[1], ids[2]);
+      merges_.add(ids[0], ids[1], ids[2], static_cast<uint32_t>(index));
     }
     ++index;
   }
