@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <queue>
+#include <bit>
+#include <functional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -12,8 +13,10 @@
 
 #include "kernels/base/check.h"
 #include "models/gguf/gguf_file.h"
+#include "models/tokenizer/bpe_merges.h"
 #include "models/tokenizer/special_tokens.h"
 #include "models/tokenizer/string_pool.h"
+#include "models/tokenizer/token_index.h"
 #include "models/tokenizer/utf8.h"
 #include "models/tokenizer/vocabulary.h"
 
@@ -24,6 +27,8 @@ constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581
 
 // Symbols are numbered in 31 bits; the front door refuses far shorter texts.
 constexpr size_t kMaxTextBytes = size_t{1} << 29;
+
+constexpr int32_t kNoToken = -1;
 
 void append_escaped(std::string* out, std::string_view text) {
   for (const char c : text) {
@@ -48,26 +53,12 @@ std::string unescaped(std::string_view text) {
   return out;
 }
 
-// A run of text that is one token so far: a link of the list that merging shortens.
-struct Symbol {
-  std::string_view text;  // empty once merged into its left neighbour
-  int32_t prev = -1;
-  int32_t next = -1;
-};
-
-// Two neighbours whose joined text is in the vocabulary. Stale once either was merged otherwise.
-struct Candidate {
-  float score;
-  int32_t left;
-  int32_t right;
-  size_t bytes;  // of the joined text
-};
-
-struct WorseCandidate {
-  bool operator()(const Candidate& a, const Candidate& b) const {
-    return a.score != b.score ? a.score < b.score : a.left > b.left;
-  }
-};
+// A character as a number: its bytes, four at most.
+uint32_t key_of(std::string_view character) {
+  uint32_t key = 0;
+  for (const char byte : character) key = key << 8 | static_cast<uint8_t>(byte);
+  return key;
+}
 
 class SpmTokenizer final : public Tokenizer {
  public:
@@ -92,11 +83,17 @@ class SpmTokenizer final : public Tokenizer {
   Result<void> load_flags(const GgufFile& file);
   Result<void> index_tokens();
 
+  void index_characters();
+  void index_merges();
+
   void encode_plain(std::string_view text, std::vector<int32_t>* ids) const;
-  void append_symbol(std::string_view symbol, std::vector<int32_t>* ids) const;
-  std::optional<int32_t> id_of(std::string_view text) const;
-  std::optional<Candidate> candidate(const std::vector<Symbol>& symbols, int32_t left,
-                                     int32_t right) const;
+  void append_piece(std::string_view piece, std::vector<int32_t>* symbols,
+                    std::vector<int32_t>* ids) const;
+  void append_missing(std::string_view character, std::vector<int32_t>* ids) const;
+  int32_t character_id(std::string_view character) const;
+  int32_t symbol_id(std::string_view text) const;
+  size_t joint_of(int32_t left, int32_t right) const;
+  bool may_join(int32_t left, int32_t right) const;
 
   Vocabulary vocabulary_;
   std::vector<float> scores_;
@@ -104,10 +101,18 @@ class SpmTokenizer final : public Tokenizer {
   size_t max_piece_bytes_ = 0;
   bool add_bos_ = false;
   bool add_space_prefix_ = false;
-  // What merging may produce; keys are views into vocabulary_.
-  std::unordered_map<std::string_view, int32_t> ids_;
-  size_t max_text_bytes_ = 0;               // longest key
-  std::array<int32_t, 256> byte_ids_ = {};  // -1: no token for that byte
+  TokenIndex ids_;  // of the entries of what merging may produce; keys lie in vocabulary_
+  // Characters that are no tokens but parts of some go by ids past the vocabulary's.
+  std::unordered_map<uint32_t, int32_t> character_ids_;
+  std::array<int32_t, 128> ascii_ids_ = {};  // the same for ASCII; kNoToken: in no token
+  std::vector<std::string> characters_;      // of the ids past the vocabulary's
+  // Two characters side by side in some token. No merge reaches across any other two, so text is
+  // cut there: nearly always at the spaces, and the pieces are short.
+  // A bit for each hash of such a pair: one bit for two pairs only makes a piece longer.
+  std::vector<bool> joints_;
+  BpeMerges merges_;
+  std::vector<bool> is_whole_piece_;        // merging the token's own text ends with the token
+  std::array<int32_t, 256> byte_ids_ = {};  // kNoToken: none for that byte
   SpecialTokens special_;
 };
 
@@ -119,6 +124,8 @@ Result<std::unique_ptr<Tokenizer>> SpmTokenizer::load(const GgufFile& file) {
   HEARTH_TRY(tokenizer->load_scores(file));
   HEARTH_TRY(tokenizer->load_flags(file));
   HEARTH_TRY(tokenizer->index_tokens());
+  tokenizer->index_characters();
+  tokenizer->index_merges();
   return std::unique_ptr<Tokenizer>(std::move(tokenizer));
 }
 
@@ -151,7 +158,8 @@ Result<void> SpmTokenizer::load_flags(const GgufFile& file) {
 }
 
 Result<void> SpmTokenizer::index_tokens() {
-  byte_ids_.fill(-1);
+  byte_ids_.fill(kNoToken);
+  ids_.reserve(static_cast<size_t>(vocabulary_.size()));
   pieces_.reserve(static_cast<size_t>(vocabulary_.size()));
   for (int32_t id = 0; id < vocabulary_.size(); ++id) {
     const std::string_view entry = vocabulary_.entry(id);
@@ -176,13 +184,12 @@ Result<void> SpmTokenizer::index_tokens() {
     // "<s>" or "<0x0A>" stays text. Vocabularies in the wild hold duplicates; the last one counts.
     if (!entry.empty() && type != TokenType::kControl && type != TokenType::kUnknown &&
         type != TokenType::kByte) {
-      ids_[entry] = id;
-      max_text_bytes_ = std::max(max_text_bytes_, entry.size());
+      ids_.insert(entry, id);
     }
     max_piece_bytes_ = std::max(max_piece_bytes_, text.size());
     pieces_.add(text);
   }
-  const auto missing = std::find(byte_ids_.begin(), byte_ids_.end(), -1);
+  const auto missing = std::find(byte_ids_.begin(), byte_ids_.end(), kNoToken);
   if (missing != byte_ids_.end() && !vocabulary_.unknown()) {
     return Error{ErrorCode::kCorrupt,
                  fmt::format("tokenizer.ggml.tokens: no byte token <0x{:02X}> and no unknown token "
@@ -191,6 +198,73 @@ Result<void> SpmTokenizer::index_tokens() {
                  ""};
   }
   return {};
+}
+
+void SpmTokenizer::index_characters() {
+  ascii_ids_.fill(kNoToken);
+  size_t num_joints = 0;
+  for (int32_t id = 0; id < vocabulary_.size(); ++id) num_joints += vocabulary_.entry(id).size();
+  joints_.resize(std::bit_ceil(8 * num_joints));
+  for (int32_t id = 0; id < vocabulary_.size(); ++id) {
+    if (ids_.find(vocabulary_.entry(id)) != id) continue;
+    int32_t previous = kNoToken;
+    for (std::string_view rest = vocabulary_.entry(id); !rest.empty();) {
+      const std::string_view character = rest.substr(0, front_char(rest).bytes);
+      rest.remove_prefix(character.size());
+      const auto [at, is_new] = character_ids_.try_emplace(key_of(character), 0);
+      if (is_new) {
+        at->second = ids_.find(character);
+        if (at->second == kNoToken) {
+          at->second = vocabulary_.size() + static_cast<int32_t>(characters_.size());
+          characters_.emplace_back(character);
+        }
+        if (key_of(character) < ascii_ids_.size()) ascii_ids_[key_of(character)] = at->second;
+      }
+      if (previous != kNoToken) joints_[joint_of(previous, at->second)] = true;
+      previous = at->second;
+    }
+  }
+}
+
+// A merge makes a token of two texts that are tokens or characters: every such way of cutting
+// every token is one. The better the token's score, the sooner.
+void SpmTokenizer::index_merges() {
+  std::vector<float> best_first = scores_;
+  std::sort(best_first.begin(), best_first.end(), std::greater<>());
+  best_first.erase(std::unique(best_first.begin(), best_first.end()), best_first.end());
+  struct Merge {
+    int32_t left, right, merged;
+  };
+  std::vector<Merge> merges;
+  for (int32_t id = 0; id < vocabulary_.size(); ++id) {
+    const std::string_view entry = vocabulary_.entry(id);
+    if (ids_.find(entry) != id) continue;
+    for (size_t cut = front_char(entry).bytes; cut < entry.size();
+         cut += front_char(entry.substr(cut)).bytes) {
+      const int32_t left = symbol_id(entry.substr(0, cut));
+      const int32_t right = left == kNoToken ? kNoToken : symbol_id(entry.substr(cut));
+      if (right != kNoToken) merges.push_back({left, right, id});
+    }
+  }
+  merges_.reserve(merges.size());
+  for (const Merge& m : merges) {
+    const auto rank = std::lower_bound(best_first.begin(), best_first.end(),
+                                       scores_[static_cast<size_t>(m.merged)], std::greater<>());
+    merges_.add(m.left, m.right, m.merged, static_cast<uint32_t>(rank - best_first.begin()));
+  }
+  is_whole_piece_.resize(static_cast<size_t>(vocabulary_.size()));
+  std::vector<int32_t> symbols;
+  for (int32_t id = 0; id < vocabulary_.size(); ++id) {
+    if (ids_.find(vocabulary_.entry(id)) != id) continue;
+    symbols.clear();
+    for (std::string_view rest = vocabulary_.entry(id); !rest.empty();) {
+      const size_t bytes = front_char(rest).bytes;
+      symbols.push_back(character_id(rest.substr(0, bytes)));
+      rest.remove_prefix(bytes);
+    }
+    merges_.merge(&symbols);
+    is_whole_piece_[static_cast<size_t>(id)] = symbols.size() == 1 && symbols[0] == id;
+  }
 }
 
 // ---- Encoding -------------------------------------------------------------------------------
@@ -214,73 +288,72 @@ void SpmTokenizer::encode_plain(std::string_view text, std::vector<int32_t>* ids
   if (add_space_prefix_) escaped += kSpace;
   append_escaped(&escaped, text);
 
-  std::vector<Symbol> symbols;
-  for (std::string_view rest = escaped; !rest.empty();) {
-    const size_t bytes = front_char(rest).bytes;
-    const auto index = static_cast<int32_t>(symbols.size());
-    symbols.push_back({rest.substr(0, bytes), index - 1, index + 1});
-    rest.remove_prefix(bytes);
-  }
-  symbols.back().next = -1;
-
-  std::vector<Candidate> pairs;
-  for (int32_t i = 1; i < static_cast<int32_t>(symbols.size()); ++i) {
-    if (const auto pair = candidate(symbols, i - 1, i)) pairs.push_back(*pair);
-  }
-  // Every merge removes a symbol and adds at most two candidates, so the queue sees fewer than
-  // three times the text's characters.
-  std::priority_queue<Candidate, std::vector<Candidate>, WorseCandidate> queue(WorseCandidate{},
-                                                                               std::move(pairs));
-  while (!queue.empty()) {
-    const Candidate best = queue.top();
-    queue.pop();
-    Symbol& left = symbols[static_cast<size_t>(best.left)];
-    Symbol& right = symbols[static_cast<size_t>(best.right)];
-    if (left.text.empty() || right.text.empty() ||
-        left.text.size() + right.text.size() != best.bytes) {
-      continue;
+  std::vector<int32_t> symbols;  // of the piece that begins at `begin`
+  size_t begin = 0;
+  const std::string_view whole = escaped;
+  for (size_t at = 0; at < whole.size();) {
+    const std::string_view character = whole.substr(at, front_char(whole.substr(at)).bytes);
+    const int32_t id = character_id(character);
+    if (!symbols.empty() && !may_join(symbols.back(), id)) {
+      append_piece(whole.substr(begin, at - begin), &symbols, ids);
+      symbols.clear();
+      begin = at;
     }
-    left.text = {left.text.data(), best.bytes};
-    right.text = {};
-    left.next = right.next;
-    if (right.next >= 0) symbols[static_cast<size_t>(right.next)].prev = best.left;
-    if (const auto pair = candidate(symbols, left.prev, best.left)) queue.push(*pair);
-    if (const auto pair = candidate(symbols, best.left, left.next)) queue.push(*pair);
+    symbols.push_back(id);
+    at += character.size();
   }
-  for (int32_t i = 0; i >= 0; i = symbols[static_cast<size_t>(i)].next) {
-    append_symbol(symbols[static_cast<size_t>(i)].text, ids);
-  }
+  append_piece(whole.substr(begin), &symbols, ids);
 }
 
-std::optional<int32_t> SpmTokenizer::id_of(std::string_view text) const {
-  if (text.size() > max_text_bytes_) return std::nullopt;
-  const auto at = ids_.find(text);
-  if (at == ids_.end()) return std::nullopt;
-  return at->second;
-}
-
-std::optional<Candidate> SpmTokenizer::candidate(const std::vector<Symbol>& symbols, int32_t left,
-                                                 int32_t right) const {
-  if (left < 0 || right < 0) return std::nullopt;
-  const std::string_view a = symbols[static_cast<size_t>(left)].text;
-  const size_t bytes = a.size() + symbols[static_cast<size_t>(right)].text.size();
-  const auto id = id_of({a.data(), bytes});  // neighbours lie side by side in the text
-  if (!id) return std::nullopt;
-  return Candidate{scores_[static_cast<size_t>(*id)], left, right, bytes};
-}
-
-void SpmTokenizer::append_symbol(std::string_view symbol, std::vector<int32_t>* ids) const {
-  if (const auto id = id_of(symbol)) {
-    ids->push_back(*id);
+void SpmTokenizer::append_piece(std::string_view piece, std::vector<int32_t>* symbols,
+                                std::vector<int32_t>* ids) const {
+  const int32_t whole = ids_.find(piece);
+  if (whole != kNoToken && is_whole_piece_[static_cast<size_t>(whole)]) {
+    ids->push_back(whole);
     return;
   }
-  // Only a single character (or a byte of none) can be missing: merging makes known texts alone.
+  merges_.merge(symbols);
+  for (const int32_t symbol : *symbols) {
+    if (symbol == kNoToken) {
+      append_missing(piece, ids);  // joins nothing, so it is all of the piece
+    } else if (symbol >= vocabulary_.size()) {
+      append_missing(characters_[static_cast<size_t>(symbol - vocabulary_.size())], ids);
+    } else {
+      ids->push_back(symbol);
+    }
+  }
+}
+
+int32_t SpmTokenizer::character_id(std::string_view character) const {
+  const uint32_t key = key_of(character);
+  if (key < ascii_ids_.size()) return ascii_ids_[key];
+  const auto at = character_ids_.find(key);
+  return at == character_ids_.end() ? kNoToken : at->second;
+}
+
+// The token or character with this text, or kNoToken.
+int32_t SpmTokenizer::symbol_id(std::string_view text) const {
+  const int32_t id = ids_.find(text);
+  return id == kNoToken && front_char(text).bytes == text.size() ? character_id(text) : id;
+}
+
+size_t SpmTokenizer::joint_of(int32_t left, int32_t right) const {
+  const uint64_t pair = static_cast<uint64_t>(left) << 32 | static_cast<uint32_t>(right);
+  return (pair * 0x9E3779B97F4A7C15) >> 32 & (joints_.size() - 1);
+}
+
+bool SpmTokenizer::may_join(int32_t left, int32_t right) const {
+  return left != kNoToken && right != kNoToken && joints_[joint_of(left, right)];
+}
+
+void SpmTokenizer::append_missing(std::string_view character, std::vector<int32_t>* ids) const {
   const auto byte_id = [this](char c) { return byte_ids_[static_cast<uint8_t>(c)]; };
-  if (std::any_of(symbol.begin(), symbol.end(), [&](char c) { return byte_id(c) < 0; })) {
+  if (std::any_of(character.begin(), character.end(),
+                  [&](char c) { return byte_id(c) == kNoToken; })) {
     ids->push_back(*vocabulary_.unknown());
     return;
   }
-  for (const char c : symbol) ids->push_back(byte_id(c));
+  for (const char c : character) ids->push_back(byte_id(c));
 }
 
 }  // namespace
