@@ -2,16 +2,12 @@
 // Floats into the stored types that hearth writes.
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <vector>
 
 #include "kernels/dtype.h"
 
 namespace hearth::models {
-
-/// Nearest half, ties to even; too large becomes infinity, NaN stays NaN.
-uint16_t half_from_float(float value);
 
 /// The bytes of `values` in F32, F16 or Q8_0.
 /// Q8_0: per block of 32, d = max |x| / 127 stored as half, q = x * (127 / max |x|) rounded half to

@@ -11,8 +11,7 @@ namespace hearth::kernels {
 namespace {
 
 std::vector<OpTable> tables() {
-  std::vector<OpTable> all{reference_ops()};
-  return all;
+  return {reference_ops(), cpu_ops({.num_threads = 2, .variant = ""}).value()};
 }
 
 void check_refused(const OpTable& table, std::vector<HostTensor> tensors, WeightRole role,

@@ -1,0 +1,89 @@
+# hearth::kernels_cuda: the CUDA op table where a toolkit is found and HEARTH_CUDA is ON; otherwise
+# ops_no_cuda.cpp, which says so. HEARTH_CUDA_FOUND tells other folders which one it is.
+
+set(HEARTH_CUDA_FOUND OFF)
+if(HEARTH_CUDA)
+  include(CheckLanguage)
+  # The toolkit's installer does not put nvcc on PATH.
+  if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+    find_program(HEARTH_NVCC nvcc HINTS /usr/local/cuda/bin)
+    if(HEARTH_NVCC)
+      set(CMAKE_CUDA_COMPILER ${HEARTH_NVCC})
+    endif()
+  endif()
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    # CMake's default would be the architecture of a GPU in this machine.
+    set(CMAKE_CUDA_ARCHITECTURES ${HEARTH_CUDA_ARCHS})
+    enable_language(CUDA)
+    # Programs in other folders link the runtime through hearth::kernels_cuda.
+    set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
+    find_package(CUDAToolkit 13.0 QUIET)
+    set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL OFF)
+  endif()
+  if(CUDAToolkit_FOUND)
+    set(HEARTH_CUDA_FOUND ON)
+    message(STATUS "CUDA ${CUDAToolkit_VERSION} for ${HEARTH_CUDA_ARCHS}")
+  elseif(CMAKE_CUDA_COMPILER)
+    message(STATUS "CUDA older than 13.0: building without it")
+  else()
+    message(STATUS "No CUDA toolkit: building without it")
+  endif()
+endif()
+
+set(HEARTH_CUDA_KERNELS
+  add_bias.cu
+  attention.cu
+  cuda_probe_kernel.cu
+  embed.cu
+  gated_activation.cu
+  gather_rows.cu
+  kv_store.cu
+  matmul.cu
+  quantize.cu
+  rms_norm.cu
+  rope.cu)
+set(HEARTH_CUDA_HOST
+  cuda_check.cpp
+  cuda_memory.cpp
+  cuda_ops.cpp
+  cuda_probe.cpp
+  cuda_weights.cpp)
+# For the tests, which compile the same files against their stand-in for the CUDA runtime.
+list(TRANSFORM HEARTH_CUDA_KERNELS PREPEND ${CMAKE_CURRENT_LIST_DIR}/
+     OUTPUT_VARIABLE HEARTH_CUDA_KERNEL_FILES)
+list(TRANSFORM HEARTH_CUDA_HOST PREPEND ${CMAKE_CURRENT_LIST_DIR}/
+     OUTPUT_VARIABLE HEARTH_CUDA_HOST_FILES)
+foreach(name HEARTH_CUDA_FOUND HEARTH_CUDA_KERNEL_FILES HEARTH_CUDA_HOST_FILES)
+  set_property(GLOBAL PROPERTY ${name} "${${name}}")
+endforeach()
+
+if(NOT HEARTH_CUDA_FOUND)
+  hearth_library(kernels_cuda SOURCES ops_no_cuda.cpp PUBLIC hearth::kernels)
+  return()
+endif()
+
+# CMake 3.25 does not know nvcc's flag for C++20.
+if(CMAKE_CUDA_COMPILER_ID STREQUAL "NVIDIA" AND NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_COMPILE_FEATURES cuda_std_20)
+  list(APPEND CMAKE_CUDA_COMPILE_FEATURES cuda_std_20)
+endif()
+
+# Device code alone, in objects: programs that are carried to another machine link them too.
+add_library(hearth_cuda_objects OBJECT ${HEARTH_CUDA_KERNELS})
+set_target_properties(hearth_cuda_objects PROPERTIES
+  CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF
+  CUDA_ARCHITECTURES "${HEARTH_CUDA_ARCHS}" CUDA_RUNTIME_LIBRARY Static)
+target_include_directories(hearth_cuda_objects PRIVATE ${PROJECT_SOURCE_DIR})
+# Contraction of a*b+c is a decision of each kernel (fmaf); everything else stays IEEE.
+target_compile_options(hearth_cuda_objects PRIVATE
+  --fmad=false -Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Wno-unused-parameter)
+
+hearth_library(kernels_cuda
+  SOURCES
+    ${HEARTH_CUDA_HOST}
+    $<TARGET_OBJECTS:hearth_cuda_objects>
+  PUBLIC hearth::kernels
+  PRIVATE CUDA::cudart_static)

@@ -1,0 +1,86 @@
+// Device memory, copies and waiting, all on the table's one stream.
+
+#include "kernels/cuda_check.h"
+#include "kernels/cuda_ops_internal.h"
+#include "kernels/cuda_state.h"
+
+namespace hearth::kernels {
+
+void StreamCloser::operator()(cudaStream_t stream) const {
+  HEARTH_CUDA_CHECK(cudaStreamDestroy(stream));
+}
+
+void CudaFree::operator()(void* memory) const { HEARTH_CUDA_CHECK(cudaFree(memory)); }
+
+cudaError_t make_current(int device) {
+  thread_local int current = -1;
+  if (current == device) return cudaSuccess;
+  const cudaError_t error = cudaSetDevice(device);
+  if (error == cudaSuccess) current = device;
+  return error;
+}
+
+CudaState& cuda_state(void* state) {
+  CudaState& cuda = *static_cast<CudaState*>(state);
+  // A table may be made by one thread and used by another, and the current device is the thread's.
+  HEARTH_CUDA_CHECK(make_current(cuda.device));
+  return cuda;
+}
+
+CudaMemory cuda_malloc(size_t bytes) {
+  void* memory = nullptr;
+  const cudaError_t error = cudaMalloc(&memory, bytes);
+  if (error == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();  // this error does not outlive the call: take it off the thread
+    return nullptr;
+  }
+  HEARTH_CUDA_CHECK(error);
+  return CudaMemory(memory);
+}
+
+namespace cuda {
+
+void* allocate(void* state, size_t bytes) {
+  CudaState& cuda = cuda_state(state);
+  CudaMemory memory = cuda_malloc(bytes);
+  if (memory == nullptr) return nullptr;
+  HEARTH_CUDA_CHECK(cudaMemsetAsync(memory.get(), 0, bytes, cuda.stream.get()));
+  return memory.release();
+}
+
+void release(void* state, void* memory, size_t) {
+  cuda_state(state);
+  CudaFree()(memory);  // waits for the work that is queued
+}
+
+// The source is pageable memory, so the call returns when the bytes have been taken over: into a
+// staging buffer of the driver or to the device. The caller may reuse it at once.
+void copy_to_device(void* state, void* dst, const void* src, size_t bytes) {
+  if (bytes == 0) return;
+  HEARTH_CUDA_CHECK(
+      cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, cuda_state(state).stream.get()));
+}
+
+void copy_to_host(void* state, void* dst, const void* src, size_t bytes) {
+  if (bytes == 0) return;
+  cudaStream_t stream = cuda_state(state).stream.get();
+  HEARTH_CUDA_CHECK(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, stream));
+  HEARTH_CUDA_CHECK(cudaStreamSynchronize(stream));
+}
+
+void synchronize(void* state) {
+  HEARTH_CUDA_CHECK(cudaStreamSynchronize(cuda_state(state).stream.get()));
+}
+
+void copy_blocks(void* state, const CopyBlocksArgs& args) {
+  cudaStream_t stream = cuda_state(state).stream.get();
+  for (size_t i = 0; i < args.src.size(); ++i) {
+    if (args.src[i] == args.dst[i]) continue;
+    HEARTH_CUDA_CHECK(cudaMemcpyAsync(
+        args.base + args.dst[i] * args.block_bytes, args.base + args.src[i] * args.block_bytes,
+        static_cast<size_t>(args.block_bytes), cudaMemcpyDeviceToDevice, stream));
+  }
+}
+
+}  // namespace cuda
+}  // namespace hearth::kernels

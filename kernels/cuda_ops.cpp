@@ -1,0 +1,88 @@
+#include "kernels/cuda_ops.h"
+
+#include <fmt/format.h>
+
+#include "kernels/base/check.h"
+#include "kernels/cuda_check.h"
+#include "kernels/cuda_ops_internal.h"
+#include "kernels/cuda_state.h"
+#include "kernels/op_checks.h"
+
+namespace hearth::kernels {
+namespace {
+
+/// Checks an op's shapes against the step's upper bounds, then runs it: the exact counts are in
+/// device memory, where the host cannot look.
+template <auto op, typename Args>
+void checked(void* state, const Args& args) {
+  BatchIndex bounds = *args.batch;
+  bounds.counts = nullptr;
+  Args with_bounds = args;
+  with_bounds.batch = &bounds;
+  check_args(with_bounds);
+  op(state, args);
+}
+
+void checked_copy_blocks(void* state, const CopyBlocksArgs& args) {
+  check_args(args);
+  cuda::copy_blocks(state, args);
+}
+
+/// A device has no threads of ours to give back.
+void set_num_threads(void*, int32_t num_threads) {
+  HEARTH_CHECK(num_threads == 1, "{}", num_threads);
+}
+
+DeviceInfo device_info(const CudaDevice& device) {
+  DeviceInfo info;
+  info.kind = "cuda";
+  info.name = device.name;
+  info.variant =
+      fmt::format("sm_{}{}, driver for CUDA {}.{}", device.compute_major, device.compute_minor,
+                  device.driver_version / 1000, device.driver_version % 1000 / 10);
+  info.memory_bytes = device.memory_bytes;
+  info.memory_free_bytes = device.memory_free_bytes;
+  return info;
+}
+
+}  // namespace
+
+Result<OpTable> cuda_ops(const CudaOptions& options) {
+  HEARTH_ASSIGN_OR_RETURN(const CudaDevice device, cuda_probe(options));
+  auto state = std::make_shared<CudaState>();
+  state->device = options.device;
+  cudaStream_t stream = nullptr;
+  if (cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+      error != cudaSuccess) {
+    return Error{ErrorCode::kUnavailable, fmt::format("{}: {}", device.name, cuda_reason(error)),
+                 ""};
+  }
+  state->stream.reset(stream);
+
+  OpTable table;
+  table.device = device_info(device);
+  // Architectures share source but not machine code, and expf and division may differ by a bit.
+  table.numerics_id = fmt::format("cuda-1-sm{}{}", device.compute_major, device.compute_minor);
+  table.state = std::move(state);
+  table.allocate = cuda::allocate;
+  table.release = cuda::release;
+  table.copy_to_device = cuda::copy_to_device;
+  table.copy_to_host = cuda::copy_to_host;
+  table.synchronize = cuda::synchronize;
+  table.pack_weights = cuda::pack_weights;
+  table.embed = checked<cuda::embed, EmbedArgs>;
+  table.rms_norm = checked<cuda::rms_norm, RmsNormArgs>;
+  table.matmul = checked<cuda::matmul, MatmulArgs>;
+  table.add_bias = checked<cuda::add_bias, AddBiasArgs>;
+  table.rope_table = checked<cuda::rope_table, RopeTableArgs>;
+  table.rope = checked<cuda::rope, RopeArgs>;
+  table.kv_store = checked<cuda::kv_store, KvStoreArgs>;
+  table.attention = checked<cuda::attention, AttentionArgs>;
+  table.gated_activation = checked<cuda::gated_activation, GatedActivationArgs>;
+  table.gather_rows = checked<cuda::gather_rows, GatherRowsArgs>;
+  table.copy_blocks = checked_copy_blocks;
+  table.set_num_threads = set_num_threads;
+  return table;
+}
+
+}  // namespace hearth::kernels

@@ -1,0 +1,40 @@
+#pragma once
+// The op table of one CUDA device. No CUDA header here: where hearth is built without a toolkit,
+// ops_no_cuda.cpp answers, and callers cannot tell the builds apart but by the reply.
+
+#include <cstdint>
+#include <string>
+
+#include "kernels/ops.h"
+
+namespace hearth::kernels {
+
+struct CudaOptions {
+  int32_t device = 0;  ///< CUDA's ordinal, after CUDA_VISIBLE_DEVICES
+};
+
+/// What the driver says of a device.
+struct CudaDevice {
+  int32_t ordinal = 0;
+  std::string name;           ///< e.g. "NVIDIA H200"
+  int32_t compute_major = 0;  ///< compute capability, e.g. 9.0
+  int32_t compute_minor = 0;
+  int32_t driver_version = 0;   ///< the CUDA version that the driver supports: 13000 is 13.0
+  int32_t runtime_version = 0;  ///< the CUDA version this was built with
+  uint64_t memory_bytes = 0;
+  uint64_t memory_free_bytes = 0;  ///< at the time of the call, all processes considered
+};
+
+/// Looks at a device without keeping anything on it but the driver's context.
+/// Errors: kUnsupported (built without CUDA; a device whose architecture this build has no code
+/// for), kUnavailable (no driver; driver too old, with both versions; no device; busy),
+/// kInvalidArgument (no such ordinal).
+Result<CudaDevice> cuda_probe(const CudaOptions& options);
+
+/// The table: one device, one stream; its ops are asynchronous, `copy_to_host` and `synchronize`
+/// wait. Ops allocate nothing, so a step can be captured (cuda_graph.h). Every CUDA error after
+/// this call stops the process with its reason: a failed context cannot be trusted.
+/// Errors: cuda_probe's, and kOutOfMemory.
+Result<OpTable> cuda_ops(const CudaOptions& options);
+
+}  // namespace hearth::kernels

@@ -1,0 +1,31 @@
+#pragma once
+// The functions that fill the CUDA op table; each in the file of its op.
+
+#include <memory>
+#include <span>
+
+#include "kernels/ops.h"
+
+namespace hearth::kernels::cuda {
+
+void* allocate(void* state, size_t bytes);
+void release(void* state, void* memory, size_t bytes);
+void copy_to_device(void* state, void* dst, const void* src, size_t bytes);
+void copy_to_host(void* state, void* dst, const void* src, size_t bytes);
+void synchronize(void* state);
+Result<std::unique_ptr<Weight>> pack_weights(void* state, std::span<const HostTensor> tensors,
+                                             WeightRole role);
+
+void embed(void* state, const EmbedArgs& args);
+void rms_norm(void* state, const RmsNormArgs& args);
+void matmul(void* state, const MatmulArgs& args);
+void add_bias(void* state, const AddBiasArgs& args);
+void rope_table(void* state, const RopeTableArgs& args);
+void rope(void* state, const RopeArgs& args);
+void kv_store(void* state, const KvStoreArgs& args);
+void attention(void* state, const AttentionArgs& args);
+void gated_activation(void* state, const GatedActivationArgs& args);
+void gather_rows(void* state, const GatherRowsArgs& args);
+void copy_blocks(void* state, const CopyBlocksArgs& args);
+
+}  // namespace hearth::kernels::cuda

@@ -1,0 +1,10 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+namespace hearth::kernels {
+
+/// Success where this build holds code that the current device can run.
+cudaError_t cuda_code_for_device();
+
+}  // namespace hearth::kernels

@@ -1,0 +1,26 @@
+#pragma once
+// Weights as the CUDA table keeps them (layout: cuda_layout.cuh).
+
+#include <vector>
+
+#include "kernels/cuda_state.h"
+#include "kernels/ops.h"
+
+namespace hearth::kernels {
+
+/// Outputs of one type. Neighbouring tensors of one type share a segment and its panels.
+struct WeightSegment {
+  DType dtype = DType::kF32;
+  int64_t first_row = 0;
+  int64_t rows = 0;
+  CudaMemory data;
+  size_t bytes = 0;
+};
+
+class CudaWeight : public Weight {
+ public:
+  std::vector<WeightSegment> segments;  ///< roles kMatmul and kEmbedding
+  CudaMemory vector_data;               ///< role kVector
+};
+
+}  // namespace hearth::kernels

@@ -1,0 +1,40 @@
+#include "kernels/cuda_device.cuh"
+
+namespace hearth::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+
+__device__ float activate(float x, Activation activation) {
+  if (activation == Activation::kSilu) return x / (1.0f + expf(-x));
+  const float u = 0.79788456080286536f * (x + 0.044715f * x * x * x);  // sqrt(2 / pi)
+  return 0.5f * x * (1.0f + tanhf(u));
+}
+
+__global__ void __launch_bounds__(kThreads)
+    gated_activation_kernel(const int32_t* count, RowsView gate_up, int width,
+                            Activation activation, RowsView out) {
+  const int row = static_cast<int>(blockIdx.x);
+  if (row >= *count) return;
+  const float* in = gate_up.data + row * gate_up.stride;
+  const int step = static_cast<int>(gridDim.y) * kThreads;
+  for (int c = static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x); c < width;
+       c += step) {
+    out.data[row * out.stride + c] = activate(in[c], activation) * in[width + c];
+  }
+}
+
+}  // namespace
+
+void cuda::gated_activation(void* state, const GatedActivationArgs& args) {
+  const int32_t rows = row_bound(*args.batch, Rows::kTokens);
+  const auto width = static_cast<int>(args.out.cols);
+  if (rows == 0) return;
+  // Several blocks per row: a decode step has few rows and a width of ten thousand and more.
+  const int across = width <= 16 * kThreads ? (width + kThreads - 1) / kThreads : 16;
+  HEARTH_LAUNCH(cuda_state(state).stream.get(), gated_activation_kernel, grid2(rows, across),
+                kThreads, 0, row_count(*args.batch, Rows::kTokens), rows_view(args.gate_up), width,
+                args.activation, rows_view(args.out));
+}
+
+}  // namespace hearth::kernels

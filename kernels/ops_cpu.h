@@ -1,0 +1,99 @@
+#pragma once
+// The CPU ops, one file each, over the kernels of one instruction set. Private to kernels/ and its
+// tests. `state` of each op is a CpuState.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/attention_kernels.h"
+#include "kernels/host_memory.h"
+#include "kernels/matmul_kernels.h"
+#include "kernels/ops.h"
+#include "kernels/row_kernels.h"
+#include "kernels/thread_pool.h"
+
+namespace hearth::kernels::cpu {
+
+/// Host memory with one owner.
+class HostBuffer {
+ public:
+  HostBuffer() = default;
+  ~HostBuffer() { reset(0); }
+  HostBuffer(const HostBuffer&) = delete;
+  HostBuffer& operator=(const HostBuffer&) = delete;
+
+  /// Exchanges the memory for `bytes` zeroed ones; false (and empty) when there are not enough.
+  bool reset(size_t bytes);
+  /// At least that much, content lost when it grows. No memory left stops the process.
+  std::byte* at_least(size_t bytes);
+  std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+/// Scratch memory grows to what the largest step needs and stays.
+struct CpuState {
+  CpuState(int32_t num_threads, const MatmulKernels& m, const AttentionKernels& a,
+           const RowKernels& r)
+      : matmul(m),
+        attention(a),
+        rows(r),
+        thread_scratch(static_cast<size_t>(num_threads)),
+        pool(num_threads) {}
+
+  /// body(item, thread) for each item: on all threads where `work` (about one cycle each) is worth
+  /// waking them, else on the caller.
+  template <typename Body>
+  void for_each(int64_t num_items, int64_t work, const Body& body) {
+    if (work >= kParallelFrom) return pool.run(num_items, body);
+    for (int64_t item = 0; item < num_items; ++item) body(item, 0);
+  }
+
+  static constexpr int64_t kParallelFrom = 16384;
+
+  const MatmulKernels& matmul;
+  const AttentionKernels& attention;
+  const RowKernels& rows;
+  HostBuffer plain_activations;  ///< packed for matmul
+  HostBuffer quantized_activations;
+  HostBuffer partials;                     ///< attention's, one per split
+  std::vector<HostBuffer> thread_scratch;  ///< of the op that runs, by thread
+  ThreadPool pool;                         ///< last: its threads end before the rest is freed
+};
+
+/// A weight re-laid for matmul (matmul_kernels.h). Joined tensors stay apart: each begins a group.
+class PackedWeight final : public Weight {
+ public:
+  struct Segment {
+    DType dtype;
+    int64_t first_row;
+    int64_t rows;
+    int64_t num_groups;
+    int64_t group_bytes;
+    const std::byte* data;
+  };
+  std::vector<Segment> segments;
+  HostBuffer memory;
+};
+
+/// Row `row` of the weight, as f32 times `scale`.
+void unpack_row(const PackedWeight& weight, int64_t row, float scale, float* out);
+
+Result<std::unique_ptr<Weight>> pack_weights(void*, std::span<const HostTensor>, WeightRole);
+
+void embed(void*, const EmbedArgs&);
+void rms_norm(void*, const RmsNormArgs&);
+void matmul(void*, const MatmulArgs&);
+void add_bias(void*, const AddBiasArgs&);
+void rope_table(void*, const RopeTableArgs&);
+void rope(void*, const RopeArgs&);
+void kv_store(void*, const KvStoreArgs&);
+void attention(void*, const AttentionArgs&);
+void gated_activation(void*, const GatedActivationArgs&);
+
+}  // namespace hearth::kernels::cpu

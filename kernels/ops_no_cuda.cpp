@@ -1,0 +1,19 @@
+// Stands in for the CUDA op table where hearth is built without a CUDA toolkit.
+
+#include "kernels/cuda_ops.h"
+
+namespace hearth::kernels {
+namespace {
+
+Error not_built() {
+  return Error{ErrorCode::kUnsupported,
+               "this build has no CUDA ops (configured without a CUDA toolkit, or HEARTH_CUDA=OFF)",
+               ""};
+}
+
+}  // namespace
+
+Result<CudaDevice> cuda_probe(const CudaOptions&) { return not_built(); }
+Result<OpTable> cuda_ops(const CudaOptions&) { return not_built(); }
+
+}  // namespace hearth::kernels

@@ -1,0 +1,43 @@
+// One block per row. Every thread sums its columns in ascending order, then a fixed tree: the sum
+// depends on the row's values and its width alone.
+
+#include "kernels/cuda_device.cuh"
+
+namespace hearth::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+
+__global__ void __launch_bounds__(kThreads)
+    rms_norm_kernel(const int32_t* count, RowsView x, const float* weight, int cols, float eps,
+                    RowsView out) {
+  const int row = static_cast<int>(blockIdx.x);
+  if (row >= *count) return;
+  const float* in = x.data + row * x.stride;
+  float* to = out.data + row * out.stride;
+  const int thread = static_cast<int>(threadIdx.x);
+
+  float sum = 0;
+  for (int c = thread; c < cols; c += kThreads) sum = fmaf(in[c], in[c], sum);
+  sum = warp_sum(sum);
+  __shared__ float sums[kThreads / kWarp];
+  if (thread % kWarp == 0) sums[thread / kWarp] = sum;
+  __syncthreads();
+  sum = 0;
+  for (int w = 0; w < kThreads / kWarp; ++w) sum += sums[w];
+
+  const float scale = 1.0f / sqrtf(sum / static_cast<float>(cols) + eps);
+  for (int c = thread; c < cols; c += kThreads) to[c] = in[c] * scale * weight[c];
+}
+
+}  // namespace
+
+void cuda::rms_norm(void* state, const RmsNormArgs& args) {
+  const int32_t rows = row_bound(*args.batch, args.rows);
+  if (rows == 0) return;
+  HEARTH_LAUNCH(cuda_state(state).stream.get(), rms_norm_kernel, rows, kThreads, 0,
+                row_count(*args.batch, args.rows), rows_view(args.x), args.weight->vector,
+                static_cast<int>(args.x.cols), args.eps, rows_view(args.out));
+}
+
+}  // namespace hearth::kernels

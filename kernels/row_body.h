@@ -1,0 +1,114 @@
+#pragma once
+// The row kernels, written once over a simd_*.h vocabulary and compiled per instruction set.
+
+#include "kernels/row_kernels.h"
+#include "kernels/simd_math.h"
+
+namespace hearth::kernels {
+namespace {
+
+/// Calls step(offset, n) for registers of n = kLanes values, and once more for what is left.
+template <typename Step>
+HEARTH_SIMD void for_lanes(int64_t n, const Step& step) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) step(i, kLanes);
+  if (i < n) step(i, static_cast<int>(n - i));
+}
+
+HEARTH_SIMD F load_n(const float* p, int n) { return n == kLanes ? load(p) : load_partial(p, n); }
+HEARTH_SIMD void store_n(float* p, F x, int n) {
+  if (n == kLanes) {
+    store(p, x);
+  } else {
+    store_partial(p, x, n);
+  }
+}
+
+void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* out) {
+  // Lane i of the 16 sums the squares of x[i], x[i + 16], ...
+  F squares[kParts];
+  for (F& s : squares) s = zero();
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    for (int p = 0; p < kParts; ++p) {
+      const F v = load(x + i + p * kLanes);
+      squares[p] = fma(v, v, squares[p]);
+    }
+  }
+  if (i < n) {
+    float rest[16] = {};
+    for (int64_t j = i; j < n; ++j) rest[j - i] = x[j];
+    for (int p = 0; p < kParts; ++p) {
+      const F v = load(rest + p * kLanes);
+      squares[p] = fma(v, v, squares[p]);
+    }
+  }
+  const float mean = sum16(squares) / static_cast<float>(n);
+  const F scale = set1(1.0f / __builtin_sqrtf(mean + eps));
+  for_lanes(n, [&](int64_t at, int lanes) {
+    store_n(out + at, mul(mul(load_n(x + at, lanes), scale), load_n(weight + at, lanes)), lanes);
+  });
+}
+
+HEARTH_SIMD F sigmoid(F x) { return div(set1(1.0f), add(set1(1.0f), exp(sub(zero(), x)))); }
+
+void silu_gate(const float* gate, const float* up, int64_t n, float* out) {
+  for_lanes(n, [&](int64_t at, int lanes) {
+    const F x = load_n(gate + at, lanes);
+    store_n(out + at, mul(mul(x, sigmoid(x)), load_n(up + at, lanes)), lanes);
+  });
+}
+
+void gelu_gate(const float* gate, const float* up, int64_t n, float* out) {
+  // (1 + tanh(u)) / 2 is sigmoid(2 u), with 2 u = 2 sqrt(2 / pi) (x + 0.044715 x^3).
+  for_lanes(n, [&](int64_t at, int lanes) {
+    const F x = load_n(gate + at, lanes);
+    const F cubic = fma(mul(mul(x, x), set1(0.044715f)), x, x);
+    const F act = mul(x, sigmoid(mul(cubic, set1(1.59576912f))));
+    store_n(out + at, mul(act, load_n(up + at, lanes)), lanes);
+  });
+}
+
+// Scalar: element by element, so that vectorizing them cannot change a bit.
+
+void rope_neighbours(float* x, const float* cos_sin, int64_t pairs) {
+  for (int64_t i = 0; i < pairs; ++i) {
+    const float a = x[2 * i];
+    const float b = x[2 * i + 1];
+    const float c = cos_sin[2 * i];
+    const float s = cos_sin[2 * i + 1];
+    x[2 * i] = fma(a, c, -(b * s));
+    x[2 * i + 1] = fma(b, c, a * s);
+  }
+}
+
+void rope_halves(float* x, const float* cos_sin, int64_t pairs) {
+  for (int64_t i = 0; i < pairs; ++i) {
+    const float a = x[i];
+    const float b = x[i + pairs];
+    const float c = cos_sin[2 * i];
+    const float s = cos_sin[2 * i + 1];
+    x[i] = fma(a, c, -(b * s));
+    x[i + pairs] = fma(b, c, a * s);
+  }
+}
+
+void add_bias(const float* bias, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] += bias[i];
+}
+
+void to_f16(const float* x, int64_t n, uint16_t* out) {
+  for_lanes(n, [&](int64_t at, int lanes) {
+    if (lanes == kLanes) return store_f16(out + at, load(x + at));
+    uint16_t rest[kLanes];
+    store_f16(rest, load_partial(x + at, lanes));
+    for (int i = 0; i < lanes; ++i) out[at + i] = rest[i];
+  });
+}
+
+constexpr RowKernels row_kernels() {
+  return {rms_norm, silu_gate, gelu_gate, rope_neighbours, rope_halves, add_bias, to_f16};
+}
+
+}  // namespace
+}  // namespace hearth::kernels

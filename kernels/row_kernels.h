@@ -1,0 +1,28 @@
+#pragma once
+// Ops on single rows, as one instruction set computes them. Plain data: files built for one
+// instruction set include this. Pointers need no alignment.
+
+#include <cstdint>
+
+namespace hearth::kernels {
+
+struct RowKernels {
+  /// out = x / sqrt(mean(x^2) + eps) * weight; `out` may be `x`.
+  void (*rms_norm)(const float* x, const float* weight, float eps, int64_t n, float* out);
+  /// out[i] = silu(gate[i]) * up[i], or gelu by tanh.
+  void (*silu_gate)(const float* gate, const float* up, int64_t n, float* out);
+  void (*gelu_gate)(const float* gate, const float* up, int64_t n, float* out);
+  /// Rotates `pairs` pairs of one head; cos_sin holds (cos, sin) of each.
+  void (*rope_neighbours)(float* x, const float* cos_sin, int64_t pairs);
+  void (*rope_halves)(float* x, const float* cos_sin, int64_t pairs);
+  /// out += bias
+  void (*add)(const float* bias, int64_t n, float* out);
+  /// Rounded to nearest even.
+  void (*to_f16)(const float* x, int64_t n, uint16_t* out);
+};
+
+extern const RowKernels kRowPlain;
+extern const RowKernels kRowAvx2;
+extern const RowKernels kRowAvx512;
+
+}  // namespace hearth::kernels

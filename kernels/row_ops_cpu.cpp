@@ -1,0 +1,85 @@
+// The ops that treat each row alone.
+
+#include <cmath>
+
+#include "kernels/base/check.h"
+#include "kernels/op_checks.h"
+#include "kernels/ops_cpu.h"
+
+namespace hearth::kernels::cpu {
+namespace {
+
+CpuState& state_of(void* state) { return *static_cast<CpuState*>(state); }
+
+}  // namespace
+
+void embed(void* state, const EmbedArgs& args) {
+  check_args(args);
+  const auto& table = static_cast<const PackedWeight&>(*args.table);
+  const int32_t rows = num_rows(*args.batch, Rows::kTokens);
+  state_of(state).for_each(rows, rows * table.cols * 2, [&](int64_t t, int32_t) {
+    const int32_t token = args.batch->token_ids[t];
+    HEARTH_CHECK(token >= 0 && token < table.rows, "token {} of {}", token, table.rows);
+    unpack_row(table, token, args.scale, args.out.row<float>(t));
+  });
+}
+
+void rms_norm(void* state, const RmsNormArgs& args) {
+  check_args(args);
+  CpuState& s = state_of(state);
+  const int32_t rows = num_rows(*args.batch, args.rows);
+  s.for_each(rows, rows * args.x.cols / 4, [&](int64_t t, int32_t) {
+    s.rows.rms_norm(args.x.row<float>(t), args.weight->vector, args.eps, args.x.cols,
+                    args.out.row<float>(t));
+  });
+}
+
+void add_bias(void* state, const AddBiasArgs& args) {
+  check_args(args);
+  CpuState& s = state_of(state);
+  const int32_t rows = num_rows(*args.batch, Rows::kTokens);
+  s.for_each(rows, rows * args.out.cols / 4, [&](int64_t t, int32_t) {
+    s.rows.add(args.bias->vector, args.out.cols, args.out.row<float>(t));
+  });
+}
+
+void rope_table(void* state, const RopeTableArgs& args) {
+  check_args(args);
+  const int32_t rows = num_rows(*args.batch, Rows::kTokens);
+  const int64_t pairs = args.inv_freq->cols;
+  state_of(state).for_each(rows, rows * pairs * 100, [&](int64_t t, int32_t) {
+    float* out = args.cos_sin.row<float>(t);
+    for (int64_t i = 0; i < pairs; ++i) {
+      const double angle = double{args.inv_freq->vector[i]} * args.batch->positions[t];
+      out[2 * i] = static_cast<float>(std::cos(angle) * args.magnitude);
+      out[2 * i + 1] = static_cast<float>(std::sin(angle) * args.magnitude);
+    }
+  });
+}
+
+void rope(void* state, const RopeArgs& args) {
+  check_args(args);
+  CpuState& s = state_of(state);
+  const int32_t rows = num_rows(*args.batch, Rows::kTokens);
+  const auto rotate =
+      args.pairs == RopePairs::kNeighbours ? s.rows.rope_neighbours : s.rows.rope_halves;
+  s.for_each(rows, rows * args.x.cols / 2, [&](int64_t t, int32_t) {
+    for (int32_t h = 0; h < args.num_heads; ++h) {
+      rotate(args.x.row<float>(t) + int64_t{h} * args.head_dim, args.cos_sin.row<float>(t),
+             args.cos_sin.cols / 2);
+    }
+  });
+}
+
+void gated_activation(void* state, const GatedActivationArgs& args) {
+  check_args(args);
+  CpuState& s = state_of(state);
+  const int32_t rows = num_rows(*args.batch, Rows::kTokens);
+  const auto gate = args.activation == Activation::kSilu ? s.rows.silu_gate : s.rows.gelu_gate;
+  s.for_each(rows, rows * args.out.cols * 2, [&](int64_t t, int32_t) {
+    const float* in = args.gate_up.row<float>(t);
+    gate(in, in + args.out.cols, args.out.cols, args.out.row<float>(t));
+  });
+}
+
+}  // namespace hearth::kernels::cpu

@@ -1,0 +1,111 @@
+#pragma once
+// Vectors of 8 floats for AVX2, FMA and F16C: two of them are the 16 logical lanes. See
+// simd_avx512.h; results are the same to the bit.
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#define HEARTH_SIMD inline __attribute__((always_inline))
+
+namespace hearth::kernels {
+namespace {
+
+using F = __m256;
+using I = __m256i;
+constexpr int kLanes = 8;
+constexpr int kMaxTile = 6;
+constexpr int kMaxRows = 8;
+constexpr int kColumns1 = 8;
+constexpr int kColumnsN = 2;
+
+HEARTH_SIMD __m256i first_lanes(int n) {
+  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), lane);
+}
+
+HEARTH_SIMD F zero() { return _mm256_setzero_ps(); }
+HEARTH_SIMD F set1(float x) { return _mm256_set1_ps(x); }
+HEARTH_SIMD F load(const float* p) { return _mm256_loadu_ps(p); }
+HEARTH_SIMD F load_partial(const float* p, int n) { return _mm256_maskload_ps(p, first_lanes(n)); }
+HEARTH_SIMD void store(float* p, F x) { _mm256_storeu_ps(p, x); }
+HEARTH_SIMD void store_partial(float* p, F x, int n) { _mm256_maskstore_ps(p, first_lanes(n), x); }
+/// AVX2 has no masked load of 16-bit values.
+HEARTH_SIMD __m128i load_halves_partial(const uint16_t* p, int n) {
+  uint16_t copy[8] = {};
+  for (int i = 0; i < n; ++i) copy[i] = p[i];
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(copy));
+}
+HEARTH_SIMD F load_f16(const uint16_t* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+HEARTH_SIMD F load_f16_partial(const uint16_t* p, int n) {
+  return _mm256_cvtph_ps(load_halves_partial(p, n));
+}
+HEARTH_SIMD F widen_bf16(__m128i x) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
+}
+HEARTH_SIMD F load_bf16(const uint16_t* p) {
+  return widen_bf16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+HEARTH_SIMD F load_bf16_partial(const uint16_t* p, int n) {
+  return widen_bf16(load_halves_partial(p, n));
+}
+HEARTH_SIMD void store_f16(uint16_t* p, F x) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                   _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+HEARTH_SIMD F add(F a, F b) { return _mm256_add_ps(a, b); }
+HEARTH_SIMD F sub(F a, F b) { return _mm256_sub_ps(a, b); }
+HEARTH_SIMD F mul(F a, F b) { return _mm256_mul_ps(a, b); }
+HEARTH_SIMD F div(F a, F b) { return _mm256_div_ps(a, b); }
+HEARTH_SIMD F max(F a, F b) { return _mm256_max_ps(a, b); }
+HEARTH_SIMD F min(F a, F b) { return _mm256_min_ps(a, b); }
+HEARTH_SIMD F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+HEARTH_SIMD float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+HEARTH_SIMD F zero_below(F x, F limit, F value) {
+  return _mm256_and_ps(_mm256_cmp_ps(x, limit, _CMP_NLT_UQ), value);
+}
+HEARTH_SIMD F exp2_of_shifted(F t) {
+  const __m256i bits = _mm256_slli_epi32(_mm256_castps_si256(t), 23);
+  return _mm256_castsi256_ps(_mm256_add_epi32(bits, _mm256_set1_epi32(0x3f800000)));
+}
+
+HEARTH_SIMD float sum16(const F (&x)[2]) {
+  const __m256 eight = _mm256_add_ps(x[0], x[1]);
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+HEARTH_SIMD float max16(const F (&x)[2]) {
+  const __m256 eight = _mm256_max_ps(x[0], x[1]);
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+HEARTH_SIMD float first(F x) { return _mm256_cvtss_f32(x); }
+
+// |w| times x with w's sign: pairs reach 2 * 128 * 127, which int16 holds. |-128| is 128 as an
+// unsigned byte, which is how maddubs reads it.
+struct Bytes {
+  __m256i value;
+  __m256i magnitude;
+};
+HEARTH_SIMD Bytes load_bytes(const uint8_t* p) {
+  const __m256i stored = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  const __m256i w = _mm256_xor_si256(stored, _mm256_set1_epi8(-128));
+  return {w, _mm256_abs_epi8(w)};
+}
+HEARTH_SIMD I dot_start(int32_t) { return _mm256_setzero_si256(); }
+HEARTH_SIMD I dot4(I sum, Bytes w, const int8_t* x4) {
+  int32_t x;
+  __builtin_memcpy(&x, x4, 4);
+  const __m256i signed_x = _mm256_sign_epi8(_mm256_set1_epi32(x), w.value);
+  const __m256i pairs = _mm256_maddubs_epi16(w.magnitude, signed_x);
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+HEARTH_SIMD F to_float(I x) { return _mm256_cvtepi32_ps(x); }
+
+}  // namespace
+}  // namespace hearth::kernels

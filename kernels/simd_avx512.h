@@ -1,0 +1,123 @@
+#pragma once
+// Vectors of 16 floats for AVX-512 (F, BW, VL, DQ), with VNNI where the file is built for it. The
+// vocabulary is the same in simd_plain.h and simd_avx2.h; kernel bodies (<op>_body.h) are written
+// once in it. Included only by files built for that instruction set, hence all of it is internal.
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#define HEARTH_SIMD inline __attribute__((always_inline))
+
+namespace hearth::kernels {
+namespace {
+
+using F = __m512;             // kLanes floats
+using I = __m512i;            // kLanes int32
+constexpr int kLanes = 16;    // of the 16 logical lanes, in one register
+constexpr int kMaxTile = 12;  // token rows that share one load of weights
+constexpr int kMaxRows = 8;   // query rows that share one load of K and V
+constexpr int kColumns1 = 4;  // weight vectors in flight for one token row, to hide fma latency
+constexpr int kColumnsN = 2;  // and for kMaxTile of them, as registers allow
+
+HEARTH_SIMD __mmask16 first_lanes(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
+
+HEARTH_SIMD F zero() { return _mm512_setzero_ps(); }
+HEARTH_SIMD F set1(float x) { return _mm512_set1_ps(x); }
+HEARTH_SIMD F load(const float* p) { return _mm512_loadu_ps(p); }
+HEARTH_SIMD F load_partial(const float* p, int n) {
+  return _mm512_maskz_loadu_ps(first_lanes(n), p);
+}
+HEARTH_SIMD void store(float* p, F x) { _mm512_storeu_ps(p, x); }
+HEARTH_SIMD void store_partial(float* p, F x, int n) {
+  _mm512_mask_storeu_ps(p, first_lanes(n), x);
+}
+HEARTH_SIMD F load_f16(const uint16_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+HEARTH_SIMD F load_f16_partial(const uint16_t* p, int n) {
+  return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first_lanes(n), p));
+}
+HEARTH_SIMD F widen_bf16(__m256i x) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+}
+HEARTH_SIMD F load_bf16(const uint16_t* p) {
+  return widen_bf16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+HEARTH_SIMD F load_bf16_partial(const uint16_t* p, int n) {
+  return widen_bf16(_mm256_maskz_loadu_epi16(first_lanes(n), p));
+}
+/// kLanes values rounded to f16, nearest even.
+HEARTH_SIMD void store_f16(uint16_t* p, F x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+HEARTH_SIMD F add(F a, F b) { return _mm512_add_ps(a, b); }
+HEARTH_SIMD F sub(F a, F b) { return _mm512_sub_ps(a, b); }
+HEARTH_SIMD F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+HEARTH_SIMD F div(F a, F b) { return _mm512_div_ps(a, b); }
+/// a > b ? a : b, so b where either is NaN.
+HEARTH_SIMD F max(F a, F b) { return _mm512_max_ps(a, b); }
+HEARTH_SIMD F min(F a, F b) { return _mm512_min_ps(a, b); }
+/// a * b + c, rounded once.
+HEARTH_SIMD F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+HEARTH_SIMD float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+/// x < limit ? 0 : value.
+HEARTH_SIMD F zero_below(F x, F limit, F value) {
+  return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, limit, _CMP_NLT_UQ), value);
+}
+/// 2^n of t = 1.5 * 2^23 + n: the integer n sits in the low bits of t.
+HEARTH_SIMD F exp2_of_shifted(F t) {
+  const __m512i bits = _mm512_slli_epi32(_mm512_castps_si512(t), 23);
+  return _mm512_castsi512_ps(_mm512_add_epi32(bits, _mm512_set1_epi32(0x3f800000)));
+}
+
+/// Lanes i and i + 8 first, then 4, 2, 1 apart. `x` is the 16 logical lanes.
+HEARTH_SIMD float sum16(const F (&x)[1]) {
+  const __m256 high = _mm512_extractf32x8_ps(x[0], 1);
+  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(x[0]), high);
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+HEARTH_SIMD float max16(const F (&x)[1]) { return _mm512_reduce_max_ps(x[0]); }
+HEARTH_SIMD float first(F x) { return _mm512_cvtss_f32(x); }
+
+// Dot products of bytes: 4 weights of each of kLanes outputs, stored as w + 128, times the same 4
+// activations. 255 * 127 * 32 is far inside int32, so all of it is exact.
+#ifdef __AVX512VNNI__
+struct Bytes {
+  __m512i plus_128;
+};
+HEARTH_SIMD Bytes load_bytes(const uint8_t* p) { return {_mm512_loadu_si512(p)}; }
+HEARTH_SIMD I dot_start(int32_t minus_128_sum) { return _mm512_set1_epi32(minus_128_sum); }
+HEARTH_SIMD I dot4(I sum, Bytes w, const int8_t* x4) {
+  int32_t x;
+  __builtin_memcpy(&x, x4, 4);
+  return _mm512_dpbusd_epi32(sum, w.plus_128, _mm512_set1_epi32(x));
+}
+#else
+// |w| times x with w's sign: pairs reach 2 * 128 * 127, which int16 holds.
+struct Bytes {
+  __m512i magnitude;
+  __mmask64 negative;
+};
+HEARTH_SIMD Bytes load_bytes(const uint8_t* p) {
+  const __m512i w = _mm512_xor_si512(_mm512_loadu_si512(p), _mm512_set1_epi8(-128));
+  return {_mm512_abs_epi8(w), _mm512_movepi8_mask(w)};
+}
+HEARTH_SIMD I dot_start(int32_t) { return _mm512_setzero_si512(); }
+HEARTH_SIMD I dot4(I sum, Bytes w, const int8_t* x4) {
+  int32_t x;
+  __builtin_memcpy(&x, x4, 4);
+  const __m512i all = _mm512_set1_epi32(x);
+  const __m512i signed_x = _mm512_mask_sub_epi8(all, w.negative, _mm512_setzero_si512(), all);
+  const __m512i pairs = _mm512_maddubs_epi16(w.magnitude, signed_x);
+  return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+}
+#endif
+HEARTH_SIMD F to_float(I x) { return _mm512_cvtepi32_ps(x); }
+
+}  // namespace
+}  // namespace hearth::kernels

@@ -1,0 +1,37 @@
+#include "models/file_info.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "models/gguf/fingerprint.h"
+
+namespace hearth::models {
+
+Result<ModelInfo> describe_file(const GgufFile& file) {
+  ModelInfo info;
+  info.name = file.name();
+  HEARTH_ASSIGN_OR_RETURN(info.architecture, file.get<std::string_view>("general.architecture"));
+  HEARTH_ASSIGN_OR_RETURN(info.title, file.get_or<std::string_view>("general.name", ""));
+  info.file_bytes = file.content().size();
+
+  // The type that most bytes have; general.file_type is often wrong in converted files.
+  std::map<std::string, uint64_t> bytes_by_type;
+  for (const GgufTensor& tensor : file.tensors()) {
+    info.num_parameters += tensor.num_elements();
+    bytes_by_type[tensor.type_name()] += tensor.bytes.size();
+  }
+  const auto most =
+      std::max_element(bytes_by_type.begin(), bytes_by_type.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most != bytes_by_type.end()) info.file_type = most->first;
+
+  info.fingerprint = file.fingerprint();
+  if (info.fingerprint.empty()) {
+    info.fingerprint = fingerprint(file.content());
+    file.drop_pages(file.content());
+  }
+  return info;
+}
+
+}  // namespace hearth::models

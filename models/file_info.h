@@ -1,0 +1,13 @@
+#pragma once
+// What any model file says about itself, whatever its family.
+
+#include "models/gguf/gguf_file.h"
+#include "models/model.h"
+
+namespace hearth::models {
+
+/// name, architecture, title, file_type, fingerprint (computed where the file has none yet: reads
+/// all of it), num_parameters and file_bytes; the rest stays as it is. kCorrupt names the key.
+Result<ModelInfo> describe_file(const GgufFile& file);
+
+}  // namespace hearth::models

@@ -1,0 +1,121 @@
+#include "models/rope_frequencies.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "kernels/base/check.h"
+#include "models/gguf/gguf_file.h"
+
+namespace hearth::models {
+namespace {
+
+constexpr float kMaxFactor = 1e6f;
+
+// The (fractional) pair that makes `turns` full turns over `context` positions.
+double pair_of_turns(const RopeConfig& config, double turns) {
+  return config.dim * std::log(config.original_context / (turns * 2 * std::numbers::pi)) /
+         (2 * std::log(static_cast<double>(config.base)));
+}
+
+// How much of pair i keeps its frequency: 1 for fast pairs, 0 for slow ones, a ramp between.
+double kept_share(const RopeConfig& config, int32_t i) {
+  const double first = std::max(0.0, std::floor(pair_of_turns(config, config.beta_fast)));
+  const double last =
+      std::min(config.dim - 1.0, std::ceil(pair_of_turns(config, config.beta_slow)));
+  const double ramp = (i - first) / std::max(0.001, last - first);
+  return 1.0 - std::clamp(ramp, 0.0, 1.0);
+}
+
+Error out_of_range(std::string_view key, float value, std::string_view wanted) {
+  return Error{ErrorCode::kCorrupt, fmt::format("{}: {}, want {}", key, value, wanted), ""};
+}
+
+}  // namespace
+
+Result<RopeConfig> RopeConfig::load(const GgufFile& file, std::string_view architecture,
+                                    int32_t head_dim) {
+  const auto key = [architecture](std::string_view rest) {
+    return fmt::format("{}.rope.{}", architecture, rest);
+  };
+  RopeConfig config;
+  HEARTH_ASSIGN_OR_RETURN(config.dim, file.get_or<int32_t>(key("dimension_count"), head_dim));
+  if (config.dim < 2 || config.dim % 2 != 0 || config.dim > head_dim) {
+    return Error{ErrorCode::kCorrupt,
+                 fmt::format("{}: {}, want an even number from 2 to the head size {}",
+                             key("dimension_count"), config.dim, head_dim),
+                 ""};
+  }
+  HEARTH_ASSIGN_OR_RETURN(config.base, file.get_or(key("freq_base"), config.base));
+  if (config.base <= 1.0f) return out_of_range(key("freq_base"), config.base, "more than 1");
+
+  // Files older than rope.scaling.* have rope.scale_linear; a factor without a type is linear.
+  HEARTH_ASSIGN_OR_RETURN(config.factor, file.get_or(key("scale_linear"), 1.0f));
+  HEARTH_ASSIGN_OR_RETURN(config.factor, file.get_or(key("scaling.factor"), config.factor));
+  if (config.factor == 0.0f) config.factor = 1.0f;  // written by converters for "none"
+  if (config.factor < 1.0f || config.factor > kMaxFactor) {
+    return out_of_range(key("scaling.factor"), config.factor, "1 to 1e6");
+  }
+  HEARTH_ASSIGN_OR_RETURN(const auto type,
+                          file.get_or<std::string_view>(key("scaling.type"), "linear"));
+  if (type == "none") return config;
+  if (type == "linear") {
+    if (config.factor != 1.0f) config.scaling = Scaling::kLinear;
+    return config;
+  }
+  if (type != "yarn") {
+    return Error{ErrorCode::kUnsupported,
+                 fmt::format("{}: \"{}\", this build knows none, linear, yarn", key("scaling.type"),
+                             printable(type)),
+                 ""};
+  }
+  config.scaling = Scaling::kYarn;
+  HEARTH_ASSIGN_OR_RETURN(config.original_context,
+                          file.get<int32_t>(key("scaling.original_context_length")));
+  if (config.original_context < 1) {
+    return out_of_range(key("scaling.original_context_length"),
+                        static_cast<float>(config.original_context), "at least 1");
+  }
+  HEARTH_ASSIGN_OR_RETURN(config.attention_factor, file.get_or(key("scaling.attn_factor"), 1.0f));
+  HEARTH_ASSIGN_OR_RETURN(config.beta_fast,
+                          file.get_or(key("scaling.yarn_beta_fast"), config.beta_fast));
+  HEARTH_ASSIGN_OR_RETURN(config.beta_slow,
+                          file.get_or(key("scaling.yarn_beta_slow"), config.beta_slow));
+  if (config.beta_slow <= 0.0f || config.beta_fast < config.beta_slow) {
+    return out_of_range(key("scaling.yarn_beta_slow"), config.beta_slow,
+                        "more than 0 and at most yarn_beta_fast");
+  }
+  return config;
+}
+
+std::vector<float> rope_frequencies(const RopeConfig& config, std::span<const float> divisors) {
+  const int32_t pairs = config.dim / 2;
+  HEARTH_CHECK(divisors.empty() || divisors.size() == static_cast<size_t>(pairs), "{} for {} pairs",
+               divisors.size(), pairs);
+  std::vector<float> frequencies;
+  for (int32_t i = 0; i < pairs; ++i) {
+    double frequency = std::pow(static_cast<double>(config.base), -2.0 * i / config.dim);
+    if (!divisors.empty()) frequency /= static_cast<double>(divisors[static_cast<size_t>(i)]);
+    const double squeezed = frequency / static_cast<double>(config.factor);
+    switch (config.scaling) {
+      case RopeConfig::Scaling::kNone: break;
+      case RopeConfig::Scaling::kLinear: frequency = squeezed; break;
+      case RopeConfig::Scaling::kYarn: {
+        const double kept = kept_share(config, i);
+        frequency = frequency * kept + squeezed * (1.0 - kept);
+        break;
+      }
+    }
+    frequencies.push_back(static_cast<float>(frequency));
+  }
+  return frequencies;
+}
+
+float rope_magnitude(const RopeConfig& config) {
+  if (config.scaling != RopeConfig::Scaling::kYarn) return 1.0f;
+  return config.attention_factor * (1.0f + 0.1f * std::log(config.factor));
+}
+
+}  // namespace hearth::models

@@ -1,0 +1,42 @@
+#pragma once
+// The angles of rotary position embedding, and how they are stretched for contexts longer than the
+// ones a model was first trained on.
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "kernels/base/result.h"
+
+namespace hearth::models {
+
+class GgufFile;
+
+struct RopeConfig {
+  enum class Scaling { kNone, kLinear, kYarn };
+
+  int32_t dim = 0;        ///< values of each head that are rotated; even
+  float base = 10000.0f;  ///< frequency of pair i is base^(-2i/dim)
+  Scaling scaling = Scaling::kNone;
+  float factor = 1.0f;  ///< positions are squeezed by this much; >= 1
+  // YaRN only.
+  int32_t original_context = 0;  ///< positions of the first training
+  float attention_factor = 1.0f;
+  float beta_fast = 32.0f;  ///< pairs that turn more often than this over it keep their frequency,
+  float beta_slow = 1.0f;   ///< pairs that turn less often are squeezed, those between are mixed
+
+  /// Reads ARCHITECTURE.rope.*. kCorrupt and kUnsupported name the key.
+  static Result<RopeConfig> load(const GgufFile& file, std::string_view architecture,
+                                 int32_t head_dim);
+};
+
+/// Frequency of each of the dim / 2 pairs. `divisors` (empty, or one per pair) is the tensor
+/// rope_freqs.weight, in which files of the Llama 3.1 kind store their own stretching.
+/// Source: Su et al. 2021; Chen et al. 2023 (linear); Peng et al. 2023 (YaRN) section 3.2.
+std::vector<float> rope_frequencies(const RopeConfig& config, std::span<const float> divisors);
+
+/// What cos and sin are multiplied by: 1 but for YaRN (section 3.4, 0.1 ln(factor) + 1).
+float rope_magnitude(const RopeConfig& config);
+
+}  // namespace hearth::models

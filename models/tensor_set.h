@@ -1,0 +1,41 @@
+#pragma once
+// The tensors of a file as a family asks for them: each by name and shape, and none left over that
+// nobody asked for. A model that ignores a tensor computes something else than its author meant.
+
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+#include <vector>
+
+#include "kernels/base/result.h"
+#include "kernels/ops.h"
+#include "models/gguf/gguf_file.h"
+
+namespace hearth::models {
+
+class TensorSet {
+ public:
+  /// `file` outlives the set and what it returns.
+  explicit TensorSet(const GgufFile& file);
+
+  /// The tensor, which has these dimensions (contiguous one first) and a type that can be computed
+  /// with. kCorrupt: missing, or "blk.0.attn_q.weight: shape [2048,2048], want [4096,2048]".
+  /// kUnsupported: its type. Asking marks it as used.
+  Result<const GgufTensor*> want(std::string_view name, std::initializer_list<int64_t> dims);
+  /// The same, null where the file has none of that name.
+  Result<const GgufTensor*> want_if_present(std::string_view name,
+                                            std::initializer_list<int64_t> dims);
+  /// Marks a tensor as known and not needed.
+  void ignore(std::string_view name);
+  /// kUnsupported, naming the first tensor nobody asked for.
+  Result<void> check_all_used() const;
+
+ private:
+  const GgufFile& file_;
+  std::vector<bool> used_;  // by position in file_.tensors()
+};
+
+/// The tensor as pack_weights takes it; its bytes stay in the file.
+kernels::HostTensor host_tensor(const GgufTensor& tensor);
+
+}  // namespace hearth::models

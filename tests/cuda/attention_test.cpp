@@ -1,0 +1,232 @@
+// kv_store and attention against the reference, and their batch invariance by ==.
+
+#include <map>
+#include <numeric>
+
+#include "kernels/half.h"
+#include "tests/cuda/rig.h"
+
+using namespace hearth;         // NOLINT
+using namespace hearth::tests;  // NOLINT
+using kernels::DType;
+using kernels::OpTable;
+using kernels::WeightRole;
+
+namespace {
+
+struct Case {
+  DType kv_type = DType::kF16;
+  int32_t kv_heads = 2;
+  int32_t heads = 4;
+  int32_t head_dim = 64;
+  int32_t window = 0;
+  float soft_cap = 0;
+  bool sinks = false;
+  int32_t block_size = 16;
+};
+
+/// Output rows by (sequence, position).
+using Outputs = std::map<std::pair<int32_t, int32_t>, std::vector<float>>;
+
+enum class Stream : uint64_t { kQuery, kKey, kValue };
+
+/// A token's numbers depend on its sequence and position alone, not on the step it runs in.
+std::vector<float> token_rows(const std::vector<SeqPart>& parts, Stream stream, int64_t cols) {
+  std::vector<float> rows;
+  for (const SeqPart& part : parts) {
+    for (int32_t p = part.cached; p < part.cached + part.scheduled; ++p) {
+      const auto seed = static_cast<uint64_t>(part.id) << 34 | static_cast<uint64_t>(p) << 2 |
+                        static_cast<uint64_t>(stream);
+      const std::vector<float> row = Random(seed).floats(cols);
+      rows.insert(rows.end(), row.begin(), row.end());
+    }
+  }
+  return rows;
+}
+
+/// A pool whose unused slots hold NaN, sequences in scattered blocks.
+class Pool {
+ public:
+  Pool(const OpTable& ops, const Case& c, const std::vector<SeqPart>& parts) : ops_(ops), c_(c) {
+    int32_t num_blocks = 0;
+    for (const SeqPart& part : parts) {
+      const int32_t blocks = (part.cached + part.scheduled + c.block_size - 1) / c.block_size;
+      tables_.emplace_back(static_cast<size_t>(blocks));
+      num_blocks += blocks;
+    }
+    const int64_t layer = kernels::kv_layer_bytes(c.kv_type, c.block_size, c.kv_heads, c.head_dim);
+    std::vector<unsigned char> nan(static_cast<size_t>(num_blocks * 2 * layer), 0xff);
+    memory_ = upload(ops, nan);
+    kv_ = {memory_.data(), 2 * layer, layer, c.kv_type, c.block_size, c.kv_heads, c.head_dim};
+    // Physical blocks in an order that is not the logical one, sequences interleaved.
+    std::vector<int32_t> order(static_cast<size_t>(num_blocks));
+    std::iota(order.begin(), order.end(), 0);
+    Random random(77);
+    for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.next() % i]);
+    for (auto& table : tables_) {
+      for (int32_t& block : table) {
+        block = order.back();
+        order.pop_back();
+      }
+    }
+  }
+
+  const std::vector<std::vector<int32_t>>& tables() const { return tables_; }
+  const kernels::PagedKv& kv() const { return kv_; }
+
+  void store(const std::vector<SeqPart>& parts) {
+    const Step step(ops_, parts, tables_, c_.block_size);
+    const int64_t cols = int64_t{c_.kv_heads} * c_.head_dim;
+    const DeviceRows k(ops_, step.bound(), cols, token_rows(parts, Stream::kKey, cols));
+    const DeviceRows v(ops_, step.bound(), cols, token_rows(parts, Stream::kValue, cols));
+    ops_.kv_store(ops_.state.get(), {&step.batch(), 0, k.view(), v.view(), kv_});
+    ops_.synchronize(ops_.state.get());
+  }
+
+ private:
+  const OpTable& ops_;
+  const Case& c_;
+  std::vector<std::vector<int32_t>> tables_;
+  kernels::DeviceBuffer memory_;
+  kernels::PagedKv kv_;
+};
+
+/// Attention of one step whose KV, cached and its own, is in the pool.
+void attend(const OpTable& ops, const Case& c, const Pool& pool, const std::vector<SeqPart>& parts,
+            Outputs* outputs) {
+  const Step step(ops, parts, pool.tables(), c.block_size);
+  const int64_t cols = int64_t{c.heads} * c.head_dim;
+  const DeviceRows q(ops, step.bound(), cols, token_rows(parts, Stream::kQuery, cols));
+  const DeviceRows out(ops, step.bound(), cols);
+  const auto sinks = pack(ops, {random_tensor(50, DType::kF32, 1, c.heads)}, WeightRole::kVector);
+  kernels::AttentionArgs args{};
+  args.batch = &step.batch();
+  args.q = q.view();
+  args.kv = pool.kv();
+  args.num_heads = c.heads;
+  args.scale = 0.4f;
+  args.window = c.window;
+  args.soft_cap = c.soft_cap;
+  args.sinks = c.sinks ? sinks.get() : nullptr;
+  args.out = out.view();
+  ops.attention(ops.state.get(), args);
+  const std::vector<float> rows = out.read(step.num_tokens());
+  auto at = rows.begin();
+  for (const SeqPart& part : parts) {
+    for (int32_t p = part.cached; p < part.cached + part.scheduled; ++p, at += cols) {
+      (*outputs)[{part.id, p}] = std::vector<float>(at, at + cols);
+    }
+  }
+}
+
+std::vector<SeqPart> whole(const std::vector<SeqPart>& parts) {
+  std::vector<SeqPart> all = parts;
+  for (SeqPart& part : all) part = {part.id, 0, part.cached + part.scheduled};
+  return all;
+}
+
+Outputs run(const OpTable& ops, const Case& c, const std::vector<SeqPart>& parts) {
+  Pool pool(ops, c, parts);
+  pool.store(whole(parts));
+  Outputs outputs;
+  attend(ops, c, pool, parts, &outputs);
+  return outputs;
+}
+
+std::vector<float> flat(const Outputs& outputs) {
+  std::vector<float> all;
+  for (const auto& [token, row] : outputs) all.insert(all.end(), row.begin(), row.end());
+  return all;
+}
+
+void same_as_reference(const OpTable& ops, const Case& c, const std::vector<SeqPart>& parts) {
+  CAPTURE(c.head_dim);
+  CAPTURE(c.window);
+  CAPTURE(static_cast<int>(c.kv_type));
+  const std::vector<float> want = flat(run(kernels::reference_ops(), c, parts));
+  // Weights sum to one and values are of order one: the error is that of exp and of one f32 chain.
+  in_every_order([&] { check_close(flat(run(ops, c, parts)), want, 3e-6); });
+}
+
+// A decode row, a chunk behind cached tokens, a whole prompt, and one token alone.
+const std::vector<SeqPart> kMixed = {{1, 40, 1}, {2, 17, 6}, {3, 0, 19}, {4, 0, 1}};
+
+}  // namespace
+
+TEST_CASE("attention: head sizes and KV types") {
+  HEARTH_CUDA_TABLE(ops);
+  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const int32_t head_dim : {4, 8, 20, 64, 80, 128, 256, 300}) {
+      same_as_reference(ops, {.kv_type = type, .head_dim = head_dim}, kMixed);
+    }
+  }
+}
+
+TEST_CASE("attention: head groups and block sizes") {
+  HEARTH_CUDA_TABLE(ops);
+  same_as_reference(ops, {.kv_heads = 1, .heads = 1}, kMixed);
+  same_as_reference(ops, {.kv_heads = 1, .heads = 7}, kMixed);
+  same_as_reference(ops, {.kv_heads = 3, .heads = 3, .block_size = 32}, kMixed);
+  same_as_reference(ops, {.kv_heads = 2, .heads = 4, .block_size = 48}, kMixed);
+}
+
+TEST_CASE("attention: window, soft cap, sinks") {
+  HEARTH_CUDA_TABLE(ops);
+  for (const int32_t window : {1, 5, 16, 17, 1000}) {
+    same_as_reference(ops, {.window = window}, kMixed);
+  }
+  same_as_reference(ops, {.soft_cap = 2.5f}, kMixed);
+  same_as_reference(ops, {.sinks = true}, kMixed);
+  same_as_reference(ops, {.window = 9, .soft_cap = 3.0f, .sinks = true}, kMixed);
+}
+
+TEST_CASE("attention: contexts of several splits") {
+  HEARTH_CUDA_TABLE(ops);
+  const std::vector<SeqPart> parts = {{1, 509, 6}, {2, 1023, 1}, {3, 1300, 2}};
+  same_as_reference(ops, {.kv_heads = 1, .heads = 2, .head_dim = 32}, parts);
+  same_as_reference(ops, {.kv_heads = 1, .heads = 2, .head_dim = 32, .window = 520}, parts);
+  same_as_reference(ops, {.kv_heads = 1, .heads = 2, .head_dim = 32, .sinks = true}, parts);
+}
+
+TEST_CASE("attention: a row's value depends on its own sequence alone") {
+  HEARTH_CUDA_TABLE(ops);
+  for (const int32_t window : {0, 100}) {
+    const Case c{.head_dim = 40, .window = window};
+    const std::vector<SeqPart> parts = {{1, 0, 70}, {2, 530, 3}, {3, 20, 9}};
+    const Outputs together = run(ops, c, parts);
+    for (const SeqPart& part : parts) {
+      CHECK(run(ops, c, {part}).at({part.id, part.cached}) == together.at({part.id, part.cached}));
+    }
+    // The first sequence once more, in chunks, storing as it goes.
+    Pool pool(ops, c, {parts[0]});
+    Outputs chunked;
+    for (const SeqPart chunk :
+         {SeqPart{1, 0, 1}, SeqPart{1, 1, 30}, SeqPart{1, 31, 16}, SeqPart{1, 47, 23}}) {
+      pool.store({chunk});
+      attend(ops, c, pool, {chunk}, &chunked);
+    }
+    for (const auto& [token, row] : chunked) {
+      CAPTURE(token.second);
+      CHECK(row == together.at(token));
+    }
+  }
+}
+
+TEST_CASE("kv_store: a slot of -1 stores nothing") {
+  HEARTH_CUDA_TABLE(ops);
+  const Case c{.kv_heads = 1, .heads = 1, .head_dim = 8};
+  const std::vector<SeqPart> parts = {{1, 0, 4}};
+  Pool pool(ops, c, parts);
+  const Step step(ops, parts, pool.tables(), c.block_size);
+  const std::vector<int32_t> none(4, -1);
+  const kernels::DeviceBuffer slots = upload(ops, none);
+  kernels::GroupIndex group = step.batch().groups[0];
+  group.slot_mapping = slots.as<int32_t>();
+  kernels::BatchIndex batch = step.batch();
+  batch.groups = {&group, 1};
+  const DeviceRows k(ops, step.bound(), 8, Random(1).floats(step.bound() * 8));
+  ops.kv_store(ops.state.get(), {&batch, 0, k.view(), k.view(), pool.kv()});
+  std::vector<unsigned char> bytes(static_cast<size_t>(pool.kv().block_bytes), 0);
+  ops.copy_to_host(ops.state.get(), bytes.data(), pool.kv().base, bytes.size());
+  CHECK(bytes == std::vector<unsigned char>(bytes.size(), 0xff));
+}

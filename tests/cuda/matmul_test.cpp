@@ -1,0 +1,151 @@
+// matmul against the reference, and its batch invariance by ==.
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/cuda/rig.h"
+
+using namespace hearth;         // NOLINT
+using namespace hearth::tests;  // NOLINT
+using kernels::DType;
+using kernels::OpTable;
+using kernels::Rows;
+using kernels::WeightRole;
+
+namespace {
+
+struct Case {
+  std::vector<DType> types;      // of the joined tensors
+  std::vector<int64_t> outputs;  // of each
+  int64_t cols;
+  int32_t num_rows;
+  bool residual = false;  // added in place
+  Rows rows = Rows::kTokens;
+};
+
+std::vector<float> run(const OpTable& ops, const Case& c, WeightRole role = WeightRole::kMatmul) {
+  std::vector<Tensor> parts;
+  int64_t outputs = 0;
+  for (size_t i = 0; i < c.types.size(); ++i) {
+    parts.push_back(random_tensor(20 + i, c.types[i], c.outputs[i], c.cols));
+    outputs += c.outputs[i];
+  }
+  const auto weight = pack(ops, parts, role);
+  CHECK(weight->rows == outputs);
+  const Step step(ops, c.num_rows);
+  // Each row has its own seed, so that a row's inputs are the same in every step.
+  std::vector<float> inputs, residual;
+  for (int32_t row = 0; row < step.bound(); ++row) {
+    const std::vector<float> values = Random(100 + static_cast<uint64_t>(row)).floats(c.cols);
+    inputs.insert(inputs.end(), values.begin(), values.end());
+    const std::vector<float> more = Random(900 + static_cast<uint64_t>(row)).floats(outputs);
+    residual.insert(residual.end(), more.begin(), more.end());
+  }
+  const DeviceRows x(ops, step.bound(), c.cols, inputs);
+  const DeviceRows out(ops, step.bound(), outputs, c.residual ? residual : std::vector<float>{});
+  ops.matmul(ops.state.get(), {&step.batch(), c.rows, x.view(), weight.get(),
+                               c.residual ? &out.view() : nullptr, out.view()});
+  return out.read(c.rows == Rows::kTokens ? step.num_tokens() : step.num_outputs());
+}
+
+/// One rounding per input, values of order one (q8_0: up to 1.3).
+double tolerance(const Case& c) { return 2.0 * 0x1p-24 * static_cast<double>(c.cols + 16); }
+
+void same_as_reference(const OpTable& ops, const Case& c, WeightRole role = WeightRole::kMatmul) {
+  CAPTURE(static_cast<int>(c.types[0]));
+  CAPTURE(c.outputs[0]);
+  CAPTURE(c.cols);
+  CAPTURE(c.num_rows);
+  const std::vector<float> want = run(kernels::reference_ops(), c, role);
+  in_every_order([&] { check_close(run(ops, c, role), want, tolerance(c)); });
+}
+
+}  // namespace
+
+TEST_CASE("matmul: types, shapes and tails") {
+  HEARTH_CUDA_TABLE(ops);
+  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
+    const std::vector<int64_t> all_cols = type == DType::kQ8_0
+                                              ? std::vector<int64_t>{32, 544, 1056}
+                                              : std::vector<int64_t>{1, 7, 64, 257, 521};
+    for (const int64_t cols : all_cols) {
+      for (const int64_t outputs : {1, 32, 130}) {
+        for (const int32_t rows : {1, 4, 6}) {
+          same_as_reference(ops, {{type}, {outputs}, cols, rows});
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("matmul: more rows than one round of quantized activations") {
+  HEARTH_CUDA_TABLE(ops);
+  same_as_reference(ops, {{DType::kQ8_0}, {40}, 64, 300});
+  same_as_reference(ops, {{DType::kF16}, {40}, 64, 300});
+}
+
+TEST_CASE("matmul: joined tensors of differing types, residual, output rows") {
+  HEARTH_CUDA_TABLE(ops);
+  same_as_reference(ops, {{DType::kF16, DType::kF16, DType::kQ8_0}, {50, 3, 70}, 96, 5, true});
+  same_as_reference(ops, {{DType::kQ8_0, DType::kF32, DType::kQ8_0}, {33, 5, 31}, 64, 9});
+  same_as_reference(ops, {{DType::kBF16}, {64}, 40, 8, true, Rows::kOutputs});
+}
+
+TEST_CASE("matmul: an embedding is also the output head") {
+  HEARTH_CUDA_TABLE(ops);
+  for (const DType type : {DType::kF16, DType::kQ8_0}) {
+    same_as_reference(ops, {{type}, {11}, 64, 3, false, Rows::kOutputs}, WeightRole::kEmbedding);
+  }
+}
+
+TEST_CASE("matmul: a row's value does not depend on the rows beside it") {
+  HEARTH_CUDA_TABLE(ops);
+  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
+    const int64_t outputs = 45;
+    const std::vector<float> all = run(ops, {{type}, {outputs}, 288, 261});
+    for (const int32_t rows : {1, 2, 4, 5, 8, 9, 33}) {
+      CAPTURE(rows);
+      const std::vector<float> some = run(ops, {{type}, {outputs}, 288, rows});
+      CHECK(std::equal(some.begin(), some.end(), all.begin()));
+    }
+  }
+}
+
+TEST_CASE("matmul: activations that are zero, tiny or not finite") {
+  HEARTH_CUDA_TABLE(ops);
+  const auto run_special = [](const OpTable& table) {
+    const auto weight = pack(table, {random_tensor(30, DType::kQ8_0, 33, 64)}, WeightRole::kMatmul);
+    const Step step(table, 5);
+    std::vector<float> inputs = Random(31).floats(step.bound() * 64);
+    std::fill_n(inputs.begin(), 64, 0.0f);
+    std::fill_n(inputs.begin() + 64, 32, 1e-38f);
+    inputs[3 * 64 + 40] = INFINITY;
+    inputs[4 * 64 + 7] = NAN;
+    const DeviceRows x(table, step.bound(), 64, inputs);
+    const DeviceRows out(table, step.bound(), 33);
+    table.matmul(table.state.get(),
+                 {&step.batch(), Rows::kTokens, x.view(), weight.get(), nullptr, out.view()});
+    return out.read(step.num_tokens());
+  };
+  const std::vector<float> want = run_special(kernels::reference_ops());
+  check_close(run_special(ops), want, 1e-5);
+}
+
+TEST_CASE("pack_weights: what cannot be packed is an error that names the tensor") {
+  HEARTH_CUDA_TABLE(ops);
+  const auto refused = [&](std::vector<Tensor> parts) {
+    std::vector<kernels::HostTensor> tensors;
+    for (const Tensor& part : parts) tensors.push_back(part.host());
+    return ops.pack_weights(ops.state.get(), tensors, WeightRole::kMatmul).take_error();
+  };
+  Tensor good = random_tensor(40, DType::kF16, 4, 64);
+  Tensor other_cols = random_tensor(41, DType::kF16, 4, 32);
+  CHECK(refused({good, other_cols}).code == ErrorCode::kUnsupported);
+  CHECK(refused({good, other_cols}).message.find("tensor 41") != std::string::npos);
+  Tensor cut = good;
+  cut.bytes.pop_back();
+  CHECK(refused({cut}).code == ErrorCode::kUnsupported);
+  Tensor quarter = good;
+  quarter.dtype = DType::kQ4_K;
+  CHECK(refused({quarter}).code == ErrorCode::kUnsupported);
+}

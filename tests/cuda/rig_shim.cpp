@@ -1,0 +1,26 @@
+// The table under test on the shim: always there, run in several thread orders.
+
+#include "tests/cuda/rig.h"
+#include "tests/cuda/shim/shim.h"
+
+namespace hearth::tests {
+
+Result<kernels::OpTable> table_under_test() {
+  shim::reset();
+  shim::set_machine({});
+  auto table = kernels::cuda_ops({});
+  REQUIRE_MESSAGE(table.ok(), "the shim's device is always there");
+  return table;
+}
+
+void in_every_order(const std::function<void()>& test) {
+  const uint64_t orders = full_counts() ? 20 : 3;
+  for (uint64_t seed = 0; seed < orders; ++seed) {
+    CAPTURE(seed);
+    shim::set_order(seed);
+    test();
+  }
+  shim::set_order(0);
+}
+
+}  // namespace hearth::tests

@@ -1,0 +1,190 @@
+// Ops that treat each row by itself, against the reference.
+
+#include <functional>
+
+#include "tests/cuda/rig.h"
+
+using namespace hearth;         // NOLINT
+using namespace hearth::tests;  // NOLINT
+using kernels::DType;
+using kernels::OpTable;
+using kernels::Rows;
+using kernels::WeightRole;
+
+namespace {
+
+using RunOp = std::function<std::vector<float>(const OpTable&)>;
+
+void same_as_reference(const OpTable& ops, const RunOp& run, double tolerance) {
+  const std::vector<float> want = run(kernels::reference_ops());
+  in_every_order([&] { check_close(run(ops), want, tolerance); });
+}
+
+const int32_t kRowCounts[] = {1, 2, 9};
+const int64_t kWidths[] = {1, 31, 64, 300, 1030};
+
+}  // namespace
+
+TEST_CASE("rms_norm") {
+  HEARTH_CUDA_TABLE(ops);
+  for (const Rows rows : {Rows::kTokens, Rows::kOutputs}) {
+    for (const int32_t num_rows : kRowCounts) {
+      for (const int64_t width : kWidths) {
+        CAPTURE(num_rows);
+        CAPTURE(width);
+        same_as_reference(
+            ops,
+            [&](const OpTable& table) {
+              const Step step(table, num_rows);
+              const DeviceRows x(table, step.bound(), width,
+                                 Random(1).floats(step.bound() * width));
+              const DeviceRows out(table, step.bound(), width);
+              const auto weight =
+                  pack(table, {random_tensor(2, DType::kF16, 1, width)}, WeightRole::kVector);
+              table.rms_norm(table.state.get(),
+                             {&step.batch(), rows, x.view(), weight.get(), 1e-5f, out.view()});
+              return out.read(rows == Rows::kTokens ? step.num_tokens() : step.num_outputs());
+            },
+            2e-6);
+      }
+    }
+  }
+}
+
+TEST_CASE("add_bias, joined vectors of several types") {
+  HEARTH_CUDA_TABLE(ops);
+  same_as_reference(
+      ops,
+      [](const OpTable& table) {
+        const Step step(table, 5);
+        const DeviceRows out(table, step.bound(), 317, Random(3).floats(step.bound() * 317));
+        const auto bias = pack(
+            table, {random_tensor(4, DType::kF32, 1, 300), random_tensor(5, DType::kBF16, 1, 17)},
+            WeightRole::kVector);
+        table.add_bias(table.state.get(), {&step.batch(), bias.get(), out.view()});
+        return out.read(step.num_tokens());
+      },
+      0);
+}
+
+TEST_CASE("gather_rows") {
+  HEARTH_CUDA_TABLE(ops);
+  same_as_reference(
+      ops,
+      [](const OpTable& table) {
+        const Step step(table, 7);
+        const DeviceRows x(table, step.bound(), 270, Random(6).floats(step.bound() * 270));
+        const DeviceRows out(table, step.bound(), 270);
+        table.gather_rows(table.state.get(), {&step.batch(), x.view(), out.view()});
+        return out.read(step.num_outputs());
+      },
+      0);
+}
+
+TEST_CASE("gated_activation") {
+  HEARTH_CUDA_TABLE(ops);
+  for (const auto activation : {kernels::Activation::kSilu, kernels::Activation::kGeluTanh}) {
+    for (const int64_t width : {1, 70, 4500}) {
+      same_as_reference(
+          ops,
+          [&](const OpTable& table) {
+            const Step step(table, 2);
+            std::vector<float> values = Random(7).floats(step.bound() * 2 * width);
+            for (float& value : values) value *= 20;
+            values[0] = 1e4f;  // expf overflows and underflows
+            values[static_cast<size_t>(2 * width)] = -1e4f;
+            const DeviceRows gate_up(table, step.bound(), 2 * width, values);
+            const DeviceRows out(table, step.bound(), width);
+            table.gated_activation(table.state.get(),
+                                   {&step.batch(), gate_up.view(), activation, out.view()});
+            return out.read(step.num_tokens());
+          },
+          2e5 * 0x1p-22);  // the largest output is 1e4 * 20
+    }
+  }
+}
+
+TEST_CASE("rope: table and rotation") {
+  HEARTH_CUDA_TABLE(ops);
+  struct Shape {
+    int32_t heads, head_dim, rope_dim;
+  };
+  for (const Shape shape : {Shape{1, 8, 8}, Shape{3, 64, 64}, Shape{5, 80, 32}}) {
+    for (const auto pairs : {kernels::RopePairs::kNeighbours, kernels::RopePairs::kHalves}) {
+      same_as_reference(
+          ops,
+          [&](const OpTable& table) {
+            const Step step(table, 6);
+            const int64_t cols = int64_t{shape.heads} * shape.head_dim;
+            const DeviceRows x(table, step.bound(), cols, Random(8).floats(step.bound() * cols));
+            const DeviceRows cos_sin(table, step.bound(), shape.rope_dim);
+            const auto freq = pack(table, {random_tensor(9, DType::kF32, 1, shape.rope_dim / 2)},
+                                   WeightRole::kVector);
+            table.rope_table(table.state.get(), {&step.batch(), freq.get(), 1.25f, cos_sin.view()});
+            table.rope(table.state.get(), {&step.batch(), x.view(), shape.heads, shape.head_dim,
+                                           cos_sin.view(), pairs});
+            std::vector<float> all = cos_sin.read(step.num_tokens());
+            const std::vector<float> rotated = x.read(step.num_tokens());
+            all.insert(all.end(), rotated.begin(), rotated.end());
+            return all;
+          },
+          1e-6);
+    }
+  }
+}
+
+TEST_CASE("embed reads rows out of panels") {
+  HEARTH_CUDA_TABLE(ops);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
+    const std::vector<int64_t> widths =
+        dtype == DType::kQ8_0 ? std::vector<int64_t>{32, 320} : std::vector<int64_t>{1, 31, 300};
+    for (const int64_t width : widths) {
+      CAPTURE(width);
+      same_as_reference(
+          ops,
+          [&](const OpTable& table) {
+            const Step step(table, 12);  // ids 0 .. 10
+            const auto weight =
+                pack(table, {random_tensor(10, dtype, 11, width)}, WeightRole::kEmbedding);
+            const DeviceRows out(table, step.bound(), width);
+            table.embed(table.state.get(), {&step.batch(), weight.get(), 3.5f, out.view()});
+            return out.read(step.num_tokens());
+          },
+          0);
+    }
+  }
+}
+
+TEST_CASE("copy_blocks") {
+  HEARTH_CUDA_TABLE(ops);
+  same_as_reference(
+      ops,
+      [](const OpTable& table) {
+        const std::vector<float> values = Random(11).floats(6 * 24);
+        const kernels::DeviceBuffer pool = upload(table, values);
+        const std::vector<int32_t> src = {0, 3, 5, 2};
+        const std::vector<int32_t> dst = {4, 1, 5, 0};  // in order: 5 onto itself, 2 over 0
+        table.copy_blocks(table.state.get(), {pool.data(), 24 * sizeof(float), src, dst});
+        std::vector<float> after(values.size());
+        table.copy_to_host(table.state.get(), after.data(), pool.data(), pool.size());
+        return after;
+      },
+      0);
+}
+
+TEST_CASE("memory is zeroed, and too much of it is refused") {
+  HEARTH_CUDA_TABLE(ops);
+  for (int round = 0; round < 2; ++round) {  // the second reuses what the first has dirtied
+    auto buffer = kernels::DeviceBuffer::allocate(ops, 1000, "test");
+    REQUIRE(buffer.ok());
+    std::vector<unsigned char> bytes(1000, 1);
+    ops.copy_to_host(ops.state.get(), bytes.data(), buffer->data(), bytes.size());
+    CHECK(bytes == std::vector<unsigned char>(1000, 0));
+    bytes.assign(1000, 7);
+    ops.copy_to_device(ops.state.get(), buffer->data(), bytes.data(), bytes.size());
+  }
+  const auto too_much = kernels::DeviceBuffer::allocate(ops, size_t{1} << 50, "pool");
+  REQUIRE_FALSE(too_much.ok());
+  CHECK(too_much.error().code == ErrorCode::kOutOfMemory);
+  ops.synchronize(ops.state.get());  // and the device still works
+}

@@ -1,0 +1,288 @@
+#include "tests/cuda/shim/block.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <boost/context/detail/fcontext.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <vector>
+
+#include "kernels/base/check.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
+
+namespace hearth::shim {
+namespace {
+
+namespace context = boost::context::detail;
+
+constexpr size_t kStackBytes = 64 * 1024;
+constexpr size_t kGuardBytes = 4096;
+
+enum class State { kReady, kAtBarrier, kAtExchange, kDone };
+
+struct Site {
+  const char* file = "";
+  unsigned line = 0;
+  bool operator==(const Site& other) const = default;
+};
+
+Site site_of(const std::source_location& where) {
+  return {where.file_name(), static_cast<unsigned>(where.line())};
+}
+
+std::string text(const Site& site) {
+  return fmt::format("{}:{}", std::filesystem::path(site.file).filename().string(), site.line);
+}
+
+struct Fiber {
+  State state = State::kDone;
+  Site site;  // where it waits
+  context::fcontext_t context = nullptr;
+  std::byte* stack = nullptr;
+  void* asan_fake_stack = nullptr;
+};
+
+struct Warp {
+  // Two buffers in turn: a lane that is ahead writes the next exchange while others still read.
+  uint64_t values[2][32] = {};
+  int turn = 0;
+  unsigned arrived = 0;
+};
+
+/// The block that runs now. One in the process: launches hold the runtime's lock.
+struct Block {
+  std::vector<Fiber> fibers;  // grows to the widest block so far; stacks are reused
+  std::vector<Warp> warps;
+  std::vector<uint32_t> ready;
+  size_t num_threads = 0;
+  size_t num_done = 0;
+  size_t num_at_barrier = 0;
+  std::vector<std::byte> shared;
+  const std::function<void()>* thread = nullptr;
+  context::fcontext_t scheduler = nullptr;
+  std::string failure;
+  void* asan_fake_stack = nullptr;
+  const void* asan_stack_bottom = nullptr;
+  size_t asan_stack_size = 0;
+};
+
+Block& block() {
+  static Block instance;
+  return instance;
+}
+
+uint32_t running = 0;  // index of the fiber that runs
+
+std::byte* new_stack() {
+  void* memory = mmap(nullptr, kStackBytes + kGuardBytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  HEARTH_CHECK(memory != MAP_FAILED, "no fiber stack");
+  HEARTH_CHECK(mprotect(memory, kGuardBytes, PROT_NONE) == 0, "no guard page");
+  return static_cast<std::byte*>(memory) + kGuardBytes;
+}
+
+// AddressSanitizer must be told of every change of stack.
+void before_fiber([[maybe_unused]] const Fiber& fiber) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(&block().asan_fake_stack, fiber.stack, kStackBytes);
+#endif
+}
+void inside_fiber([[maybe_unused]] Fiber& fiber) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(fiber.asan_fake_stack, &block().asan_stack_bottom,
+                                  &block().asan_stack_size);
+#endif
+}
+void before_scheduler([[maybe_unused]] Fiber& fiber) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(fiber.state == State::kDone ? nullptr : &fiber.asan_fake_stack,
+                                 block().asan_stack_bottom, block().asan_stack_size);
+#endif
+}
+void inside_scheduler() {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(block().asan_fake_stack, nullptr, nullptr);
+#endif
+}
+
+/// Leaves the running fiber until the scheduler picks it again.
+void wait(State state, const Site& site) {
+  Fiber& fiber = block().fibers[running];
+  fiber.state = state;
+  fiber.site = site;
+  before_scheduler(fiber);
+  const context::transfer_t from = context::jump_fcontext(block().scheduler, nullptr);
+  inside_fiber(fiber);
+  block().scheduler = from.fctx;
+}
+
+void fiber_main(context::transfer_t from) {
+  Block& b = block();
+  b.scheduler = from.fctx;
+  inside_fiber(b.fibers[running]);
+  (*b.thread)();
+  Fiber& fiber = b.fibers[running];
+  fiber.state = State::kDone;
+  before_scheduler(fiber);
+  context::jump_fcontext(b.scheduler, nullptr);
+  std::abort();  // a finished fiber is never resumed
+}
+
+/// Stops the launch: the fiber waits and is never picked again.
+void fail(std::string why) {
+  if (block().failure.empty()) block().failure = std::move(why);
+  wait(State::kAtExchange, {});
+}
+
+void make_ready(uint32_t index) {
+  block().fibers[index].state = State::kReady;
+  block().ready.push_back(index);
+}
+
+void release_barrier_if_complete() {
+  Block& b = block();
+  if (b.num_at_barrier == 0 || b.num_at_barrier + b.num_done < b.num_threads) return;
+  const Site* site = nullptr;
+  for (uint32_t i = 0; i < b.num_threads; ++i) {
+    const Fiber& fiber = b.fibers[i];
+    if (fiber.state != State::kAtBarrier) continue;
+    if (site == nullptr) site = &fiber.site;
+    if (!(*site == fiber.site)) {
+      b.failure = fmt::format("threads meet at different __syncthreads: {} and {}", text(*site),
+                              text(fiber.site));
+      return;
+    }
+  }
+  b.num_at_barrier = 0;
+  for (uint32_t i = 0; i < b.num_threads; ++i) {
+    if (b.fibers[i].state == State::kAtBarrier) make_ready(i);
+  }
+}
+
+/// Nothing can run: says who waits for what.
+std::string stuck() {
+  Block& b = block();
+  for (uint32_t i = 0; i < b.num_threads; ++i) {
+    const Fiber& fiber = b.fibers[i];
+    if (fiber.state == State::kAtBarrier) {
+      return fmt::format("__syncthreads at {} reached by {} of {} threads", text(fiber.site),
+                         b.num_at_barrier, b.num_threads - b.num_done);
+    }
+  }
+  for (uint32_t i = 0; i < b.num_threads; ++i) {
+    const Fiber& fiber = b.fibers[i];
+    if (fiber.state == State::kAtExchange) {
+      return fmt::format("warp operation at {} reached by lanes {:#010x} of warp {}",
+                         text(fiber.site), b.warps[i / 32].arrived, i / 32);
+    }
+  }
+  return "no thread can run";
+}
+
+void prepare(const cudaLaunchConfig_t& config, uint3 block_idx,
+             const std::function<void()>& thread) {
+  blockIdx = block_idx;
+  blockDim = config.blockDim;
+  gridDim = config.gridDim;
+  Block& b = block();
+  b.num_threads = config.blockDim.x;
+  b.num_done = b.num_at_barrier = 0;
+  b.thread = &thread;
+  b.failure.clear();
+  b.warps.assign(b.num_threads / 32, Warp{});
+  b.ready.clear();
+  // A new vector each time: its exact size is what AddressSanitizer guards. All bits set is NaN.
+  b.shared = std::vector<std::byte>(config.dynamicSmemBytes, std::byte{0xff});
+  while (b.fibers.size() < b.num_threads) {
+    b.fibers.emplace_back();
+    b.fibers.back().stack = new_stack();
+  }
+  for (uint32_t i = 0; i < b.num_threads; ++i) {
+    Fiber& fiber = b.fibers[i];
+#if defined(__SANITIZE_ADDRESS__)
+    // A fiber that was abandoned in mid-run has left its frames poisoned.
+    if (fiber.state != State::kDone) __asan_unpoison_memory_region(fiber.stack, kStackBytes);
+#endif
+    fiber.context = context::make_fcontext(fiber.stack + kStackBytes, kStackBytes, fiber_main);
+    fiber.asan_fake_stack = nullptr;
+    make_ready(i);
+  }
+}
+
+}  // namespace
+
+void* dynamic_shared_memory() { return block().shared.data(); }
+
+void sync_threads(const std::source_location& where) {
+  ++block().num_at_barrier;
+  wait(State::kAtBarrier, site_of(where));
+}
+
+const uint64_t* exchange(unsigned mask, uint64_t value, const std::source_location& where) {
+  Block& b = block();
+  const Site site = site_of(where);
+  const uint32_t index = running;
+  Warp& warp = b.warps[index / 32];
+  if (mask != 0xffffffffu) {
+    fail(fmt::format("warp operation at {} with mask {:#010x}, want all lanes", text(site), mask));
+  }
+  for (uint32_t lane = 0; lane < 32; ++lane) {
+    const Fiber& other = b.fibers[index / 32 * 32 + lane];
+    if ((warp.arrived >> lane & 1u) != 0 && !(other.site == site)) {
+      fail(fmt::format("lanes of a warp meet at {} and {}", text(other.site), text(site)));
+    }
+  }
+  const uint64_t* result = warp.values[warp.turn];
+  warp.values[warp.turn][index % 32] = value;
+  warp.arrived |= 1u << (index % 32);
+  if (warp.arrived != 0xffffffffu) {
+    wait(State::kAtExchange, site);
+    return result;
+  }
+  warp.arrived = 0;
+  warp.turn ^= 1;
+  for (uint32_t lane = 0; lane < 32; ++lane) {
+    const uint32_t other = index / 32 * 32 + lane;
+    if (other != index) make_ready(other);
+  }
+  return result;
+}
+
+std::string run_block(const cudaLaunchConfig_t& config, uint3 block_idx,
+                      const std::function<void()>& thread, Order& order) {
+  Block& b = block();
+  prepare(config, block_idx, thread);
+  while (b.num_done < b.num_threads && b.failure.empty()) {
+    if (b.ready.empty()) {
+      b.failure = stuck();
+      break;
+    }
+    const size_t at = order.pick(b.ready.size());
+    running = b.ready[at];
+    if (order.ascending()) {
+      b.ready.erase(b.ready.begin());
+    } else {
+      b.ready[at] = b.ready.back();
+      b.ready.pop_back();
+    }
+    Fiber& fiber = b.fibers[running];
+    threadIdx.x = running;
+    before_fiber(fiber);
+    const context::transfer_t from = context::jump_fcontext(fiber.context, nullptr);
+    inside_scheduler();
+    fiber.context = from.fctx;
+    if (fiber.state == State::kDone) ++b.num_done;
+    release_barrier_if_complete();
+  }
+  return b.failure;
+}
+
+}  // namespace hearth::shim

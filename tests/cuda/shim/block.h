@@ -1,0 +1,29 @@
+#pragma once
+// One block of a launch: its threads as fibers, its barrier, its warps' exchanges.
+
+#include <cuda_runtime.h>
+
+#include <functional>
+#include <random>
+#include <string>
+
+namespace hearth::shim {
+
+/// Order in which threads and blocks take turns.
+class Order {
+ public:
+  explicit Order(uint64_t seed) : seed_(seed), random_(seed) {}
+  /// Index of the next of `count` waiting things.
+  size_t pick(size_t count) { return seed_ == 0 ? 0 : random_() % count; }
+  bool ascending() const { return seed_ == 0; }
+
+ private:
+  uint64_t seed_;
+  std::mt19937_64 random_;
+};
+
+/// Runs `thread` once for every thread of one block. Returns why it could not end, or nothing.
+std::string run_block(const cudaLaunchConfig_t& config, uint3 block_idx,
+                      const std::function<void()>& thread, Order& order);
+
+}  // namespace hearth::shim

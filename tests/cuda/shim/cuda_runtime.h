@@ -1,0 +1,235 @@
+#pragma once
+// The part of CUDA's language and runtime API that hearth's kernels use, for the CPU: found by
+// `#include <cuda_runtime.h>` in place of the toolkit's header when the test programs compile the
+// same .cu files as C++. Names and meanings are CUDA's; what is here and how it is run: shim.h.
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <source_location>
+#include <tuple>
+#include <utility>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __align__(bytes) __attribute__((aligned(bytes)))
+// One block runs at a time in the process, so the block's shared memory can be static; being a
+// plain global it has AddressSanitizer's red zones.
+#define __shared__ static
+
+struct uint3 {
+  unsigned x = 0, y = 0, z = 0;
+};
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  constexpr dim3(unsigned vx = 1, unsigned vy = 1, unsigned vz = 1) : x(vx), y(vy), z(vz) {}
+};
+struct alignas(8) int2 {
+  int x, y;
+};
+struct alignas(16) int4 {
+  int x, y, z, w;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+
+/// Which thread of which block runs now; block.cpp sets them.
+extern uint3 threadIdx, blockIdx;
+extern dim3 blockDim, gridDim;
+
+namespace hearth::shim {
+
+void* dynamic_shared_memory();
+void sync_threads(const std::source_location& where);
+/// Deposits `value` and returns, once all lanes of the warp have arrived at the same line, the
+/// 32 deposited values (valid until this lane's next exchange).
+const uint64_t* exchange(unsigned mask, uint64_t value, const std::source_location& where);
+
+template <typename T>
+uint64_t to_bits(T value) {
+  static_assert(sizeof(T) <= 8);
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(T));
+  return bits;
+}
+template <typename T>
+T from_bits(uint64_t bits) {
+  T value;
+  std::memcpy(&value, &bits, sizeof(T));
+  return value;
+}
+inline int lane() { return static_cast<int>(threadIdx.x % 32); }
+
+}  // namespace hearth::shim
+
+#define HEARTH_DYN_SHARED(type, name) \
+  type* name = static_cast<type*>(::hearth::shim::dynamic_shared_memory())
+
+// ---- Device functions -----------------------------------------------------------------------
+
+inline void __syncthreads(std::source_location where = std::source_location::current()) {
+  hearth::shim::sync_threads(where);
+}
+inline void __syncwarp(unsigned mask = 0xffffffffu,
+                       std::source_location where = std::source_location::current()) {
+  hearth::shim::exchange(mask, 0, where);
+}
+template <typename T>
+T __shfl_sync(unsigned mask, T value, int source,
+              std::source_location where = std::source_location::current()) {
+  const uint64_t* all = hearth::shim::exchange(mask, hearth::shim::to_bits(value), where);
+  return hearth::shim::from_bits<T>(all[source & 31]);
+}
+template <typename T>
+T __shfl_xor_sync(unsigned mask, T value, int lane_mask,
+                  std::source_location where = std::source_location::current()) {
+  const uint64_t* all = hearth::shim::exchange(mask, hearth::shim::to_bits(value), where);
+  return hearth::shim::from_bits<T>(all[(hearth::shim::lane() ^ lane_mask) & 31]);
+}
+template <typename T>
+T __shfl_up_sync(unsigned mask, T value, unsigned delta,
+                 std::source_location where = std::source_location::current()) {
+  const uint64_t* all = hearth::shim::exchange(mask, hearth::shim::to_bits(value), where);
+  const int source = hearth::shim::lane() - static_cast<int>(delta);
+  return hearth::shim::from_bits<T>(all[source < 0 ? hearth::shim::lane() : source]);
+}
+template <typename T>
+T __shfl_down_sync(unsigned mask, T value, unsigned delta,
+                   std::source_location where = std::source_location::current()) {
+  const uint64_t* all = hearth::shim::exchange(mask, hearth::shim::to_bits(value), where);
+  const int source = hearth::shim::lane() + static_cast<int>(delta);
+  return hearth::shim::from_bits<T>(all[source > 31 ? hearth::shim::lane() : source]);
+}
+inline unsigned __ballot_sync(unsigned mask, int predicate,
+                              std::source_location where = std::source_location::current()) {
+  const uint64_t* all = hearth::shim::exchange(mask, predicate != 0 ? 1 : 0, where);
+  unsigned votes = 0;
+  for (int i = 0; i < 32; ++i) votes |= static_cast<unsigned>(all[i]) << i;
+  return votes;
+}
+
+inline int __dp4a(int a, int b, int c) {
+  for (int i = 0; i < 4; ++i) {
+    c += static_cast<int8_t>(static_cast<unsigned>(a) >> (8 * i)) *
+         static_cast<int8_t>(static_cast<unsigned>(b) >> (8 * i));
+  }
+  return c;
+}
+inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
+inline unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(value); }
+
+// ---- Runtime --------------------------------------------------------------------------------
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInitializationError = 3,
+  cudaErrorInvalidConfiguration = 9,
+  cudaErrorInsufficientDriver = 35,
+  cudaErrorDevicesUnavailable = 46,
+  cudaErrorNoDevice = 100,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorNoKernelImageForDevice = 209,
+  cudaErrorECCUncorrectable = 214,
+  cudaErrorHardwareStackError = 714,
+  cudaErrorIllegalAddress = 700,
+  cudaErrorLaunchFailure = 719,
+  cudaErrorSystemNotReady = 802,
+  cudaErrorSystemDriverMismatch = 803,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorUnknown = 999,
+};
+enum cudaMemcpyKind {
+  cudaMemcpyHostToHost = 0,
+  cudaMemcpyHostToDevice = 1,
+  cudaMemcpyDeviceToHost = 2,
+  cudaMemcpyDeviceToDevice = 3,
+};
+enum cudaStreamCaptureMode {
+  cudaStreamCaptureModeGlobal = 0,
+  cudaStreamCaptureModeThreadLocal = 1
+};
+inline constexpr unsigned cudaStreamNonBlocking = 1;
+inline constexpr unsigned cudaEventDefault = 0;
+
+struct cudaDeviceProp {
+  char name[256];
+  size_t totalGlobalMem;
+  int major;
+  int minor;
+};
+struct cudaFuncAttributes {
+  int numRegs;
+};
+struct cudaStreamImpl;
+using cudaStream_t = cudaStreamImpl*;
+struct cudaGraphImpl;
+using cudaGraph_t = cudaGraphImpl*;
+using cudaGraphExec_t = cudaGraphImpl*;
+struct cudaEventImpl;
+using cudaEvent_t = cudaEventImpl*;
+struct cudaLaunchConfig_t {
+  dim3 gridDim;
+  dim3 blockDim;
+  size_t dynamicSmemBytes = 0;
+  cudaStream_t stream = nullptr;
+  void* attrs = nullptr;
+  unsigned numAttrs = 0;
+};
+
+const char* cudaGetErrorName(cudaError_t error);
+const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaGetLastError();
+cudaError_t cudaDriverGetVersion(int* version);
+cudaError_t cudaRuntimeGetVersion(int* version);
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes);
+cudaError_t cudaMalloc(void** memory, size_t bytes);
+cudaError_t cudaFree(void* memory);
+cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream);
+cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
+                                 unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
+
+namespace hearth::shim {
+cudaError_t function_attributes();
+cudaError_t enqueue_launch(const cudaLaunchConfig_t& config, std::function<void()> thread);
+}  // namespace hearth::shim
+
+template <typename... Parameters>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*)(Parameters...)) {
+  attributes->numRegs = 0;
+  return hearth::shim::function_attributes();
+}
+
+/// Parameters are converted and copied at the call, as a launch does.
+template <typename... Parameters, typename... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               Arguments&&... arguments) {
+  std::tuple<Parameters...> packed(std::forward<Arguments>(arguments)...);
+  return hearth::shim::enqueue_launch(*config, [kernel, packed] { std::apply(kernel, packed); });
+}

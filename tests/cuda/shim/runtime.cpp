@@ -1,0 +1,368 @@
+// The runtime API of the shim: memory from the heap, one queue of work per stream that runs when
+// somebody waits for it, capture into a graph that can be launched again.
+
+#include <cuda_runtime.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <vector>
+
+#include "tests/cuda/shim/block.h"
+#include "tests/cuda/shim/shim.h"
+
+using hearth::shim::Machine;
+using hearth::shim::Order;
+
+using Work = std::function<cudaError_t()>;
+
+struct cudaGraphImpl {
+  std::vector<Work> work;
+};
+struct cudaStreamImpl {
+  std::vector<Work> queue;
+  std::unique_ptr<cudaGraphImpl> capture;  // set while capturing
+};
+
+namespace {
+
+struct Runtime {
+  std::recursive_mutex mutex;
+  Machine machine;
+  Order order{0};
+  std::map<void*, size_t> memory;
+  std::vector<cudaStreamImpl*> streams;
+  size_t bytes_in_use = 0;
+  int64_t calls = 0;
+  int64_t fail_at = 0;
+  cudaError_t fail_with = cudaSuccess;
+  cudaError_t sticky = cudaSuccess;
+  std::string failure;
+};
+
+Runtime& runtime() {
+  static Runtime instance;
+  return instance;
+}
+
+/// Every entry point: counts the call, and answers with the planned or the sticky error.
+class Call {
+ public:
+  Call() : lock_(runtime().mutex) {
+    Runtime& r = runtime();
+    error_ = ++r.calls == r.fail_at ? r.fail_with : r.sticky;
+  }
+  cudaError_t error() const { return error_; }
+
+ private:
+  std::lock_guard<std::recursive_mutex> lock_;
+  cudaError_t error_;
+};
+
+#define SHIM_CALL() \
+  Call call;        \
+  if (call.error() != cudaSuccess) return call.error()
+
+cudaError_t device_error() {
+  const Machine& machine = runtime().machine;
+  if (machine.driver_version < 13000) return cudaErrorInsufficientDriver;
+  return machine.device_count == 0 ? cudaErrorNoDevice : cudaSuccess;
+}
+
+cudaError_t drain(cudaStream_t stream) {
+  if (stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
+  Runtime& r = runtime();
+  std::vector<Work> work = std::move(stream->queue);
+  stream->queue.clear();
+  for (const Work& item : work) {
+    if (r.sticky == cudaSuccess) r.sticky = item();
+  }
+  return r.sticky;
+}
+
+cudaError_t drain_all() {
+  for (cudaStream_t stream : runtime().streams) {
+    if (const cudaError_t error = drain(stream); error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
+void enqueue(cudaStream_t stream, Work work) {
+  (stream->capture != nullptr ? stream->capture->work : stream->queue).push_back(std::move(work));
+}
+
+bool valid(const cudaLaunchConfig_t& config) {
+  const auto positive = [](const dim3& d) { return d.x > 0 && d.y > 0 && d.z > 0; };
+  // Blocks of whole warps in one dimension: all that hearth's kernels use, and what block.h runs.
+  return positive(config.gridDim) && positive(config.blockDim) && config.gridDim.x <= 0x7fffffffu &&
+         config.gridDim.y <= 65535 && config.gridDim.z <= 65535 && config.blockDim.x <= 1024 &&
+         config.blockDim.x % 32 == 0 && config.blockDim.y == 1 && config.blockDim.z == 1 &&
+         config.dynamicSmemBytes <= 48 * 1024;
+}
+
+cudaError_t run_grid(const cudaLaunchConfig_t& config, const std::function<void()>& thread) {
+  Runtime& r = runtime();
+  const dim3 grid = config.gridDim;
+  std::vector<uint64_t> blocks(uint64_t{grid.x} * grid.y * grid.z);
+  std::iota(blocks.begin(), blocks.end(), uint64_t{0});
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    std::swap(blocks[i], blocks[i + r.order.pick(blocks.size() - i)]);
+    const uint64_t b = blocks[i];
+    const uint3 index = {static_cast<unsigned>(b % grid.x),
+                         static_cast<unsigned>(b / grid.x % grid.y),
+                         static_cast<unsigned>(b / grid.x / grid.y)};
+    r.failure = hearth::shim::run_block(config, index, thread, r.order);
+    if (!r.failure.empty()) return cudaErrorLaunchFailure;
+  }
+  return cudaSuccess;
+}
+
+struct ErrorText {
+  cudaError_t error;
+  const char* name;
+  const char* text;
+};
+constexpr ErrorText kErrors[] = {
+    {cudaSuccess, "cudaSuccess", "no error"},
+    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
+    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaErrorInitializationError, "cudaErrorInitializationError", "initialization error"},
+    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration",
+     "invalid configuration argument"},
+    {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver",
+     "CUDA driver version is insufficient for CUDA runtime version"},
+    {cudaErrorDevicesUnavailable, "cudaErrorDevicesUnavailable",
+     "CUDA-capable device(s) is/are busy or unavailable"},
+    {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorNoKernelImageForDevice, "cudaErrorNoKernelImageForDevice",
+     "no kernel image is available for execution on the device"},
+    {cudaErrorECCUncorrectable, "cudaErrorECCUncorrectable", "uncorrectable ECC error encountered"},
+    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access"},
+    {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
+    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
+     "operation not permitted when stream is capturing"},
+    {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
+};
+
+const ErrorText& error_text(cudaError_t error) {
+  for (const ErrorText& entry : kErrors) {
+    if (entry.error == error) return entry;
+  }
+  static constexpr ErrorText kOther = {cudaErrorUnknown, "cudaError", "another error"};
+  return kOther;
+}
+
+}  // namespace
+
+namespace hearth::shim {
+
+void set_order(uint64_t seed) {
+  std::lock_guard lock(runtime().mutex);
+  runtime().order = Order(seed);
+}
+
+void set_machine(const Machine& machine) {
+  std::lock_guard lock(runtime().mutex);
+  runtime().machine = machine;
+}
+
+void fail_call(int64_t nth, cudaError_t error) {
+  std::lock_guard lock(runtime().mutex);
+  runtime().fail_at = nth == 0 ? 0 : runtime().calls + nth;
+  runtime().fail_with = error;
+}
+
+int64_t num_calls() { return runtime().calls; }
+size_t bytes_in_use() { return runtime().bytes_in_use; }
+const std::string& last_failure() { return runtime().failure; }
+
+void reset() {
+  std::lock_guard lock(runtime().mutex);
+  Runtime& r = runtime();
+  r.sticky = cudaSuccess;
+  r.failure.clear();
+  r.fail_at = 0;
+  for (cudaStream_t stream : r.streams) stream->queue.clear();
+}
+
+cudaError_t function_attributes() {
+  SHIM_CALL();
+  return runtime().machine.image;
+}
+
+cudaError_t enqueue_launch(const cudaLaunchConfig_t& config, std::function<void()> thread) {
+  SHIM_CALL();
+  if (!valid(config)) return cudaErrorInvalidConfiguration;
+  enqueue(config.stream, [config, thread = std::move(thread)] { return run_grid(config, thread); });
+  return cudaSuccess;
+}
+
+}  // namespace hearth::shim
+
+const char* cudaGetErrorName(cudaError_t error) { return error_text(error).name; }
+const char* cudaGetErrorString(cudaError_t error) { return error_text(error).text; }
+cudaError_t cudaGetLastError() { return runtime().sticky; }
+
+cudaError_t cudaDriverGetVersion(int* version) {
+  SHIM_CALL();
+  *version = runtime().machine.driver_version;
+  return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  SHIM_CALL();
+  *version = 13000;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  SHIM_CALL();
+  if (const cudaError_t error = device_error(); error != cudaSuccess) return error;
+  *count = runtime().machine.device_count;
+  return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) {
+  SHIM_CALL();
+  const bool known = device >= 0 && device < runtime().machine.device_count;
+  return known ? cudaSuccess : cudaErrorInvalidDevice;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  SHIM_CALL();
+  const Machine& machine = runtime().machine;
+  if (device < 0 || device >= machine.device_count) return cudaErrorInvalidDevice;
+  *properties = {"CUDA on the CPU", machine.memory_bytes, machine.major, machine.minor};
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
+  SHIM_CALL();
+  *total_bytes = runtime().machine.memory_bytes;
+  *free_bytes = *total_bytes - runtime().bytes_in_use;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  SHIM_CALL();
+  Runtime& r = runtime();
+  for (cudaStream_t stream : r.streams) {
+    if (stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
+  }
+  if (bytes > r.machine.memory_bytes - r.bytes_in_use) return cudaErrorMemoryAllocation;
+  // The device's alignment is 256; the heap's red zone begins right behind the last byte.
+  void* block = nullptr;
+  if (posix_memalign(&block, 256, bytes) != 0) return cudaErrorMemoryAllocation;
+  std::memset(block, 0xff, bytes);  // NaN until somebody writes
+  r.memory[block] = bytes;
+  r.bytes_in_use += bytes;
+  *memory = block;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFree(void* memory) {
+  SHIM_CALL();
+  if (memory == nullptr) return cudaSuccess;
+  if (const cudaError_t error = drain_all(); error != cudaSuccess) return error;
+  Runtime& r = runtime();
+  const auto it = r.memory.find(memory);
+  if (it == r.memory.end()) return cudaErrorInvalidValue;
+  r.bytes_in_use -= it->second;
+  r.memory.erase(it);
+  std::free(memory);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
+  SHIM_CALL();
+  enqueue(stream, [=] {
+    std::memset(memory, value, bytes);
+    return cudaSuccess;
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+  SHIM_CALL();
+  if (kind == cudaMemcpyDeviceToDevice) {
+    enqueue(stream, [=] {
+      std::memcpy(dst, src, bytes);
+      return cudaSuccess;
+    });
+    return cudaSuccess;
+  }
+  // Pageable host memory: read at the call on the way in, written before the return on the way out.
+  if (stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
+  if (kind == cudaMemcpyHostToDevice) {
+    const auto* begin = static_cast<const std::byte*>(src);
+    enqueue(stream, [dst, staged = std::vector<std::byte>(begin, begin + bytes)] {
+      std::memcpy(dst, staged.data(), staged.size());
+      return cudaSuccess;
+    });
+    return cudaSuccess;
+  }
+  if (const cudaError_t error = drain(stream); error != cudaSuccess) return error;
+  std::memcpy(dst, src, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  SHIM_CALL();
+  *stream = new cudaStreamImpl;
+  runtime().streams.push_back(*stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  SHIM_CALL();
+  const cudaError_t error = drain(stream);
+  std::erase(runtime().streams, stream);
+  delete stream;
+  return error;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  SHIM_CALL();
+  return drain(stream);
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  SHIM_CALL();
+  stream->capture = std::make_unique<cudaGraphImpl>();
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  SHIM_CALL();
+  *graph = stream->capture.release();
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  SHIM_CALL();
+  *exec = new cudaGraphImpl(*graph);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  SHIM_CALL();
+  for (const Work& item : exec->work) enqueue(stream, item);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  SHIM_CALL();
+  delete graph;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  SHIM_CALL();
+  delete exec;
+  return cudaSuccess;
+}

@@ -1,0 +1,52 @@
+#pragma once
+// CUDA kernels on the CPU, as a test of their logic: the .cu files of kernels/ and the host code
+// around them are compiled as C++ against the headers of this folder and linked to it in place of
+// the CUDA runtime, so `cuda_ops()` fills a whole table without a GPU.
+//
+// Every CUDA thread is a fiber; one block runs at a time. A fiber runs until __syncthreads or a
+// warp operation, and goes on when the block (the warp's 32 lanes) has arrived. The order in which
+// fibers and blocks run comes from a seed: a missing barrier shows as a result that depends on it.
+// Reported as a failed launch, with a sentence in `last_failure`: barriers that only a part of the
+// block reaches, threads that meet at different lines, warp operations without all 32 lanes.
+// Dynamic shared memory and device memory come from the heap (red zones under AddressSanitizer) and
+// are filled with NaN patterns first. The stream is asynchronous in earnest: launches and copies
+// run when somebody synchronizes, so host memory that was freed too early is seen.
+//
+// What it cannot see: real races between two sync points, memory order, occupancy, alignment of
+// coalesced access, inline assembly and tensor cores, the device's own expf. It never replaces a
+// run on a device.
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <string>
+
+namespace hearth::shim {
+
+/// 0: threads and blocks in ascending order; otherwise pseudo-random from the seed.
+void set_order(uint64_t seed);
+
+/// The machine that the runtime's queries describe.
+struct Machine {
+  int driver_version = 13000;  ///< 0: no driver
+  int device_count = 1;
+  int major = 9;
+  int minor = 0;
+  size_t memory_bytes = size_t{1} << 30;
+  cudaError_t image = cudaSuccess;  ///< of cudaFuncGetAttributes: has the build code for it?
+};
+void set_machine(const Machine& machine);
+
+/// The nth runtime call from now (1: the next) fails with `error`; 0: none does.
+void fail_call(int64_t nth, cudaError_t error);
+/// Runtime calls so far in this process.
+int64_t num_calls();
+/// Device bytes allocated and not freed.
+size_t bytes_in_use();
+
+/// Why the last kernel failed, e.g. "__syncthreads at rms_norm.cu:31 reached by 16 of 64 threads".
+const std::string& last_failure();
+/// Forgets the failure, which otherwise stays as a failed context's does, and all queued work.
+void reset();
+
+}  // namespace hearth::shim

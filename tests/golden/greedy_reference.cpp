@@ -1,0 +1,74 @@
+#include "tests/golden/greedy_reference.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace hearth::golden {
+namespace {
+
+StepRunner runner_for(const models::GgufFile& file, const NamedTable& table, kernels::DType kv_type,
+                      const GreedyCase& c) {
+  StepRunner::Bounds bounds;
+  bounds.context = static_cast<int32_t>(c.prompt_ids.size() + c.ids.size());
+  bounds.step_tokens = static_cast<int32_t>(c.prompt_ids.size());
+  return StepRunner(file, table.ops, kv_type, bounds);
+}
+
+}  // namespace
+
+std::vector<GreedyCase> read_greedy_cases(const std::filesystem::path& json) {
+  std::vector<GreedyCase> cases;
+  for (const auto& entry : nlohmann::json::parse(std::ifstream(json))) {
+    GreedyCase c;
+    entry.at("prompt").get_to(c.prompt);
+    entry.at("prompt_ids").get_to(c.prompt_ids);
+    entry.at("greedy_ids").get_to(c.ids);
+    entry.at("logprob").get_to(c.logprobs);
+    entry.at("margin_to_second").get_to(c.margins);
+    entry.at("text").get_to(c.text);
+    cases.push_back(std::move(c));
+  }
+  return cases;
+}
+
+void check_equal(const models::GgufFile& file, const NamedTable& table,
+                 const std::vector<GreedyCase>& cases, double logprob_tolerance) {
+  for (const GreedyCase& c : cases) {
+    StepRunner runner = runner_for(file, table, kernels::DType::kF32, c);
+    auto logits = runner.feed(0, c.prompt_ids, static_cast<int32_t>(c.prompt_ids.size())).back();
+    std::vector<int32_t> ids;
+    double worst = 0;
+    for (size_t i = 0; i < c.ids.size(); ++i) {
+      const int32_t id = argmax(logits);
+      ids.push_back(id);
+      worst = std::max(worst, std::fabs(logprob(logits, id) - c.logprobs[i]));
+      logits = runner.feed(0, {&id, 1}, 1).back();
+    }
+    INFO(table.name << ", prompt " << c.prompt);
+    CHECK(ids == c.ids);
+    CHECK(worst <= logprob_tolerance);
+  }
+}
+
+void check_close_f16(const models::GgufFile& file, const NamedTable& table,
+                     const std::vector<GreedyCase>& cases, double most_margin) {
+  for (const GreedyCase& c : cases) {
+    StepRunner runner = runner_for(file, table, kernels::DType::kF16, c);
+    auto logits = runner.feed(0, c.prompt_ids, static_cast<int32_t>(c.prompt_ids.size())).back();
+    for (size_t i = 0; i < c.ids.size(); ++i) {
+      const int32_t id = argmax(logits);
+      if (id != c.ids[i]) {
+        INFO(table.name << ", prompt " << c.prompt << ", token " << i);
+        CHECK(c.margins[i] < most_margin);
+        break;
+      }
+      logits = runner.feed(0, {&id, 1}, 1).back();
+    }
+  }
+}
+
+}  // namespace hearth::golden

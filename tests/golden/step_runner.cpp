@@ -1,0 +1,149 @@
+#include "tests/golden/step_runner.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace hearth::golden {
+namespace {
+
+constexpr int32_t kBlockSize = 16;
+
+kernels::DeviceBuffer take(const kernels::OpTable& ops, size_t bytes, const char* what) {
+  auto buffer = kernels::DeviceBuffer::allocate(ops, bytes, what);
+  REQUIRE_MESSAGE(buffer.ok(), what);
+  return std::move(buffer).value();
+}
+
+}  // namespace
+
+StepRunner::StepRunner(const models::GgufFile& file, const kernels::OpTable& ops,
+                       kernels::DType kv_type, const Bounds& bounds)
+    : ops_(ops), bounds_(bounds), lengths_(static_cast<size_t>(bounds.seqs), 0) {
+  auto loaded = models::load_model(file, ops_, nullptr);
+  REQUIRE_MESSAGE(loaded.ok(), loaded.error().message);
+  model_ = std::move(loaded).value();
+  REQUIRE(model_->reserve(bounds.step_tokens, bounds.step_tokens).ok());
+  const int32_t blocks = bounds.seqs * ((bounds.context + kBlockSize - 1) / kBlockSize);
+  for (const models::LayerGroup& group : model_->info().groups) {
+    const int64_t block_bytes = group.block_bytes(kv_type, kBlockSize);
+    memory_.push_back(take(ops_, static_cast<size_t>(block_bytes * blocks), "kv"));
+    pools_.push_back({memory_.back().data(), block_bytes, kBlockSize, kv_type});
+  }
+  logits_ = take(ops_,
+                 static_cast<size_t>(bounds.step_tokens) * sizeof(float) *
+                     static_cast<size_t>(model_->info().vocab_size),
+                 "logits");
+}
+
+std::vector<std::vector<float>> StepRunner::step(std::span<const Chunk> chunks) {
+  const int32_t max_blocks = (bounds_.context + kBlockSize - 1) / kBlockSize;
+  // Logical block i of sequence s: interleaved and from the end, so that a block table taken for
+  // the identity shows.
+  const auto physical = [&](int32_t s, int32_t i) {
+    return bounds_.seqs * max_blocks - 1 - (i * bounds_.seqs + s);
+  };
+  std::vector<int32_t> tokens, positions, seq_idx, query_start = {0}, context_len, outputs, slots,
+                                                   table;
+  for (const Chunk& chunk : chunks) {
+    const auto row = static_cast<int32_t>(context_len.size());
+    int32_t& length = lengths_[static_cast<size_t>(chunk.seq)];
+    for (size_t i = 0; i < chunk.tokens.size(); ++i, ++length) {
+      if (chunk.want_all || i + 1 == chunk.tokens.size()) {
+        outputs.push_back(static_cast<int32_t>(tokens.size()));
+      }
+      tokens.push_back(chunk.tokens[i]);
+      positions.push_back(length);
+      seq_idx.push_back(row);
+      slots.push_back(physical(chunk.seq, length / kBlockSize) * kBlockSize + length % kBlockSize);
+    }
+    query_start.push_back(static_cast<int32_t>(tokens.size()));
+    context_len.push_back(length);
+    for (int32_t i = 0; i < max_blocks; ++i) table.push_back(physical(chunk.seq, i));
+  }
+
+  std::vector<int32_t> counts = {static_cast<int32_t>(tokens.size()),
+                                 static_cast<int32_t>(chunks.size()),
+                                 static_cast<int32_t>(outputs.size())};
+  std::vector<int32_t> all;
+  std::vector<size_t> starts;
+  for (const auto* part : {&counts, &tokens, &positions, &seq_idx, &query_start, &context_len,
+                           &outputs, &slots, &table}) {
+    starts.push_back(all.size());
+    all.insert(all.end(), part->begin(), part->end());
+  }
+  index_ = take(ops_, all.size() * sizeof(int32_t), "index");
+  ops_.copy_to_device(ops_.state.get(), index_.data(), all.data(), all.size() * sizeof(int32_t));
+  const auto at = [&](size_t part) { return index_.as<int32_t>() + starts[part]; };
+
+  kernels::GroupIndex group;
+  group.slot_mapping = at(7);
+  group.block_table = at(8);
+  group.max_blocks = max_blocks;
+  const std::vector<kernels::GroupIndex> groups(pools_.size(), group);
+  kernels::BatchIndex batch;
+  batch.num_tokens = counts[0];
+  batch.num_seqs = counts[1];
+  batch.num_outputs = counts[2];
+  batch.counts = at(0);
+  batch.token_ids = at(1);
+  batch.positions = at(2);
+  batch.seq_idx = at(3);
+  batch.query_start = at(4);
+  batch.context_len = at(5);
+  batch.output_rows = at(6);
+  batch.groups = groups;
+
+  const int32_t vocab = model_->info().vocab_size;
+  kernels::TensorView logits;
+  logits.data = logits_.data();
+  logits.rows = counts[2];
+  logits.cols = logits.row_stride = vocab;
+  model_->forward({&batch, pools_, logits});
+  ops_.synchronize(ops_.state.get());
+
+  std::vector<std::vector<float>> out(outputs.size(),
+                                      std::vector<float>(static_cast<size_t>(vocab)));
+  for (size_t i = 0; i < out.size(); ++i) {
+    ops_.copy_to_host(ops_.state.get(), out[i].data(), logits.row<float>(static_cast<int64_t>(i)),
+                      out[i].size() * sizeof(float));
+  }
+  return out;
+}
+
+std::vector<std::vector<float>> StepRunner::feed(int32_t seq, std::span<const int32_t> tokens,
+                                                 int32_t chunk, bool want_all) {
+  std::vector<std::vector<float>> out;
+  for (size_t begin = 0; begin < tokens.size(); begin += static_cast<size_t>(chunk)) {
+    const size_t count = std::min(tokens.size() - begin, static_cast<size_t>(chunk));
+    const Chunk part{seq, tokens.subspan(begin, count), want_all};
+    auto logits = step({&part, 1});
+    if (!want_all) out.clear();
+    out.insert(out.end(), logits.begin(), logits.end());
+  }
+  return out;
+}
+
+std::vector<NamedTable> all_tables() {
+  std::vector<NamedTable> tables = {{"reference", kernels::reference_ops()}};
+  for (const std::string& variant : kernels::cpu_variants()) {
+    auto ops = kernels::cpu_ops({.num_threads = 2, .variant = variant});
+    REQUIRE_MESSAGE(ops.ok(), ops.error().message);
+    tables.push_back({variant, std::move(ops).value()});
+  }
+  return tables;
+}
+
+int32_t argmax(std::span<const float> logits) {
+  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+double logprob(std::span<const float> logits, int32_t id) {
+  const double most = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(logit - most);
+  return logits[static_cast<size_t>(id)] - most - std::log(sum);
+}
+
+}  // namespace hearth::golden

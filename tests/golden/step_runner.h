@@ -1,0 +1,66 @@
+#pragma once
+// The smallest driver of a model: sequences that grow by chunks, blocks given out once and for all,
+// no scheduler. What the engine does with the same model must come to the same.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/ops.h"
+#include "models/gguf/gguf_file.h"
+#include "models/model.h"
+
+namespace hearth::golden {
+
+/// Tokens that one sequence adds in a step.
+struct Chunk {
+  int32_t seq = 0;
+  std::span<const int32_t> tokens;
+  bool want_all = false;  ///< logits of every token; else of the last
+};
+
+class StepRunner {
+ public:
+  struct Bounds {
+    int32_t seqs = 1;
+    int32_t step_tokens = 64;
+    int32_t context = 512;
+  };
+  /// Fails the test where the model does not load.
+  StepRunner(const models::GgufFile& file, const kernels::OpTable& ops, kernels::DType kv_type,
+             const Bounds& bounds);
+
+  /// One forward pass; logits of the wanted rows in order.
+  std::vector<std::vector<float>> step(std::span<const Chunk> chunks);
+  /// The whole of `tokens` by chunks of at most `chunk` tokens; logits of the last token, or of
+  /// all.
+  std::vector<std::vector<float>> feed(int32_t seq, std::span<const int32_t> tokens, int32_t chunk,
+                                       bool want_all = false);
+  const models::ModelInfo& info() const { return model_->info(); }
+
+ private:
+  kernels::OpTable ops_;
+  Bounds bounds_;
+  std::unique_ptr<models::Model> model_;
+  std::vector<models::KvPool> pools_;
+  std::vector<kernels::DeviceBuffer> memory_;
+  kernels::DeviceBuffer index_;
+  kernels::DeviceBuffer logits_;
+  std::vector<int32_t> lengths_;  // tokens of each sequence so far
+};
+
+/// A table to run a test on.
+struct NamedTable {
+  std::string name;
+  kernels::OpTable ops;
+};
+/// The reference and every CPU path of this machine.
+std::vector<NamedTable> all_tables();
+
+int32_t argmax(std::span<const float> logits);
+/// Natural log of the softmax of `logits` at `id`, in double.
+double logprob(std::span<const float> logits, int32_t id);
+
+}  // namespace hearth::golden

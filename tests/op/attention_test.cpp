@@ -1,0 +1,268 @@
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <optional>
+
+#include "tests/op/op_testing.h"
+
+namespace hearth::kernels::testing {
+namespace {
+
+struct Case {
+  DType kv_type = DType::kF16;
+  int32_t heads = 4;
+  int32_t kv_heads = 2;
+  int32_t head_dim = 64;
+  int32_t block_size = 16;
+  std::vector<SequenceShape> sequences;
+  int32_t window = 0;
+  float soft_cap = 0;
+  bool sinks = false;
+  float q_range = 1;
+  int64_t misalign = 0;
+};
+
+std::string describe(const Case& c) {
+  std::string text;
+  for (const auto& s : c.sequences) text += fmt::format("{}/{} ", s.queries, s.context);
+  return fmt::format("{} heads {}/{} dim {} block {} queries/context {}window {} cap {} sinks {}",
+                     info(c.kv_type).name, c.heads, c.kv_heads, c.head_dim, c.block_size, text,
+                     c.window, c.soft_cap, c.sinks);
+}
+
+/// K, V and q of every position of every sequence, the same for any division into steps.
+struct Data {
+  std::vector<Matrix> q, k, v;  ///< per sequence: (context, heads * head_dim)
+  Tensor sinks;
+
+  Data(const Case& c, uint32_t seed) {
+    Random random(seed);
+    for (const SequenceShape& s : c.sequences) {
+      q.emplace_back(s.context, c.heads * c.head_dim);
+      q.back().fill(random, -c.q_range, c.q_range);
+      k.emplace_back(s.context, c.kv_heads * c.head_dim);
+      k.back().fill(random, -1, 1);
+      v.emplace_back(s.context, c.kv_heads * c.head_dim);
+      v.back().fill(random, -1, 1);
+    }
+    sinks = random_tensor(seed, DType::kF32, 1, c.heads);
+  }
+};
+
+/// A pool whose two layers hold NaN until stored to; ops work on the second layer.
+struct Pool {
+  std::vector<std::byte> memory;
+  PagedKv kv;
+
+  Pool(const Case& c, const Batch& batch) {
+    const int64_t layer = kv_layer_bytes(c.kv_type, c.block_size, c.kv_heads, c.head_dim);
+    // 0xff in every byte is a NaN in f32, f16 and bf16.
+    memory.assign(static_cast<size_t>(batch.num_blocks() * 2 * layer), std::byte{0xff});
+    kv = {memory.data(), 2 * layer, layer, c.kv_type, c.block_size, c.kv_heads, c.head_dim};
+  }
+};
+
+/// Stores all positions, then attends the queries of `c`. Rows as in the batch.
+Matrix attend(const OpTable& ops, const Case& c, const Data& data, uint32_t block_seed) {
+  std::vector<SequenceShape> everything;
+  for (const SequenceShape& s : c.sequences) everything.push_back({s.context, s.context});
+  const Batch store_batch(everything, c.block_size, block_seed);
+  const Batch batch(c.sequences, c.block_size, block_seed);
+  Pool pool(c, batch);
+
+  Matrix k(store_batch.num_tokens(), c.kv_heads * c.head_dim, c.misalign, c.misalign);
+  Matrix v(store_batch.num_tokens(), c.kv_heads * c.head_dim, c.misalign, c.misalign);
+  Matrix q(batch.num_tokens(), c.heads * c.head_dim, c.misalign, c.misalign);
+  Matrix out(batch.num_tokens(), c.heads * c.head_dim, c.misalign, c.misalign);
+  int64_t stored = 0;
+  int64_t asked = 0;
+  for (size_t s = 0; s < c.sequences.size(); ++s) {
+    for (int64_t p = 0; p < c.sequences[s].context; ++p, ++stored) {
+      for (int64_t i = 0; i < k.cols(); ++i) {
+        k.at(stored, i) = data.k[s].at(p, i);
+        v.at(stored, i) = data.v[s].at(p, i);
+      }
+    }
+    for (int64_t p = c.sequences[s].context - c.sequences[s].queries; p < c.sequences[s].context;
+         ++p, ++asked) {
+      for (int64_t i = 0; i < q.cols(); ++i) q.at(asked, i) = data.q[s].at(p, i);
+    }
+  }
+  ops.kv_store(ops.state.get(),
+               {.batch = &store_batch.index(), .k = k.view(), .v = v.view(), .kv = pool.kv});
+  const auto sinks = pack(ops, {data.sinks}, WeightRole::kVector);
+  ops.attention(ops.state.get(), {.batch = &batch.index(),
+                                  .q = q.view(),
+                                  .kv = pool.kv,
+                                  .num_heads = c.heads,
+                                  .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
+                                  .window = c.window,
+                                  .soft_cap = c.soft_cap,
+                                  .sinks = c.sinks ? sinks.get() : nullptr,
+                                  .out = out.view()});
+  ops.synchronize(ops.state.get());
+  CHECK(out.guards_intact());
+  return out;
+}
+
+/// |V| <= 1, so an output moves by at most twice the largest error of a score, plus one rounding
+/// per position in the chains of l and o. Scores: head_dim roundings of a sum of |q k|.
+float bound_of(const Case& c) {
+  int32_t longest = 0;
+  for (const SequenceShape& s : c.sequences) longest = std::max(longest, s.context);
+  const int32_t seen = c.window > 0 ? std::min(c.window, longest) : longest;
+  const double scale = 1.0 / std::sqrt(static_cast<double>(c.head_dim));
+  // Mean of |q k| is q_range / 4 for uniform values; short heads may lie well above.
+  const double magnitude = scale * c.q_range * std::min(1.0 * c.head_dim, 0.35 * c.head_dim + 6);
+  const double score_error = (c.head_dim + 8) * magnitude + c.soft_cap;
+  return static_cast<float>((2 * score_error + seen + 64) * 0x1p-24);
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const int32_t head_dim : {8, 16, 40, 64, 80, 128}) {
+      all.push_back({.kv_type = type,
+                     .head_dim = head_dim,
+                     .sequences = {{1, 1}, {16, 1}, {17, 17}, {40, 9}},
+                     .misalign = head_dim % 3});
+    }
+    // MHA, GQA of 3, 7 and 12 heads, MQA.
+    for (const auto& [heads, kv_heads] : std::vector<std::pair<int32_t, int32_t>>{
+             {3, 3}, {6, 2}, {7, 1}, {24, 2}, {8, 1}, {8, 4}}) {
+      all.push_back({.kv_type = type,
+                     .heads = heads,
+                     .kv_heads = kv_heads,
+                     .head_dim = 32,
+                     .sequences = {{33, 5}, {64, 1}, {15, 15}, {200, 3}}});
+    }
+    // Across splits of 512, decode and chunk; larger blocks.
+    all.push_back({.kv_type = type, .head_dim = 32, .sequences = {{513, 1}, {1100, 2}}});
+    all.push_back({.kv_type = type, .head_dim = 32, .sequences = {{1040, 30}}});
+    all.push_back({.kv_type = type,
+                   .head_dim = 24,
+                   .block_size = 48,
+                   .sequences = {{97, 4}, {1, 1}, {530, 20}}});
+    // Peaky scores, windows, caps, sinks.
+    all.push_back({.kv_type = type, .sequences = {{100, 7}, {300, 1}}, .q_range = 20});
+    all.push_back({.kv_type = type, .head_dim = 16, .sequences = {{50, 50}}, .window = 1});
+    all.push_back({.kv_type = type, .head_dim = 16, .sequences = {{80, 40}}, .window = 20});
+    all.push_back({.kv_type = type,
+                   .head_dim = 16,
+                   .sequences = {{1200, 20}, {5, 1}},
+                   .window = 600,
+                   .sinks = true});
+    all.push_back({.kv_type = type,
+                   .head_dim = 16,
+                   .sequences = {{90, 3}},
+                   .soft_cap = 5,
+                   .sinks = true,
+                   .q_range = 8});
+  }
+  return all;
+}
+
+TEST_CASE("attention: every variant against the reference, over a pool of NaN") {
+  const uint32_t seed = seed_or(21);
+  for (const Case& c : cases()) {
+    const Data data(c, seed);
+    const Matrix want = attend(reference(), c, data, seed);
+    const Matrix bound = constant(bound_of(c));
+    std::optional<Matrix> fused;
+    for (const NamedTable& table : cpu_tables(2)) {
+      const Matrix got = attend(table.ops, c, data, seed);
+      const std::string error = worst(got, want, bound);
+      CHECK_MESSAGE(error.empty(),
+                    fmt::format("{} seed {} {}: {}", table.name, seed, describe(c), error));
+      if (table.ops.numerics_id != "cpu-fma/1") continue;
+      if (fused) {
+        CHECK_MESSAGE(same_bits(*fused, got),
+                      fmt::format("{} seed {} {}: other bits", table.name, seed, describe(c)));
+      }
+      fused = got;
+    }
+  }
+}
+
+TEST_CASE("attention: a row has the same bits in prefill, in chunks and alone") {
+  const uint32_t seed = seed_or(22);
+  CAPTURE(seed);
+  for (const DType type : {DType::kF32, DType::kF16}) {
+    for (const int32_t window : {0, 70}) {
+      const Case whole{.kv_type = type,
+                       .heads = 6,
+                       .kv_heads = 2,
+                       .head_dim = 24,
+                       .sequences = {{560, 560}, {33, 33}, {100, 100}},
+                       .window = window};
+      const Data data(whole, seed);
+      for (const NamedTable& table : cpu_tables(3)) {
+        CAPTURE(table.name);
+        const Matrix all = attend(table.ops, whole, data, seed);
+        // Chunks of the first sequence that end at `context`, alone or beside the others.
+        int32_t round = 0;
+        for (const auto& [context, queries] : std::vector<std::pair<int32_t, int32_t>>{
+                 {560, 1}, {560, 48}, {513, 1}, {512, 1}, {530, 530}, {17, 3}, {1, 1}}) {
+          table.ops.set_num_threads(table.ops.state.get(), round++ % 3 + 1);
+          for (const bool beside : {false, true}) {
+            Case part = whole;
+            part.sequences = {{context, queries}};
+            if (beside) part.sequences = {{context, queries}, {33, 2}, {100, 1}};
+            const Matrix got = attend(table.ops, part, data, seed + 1);
+            Matrix want(queries, all.cols());
+            Matrix first(queries, all.cols());
+            for (int32_t r = 0; r < queries; ++r) {
+              for (int64_t i = 0; i < all.cols(); ++i) {
+                want.at(r, i) = all.at(context - queries + r, i);
+                first.at(r, i) = got.at(r, i);
+              }
+            }
+            CHECK_MESSAGE(same_bits(first, want),
+                          fmt::format("{} queries of {}, window {}, beside others {}", queries,
+                                      context, window, beside));
+          }
+        }
+        table.ops.set_num_threads(table.ops.state.get(), 3);
+      }
+    }
+  }
+}
+
+TEST_CASE("kv_store: the reference's bytes on every variant; slot -1 stores nothing") {
+  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
+    const Case c{.kv_type = type,
+                 .kv_heads = 3,
+                 .head_dim = 20,
+                 .block_size = 32,
+                 .sequences = {{70, 40}, {9, 9}}};
+    Batch batch(c.sequences, c.block_size, 4);
+    batch.slots[3] = -1;
+    Random random(4);
+    Matrix k(batch.num_tokens(), 60, 1, 2);
+    Matrix v(batch.num_tokens(), 60, 1, 2);
+    k.fill(random, -3, 3);
+    v.fill(random, -1e-7f, 1e-7f);  // subnormal in f16
+    k.at(0, 0) = 70000.0f;          // infinity in f16
+    Pool want(c, batch);
+    const auto store = [&](const OpTable& ops, const Pool& pool) {
+      ops.kv_store(ops.state.get(),
+                   {.batch = &batch.index(), .k = k.view(), .v = v.view(), .kv = pool.kv});
+    };
+    store(reference(), want);
+    for (const NamedTable& table : cpu_tables(2)) {
+      Pool got(c, batch);
+      store(table.ops, got);
+      CHECK_MESSAGE(got.memory == want.memory, table.name);
+    }
+    const size_t untouched =
+        static_cast<size_t>(std::count(want.memory.begin(), want.memory.end(), std::byte{0xff}));
+    const size_t token_bytes = bytes_of(type, 2 * 60);
+    CHECK(untouched >= want.memory.size() - 48 * token_bytes);
+  }
+}
+
+}  // namespace
+}  // namespace hearth::kernels::testing

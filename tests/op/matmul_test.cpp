@@ -1,0 +1,279 @@
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/half.h"
+#include "tests/op/op_testing.h"
+
+namespace hearth::kernels::testing {
+namespace {
+
+struct Case {
+  std::vector<std::pair<DType, int64_t>> joined;  ///< type and rows of each tensor
+  int64_t cols;
+  int32_t tokens;
+  bool residual = false;
+  int64_t misalign = 0;
+  int64_t padding = 0;
+};
+
+std::string describe(const Case& c) {
+  std::string text;
+  for (const auto& [dtype, rows] : c.joined) text += fmt::format("{}x{} ", info(dtype).name, rows);
+  return fmt::format("{}cols {} tokens {} residual {} misalign {}", text, c.cols, c.tokens,
+                     c.residual, c.misalign);
+}
+
+std::vector<Tensor> tensors_of(const Case& c, uint32_t seed, bool magnitudes = false) {
+  std::vector<Tensor> tensors;
+  for (const auto& [dtype, rows] : c.joined) {
+    tensors.push_back(random_tensor(seed++, dtype, rows, c.cols, magnitudes));
+  }
+  return tensors;
+}
+
+Matrix multiply(const OpTable& ops, const Weight& w, Matrix& x, const Matrix* residual,
+                const Case& c) {
+  const Batch batch(static_cast<int32_t>(x.rows()));
+  Matrix out(x.rows(), w.rows, c.misalign, c.padding);
+  TensorView view = out.view();
+  if (residual != nullptr) {
+    // The residual is the output itself, as models call it.
+    for (int64_t r = 0; r < out.rows(); ++r) {
+      for (int64_t o = 0; o < out.cols(); ++o) out.at(r, o) = residual->at(r, o);
+    }
+  }
+  MatmulArgs args{.batch = &batch.index(),
+                  .x = x.view(),
+                  .w = &w,
+                  .residual = residual != nullptr ? &view : nullptr,
+                  .out = view};
+  ops.matmul(ops.state.get(), args);
+  ops.synchronize(ops.state.get());
+  CHECK(out.guards_intact());
+  return out;
+}
+
+/// Bound of |chain - exact|: one rounding per step of the longest chain (and a few for scales and
+/// residual) of a sum of magnitudes.
+Matrix bound_of(const Case& c, Matrix& x, const Matrix* residual, uint32_t seed) {
+  Matrix magnitude(x.rows(), x.cols());
+  for (int64_t r = 0; r < x.rows(); ++r) {
+    for (int64_t k = 0; k < x.cols(); ++k) magnitude.at(r, k) = std::abs(x.at(r, k));
+  }
+  const auto weight = pack(reference(), tensors_of(c, seed, true), WeightRole::kMatmul);
+  Matrix bound = multiply(reference(), *weight, magnitude, nullptr, c);
+  for (int64_t r = 0; r < bound.rows(); ++r) {
+    int64_t o = 0;
+    for (const auto& [dtype, rows] : c.joined) {
+      const int64_t chain = dtype == DType::kQ8_0 ? c.cols / 32 : c.cols;
+      for (int64_t end = o + rows; o < end; ++o) {
+        // 128 / 127: the magnitude of a weight of -128 is stored as 127.
+        double sum = bound.at(r, o) * 1.01;
+        if (residual != nullptr) sum += std::abs(residual->at(r, o));
+        bound.at(r, o) = static_cast<float>(sum * static_cast<double>(chain + 6) * 0x1p-24);
+      }
+    }
+  }
+  return bound;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
+    const int64_t unit = dtype == DType::kQ8_0 ? 32 : 1;
+    for (const int32_t tokens : {1, 2, 3, 5, 12, 17}) {
+      all.push_back({.joined = {{dtype, 64}}, .cols = 64, .tokens = tokens});
+    }
+    // Tails of outputs, inputs and tiles; rows off cache lines.
+    all.push_back({{{dtype, 1}}, unit, 1});
+    all.push_back({{{dtype, 15}}, 3 * unit, 4, true, 1, 3});
+    all.push_back({{{dtype, 17}}, 7 * unit, 13, false, 5, 1});
+    all.push_back({{{dtype, 172}}, 64, 6, true, 3, 0});
+    all.push_back({{{dtype, 64}}, dtype == DType::kQ8_0 ? 192 : 172, 40, true, 0, 7});
+    all.push_back({{{dtype, 100}, {dtype, 36}, {dtype, 7}}, 96, 9, false, 1, 1});
+    // Long enough for several panels of K, groups per item and blocks of tiles.
+    all.push_back({{{dtype, 300}}, 4096, 30, true});
+    all.push_back({{{dtype, 80}}, 12288, 1});
+    all.push_back({{{dtype, 40}}, 64, 300});
+  }
+  all.push_back({{{DType::kQ8_0, 20}, {DType::kF16, 33}, {DType::kF32, 5}}, 128, 14, true, 1, 1});
+  return all;
+}
+
+TEST_CASE("matmul: every variant against the reference") {
+  const uint32_t seed = seed_or(11);
+  for (const Case& c : cases()) {
+    Random random(seed);
+    Matrix x(c.tokens, c.cols, c.misalign, c.padding);
+    x.fill(random, -2, 2);
+    int64_t outputs = 0;
+    for (const auto& joined : c.joined) outputs += joined.second;
+    Matrix residual(c.tokens, outputs);
+    residual.fill(random, -4, 4);
+    const Matrix* r = c.residual ? &residual : nullptr;
+    const auto tensors = tensors_of(c, seed);
+    const Matrix want =
+        multiply(reference(), *pack(reference(), tensors, WeightRole::kMatmul), x, r, c);
+    const Matrix bound = bound_of(c, x, r, seed);
+
+    const Matrix* fused = nullptr;
+    std::vector<Matrix> results;
+    results.reserve(8);
+    for (const NamedTable& table : cpu_tables(2)) {
+      const auto weight = pack(table.ops, tensors, WeightRole::kMatmul);
+      results.push_back(multiply(table.ops, *weight, x, r, c));
+      const std::string error = worst(results.back(), want, bound);
+      CHECK_MESSAGE(error.empty(),
+                    fmt::format("{} seed {} {}: {}", table.name, seed, describe(c), error));
+      if (table.ops.numerics_id != "cpu-fma/1") continue;
+      if (fused != nullptr) {
+        CHECK_MESSAGE(same_bits(*fused, results.back()),
+                      fmt::format("{} seed {} {}: other bits than the first fused variant",
+                                  table.name, seed, describe(c)));
+      }
+      fused = &results.back();
+    }
+  }
+}
+
+TEST_CASE("matmul: a row has the same bits alone, among others and on any number of threads") {
+  const uint32_t seed = seed_or(12);
+  CAPTURE(seed);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
+    const Case c{.joined = {{dtype, 172}, {dtype, 32}}, .cols = 2080, .tokens = 40};
+    Random random(seed);
+    Matrix x(c.tokens, c.cols);
+    x.fill(random, -2, 2);
+    for (const NamedTable& table : cpu_tables(3)) {
+      CAPTURE(table.name);
+      const auto weight = pack(table.ops, tensors_of(c, seed), WeightRole::kMatmul);
+      const Matrix all = multiply(table.ops, *weight, x, nullptr, c);
+      for (int32_t count = 1; count <= c.tokens; ++count) {
+        table.ops.set_num_threads(table.ops.state.get(), count % 3 + 1);
+        const int32_t first = random.below(c.tokens - count + 1);
+        Matrix part(count, c.cols, count % 2);
+        Matrix want(count, all.cols());
+        for (int32_t r = 0; r < count; ++r) {
+          for (int64_t k = 0; k < c.cols; ++k) part.at(r, k) = x.at(first + r, k);
+          for (int64_t o = 0; o < all.cols(); ++o) want.at(r, o) = all.at(first + r, o);
+        }
+        CHECK_MESSAGE(same_bits(multiply(table.ops, *weight, part, nullptr, c), want),
+                      fmt::format("{} rows from {}", count, first));
+      }
+      table.ops.set_num_threads(table.ops.state.get(), 3);
+    }
+  }
+}
+
+/// One row of Q8_0 blocks, each a scale and 32 times one value.
+Tensor q8_0_row(const std::vector<std::pair<uint16_t, int8_t>>& blocks, int64_t rows) {
+  Tensor tensor{"extreme", DType::kQ8_0, rows, static_cast<int64_t>(blocks.size()) * 32, {}};
+  for (int64_t r = 0; r < rows; ++r) {
+    for (const auto& [scale, q] : blocks) {
+      tensor.bytes.push_back(static_cast<std::byte>(scale & 0xff));
+      tensor.bytes.push_back(static_cast<std::byte>(scale >> 8));
+      for (int i = 0; i < 32; ++i) tensor.bytes.push_back(static_cast<std::byte>(q));
+    }
+  }
+  return tensor;
+}
+
+TEST_CASE("matmul: extreme Q8_0 blocks are exact where the sum is") {
+  // -128 and 127 everywhere against activations of one magnitude: the largest sums of int16 pairs.
+  for (const int8_t q : {int8_t{-128}, int8_t{127}, int8_t{-1}, int8_t{0}}) {
+    for (const float value : {127.0f, -127.0f, 1.0f, 0.0f}) {
+      const Tensor tensor = q8_0_row({{0x3c00, q}}, 18);
+      Matrix x(3, 32);
+      for (int64_t r = 0; r < 3; ++r) {
+        for (int64_t k = 0; k < 32; ++k) x.at(r, k) = k % 2 == 0 || r != 1 ? value : -value;
+      }
+      for (const NamedTable& table : cpu_tables(2)) {
+        const auto weight = pack(table.ops, {tensor}, WeightRole::kMatmul);
+        const Matrix out = multiply(table.ops, *weight, x, nullptr, {});
+        for (int64_t o = 0; o < 18; ++o) {
+          const float want = static_cast<float>(q) * value * 32;
+          CHECK_MESSAGE(out.at(0, o) == doctest::Approx(want), table.name);
+          CHECK_MESSAGE(out.at(1, o) == 0.0f, table.name);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("matmul: scales at the ends of f16, zero blocks, tiny and infinite activations") {
+  const uint16_t largest = 0x7bff;
+  const uint16_t least = 0x0001;
+  const Tensor tensor = q8_0_row({{largest, 127}, {0, 77}, {least, -128}, {largest, -127}}, 16);
+  Matrix x(4, 128);
+  Random random(5);
+  for (int64_t k = 0; k < 128; ++k) {
+    x.at(0, k) = random.uniform(-1, 1);
+    x.at(1, k) = 1e-38f;  // 127 / amax would overflow: taken for zero
+    x.at(2, k) = 0;
+    x.at(3, k) = k == 40 ? INFINITY : 1.0f;  // in the block whose scale is zero: NaN
+  }
+  const Matrix want =
+      multiply(reference(), *pack(reference(), {tensor}, WeightRole::kMatmul), x, nullptr, {});
+  for (const NamedTable& table : cpu_tables(1)) {
+    CAPTURE(table.name);
+    const auto weight = pack(table.ops, {tensor}, WeightRole::kMatmul);
+    const Matrix out = multiply(table.ops, *weight, x, nullptr, {});
+    for (int64_t o = 0; o < 16; ++o) {
+      CHECK(std::abs(out.at(0, o) - want.at(0, o)) <= std::abs(want.at(0, o)) * 1e-4);
+      CHECK(out.at(1, o) == 0.0f);
+      CHECK(out.at(2, o) == 0.0f);
+      CHECK(std::isnan(want.at(3, o)));
+      CHECK(std::isnan(out.at(3, o)));
+    }
+  }
+}
+
+TEST_CASE("matmul: a NaN reaches its own row only") {
+  for (const DType dtype : {DType::kF32, DType::kQ8_0}) {
+    const Case c{.joined = {{dtype, 40}}, .cols = 64, .tokens = 14};
+    Random random(3);
+    Matrix x(c.tokens, c.cols);
+    x.fill(random, -1, 1);
+    x.at(5, 33) = NAN;
+    for (const NamedTable& table : cpu_tables(2)) {
+      const auto weight = pack(table.ops, tensors_of(c, 3), WeightRole::kMatmul);
+      const Matrix out = multiply(table.ops, *weight, x, nullptr, c);
+      for (int64_t r = 0; r < c.tokens; ++r) {
+        for (int64_t o = 0; o < out.cols(); ++o) {
+          if (std::isnan(out.at(r, o)) != (r == 5)) FAIL_CHECK(table.name << " row " << r);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("matmul: rows past the exact count stay untouched, and no rows are no work") {
+  const Tensor tensor = random_tensor(1, DType::kF32, 20, 24);
+  std::vector<OpTable> all{reference()};
+  for (const NamedTable& table : cpu_tables(2)) all.push_back(table.ops);
+  for (const OpTable& ops : all) {
+    for (const int32_t exact : {0, 3}) {
+      Batch batch(8);
+      BatchIndex index = batch.index();
+      const int32_t counts[3] = {exact, 1, 1};
+      index.counts = counts;
+      Matrix x(8, 24);
+      Matrix out(8, 20);
+      for (int64_t r = 0; r < 8; ++r) {
+        for (int64_t k = 0; k < 24; ++k) x.at(r, k) = 1;
+        for (int64_t o = 0; o < 20; ++o) out.at(r, o) = 99;
+      }
+      const auto weight = pack(ops, {tensor}, WeightRole::kMatmul);
+      ops.matmul(ops.state.get(),
+                 {.batch = &index, .x = x.view(), .w = weight.get(), .out = out.view()});
+      for (int64_t r = 0; r < 8; ++r) CHECK((out.at(r, 19) == 99) == (r >= exact));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hearth::kernels::testing

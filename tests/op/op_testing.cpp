@@ -1,0 +1,189 @@
+#include "tests/op/op_testing.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <numeric>
+
+#include "kernels/half.h"
+
+namespace hearth::kernels::testing {
+
+uint32_t seed_or(uint32_t fallback) {
+  const char* seed = std::getenv("HEARTH_TEST_SEED");
+  return seed != nullptr ? static_cast<uint32_t>(std::strtoul(seed, nullptr, 10)) : fallback;
+}
+
+Matrix::Matrix(int64_t rows, int64_t cols, int64_t misalign, int64_t padding)
+    : rows_(rows), cols_(cols), stride_(cols + padding), first_(16 + misalign) {
+  data_.assign(static_cast<size_t>(first_ + rows * stride_ + 16),
+               std::numeric_limits<float>::quiet_NaN());
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < cols; ++c) at(r, c) = 0;
+  }
+}
+
+TensorView Matrix::view() { return {data_.data() + first_, DType::kF32, rows_, cols_, stride_}; }
+
+void Matrix::fill(Random& random, float low, float high) {
+  for (int64_t r = 0; r < rows_; ++r) {
+    for (int64_t c = 0; c < cols_; ++c) at(r, c) = random.uniform(low, high);
+  }
+}
+
+bool Matrix::guards_intact() const {
+  std::vector<bool> inside(data_.size(), false);
+  for (int64_t r = 0; r < rows_; ++r) {
+    for (int64_t c = 0; c < cols_; ++c) inside[index(r, c)] = true;
+  }
+  for (size_t i = 0; i < data_.size(); ++i) {
+    if (!inside[i] && !std::isnan(data_[i])) return false;
+  }
+  return true;
+}
+
+bool same_bits(const Matrix& a, const Matrix& b) {
+  if (a.rows() != b.rows() || a.cols() != b.cols()) return false;
+  for (int64_t r = 0; r < a.rows(); ++r) {
+    for (int64_t c = 0; c < a.cols(); ++c) {
+      const float x = a.at(r, c);
+      const float y = b.at(r, c);
+      if (std::memcmp(&x, &y, sizeof x) != 0) return false;
+    }
+  }
+  return true;
+}
+
+Matrix constant(float value) {
+  Matrix one(1, 1);
+  one.at(0, 0) = value;
+  return one;
+}
+
+std::string worst(const Matrix& got, const Matrix& want, const Matrix& bound) {
+  const bool single = bound.rows() == 1 && bound.cols() == 1;
+  double largest = 1.0;
+  std::string text;
+  for (int64_t r = 0; r < want.rows(); ++r) {
+    for (int64_t c = 0; c < want.cols(); ++c) {
+      const double limit = single ? bound.at(0, 0) : bound.at(r, c);
+      const double error = std::abs(static_cast<double>(got.at(r, c)) - want.at(r, c));
+      const double share = error <= limit ? 0.0 : error / std::max(limit, 1e-300);
+      if (std::isnan(error) || share > largest) {
+        largest = std::isnan(error) ? 1e300 : share;
+        text = fmt::format("({}, {}): got {}, want {}, bound {}", r, c, got.at(r, c), want.at(r, c),
+                           limit);
+      }
+    }
+  }
+  return text;
+}
+
+Tensor random_tensor(uint32_t seed, DType dtype, int64_t rows, int64_t cols, bool magnitudes) {
+  Random random(seed);
+  Tensor tensor{"test.weight", dtype, rows, cols, {}};
+  tensor.bytes.resize(bytes_of(dtype, static_cast<uint64_t>(rows * cols)));
+  std::byte* at = tensor.bytes.data();
+  if (dtype == DType::kQ8_0) {
+    for (int64_t b = 0; b < rows * cols / 32; ++b, at += 34) {
+      const uint16_t scale = f16_from_f32(random.uniform(0.001f, 1.0f / 128));
+      std::memcpy(at, &scale, 2);
+      for (int i = 0; i < 32; ++i) {
+        int32_t q = random.below(256) - 128;
+        if (magnitudes) q = std::min(std::abs(q), 127);
+        at[2 + i] = static_cast<std::byte>(static_cast<int8_t>(q));
+      }
+    }
+    return tensor;
+  }
+  for (int64_t i = 0; i < rows * cols; ++i) {
+    float value = random.uniform(-1, 1);
+    if (magnitudes) value = std::abs(value);
+    if (dtype == DType::kF32) {
+      std::memcpy(at + 4 * i, &value, 4);
+    } else {
+      const uint16_t half = dtype == DType::kF16 ? f16_from_f32(value) : bf16_from_f32(value);
+      std::memcpy(at + 2 * i, &half, 2);
+    }
+  }
+  return tensor;
+}
+
+std::unique_ptr<Weight> pack(const OpTable& ops, const std::vector<Tensor>& tensors,
+                             WeightRole role) {
+  std::vector<HostTensor> host;
+  for (const Tensor& tensor : tensors) host.push_back(tensor.host());
+  auto packed = ops.pack_weights(ops.state.get(), host, role);
+  if (!packed.ok()) FAIL(packed.error().message);
+  return std::move(packed).value();
+}
+
+Batch::Batch(const std::vector<SequenceShape>& sequences, int32_t block_size, uint32_t seed) {
+  int32_t longest = 1;
+  for (const SequenceShape& s : sequences) longest = std::max(longest, s.context);
+  const int32_t max_blocks = (longest + block_size - 1) / block_size;
+  const auto num_seqs = static_cast<int32_t>(sequences.size());
+  num_blocks_ = max_blocks * num_seqs + 3;
+  std::vector<int32_t> order(static_cast<size_t>(num_blocks_));
+  std::iota(order.begin(), order.end(), 0);
+  Random random(seed);
+  std::shuffle(order.begin(), order.end(), random.engine());
+
+  // Entries that no op may read hold a block far outside the pool.
+  block_table_.assign(static_cast<size_t>(max_blocks * num_seqs), 1 << 29);
+  query_start_.push_back(0);
+  size_t next_block = 0;
+  for (int32_t s = 0; s < num_seqs; ++s) {
+    const auto [context, queries] = sequences[static_cast<size_t>(s)];
+    int32_t* table = block_table_.data() + static_cast<ptrdiff_t>(s) * max_blocks;
+    for (int32_t b = 0; b * block_size < context; ++b) table[b] = order[next_block++];
+    for (int32_t p = context - queries; p < context; ++p) {
+      positions_.push_back(p);
+      seq_idx_.push_back(s);
+      slots.push_back(table[p / block_size] * block_size + p % block_size);
+    }
+    query_start_.push_back(static_cast<int32_t>(positions_.size()));
+    context_len_.push_back(context);
+    output_rows.push_back(static_cast<int32_t>(positions_.size()) - 1);
+  }
+  token_ids.assign(positions_.size(), 0);
+  counts_ = {static_cast<int32_t>(positions_.size()), num_seqs, num_seqs};
+  groups_ = {{block_table_.data(), max_blocks, slots.data()}};
+  index_ = {.num_tokens = counts_[0],
+            .num_seqs = num_seqs,
+            .num_outputs = num_seqs,
+            .counts = counts_.data(),
+            .token_ids = token_ids.data(),
+            .positions = positions_.data(),
+            .seq_idx = seq_idx_.data(),
+            .query_start = query_start_.data(),
+            .context_len = context_len_.data(),
+            .output_rows = output_rows.data(),
+            .groups = groups_};
+}
+
+const std::vector<NamedTable>& cpu_tables(int32_t threads) {
+  static std::map<int32_t, std::vector<NamedTable>> made;
+  std::vector<NamedTable>& tables = made[threads];
+  if (tables.empty()) {
+    for (const std::string& variant : cpu_variants()) {
+      auto ops = cpu_ops({.num_threads = threads, .variant = variant});
+      if (!ops.ok()) FAIL(ops.error().message);
+      tables.push_back({fmt::format("{} x{}", variant, threads), std::move(ops).value()});
+    }
+  }
+  return tables;
+}
+
+const OpTable& reference() {
+  static const OpTable table = reference_ops();
+  return table;
+}
+
+}  // namespace hearth::kernels::testing

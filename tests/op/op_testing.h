@@ -1,0 +1,117 @@
+#pragma once
+// What the op tests share: seeded data, views that notice writes outside them, batches, the tables
+// under test, and comparison that names the worst element.
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/ops.h"
+
+namespace hearth::kernels::testing {
+
+/// Seed of a test case: HEARTH_TEST_SEED, or `fallback`. Print it through CAPTURE.
+uint32_t seed_or(uint32_t fallback);
+
+class Random {
+ public:
+  explicit Random(uint32_t seed) : engine_(seed) {}
+  float uniform(float low, float high) {
+    return std::uniform_real_distribution<float>(low, high)(engine_);
+  }
+  int32_t below(int32_t bound) {
+    return std::uniform_int_distribution<int32_t>(0, bound - 1)(engine_);
+  }
+  std::mt19937& engine() { return engine_; }
+
+ private:
+  std::mt19937 engine_;
+};
+
+/// Rows of f32 that begin `misalign` floats off a cache line and lie `padding` floats apart.
+/// Everything around the elements is NaN, and must stay so: check_guards().
+class Matrix {
+ public:
+  Matrix(int64_t rows, int64_t cols, int64_t misalign = 0, int64_t padding = 0);
+  TensorView view();
+  float& at(int64_t r, int64_t c) { return data_[index(r, c)]; }
+  float at(int64_t r, int64_t c) const { return data_[index(r, c)]; }
+  int64_t rows() const { return rows_; }
+  int64_t cols() const { return cols_; }
+  void fill(Random& random, float low, float high);
+  /// False when something outside the elements was written.
+  bool guards_intact() const;
+
+ private:
+  size_t index(int64_t r, int64_t c) const { return static_cast<size_t>(first_ + r * stride_ + c); }
+  int64_t rows_;
+  int64_t cols_;
+  int64_t stride_;
+  int64_t first_;
+  std::vector<float> data_;
+};
+
+/// Equal bits in every element.
+bool same_bits(const Matrix& a, const Matrix& b);
+
+/// "" where |got - want| <= bound everywhere, else the worst element. `bound` has one element per
+/// output or is (1, 1).
+std::string worst(const Matrix& got, const Matrix& want, const Matrix& bound);
+Matrix constant(float value);
+
+/// A tensor as a file would store it.
+struct Tensor {
+  std::string name;
+  DType dtype;
+  int64_t rows;
+  int64_t cols;
+  std::vector<std::byte> bytes;
+  HostTensor host() const { return {name, dtype, rows, cols, bytes}; }
+};
+/// Values about uniform in [-1, 1]; `magnitudes` of the same seed gives |values|.
+Tensor random_tensor(uint32_t seed, DType dtype, int64_t rows, int64_t cols,
+                     bool magnitudes = false);
+
+std::unique_ptr<Weight> pack(const OpTable& ops, const std::vector<Tensor>& tensors,
+                             WeightRole role);
+
+/// Sequences of a step, each with `context` tokens of which the last `queries` are computed now.
+struct SequenceShape {
+  int32_t context;
+  int32_t queries;
+};
+
+/// A step's index over a pool of blocks in random order.
+class Batch {
+ public:
+  Batch(const std::vector<SequenceShape>& sequences, int32_t block_size, uint32_t seed);
+  /// `rows` tokens that belong to no sequence, for ops that look at rows alone.
+  explicit Batch(int32_t rows) : Batch({{rows, rows}}, 16, 1) {}
+
+  const BatchIndex& index() const { return index_; }
+  int32_t num_tokens() const { return index_.num_tokens; }
+  int32_t num_blocks() const { return num_blocks_; }
+  const std::vector<int32_t>& positions() const { return positions_; }
+
+  std::vector<int32_t> token_ids;    ///< zeros; a test may change them
+  std::vector<int32_t> output_rows;  ///< the last row of each sequence
+  std::vector<int32_t> slots;        ///< where each computed token goes
+
+ private:
+  int32_t num_blocks_ = 0;
+  std::vector<int32_t> positions_, seq_idx_, query_start_, context_len_, block_table_, counts_;
+  std::vector<GroupIndex> groups_;
+  BatchIndex index_;
+};
+
+/// The reference, then every CPU variant with `threads` threads.
+struct NamedTable {
+  std::string name;
+  OpTable ops;
+};
+const std::vector<NamedTable>& cpu_tables(int32_t threads);
+const OpTable& reference();
+
+}  // namespace hearth::kernels::testing

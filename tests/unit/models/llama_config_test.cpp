@@ -1,0 +1,232 @@
+#include "models/llama/llama_config.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "models/model.h"
+#include "tests/unit/models/tiny_model.h"
+
+namespace hearth::models {
+namespace {
+
+Result<LlamaConfig> load(const GgufWriter& w) {
+  const auto bytes = w.bytes();
+  const auto file = GgufFile::parse(bytes, "config");
+  REQUIRE(file.ok());
+  return LlamaConfig::load(file.value());
+}
+
+void check_refused(const GgufWriter& w, ErrorCode code, const std::string& message) {
+  const auto config = load(w);
+  REQUIRE_FALSE(config.ok());
+  CHECK(config.error().code == code);
+  CHECK(config.error().message == message);
+}
+
+GgufWriter good() {
+  GgufWriter w;
+  set_llama_metadata(&w, {.layers = 2, .width = 64, .ffn = 172, .heads = 8, .kv_heads = 4});
+  return w;
+}
+
+/// The good metadata with `key` replaced by an integer.
+GgufWriter with(const std::string& key, uint32_t value) {
+  GgufWriter w;
+  const auto set = [&](const char* name, uint32_t usual) {
+    w.set_u32(name, key == name ? value : usual);
+  };
+  set("llama.context_length", 64);
+  set("llama.embedding_length", 64);
+  set("llama.block_count", 2);
+  set("llama.feed_forward_length", 172);
+  set("llama.attention.head_count", 8);
+  set("llama.attention.head_count_kv", 4);
+  w.set_f32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  return w;
+}
+
+TEST_CASE("the numbers of a model, and what is derived where the file is silent") {
+  const auto config = load(good());
+  REQUIRE(config.ok());
+  const LlamaConfig& c = config.value();
+  CHECK(c.context_length == 64);
+  CHECK(c.width == 64);
+  CHECK(c.num_layers == 2);
+  CHECK(c.ffn_width == 172);
+  CHECK(c.num_heads == 8);
+  CHECK(c.num_kv_heads == 4);
+  CHECK(c.head_dim == 8);
+  CHECK(c.q_width() == 64);
+  CHECK(c.kv_width() == 32);
+  CHECK(c.rope.dim == 8);
+  CHECK(c.window == 0);
+
+  GgufWriter silent;  // no head_count_kv: as many as heads
+  silent.set_u32("llama.context_length", 64);
+  silent.set_u32("llama.embedding_length", 64);
+  silent.set_u32("llama.block_count", 2);
+  silent.set_u32("llama.feed_forward_length", 172);
+  silent.set_u32("llama.attention.head_count", 8);
+  silent.set_f32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  CHECK(load(silent).value().num_kv_heads == 8);
+  // Mistral NeMo: heads whose total is not the width.
+  silent.set_u32("llama.attention.key_length", 16);
+  silent.set_u32("llama.attention.value_length", 16);
+  CHECK(load(silent).value().q_width() == 128);
+}
+
+TEST_CASE("a sliding window counts where it is shorter than the context") {
+  GgufWriter w = good();
+  w.set_u32("llama.attention.sliding_window", 16);
+  CHECK(load(w).value().window == 16);
+  for (const uint32_t none : {0u, 64u, 4096u, UINT32_MAX}) {
+    GgufWriter wide = good();
+    wide.set_u32("llama.attention.sliding_window", none);
+    CHECK(load(wide).value().window == 0);
+  }
+}
+
+TEST_CASE("impossible numbers are errors that name the key") {
+  for (const char* key : {"llama.context_length", "llama.embedding_length", "llama.block_count",
+                          "llama.feed_forward_length", "llama.attention.head_count",
+                          "llama.attention.head_count_kv"}) {
+    for (const uint32_t value : {0u, UINT32_MAX}) {
+      const auto config = load(with(key, value));
+      REQUIRE_FALSE(config.ok());
+      CHECK(config.error().code == ErrorCode::kCorrupt);
+      CHECK(config.error().message.starts_with(std::string(key) + ": " + std::to_string(value)));
+    }
+  }
+  check_refused(with("llama.attention.head_count_kv", 3), ErrorCode::kCorrupt,
+                "llama.attention.head_count_kv: 3, want a divisor of the 8 heads");
+  check_refused(with("llama.embedding_length", 65), ErrorCode::kCorrupt,
+                "llama.attention.head_count: 8, want a divisor of the width 65");
+  check_refused(GgufWriter(), ErrorCode::kCorrupt, "llama.context_length: missing");
+}
+
+TEST_CASE("variations of the architecture are refused by name") {
+  const auto refused_u32 = [](const char* key, uint32_t value, const std::string& met) {
+    GgufWriter w = good();
+    w.set_u32(key, value);
+    check_refused(
+        w, ErrorCode::kUnsupported,
+        std::string(key) + ": " + met + ", which this build does not do for architecture llama");
+  };
+  refused_u32("llama.expert_count", 8, "8 experts");
+  refused_u32("llama.attention.value_length", 16, "16 beside keys of 8");
+  GgufWriter capped = good();
+  capped.set_f32("llama.final_logit_softcapping", 30.0f);
+  check_refused(capped, ErrorCode::kUnsupported,
+                "llama.final_logit_softcapping: 30, which this build does not do for architecture "
+                "llama");
+  GgufWriter both_ways = good();
+  both_ways.set_bool("llama.attention.causal", false);
+  CHECK_FALSE(load(both_ways).ok());
+  GgufWriter harmless = good();
+  harmless.set_u32("llama.expert_count", 0);
+  harmless.set_f32("llama.logit_scale", 0.0f);
+  CHECK(load(harmless).ok());
+}
+
+// ---- Tensors --------------------------------------------------------------------------------
+
+void check_load_refused(const GgufWriter& w, ErrorCode code, const std::string& message) {
+  const auto bytes = w.bytes();
+  const auto file = GgufFile::parse(bytes, "model");
+  REQUIRE(file.ok());
+  const auto model = load_model(file.value(), kernels::reference_ops(), nullptr);
+  REQUIRE_FALSE(model.ok());
+  CHECK(model.error().code == code);
+  CHECK(model.error().message == message);
+}
+
+GgufWriter tiny_without(const std::string& omitted) {
+  GgufWriter w;
+  w.set_string("general.architecture", "llama");
+  set_llama_metadata(&w, {});
+  add_llama_tensors(&w, {}, 16, omitted);
+  return w;
+}
+
+TEST_CASE("each missing or ill-shaped tensor is named") {
+  check_load_refused(tiny_without("token_embd.weight"), ErrorCode::kCorrupt,
+                     "token_embd.weight: missing, want shape [8,1]");
+  check_load_refused(tiny_without("blk.0.attn_q.weight"), ErrorCode::kCorrupt,
+                     "blk.0.attn_q.weight: missing, want shape [8,8]");
+  check_load_refused(tiny_without("output_norm.weight"), ErrorCode::kCorrupt,
+                     "output_norm.weight: missing, want shape [8]");
+  for (const char* name : {"attn_norm", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate",
+                           "ffn_up", "ffn_down"}) {
+    const std::string full = std::string("blk.0.") + name + ".weight";
+    GgufWriter w = tiny_without(full);
+    add_ones(&w, full, {8, 7});
+    const auto bytes = w.bytes();
+    const auto file = GgufFile::parse(bytes, "model");
+    REQUIRE(file.ok());
+    const auto model = load_model(file.value(), kernels::reference_ops(), nullptr);
+    REQUIRE_FALSE(model.ok());
+    CHECK(model.error().message.starts_with(full + ": shape [8,7], want ["));
+  }
+}
+
+TEST_CASE("tensors that the family has no place for are refused, known relics are not") {
+  GgufWriter extra = tiny_without("");
+  add_ones(&extra, "blk.0.attn_q_norm.weight", {4});
+  check_load_refused(extra, ErrorCode::kUnsupported,
+                     "blk.0.attn_q_norm.weight: a tensor of shape [4] that this architecture has "
+                     "no place for");
+  GgufWriter layer_too_many = tiny_without("");
+  add_ones(&layer_too_many, "blk.1.attn_norm.weight", {8});
+  check_load_refused(layer_too_many, ErrorCode::kUnsupported,
+                     "blk.1.attn_norm.weight: a tensor of shape [8] that this architecture has no "
+                     "place for");
+  GgufWriter relic = tiny_without("");
+  add_ones(&relic, "blk.0.attn_rot_embd.weight", {2});
+  const auto bytes = relic.bytes();
+  CHECK(
+      load_model(GgufFile::parse(bytes, "relic").value(), kernels::reference_ops(), nullptr).ok());
+}
+
+TEST_CASE("a bias comes with those it is joined with") {
+  GgufWriter w = tiny_without("");
+  add_ones(&w, "blk.0.attn_q.bias", {8});
+  check_load_refused(w, ErrorCode::kUnsupported,
+                     "blk.0.attn_q.bias: a bias without those it is joined with");
+}
+
+TEST_CASE("stored rope divisors are checked") {
+  GgufWriter zero = tiny_without("");
+  const uint64_t dims[] = {2};
+  const std::vector<float> divisors = {1.0f, 0.0f};
+  zero.add_floats("rope_freqs.weight", dims, kernels::DType::kF32, divisors);
+  check_load_refused(zero, ErrorCode::kCorrupt,
+                     "rope_freqs.weight: element 1 is 0, want finite numbers above 0");
+}
+
+TEST_CASE("types that cannot be computed with are refused by tensor") {
+  GgufWriter w = tiny_without("blk.0.ffn_up.weight");
+  const uint64_t dims[] = {8, 12};
+  w.add_tensor("blk.0.ffn_up.weight", dims, kernels::DType::kI8, std::vector<std::byte>(96));
+  check_load_refused(w, ErrorCode::kUnsupported,
+                     "blk.0.ffn_up.weight: I8, which this build cannot compute with");
+}
+
+TEST_CASE("the embedding has a row for each token of the vocabulary") {
+  GgufWriter w = vocab_file(small_vocab());
+  set_llama_metadata(&w, {});
+  add_llama_tensors(&w, {}, 16);
+  check_load_refused(w, ErrorCode::kCorrupt,
+                     "token_embd.weight: shape [8,16], want a row for each of the 299 tokens");
+}
+
+TEST_CASE("other architectures are refused by name") {
+  GgufWriter w;
+  w.set_string("general.architecture", "qwen2");
+  check_load_refused(w, ErrorCode::kUnsupported,
+                     "general.architecture: \"qwen2\", this build knows llama");
+  check_load_refused(GgufWriter(), ErrorCode::kCorrupt, "general.architecture: missing");
+}
+
+}  // namespace
+}  // namespace hearth::models
