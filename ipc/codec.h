@@ -32,6 +32,11 @@ std::string encode_event(const Event& event);
 /// Decodes a delta's frames; the header's count, the ids and the logprobs must agree.
 Result<Delta> decode_delta(const Answer& answer);
 std::string encode_logprobs(std::span<const TokenLogprobs> logprobs);
+/// A delta as one JSON object ({"event":"delta",...}), for people and scripts; not on the socket.
+std::string delta_as_json(const Delta& delta);
+
+/// `text` (UTF-8) as a JSON string, quotes included.
+std::string json_quote(std::string_view text);
 
 // ---- Between broker and worker ----------------------------------------------------------------
 

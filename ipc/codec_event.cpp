@@ -134,6 +134,25 @@ std::string encode_logprobs(std::span<const TokenLogprobs> logprobs) {
   return dump_json(list);
 }
 
+std::string delta_as_json(const Delta& delta) {
+  Json object = Json::object();
+  object["event"] = "delta";
+  object["sample"] = delta.header.sample;
+  object["first_index"] = delta.header.first_index;
+  object["text"] = delta.text;
+  object["ids"] = delta.ids;
+  if (!delta.logprobs.empty()) {
+    Json list = Json::array();
+    for (const TokenLogprobs& token : delta.logprobs) {
+      write_members(list.emplace_back(Json::object()), token);
+    }
+    object["logprobs"] = std::move(list);
+  }
+  return dump_json(object);
+}
+
+std::string json_quote(std::string_view text) { return dump_json(Json(std::string(text))); }
+
 Result<WorkerControl> decode_worker_control(std::string_view json) {
   HEARTH_ASSIGN_OR_RETURN(const Json object, parse_json_object(json, kEventLimits));
   const std::string_view control = text_of(object, "control");

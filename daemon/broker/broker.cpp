@@ -1,0 +1,249 @@
+#include "daemon/broker/broker.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "ipc/codec.h"
+#include "ipc/frames.h"
+#include "ipc/paths.h"
+#include "ipc/version.h"
+#include "kernels/base/log.h"
+
+namespace hearth::broker {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kTick{100};
+// A client's queue inside libzmq; beyond it the backlog waits in the OutputBuffer, where it merges.
+constexpr int kClientHighWater = 64;
+// How soon a full connection is tried again: at once for a short stall, seldom for a long one.
+constexpr int64_t kRetryMinMs = 1;
+constexpr int64_t kRetryMaxMs = 16;
+// After the live requests: for the workers to exit.
+constexpr int64_t kWorkersExitUs = 5'000'000;
+
+std::string random_hex() {
+  unsigned char bytes[8] = {};
+  [[maybe_unused]] const ssize_t n = ::getrandom(bytes, sizeof bytes, 0);
+  std::string out;
+  for (const unsigned char byte : bytes) out += fmt::format("{:02x}", byte);
+  return out;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Broker>> Broker::create(const Config& config) {
+  ::umask(0077);  // whatever is made from here on is ours alone until it is opened on purpose
+  HEARTH_ASSIGN_OR_RETURN(Rights rights, Rights::create(config.server.admin_group, ::geteuid()));
+  HEARTH_ASSIGN_OR_RETURN(RuntimeDir runtime_dir, RuntimeDir::take(config.server.runtime_dir));
+  HEARTH_ASSIGN_OR_RETURN(ipc::Context context, ipc::Context::create());
+  std::unique_ptr<Broker> broker(
+      new Broker(config, std::move(runtime_dir), std::move(context), std::move(rights)));
+  HEARTH_TRY(broker->listen());
+  return broker;
+}
+
+Broker::Broker(const Config& config, RuntimeDir runtime_dir, ipc::Context context, Rights rights)
+    : config_(config),
+      runtime_dir_(std::move(runtime_dir)),
+      context_(std::move(context)),
+      rights_(std::move(rights)),
+      signals_(io_, SIGTERM, SIGINT),
+      tick_timer_(io_),
+      output_timer_(io_),
+      watchdog_timer_(io_),
+      instance_{.id = random_hex(),
+                .version = std::string(ipc::version()),
+                .started_us = clock_.now_us(),
+                .draining = false},
+      models_(config.server.model_dirs, config.roles),
+      admission_(config.limits),
+      output_(static_cast<size_t>(config.limits.output_buffer_bytes),
+              [this](const std::string& identity, const Outgoing& outgoing) {
+                return send_to_client(identity, outgoing);
+              }),
+      dispatcher_(clock_, admission_, models_, output_),
+      residency_(io_, context_, clock_, config_, runtime_dir_, dispatcher_),
+      reports_(clock_, instance_, models_, residency_, dispatcher_) {
+  dispatcher_.set_residency(residency_);
+}
+
+Result<void> Broker::listen() {
+  const ipc::SocketOptions options{
+      .send_high_water = kClientHighWater,
+      .receive_high_water = kClientHighWater,
+      // A frame over it ends the connection, so it leaves room for a reply that says why.
+      .max_frame_bytes = config_.limits.max_message_bytes + (1 << 20),
+      .reconnect = true,
+      .routing_id = {}};
+  HEARTH_ASSIGN_OR_RETURN(ipc::Socket socket,
+                          ipc::Socket::open(context_, ipc::SocketType::kRouter, options));
+  HEARTH_ASSIGN_OR_RETURN(const std::string endpoint, ipc::ipc_endpoint(runtime_dir_.api_socket()));
+  HEARTH_TRY(socket.bind(endpoint));
+  if (::chmod(runtime_dir_.api_socket().c_str(), 0660) != 0) {
+    return Error{ErrorCode::kIo, fmt::format("chmod {}", runtime_dir_.api_socket().string()), ""};
+  }
+  clients_ = std::make_unique<ZmqOnAsio>(
+      io_, std::move(socket),
+      [this](ipc::Message& message, bool ok) { on_client_message(message, ok); });
+  return {};
+}
+
+void Broker::run() {
+  wait_for_signal();
+  every_tick();
+  if (systemd_.watchdog_interval_ms() > 0) feed_watchdog();
+  log_info("ready", "version={} instance={} socket={} models={}", instance_.version, instance_.id,
+           runtime_dir_.api_socket().string(), models_.models().size());
+  systemd_.ready(fmt::format("serving {}", runtime_dir_.path().string()));
+  io_.run();
+}
+
+// ---- Clients -----------------------------------------------------------------------------------
+
+void Broker::on_client_message(ipc::Message& message, bool ok) {
+  const std::vector<std::string_view> frames = ipc::views(message, 1);
+  Result<Caller> caller = identify(message, rights_);
+  const std::optional<std::string_view> id = ipc::request_id_of(frames);
+  const auto refuse = [&](Error error) {
+    ++num_malformed_;
+    log_debug("malformed", "count={} code={} error=\"{}\"", num_malformed_, name(error.code),
+              error.message);
+    // Without a readable id nobody could tell what the answer answers.
+    if (id) {
+      dispatcher_.reply_error(std::string(message.front().view()), std::string(*id),
+                              std::move(error));
+    }
+  };
+  if (!caller) return refuse(caller.take_error());
+  Result<ipc::ClientMessage> parsed = ipc::parse_client_message(frames);
+  if (!parsed) return refuse(parsed.take_error());
+  if (!ok) return refuse(Error{ErrorCode::kProtocol, "too many frames, want 3", ""});
+  size_t bytes = 0;
+  for (const std::string_view frame : frames) bytes += frame.size();
+  if (bytes > static_cast<size_t>(config_.limits.max_message_bytes)) {
+    return refuse(Error{
+        ErrorCode::kTooLarge,
+        fmt::format("message of {} bytes, limit {}", bytes, config_.limits.max_message_bytes), ""});
+  }
+  Result<ipc::ClientRequest> request = ipc::decode_request(parsed->json);
+  if (!request) return refuse(request.take_error());
+  handle(*caller, std::string(parsed->request_id), std::move(request).value(), bytes);
+}
+
+void Broker::handle(const Caller& caller, const std::string& id, ipc::ClientRequest request,
+                    size_t bytes) {
+  const auto reply = [&](const ipc::Event& event) {
+    dispatcher_.reply(caller.identity, id, event);
+  };
+  switch (ipc::verb_of(request)) {
+    case ipc::Verb::kPing: return reply(reports_.pong());
+    case ipc::Verb::kGenerate:
+    case ipc::Verb::kTokenize: return dispatcher_.submit(caller, id, std::move(request), bytes);
+    case ipc::Verb::kCancel:
+      return dispatcher_.cancel(caller, id, std::get<ipc::CancelRequest>(request));
+    case ipc::Verb::kModels: return reply(reports_.models());
+    case ipc::Verb::kPs: return reply(reports_.ps(caller));
+    case ipc::Verb::kStats: return reply(reports_.stats());
+    case ipc::Verb::kHealth: return reply(reports_.health());
+  }
+}
+
+ipc::SendOutcome Broker::send_to_client(const std::string& identity, const Outgoing& outgoing) {
+  ipc::Message message;
+  ipc::append(message, identity, ipc::kProtocol, outgoing.request_id,
+              outgoing.is_delta ? ipc::kDeltaFrame : ipc::kEventFrame, outgoing.payload);
+  if (outgoing.is_delta) ipc::append(message, outgoing.ids);
+  if (!outgoing.logprobs.empty()) ipc::append(message, outgoing.logprobs);
+  const ipc::SendOutcome outcome = clients_->send(message);
+  if (outcome == ipc::SendOutcome::kWouldBlock) retry_output();
+  return outcome;
+}
+
+// A ROUTER does not say when a full connection has room again, so it is tried by the clock.
+void Broker::retry_output() {
+  if (output_retry_armed_) return;
+  output_retry_armed_ = true;
+  output_timer_.expires_after(milliseconds(output_retry_ms_));
+  output_timer_.async_wait([this](const boost::system::error_code& error) {
+    output_retry_armed_ = false;
+    if (error) return;
+    const size_t before = output_.total_bytes();
+    for (const std::string& identity : output_.retry()) dispatcher_.connection_gone(identity);
+    const bool moved = output_.total_bytes() < before;
+    output_retry_ms_ = moved ? kRetryMinMs : std::min(kRetryMaxMs, output_retry_ms_ * 2);
+    if (output_.has_backlog()) {
+      retry_output();
+    } else {
+      output_retry_ms_ = kRetryMinMs;
+    }
+  });
+}
+
+// ---- Time and signals --------------------------------------------------------------------------
+
+void Broker::every_tick() {
+  residency_.tick();
+  dispatcher_.tick();
+  if (drain_deadline_us_ != 0) check_drained();
+  tick_timer_.expires_after(kTick);
+  tick_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) every_tick();
+  });
+}
+
+void Broker::wait_for_signal() {
+  signals_.async_wait([this](const boost::system::error_code& error, int number) {
+    if (error) return;
+    log_info("signal", "number={}", number);
+    if (drain_deadline_us_ != 0) return io_.stop();  // the second one
+    begin_draining();
+    wait_for_signal();
+  });
+}
+
+void Broker::begin_draining() {
+  systemd_.stopping();
+  instance_.draining = true;
+  admission_.stop_admitting();
+  drain_deadline_us_ = clock_.now_us() + config_.server.drain_timeout_ms * 1000;
+  log_info("draining", "live={} timeout_ms={}", dispatcher_.requests().size(),
+           config_.server.drain_timeout_ms);
+  check_drained();
+}
+
+void Broker::check_drained() {
+  const bool late = clock_.now_us() >= drain_deadline_us_;
+  if (!workers_told_) {
+    if (dispatcher_.requests().size() > 0 && !late) return;
+    dispatcher_.fail_all(
+        Error{ErrorCode::kUnavailable, "the daemon stopped before the request could end", ""});
+    residency_.drain();
+    workers_told_ = true;
+    drain_deadline_us_ = clock_.now_us() + kWorkersExitUs;
+    return;
+  }
+  const bool sent = !output_.has_backlog();
+  if ((residency_.empty() && sent) || late) {
+    log_info("stopped", "workers_left={} unsent_bytes={}", residency_.empty() ? 0 : 1,
+             output_.total_bytes());
+    io_.stop();
+  }
+}
+
+void Broker::feed_watchdog() {
+  systemd_.watchdog();
+  watchdog_timer_.expires_after(milliseconds(systemd_.watchdog_interval_ms()));
+  watchdog_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) feed_watchdog();
+  });
+}
+
+}  // namespace hearth::broker

@@ -1,0 +1,82 @@
+#pragma once
+// The broker: one io thread that owns every client socket, worker process, timer and signal, and
+// passes what arrives to the parts that know what to do with it.
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <memory>
+#include <string>
+
+#include "daemon/broker/admission.h"
+#include "daemon/broker/config.h"
+#include "daemon/broker/dispatcher.h"
+#include "daemon/broker/model_directory.h"
+#include "daemon/broker/output_buffer.h"
+#include "daemon/broker/reports.h"
+#include "daemon/broker/residency.h"
+#include "daemon/broker/runtime_dir.h"
+#include "daemon/broker/session.h"
+#include "daemon/broker/systemd.h"
+#include "daemon/broker/zmq_on_asio.h"
+#include "ipc/messages.h"
+#include "ipc/socket.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/result.h"
+
+namespace hearth::broker {
+
+class Broker {
+ public:
+  /// Takes the runtime directory and binds the socket. Errors say why the daemon cannot start.
+  static Result<std::unique_ptr<Broker>> create(const Config& config);
+
+  /// Serves until SIGTERM or SIGINT: then takes nothing new, lets live requests end for up to
+  /// drain_timeout_ms, and returns. A second signal ends it at once.
+  void run();
+
+ private:
+  Broker(const Config& config, RuntimeDir runtime_dir, ipc::Context context, Rights rights);
+
+  Result<void> listen();
+  void on_client_message(ipc::Message& message, bool ok);
+  void handle(const Caller& caller, const std::string& id, ipc::ClientRequest request,
+              size_t bytes);
+  ipc::SendOutcome send_to_client(const std::string& identity, const Outgoing& outgoing);
+
+  void wait_for_signal();
+  void begin_draining();
+  void check_drained();
+  void every_tick();
+  void retry_output();
+  void feed_watchdog();
+
+  Config config_;
+  RuntimeDir runtime_dir_;
+  ipc::Context context_;
+  Rights rights_;
+  SteadyClock clock_;
+  SystemdNotifier systemd_;
+  boost::asio::io_context io_;
+  boost::asio::signal_set signals_;
+  boost::asio::steady_timer tick_timer_;
+  boost::asio::steady_timer output_timer_;
+  boost::asio::steady_timer watchdog_timer_;
+
+  Instance instance_;
+  ModelDirectory models_;
+  Admission admission_;
+  OutputBuffer output_;
+  Dispatcher dispatcher_;
+  Residency residency_;
+  Reports reports_;
+  std::unique_ptr<ZmqOnAsio> clients_;
+
+  int64_t drain_deadline_us_ = 0;  // 0: not draining
+  bool workers_told_ = false;
+  bool output_retry_armed_ = false;
+  int64_t output_retry_ms_ = 1;
+  uint64_t num_malformed_ = 0;
+};
+
+}  // namespace hearth::broker

@@ -1,0 +1,84 @@
+#pragma once
+// hearth.toml as plain data: every setting of the broker and of the workers it starts, with unit,
+// range and default. Read once at start; order of precedence: flags, environment, file, default.
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ipc/paths.h"
+#include "kernels/base/log.h"
+#include "kernels/base/result.h"
+
+namespace hearth::broker {
+
+struct ServerConfig {
+  std::filesystem::path runtime_dir;              ///< sockets and lock; "": as ipc/paths.h says
+  std::vector<std::filesystem::path> model_dirs;  ///< searched in order; empty: as ipc/paths.h says
+  std::string admin_group;  ///< its members see and cancel everybody's requests; "": nobody
+  LogLevel log_level = LogLevel::kInfo;
+  int64_t drain_timeout_ms = 30'000;  ///< after SIGTERM, until live requests are given up
+};
+
+/// Bounds on what clients may ask of the broker.
+struct LimitsConfig {
+  int64_t max_message_bytes = 32 << 20;  ///< one request, all frames
+  int64_t max_requests = 256;            ///< live requests of everybody
+  int64_t max_requests_per_owner = 128;
+  int64_t max_queued_bytes = 256 << 20;   ///< request bytes held, of everybody
+  int64_t output_buffer_bytes = 4 << 20;  ///< answers waiting for one slow connection
+  int64_t max_resident = 1;               ///< models in memory at once
+};
+
+/// How workers are started and watched; and what is passed on to their engine.
+struct WorkerConfig {
+  std::filesystem::path
+      program;              ///< "": hearth-worker-cpu beside hearthd, in ../libexec/hearth, PATH
+  int64_t threads = 0;      ///< 0: one per physical core
+  std::string cpu_variant;  ///< "": best this CPU has
+  std::string kv_type = "f16";
+  int64_t kv_bytes = 0;  ///< 0: the engine's own choice
+  int64_t block_size = 16;
+  int64_t context_length = 0;  ///< 0: the model's
+  int64_t max_seqs = 64;
+  int64_t max_step_tokens = 512;
+  std::string policy = "continuous";
+  bool chunked_prefill = true;
+  double waiting_served_ratio = 0.3;
+  bool prefix_cache = true;
+  int64_t heartbeat_timeout_ms = 60'000;  ///< an engine that says nothing for so long is killed
+  int64_t load_timeout_ms = 300'000;      ///< and one whose loading makes no progress
+  int64_t restart_delay_ms = 100;         ///< after a death; doubles with each in a row
+  int64_t restart_delay_max_ms = 30'000;
+};
+
+struct Config {
+  ServerConfig server;
+  LimitsConfig limits;
+  WorkerConfig worker;
+  std::map<std::string, std::string> roles;  ///< role -> model name
+};
+
+/// Reads `text` (TOML) over `config`: keys that are absent keep their value. Errors are
+/// kInvalidArgument and begin with "<source>:<line>:<column>: ". Unknown keys are errors.
+Result<void> apply_toml(std::string_view text, std::string_view source, Config* config);
+
+/// apply_toml of a file; kIo when it cannot be read.
+Result<void> apply_file(const std::filesystem::path& file, Config* config);
+
+/// One override of the command line: `limits.max_requests=4`. A value that is not valid TOML is
+/// taken as a string, so `--set worker.kv_type=f32` needs no quotes.
+Result<void> apply_assignment(std::string_view assignment, Config* config);
+
+/// What HEARTH_RUNTIME_DIR, HEARTH_MODEL_DIRS (both already in `paths`) and HEARTH_LOG say, where
+/// they are set.
+Result<void> apply_environment(const ipc::Environment& environment, const ipc::Paths& paths,
+                               Config* config);
+
+/// Directory of the running program, from /proc/self/exe.
+std::filesystem::path program_dir();
+
+}  // namespace hearth::broker

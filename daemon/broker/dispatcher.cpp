@@ -1,0 +1,409 @@
+#include "daemon/broker/dispatcher.h"
+
+#include <fmt/format.h>
+#include <sys/random.h>
+
+#include <algorithm>
+
+#include "ipc/codec.h"
+#include "ipc/frames.h"
+#include "kernels/base/log.h"
+
+namespace hearth::broker {
+namespace {
+
+constexpr int32_t kDeathsToPoison = 2;
+
+// Below 2^53, so that every JSON reader gives the same number back.
+uint64_t random_seed() {
+  uint64_t value = 0;
+  if (::getrandom(&value, sizeof value, 0) != sizeof value) {
+    value = static_cast<uint64_t>(SteadyClock().now_us()) * 0x9E3779B97F4A7C15u;
+  }
+  return value >> 11;
+}
+
+const std::string& model_of(const ipc::ClientRequest& request) {
+  if (const auto* tokenize = std::get_if<ipc::TokenizeRequest>(&request)) return tokenize->model;
+  return std::get<ipc::GenerateRequest>(request).model;
+}
+
+double ms_between(int64_t from_us, int64_t to_us) {
+  return static_cast<double>(to_us - from_us) / 1000.0;
+}
+
+}  // namespace
+
+// ---- From clients ------------------------------------------------------------------------------
+
+void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::ClientRequest request,
+                        size_t bytes) {
+  const Load load{.live = table_.size(),
+                  .owner_live = table_.owner_size(caller.uid),
+                  .queued_bytes = table_.queued_bytes()};
+  if (Result<void> admitted = admission_.admit(load, bytes); !admitted) {
+    return reply_error(caller.identity, id, admitted.take_error());
+  }
+  Result<ModelFile> file = models_.resolve(model_of(request));
+  if (!file) return reply_error(caller.identity, id, file.take_error());
+
+  LiveRequest live;
+  live.identity = caller.identity;
+  live.id = id;
+  live.owner = caller.uid;
+  live.model = file->name;
+  live.bytes = bytes;
+  live.received_us = clock_.now_us();
+  if (auto* generate = std::get_if<ipc::GenerateRequest>(&request)) {
+    // Chosen here and not by a worker, so that a resumed request goes on with the same text.
+    if (!generate->seed) generate->seed = random_seed();
+    live.samples.resize(static_cast<size_t>(generate->n));
+  }
+  live.request = std::move(request);
+  Result<LiveRequest*> added = table_.add(std::move(live));
+  if (!added) return reply_error(caller.identity, id, added.take_error());
+  ++counters_.total;
+  log_debug("request", "number={} owner={} model={} bytes={}", (*added)->number, caller.uid,
+            file->name, bytes);
+  place(**added, *file);
+}
+
+void Dispatcher::place(LiveRequest& request, const ModelFile& file) {
+  const uint64_t number = request.number;
+  WorkerProcess* worker = residency_->want(file);
+  if (table_.find(number) == nullptr) return;  // the model could not be started; it was told
+  if (worker != nullptr) {
+    forward(request, *worker);
+  } else {
+    announce_waiting();
+  }
+}
+
+void Dispatcher::forward(LiveRequest& request, WorkerProcess& worker) {
+  ipc::WorkerRequest out;
+  out.id = request.number;
+  out.owner = owner_name(request.owner);
+  out.received_ms_ago = (clock_.now_us() - request.received_us) / 1000;
+  if (request.is_generate()) {
+    out.verb = ipc::Verb::kGenerate;
+    out.generate = request.generate();
+    out.resume = request.resume();
+  } else {
+    out.verb = ipc::Verb::kTokenize;
+    out.tokenize = std::get<ipc::TokenizeRequest>(request.request);
+  }
+  request.state = LiveRequest::State::kForwarded;
+  worker.send_request(request.number, ipc::encode_worker_request(out));
+}
+
+void Dispatcher::cancel(const Caller& caller, const std::string& id,
+                        const ipc::CancelRequest& request) {
+  LiveRequest* target = table_.find(caller.uid, request.id);
+  if (target == nullptr && caller.is_admin) target = table_.find_any_owner(request.id);
+  if (target == nullptr) {
+    // Somebody else's request is not there for this caller: ids are no business of others.
+    return reply_error(caller.identity, id,
+                       Error{ErrorCode::kNotFound, "you have no live request of that id", "id"});
+  }
+  reply(caller.identity, id, ipc::CancelReply{.id = request.id});
+  cancel_request(*target);
+}
+
+void Dispatcher::cancel_request(LiveRequest& request) {
+  if (request.state == LiveRequest::State::kWaiting) {
+    end_without_worker(request, "cancelled");
+  } else {
+    tell_worker_to_cancel(request);
+  }
+}
+
+void Dispatcher::tell_worker_to_cancel(LiveRequest& request) {
+  if (request.cancelling || request.state != LiveRequest::State::kForwarded) return;
+  request.cancelling = true;
+  if (WorkerProcess* worker = residency_->worker_of(request.model)) {
+    worker->send_cancel(request.number);
+  }
+}
+
+void Dispatcher::connection_gone(const std::string& identity) {
+  const std::vector<uint64_t> numbers = table_.numbers(
+      [&](const LiveRequest& request) { return request.identity == identity && !request.muted; });
+  for (const uint64_t number : numbers) {
+    LiveRequest* request = table_.find(number);
+    log_info("peer_gone", "number={} owner={}", number, request->owner);
+    request->muted = true;
+    cancel_request(*request);
+  }
+}
+
+void Dispatcher::fail_all(const Error& error) {
+  for (const uint64_t number : table_.numbers([](const LiveRequest&) { return true; })) {
+    end_error(*table_.find(number), ipc::ErrorEvent{error, 0});
+  }
+}
+
+void Dispatcher::tick() {
+  for (const std::string& identity : std::exchange(gone_, {})) connection_gone(identity);
+  const std::vector<uint64_t> unread = table_.numbers([](const LiveRequest& request) {
+    return request.state == LiveRequest::State::kWaiting && request.muted;
+  });
+  for (const uint64_t number : unread) end_without_worker(*table_.find(number), "cancelled");
+
+  const int64_t now_us = clock_.now_us();
+  const std::vector<uint64_t> late = table_.numbers([&](const LiveRequest& request) {
+    // A worker watches the deadlines of what it has.
+    return request.state == LiveRequest::State::kWaiting && request.is_generate() &&
+           request.generate().deadline_ms > 0 &&
+           (now_us - request.received_us) / 1000 >= request.generate().deadline_ms;
+  });
+  for (const uint64_t number : late) end_without_worker(*table_.find(number), "deadline");
+  announce_waiting();
+}
+
+void Dispatcher::announce_waiting() {
+  std::map<std::string, int32_t> ahead;
+  const std::vector<uint64_t> waiting = table_.numbers(
+      [](const LiveRequest& request) { return request.state == LiveRequest::State::kWaiting; });
+  for (const uint64_t number : waiting) {
+    LiveRequest* request = table_.find(number);
+    const ipc::QueuedEvent now{.reason = residency_->waiting_reason(request->model),
+                               .position = ahead[request->model]++,
+                               .estimate_ms = residency_->estimate_ms(request->model)};
+    const bool news =
+        now.reason != request->queued.reason || now.position != request->queued.position;
+    if (!news || !request->is_generate()) continue;
+    request->queued = now;
+    send_event(*request, ipc::encode_event(now), Size::kBounded);
+  }
+}
+
+// ---- From workers ------------------------------------------------------------------------------
+
+bool Dispatcher::model_in_use(const std::string& model) const {
+  return !table_.numbers([&](const LiveRequest& r) { return r.model == model; }).empty();
+}
+
+void Dispatcher::on_model_ready(const std::string& model) {
+  WorkerProcess* worker = residency_->worker_of(model);
+  const std::vector<uint64_t> waiting = table_.numbers([&](const LiveRequest& request) {
+    return request.model == model && request.state == LiveRequest::State::kWaiting &&
+           !request.muted;
+  });
+  for (const uint64_t number : waiting) forward(*table_.find(number), *worker);
+}
+
+void Dispatcher::on_model_answer(const std::string& model, uint64_t number,
+                                 const ipc::Answer& answer) {
+  LiveRequest* request = table_.find(number);
+  // Answers to a request that ended here meanwhile are late, not wrong.
+  if (request == nullptr || request->model != model ||
+      request->state != LiveRequest::State::kForwarded) {
+    return;
+  }
+  if (answer.is_delta) {
+    on_delta(*request, answer);
+  } else {
+    on_event(*request, answer);
+  }
+}
+
+void Dispatcher::on_delta(LiveRequest& request, const ipc::Answer& answer) {
+  const Result<ipc::DeltaPayload> payload = ipc::decode_delta_payload(answer.payload);
+  Result<bool> wanted =
+      payload ? accept_delta(&request, payload->header, answer.ids) : Result<bool>(payload.error());
+  if (!wanted) {
+    log_error("worker_protocol", "number={} error=\"{}\"", request.number, wanted.error().message);
+    tell_worker_to_cancel(request);
+    return end_error(request,
+                     ipc::ErrorEvent{Error{ErrorCode::kInternal, wanted.error().message, ""}, 0});
+  }
+  if (!*wanted) return;
+  if (request.first_delta_us == 0) request.first_delta_us = clock_.now_us();
+  counters_.output_tokens += payload->header.num_tokens;
+  Outgoing out;
+  out.is_delta = true;
+  out.sample = payload->header.sample;
+  out.payload = answer.payload;
+  out.ids = answer.ids;
+  out.logprobs = answer.logprobs;
+  send(request, std::move(out), Size::kBounded);
+}
+
+void Dispatcher::on_event(LiveRequest& request, const ipc::Answer& answer) {
+  Result<ipc::Event> event = ipc::decode_event(answer.json);
+  if (!event) {
+    log_error("worker_protocol", "number={} error=\"{}\"", request.number, event.error().message);
+    return;
+  }
+  std::string json(answer.json);
+  // A resumed request begins again in its new worker; what the client has seen is not said twice.
+  if (const auto* started = std::get_if<ipc::StartedEvent>(&*event)) {
+    request.prompt_tokens = started->prompt_tokens;
+    if (!std::exchange(request.started, true)) send_event(request, std::move(json), Size::kBounded);
+  } else if (std::holds_alternative<ipc::PromptLogprobsEvent>(*event)) {
+    if (!std::exchange(request.prompt_logprobs, true)) {
+      send_event(request, std::move(json), Size::kBounded);
+    }
+  } else if (const auto* sample_done = std::get_if<ipc::SampleDoneEvent>(&*event)) {
+    const auto sample = static_cast<size_t>(sample_done->sample);
+    if (sample >= request.samples.size() || !request.samples[sample].finish_reason.empty()) return;
+    request.samples[sample].finish_reason = sample_done->reason;
+    send_event(request, std::move(json), Size::kBounded);
+  } else if (std::holds_alternative<ipc::ProgressEvent>(*event)) {
+    // Only the latest matters, so none is kept for a client that is behind.
+    if (output_.backlog_messages(request.identity) == 0) {
+      send_event(request, std::move(json), Size::kBounded);
+    }
+  } else if (auto* done = std::get_if<ipc::DoneEvent>(&*event)) {
+    end_done(request, std::move(*done));
+  } else if (auto* error = std::get_if<ipc::ErrorEvent>(&*event)) {
+    end_error(request, std::move(*error));
+  } else {
+    send_event(request, std::move(json), Size::kMustFit);
+    ++counters_.done;
+    erase(request);
+  }
+}
+
+void Dispatcher::on_model_lost(const std::string& model, const std::string& how) {
+  const std::vector<uint64_t> numbers = table_.numbers([&](const LiveRequest& request) {
+    return request.model == model && request.state == LiveRequest::State::kForwarded;
+  });
+  for (const uint64_t number : numbers) {
+    LiveRequest& request = *table_.find(number);
+    ++request.deaths;
+    if (request.muted || request.cancelling) {
+      end_without_worker(request, "cancelled");
+    } else if (request.deaths >= kDeathsToPoison) {
+      end_error(request,
+                ipc::ErrorEvent{Error{ErrorCode::kPoison,
+                                      fmt::format("was being computed at {} deaths of the worker "
+                                                  "(last: {}) and is not tried again",
+                                                  request.deaths, how),
+                                      ""},
+                                0});
+    } else {
+      request.state = LiveRequest::State::kWaiting;
+    }
+  }
+}
+
+void Dispatcher::on_model_failed(const std::string& model, const Error& error) {
+  const std::vector<uint64_t> numbers =
+      table_.numbers([&](const LiveRequest& request) { return request.model == model; });
+  for (const uint64_t number : numbers) {
+    end_error(*table_.find(number), ipc::ErrorEvent{error, 0});
+  }
+}
+
+// ---- Endings -----------------------------------------------------------------------------------
+
+void Dispatcher::end_done(LiveRequest& request, ipc::DoneEvent done) {
+  const bool cancelled = std::find(done.finish_reasons.begin(), done.finish_reasons.end(),
+                                   "cancelled") != done.finish_reasons.end();
+  if (request.deaths > 0) {
+    // The last worker knows its own part only.
+    const int64_t now_us = clock_.now_us();
+    done.resumed = request.deaths;
+    if (request.first_delta_us > 0) {
+      done.timings.ttft_ms = ms_between(request.received_us, request.first_delta_us);
+      const size_t gaps = std::max<size_t>(request.samples.front().ids.size(), 2) - 1;
+      done.timings.tpot_ms = ms_between(request.first_delta_us, now_us) / static_cast<double>(gaps);
+    }
+  }
+  ++(cancelled ? counters_.cancelled : counters_.done);
+  send_event(request, ipc::encode_event(done), Size::kMustFit);
+  erase(request);
+}
+
+// Of a request that no worker has: what `done` says is known here.
+void Dispatcher::end_without_worker(LiveRequest& request, const std::string& reason) {
+  if (!request.is_generate()) {
+    return end_error(request, ipc::ErrorEvent{Error{ErrorCode::kCancelled, "cancelled", ""}, 0});
+  }
+  ipc::DoneEvent done;
+  for (const SampleLog& sample : request.samples) {
+    done.finish_reasons.push_back(sample.finish_reason.empty() ? reason : sample.finish_reason);
+  }
+  done.model = request.model;
+  done.seed = request.generate().seed.value_or(0);
+  done.usage.prompt_tokens = request.prompt_tokens;
+  done.usage.output_tokens = static_cast<int32_t>(request.output_tokens());
+  done.timings.total_ms = ms_between(request.received_us, clock_.now_us());
+  if (!request.started) done.timings.queue_ms = done.timings.total_ms;
+  end_done(request, std::move(done));
+}
+
+void Dispatcher::end_error(LiveRequest& request, ipc::ErrorEvent error) {
+  if (error.error.code == ErrorCode::kBusy && error.retry_ms == 0) {
+    error.retry_ms = admission_.retry_ms(table_.size());
+  }
+  log_info("request_failed", "number={} owner={} model={} code={}", request.number, request.owner,
+           request.model, name(error.error.code));
+  ++counters_.failed;
+  send_event(request, ipc::encode_event(error), Size::kMustFit);
+  erase(request);
+}
+
+void Dispatcher::erase(LiveRequest& request) {
+  admission_.note_duration_ms(ms_between(request.received_us, clock_.now_us()));
+  table_.erase(request.number);
+}
+
+// ---- To clients --------------------------------------------------------------------------------
+
+void Dispatcher::send_event(LiveRequest& request, std::string json, Size size) {
+  Outgoing out;
+  out.payload = std::move(json);
+  send(request, std::move(out), size);
+}
+
+void Dispatcher::send(LiveRequest& request, Outgoing outgoing, Size size) {
+  if (request.muted) return;
+  outgoing.number = request.number;
+  outgoing.request_id = request.id;
+  switch (output_.push(request.identity, std::move(outgoing), size == Size::kMustFit)) {
+    case OutputBuffer::Outcome::kSent:
+    case OutputBuffer::Outcome::kQueued: break;
+    case OutputBuffer::Outcome::kOverflow: on_overflow(request); break;
+    case OutputBuffer::Outcome::kGone:
+      request.muted = true;
+      tell_worker_to_cancel(request);
+      gone_.insert(request.identity);  // the connection's other requests: at the next tick
+      break;
+  }
+}
+
+void Dispatcher::on_overflow(LiveRequest& request) {
+  log_warn("slow_reader", "number={} owner={} backlog_bytes={}", request.number, request.owner,
+           output_.backlog_bytes(request.identity));
+  send_event(request,
+             ipc::encode_event(ipc::ErrorEvent{
+                 Error{ErrorCode::kTooLarge,
+                       fmt::format("{} bytes of answers wait for this connection, which reads too "
+                                   "slowly; the request was cancelled",
+                                   output_.backlog_bytes(request.identity)),
+                       ""},
+                 0}),
+             Size::kMustFit);
+  request.muted = true;
+  tell_worker_to_cancel(request);
+}
+
+void Dispatcher::reply(const std::string& identity, const std::string& id,
+                       const ipc::Event& event) {
+  Outgoing out;
+  out.request_id = id;
+  out.payload = ipc::encode_event(event);
+  if (output_.push(identity, std::move(out), false) == OutputBuffer::Outcome::kGone) {
+    connection_gone(identity);
+  }
+}
+
+void Dispatcher::reply_error(const std::string& identity, const std::string& id, Error error) {
+  ipc::ErrorEvent event{std::move(error), 0};
+  if (event.error.code == ErrorCode::kBusy) event.retry_ms = admission_.retry_ms(table_.size());
+  reply(identity, id, event);
+}
+
+}  // namespace hearth::broker

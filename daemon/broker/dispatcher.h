@@ -1,0 +1,93 @@
+#pragma once
+// The life of a request inside the broker: admitted, waiting for its model, forwarded to a worker,
+// its answers passed on, resumed by the next worker when one dies, ended. Owned by the io thread.
+
+#include <cstdint>
+#include <set>
+#include <string>
+
+#include "daemon/broker/admission.h"
+#include "daemon/broker/config.h"
+#include "daemon/broker/model_directory.h"
+#include "daemon/broker/output_buffer.h"
+#include "daemon/broker/request_table.h"
+#include "daemon/broker/residency.h"
+#include "daemon/broker/session.h"
+#include "ipc/messages.h"
+#include "kernels/base/clock.h"
+
+namespace hearth::broker {
+
+struct RequestCounters {
+  uint64_t total = 0;  ///< admitted
+  uint64_t done = 0;
+  uint64_t failed = 0;
+  uint64_t cancelled = 0;
+  uint64_t output_tokens = 0;
+};
+
+class Dispatcher final : public ResidencyListener {
+ public:
+  Dispatcher(const Clock& clock, Admission& admission, ModelDirectory& models, OutputBuffer& output)
+      : clock_(clock), admission_(admission), models_(models), output_(output) {}
+
+  /// Before anything else; the two know each other.
+  void set_residency(Residency& residency) { residency_ = &residency; }
+
+  /// A generate or tokenize request of `bytes`. Whatever happens, the client is told.
+  void submit(const Caller& caller, const std::string& id, ipc::ClientRequest request,
+              size_t bytes);
+  /// Answers the cancel message `id`; the request it names ends with its own `done`.
+  void cancel(const Caller& caller, const std::string& id, const ipc::CancelRequest& request);
+  /// Nobody reads there any more: its requests are cancelled.
+  void connection_gone(const std::string& identity);
+  /// Ends every live request with this error.
+  void fail_all(const Error& error);
+  /// Deadlines and queue positions of what waits here. Call a few times a second.
+  void tick();
+
+  /// An event that belongs to no live request (a reply, or a refusal).
+  void reply(const std::string& identity, const std::string& id, const ipc::Event& event);
+  void reply_error(const std::string& identity, const std::string& id, Error error);
+
+  const RequestTable& requests() const { return table_; }
+  const RequestCounters& counters() const { return counters_; }
+
+  bool model_in_use(const std::string& model) const override;
+  void on_model_ready(const std::string& model) override;
+  void on_model_answer(const std::string& model, uint64_t number,
+                       const ipc::Answer& answer) override;
+  void on_model_lost(const std::string& model, const std::string& how) override;
+  void on_model_failed(const std::string& model, const Error& error) override;
+
+ private:
+  void place(LiveRequest& request, const ModelFile& file);
+  void forward(LiveRequest& request, WorkerProcess& worker);
+  void on_delta(LiveRequest& request, const ipc::Answer& answer);
+  void on_event(LiveRequest& request, const ipc::Answer& answer);
+  void announce_waiting();
+  void cancel_request(LiveRequest& request);
+  void tell_worker_to_cancel(LiveRequest& request);
+
+  // The three ways a request ends here; the reference is dead afterwards.
+  void end_done(LiveRequest& request, ipc::DoneEvent done);
+  void end_without_worker(LiveRequest& request, const std::string& reason);
+  void end_error(LiveRequest& request, ipc::ErrorEvent error);
+
+  enum class Size { kBounded, kMustFit };
+  void send_event(LiveRequest& request, std::string json, Size size);
+  void send(LiveRequest& request, Outgoing outgoing, Size size);
+  void on_overflow(LiveRequest& request);
+  void erase(LiveRequest& request);
+
+  const Clock& clock_;
+  Admission& admission_;
+  ModelDirectory& models_;
+  OutputBuffer& output_;
+  Residency* residency_ = nullptr;
+  RequestTable table_;
+  RequestCounters counters_;
+  std::set<std::string> gone_;  // connections found closed since the last tick
+};
+
+}  // namespace hearth::broker

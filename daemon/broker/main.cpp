@@ -1,0 +1,82 @@
+// hearthd: reads its configuration and runs the broker.
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "daemon/broker/broker.h"
+#include "daemon/broker/config.h"
+#include "ipc/paths.h"
+#include "ipc/version.h"
+#include "kernels/base/log.h"
+
+namespace hearth::broker {
+namespace {
+
+struct Flags {
+  std::string config_file;
+  std::string runtime_dir;
+  std::vector<std::string> model_dirs;
+  std::string log_level;
+  std::vector<std::string> assignments;
+  bool check = false;
+};
+
+// Flags over environment over file over defaults.
+Result<Config> read_config(const Flags& flags) {
+  const ipc::Environment environment = ipc::Environment::of_process();
+  HEARTH_ASSIGN_OR_RETURN(const ipc::Paths paths, ipc::resolve_paths(environment));
+  Config config;
+  config.server.runtime_dir = paths.runtime;
+  config.server.model_dirs = paths.model_dirs;
+  const bool named = !flags.config_file.empty() || !environment.variable("HEARTH_CONFIG").empty();
+  const std::filesystem::path file =
+      flags.config_file.empty() ? paths.config_file : std::filesystem::path(flags.config_file);
+  std::error_code ignored;
+  if (named || std::filesystem::exists(file, ignored)) HEARTH_TRY(apply_file(file, &config));
+  HEARTH_TRY(apply_environment(environment, paths, &config));
+  for (const std::string& assignment : flags.assignments) {
+    HEARTH_TRY(apply_assignment(assignment, &config));
+  }
+  if (!flags.runtime_dir.empty()) config.server.runtime_dir = flags.runtime_dir;
+  if (!flags.model_dirs.empty()) {
+    config.server.model_dirs.assign(flags.model_dirs.begin(), flags.model_dirs.end());
+  }
+  if (!flags.log_level.empty()) parse_log_level(flags.log_level, &config.server.log_level);
+  return config;
+}
+
+int fail(const Error& error) {
+  std::fprintf(stderr, "hearthd: %s\n", error.message.c_str());
+  return 1;
+}
+
+int run(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("hearthd: keeps language models warm and serves them to local programs");
+  app.set_version_flag("--version", std::string(ipc::version()));
+  app.add_option("--config", flags.config_file, "configuration file (see hearth.toml)");
+  app.add_option("--runtime-dir", flags.runtime_dir, "directory of the sockets");
+  app.add_option("--model-dir", flags.model_dirs, "directory of models; may be repeated");
+  app.add_option("--log-level", flags.log_level)
+      ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
+  app.add_option("--set", flags.assignments, "one setting: section.key=value; may be repeated");
+  app.add_flag("--check", flags.check, "read the configuration, report, and exit");
+  CLI11_PARSE(app, argc, argv);
+
+  Result<Config> config = read_config(flags);
+  if (!config) return fail(config.error());
+  if (flags.check) {
+    std::printf("configuration is valid; sockets in %s\n", config->server.runtime_dir.c_str());
+    return 0;
+  }
+  init_logging("hearthd", config->server.log_level);
+  Result<std::unique_ptr<Broker>> broker = Broker::create(*config);
+  if (!broker) return fail(broker.error());
+  (*broker)->run();
+  return 0;
+}
+
+}  // namespace
+}  // namespace hearth::broker
+
+int main(int argc, char** argv) { return hearth::broker::run(argc, argv); }

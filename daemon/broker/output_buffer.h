@@ -1,0 +1,86 @@
+#pragma once
+// Answers on their way to clients, per connection, bounded.
+//
+// The socket's own high-water mark is small, so a client that reads slowly has its backlog here,
+// where deltas of the same request and sample merge into one: a slow reader loses nothing, costs
+// memory only up to the bound, and slows nobody. Owned by the io thread.
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "ipc/socket.h"
+
+namespace hearth::broker {
+
+/// One message to a client, without the connection's address.
+struct Outgoing {
+  uint64_t number = 0;     ///< the broker's number of the request; 0: belongs to none
+  std::string request_id;  ///< as the client wrote it
+  bool is_delta = false;
+  uint32_t sample = 0;   ///< deltas only
+  std::string payload;   ///< event: JSON; delta: DeltaHeader + text
+  std::string ids;       ///< delta: token ids, i32 little endian
+  std::string logprobs;  ///< delta: JSON array, or empty
+
+  size_t bytes() const { return payload.size() + ids.size() + logprobs.size() + request_id.size(); }
+};
+
+class OutputBuffer {
+ public:
+  using SendFn =
+      std::function<ipc::SendOutcome(const std::string& identity, const Outgoing& answer)>;
+
+  /// `bytes_max`: backlog of one connection, in bytes of payload.
+  OutputBuffer(size_t bytes_max, SendFn send) : bytes_max_(bytes_max), send_(std::move(send)) {}
+
+  enum class Outcome {
+    kSent,
+    kQueued,
+    kOverflow,  ///< not taken: the backlog would pass its bound
+    kGone,      ///< connection gone; its backlog is dropped
+  };
+  /// Sends at once where nothing waits before it, else queues or merges. A `must_fit` answer (the
+  /// last of a request, so their number is bounded) is queued beyond the bound.
+  Outcome push(const std::string& identity, Outgoing answer, bool must_fit);
+
+  /// Tries every backlog again. Returns the connections that turned out to be gone.
+  std::vector<std::string> retry();
+
+  bool has_backlog() const { return !backlogs_.empty(); }
+  size_t backlog_bytes(const std::string& identity) const;
+  size_t backlog_messages(const std::string& identity) const;
+  size_t total_bytes() const;
+
+  uint64_t num_merged() const { return num_merged_; }
+
+ private:
+  struct Backlog {
+    std::list<Outgoing> answers;
+    size_t bytes = 0;
+    // Last queued delta of a request, per sample: what a new delta may merge with. Entries leave
+    // when their delta is sent or an event of the same request is queued behind it.
+    std::unordered_map<uint64_t, std::vector<std::pair<uint32_t, std::list<Outgoing>::iterator>>>
+        last_delta;
+  };
+
+  bool merge(Backlog& backlog, const Outgoing& answer);
+  void enqueue(Backlog& backlog, Outgoing answer);
+  void pop_front(Backlog& backlog);
+
+  size_t bytes_max_;
+  SendFn send_;
+  std::unordered_map<std::string, Backlog> backlogs_;
+  uint64_t num_merged_ = 0;
+};
+
+/// Appends `next` to `first`, both deltas of the same request and sample, `next` following.
+void merge_deltas(Outgoing* first, const Outgoing& next);
+
+}  // namespace hearth::broker

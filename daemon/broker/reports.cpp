@@ -1,0 +1,153 @@
+#include "daemon/broker/reports.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace hearth::broker {
+namespace {
+
+std::string state_of(const Residency::Resident& resident) {
+  if (resident.worker != nullptr) {
+    switch (resident.worker->state()) {
+      case WorkerProcess::State::kStarting: return "loading";
+      case WorkerProcess::State::kReady: return "resident";
+      case WorkerProcess::State::kDraining:
+      case WorkerProcess::State::kEnding: return "draining";
+    }
+  }
+  if (resident.wanted) return "loading";
+  return resident.problem ? "failed" : "available";
+}
+
+std::string worker_state(WorkerProcess::State state) {
+  switch (state) {
+    case WorkerProcess::State::kStarting: return "starting";
+    case WorkerProcess::State::kReady: return "ready";
+    case WorkerProcess::State::kDraining: return "draining";
+    case WorkerProcess::State::kEnding: return "lost";
+  }
+  return "lost";
+}
+
+std::string request_state(const LiveRequest& request) {
+  if (request.state == LiveRequest::State::kWaiting) {
+    return request.deaths > 0 ? "recovering" : "queued";
+  }
+  if (!request.started) return "waiting";
+  return request.first_delta_us == 0 ? "prefill" : "decode";
+}
+
+}  // namespace
+
+ipc::PongReply Reports::pong() const {
+  return {.instance = instance_.id,
+          .pid = ::getpid(),
+          .version = instance_.version,
+          .uptime_ms = (clock_.now_us() - instance_.started_us) / 1000,
+          .draining = instance_.draining};
+}
+
+ipc::ModelEntry Reports::model_entry(const ModelFile& file) const {
+  ipc::ModelEntry entry;
+  entry.name = file.name;
+  entry.roles = directory_.roles_of(file.name);
+  entry.state = "available";
+  entry.file_bytes = file.bytes;
+  const auto found = residency_.residents().find(file.name);
+  if (found == residency_.residents().end()) return entry;
+  const Residency::Resident& resident = found->second;
+  entry.state = state_of(resident);
+  if (resident.problem) entry.problem = resident.problem->message;
+  if (resident.facts) {
+    entry.architecture = resident.facts->architecture;
+    entry.file_type = resident.facts->file_type;
+    entry.num_parameters = resident.facts->num_parameters;
+    entry.context_length = resident.facts->context_length;
+  }
+  if (resident.worker == nullptr) return entry;
+  entry.load_share = resident.worker->load_share();
+  entry.worker_pid = resident.worker->pid();
+  if (resident.worker->facts() != nullptr) {
+    entry.device = resident.facts->device;
+    entry.weight_bytes = resident.facts->weight_bytes;
+    entry.kv_bytes = resident.facts->kv_bytes;
+  }
+  return entry;
+}
+
+ipc::ModelsReply Reports::models() const {
+  directory_.rescan();
+  ipc::ModelsReply reply;
+  for (const auto& [name, file] : directory_.models()) reply.models.push_back(model_entry(file));
+  for (const auto& dir : directory_.dirs()) reply.folders.push_back(dir.string());
+  return reply;
+}
+
+ipc::PsReply Reports::ps(const Caller& caller) const {
+  ipc::PsReply reply;
+  dispatcher_.requests().for_each([&](const LiveRequest& request) {
+    if (!caller.is_admin && caller.uid != request.owner) return;
+    reply.requests.push_back({.id = request.id,
+                              .owner = owner_name(request.owner),
+                              .model = request.model,
+                              .state = request_state(request),
+                              .priority = request.is_generate() ? request.generate().priority : "",
+                              .prompt_tokens = request.prompt_tokens,
+                              .output_tokens = static_cast<int32_t>(request.output_tokens()),
+                              .age_ms = (clock_.now_us() - request.received_us) / 1000});
+  });
+  for (const auto& [name, resident] : residency_.residents()) {
+    if (resident.worker != nullptr || resident.wanted) {
+      reply.models.push_back(model_entry(resident.file));
+    }
+  }
+  return reply;
+}
+
+ipc::StatsReply Reports::stats() const {
+  const RequestCounters& counters = dispatcher_.counters();
+  ipc::StatsReply reply;
+  reply.instance = instance_.id;
+  reply.version = instance_.version;
+  reply.uptime_ms = (clock_.now_us() - instance_.started_us) / 1000;
+  reply.requests_live = static_cast<int32_t>(dispatcher_.requests().size());
+  reply.requests_total = counters.total;
+  reply.requests_done = counters.done;
+  reply.requests_failed = counters.failed;
+  reply.requests_cancelled = counters.cancelled;
+  reply.output_tokens_total = counters.output_tokens;
+  for (const auto& [name, resident] : residency_.residents()) {
+    if (resident.worker == nullptr) continue;
+    const WorkerProcess& worker = *resident.worker;
+    reply.workers.push_back({.model = name,
+                             .device = worker.facts() != nullptr ? worker.facts()->device : "",
+                             .state = worker_state(worker.state()),
+                             .pid = worker.pid(),
+                             .restarts = resident.restarts,
+                             .heartbeat_age_ms = (clock_.now_us() - worker.last_sign_us()) / 1000,
+                             .snapshot = worker.snapshot()});
+  }
+  return reply;
+}
+
+ipc::HealthReply Reports::health() const {
+  ipc::HealthReply reply;
+  directory_.rescan();
+  if (directory_.models().empty()) {
+    reply.problems.emplace_back("there is no model in the model directories");
+  }
+  for (const auto& [name, resident] : residency_.residents()) {
+    if (resident.problem) {
+      reply.problems.push_back(fmt::format("model {}: {}", name, resident.problem->message));
+    } else if (resident.failures_in_row > 0 && resident.worker == nullptr) {
+      reply.problems.push_back(fmt::format("model {}: its worker died {} times in a row", name,
+                                           resident.failures_in_row));
+    }
+  }
+  reply.status = instance_.draining ? "draining" : reply.problems.empty() ? "ok" : "degraded";
+  return reply;
+}
+
+}  // namespace hearth::broker

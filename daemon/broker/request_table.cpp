@@ -1,0 +1,104 @@
+#include "daemon/broker/request_table.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+namespace hearth::broker {
+
+int64_t LiveRequest::output_tokens() const {
+  int64_t total = 0;
+  for (const SampleLog& sample : samples) total += static_cast<int64_t>(sample.ids.size());
+  return total;
+}
+
+std::vector<std::vector<int32_t>> LiveRequest::resume() const {
+  if (output_tokens() == 0) return {};
+  std::vector<std::vector<int32_t>> out;
+  for (const SampleLog& sample : samples) out.push_back(sample.ids);
+  return out;
+}
+
+Result<LiveRequest*> RequestTable::add(LiveRequest request) {
+  const std::pair key{request.owner, request.id};
+  if (by_owner_and_id_.contains(key)) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "a live request has this id already; ids are unique "
+                 "among an owner's live requests",
+                 "id"};
+  }
+  request.number = ++last_number_;
+  const uint64_t number = request.number;
+  queued_bytes_ += request.bytes;
+  ++owner_sizes_[request.owner];
+  by_owner_and_id_.emplace(key, number);
+  auto [it, inserted] =
+      by_number_.emplace(number, std::make_unique<LiveRequest>(std::move(request)));
+  return it->second.get();
+}
+
+LiveRequest* RequestTable::find(uint64_t number) {
+  const auto it = by_number_.find(number);
+  return it == by_number_.end() ? nullptr : it->second.get();
+}
+
+LiveRequest* RequestTable::find(uint32_t owner, const std::string& id) {
+  const auto it = by_owner_and_id_.find({owner, id});
+  return it == by_owner_and_id_.end() ? nullptr : find(it->second);
+}
+
+LiveRequest* RequestTable::find_any_owner(const std::string& id) {
+  for (const auto& [number, request] : by_number_) {
+    if (request->id == id) return request.get();
+  }
+  return nullptr;
+}
+
+void RequestTable::erase(uint64_t number) {
+  const auto it = by_number_.find(number);
+  if (it == by_number_.end()) return;
+  const LiveRequest& request = *it->second;
+  queued_bytes_ -= request.bytes;
+  by_owner_and_id_.erase({request.owner, request.id});
+  const auto owner = owner_sizes_.find(request.owner);
+  if (--owner->second == 0) owner_sizes_.erase(owner);
+  by_number_.erase(it);
+}
+
+size_t RequestTable::owner_size(uint32_t owner) const {
+  const auto it = owner_sizes_.find(owner);
+  return it == owner_sizes_.end() ? 0 : it->second;
+}
+
+Result<bool> accept_delta(LiveRequest* request, const ipc::DeltaHeader& header,
+                          std::string_view ids) {
+  if (header.sample >= request->samples.size()) {
+    return Error{ErrorCode::kInternal,
+                 fmt::format("delta of sample {}, the request has {}", header.sample,
+                             request->samples.size()),
+                 ""};
+  }
+  if (ids.size() != size_t{header.num_tokens} * sizeof(int32_t)) {
+    return Error{
+        ErrorCode::kInternal,
+        fmt::format("delta of {} tokens with {} bytes of ids", header.num_tokens, ids.size()), ""};
+  }
+  SampleLog& sample = request->samples[header.sample];
+  if (header.first_index != sample.ids.size()) {
+    return Error{ErrorCode::kInternal,
+                 fmt::format("delta begins at token {}, {} were sent", header.first_index,
+                             sample.ids.size()),
+                 ""};
+  }
+  if (header.num_tokens == 0) {
+    if (sample.tail_sent) return false;
+    sample.tail_sent = true;
+    return true;
+  }
+  const size_t sent = sample.ids.size();
+  sample.ids.resize(sent + header.num_tokens);
+  std::memcpy(sample.ids.data() + sent, ids.data(), ids.size());
+  return true;
+}
+
+}  // namespace hearth::broker

@@ -1,0 +1,36 @@
+#pragma once
+// The readiness protocol of systemd: one datagram per message to $NOTIFY_SOCKET. Without that
+// variable every call does nothing.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace hearth::broker {
+
+class SystemdNotifier {
+ public:
+  /// Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID and takes them out of the environment, so
+  /// that no child speaks in our name.
+  SystemdNotifier();
+  ~SystemdNotifier();
+  SystemdNotifier(const SystemdNotifier&) = delete;
+  SystemdNotifier& operator=(const SystemdNotifier&) = delete;
+
+  void ready(std::string_view status) { send("READY=1\nSTATUS=" + std::string(status)); }
+  void status(std::string_view status) { send("STATUS=" + std::string(status)); }
+  void stopping() { send("STOPPING=1\nSTATUS=stopping"); }
+  void watchdog() { send("WATCHDOG=1"); }
+
+  /// How often watchdog() is due (half of what systemd allows); 0: never.
+  int64_t watchdog_interval_ms() const { return watchdog_interval_ms_; }
+
+ private:
+  void send(const std::string& message);
+
+  int fd_ = -1;
+  std::string address_;  // path, or '@' and an abstract name
+  int64_t watchdog_interval_ms_ = 0;
+};
+
+}  // namespace hearth::broker

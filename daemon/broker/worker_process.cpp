@@ -1,0 +1,242 @@
+#include "daemon/broker/worker_process.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <sstream>
+
+#include "ipc/codec.h"
+#include "ipc/version.h"
+#include "kernels/base/log.h"
+
+namespace hearth::broker {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kProgramName = "hearth-worker-cpu";
+
+std::string_view name(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug: return "debug";
+    case LogLevel::kInfo: return "info";
+    case LogLevel::kWarn: return "warn";
+    case LogLevel::kError: return "error";
+  }
+  return "info";
+}
+
+}  // namespace
+
+Result<fs::path> find_worker_program(const WorkerConfig& config) {
+  if (!config.program.empty()) {
+    if (::access(config.program.c_str(), X_OK) == 0) return config.program;
+    return Error{ErrorCode::kNotFound,
+                 fmt::format("worker.program {}: not an executable file", config.program.string()),
+                 ""};
+  }
+  const fs::path here = program_dir();
+  const fs::path libexec = (here / "../libexec/hearth").lexically_normal();
+  std::vector<fs::path> dirs = {here, libexec};
+  std::stringstream path(std::getenv("PATH") == nullptr ? "" : std::getenv("PATH"));
+  for (std::string dir; std::getline(path, dir, ':');) {
+    if (dir.starts_with('/')) dirs.emplace_back(dir);
+  }
+  for (const fs::path& dir : dirs) {
+    if (::access((dir / kProgramName).c_str(), X_OK) == 0) return dir / kProgramName;
+  }
+  return Error{
+      ErrorCode::kNotFound,
+      fmt::format("no {} in {}, {} or on PATH", kProgramName, here.string(), libexec.string()), ""};
+}
+
+std::vector<std::string> worker_arguments(const fs::path& program, const WorkerConfig& config,
+                                          const fs::path& model, const fs::path& socket,
+                                          LogLevel log_level) {
+  std::vector<std::string> argv = {program.string(), "serve",   "--socket",
+                                   socket.string(),  "--model", model.string()};
+  const auto add = [&argv](const char* flag, const std::string& value) {
+    argv.emplace_back(flag);
+    argv.push_back(value);
+  };
+  add("--log-level", std::string(name(log_level)));
+  add("--threads", std::to_string(config.threads));
+  if (!config.cpu_variant.empty()) add("--cpu-variant", config.cpu_variant);
+  add("--kv-type", config.kv_type);
+  add("--kv-bytes", std::to_string(config.kv_bytes));
+  add("--block-size", std::to_string(config.block_size));
+  add("--context-length", std::to_string(config.context_length));
+  add("--max-seqs", std::to_string(config.max_seqs));
+  add("--max-step-tokens", std::to_string(config.max_step_tokens));
+  add("--policy", config.policy);
+  add("--chunked-prefill", config.chunked_prefill ? "true" : "false");
+  add("--waiting-served-ratio", fmt::format("{}", config.waiting_served_ratio));
+  add("--prefix-cache", config.prefix_cache ? "true" : "false");
+  return argv;
+}
+
+Result<std::unique_ptr<WorkerProcess>> WorkerProcess::start(boost::asio::io_context& io,
+                                                            const ipc::Context& context,
+                                                            const Clock& clock, const Setup& setup,
+                                                            WorkerListener& listener) {
+  // No bounds on this pair: what is under way to a worker was admitted, and what comes from one is
+  // read at once.
+  const ipc::SocketOptions options{.send_high_water = 0,
+                                   .receive_high_water = 0,
+                                   .max_frame_bytes = -1,
+                                   .reconnect = true,
+                                   .routing_id = {}};
+  HEARTH_ASSIGN_OR_RETURN(ipc::Socket socket,
+                          ipc::Socket::open(context, ipc::SocketType::kDealer, options));
+  HEARTH_TRY(socket.bind("ipc://" + setup.socket.string()));
+  ::chmod(setup.socket.c_str(), 0600);  // inside a directory of mode 0700
+  HEARTH_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::start(setup.argv));
+  std::unique_ptr<WorkerProcess> worker(
+      new WorkerProcess(io, clock, setup, std::move(child), listener));
+  WorkerProcess* raw = worker.get();
+  worker->socket_ = std::make_unique<ZmqOnAsio>(
+      io, std::move(socket),
+      [raw](ipc::Message& message, bool ok) { raw->on_message(message, ok); });
+  return worker;
+}
+
+WorkerProcess::WorkerProcess(boost::asio::io_context& io, const Clock& clock, const Setup& setup,
+                             ChildProcess child, WorkerListener& listener)
+    : clock_(clock),
+      setup_(setup),
+      listener_(listener),
+      child_(std::move(child)),
+      pid_(child_.pid()),
+      exit_watch_(io, child_.pidfd()),
+      started_us_(clock.now_us()),
+      last_sign_us_(started_us_) {
+  exit_watch_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                         [this, alive = alive_](const boost::system::error_code& error) {
+                           if (*alive && !error) on_exit();
+                         });
+}
+
+WorkerProcess::~WorkerProcess() {
+  *alive_ = false;
+  exit_watch_.release();  // the pidfd is child_'s
+  std::error_code ignored;
+  fs::remove(setup_.socket, ignored);
+}
+
+void WorkerProcess::on_exit() {
+  // What it sent last (why it failed, tokens) may still be on its way to us.
+  socket_->drain();
+  std::string how = child_.reap();
+  if (!kill_reason_.empty()) how = fmt::format("killed: {}", kill_reason_);
+  state_ = State::kEnding;
+  exit_watch_.release();
+  listener_.on_worker_ended(*this, how);
+}
+
+void WorkerProcess::on_message(ipc::Message& message, bool ok) {
+  if (message.empty()) return;
+  // The directory keeps other users out; this keeps out anything else of our own.
+  const std::optional<ipc::PeerCredentials> peer = ipc::peer_of(message.front());
+  if (!peer || peer->pid != pid_) {
+    log_warn("worker_socket_intruder", "want_pid={} met_pid={}", pid_, peer ? peer->pid : 0);
+    return;
+  }
+  const std::vector<std::string_view> frames = ipc::views(message);
+  const Result<ipc::WorkerMessage> parsed = ipc::parse_worker_message(frames);
+  if (!ok || !parsed) {
+    return kill(
+        fmt::format("broke the protocol: {}", parsed ? "too many frames" : parsed.error().message));
+  }
+  if (parsed->number != 0) {
+    return listener_.on_worker_answer(*this, parsed->number, parsed->answer);
+  }
+  const Result<ipc::WorkerEvent> event = ipc::decode_worker_event(parsed->answer.json);
+  if (!event) return kill(fmt::format("broke the protocol: {}", event.error().message));
+  on_event(*event);
+}
+
+void WorkerProcess::on_event(const ipc::WorkerEvent& event) {
+  last_sign_us_ = clock_.now_us();
+  if (const auto* hello = std::get_if<ipc::WorkerHello>(&event)) {
+    if (hello->version == ipc::version()) return;
+    failure_ = Error{ErrorCode::kUnsupported,
+                     fmt::format("{} is of version {}, this daemon of {}", setup_.argv.front(),
+                                 hello->version, ipc::version()),
+                     ""};
+    kill("another version");
+  } else if (const auto* progress = std::get_if<ipc::WorkerLoadProgress>(&event)) {
+    if (progress->bytes_total > 0) {
+      load_share_ =
+          static_cast<double>(progress->bytes_done) / static_cast<double>(progress->bytes_total);
+    }
+    listener_.on_worker_news(*this);
+  } else if (const auto* ready = std::get_if<ipc::WorkerReady>(&event)) {
+    ready_ = *ready;
+    load_share_ = 1;
+    if (state_ == State::kStarting) state_ = State::kReady;
+    listener_.on_worker_ready(*this);
+  } else if (const auto* failed = std::get_if<ipc::WorkerFailed>(&event)) {
+    failure_ = failed->error;
+    state_ = State::kEnding;
+    send_control(0, ipc::WorkerControl::kStop);  // it waits for this, so that we have read why
+  } else if (const auto* heartbeat = std::get_if<ipc::WorkerHeartbeat>(&event)) {
+    snapshot_ = heartbeat->snapshot;
+    listener_.on_worker_news(*this);
+  } else if (std::get_if<ipc::WorkerStopped>(&event) != nullptr) {
+    said_stopped_ = true;
+    state_ = State::kEnding;
+    send_control(0, ipc::WorkerControl::kStop);
+  }
+}
+
+void WorkerProcess::send(uint64_t number, std::string_view kind, const std::string& json) {
+  ipc::Message message;
+  const std::array<char, 8> address = ipc::encode_number(number);
+  ipc::append(message, std::string_view(address.data(), address.size()), kind, json);
+  if (socket_->send(message) != ipc::SendOutcome::kSent) kill("its connection is gone");
+}
+
+void WorkerProcess::send_request(uint64_t number, const std::string& json) {
+  send(number, ipc::kRequestFrame, json);
+}
+
+void WorkerProcess::send_control(uint64_t number, ipc::WorkerControl control) {
+  send(number, ipc::kControlFrame, ipc::encode_worker_control(control));
+}
+
+void WorkerProcess::send_cancel(uint64_t number) {
+  send_control(number, ipc::WorkerControl::kCancel);
+}
+
+void WorkerProcess::drain() {
+  if (state_ == State::kStarting) {
+    said_stopped_ = true;  // it has nothing to end
+    return kill("not needed any more");
+  }
+  if (state_ != State::kReady) return;
+  state_ = State::kDraining;
+  send_control(0, ipc::WorkerControl::kDrain);
+}
+
+void WorkerProcess::kill(const std::string& why) {
+  if (kill_reason_.empty()) {
+    kill_reason_ = why;
+    log_warn("worker_killed", "pid={} why=\"{}\"", pid_, why);
+  }
+  state_ = State::kEnding;
+  child_.signal(SIGKILL);
+}
+
+void WorkerProcess::check_timeouts() {
+  if (!kill_reason_.empty()) return;
+  const int64_t silent_ms = (clock_.now_us() - last_sign_us_) / 1000;
+  const bool loading = state_ == State::kStarting;
+  const int64_t limit_ms = loading ? setup_.load_timeout_ms : setup_.heartbeat_timeout_ms;
+  if (silent_ms > limit_ms) {
+    kill(fmt::format("no sign of life for {} ms{}", silent_ms, loading ? " while loading" : ""));
+  }
+}
+
+}  // namespace hearth::broker

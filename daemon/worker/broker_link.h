@@ -1,0 +1,54 @@
+#pragma once
+// The worker's end of its socket to the broker. Owned by the front door.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "daemon/worker/sample_text.h"
+#include "ipc/messages.h"
+#include "ipc/socket.h"
+#include "kernels/base/result.h"
+
+namespace hearth::worker {
+
+/// What the broker says.
+struct BrokerControl {
+  uint64_t number = 0;  ///< kCancel: the request
+  ipc::WorkerControl control = ipc::WorkerControl::kStop;
+};
+/// A request that cannot be read is answered with the error.
+struct UnreadableRequest {
+  uint64_t number = 0;
+  Error error;
+};
+using FromBroker = std::variant<ipc::WorkerRequest, BrokerControl, UnreadableRequest>;
+
+class BrokerLink {
+ public:
+  static Result<BrokerLink> connect(const ipc::Context& context,
+                                    const std::filesystem::path& socket);
+
+  const ipc::Socket& socket() const { return socket_; }
+  /// The next message; nothing when none waits.
+  std::optional<FromBroker> receive();
+
+  /// About the worker itself.
+  void send(const ipc::WorkerEvent& event);
+  /// An answer to request `number`.
+  void send(uint64_t number, const ipc::Event& event);
+  void send_error(uint64_t number, Error error);
+  void send_delta(uint64_t number, uint32_t sample, const SampleText::Pending& pending);
+  /// The end of a sample's text that no token carries: a delta of zero tokens behind the others.
+  void send_tail(uint64_t number, uint32_t sample, int32_t num_tokens, const std::string& text);
+
+ private:
+  explicit BrokerLink(ipc::Socket socket) : socket_(std::move(socket)) {}
+  void send_frames(uint64_t number, ipc::Message rest);
+
+  ipc::Socket socket_;
+};
+
+}  // namespace hearth::worker

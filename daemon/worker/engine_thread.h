@@ -1,0 +1,60 @@
+#pragma once
+// The thread that owns the device, the model and the engine: loads, says so, steps until told to
+// stop.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <variant>
+
+#include "daemon/worker/options.h"
+#include "engine/engine.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/mailbox.h"
+#include "kernels/base/result.h"
+#include "models/model.h"
+#include "models/tokenizer/tokenizer.h"
+
+namespace hearth::worker {
+
+/// Everything is loaded. The pointers live as long as the EngineThread.
+struct EngineLoaded {
+  const models::Tokenizer* tokenizer = nullptr;
+  Mailbox<engine::EngineCommand>* commands = nullptr;
+  Mailbox<std::vector<engine::EngineEvent>>* events = nullptr;
+  models::ModelInfo info;
+  kernels::DeviceInfo device;
+  int32_t context_length = 0;
+  uint64_t kv_bytes = 0;
+  int64_t load_ms = 0;
+};
+
+/// What the thread says before there is an engine.
+using LoadMessage = std::variant<models::LoadProgress, EngineLoaded, Error>;
+
+class EngineThread {
+ public:
+  EngineThread(const ServeOptions& options, const Clock& clock);
+  ~EngineThread();  // stops the engine at once, and joins; a load under way is waited for
+  EngineThread(const EngineThread&) = delete;
+  EngineThread& operator=(const EngineThread&) = delete;
+
+  /// Progress, and last EngineLoaded or an Error. Its fd wakes the reader.
+  Mailbox<LoadMessage>& messages() { return messages_; }
+
+ private:
+  void run();
+  Result<EngineLoaded> load();
+
+  const ServeOptions options_;
+  const Clock& clock_;
+  Mailbox<LoadMessage> messages_;
+  std::unique_ptr<models::Tokenizer> tokenizer_;
+  std::unique_ptr<engine::Engine> engine_;
+  std::atomic<bool> stop_{false};
+  std::atomic<engine::Engine*> running_{nullptr};
+  std::thread thread_;
+};
+
+}  // namespace hearth::worker

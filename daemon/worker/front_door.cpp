@@ -1,0 +1,384 @@
+#include "daemon/worker/front_door.h"
+
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <utility>
+
+#include "daemon/worker/device.h"
+#include "ipc/codec.h"
+#include "ipc/version.h"
+#include "kernels/base/check.h"
+#include "kernels/base/log.h"
+
+namespace hearth::worker {
+namespace {
+
+constexpr int64_t kHeartbeatUs = 250'000;
+constexpr int kWaitMs = 250;  // also how soon a lost broker is noticed
+constexpr int64_t kLeaveUs = 2'000'000;
+constexpr int kExitFailed = 3;  // could not serve, and has said why
+
+std::string_view reason_name(engine::FinishReason reason) {
+  switch (reason) {
+    case engine::FinishReason::kStop: return "stop";
+    case engine::FinishReason::kLength: return "length";
+    case engine::FinishReason::kCancelled: return "cancelled";
+    case engine::FinishReason::kDeadline: return "deadline";
+  }
+  return "stop";
+}
+
+double to_ms(double us) { return us / 1000.0; }
+
+std::optional<ipc::TokenLogprobs> logprobs_of(const engine::TokenEvent& token) {
+  if (!token.logprob) return std::nullopt;
+  ipc::TokenLogprobs out;
+  out.logprob = *token.logprob;
+  for (const engine::TokenLogprob& top : token.top_logprobs) {
+    out.top.push_back({top.token, top.logprob});
+  }
+  return out;
+}
+
+ipc::WorkerSnapshot to_wire(const engine::EngineSnapshot& from) {
+  return {.num_steps = from.num_steps,
+          .num_running = from.num_running,
+          .num_waiting = from.num_waiting,
+          .num_preempted = from.num_preempted,
+          .kv_blocks_total = from.kv_blocks_total,
+          .kv_blocks_used = from.kv_blocks_used,
+          .kv_blocks_cached = from.kv_blocks_cached,
+          .kv_bytes = from.kv_bytes,
+          .prompt_tokens_total = from.prompt_tokens_total,
+          .prompt_tokens_cached = from.prompt_tokens_cached,
+          .prefill_tokens_total = from.prefill_tokens_total,
+          .decode_tokens_total = from.decode_tokens_total,
+          .preemptions_total = from.preemptions_total,
+          .prefill_tokens_per_s = from.prefill_tokens_per_s,
+          .decode_tokens_per_s = from.decode_tokens_per_s,
+          .step_ms_recent = from.step_ms_recent};
+}
+
+ipc::WorkerReady to_wire(const EngineLoaded& loaded) {
+  return {.model = loaded.info.name,
+          .architecture = loaded.info.architecture,
+          .title = loaded.info.title,
+          .file_type = loaded.info.file_type,
+          .fingerprint = loaded.info.fingerprint,
+          .device = loaded.device.kind + " " + loaded.device.variant,
+          .context_length = loaded.context_length,
+          .vocab_size = loaded.info.vocab_size,
+          .num_parameters = loaded.info.num_parameters,
+          .weight_bytes = loaded.info.weight_bytes,
+          .kv_bytes = loaded.kv_bytes,
+          .load_ms = loaded.load_ms};
+}
+
+}  // namespace
+
+FrontDoor::FrontDoor(const ServeOptions& options, BrokerLink link, int signal_fd)
+    : options_(options),
+      link_(std::move(link)),
+      signal_fd_(signal_fd),
+      broker_pid_(::getppid()),
+      engine_thread_(std::make_unique<EngineThread>(options_, clock_)) {
+  link_.send(ipc::WorkerHello{.pid = ::getpid(),
+                              .version = std::string(ipc::version()),
+                              .device = std::string(device_kind())});
+}
+
+int FrontDoor::run() {
+  while (state_ != State::kEnded) {
+    wait();
+    if (::getppid() != broker_pid_) {
+      // Nobody reads us any more, and nothing here is worth a moment's delay.
+      log_warn("broker_gone", "pid={}", broker_pid_);
+      std::_Exit(kExitFailed);
+    }
+    if (state_ == State::kLeaving && clock_.now_us() >= leave_by_us_) state_ = State::kEnded;
+    if (state_ == State::kDraining && streams_.empty()) leave();
+    heartbeat();
+  }
+  // A load under way cannot be interrupted, and holds nothing that needs an orderly end.
+  if (!engine_) std::_Exit(exit_status_);
+  return exit_status_;
+}
+
+void FrontDoor::wait() {
+  const int engine_fd = engine_ ? engine_->events->fd() : -1;
+  const int prep_fd = prep_ ? prep_->results().fd() : -1;
+  std::vector<ipc::PollItem> items = {
+      {.socket = &link_.socket()}, {.fd = signal_fd_}, {.fd = engine_thread_->messages().fd()}};
+  if (engine_) items.insert(items.end(), {{.fd = engine_fd}, {.fd = prep_fd}});
+  ipc::poll(items, kWaitMs);
+
+  if (items[1].ready) on_signal();
+  on_broker();
+  for (LoadMessage& message : engine_thread_->messages().drain()) on_load(message);
+  if (prep_) {
+    for (PrepResult& result : prep_->results().drain()) on_prep(result);
+  }
+  if (engine_) {
+    for (const auto& step : engine_->events->drain()) {
+      for (const engine::EngineEvent& event : step) on_engine(event);
+    }
+    for (const uint64_t number : std::exchange(touched_, {})) {
+      if (Stream* stream = find(number)) flush(number, *stream);
+    }
+  }
+}
+
+// ---- The broker --------------------------------------------------------------------------------
+
+void FrontDoor::on_signal() {
+  signalfd_siginfo info{};
+  if (::read(signal_fd_, &info, sizeof info) == sizeof info) begin_draining();
+}
+
+void FrontDoor::on_broker() {
+  while (std::optional<FromBroker> message = link_.receive()) {
+    if (auto* request = std::get_if<ipc::WorkerRequest>(&*message)) {
+      on_request(std::move(*request));
+    } else if (auto* unreadable = std::get_if<UnreadableRequest>(&*message)) {
+      link_.send_error(unreadable->number, std::move(unreadable->error));
+    } else {
+      const BrokerControl& control = std::get<BrokerControl>(*message);
+      switch (control.control) {
+        case ipc::WorkerControl::kCancel: on_cancel(control.number); break;
+        case ipc::WorkerControl::kDrain: begin_draining(); break;
+        case ipc::WorkerControl::kStop: state_ = State::kEnded; return;
+      }
+    }
+  }
+}
+
+void FrontDoor::on_request(ipc::WorkerRequest request) {
+  const uint64_t number = request.id;
+  if (state_ != State::kServing) {
+    return link_.send_error(
+        number, Error{ErrorCode::kUnavailable,
+                      state_ == State::kLoading ? "the worker is still loading"
+                                                : "the worker is stopping and takes no requests",
+                      ""});
+  }
+  Stream stream;
+  stream.received_us = clock_.now_us() - request.received_ms_ago * 1000;
+  stream.request = request;
+  stream.request.generate.prompt.clear();
+  stream.request.generate.prompt_ids.clear();
+  if (!streams_.emplace(number, std::move(stream)).second) {
+    log_error("request_twice", "number={}", number);
+    return;
+  }
+  prep_->post(std::move(request));
+}
+
+void FrontDoor::on_cancel(uint64_t number) {
+  Stream* stream = find(number);
+  if (stream == nullptr) return;  // its end and this message have passed each other
+  if (stream->in_engine) {
+    engine_->commands->post(engine::CancelRequest{number});
+  } else {
+    stream->cancelled = true;
+  }
+}
+
+void FrontDoor::begin_draining() {
+  if (state_ == State::kServing) state_ = State::kDraining;
+  if (state_ == State::kLoading) leave();
+}
+
+void FrontDoor::leave() {
+  link_.send(ipc::WorkerStopped{});
+  state_ = State::kLeaving;
+  leave_by_us_ = clock_.now_us() + kLeaveUs;
+}
+
+// ---- Loading -----------------------------------------------------------------------------------
+
+void FrontDoor::on_load(LoadMessage& message) {
+  if (const auto* progress = std::get_if<models::LoadProgress>(&message)) {
+    link_.send(ipc::WorkerLoadProgress{progress->bytes_done, progress->bytes_total});
+  } else if (auto* loaded = std::get_if<EngineLoaded>(&message)) {
+    engine_ = std::move(*loaded);
+    prep_ = std::make_unique<PrepThread>(
+        make_prep_model(engine_->info.name, engine_->context_length, *engine_->tokenizer));
+    link_.send(to_wire(*engine_));
+    if (state_ == State::kLoading) state_ = State::kServing;
+  } else {
+    const Error& error = std::get<Error>(message);
+    log_error("load_failed", "code={} error=\"{}\"", name(error.code), error.message);
+    link_.send(ipc::WorkerFailed{error});
+    exit_status_ = kExitFailed;
+    state_ = State::kLeaving;
+    leave_by_us_ = clock_.now_us() + kLeaveUs;
+  }
+}
+
+// The engine's own answer to a question in its inbox: a sign that its thread goes round.
+void FrontDoor::heartbeat() {
+  if (!engine_ || snapshot_asked_ || clock_.now_us() < next_heartbeat_us_) return;
+  snapshot_asked_ = true;
+  next_heartbeat_us_ = clock_.now_us() + kHeartbeatUs;
+  engine_->commands->post(engine::WantSnapshot{});
+}
+
+// ---- Streams -----------------------------------------------------------------------------------
+
+Stream* FrontDoor::find(uint64_t number) {
+  const auto it = streams_.find(number);
+  return it == streams_.end() ? nullptr : &it->second;
+}
+
+double FrontDoor::ms_since(int64_t from_us) const {
+  return to_ms(static_cast<double>(clock_.now_us() - from_us));
+}
+
+void FrontDoor::on_prep(PrepResult& result) {
+  Stream* stream = find(result.number);
+  HEARTH_CHECK(stream != nullptr, "number={}", result.number);
+  if (auto* error = std::get_if<Error>(&result.outcome)) {
+    link_.send_error(result.number, std::move(*error));
+    streams_.erase(result.number);
+    return;
+  }
+  if (auto* reply = std::get_if<ipc::TokenizeReply>(&result.outcome)) {
+    link_.send(result.number, std::move(*reply));
+    streams_.erase(result.number);
+    return;
+  }
+  if (stream->cancelled) return end_cancelled(result.number);
+
+  auto& prepared = std::get<PreparedRequest>(result.outcome);
+  const ipc::GenerateRequest& generate = stream->request.generate;
+  const std::vector<std::vector<int32_t>>& resume = stream->request.resume;
+  engine::Request& request = prepared.request;
+  stream->prompt_tokens = static_cast<int32_t>(request.prompt.size());
+  request.received_us = stream->received_us;
+  if (generate.deadline_ms > 0) {
+    request.deadline_us = stream->received_us + generate.deadline_ms * 1000;
+  }
+  for (int32_t i = 0; i < generate.n; ++i) {
+    Stream::Sample sample{
+        SampleText(*engine_->tokenizer, prepared.strip_first_space, generate.stop), ""};
+    if (static_cast<size_t>(i) < resume.size()) sample.text.replay(resume[static_cast<size_t>(i)]);
+    stream->samples.push_back(std::move(sample));
+  }
+  engine::EngineCommand command = std::move(request);
+  if (!engine_->commands->try_post(command)) {
+    link_.send_error(result.number, Error{ErrorCode::kBusy, "the engine's inbox is full", ""});
+    streams_.erase(result.number);
+    return;
+  }
+  stream->in_engine = true;
+}
+
+void FrontDoor::end_cancelled(uint64_t number) {
+  const Stream& stream = *find(number);
+  ipc::DoneEvent done;
+  done.finish_reasons.assign(static_cast<size_t>(stream.request.generate.n), "cancelled");
+  done.model = engine_->info.name;
+  done.seed = stream.request.generate.seed.value_or(0);
+  done.timings.queue_ms = done.timings.total_ms = ms_since(stream.received_us);
+  link_.send(number, done);
+  streams_.erase(number);
+}
+
+void FrontDoor::on_engine(const engine::EngineEvent& event) {
+  if (const auto* token = std::get_if<engine::TokenEvent>(&event)) {
+    on_token(*token);
+  } else if (const auto* started = std::get_if<engine::StartedEvent>(&event)) {
+    if (const Stream* stream = find(started->id)) {
+      link_.send(started->id,
+                 ipc::StartedEvent{.model = engine_->info.name,
+                                   .prompt_tokens = stream->prompt_tokens,
+                                   .cached_tokens = started->cached_tokens,
+                                   .queue_ms = to_ms(static_cast<double>(started->queue_us))});
+    }
+  } else if (const auto* progress = std::get_if<engine::ProgressEvent>(&event)) {
+    link_.send(progress->id, ipc::ProgressEvent{.prompt_done = progress->prompt_tokens_done,
+                                                .prompt_total = progress->prompt_tokens,
+                                                .position = progress->queue_position,
+                                                .waiting_for = progress->waiting_for});
+  } else if (const auto* prompt = std::get_if<engine::PromptLogprobsEvent>(&event)) {
+    link_.send(prompt->id, ipc::PromptLogprobsEvent{prompt->logprobs});
+  } else if (const auto* sample = std::get_if<engine::SampleDoneEvent>(&event)) {
+    on_sample_done(*sample);
+  } else if (const auto* done = std::get_if<engine::RequestDoneEvent>(&event)) {
+    on_request_done(*done);
+  } else if (const auto* failed = std::get_if<engine::RequestFailedEvent>(&event)) {
+    if (Stream* stream = find(failed->id)) flush(failed->id, *stream);
+    link_.send_error(failed->id, failed->error);
+    streams_.erase(failed->id);
+  } else if (const auto* snapshot = std::get_if<engine::SnapshotEvent>(&event)) {
+    snapshot_asked_ = false;
+    link_.send(ipc::WorkerHeartbeat{to_wire(snapshot->snapshot)});
+  }
+}
+
+void FrontDoor::on_token(const engine::TokenEvent& token) {
+  Stream* stream = find(token.id);
+  if (stream == nullptr) return;
+  SampleText& text = stream->samples[static_cast<size_t>(token.sample)].text;
+  if (!text.stopped()) {
+    text.push(token.token, logprobs_of(token));
+    touched_.push_back(token.id);
+  }
+  // Said again while tokens still come: of a resumed request the engine may not have had the
+  // sample yet when it was said first.
+  if (text.stopped()) {
+    engine_->commands->post(engine::FinishSample{token.id, token.sample});
+  }
+}
+
+void FrontDoor::flush(uint64_t number, Stream& stream) {
+  for (size_t i = 0; i < stream.samples.size(); ++i) {
+    if (const auto pending = stream.samples[i].text.take()) {
+      link_.send_delta(number, static_cast<uint32_t>(i), *pending);
+    }
+  }
+}
+
+void FrontDoor::on_sample_done(const engine::SampleDoneEvent& done) {
+  Stream* stream = find(done.id);
+  if (stream == nullptr) return;
+  flush(done.id, *stream);
+  Stream::Sample& sample = stream->samples[static_cast<size_t>(done.sample)];
+  const std::string tail = sample.text.finish();
+  const int32_t num_tokens = sample.text.num_tokens();
+  if (!tail.empty()) {
+    link_.send_tail(done.id, static_cast<uint32_t>(done.sample), num_tokens, tail);
+  }
+  sample.finish_reason = sample.text.stopped() ? "stop" : reason_name(done.reason);
+  link_.send(done.id,
+             ipc::SampleDoneEvent{
+                 .sample = done.sample, .reason = sample.finish_reason, .num_tokens = num_tokens});
+}
+
+void FrontDoor::on_request_done(const engine::RequestDoneEvent& from) {
+  Stream* stream = find(from.id);
+  if (stream == nullptr) return;
+  ipc::DoneEvent done;
+  for (const Stream::Sample& sample : stream->samples) {
+    done.finish_reasons.push_back(sample.finish_reason);
+    done.usage.output_tokens += sample.text.num_tokens();
+  }
+  done.model = engine_->info.name;
+  done.seed = stream->request.generate.seed.value_or(0);
+  done.usage.prompt_tokens = from.prompt_tokens;
+  done.usage.cached_tokens = from.cached_tokens;
+  done.timings.queue_ms = to_ms(static_cast<double>(from.queue_us));
+  done.timings.prefill_ms = to_ms(static_cast<double>(from.prefill_us));
+  done.timings.ttft_ms = to_ms(static_cast<double>(from.ttft_us));
+  done.timings.tpot_ms = to_ms(from.tpot_us);
+  done.timings.total_ms = ms_since(stream->received_us);
+  done.preemptions = from.preemptions;
+  done.bandwidth_share = from.bandwidth_share;
+  link_.send(from.id, done);
+  streams_.erase(from.id);
+}
+
+}  // namespace hearth::worker

@@ -1,0 +1,21 @@
+#include "daemon/worker/options.h"
+
+#include <fmt/format.h>
+
+namespace hearth::worker {
+
+Result<kernels::DType> parse_kv_type(const std::string& name) {
+  if (name == "f16") return kernels::DType::kF16;
+  if (name == "f32") return kernels::DType::kF32;
+  return Error{ErrorCode::kInvalidArgument, fmt::format("--kv-type {}: want f16 or f32", name),
+               "kv_type"};
+}
+
+Result<engine::SchedulerPolicy> parse_policy(const std::string& name) {
+  if (name == "continuous") return engine::SchedulerPolicy::kContinuous;
+  if (name == "static") return engine::SchedulerPolicy::kStatic;
+  return Error{ErrorCode::kInvalidArgument,
+               fmt::format("--policy {}: want continuous or static", name), "policy"};
+}
+
+}  // namespace hearth::worker

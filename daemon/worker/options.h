@@ -1,0 +1,30 @@
+#pragma once
+// What `hearth-worker-<device> serve` was told: the model, the socket, the engine's settings.
+
+#include <filesystem>
+#include <string>
+
+#include "engine/engine.h"
+#include "kernels/base/log.h"
+#include "kernels/base/result.h"
+
+namespace hearth::worker {
+
+struct DeviceOptions {
+  int32_t threads = 0;      ///< 0: one per physical core
+  std::string cpu_variant;  ///< "": best this CPU has
+};
+
+struct ServeOptions {
+  std::filesystem::path socket;  ///< the broker's, already bound
+  std::filesystem::path model;
+  DeviceOptions device;
+  engine::EngineConfig engine;
+  LogLevel log_level = LogLevel::kInfo;
+};
+
+/// The KV type of that name; kInvalidArgument lists those there are.
+Result<kernels::DType> parse_kv_type(const std::string& name);
+Result<engine::SchedulerPolicy> parse_policy(const std::string& name);
+
+}  // namespace hearth::worker

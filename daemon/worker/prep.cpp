@@ -1,0 +1,185 @@
+#include "daemon/worker/prep.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace hearth::worker {
+namespace {
+
+constexpr size_t kMailboxMessages = 1 << 16;
+
+engine::Priority priority_of(const std::string& name) {
+  if (name == "interactive") return engine::Priority::kInteractive;
+  if (name == "batch") return engine::Priority::kBatch;
+  return engine::Priority::kNormal;
+}
+
+Result<void> check_id(const PrepModel& model, int32_t id, std::string_view field, size_t index) {
+  const int32_t vocab_size = model.tokenizer->vocab_size();
+  if (id >= 0 && id < vocab_size) return {};
+  return Error{ErrorCode::kInvalidArgument,
+               fmt::format("{}[{}] is {}, model {} has tokens 0..{}", field, index, id, model.name,
+                           vocab_size - 1),
+               std::string(field)};
+}
+
+Result<void> check_ids(const PrepModel& model, const std::vector<int32_t>& ids,
+                       std::string_view field) {
+  for (size_t i = 0; i < ids.size(); ++i) HEARTH_TRY(check_id(model, ids[i], field, i));
+  return {};
+}
+
+// Every token stands for at most so many bytes, and BOS and the space put in front add to the text
+// and do not take from it: a longer text has more tokens than the context, whatever they are.
+Result<void> check_could_fit(const PrepModel& model, size_t text_bytes, std::string_view field) {
+  const uint64_t most = static_cast<uint64_t>(model.context_length) *
+                        std::max<uint64_t>(1, model.tokenizer->max_piece_bytes());
+  if (text_bytes <= most) return {};
+  return Error{ErrorCode::kContextOverflow,
+               fmt::format("{} of {} bytes: the context of {} tokens holds at most {} bytes", field,
+                           text_bytes, model.context_length, most),
+               std::string(field)};
+}
+
+Result<std::vector<int32_t>> prompt_tokens(const PrepModel& model,
+                                           const ipc::GenerateRequest& request) {
+  if (!request.prompt_ids.empty()) {
+    HEARTH_TRY(check_ids(model, request.prompt_ids, "prompt_ids"));
+    return request.prompt_ids;
+  }
+  HEARTH_TRY(check_could_fit(model, request.prompt.size(), "prompt"));
+  const models::EncodeOptions options{.add_bos = !request.raw,
+                                      .parse_special = request.parse_special};
+  std::vector<int32_t> tokens = model.tokenizer->encode(request.prompt, options);
+  if (tokens.empty()) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "prompt: no tokens; this model puts none in front, so want some text", "prompt"};
+  }
+  return tokens;
+}
+
+Result<void> check_context(const PrepModel& model, size_t prompt, int32_t max_tokens) {
+  const uint64_t together = prompt + static_cast<uint64_t>(max_tokens);
+  if (together <= static_cast<uint64_t>(model.context_length)) return {};
+  return Error{ErrorCode::kContextOverflow,
+               fmt::format("the prompt's {} tokens and max_tokens {} make {}, the context of model "
+                           "{} holds {}",
+                           prompt, max_tokens, together, model.name, model.context_length),
+               "max_tokens"};
+}
+
+engine::SamplingParams sampling_of(const ipc::GenerateRequest& request) {
+  engine::SamplingParams out;
+  out.temperature = request.temperature;
+  out.top_k = request.top_k;
+  out.top_p = request.top_p;
+  out.min_p = request.min_p;
+  out.typical_p = request.typical_p;
+  out.repetition_penalty = request.repetition_penalty;
+  out.presence_penalty = request.presence_penalty;
+  out.frequency_penalty = request.frequency_penalty;
+  out.penalty_window = request.penalty_window;
+  out.logit_bias = request.logit_bias;
+  out.seed = request.seed.value_or(0);
+  out.top_logprobs = request.logprobs;
+  out.prompt_logprobs = request.prompt_logprobs;
+  return out;
+}
+
+Result<PreparedRequest> prepare_generate(const PrepModel& model,
+                                         const ipc::WorkerRequest& request) {
+  const ipc::GenerateRequest& generate = request.generate;
+  HEARTH_TRY(check_ids(model, generate.stop_ids, "stop_ids"));
+  for (size_t i = 0; i < generate.logit_bias.size(); ++i) {
+    HEARTH_TRY(check_id(model, generate.logit_bias[i].first, "logit_bias", i));
+  }
+  for (const std::vector<int32_t>& sample : request.resume) {
+    HEARTH_TRY(check_ids(model, sample, "resume"));
+  }
+  HEARTH_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, prompt_tokens(model, generate));
+  HEARTH_TRY(check_context(model, prompt.size(), generate.max_tokens));
+
+  PreparedRequest out;
+  out.strip_first_space = model.tokenizer->adds_space_prefix() &&
+                          std::all_of(prompt.begin(), prompt.end(),
+                                      [&](int32_t id) { return model.tokenizer->is_control(id); });
+  engine::Request& to = out.request;
+  to.id = request.id;
+  to.owner = request.owner;
+  to.cache_salt = request.owner;
+  to.priority = priority_of(generate.priority);
+  to.prompt = std::move(prompt);
+  to.n = generate.n;
+  to.max_tokens = generate.max_tokens;
+  to.min_tokens = generate.min_tokens;
+  to.stop_ids = generate.stop_ids;
+  if (!generate.ignore_eos) {
+    to.stop_ids.insert(to.stop_ids.end(), model.end_ids.begin(), model.end_ids.end());
+  }
+  to.sampling = sampling_of(generate);
+  to.use_prefix_cache = generate.cache;
+  to.resume = request.resume;
+  return out;
+}
+
+Result<ipc::TokenizeReply> prepare_tokenize(const PrepModel& model,
+                                            const ipc::TokenizeRequest& request) {
+  HEARTH_TRY(check_could_fit(model, request.text.size(), "text"));
+  ipc::TokenizeReply reply;
+  reply.model = model.name;
+  reply.ids = model.tokenizer->encode(
+      request.text, {.add_bos = !request.raw, .parse_special = request.parse_special});
+  for (const int32_t id : reply.ids) reply.entries.emplace_back(model.tokenizer->entry(id));
+  return reply;
+}
+
+template <typename T>
+PrepResult result_of(uint64_t number, Result<T> outcome) {
+  if (outcome.ok()) return {number, std::move(outcome).value()};
+  return {number, outcome.take_error()};
+}
+
+}  // namespace
+
+PrepModel make_prep_model(std::string name, int32_t context_length,
+                          const models::Tokenizer& tokenizer) {
+  PrepModel model{std::move(name), context_length, &tokenizer, {}};
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (tokenizer.is_end_of_generation(id)) model.end_ids.push_back(id);
+  }
+  return model;
+}
+
+PrepResult prepare(const PrepModel& model, const ipc::WorkerRequest& request) {
+  if (request.verb == ipc::Verb::kTokenize) {
+    return result_of(request.id, prepare_tokenize(model, request.tokenize));
+  }
+  return result_of(request.id, prepare_generate(model, request));
+}
+
+PrepThread::PrepThread(PrepModel model)
+    : model_(std::move(model)),
+      inbox_(kMailboxMessages),
+      results_(kMailboxMessages, true),
+      thread_([this] { run(); }) {}
+
+PrepThread::~PrepThread() {
+  inbox_.post(Stop{});
+  thread_.join();
+}
+
+void PrepThread::post(ipc::WorkerRequest request) { inbox_.post(std::move(request)); }
+
+void PrepThread::run() {
+  while (true) {
+    for (auto& message : inbox_.wait_and_drain(std::chrono::hours(1))) {
+      const auto* request = std::get_if<ipc::WorkerRequest>(&message);
+      if (request == nullptr) return;
+      results_.post(prepare(model_, *request));
+    }
+  }
+}
+
+}  // namespace hearth::worker

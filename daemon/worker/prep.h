@@ -1,0 +1,68 @@
+#pragma once
+// From a request as it came to what the engine computes: tokens, bounds, sampling. And the thread
+// that does it, so that a long prompt delays no stream.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "engine/request.h"
+#include "ipc/messages.h"
+#include "kernels/base/mailbox.h"
+#include "kernels/base/result.h"
+#include "models/tokenizer/tokenizer.h"
+
+namespace hearth::worker {
+
+/// What preparing needs to know of the model. Immutable.
+struct PrepModel {
+  std::string name;
+  int32_t context_length = 0;
+  const models::Tokenizer* tokenizer = nullptr;  ///< outlives the thread
+  std::vector<int32_t> end_ids;                  ///< tokens that end a generation
+};
+PrepModel make_prep_model(std::string name, int32_t context_length,
+                          const models::Tokenizer& tokenizer);
+
+/// A request ready for the engine; times are filled in by the front door.
+struct PreparedRequest {
+  engine::Request request;
+  bool strip_first_space = false;  ///< the shown text begins at the sequence's first real token
+};
+
+struct PrepResult {
+  uint64_t number = 0;
+  std::variant<PreparedRequest, ipc::TokenizeReply, Error> outcome;
+};
+
+/// Renders, tokenizes and checks one request. kContextOverflow has the prompt's size and the
+/// context's; a text that could not fit whatever its tokens is refused before it is tokenized.
+/// Nothing is ever cut off.
+PrepResult prepare(const PrepModel& model, const ipc::WorkerRequest& request);
+
+class PrepThread {
+ public:
+  explicit PrepThread(PrepModel model);
+  ~PrepThread();  // joins; unprepared requests are dropped
+  PrepThread(const PrepThread&) = delete;
+  PrepThread& operator=(const PrepThread&) = delete;
+
+  /// Requests in; their number is bounded by the broker.
+  void post(ipc::WorkerRequest request);
+  /// Results out, in order; its fd wakes the reader.
+  Mailbox<PrepResult>& results() { return results_; }
+
+ private:
+  struct Stop {};
+  void run();
+
+  const PrepModel model_;
+  Mailbox<std::variant<ipc::WorkerRequest, Stop>> inbox_;
+  Mailbox<PrepResult> results_;
+  std::thread thread_;
+};
+
+}  // namespace hearth::worker

@@ -1,0 +1,34 @@
+#pragma once
+// Finds stop strings in text that arrives piece by piece, and holds back what could still become
+// one. What comes out is a function of the pieces alone, so a resumed request repeats it exactly.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hearth::worker {
+
+class StopMatcher {
+ public:
+  /// `stops`: not empty strings. Without any, text passes through.
+  explicit StopMatcher(std::vector<std::string> stops) : stops_(std::move(stops)) {}
+
+  /// Text that is certain to be shown, now that `text` has followed. Once a stop string is
+  /// complete, what stands before it is returned and everything after is swallowed. Of several in
+  /// one piece the one that begins first counts.
+  std::string push(std::string_view text);
+
+  /// The text has ended: what was held back belongs to it after all.
+  std::string finish();
+
+  bool matched() const { return matched_; }
+
+ private:
+  size_t held_back() const;
+
+  std::vector<std::string> stops_;
+  std::string pending_;
+  bool matched_ = false;
+};
+
+}  // namespace hearth::worker

@@ -1,0 +1,34 @@
+#include "ipc/cli/connection.h"
+
+#include <fmt/format.h>
+
+#include "ipc/cli/daemon_start.h"
+#include "ipc/cli/interrupt.h"
+#include "ipc/cli/terminal.h"
+
+namespace hearth::cli {
+
+std::optional<ipc::Client> connect() {
+  Result<ipc::Client> client = ipc::Client::connect();
+  if (client.ok()) return std::move(client).value();
+  complain(client.error().message);
+  return std::nullopt;
+}
+
+std::optional<ipc::Client> connect_or_start(bool no_start) {
+  if (no_start) return connect();
+  Result<ipc::Client> client = ipc::Client::connect();
+  if (client.ok()) return std::move(client).value();
+  Result<ipc::Client> started = start_daemon();
+  if (started.ok()) return std::move(started).value();
+  complain(client.error().message);
+  complain(started.error().message);
+  return std::nullopt;
+}
+
+int fail(const Error& error) {
+  complain(fmt::format("{} [{}]", error.message, name(error.code)));
+  return error.code == ErrorCode::kLost ? kNoDaemon : kFailed;
+}
+
+}  // namespace hearth::cli

@@ -1,0 +1,135 @@
+#include "ipc/cli/daemon_start.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "ipc/cli/interrupt.h"
+#include "ipc/cli/terminal.h"
+#include "ipc/paths.h"
+#include "ipc/utf8.h"
+
+extern char** environ;
+
+namespace hearth::cli {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(10);
+
+Error unavailable(std::string message) {
+  return Error{ErrorCode::kUnavailable, std::move(message), {}};
+}
+
+/// The last line of a log that is not empty, as far as a terminal may see it.
+std::string last_line(const fs::path& file) {
+  std::ifstream in(file);
+  std::string line, last;
+  while (std::getline(in, line)) {
+    if (!line.empty()) last = line;
+  }
+  return terminal_safe(ipc::to_valid_utf8(last));
+}
+
+/// A process in a session of its own, reading nothing and writing to `log`.
+Result<pid_t> spawn_detached(const fs::path& program, const fs::path& log) {
+  posix_spawn_file_actions_t actions;
+  posix_spawnattr_t attributes;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawnattr_init(&attributes);
+  ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log.c_str(),
+                                     O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  ::posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+  // A session of its own: Ctrl-C in this terminal, and its end, are no business of the daemon's.
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
+  std::string name = program.string();
+  char* argv[] = {name.data(), nullptr};
+  pid_t pid = -1;
+  const int problem = ::posix_spawn(&pid, program.c_str(), &actions, &attributes, argv, environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  ::posix_spawnattr_destroy(&attributes);
+  if (problem != 0) {
+    return unavailable(fmt::format("{}: {}", program.string(), std::strerror(problem)));
+  }
+  return pid;
+}
+
+Result<ipc::Client> wait_for_daemon(pid_t pid, const ipc::ClientOptions& options,
+                                    const fs::path& log) {
+  StatusLine status;
+  const auto start = std::chrono::steady_clock::now();
+  while (true) {
+    Result<ipc::Client> client = ipc::Client::connect(options);
+    if (client.ok()) return client;
+    int how = 0;
+    if (::waitpid(pid, &how, WNOHANG) == pid) {
+      return unavailable(
+          fmt::format("hearthd ended at once: {} (log: {})", last_line(log), log.string()));
+    }
+    const auto waited = std::chrono::steady_clock::now() - start;
+    if (waited > kPatience || interrupted()) {
+      return unavailable(
+          fmt::format("hearthd (pid {}) does not answer yet (log: {})", pid, log.string()));
+    }
+    status.show(fmt::format("waiting for hearthd, {:.1f} s",
+                            std::chrono::duration<double>(waited).count()));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+}  // namespace
+
+fs::path find_program(const std::string& name) {
+  const ipc::Environment environment = ipc::Environment::of_process();
+  std::vector<fs::path> candidates;
+  if (!environment.program.empty()) {
+    const fs::path here = environment.program.parent_path();
+    candidates = {here / name, here.parent_path() / "libexec/hearth" / name};
+  }
+  const std::string path = environment.variable("PATH");
+  for (size_t from = 0; from <= path.size();) {
+    const size_t to = std::min(path.find(':', from), path.size());
+    if (to > from) candidates.emplace_back(fs::path(path.substr(from, to - from)) / name);
+    from = to + 1;
+  }
+  for (const fs::path& candidate : candidates) {
+    struct stat found {};
+    if (::stat(candidate.c_str(), &found) == 0 && S_ISREG(found.st_mode) &&
+        ::access(candidate.c_str(), X_OK) == 0) {
+      return candidate;
+    }
+  }
+  return {};
+}
+
+Result<ipc::Client> start_daemon() {
+  HEARTH_ASSIGN_OR_RETURN(const ipc::Paths paths,
+                          ipc::resolve_paths(ipc::Environment::of_process()));
+  if (paths.service && ::getenv("HEARTH_RUNTIME_DIR") == nullptr) {
+    return unavailable("the service does not answer; start it with: systemctl start hearth");
+  }
+  const fs::path program = find_program("hearthd");
+  if (program.empty()) return unavailable("hearthd is neither beside hearth nor on PATH");
+  HEARTH_TRY(ipc::ensure_private_dir(paths.runtime));
+  HEARTH_TRY(ipc::ensure_private_dir(paths.state));
+  const fs::path log = paths.state / "hearthd.log";
+  complain(fmt::format("no daemon answers, starting {} (log: {}; stop it with: hearth stop)",
+                       ipc::to_valid_utf8(program.string()), ipc::to_valid_utf8(log.string())));
+  HEARTH_ASSIGN_OR_RETURN(const pid_t pid, spawn_detached(program, log));
+  ipc::ClientOptions options;
+  options.runtime_dir = paths.runtime;
+  return wait_for_daemon(pid, options, log);
+}
+
+}  // namespace hearth::cli

@@ -1,0 +1,30 @@
+#pragma once
+// What a worker program says about itself: `hearth-worker-<device> doctor --json` prints one JSON
+// object, {"checks":[{"level":"ok" | "warn" | "fail","name":"...","detail":"..."}]}.
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/base/result.h"
+
+namespace hearth::cli {
+
+enum class Level { kOk, kWarn, kFail };
+std::string_view name(Level level);
+
+struct Check {
+  Level level = Level::kOk;
+  std::string name;    ///< what was looked at
+  std::string detail;  ///< what was found, and what follows from it
+};
+
+Result<std::vector<Check>> parse_worker_checks(std::string_view json);
+/// Runs the program and waits at most 10 s. kIo: it cannot be run, ended badly, or said too much.
+Result<std::vector<Check>> ask_worker(const std::filesystem::path& program);
+
+/// {"checks":[...]}, the same form.
+std::string checks_as_json(const std::vector<Check>& checks);
+
+}  // namespace hearth::cli

@@ -1,0 +1,68 @@
+#include "ipc/cli/input.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include "ipc/messages.h"
+#include "ipc/utf8.h"
+
+namespace hearth::cli {
+namespace {
+
+Result<std::string> read_all(std::FILE* in, const std::string& name) {
+  std::string text;
+  char chunk[65536];
+  while (const size_t n = std::fread(chunk, 1, sizeof chunk, in)) {
+    text.append(chunk, n);
+    if (text.size() > ipc::kMaxRequestBytes) {
+      return Error{ErrorCode::kTooLarge,
+                   fmt::format("{}: more than {} bytes", name, ipc::kMaxRequestBytes),
+                   {}};
+    }
+  }
+  if (std::ferror(in) != 0) {
+    return Error{ErrorCode::kIo, fmt::format("{}: {}", name, std::strerror(errno)), {}};
+  }
+  return text;
+}
+
+Result<std::string> read_file(const std::string& file) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in(std::fopen(file.c_str(), "rb"),
+                                                           &std::fclose);
+  if (in == nullptr) {
+    return Error{ErrorCode::kIo, fmt::format("{}: {}", file, std::strerror(errno)), {}};
+  }
+  return read_all(in.get(), file);
+}
+
+Result<std::string> read_source(const std::vector<std::string>& words, const std::string& file) {
+  if (!words.empty()) {
+    if (!file.empty()) {
+      return Error{ErrorCode::kInvalidArgument, "met both words and a file, want one", {}};
+    }
+    return fmt::format("{}", fmt::join(words, " "));
+  }
+  if (!file.empty() && file != "-") return read_file(file);
+  if (file.empty() && ::isatty(STDIN_FILENO) == 1) return std::string();
+  HEARTH_ASSIGN_OR_RETURN(std::string text, read_all(stdin, "stdin"));
+  if (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+Result<std::string> read_text(const std::vector<std::string>& words, const std::string& file) {
+  HEARTH_ASSIGN_OR_RETURN(std::string text, read_source(words, file));
+  const size_t valid = ipc::valid_utf8_prefix(text);
+  if (valid != text.size()) {
+    return Error{ErrorCode::kInvalidArgument, fmt::format("byte {} is not UTF-8", valid + 1), {}};
+  }
+  return text;
+}
+
+}  // namespace hearth::cli

@@ -1,0 +1,29 @@
+// hearth: the command line.
+
+#include "ipc/cli/options.h"
+#include "ipc/cli/verbs.h"
+
+namespace hearth::cli {
+namespace {
+
+int main_of(int argc, char** argv) {
+  const Parsed parsed = parse(argc, argv);
+  if (parsed.finished) return parsed.status;
+  const Options& options = parsed.options;
+  const std::string& verb = options.verb;
+  if (verb == "run") return run(options.run);
+  if (verb == "tokenize") return tokenize(options.tokenize);
+  if (verb == "models") return models(options.json);
+  if (verb == "ps") return ps(options.json);
+  if (verb == "stats") return stats(options.json);
+  if (verb == "cancel") return cancel(options.request_id);
+  if (verb == "ping") return ping(options.json, options.wait_ms);
+  if (verb == "stop") return stop();
+  if (verb == "doctor") return doctor(options.json);
+  return protocol();
+}
+
+}  // namespace
+}  // namespace hearth::cli
+
+int main(int argc, char** argv) { return hearth::cli::main_of(argc, argv); }

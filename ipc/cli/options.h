@@ -1,0 +1,57 @@
+#pragma once
+// What the command line said, as plain data. Only parse.cpp knows the library that reads it.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace hearth::cli {
+
+/// The program's exit status; the footer of --help says the same.
+enum ExitCode {
+  kOk = 0,
+  kFailed = 1,        ///< the request or the verb failed
+  kUsage = 2,         ///< the command line makes no sense
+  kNoDaemon = 3,      ///< no daemon answers, or it went away
+  kInterrupted = 130  ///< Ctrl-C
+};
+
+struct RunOptions {
+  std::string model;
+  std::vector<std::string> prompt_words;
+  std::string file;  ///< "-": standard input
+  /// Field of the table and its value as written, in the order given; lists repeat the name.
+  std::vector<std::pair<std::string, std::string>> fields;
+  bool json = false;
+  bool ids = false;
+  bool stats = false;
+  bool no_start = false;
+};
+
+struct TokenizeOptions {
+  std::string model;
+  std::vector<std::string> text_words;
+  std::string file;
+  bool raw = false;
+  bool parse_special = false;
+  bool json = false;
+  bool no_start = false;
+};
+
+struct Options {
+  std::string verb;
+  bool json = false;       ///< models, ps, stats, ping, doctor
+  int wait_ms = 0;         ///< ping: keep trying for so long
+  std::string request_id;  ///< cancel
+  RunOptions run;
+  TokenizeOptions tokenize;
+};
+
+struct Parsed {
+  Options options;
+  bool finished = false;  ///< help, version or an error was printed: end with `status`
+  int status = kOk;
+};
+Parsed parse(int argc, char** argv);
+
+}  // namespace hearth::cli

@@ -1,0 +1,187 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "ipc/cli/options.h"
+#include "ipc/cli/terminal.h"
+#include "ipc/field_table.h"
+#include "ipc/version.h"
+
+namespace hearth::cli {
+namespace {
+
+using ipc::Field;
+using ipc::FieldType;
+
+constexpr const char* kFooter = R"(
+Examples:
+  hearth run tales "Once upon a time"        streams a story; starts a daemon if none answers
+  cat letter.txt | hearth run tales > out    piped: nothing but the text on stdout
+  hearth run tales --temperature 0 -f a.txt  greedy, from a file
+  hearth run tales --json "Once" | jq .      one JSON line per event
+  hearth models                              what can be run
+  hearth ps; hearth cancel ID                live requests; end one of yours
+  hearth doctor                              what hearth would use here, and why
+
+Exit status: 0 done; 1 the request failed; 2 the command line makes no sense;
+3 no daemon answers, or it went away; 130 interrupted by Ctrl-C.
+
+Sockets are in $HEARTH_RUNTIME_DIR, else $XDG_RUNTIME_DIR/hearth, else ~/.cache/hearth/run;
+a running service (/run/hearth) is found by itself. HEARTH_MODEL_DIRS lists folders of models.)";
+
+constexpr const char* kRunFooter = R"(
+The prompt is the words after MODEL, a file (-f), or standard input when it is piped (its last
+newline is dropped); without any, the model begins by itself. Words that begin with a dash go
+after "--".
+
+On a terminal the text streams as it comes, escape characters are shown and not obeyed, and a line
+of timings follows: prompt tokens (cached ones), time to first token (TTFT), tokens per second, why
+it ended. Piped, stdout gets the text alone. Ctrl-C ends the request and keeps what came.)";
+
+std::string flag_name(const Field& field) {
+  std::string name = "--" + std::string(field.name);
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+/// The default is worth a word where it is not "off".
+std::string help_of(const Field& field) {
+  std::string help(field.meaning);
+  std::erase(help, '`');
+  if (field.type == FieldType::kInteger || field.type == FieldType::kNumber) {
+    help +=
+        fmt::format(" {:.15g} to {:.15g}, default {}.", field.min, field.max, field.default_value);
+  } else if (field.type == FieldType::kChoice) {
+    help += fmt::format(" Default {}.", field.default_value);
+  }
+  return help;
+}
+
+/// The option that sets one field of a request.
+void add_field(CLI::App& verb, const Field& field, RunOptions& options) {
+  const std::string name(field.name);
+  const std::string group = "Fields of the request";
+  auto& fields = options.fields;
+  switch (field.type) {
+    case FieldType::kBool: {
+      // A field that is on unless said otherwise gets the flag that turns it off.
+      const bool on = field.default_value == "true";
+      const std::string flag = on ? "--no-" + flag_name(field).substr(2) : flag_name(field);
+      verb.add_flag_callback(
+              flag, [&fields, name, on] { fields.emplace_back(name, on ? "false" : "true"); },
+              on ? "Turn this off: " + help_of(field) : help_of(field))
+          ->group(group);
+      return;
+    }
+    case FieldType::kTextList:
+    case FieldType::kIdList:
+    case FieldType::kLogitBias: {
+      std::string help = help_of(field) + " May be repeated.";
+      if (field.type == FieldType::kLogitBias) help += " Written ID=NUMBER.";
+      verb.add_option_function<std::vector<std::string>>(
+              flag_name(field),
+              [&fields, name](const std::vector<std::string>& values) {
+                for (const std::string& value : values) fields.emplace_back(name, value);
+              },
+              help)
+          ->expected(1)
+          ->take_all()
+          ->type_name(field.type == FieldType::kTextList ? "TEXT"
+                      : field.type == FieldType::kIdList ? "ID"
+                                                         : "ID=NUMBER")
+          ->group(group);
+      return;
+    }
+    default: {
+      const char* type = field.type == FieldType::kNumber ? "NUMBER"
+                         : field.type == FieldType::kInteger || field.type == FieldType::kSeed
+                             ? "INT"
+                             : "TEXT";
+      verb.add_option_function<std::string>(
+              flag_name(field),
+              [&fields, name](const std::string& value) { fields.emplace_back(name, value); },
+              help_of(field))
+          ->type_name(type)
+          ->group(group);
+    }
+  }
+}
+
+void add_run(CLI::App& app, RunOptions& options) {
+  CLI::App* verb = app.add_subcommand("run", "Continues a prompt and streams the text");
+  verb->add_option("MODEL", options.model, "a model's name (hearth models) or a role")->required();
+  verb->add_option("PROMPT", options.prompt_words, "the words to go on from");
+  verb->add_option("-f,--file", options.file, "the prompt is this file's text; - is stdin")
+      ->type_name("FILE");
+  verb->add_flag("--json", options.json, "one JSON line per event on stdout");
+  verb->add_flag("--ids", options.ids, "token ids instead of text");
+  verb->add_flag("--stats", options.stats, "the line of timings on stderr, piped or not");
+  verb->add_flag("--no-start", options.no_start, "start no daemon where none answers");
+  for (const Field& field : ipc::request_fields()) {
+    const bool elsewhere = field.name == "model" || field.name == "prompt";
+    if (has_verb(field, ipc::Verb::kGenerate) && !elsewhere) add_field(*verb, field, options);
+  }
+  verb->footer(kRunFooter);
+}
+
+void add_tokenize(CLI::App& app, TokenizeOptions& options) {
+  CLI::App* verb = app.add_subcommand("tokenize", "Shows the tokens of a text");
+  verb->add_option("MODEL", options.model, "a model's name or a role")->required();
+  verb->add_option("TEXT", options.text_words, "the text; else a file or piped stdin");
+  verb->add_option("-f,--file", options.file, "the text is this file's; - is stdin")
+      ->type_name("FILE");
+  verb->add_flag("--raw", options.raw, "no BOS token in front");
+  verb->add_flag("--parse-special", options.parse_special, "control tokens in the text are tokens");
+  verb->add_flag("--json", options.json, "the daemon's reply as JSON");
+  verb->add_flag("--no-start", options.no_start, "start no daemon where none answers");
+}
+
+}  // namespace
+
+Parsed parse(int argc, char** argv) {
+  Parsed parsed;
+  Options& options = parsed.options;
+  CLI::App app("hearth: asks the local daemon's language models", "hearth");
+  app.set_version_flag("--version", "hearth " + std::string(ipc::version()));
+  app.require_subcommand(1);
+  app.footer(kFooter);
+  app.get_formatter()->column_width(34);
+
+  add_run(app, options.run);
+  const auto add_plain = [&](const char* name, const char* meaning) {
+    CLI::App* verb = app.add_subcommand(name, meaning);
+    verb->add_flag("--json", options.json, "as JSON");
+    return verb;
+  };
+  add_plain("models", "Models that can be run, and the folders searched");
+  add_plain("ps", "Live requests, and the models in memory");
+  add_plain("stats", "The daemon's counters and each worker's state");
+  app.add_subcommand("cancel", "Ends one of your requests")
+      ->add_option("ID", options.request_id, "as hearth ps shows it")
+      ->required();
+  add_plain("ping", "Whether a daemon answers")
+      ->add_option("--wait-ms", options.wait_ms, "keep trying for so long")
+      ->check(CLI::Range(0, 600'000));
+  add_tokenize(app, options.tokenize);
+  app.add_subcommand("stop", "Stops your own daemon once its requests have ended");
+  add_plain("doctor", "What hearth would use on this machine, and why");
+  app.add_subcommand("protocol", "Prints the protocol's documentation as Markdown");
+
+  if (argc <= 1) {
+    write_stderr(app.help());
+    parsed.finished = true;
+    parsed.status = kUsage;
+    return parsed;
+  }
+  try {
+    app.parse(argc, argv);
+    options.verb = app.get_subcommands().front()->get_name();
+  } catch (const CLI::ParseError& problem) {
+    parsed.finished = true;
+    parsed.status = app.exit(problem) == 0 ? kOk : kUsage;
+  }
+  return parsed;
+}
+
+}  // namespace hearth::cli

@@ -1,0 +1,19 @@
+#include "ipc/cli/timing_line.h"
+
+#include <fmt/format.h>
+
+namespace hearth::cli {
+
+std::string timing_line(const ipc::DoneEvent& done) {
+  std::string line = fmt::format("prompt {} (cached {}) · TTFT {:.0f} ms", done.usage.prompt_tokens,
+                                 done.usage.cached_tokens, done.timings.ttft_ms);
+  if (done.timings.tpot_ms > 0)
+    line += fmt::format(" · {:.1f} tokens/s", 1000 / done.timings.tpot_ms);
+  line += fmt::format(" · {}", fmt::join(done.finish_reasons, ", "));
+  // What is out of the ordinary is said, the rest is in --json.
+  if (done.preemptions > 0) line += fmt::format(" · preempted {}x", done.preemptions);
+  if (done.resumed > 0) line += fmt::format(" · resumed {}x", done.resumed);
+  return line;
+}
+
+}  // namespace hearth::cli

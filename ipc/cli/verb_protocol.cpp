@@ -1,0 +1,11 @@
+// hearth protocol: the documentation of the socket, written from the field table.
+
+#include "ipc/cli/terminal.h"
+#include "ipc/cli/verbs.h"
+#include "ipc/protocol_page.h"
+
+namespace hearth::cli {
+
+int protocol() { return write_stdout(ipc::protocol_page()) ? kOk : kFailed; }
+
+}  // namespace hearth::cli

@@ -1,0 +1,60 @@
+// hearth stats: counters of the daemon and the state of each worker.
+
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "ipc/cli/connection.h"
+#include "ipc/cli/terminal.h"
+#include "ipc/cli/verbs.h"
+
+namespace hearth::cli {
+namespace {
+
+int64_t sum(const std::vector<int32_t>& values) {
+  return std::accumulate(values.begin(), values.end(), int64_t{0});
+}
+
+std::string worker_lines(const ipc::WorkerStats& worker) {
+  const ipc::WorkerSnapshot& s = worker.snapshot;
+  const double hit_rate = s.prompt_tokens_total == 0
+                              ? 0
+                              : 100.0 * static_cast<double>(s.prompt_tokens_cached) /
+                                    static_cast<double>(s.prompt_tokens_total);
+  std::string out = fmt::format("\n{} on {}: {}, pid {}, {} restarts, heard from {} ago\n",
+                                worker.model, worker.device, worker.state, worker.pid,
+                                worker.restarts, human_duration(worker.heartbeat_age_ms));
+  out += fmt::format("  sequences   {} running, {} waiting, {} preempted ({} preemptions)\n",
+                     s.num_running, s.num_waiting, s.num_preempted, s.preemptions_total);
+  out += fmt::format("  KV blocks   {} used, {} cached of {} ({})\n", sum(s.kv_blocks_used),
+                     sum(s.kv_blocks_cached), sum(s.kv_blocks_total), human_bytes(s.kv_bytes));
+  out += fmt::format("  prompts     {} tokens, {} found cached ({:.1f} %)\n", s.prompt_tokens_total,
+                     s.prompt_tokens_cached, hit_rate);
+  out += fmt::format("  prefill     {} tokens, {:.1f} tokens/s recently\n", s.prefill_tokens_total,
+                     s.prefill_tokens_per_s);
+  out += fmt::format("  decode      {} tokens, {:.1f} tokens/s recently\n", s.decode_tokens_total,
+                     s.decode_tokens_per_s);
+  out += fmt::format("  steps       {}, {:.2f} ms recently\n", s.num_steps, s.step_ms_recent);
+  return out;
+}
+
+void print(const ipc::StatsReply& reply) {
+  std::string out = fmt::format("hearthd {} up {}, instance {}\n", reply.version,
+                                human_duration(reply.uptime_ms), reply.instance);
+  out += fmt::format("requests: {} live, {} so far: {} done, {} failed, {} cancelled\n",
+                     reply.requests_live, reply.requests_total, reply.requests_done,
+                     reply.requests_failed, reply.requests_cancelled);
+  out += fmt::format("output: {} tokens\n", reply.output_tokens_total);
+  for (const ipc::WorkerStats& worker : reply.workers) out += worker_lines(worker);
+  write_stdout(terminal_safe(out));
+}
+
+}  // namespace
+
+int stats(bool json) {
+  std::optional<ipc::Client> client = connect();
+  if (!client) return kNoDaemon;
+  return show(client->stats(), json, print);
+}
+
+}  // namespace hearth::cli

@@ -1,0 +1,19 @@
+#pragma once
+// One function and one file per verb. Each prints, and returns the program's exit status.
+
+#include "ipc/cli/options.h"
+
+namespace hearth::cli {
+
+int run(const RunOptions& options);
+int tokenize(const TokenizeOptions& options);
+int models(bool json);
+int ps(bool json);
+int stats(bool json);
+int cancel(const std::string& request_id);
+int ping(bool json, int wait_ms);
+int stop();
+int doctor(bool json);
+int protocol();
+
+}  // namespace hearth::cli

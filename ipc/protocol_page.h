@@ -1,0 +1,11 @@
+#pragma once
+// The protocol as a page of documentation, written from the field table and the codec itself.
+
+#include <string>
+
+namespace hearth::ipc {
+
+/// Markdown; ipc/PROTOCOL.md is this text, and a test says so.
+std::string protocol_page();
+
+}  // namespace hearth::ipc

@@ -1,0 +1,184 @@
+#include "daemon/broker/config.h"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace hearth::broker {
+namespace {
+
+std::string error_of(std::string_view text) {
+  Config config;
+  const Result<void> result = apply_toml(text, "f.toml", &config);
+  return result ? "" : result.error().message;
+}
+
+TEST_CASE("every key is read") {
+  Config config;
+  const Result<void> result = apply_toml(R"(
+[server]
+runtime_dir = "/tmp/x"
+model_dirs = ["/a", "/b"]
+admin_group = "adm"
+log_level = "debug"
+drain_timeout_ms = 5
+[limits]
+max_message_bytes = 2048
+max_requests = 3
+max_requests_per_owner = 2
+max_queued_bytes = 4096
+output_buffer_bytes = 8192
+max_resident = 4
+[worker]
+program = "/bin/w"
+threads = 7
+cpu_variant = "avx2"
+kv_type = "f32"
+kv_bytes = 1000
+block_size = 32
+context_length = 99
+max_seqs = 5
+max_step_tokens = 6
+policy = "static"
+chunked_prefill = false
+waiting_served_ratio = 2
+prefix_cache = false
+heartbeat_timeout_ms = 101
+load_timeout_ms = 102
+restart_delay_ms = 103
+restart_delay_max_ms = 104
+[roles]
+default = "m"
+small = "n"
+)",
+                                         "f.toml", &config);
+  REQUIRE_MESSAGE(result.ok(), (result.ok() ? "" : result.error().message));
+  CHECK(config.server.runtime_dir == "/tmp/x");
+  CHECK(config.server.model_dirs == std::vector<std::filesystem::path>{"/a", "/b"});
+  CHECK(config.server.admin_group == "adm");
+  CHECK(config.server.log_level == LogLevel::kDebug);
+  CHECK(config.server.drain_timeout_ms == 5);
+  CHECK(config.limits.max_message_bytes == 2048);
+  CHECK(config.limits.max_requests == 3);
+  CHECK(config.limits.max_requests_per_owner == 2);
+  CHECK(config.limits.max_queued_bytes == 4096);
+  CHECK(config.limits.output_buffer_bytes == 8192);
+  CHECK(config.limits.max_resident == 4);
+  CHECK(config.worker.program == "/bin/w");
+  CHECK(config.worker.threads == 7);
+  CHECK(config.worker.cpu_variant == "avx2");
+  CHECK(config.worker.kv_type == "f32");
+  CHECK(config.worker.kv_bytes == 1000);
+  CHECK(config.worker.block_size == 32);
+  CHECK(config.worker.context_length == 99);
+  CHECK(config.worker.max_seqs == 5);
+  CHECK(config.worker.max_step_tokens == 6);
+  CHECK(config.worker.policy == "static");
+  CHECK_FALSE(config.worker.chunked_prefill);
+  CHECK(config.worker.waiting_served_ratio == 2.0);
+  CHECK_FALSE(config.worker.prefix_cache);
+  CHECK(config.worker.heartbeat_timeout_ms == 101);
+  CHECK(config.worker.load_timeout_ms == 102);
+  CHECK(config.worker.restart_delay_ms == 103);
+  CHECK(config.worker.restart_delay_max_ms == 104);
+  CHECK(config.roles == std::map<std::string, std::string>{{"default", "m"}, {"small", "n"}});
+}
+
+TEST_CASE("errors name file, line, column, the key, what was met and what was wanted") {
+  CHECK(error_of("[limits]\nmax_requests = 0\n") ==
+        "f.toml:2:16: limits.max_requests is 0, want 1..1048576");
+  CHECK(error_of("[limits]\n\nmax_requests = \"4\"\n") ==
+        "f.toml:3:16: limits.max_requests is a string, want an integer 1..1048576");
+  CHECK(error_of("[worker]\nkv_type = \"q4\"") ==
+        "f.toml:2:11: worker.kv_type is \"q4\", want one of f16, f32");
+  CHECK(error_of("[worker]\nwaiting_served_ratio = nan").find("want 0..1000000") !=
+        std::string::npos);
+  CHECK(error_of("[worker]\nchunked_prefill = 1").find("want true or false") != std::string::npos);
+  CHECK(error_of("[server]\nmodel_dirs = [\"/a\", 3]").find("f.toml:2:21: ") == 0);
+  CHECK(error_of("[roles]\ndefault = 3").find("roles.default is a integer") != std::string::npos);
+}
+
+TEST_CASE("unknown keys and sections are errors that list the known ones") {
+  const std::string key = error_of("[server]\nruntime_dirs = \"/x\"\n");
+  CHECK(key.find("f.toml:2:") == 0);
+  CHECK(key.find("unknown key server.runtime_dirs; known here: runtime_dir, model_dirs") !=
+        std::string::npos);
+  CHECK(error_of("[limit]\nx=1").find("unknown section or key limit") != std::string::npos);
+  CHECK(error_of("server = 3").find("server is a integer, want a [section]") != std::string::npos);
+}
+
+TEST_CASE("what is not TOML is an error with its place, and changes nothing") {
+  CHECK(error_of("[server\n").find("f.toml:1:") == 0);
+  Config config;
+  config.limits.max_requests = 77;
+  CHECK_FALSE(apply_toml("[limits]\nmax_requests = 5\nmax_resident = -1\n", "f", &config).ok());
+  CHECK(config.limits.max_requests == 77);
+}
+
+TEST_CASE("assignments take TOML values and bare words") {
+  Config config;
+  REQUIRE(apply_assignment("limits.max_requests=4", &config).ok());
+  REQUIRE(apply_assignment("worker.kv_type=f32", &config).ok());
+  REQUIRE(apply_assignment("server.model_dirs=[\"/m\"]", &config).ok());
+  REQUIRE(apply_assignment("roles.default=my-model", &config).ok());
+  CHECK(config.limits.max_requests == 4);
+  CHECK(config.worker.kv_type == "f32");
+  CHECK(config.server.model_dirs.size() == 1);
+  CHECK(config.roles.at("default") == "my-model");
+  CHECK_FALSE(apply_assignment("limits.max_requests", &config).ok());
+  CHECK_FALSE(apply_assignment("=3", &config).ok());
+  CHECK_FALSE(apply_assignment("limits.nothing=3", &config).ok());
+  CHECK_FALSE(apply_assignment("limits.max_requests=many", &config).ok());
+}
+
+TEST_CASE("the environment goes before the file; a bad value names its variable") {
+  std::map<std::string, std::string> variables = {{"HEARTH_RUNTIME_DIR", "/r"},
+                                                  {"HEARTH_LOG", "warn"}};
+  ipc::Environment environment;
+  environment.variable = [&](const char* name) {
+    const auto it = variables.find(name);
+    return it == variables.end() ? std::string() : it->second;
+  };
+  ipc::Paths paths;
+  paths.runtime = "/r";
+  paths.model_dirs = {"/other"};
+  Config config;
+  config.server.runtime_dir = "/from-file";
+  config.server.model_dirs = {"/m"};
+  REQUIRE(apply_environment(environment, paths, &config).ok());
+  CHECK(config.server.runtime_dir == "/r");
+  CHECK(config.server.model_dirs == std::vector<std::filesystem::path>{"/m"});
+  CHECK(config.server.log_level == LogLevel::kWarn);
+  variables["HEARTH_LOG"] = "loud";
+  const Result<void> bad = apply_environment(environment, paths, &config);
+  REQUIRE_FALSE(bad.ok());
+  CHECK(bad.error().message.find("HEARTH_LOG") != std::string::npos);
+}
+
+TEST_CASE("a file that cannot be read says so; the shipped file is valid and says the defaults") {
+  Config config;
+  const Result<void> missing = apply_file("/nowhere/hearth.toml", &config);
+  REQUIRE_FALSE(missing.ok());
+  CHECK(missing.error().code == ErrorCode::kIo);
+
+  const Config defaults;
+  REQUIRE(apply_file(HEARTH_SOURCE_DIR "/packaging/hearth.toml", &config).ok());
+  CHECK(config.limits.max_message_bytes == defaults.limits.max_message_bytes);
+  CHECK(config.limits.max_requests == defaults.limits.max_requests);
+  CHECK(config.limits.max_requests_per_owner == defaults.limits.max_requests_per_owner);
+  CHECK(config.limits.max_queued_bytes == defaults.limits.max_queued_bytes);
+  CHECK(config.limits.output_buffer_bytes == defaults.limits.output_buffer_bytes);
+  CHECK(config.limits.max_resident == defaults.limits.max_resident);
+  CHECK(config.server.drain_timeout_ms == defaults.server.drain_timeout_ms);
+  CHECK(config.worker.max_seqs == defaults.worker.max_seqs);
+  CHECK(config.worker.max_step_tokens == defaults.worker.max_step_tokens);
+  CHECK(config.worker.kv_type == defaults.worker.kv_type);
+  CHECK(config.worker.heartbeat_timeout_ms == defaults.worker.heartbeat_timeout_ms);
+  CHECK(config.worker.load_timeout_ms == defaults.worker.load_timeout_ms);
+  CHECK(config.worker.restart_delay_ms == defaults.worker.restart_delay_ms);
+  CHECK(config.worker.restart_delay_max_ms == defaults.worker.restart_delay_max_ms);
+}
+
+}  // namespace
+}  // namespace hearth::broker

@@ -1,0 +1,88 @@
+#include "daemon/broker/model_directory.h"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace hearth::broker {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct TempDirs {
+  fs::path root = fs::temp_directory_path() / ("hearth-models-" + std::to_string(::getpid()));
+  TempDirs() {
+    fs::remove_all(root);
+    fs::create_directories(root / "a");
+    fs::create_directories(root / "b");
+  }
+  ~TempDirs() { fs::remove_all(root); }
+  void put(const std::string& file, size_t bytes = 4) const {
+    std::ofstream(root / file) << std::string(bytes, 'x');
+  }
+};
+
+TEST_CASE("models are files of the directories, named without suffix; the first directory wins") {
+  TempDirs dirs;
+  dirs.put("a/zeta.gguf", 5);
+  dirs.put("b/zeta.gguf", 9);
+  dirs.put("b/alpha-1.5B.Q8_0.gguf", 7);
+  dirs.put("a/readme.txt");
+  dirs.put("a/.hidden.gguf");
+  fs::create_directories(dirs.root / "a" / "folder.gguf");
+  ModelDirectory models({dirs.root / "a", dirs.root / "b", dirs.root / "missing"}, {});
+  CHECK(models.models().size() == 2);
+  CHECK(models.resolve("zeta")->bytes == 5);
+  CHECK(models.resolve("zeta")->path == dirs.root / "a" / "zeta.gguf");
+  CHECK(models.resolve("alpha-1.5B.Q8_0")->bytes == 7);
+}
+
+TEST_CASE("default is the first by name until it is configured; roles point at models") {
+  TempDirs dirs;
+  dirs.put("a/m2.gguf");
+  dirs.put("a/m1.gguf");
+  ModelDirectory plain({dirs.root / "a"}, {});
+  CHECK(plain.resolve("default")->name == "m1");
+  CHECK(plain.roles_of("m1") == std::vector<std::string>{"default"});
+  CHECK(plain.roles_of("m2").empty());
+
+  ModelDirectory configured({dirs.root / "a"}, {{"default", "m2"}, {"fast", "m1"}, {"lost", "m9"}});
+  CHECK(configured.resolve("default")->name == "m2");
+  CHECK(configured.resolve("fast")->name == "m1");
+  CHECK(configured.roles_of("m1") == std::vector<std::string>{"fast"});
+  const Result<ModelFile> lost = configured.resolve("lost");
+  REQUIRE_FALSE(lost.ok());
+  CHECK(lost.error().code == ErrorCode::kNotFound);
+  CHECK(lost.error().message == "no model m9 (role lost); there are: m1, m2");
+}
+
+TEST_CASE("paths are refused, whatever they point at") {
+  TempDirs dirs;
+  dirs.put("a/m.gguf");
+  ModelDirectory models({dirs.root / "a"}, {});
+  for (const std::string& name : {(dirs.root / "a/m.gguf").string(), std::string("../a/m"),
+                                  std::string("./m"), std::string("/etc/passwd")}) {
+    const Result<ModelFile> result = models.resolve(name);
+    REQUIRE_FALSE(result.ok());
+    CHECK(result.error().code == ErrorCode::kForbidden);
+  }
+  CHECK(models.resolve("..").error().code == ErrorCode::kNotFound);
+  CHECK(models.resolve("").error().code == ErrorCode::kNotFound);
+}
+
+TEST_CASE("a file that comes or goes is seen at the next question") {
+  TempDirs dirs;
+  ModelDirectory models({dirs.root / "a"}, {});
+  const Result<ModelFile> none = models.resolve("default");
+  REQUIRE_FALSE(none.ok());
+  CHECK(none.error().message.find("no .gguf file in the model directories") != std::string::npos);
+  dirs.put("a/m.gguf");
+  CHECK(models.resolve("default").ok());
+  fs::remove(dirs.root / "a/m.gguf");
+  CHECK_FALSE(models.resolve("m").ok());
+}
+
+}  // namespace
+}  // namespace hearth::broker

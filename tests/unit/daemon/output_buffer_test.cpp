@@ -1,0 +1,175 @@
+#include "daemon/broker/output_buffer.h"
+
+#include <doctest/doctest.h>
+
+#include <map>
+
+#include "ipc/frames.h"
+
+namespace hearth::broker {
+namespace {
+
+Outgoing delta(uint64_t number, uint32_t sample, uint32_t first, const std::string& text,
+               const std::vector<int32_t>& ids, const std::string& logprobs = "") {
+  Outgoing out;
+  out.number = number;
+  out.request_id = "r";
+  out.is_delta = true;
+  out.sample = sample;
+  out.payload = ipc::encode_delta_payload(
+      {.sample = sample, .first_index = first, .num_tokens = static_cast<uint32_t>(ids.size())},
+      text);
+  out.ids = ipc::encode_ids(ids);
+  out.logprobs = logprobs;
+  return out;
+}
+
+Outgoing event(uint64_t number, const std::string& json) {
+  Outgoing out;
+  out.number = number;
+  out.request_id = "r";
+  out.payload = json;
+  return out;
+}
+
+// A client whose connection takes `room` messages until more room is given.
+struct FakeClient {
+  int room = 0;
+  bool gone = false;
+  std::vector<Outgoing> got;
+};
+
+struct Fixture {
+  std::map<std::string, FakeClient> clients;
+  OutputBuffer buffer;
+  explicit Fixture(size_t bytes_max = 1 << 20)
+      : buffer(bytes_max, [this](const std::string& identity, const Outgoing& outgoing) {
+          FakeClient& client = clients[identity];
+          if (client.gone) return ipc::SendOutcome::kUnreachable;
+          if (client.room == 0) return ipc::SendOutcome::kWouldBlock;
+          --client.room;
+          client.got.push_back(outgoing);
+          return ipc::SendOutcome::kSent;
+        }) {}
+};
+
+ipc::DeltaPayload payload_of(const Outgoing& out) {
+  return ipc::decode_delta_payload(out.payload).value();
+}
+
+TEST_CASE("with room everything goes straight through") {
+  Fixture f;
+  f.clients["a"].room = 10;
+  CHECK(f.buffer.push("a", delta(1, 0, 0, "x", {1}), false) == OutputBuffer::Outcome::kSent);
+  CHECK(f.buffer.push("a", event(1, "{}"), false) == OutputBuffer::Outcome::kSent);
+  CHECK(f.clients["a"].got.size() == 2);
+  CHECK_FALSE(f.buffer.has_backlog());
+}
+
+TEST_CASE("deltas of a slow client merge per request and sample, and lose nothing") {
+  Fixture f;
+  uint32_t first[2] = {0, 0};
+  std::string sent[2];
+  for (int i = 0; i < 200; ++i) {
+    const uint32_t sample = static_cast<uint32_t>(i % 2);
+    const std::string text(1, static_cast<char>('a' + i % 26));
+    sent[sample] += text;
+    CHECK(f.buffer.push("slow", delta(7, sample, first[sample]++, text, {i}), false) ==
+          OutputBuffer::Outcome::kQueued);
+  }
+  CHECK(f.buffer.backlog_messages("slow") == 2);
+  CHECK(f.buffer.num_merged() == 198);
+  f.clients["slow"].room = 10;
+  CHECK(f.buffer.retry().empty());
+  CHECK_FALSE(f.buffer.has_backlog());
+  CHECK(f.buffer.total_bytes() == 0);
+  REQUIRE(f.clients["slow"].got.size() == 2);
+  for (uint32_t sample : {0u, 1u}) {
+    const Outgoing& out = f.clients["slow"].got[sample];
+    const ipc::DeltaPayload payload = payload_of(out);
+    CHECK(payload.header.sample == sample);
+    CHECK(payload.header.first_index == 0);
+    CHECK(payload.header.num_tokens == 100);
+    CHECK(payload.text == sent[sample]);
+    const std::vector<int32_t> ids = ipc::decode_ids(out.ids).value();
+    REQUIRE(ids.size() == 100);
+    for (size_t i = 0; i < 100; ++i) CHECK(ids[i] == static_cast<int32_t>(2 * i + sample));
+  }
+}
+
+TEST_CASE("a delta never overtakes an event of its request, nor another request's order") {
+  Fixture f;
+  f.buffer.push("a", delta(1, 0, 0, "x", {1}), false);
+  f.buffer.push("a", event(1, "sample_done"), false);
+  f.buffer.push("a", delta(1, 1, 0, "y", {2}), false);
+  f.buffer.push("a", event(2, "started"), false);
+  f.buffer.push("a", delta(1, 1, 1, "z", {3}), false);  // merges over the other request's event
+  f.clients["a"].room = 10;
+  f.buffer.retry();
+  const std::vector<Outgoing>& got = f.clients["a"].got;
+  REQUIRE(got.size() == 4);
+  CHECK(payload_of(got[0]).text == "x");
+  CHECK(got[1].payload == "sample_done");
+  CHECK(payload_of(got[2]).text == "yz");
+  CHECK(got[3].payload == "started");
+}
+
+TEST_CASE("a delta that was sent is not merged into") {
+  Fixture f;
+  f.buffer.push("a", delta(1, 0, 0, "x", {1}), false);
+  f.buffer.push("a", event(9, "{}"), false);
+  f.clients["a"].room = 1;
+  f.buffer.retry();
+  f.buffer.push("a", delta(1, 0, 1, "y", {2}), false);
+  f.clients["a"].room = 10;
+  f.buffer.retry();
+  const std::vector<Outgoing>& got = f.clients["a"].got;
+  REQUIRE(got.size() == 3);
+  CHECK(payload_of(got[0]).text == "x");
+  CHECK(got[1].payload == "{}");
+  CHECK(payload_of(got[2]).text == "y");
+  CHECK(payload_of(got[2]).header.first_index == 1);
+}
+
+TEST_CASE("logprobs of merged deltas stay one array") {
+  Outgoing first = delta(1, 0, 0, "x", {1}, "[[-1.0,[]]]");
+  merge_deltas(&first, delta(1, 0, 1, "y", {2, 3}, "[[-2.0,[]],[-3.0,[]]]"));
+  CHECK(first.logprobs == "[[-1.0,[]],[-2.0,[]],[-3.0,[]]]");
+  merge_deltas(&first, delta(1, 0, 3, "tail", {}));
+  CHECK(first.logprobs == "[[-1.0,[]],[-2.0,[]],[-3.0,[]]]");
+  CHECK(payload_of(first).header.num_tokens == 3);
+  CHECK(payload_of(first).text == "xytail");
+  Outgoing none = delta(1, 0, 0, "", {});
+  merge_deltas(&none, delta(1, 0, 0, "y", {2}, "[[-2.0,[]]]"));
+  CHECK(none.logprobs == "[[-2.0,[]]]");
+}
+
+TEST_CASE("the bound refuses, except what must fit, and counts every connection by itself") {
+  Fixture f(200);
+  const std::string big(150, 'x');
+  CHECK(f.buffer.push("a", delta(1, 0, 0, big, {1}), false) == OutputBuffer::Outcome::kQueued);
+  CHECK(f.buffer.push("a", delta(1, 0, 1, big, {2}), false) == OutputBuffer::Outcome::kOverflow);
+  CHECK(f.buffer.push("a", event(1, big), false) == OutputBuffer::Outcome::kOverflow);
+  CHECK(f.buffer.push("a", event(1, "error"), true) == OutputBuffer::Outcome::kQueued);
+  CHECK(f.buffer.push("b", delta(2, 0, 0, big, {1}), false) == OutputBuffer::Outcome::kQueued);
+  f.clients["a"].room = 10;
+  f.buffer.retry();
+  REQUIRE(f.clients["a"].got.size() == 2);
+  CHECK(f.clients["a"].got[1].payload == "error");
+  CHECK(f.buffer.backlog_bytes("a") == 0);
+  CHECK(f.buffer.backlog_bytes("b") > 150);
+}
+
+TEST_CASE("a connection that is gone loses its backlog and is named once") {
+  Fixture f;
+  f.buffer.push("a", event(1, "x"), false);
+  f.buffer.push("b", event(2, "y"), false);
+  f.clients["a"].gone = true;
+  CHECK(f.buffer.retry() == std::vector<std::string>{"a"});
+  CHECK(f.buffer.retry().empty());
+  CHECK(f.buffer.has_backlog());  // b's
+  CHECK(f.buffer.push("a", event(1, "z"), false) == OutputBuffer::Outcome::kGone);
+}
+
+}  // namespace
+}  // namespace hearth::broker

@@ -1,0 +1,186 @@
+#include "daemon/worker/prep.h"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include "models/gguf/gguf_file.h"
+#include "tests/unit/models/test_vocab.h"
+
+namespace hearth::worker {
+namespace {
+
+struct Fixture {
+  std::vector<std::byte> bytes = models::vocab_file(models::small_vocab()).bytes();
+  models::GgufFile file = models::GgufFile::parse(bytes, "test").value();
+  std::unique_ptr<models::Tokenizer> tokenizer = models::load_tokenizer(file).value();
+  PrepModel model = make_prep_model("m", 64, *tokenizer);
+
+  static ipc::WorkerRequest request(const std::string& prompt, int32_t max_tokens = 8) {
+    ipc::WorkerRequest out;
+    out.id = 7;
+    out.owner = "uid:1000";
+    out.generate.prompt = prompt;
+    out.generate.max_tokens = max_tokens;
+    out.generate.seed = 3;
+    return out;
+  }
+  engine::Request good(const ipc::WorkerRequest& request) const {
+    PrepResult result = prepare(model, request);
+    REQUIRE(std::holds_alternative<PreparedRequest>(result.outcome));
+    return std::get<PreparedRequest>(result.outcome).request;
+  }
+  Error bad(const ipc::WorkerRequest& request) const {
+    PrepResult result = prepare(model, request);
+    REQUIRE(std::holds_alternative<Error>(result.outcome));
+    return std::get<Error>(result.outcome);
+  }
+};
+
+TEST_CASE("a prompt becomes tokens with BOS, and every parameter arrives") {
+  const Fixture f;
+  ipc::WorkerRequest in = Fixture::request("the abc");
+  ipc::GenerateRequest& g = in.generate;
+  g.n = 2;
+  g.min_tokens = 1;
+  g.temperature = 0.5f;
+  g.top_k = 3;
+  g.top_p = 0.75f;
+  g.min_p = 0.125f;
+  g.typical_p = 0.25f;
+  g.repetition_penalty = 1.5f;
+  g.presence_penalty = 0.5f;
+  g.frequency_penalty = 0.25f;
+  g.penalty_window = 17;
+  g.logit_bias = {{5, 1.0f}};
+  g.stop_ids = {9};
+  g.logprobs = 4;
+  g.prompt_logprobs = true;
+  g.priority = "interactive";
+  g.cache = false;
+  in.resume = {{10, 11}, {12}};
+  const engine::Request out = f.good(in);
+  CHECK(out.id == 7);
+  CHECK(out.owner == "uid:1000");
+  CHECK(out.cache_salt == "uid:1000");
+  CHECK(out.prompt == f.tokenizer->encode("the abc", {}));
+  CHECK(out.prompt.front() == 1);
+  CHECK(out.n == 2);
+  CHECK(out.max_tokens == 8);
+  CHECK(out.min_tokens == 1);
+  CHECK(out.stop_ids == std::vector<int32_t>{9, 2});  // and the model's end of generation
+  CHECK(out.priority == engine::Priority::kInteractive);
+  CHECK_FALSE(out.use_prefix_cache);
+  CHECK(out.resume == in.resume);
+  CHECK(out.sampling.temperature == 0.5f);
+  CHECK(out.sampling.top_k == 3);
+  CHECK(out.sampling.top_p == 0.75f);
+  CHECK(out.sampling.min_p == 0.125f);
+  CHECK(out.sampling.typical_p == 0.25f);
+  CHECK(out.sampling.repetition_penalty == 1.5f);
+  CHECK(out.sampling.presence_penalty == 0.5f);
+  CHECK(out.sampling.frequency_penalty == 0.25f);
+  CHECK(out.sampling.penalty_window == 17);
+  CHECK(out.sampling.logit_bias == g.logit_bias);
+  CHECK(out.sampling.seed == 3);
+  CHECK(out.sampling.top_logprobs == 4);
+  CHECK(out.sampling.prompt_logprobs);
+}
+
+TEST_CASE("raw puts nothing in front; ids are taken as they are; ignore_eos lets EOS pass") {
+  const Fixture f;
+  ipc::WorkerRequest raw = Fixture::request("abc");
+  raw.generate.raw = true;
+  CHECK(f.good(raw).prompt.front() != 1);
+  ipc::WorkerRequest ids = Fixture::request("");
+  ids.generate.prompt_ids = {4, 5, 6};
+  ids.generate.ignore_eos = true;
+  CHECK(f.good(ids).prompt == std::vector<int32_t>{4, 5, 6});
+  CHECK(f.good(ids).stop_ids.empty());
+}
+
+TEST_CASE("a context that is too small is an error with both numbers") {
+  const Fixture f;
+  ipc::WorkerRequest in = Fixture::request("");
+  in.generate.prompt_ids.assign(60, 5);
+  in.generate.max_tokens = 4;
+  CHECK(f.good(in).prompt.size() == 60);
+  in.generate.max_tokens = 5;
+  const Error error = f.bad(in);
+  CHECK(error.code == ErrorCode::kContextOverflow);
+  CHECK(error.message ==
+        "the prompt's 60 tokens and max_tokens 5 make 65, the context of model m holds 64");
+  in.generate.max_tokens = 2147483647;
+  CHECK(f.bad(in).code == ErrorCode::kContextOverflow);
+}
+
+TEST_CASE("a text that cannot fit is refused before it is tokenized") {
+  const Fixture f;
+  const size_t most = 64 * f.tokenizer->max_piece_bytes();
+  const Error error = f.bad(Fixture::request(std::string(most + 1, 'a')));
+  CHECK(error.code == ErrorCode::kContextOverflow);
+  CHECK(error.message.find(std::to_string(most + 1)) != std::string::npos);
+  CHECK(error.message.find("64 tokens") != std::string::npos);
+}
+
+TEST_CASE("ids outside the vocabulary are errors that name the field and the place") {
+  const Fixture f;
+  const int32_t vocab = f.tokenizer->vocab_size();
+  for (const int32_t wrong : {-1, vocab, 2147483647}) {
+    ipc::WorkerRequest prompt = Fixture::request("");
+    prompt.generate.prompt_ids = {4, wrong};
+    CHECK(f.bad(prompt).field == "prompt_ids");
+    CHECK(f.bad(prompt).message.find("prompt_ids[1] is " + std::to_string(wrong)) == 0);
+    ipc::WorkerRequest stop = Fixture::request("a");
+    stop.generate.stop_ids = {wrong};
+    CHECK(f.bad(stop).field == "stop_ids");
+    ipc::WorkerRequest bias = Fixture::request("a");
+    bias.generate.logit_bias = {{wrong, 1.0f}};
+    CHECK(f.bad(bias).field == "logit_bias");
+    ipc::WorkerRequest resume = Fixture::request("a");
+    resume.resume = {{wrong}};
+    CHECK(f.bad(resume).field == "resume");
+  }
+}
+
+TEST_CASE("a prompt of no tokens at all is an error") {
+  const Fixture f;
+  ipc::WorkerRequest in = Fixture::request("");
+  in.generate.raw = true;
+  CHECK(f.bad(in).field == "prompt");
+}
+
+TEST_CASE("tokenize answers ids and entries") {
+  const Fixture f;
+  ipc::WorkerRequest in;
+  in.verb = ipc::Verb::kTokenize;
+  in.tokenize.text = "the abc";
+  const PrepResult result = prepare(f.model, in);
+  const auto& reply = std::get<ipc::TokenizeReply>(result.outcome);
+  CHECK(reply.model == "m");
+  CHECK(reply.ids == f.tokenizer->encode("the abc", {}));
+  REQUIRE(reply.entries.size() == reply.ids.size());
+  CHECK(reply.entries.front() == "<s>");
+}
+
+TEST_CASE("the thread answers in order and drops nothing") {
+  const Fixture f;
+  PrepThread thread(f.model);
+  constexpr uint64_t kCount = 200;
+  for (uint64_t i = 1; i <= kCount; ++i) {
+    ipc::WorkerRequest in = Fixture::request("the abc");
+    in.id = i;
+    thread.post(std::move(in));
+  }
+  uint64_t next = 1;
+  while (next <= kCount) {
+    for (const PrepResult& result : thread.results().wait_and_drain(std::chrono::seconds(60))) {
+      CHECK(result.number == next++);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hearth::worker

@@ -1,0 +1,108 @@
+#include "daemon/worker/sample_text.h"
+
+#include <doctest/doctest.h>
+
+#include <memory>
+
+#include "models/gguf/gguf_file.h"
+#include "tests/unit/models/test_vocab.h"
+
+namespace hearth::worker {
+namespace {
+
+struct Fixture {
+  std::vector<std::byte> bytes = models::vocab_file(models::small_vocab()).bytes();
+  models::GgufFile file = models::GgufFile::parse(bytes, "test").value();
+  std::unique_ptr<models::Tokenizer> tokenizer = models::load_tokenizer(file).value();
+
+  std::vector<int32_t> ids(std::string_view text) const {
+    return tokenizer->encode(text, {.add_bos = false, .parse_special = false});
+  }
+  int32_t byte_token(unsigned char byte) const { return 3 + byte; }
+};
+
+TEST_CASE("tokens become text, ids and indices of one delta") {
+  const Fixture f;
+  SampleText text(*f.tokenizer, true, {});
+  for (const int32_t id : f.ids("abc the")) text.push(id, std::nullopt);
+  const auto pending = text.take();
+  REQUIRE(pending);
+  CHECK(pending->text == "abc the");
+  CHECK(pending->first_index == 0);
+  CHECK(pending->ids == f.ids("abc the"));
+  CHECK_FALSE(text.take());
+  text.push(f.byte_token('x'), std::nullopt);
+  CHECK(text.take()->first_index == pending->ids.size());
+}
+
+TEST_CASE("ids go out although their text is still held back; the end shows it") {
+  const Fixture f;
+  SampleText text(*f.tokenizer, false, {"stop"});
+  text.push(f.byte_token(0xC3), std::nullopt);  // half a character
+  CHECK(text.take()->text.empty());
+  text.push(f.byte_token(0xA9), std::nullopt);
+  text.push(f.byte_token('s'), std::nullopt);  // could become "stop"
+  const auto pending = text.take();
+  CHECK(pending->text == "\xC3\xA9");
+  CHECK(pending->ids.size() == 2);
+  CHECK(text.finish() == "s");
+  CHECK_FALSE(text.stopped());
+}
+
+TEST_CASE("after a stop string no token counts") {
+  const Fixture f;
+  SampleText text(*f.tokenizer, false, {"bc"});
+  for (const char c : {'a', 'b', 'c', 'a'}) text.push(f.byte_token(c), std::nullopt);
+  CHECK(text.stopped());
+  CHECK(text.num_tokens() == 3);
+  const auto pending = text.take();
+  CHECK(pending->text == "a");
+  CHECK(pending->ids.size() == 3);
+  CHECK(text.finish().empty());
+}
+
+TEST_CASE("logprobs go with their tokens") {
+  const Fixture f;
+  SampleText text(*f.tokenizer, false, {});
+  text.push(f.byte_token('a'), ipc::TokenLogprobs{.logprob = -1, .top = {}});
+  text.push(f.byte_token('b'), ipc::TokenLogprobs{.logprob = -2, .top = {{5, -3}}});
+  const auto pending = text.take();
+  REQUIRE(pending->logprobs.size() == 2);
+  CHECK(pending->logprobs[1].top.front().token == 5);
+}
+
+// What a resumed worker relies on: wherever the first one died, the texts join to the same.
+TEST_CASE("replaying any part of the tokens and going on gives the same text") {
+  const Fixture f;
+  std::vector<int32_t> ids = f.ids("the abc");
+  for (const unsigned char byte : {0xC3, 0xA9, 0xE2, 0x96}) ids.push_back(f.byte_token(byte));
+  for (const int32_t id : f.ids("st stab")) ids.push_back(id);
+  for (const std::vector<std::string>& stops :
+       {std::vector<std::string>{}, {"stop"}, {"stab"}, {"e abc", "x"}}) {
+    SampleText whole(*f.tokenizer, true, stops);
+    for (const int32_t id : ids) whole.push(id, std::nullopt);
+    std::string want = whole.take()->text;
+    want += whole.finish();
+    for (size_t cut = 0; cut <= static_cast<size_t>(whole.num_tokens()); ++cut) {
+      SampleText first(*f.tokenizer, true, stops);
+      for (size_t i = 0; i < cut; ++i) first.push(ids[i], std::nullopt);
+      const auto sent = first.take();
+      SampleText second(*f.tokenizer, true, stops);
+      second.replay({ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(cut)});
+      CHECK(second.num_tokens() == static_cast<int32_t>(cut));
+      for (size_t i = cut; i < ids.size(); ++i) second.push(ids[i], std::nullopt);
+      std::string got = sent ? sent->text : "";
+      if (const auto rest = second.take()) {
+        CHECK(rest->first_index == cut);
+        got += rest->text;
+      }
+      got += second.finish();
+      CAPTURE(cut);
+      CHECK(got == want);
+      CHECK(second.num_tokens() == whole.num_tokens());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hearth::worker
