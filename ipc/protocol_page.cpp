@@ -43,7 +43,7 @@ one `reply`, or `error`. Skip events and members that you do not know.
 
 A request of more than 32 MiB, deeper than 16 levels, with a field that is unknown, given twice or
 out of range is refused with an `error` that names the field. Numbers without a fraction are wanted
-where the table says integer.
+where the table says integer, and integers go up to 2^64 - 1: keep them whole when you parse.
 )";
 
 struct VerbMeaning {
@@ -113,6 +113,30 @@ std::string fields_of(Verb verb) {
   }
   if (rows.empty()) return "No fields.\n";
   return "| field | type | range | unit | default | meaning |\n|---|---|---|---|---|---|\n" + rows;
+}
+
+std::string_view meaning(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalidArgument: return "A field has a value it may not have.";
+    case ErrorCode::kUnknownField: return "A field that the verb does not have.";
+    case ErrorCode::kProtocol: return "Frames or JSON that are not of this protocol.";
+    case ErrorCode::kNotFound: return "No such model or request.";
+    case ErrorCode::kForbidden: return "It belongs to somebody else.";
+    case ErrorCode::kContextOverflow: return "Prompt and output do not fit; both numbers are said.";
+    case ErrorCode::kTooLarge: return "Over a bound on bytes or counts.";
+    case ErrorCode::kBusy: return "A queue is full; try again after `retry_ms`.";
+    case ErrorCode::kUnavailable: return "The daemon is stopping, or no worker could be started.";
+    case ErrorCode::kDeadline: return "The request's own deadline passed before it began.";
+    case ErrorCode::kCancelled: return "Cancelled before it began.";
+    case ErrorCode::kPoison: return "Two workers died with this request; it is not tried again.";
+    case ErrorCode::kCorrupt: return "The model's file contradicts itself.";
+    case ErrorCode::kUnsupported: return "Well formed, but not something this build does.";
+    case ErrorCode::kOutOfMemory: return "Does not fit into memory; the numbers are said.";
+    case ErrorCode::kIo: return "The operating system refused.";
+    case ErrorCode::kLost: return "The daemon or the worker went away (said by client libraries).";
+    case ErrorCode::kInternal: return "A bug of hearth's.";
+  }
+  return "";
 }
 
 /// One of each event, encoded by the codec: the page cannot show another form.
@@ -194,13 +218,12 @@ std::string protocol_page() {
       "is `stop`, `length`,\n`cancelled` or `deadline`; "
       "`tpot_ms` is the mean time per output token after the first.\n\n```json\n";
   for (const Event& event : example_events()) page += encode_event(event) + "\n";
-  page += "```\n\n## Error codes\n\n";
+  page += "```\n\n## Error codes\n\n| code | means |\n|---|---|\n";
   for (int i = 0; i <= static_cast<int>(ErrorCode::kInternal); ++i) {
-    page += fmt::format("{}`{}`", i == 0 ? "" : ", ", hearth::name(static_cast<ErrorCode>(i)));
-    if (i % 6 == 5) page += "\n";
+    const auto code = static_cast<ErrorCode>(i);
+    page += fmt::format("| `{}` | {} |\n", hearth::name(code), meaning(code));
   }
-  page +=
-      "\n\n`busy` carries `retry_ms`. `field` names the request field concerned, or is empty.\n";
+  page += "\n`field` names the request field concerned, or is empty.\n";
   return page;
 }
 

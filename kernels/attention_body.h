@@ -32,13 +32,19 @@ struct KvBf16 {
 constexpr float kMinusInfinity = -__builtin_inff();
 
 /// e^x of one value, by the same operations as in a vector.
-HEARTH_SIMD float exp1(float x) { return first(exp(set1(x))); }
+float exp1(float x) { return first(exp(set1(x))); }
+
+/// score = cap * tanh(score / cap) for n scores, a multiple of 16.
+void cap_scores(float* scores, int n, float cap) {
+  for (int i = 0; i < n; i += kLanes) {
+    store(scores + i, mul(tanh(div(load(scores + i), set1(cap))), set1(cap)));
+  }
+}
 
 /// scores[r][j] = scale * q[r] . k[j] (soft capped) for the 16 positions of a tile. q is stored
 /// (head_dim, kRows), so that one base register reaches every row.
 template <typename Kv, int kRows>
-HEARTH_SIMD void tile_scores(const AttentionSplit& a, const float* q, const typename Kv::T* k,
-                             float* scores) {
+void tile_scores(const AttentionSplit& a, const float* q, const typename Kv::T* k, float* scores) {
 #pragma GCC unroll 4
   for (int part = 0; part < kParts; ++part) {
     F acc[kRows];
@@ -53,16 +59,15 @@ HEARTH_SIMD void tile_scores(const AttentionSplit& a, const float* q, const type
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      F s = mul(acc[r], set1(a.scale));
-      if (a.soft_cap > 0) s = mul(tanh(div(s, set1(a.soft_cap))), set1(a.soft_cap));
-      store(scores + 16 * r + part * kLanes, s);
+      store(scores + 16 * r + part * kLanes, mul(acc[r], set1(a.scale)));
     }
   }
+  if (a.soft_cap > 0) cap_scores(scores, 16 * kRows, a.soft_cap);
 }
 
 /// Turns 16 scores into weights against the row's new maximum, adds them to the 16 lanes of l, and
 /// returns what earlier weights are to be multiplied with.
-HEARTH_SIMD float tile_softmax(float* scores, float* m, float* l) {
+float tile_softmax(float* scores, float* m, float* l) {
   F s[kParts];
   for (int p = 0; p < kParts; ++p) s[p] = load(scores + p * kLanes);
   const float tile_max = max16(s);
@@ -80,8 +85,8 @@ HEARTH_SIMD float tile_softmax(float* scores, float* m, float* l) {
 /// o[r] = o[r] * alpha[r] + sum over positions j in [from, to) of weights[r][j] * v[j], j
 /// ascending.
 template <typename Kv, int kRows>
-HEARTH_SIMD void tile_values(const typename Kv::T* v, int32_t head_dim, int from, int to,
-                             const float* weights, const float* alpha, float* o, int64_t o_stride) {
+void tile_values(const typename Kv::T* v, int32_t head_dim, int from, int to, const float* weights,
+                 const float* alpha, float* o, int64_t o_stride) {
   int32_t d = 0;
   for (; d + kLanes <= head_dim; d += kLanes) {
     F acc[kRows];

@@ -11,16 +11,15 @@ std::vector<std::string> cgroup_directories(const std::string& root) {
   std::string line;
   while (std::getline(file, line)) {
     if (line.rfind("0::/", 0) != 0) continue;  // v1 controllers have other numbers
-    std::string group = line.substr(3);
-    if (group.find("/..") != std::string::npos) group = "/";  // outside this cgroup namespace
-    const std::string top = root + "/sys/fs/cgroup";
+    std::string group = line.substr(3);        // "/a/b"; from here on empty for the top
+    const bool outside_namespace = group.find("/..") != std::string::npos;
+    if (group == "/" || outside_namespace) group.clear();
     while (true) {
-      const std::string directory = group == "/" ? top : top + group;
+      const std::string directory = root + "/sys/fs/cgroup" + group;
       std::error_code ignored;
       if (std::filesystem::is_directory(directory, ignored)) directories.push_back(directory);
-      if (group == "/") break;
-      const size_t slash = group.rfind('/');
-      group = slash == 0 ? "/" : group.substr(0, slash);
+      if (group.empty()) break;
+      group.resize(group.rfind('/'));
     }
   }
   return directories;

@@ -16,7 +16,10 @@ if(HEARTH_CUDA)
     # CMake's default would be the architecture of a GPU in this machine.
     set(CMAKE_CUDA_ARCHITECTURES ${HEARTH_CUDA_ARCHS})
     enable_language(CUDA)
+    # Programs in other folders link the runtime through hearth::kernels_cuda.
+    set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
     find_package(CUDAToolkit 13.0 QUIET)
+    set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL OFF)
   endif()
   if(CUDAToolkit_FOUND)
     set(HEARTH_CUDA_FOUND ON)

@@ -12,14 +12,18 @@ void StreamCloser::operator()(cudaStream_t stream) const {
 
 void CudaFree::operator()(void* memory) const { HEARTH_CUDA_CHECK(cudaFree(memory)); }
 
+cudaError_t make_current(int device) {
+  thread_local int current = -1;
+  if (current == device) return cudaSuccess;
+  const cudaError_t error = cudaSetDevice(device);
+  if (error == cudaSuccess) current = device;
+  return error;
+}
+
 CudaState& cuda_state(void* state) {
   CudaState& cuda = *static_cast<CudaState*>(state);
-  // The current device is the thread's, and a table may be made by one thread and used by another.
-  thread_local int current = -1;
-  if (current != cuda.device) {
-    HEARTH_CUDA_CHECK(cudaSetDevice(cuda.device));
-    current = cuda.device;
-  }
+  // A table may be made by one thread and used by another, and the current device is the thread's.
+  HEARTH_CUDA_CHECK(make_current(cuda.device));
   return cuda;
 }
 

@@ -6,6 +6,7 @@
 #include "kernels/cuda_check.h"
 #include "kernels/cuda_ops.h"
 #include "kernels/cuda_probe_kernel.h"
+#include "kernels/cuda_state.h"
 
 namespace hearth::kernels {
 namespace {
@@ -70,7 +71,7 @@ Result<CudaDevice> cuda_probe(const CudaOptions& options) {
   device.name = properties.name;
   device.compute_major = properties.major;
   device.compute_minor = properties.minor;
-  if (cudaError_t error = cudaSetDevice(options.device); error != cudaSuccess) {
+  if (cudaError_t error = make_current(options.device); error != cudaSuccess) {
     return failed(properties.name, error);
   }
   // The first call that needs the context: a busy or exclusive device answers here.

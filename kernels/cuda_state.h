@@ -39,6 +39,9 @@ struct CudaState {
   QuantScratch quant;
 };
 
+/// Makes `device` the calling thread's current device, at no cost where it is already.
+cudaError_t make_current(int device);
+
 /// The state behind an OpTable's pointer, its device made current for the calling thread.
 CudaState& cuda_state(void* state);
 

@@ -345,6 +345,7 @@ struct CheckedOptions {
 
 /// Runs every op on `a` (whose results count) and on `b`, and stops the process with the op, the
 /// element and both values where they differ by more than the tolerance. For tests and diagnosis.
+/// Both tables compute in host memory, which is `a`'s; weights are packed by each.
 OpTable checked_ops(OpTable a, OpTable b, const CheckedOptions& options);
 
 }  // namespace hearth::kernels

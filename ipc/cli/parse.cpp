@@ -4,6 +4,7 @@
 #include <string>
 
 #include "ipc/cli/options.h"
+#include "ipc/cli/terminal.h"
 #include "ipc/field_table.h"
 #include "ipc/version.h"
 
@@ -167,6 +168,12 @@ Parsed parse(int argc, char** argv) {
   add_plain("doctor", "What hearth would use on this machine, and why");
   app.add_subcommand("protocol", "Prints the protocol's documentation as Markdown");
 
+  if (argc <= 1) {
+    write_stderr(app.help());
+    parsed.finished = true;
+    parsed.status = kUsage;
+    return parsed;
+  }
   try {
     app.parse(argc, argv);
     options.verb = app.get_subcommands().front()->get_name();

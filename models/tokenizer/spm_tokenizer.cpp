@@ -202,22 +202,9 @@ std::vector<int32_t> SpmTokenizer::encode(std::string_view text,
   if (options.add_bos && add_bos_) ids.push_back(*vocabulary_.bos());
   // Between special tokens lie runs of plain text; each is a text of its own, so each gets the
   // space in front. That is how the models were trained on chats.
-  size_t plain_begin = 0;
-  const auto end_plain = [&](size_t end) {
-    if (end > plain_begin) encode_plain(text.substr(plain_begin, end - plain_begin), &ids);
-  };
-  for (size_t i = 0; i < text.size();) {
-    const auto match = special_.match_front(text.substr(i), options.parse_special);
-    if (!match) {
-      ++i;
-      continue;
-    }
-    end_plain(i);
-    ids.push_back(match->id);
-    i += match->bytes;
-    plain_begin = i;
-  }
-  end_plain(text.size());
+  special_.partition(
+      text, options.parse_special, [&](std::string_view plain) { encode_plain(plain, &ids); },
+      [&](int32_t id) { ids.push_back(id); });
   return ids;
 }
 

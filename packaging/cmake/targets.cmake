@@ -20,6 +20,11 @@ elseif(NOT HEARTH_SANITIZE STREQUAL "")
   message(FATAL_ERROR "HEARTH_SANITIZE: met '${HEARTH_SANITIZE}', want address, thread or empty")
 endif()
 
+# Coverage of our own code steers the fuzzer.
+if(HEARTH_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
+
 # hearth_library(NAME SOURCES ... PUBLIC ... PRIVATE ...): target hearth_NAME, alias hearth::NAME.
 function(hearth_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})

@@ -125,11 +125,6 @@ std::vector<std::vector<float>> StepRunner::feed(int32_t seq, std::span<const in
   return out;
 }
 
-std::vector<NamedTable> all_tables() {
-  std::vector<NamedTable> tables = {{"reference", kernels::reference_ops()}};
-  return tables;
-}
-
 int32_t argmax(std::span<const float> logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }

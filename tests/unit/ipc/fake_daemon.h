@@ -67,6 +67,7 @@ class FakeDaemon {
 
   std::atomic<bool> silent{false};        ///< answers nothing, pings neither
   std::atomic<bool> new_instance{false};  ///< pongs as another daemon
+  std::atomic<int> pong_pid{::getpid()};  ///< what it says of itself
   std::atomic<int> num_cancels{0};
   std::atomic<int> num_pings{0};
 
@@ -95,7 +96,7 @@ class FakeDaemon {
     if (std::holds_alternative<ipc::PingRequest>(*request)) {
       ++num_pings;
       return reply.event(
-          ipc::PongReply{new_instance ? "second" : "first", ::getpid(), "0.1.0", 1, false});
+          ipc::PongReply{new_instance ? "second" : "first", pong_pid, "0.1.0", 1, false});
     }
     if (std::holds_alternative<ipc::CancelRequest>(*request)) ++num_cancels;
     handler_(*request, reply);

@@ -1,0 +1,162 @@
+// What the CUDA table answers when the machine does not play along: every obstacle by its name,
+// and after the start, an end with a reason.
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <functional>
+#include <thread>
+
+#include "tests/cuda/rig.h"
+#include "tests/cuda/shim/shim.h"
+
+using namespace hearth;         // NOLINT
+using namespace hearth::tests;  // NOLINT
+
+namespace {
+
+Error refused(const shim::Machine& machine, int32_t device = 0) {
+  shim::reset();
+  shim::set_machine(machine);
+  auto table = kernels::cuda_ops({device});
+  shim::set_machine({});
+  REQUIRE_FALSE(table.ok());
+  return table.take_error();
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// What a child process that runs `body` writes to stderr before it is aborted.
+std::string last_words(const std::function<void()>& body) {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    signal(SIGABRT, SIG_DFL);  // doctest would report it as its own
+    body();
+    _exit(0);
+  }
+  close(ends[1]);
+  std::string text;
+  char buffer[512];
+  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;) {
+    text.append(buffer, static_cast<size_t>(n));
+  }
+  close(ends[0]);
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT));
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("probe: obstacles by name") {
+  Error error = refused({.driver_version = 0});
+  CHECK(error.code == ErrorCode::kUnavailable);
+  CHECK(contains(error.message, "no NVIDIA driver"));
+  error = refused({.driver_version = 12020});
+  CHECK(error.code == ErrorCode::kUnavailable);
+  CHECK(contains(error.message, "supports CUDA 12.2, this build needs 13.0"));
+  error = refused({.device_count = 0});
+  CHECK(error.code == ErrorCode::kUnavailable);
+  CHECK(contains(error.message, "no CUDA device"));
+  error = refused({.device_count = 2}, 2);
+  CHECK(error.code == ErrorCode::kInvalidArgument);
+  CHECK(contains(error.message, "device 2: this machine has 2 (0 to 1)"));
+  CHECK(refused({}, -1).code == ErrorCode::kInvalidArgument);
+  error = refused({.major = 7, .minor = 0, .image = cudaErrorNoKernelImageForDevice});
+  CHECK(error.code == ErrorCode::kUnsupported);
+  CHECK(contains(error.message, "compute capability 7.0"));
+}
+
+TEST_CASE("probe: what the device is") {
+  shim::reset();
+  shim::set_machine({.major = 12, .minor = 1, .memory_bytes = 5000});
+  const auto device = kernels::cuda_probe({});
+  const auto table = kernels::cuda_ops({});
+  shim::set_machine({});
+  REQUIRE(device.ok());
+  CHECK(device->compute_major == 12);
+  CHECK(device->driver_version == 13000);
+  CHECK(device->memory_bytes == 5000);
+  CHECK(device->memory_free_bytes == 5000);
+  REQUIRE(table.ok());
+  CHECK(table->device.kind == "cuda");
+  CHECK(table->device.variant == "sm_121, driver for CUDA 13.0");
+  CHECK(table->numerics_id == "cuda-1-sm121");
+}
+
+TEST_CASE("start: any call may fail, and the error says why") {
+  // Each attempt in a thread of its own: a thread's first use of a device is a call more.
+  const auto attempt = [] {
+    Result<kernels::OpTable> table = Error{};
+    std::thread([&] { table = kernels::cuda_ops({}); }).join();
+    return table;
+  };
+  shim::reset();
+  const int64_t before = shim::num_calls();
+  REQUIRE(attempt().ok());
+  const int64_t calls = shim::num_calls() - before;
+  REQUIRE(calls > 5);
+  for (int64_t n = 1; n < calls; ++n) {  // the last call closes the stream of the table made
+    CAPTURE(n);
+    shim::fail_call(n, cudaErrorDevicesUnavailable);
+    const auto table = attempt();
+    shim::reset();
+    REQUIRE_FALSE(table.ok());
+    CHECK(contains(table.error().message, "the device is busy"));
+  }
+  CHECK(shim::bytes_in_use() == 0);
+}
+
+TEST_CASE("weights that do not fit are an error with numbers, and leave nothing behind") {
+  shim::reset();
+  shim::set_machine({.memory_bytes = 100000});
+  {
+    const auto table = kernels::cuda_ops({});
+    REQUIRE(table.ok());
+    for (const kernels::DType type : {kernels::DType::kF32, kernels::DType::kQ8_0}) {
+      const Tensor tensor = random_tensor(1, type, 1024, 128);
+      const kernels::HostTensor host = tensor.host();
+      const auto weight =
+          table->pack_weights(table->state.get(), {&host, 1}, kernels::WeightRole::kMatmul);
+      REQUIRE_FALSE(weight.ok());
+      CHECK(weight.error().code == ErrorCode::kOutOfMemory);
+      CHECK(contains(weight.error().message, "tensor 1: "));
+      CHECK(contains(weight.error().message, "of 100000 free"));
+    }
+  }
+  shim::set_machine({});
+  CHECK(shim::bytes_in_use() == 0);
+}
+
+TEST_CASE("run: a CUDA error ends the process with its reason") {
+  HEARTH_CUDA_TABLE(ops);
+  const Step step(ops, 1);
+  const DeviceRows x(ops, step.bound(), 8);
+  const auto bias =
+      pack(ops, {random_tensor(1, kernels::DType::kF32, 1, 8)}, kernels::WeightRole::kVector);
+  const auto run_op = [&] {
+    ops.add_bias(ops.state.get(), {&step.batch(), bias.get(), x.view()});
+    ops.synchronize(ops.state.get());
+  };
+  const std::string lost = last_words([&] {
+    shim::fail_call(2, cudaErrorECCUncorrectable);
+    run_op();
+  });
+  CHECK(contains(lost, "device lost: uncorrectable memory error (cudaErrorECCUncorrectable)"));
+  CHECK(contains(lost, "cuda_memory.cpp"));
+  const std::string refused_launch = last_words([&] {
+    shim::fail_call(1, cudaErrorUnknown);
+    run_op();
+  });
+  CHECK(contains(refused_launch, "add_bias.cu"));
+  CHECK(contains(refused_launch, "device lost (cudaErrorUnknown)"));
+}

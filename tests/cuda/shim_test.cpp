@@ -1,0 +1,152 @@
+// The shim's own promises: a test of kernels is worth what it would catch.
+
+#include "tests/cuda/shim/shim.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <vector>
+
+using namespace hearth;  // NOLINT
+
+namespace {
+
+constexpr int kThreads = 96;
+
+template <typename... Parameters, typename... Arguments>
+cudaError_t run(dim3 grid, dim3 block, size_t shared_bytes, void (*kernel)(Parameters...),
+                Arguments... arguments) {
+  cudaStream_t stream = nullptr;
+  REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  cudaError_t error = cudaLaunchKernelEx(&config, kernel, arguments...);
+  const cudaError_t ran = cudaStreamSynchronize(stream);
+  if (error == cudaSuccess) error = ran;
+  (void)cudaStreamDestroy(stream);
+  return error;
+}
+
+/// Each thread reads what its neighbour wrote.
+template <bool barrier>
+__global__ void neighbour(float* out) {
+  HEARTH_DYN_SHARED(float, shared);
+  const unsigned thread = threadIdx.x;
+  shared[thread] = static_cast<float>(thread);
+  if (barrier) __syncthreads();
+  out[blockIdx.x * blockDim.x + thread] = shared[(thread + 1) % blockDim.x];
+}
+
+template <bool barrier>
+bool neighbours_agree(uint64_t seed) {
+  shim::set_order(seed);
+  std::vector<float> out(2 * kThreads, -1);
+  REQUIRE(run(2, kThreads, kThreads * sizeof(float), neighbour<barrier>, out.data()) ==
+          cudaSuccess);
+  shim::set_order(0);
+  for (int i = 0; i < 2 * kThreads; ++i) {
+    if (out[static_cast<size_t>(i)] != static_cast<float>((i + 1) % kThreads)) return false;
+  }
+  return true;
+}
+
+__global__ void half_at_barrier(int) {
+  if (threadIdx.x < 16) __syncthreads();
+  __syncwarp();
+}
+
+__global__ void different_barriers(int) {
+  if (threadIdx.x < 32) {
+    __syncthreads();
+  } else {
+    __syncthreads();
+  }
+}
+
+__global__ void early_exit(int* out) {
+  if (threadIdx.x >= 32) return;  // whole warps may leave before a barrier
+  __syncthreads();
+  out[threadIdx.x] = 1;
+}
+
+__global__ void half_warp(int* out) {
+  if (threadIdx.x % 2 == 0) out[threadIdx.x] = __shfl_xor_sync(0xffffffffu, 1, 2);
+}
+
+__global__ void partial_mask(int* out) { out[threadIdx.x] = __shfl_xor_sync(0x0000ffffu, 1, 1); }
+
+__global__ void warp_operations(int* out) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  int* to = out + 6 * threadIdx.x;
+  to[0] = __shfl_sync(0xffffffffu, lane, 5);
+  to[1] = __shfl_xor_sync(0xffffffffu, lane, 16);
+  to[2] = __shfl_up_sync(0xffffffffu, lane, 3);
+  to[3] = __shfl_down_sync(0xffffffffu, lane, 3);
+  to[4] = static_cast<int>(__ballot_sync(0xffffffffu, lane % 3 == 0));
+  to[5] = __dp4a(lane << 8 | 0xff, 0x7f8002, lane);  // bytes (-1, lane, 0, 0) . (2, -128, 127, 0)
+}
+
+}  // namespace
+
+TEST_CASE("shim: a missing barrier shows") {
+  bool shown = false;
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    CHECK(neighbours_agree<true>(seed));
+    shown = shown || !neighbours_agree<false>(seed);
+  }
+  CHECK(shown);
+}
+
+TEST_CASE("shim: barriers that a part of the block reaches are reported") {
+  CHECK(run(1, 32, 0, half_at_barrier, 0) == cudaErrorLaunchFailure);
+  CHECK(shim::last_failure().find("__syncthreads at shim_test.cpp") != std::string::npos);
+  CHECK(shim::last_failure().find("16 of 32 threads") != std::string::npos);
+  shim::reset();
+  CHECK(run(1, 64, 0, different_barriers, 0) == cudaErrorLaunchFailure);
+  CHECK(shim::last_failure().find("different __syncthreads") != std::string::npos);
+  shim::reset();
+  std::vector<int> out(32);
+  CHECK(run(1, 96, 0, early_exit, out.data()) == cudaSuccess);
+  CHECK(out == std::vector<int>(32, 1));
+}
+
+TEST_CASE("shim: warp operations without all lanes are reported") {
+  std::vector<int> out(64);
+  CHECK(run(1, 64, 0, half_warp, out.data()) == cudaErrorLaunchFailure);
+  CHECK(shim::last_failure().find("lanes 0x55555555 of warp 0") != std::string::npos);
+  shim::reset();
+  CHECK(run(1, 32, 0, partial_mask, out.data()) == cudaErrorLaunchFailure);
+  CHECK(shim::last_failure().find("want all lanes") != std::string::npos);
+  shim::reset();
+}
+
+TEST_CASE("shim: warp operations") {
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    shim::set_order(seed);
+    std::vector<int> out(64 * 6);
+    REQUIRE(run(1, 64, 0, warp_operations, out.data()) == cudaSuccess);
+    for (int thread = 0; thread < 64; ++thread) {
+      const int lane = thread % 32;
+      const int* got = out.data() + 6 * thread;
+      CHECK(got[0] == 5);
+      CHECK(got[1] == (lane ^ 16));
+      CHECK(got[2] == (lane < 3 ? lane : lane - 3));
+      CHECK(got[3] == (lane > 28 ? lane : lane + 3));
+      CHECK(got[4] == 0x49249249);
+      CHECK(got[5] == lane - 2 - 128 * lane);
+    }
+  }
+  shim::set_order(0);
+}
+
+TEST_CASE("shim: launches that a device refuses are refused") {
+  int* none = nullptr;
+  CHECK(run(0, 32, 0, early_exit, none) == cudaErrorInvalidConfiguration);
+  CHECK(run(dim3(1, 65536), 32, 0, early_exit, none) == cudaErrorInvalidConfiguration);
+  CHECK(run(1, 1056, 0, early_exit, none) == cudaErrorInvalidConfiguration);
+  CHECK(run(1, 32, 49 * 1024, early_exit, none) == cudaErrorInvalidConfiguration);
+  shim::reset();
+}

@@ -1,0 +1,229 @@
+// The command line's parts that need no process: what may reach a terminal, flags as fields, texts
+// of the machine.
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "ipc/cli/doctor_worker.h"
+#include "ipc/cli/input.h"
+#include "ipc/cli/machine.h"
+#include "ipc/cli/options.h"
+#include "ipc/cli/run_fields.h"
+#include "ipc/cli/terminal.h"
+#include "ipc/cli/timing_line.h"
+#include "ipc/utf8.h"
+#include "tests/unit/ipc/temp_dir.h"
+
+namespace hearth::cli {
+namespace {
+
+Parsed parse_words(std::vector<std::string> words) {
+  words.insert(words.begin(), "hearth");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  return parse(static_cast<int>(argv.size()), argv.data());
+}
+
+TEST_CASE("a terminal sees control characters and does not obey them") {
+  CHECK(terminal_safe("plain\n\ttext \xC3\xA9\xF0\x9F\x94\xA5") ==
+        "plain\n\ttext \xC3\xA9\xF0\x9F\x94\xA5");
+  CHECK(terminal_safe("\x1b[31mred") == "␛[31mred");
+  CHECK(terminal_safe("\x1b]0;title\x07") == "␛]0;title␇");
+  CHECK(terminal_safe(std::string("\r\b\0", 3)) == "␍␈␀");
+  CHECK(terminal_safe("\x7F") == "␡");
+  CHECK(terminal_safe("\xC2\x9B"
+                      "31m") ==
+        "\xEF\xBF\xBD"
+        "31m");
+  CHECK(terminal_safe("\xC2\xA0\xC2\xBF") == "\xC2\xA0\xC2\xBF");
+  std::string all;
+  for (int c = 1; c < 128; ++c) all += static_cast<char>(c);
+  const std::string shown = terminal_safe(all);
+  CHECK(ipc::is_valid_utf8(shown));
+  for (const char c : shown) {
+    const auto byte = static_cast<unsigned char>(c);
+    CHECK((byte >= 0x20 || byte == '\n' || byte == '\t'));
+    CHECK(byte != 0x7F);
+  }
+}
+
+TEST_CASE("the timing line") {
+  ipc::DoneEvent done;
+  done.usage = {12, 8, 100};
+  done.timings.ttft_ms = 31.2;
+  done.timings.tpot_ms = 11.876;
+  done.finish_reasons = {"stop"};
+  CHECK(timing_line(done) == "prompt 12 (cached 8) · TTFT 31 ms · 84.2 tokens/s · stop");
+  done.timings.tpot_ms = 0;  // one token: no rate
+  done.finish_reasons = {"length", "stop"};
+  done.resumed = 1;
+  CHECK(timing_line(done) == "prompt 12 (cached 8) · TTFT 31 ms · length, stop · resumed 1x");
+}
+
+TEST_CASE("sizes and times for people") {
+  CHECK(human_bytes(0) == "0 B");
+  CHECK(human_bytes(1023) == "1023 B");
+  CHECK(human_bytes(1536) == "1.5 KiB");
+  CHECK(human_bytes(UINT64_MAX) == "16384.0 PiB");
+  CHECK(human_count(999) == "999");
+  CHECK(human_count(1'100'000) == "1.1 M");
+  CHECK(human_duration(850) == "850 ms");
+  CHECK(human_duration(12'340) == "12.3 s");
+  CHECK(human_duration(3'725'000) == "1 h 2 min");
+  CHECK(human_duration(200'000'000) == "2 d 7 h");
+}
+
+TEST_CASE("flags become the fields of a request") {
+  const Parsed parsed = parse_words({"run",
+                                     "tales",
+                                     "Once",
+                                     "upon",
+                                     "--max-tokens",
+                                     "7",
+                                     "--temperature",
+                                     "0",
+                                     "--seed",
+                                     "18446744073709551615",
+                                     "--stop",
+                                     "END",
+                                     "--stop",
+                                     "a\"b",
+                                     "--stop-ids",
+                                     "2",
+                                     "--logit-bias",
+                                     "3=-100",
+                                     "--logit-bias",
+                                     "4=1.5",
+                                     "--penalty-window",
+                                     "-1",
+                                     "--ignore-eos",
+                                     "--no-cache",
+                                     "--priority",
+                                     "batch",
+                                     "--json"});
+  REQUIRE_FALSE(parsed.finished);
+  CHECK(parsed.options.verb == "run");
+  const RunOptions& run = parsed.options.run;
+  CHECK(run.json);
+  CHECK(run.prompt_words == std::vector<std::string>{"Once", "upon"});
+  const auto request = request_from_flags(run.model, "Once upon", run.fields);
+  REQUIRE_MESSAGE(request.ok(), (request.ok() ? "" : request.error().message));
+  ipc::GenerateRequest want;
+  want.model = "tales";
+  want.prompt = "Once upon";
+  want.max_tokens = 7;
+  want.temperature = 0;
+  want.seed = UINT64_MAX;
+  want.stop = {"END", "a\"b"};
+  want.stop_ids = {2};
+  want.logit_bias = {{3, -100.0f}, {4, 1.5f}};
+  want.penalty_window = -1;
+  want.ignore_eos = true;
+  want.cache = false;
+  want.priority = "batch";
+  CHECK(*request == want);
+}
+
+TEST_CASE("a bad value of a flag is refused by its field's name") {
+  const std::vector<std::pair<std::string, std::string>> bad = {
+      {"temperature", "-1"}, {"temperature", "hot"}, {"temperature", "NaN"},
+      {"temperature", "1e"}, {"temperature", ""},    {"temperature", "0,5"},
+      {"max_tokens", "0"},   {"max_tokens", "1.5"},  {"max_tokens", "1e308"},
+      {"max_tokens", "07"},  {"seed", "-1"},         {"seed", "18446744073709551616"},
+      {"priority", "now"},   {"stop", ""},           {"stop_ids", "x"},
+      {"stop_ids", "1,2"},   {"logit_bias", "3"},    {"logit_bias", "=1"},
+      {"logit_bias", "3="},  {"logit_bias", "3=1]"}, {"temperature", "1,\"top_k\":1"},
+  };
+  for (const auto& [field, value] : bad) {
+    const auto request = request_from_flags("m", "p", {{field, value}});
+    REQUIRE_MESSAGE(!request.ok(), field << " " << value);
+    CHECK_MESSAGE(request.error().field == field, value << ": " << request.error().message);
+  }
+  // The last of two plain values counts.
+  CHECK(request_from_flags("m", "p", {{"top_k", "1"}, {"top_k", "2"}})->top_k == 2);
+  CHECK(request_from_flags("m", "", {{"prompt_ids", "1"}, {"prompt_ids", "5"}})->prompt_ids ==
+        std::vector<int32_t>{1, 5});
+  CHECK(request_from_flags("m", "both", {{"prompt_ids", "1"}}).error().field == "prompt_ids");
+  CHECK(request_from_flags("", "p", {}).error().field == "model");
+}
+
+TEST_CASE("a command line that makes no sense ends with the usage status") {
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{},
+                                             {"sing"},
+                                             {"run"},
+                                             {"run", "m", "--bogus"},
+                                             {"cancel"},
+                                             {"ping", "--wait-ms", "x"},
+                                             {"ping", "--wait-ms", "-5"},
+                                             {"run", "m", "--top-k"}}) {
+    const Parsed parsed = parse_words(words);
+    CHECK(parsed.finished);
+    CHECK(parsed.status == kUsage);
+  }
+}
+
+TEST_CASE("text comes from words or a file, and is UTF-8") {
+  tests::TempDir temp;
+  const std::string good = temp.path() / "good.txt", bad = temp.path() / "bad.txt";
+  std::ofstream(good) << "two\nlines\n";
+  std::ofstream(bad) << "ab\xFF";
+  CHECK(*read_text({"a", "b c"}, "") == "a b c");
+  CHECK(*read_text({}, good) == "two\nlines\n");
+  CHECK(read_text({}, bad).error().message == "byte 3 is not UTF-8");
+  CHECK(read_text({"\xFF"}, "").error().code == ErrorCode::kInvalidArgument);
+  CHECK(read_text({"a"}, good).error().code == ErrorCode::kInvalidArgument);
+  CHECK(read_text({}, (temp.path() / "absent").string()).error().code == ErrorCode::kIo);
+  CHECK(read_text({}, temp.path().string()).error().code == ErrorCode::kIo);
+}
+
+TEST_CASE("the doctor reads the kernel's texts") {
+  const CpuFacts intel = parse_cpuinfo(
+      "processor\t: 0\nmodel name\t: Example CPU @ 2.0GHz\nphysical id\t: 0\ncore id\t\t: 0\n"
+      "flags\t\t: fpu sse2 avx2 fma f16c avx512f avx512_vnni\n\n"
+      "processor\t: 1\nmodel name\t: Example CPU @ 2.0GHz\nphysical id\t: 0\ncore id\t\t: 0\n"
+      "flags\t\t: fpu sse2 avx2 fma f16c avx512f avx512_vnni\n\n"
+      "processor\t: 2\nphysical id\t: 1\ncore id\t\t: 0\n");
+  CHECK(intel.model == "Example CPU @ 2.0GHz");
+  CHECK(intel.num_threads == 3);
+  CHECK(intel.num_cores == 2);
+  CHECK(useful_features(intel) == "avx2 fma f16c avx512 avx512-vnni");
+  const CpuFacts arm = parse_cpuinfo("processor\t: 0\nFeatures\t: fp asimd asimddp\n");
+  CHECK(arm.num_cores == 0);
+  CHECK(useful_features(arm) == "neon dotprod");
+  CHECK(parse_cpuinfo("").num_threads == 0);
+
+  const MemoryFacts memory = parse_meminfo(
+      "MemTotal:       24000000 kB\nMemFree: 1 kB\nMemAvailable:   20000000 kB\n"
+      "Hugepagesize:       2048 kB\nbroken line\n");
+  CHECK(memory.total_bytes == 24'000'000ull * 1024);
+  CHECK(memory.available_bytes == 20'000'000ull * 1024);
+  CHECK(memory.huge_page_bytes == 2u << 20);
+  CHECK(parse_choice("always [madvise] never\n") == "madvise");
+  CHECK(parse_choice("] [") == "");
+  CHECK(parse_choice("") == "");
+}
+
+TEST_CASE("a worker's word about itself is checked") {
+  const std::vector<Check> checks = {{Level::kOk, "cpu path", "avx512-vnni"},
+                                     {Level::kFail, "gpu", "no driver"}};
+  const auto back = parse_worker_checks(checks_as_json(checks));
+  REQUIRE(back.ok());
+  REQUIRE(back->size() == 2);
+  CHECK((*back)[1].level == Level::kFail);
+  CHECK((*back)[1].name == "gpu");
+  CHECK((*back)[1].detail == "no driver");
+  CHECK(parse_worker_checks(R"({"checks":[{"level":"new","name":7}]})")->front().level ==
+        Level::kWarn);
+  for (const char* bad : {"", "ok cpu", "[]", "{}", R"({"checks":7})", R"({"checks":[7]})"}) {
+    CHECK_FALSE(parse_worker_checks(bad).ok());
+  }
+  CHECK_FALSE(ask_worker("/nonexistent/worker").ok());
+  CHECK_FALSE(ask_worker("/bin/true").ok());  // says nothing
+}
+
+}  // namespace
+}  // namespace hearth::cli

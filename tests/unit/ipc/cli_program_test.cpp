@@ -1,0 +1,299 @@
+// The hearth program itself, run as a shell would run it, against a daemon that is faked.
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ipc/cli/options.h"
+#include "tests/unit/ipc/fake_daemon.h"
+#include "tests/unit/ipc/temp_dir.h"
+
+namespace hearth::cli {
+namespace {
+
+using tests::FakeDaemon;
+using tests::TempDir;
+
+std::string text_of(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+struct Outcome {
+  int status = -1;
+  std::string out;
+  std::string err;
+};
+
+/// A terminal that the test reads: bytes written to `device` come out of text().
+class Terminal {
+ public:
+  Terminal() : fd_(::posix_openpt(O_RDWR | O_NOCTTY)) {
+    REQUIRE(fd_ >= 0);
+    REQUIRE(::grantpt(fd_) == 0);
+    REQUIRE(::unlockpt(fd_) == 0);
+  }
+  ~Terminal() { ::close(fd_); }
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+
+  std::string device() const { return ::ptsname(fd_); }
+  /// Everything until the last writer has closed it.
+  std::string text() const {
+    std::string out;
+    char chunk[4096];
+    for (ssize_t n; (n = ::read(fd_, chunk, sizeof chunk)) > 0;) {
+      out.append(chunk, static_cast<size_t>(n));
+    }
+    return out;
+  }
+
+ private:
+  int fd_;
+};
+
+/// hearth with a runtime directory of the test's own, nothing on stdin, no home.
+class Program {
+ public:
+  /// `terminal` empty: stdout and stderr are files.
+  Program(const TempDir& temp, std::vector<std::string> words, const std::string& terminal = "")
+      : dir_(temp.path()) {
+    words.insert(words.begin(), std::string(HEARTH_BINARY_DIR) + "/bin/hearth");
+    std::vector<std::string> variables = {"HEARTH_RUNTIME_DIR=" + dir_.string(),
+                                          "HEARTH_STATE_DIR=" + (dir_ / "state").string(),
+                                          "HOME=" + dir_.string(), "PATH=" + dir_.string()};
+    std::vector<char*> argv, env;
+    for (std::string& word : words) argv.push_back(word.data());
+    for (std::string& variable : variables) env.push_back(variable.data());
+    argv.push_back(nullptr);
+    env.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    ::posix_spawn_file_actions_addopen(
+        &actions, 1, (terminal.empty() ? (dir_ / "out").string() : terminal).c_str(),
+        O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    ::posix_spawn_file_actions_addopen(
+        &actions, 2, (terminal.empty() ? (dir_ / "err").string() : terminal).c_str(),
+        O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    REQUIRE(::posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), env.data()) == 0);
+    ::posix_spawn_file_actions_destroy(&actions);
+  }
+
+  pid_t pid() const { return pid_; }
+  std::string out() const { return text_of(dir_ / "out"); }
+  Outcome wait() {
+    int how = 0;
+    REQUIRE(::waitpid(pid_, &how, 0) == pid_);
+    return {WIFEXITED(how) ? WEXITSTATUS(how) : -1, out(), text_of(dir_ / "err")};
+  }
+
+ private:
+  std::filesystem::path dir_;
+  pid_t pid_ = -1;
+};
+
+Outcome hearth(const TempDir& temp, std::vector<std::string> words) {
+  return Program(temp, std::move(words)).wait();
+}
+
+ipc::DoneEvent done(const char* reason) {
+  ipc::DoneEvent event;
+  event.finish_reasons = {reason};
+  event.model = "tales";
+  event.usage = {4, 0, 2};
+  event.timings.ttft_ms = 5;
+  event.timings.tpot_ms = 10;
+  return event;
+}
+
+void tell(const ipc::ClientRequest& request, FakeDaemon::Reply reply) {
+  if (!std::holds_alternative<ipc::GenerateRequest>(request)) return;
+  reply.event(ipc::QueuedEvent{"loading", 0, 0});
+  reply.delta(0, 0, "a \x1b[31mstory", {7});
+  reply.delta(0, 1, "\n", {8});
+  reply.event(done("stop"));
+}
+
+TEST_CASE("hearth says at once that there is no daemon") {
+  TempDir temp;
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"ping"},
+                                             {"ps"},
+                                             {"models"},
+                                             {"stats"},
+                                             {"cancel", "r1"},
+                                             {"stop"},
+                                             {"run", "tales", "--no-start", "Once"},
+                                             {"tokenize", "tales", "--no-start", "Once"}}) {
+    const auto start = std::chrono::steady_clock::now();
+    const Outcome outcome = hearth(temp, words);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    CHECK(outcome.status == kNoDaemon);
+    CHECK(outcome.out.empty());
+    CHECK(outcome.err.find("no daemon") != std::string::npos);
+    CHECK(took.count() < 1.0);  // the promise is 0.2; the rest is for a busy machine
+  }
+}
+
+TEST_CASE("piped, stdout is the text and nothing else") {
+  TempDir temp;
+  FakeDaemon daemon(temp.path(), tell);
+  const Outcome plain = hearth(temp, {"run", "tales", "Once"});
+  CHECK(plain.status == kOk);
+  CHECK(plain.out == "a \x1b[31mstory\n");
+  CHECK(plain.err.empty());
+  const Outcome stats = hearth(temp, {"run", "tales", "Once", "--stats"});
+  CHECK(stats.out == plain.out);
+  CHECK(stats.err == "prompt 4 (cached 0) · TTFT 5 ms · 100.0 tokens/s · stop\n");
+  CHECK(hearth(temp, {"run", "tales", "Once", "--ids"}).out == "7 8 ");
+}
+
+TEST_CASE("on a terminal escapes are shown, lines end, and the timings follow") {
+  TempDir temp;
+  FakeDaemon daemon(temp.path(), [](const ipc::ClientRequest& request, FakeDaemon::Reply reply) {
+    if (!std::holds_alternative<ipc::GenerateRequest>(request)) return;
+    reply.delta(0, 0, "a \x1b[31mstory\x07", {7});
+    reply.event(done("length"));
+  });
+  const Terminal terminal;
+  Program program(temp, {"run", "tales", "Once"}, terminal.device());
+  const std::string seen = terminal.text();
+  CHECK(program.wait().status == kOk);
+  CHECK(seen == "a ␛[31mstory␇\r\nprompt 4 (cached 0) · TTFT 5 ms · 100.0 tokens/s · length\r\n");
+}
+
+TEST_CASE("a full disk is said, and cancels the request") {
+  TempDir temp;
+  std::optional<FakeDaemon::Reply> stream;
+  FakeDaemon daemon(temp.path(), [&](const ipc::ClientRequest& request, FakeDaemon::Reply reply) {
+    if (std::holds_alternative<ipc::GenerateRequest>(request)) {
+      stream = reply;
+      return reply.delta(0, 0, "text", {1});
+    }
+    stream->event(done("cancelled"));
+  });
+  Program program(temp, {"run", "tales", "x"}, "/dev/full");
+  CHECK(program.wait().status == kFailed);
+  CHECK(daemon.num_cancels == 1);
+}
+
+TEST_CASE("--json is one object per line, the deltas among them") {
+  TempDir temp;
+  FakeDaemon daemon(temp.path(), tell);
+  const Outcome outcome = hearth(temp, {"run", "tales", "Once", "--json"});
+  CHECK(outcome.status == kOk);
+  std::vector<std::string> lines;
+  std::istringstream out(outcome.out);
+  for (std::string line; std::getline(out, line);) lines.push_back(line);
+  REQUIRE(lines.size() == 4);
+  CHECK(lines[0].starts_with(R"({"event":"queued",)"));
+  CHECK(lines[1] ==
+        R"({"event":"delta","sample":0,"first_index":0,"text":"a \u001b[31mstory","ids":[7]})");
+  CHECK(lines[3].starts_with(R"({"event":"done","finish_reasons":["stop"],)"));
+}
+
+TEST_CASE("the request's own error is status 1, a bad flag status 2") {
+  TempDir temp;
+  FakeDaemon daemon(temp.path(), [](const ipc::ClientRequest&, FakeDaemon::Reply reply) {
+    reply.event(ipc::ErrorEvent{{ErrorCode::kNotFound, "no model 'sales'", "model"}, 0});
+  });
+  const Outcome failed = hearth(temp, {"run", "sales", "Once"});
+  CHECK(failed.status == kFailed);
+  CHECK(failed.out.empty());
+  CHECK(failed.err == "hearth: no model 'sales' [not_found]\n");
+  const Outcome usage = hearth(temp, {"run", "tales", "--temperature", "-1", "Once"});
+  CHECK(usage.status == kUsage);
+  CHECK(usage.err == "hearth: temperature: met -1, want a number 0 to 10\n");
+  CHECK(hearth(temp, {"cancel", "r1"}).status == kFailed);
+  CHECK(hearth(temp, {"ping"}).status == kOk);
+}
+
+TEST_CASE("several samples are printed one after the other") {
+  TempDir temp;
+  FakeDaemon daemon(temp.path(), [](const ipc::ClientRequest& request, FakeDaemon::Reply reply) {
+    if (!std::holds_alternative<ipc::GenerateRequest>(request)) return;
+    reply.delta(1, 0, "second ", {1});
+    reply.delta(0, 0, "first ", {1});
+    reply.delta(1, 1, "sample", {2});
+    reply.delta(0, 1, "sample", {2});
+    reply.event(done("stop"));
+  });
+  CHECK(hearth(temp, {"run", "tales", "Once", "--n", "2"}).out == "first sample\nsecond sample");
+}
+
+TEST_CASE("Ctrl-C cancels the request, keeps what came, and is status 130") {
+  TempDir temp;
+  std::optional<FakeDaemon::Reply> stream;
+  std::atomic<bool> began{false};
+  FakeDaemon daemon(temp.path(), [&](const ipc::ClientRequest& request, FakeDaemon::Reply reply) {
+    if (std::holds_alternative<ipc::GenerateRequest>(request)) {
+      stream = reply;
+      reply.delta(0, 0, "Once", {1});
+      began = true;
+      return;
+    }
+    stream->event(done("cancelled"));
+  });
+  Program program(temp, {"run", "tales", "x"});
+  while (!began || program.out().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  REQUIRE(::kill(program.pid(), SIGINT) == 0);
+  const Outcome outcome = program.wait();
+  CHECK(outcome.status == kInterrupted);
+  CHECK(outcome.out == "Once");
+  CHECK(daemon.num_cancels == 1);
+}
+
+TEST_CASE("a daemon lost in mid-stream is said within two seconds") {
+  TempDir temp;
+  FakeDaemon* running = nullptr;
+  FakeDaemon daemon(temp.path(), [&running](const ipc::ClientRequest&, FakeDaemon::Reply reply) {
+    reply.delta(0, 0, "Once", {1});
+    running->silent = true;
+  });
+  running = &daemon;
+  const auto start = std::chrono::steady_clock::now();
+  const Outcome outcome = hearth(temp, {"run", "tales", "x"});
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  CHECK(outcome.status == kNoDaemon);
+  CHECK(outcome.out == "Once");
+  CHECK(outcome.err.find("[lost]") != std::string::npos);
+  CHECK(took.count() < 2.5);
+}
+
+TEST_CASE("stop is for one's own daemon: who listens is the kernel's word") {
+  TempDir temp;
+  FakeDaemon daemon(temp.path(), [](const ipc::ClientRequest&, FakeDaemon::Reply) {});
+  daemon.pong_pid = ::getpid() + 1;
+  const Outcome outcome = hearth(temp, {"stop"});
+  CHECK(outcome.status == kFailed);
+  CHECK(outcome.err.find("not stopping either") != std::string::npos);
+}
+
+TEST_CASE("help, version and the protocol page go to stdout") {
+  TempDir temp;
+  const Outcome help = hearth(temp, {"--help"});
+  CHECK(help.status == kOk);
+  CHECK(help.out.find("Examples:") != std::string::npos);
+  CHECK(help.out.find("Exit status:") != std::string::npos);
+  CHECK(hearth(temp, {"run", "--help"}).out.find("--max-tokens") != std::string::npos);
+  CHECK(hearth(temp, {"--version"}).out.starts_with("hearth "));
+  CHECK(hearth(temp, {"protocol"}).out.starts_with("# HEARTH/1\n"));
+}
+
+}  // namespace
+}  // namespace hearth::cli

@@ -1,0 +1,181 @@
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <csignal>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kernels/ops.h"
+
+namespace hearth::kernels {
+namespace {
+
+/// A small model's worth of calls: each op once, over memory of the table.
+class Calls {
+ public:
+  explicit Calls(OpTable ops) : ops_(std::move(ops)) {
+    matrix_ = pack(DType::kF32, 16, 8, WeightRole::kMatmul);
+    table_ = pack(DType::kF32, 10, 8, WeightRole::kEmbedding);
+    vector_ = pack(DType::kF32, 1, 8, WeightRole::kVector);
+    frequencies_ = pack(DType::kF32, 1, 4, WeightRole::kVector);
+    pool_ = buffer(2 * kv().block_bytes);
+    for (DeviceBuffer* b : {&x_, &y_, &wide_, &cos_sin_, &gathered_}) *b = buffer(3 * 16 * 4);
+  }
+
+  void run() {
+    void* s = ops_.state.get();
+    const Weight* matrix = matrix_.get();
+    ops_.embed(s, {.batch = &batch_, .table = table_.get(), .out = view(x_, 8)});
+    ops_.rms_norm(s, {.batch = &batch_,
+                      .x = view(x_, 8),
+                      .weight = vector_.get(),
+                      .eps = 1e-5f,
+                      .out = view(y_, 8)});
+    ops_.matmul(s, {.batch = &batch_, .x = view(y_, 8), .w = matrix, .out = view(wide_, 16)});
+    ops_.gated_activation(s, {.batch = &batch_, .gate_up = view(wide_, 16), .out = view(y_, 8)});
+    ops_.add_bias(s, {.batch = &batch_, .bias = vector_.get(), .out = view(y_, 8)});
+    ops_.rope_table(
+        s, {.batch = &batch_, .inv_freq = frequencies_.get(), .cos_sin = view(cos_sin_, 8)});
+    ops_.rope(s, {.batch = &batch_,
+                  .x = view(y_, 8),
+                  .num_heads = 1,
+                  .head_dim = 8,
+                  .cos_sin = view(cos_sin_, 8)});
+    ops_.kv_store(s, {.batch = &batch_, .k = view(y_, 8), .v = view(x_, 8), .kv = kv()});
+    ops_.attention(s, {.batch = &batch_,
+                       .q = view(y_, 8),
+                       .kv = kv(),
+                       .num_heads = 1,
+                       .scale = 0.3f,
+                       .out = view(x_, 8)});
+    const int32_t src[] = {1};
+    const int32_t dst[] = {0};
+    ops_.copy_blocks(
+        s, {.base = pool_.data(), .block_bytes = kv().block_bytes, .src = src, .dst = dst});
+    ops_.gather_rows(s, {.batch = &batch_, .x = view(x_, 8), .out = view(gathered_, 8, 1)});
+  }
+
+  std::vector<float> result() const {
+    std::vector<float> out(8);
+    ops_.copy_to_host(ops_.state.get(), out.data(), gathered_.data(), 32);
+    return out;
+  }
+
+ private:
+  std::unique_ptr<Weight> pack(DType dtype, int64_t rows, int64_t cols, WeightRole role) {
+    std::vector<float> values(static_cast<size_t>(rows * cols));
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = std::sin(static_cast<float>(i + values.size()));
+    }
+    const HostTensor tensor{"w", dtype, rows, cols, std::as_bytes(std::span(values))};
+    return std::move(ops_.pack_weights(ops_.state.get(), {&tensor, 1}, role)).value();
+  }
+  DeviceBuffer buffer(int64_t bytes) {
+    return std::move(DeviceBuffer::allocate(ops_, static_cast<size_t>(bytes), "test")).value();
+  }
+  static TensorView view(const DeviceBuffer& b, int64_t cols, int64_t rows = 3) {
+    return {b.data(), DType::kF32, rows, cols, cols};
+  }
+  PagedKv kv() const {
+    const int64_t layer = kv_layer_bytes(DType::kF16, 16, 1, 8);
+    return {pool_.data(), layer, 0, DType::kF16, 16, 1, 8};
+  }
+
+  OpTable ops_;
+  std::unique_ptr<Weight> matrix_, table_, vector_, frequencies_;
+  DeviceBuffer pool_, x_, y_, wide_, cos_sin_, gathered_;
+  std::vector<int32_t> token_ids_{4, 9, 0}, positions_{0, 1, 2}, seq_idx_{0, 0, 0}, blocks_{1};
+  std::vector<int32_t> slots_{16, 17, 18}, query_start_{0, 3}, context_len_{3}, output_rows_{2};
+  std::vector<GroupIndex> groups_{{blocks_.data(), 1, slots_.data()}};
+  BatchIndex batch_{.num_tokens = 3,
+                    .num_seqs = 1,
+                    .num_outputs = 1,
+                    .token_ids = token_ids_.data(),
+                    .positions = positions_.data(),
+                    .seq_idx = seq_idx_.data(),
+                    .query_start = query_start_.data(),
+                    .context_len = context_len_.data(),
+                    .output_rows = output_rows_.data(),
+                    .groups = groups_};
+};
+
+OpTable best() { return cpu_ops({.num_threads = 2, .variant = ""}).value(); }
+
+/// What a child process that runs `body` writes to stderr before it is aborted; "" if it is not.
+std::string abort_message(const std::function<void()>& body) {
+  int pipe_ends[2];
+  REQUIRE(pipe(pipe_ends) == 0);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    std::signal(SIGABRT, SIG_DFL);  // not doctest's report of a crash
+    dup2(pipe_ends[1], STDERR_FILENO);
+    body();
+    _exit(0);
+  }
+  close(pipe_ends[1]);
+  std::string text;
+  char part[512];
+  for (ssize_t n; (n = read(pipe_ends[0], part, sizeof part)) > 0;) {
+    text.append(part, static_cast<size_t>(n));
+  }
+  close(pipe_ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT ? text : "";
+}
+
+TEST_CASE("checked ops give the first table's results") {
+  Calls alone(best());
+  alone.run();
+  Calls checked(checked_ops(best(), reference_ops(), {}));
+  checked.run();
+  CHECK(checked.result() == alone.result());
+  CHECK(alone.result()[0] != 0.0f);
+}
+
+TEST_CASE("a table that computes something else is named, with the op and both values") {
+  using Break = std::function<void(OpTable&)>;
+  const std::vector<std::pair<std::string, Break>> broken{
+      {"matmul",
+       [](OpTable& t) {
+         t.matmul = [](void* s, const MatmulArgs& args) {
+           reference_ops().matmul(s, args);
+           args.out.row<float>(1)[5] += 0.1f;
+         };
+       }},
+      {"attention",
+       [](OpTable& t) {
+         t.attention = [](void* s, const AttentionArgs& args) {
+           AttentionArgs wrong = args;
+           wrong.window = 2;
+           reference_ops().attention(s, wrong);
+         };
+       }},
+      {"kv_store", [](OpTable& t) { t.kv_store = [](void*, const KvStoreArgs&) {}; }},
+      {"rms_norm",
+       [](OpTable& t) {
+         t.rms_norm = [](void*, const RmsNormArgs& args) { args.out.row<float>(0)[0] = NAN; };
+       }},
+      {"copy_blocks", [](OpTable& t) { t.copy_blocks = [](void*, const CopyBlocksArgs&) {}; }}};
+  for (const auto& [op, breaks] : broken) {
+    const std::string text = abort_message([&] {
+      OpTable wrong = reference_ops();
+      breaks(wrong);
+      Calls(checked_ops(reference_ops(), wrong, {})).run();
+    });
+    CHECK_MESSAGE(text.find("op " + op + ": row") != std::string::npos, op << ": " << text);
+  }
+}
+
+TEST_CASE("a tensor that either table refuses is refused") {
+  const OpTable table = checked_ops(reference_ops(), best(), {});
+  const HostTensor tensor{"bad", DType::kQ4_K, 1, 256, {}};
+  CHECK_FALSE(table.pack_weights(table.state.get(), {&tensor, 1}, WeightRole::kMatmul).ok());
+}
+
+}  // namespace
+}  // namespace hearth::kernels
