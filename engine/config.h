@@ -23,7 +23,7 @@ struct SchedulerConfig {
   double waiting_served_ratio = 0.3;
   double decode_step_stretch = 3.0;   ///< a step with decode rows lasts at most so many plain ones
   int64_t prefill_step_us = 250'000;  ///< a step without decode rows lasts at most
-  int64_t aging_us = 10'000'000;      ///< waiting so long raises a sequence by one class
+  int64_t aging_us = 2'000'000;       ///< passed over for so long, a class is raised by one
 };
 
 struct EngineConfig {

@@ -118,7 +118,7 @@ bool Engine::Impl::step() {
 
   bool computed = false;
   if (!stopping) {
-    const StepPlan& plan = scheduler.plan(now_us);
+    const StepPlan& plan = scheduler.plan();
     computed = !plan.empty();
     if (computed) compute(plan);
     remove_ended();
@@ -147,7 +147,7 @@ void Engine::Impl::compute(const StepPlan& plan) {
   scheduler.stored(plan);
   take_outputs(plan);
   const int64_t end_us = clock.now_us();
-  scheduler.finish_step(plan, begin_us, end_us);
+  scheduler.finish_step(plan, end_us - begin_us);
 
   const int32_t prefill_tokens = plan.num_tokens - plan.num_decode_rows;
   ++totals.num_steps;
@@ -174,7 +174,7 @@ void Engine::Impl::handle(Request& request) {
   if (request.received_us == 0) request.received_us = now_us;
   if (!config.prefix_cache) request.use_prefix_cache = false;
   std::string scope = scope_prefix + request.cache_salt;
-  Result<LiveRequest*> added = scheduler.add(std::move(request), std::move(scope), now_us);
+  Result<LiveRequest*> added = scheduler.add(std::move(request), std::move(scope));
   if (!added.ok()) return refuse(added.take_error());
 
   LiveRequest& live = **added;
@@ -386,7 +386,7 @@ void Engine::Impl::say_progress() {
     }
   }
   if (!any_waits) return;
-  for (const WaitingInfo& info : scheduler.waiting(now_us)) {
+  for (const WaitingInfo& info : scheduler.waiting()) {
     if (!due(*info.request)) continue;
     events.emplace_back(ProgressEvent{info.request->request.id, 0, info.request->prompt_size(),
                                       info.position, info.reason});

@@ -1,13 +1,12 @@
 #pragma once
 // Fair shares between owners, counted in tokens served. Pure logic.
 //
-// Each owner has a count of tokens served, and there is a virtual time: what an owner with an even
-// share would have been served (it advances by tokens / owners with live requests). The scheduler
-// serves the lowest count first. An owner that comes back, or asks for little, does not hoard
-// credit: its count is never taken as less than virtual time - max_credit. That allowance is what
-// lets the short request of a quiet owner pass the backlog of a busy one.
-// Source: Shreedhar and Varghese 1995 (deficit counters); Demers, Keshav and Shenker 1989 (virtual
-// time).
+// Each owner has a count of tokens served that fades as tokens are served to anybody: by 1/e every
+// `window` tokens. The scheduler serves the lowest count first. So two busy owners share evenly; an
+// owner that was quiet goes first until it has caught up with the recent past, which is its whole
+// credit: nothing is hoarded over longer times, and nothing is gained by leaving and coming back.
+// Counts below a 64th of the window are all equal: an owner who waits is not passed for ever by
+// newcomers, because its own count fades meanwhile.
 
 #include <cstdint>
 #include <memory>
@@ -19,13 +18,13 @@ namespace hearth::engine {
 struct Owner {
   int32_t num_live = 0;       ///< requests waiting or running
   int32_t slots_running = 0;  ///< sequences running
-  double served = 0;          ///< tokens
+  double served = 0;          ///< tokens, faded up to `faded_at`
+  double faded_at = 0;        ///< total served then
 };
 
 class OwnerShares {
  public:
-  /// `max_credit`: tokens that a quiet owner may be ahead by.
-  explicit OwnerShares(double max_credit) : max_credit_(max_credit) {}
+  explicit OwnerShares(double window_tokens) : window_(window_tokens) {}
 
   /// One live request more. The pointer is valid until the matching `leave`.
   Owner* enter(const std::string& name);
@@ -34,13 +33,14 @@ class OwnerShares {
   /// What the scheduler compares: lowest first.
   double position(const Owner& owner) const;
 
+  /// Owners remembered: those with live requests, and the few that were served much lately.
   size_t num_known() const { return owners_.size(); }
-  int32_t num_active() const { return num_active_; }
 
  private:
-  const double max_credit_;
-  double virtual_time_ = 0;
-  int32_t num_active_ = 0;
+  double faded(const Owner& owner) const;
+
+  const double window_;
+  double total_served_ = 0;
   std::unordered_map<std::string, std::unique_ptr<Owner>> owners_;
 };
 

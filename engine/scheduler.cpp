@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "kernels/base/check.h"
 
@@ -13,6 +14,12 @@ namespace {
 /// How many of an owner's oldest waiting sequences compete by cached prefix, and how often the
 /// oldest may be passed over.
 constexpr int32_t kPrefixWindow = 8;
+/// Recent past that fairness between owners looks at, in tokens served. A quiet owner's prompt goes
+/// before a busy one's for about two thirds of it.
+constexpr double kFairnessTokens = 16384;
+/// An owner is charged for a prompt at its end, or every so many tokens: prompts of several owners
+/// go one after the other then, which serves each sooner than turns within them would.
+constexpr int32_t kChargeTokens = 4096;
 /// Unchunked: decode steps after which a waiting prompt is prefilled whatever the ratio, as TGI's
 /// max_waiting_tokens (default 20).
 constexpr int32_t kMaxDecodeStepsInARow = 20;
@@ -27,7 +34,7 @@ void erase_value(std::vector<T>& values, const T& value) {
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerConfig& config, const Limits& limits, KvCache& kv)
-    : config_(config), limits_(limits), kv_(kv), owners_(limits.context_length) {}
+    : config_(config), limits_(limits), kv_(kv), owners_(kFairnessTokens) {}
 
 Scheduler::~Scheduler() {
   while (!live_.empty()) remove(*live_.back());
@@ -63,7 +70,7 @@ Result<void> Scheduler::check_fits(const Request& request) const {
   return {};
 }
 
-Result<LiveRequest*> Scheduler::add(Request request, std::string scope, int64_t now_us) {
+Result<LiveRequest*> Scheduler::add(Request request, std::string scope) {
   if (by_id_.contains(request.id)) {
     return Error{ErrorCode::kInvalidArgument,
                  fmt::format("request id {} is in use by a live request", request.id), "id"};
@@ -89,7 +96,6 @@ Result<LiveRequest*> Scheduler::add(Request request, std::string scope, int64_t 
     const std::vector<int32_t>& resumed = live->request.resume.front();
     seq->tokens.insert(seq->tokens.end(), resumed.begin(), resumed.end());
   }
-  seq->idle_since_us = now_us;
   waiting_.push_back(seq.get());
   live->samples.push_back(std::move(seq));
 
@@ -124,7 +130,7 @@ void Scheduler::fork(LiveRequest& request) {
     seq->state = Sequence::State::kRunning;
     seq->tokens = base.tokens;
     seq->last_step = base.last_step;
-    seq->idle_since_us = base.idle_since_us;
+    seq->admitted_rank = base.admitted_rank;
     kv_.fork(base.blocks, seq->blocks);
     running_.push_back(seq.get());
     request.samples.push_back(std::move(seq));
@@ -159,19 +165,22 @@ void Scheduler::remove(LiveRequest& request) {
 
 // ---- Order ----------------------------------------------------------------------------------
 
-int32_t Scheduler::rank(const Sequence& seq, int64_t now_us) const {
-  const int64_t waited_us = seq.waited_us + std::max<int64_t>(0, now_us - seq.idle_since_us);
+int32_t Scheduler::rank(const Sequence& seq) const {
+  if (seq.decoding) return seq.admitted_rank;
   const auto priority = static_cast<int64_t>(seq.request->request.priority);
-  return static_cast<int32_t>(std::max<int64_t>(0, priority - waited_us / config_.aging_us));
+  const int64_t age = passed_over_us_[static_cast<size_t>(priority)] / config_.aging_us;
+  // One above the highest class at most: then it goes before everything.
+  const auto aged = static_cast<int32_t>(std::max<int64_t>(-1, priority - age));
+  return seq.state == Sequence::State::kRunning ? std::min(seq.admitted_rank, aged) : aged;
 }
 
-Scheduler::Seniority Scheduler::seniority(const Sequence& seq, int64_t now_us) const {
-  return {rank(seq, now_us), seq.request->arrival, seq.sample};
+Scheduler::Seniority Scheduler::seniority(const Sequence& seq) const {
+  return {rank(seq), seq.request->arrival, seq.sample};
 }
 
-bool Scheduler::goes_before(const Sequence& a, const Sequence& b, int64_t now_us) const {
-  const int32_t rank_a = rank(a, now_us);
-  const int32_t rank_b = rank(b, now_us);
+bool Scheduler::goes_before(const Sequence& a, const Sequence& b) const {
+  const int32_t rank_a = rank(a);
+  const int32_t rank_b = rank(b);
   if (rank_a != rank_b) return rank_a < rank_b;
   const double served_a = owners_.position(*a.request->owner);
   const double served_b = owners_.position(*b.request->owner);
@@ -181,7 +190,7 @@ bool Scheduler::goes_before(const Sequence& a, const Sequence& b, int64_t now_us
 
 // ---- The step -------------------------------------------------------------------------------
 
-const StepPlan& Scheduler::plan(int64_t now_us) {
+const StepPlan& Scheduler::plan() {
   ++step_;
   plan_.rows.clear();
   plan_.copies.clear();
@@ -190,15 +199,16 @@ const StepPlan& Scheduler::plan(int64_t now_us) {
   reason_ = "";
   if (running_.empty() && num_preempted() == 0) batch_open_ = true;
 
-  make_room(now_us);
+  make_room();
   if (config_.chunked_prefill) {
-    plan_decode(now_us);
-    plan_prefill(now_us);
+    plan_decode();
+    const int32_t rows = plan_.num_decode_rows;
+    if (rows == 0 || !cost_.wants_plain_step(rows)) plan_prefill();
   } else {
     // Whole prompts pause decode: a step is one or the other.
-    if (prefill_turn()) plan_prefill(now_us);
-    if (plan_.empty()) plan_decode(now_us);
-    if (plan_.empty()) plan_prefill(now_us);
+    if (prefill_turn()) plan_prefill();
+    if (plan_.empty()) plan_decode();
+    if (plan_.empty()) plan_prefill();
     decode_steps_in_a_row_ = plan_.num_decode_rows > 0 ? decode_steps_in_a_row_ + 1 : 0;
   }
   HEARTH_CHECK(!plan_.empty() || live_.empty() || (running_.empty() && waiting_.empty()),
@@ -207,13 +217,13 @@ const StepPlan& Scheduler::plan(int64_t now_us) {
   return plan_;
 }
 
-void Scheduler::plan_decode(int64_t now_us) {
+void Scheduler::plan_decode() {
   order_.clear();
   for (Sequence* seq : running_) {
     if (seq->decoding) order_.push_back(seq);
   }
   const auto max_rows = static_cast<size_t>(limits_.max_step_tokens);
-  std::ranges::sort(order_, {}, [&](const Sequence* seq) { return seniority(*seq, now_us); });
+  std::ranges::sort(order_, {}, [&](const Sequence* seq) { return seniority(*seq); });
   if (order_.size() > max_rows) {
     // More sequences than rows: they take turns.
     std::ranges::stable_sort(order_, {}, [](const Sequence* seq) { return seq->last_step; });
@@ -222,8 +232,8 @@ void Scheduler::plan_decode(int64_t now_us) {
     if (plan_.rows.size() == max_rows) break;
     // One that was taken before may have preempted it.
     if (seq->state != Sequence::State::kRunning) continue;
-    if (!reserve_or_preempt(*seq, static_cast<int32_t>(seq->tokens.size()), now_us)) continue;
-    plan_rows(*seq, 1, now_us);
+    if (!reserve_or_preempt(*seq, static_cast<int32_t>(seq->tokens.size()))) continue;
+    plan_rows(*seq, 1);
     ++plan_.num_decode_rows;
   }
 }
@@ -238,42 +248,44 @@ bool Scheduler::prefill_turn() {
          decode_steps_in_a_row_ >= kMaxDecodeStepsInARow;
 }
 
-int32_t Scheduler::prefill_budget() const {
-  const int32_t rows = limits_.max_step_tokens - plan_.num_tokens;
-  if (!config_.chunked_prefill) return rows;
-  const int32_t tokens =
-      plan_.num_decode_rows > 0
-          ? cost_.tokens_beside_decode(plan_.num_decode_rows, config_.decode_step_stretch)
-          : cost_.tokens_alone(config_.prefill_step_us);
-  return std::min(rows, tokens);
-}
-
-void Scheduler::plan_prefill(int64_t now_us) {
-  int32_t budget = prefill_budget();
+void Scheduler::plan_prefill() {
   bool admission_open = true;
   if (config_.policy == SchedulerPolicy::kStatic && batch_open_) {
     // The whole batch enters at once, whatever the step has room to compute.
-    while (Sequence* seq = next_prefill(admission_open, now_us)) {
-      if (seq->state != Sequence::State::kWaiting) break;
-      if (!admit(*seq)) break;
+    while (Sequence* seq = next_prefill(admission_open)) {
+      if (seq->state != Sequence::State::kWaiting || !admit(*seq)) break;
     }
     batch_open_ = running_.empty();
     admission_open = false;
   }
-  while (budget > 0) {
-    Sequence* seq = next_prefill(admission_open, now_us);
+  double room_us = cost_.prefill_room_us(plan_.num_decode_rows, config_.decode_step_stretch,
+                                         config_.prefill_step_us);
+  bool first = true;  // gets a row however slow the device is
+  while (plan_.num_tokens < limits_.max_step_tokens) {
+    Sequence* seq = next_prefill(admission_open);
     if (seq == nullptr) return;
-    if (seq->state == Sequence::State::kWaiting && !admit(*seq)) {
-      // Nobody behind it may take the room it waits for.
-      admission_open = false;
-      continue;
+    if (seq->state == Sequence::State::kWaiting) {
+      if (config_.chunked_prefill && !first && room_us <= 0) return;
+      if (!admit(*seq)) {
+        // Nobody behind it may take the room it waits for.
+        admission_open = false;
+        continue;
+      }
     }
-    const int32_t taken = plan_chunk(*seq, budget, now_us);
+    int32_t max_tokens = limits_.max_step_tokens - plan_.num_tokens;
+    if (config_.chunked_prefill) {
+      const int32_t within = cost_.tokens_within(room_us);
+      max_tokens = std::min(max_tokens, std::max(within, first ? 1 : 0));
+      if (max_tokens == 0) return;
+    }
+    const int32_t taken = plan_chunk(*seq, max_tokens);
     if (taken == 0) {
       seq->skipped_step = step_;
       if (!config_.chunked_prefill) return;  // the step is full
+      continue;
     }
-    budget -= taken;
+    room_us -= taken * cost_.token_us();
+    first = false;
   }
 }
 
@@ -281,10 +293,10 @@ bool Scheduler::may_enter(const Sequence& seq) const {
   return config_.policy == SchedulerPolicy::kContinuous || batch_open_ || seq.request->started;
 }
 
-Sequence* Scheduler::next_prefill(bool admission_open, int64_t now_us) {
+Sequence* Scheduler::next_prefill(bool admission_open) {
   Sequence* best = nullptr;
   const auto consider = [&](Sequence* seq) {
-    if (best == nullptr || goes_before(*seq, *best, now_us)) best = seq;
+    if (best == nullptr || goes_before(*seq, *best)) best = seq;
   };
   for (Sequence* seq : running_) {
     if (!seq->decoding && !planned(*seq) && seq->skipped_step != step_) consider(seq);
@@ -295,20 +307,20 @@ Sequence* Scheduler::next_prefill(bool admission_open, int64_t now_us) {
     }
   }
   if (best == nullptr || best->state != Sequence::State::kWaiting) return best;
-  return slots_short(*best) > 0 ? best : longest_cached_of_owner(*best, now_us);
+  return slots_short(*best) > 0 ? best : longest_cached_of_owner(*best);
 }
 
-Sequence* Scheduler::longest_cached_of_owner(Sequence& first, int64_t now_us) {
+Sequence* Scheduler::longest_cached_of_owner(Sequence& first) {
   if (first.passed_over >= kPrefixWindow) return &first;
   order_.clear();
   for (Sequence* seq : waiting_) {
     if (seq->request->owner == first.request->owner && may_enter(*seq) &&
-        rank(*seq, now_us) == rank(first, now_us)) {
+        rank(*seq) == rank(first)) {
       order_.push_back(seq);
     }
   }
   if (order_.size() < 2) return &first;
-  std::ranges::sort(order_, {}, [&](const Sequence* seq) { return seniority(*seq, now_us); });
+  std::ranges::sort(order_, {}, [&](const Sequence* seq) { return seniority(*seq); });
   if (order_.size() > kPrefixWindow) order_.resize(kPrefixWindow);
   Sequence* best = &first;
   int32_t best_cached = -1;
@@ -326,12 +338,12 @@ Sequence* Scheduler::longest_cached_of_owner(Sequence& first, int64_t now_us) {
   return best;
 }
 
-int32_t Scheduler::plan_chunk(Sequence& seq, int32_t budget, int64_t now_us) {
+int32_t Scheduler::plan_chunk(Sequence& seq, int32_t max_tokens) {
   LiveRequest& request = *seq.request;
   const int32_t adopted = kv_.adopt(seq.blocks, seq.tokens, hit_limit(seq));
   if (request.preemptions == 0) request.cached_tokens += adopted;
   const int32_t first = seq.blocks.num_tokens;
-  int32_t count = std::min(seq.num_pending(), budget);
+  int32_t count = std::min(seq.num_pending(), max_tokens);
   if (!config_.chunked_prefill && count < seq.num_pending()) return 0;
   const auto known = static_cast<int32_t>(request.prompt_logprobs.size());
   if (request.request.sampling.prompt_logprobs && seq.sample == 0 &&
@@ -339,12 +351,12 @@ int32_t Scheduler::plan_chunk(Sequence& seq, int32_t budget, int64_t now_us) {
     // Every row from `known` on is an output row, and those are few.
     count = std::min(count, std::max(0, known - first) + 1 + extra_outputs_left_);
   }
-  while (count > 0 && !reserve_or_preempt(seq, first + count, now_us)) count /= 2;
-  if (count > 0) plan_rows(seq, count, now_us);
+  while (count > 0 && !reserve_or_preempt(seq, first + count)) count /= 2;
+  if (count > 0) plan_rows(seq, count);
   return count;
 }
 
-void Scheduler::plan_rows(Sequence& seq, int32_t count, int64_t now_us) {
+void Scheduler::plan_rows(Sequence& seq, int32_t count) {
   LiveRequest& request = *seq.request;
   PlannedRows rows;
   rows.seq = &seq;
@@ -362,8 +374,6 @@ void Scheduler::plan_rows(Sequence& seq, int32_t count, int64_t now_us) {
   extra_outputs_left_ -= std::max(0, outputs - 1);
   rows.starts_request = !request.started;
   request.started = true;
-  if (now_us > seq.idle_since_us) seq.waited_us += now_us - seq.idle_since_us;
-  seq.idle_since_us = now_us;
   seq.last_step = step_;
   plan_.num_tokens += count;
   plan_.num_outputs += outputs;
@@ -373,13 +383,37 @@ void Scheduler::plan_rows(Sequence& seq, int32_t count, int64_t now_us) {
 void Scheduler::stored(const StepPlan& plan) {
   for (const PlannedRows& rows : plan.rows) {
     kv_.store(rows.seq->blocks, rows.seq->tokens, rows.first + rows.count);
-    owners_.serve(*rows.seq->request->owner, rows.count);
+    rows.seq->uncharged += rows.count;
+    if (rows.seq->num_pending() == 0 || rows.seq->uncharged >= kChargeTokens) charge(*rows.seq);
   }
 }
 
-void Scheduler::finish_step(const StepPlan& plan, int64_t begin_us, int64_t end_us) {
-  cost_.measured(plan.num_decode_rows, plan.num_tokens - plan.num_decode_rows, end_us - begin_us);
-  for (const PlannedRows& rows : plan.rows) rows.seq->idle_since_us = end_us;
+void Scheduler::charge(Sequence& seq) {
+  owners_.serve(*seq.request->owner, std::exchange(seq.uncharged, 0));
+}
+
+void Scheduler::finish_step(const StepPlan& plan, int64_t step_us) {
+  cost_.measured(plan.num_decode_rows, plan.num_tokens - plan.num_decode_rows, step_us);
+  // Who got prefill rows, and who wanted them, by class.
+  std::array<bool, 3> served{};
+  std::array<bool, 3> wants{};
+  for (size_t i = static_cast<size_t>(plan.num_decode_rows); i < plan.rows.size(); ++i) {
+    served[static_cast<size_t>(plan.rows[i].seq->request->request.priority)] = true;
+  }
+  const auto note = [&wants](const Sequence* seq) {
+    if (!seq->decoding) wants[static_cast<size_t>(seq->request->request.priority)] = true;
+  };
+  std::ranges::for_each(running_, note);
+  std::ranges::for_each(waiting_, note);
+  bool higher_served = false;
+  for (size_t i = 0; i < served.size(); ++i) {
+    if (served[i] || !wants[i]) {
+      passed_over_us_[i] = 0;
+    } else if (higher_served) {
+      passed_over_us_[i] += step_us;
+    }
+    higher_served = higher_served || served[i];
+  }
 }
 
 // ---- Room -----------------------------------------------------------------------------------
@@ -437,6 +471,7 @@ bool Scheduler::admit(Sequence& seq) {
     return false;
   }
   if (seq.request->preemptions == 0) seq.request->cached_tokens = seq.blocks.num_tokens;
+  seq.admitted_rank = rank(seq);
   erase_value(waiting_, &seq);
   running_.push_back(&seq);
   seq.state = Sequence::State::kRunning;
@@ -445,12 +480,12 @@ bool Scheduler::admit(Sequence& seq) {
   return true;
 }
 
-std::vector<Sequence*> Scheduler::displaceable(const Sequence& waiting, int64_t now_us) const {
+std::vector<Sequence*> Scheduler::displaceable(const Sequence& waiting) const {
   std::vector<Sequence*> candidates = running_;
   std::ranges::sort(candidates, std::greater{},
-                    [&](const Sequence* seq) { return seniority(*seq, now_us); });
+                    [&](const Sequence* seq) { return seniority(*seq); });
   const LiveRequest& request = *waiting.request;
-  const int32_t rank_waiting = rank(waiting, now_us);
+  const int32_t rank_waiting = rank(waiting);
   const int32_t slots_after = request.owner->slots_running + request.slots(waiting);
   std::unordered_map<const Owner*, int32_t> slots_left;
   std::vector<Sequence*> out;
@@ -459,10 +494,10 @@ std::vector<Sequence*> Scheduler::displaceable(const Sequence& waiting, int64_t 
     int32_t& left = slots_left.try_emplace(other.owner, other.owner->slots_running).first->second;
     const int32_t slots = other.slots(*seq);
     const bool lower_class =
-        other.request.priority > request.request.priority && rank(*seq, now_us) > rank_waiting;
-    const bool over_share = other.owner != request.owner && rank(*seq, now_us) >= rank_waiting &&
-                            other.request.priority >= request.request.priority &&
-                            left - slots >= slots_after;
+        other.request.priority > request.request.priority && rank(*seq) > rank_waiting;
+    const bool same_class = other.request.priority == request.request.priority;
+    const bool over_share =
+        other.owner != request.owner && (same_class || lower_class) && left - slots >= slots_after;
     if (!lower_class && !over_share) continue;
     left -= slots;
     out.push_back(seq);
@@ -470,13 +505,13 @@ std::vector<Sequence*> Scheduler::displaceable(const Sequence& waiting, int64_t 
   return out;
 }
 
-void Scheduler::make_room(int64_t now_us) {
+void Scheduler::make_room() {
   if (config_.policy == SchedulerPolicy::kStatic || waiting_.empty() || running_.empty()) return;
   Sequence* first = waiting_.front();
   for (Sequence* seq : waiting_) {
-    if (goes_before(*seq, *first, now_us)) first = seq;
+    if (goes_before(*seq, *first)) first = seq;
   }
-  const std::vector<Sequence*> victims = displaceable(*first, now_us);
+  const std::vector<Sequence*> victims = displaceable(*first);
   if (victims.empty()) return;
 
   int32_t slots = slots_short(*first);
@@ -501,22 +536,22 @@ void Scheduler::make_room(int64_t now_us) {
   for (size_t i = 0; i < count; ++i) preempt(*victims[i]);
 }
 
-Sequence* Scheduler::youngest_behind(const Sequence& seq, int64_t now_us) const {
+Sequence* Scheduler::youngest_behind(const Sequence& seq) const {
   Sequence* youngest = nullptr;
   for (Sequence* other : running_) {
     // Rows that are planned already were taken by somebody more senior, or are this step's.
     if (other == &seq || planned(*other)) continue;
-    if (seniority(*other, now_us) < seniority(seq, now_us)) continue;
-    if (youngest == nullptr || seniority(*youngest, now_us) < seniority(*other, now_us)) {
+    if (seniority(*other) < seniority(seq)) continue;
+    if (youngest == nullptr || seniority(*youngest) < seniority(*other)) {
       youngest = other;
     }
   }
   return youngest;
 }
 
-bool Scheduler::reserve_or_preempt(Sequence& seq, int32_t num_tokens, int64_t now_us) {
+bool Scheduler::reserve_or_preempt(Sequence& seq, int32_t num_tokens) {
   while (!kv_.reserve(seq.blocks, num_tokens, plan_.copies)) {
-    Sequence* victim = youngest_behind(seq, now_us);
+    Sequence* victim = youngest_behind(seq);
     if (victim == nullptr) return false;
     preempt(*victim);
   }
@@ -524,6 +559,7 @@ bool Scheduler::reserve_or_preempt(Sequence& seq, int32_t num_tokens, int64_t no
 }
 
 void Scheduler::leave_running(Sequence& seq) {
+  charge(seq);
   kv_.release(seq.blocks);
   erase_value(running_, &seq);
   slots_used_ -= seq.request->slots(seq);
@@ -546,10 +582,10 @@ int32_t Scheduler::num_preempted() const {
 
 // ---- Telling --------------------------------------------------------------------------------
 
-std::vector<WaitingInfo> Scheduler::waiting(int64_t now_us) const {
+std::vector<WaitingInfo> Scheduler::waiting() const {
   std::vector<Sequence*> order = waiting_;
-  std::ranges::sort(
-      order, [&](const Sequence* a, const Sequence* b) { return goes_before(*a, *b, now_us); });
+  std::ranges::sort(order,
+                    [&](const Sequence* a, const Sequence* b) { return goes_before(*a, *b); });
   std::vector<WaitingInfo> out;
   for (const Sequence* seq : order) {
     if (std::ranges::any_of(out, [&](const auto& info) { return info.request == seq->request; })) {

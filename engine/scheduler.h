@@ -1,11 +1,13 @@
 #pragma once
-// What runs next. Pure logic: no device, no clock of its own (time is passed in), no randomness.
+// What runs next. Pure logic: no device, no clock of its own (times are passed in), no randomness.
 //
 // Each plan() takes every running decode row, then prefill chunks as far as the time budget goes:
 // a step with decode rows lasts at most `decode_step_stretch` plain ones, one without at most
-// `prefill_step_us`, judged by StepCost. Order among prefills: class (raised by waiting), then
-// owner (fewest tokens served), then the longest cached prefix among the owner's oldest, then
-// arrival.
+// `prefill_step_us`, judged by StepCost. Order among prefills: rank, then owner (fewest tokens
+// served), then the longest cached prefix among the owner's oldest, then arrival. The rank is the
+// class, raised by one for each `aging_us` of steps in which a higher class had prefill rows and a
+// class that wanted some had none; a sequence keeps the rank it was admitted with. So no class
+// starves, and age does not undo fairness between the owners of one class.
 //
 // Room. A waiting sequence is admitted when slots are free and blocks for all its tokens are free
 // or evictable beyond what running prefills still need. Where there is no room:
@@ -15,10 +17,10 @@
 //    share of slots, and no two sequences can take turns preempting each other.
 // A preempted sequence gives back its blocks (they stay cached) and waits with its tokens.
 //
-// Progress. Running sequences are ordered by (class, arrival, sample); the first can preempt all
-// others and fits the pools alone (add() refuses what does not), so it finishes; waiting raises the
-// class, so each sequence becomes first in the end.
+// Progress. Running sequences are ordered by (rank, arrival, sample); the first can preempt all
+// others and fits the pools alone (add() refuses what does not), so it finishes.
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -44,7 +46,7 @@ struct PlannedRows {
 };
 
 struct StepPlan {
-  std::vector<PlannedRows> rows;
+  std::vector<PlannedRows> rows;  ///< num_decode_rows sequences that decode, then prefills
   std::vector<BlockCopy> copies;  ///< before the rows, in this order
   int32_t num_tokens = 0;
   int32_t num_outputs = 0;
@@ -71,17 +73,17 @@ class Scheduler {
 
   /// Queues a request. kBusy (queue full), kContextOverflow, kInvalidArgument (n over max_seqs),
   /// kOutOfMemory (can never fit the KV pools); each with its numbers. `scope`: see KvCache.
-  Result<LiveRequest*> add(Request request, std::string scope, int64_t now_us);
+  Result<LiveRequest*> add(Request request, std::string scope);
   /// Requests whose deadline has passed.
   std::vector<LiveRequest*> expired(int64_t now_us) const;
 
   /// Picks the next step. Valid until the next call; its sequences must not be removed before
   /// `stored`. Empty exactly when nothing is live.
-  const StepPlan& plan(int64_t now_us);
+  const StepPlan& plan();
   /// The planned rows were computed: their KV is there from now on.
   void stored(const StepPlan& plan);
   /// The step has ended, sampling included: teaches the cost model.
-  void finish_step(const StepPlan& plan, int64_t begin_us, int64_t end_us);
+  void finish_step(const StepPlan& plan, int64_t step_us);
 
   /// The prompt is computed: makes the other samples, sharing its blocks; all have their resumed
   /// tokens behind the prompt.
@@ -96,7 +98,7 @@ class Scheduler {
   LiveRequest* find(RequestId id) const;
   const std::vector<std::unique_ptr<LiveRequest>>& live() const { return live_; }
   /// Requests with a waiting sequence, in the order they would be taken now.
-  std::vector<WaitingInfo> waiting(int64_t now_us) const;
+  std::vector<WaitingInfo> waiting() const;
   int32_t num_running() const { return static_cast<int32_t>(running_.size()); }
   int32_t num_waiting() const { return static_cast<int32_t>(waiting_.size()); }
   /// Of the waiting sequences, those that ran before.
@@ -117,19 +119,19 @@ class Scheduler {
   };
 
   Result<void> check_fits(const Request& request) const;
-  int32_t rank(const Sequence& seq, int64_t now_us) const;
-  Seniority seniority(const Sequence& seq, int64_t now_us) const;
-  bool goes_before(const Sequence& a, const Sequence& b, int64_t now_us) const;
+  int32_t rank(const Sequence& seq) const;
+  Seniority seniority(const Sequence& seq) const;
+  bool goes_before(const Sequence& a, const Sequence& b) const;
 
   // The step: who gets rows.
-  void plan_decode(int64_t now_us);
-  void plan_prefill(int64_t now_us);
+  void plan_decode();
+  void plan_prefill();
   bool prefill_turn();
-  int32_t prefill_budget() const;
-  Sequence* next_prefill(bool admission_open, int64_t now_us);
-  Sequence* longest_cached_of_owner(Sequence& first, int64_t now_us);
-  int32_t plan_chunk(Sequence& seq, int32_t budget, int64_t now_us);
-  void plan_rows(Sequence& seq, int32_t count, int64_t now_us);
+  Sequence* next_prefill(bool admission_open);
+  Sequence* longest_cached_of_owner(Sequence& first);
+  int32_t plan_chunk(Sequence& seq, int32_t max_tokens);
+  void plan_rows(Sequence& seq, int32_t count);
+  void charge(Sequence& seq);
 
   // Room: who holds slots and blocks.
   bool may_enter(const Sequence& seq) const;
@@ -138,10 +140,10 @@ class Scheduler {
   int32_t blocks_short(const Sequence& begun, int32_t group) const;
   int32_t slots_short(const Sequence& seq) const;
   bool admit(Sequence& seq);
-  void make_room(int64_t now_us);
-  std::vector<Sequence*> displaceable(const Sequence& waiting, int64_t now_us) const;
-  bool reserve_or_preempt(Sequence& seq, int32_t num_tokens, int64_t now_us);
-  Sequence* youngest_behind(const Sequence& seq, int64_t now_us) const;
+  void make_room();
+  std::vector<Sequence*> displaceable(const Sequence& waiting) const;
+  bool reserve_or_preempt(Sequence& seq, int32_t num_tokens);
+  Sequence* youngest_behind(const Sequence& seq) const;
   void preempt(Sequence& seq);
   void leave_running(Sequence& seq);
   bool planned(const Sequence& seq) const { return seq.last_step == step_; }
@@ -157,6 +159,7 @@ class Scheduler {
   std::vector<Sequence*> waiting_;
   int32_t slots_used_ = 0;
   uint64_t next_arrival_ = 1;
+  std::array<int64_t, 3> passed_over_us_{};  ///< per class: its age, see above
   uint64_t step_ = 0;
   uint64_t preemptions_total_ = 0;
   bool batch_open_ = true;             ///< static policy: the batch still takes requests

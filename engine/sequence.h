@@ -36,8 +36,8 @@ struct Sequence {
 
   uint64_t last_step = 0;     ///< number of the last step it had rows in
   uint64_t skipped_step = 0;  ///< number of the last step that had no block for it
-  int64_t waited_us = 0;      ///< without rows, up to idle_since_us; ages it
-  int64_t idle_since_us = 0;
+  int32_t admitted_rank = 0;  ///< its rank when it was (last) admitted; see Scheduler
+  int32_t uncharged = 0;      ///< tokens computed that its owner was not charged for yet
   int32_t passed_over = 0;  ///< times a later one of its owner was preferred for its cached prefix
 
   int32_t num_pending() const { return static_cast<int32_t>(tokens.size()) - blocks.num_tokens; }

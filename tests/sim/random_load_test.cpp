@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <random>
 
-#include "../skip.h"
 #include "simulation.h"
+#include "tests/skip.h"
 
 namespace hearth::tests {
 namespace {
@@ -97,8 +97,13 @@ void add_resume(RandomLoad& load, const FakeModelConfig& model, Request& request
   }
 }
 
-/// Returns how many requests ran.
-int run_seed(uint64_t seed) {
+/// What a run has met, so that the test cannot become empty unnoticed.
+struct Met {
+  int requests = 0, refused = 0, cancelled = 0;
+  uint64_t preemptions = 0, cached_tokens = 0, tokens = 0, forked = 0;
+};
+
+void run_seed(uint64_t seed, Met& met) {
   CAPTURE(seed);
   RandomLoad load(seed);
   EngineConfig config = load.engine_config();
@@ -139,14 +144,34 @@ int run_seed(uint64_t seed) {
   }
   sim.run_until_idle();
   sim.check_all_ended();
-  return num_requests;
+  const EngineSnapshot snapshot = sim.engine().snapshot();
+  met.preemptions += snapshot.preemptions_total;
+  met.cached_tokens += snapshot.prompt_tokens_cached;
+  for (const auto& [id, record] : sim.records()) {
+    ++met.requests;
+    met.refused += record.error.has_value() ? 1 : 0;
+    met.cancelled += record.cancelled ? 1 : 0;
+    for (const auto& tokens : record.tokens) met.tokens += tokens.size();
+    met.forked += record.request.n > 1 && !record.tokens.back().empty() ? 1 : 0;
+  }
 }
 
 TEST_CASE("random load says what it must, whatever happens") {
   const int seeds = (full_counts() ? 10'000 : 2'000) / kSlowdown;
-  int requests = 0;
-  for (int seed = 1; seed <= seeds; ++seed) requests += run_seed(static_cast<uint64_t>(seed));
-  CHECK(requests >= seeds * 5);
+  Met met;
+  for (int seed = 1; seed <= seeds; ++seed) run_seed(static_cast<uint64_t>(seed), met);
+  const auto count = static_cast<uint64_t>(seeds);
+  CHECK(met.requests >= 5 * seeds);
+  CHECK(met.refused < met.requests / 4);
+  CHECK(met.cancelled > seeds / 10);
+  CHECK(met.tokens > 30 * count);
+  CHECK(met.preemptions > count / 4);
+  CHECK(met.cached_tokens > 20 * count);
+  CHECK(met.forked > count / 4);
+  MESSAGE(met.requests << " requests, " << met.refused << " refused, " << met.cancelled
+                       << " ended early, " << met.tokens << " tokens, " << met.preemptions
+                       << " preemptions, " << met.cached_tokens << " cached tokens, " << met.forked
+                       << " forked");
 }
 
 }  // namespace
