@@ -4,7 +4,8 @@
 //
 // Weights are cut into panels of 32 outputs, one per lane of a warp. Along the inputs a lane's
 // share of one load is 16 bytes, and the 32 lanes' shares lie side by side: a warp reads 512
-// consecutive bytes. A last panel or a last share that is not full is padded with zeros.
+// consecutive bytes. A last panel or a last share that is not full is padded; what the padding
+// holds never reaches a result.
 //   f32, f16, bf16:  [panel][share][lane][16 / element size elements]
 //   q8_0:            [panel][block of 32 inputs]{ int8 [half][lane][16], f16 scale [lane] }
 //

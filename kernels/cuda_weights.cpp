@@ -90,7 +90,6 @@ Result<WeightSegment> pack_segment(CudaState& state, std::span<const HostTensor>
   Rows rows(tensors);
   for (int64_t first = 0; first < num_panels; first += at_once) {
     const int64_t end = std::min(first + at_once, num_panels);
-    std::fill(staging.begin(), staging.end(), std::byte{0});  // the padding of last panels
     for (int64_t row = first * kPanelOutputs; row < std::min(end * kPanelOutputs, segment.rows);
          ++row) {
       place_row(segment.dtype, cols, rows.next(), static_cast<int>(row % kPanelOutputs),

@@ -8,7 +8,7 @@ build_packages=(
   libboost1.81-dev libzmq3-dev cppzmq-dev libsqlite3-dev doctest-dev nlohmann-json3-dev
   libtomlplusplus-dev libcli11-dev libfmt-dev libspdlog-dev libxxhash-dev libzstd-dev
   libutf8proc-dev libsystemd-dev)
-test_packages=(python3-zmq libboost-context1.81-dev)
+test_packages=(python3-zmq libboost-context1.81-dev libpcre2-dev)
 
 wanted=("${build_packages[@]}")
 if [[ ${1:-} == --test ]]; then wanted+=("${test_packages[@]}"); fi

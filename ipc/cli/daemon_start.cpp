@@ -124,10 +124,8 @@ Result<ipc::Client> start_daemon() {
   HEARTH_TRY(ipc::ensure_private_dir(paths.runtime));
   HEARTH_TRY(ipc::ensure_private_dir(paths.state));
   const fs::path log = paths.state / "hearthd.log";
-  fmt::print(stderr,
-             "hearth: no daemon answers, starting {} (log: {}; stop it with: hearth stop)\n",
-             terminal_safe(ipc::to_valid_utf8(program.string())),
-             terminal_safe(ipc::to_valid_utf8(log.string())));
+  complain(fmt::format("no daemon answers, starting {} (log: {}; stop it with: hearth stop)",
+                       ipc::to_valid_utf8(program.string()), ipc::to_valid_utf8(log.string())));
   HEARTH_ASSIGN_OR_RETURN(const pid_t pid, spawn_detached(program, log));
   ipc::ClientOptions options;
   options.runtime_dir = paths.runtime;

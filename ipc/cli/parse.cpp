@@ -4,6 +4,7 @@
 #include <string>
 
 #include "ipc/cli/options.h"
+#include "ipc/cli/terminal.h"
 #include "ipc/field_table.h"
 #include "ipc/version.h"
 
@@ -168,7 +169,7 @@ Parsed parse(int argc, char** argv) {
   app.add_subcommand("protocol", "Prints the protocol's documentation as Markdown");
 
   if (argc <= 1) {
-    fmt::print(stderr, "{}", app.help());
+    write_stderr(app.help());
     parsed.finished = true;
     parsed.status = kUsage;
     return parsed;

@@ -40,21 +40,24 @@ bool write_stdout(std::string_view text) {
          std::fflush(stdout) == 0;
 }
 
+void write_stderr(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
 void complain(std::string_view message) {
-  fmt::print(stderr, "hearth: {}\n", terminal_safe(message));
+  write_stderr(fmt::format("hearth: {}\n", terminal_safe(message)));
 }
 
 void StatusLine::show(std::string_view text) {
   if (!stderr_is_terminal()) return;
-  fmt::print(stderr, "\r\x1b[2K{}", terminal_safe(text));
-  std::fflush(stderr);
+  write_stderr("\r\x1b[2K" + terminal_safe(text));
   shown_ = true;
 }
 
 void StatusLine::clear() {
   if (!shown_) return;
-  fmt::print(stderr, "\r\x1b[2K");
-  std::fflush(stderr);
+  write_stderr("\r\x1b[2K");
   shown_ = false;
 }
 

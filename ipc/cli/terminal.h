@@ -16,6 +16,8 @@ std::string terminal_safe(std::string_view text);
 
 /// Writes to stdout at once; false when nobody reads any more.
 bool write_stdout(std::string_view text);
+/// Writes to stderr. Not fmt::print, which throws where stderr is closed or full.
+void write_stderr(std::string_view text);
 /// "hearth: <message>\n" on stderr.
 void complain(std::string_view message);
 

@@ -150,7 +150,8 @@ void look_at_models(Findings& out, const ipc::Paths& paths) {
       out.warn("models", fmt::format("{}: {}", dir.string(), problem.message()));
       continue;
     }
-    for (const fs::directory_entry& entry : entries) {
+    for (; entries != fs::directory_iterator(); entries.increment(problem)) {
+      const fs::directory_entry& entry = *entries;
       if (entry.path().extension() != ".gguf") continue;
       std::error_code no_size;
       const uintmax_t size = entry.file_size(no_size);

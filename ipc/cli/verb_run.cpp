@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -62,10 +64,11 @@ class Printer {
     }
     if (terminal_ && wrote_ && last_ != '\n') put("\n");
     const bool wanted = options_.stats || (terminal_ && stderr_is_terminal());
-    if (done != nullptr && wanted) fmt::print(stderr, "{}\n", timing_line(*done));
+    if (done != nullptr && wanted) write_stderr(timing_line(*done) + "\n");
   }
 
-  bool reader_gone() const { return reader_gone_; }
+  /// Why stdout takes no more (a full disk, say); 0: it does.
+  int problem() const { return problem_; }
 
  private:
   static std::string describe(const ipc::QueuedEvent& queued) {
@@ -85,10 +88,10 @@ class Printer {
     if (text.empty()) return;
     wrote_ = true;
     last_ = text.back();
-    if (!write_stdout(terminal_ ? terminal_safe(text) : std::string(text))) reader_gone_ = true;
+    if (!write_stdout(terminal_ ? terminal_safe(text) : std::string(text))) problem_ = errno;
   }
   void line(const std::string& json) {
-    if (!write_stdout(json + "\n")) reader_gone_ = true;
+    if (!write_stdout(json + "\n")) problem_ = errno;
   }
 
   const RunOptions& options_;
@@ -97,8 +100,16 @@ class Printer {
   std::vector<std::string> others_;
   bool wrote_ = false;
   char last_ = '\n';
-  bool reader_gone_ = false;
+  int problem_ = 0;
 };
+
+/// Of a request that ended by itself or by our cancel.
+int status_of(const Printer& printer) {
+  if (interrupted()) return kInterrupted;
+  if (printer.problem() == 0) return kOk;
+  complain(fmt::format("stdout: {}", std::strerror(printer.problem())));
+  return kFailed;
+}
 
 int stream(ipc::Client& client, const ipc::GenerateRequest& request, Printer& printer) {
   Result<std::string> id = client.start(request);
@@ -106,14 +117,14 @@ int stream(ipc::Client& client, const ipc::GenerateRequest& request, Printer& pr
   bool cancelled = false;
   std::chrono::steady_clock::time_point cancelled_at;
   while (true) {
-    if (!cancelled && (interrupted() || printer.reader_gone())) {
+    if (!cancelled && (interrupted() || printer.problem() != 0)) {
       cancelled = true;
       cancelled_at = std::chrono::steady_clock::now();
       (void)client.request_cancel(*id);  // if the daemon is gone, next() says so
     }
     if (cancelled && std::chrono::steady_clock::now() - cancelled_at > kCancelPatience) {
       printer.end(nullptr);
-      return interrupted() ? kInterrupted : kFailed;
+      return status_of(printer);
     }
     Result<std::optional<ipc::Arrival>> next = client.next(50);
     if (!next.ok()) {
@@ -129,8 +140,7 @@ int stream(ipc::Client& client, const ipc::GenerateRequest& request, Printer& pr
     printer.take(event);
     if (const auto* done = std::get_if<ipc::DoneEvent>(&event)) {
       printer.end(done);
-      if (interrupted()) return kInterrupted;
-      return printer.reader_gone() ? kFailed : kOk;
+      return status_of(printer);
     }
     if (const auto* error = std::get_if<ipc::ErrorEvent>(&event)) {
       printer.end(nullptr);

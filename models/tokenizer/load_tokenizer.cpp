@@ -3,6 +3,7 @@
 #include <array>
 
 #include "models/gguf/gguf_file.h"
+#include "models/tokenizer/bpe_tokenizer.h"
 #include "models/tokenizer/spm_tokenizer.h"
 #include "models/tokenizer/tokenizer.h"
 
@@ -16,6 +17,7 @@ struct Kind {
 
 constexpr std::array kKinds = {
     Kind{"llama", load_spm_tokenizer},
+    Kind{"gpt2", load_bpe_tokenizer},
 };
 
 }  // namespace

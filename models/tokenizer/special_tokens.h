@@ -24,6 +24,26 @@ class SpecialTokens {
   /// The longest token at the front of `text`. Takes time up to the longest special token.
   std::optional<Match> match_front(std::string_view text, bool with_control) const;
 
+  /// Calls `plain(text)` for each run of plain text, never empty, and `token(id)` for each token
+  /// that `text` names between them, in turn.
+  template <typename Plain, typename Token>
+  void partition(std::string_view text, bool with_control, const Plain& plain,
+                 const Token& token) const {
+    size_t plain_begin = 0;
+    for (size_t i = 0; i < text.size();) {
+      const auto match = match_front(text.substr(i), with_control);
+      if (!match) {
+        ++i;
+        continue;
+      }
+      if (i > plain_begin) plain(text.substr(plain_begin, i - plain_begin));
+      token(match->id);
+      i += match->bytes;
+      plain_begin = i;
+    }
+    if (plain_begin < text.size()) plain(text.substr(plain_begin));
+  }
+
  private:
   struct Node {
     int32_t id = -1;

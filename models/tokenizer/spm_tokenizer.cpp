@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <queue>
 #include <string>
-#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "models/gguf/gguf_file.h"
 #include "models/tokenizer/special_tokens.h"
 #include "models/tokenizer/string_pool.h"
+#include "models/tokenizer/token_index.h"
 #include "models/tokenizer/utf8.h"
 #include "models/tokenizer/vocabulary.h"
 
@@ -69,6 +71,19 @@ struct WorseCandidate {
   }
 };
 
+using CandidateQueue = std::priority_queue<Candidate, std::vector<Candidate>, WorseCandidate>;
+
+// Two characters side by side, told apart from all others.
+uint64_t char_pair(std::string_view left, std::string_view right) {
+  uint64_t key = 0;
+  for (const std::string_view text : {left, right}) {
+    uint32_t bytes = 0;
+    std::memcpy(&bytes, text.data(), text.size());  // a character has at most 4
+    key = key << 32 | bytes;
+  }
+  return key;
+}
+
 class SpmTokenizer final : public Tokenizer {
  public:
   static Result<std::unique_ptr<Tokenizer>> load(const GgufFile& file);
@@ -91,10 +106,11 @@ class SpmTokenizer final : public Tokenizer {
   Result<void> load_scores(const GgufFile& file);
   Result<void> load_flags(const GgufFile& file);
   Result<void> index_tokens();
+  void add_char_pairs(std::string_view entry);
 
   void encode_plain(std::string_view text, std::vector<int32_t>* ids) const;
+  void merge_run(std::vector<Symbol>* symbols, std::vector<int32_t>* ids) const;
   void append_symbol(std::string_view symbol, std::vector<int32_t>* ids) const;
-  std::optional<int32_t> id_of(std::string_view text) const;
   std::optional<Candidate> candidate(const std::vector<Symbol>& symbols, int32_t left,
                                      int32_t right) const;
 
@@ -104,10 +120,9 @@ class SpmTokenizer final : public Tokenizer {
   size_t max_piece_bytes_ = 0;
   bool add_bos_ = false;
   bool add_space_prefix_ = false;
-  // What merging may produce; keys are views into vocabulary_.
-  std::unordered_map<std::string_view, int32_t> ids_;
-  size_t max_text_bytes_ = 0;               // longest key
-  std::array<int32_t, 256> byte_ids_ = {};  // -1: no token for that byte
+  TokenIndex ids_;  // what merging may produce; texts are views into vocabulary_
+  std::unordered_set<uint64_t> char_pairs_;  // that occur inside any of those
+  std::array<int32_t, 256> byte_ids_ = {};   // -1: no token for that byte
   SpecialTokens special_;
 };
 
@@ -153,6 +168,7 @@ Result<void> SpmTokenizer::load_flags(const GgufFile& file) {
 Result<void> SpmTokenizer::index_tokens() {
   byte_ids_.fill(-1);
   pieces_.reserve(static_cast<size_t>(vocabulary_.size()));
+  ids_.reserve(static_cast<size_t>(vocabulary_.size()));
   for (int32_t id = 0; id < vocabulary_.size(); ++id) {
     const std::string_view entry = vocabulary_.entry(id);
     const TokenType type = vocabulary_.type(id);
@@ -176,8 +192,8 @@ Result<void> SpmTokenizer::index_tokens() {
     // "<s>" or "<0x0A>" stays text. Vocabularies in the wild hold duplicates; the last one counts.
     if (!entry.empty() && type != TokenType::kControl && type != TokenType::kUnknown &&
         type != TokenType::kByte) {
-      ids_[entry] = id;
-      max_text_bytes_ = std::max(max_text_bytes_, entry.size());
+      ids_.insert(entry, id);
+      add_char_pairs(entry);
     }
     max_piece_bytes_ = std::max(max_piece_bytes_, text.size());
     pieces_.add(text);
@@ -193,6 +209,16 @@ Result<void> SpmTokenizer::index_tokens() {
   return {};
 }
 
+void SpmTokenizer::add_char_pairs(std::string_view entry) {
+  std::string_view left = entry.substr(0, front_char(entry).bytes);
+  while (left.data() + left.size() < entry.data() + entry.size()) {
+    entry.remove_prefix(left.size());
+    const std::string_view right = entry.substr(0, front_char(entry).bytes);
+    char_pairs_.insert(char_pair(left, right));
+    left = right;
+  }
+}
+
 // ---- Encoding -------------------------------------------------------------------------------
 
 std::vector<int32_t> SpmTokenizer::encode(std::string_view text,
@@ -202,22 +228,9 @@ std::vector<int32_t> SpmTokenizer::encode(std::string_view text,
   if (options.add_bos && add_bos_) ids.push_back(*vocabulary_.bos());
   // Between special tokens lie runs of plain text; each is a text of its own, so each gets the
   // space in front. That is how the models were trained on chats.
-  size_t plain_begin = 0;
-  const auto end_plain = [&](size_t end) {
-    if (end > plain_begin) encode_plain(text.substr(plain_begin, end - plain_begin), &ids);
-  };
-  for (size_t i = 0; i < text.size();) {
-    const auto match = special_.match_front(text.substr(i), options.parse_special);
-    if (!match) {
-      ++i;
-      continue;
-    }
-    end_plain(i);
-    ids.push_back(match->id);
-    i += match->bytes;
-    plain_begin = i;
-  }
-  end_plain(text.size());
+  special_.partition(
+      text, options.parse_special, [&](std::string_view plain) { encode_plain(plain, &ids); },
+      [&](int32_t id) { ids.push_back(id); });
   return ids;
 }
 
@@ -227,23 +240,32 @@ void SpmTokenizer::encode_plain(std::string_view text, std::vector<int32_t>* ids
   if (add_space_prefix_) escaped += kSpace;
   append_escaped(&escaped, text);
 
-  std::vector<Symbol> symbols;
+  // Two characters that stand side by side in no token are never merged across, so the text falls
+  // into runs (mostly words) that merge on their own: many small queues instead of one large one.
+  std::vector<Symbol> run;
   for (std::string_view rest = escaped; !rest.empty();) {
-    const size_t bytes = front_char(rest).bytes;
-    const auto index = static_cast<int32_t>(symbols.size());
-    symbols.push_back({rest.substr(0, bytes), index - 1, index + 1});
-    rest.remove_prefix(bytes);
+    const std::string_view next = rest.substr(0, front_char(rest).bytes);
+    if (!run.empty() && !char_pairs_.contains(char_pair(run.back().text, next))) {
+      merge_run(&run, ids);
+      run.clear();
+    }
+    const auto index = static_cast<int32_t>(run.size());
+    run.push_back({next, index - 1, index + 1});
+    rest.remove_prefix(next.size());
   }
-  symbols.back().next = -1;
+  merge_run(&run, ids);
+}
 
+void SpmTokenizer::merge_run(std::vector<Symbol>* run, std::vector<int32_t>* ids) const {
+  std::vector<Symbol>& symbols = *run;
+  symbols.back().next = -1;
   std::vector<Candidate> pairs;
   for (int32_t i = 1; i < static_cast<int32_t>(symbols.size()); ++i) {
     if (const auto pair = candidate(symbols, i - 1, i)) pairs.push_back(*pair);
   }
   // Every merge removes a symbol and adds at most two candidates, so the queue sees fewer than
-  // three times the text's characters.
-  std::priority_queue<Candidate, std::vector<Candidate>, WorseCandidate> queue(WorseCandidate{},
-                                                                               std::move(pairs));
+  // three times the run's characters.
+  CandidateQueue queue(WorseCandidate{}, std::move(pairs));
   while (!queue.empty()) {
     const Candidate best = queue.top();
     queue.pop();
@@ -265,26 +287,19 @@ void SpmTokenizer::encode_plain(std::string_view text, std::vector<int32_t>* ids
   }
 }
 
-std::optional<int32_t> SpmTokenizer::id_of(std::string_view text) const {
-  if (text.size() > max_text_bytes_) return std::nullopt;
-  const auto at = ids_.find(text);
-  if (at == ids_.end()) return std::nullopt;
-  return at->second;
-}
-
 std::optional<Candidate> SpmTokenizer::candidate(const std::vector<Symbol>& symbols, int32_t left,
                                                  int32_t right) const {
   if (left < 0 || right < 0) return std::nullopt;
   const std::string_view a = symbols[static_cast<size_t>(left)].text;
   const size_t bytes = a.size() + symbols[static_cast<size_t>(right)].text.size();
-  const auto id = id_of({a.data(), bytes});  // neighbours lie side by side in the text
-  if (!id) return std::nullopt;
-  return Candidate{scores_[static_cast<size_t>(*id)], left, right, bytes};
+  const int32_t id = ids_.find({a.data(), bytes});  // neighbours lie side by side in the text
+  if (id < 0) return std::nullopt;
+  return Candidate{scores_[static_cast<size_t>(id)], left, right, bytes};
 }
 
 void SpmTokenizer::append_symbol(std::string_view symbol, std::vector<int32_t>* ids) const {
-  if (const auto id = id_of(symbol)) {
-    ids->push_back(*id);
+  if (const int32_t id = ids_.find(symbol); id >= 0) {
+    ids->push_back(id);
     return;
   }
   // Only a single character (or a byte of none) can be missing: merging makes known texts alone.

@@ -1,13 +1,12 @@
 #!/usr/bin/python3
 """Streams a story from the hearth daemon over plain pyzmq (Debian: python3-zmq).
 Usage: hearth_client.py [MODEL [PROMPT...]]; fields, events and errors: ipc/PROTOCOL.md"""
-import json, os, struct, sys, zmq
+import json, os, sys, zmq
 
 def runtime_dir():
     xdg = os.environ.get("XDG_RUNTIME_DIR")
     own = f"{xdg}/hearth" if xdg else os.path.expanduser("~/.cache/hearth/run")
-    return os.environ.get("HEARTH_RUNTIME_DIR") or (
-        own if os.path.exists(f"{own}/api.sock") else "/run/hearth")
+    return os.environ.get("HEARTH_RUNTIME_DIR") or (own if os.path.exists(own) else "/run/hearth")
 
 def generate(socket, **fields):
     """Yields each piece of text as it comes, and last the `done` event, a dict."""
@@ -22,8 +21,7 @@ def generate(socket, **fields):
             answered = True
             _, request_id, kind, payload, *ids = socket.recv_multipart()
             if kind == b"delta":
-                sample, first_index, num_tokens, _ = struct.unpack_from("<4I", payload)
-                yield payload[16:].decode()
+                yield payload[16:].decode()  # after sample, first index, count, 0 (<4I)
             elif request_id == b"story":
                 event = json.loads(payload)
                 if event["event"] == "error":
@@ -35,8 +33,8 @@ def generate(socket, **fields):
 
 if __name__ == "__main__":
     model, *words = sys.argv[1:] or ["default"]
-    dealer = zmq.Context().socket(zmq.DEALER, linger=0)
+    dealer = zmq.Context().socket(zmq.DEALER)
+    dealer.linger = 0
     dealer.connect(f"ipc://{runtime_dir()}/api.sock")
     for piece in generate(dealer, model=model, prompt=" ".join(words) or "Once upon a time"):
-        print(piece if isinstance(piece, str) else f"\n{piece['usage']}", end="", flush=True)
-    print()
+        print(piece if isinstance(piece, str) else f"\n{piece['usage']}\n", end="", flush=True)

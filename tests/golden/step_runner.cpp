@@ -125,16 +125,6 @@ std::vector<std::vector<float>> StepRunner::feed(int32_t seq, std::span<const in
   return out;
 }
 
-std::vector<NamedTable> all_tables() {
-  std::vector<NamedTable> tables = {{"reference", kernels::reference_ops()}};
-  for (const std::string& variant : kernels::cpu_variants()) {
-    auto ops = kernels::cpu_ops({.num_threads = 2, .variant = variant});
-    REQUIRE_MESSAGE(ops.ok(), ops.error().message);
-    tables.push_back({variant, std::move(ops).value()});
-  }
-  return tables;
-}
-
 int32_t argmax(std::span<const float> logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }

@@ -56,7 +56,7 @@ struct NamedTable {
   std::string name;
   kernels::OpTable ops;
 };
-/// The reference and every CPU path of this machine.
+/// Defined in all_tables.cpp: the reference and every CPU path of this machine.
 std::vector<NamedTable> all_tables();
 
 int32_t argmax(std::span<const float> logits);

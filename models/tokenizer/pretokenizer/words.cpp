@@ -1,0 +1,150 @@
+// The rules of the GPT family, which split a whole text in one stage.
+
+#include "models/tokenizer/pretokenizer/stage_parts.h"
+
+namespace hearth::models::stages {
+namespace {
+
+// 's|'t|'re|'ve|'m|'ll|'d: in lower case alone.
+size_t match_lower_contraction(std::string_view text, size_t at) {
+  const size_t end = match_contraction(text, at);
+  for (size_t i = at + 1; i < end; ++i) {
+    if (text[i] < 'a' || text[i] > 'z') return at;
+  }
+  return end;
+}
+
+size_t match_gpt2(std::string_view text, size_t at) {
+  const Char c = char_at(text, at);
+  if (c.code == '\'') {
+    const size_t end = match_lower_contraction(text, at);
+    if (end > at) return end;
+  }
+  const size_t start = c.code == ' ' ? at + 1 : at;
+  const Char first = char_at(text, start);
+  if (first.is(kLetter)) return skip(text, start, kLetter);
+  if (first.is(kNumber)) return skip(text, start, kNumber);
+  if (first.is_none_of(kSpace)) return skip_none_of(text, start, kSpace | kLetter | kNumber);
+  return match_spaces(text, at);
+}
+
+enum class Tail { kNone, kNewlines, kNewlinesAndSlashes };
+
+// End of ` ?[^\s\p{L}\p{N}]+` and its tail at `at`, or `at`. `also_not`: further classes that the
+// run does not take.
+template <Tail kTail, uint8_t kAlsoNot = 0>
+size_t match_others(std::string_view text, size_t at, const Char& c) {
+  constexpr uint8_t kNot = kSpace | kLetter | kNumber | kAlsoNot;
+  const size_t start = c.code == ' ' ? at + 1 : at;
+  size_t end = skip_none_of(text, start, kNot);
+  if (end == start) return at;
+  if constexpr (kTail == Tail::kNewlines) end = skip_newlines(text, end);
+  if constexpr (kTail == Tail::kNewlinesAndSlashes) {
+    while (end < text.size() && (text[end] == '\r' || text[end] == '\n' || text[end] == '/')) ++end;
+  }
+  return end;
+}
+
+// [^\r\n\p{L}\p{N}]: what a word may have in front.
+bool may_lead_word(const Char& c) { return c.is_none_of(kLetter | kNumber) && !is_newline(c); }
+
+// kMarks: marks belong to words. kDigits: the longest run of numbers, 0 for any length.
+template <bool kMarks, int kDigits, Tail kTail>
+size_t match_words(std::string_view text, size_t at) {
+  constexpr uint8_t kWord = kMarks ? kLetter | kMark : kLetter;
+  const Char c = char_at(text, at);
+  if (c.code == '\'') {
+    const size_t end = match_contraction(text, at);
+    if (end > at) return end;
+  }
+  if (may_lead_word(c)) {
+    const size_t end = skip(text, at + c.bytes, kWord);
+    if (end > at + c.bytes) return end;
+  }
+  if (c.is(kWord)) return skip(text, at, kWord);
+  if (c.is(kNumber)) return skip_numbers(text, at, kDigits);
+  const size_t end = match_others < kTail, kMarks ? kMark : 0 > (text, at, c);
+  return end > at ? end : match_spaces_by_lines(text, at);
+}
+
+// Words that end where an upper-case letter follows a lower-case one. Both parts take the letters
+// without case and the marks.
+constexpr uint8_t kCaseless = kOtherLetter | kMark;
+constexpr uint8_t kUpperPart = kUpper | kCaseless;
+constexpr uint8_t kLowerPart = kLower | kCaseless;
+
+// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+ at `at`, or `at`.
+size_t match_lower_word(std::string_view text, size_t at) {
+  size_t end = at, past_caseless = at;
+  Char c = char_at(text, end);
+  for (; c.is(kUpperPart); c = char_at(text, end)) {
+    end += c.bytes;
+    if (c.is(kCaseless)) past_caseless = end;
+  }
+  if (c.is(kLower)) return skip(text, end, kLowerPart);
+  // The first part has taken what the second needs and gives back as little as it can.
+  return past_caseless;
+}
+
+// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]* at `at`, or `at`.
+size_t match_upper_word(std::string_view text, size_t at) {
+  const size_t end = skip(text, at, kUpperPart);
+  return end == at ? at : skip(text, end, kLowerPart);
+}
+
+size_t match_cased_word(std::string_view text, size_t at, const Char& c) {
+  const bool may_lead = may_lead_word(c);
+  const size_t led = at + c.bytes;
+  for (const auto match : {match_lower_word, match_upper_word}) {
+    if (may_lead) {
+      const size_t end = match(text, led);
+      if (end > led) return end;
+    }
+    if (const size_t end = match(text, at); end > at) return end;
+  }
+  return at;
+}
+
+template <bool kContractions, int kDigits>
+size_t match_cased_words(std::string_view text, size_t at) {
+  const Char c = char_at(text, at);
+  size_t end = match_cased_word(text, at, c);
+  if (end > at) return kContractions ? match_contraction(text, end) : end;
+  if (c.is(kNumber)) return skip_numbers(text, at, kDigits);
+  end = match_others<Tail::kNewlinesAndSlashes>(text, at, c);
+  return end > at ? end : match_spaces_by_lines(text, at);
+}
+
+}  // namespace
+
+TextSpan gpt2(std::string_view text, size_t from) { return search<match_gpt2>(text, from); }
+
+TextSpan llama3(std::string_view text, size_t from) {
+  return search<match_words<false, 3, Tail::kNewlines>>(text, from);
+}
+
+TextSpan qwen2(std::string_view text, size_t from) {
+  return search<match_words<false, 1, Tail::kNewlines>>(text, from);
+}
+
+TextSpan qwen35(std::string_view text, size_t from) {
+  return search<match_words<true, 1, Tail::kNewlines>>(text, from);
+}
+
+TextSpan seed_coder(std::string_view text, size_t from) {
+  return search<match_words<false, 1, Tail::kNone>>(text, from);
+}
+
+TextSpan minicpm5(std::string_view text, size_t from) {
+  return search<match_words<false, 0, Tail::kNewlines>>(text, from);
+}
+
+TextSpan tekken(std::string_view text, size_t from) {
+  return search<match_cased_words<false, 1>>(text, from);
+}
+
+TextSpan gpt4o(std::string_view text, size_t from) {
+  return search<match_cased_words<true, 3>>(text, from);
+}
+
+}  // namespace hearth::models::stages

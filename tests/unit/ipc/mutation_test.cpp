@@ -1,0 +1,136 @@
+// Bytes that are nearly right: good requests, events and deltas with random damage. Nothing may
+// crash (the sanitizers watch), and whatever is still accepted must come back from the wire equal.
+
+#include <doctest/doctest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "ipc/codec.h"
+#include "ipc/utf8.h"
+#include "tests/skip.h"
+
+namespace hearth::ipc {
+namespace {
+
+constexpr uint64_t kSeed = 20240607;
+
+/// One to four of: a byte flipped, removed, doubled, a chunk repeated, the end cut, a hostile piece
+/// put in.
+std::string damaged(std::string text, std::mt19937_64& random) {
+  const std::vector<std::string> pieces = {"[",           "{",
+                                           "\"",          "\\",
+                                           "-",           "e",
+                                           "1e308",       "9223372036854775808",
+                                           "null",        "NaN",
+                                           "\\ud800",     "\xC3",
+                                           "\xFF",        std::string(1, '\0'),
+                                           "\"seed\":1,", ":",
+                                           ",",           "}",
+                                           "]",           "0.",
+                                           "true"};
+  const auto below = [&random](size_t n) { return static_cast<size_t>(random() % n); };
+  const size_t num_wounds = 1 + below(4);
+  for (size_t i = 0; i < num_wounds && !text.empty(); ++i) {
+    const size_t at = below(text.size());
+    switch (below(6)) {
+      case 0:
+        text[at] = static_cast<char>(static_cast<unsigned char>(text[at]) ^ (1u << below(8)));
+        break;
+      case 1: text.erase(at, 1 + below(4)); break;
+      case 2: text.insert(at, 1, text[at]); break;
+      case 3: text.insert(at, text.substr(below(text.size()), below(20))); break;
+      case 4: text.resize(at); break;
+      default: text.insert(at, pieces[below(pieces.size())]); break;
+    }
+  }
+  return text;
+}
+
+int rounds() { return tests::full_counts() ? 500'000 : 20'000; }
+
+TEST_CASE("damaged requests are refused with a clear error or mean what they say") {
+  GenerateRequest full;
+  full.prompt = "Once upon a t\xC3\xADme";
+  full.seed = 7;
+  full.stop = {"END"};
+  full.stop_ids = {1, 2};
+  full.logit_bias = {{3, -1.5f}};
+  const std::string good[] = {
+      encode_request(full),
+      R"({"verb":"generate","prompt":"x","temperature":0.7,"max_tokens":12,"top_p":0.9})",
+      R"({"verb":"generate","prompt_ids":[1,2,3],"n":2,"deadline_ms":1000})",
+      R"({"verb":"tokenize","text":"a\u00e9b","raw":true})",
+      R"({"verb":"cancel","id":"r1"})",
+      R"({"verb":"ping"})",
+  };
+  std::mt19937_64 random(kSeed);
+  int num_accepted = 0;
+  for (int i = 0; i < rounds(); ++i) {
+    const std::string text = damaged(good[random() % std::size(good)], random);
+    const auto decoded = decode_request(text);
+    if (!decoded.ok()) {
+      const Error& error = decoded.error();
+      REQUIRE_FALSE(error.message.empty());
+      REQUIRE(error.message.size() < 400);
+      REQUIRE(is_valid_utf8(error.message));
+      REQUIRE(error.code != ErrorCode::kInternal);
+      continue;
+    }
+    ++num_accepted;
+    const auto again = decode_request(encode_request(*decoded));
+    REQUIRE_MESSAGE(again.ok(), "round " << i);
+    REQUIRE_MESSAGE(*again == *decoded, "round " << i);
+  }
+  CHECK(num_accepted > 0);  // the damage is light enough to pass now and then
+  CHECK(num_accepted < rounds());
+}
+
+TEST_CASE("damaged answers are refused or read, never trusted") {
+  DoneEvent done;
+  done.finish_reasons = {"stop"};
+  done.seed = UINT64_MAX;
+  ModelEntry model;
+  model.name = "m";
+  model.roles = {"default"};
+  const std::string good[] = {
+      encode_event(done),
+      encode_event(ModelsReply{{model}, {"/m"}}),
+      encode_event(ErrorEvent{{ErrorCode::kBusy, "full", ""}, 5}),
+      encode_worker_event(WorkerHeartbeat{}),
+      encode_worker_request(WorkerRequest{}),
+      encode_worker_control(WorkerControl::kDrain),
+  };
+  std::mt19937_64 random(kSeed);
+  int num_accepted = 0;
+  for (int i = 0; i < rounds(); ++i) {
+    const std::string text = damaged(good[random() % std::size(good)], random);
+    num_accepted += decode_event(text).ok() ? 1 : 0;
+    num_accepted += decode_worker_event(text).ok() ? 1 : 0;
+    num_accepted += decode_worker_control(text).ok() ? 1 : 0;
+    num_accepted += decode_worker_request(1, text).ok() ? 1 : 0;
+  }
+  CHECK(num_accepted > 0);
+}
+
+TEST_CASE("damaged deltas are refused or consistent") {
+  const std::string payload = encode_delta_payload({0, 4, 2, 0}, "t\xC3\xADme");
+  const std::string ids = encode_ids(std::vector<int32_t>{5, 6});
+  const std::string logprobs =
+      encode_logprobs(std::vector<TokenLogprobs>{{-1, {{5, -1}}}, {-2, {}}});
+  std::mt19937_64 random(kSeed);
+  for (int i = 0; i < rounds(); ++i) {
+    const std::string bad_payload = damaged(payload, random);
+    const std::string bad_ids = random() % 2 == 0 ? damaged(ids, random) : ids;
+    const std::string bad_logprobs = random() % 2 == 0 ? damaged(logprobs, random) : "";
+    const auto delta = decode_delta({true, {}, bad_payload, bad_ids, bad_logprobs});
+    if (!delta.ok()) continue;
+    REQUIRE(delta->ids.size() == delta->header.num_tokens);
+    REQUIRE(is_valid_utf8(delta->text));
+    REQUIRE((delta->logprobs.empty() || delta->logprobs.size() == delta->ids.size()));
+  }
+}
+
+}  // namespace
+}  // namespace hearth::ipc
