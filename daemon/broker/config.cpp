@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <sstream>
 
@@ -244,15 +245,11 @@ Result<void> apply_toml(std::string_view text, std::string_view source, Config* 
 
 Result<void> apply_file(const fs::path& file, Config* config) {
   std::ifstream in(file, std::ios::binary);
-  std::stringstream text;
-  if (!in || !(text << in.rdbuf())) {
-    std::error_code ignored;
-    // An empty file inserts nothing, which a stream reports as a failure too.
-    if (!in || fs::file_size(file, ignored) != 0) {
-      return Error{ErrorCode::kIo, fmt::format("{}: cannot be read", file.string()), ""};
-    }
+  const std::string text((std::istreambuf_iterator<char>(in)), {});
+  if (!in.is_open() || in.bad()) {
+    return Error{ErrorCode::kIo, fmt::format("{}: cannot be read", file.string()), ""};
   }
-  return apply_toml(text.str(), file.string(), config);
+  return apply_toml(text, file.string(), config);
 }
 
 Result<void> apply_assignment(std::string_view assignment, Config* config) {

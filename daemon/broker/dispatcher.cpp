@@ -138,7 +138,9 @@ void Dispatcher::connection_gone(const std::string& identity) {
 
 void Dispatcher::fail_all(const Error& error) {
   for (const uint64_t number : table_.numbers([](const LiveRequest&) { return true; })) {
-    end_error(*table_.find(number), ipc::ErrorEvent{error, 0});
+    LiveRequest& request = *table_.find(number);
+    tell_worker_to_cancel(request);
+    end_error(request, ipc::ErrorEvent{error, 0});
   }
 }
 

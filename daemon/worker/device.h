@@ -4,7 +4,6 @@
 
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "daemon/worker/options.h"
@@ -19,12 +18,13 @@ std::string_view device_kind();
 /// Opens the device. kUnsupported says what is missing, kInvalidArgument what was asked wrongly.
 Result<kernels::OpTable> open_device(const DeviceOptions& options);
 
-/// Facts in the order a reader wants them: name, value with its unit.
-struct DeviceReport {
-  bool usable = true;
-  std::vector<std::pair<std::string, std::string>> facts;
+/// One fact about the device: what there is, what would be used of it, and why.
+struct DeviceCheck {
+  std::string_view level;  ///< "ok", "warn" or "fail" (cannot compute here)
+  std::string name;
+  std::string detail;
 };
-/// What the device offers, what would be used of it, and why. Opens it, and gives it back.
-DeviceReport describe_device(const DeviceOptions& options);
+/// In the order a reader wants them. Opens the device, and gives it back.
+std::vector<DeviceCheck> describe_device(const DeviceOptions& options);
 
 }  // namespace hearth::worker

@@ -21,23 +21,22 @@ std::string json_text(const std::string& text) {
 }  // namespace
 
 int run_doctor(const DeviceOptions& options, bool as_json) {
-  DeviceReport report = describe_device(options);
-  report.facts.insert(report.facts.begin(),
-                      {{"program", std::string("hearth-worker-") + std::string(device_kind())},
-                       {"version", std::string(ipc::version())}});
-  if (as_json) {
-    // Flat, in order, every value a string: the command line prints what it is given.
-    std::string out = "{";
-    for (const auto& [name, value] : report.facts) {
-      out += fmt::format("{}{}:{}", out.size() > 1 ? "," : "", json_text(name), json_text(value));
-    }
-    std::printf("%s,\"usable\":%s}\n", out.c_str(), report.usable ? "true" : "false");
-  } else {
-    for (const auto& [name, value] : report.facts) {
-      std::printf("%-16s %s\n", name.c_str(), value.c_str());
+  std::vector<DeviceCheck> checks = describe_device(options);
+  checks.insert(checks.begin(), {"ok", "worker", fmt::format("version {}", ipc::version())});
+  std::string json;
+  bool usable = true;
+  for (const DeviceCheck& check : checks) {
+    usable = usable && check.level != "fail";
+    if (as_json) {
+      json += fmt::format(R"({}{{"level":"{}","name":{},"detail":{}}})", json.empty() ? "" : ",",
+                          check.level, json_text(check.name), json_text(check.detail));
+    } else {
+      std::printf("%-5s %-16s %s\n", std::string(check.level).c_str(), check.name.c_str(),
+                  check.detail.c_str());
     }
   }
-  return report.usable ? 0 : 1;
+  if (as_json) std::printf("{\"checks\":[%s]}\n", json.c_str());
+  return usable ? 0 : 1;
 }
 
 }  // namespace hearth::worker

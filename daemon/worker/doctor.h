@@ -5,8 +5,9 @@
 
 namespace hearth::worker {
 
-/// Prints the report to stdout, as lines or as one JSON object; the exit status: 0, or 1 where the
-/// device cannot be used.
+/// Prints the report to stdout, as lines or as the JSON object that `hearth doctor` reads,
+/// {"checks":[{"level","name","detail"}]}; the exit status: 0, or 1 where the device cannot be
+/// used.
 int run_doctor(const DeviceOptions& options, bool as_json);
 
 }  // namespace hearth::worker

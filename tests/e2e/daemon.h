@@ -1,0 +1,101 @@
+#pragma once
+// The real hearthd on a runtime directory of its own, for one test. Every wait has a bound; what is
+// still running when it is destroyed is killed.
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ipc/client.h"
+#include "ipc/messages.h"
+
+namespace hearth::e2e {
+
+/// Long enough for a busy machine under a sanitizer; nothing waits so long unless it has failed.
+inline constexpr int kPatienceMs = 60'000;
+
+/// Asks until it says yes; false after kPatienceMs.
+bool eventually(const std::function<bool()>& condition, int every_ms = 10);
+
+int64_t now_ms();
+
+/// A temporary directory with model files and room for runtime directories; removed at the end.
+class Sandbox {
+ public:
+  Sandbox();
+  ~Sandbox();
+  Sandbox(const Sandbox&) = delete;
+  Sandbox& operator=(const Sandbox&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path models() const { return path_ / "models"; }
+  std::filesystem::path runtime() const { return path_ / "run"; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+class Daemon {
+ public:
+  /// Starts hearthd with these `--set` assignments over the tests' own, and waits until it answers.
+  /// A model called "tiny" is put into the sandbox where it has none.
+  explicit Daemon(const Sandbox& sandbox, std::vector<std::string> settings = {});
+  ~Daemon();
+  Daemon(const Daemon&) = delete;
+  Daemon& operator=(const Daemon&) = delete;
+
+  pid_t pid() const { return pid_; }
+  void signal(int number) const;
+  /// Its wait status; fails the test when it does not end.
+  int wait_for_exit();
+
+  ipc::Client connect() const;
+  ipc::StatsReply stats() const;
+  /// Of the one model's worker, once it is ready.
+  pid_t wait_for_worker() const;
+  /// No sequence is left and no block is referenced, by a snapshot taken after this call.
+  bool wait_until_idle() const;
+
+  const std::filesystem::path& runtime() const { return runtime_; }
+
+ private:
+  std::filesystem::path runtime_;
+  pid_t pid_ = -1;
+};
+
+/// Starts a program of the build; stdout and stderr to `output`, or nowhere.
+pid_t start_program(const std::vector<std::string>& argv, const std::filesystem::path& output = {});
+/// Its wait status; nothing when it does not end in time.
+std::optional<int> wait_for_exit(pid_t pid, int timeout_ms);
+std::filesystem::path program(const std::string& name);
+std::string text_of(const std::filesystem::path& file);
+
+/// All of one answer.
+struct Answer {
+  std::vector<std::string> texts;         ///< per sample
+  std::vector<std::vector<int32_t>> ids;  ///< per sample
+  std::vector<ipc::Event> events;         ///< without the last
+  std::optional<ipc::DoneEvent> done;
+  std::optional<Error> error;
+  int64_t retry_ms = 0;
+};
+
+/// Its error as a message; "no end" where there is neither that nor `done`.
+std::string why(const Answer& answer);
+
+/// Runs a request to its end. `on_delta` is called after each delta was added.
+Answer run(ipc::Client& client, const ipc::GenerateRequest& request,
+           const std::function<void(const Answer&)>& on_delta = {});
+
+/// Collects the answers of requests started with client.start(), until so many have ended.
+std::map<std::string, Answer> collect(ipc::Client& client, int requests);
+
+/// A request for `max_tokens` random but seeded tokens of the tiny model.
+ipc::GenerateRequest seeded(uint64_t seed, int32_t max_tokens, const std::string& prompt = "the");
+
+}  // namespace hearth::e2e

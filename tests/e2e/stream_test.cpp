@@ -1,0 +1,326 @@
+// What a client gets: streams, samples, stop strings, seeds, errors that say what is wrong.
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tests/e2e/daemon.h"
+#include "tests/e2e/tiny_model.h"
+#include "tests/skip.h"
+
+namespace hearth::e2e {
+namespace {
+
+template <typename T>
+int count_of(const Answer& answer) {
+  int count = 0;
+  for (const ipc::Event& event : answer.events) count += std::holds_alternative<T>(event) ? 1 : 0;
+  return count;
+}
+
+TEST_CASE("a request is streamed: queued, started, deltas, sample_done, done") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox);
+  ipc::Client client = daemon.connect();
+  const Answer answer = run(client, seeded(5, 64));
+  REQUIRE_MESSAGE(answer.done, why(answer));
+  REQUIRE(answer.ids.size() == 1);
+  CHECK(answer.ids[0].size() == 64);
+  CHECK_FALSE(answer.texts[0].empty());
+  CHECK(answer.done->finish_reasons == std::vector<std::string>{"length"});
+  CHECK(answer.done->model == "tiny");
+  CHECK(answer.done->seed == 5);
+  CHECK(answer.done->usage.output_tokens == 64);
+  CHECK(answer.done->usage.prompt_tokens > 0);
+  CHECK(answer.done->resumed == 0);
+  CHECK(answer.done->timings.ttft_ms > 0);
+  CHECK(answer.done->timings.total_ms >= answer.done->timings.ttft_ms);
+  CHECK(count_of<ipc::QueuedEvent>(answer) >= 1);  // the model had to be loaded
+  CHECK(count_of<ipc::StartedEvent>(answer) == 1);
+  CHECK(count_of<ipc::SampleDoneEvent>(answer) == 1);
+}
+
+TEST_CASE("a real model says word for word what was recorded") {
+  const std::filesystem::path model = tests::test_data("models/stories260K-f32.gguf");
+  const std::filesystem::path reference = tests::test_data("models/stories260K-reference.json");
+  if (model.empty() || reference.empty()) HEARTH_SKIP("no stories260K in HEARTH_TEST_DATA");
+  const Sandbox sandbox;
+  std::filesystem::copy(model, sandbox.models());
+  const Daemon daemon(sandbox, {"worker.kv_type=f32"});
+  ipc::Client client = daemon.connect();
+  std::ifstream file(reference);
+  const auto cases = nlohmann::json::parse(file);
+  REQUIRE(cases.size() == 3);
+  for (const auto& each : cases) {
+    ipc::GenerateRequest request;
+    request.prompt = each["prompt"];
+    request.max_tokens = 200;
+    request.temperature = 0;
+    const Answer answer = run(client, request);
+    REQUIRE_MESSAGE(answer.done, why(answer));
+    CHECK(answer.ids[0] == each["greedy_ids"].get<std::vector<int32_t>>());
+    CHECK(answer.texts[0] == each["text"].get<std::string>());
+  }
+}
+
+TEST_CASE("sixteen clients at once get exactly what each gets alone") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox);
+  constexpr uint64_t kClients = 16;
+  std::vector<Answer> alone;
+  {
+    ipc::Client client = daemon.connect();
+    for (uint64_t i = 0; i < kClients; ++i) {
+      ipc::GenerateRequest request = seeded(100 + i, 120, "the abc " + std::string(i * 3, 'q'));
+      request.cache = false;
+      alone.push_back(run(client, request));
+      REQUIRE(alone.back().done);
+    }
+  }
+  std::vector<ipc::Client> clients;
+  for (uint64_t i = 0; i < kClients; ++i) clients.push_back(daemon.connect());
+  for (uint64_t i = 0; i < kClients; ++i) {
+    REQUIRE(clients[i].start(seeded(100 + i, 120, "the abc " + std::string(i * 3, 'q'))).ok());
+  }
+  for (uint64_t i = 0; i < kClients; ++i) {
+    const auto answers = collect(clients[i], 1);
+    REQUIRE(answers.size() == 1);
+    const Answer& answer = answers.begin()->second;
+    REQUIRE_MESSAGE(answer.done, why(answer));
+    CHECK(answer.ids == alone[i].ids);
+    CHECK(answer.texts == alone[i].texts);
+  }
+}
+
+TEST_CASE("a seed gives the same text again; without one `done` says which was drawn") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox);
+  ipc::Client client = daemon.connect();
+  ipc::GenerateRequest request = seeded(0, 40);
+  request.seed.reset();
+  const Answer first = run(client, request);
+  const Answer other = run(client, request);
+  REQUIRE(first.done);
+  REQUIRE(other.done);
+  CHECK(first.done->seed != other.done->seed);
+  CHECK(first.ids != other.ids);
+  request.seed = first.done->seed;
+  CHECK(run(client, request).ids == first.ids);
+}
+
+TEST_CASE("samples of one request differ, share a seed, and are the same next time") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox);
+  ipc::Client client = daemon.connect();
+  ipc::GenerateRequest request = seeded(9, 30);
+  request.n = 4;
+  const Answer answer = run(client, request);
+  REQUIRE_MESSAGE(answer.done, why(answer));
+  REQUIRE(answer.ids.size() == 4);
+  CHECK(std::set<std::vector<int32_t>>(answer.ids.begin(), answer.ids.end()).size() == 4);
+  CHECK(answer.done->finish_reasons.size() == 4);
+  CHECK(answer.done->usage.output_tokens == 120);
+  CHECK(count_of<ipc::SampleDoneEvent>(answer) == 4);
+  CHECK(run(client, request).ids == answer.ids);
+  request.n = 1;  // sample 0 does not depend on the others
+  CHECK(run(client, request).ids[0] == answer.ids[0]);
+}
+
+TEST_CASE("a stop string ends the text before itself, wherever tokens were cut") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox);
+  ipc::Client client = daemon.connect();
+  const Answer whole = run(client, seeded(21, 80));
+  REQUIRE(whole.done);
+  const std::string& text = whole.texts[0];
+  REQUIRE(text.size() > 40);
+  int tried = 0;
+  for (size_t at = 10; at + 6 < text.size() && tried < 6; at += 9) {
+    if (static_cast<unsigned char>(text[at]) >= 0x80 ||
+        static_cast<unsigned char>(text[at + 5]) >= 0x80) {
+      continue;
+    }
+    size_t length = 5;
+    while ((static_cast<unsigned char>(text[at + length]) & 0xC0) == 0x80) ++length;
+    ipc::GenerateRequest request = seeded(21, 80);
+    request.stop = {text.substr(at, length), "never in this text"};
+    const Answer answer = run(client, request);
+    REQUIRE_MESSAGE(answer.done, why(answer));
+    CHECK(answer.done->finish_reasons[0] == "stop");
+    CHECK(answer.texts[0] == text.substr(0, text.find(request.stop[0])));
+    CHECK(answer.ids[0].size() < 80);
+    CHECK(answer.done->usage.output_tokens == static_cast<int32_t>(answer.ids[0].size()));
+    ++tried;
+  }
+  CHECK(tried > 0);
+  CHECK(daemon.wait_until_idle());
+}
+
+TEST_CASE("logprobs come one per token, with as many alternatives as asked for") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox);
+  ipc::Client client = daemon.connect();
+  ipc::GenerateRequest request = seeded(3, 25);
+  request.logprobs = 3;
+  request.prompt_logprobs = true;
+  size_t tokens = 0;
+  size_t prompt_logprobs = 0;
+  ipc::GenerateCallbacks callbacks;
+  callbacks.on_delta = [&](const ipc::Delta& delta) {
+    CHECK(delta.logprobs.size() == delta.ids.size());
+    for (const ipc::TokenLogprobs& each : delta.logprobs) {
+      CHECK(each.logprob <= 0.0f);
+      CHECK(each.top.size() == 3);
+    }
+    tokens += delta.ids.size();
+  };
+  callbacks.on_event = [&](const ipc::Event& event) {
+    if (const auto* prompt = std::get_if<ipc::PromptLogprobsEvent>(&event)) {
+      prompt_logprobs = prompt->logprobs.size();
+    }
+  };
+  const Result<ipc::DoneEvent> done = client.generate(request, callbacks);
+  REQUIRE(done.ok());
+  CHECK(tokens == 25);
+  CHECK(prompt_logprobs == static_cast<size_t>(done->usage.prompt_tokens) - 1);
+}
+
+TEST_CASE("a prompt that was computed before is found in the cache, and changes nothing") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox);
+  ipc::Client client = daemon.connect();
+  std::string prompt;
+  for (int i = 0; i < 100; ++i) prompt += "the abc xyz ";
+  const Answer first = run(client, seeded(4, 30, prompt));
+  const Answer second = run(client, seeded(4, 30, prompt));
+  REQUIRE(first.done);
+  REQUIRE(second.done);
+  CHECK(first.done->usage.cached_tokens == 0);
+  CHECK(second.done->usage.cached_tokens > 100);
+  CHECK(second.ids == first.ids);
+}
+
+TEST_CASE("a context that is too small is an error with both numbers") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox, {"worker.context_length=100"});
+  ipc::Client client = daemon.connect();
+  const Answer answer = run(client, seeded(1, 200));
+  REQUIRE(answer.error);
+  CHECK(answer.error->code == ErrorCode::kContextOverflow);
+  CHECK(answer.error->message.find("200") != std::string::npos);
+  CHECK(answer.error->message.find("holds 100") != std::string::npos);
+  const Answer huge = run(client, seeded(1, 1, std::string(1'000'000, 'a')));
+  REQUIRE(huge.error);
+  CHECK(huge.error->code == ErrorCode::kContextOverflow);
+  CHECK(huge.error->message.find("1000000 bytes") != std::string::npos);
+  CHECK(run(client, seeded(1, 20)).done.has_value());
+}
+
+TEST_CASE("a deadline ends a request with what it has") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox);
+  ipc::Client client = daemon.connect();
+  run(client, seeded(1, 1));  // loaded
+  ipc::GenerateRequest request = seeded(1, kTinyContext - 100);
+  request.deadline_ms = 150;
+  const Answer answer = run(client, request);
+  REQUIRE_MESSAGE(answer.done, why(answer));
+  CHECK(answer.done->finish_reasons[0] == "deadline");
+  CHECK(answer.ids[0].size() < static_cast<size_t>(request.max_tokens));
+}
+
+TEST_CASE("tokenize, models, ps, stats and health answer") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox, {"roles.small=tiny"});
+  ipc::Client client = daemon.connect();
+  const Result<ipc::TokenizeReply> tokens = client.tokenize({.model = "small", .text = "the abc"});
+  REQUIRE(tokens.ok());
+  CHECK(tokens->model == "tiny");
+  CHECK(tokens->ids.size() == tokens->entries.size());
+  CHECK(tokens->ids.size() > 1);
+
+  const Result<ipc::ModelsReply> models = client.models();
+  REQUIRE(models.ok());
+  REQUIRE(models->models.size() == 1);
+  CHECK(models->models[0].name == "tiny");
+  CHECK(models->models[0].roles == std::vector<std::string>{"default", "small"});
+  CHECK(models->models[0].state == "resident");
+  CHECK(models->models[0].context_length == kTinyContext);
+
+  const Result<std::string> id = client.start(seeded(1, 8000), "my-request");
+  REQUIRE(id.ok());
+  const Result<ipc::PsReply> ps = client.ps();
+  REQUIRE(ps.ok());
+  REQUIRE(ps->requests.size() == 1);
+  CHECK(ps->requests[0].id == "my-request");
+  CHECK(ps->requests[0].model == "tiny");
+  REQUIRE(client.cancel("my-request").ok());
+  const auto answers = collect(client, 1);
+  REQUIRE_MESSAGE(answers.at("my-request").done, why(answers.at("my-request")));
+  CHECK(answers.at("my-request").done->finish_reasons[0] == "cancelled");
+
+  CHECK(client.health()->status == "ok");
+  const Result<ipc::StatsReply> stats = client.stats();
+  REQUIRE(stats.ok());
+  CHECK(stats->requests_cancelled == 1);
+  CHECK(stats->workers.size() == 1);
+}
+
+TEST_CASE(
+    "an unknown model is named with those there are; a path is refused; a broken file says why") {
+  const Sandbox sandbox;
+  write_tiny_model(sandbox.models() / "tiny.gguf", 1);
+  std::ofstream(sandbox.models() / "broken.gguf") << "GGUF and then nothing of the kind";
+  const Daemon daemon(sandbox);
+  ipc::Client client = daemon.connect();
+  ipc::GenerateRequest request = seeded(1, 5);
+  request.model = "nobody";
+  Answer answer = run(client, request);
+  REQUIRE(answer.error);
+  CHECK(answer.error->code == ErrorCode::kNotFound);
+  CHECK(answer.error->message.find("broken, tiny") != std::string::npos);
+  request.model = "/etc/passwd";
+  answer = run(client, request);
+  REQUIRE(answer.error);
+  CHECK(answer.error->code == ErrorCode::kForbidden);
+  request.model = "broken";
+  answer = run(client, request);
+  REQUIRE(answer.error);
+  CHECK(answer.error->code != ErrorCode::kInternal);
+  CHECK(answer.error->code != ErrorCode::kUnavailable);
+  CHECK(client.health()->status == "degraded");
+  request.model = "tiny";
+  CHECK(run(client, request).done.has_value());
+}
+
+TEST_CASE("with room for one model another takes its place once nobody uses it") {
+  const Sandbox sandbox;
+  write_tiny_model(sandbox.models() / "one.gguf", 1);
+  write_tiny_model(sandbox.models() / "two.gguf", 2);
+  const Daemon daemon(sandbox, {"limits.max_resident=1"});
+  ipc::Client client = daemon.connect();
+  ipc::GenerateRequest one = seeded(1, 2000);
+  one.model = "one";
+  ipc::GenerateRequest two = seeded(1, 20);
+  two.model = "two";
+  REQUIRE(client.start(one, "one").ok());
+  REQUIRE(client.start(two, "two").ok());
+  auto answers = collect(client, 2);
+  REQUIRE_MESSAGE(answers["one"].done, why(answers["one"]));
+  REQUIRE_MESSAGE(answers["two"].done, why(answers["two"]));
+  CHECK(answers["one"].done->model == "one");
+  CHECK(answers["two"].done->model == "two");
+  CHECK(answers["one"].done->resumed == 0);
+  bool said_busy = false;
+  for (const ipc::Event& event : answers["two"].events) {
+    const auto* queued = std::get_if<ipc::QueuedEvent>(&event);
+    if (queued != nullptr && queued->reason == "busy") said_busy = true;
+  }
+  CHECK(said_busy);
+  CHECK(daemon.stats().workers.size() == 1);
+}
+
+}  // namespace
+}  // namespace hearth::e2e

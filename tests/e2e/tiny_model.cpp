@@ -1,0 +1,75 @@
+#include "tests/e2e/tiny_model.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/unit/models/test_vocab.h"
+
+namespace hearth::e2e {
+namespace {
+
+constexpr uint64_t kWidth = 64;
+constexpr uint64_t kFfn = 96;
+constexpr uint32_t kLayers = 2;
+constexpr uint32_t kHeads = 4;
+constexpr uint32_t kKvHeads = 2;
+
+class Weights {
+ public:
+  Weights(models::GgufWriter* file, uint32_t seed) : file_(file), random_(seed) {}
+
+  void matrix(const std::string& name, uint64_t inputs, uint64_t outputs, float gain) {
+    std::normal_distribution<float> value(0.0f, gain / std::sqrt(static_cast<float>(inputs)));
+    std::vector<float> values(inputs * outputs);
+    for (float& each : values) each = value(random_);
+    file_->add_floats(name, std::vector<uint64_t>{inputs, outputs}, kernels::DType::kF32, values);
+  }
+  void ones(const std::string& name, uint64_t size) {
+    file_->add_floats(name, std::vector<uint64_t>{size}, kernels::DType::kF32,
+                      std::vector<float>(size, 1.0f));
+  }
+
+ private:
+  models::GgufWriter* file_;
+  std::mt19937 random_;
+};
+
+}  // namespace
+
+void write_tiny_model(const std::filesystem::path& path, uint32_t seed) {
+  const models::TestVocab vocab = models::small_vocab();
+  models::GgufWriter file = models::vocab_file(vocab);
+  file.set_u32("llama.context_length", kTinyContext);
+  file.set_u32("llama.embedding_length", kWidth);
+  file.set_u32("llama.block_count", kLayers);
+  file.set_u32("llama.feed_forward_length", kFfn);
+  file.set_u32("llama.attention.head_count", kHeads);
+  file.set_u32("llama.attention.head_count_kv", kKvHeads);
+  file.set_f32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+
+  constexpr uint64_t kKvWidth = kWidth / kHeads * kKvHeads;
+  Weights weights(&file, seed);
+  weights.matrix("token_embd.weight", kWidth, vocab.tokens.size(), 4.0f);
+  for (uint32_t layer = 0; layer < kLayers; ++layer) {
+    const std::string block = "blk." + std::to_string(layer) + ".";
+    weights.ones(block + "attn_norm.weight", kWidth);
+    weights.matrix(block + "attn_q.weight", kWidth, kWidth, 1.5f);
+    weights.matrix(block + "attn_k.weight", kWidth, kKvWidth, 1.5f);
+    weights.matrix(block + "attn_v.weight", kWidth, kKvWidth, 1.0f);
+    weights.matrix(block + "attn_output.weight", kWidth, kWidth, 1.0f);
+    weights.ones(block + "ffn_norm.weight", kWidth);
+    weights.matrix(block + "ffn_gate.weight", kWidth, kFfn, 1.0f);
+    weights.matrix(block + "ffn_up.weight", kWidth, kFfn, 1.0f);
+    weights.matrix(block + "ffn_down.weight", kFfn, kWidth, 1.0f);
+  }
+  weights.ones("output_norm.weight", kWidth);
+  weights.matrix("output.weight", kWidth, vocab.tokens.size(), 2.0f);
+  const Result<void> written = file.write(path);
+  REQUIRE_MESSAGE(written.ok(), (written.ok() ? "" : written.error().message));
+}
+
+}  // namespace hearth::e2e

@@ -1,0 +1,15 @@
+#pragma once
+// A model file for tests of the daemon: family llama, random weights from a seed, a vocabulary of
+// bytes and letters, a long context. Small enough to compute thousands of tokens in a second.
+
+#include <cstdint>
+#include <filesystem>
+
+namespace hearth::e2e {
+
+inline constexpr int32_t kTinyContext = 16384;
+
+/// Writes the file; fails the test where it cannot.
+void write_tiny_model(const std::filesystem::path& path, uint32_t seed);
+
+}  // namespace hearth::e2e
