@@ -130,6 +130,7 @@ void Scheduler::fork(LiveRequest& request) {
     seq->state = Sequence::State::kRunning;
     seq->tokens = base.tokens;
     seq->last_step = base.last_step;
+    seq->last_turn = next_turn_++;
     seq->admitted_rank = base.admitted_rank;
     kv_.fork(base.blocks, seq->blocks);
     running_.push_back(seq.get());
@@ -196,7 +197,6 @@ const StepPlan& Scheduler::plan() {
   plan_.copies.clear();
   plan_.num_tokens = plan_.num_outputs = plan_.num_decode_rows = 0;
   extra_outputs_left_ = limits_.max_outputs - config_.max_seqs;
-  reason_ = "";
   if (running_.empty() && num_preempted() == 0) batch_open_ = true;
 
   make_room();
@@ -226,7 +226,7 @@ void Scheduler::plan_decode() {
   std::ranges::sort(order_, {}, [&](const Sequence* seq) { return seniority(*seq); });
   if (order_.size() > max_rows) {
     // More sequences than rows: they take turns.
-    std::ranges::stable_sort(order_, {}, [](const Sequence* seq) { return seq->last_step; });
+    std::ranges::sort(order_, {}, [](const Sequence* seq) { return seq->last_turn; });
   }
   for (Sequence* seq : order_) {
     if (plan_.rows.size() == max_rows) break;
@@ -375,6 +375,7 @@ void Scheduler::plan_rows(Sequence& seq, int32_t count) {
   rows.starts_request = !request.started;
   request.started = true;
   seq.last_step = step_;
+  seq.last_turn = next_turn_++;
   plan_.num_tokens += count;
   plan_.num_outputs += outputs;
   plan_.rows.push_back(rows);
@@ -471,6 +472,7 @@ bool Scheduler::admit(Sequence& seq) {
     return false;
   }
   if (seq.request->preemptions == 0) seq.request->cached_tokens = seq.blocks.num_tokens;
+  reason_ = "";
   seq.admitted_rank = rank(seq);
   erase_value(waiting_, &seq);
   running_.push_back(&seq);

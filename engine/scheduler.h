@@ -161,6 +161,7 @@ class Scheduler {
   uint64_t next_arrival_ = 1;
   std::array<int64_t, 3> passed_over_us_{};  ///< per class: its age, see above
   uint64_t step_ = 0;
+  uint64_t next_turn_ = 1;
   uint64_t preemptions_total_ = 0;
   bool batch_open_ = true;             ///< static policy: the batch still takes requests
   int32_t decode_steps_in_a_row_ = 0;  ///< unchunked: while something waited

@@ -35,6 +35,7 @@ struct Sequence {
   FinishReason reason = FinishReason::kStop;
 
   uint64_t last_step = 0;     ///< number of the last step it had rows in
+  uint64_t last_turn = 0;     ///< place of its last rows among all rows ever planned
   uint64_t skipped_step = 0;  ///< number of the last step that had no block for it
   int32_t admitted_rank = 0;  ///< its rank when it was (last) admitted; see Scheduler
   int32_t uncharged = 0;      ///< tokens computed that its owner was not charged for yet

@@ -24,7 +24,7 @@
 
 namespace hearth::ipc {
 
-/// What the choice depends on; given, so that a test can give it.
+/// What the choice depends on; given, so that a test can give it. Take it before threads start.
 struct Environment {
   std::function<std::string(const char*)> variable;  ///< empty: unset
   std::filesystem::path home;

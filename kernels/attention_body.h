@@ -31,6 +31,30 @@ struct KvBf16 {
 
 constexpr float kMinusInfinity = -__builtin_inff();
 
+/// Where one tile of 16 positions has its K (head_dim rows, block_size apart) and V.
+template <typename T>
+struct Tile {
+  const T* k;
+  const T* v;
+
+  Tile(const AttentionSplit& a, int32_t position) {
+    const int64_t block = a.blocks[position / a.block_size] * a.block_bytes;
+    const int32_t offset = position % a.block_size;
+    k = reinterpret_cast<const T*>(a.k + block) + offset;
+    v = reinterpret_cast<const T*>(a.v + block) + static_cast<int64_t>(offset) * a.head_dim;
+  }
+};
+
+/// Asks for a line of a later tile. Blocks lie anywhere in the pool, where no hardware prefetcher
+/// finds them. Into L2, two tiles ahead, spread between the sums: one core decoding 4 heads per kv
+/// head over 8192 positions reads KV at 17 GB/s so, at 6.5 with all lines of the next tile asked
+/// for at once, at 5.8 without (EPYC, Zen 4).
+template <typename T>
+HEARTH_SIMD void prefetch(const T* line) {
+  __builtin_prefetch(line, 0, 2);
+}
+constexpr int32_t kPrefetchAhead = 32;  // positions
+
 /// e^x of one value, by the same operations as in a vector.
 float exp1(float x) { return first(exp(set1(x))); }
 
@@ -44,7 +68,8 @@ void cap_scores(float* scores, int n, float cap) {
 /// scores[r][j] = scale * q[r] . k[j] (soft capped) for the 16 positions of a tile. q is stored
 /// (head_dim, kRows), so that one base register reaches every row.
 template <typename Kv, int kRows>
-void tile_scores(const AttentionSplit& a, const float* q, const typename Kv::T* k, float* scores) {
+void tile_scores(const AttentionSplit& a, const float* q, const typename Kv::T* k,
+                 const typename Kv::T* next_k, float* scores) {
 #pragma GCC unroll 4
   for (int part = 0; part < kParts; ++part) {
     F acc[kRows];
@@ -54,6 +79,7 @@ void tile_scores(const AttentionSplit& a, const float* q, const typename Kv::T* 
     for (int32_t d = 0; d < a.head_dim; ++d) {
       const F kd = Kv::load_lanes(column);
       column += a.block_size;
+      prefetch(next_k + static_cast<int64_t>(d) * a.block_size);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) acc[r] = fma(set1(q[d * kRows + r]), kd, acc[r]);
     }
@@ -85,8 +111,8 @@ float tile_softmax(float* scores, float* m, float* l) {
 /// o[r] = o[r] * alpha[r] + sum over positions j in [from, to) of weights[r][j] * v[j], j
 /// ascending.
 template <typename Kv, int kRows>
-void tile_values(const typename Kv::T* v, int32_t head_dim, int from, int to, const float* weights,
-                 const float* alpha, float* o, int64_t o_stride) {
+void tile_values(const typename Kv::T* v, const typename Kv::T* next_v, int32_t head_dim, int from,
+                 int to, const float* weights, const float* alpha, float* o, int64_t o_stride) {
   int32_t d = 0;
   for (; d + kLanes <= head_dim; d += kLanes) {
     F acc[kRows];
@@ -94,6 +120,7 @@ void tile_values(const typename Kv::T* v, int32_t head_dim, int from, int to, co
     for (int r = 0; r < kRows; ++r) acc[r] = mul(load(o + r * o_stride + d), set1(alpha[r]));
     for (int j = from; j < to; ++j) {
       const F vj = Kv::load_lanes(v + static_cast<int64_t>(j) * head_dim + d);
+      prefetch(next_v + static_cast<int64_t>(j) * head_dim + d);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) acc[r] = fma(set1(weights[16 * r + j]), vj, acc[r]);
     }
@@ -140,15 +167,13 @@ void split_rows(const AttentionSplit& a, AttentionPartial* partial, float* o, in
   if (seen_first < a.begin) seen_first = a.begin;
 
   for (int32_t tile = seen_first / 16 * 16; tile < a.end && tile <= seen_last; tile += 16) {
-    const int64_t block = a.blocks[tile / a.block_size] * a.block_bytes;
-    const int32_t offset = tile % a.block_size;
-    const T* k = reinterpret_cast<const T*>(a.k + block) + offset;
-    const T* v =
-        reinterpret_cast<const T*>(a.v + block) + static_cast<int64_t>(offset) * a.head_dim;
-    tile_scores<Kv, kRows>(a, q, k, scores);
+    const Tile<T> at(a, tile);
+    const int32_t later = tile + kPrefetchAhead;
+    const Tile<T> next(a, later < a.end && later <= seen_last ? later : tile);
+    tile_scores<Kv, kRows>(a, q, at.k, next.k, scores);
     if (tile >= all_first && tile + 15 <= all_last) {
       for (int r = 0; r < kRows; ++r) alpha[r] = tile_softmax(scores + 16 * r, m + r, l + 16 * r);
-      tile_values<Kv, kRows>(v, a.head_dim, 0, 16, scores, alpha, o, o_stride);
+      tile_values<Kv, kRows>(at.v, next.v, a.head_dim, 0, 16, scores, alpha, o, o_stride);
       continue;
     }
     for (int r = 0; r < a.num_rows; ++r) {
@@ -160,7 +185,8 @@ void split_rows(const AttentionSplit& a, AttentionPartial* partial, float* o, in
         if (j < from || j >= to) row[j] = kMinusInfinity;
       }
       alpha[r] = tile_softmax(row, m + r, l + 16 * r);
-      tile_values<Kv, 1>(v, a.head_dim, from, to, row, alpha + r, o + r * o_stride, o_stride);
+      tile_values<Kv, 1>(at.v, next.v, a.head_dim, from, to, row, alpha + r, o + r * o_stride,
+                         o_stride);
     }
   }
   for (int r = 0; r < a.num_rows; ++r) {

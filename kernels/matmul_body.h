@@ -83,44 +83,68 @@ void panel_plain(const MatmulPanel& a) {
   for (; g < a.num_groups; ++g) dot_plain<W, kWidth, kParts>(a, g);
 }
 
-/// kWidth token rows times one register of outputs of Q8_0.
-template <int kWidth>
+/// kWidth token rows times kTogether registers of outputs of Q8_0, from register `part` of a group.
+template <int kWidth, int kTogether>
 HEARTH_SIMD void dot_q8_0(const MatmulPanel& a, int32_t group, int part) {
-  const uint8_t* bytes = a.weights + group * a.group_bytes;
-  const auto* scales = reinterpret_cast<const uint16_t*>(bytes + a.cols * 16) + part * kLanes;
-  bytes += part * kLanes * 4;
+  const int64_t first_block = a.first / kQuantBlock;
+  const uint8_t* packed = a.weights + group * a.group_bytes;
+  const uint8_t* bytes = packed + q8_bytes_at(first_block) + part * kLanes * 4;
+  const uint8_t* scales = packed + q8_scales_at(first_block) + part * kLanes * 2;
   float* sums = a.sums + static_cast<int64_t>(group) * kWidth * 16 + part * kLanes;
-  F acc[kWidth];
+  F acc[kTogether][kWidth];
+#pragma GCC unroll 2
+  for (int p = 0; p < kTogether; ++p) {
 #pragma GCC unroll 16
-  for (int t = 0; t < kWidth; ++t) acc[t] = a.first == 0 ? zero() : load(sums + 16 * t);
-  for (int64_t b = a.first / kQuantBlock; b < a.last / kQuantBlock; ++b) {
+    for (int t = 0; t < kWidth; ++t) {
+      acc[p][t] = a.first == 0 ? zero() : load(sums + 16 * t + p * kLanes);
+    }
+  }
+  for (int64_t b = first_block; b < a.last / kQuantBlock; ++b) {
     const char* block = static_cast<const char*>(a.tile) + b * kWidth * kQuantBlockBytes;
     const auto* d = reinterpret_cast<const float*>(block);
     const auto* minus_128_sum = reinterpret_cast<const int32_t*>(d + kWidth);
     const auto* x = reinterpret_cast<const int8_t*>(minus_128_sum + kWidth);
-    I sum[kWidth];
+    I sum[kTogether][kWidth];
+#pragma GCC unroll 2
+    for (int p = 0; p < kTogether; ++p) {
 #pragma GCC unroll 16
-    for (int t = 0; t < kWidth; ++t) sum[t] = dot_start(minus_128_sum[t]);
+      for (int t = 0; t < kWidth; ++t) sum[p][t] = dot_start(minus_128_sum[t]);
+    }
 #pragma GCC unroll 8
     for (int j = 0; j < 8; ++j) {
-      const Bytes w = load_bytes(bytes + b * 512 + j * 64);
+#pragma GCC unroll 2
+      for (int p = 0; p < kTogether; ++p) {
+        const Bytes w = load_bytes(bytes + j * 64 + p * kLanes * 4);
 #pragma GCC unroll 16
-      for (int t = 0; t < kWidth; ++t) sum[t] = dot4(sum[t], w, x + (j * kWidth + t) * 4);
+        for (int t = 0; t < kWidth; ++t) {
+          sum[p][t] = dot4(sum[p][t], w, x + (j * kWidth + t) * 4);
+        }
+      }
     }
-    const F scale = load_f16(scales + b * 16);
+#pragma GCC unroll 2
+    for (int p = 0; p < kTogether; ++p) {
+      const F scale = load_f16(reinterpret_cast<const uint16_t*>(scales) + p * kLanes);
 #pragma GCC unroll 16
-    for (int t = 0; t < kWidth; ++t) {
-      acc[t] = fma(to_float(sum[t]), mul(set1(d[t]), scale), acc[t]);
+      for (int t = 0; t < kWidth; ++t) {
+        acc[p][t] = fma(to_float(sum[p][t]), mul(set1(d[t]), scale), acc[p][t]);
+      }
     }
+    bytes += b % 2 == 0 ? 512 : kQ8PairBytes - 512;
+    scales += b % 2 == 0 ? 32 : kQ8PairBytes - 32;
   }
+#pragma GCC unroll 2
+  for (int p = 0; p < kTogether; ++p) {
 #pragma GCC unroll 16
-  for (int t = 0; t < kWidth; ++t) store(sums + 16 * t, acc[t]);
+    for (int t = 0; t < kWidth; ++t) store(sums + 16 * t + p * kLanes, acc[p][t]);
+  }
 }
 
 template <int kWidth>
 void panel_q8_0(const MatmulPanel& a) {
+  // One pass over a group where registers allow: half cache lines twice are memory twice.
+  constexpr int kTogether = kParts == 2 && kWidth <= 2 ? 2 : 1;
   for (int32_t g = 0; g < a.num_groups; ++g) {
-    for (int part = 0; part < kParts; ++part) dot_q8_0<kWidth>(a, g, part);
+    for (int part = 0; part < kParts; part += kTogether) dot_q8_0<kWidth, kTogether>(a, g, part);
   }
 }
 

@@ -4,8 +4,9 @@
 //
 // Packed weights. Outputs come in groups of 16 (the last padded with zeros); a group is contiguous:
 //   f32, f16, bf16   (cols, 16)
-//   Q8_0             (cols / 32) blocks of bytes (8, 16, 4): input 4 j + i of output lane at
-//                    [j][lane][i], stored as value + 128; then the scales, (cols / 32, 16) f16
+//   Q8_0             pairs of K blocks, so that a group is one aligned stream: bytes (2, 8, 16, 4),
+//                    input 4 j + i of output lane at [j][lane][i], stored as value + 128; then
+//                    their scales, (2, 16) f16. A last block without a partner leaves a gap.
 // Packed activations. Token rows come in tiles of one of `widths`, rows past the last are zero:
 //   plain            (cols, width) f32
 //   quantized        (cols / 32) blocks of { d: width f32, minus_128_sum: width i32, (8, width, 4)
@@ -21,6 +22,11 @@ inline constexpr int kGroup = 16;            ///< outputs per group of packed we
 inline constexpr int kQuantBlock = 32;       ///< inputs that share one scale
 inline constexpr int kMaxTileWidth = 12;     ///< of all instruction sets
 inline constexpr int kQuantBlockBytes = 40;  ///< packed activations of one block, per token row
+
+/// Where block b of a packed Q8_0 group has its bytes and its scales, in bytes from the group.
+inline constexpr int kQ8PairBytes = 2 * (kQuantBlock * kGroup + 2 * kGroup);
+constexpr int64_t q8_bytes_at(int64_t b) { return b / 2 * kQ8PairBytes + b % 2 * 512; }
+constexpr int64_t q8_scales_at(int64_t b) { return b / 2 * kQ8PairBytes + 1024 + b % 2 * 32; }
 
 /// Rows of activations to pack into one tile.
 struct PackTile {

@@ -103,7 +103,9 @@ HEARTH_SIMD I dot4(I sum, Bytes w, const int8_t* x4) {
   __builtin_memcpy(&x, x4, 4);
   const __m256i signed_x = _mm256_sign_epi8(_mm256_set1_epi32(x), w.value);
   const __m256i pairs = _mm256_maddubs_epi16(w.magnitude, signed_x);
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  asm volatile("" : "+x"(sum));  // g++ 12 would put off these sums, and spill their terms
+  return sum;
 }
 HEARTH_SIMD F to_float(I x) { return _mm256_cvtepi32_ps(x); }
 

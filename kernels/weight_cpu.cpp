@@ -12,12 +12,12 @@ namespace hearth::kernels::cpu {
 namespace {
 
 constexpr int64_t kStoredBlockBytes = 34;  // Q8_0 in a file: scale f16, 32 signed bytes
-constexpr int64_t kPackedBlockBytes = kQuantBlock * kGroup;
 
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
 /// Groups begin on cache lines.
 int64_t packed_group_bytes(DType dtype, int64_t cols) {
+  if (dtype == DType::kQ8_0) return round_up(cols / kQuantBlock, 2) / 2 * kQ8PairBytes;
   const auto bytes = static_cast<int64_t>(bytes_of(dtype, static_cast<uint64_t>(cols * kGroup)));
   return round_up(bytes, 64);
 }
@@ -39,17 +39,16 @@ void pack_plain_group(const HostTensor& tensor, int64_t group, std::byte* packed
 void pack_q8_0_group(const HostTensor& tensor, int64_t group, std::byte* packed) {
   const int64_t blocks = tensor.cols / kQuantBlock;
   const int64_t rows = std::min<int64_t>(kGroup, tensor.rows - group * kGroup);
-  std::byte* scales = packed + blocks * kPackedBlockBytes;
   for (int64_t r = 0; r < rows; ++r) {
     const std::byte* stored =
         tensor.bytes.data() + (group * kGroup + r) * blocks * kStoredBlockBytes;
     for (int64_t b = 0; b < blocks; ++b, stored += kStoredBlockBytes) {
-      std::memcpy(scales + (b * kGroup + r) * 2, stored, 2);
+      std::memcpy(packed + q8_scales_at(b) + r * 2, stored, 2);
       for (int64_t j = 0; j < kQuantBlock / 4; ++j) {
         uint32_t four;
         std::memcpy(&four, stored + 2 + 4 * j, 4);
         four ^= 0x80808080u;  // adds 128 to each byte
-        std::memcpy(packed + b * kPackedBlockBytes + (j * kGroup + r) * 4, &four, 4);
+        std::memcpy(packed + q8_bytes_at(b) + (j * kGroup + r) * 4, &four, 4);
       }
     }
   }
@@ -147,13 +146,12 @@ void unpack_row(const PackedWeight& weight, int64_t row, float scale, float* out
       return;
     case DType::kQ8_0: {
       const int64_t blocks = weight.cols / kQuantBlock;
-      const auto* scales =
-          reinterpret_cast<const uint16_t*>(packed + blocks * kPackedBlockBytes) + lane;
       for (int64_t b = 0; b < blocks; ++b) {
-        const float d = f32_from_f16(scales[b * kGroup]);
+        const float d =
+            f32_from_f16(reinterpret_cast<const uint16_t*>(packed + q8_scales_at(b))[lane]);
         for (int64_t i = 0; i < kQuantBlock; ++i) {
-          const auto byte = static_cast<int32_t>(
-              packed[b * kPackedBlockBytes + (i / 4 * kGroup + lane) * 4 + i % 4]);
+          const auto byte =
+              static_cast<int32_t>(packed[q8_bytes_at(b) + (i / 4 * kGroup + lane) * 4 + i % 4]);
           out[b * kQuantBlock + i] = d * static_cast<float>(byte - 128) * scale;
         }
       }

@@ -35,10 +35,9 @@ const BpeMerges::Slot& BpeMerges::find(int32_t left, int32_t right) const {
   return slots_[place_of(left, right)];
 }
 
-void BpeMerges::add(int32_t left, int32_t right, int32_t merged) {
+void BpeMerges::add(int32_t left, int32_t right, int32_t merged, uint32_t rank) {
   Slot& slot = slots_[place_of(left, right)];
-  if (slot.left < 0) slot = {left, right, num_added_, merged};
-  ++num_added_;
+  if (slot.left < 0) slot = {left, right, rank, merged};
 }
 
 void BpeMerges::merge(std::vector<int32_t>* ids) const {
@@ -74,44 +73,57 @@ void BpeMerges::merge_short(std::vector<int32_t>* ids) const {
 }
 
 void BpeMerges::merge_long(std::vector<int32_t>* ids) const {
-  std::vector<int32_t>& id = *ids;
-  const auto count = static_cast<uint32_t>(id.size());
-  // The ids that are left form a list. pair[i] is the rank of i and its successor: a candidate in
-  // the queue whose rank is not the pair's any more is stale. (One whose rank is: two pairs of one
-  // rank are the same two ids.)
-  std::vector<uint32_t> prev(count), next(count), pair(count, kNoRank);
-  std::vector<uint64_t> queue;  // a heap of rank << 32 | place, the least on top
-  for (uint32_t i = 0; i < count; ++i) {
-    prev[i] = i - 1;
-    next[i] = i + 1;
-    if (i + 1 == count) break;
-    pair[i] = find(id[i], id[i + 1]).rank;
-    if (pair[i] != kNoRank) queue.push_back(uint64_t{pair[i]} << 32 | i);
-  }
-  std::make_heap(queue.begin(), queue.end(), std::greater<>());
-  const auto update = [&](uint32_t i) {
-    pair[i] = next[i] < count ? find(id[i], id[next[i]]).rank : kNoRank;
-    if (pair[i] == kNoRank) return;
-    queue.push_back(uint64_t{pair[i]} << 32 | i);
-    std::push_heap(queue.begin(), queue.end(), std::greater<>());
+  // A place in the text. Those that are left form a list.
+  struct Link {
+    int32_t id;
+    uint32_t prev, next;
+    uint32_t rank;  // of the pair with the next; kNoRank also where merged away
   };
-  while (!queue.empty()) {
-    const auto rank = static_cast<uint32_t>(queue.front() >> 32);
-    const auto left = static_cast<uint32_t>(queue.front());
-    std::pop_heap(queue.begin(), queue.end(), std::greater<>());
-    queue.pop_back();
-    if (pair[left] != rank) continue;
-    const uint32_t right = next[left];
-    id[left] = find(id[left], id[right]).merged;
-    pair[right] = kNoRank;
-    next[left] = next[right];
-    if (next[left] < count) prev[next[left]] = left;
-    update(left);
-    if (left > 0) update(prev[left]);
+  // rank << 32 | place. One whose rank is not the place's any more is stale. (One whose rank is
+  // merges what is there now, even if that is another pair than when it was queued: every pair that
+  // can merge is queued, so the least is still the one to merge.)
+  using Candidate = uint64_t;
+  const auto count = static_cast<uint32_t>(ids->size());
+  std::vector<Link> links(count);
+  std::vector<Candidate> first;  // those of the text as given, sorted: most never enter the heap
+  std::vector<Candidate> later;  // a heap, the least on top
+  for (uint32_t i = 0; i < count; ++i) {
+    const bool is_last = i + 1 == count;
+    const uint32_t rank = is_last ? kNoRank : find((*ids)[i], (*ids)[i + 1]).rank;
+    links[i] = {(*ids)[i], i - 1, i + 1, rank};
+    if (rank != kNoRank) first.push_back(Candidate{rank} << 32 | i);
+  }
+  std::sort(first.begin(), first.end());
+  const auto update = [&](uint32_t i) {
+    Link& link = links[i];
+    link.rank = link.next < count ? find(link.id, links[link.next].id).rank : kNoRank;
+    if (link.rank == kNoRank) return;
+    later.push_back(Candidate{link.rank} << 32 | i);
+    std::push_heap(later.begin(), later.end(), std::greater<>());
+  };
+  for (size_t at = 0; at < first.size() || !later.empty();) {
+    Candidate best;
+    if (later.empty() || (at < first.size() && first[at] < later.front())) {
+      best = first[at++];
+    } else {
+      best = later.front();
+      std::pop_heap(later.begin(), later.end(), std::greater<>());
+      later.pop_back();
+    }
+    const auto place = static_cast<uint32_t>(best);
+    Link& left = links[place];
+    if (left.rank != best >> 32) continue;
+    Link& right = links[left.next];
+    left.id = find(left.id, right.id).merged;
+    left.next = right.next;
+    right.rank = kNoRank;
+    if (left.next < count) links[left.next].prev = place;
+    update(place);
+    if (place > 0) update(left.prev);
   }
   size_t kept = 0;
-  for (uint32_t i = 0; i < count; i = next[i]) id[kept++] = id[i];
-  id.resize(kept);
+  for (uint32_t i = 0; i < count; i = links[i].next) (*ids)[kept++] = links[i].id;
+  ids->resize(kept);
 }
 
 }  // namespace hearth::models

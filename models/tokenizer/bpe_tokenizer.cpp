@@ -2,149 +2,93 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "kernels/base/check.h"
 #include "models/gguf/gguf_file.h"
 #include "models/tokenizer/bpe_merges.h"
 #include "models/tokenizer/byte_alphabet.h"
 #include "models/tokenizer/char_classes.h"
 #include "models/tokenizer/compose.h"
 #include "models/tokenizer/pretokenizer/pretokenizer.h"
-#include "models/tokenizer/special_tokens.h"
-#include "models/tokenizer/string_pool.h"
 #include "models/tokenizer/token_index.h"
 #include "models/tokenizer/utf8.h"
-#include "models/tokenizer/vocabulary.h"
+#include "models/tokenizer/vocabulary_tokenizer.h"
 
 namespace hearth::models {
 namespace {
 
-// Places in a piece are numbered in 32 bits; the front door refuses far shorter texts.
-constexpr size_t kMaxTextBytes = size_t{1} << 30;
 constexpr size_t kMaxMerges = 1 << 23;  // far above real lists (450 000)
 
 Error corrupt(std::string message) { return Error{ErrorCode::kCorrupt, std::move(message), ""}; }
 
-class BpeTokenizer final : public Tokenizer {
+class BpeTokenizer final : public VocabularyTokenizer {
  public:
-  static Result<std::unique_ptr<Tokenizer>> load(const GgufFile& file);
-
-  std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options) const override;
-  std::string_view piece(int32_t id) const override { return pieces_[static_cast<size_t>(id)]; }
-  std::string_view entry(int32_t id) const override { return vocabulary_.entry(id); }
-  int32_t vocab_size() const override { return vocabulary_.size(); }
-  bool is_end_of_generation(int32_t id) const override {
-    return vocabulary_.is_end_of_generation(id);
-  }
-  bool is_control(int32_t id) const override { return vocabulary_.type(id) == TokenType::kControl; }
-  std::optional<int32_t> bos() const override { return vocabulary_.bos(); }
-  std::optional<int32_t> eos() const override { return vocabulary_.eos(); }
-  bool adds_space_prefix() const override { return add_space_prefix_; }
-  size_t max_piece_bytes() const override { return max_piece_bytes_; }
+  Result<void> load(const GgufFile& file);
   std::string_view kind() const override { return "gpt2"; }
+
+ protected:
+  void encode_plain(std::string_view text, std::vector<int32_t>* ids) const override;
 
  private:
   Result<void> load_rule(const GgufFile& file);
-  Result<void> index_tokens();
-  Result<void> index_bytes();
+  void index_tokens();
   Result<void> load_merges(const GgufFile& file);
+  Result<void> index_bytes();
   void find_whole_pieces();
 
-  bool is_text(int32_t id) const;
-  void encode_plain(std::string_view text, std::vector<int32_t>* ids) const;
   void append_piece(std::string_view piece, std::vector<int32_t>* scratch,
                     std::vector<int32_t>* ids) const;
   void merge_piece(std::string_view piece, std::vector<int32_t>* ids) const;
 
   const PreTokenizer* rule_ = nullptr;
-  Vocabulary vocabulary_;
-  StringPool pieces_;
-  size_t max_piece_bytes_ = 0;
-  bool add_bos_ = false;
-  bool add_space_prefix_ = false;
-  TokenIndex ids_;  // of the bytes of what merging may produce; keys lie in pieces_
+  TokenIndex ids_;  // of the bytes of what merging may produce; keys are views of pieces
   BpeMerges merges_;
   // A piece with the text of this token is this token: merging would come to it too, or the rule
   // says so.
   std::vector<bool> is_whole_piece_;
-  std::array<int32_t, 256> byte_ids_ = {};  // kNoByte: no token for that byte
+  std::array<int32_t, 256> byte_ids_ = {};  // kNoToken: no token for that byte
   std::vector<int32_t> replacement_;        // U+FFFD, for a byte that the vocabulary cannot say
-  SpecialTokens special_;
 };
-
-constexpr int32_t kNoByte = -1;
 
 // ---- Loading --------------------------------------------------------------------------------
 
-Result<std::unique_ptr<Tokenizer>> BpeTokenizer::load(const GgufFile& file) {
-  auto tokenizer = std::make_unique<BpeTokenizer>();
-  HEARTH_ASSIGN_OR_RETURN(tokenizer->vocabulary_, Vocabulary::load(file));
-  HEARTH_TRY(tokenizer->load_rule(file));
-  HEARTH_TRY(tokenizer->index_tokens());
-  HEARTH_TRY(tokenizer->load_merges(file));
-  HEARTH_TRY(tokenizer->index_bytes());
-  tokenizer->find_whole_pieces();
-  return std::unique_ptr<Tokenizer>(std::move(tokenizer));
+Result<void> BpeTokenizer::load(const GgufFile& file) {
+  HEARTH_TRY(load_rule(file));
+  set_defaults(rule_->adds_bos, false);
+  HEARTH_TRY(load_vocabulary(file));
+  index_tokens();
+  HEARTH_TRY(load_merges(file));
+  HEARTH_TRY(index_bytes());
+  find_whole_pieces();
+  return {};
 }
 
 Result<void> BpeTokenizer::load_rule(const GgufFile& file) {
-  constexpr std::string_view kPre = "tokenizer.ggml.pre";
-  constexpr std::string_view kAddBos = "tokenizer.ggml.add_bos_token";
-  HEARTH_ASSIGN_OR_RETURN(const auto name, file.get_or<std::string_view>(kPre, "default"));
+  constexpr std::string_view kKey = "tokenizer.ggml.pre";
+  HEARTH_ASSIGN_OR_RETURN(const auto name, file.get_or<std::string_view>(kKey, "default"));
   rule_ = PreTokenizer::find(name);
   if (rule_ == nullptr) {
     return Error{ErrorCode::kUnsupported,
-                 fmt::format("{}: \"{}\", this build knows {}", kPre, printable(name),
+                 fmt::format("{}: \"{}\", this build knows {}", kKey, printable(name),
                              PreTokenizer::known_names()),
                  ""};
   }
-  const bool adds_bos = rule_->adds_bos && vocabulary_.bos().has_value();
-  HEARTH_ASSIGN_OR_RETURN(add_bos_, file.get_or(kAddBos, adds_bos));
-  HEARTH_ASSIGN_OR_RETURN(add_space_prefix_, file.get_or("tokenizer.ggml.add_space_prefix", false));
-  if (add_bos_ && !vocabulary_.bos()) {
-    return corrupt(fmt::format("{}: true, but tokenizer.ggml.bos_token_id is missing", kAddBos));
-  }
   return {};
 }
 
-// Control and unknown tokens never come out of merging: text that spells "<|endoftext|>" stays
-// text.
-bool BpeTokenizer::is_text(int32_t id) const {
-  const TokenType type = vocabulary_.type(id);
-  return type != TokenType::kControl && type != TokenType::kUnknown;
-}
-
-Result<void> BpeTokenizer::index_tokens() {
-  const int32_t size = vocabulary_.size();
-  pieces_.reserve(static_cast<size_t>(size));
-  for (int32_t id = 0; id < size; ++id) {
-    const std::string_view entry = vocabulary_.entry(id);
-    std::string text;
-    switch (vocabulary_.type(id)) {
-      case TokenType::kControl: special_.add(entry, id, true); break;
-      case TokenType::kUnknown: text = kReplacementChar; break;
-      case TokenType::kUserDefined:
-        // Added to a trained vocabulary, so written as it is, not in the byte alphabet.
-        text = entry;
-        special_.add(entry, id, false);
-        break;
-      case TokenType::kByte: text.assign(1, static_cast<char>(*byte_of_entry(entry))); break;
-      default: text = bytes_of_entry(entry);
-    }
-    max_piece_bytes_ = std::max(max_piece_bytes_, text.size());
-    pieces_.add(text);
+void BpeTokenizer::index_tokens() {
+  // User-defined tokens were added to a trained vocabulary, so they are written as they are, not in
+  // the byte alphabet.
+  index_pieces([this](int32_t id) { return bytes_of_entry(entry(id)); },
+               [this](int32_t id) { return std::string(entry(id)); });
+  ids_.reserve(static_cast<size_t>(vocab_size()));
+  for (int32_t id = 0; id < vocab_size(); ++id) {
+    const bool is_added = vocabulary().type(id) == TokenType::kUserDefined;
+    if (may_be_spelled(id) && !is_added && !piece(id).empty()) ids_.insert(piece(id), id);
   }
-  ids_.reserve(static_cast<size_t>(size));
-  for (int32_t id = 0; id < size; ++id) {
-    const bool is_merged = is_text(id) && vocabulary_.type(id) != TokenType::kUserDefined;
-    if (is_merged && !piece(id).empty()) ids_.insert(piece(id), id);
-  }
-  return {};
 }
 
 Result<void> BpeTokenizer::load_merges(const GgufFile& file) {
@@ -156,12 +100,12 @@ Result<void> BpeTokenizer::load_merges(const GgufFile& file) {
   // Merges name tokens by their entries. Where two tokens have one entry, the one that may come out
   // of merging counts.
   TokenIndex by_entry;
-  by_entry.reserve(static_cast<size_t>(vocabulary_.size()));
-  for (int32_t id = 0; id < vocabulary_.size(); ++id) {
-    if (!is_text(id)) by_entry.insert(vocabulary_.entry(id), id);
+  by_entry.reserve(static_cast<size_t>(vocab_size()));
+  for (int32_t id = 0; id < vocab_size(); ++id) {
+    if (!may_be_spelled(id)) by_entry.insert(entry(id), id);
   }
-  for (int32_t id = 0; id < vocabulary_.size(); ++id) {
-    if (is_text(id)) by_entry.insert(vocabulary_.entry(id), id);
+  for (int32_t id = 0; id < vocab_size(); ++id) {
+    if (may_be_spelled(id)) by_entry.insert(entry(id), id);
   }
   merges_.reserve(merges.size());
   size_t index = 0;
@@ -183,8 +127,8 @@ Result<void> BpeTokenizer::load_merges(const GgufFile& file) {
                                    printable(merge), printable(texts[i])));
       }
     }
-    if (is_text(ids[0]) && is_text(ids[1]) && is_text(ids[2])) {
-      merges_.add(ids[0], ids[1], ids[2]);
+    if (may_be_spelled(ids[0]) && may_be_spelled(ids[1]) && may_be_spelled(ids[2])) {
+      merges_.add(ids[0], ids[1], ids[2], static_cast<uint32_t>(index));
     }
     ++index;
   }
@@ -197,7 +141,7 @@ Result<void> BpeTokenizer::index_bytes() {
     byte_ids_[byte] = ids_.find({&text, 1});
   }
   for (const char byte : kReplacementChar) {
-    if (byte_ids_[static_cast<uint8_t>(byte)] == kNoByte) {
+    if (byte_ids_[static_cast<uint8_t>(byte)] == kNoToken) {
       return corrupt(fmt::format(
           "tokenizer.ggml.tokens: no token for byte 0x{:02X}, which U+FFFD needs to stand in for "
           "what cannot be said",
@@ -209,9 +153,9 @@ Result<void> BpeTokenizer::index_bytes() {
 }
 
 void BpeTokenizer::find_whole_pieces() {
-  is_whole_piece_.resize(static_cast<size_t>(vocabulary_.size()));
+  is_whole_piece_.resize(static_cast<size_t>(vocab_size()));
   std::vector<int32_t> ids;
-  for (int32_t id = 0; id < vocabulary_.size(); ++id) {
+  for (int32_t id = 0; id < vocab_size(); ++id) {
     if (ids_.find(piece(id)) != id) continue;
     ids.clear();
     if (!rule_->whole_pieces_first) merge_piece(piece(id), &ids);
@@ -222,21 +166,10 @@ void BpeTokenizer::find_whole_pieces() {
 
 // ---- Encoding -------------------------------------------------------------------------------
 
-std::vector<int32_t> BpeTokenizer::encode(std::string_view text,
-                                          const EncodeOptions& options) const {
-  HEARTH_CHECK(text.size() <= kMaxTextBytes, "{} bytes", text.size());
-  std::vector<int32_t> ids;
-  if (options.add_bos && add_bos_) ids.push_back(*vocabulary_.bos());
-  special_.partition(
-      text, options.parse_special, [&](std::string_view plain) { encode_plain(plain, &ids); },
-      [&](int32_t id) { ids.push_back(id); });
-  return ids;
-}
-
 void BpeTokenizer::encode_plain(std::string_view text, std::vector<int32_t>* ids) const {
   std::string changed;
   if (rule_->composes) text = changed = compose(text);
-  if (add_space_prefix_ && !char_at(text, 0).is(kSpace)) {
+  if (adds_space_prefix() && !char_at(text, 0).is(kSpace)) {
     changed = fmt::format(" {}", text);
     text = changed;
   }
@@ -254,7 +187,7 @@ void BpeTokenizer::append_piece(std::string_view piece, std::vector<int32_t>* sc
   scratch->clear();
   merge_piece(piece, scratch);
   for (const int32_t id : *scratch) {
-    if (id == kNoByte) {
+    if (id == kNoToken) {
       ids->insert(ids->end(), replacement_.begin(), replacement_.end());
     } else {
       ids->push_back(id);
@@ -262,7 +195,7 @@ void BpeTokenizer::append_piece(std::string_view piece, std::vector<int32_t>* sc
   }
 }
 
-// Bytes without a token stay kNoByte.
+// Bytes without a token stay kNoToken.
 void BpeTokenizer::merge_piece(std::string_view piece, std::vector<int32_t>* ids) const {
   ids->reserve(piece.size());
   for (const char byte : piece) ids->push_back(byte_ids_[static_cast<uint8_t>(byte)]);
@@ -272,7 +205,7 @@ void BpeTokenizer::merge_piece(std::string_view piece, std::vector<int32_t>* ids
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> load_bpe_tokenizer(const GgufFile& file) {
-  return BpeTokenizer::load(file);
+  return load_as<BpeTokenizer>(file);
 }
 
 }  // namespace hearth::models

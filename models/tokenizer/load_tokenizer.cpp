@@ -6,6 +6,8 @@
 #include "models/tokenizer/bpe_tokenizer.h"
 #include "models/tokenizer/spm_tokenizer.h"
 #include "models/tokenizer/tokenizer.h"
+#include "models/tokenizer/unigram_tokenizer.h"
+#include "models/tokenizer/wordpiece_tokenizer.h"
 
 namespace hearth::models {
 namespace {
@@ -18,6 +20,8 @@ struct Kind {
 constexpr std::array kKinds = {
     Kind{"llama", load_spm_tokenizer},
     Kind{"gpt2", load_bpe_tokenizer},
+    Kind{"bert", load_wordpiece_tokenizer},
+    Kind{"t5", load_unigram_tokenizer},
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "models/gguf/gguf_file.h"
 #include "models/tokenizer/tokenizer.h"
 #include "models/tokenizer/utf8.h"
+#include "tests/unit/models/bpe_vocab.h"
 #include "tests/unit/models/test_vocab.h"
 
 namespace {
@@ -28,7 +29,7 @@ bool is_utf8(std::string_view text) {
 }
 
 /// The small vocabulary of the unit tests or an empty one, and what the input adds and breaks.
-GgufWriter vocabulary(FuzzedDataProvider* input) {
+GgufWriter spm_vocabulary(FuzzedDataProvider* input) {
   TestVocab v;
   if (input->ConsumeBool()) v = small_vocab();
   const int added = input->ConsumeIntegralInRange(0, 40);
@@ -53,6 +54,28 @@ GgufWriter vocabulary(FuzzedDataProvider* input) {
   return w;
 }
 
+GgufWriter bpe_vocabulary(FuzzedDataProvider* input) {
+  TestBpeVocab v = small_bpe_vocab();
+  const int added = input->ConsumeIntegralInRange(0, 20);
+  for (int i = 0; i < added; ++i) {
+    switch (input->ConsumeIntegralInRange(0, 2)) {
+      case 0:
+        v.add(input->ConsumeRandomLengthString(8), input->ConsumeIntegralInRange(-1, 7));
+        break;
+      case 1: v.merges.push_back(input->ConsumeRandomLengthString(8)); break;
+      default: {
+        const auto token = [&] {
+          return v.tokens[input->ConsumeIntegralInRange<size_t>(0, v.tokens.size() - 1)];
+        };
+        const std::string left = token();
+        v.merge(left, token());
+      }
+    }
+  }
+  constexpr const char* kRules[] = {"default", "gpt-2", "llama-bpe", "starcoder", "deepseek-llm"};
+  return vocab_file(v, kRules[input->ConsumeIntegralInRange(0, 4)]);
+}
+
 void check_text(const Tokenizer& tokenizer, std::string_view text, bool parse_special) {
   const auto ids = tokenizer.encode(text, {.add_bos = true, .parse_special = parse_special});
   StreamingDetokenizer detokenizer(tokenizer, true);
@@ -71,7 +94,8 @@ void check_text(const Tokenizer& tokenizer, std::string_view text, bool parse_sp
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FuzzedDataProvider input(data, size);
-  const std::vector<std::byte> bytes = vocabulary(&input).bytes();
+  const GgufWriter writer = input.ConsumeBool() ? spm_vocabulary(&input) : bpe_vocabulary(&input);
+  const std::vector<std::byte> bytes = writer.bytes();
   const auto file = GgufFile::parse(bytes, "fuzz");
   HEARTH_CHECK(file.ok(), "{}", file.error().message);  // the writer writes what the reader reads
   const auto tokenizer = load_tokenizer(file.value());

@@ -91,7 +91,7 @@ TEST_CASE("every table's Q8_0 logits are within bounds of the reference's") {
   }
 }
 
-TEST_CASE("alone, chunked and batched with others the logits are the same bits") {
+TEST_CASE("alone, chunked, batched, on one thread: the logits are the same bits") {
   for (const DType weight_type : {DType::kF32, DType::kF16, DType::kQ8_0}) {
     for (const DType kv_type : {DType::kF32, DType::kF16}) {
       LlamaShape shape = llama_shapes()[0];
@@ -111,6 +111,11 @@ TEST_CASE("alone, chunked and batched with others the logits are the same bits")
         for (int32_t s = 0; s < kSeqs; ++s) {
           want.push_back(alone.feed(s, tokens[static_cast<size_t>(s)], kTokens, true));
         }
+
+        StepRunner one_thread(owned.file, table.ops, kv_type, {.seqs = 1, .context = 64});
+        table.ops.set_num_threads(table.ops.state.get(), 1);
+        CHECK(one_thread.feed(0, tokens[0], kTokens, true) == want[0]);
+        table.ops.set_num_threads(table.ops.state.get(), table.ops.device.num_threads);
 
         for (const int32_t chunk : {1, 7, 16, 33}) {
           StepRunner chunked(owned.file, table.ops, kv_type, {.seqs = 1, .context = 64});

@@ -260,10 +260,10 @@ TEST_CASE("Ctrl-C cancels the request, keeps what came, and is status 130") {
 
 TEST_CASE("a daemon lost in mid-stream is said within two seconds") {
   TempDir temp;
-  FakeDaemon* running = nullptr;
+  std::atomic<FakeDaemon*> running{nullptr};
   FakeDaemon daemon(temp.path(), [&running](const ipc::ClientRequest&, FakeDaemon::Reply reply) {
     reply.delta(0, 0, "Once", {1});
-    running->silent = true;
+    running.load()->silent = true;
   });
   running = &daemon;
   const auto start = std::chrono::steady_clock::now();

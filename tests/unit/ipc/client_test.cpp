@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <map>
@@ -198,10 +199,10 @@ TEST_CASE("replies of every verb, and errors of the daemon") {
 
 TEST_CASE("a daemon that falls silent in mid-stream is lost within two seconds") {
   TempDir temp;
-  FakeDaemon* running = nullptr;
+  std::atomic<FakeDaemon*> running{nullptr};
   FakeDaemon daemon(temp.path(), [&running](const ClientRequest&, Reply reply) {
     reply.delta(0, 0, "Once", {1});
-    running->silent = true;
+    running.load()->silent = true;
   });
   running = &daemon;
   Client client = connect(temp);

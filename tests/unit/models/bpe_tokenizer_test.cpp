@@ -180,7 +180,7 @@ TEST_CASE("long and short merging agree with merging by the book") {
         return static_cast<int32_t>(random() % static_cast<uint32_t>(merged));
       };
       list.push_back({pick(), pick(), merged});
-      merges.add(list.back().left, list.back().right, merged);
+      merges.add(list.back().left, list.back().right, merged, static_cast<uint32_t>(merged));
     }
     std::vector<int32_t> ids(round % 2 == 0 ? 30 : 300);
     for (int32_t& id : ids) id = static_cast<int32_t>(random() % 3);

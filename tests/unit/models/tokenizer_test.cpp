@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <random>
@@ -166,6 +167,66 @@ TEST_CASE("encode and decode give back the text") {
     // A space is put after each user-defined token, so only texts without one come back whole.
     if (text.find("<tool>") != std::string::npos) continue;
     CHECK(decode(*t, t->encode(text, {})) == text);
+  }
+}
+
+// The rule as it is written: again and again, the best of all pairs, the leftmost of equals.
+Strings merge_by_the_rule(const TestVocab& v, Strings pieces) {
+  const auto score_of = [&v](const std::string& text) {
+    std::optional<float> score;
+    for (size_t i = 0; i < v.tokens.size(); ++i) {
+      if (v.tokens[i] == text && v.types[i] == 1) score = v.scores[i];
+    }
+    return score;
+  };
+  while (true) {
+    std::optional<float> best;
+    size_t at = 0;
+    for (size_t i = 0; i + 1 < pieces.size(); ++i) {
+      const auto score = score_of(pieces[i] + pieces[i + 1]);
+      if (score && (!best || *score > *best)) {
+        best = score;
+        at = i;
+      }
+    }
+    if (!best) return pieces;
+    pieces[at] += pieces[at + 1];
+    pieces.erase(pieces.begin() + static_cast<ptrdiff_t>(at) + 1);
+  }
+}
+
+TEST_CASE("random vocabularies and texts merge by the rule") {
+  std::mt19937 random(12);
+  const Strings letters = {"a", "b", "c", "\xC3\xA9", kSpace};
+  const auto some = [&](size_t most) {
+    Strings out;
+    for (size_t n = 1 + random() % most; n > 0; --n) out.push_back(letters[random() % 5]);
+    return out;
+  };
+  const auto joined = [](const Strings& parts) {
+    std::string out;
+    for (const std::string& part : parts) out += part;
+    return out;
+  };
+  for (int round = 0; round < 200; ++round) {
+    TestVocab v;
+    v.add("<unk>", 0, 2);
+    for (const std::string& letter : letters) v.add(letter, -50, 1);
+    for (int i = 0; i < 25; ++i) {
+      const std::string token = joined(some(5));
+      if (std::find(v.tokens.begin(), v.tokens.end(), token) != v.tokens.end()) continue;
+      v.add(token, -static_cast<float>(random() % 8), 1);  // few scores: many ties
+    }
+    GgufWriter w;
+    w.set_string("tokenizer.ggml.model", "llama");
+    w.set_strings("tokenizer.ggml.tokens", v.tokens);
+    w.set_f32s("tokenizer.ggml.scores", v.scores);
+    w.set_i32s("tokenizer.ggml.token_type", v.types);
+    w.set_bool("tokenizer.ggml.add_space_prefix", false);
+    const auto loaded = load(w);
+    REQUIRE(loaded.ok());
+    const Strings text = some(60);
+    REQUIRE(encode(*loaded.value(), joined(text)) == merge_by_the_rule(v, text));
   }
 }
 

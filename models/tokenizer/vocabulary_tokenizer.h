@@ -1,0 +1,100 @@
+#pragma once
+// What all kinds of tokenizers share: the vocabulary, the bytes of its tokens, BOS, and the special
+// tokens that text may name. A kind adds how the plain text between those is encoded.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/tokenizer/special_tokens.h"
+#include "models/tokenizer/string_pool.h"
+#include "models/tokenizer/tokenizer.h"
+#include "models/tokenizer/vocabulary.h"
+
+namespace hearth::models {
+
+class VocabularyTokenizer : public Tokenizer {
+ public:
+  std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options) const override;
+  std::string_view piece(int32_t id) const override { return pieces_[static_cast<size_t>(id)]; }
+  std::string_view entry(int32_t id) const override { return vocabulary_.entry(id); }
+  int32_t vocab_size() const override { return vocabulary_.size(); }
+  bool is_end_of_generation(int32_t id) const override {
+    return vocabulary_.is_end_of_generation(id);
+  }
+  bool is_control(int32_t id) const override { return vocabulary_.type(id) == TokenType::kControl; }
+  std::optional<int32_t> bos() const override { return vocabulary_.bos(); }
+  std::optional<int32_t> eos() const override { return vocabulary_.eos(); }
+  bool adds_space_prefix() const override { return add_space_prefix_; }
+  size_t max_piece_bytes() const override { return max_piece_bytes_; }
+
+ protected:
+  static constexpr int32_t kNoToken = -1;
+  /// U+2581, which stands for a space in the entries of some kinds.
+  static constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
+
+  /// Ids of a run of text without special tokens, never empty and at most kMaxTextBytes.
+  virtual void encode_plain(std::string_view text, std::vector<int32_t>* ids) const = 0;
+
+  /// Reads the vocabulary, tokenizer.ggml.add_bos_token and tokenizer.ggml.add_space_prefix.
+  Result<void> load_vocabulary(const GgufFile& file);
+  /// The flags where the metadata does not say; before load_vocabulary(). BOS is added by default
+  /// only where there is one.
+  void set_defaults(bool add_bos, bool add_space_prefix);
+  /// Fills piece() of every token and the special tokens. `text_of(id)` is asked for tokens that
+  /// are neither control, unknown, user-defined nor byte tokens; user-defined ones are found in
+  /// text by `name_of(id)`, which is their text too.
+  template <typename TextOf, typename NameOf>
+  void index_pieces(const TextOf& text_of, const NameOf& name_of) {
+    pieces_.reserve(static_cast<size_t>(vocabulary_.size()));
+    for (int32_t id = 0; id < vocabulary_.size(); ++id) {
+      switch (vocabulary_.type(id)) {
+        case TokenType::kControl:
+          special_.add(vocabulary_.entry(id), id, true);
+          add_piece({});
+          break;
+        case TokenType::kUnknown: add_piece("\xEF\xBF\xBD"); break;
+        case TokenType::kByte: {
+          const char byte = static_cast<char>(*byte_of_entry(vocabulary_.entry(id)));
+          add_piece({&byte, 1});
+          break;
+        }
+        case TokenType::kUserDefined: {
+          const std::string name = name_of(id);
+          special_.add(name, id, false);
+          add_piece(name);
+          break;
+        }
+        default: add_piece(text_of(id));
+      }
+    }
+  }
+  /// Control, unknown and byte tokens never come out of plain text by their spelling: "<s>" and
+  /// "<0x0A>" stay text.
+  bool may_be_spelled(int32_t id) const;
+  /// `entry` with spaces for space marks, and the other way round.
+  static std::string unmarked(std::string_view entry);
+  static void append_marked(std::string_view text, std::string* out);
+
+  const Vocabulary& vocabulary() const { return vocabulary_; }
+
+ private:
+  void add_piece(std::string_view text);
+
+  Vocabulary vocabulary_;
+  StringPool pieces_;
+  SpecialTokens special_;
+  size_t max_piece_bytes_ = 0;
+  bool add_bos_ = false;
+  bool add_space_prefix_ = false;
+};
+
+/// Entry point of each kind: a tokenizer of type T loaded by its `Result<void> load(file)`.
+template <typename T>
+Result<std::unique_ptr<Tokenizer>> load_as(const GgufFile& file) {
+  auto tokenizer = std::make_unique<T>();
+  HEARTH_TRY(tokenizer->load(file));
+  return std::unique_ptr<Tokenizer>(std::move(tokenizer));
+}
+
+}  // namespace hearth::models

@@ -1,0 +1,276 @@
+// The same request gives the same tokens alone, among others, with its prefix cached, at any chunk
+// size and thread count, after preemption and after a resume: == on every op table.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "tests/golden/engine/engine_run.h"
+#include "tests/golden/greedy_reference.h"
+#include "tests/golden/random_llama.h"
+#include "tests/golden/step_runner.h"
+#include "tests/skip.h"
+
+namespace hearth::golden {
+namespace {
+
+using namespace engine;
+using kernels::DType;
+
+constexpr const char* kStories = "models/stories260K-f32.gguf";
+
+EngineConfig config_for(DType kv_type) {
+  EngineConfig config;
+  config.kv_type = kv_type;
+  config.kv_bytes = 8 << 20;
+  config.context_length = 256;
+  config.scheduler.max_seqs = 16;
+  return config;
+}
+
+/// One greedy and two seeded ways to ask, over two prompts.
+std::vector<Request> requests(int32_t vocab, int32_t prompt_size, int32_t max_tokens) {
+  std::vector<Request> out;
+  for (int i = 0; i < 3; ++i) {
+    Request request;
+    request.owner = request.cache_salt = "uid:1000";
+    request.prompt = random_tokens(prompt_size, vocab, static_cast<uint32_t>(i / 2 + 1));
+    request.max_tokens = max_tokens;
+    request.sampling.temperature = i == 0 ? 0.0f : 0.9f;
+    request.sampling.seed = static_cast<uint64_t>(i);
+    request.sampling.repetition_penalty = i == 2 ? 1.1f : 1.0f;
+    request.n = i == 2 ? 2 : 1;
+    out.push_back(std::move(request));
+  }
+  return out;
+}
+
+/// Runs the request in every way that must not matter.
+void check_same_tokens(const models::GgufFile& file, const NamedTable& table, DType kv_type,
+                       const Request& asked, int32_t vocab) {
+  INFO(table.name << ", KV " << kernels::info(kv_type).name << ", temperature "
+                  << asked.sampling.temperature << ", n " << asked.n);
+  Request request = asked;
+  request.id = 1;
+  const EngineConfig config = config_for(kv_type);
+  const auto want = EngineRun(file, table.ops, config).ask(request).tokens;
+  REQUIRE(want.front().size() == static_cast<size_t>(request.max_tokens));
+
+  {
+    INFO("among 15 others");
+    EngineRun run(file, table.ops, config);
+    for (RequestId id = 2; id <= 16; ++id) {
+      Request other = asked;
+      other.id = id;
+      other.n = 1;
+      other.sampling.temperature = 1.0f;
+      other.sampling.seed = id;
+      if (id % 3 != 0) {
+        const auto size = static_cast<int32_t>(3 * id);
+        other.prompt = random_tokens(size, vocab, static_cast<uint32_t>(id));
+      }
+      run.submit(other);
+      if (id == 7) run.submit(request);
+      run.step();
+    }
+    run.run_until_idle();
+    CHECK(run.said(1).tokens == want);
+  }
+  {
+    INFO("with its prefix cached, whole and in part");
+    EngineRun run(file, table.ops, config);
+    CHECK(run.ask(request).cached_tokens == 0);
+    Request second = request;
+    second.id = 2;
+    const Said again = run.ask(second);
+    CHECK(again.cached_tokens >= static_cast<int32_t>(request.prompt.size()) - 16);
+    CHECK(again.tokens == want);
+    EngineRun part(file, table.ops, config);
+    Request shorter = request;
+    shorter.prompt.resize(request.prompt.size() / 2);
+    part.ask(shorter);
+    const Said behind = part.ask(second);
+    CHECK(behind.cached_tokens > 0);
+    CHECK(behind.tokens == want);
+  }
+  {
+    INFO("at any chunk size");
+    for (const int32_t chunk : {1, 2, 7, 16, 33, 512}) {
+      CAPTURE(chunk);
+      EngineConfig chunked = config;
+      chunked.scheduler.max_step_tokens = chunk;
+      CHECK(EngineRun(file, table.ops, chunked).ask(request).tokens == want);
+    }
+    EngineConfig whole = config;
+    whole.scheduler.chunked_prefill = false;
+    CHECK(EngineRun(file, table.ops, whole).ask(request).tokens == want);
+  }
+  {
+    INFO("at any block size");
+    EngineConfig larger = config;
+    larger.block_size = 32;
+    CHECK(EngineRun(file, table.ops, larger).ask(request).tokens == want);
+  }
+  {
+    INFO("after preemption, with its blocks kept and without");
+    for (const bool cache : {true, false}) {
+      CAPTURE(cache);
+      EngineConfig single = config;
+      single.prefix_cache = cache;
+      single.scheduler.max_seqs = request.n;
+      EngineRun run(file, table.ops, single);
+      Request batch = request;
+      batch.priority = Priority::kBatch;
+      run.submit(batch);
+      while (run.said(1).tokens.back().size() < 5) run.step();
+      Request urgent = request;
+      urgent.id = 2;
+      urgent.priority = Priority::kInteractive;
+      urgent.prompt = random_tokens(20, vocab, 77);
+      run.submit(urgent);
+      run.run_until_idle();
+      CHECK(run.said(1).preemptions >= request.n);
+      CHECK(run.said(1).tokens == want);
+    }
+  }
+  {
+    INFO("after a resume");
+    for (const size_t had : {size_t{1}, want.front().size() / 2}) {
+      Request resumed = request;
+      for (const std::vector<int32_t>& tokens : want) {
+        resumed.resume.emplace_back(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(had));
+      }
+      CHECK(EngineRun(file, table.ops, config).ask(resumed).tokens == want);
+    }
+  }
+}
+
+TEST_CASE("stories260K: the same request, the same tokens") {
+  const auto path = tests::test_data(kStories);
+  if (path.empty()) HEARTH_SKIP("no HEARTH_TEST_DATA/models/stories260K-f32.gguf");
+  const auto file = models::GgufFile::open(path);
+  REQUIRE(file.ok());
+  const auto asked = requests(512, 45, 20);
+  for (const NamedTable& table : all_tables()) {
+    check_same_tokens(*file, table, DType::kF32, asked[0], 512);
+    check_same_tokens(*file, table, DType::kF16, asked[1], 512);
+    check_same_tokens(*file, table, DType::kF16, asked[2], 512);
+  }
+}
+
+TEST_CASE("random models of every shape: the same request, the same tokens") {
+  for (const LlamaShape& shape : llama_shapes()) {
+    CAPTURE(shape.name);
+    // Q8_0 rows are multiples of 32 wide; the shape of odd sizes stays as floats.
+    const bool quantized = shape.width % 32 == 0 && shape.ffn % 32 == 0;
+    const RandomLlama model(shape, 3);
+    const OwnedFile owned(model.file_bytes(quantized ? DType::kQ8_0 : DType::kF32));
+    const auto asked = requests(shape.vocab, 37, 12);
+    for (const NamedTable& table : all_tables()) {
+      for (const Request& request : asked) {
+        check_same_tokens(owned.file, table, DType::kF16, request, shape.vocab);
+      }
+    }
+  }
+}
+
+TEST_CASE("any thread count, the same tokens") {
+  const RandomLlama model(llama_shapes()[0], 3);
+  const OwnedFile owned(model.file_bytes(DType::kQ8_0));
+  const auto asked = requests(llama_shapes()[0].vocab, 60, 30);
+  for (const std::string& variant : kernels::cpu_variants()) {
+    CAPTURE(variant);
+    std::vector<std::vector<std::vector<int32_t>>> said;
+    for (const int32_t threads : {1, 2, 3, 5}) {
+      auto ops = kernels::cpu_ops({.num_threads = threads, .variant = variant});
+      REQUIRE(ops.ok());
+      EngineRun run(owned.file, *ops, config_for(DType::kF16));
+      std::vector<std::vector<int32_t>> all;
+      for (size_t i = 0; i < asked.size(); ++i) {
+        Request request = asked[i];
+        request.id = i + 1;
+        if (i == 1) run.post(SetThreads{1});  // and in mid-life
+        for (const auto& tokens : run.ask(request).tokens) all.push_back(tokens);
+      }
+      said.push_back(std::move(all));
+    }
+    for (const auto& tokens : said) CHECK(tokens == said.front());
+  }
+}
+
+TEST_CASE("stories260K through the engine says word for word what was recorded") {
+  const auto path = tests::test_data(kStories);
+  const auto recorded = tests::test_data("models/stories260K-reference.json");
+  if (path.empty() || recorded.empty()) HEARTH_SKIP("no HEARTH_TEST_DATA/models/stories260K-*");
+  const auto file = models::GgufFile::open(path);
+  REQUIRE(file.ok());
+  const std::vector<GreedyCase> cases = read_greedy_cases(recorded);
+  REQUIRE(cases.size() == 3);
+  EngineConfig config = config_for(DType::kF32);
+  config.context_length = 0;
+  for (const NamedTable& table : all_tables()) {
+    CAPTURE(table.name);
+    EngineRun run(*file, table.ops, config);
+    for (size_t i = 0; i < cases.size(); ++i) {
+      Request request;
+      request.id = i + 1;
+      request.prompt = cases[i].prompt_ids;
+      request.max_tokens = static_cast<int32_t>(cases[i].ids.size());
+      request.sampling.temperature = 0;
+      run.submit(request);
+    }
+    run.run_until_idle();
+    for (size_t i = 0; i < cases.size(); ++i) {
+      CHECK(run.said(i + 1).tokens.front() == cases[i].ids);
+    }
+  }
+}
+
+TEST_CASE("1000 real requests with random cancels leave no block behind") {
+  const LlamaShape shape = llama_shapes()[0];
+  const RandomLlama model(shape, 3);
+  const OwnedFile owned(model.file_bytes(DType::kQ8_0));
+  auto ops = kernels::cpu_ops({.num_threads = 1, .variant = ""});
+  REQUIRE(ops.ok());
+  EngineConfig config = config_for(DType::kF16);
+  config.kv_bytes = 200'000;  // so that blocks are short
+  EngineRun run(owned.file, *ops, config);
+  std::mt19937 random(1);
+  const int32_t total = 1000;
+  RequestId next = 1;
+  int cancelled = 0;
+  bool computed = true;
+  while (computed || next <= total) {
+    if (next <= total && random() % 2 == 0) {
+      Request request;
+      request.id = next++;
+      request.owner = "uid:" + std::to_string(random() % 3);
+      request.prompt = random_tokens(static_cast<int32_t>(1 + random() % 60), shape.vocab,
+                                     static_cast<uint32_t>(random() % 5));
+      request.max_tokens = static_cast<int32_t>(1 + random() % 12);
+      request.n = random() % 6 == 0 ? 3 : 1;
+      request.priority = static_cast<Priority>(random() % 3);
+      request.sampling.seed = request.id;
+      run.submit(request);
+      if (random() % 4 == 0) {
+        const RequestId id = request.id - std::min<RequestId>(request.id - 1, random() % 3);
+        cancelled += run.said(id).ended ? 0 : 1;
+        run.post(CancelRequest{id});
+      }
+    }
+    computed = run.step();
+  }
+  for (RequestId id = 1; id <= total; ++id) {
+    REQUIRE(run.said(id).ended);
+    CHECK_FALSE(run.said(id).failed);
+  }
+  CHECK(cancelled > 10);
+  const EngineSnapshot snapshot = run.engine().snapshot();
+  CHECK(snapshot.kv_blocks_used == std::vector<int32_t>{0});
+  CHECK(snapshot.kv_blocks_cached.front() > 0);
+  CHECK(snapshot.num_running + snapshot.num_waiting == 0);
+}
+
+}  // namespace
+}  // namespace hearth::golden

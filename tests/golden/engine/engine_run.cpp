@@ -1,0 +1,66 @@
+#include "tests/golden/engine/engine_run.h"
+
+#include <doctest/doctest.h>
+
+#include "models/model.h"
+
+namespace hearth::golden {
+
+using namespace engine;
+
+EngineRun::EngineRun(const models::GgufFile& file, const kernels::OpTable& ops,
+                     const EngineConfig& config) {
+  auto model = models::load_model(file, ops, nullptr);
+  REQUIRE_MESSAGE(model.ok(), (model.ok() ? "" : model.error().message));
+  auto made = Engine::create(config, ops, std::move(model).value(), clock_);
+  REQUIRE_MESSAGE(made.ok(), (made.ok() ? "" : made.error().message));
+  engine_ = std::move(made).value();
+}
+
+void EngineRun::submit(const Request& request) {
+  Said& said = said_[request.id] = Said{};
+  said.tokens = request.resume;
+  said.tokens.resize(static_cast<size_t>(request.n));
+  post(request);
+}
+
+bool EngineRun::step() {
+  const bool computed = engine_->step();
+  engine_->check_integrity();
+  for (const std::vector<EngineEvent>& events : engine_->outbox().drain()) {
+    for (const EngineEvent& event : events) {
+      if (const auto* token = std::get_if<TokenEvent>(&event)) {
+        auto& tokens = said_.at(token->id).tokens.at(static_cast<size_t>(token->sample));
+        REQUIRE(token->index == static_cast<int32_t>(tokens.size()));
+        tokens.push_back(token->token);
+      } else if (const auto* done = std::get_if<RequestDoneEvent>(&event)) {
+        Said& said = said_.at(done->id);
+        REQUIRE_FALSE(said.ended);
+        said.ended = true;
+        said.cached_tokens = done->cached_tokens;
+        said.preemptions = done->preemptions;
+      } else if (const auto* failed = std::get_if<RequestFailedEvent>(&event)) {
+        Said& said = said_.at(failed->id);
+        REQUIRE_FALSE(said.ended);
+        said.ended = said.failed = true;
+        MESSAGE("request " << failed->id << ": " << failed->error.message);
+      }
+    }
+  }
+  return computed;
+}
+
+void EngineRun::run_until_idle() {
+  while (step()) {
+  }
+}
+
+Said EngineRun::ask(const Request& request) {
+  submit(request);
+  run_until_idle();
+  REQUIRE(said(request.id).ended);
+  REQUIRE_FALSE(said(request.id).failed);
+  return said(request.id);
+}
+
+}  // namespace hearth::golden

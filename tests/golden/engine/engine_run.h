@@ -1,0 +1,47 @@
+#pragma once
+// An engine over a real model, run to its end in the test's thread.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "engine/engine.h"
+#include "kernels/ops.h"
+#include "models/gguf/gguf_file.h"
+
+namespace hearth::golden {
+
+/// What one request said.
+struct Said {
+  std::vector<std::vector<int32_t>> tokens;  ///< per sample
+  int32_t cached_tokens = 0;
+  int32_t preemptions = 0;
+  bool ended = false;
+  bool failed = false;
+};
+
+class EngineRun {
+ public:
+  /// Fails the test where the model or the engine does not come up.
+  EngineRun(const models::GgufFile& file, const kernels::OpTable& ops,
+            const engine::EngineConfig& config);
+
+  void submit(const engine::Request& request);
+  void post(engine::EngineCommand command) { engine_->inbox().post(std::move(command)); }
+  /// False when there was nothing to compute. Checks integrity.
+  bool step();
+  void run_until_idle();
+  /// Submits and runs to the end.
+  Said ask(const engine::Request& request);
+
+  const Said& said(engine::RequestId id) const { return said_.at(id); }
+  engine::Engine& engine() { return *engine_; }
+
+ private:
+  SteadyClock clock_;
+  std::unique_ptr<engine::Engine> engine_;
+  std::map<engine::RequestId, Said> said_;
+};
+
+}  // namespace hearth::golden

@@ -1,0 +1,76 @@
+// The bundled models, against recordings computed in double by the script that made them
+// (models/demo/goldens.py), which shares no code with this program.
+
+#include <doctest/doctest.h>
+
+#include "models/tokenizer/tokenizer.h"
+#include "tests/golden/greedy_reference.h"
+#include "tests/skip.h"
+
+namespace hearth::golden {
+namespace {
+
+const std::filesystem::path kRoot = HEARTH_SOURCE_DIR;
+
+struct Bundled {
+  std::filesystem::path model;
+  std::filesystem::path recording;
+};
+
+/// tales and its draft, where they are in the tree.
+std::vector<Bundled> bundled() {
+  std::vector<Bundled> found;
+  for (const std::string name : {"tales", "tales-draft"}) {
+    Bundled b{kRoot / "models/demo" / (name + ".gguf"), kRoot / "tests/golden" / (name + ".json")};
+    if (std::filesystem::exists(b.model) && std::filesystem::exists(b.recording)) {
+      found.push_back(std::move(b));
+    }
+  }
+  return found;
+}
+constexpr const char* kAbsent = "no models/demo/tales.gguf with tests/golden/tales.json";
+
+models::GgufFile open(const Bundled& b) {
+  auto opened = models::GgufFile::open(b.model);
+  REQUIRE_MESSAGE(opened.ok(), opened.error().message);
+  return std::move(opened).value();
+}
+
+TEST_CASE("the bundled models say what was recorded, on every table, with F32 and F16 KV") {
+  const auto models = bundled();
+  if (models.empty()) HEARTH_SKIP(kAbsent);
+  for (const Bundled& b : models) {
+    INFO(b.model.filename().string());
+    const models::GgufFile file = open(b);
+    const auto recorded = read_greedy_cases(b.recording);
+    REQUIRE_FALSE(recorded.empty());
+    for (const NamedTable& table : all_tables()) {
+      // The reference takes a hundred times as long: one prompt of it will do.
+      const bool slow = table.name == "reference" && !tests::full_counts();
+      const auto cases = slow ? std::vector{recorded.front()} : recorded;
+      check_agrees(file, table, kernels::DType::kF32, cases, 1e-3, 1e-3);
+      check_agrees(file, table, kernels::DType::kF16, cases, 2e-2, 2e-2);
+    }
+  }
+}
+
+TEST_CASE("the bundled models: prompts encode and texts decode as recorded") {
+  const auto models = bundled();
+  if (models.empty()) HEARTH_SKIP(kAbsent);
+  for (const Bundled& b : models) {
+    const models::GgufFile file = open(b);
+    const auto tokenizer = models::load_tokenizer(file);
+    REQUIRE_MESSAGE(tokenizer.ok(), tokenizer.error().message);
+    for (const GreedyCase& c : read_greedy_cases(b.recording)) {
+      CHECK(tokenizer.value()->encode(c.prompt, {}) == c.prompt_ids);
+      models::StreamingDetokenizer detokenizer(*tokenizer.value(), false);
+      std::string text;
+      for (const int32_t id : c.ids) text += detokenizer.push(id);
+      text += detokenizer.finish();
+      CHECK(text == c.text);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hearth::golden

@@ -1,0 +1,112 @@
+#include "engine/block_pool.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <deque>
+#include <random>
+#include <vector>
+
+namespace hearth::engine {
+namespace {
+
+TEST_CASE("blocks go from free to used to cached and back") {
+  BlockPool pool(3);
+  CHECK(pool.num_free() == 3);
+  const int32_t a = *pool.allocate();
+  const int32_t b = *pool.allocate();
+  const int32_t c = *pool.allocate();
+  CHECK_FALSE(pool.allocate().has_value());
+  CHECK(pool.num_used() == 3);
+
+  pool.set_indexed(a);
+  pool.add_ref(a);
+  pool.release(a);
+  CHECK(pool.num_cached() == 0);  // one reference is left
+  pool.release(a);
+  CHECK(pool.num_cached() == 1);
+  pool.release(b);  // not indexed: free at once
+  CHECK(pool.num_free() == 1);
+  CHECK(pool.num_available() == 2);
+  CHECK(pool.num_used() == 1);
+
+  pool.add_ref(a);  // a hit
+  CHECK(pool.num_cached() == 0);
+  CHECK(pool.ref_count(a) == 1);
+  pool.release(a);
+  pool.clear_indexed(a);  // evicted
+  CHECK(pool.num_free() == 2);
+  pool.set_indexed(c);
+  pool.clear_indexed(c);  // forgotten while in use
+  pool.release(c);
+  CHECK(pool.num_free() == 3);
+}
+
+TEST_CASE("the cached block released longest ago is the oldest") {
+  BlockPool pool(4);
+  std::vector<int32_t> blocks;
+  for (int i = 0; i < 4; ++i) {
+    blocks.push_back(*pool.allocate());
+    pool.set_indexed(blocks.back());
+  }
+  CHECK_FALSE(pool.oldest_cached().has_value());
+  for (const int i : {2, 0, 3, 1}) pool.release(blocks[static_cast<size_t>(i)]);
+  CHECK(*pool.oldest_cached() == blocks[2]);
+  pool.add_ref(blocks[2]);  // used again, so youngest when it comes back
+  pool.release(blocks[2]);
+  CHECK(*pool.oldest_cached() == blocks[0]);
+  pool.clear_indexed(blocks[3]);  // from the middle
+  for (const int i : {0, 1, 2}) {
+    CHECK(*pool.oldest_cached() == blocks[static_cast<size_t>(i)]);
+    pool.clear_indexed(blocks[static_cast<size_t>(i)]);
+  }
+  CHECK(pool.num_free() == 4);
+}
+
+TEST_CASE("any sequence of operations agrees with a simple model") {
+  for (uint32_t seed = 1; seed <= 50; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    BlockPool pool(12);
+    std::vector<int32_t> refs(12, 0);
+    std::deque<int32_t> cached;
+    for (int step = 0; step < 400; ++step) {
+      const auto block = static_cast<int32_t>(random() % 12);
+      const auto b = static_cast<size_t>(block);
+      const auto is_cached = std::find(cached.begin(), cached.end(), block);
+      switch (random() % 5) {
+        case 0: {
+          const auto taken = pool.allocate();
+          if (taken.has_value()) {
+            CHECK(refs[static_cast<size_t>(*taken)] == 0);
+            refs[static_cast<size_t>(*taken)] = 1;
+          }
+          break;
+        }
+        case 1:
+          if (refs[b] == 0 && is_cached == cached.end()) break;
+          if (refs[b]++ == 0) cached.erase(is_cached);
+          pool.add_ref(block);
+          break;
+        case 2:
+          if (refs[b] == 0) break;
+          pool.release(block);
+          if (--refs[b] == 0 && pool.indexed(block)) cached.push_back(block);
+          break;
+        case 3:
+          if (refs[b] > 0 && !pool.indexed(block)) pool.set_indexed(block);
+          break;
+        default:
+          if (cached.empty()) break;
+          CHECK(*pool.oldest_cached() == cached.front());
+          pool.clear_indexed(cached.front());
+          cached.pop_front();
+      }
+      REQUIRE(pool.num_cached() == static_cast<int32_t>(cached.size()));
+      pool.check_integrity(refs);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hearth::engine

@@ -1,0 +1,249 @@
+#include "engine/kv_cache.h"
+
+#include <doctest/doctest.h>
+
+#include <numeric>
+#include <vector>
+
+namespace hearth::engine {
+namespace {
+
+std::vector<int32_t> numbers(int32_t count, int32_t first = 0) {
+  std::vector<int32_t> out(static_cast<size_t>(count));
+  std::iota(out.begin(), out.end(), first);
+  return out;
+}
+
+/// Reserves and stores everything.
+std::vector<BlockCopy> compute(KvCache& kv, SequenceBlocks& seq, std::span<const int32_t> tokens) {
+  std::vector<BlockCopy> copies;
+  const auto size = static_cast<int32_t>(tokens.size());
+  REQUIRE(kv.reserve(seq, size, copies));
+  kv.store(seq, tokens, size);
+  return copies;
+}
+
+void check(const KvCache& kv, std::initializer_list<const SequenceBlocks*> live) {
+  kv.check_integrity(std::vector<const SequenceBlocks*>(live));
+}
+
+TEST_CASE("a finished sequence's full blocks are found again, its last token never") {
+  const std::vector<KvGroup> groups = {{16, 0}};
+  KvCache kv(4, groups);
+  const std::vector<int32_t> tokens = numbers(18);
+  SequenceBlocks a;
+  kv.begin(a, "s", tokens, 17);
+  CHECK(a.num_tokens == 0);
+  compute(kv, a, tokens);
+  CHECK(kv.pool(0).num_used() == 5);
+  const std::vector<int32_t> a_blocks = a.tables[0];
+  kv.release(a);
+  CHECK(kv.pool(0).num_cached() == 4);
+  CHECK(kv.pool(0).num_free() == 12);
+
+  CHECK(kv.cached_tokens("s", tokens, 17) == 16);
+  CHECK(kv.cached_tokens("s", tokens, 15) == 12);
+  CHECK(kv.cached_tokens("other", tokens, 17) == 0);
+  SequenceBlocks b;
+  kv.begin(b, "s", tokens, 15);  // as for a prompt of exactly 16 tokens
+  CHECK(b.num_tokens == 12);
+  CHECK(std::equal(b.tables[0].begin(), b.tables[0].end(), a_blocks.begin()));
+  check(kv, {&b});
+  SequenceBlocks c;
+  std::vector<int32_t> different = tokens;
+  different[5] = 99;
+  kv.begin(c, "s", different, 17);
+  CHECK(c.num_tokens == 4);
+  kv.release(b);
+  kv.release(c);
+  check(kv, {});
+}
+
+TEST_CASE("sequences that compute the same hold it once") {
+  const std::vector<KvGroup> groups = {{16, 0}};
+  KvCache kv(4, groups);
+  const std::vector<int32_t> tokens = numbers(14);
+  SequenceBlocks a, b, c;
+  kv.begin(a, "s", tokens, 13);
+  kv.begin(b, "s", tokens, 13);  // nothing is stored yet
+  compute(kv, a, tokens);
+  CHECK(kv.pool(0).num_used() == 4);
+  compute(kv, b, tokens);  // computed anyway: gives its own full blocks back
+  CHECK(kv.pool(0).num_used() == 3 + 1 + 1);
+  CHECK(a.tables[0][2] == b.tables[0][2]);
+  CHECK(a.tables[0][3] != b.tables[0][3]);
+  kv.begin_private(c);
+  compute(kv, c, tokens);
+  CHECK(kv.pool(0).num_used() == 5 + 4);
+  check(kv, {&a, &b, &c});
+  kv.release(a);
+  kv.release(c);
+  CHECK(kv.pool(0).num_used() == 4);
+  kv.release(b);
+  CHECK(kv.pool(0).num_cached() == 3);
+  check(kv, {});
+}
+
+TEST_CASE("at a block border a sequence takes what others have computed since") {
+  const std::vector<KvGroup> groups = {{16, 0}};
+  KvCache kv(4, groups);
+  const std::vector<int32_t> tokens = numbers(20);
+  SequenceBlocks a, b;
+  kv.begin(a, "s", tokens, 19);
+  kv.begin(b, "s", tokens, 19);
+  compute(kv, a, tokens);
+  CHECK(kv.adopt(b, tokens, 11) == 8);
+  CHECK(kv.adopt(b, tokens, 19) == 8);
+  CHECK(b.num_tokens == 16);
+  CHECK(kv.adopt(b, tokens, 19) == 0);
+  std::vector<BlockCopy> copies;
+  REQUIRE(kv.reserve(b, 18, copies));
+  kv.store(b, tokens, 18);  // in mid-block
+  CHECK(kv.adopt(b, tokens, 19) == 0);
+  check(kv, {&a, &b});
+  kv.release(a);
+  kv.release(b);
+  check(kv, {});
+}
+
+TEST_CASE("forks share everything, and who writes first into the partial block copies it") {
+  const std::vector<KvGroup> groups = {{16, 0}};
+  KvCache kv(4, groups);
+  std::vector<int32_t> tokens = numbers(10);
+  SequenceBlocks a, b, c;
+  kv.begin(a, "s", tokens, 9);
+  compute(kv, a, tokens);
+  kv.fork(a, b);
+  kv.fork(a, c);
+  CHECK(kv.pool(0).num_used() == 3);
+  CHECK(kv.missing_blocks(b, 0, 11) == 1);
+  check(kv, {&a, &b, &c});
+  tokens.push_back(50);
+  const auto from_a = compute(kv, a, tokens);
+  REQUIRE(from_a.size() == 1);
+  CHECK(from_a[0].src == b.tables[0][2]);
+  CHECK(from_a[0].dst == a.tables[0][2]);
+  tokens.back() = 51;
+  CHECK(compute(kv, b, tokens).size() == 1);
+  tokens.back() = 52;
+  CHECK(compute(kv, c, tokens).empty());  // the last that refers to it writes in place
+  CHECK(kv.pool(0).num_used() == 2 + 3);
+  tokens.push_back(53);
+  CHECK(compute(kv, b, tokens).empty());  // b's own by now
+  check(kv, {&a, &b, &c});
+  kv.release(b);
+  kv.release(a);
+  kv.release(c);
+  check(kv, {});
+}
+
+TEST_CASE("a fork at a block border copies nothing") {
+  const std::vector<KvGroup> groups = {{16, 0}};
+  KvCache kv(4, groups);
+  std::vector<int32_t> tokens = numbers(8);
+  SequenceBlocks a, b;
+  kv.begin_private(a);
+  compute(kv, a, tokens);
+  kv.fork(a, b);
+  tokens.push_back(1);
+  CHECK(compute(kv, a, tokens).empty());
+  CHECK(compute(kv, b, tokens).empty());
+  CHECK(kv.pool(0).num_used() == 4);
+  kv.release(a);
+  kv.release(b);
+  CHECK(kv.pool(0).num_free() == 16);
+}
+
+TEST_CASE("eviction cuts chains at their ends, least recently used first") {
+  const std::vector<KvGroup> groups = {{8, 0}};
+  KvCache kv(4, groups);
+  const std::vector<int32_t> x = numbers(16), y = numbers(16, 100);
+  for (const auto* tokens : {&x, &y}) {
+    SequenceBlocks seq;
+    kv.begin(seq, "s", *tokens, 15);
+    compute(kv, seq, *tokens);
+    kv.release(seq);
+  }
+  CHECK(kv.pool(0).num_cached() == 8);
+  SequenceBlocks hit;
+  kv.begin(hit, "s", x, 8);  // the front of x is younger than y now
+  CHECK(hit.num_tokens == 8);
+  kv.release(hit);
+  SequenceBlocks z;
+  kv.begin_private(z);
+  std::vector<BlockCopy> copies;
+  const std::vector<std::pair<int32_t, int32_t>> left = {{12, 16}, {8, 16}, {8, 12}, {8, 8},
+                                                         {8, 4},   {8, 0},  {4, 0},  {0, 0}};
+  for (size_t i = 0; i < left.size(); ++i) {
+    REQUIRE(kv.reserve(z, 4 * static_cast<int32_t>(i + 1), copies));
+    CHECK(kv.cached_tokens("s", x, 16) == left[i].first);
+    CHECK(kv.cached_tokens("s", y, 16) == left[i].second);
+    check(kv, {&z});
+  }
+  CHECK_FALSE(kv.reserve(z, 33, copies));
+  CHECK(z.tables[0].size() == 8);
+  CHECK(copies.empty());
+  kv.release(z);
+  check(kv, {});
+}
+
+TEST_CASE("a sliding group gives back what no query sees any more") {
+  const std::vector<KvGroup> groups = {{16, 0}, {8, 6}};  // full, and a window of 6 positions
+  KvCache kv(4, groups);
+  const std::vector<int32_t> tokens = numbers(40);
+  SequenceBlocks seq;
+  kv.begin(seq, "s", tokens, 39);
+  std::vector<BlockCopy> copies;
+  for (int32_t size = 1; size <= 40; ++size) {
+    REQUIRE(kv.reserve(seq, size, copies));
+    kv.store(seq, tokens, size);
+    check(kv, {&seq});
+    // The query at `size` sees size - 5 .. size.
+    const int32_t first = std::max(0, size - 5) / 4;
+    CHECK(kv.pool(1).num_used() == (size + 3) / 4 - first);
+    CHECK(kv.pool(0).num_used() == (size + 3) / 4);
+  }
+  kv.release(seq);
+  // A hit needs the window's blocks at its end only. Of the sliding pool the last 8 blocks are
+  // left, and all of the full one.
+  CHECK(kv.cached_tokens("s", tokens, 40) == 40);
+  CHECK(kv.cached_tokens("s", tokens, 35) == 32);
+  CHECK(kv.cached_tokens("s", tokens, 19) == 16);
+  CHECK(kv.cached_tokens("s", tokens, 15) == 0);  // the query at 12 sees block 1
+  kv.begin(seq, "s", tokens, 35);
+  CHECK(seq.tables[1][5] == kNoBlock);
+  CHECK(seq.tables[1][6] != kNoBlock);
+  CHECK(seq.tables[0][0] != kNoBlock);
+  check(kv, {&seq});
+  kv.release(seq);
+}
+
+TEST_CASE("a full group's block, evicted, takes those of the other groups with it") {
+  const std::vector<KvGroup> groups = {{16, 0}, {32, 6}};
+  KvCache kv(4, groups);
+  const std::vector<int32_t> tokens = numbers(40);
+  SequenceBlocks seq, other;
+  kv.begin(seq, "s", tokens, 39);
+  compute(kv, seq, tokens);
+  kv.release(seq);
+  CHECK(kv.pool(1).num_cached() == 10);
+  kv.begin_private(other);
+  std::vector<BlockCopy> copies;
+  REQUIRE(kv.reserve(other, 7 * 4, copies));  // 6 are free in the full pool, so one is evicted
+  CHECK(kv.cached_tokens("s", tokens, 40) == 36);
+  CHECK(kv.pool(1).num_cached() == 9);
+  check(kv, {&other});
+  kv.release(other);
+  check(kv, {});
+}
+
+TEST_CASE("peak of a sliding group is bounded by window and step") {
+  const std::vector<KvGroup> groups = {{16, 0}, {8, 6}};
+  const KvCache kv(4, groups);
+  CHECK(kv.peak_blocks(0, 1000, 8) == 250);
+  CHECK(kv.peak_blocks(1, 1000, 8) == 2 + 2 + 1);
+  CHECK(kv.peak_blocks(1, 8, 8) == 2);
+}
+
+}  // namespace
+}  // namespace hearth::engine

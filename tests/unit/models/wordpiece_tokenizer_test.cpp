@@ -1,0 +1,122 @@
+#include "models/tokenizer/wordpiece_tokenizer.h"
+
+#include <doctest/doctest.h>
+
+#include "models/gguf/gguf_file.h"
+#include "tests/unit/models/test_vocab.h"
+
+namespace hearth::models {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+TestVocab words() {
+  TestVocab v;
+  v.add("[PAD]", 0, 3);
+  v.add("[UNK]", 0, 2);
+  v.add("[CLS]", 0, 3);
+  v.add("[SEP]", 0, 3);
+  v.add("[MASK]", 0, 3);
+  const std::string mark = "\xE2\x96\x81";
+  for (const char* word : {"un", "the", "a", "resume", "\xC3\xA9t\xC3\xA9", "!", "+",
+                           "\xE4\xB8\xAD", "\xE6\x96\x87", "A", "x"}) {
+    v.add(mark + word, 0, 1);
+  }
+  for (const char* rest : {"aff", "able", "a", "ff", "x"}) v.add(rest, 0, 1);
+  return v;
+}
+
+GgufWriter bert_file(const TestVocab& v) {
+  GgufWriter w;
+  w.set_string("tokenizer.ggml.model", "bert");
+  w.set_strings("tokenizer.ggml.tokens", v.tokens);
+  w.set_i32s("tokenizer.ggml.token_type", v.types);
+  w.set_u32("tokenizer.ggml.bos_token_id", 2);
+  return w;
+}
+
+Result<std::unique_ptr<Tokenizer>> load(const GgufWriter& writer) {
+  const std::vector<std::byte> bytes = writer.bytes();
+  const auto file = GgufFile::parse(bytes, "vocab");
+  REQUIRE(file.ok());
+  return load_tokenizer(file.value());
+}
+
+Strings entries(const GgufWriter& writer, std::string_view text, const EncodeOptions& options) {
+  const auto t = load(writer);
+  REQUIRE(t.ok());
+  Strings out;
+  for (const int32_t id : (*t)->encode(text, options)) {
+    std::string entry((*t)->entry(id));
+    if (entry.starts_with("\xE2\x96\x81")) entry.replace(0, 3, "_");
+    out.push_back(entry);
+  }
+  return out;
+}
+Strings entries(std::string_view text) {
+  return entries(bert_file(words()), text, {.add_bos = false});
+}
+
+TEST_CASE("a word is the longest token at its front, then the longest that goes on") {
+  CHECK(entries("unaffable") == Strings{"_un", "aff", "able"});
+  CHECK(entries("unaff") == Strings{"_un", "aff"});
+  CHECK(entries("unfable") == Strings{"[UNK]"});  // no way back once "f" finds nothing
+  CHECK(entries("the theb a") == Strings{"_the", "[UNK]", "_a"});
+  CHECK(entries("").empty());
+  CHECK(entries(" \t\r\n").empty());
+}
+
+TEST_CASE("case, accents, controls, punctuation and Han characters") {
+  CHECK(entries("THE R\xC3\xA9sum\xC3\xA9") == Strings{"_the", "_resume"});
+  CHECK(entries("re\xCC\x81sume\xCC\x81") == Strings{"_resume"});
+  CHECK(entries("t\x01h\xC2\xAD"
+                "e\xFF") == Strings{"_the"});
+  CHECK(entries("the\x0B"
+                "a") == Strings{"_the", "a"});  // dropped, where a tab would cut
+  CHECK(entries("the\xC2\xA0"
+                "a") == Strings{"_the", "_a"});
+  CHECK(entries("the!+a") == Strings{"_the", "_!", "_+", "_a"});
+  CHECK(entries("a\xE4\xB8\xAD\xE6\x96\x87"
+                "a") == Strings{"_a", "_\xE4\xB8\xAD", "_\xE6\x96\x87", "_a"});
+
+  GgufWriter cased = bert_file(words());
+  cased.set_bool("tokenizer.ggml.normalizer.lowercase", false);
+  CHECK(entries(cased, "A \xC3\xA9t\xC3\xA9 THE", {.add_bos = false}) ==
+        Strings{"_A", "_\xC3\xA9t\xC3\xA9", "[UNK]"});
+  GgufWriter accents_kept = bert_file(words());
+  accents_kept.set_bool("tokenizer.ggml.normalizer.strip_accents", false);
+  CHECK(entries(accents_kept, "\xC3\x89T\xC3\x89", {.add_bos = false}) ==
+        Strings{"_\xC3\xA9t\xC3\xA9"});
+}
+
+TEST_CASE("special tokens, and words too long to be any") {
+  CHECK(entries(bert_file(words()), "a", {}) == Strings{"[CLS]", "_a"});
+  CHECK(entries(bert_file(words()), "a [MASK] a", {.add_bos = false, .parse_special = true}) ==
+        Strings{"_a", "[MASK]", "_a"});
+  for (const std::string& entry : entries("[MASK]")) CHECK(entry != "[MASK]");
+  CHECK(entries(std::string(100, 'x')).size() == 100);
+  CHECK(entries(std::string(101, 'x')) == Strings{"[UNK]"});
+  CHECK(entries(std::string(1 << 20, 'x')) == Strings{"[UNK]"});
+}
+
+TEST_CASE("decoded, words have spaces between") {
+  const auto t = load(bert_file(words()));
+  REQUIRE(t.ok());
+  CHECK((*t)->kind() == "bert");
+  StreamingDetokenizer detokenizer(**t, true);
+  std::string text;
+  for (const int32_t id : (*t)->encode("The unaffable", {})) text += detokenizer.push(id);
+  CHECK(text + detokenizer.finish() == "the unaffable");
+}
+
+TEST_CASE("a vocabulary without an unknown token is refused") {
+  TestVocab v = words();
+  v.types[1] = 1;
+  const auto refused = load(bert_file(v));
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == ErrorCode::kCorrupt);
+  CHECK(refused.error().message.find("tokenizer.ggml.unknown_token_id") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace hearth::models
