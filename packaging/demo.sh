@@ -42,7 +42,7 @@ if ! "$build/bin/hearth" ping --wait-ms 5000; then
   exit 1
 fi
 
-ask() { "$build/bin/hearth" run tales --no-start --stats --max-tokens 220 --seed 7 "$prompt"; }
+ask() { printf '%s' "$prompt"; "$build/bin/hearth" run tales --no-start --stats --max-tokens 220 --seed 7 "$prompt"; }
 step "A story:   hearth run tales \"${prompt:0:40}...\""
 ask
 step "The same again: the prompt's blocks are cached"
