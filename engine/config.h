@@ -30,7 +30,8 @@ struct EngineConfig {
   kernels::DType kv_type = kernels::DType::kF16;
   int32_t block_size = 16;
   /// Bytes for all KV pools; 0: enough for max_seqs half-full contexts, at most a quarter of the
-  /// device's free memory. Split over layer groups in proportion to what a full context needs.
+  /// device's free memory (half, where a quarter does not hold one full context). Split over layer
+  /// groups in proportion to what a full context needs.
   uint64_t kv_bytes = 0;
   int32_t context_length = 0;  ///< 0: the model's
   bool prefix_cache = true;

@@ -173,7 +173,8 @@ void Engine::Impl::handle(Request& request) {
   }
   if (request.received_us == 0) request.received_us = now_us;
   if (!config.prefix_cache) request.use_prefix_cache = false;
-  std::string scope = scope_prefix + request.cache_salt;
+  std::string scope =
+      scope_prefix + (request.cache_salt.empty() ? request.owner : request.cache_salt);
   Result<LiveRequest*> added = scheduler.add(std::move(request), std::move(scope));
   if (!added.ok()) return refuse(added.take_error());
 

@@ -41,7 +41,7 @@ struct SamplingParams {
 struct Request {
   RequestId id = 0;
   std::string owner;       ///< fairness and prefix scope: e.g. "uid:1000"
-  std::string cache_salt;  ///< prefixes are shared only under equal salts (default: the owner)
+  std::string cache_salt;  ///< prefixes are shared only under equal salts; empty: the owner
   Priority priority = Priority::kNormal;
   std::vector<int32_t> prompt;  ///< not empty
   int32_t n = 1;

@@ -24,13 +24,6 @@ constexpr int32_t kChargeTokens = 4096;
 /// max_waiting_tokens (default 20).
 constexpr int32_t kMaxDecodeStepsInARow = 20;
 
-template <typename T>
-void erase_value(std::vector<T>& values, const T& value) {
-  const auto found = std::ranges::find(values, value);
-  HEARTH_CHECK(found != values.end());
-  values.erase(found);
-}
-
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerConfig& config, const Limits& limits, KvCache& kv)
@@ -150,7 +143,7 @@ void Scheduler::append(Sequence& seq, int32_t token) {
 
 void Scheduler::finish(Sequence& seq, FinishReason reason) {
   if (seq.state == Sequence::State::kRunning) leave_running(seq);
-  if (seq.state == Sequence::State::kWaiting) erase_value(waiting_, &seq);
+  if (seq.state == Sequence::State::kWaiting) HEARTH_CHECK(std::erase(waiting_, &seq) == 1);
   seq.state = Sequence::State::kFinished;
   seq.reason = reason;
 }
@@ -289,10 +282,6 @@ void Scheduler::plan_prefill() {
   }
 }
 
-bool Scheduler::may_enter(const Sequence& seq) const {
-  return config_.policy == SchedulerPolicy::kContinuous || batch_open_ || seq.request->started;
-}
-
 Sequence* Scheduler::next_prefill(bool admission_open) {
   Sequence* best = nullptr;
   const auto consider = [&](Sequence* seq) {
@@ -417,172 +406,12 @@ void Scheduler::finish_step(const StepPlan& plan, int64_t step_us) {
   }
 }
 
-// ---- Room -----------------------------------------------------------------------------------
-
-int32_t Scheduler::hit_limit(const Sequence& seq) const {
-  // The last token is always computed: its logits are wanted.
-  const int32_t limit = static_cast<int32_t>(seq.tokens.size()) - 1;
-  const LiveRequest& request = *seq.request;
-  const auto known = static_cast<int32_t>(request.prompt_logprobs.size());
-  if (request.request.sampling.prompt_logprobs && seq.sample == 0 &&
-      known + 1 < request.prompt_size()) {
-    return std::min(limit, known);
-  }
-  return limit;
-}
-
-void Scheduler::begin_blocks(Sequence& seq) {
-  if (seq.request->request.use_prefix_cache) {
-    kv_.begin(seq.blocks, seq.request->scope, seq.tokens, hit_limit(seq));
-  } else {
-    kv_.begin_private(seq.blocks);
-  }
-}
-
-int32_t Scheduler::blocks_short(const Sequence& begun, int32_t group) const {
-  const auto wanted = [&](const Sequence& seq) {
-    return kv_.wanted_blocks(seq.blocks, group, static_cast<int32_t>(seq.tokens.size()),
-                             limits_.max_step_tokens);
-  };
-  int32_t needed = wanted(begun);
-  if (!running_.empty()) {
-    // Beside others it shall not be preempted by the next block that one of them needs.
-    needed += static_cast<int32_t>(running_.size()) + begun.request->slots(begun);
-    for (const Sequence* seq : running_) {
-      if (!seq->decoding) needed += wanted(*seq);
-    }
-  }
-  return needed - kv_.pool(group).num_available();
-}
-
-int32_t Scheduler::slots_short(const Sequence& seq) const {
-  return slots_used_ + seq.request->slots(seq) - config_.max_seqs;
-}
-
-bool Scheduler::admit(Sequence& seq) {
-  if (slots_short(seq) > 0) {
-    reason_ = "slots";
-    return false;
-  }
-  begin_blocks(seq);
-  for (int32_t group = 0; group < kv_.num_groups(); ++group) {
-    if (blocks_short(seq, group) <= 0) continue;
-    kv_.release(seq.blocks);
-    reason_ = "blocks";
-    return false;
-  }
-  if (seq.request->preemptions == 0) seq.request->cached_tokens = seq.blocks.num_tokens;
-  reason_ = "";
-  seq.admitted_rank = rank(seq);
-  erase_value(waiting_, &seq);
-  running_.push_back(&seq);
-  seq.state = Sequence::State::kRunning;
-  slots_used_ += seq.request->slots(seq);
-  seq.request->owner->slots_running += seq.request->slots(seq);
-  return true;
-}
-
-std::vector<Sequence*> Scheduler::displaceable(const Sequence& waiting) const {
-  std::vector<Sequence*> candidates = running_;
-  std::ranges::sort(candidates, std::greater{},
-                    [&](const Sequence* seq) { return seniority(*seq); });
-  const LiveRequest& request = *waiting.request;
-  const int32_t rank_waiting = rank(waiting);
-  const int32_t slots_after = request.owner->slots_running + request.slots(waiting);
-  std::unordered_map<const Owner*, int32_t> slots_left;
-  std::vector<Sequence*> out;
-  for (Sequence* seq : candidates) {
-    const LiveRequest& other = *seq->request;
-    int32_t& left = slots_left.try_emplace(other.owner, other.owner->slots_running).first->second;
-    const int32_t slots = other.slots(*seq);
-    const bool lower_class =
-        other.request.priority > request.request.priority && rank(*seq) > rank_waiting;
-    const bool same_class = other.request.priority == request.request.priority;
-    const bool over_share =
-        other.owner != request.owner && (same_class || lower_class) && left - slots >= slots_after;
-    if (!lower_class && !over_share) continue;
-    left -= slots;
-    out.push_back(seq);
-  }
-  return out;
-}
-
-void Scheduler::make_room() {
-  if (config_.policy == SchedulerPolicy::kStatic || waiting_.empty() || running_.empty()) return;
-  Sequence* first = waiting_.front();
-  for (Sequence* seq : waiting_) {
-    if (goes_before(*seq, *first)) first = seq;
-  }
-  const std::vector<Sequence*> victims = displaceable(*first);
-  if (victims.empty()) return;
-
-  int32_t slots = slots_short(*first);
-  std::vector<int32_t> blocks;
-  begin_blocks(*first);
-  for (int32_t group = 0; group < kv_.num_groups(); ++group) {
-    blocks.push_back(blocks_short(*first, group));
-  }
-  kv_.release(first->blocks);
-  const auto enough = [&] {
-    return slots <= 0 && std::ranges::all_of(blocks, [](int32_t n) { return n <= 0; });
-  };
-  size_t count = 0;
-  while (!enough()) {
-    if (count == victims.size()) return;  // not even all of them make room: leave them alone
-    const Sequence& victim = *victims[count++];
-    slots -= victim.request->slots(victim);
-    for (int32_t group = 0; group < kv_.num_groups(); ++group) {
-      blocks[static_cast<size_t>(group)] -= kv_.exclusive_blocks(victim.blocks, group) + 1;
-    }
-  }
-  for (size_t i = 0; i < count; ++i) preempt(*victims[i]);
-}
-
-Sequence* Scheduler::youngest_behind(const Sequence& seq) const {
-  Sequence* youngest = nullptr;
-  for (Sequence* other : running_) {
-    // Rows that are planned already were taken by somebody more senior, or are this step's.
-    if (other == &seq || planned(*other)) continue;
-    if (seniority(*other) < seniority(seq)) continue;
-    if (youngest == nullptr || seniority(*youngest) < seniority(*other)) {
-      youngest = other;
-    }
-  }
-  return youngest;
-}
-
-bool Scheduler::reserve_or_preempt(Sequence& seq, int32_t num_tokens) {
-  while (!kv_.reserve(seq.blocks, num_tokens, plan_.copies)) {
-    Sequence* victim = youngest_behind(seq);
-    if (victim == nullptr) return false;
-    preempt(*victim);
-  }
-  return true;
-}
-
-void Scheduler::leave_running(Sequence& seq) {
-  charge(seq);
-  kv_.release(seq.blocks);
-  erase_value(running_, &seq);
-  slots_used_ -= seq.request->slots(seq);
-  seq.request->owner->slots_running -= seq.request->slots(seq);
-  seq.decoding = false;
-}
-
-void Scheduler::preempt(Sequence& seq) {
-  leave_running(seq);
-  seq.state = Sequence::State::kWaiting;
-  waiting_.push_back(&seq);
-  ++seq.request->preemptions;
-  ++preemptions_total_;
-}
+// ---- Telling --------------------------------------------------------------------------------
 
 int32_t Scheduler::num_preempted() const {
   return static_cast<int32_t>(
       std::ranges::count_if(waiting_, [](const Sequence* seq) { return seq->request->started; }));
 }
-
-// ---- Telling --------------------------------------------------------------------------------
 
 std::vector<WaitingInfo> Scheduler::waiting() const {
   std::vector<Sequence*> order = waiting_;

@@ -192,6 +192,7 @@ void Broker::retry_output() {
 void Broker::every_tick() {
   residency_.tick();
   dispatcher_.tick();
+  report_status();
   if (drain_deadline_us_ != 0) check_drained();
   tick_timer_.expires_after(kTick);
   tick_timer_.async_wait([this](const boost::system::error_code& error) {
@@ -230,12 +231,24 @@ void Broker::check_drained() {
     drain_deadline_us_ = clock_.now_us() + kWorkersExitUs;
     return;
   }
+  // At least a tick after the last answer was handed to libzmq, which has sent it by then.
   const bool sent = !output_.has_backlog();
   if ((residency_.empty() && sent) || late) {
     log_info("stopped", "workers_left={} unsent_bytes={}", residency_.empty() ? 0 : 1,
              output_.total_bytes());
     io_.stop();
   }
+}
+
+// What `systemctl status` shows.
+void Broker::report_status() {
+  std::string status = fmt::format("{} live requests; models:", dispatcher_.requests().size());
+  for (const auto& [name, resident] : residency_.residents()) {
+    if (resident.worker != nullptr && resident.worker->is_ready()) status += " " + name;
+  }
+  if (status == status_) return;
+  status_ = status;
+  systemd_.status(status_);
 }
 
 void Broker::feed_watchdog() {

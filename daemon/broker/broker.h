@@ -50,6 +50,7 @@ class Broker {
   void every_tick();
   void retry_output();
   void feed_watchdog();
+  void report_status();
 
   Config config_;
   RuntimeDir runtime_dir_;
@@ -77,6 +78,7 @@ class Broker {
   bool output_retry_armed_ = false;
   int64_t output_retry_ms_ = 1;
   uint64_t num_malformed_ = 0;
+  std::string status_;  // as systemd was told last
 };
 
 }  // namespace hearth::broker

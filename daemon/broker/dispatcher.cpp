@@ -314,6 +314,10 @@ void Dispatcher::end_done(LiveRequest& request, ipc::DoneEvent done) {
     }
   }
   ++(cancelled ? counters_.cancelled : counters_.done);
+  log_info("request_done",
+           "number={} owner={} model={} tokens={} ms={:.0f} resumed={} cancelled={}",
+           request.number, request.owner, request.model, request.output_tokens(),
+           ms_between(request.received_us, clock_.now_us()), done.resumed, cancelled);
   send_event(request, ipc::encode_event(done), Size::kMustFit);
   erase(request);
 }

@@ -88,7 +88,7 @@ ipc::ModelsReply Reports::models() const {
 ipc::PsReply Reports::ps(const Caller& caller) const {
   ipc::PsReply reply;
   dispatcher_.requests().for_each([&](const LiveRequest& request) {
-    if (!caller.is_admin && caller.uid != request.owner) return;
+    if (!may_touch(caller, request.owner)) return;
     reply.requests.push_back({.id = request.id,
                               .owner = owner_name(request.owner),
                               .model = request.model,

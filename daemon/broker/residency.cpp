@@ -34,8 +34,10 @@ WorkerProcess* Residency::want(const ModelFile& file) {
   Resident& resident = residents_[file.name];
   resident.last_used_us = clock_.now_us();
   if (resident.worker != nullptr && resident.worker->is_ready()) return resident.worker.get();
-  if (!resident.wanted &&
-      (resident.worker == nullptr || resident.worker->state() == WorkerProcess::State::kDraining)) {
+  // One on its way out is followed by another once it has gone.
+  const bool on_its_way_in =
+      resident.worker != nullptr && resident.worker->state() == WorkerProcess::State::kStarting;
+  if (!resident.wanted && !on_its_way_in) {
     resident.file = file;
     resident.wanted = true;
     resident.wanted_since_us = clock_.now_us();

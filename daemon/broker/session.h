@@ -19,6 +19,11 @@ struct Caller {
   bool is_admin = false;  ///< sees and cancels everybody's requests
 };
 
+/// See it, cancel it.
+inline bool may_touch(const Caller& caller, uint32_t owner) {
+  return caller.is_admin || caller.uid == owner;
+}
+
 /// "uid:1000"
 std::string owner_name(uint32_t uid);
 
@@ -30,10 +35,6 @@ class Rights {
   static Result<Rights> create(const std::string& admin_group, uint32_t daemon_uid);
 
   bool is_admin(const ipc::PeerCredentials& peer) const;
-  /// Cancel, and whatever else touches a request.
-  bool may_touch(const Caller& caller, uint32_t owner) const {
-    return caller.is_admin || caller.uid == owner;
-  }
 
  private:
   std::set<uint32_t> uids_;

@@ -173,9 +173,10 @@ void WorkerProcess::on_event(const ipc::WorkerEvent& event) {
     }
     listener_.on_worker_news(*this);
   } else if (const auto* ready = std::get_if<ipc::WorkerReady>(&event)) {
+    if (state_ != State::kStarting) return;  // too late: it is to end
     ready_ = *ready;
     load_share_ = 1;
-    if (state_ == State::kStarting) state_ = State::kReady;
+    state_ = State::kReady;
     listener_.on_worker_ready(*this);
   } else if (const auto* failed = std::get_if<ipc::WorkerFailed>(&event)) {
     failure_ = failed->error;

@@ -165,10 +165,12 @@ void FrontDoor::on_request(ipc::WorkerRequest request) {
                       ""});
   }
   Stream stream;
+  stream.n = request.generate.n;
+  stream.seed = request.generate.seed.value_or(0);
+  stream.stop = request.generate.stop;
+  stream.resume = request.resume;
+  stream.deadline_ms = request.generate.deadline_ms;
   stream.received_us = clock_.now_us() - request.received_ms_ago * 1000;
-  stream.request = request;
-  stream.request.generate.prompt.clear();
-  stream.request.generate.prompt_ids.clear();
   if (!streams_.emplace(number, std::move(stream)).second) {
     log_error("request_twice", "number={}", number);
     return;
@@ -253,18 +255,16 @@ void FrontDoor::on_prep(PrepResult& result) {
   if (stream->cancelled) return end_cancelled(result.number);
 
   auto& prepared = std::get<PreparedRequest>(result.outcome);
-  const ipc::GenerateRequest& generate = stream->request.generate;
-  const std::vector<std::vector<int32_t>>& resume = stream->request.resume;
   engine::Request& request = prepared.request;
   stream->prompt_tokens = static_cast<int32_t>(request.prompt.size());
   request.received_us = stream->received_us;
-  if (generate.deadline_ms > 0) {
-    request.deadline_us = stream->received_us + generate.deadline_ms * 1000;
+  if (stream->deadline_ms > 0) {
+    request.deadline_us = stream->received_us + stream->deadline_ms * 1000;
   }
-  for (int32_t i = 0; i < generate.n; ++i) {
-    Stream::Sample sample{
-        SampleText(*engine_->tokenizer, prepared.strip_first_space, generate.stop), ""};
-    if (static_cast<size_t>(i) < resume.size()) sample.text.replay(resume[static_cast<size_t>(i)]);
+  for (size_t i = 0; i < static_cast<size_t>(stream->n); ++i) {
+    Stream::Sample sample{SampleText(*engine_->tokenizer, prepared.strip_first_space, stream->stop),
+                          ""};
+    if (i < stream->resume.size()) sample.text.replay(stream->resume[i]);
     stream->samples.push_back(std::move(sample));
   }
   engine::EngineCommand command = std::move(request);
@@ -279,9 +279,9 @@ void FrontDoor::on_prep(PrepResult& result) {
 void FrontDoor::end_cancelled(uint64_t number) {
   const Stream& stream = *find(number);
   ipc::DoneEvent done;
-  done.finish_reasons.assign(static_cast<size_t>(stream.request.generate.n), "cancelled");
+  done.finish_reasons.assign(static_cast<size_t>(stream.n), "cancelled");
   done.model = engine_->info.name;
-  done.seed = stream.request.generate.seed.value_or(0);
+  done.seed = stream.seed;
   done.timings.queue_ms = done.timings.total_ms = ms_since(stream.received_us);
   link_.send(number, done);
   streams_.erase(number);
@@ -367,7 +367,7 @@ void FrontDoor::on_request_done(const engine::RequestDoneEvent& from) {
     done.usage.output_tokens += sample.text.num_tokens();
   }
   done.model = engine_->info.name;
-  done.seed = stream->request.generate.seed.value_or(0);
+  done.seed = stream->seed;
   done.usage.prompt_tokens = from.prompt_tokens;
   done.usage.cached_tokens = from.cached_tokens;
   done.timings.queue_ms = to_ms(static_cast<double>(from.queue_us));

@@ -20,8 +20,12 @@ namespace hearth::worker {
 
 /// A request between receipt and `done`.
 struct Stream {
-  ipc::WorkerRequest request;  ///< prompt moved on to prep; stop, n and resume stay
-  int64_t received_us = 0;     ///< by the client's message at the broker, on our clock
+  int32_t n = 1;
+  uint64_t seed = 0;
+  std::vector<std::string> stop;
+  std::vector<std::vector<int32_t>> resume;  ///< per sample, tokens that the client has
+  int64_t deadline_ms = 0;
+  int64_t received_us = 0;  ///< by the broker, on our clock
   bool in_engine = false;
   bool cancelled = false;  ///< before the engine had it
   int32_t prompt_tokens = 0;

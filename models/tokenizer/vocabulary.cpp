@@ -111,21 +111,29 @@ Result<void> Vocabulary::load_special_ids(const GgufFile& file) {
     if (id) ends_[static_cast<size_t>(*id)] = true;
   }
   for (int32_t id = 0; id < size(); ++id) {
-    if (type(id) == TokenType::kControl &&
-        std::find(kEndsOfTurn.begin(), kEndsOfTurn.end(), entry(id)) != kEndsOfTurn.end()) {
-      ends_[static_cast<size_t>(id)] = true;
-    }
+    if (std::find(kEndsOfTurn.begin(), kEndsOfTurn.end(), entry(id)) == kEndsOfTurn.end()) continue;
+    ends_[static_cast<size_t>(id)] = true;
+    // Some converters call it user-defined or normal: then any user's text could end the turn.
+    types_[static_cast<size_t>(id)] = TokenType::kControl;
   }
   if (!file.has("tokenizer.ggml.token_type")) {
     // Without types, these are not text either.
     for (const std::optional<int32_t>& id : {bos_, eos_, eot, eom}) {
       if (id) types_[static_cast<size_t>(*id)] = TokenType::kControl;
     }
-    if (unknown_) types_[static_cast<size_t>(*unknown_)] = TokenType::kUnknown;
+    if (unknown_ && type(*unknown_) != TokenType::kControl)
+      types_[static_cast<size_t>(*unknown_)] = TokenType::kUnknown;
   }
   if (!unknown_) {
     const auto at = std::find(types_.begin(), types_.end(), TokenType::kUnknown);
     if (at != types_.end()) unknown_ = static_cast<int32_t>(at - types_.begin());
+  }
+  if (unknown_ && type(*unknown_) == TokenType::kControl) {
+    if (unknown_ == bos_ || is_end_of_generation(*unknown_)) {
+      unknown_.reset();  // what means something else cannot stand for text
+    } else {
+      types_[static_cast<size_t>(*unknown_)] = TokenType::kUnknown;
+    }
   }
   return {};
 }

@@ -76,6 +76,14 @@ __global__ void half_warp(int* out) {
   if (threadIdx.x % 2 == 0) out[threadIdx.x] = __shfl_xor_sync(0xffffffffu, 1, 2);
 }
 
+__global__ void different_exchanges(int* out) {
+  if (threadIdx.x % 2 == 0) {
+    out[threadIdx.x] = __shfl_xor_sync(0xffffffffu, 1, 1);
+  } else {
+    out[threadIdx.x] = __shfl_xor_sync(0xffffffffu, 2, 1);
+  }
+}
+
 __global__ void partial_mask(int* out) { out[threadIdx.x] = __shfl_xor_sync(0x0000ffffu, 1, 1); }
 
 __global__ void warp_operations(int* out) {
@@ -117,6 +125,9 @@ TEST_CASE("shim: warp operations without all lanes are reported") {
   std::vector<int> out(64);
   CHECK(run(1, 64, 0, half_warp, out.data()) == cudaErrorLaunchFailure);
   CHECK(shim::last_failure().find("lanes 0x55555555 of warp 0") != std::string::npos);
+  shim::reset();
+  CHECK(run(1, 32, 0, different_exchanges, out.data()) == cudaErrorLaunchFailure);
+  CHECK(shim::last_failure().find("lanes of a warp meet at shim_test.cpp") != std::string::npos);
   shim::reset();
   CHECK(run(1, 32, 0, partial_mask, out.data()) == cudaErrorLaunchFailure);
   CHECK(shim::last_failure().find("want all lanes") != std::string::npos);

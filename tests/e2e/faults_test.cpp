@@ -17,7 +17,12 @@ namespace {
 // Long enough to be killed in the middle on any machine, short enough to finish soon.
 constexpr int32_t kLong = 6000;
 
-bool alive(pid_t pid) { return ::kill(pid, 0) == 0; }
+// An orphan may stay as a zombie until somebody reaps it: that is dead too.
+bool alive(pid_t pid) {
+  const std::string stat = text_of("/proc/" + std::to_string(pid) + "/stat");
+  const size_t name_end = stat.rfind(')');
+  return name_end != std::string::npos && stat.substr(name_end, 3) != ") Z";
+}
 
 TEST_CASE(
     "a worker that is killed in mid-stream is replaced, and the text goes on as if nothing was") {
@@ -107,12 +112,10 @@ TEST_CASE("a connection that closes while its request waits leaves nothing behin
   CHECK(daemon.wait_until_idle());
 }
 
-TEST_CASE("when the broker is killed its worker ends within a second, and clients say so") {
+TEST_CASE("when the broker is killed clients say so within two seconds") {
   const Sandbox sandbox;
   Daemon daemon(sandbox);
   ipc::Client client = daemon.connect();
-  run(client, seeded(1, 1));
-  const pid_t worker = daemon.wait_for_worker();
   int64_t killed_at = 0;
   const Answer answer = run(client, seeded(1, kTinyContext - 100), [&](const Answer& so_far) {
     if (killed_at == 0 && so_far.ids[0].size() > 50) {
@@ -125,11 +128,18 @@ TEST_CASE("when the broker is killed its worker ends within a second, and client
   REQUIRE(answer.error);
   CHECK(answer.error->code == ErrorCode::kLost);
   CHECK(noticed_ms < 2500);  // the promise is two seconds; the rest is for a busy machine
-  daemon.wait_for_exit();
-  while (alive(worker) && now_ms() - killed_at < kPatienceMs) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  CHECK(now_ms() - killed_at < 3000);  // a second, on a machine that is not busy
+}
+
+TEST_CASE("when the broker is killed its worker ends within a second") {
+  const Sandbox sandbox;
+  Daemon daemon(sandbox);
+  ipc::Client client = daemon.connect();
+  REQUIRE(client.start(seeded(1, kTinyContext - 100)).ok());
+  const pid_t worker = daemon.wait_for_worker();
+  daemon.signal(SIGKILL);
+  const int64_t killed_at = now_ms();
+  CHECK(eventually([&] { return !alive(worker); }));
+  CHECK(now_ms() - killed_at < 2000);  // a second, on a machine that is not busy
 }
 
 TEST_CASE("after a kill the daemon starts again on the same directory, as another instance") {

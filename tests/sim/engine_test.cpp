@@ -160,6 +160,27 @@ TEST_CASE("a token that is not finite fails its request and no other") {
   }
 }
 
+TEST_CASE("prefixes are found under the same salt only, which is the owner's by default") {
+  Simulation sim(small(), {});
+  Request request = make_request(1, 64, 4);
+  const auto cached = [&](const std::string& owner, const std::string& salt) {
+    ++request.id;
+    request.owner = owner;
+    request.cache_salt = salt;
+    sim.submit(request);
+    sim.run_until_idle();
+    return sim.record(request.id).done->cached_tokens;
+  };
+  CHECK(cached("uid:1", "") == 0);
+  CHECK(cached("uid:1", "") == 48);
+  CHECK(cached("uid:2", "") == 0);
+  CHECK(cached("uid:2", "uid:1") == 48);
+  CHECK(cached("uid:1", "shared") == 0);
+  CHECK(cached("uid:2", "shared") == 48);
+  request.use_prefix_cache = false;
+  CHECK(cached("uid:2", "shared") == 0);
+}
+
 TEST_CASE("a deadline ends a request where it stands") {
   EngineConfig config = small();
   config.scheduler.max_seqs = 1;

@@ -136,11 +136,9 @@ void fiber_main(context::transfer_t from) {
   std::abort();  // a finished fiber is never resumed
 }
 
-/// Stops the launch: the fiber waits and is never picked again.
-void fail(std::string why) {
-  if (block().failure.empty()) block().failure = std::move(why);
-  wait(State::kAtExchange, {});
-}
+/// Once `failure` is set: the fiber waits and is never picked again, so nothing on its stack may
+/// own memory.
+void abandon() { wait(State::kAtExchange, {}); }
 
 void make_ready(uint32_t index) {
   block().fibers[index].state = State::kReady;
@@ -232,12 +230,15 @@ const uint64_t* exchange(unsigned mask, uint64_t value, const std::source_locati
   const uint32_t index = running;
   Warp& warp = b.warps[index / 32];
   if (mask != 0xffffffffu) {
-    fail(fmt::format("warp operation at {} with mask {:#010x}, want all lanes", text(site), mask));
+    b.failure =
+        fmt::format("warp operation at {} with mask {:#010x}, want all lanes", text(site), mask);
+    abandon();
   }
   for (uint32_t lane = 0; lane < 32; ++lane) {
     const Fiber& other = b.fibers[index / 32 * 32 + lane];
     if ((warp.arrived >> lane & 1u) != 0 && !(other.site == site)) {
-      fail(fmt::format("lanes of a warp meet at {} and {}", text(other.site), text(site)));
+      b.failure = fmt::format("lanes of a warp meet at {} and {}", text(other.site), text(site));
+      abandon();
     }
   }
   const uint64_t* result = warp.values[warp.turn];

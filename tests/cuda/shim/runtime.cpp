@@ -319,8 +319,9 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  SHIM_CALL();
-  const cudaError_t error = drain(stream);
+  Call call;
+  // Handles go away with a failed context too.
+  const cudaError_t error = call.error() != cudaSuccess ? call.error() : drain(stream);
   std::erase(runtime().streams, stream);
   delete stream;
   return error;

@@ -20,6 +20,12 @@ using kernels::DType;
 
 constexpr const char* kStories = "models/stories260K-f32.gguf";
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kReduced = true;  // the same ways, over fewer models
+#else
+constexpr bool kReduced = false;
+#endif
+
 EngineConfig config_for(DType kv_type) {
   EngineConfig config;
   config.kv_type = kv_type;
@@ -153,7 +159,9 @@ TEST_CASE("stories260K: the same request, the same tokens") {
   REQUIRE(file.ok());
   const auto asked = requests(512, 45, 20);
   for (const NamedTable& table : all_tables()) {
+    if (kReduced && table.name == "reference") continue;
     check_same_tokens(*file, table, DType::kF32, asked[0], 512);
+    if (kReduced) continue;
     check_same_tokens(*file, table, DType::kF16, asked[1], 512);
     check_same_tokens(*file, table, DType::kF16, asked[2], 512);
   }
@@ -162,6 +170,7 @@ TEST_CASE("stories260K: the same request, the same tokens") {
 TEST_CASE("random models of every shape: the same request, the same tokens") {
   for (const LlamaShape& shape : llama_shapes()) {
     CAPTURE(shape.name);
+    if (kReduced && shape.name != "gqa" && shape.name != "window") continue;
     // Q8_0 rows are multiples of 32 wide; the shape of odd sizes stays as floats.
     const bool quantized = shape.width % 32 == 0 && shape.ffn % 32 == 0;
     const RandomLlama model(shape, 3);

@@ -1,0 +1,61 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "daemon/broker/worker_process.h"
+
+namespace hearth::broker {
+namespace {
+
+std::string value_of(const std::vector<std::string>& argv, const std::string& flag) {
+  const auto at = std::find(argv.begin(), argv.end(), flag);
+  return at == argv.end() || at + 1 == argv.end() ? "" : *(at + 1);
+}
+
+TEST_CASE("every setting of [worker] reaches the worker") {
+  WorkerConfig config;
+  config.threads = 3;
+  config.cpu_variant = "avx2";
+  config.kv_type = "f32";
+  config.kv_bytes = 123;
+  config.block_size = 32;
+  config.context_length = 77;
+  config.max_seqs = 9;
+  config.max_step_tokens = 10;
+  config.policy = "static";
+  config.chunked_prefill = false;
+  config.waiting_served_ratio = 1.25;
+  config.prefix_cache = false;
+  const std::vector<std::string> argv =
+      worker_arguments("/bin/w", config, "/m/a b.gguf", "/run/1.sock", LogLevel::kWarn);
+  CHECK(argv[0] == "/bin/w");
+  CHECK(argv[1] == "serve");
+  CHECK(value_of(argv, "--socket") == "/run/1.sock");
+  CHECK(value_of(argv, "--model") == "/m/a b.gguf");
+  CHECK(value_of(argv, "--log-level") == "warn");
+  CHECK(value_of(argv, "--threads") == "3");
+  CHECK(value_of(argv, "--cpu-variant") == "avx2");
+  CHECK(value_of(argv, "--kv-type") == "f32");
+  CHECK(value_of(argv, "--kv-bytes") == "123");
+  CHECK(value_of(argv, "--block-size") == "32");
+  CHECK(value_of(argv, "--context-length") == "77");
+  CHECK(value_of(argv, "--max-seqs") == "9");
+  CHECK(value_of(argv, "--max-step-tokens") == "10");
+  CHECK(value_of(argv, "--policy") == "static");
+  CHECK(value_of(argv, "--chunked-prefill") == "false");
+  CHECK(value_of(argv, "--waiting-served-ratio") == "1.25");
+  CHECK(value_of(argv, "--prefix-cache") == "false");
+}
+
+TEST_CASE("a configured worker program is that one or an error that names it") {
+  WorkerConfig config;
+  config.program = "/bin/sh";
+  CHECK(*find_worker_program(config) == "/bin/sh");
+  config.program = "/nowhere/worker";
+  const Result<std::filesystem::path> missing = find_worker_program(config);
+  REQUIRE_FALSE(missing.ok());
+  CHECK(missing.error().message.find("/nowhere/worker") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace hearth::broker
