@@ -45,11 +45,15 @@ TEST_CASE("the bundled models say what was recorded, on every table, with F32 an
     const auto recorded = read_greedy_cases(b.recording);
     REQUIRE_FALSE(recorded.empty());
     for (const NamedTable& table : all_tables()) {
-      // The reference takes a hundred times as long: one prompt of it will do.
+      // The reference takes a hundred times as long: the start of one tale will do.
       const bool slow = table.name == "reference" && !tests::full_counts();
-      const auto cases = slow ? std::vector{recorded.front()} : recorded;
+      auto cases = recorded;
+      if (slow) {
+        cases.resize(1);
+        cases[0].ids.resize(24);
+      }
       check_agrees(file, table, kernels::DType::kF32, cases, 1e-3, 1e-3);
-      check_agrees(file, table, kernels::DType::kF16, cases, 2e-2, 2e-2);
+      if (!slow) check_agrees(file, table, kernels::DType::kF16, cases, 2e-2, 2e-2);
     }
   }
 }
