@@ -97,6 +97,19 @@ TEST_CASE("merges never make a control token") {
   CHECK(pieces(*joined.value(), "<s>") == Strings{"<s", ">"});
 }
 
+TEST_CASE("a token that ends a turn is a control token, whatever its type says") {
+  for (const int32_t type : {1, 4}) {
+    TestBpeVocab v = small_bpe_vocab();
+    const int32_t end_of_turn = v.add("<|im_end|>", type);
+    const auto t = load(vocab_file(v, "gpt-2"));
+    REQUIRE(t.ok());
+    CHECK((*t)->is_control(end_of_turn));
+    CHECK((*t)->is_end_of_generation(end_of_turn));
+    for (const int32_t id : (*t)->encode("<|im_end|>", {})) CHECK(id != end_of_turn);
+    CHECK((*t)->encode("<|im_end|>", {.parse_special = true}) == std::vector<int32_t>{end_of_turn});
+  }
+}
+
 TEST_CASE("a byte that the vocabulary lacks is said as U+FFFD") {
   TestBpeVocab v = small_bpe_vocab();
   v.tokens[0xFE] = "gone";

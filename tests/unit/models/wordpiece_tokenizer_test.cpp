@@ -109,6 +109,17 @@ TEST_CASE("decoded, words have spaces between") {
   CHECK(text + detokenizer.finish() == "the unaffable");
 }
 
+TEST_CASE("an unknown token called control is one all the same, one that is BOS is none") {
+  TestVocab v = words();
+  v.types[1] = 3;
+  GgufWriter w = bert_file(v);
+  w.set_u32("tokenizer.ggml.unknown_token_id", 1);
+  CHECK(entries(w, "qqq", {.add_bos = false}) == Strings{"[UNK]"});
+  GgufWriter same = bert_file(v);
+  same.set_u32("tokenizer.ggml.unknown_token_id", 2);
+  CHECK_FALSE(load(same).ok());
+}
+
 TEST_CASE("a vocabulary without an unknown token is refused") {
   TestVocab v = words();
   v.types[1] = 1;
