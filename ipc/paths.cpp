@@ -50,6 +50,13 @@ bool is_service(const Environment& environment) {
   return environment.service_user && fs::is_directory(service_runtime(environment), ignored);
 }
 
+/// /usr of /usr/bin/hearth and of /usr/libexec/hearth/hearth-worker-cpu.
+fs::path prefix_of(const fs::path& program) {
+  const fs::path dir = program.parent_path();
+  const bool in_libexec = dir.filename() == "hearth" && dir.parent_path().filename() == "libexec";
+  return in_libexec ? dir.parent_path().parent_path() : dir.parent_path();
+}
+
 std::vector<fs::path> split_list(const std::string& list) {
   std::vector<fs::path> out;
   size_t from = 0;
@@ -119,8 +126,7 @@ Result<Paths> resolve_paths(const Environment& environment) {
   }
   paths.model_dirs.push_back(service_models);
   if (!environment.program.empty()) {
-    paths.model_dirs.push_back(environment.program.parent_path().parent_path() /
-                               "share/hearth/models");
+    paths.model_dirs.push_back(prefix_of(environment.program) / "share/hearth/models");
   }
   return paths;
 }

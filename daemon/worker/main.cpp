@@ -12,6 +12,7 @@
 #include "daemon/worker/doctor.h"
 #include "daemon/worker/front_door.h"
 #include "daemon/worker/options.h"
+#include "daemon/worker/verbs.h"
 #include "ipc/socket.h"
 #include "ipc/version.h"
 #include "kernels/base/log.h"
@@ -96,11 +97,19 @@ int run(int argc, char** argv) {
   CLI::App* doctor_verb = app.add_subcommand("doctor", "what this device offers, and why");
   add_device_options(*doctor_verb, &doctor_device);
   doctor_verb->add_flag("--json", as_json, "one JSON object");
-  CLI11_PARSE(app, argc, argv);
+  int status = 0;
+  add_inspect(app, &status);
+  add_tokenize(app, &status);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& problem) {
+    return app.exit(problem) == 0 ? 0 : kUsage;
+  }
 
   if (doctor_verb->parsed()) return run_doctor(doctor_device, as_json);
-  Result<int> status = serve(serve_flags);
-  return status ? *status : fail(status.error());
+  if (!serve_verb->parsed()) return status;
+  Result<int> served = serve(serve_flags);
+  return served ? *served : fail(served.error());
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <spawn.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include <thread>
 
 #include "ipc/cli/interrupt.h"
+#include "ipc/cli/program.h"
 #include "ipc/cli/terminal.h"
 #include "ipc/paths.h"
 #include "ipc/utf8.h"
@@ -89,29 +89,6 @@ Result<ipc::Client> wait_for_daemon(pid_t pid, const ipc::ClientOptions& options
 }
 
 }  // namespace
-
-fs::path find_program(const std::string& name) {
-  const ipc::Environment environment = ipc::Environment::of_process();
-  std::vector<fs::path> candidates;
-  if (!environment.program.empty()) {
-    const fs::path here = environment.program.parent_path();
-    candidates = {here / name, here.parent_path() / "libexec/hearth" / name};
-  }
-  const std::string path = environment.variable("PATH");
-  for (size_t from = 0; from <= path.size();) {
-    const size_t to = std::min(path.find(':', from), path.size());
-    if (to > from) candidates.emplace_back(fs::path(path.substr(from, to - from)) / name);
-    from = to + 1;
-  }
-  for (const fs::path& candidate : candidates) {
-    struct stat found {};
-    if (::stat(candidate.c_str(), &found) == 0 && S_ISREG(found.st_mode) &&
-        ::access(candidate.c_str(), X_OK) == 0) {
-      return candidate;
-    }
-  }
-  return {};
-}
 
 Result<ipc::Client> start_daemon() {
   HEARTH_ASSIGN_OR_RETURN(const ipc::Paths paths,

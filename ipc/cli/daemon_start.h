@@ -1,16 +1,10 @@
 #pragma once
 // Starting hearthd for a user who has none running.
 
-#include <filesystem>
-#include <vector>
-
 #include "ipc/client.h"
 #include "kernels/base/result.h"
 
 namespace hearth::cli {
-
-/// `name` beside this program, in ../libexec/hearth, or on PATH; empty where there is none.
-std::filesystem::path find_program(const std::string& name);
 
 /// Starts hearthd, detached from this terminal, with its output in hearthd.log in the state
 /// directory, and waits until it answers: at most 10 s. Says on stderr what it does. kUnavailable

@@ -1,6 +1,7 @@
 // hearth: the command line.
 
 #include "ipc/cli/options.h"
+#include "ipc/cli/program.h"
 #include "ipc/cli/verbs.h"
 
 namespace hearth::cli {
@@ -10,6 +11,7 @@ int main_of(int argc, char** argv) {
   const Parsed parsed = parse(argc, argv);
   if (parsed.finished) return parsed.status;
   const Options& options = parsed.options;
+  if (!options.worker_words.empty()) return exec_worker(options.worker_words);
   const std::string& verb = options.verb;
   if (verb == "run") return run(options.run);
   if (verb == "tokenize") return tokenize(options.tokenize);

@@ -29,12 +29,14 @@ struct RunOptions {
 };
 
 struct TokenizeOptions {
-  std::string model;
+  std::string model;       ///< a file, a model's name or a role
+  std::string model_word;  ///< the first word, before it is known whether --model was given
   std::vector<std::string> text_words;
   std::string file;
   bool raw = false;
   bool parse_special = false;
   bool json = false;
+  bool ids = false;
   bool no_start = false;
 };
 
@@ -45,6 +47,8 @@ struct Options {
   std::string request_id;  ///< cancel
   RunOptions run;
   TokenizeOptions tokenize;
+  /// Of a verb that a worker program knows: the verb and what follows it, as written.
+  std::vector<std::string> worker_words;
 };
 
 struct Parsed {

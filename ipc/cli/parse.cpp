@@ -1,7 +1,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iterator>
 #include <string>
+#include <string_view>
 
 #include "ipc/cli/options.h"
 #include "ipc/cli/terminal.h"
@@ -22,6 +25,8 @@ Examples:
   hearth run tales --json "Once" | jq .      one JSON line per event
   hearth models                              what can be run
   hearth ps; hearth cancel ID                live requests; end one of yours
+  hearth inspect FILE.gguf                   what a model file holds
+  hearth tokenize tales "Once upon"          the tokens of a text
   hearth doctor                              what hearth would use here, and why
 
 Exit status: 0 done; 1 the request failed; 2 the command line makes no sense;
@@ -38,6 +43,11 @@ after "--".
 On a terminal the text streams as it comes, escape characters are shown and not obeyed, and a line
 of timings follows: prompt tokens (cached ones), time to first token (TTFT), tokens per second, why
 it ended. Piped, stdout gets the text alone. Ctrl-C ends the request and keeps what came.)";
+
+constexpr const char* kTokenizeFooter = R"(
+A file, and a model in the model folders that you may read, is tokenized here, without a daemon:
+each token with the bytes of the text that it stands for. Other names and roles are asked of the
+daemon, which tells ids and vocabulary entries.)";
 
 std::string flag_name(const Field& field) {
   std::string name = "--" + std::string(field.name);
@@ -127,14 +137,44 @@ void add_run(CLI::App& app, RunOptions& options) {
 
 void add_tokenize(CLI::App& app, TokenizeOptions& options) {
   CLI::App* verb = app.add_subcommand("tokenize", "Shows the tokens of a text");
-  verb->add_option("MODEL", options.model, "a model's name or a role")->required();
-  verb->add_option("TEXT", options.text_words, "the text; else a file or piped stdin");
+  verb->add_option("MODEL", options.model_word, "a .gguf file, a model's name or a role");
+  verb->add_option("TEXT", options.text_words, "the text; else a file's (-f) or piped stdin");
+  verb->add_option("--model", options.model, "the model; then every word is text")
+      ->type_name("MODEL");
   verb->add_option("-f,--file", options.file, "the text is this file's; - is stdin")
       ->type_name("FILE");
   verb->add_flag("--raw", options.raw, "no BOS token in front");
-  verb->add_flag("--parse-special", options.parse_special, "control tokens in the text are tokens");
-  verb->add_flag("--json", options.json, "the daemon's reply as JSON");
+  verb->add_flag("--special,--parse-special", options.parse_special,
+                 "control tokens in the text are tokens");
+  verb->add_flag("--ids", options.ids, "the ids alone, in one line");
+  verb->add_flag("--json", options.json, "as JSON");
   verb->add_flag("--no-start", options.no_start, "start no daemon where none answers");
+  verb->footer(kTokenizeFooter);
+}
+
+/// With --model every word is text.
+Result<void> name_tokenize_model(TokenizeOptions* options) {
+  if (options->model.empty()) {
+    options->model = std::move(options->model_word);
+  } else if (!options->model_word.empty()) {
+    options->text_words.insert(options->text_words.begin(), std::move(options->model_word));
+  }
+  if (!options->model.empty()) return {};
+  return Error{ErrorCode::kInvalidArgument, "tokenize: want a model's name or file", "model"};
+}
+
+/// Verbs that compute without a daemon: the worker program knows them, and what they take.
+struct WorkerVerb {
+  std::string_view name;
+  const char* meaning;
+};
+constexpr WorkerVerb kWorkerVerbs[] = {
+    {"inspect", "What a model file holds, and whether it runs here"},
+};
+
+bool is_worker_verb(std::string_view word) {
+  return std::any_of(std::begin(kWorkerVerbs), std::end(kWorkerVerbs),
+                     [word](const WorkerVerb& verb) { return verb.name == word; });
 }
 
 }  // namespace
@@ -165,6 +205,9 @@ Parsed parse(int argc, char** argv) {
       ->check(CLI::Range(0, 600'000));
   add_tokenize(app, options.tokenize);
   app.add_subcommand("stop", "Stops your own daemon once its requests have ended");
+  for (const WorkerVerb& verb : kWorkerVerbs) {
+    app.add_subcommand(std::string(verb.name), verb.meaning);
+  }
   add_plain("doctor", "What hearth would use on this machine, and why");
   app.add_subcommand("protocol", "Prints the protocol's documentation as Markdown");
 
@@ -174,12 +217,24 @@ Parsed parse(int argc, char** argv) {
     parsed.status = kUsage;
     return parsed;
   }
+  if (is_worker_verb(argv[1])) {  // its options and its help are the worker's
+    options.verb = argv[1];
+    options.worker_words.assign(argv + 1, argv + argc);
+    return parsed;
+  }
   try {
     app.parse(argc, argv);
     options.verb = app.get_subcommands().front()->get_name();
   } catch (const CLI::ParseError& problem) {
     parsed.finished = true;
     parsed.status = app.exit(problem) == 0 ? kOk : kUsage;
+    return parsed;
+  }
+  if (options.verb != "tokenize") return parsed;
+  if (const Result<void> named = name_tokenize_model(&options.tokenize); !named.ok()) {
+    complain(named.error().message);
+    parsed.finished = true;
+    parsed.status = kUsage;
   }
   return parsed;
 }

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "ipc/cli/connection.h"
-#include "ipc/cli/daemon_start.h"
 #include "ipc/cli/doctor_worker.h"
 #include "ipc/cli/machine.h"
+#include "ipc/cli/program.h"
 #include "ipc/cli/terminal.h"
 #include "ipc/cli/verbs.h"
 #include "ipc/paths.h"

@@ -50,6 +50,28 @@ TEST_CASE("a terminal sees control characters and does not obey them") {
   }
 }
 
+TEST_CASE("tokenize: the model is the first word, or --model's and then every word is text") {
+  Parsed parsed = parse_words({"tokenize", "tales", "Once", "upon", "--special", "--ids"});
+  REQUIRE_FALSE(parsed.finished);
+  CHECK(parsed.options.tokenize.model == "tales");
+  CHECK(parsed.options.tokenize.text_words == std::vector<std::string>{"Once", "upon"});
+  CHECK(parsed.options.tokenize.parse_special);
+  CHECK(parsed.options.tokenize.ids);
+  parsed = parse_words({"tokenize", "--model", "tales", "Once", "upon"});
+  CHECK(parsed.options.tokenize.model == "tales");
+  CHECK(parsed.options.tokenize.text_words == std::vector<std::string>{"Once", "upon"});
+  parsed = parse_words({"tokenize"});
+  CHECK(parsed.finished);
+  CHECK(parsed.status == kUsage);
+}
+
+TEST_CASE("a verb of the worker is passed on as it is written") {
+  const Parsed parsed = parse_words({"inspect", "--help", "--no-such-flag", "a b"});
+  CHECK_FALSE(parsed.finished);
+  CHECK(parsed.options.worker_words ==
+        std::vector<std::string>{"inspect", "--help", "--no-such-flag", "a b"});
+}
+
 TEST_CASE("the timing line") {
   ipc::DoneEvent done;
   done.usage = {12, 8, 100};

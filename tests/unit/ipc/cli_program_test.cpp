@@ -139,7 +139,7 @@ TEST_CASE("hearth says at once that there is no daemon") {
                                              {"cancel", "r1"},
                                              {"stop"},
                                              {"run", "tales", "--no-start", "Once"},
-                                             {"tokenize", "tales", "--no-start", "Once"}}) {
+                                             {"tokenize", "a-role", "--no-start", "Once"}}) {
     const auto start = std::chrono::steady_clock::now();
     const Outcome outcome = hearth(temp, words);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;

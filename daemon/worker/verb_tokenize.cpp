@@ -1,0 +1,123 @@
+// hearth tokenize FILE: the tokens of standard input by the vocabulary of a model file.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include "daemon/worker/token_spans.h"
+#include "daemon/worker/verbs.h"
+#include "ipc/json.h"
+#include "ipc/messages.h"
+#include "ipc/model_file.h"
+#include "ipc/shown_text.h"
+#include "ipc/utf8.h"
+#include "models/gguf/gguf_file.h"
+#include "models/tokenizer/tokenizer.h"
+
+namespace hearth::worker {
+namespace {
+
+using ipc::Json;
+using Spans = std::vector<std::optional<ByteSpan>>;
+
+struct Options {
+  std::string file;
+  bool raw = false;
+  bool parse_special = false;
+  bool ids = false;
+  bool json = false;
+};
+
+Result<std::string> read_stdin() {
+  std::string text;
+  char chunk[65536];
+  while (const size_t n = std::fread(chunk, 1, sizeof chunk, stdin)) {
+    text.append(chunk, n);
+    if (text.size() > ipc::kMaxRequestBytes) {
+      return Error{ErrorCode::kTooLarge, fmt::format("more than {} bytes", ipc::kMaxRequestBytes),
+                   "text"};
+    }
+  }
+  if (std::ferror(stdin) != 0) return Error{ErrorCode::kIo, std::strerror(errno), "text"};
+  return text;
+}
+
+std::string as_json(const std::string& name, const models::Tokenizer& tokenizer,
+                    const std::vector<int32_t>& ids, const Spans& spans) {
+  Json out = Json::object();
+  Json entries = Json::array(), pieces = Json::array(), offsets = Json::array();
+  for (size_t i = 0; i < ids.size(); ++i) {
+    entries.push_back(std::string(tokenizer.entry(ids[i])));
+    pieces.push_back(std::string(tokenizer.piece(ids[i])));
+    offsets.push_back(spans[i] ? Json::array({spans[i]->begin, spans[i]->end}) : Json());
+  }
+  out["model"] = name;
+  out["kind"] = std::string(tokenizer.kind());
+  out["ids"] = ids;
+  out["entries"] = std::move(entries);
+  out["pieces"] = std::move(pieces);
+  out["offsets"] = std::move(offsets);
+  return ipc::dump_json(out) + "\n";
+}
+
+/// A piece may be a part of a character: then its bytes as "\\xE6\\x97".
+std::string shown_piece(std::string_view piece) {
+  if (ipc::is_valid_utf8(piece)) return ipc::one_line(piece, 0);
+  std::string out;
+  for (const char c : piece) out += fmt::format("\\x{:02X}", static_cast<unsigned char>(c));
+  return out;
+}
+
+std::string as_table(const models::Tokenizer& tokenizer, const std::vector<int32_t>& ids,
+                     const Spans& spans) {
+  std::string out;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const bool control = tokenizer.is_control(ids[i]);
+    const std::string_view shown = control ? tokenizer.entry(ids[i]) : tokenizer.piece(ids[i]);
+    const std::string where =
+        spans[i] ? fmt::format("{}..{}", spans[i]->begin, spans[i]->end) : std::string("-");
+    out += fmt::format("{:>8}  {:>15}  {}{}{}\n", ids[i], where, control ? "" : "\"",
+                       shown_piece(shown), control ? "" : "\"");
+  }
+  return out;
+}
+
+Result<void> run(const Options& options) {
+  HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(options.file));
+  HEARTH_ASSIGN_OR_RETURN(const models::GgufFile file, models::GgufFile::open(path));
+  HEARTH_ASSIGN_OR_RETURN(const auto tokenizer, models::load_tokenizer(file));
+  HEARTH_ASSIGN_OR_RETURN(const std::string text, read_stdin());
+  const std::vector<int32_t> ids =
+      tokenizer->encode(text, {.add_bos = !options.raw, .parse_special = options.parse_special});
+  if (options.ids && !options.json) {
+    write_stdout(fmt::format("{}\n", fmt::join(ids, " ")));
+    return {};
+  }
+  const Spans spans = token_spans(*tokenizer, ids, text);
+  write_stdout(options.json ? as_json(file.name(), *tokenizer, ids, spans)
+                            : as_table(*tokenizer, ids, spans));
+  return {};
+}
+
+}  // namespace
+
+void add_tokenize(CLI::App& app, int* status) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand("tokenize", "the tokens of standard input");
+  verb->add_option("FILE", options->file, "a .gguf file, or a model's name")->required();
+  verb->add_flag("--raw", options->raw, "no BOS token in front");
+  verb->add_flag("--special", options->parse_special, "control tokens in the text are tokens");
+  verb->add_flag("--ids", options->ids, "the ids alone, in one line");
+  verb->add_flag("--json", options->json, "one JSON object");
+  verb->callback([options, status] {
+    const Result<void> done = run(*options);
+    *status = done.ok() ? 0 : report_failure(done.error());
+  });
+}
+
+}  // namespace hearth::worker

@@ -1,0 +1,64 @@
+#include "ipc/cli/program.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "ipc/cli/options.h"
+#include "ipc/cli/terminal.h"
+#include "ipc/paths.h"
+#include "ipc/utf8.h"
+
+namespace hearth::cli {
+namespace fs = std::filesystem;
+
+fs::path find_program(const std::string& name) {
+  const ipc::Environment environment = ipc::Environment::of_process();
+  std::vector<fs::path> candidates;
+  if (!environment.program.empty()) {
+    const fs::path here = environment.program.parent_path();
+    candidates = {here / name, here.parent_path() / "libexec/hearth" / name};
+  }
+  const std::string path = environment.variable("PATH");
+  for (size_t from = 0; from <= path.size();) {
+    const size_t to = std::min(path.find(':', from), path.size());
+    if (to > from) candidates.emplace_back(fs::path(path.substr(from, to - from)) / name);
+    from = to + 1;
+  }
+  for (const fs::path& candidate : candidates) {
+    struct stat found {};
+    if (::stat(candidate.c_str(), &found) == 0 && S_ISREG(found.st_mode) &&
+        ::access(candidate.c_str(), X_OK) == 0) {
+      return candidate;
+    }
+  }
+  return {};
+}
+
+Error exec_program(const fs::path& program, const std::vector<std::string>& arguments) {
+  std::string name = "hearth";
+  std::vector<std::string> words = arguments;
+  std::vector<char*> argv = {name.data()};
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  ::execv(program.c_str(), argv.data());
+  return Error{ErrorCode::kIo,
+               fmt::format("{}: {}", ipc::to_valid_utf8(program.string()), std::strerror(errno)),
+               {}};
+}
+
+int exec_worker(const std::vector<std::string>& arguments) {
+  const fs::path program = find_program("hearth-worker-cpu");
+  if (program.empty()) {
+    complain("hearth-worker-cpu, which computes, is neither beside hearth nor on PATH");
+    return kFailed;
+  }
+  complain(exec_program(program, arguments).message);
+  return kFailed;
+}
+
+}  // namespace hearth::cli

@@ -1,0 +1,93 @@
+// The verbs that compute without a daemon, run as a shell would run them.
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/e2e/daemon.h"
+
+namespace hearth::e2e {
+namespace {
+
+using nlohmann::json;
+
+struct Outcome {
+  int status = -1;
+  std::string out;
+  std::string err;
+};
+
+/// hearth with these words of a shell, no home, and the bundled models alone.
+Outcome hearth(const Sandbox& sandbox, const std::string& words, const std::string& input = "") {
+  const std::string dir = sandbox.path().string();
+  std::ofstream(sandbox.path() / "in") << input;
+  const std::string command = "cd " + dir + " && HEARTH_RUNTIME_DIR=" + dir +
+                              "/run HEARTH_MODEL_DIRS=" HEARTH_SOURCE_DIR "/models/demo " +
+                              program("hearth").string() + " " + words + " <in >out 2>err";
+  const pid_t pid = start_program({"/bin/sh", "-c", command});
+  const std::optional<int> how = wait_for_exit(pid, kPatienceMs);
+  REQUIRE(how.has_value());
+  return {WIFEXITED(*how) ? WEXITSTATUS(*how) : -1, text_of(sandbox.path() / "out"),
+          text_of(sandbox.path() / "err")};
+}
+
+TEST_CASE("inspect tells of the bundled model") {
+  const Sandbox sandbox;
+  const Outcome text = hearth(sandbox, "inspect tales");
+  CHECK(text.status == 0);
+  CHECK(text.err == "");
+  CHECK(text.out.find("2048 bytes per token as f16") != std::string::npos);
+  const Outcome machine =
+      hearth(sandbox, "inspect --json " HEARTH_SOURCE_DIR "/models/demo/tales.gguf");
+  CHECK(machine.status == 0);
+  const json facts = json::parse(machine.out);
+  CHECK(facts["architecture"] == "llama");
+  CHECK(facts["parameters"] == 4196608);
+  CHECK(facts["runs"] == true);
+  CHECK(facts["tokenizer"]["size"] == 4096);
+}
+
+TEST_CASE("inspect of what is no model names the reason") {
+  const Sandbox sandbox;
+  std::ofstream(sandbox.path() / "no.gguf") << "no model";
+  const Outcome outcome = hearth(sandbox, "inspect no.gguf");
+  CHECK(outcome.status == 1);
+  CHECK(outcome.out == "");
+  CHECK(outcome.err.find("magic") != std::string::npos);
+  CHECK(hearth(sandbox, "inspect nonesuch").status == 1);
+  CHECK(hearth(sandbox, "inspect").status == 2);
+  CHECK(hearth(sandbox, "inspect --no-such-flag x").status == 2);
+  const Outcome help = hearth(sandbox, "inspect --help");
+  CHECK(help.status == 0);
+  CHECK(help.out.find("hearth inspect") != std::string::npos);
+}
+
+TEST_CASE("tokenize works without a daemon, from words, a file and a pipe") {
+  const Sandbox sandbox;
+  const std::string text = "Once upon a time \xC3\xA9";
+  const Outcome words = hearth(sandbox, "tokenize tales --json '" + text + "'");
+  CHECK(words.status == 0);
+  const json reply = json::parse(words.out);
+  CHECK(reply["ids"].size() == reply["offsets"].size());
+  CHECK(reply["ids"].size() == reply["pieces"].size());
+  CHECK(reply["ids"][0] == 1);  // BOS
+  CHECK(reply["offsets"].back()[1] == text.size());
+  CHECK(json::parse(hearth(sandbox, "tokenize tales --json", text + "\n").out) == reply);
+  std::ofstream(sandbox.path() / "text") << text;
+  CHECK(json::parse(hearth(sandbox, "tokenize --model tales --json -f text").out) == reply);
+
+  const Outcome ids = hearth(sandbox, "tokenize tales --ids --raw 'Once upon'");
+  CHECK(ids.out == "2440 667\n");
+  const Outcome plain = hearth(sandbox, "tokenize tales --ids --raw '</s>'");
+  const Outcome special = hearth(sandbox, "tokenize tales --ids --raw --special '</s>'");
+  CHECK(special.out == "2\n");
+  CHECK(plain.out != special.out);
+  CHECK(hearth(sandbox, "tokenize no/such.gguf x").status == 1);
+  CHECK(hearth(sandbox, "tokenize").status == 2);
+}
+
+}  // namespace
+}  // namespace hearth::e2e
