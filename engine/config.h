@@ -21,9 +21,11 @@ struct SchedulerConfig {
   /// As TGI defines it: a prefill pauses decode when waiting/running reaches this ratio. Only
   /// without chunked prefill.
   double waiting_served_ratio = 0.3;
-  double decode_step_stretch = 3.0;   ///< a step with decode rows lasts at most so many plain ones
-  int64_t prefill_step_us = 250'000;  ///< a step without decode rows lasts at most
-  int64_t aging_us = 2'000'000;       ///< passed over for so long, a class is raised by one
+  double decode_step_stretch = 3.0;  ///< a step with decode rows lasts at most so many plain ones
+  /// A step without decode rows lasts at most so long, or decode_step_stretch plain steps of one
+  /// row where that is longer.
+  int64_t prefill_step_us = 250'000;
+  int64_t aging_us = 2'000'000;  ///< passed over for so long, a class is raised by one
 };
 
 struct EngineConfig {

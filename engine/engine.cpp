@@ -21,6 +21,11 @@ constexpr int64_t kProgressEveryUs = 100'000;
 /// Beyond the queue: cancels and the like, which come in bursts.
 constexpr size_t kInboxSlack = 1024;
 constexpr size_t kOutboxMessages = 1 << 16;
+// The warm-up's prompt is long enough for one pass over the weights to show its cost, and four
+// outputs are three plain decode steps: the first one pays for pages that were never touched.
+constexpr RequestId kWarmUpId = ~RequestId{0};
+constexpr int32_t kWarmUpPrompt = 32;
+constexpr int32_t kWarmUpOutputs = 4;
 
 std::vector<KvGroup> kv_groups(const MemoryPlan& plan, const models::ModelInfo& info) {
   std::vector<KvGroup> groups;
@@ -58,6 +63,7 @@ struct Engine::Impl {
 
   bool step();
   void run();
+  void warm_up();
 
   // Commands.
   void handle(Request& request);
@@ -137,6 +143,26 @@ void Engine::Impl::run() {
     if (!computed) commands = inbox.wait_and_drain(std::chrono::hours(1));
   }
   outbox.post({StoppedEvent{}});
+}
+
+void Engine::Impl::warm_up() {
+  HEARTH_CHECK(scheduler.live().empty());
+  Request request;
+  request.id = kWarmUpId;
+  request.max_tokens = kWarmUpOutputs;
+  request.prompt.assign(
+      static_cast<size_t>(
+          std::clamp(runner->memory_plan().context_length - kWarmUpOutputs, 1, kWarmUpPrompt)),
+      0);
+  request.use_prefix_cache = false;
+  request.sampling.temperature = 0;
+  // A context or pool too small for it: requests will teach the scheduler.
+  if (!scheduler.add(std::move(request), "").ok()) return;
+  while (step()) {
+  }
+  outbox.drain();
+  totals = {};
+  prefill_rate = decode_rate = step_rate = {};
 }
 
 void Engine::Impl::compute(const StepPlan& plan) {
@@ -434,6 +460,7 @@ Engine::~Engine() = default;
 
 Mailbox<EngineCommand>& Engine::inbox() { return impl_->inbox; }
 Mailbox<std::vector<EngineEvent>>& Engine::outbox() { return impl_->outbox; }
+void Engine::warm_up() { impl_->warm_up(); }
 bool Engine::step() { return impl_->step(); }
 void Engine::run() { impl_->run(); }
 const models::ModelInfo& Engine::model_info() const { return impl_->runner->info(); }

@@ -35,6 +35,11 @@ class Engine {
   /// Drained by one thread; each message is what one step said. Has an eventfd.
   Mailbox<std::vector<EngineEvent>>& outbox();
 
+  /// Computes a few steps of a prompt of its own, so that the scheduler knows what steps cost and
+  /// memory is mapped before the first request. Before run(), with nothing live; leaves no trace in
+  /// the cache, the counters and the outbox.
+  void warm_up();
+
   /// One iteration. False when there was nothing to compute (the caller may then wait).
   bool step();
   /// Steps until a Stop, or until a Drain has emptied it; waits while idle, using no CPU.

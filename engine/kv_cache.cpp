@@ -110,14 +110,19 @@ void KvCache::begin_private(SequenceBlocks& seq) {
   seq.tables.resize(groups_.size());
 }
 
-int32_t KvCache::adopt(SequenceBlocks& seq, std::span<const int32_t> tokens, int32_t max_tokens) {
-  if (seq.tip == kNoNode || seq.num_tokens != seq.num_indexed * block_size_) return 0;
+bool KvCache::can_adopt(const SequenceBlocks& seq) const {
+  if (seq.tip == kNoNode || seq.num_tokens != seq.num_indexed * block_size_) return false;
   for (int32_t group = 0; group < num_groups(); ++group) {
     if (groups_[static_cast<size_t>(group)].window != 0 ||
         seq.tables[static_cast<size_t>(group)].size() != static_cast<size_t>(seq.num_indexed)) {
-      return 0;
+      return false;
     }
   }
+  return true;
+}
+
+int32_t KvCache::adopt(SequenceBlocks& seq, std::span<const int32_t> tokens, int32_t max_tokens) {
+  if (!can_adopt(seq)) return 0;
   const int32_t before = seq.num_tokens;
   const auto block_size = static_cast<size_t>(block_size_);
   while (seq.num_tokens + block_size_ <= max_tokens) {

@@ -76,7 +76,9 @@ class KvCache {
              int32_t max_tokens);
   /// Starts a sequence that neither looks up nor leaves anything in the index.
   void begin_private(SequenceBlocks& seq);
-  /// Where the sequence stands at a block border, takes what others have computed since. Returns
+  /// Stands at a block border, all before it indexed, in a model whose groups are all full.
+  bool can_adopt(const SequenceBlocks& seq) const;
+  /// Where the sequence can_adopt, takes what others have computed since. Returns
   /// the tokens gained. For models whose groups are all full.
   int32_t adopt(SequenceBlocks& seq, std::span<const int32_t> tokens, int32_t max_tokens);
 

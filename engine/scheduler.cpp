@@ -267,7 +267,11 @@ void Scheduler::plan_prefill() {
     }
     int32_t max_tokens = limits_.max_step_tokens - plan_.num_tokens;
     if (config_.chunked_prefill) {
-      const int32_t within = cost_.tokens_within(room_us);
+      if (computed_beside(*seq)) {
+        seq->skipped_step = step_;
+        continue;
+      }
+      const int32_t within = cost_.tokens_within(room_us, seq->blocks.num_tokens);
       max_tokens = std::min(max_tokens, std::max(within, first ? 1 : 0));
       if (max_tokens == 0) return;
     }
@@ -277,7 +281,7 @@ void Scheduler::plan_prefill() {
       if (!config_.chunked_prefill) return;  // the step is full
       continue;
     }
-    room_us -= taken * cost_.token_us();
+    room_us -= cost_.prefill_us({plan_.rows.back().first, taken});
     first = false;
   }
 }
@@ -327,10 +331,32 @@ Sequence* Scheduler::longest_cached_of_owner(Sequence& first) {
   return best;
 }
 
+void Scheduler::adopt(Sequence& seq) {
+  const int32_t adopted = kv_.adopt(seq.blocks, seq.tokens, hit_limit(seq));
+  if (seq.request->preemptions == 0) seq.request->cached_tokens += adopted;
+}
+
+// Whether this step computes the sequence's next block already, for another sequence with the same
+// prefix: a step later it is there to be shared, and computing it twice would help nobody.
+bool Scheduler::computed_beside(Sequence& seq) {
+  const Request& request = seq.request->request;
+  if (!request.use_prefix_cache || request.sampling.prompt_logprobs) return false;
+  adopt(seq);
+  if (!kv_.can_adopt(seq.blocks)) return false;
+  const int32_t end = seq.blocks.num_tokens + kv_.block_size();
+  if (end > hit_limit(seq)) return false;
+  const std::span<const int32_t> prefix(seq.tokens.data(), static_cast<size_t>(end));
+  return std::ranges::any_of(plan_.rows, [&](const PlannedRows& rows) {
+    return rows.first < end && rows.first + rows.count >= end &&
+           rows.seq->request->request.use_prefix_cache &&
+           rows.seq->request->scope == seq.request->scope &&
+           std::ranges::equal(prefix, std::span(rows.seq->tokens).first(prefix.size()));
+  });
+}
+
 int32_t Scheduler::plan_chunk(Sequence& seq, int32_t max_tokens) {
   LiveRequest& request = *seq.request;
-  const int32_t adopted = kv_.adopt(seq.blocks, seq.tokens, hit_limit(seq));
-  if (request.preemptions == 0) request.cached_tokens += adopted;
+  adopt(seq);
   const int32_t first = seq.blocks.num_tokens;
   int32_t count = std::min(seq.num_pending(), max_tokens);
   if (!config_.chunked_prefill && count < seq.num_pending()) return 0;
@@ -383,7 +409,11 @@ void Scheduler::charge(Sequence& seq) {
 }
 
 void Scheduler::finish_step(const StepPlan& plan, int64_t step_us) {
-  cost_.measured(plan.num_decode_rows, plan.num_tokens - plan.num_decode_rows, step_us);
+  prefill_runs_.clear();
+  for (size_t i = static_cast<size_t>(plan.num_decode_rows); i < plan.rows.size(); ++i) {
+    prefill_runs_.push_back({plan.rows[i].first, plan.rows[i].count});
+  }
+  cost_.measured(plan.num_decode_rows, prefill_runs_, step_us);
   // Who got prefill rows, and who wanted them, by class.
   std::array<bool, 3> served{};
   std::array<bool, 3> wants{};

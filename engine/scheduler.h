@@ -3,11 +3,12 @@
 //
 // Each plan() takes every running decode row, then prefill chunks as far as the time budget goes:
 // a step with decode rows lasts at most `decode_step_stretch` plain ones, one without at most
-// `prefill_step_us`, judged by StepCost. Order among prefills: rank, then owner (fewest tokens
-// served), then the longest cached prefix among the owner's oldest, then arrival. The rank is the
-// class, raised by one for each `aging_us` of steps in which a higher class had prefill rows and a
-// class that wanted some had none; a sequence keeps the rank it was admitted with. So no class
-// starves, and age does not undo fairness between the owners of one class.
+// `prefill_step_us` or as many plain ones if that is longer, judged by StepCost. Order among
+// prefills: rank, then owner (fewest tokens served), then the longest cached prefix among the
+// owner's oldest, then arrival. The rank is the class, raised by one for each `aging_us` of steps
+// in which a higher class had prefill rows and a class that wanted some had none; a sequence keeps
+// the rank it was admitted with. So no class starves, and age does not undo fairness between the
+// owners of one class.
 //
 // Room. A waiting sequence is admitted when slots are free and blocks for all its tokens are free
 // or evictable beyond what running prefills still need. Where there is no room:
@@ -129,6 +130,8 @@ class Scheduler {
   bool prefill_turn();
   Sequence* next_prefill(bool admission_open);
   Sequence* longest_cached_of_owner(Sequence& first);
+  void adopt(Sequence& seq);
+  bool computed_beside(Sequence& seq);
   int32_t plan_chunk(Sequence& seq, int32_t max_tokens);
   void plan_rows(Sequence& seq, int32_t count);
   void charge(Sequence& seq);
@@ -167,8 +170,9 @@ class Scheduler {
   int32_t decode_steps_in_a_row_ = 0;  ///< unchunked: while something waited
   const char* reason_ = "";            ///< why the last admission failed
   StepPlan plan_;
-  int32_t extra_outputs_left_ = 0;  ///< of this step, for prompt logprobs
-  std::vector<Sequence*> order_;    ///< scratch
+  int32_t extra_outputs_left_ = 0;        ///< of this step, for prompt logprobs
+  std::vector<Sequence*> order_;          ///< scratch
+  std::vector<PrefillRun> prefill_runs_;  ///< scratch
 };
 
 }  // namespace hearth::engine

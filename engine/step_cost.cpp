@@ -7,12 +7,16 @@ namespace hearth::engine {
 namespace {
 
 constexpr double kPriorDecodeUs = 20'000;
+/// A first chunk of a few tokens on any device.
+constexpr double kPriorTokenUs = 32'000;
 constexpr double kGain = 0.4;
 constexpr double kMinTokenUs = 0.01;
-constexpr double kMaxTokens = 1 << 24;
+constexpr int32_t kMaxTokens = 1 << 24;
 /// A step with so many prefill tokens counts half as much as one with very many: the fewer they
 /// are, the more of what is measured is something else.
 constexpr double kFewTokens = 16;
+/// Positions of the first class; attention is a small part of a token's cost there.
+constexpr int32_t kFirstClass = 256;
 
 double average(double known, double seen, double weight = 1) {
   return known + kGain * weight * (std::clamp(seen, 0.5 * known, 2.0 * known) - known);
@@ -20,53 +24,124 @@ double average(double known, double seen, double weight = 1) {
 
 }  // namespace
 
-int StepCost::bucket(int32_t rows) {
+int StepCost::row_class(int32_t rows) {
   const auto width = std::bit_width(static_cast<uint32_t>(std::max(1, rows) - 1));
-  return std::min(kBuckets - 1, static_cast<int>(width));
+  return std::min(kRowClasses - 1, static_cast<int>(width));
 }
 
+int StepCost::position_class(int32_t position) {
+  const auto width = std::bit_width(static_cast<uint32_t>(std::max(0, position) / kFirstClass));
+  return std::min(kPositionClasses - 1, static_cast<int>(width));
+}
+
+int64_t StepCost::class_end(int position_class) { return int64_t{kFirstClass} << position_class; }
+
+template <typename Fn>
+void StepCost::for_each_class(const PrefillRun& run, const Fn& fn) {
+  int64_t at = run.first;
+  const int64_t end = at + run.count;
+  for (int c = position_class(run.first); at < end && c < kPositionClasses; ++c) {
+    const int64_t next = c + 1 < kPositionClasses ? std::min(end, class_end(c)) : end;
+    fn(c, static_cast<int32_t>(next - at));
+    at = next;
+  }
+}
+
+double StepCost::price(int position_class) const {
+  // Not measured: as the nearest class before it, which is too cheap by less than the next measure
+  // corrects; else as the nearest behind, which is too dear.
+  for (int c = position_class; c >= 0; --c) {
+    if (const double us = tokens_[static_cast<size_t>(c)].us; us > 0) return us;
+  }
+  for (const Token& token : tokens_) {
+    if (token.us > 0) return token.us;
+  }
+  return kPriorTokenUs;
+}
+
+double StepCost::token_us(int32_t position) const { return price(position_class(position)); }
+
 double StepCost::decode_us(int32_t rows) const {
-  const double known = decode_[static_cast<size_t>(bucket(rows))].us;
+  const double known = decode_[static_cast<size_t>(row_class(rows))].us;
   return known > 0 ? known : kPriorDecodeUs;
 }
 
 bool StepCost::wants_plain_step(int32_t rows) const {
-  const Decode& decode = decode_[static_cast<size_t>(bucket(rows))];
+  const Decode& decode = decode_[static_cast<size_t>(row_class(rows))];
   return decode.us == 0 || decode.unmeasured >= kMaxUnmeasured;
 }
 
 double StepCost::base_us(int32_t decode_rows) const {
   if (decode_rows > 0) return decode_us(decode_rows);
-  return decode_[static_cast<size_t>(bucket(1))].us;
+  return decode_[static_cast<size_t>(row_class(1))].us;
 }
 
 double StepCost::prefill_room_us(int32_t decode_rows, double stretch, int64_t step_us) const {
   if (decode_rows > 0) return (stretch - 1) * decode_us(decode_rows);
-  return static_cast<double>(step_us) - base_us(0);
+  return std::max(static_cast<double>(step_us), stretch * base_us(0)) - base_us(0);
 }
 
-int32_t StepCost::tokens_within(double room_us) const {
-  return static_cast<int32_t>(std::clamp(room_us / token_us_, 0.0, kMaxTokens));
+int32_t StepCost::tokens_within(double room_us, int32_t first) const {
+  int32_t tokens = 0;
+  double left = std::max(0.0, room_us);
+  for_each_class({first, kMaxTokens}, [&](int c, int32_t count) {
+    if (left < 0) return;
+    const double us = price(c);
+    const double fit = left / us;
+    if (fit < count) {
+      tokens += static_cast<int32_t>(fit);
+      left = -1;
+    } else {
+      tokens += count;
+      left -= count * us;
+    }
+  });
+  return tokens;
 }
 
-void StepCost::measured(int32_t decode_rows, int32_t prefill_tokens, int64_t step_us) {
+double StepCost::prefill_us(const PrefillRun& run) const {
+  double us = 0;
+  for_each_class(run, [&](int c, int32_t count) { us += count * price(c); });
+  return us;
+}
+
+void StepCost::measured(int32_t decode_rows, std::span<const PrefillRun> prefill, int64_t step_us) {
   const double us = std::max<double>(1, static_cast<double>(step_us));
-  if (prefill_tokens == 0 && decode_rows == 0) return;
-  Decode& decode = decode_[static_cast<size_t>(bucket(decode_rows))];
-  if (prefill_tokens == 0) {
+  std::array<int32_t, kPositionClasses> tokens{};
+  int32_t num_tokens = 0;
+  for (const PrefillRun& run : prefill) {
+    for_each_class(run, [&](int c, int32_t count) { tokens[static_cast<size_t>(c)] += count; });
+    num_tokens += run.count;
+  }
+  if (num_tokens == 0 && decode_rows == 0) return;
+  Decode& decode = decode_[static_cast<size_t>(row_class(decode_rows))];
+  if (num_tokens == 0) {
     decode.us = decode.us > 0 ? average(decode.us, us) : us;
     decode.unmeasured = 0;
     return;
   }
   if (decode_rows > 0) ++decode.unmeasured;
-  if (!prefill_measured_) {
-    token_us_ = std::max(kMinTokenUs, us / prefill_tokens);
-    prefill_measured_ = true;
-    return;
+
+  double expected_us = 0;
+  for (size_t c = 0; c < tokens.size(); ++c) expected_us += tokens[c] * price(static_cast<int>(c));
+  const bool any = std::ranges::any_of(tokens_, [](const Token& token) { return token.us > 0; });
+  // By how much these tokens were dearer than thought. One step cannot tell its classes apart, so
+  // each learns by its share of the tokens.
+  const double ratio = (us - base_us(decode_rows)) / expected_us;
+  for (size_t c = 0; c < tokens.size(); ++c) {
+    if (tokens[c] == 0) continue;
+    const double known = price(static_cast<int>(c));
+    Token& token = tokens_[c];
+    if (!any) {
+      token.us = std::max(kMinTokenUs, known * ratio);
+    } else if (token.measures < kSettled && 2 * tokens[c] > num_tokens) {
+      token.us = std::max(kMinTokenUs, known * std::clamp(ratio, 0.125, 8.0));
+      ++token.measures;
+    } else {
+      const double weight = tokens[c] / (num_tokens + kFewTokens);
+      token.us = std::max(kMinTokenUs, average(known, known * ratio, weight));
+    }
   }
-  const double seen = (us - base_us(decode_rows)) / prefill_tokens;
-  const double weight = prefill_tokens / (prefill_tokens + kFewTokens);
-  token_us_ = std::max(kMinTokenUs, average(token_us_, seen, weight));
 }
 
 }  // namespace hearth::engine

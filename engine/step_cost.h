@@ -1,18 +1,29 @@
 #pragma once
 // What a step costs, learned from measured steps. Pure logic.
 //
-//   T(rows, tokens) = decode_us(rows) + tokens * token_us
+//   T = base(decode rows) + sum over prefill tokens of token_us(position)
 //
 // Decode costs are kept per power of two of the row count, since weights are read once for all rows
-// but attention is not. Measures enter as moving averages, each bounded to half .. double of what
-// is known: a page fault or a suspended machine does not make the next step ten times too long.
-// That attention makes later tokens of a prompt dearer is left to the average: chunks are small
-// against the context where it matters.
+// but attention is not. Prices of prefill tokens are kept per class of position, which doubles from
+// class to class: attention makes the tokens late in a long prompt dearer, and the next prompt
+// shall not begin at that price, nor this one go on at the price of its beginning. (One price and a
+// slope, fitted by least squares, were tried: late in a prompt the fit calls the tokens themselves
+// free.) Measures enter as moving averages, each bounded to half .. double of what is known: a page
+// fault or a suspended machine does not make the next step ten times too long. Only the
+// first few of a price are believed as they are, within 1/8 .. 8 times: what they replace is a
+// guess.
 
 #include <array>
 #include <cstdint>
+#include <span>
 
 namespace hearth::engine {
+
+/// Prefill tokens of one sequence in a step: positions [first, first + count).
+struct PrefillRun {
+  int32_t first = 0;
+  int32_t count = 0;
+};
 
 class StepCost {
  public:
@@ -21,19 +32,37 @@ class StepCost {
   /// A step with that many decode rows shall be a plain one, to learn what it costs: it never was,
   /// or not within the last kMaxUnmeasured steps.
   bool wants_plain_step(int32_t rows) const;
-  /// What prefill may take of a step with `decode_rows` rows that shall last `stretch` plain
-  /// decode steps, or of one without that shall last `step_us`.
-  double prefill_room_us(int32_t decode_rows, double stretch, int64_t step_us) const;
-  double token_us() const { return token_us_; }
-  /// Prefill tokens that fit into `room_us`.
-  int32_t tokens_within(double room_us) const;
 
-  void measured(int32_t decode_rows, int32_t prefill_tokens, int64_t step_us);
+  /// What prefill may take, in us, of a step with `decode_rows` rows that shall last `stretch`
+  /// plain ones. A step without decode rows shall last `step_us`, or `stretch` plain ones of one
+  /// row where that is longer: where reading the weights takes most of `step_us`, hardly a token
+  /// would fit.
+  double prefill_room_us(int32_t decode_rows, double stretch, int64_t step_us) const;
+  /// Prefill tokens from position `first` on that fit into `room_us`.
+  int32_t tokens_within(double room_us, int32_t first) const;
+  /// What the tokens of `run` add to a step, in us.
+  double prefill_us(const PrefillRun& run) const;
+  /// Of one prefill token at `position`, in us.
+  double token_us(int32_t position) const;
+
+  /// A step with these rows took `step_us`.
+  void measured(int32_t decode_rows, std::span<const PrefillRun> prefill, int64_t step_us);
 
  private:
-  static constexpr int kBuckets = 24;
+  static constexpr int kRowClasses = 24;
+  static constexpr int kPositionClasses = 24;
   static constexpr int32_t kMaxUnmeasured = 64;
-  static int bucket(int32_t rows);
+  static constexpr int32_t kSettled = 4;
+
+  static int row_class(int32_t rows);
+  static int position_class(int32_t position);
+  /// First position behind the class.
+  static int64_t class_end(int position_class);
+  /// Calls fn(class, count) for the parts of `run`, in order.
+  template <typename Fn>
+  static void for_each_class(const PrefillRun& run, const Fn& fn);
+
+  double price(int position_class) const;
   /// The share of a step that its prefill tokens do not cost: weights are read once for all rows,
   /// so a step of prefill alone (0 rows) has that of one decode row, where it was measured.
   double base_us(int32_t decode_rows) const;
@@ -42,9 +71,12 @@ class StepCost {
     double us = 0;           ///< 0: not measured
     int32_t unmeasured = 0;  ///< steps with so many rows, and prefill beside them, since
   };
-  std::array<Decode, kBuckets> decode_{};
-  double token_us_ = 32'000;  ///< the prior: a first chunk of a few tokens on any device
-  bool prefill_measured_ = false;
+  struct Token {
+    double us = 0;         ///< 0: not measured
+    int32_t measures = 0;  ///< counted up to kSettled
+  };
+  std::array<Decode, kRowClasses> decode_{};
+  std::array<Token, kPositionClasses> tokens_{};
 };
 
 }  // namespace hearth::engine

@@ -58,6 +58,7 @@ Result<EngineLoaded> EngineThread::load() {
   out.device = ops.device;
   HEARTH_ASSIGN_OR_RETURN(
       engine_, engine::Engine::create(options_.engine, std::move(ops), std::move(model), clock_));
+  engine_->warm_up();
   out.tokenizer = tokenizer_.get();
   out.commands = &engine_->inbox();
   out.events = &engine_->outbox();

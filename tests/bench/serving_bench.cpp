@@ -60,6 +60,7 @@ class Rig {
     auto made = Engine::create(config, *ops, std::move(model).value(), clock_);
     HEARTH_CHECK(made.ok(), "{}", made.error().message);
     engine_ = std::move(made).value();
+    engine_->warm_up();  // as a worker does before it is ready
   }
 
   RequestId post(const std::string& owner, int32_t prompt_tokens, int32_t max_tokens) {

@@ -309,7 +309,7 @@ TEST_CASE("those who wait or prefill are told how it stands, ten times a second"
   config.scheduler.max_seqs = 1;
   Simulation sim(config, model);
   sim.submit(make_request(1, 400, 50));
-  sim.submit(make_request(2, 20, 5, 3));
+  sim.submit(make_request(2, 20, 40, 3));  // longer than the time between two words
   sim.submit(make_request(3, 20, 5, 4));
   sim.run_until_idle();
   for (RequestId id = 1; id <= 3; ++id) {
@@ -326,6 +326,44 @@ TEST_CASE("those who wait or prefill are told how it stands, ten times a second"
   CHECK(sim.record(2).progress.front().waiting_for == "slots");
   CHECK(sim.record(3).progress.front().queue_position == 2);
   CHECK(sim.record(3).progress.back().queue_position == 1);
+}
+
+TEST_CASE("warming up teaches the scheduler and leaves no trace") {
+  FakeModelConfig model;
+  model.cost = {40'000, 1'000, 0};
+  Simulation sim(small(), model);
+  sim.engine().warm_up();
+  CHECK(sim.step() == false);
+  const EngineSnapshot snapshot = sim.engine().snapshot();
+  CHECK(snapshot.num_steps == 0);
+  CHECK(snapshot.prompt_tokens_total == 0);
+  CHECK(snapshot.kv_blocks_used.front() == 0);
+  CHECK(snapshot.kv_blocks_cached.front() == 0);
+  // The first chunk of the first prompt is no longer a guess of a few tokens.
+  int32_t first_rows = 0;
+  sim.model().before_step = [&](const models::StepArgs& args) {
+    if (first_rows == 0) first_rows = args.batch->num_tokens;
+  };
+  sim.submit(make_request(1, 400, 2));
+  sim.run_until_idle();
+  CHECK(first_rows > 64);
+  sim.check_all_ended();
+}
+
+TEST_CASE("prompts that begin alike and come together are computed once") {
+  FakeModelConfig model;
+  model.cost = {5'000, 1'000, 0};
+  EngineConfig config = small();
+  Simulation sim(config, model);
+  sim.engine().warm_up();
+  int64_t rows = 0;
+  sim.model().before_step = [&](const models::StepArgs& args) { rows += args.batch->num_tokens; };
+  for (RequestId id = 1; id <= 4; ++id) sim.submit(make_request(id, 200, 1));
+  sim.run_until_idle();
+  sim.check_all_ended();
+  // The first computes all; the others their last block's rest, which holds the token that the
+  // next one is drawn from.
+  CHECK(rows <= 200 + 3 * 16);
 }
 
 TEST_CASE("times of a request add up") {

@@ -2,22 +2,33 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <span>
+
 namespace hearth::engine {
 namespace {
 
 /// A device whose steps take 40 ms, and per decode row and prefill token what is given.
 struct Device {
   double row_us, token_us;
-  int64_t step_us(int32_t rows, int32_t tokens) const {
-    return static_cast<int64_t>(40'000 + rows * row_us + tokens * token_us);
+  double position_us = 0;  ///< what attention adds per token and position before it
+  int64_t step_us(int32_t rows, int32_t tokens, int32_t first = 0) const {
+    const double middle = first + tokens / 2.0;
+    return static_cast<int64_t>(40'000 + rows * row_us +
+                                tokens * (token_us + middle * position_us));
   }
 };
+
+void measure(StepCost& cost, int32_t rows, int32_t tokens, int64_t step_us, int32_t first = 0) {
+  const PrefillRun run{first, tokens};
+  cost.measured(rows, std::span(&run, tokens > 0 ? 1 : 0), step_us);
+}
 
 TEST_CASE("before any measure a first chunk is small and not empty") {
   const StepCost cost;
   CHECK(cost.decode_us(1) == 20'000);
-  CHECK(cost.tokens_within(cost.prefill_room_us(0, 3, 250'000)) >= 1);
-  CHECK(cost.tokens_within(cost.prefill_room_us(0, 3, 250'000)) < 16);
+  CHECK(cost.tokens_within(cost.prefill_room_us(0, 3, 250'000), 0) >= 1);
+  CHECK(cost.tokens_within(cost.prefill_room_us(0, 3, 250'000), 0) < 16);
   CHECK(cost.wants_plain_step(1));
 }
 
@@ -26,52 +37,94 @@ TEST_CASE("a learned chunk makes a step as long as wanted") {
     CAPTURE(device.token_us);
     StepCost cost;
     for (int i = 0; i < 30; ++i) {
-      const int32_t tokens = cost.tokens_within(cost.prefill_room_us(0, 3, 250'000));
-      cost.measured(0, tokens > 0 ? tokens : 1, device.step_us(0, tokens));
-      if (cost.wants_plain_step(4)) cost.measured(4, 0, device.step_us(4, 0));
-      if (cost.wants_plain_step(1)) cost.measured(1, 0, device.step_us(1, 0));
-      const int32_t beside = cost.tokens_within(cost.prefill_room_us(4, 3, 250'000));
-      cost.measured(4, beside, device.step_us(4, beside));
+      const int32_t tokens = cost.tokens_within(cost.prefill_room_us(0, 3, 250'000), 0);
+      measure(cost, 0, tokens > 0 ? tokens : 1, device.step_us(0, tokens));
+      if (cost.wants_plain_step(4)) measure(cost, 4, 0, device.step_us(4, 0));
+      if (cost.wants_plain_step(1)) measure(cost, 1, 0, device.step_us(1, 0));
+      const int32_t beside = cost.tokens_within(cost.prefill_room_us(4, 3, 250'000), 0);
+      measure(cost, 4, beside, device.step_us(4, beside));
     }
-    const int32_t alone = cost.tokens_within(cost.prefill_room_us(0, 3, 250'000));
+    const int32_t alone = cost.tokens_within(cost.prefill_room_us(0, 3, 250'000), 0);
     CHECK(device.step_us(0, alone) <= 255'000);
     CHECK(device.step_us(0, alone) >= 220'000 - 20'000);
-    const int32_t beside = cost.tokens_within(cost.prefill_room_us(4, 3, 250'000));
+    const int32_t beside = cost.tokens_within(cost.prefill_room_us(4, 3, 250'000), 0);
     const double plain = static_cast<double>(device.step_us(4, 0));
     CHECK(static_cast<double>(device.step_us(4, beside)) <= 3.1 * plain);
     CHECK(static_cast<double>(device.step_us(4, beside)) >= 2.5 * plain);
   }
 }
 
+TEST_CASE("late tokens of a long prompt have their own price, and leave that of early ones alone") {
+  const Device device{1'000, 200, 0.5};
+  StepCost cost;
+  for (int i = 0; i < 8; ++i) measure(cost, 4, 0, device.step_us(4, 0));
+  const auto prefill = [&](int32_t prompt) {
+    double worst = 0;
+    for (int32_t at = 0; at < prompt;) {
+      const int32_t fits = cost.tokens_within(cost.prefill_room_us(4, 3, 250'000), at);
+      const int32_t tokens = std::clamp(fits, 1, prompt - at);
+      worst = std::max(worst, static_cast<double>(device.step_us(4, tokens, at)));
+      measure(cost, 4, tokens, device.step_us(4, tokens, at), at);
+      at += tokens;
+    }
+    return worst / static_cast<double>(device.step_us(4, 0));
+  };
+  prefill(8000);
+  // The tokens at the end cost twenty times as much; the next prompt fills its first step anyway,
+  // and no step of it is longer than wanted.
+  const int32_t begin = cost.tokens_within(cost.prefill_room_us(4, 3, 250'000), 0);
+  CHECK(begin >= 250);
+  CHECK(begin <= 500);
+  CHECK(cost.token_us(7900) > 10 * cost.token_us(0));
+  CHECK(cost.prefill_us({0, 8000}) > 8000 * cost.token_us(0));
+  CHECK(prefill(8000) <= 4);
+}
+
+TEST_CASE("a position that was never measured has its neighbour's price") {
+  StepCost cost;
+  measure(cost, 0, 100, 10'000, 3000);
+  CHECK(cost.token_us(100'000) == cost.token_us(3000));
+  CHECK(cost.token_us(0) == cost.token_us(3000));
+  CHECK(cost.token_us(2'000'000'000) > 0);
+  CHECK(cost.tokens_within(1e300, 2'000'000'000) > 0);
+}
+
+TEST_CASE("where one pass over the weights takes most of the time, prefill has room all the same") {
+  StepCost cost;
+  for (int i = 0; i < 20; ++i) measure(cost, 1, 0, 200'000);
+  CHECK(cost.prefill_room_us(0, 3, 250'000) == doctest::Approx(400'000));
+  CHECK(cost.prefill_room_us(0, 3, 900'000) == doctest::Approx(700'000));
+}
+
 TEST_CASE("one odd measure changes little, whatever it is") {
   for (const int64_t odd : {int64_t{0}, int64_t{1}, int64_t{3'600'000'000}}) {
     StepCost cost;
-    for (int i = 0; i < 20; ++i) cost.measured(4, 0, 50'000);
-    cost.measured(4, 0, odd);
+    for (int i = 0; i < 20; ++i) measure(cost, 4, 0, 50'000);
+    measure(cost, 4, 0, odd);
     CHECK(cost.decode_us(4) >= 50'000 * 0.75);
     CHECK(cost.decode_us(4) <= 50'000 * 1.5);
-    for (int i = 0; i < 20; ++i) cost.measured(4, 64, 200'000);
-    const double before = cost.token_us();
-    cost.measured(4, 64, odd);
-    CHECK(cost.token_us() >= before * 0.7);
-    CHECK(cost.token_us() <= before * 1.5);
-    CHECK(cost.tokens_within(1e300) > 0);
-    CHECK(cost.tokens_within(-1) == 0);
+    for (int i = 0; i < 20; ++i) measure(cost, 4, 64, 200'000);
+    const double before = cost.token_us(0);
+    measure(cost, 4, 64, odd);
+    CHECK(cost.token_us(0) >= before * 0.7);
+    CHECK(cost.token_us(0) <= before * 1.5);
+    CHECK(cost.tokens_within(1e300, 0) > 0);
+    CHECK(cost.tokens_within(-1, 0) == 0);
   }
 }
 
 TEST_CASE("a plain step is wanted for each new width, and now and then") {
   StepCost cost;
-  cost.measured(4, 0, 50'000);
+  measure(cost, 4, 0, 50'000);
   CHECK_FALSE(cost.wants_plain_step(3));
   CHECK(cost.wants_plain_step(5));
   int mixed = 0;
   while (!cost.wants_plain_step(4)) {
-    cost.measured(4, 16, 90'000);
+    measure(cost, 4, 16, 90'000);
     REQUIRE(++mixed < 1000);
   }
   CHECK(mixed > 20);
-  cost.measured(4, 0, 50'000);
+  measure(cost, 4, 0, 50'000);
   CHECK_FALSE(cost.wants_plain_step(4));
 }
 
