@@ -112,6 +112,9 @@ void Broker::on_client_message(ipc::Message& message, bool ok) {
   const std::vector<std::string_view> frames = ipc::views(message, 1);
   Result<Caller> caller = identify(message, rights_);
   const std::optional<std::string_view> id = ipc::request_id_of(frames);
+  if (const std::string identity(message.front().view()); !output_.retry(identity)) {
+    dispatcher_.connection_gone(identity);
+  }
   const auto refuse = [&](Error error) {
     ++num_malformed_;
     log_debug("malformed", "count={} code={} error=\"{}\"", num_malformed_, name(error.code),

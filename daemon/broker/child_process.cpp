@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -100,6 +101,11 @@ ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
 void ChildProcess::signal(int number) const {
   // The pid cannot be another's: it stays ours until reap().
   if (pid_ > 0) ::kill(pid_, number);
+}
+
+bool ChildProcess::has_ended() const {
+  pollfd ended{.fd = pidfd_, .events = POLLIN, .revents = 0};
+  return ::poll(&ended, 1, 0) == 1;
 }
 
 std::string ChildProcess::reap() {

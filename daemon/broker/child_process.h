@@ -27,6 +27,8 @@ class ChildProcess {
   /// Readable once the child has ended.
   int pidfd() const { return pidfd_; }
   void signal(int number) const;
+  /// It has ended, and reap() will not wait.
+  bool has_ended() const;
 
   /// How it ended, as words ("exit status 3", "signal 9 (Killed)"), waiting for it if need be.
   /// Call once; afterwards nothing is owned.

@@ -267,11 +267,25 @@ void Dispatcher::on_event(LiveRequest& request, const ipc::Answer& answer) {
   }
 }
 
-void Dispatcher::on_model_lost(const std::string& model, const std::string& how) {
-  const std::vector<uint64_t> numbers = table_.numbers([&](const LiveRequest& request) {
+std::vector<uint64_t> Dispatcher::forwarded_to(const std::string& model) const {
+  return table_.numbers([&](const LiveRequest& request) {
     return request.model == model && request.state == LiveRequest::State::kForwarded;
   });
-  for (const uint64_t number : numbers) {
+}
+
+void Dispatcher::on_model_stopped(const std::string& model) {
+  for (const uint64_t number : forwarded_to(model)) {
+    LiveRequest& request = *table_.find(number);
+    if (request.muted || request.cancelling) {
+      end_without_worker(request, "cancelled");
+    } else {
+      request.state = LiveRequest::State::kWaiting;
+    }
+  }
+}
+
+void Dispatcher::on_model_lost(const std::string& model, const std::string& how) {
+  for (const uint64_t number : forwarded_to(model)) {
     LiveRequest& request = *table_.find(number);
     ++request.deaths;
     if (request.muted || request.cancelling) {
@@ -401,9 +415,31 @@ void Dispatcher::reply(const std::string& identity, const std::string& id,
   Outgoing out;
   out.request_id = id;
   out.payload = ipc::encode_event(event);
-  if (output_.push(identity, std::move(out), false) == OutputBuffer::Outcome::kGone) {
-    connection_gone(identity);
+  switch (output_.push(identity, std::move(out), false)) {
+    case OutputBuffer::Outcome::kSent:
+    case OutputBuffer::Outcome::kQueued: break;
+    case OutputBuffer::Outcome::kGone: connection_gone(identity); break;
+    case OutputBuffer::Outcome::kOverflow: on_reply_dropped(identity, id); break;
   }
+}
+
+// Said once per stall: to say it of each would be the flood again.
+void Dispatcher::on_reply_dropped(const std::string& identity, const std::string& id) {
+  ++counters_.replies_dropped;
+  if (!output_.note_dropped(identity)) return;
+  const size_t bytes = output_.backlog_bytes(identity);
+  log_warn("replies_dropped", "id={} backlog_bytes={} total={}", id, bytes,
+           counters_.replies_dropped);
+  Outgoing notice;
+  notice.request_id = id;
+  notice.payload = ipc::encode_event(ipc::ErrorEvent{
+      Error{ErrorCode::kTooLarge,
+            fmt::format("{} bytes of answers wait for this connection, which does not read; this "
+                        "answer and those that follow are dropped until it does",
+                        bytes),
+            ""},
+      0});
+  output_.push(identity, std::move(notice), true);
 }
 
 void Dispatcher::reply_error(const std::string& identity, const std::string& id, Error error) {

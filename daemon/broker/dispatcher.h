@@ -24,6 +24,7 @@ struct RequestCounters {
   uint64_t failed = 0;
   uint64_t cancelled = 0;
   uint64_t output_tokens = 0;
+  uint64_t replies_dropped = 0;  ///< to connections that send and do not read
 };
 
 class Dispatcher final : public ResidencyListener {
@@ -57,6 +58,7 @@ class Dispatcher final : public ResidencyListener {
   void on_model_ready(const std::string& model) override;
   void on_model_answer(const std::string& model, uint64_t number,
                        const ipc::Answer& answer) override;
+  void on_model_stopped(const std::string& model) override;
   void on_model_lost(const std::string& model, const std::string& how) override;
   void on_model_failed(const std::string& model, const Error& error) override;
 
@@ -66,6 +68,7 @@ class Dispatcher final : public ResidencyListener {
   void on_delta(LiveRequest& request, const ipc::Answer& answer);
   void on_event(LiveRequest& request, const ipc::Answer& answer);
   void announce_waiting();
+  std::vector<uint64_t> forwarded_to(const std::string& model) const;
   void cancel_request(LiveRequest& request);
   void tell_worker_to_cancel(LiveRequest& request);
 
@@ -78,6 +81,7 @@ class Dispatcher final : public ResidencyListener {
   void send_event(LiveRequest& request, std::string json, Size size);
   void send(LiveRequest& request, Outgoing outgoing, Size size);
   void on_overflow(LiveRequest& request);
+  void on_reply_dropped(const std::string& identity, const std::string& id);
   void erase(LiveRequest& request);
 
   const Clock& clock_;

@@ -1,6 +1,7 @@
 #include "daemon/broker/output_buffer.h"
 
 #include <cstring>
+#include <utility>
 
 #include "ipc/messages.h"
 #include "kernels/base/check.h"
@@ -85,16 +86,33 @@ void OutputBuffer::pop_front(Backlog& backlog) {
   backlog.answers.pop_front();
 }
 
+ipc::SendOutcome OutputBuffer::send_what_fits(const std::string& identity, Backlog& backlog) {
+  while (!backlog.answers.empty()) {
+    const ipc::SendOutcome outcome = send_(identity, backlog.answers.front());
+    if (outcome != ipc::SendOutcome::kSent) return outcome;
+    pop_front(backlog);
+  }
+  return ipc::SendOutcome::kSent;
+}
+
+bool OutputBuffer::retry(const std::string& identity) {
+  const auto it = backlogs_.find(identity);
+  if (it == backlogs_.end()) return true;
+  const ipc::SendOutcome outcome = send_what_fits(identity, it->second);
+  if (outcome == ipc::SendOutcome::kWouldBlock) return true;
+  backlogs_.erase(it);
+  return outcome == ipc::SendOutcome::kSent;
+}
+
+bool OutputBuffer::note_dropped(const std::string& identity) {
+  const auto it = backlogs_.find(identity);
+  return it != backlogs_.end() && !std::exchange(it->second.told_of_drops, true);
+}
+
 std::vector<std::string> OutputBuffer::retry() {
   std::vector<std::string> gone;
   for (auto it = backlogs_.begin(); it != backlogs_.end();) {
-    Backlog& backlog = it->second;
-    ipc::SendOutcome outcome = ipc::SendOutcome::kSent;
-    while (!backlog.answers.empty()) {
-      outcome = send_(it->first, backlog.answers.front());
-      if (outcome != ipc::SendOutcome::kSent) break;
-      pop_front(backlog);
-    }
+    const ipc::SendOutcome outcome = send_what_fits(it->first, it->second);
     if (outcome == ipc::SendOutcome::kWouldBlock) {
       ++it;
       continue;

@@ -52,6 +52,13 @@ class OutputBuffer {
 
   /// Tries every backlog again. Returns the connections that turned out to be gone.
   std::vector<std::string> retry();
+  /// Tries the backlog of one connection again, if it has one. False: the connection is gone, and
+  /// its backlog with it. Whoever sends to us is alive and may have made room by reading.
+  bool retry(const std::string& identity);
+
+  /// Notes that an answer to this connection was dropped. True for the first one since its backlog
+  /// began: the one time to say so.
+  bool note_dropped(const std::string& identity);
 
   bool has_backlog() const { return !backlogs_.empty(); }
   size_t backlog_bytes(const std::string& identity) const;
@@ -64,19 +71,23 @@ class OutputBuffer {
   struct Backlog {
     std::list<Outgoing> answers;
     size_t bytes = 0;
+    bool told_of_drops = false;
     // Last queued delta of a request, per sample: what a new delta may merge with. Entries leave
     // when their delta is sent or an event of the same request is queued behind it.
     std::unordered_map<uint64_t, std::vector<std::pair<uint32_t, std::list<Outgoing>::iterator>>>
         last_delta;
   };
 
+  using Backlogs = std::unordered_map<std::string, Backlog>;
+
   bool merge(Backlog& backlog, const Outgoing& answer);
   void enqueue(Backlog& backlog, Outgoing answer);
   void pop_front(Backlog& backlog);
+  ipc::SendOutcome send_what_fits(const std::string& identity, Backlog& backlog);
 
   size_t bytes_max_;
   SendFn send_;
-  std::unordered_map<std::string, Backlog> backlogs_;
+  Backlogs backlogs_;
   uint64_t num_merged_ = 0;
 };
 

@@ -206,6 +206,11 @@ void Residency::on_worker_ended(WorkerProcess& worker, const std::string& how) {
     give_up(resident, *failure);
   } else if (stopped || draining_) {
     log_info("worker_ended", "model={} how=\"{}\"", model, how);
+    // Requests may have come while it was on its way out, or while it loaded in vain.
+    if (!draining_) {
+      listener_.on_model_stopped(model);
+      want_again_if_in_use(resident);
+    }
   } else {
     on_death(resident, how, was_ready);
   }
@@ -227,10 +232,13 @@ void Residency::on_death(Resident& resident, const std::string& how, bool was_re
   }
   ++resident.restarts;
   listener_.on_model_lost(model, how);
-  if (listener_.model_in_use(model)) {
-    resident.wanted = true;
-    resident.wanted_since_us = clock_.now_us();
-  }
+  want_again_if_in_use(resident);
+}
+
+void Residency::want_again_if_in_use(Resident& resident) {
+  if (resident.wanted || !listener_.model_in_use(resident.file.name)) return;
+  resident.wanted = true;
+  resident.wanted_since_us = clock_.now_us();
 }
 
 }  // namespace hearth::broker

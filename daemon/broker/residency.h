@@ -24,6 +24,8 @@ class ResidencyListener {
   virtual void on_model_ready(const std::string& model) = 0;
   virtual void on_model_answer(const std::string& model, uint64_t number,
                                const ipc::Answer& answer) = 0;
+  /// Its worker ended as it was told to; what it had not answered is the next one's.
+  virtual void on_model_stopped(const std::string& model) = 0;
   /// Its worker died with whatever it was doing. It is started again.
   virtual void on_model_lost(const std::string& model, const std::string& how) = 0;
   /// It cannot be loaded; nothing is tried again until somebody wants it.
@@ -78,6 +80,7 @@ class Residency final : public WorkerListener {
   void start(Resident& resident);
   void give_up(Resident& resident, Error error);
   void on_death(Resident& resident, const std::string& how, bool was_ready);
+  void want_again_if_in_use(Resident& resident);
   void back_off(Resident& resident);
   size_t num_running() const;
   void make_room();

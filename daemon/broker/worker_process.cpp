@@ -112,15 +112,21 @@ WorkerProcess::WorkerProcess(boost::asio::io_context& io, const Clock& clock, co
       exit_watch_(io, child_.pidfd()),
       started_us_(clock.now_us()),
       last_sign_us_(started_us_) {
+  watch_exit();
+}
+
+// A wake-up is a hint, not the end of the process: to take it for one would be to stand in waitpid.
+void WorkerProcess::watch_exit() {
   exit_watch_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                          [this, alive = alive_](const boost::system::error_code& error) {
-                           if (*alive && !error) on_exit();
+                           if (!*alive || error) return;
+                           child_.has_ended() ? on_exit() : watch_exit();
                          });
 }
 
 WorkerProcess::~WorkerProcess() {
   *alive_ = false;
-  exit_watch_.release();  // the pidfd is child_'s
+  if (exit_watch_.is_open()) exit_watch_.release();  // the pidfd is child_'s
   std::error_code ignored;
   fs::remove(setup_.socket, ignored);
 }
@@ -128,10 +134,10 @@ WorkerProcess::~WorkerProcess() {
 void WorkerProcess::on_exit() {
   // What it sent last (why it failed, tokens) may still be on its way to us.
   socket_->drain();
+  exit_watch_.release();  // before the pidfd is closed
   std::string how = child_.reap();
   if (!kill_reason_.empty()) how = fmt::format("killed: {}", kill_reason_);
   state_ = State::kEnding;
-  exit_watch_.release();
   listener_.on_worker_ended(*this, how);
 }
 

@@ -95,6 +95,7 @@ class WorkerProcess {
                 ChildProcess child, WorkerListener& listener);
   void on_message(ipc::Message& message, bool ok);
   void on_event(const ipc::WorkerEvent& event);
+  void watch_exit();
   void on_exit();
   void send(uint64_t number, std::string_view kind, const std::string& json);
   void send_control(uint64_t number, ipc::WorkerControl control);

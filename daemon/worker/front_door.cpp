@@ -157,13 +157,8 @@ void FrontDoor::on_broker() {
 
 void FrontDoor::on_request(ipc::WorkerRequest request) {
   const uint64_t number = request.id;
-  if (state_ != State::kServing) {
-    return link_.send_error(
-        number, Error{ErrorCode::kUnavailable,
-                      state_ == State::kLoading ? "the worker is still loading"
-                                                : "the worker is stopping and takes no requests",
-                      ""});
-  }
+  // It was sent before our `stopped` was read: the broker gives it to the next worker.
+  if (state_ != State::kServing) return;
   Stream stream;
   stream.n = request.generate.n;
   stream.seed = request.generate.seed.value_or(0);

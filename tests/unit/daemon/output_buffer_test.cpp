@@ -160,6 +160,28 @@ TEST_CASE("the bound refuses, except what must fit, and counts every connection 
   CHECK(f.buffer.backlog_bytes("b") > 150);
 }
 
+TEST_CASE("one connection is tried by itself, and drops are told once per stall") {
+  Fixture f(100);
+  CHECK_FALSE(f.buffer.note_dropped("a"));  // nothing stalls
+  f.buffer.push("a", event(1, "x"), false);
+  f.buffer.push("b", event(2, "y"), false);
+  CHECK(f.buffer.note_dropped("a"));
+  CHECK_FALSE(f.buffer.note_dropped("a"));
+  CHECK(f.buffer.note_dropped("b"));
+  CHECK(f.buffer.retry("a"));  // no room yet
+  CHECK(f.buffer.backlog_messages("a") == 1);
+  f.clients["a"].room = f.clients["b"].room = 1;
+  CHECK(f.buffer.retry("a"));
+  CHECK(f.buffer.backlog_messages("a") == 0);
+  CHECK(f.buffer.backlog_messages("b") == 1);
+  CHECK(f.buffer.retry("nobody"));
+  f.buffer.push("a", event(1, "z"), false);
+  CHECK(f.buffer.note_dropped("a"));  // another stall
+  f.clients["a"].gone = true;
+  CHECK_FALSE(f.buffer.retry("a"));
+  CHECK(f.buffer.retry("a"));  // it has no backlog any more
+}
+
 TEST_CASE("a connection that is gone loses its backlog and is named once") {
   Fixture f;
   f.buffer.push("a", event(1, "x"), false);
