@@ -308,7 +308,8 @@ Result<Client> Client::connect(const ClientOptions& options) {
     HEARTH_ASSIGN_OR_RETURN(const std::string endpoint, ipc_endpoint(api_socket(dir)));
     Result<PeerCredentials> listener = probe_listener(api_socket(dir));
     if (!listener.ok()) {
-      if (!first) first = listener.take_error();
+      // "Not yours" says more than "not there", and is never mended by starting a daemon.
+      if (!first || listener.error().code == ErrorCode::kForbidden) first = listener.take_error();
       continue;
     }
     HEARTH_ASSIGN_OR_RETURN(Context context, Context::create());

@@ -1,7 +1,9 @@
 #include "ipc/probe.h"
 
 #include <fmt/format.h>
+#include <grp.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -29,13 +31,24 @@ class Descriptor {
   int fd_;
 };
 
+/// Whose group opens the socket's directory, as words; empty where it cannot be told.
+std::string who_may(const std::filesystem::path& socket) {
+  struct stat about {};
+  if (::stat(socket.parent_path().c_str(), &about) != 0) return "";
+  const group* owner = ::getgrgid(about.st_gid);
+  const std::string name = owner != nullptr ? owner->gr_name : std::to_string(about.st_gid);
+  return fmt::format(" (the daemon serves members of group {})", to_valid_utf8(name));
+}
+
 }  // namespace
 
 Result<PeerCredentials> probe_listener(const std::filesystem::path& socket) {
   const std::string path = socket.string();
   const auto failed = [&path](int problem) {
-    return Error{ErrorCode::kUnavailable,
-                 fmt::format("{}: {}", to_valid_utf8(path), std::strerror(problem)),
+    const bool denied = problem == EACCES || problem == EPERM;
+    return Error{denied ? ErrorCode::kForbidden : ErrorCode::kUnavailable,
+                 fmt::format("{}: {}{}", to_valid_utf8(path), std::strerror(problem),
+                             denied ? who_may(socket) : ""),
                  {}};
   };
   sockaddr_un address{};

@@ -10,7 +10,8 @@
 namespace hearth::ipc {
 
 /// Who listens at `socket` (the process that called listen). kUnavailable with the system's reason
-/// where nobody does: no such file, or left over from a process that ended.
+/// where nobody does: no such file, or left over from a process that ended. kForbidden where this
+/// process may not ask, with the group that may.
 Result<PeerCredentials> probe_listener(const std::filesystem::path& socket);
 
 }  // namespace hearth::ipc
