@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test that this machine can run.
 #   bash tests/run.sh          release, then our own code under ASan + UBSan, reduced counts
-#   bash tests/run.sh --full   full counts, TSan and soaks too; adds a row to tests/bench/RESULTS.md
+#   bash tests/run.sh --full   full counts, TSan, soaks and fuzzing too; adds a row to tests/bench/RESULTS.md
 # HEARTH_TEST_DATA names a directory with real models and tokenizers; without it the tests that
-# need them show as skipped. HEARTH_JOBS sets the build's parallelism (default: the cores).
+# need them show as skipped. HEARTH_JOBS sets the parallelism (default: the cores),
+# HEARTH_FUZZ_SECONDS the time of each fuzz target in --full (default 600).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -15,36 +16,51 @@ case ${1:-} in
 esac
 jobs=${HEARTH_JOBS:-$(nproc)}
 started=$(date +%s)
-if [[ $full == 1 ]]; then export HEARTH_TEST_FULL=1; fi
+export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp"
+# A case that fails on a busy machine gets a second try, and is named; in --full it fails.
+repeat=(--repeat until-pass:2)
+if [[ $full == 1 ]]; then repeat=(); fi
 
 bash packaging/install_deps.sh --test
 
 results=()
+note() { printf '\n== %s (after %d min)\n' "$1" $((($(date +%s) - started) / 60)); }
+# run_preset PRESET TARGETS... -- CTEST_OPTIONS...
 run_preset() {
-  local preset=$1
+  local preset=$1 targets=()
   shift
-  printf '\n== %s: build\n' "$preset"
+  while [[ $1 != -- ]]; do targets+=("$1"); shift; done
+  shift
+  note "$preset: build"
   cmake --preset "$preset" >/dev/null
-  cmake --build --preset "$preset" -j "$jobs"
-  printf '\n== %s: test\n' "$preset"
+  cmake --build --preset "$preset" -j "$jobs" ${targets:+--target "${targets[@]}"}
+  note "$preset: test"
   local log="build/$preset/ctest.log" rc
   set +e  # the pipeline's own status is grep's; ctest's is wanted
-  ctest --test-dir "build/$preset" --output-on-failure "$@" 2>&1 | tee "$log" |
+  ctest --test-dir "build/$preset" --output-on-failure -j "$jobs" "${repeat[@]}" "$@" 2>&1 | tee "$log" |
     grep -vE '^ *Start +[0-9]+:|  Passed  '
   rc=${PIPESTATUS[0]}
   set -e
-  results+=("$preset $(grep -oE '[0-9]+% tests passed.*' "$log" | tail -n 1)")
+  results+=("$preset: $(grep -oE '[0-9]+% tests passed.*' "$log" | tail -n 1)")
   return "$rc"
 }
 
-# The sanitized build first, the release build last: the output ends with its summary.
-run_preset asan
-if [[ $full == 1 ]]; then run_preset tsan -L 'unit|sim|op'; fi
-run_preset release
-
-minutes=$((($(date +%s) - started + 59) / 60))
+# The sanitized builds first, the release build last: the output ends with its summary.
+run_preset asan --
 if [[ $full == 1 ]]; then
+  run_preset tsan base_tests kernels_tests models_tests engine_tests ipc_tests broker_tests worker_tests \
+    op_tests sim_tests hearth -- -L 'unit|sim|op'
+  export HEARTH_TEST_FULL=1  # where counts cost minutes and not hours
+fi
+run_preset release --
+if [[ $full == 1 ]]; then
+  note fuzz
+  HEARTH_FUZZ_SECONDS=${HEARTH_FUZZ_SECONDS:-600} bash tests/fuzz/run.sh
+  results+=("fuzz: ${HEARTH_FUZZ_SECONDS:-600} s a target, no crash")
+  minutes=$((($(date +%s) - started + 59) / 60))
   cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
+  note done
+  printf '%s\n' "${results[@]}"
   printf '| %s | %s | %s, %s cores | %s | %s |\n' "$(date -u +%F)" "$(git rev-parse --short HEAD)" \
     "$cpu" "$(nproc)" "$(IFS=';'; echo "${results[*]}")" "$minutes min" >>tests/bench/RESULTS.md
 fi

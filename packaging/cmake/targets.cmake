@@ -8,6 +8,11 @@ target_compile_options(hearth_warnings INTERFACE
 target_compile_options(hearth_warnings INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -fno-omit-frame-pointer>)
 
+# Sanitized builds are for running tests: -O1 compiles in half the time of -O2, and line numbers are all
+# that a report needs.
+if(NOT HEARTH_SANITIZE STREQUAL "")
+  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")
+endif()
 if(HEARTH_SANITIZE STREQUAL "address")
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined>
                       $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=undefined>)

