@@ -44,7 +44,7 @@ std::string who_may(const std::filesystem::path& socket) {
 
 Result<PeerCredentials> probe_listener(const std::filesystem::path& socket) {
   const std::string path = socket.string();
-  const auto failed = [&path](int problem) {
+  const auto failed = [&](int problem) {
     const bool denied = problem == EACCES || problem == EPERM;
     return Error{denied ? ErrorCode::kForbidden : ErrorCode::kUnavailable,
                  fmt::format("{}: {}{}", to_valid_utf8(path), std::strerror(problem),
