@@ -98,6 +98,7 @@ int run(int argc, char** argv) {
   add_device_options(*doctor_verb, &doctor_device);
   doctor_verb->add_flag("--json", as_json, "one JSON object");
   int status = 0;
+  add_bench(app, &status);
   add_inspect(app, &status);
   add_tokenize(app, &status);
   try {

@@ -27,6 +27,7 @@ Examples:
   hearth ps; hearth cancel ID                live requests; end one of yours
   hearth inspect FILE.gguf                   what a model file holds
   hearth tokenize tales "Once upon"          the tokens of a text
+  hearth bench --quick FILE.gguf             how fast it runs here, and of what ceiling
   hearth doctor                              what hearth would use here, and why
 
 Exit status: 0 done; 1 the request failed; 2 the command line makes no sense;
@@ -169,6 +170,7 @@ struct WorkerVerb {
   const char* meaning;
 };
 constexpr WorkerVerb kWorkerVerbs[] = {
+    {"bench", "How fast a model runs here, and of what ceiling"},
     {"inspect", "What a model file holds, and whether it runs here"},
 };
 

@@ -1,21 +1,16 @@
 #include "models/gguf/gguf_writer.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <memory>
 #include <utility>
 
 #include "kernels/base/check.h"
 #include "models/gguf/encode_floats.h"
-#include "models/gguf/file_mapping.h"
+#include "models/part_file.h"
 
 namespace hearth::models {
 namespace {
 
-constexpr uint64_t kAlignment = 32;  // the default, so general.alignment need not be written
+constexpr uint64_t kAlignment = kGgufAlignment;
 
 template <typename T>
 void append(std::vector<std::byte>* out, T value) {
@@ -83,17 +78,34 @@ void GgufWriter::set_f32s(std::string_view key, std::span<const float> values) {
   for (const float value : values) append(&metadata_, value);
 }
 
-void GgufWriter::add_tensor(std::string_view name, std::span<const uint64_t> dims,
-                            kernels::DType dtype, std::vector<std::byte> bytes) {
+void GgufWriter::declare_tensor(std::string_view name, std::span<const uint64_t> dims,
+                                kernels::DType dtype) {
   HEARTH_CHECK(!dims.empty() && dims.size() <= 4, "{}: {} dims", name, dims.size());
   uint64_t elements = 1;
   for (const uint64_t dim : dims) elements *= dim;
-  HEARTH_CHECK(dims[0] % static_cast<uint64_t>(kernels::info(dtype).block_elements) == 0 &&
-                   bytes.size() == kernels::bytes_of(dtype, elements),
-               "{}: {} bytes for {} elements of {}", name, bytes.size(), elements,
-               kernels::info(dtype).name);
+  HEARTH_CHECK(dims[0] % static_cast<uint64_t>(kernels::info(dtype).block_elements) == 0,
+               "{}: rows of {} elements of {}", name, dims[0], kernels::info(dtype).name);
   for (const Tensor& other : tensors_) HEARTH_CHECK(other.name != name, "{} twice", name);
-  tensors_.push_back({std::string(name), {dims.begin(), dims.end()}, dtype, std::move(bytes)});
+  tensors_.push_back({std::string(name),
+                      {dims.begin(), dims.end()},
+                      dtype,
+                      kernels::bytes_of(dtype, elements),
+                      {}});
+}
+
+void GgufWriter::add_tensor(std::string_view name, std::span<const uint64_t> dims,
+                            kernels::DType dtype, std::vector<std::byte> bytes) {
+  declare_tensor(name, dims, dtype);
+  Tensor& tensor = tensors_.back();
+  HEARTH_CHECK(bytes.size() == tensor.size, "{}: {} bytes, want {} of {}", name, bytes.size(),
+               tensor.size, kernels::info(dtype).name);
+  tensor.bytes = std::move(bytes);
+}
+
+void GgufWriter::check_complete() const {
+  for (const Tensor& tensor : tensors_) {
+    HEARTH_CHECK(tensor.bytes.size() == tensor.size, "{} was only declared", tensor.name);
+  }
 }
 
 void GgufWriter::add_floats(std::string_view name, std::span<const uint64_t> dims,
@@ -115,13 +127,14 @@ std::vector<std::byte> GgufWriter::header() const {
     for (const uint64_t dim : tensor.dims) append(&out, dim);
     append(&out, static_cast<uint32_t>(tensor.dtype));
     append(&out, offset);
-    offset += tensor.bytes.size() + padding(tensor.bytes.size());
+    offset += tensor.size + padding(tensor.size);
   }
   out.resize(out.size() + padding(out.size()));
   return out;
 }
 
 std::vector<std::byte> GgufWriter::bytes() const {
+  check_complete();
   std::vector<std::byte> out = header();
   for (const Tensor& tensor : tensors_) {
     out.insert(out.end(), tensor.bytes.begin(), tensor.bytes.end());
@@ -131,28 +144,15 @@ std::vector<std::byte> GgufWriter::bytes() const {
 }
 
 Result<void> GgufWriter::write(const std::filesystem::path& path) const {
-  const std::filesystem::path partial = path.string() + ".part";
-  std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(partial.c_str(), "wbe"), std::fclose);
-  if (file == nullptr) return system_error(partial, "open", errno);
-  const auto put = [&file](std::span<const std::byte> part) {
-    return std::fwrite(part.data(), 1, part.size(), file.get()) == part.size();
-  };
+  check_complete();
+  HEARTH_ASSIGN_OR_RETURN(PartFile file, PartFile::create(path));
+  HEARTH_TRY(file.append(header()));
   constexpr std::byte kZeros[kAlignment] = {};
-  bool written = put(header());
   for (const Tensor& tensor : tensors_) {
-    written = written && put(tensor.bytes) && put({kZeros, padding(tensor.bytes.size())});
+    HEARTH_TRY(file.append(tensor.bytes));
+    HEARTH_TRY(file.append({kZeros, padding(tensor.size)}));
   }
-  // The data is on disk before the name says so.
-  written = written && std::fflush(file.get()) == 0 && ::fsync(::fileno(file.get())) == 0;
-  int number = errno;
-  if (std::fclose(file.release()) != 0 && written) {
-    written = false;
-    number = errno;
-  }
-  if (written && std::rename(partial.c_str(), path.c_str()) == 0) return {};
-  if (written) number = errno;
-  ::unlink(partial.c_str());
-  return system_error(path, "write", number);
+  return file.finish();
 }
 
 }  // namespace hearth::models

@@ -18,6 +18,9 @@
 
 namespace hearth::models {
 
+/// Of tensor data, where the file names no other.
+inline constexpr uint64_t kGgufAlignment = 32;
+
 class GgufWriter {
  public:
   void set_u32(std::string_view key, uint32_t value);
@@ -36,6 +39,12 @@ class GgufWriter {
   void add_floats(std::string_view name, std::span<const uint64_t> dims, kernels::DType dtype,
                   std::span<const float> values);
 
+  /// A tensor whose bytes somebody else writes behind header(). Then neither bytes() nor write().
+  void declare_tensor(std::string_view name, std::span<const uint64_t> dims, kernels::DType dtype);
+
+  /// Everything in front of the tensors' data, padding included. The tensors follow in the order in
+  /// which they were added, each padded to a multiple of kGgufAlignment.
+  std::vector<std::byte> header() const;
   std::vector<std::byte> bytes() const;
   /// Writes beside `path` and renames, so nobody sees half a file. kIo, kForbidden, kNotFound.
   Result<void> write(const std::filesystem::path& path) const;
@@ -45,10 +54,11 @@ class GgufWriter {
     std::string name;
     std::vector<uint64_t> dims;
     kernels::DType dtype;
-    std::vector<std::byte> bytes;
+    uint64_t size;
+    std::vector<std::byte> bytes;  // none of a tensor that was only declared
   };
   void begin_entry(std::string_view key, GgufType type);
-  std::vector<std::byte> header() const;
+  void check_complete() const;
 
   std::vector<std::string> keys_;
   std::vector<std::byte> metadata_;  // entries as in the file

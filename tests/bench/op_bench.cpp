@@ -17,8 +17,8 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/ceilings.h"
 #include "kernels/ops.h"
-#include "tests/bench/ceilings.h"
 
 namespace hearth::bench {
 namespace {

@@ -22,7 +22,7 @@
 #include "engine/engine.h"
 #include "kernels/base/check.h"
 #include "models/gguf/gguf_file.h"
-#include "tests/bench/random_model.h"
+#include "models/random_model.h"
 
 namespace hearth::bench {
 namespace {
@@ -220,17 +220,21 @@ void measure_sharing(Rig& rig, int rounds, int32_t tokens) {
 int run(bool smoke) {
   const std::filesystem::path file =
       std::filesystem::temp_directory_path() / fmt::format("hearth-bench-{}.gguf", ::getpid());
-  RandomModelShape shape;
-  if (smoke)
-    shape = {.layers = 2,
+  models::ModelShape shape{.name = "serving"};
+  if (smoke) {
+    shape = {.name = "serving",
+             .layers = 2,
              .width = 64,
              .ffn = 128,
              .heads = 4,
              .kv_heads = 2,
              .head_dim = 16,
-             .vocab = 256,
+             .vocab = 512,
              .context = 8192};
-  const auto written = write_random_model(shape, kernels::DType::kQ8_0, 1, file);
+  }
+  const auto model = models::RandomModel::create(shape, kernels::DType::kQ8_0, 1);
+  HEARTH_CHECK(model.ok(), "{}", model.error().message);
+  const auto written = models::write_random_model(*model, file, 2, nullptr);
   HEARTH_CHECK(written.ok(), "{}", written.error().message);
   const int rounds = smoke ? 1 : 5;
   {

@@ -1,8 +1,10 @@
 // The verbs that compute without a daemon, run as a shell would run them.
 
 #include <doctest/doctest.h>
+#include <signal.h>
 #include <sys/wait.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -87,6 +89,55 @@ TEST_CASE("tokenize works without a daemon, from words, a file and a pipe") {
   CHECK(plain.out != special.out);
   CHECK(hearth(sandbox, "tokenize no/such.gguf x").status == 1);
   CHECK(hearth(sandbox, "tokenize").status == 2);
+}
+
+TEST_CASE("bench measures a shape, and tells of what ceiling") {
+  const Sandbox sandbox;
+  const Outcome outcome =
+      hearth(sandbox, "bench --quick --rounds 1 --read-mib 8 --json --shape tiny --type F16");
+  CHECK(outcome.status == 0);
+  CHECK(outcome.err.find("round 1 of 1") != std::string::npos);
+  const json report = json::parse(outcome.out);
+  CHECK(report["type"] == "F16");
+  CHECK(report["ceilings"]["read_bytes_per_s"] > 0);
+  CHECK(report["cases"].size() == 5);
+  for (const json& each : report["cases"]) {
+    CAPTURE(each.dump());
+    CHECK(each["tokens_per_s"] > 0);
+    CHECK(each["share"] > 0);
+  }
+}
+
+TEST_CASE("bench writes a shape that everything else reads") {
+  const Sandbox sandbox;
+  CHECK(hearth(sandbox, "bench --write-shape tiny --type Q8_0 tiny.gguf").status == 0);
+  const json facts = json::parse(hearth(sandbox, "inspect --json tiny.gguf").out);
+  CHECK(facts["runs"] == true);
+  CHECK(facts["types"][0]["type"] == "Q8_0");
+  CHECK(hearth(sandbox, "tokenize tiny.gguf --ids abc").status == 0);
+  CHECK(hearth(sandbox, "bench --quick --rounds 1 --read-mib 8 tiny.gguf").status == 0);
+  CHECK(hearth(sandbox, "bench").status == 2);
+  CHECK(hearth(sandbox, "bench --shape tiny tiny.gguf").status == 2);
+  CHECK(hearth(sandbox, "bench --shape nonesuch").status == 1);
+  CHECK(hearth(sandbox, "bench --shape tiny --type nonesuch").status == 1);
+}
+
+TEST_CASE("Ctrl-C while a shape is written leaves nothing behind") {
+  for (const int number : {SIGINT, SIGTERM}) {
+    const Sandbox sandbox;
+    const std::filesystem::path file = sandbox.path() / "m.gguf", part = file.string() + ".part";
+    const pid_t pid = start_program({program("hearth").string(), "bench", "--write-shape", "M",
+                                     "--type", "F32", file.string()});
+    std::error_code ignored;
+    CHECK(eventually([&] { return std::filesystem::file_size(part, ignored) + 1 > (1u << 20); }));
+    CHECK(::kill(pid, number) == 0);
+    const std::optional<int> how = wait_for_exit(pid, kPatienceMs);
+    REQUIRE(how.has_value());
+    CHECK(WIFEXITED(*how));
+    CHECK(WEXITSTATUS(*how) == 130);
+    CHECK_FALSE(std::filesystem::exists(part));
+    CHECK_FALSE(std::filesystem::exists(file));
+  }
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 #include "kernels/thread_pool.h"
 
-namespace hearth::bench {
+namespace hearth::kernels {
 
 struct Ceilings {
   double read_bytes_per_s = 0;  ///< all threads reading memory once, in huge pages
@@ -16,6 +16,6 @@ struct Ceilings {
 /// With the instructions of a CPU variant ("plain", "avx2", "avx512", "avx512vnni").
 /// `read_bytes` is the size of the buffer read: several times the last-level cache for a true
 /// figure. The best of a few runs.
-Ceilings measure_ceilings(kernels::ThreadPool& pool, const std::string& variant, size_t read_bytes);
+Ceilings measure_ceilings(ThreadPool& pool, const std::string& variant, size_t read_bytes);
 
-}  // namespace hearth::bench
+}  // namespace hearth::kernels

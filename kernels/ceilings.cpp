@@ -1,4 +1,4 @@
-#include "tests/bench/ceilings.h"
+#include "kernels/ceilings.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -11,7 +11,7 @@
 
 #include "kernels/host_memory.h"
 
-namespace hearth::bench {
+namespace hearth::kernels {
 namespace {
 
 constexpr int kRounds = 20'000;  // of 16 independent chains each
@@ -125,7 +125,7 @@ double seconds_of(auto&& body) {
 }
 
 /// Operations per second of all threads, each running `unit` a few times; the best of five.
-double rate(kernels::ThreadPool& pool, double (*unit)()) {
+double rate(ThreadPool& pool, double (*unit)()) {
   double best = 0;
   const int64_t items = 8 * pool.active();
   for (int run = 0; run < 5; ++run) {
@@ -141,10 +141,10 @@ double rate(kernels::ThreadPool& pool, double (*unit)()) {
   return best;
 }
 
-double read_rate(kernels::ThreadPool& pool, size_t bytes) {
+double read_rate(ThreadPool& pool, size_t bytes) {
   constexpr size_t kChunk = size_t{256} << 10;
   bytes = std::max(bytes / kChunk, size_t{1}) * kChunk;
-  void* memory = kernels::allocate_host(bytes);
+  void* memory = allocate_host(bytes);
   if (memory == nullptr) return 0;
   auto* data = static_cast<uint64_t*>(memory);
   std::fill(data, data + bytes / 8, 1);
@@ -160,14 +160,13 @@ double read_rate(kernels::ThreadPool& pool, size_t bytes) {
     best = std::max(best, static_cast<double>(bytes) / seconds);
   }
   keep(sums[0]);
-  kernels::release_host(memory, bytes);
+  release_host(memory, bytes);
   return best;
 }
 
 }  // namespace
 
-Ceilings measure_ceilings(kernels::ThreadPool& pool, const std::string& variant,
-                          size_t read_bytes) {
+Ceilings measure_ceilings(ThreadPool& pool, const std::string& variant, size_t read_bytes) {
   Ceilings ceilings;
   ceilings.read_bytes_per_s = read_rate(pool, read_bytes);
 #if defined(__x86_64__)
@@ -186,4 +185,4 @@ Ceilings measure_ceilings(kernels::ThreadPool& pool, const std::string& variant,
   return ceilings;
 }
 
-}  // namespace hearth::bench
+}  // namespace hearth::kernels

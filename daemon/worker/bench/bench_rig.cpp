@@ -1,0 +1,113 @@
+#include "daemon/worker/bench/bench_rig.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/worker/stop_flag.h"
+#include "ipc/shown_text.h"
+
+namespace hearth::worker {
+
+engine::EngineConfig bench_config(const std::vector<BenchCase>& cases,
+                                  const models::ModelInfo& info, kernels::DType kv_type) {
+  engine::EngineConfig config;
+  config.kv_type = kv_type;
+  config.prefix_cache = false;  // nothing shall be saved by luck
+  config.scheduler.max_seqs = 1;
+  int64_t blocks = 0;  // that the case that needs most needs
+  for (const BenchCase& each : cases) {
+    config.context_length = std::max(config.context_length, each.context());
+    config.scheduler.max_seqs = std::max(config.scheduler.max_seqs, each.sequences);
+    const int64_t of_one = (each.context() + config.block_size - 1) / config.block_size + 1;
+    blocks = std::max(blocks, each.sequences * of_one);
+  }
+  for (const models::LayerGroup& group : info.groups) {
+    config.kv_bytes +=
+        static_cast<uint64_t>(blocks * group.block_bytes(kv_type, config.block_size));
+  }
+  return config;
+}
+
+Result<void> check_memory(uint64_t weight_bytes, uint64_t engine_bytes, uint64_t scratch_bytes,
+                          uint64_t free_bytes) {
+  const uint64_t wanted = weight_bytes + engine_bytes + scratch_bytes;
+  if (wanted <= free_bytes) return {};
+  return Error{ErrorCode::kOutOfMemory,
+               fmt::format("{} of memory wanted (weights {}, KV and steps {}, loading {}), {} free",
+                           ipc::human_bytes(wanted), ipc::human_bytes(weight_bytes),
+                           ipc::human_bytes(engine_bytes), ipc::human_bytes(scratch_bytes),
+                           ipc::human_bytes(free_bytes)),
+               ""};
+}
+
+Result<std::unique_ptr<BenchRig>> BenchRig::create(const engine::EngineConfig& config,
+                                                   const kernels::OpTable& ops,
+                                                   std::unique_ptr<models::Model> model) {
+  std::unique_ptr<BenchRig> rig(new BenchRig);
+  rig->vocab_size_ = model->info().vocab_size;
+  HEARTH_ASSIGN_OR_RETURN(rig->engine_,
+                          engine::Engine::create(config, ops, std::move(model), rig->clock_));
+  return rig;
+}
+
+void BenchRig::post(int32_t prompt_tokens, int32_t max_tokens) {
+  engine::Request request;
+  request.id = next_id_++;
+  request.owner = "bench";
+  request.max_tokens = max_tokens;
+  request.sampling.temperature = 0;
+  request.use_prefix_cache = false;
+  for (int32_t i = 0; i < prompt_tokens; ++i) {
+    request.prompt.push_back(
+        static_cast<int32_t>((request.id * 7919 + static_cast<uint64_t>(i) * 104729) %
+                             static_cast<uint64_t>(vocab_size_)));
+  }
+  seen_[request.id].posted_us = clock_.now_us();
+  engine_->inbox().post(std::move(request));
+}
+
+Result<bool> BenchRig::step() {
+  const bool computed = engine_->step();
+  const int64_t now_us = clock_.now_us();
+  for (const auto& events : engine_->outbox().drain()) {
+    for (const engine::EngineEvent& event : events) {
+      if (const auto* token = std::get_if<engine::TokenEvent>(&event)) {
+        seen_[token->id].token_us.push_back(now_us);
+      } else if (const auto* failed = std::get_if<engine::RequestFailedEvent>(&event)) {
+        return failed->error;
+      }
+    }
+  }
+  if (stop_wanted()) return Error{ErrorCode::kCancelled, "interrupted", ""};
+  return computed;
+}
+
+Result<double> BenchRig::measure(const BenchCase& what) {
+  seen_.clear();
+  for (int32_t i = 0; i < what.sequences; ++i) post(what.prompt, what.tokens);
+  while (true) {
+    HEARTH_ASSIGN_OR_RETURN(const bool computed, step());
+    if (!computed) break;
+  }
+  int64_t begin_us = 0, end_us = 0;
+  for (const auto& [id, seen] : seen_) {
+    if (seen.token_us.empty()) return Error{ErrorCode::kInternal, "a request had no token", ""};
+    if (what.kind == BenchCase::Kind::kPrefill) {
+      return static_cast<double>(seen.token_us.front() - seen.posted_us) / 1e6;
+    }
+    begin_us = std::max(begin_us, seen.token_us.front());
+    end_us = std::max(end_us, seen.token_us.back());
+  }
+  // Only while all sequences decode: those that began earlier have tokens before.
+  double tokens = 0;
+  for (const auto& [id, seen] : seen_) {
+    tokens += static_cast<double>(std::ranges::count_if(
+        seen.token_us, [begin_us](int64_t at_us) { return at_us > begin_us; }));
+  }
+  if (tokens == 0) return Error{ErrorCode::kInternal, "no step was measured", ""};
+  return static_cast<double>(end_us - begin_us) / 1e6 * what.sequences / tokens;
+}
+
+}  // namespace hearth::worker

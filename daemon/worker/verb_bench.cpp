@@ -1,0 +1,199 @@
+// hearth bench: how fast a model file, or a shape with random weights, runs on this device, and how
+// much of what the device could do that is.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <optional>
+
+#include "daemon/worker/bench/bench_case.h"
+#include "daemon/worker/bench/bench_model.h"
+#include "daemon/worker/bench/bench_rig.h"
+#include "daemon/worker/device.h"
+#include "daemon/worker/progress_line.h"
+#include "daemon/worker/stop_flag.h"
+#include "daemon/worker/verbs.h"
+#include "ipc/model_file.h"
+#include "ipc/shown_text.h"
+#include "kernels/ceilings.h"
+#include "kernels/thread_pool.h"
+#include "models/random_model.h"
+
+namespace hearth::worker {
+namespace {
+
+struct Options {
+  std::string file;
+  std::string shape;
+  std::string write_shape;
+  std::string type = "Q8_0";
+  std::string kv_type = "f16";
+  uint64_t seed = 1;
+  bool quick = false;
+  bool json = false;
+  int32_t rounds = 0;  ///< 0: 3 quick, 5 full
+  int32_t read_mib = 256;
+  DeviceOptions device;
+};
+
+Result<models::RandomModel> random_model(const std::string& shape_name, const Options& options) {
+  HEARTH_ASSIGN_OR_RETURN(const models::ModelShape shape, models::find_shape(shape_name));
+  HEARTH_ASSIGN_OR_RETURN(const kernels::DType type, models::parse_weight_type(options.type));
+  return models::RandomModel::create(shape, type, options.seed);
+}
+
+Result<void> write_shape(const Options& options) {
+  HEARTH_ASSIGN_OR_RETURN(const models::RandomModel model,
+                          random_model(options.write_shape, options));
+  HEARTH_ASSIGN_OR_RETURN(const kernels::OpTable ops, open_device(options.device));
+  ProgressLine progress;
+  progress.stage(fmt::format("writing {}, {}", options.file, ipc::human_bytes(model.file_bytes())));
+  return models::write_random_model(
+      model, options.file, ops.device.num_threads, [&](uint64_t done, uint64_t total) {
+        progress.detail(fmt::format(
+            "{:.0f} %", 100.0 * static_cast<double>(done) / static_cast<double>(total)));
+        return !stop_wanted();
+      });
+}
+
+Result<BenchModel> open_model(const Options& options) {
+  if (options.shape.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(options.file));
+    return BenchModel::open(path);
+  }
+  HEARTH_ASSIGN_OR_RETURN(models::RandomModel random, random_model(options.shape, options));
+  return BenchModel::make(std::move(random));
+}
+
+void take_best(kernels::Ceilings* best, const kernels::Ceilings& now) {
+  best->read_bytes_per_s = std::max(best->read_bytes_per_s, now.read_bytes_per_s);
+  best->f32_ops_per_s = std::max(best->f32_ops_per_s, now.f32_ops_per_s);
+  best->int8_ops_per_s = std::max(best->int8_ops_per_s, now.int8_ops_per_s);
+}
+
+kernels::Ceilings ceilings_of(const kernels::OpTable& ops, const Options& options) {
+  // A pool of its own: that of the ops sleeps meanwhile.
+  kernels::ThreadPool pool(ops.device.num_threads);
+  return kernels::measure_ceilings(pool, ops.device.variant,
+                                   static_cast<size_t>(options.read_mib) << 20);
+}
+
+Result<BenchReport> run(const Options& options) {
+  ProgressLine progress;
+  HEARTH_ASSIGN_OR_RETURN(const kernels::DType kv_type, parse_kv_type(options.kv_type));
+  HEARTH_ASSIGN_OR_RETURN(const BenchModel source, open_model(options));
+  const models::ModelInfo& info = source.measured().info();
+  BenchReport report;
+  report.kv_type = kv_type;
+  std::vector<BenchCase> cases = bench_cases(options.quick, info.context_length);
+  if (cases.empty()) {
+    return Error{
+        ErrorCode::kUnsupported,
+        fmt::format("a context of {} tokens is too short to measure anything", info.context_length),
+        ""};
+  }
+  const engine::EngineConfig config = bench_config(cases, info, kv_type);
+  HEARTH_ASSIGN_OR_RETURN(const kernels::OpTable ops, open_device(options.device));
+  HEARTH_ASSIGN_OR_RETURN(
+      const engine::MemoryPlan plan,
+      engine::plan_memory(config, source.measured(), ops.device.memory_free_bytes));
+  HEARTH_TRY(check_memory(source.weight_bytes(), plan.total_bytes(), source.scratch_bytes(),
+                          ops.device.memory_free_bytes));
+
+  progress.stage("measuring the ceilings");
+  report.ceilings = ceilings_of(ops, options);
+  progress.stage(fmt::format("loading {}", ipc::human_bytes(source.weight_bytes())));
+  HEARTH_ASSIGN_OR_RETURN(
+      std::unique_ptr<models::Model> model, source.load(ops, [&](const models::LoadProgress& at) {
+        progress.detail(fmt::format("{:.0f} %", 100.0 * static_cast<double>(at.bytes_done) /
+                                                    static_cast<double>(at.bytes_total)));
+      }));
+  if (stop_wanted()) return Error{ErrorCode::kCancelled, "interrupted", ""};
+  report.model = options.shape.empty() ? source.name() : "random " + options.shape;
+  report.type = info.file_type;
+  report.parameters = info.num_parameters;
+  report.weight_bytes = source.weight_bytes();
+  report.work = source.work();
+  report.device = fmt::format("{} {}", ops.device.name, ops.device.variant);
+  report.threads = ops.device.num_threads;
+  report.rounds = options.rounds > 0 ? options.rounds : options.quick ? 3 : 5;
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<BenchRig> rig,
+                          BenchRig::create(config, ops, std::move(model)));
+
+  // The engine learns what a step costs before anything counts.
+  progress.stage("warming up");
+  for (const BenchCase& each : cases) {
+    report.cases.push_back({each, {}});
+    if (each.prompt <= 512) HEARTH_TRY(rig->measure(each));
+  }
+  for (int32_t round = 0; round < report.rounds; ++round) {
+    progress.stage(fmt::format("round {} of {}", round + 1, report.rounds));
+    if (round > 0) take_best(&report.ceilings, ceilings_of(ops, options));
+    for (CaseResult& result : report.cases) {
+      progress.detail(result.what.name());
+      HEARTH_ASSIGN_OR_RETURN(const double seconds, rig->measure(result.what));
+      result.seconds.push_back(seconds);
+    }
+  }
+  return report;
+}
+
+int report_end(const Error& error) {
+  report_failure(error);
+  return error.code == ErrorCode::kCancelled ? kInterrupted : kFailed;
+}
+
+int bench(const Options& options) {
+  const int sources = !options.write_shape.empty()
+                          ? (options.file.empty() ? 0 : 1)
+                          : (!options.file.empty()) + (!options.shape.empty());
+  if (sources != 1 || (!options.shape.empty() && !options.write_shape.empty())) {
+    std::fputs(
+        "hearth: bench: want one of FILE, --shape NAME, or --write-shape NAME and the FILE to "
+        "write\n",
+        stderr);
+    return kUsage;
+  }
+  catch_stop_signals();
+  if (!options.write_shape.empty()) {
+    const Result<void> written = write_shape(options);
+    return written.ok() ? 0 : report_end(written.error());
+  }
+  const Result<BenchReport> report = run(options);
+  if (!report.ok()) return report_end(report.error());
+  return write_stdout(options.json ? as_json(*report) : as_text(*report)) ? 0 : kFailed;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, int* status) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand("bench", "How fast a model runs here, and of what ceiling");
+  verb->add_option("FILE", options->file, "a .gguf file, or a model's name");
+  std::string shapes;
+  for (const models::ModelShape& shape : models::named_shapes()) {
+    shapes += fmt::format("{}{}", shapes.empty() ? "" : ", ", shape.name);
+  }
+  verb->add_option("--shape", options->shape, "random weights of this shape instead: " + shapes)
+      ->type_name("NAME");
+  verb->add_option("--write-shape", options->write_shape,
+                   "write random weights of this shape to FILE, a GGUF file that any engine loads")
+      ->type_name("NAME");
+  verb->add_option("--type", options->type, "of random weights; default Q8_0")->type_name("T");
+  verb->add_option("--seed", options->seed, "of random weights; default 1");
+  verb->add_flag("--quick", options->quick, "short prompts, three rounds");
+  verb->add_option("--rounds", options->rounds, "how often all is measured; default 3 or 5")
+      ->check(CLI::Range(1, 1000));
+  verb->add_option("--kv-type", options->kv_type, "f16 or f32");
+  verb->add_option("--read-mib", options->read_mib,
+                   "size of what is read for the bandwidth; several times the cache, default 256")
+      ->check(CLI::Range(1, 1 << 16));
+  verb->add_option("--threads", options->device.threads, "compute threads; 0: one per core")
+      ->check(CLI::Range(0, 4096));
+  verb->add_option("--cpu-variant", options->device.cpu_variant, "code path; default: the best");
+  verb->add_flag("--json", options->json, "one JSON object");
+  verb->callback([options, status] { *status = bench(*options); });
+}
+
+}  // namespace hearth::worker

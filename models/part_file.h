@@ -1,0 +1,40 @@
+#pragma once
+// A file that is there whole or not at all: written beside its name, as NAME.part, and renamed when
+// everything is on disk.
+
+#include <cstddef>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <span>
+
+#include "kernels/base/result.h"
+
+namespace hearth::models {
+
+/// Owns the file; one that was not finished is removed.
+class PartFile {
+ public:
+  /// kIo, kForbidden or kNotFound with the system's reason. A .part that an earlier process left is
+  /// written over.
+  static Result<PartFile> create(const std::filesystem::path& path);
+  ~PartFile();
+  PartFile(PartFile&& other) noexcept = default;
+  PartFile& operator=(PartFile&&) = delete;
+
+  Result<void> append(std::span<const std::byte> bytes);
+  /// On disk and under its name.
+  Result<void> finish();
+
+ private:
+  PartFile(std::filesystem::path path, std::FILE* file) : path_(std::move(path)), file_(file) {}
+  std::filesystem::path part() const { return path_.string() + ".part"; }
+
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  std::filesystem::path path_;
+  std::unique_ptr<std::FILE, Close> file_;  // null: finished, or moved away
+};
+
+}  // namespace hearth::models

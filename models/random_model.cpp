@@ -1,0 +1,259 @@
+#include "models/random_model.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/base/check.h"
+#include "kernels/thread_pool.h"
+#include "models/gguf/encode_floats.h"
+#include "models/part_file.h"
+
+namespace hearth::models {
+namespace {
+
+using kernels::DType;
+
+constexpr int32_t kFirstWord = 3 + 256;  // behind <unk>, <s>, </s> and the bytes
+
+constexpr ModelShape kShapes[] = {
+    {"tiny", 2, 256, 512, 4, 2, 64, 512, 2048, true},
+    {"0.1B", 12, 768, 2048, 12, 4, 64, 32000, 8192, true},
+    {"S", 16, 2048, 8192, 32, 8, 64, 128256, 8192, true},
+    {"M", 32, 4096, 14336, 32, 8, 128, 128256, 8192, false},
+};
+
+uint64_t mix(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+
+/// Uniform in [-1, 1) from SplitMix64.
+class Noise {
+ public:
+  explicit Noise(uint64_t seed) : state_(seed) {}
+  float next() {
+    state_ += 0x9E3779B97F4A7C15u;
+    return static_cast<float>(static_cast<int32_t>(mix(state_) >> 32)) * 0x1p-31f;
+  }
+
+ private:
+  uint64_t state_;
+};
+
+uint64_t hash_of(std::string_view text) {  // FNV-1a
+  uint64_t hash = 0xCBF29CE484222325u;
+  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001B3u;
+  return hash;
+}
+
+/// "a" to "z", "aa" to "zz", ...: the index-th of them. Each but the first 26 is a word before it
+/// and a letter, so merging reaches them all.
+std::string word(int32_t index) {
+  std::string out;
+  for (int64_t n = int64_t{index} + 1; n > 0; n = (n - 1) / 26) {
+    out.insert(out.begin(), static_cast<char>('a' + (n - 1) % 26));
+  }
+  return out;
+}
+
+void set_vocabulary(GgufWriter* writer, int32_t size) {
+  std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
+  std::vector<int32_t> types = {2, 3, 3};
+  for (int byte = 0; byte < 256; ++byte) {
+    tokens.push_back(fmt::format("<0x{:02X}>", byte));
+    types.push_back(6);
+  }
+  tokens.emplace_back("\xE2\x96\x81");
+  for (int32_t i = 0; static_cast<int32_t>(tokens.size()) < size; ++i) tokens.push_back(word(i));
+  types.resize(tokens.size(), 1);
+  std::vector<float> scores(tokens.size(), 0.0f);
+  for (size_t id = kFirstWord; id < scores.size(); ++id) {
+    scores[id] = -static_cast<float>(id - kFirstWord);
+  }
+  writer->set_string("tokenizer.ggml.model", "llama");
+  writer->set_string("tokenizer.ggml.pre", "default");
+  writer->set_strings("tokenizer.ggml.tokens", tokens);
+  writer->set_f32s("tokenizer.ggml.scores", scores);
+  writer->set_i32s("tokenizer.ggml.token_type", types);
+  writer->set_u32("tokenizer.ggml.unknown_token_id", 0);
+  writer->set_u32("tokenizer.ggml.bos_token_id", 1);
+  writer->set_u32("tokenizer.ggml.eos_token_id", 2);
+  writer->set_bool("tokenizer.ggml.add_bos_token", true);
+  writer->set_bool("tokenizer.ggml.add_space_prefix", true);
+}
+
+void set_shape(GgufWriter* writer, const ModelShape& shape) {
+  const auto set = [writer](const char* key, int32_t value) {
+    writer->set_u32(key, static_cast<uint32_t>(value));
+  };
+  writer->set_string("general.architecture", "llama");
+  writer->set_string("general.name", fmt::format("random {}", shape.name));
+  set("llama.block_count", shape.layers);
+  set("llama.context_length", shape.context);
+  set("llama.embedding_length", shape.width);
+  set("llama.feed_forward_length", shape.ffn);
+  set("llama.attention.head_count", shape.heads);
+  set("llama.attention.head_count_kv", shape.kv_heads);
+  set("llama.attention.key_length", shape.head_dim);
+  set("llama.attention.value_length", shape.head_dim);
+  set("llama.rope.dimension_count", shape.head_dim);
+  set("llama.vocab_size", shape.vocab);
+  writer->set_f32("llama.rope.freq_base", 500000.0f);
+  writer->set_f32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+}
+
+std::vector<RandomModel::Tensor> tensors_of(const ModelShape& shape, DType type) {
+  std::vector<RandomModel::Tensor> out;
+  const auto matrix = [&](std::string name, int32_t rows, int32_t cols) {
+    out.push_back({std::move(name), rows, cols, type, 0, 0, false});
+  };
+  const auto norm = [&](std::string name) {
+    out.push_back({std::move(name), 1, shape.width, DType::kF32, 0, 0, true});
+  };
+  matrix("token_embd.weight", shape.vocab, shape.width);
+  norm("output_norm.weight");
+  if (!shape.tied) matrix("output.weight", shape.vocab, shape.width);
+  for (int32_t layer = 0; layer < shape.layers; ++layer) {
+    const std::string prefix = fmt::format("blk.{}.", layer);
+    norm(prefix + "attn_norm.weight");
+    matrix(prefix + "attn_q.weight", shape.heads * shape.head_dim, shape.width);
+    matrix(prefix + "attn_k.weight", shape.kv_heads * shape.head_dim, shape.width);
+    matrix(prefix + "attn_v.weight", shape.kv_heads * shape.head_dim, shape.width);
+    matrix(prefix + "attn_output.weight", shape.width, shape.heads * shape.head_dim);
+    norm(prefix + "ffn_norm.weight");
+    matrix(prefix + "ffn_gate.weight", shape.ffn, shape.width);
+    matrix(prefix + "ffn_up.weight", shape.ffn, shape.width);
+    matrix(prefix + "ffn_down.weight", shape.width, shape.ffn);
+  }
+  return out;
+}
+
+uint64_t padded(uint64_t bytes) {
+  return (bytes + kGgufAlignment - 1) / kGgufAlignment * kGgufAlignment;
+}
+
+}  // namespace
+
+std::span<const ModelShape> named_shapes() { return kShapes; }
+
+Result<ModelShape> find_shape(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const ModelShape& shape : kShapes) {
+    if (shape.name == name) return shape;
+    names.push_back(shape.name);
+  }
+  return Error{ErrorCode::kNotFound,
+               fmt::format("no shape is called {}, want one of {}", name, fmt::join(names, ", ")),
+               "shape"};
+}
+
+Result<DType> parse_weight_type(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const DType type : encodable_types()) {
+    names.push_back(kernels::info(type).name);
+    if (names.back() == name) return type;
+  }
+  return Error{ErrorCode::kUnsupported,
+               fmt::format("no weights can be made of type {}, want one of {}", name,
+                           fmt::join(names, ", ")),
+               "type"};
+}
+
+Result<RandomModel> RandomModel::create(const ModelShape& shape, DType type, uint64_t seed) {
+  HEARTH_TRY(parse_weight_type(kernels::info(type).name));
+  HEARTH_CHECK(shape.vocab >= 512, "{} tokens", shape.vocab);
+  RandomModel model;
+  model.seed_ = seed;
+  model.tensors_ = tensors_of(shape, type);
+  GgufWriter writer;
+  set_shape(&writer, shape);
+  set_vocabulary(&writer, shape.vocab);
+  const kernels::DTypeInfo& info = kernels::info(type);
+  for (Tensor& tensor : model.tensors_) {
+    if (!tensor.is_norm && tensor.cols % info.block_elements != 0) {
+      return Error{ErrorCode::kUnsupported,
+                   fmt::format("{}: rows of {} inputs, {} wants a multiple of {}", tensor.name,
+                               tensor.cols, info.name, info.block_elements),
+                   "type"};
+    }
+    const auto cols = static_cast<uint64_t>(tensor.cols), rows = static_cast<uint64_t>(tensor.rows);
+    tensor.bytes = kernels::bytes_of(tensor.dtype, rows * cols);
+    model.parameters_ += rows * cols;
+    const uint64_t dims[] = {cols, rows};
+    writer.declare_tensor(tensor.name, {dims, tensor.is_norm ? size_t{1} : size_t{2}},
+                          tensor.dtype);
+  }
+  model.header_ = writer.header();
+  model.file_bytes_ = model.header_.size();
+  for (Tensor& tensor : model.tensors_) {
+    tensor.offset = model.file_bytes_;
+    model.file_bytes_ += padded(tensor.bytes);
+  }
+  return model;
+}
+
+const RandomModel::Tensor* RandomModel::find(std::string_view name) const {
+  const auto at = std::find_if(tensors_.begin(), tensors_.end(),
+                               [name](const Tensor& tensor) { return tensor.name == name; });
+  return at == tensors_.end() ? nullptr : &*at;
+}
+
+void RandomModel::fill(const Tensor& tensor, int64_t first, int64_t count,
+                       std::span<std::byte> out) const {
+  std::vector<float> values(static_cast<size_t>(count * tensor.cols), 1.0f);
+  if (!tensor.is_norm) {
+    const float scale = std::sqrt(3.0f / static_cast<float>(tensor.cols));
+    const uint64_t seed = mix(seed_ ^ hash_of(tensor.name));
+    float* value = values.data();
+    for (int64_t row = first; row < first + count; ++row) {
+      Noise noise(mix(seed + static_cast<uint64_t>(row)));
+      for (int64_t col = 0; col < tensor.cols; ++col) *value++ = scale * noise.next();
+    }
+  }
+  const std::vector<std::byte> bytes = encode_floats(tensor.dtype, values);
+  HEARTH_CHECK(bytes.size() == out.size(), "{} bytes for {}", out.size(), bytes.size());
+  std::memcpy(out.data(), bytes.data(), bytes.size());
+}
+
+Result<void> write_random_model(const RandomModel& model, const std::filesystem::path& path,
+                                int32_t num_threads, const WriteProgressFn& progress) {
+  constexpr int64_t kElements = 1 << 18;  // of one thread's turn
+  kernels::ThreadPool pool(num_threads);
+  HEARTH_ASSIGN_OR_RETURN(PartFile file, PartFile::create(path));
+  HEARTH_TRY(file.append(model.header()));
+  uint64_t done = model.header().size();
+  std::vector<std::byte> buffer;
+  for (const RandomModel::Tensor& tensor : model.tensors()) {
+    const auto row_bytes = tensor.bytes / static_cast<uint64_t>(tensor.rows);
+    const int64_t turn = std::max<int64_t>(1, kElements / tensor.cols);
+    const int64_t batch = turn * num_threads * 4;
+    for (int64_t first = 0; first < tensor.rows; first += batch) {
+      if (progress && !progress(done, model.file_bytes())) {
+        return Error{ErrorCode::kCancelled, "interrupted; nothing was written", ""};
+      }
+      const int64_t rows = std::min(batch, tensor.rows - first);
+      buffer.resize(static_cast<size_t>(rows) * row_bytes);
+      pool.run((rows + turn - 1) / turn, [&](int64_t item, int32_t) {
+        const int64_t from = item * turn, count = std::min(turn, rows - from);
+        model.fill(tensor, first + from, count,
+                   std::span(buffer).subspan(static_cast<size_t>(from) * row_bytes,
+                                             static_cast<size_t>(count) * row_bytes));
+      });
+      HEARTH_TRY(file.append(buffer));
+      done += buffer.size();
+    }
+    constexpr std::byte kZeros[kGgufAlignment] = {};
+    HEARTH_TRY(file.append({kZeros, padded(tensor.bytes) - tensor.bytes}));
+    done += padded(tensor.bytes) - tensor.bytes;
+  }
+  HEARTH_TRY(file.finish());
+  if (progress) progress(done, model.file_bytes());
+  return {};
+}
+
+}  // namespace hearth::models

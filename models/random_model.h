@@ -1,0 +1,88 @@
+#pragma once
+// Models of family llama with seeded random weights: for measuring shapes without anybody's
+// weights. Their text means nothing; their speed is that of a real model. A vocabulary of bytes and
+// short words is part of them, so that any engine loads the file.
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/base/result.h"
+#include "kernels/dtype.h"
+#include "models/gguf/gguf_writer.h"
+
+namespace hearth::models {
+
+struct ModelShape {
+  std::string_view name;
+  int32_t layers = 6;
+  int32_t width = 512;
+  int32_t ffn = 1536;
+  int32_t heads = 8;
+  int32_t kv_heads = 4;
+  int32_t head_dim = 64;
+  int32_t vocab = 4096;  ///< at least 512
+  int32_t context = 8192;
+  bool tied = true;  ///< the output head is the embedding
+};
+
+/// tiny, 0.1B, S (1.2 B parameters, as Llama 3.2 1B), M (8 B, as Llama 3.1 8B).
+std::span<const ModelShape> named_shapes();
+/// kNotFound lists the names.
+Result<ModelShape> find_shape(std::string_view name);
+
+/// Types that a random model can be had in, as the user writes them: "F16", "Q8_0", ...
+/// kUnsupported lists them.
+Result<kernels::DType> parse_weight_type(std::string_view name);
+
+/// Immutable: any thread may read it.
+class RandomModel {
+ public:
+  struct Tensor {
+    std::string name;
+    int64_t rows = 1;
+    int64_t cols = 0;
+    kernels::DType dtype = kernels::DType::kF32;
+    uint64_t offset = 0;  ///< of its first byte in the file
+    uint64_t bytes = 0;
+    bool is_norm = false;  ///< all ones
+  };
+
+  /// Matrices in `type`, norms in F32. kUnsupported where `type` has no encoder, or its blocks do
+  /// not divide the rows.
+  static Result<RandomModel> create(const ModelShape& shape, kernels::DType type, uint64_t seed);
+
+  /// Everything in front of the tensors' data.
+  const std::vector<std::byte>& header() const { return header_; }
+  const std::vector<Tensor>& tensors() const { return tensors_; }
+  /// Null where there is none of that name.
+  const Tensor* find(std::string_view name) const;
+  uint64_t file_bytes() const { return file_bytes_; }
+  uint64_t parameters() const { return parameters_; }
+
+  /// Writes rows [first, first + count) of a tensor, in its type, to `out`. The same for any cut
+  /// into calls: every row has a stream of noise of its own (SplitMix64, Steele, Lea and Flood
+  /// 2014), scaled so that outputs have a variance of 1.
+  void fill(const Tensor& tensor, int64_t first, int64_t count, std::span<std::byte> out) const;
+
+ private:
+  std::vector<std::byte> header_;
+  std::vector<Tensor> tensors_;
+  uint64_t file_bytes_ = 0;
+  uint64_t parameters_ = 0;
+  uint64_t seed_ = 0;
+};
+
+/// Says how far it is; false: stop.
+using WriteProgressFn = std::function<bool(uint64_t bytes_done, uint64_t bytes_total)>;
+
+/// Writes the model as a GGUF file (PartFile) with so many threads. kCancelled where `progress`
+/// said so; nothing is left then, nor after an error.
+Result<void> write_random_model(const RandomModel& model, const std::filesystem::path& path,
+                                int32_t num_threads, const WriteProgressFn& progress);
+
+}  // namespace hearth::models

@@ -1,0 +1,149 @@
+// What bench computes with: bytes and operations of a step, shares, memory, the cases of a run.
+
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "daemon/worker/bench/bench_case.h"
+#include "daemon/worker/bench/bench_model.h"
+#include "daemon/worker/bench/bench_rig.h"
+#include "kernels/ops.h"
+
+namespace hearth::worker {
+namespace {
+
+BenchModel tiny(bool tied) {
+  models::ModelShape shape = models::find_shape("tiny").value();
+  shape.tied = tied;
+  auto random = models::RandomModel::create(shape, kernels::DType::kQ8_0, 1);
+  REQUIRE(random.ok());
+  auto model = BenchModel::make(std::move(random).value());
+  REQUIRE_MESSAGE(model.ok(), (model.ok() ? "" : model.error().message));
+  return std::move(model).value();
+}
+
+// Of the shape tiny, per layer: q, k, v, out, gate, up, down.
+constexpr double kLayerParameters = 256.0 * 256 + 2 * 256.0 * 128 + 256.0 * 256 + 3 * 256.0 * 512;
+constexpr double kHeadParameters = 512.0 * 256;
+constexpr double kBytesPerParameter = 34.0 / 32;  // Q8_0
+constexpr double kNormBytes = 4.0 * 256 * 5;
+
+TEST_CASE("a token's work: the weights once, its KV, two operations per parameter") {
+  for (const bool tied : {true, false}) {
+    CAPTURE(tied);
+    const ModelWork work = tiny(tied).work();
+    CHECK(work.quantized);
+    CHECK(work.body_bytes == 2 * kLayerParameters * kBytesPerParameter + kNormBytes);
+    CHECK(work.head_bytes == kHeadParameters * kBytesPerParameter);
+    CHECK(work.body_ops == 2 * 2 * kLayerParameters);
+    CHECK(work.head_ops == 2 * kHeadParameters);
+    const StepWork one = step_work(work, kernels::DType::kF16, 1, 1, 1, 100);
+    CHECK(one.bytes == work.body_bytes + work.head_bytes + 100 * 2 * 2 * 2 * 128);
+    CHECK(one.matmul_ops == work.body_ops + work.head_ops);
+    CHECK(one.attention_ops == 100.0 * 4 * 4 * 64 * 2);
+    const StepWork many = step_work(work, kernels::DType::kF16, 16, 16, 16, 100);
+    CHECK(many.bytes == work.body_bytes + work.head_bytes + 16 * 100 * 2 * 2 * 2 * 128);
+    CHECK(many.matmul_ops == 16 * one.matmul_ops);
+  }
+}
+
+TEST_CASE("a sliding group is read as far as its window") {
+  ModelWork work;
+  work.num_heads = 2;
+  models::LayerGroup group;
+  group.kind = models::LayerGroup::Kind::kSliding;
+  group.window = 64;
+  group.num_layers = 1;
+  group.num_kv_heads = 1;
+  group.head_dim = 32;
+  work.groups = {group};
+  CHECK(step_work(work, kernels::DType::kF16, 1, 1, 1, 1000).bytes == 64 * 2 * 2 * 32);
+  CHECK(step_work(work, kernels::DType::kF16, 1, 1, 1, 10).bytes == 10 * 2 * 2 * 32);
+}
+
+TEST_CASE("experts: a token reads those it uses, many tokens at most all of them") {
+  ModelWork work;
+  work.expert_bytes = 800;
+  work.experts_used = 0.25;
+  CHECK(step_work(work, kernels::DType::kF16, 1, 1, 1, 0).bytes == 200);
+  CHECK(step_work(work, kernels::DType::kF16, 16, 1, 1, 0).bytes == 800);
+}
+
+TEST_CASE("the least time is reading or computing, whichever is more") {
+  const kernels::Ceilings ceilings{
+      .read_bytes_per_s = 10, .f32_ops_per_s = 5, .int8_ops_per_s = 20};
+  const StepWork work{.bytes = 100, .matmul_ops = 40, .attention_ops = 10};
+  Bound bound = least_time(work, true, ceilings);
+  CHECK(bound.seconds == 10);
+  CHECK(std::string(bound.by) == "read");
+  bound = least_time({.bytes = 1, .matmul_ops = 40, .attention_ops = 10}, true, ceilings);
+  CHECK(bound.seconds == 4);  // 40 / 20 + 10 / 5
+  CHECK(std::string(bound.by) == "int8");
+  bound = least_time({.bytes = 1, .matmul_ops = 40, .attention_ops = 10}, false, ceilings);
+  CHECK(bound.seconds == 10);
+  CHECK(std::string(bound.by) == "f32");
+}
+
+TEST_CASE("cases beyond the model's context are left out") {
+  CHECK(bench_cases(true, 8192).size() == 5);
+  CHECK(bench_cases(false, 8192).size() == 8);
+  CHECK(bench_cases(false, 2080).size() == 7);
+  CHECK(bench_cases(true, 100).size() == 3);
+  CHECK(bench_cases(true, 32).empty());
+}
+
+TEST_CASE("too little memory is refused with the numbers") {
+  CHECK(check_memory(100, 20, 3, 123).ok());
+  const auto refused = check_memory(uint64_t{3} << 30, 1024, 0, uint64_t{1} << 30);
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == ErrorCode::kOutOfMemory);
+  CHECK(refused.error().message.find("weights 3.0 GiB") != std::string::npos);
+  CHECK(refused.error().message.find("1.0 GiB free") != std::string::npos);
+}
+
+TEST_CASE("a report tells medians and shares") {
+  BenchReport report;
+  report.model = "m\x1b";
+  report.type = "Q8_0";
+  report.rounds = 3;
+  report.ceilings = {.read_bytes_per_s = 100, .f32_ops_per_s = 100, .int8_ops_per_s = 1000};
+  report.work.body_bytes = 50;
+  report.work.body_ops = 100;
+  report.work.quantized = true;
+  report.cases.push_back({{BenchCase::Kind::kDecode, 1, 32, 32}, {9, 1, 2}});
+  report.cases.push_back({{BenchCase::Kind::kPrefill, 1, 128, 1}, {25.6, 12.8, 64}});
+  CHECK(report.cases[0].median_seconds() == 2);
+  CHECK(report.cases[0].tokens_per_s() == 0.5);
+  CHECK(report.cases[1].tokens_per_s() == 5);
+  CHECK(share_of(report, report.cases[0]).of_ceiling == 0.25);  // 50 / 100 s of 2 s
+  CHECK(share_of(report, report.cases[1]).of_ceiling == 0.5);   // 12 800 / 1000 s of 25.6 s
+  const auto json = nlohmann::json::parse(as_json(report));
+  CHECK(json["cases"][1]["share"] == 0.5);
+  CHECK(json["cases"][1]["bound"] == "int8");
+  const std::string text = as_text(report);
+  CHECK(text.find("25 % of read") != std::string::npos);
+  CHECK(text.find("50 % of int8") != std::string::npos);
+  CHECK(text.find('\x1b') == std::string::npos);
+}
+
+TEST_CASE("random weights are made while they are packed, and run") {
+  const BenchModel source = tiny(true);
+  auto ops = kernels::cpu_ops({.num_threads = 2, .variant = ""});
+  REQUIRE(ops.ok());
+  auto model = source.load(*ops, nullptr);
+  REQUIRE_MESSAGE(model.ok(), (model.ok() ? "" : model.error().message));
+  CHECK(model.value()->info().weight_bytes > 0);
+  const std::vector<BenchCase> cases = {{BenchCase::Kind::kDecode, 2, 4, 4},
+                                        {BenchCase::Kind::kPrefill, 1, 20, 1}};
+  const auto config = bench_config(cases, source.measured().info(), kernels::DType::kF16);
+  auto rig = BenchRig::create(config, *ops, std::move(model).value());
+  REQUIRE_MESSAGE(rig.ok(), (rig.ok() ? "" : rig.error().message));
+  for (const BenchCase& each : cases) {
+    const auto seconds = rig.value()->measure(each);
+    REQUIRE(seconds.ok());
+    CHECK(seconds.value() > 0);
+  }
+}
+
+}  // namespace
+}  // namespace hearth::worker
