@@ -135,6 +135,18 @@ Result<std::unique_ptr<Weight>> cuda::pack_weights(void* opaque,
                                                    std::span<const HostTensor> tensors,
                                                    WeightRole role) {
   HEARTH_TRY(check_tensors(tensors, role));
+  for (const HostTensor& tensor : tensors) {
+    if (role == WeightRole::kExperts) {
+      return Error{ErrorCode::kUnsupported,
+                   fmt::format("{}: no mixture of experts on this device yet", tensor.name), ""};
+    }
+    if (info(tensor.dtype).block_elements > 1 && tensor.dtype != DType::kQ8_0) {
+      return Error{ErrorCode::kUnsupported,
+                   fmt::format("{}: type {} is not yet computed with on this device", tensor.name,
+                               info(tensor.dtype).name),
+                   ""};
+    }
+  }
   CudaState& state = cuda_state(opaque);
   if (role == WeightRole::kVector) return pack_vector(state, tensors);
 

@@ -1,6 +1,7 @@
 #include "kernels/base/check.h"
 #include "kernels/op_checks.h"
 #include "kernels/ops_ref.h"
+#include "kernels/quant/quant_types.h"
 
 namespace hearth::kernels::reference {
 
@@ -11,7 +12,9 @@ void embed(void*, const EmbedArgs& args) {
     const int32_t token = args.batch->token_ids[t];
     HEARTH_CHECK(token >= 0 && token < table.rows, "token {} of {}", token, table.rows);
     float* out = args.out.row<float>(t);
-    for (int64_t c = 0; c < table.cols; ++c) out[c] = table.at(token, c) * args.scale;
+    dequantize(table.tensor_of(token).dtype, table.row_bytes(token),
+               {out, static_cast<size_t>(table.cols)});
+    for (int64_t c = 0; c < table.cols; ++c) out[c] *= args.scale;
   }
 }
 

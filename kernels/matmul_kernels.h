@@ -7,41 +7,55 @@
 //   Q8_0             pairs of K blocks, so that a group is one aligned stream: bytes (2, 8, 16, 4),
 //                    input 4 j + i of output lane at [j][lane][i], stored as value + 128; then
 //                    their scales, (2, 16) f16. A last block without a partner leaves a gap.
-// Packed activations. Token rows come in tiles of one of `widths`, rows past the last are zero:
+//   other quantized  quant/quant_layout.h
+// Unpacked weights, thread scratch that a panel of many token rows is computed from: per block of
+// 32 inputs { bytes (8, 16, 4), scales (subs, 16) f32, mins (subs, 16) f32 where the type has them
+// }. Packed activations. Token rows come in tiles of one of `widths`, rows past the last are zero:
 //   plain            (cols, width) f32
-//   quantized        (cols / 32) blocks of { d: width f32, minus_128_sum: width i32, (8, width, 4)
-//   i8 }
+//   quantized        (cols / 32) blocks of { d: f32, minus_128_sum: i32, q: (8, width, 4) i8,
+//                    d_sum: f32, of both halves: minus_128_sum i32 (2), d_sum f32 (2) }, each as
+//                    (.., width); d_sum = d * float(sum of q)
 // Sums are kept as (groups, width, 16) f32, so that a long K can be walked in panels that fit the
 // cache: stored and read back, a chain is the same to the bit.
 
 #include <cstdint>
+
+#include "kernels/quant/quant_layout.h"
 
 namespace hearth::kernels {
 
 inline constexpr int kGroup = 16;            ///< outputs per group of packed weights
 inline constexpr int kQuantBlock = 32;       ///< inputs that share one scale
 inline constexpr int kMaxTileWidth = 12;     ///< of all instruction sets
-inline constexpr int kQuantBlockBytes = 40;  ///< packed activations of one block, per token row
+inline constexpr int kQuantBlockBytes = 60;  ///< packed activations of one block, per token row
 
 /// Where block b of a packed Q8_0 group has its bytes and its scales, in bytes from the group.
 inline constexpr int kQ8PairBytes = 2 * (kQuantBlock * kGroup + 2 * kGroup);
 constexpr int64_t q8_bytes_at(int64_t b) { return b / 2 * kQ8PairBytes + b % 2 * 512; }
 constexpr int64_t q8_scales_at(int64_t b) { return b / 2 * kQ8PairBytes + 1024 + b % 2 * 32; }
 
+/// Bytes of one block of unpacked weights.
+constexpr int32_t unpacked_block_bytes(const QuantLayout& layout) {
+  return kQuantBlock * kGroup + layout.subs * (layout.has_min ? 2 : 1) * kGroup * 4;
+}
+
 /// Rows of activations to pack into one tile.
 struct PackTile {
-  const float* x;  ///< first row
-  int64_t stride;  ///< floats between rows
-  int32_t rows;    ///< 1 .. width
+  const float* x;         ///< row 0
+  int64_t stride;         ///< floats between rows
+  const int32_t* row_of;  ///< which row of x each row of the tile is; null: 0, 1, ..
+  int32_t rows;           ///< 1 .. width
   int32_t width;
   int64_t first;  ///< inputs [first, last) are packed; multiples of 32 when quantized
   int64_t last;
   void* tile;
+
+  const float* row(int32_t t) const { return x + (row_of != nullptr ? row_of[t] : t) * stride; }
 };
 
 /// Dot products of one tile of token rows with some groups of outputs over inputs [first, last).
 struct MatmulPanel {
-  const uint8_t* weights;  ///< first group
+  const uint8_t* weights;  ///< first group; of unpacked weights its block first / 32
   int64_t group_bytes;     ///< from one group to the next
   int32_t num_groups;
   const void* tile;
@@ -52,6 +66,25 @@ struct MatmulPanel {
   float* sums;
 };
 
+/// Inputs [first, last) of some groups to unpack.
+struct UnpackPanel {
+  const uint8_t* weights;
+  int64_t group_bytes;
+  int32_t num_groups;
+  int64_t cols;
+  int64_t first;
+  int64_t last;
+  uint8_t* out;  ///< group after group, (last - first) / 32 blocks each
+};
+
+/// One of kQuantTypes. The same bits either way: straight from the packed group, for few rows, or
+/// unpacked once for many.
+struct QuantKernels {
+  void (*direct)(const MatmulPanel&);
+  void (*unpack)(const UnpackPanel&);
+  void (*unpacked)(const MatmulPanel&);
+};
+
 struct MatmulKernels {
   int32_t widths[6];  ///< tile widths that exist, ascending; 0 ends the list
   void (*pack_plain)(const PackTile&);
@@ -60,6 +93,7 @@ struct MatmulKernels {
   void (*f16)(const MatmulPanel&);
   void (*bf16)(const MatmulPanel&);
   void (*q8_0)(const MatmulPanel&);
+  QuantKernels quant[kNumQuantTypes];  ///< by quant_index()
 };
 
 extern const MatmulKernels kMatmulPlain;

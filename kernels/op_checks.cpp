@@ -10,9 +10,11 @@
 namespace hearth::kernels {
 namespace {
 
-void check_view(const TensorView& view, int64_t rows, int64_t cols, const char* what) {
+void check_view(const TensorView& view, int64_t rows, int64_t cols, const char* what,
+                DType dtype = DType::kF32) {
   HEARTH_CHECK(rows == 0 || view.data != nullptr, "{}", what);
-  HEARTH_CHECK(view.dtype == DType::kF32, "{}: {}, want F32", what, info(view.dtype).name);
+  HEARTH_CHECK(view.dtype == dtype, "{}: {}, want {}", what, info(view.dtype).name,
+               info(dtype).name);
   HEARTH_CHECK(view.rows >= rows && view.cols == cols && view.row_stride >= cols,
                "{}: ({}, {}) stride {}, want ({}, {})", what, view.rows, view.cols, view.row_stride,
                rows, cols);
@@ -65,7 +67,7 @@ void check_args(const RmsNormArgs& args) {
 }
 
 void check_args(const MatmulArgs& args) {
-  HEARTH_CHECK(args.w != nullptr && args.w->vector == nullptr);
+  HEARTH_CHECK(args.w != nullptr && args.w->vector == nullptr && args.w->num_experts == 1);
   const int32_t rows = num_rows(*args.batch, args.rows);
   check_view(args.x, rows, args.w->cols, "matmul x");
   check_view(args.out, rows, args.w->rows, "matmul out");
@@ -129,6 +131,31 @@ void check_args(const CopyBlocksArgs& args) {
   HEARTH_CHECK(args.base != nullptr || args.src.empty());
 }
 
+void check_args(const MoeRouteArgs& args) {
+  const int32_t rows = num_rows(*args.batch, Rows::kTokens);
+  HEARTH_CHECK(args.top_k > 0 && args.top_k <= args.logits.cols, "top_k {} of {}", args.top_k,
+               args.logits.cols);
+  check_view(args.logits, rows, args.logits.cols, "moe_route logits");
+  check_view(args.ids, rows, args.top_k, "moe_route ids", DType::kI32);
+  check_view(args.weights, rows, args.top_k, "moe_route weights");
+}
+
+void check_args(const MoeMatmulArgs& args) {
+  HEARTH_CHECK(args.w != nullptr && args.w->vector == nullptr);
+  const int64_t tokens = num_rows(*args.batch, Rows::kTokens);
+  const int64_t choices = tokens * args.ids.cols;
+  check_view(args.x, args.x_per_choice ? choices : tokens, args.w->cols, "moe_matmul x");
+  check_view(args.ids, tokens, args.ids.cols, "moe_matmul ids", DType::kI32);
+  check_view(args.out, choices, args.w->rows, "moe_matmul out");
+}
+
+void check_args(const MoeCombineArgs& args) {
+  const int64_t tokens = num_rows(*args.batch, Rows::kTokens);
+  check_view(args.x, tokens * args.weights.cols, args.out.cols, "moe_combine x");
+  check_view(args.weights, tokens, args.weights.cols, "moe_combine weights");
+  check_view(args.out, tokens, args.out.cols, "moe_combine out");
+}
+
 Result<void> check_tensors(std::span<const HostTensor> tensors, WeightRole role) {
   HEARTH_CHECK(!tensors.empty());
   for (const HostTensor& tensor : tensors) {
@@ -157,7 +184,17 @@ Result<void> check_tensors(std::span<const HostTensor> tensors, WeightRole role)
     if (role == WeightRole::kEmbedding && tensors.size() != 1) {
       return unsupported(tensor, "an embedding is one tensor");
     }
-    if (role == WeightRole::kMatmul && tensor.cols != tensors[0].cols) {
+    if (tensor.num_experts != 1 && role != WeightRole::kExperts) {
+      return unsupported(tensor, "a tensor of experts where a matrix is wanted");
+    }
+    if (tensor.num_experts <= 0 || tensor.rows % tensor.num_experts != 0 ||
+        tensor.num_experts != tensors[0].num_experts) {
+      return unsupported(
+          tensor, fmt::format("{} rows of {} experts, {} in {}", tensor.rows, tensor.num_experts,
+                              tensors[0].num_experts, tensors[0].name));
+    }
+    if ((role == WeightRole::kMatmul || role == WeightRole::kExperts) &&
+        tensor.cols != tensors[0].cols) {
       return unsupported(tensor, fmt::format("{} inputs, but joined to {} with {}", tensor.cols,
                                              tensors[0].name, tensors[0].cols));
     }

@@ -22,6 +22,9 @@ void check_args(const AttentionArgs& args);
 void check_args(const GatedActivationArgs& args);
 void check_args(const GatherRowsArgs& args);
 void check_args(const CopyBlocksArgs& args);
+void check_args(const MoeRouteArgs& args);
+void check_args(const MoeMatmulArgs& args);
+void check_args(const MoeCombineArgs& args);
 
 /// kUnsupported, naming the tensor, for a type, shape or size that cannot be packed for `role`.
 Result<void> check_tensors(std::span<const HostTensor> tensors, WeightRole role);

@@ -99,19 +99,22 @@ struct BatchIndex {
 // ---- Weights --------------------------------------------------------------------------------
 
 /// A 2-D tensor as stored in a file: `rows` outputs of `cols` inputs each, row after row.
-/// Vectors have rows == 1; several join into one longer vector.
+/// Vectors have rows == 1; several join into one longer vector. A 3-D tensor of experts is the
+/// 2-D one of all their rows, expert after expert: `num_experts` divides `rows`.
 struct HostTensor {
   std::string_view name;
   DType dtype = DType::kF32;
   int64_t rows = 0;
   int64_t cols = 0;
   std::span<const std::byte> bytes;
+  int32_t num_experts = 1;
 };
 
 enum class WeightRole {
   kMatmul,     ///< read by matmul; several tensors join into one (rows concatenated in order)
   kEmbedding,  ///< read by embed, and by matmul where the output head is tied to it
   kVector,     ///< norms and biases: f32 in device memory, read through Weight::vector
+  kExperts,    ///< read by moe_matmul; tensors of equal num_experts join expert by expert
 };
 
 /// Weights inside a device: opaque to all but the op table that packed them, which may re-lay them
@@ -119,10 +122,11 @@ enum class WeightRole {
 class Weight {
  public:
   virtual ~Weight() = default;
-  int64_t rows = 0;               ///< outputs, of all joined tensors
+  int64_t rows = 0;               ///< outputs (of one expert), of all joined tensors
   int64_t cols = 0;               ///< inputs
   size_t bytes = 0;               ///< device bytes owned
   const float* vector = nullptr;  ///< role kVector: `cols` floats; otherwise null
+  int32_t num_experts = 1;        ///< above 1 only with role kExperts
 };
 
 // ---- Ops ------------------------------------------------------------------------------------
@@ -153,11 +157,19 @@ struct RmsNormArgs {
 inline constexpr float kQuantizeMin = 1e-30f;
 
 /// out[t][o] = sum_k x[t][k] * w[o][k], plus residual[t][o] where given (added last, once).
-/// Quantized weights: x is first quantized per 32 inputs, amax = max |x|, d = amax / 127 (f32),
-/// q = round-half-even(x * (127 / amax)), all zero where amax is below kQuantizeMin or not finite
-/// (then d carries the NaN or infinity on); then one chain
-/// acc = fma(float(sum q * w_q), d * d_w, acc) over blocks of 32 in ascending order.
-/// f32, f16, bf16 weights: acc = fma(x[k], w[k], acc), k ascending, x in f32.
+///
+/// f32, f16, bf16 weights: one chain acc = fma(x[k], w[k], acc), k ascending, x in f32.
+///
+/// Quantized weights, all types alike: x is first quantized per 32 inputs, amax = max |x|,
+/// d = amax / 127 (f32), q = round-half-even(x * (127 / amax)), all zero where amax is below
+/// kQuantizeMin or not finite (then d carries the NaN or infinity on). Weights are
+/// scale * w_q + min over sub-blocks of 32 inputs (16 in Q2_K, Q3_K and Q6_K), w_q being integers
+/// and `scale` the stored d times the sub-block's integer scale, exact in f32; `min` is
+/// -(dmin * integer), exact, or the stored m (Q4_1, Q5_1). One f32 chain per output over
+/// sub-blocks, ascending:
+///   acc = fma(float(sum q * w_q), d * scale, acc)
+///   acc = fma(d * float(sum q), min, acc)          types with mins only
+/// where d * scale and d * float(sum q) round to f32 and the sums of integers are exact.
 struct MatmulArgs {
   const BatchIndex* batch;
   Rows rows = Rows::kTokens;
@@ -245,6 +257,43 @@ struct GatherRowsArgs {
   TensorView out;  ///< (num_outputs, width)
 };
 
+// Mixture of experts. A token's choices j = 0 .. top_k - 1 are in order of falling logits.
+
+/// ids[t][j] = the expert of the j-th largest of logits[t] (ties: the lower id), weights[t][j] =
+/// its share of softmax(logits[t]) over all experts; divided by the sum of the chosen where
+/// `normalize` (which is the softmax over the chosen alone); times `scale`. Computed in double.
+/// Source: Shazeer et al. 2017, section 2.1; Jiang et al. 2024 (Mixtral), section 2.1.
+struct MoeRouteArgs {
+  const BatchIndex* batch;
+  TensorView logits;  ///< (num_tokens, num_experts)
+  int32_t top_k;      ///< 1 .. num_experts
+  bool normalize = false;
+  float scale = 1.0f;
+  TensorView ids;      ///< (num_tokens, top_k) i32
+  TensorView weights;  ///< (num_tokens, top_k)
+};
+
+/// out[t * top_k + j] = matmul of one input row with the matrix of expert ids[t][j]; chains are
+/// those of MatmulArgs. The input row is t * top_k + j where `x_per_choice`, else t. The matrix of
+/// an expert is read once for all rows that chose it.
+struct MoeMatmulArgs {
+  const BatchIndex* batch;
+  TensorView x;  ///< (num_tokens, w->cols), or (num_tokens * top_k, w->cols)
+  bool x_per_choice = false;
+  const Weight* w;  ///< kExperts
+  TensorView ids;   ///< (num_tokens, top_k) i32, below w->num_experts
+  TensorView out;   ///< (num_tokens * top_k, w->rows)
+};
+
+/// out[t] = out[t] + sum_j weights[t][j] * x[t * top_k + j]; the sum is one f32 chain, j ascending
+/// from zero, acc = fma(weight, x, acc).
+struct MoeCombineArgs {
+  const BatchIndex* batch;
+  TensorView x;        ///< (num_tokens * top_k, width)
+  TensorView weights;  ///< (num_tokens, top_k)
+  TensorView out;      ///< (num_tokens, width): the residual
+};
+
 /// Copies whole blocks inside one pool: dst[i] = src[i]. For copy-on-write of a partial block.
 struct CopyBlocksArgs {
   std::byte* base;
@@ -295,6 +344,11 @@ struct OpTable {
   void (*gated_activation)(void* state, const GatedActivationArgs&) = nullptr;
   void (*gather_rows)(void* state, const GatherRowsArgs&) = nullptr;
   void (*copy_blocks)(void* state, const CopyBlocksArgs&) = nullptr;
+
+  // Null in a table that has no mixture of experts.
+  void (*moe_route)(void* state, const MoeRouteArgs&) = nullptr;
+  void (*moe_matmul)(void* state, const MoeMatmulArgs&) = nullptr;
+  void (*moe_combine)(void* state, const MoeCombineArgs&) = nullptr;
 
   /// Threads that the table's ops may use from now on (1 .. device.num_threads); results do not
   /// change. For several workers on one machine.

@@ -60,10 +60,12 @@ struct Snapshot {
 double element(const std::byte* data, DType dtype, int64_t i) {
   float value;
   uint16_t half;
+  int32_t integer;
   switch (dtype) {
     case DType::kF32: std::memcpy(&value, data + 4 * i, 4); return value;
     case DType::kF16: std::memcpy(&half, data + 2 * i, 2); return f32_from_f16(half);
     case DType::kBF16: std::memcpy(&half, data + 2 * i, 2); return f32_from_bf16(half);
+    case DType::kI32: std::memcpy(&integer, data + 4 * i, 4); return integer;
     default: return static_cast<double>(data[i]);
   }
 }
@@ -79,6 +81,7 @@ void compare(std::string_view op, const CheckedState& state, const std::vector<R
              const std::vector<std::byte>& b_bytes) {
   double largest = 1e-30;
   for (const Region& r : regions) {
+    if (r.dtype == DType::kI32) continue;  // no magnitudes: ids
     for (int64_t i = 0; i < r.count; ++i) {
       const double value = std::abs(element(r.data, r.dtype, i));
       if (std::isfinite(value)) largest = std::max(largest, value);
@@ -90,7 +93,8 @@ void compare(std::string_view op, const CheckedState& state, const std::vector<R
     for (int64_t i = 0; i < r.count; ++i) {
       const double va = element(r.data, r.dtype, i);
       const double vb = element(b, r.dtype, i);
-      HEARTH_CHECK(difference(va, vb, largest) <= state.options.relative_tolerance,
+      const double tolerance = r.dtype == DType::kI32 ? 0 : state.options.relative_tolerance;
+      HEARTH_CHECK(difference(va, vb, largest) <= tolerance,
                    "op {}: row {} column {}: {} has {}, {} has {}, largest {}", op, n, i,
                    state.a.device.variant, va, state.b.device.variant, vb, largest);
     }
@@ -114,7 +118,7 @@ void run_both(std::string_view op, const CheckedState& state, const std::vector<
 std::vector<Region> rows_of(const TensorView& view, int32_t rows) {
   std::vector<Region> regions;
   for (int32_t r = 0; r < rows; ++r) {
-    regions.push_back({reinterpret_cast<std::byte*>(view.row<float>(r)), DType::kF32, view.cols});
+    regions.push_back({reinterpret_cast<std::byte*>(view.row<float>(r)), view.dtype, view.cols});
   }
   return regions;
 }
@@ -162,6 +166,7 @@ Result<std::unique_ptr<Weight>> pack_both(void* state_pointer, std::span<const H
   HEARTH_ASSIGN_OR_RETURN(weight->b, state.b.pack_weights(state.b.state.get(), tensors, role));
   weight->rows = weight->a->rows;
   weight->cols = weight->a->cols;
+  weight->num_experts = weight->a->num_experts;
   weight->bytes = weight->a->bytes + weight->b->bytes;
   weight->vector = weight->a->vector;
   return std::unique_ptr<Weight>(std::move(weight));
@@ -219,10 +224,27 @@ void set_ops(OpTable& table) {
   };
 }
 
+void set_moe_ops(OpTable& table) {
+  table.moe_route = [](void* s, const MoeRouteArgs& args) {
+    std::vector<Region> regions = rows_of(args.ids, tokens_of(args.batch));
+    for (const Region& r : rows_of(args.weights, tokens_of(args.batch))) regions.push_back(r);
+    run_op("moe_route", s, args, regions, &OpTable::moe_route);
+  };
+  table.moe_matmul = [](void* s, const MoeMatmulArgs& args) {
+    const int64_t rows = tokens_of(args.batch) * args.ids.cols;
+    run_op("moe_matmul", s, args, rows_of(args.out, static_cast<int32_t>(rows)),
+           &OpTable::moe_matmul, &MoeMatmulArgs::w);
+  };
+  table.moe_combine = [](void* s, const MoeCombineArgs& args) {
+    run_op("moe_combine", s, args, rows_of(args.out, tokens_of(args.batch)), &OpTable::moe_combine);
+  };
+}
+
 }  // namespace
 
 OpTable checked_ops(OpTable a, OpTable b, const CheckedOptions& options) {
   OpTable table;
+  const bool has_moe = a.moe_route != nullptr && b.moe_route != nullptr;
   table.device = a.device;
   table.device.variant = fmt::format("{} checked by {}", a.device.variant, b.device.variant);
   table.numerics_id = a.numerics_id;
@@ -251,6 +273,7 @@ OpTable checked_ops(OpTable a, OpTable b, const CheckedOptions& options) {
   };
   table.pack_weights = pack_both;
   set_ops(table);
+  if (has_moe) set_moe_ops(table);
   return table;
 }
 

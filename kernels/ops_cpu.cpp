@@ -26,14 +26,14 @@ struct Variant {
 
 constexpr Variant kVariants[] = {
     // slowest first
-    {"plain", "cpu-plain/1", [](const CpuFeatures&) { return true; }, &kMatmulPlain,
+    {"plain", "cpu-plain/2", [](const CpuFeatures&) { return true; }, &kMatmulPlain,
      &kAttentionPlain, &kRowPlain},
 #if defined(__x86_64__)
-    {"avx2", "cpu-fma/1", [](const CpuFeatures& f) { return f.avx2; }, &kMatmulAvx2,
+    {"avx2", "cpu-fma/2", [](const CpuFeatures& f) { return f.avx2; }, &kMatmulAvx2,
      &kAttentionAvx2, &kRowAvx2},
-    {"avx512", "cpu-fma/1", [](const CpuFeatures& f) { return f.avx512; }, &kMatmulAvx512,
+    {"avx512", "cpu-fma/2", [](const CpuFeatures& f) { return f.avx512; }, &kMatmulAvx512,
      &kAttentionAvx512, &kRowAvx512},
-    {"avx512vnni", "cpu-fma/1", [](const CpuFeatures& f) { return f.avx512vnni; },
+    {"avx512vnni", "cpu-fma/2", [](const CpuFeatures& f) { return f.avx512vnni; },
      &kMatmulAvx512Vnni, &kAttentionAvx512, &kRowAvx512},
 #endif
 };
@@ -105,6 +105,9 @@ Result<OpTable> cpu_ops(const CpuOptions& options) {
   table.kv_store = cpu::kv_store;
   table.attention = cpu::attention;
   table.gated_activation = cpu::gated_activation;
+  table.moe_route = cpu::moe_route;
+  table.moe_matmul = cpu::moe_matmul;
+  table.moe_combine = cpu::moe_combine;
   // Copies of memory: the reference has nothing to lose against another way.
   table.gather_rows = reference::gather_rows;
   table.copy_blocks = reference::copy_blocks;

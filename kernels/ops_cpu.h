@@ -66,16 +66,19 @@ struct CpuState {
   ThreadPool pool;                         ///< last: its threads end before the rest is freed
 };
 
-/// A weight re-laid for matmul (matmul_kernels.h). Joined tensors stay apart: each begins a group.
+/// A weight re-laid for matmul (matmul_kernels.h). Joined tensors stay apart, and so do experts:
+/// each begins a group.
 class PackedWeight final : public Weight {
  public:
   struct Segment {
     DType dtype;
-    int64_t first_row;
-    int64_t rows;
-    int64_t num_groups;
+    int64_t first_row;   ///< among the weight's outputs
+    int64_t rows;        ///< of one expert
+    int64_t num_groups;  ///< of one expert
     int64_t group_bytes;
     const std::byte* data;
+
+    const std::byte* expert(int32_t e) const { return data + e * num_groups * group_bytes; }
   };
   std::vector<Segment> segments;
   HostBuffer memory;
@@ -95,5 +98,8 @@ void rope(void*, const RopeArgs&);
 void kv_store(void*, const KvStoreArgs&);
 void attention(void*, const AttentionArgs&);
 void gated_activation(void*, const GatedActivationArgs&);
+void moe_route(void*, const MoeRouteArgs&);
+void moe_matmul(void*, const MoeMatmulArgs&);
+void moe_combine(void*, const MoeCombineArgs&);
 
 }  // namespace hearth::kernels::cpu

@@ -15,7 +15,7 @@ OpTable reference_ops() {
                   .num_threads = 1,
                   .memory_bytes = memory.total_bytes,
                   .memory_free_bytes = memory.available_bytes};
-  table.numerics_id = "reference/1";
+  table.numerics_id = "reference/2";
   table.allocate = [](void*, size_t bytes) { return allocate_host(bytes); };
   table.release = [](void*, void* p, size_t bytes) { release_host(p, bytes); };
   table.copy_to_device = [](void*, void* dst, const void* src, size_t bytes) {
@@ -36,6 +36,9 @@ OpTable reference_ops() {
   table.gated_activation = reference::gated_activation;
   table.gather_rows = reference::gather_rows;
   table.copy_blocks = reference::copy_blocks;
+  table.moe_route = reference::moe_route;
+  table.moe_matmul = reference::moe_matmul;
+  table.moe_combine = reference::moe_combine;
   return table;
 }
 

@@ -97,6 +97,17 @@ void add_bias(const float* bias, int64_t n, float* out) {
   for (int64_t i = 0; i < n; ++i) out[i] += bias[i];
 }
 
+void combine(const float* x, int64_t stride, const float* weights, int32_t count, int64_t n,
+             float* out) {
+  for_lanes(n, [&](int64_t at, int lanes) {
+    F sum = zero();
+    for (int32_t j = 0; j < count; ++j) {
+      sum = fma(set1(weights[j]), load_n(x + j * stride + at, lanes), sum);
+    }
+    store_n(out + at, add(load_n(out + at, lanes), sum), lanes);
+  });
+}
+
 void to_f16(const float* x, int64_t n, uint16_t* out) {
   for_lanes(n, [&](int64_t at, int lanes) {
     if (lanes == kLanes) return store_f16(out + at, load(x + at));
@@ -107,7 +118,7 @@ void to_f16(const float* x, int64_t n, uint16_t* out) {
 }
 
 constexpr RowKernels row_kernels() {
-  return {rms_norm, silu_gate, gelu_gate, rope_neighbours, rope_halves, add_bias, to_f16};
+  return {rms_norm, silu_gate, gelu_gate, rope_neighbours, rope_halves, add_bias, combine, to_f16};
 }
 
 }  // namespace

@@ -17,6 +17,9 @@ struct RowKernels {
   void (*rope_halves)(float* x, const float* cos_sin, int64_t pairs);
   /// out += bias
   void (*add)(const float* bias, int64_t n, float* out);
+  /// out += sum over j of weights[j] * x[j * stride ..], one chain per value from zero.
+  void (*combine)(const float* x, int64_t stride, const float* weights, int32_t count, int64_t n,
+                  float* out);
   /// Rounded to nearest even.
   void (*to_f16)(const float* x, int64_t n, uint16_t* out);
 };

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #define HEARTH_SIMD inline __attribute__((always_inline))
+#define HEARTH_SIMD_LAMBDA __attribute__((always_inline))
 
 namespace hearth::kernels {
 namespace {
@@ -86,28 +87,95 @@ HEARTH_SIMD float max16(const F (&x)[2]) {
 }
 HEARTH_SIMD float first(F x) { return _mm256_cvtss_f32(x); }
 
-// |w| times x with w's sign: pairs reach 2 * 128 * 127, which int16 holds. |-128| is 128 as an
-// unsigned byte, which is how maddubs reads it.
-struct Bytes {
+using B = __m256i;
+struct alignas(16) CodeTable {
+  uint8_t values[16];
+};
+HEARTH_SIMD B load_raw(const uint8_t* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+HEARTH_SIMD void store_raw(uint8_t* p, B x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x);
+}
+HEARTH_SIMD B and_bytes(B x, int mask) {
+  return _mm256_and_si256(x, _mm256_set1_epi8(static_cast<char>(mask)));
+}
+HEARTH_SIMD B or_bytes(B a, B b) { return _mm256_or_si256(a, b); }
+HEARTH_SIMD B add_bytes(B x, int n) {
+  return _mm256_add_epi8(x, _mm256_set1_epi8(static_cast<char>(n)));
+}
+template <int kBits>
+HEARTH_SIMD B shift_bytes(B x) {
+  if constexpr (kBits > 0) return _mm256_srli_epi16(x, kBits);
+  if constexpr (kBits < 0) return _mm256_slli_epi16(x, -kBits);
+  return x;
+}
+HEARTH_SIMD B lookup(B code, const CodeTable& table) {
+  const __m128i values = _mm_load_si128(reinterpret_cast<const __m128i*>(table.values));
+  return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values), code);
+}
+
+HEARTH_SIMD I load_u8(const uint8_t* p) {
+  return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+}
+HEARTH_SIMD I load_i8(const uint8_t* p) {
+  return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+}
+HEARTH_SIMD I and_ints(I x, int mask) { return _mm256_and_si256(x, _mm256_set1_epi32(mask)); }
+HEARTH_SIMD I shift_ints(I x, int right) { return _mm256_srl_epi32(x, _mm_cvtsi32_si128(right)); }
+HEARTH_SIMD I or_ints(I low, I high, int left) {
+  return _mm256_or_si256(low, _mm256_sll_epi32(high, _mm_cvtsi32_si128(left)));
+}
+HEARTH_SIMD I minus_32(I x) { return _mm256_sub_epi32(x, _mm256_set1_epi32(32)); }
+HEARTH_SIMD F to_float(I x) { return _mm256_cvtepi32_ps(x); }
+HEARTH_SIMD F minus_product(F a, F b) {
+  return _mm256_xor_ps(_mm256_mul_ps(a, b), _mm256_set1_ps(-0.0f));
+}
+HEARTH_SIMD F load_e8m0(const uint8_t* p) {
+  const I e = load_u8(p);
+  const I normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+  const I small = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
+  const I is_small = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
+  return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, small, is_small));
+}
+
+// Wide weights: |w| times x with w's sign: pairs reach 2 * 128 * 127, which int16 holds. |-128| is
+// 128 as an unsigned byte, which is how maddubs reads it.
+constexpr int kNarrowOffset = 32;
+struct SignedBytes {
   __m256i value;
   __m256i magnitude;
 };
-HEARTH_SIMD Bytes load_bytes(const uint8_t* p) {
-  const __m256i stored = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-  const __m256i w = _mm256_xor_si256(stored, _mm256_set1_epi8(-128));
-  return {w, _mm256_abs_epi8(w)};
+template <int kOffset, bool kWide>
+HEARTH_SIMD I dot_start(int32_t minus_128_sum) {
+  if constexpr (kOffset == 0 || kWide) return _mm256_setzero_si256();
+  return _mm256_set1_epi32(minus_128_sum / (128 / (kOffset + (kOffset == 0))));
 }
-HEARTH_SIMD I dot_start(int32_t) { return _mm256_setzero_si256(); }
-HEARTH_SIMD I dot4(I sum, Bytes w, const int8_t* x4) {
-  int32_t x;
-  __builtin_memcpy(&x, x4, 4);
-  const __m256i signed_x = _mm256_sign_epi8(_mm256_set1_epi32(x), w.value);
-  const __m256i pairs = _mm256_maddubs_epi16(w.magnitude, signed_x);
+template <bool kWide>
+HEARTH_SIMD auto dot_operand(B stored) {
+  if constexpr (kWide) {
+    const __m256i w = _mm256_xor_si256(stored, _mm256_set1_epi8(-128));
+    return SignedBytes{w, _mm256_abs_epi8(w)};
+  } else {
+    return stored;
+  }
+}
+HEARTH_SIMD I add_pairs(I sum, __m256i pairs) {
   sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   asm volatile("" : "+x"(sum));  // g++ 12 would put off these sums, and spill their terms
   return sum;
 }
-HEARTH_SIMD F to_float(I x) { return _mm256_cvtepi32_ps(x); }
+HEARTH_SIMD I dot4(I sum, SignedBytes w, const int8_t* x4) {
+  int32_t x;
+  __builtin_memcpy(&x, x4, 4);
+  const __m256i signed_x = _mm256_sign_epi8(_mm256_set1_epi32(x), w.value);
+  return add_pairs(sum, _mm256_maddubs_epi16(w.magnitude, signed_x));
+}
+HEARTH_SIMD I dot4(I sum, B w, const int8_t* x4) {
+  int32_t x;
+  __builtin_memcpy(&x, x4, 4);
+  return add_pairs(sum, _mm256_maddubs_epi16(w, _mm256_set1_epi32(x)));
+}
 
 }  // namespace
 }  // namespace hearth::kernels

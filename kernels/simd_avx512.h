@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #define HEARTH_SIMD inline __attribute__((always_inline))
+#define HEARTH_SIMD_LAMBDA __attribute__((always_inline))
 
 namespace hearth::kernels {
 namespace {
@@ -84,31 +85,103 @@ HEARTH_SIMD float sum16(const F (&x)[1]) {
 HEARTH_SIMD float max16(const F (&x)[1]) { return _mm512_reduce_max_ps(x[0]); }
 HEARTH_SIMD float first(F x) { return _mm512_cvtss_f32(x); }
 
-// Dot products of bytes: 4 weights of each of kLanes outputs, stored as w + 128, times the same 4
-// activations. 255 * 127 * 32 is far inside int32, so all of it is exact.
-#ifdef __AVX512VNNI__
-struct Bytes {
-  __m512i plus_128;
+// Bytes: 4 weights of each of kLanes outputs.
+using B = __m512i;
+struct alignas(16) CodeTable {
+  uint8_t values[16];
 };
-HEARTH_SIMD Bytes load_bytes(const uint8_t* p) { return {_mm512_loadu_si512(p)}; }
-HEARTH_SIMD I dot_start(int32_t minus_128_sum) { return _mm512_set1_epi32(minus_128_sum); }
-HEARTH_SIMD I dot4(I sum, Bytes w, const int8_t* x4) {
+HEARTH_SIMD B load_raw(const uint8_t* p) { return _mm512_loadu_si512(p); }
+HEARTH_SIMD void store_raw(uint8_t* p, B x) { _mm512_storeu_si512(p, x); }
+HEARTH_SIMD B and_bytes(B x, int mask) {
+  return _mm512_and_si512(x, _mm512_set1_epi8(static_cast<char>(mask)));
+}
+HEARTH_SIMD B or_bytes(B a, B b) { return _mm512_or_si512(a, b); }
+HEARTH_SIMD B add_bytes(B x, int n) {
+  return _mm512_add_epi8(x, _mm512_set1_epi8(static_cast<char>(n)));
+}
+/// Right by kBits, left where negative. Bits come in from the neighbouring byte: mask them away.
+template <int kBits>
+HEARTH_SIMD B shift_bytes(B x) {
+  if constexpr (kBits > 0) return _mm512_srli_epi16(x, kBits);
+  if constexpr (kBits < 0) return _mm512_slli_epi16(x, -kBits);
+  return x;
+}
+HEARTH_SIMD B lookup(B code, const CodeTable& table) {
+  const __m128i values = _mm_load_si128(reinterpret_cast<const __m128i*>(table.values));
+  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), code);
+}
+
+// kLanes small integers, and arithmetic on scales.
+HEARTH_SIMD I load_u8(const uint8_t* p) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+HEARTH_SIMD I load_i8(const uint8_t* p) {
+  return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+HEARTH_SIMD I and_ints(I x, int mask) { return _mm512_and_si512(x, _mm512_set1_epi32(mask)); }
+HEARTH_SIMD I shift_ints(I x, int right) { return _mm512_srl_epi32(x, _mm_cvtsi32_si128(right)); }
+/// low | high << left
+HEARTH_SIMD I or_ints(I low, I high, int left) {
+  return _mm512_or_si512(low, _mm512_sll_epi32(high, _mm_cvtsi32_si128(left)));
+}
+HEARTH_SIMD I minus_32(I x) { return _mm512_sub_epi32(x, _mm512_set1_epi32(32)); }
+HEARTH_SIMD F to_float(I x) { return _mm512_cvtepi32_ps(x); }
+/// -(a * b)
+HEARTH_SIMD F minus_product(F a, F b) {
+  return _mm512_xor_ps(_mm512_mul_ps(a, b), _mm512_set1_ps(-0.0f));
+}
+/// 2^(e - 128) of kLanes bytes e; subnormal for e below 2.
+HEARTH_SIMD F load_e8m0(const uint8_t* p) {
+  const I e = load_u8(p);
+  const I normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+  const I small = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), e);
+  const __mmask16 is_small = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
+  return _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, is_small, small));
+}
+
+// Dot products: 4 weights of each of kLanes outputs, stored as w + offset, times the same 4
+// activations. 255 * 127 * 32 is far inside int32, so all of it is exact. The sum starts at
+// -offset times the sum of the activations, of which -128 times is given. Weights that are not
+// wide are below 64 as stored: there a product of two pairs fits int16 unsigned times signed.
+#ifdef __AVX512VNNI__
+constexpr int kNarrowOffset = 128;
+template <int kOffset, bool kWide>
+HEARTH_SIMD I dot_start(int32_t minus_128_sum) {
+  if constexpr (kOffset == 0) return _mm512_setzero_si512();
+  return _mm512_set1_epi32(minus_128_sum / (128 / (kOffset + (kOffset == 0))));
+}
+template <bool kWide>
+HEARTH_SIMD B dot_operand(B stored) {
+  return stored;
+}
+HEARTH_SIMD I dot4(I sum, B w, const int8_t* x4) {
   int32_t x;
   __builtin_memcpy(&x, x4, 4);
-  return _mm512_dpbusd_epi32(sum, w.plus_128, _mm512_set1_epi32(x));
+  return _mm512_dpbusd_epi32(sum, w, _mm512_set1_epi32(x));
 }
 #else
-// |w| times x with w's sign: pairs reach 2 * 128 * 127, which int16 holds.
-struct Bytes {
+constexpr int kNarrowOffset = 32;
+/// Wide weights, stored as w + 128: |w| times x with w's sign, pairs reach 2 * 128 * 127, which
+/// int16 holds.
+struct SignedBytes {
   __m512i magnitude;
   __mmask64 negative;
 };
-HEARTH_SIMD Bytes load_bytes(const uint8_t* p) {
-  const __m512i w = _mm512_xor_si512(_mm512_loadu_si512(p), _mm512_set1_epi8(-128));
-  return {_mm512_abs_epi8(w), _mm512_movepi8_mask(w)};
+template <int kOffset, bool kWide>
+HEARTH_SIMD I dot_start(int32_t minus_128_sum) {
+  if constexpr (kOffset == 0 || kWide) return _mm512_setzero_si512();
+  return _mm512_set1_epi32(minus_128_sum / (128 / (kOffset + (kOffset == 0))));
 }
-HEARTH_SIMD I dot_start(int32_t) { return _mm512_setzero_si512(); }
-HEARTH_SIMD I dot4(I sum, Bytes w, const int8_t* x4) {
+template <bool kWide>
+HEARTH_SIMD auto dot_operand(B stored) {
+  if constexpr (kWide) {
+    const __m512i w = _mm512_xor_si512(stored, _mm512_set1_epi8(-128));
+    return SignedBytes{_mm512_abs_epi8(w), _mm512_movepi8_mask(w)};
+  } else {
+    return stored;
+  }
+}
+HEARTH_SIMD I dot4(I sum, SignedBytes w, const int8_t* x4) {
   int32_t x;
   __builtin_memcpy(&x, x4, 4);
   const __m512i all = _mm512_set1_epi32(x);
@@ -116,8 +189,13 @@ HEARTH_SIMD I dot4(I sum, Bytes w, const int8_t* x4) {
   const __m512i pairs = _mm512_maddubs_epi16(w.magnitude, signed_x);
   return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
 }
+HEARTH_SIMD I dot4(I sum, B w, const int8_t* x4) {
+  int32_t x;
+  __builtin_memcpy(&x, x4, 4);
+  const __m512i pairs = _mm512_maddubs_epi16(w, _mm512_set1_epi32(x));
+  return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+}
 #endif
-HEARTH_SIMD F to_float(I x) { return _mm512_cvtepi32_ps(x); }
 
 }  // namespace
 }  // namespace hearth::kernels

@@ -9,6 +9,7 @@
 #include "kernels/half.h"
 
 #define HEARTH_SIMD inline __attribute__((always_inline))
+#define HEARTH_SIMD_LAMBDA __attribute__((always_inline))
 
 namespace hearth::kernels {
 namespace {
@@ -82,21 +83,69 @@ HEARTH_SIMD float max16(const F (&x)[4]) {
 }
 HEARTH_SIMD float first(F x) { return x[0]; }
 
-struct Bytes {
-  const uint8_t* plus_128;
+typedef uint8_t B __attribute__((vector_size(16)));
+struct CodeTable {
+  uint8_t values[16];
 };
-HEARTH_SIMD Bytes load_bytes(const uint8_t* p) { return {p}; }
-HEARTH_SIMD I dot_start(int32_t minus_128_sum) {
-  return I{minus_128_sum, minus_128_sum, minus_128_sum, minus_128_sum};
+HEARTH_SIMD B load_raw(const uint8_t* p) {
+  B x;
+  __builtin_memcpy(&x, p, sizeof x);
+  return x;
 }
-HEARTH_SIMD I dot4(I sum, Bytes w, const int8_t* x4) {
+HEARTH_SIMD void store_raw(uint8_t* p, B x) { __builtin_memcpy(p, &x, sizeof x); }
+HEARTH_SIMD B and_bytes(B x, int mask) { return x & static_cast<uint8_t>(mask); }
+HEARTH_SIMD B or_bytes(B a, B b) { return a | b; }
+HEARTH_SIMD B add_bytes(B x, int n) { return x + static_cast<uint8_t>(n); }
+template <int kBits>
+HEARTH_SIMD B shift_bytes(B x) {
+  if constexpr (kBits > 0) return x >> kBits;
+  if constexpr (kBits < 0) return x << -kBits;
+  return x;
+}
+HEARTH_SIMD B lookup(B code, const CodeTable& table) {
+  B x;
+  for (int i = 0; i < 16; ++i) x[i] = table.values[code[i]];
+  return x;
+}
+
+HEARTH_SIMD I load_u8(const uint8_t* p) { return I{p[0], p[1], p[2], p[3]}; }
+HEARTH_SIMD I load_i8(const uint8_t* p) {
+  return I{static_cast<int8_t>(p[0]), static_cast<int8_t>(p[1]), static_cast<int8_t>(p[2]),
+           static_cast<int8_t>(p[3])};
+}
+HEARTH_SIMD I and_ints(I x, int mask) { return x & mask; }
+HEARTH_SIMD I shift_ints(I x, int right) { return x >> right; }  // of values that are not negative
+HEARTH_SIMD I or_ints(I low, I high, int left) { return low | (high << left); }
+HEARTH_SIMD I minus_32(I x) { return x - 32; }
+HEARTH_SIMD F to_float(I x) { return __builtin_convertvector(x, F); }
+HEARTH_SIMD F minus_product(F a, F b) { return -(a * b); }
+[[maybe_unused]] __attribute__((noinline)) F load_e8m0(const uint8_t* p) {
+  F x;
+  for (int i = 0; i < kLanes; ++i) {
+    const uint32_t bits = p[i] < 2 ? 0x00200000u << p[i] : static_cast<uint32_t>(p[i] - 1) << 23;
+    x[i] = __builtin_bit_cast(float, bits);
+  }
+  return x;
+}
+
+constexpr int kNarrowOffset = 128;
+template <int kOffset, bool kWide>
+HEARTH_SIMD I dot_start(int32_t minus_128_sum) {
+  if constexpr (kOffset == 0) return I{};
+  const int32_t start = minus_128_sum / (128 / (kOffset + (kOffset == 0)));
+  return I{start, start, start, start};
+}
+template <bool kWide>
+HEARTH_SIMD B dot_operand(B stored) {
+  return stored;
+}
+HEARTH_SIMD I dot4(I sum, B w, const int8_t* x4) {
   for (int lane = 0; lane < kLanes; ++lane) {
-    const uint8_t* p = w.plus_128 + 4 * lane;
-    sum[lane] += p[0] * x4[0] + p[1] * x4[1] + p[2] * x4[2] + p[3] * x4[3];
+    sum[lane] += w[4 * lane] * x4[0] + w[4 * lane + 1] * x4[1] + w[4 * lane + 2] * x4[2] +
+                 w[4 * lane + 3] * x4[3];
   }
   return sum;
 }
-HEARTH_SIMD F to_float(I x) { return __builtin_convertvector(x, F); }
 
 }  // namespace
 }  // namespace hearth::kernels

@@ -7,6 +7,7 @@
 #include "kernels/half.h"
 #include "kernels/op_checks.h"
 #include "kernels/ops_cpu.h"
+#include "kernels/quant/quant_group.h"
 
 namespace hearth::kernels::cpu {
 namespace {
@@ -18,49 +19,46 @@ int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit
 /// Groups begin on cache lines.
 int64_t packed_group_bytes(DType dtype, int64_t cols) {
   if (dtype == DType::kQ8_0) return round_up(cols / kQuantBlock, 2) / 2 * kQ8PairBytes;
+  if (quant_index(dtype) >= 0) return quant_layout(dtype).group_bytes(cols);
   const auto bytes = static_cast<int64_t>(bytes_of(dtype, static_cast<uint64_t>(cols * kGroup)));
   return round_up(bytes, 64);
 }
 
+/// One stored row into its lane of a group.
 template <typename T>
-void pack_plain_group(const HostTensor& tensor, int64_t group, std::byte* packed) {
-  const int64_t rows = std::min<int64_t>(kGroup, tensor.rows - group * kGroup);
-  for (int64_t r = 0; r < rows; ++r) {
-    const std::byte* row =
-        tensor.bytes.data() + static_cast<size_t>((group * kGroup + r) * tensor.cols) * sizeof(T);
-    std::byte* lane = packed + static_cast<size_t>(r) * sizeof(T);
-    for (int64_t k = 0; k < tensor.cols; ++k) {
-      std::memcpy(lane + static_cast<size_t>(k) * kGroup * sizeof(T),
-                  row + static_cast<size_t>(k) * sizeof(T), sizeof(T));
+void place_plain_row(const std::byte* row, int64_t cols, int64_t lane, std::byte* group) {
+  std::byte* to = group + static_cast<size_t>(lane) * sizeof(T);
+  for (int64_t k = 0; k < cols; ++k) {
+    std::memcpy(to + static_cast<size_t>(k) * kGroup * sizeof(T),
+                row + static_cast<size_t>(k) * sizeof(T), sizeof(T));
+  }
+}
+
+void place_q8_0_row(const std::byte* row, int64_t cols, int64_t lane, std::byte* group) {
+  for (int64_t b = 0; b < cols / kQuantBlock; ++b, row += kStoredBlockBytes) {
+    std::memcpy(group + q8_scales_at(b) + lane * 2, row, 2);
+    for (int64_t j = 0; j < kQuantBlock / 4; ++j) {
+      uint32_t four;
+      std::memcpy(&four, row + 2 + 4 * j, 4);
+      four ^= 0x80808080u;  // adds 128 to each byte
+      std::memcpy(group + q8_bytes_at(b) + (j * kGroup + lane) * 4, &four, 4);
     }
   }
 }
 
-void pack_q8_0_group(const HostTensor& tensor, int64_t group, std::byte* packed) {
-  const int64_t blocks = tensor.cols / kQuantBlock;
-  const int64_t rows = std::min<int64_t>(kGroup, tensor.rows - group * kGroup);
-  for (int64_t r = 0; r < rows; ++r) {
-    const std::byte* stored =
-        tensor.bytes.data() + (group * kGroup + r) * blocks * kStoredBlockBytes;
-    for (int64_t b = 0; b < blocks; ++b, stored += kStoredBlockBytes) {
-      std::memcpy(packed + q8_scales_at(b) + r * 2, stored, 2);
-      for (int64_t j = 0; j < kQuantBlock / 4; ++j) {
-        uint32_t four;
-        std::memcpy(&four, stored + 2 + 4 * j, 4);
-        four ^= 0x80808080u;  // adds 128 to each byte
-        std::memcpy(packed + q8_bytes_at(b) + (j * kGroup + r) * 4, &four, 4);
-      }
+/// Rows [first, first + rows) of the tensor, at most a group of them.
+void pack_group(const HostTensor& tensor, int64_t first, int64_t rows, std::byte* packed) {
+  const auto row_bytes =
+      static_cast<int64_t>(bytes_of(tensor.dtype, static_cast<uint64_t>(tensor.cols)));
+  for (int64_t lane = 0; lane < rows; ++lane) {
+    const std::byte* row = tensor.bytes.data() + (first + lane) * row_bytes;
+    switch (tensor.dtype) {
+      case DType::kF32: place_plain_row<float>(row, tensor.cols, lane, packed); break;
+      case DType::kF16:
+      case DType::kBF16: place_plain_row<uint16_t>(row, tensor.cols, lane, packed); break;
+      case DType::kQ8_0: place_q8_0_row(row, tensor.cols, lane, packed); break;
+      default: place_row(tensor.dtype, row, tensor.cols, static_cast<int>(lane), packed);
     }
-  }
-}
-
-void pack_group(const HostTensor& tensor, int64_t group, std::byte* packed) {
-  switch (tensor.dtype) {
-    case DType::kF32: return pack_plain_group<float>(tensor, group, packed);
-    case DType::kF16:
-    case DType::kBF16: return pack_plain_group<uint16_t>(tensor, group, packed);
-    case DType::kQ8_0: return pack_q8_0_group(tensor, group, packed);
-    default: HEARTH_CHECK(false, "weight type {}", info(tensor.dtype).name);
   }
 }
 
@@ -100,14 +98,15 @@ Result<std::unique_ptr<Weight>> pack_weights(void* state, std::span<const HostTe
   }
 
   weight->cols = tensors[0].cols;
+  weight->num_experts = tensors[0].num_experts;
   int64_t offset = 0;
   for (const HostTensor& tensor : tensors) {
-    const int64_t groups = round_up(tensor.rows, kGroup) / kGroup;
+    const int64_t rows = tensor.rows / tensor.num_experts;
+    const int64_t groups = round_up(rows, kGroup) / kGroup;
     const int64_t group_bytes = packed_group_bytes(tensor.dtype, tensor.cols);
-    weight->segments.push_back(
-        {tensor.dtype, weight->rows, tensor.rows, groups, group_bytes, nullptr});
-    weight->rows += tensor.rows;
-    offset += groups * group_bytes;
+    weight->segments.push_back({tensor.dtype, weight->rows, rows, groups, group_bytes, nullptr});
+    weight->rows += rows;
+    offset += groups * group_bytes * tensor.num_experts;
   }
   weight->bytes = static_cast<size_t>(offset);
   if (!weight->memory.reset(weight->bytes)) return no_memory(tensors[0], weight->bytes);
@@ -116,11 +115,15 @@ Result<std::unique_ptr<Weight>> pack_weights(void* state, std::span<const HostTe
   for (size_t i = 0; i < tensors.size(); ++i) {
     PackedWeight::Segment& segment = weight->segments[i];
     segment.data = packed;
-    const int64_t work = segment.num_groups * segment.group_bytes;
-    static_cast<CpuState*>(state)->for_each(segment.num_groups, work, [&](int64_t group, int32_t) {
-      pack_group(tensors[i], group, packed + group * segment.group_bytes);
+    const int64_t groups = segment.num_groups * tensors[i].num_experts;
+    const int64_t bytes = groups * segment.group_bytes;
+    static_cast<CpuState*>(state)->for_each(groups, bytes, [&](int64_t item, int32_t) {
+      const int64_t first = item % segment.num_groups * kGroup;
+      pack_group(tensors[i], item / segment.num_groups * segment.rows + first,
+                 std::min<int64_t>(kGroup, segment.rows - first),
+                 packed + item * segment.group_bytes);
     });
-    packed += segment.num_groups * segment.group_bytes;
+    packed += bytes;
   }
   return std::unique_ptr<Weight>(std::move(weight));
 }
@@ -157,7 +160,9 @@ void unpack_row(const PackedWeight& weight, int64_t row, float scale, float* out
       }
       return;
     }
-    default: HEARTH_CHECK(false, "weight type {}", info(segment.dtype).name);
+    default:
+      lane_values(segment.dtype, packed, weight.cols, static_cast<int>(lane), out);
+      for (int64_t k = 0; k < weight.cols; ++k) out[k] *= scale;
   }
 }
 

@@ -1,7 +1,4 @@
-#include <cstring>
-
 #include "kernels/base/check.h"
-#include "kernels/half.h"
 #include "kernels/op_checks.h"
 #include "kernels/ops_ref.h"
 
@@ -15,27 +12,11 @@ const StoredWeight::Tensor& StoredWeight::tensor_of(int64_t row) const {
   return tensors.front();
 }
 
-float StoredWeight::at(int64_t row, int64_t col) const {
+std::span<const std::byte> StoredWeight::row_bytes(int64_t row, int32_t expert) const {
   const Tensor& tensor = tensor_of(row);
-  const int64_t index = (row - tensor.first_row) * cols + col;
-  const std::byte* data = tensor.bytes.data();
-  uint16_t half;
-  switch (tensor.dtype) {
-    case DType::kF32: {
-      float value;
-      std::memcpy(&value, data + 4 * index, 4);
-      return value;
-    }
-    case DType::kF16: std::memcpy(&half, data + 2 * index, 2); return f32_from_f16(half);
-    case DType::kBF16: std::memcpy(&half, data + 2 * index, 2); return f32_from_bf16(half);
-    case DType::kQ8_0: {  // a block: scale f16, then 32 signed bytes
-      const std::byte* block = data + index / 32 * 34;
-      std::memcpy(&half, block, 2);
-      return f32_from_f16(half) * static_cast<float>(static_cast<int8_t>(block[2 + index % 32]));
-    }
-    default: HEARTH_CHECK(false, "weight type {}", info(tensor.dtype).name);
-  }
-  return 0;
+  const auto row_size = static_cast<size_t>(bytes_of(tensor.dtype, static_cast<uint64_t>(cols)));
+  const auto index = static_cast<size_t>(expert * tensor.rows + row - tensor.first_row);
+  return std::span(tensor.bytes).subspan(index * row_size, row_size);
 }
 
 Result<std::unique_ptr<Weight>> pack_weights(void*, std::span<const HostTensor> tensors,
@@ -51,10 +32,12 @@ Result<std::unique_ptr<Weight>> pack_weights(void*, std::span<const HostTensor> 
     return std::unique_ptr<Weight>(std::move(weight));
   }
   weight->cols = tensors[0].cols;
+  weight->num_experts = tensors[0].num_experts;
   for (const HostTensor& tensor : tensors) {
+    const int64_t rows = tensor.rows / tensor.num_experts;
     weight->tensors.push_back(
-        {tensor.dtype, weight->rows, tensor.rows, {tensor.bytes.begin(), tensor.bytes.end()}});
-    weight->rows += tensor.rows;
+        {tensor.dtype, weight->rows, rows, {tensor.bytes.begin(), tensor.bytes.end()}});
+    weight->rows += rows;
     weight->bytes += tensor.bytes.size();
   }
   return std::unique_ptr<Weight>(std::move(weight));

@@ -177,7 +177,7 @@ TEST_CASE("attention: every variant against the reference, over a pool of NaN") 
       const std::string error = worst(got, want, bound);
       CHECK_MESSAGE(error.empty(),
                     fmt::format("{} seed {} {}: {}", table.name, seed, describe(c), error));
-      if (table.ops.numerics_id != "cpu-fma/1") continue;
+      if (!table.ops.numerics_id.starts_with("cpu-fma/")) continue;
       if (fused) {
         CHECK_MESSAGE(same_bits(*fused, got),
                       fmt::format("{} seed {} {}: other bits", table.name, seed, describe(c)));

@@ -12,6 +12,8 @@
 #include <numeric>
 
 #include "kernels/half.h"
+#include "kernels/quant/quant_layout.h"
+#include "kernels/quant/quant_types.h"
 
 namespace hearth::kernels::testing {
 
@@ -85,7 +87,49 @@ std::string worst(const Matrix& got, const Matrix& want, const Matrix& bound) {
   return text;
 }
 
-Tensor random_tensor(uint32_t seed, DType dtype, int64_t rows, int64_t cols, bool magnitudes) {
+/// Where a stored block of `type` has its f16 fields.
+std::vector<size_t> half_fields(DType type) {
+  switch (type) {
+    case DType::kQ4_1:
+    case DType::kQ5_1:
+    case DType::kQ4_K:
+    case DType::kQ5_K: return {0, 2};
+    case DType::kQ2_K: return {80, 82};
+    case DType::kQ3_K: return {108};
+    case DType::kQ6_K: return {208};
+    case DType::kMXFP4: return {};
+    default: return {0};
+  }
+}
+
+/// Random codes and integer scales, with d such that values are about in [-1, 1].
+void fill_blocks(Random& random, Tensor& tensor) {
+  const auto block_bytes = static_cast<size_t>(info(tensor.dtype).block_bytes);
+  const int largest_code = tensor.dtype == DType::kIQ4_NL   ? 127
+                           : tensor.dtype == DType::kQ2_K   ? 3 * 15
+                           : tensor.dtype == DType::kQ3_K   ? 4 * 32
+                           : tensor.dtype == DType::kQ4_K   ? 15 * 63
+                           : tensor.dtype == DType::kQ5_K   ? 31 * 63
+                           : tensor.dtype == DType::kQ6_K   ? 32 * 128
+                           : tensor.dtype == DType::kIQ4_XS ? 127 * 32
+                                                            : 16;
+  for (size_t at = 0; at < tensor.bytes.size(); at += block_bytes) {
+    for (size_t i = 0; i < block_bytes; ++i) {
+      tensor.bytes[at + i] = static_cast<std::byte>(random.below(256));
+    }
+    if (tensor.dtype == DType::kMXFP4) {
+      tensor.bytes[at] = static_cast<std::byte>(120 + random.below(6));
+    }
+    for (const size_t field : half_fields(tensor.dtype)) {
+      const float sign = random.below(8) == 0 ? -1.0f : 1.0f;
+      const float size = field == 0 || field == 80 || field > 100 ? 1.0f / largest_code : 0.02f;
+      const uint16_t half = f16_from_f32(random.uniform(0.2f, 1.0f) * size * sign);
+      std::memcpy(tensor.bytes.data() + at + field, &half, 2);
+    }
+  }
+}
+
+Tensor random_tensor(uint32_t seed, DType dtype, int64_t rows, int64_t cols) {
   Random random(seed);
   Tensor tensor{"test.weight", dtype, rows, cols, {}};
   tensor.bytes.resize(bytes_of(dtype, static_cast<uint64_t>(rows * cols)));
@@ -95,16 +139,17 @@ Tensor random_tensor(uint32_t seed, DType dtype, int64_t rows, int64_t cols, boo
       const uint16_t scale = f16_from_f32(random.uniform(0.001f, 1.0f / 128));
       std::memcpy(at, &scale, 2);
       for (int i = 0; i < 32; ++i) {
-        int32_t q = random.below(256) - 128;
-        if (magnitudes) q = std::min(std::abs(q), 127);
-        at[2 + i] = static_cast<std::byte>(static_cast<int8_t>(q));
+        at[2 + i] = static_cast<std::byte>(static_cast<int8_t>(random.below(256) - 128));
       }
     }
     return tensor;
   }
+  if (quant_index(dtype) >= 0) {
+    fill_blocks(random, tensor);
+    return tensor;
+  }
   for (int64_t i = 0; i < rows * cols; ++i) {
-    float value = random.uniform(-1, 1);
-    if (magnitudes) value = std::abs(value);
+    const float value = random.uniform(-1, 1);
     if (dtype == DType::kF32) {
       std::memcpy(at + 4 * i, &value, 4);
     } else {
@@ -114,6 +159,33 @@ Tensor random_tensor(uint32_t seed, DType dtype, int64_t rows, int64_t cols, boo
   }
   return tensor;
 }
+
+Tensor magnitudes(const Tensor& tensor) {
+  Tensor out{tensor.name, DType::kF32, tensor.rows, tensor.cols, {}, tensor.num_experts};
+  std::vector<float> values(static_cast<size_t>(tensor.rows * tensor.cols));
+  if (const int quant = quant_index(tensor.dtype); quant >= 0) {
+    const QuantLayout layout = quant_layout(tensor.dtype);
+    const auto block_bytes = static_cast<size_t>(info(tensor.dtype).block_bytes);
+    const auto count = static_cast<size_t>(layout.block);
+    for (size_t n = 0; n * count < values.size(); ++n) {
+      const QuantValues parts =
+          values_of(tensor.dtype, take_apart(tensor.dtype, tensor.bytes.data() + n * block_bytes));
+      for (size_t i = 0; i < count; ++i) {
+        const size_t s = i / static_cast<size_t>(32 / layout.subs);
+        values[n * count + i] =
+            std::abs(parts.scale[s] * static_cast<float>(parts.q[i])) + std::abs(parts.min[s]);
+      }
+    }
+  } else {
+    dequantize(tensor.dtype, tensor.bytes, values);
+    for (float& value : values) value = std::abs(value);
+  }
+  const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
+  out.bytes.assign(bytes, bytes + values.size() * 4);
+  return out;
+}
+
+bool full_counts() { return std::getenv("HEARTH_TEST_FULL") != nullptr; }
 
 std::unique_ptr<Weight> pack(const OpTable& ops, const std::vector<Tensor>& tensors,
                              WeightRole role) {

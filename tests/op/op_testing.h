@@ -68,11 +68,16 @@ struct Tensor {
   int64_t rows;
   int64_t cols;
   std::vector<std::byte> bytes;
-  HostTensor host() const { return {name, dtype, rows, cols, bytes}; }
+  int32_t num_experts = 1;
+  HostTensor host() const { return {name, dtype, rows, cols, bytes, num_experts}; }
 };
-/// Values about uniform in [-1, 1]; `magnitudes` of the same seed gives |values|.
-Tensor random_tensor(uint32_t seed, DType dtype, int64_t rows, int64_t cols,
-                     bool magnitudes = false);
+/// Values about in [-1, 1]; random codes and scales where the type has them.
+Tensor random_tensor(uint32_t seed, DType dtype, int64_t rows, int64_t cols);
+/// In f32, what rounding errors are measured by: |value|, or |scale * code| + |min|.
+Tensor magnitudes(const Tensor& tensor);
+
+/// HEARTH_TEST_FULL: all cases, for machines that have the time.
+bool full_counts();
 
 std::unique_ptr<Weight> pack(const OpTable& ops, const std::vector<Tensor>& tensors,
                              WeightRole role);

@@ -22,7 +22,10 @@ class Calls {
     vector_ = pack(DType::kF32, 1, 8, WeightRole::kVector);
     frequencies_ = pack(DType::kF32, 1, 4, WeightRole::kVector);
     pool_ = buffer(2 * kv().block_bytes);
-    for (DeviceBuffer* b : {&x_, &y_, &wide_, &cos_sin_, &gathered_}) *b = buffer(3 * 16 * 4);
+    experts_ = pack(DType::kF32, 64, 8, WeightRole::kExperts, 8);
+    for (DeviceBuffer* b : {&x_, &y_, &wide_, &cos_sin_, &gathered_, &ids_, &shares_, &answers_}) {
+      *b = buffer(3 * 16 * 4);
+    }
   }
 
   void run() {
@@ -55,7 +58,30 @@ class Calls {
     const int32_t dst[] = {0};
     ops_.copy_blocks(
         s, {.base = pool_.data(), .block_bytes = kv().block_bytes, .src = src, .dst = dst});
+    mixture_of_experts();
     ops_.gather_rows(s, {.batch = &batch_, .x = view(x_, 8), .out = view(gathered_, 8, 1)});
+  }
+
+  /// x += the two experts' answers to y.
+  void mixture_of_experts() {
+    void* s = ops_.state.get();
+    TensorView ids = view(ids_, 2);
+    ids.dtype = DType::kI32;
+    ops_.moe_route(s, {.batch = &batch_,
+                       .logits = view(y_, 8),
+                       .top_k = 2,
+                       .normalize = true,
+                       .ids = ids,
+                       .weights = view(shares_, 2)});
+    ops_.moe_matmul(s, {.batch = &batch_,
+                        .x = view(y_, 8),
+                        .w = experts_.get(),
+                        .ids = ids,
+                        .out = view(answers_, 8, 6)});
+    ops_.moe_combine(s, {.batch = &batch_,
+                         .x = view(answers_, 8, 6),
+                         .weights = view(shares_, 2),
+                         .out = view(x_, 8)});
   }
 
   std::vector<float> result() const {
@@ -65,12 +91,13 @@ class Calls {
   }
 
  private:
-  std::unique_ptr<Weight> pack(DType dtype, int64_t rows, int64_t cols, WeightRole role) {
+  std::unique_ptr<Weight> pack(DType dtype, int64_t rows, int64_t cols, WeightRole role,
+                               int32_t num_experts = 1) {
     std::vector<float> values(static_cast<size_t>(rows * cols));
     for (size_t i = 0; i < values.size(); ++i) {
       values[i] = std::sin(static_cast<float>(i + values.size()));
     }
-    const HostTensor tensor{"w", dtype, rows, cols, std::as_bytes(std::span(values))};
+    const HostTensor tensor{"w", dtype, rows, cols, std::as_bytes(std::span(values)), num_experts};
     return std::move(ops_.pack_weights(ops_.state.get(), {&tensor, 1}, role)).value();
   }
   DeviceBuffer buffer(int64_t bytes) {
@@ -85,8 +112,8 @@ class Calls {
   }
 
   OpTable ops_;
-  std::unique_ptr<Weight> matrix_, table_, vector_, frequencies_;
-  DeviceBuffer pool_, x_, y_, wide_, cos_sin_, gathered_;
+  std::unique_ptr<Weight> matrix_, table_, vector_, frequencies_, experts_;
+  DeviceBuffer pool_, x_, y_, wide_, cos_sin_, gathered_, ids_, shares_, answers_;
   std::vector<int32_t> token_ids_{4, 9, 0}, positions_{0, 1, 2}, seq_idx_{0, 0, 0}, blocks_{1};
   std::vector<int32_t> slots_{16, 17, 18}, query_start_{0, 3}, context_len_{3}, output_rows_{2};
   std::vector<GroupIndex> groups_{{blocks_.data(), 1, slots_.data()}};
@@ -160,6 +187,15 @@ TEST_CASE("a table that computes something else is named, with the op and both v
        [](OpTable& t) {
          t.rms_norm = [](void*, const RmsNormArgs& args) { args.out.row<float>(0)[0] = NAN; };
        }},
+      {"moe_route",
+       [](OpTable& t) {
+         t.moe_route = [](void* s, const MoeRouteArgs& args) {
+           reference_ops().moe_route(s, args);
+           std::swap(args.ids.row<int32_t>(1)[0], args.ids.row<int32_t>(1)[1]);
+         };
+       }},
+      {"moe_matmul", [](OpTable& t) { t.moe_matmul = [](void*, const MoeMatmulArgs&) {}; }},
+      {"moe_combine", [](OpTable& t) { t.moe_combine = [](void*, const MoeCombineArgs&) {}; }},
       {"copy_blocks", [](OpTable& t) { t.copy_blocks = [](void*, const CopyBlocksArgs&) {}; }}};
   for (const auto& [op, breaks] : broken) {
     const std::string text = abort_message([&] {
@@ -173,7 +209,7 @@ TEST_CASE("a table that computes something else is named, with the op and both v
 
 TEST_CASE("a tensor that either table refuses is refused") {
   const OpTable table = checked_ops(reference_ops(), best(), {});
-  const HostTensor tensor{"bad", DType::kQ4_K, 1, 256, {}};
+  const HostTensor tensor{"bad", DType::kIQ2_S, 1, 256, {}};
   CHECK_FALSE(table.pack_weights(table.state.get(), {&tensor, 1}, WeightRole::kMatmul).ok());
 }
 

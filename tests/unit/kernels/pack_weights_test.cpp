@@ -29,7 +29,8 @@ TEST_CASE("types and shapes that cannot be packed are errors that name the tenso
   for (const OpTable& table : tables()) {
     CAPTURE(table.device.variant);
     const WeightRole m = WeightRole::kMatmul;
-    check_refused(table, {{"blk.0.x", DType::kQ4_0, 2, 64, all.first(72)}}, m, "Q4_0");
+    check_refused(table, {{"blk.0.x", DType::kIQ2_S, 1, 256, all.first(82)}}, m, "IQ2_S");
+    check_refused(table, {{"blk.0.x", DType::kQ4_K, 9, 128, all.first(648)}}, m, "multiple of 256");
     check_refused(table, {{"blk.0.x", DType::kI32, 2, 2, all.first(16)}}, m, "I32");
     check_refused(table, {{"blk.0.x", DType::kQ8_0, 16, 2, all.first(34)}}, m, "multiple of 32");
     check_refused(table, {{"blk.0.x", DType::kF32, 4, 4, all.first(63)}}, m, "want 64");
@@ -49,6 +50,15 @@ TEST_CASE("types and shapes that cannot be packed are errors that name the tenso
                   "vector");
     check_refused(table, {{"blk.0.x", DType::kQ8_0, 1, 32, all.first(34)}}, WeightRole::kVector,
                   "vector");
+    check_refused(table, {{"blk.0.x", DType::kF32, 6, 4, all.first(96), 3}}, m, "experts");
+    check_refused(table, {{"blk.0.x", DType::kF32, 6, 4, all.first(96), 4}}, WeightRole::kExperts,
+                  "6 rows of 4 experts");
+    check_refused(table, {{"blk.0.x", DType::kF32, 6, 4, all.first(96), 0}}, WeightRole::kExperts,
+                  "experts");
+    check_refused(table,
+                  {{"blk.0.y", DType::kF32, 6, 4, all.first(96), 3},
+                   {"blk.0.x", DType::kF32, 6, 4, all.first(96), 2}},
+                  WeightRole::kExperts, "blk.0.y");
   }
 }
 

@@ -1,0 +1,250 @@
+#include "kernels/matmul_rows.h"
+
+#include <vector>
+
+#include "kernels/op_checks.h"
+
+namespace hearth::kernels::cpu {
+namespace {
+
+bool is_quantized(DType dtype) { return info(dtype).block_elements > 1; }
+
+int64_t tile_bytes(int32_t width, int64_t cols, bool quantized) {
+  const int64_t row = quantized ? cols / kQuantBlock * kQuantBlockBytes : cols * 4;
+  return (width * row + 63) / 64 * 64;
+}
+
+/// Packed activations of all sets: tiles of one size in bytes, set after set.
+struct PackedRows {
+  const std::byte* data = nullptr;
+  int64_t bytes_per_tile = 0;
+};
+
+/// The set that holds item `item`, where first[s] is the first item of set s.
+size_t owner(const std::vector<int64_t>& first, int64_t item) {
+  return static_cast<size_t>(std::upper_bound(first.begin(), first.end(), item) - first.begin()) -
+         1;
+}
+
+PackedRows pack_rows(CpuState& state, const TensorView& x, std::span<const RowSet> sets,
+                     const std::vector<int64_t>& first_tile, bool quantized) {
+  const int64_t bytes = tile_bytes(sets[0].tiles.full_width, x.cols, quantized);
+  HostBuffer& buffer = quantized ? state.quantized_activations : state.plain_activations;
+  const int64_t num_tiles = first_tile.back() + sets.back().tiles.count;
+  std::byte* packed = buffer.at_least(static_cast<size_t>(bytes * num_tiles));
+  const auto pack = quantized ? state.matmul.pack_quantized : state.matmul.pack_plain;
+  constexpr int64_t kChunk = 1024;
+  const int64_t chunks = (x.cols + kChunk - 1) / kChunk;
+  int64_t rows = 0;
+  for (const RowSet& set : sets) rows += set.tiles.rows;
+  state.for_each(num_tiles * chunks, rows * x.cols, [&](int64_t item, int32_t) {
+    const int64_t global_tile = item / chunks;
+    const size_t s = owner(first_tile, global_tile);
+    const Tiles& tiles = sets[s].tiles;
+    const auto tile = static_cast<int32_t>(global_tile - first_tile[s]);
+    const int64_t first_row = int64_t{tile} * tiles.full_width;
+    const bool mapped = sets[s].x_rows != nullptr;
+    const int64_t first = item % chunks * kChunk;
+    pack({.x = x.row<float>(mapped ? 0 : first_row),
+          .stride = x.row_stride,
+          .row_of = mapped ? sets[s].x_rows + first_row : nullptr,
+          .rows = tiles.rows_of(tile),
+          .width = tiles.width_of(tile),
+          .first = first,
+          .last = std::min(x.cols, first + kChunk),
+          .tile = packed + global_tile * bytes});
+  });
+  return {packed, bytes};
+}
+
+/// One weight segment's share of the work: items are (block of groups, block of tiles).
+struct Plan {
+  int64_t groups_per_item;
+  int64_t tiles_per_item;
+  int64_t tile_blocks;
+  int64_t num_items;
+  int64_t panel;  ///< inputs walked before the next tile takes its turn
+
+  Plan(const PackedWeight::Segment& segment, const Tiles& tiles, int64_t cols,
+       int32_t num_threads) {
+    // Few rows: weights stream from memory, items are small enough to even out slow cores. Many
+    // rows: the groups' panel stays in L2 and the tile's in L1 while they meet.
+    constexpr int64_t kStreamBytes = 96 << 10;
+    constexpr int64_t kTileBytes = 16 << 10;
+    constexpr int64_t kRowsPerItem = 128;
+    constexpr int64_t kGroupsPerItem = 8;
+    tiles_per_item = std::max<int64_t>(1, kRowsPerItem / tiles.full_width);
+    tile_blocks = (tiles.count + tiles_per_item - 1) / tiles_per_item;
+    groups_per_item = kGroupsPerItem;
+    if (tiles.count <= 2) {
+      groups_per_item = std::clamp<int64_t>(kStreamBytes / segment.group_bytes, 4, 16);
+    }
+    const int64_t even = segment.num_groups * tile_blocks / (4 * num_threads);
+    groups_per_item = std::clamp<int64_t>(even, 1, groups_per_item);
+    num_items = (segment.num_groups + groups_per_item - 1) / groups_per_item * tile_blocks;
+    const bool quantized = is_quantized(segment.dtype);
+    const int64_t block_bytes =
+        quantized ? kQuantBlockBytes : static_cast<int64_t>(kQuantBlock * sizeof(float));
+    const int64_t blocks = kTileBytes / (block_bytes * tiles.width_of(0));
+    panel = std::min(cols, std::max<int64_t>(blocks, 8) * kQuantBlock);
+  }
+};
+
+void (*kernel_of(const MatmulKernels& kernels, DType dtype))(const MatmulPanel&) {
+  switch (dtype) {
+    case DType::kF32: return kernels.f32;
+    case DType::kF16: return kernels.f16;
+    case DType::kBF16: return kernels.bf16;
+    case DType::kQ8_0: return kernels.q8_0;
+    default: return kernels.quant[quant_index(dtype)].direct;
+  }
+}
+
+/// One segment of the weight and one set of rows.
+struct Job {
+  const PackedWeight::Segment* segment;
+  const RowSet* set;
+  const std::byte* rows;  ///< packed: the set's first tile
+  int64_t bytes_per_tile;
+  Plan plan;
+  /// Null where the kernel reads the packed groups itself.
+  const QuantKernels* unpacked;
+};
+
+class Products {
+ public:
+  Products(CpuState& state, const TensorView* residual, const TensorView& out, int64_t cols)
+      : state_(state), residual_(residual), out_(out), cols_(cols) {}
+
+  void compute(const Job& job, int64_t item, int32_t thread) const {
+    const Plan& plan = job.plan;
+    const PackedWeight::Segment& segment = *job.segment;
+    const Tiles& tiles = job.set->tiles;
+    const int64_t first_group = item / plan.tile_blocks * plan.groups_per_item;
+    const int64_t groups = std::min(plan.groups_per_item, segment.num_groups - first_group);
+    const auto first_tile = static_cast<int32_t>(item % plan.tile_blocks * plan.tiles_per_item);
+    const auto last_tile =
+        static_cast<int32_t>(std::min<int64_t>(tiles.count, first_tile + plan.tiles_per_item));
+
+    // Scratch: the tiles' sums, then the unpacked panel.
+    const int64_t tile_sums = plan.groups_per_item * kGroup * tiles.full_width;
+    const int64_t sums_bytes = (plan.tiles_per_item * tile_sums * 4 + 63) / 64 * 64;
+    const int64_t block_bytes =
+        job.unpacked != nullptr ? unpacked_block_bytes(quant_layout(segment.dtype)) : 0;
+    const int64_t panel_bytes = plan.groups_per_item * plan.panel / kQuantBlock * block_bytes;
+    std::byte* scratch = state_.thread_scratch[static_cast<size_t>(thread)].at_least(
+        static_cast<size_t>(sums_bytes + panel_bytes));
+    auto* sums = reinterpret_cast<float*>(scratch);
+    auto* panel_scratch = reinterpret_cast<uint8_t*>(scratch) + sums_bytes;
+
+    MatmulPanel panel{.weights = reinterpret_cast<const uint8_t*>(segment.expert(job.set->expert)) +
+                                 first_group * segment.group_bytes,
+                      .group_bytes = segment.group_bytes,
+                      .num_groups = static_cast<int32_t>(groups),
+                      .tile = nullptr,
+                      .width = 0,
+                      .cols = cols_,
+                      .first = 0,
+                      .last = 0,
+                      .sums = nullptr};
+    auto kernel = kernel_of(state_.matmul, segment.dtype);
+    const uint8_t* packed_groups = panel.weights;
+    for (int64_t first = 0; first < cols_; first += plan.panel) {
+      panel.first = first;
+      panel.last = std::min(cols_, first + plan.panel);
+      if (job.unpacked != nullptr) {
+        job.unpacked->unpack({.weights = packed_groups,
+                              .group_bytes = segment.group_bytes,
+                              .num_groups = panel.num_groups,
+                              .cols = cols_,
+                              .first = first,
+                              .last = panel.last,
+                              .out = panel_scratch});
+        kernel = job.unpacked->unpacked;
+        panel.weights = panel_scratch;
+        panel.group_bytes = (panel.last - first) / kQuantBlock * block_bytes;
+      }
+      for (int32_t tile = first_tile; tile < last_tile; ++tile) {
+        panel.tile = job.rows + tile * job.bytes_per_tile;
+        panel.width = tiles.width_of(tile);
+        panel.sums = sums + (tile - first_tile) * tile_sums;
+        kernel(panel);
+      }
+    }
+    const int64_t outputs = std::min(groups * kGroup, segment.rows - first_group * kGroup);
+    for (int32_t tile = first_tile; tile < last_tile; ++tile) {
+      write_out(*job.set, tile, sums + (tile - first_tile) * tile_sums,
+                segment.first_row + first_group * kGroup, outputs);
+    }
+  }
+
+ private:
+  /// Sums of one tile, (groups, width, 16), to their place in `out`.
+  void write_out(const RowSet& set, int32_t tile, const float* sums, int64_t first_output,
+                 int64_t num_outputs) const {
+    const int32_t width = set.tiles.width_of(tile);
+    for (int32_t t = 0; t < set.tiles.rows_of(tile); ++t) {
+      const int32_t r = tile * set.tiles.full_width + t;
+      const int32_t row = set.out_rows != nullptr ? set.out_rows[r] : r;
+      float* out = out_.row<float>(row) + first_output;
+      const float* residual =
+          residual_ != nullptr ? residual_->row<float>(row) + first_output : nullptr;
+      for (int64_t o = 0; o < num_outputs; o += kGroup) {
+        const float* sum = sums + (o * width + t * kGroup);
+        const int64_t lanes = std::min<int64_t>(kGroup, num_outputs - o);
+        for (int64_t i = 0; i < lanes; ++i) {
+          out[o + i] = residual != nullptr ? sum[i] + residual[o + i] : sum[i];
+        }
+      }
+    }
+  }
+
+  CpuState& state_;
+  const TensorView* residual_;
+  const TensorView& out_;
+  int64_t cols_;
+};
+
+}  // namespace
+
+void multiply_rows(CpuState& state, const TensorView& x, const PackedWeight& weight,
+                   std::span<const RowSet> sets, const TensorView* residual,
+                   const TensorView& out) {
+  std::vector<int64_t> first_tile;
+  int64_t num_tiles = 0;
+  for (const RowSet& set : sets) {
+    first_tile.push_back(num_tiles);
+    num_tiles += set.tiles.count;
+  }
+
+  PackedRows plain;
+  PackedRows quantized;
+  std::vector<Job> jobs;
+  std::vector<int64_t> first_item;
+  int64_t num_items = 0;
+  int64_t work = 0;
+  for (const PackedWeight::Segment& segment : weight.segments) {
+    const bool is_quant = is_quantized(segment.dtype);
+    PackedRows& rows = is_quant ? quantized : plain;
+    if (rows.data == nullptr) rows = pack_rows(state, x, sets, first_tile, is_quant);
+    for (size_t s = 0; s < sets.size(); ++s) {
+      const Tiles& tiles = sets[s].tiles;
+      // Unpacking pays for itself once a few tiles share it.
+      const int quant = quant_index(segment.dtype);
+      const bool unpack = quant >= 0 && tiles.count > 2;
+      jobs.push_back({&segment, &sets[s], rows.data + first_tile[s] * rows.bytes_per_tile,
+                      rows.bytes_per_tile, Plan(segment, tiles, x.cols, state.pool.active()),
+                      unpack ? &state.matmul.quant[quant] : nullptr});
+      first_item.push_back(num_items);
+      num_items += jobs.back().plan.num_items;
+      work += tiles.rows * x.cols * segment.rows / 16;
+    }
+  }
+  const Products products(state, residual, out, x.cols);
+  state.for_each(num_items, work, [&](int64_t item, int32_t thread) {
+    const size_t j = owner(first_item, item);
+    products.compute(jobs[j], item - first_item[j], thread);
+  });
+}
+
+}  // namespace hearth::kernels::cpu

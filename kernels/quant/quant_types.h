@@ -1,0 +1,44 @@
+#pragma once
+// Stored blocks in portable scalar code: taken apart for packing, and as values. What the reference
+// computes with, and what the golden vectors hold the formats to.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/dtype.h"
+
+namespace hearth::kernels {
+
+/// A stored block's fields as unsigned codes, in input order. Which exist: quant_layout().
+struct QuantCodes {
+  uint16_t d;         ///< f16; MXFP4: E8M0
+  uint16_t dmin;      ///< f16: dmin of K types, m of Q4_1 and Q5_1
+  uint8_t scale[16];  ///< per 16 inputs, or per 32 where subs is 1; int8 of Q6_K as its bits
+  uint8_t min[16];
+  uint8_t q[256];
+};
+
+/// The same as values: value[i] = scale[s] * q[i] + min[s], min being zero where a type has none.
+/// Of 16 inputs each, or of 32 where quant_layout().subs is 1.
+struct QuantValues {
+  float scale[16];
+  float min[16];
+  int8_t q[256];
+};
+
+/// `type` is one of kQuantTypes.
+QuantCodes take_apart(DType type, const std::byte* block);
+QuantValues values_of(DType type, const QuantCodes& codes);
+
+/// The values of one block: out[i] = scale * q + min in f32.
+void dequantize_codes(DType type, const QuantCodes& codes, float* out);
+
+/// 2^(e - 128), which is subnormal for e below 2.
+float half_scale_of_e8m0(uint8_t e);
+
+/// Values of whole blocks of any usable type: F32, F16, BF16, Q8_0 and kQuantTypes. `blocks` holds
+/// out.size() values exactly. The same bits as the published definitions compute in f32.
+void dequantize(DType type, std::span<const std::byte> blocks, std::span<float> out);
+
+}  // namespace hearth::kernels
