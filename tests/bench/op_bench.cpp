@@ -1,6 +1,6 @@
 // hearth-op-bench: speed of the CPU ops as shares of what the machine can do at most.
 //
-//   hearth-op-bench [--variant NAME] [--threads N] [--smoke]
+//   hearth-op-bench [--variant NAME] [--threads N] [--type NAME] [--smoke]
 //
 // Both ceilings, read bandwidth and arithmetic of the variant's unit, are measured in the same run.
 // Weights and KV are larger than the caches, as a model's are: cases walk over copies of them.
@@ -103,6 +103,7 @@ void bench_matmul(const Bench& bench, DType dtype, int64_t cols, int64_t rows) {
   const OpTable& ops = bench.ops;
   const size_t bytes = bytes_of(dtype, static_cast<uint64_t>(rows * cols));
   std::vector<std::byte> stored(bytes);
+  // Of all bytes below 61 no half is infinite or a NaN.
   for (size_t i = 0; i < bytes; ++i) stored[i] = static_cast<std::byte>(i % 61);
   const HostTensor tensor{"bench", dtype, rows, cols, stored};
   std::vector<std::unique_ptr<Weight>> copies;
@@ -127,8 +128,8 @@ void bench_matmul(const Bench& bench, DType dtype, int64_t cols, int64_t rows) {
                                    .w = copies[call % copies.size()].get(),
                                    .out = {out.data(), DType::kF32, tokens, rows, rows}});
     });
-    const double peak =
-        dtype == DType::kQ8_0 ? bench.ceilings.int8_ops_per_s : bench.ceilings.f32_ops_per_s;
+    const double peak = info(dtype).block_elements > 1 ? bench.ceilings.int8_ops_per_s
+                                                       : bench.ceilings.f32_ops_per_s;
     bench.report(fmt::format("matmul {} {}x{} rows {}", info(dtype).name, cols, rows, tokens),
                  seconds, static_cast<double>(bytes),
                  2.0 * tokens * static_cast<double>(rows * cols), peak);
@@ -171,7 +172,12 @@ void bench_attention(const Bench& bench, int32_t num_seqs, int32_t context, int3
                bench.ceilings.f32_ops_per_s);
 }
 
-int run(const CpuOptions& options, bool smoke) {
+constexpr DType kTypes[] = {DType::kQ8_0,   DType::kQ4_0,   DType::kQ4_1,  DType::kQ5_0,
+                            DType::kQ5_1,   DType::kIQ4_NL, DType::kMXFP4, DType::kQ2_K,
+                            DType::kQ3_K,   DType::kQ4_K,   DType::kQ5_K,  DType::kQ6_K,
+                            DType::kIQ4_XS, DType::kF16,    DType::kBF16,  DType::kF32};
+
+int run(const CpuOptions& options, std::string_view only, bool smoke) {
   auto ops = cpu_ops(options);
   if (!ops.ok()) {
     fmt::print(stderr, "{}\n", ops.error().message);
@@ -188,11 +194,12 @@ int run(const CpuOptions& options, bool smoke) {
   fmt::print("read {:.1f} GB/s, f32 {:.0f} Gop/s, int8 {:.0f} Gop/s\n",
              bench.ceilings.read_bytes_per_s / 1e9, bench.ceilings.f32_ops_per_s / 1e9,
              bench.ceilings.int8_ops_per_s / 1e9);
-  const int64_t width = smoke ? 64 : 2048;
-  for (const DType dtype : {DType::kQ8_0, DType::kF16, DType::kF32}) {
-    bench_matmul(bench, dtype, width, width);
-    bench_matmul(bench, dtype, width, 4 * width);
+  const int64_t width = smoke ? 256 : 2048;
+  for (const DType dtype : kTypes) {
+    if (only.empty() || only == info(dtype).name) bench_matmul(bench, dtype, width, 4 * width);
   }
+  if (!only.empty()) return 0;
+  bench_matmul(bench, DType::kQ8_0, width, width);
   bench_attention(bench, 1, smoke ? 64 : 512, 1);
   bench_attention(bench, 1, smoke ? 600 : 4096, 1);
   bench_attention(bench, smoke ? 2 : 16, smoke ? 40 : 1024, 1);
@@ -206,6 +213,7 @@ int run(const CpuOptions& options, bool smoke) {
 
 int main(int argc, char** argv) {
   hearth::kernels::CpuOptions options;
+  std::string_view only;
   bool smoke = false;
   for (int i = 1; i < argc; ++i) {
     const std::string_view arg = argv[i];
@@ -215,10 +223,13 @@ int main(int argc, char** argv) {
       options.variant = argv[++i];
     } else if (arg == "--threads" && i + 1 < argc) {
       options.num_threads = std::atoi(argv[++i]);
+    } else if (arg == "--type" && i + 1 < argc) {
+      only = argv[++i];
     } else {
-      fmt::print(stderr, "usage: hearth-op-bench [--variant NAME] [--threads N] [--smoke]\n");
+      fmt::print(stderr,
+                 "usage: hearth-op-bench [--variant NAME] [--threads N] [--type NAME] [--smoke]\n");
       return 2;
     }
   }
-  return hearth::bench::run(options, smoke);
+  return hearth::bench::run(options, only, smoke);
 }

@@ -1,0 +1,111 @@
+#include "models/quantize/fit_block.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace hearth::models {
+namespace {
+
+constexpr int kSteps = 12;      // to either side of the first guess
+constexpr float kStep = 0.02f;  // of the first guess, each
+constexpr int kRounds = 3;      // of choosing codes, then scale and min for them
+
+std::vector<double> weights_of(std::span<const float> values) {
+  double mean = 0;
+  for (const float x : values) mean += double{x} * x / static_cast<double>(values.size());
+  std::vector<double> weights;
+  for (const float x : values) weights.push_back(mean + double{x} * x);
+  return weights;
+}
+
+uint8_t affine_code(float value, float scale, float min, int max_code) {
+  const float code = std::nearbyint((value - min) / scale);
+  return static_cast<uint8_t>(std::clamp(code, 0.0f, static_cast<float>(max_code)));
+}
+
+}  // namespace
+
+uint8_t nearest_code(Levels levels, float value) {
+  // First level above; the one below may be nearer.
+  const auto above = std::upper_bound(levels.begin(), levels.end(), value,
+                                      [](float v, int8_t level) { return v < level; });
+  if (above == levels.begin()) return 0;
+  const auto code = static_cast<size_t>(above - levels.begin());
+  if (code == levels.size()) return static_cast<uint8_t>(code - 1);
+  return static_cast<uint8_t>(value - levels[code - 1] <= levels[code] - value ? code - 1 : code);
+}
+
+float fit_scale(std::span<const float> values, Levels levels) {
+  const std::vector<double> weights = weights_of(values);
+  float largest = 0;
+  for (const float x : values) {
+    if (std::abs(x) > std::abs(largest)) largest = x;
+  }
+  // Below this, one over the scale may overflow; a stored half could not hold it anyhow.
+  if (std::abs(largest) < 1e-20f) return 0;
+  double best_gain = 0;  // the squared error that a scale takes away
+  double best = 0;
+  for (const int8_t end : {levels.front(), levels.back()}) {
+    for (int step = -kSteps; step <= kSteps; ++step) {
+      const float scale =
+          largest / static_cast<float>(end) * (1 + kStep * static_cast<float>(step));
+      double with_x = 0;
+      double with_itself = 0;
+      for (size_t i = 0; i < values.size(); ++i) {
+        const double level = levels[nearest_code(levels, values[i] / scale)];
+        with_x += weights[i] * values[i] * level;
+        with_itself += weights[i] * level * level;
+      }
+      if (with_itself <= 0) continue;
+      const double gain = with_x * with_x / with_itself;
+      if (gain > best_gain) {
+        best_gain = gain;
+        best = with_x / with_itself;
+      }
+    }
+  }
+  return static_cast<float>(best);
+}
+
+ScaleAndMin fit_scale_and_min(std::span<const float> values, int max_code, bool negative_min) {
+  const std::vector<double> weights = weights_of(values);
+  const auto [low_at, high_at] = std::minmax_element(values.begin(), values.end());
+  const float low = negative_min ? std::min(*low_at, 0.0f) : *low_at;
+  const float high = *high_at;
+  ScaleAndMin best{0, low};
+  double best_error = 1e300;
+  for (int step = -kSteps; step <= kSteps; ++step) {
+    ScaleAndMin fit{
+        (high - low) / static_cast<float>(max_code) * (1 + kStep * static_cast<float>(step)), low};
+    for (int round = 0; round < kRounds && fit.scale > 1e-20f; ++round) {
+      double w = 0, wq = 0, wqq = 0, wx = 0, wxq = 0, error = 0;
+      for (size_t i = 0; i < values.size(); ++i) {
+        const double q = affine_code(values[i], fit.scale, fit.min, max_code);
+        const double miss = fit.scale * q + fit.min - values[i];
+        error += weights[i] * miss * miss;
+        w += weights[i];
+        wq += weights[i] * q;
+        wqq += weights[i] * q * q;
+        wx += weights[i] * values[i];
+        wxq += weights[i] * values[i] * q;
+      }
+      if (error < best_error) {
+        best_error = error;
+        best = fit;
+      }
+      const double determinant = w * wqq - wq * wq;
+      if (!(determinant > 0)) break;
+      double scale = (w * wxq - wq * wx) / determinant;
+      double min = (wqq * wx - wq * wxq) / determinant;
+      if (negative_min && min > 0) {
+        min = 0;
+        scale = wxq / wqq;
+      }
+      fit = {static_cast<float>(scale), static_cast<float>(min)};
+    }
+  }
+  return best;
+}
+
+}  // namespace hearth::models

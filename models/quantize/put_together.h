@@ -1,0 +1,14 @@
+#pragma once
+// The inverse of kernels' take_apart: codes into a stored block.
+
+#include <cstddef>
+
+#include "kernels/quant/quant_types.h"
+
+namespace hearth::models {
+
+/// Writes one block of `type` (one of kQuantTypes), info(type).block_bytes long. Codes are in the
+/// range of their field. Layouts: kernels/quant/blocks.h.
+void put_together(kernels::DType type, const kernels::QuantCodes& codes, std::byte* block);
+
+}  // namespace hearth::models
