@@ -28,6 +28,16 @@ struct SchedulerConfig {
   int64_t aging_us = 2'000'000;  ///< passed over for so long, a class is raised by one
 };
 
+/// Guessing tokens and verifying several in one step. Changes speed, never text.
+struct SpeculationConfig {
+  bool enabled = true;
+  bool lookup = true;     ///< guess by looking up the text's own past
+  int32_t max_width = 8;  ///< guesses verified per sequence and step, at most
+  /// Verify exactly so many where there are guesses, whatever they cost; 0: as many as pay. For
+  /// tests and measurements.
+  int32_t fixed_width = 0;
+};
+
 struct EngineConfig {
   kernels::DType kv_type = kernels::DType::kF16;
   int32_t block_size = 16;
@@ -39,6 +49,7 @@ struct EngineConfig {
   bool prefix_cache = true;
   uint64_t seed = 0;  ///< of nothing that a client can see; tie-breaks in tests
   SchedulerConfig scheduler;
+  SpeculationConfig speculation;
 };
 
 }  // namespace hearth::engine

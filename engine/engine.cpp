@@ -11,6 +11,7 @@
 #include "engine/recent_rate.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
+#include "engine/speculation/speculator.h"
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
 
@@ -26,6 +27,9 @@ constexpr size_t kOutboxMessages = 1 << 16;
 constexpr RequestId kWarmUpId = ~RequestId{0};
 constexpr int32_t kWarmUpPrompt = 32;
 constexpr int32_t kWarmUpOutputs = 4;
+/// Guesses per step of the warm-up's second part, two steps each: what 2, 4 and 8 rows cost.
+constexpr int32_t kWarmUpWidths[] = {1, 3, 7};
+constexpr int32_t kWarmUpMoreOutputs = 32;
 
 std::vector<KvGroup> kv_groups(const MemoryPlan& plan, const models::ModelInfo& info) {
   std::vector<KvGroup> groups;
@@ -47,7 +51,8 @@ std::string prefix_scope(const EngineConfig& config, const MemoryPlan& plan,
 
 struct Engine::Impl {
   Impl(const EngineConfig& engine_config, std::string scope,
-       std::unique_ptr<ModelRunner> model_runner, const Clock& engine_clock)
+       std::unique_ptr<ModelRunner> model_runner, const Clock& engine_clock,
+       std::unique_ptr<Proposer> proposer)
       : config(engine_config),
         clock(engine_clock),
         scope_prefix(std::move(scope)),
@@ -58,6 +63,7 @@ struct Engine::Impl {
                    runner->memory_plan().max_outputs},
                   kv),
         sampler(runner->info().vocab_size),
+        speculator(config.speculation, std::move(proposer)),
         inbox(static_cast<size_t>(config.scheduler.max_queue) + kInboxSlack),
         outbox(kOutboxMessages, true) {}
 
@@ -79,7 +85,8 @@ struct Engine::Impl {
   void say_started(const StepPlan& plan);
   void take_outputs(const StepPlan& plan);
   bool take_prompt_logprobs(const PlannedRows& rows, int32_t first_row);
-  void draw(Sequence& seq, std::span<float> logits);
+  bool draw(Sequence& seq, std::span<float> logits, std::optional<int32_t> guess = {});
+  void verify(const PlannedRows& rows, int32_t first_row);
   void end_sample(Sequence& seq, FinishReason reason);
   void end_request(LiveRequest& live, FinishReason reason);
   void say_done(LiveRequest& live);
@@ -95,12 +102,14 @@ struct Engine::Impl {
   KvCache kv;
   Scheduler scheduler;
   Sampler sampler;
+  Speculator speculator;
   Mailbox<EngineCommand> inbox;
   Mailbox<std::vector<EngineEvent>> outbox;
 
   std::vector<EngineCommand> commands;  ///< drained, not yet handled
   std::vector<EngineEvent> events;      ///< of this step
   std::vector<LiveRequest*> ended;      ///< to be forgotten when the step is over
+  std::vector<Sequence*> decoding;      ///< scratch
   int64_t now_us = 0;                   ///< this step's idea of time
   bool draining = false;
   bool stopping = false;
@@ -124,6 +133,10 @@ bool Engine::Impl::step() {
 
   bool computed = false;
   if (!stopping) {
+    if (speculator.enabled()) {
+      scheduler.decoding(decoding);
+      speculator.propose(decoding, scheduler.cost());
+    }
     const StepPlan& plan = scheduler.plan();
     computed = !plan.empty();
     if (computed) compute(plan);
@@ -156,8 +169,27 @@ void Engine::Impl::warm_up() {
       0);
   request.use_prefix_cache = false;
   request.sampling.temperature = 0;
+  const auto prompt_tokens = static_cast<int32_t>(request.prompt.size());
+  const bool widths = speculator.enabled() && prompt_tokens + kWarmUpOutputs + kWarmUpMoreOutputs <=
+                                                  runner->memory_plan().context_length;
+  if (widths) request.max_tokens += kWarmUpMoreOutputs;
   // A context or pool too small for it: requests will teach the scheduler.
   if (!scheduler.add(std::move(request), "").ok()) return;
+  if (widths) {
+    for (int32_t outputs = 0; outputs < kWarmUpOutputs; ++outputs) step();
+    for (const int32_t width : kWarmUpWidths) {
+      speculator.force(width);
+      step();
+      step();
+    }
+    speculator.force(0);
+    if (LiveRequest* live = scheduler.find(kWarmUpId)) {
+      end_request(*live, FinishReason::kCancelled);
+      remove_ended();
+    }
+    events.clear();
+    speculator.reset_counts();
+  }
   while (step()) {
   }
   outbox.drain();
@@ -171,16 +203,19 @@ void Engine::Impl::compute(const StepPlan& plan) {
   runner->run(plan);
   now_us = clock.now_us();
   scheduler.stored(plan);
+  const uint64_t accepted_before = speculator.counts().accepted_tokens;
   take_outputs(plan);
   const int64_t end_us = clock.now_us();
   scheduler.finish_step(plan, end_us - begin_us);
 
-  const int32_t prefill_tokens = plan.num_tokens - plan.num_decode_rows;
+  const int32_t prefill_tokens = plan.num_tokens - plan.num_decode_rows - plan.num_drafted;
   ++totals.num_steps;
   totals.prefill_tokens_total += static_cast<uint64_t>(prefill_tokens);
-  totals.decode_tokens_total += static_cast<uint64_t>(plan.num_decode_rows);
+  const uint64_t decoded = static_cast<uint64_t>(plan.num_decode_rows) +
+                           (speculator.counts().accepted_tokens - accepted_before);
+  totals.decode_tokens_total += decoded;
   prefill_rate.add(prefill_tokens, end_us - begin_us);
-  decode_rate.add(plan.num_decode_rows, end_us - begin_us);
+  decode_rate.add(static_cast<double>(decoded), end_us - begin_us);
   step_rate.add(1, end_us - begin_us);
 }
 
@@ -254,11 +289,11 @@ void Engine::Impl::take_outputs(const StepPlan& plan) {
     if (live.ended || seq.state == Sequence::State::kFinished) continue;
     if (!take_prompt_logprobs(rows, first_row)) continue;
     if (end < static_cast<int32_t>(seq.tokens.size())) continue;
-    const std::span<float> logits = runner->logits(next_row - 1);
     if (live.forked) {
-      draw(seq, logits);
+      verify(rows, next_row - 1 - rows.num_drafted);
       continue;
     }
+    const std::span<float> logits = runner->logits(next_row - 1);
     // The prompt of several samples: each draws its first token from the same logits, unless it
     // goes on behind tokens that it had before.
     scheduler.fork(live);
@@ -272,6 +307,26 @@ void Engine::Impl::take_outputs(const StepPlan& plan) {
       }
     }
   }
+}
+
+// Draws the token behind the sequence's last one, and goes on behind each guess that is the token
+// drawn. Without guesses: one draw.
+void Engine::Impl::verify(const PlannedRows& rows, int32_t first_row) {
+  Sequence& seq = *rows.seq;
+  const size_t first = seq.tokens.size();
+  int32_t accepted = 0;
+  seq.request->drafted_tokens += rows.num_drafted;
+  while (accepted < rows.num_drafted) {
+    const int32_t guess = seq.drafted[static_cast<size_t>(accepted)];
+    if (!draw(seq, runner->logits(first_row + accepted), guess)) break;
+    ++accepted;
+    if (seq.state != Sequence::State::kRunning) break;
+    scheduler.accept(seq);
+  }
+  const bool all_right = accepted == rows.num_drafted && seq.state == Sequence::State::kRunning;
+  if (all_right) draw(seq, runner->logits(first_row + accepted));
+  if (rows.num_drafted > 0) scheduler.end_verification(seq);
+  speculator.learn(seq, first, rows.num_drafted, accepted);
 }
 
 bool Engine::Impl::take_prompt_logprobs(const PlannedRows& rows, int32_t first_row) {
@@ -296,7 +351,8 @@ bool Engine::Impl::take_prompt_logprobs(const PlannedRows& rows, int32_t first_r
   return true;
 }
 
-void Engine::Impl::draw(Sequence& seq, std::span<float> logits) {
+// Whether the token drawn was the guess, and no stop.
+bool Engine::Impl::draw(Sequence& seq, std::span<float> logits, std::optional<int32_t> guess) {
   LiveRequest& live = *seq.request;
   const Request& request = live.request;
   const auto position = static_cast<int32_t>(seq.tokens.size());
@@ -308,14 +364,19 @@ void Engine::Impl::draw(Sequence& seq, std::span<float> logits) {
   args.sample = seq.sample;
   args.position = position;
   Result<Sampled> sampled = sampler.sample(logits, args);
-  if (!sampled.ok()) return fail(live, sampled.take_error());
+  if (!sampled.ok()) {
+    fail(live, sampled.take_error());
+    return false;
+  }
 
   const int32_t token = sampled->token;
   if (args.banned.empty() && std::ranges::find(request.stop_ids, token) != request.stop_ids.end()) {
-    return end_sample(seq, FinishReason::kStop);
+    end_sample(seq, FinishReason::kStop);
+    return false;
   }
   scheduler.append(seq, token);
   ++live.output_tokens;
+  if (token == guess) ++live.accepted_tokens;
   if (!live.first_token_us.has_value()) live.first_token_us = now_us;
   if (seq.sample == 0) {
     if (live.sample0_tokens++ == 0) live.first_token0_us = now_us;
@@ -324,6 +385,7 @@ void Engine::Impl::draw(Sequence& seq, std::span<float> logits) {
   events.emplace_back(TokenEvent{request.id, seq.sample, index, token, sampled->logprob,
                                  std::move(sampled->top_logprobs)});
   if (index + 1 == request.max_tokens) end_sample(seq, FinishReason::kLength);
+  return token == guess;
 }
 
 // ---- Ends -----------------------------------------------------------------------------------
@@ -366,6 +428,8 @@ void Engine::Impl::say_done(LiveRequest& live) {
   done.cached_tokens = live.cached_tokens;
   done.output_tokens = live.output_tokens;
   done.preemptions = live.preemptions;
+  done.drafted_tokens = live.drafted_tokens;
+  done.accepted_tokens = live.accepted_tokens;
   done.queue_us = live.started_us.value_or(now_us) - received_us;
   if (live.first_token_us.has_value()) {
     done.prefill_us = *live.first_token_us - *live.started_us;
@@ -390,7 +454,10 @@ void Engine::Impl::fail(LiveRequest& live, Error error) {
 }
 
 void Engine::Impl::remove_ended() {
-  for (LiveRequest* live : std::exchange(ended, {})) scheduler.remove(*live);
+  for (LiveRequest* live : std::exchange(ended, {})) {
+    speculator.forget(*live);
+    scheduler.remove(*live);
+  }
 }
 
 // ---- Telling --------------------------------------------------------------------------------
@@ -433,6 +500,7 @@ EngineSnapshot Engine::Impl::snapshot() const {
   }
   out.kv_bytes = runner->memory_plan().kv_bytes;
   out.preemptions_total = scheduler.preemptions_total();
+  out.speculation = speculator.counts();
   out.prefill_tokens_per_s = prefill_rate.per_second();
   out.decode_tokens_per_s = decode_rate.per_second();
   const double steps_per_s = step_rate.per_second();
@@ -444,15 +512,16 @@ EngineSnapshot Engine::Impl::snapshot() const {
 
 Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config, kernels::OpTable ops,
                                                std::unique_ptr<models::Model> model,
-                                               const Clock& clock) {
+                                               const Clock& clock,
+                                               std::unique_ptr<Proposer> proposer) {
   HEARTH_ASSIGN_OR_RETURN(const MemoryPlan plan,
                           plan_memory(config, *model, ops.device.memory_free_bytes));
   std::string scope = prefix_scope(config, plan, model->info(), ops);
   HEARTH_ASSIGN_OR_RETURN(
       std::unique_ptr<ModelRunner> runner,
       ModelRunner::create(plan, config.kv_type, std::move(ops), std::move(model)));
-  return std::unique_ptr<Engine>(
-      new Engine(std::make_unique<Impl>(config, std::move(scope), std::move(runner), clock)));
+  return std::unique_ptr<Engine>(new Engine(std::make_unique<Impl>(
+      config, std::move(scope), std::move(runner), clock, std::move(proposer))));
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

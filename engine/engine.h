@@ -2,9 +2,10 @@
 // The engine: one model, one device, many sequences. A library without a socket in it.
 //
 // Owned and run by one thread. Others reach it through the two mailboxes only. One iteration of
-// `step()`: drain the inbox -> the scheduler plans a batch -> model_runner fills the index buffers
-// -> the model calls ops -> the sampler picks tokens -> events to the outbox. No I/O, no lock
-// outside the mailboxes, no device memory taken after create().
+// `step()`: drain the inbox -> the speculator guesses -> the scheduler plans a batch ->
+// model_runner fills the index buffers
+// -> the model calls ops -> the sampler picks or verifies tokens -> events to the outbox. No I/O,
+// no lock outside the mailboxes, no device memory taken after create().
 
 #include <cstdint>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "engine/config.h"
 #include "engine/memory_plan.h"
 #include "engine/request.h"
+#include "engine/speculation/proposer.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/mailbox.h"
 #include "kernels/base/result.h"
@@ -24,10 +26,12 @@ namespace hearth::engine {
 class Engine {
  public:
   /// Takes all device memory (pools, activations, index buffers, logits). kOutOfMemory holds the
-  /// numbers; kInvalidArgument names the field.
+  /// numbers; kInvalidArgument names the field. `proposer`: asked for guesses before lookup is; may
+  /// be null.
   static Result<std::unique_ptr<Engine>> create(const EngineConfig& config, kernels::OpTable ops,
                                                 std::unique_ptr<models::Model> model,
-                                                const Clock& clock);
+                                                const Clock& clock,
+                                                std::unique_ptr<Proposer> proposer = nullptr);
   ~Engine();
 
   /// Any thread. Bounded; full means kBusy.

@@ -279,6 +279,16 @@ void KvCache::store(SequenceBlocks& seq, std::span<const int32_t> tokens, int32_
   }
 }
 
+void KvCache::trim(SequenceBlocks& seq) {
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    std::vector<int32_t>& table = seq.tables[static_cast<size_t>(group)];
+    while (static_cast<int32_t>(table.size()) > blocks_for(seq.num_tokens)) {
+      pools_[static_cast<size_t>(group)].release(table.back());
+      table.pop_back();
+    }
+  }
+}
+
 // ---- Sharing and giving back ----------------------------------------------------------------
 
 void KvCache::fork(const SequenceBlocks& parent, SequenceBlocks& child) {

@@ -97,6 +97,12 @@ class KvCache {
   /// K and V of tokens[0, num_tokens) are stored: indexes the blocks that became full, and gives
   /// back those that fell out of a sliding window.
   void store(SequenceBlocks& seq, std::span<const int32_t> tokens, int32_t num_tokens);
+  /// Positions from the start on that have a block, reserved ones included.
+  int32_t reserved_tokens(const SequenceBlocks& seq) const {
+    return static_cast<int32_t>(seq.tables.front().size()) * block_size_;
+  }
+  /// Gives back the blocks behind the stored tokens: reserved for tokens that were rejected.
+  void trim(SequenceBlocks& seq);
 
   /// `child` (empty) shares all blocks of `parent` from now on.
   void fork(const SequenceBlocks& parent, SequenceBlocks& child);

@@ -34,6 +34,9 @@ Result<void> check_config(const EngineConfig& config, const models::ModelInfo& i
   HEARTH_TRY(check_range("decode_step_stretch", s.decode_step_stretch, 1.0, 1e6));
   HEARTH_TRY(check_range<int64_t>("prefill_step_us", s.prefill_step_us, 1, 3'600'000'000));
   HEARTH_TRY(check_range<int64_t>("aging_us", s.aging_us, 1, 3'600'000'000));
+  const SpeculationConfig& speculation = config.speculation;
+  HEARTH_TRY(check_range("speculation.max_width", speculation.max_width, 1, kExtraOutputs));
+  HEARTH_TRY(check_range("speculation.fixed_width", speculation.fixed_width, 0, kExtraOutputs));
   HEARTH_TRY(check_range("context_length", config.context_length, 0,
                          std::min(info.context_length, kMaxContext)));
   if (config.block_size < kernels::kAttentionTile || config.block_size > 1024 ||

@@ -10,7 +10,8 @@
 
 namespace hearth::engine {
 
-/// Output rows of a step beyond one per sequence: what prompt logprobs may use of it.
+/// Output rows of a step beyond one per sequence: what prompt logprobs and guesses to be verified
+/// may use of it.
 inline constexpr int32_t kExtraOutputs = 32;
 
 struct GroupPlan {

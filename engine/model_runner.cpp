@@ -137,7 +137,7 @@ void ModelRunner::lay_out(const StepPlan& plan) {
     host(at.query_start)[i] = row;
     host(at.context_len)[i] = rows.first + rows.count;
     for (int32_t position = rows.first; position < rows.first + rows.count; ++position, ++row) {
-      host(at.token_ids)[row] = seq.tokens[static_cast<size_t>(position)];
+      host(at.token_ids)[row] = seq.token(position);
       host(at.positions)[row] = position;
       host(at.seq_idx)[row] = i;
       if (position >= rows.first_output) host(at.output_rows)[output++] = row;

@@ -2,6 +2,7 @@
 // What crosses the two mailboxes of the engine: commands in, events out. Plain owned values; the
 // engine knows tokens and never text.
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -51,6 +52,7 @@ struct Request {
       stop_ids;  ///< end the sample (reason stop), end-of-generation ids among them
   SamplingParams sampling;
   bool use_prefix_cache = true;
+  bool speculate = true;    ///< may be guessed ahead; the same text, sooner or not
   int64_t deadline_us = 0;  ///< on the engine's clock; 0: none
   int64_t received_us = 0;  ///< on the engine's clock; start of queue_ms and ttft_ms
   /// Resuming after a lost worker: per sample, the tokens that were already sent. They count into
@@ -140,6 +142,8 @@ struct RequestDoneEvent {
   int32_t cached_tokens = 0;
   int32_t output_tokens = 0;  ///< of all samples, resumed ones not counted
   int32_t preemptions = 0;
+  int32_t drafted_tokens = 0;   ///< guesses that were verified
+  int32_t accepted_tokens = 0;  ///< of them, those that were right: decode steps saved
   int64_t queue_us = 0;
   int64_t prefill_us = 0;      ///< first row scheduled to first token
   int64_t ttft_us = 0;         ///< received to first token
@@ -151,6 +155,17 @@ struct RequestDoneEvent {
 struct RequestFailedEvent {
   RequestId id = 0;
   Error error;
+};
+
+/// Guesses verified so far, over all requests. The mean accepted length is accepted_tokens /
+/// verifications; each accepted token saved its sequence one decode step.
+struct SpeculationCounts {
+  static constexpr size_t kPositions = 16;
+  uint64_t verifications = 0;  ///< times that a sequence had guesses in a step
+  uint64_t drafted_tokens = 0;
+  uint64_t accepted_tokens = 0;
+  /// By place among the guesses of a step, from 0; those further back count as the last.
+  std::array<uint64_t, kPositions> drafted_at{}, accepted_at{};
 };
 
 /// The engine's state after a step, by value.
@@ -169,6 +184,7 @@ struct EngineSnapshot {
   uint64_t prefill_tokens_total = 0;
   uint64_t decode_tokens_total = 0;
   uint64_t preemptions_total = 0;
+  SpeculationCounts speculation;
   double prefill_tokens_per_s = 0;  ///< recent
   double decode_tokens_per_s = 0;
   double step_ms_recent = 0;

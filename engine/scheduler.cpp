@@ -141,6 +141,16 @@ void Scheduler::append(Sequence& seq, int32_t token) {
   seq.decoding = seq.num_pending() == 1;
 }
 
+void Scheduler::accept(Sequence& seq) {
+  kv_.store(seq.blocks, seq.tokens, static_cast<int32_t>(seq.tokens.size()));
+  ++seq.uncharged;
+}
+
+void Scheduler::end_verification(Sequence& seq) {
+  seq.drafted.clear();
+  if (seq.state == Sequence::State::kRunning) kv_.trim(seq.blocks);
+}
+
 void Scheduler::finish(Sequence& seq, FinishReason reason) {
   if (seq.state == Sequence::State::kRunning) leave_running(seq);
   if (seq.state == Sequence::State::kWaiting) HEARTH_CHECK(std::erase(waiting_, &seq) == 1);
@@ -188,7 +198,7 @@ const StepPlan& Scheduler::plan() {
   ++step_;
   plan_.rows.clear();
   plan_.copies.clear();
-  plan_.num_tokens = plan_.num_outputs = plan_.num_decode_rows = 0;
+  plan_.num_tokens = plan_.num_outputs = plan_.num_decode_rows = plan_.num_drafted = 0;
   extra_outputs_left_ = limits_.max_outputs - config_.max_seqs;
   if (running_.empty() && num_preempted() == 0) batch_open_ = true;
 
@@ -229,6 +239,50 @@ void Scheduler::plan_decode() {
     plan_rows(*seq, 1);
     ++plan_.num_decode_rows;
   }
+  plan_drafts();
+}
+
+void Scheduler::decoding(std::vector<Sequence*>& out) const {
+  out.clear();
+  for (Sequence* seq : running_) {
+    if (seq->decoding) out.push_back(seq);
+  }
+}
+
+bool Scheduler::prefill_wanted() const {
+  return !waiting_.empty() ||
+         std::ranges::any_of(running_, [](const Sequence* seq) { return !seq->decoding; });
+}
+
+void Scheduler::plan_drafts() {
+  if (std::ranges::all_of(plan_.rows, [](const auto& rows) { return rows.seq->drafted.empty(); })) {
+    return;
+  }
+  const bool shared = prefill_wanted();
+  // What a plain step costs is learned from one.
+  if (shared && cost_.wants_plain_step(plan_.num_decode_rows)) return;
+  int32_t left = std::min(limits_.max_step_tokens - plan_.num_tokens, extra_outputs_left_);
+  if (shared) left /= 2;
+  for (PlannedRows& rows : plan_.rows) {
+    Sequence& seq = *rows.seq;
+    const auto size = static_cast<int32_t>(seq.tokens.size());
+    const LiveRequest& live = *seq.request;
+    // The last token of all is never one whose KV is needed.
+    const int32_t useful = live.prompt_size() + live.request.max_tokens - size - 1;
+    int32_t count = std::min({static_cast<int32_t>(seq.drafted.size()), useful, left});
+    if (count > 0 && (shared || !kv_.reserve(seq.blocks, size + count, plan_.copies))) {
+      count = std::min(count, kv_.reserved_tokens(seq.blocks) - size);
+    }
+    count = std::max(count, 0);
+    seq.drafted.resize(static_cast<size_t>(count));
+    rows.count += count;
+    rows.num_drafted = count;
+    plan_.num_tokens += count;
+    plan_.num_outputs += count;
+    plan_.num_drafted += count;
+    extra_outputs_left_ -= count;
+    left -= count;
+  }
 }
 
 bool Scheduler::prefill_turn() {
@@ -251,8 +305,13 @@ void Scheduler::plan_prefill() {
     batch_open_ = running_.empty();
     admission_open = false;
   }
-  double room_us = cost_.prefill_room_us(plan_.num_decode_rows, config_.decode_step_stretch,
-                                         config_.prefill_step_us);
+  const int32_t decode_rows = plan_.num_decode_rows;
+  double room_us =
+      cost_.prefill_room_us(decode_rows, config_.decode_step_stretch, config_.prefill_step_us);
+  if (plan_.num_drafted > 0) {
+    room_us -=
+        std::max(0.0, cost_.rows_us(decode_rows + plan_.num_drafted) - cost_.rows_us(decode_rows));
+  }
   bool first = true;  // gets a row however slow the device is
   while (plan_.num_tokens < limits_.max_step_tokens) {
     Sequence* seq = next_prefill(admission_open);
@@ -398,8 +457,9 @@ void Scheduler::plan_rows(Sequence& seq, int32_t count) {
 
 void Scheduler::stored(const StepPlan& plan) {
   for (const PlannedRows& rows : plan.rows) {
-    kv_.store(rows.seq->blocks, rows.seq->tokens, rows.first + rows.count);
-    rows.seq->uncharged += rows.count;
+    const int32_t count = rows.count - rows.num_drafted;
+    kv_.store(rows.seq->blocks, rows.seq->tokens, rows.first + count);
+    rows.seq->uncharged += count;
     if (rows.seq->num_pending() == 0 || rows.seq->uncharged >= kChargeTokens) charge(*rows.seq);
   }
 }
@@ -413,7 +473,7 @@ void Scheduler::finish_step(const StepPlan& plan, int64_t step_us) {
   for (size_t i = static_cast<size_t>(plan.num_decode_rows); i < plan.rows.size(); ++i) {
     prefill_runs_.push_back({plan.rows[i].first, plan.rows[i].count});
   }
-  cost_.measured(plan.num_decode_rows, prefill_runs_, step_us);
+  cost_.measured(plan.num_decode_rows + plan.num_drafted, prefill_runs_, step_us);
   // Who got prefill rows, and who wanted them, by class.
   std::array<bool, 3> served{};
   std::array<bool, 3> wants{};

@@ -16,6 +16,11 @@
 //  * a waiting one preempts running ones of a lower class, and of an owner of its own class who
 //    would still run at least as many as the waiting one's owner. So classes and owners get their
 //    share of slots, and no two sequences can take turns preempting each other.
+//
+// Guesses. A decoding sequence may bring `drafted` tokens: rows behind its own, all of them output
+// rows. They get what rows, outputs and blocks are left, and take nobody's: no block beyond those
+// held while anybody waits or prefills, and none of a step that shall be a plain one.
+//
 // A preempted sequence gives back its blocks (they stay cached) and waits with its tokens.
 //
 // Progress. Running sequences are ordered by (rank, arrival, sample); the first can preempt all
@@ -44,6 +49,7 @@ struct PlannedRows {
   /// Logits are wanted from this position on, up to first + count; none where equal to that.
   int32_t first_output = 0;
   bool starts_request = false;  ///< the request's very first rows
+  int32_t num_drafted = 0;      ///< the last rows are guesses: Sequence::drafted
 };
 
 struct StepPlan {
@@ -52,6 +58,7 @@ struct StepPlan {
   int32_t num_tokens = 0;
   int32_t num_outputs = 0;
   int32_t num_decode_rows = 0;
+  int32_t num_drafted = 0;  ///< guesses, beside num_decode_rows
   bool empty() const { return rows.empty(); }
 };
 
@@ -81,7 +88,9 @@ class Scheduler {
   /// Picks the next step. Valid until the next call; its sequences must not be removed before
   /// `stored`. Empty exactly when nothing is live.
   const StepPlan& plan();
-  /// The planned rows were computed: their KV is there from now on.
+  /// Running sequences that want one decode row each, in the order they were admitted.
+  void decoding(std::vector<Sequence*>& out) const;
+  /// The planned rows were computed: their KV is there from now on, that of guesses not.
   void stored(const StepPlan& plan);
   /// The step has ended, sampling included: teaches the cost model.
   void finish_step(const StepPlan& plan, int64_t step_us);
@@ -91,6 +100,10 @@ class Scheduler {
   void fork(LiveRequest& request);
   /// A drawn token.
   void append(Sequence& seq, int32_t token);
+  /// The last token was guessed: its KV is there too.
+  void accept(Sequence& seq);
+  /// What was guessed and not accepted leaves nothing behind.
+  void end_verification(Sequence& seq);
   /// Ends a sample and gives back its blocks.
   void finish(Sequence& seq, FinishReason reason);
   /// Forgets the request; its unfinished samples give back their blocks.
@@ -126,6 +139,8 @@ class Scheduler {
 
   // The step: who gets rows.
   void plan_decode();
+  void plan_drafts();
+  bool prefill_wanted() const;
   void plan_prefill();
   bool prefill_turn();
   Sequence* next_prefill(bool admission_open);

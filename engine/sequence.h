@@ -32,6 +32,8 @@ struct Sequence {
   SequenceBlocks blocks;
   /// Its last token is the only one without KV and was drawn since it was (re)admitted.
   bool decoding = false;
+  /// Guesses of the tokens behind the last one, to be verified by the coming step.
+  std::vector<int32_t> drafted;
   FinishReason reason = FinishReason::kStop;
 
   uint64_t last_step = 0;     ///< number of the last step it had rows in
@@ -41,6 +43,11 @@ struct Sequence {
   int32_t uncharged = 0;      ///< tokens computed that its owner was not charged for yet
   int32_t passed_over = 0;  ///< times a later one of its owner was preferred for its cached prefix
 
+  /// At a position of its tokens, or of the guesses behind them.
+  int32_t token(int32_t position) const {
+    const auto at = static_cast<size_t>(position);
+    return at < tokens.size() ? tokens[at] : drafted[at - tokens.size()];
+  }
   int32_t num_pending() const { return static_cast<int32_t>(tokens.size()) - blocks.num_tokens; }
 };
 
@@ -65,6 +72,8 @@ struct LiveRequest {
   int32_t cached_tokens = 0;
   int32_t output_tokens = 0;
   int32_t preemptions = 0;
+  int32_t drafted_tokens = 0;   ///< guesses verified, of all samples
+  int32_t accepted_tokens = 0;  ///< of them, those that were right
   std::vector<float> prompt_logprobs;
 
   bool finished() const {

@@ -10,6 +10,11 @@ constexpr double kPriorDecodeUs = 20'000;
 /// A first chunk of a few tokens on any device.
 constexpr double kPriorTokenUs = 32'000;
 constexpr double kGain = 0.4;
+/// Of a row beyond those that were measured, relative to the step, where one row count is all that
+/// is known: cheap, so that it is tried.
+constexpr double kPriorRow = 0.05;
+/// Points move slower than classes: speculation compares two of them.
+constexpr double kPointGain = 0.15;
 constexpr double kMinTokenUs = 0.01;
 constexpr int32_t kMaxTokens = 1 << 24;
 /// A step with so many prefill tokens counts half as much as one with very many: the fewer they
@@ -63,7 +68,67 @@ double StepCost::token_us(int32_t position) const { return price(position_class(
 
 double StepCost::decode_us(int32_t rows) const {
   const double known = decode_[static_cast<size_t>(row_class(rows))].us;
-  return known > 0 ? known : kPriorDecodeUs;
+  if (known > 0) return known;
+  return decode_steps_ > 0 ? rows_us(rows) : kPriorDecodeUs;
+}
+
+size_t StepCost::point_of(int32_t rows) {
+  rows = std::max(1, rows);
+  return static_cast<size_t>(rows <= kExactRows ? rows - 1 : kExactRows + row_class(rows));
+}
+
+void StepCost::measure_point(int32_t rows, double us) {
+  ++decode_steps_;
+  Point& point = points_[point_of(rows)];
+  if (point.measures == 0) {
+    point.rows = rows;
+    point.us = us;
+  } else {
+    // The very first step of a kind touches memory that the next ones find mapped, so the lower of
+    // the first two counts.
+    const double gain = std::max(kPointGain, 1.0 / (1 + point.measures));
+    const double seen = std::clamp(us, 0.5 * point.us, 2.0 * point.us);
+    point.rows += gain * (rows - point.rows);
+    point.us = point.measures == 1 ? std::min(point.us, us) : point.us + gain * (seen - point.us);
+  }
+  point.measures = std::min(point.measures + 1, 1 << 20);
+  point.step = decode_steps_;
+}
+
+int64_t StepCost::steps_since(int32_t rows) const {
+  const Point& point = points_[point_of(rows)];
+  return point.measures > 0 ? decode_steps_ - point.step : INT64_MAX;
+}
+
+double StepCost::rows_us(int32_t rows) const {
+  const auto believed = [this](const Point& point) {
+    return point.measures > 0 && decode_steps_ - point.step < kForgotten;
+  };
+  // Some point is believed as soon as there is any: the last one measured.
+  const Point* below = nullptr;
+  const Point* before = nullptr;  // the one below that
+  const Point* above = nullptr;
+  double least = 0;
+  for (const Point& point : points_) {
+    if (!believed(point)) continue;
+    if (point.rows <= rows) {
+      before = below;
+      below = &point;
+      least = std::max(least, point.us);
+    } else if (above == nullptr) {
+      above = &point;
+    }
+  }
+  if (below == nullptr && above == nullptr) return kPriorDecodeUs;
+  // Fewer rows than were ever measured cost at most as much.
+  if (below == nullptr) return above->us;
+  double slope = kPriorRow * below->us;
+  if (above != nullptr) {
+    slope = (above->us - below->us) / (above->rows - below->rows);
+  } else if (before != nullptr && below->rows > before->rows) {
+    slope = std::max((below->us - before->us) / (below->rows - before->rows), 0.0);
+  }
+  return std::max(least, below->us + slope * (rows - below->rows));
 }
 
 bool StepCost::wants_plain_step(int32_t rows) const {
@@ -118,6 +183,7 @@ void StepCost::measured(int32_t decode_rows, std::span<const PrefillRun> prefill
   if (num_tokens == 0) {
     decode.us = decode.us > 0 ? average(decode.us, us) : us;
     decode.unmeasured = 0;
+    measure_point(decode_rows, us);
     return;
   }
   if (decode_rows > 0) ++decode.unmeasured;

@@ -12,6 +12,12 @@
 // fault or a suspended machine does not make the next step ten times too long. Only the
 // first few of a price are believed as they are, within 1/8 .. 8 times: what they replace is a
 // guess.
+//
+// What a step of so many decode rows costs is also kept as points (rows, us), one per row count up
+// to kExactRows, between which rows_us interpolates: that is what speculation asks, where a batch
+// of three sequences may become one of seven rows. A point that was not measured for kForgotten
+// decode steps is no longer believed where younger ones are, so that a row count that once looked
+// dear is tried again.
 
 #include <array>
 #include <cstdint>
@@ -29,6 +35,11 @@ class StepCost {
  public:
   /// Of a step with `rows` decode rows and nothing else; before it was measured, a prior of 20 ms.
   double decode_us(int32_t rows) const;
+  /// The same, from the points around it; never less than for fewer rows that are known.
+  double rows_us(int32_t rows) const;
+  /// Decode steps since one of exactly so many rows (up to kExactRows) was measured; none was: very
+  /// many.
+  int64_t steps_since(int32_t rows) const;
   /// A step with that many decode rows shall be a plain one, to learn what it costs: it never was,
   /// or not within the last kMaxUnmeasured steps.
   bool wants_plain_step(int32_t rows) const;
@@ -52,6 +63,8 @@ class StepCost {
   static constexpr int kRowClasses = 24;
   static constexpr int kPositionClasses = 24;
   static constexpr int32_t kMaxUnmeasured = 64;
+  static constexpr int32_t kExactRows = 16;
+  static constexpr int64_t kForgotten = 1024;
   static constexpr int32_t kSettled = 4;
 
   static int row_class(int32_t rows);
@@ -75,7 +88,18 @@ class StepCost {
     double us = 0;         ///< 0: not measured
     int32_t measures = 0;  ///< counted up to kSettled
   };
+  struct Point {
+    double rows = 0;  ///< exact, or the average of what the class was measured with
+    double us = 0;
+    int32_t measures = 0;
+    int64_t step = 0;  ///< decode step of the last measure
+  };
+  static size_t point_of(int32_t rows);
+  void measure_point(int32_t rows, double us);
+
   std::array<Decode, kRowClasses> decode_{};
+  std::array<Point, kExactRows + kRowClasses> points_{};
+  int64_t decode_steps_ = 0;
   std::array<Token, kPositionClasses> tokens_{};
 };
 

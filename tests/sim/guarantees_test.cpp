@@ -270,6 +270,7 @@ TEST_CASE("batch requests are served under a stream of interactive ones") {
 TEST_CASE("an interactive request takes the place of a batch one, which goes on later") {
   EngineConfig config = roomy();
   config.scheduler.max_seqs = 1;
+  config.speculation.enabled = false;  // its rows are counted
   Simulation sim(config, long_context());
   Request batch = random_request(1, 100, 200);
   batch.priority = Priority::kBatch;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <random>
 
+#include "engine/speculation/replay_proposer.h"
 #include "simulation.h"
 #include "tests/skip.h"
 
@@ -48,6 +49,15 @@ class RandomLoad {
     s.waiting_served_ratio = one_of({0.0, 0.3, 1.2});
     s.aging_us = one_of<int64_t>({20'000, 1'000'000});
     s.prefill_step_us = one_of<int64_t>({2'000, 250'000});
+    return config;
+  }
+
+  SpeculationConfig speculation_config() {
+    SpeculationConfig config;
+    config.enabled = chance(0.7);
+    config.lookup = chance(0.8);
+    config.max_width = pick(1, 8);
+    config.fixed_width = chance(0.7) ? pick(1, 8) : 0;
     return config;
   }
 
@@ -101,6 +111,7 @@ void add_resume(RandomLoad& load, const FakeModelConfig& model, Request& request
 struct Met {
   int requests = 0, refused = 0, cancelled = 0;
   uint64_t preemptions = 0, cached_tokens = 0, tokens = 0, forked = 0;
+  uint64_t drafted = 0, accepted = 0;
 };
 
 void run_seed(uint64_t seed, Met& met) {
@@ -114,7 +125,14 @@ void run_seed(uint64_t seed, Met& met) {
   config.kv_bytes = static_cast<uint64_t>(static_cast<double>(block_bytes * blocks_of_one) *
                                           static_cast<double>(model.windows.size()) *
                                           load.one_of({0.75, 1.0, 1.5, 4.0}));
-  Simulation sim(config, model);
+  RandomLoad guesses(seed + 1'000'000'007);
+  config.speculation = guesses.speculation_config();
+  auto replay = std::make_unique<ReplayProposer>(
+      ReplayProposer::random_pattern(guesses.one_of({0.0, 0.5, 0.8, 1.0}), 97, seed),
+      model.vocab_size);
+  ReplayProposer& knows = *replay;
+  Simulation sim(config, model, guesses.chance(0.7) ? std::move(replay) : nullptr);
+  const bool replays = replay == nullptr;
 
   const int num_requests = load.pick(2, 10);
   int submitted = 0;
@@ -124,6 +142,10 @@ void run_seed(uint64_t seed, Met& met) {
       Request request = load.request(static_cast<RequestId>(++submitted));
       if (load.chance(0.1)) add_resume(load, model, request);
       if (load.chance(0.05)) request.deadline_us = sim.clock().now_us() + load.pick(1, 60'000);
+      request.speculate = guesses.chance(0.9);
+      for (int32_t sample = 0; replays && sample < request.n; ++sample) {
+        knows.know(request.id, sample, expected_tokens(model, request, sample).tokens);
+      }
       sim.submit(request);
       sim.record(request.id).cancelled = request.deadline_us > 0;
       live.push_back(request.id);
@@ -147,6 +169,8 @@ void run_seed(uint64_t seed, Met& met) {
   const EngineSnapshot snapshot = sim.engine().snapshot();
   met.preemptions += snapshot.preemptions_total;
   met.cached_tokens += snapshot.prompt_tokens_cached;
+  met.drafted += snapshot.speculation.drafted_tokens;
+  met.accepted += snapshot.speculation.accepted_tokens;
   for (const auto& [id, record] : sim.records()) {
     ++met.requests;
     met.refused += record.error.has_value() ? 1 : 0;
@@ -168,10 +192,14 @@ TEST_CASE("random load says what it must, whatever happens") {
   CHECK(met.preemptions > count / 4);
   CHECK(met.cached_tokens > 20 * count);
   CHECK(met.forked > count / 4);
+  CHECK(met.drafted > 10 * count);
+  CHECK(met.accepted > 5 * count);
+  CHECK(met.accepted < met.drafted);
   MESSAGE(met.requests << " requests, " << met.refused << " refused, " << met.cancelled
                        << " ended early, " << met.tokens << " tokens, " << met.preemptions
                        << " preemptions, " << met.cached_tokens << " cached tokens, " << met.forked
-                       << " forked");
+                       << " forked, " << met.drafted << " drafted, " << met.accepted
+                       << " accepted");
 }
 
 }  // namespace

@@ -8,14 +8,15 @@ namespace hearth::tests {
 
 using namespace engine;
 
-Simulation::Simulation(const EngineConfig& config, const FakeModelConfig& model)
+Simulation::Simulation(const EngineConfig& config, const FakeModelConfig& model,
+                       std::unique_ptr<Proposer> proposer)
     : model_config_(model) {
   clock_.advance_us(1);  // so that a time is never the 0 that means "not given"
   auto fake = std::make_unique<FakeModel>(model, device_, clock_);
   model_ = fake.get();
   EngineConfig f32 = config;
   f32.kv_type = kernels::DType::kF32;  // what an Entry of the fake takes
-  auto made = Engine::create(f32, fake_ops(device_), std::move(fake), clock_);
+  auto made = Engine::create(f32, fake_ops(device_), std::move(fake), clock_, std::move(proposer));
   REQUIRE_MESSAGE(made.ok(), (made.ok() ? "" : made.error().message));
   engine_ = std::move(made).value();
 }

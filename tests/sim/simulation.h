@@ -33,7 +33,8 @@ struct Record {
 
 class Simulation {
  public:
-  Simulation(const engine::EngineConfig& config, const FakeModelConfig& model);
+  Simulation(const engine::EngineConfig& config, const FakeModelConfig& model,
+             std::unique_ptr<engine::Proposer> proposer = nullptr);
 
   /// Posts the request; it is seen at the next step.
   void submit(const engine::Request& request);

@@ -1,11 +1,13 @@
 // The same request gives the same tokens alone, among others, with its prefix cached, at any chunk
-// size and thread count, after preemption and after a resume: == on every op table.
+// size and thread count, after preemption and after a resume, with any guesses: == on every op
+// table.
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <random>
 
+#include "engine/speculation/replay_proposer.h"
 #include "tests/golden/engine/engine_run.h"
 #include "tests/golden/greedy_reference.h"
 #include "tests/golden/random_llama.h"
@@ -30,6 +32,7 @@ EngineConfig config_for(DType kv_type) {
   EngineConfig config;
   config.kv_type = kv_type;
   config.kv_bytes = 8 << 20;
+  config.speculation.enabled = false;
   config.context_length = 256;
   config.scheduler.max_seqs = 16;
   return config;
@@ -139,6 +142,39 @@ void check_same_tokens(const models::GgufFile& file, const NamedTable& table, DT
       CHECK(run.said(1).preemptions >= request.n);
       CHECK(run.said(1).tokens == want);
     }
+  }
+  {
+    INFO("guessed ahead, alone and among others");
+    uint64_t rejected = 0;
+    for (const int32_t width : {2, 8}) {
+      CAPTURE(width);
+      auto proposer = std::make_unique<ReplayProposer>(
+          std::vector<bool>{true, true, true, false, true, true, true, true, false, true}, vocab);
+      for (int32_t sample = 0; sample < request.n; ++sample) {
+        proposer->know(1, sample, want[static_cast<size_t>(sample)]);
+      }
+      EngineConfig wide = config;
+      wide.speculation.enabled = true;
+      wide.speculation.fixed_width = width;
+      EngineRun run(file, table.ops, wide, std::move(proposer));
+      for (RequestId id = 2; id <= 4; ++id) {
+        Request other = asked;
+        other.id = id;
+        other.prompt = random_tokens(static_cast<int32_t>(11 * id), vocab, 9);
+        other.sampling.temperature = 0;
+        // Few tokens to say: they repeat, and lookup guesses them.
+        other.sampling.logit_bias = {{5, 50.0f}, {6, 50.0f}};
+        run.submit(other);
+        if (id == 3) run.submit(request);
+        run.step();
+      }
+      run.run_until_idle();
+      CHECK(run.said(1).tokens == want);
+      const SpeculationCounts counts = run.engine().snapshot().speculation;
+      CHECK(counts.accepted_tokens > 0);
+      rejected += counts.drafted_tokens - counts.accepted_tokens;
+    }
+    CHECK(rejected > 0);
   }
   {
     INFO("after a resume");

@@ -9,10 +9,10 @@ namespace hearth::golden {
 using namespace engine;
 
 EngineRun::EngineRun(const models::GgufFile& file, const kernels::OpTable& ops,
-                     const EngineConfig& config) {
+                     const EngineConfig& config, std::unique_ptr<Proposer> proposer) {
   auto model = models::load_model(file, ops, nullptr);
   REQUIRE_MESSAGE(model.ok(), (model.ok() ? "" : model.error().message));
-  auto made = Engine::create(config, ops, std::move(model).value(), clock_);
+  auto made = Engine::create(config, ops, std::move(model).value(), clock_, std::move(proposer));
   REQUIRE_MESSAGE(made.ok(), (made.ok() ? "" : made.error().message));
   engine_ = std::move(made).value();
 }

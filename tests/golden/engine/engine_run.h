@@ -25,7 +25,8 @@ class EngineRun {
  public:
   /// Fails the test where the model or the engine does not come up.
   EngineRun(const models::GgufFile& file, const kernels::OpTable& ops,
-            const engine::EngineConfig& config);
+            const engine::EngineConfig& config,
+            std::unique_ptr<engine::Proposer> proposer = nullptr);
 
   void submit(const engine::Request& request);
   void post(engine::EngineCommand command) { engine_->inbox().post(std::move(command)); }

@@ -106,6 +106,35 @@ TEST_CASE("at a block border a sequence takes what others have computed since") 
   check(kv, {});
 }
 
+TEST_CASE("blocks reserved for guesses that were rejected are given back, and never found") {
+  const std::vector<KvGroup> groups = {{16, 0}, {16, 8}};
+  KvCache kv(4, groups);
+  std::vector<int32_t> tokens = numbers(10);
+  SequenceBlocks a;
+  kv.begin(a, "s", tokens, 9);
+  compute(kv, a, tokens);
+  // Token 10 is drawn; 11 to 16 are guesses behind it.
+  tokens.push_back(10);
+  std::vector<BlockCopy> copies;
+  REQUIRE(kv.reserve(a, 17, copies));
+  CHECK(kv.reserved_tokens(a) == 20);
+  CHECK(kv.pool(0).num_used() == 5);
+  kv.store(a, tokens, 11);
+  tokens.push_back(11);  // accepted
+  kv.store(a, tokens, 12);
+  kv.trim(a);
+  CHECK(kv.reserved_tokens(a) == 12);
+  CHECK(kv.pool(0).num_used() == 3);
+  check(kv, {&a});
+  const std::vector<int32_t> guessed = numbers(17);
+  CHECK(kv.cached_tokens("s", guessed, 17) == 12);
+  kv.trim(a);
+  CHECK(kv.pool(0).num_used() == 3);
+  compute(kv, a, numbers(14));
+  kv.release(a);
+  check(kv, {});
+}
+
 TEST_CASE("forks share everything, and who writes first into the partial block copies it") {
   const std::vector<KvGroup> groups = {{16, 0}};
   KvCache kv(4, groups);

@@ -128,5 +128,36 @@ TEST_CASE("a plain step is wanted for each new width, and now and then") {
   CHECK_FALSE(cost.wants_plain_step(4));
 }
 
+TEST_CASE("rows between those measured cost what lies between") {
+  StepCost cost;
+  CHECK(cost.rows_us(3) == 20'000);
+  for (int i = 0; i < 10; ++i) measure(cost, 1, 0, 10'000);
+  CHECK(cost.rows_us(1) == doctest::Approx(10'000));
+  CHECK(cost.rows_us(3) > 10'000);  // not known: a little dearer
+  CHECK(cost.rows_us(3) < 12'000);
+  for (int i = 0; i < 10; ++i) measure(cost, 5, 0, 14'000);
+  CHECK(cost.rows_us(3) == doctest::Approx(12'000));
+  CHECK(cost.rows_us(7) == doctest::Approx(16'000));  // as the last two go on
+  CHECK(cost.rows_us(40) > cost.rows_us(7));
+  for (int i = 0; i < 10; ++i) measure(cost, 40, 0, 60'000);
+  CHECK(cost.rows_us(40) == doctest::Approx(60'000));
+  CHECK(cost.rows_us(22) == doctest::Approx(14'000 + 17 * 46'000.0 / 35));
+  // Never less than for fewer rows, whatever was measured.
+  for (int i = 0; i < 10; ++i) measure(cost, 8, 0, 9'000);
+  CHECK(cost.rows_us(8) >= cost.rows_us(5));
+}
+
+TEST_CASE("a row count that looked dear is tried again after a while") {
+  StepCost cost;
+  for (int i = 0; i < 10; ++i) measure(cost, 1, 0, 10'000);
+  for (int i = 0; i < 10; ++i) measure(cost, 4, 0, 90'000);
+  CHECK(cost.rows_us(4) == doctest::Approx(90'000));
+  CHECK(cost.steps_since(4) == 0);
+  for (int i = 0; i < 2000; ++i) measure(cost, 1, 0, 10'000);
+  CHECK(cost.steps_since(4) == 2000);
+  CHECK(cost.steps_since(7) == INT64_MAX);
+  CHECK(cost.rows_us(4) < 15'000);
+}
+
 }  // namespace
 }  // namespace hearth::engine

@@ -1,0 +1,26 @@
+#include "engine/speculation/lookup_proposer.h"
+
+namespace hearth::engine {
+namespace {
+
+/// The longer the text before was the same, the surer.
+int32_t confidence_of(int32_t match_length) {
+  if (match_length >= 12) return 3;
+  if (match_length >= 6) return 2;
+  return match_length >= 3 ? 1 : 0;
+}
+
+}  // namespace
+
+void LookupProposer::propose(std::span<Draft* const> drafts) {
+  for (Draft* draft : drafts) {
+    const LiveRequest& live = *draft->seq->request;
+    const int32_t longest = live.prompt_size() + live.request.max_tokens;
+    LookupIndex& index = indexes_.try_emplace(draft->seq, longest).first->second;
+    const LookupIndex::Match match = index.find(draft->seq->tokens);
+    LookupIndex::guess(draft->seq->tokens, match, draft->max_tokens, draft->tokens);
+    draft->confidence = confidence_of(match.length);
+  }
+}
+
+}  // namespace hearth::engine

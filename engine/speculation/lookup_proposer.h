@@ -1,0 +1,24 @@
+#pragma once
+// Prompt lookup: proposes what followed where the end of the prompt and output stood before. Costs
+// a microsecond and no device time.
+
+#include <unordered_map>
+
+#include "engine/speculation/lookup_index.h"
+#include "engine/speculation/proposer.h"
+
+namespace hearth::engine {
+
+class LookupProposer final : public Proposer {
+ public:
+  std::string_view name() const override { return "lookup"; }
+  void propose(std::span<Draft* const> drafts) override;
+  void forget(const Sequence& seq) override { indexes_.erase(&seq); }
+
+  size_t num_sequences() const { return indexes_.size(); }
+
+ private:
+  std::unordered_map<const Sequence*, LookupIndex> indexes_;
+};
+
+}  // namespace hearth::engine

@@ -1,0 +1,44 @@
+#include "engine/speculation/replay_proposer.h"
+
+#include <random>
+
+#include "kernels/base/check.h"
+
+namespace hearth::engine {
+
+ReplayProposer::ReplayProposer(std::vector<bool> pattern, int32_t vocab_size)
+    : pattern_(std::move(pattern)), vocab_size_(vocab_size) {
+  HEARTH_CHECK(!pattern_.empty() && vocab_size > 1);
+}
+
+std::vector<bool> ReplayProposer::random_pattern(double acceptance, size_t size, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<bool> out(size);
+  for (size_t i = 0; i < size; ++i) {
+    out[i] = static_cast<double>(random() >> 11) * 0x1p-53 < acceptance;
+  }
+  return out;
+}
+
+void ReplayProposer::know(RequestId id, int32_t sample, std::vector<int32_t> output) {
+  outputs_[{id, sample}] = std::move(output);
+}
+
+void ReplayProposer::propose(std::span<Draft* const> drafts) {
+  for (Draft* draft : drafts) {
+    const Sequence& seq = *draft->seq;
+    const auto known = outputs_.find({seq.request->request.id, seq.sample});
+    draft->tokens.clear();
+    draft->confidence = kConfidences - 1;
+    if (known == outputs_.end()) continue;
+    const std::vector<int32_t>& output = known->second;
+    const size_t prompt = seq.request->request.prompt.size();
+    for (size_t at = seq.tokens.size() - prompt; at < output.size(); ++at) {
+      if (draft->tokens.size() == static_cast<size_t>(draft->max_tokens)) break;
+      const bool right = pattern_[(prompt + at) % pattern_.size()];
+      draft->tokens.push_back(right ? output[at] : (output[at] + 1) % vocab_size_);
+    }
+  }
+}
+
+}  // namespace hearth::engine

@@ -1,0 +1,83 @@
+#pragma once
+// Decides before each step which sequences bring guesses and how many, and learns after it how good
+// they were.
+//
+// Every decoding sequence is offered to the proposers in order; the first that has a guess gives
+// it. How many of its tokens are verified follows from the chance that they are right (per sequence
+// and class of confidence, begun at what all sequences taught) and from the measured cost of rows:
+// see width_choice.h. Guesses that cost nothing are made even where none is verified and compared
+// with what was drawn, so that a sequence whose text becomes predictable is noticed without one row
+// spent.
+//
+// Verification is by equality, for every request: the token at each position is drawn from the
+// target's logits exactly as without guesses (the noise is addressed by seed, sample, position and
+// token), and a guess is accepted if it is that token. So the text is the same at any width, and
+// the seed that `done` reports reproduces it, whether the client gave it or not. For a guess that
+// comes without probabilities, as of lookup, rejection sampling accepts with the same chance; see
+// verifier.h.
+//
+// Owned by the engine thread. Memory: see LookupIndex, per live sequence.
+
+#include <array>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/config.h"
+#include "engine/speculation/acceptance.h"
+#include "engine/speculation/proposer.h"
+#include "engine/speculation/width_choice.h"
+#include "engine/step_cost.h"
+
+namespace hearth::engine {
+
+class Speculator {
+ public:
+  /// Asks `first` before lookup; may be null.
+  Speculator(const SpeculationConfig& config, std::unique_ptr<Proposer> first);
+
+  /// Sets `drafted` of the sequences, which are all that decode in the coming step.
+  void propose(std::span<Sequence* const> decoding, const StepCost& cost);
+  /// A step has drawn the tokens of `seq` from position `first` on, `drafted` guesses of it were
+  /// verified and `accepted` of them right.
+  void learn(const Sequence& seq, size_t first, int32_t drafted, int32_t accepted);
+  void forget(const LiveRequest& live);
+
+  /// Until told otherwise every sequence verifies `width` guesses, whatever they are; 0: back to
+  /// what pays. For measuring rows before the first request.
+  void force(int32_t width) { forced_width_ = width; }
+
+  bool enabled() const { return config_.enabled; }
+  const SpeculationCounts& counts() const { return counts_; }
+  void reset_counts() { counts_ = {}; }
+  size_t num_sequences() const { return states_.size(); }
+
+ private:
+  struct State {
+    Draft draft;  ///< of this step
+    size_t proposer = 0;
+    std::vector<std::array<Acceptance, kConfidences>> acceptance;  ///< per proposer
+    int32_t idle_steps = 0;  ///< since a guess of it was verified
+  };
+
+  State& state_of(const Sequence& seq);
+  void ask_proposers();
+  void choose(const StepCost& cost);
+
+  const SpeculationConfig config_;
+  std::vector<std::unique_ptr<Proposer>> proposers_;
+  /// What all sequences taught, per proposer: where a new sequence begins.
+  std::vector<std::array<Acceptance, kConfidences>> beliefs_;
+  std::unordered_map<const Sequence*, State> states_;
+  SpeculationCounts counts_;
+  int32_t forced_width_ = 0;
+  int64_t steps_ = 0;
+  // Scratch.
+  std::vector<Sequence*> asked_;
+  std::vector<State*> asked_states_;
+  std::vector<Draft*> wishes_;
+  std::vector<WidthChoice> choices_;
+};
+
+}  // namespace hearth::engine
