@@ -33,6 +33,7 @@ endif()
 
 set(HEARTH_CUDA_KERNELS
   add_bias.cu
+  add_scaled.cu
   attention.cu
   cuda_probe_kernel.cu
   embed.cu
@@ -42,7 +43,8 @@ set(HEARTH_CUDA_KERNELS
   matmul.cu
   quantize.cu
   rms_norm.cu
-  rope.cu)
+  rope.cu
+  soft_cap.cu)
 set(HEARTH_CUDA_HOST
   cuda_check.cpp
   cuda_memory.cpp

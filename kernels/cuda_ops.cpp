@@ -74,6 +74,8 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   table.rms_norm = checked<cuda::rms_norm, RmsNormArgs>;
   table.matmul = checked<cuda::matmul, MatmulArgs>;
   table.add_bias = checked<cuda::add_bias, AddBiasArgs>;
+  table.add_scaled = checked<cuda::add_scaled, AddScaledArgs>;
+  table.soft_cap = checked<cuda::soft_cap, SoftCapArgs>;
   table.rope_table = checked<cuda::rope_table, RopeTableArgs>;
   table.rope = checked<cuda::rope, RopeArgs>;
   table.kv_store = checked<cuda::kv_store, KvStoreArgs>;

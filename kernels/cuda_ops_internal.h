@@ -20,6 +20,8 @@ void embed(void* state, const EmbedArgs& args);
 void rms_norm(void* state, const RmsNormArgs& args);
 void matmul(void* state, const MatmulArgs& args);
 void add_bias(void* state, const AddBiasArgs& args);
+void add_scaled(void* state, const AddScaledArgs& args);
+void soft_cap(void* state, const SoftCapArgs& args);
 void rope_table(void* state, const RopeTableArgs& args);
 void rope(void* state, const RopeArgs& args);
 void kv_store(void* state, const KvStoreArgs& args);

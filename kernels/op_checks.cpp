@@ -63,7 +63,9 @@ void check_args(const RmsNormArgs& args) {
   const int32_t rows = num_rows(*args.batch, args.rows);
   check_view(args.x, rows, args.x.cols, "rms_norm x");
   check_view(args.out, rows, args.x.cols, "rms_norm out");
-  check_vector(args.weight, args.x.cols, "rms_norm weight");
+  HEARTH_CHECK(args.weight != nullptr && args.weight->vector != nullptr);
+  HEARTH_CHECK(args.weight->cols > 0 && args.x.cols % args.weight->cols == 0,
+               "rms_norm weight: {} values for {} columns", args.weight->cols, args.x.cols);
 }
 
 void check_args(const MatmulArgs& args) {
@@ -77,6 +79,17 @@ void check_args(const MatmulArgs& args) {
 void check_args(const AddBiasArgs& args) {
   check_view(args.out, num_rows(*args.batch, Rows::kTokens), args.out.cols, "add_bias out");
   check_vector(args.bias, args.out.cols, "add_bias bias");
+}
+
+void check_args(const AddScaledArgs& args) {
+  const int32_t rows = num_rows(*args.batch, Rows::kTokens);
+  check_view(args.x, rows, args.out.cols, "add_scaled x");
+  check_view(args.out, rows, args.out.cols, "add_scaled out");
+}
+
+void check_args(const SoftCapArgs& args) {
+  check_view(args.x, num_rows(*args.batch, args.rows), args.x.cols, "soft_cap x");
+  HEARTH_CHECK(args.soft_cap >= 0, "soft_cap {}", args.soft_cap);
 }
 
 void check_args(const RopeTableArgs& args) {

@@ -15,6 +15,8 @@ void check_args(const EmbedArgs& args);
 void check_args(const RmsNormArgs& args);
 void check_args(const MatmulArgs& args);
 void check_args(const AddBiasArgs& args);
+void check_args(const AddScaledArgs& args);
+void check_args(const SoftCapArgs& args);
 void check_args(const RopeTableArgs& args);
 void check_args(const RopeArgs& args);
 void check_args(const KvStoreArgs& args);

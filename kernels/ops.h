@@ -144,11 +144,12 @@ struct EmbedArgs {
 };
 
 /// out = x / sqrt(mean(x^2) + eps) * weight. Source: Zhang and Sennrich 2019, equation 4.
+/// A weight narrower than x norms each run of weight->cols columns (a head) alone.
 struct RmsNormArgs {
   const BatchIndex* batch;
   Rows rows = Rows::kTokens;
   TensorView x;
-  const Weight* weight;  ///< kVector of x.cols
+  const Weight* weight;  ///< kVector of x.cols, or of a divisor of it
   float eps;
   TensorView out;
 };
@@ -184,6 +185,25 @@ struct AddBiasArgs {
   const BatchIndex* batch;
   const Weight* bias;
   TensorView out;
+};
+
+/// out[t] += x[t] * scale, in one rounding. The residual stream's sum where something stands
+/// between the product and the sum, such as a norm or a scale.
+struct AddScaledArgs {
+  const BatchIndex* batch;
+  TensorView x;  ///< (num_tokens, width)
+  float scale = 1.0f;
+  TensorView out;  ///< like x
+};
+
+/// x[t] = soft_cap * tanh(scale * x[t] / soft_cap), in place; x[t] * scale without a soft cap.
+/// Source: Gemma Team 2024 (Gemma 2) section 2.
+struct SoftCapArgs {
+  const BatchIndex* batch;
+  Rows rows = Rows::kOutputs;
+  float scale = 1.0f;
+  float soft_cap = 0.0f;  ///< 0: none
+  TensorView x;
 };
 
 /// cos_sin[t] = head_dim/2 pairs (cos, sin) of positions[t] * inv_freq[i], times `magnitude`,
@@ -337,6 +357,8 @@ struct OpTable {
   void (*rms_norm)(void* state, const RmsNormArgs&) = nullptr;
   void (*matmul)(void* state, const MatmulArgs&) = nullptr;
   void (*add_bias)(void* state, const AddBiasArgs&) = nullptr;
+  void (*add_scaled)(void* state, const AddScaledArgs&) = nullptr;
+  void (*soft_cap)(void* state, const SoftCapArgs&) = nullptr;
   void (*rope_table)(void* state, const RopeTableArgs&) = nullptr;
   void (*rope)(void* state, const RopeArgs&) = nullptr;
   void (*kv_store)(void* state, const KvStoreArgs&) = nullptr;

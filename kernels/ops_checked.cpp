@@ -193,6 +193,13 @@ void set_ops(OpTable& table) {
     run_op("add_bias", s, args, rows_of(args.out, tokens_of(args.batch)), &OpTable::add_bias,
            &AddBiasArgs::bias);
   };
+  table.add_scaled = [](void* s, const AddScaledArgs& args) {
+    run_op("add_scaled", s, args, rows_of(args.out, tokens_of(args.batch)), &OpTable::add_scaled);
+  };
+  table.soft_cap = [](void* s, const SoftCapArgs& args) {
+    run_op("soft_cap", s, args, rows_of(args.x, num_rows(*args.batch, args.rows)),
+           &OpTable::soft_cap);
+  };
   table.rope_table = [](void* s, const RopeTableArgs& args) {
     run_op("rope_table", s, args, rows_of(args.cos_sin, tokens_of(args.batch)),
            &OpTable::rope_table, &RopeTableArgs::inv_freq);

@@ -100,6 +100,8 @@ Result<OpTable> cpu_ops(const CpuOptions& options) {
   table.rms_norm = cpu::rms_norm;
   table.matmul = cpu::matmul;
   table.add_bias = cpu::add_bias;
+  table.add_scaled = cpu::add_scaled;
+  table.soft_cap = cpu::soft_cap;
   table.rope_table = cpu::rope_table;
   table.rope = cpu::rope;
   table.kv_store = cpu::kv_store;

@@ -29,6 +29,8 @@ OpTable reference_ops() {
   table.rms_norm = reference::rms_norm;
   table.matmul = reference::matmul;
   table.add_bias = reference::add_bias;
+  table.add_scaled = reference::add_scaled;
+  table.soft_cap = reference::soft_cap;
   table.rope_table = reference::rope_table;
   table.rope = reference::rope;
   table.kv_store = reference::kv_store;

@@ -53,6 +53,8 @@ void embed(void*, const EmbedArgs&);
 void rms_norm(void*, const RmsNormArgs&);
 void matmul(void*, const MatmulArgs&);
 void add_bias(void*, const AddBiasArgs&);
+void add_scaled(void*, const AddScaledArgs&);
+void soft_cap(void*, const SoftCapArgs&);
 void rope_table(void*, const RopeTableArgs&);
 void rope(void*, const RopeArgs&);
 void kv_store(void*, const KvStoreArgs&);

@@ -1,5 +1,5 @@
-// One block per row. Every thread sums its columns in ascending order, then a fixed tree: the sum
-// depends on the row's values and its width alone.
+// One block per row, or per head where heads are normed alone. Every thread sums its columns in
+// ascending order, then a fixed tree: the sum depends on the values and their number alone.
 
 #include "kernels/cuda_device.cuh"
 
@@ -13,8 +13,9 @@ __global__ void __launch_bounds__(kThreads)
                     RowsView out) {
   const int row = static_cast<int>(blockIdx.x);
   if (row >= *count) return;
-  const float* in = x.data + row * x.stride;
-  float* to = out.data + row * out.stride;
+  const int first = static_cast<int>(blockIdx.y) * cols;
+  const float* in = x.data + row * x.stride + first;
+  float* to = out.data + row * out.stride + first;
   const int thread = static_cast<int>(threadIdx.x);
 
   float sum = 0;
@@ -35,9 +36,11 @@ __global__ void __launch_bounds__(kThreads)
 void cuda::rms_norm(void* state, const RmsNormArgs& args) {
   const int32_t rows = row_bound(*args.batch, args.rows);
   if (rows == 0) return;
-  HEARTH_LAUNCH(cuda_state(state).stream.get(), rms_norm_kernel, rows, kThreads, 0,
-                row_count(*args.batch, args.rows), rows_view(args.x), args.weight->vector,
-                static_cast<int>(args.x.cols), args.eps, rows_view(args.out));
+  const auto cols = static_cast<int>(args.weight->cols);
+  const auto heads = static_cast<int>(args.x.cols) / cols;
+  HEARTH_LAUNCH(cuda_state(state).stream.get(), rms_norm_kernel, grid2(rows, heads), kThreads, 0,
+                row_count(*args.batch, args.rows), rows_view(args.x), args.weight->vector, cols,
+                args.eps, rows_view(args.out));
 }
 
 }  // namespace hearth::kernels

@@ -108,6 +108,20 @@ void combine(const float* x, int64_t stride, const float* weights, int32_t count
   });
 }
 
+void add_scaled(const float* x, float scale, int64_t n, float* out) {
+  for_lanes(n, [&](int64_t at, int lanes) {
+    store_n(out + at, fma(load_n(x + at, lanes), set1(scale), load_n(out + at, lanes)), lanes);
+  });
+}
+
+void soft_cap(float* x, int64_t n, float scale, float cap) {
+  for_lanes(n, [&](int64_t at, int lanes) {
+    F value = mul(load_n(x + at, lanes), set1(scale));
+    if (cap > 0) value = mul(tanh(div(value, set1(cap))), set1(cap));
+    store_n(x + at, value, lanes);
+  });
+}
+
 void to_f16(const float* x, int64_t n, uint16_t* out) {
   for_lanes(n, [&](int64_t at, int lanes) {
     if (lanes == kLanes) return store_f16(out + at, load(x + at));
@@ -118,7 +132,8 @@ void to_f16(const float* x, int64_t n, uint16_t* out) {
 }
 
 constexpr RowKernels row_kernels() {
-  return {rms_norm, silu_gate, gelu_gate, rope_neighbours, rope_halves, add_bias, combine, to_f16};
+  return {rms_norm, silu_gate, gelu_gate,  rope_neighbours, rope_halves,
+          add_bias, combine,   add_scaled, soft_cap,        to_f16};
 }
 
 }  // namespace

@@ -20,6 +20,10 @@ struct RowKernels {
   /// out += sum over j of weights[j] * x[j * stride ..], one chain per value from zero.
   void (*combine)(const float* x, int64_t stride, const float* weights, int32_t count, int64_t n,
                   float* out);
+  /// out += x * scale, in one rounding
+  void (*add_scaled)(const float* x, float scale, int64_t n, float* out);
+  /// x = cap * tanh(x * scale / cap); x * scale where cap is 0.
+  void (*soft_cap)(float* x, int64_t n, float scale, float cap);
   /// Rounded to nearest even.
   void (*to_f16)(const float* x, int64_t n, uint16_t* out);
 };

@@ -1,5 +1,6 @@
 // The ops that treat each row alone.
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/base/check.h"
@@ -28,9 +29,13 @@ void rms_norm(void* state, const RmsNormArgs& args) {
   check_args(args);
   CpuState& s = state_of(state);
   const int32_t rows = num_rows(*args.batch, args.rows);
+  const int64_t width = args.weight->cols;
   s.for_each(rows, rows * args.x.cols / 4, [&](int64_t t, int32_t) {
-    s.rows.rms_norm(args.x.row<float>(t), args.weight->vector, args.eps, args.x.cols,
-                    args.out.row<float>(t));
+    const float* x = args.x.row<float>(t);
+    float* out = args.out.row<float>(t);
+    for (int64_t first = 0; first < args.x.cols; first += width) {
+      s.rows.rms_norm(x + first, args.weight->vector, args.eps, width, out + first);
+    }
   });
 }
 
@@ -40,6 +45,29 @@ void add_bias(void* state, const AddBiasArgs& args) {
   const int32_t rows = num_rows(*args.batch, Rows::kTokens);
   s.for_each(rows, rows * args.out.cols / 4, [&](int64_t t, int32_t) {
     s.rows.add(args.bias->vector, args.out.cols, args.out.row<float>(t));
+  });
+}
+
+void add_scaled(void* state, const AddScaledArgs& args) {
+  check_args(args);
+  CpuState& s = state_of(state);
+  const int32_t rows = num_rows(*args.batch, Rows::kTokens);
+  s.for_each(rows, rows * args.out.cols / 4, [&](int64_t t, int32_t) {
+    s.rows.add_scaled(args.x.row<float>(t), args.scale, args.out.cols, args.out.row<float>(t));
+  });
+}
+
+void soft_cap(void* state, const SoftCapArgs& args) {
+  check_args(args);
+  CpuState& s = state_of(state);
+  const int32_t rows = num_rows(*args.batch, args.rows);
+  // A row of logits is as wide as the vocabulary, and a decode step has few rows: parts of a row.
+  constexpr int64_t kPart = 4096;
+  const int64_t parts = (args.x.cols + kPart - 1) / kPart;
+  s.for_each(rows * parts, rows * args.x.cols * 2, [&](int64_t i, int32_t) {
+    const int64_t first = i % parts * kPart;
+    s.rows.soft_cap(args.x.row<float>(i / parts) + first, std::min(kPart, args.x.cols - first),
+                    args.scale, args.soft_cap);
   });
 }
 

@@ -51,6 +51,25 @@ TEST_CASE("rms_norm") {
   }
 }
 
+TEST_CASE("rms_norm of each head, add_scaled, soft_cap") {
+  HEARTH_CUDA_TABLE(ops);
+  same_as_reference(
+      ops,
+      [&](const OpTable& table) {
+        const Step step(table, 7);
+        const DeviceRows x(table, step.bound(), 5 * 80, Random(1).floats(step.bound() * 400));
+        const DeviceRows sum(table, step.bound(), 400, Random(2).floats(step.bound() * 400));
+        const auto weight =
+            pack(table, {random_tensor(2, DType::kF32, 1, 80)}, WeightRole::kVector);
+        table.rms_norm(table.state.get(),
+                       {&step.batch(), Rows::kTokens, x.view(), weight.get(), 1e-6f, x.view()});
+        table.add_scaled(table.state.get(), {&step.batch(), x.view(), 0.22f, sum.view()});
+        table.soft_cap(table.state.get(), {&step.batch(), Rows::kTokens, 2.0f, 1.5f, sum.view()});
+        return sum.read(step.num_tokens());
+      },
+      4e-6);
+}
+
 TEST_CASE("add_bias, joined vectors of several types") {
   HEARTH_CUDA_TABLE(ops);
   same_as_reference(

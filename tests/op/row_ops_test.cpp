@@ -109,6 +109,95 @@ TEST_CASE("rms_norm: every width, in place, tiny and large values") {
   }
 }
 
+TEST_CASE("rms_norm: each head alone where the weight is as wide as a head") {
+  Random random(seed_or(36));
+  for (const int64_t head : {int64_t{1}, int64_t{8}, int64_t{17}, int64_t{128}}) {
+    const Tensor weight = random_tensor(37, DType::kF32, 1, head);
+    const Batch batch(4);
+    Matrix x(4, 3 * head, 1, 2);
+    x.fill(random, -2, 2);
+    compare(
+        fmt::format("rms_norm heads of {}", head),
+        [&](const OpTable& ops) {
+          const auto w = pack(ops, {weight}, WeightRole::kVector);
+          Matrix out = x;
+          ops.rms_norm(ops.state.get(), {.batch = &batch.index(),
+                                         .x = out.view(),
+                                         .weight = w.get(),
+                                         .eps = 1e-6f,
+                                         .out = out.view()});
+          // What one head comes to does not depend on those beside it.
+          Matrix alone(4, head);
+          Matrix last(4, head);
+          for (int64_t r = 0; r < 4; ++r) {
+            for (int64_t c = 0; c < head; ++c) last.at(r, c) = x.at(r, 2 * head + c);
+          }
+          ops.rms_norm(ops.state.get(), {.batch = &batch.index(),
+                                         .x = last.view(),
+                                         .weight = w.get(),
+                                         .eps = 1e-6f,
+                                         .out = alone.view()});
+          for (int64_t r = 0; r < 4; ++r) {
+            for (int64_t c = 0; c < head; ++c) CHECK(alone.at(r, c) == out.at(r, 2 * head + c));
+          }
+          return out;
+        },
+        constant(1e-5f));
+  }
+}
+
+TEST_CASE("add_scaled: one rounding, so the same bits as the reference") {
+  Random random(seed_or(38));
+  for (const int64_t width : kWidths) {
+    const Batch batch(5);
+    Matrix x(5, width, 2, 3);
+    Matrix sum(5, width, 1, 1);
+    x.fill(random, -3, 3);
+    sum.fill(random, -3, 3);
+    for (const float scale : {1.0f, 0.22f}) {
+      compare(
+          fmt::format("add_scaled {} scale {}", width, scale),
+          [&](const OpTable& ops) {
+            Matrix in = x;
+            Matrix out = sum;
+            ops.add_scaled(
+                ops.state.get(),
+                {.batch = &batch.index(), .x = in.view(), .scale = scale, .out = out.view()});
+            return out;
+          },
+          constant(0));
+    }
+  }
+}
+
+TEST_CASE("soft_cap: small and large values, output rows and all") {
+  Random random(seed_or(39));
+  for (const int64_t width : {int64_t{1}, int64_t{17}, int64_t{5000}}) {
+    for (const float cap : {0.0f, 30.0f}) {
+      for (const Rows rows : {Rows::kTokens, Rows::kOutputs}) {
+        const Batch batch({{3, 3}, {2, 2}}, 16, 1);  // 5 rows, 2 of them outputs
+        Matrix x(5, width, 1, 2);
+        x.fill(random, -100, 100);
+        x.at(0, 0) = 1e-6f;
+        x.at(1, 0) = 1e9f;
+        compare(
+            fmt::format("soft_cap {} width {}", cap, width),
+            [&](const OpTable& ops) {
+              Matrix out = x;
+              ops.soft_cap(ops.state.get(), {.batch = &batch.index(),
+                                             .rows = rows,
+                                             .scale = 0.125f,
+                                             .soft_cap = cap,
+                                             .x = out.view()});
+              if (rows == Rows::kOutputs) CHECK(out.at(4, width - 1) == x.at(4, width - 1));
+              return out;
+            },
+            constant(cap > 0 ? 3e-6f * cap : 0.0f));
+      }
+    }
+  }
+}
+
 TEST_CASE("rms_norm: output rows only, where an op asks for them") {
   const Batch batch({{9, 9}, {4, 4}}, 16, 1);
   const Tensor weight = random_tensor(33, DType::kF32, 1, 24);

@@ -40,6 +40,8 @@ class Calls {
     ops_.matmul(s, {.batch = &batch_, .x = view(y_, 8), .w = matrix, .out = view(wide_, 16)});
     ops_.gated_activation(s, {.batch = &batch_, .gate_up = view(wide_, 16), .out = view(y_, 8)});
     ops_.add_bias(s, {.batch = &batch_, .bias = vector_.get(), .out = view(y_, 8)});
+    ops_.add_scaled(s, {.batch = &batch_, .x = view(x_, 8), .scale = 0.5f, .out = view(y_, 8)});
+    ops_.soft_cap(s, {.batch = &batch_, .rows = Rows::kTokens, .soft_cap = 5, .x = view(y_, 8)});
     ops_.rope_table(
         s, {.batch = &batch_, .inv_freq = frequencies_.get(), .cos_sin = view(cos_sin_, 8)});
     ops_.rope(s, {.batch = &batch_,
