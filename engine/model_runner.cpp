@@ -31,6 +31,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const MemoryPlan& plan,
                           DeviceBuffer::allocate(table, plan.index_bytes, "index buffers"));
   HEARTH_ASSIGN_OR_RETURN(runner->logits_,
                           DeviceBuffer::allocate(table, plan.logits_bytes, "logits"));
+  runner->model_->set_context_length(plan.context_length);
   HEARTH_TRY(runner->model_->reserve(plan.max_step_tokens, plan.max_outputs));
 
   for (size_t i = 0; i < plan.groups.size(); ++i) {

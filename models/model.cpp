@@ -5,20 +5,22 @@
 #include <array>
 #include <string>
 
+#include "models/families/families.h"
 #include "models/gguf/gguf_file.h"
-#include "models/llama/llama.h"
 
 namespace hearth::models {
 namespace {
 
 struct Family {
   std::string_view architecture;  // general.architecture
-  Result<std::unique_ptr<Model>> (*load)(const GgufFile&, const kernels::OpTable&,
-                                         const LoadProgressFn&);
+  FamilyLoader* load;
 };
 
 constexpr std::array kFamilies = {
-    Family{"llama", load_llama},
+    Family{"llama", load_llama},   Family{"qwen2", load_qwen2},     Family{"qwen3", load_qwen3},
+    Family{"phi3", load_phi3},     Family{"gemma", load_gemma},     Family{"gemma2", load_gemma2},
+    Family{"gemma3", load_gemma3}, Family{"granite", load_granite}, Family{"smollm3", load_smollm3},
+    Family{"olmo2", load_olmo2},
 };
 
 }  // namespace

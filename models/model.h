@@ -67,6 +67,9 @@ class Model {
  public:
   virtual ~Model() = default;
   virtual const ModelInfo& info() const = 0;
+  /// The longest context that steps will have, where it is not info().context_length: some models
+  /// rotate by other frequencies in a short one. Call before `forward`, never after.
+  virtual void set_context_length(int32_t) {}
   /// Takes activation memory for steps up to these bounds. Call once, before `forward`.
   virtual Result<void> reserve(int32_t max_tokens, int32_t max_outputs) = 0;
   /// Bytes that `reserve` would take.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <string>
 
 #include "kernels/base/check.h"
 #include "models/gguf/gguf_file.h"
@@ -58,6 +59,17 @@ Result<RopeConfig> RopeConfig::load(const GgufFile& file, std::string_view archi
   if (config.factor < 1.0f || config.factor > kMaxFactor) {
     return out_of_range(key("scaling.factor"), config.factor, "1 to 1e6");
   }
+  const std::string original_key = key("scaling.original_context_length");
+  HEARTH_ASSIGN_OR_RETURN(config.original_context,
+                          file.get_or(original_key, config.original_context));
+  if (config.original_context < 1) {
+    return out_of_range(original_key, static_cast<float>(config.original_context), "at least 1");
+  }
+  HEARTH_ASSIGN_OR_RETURN(config.attention_factor, file.get_or(key("scaling.attn_factor"), 1.0f));
+  if (!(config.attention_factor > 0.0f && config.attention_factor <= kMaxFactor)) {
+    return out_of_range(key("scaling.attn_factor"), config.attention_factor,
+                        "more than 0 and at most 1e6");
+  }
   HEARTH_ASSIGN_OR_RETURN(const auto type,
                           file.get_or<std::string_view>(key("scaling.type"), "linear"));
   if (type == "none") return config;
@@ -65,20 +77,19 @@ Result<RopeConfig> RopeConfig::load(const GgufFile& file, std::string_view archi
     if (config.factor != 1.0f) config.scaling = Scaling::kLinear;
     return config;
   }
+  if (type == "longrope") {  // the stretching is in tensors
+    config.needs_divisors = true;
+    if (config.factor == 1.0f) return config;
+    return out_of_range(key("scaling.factor"), config.factor, "1 beside type longrope");
+  }
   if (type != "yarn") {
     return Error{ErrorCode::kUnsupported,
-                 fmt::format("{}: \"{}\", this build knows none, linear, yarn", key("scaling.type"),
-                             printable(type)),
+                 fmt::format("{}: \"{}\", this build knows none, linear, yarn, longrope",
+                             key("scaling.type"), printable(type)),
                  ""};
   }
   config.scaling = Scaling::kYarn;
-  HEARTH_ASSIGN_OR_RETURN(config.original_context,
-                          file.get<int32_t>(key("scaling.original_context_length")));
-  if (config.original_context < 1) {
-    return out_of_range(key("scaling.original_context_length"),
-                        static_cast<float>(config.original_context), "at least 1");
-  }
-  HEARTH_ASSIGN_OR_RETURN(config.attention_factor, file.get_or(key("scaling.attn_factor"), 1.0f));
+  HEARTH_ASSIGN_OR_RETURN(config.original_context, file.get<int32_t>(original_key));
   HEARTH_ASSIGN_OR_RETURN(config.beta_fast,
                           file.get_or(key("scaling.yarn_beta_fast"), config.beta_fast));
   HEARTH_ASSIGN_OR_RETURN(config.beta_slow,
@@ -114,7 +125,7 @@ std::vector<float> rope_frequencies(const RopeConfig& config, std::span<const fl
 }
 
 float rope_magnitude(const RopeConfig& config) {
-  if (config.scaling != RopeConfig::Scaling::kYarn) return 1.0f;
+  if (config.scaling != RopeConfig::Scaling::kYarn) return config.attention_factor;
   return config.attention_factor * (1.0f + 0.1f * std::log(config.factor));
 }
 

@@ -25,6 +25,8 @@ class TensorSet {
   /// The same, null where the file has none of that name.
   Result<const GgufTensor*> want_if_present(std::string_view name,
                                             std::initializer_list<int64_t> dims);
+  /// Without marking it.
+  bool has(std::string_view name) const { return file_.find_tensor(name) != nullptr; }
   /// Marks a tensor as known and not needed.
   void ignore(std::string_view name);
   /// kUnsupported, naming the first tensor nobody asked for.

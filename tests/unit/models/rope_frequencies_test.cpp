@@ -112,8 +112,11 @@ TEST_CASE("impossible settings are errors that name the key") {
                 "llama.rope.scaling.factor: -2, want 1 to 1e6");
   check_refused(with("llama.rope.scaling.factor", INFINITY), ErrorCode::kCorrupt,
                 "llama.rope.scaling.factor: inf, want a finite number");
-  check_refused(with("llama.rope.scaling.type", "longrope"), ErrorCode::kUnsupported,
-                "llama.rope.scaling.type: \"longrope\", this build knows none, linear, yarn");
+  check_refused(with("llama.rope.scaling.type", "dynamic"), ErrorCode::kUnsupported,
+                "llama.rope.scaling.type: \"dynamic\", this build knows none, linear, yarn, "
+                "longrope");
+  check_refused(with("llama.rope.scaling.attn_factor", 0.0f), ErrorCode::kCorrupt,
+                "llama.rope.scaling.attn_factor: 0, want more than 0 and at most 1e6");
   check_refused(with("llama.rope.scaling.type", "yarn"), ErrorCode::kCorrupt,
                 "llama.rope.scaling.original_context_length: missing");
 }

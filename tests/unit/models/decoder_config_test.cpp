@@ -1,4 +1,4 @@
-#include "models/llama/llama_config.h"
+#include "models/decoder/decoder_config.h"
 
 #include <doctest/doctest.h>
 
@@ -10,11 +10,14 @@
 namespace hearth::models {
 namespace {
 
-Result<LlamaConfig> load(const GgufWriter& w) {
+Result<DecoderConfig> load(const GgufWriter& w) {
   const auto bytes = w.bytes();
   const auto file = GgufFile::parse(bytes, "config");
   REQUIRE(file.ok());
-  return LlamaConfig::load(file.value());
+  Metadata metadata(file.value(), "llama");
+  HEARTH_ASSIGN_OR_RETURN(DecoderConfig config, DecoderConfig::load_common(metadata));
+  HEARTH_TRY(metadata.refuse_others());
+  return config;
 }
 
 void check_refused(const GgufWriter& w, ErrorCode code, const std::string& message) {
@@ -49,7 +52,7 @@ GgufWriter with(const std::string& key, uint32_t value) {
 TEST_CASE("the numbers of a model, and what is derived where the file is silent") {
   const auto config = load(good());
   REQUIRE(config.ok());
-  const LlamaConfig& c = config.value();
+  const DecoderConfig& c = config.value();
   CHECK(c.context_length == 64);
   CHECK(c.width == 64);
   CHECK(c.num_layers == 2);
@@ -59,8 +62,11 @@ TEST_CASE("the numbers of a model, and what is derived where the file is silent"
   CHECK(c.head_dim == 8);
   CHECK(c.q_width() == 64);
   CHECK(c.kv_width() == 32);
-  CHECK(c.rope.dim == 8);
-  CHECK(c.window == 0);
+  REQUIRE(c.ropes.size() == 1);
+  CHECK(c.ropes[0].dim == 8);
+  REQUIRE(c.groups.size() == 1);
+  CHECK(c.groups[0].kind == LayerGroup::Kind::kFull);
+  CHECK(c.groups[0].num_layers == 2);
 
   GgufWriter silent;  // no head_count_kv: as many as heads
   silent.set_u32("llama.context_length", 64);
@@ -76,15 +82,35 @@ TEST_CASE("the numbers of a model, and what is derived where the file is silent"
   CHECK(load(silent).value().q_width() == 128);
 }
 
-TEST_CASE("a sliding window counts where it is shorter than the context") {
-  GgufWriter w = good();
-  w.set_u32("llama.attention.sliding_window", 16);
-  CHECK(load(w).value().window == 16);
-  for (const uint32_t none : {0u, 64u, 4096u, UINT32_MAX}) {
-    GgufWriter wide = good();
-    wide.set_u32("llama.attention.sliding_window", none);
-    CHECK(load(wide).value().window == 0);
+TEST_CASE("layers fall into groups by the pattern of their windows") {
+  DecoderConfig c;
+  c.context_length = 100;
+  c.num_layers = 5;
+  c.num_kv_heads = 2;
+  c.head_dim = 8;
+  c.layers.resize(5);
+  c.set_window(16, [](int32_t layer) { return layer % 3 != 2; });
+  REQUIRE(c.groups.size() == 2);
+  CHECK(c.groups[0].kind == LayerGroup::Kind::kFull);
+  CHECK(c.groups[0].num_layers == 1);
+  CHECK(c.groups[1].kind == LayerGroup::Kind::kSliding);
+  CHECK(c.groups[1].window == 16);
+  CHECK(c.groups[1].num_layers == 4);
+  const std::vector<std::pair<int32_t, int32_t>> want = {{1, 0}, {1, 1}, {0, 0}, {1, 2}, {1, 3}};
+  for (size_t i = 0; i < want.size(); ++i) {
+    CHECK(c.layers[i].group == want[i].first);
+    CHECK(c.layers[i].index == want[i].second);
+    CHECK(c.is_sliding(static_cast<int32_t>(i)) == (want[i].first == 1));
   }
+  c.set_window(16, [](int32_t) { return true; });
+  REQUIRE(c.groups.size() == 1);
+  CHECK(c.groups[0].window == 16);
+  CHECK(c.layers[4].group == 0);
+  CHECK(c.layers[4].index == 4);
+  // A window that covers the context is none.
+  c.set_window(100, [](int32_t) { return true; });
+  REQUIRE(c.groups.size() == 1);
+  CHECK(c.groups[0].kind == LayerGroup::Kind::kFull);
 }
 
 TEST_CASE("impossible numbers are errors that name the key") {
@@ -113,7 +139,8 @@ TEST_CASE("variations of the architecture are refused by name") {
         w, ErrorCode::kUnsupported,
         std::string(key) + ": " + met + ", which this build does not do for architecture llama");
   };
-  refused_u32("llama.expert_count", 8, "8 experts");
+  refused_u32("llama.expert_count", 8, "8");
+  refused_u32("llama.attention.new_kind", 1, "1");
   refused_u32("llama.attention.value_length", 16, "16 beside keys of 8");
   GgufWriter capped = good();
   capped.set_f32("llama.final_logit_softcapping", 30.0f);
@@ -126,7 +153,17 @@ TEST_CASE("variations of the architecture are refused by name") {
   GgufWriter harmless = good();
   harmless.set_u32("llama.expert_count", 0);
   harmless.set_f32("llama.logit_scale", 0.0f);
+  harmless.set_bool("llama.use_parallel_residual", false);
+  harmless.set_bool("llama.attention.causal", true);
+  harmless.set_u32("llama.vocab_size", 512);
+  harmless.set_string("llama.nickname", "");
   CHECK(load(harmless).ok());
+  GgufWriter each_layer = good();
+  const int32_t widths[] = {64, 64};
+  each_layer.set_i32s("llama.feed_forward_lengths", widths);
+  check_refused(each_layer, ErrorCode::kUnsupported,
+                "llama.feed_forward_lengths: an array of 2, which this build does not do for "
+                "architecture llama");
 }
 
 // ---- Tensors --------------------------------------------------------------------------------
@@ -222,9 +259,14 @@ TEST_CASE("the embedding has a row for each token of the vocabulary") {
 
 TEST_CASE("other architectures are refused by name") {
   GgufWriter w;
-  w.set_string("general.architecture", "qwen2");
-  check_load_refused(w, ErrorCode::kUnsupported,
-                     "general.architecture: \"qwen2\", this build knows llama");
+  w.set_string("general.architecture", "bloom");
+  const auto bytes = w.bytes();
+  const auto file = GgufFile::parse(bytes, "model");
+  const auto model = load_model(file.value(), kernels::reference_ops(), nullptr);
+  REQUIRE_FALSE(model.ok());
+  CHECK(model.error().code == ErrorCode::kUnsupported);
+  CHECK(model.error().message.starts_with(
+      "general.architecture: \"bloom\", this build knows llama, qwen2, qwen3"));
   check_load_refused(GgufWriter(), ErrorCode::kCorrupt, "general.architecture: missing");
 }
 

@@ -1,0 +1,32 @@
+#include "models/decoder/activations.h"
+
+namespace hearth::models {
+
+uint64_t Activations::lay_out(const DecoderConfig& c, int32_t tokens, int32_t outputs,
+                              std::byte* base) {
+  uint64_t used = 0;
+  const auto place = [&used, base](int64_t rows, int64_t cols) {
+    kernels::TensorView view;
+    view.data = base == nullptr ? nullptr : base + used;
+    view.rows = rows;
+    view.cols = view.row_stride = cols;
+    constexpr uint64_t kAlignment = 64;
+    const uint64_t bytes = static_cast<uint64_t>(rows) * static_cast<uint64_t>(cols) * 4;
+    used += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return view;
+  };
+  x = place(tokens, c.width);
+  normed = place(tokens, c.width);
+  if (c.has_branch()) branch = place(tokens, c.width);
+  qkv = place(tokens, c.q_width() + 2 * c.kv_width());
+  attn = place(tokens, c.q_width());
+  gate_up = place(tokens, 2 * int64_t{c.ffn_width});
+  gated = place(tokens, c.ffn_width);
+  cos_sin.clear();
+  for (const RopeConfig& rope : c.ropes) cos_sin.push_back(place(tokens, rope.dim));
+  out_x = place(outputs, c.width);
+  out_norm = place(outputs, c.width);
+  return used;
+}
+
+}  // namespace hearth::models

@@ -1,0 +1,28 @@
+#pragma once
+// Rows of one step, all f32, in one piece of device memory.
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/ops.h"
+#include "models/decoder/decoder_config.h"
+
+namespace hearth::models {
+
+struct Activations {
+  kernels::TensorView x;                     ///< (tokens, width): the residual stream
+  kernels::TensorView normed;                ///< (tokens, width)
+  kernels::TensorView branch;                ///< (tokens, width), where config.has_branch()
+  kernels::TensorView qkv;                   ///< (tokens, q_width + 2 kv_width)
+  kernels::TensorView attn;                  ///< (tokens, q_width)
+  kernels::TensorView gate_up;               ///< (tokens, 2 ffn_width)
+  kernels::TensorView gated;                 ///< (tokens, ffn_width)
+  std::vector<kernels::TensorView> cos_sin;  ///< per config.ropes: (tokens, rope.dim)
+  kernels::TensorView out_x;                 ///< (outputs, width)
+  kernels::TensorView out_norm;              ///< (outputs, width)
+
+  /// Places the views from `base` on (null: only measures). Returns the bytes taken.
+  uint64_t lay_out(const DecoderConfig& config, int32_t tokens, int32_t outputs, std::byte* base);
+};
+
+}  // namespace hearth::models

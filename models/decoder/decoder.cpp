@@ -1,0 +1,236 @@
+#include "models/decoder/decoder.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "kernels/base/check.h"
+#include "models/file_info.h"
+
+namespace hearth::models {
+
+using kernels::BatchIndex;
+using kernels::OpTable;
+using kernels::PagedKv;
+using kernels::Rows;
+using kernels::TensorView;
+using kernels::Weight;
+
+namespace {
+
+/// An op that only some families need may be missing from a device's table.
+Result<void> check_ops(const DecoderConfig& c, const OpTable& ops) {
+  const auto want = [&](bool needed, bool there, std::string_view op) -> Result<void> {
+    if (!needed || there) return {};
+    return Error{ErrorCode::kUnsupported,
+                 fmt::format("architecture {}: needs {}, which this build does not do on {}",
+                             c.architecture, op, ops.device.kind),
+                 ""};
+  };
+  HEARTH_TRY(want(c.has_branch(), ops.add_scaled != nullptr, "scaled sums"));
+  return want(c.logit_scale != 1 || c.logit_soft_cap > 0, ops.soft_cap != nullptr, "soft caps");
+}
+
+}  // namespace
+
+Result<Decoder::Parts> Decoder::load_parts(const GgufFile& file, DecoderConfig config,
+                                           const OpTable& ops, const LoadProgressFn& progress) {
+  HEARTH_TRY(check_ops(config, ops));
+  HEARTH_ASSIGN_OR_RETURN(ModelInfo info, describe_file(file));
+  HEARTH_ASSIGN_OR_RETURN(DecoderWeights weights,
+                          DecoderWeights::load(file, config, ops, progress));
+  info.context_length = config.context_length;
+  info.vocab_size = static_cast<int32_t>(weights.embedding->rows);
+  info.width = config.width;
+  info.num_layers = config.num_layers;
+  info.num_heads = config.num_heads;
+  info.weight_bytes = weights.bytes;
+  info.groups = config.groups;
+  return Parts{std::move(config), std::move(weights), std::move(info), ops};
+}
+
+Decoder::Decoder(Parts parts)
+    : config_(std::move(parts.config)),
+      info_(std::move(parts.info)),
+      ops_(std::move(parts.ops)),
+      weights_(std::move(parts.weights)) {
+  set_context_length(config_.context_length);
+}
+
+void Decoder::set_context_length(int32_t context_length) {
+  long_context_ = context_length > config_.ropes.front().original_context;
+}
+
+uint64_t Decoder::activation_bytes(int32_t max_tokens, int32_t max_outputs) const {
+  return Activations().lay_out(config_, max_tokens, max_outputs, nullptr);
+}
+
+Result<void> Decoder::reserve(int32_t max_tokens, int32_t max_outputs) {
+  HEARTH_ASSIGN_OR_RETURN(
+      memory_, kernels::DeviceBuffer::allocate(ops_, activation_bytes(max_tokens, max_outputs),
+                                               "activations"));
+  act_.lay_out(config_, max_tokens, max_outputs, memory_.data());
+  return {};
+}
+
+void Decoder::forward(const StepArgs& args) {
+  const BatchIndex& batch = *args.batch;
+  HEARTH_CHECK(batch.num_tokens <= act_.x.rows && batch.num_outputs <= act_.out_x.rows,
+               "{} tokens, {} outputs, reserved {} and {}", batch.num_tokens, batch.num_outputs,
+               act_.x.rows, act_.out_x.rows);
+  HEARTH_CHECK(args.pools.size() == config_.groups.size(), "{} pools for {} groups",
+               args.pools.size(), config_.groups.size());
+  embed(batch);
+  for (size_t i = 0; i < weights_.layers.size(); ++i) {
+    const LayerSpec& spec = config_.layers[i];
+    layer({batch, weights_.layers[i], spec, layer_kv(args.pools, spec),
+           config_.groups[static_cast<size_t>(spec.group)].window});
+  }
+  if (batch.num_outputs > 0) head(batch, args.logits);
+}
+
+// ---- Before and behind the layers -------------------------------------------------------------
+
+const Weight* Decoder::frequencies(size_t rope) const {
+  const bool stretched = rope == 0 && long_context_ && weights_.long_rope_frequencies;
+  return stretched ? weights_.long_rope_frequencies.get() : weights_.rope_frequencies[rope].get();
+}
+
+void Decoder::embed(const BatchIndex& batch) {
+  ops_.embed(state(), {.batch = &batch,
+                       .table = weights_.embedding.get(),
+                       .scale = config_.embedding_scale,
+                       .out = act_.x});
+  for (size_t i = 0; i < config_.ropes.size(); ++i) {
+    ops_.rope_table(state(), {.batch = &batch,
+                              .inv_freq = frequencies(i),
+                              .magnitude = rope_magnitude(config_.ropes[i]),
+                              .cos_sin = act_.cos_sin[i]});
+  }
+}
+
+/// Only the rows asked for: a prefill wants one of hundreds, and the head is the largest matrix.
+void Decoder::head(const BatchIndex& batch, const TensorView& logits) {
+  ops_.gather_rows(state(), {.batch = &batch, .x = act_.x, .out = act_.out_x});
+  ops_.rms_norm(state(), {.batch = &batch,
+                          .rows = Rows::kOutputs,
+                          .x = act_.out_x,
+                          .weight = weights_.output_norm.get(),
+                          .eps = config_.rms_eps,
+                          .out = act_.out_norm});
+  ops_.matmul(state(), {.batch = &batch,
+                        .rows = Rows::kOutputs,
+                        .x = act_.out_norm,
+                        .w = weights_.head(),
+                        .out = logits});
+  if (config_.logit_scale == 1 && config_.logit_soft_cap == 0) return;
+  ops_.soft_cap(state(), {.batch = &batch,
+                          .scale = config_.logit_scale,
+                          .soft_cap = config_.logit_soft_cap,
+                          .x = logits});
+}
+
+PagedKv Decoder::layer_kv(std::span<const KvPool> pools, const LayerSpec& spec) const {
+  const KvPool& pool = pools[static_cast<size_t>(spec.group)];
+  PagedKv kv;
+  kv.base = pool.base;
+  kv.block_bytes = pool.block_bytes;
+  kv.layer_offset = spec.index * kernels::kv_layer_bytes(pool.dtype, pool.block_size,
+                                                         config_.num_kv_heads, config_.head_dim);
+  kv.dtype = pool.dtype;
+  kv.block_size = pool.block_size;
+  kv.num_kv_heads = config_.num_kv_heads;
+  kv.head_dim = config_.head_dim;
+  return kv;
+}
+
+// ---- Parts of a layer -------------------------------------------------------------------------
+
+void Decoder::attention(const LayerStep& s, const TensorView& in) {
+  const DecoderConfig& c = config_;
+  const TensorView q = act_.qkv.columns(0, c.q_width());
+  const TensorView k = act_.qkv.columns(c.q_width(), c.kv_width());
+  const TensorView v = act_.qkv.columns(c.q_width() + c.kv_width(), c.kv_width());
+
+  product(s, in, s.weights.qkv, s.weights.qkv_bias, act_.qkv);
+  if (c.qk_norm != QkNorm::kNone) {
+    norm(s, q, s.weights.q_norm, q);
+    norm(s, k, s.weights.k_norm, k);
+  }
+  if (s.spec.rope != kNoRope) {
+    rotate(s, q, c.num_heads);
+    rotate(s, k, c.num_kv_heads);
+  }
+  ops_.kv_store(state(), {.batch = &s.batch, .group = s.spec.group, .k = k, .v = v, .kv = s.kv});
+  ops_.attention(state(), {.batch = &s.batch,
+                           .group = s.spec.group,
+                           .q = q,
+                           .kv = s.kv,
+                           .num_heads = c.num_heads,
+                           .scale = c.attention_scale,
+                           .window = s.window,
+                           .soft_cap = c.attention_soft_cap,
+                           .out = act_.attn});
+}
+
+void Decoder::rotate(const LayerStep& s, const TensorView& heads, int32_t num_heads) {
+  ops_.rope(state(), {.batch = &s.batch,
+                      .x = heads,
+                      .num_heads = num_heads,
+                      .head_dim = config_.head_dim,
+                      .cos_sin = act_.cos_sin[static_cast<size_t>(s.spec.rope)],
+                      .pairs = config_.pairs});
+}
+
+void Decoder::gated(const LayerStep& s, const TensorView& in) {
+  product(s, in, s.weights.gate_up, s.weights.gate_up_bias, act_.gate_up);
+  ops_.gated_activation(state(), {.batch = &s.batch,
+                                  .gate_up = act_.gate_up,
+                                  .activation = config_.activation,
+                                  .out = act_.gated});
+}
+
+void Decoder::norm(const LayerStep& s, const TensorView& x, const WeightHandle& weight,
+                   const TensorView& out) {
+  ops_.rms_norm(
+      state(),
+      {.batch = &s.batch, .x = x, .weight = weight.get(), .eps = config_.rms_eps, .out = out});
+}
+
+void Decoder::product(const LayerStep& s, const TensorView& x, const WeightHandle& w,
+                      const WeightHandle& bias, const TensorView& out) {
+  ops_.matmul(state(), {.batch = &s.batch, .x = x, .w = w.get(), .out = out});
+  if (bias) ops_.add_bias(state(), {.batch = &s.batch, .bias = bias.get(), .out = out});
+}
+
+void Decoder::add_product(const LayerStep& s, const TensorView& y, const WeightHandle& w,
+                          const WeightHandle& bias) {
+  if (config_.residual_scale != 1) {
+    product(s, y, w, bias, act_.branch);
+    ops_.add_scaled(
+        state(),
+        {.batch = &s.batch, .x = act_.branch, .scale = config_.residual_scale, .out = act_.x});
+    return;
+  }
+  ops_.matmul(state(),
+              {.batch = &s.batch, .x = y, .w = w.get(), .residual = &act_.x, .out = act_.x});
+  if (bias) ops_.add_bias(state(), {.batch = &s.batch, .bias = bias.get(), .out = act_.x});
+}
+
+void Decoder::add_normed_product(const LayerStep& s, const TensorView& y, const WeightHandle& w,
+                                 const WeightHandle& bias, const WeightHandle& norm_weight) {
+  product(s, y, w, bias, act_.branch);
+  norm(s, act_.branch, norm_weight, act_.branch);
+  ops_.add_scaled(state(), {.batch = &s.batch, .x = act_.branch, .out = act_.x});
+}
+
+void PreNormDecoder::layer(const LayerStep& s) {
+  norm(s, act().x, s.weights.attn_norm, act().normed);
+  attention(s, act().normed);
+  add_product(s, act().attn, s.weights.attn_out, s.weights.attn_bias);
+  norm(s, act().x, s.weights.ffn_norm, act().normed);
+  gated(s, act().normed);
+  add_product(s, act().gated, s.weights.down, s.weights.down_bias);
+}
+
+}  // namespace hearth::models

@@ -1,0 +1,110 @@
+#pragma once
+// What decoders have in common: embedding, rotated attention over paged KV, gated feed-forward and
+// head, as op calls. A family says how its layers are made of these.
+//
+//   x = embed(token) * embedding_scale
+//   for each layer:   layer(x)
+//   logits = cap(norm(x) W_head * logit_scale), of the rows that are asked for
+//
+// Source: Vaswani et al. 2017; Su et al. 2021 (RoPE); Ainslie et al. 2023 (GQA); Shazeer 2020
+// (gated units); Zhang and Sennrich 2019 (RMSNorm).
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/decoder/activations.h"
+#include "models/decoder/decoder_config.h"
+#include "models/decoder/decoder_weights.h"
+#include "models/model.h"
+
+namespace hearth::models {
+
+class Decoder : public Model {
+ public:
+  struct Parts {
+    DecoderConfig config;
+    DecoderWeights weights;
+    ModelInfo info;
+    kernels::OpTable ops;
+  };
+  /// Reads what `config` asks for. Errors as of load_model.
+  static Result<Parts> load_parts(const GgufFile& file, DecoderConfig config,
+                                  const kernels::OpTable& ops, const LoadProgressFn& progress);
+
+  explicit Decoder(Parts parts);
+
+  const ModelInfo& info() const override { return info_; }
+  void set_context_length(int32_t context_length) override;
+  uint64_t activation_bytes(int32_t max_tokens, int32_t max_outputs) const override;
+  Result<void> reserve(int32_t max_tokens, int32_t max_outputs) override;
+  void forward(const StepArgs& args) override;
+
+ protected:
+  /// One layer of one step.
+  struct LayerStep {
+    const kernels::BatchIndex& batch;
+    const DecoderWeights::Layer& weights;
+    const LayerSpec& spec;
+    kernels::PagedKv kv;
+    int32_t window;
+  };
+  /// Adds to act().x what the layer adds.
+  virtual void layer(const LayerStep& s) = 0;
+
+  const DecoderConfig& config() const { return config_; }
+  const Activations& act() const { return act_; }
+
+  /// act().attn = attention of the rows of `in`, before the output projection.
+  void attention(const LayerStep& s, const kernels::TensorView& in);
+  /// act().gated = activation(gate) * up of the rows of `in`, before the down projection.
+  void gated(const LayerStep& s, const kernels::TensorView& in);
+  void norm(const LayerStep& s, const kernels::TensorView& x, const WeightHandle& weight,
+            const kernels::TensorView& out);
+  /// out = x W + bias, where there is one.
+  void product(const LayerStep& s, const kernels::TensorView& x, const WeightHandle& w,
+               const WeightHandle& bias, const kernels::TensorView& out);
+  /// act().x += residual_scale * (y W + bias).
+  void add_product(const LayerStep& s, const kernels::TensorView& y, const WeightHandle& w,
+                   const WeightHandle& bias);
+  /// act().x += norm(y W + bias).
+  void add_normed_product(const LayerStep& s, const kernels::TensorView& y, const WeightHandle& w,
+                          const WeightHandle& bias, const WeightHandle& norm_weight);
+
+ private:
+  void embed(const kernels::BatchIndex& batch);
+  void rotate(const LayerStep& s, const kernels::TensorView& heads, int32_t num_heads);
+  void head(const kernels::BatchIndex& batch, const kernels::TensorView& logits);
+  kernels::PagedKv layer_kv(std::span<const KvPool> pools, const LayerSpec& spec) const;
+  const kernels::Weight* frequencies(size_t rope) const;
+  void* state() const { return ops_.state.get(); }
+
+  DecoderConfig config_;
+  ModelInfo info_;
+  kernels::OpTable ops_;
+  DecoderWeights weights_;
+  bool long_context_ = false;
+  kernels::DeviceBuffer memory_;
+  Activations act_;
+};
+
+/// A decoder whose layers norm before each branch, as most do:
+///   x += attention(norm(x)) W_out;  x += gated(norm(x)) W_down
+class PreNormDecoder : public Decoder {
+ public:
+  using Decoder::Decoder;
+
+ protected:
+  void layer(const LayerStep& s) override;
+};
+
+/// The last step of every family's loader.
+template <typename Family>
+Result<std::unique_ptr<Model>> load_decoder(const GgufFile& file, const DecoderConfig& config,
+                                            const kernels::OpTable& ops,
+                                            const LoadProgressFn& progress) {
+  HEARTH_ASSIGN_OR_RETURN(Decoder::Parts parts, Decoder::load_parts(file, config, ops, progress));
+  return std::unique_ptr<Model>(std::make_unique<Family>(std::move(parts)));
+}
+
+}  // namespace hearth::models

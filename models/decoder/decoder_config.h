@@ -1,0 +1,84 @@
+#pragma once
+// The numbers of a decoder, read from a file's metadata and checked, and which of the common parts
+// its family is made of.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kernels/base/result.h"
+#include "kernels/ops.h"
+#include "models/decoder/metadata.h"
+#include "models/model.h"
+#include "models/rope_frequencies.h"
+
+namespace hearth::models {
+
+/// What stands between the projections and the rotation.
+enum class QkNorm {
+  kNone,
+  kHeads,  ///< each head of q and of k is normed alone
+  kWidth,  ///< q and k are normed over all heads together
+};
+
+/// How one layer differs from its neighbours.
+struct LayerSpec {
+  int32_t group = 0;  ///< of ModelInfo::groups
+  int32_t index = 0;  ///< among the layers of that group
+  int32_t rope = 0;   ///< of DecoderConfig::ropes; kNoRope: positions are not told to this layer
+};
+inline constexpr int32_t kNoRope = -1;
+
+struct DecoderConfig {
+  std::string architecture;
+  int32_t context_length = 0;
+  int32_t width = 0;
+  int32_t num_layers = 0;
+  int32_t ffn_width = 0;
+  int32_t num_heads = 0;
+  int32_t num_kv_heads = 0;  ///< divides num_heads
+  int32_t head_dim = 0;
+  float rms_eps = 0;
+
+  std::vector<RopeConfig> ropes;   ///< one, or that of full layers and that of sliding ones
+  std::vector<LayerGroup> groups;  ///< at least one
+  std::vector<LayerSpec> layers;   ///< num_layers
+
+  // ---- Which parts: what a family sets ----
+  kernels::RopePairs pairs = kernels::RopePairs::kHalves;
+  kernels::Activation activation = kernels::Activation::kSilu;
+  QkNorm qk_norm = QkNorm::kNone;
+  bool pre_norms = true;         ///< attn_norm and ffn_norm
+  bool post_norms = false;       ///< post_attention_norm and post_ffw_norm
+  bool qkv_bias = false;         ///< must be there; elsewhere it may
+  bool fused_gate_up = false;    ///< ffn_up holds gate and up
+  bool rope_divisors = false;    ///< rope_freqs.weight may be there
+  bool long_rope = false;        ///< rope_factors_long.weight and _short may be there
+  float embedding_scale = 1;     ///< of the embedding's rows
+  float attention_scale = 0;     ///< of q.k; load_common sets 1 / sqrt(head_dim)
+  float attention_soft_cap = 0;  ///< 0: none
+  float residual_scale = 1;      ///< of what attention and feed-forward add
+  float logit_scale = 1;         ///< of the logits
+  float logit_soft_cap = 0;      ///< 0: none
+
+  int64_t q_width() const { return int64_t{num_heads} * head_dim; }
+  int64_t kv_width() const { return int64_t{num_kv_heads} * head_dim; }
+  /// Whether the branches stay apart from the residual stream until they are whole.
+  bool has_branch() const { return post_norms || residual_scale != 1; }
+
+  /// What all families have: sizes, epsilon, one rope, one full group with all layers.
+  static Result<DecoderConfig> load_common(Metadata& metadata);
+  /// Puts the layers that `slides` names into a group of that window and the rest into a full one.
+  /// A window that covers the context is none.
+  void set_window(int32_t window, const std::function<bool(int32_t layer)>& slides);
+  /// True where the layer's KV is a sliding group's.
+  bool is_sliding(int32_t layer) const;
+};
+
+/// Which layers slide: attention.sliding_window_pattern as one bool per layer, or as a period of
+/// which the last layer is full (0: all slide); `period` where the key is missing.
+Result<std::function<bool(int32_t)>> sliding_pattern(Metadata& metadata, int32_t num_layers,
+                                                     uint32_t period);
+
+}  // namespace hearth::models

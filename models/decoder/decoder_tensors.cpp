@@ -1,0 +1,179 @@
+#include "models/decoder/decoder_tensors.h"
+
+#include <fmt/format.h>
+
+#include <initializer_list>
+#include <string>
+
+#include "models/tensor_set.h"
+
+namespace hearth::models {
+namespace {
+
+using Found = Result<const GgufTensor*>;
+
+/// Asks for the tensors of one layer.
+class LayerFinder {
+ public:
+  LayerFinder(TensorSet& set, const DecoderConfig& config, int32_t index)
+      : set_(set), c_(config), index_(index) {}
+
+  Result<LayerTensors> find() {
+    LayerTensors t{};
+    HEARTH_TRY(find_attention(t));
+    HEARTH_TRY(find_feed_forward(t));
+    // A buffer that early converters kept: the frequencies that metadata gives.
+    set_.ignore(name("attn_rot_embd"));
+    set_.ignore(name("attn_rot_embd.weight"));
+    return t;
+  }
+
+ private:
+  std::string name(std::string_view rest) const { return fmt::format("blk.{}.{}", index_, rest); }
+  Found want(std::string_view rest, std::initializer_list<int64_t> dims) {
+    return set_.want(name(rest), dims);
+  }
+  Found maybe(std::string_view rest, std::initializer_list<int64_t> dims) {
+    return set_.want_if_present(name(rest), dims);
+  }
+  /// Wanted where `needed`, else not asked for: then a file that has it is refused.
+  Found want_if(bool needed, std::string_view rest, std::initializer_list<int64_t> dims) {
+    if (!needed) return nullptr;
+    return want(rest, dims);
+  }
+
+  Result<void> find_attention(LayerTensors& t) {
+    HEARTH_ASSIGN_OR_RETURN(t.attn_norm, want_if(c_.pre_norms, "attn_norm.weight", {c_.width}));
+    const int64_t joined = c_.q_width() + 2 * c_.kv_width();
+    // Any family's files may join the three; those that always do get the error of the joined one.
+    const bool separate = set_.has(name("attn_q.weight")) || !c_.fused_gate_up;
+    HEARTH_ASSIGN_OR_RETURN(t.fused_qkv, separate ? maybe("attn_qkv.weight", {c_.width, joined})
+                                                  : want("attn_qkv.weight", {c_.width, joined}));
+    if (t.fused_qkv != nullptr) {
+      HEARTH_ASSIGN_OR_RETURN(t.fused_qkv_bias, maybe("attn_qkv.bias", {joined}));
+      if (c_.qkv_bias && t.fused_qkv_bias == nullptr) return missing("attn_qkv.bias", joined);
+    } else {
+      HEARTH_TRY(find_separate_qkv(t));
+    }
+    const bool heads = c_.qk_norm == QkNorm::kHeads;
+    const bool normed = c_.qk_norm != QkNorm::kNone;
+    HEARTH_ASSIGN_OR_RETURN(
+        t.q_norm, want_if(normed, "attn_q_norm.weight", {heads ? c_.head_dim : c_.q_width()}));
+    HEARTH_ASSIGN_OR_RETURN(
+        t.k_norm, want_if(normed, "attn_k_norm.weight", {heads ? c_.head_dim : c_.kv_width()}));
+    HEARTH_ASSIGN_OR_RETURN(t.attn_out, want("attn_output.weight", {c_.q_width(), c_.width}));
+    HEARTH_ASSIGN_OR_RETURN(t.attn_bias, maybe("attn_output.bias", {c_.width}));
+    HEARTH_ASSIGN_OR_RETURN(t.attn_post_norm,
+                            want_if(c_.post_norms, "post_attention_norm.weight", {c_.width}));
+    return {};
+  }
+
+  Result<void> find_separate_qkv(LayerTensors& t) {
+    HEARTH_ASSIGN_OR_RETURN(t.q, want("attn_q.weight", {c_.width, c_.q_width()}));
+    HEARTH_ASSIGN_OR_RETURN(t.k, want("attn_k.weight", {c_.width, c_.kv_width()}));
+    HEARTH_ASSIGN_OR_RETURN(t.v, want("attn_v.weight", {c_.width, c_.kv_width()}));
+    HEARTH_ASSIGN_OR_RETURN(t.q_bias, maybe("attn_q.bias", {c_.q_width()}));
+    HEARTH_ASSIGN_OR_RETURN(t.k_bias, maybe("attn_k.bias", {c_.kv_width()}));
+    HEARTH_ASSIGN_OR_RETURN(t.v_bias, maybe("attn_v.bias", {c_.kv_width()}));
+    if (c_.qkv_bias && t.q_bias == nullptr) return missing("attn_q.bias", c_.q_width());
+    if (c_.qkv_bias && t.k_bias == nullptr) return missing("attn_k.bias", c_.kv_width());
+    if (c_.qkv_bias && t.v_bias == nullptr) return missing("attn_v.bias", c_.kv_width());
+    return all_or_none({t.q_bias, t.k_bias, t.v_bias});
+  }
+
+  Result<void> find_feed_forward(LayerTensors& t) {
+    HEARTH_ASSIGN_OR_RETURN(t.ffn_norm, want_if(c_.pre_norms, "ffn_norm.weight", {c_.width}));
+    if (c_.fused_gate_up) {
+      HEARTH_ASSIGN_OR_RETURN(t.fused_gate_up,
+                              want("ffn_up.weight", {c_.width, 2 * int64_t{c_.ffn_width}}));
+    } else {
+      HEARTH_ASSIGN_OR_RETURN(t.gate, want("ffn_gate.weight", {c_.width, c_.ffn_width}));
+      HEARTH_ASSIGN_OR_RETURN(t.up, want("ffn_up.weight", {c_.width, c_.ffn_width}));
+      HEARTH_ASSIGN_OR_RETURN(t.gate_bias, maybe("ffn_gate.bias", {c_.ffn_width}));
+      HEARTH_ASSIGN_OR_RETURN(t.up_bias, maybe("ffn_up.bias", {c_.ffn_width}));
+      HEARTH_TRY(all_or_none({t.gate_bias, t.up_bias}));
+    }
+    HEARTH_ASSIGN_OR_RETURN(t.down, want("ffn_down.weight", {c_.ffn_width, c_.width}));
+    HEARTH_ASSIGN_OR_RETURN(t.down_bias, maybe("ffn_down.bias", {c_.width}));
+    HEARTH_ASSIGN_OR_RETURN(t.ffn_post_norm,
+                            want_if(c_.post_norms, "post_ffw_norm.weight", {c_.width}));
+    return {};
+  }
+
+  Error missing(std::string_view rest, int64_t size) const {
+    return Error{ErrorCode::kCorrupt, fmt::format("{}: missing, want shape [{}]", name(rest), size),
+                 ""};
+  }
+
+  static Result<void> all_or_none(std::initializer_list<const GgufTensor*> tensors) {
+    const GgufTensor* present = nullptr;
+    size_t count = 0;
+    for (const GgufTensor* tensor : tensors) {
+      if (tensor == nullptr) continue;
+      present = tensor;
+      ++count;
+    }
+    if (count == 0 || count == tensors.size()) return {};
+    return Error{ErrorCode::kUnsupported,
+                 fmt::format("{}: a bias without those it is joined with", present->name), ""};
+  }
+
+  TensorSet& set_;
+  const DecoderConfig& c_;
+  const int32_t index_;
+};
+
+/// The embedding, whose rows the vocabulary counts.
+Result<const GgufTensor*> find_embedding(const GgufFile& file, TensorSet& set, int32_t width) {
+  const GgufTensor* embedding = file.find_tensor("token_embd.weight");
+  const auto vocab_size = static_cast<int64_t>(embedding != nullptr ? embedding->dims[1] : 1);
+  HEARTH_ASSIGN_OR_RETURN(embedding, set.want("token_embd.weight", {width, vocab_size}));
+  if (vocab_size > INT32_MAX) {
+    return Error{
+        ErrorCode::kUnsupported,
+        fmt::format("token_embd.weight: shape {}, want fewer than 2^31 rows", embedding->shape()),
+        ""};
+  }
+  if (!file.has("tokenizer.ggml.tokens")) return embedding;
+  HEARTH_ASSIGN_OR_RETURN(const auto tokens, file.get<GgufStrings>("tokenizer.ggml.tokens"));
+  if (tokens.size() == static_cast<size_t>(vocab_size)) return embedding;
+  return Error{ErrorCode::kCorrupt,
+               fmt::format("token_embd.weight: shape {}, want a row for each of the {} tokens",
+                           embedding->shape(), tokens.size()),
+               ""};
+}
+
+Result<void> find_rope_tensors(TensorSet& set, const DecoderConfig& c, DecoderTensors& t) {
+  const int32_t pairs = c.ropes.front().dim / 2;
+  if (c.rope_divisors) {
+    HEARTH_ASSIGN_OR_RETURN(t.rope_divisors, set.want_if_present("rope_freqs.weight", {pairs}));
+  }
+  const bool needed = c.ropes.front().needs_divisors;
+  if (!c.long_rope && !needed) return {};
+  HEARTH_ASSIGN_OR_RETURN(t.rope_long,
+                          needed ? set.want("rope_factors_long.weight", {pairs})
+                                 : set.want_if_present("rope_factors_long.weight", {pairs}));
+  if (t.rope_long == nullptr) return {};
+  HEARTH_ASSIGN_OR_RETURN(t.rope_short, set.want("rope_factors_short.weight", {pairs}));
+  return {};
+}
+
+}  // namespace
+
+Result<DecoderTensors> DecoderTensors::find(const GgufFile& file, const DecoderConfig& c) {
+  TensorSet set(file);
+  DecoderTensors t{};
+  HEARTH_ASSIGN_OR_RETURN(t.embedding, find_embedding(file, set, c.width));
+  HEARTH_TRY(find_rope_tensors(set, c, t));
+  for (int32_t i = 0; i < c.num_layers; ++i) {
+    HEARTH_ASSIGN_OR_RETURN(const LayerTensors layer, LayerFinder(set, c, i).find());
+    t.layers.push_back(layer);
+  }
+  HEARTH_ASSIGN_OR_RETURN(t.output_norm, set.want("output_norm.weight", {c.width}));
+  const auto vocab_size = static_cast<int64_t>(t.embedding->dims[1]);
+  HEARTH_ASSIGN_OR_RETURN(t.output, set.want_if_present("output.weight", {c.width, vocab_size}));
+  HEARTH_TRY(set.check_all_used());
+  return t;
+}
+
+}  // namespace hearth::models

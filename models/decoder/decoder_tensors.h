@@ -1,0 +1,37 @@
+#pragma once
+// The tensors of a decoder's file, found by name and checked by shape, before any is taken in.
+
+#include <vector>
+
+#include "kernels/base/result.h"
+#include "models/decoder/decoder_config.h"
+#include "models/gguf/gguf_file.h"
+
+namespace hearth::models {
+
+/// Null: the family or the file has none.
+struct LayerTensors {
+  const GgufTensor* attn_norm;
+  const GgufTensor *fused_qkv, *fused_qkv_bias;  ///< in place of the six below
+  const GgufTensor *q, *k, *v, *q_bias, *k_bias, *v_bias;
+  const GgufTensor *q_norm, *k_norm;
+  const GgufTensor *attn_out, *attn_bias, *attn_post_norm;
+  const GgufTensor* ffn_norm;
+  const GgufTensor* fused_gate_up;  ///< in place of the four below
+  const GgufTensor *gate, *up, *gate_bias, *up_bias;
+  const GgufTensor *down, *down_bias, *ffn_post_norm;
+};
+
+struct DecoderTensors {
+  const GgufTensor* embedding;
+  const GgufTensor* rope_divisors;
+  const GgufTensor *rope_long, *rope_short;
+  std::vector<LayerTensors> layers;
+  const GgufTensor* output_norm;
+  const GgufTensor* output;
+
+  /// kCorrupt, kUnsupported: as TensorSet, and for a tensor that nothing asked for.
+  static Result<DecoderTensors> find(const GgufFile& file, const DecoderConfig& config);
+};
+
+}  // namespace hearth::models

@@ -1,0 +1,84 @@
+#include "models/decoder/decoder_weights.h"
+
+#include "models/decoder/decoder_tensors.h"
+
+namespace hearth::models {
+namespace {
+
+using kernels::WeightRole;
+
+Result<DecoderWeights::Layer> pack_layer(WeightPacker& packer, const LayerTensors& t) {
+  constexpr WeightRole kMatmul = WeightRole::kMatmul;
+  constexpr WeightRole kVector = WeightRole::kVector;
+  DecoderWeights::Layer w;
+  HEARTH_ASSIGN_OR_RETURN(w.attn_norm, packer.pack({t.attn_norm}, kVector));
+  if (t.fused_qkv != nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(w.qkv, packer.pack({t.fused_qkv}, kMatmul));
+    HEARTH_ASSIGN_OR_RETURN(w.qkv_bias, packer.pack({t.fused_qkv_bias}, kVector));
+  } else {
+    HEARTH_ASSIGN_OR_RETURN(w.qkv, packer.pack({t.q, t.k, t.v}, kMatmul));
+    HEARTH_ASSIGN_OR_RETURN(w.qkv_bias, packer.pack({t.q_bias, t.k_bias, t.v_bias}, kVector));
+  }
+  HEARTH_ASSIGN_OR_RETURN(w.q_norm, packer.pack({t.q_norm}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.k_norm, packer.pack({t.k_norm}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.attn_out, packer.pack({t.attn_out}, kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.attn_bias, packer.pack({t.attn_bias}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.attn_post_norm, packer.pack({t.attn_post_norm}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.ffn_norm, packer.pack({t.ffn_norm}, kVector));
+  if (t.fused_gate_up != nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(w.gate_up, packer.pack({t.fused_gate_up}, kMatmul));
+  } else {
+    HEARTH_ASSIGN_OR_RETURN(w.gate_up, packer.pack({t.gate, t.up}, kMatmul));
+    HEARTH_ASSIGN_OR_RETURN(w.gate_up_bias, packer.pack({t.gate_bias, t.up_bias}, kVector));
+  }
+  HEARTH_ASSIGN_OR_RETURN(w.down, packer.pack({t.down}, kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.down_bias, packer.pack({t.down_bias}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.ffn_post_norm, packer.pack({t.ffn_post_norm}, kVector));
+  return w;
+}
+
+Result<void> pack_frequencies(WeightPacker& packer, const DecoderTensors& t,
+                              const DecoderConfig& config, DecoderWeights& w) {
+  const GgufTensor* first = t.rope_divisors != nullptr ? t.rope_divisors : t.rope_short;
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<float> divisors, positive_values(first));
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<float> long_divisors, positive_values(t.rope_long));
+  for (const RopeConfig& rope : config.ropes) {
+    // Stored divisors stretch the rotation of full layers.
+    const bool stretched = w.rope_frequencies.empty();
+    const std::vector<float> values =
+        rope_frequencies(rope, stretched ? divisors : std::vector<float>());
+    HEARTH_ASSIGN_OR_RETURN(WeightHandle packed, packer.pack_values("rope frequencies", values));
+    w.rope_frequencies.push_back(std::move(packed));
+  }
+  if (long_divisors.empty()) return {};
+  HEARTH_ASSIGN_OR_RETURN(
+      w.long_rope_frequencies,
+      packer.pack_values("long rope frequencies",
+                         rope_frequencies(config.ropes.front(), long_divisors)));
+  return {};
+}
+
+}  // namespace
+
+Result<DecoderWeights> DecoderWeights::load(const GgufFile& file, const DecoderConfig& config,
+                                            const kernels::OpTable& ops,
+                                            const LoadProgressFn& progress) {
+  HEARTH_ASSIGN_OR_RETURN(const DecoderTensors tensors, DecoderTensors::find(file, config));
+  WeightPacker packer(file, ops, progress);
+  DecoderWeights w;
+  HEARTH_TRY(pack_frequencies(packer, tensors, config, w));
+  HEARTH_ASSIGN_OR_RETURN(w.embedding, packer.pack({tensors.embedding}, WeightRole::kEmbedding));
+  packer.report();
+  for (const LayerTensors& layer : tensors.layers) {
+    HEARTH_ASSIGN_OR_RETURN(Layer packed, pack_layer(packer, layer));
+    w.layers.push_back(std::move(packed));
+    packer.report();
+  }
+  HEARTH_ASSIGN_OR_RETURN(w.output_norm, packer.pack({tensors.output_norm}, WeightRole::kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.output, packer.pack({tensors.output}, WeightRole::kMatmul));
+  packer.report();
+  w.bytes = packer.device_bytes();
+  return w;
+}
+
+}  // namespace hearth::models

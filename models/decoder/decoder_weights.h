@@ -1,0 +1,48 @@
+#pragma once
+// The weights of a decoder: found in a file, checked, taken into a device.
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/base/result.h"
+#include "kernels/ops.h"
+#include "models/decoder/decoder_config.h"
+#include "models/decoder/weight_packer.h"
+
+namespace hearth::models {
+
+struct DecoderWeights {
+  /// Null where the family or the file has no such tensor.
+  struct Layer {
+    WeightHandle attn_norm;  ///< vector of width
+    WeightHandle qkv;        ///< (q_width + 2 kv_width, width): q, then k, then v
+    WeightHandle qkv_bias;
+    WeightHandle q_norm, k_norm;  ///< vectors of head_dim (kHeads), or q_width and kv_width
+    WeightHandle attn_out;        ///< (width, q_width)
+    WeightHandle attn_bias;
+    WeightHandle attn_post_norm;  ///< vector of width
+    WeightHandle ffn_norm;        ///< vector of width
+    WeightHandle gate_up;         ///< (2 ffn_width, width): gate, then up
+    WeightHandle gate_up_bias;
+    WeightHandle down;  ///< (width, ffn_width)
+    WeightHandle down_bias;
+    WeightHandle ffn_post_norm;  ///< vector of width
+  };
+
+  WeightHandle embedding;                      ///< (vocab_size, width)
+  std::vector<WeightHandle> rope_frequencies;  ///< per config.ropes: vector of rope.dim / 2
+  WeightHandle long_rope_frequencies;          ///< what the first becomes in a long context
+  std::vector<Layer> layers;
+  WeightHandle output_norm;
+  WeightHandle output;  ///< (vocab_size, width), or null where the head is tied to the embedding
+
+  const kernels::Weight* head() const { return output ? output.get() : embedding.get(); }
+  uint64_t bytes = 0;  ///< of all, on the device
+
+  /// Checks all tensors, then takes them in layer by layer, and gives the file's pages back behind
+  /// it. Errors name the tensor: kCorrupt, kUnsupported, kOutOfMemory.
+  static Result<DecoderWeights> load(const GgufFile& file, const DecoderConfig& config,
+                                     const kernels::OpTable& ops, const LoadProgressFn& progress);
+};
+
+}  // namespace hearth::models

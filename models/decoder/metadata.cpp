@@ -1,0 +1,148 @@
+#include "models/decoder/metadata.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace hearth::models {
+namespace {
+
+/// Change no logit of a decoder.
+constexpr std::array<std::string_view, 6> kHarmless = {
+    "vocab_size",   "attention.layer_norm_epsilon", "rope.scaling.finetuned",
+    "pooling_type", "tensor_data_layout",           "expert_used_count",
+};
+
+/// Values that say "as if this key were not there", beside 0, false and the empty string.
+struct Neutral {
+  std::string_view key;
+  float value;
+};
+constexpr std::array<Neutral, 6> kNeutral = {{
+    {"attention.causal", 1},
+    {"expert_group_count", 1},
+    {"expert_group_used_count", 1},
+    {"expert_weights_scale", 1},
+    {"moe_every_n_layers", 1},
+    {"rope.scaling.yarn_ext_factor", 1},
+}};
+
+std::string shown(const GgufFile& file, const GgufEntry& entry) {
+  if (entry.type == GgufType::kArray) return fmt::format("an array of {}", entry.count);
+  if (entry.type == GgufType::kBool) return *file.get<bool>(entry.key) ? "true" : "false";
+  if (entry.type == GgufType::kString) {
+    return fmt::format("\"{}\"", printable(*file.get<std::string_view>(entry.key)));
+  }
+  if (is_integer(entry.type)) {
+    const GgufInteger value = load_integer(entry.type, entry.payload.data());
+    if (value.negative) return fmt::format("{}", static_cast<int64_t>(value.bits));
+    return fmt::format("{}", value.bits);
+  }
+  const auto value = file.get<float>(entry.key);
+  return value.ok() ? fmt::format("{}", *value) : "not a number";
+}
+
+bool says_nothing(const GgufFile& file, const GgufEntry& entry, std::string_view key) {
+  if (entry.count == 0) return true;
+  if (entry.type == GgufType::kArray) return false;
+  if (entry.type == GgufType::kString) return file.get<std::string_view>(entry.key)->empty();
+  float value = 0;
+  if (entry.type == GgufType::kBool) {
+    value = *file.get<bool>(entry.key) ? 1 : 0;
+  } else if (is_integer(entry.type)) {
+    const GgufInteger integer = load_integer(entry.type, entry.payload.data());
+    value = integer.negative ? -1.0f : static_cast<float>(integer.bits);
+  } else {
+    const auto number = file.get<float>(entry.key);
+    if (!number.ok()) return false;
+    value = *number;
+  }
+  const auto neutral = std::find_if(kNeutral.begin(), kNeutral.end(),
+                                    [key](const Neutral& n) { return n.key == key; });
+  if (neutral != kNeutral.end() && value == neutral->value) return true;
+  return value == 0 && key != "attention.causal";
+}
+
+}  // namespace
+
+std::string Metadata::full(std::string_view key) const {
+  return fmt::format("{}.{}", architecture_, key);
+}
+
+bool Metadata::has(std::string_view key) {
+  known_.emplace(key);
+  return file_.has(full(key));
+}
+
+void Metadata::know(std::initializer_list<std::string_view> keys) {
+  for (const std::string_view key : keys) known_.emplace(key);
+}
+
+Error Metadata::corrupt(std::string_view key, std::string_view met_and_want) const {
+  return Error{ErrorCode::kCorrupt, fmt::format("{}: {}", full(key), met_and_want), ""};
+}
+
+Error Metadata::unsupported(std::string_view key, std::string_view met) const {
+  return Error{ErrorCode::kUnsupported,
+               fmt::format("{}: {}, which this build does not do for architecture {}", full(key),
+                           met, architecture_),
+               ""};
+}
+
+Result<int32_t> Metadata::number(std::string_view key, int32_t most) {
+  has(key);
+  const GgufEntry* entry = file_.find(full(key));
+  if (entry != nullptr && entry->type == GgufType::kArray) {
+    return unsupported(key, "a value for each layer");
+  }
+  HEARTH_ASSIGN_OR_RETURN(const uint32_t value, file_.get<uint32_t>(full(key)));
+  if (value >= 1 && value <= static_cast<uint32_t>(most)) return static_cast<int32_t>(value);
+  return corrupt(key, fmt::format("{}, want 1 to {}", value, most));
+}
+
+Result<int32_t> Metadata::number_or(std::string_view key, int32_t most, int32_t fallback) {
+  if (!has(key)) return fallback;
+  return number(key, most);
+}
+
+Result<uint32_t> Metadata::count_or(std::string_view key, uint32_t fallback) {
+  has(key);
+  return file_.get_or<uint32_t>(full(key), fallback);
+}
+
+Result<bool> Metadata::flag_or(std::string_view key, bool fallback) {
+  has(key);
+  return file_.get_or<bool>(full(key), fallback);
+}
+
+Result<float> Metadata::factor(std::string_view key, float most) {
+  has(key);
+  HEARTH_ASSIGN_OR_RETURN(const float value, file_.get<float>(full(key)));
+  if (value > 0.0f && value <= most) return value;
+  return corrupt(key, fmt::format("{}, want more than 0 and at most {}", value, most));
+}
+
+Result<float> Metadata::factor_or(std::string_view key, float most, float fallback) {
+  if (!has(key)) return fallback;
+  HEARTH_ASSIGN_OR_RETURN(const float value, file_.get<float>(full(key)));
+  if (value == 0.0f) return fallback;
+  return factor(key, most);
+}
+
+Result<void> Metadata::refuse_others() const {
+  const std::string prefix = architecture_ + ".";
+  for (const GgufEntry& entry : file_.metadata()) {
+    if (!entry.key.starts_with(prefix)) continue;
+    const std::string_view key = entry.key.substr(prefix.size());
+    if (known_.contains(key) || std::ranges::count(kHarmless, key) > 0) continue;
+    if (says_nothing(file_, entry, key)) continue;
+    return Error{ErrorCode::kUnsupported,
+                 fmt::format("{}: {}, which this build does not do for architecture {}",
+                             printable(entry.key), shown(file_, entry), architecture_),
+                 ""};
+  }
+  return {};
+}
+
+}  // namespace hearth::models

@@ -1,0 +1,62 @@
+#pragma once
+// The metadata of one architecture as a family asks for it: each key by name and range, and none
+// left over that nobody asked for. A model that ignores a key computes something else than its
+// author meant.
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/base/result.h"
+#include "models/gguf/gguf_file.h"
+
+namespace hearth::models {
+
+// Bounds far above real models; they keep all products of two in 64 bits and all sums in 32.
+inline constexpr int32_t kMaxWidth = 1 << 20;
+inline constexpr int32_t kMaxLayers = 1 << 12;
+inline constexpr int32_t kMaxContext = 1 << 28;
+
+/// Keys are given without "ARCHITECTURE."; errors name them in full. kCorrupt: missing, of another
+/// type, out of range. kUnsupported: see refuse_others. `file` outlives this.
+class Metadata {
+ public:
+  Metadata(const GgufFile& file, std::string_view architecture)
+      : file_(file), architecture_(architecture) {}
+
+  const GgufFile& file() const { return file_; }
+  const std::string& architecture() const { return architecture_; }
+  /// "llama.block_count"
+  std::string full(std::string_view key) const;
+  /// Marks the key as known.
+  bool has(std::string_view key);
+  /// Several at once, for readers that ask the file themselves.
+  void know(std::initializer_list<std::string_view> keys);
+
+  /// 1 to `most`. A value for each layer is unsupported.
+  Result<int32_t> number(std::string_view key, int32_t most);
+  Result<int32_t> number_or(std::string_view key, int32_t most, int32_t fallback);
+  /// 0 to 2^32 - 1, `fallback` where missing.
+  Result<uint32_t> count_or(std::string_view key, uint32_t fallback);
+  Result<bool> flag_or(std::string_view key, bool fallback);
+  /// Above 0 and at most `most`.
+  Result<float> factor(std::string_view key, float most);
+  /// The same; `fallback` where missing or 0, which converters write for "none".
+  Result<float> factor_or(std::string_view key, float most, float fallback);
+
+  /// kUnsupported, naming the first key of this architecture that nobody asked for, unless its
+  /// value says that what it stands for is absent, or it changes no logit.
+  Result<void> refuse_others() const;
+
+  Error corrupt(std::string_view key, std::string_view met_and_want) const;
+  Error unsupported(std::string_view key, std::string_view met) const;
+
+ private:
+  const GgufFile& file_;
+  std::string architecture_;
+  std::set<std::string, std::less<>> known_;
+};
+
+}  // namespace hearth::models

@@ -1,0 +1,77 @@
+#include "models/decoder/weight_packer.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <vector>
+
+#include "models/tensor_set.h"
+
+namespace hearth::models {
+
+using kernels::WeightRole;
+
+WeightPacker::WeightPacker(const GgufFile& file, const kernels::OpTable& ops,
+                           const LoadProgressFn& progress)
+    : file_(file), ops_(ops), progress_(progress) {
+  for (const GgufTensor& tensor : file.tensors()) state_.bytes_total += tensor.bytes.size();
+}
+
+Result<WeightHandle> WeightPacker::pack(std::initializer_list<const GgufTensor*> tensors,
+                                        WeightRole role) {
+  std::vector<kernels::HostTensor> parts;
+  for (const GgufTensor* tensor : tensors) {
+    if (tensor == nullptr) return WeightHandle();
+    parts.push_back(host_tensor(*tensor));
+  }
+  HEARTH_ASSIGN_OR_RETURN(WeightHandle weight, pack_parts(parts, role));
+  for (const kernels::HostTensor& part : parts) {
+    state_.bytes_done += part.bytes.size();
+    file_.drop_pages(part.bytes);
+  }
+  return weight;
+}
+
+Result<WeightHandle> WeightPacker::pack_values(std::string_view name,
+                                               std::span<const float> values) {
+  if (values.empty()) return WeightHandle();
+  kernels::HostTensor tensor;
+  tensor.name = name;
+  tensor.rows = 1;
+  tensor.cols = static_cast<int64_t>(values.size());
+  tensor.bytes = std::as_bytes(values);
+  return pack_parts({&tensor, 1}, WeightRole::kVector);
+}
+
+Result<WeightHandle> WeightPacker::pack_parts(std::span<const kernels::HostTensor> parts,
+                                              WeightRole role) {
+  HEARTH_ASSIGN_OR_RETURN(WeightHandle weight, ops_.pack_weights(ops_.state.get(), parts, role));
+  device_bytes_ += weight->bytes;
+  return weight;
+}
+
+void WeightPacker::report() const {
+  if (progress_) progress_(state_);
+}
+
+Result<std::vector<float>> positive_values(const GgufTensor* tensor) {
+  std::vector<float> values;
+  if (tensor == nullptr) return values;
+  if (*tensor->dtype != kernels::DType::kF32) {
+    return Error{ErrorCode::kUnsupported,
+                 fmt::format("{}: {}, want F32", tensor->name, tensor->type_name()), ""};
+  }
+  for (uint64_t i = 0; i < tensor->dims[0]; ++i) {
+    const auto value = load_unaligned<float>(tensor->bytes.data() + i * sizeof(float));
+    if (!std::isfinite(value) || value <= 0.0f) {
+      return Error{
+          ErrorCode::kCorrupt,
+          fmt::format("{}: element {} is {}, want finite numbers above 0", tensor->name, i, value),
+          ""};
+    }
+    values.push_back(value);
+  }
+  return values;
+}
+
+}  // namespace hearth::models

@@ -1,0 +1,48 @@
+#pragma once
+// Takes a file's tensors into a device one after the other: counts bytes, reports progress, and
+// gives the file's pages back behind itself.
+
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "kernels/base/result.h"
+#include "kernels/ops.h"
+#include "models/gguf/gguf_file.h"
+#include "models/model.h"
+
+namespace hearth::models {
+
+using WeightHandle = std::unique_ptr<kernels::Weight>;
+
+class WeightPacker {
+ public:
+  /// All three outlive the packer.
+  WeightPacker(const GgufFile& file, const kernels::OpTable& ops, const LoadProgressFn& progress);
+
+  /// Joins the tensors into one weight; null where one of them is null.
+  Result<WeightHandle> pack(std::initializer_list<const GgufTensor*> tensors,
+                            kernels::WeightRole role);
+  /// A vector that no file holds as such; null where there are no values.
+  Result<WeightHandle> pack_values(std::string_view name, std::span<const float> values);
+
+  void report() const;
+  uint64_t device_bytes() const { return device_bytes_; }
+
+ private:
+  Result<WeightHandle> pack_parts(std::span<const kernels::HostTensor> parts,
+                                  kernels::WeightRole role);
+
+  const GgufFile& file_;
+  const kernels::OpTable& ops_;
+  const LoadProgressFn& progress_;
+  LoadProgress state_;
+  uint64_t device_bytes_ = 0;
+};
+
+/// The values of an F32 vector whose elements have to be finite and above 0, such as divisors of
+/// frequencies; none where `tensor` is null. kUnsupported, kCorrupt name the tensor.
+Result<std::vector<float>> positive_values(const GgufTensor* tensor);
+
+}  // namespace hearth::models

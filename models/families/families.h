@@ -1,0 +1,27 @@
+#pragma once
+// The model families this build computes, one function per value of general.architecture (or per
+// group of values that are one family). Errors as of load_model.
+
+#include <memory>
+
+#include "models/model.h"
+
+namespace hearth::models {
+
+class GgufFile;
+
+using FamilyLoader = Result<std::unique_ptr<Model>>(const GgufFile&, const kernels::OpTable&,
+                                                    const LoadProgressFn&);
+
+FamilyLoader load_llama;
+FamilyLoader load_qwen2;
+FamilyLoader load_qwen3;
+FamilyLoader load_gemma;
+FamilyLoader load_gemma2;
+FamilyLoader load_gemma3;
+FamilyLoader load_phi3;
+FamilyLoader load_granite;
+FamilyLoader load_smollm3;
+FamilyLoader load_olmo2;
+
+}  // namespace hearth::models

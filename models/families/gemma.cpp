@@ -1,0 +1,110 @@
+#include <cmath>
+
+#include "models/decoder/decoder.h"
+#include "models/families/families.h"
+
+// Gemma 1, 2 and 3.
+//
+//   x = embed(token) * sqrt(width)
+//   Gemma 1, layers norm first:  x += attention(norm(x)) W_out
+//                                x += (gelu(gate) * up) W_down,  gate, up = norm(x) W_gate_up
+//   Gemma 2 and 3 norm what a branch adds once more:
+//                                x += norm(attention(norm(x)) W_out)
+//                                x += norm((gelu(gate) * up) W_down)
+//
+// gelu is the one by tanh; pairs are halves. Norm weights are stored with their 1 added.
+// Gemma 2: scores and logits are soft capped; every second layer, from the first, slides.
+// Gemma 3: no caps; heads of q and k are normed; five layers slide, the sixth is full. Sliding
+// layers rotate by base 10000, full ones by rope.freq_base and, in files for long contexts, at
+// positions squeezed by rope.scaling.factor.
+//
+// Source: Gemma Team 2024 (Gemma), 2024 (Gemma 2) section 2, 2025 (Gemma 3) section 2.
+
+namespace hearth::models {
+namespace {
+
+constexpr float kMaxCap = 1e6f;
+constexpr float kMaxBase = 1e30f;
+
+/// Norms on both sides of each branch.
+class SandwichDecoder final : public Decoder {
+ public:
+  using Decoder::Decoder;
+
+ protected:
+  void layer(const LayerStep& s) override {
+    norm(s, act().x, s.weights.attn_norm, act().normed);
+    attention(s, act().normed);
+    add_normed_product(s, act().attn, s.weights.attn_out, s.weights.attn_bias,
+                       s.weights.attn_post_norm);
+    norm(s, act().x, s.weights.ffn_norm, act().normed);
+    gated(s, act().normed);
+    add_normed_product(s, act().gated, s.weights.down, s.weights.down_bias,
+                       s.weights.ffn_post_norm);
+  }
+};
+
+Result<DecoderConfig> load_gemma_config(Metadata& m) {
+  HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
+  c.activation = kernels::Activation::kGeluTanh;
+  c.embedding_scale = std::sqrt(static_cast<float>(c.width));
+  return c;
+}
+
+/// The largest models of both generations scale scores by the width per head instead of the head's
+/// size, which metadata does not say: they are known by their layers.
+void scale_by_width(DecoderConfig& c, int32_t layers_of_largest) {
+  if (c.num_layers != layers_of_largest) return;
+  c.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.width / c.num_heads));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> load_gemma(const GgufFile& file, const kernels::OpTable& ops,
+                                          const LoadProgressFn& progress) {
+  Metadata m(file, "gemma");
+  HEARTH_ASSIGN_OR_RETURN(const DecoderConfig c, load_gemma_config(m));
+  HEARTH_TRY(m.refuse_others());
+  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+}
+
+Result<std::unique_ptr<Model>> load_gemma2(const GgufFile& file, const kernels::OpTable& ops,
+                                           const LoadProgressFn& progress) {
+  Metadata m(file, "gemma2");
+  HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, load_gemma_config(m));
+  HEARTH_ASSIGN_OR_RETURN(const int32_t window,
+                          m.number_or("attention.sliding_window", kMaxContext, 4096));
+  HEARTH_ASSIGN_OR_RETURN(const auto slides, sliding_pattern(m, c.num_layers, 2));
+  HEARTH_ASSIGN_OR_RETURN(c.attention_soft_cap, m.factor_or("attn_logit_softcapping", kMaxCap, 50));
+  HEARTH_ASSIGN_OR_RETURN(c.logit_soft_cap, m.factor_or("final_logit_softcapping", kMaxCap, 30));
+  HEARTH_TRY(m.refuse_others());
+  c.post_norms = true;
+  c.set_window(window, slides);
+  scale_by_width(c, 46);
+  return load_decoder<SandwichDecoder>(file, c, ops, progress);
+}
+
+Result<std::unique_ptr<Model>> load_gemma3(const GgufFile& file, const kernels::OpTable& ops,
+                                           const LoadProgressFn& progress) {
+  Metadata m(file, "gemma3");
+  HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, load_gemma_config(m));
+  HEARTH_ASSIGN_OR_RETURN(const int32_t window, m.number("attention.sliding_window", kMaxContext));
+  HEARTH_ASSIGN_OR_RETURN(const auto slides, sliding_pattern(m, c.num_layers, 6));
+  HEARTH_ASSIGN_OR_RETURN(c.logit_soft_cap, m.factor_or("final_logit_softcapping", kMaxCap, 0));
+  RopeConfig local;
+  local.dim = c.ropes.front().dim;
+  HEARTH_ASSIGN_OR_RETURN(local.base, m.factor_or("rope.freq_base_swa", kMaxBase, 10000));
+  HEARTH_TRY(m.refuse_others());
+  c.post_norms = true;
+  c.qk_norm = QkNorm::kHeads;
+  c.set_window(window, slides);
+  // By the pattern, not the group: a window that covers the context still is a sliding layer's.
+  c.ropes.push_back(local);
+  for (int32_t i = 0; i < c.num_layers; ++i) {
+    c.layers[static_cast<size_t>(i)].rope = slides(i) ? 1 : 0;
+  }
+  scale_by_width(c, 62);
+  return load_decoder<SandwichDecoder>(file, c, ops, progress);
+}
+
+}  // namespace hearth::models

@@ -1,0 +1,42 @@
+#include "models/decoder/decoder.h"
+#include "models/families/families.h"
+
+// Granite 3: as Llama, with four scales instead of none:
+//
+//   x = embed(token) * embedding_scale;  scores = attention.scale * q.k
+//   x += residual_scale * attention(norm(x)) W_out
+//   x += residual_scale * (silu(gate) * up) W_down
+//   logits = norm(x) W_head / logit_scale
+//
+// Source: Granite Team 2024 (Granite 3.0) section 3; Yang et al. 2022 (scales that carry over to
+// other widths).
+
+namespace hearth::models {
+namespace {
+
+constexpr float kMaxScale = 1e6f;
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> load_granite(const GgufFile& file, const kernels::OpTable& ops,
+                                            const LoadProgressFn& progress) {
+  Metadata m(file, "granite");
+  HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
+  HEARTH_ASSIGN_OR_RETURN(c.embedding_scale, m.factor_or("embedding_scale", kMaxScale, 1));
+  HEARTH_ASSIGN_OR_RETURN(c.residual_scale, m.factor_or("residual_scale", kMaxScale, 1));
+  HEARTH_ASSIGN_OR_RETURN(c.attention_scale,
+                          m.factor_or("attention.scale", kMaxScale, c.attention_scale));
+  HEARTH_ASSIGN_OR_RETURN(const float divisor, m.factor("logit_scale", kMaxScale));
+  c.logit_scale = 1.0f / divisor;
+  // Granite 4 says by this flag that no layer is told positions.
+  HEARTH_ASSIGN_OR_RETURN(const bool rotated, m.flag_or("rope.scaling.finetuned", true));
+  HEARTH_TRY(m.refuse_others());
+  if (!rotated) {
+    for (LayerSpec& layer : c.layers) layer.rope = kNoRope;
+  }
+  c.pairs = kernels::RopePairs::kNeighbours;
+  c.rope_divisors = true;
+  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+}
+
+}  // namespace hearth::models

@@ -1,0 +1,28 @@
+#include "models/decoder/decoder.h"
+#include "models/families/families.h"
+
+// Llama 1 to 3.x, Mistral, TinyLlama, SmolLM and their kin. Layers norm first:
+//
+//   q, k, v = norm(x) W_qkv;  rotate q, k (neighbours);  x += attention(q, k, v) W_out
+//   gate, up = norm(x) W_gate_up;                        x += (silu(gate) * up) W_down
+//
+// Source: Touvron et al. 2023 (Llama); Dubey et al. 2024 (Llama 3: stored divisors of the
+// frequencies); Jiang et al. 2023 (Mistral: the sliding window).
+
+namespace hearth::models {
+
+Result<std::unique_ptr<Model>> load_llama(const GgufFile& file, const kernels::OpTable& ops,
+                                          const LoadProgressFn& progress) {
+  Metadata metadata(file, "llama");
+  HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(metadata));
+  HEARTH_ASSIGN_OR_RETURN(const uint32_t window, metadata.count_or("attention.sliding_window", 0));
+  if (window < static_cast<uint32_t>(c.context_length)) {
+    c.set_window(static_cast<int32_t>(window), [](int32_t) { return true; });
+  }
+  HEARTH_TRY(metadata.refuse_others());
+  c.pairs = kernels::RopePairs::kNeighbours;
+  c.rope_divisors = true;
+  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+}
+
+}  // namespace hearth::models

@@ -1,0 +1,27 @@
+#include "models/decoder/decoder.h"
+#include "models/families/families.h"
+
+// Phi 3, 3.5 and 4: as Llama, with q, k, v stored as one matrix and gate, up as another; pairs are
+// halves, part of each head in Phi 4 mini. Files for long contexts carry LongRoPE's divisors twice:
+// the short ones where the context in use is at most the one of the first training, the long ones
+// beyond. The choice holds for all of a load's positions, so a cached key never changes.
+//
+// Source: Abdin et al. 2024 (Phi-3) section 2; Ding et al. 2024 (LongRoPE) section 3.
+
+namespace hearth::models {
+
+Result<std::unique_ptr<Model>> load_phi3(const GgufFile& file, const kernels::OpTable& ops,
+                                         const LoadProgressFn& progress) {
+  Metadata m(file, "phi3");
+  HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
+  HEARTH_ASSIGN_OR_RETURN(const uint32_t window, m.count_or("attention.sliding_window", 0));
+  if (window < static_cast<uint32_t>(c.context_length)) {
+    c.set_window(static_cast<int32_t>(window), [](int32_t) { return true; });
+  }
+  HEARTH_TRY(m.refuse_others());
+  c.fused_gate_up = true;
+  c.long_rope = true;
+  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+}
+
+}  // namespace hearth::models
