@@ -24,6 +24,7 @@ StepRunner::StepRunner(const models::GgufFile& file, const kernels::OpTable& ops
   auto loaded = models::load_model(file, ops_, nullptr);
   REQUIRE_MESSAGE(loaded.ok(), loaded.error().message);
   model_ = std::move(loaded).value();
+  if (bounds.model_context > 0) model_->set_context_length(bounds.model_context);
   REQUIRE(model_->reserve(bounds.step_tokens, bounds.step_tokens).ok());
   const int32_t blocks = bounds.seqs * ((bounds.context + kBlockSize - 1) / kBlockSize);
   for (const models::LayerGroup& group : model_->info().groups) {

@@ -27,6 +27,7 @@ class StepRunner {
     int32_t seqs = 1;
     int32_t step_tokens = 64;
     int32_t context = 512;
+    int32_t model_context = 0;  ///< above 0: what the model is told
   };
   /// Fails the test where the model does not load.
   StepRunner(const models::GgufFile& file, const kernels::OpTable& ops, kernels::DType kv_type,

@@ -9,6 +9,7 @@
 
 #include "engine/speculation/replay_proposer.h"
 #include "tests/golden/engine/engine_run.h"
+#include "tests/golden/family_model.h"
 #include "tests/golden/greedy_reference.h"
 #include "tests/golden/random_llama.h"
 #include "tests/golden/step_runner.h"
@@ -216,6 +217,20 @@ TEST_CASE("random models of every shape: the same request, the same tokens") {
       for (const Request& request : asked) {
         check_same_tokens(owned.file, table, DType::kF16, request, shape.vocab);
       }
+    }
+  }
+}
+
+TEST_CASE("families with several layer groups: the same request, the same tokens") {
+  for (const char* name : {"gemma2", "gemma3", "olmo3", "phi3_long"}) {
+    CAPTURE(name);
+    if (kReduced && std::string(name) != "gemma3") continue;
+    const OwnedFile owned(read_family(name).file_bytes(DType::kQ8_0));
+    const auto asked = requests(128, 45, 20);
+    for (const NamedTable& table : all_tables()) {
+      if (table.name == "reference" && !tests::full_counts()) continue;
+      check_same_tokens(owned.file, table, DType::kF16, asked[0], 128);
+      check_same_tokens(owned.file, table, DType::kF16, asked[2], 128);
     }
   }
 }

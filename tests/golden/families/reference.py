@@ -1,0 +1,287 @@
+"""Each family's forward pass in PyTorch, float64, without cache, blocks or fusion: the formulas.
+
+Written from the papers that models/families/*.cpp name. One sequence, all positions at once.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from tiny_models import TinyModel
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    return x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
+
+
+def silu(x: torch.Tensor) -> torch.Tensor:
+    return x / (1 + torch.exp(-x))
+
+
+def gelu_tanh(x: torch.Tensor) -> torch.Tensor:
+    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def rotate(x: torch.Tensor, frequencies: torch.Tensor, halves: bool, magnitude: float = 1.0) -> torch.Tensor:
+    """x: (tokens, heads, head_dim), of which the first 2 * len(frequencies) values are rotated."""
+    pairs = len(frequencies)
+    angles = torch.arange(x.shape[0], dtype=torch.float64)[:, None, None] * frequencies
+    cos, sin = torch.cos(angles) * magnitude, torch.sin(angles) * magnitude
+    out = x.clone()
+    first, second = (slice(0, pairs), slice(pairs, 2 * pairs)) if halves else (
+        slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2))
+    a, b = x[..., first], x[..., second]
+    out[..., first], out[..., second] = a * cos - b * sin, b * cos + a * sin
+    return out
+
+
+class Reference:
+    HALVES = True
+
+    def __init__(self, model: TinyModel):
+        self.model = model
+        self.m = model.metadata
+        self.w = {name: torch.from_numpy(value) for name, value in model.values().items()}
+        self.layers = self.m["block_count"]
+        self.heads = self.m["attention.head_count"]
+        self.kv_heads = self.m["attention.head_count_kv"]
+        self.head_dim = self.m.get("attention.key_length", self.m["embedding_length"] // self.heads)
+        self.eps = self.m["attention.layer_norm_rms_epsilon"]
+        self.scale = 1 / math.sqrt(self.head_dim)
+
+    # ---- What families change ----
+    embedding_scale = 1.0
+    residual_scale = 1.0
+    soft_cap = 0.0
+    qk_norm = None
+    norm_first = True
+    norm_last = False
+
+    def activation(self, x):
+        return silu(x)
+
+    def window(self, layer: int) -> int:
+        return 0
+
+    def rotated(self, x, layer: int):
+        return rotate(x, self.frequencies(self.m["rope.freq_base"]), self.HALVES)
+
+    def qkv(self, blk: str, x):
+        return tuple(x @ self.w[f"{blk}attn_{n}.weight"].T for n in "qkv")
+
+    def feed_forward(self, blk: str, x):
+        gate, up = x @ self.w[blk + "ffn_gate.weight"].T, x @ self.w[blk + "ffn_up.weight"].T
+        return (self.activation(gate) * up) @ self.w[blk + "ffn_down.weight"].T
+
+    def logits(self, x):
+        return x @ self.w.get("output.weight", self.w["token_embd.weight"]).T
+
+    # ---- What they share ----
+    def frequencies(self, base: float) -> torch.Tensor:
+        dim = self.m["rope.dimension_count"]
+        return base ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+
+    def norm(self, x, name: str):
+        return rms_norm(x, self.w[name], self.eps)
+
+    def attention(self, blk: str, x, layer: int):
+        tokens = x.shape[0]
+        q, k, v = self.qkv(blk, x)
+        if self.qk_norm == "width":
+            q, k = self.norm(q, blk + "attn_q_norm.weight"), self.norm(k, blk + "attn_k_norm.weight")
+        q = q.view(tokens, self.heads, self.head_dim)
+        k = k.view(tokens, self.kv_heads, self.head_dim)
+        v = v.view(tokens, self.kv_heads, self.head_dim)
+        if self.qk_norm == "heads":
+            q, k = self.norm(q, blk + "attn_q_norm.weight"), self.norm(k, blk + "attn_k_norm.weight")
+        q, k = self.rotated(q, layer), self.rotated(k, layer)
+        groups = self.heads // self.kv_heads
+        k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
+        scores = torch.einsum("qhd,khd->hqk", q, k) * self.scale
+        if self.soft_cap:
+            scores = self.soft_cap * torch.tanh(scores / self.soft_cap)
+        distance = torch.arange(tokens)[:, None] - torch.arange(tokens)[None, :]
+        seen = distance >= 0
+        if self.window(layer):
+            seen &= distance < self.window(layer)
+        shares = torch.softmax(scores.masked_fill(~seen, -math.inf), -1)
+        out = torch.einsum("hqk,khd->qhd", shares, v).reshape(tokens, -1)
+        return out @ self.w[blk + "attn_output.weight"].T
+
+    def forward(self, ids: list[int]) -> torch.Tensor:
+        x = self.w["token_embd.weight"][torch.tensor(ids)] * self.embedding_scale
+        for i in range(self.layers):
+            blk = f"blk.{i}."
+            added = self.attention(blk, self.norm(x, blk + "attn_norm.weight") if self.norm_first else x, i)
+            if self.norm_last:
+                added = self.norm(added, blk + "post_attention_norm.weight")
+            x = x + self.residual_scale * added
+            added = self.feed_forward(blk, self.norm(x, blk + "ffn_norm.weight") if self.norm_first else x)
+            if self.norm_last:
+                added = self.norm(added, blk + "post_ffw_norm.weight")
+            x = x + self.residual_scale * added
+        return self.logits(self.norm(x, "output_norm.weight"))
+
+
+class Llama(Reference):
+    HALVES = False
+
+
+class Qwen2(Reference):
+    def qkv(self, blk, x):
+        return tuple(part + self.w[f"{blk}attn_{n}.bias"] for part, n in zip(super().qkv(blk, x), "qkv"))
+
+
+class Qwen3(Reference):
+    qk_norm = "heads"
+
+
+class Gemma(Reference):
+    def __init__(self, model):
+        super().__init__(model)
+        self.embedding_scale = math.sqrt(self.m["embedding_length"])
+
+    def activation(self, x):
+        return gelu_tanh(x)
+
+
+class Gemma2(Gemma):
+    norm_last = True
+
+    def __init__(self, model):
+        super().__init__(model)
+        self.soft_cap = self.m["attn_logit_softcapping"]
+
+    def window(self, layer):
+        return self.m["attention.sliding_window"] if layer % 2 == 0 else 0
+
+    def logits(self, x):
+        cap = self.m["final_logit_softcapping"]
+        return cap * torch.tanh(super().logits(x) / cap)
+
+
+class Gemma3(Gemma):
+    norm_last = True
+    qk_norm = "heads"
+
+    def window(self, layer):
+        return self.m["attention.sliding_window"] if layer % 6 != 5 else 0
+
+    def rotated(self, x, layer):
+        if self.window(layer):
+            return rotate(x, self.frequencies(10000.0), True)
+        return rotate(x, self.frequencies(self.m["rope.freq_base"]) / self.m["rope.scaling.factor"], True)
+
+
+class Phi3(Reference):
+    def qkv(self, blk, x):
+        joined = x @ self.w[blk + "attn_qkv.weight"].T
+        return joined.split([self.heads * self.head_dim] + 2 * [self.kv_heads * self.head_dim], -1)
+
+    def feed_forward(self, blk, x):
+        gate, up = (x @ self.w[blk + "ffn_up.weight"].T).chunk(2, -1)
+        return (silu(gate) * up) @ self.w[blk + "ffn_down.weight"].T
+
+    def rotated(self, x, layer):
+        which = "long" if self.model.context > self.m["rope.scaling.original_context_length"] else "short"
+        frequencies = self.frequencies(self.m["rope.freq_base"]) / self.w[f"rope_factors_{which}.weight"]
+        return rotate(x, frequencies, True, self.m["rope.scaling.attn_factor"])
+
+
+class Granite(Reference):
+    HALVES = False
+
+    def __init__(self, model):
+        super().__init__(model)
+        self.embedding_scale = self.m["embedding_scale"]
+        self.residual_scale = self.m["residual_scale"]
+        self.scale = self.m["attention.scale"]
+
+    def logits(self, x):
+        return super().logits(x) / self.m["logit_scale"]
+
+
+class SmolLm3(Reference):
+    HALVES = False
+
+    def rotated(self, x, layer):
+        return x if (layer + 1) % 4 == 0 else super().rotated(x, layer)
+
+
+class Olmo2(Reference):
+    """With a window also OLMo 3: three sliding layers, then a full one, whose rotation alone is YaRN's."""
+
+    norm_first = False
+    norm_last = True
+    qk_norm = "width"
+
+    def window(self, layer):
+        return self.m.get("attention.sliding_window", 0) if layer % 4 != 3 else 0
+
+    def rotated(self, x, layer):
+        if self.window(layer) or "rope.scaling.type" not in self.m:
+            return super().rotated(x, layer)
+        factor, original = self.m["rope.scaling.factor"], self.m["rope.scaling.original_context_length"]
+        base, dim = self.m["rope.freq_base"], self.m["rope.dimension_count"]
+
+        def pair(turns):
+            return dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
+
+        low, high = max(math.floor(pair(32)), 0), min(math.ceil(pair(1)), dim - 1)
+        ramp = ((torch.arange(dim // 2, dtype=torch.float64) - low) / max(high - low, 0.001)).clamp(0, 1)
+        plain = self.frequencies(base)
+        return rotate(x, plain * (1 - ramp) + plain / factor * ramp, True, 0.1 * math.log(factor) + 1)
+
+
+class Experts(Reference):
+    """Shares of all experts by softmax; the largest few compute, and their shares sum to 1 again."""
+
+    shares_sum_to_1 = True
+
+    def feed_forward(self, blk, x):
+        shares = torch.softmax(x @ self.w[blk + "ffn_gate_inp.weight"].T, -1)
+        shares, chosen = shares.topk(self.m["expert_used_count"], -1)
+        if self.shares_sum_to_1:
+            shares = shares / shares.sum(-1, keepdim=True)
+        out = torch.zeros_like(x)
+        for t in range(x.shape[0]):
+            for share, e in zip(shares[t], chosen[t]):
+                gate = self.w[blk + "ffn_gate_exps.weight"][e] @ x[t]
+                up = self.w[blk + "ffn_up_exps.weight"][e] @ x[t]
+                out[t] += share * (self.w[blk + "ffn_down_exps.weight"][e] @ (silu(gate) * up))
+        if blk + "ffn_up_shexp.weight" in self.w:
+            gate, up = (x @ self.w[f"{blk}ffn_{n}_shexp.weight"].T for n in ("gate", "up"))
+            out = out + (silu(gate) * up) @ self.w[blk + "ffn_down_shexp.weight"].T
+        return out
+
+
+class Mixtral(Experts):
+    HALVES = False
+
+
+class Qwen3Moe(Experts):
+    qk_norm = "heads"
+
+
+class Olmoe(Experts):
+    qk_norm = "width"
+    shares_sum_to_1 = False
+
+
+class GraniteMoe(Experts, Granite):
+    pass
+
+
+FAMILIES = {
+    "llama": Llama, "qwen2": Qwen2, "qwen3": Qwen3, "gemma": Gemma, "gemma2": Gemma2, "gemma3": Gemma3,
+    "phi3": Phi3, "granite": Granite, "smollm3": SmolLm3, "olmo2": Olmo2, "qwen3moe": Qwen3Moe, "olmoe": Olmoe,
+    "granitemoe": GraniteMoe,
+}
+
+
+def reference(model: TinyModel) -> Reference:
+    if model.architecture == "llama" and "expert_count" in model.metadata:
+        return Mixtral(model)
+    return FAMILIES[model.architecture](model)

@@ -1,0 +1,209 @@
+"""Tiny models of every family: metadata, tensors, and values from a seed.
+
+A value is a hash of the tensor's name and the element's index, so that the C++ tests make the same
+files without carrying them (family_file.cpp). It is an odd multiple of amplitude / 256, at most 255
+of them: exact in F32, F16 and BF16, where `amplitude` is a power of two.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+VOCAB = 128
+CONTEXT = 256
+WIDTH = 64
+MASK = (1 << 64) - 1
+
+
+@dataclass
+class Tensor:
+    name: str
+    dims: list[int]  # the contiguous one first, as GGUF counts
+    mean: float
+    amplitude: float
+
+
+@dataclass
+class TinyModel:
+    name: str
+    architecture: str
+    metadata: dict  # without the architecture's prefix
+    tensors: list[Tensor] = field(default_factory=list)
+    seed: int = 1
+    context: int = CONTEXT  # that it is run with
+
+    def full_metadata(self) -> dict:
+        return {f"{self.architecture}.{key}": value for key, value in self.metadata.items()}
+
+    def values(self) -> dict[str, np.ndarray]:
+        """Float64 arrays in row-major order: dims reversed."""
+        return {
+            t.name: tensor_values(t, self.seed).reshape(t.dims[::-1]).astype(np.float64)
+            for t in self.tensors
+        }
+
+
+def hash_name(name: str, seed: int) -> int:
+    """FNV-1a of the name, with the seed in front."""
+    state = 0xCBF29CE484222325
+    for byte in seed.to_bytes(4, "little") + name.encode():
+        state = ((state ^ byte) * 0x100000001B3) & MASK
+    return state
+
+
+def tensor_values(tensor: Tensor, seed: int) -> np.ndarray:
+    """SplitMix64 (Steele, Lea and Flood 2014) over the index."""
+    count = math.prod(tensor.dims)
+    with np.errstate(over="ignore"):
+        z = np.uint64(hash_name(tensor.name, seed)) + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(
+            0x9E3779B97F4A7C15
+        )
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z = z ^ (z >> np.uint64(31))
+    odd = 2 * (z >> np.uint64(56)).astype(np.int64) - 255
+    return (tensor.mean + odd * (tensor.amplitude / 256)).astype(np.float32)
+
+
+def power_of_two(value: float) -> float:
+    return 2.0 ** round(math.log2(value))
+
+
+class Builder:
+    """The tensors of a model whose parts are named by flags."""
+
+    def __init__(self, name: str, architecture: str, layers: int, *, heads=4, kv_heads=2, head_dim=16, ffn=96,
+                 seed=1, context=CONTEXT, **metadata):
+        self.layers, self.heads, self.kv_heads, self.head_dim, self.ffn = layers, heads, kv_heads, head_dim, ffn
+        self.model = TinyModel(name, architecture, {
+            "context_length": context,
+            "embedding_length": WIDTH,
+            "block_count": layers,
+            "feed_forward_length": ffn,
+            "attention.head_count": heads,
+            "attention.head_count_kv": kv_heads,
+            "attention.layer_norm_rms_epsilon": 1e-5,
+            "rope.dimension_count": head_dim,
+            "rope.freq_base": 10000.0,
+            "vocab_size": VOCAB,
+        }, seed=seed, context=context)
+        if head_dim * heads != WIDTH:
+            self.model.metadata["attention.key_length"] = head_dim
+            self.model.metadata["attention.value_length"] = head_dim
+        self.model.metadata.update({key.replace("__", "."): value for key, value in metadata.items()})
+
+    def matrix(self, name: str, cols: int, rows: int, gain: float = 1.0, experts: int = 0) -> None:
+        amplitude = power_of_two(gain * math.sqrt(3.0 / cols))
+        self.model.tensors.append(Tensor(name, [cols, rows] + ([experts] if experts else []), 0.0, amplitude))
+
+    def vector(self, name: str, size: int, mean: float = 1.0, amplitude: float = 0.25) -> None:
+        self.model.tensors.append(Tensor(name, [size], mean, amplitude))
+
+    def build(self, *, tied=False, embedding=1.0, norm_first=True, norm_last=False, qk_norm=None, biases=False,
+              fused=False, experts=0, expert_ffn=0, shared_ffn=0, qk_gain=2.0) -> TinyModel:
+        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        self.model.tensors.append(Tensor("token_embd.weight", [WIDTH, VOCAB], 0.0, embedding))
+        for i in range(self.layers):
+            blk = f"blk.{i}."
+            if norm_first:
+                self.vector(blk + "attn_norm.weight", WIDTH)
+            if fused:
+                self.matrix(blk + "attn_qkv.weight", WIDTH, q + 2 * kv, qk_gain)
+            else:
+                self.matrix(blk + "attn_q.weight", WIDTH, q, qk_gain)
+                self.matrix(blk + "attn_k.weight", WIDTH, kv, qk_gain)
+                self.matrix(blk + "attn_v.weight", WIDTH, kv)
+            if biases:
+                self.vector(blk + "attn_q.bias", q, 0.0, 1.0)
+                self.vector(blk + "attn_k.bias", kv, 0.0, 1.0)
+                self.vector(blk + "attn_v.bias", kv, 0.0, 0.5)
+            if qk_norm is not None:
+                # Means above 1: normed heads would make attention nearly uniform.
+                self.vector(blk + "attn_q_norm.weight", self.head_dim if qk_norm == "heads" else q, 1.5, 0.5)
+                self.vector(blk + "attn_k_norm.weight", self.head_dim if qk_norm == "heads" else kv, 1.5, 0.5)
+            self.matrix(blk + "attn_output.weight", q, WIDTH, 2.0)
+            if norm_last:
+                self.vector(blk + "post_attention_norm.weight", WIDTH)
+            if norm_first:
+                self.vector(blk + "ffn_norm.weight", WIDTH)
+            if experts:
+                self.matrix(blk + "ffn_gate_inp.weight", WIDTH, experts, 2.0)
+                self.matrix(blk + "ffn_gate_exps.weight", WIDTH, expert_ffn, 1.0, experts)
+                self.matrix(blk + "ffn_up_exps.weight", WIDTH, expert_ffn, 1.0, experts)
+                self.matrix(blk + "ffn_down_exps.weight", expert_ffn, WIDTH, 2.0, experts)
+                if shared_ffn:
+                    self.matrix(blk + "ffn_gate_shexp.weight", WIDTH, shared_ffn)
+                    self.matrix(blk + "ffn_up_shexp.weight", WIDTH, shared_ffn)
+                    self.matrix(blk + "ffn_down_shexp.weight", shared_ffn, WIDTH)
+            elif fused:
+                self.matrix(blk + "ffn_up.weight", WIDTH, 2 * self.ffn)
+                self.matrix(blk + "ffn_down.weight", self.ffn, WIDTH, 2.0)
+            else:
+                self.matrix(blk + "ffn_gate.weight", WIDTH, self.ffn)
+                self.matrix(blk + "ffn_up.weight", WIDTH, self.ffn)
+                self.matrix(blk + "ffn_down.weight", self.ffn, WIDTH, 2.0)
+            if norm_last:
+                self.vector(blk + "post_ffw_norm.weight", WIDTH)
+        self.vector("output_norm.weight", WIDTH)
+        if not tied:
+            self.matrix("output.weight", WIDTH, VOCAB, 4.0)
+        return self.model
+
+
+def phi3(name: str, context: int, seed: int) -> TinyModel:
+    b = Builder(name, "phi3", 2, heads=4, kv_heads=4, seed=seed, context=1024)
+    b.model.context = context
+    b.model.metadata.update({
+        "rope.scaling.original_context_length": 512,
+        "rope.scaling.attn_factor": 1.0535,
+        "rope.dimension_count": 12,  # part of each head
+    })
+    b.vector("rope_factors_short.weight", 6, 1.25, 0.25)
+    b.vector("rope_factors_long.weight", 6, 2.5, 1.0)
+    return b.build(tied=False, fused=True)
+
+
+def all_models() -> list[TinyModel]:
+    window = {"attention.sliding_window": 20}
+
+    def with_keys(builder: Builder, keys: dict) -> Builder:
+        builder.model.metadata.update(keys)
+        return builder
+
+    scales = {"embedding_scale": 4.0, "residual_scale": 0.375, "logit_scale": 0.5, "attention.scale": 0.15625}
+    experts = {"expert_count": 8, "expert_used_count": 2}
+    gemma = {"tied": True, "embedding": 0.125}
+    return [
+        Builder("llama", "llama", 2).build(),
+        Builder("qwen2", "qwen2", 2, rope__freq_base=1000000.0).build(biases=True),
+        Builder("qwen3", "qwen3", 2, head_dim=32, rope__freq_base=1000000.0).build(
+            qk_norm="heads", qk_gain=1.0, tied=True, embedding=0.5),
+        Builder("gemma", "gemma", 2, kv_heads=1, head_dim=32).build(**gemma),
+        with_keys(Builder("gemma2", "gemma2", 4, head_dim=32),
+                  {**window, "attn_logit_softcapping": 4.0, "final_logit_softcapping": 8.0}).build(
+                      norm_last=True, **gemma),
+        with_keys(Builder("gemma3", "gemma3", 7, head_dim=32, rope__freq_base=1000000.0),
+                  {**window, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0}).build(
+                      norm_last=True, qk_norm="heads", **gemma),
+        phi3("phi3_long", 1024, 1),
+        phi3("phi3_short", 512, 1),
+        with_keys(Builder("granite", "granite", 2), scales).build(embedding=0.25),
+        Builder("smollm3", "smollm3", 5, kv_heads=1).build(),
+        Builder("olmo2", "olmo2", 2).build(norm_first=False, norm_last=True, qk_norm="width"),
+        with_keys(Builder("olmo3", "olmo2", 5), {
+            **window, "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0,
+            "rope.scaling.original_context_length": 64}).build(norm_first=False, norm_last=True, qk_norm="width"),
+        with_keys(Builder("mixtral", "llama", 2), {"expert_count": 4, "expert_used_count": 2}).build(
+            experts=4, expert_ffn=96),
+        with_keys(Builder("qwen3moe", "qwen3moe", 2, head_dim=32),
+                  {**experts, "expert_feed_forward_length": 32}).build(
+                      qk_norm="heads", experts=8, expert_ffn=32),
+        with_keys(Builder("olmoe", "olmoe", 2, kv_heads=4, ffn=32), experts).build(
+            qk_norm="width", experts=8, expert_ffn=32),
+        with_keys(Builder("granitemoe", "granitemoe", 2, ffn=32),
+                  {**experts, **scales, "expert_shared_feed_forward_length": 64}).build(
+                      experts=8, expert_ffn=32, shared_ffn=64, embedding=0.25),
+    ]

@@ -1,0 +1,87 @@
+// Files of every family with something wrong: a named error, never a crash.
+
+#include <doctest/doctest.h>
+
+#include <limits>
+
+#include "models/gguf/gguf_file.h"
+#include "models/model.h"
+#include "tests/golden/family_model.h"
+
+namespace hearth::golden {
+namespace {
+
+/// Empty where the file loads.
+std::string refusal(const FamilyModel& model) {
+  const auto bytes = model.file_bytes(kernels::DType::kF32);
+  const auto file = models::GgufFile::parse(bytes, "hostile");
+  if (!file.ok()) return file.error().message;
+  const auto loaded = models::load_model(*file, kernels::reference_ops(), nullptr);
+  return loaded.ok() ? "" : loaded.error().message;
+}
+
+TEST_CASE("families: each missing, ill-shaped or unknown tensor is named") {
+  for (const std::string& name : family_names()) {
+    const FamilyModel model = read_family(name);
+    for (size_t i = 0; i < model.tensors.size(); ++i) {
+      const std::string& tensor = model.tensors[i].name;
+      // All layers go through the same code: the first one's tensors and those of none.
+      if (tensor.starts_with("blk.") && !tensor.starts_with("blk.0.")) continue;
+      INFO(name << ", " << tensor);
+      FamilyModel without = model;
+      without.tensors.erase(without.tensors.begin() + static_cast<ptrdiff_t>(i));
+      const std::string missing = refusal(without);
+      // Without an output matrix the head is tied; without its long factors a rotation has none.
+      if (tensor == "output.weight") {
+        CHECK(missing.empty());
+      } else if (tensor == "rope_factors_long.weight") {
+        CHECK(missing.starts_with("rope_factors_short.weight: a tensor of shape"));
+      } else {
+        CHECK_MESSAGE(missing.starts_with(tensor + ": missing, want shape ["), missing);
+      }
+      FamilyModel misshapen = model;
+      misshapen.tensors[i].dims.front() += 8;
+      CHECK_MESSAGE(refusal(misshapen).starts_with(tensor + ": shape ["), refusal(misshapen));
+    }
+    FamilyModel more = model;
+    more.tensors.push_back({"blk.0.ffn_gate_lora.weight", {8}, 0, 1});
+    CHECK(refusal(more).starts_with("blk.0.ffn_gate_lora.weight: a tensor of shape [8]"));
+  }
+}
+
+TEST_CASE("families: absurd metadata is named or harmless") {
+  for (const std::string& name : family_names()) {
+    const FamilyModel model = read_family(name);
+    const std::string prefix = model.architecture + ".";
+    for (const auto& [key, usual] : model.metadata.items()) {
+      for (const nlohmann::json& absurd :
+           {nlohmann::json(0u), nlohmann::json(0xFFFFFFFFu), nlohmann::json(3u),
+            nlohmann::json(-1.5), nlohmann::json(std::numeric_limits<double>::infinity()),
+            nlohmann::json("text"), nlohmann::json(true)}) {
+        INFO(name << ", " << key << " = " << absurd.dump());
+        FamilyModel wrong = model;
+        wrong.metadata[key] = absurd;
+        const std::string message = refusal(wrong);
+        if (message.empty()) continue;
+        // The key itself, another of this architecture that contradicts it, or a tensor's shape.
+        const bool named = message.starts_with(prefix) || message.find("weight: ") < 60;
+        CHECK_MESSAGE(named, message);
+      }
+    }
+    for (const char* key : {"block_count", "embedding_length", "attention.head_count",
+                            "attention.layer_norm_rms_epsilon", "context_length"}) {
+      FamilyModel without = model;
+      without.metadata.erase(prefix + key);
+      CHECK(refusal(without) == prefix + key + ": missing");
+    }
+    FamilyModel unknown = model;
+    unknown.metadata[prefix + "attention.new_kind"] = 2u;
+    CHECK(refusal(unknown) == prefix +
+                                  "attention.new_kind: 2, which this build does not do for "
+                                  "architecture " +
+                                  model.architecture);
+  }
+}
+
+}  // namespace
+}  // namespace hearth::golden

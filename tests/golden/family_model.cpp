@@ -1,0 +1,111 @@
+#include "tests/golden/family_model.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "models/gguf/gguf_writer.h"
+
+namespace hearth::golden {
+namespace {
+
+const std::filesystem::path kFolder =
+    std::filesystem::path(HEARTH_SOURCE_DIR) / "tests/golden/families";
+
+/// FNV-1a of the seed's four bytes and the name.
+uint64_t hash_name(const std::string& name, uint32_t seed) {
+  uint64_t state = 0xCBF29CE484222325u;
+  const auto add = [&state](uint8_t byte) { state = (state ^ byte) * 0x100000001B3u; };
+  for (int shift = 0; shift < 32; shift += 8) add(static_cast<uint8_t>(seed >> shift));
+  for (const char c : name) add(static_cast<uint8_t>(c));
+  return state;
+}
+
+/// As tiny_models.py computes them: SplitMix64 (Steele, Lea and Flood 2014) over the index, of
+/// which the top byte chooses an odd multiple of amplitude / 256.
+std::vector<float> values_of(const FamilyTensor& tensor, uint32_t seed) {
+  uint64_t count = 1;
+  for (const uint64_t dim : tensor.dims) count *= dim;
+  std::vector<float> values(count);
+  const uint64_t start = hash_name(tensor.name, seed);
+  for (uint64_t i = 0; i < count; ++i) {
+    uint64_t z = start + (i + 1) * 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    z ^= z >> 31;
+    const auto odd = 2 * static_cast<int32_t>(z >> 56) - 255;
+    values[i] = static_cast<float>(tensor.mean + odd * (tensor.amplitude / 256));
+  }
+  return values;
+}
+
+void set(models::GgufWriter* w, const std::string& key, const nlohmann::json& value) {
+  if (value.is_boolean()) {
+    w->set_bool(key, value.get<bool>());
+  } else if (value.is_number_integer()) {
+    w->set_u32(key, value.get<uint32_t>());
+  } else if (value.is_number_float()) {
+    w->set_f32(key, value.get<float>());
+  } else {
+    w->set_string(key, value.get<std::string>());
+  }
+}
+
+}  // namespace
+
+std::vector<int32_t> FamilyModel::all_but_last() const {
+  std::vector<int32_t> tokens = prompt;
+  tokens.insert(tokens.end(), greedy.begin(), greedy.end() - 1);
+  return tokens;
+}
+
+std::vector<std::byte> FamilyModel::file_bytes(kernels::DType matrix_type) const {
+  models::GgufWriter w;
+  w.set_string("general.architecture", architecture);
+  for (const auto& [key, value] : metadata.items()) set(&w, key, value);
+  for (const FamilyTensor& tensor : tensors) {
+    w.add_floats(tensor.name, tensor.dims,
+                 tensor.dims.size() == 1 ? kernels::DType::kF32 : matrix_type,
+                 values_of(tensor, seed));
+  }
+  return w.bytes();
+}
+
+FamilyModel read_family(const std::string& name) {
+  std::ifstream in(kFolder / (name + ".json"));
+  REQUIRE_MESSAGE(in.good(), name);
+  const auto root = nlohmann::json::parse(in);
+  FamilyModel m;
+  root.at("name").get_to(m.name);
+  root.at("architecture").get_to(m.architecture);
+  root.at("context").get_to(m.context);
+  root.at("seed").get_to(m.seed);
+  m.metadata = root.at("metadata");
+  for (const auto& entry : root.at("tensors")) {
+    m.tensors.push_back({entry.at(0), entry.at(1), entry.at(2), entry.at(3)});
+  }
+  root.at("prompt").get_to(m.prompt);
+  root.at("greedy").get_to(m.greedy);
+  root.at("margins").get_to(m.margins);
+  for (const auto& [row, logits] : root.at("logits").items()) {
+    m.logits[std::stoul(row)] = logits.get<std::vector<double>>();
+  }
+  root.at("llama_cpp").at("greedy").get_to(m.llama_cpp);
+  root.at("llama_cpp").at("steps").get_to(m.llama_cpp_steps);
+  REQUIRE(m.greedy.size() == m.margins.size());
+  REQUIRE(m.greedy.size() == m.llama_cpp_steps.size());
+  return m;
+}
+
+std::vector<std::string> family_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
+    if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace hearth::golden

@@ -1,0 +1,49 @@
+#pragma once
+// A tiny model of one family as tests/golden/families/NAME.json describes it: how its file is made,
+// and what was computed from the same file elsewhere.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "kernels/dtype.h"
+
+namespace hearth::golden {
+
+struct FamilyTensor {
+  std::string name;
+  std::vector<uint64_t> dims;  ///< the contiguous one first
+  double mean = 0;
+  double amplitude = 0;
+};
+
+struct FamilyModel {
+  std::string name;
+  std::string architecture;
+  int32_t context = 0;  ///< that it was run with
+  uint32_t seed = 0;
+  nlohmann::json metadata;  ///< full keys
+  std::vector<FamilyTensor> tensors;
+
+  std::vector<int32_t> prompt;
+  std::vector<int32_t> greedy;                   ///< of the PyTorch model in float64
+  std::vector<double> margins;                   ///< logit of the best id minus that of the second
+  std::map<size_t, std::vector<double>> logits;  ///< after that many tokens plus one
+  std::vector<int32_t> llama_cpp;                ///< greedy ids of llama.cpp
+  std::vector<int32_t> llama_cpp_steps;          ///< its next id after each prefix of `greedy`
+
+  /// The prompt and all of `greedy` but its last.
+  std::vector<int32_t> all_but_last() const;
+  /// Matrices in `matrix_type` (F32, F16, Q8_0), vectors in F32.
+  std::vector<std::byte> file_bytes(kernels::DType matrix_type) const;
+};
+
+/// The recording of that name; fails the test where it is missing or not as expected.
+FamilyModel read_family(const std::string& name);
+/// All recordings, by name.
+std::vector<std::string> family_names();
+
+}  // namespace hearth::golden
