@@ -124,18 +124,48 @@ Result<Sampled> Sampler::sample(std::span<float> logits, const SampleArgs& args)
     out.token = argmax(logits);
   } else {
     collect(logits, params);
-    if (params.top_p < 1) truncate_top_p(params.top_p);
-    if (params.min_p > 0) truncate_min_p(params.min_p);
-    if (params.typical_p < 1) truncate_typical(params.typical_p);
+    truncate(params);
     out.token = draw(args);
   }
-  for (auto changed = changed_.rbegin(); changed != changed_.rend(); ++changed) {
-    logits[static_cast<size_t>(changed->id)] = changed->before;
-  }
+  restore(logits);
   if (params.top_logprobs >= 0) {
     out.logprob = static_cast<float>(logits[static_cast<size_t>(out.token)] - log_sum);
   }
   return out;
+}
+
+Result<void> Sampler::probabilities(std::span<float> logits, const SampleArgs& args,
+                                    std::vector<TokenProbability>* out) {
+  HEARTH_CHECK(logits.size() == counts_.size(), "{} logits", logits.size());
+  HEARTH_TRY(check_finite(logits));
+  out->clear();
+  apply_bias_and_penalties(logits, args);
+  if (args.params->temperature <= 0) {
+    out->push_back({argmax(logits), 1.0});
+  } else {
+    collect(logits, *args.params);
+    truncate(*args.params);
+    double max = candidates_.front().x;
+    for (const Candidate& c : candidates_) max = std::max(max, c.x);
+    double total = 0;
+    for (const Candidate& c : candidates_) total += std::exp(c.x - max);
+    for (const Candidate& c : candidates_) out->push_back({c.id, std::exp(c.x - max) / total});
+    std::ranges::sort(*out, {}, &TokenProbability::token);
+  }
+  restore(logits);
+  return {};
+}
+
+void Sampler::truncate(const SamplingParams& params) {
+  if (params.top_p < 1) truncate_top_p(params.top_p);
+  if (params.min_p > 0) truncate_min_p(params.min_p);
+  if (params.typical_p < 1) truncate_typical(params.typical_p);
+}
+
+void Sampler::restore(std::span<float> logits) {
+  for (auto changed = changed_.rbegin(); changed != changed_.rend(); ++changed) {
+    logits[static_cast<size_t>(changed->id)] = changed->before;
+  }
 }
 
 // ---- Bias, penalties, bans ------------------------------------------------------------------

@@ -46,6 +46,11 @@ struct Sampled {
   std::vector<TokenLogprob> top_logprobs;
 };
 
+struct TokenProbability {
+  int32_t token = 0;
+  double probability = 0;
+};
+
 class Sampler {
  public:
   explicit Sampler(int32_t vocab_size);
@@ -53,6 +58,11 @@ class Sampler {
   /// `logits` (vocab_size) are changed while it runs and restored before it returns. kInternal when
   /// one is not a finite number: names the first such token.
   Result<Sampled> sample(std::span<float> logits, const SampleArgs& args);
+
+  /// The distribution that `sample` draws from: the tokens left after truncation, by ascending id.
+  /// At temperature 0 one token is certain. Errors as above.
+  Result<void> probabilities(std::span<float> logits, const SampleArgs& args,
+                             std::vector<TokenProbability>* out);
 
   /// log softmax(logits)[token]; kInternal as above.
   Result<float> logprob(std::span<const float> logits, int32_t token) const;
@@ -70,6 +80,8 @@ class Sampler {
   void set(std::span<float> logits, int32_t id, float value);
   void apply_bias_and_penalties(std::span<float> logits, const SampleArgs& args);
   void collect(std::span<const float> logits, const SamplingParams& params);
+  void truncate(const SamplingParams& params);
+  void restore(std::span<float> logits);
   void collect_top_k(std::span<const float> logits, size_t k, double temperature);
   void sort_best(size_t count);
   void truncate_top_p(double top_p);

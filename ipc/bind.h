@@ -43,6 +43,7 @@ void bind(V& v, R& r) {
   v("priority", r.priority);
   v("deadline_ms", r.deadline_ms);
   v("cache", r.cache);
+  v("speculate", r.speculate);
 }
 template <class V, Of<TokenizeRequest> R>
 void bind(V& v, R& r) {
@@ -119,6 +120,8 @@ void bind(V& v, R& r) {
   v("prompt_tokens", r.prompt_tokens);
   v("cached_tokens", r.cached_tokens);
   v("output_tokens", r.output_tokens);
+  v("drafted_tokens", r.drafted_tokens);
+  v("accepted_tokens", r.accepted_tokens);
 }
 template <class V, Of<Timings> R>
 void bind(V& v, R& r) {
@@ -203,6 +206,14 @@ void bind(V& v, R& r) {
   v("requests", r.requests);
   v("models", r.models);
 }
+template <class V, Of<SpeculationStats> R>
+void bind(V& v, R& r) {
+  v("verifications", r.verifications);
+  v("drafted_tokens", r.drafted_tokens);
+  v("accepted_tokens", r.accepted_tokens);
+  v("drafted_at", r.drafted_at);
+  v("accepted_at", r.accepted_at);
+}
 template <class V, Of<WorkerSnapshot> R>
 void bind(V& v, R& r) {
   v("num_steps", r.num_steps);
@@ -218,6 +229,7 @@ void bind(V& v, R& r) {
   v("prefill_tokens_total", r.prefill_tokens_total);
   v("decode_tokens_total", r.decode_tokens_total);
   v("preemptions_total", r.preemptions_total);
+  v("speculation", r.speculation);
   v("prefill_tokens_per_s", r.prefill_tokens_per_s);
   v("decode_tokens_per_s", r.decode_tokens_per_s);
   v("step_ms_recent", r.step_ms_recent);

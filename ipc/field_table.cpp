@@ -75,6 +75,8 @@ constexpr auto kFields = std::to_array<Field>({
      "Ends the request with reason `deadline` so long after it was received; 0: never."},
     {"cache", T::kBool, kGen, 0, 0, 0, 0, "", "true",
      "Look the prompt up in the prefix cache, and keep it there."},
+    {"speculate", T::kBool, kGen, 0, 0, 0, 0, "", "true",
+     "Guess tokens ahead and verify several in one step where that pays; the text is the same."},
     {"id", T::kName, kCan, 1, kMaxRequestIdBytes, 0, 0, "bytes", "",
      "The request to end, one of the caller's own; required."},
 });

@@ -84,6 +84,7 @@ struct GenerateRequest {
   std::string priority = "normal";  ///< interactive, normal, batch
   int64_t deadline_ms = 0;          ///< from receipt; 0: none
   bool cache = true;                ///< look up and keep the prefix
+  bool speculate = true;            ///< guess tokens ahead: the same text, sooner
   bool operator==(const GenerateRequest&) const = default;
 };
 
@@ -200,7 +201,9 @@ struct SampleDoneEvent {
 struct Usage {
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;
-  int32_t output_tokens = 0;  ///< of all samples
+  int32_t output_tokens = 0;    ///< of all samples
+  int32_t drafted_tokens = 0;   ///< guesses that were verified
+  int32_t accepted_tokens = 0;  ///< of them, those that were right: decode steps saved
   bool operator==(const Usage&) const = default;
 };
 struct Timings {
@@ -295,6 +298,16 @@ struct PsReply {
   bool operator==(const PsReply&) const = default;
 };
 
+/// Guesses of a worker's engine so far; see engine::SpeculationCounts.
+struct SpeculationStats {
+  uint64_t verifications = 0;
+  uint64_t drafted_tokens = 0;
+  uint64_t accepted_tokens = 0;
+  std::vector<uint64_t> drafted_at;   ///< by place among the guesses of a step
+  std::vector<uint64_t> accepted_at;  ///< of them
+  bool operator==(const SpeculationStats&) const = default;
+};
+
 /// A worker's engine after a step; see engine::EngineSnapshot.
 struct WorkerSnapshot {
   uint64_t num_steps = 0;
@@ -310,6 +323,7 @@ struct WorkerSnapshot {
   uint64_t prefill_tokens_total = 0;
   uint64_t decode_tokens_total = 0;
   uint64_t preemptions_total = 0;
+  SpeculationStats speculation;
   double prefill_tokens_per_s = 0;  ///< recent
   double decode_tokens_per_s = 0;   ///< recent
   double step_ms_recent = 0;

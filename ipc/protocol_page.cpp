@@ -159,7 +159,7 @@ std::vector<Event> example_events() {
   done.finish_reasons = {"stop"};
   done.model = "stories";
   done.seed = 7;
-  done.usage = {12, 8, 180};
+  done.usage = {12, 8, 180, 96, 71};
   done.timings = {0.4, 6.5, 9.25, 1.5, 277.75};
   done.bandwidth_share = 0.5;
   StatsReply stats;

@@ -74,6 +74,7 @@ std::vector<std::string> worker_arguments(const fs::path& program, const WorkerC
   add("--chunked-prefill", config.chunked_prefill ? "true" : "false");
   add("--waiting-served-ratio", fmt::format("{}", config.waiting_served_ratio));
   add("--prefix-cache", config.prefix_cache ? "true" : "false");
+  add("--speculation", config.speculation);
   return argv;
 }
 

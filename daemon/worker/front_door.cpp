@@ -43,6 +43,14 @@ std::optional<ipc::TokenLogprobs> logprobs_of(const engine::TokenEvent& token) {
   return out;
 }
 
+ipc::SpeculationStats to_wire(const engine::SpeculationCounts& from) {
+  return {.verifications = from.verifications,
+          .drafted_tokens = from.drafted_tokens,
+          .accepted_tokens = from.accepted_tokens,
+          .drafted_at = {from.drafted_at.begin(), from.drafted_at.end()},
+          .accepted_at = {from.accepted_at.begin(), from.accepted_at.end()}};
+}
+
 ipc::WorkerSnapshot to_wire(const engine::EngineSnapshot& from) {
   return {.num_steps = from.num_steps,
           .num_running = from.num_running,
@@ -57,6 +65,7 @@ ipc::WorkerSnapshot to_wire(const engine::EngineSnapshot& from) {
           .prefill_tokens_total = from.prefill_tokens_total,
           .decode_tokens_total = from.decode_tokens_total,
           .preemptions_total = from.preemptions_total,
+          .speculation = to_wire(from.speculation),
           .prefill_tokens_per_s = from.prefill_tokens_per_s,
           .decode_tokens_per_s = from.decode_tokens_per_s,
           .step_ms_recent = from.step_ms_recent};
@@ -365,6 +374,8 @@ void FrontDoor::on_request_done(const engine::RequestDoneEvent& from) {
   done.seed = stream->seed;
   done.usage.prompt_tokens = from.prompt_tokens;
   done.usage.cached_tokens = from.cached_tokens;
+  done.usage.drafted_tokens = from.drafted_tokens;
+  done.usage.accepted_tokens = from.accepted_tokens;
   done.timings.queue_ms = to_ms(static_cast<double>(from.queue_us));
   done.timings.prefill_ms = to_ms(static_cast<double>(from.prefill_us));
   done.timings.ttft_ms = to_ms(static_cast<double>(from.ttft_us));

@@ -24,6 +24,7 @@ struct ServeFlags {
   ServeOptions options;
   std::string kv_type = "f16";
   std::string policy = "continuous";
+  std::string speculation = "lookup";
   std::string log_level = "info";
 };
 
@@ -50,6 +51,8 @@ void add_serve_options(CLI::App& app, ServeFlags* flags) {
   app.add_option("--block-size", engine.block_size, "tokens per KV block");
   app.add_option("--context-length", engine.context_length, "tokens; 0: the model's");
   app.add_option("--prefix-cache", engine.prefix_cache, "keep prompts' KV for later requests");
+  app.add_option("--speculation", flags->speculation,
+                 "guess tokens ahead: lookup (in the text so far) or off");
   app.add_option("--max-seqs", scheduler.max_seqs, "sequences running at once");
   app.add_option("--max-step-tokens", scheduler.max_step_tokens, "rows of one step");
   app.add_option("--policy", flags->policy, "continuous or static");
@@ -73,6 +76,7 @@ Result<int> serve(ServeFlags& flags) {
   ServeOptions& options = flags.options;
   HEARTH_ASSIGN_OR_RETURN(options.engine.kv_type, parse_kv_type(flags.kv_type));
   HEARTH_ASSIGN_OR_RETURN(options.engine.scheduler.policy, parse_policy(flags.policy));
+  HEARTH_ASSIGN_OR_RETURN(options.engine.speculation, parse_speculation(flags.speculation));
   LogLevel level = LogLevel::kInfo;
   parse_log_level(flags.log_level, &level);
   init_logging("hearth-worker", level);

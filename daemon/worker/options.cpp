@@ -18,4 +18,12 @@ Result<engine::SchedulerPolicy> parse_policy(const std::string& name) {
                fmt::format("--policy {}: want continuous or static", name), "policy"};
 }
 
+Result<engine::SpeculationConfig> parse_speculation(const std::string& name) {
+  engine::SpeculationConfig config;
+  config.enabled = name != "off";
+  if (name == "lookup" || name == "off") return config;
+  return Error{ErrorCode::kInvalidArgument,
+               fmt::format("--speculation {}: want lookup or off", name), "speculation"};
+}
+
 }  // namespace hearth::worker

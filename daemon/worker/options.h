@@ -26,5 +26,7 @@ struct ServeOptions {
 /// The KV type of that name; kInvalidArgument lists those there are.
 Result<kernels::DType> parse_kv_type(const std::string& name);
 Result<engine::SchedulerPolicy> parse_policy(const std::string& name);
+/// lookup, off.
+Result<engine::SpeculationConfig> parse_speculation(const std::string& name);
 
 }  // namespace hearth::worker

@@ -120,6 +120,7 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model,
   }
   to.sampling = sampling_of(generate);
   to.use_prefix_cache = generate.cache;
+  to.speculate = generate.speculate;
   to.resume = request.resume;
   return out;
 }

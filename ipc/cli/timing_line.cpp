@@ -9,6 +9,9 @@ std::string timing_line(const ipc::DoneEvent& done) {
                                  done.usage.cached_tokens, done.timings.ttft_ms);
   if (done.timings.tpot_ms > 0)
     line += fmt::format(" · {:.1f} tokens/s", 1000 / done.timings.tpot_ms);
+  if (done.usage.drafted_tokens > 0)
+    line += fmt::format(" · drafted {}, accepted {}", done.usage.drafted_tokens,
+                        done.usage.accepted_tokens);
   line += fmt::format(" · {}", fmt::join(done.finish_reasons, ", "));
   // What is out of the ordinary is said, the rest is in --json.
   if (done.preemptions > 0) line += fmt::format(" · preempted {}x", done.preemptions);

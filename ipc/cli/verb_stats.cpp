@@ -34,6 +34,15 @@ std::string worker_lines(const ipc::WorkerStats& worker) {
                      s.prefill_tokens_per_s);
   out += fmt::format("  decode      {} tokens, {:.1f} tokens/s recently\n", s.decode_tokens_total,
                      s.decode_tokens_per_s);
+  const ipc::SpeculationStats& guesses = s.speculation;
+  if (guesses.drafted_tokens > 0) {
+    out += fmt::format(
+        "  guesses     {} drafted, {} accepted ({:.1f} %), {:.2f} per verification\n",
+        guesses.drafted_tokens, guesses.accepted_tokens,
+        100.0 * static_cast<double>(guesses.accepted_tokens) /
+            static_cast<double>(guesses.drafted_tokens),
+        static_cast<double>(guesses.accepted_tokens) / static_cast<double>(guesses.verifications));
+  }
   out += fmt::format("  steps       {}, {:.2f} ms recently\n", s.num_steps, s.step_ms_recent);
   return out;
 }

@@ -56,6 +56,7 @@ class Rig {
     HEARTH_CHECK(model.ok(), "{}", model.error().message);
     EngineConfig config;
     config.prefix_cache = false;  // random prompts share nothing; nothing shall be saved by luck
+    config.speculation.enabled = false;
     config.scheduler.max_seqs = 16;
     auto made = Engine::create(config, *ops, std::move(model).value(), clock_);
     HEARTH_CHECK(made.ok(), "{}", made.error().message);

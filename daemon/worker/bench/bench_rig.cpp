@@ -15,6 +15,7 @@ engine::EngineConfig bench_config(const std::vector<BenchCase>& cases,
   engine::EngineConfig config;
   config.kv_type = kv_type;
   config.prefix_cache = false;  // nothing shall be saved by luck
+  config.speculation.enabled = false;
   config.scheduler.max_seqs = 1;
   int64_t blocks = 0;  // that the case that needs most needs
   for (const BenchCase& each : cases) {

@@ -61,6 +61,7 @@ TEST_CASE("a prompt becomes tokens with BOS, and every parameter arrives") {
   g.prompt_logprobs = true;
   g.priority = "interactive";
   g.cache = false;
+  g.speculate = false;
   in.resume = {{10, 11}, {12}};
   const engine::Request out = f.good(in);
   CHECK(out.id == 7);
@@ -77,6 +78,7 @@ TEST_CASE("a prompt becomes tokens with BOS, and every parameter arrives") {
   CHECK(std::find(stops.begin(), stops.end(), 2) != stops.end());
   CHECK(out.priority == engine::Priority::kInteractive);
   CHECK_FALSE(out.use_prefix_cache);
+  CHECK_FALSE(out.speculate);
   CHECK(out.resume == in.resume);
   CHECK(out.sampling.temperature == 0.5f);
   CHECK(out.sampling.top_k == 3);

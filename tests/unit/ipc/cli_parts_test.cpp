@@ -83,6 +83,11 @@ TEST_CASE("the timing line") {
   done.finish_reasons = {"length", "stop"};
   done.resumed = 1;
   CHECK(timing_line(done) == "prompt 12 (cached 8) · TTFT 31 ms · length, stop · resumed 1x");
+  done.resumed = 0;
+  done.usage.drafted_tokens = 40;
+  done.usage.accepted_tokens = 31;
+  CHECK(timing_line(done) ==
+        "prompt 12 (cached 8) · TTFT 31 ms · drafted 40, accepted 31 · length, stop");
 }
 
 TEST_CASE("sizes and times for people") {

@@ -44,6 +44,7 @@ GenerateRequest every_field_set() {
   r.priority = "batch";
   r.deadline_ms = 60'000;
   r.cache = false;
+  r.speculate = false;
   return r;
 }
 
@@ -190,6 +191,7 @@ TEST_CASE("lists are checked item by item") {
       {"model", "7"},
       {"raw", "1"},
       {"cache", "\"yes\""},
+      {"speculate", "1"},
   };
   for (const auto& [field, value] : bad) {
     const auto decoded = decode_generate(fmt::format(R"("{}":{})", field, value));

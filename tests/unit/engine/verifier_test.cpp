@@ -1,0 +1,234 @@
+// That guessing does not change what is drawn: the frequencies of what comes out of the verifiers
+// against the target's probabilities, over many settings with fixed seeds, and that these tests see
+// a bias of three percent.
+
+#include "engine/speculation/verifier.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "tests/skip.h"
+
+namespace hearth::engine {
+namespace {
+
+constexpr int32_t kVocab = 40;
+
+/// Rows of logits as models give them: a few likely tokens, a long tail; the draft's are the
+/// target's, disturbed.
+struct Rows {
+  std::vector<float> target, draft;
+};
+Rows rows_of(uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  Rows out;
+  for (int32_t i = 0; i < kVocab; ++i) out.target.push_back(2.0f * normal(random));
+  for (const float logit : out.target) out.draft.push_back(logit + 0.8f * normal(random));
+  return out;
+}
+
+std::vector<SamplingParams> settings() {
+  std::vector<SamplingParams> out;
+  const auto add = [&](float temperature, int32_t top_k, float top_p, float min_p, float typical) {
+    SamplingParams params;
+    params.temperature = temperature;
+    params.top_k = top_k;
+    params.top_p = top_p;
+    params.min_p = min_p;
+    params.typical_p = typical;
+    out.push_back(params);
+  };
+  add(1.0f, 0, 1, 0, 1);
+  add(0.7f, 0, 1, 0, 1);
+  add(0.2f, 0, 1, 0, 1);
+  add(2.0f, 0, 1, 0, 1);
+  add(1.0f, 5, 1, 0, 1);
+  add(1.5f, 12, 1, 0, 1);
+  add(1.0f, 0, 0.9f, 0, 1);
+  add(0.8f, 40, 0.95f, 0, 1);
+  add(1.0f, 0, 1, 0.1f, 1);
+  add(1.2f, 0, 0.8f, 0.05f, 1);
+  add(1.0f, 0, 1, 0, 0.7f);
+  add(1.0f, 1, 1, 0, 1);
+  return out;
+}
+
+/// Upper tail of the chi-square distribution. Source: Abramowitz and Stegun 1964, 6.5.29 (series)
+/// and 6.5.31 (continued fraction) for the incomplete gamma function.
+double chi_square_tail(double x, int32_t degrees) {
+  const double a = degrees / 2.0;
+  const double z = x / 2;
+  if (z <= 0) return 1;
+  const double scale = std::exp(a * std::log(z) - z - std::lgamma(a));
+  if (z < a + 1) {
+    double term = 1 / a, sum = term;
+    for (int n = 1; n < 10'000 && term > sum * 1e-16; ++n) sum += term *= z / (a + n);
+    return 1 - scale * sum;
+  }
+  double b = z + 1 - a, c = 1e300, d = 1 / b, h = d;
+  for (int n = 1; n < 10'000; ++n) {
+    const double an = -n * (n - a);
+    b += 2;
+    d = 1 / (an * d + b);
+    c = b + an / c;
+    const double step = d * c;
+    h *= step;
+    if (std::abs(step - 1) < 1e-15) break;
+  }
+  return scale * h;
+}
+
+TEST_CASE("the chi-square tail is that of the tables") {
+  CHECK(chi_square_tail(3.841459, 1) == doctest::Approx(0.05).epsilon(1e-5));
+  CHECK(chi_square_tail(18.30704, 10) == doctest::Approx(0.05).epsilon(1e-5));
+  CHECK(chi_square_tail(2.558212, 10) == doctest::Approx(0.99).epsilon(1e-5));
+  CHECK(chi_square_tail(66.76596, 40) == doctest::Approx(0.005).epsilon(1e-4));
+}
+
+/// p of the frequencies under the probabilities; rare tokens are counted together.
+double p_value(const std::vector<TokenProbability>& want, const std::map<int32_t, int64_t>& seen,
+               int64_t draws) {
+  double statistic = 0, rare_expected = 0;
+  int64_t rare_seen = draws;
+  int32_t cells = 0;
+  for (const TokenProbability& entry : want) {
+    const double expected = entry.probability * static_cast<double>(draws);
+    const auto found = seen.find(entry.token);
+    const int64_t count = found == seen.end() ? 0 : found->second;
+    if (expected < 10) {
+      rare_expected += expected;
+      continue;
+    }
+    rare_seen -= count;
+    statistic += (static_cast<double>(count) - expected) * (static_cast<double>(count) - expected) /
+                 expected;
+    ++cells;
+  }
+  if (rare_expected >= 5) {
+    const double off = static_cast<double>(rare_seen) - rare_expected;
+    statistic += off * off / rare_expected;
+    ++cells;
+  } else if (rare_seen > 60) {
+    return 0;  // tokens that can hardly come
+  }
+  return cells < 2 ? 1 : chi_square_tail(statistic, cells - 1);
+}
+
+int64_t num_draws() { return tests::full_counts() ? 200'000 : 20'000; }
+
+double uniform(std::mt19937_64& random) { return static_cast<double>(random() >> 11) * 0x1p-53; }
+
+int32_t draw_from(const std::vector<TokenProbability>& from, double u) {
+  for (const TokenProbability& entry : from) {
+    u -= entry.probability;
+    if (u < 0) return entry.token;
+  }
+  return from.back().token;
+}
+
+/// Draws through the verifier, whose acceptance is `bias` times what it should be.
+std::map<int32_t, int64_t> through_rejection(const std::vector<TokenProbability>& q,
+                                             const std::vector<TokenProbability>& p, int64_t draws,
+                                             uint64_t seed, double bias = 1.0) {
+  std::mt19937_64 random(seed);
+  std::map<int32_t, int64_t> seen;
+  for (int64_t i = 0; i < draws; ++i) {
+    const int32_t guess = draw_from(p, uniform(random));
+    const double accept = uniform(random) / bias;
+    ++seen[verify_by_rejection(q, p, guess, accept, uniform(random)).token];
+  }
+  return seen;
+}
+
+TEST_CASE("rejection: what comes out is distributed as the target") {
+  Sampler sampler(kVocab);
+  uint32_t seed = 1;
+  for (const SamplingParams& params : settings()) {
+    Rows rows = rows_of(seed);
+    CAPTURE(seed);
+    SampleArgs args;
+    args.params = &params;
+    std::vector<TokenProbability> q, p;
+    REQUIRE(sampler.probabilities(rows.target, args, &q).ok());
+    REQUIRE(sampler.probabilities(rows.draft, args, &p).ok());
+    CHECK(p_value(q, through_rejection(q, p, num_draws(), seed), num_draws()) > 1e-4);
+    // A guess from nowhere, and one that is the target.
+    const std::vector<TokenProbability> certain = {{q.front().token, 1.0}};
+    CHECK(p_value(q, through_rejection(q, certain, num_draws(), seed), num_draws()) > 1e-4);
+    CHECK(p_value(q, through_rejection(q, q, num_draws(), seed), num_draws()) > 1e-4);
+    ++seed;
+  }
+}
+
+TEST_CASE("three percent too many acceptances are seen") {
+  Sampler sampler(kVocab);
+  const SamplingParams params = settings().front();
+  Rows rows = rows_of(3);
+  SampleArgs args;
+  args.params = &params;
+  std::vector<TokenProbability> q;
+  REQUIRE(sampler.probabilities(rows.target, args, &q).ok());
+  // The likeliest token guessed always: its frequency is its acceptance.
+  const auto best = std::ranges::max_element(q, {}, &TokenProbability::probability);
+  const std::vector<TokenProbability> certain = {{best->token, 1.0}};
+  CAPTURE(best->probability);
+  CHECK(p_value(q, through_rejection(q, certain, 200'000, 5), 200'000) > 1e-4);
+  CHECK(p_value(q, through_rejection(q, certain, 200'000, 5, 1.03), 200'000) < 1e-6);
+}
+
+TEST_CASE("equality under addressed noise: distributed as the target, as often right as can be") {
+  Sampler sampler(kVocab);
+  uint32_t seed = 1;
+  for (const SamplingParams& given : settings()) {
+    CAPTURE(seed);
+    Rows rows = rows_of(seed);
+    SamplingParams params = given;
+    SampleArgs args;
+    args.params = &params;
+    std::vector<TokenProbability> q;
+    REQUIRE(sampler.probabilities(rows.target, args, &q).ok());
+    std::map<int32_t, int64_t> seen;
+    int64_t accepted = 0;
+    const int64_t draws = num_draws();
+    const int32_t certain = q.front().token;
+    for (int64_t i = 0; i < draws; ++i) {
+      params.seed = static_cast<uint64_t>(i) / 100 + seed * 100'000;
+      args.position = static_cast<int32_t>(i % 100);
+      // A guess is accepted if it is what is drawn anyway, so what comes out is that in any case.
+      const int32_t token = sampler.sample(rows.target, args)->token;
+      ++seen[token];
+      accepted += token == certain ? 1 : 0;
+    }
+    CHECK(p_value(q, seen, draws) > 1e-4);
+    const double chance = q.front().probability;
+    const double deviation =
+        std::sqrt(std::max(1.0, chance * (1 - chance) * static_cast<double>(draws)));
+    CHECK(std::abs(static_cast<double>(accepted) - chance * static_cast<double>(draws)) <
+          5 * deviation);
+    ++seed;
+  }
+}
+
+TEST_CASE("rejection at the edges") {
+  const std::vector<TokenProbability> q = {{3, 0.5}, {7, 0.5}};
+  // A guess that the target cannot say.
+  CHECK_FALSE(verify_by_rejection(q, q, 5, 0.0, 0.0).accepted);
+  const std::vector<TokenProbability> other = {{5, 1.0}};
+  CHECK(verify_by_rejection(q, other, 5, 0.0, 0.0).token == 3);
+  CHECK(verify_by_rejection(q, other, 5, 0.0, 0.999).token == 7);
+  CHECK(verify_by_rejection(q, other, 5, 0.0, 1.0).token == 7);
+  // q = p: accepted whatever the noise.
+  CHECK(verify_by_rejection(q, q, 7, 0.999999, 0.5).accepted);
+  const std::vector<TokenProbability> sure = {{7, 1.0}};
+  CHECK(verify_by_rejection(sure, q, 3, 0.5, 0.5).token == 7);
+  CHECK(verify_by_rejection(sure, q, 7, 0.999, 0.5).accepted);
+}
+
+}  // namespace
+}  // namespace hearth::engine
