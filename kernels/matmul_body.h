@@ -107,16 +107,19 @@ HEARTH_SIMD void quantize_block(const float* x, float* d, int32_t* sums, int8_t*
   float amax;
   __builtin_memcpy(&amax, &largest, sizeof amax);
   *d = amax / 127.0f;
-  sums[0] = sums[1] = 0;
-  __builtin_memset(q, 0, kQuantBlock);
-  if (!(amax >= 1e-30f && amax <= 3.40282347e38f)) return;
-  const float inverse = 127.0f / amax;
+  const bool usable = amax >= 1e-30f && amax <= 3.40282347e38f;
+  const float inverse = usable ? 127.0f / amax : 0.0f;
+  int32_t integers[kQuantBlock];
   for (int i = 0; i < kQuantBlock; ++i) {
     const float shifted = x[i] * inverse + 12582912.0f;  // 1.5 * 2^23: rounds half to even
-    int32_t integer;
-    __builtin_memcpy(&integer, &shifted, sizeof integer);
-    q[i] = static_cast<int8_t>(integer - 0x4b400000);
-    sums[i / 16] += q[i];
+    __builtin_memcpy(&integers[i], &shifted, sizeof shifted);
+    integers[i] = usable ? integers[i] - 0x4b400000 : 0;
+  }
+  for (int i = 0; i < kQuantBlock; ++i) q[i] = static_cast<int8_t>(integers[i]);
+  for (int h = 0; h < 2; ++h) {
+    int32_t sum = 0;
+    for (int i = 0; i < 16; ++i) sum += integers[16 * h + i];
+    sums[h] = sum;
   }
 }
 

@@ -265,7 +265,7 @@ HEARTH_SIMD void dot_quantized(const MatmulPanel& a, int32_t group, int part) {
             const auto w = dot_operand<Source::kWide>(source.template code<j>(part + p));
 #pragma GCC unroll 16
             for (int t = 0; t < kWidth; ++t) {
-              sum[p][t] = dot4(sum[p][t], w, x.q + (j * kWidth + t) * 4);
+              sum[p][t] = dot4(sum[p][t], w, load_four(x.q + (j * kWidth + t) * 4));
             }
           }
         };

@@ -142,6 +142,12 @@ HEARTH_SIMD F load_e8m0(const uint8_t* p) {
 // Wide weights: |w| times x with w's sign: pairs reach 2 * 128 * 127, which int16 holds. |-128| is
 // 128 as an unsigned byte, which is how maddubs reads it.
 constexpr int kNarrowOffset = 32;
+using Four = __m256i;
+HEARTH_SIMD Four load_four(const int8_t* x4) {
+  int32_t x;
+  __builtin_memcpy(&x, x4, 4);
+  return _mm256_set1_epi32(x);
+}
 struct SignedBytes {
   __m256i value;
   __m256i magnitude;
@@ -165,17 +171,10 @@ HEARTH_SIMD I add_pairs(I sum, __m256i pairs) {
   asm volatile("" : "+x"(sum));  // g++ 12 would put off these sums, and spill their terms
   return sum;
 }
-HEARTH_SIMD I dot4(I sum, SignedBytes w, const int8_t* x4) {
-  int32_t x;
-  __builtin_memcpy(&x, x4, 4);
-  const __m256i signed_x = _mm256_sign_epi8(_mm256_set1_epi32(x), w.value);
-  return add_pairs(sum, _mm256_maddubs_epi16(w.magnitude, signed_x));
+HEARTH_SIMD I dot4(I sum, SignedBytes w, Four x) {
+  return add_pairs(sum, _mm256_maddubs_epi16(w.magnitude, _mm256_sign_epi8(x, w.value)));
 }
-HEARTH_SIMD I dot4(I sum, B w, const int8_t* x4) {
-  int32_t x;
-  __builtin_memcpy(&x, x4, 4);
-  return add_pairs(sum, _mm256_maddubs_epi16(w, _mm256_set1_epi32(x)));
-}
+HEARTH_SIMD I dot4(I sum, B w, Four x) { return add_pairs(sum, _mm256_maddubs_epi16(w, x)); }
 
 }  // namespace
 }  // namespace hearth::kernels

@@ -143,6 +143,12 @@ HEARTH_SIMD F load_e8m0(const uint8_t* p) {
 // activations. 255 * 127 * 32 is far inside int32, so all of it is exact. The sum starts at
 // -offset times the sum of the activations, of which -128 times is given. Weights that are not
 // wide are below 64 as stored: there a product of two pairs fits int16 unsigned times signed.
+using Four = __m512i;
+HEARTH_SIMD Four load_four(const int8_t* x4) {
+  int32_t x;
+  __builtin_memcpy(&x, x4, 4);
+  return _mm512_set1_epi32(x);
+}
 #ifdef __AVX512VNNI__
 constexpr int kNarrowOffset = 128;
 template <int kOffset, bool kWide>
@@ -154,11 +160,7 @@ template <bool kWide>
 HEARTH_SIMD B dot_operand(B stored) {
   return stored;
 }
-HEARTH_SIMD I dot4(I sum, B w, const int8_t* x4) {
-  int32_t x;
-  __builtin_memcpy(&x, x4, 4);
-  return _mm512_dpbusd_epi32(sum, w, _mm512_set1_epi32(x));
-}
+HEARTH_SIMD I dot4(I sum, B w, Four x) { return _mm512_dpbusd_epi32(sum, w, x); }
 #else
 constexpr int kNarrowOffset = 32;
 /// Wide weights, stored as w + 128: |w| times x with w's sign, pairs reach 2 * 128 * 127, which
@@ -181,18 +183,13 @@ HEARTH_SIMD auto dot_operand(B stored) {
     return stored;
   }
 }
-HEARTH_SIMD I dot4(I sum, SignedBytes w, const int8_t* x4) {
-  int32_t x;
-  __builtin_memcpy(&x, x4, 4);
-  const __m512i all = _mm512_set1_epi32(x);
-  const __m512i signed_x = _mm512_mask_sub_epi8(all, w.negative, _mm512_setzero_si512(), all);
+HEARTH_SIMD I dot4(I sum, SignedBytes w, Four x) {
+  const __m512i signed_x = _mm512_mask_sub_epi8(x, w.negative, _mm512_setzero_si512(), x);
   const __m512i pairs = _mm512_maddubs_epi16(w.magnitude, signed_x);
   return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
 }
-HEARTH_SIMD I dot4(I sum, B w, const int8_t* x4) {
-  int32_t x;
-  __builtin_memcpy(&x, x4, 4);
-  const __m512i pairs = _mm512_maddubs_epi16(w, _mm512_set1_epi32(x));
+HEARTH_SIMD I dot4(I sum, B w, Four x) {
+  const __m512i pairs = _mm512_maddubs_epi16(w, x);
   return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
 }
 #endif

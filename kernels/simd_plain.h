@@ -139,7 +139,9 @@ template <bool kWide>
 HEARTH_SIMD B dot_operand(B stored) {
   return stored;
 }
-HEARTH_SIMD I dot4(I sum, B w, const int8_t* x4) {
+using Four = const int8_t*;
+HEARTH_SIMD Four load_four(const int8_t* x4) { return x4; }
+HEARTH_SIMD I dot4(I sum, B w, Four x4) {
   for (int lane = 0; lane < kLanes; ++lane) {
     sum[lane] += w[4 * lane] * x4[0] + w[4 * lane + 1] * x4[1] + w[4 * lane + 2] * x4[2] +
                  w[4 * lane + 3] * x4[3];
