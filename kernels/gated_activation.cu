@@ -13,9 +13,9 @@ __device__ float activate(float x, Activation activation) {
 
 __global__ void __launch_bounds__(kThreads)
     gated_activation_kernel(const int32_t* count, RowsView gate_up, int width,
-                            Activation activation, RowsView out) {
+                            Activation activation, int rows_per_token, RowsView out) {
   const int row = static_cast<int>(blockIdx.x);
-  if (row >= *count) return;
+  if (row >= *count * rows_per_token) return;
   const float* in = gate_up.data + row * gate_up.stride;
   const int step = static_cast<int>(gridDim.y) * kThreads;
   for (int c = static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x); c < width;
@@ -27,14 +27,14 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void cuda::gated_activation(void* state, const GatedActivationArgs& args) {
-  const int32_t rows = row_bound(*args.batch, Rows::kTokens);
+  const int32_t rows = row_bound(*args.batch, Rows::kTokens) * args.rows_per_token;
   const auto width = static_cast<int>(args.out.cols);
   if (rows == 0) return;
   // Several blocks per row: a decode step has few rows and a width of ten thousand and more.
   const int across = width <= 16 * kThreads ? (width + kThreads - 1) / kThreads : 16;
   HEARTH_LAUNCH(cuda_state(state).stream.get(), gated_activation_kernel, grid2(rows, across),
                 kThreads, 0, row_count(*args.batch, Rows::kTokens), rows_view(args.gate_up), width,
-                args.activation, rows_view(args.out));
+                args.activation, args.rows_per_token, rows_view(args.out));
 }
 
 }  // namespace hearth::kernels

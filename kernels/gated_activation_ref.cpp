@@ -19,9 +19,10 @@ double gelu_tanh(double x) {
 void gated_activation(void*, const GatedActivationArgs& args) {
   check_args(args);
   const int64_t width = args.out.cols;
-  for (int32_t t = 0; t < num_rows(*args.batch, Rows::kTokens); ++t) {
-    const float* in = args.gate_up.row<float>(t);
-    float* out = args.out.row<float>(t);
+  const int64_t rows = int64_t{num_rows(*args.batch, Rows::kTokens)} * args.rows_per_token;
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* in = args.gate_up.row<float>(r);
+    float* out = args.out.row<float>(r);
     for (int64_t c = 0; c < width; ++c) {
       const double gate = args.activation == Activation::kSilu ? silu(in[c]) : gelu_tanh(in[c]);
       out[c] = static_cast<float>(gate * in[width + c]);

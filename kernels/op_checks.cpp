@@ -128,7 +128,8 @@ void check_args(const AttentionArgs& args) {
 }
 
 void check_args(const GatedActivationArgs& args) {
-  const int32_t rows = num_rows(*args.batch, Rows::kTokens);
+  HEARTH_CHECK(args.rows_per_token > 0, "{} rows per token", args.rows_per_token);
+  const int64_t rows = int64_t{num_rows(*args.batch, Rows::kTokens)} * args.rows_per_token;
   check_view(args.gate_up, rows, 2 * args.out.cols, "gated_activation gate_up");
   check_view(args.out, rows, args.out.cols, "gated_activation out");
 }

@@ -262,12 +262,14 @@ struct AttentionArgs {
 
 enum class Activation { kSilu, kGeluTanh };
 
-/// out[t][i] = act(gate_up[t][i]) * gate_up[t][width + i]
+/// out[r][i] = act(gate_up[r][i]) * gate_up[r][width + i], of `rows_per_token` rows for each token:
+/// one, or one for each of its experts.
 struct GatedActivationArgs {
   const BatchIndex* batch;
-  TensorView gate_up;  ///< (num_tokens, 2 * width)
+  TensorView gate_up;  ///< (num_tokens * rows_per_token, 2 * width)
   Activation activation = Activation::kSilu;
-  TensorView out;  ///< (num_tokens, width)
+  TensorView out;  ///< (num_tokens * rows_per_token, width)
+  int32_t rows_per_token = 1;
 };
 
 /// out[i] = x[output_rows[i]]

@@ -215,7 +215,8 @@ void set_ops(OpTable& table) {
            &AttentionArgs::sinks);
   };
   table.gated_activation = [](void* s, const GatedActivationArgs& args) {
-    run_op("gated_activation", s, args, rows_of(args.out, tokens_of(args.batch)),
+    run_op("gated_activation", s, args,
+           rows_of(args.out, tokens_of(args.batch) * args.rows_per_token),
            &OpTable::gated_activation);
   };
   table.gather_rows = [](void* s, const GatherRowsArgs& args) {

@@ -102,7 +102,7 @@ void rope(void* state, const RopeArgs& args) {
 void gated_activation(void* state, const GatedActivationArgs& args) {
   check_args(args);
   CpuState& s = state_of(state);
-  const int32_t rows = num_rows(*args.batch, Rows::kTokens);
+  const int64_t rows = int64_t{num_rows(*args.batch, Rows::kTokens)} * args.rows_per_token;
   const auto gate = args.activation == Activation::kSilu ? s.rows.silu_gate : s.rows.gelu_gate;
   s.for_each(rows, rows * args.out.cols * 2, [&](int64_t t, int32_t) {
     const float* in = args.gate_up.row<float>(t);

@@ -17,10 +17,13 @@ struct Family {
 };
 
 constexpr std::array kFamilies = {
-    Family{"llama", load_llama},   Family{"qwen2", load_qwen2},     Family{"qwen3", load_qwen3},
-    Family{"phi3", load_phi3},     Family{"gemma", load_gemma},     Family{"gemma2", load_gemma2},
-    Family{"gemma3", load_gemma3}, Family{"granite", load_granite}, Family{"smollm3", load_smollm3},
-    Family{"olmo2", load_olmo2},
+    Family{"llama", load_llama},           Family{"qwen2", load_qwen2},
+    Family{"qwen3", load_qwen3},           Family{"phi3", load_phi3},
+    Family{"gemma", load_gemma},           Family{"gemma2", load_gemma2},
+    Family{"gemma3", load_gemma3},         Family{"granite", load_granite},
+    Family{"smollm3", load_smollm3},       Family{"olmo2", load_olmo2},
+    Family{"qwen3moe", load_qwen3moe},     Family{"olmoe", load_olmoe},
+    Family{"granitemoe", load_granitemoe},
 };
 
 }  // namespace

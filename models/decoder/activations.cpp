@@ -20,8 +20,20 @@ uint64_t Activations::lay_out(const DecoderConfig& c, int32_t tokens, int32_t ou
   if (c.has_branch()) branch = place(tokens, c.width);
   qkv = place(tokens, c.q_width() + 2 * c.kv_width());
   attn = place(tokens, c.q_width());
-  gate_up = place(tokens, 2 * int64_t{c.ffn_width});
-  gated = place(tokens, c.ffn_width);
+  if (c.dense_ffn_width() > 0) {
+    gate_up = place(tokens, 2 * int64_t{c.dense_ffn_width()});
+    gated = place(tokens, c.dense_ffn_width());
+  }
+  if (const ExpertConfig& e = c.experts; e.count > 0) {
+    const int64_t choices = int64_t{tokens} * e.used;
+    experts.logits = place(tokens, e.count);
+    experts.ids = place(tokens, e.used);
+    experts.ids.dtype = kernels::DType::kI32;
+    experts.shares = place(tokens, e.used);
+    experts.gate_up = place(choices, 2 * int64_t{e.ffn_width});
+    experts.gated = place(choices, e.ffn_width);
+    experts.out = place(choices, c.width);
+  }
   cos_sin.clear();
   for (const RopeConfig& rope : c.ropes) cos_sin.push_back(place(tokens, rope.dim));
   out_x = place(outputs, c.width);

@@ -10,13 +10,21 @@
 namespace hearth::models {
 
 struct Activations {
-  kernels::TensorView x;                     ///< (tokens, width): the residual stream
-  kernels::TensorView normed;                ///< (tokens, width)
-  kernels::TensorView branch;                ///< (tokens, width), where config.has_branch()
-  kernels::TensorView qkv;                   ///< (tokens, q_width + 2 kv_width)
-  kernels::TensorView attn;                  ///< (tokens, q_width)
-  kernels::TensorView gate_up;               ///< (tokens, 2 ffn_width)
-  kernels::TensorView gated;                 ///< (tokens, ffn_width)
+  kernels::TensorView x;        ///< (tokens, width): the residual stream
+  kernels::TensorView normed;   ///< (tokens, width)
+  kernels::TensorView branch;   ///< (tokens, width), where config.has_branch()
+  kernels::TensorView qkv;      ///< (tokens, q_width + 2 kv_width)
+  kernels::TensorView attn;     ///< (tokens, q_width)
+  kernels::TensorView gate_up;  ///< (tokens, 2 dense_ffn_width)
+  kernels::TensorView gated;    ///< (tokens, dense_ffn_width)
+  struct Experts {
+    kernels::TensorView logits;              ///< (tokens, count)
+    kernels::TensorView ids;                 ///< (tokens, used) i32
+    kernels::TensorView shares;              ///< (tokens, used)
+    kernels::TensorView gate_up;             ///< (tokens * used, 2 ffn_width)
+    kernels::TensorView gated;               ///< (tokens * used, ffn_width)
+    kernels::TensorView out;                 ///< (tokens * used, width)
+  } experts;                                 ///< where config.experts.count > 0
   std::vector<kernels::TensorView> cos_sin;  ///< per config.ropes: (tokens, rope.dim)
   kernels::TensorView out_x;                 ///< (outputs, width)
   kernels::TensorView out_norm;              ///< (outputs, width)

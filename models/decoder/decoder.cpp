@@ -28,6 +28,9 @@ Result<void> check_ops(const DecoderConfig& c, const OpTable& ops) {
                  ""};
   };
   HEARTH_TRY(want(c.has_branch(), ops.add_scaled != nullptr, "scaled sums"));
+  const bool experts =
+      ops.moe_route != nullptr && ops.moe_matmul != nullptr && ops.moe_combine != nullptr;
+  HEARTH_TRY(want(c.experts.count > 0, experts, "mixture of experts"));
   return want(c.logit_scale != 1 || c.logit_soft_cap > 0, ops.soft_cap != nullptr, "soft caps");
 }
 
@@ -190,6 +193,13 @@ void Decoder::gated(const LayerStep& s, const TensorView& in) {
                                   .out = act_.gated});
 }
 
+void Decoder::add_feed_forward(const LayerStep& s, const TensorView& in) {
+  if (config_.experts.count > 0) add_experts(s, in);
+  if (config_.dense_ffn_width() == 0) return;
+  gated(s, in);
+  add_product(s, act_.gated, s.weights.down, s.weights.down_bias);
+}
+
 void Decoder::norm(const LayerStep& s, const TensorView& x, const WeightHandle& weight,
                    const TensorView& out) {
   ops_.rms_norm(
@@ -229,8 +239,7 @@ void PreNormDecoder::layer(const LayerStep& s) {
   attention(s, act().normed);
   add_product(s, act().attn, s.weights.attn_out, s.weights.attn_bias);
   norm(s, act().x, s.weights.ffn_norm, act().normed);
-  gated(s, act().normed);
-  add_product(s, act().gated, s.weights.down, s.weights.down_bias);
+  add_feed_forward(s, act().normed);
 }
 
 }  // namespace hearth::models

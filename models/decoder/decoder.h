@@ -59,6 +59,9 @@ class Decoder : public Model {
   void attention(const LayerStep& s, const kernels::TensorView& in);
   /// act().gated = activation(gate) * up of the rows of `in`, before the down projection.
   void gated(const LayerStep& s, const kernels::TensorView& in);
+  /// act().x += residual_scale * the feed-forward of the rows of `in`, of experts where the model
+  /// has them.
+  void add_feed_forward(const LayerStep& s, const kernels::TensorView& in);
   void norm(const LayerStep& s, const kernels::TensorView& x, const WeightHandle& weight,
             const kernels::TensorView& out);
   /// out = x W + bias, where there is one.
@@ -73,6 +76,7 @@ class Decoder : public Model {
 
  private:
   void embed(const kernels::BatchIndex& batch);
+  void add_experts(const LayerStep& s, const kernels::TensorView& in);
   void rotate(const LayerStep& s, const kernels::TensorView& heads, int32_t num_heads);
   void head(const kernels::BatchIndex& batch, const kernels::TensorView& logits);
   kernels::PagedKv layer_kv(std::span<const KvPool> pools, const LayerSpec& spec) const;

@@ -80,6 +80,21 @@ bool DecoderConfig::is_sliding(int32_t layer) const {
   return groups[static_cast<size_t>(group)].kind == LayerGroup::Kind::kSliding;
 }
 
+Result<ExpertConfig> load_experts(Metadata& m, const DecoderConfig& c, bool normalize) {
+  constexpr int32_t kMaxExperts = 1 << 12;
+  constexpr uint32_t kSoftmax = 1;
+  ExpertConfig e;
+  HEARTH_ASSIGN_OR_RETURN(e.count, m.number("expert_count", kMaxExperts));
+  HEARTH_ASSIGN_OR_RETURN(e.used, m.number("expert_used_count", e.count));
+  HEARTH_ASSIGN_OR_RETURN(e.ffn_width,
+                          m.number_or("expert_feed_forward_length", kMaxWidth, c.ffn_width));
+  HEARTH_ASSIGN_OR_RETURN(e.normalize, m.flag_or("expert_weights_norm", normalize));
+  HEARTH_ASSIGN_OR_RETURN(e.scale, m.factor_or("expert_weights_scale", 1e6f, 1));
+  HEARTH_ASSIGN_OR_RETURN(const uint32_t gating, m.count_or("expert_gating_func", kSoftmax));
+  if (gating > kSoftmax) return m.unsupported("expert_gating_func", fmt::format("{}", gating));
+  return e;
+}
+
 Result<std::function<bool(int32_t)>> sliding_pattern(Metadata& m, int32_t num_layers,
                                                      uint32_t period) {
   constexpr std::string_view kKey = "attention.sliding_window_pattern";

@@ -30,6 +30,16 @@ struct LayerSpec {
 };
 inline constexpr int32_t kNoRope = -1;
 
+/// A feed-forward of which each token uses a few parts.
+struct ExpertConfig {
+  int32_t count = 0;  ///< 0: no experts
+  int32_t used = 0;   ///< per token; 1 to count
+  int32_t ffn_width = 0;
+  bool normalize = false;        ///< the shares of those used sum to 1
+  float scale = 1;               ///< of their sum
+  int32_t shared_ffn_width = 0;  ///< of one that every token uses beside them; 0: none
+};
+
 struct DecoderConfig {
   std::string architecture;
   int32_t context_length = 0;
@@ -44,6 +54,8 @@ struct DecoderConfig {
   std::vector<RopeConfig> ropes;   ///< one, or that of full layers and that of sliding ones
   std::vector<LayerGroup> groups;  ///< at least one
   std::vector<LayerSpec> layers;   ///< num_layers
+
+  ExpertConfig experts;
 
   // ---- Which parts: what a family sets ----
   kernels::RopePairs pairs = kernels::RopePairs::kHalves;
@@ -64,6 +76,10 @@ struct DecoderConfig {
 
   int64_t q_width() const { return int64_t{num_heads} * head_dim; }
   int64_t kv_width() const { return int64_t{num_kv_heads} * head_dim; }
+  /// Of the feed-forward that all tokens use; 0: there is none.
+  int32_t dense_ffn_width() const {
+    return experts.count > 0 ? experts.shared_ffn_width : ffn_width;
+  }
   /// Whether the branches stay apart from the residual stream until they are whole.
   bool has_branch() const { return post_norms || residual_scale != 1; }
 
@@ -75,6 +91,9 @@ struct DecoderConfig {
   /// True where the layer's KV is a sliding group's.
   bool is_sliding(int32_t layer) const;
 };
+
+/// Reads expert_count and what belongs to it; `normalize` where the file does not say it.
+Result<ExpertConfig> load_experts(Metadata& metadata, const DecoderConfig& config, bool normalize);
 
 /// Which layers slide: attention.sliding_window_pattern as one bool per layer, or as a period of
 /// which the last layer is full (0: all slide); `period` where the key is missing.

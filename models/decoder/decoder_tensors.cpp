@@ -83,6 +83,7 @@ class LayerFinder {
 
   Result<void> find_feed_forward(LayerTensors& t) {
     HEARTH_ASSIGN_OR_RETURN(t.ffn_norm, want_if(c_.pre_norms, "ffn_norm.weight", {c_.width}));
+    if (c_.experts.count > 0) return find_experts(t);
     if (c_.fused_gate_up) {
       HEARTH_ASSIGN_OR_RETURN(t.fused_gate_up,
                               want("ffn_up.weight", {c_.width, 2 * int64_t{c_.ffn_width}}));
@@ -97,6 +98,23 @@ class LayerFinder {
     HEARTH_ASSIGN_OR_RETURN(t.down_bias, maybe("ffn_down.bias", {c_.width}));
     HEARTH_ASSIGN_OR_RETURN(t.ffn_post_norm,
                             want_if(c_.post_norms, "post_ffw_norm.weight", {c_.width}));
+    return {};
+  }
+
+  Result<void> find_experts(LayerTensors& t) {
+    const ExpertConfig& e = c_.experts;
+    HEARTH_ASSIGN_OR_RETURN(t.router, want("ffn_gate_inp.weight", {c_.width, e.count}));
+    HEARTH_ASSIGN_OR_RETURN(t.gate_experts,
+                            want("ffn_gate_exps.weight", {c_.width, e.ffn_width, e.count}));
+    HEARTH_ASSIGN_OR_RETURN(t.up_experts,
+                            want("ffn_up_exps.weight", {c_.width, e.ffn_width, e.count}));
+    HEARTH_ASSIGN_OR_RETURN(t.down_experts,
+                            want("ffn_down_exps.weight", {e.ffn_width, c_.width, e.count}));
+    const int64_t shared = e.shared_ffn_width;
+    if (shared == 0) return {};
+    HEARTH_ASSIGN_OR_RETURN(t.gate, want("ffn_gate_shexp.weight", {c_.width, shared}));
+    HEARTH_ASSIGN_OR_RETURN(t.up, want("ffn_up_shexp.weight", {c_.width, shared}));
+    HEARTH_ASSIGN_OR_RETURN(t.down, want("ffn_down_shexp.weight", {shared, c_.width}));
     return {};
   }
 

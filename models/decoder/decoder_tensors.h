@@ -20,6 +20,7 @@ struct LayerTensors {
   const GgufTensor* fused_gate_up;  ///< in place of the four below
   const GgufTensor *gate, *up, *gate_bias, *up_bias;
   const GgufTensor *down, *down_bias, *ffn_post_norm;
+  const GgufTensor *router, *gate_experts, *up_experts, *down_experts;
 };
 
 struct DecoderTensors {

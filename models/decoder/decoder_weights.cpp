@@ -33,6 +33,10 @@ Result<DecoderWeights::Layer> pack_layer(WeightPacker& packer, const LayerTensor
   }
   HEARTH_ASSIGN_OR_RETURN(w.down, packer.pack({t.down}, kMatmul));
   HEARTH_ASSIGN_OR_RETURN(w.down_bias, packer.pack({t.down_bias}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.router, packer.pack({t.router}, kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.gate_up_experts,
+                          packer.pack({t.gate_experts, t.up_experts}, WeightRole::kExperts));
+  HEARTH_ASSIGN_OR_RETURN(w.down_experts, packer.pack({t.down_experts}, WeightRole::kExperts));
   HEARTH_ASSIGN_OR_RETURN(w.ffn_post_norm, packer.pack({t.ffn_post_norm}, kVector));
   return w;
 }

@@ -27,6 +27,10 @@ struct DecoderWeights {
     WeightHandle down;  ///< (width, ffn_width)
     WeightHandle down_bias;
     WeightHandle ffn_post_norm;  ///< vector of width
+    // Beside experts, gate_up and down are those of the one that all tokens use.
+    WeightHandle router;           ///< (experts.count, width)
+    WeightHandle gate_up_experts;  ///< per expert (2 experts.ffn_width, width): gate, then up
+    WeightHandle down_experts;     ///< per expert (width, experts.ffn_width)
   };
 
   WeightHandle embedding;                      ///< (vocab_size, width)

@@ -23,6 +23,9 @@ Result<WeightHandle> WeightPacker::pack(std::initializer_list<const GgufTensor*>
   for (const GgufTensor* tensor : tensors) {
     if (tensor == nullptr) return WeightHandle();
     parts.push_back(host_tensor(*tensor));
+    if (role == WeightRole::kExperts) {
+      parts.back().num_experts = static_cast<int32_t>(tensor->dims[2]);
+    }
   }
   HEARTH_ASSIGN_OR_RETURN(WeightHandle weight, pack_parts(parts, role));
   for (const kernels::HostTensor& part : parts) {

@@ -21,7 +21,8 @@ class WeightPacker {
   /// All three outlive the packer.
   WeightPacker(const GgufFile& file, const kernels::OpTable& ops, const LoadProgressFn& progress);
 
-  /// Joins the tensors into one weight; null where one of them is null.
+  /// Joins the tensors into one weight; null where one of them is null. Role kExperts: their last
+  /// dimension counts experts.
   Result<WeightHandle> pack(std::initializer_list<const GgufTensor*> tensors,
                             kernels::WeightRole role);
   /// A vector that no file holds as such; null where there are no values.

@@ -23,5 +23,8 @@ FamilyLoader load_phi3;
 FamilyLoader load_granite;
 FamilyLoader load_smollm3;
 FamilyLoader load_olmo2;
+FamilyLoader load_qwen3moe;
+FamilyLoader load_olmoe;
+FamilyLoader load_granitemoe;
 
 }  // namespace hearth::models

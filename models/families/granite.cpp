@@ -8,6 +8,9 @@
 //   x += residual_scale * (silu(gate) * up) W_down
 //   logits = norm(x) W_head / logit_scale
 //
+// Granite MoE has experts for its feed-forward, whose shares sum to 1 (decoder/experts.cpp), and
+// may have one more that all tokens use.
+//
 // Source: Granite Team 2024 (Granite 3.0) section 3; Yang et al. 2022 (scales that carry over to
 // other widths).
 
@@ -16,11 +19,7 @@ namespace {
 
 constexpr float kMaxScale = 1e6f;
 
-}  // namespace
-
-Result<std::unique_ptr<Model>> load_granite(const GgufFile& file, const kernels::OpTable& ops,
-                                            const LoadProgressFn& progress) {
-  Metadata m(file, "granite");
+Result<DecoderConfig> load_granite_config(Metadata& m) {
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
   HEARTH_ASSIGN_OR_RETURN(c.embedding_scale, m.factor_or("embedding_scale", kMaxScale, 1));
   HEARTH_ASSIGN_OR_RETURN(c.residual_scale, m.factor_or("residual_scale", kMaxScale, 1));
@@ -30,12 +29,38 @@ Result<std::unique_ptr<Model>> load_granite(const GgufFile& file, const kernels:
   c.logit_scale = 1.0f / divisor;
   // Granite 4 says by this flag that no layer is told positions.
   HEARTH_ASSIGN_OR_RETURN(const bool rotated, m.flag_or("rope.scaling.finetuned", true));
-  HEARTH_TRY(m.refuse_others());
   if (!rotated) {
     for (LayerSpec& layer : c.layers) layer.rope = kNoRope;
   }
   c.pairs = kernels::RopePairs::kNeighbours;
   c.rope_divisors = true;
+  return c;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> load_granite(const GgufFile& file, const kernels::OpTable& ops,
+                                            const LoadProgressFn& progress) {
+  Metadata m(file, "granite");
+  HEARTH_ASSIGN_OR_RETURN(const DecoderConfig c, load_granite_config(m));
+  HEARTH_TRY(m.refuse_others());
+  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+}
+
+Result<std::unique_ptr<Model>> load_granitemoe(const GgufFile& file, const kernels::OpTable& ops,
+                                               const LoadProgressFn& progress) {
+  Metadata m(file, "granitemoe");
+  HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, load_granite_config(m));
+  HEARTH_ASSIGN_OR_RETURN(c.experts, load_experts(m, c, true));
+  if (m.has("expert_shared_feed_forward_length")) {
+    HEARTH_ASSIGN_OR_RETURN(const uint32_t shared,
+                            m.count_or("expert_shared_feed_forward_length", 0));
+    if (shared > 0) {
+      HEARTH_ASSIGN_OR_RETURN(c.experts.shared_ffn_width,
+                              m.number("expert_shared_feed_forward_length", kMaxWidth));
+    }
+  }
+  HEARTH_TRY(m.refuse_others());
   return load_decoder<PreNormDecoder>(file, c, ops, progress);
 }
 

@@ -1,13 +1,15 @@
 #include "models/decoder/decoder.h"
 #include "models/families/families.h"
 
-// Llama 1 to 3.x, Mistral, TinyLlama, SmolLM and their kin. Layers norm first:
+// Llama 1 to 3.x, Mistral, Mixtral, TinyLlama, SmolLM and their kin. Layers norm first:
 //
 //   q, k, v = norm(x) W_qkv;  rotate q, k (neighbours);  x += attention(q, k, v) W_out
 //   gate, up = norm(x) W_gate_up;                        x += (silu(gate) * up) W_down
 //
+// Mixtral has experts for the second line, whose shares sum to 1 (decoder/experts.cpp).
+//
 // Source: Touvron et al. 2023 (Llama); Dubey et al. 2024 (Llama 3: stored divisors of the
-// frequencies); Jiang et al. 2023 (Mistral: the sliding window).
+// frequencies); Jiang et al. 2023 (Mistral: the sliding window), 2024 (Mixtral).
 
 namespace hearth::models {
 
@@ -18,6 +20,10 @@ Result<std::unique_ptr<Model>> load_llama(const GgufFile& file, const kernels::O
   HEARTH_ASSIGN_OR_RETURN(const uint32_t window, metadata.count_or("attention.sliding_window", 0));
   if (window < static_cast<uint32_t>(c.context_length)) {
     c.set_window(static_cast<int32_t>(window), [](int32_t) { return true; });
+  }
+  HEARTH_ASSIGN_OR_RETURN(const uint32_t experts, metadata.count_or("expert_count", 0));
+  if (experts > 0) {
+    HEARTH_ASSIGN_OR_RETURN(c.experts, load_experts(metadata, c, true));
   }
   HEARTH_TRY(metadata.refuse_others());
   c.pairs = kernels::RopePairs::kNeighbours;

@@ -5,6 +5,8 @@
 //
 //   q, k, v = norm(x) W_qkv;  q = norm_head(q), k = norm_head(k);  rotate q, k (halves)
 //
+// Qwen 3 MoE has experts for its feed-forward, whose shares sum to 1 (decoder/experts.cpp).
+//
 // Source: Yang et al. 2025 (Qwen3) section 2; Dehghani et al. 2023 (norms of queries and keys).
 
 namespace hearth::models {
@@ -13,6 +15,16 @@ Result<std::unique_ptr<Model>> load_qwen3(const GgufFile& file, const kernels::O
                                           const LoadProgressFn& progress) {
   Metadata metadata(file, "qwen3");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(metadata));
+  HEARTH_TRY(metadata.refuse_others());
+  c.qk_norm = QkNorm::kHeads;
+  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+}
+
+Result<std::unique_ptr<Model>> load_qwen3moe(const GgufFile& file, const kernels::OpTable& ops,
+                                             const LoadProgressFn& progress) {
+  Metadata metadata(file, "qwen3moe");
+  HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(metadata));
+  HEARTH_ASSIGN_OR_RETURN(c.experts, load_experts(metadata, c, true));
   HEARTH_TRY(metadata.refuse_others());
   c.qk_norm = QkNorm::kHeads;
   return load_decoder<PreNormDecoder>(file, c, ops, progress);

@@ -44,7 +44,7 @@ int others(const Rows& logits, const FamilyModel& model, const std::vector<int32
 TEST_CASE("families: logits are PyTorch's, ids are PyTorch's and llama.cpp's") {
   const std::vector<NamedTable> tables = quiet_tables();
   const std::vector<std::string> names = family_names();
-  REQUIRE(names.size() >= 11);
+  REQUIRE(names.size() >= 16);
   for (const std::string& name : names) {
     const FamilyModel model = read_family(name);
     const OwnedFile owned(model.file_bytes(DType::kF32));

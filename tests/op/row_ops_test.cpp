@@ -315,6 +315,33 @@ TEST_CASE("gated activation: both kinds, far out to both sides") {
   }
 }
 
+TEST_CASE("gated activation: several rows for each token, and no more") {
+  Random random(seed_or(40));
+  Matrix x(9, 2 * 24);
+  x.fill(random, -3, 3);
+  const Batch three(3);
+  const Batch nine(9);
+  const auto run = [&x](const OpTable& ops, const Batch& batch, int32_t rows_per_token) {
+    Matrix in = x;
+    Matrix out(9, 24, 1, 1);
+    for (int64_t r = 0; r < 9; ++r) {
+      for (int64_t c = 0; c < 24; ++c) out.at(r, c) = 7;
+    }
+    ops.gated_activation(ops.state.get(), {.batch = &batch.index(),
+                                           .gate_up = in.view(),
+                                           .out = out.view(),
+                                           .rows_per_token = rows_per_token});
+    return out;
+  };
+  for (const NamedTable& table : cpu_tables(2)) {
+    INFO(table.name);
+    CHECK(same_bits(run(table.ops, three, 3), run(table.ops, nine, 1)));
+    CHECK(run(table.ops, three, 2).at(6, 0) == 7);
+  }
+  CHECK(same_bits(run(reference(), three, 3), run(reference(), nine, 1)));
+  CHECK(run(reference(), three, 2).at(6, 0) == 7);
+}
+
 TEST_CASE("gather_rows and copy_blocks move bytes") {
   Batch batch({{5, 5}, {3, 3}}, 16, 1);
   batch.output_rows = {7, 2};

@@ -221,8 +221,8 @@ TEST_CASE("random models of every shape: the same request, the same tokens") {
   }
 }
 
-TEST_CASE("families with several layer groups: the same request, the same tokens") {
-  for (const char* name : {"gemma2", "gemma3", "olmo3", "phi3_long"}) {
+TEST_CASE("families with layer groups, experts, long ropes: the same request, the same tokens") {
+  for (const char* name : {"gemma2", "gemma3", "olmo3", "qwen3moe", "phi3_long"}) {
     CAPTURE(name);
     if (kReduced && std::string(name) != "gemma3") continue;
     const OwnedFile owned(read_family(name).file_bytes(DType::kQ8_0));
@@ -230,7 +230,7 @@ TEST_CASE("families with several layer groups: the same request, the same tokens
     for (const NamedTable& table : all_tables()) {
       if (table.name == "reference" && !tests::full_counts()) continue;
       check_same_tokens(owned.file, table, DType::kF16, asked[0], 128);
-      check_same_tokens(owned.file, table, DType::kF16, asked[2], 128);
+      if (tests::full_counts()) check_same_tokens(owned.file, table, DType::kF16, asked[2], 128);
     }
   }
 }

@@ -1,0 +1,24 @@
+#include "models/decoder/decoder.h"
+#include "models/families/families.h"
+
+// OLMoE: layers norm first, q and k are normed over all their heads together, and the feed-forward
+// is one of experts whose shares are those of the softmax over all, so they do not sum to 1:
+//
+//   q, k, v = norm(x) W_qkv;  q = norm(q), k = norm(k);  rotate q, k (halves)
+//   x += attention(q, k, v) W_out;  x += experts(norm(x))
+//
+// Source: Muennighoff et al. 2024 (OLMoE) section 2 and appendix B.
+
+namespace hearth::models {
+
+Result<std::unique_ptr<Model>> load_olmoe(const GgufFile& file, const kernels::OpTable& ops,
+                                          const LoadProgressFn& progress) {
+  Metadata m(file, "olmoe");
+  HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
+  HEARTH_ASSIGN_OR_RETURN(c.experts, load_experts(m, c, false));
+  HEARTH_TRY(m.refuse_others());
+  c.qk_norm = QkNorm::kWidth;
+  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+}
+
+}  // namespace hearth::models
