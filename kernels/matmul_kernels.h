@@ -29,6 +29,10 @@ inline constexpr int kQuantBlock = 32;       ///< inputs that share one scale
 inline constexpr int kMaxTileWidth = 12;     ///< of all instruction sets
 inline constexpr int kQuantBlockBytes = 60;  ///< packed activations of one block, per token row
 
+/// Widest tile that a kernel computes straight from packed groups of kQuantTypes: past it unpacking
+/// costs less than what it saves, and every width of every type is a kernel to compile.
+inline constexpr int kDirectWidth = 4;
+
 /// Where block b of a packed Q8_0 group has its bytes and its scales, in bytes from the group.
 inline constexpr int kQ8PairBytes = 2 * (kQuantBlock * kGroup + 2 * kGroup);
 constexpr int64_t q8_bytes_at(int64_t b) { return b / 2 * kQ8PairBytes + b % 2 * 512; }
@@ -80,7 +84,7 @@ struct UnpackPanel {
 /// One of kQuantTypes. The same bits either way: straight from the packed group, for few rows, or
 /// unpacked once for many.
 struct QuantKernels {
-  void (*direct)(const MatmulPanel&);
+  void (*direct)(const MatmulPanel&);  ///< widths up to kDirectWidth
   void (*unpack)(const UnpackPanel&);
   void (*unpacked)(const MatmulPanel&);
 };

@@ -10,23 +10,23 @@
 namespace hearth::kernels {
 namespace {
 
-/// `run.operator()<width>()` for the width met; widths past kMaxTile are not compiled.
-template <typename Run>
+/// `run.operator()<width>()` for the width met; widths past kMost are not compiled.
+template <int kMost = kMaxTile, typename Run>
 HEARTH_SIMD void with_width(int32_t width, const Run& run) {
   switch (width) {
     case 1: return run.template operator()<1>();
     case 2: return run.template operator()<2>();
     case 4:
-      if constexpr (kMaxTile >= 4) return run.template operator()<4>();
+      if constexpr (kMost >= 4) return run.template operator()<4>();
       break;
     case 6:
-      if constexpr (kMaxTile == 6) return run.template operator()<6>();
+      if constexpr (kMost == 6) return run.template operator()<6>();
       break;
     case 8:
-      if constexpr (kMaxTile >= 8) return run.template operator()<8>();
+      if constexpr (kMost >= 8) return run.template operator()<8>();
       break;
     case 12:
-      if constexpr (kMaxTile >= 12) return run.template operator()<12>();
+      if constexpr (kMost >= 12) return run.template operator()<12>();
       break;
   }
   __builtin_trap();
@@ -302,9 +302,9 @@ HEARTH_SIMD void dot_quantized(const MatmulPanel& a, int32_t group, int part) {
   }
 }
 
-template <typename Source>
+template <typename Source, int kMost = kMaxTile>
 void matmul_quantized(const MatmulPanel& a) {
-  with_width(a.width, [&]<int kWidth>() {
+  with_width<kMost>(a.width, [&]<int kWidth>() {
     // One pass over a group where registers allow: half cache lines twice are memory twice.
     constexpr int kTogether = kParts == 2 && kWidth <= 2 ? 2 : 1;
     for (int32_t g = 0; g < a.num_groups; ++g) {
@@ -357,7 +357,8 @@ void unpack_panel(const UnpackPanel& a) {
 template <DType kType>
 constexpr QuantKernels quant_kernels() {
   using From = Packed<kType>;
-  return {matmul_quantized<From>, unpack_panel<kType>,
+  constexpr int kMost = kDirectWidth < kMaxTile ? kDirectWidth : kMaxTile;
+  return {matmul_quantized<From, kMost>, unpack_panel<kType>,
           matmul_quantized<Unpacked<From::kSubs, From::kHasMin, From::kWide>>};
 }
 

@@ -229,10 +229,8 @@ void multiply_rows(CpuState& state, const TensorView& x, const PackedWeight& wei
     if (rows.data == nullptr) rows = pack_rows(state, x, sets, first_tile, is_quant);
     for (size_t s = 0; s < sets.size(); ++s) {
       const Tiles& tiles = sets[s].tiles;
-      // Unpacking pays for itself once a few tiles share it; sooner where scales are many.
       const int quant = quant_index(segment.dtype);
-      const bool unpack =
-          quant >= 0 && tiles.count > (quant_layout(segment.dtype).subs == 2 ? 1 : 2);
+      const bool unpack = quant >= 0 && (tiles.count > 2 || tiles.width_of(0) > kDirectWidth);
       jobs.push_back({&segment, &sets[s], rows.data + first_tile[s] * rows.bytes_per_tile,
                       rows.bytes_per_tile, Plan(segment, tiles, x.cols, state.pool.active()),
                       unpack ? &state.matmul.quant[quant] : nullptr});

@@ -19,24 +19,14 @@ std::vector<double> weights_of(std::span<const float> values) {
   return weights;
 }
 
-uint8_t affine_code(float value, float scale, float min, int max_code) {
-  const float code = std::nearbyint((value - min) / scale);
-  return static_cast<uint8_t>(std::clamp(code, 0.0f, static_cast<float>(max_code)));
+uint8_t affine_code(float value, float inverse_scale, float min, int max_code) {
+  const float code = std::clamp((value - min) * inverse_scale, 0.0f, static_cast<float>(max_code));
+  return static_cast<uint8_t>(round_even(code));
 }
 
 }  // namespace
 
-uint8_t nearest_code(Levels levels, float value) {
-  // First level above; the one below may be nearer.
-  const auto above = std::upper_bound(levels.begin(), levels.end(), value,
-                                      [](float v, int8_t level) { return v < level; });
-  if (above == levels.begin()) return 0;
-  const auto code = static_cast<size_t>(above - levels.begin());
-  if (code == levels.size()) return static_cast<uint8_t>(code - 1);
-  return static_cast<uint8_t>(value - levels[code - 1] <= levels[code] - value ? code - 1 : code);
-}
-
-float fit_scale(std::span<const float> values, Levels levels) {
+float fit_scale(std::span<const float> values, const Levels& levels) {
   const std::vector<double> weights = weights_of(values);
   float largest = 0;
   for (const float x : values) {
@@ -46,14 +36,14 @@ float fit_scale(std::span<const float> values, Levels levels) {
   if (std::abs(largest) < 1e-20f) return 0;
   double best_gain = 0;  // the squared error that a scale takes away
   double best = 0;
-  for (const int8_t end : {levels.front(), levels.back()}) {
+  for (const float end : {levels.first(), levels.last()}) {
     for (int step = -kSteps; step <= kSteps; ++step) {
-      const float scale =
-          largest / static_cast<float>(end) * (1 + kStep * static_cast<float>(step));
+      const float scale = largest / end * (1 + kStep * static_cast<float>(step));
+      const float inverse = 1 / scale;
       double with_x = 0;
       double with_itself = 0;
       for (size_t i = 0; i < values.size(); ++i) {
-        const double level = levels[nearest_code(levels, values[i] / scale)];
+        const double level = levels[levels.nearest(values[i] * inverse)];
         with_x += weights[i] * values[i] * level;
         with_itself += weights[i] * level * level;
       }
@@ -79,9 +69,10 @@ ScaleAndMin fit_scale_and_min(std::span<const float> values, int max_code, bool 
     ScaleAndMin fit{
         (high - low) / static_cast<float>(max_code) * (1 + kStep * static_cast<float>(step)), low};
     for (int round = 0; round < kRounds && fit.scale > 1e-20f; ++round) {
+      const float inverse = 1 / fit.scale;
       double w = 0, wq = 0, wqq = 0, wx = 0, wxq = 0, error = 0;
       for (size_t i = 0; i < values.size(); ++i) {
-        const double q = affine_code(values[i], fit.scale, fit.min, max_code);
+        const double q = affine_code(values[i], inverse, fit.min, max_code);
         const double miss = fit.scale * q + fit.min - values[i];
         error += weights[i] * miss * miss;
         w += weights[i];

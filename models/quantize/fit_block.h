@@ -2,20 +2,49 @@
 // Fitting of scales: which scale (and minimum) lets a few values be told best by small integer
 // codes. Errors are weighted by the values' squares, since large weights move a sum most.
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
 namespace hearth::models {
 
 /// The integers that codes stand for, ascending: level of code c is levels[c].
-using Levels = std::span<const int8_t>;
+class Levels {
+ public:
+  constexpr explicit Levels(std::span<const int8_t> levels) : levels_(levels) {
+    // Half way between two integers is a multiple of a half: a code is constant from each to the
+    // next.
+    size_t code = 0;
+    for (int i = 0; i < kSteps; ++i) {
+      while (code + 1 < levels.size() && i - kZero >= levels[code] + levels[code + 1]) ++code;
+      nearest_[static_cast<size_t>(i)] = static_cast<uint8_t>(code);
+    }
+  }
 
-/// The code whose level is nearest to `value`.
-uint8_t nearest_code(Levels levels, float value);
+  /// The code whose level is nearest to `value`, which is not NaN.
+  uint8_t nearest(float value) const {
+    const float at = std::min(std::max(2 * value + kZero, 0.0f), float{kSteps - 1});
+    return nearest_[static_cast<size_t>(at)];
+  }
+  float operator[](uint8_t code) const { return levels_[code]; }
+  float first() const { return levels_.front(); }
+  float last() const { return levels_.back(); }
+
+ private:
+  static constexpr int kSteps = 512;
+  static constexpr int kZero = 256;
+  std::span<const int8_t> levels_;
+  std::array<uint8_t, kSteps> nearest_{};
+};
+
+/// To an integer, half to even; |value| below 2^22. Without SSE4.1, nearbyint is a call.
+inline float round_even(float value) { return value + 12582912.0f - 12582912.0f; }
 
 /// scale * level for each value: the scale, of either sign, of least error among a search around
 /// the one that brings the largest value to the last level. 0 for values that are all zero.
-float fit_scale(std::span<const float> values, Levels levels);
+float fit_scale(std::span<const float> values, const Levels& levels);
 
 struct ScaleAndMin {
   float scale = 0;  ///< >= 0

@@ -35,15 +35,24 @@ constexpr auto kFour = integers<4>();
 constexpr auto kEight = integers<8>();
 constexpr auto kSixteen = integers<16>();
 constexpr auto kThirtyTwo = integers<32>();
+constexpr std::array<int8_t, 15> kFp4Sorted = {-12, -8, -6, -4, -3, -2, -1, 0,
+                                               1,   2,  3,  4,  6,  8,  12};
+
+constexpr Levels kQ3Levels(kFour);
+constexpr Levels kQ4Levels(kEight);
+constexpr Levels kQ5Levels(kSixteen);
+constexpr Levels kQ6Levels(kThirtyTwo);
+constexpr Levels kIq4Levels(kernels::kIq4Values);
+constexpr Levels kFp4Levels(kFp4Sorted);
 
 /// Levels of the types without mins.
-Levels levels_of(DType type) {
+const Levels& levels_of(DType type) {
   switch (type) {
-    case DType::kQ3_K: return kFour;
-    case DType::kQ4_0: return kEight;
-    case DType::kQ5_0: return kSixteen;
-    case DType::kQ6_K: return kThirtyTwo;
-    default: return kernels::kIq4Values;
+    case DType::kQ3_K: return kQ3Levels;
+    case DType::kQ4_0: return kQ4Levels;
+    case DType::kQ5_0: return kQ5Levels;
+    case DType::kQ6_K: return kQ6Levels;
+    default: return kIq4Levels;
   }
 }
 
@@ -65,7 +74,7 @@ void choose_codes(DType type, std::span<const float> values, float scale, float 
       const auto max_code = static_cast<float>(max_code_of(type));
       q[i] = static_cast<uint8_t>(std::clamp(std::nearbyint(level), 0.0f, max_code));
     } else {
-      q[i] = nearest_code(levels_of(type), level);
+      q[i] = levels_of(type).nearest(level);
     }
   }
 }
@@ -173,7 +182,6 @@ QuantCodes without_mins(DType type, std::span<const float> values) {
 }
 
 QuantCodes mxfp4(std::span<const float> values) {
-  constexpr std::array<int8_t, 15> kSorted = {-12, -8, -6, -4, -3, -2, -1, 0, 1, 2, 3, 4, 6, 8, 12};
   float largest = 0;
   for (const float x : values) largest = std::max(largest, std::abs(x));
   QuantCodes best{};
@@ -186,7 +194,7 @@ QuantCodes mxfp4(std::span<const float> values) {
     codes.d = static_cast<uint16_t>(e);
     const float scale = kernels::half_scale_of_e8m0(static_cast<uint8_t>(e));
     for (size_t i = 0; i < values.size(); ++i) {
-      const int level = kSorted[nearest_code(kSorted, values[i] / scale)];
+      const float level = kFp4Levels[kFp4Levels.nearest(values[i] / scale)];
       const auto* at = std::find(std::begin(kernels::kFp4Values), std::end(kernels::kFp4Values),
                                  static_cast<int8_t>(level));
       codes.q[i] = static_cast<uint8_t>(at - std::begin(kernels::kFp4Values));
