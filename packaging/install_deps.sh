@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what building (and with --test, testing) hearth needs from Debian 12's own packages.
+# Installs what building hearth needs (with --test testing,
+# --fuzz fuzzing, --package packaging it too) from Debian 12's own packages.
 # Says what it installs; does nothing where all of it is there. Needs root or sudo only then.
 set -euo pipefail
 
@@ -9,9 +10,14 @@ build_packages=(
   libtomlplusplus-dev libcli11-dev libfmt-dev libspdlog-dev libxxhash-dev libzstd-dev
   libutf8proc-dev libsystemd-dev)
 test_packages=(python3-zmq libboost-context1.81-dev libpcre2-dev)
+fuzz_packages=(clang-14 libclang-rt-14-dev llvm-14)
 
 wanted=("${build_packages[@]}")
-if [[ ${1:-} == --test ]]; then wanted+=("${test_packages[@]}"); fi
+case ${1:-} in
+  --test) wanted+=("${test_packages[@]}") ;;
+  --package) wanted+=(dpkg-dev lintian) ;;
+  --fuzz) wanted+=("${test_packages[@]}" "${fuzz_packages[@]}") ;;
+esac
 
 missing=()
 for package in "${wanted[@]}"; do

@@ -10,11 +10,11 @@
 #include <optional>
 #include <sstream>
 
+#include "daemon/broker/config_settings.h"
+
 namespace hearth::broker {
 namespace fs = std::filesystem;
 namespace {
-
-constexpr int64_t kMaxMs = 86'400'000;  // a day: longer waits are a typing error
 
 std::string where(std::string_view source, const toml::node& node) {
   const toml::source_position at = node.source().begin;
@@ -29,8 +29,10 @@ std::string quoted_list(const std::vector<std::string>& names) {
 // those that nobody knows. After the first error it does nothing more.
 class SectionReader {
  public:
-  SectionReader(const toml::table& root, std::string_view source, std::string name)
-      : source_(source), name_(std::move(name)) {
+  /// Notes in `sources` where each key that is there stands.
+  SectionReader(const toml::table& root, std::string_view source, std::string name,
+                std::map<std::string, std::string>* sources)
+      : source_(source), name_(std::move(name)), sources_(sources) {
     const toml::node* node = root.get(name_);
     if (node == nullptr) return;
     section_ = node->as_table();
@@ -118,6 +120,7 @@ class SectionReader {
       if (!value || value->empty()) {
         return fail(node, met(node, std::string(key.str()).c_str(), "a model's name"));
       }
+      note(key.str(), node);
       (*out)[std::string(key.str())] = *value;
     }
   }
@@ -146,7 +149,16 @@ class SectionReader {
   }
   const toml::node* find(const char* key) {
     known_.emplace_back(key);
-    return section_ == nullptr || error_ ? nullptr : section_->get(key);
+    if (section_ == nullptr || error_) return nullptr;
+    const toml::node* node = section_->get(key);
+    if (node != nullptr) note(key, *node);
+    return node;
+  }
+  void note(std::string_view key, const toml::node& node) {
+    // An assignment of the command line is its own place.
+    (*sources_)[fmt::format("{}.{}", name_, key)] =
+        source_.starts_with("--") ? source_
+                                  : fmt::format("{}:{}", source_, node.source().begin.line);
   }
   void fail(const toml::node& node, const std::string& message) {
     if (!error_) error_ = Error{ErrorCode::kInvalidArgument, where(source_, node) + message, name_};
@@ -154,56 +166,11 @@ class SectionReader {
 
   std::string source_;
   std::string name_;
+  std::map<std::string, std::string>* sources_;
   const toml::table* section_ = nullptr;
   std::vector<std::string> known_;
   std::optional<Error> error_;
 };
-
-Result<void> read_server(const toml::table& root, std::string_view source, ServerConfig* server) {
-  SectionReader in(root, source, "server");
-  in.path("runtime_dir", &server->runtime_dir);
-  in.paths("model_dirs", &server->model_dirs);
-  in.text("admin_group", &server->admin_group);
-  std::string level;
-  in.choice("log_level", {"debug", "info", "warn", "error"}, &level);
-  if (!level.empty()) parse_log_level(level, &server->log_level);
-  in.integer("drain_timeout_ms", 0, kMaxMs, &server->drain_timeout_ms);
-  return in.finish();
-}
-
-Result<void> read_limits(const toml::table& root, std::string_view source, LimitsConfig* limits) {
-  SectionReader in(root, source, "limits");
-  in.integer("max_message_bytes", 1024, 1 << 30, &limits->max_message_bytes);
-  in.integer("max_requests", 1, 1 << 20, &limits->max_requests);
-  in.integer("max_requests_per_owner", 1, 1 << 20, &limits->max_requests_per_owner);
-  in.integer("max_queued_bytes", 1024, int64_t{1} << 40, &limits->max_queued_bytes);
-  in.integer("output_buffer_bytes", 4096, 1 << 30, &limits->output_buffer_bytes);
-  in.integer("max_resident", 1, 64, &limits->max_resident);
-  return in.finish();
-}
-
-Result<void> read_worker(const toml::table& root, std::string_view source, WorkerConfig* worker) {
-  SectionReader in(root, source, "worker");
-  in.path("program", &worker->program);
-  in.integer("threads", 0, 4096, &worker->threads);
-  in.text("cpu_variant", &worker->cpu_variant);
-  in.choice("kv_type", {"f16", "f32"}, &worker->kv_type);
-  in.integer("kv_bytes", 0, int64_t{1} << 50, &worker->kv_bytes);
-  in.integer("block_size", 16, 1024, &worker->block_size);
-  in.integer("context_length", 0, 1 << 27, &worker->context_length);
-  in.integer("max_seqs", 1, 1 << 16, &worker->max_seqs);
-  in.integer("max_step_tokens", 1, 1 << 20, &worker->max_step_tokens);
-  in.choice("policy", {"continuous", "static"}, &worker->policy);
-  in.boolean("chunked_prefill", &worker->chunked_prefill);
-  in.number("waiting_served_ratio", 0.0, 1e6, &worker->waiting_served_ratio);
-  in.boolean("prefix_cache", &worker->prefix_cache);
-  in.choice("speculation", {"lookup", "off"}, &worker->speculation);
-  in.integer("heartbeat_timeout_ms", 100, kMaxMs, &worker->heartbeat_timeout_ms);
-  in.integer("load_timeout_ms", 100, kMaxMs, &worker->load_timeout_ms);
-  in.integer("restart_delay_ms", 0, kMaxMs, &worker->restart_delay_ms);
-  in.integer("restart_delay_max_ms", 0, kMaxMs, &worker->restart_delay_max_ms);
-  return in.finish();
-}
 
 Result<void> read_root(const toml::table& root, std::string_view source, Config* config) {
   constexpr std::array kSections = {"server", "limits", "worker", "roles"};
@@ -214,11 +181,17 @@ Result<void> read_root(const toml::table& root, std::string_view source, Config*
                                                    key.str(), fmt::join(kSections, ", ")),
                  std::string(key.str())};
   }
-  HEARTH_TRY(read_server(root, source, &config->server));
-  HEARTH_TRY(read_limits(root, source, &config->limits));
-  HEARTH_TRY(read_worker(root, source, &config->worker));
-  SectionReader roles(root, source, "roles");
-  roles.strings(&config->roles);
+  SectionReader server(root, source, "server", &config->sources);
+  visit_server(server, &config->server);
+  HEARTH_TRY(server.finish());
+  SectionReader limits(root, source, "limits", &config->sources);
+  visit_limits(limits, &config->limits);
+  HEARTH_TRY(limits.finish());
+  SectionReader worker(root, source, "worker", &config->sources);
+  visit_worker(worker, &config->worker);
+  HEARTH_TRY(worker.finish());
+  SectionReader roles(root, source, "roles", &config->sources);
+  visit_roles(roles, &config->roles);
   return roles.finish();
 }
 
@@ -275,15 +248,18 @@ Result<void> apply_environment(const ipc::Environment& environment, const ipc::P
                                Config* config) {
   if (!environment.variable("HEARTH_RUNTIME_DIR").empty()) {
     config->server.runtime_dir = paths.runtime;
+    config->sources["server.runtime_dir"] = "environment HEARTH_RUNTIME_DIR";
   }
   if (!environment.variable("HEARTH_MODEL_DIRS").empty()) {
     config->server.model_dirs = paths.model_dirs;
+    config->sources["server.model_dirs"] = "environment HEARTH_MODEL_DIRS";
   }
   const std::string level = environment.variable("HEARTH_LOG");
   if (!level.empty() && !parse_log_level(level, &config->server.log_level)) {
     return Error{ErrorCode::kInvalidArgument,
                  fmt::format("HEARTH_LOG is \"{}\", want debug, info, warn or error", level), ""};
   }
+  if (!level.empty()) config->sources["server.log_level"] = "environment HEARTH_LOG";
   return {};
 }
 

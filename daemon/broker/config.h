@@ -61,6 +61,9 @@ struct Config {
   LimitsConfig limits;
   WorkerConfig worker;
   std::map<std::string, std::string> roles;  ///< role -> model name
+  /// "section.key" -> where its value was set: "/etc/hearth/hearth.toml:12", "environment
+  /// HEARTH_LOG", "--set ..."; absent: a default.
+  std::map<std::string, std::string> sources;
 };
 
 /// Reads `text` (TOML) over `config`: keys that are absent keep their value. Errors are
@@ -78,6 +81,17 @@ Result<void> apply_assignment(std::string_view assignment, Config* config);
 /// they are set.
 Result<void> apply_environment(const ipc::Environment& environment, const ipc::Paths& paths,
                                Config* config);
+
+/// One setting as it is in effect.
+struct Setting {
+  std::string key;     ///< "limits.max_requests"
+  std::string value;   ///< as TOML
+  std::string source;  ///< as Config::sources; "default"
+};
+/// Every setting there is, in the order of the documentation.
+std::vector<Setting> list_settings(const Config& config);
+/// The settings as a hearth.toml with each one's source behind it.
+std::string settings_as_toml(const std::vector<Setting>& settings);
 
 /// Directory of the running program, from /proc/self/exe.
 std::filesystem::path program_dir();

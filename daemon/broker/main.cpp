@@ -19,6 +19,7 @@ struct Flags {
   std::string log_level;
   std::vector<std::string> assignments;
   bool check = false;
+  bool print_config = false;
 };
 
 // Flags over environment over file over defaults.
@@ -37,11 +38,18 @@ Result<Config> read_config(const Flags& flags) {
   for (const std::string& assignment : flags.assignments) {
     HEARTH_TRY(apply_assignment(assignment, &config));
   }
-  if (!flags.runtime_dir.empty()) config.server.runtime_dir = flags.runtime_dir;
+  if (!flags.runtime_dir.empty()) {
+    config.server.runtime_dir = flags.runtime_dir;
+    config.sources["server.runtime_dir"] = "--runtime-dir";
+  }
   if (!flags.model_dirs.empty()) {
     config.server.model_dirs.assign(flags.model_dirs.begin(), flags.model_dirs.end());
+    config.sources["server.model_dirs"] = "--model-dir";
   }
-  if (!flags.log_level.empty()) parse_log_level(flags.log_level, &config.server.log_level);
+  if (!flags.log_level.empty()) {
+    parse_log_level(flags.log_level, &config.server.log_level);
+    config.sources["server.log_level"] = "--log-level";
+  }
   return config;
 }
 
@@ -61,12 +69,18 @@ int run(int argc, char** argv) {
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
   app.add_option("--set", flags.assignments, "one setting: section.key=value; may be repeated");
   app.add_flag("--check", flags.check, "read the configuration, report, and exit");
+  app.add_flag("--print-config", flags.print_config,
+               "print every setting and where it came from, and exit");
   CLI11_PARSE(app, argc, argv);
 
   Result<Config> config = read_config(flags);
   if (!config) return fail(config.error());
   if (flags.check) {
     std::printf("configuration is valid; sockets in %s\n", config->server.runtime_dir.c_str());
+    return 0;
+  }
+  if (flags.print_config) {
+    std::fputs(settings_as_toml(list_settings(*config)).c_str(), stdout);
     return 0;
   }
   init_logging("hearthd", config->server.log_level);

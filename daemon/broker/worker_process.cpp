@@ -18,16 +18,6 @@ namespace {
 
 constexpr std::string_view kProgramName = "hearth-worker-cpu";
 
-std::string_view name(LogLevel level) {
-  switch (level) {
-    case LogLevel::kDebug: return "debug";
-    case LogLevel::kInfo: return "info";
-    case LogLevel::kWarn: return "warn";
-    case LogLevel::kError: return "error";
-  }
-  return "info";
-}
-
 }  // namespace
 
 Result<fs::path> find_worker_program(const WorkerConfig& config) {

@@ -21,6 +21,7 @@ int main_of(int argc, char** argv) {
   if (verb == "cancel") return cancel(options.request_id);
   if (verb == "ping") return ping(options.json, options.wait_ms);
   if (verb == "stop") return stop();
+  if (verb == "config") return config();
   if (verb == "doctor") return doctor(options.json);
   return protocol();
 }

@@ -28,6 +28,7 @@ Examples:
   hearth inspect FILE.gguf                   what a model file holds
   hearth tokenize tales "Once upon"          the tokens of a text
   hearth bench --quick FILE.gguf             how fast it runs here, and of what ceiling
+  hearth config                              every setting, and where it came from
   hearth doctor                              what hearth would use here, and why
 
 Exit status: 0 done; 1 the request failed; 2 the command line makes no sense;
@@ -210,6 +211,7 @@ Parsed parse(int argc, char** argv) {
   for (const WorkerVerb& verb : kWorkerVerbs) {
     app.add_subcommand(std::string(verb.name), verb.meaning);
   }
+  app.add_subcommand("config", "Every setting, and where its value came from");
   add_plain("doctor", "What hearth would use on this machine, and why");
   app.add_subcommand("protocol", "Prints the protocol's documentation as Markdown");
 

@@ -14,6 +14,7 @@ int cancel(const std::string& request_id);
 int ping(bool json, int wait_ms);
 int stop();
 int doctor(bool json);
+int config();
 int protocol();
 
 }  // namespace hearth::cli

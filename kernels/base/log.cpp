@@ -46,12 +46,22 @@ void init_logging(std::string_view program, LogLevel level) {
 }
 
 bool parse_log_level(std::string_view text, LogLevel* level) {
-  if (text == "debug") *level = LogLevel::kDebug;
-  else if (text == "info") *level = LogLevel::kInfo;
-  else if (text == "warn") *level = LogLevel::kWarn;
-  else if (text == "error") *level = LogLevel::kError;
-  else return false;
+  if (text == "debug")
+    *level = LogLevel::kDebug;
+  else if (text == "info")
+    *level = LogLevel::kInfo;
+  else if (text == "warn")
+    *level = LogLevel::kWarn;
+  else if (text == "error")
+    *level = LogLevel::kError;
+  else
+    return false;
   return true;
+}
+
+std::string_view name(LogLevel level) {
+  constexpr std::string_view kNames[] = {"debug", "info", "warn", "error"};
+  return kNames[static_cast<int>(level)];
 }
 
 void log_line(LogLevel level, std::string_view event, const std::string& fields) {

@@ -16,6 +16,7 @@ enum class LogLevel { kDebug, kInfo, kWarn, kError };
 void init_logging(std::string_view program, LogLevel level);
 /// The level of that name ("debug", "info", "warn", "error"); false if there is none.
 bool parse_log_level(std::string_view text, LogLevel* level);
+std::string_view name(LogLevel level);
 
 void log_line(LogLevel level, std::string_view event, const std::string& fields);
 

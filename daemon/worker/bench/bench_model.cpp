@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "daemon/worker/measuring_ops.h"
+#include "daemon/worker/stop_flag.h"
 #include "kernels/thread_pool.h"
 
 namespace hearth::worker {
@@ -23,14 +24,17 @@ struct BenchModel::Region {
 
 namespace {
 
-/// Makes a tensor's bytes where the parsed file says that they are, just before they are packed.
-class Filler {
+/// Packs until a signal comes. The bytes of a random model's tensors are made where the parsed file
+/// says that they are, just before they are packed.
+class Packer {
  public:
-  Filler(const models::RandomModel& random, std::byte* region, const kernels::OpTable& ops)
+  /// `random`, null for a file, has its tensors in `region`.
+  Packer(const models::RandomModel* random, std::byte* region, const kernels::OpTable& ops)
       : random_(random), region_(region), ops_(ops), pool_(ops.device.num_threads) {}
 
   Result<std::unique_ptr<kernels::Weight>> pack(std::span<const kernels::HostTensor> tensors,
                                                 kernels::WeightRole role) {
+    if (stop_wanted()) return Error{ErrorCode::kCancelled, "interrupted", ""};
     for (const kernels::HostTensor& tensor : tensors) fill(tensor.name);
     auto packed = ops_.pack_weights(ops_.state.get(), tensors, role);
     for (const kernels::HostTensor& tensor : tensors) drop(tensor.name);
@@ -38,20 +42,24 @@ class Filler {
   }
 
  private:
+  /// Null for a file, and for what a family makes itself.
+  const models::RandomModel::Tensor* find(std::string_view name) const {
+    return random_ == nullptr ? nullptr : random_->find(name);
+  }
   void fill(std::string_view name) {
-    const models::RandomModel::Tensor* tensor = random_.find(name);
-    if (tensor == nullptr) return;  // of the engine's making
+    const models::RandomModel::Tensor* tensor = find(name);
+    if (tensor == nullptr) return;
     const auto row_bytes = tensor->bytes / static_cast<uint64_t>(tensor->rows);
     const int64_t turn = std::max<int64_t>(1, (int64_t{1} << 18) / tensor->cols);
     pool_.run((tensor->rows + turn - 1) / turn, [&](int64_t item, int32_t) {
       const int64_t first = item * turn, count = std::min(turn, tensor->rows - first);
-      random_.fill(*tensor, first, count,
-                   {region_ + tensor->offset + static_cast<uint64_t>(first) * row_bytes,
-                    static_cast<uint64_t>(count) * row_bytes});
+      random_->fill(*tensor, first, count,
+                    {region_ + tensor->offset + static_cast<uint64_t>(first) * row_bytes,
+                     static_cast<uint64_t>(count) * row_bytes});
     });
   }
   void drop(std::string_view name) {
-    const models::RandomModel::Tensor* tensor = random_.find(name);
+    const models::RandomModel::Tensor* tensor = find(name);
     if (tensor == nullptr) return;
     const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
     const uint64_t from = (tensor->offset + page - 1) / page * page;
@@ -59,14 +67,16 @@ class Filler {
     if (to > from) ::madvise(region_ + from, to - from, MADV_DONTNEED);
   }
 
-  const models::RandomModel& random_;
+  const models::RandomModel* random_;
   std::byte* region_;
   const kernels::OpTable& ops_;
   kernels::ThreadPool pool_;
 };
 
-// An op table's functions get one state, the device's; the filler comes beside it.
-thread_local Filler* t_filler = nullptr;
+// An op table's functions get one state, the device's; the packer comes beside it. The model keeps
+// the table, and may pack something small of its own later: then there is no packer any more.
+thread_local Packer* t_packer = nullptr;
+thread_local decltype(kernels::OpTable::pack_weights) t_pack_weights = nullptr;
 
 }  // namespace
 
@@ -114,14 +124,17 @@ Result<void> BenchModel::measure() {
 
 Result<std::unique_ptr<models::Model>> BenchModel::load(
     const kernels::OpTable& ops, const models::LoadProgressFn& progress) const {
-  if (random_ == nullptr) return models::load_model(*file_, ops, progress);
-  Filler filler(*random_, region_->data, ops);
-  kernels::OpTable filling = ops;
-  filling.pack_weights = [](void*, std::span<const kernels::HostTensor> tensors,
-                            kernels::WeightRole role) { return t_filler->pack(tensors, role); };
-  t_filler = &filler;
-  auto model = models::load_model(*file_, filling, progress);
-  t_filler = nullptr;
+  Packer packer(random_.get(), region_ == nullptr ? nullptr : region_->data, ops);
+  kernels::OpTable packing = ops;
+  packing.pack_weights = [](void* state, std::span<const kernels::HostTensor> tensors,
+                            kernels::WeightRole role) {
+    return t_packer != nullptr ? t_packer->pack(tensors, role)
+                               : t_pack_weights(state, tensors, role);
+  };
+  t_pack_weights = ops.pack_weights;
+  t_packer = &packer;
+  auto model = models::load_model(*file_, packing, progress);
+  t_packer = nullptr;
   return model;
 }
 

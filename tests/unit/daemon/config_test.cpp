@@ -4,6 +4,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <map>
 
 namespace hearth::broker {
 namespace {
@@ -180,6 +182,58 @@ TEST_CASE("a file that cannot be read says so; the shipped file is valid and say
   CHECK(config.worker.load_timeout_ms == defaults.worker.load_timeout_ms);
   CHECK(config.worker.restart_delay_ms == defaults.worker.restart_delay_ms);
   CHECK(config.worker.restart_delay_max_ms == defaults.worker.restart_delay_max_ms);
+}
+
+TEST_CASE("every setting is listed with where it came from, and reads back as it was") {
+  Config config;
+  REQUIRE(apply_toml("[limits]\nmax_requests = 9\n[worker]\nwaiting_served_ratio = 2\n"
+                     "[roles]\ndefault = \"a \\\"b\\\"\"\n",
+                     "/etc/f.toml", &config)
+              .ok());
+  REQUIRE(apply_assignment("worker.kv_type=f32", &config).ok());
+  config.server.model_dirs = {"/a", "/b c"};
+  std::map<std::string, Setting> by_key;
+  const std::vector<Setting> settings = list_settings(config);
+  for (const Setting& setting : settings) by_key[setting.key] = setting;
+  CHECK(by_key.size() == settings.size());
+  CHECK(by_key["limits.max_requests"].value == "9");
+  CHECK(by_key["limits.max_requests"].source == "/etc/f.toml:2");
+  CHECK(by_key["worker.waiting_served_ratio"].value == "2.0");
+  CHECK(by_key["worker.kv_type"].value == "\"f32\"");
+  CHECK(by_key["worker.kv_type"].source == "--set worker.kv_type=f32");
+  CHECK(by_key["worker.block_size"].source == "default");
+  CHECK(by_key["server.log_level"].value == "\"info\"");
+  CHECK(by_key["server.model_dirs"].value == "[\"/a\", \"/b c\"]");
+  CHECK(by_key["roles.default"].source == "/etc/f.toml:6");
+
+  Config again;
+  const Result<void> read = apply_toml(settings_as_toml(settings), "printed", &again);
+  REQUIRE_MESSAGE(read.ok(), (read.ok() ? "" : read.error().message));
+  const std::vector<Setting> same = list_settings(again);
+  REQUIRE(same.size() == settings.size());
+  for (size_t i = 0; i < same.size(); ++i) {
+    CHECK(same[i].key == settings[i].key);
+    CHECK(same[i].value == settings[i].value);
+  }
+}
+
+TEST_CASE("the manual and the configuration that comes with hearth know every setting") {
+  const auto text_of = [](const char* file) {
+    std::ifstream in(std::filesystem::path(HEARTH_SOURCE_DIR) / "packaging" / file);
+    return std::string((std::istreambuf_iterator<char>(in)), {});
+  };
+  const std::string manual = text_of("man/hearth.toml.5"), config = text_of("hearth.toml");
+  REQUIRE_FALSE(manual.empty());
+  for (const Setting& setting : list_settings(Config())) {
+    CAPTURE(setting.key);
+    const size_t dot = setting.key.find('.');
+    CHECK(config.find("\n[" + setting.key.substr(0, dot) + "]\n") != std::string::npos);
+    const std::string key = setting.key.substr(dot + 1);
+    const bool there = config.find("\n" + key + " = ") != std::string::npos ||
+                       config.find("\n# " + key + " = ") != std::string::npos;
+    CHECK(there);
+    CHECK(manual.find(".B " + key + "\n") != std::string::npos);
+  }
 }
 
 }  // namespace

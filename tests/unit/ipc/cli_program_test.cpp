@@ -299,5 +299,26 @@ TEST_CASE("help, version and the protocol page go to stdout") {
   CHECK(hearth(temp, {"protocol"}).out.starts_with("# HEARTH/1\n"));
 }
 
+TEST_CASE("the manual knows every verb") {
+  TempDir temp;
+  const Outcome help = hearth(temp, {"--help"});
+  REQUIRE(help.status == kOk);
+  const std::string manual =
+      text_of(std::filesystem::path(HEARTH_SOURCE_DIR) / "packaging/man/hearth.1");
+  std::istringstream lines(help.out.substr(help.out.find("Subcommands:\n") + 13));
+  int verbs = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("  ")) {
+      if (verbs > 0) break;
+      continue;
+    }
+    const std::string verb = line.substr(2, line.find(' ', 2) - 2);
+    CAPTURE(verb);
+    CHECK(manual.find("\n.B hearth " + verb) != std::string::npos);
+    ++verbs;
+  }
+  CHECK(verbs >= 13);
+}
+
 }  // namespace
 }  // namespace hearth::cli

@@ -1,0 +1,61 @@
+#pragma once
+// Every setting of hearth.toml, once: key, range and place. What reads a section and what lists one
+// are given the same walk, so neither can forget a key. Private to the broker's configuration.
+
+#include <string>
+
+#include "daemon/broker/config.h"
+
+namespace hearth::broker {
+
+inline constexpr int64_t kMaxMs = 86'400'000;  ///< a day: longer waits are a typing error
+
+template <class Section>
+void visit_server(Section& in, ServerConfig* server) {
+  in.path("runtime_dir", &server->runtime_dir);
+  in.paths("model_dirs", &server->model_dirs);
+  in.text("admin_group", &server->admin_group);
+  std::string level(name(server->log_level));
+  in.choice("log_level", {"debug", "info", "warn", "error"}, &level);
+  parse_log_level(level, &server->log_level);
+  in.integer("drain_timeout_ms", 0, kMaxMs, &server->drain_timeout_ms);
+}
+
+template <class Section>
+void visit_limits(Section& in, LimitsConfig* limits) {
+  in.integer("max_message_bytes", 1024, 1 << 30, &limits->max_message_bytes);
+  in.integer("max_requests", 1, 1 << 20, &limits->max_requests);
+  in.integer("max_requests_per_owner", 1, 1 << 20, &limits->max_requests_per_owner);
+  in.integer("max_queued_bytes", 1024, int64_t{1} << 40, &limits->max_queued_bytes);
+  in.integer("output_buffer_bytes", 4096, 1 << 30, &limits->output_buffer_bytes);
+  in.integer("max_resident", 1, 64, &limits->max_resident);
+}
+
+template <class Section>
+void visit_worker(Section& in, WorkerConfig* worker) {
+  in.path("program", &worker->program);
+  in.integer("threads", 0, 4096, &worker->threads);
+  in.text("cpu_variant", &worker->cpu_variant);
+  in.choice("kv_type", {"f16", "f32"}, &worker->kv_type);
+  in.integer("kv_bytes", 0, int64_t{1} << 50, &worker->kv_bytes);
+  in.integer("block_size", 16, 1024, &worker->block_size);
+  in.integer("context_length", 0, 1 << 27, &worker->context_length);
+  in.integer("max_seqs", 1, 1 << 16, &worker->max_seqs);
+  in.integer("max_step_tokens", 1, 1 << 20, &worker->max_step_tokens);
+  in.choice("policy", {"continuous", "static"}, &worker->policy);
+  in.boolean("chunked_prefill", &worker->chunked_prefill);
+  in.number("waiting_served_ratio", 0.0, 1e6, &worker->waiting_served_ratio);
+  in.boolean("prefix_cache", &worker->prefix_cache);
+  in.choice("speculation", {"lookup", "off"}, &worker->speculation);
+  in.integer("heartbeat_timeout_ms", 100, kMaxMs, &worker->heartbeat_timeout_ms);
+  in.integer("load_timeout_ms", 100, kMaxMs, &worker->load_timeout_ms);
+  in.integer("restart_delay_ms", 0, kMaxMs, &worker->restart_delay_ms);
+  in.integer("restart_delay_max_ms", 0, kMaxMs, &worker->restart_delay_max_ms);
+}
+
+template <class Section>
+void visit_roles(Section& in, std::map<std::string, std::string>* roles) {
+  in.strings(roles);
+}
+
+}  // namespace hearth::broker

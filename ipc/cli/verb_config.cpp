@@ -1,0 +1,19 @@
+// hearth config: every setting with where it came from, as hearthd would start with it.
+
+#include "ipc/cli/program.h"
+#include "ipc/cli/terminal.h"
+#include "ipc/cli/verbs.h"
+
+namespace hearth::cli {
+
+int config() {
+  const std::filesystem::path program = find_program("hearthd");
+  if (program.empty()) {
+    complain("hearthd, which knows the settings, is neither beside hearth nor on PATH");
+    return kFailed;
+  }
+  complain(exec_program(program, {"--print-config"}).message);
+  return kFailed;
+}
+
+}  // namespace hearth::cli

@@ -1,0 +1,19 @@
+# bash completion of hearth: the verbs and options are those that --help lists.
+
+_hearth() {
+  local word=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]}
+  if [[ $COMP_CWORD -eq 1 ]]; then
+    mapfile -t COMPREPLY < <(compgen -W "--help --version $(hearth --help 2>/dev/null |
+      sed -n '/^Subcommands:/,/^$/s/^  \([a-z][a-z-]*\).*/\1/p')" -- "$word")
+  elif [[ $word == -* ]]; then
+    mapfile -t COMPREPLY < <(compgen -W "$(hearth "$verb" --help 2>/dev/null |
+      sed -n 's/^  \(-.,\)\{0,1\}\(--[a-z-]*\).*/\2/p')" -- "$word")
+  elif [[ $COMP_CWORD -eq 2 && $verb =~ ^(run|tokenize|inspect|bench)$ ]]; then
+    mapfile -t COMPREPLY < <(compgen -W "$(hearth models --json 2>/dev/null |
+      grep -o '"name":"[^"\\]*"' | sed 's/^"name":"//; s/"$//')" -- "$word"
+      compgen -f -X '!*.gguf' -- "$word")
+  else
+    mapfile -t COMPREPLY < <(compgen -f -- "$word")
+  fi
+}
+complete -o filenames -F _hearth hearth

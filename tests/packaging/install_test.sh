@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# What is installed finds itself: programs, worker, bundled model, manuals.
+#   install_test.sh BUILD_DIRECTORY
+set -euo pipefail
+work=$(mktemp -d "${TMPDIR:-/tmp}/hearth-install.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+cmake --install "$1" --prefix "$work/usr" >/dev/null
+export HEARTH_RUNTIME_DIR=$work/run HOME=$work PATH=/usr/bin:/bin
+unset HEARTH_MODEL_DIRS XDG_DATA_HOME
+hearth=$work/usr/bin/hearth
+[[ $("$hearth" tokenize tales --ids --raw "Once upon") == "2440 667" ]]
+"$hearth" inspect tales | grep -q "runs here *yes"
+"$hearth" config | grep -q "$work/usr/share/hearth/models"
+[[ ! -e $work/usr/bin/hearth-worker-cpu && -x $work/usr/libexec/hearth/hearth-worker-cpu ]]
+for page in man1/hearth.1 man8/hearthd.8 man5/hearth.toml.5; do
+  gzip -t "$work/usr/share/man/$page.gz"
+done
+grep -q "^ExecStart=/.*/hearthd$" "$work/usr/lib/systemd/system/hearth.service"
+[[ -f $work/usr/etc/hearth/hearth.toml || -f $work/etc/hearth/hearth.toml ]]
+echo "what is installed works"
