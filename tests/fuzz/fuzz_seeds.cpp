@@ -1,27 +1,198 @@
-// fuzz_seeds DIRECTORY: writes what gguf_fuzz starts from.
+// fuzz_seeds DIRECTORY: writes what each fuzz target starts from, DIRECTORY/TARGET/*. The corpora
+// in the repository came from these by fuzzing and minimising (run.sh --keep).
 
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+#include <vector>
 
+#include "ipc/codec.h"
 #include "tests/unit/models/bpe_vocab.h"
+#include "tests/unit/models/raw_gguf.h"
 #include "tests/unit/models/tiny_model.h"
 
-int main(int argc, char** argv) {
-  using namespace hearth::models;
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: fuzz_seeds DIRECTORY\n");
-    return 2;
+namespace {
+
+namespace fs = std::filesystem;
+using namespace hearth;
+using namespace hearth::models;
+
+class Folder {
+ public:
+  Folder(const fs::path& path) : path_(path) { fs::create_directories(path_); }  // NOLINT(implicit)
+  void add(std::string_view bytes) {
+    std::ofstream out(path_ / ("seed-" + std::to_string(count_++)), std::ios::binary);
+    out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   }
-  const std::filesystem::path directory = argv[1];
-  std::filesystem::create_directories(directory);
+  void add(const std::vector<std::byte>& bytes) {
+    add({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  }
+
+ private:
+  fs::path path_;
+  int count_ = 0;
+};
+
+/// A value of every type, arrays of every type, nested ones, an alignment, tensors of several
+/// types.
+RawGguf every_type(uint32_t version) {
+  RawGguf raw(4, 26, version);
+  raw.entry<uint32_t>("general.alignment", GgufType::kU32, 64);
+  raw.entry<uint8_t>("u8", GgufType::kU8, 200).entry<int8_t>("i8", GgufType::kI8, -3);
+  raw.entry<uint16_t>("u16", GgufType::kU16, 60000).entry<int16_t>("i16", GgufType::kI16, -300);
+  raw.entry<uint32_t>("u32", GgufType::kU32, 4000000000u);
+  raw.entry<int32_t>("i32", GgufType::kI32, -70000);
+  raw.entry<uint64_t>("u64", GgufType::kU64, ~uint64_t{0});
+  raw.entry<int64_t>("i64", GgufType::kI64, -1);
+  raw.entry<float>("f32", GgufType::kF32, 1.5f).entry<double>("f64", GgufType::kF64, -2.5);
+  raw.entry<uint8_t>("bool", GgufType::kBool, 1);
+  raw.key("text", GgufType::kString).text("abc");
+  const auto array = [&raw](const char* key, GgufType type, uint64_t count) -> RawGguf& {
+    return raw.key(key, GgufType::kArray).put(static_cast<uint32_t>(type)).put(count);
+  };
+  array("u8s", GgufType::kU8, 2).put<uint8_t>(1).put<uint8_t>(2);
+  array("i8s", GgufType::kI8, 1).put<int8_t>(-1);
+  array("u16s", GgufType::kU16, 1).put<uint16_t>(7);
+  array("i16s", GgufType::kI16, 1).put<int16_t>(-7);
+  array("u32s", GgufType::kU32, 1).put<uint32_t>(7);
+  array("i32s", GgufType::kI32, 2).put<int32_t>(-7).put<int32_t>(7);
+  array("u64s", GgufType::kU64, 1).put<uint64_t>(7);
+  array("i64s", GgufType::kI64, 1).put<int64_t>(-7);
+  array("f32s", GgufType::kF32, 2).put(1.0f).put(2.0f);
+  array("f64s", GgufType::kF64, 1).put(1.0);
+  array("bools", GgufType::kBool, 2).put<uint8_t>(0).put<uint8_t>(1);
+  array("texts", GgufType::kString, 2).text("a").text("");
+  array("arrays", GgufType::kArray, 1).put(static_cast<uint32_t>(GgufType::kU8)).put<uint64_t>(1);
+  raw.put<uint8_t>(9);
+  raw.tensor("f32", {4, 2}, 0, 0).tensor("f16", {4}, 1, 64).tensor("q8", {32, 1, 1, 1}, 8, 128);
+  raw.tensor("later", {1}, 77, 192);
+  return raw.data(256, 64);
+}
+
+void gguf(Folder out) {
+  out.add(every_type(3).bytes());
+  out.add(every_type(2).bytes());
   GgufWriter no_vocabulary;
   no_vocabulary.set_string("general.architecture", "llama");
   set_llama_metadata(&no_vocabulary, {});
   add_llama_tensors(&no_vocabulary, {}, 16);
-  const bool written =
-      tiny_model().write(directory / "model.gguf").ok() &&
-      no_vocabulary.write(directory / "no-vocabulary.gguf").ok() &&
-      vocab_file(small_vocab()).write(directory / "llama-vocabulary.gguf").ok() &&
-      vocab_file(small_bpe_vocab(), "llama-bpe").write(directory / "gpt2-vocabulary.gguf").ok();
-  return written ? 0 : 1;
+  out.add(no_vocabulary.bytes());
+  out.add(tiny_model().bytes());
+  out.add(vocab_file(small_vocab()).bytes());
+  out.add(vocab_file(small_bpe_vocab(), "llama-bpe").bytes());
+  RawGguf big_endian(0, 0, 0x03000000);
+  out.add(big_endian.bytes());
+}
+
+void vocabulary(Folder out) {
+  std::mt19937 random(7);
+  for (int i = 0; i < 64; ++i) {
+    std::string bytes(1, static_cast<char>(i));
+    while (bytes.size() < 40u + 8u * static_cast<size_t>(i)) {
+      bytes.push_back(static_cast<char>(random() % 256));
+    }
+    out.add(bytes);
+  }
+}
+
+void tokenizer(Folder out) {
+  for (char which = 0; which < 20; ++which) {
+    for (const char* text :
+         {"The abc, it's 1984 and  3.14!\n\n  don't <|end|> \xC3\xA9t\xC3\xA9 CamelCaseWORDs",
+          "\xE4\xB8\xAD\xE6\x96\x87\xD0\xBC\xD0\xB8\xD1\x80 e\xCC\x81 \xF0\x9F\x98\x80\xFF\xE2\x82"
+          "<tool>\t\r\n ==!= a_b"}) {
+      out.add(std::string(1, which) + static_cast<char>(which % 2) + text);
+    }
+  }
+}
+
+void wire(Folder out) {
+  using namespace hearth::ipc;
+  const std::string gap(1, '\x1E'), number(8, '\x01'), zero(8, '\0');
+  const auto client = [&](const std::string& json) {
+    out.add(std::string(1, 0) + std::string(kProtocol) + gap + "r1" + gap + json);
+  };
+  GenerateRequest full;
+  full.prompt = "Once";
+  full.seed = 7;
+  full.stop = {"END"};
+  full.stop_ids = {1, 2};
+  full.logit_bias = {{3, -1.5f}};
+  GenerateRequest ids;
+  ids.prompt_ids = {1, 2, 3};
+  for (const ClientRequest& request : std::vector<ClientRequest>{
+           PingRequest{}, full, ids, TokenizeRequest{"m", "text", true, true}, CancelRequest{"r1"},
+           ModelsRequest{}, PsRequest{}, StatsRequest{}, HealthRequest{}}) {
+    client(encode_request(request));
+  }
+  client(R"({"verb":"nonesuch"})");
+  client(R"({"verb":"generate","temperature":"hot","n":0})");
+  const auto daemon = [&](const std::string& frames) {
+    out.add(std::string(1, 1) + std::string(kProtocol) + gap + "r1" + gap + frames);
+  };
+  ModelsReply models_reply;
+  models_reply.models.resize(1);
+  models_reply.folders = {"/m"};
+  PsReply ps;
+  ps.requests.resize(1);
+  StatsReply stats;
+  stats.workers.resize(1);
+  stats.workers[0].snapshot.kv_blocks_total = {1, 2};
+  for (const Event& event : std::vector<Event>{
+           QueuedEvent{"busy", 1, 2}, ProgressEvent{1, 2, 3, "slots"}, StartedEvent{"m", 1, 0, 0.5},
+           PromptLogprobsEvent{{-1.0f}}, SampleDoneEvent{0, "stop", 2}, DoneEvent{},
+           ErrorEvent{{ErrorCode::kBusy, "busy", "model"}, 5}, PongReply{},
+           TokenizeReply{"m", {1}, {"a"}}, CancelReply{"r"}, models_reply, ps, stats,
+           HealthReply{"ok", {"p"}}}) {
+    daemon("event" + gap + encode_event(event));
+  }
+  const std::vector<TokenLogprobs> logprobs = {{-0.5f, {{3, -1.0f}}}};
+  const std::vector<int32_t> one = {7};
+  const std::string payload = encode_delta_payload({0, 0, 1, 0}, "text");
+  daemon("delta" + gap + payload + gap + encode_ids(one));
+  daemon("delta" + gap + payload + gap + encode_ids(one) + gap + encode_logprobs(logprobs));
+  WorkerRequest request;
+  request.owner = "uid:1";
+  request.generate = full;
+  request.resume = {{1, 2}};
+  const std::string from_broker(1, 2), from_worker(1, 3);
+  out.add(from_broker + number + gap + "request" + gap + encode_worker_request(request));
+  request.verb = Verb::kTokenize;
+  request.resume.clear();
+  out.add(from_broker + number + gap + "request" + gap + encode_worker_request(request));
+  for (const WorkerControl control :
+       {WorkerControl::kCancel, WorkerControl::kDrain, WorkerControl::kStop}) {
+    out.add(from_broker + number + gap + "control" + gap + encode_worker_control(control));
+  }
+  for (const WorkerEvent& event : std::vector<WorkerEvent>{
+           WorkerHello{1, "v", "cpu"}, WorkerLoadProgress{1, 2}, WorkerReady{},
+           WorkerFailed{{ErrorCode::kCorrupt, "no", ""}}, WorkerHeartbeat{}, WorkerStopped{}}) {
+    out.add(from_worker + zero + gap + "event" + gap + encode_worker_event(event));
+  }
+  out.add(from_worker + number + gap + "event" + gap + encode_event(HealthReply{"ok", {}}));
+  for (const char* text : {R"({"a":[1,-2,3.5,true,null,"x"],"b":{"c":{"d":1}}})",
+                           R"({"a":1,"a":2})", R"({"a":[[[[[1]]]]]})", R"({"a":1e999})", "[1]",
+                           "{\"a\":\"\xFF\"}", R"({"a":1,"b":2,"c":3,"d":4,"e":5})", "{\"a\":", "",
+                           R"([1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21])"}) {
+    out.add(std::string(1, 4) + text);
+  }
+  out.add(std::string(1, 5) +
+          "\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\xC0\x80\xED\xA0\x80\xF5\xFF\xC3");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: fuzz_seeds DIRECTORY\n");
+    return 2;
+  }
+  const fs::path directory = argv[1];
+  gguf(directory / "gguf");
+  vocabulary(directory / "vocabulary");
+  tokenizer(directory / "tokenizer");
+  wire(directory / "wire");
+  return 0;
 }

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Line coverage of each fuzz target's parser by its corpus; fails below 95 %.
+#   bash tests/fuzz/coverage.sh
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+bash packaging/install_deps.sh --fuzz
+build=build/coverage
+CC=clang-14 CXX=clang++-14 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DHEARTH_CUDA=OFF \
+  -DHEARTH_FUZZ=ON \
+  -DCMAKE_CXX_FLAGS="-fprofile-instr-generate -fcoverage-mapping -O1 -Wno-unknown-warning-option" >/dev/null
+
+# The files of each target's parser; what only opens or maps files is tested elsewhere.
+declare -A files=(
+  [gguf]="models/gguf/gguf_file.cpp models/gguf/gguf_file.h models/gguf/gguf_value.cpp models/gguf/gguf_value.h models/gguf/byte_cursor.h"
+  [vocabulary]="models/tokenizer/vocabulary.cpp models/tokenizer/vocabulary.h models/tokenizer/load_tokenizer.cpp
+    models/tokenizer/special_tokens.cpp models/tokenizer/vocabulary_tokenizer.cpp models/tokenizer/bpe_tokenizer.cpp
+    models/tokenizer/spm_tokenizer.cpp models/tokenizer/unigram_tokenizer.cpp models/tokenizer/wordpiece_tokenizer.cpp
+    models/tokenizer/charsmap.cpp models/tokenizer/bpe_merges.cpp models/tokenizer/token_index.cpp models/tokenizer/byte_trie.cpp"
+  [tokenizer]="models/tokenizer/pretokenizer models/tokenizer/utf8.cpp models/tokenizer/utf8.h models/tokenizer/compose.cpp
+    models/tokenizer/detokenizer.cpp models/tokenizer/char_classes.cpp models/tokenizer/byte_alphabet.cpp models/tokenizer/bpe_merges.cpp"
+  [wire]="ipc/frames.cpp ipc/json.cpp ipc/codec_request.cpp ipc/codec_event.cpp ipc/convert.h ipc/field_table.cpp ipc/utf8.cpp"
+)
+failed=0
+for target in gguf vocabulary tokenizer wire; do
+  cmake --build "$build" -j "${HEARTH_JOBS:-$(nproc)}" --target "${target}_fuzz" >/dev/null
+  program="$build/bin/${target}_fuzz"
+  LLVM_PROFILE_FILE="$build/$target.profraw" "$program" -runs=0 "tests/fuzz/corpus/$target" \
+    2>/dev/null
+  llvm-profdata-14 merge -sparse "$build/$target.profraw" -o "$build/$target.profdata"
+  llvm-cov-14 report "$program" -instr-profile="$build/$target.profdata" >"$build/$target.txt"
+  # Columns: file, regions, missed, cover, functions, missed, executed, lines, missed, cover, ...
+  awk -v target="$target" -v wanted="${files[$target]}" '
+    BEGIN { split(wanted, names); for (i in names) want[names[i]] = 1 }
+    { folder = $1; sub("/[^/]*$", "", folder) }
+    ($1 in want) || (folder in want) { lines += $8; missed += $9; print "  " $1, $8, $9, $10 >details }
+    END {
+      if (lines == 0) exit 1
+      printf "%-11s %5d lines, %3d missed, %.1f %%\n", target, lines, missed, 100 * (lines - missed) / lines
+      exit !(100 * (lines - missed) / lines >= 95)
+    }' details="$build/$target.files" "$build/$target.txt" || { failed=1; cat "$build/$target.files"; }
+done
+exit "$failed"

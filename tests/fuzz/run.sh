@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Builds the fuzz targets with clang and runs each for a while, from its corpus. A crash, a leak, a
+# hang or too much memory fails the run and names the input that shows it.
+#   bash tests/fuzz/run.sh [TARGET ...]          HEARTH_FUZZ_SECONDS each (default 600)
+#   bash tests/fuzz/run.sh --keep [TARGET ...]   the same, then minimises what was found into the corpus
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+keep=0
+if [[ ${1:-} == --keep ]]; then keep=1; shift; fi
+targets=("$@")
+if [[ ${#targets[@]} == 0 ]]; then targets=(gguf vocabulary tokenizer wire); fi
+seconds=${HEARTH_FUZZ_SECONDS:-600}
+declare -A max_len=([gguf]=16384 [vocabulary]=2048 [tokenizer]=1024 [wire]=4096)
+
+bash packaging/install_deps.sh --fuzz
+CC=clang-14 CXX=clang++-14 cmake --preset fuzz >/dev/null
+cmake --build --preset fuzz -j "${HEARTH_JOBS:-$(nproc)}"
+
+found=$(mktemp -d "${TMPDIR:-/tmp}/hearth-fuzz.XXXXXX")
+build/fuzz/bin/fuzz_seeds "$found/seeds"
+for target in "${targets[@]}"; do
+  printf '\n== fuzz %s, %s s\n' "$target" "$seconds"
+  mkdir -p "$found/$target" "$found/crashes"
+  log="$found/$target.log"
+  if ! "build/fuzz/bin/${target}_fuzz" -max_total_time="$seconds" -max_len="${max_len[$target]}" \
+    -rss_limit_mb=2048 -timeout=20 -print_final_stats=1 -artifact_prefix="$found/crashes/$target-" \
+    "$found/$target" "$found/seeds/$target" "tests/fuzz/corpus/$target" >"$log" 2>&1; then
+    tail -n 60 "$log"
+    echo "fuzz $target failed; inputs that show it:"
+    find "$found/crashes" -type f
+    exit 1
+  fi
+  grep -E 'DONE|stat::(number_of_executed|average_exec)' "$log"
+  if [[ $keep == 1 ]]; then
+    mkdir -p "$found/new/$target"
+    "build/fuzz/bin/${target}_fuzz" -merge=1 -max_len="${max_len[$target]}" "$found/new/$target" \
+      "tests/fuzz/corpus/$target" "$found/seeds/$target" "$found/$target" >>"$log" 2>&1
+    rm -rf "tests/fuzz/corpus/$target"
+    mv "$found/new/$target" "tests/fuzz/corpus/$target"
+    du -sb "tests/fuzz/corpus/$target"
+  fi
+done
+rm -rf "$found"

@@ -1,0 +1,151 @@
+// Any frames and any JSON, as each of the sockets would meet them. What is accepted comes back from
+// the wire equal.
+//
+// Input: a byte that chooses the socket, then frames with the byte 0x1E between them.
+
+#include <string>
+#include <vector>
+
+#include "ipc/codec.h"
+#include "ipc/frames.h"
+#include "ipc/json.h"
+#include "ipc/utf8.h"
+#include "kernels/base/check.h"
+#include "tests/fuzz/input.h"
+
+namespace {
+
+using namespace hearth;
+using namespace hearth::ipc;
+
+void check_error(const Error& error) {
+  HEARTH_CHECK(!error.message.empty() && is_valid_utf8(error.message));
+}
+
+std::vector<std::string_view> split(std::string_view bytes) {
+  std::vector<std::string_view> frames;
+  while (frames.size() < kMaxFrames) {
+    const size_t end = std::min(bytes.find('\x1E'), bytes.size());
+    frames.push_back(bytes.substr(0, end));
+    if (end == bytes.size()) break;
+    bytes.remove_prefix(end + 1);
+  }
+  return frames;
+}
+
+void as_request(std::string_view json) {
+  const auto request = decode_request(json);
+  if (!request.ok()) return check_error(request.error());
+  const auto again = decode_request(encode_request(*request));
+  HEARTH_CHECK(again.ok(), "{}", again.error().message);
+  HEARTH_CHECK(*again == *request);
+}
+
+void as_worker_request(std::string_view json) {
+  const auto request = decode_worker_request(7, json);
+  if (!request.ok()) return check_error(request.error());
+  const auto again = decode_worker_request(7, encode_worker_request(*request));
+  HEARTH_CHECK(again.ok(), "{}", again.error().message);
+  HEARTH_CHECK(again.value().generate == request.value().generate);
+}
+
+void as_control(std::string_view json) {
+  const auto control = decode_worker_control(json);
+  if (!control.ok()) return check_error(control.error());
+  const auto again = decode_worker_control(encode_worker_control(*control));
+  HEARTH_CHECK(again.ok() && *again == *control);
+}
+
+void as_event(std::string_view json) {
+  const auto event = decode_event(json);
+  if (!event.ok()) return check_error(event.error());
+  const auto again = decode_event(encode_event(*event));
+  HEARTH_CHECK(again.ok(), "{}", again.error().message);
+  HEARTH_CHECK(again.value().index() == event.value().index());
+}
+
+void as_worker_event(std::string_view json) {
+  const auto event = decode_worker_event(json);
+  if (!event.ok()) return check_error(event.error());
+  const auto again = decode_worker_event(encode_worker_event(*event));
+  HEARTH_CHECK(again.ok(), "{}", again.error().message);
+  HEARTH_CHECK(again.value().index() == event.value().index());
+}
+
+void as_delta(const Answer& answer) {
+  const auto delta = decode_delta(answer);
+  if (!delta.ok()) return check_error(delta.error());
+  HEARTH_CHECK(is_valid_utf8(delta_as_json(*delta)));
+  const std::string payload = encode_delta_payload(delta.value().header, delta.value().text);
+  const std::string ids = encode_ids(delta.value().ids);
+  const std::string logprobs =
+      delta.value().logprobs.empty() ? "" : encode_logprobs(delta.value().logprobs);
+  const auto again = decode_delta(
+      {.is_delta = true, .json = {}, .payload = payload, .ids = ids, .logprobs = logprobs});
+  HEARTH_CHECK(again.ok(), "{}", again.error().message);
+  HEARTH_CHECK(again.value().ids == delta.value().ids && again.value().text == delta.value().text);
+}
+
+void as_answer(const Answer& answer, uint64_t number) {
+  if (answer.is_delta) return as_delta(answer);
+  if (number == 0) as_worker_event(answer.json);
+  as_event(answer.json);
+}
+
+void from_client(FrameViews frames) {
+  request_id_of(frames);
+  const auto message = parse_client_message(frames);
+  if (!message.ok()) return check_error(message.error());
+  as_request(message.value().json);
+}
+
+void from_daemon(FrameViews frames) {
+  const auto message = parse_daemon_message(frames);
+  if (!message.ok()) return check_error(message.error());
+  as_answer(message.value().answer, 1);
+}
+
+void from_broker(FrameViews frames) {
+  const auto message = parse_broker_message(frames);
+  if (!message.ok()) return check_error(message.error());
+  if (message.value().is_control) return as_control(message.value().json);
+  as_worker_request(message.value().json);
+}
+
+void from_worker(FrameViews frames) {
+  const auto message = parse_worker_message(frames);
+  if (!message.ok()) return check_error(message.error());
+  const auto number = encode_number(message.value().number);
+  HEARTH_CHECK(*decode_number({number.data(), number.size()}) == message.value().number);
+  as_answer(message.value().answer, message.value().number);
+}
+
+/// A small bound, so that inputs of a few bytes pass it.
+void as_bounded_json(std::string_view text) {
+  const JsonLimits limits{.max_bytes = 256, .max_depth = 4, .max_values = 20, .max_object_keys = 4};
+  const auto object = parse_json_object(text, limits);
+  if (!object.ok()) return check_error(object.error());
+  const auto again = parse_json_object(dump_json(*object), {});
+  HEARTH_CHECK(again.ok() && *again == *object);
+  for (const auto& [key, value] : object.value().items()) {
+    HEARTH_CHECK(!describe(value).empty());
+    printable(key);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  fuzz::Input input(data, size);
+  const int socket = input.number(0, 5);
+  const std::vector<std::string_view> frames = split(input.rest());
+  switch (socket) {
+    case 0: from_client(frames); break;
+    case 1: from_daemon(frames); break;
+    case 2: from_broker(frames); break;
+    case 3: from_worker(frames); break;
+    case 4: as_bounded_json(input.rest()); break;
+    default: HEARTH_CHECK(is_valid_utf8(to_valid_utf8(input.rest())));
+  }
+  return 0;
+}
