@@ -6,11 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "kernels/base/check.h"
 #include "kernels/thread_pool.h"
-#include "models/gguf/encode_floats.h"
 #include "models/part_file.h"
+#include "models/quantize/quantize_rows.h"
 
 namespace hearth::models {
 namespace {
@@ -152,9 +153,23 @@ Result<ModelShape> find_shape(std::string_view name) {
                "shape"};
 }
 
+std::span<const DType> weight_types() {
+  static const std::vector<DType> types = [] {
+    std::vector<DType> out;
+    for (uint32_t id = 0; id < 256; ++id) {
+      const std::optional<DType> type = kernels::dtype_from_gguf(id);
+      if (!type || !kernels::info(*type).usable_as_weight) continue;
+      const std::vector<float> block(static_cast<size_t>(kernels::info(*type).block_elements));
+      if (quantize_rows(*type, block, kernels::info(*type).block_elements)) out.push_back(*type);
+    }
+    return out;
+  }();
+  return types;
+}
+
 Result<DType> parse_weight_type(std::string_view name) {
   std::vector<std::string_view> names;
-  for (const DType type : encodable_types()) {
+  for (const DType type : weight_types()) {
     names.push_back(kernels::info(type).name);
     if (names.back() == name) return type;
   }
@@ -215,9 +230,11 @@ void RandomModel::fill(const Tensor& tensor, int64_t first, int64_t count,
       for (int64_t col = 0; col < tensor.cols; ++col) *value++ = scale * noise.next();
     }
   }
-  const std::vector<std::byte> bytes = encode_floats(tensor.dtype, values);
-  HEARTH_CHECK(bytes.size() == out.size(), "{} bytes for {}", out.size(), bytes.size());
-  std::memcpy(out.data(), bytes.data(), bytes.size());
+  const auto bytes = quantize_rows(tensor.dtype, values, tensor.cols);
+  HEARTH_CHECK(bytes.ok(), "{}", bytes.error().message);  // create() has tried the type
+  HEARTH_CHECK(bytes.value().size() == out.size(), "{} bytes for {}", out.size(),
+               bytes.value().size());
+  std::memcpy(out.data(), bytes.value().data(), out.size());
 }
 
 Result<void> write_random_model(const RandomModel& model, const std::filesystem::path& path,

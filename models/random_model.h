@@ -35,8 +35,9 @@ std::span<const ModelShape> named_shapes();
 /// kNotFound lists the names.
 Result<ModelShape> find_shape(std::string_view name);
 
-/// Types that a random model can be had in, as the user writes them: "F16", "Q8_0", ...
-/// kUnsupported lists them.
+/// Types that a random model can be had in: all that hearth computes with and can make.
+std::span<const kernels::DType> weight_types();
+/// One of them, as the user writes it: "F16", "Q4_K", ... kUnsupported lists them.
 Result<kernels::DType> parse_weight_type(std::string_view name);
 
 /// Immutable: any thread may read it.

@@ -27,12 +27,6 @@ void encode_q8_0_block(const float* x, std::byte* out) {
 
 }  // namespace
 
-std::span<const kernels::DType> encodable_types() {
-  static constexpr kernels::DType kTypes[] = {kernels::DType::kF32, kernels::DType::kF16,
-                                              kernels::DType::kQ8_0};
-  return kTypes;
-}
-
 std::vector<std::byte> encode_floats(kernels::DType dtype, std::span<const float> values) {
   std::vector<std::byte> out;
   switch (dtype) {

@@ -9,9 +9,6 @@
 
 namespace hearth::models {
 
-/// The types that encode_floats knows.
-std::span<const kernels::DType> encodable_types();
-
 /// The bytes of `values` in F32, F16 or Q8_0.
 /// Q8_0: per block of 32, d = max |x| / 127 stored as half, q = x * (127 / max |x|) rounded half to
 /// even, a block being the half d and 32 int8. `values` is then a multiple of 32 long.

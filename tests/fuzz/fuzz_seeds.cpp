@@ -1,6 +1,7 @@
 // fuzz_seeds DIRECTORY: writes what each fuzz target starts from, DIRECTORY/TARGET/*. The corpora
 // in the repository came from these by fuzzing and minimising (run.sh --keep).
 
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -82,23 +83,64 @@ void gguf(Folder out) {
   out.add(tiny_model().bytes());
   out.add(vocab_file(small_vocab()).bytes());
   out.add(vocab_file(small_bpe_vocab(), "llama-bpe").bytes());
-  RawGguf big_endian(0, 0, 0x03000000);
-  out.add(big_endian.bytes());
+  // One wrong thing each.
+  out.add(RawGguf(0, 0, 0x03000000).bytes());
+  out.add(RawGguf(0, 0, 9).bytes());
+  out.add(RawGguf(1, 0).bytes());
+  out.add(RawGguf(0, 1).bytes());
+  out.add(RawGguf(0, 2)
+              .entry<uint8_t>("a", GgufType::kU8, 1)
+              .entry<uint8_t>("a", GgufType::kU8, 1)
+              .bytes());
+  out.add(RawGguf(0, 1).entry<uint8_t>("a", GgufType::kBool, 2).bytes());
+  out.add(RawGguf(0, 1).entry<uint32_t>("general.alignment", GgufType::kU32, 3).bytes());
+  out.add(RawGguf(0, 1).entry<float>("a", GgufType::kF32, HUGE_VALF).bytes());
+  out.add(RawGguf(0, 1)
+              .key("a", GgufType::kArray)
+              .put(static_cast<uint32_t>(GgufType::kF32))
+              .put<uint64_t>(1)
+              .put(HUGE_VALF)
+              .bytes());
+  RawGguf deep(0, 1);
+  deep.key("a", GgufType::kArray);
+  for (int i = 0; i < 12; ++i) deep.put(static_cast<uint32_t>(GgufType::kArray)).put<uint64_t>(1);
+  out.add(deep.bytes());
+  out.add(RawGguf(2, 0).tensor("a", {1}, 0, 0).tensor("a", {1}, 0, 32).data(64).bytes());
+  out.add(RawGguf(2, 0).tensor("a", {8}, 0, 0).tensor("b", {8}, 0, 0).data(64).bytes());
+  out.add(RawGguf(1, 0).tensor("a", {33}, 8, 0).data(64).bytes());
+  out.add(RawGguf(1, 0).tensor("a", {uint64_t{1} << 62}, 0, 0).data(64).bytes());
+  out.add(RawGguf(1, 0).tensor("a", {8}, 0, 3).data(64).bytes());
+  out.add(RawGguf(1, 0).tensor("a", {8}, 0, 64).data(64).bytes());
+  out.add(RawGguf(1, 0).tensor("a", {8}, 77, 64).data(64).bytes());
+  out.add(RawGguf(1, 0).tensor("a", {0}, 0, 0).data(64).bytes());
+  out.add(RawGguf(1, 0).tensor("", {1}, 0, 0).data(64).bytes());
 }
 
+/// Noise with many low numbers, and with the byte that makes rare things happen.
 void vocabulary(Folder out) {
   std::mt19937 random(7);
-  for (int i = 0; i < 64; ++i) {
-    std::string bytes(1, static_cast<char>(i));
-    while (bytes.size() < 40u + 8u * static_cast<size_t>(i)) {
-      bytes.push_back(static_cast<char>(random() % 256));
+  for (int i = 0; i < 600; ++i) {
+    std::string bytes;
+    while (bytes.size() < 20u + static_cast<size_t>(i)) {
+      switch (random() % 8) {
+        case 0: bytes.push_back('\xA5'); break;
+        case 1:
+        case 2: bytes.push_back(static_cast<char>(random() % 8)); break;
+        case 3: bytes += "<0x41>"; break;
+        default: bytes.push_back(static_cast<char>(random() % 256));
+      }
     }
     out.add(bytes);
   }
 }
 
 void tokenizer(Folder out) {
+  std::string one_piece;
+  while (one_piece.size() < 600) one_piece += "abcbcab";
   for (char which = 0; which < 20; ++which) {
+    out.add(std::string(1, which) + '\0' + one_piece);
+    out.add(std::string(1, which) + '\0' +
+            "we're I'll They've 'S 'D 'M 'T 'x \xF0\x9F\x91\x8D\xCC\x81");
     for (const char* text :
          {"The abc, it's 1984 and  3.14!\n\n  don't <|end|> \xC3\xA9t\xC3\xA9 CamelCaseWORDs",
           "\xE4\xB8\xAD\xE6\x96\x87\xD0\xBC\xD0\xB8\xD1\x80 e\xCC\x81 \xF0\x9F\x98\x80\xFF\xE2\x82"
@@ -127,8 +169,34 @@ void wire(Folder out) {
            ModelsRequest{}, PsRequest{}, StatsRequest{}, HealthRequest{}}) {
     client(encode_request(request));
   }
-  client(R"({"verb":"nonesuch"})");
-  client(R"({"verb":"generate","temperature":"hot","n":0})");
+  for (const char* wrong : {R"({"verb":"nonesuch"})",
+                            R"({"verb":7})",
+                            R"({"verb":"generate","temperature":"hot"})",
+                            R"({"verb":"generate","n":0})",
+                            R"({"verb":"generate","model":7})",
+                            R"({"verb":"generate","model":"a\u0001"})",
+                            R"({"verb":"generate","model":""})",
+                            R"({"verb":"generate","seed":-1})",
+                            R"({"verb":"generate","priority":"high"})",
+                            R"({"verb":"generate","stop":7})",
+                            R"({"verb":"generate","stop":[7]})",
+                            R"({"verb":"generate","stop_ids":[-1]})",
+                            R"({"verb":"generate","prompt_ids":[]})",
+                            R"({"verb":"generate","logit_bias":[7]})",
+                            R"({"verb":"generate","logit_bias":[[-1,0]]})",
+                            R"({"verb":"generate","logit_bias":[[1,"x"]]})",
+                            R"({"verb":"generate","raw":1})",
+                            R"({"verb":"generate","prompt":"a","prompt_ids":[1]})",
+                            R"({"verb":"generate","nonesuch":1})",
+                            R"({"verb":"generate","prompt":"a","min_tokens":9,"max_tokens":3})",
+                            R"({"verb":"cancel"})",
+                            R"({"verb":"tokenize"})",
+                            R"({"verb":"generate"})",
+                            R"({"verb":"generate","prompt":null})",
+                            R"({"verb":"generate","temperature":1e999})",
+                            R"({"verb":"generate","n":1.5})"}) {
+    client(wrong);
+  }
   const auto daemon = [&](const std::string& frames) {
     out.add(std::string(1, 1) + std::string(kProtocol) + gap + "r1" + gap + frames);
   };
@@ -148,11 +216,24 @@ void wire(Folder out) {
            HealthReply{"ok", {"p"}}}) {
     daemon("event" + gap + encode_event(event));
   }
+  for (const char* wrong :
+       {R"({})", R"({"event":"nonesuch"})", R"({"event":"reply","verb":"nonesuch"})",
+        R"({"event":"queued","position":"x"})", R"({"event":"queued","position":9999999999})",
+        R"({"event":"done","timings":{"ttft_ms":"x"}})",
+        R"({"event":"started","queue_ms":null})"}) {
+    daemon("event" + gap + wrong);
+  }
   const std::vector<TokenLogprobs> logprobs = {{-0.5f, {{3, -1.0f}}}};
   const std::vector<int32_t> one = {7};
   const std::string payload = encode_delta_payload({0, 0, 1, 0}, "text");
   daemon("delta" + gap + payload + gap + encode_ids(one));
   daemon("delta" + gap + payload + gap + encode_ids(one) + gap + encode_logprobs(logprobs));
+  daemon("delta" + gap + "short" + gap + encode_ids(one));
+  daemon("delta" + gap + payload + gap + "123");
+  daemon("delta" + gap + payload + gap + encode_ids(one) + encode_ids(one));
+  daemon("delta" + gap + encode_delta_payload({0, 0, 1, 5}, "text") + gap + encode_ids(one));
+  daemon("delta" + gap + encode_delta_payload({0, 0, 1, 0}, "\xFF") + gap + encode_ids(one));
+  daemon("delta" + gap + payload + gap + encode_ids(one) + gap + "[]");
   WorkerRequest request;
   request.owner = "uid:1";
   request.generate = full;
@@ -171,11 +252,18 @@ void wire(Folder out) {
            WorkerFailed{{ErrorCode::kCorrupt, "no", ""}}, WorkerHeartbeat{}, WorkerStopped{}}) {
     out.add(from_worker + zero + gap + "event" + gap + encode_worker_event(event));
   }
+  out.add(from_worker + zero + gap + "event" + gap + R"({"event":"nonesuch"})");
+  out.add(from_broker + number + gap + "control" + gap + R"({"control":"nonesuch"})");
+  out.add(from_broker + number + gap + "request" + gap + R"({"verb":"ping"})");
+  out.add(from_broker + "123" + gap + "request" + gap + "{}");
+  out.add(from_broker + number + gap + "other" + gap + "{}");
   out.add(from_worker + number + gap + "event" + gap + encode_event(HealthReply{"ok", {}}));
-  for (const char* text : {R"({"a":[1,-2,3.5,true,null,"x"],"b":{"c":{"d":1}}})",
-                           R"({"a":1,"a":2})", R"({"a":[[[[[1]]]]]})", R"({"a":1e999})", "[1]",
-                           "{\"a\":\"\xFF\"}", R"({"a":1,"b":2,"c":3,"d":4,"e":5})", "{\"a\":", "",
-                           R"([1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21])"}) {
+  for (const char* text :
+       {R"({"a":[1,-2,3.5,true,null,"x"],"b":{"c":{"d":1}}})", R"({"a":1,"a":2})",
+        R"({"a":[[[[[1]]]]]})", R"({"a":1e999})", "[1]", "{\"a\":\"\xFF\"}",
+        R"({"a":1,"b":2,"c":3,"d":4,"e":5})", "{\"a\":", "",
+        R"({"a":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21]})", "null", "true", "-7",
+        "1.5", "\"x\"", R"({"a":[[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,[]]]})"}) {
     out.add(std::string(1, 4) + text);
   }
   out.add(std::string(1, 5) +

@@ -1,6 +1,8 @@
 // Any metadata of a tokenizer, of every kind: a small vocabulary, what the input adds to it, and
 // keys that the input leaves out or gives another type. Where it loads, texts go through it.
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -117,6 +119,7 @@ TestVocab scored(Input* input) {
   if (input->rarely()) v.types.pop_back();
   if (input->rarely()) v.scores.pop_back();
   if (input->rarely()) v = {};
+  if (input->rarely()) std::fill(v.types.begin(), v.types.end(), 1);  // no bytes, nothing unknown
   return v;
 }
 
@@ -155,9 +158,28 @@ void write_bpe(Input* input, Metadata* out) {
   special_ids(input, out);
 }
 
+/// A right one: 'a' becomes the text at an offset of the input's choice. A unit is an offset (from
+/// bit 10, by XOR with its place), bit 8 for a value that follows, and a label.
+std::vector<int32_t> one_key_charsmap(Input* input) {
+  std::vector<uint32_t> units(256, 0);
+  units[0] = 1u << 10;                          // children of the root are at 1 ^ label
+  units[1 ^ 'a'] = 128u << 10 | 1u << 8 | 'a';  // its value is at that place ^ 128
+  units[1 ^ 'a' ^ 128] = 1u << 31 | static_cast<uint32_t>(input->number(0, 12));
+  std::vector<int32_t> out;
+  const auto put = [&out](uint32_t unit) {
+    for (int i = 0; i < 4; ++i) out.push_back(static_cast<int32_t>(unit >> (8 * i) & 0xFF));
+  };
+  put(static_cast<uint32_t>(units.size() * 4));
+  for (const uint32_t unit : units) put(unit);
+  for (const char c : std::string_view("b\0 \0\xC3\xA9\0", 7))
+    out.push_back(static_cast<uint8_t>(c));
+  return out;
+}
+
 /// An index of the input's making with texts behind it, or bytes that are no charsmap at all.
 std::vector<int32_t> charsmap(Input* input) {
   std::vector<int32_t> out;
+  if (input->number(0, 3) == 0) return one_key_charsmap(input);
   const std::string index = input->text(400);
   const size_t whole = input->rarely() ? index.size() : index.size() / 4 * 4;
   if (input->flag()) {
@@ -176,7 +198,7 @@ GgufWriter vocabulary(Input* input) {
   Metadata out(input);
   switch (input->number(0, 3)) {
     case 0:
-      out.string("model", "llama");
+      out.string("model", input->rarely() ? "nonesuch" : "llama");
       write_scored(input, scored(input), &out);
       break;
     case 1:

@@ -60,6 +60,7 @@ void BenchRig::post(int32_t prompt_tokens, int32_t max_tokens) {
   request.max_tokens = max_tokens;
   request.sampling.temperature = 0;
   request.use_prefix_cache = false;
+  request.speculate = false;  // decode is one token per step and sequence
   for (int32_t i = 0; i < prompt_tokens; ++i) {
     request.prompt.push_back(
         static_cast<int32_t>((request.id * 7919 + static_cast<uint64_t>(i) * 104729) %

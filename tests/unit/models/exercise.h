@@ -33,6 +33,9 @@ inline uint64_t read_everything(const GgufFile& file) {
     }
     sum += file.get<GgufNumbers<float>>(entry.key).ok();
     sum += file.get<uint64_t>(entry.key).ok();
+    sum += file.get<int32_t>(entry.key).ok();
+    sum += file.get<bool>(entry.key).ok();
+    sum += file.get<std::string_view>(entry.key).ok();
     sum += file.get<float>(entry.key).ok();
   }
   for (const GgufTensor& tensor : file.tensors()) {
