@@ -1,8 +1,10 @@
 // Any frames and any JSON, as each of the sockets would meet them. What is accepted comes back from
 // the wire equal.
 //
-// Input: a byte that chooses the socket, then frames with the byte 0x1E between them.
+// Input: messages with the byte 0x1D between them; each a byte that chooses the socket, then frames
+// with the byte 0x1E between them.
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -133,10 +135,8 @@ void as_bounded_json(std::string_view text) {
   }
 }
 
-}  // namespace
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  fuzz::Input input(data, size);
+void one_message(std::string_view bytes) {
+  fuzz::Input input(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
   const int socket = input.number(0, 5);
   const std::vector<std::string_view> frames = split(input.rest());
   switch (socket) {
@@ -147,5 +147,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 4: as_bounded_json(input.rest()); break;
     default: HEARTH_CHECK(is_valid_utf8(to_valid_utf8(input.rest())));
   }
-  return 0;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  std::string_view rest = fuzz::Input(data, size).rest();
+  while (true) {
+    const size_t end = std::min(rest.find('\x1D'), rest.size());
+    one_message(rest.substr(0, end));
+    if (end == rest.size()) return 0;
+    rest.remove_prefix(end + 1);
+  }
 }
