@@ -230,9 +230,11 @@ Result<std::vector<std::byte>> quantize_rows(DType type, std::span<const float> 
                     values.size(), cols, type_info.name, type_info.block_elements),
         ""};
   }
-  const float most = type == DType::kF16    ? 65504.0f
-                     : type == DType::kQ8_0 ? 65504.0f * 127
-                                            : std::numeric_limits<float>::max();
+  // Searches square values and take differences: 1e30 keeps both finite.
+  const float most = type == DType::kF16             ? 65504.0f
+                     : type == DType::kQ8_0          ? 65504.0f * 127
+                     : type_info.block_elements == 1 ? std::numeric_limits<float>::max()
+                                                     : 1e30f;
   for (size_t i = 0; i < values.size(); ++i) {
     if (!(std::abs(values[i]) <= most)) {
       return Error{

@@ -15,7 +15,8 @@ namespace hearth::models {
 /// Quantized types search scales for the least squared error, weighted by the values' own squares;
 /// scales that a half cannot hold are taken as its largest. Q8_0, F32, F16 and BF16 are rounded.
 /// Errors: kUnsupported for a type without an encoder or cols that are not whole blocks;
-/// kInvalidArgument for a value that is not finite, or beyond F16 or Q8_0, with its index.
+/// kInvalidArgument for a value that is not finite, beyond F16 or Q8_0, or (searched types) 1e30,
+/// with its index.
 Result<std::vector<std::byte>> quantize_rows(kernels::DType type, std::span<const float> values,
                                              int64_t cols);
 

@@ -126,6 +126,8 @@ TEST_CASE("what cannot be stored is a named error") {
   std::vector<float> bad = values;
   bad[77] = std::numeric_limits<float>::quiet_NaN();
   CHECK(message(DType::kQ6_K, bad, 256).find("value 77 is nan") != std::string::npos);
+  bad[77] = -3e38f;
+  CHECK(message(DType::kQ4_K, bad, 256).find("Q4_K holds up to 1e+30") != std::string::npos);
   bad[77] = -1e7f;
   CHECK(message(DType::kQ8_0, bad, 256).find("value 77 is -1") != std::string::npos);
   CHECK(message(DType::kF16, bad, 256).find("F16 holds up to 65504") != std::string::npos);
