@@ -36,6 +36,7 @@ struct SpeculationConfig {
   /// Verify exactly so many where there are guesses, whatever they cost; 0: as many as pay. For
   /// tests and measurements.
   int32_t fixed_width = 0;
+  uint64_t draft_kv_bytes = 0;  ///< for the draft model's KV pools; as EngineConfig::kv_bytes
 };
 
 struct EngineConfig {

@@ -135,7 +135,8 @@ bool Engine::Impl::step() {
   if (!stopping) {
     if (speculator.enabled()) {
       scheduler.decoding(decoding);
-      speculator.propose(decoding, scheduler.cost());
+      speculator.propose(decoding, scheduler.cost(), scheduler.prefill_wanted());
+      now_us = clock.now_us();  // a draft model's time is not the step's
     }
     const StepPlan& plan = scheduler.plan();
     computed = !plan.empty();
@@ -537,6 +538,9 @@ const MemoryPlan& Engine::memory_plan() const { return impl_->runner->memory_pla
 int32_t Engine::context_length() const { return memory_plan().context_length; }
 uint64_t Engine::kv_bytes() const { return memory_plan().kv_bytes; }
 EngineSnapshot Engine::snapshot() const { return impl_->snapshot(); }
-void Engine::check_integrity() const { impl_->scheduler.check_integrity(); }
+void Engine::check_integrity() const {
+  impl_->scheduler.check_integrity();
+  impl_->speculator.check_integrity();
+}
 
 }  // namespace hearth::engine

@@ -26,8 +26,8 @@ namespace hearth::engine {
 class Engine {
  public:
   /// Takes all device memory (pools, activations, index buffers, logits). kOutOfMemory holds the
-  /// numbers; kInvalidArgument names the field. `proposer`: asked for guesses before lookup is; may
-  /// be null.
+  /// numbers; kInvalidArgument names the field. `proposer`: guesses beside lookup, before it where
+  /// guessing is free; may be null.
   static Result<std::unique_ptr<Engine>> create(const EngineConfig& config, kernels::OpTable ops,
                                                 std::unique_ptr<models::Model> model,
                                                 const Clock& clock,

@@ -90,6 +90,8 @@ class Scheduler {
   const StepPlan& plan();
   /// Running sequences that want one decode row each, in the order they were admitted.
   void decoding(std::vector<Sequence*>& out) const;
+  /// Somebody waits, or has a prompt to be computed.
+  bool prefill_wanted() const;
   /// The planned rows were computed: their KV is there from now on, that of guesses not.
   void stored(const StepPlan& plan);
   /// The step has ended, sampling included: teaches the cost model.
@@ -140,7 +142,6 @@ class Scheduler {
   // The step: who gets rows.
   void plan_decode();
   void plan_drafts();
-  bool prefill_wanted() const;
   void plan_prefill();
   bool prefill_turn();
   Sequence* next_prefill(bool admission_open);

@@ -37,6 +37,7 @@ class StepCost {
   double decode_us(int32_t rows) const;
   /// The same, from the points around it; never less than for fewer rows that are known.
   double rows_us(int32_t rows) const;
+  bool measured_any() const { return decode_steps_ > 0; }
   /// Decode steps since one of exactly so many rows (up to kExactRows) was measured; none was: very
   /// many.
   int64_t steps_since(int32_t rows) const;

@@ -50,6 +50,7 @@ struct WorkerConfig {
   double waiting_served_ratio = 0.3;
   bool prefix_cache = true;
   std::string speculation = "lookup";     ///< or off
+  std::string draft;                      ///< a model file or a name beside the model's; "": none
   int64_t heartbeat_timeout_ms = 60'000;  ///< an engine that says nothing for so long is killed
   int64_t load_timeout_ms = 300'000;      ///< and one whose loading makes no progress
   int64_t restart_delay_ms = 100;         ///< after a death; doubles with each in a row

@@ -47,6 +47,7 @@ void visit_worker(Section& in, WorkerConfig* worker) {
   in.number("waiting_served_ratio", 0.0, 1e6, &worker->waiting_served_ratio);
   in.boolean("prefix_cache", &worker->prefix_cache);
   in.choice("speculation", {"lookup", "off"}, &worker->speculation);
+  in.text("draft", &worker->draft);
   in.integer("heartbeat_timeout_ms", 100, kMaxMs, &worker->heartbeat_timeout_ms);
   in.integer("load_timeout_ms", 100, kMaxMs, &worker->load_timeout_ms);
   in.integer("restart_delay_ms", 0, kMaxMs, &worker->restart_delay_ms);

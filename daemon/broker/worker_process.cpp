@@ -65,6 +65,7 @@ std::vector<std::string> worker_arguments(const fs::path& program, const WorkerC
   add("--waiting-served-ratio", fmt::format("{}", config.waiting_served_ratio));
   add("--prefix-cache", config.prefix_cache ? "true" : "false");
   add("--speculation", config.speculation);
+  if (!config.draft.empty()) add("--draft", config.draft);
   return argv;
 }
 

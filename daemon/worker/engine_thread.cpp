@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "daemon/worker/device.h"
+#include "engine/speculation/draft_model.h"
+#include "kernels/base/log.h"
 #include "models/gguf/fingerprint.h"
 #include "models/gguf/gguf_file.h"
 
@@ -56,8 +58,20 @@ Result<EngineLoaded> EngineThread::load() {
   EngineLoaded out;
   out.info = model->info();
   out.device = ops.device;
+  std::unique_ptr<engine::Proposer> draft;
+  if (!options_.draft.empty() && options_.engine.speculation.enabled) {
+    // A draft changes speed alone: one that cannot be had is no reason not to serve.
+    Result<std::unique_ptr<engine::Proposer>> loaded = load_draft(model->info(), ops);
+    if (loaded.ok()) {
+      draft = std::move(loaded).value();
+    } else {
+      log_warn("no_draft", "draft={} code={} message=\"{}\"", options_.draft,
+               name(loaded.error().code), loaded.error().message);
+    }
+  }
   HEARTH_ASSIGN_OR_RETURN(
-      engine_, engine::Engine::create(options_.engine, std::move(ops), std::move(model), clock_));
+      engine_, engine::Engine::create(options_.engine, std::move(ops), std::move(model), clock_,
+                                      std::move(draft)));
   engine_->warm_up();
   out.tokenizer = tokenizer_.get();
   out.commands = &engine_->inbox();
@@ -66,6 +80,31 @@ Result<EngineLoaded> EngineThread::load() {
   out.kv_bytes = engine_->kv_bytes();
   out.load_ms = (clock_.now_us() - begin_us) / 1000;
   return out;
+}
+
+Result<std::unique_ptr<engine::Proposer>> EngineThread::load_draft(const models::ModelInfo& target,
+                                                                   const kernels::OpTable& ops) {
+  std::filesystem::path path = options_.draft;
+  if (!path.has_parent_path() && path.extension() != ".gguf") {
+    path = options_.model.parent_path() / (options_.draft + ".gguf");
+  }
+  std::error_code ignored;
+  if (std::filesystem::equivalent(path, options_.model, ignored)) {
+    return std::unique_ptr<engine::Proposer>();  // a model is no draft for itself
+  }
+  HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(path));
+  HEARTH_ASSIGN_OR_RETURN(std::string fingerprint, models::fingerprint_file(path));
+  file.set_fingerprint(std::move(fingerprint));
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<models::Tokenizer> tokenizer,
+                          models::load_tokenizer(file));
+  HEARTH_TRY(engine::check_same_tokens(*tokenizer_, *tokenizer));
+  HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<models::Model> model,
+                          models::load_model(file, ops, nullptr));
+  HEARTH_ASSIGN_OR_RETURN(
+      std::unique_ptr<engine::DraftModel> draft,
+      engine::DraftModel::create(options_.engine, target, ops, std::move(model), clock_));
+  log_info("draft_loaded", "file={} kv_bytes={}", path.string(), draft->memory_plan().kv_bytes);
+  return std::unique_ptr<engine::Proposer>(std::move(draft));
 }
 
 }  // namespace hearth::worker

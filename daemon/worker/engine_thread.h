@@ -46,6 +46,8 @@ class EngineThread {
  private:
   void run();
   Result<EngineLoaded> load();
+  Result<std::unique_ptr<engine::Proposer>> load_draft(const models::ModelInfo& target,
+                                                       const kernels::OpTable& ops);
 
   const ServeOptions options_;
   const Clock& clock_;

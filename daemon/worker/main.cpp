@@ -53,6 +53,9 @@ void add_serve_options(CLI::App& app, ServeFlags* flags) {
   app.add_option("--prefix-cache", engine.prefix_cache, "keep prompts' KV for later requests");
   app.add_option("--speculation", flags->speculation,
                  "guess tokens ahead: lookup (in the text so far) or off");
+  app.add_option(
+      "--draft", options.draft,
+      "a small model of the same tokens that guesses too: a file, or a name beside MODEL");
   app.add_option("--max-seqs", scheduler.max_seqs, "sequences running at once");
   app.add_option("--max-step-tokens", scheduler.max_step_tokens, "rows of one step");
   app.add_option("--policy", flags->policy, "continuous or static");

@@ -20,6 +20,7 @@ struct ServeOptions {
   std::filesystem::path model;
   DeviceOptions device;
   engine::EngineConfig engine;
+  std::string draft;  ///< a file, or a model's name in the folder of `model`; "": none
   LogLevel log_level = LogLevel::kInfo;
 };
 

@@ -12,7 +12,7 @@ int32_t confidence_of(int32_t match_length) {
 
 }  // namespace
 
-void LookupProposer::propose(std::span<Draft* const> drafts) {
+void LookupProposer::propose(std::span<Draft* const> drafts, double) {
   for (Draft* draft : drafts) {
     const LiveRequest& live = *draft->seq->request;
     const int32_t longest = live.prompt_size() + live.request.max_tokens;

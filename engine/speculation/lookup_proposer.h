@@ -12,7 +12,7 @@ namespace hearth::engine {
 class LookupProposer final : public Proposer {
  public:
   std::string_view name() const override { return "lookup"; }
-  void propose(std::span<Draft* const> drafts) override;
+  void propose(std::span<Draft* const> drafts, double catch_up_us) override;
   void forget(const Sequence& seq) override { indexes_.erase(&seq); }
 
   size_t num_sequences() const { return indexes_.size(); }

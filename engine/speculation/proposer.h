@@ -6,6 +6,7 @@
 // is valid until `forget`.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -31,13 +32,22 @@ class Proposer {
   virtual ~Proposer() = default;
   virtual std::string_view name() const = 0;
   /// Fills the drafts of all sequences that want one in this step. Deterministic: the same tokens
-  /// in the same order of calls give the same guesses.
-  virtual void propose(std::span<Draft* const> drafts) = 0;
+  /// in the same order of calls give the same guesses. `catch_up_us`: what may be spent, beyond
+  /// guessing, on sequences whose past it has not seen yet.
+  virtual void propose(std::span<Draft* const> drafts, double catch_up_us) = 0;
   /// The sequence has ended or is about to be forgotten.
   virtual void forget(const Sequence& seq) { (void)seq; }
   /// Whether a guess costs nothing worth counting: then it is asked even where the guess is only
-  /// compared with what comes, to learn how good it would have been.
+  /// compared with what comes, to learn how good it would have been. One that is not is asked
+  /// behind those that are, and where that pays.
   virtual bool free() const { return true; }
+  /// What `tokens` guesses each of so many sequences take, in us; nothing where that is not known.
+  virtual std::optional<double> propose_us(int32_t sequences, int32_t tokens) const {
+    (void)sequences, (void)tokens;
+    return 0;
+  }
+  /// Stops the process where its bookkeeping does not add up.
+  virtual void check_integrity() const {}
 };
 
 }  // namespace hearth::engine

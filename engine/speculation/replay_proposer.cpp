@@ -24,7 +24,7 @@ void ReplayProposer::know(RequestId id, int32_t sample, std::vector<int32_t> out
   outputs_[{id, sample}] = std::move(output);
 }
 
-void ReplayProposer::propose(std::span<Draft* const> drafts) {
+void ReplayProposer::propose(std::span<Draft* const> drafts, double) {
   for (Draft* draft : drafts) {
     const Sequence& seq = *draft->seq;
     const auto known = outputs_.find({seq.request->request.id, seq.sample});

@@ -20,7 +20,7 @@ class ReplayProposer final : public Proposer {
   void know(RequestId id, int32_t sample, std::vector<int32_t> output);
 
   std::string_view name() const override { return "replay"; }
-  void propose(std::span<Draft* const> drafts) override;
+  void propose(std::span<Draft* const> drafts, double catch_up_us) override;
 
  private:
   const std::vector<bool> pattern_;

@@ -20,13 +20,19 @@ constexpr int64_t kIdleEvery = 4;
 /// What a step without guesses costs is measured at least so often, in decode steps: what guesses
 /// gain is judged against it.
 constexpr int64_t kPlainEvery = 128;
+/// Guesses of a proposer that computes are all of one class.
+constexpr int32_t kPaidConfidence = 2;
+/// Of a plain step, what a proposer may spend on catching up before it.
+constexpr double kCatchUp = 0.5;
 
 }  // namespace
 
-Speculator::Speculator(const SpeculationConfig& config, std::unique_ptr<Proposer> first)
+Speculator::Speculator(const SpeculationConfig& config, std::unique_ptr<Proposer> proposer)
     : config_(config) {
-  if (first != nullptr) proposers_.push_back(std::move(first));
+  const bool free = proposer != nullptr && proposer->free();
+  if (free) proposers_.push_back(std::move(proposer));
   if (config.lookup) proposers_.push_back(std::make_unique<LookupProposer>());
+  if (!free && proposer != nullptr) proposers_.push_back(std::move(proposer));
   for (size_t i = 0; i < proposers_.size(); ++i) {
     auto& beliefs = beliefs_.emplace_back();
     for (size_t c = 0; c < beliefs.size(); ++c) {
@@ -46,7 +52,8 @@ Speculator::State& Speculator::state_of(const Sequence& seq) {
   return state;
 }
 
-void Speculator::propose(std::span<Sequence* const> decoding, const StepCost& cost) {
+void Speculator::propose(std::span<Sequence* const> decoding, const StepCost& cost,
+                         bool first_tokens_due) {
   if (!config_.enabled) return;
   ++steps_;
   asked_.clear();
@@ -71,17 +78,14 @@ void Speculator::propose(std::span<Sequence* const> decoding, const StepCost& co
     asked_states_.push_back(&state);
   }
   if (asked_.empty()) return;
-  ask_proposers();
-
-  choices_.clear();
-  for (const State* state : asked_states_) {
-    const auto confidence = static_cast<size_t>(state->draft.confidence);
-    const auto available = static_cast<int32_t>(state->draft.tokens.size());
-    choices_.push_back({available > 0 ? state->acceptance[state->proposer][confidence].chance() : 0,
-                        available, available});
+  const auto plain_rows = static_cast<int32_t>(decoding.size());
+  ask_free_proposers();
+  const double catch_up_us = first_tokens_due ? 0 : kCatchUp * cost.rows_us(plain_rows);
+  for (size_t p = 0; p < proposers_.size(); ++p) {
+    if (!proposers_[p]->free()) ask_paid_proposer(p, cost, plain_rows, catch_up_us);
   }
+  lay_out_choices();
   if (config_.fixed_width == 0) {
-    const auto plain_rows = static_cast<int32_t>(decoding.size());
     const bool plain = cost.steps_since(plain_rows) > kPlainEvery;
     choose_widths(choices_, plain_rows, plain ? 0 : kExtraOutputs,
                   [&](int32_t rows) { return cost.rows_us(rows); });
@@ -92,16 +96,99 @@ void Speculator::propose(std::span<Sequence* const> decoding, const StepCost& co
   }
 }
 
-void Speculator::ask_proposers() {
+double Speculator::chance(const State& state, size_t proposer, int32_t confidence) const {
+  return state.acceptance[proposer][static_cast<size_t>(confidence)].chance();
+}
+
+void Speculator::lay_out_choices() {
+  choices_.clear();
+  for (const State* state : asked_states_) {
+    const auto available = static_cast<int32_t>(state->draft.tokens.size());
+    const double right =
+        available > 0 ? chance(*state, state->proposer, state->draft.confidence) : 0;
+    choices_.push_back({right, available, available});
+  }
+}
+
+void Speculator::ask_free_proposers() {
   for (size_t p = 0; p < proposers_.size(); ++p) {
+    if (!proposers_[p]->free()) continue;
     wishes_.clear();
     for (State* state : asked_states_) {
       if (!state->draft.tokens.empty()) continue;
       state->proposer = p;
       wishes_.push_back(&state->draft);
     }
-    if (!wishes_.empty()) proposers_[p]->propose(wishes_);
+    if (!wishes_.empty()) proposers_[p]->propose(wishes_, 0);
   }
+}
+
+void Speculator::ask_paid_proposer(size_t p, const StepCost& cost, int32_t plain_rows,
+                                   double catch_up_us) {
+  Proposer& proposer = *proposers_[p];
+  const auto rows_us = [&](int32_t rows) { return cost.rows_us(rows); };
+  lay_out_choices();
+  std::vector<size_t> better;  // sequences that it is likelier to be right about
+  for (size_t i = 0; i < asked_states_.size(); ++i) {
+    const double own = chance(*asked_states_[i], p, kPaidConfidence);
+    const bool none = choices_[i].available == 0;
+    if (none || (config_.fixed_width == 0 && own > choices_[i].chance)) better.push_back(i);
+  }
+  if (better.empty()) return;
+  int32_t width = config_.fixed_width;
+  bool trial = false;
+  if (width == 0) {
+    const auto gain_of = [&](int32_t k, std::optional<double> right) {
+      std::vector<WidthChoice> with = choices_;
+      for (const size_t i : better) {
+        const State& state = *asked_states_[i];
+        with[i] = {right.value_or(chance(state, p, kPaidConfidence)),
+                   std::min(k, state.draft.max_tokens), 0};
+      }
+      const auto spent = proposer.propose_us(static_cast<int32_t>(better.size()), k);
+      return choose_widths(with, plain_rows, kExtraOutputs, rows_us, spent.value_or(0));
+    };
+    std::vector<WidthChoice> without = choices_;
+    double best = choose_widths(without, plain_rows, kExtraOutputs, rows_us);
+    const bool known = proposer.propose_us(1, 1).has_value();
+    for (int32_t k = 1; known && k <= config_.max_width; ++k) {
+      const double gain = gain_of(k, {});
+      if (gain <= best) continue;
+      best = gain;
+      width = k;
+    }
+    trial = width == 0;
+    if (trial) {
+      // What it would bring now is not known while it is not asked; tried where it could pay.
+      if (steps_ < next_trial_ || (known && gain_of(config_.max_width, 1.0) <= 1)) return;
+      better.resize(1);
+      width = 1;
+    } else {
+      trial_every_ = kFirstTrial;
+    }
+  }
+  wishes_.clear();
+  for (const size_t i : better) {
+    State& state = *asked_states_[i];
+    state.proposer = p;
+    state.draft.tokens.clear();
+    state.draft.confidence = kPaidConfidence;
+    state.draft.max_tokens = std::min(state.draft.max_tokens, width);
+    wishes_.push_back(&state.draft);
+  }
+  proposer.propose(wishes_, catch_up_us);
+  const bool guessed =
+      std::ranges::any_of(wishes_, [](const Draft* d) { return !d->tokens.empty(); });
+  if (trial) ++trial_asks_;
+  // A trial lasts until there was a guess, or until catching up for one has cost enough.
+  if (trial && !guessed && trial_asks_ < kMaxTrialAsks) return;
+  trial_asks_ = 0;
+  next_trial_ = steps_ + trial_every_;
+  if (trial) trial_every_ = std::min(2 * trial_every_, kLastTrial);
+}
+
+void Speculator::check_integrity() const {
+  for (const auto& proposer : proposers_) proposer->check_integrity();
 }
 
 void Speculator::learn(const Sequence& seq, size_t first, int32_t drafted, int32_t accepted) {

@@ -2,12 +2,13 @@
 // Decides before each step which sequences bring guesses and how many, and learns after it how good
 // they were.
 //
-// Every decoding sequence is offered to the proposers in order; the first that has a guess gives
-// it. How many of its tokens are verified follows from the chance that they are right (per sequence
-// and class of confidence, begun at what all sequences taught) and from the measured cost of rows:
-// see width_choice.h. Guesses that cost nothing are made even where none is verified and compared
-// with what was drawn, so that a sequence whose text becomes predictable is noticed without one row
-// spent.
+// Every decoding sequence is offered to the proposers in order, those whose guesses are free before
+// those that compute; the first that has a guess gives it, unless one that computes is likelier
+// right and worth its time. How many of its tokens are verified follows from the chance that they
+// are right (per sequence and class of confidence, begun at what all sequences taught) and from the
+// measured cost of rows: see width_choice.h. Guesses that cost nothing are made even where none is
+// verified and compared with what was drawn, so that a sequence whose text becomes predictable is
+// noticed without one row spent.
 //
 // Verification is by equality, for every request: the token at each position is drawn from the
 // target's logits exactly as without guesses (the noise is addressed by seed, sample, position and
@@ -34,11 +35,12 @@ namespace hearth::engine {
 
 class Speculator {
  public:
-  /// Asks `first` before lookup; may be null.
-  Speculator(const SpeculationConfig& config, std::unique_ptr<Proposer> first);
+  /// `proposer`: beside lookup; may be null.
+  Speculator(const SpeculationConfig& config, std::unique_ptr<Proposer> proposer);
 
   /// Sets `drafted` of the sequences, which are all that decode in the coming step.
-  void propose(std::span<Sequence* const> decoding, const StepCost& cost);
+  /// `first_tokens_due`: somebody waits for its first token, so that no proposer may catch up now.
+  void propose(std::span<Sequence* const> decoding, const StepCost& cost, bool first_tokens_due);
   /// A step has drawn the tokens of `seq` from position `first` on, `drafted` guesses of it were
   /// verified and `accepted` of them right.
   void learn(const Sequence& seq, size_t first, int32_t drafted, int32_t accepted);
@@ -52,8 +54,13 @@ class Speculator {
   const SpeculationCounts& counts() const { return counts_; }
   void reset_counts() { counts_ = {}; }
   size_t num_sequences() const { return states_.size(); }
+  void check_integrity() const;
 
  private:
+  static constexpr int64_t kFirstTrial = 512;
+  static constexpr int64_t kLastTrial = 8192;
+  static constexpr int32_t kMaxTrialAsks = 8;
+
   struct State {
     Draft draft;  ///< of this step
     size_t proposer = 0;
@@ -62,8 +69,11 @@ class Speculator {
   };
 
   State& state_of(const Sequence& seq);
-  void ask_proposers();
-  void choose(const StepCost& cost);
+  void ask_free_proposers();
+  void ask_paid_proposer(size_t p, const StepCost& cost, int32_t plain_rows, double catch_up_us);
+  double chance(const State& state, size_t proposer, int32_t confidence) const;
+  /// The choices as the guesses stand.
+  void lay_out_choices();
 
   const SpeculationConfig config_;
   std::vector<std::unique_ptr<Proposer>> proposers_;
@@ -72,6 +82,9 @@ class Speculator {
   std::unordered_map<const Sequence*, State> states_;
   SpeculationCounts counts_;
   int32_t forced_width_ = 0;
+  int64_t next_trial_ = 0;  ///< step at which a proposer that does not pay is asked all the same
+  int64_t trial_every_ = kFirstTrial;
+  int32_t trial_asks_ = 0;
   int64_t steps_ = 0;
   // Scratch.
   std::vector<Sequence*> asked_;

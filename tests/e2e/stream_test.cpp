@@ -202,6 +202,44 @@ TEST_CASE("a prompt that was computed before is found in the cache, and changes 
   CHECK(second.ids == first.ids);
 }
 
+TEST_CASE("guesses by lookup and by a draft model: the same text, and done says how many") {
+  const Sandbox sandbox;
+  std::filesystem::create_directories(sandbox.models());
+  write_tiny_model(sandbox.models() / "tiny.gguf", 1);
+  // The same weights under another name guess everything right.
+  write_tiny_model(sandbox.path() / "copy.gguf", 1);
+  ipc::GenerateRequest loop = seeded(4, 60);
+  loop.temperature = 0;  // random weights soon say the same over and over
+  ipc::GenerateRequest plain = loop;
+  plain.speculate = false;
+  Answer want;
+  {
+    const Daemon daemon(sandbox);
+    ipc::Client client = daemon.connect();
+    want = run(client, plain);
+    REQUIRE_MESSAGE(want.done, why(want));
+    CHECK(want.done->usage.drafted_tokens == 0);
+    const Answer guessed = run(client, loop);
+    REQUIRE_MESSAGE(guessed.done, why(guessed));
+    CHECK(guessed.ids == want.ids);
+    CHECK(guessed.texts == want.texts);
+    CHECK(guessed.done->usage.accepted_tokens <= guessed.done->usage.drafted_tokens);
+  }
+  for (const char* draft : {"copy.gguf", "nowhere.gguf"}) {
+    const Daemon daemon(sandbox, {"worker.draft=" + (sandbox.path() / draft).string()});
+    ipc::Client client = daemon.connect();
+    const Answer guessed = run(client, loop);
+    REQUIRE_MESSAGE(guessed.done, why(guessed));
+    CHECK(guessed.ids == want.ids);
+  }
+  const Daemon off(sandbox, {"worker.speculation=off"});
+  ipc::Client client = off.connect();
+  const Answer answer = run(client, loop);
+  REQUIRE_MESSAGE(answer.done, why(answer));
+  CHECK(answer.ids == want.ids);
+  CHECK(answer.done->usage.drafted_tokens == 0);
+}
+
 TEST_CASE("a context that is too small is an error with both numbers") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox, {"worker.context_length=100"});

@@ -131,8 +131,17 @@ void run_seed(uint64_t seed, Met& met) {
       ReplayProposer::random_pattern(guesses.one_of({0.0, 0.5, 0.8, 1.0}), 97, seed),
       model.vocab_size);
   ReplayProposer& knows = *replay;
-  Simulation sim(config, model, guesses.chance(0.7) ? std::move(replay) : nullptr);
-  const bool replays = replay == nullptr;
+  const bool drafts = guesses.chance(0.3);
+  const bool replays = !drafts && guesses.chance(0.7);
+  // A draft that says the same where it sees the same, with pools of its own and too few blocks.
+  FakeModelConfig draft = model;
+  if (guesses.chance(0.3)) draft.context_length = guesses.pick(40, 256);
+  config.speculation.draft_kv_bytes =
+      static_cast<uint64_t>(static_cast<double>(config.kv_bytes) * guesses.one_of({0.5, 1.0, 4.0}));
+  auto sim_holder =
+      drafts ? std::make_unique<Simulation>(config, model, draft)
+             : std::make_unique<Simulation>(config, model, replays ? std::move(replay) : nullptr);
+  Simulation& sim = *sim_holder;
 
   const int num_requests = load.pick(2, 10);
   int submitted = 0;

@@ -11,8 +11,31 @@ using namespace engine;
 Simulation::Simulation(const EngineConfig& config, const FakeModelConfig& model,
                        std::unique_ptr<Proposer> proposer)
     : model_config_(model) {
+  create(config, std::move(proposer));
+}
+
+Simulation::Simulation(const EngineConfig& config, const FakeModelConfig& model,
+                       const FakeModelConfig& draft)
+    : model_config_(model) {
+  create(config, make_draft(config, draft));
+}
+
+std::unique_ptr<Proposer> Simulation::make_draft(const EngineConfig& config,
+                                                 const FakeModelConfig& draft) {
+  auto fake = std::make_unique<FakeModel>(draft, device_, clock_);
+  draft_ = fake.get();
+  EngineConfig f32 = config;
+  f32.kv_type = kernels::DType::kF32;
+  const FakeModel target(model_config_, device_, clock_);
+  auto made = DraftModel::create(f32, target.info(), fake_ops(device_), std::move(fake), clock_);
+  REQUIRE_MESSAGE(made.ok(), (made.ok() ? "" : made.error().message));
+  draft_model_ = made->get();
+  return std::move(made).value();
+}
+
+void Simulation::create(const EngineConfig& config, std::unique_ptr<Proposer> proposer) {
   clock_.advance_us(1);  // so that a time is never the 0 that means "not given"
-  auto fake = std::make_unique<FakeModel>(model, device_, clock_);
+  auto fake = std::make_unique<FakeModel>(model_config_, device_, clock_);
   model_ = fake.get();
   EngineConfig f32 = config;
   f32.kv_type = kernels::DType::kF32;  // what an Entry of the fake takes
@@ -125,6 +148,10 @@ void Simulation::check_all_ended() {
   CHECK(snapshot.num_running == 0);
   CHECK(snapshot.num_waiting == 0);
   for (const int32_t used : snapshot.kv_blocks_used) CHECK(used == 0);
+  if (draft_model_ != nullptr) {
+    CHECK(draft_model_->num_shadows() == 0);
+    CHECK(draft_model_->blocks_used() == 0);
+  }
 }
 
 Request make_request(RequestId id, int32_t prompt_size, int32_t max_tokens, int32_t first) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/speculation/draft_model.h"
 #include "fake_model.h"
 #include "kernels/base/clock.h"
 
@@ -35,6 +36,9 @@ class Simulation {
  public:
   Simulation(const engine::EngineConfig& config, const FakeModelConfig& model,
              std::unique_ptr<engine::Proposer> proposer = nullptr);
+  /// With a draft model on the same device and clock.
+  Simulation(const engine::EngineConfig& config, const FakeModelConfig& model,
+             const FakeModelConfig& draft);
 
   /// Posts the request; it is seen at the next step.
   void submit(const engine::Request& request);
@@ -45,6 +49,8 @@ class Simulation {
 
   engine::Engine& engine() { return *engine_; }
   FakeModel& model() { return *model_; }
+  FakeModel& draft() { return *draft_; }
+  engine::DraftModel& draft_model() { return *draft_model_; }
   FakeClock& clock() { return clock_; }
   FakeDevice& device() { return *device_; }
   const FakeModelConfig& model_config() const { return model_config_; }
@@ -55,12 +61,17 @@ class Simulation {
   void check_all_ended();
 
  private:
+  void create(const engine::EngineConfig& config, std::unique_ptr<engine::Proposer> proposer);
+  std::unique_ptr<engine::Proposer> make_draft(const engine::EngineConfig& config,
+                                               const FakeModelConfig& draft);
   void collect();
 
   FakeModelConfig model_config_;
   FakeClock clock_;
   std::shared_ptr<FakeDevice> device_ = std::make_shared<FakeDevice>();
   FakeModel* model_ = nullptr;
+  FakeModel* draft_ = nullptr;
+  engine::DraftModel* draft_model_ = nullptr;
   std::unique_ptr<engine::Engine> engine_;
   std::map<engine::RequestId, Record> records_;
 };

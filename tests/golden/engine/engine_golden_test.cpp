@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <random>
 
+#include "engine/speculation/draft_model.h"
 #include "engine/speculation/replay_proposer.h"
 #include "tests/golden/engine/engine_run.h"
 #include "tests/golden/family_model.h"
@@ -232,6 +233,56 @@ TEST_CASE("families with layer groups, experts, long ropes: the same request, th
       check_same_tokens(owned.file, table, DType::kF16, asked[0], 128);
       if (tests::full_counts()) check_same_tokens(owned.file, table, DType::kF16, asked[2], 128);
     }
+  }
+}
+
+TEST_CASE("a copy of the model drafts what it says, another model something else") {
+  const LlamaShape shape = llama_shapes()[1];
+  const RandomLlama model(shape, 3);
+  const RandomLlama other(shape, 4);
+  const OwnedFile target(model.file_bytes(DType::kQ8_0));
+  const OwnedFile copy(model.file_bytes(DType::kQ8_0));
+  // The same weights before quantization: nearly the same text.
+  const OwnedFile near(model.file_bytes(DType::kF32));
+  const OwnedFile foreign(other.file_bytes(DType::kQ8_0));
+  const auto asked = requests(shape.vocab, 37, 24);
+  const EngineConfig config = config_for(DType::kF16);
+  EngineConfig drafted = config;
+  drafted.speculation.enabled = true;
+  drafted.speculation.lookup = false;
+  drafted.speculation.fixed_width = 4;
+  for (const NamedTable& table : all_tables()) {
+    if (kReduced && table.name == "reference") continue;
+    CAPTURE(table.name);
+    std::vector<std::vector<std::vector<int32_t>>> want;
+    for (const Request& request : asked) {
+      want.push_back(EngineRun(target.file, table.ops, config).ask(request).tokens);
+    }
+    std::vector<uint64_t> accepted, rejected;
+    for (const OwnedFile* file : {&copy, &near, &foreign}) {
+      SteadyClock clock;
+      auto loaded = models::load_model(file->file, table.ops, nullptr);
+      REQUIRE(loaded.ok());
+      const models::ModelInfo info = (*loaded)->info();
+      auto draft = DraftModel::create(drafted, info, table.ops, std::move(loaded).value(), clock);
+      REQUIRE(draft.ok());
+      EngineRun run(target.file, table.ops, drafted, std::move(draft).value());
+      for (size_t i = 0; i < asked.size(); ++i) {
+        Request request = asked[i];
+        request.id = i + 1;
+        run.submit(request);
+        run.step();
+      }
+      run.run_until_idle();
+      for (size_t i = 0; i < asked.size(); ++i) CHECK(run.said(i + 1).tokens == want[i]);
+      const SpeculationCounts counts = run.engine().snapshot().speculation;
+      accepted.push_back(counts.accepted_tokens);
+      rejected.push_back(counts.drafted_tokens - counts.accepted_tokens);
+    }
+    CHECK(accepted[0] > 30);
+    CHECK(rejected[0] == 0);
+    CHECK(accepted[1] > accepted[2]);
+    CHECK(rejected[2] > 0);
   }
 }
 

@@ -47,6 +47,7 @@ chunked_prefill = false
 waiting_served_ratio = 2
 prefix_cache = false
 speculation = "off"
+draft = "small"
 heartbeat_timeout_ms = 101
 load_timeout_ms = 102
 restart_delay_ms = 103
@@ -82,6 +83,7 @@ small = "n"
   CHECK(config.worker.waiting_served_ratio == 2.0);
   CHECK_FALSE(config.worker.prefix_cache);
   CHECK(config.worker.speculation == "off");
+  CHECK(config.worker.draft == "small");
   CHECK(config.worker.heartbeat_timeout_ms == 101);
   CHECK(config.worker.load_timeout_ms == 102);
   CHECK(config.worker.restart_delay_ms == 103);

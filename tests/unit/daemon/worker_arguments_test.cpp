@@ -27,6 +27,7 @@ TEST_CASE("every setting of [worker] reaches the worker") {
   config.waiting_served_ratio = 1.25;
   config.prefix_cache = false;
   config.speculation = "off";
+  config.draft = "small";
   const std::vector<std::string> argv =
       worker_arguments("/bin/w", config, "/m/a b.gguf", "/run/1.sock", LogLevel::kWarn);
   CHECK(argv[0] == "/bin/w");
@@ -47,6 +48,7 @@ TEST_CASE("every setting of [worker] reaches the worker") {
   CHECK(value_of(argv, "--waiting-served-ratio") == "1.25");
   CHECK(value_of(argv, "--prefix-cache") == "false");
   CHECK(value_of(argv, "--speculation") == "off");
+  CHECK(value_of(argv, "--draft") == "small");
 }
 
 TEST_CASE("a configured worker program is that one or an error that names it") {

@@ -1,0 +1,290 @@
+#include "engine/speculation/draft_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/base/check.h"
+
+namespace hearth::engine {
+namespace {
+
+/// Rows of one step at most: more only matter to prompts, and those have time.
+constexpr int32_t kMaxStepTokens = 256;
+/// A shadow that is at most so far behind computes what it missed in its first drafting step; the
+/// second where no time is given for catching up.
+constexpr int32_t kNear = 32;
+constexpr int32_t kVeryNear = 8;
+/// A chunk is worth reading the weights for.
+constexpr int32_t kMinChunk = 16;
+
+}  // namespace
+
+Result<void> check_same_tokens(const models::Tokenizer& target, const models::Tokenizer& draft) {
+  const auto differ = [](const std::string& what) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "the draft model's tokens are not the model's: " + what, "draft"};
+  };
+  if (target.vocab_size() != draft.vocab_size()) {
+    return differ(fmt::format("it has {}, want {}", draft.vocab_size(), target.vocab_size()));
+  }
+  for (int32_t id = 0; id < target.vocab_size(); ++id) {
+    const bool same = target.entry(id) == draft.entry(id) && target.piece(id) == draft.piece(id) &&
+                      target.is_control(id) == draft.is_control(id) &&
+                      target.is_end_of_generation(id) == draft.is_end_of_generation(id);
+    if (!same) return differ(fmt::format("the first that differs is token {}", id));
+  }
+  return {};
+}
+
+Result<std::unique_ptr<DraftModel>> DraftModel::create(const EngineConfig& config,
+                                                       const models::ModelInfo& target,
+                                                       kernels::OpTable ops,
+                                                       std::unique_ptr<models::Model> model,
+                                                       const Clock& clock) {
+  if (model->info().vocab_size != target.vocab_size) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("the draft model's vocabulary has {} tokens, want {}",
+                             model->info().vocab_size, target.vocab_size),
+                 "draft"};
+  }
+  EngineConfig own = config;
+  const int32_t wanted = config.context_length > 0 ? config.context_length : target.context_length;
+  own.context_length = std::min(wanted, model->info().context_length);
+  own.kv_bytes = config.speculation.draft_kv_bytes;
+  own.scheduler.chunked_prefill = true;
+  own.scheduler.max_step_tokens = kMaxStepTokens;
+  HEARTH_ASSIGN_OR_RETURN(const MemoryPlan plan,
+                          plan_memory(own, *model, ops.device.memory_free_bytes));
+  std::vector<KvGroup> groups;
+  for (size_t i = 0; i < plan.groups.size(); ++i) {
+    const models::LayerGroup& group = model->info().groups[i];
+    const bool sliding = group.kind == models::LayerGroup::Kind::kSliding;
+    groups.push_back({plan.groups[i].num_blocks, sliding ? group.window : 0});
+  }
+  HEARTH_ASSIGN_OR_RETURN(
+      std::unique_ptr<ModelRunner> runner,
+      ModelRunner::create(plan, config.kv_type, std::move(ops), std::move(model)));
+  return std::unique_ptr<DraftModel>(new DraftModel(std::move(runner), std::move(groups), clock));
+}
+
+DraftModel::DraftModel(std::unique_ptr<ModelRunner> runner, std::vector<KvGroup> groups,
+                       const Clock& clock)
+    : runner_(std::move(runner)),
+      kv_(runner_->memory_plan().block_size, groups),
+      sampler_(runner_->info().vocab_size),
+      clock_(clock) {}
+
+std::optional<double> DraftModel::propose_us(int32_t sequences, int32_t tokens) const {
+  if (!cost_.measured_any()) return std::nullopt;
+  return tokens * cost_.rows_us(sequences);
+}
+
+// ---- Shadows --------------------------------------------------------------------------------
+
+DraftModel::Shadow& DraftModel::shadow_of(const Sequence& seq) {
+  std::unique_ptr<Shadow>& shadow = shadows_[&seq];
+  if (shadow == nullptr) {
+    shadow = std::make_unique<Shadow>();
+    shadow->seq.request = seq.request;
+    shadow->seq.sample = seq.sample;
+    shadow->sampling = seq.request->request.sampling;
+    shadow->sampling.top_logprobs = -1;
+  }
+  return *shadow;
+}
+
+void DraftModel::begin(Shadow& shadow) {
+  Sequence& seq = shadow.seq;
+  if (seq.request->request.use_prefix_cache) {
+    kv_.begin(seq.blocks, seq.request->scope, seq.tokens, shadow.confirmed - 1);
+  } else {
+    kv_.begin_private(seq.blocks);
+  }
+  shadow.computed = seq.blocks.num_tokens;
+}
+
+// Brings the shadow's tokens to those of its sequence, keeping the KV of guesses that came true.
+void DraftModel::follow(Shadow& shadow, const Sequence& seq) {
+  Sequence& mine = shadow.seq;
+  auto same = static_cast<size_t>(shadow.confirmed);
+  HEARTH_CHECK(same <= seq.tokens.size(), "{} tokens confirmed, now {}", same, seq.tokens.size());
+  while (same < mine.tokens.size() && same < seq.tokens.size() &&
+         mine.tokens[same] == seq.tokens[same]) {
+    ++same;
+  }
+  mine.tokens.assign(seq.tokens.begin(), seq.tokens.end());
+  shadow.confirmed = static_cast<int32_t>(mine.tokens.size());
+  if (mine.blocks.tables.empty()) return begin(shadow);
+  // The last token is computed (again): its logits are wanted.
+  shadow.computed = std::min({shadow.computed, static_cast<int32_t>(same), shadow.confirmed - 1});
+  if (shadow.computed > mine.blocks.num_tokens) {
+    kv_.store(mine.blocks, mine.tokens, shadow.computed);
+  }
+  kv_.trim(mine.blocks);
+}
+
+DraftModel::Shadow* DraftModel::droppable_for(const Shadow& shadow) const {
+  const auto age = [](const Shadow& other) {
+    return std::pair(other.seq.request->arrival, other.seq.sample);
+  };
+  Shadow* best = nullptr;
+  for (const auto& [seq, other] : shadows_) {
+    if (other.get() == &shadow || other->seq.blocks.tables.empty()) continue;
+    const bool asked = other->last_asked == calls_;
+    // Of those that guess in this call the elder stay, and who has rows in this step.
+    if (asked && (other->last_step == steps_ || age(*other) < age(shadow))) continue;
+    const auto younger = [&age](const Shadow& x, const Shadow& y) { return age(y) < age(x); };
+    if (best == nullptr || other->last_asked < best->last_asked ||
+        (other->last_asked == best->last_asked && younger(*other, *best))) {
+      best = other.get();
+    }
+  }
+  return best;
+}
+
+bool DraftModel::reserve(Shadow& shadow, int32_t num_tokens) {
+  while (!kv_.reserve(shadow.seq.blocks, num_tokens, plan_.copies)) {
+    Shadow* dropped = droppable_for(shadow);
+    if (dropped == nullptr) return false;
+    kv_.release(dropped->seq.blocks);
+    dropped->computed = 0;
+    dropped->wanted = 0;
+  }
+  return true;
+}
+
+void DraftModel::forget(const Sequence& seq) {
+  const auto found = shadows_.find(&seq);
+  if (found == shadows_.end()) return;
+  kv_.release(found->second->seq.blocks);
+  shadows_.erase(found);
+}
+
+void DraftModel::check_integrity() const {
+  std::vector<const SequenceBlocks*> blocks;
+  for (const auto& [seq, shadow] : shadows_) blocks.push_back(&shadow->seq.blocks);
+  kv_.check_integrity(blocks);
+}
+
+// ---- Steps ----------------------------------------------------------------------------------
+
+// Rows of [computed, end) for the coming step. False, and no guess of it any more, without room.
+bool DraftModel::add_rows(Shadow& shadow, int32_t end, bool output) {
+  const int32_t count = end - shadow.computed;
+  const MemoryPlan& memory = runner_->memory_plan();
+  if (plan_.num_tokens + count > memory.max_step_tokens ||
+      static_cast<int32_t>(plan_.rows.size()) == memory.max_seqs || !reserve(shadow, end)) {
+    shadow.wanted = 0;
+    return false;
+  }
+  PlannedRows rows;
+  rows.seq = &shadow.seq;
+  rows.first = shadow.computed;
+  rows.count = count;
+  rows.first_output = output ? end - 1 : end;
+  shadow.last_step = steps_;
+  plan_.rows.push_back(rows);
+  plan_.num_tokens += count;
+  plan_.num_outputs += output ? 1 : 0;
+  shadow.computed = end;
+  return true;
+}
+
+void DraftModel::begin_step() {
+  ++steps_;
+  plan_ = {};
+}
+
+int64_t DraftModel::run_step() {
+  const int64_t begin_us = clock_.now_us();
+  runner_->run(plan_);
+  return clock_.now_us() - begin_us;
+}
+
+void DraftModel::catch_up(std::span<Shadow* const> behind, double budget_us) {
+  Shadow& first = *behind.front();
+  const int32_t chunk = std::clamp(cost_.tokens_within(budget_us, first.computed), kMinChunk,
+                                   runner_->memory_plan().max_step_tokens);
+  begin_step();
+  const int32_t from = first.computed;
+  const int32_t end = std::min(from + chunk, first.confirmed - 1);
+  if (end <= from || !add_rows(first, end, false)) return;
+  const int64_t us = run_step();
+  kv_.store(first.seq.blocks, first.seq.tokens, end);
+  const PrefillRun run{from, end - from};
+  cost_.measured(0, std::span(&run, 1), us);
+}
+
+void DraftModel::propose(std::span<Draft* const> drafts, double catch_up_us) {
+  ++calls_;
+  active_.clear();
+  behind_.clear();
+  const int32_t near = catch_up_us > 0 ? kNear : kVeryNear;
+  for (Draft* draft : drafts) shadow_of(*draft->seq).last_asked = calls_;
+  for (Draft* draft : drafts) {
+    draft->tokens.clear();
+    Shadow& shadow = shadow_of(*draft->seq);
+    follow(shadow, *draft->seq);
+    // The last guess is drawn behind the one before it, whose row must be in the context.
+    shadow.wanted =
+        std::min(draft->max_tokens, runner_->memory_plan().context_length - shadow.confirmed + 1);
+    // Its last token was computed before, as of a sequence that had no turn since: its logits are
+    // gone, and what it saw may have left a sliding window.
+    if (shadow.seq.blocks.num_tokens >= shadow.confirmed) shadow.wanted = 0;
+    if (shadow.wanted <= 0) continue;
+    if (shadow.confirmed - shadow.computed > near) {
+      behind_.push_back(&shadow);
+      shadow.wanted = 0;
+    } else {
+      active_.push_back(&shadow);
+    }
+  }
+  if (!behind_.empty() && catch_up_us > 0) catch_up(behind_, catch_up_us);
+
+  for (int32_t round = 0; !active_.empty(); ++round) {
+    begin_step();
+    in_step_.clear();
+    for (Shadow* shadow : active_) {
+      if (shadow->wanted <= round) continue;
+      const auto end = static_cast<int32_t>(shadow->seq.tokens.size());
+      if (add_rows(*shadow, end, true)) in_step_.push_back(shadow);
+    }
+    if (in_step_.empty()) break;
+    const int64_t begin_us = clock_.now_us();
+    run_step();
+    for (size_t i = 0; i < in_step_.size(); ++i) {
+      Shadow& shadow = *in_step_[i];
+      if (round == 0) kv_.store(shadow.seq.blocks, shadow.seq.tokens, shadow.confirmed);
+      if (!draw(shadow, static_cast<int32_t>(i))) shadow.wanted = 0;
+    }
+    cost_.measured(plan_.num_tokens, {}, clock_.now_us() - begin_us);
+  }
+  for (Draft* draft : drafts) {
+    const Shadow& shadow = shadow_of(*draft->seq);
+    const auto& tokens = shadow.seq.tokens;
+    draft->tokens.assign(tokens.begin() + shadow.confirmed, tokens.end());
+  }
+}
+
+// False where nothing can follow: the end of the text, or a draft model that computes no numbers.
+bool DraftModel::draw(Shadow& shadow, int32_t output_row) {
+  Sequence& seq = shadow.seq;
+  const Request& request = seq.request->request;
+  const auto position = static_cast<int32_t>(seq.tokens.size());
+  SampleArgs args;
+  args.params = &shadow.sampling;
+  args.history = seq.tokens;
+  if (position - seq.request->prompt_size() < request.min_tokens) args.banned = request.stop_ids;
+  args.sample = seq.sample;
+  args.position = position;
+  const Result<Sampled> sampled = sampler_.sample(runner_->logits(output_row), args);
+  if (!sampled.ok()) return false;
+  const auto& stops = request.stop_ids;
+  if (std::ranges::find(stops, sampled->token) != stops.end() && args.banned.empty()) return false;
+  seq.tokens.push_back(sampled->token);
+  return true;
+}
+
+}  // namespace hearth::engine
