@@ -21,20 +21,13 @@
 #include <unordered_map>
 #include <vector>
 
-namespace hearth::engine {
+#include "engine/chain_hash.h"
 
-struct Hash128 {
-  uint64_t low = 0;
-  uint64_t high = 0;
-  bool operator==(const Hash128&) const = default;
-};
+namespace hearth::engine {
 
 using NodeId = int32_t;
 inline constexpr NodeId kNoNode = -1;
 inline constexpr int32_t kNoBlock = -1;
-
-/// XXH3-128 of the parent's 16 bytes followed by the token ids, 4 bytes each.
-Hash128 chain_hash(const Hash128& parent, std::span<const int32_t> tokens);
 
 class PrefixIndex {
  public:

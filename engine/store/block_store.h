@@ -1,0 +1,74 @@
+#pragma once
+// The slow tier as its thread sees it: synchronous, one database at a time. The engine never calls
+// it (see store_thread.h); simulations put another one in its place.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/store/chunk.h"
+#include "kernels/base/result.h"
+
+namespace hearth::engine {
+
+/// A chain with the names of its blocks, computed once.
+struct NamedChain {
+  Chain chain;
+  std::vector<Hash128> names;     ///< [i]: behind i blocks; [0] is the root
+  std::vector<Hash128> prefixes;  ///< per chunk, see StoreKey::prefixes
+  int32_t num_blocks() const { return static_cast<int32_t>(names.size()) - 1; }
+};
+
+struct ChunkToSave {
+  const NamedChain* chain = nullptr;
+  const ChunkShape* shape = nullptr;
+  std::span<const std::byte> data;
+};
+
+enum class StoreState {
+  kOff,       ///< not configured
+  kWriting,   ///< holds the writer's lease
+  kReading,   ///< another process holds it
+  kDegraded,  ///< something is wrong: `last_error`; tried again after a while
+};
+
+struct StoreStats {
+  StoreState state = StoreState::kOff;
+  uint64_t entries = 0;  ///< chunks
+  uint64_t bytes = 0;    ///< of KV in them
+  uint64_t budget_bytes = 0;
+  uint64_t chunks_loaded = 0;
+  uint64_t chunks_saved = 0;
+  uint64_t chunks_evicted = 0;
+  uint64_t chunks_dropped = 0;  ///< offered, and not written: queue full, no lease, an error
+  uint64_t chunks_refused = 0;  ///< found, and damaged or not ours
+  std::string last_error;
+  /// Grows when chunks that were saved may be gone: what was offered once may be offered again.
+  uint64_t epoch = 0;
+};
+
+class BlockStore {
+ public:
+  virtual ~BlockStore() = default;
+
+  virtual NamedChain name(Chain chain) const = 0;
+  /// Chunks that continue the chain at block `first_block`, up to `max_blocks` from the root, in
+  /// order and without a gap in full groups. Where groups slide, there may be several with one
+  /// index. Empty: a miss. Errors are misses too, and already counted.
+  virtual Result<std::vector<FoundChunk>> find(const NamedChain& chain, int32_t first_block,
+                                               int32_t max_blocks) = 0;
+  /// The bytes of a found chunk, verified; `found->shape` becomes the stored one.
+  virtual Result<ChunkData> load(const NamedChain& chain, FoundChunk* found) = 0;
+  /// Writes them in one transaction; those that are there already are only touched.
+  virtual Result<void> save(std::span<const ChunkToSave> chunks) = 0;
+  /// A stored chunk was of use, though it was found in memory. False: it is not there.
+  virtual Result<bool> touch(const NamedChain& chain, int32_t index, int32_t num_blocks) = 0;
+  /// To be called every second or so, and when there is nothing else to do: lease, recovery, late
+  /// bookkeeping.
+  virtual void tick() = 0;
+  virtual StoreStats stats() const = 0;
+};
+
+}  // namespace hearth::engine

@@ -1,0 +1,78 @@
+#pragma once
+// What a store keeps: chains of blocks, cut into chunks at absolute multiples of the chunk length.
+// Plain data, shared by the engine, the store's thread and the database.
+//
+// The bytes of a chunk: block by block, in each block group by group, those that are present.
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/chain_hash.h"
+
+namespace hearth::engine {
+
+/// The shape of an engine's KV. Chunks of another shape are never read.
+struct KvLayout {
+  std::string model;     ///< its name, for people
+  std::string identity;  ///< a text of all that changes KV apart from tokens and salt
+  int32_t block_size = 0;
+  std::vector<int64_t> block_bytes;  ///< per layer group
+
+  /// Blocks of a full chunk: about a MiB, one block at least.
+  int32_t chunk_blocks() const;
+  size_t num_groups() const { return block_bytes.size(); }
+  /// Of the identity and the numbers here.
+  Hash128 hash() const;
+};
+
+/// Chunks have at most so many blocks: a mask has as many bits.
+inline constexpr int32_t kMaxChunkBlocks = 64;
+
+struct ChunkShape {
+  int32_t index = 0;  ///< the chunk begins at block index * chunk_blocks
+  int32_t num_blocks = 0;
+  /// Per group, bit i: block i of the chunk is there. Full groups have all of them, sliding ones
+  /// those that were in the window.
+  std::vector<uint64_t> present;
+
+  bool has(size_t group, int32_t block) const { return (present[group] >> block & 1u) != 0; }
+  uint64_t data_bytes(const KvLayout& layout) const;
+};
+
+/// KV bytes of one chunk. Not initialized when made.
+struct ChunkData {
+  std::unique_ptr<std::byte[]> bytes;
+  size_t size = 0;
+
+  static ChunkData of_size(size_t size) {
+    return {std::make_unique_for_overwrite<std::byte[]>(size), size};
+  }
+  std::span<std::byte> span() const { return {bytes.get(), size}; }
+};
+
+/// The tokens of a chain from its root on, and whose they are.
+struct Chain {
+  std::string owner;
+  Hash128 root;  ///< scope_hash
+  std::vector<int32_t> tokens;
+};
+
+/// A stored chunk that continues a chain.
+struct FoundChunk {
+  int64_t row = 0;
+  /// With the blocks whose tokens are the chain's: fewer than are stored where they part.
+  ChunkShape shape;
+  uint64_t bytes = 0;  ///< to be read for it
+};
+
+/// The lowest `count` bits.
+inline uint64_t low_bits(int32_t count) {
+  return count >= 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1;
+}
+
+}  // namespace hearth::engine

@@ -1,0 +1,123 @@
+#pragma once
+// Block chains in one SQLite database per model and KV layout. Owned by one thread; any number of
+// processes may have the same file open, and one of them, that with the lease, writes.
+//
+//   meta   layout: KvLayout::hash in hex; model, identity, block_size, block_bytes: for people and
+//          for verify
+//   chunk  one row per stored chunk. first, last: names (chain_hash) of its first and last block;
+//          parent: of the block before it, or the root; prefix, checksum: see StoreKey; present: 8
+//          bytes per layer group; tokens: 4 bytes each; data last, so that a walk over the small
+//          columns does not touch it
+//   lease  at most one row: who writes
+//
+// What can be wrong with a row is a miss; the row is deleted and counted. What can be wrong with
+// the file turns the store off for a while (a second, doubling up to half a minute); a file that is
+// no database, or a damaged one, is replaced by an empty one. Nothing is lost but time.
+//
+// Settings as measured: pages of 32 KiB, WAL, synchronous NORMAL (a power cut loses the newest
+// chunks and damages none), secure_delete off (deletes are 10 times faster; see wipe), checkpoints
+// by hand since they take up to 150 ms.
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/store/block_store.h"
+#include "engine/store/sqlite.h"
+#include "engine/store/store_key.h"
+
+namespace hearth::engine {
+
+struct SqliteStoreConfig {
+  std::filesystem::path folder;          ///< exists, private to this user
+  uint64_t budget_bytes = 8ull << 30;    ///< of KV; least valuable chunks go first
+  uint64_t min_free_bytes = 1ull << 30;  ///< of the file system; nothing is written below
+  /// Milliseconds since 1970.
+  std::function<int64_t()> now_ms;
+  const char* vfs = nullptr;  ///< for tests
+};
+
+class SqliteStore final : public BlockStore {
+ public:
+  /// Opens nothing yet that could fail: the first tick or use does.
+  SqliteStore(SqliteStoreConfig config, KvLayout layout);
+  ~SqliteStore() override;
+
+  NamedChain name(Chain chain) const override;
+  Result<std::vector<FoundChunk>> find(const NamedChain& chain, int32_t first_block,
+                                       int32_t max_blocks) override;
+  Result<ChunkData> load(const NamedChain& chain, FoundChunk* found) override;
+  Result<void> save(std::span<const ChunkToSave> chunks) override;
+  Result<bool> touch(const NamedChain& chain, int32_t index, int32_t num_blocks) override;
+  void tick() override;
+  StoreStats stats() const override;
+
+  const std::filesystem::path& file() const { return file_; }
+
+ private:
+  struct Open;
+
+  bool ensure_open();
+  Result<void> open();
+  Result<void> make_schema(Open& open);
+  void fail(const char* doing, const Error& error);
+  void note(const char* doing, const Error& error);
+  void refuse(int64_t row, std::string_view problem);
+
+  Result<void> refresh_counts();
+  Result<bool> take_lease();
+  Result<void> find_in_chunk(const NamedChain& chain, int32_t index, int32_t max_blocks,
+                             std::vector<FoundChunk>& out, int32_t* longest);
+  Result<void> save_one(const ChunkToSave& chunk);
+  Result<void> forget_row(int64_t row);
+  Result<void> evict();
+  Result<bool> evict_of(const std::string& owner, uint64_t goal);
+  Result<void> write_touched();
+  Result<bool> room_on_disk();
+
+  const SqliteStoreConfig config_;
+  const KvLayout layout_;
+  const Hash128 layout_hash_;
+  const std::filesystem::path file_;
+  std::optional<StoreKey> key_;
+  std::unique_ptr<Open> open_;  ///< null: closed
+
+  StoreStats stats_;
+  std::map<std::string, uint64_t> bytes_of_owner_;
+  std::vector<int64_t> touched_;  ///< rows read since they were last written down
+  int64_t data_version_ = 0;
+  std::string lease_token_;
+  bool has_lease_ = false;
+  int64_t lease_renewed_ms_ = 0;
+  int64_t retry_at_ms_ = 0;        ///< closed until then
+  int64_t write_retry_at_ms_ = 0;  ///< open, but nothing is written until then
+  int64_t retry_delay_ms_ = 0;
+  int64_t logged_ms_ = 0;
+};
+
+/// "NAME-0123456789abcdef.db": the model's name and the layout's hash.
+std::string store_file_name(const KvLayout& layout);
+/// Removes a database and its journals; its absence is no error.
+void remove_store_file(const std::filesystem::path& file);
+
+std::string to_hex(const Hash128& hash);
+std::span<const std::byte> hash_bytes(const Hash128& hash);
+/// Zero where it has not 16 bytes.
+Hash128 hash_from(std::span<const std::byte> bytes);
+/// All columns of a chunk row but `data`, for row_from.
+inline constexpr std::string_view kRowColumns =
+    "id, owner, root, parent, first, last, prefix, idx, num_blocks, present, tokens, checksum, "
+    "length(data)";
+struct StoredRow {
+  ChunkRow row;
+  Hash128 checksum;
+  uint64_t data_bytes = 0;
+};
+/// Checks counts and sizes against the layout: nothing here can overflow afterwards.
+Result<StoredRow> row_from(const Statement& statement, const KvLayout& layout);
+
+}  // namespace hearth::engine

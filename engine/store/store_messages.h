@@ -1,0 +1,83 @@
+#pragma once
+// What crosses the mailboxes between the engine and the store's thread. Plain owned values. The
+// engine chooses the ids; those of finds and of offers are apart.
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "engine/store/block_store.h"
+#include "engine/store/chunk.h"
+
+namespace hearth::engine {
+
+using ChainId = uint64_t;
+
+// Engine -> store.
+
+/// What is stored of the chain from block `first_block` on? Answered by ChainFound.
+struct FindChain {
+  ChainId id = 0;
+  Chain chain;
+  int32_t first_block = 0;
+  int32_t max_blocks = 0;
+};
+/// Answered by ChunkLoaded, in the order of asking.
+struct LoadChunk {
+  ChainId id = 0;
+  FoundChunk chunk;
+};
+/// Nothing more is wanted of a find.
+struct EndFind {
+  ChainId id = 0;
+};
+
+/// Chunks of this chain follow.
+struct OfferChain {
+  ChainId id = 0;
+  Chain chain;
+};
+/// Answered by ChunkSaved.
+struct OfferChunk {
+  ChainId id = 0;
+  ChunkShape shape;
+  ChunkData data;
+};
+/// A chunk offered or restored before was used again.
+struct TouchChunk {
+  ChainId id = 0;
+  int32_t index = 0;
+  int32_t num_blocks = 0;
+};
+struct EndOffer {
+  ChainId id = 0;
+};
+
+using StoreCommand =
+    std::variant<FindChain, LoadChunk, EndFind, OfferChain, OfferChunk, TouchChunk, EndOffer>;
+
+// Store -> engine.
+
+struct ChainFound {
+  ChainId id = 0;
+  std::vector<FoundChunk> chunks;  ///< empty: a miss
+};
+struct ChunkLoaded {
+  ChainId id = 0;
+  bool ok = false;
+  ChunkShape shape;  ///< as stored
+  ChunkData data;
+};
+/// Written or dropped: its bytes are not held any more.
+struct ChunkSaved {
+  ChainId id = 0;
+  uint64_t bytes = 0;
+};
+/// Every second or so, and after changes.
+struct StoreReport {
+  StoreStats stats;
+};
+
+using StoreReply = std::variant<ChainFound, ChunkLoaded, ChunkSaved, StoreReport>;
+
+}  // namespace hearth::engine

@@ -1,0 +1,126 @@
+#include "engine/store/store_thread.h"
+
+#include <pthread.h>
+
+#include <chrono>
+#include <utility>
+
+namespace hearth::engine {
+namespace {
+
+constexpr uint64_t kTransactionBytes = 4 << 20;
+constexpr auto kTickEvery = std::chrono::milliseconds(1000);
+
+}  // namespace
+
+StoreWorker::StoreWorker(std::unique_ptr<BlockStore> store, std::function<void(StoreReply)> reply)
+    : store_(std::move(store)), reply_(std::move(reply)) {}
+
+void StoreWorker::handle(StoreCommand command) {
+  std::visit([this](auto& c) { on(c); }, command);
+}
+
+void StoreWorker::on(FindChain& find) {
+  const NamedChain& chain =
+      finds_.insert_or_assign(find.id, store_->name(std::move(find.chain))).first->second;
+  Result<std::vector<FoundChunk>> found = store_->find(chain, find.first_block, find.max_blocks);
+  reply_(ChainFound{find.id, found.ok() ? std::move(*found) : std::vector<FoundChunk>{}});
+}
+
+void StoreWorker::on(LoadChunk& load) {
+  ChunkLoaded out;
+  out.id = load.id;
+  if (const auto chain = finds_.find(load.id); chain != finds_.end()) {
+    Result<ChunkData> data = store_->load(chain->second, &load.chunk);
+    out.ok = data.ok();
+    if (data.ok()) out.data = std::move(*data);
+  }
+  out.shape = std::move(load.chunk.shape);
+  reply_(std::move(out));
+}
+
+void StoreWorker::on(OfferChain& offer) {
+  offers_.insert_or_assign(offer.id, store_->name(std::move(offer.chain)));
+}
+
+void StoreWorker::on(OfferChunk& chunk) {
+  writes_.push_back({chunk.id, std::move(chunk.shape), std::move(chunk.data), Write::Kind::kChunk});
+}
+
+void StoreWorker::on(TouchChunk& touch) {
+  writes_.push_back({touch.id, {touch.index, touch.num_blocks, {}}, {}, Write::Kind::kTouch});
+}
+
+void StoreWorker::on(EndOffer& end) { writes_.push_back({end.id, {}, {}, Write::Kind::kEnd}); }
+
+bool StoreWorker::write_some() {
+  std::vector<Write> batch;
+  uint64_t bytes = 0;
+  while (!writes_.empty() && bytes < kTransactionBytes) {
+    bytes += writes_.front().data.size;
+    batch.push_back(std::move(writes_.front()));
+    writes_.pop_front();
+  }
+  std::vector<ChunkToSave> chunks;
+  for (const Write& write : batch) {
+    const auto chain = offers_.find(write.id);
+    if (chain == offers_.end()) continue;
+    if (write.kind == Write::Kind::kChunk) {
+      chunks.push_back({&chain->second, &write.shape, write.data.span()});
+    } else if (write.kind == Write::Kind::kTouch) {
+      (void)store_->touch(chain->second, write.shape.index, write.shape.num_blocks);
+    }
+  }
+  // What fails was counted, and said where it has to be.
+  if (!chunks.empty()) (void)store_->save(chunks);
+  for (const Write& write : batch) {
+    if (write.kind == Write::Kind::kChunk) reply_(ChunkSaved{write.id, write.data.size});
+    if (write.kind == Write::Kind::kEnd) offers_.erase(write.id);
+  }
+  if (!chunks.empty()) reply_(StoreReport{store_->stats()});
+  return !writes_.empty();
+}
+
+void StoreWorker::tick() {
+  store_->tick();
+  reply_(StoreReport{store_->stats()});
+}
+
+StoreThread::StoreThread(std::unique_ptr<BlockStore> store, Mailbox<StoreCommand>& commands,
+                         std::function<void(StoreReply)> reply)
+    : commands_(commands), worker_(std::move(store), std::move(reply)), thread_([this] {
+        ::pthread_setname_np(::pthread_self(), "store");
+        run();
+      }) {}
+
+StoreThread::~StoreThread() {
+  stop_ = true;
+  commands_.post(EndFind{});  // wakes it
+  thread_.join();
+}
+
+void StoreThread::run() {
+  using std::chrono::steady_clock;
+  worker_.tick();
+  auto next_tick = steady_clock::now() + kTickEvery;
+  bool writing = false;
+  while (true) {
+    const auto wait = writing ? std::chrono::microseconds(0)
+                              : std::chrono::duration_cast<std::chrono::microseconds>(
+                                    next_tick - steady_clock::now());
+    // Before draining: what was posted before it was set is drained then.
+    const bool last = stop_;
+    for (StoreCommand& command :
+         commands_.wait_and_drain(std::max(wait, std::chrono::microseconds(0)))) {
+      worker_.handle(std::move(command));
+    }
+    writing = worker_.write_some();
+    if (!writing && last) return;
+    if (steady_clock::now() >= next_tick) {
+      worker_.tick();
+      next_tick = steady_clock::now() + kTickEvery;
+    }
+  }
+}
+
+}  // namespace hearth::engine

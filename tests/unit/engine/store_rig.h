@@ -1,0 +1,155 @@
+#pragma once
+// A store on a folder of its own, chains to put into it, and a clock that is told the time.
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/store/sqlite_store.h"
+
+namespace hearth::tests {
+
+class TempFolder {
+ public:
+  TempFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "hearth-store-XXXXXX").string();
+    REQUIRE(::mkdtemp(pattern.data()) != nullptr);
+    path_ = pattern;
+  }
+  ~TempFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// Two groups, the second sliding; chunks of 8 blocks.
+inline engine::KvLayout small_layout(const std::string& model = "small") {
+  engine::KvLayout layout;
+  layout.model = model;
+  layout.identity = "identity of " + model;
+  layout.block_size = 4;
+  layout.block_bytes = {(1 << 17) - 64, 64};
+  return layout;
+}
+
+struct StoreRig {
+  explicit StoreRig(engine::KvLayout kv = small_layout()) : layout(std::move(kv)) { reopen(); }
+
+  /// As a new process would.
+  void reopen() {
+    store.reset();
+    engine::SqliteStoreConfig config;
+    config.folder = folder.path();
+    config.budget_bytes = budget_bytes;
+    config.min_free_bytes = 0;
+    config.now_ms = [this] { return now_ms; };
+    config.vfs = vfs;
+    store = std::make_unique<engine::SqliteStore>(std::move(config), layout);
+    store->tick();
+  }
+
+  engine::Chain chain(int32_t num_tokens, uint32_t seed, const std::string& owner = "uid:1") const {
+    engine::Chain out;
+    out.owner = owner;
+    out.root = engine::scope_hash(layout.identity + owner);
+    std::mt19937 random(seed);
+    for (int32_t i = 0; i < num_tokens; ++i) {
+      out.tokens.push_back(static_cast<int32_t>(random() % 1000));
+    }
+    return out;
+  }
+
+  /// What the KV of that block of that chain shall be: a function of the tokens before it.
+  static std::byte byte_of(const engine::NamedChain& chain, int32_t block, size_t group) {
+    return static_cast<std::byte>(chain.names[static_cast<size_t>(block) + 1].low + group);
+  }
+  engine::ChunkData data_of(const engine::NamedChain& chain,
+                            const engine::ChunkShape& shape) const {
+    engine::ChunkData data = engine::ChunkData::of_size(shape.data_bytes(layout));
+    std::byte* out = data.bytes.get();
+    for (int32_t i = 0; i < shape.num_blocks; ++i) {
+      for (size_t group = 0; group < layout.num_groups(); ++group) {
+        if (!shape.has(group, i)) continue;
+        const auto bytes = static_cast<size_t>(layout.block_bytes[group]);
+        std::fill_n(out, bytes, byte_of(chain, shape.index * layout.chunk_blocks() + i, group));
+        out += bytes;
+      }
+    }
+    return data;
+  }
+  engine::ChunkShape shape_of(int32_t index, int32_t num_blocks) const {
+    return {index, num_blocks,
+            std::vector<uint64_t>(layout.num_groups(), engine::low_bits(num_blocks))};
+  }
+
+  /// Saves all full blocks of the chain.
+  Result<void> save(const engine::Chain& chain) {
+    const engine::NamedChain named = store->name(chain);
+    std::vector<engine::ChunkShape> shapes;
+    std::vector<engine::ChunkData> data;
+    std::vector<engine::ChunkToSave> chunks;
+    const int32_t chunk_blocks = layout.chunk_blocks();
+    for (int32_t first = 0; first < named.num_blocks(); first += chunk_blocks) {
+      shapes.push_back(
+          shape_of(first / chunk_blocks, std::min(chunk_blocks, named.num_blocks() - first)));
+      data.push_back(data_of(named, shapes.back()));
+    }
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      chunks.push_back({&named, &shapes[i], data[i].span()});
+    }
+    return store->save(chunks);
+  }
+
+  /// Blocks of the chain that come back; each is checked against what it must hold.
+  int32_t restore(const engine::Chain& chain, int32_t first_block = 0,
+                  int32_t max_blocks = 1 << 20) {
+    const engine::NamedChain named = store->name(chain);
+    Result<std::vector<engine::FoundChunk>> found = store->find(named, first_block, max_blocks);
+    REQUIRE(found.ok());
+    const int32_t chunk_blocks = layout.chunk_blocks();
+    int32_t blocks = 0;
+    int32_t next_index = first_block / chunk_blocks;
+    for (engine::FoundChunk& chunk : *found) {
+      if (chunk.shape.index != next_index) continue;  // another candidate of the same place
+      const int32_t usable = chunk.shape.num_blocks;
+      Result<engine::ChunkData> data = store->load(named, &chunk);
+      if (!data.ok()) break;
+      // The stored row may go on behind what is the chain's.
+      const std::byte* at = data->bytes.get();
+      for (int32_t i = 0; i < usable; ++i) {
+        for (size_t group = 0; group < layout.num_groups(); ++group) {
+          if (!chunk.shape.has(group, i)) continue;
+          const std::byte want = byte_of(named, chunk.shape.index * chunk_blocks + i, group);
+          const auto bytes = static_cast<size_t>(layout.block_bytes[group]);
+          REQUIRE(std::all_of(at, at + bytes, [&](std::byte b) { return b == want; }));
+          at += bytes;
+        }
+      }
+      blocks += usable;
+      ++next_index;
+      if (usable < chunk_blocks) break;
+    }
+    return blocks;
+  }
+
+  TempFolder folder;
+  engine::KvLayout layout;
+  uint64_t budget_bytes = 1ull << 30;
+  int64_t now_ms = 1'700'000'000'000;
+  const char* vfs = nullptr;
+  std::unique_ptr<engine::SqliteStore> store;
+};
+
+}  // namespace hearth::tests
