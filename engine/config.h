@@ -48,6 +48,8 @@ struct EngineConfig {
   uint64_t kv_bytes = 0;
   int32_t context_length = 0;  ///< 0: the model's
   bool prefix_cache = true;
+  /// Restore what the store has whether or not recomputing would be faster; for tests.
+  bool always_restore = false;
   uint64_t seed = 0;  ///< of nothing that a client can see; tie-breaks in tests
   SchedulerConfig scheduler;
   SpeculationConfig speculation;

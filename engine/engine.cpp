@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/disk_tier.h"
 #include "engine/kv_cache.h"
 #include "engine/memory_plan.h"
 #include "engine/model_runner.h"
@@ -30,6 +31,10 @@ constexpr int32_t kWarmUpOutputs = 4;
 /// Guesses per step of the warm-up's second part, two steps each: what 2, 4 and 8 rows cost.
 constexpr int32_t kWarmUpWidths[] = {1, 3, 7};
 constexpr int32_t kWarmUpMoreOutputs = 32;
+/// Bytes copied out for the store in one step: a millisecond or two.
+constexpr uint64_t kOfferBytesPerStep = 8 << 20;
+/// And at the end, of what was offered last.
+constexpr uint64_t kOfferBytesAtEnd = 64 << 20;
 
 std::vector<KvGroup> kv_groups(const MemoryPlan& plan, const models::ModelInfo& info) {
   std::vector<KvGroup> groups;
@@ -47,12 +52,21 @@ std::string prefix_scope(const EngineConfig& config, const MemoryPlan& plan,
                      kernels::info(config.kv_type).name, ops.numerics_id, plan.block_size);
 }
 
+KvLayout layout_of(std::string identity, const MemoryPlan& plan, const models::ModelInfo& info) {
+  KvLayout layout;
+  layout.model = info.name;
+  layout.identity = std::move(identity);
+  layout.block_size = plan.block_size;
+  for (const GroupPlan& group : plan.groups) layout.block_bytes.push_back(group.block_bytes);
+  return layout;
+}
+
 }  // namespace
 
 struct Engine::Impl {
   Impl(const EngineConfig& engine_config, std::string scope,
        std::unique_ptr<ModelRunner> model_runner, const Clock& engine_clock,
-       std::unique_ptr<Proposer> proposer)
+       std::unique_ptr<Proposer> proposer, Mailbox<StoreCommand>* store)
       : config(engine_config),
         clock(engine_clock),
         scope_prefix(std::move(scope)),
@@ -65,7 +79,12 @@ struct Engine::Impl {
         sampler(runner->info().vocab_size),
         speculator(config.speculation, std::move(proposer)),
         inbox(static_cast<size_t>(config.scheduler.max_queue) + kInboxSlack),
-        outbox(kOutboxMessages, true) {}
+        outbox(kOutboxMessages, true) {
+    if (store == nullptr || !config.prefix_cache) return;
+    disk =
+        std::make_unique<DiskTier>(layout_of(scope_prefix, runner->memory_plan(), runner->info()),
+                                   kv, *runner, *store, config.always_restore);
+  }
 
   bool step();
   void run();
@@ -79,6 +98,9 @@ struct Engine::Impl {
   void handle(Stop&) { stopping = true; }
   void handle(SetThreads& threads) { runner->set_num_threads(threads.num_threads); }
   void handle(WantSnapshot&) { snapshot_wanted = true; }
+  void handle(StoreReply& reply) {
+    if (disk != nullptr) disk->handle(reply, scheduler.cost(), now_us);
+  }
 
   // One step.
   void compute(const StepPlan& plan);
@@ -103,6 +125,7 @@ struct Engine::Impl {
   Scheduler scheduler;
   Sampler sampler;
   Speculator speculator;
+  std::unique_ptr<DiskTier> disk;  ///< null without a store
   Mailbox<EngineCommand> inbox;
   Mailbox<std::vector<EngineEvent>> outbox;
 
@@ -131,6 +154,7 @@ bool Engine::Impl::step() {
   }
   remove_ended();
 
+  const bool copied = disk != nullptr && disk->pump(now_us, kOfferBytesPerStep);
   bool computed = false;
   if (!stopping) {
     if (speculator.enabled()) {
@@ -146,16 +170,23 @@ bool Engine::Impl::step() {
   }
   if (std::exchange(snapshot_wanted, false)) events.emplace_back(SnapshotEvent{snapshot()});
   if (!events.empty()) outbox.post(std::exchange(events, {}));
-  return computed;
+  return computed || copied;
 }
 
 void Engine::Impl::run() {
   while (true) {
-    const bool computed = step();
+    const bool worked = step();
     if (stopping || (draining && scheduler.live().empty())) break;
-    // Nothing to compute means that nothing is live: only a command can change that.
-    if (!computed) commands = inbox.wait_and_drain(std::chrono::hours(1));
+    if (worked) continue;
+    // Nothing to do means that nothing is live, or that it waits for the store: only a command can
+    // change that, or the end of its patience.
+    std::chrono::microseconds wait = std::chrono::hours(1);
+    if (const auto deadline = disk == nullptr ? std::nullopt : disk->next_deadline_us()) {
+      wait = std::chrono::microseconds(std::max<int64_t>(0, *deadline - clock.now_us()));
+    }
+    commands = inbox.wait_and_drain(wait);
   }
+  if (disk != nullptr) disk->flush(kOfferBytesAtEnd);
   outbox.post({StoppedEvent{}});
 }
 
@@ -242,6 +273,7 @@ void Engine::Impl::handle(Request& request) {
 
   LiveRequest& live = **added;
   live.next_progress_us = now_us;
+  if (disk != nullptr) disk->ask(live, scheduler.cost(), now_us);
   const std::vector<std::vector<int32_t>>& resume = live.request.resume;
   if (live.forked && !resume.empty() &&
       resume.front().size() == static_cast<size_t>(live.request.max_tokens)) {
@@ -271,6 +303,12 @@ void Engine::Impl::say_started(const StepPlan& plan) {
     LiveRequest& live = *rows.seq->request;
     live.started_us = now_us;
     live.cached_tokens = std::min(live.cached_tokens, live.prompt_size());
+    live.disk_tokens = std::clamp(live.cached_tokens - live.restored_from, 0,
+                                  std::max(0, live.restored_until - live.restored_from));
+    live.saved_us = std::max<int64_t>(
+        0, static_cast<int64_t>(scheduler.cost().prefill_us({0, live.cached_tokens})) -
+               live.restore_us);
+    totals.prompt_tokens_restored += static_cast<uint64_t>(live.disk_tokens);
     totals.prompt_tokens_total += static_cast<uint64_t>(live.prompt_size());
     totals.prompt_tokens_cached += static_cast<uint64_t>(live.cached_tokens);
     events.emplace_back(
@@ -393,6 +431,7 @@ bool Engine::Impl::draw(Sequence& seq, std::span<float> logits, std::optional<in
 
 void Engine::Impl::end_sample(Sequence& seq, FinishReason reason) {
   LiveRequest& live = *seq.request;
+  if (disk != nullptr) disk->offer(seq);
   scheduler.finish(seq, reason);
   events.emplace_back(
       SampleDoneEvent{live.request.id, seq.sample, reason,
@@ -427,6 +466,9 @@ void Engine::Impl::say_done(LiveRequest& live) {
   done.id = live.request.id;
   done.prompt_tokens = live.prompt_size();
   done.cached_tokens = live.cached_tokens;
+  done.cached_disk_tokens = live.disk_tokens;
+  done.restore_us = live.restore_us;
+  done.saved_us = live.saved_us;
   done.output_tokens = live.output_tokens;
   done.preemptions = live.preemptions;
   done.drafted_tokens = live.drafted_tokens;
@@ -457,6 +499,7 @@ void Engine::Impl::fail(LiveRequest& live, Error error) {
 void Engine::Impl::remove_ended() {
   for (LiveRequest* live : std::exchange(ended, {})) {
     speculator.forget(*live);
+    if (disk != nullptr) disk->forget(*live);
     scheduler.remove(*live);
   }
 }
@@ -506,6 +549,7 @@ EngineSnapshot Engine::Impl::snapshot() const {
   out.decode_tokens_per_s = decode_rate.per_second();
   const double steps_per_s = step_rate.per_second();
   out.step_ms_recent = steps_per_s > 0 ? 1000 / steps_per_s : 0;
+  if (disk != nullptr) out.store = disk->stats();
   return out;
 }
 
@@ -514,7 +558,8 @@ EngineSnapshot Engine::Impl::snapshot() const {
 Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config, kernels::OpTable ops,
                                                std::unique_ptr<models::Model> model,
                                                const Clock& clock,
-                                               std::unique_ptr<Proposer> proposer) {
+                                               std::unique_ptr<Proposer> proposer,
+                                               Mailbox<StoreCommand>* store) {
   HEARTH_ASSIGN_OR_RETURN(const MemoryPlan plan,
                           plan_memory(config, *model, ops.device.memory_free_bytes));
   std::string scope = prefix_scope(config, plan, model->info(), ops);
@@ -522,7 +567,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config, kerne
       std::unique_ptr<ModelRunner> runner,
       ModelRunner::create(plan, config.kv_type, std::move(ops), std::move(model)));
   return std::unique_ptr<Engine>(new Engine(std::make_unique<Impl>(
-      config, std::move(scope), std::move(runner), clock, std::move(proposer))));
+      config, std::move(scope), std::move(runner), clock, std::move(proposer), store)));
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -536,6 +581,9 @@ void Engine::run() { impl_->run(); }
 const models::ModelInfo& Engine::model_info() const { return impl_->runner->info(); }
 const MemoryPlan& Engine::memory_plan() const { return impl_->runner->memory_plan(); }
 int32_t Engine::context_length() const { return memory_plan().context_length; }
+KvLayout Engine::kv_layout() const {
+  return layout_of(impl_->scope_prefix, memory_plan(), model_info());
+}
 uint64_t Engine::kv_bytes() const { return memory_plan().kv_bytes; }
 EngineSnapshot Engine::snapshot() const { return impl_->snapshot(); }
 void Engine::check_integrity() const {

@@ -5,7 +5,8 @@
 // `step()`: drain the inbox -> the speculator guesses -> the scheduler plans a batch ->
 // model_runner fills the index buffers
 // -> the model calls ops -> the sampler picks or verifies tokens -> events to the outbox. No I/O,
-// no lock outside the mailboxes, no device memory taken after create().
+// no lock outside the mailboxes, no device memory taken after create(). The slow tier of the KV
+// cache is another thread behind two more mailboxes (engine/disk_tier.h).
 
 #include <cstdint>
 #include <memory>
@@ -25,13 +26,16 @@ namespace hearth::engine {
 
 class Engine {
  public:
+  /// `store`: where the slow tier is asked, null without one; its replies come as commands. It
+  /// outlives the engine.
   /// Takes all device memory (pools, activations, index buffers, logits). kOutOfMemory holds the
   /// numbers; kInvalidArgument names the field. `proposer`: guesses beside lookup, before it where
   /// guessing is free; may be null.
   static Result<std::unique_ptr<Engine>> create(const EngineConfig& config, kernels::OpTable ops,
                                                 std::unique_ptr<models::Model> model,
                                                 const Clock& clock,
-                                                std::unique_ptr<Proposer> proposer = nullptr);
+                                                std::unique_ptr<Proposer> proposer = nullptr,
+                                                Mailbox<StoreCommand>* store = nullptr);
   ~Engine();
 
   /// Any thread. Bounded; full means kBusy.
@@ -53,6 +57,8 @@ class Engine {
   int32_t context_length() const;
   /// Device memory by part; what was allocated is exactly this.
   const MemoryPlan& memory_plan() const;
+  /// What a store of this engine's blocks keeps.
+  KvLayout kv_layout() const;
   /// Bytes of KV pools.
   uint64_t kv_bytes() const;
   EngineSnapshot snapshot() const;  ///< engine thread, or no thread running

@@ -316,6 +316,99 @@ void KvCache::release(SequenceBlocks& seq) {
   seq = SequenceBlocks{};
 }
 
+// ---- The slow tier --------------------------------------------------------------------------
+
+int32_t KvCache::insert(std::string_view scope, std::span<const int32_t> tokens,
+                        int32_t first_block, int32_t count, std::span<const uint64_t> present,
+                        std::vector<BlockWrite>& writes) {
+  const auto block_size = static_cast<size_t>(block_size_);
+  HEARTH_CHECK(present.size() == groups_.size() && first_block >= 0 && count >= 0 &&
+                   static_cast<size_t>(first_block + count) * block_size <= tokens.size(),
+               "groups={} first={} count={} tokens={}", present.size(), first_block, count,
+               tokens.size());
+  // The chain is held while it grows, like a sequence's: nothing of it is evicted for its own sake,
+  // and it is given back last to first, so that it will be evicted from its end.
+  SequenceBlocks chain;
+  begin_private(chain);
+  chain.tip = index_.pin_root(scope);
+  const auto hold = [&](NodeId node) {
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      const int32_t block = index_.block(node, group);
+      if (block != kNoBlock) pools_[static_cast<size_t>(group)].add_ref(block);
+      chain.tables[static_cast<size_t>(group)].push_back(block);
+    }
+    index_.pin(node);
+    index_.unpin(chain.tip);
+    chain.tip = node;
+    ++chain.num_indexed;
+  };
+  const auto whole = [&](NodeId node) {
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      if (!slides(group) && index_.block(node, group) == kNoBlock) return false;
+    }
+    return true;
+  };
+  const auto tokens_of = [&](int32_t depth) {
+    return tokens.subspan(static_cast<size_t>(depth) * block_size, block_size);
+  };
+  int32_t taken = 0;
+  while (chain.num_indexed < first_block) {
+    const NodeId node = index_.find_child(chain.tip, tokens_of(chain.num_indexed));
+    if (node == kNoNode || !whole(node)) break;
+    hold(node);
+  }
+  for (; chain.num_indexed == first_block + taken && taken < count; ++taken) {
+    const auto given = [&](int32_t group) {
+      return (present[static_cast<size_t>(group)] >> taken & 1u) != 0;
+    };
+    bool room = true;
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      HEARTH_CHECK(slides(group) || given(group), "block {} of group {}", taken, group);
+      room = room && (!given(group) || pool(group).num_available() > 0);
+    }
+    if (!room) break;
+    const NodeId node = index_.find_or_add_child(chain.tip, tokens_of(chain.num_indexed));
+    if (node == kNoNode) break;
+    // What the node has already is held before anything is evicted for the rest of it.
+    hold(node);
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      int32_t& block = chain.tables[static_cast<size_t>(group)].back();
+      if (block != kNoBlock || !given(group)) continue;
+      block = take_block(group);
+      index_.attach(node, group, block);
+      pools_[static_cast<size_t>(group)].set_indexed(block);
+      writes.push_back({group, block, taken});
+    }
+    index_.set_stored(node);
+  }
+  release(chain);
+  return taken;
+}
+
+std::vector<NodeMark> KvCache::marks(const SequenceBlocks& seq) const {
+  std::vector<NodeMark> out;
+  if (seq.tip == kNoNode) return out;
+  out.resize(static_cast<size_t>(seq.num_indexed));
+  NodeId node = seq.tip;
+  for (auto mark = out.rbegin(); mark != out.rend(); ++mark) {
+    *mark = {node, index_.hash(node)};
+    node = index_.parent(node);
+  }
+  return out;
+}
+
+std::vector<bool> KvCache::cached_blocks(std::string_view scope, std::span<const int32_t> tokens,
+                                         int32_t group, int32_t num_blocks) const {
+  std::vector<bool> out;
+  NodeId node = index_.find_root(scope);
+  const auto block_size = static_cast<size_t>(block_size_);
+  while (node != kNoNode && static_cast<int32_t>(out.size()) < num_blocks) {
+    node = index_.find_child(node, tokens.subspan(out.size() * block_size, block_size));
+    if (node != kNoNode) out.push_back(index_.block(node, group) != kNoBlock);
+  }
+  return out;
+}
+
 void KvCache::check_integrity(std::span<const SequenceBlocks* const> live) const {
   index_.check_integrity();
   for (int32_t group = 0; group < num_groups(); ++group) {

@@ -36,6 +36,19 @@ struct BlockCopy {
   int32_t dst = 0;
 };
 
+/// Bytes that have to be put into a block, which is cached already.
+struct BlockWrite {
+  int32_t group = 0;
+  int32_t block = 0;
+  int32_t index = 0;  ///< among the blocks that were given to `insert`
+};
+
+/// A node remembered without holding it: it may be gone, and its number another's, when looked at.
+struct NodeMark {
+  NodeId node = kNoNode;
+  Hash128 hash;
+};
+
 /// The KV of one sequence. Moved, never copied: it stands for references (see KvCache::fork).
 struct SequenceBlocks {
   /// Per group, logical -> physical; kNoBlock where a sliding group gave the block back.
@@ -109,13 +122,39 @@ class KvCache {
   /// Gives back every reference; `seq` is empty after. Indexed blocks stay cached.
   void release(SequenceBlocks& seq);
 
+  // ---- The slow tier ----
+
+  /// Puts `count` blocks that come from elsewhere behind the first `first_block` blocks of the
+  /// chain, as cached ones; bit i of present[group] says whether block i has that group's KV (full
+  /// groups: always). Evicts cached blocks where none is free. Returns how many it took: fewer
+  /// where the chain in front is not cached (any more), or blocks ran out. The bytes of `writes`
+  /// (appended) must be written before anything else is done here.
+  int32_t insert(std::string_view scope, std::span<const int32_t> tokens, int32_t first_block,
+                 int32_t count, std::span<const uint64_t> present, std::vector<BlockWrite>& writes);
+  /// The nodes of a sequence's indexed blocks, first to last.
+  std::vector<NodeMark> marks(const SequenceBlocks& seq) const;
+  bool alive(const NodeMark& mark) const { return index_.has(mark.node, mark.hash); }
+  /// The block that holds a live node's KV of that group, or kNoBlock.
+  int32_t block_of(const NodeMark& mark, int32_t group) const {
+    return index_.block(mark.node, group);
+  }
+  bool stored(const NodeMark& mark) const { return index_.stored(mark.node); }
+  void set_stored(const NodeMark& mark) { index_.set_stored(mark.node); }
+  /// What was stored may be gone: all of it may be offered again.
+  void clear_stored() { index_.clear_stored(); }
+  bool slides(int32_t group) const { return groups_[static_cast<size_t>(group)].window != 0; }
+  /// First logical block that a query at `position` sees.
+  int32_t first_visible_block(int32_t group, int32_t position) const;
+  /// Of the chain's first `num_blocks` blocks, which have KV of that group cached; up to the first
+  /// block whose tokens are not known.
+  std::vector<bool> cached_blocks(std::string_view scope, std::span<const int32_t> tokens,
+                                  int32_t group, int32_t num_blocks) const;
+
   int32_t num_index_nodes() const { return index_.num_nodes(); }
   /// Stops the process unless pools, index and the block tables of `live` agree.
   void check_integrity(std::span<const SequenceBlocks* const> live) const;
 
  private:
-  /// First logical block that a query at `position` sees.
-  int32_t first_visible_block(int32_t group, int32_t position) const;
   /// The nodes of the longest usable cached prefix, first to last.
   void find(NodeId root, std::span<const int32_t> tokens, int32_t max_tokens,
             std::vector<NodeId>& nodes) const;

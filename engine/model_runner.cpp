@@ -70,6 +70,24 @@ std::span<float> ModelRunner::logits(int32_t i) {
   return std::span(host_logits_).subspan(static_cast<size_t>(i) * vocab, vocab);
 }
 
+std::byte* ModelRunner::block_memory(int32_t group, int32_t block) const {
+  const GroupPlan& plan = plan_.groups[static_cast<size_t>(group)];
+  HEARTH_CHECK(block >= 0 && block < plan.num_blocks, "block {} of {}", block, plan.num_blocks);
+  return pools_[static_cast<size_t>(group)].base + int64_t{block} * plan.block_bytes;
+}
+
+void ModelRunner::read_block(int32_t group, int32_t block, std::span<std::byte> out) {
+  const auto bytes = static_cast<size_t>(plan_.groups[static_cast<size_t>(group)].block_bytes);
+  HEARTH_CHECK(out.size() >= bytes, "{} bytes, want {}", out.size(), bytes);
+  ops_.copy_to_host(ops_.state.get(), out.data(), block_memory(group, block), bytes);
+}
+
+void ModelRunner::write_block(int32_t group, int32_t block, std::span<const std::byte> from) {
+  const auto bytes = static_cast<size_t>(plan_.groups[static_cast<size_t>(group)].block_bytes);
+  HEARTH_CHECK(from.size() >= bytes, "{} bytes, want {}", from.size(), bytes);
+  ops_.copy_to_device(ops_.state.get(), block_memory(group, block), from.data(), bytes);
+}
+
 void ModelRunner::run(const StepPlan& plan) {
   copy_blocks(plan.copies);
   lay_out(plan);

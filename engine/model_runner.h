@@ -28,6 +28,10 @@ class ModelRunner {
   /// may write into it.
   std::span<float> logits(int32_t i);
 
+  /// The KV of one block, to and from host memory; layers in the pool's own order.
+  void read_block(int32_t group, int32_t block, std::span<std::byte> out);
+  void write_block(int32_t group, int32_t block, std::span<const std::byte> from);
+
   const models::ModelInfo& info() const { return model_->info(); }
   const MemoryPlan& memory_plan() const { return plan_; }
   void set_num_threads(int32_t num_threads);
@@ -35,6 +39,7 @@ class ModelRunner {
  private:
   ModelRunner(const MemoryPlan& plan, kernels::OpTable ops, std::unique_ptr<models::Model> model);
 
+  std::byte* block_memory(int32_t group, int32_t block) const;
   void copy_blocks(std::span<const BlockCopy> copies);
   void copy_blocks_of(int32_t group, std::span<const BlockCopy> copies);
   void lay_out(const StepPlan& plan);

@@ -106,6 +106,15 @@ void PrefixIndex::unpin(NodeId node) {
   prune(node);
 }
 
+bool PrefixIndex::has(NodeId node, const Hash128& hash) const {
+  const auto i = static_cast<size_t>(node);
+  return node >= 0 && i < nodes_.size() && nodes_[i].alive && nodes_[i].hash == hash;
+}
+
+void PrefixIndex::clear_stored() {
+  for (Node& node : nodes_) node.stored = false;
+}
+
 void PrefixIndex::attach(NodeId node, int32_t group, int32_t block) {
   int32_t& slot = blocks_of(node)[group];
   NodeId& owner = node_of_block_[static_cast<size_t>(group)][static_cast<size_t>(block)];

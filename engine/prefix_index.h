@@ -9,8 +9,7 @@
 //
 // A node lives while a group's block is attached to it, a child needs it for that comparison, or a
 // sequence's cursor pins it. The index counts no block references: KvCache joins it with the pools.
-// Slower tiers (host memory, a database) attach here: a node's hash and tokens are their key, and
-// KvCache's one eviction path is where a block would be offered to them.
+// The slow tier names chains by the same hashes; a node knows whether it was given its blocks.
 //
 // Owned by the engine thread.
 
@@ -55,6 +54,13 @@ class PrefixIndex {
   /// Drops the node, then its ancestors, as far as nothing keeps them.
   void prune(NodeId node);
 
+  /// Whether the node is there still, and the one of that hash.
+  bool has(NodeId node, const Hash128& hash) const;
+  /// The node's blocks were given to, or came from, the slow tier. Forgotten with the node.
+  bool stored(NodeId node) const { return at(node).stored; }
+  void set_stored(NodeId node) { at(node).stored = true; }
+  void clear_stored();
+
   int32_t block(NodeId node, int32_t group) const;
   int32_t num_children(NodeId node) const { return at(node).num_children; }
   NodeId parent(NodeId node) const { return at(node).parent; }
@@ -77,6 +83,7 @@ class PrefixIndex {
     int32_t num_attached = 0;
     bool alive = false;
     bool is_root = false;
+    bool stored = false;
   };
   struct HashOfHash {
     size_t operator()(const Hash128& hash) const { return static_cast<size_t>(hash.low); }

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/store/store_messages.h"
 #include "kernels/base/result.h"
 
 namespace hearth::engine {
@@ -52,9 +53,10 @@ struct Request {
       stop_ids;  ///< end the sample (reason stop), end-of-generation ids among them
   SamplingParams sampling;
   bool use_prefix_cache = true;
-  bool speculate = true;    ///< may be guessed ahead; the same text, sooner or not
-  int64_t deadline_us = 0;  ///< on the engine's clock; 0: none
-  int64_t received_us = 0;  ///< on the engine's clock; start of queue_ms and ttft_ms
+  bool use_prefix_store = true;  ///< the slow tier too, where the engine has one
+  bool speculate = true;         ///< may be guessed ahead; the same text, sooner or not
+  int64_t deadline_us = 0;       ///< on the engine's clock; 0: none
+  int64_t received_us = 0;       ///< on the engine's clock; start of queue_ms and ttft_ms
   /// Resuming after a lost worker: per sample, the tokens that were already sent. They count into
   /// max_tokens, are not sent again, and the text goes on as if nothing had happened.
   std::vector<std::vector<int32_t>> resume;
@@ -80,8 +82,8 @@ struct SetThreads {
 /// A `SnapshotEvent` is wanted at the end of the next step.
 struct WantSnapshot {};
 
-using EngineCommand =
-    std::variant<Request, CancelRequest, FinishSample, Drain, Stop, SetThreads, WantSnapshot>;
+using EngineCommand = std::variant<Request, CancelRequest, FinishSample, Drain, Stop, SetThreads,
+                                   WantSnapshot, StoreReply>;
 
 /// The engine's own check of a request: what would make it read outside its arrays, or loop. The
 /// wire's ranges are checked where requests enter. kInvalidArgument names the field.
@@ -120,7 +122,7 @@ struct ProgressEvent {
   int32_t prompt_tokens_done = 0;
   int32_t prompt_tokens = 0;
   int32_t queue_position = 0;  ///< 0: running
-  std::string waiting_for;     ///< "blocks", "slots", "fairness", "" while running
+  std::string waiting_for;     ///< "blocks", "slots", "fairness", "restoring", "" while running
 };
 
 struct PromptLogprobsEvent {
@@ -139,15 +141,18 @@ struct SampleDoneEvent {
 struct RequestDoneEvent {
   RequestId id = 0;
   int32_t prompt_tokens = 0;
-  int32_t cached_tokens = 0;
-  int32_t output_tokens = 0;  ///< of all samples, resumed ones not counted
+  int32_t cached_tokens = 0;       ///< in memory when it started
+  int32_t cached_disk_tokens = 0;  ///< of those, restored for it from the store
+  int32_t output_tokens = 0;       ///< of all samples, resumed ones not counted
   int32_t preemptions = 0;
   int32_t drafted_tokens = 0;   ///< guesses that were verified
   int32_t accepted_tokens = 0;  ///< of them, those that were right: decode steps saved
   int64_t queue_us = 0;
-  int64_t prefill_us = 0;      ///< first row scheduled to first token
-  int64_t ttft_us = 0;         ///< received to first token
-  double tpot_us = 0;          ///< (last - first) / (output tokens - 1) of sample 0
+  int64_t prefill_us = 0;  ///< first row scheduled to first token
+  int64_t ttft_us = 0;     ///< received to first token
+  int64_t restore_us = 0;  ///< waited for the store
+  int64_t saved_us = 0;    ///< estimate: computing the cached tokens, less the wait; not below 0
+  double tpot_us = 0;      ///< (last - first) / (output tokens - 1) of sample 0
   double bandwidth_share = 0;  ///< of the device's measured read bandwidth; 0: not known
 };
 
@@ -188,6 +193,8 @@ struct EngineSnapshot {
   double prefill_tokens_per_s = 0;  ///< recent
   double decode_tokens_per_s = 0;
   double step_ms_recent = 0;
+  uint64_t prompt_tokens_restored = 0;  ///< of the cached ones, from the store
+  StoreStats store;
 };
 struct SnapshotEvent {
   EngineSnapshot snapshot;

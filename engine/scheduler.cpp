@@ -214,7 +214,8 @@ const StepPlan& Scheduler::plan() {
     if (plan_.empty()) plan_prefill();
     decode_steps_in_a_row_ = plan_.num_decode_rows > 0 ? decode_steps_in_a_row_ + 1 : 0;
   }
-  HEARTH_CHECK(!plan_.empty() || live_.empty() || (running_.empty() && waiting_.empty()),
+  const auto restores = [](const Sequence* seq) { return seq->request->restoring(); };
+  HEARTH_CHECK(!plan_.empty() || (running_.empty() && std::ranges::all_of(waiting_, restores)),
                "nothing planned: running={} waiting={} {}", running_.size(), waiting_.size(),
                reason_);
   return plan_;
@@ -513,7 +514,9 @@ std::vector<WaitingInfo> Scheduler::waiting() const {
       continue;
     }
     const char* reason = "fairness";
-    if (slots_short(*seq) > 0 || !may_enter(*seq)) {
+    if (seq->request->restoring()) {
+      reason = "restoring";
+    } else if (slots_short(*seq) > 0 || !may_enter(*seq)) {
       reason = "slots";
     } else if (out.empty() && *reason_ != '\0') {
       reason = reason_;

@@ -66,7 +66,7 @@ struct StepPlan {
 struct WaitingInfo {
   LiveRequest* request = nullptr;
   int32_t position = 0;     ///< from 1
-  const char* reason = "";  ///< "slots", "blocks", "fairness"
+  const char* reason = "";  ///< "slots", "blocks", "fairness", "restoring"
 };
 
 class Scheduler {
@@ -86,7 +86,7 @@ class Scheduler {
   std::vector<LiveRequest*> expired(int64_t now_us) const;
 
   /// Picks the next step. Valid until the next call; its sequences must not be removed before
-  /// `stored`. Empty exactly when nothing is live.
+  /// `stored`. Empty exactly when nothing is live, or all that is waits for the store.
   const StepPlan& plan();
   /// Running sequences that want one decode row each, in the order they were admitted.
   void decoding(std::vector<Sequence*>& out) const;

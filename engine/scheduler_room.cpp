@@ -10,6 +10,7 @@
 namespace hearth::engine {
 
 bool Scheduler::may_enter(const Sequence& seq) const {
+  if (seq.request->restoring()) return false;
   return config_.policy == SchedulerPolicy::kContinuous || batch_open_ || seq.request->started;
 }
 
@@ -103,10 +104,12 @@ std::vector<Sequence*> Scheduler::displaceable(const Sequence& waiting) const {
 
 void Scheduler::make_room() {
   if (config_.policy == SchedulerPolicy::kStatic || waiting_.empty() || running_.empty()) return;
-  Sequence* first = waiting_.front();
+  Sequence* first = nullptr;
   for (Sequence* seq : waiting_) {
-    if (goes_before(*seq, *first)) first = seq;
+    if (seq->request->restoring()) continue;
+    if (first == nullptr || goes_before(*seq, *first)) first = seq;
   }
+  if (first == nullptr) return;
   const std::vector<Sequence*> victims = displaceable(*first);
   if (victims.empty()) return;
 

@@ -26,7 +26,7 @@ constexpr int64_t kLogEveryMs = 10'000;
 constexpr int64_t kLeaseRenewMs = 2'000;
 constexpr int64_t kLeaseLapseMs = 15'000;
 constexpr int kBusyMs = 250;
-constexpr size_t kTouchedAtOnce = 256;
+constexpr size_t kMaxTouched = 4096;
 /// Rows looked at that begin like a chain and go on otherwise.
 constexpr int kMaxSiblings = 8;
 /// A row that was read so often before counts as used so much later.
@@ -607,7 +607,18 @@ Result<void> SqliteStore::save_one(const ChunkToSave& chunk) {
     ++stats_.chunks_dropped;
     return {};
   }
-  // What is there of the same chunk, up to this length.
+  int32_t longest = 0;
+  std::vector<FoundChunk> there;
+  HEARTH_TRY(find_in_chunk(chain, shape.index, static_cast<int32_t>(last), there, &longest));
+  for (const FoundChunk& found : there) {
+    if (found.shape.num_blocks < shape.num_blocks) continue;
+    bool holds = true;
+    for (size_t group = 0; group < shape.present.size(); ++group) {
+      holds = holds && (shape.present[group] & ~found.shape.present[group]) == 0;
+    }
+    if (holds) return open_->touch.bind(0, config_.now_ms() / 1000).bind(1, found.row).run();
+  }
+  // What is a part of the new one goes.
   std::vector<int64_t> covered;
   for (size_t end = last; end > first; --end) {
     Statement& by_last = open_->by_last.bind(0, hash_bytes(chain.names[end]));
@@ -617,17 +628,11 @@ Result<void> SqliteStore::save_one(const ChunkToSave& chunk) {
       const Result<StoredRow> stored = row_from(by_last, layout_);
       if (!stored.ok() || stored->row.shape.index != shape.index) continue;
       const std::vector<uint64_t>& present = stored->row.shape.present;
-      bool holds_new = end == last;
-      bool held_by_new = true;
+      bool held = true;
       for (size_t group = 0; group < present.size(); ++group) {
-        holds_new = holds_new && (shape.present[group] & ~present[group]) == 0;
-        held_by_new = held_by_new && (present[group] & ~shape.present[group]) == 0;
+        held = held && (present[group] & ~shape.present[group]) == 0;
       }
-      if (holds_new) {
-        by_last.reset();
-        return open_->touch.bind(0, config_.now_ms() / 1000).bind(1, stored->row.id).run();
-      }
-      if (held_by_new) covered.push_back(stored->row.id);
+      if (held) covered.push_back(stored->row.id);
     }
   }
   for (const int64_t row : covered) HEARTH_TRY(forget_row(row));
@@ -739,20 +744,20 @@ Result<bool> SqliteStore::touch(const NamedChain& chain, int32_t index, int32_t 
   const auto last = static_cast<size_t>(index) * static_cast<size_t>(layout_.chunk_blocks()) +
                     static_cast<size_t>(num_blocks);
   if (last >= chain.names.size()) return false;
-  Statement& by_last = open_->by_last.bind(0, hash_bytes(chain.names[last]));
-  Result<bool> there = by_last.step();
-  if (!there.ok()) {
-    fail("touch", there.error());
-    return there;
+  if (static_cast<size_t>(index) >= chain.prefixes.size()) return false;
+  int32_t longest = 0;
+  std::vector<FoundChunk> there;
+  Result<void> looked = find_in_chunk(chain, index, static_cast<int32_t>(last), there, &longest);
+  if (!looked.ok()) {
+    fail("touch", looked.error());
+    return looked.take_error();
   }
-  if (!*there) {
-    // Evicted, or a part of a longer one; what it held may be offered again.
+  if (longest < num_blocks) {
+    // Evicted: what it held may be offered again.
     ++stats_.epoch;
     return false;
   }
-  const int64_t row = by_last.integer(0);
-  by_last.reset();
-  if (touched_.size() < kTouchedAtOnce * 16) touched_.push_back(row);
+  if (touched_.size() < kMaxTouched) touched_.push_back(there.front().row);
   return true;
 }
 

@@ -8,16 +8,20 @@ namespace hearth::tests {
 
 using namespace engine;
 
+namespace {
+constexpr int64_t kStoreTickUs = 1000;
+}  // namespace
+
 Simulation::Simulation(const EngineConfig& config, const FakeModelConfig& model,
-                       std::unique_ptr<Proposer> proposer)
-    : model_config_(model) {
-  create(config, std::move(proposer));
+                       std::unique_ptr<Proposer> proposer, SimStore store)
+    : model_config_(model), store_answer_us_(store.answer_us) {
+  create(config, std::move(proposer), std::move(store));
 }
 
 Simulation::Simulation(const EngineConfig& config, const FakeModelConfig& model,
                        const FakeModelConfig& draft)
     : model_config_(model) {
-  create(config, make_draft(config, draft));
+  create(config, make_draft(config, draft), {});
 }
 
 std::unique_ptr<Proposer> Simulation::make_draft(const EngineConfig& config,
@@ -33,15 +37,31 @@ std::unique_ptr<Proposer> Simulation::make_draft(const EngineConfig& config,
   return std::move(made).value();
 }
 
-void Simulation::create(const EngineConfig& config, std::unique_ptr<Proposer> proposer) {
+void Simulation::create(const EngineConfig& config, std::unique_ptr<Proposer> proposer,
+                        SimStore store) {
   clock_.advance_us(1);  // so that a time is never the 0 that means "not given"
   auto fake = std::make_unique<FakeModel>(model_config_, device_, clock_);
   model_ = fake.get();
   EngineConfig f32 = config;
   f32.kv_type = kernels::DType::kF32;  // what an Entry of the fake takes
-  auto made = Engine::create(f32, fake_ops(device_), std::move(fake), clock_, std::move(proposer));
+  auto made = Engine::create(f32, fake_ops(device_), std::move(fake), clock_, std::move(proposer),
+                             store.store != nullptr ? &store_commands_ : nullptr);
   REQUIRE_MESSAGE(made.ok(), (made.ok() ? "" : made.error().message));
   engine_ = std::move(made).value();
+  if (store.store == nullptr) return;
+  store_ = std::make_unique<StoreWorker>(std::move(store.store), [this](StoreReply reply) {
+    store_replies_.emplace_back(clock_.now_us() + store_answer_us_, std::move(reply));
+  });
+  store_->tick();
+}
+
+void Simulation::run_store() {
+  for (StoreCommand& command : store_commands_.drain()) store_->handle(std::move(command));
+  store_->write_some();
+  while (!store_replies_.empty() && store_replies_.front().first <= clock_.now_us()) {
+    engine_->inbox().post(std::move(store_replies_.front().second));
+    store_replies_.pop_front();
+  }
 }
 
 void Simulation::submit(const Request& request) {
@@ -57,10 +77,16 @@ void Simulation::submit(const Request& request) {
 void Simulation::post(EngineCommand command) { engine_->inbox().post(std::move(command)); }
 
 bool Simulation::step() {
-  const bool computed = engine_->step();
+  if (store_ != nullptr) run_store();
+  bool worked = engine_->step();
   collect();
   engine_->check_integrity();
-  return computed;
+  if (store_ != nullptr && !worked && !(store_replies_.empty() && store_commands_.size() == 0)) {
+    // Nothing else moves this clock; in small steps, so that patience ends on time.
+    clock_.advance_us(kStoreTickUs);
+    worked = true;
+  }
+  return worked;
 }
 
 void Simulation::run_until_idle() {

@@ -3,6 +3,7 @@
 // must always hold.
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 
 #include "engine/engine.h"
 #include "engine/speculation/draft_model.h"
+#include "engine/store/store_thread.h"
 #include "fake_model.h"
 #include "kernels/base/clock.h"
 
@@ -32,10 +34,16 @@ struct Record {
   int final_events = 0;
 };
 
+/// A slow tier without a thread: it answers after a while, on the simulation's clock.
+struct SimStore {
+  std::unique_ptr<engine::BlockStore> store;
+  int64_t answer_us = 500;  ///< from a command to its reply
+};
+
 class Simulation {
  public:
   Simulation(const engine::EngineConfig& config, const FakeModelConfig& model,
-             std::unique_ptr<engine::Proposer> proposer = nullptr);
+             std::unique_ptr<engine::Proposer> proposer = nullptr, SimStore store = {});
   /// With a draft model on the same device and clock.
   Simulation(const engine::EngineConfig& config, const FakeModelConfig& model,
              const FakeModelConfig& draft);
@@ -61,10 +69,12 @@ class Simulation {
   void check_all_ended();
 
  private:
-  void create(const engine::EngineConfig& config, std::unique_ptr<engine::Proposer> proposer);
+  void create(const engine::EngineConfig& config, std::unique_ptr<engine::Proposer> proposer,
+              SimStore store);
   std::unique_ptr<engine::Proposer> make_draft(const engine::EngineConfig& config,
                                                const FakeModelConfig& draft);
   void collect();
+  void run_store();
 
   FakeModelConfig model_config_;
   FakeClock clock_;
@@ -72,6 +82,10 @@ class Simulation {
   FakeModel* model_ = nullptr;
   FakeModel* draft_ = nullptr;
   engine::DraftModel* draft_model_ = nullptr;
+  Mailbox<engine::StoreCommand> store_commands_{1 << 16};
+  int64_t store_answer_us_ = 0;
+  std::unique_ptr<engine::StoreWorker> store_;
+  std::deque<std::pair<int64_t, engine::StoreReply>> store_replies_;  ///< when due
   std::unique_ptr<engine::Engine> engine_;
   std::map<engine::RequestId, Record> records_;
 };

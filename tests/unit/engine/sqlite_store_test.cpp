@@ -82,8 +82,8 @@ TEST_CASE("a chain that grows replaces its last chunk; the same chain is written
   CHECK(rig.store->stats().bytes == 20u << 17);
   const uint64_t saved = rig.store->stats().chunks_saved;
   REQUIRE(rig.save(chain).ok());
-  REQUIRE(rig.save(shorter).ok());  // 3 blocks are a part of 8, but another row: hit by name
-  CHECK(rig.store->stats().chunks_saved == saved + 1);
+  REQUIRE(rig.save(shorter).ok());  // a part of what is there
+  CHECK(rig.store->stats().chunks_saved == saved);
   CHECK(rig.restore(chain) == 20);
 }
 

@@ -1,0 +1,410 @@
+#include "engine/disk_tier.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/base/check.h"
+
+namespace hearth::engine {
+namespace {
+
+constexpr size_t kMaxRestores = 64;
+constexpr size_t kMaxOffers = 64;
+/// Bytes on their way in and out: enough to keep the store's thread busy over a long step.
+constexpr uint64_t kLoadWindow = 64 << 20;
+constexpr uint64_t kOfferWindow = 32 << 20;
+/// Before anything was measured.
+constexpr double kFindUs = 1'000;
+constexpr double kUsPerByte = 1e-3;    // 1 GB/s
+constexpr double kMaxUsPerByte = 0.1;  // 10 MB/s
+constexpr double kNewestShare = 0.25;
+/// A rate that forbids restoring is never measured again: each time it is believed a little less.
+constexpr double kDoubt = 0.98;
+/// Where restoring is not a matter of time.
+constexpr int64_t kAlwaysUs = 60'000'000;
+
+void average(double& known, double measured) {
+  // A machine that slept does not make all that follows slow.
+  known += kNewestShare * (std::clamp(measured, known / 4, known * 4) - known);
+}
+
+}  // namespace
+
+DiskTier::DiskTier(KvLayout layout, KvCache& kv, ModelRunner& runner, Mailbox<StoreCommand>& store,
+                   bool always)
+    : layout_(std::move(layout)),
+      chunk_blocks_(layout_.chunk_blocks()),
+      kv_(kv),
+      runner_(runner),
+      store_(store),
+      always_(always),
+      find_us_(kFindUs),
+      us_per_byte_(kUsPerByte) {}
+
+// ---- In -------------------------------------------------------------------------------------
+
+int32_t DiskTier::max_blocks(const LiveRequest& live) const {
+  // The last token is always computed: its logits are wanted.
+  return (static_cast<int32_t>(live.samples.front()->tokens.size()) - 1) / layout_.block_size;
+}
+
+void DiskTier::ask(LiveRequest& live, const StepCost& cost, int64_t now_us) {
+  const Request& request = live.request;
+  // Log probabilities of a prompt are computed, not kept.
+  if (!request.use_prefix_cache || !request.use_prefix_store || request.sampling.prompt_logprobs) {
+    return;
+  }
+  const bool usable =
+      !reported_ || stats_.state == StoreState::kWriting || stats_.state == StoreState::kReading;
+  if (!usable || restores_.size() >= kMaxRestores) return;
+  const std::vector<int32_t>& tokens = live.samples.front()->tokens;
+  const int32_t max = max_blocks(live);
+  const int32_t cached =
+      kv_.cached_tokens(live.scope, tokens, max * layout_.block_size) / layout_.block_size;
+  if (cached >= max) return;
+  const double recompute_us =
+      cost.prefill_us({cached * layout_.block_size, (max - cached) * layout_.block_size});
+  if (!always_ && recompute_us <= find_us_) return;
+
+  const ChainId id = next_id_++;
+  Restore& restore = restores_[id];
+  restore.live = &live;
+  restore.asked_us = now_us;
+  restore.deadline_us = now_us + (always_ ? kAlwaysUs : static_cast<int64_t>(recompute_us));
+  live.restore_id = id;
+  FindChain find;
+  find.id = id;
+  find.chain.owner = request.owner;
+  find.chain.root = scope_hash(live.scope);
+  find.chain.tokens.assign(tokens.begin(), tokens.begin() + max * layout_.block_size);
+  find.first_block = cached;
+  find.max_blocks = max;
+  store_.post(std::move(find));
+}
+
+void DiskTier::end(std::map<ChainId, Restore>::iterator at, int64_t now_us) {
+  Restore& restore = at->second;
+  restore.live->restore_id = 0;
+  restore.live->restore_us += now_us - restore.asked_us;
+  loading_bytes_under_way_ -= restore.bytes_under_way;
+  store_.post(EndFind{at->first});
+  restores_.erase(at);
+}
+
+void DiskTier::forget(LiveRequest& live) {
+  if (const auto at = restores_.find(live.restore_id); at != restores_.end()) {
+    end(at, at->second.asked_us);
+  }
+}
+
+void DiskTier::handle(StoreReply& reply, const StepCost& cost, int64_t now_us) {
+  std::visit([&](auto& r) { on(r, cost, now_us); }, reply);
+}
+
+void DiskTier::on(ChainFound& found, const StepCost& cost, int64_t now_us) {
+  const auto at = restores_.find(found.id);
+  if (at == restores_.end()) return;  // waited long enough, or ended
+  Restore& restore = at->second;
+  average(find_us_, static_cast<double>(now_us - restore.asked_us));
+  LiveRequest& live = *restore.live;
+  const int32_t max = max_blocks(live);
+  const std::vector<int32_t>& tokens = live.samples.front()->tokens;
+  const int32_t cached =
+      kv_.cached_tokens(live.scope, tokens, max * layout_.block_size) / layout_.block_size;
+  const int32_t usable = choose(live, max, found.chunks);
+  if (usable <= cached || found.chunks.empty()) return end(at, now_us);
+
+  uint64_t bytes = 0;
+  for (const FoundChunk& chunk : found.chunks) bytes += chunk.bytes;
+  const double recompute_us =
+      cost.prefill_us({cached * layout_.block_size, (usable - cached) * layout_.block_size});
+  if (!always_) {
+    if (static_cast<double>(bytes) * us_per_byte_ >= recompute_us) {
+      us_per_byte_ *= kDoubt;
+      return end(at, now_us);
+    }
+    restore.deadline_us = now_us + static_cast<int64_t>(recompute_us);
+  }
+  restore.end_block = usable;
+  restore.load_began_us = now_us;
+  live.restored_from = cached * layout_.block_size;
+  restore.to_ask.assign(std::make_move_iterator(found.chunks.begin()),
+                        std::make_move_iterator(found.chunks.end()));
+  ask_for_chunks(found.id, restore);
+}
+
+int32_t DiskTier::choose(const LiveRequest& live, int32_t max_blocks,
+                         std::vector<FoundChunk>& chunks) const {
+  const auto num_groups = layout_.num_groups();
+  const auto max = static_cast<size_t>(max_blocks);
+  const std::vector<int32_t>& tokens = live.samples.front()->tokens;
+  std::erase_if(chunks, [&](const FoundChunk& chunk) {
+    return chunk.shape.present.size() != num_groups || chunk.shape.num_blocks > chunk_blocks_;
+  });
+  // What there is, in memory or to be loaded.
+  std::vector<std::vector<bool>> cached(num_groups);
+  std::vector<std::vector<bool>> have(num_groups);
+  for (size_t group = 0; group < num_groups; ++group) {
+    cached[group] = kv_.cached_blocks(live.scope, tokens, static_cast<int32_t>(group), max_blocks);
+    cached[group].resize(max, false);
+    have[group] = cached[group];
+  }
+  const auto for_each_block = [&](const FoundChunk& chunk, const auto& fn) {
+    for (int32_t i = 0; i < chunk.shape.num_blocks; ++i) {
+      const int32_t block = chunk.shape.index * chunk_blocks_ + i;
+      if (block >= max_blocks) break;
+      for (size_t group = 0; group < num_groups; ++group) {
+        if (chunk.shape.has(group, i)) fn(group, block);
+      }
+    }
+  };
+  for (const FoundChunk& chunk : chunks) {
+    for_each_block(chunk, [&](size_t group, int32_t block) {
+      have[group][static_cast<size_t>(block)] = true;
+    });
+  }
+  // The longest prefix at which every group has what a query right behind it sees.
+  int32_t usable = 0;
+  int32_t whole = 0;  // up to here the full groups have no gap
+  std::vector<int32_t> run(num_groups, 0);
+  for (; whole < max_blocks; ++whole) {
+    bool gap = false;
+    bool complete = true;
+    for (size_t group = 0; group < num_groups; ++group) {
+      const auto g = static_cast<int32_t>(group);
+      run[group] = have[group][static_cast<size_t>(whole)] ? run[group] + 1 : 0;
+      gap = gap || (!kv_.slides(g) && run[group] == 0);
+      const int32_t needed =
+          whole + 1 - kv_.first_visible_block(g, (whole + 1) * layout_.block_size);
+      complete = complete && run[group] >= needed;
+    }
+    if (gap) break;
+    if (complete) usable = whole + 1;
+  }
+  // Of several with the same blocks the first one does.
+  std::vector<std::vector<bool>>& got = cached;
+  std::erase_if(chunks, [&](FoundChunk& chunk) {
+    bool needed = false;
+    for_each_block(chunk, [&](size_t group, int32_t block) {
+      const auto g = static_cast<int32_t>(group);
+      if (block >= usable) return;
+      if (block < kv_.first_visible_block(g, usable * layout_.block_size)) return;
+      if (got[group][static_cast<size_t>(block)]) return;
+      got[group][static_cast<size_t>(block)] = true;
+      needed = true;
+    });
+    return !needed;
+  });
+  return usable;
+}
+
+void DiskTier::ask_for_chunks(ChainId id, Restore& restore) {
+  while (!restore.to_ask.empty() &&
+         (restore.under_way.empty() || loading_bytes_under_way_ < kLoadWindow)) {
+    FoundChunk& chunk = restore.to_ask.front();
+    restore.bytes_under_way += chunk.bytes;
+    loading_bytes_under_way_ += chunk.bytes;
+    store_.post(LoadChunk{id, chunk});
+    restore.under_way.push_back(std::move(chunk));
+    restore.to_ask.pop_front();
+  }
+}
+
+void DiskTier::on(ChunkLoaded& loaded, const StepCost&, int64_t now_us) {
+  const auto at = restores_.find(loaded.id);
+  if (at == restores_.end()) return;
+  Restore& restore = at->second;
+  HEARTH_CHECK(!restore.under_way.empty(), "chain {}", loaded.id);
+  const FoundChunk wanted = std::move(restore.under_way.front());
+  restore.under_way.pop_front();
+  restore.bytes_under_way -= wanted.bytes;
+  restore.bytes_loaded += wanted.bytes;
+  loading_bytes_under_way_ -= wanted.bytes;
+  const bool taken = loaded.ok && take(restore, wanted, loaded);
+  if (taken && !(restore.under_way.empty() && restore.to_ask.empty())) {
+    return ask_for_chunks(loaded.id, restore);
+  }
+  if (taken && restore.bytes_loaded > 0) {
+    average(us_per_byte_, static_cast<double>(now_us - restore.load_began_us) /
+                              static_cast<double>(restore.bytes_loaded));
+  }
+  end(at, now_us);
+}
+
+bool DiskTier::take(Restore& restore, const FoundChunk& wanted, ChunkLoaded& loaded) {
+  const ChunkShape& shape = loaded.shape;
+  LiveRequest& live = *restore.live;
+  const int32_t first = wanted.shape.index * chunk_blocks_;
+  const int32_t count = std::min(wanted.shape.num_blocks, restore.end_block - first);
+  if (shape.index != wanted.shape.index || shape.num_blocks < count || count <= 0 ||
+      shape.present.size() != layout_.num_groups() ||
+      loaded.data.size != shape.data_bytes(layout_)) {
+    return false;
+  }
+  std::vector<uint64_t> present = shape.present;
+  for (size_t group = 0; group < present.size(); ++group) {
+    const auto g = static_cast<int32_t>(group);
+    present[group] &= low_bits(count);
+    if (!kv_.slides(g)) {
+      if (present[group] != low_bits(count)) return false;
+      continue;
+    }
+    // Blocks that no query will look at would only take room.
+    const int32_t visible = kv_.first_visible_block(g, restore.end_block * layout_.block_size);
+    present[group] &= ~low_bits(std::clamp(visible - first, 0, count));
+  }
+  const std::vector<int32_t>& tokens = live.samples.front()->tokens;
+  writes_.clear();
+  const int32_t taken = kv_.insert(live.scope, tokens, first, count, present, writes_);
+  live.restored_until = std::max(live.restored_until, (first + taken) * layout_.block_size);
+  // Blocks are in the order of the bytes, and so are the writes of each block.
+  size_t offset = 0;
+  size_t next = 0;
+  for (int32_t i = 0; i < count; ++i) {
+    for (size_t group = 0; group < layout_.num_groups(); ++group) {
+      if (!shape.has(group, i)) continue;
+      if (next < writes_.size() && writes_[next].index == i &&
+          writes_[next].group == static_cast<int32_t>(group)) {
+        runner_.write_block(writes_[next].group, writes_[next].block,
+                            loaded.data.span().subspan(offset));
+        ++next;
+      }
+      offset += static_cast<size_t>(layout_.block_bytes[group]);
+    }
+  }
+  HEARTH_CHECK(next == writes_.size(), "{} of {} blocks written", next, writes_.size());
+  return taken == count;
+}
+
+// ---- Out ------------------------------------------------------------------------------------
+
+void DiskTier::offer(const Sequence& seq) {
+  const Request& request = seq.request->request;
+  if (!request.use_prefix_cache || !request.use_prefix_store) return;
+  // Another process writes, or nothing can be written now: the next one that ends tries again.
+  if (reported_ && stats_.state != StoreState::kWriting) return;
+  Offer offer;
+  offer.marks = kv_.marks(seq.blocks);
+  if (offer.marks.empty()) return;
+  if (offers_.size() >= kMaxOffers) {
+    ++offers_dropped_;
+    return;
+  }
+  offer.id = next_id_++;
+  offer.chain.owner = request.owner;
+  offer.chain.root = scope_hash(seq.request->scope);
+  const auto num_tokens =
+      static_cast<ptrdiff_t>(offer.marks.size()) * static_cast<ptrdiff_t>(layout_.block_size);
+  offer.chain.tokens.assign(seq.tokens.begin(), seq.tokens.begin() + num_tokens);
+  offers_.push_back(std::move(offer));
+}
+
+uint64_t DiskTier::copy_out(Offer& offer) {
+  const auto begin = static_cast<size_t>(offer.next_chunk) * static_cast<size_t>(chunk_blocks_);
+  const size_t end = std::min(offer.marks.size(), begin + static_cast<size_t>(chunk_blocks_));
+  const auto marks = std::span(offer.marks).subspan(begin, end - begin);
+  ChunkShape shape{offer.next_chunk, 0, std::vector<uint64_t>(layout_.num_groups(), 0)};
+  bool stored = true;
+  for (const NodeMark& mark : marks) {
+    if (!kv_.alive(mark)) break;
+    bool whole = true;
+    for (size_t group = 0; group < layout_.num_groups(); ++group) {
+      const auto g = static_cast<int32_t>(group);
+      const bool there = kv_.block_of(mark, g) != kNoBlock;
+      whole = whole && (there || kv_.slides(g));
+      if (there) shape.present[group] |= uint64_t{1} << shape.num_blocks;
+    }
+    if (!whole) break;
+    stored = stored && kv_.stored(mark);
+    ++shape.num_blocks;
+  }
+  for (uint64_t& mask : shape.present) mask &= low_bits(shape.num_blocks);
+  const bool evicted = shape.num_blocks < static_cast<int32_t>(marks.size());
+  uint64_t bytes = 0;
+  if (shape.num_blocks > 0) {
+    if (!std::exchange(offer.opened, true)) {
+      store_.post(OfferChain{offer.id, std::move(offer.chain)});
+    }
+    if (stored) {
+      store_.post(TouchChunk{offer.id, shape.index, shape.num_blocks});
+    } else {
+      bytes = shape.data_bytes(layout_);
+      ChunkData data = ChunkData::of_size(bytes);
+      size_t offset = 0;
+      for (int32_t i = 0; i < shape.num_blocks; ++i) {
+        const NodeMark& mark = marks[static_cast<size_t>(i)];
+        for (size_t group = 0; group < layout_.num_groups(); ++group) {
+          if (!shape.has(group, i)) continue;
+          const auto g = static_cast<int32_t>(group);
+          runner_.read_block(g, kv_.block_of(mark, g), data.span().subspan(offset));
+          offset += static_cast<size_t>(layout_.block_bytes[group]);
+        }
+        kv_.set_stored(mark);
+      }
+      offered_bytes_under_way_ += bytes;
+      store_.post(OfferChunk{offer.id, std::move(shape), std::move(data)});
+    }
+  }
+  ++offer.next_chunk;
+  // What follows a block that was evicted was evicted before it.
+  if (evicted || end == offer.marks.size()) {
+    if (evicted) ++offers_dropped_;
+    offer.marks.clear();
+    if (offer.opened) store_.post(EndOffer{offer.id});
+  }
+  return bytes;
+}
+
+bool DiskTier::pump(int64_t now_us, uint64_t max_bytes) {
+  for (auto at = restores_.begin(); at != restores_.end();) {
+    const auto next = std::next(at);
+    if (now_us >= at->second.deadline_us) {
+      // Loading did not keep its promise: the next one shall know.
+      if (at->second.load_began_us > 0) us_per_byte_ = std::min(us_per_byte_ * 2, kMaxUsPerByte);
+      end(at, now_us);
+    }
+    at = next;
+  }
+  bool copied = false;
+  uint64_t bytes = 0;
+  while (!offers_.empty() && bytes < max_bytes && offered_bytes_under_way_ < kOfferWindow) {
+    bytes += copy_out(offers_.front());
+    if (offers_.front().marks.empty()) offers_.pop_front();
+    copied = true;
+  }
+  return copied;
+}
+
+void DiskTier::flush(uint64_t max_bytes) {
+  uint64_t bytes = 0;
+  while (!offers_.empty() && bytes < max_bytes) {
+    bytes += copy_out(offers_.front());
+    if (offers_.front().marks.empty()) offers_.pop_front();
+  }
+}
+
+std::optional<int64_t> DiskTier::next_deadline_us() const {
+  std::optional<int64_t> first;
+  for (const auto& [id, restore] : restores_) {
+    first = std::min(first.value_or(restore.deadline_us), restore.deadline_us);
+  }
+  return first;
+}
+
+void DiskTier::on(ChunkSaved& saved, const StepCost&, int64_t) {
+  offered_bytes_under_way_ -= std::min(offered_bytes_under_way_, saved.bytes);
+}
+
+void DiskTier::on(StoreReport& report, const StepCost&, int64_t) {
+  if (reported_ && report.stats.epoch != stats_.epoch) kv_.clear_stored();
+  stats_ = std::move(report.stats);
+  reported_ = true;
+}
+
+StoreStats DiskTier::stats() const {
+  StoreStats out = stats_;
+  out.chunks_dropped += offers_dropped_;
+  return out;
+}
+
+}  // namespace hearth::engine

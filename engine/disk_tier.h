@@ -1,0 +1,114 @@
+#pragma once
+// The engine's side of the slow tier: what is asked of the store's thread, what is given to it, and
+// who waits for it. It does no I/O: bytes travel in messages, and between messages and blocks by
+// the op table's copies.
+//
+// In. A request whose prompt goes on behind what is cached asks for the rest. While it is restoring
+// the scheduler passes over it. Chunks that come become cached blocks like any others, so that what
+// the request then finds is what it would have found had they been computed; they belong to nobody
+// and may be evicted. It waits at most as long as recomputing would take, and not at all where
+// loading takes longer, by rates measured here.
+//
+// Out. A sequence that ends offers its full blocks. They are copied out as fast as the store takes
+// them, a few MiB per step, and only while they are cached: offers hold no blocks.
+//
+// Owned by the engine thread.
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/kv_cache.h"
+#include "engine/model_runner.h"
+#include "engine/sequence.h"
+#include "engine/step_cost.h"
+#include "engine/store/store_messages.h"
+#include "kernels/base/mailbox.h"
+
+namespace hearth::engine {
+
+class DiskTier {
+ public:
+  /// `always`: restore what is there without asking whether it pays; for tests.
+  DiskTier(KvLayout layout, KvCache& kv, ModelRunner& runner, Mailbox<StoreCommand>& store,
+           bool always);
+
+  /// Asks for what follows the request's cached prefix; it is restoring from here on, or not.
+  void ask(LiveRequest& live, const StepCost& cost, int64_t now_us);
+  /// The request has ended.
+  void forget(LiveRequest& live);
+  /// The sequence, which still holds its blocks, has come to its end.
+  void offer(const Sequence& seq);
+  void handle(StoreReply& reply, const StepCost& cost, int64_t now_us);
+
+  /// Lets go those that have waited long enough, and copies out offers, up to `max_bytes`. True
+  /// where something was copied: there may be more.
+  bool pump(int64_t now_us, uint64_t max_bytes);
+  /// When the next one has waited long enough.
+  std::optional<int64_t> next_deadline_us() const;
+  /// Copies out what is still offered, up to `max_bytes`, whatever is under way.
+  void flush(uint64_t max_bytes);
+
+  /// The store's last report, with the offers that were given up here.
+  StoreStats stats() const;
+
+ private:
+  struct Restore {
+    LiveRequest* live = nullptr;
+    int64_t asked_us = 0;
+    int64_t deadline_us = 0;
+    int64_t load_began_us = 0;
+    int32_t end_block = 0;          ///< blocks from the root that shall be there
+    std::deque<FoundChunk> to_ask;  ///< not yet asked for
+    std::deque<FoundChunk> under_way;
+    uint64_t bytes_under_way = 0;
+    uint64_t bytes_loaded = 0;
+  };
+  struct Offer {
+    ChainId id = 0;
+    Chain chain;  ///< moved out with the first chunk
+    std::vector<NodeMark> marks;
+    int32_t next_chunk = 0;
+    bool opened = false;
+  };
+
+  void on(ChainFound& found, const StepCost& cost, int64_t now_us);
+  void on(ChunkLoaded& loaded, const StepCost& cost, int64_t now_us);
+  void on(ChunkSaved& saved, const StepCost& cost, int64_t now_us);
+  void on(StoreReport& report, const StepCost& cost, int64_t now_us);
+
+  /// How many blocks from the root will be usable with these chunks; takes out those that are not
+  /// needed for it.
+  int32_t choose(const LiveRequest& live, int32_t max_blocks,
+                 std::vector<FoundChunk>& chunks) const;
+  bool take(Restore& restore, const FoundChunk& wanted, ChunkLoaded& loaded);
+  void ask_for_chunks(ChainId id, Restore& restore);
+  void end(std::map<ChainId, Restore>::iterator at, int64_t now_us);
+  int32_t max_blocks(const LiveRequest& live) const;
+  /// Copies one chunk of the offer, or touches it. Returns the bytes copied.
+  uint64_t copy_out(Offer& offer);
+
+  const KvLayout layout_;
+  const int32_t chunk_blocks_;
+  KvCache& kv_;
+  ModelRunner& runner_;
+  Mailbox<StoreCommand>& store_;
+  const bool always_;
+
+  ChainId next_id_ = 1;
+  std::map<ChainId, Restore> restores_;
+  std::deque<Offer> offers_;
+  uint64_t offered_bytes_under_way_ = 0;
+  uint64_t loading_bytes_under_way_ = 0;
+  uint64_t offers_dropped_ = 0;
+  StoreStats stats_;
+  bool reported_ = false;
+  double find_us_;                  ///< measured: an answer to FindChain
+  double us_per_byte_;              ///< measured: loading, from asking to being cached
+  std::vector<BlockWrite> writes_;  ///< scratch
+};
+
+}  // namespace hearth::engine
