@@ -122,6 +122,7 @@ void bind(V& v, R& r) {
   v("output_tokens", r.output_tokens);
   v("drafted_tokens", r.drafted_tokens);
   v("accepted_tokens", r.accepted_tokens);
+  v("cached_disk_tokens", r.cached_disk_tokens);
 }
 template <class V, Of<Timings> R>
 void bind(V& v, R& r) {
@@ -130,6 +131,8 @@ void bind(V& v, R& r) {
   v("ttft_ms", r.ttft_ms);
   v("tpot_ms", r.tpot_ms);
   v("total_ms", r.total_ms);
+  v("restore_ms", r.restore_ms);
+  v("saved_ms", r.saved_ms);
 }
 template <class V, Of<DoneEvent> R>
 void bind(V& v, R& r) {
@@ -214,6 +217,19 @@ void bind(V& v, R& r) {
   v("drafted_at", r.drafted_at);
   v("accepted_at", r.accepted_at);
 }
+template <class V, Of<StoreSnapshot> R>
+void bind(V& v, R& r) {
+  v("state", r.state);
+  v("entries", r.entries);
+  v("bytes", r.bytes);
+  v("budget_bytes", r.budget_bytes);
+  v("chunks_loaded", r.chunks_loaded);
+  v("chunks_saved", r.chunks_saved);
+  v("chunks_evicted", r.chunks_evicted);
+  v("chunks_dropped", r.chunks_dropped);
+  v("chunks_refused", r.chunks_refused);
+  v("last_error", r.last_error);
+}
 template <class V, Of<WorkerSnapshot> R>
 void bind(V& v, R& r) {
   v("num_steps", r.num_steps);
@@ -233,6 +249,8 @@ void bind(V& v, R& r) {
   v("prefill_tokens_per_s", r.prefill_tokens_per_s);
   v("decode_tokens_per_s", r.decode_tokens_per_s);
   v("step_ms_recent", r.step_ms_recent);
+  v("prompt_tokens_restored", r.prompt_tokens_restored);
+  v("store", r.store);
 }
 template <class V, Of<WorkerStats> R>
 void bind(V& v, R& r) {

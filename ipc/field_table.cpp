@@ -73,15 +73,18 @@ constexpr auto kFields = std::to_array<Field>({
      "The scheduler's class: `interactive` goes before `normal`, `normal` before `batch`."},
     {"deadline_ms", T::kInteger, kGen, 0, kWeekMs, 0, 0, "ms", "0",
      "Ends the request with reason `deadline` so long after it was received; 0: never."},
-    {"cache", T::kBool, kGen, 0, 0, 0, 0, "", "true",
-     "Look the prompt up in the prefix cache, and keep it there."},
     {"speculate", T::kBool, kGen, 0, 0, 0, 0, "", "true",
      "Guess tokens ahead and verify several in one step where that pays; the text is the same."},
+    {"cache", T::kChoice, kGen, 0, 0, 0, 0, "", "\"disk\"",
+     "Where the prefix is looked up and kept: `off`, in `memory`, or on `disk` too, as far as the "
+     "configuration goes."},
     {"id", T::kName, kCan, 1, kMaxRequestIdBytes, 0, 0, "bytes", "",
      "The request to end, one of the caller's own; required."},
 });
 
 constexpr std::array<std::string_view, 3> kPriorities = {"interactive", "normal", "batch"};
+
+constexpr std::array<std::string_view, 3> kCacheTiers = {"off", "memory", "disk"};
 
 constexpr std::array<std::string_view, kNumVerbs> kVerbNames = {
     "ping", "generate", "tokenize", "cancel", "models", "ps", "stats", "health"};
@@ -99,6 +102,7 @@ const Field* find_field(Verb verb, std::string_view name) {
 
 std::span<const std::string_view> choices(const Field& field) {
   if (field.name == "priority") return kPriorities;
+  if (field.name == "cache") return kCacheTiers;
   return {};
 }
 

@@ -83,8 +83,8 @@ struct GenerateRequest {
   bool prompt_logprobs = false;
   std::string priority = "normal";  ///< interactive, normal, batch
   int64_t deadline_ms = 0;          ///< from receipt; 0: none
-  bool cache = true;                ///< look up and keep the prefix
   bool speculate = true;            ///< guess tokens ahead: the same text, sooner
+  std::string cache = "disk";       ///< where the prefix is looked up and kept: off, memory, disk
   bool operator==(const GenerateRequest&) const = default;
 };
 
@@ -173,7 +173,7 @@ struct ProgressEvent {
   int32_t prompt_done = 0;   ///< prompt tokens computed
   int32_t prompt_total = 0;  ///< prompt tokens
   int32_t position = 0;      ///< in the engine's queue; 0: running
-  std::string waiting_for;   ///< "blocks", "slots", "fairness"; "" while running
+  std::string waiting_for;   ///< "blocks", "slots", "fairness", "restoring"; "" while running
   bool operator==(const ProgressEvent&) const = default;
 };
 
@@ -201,9 +201,10 @@ struct SampleDoneEvent {
 struct Usage {
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;
-  int32_t output_tokens = 0;    ///< of all samples
-  int32_t drafted_tokens = 0;   ///< guesses that were verified
-  int32_t accepted_tokens = 0;  ///< of them, those that were right: decode steps saved
+  int32_t output_tokens = 0;       ///< of all samples
+  int32_t drafted_tokens = 0;      ///< guesses that were verified
+  int32_t accepted_tokens = 0;     ///< of them, those that were right: decode steps saved
+  int32_t cached_disk_tokens = 0;  ///< of the cached ones, restored from disk for this request
   bool operator==(const Usage&) const = default;
 };
 struct Timings {
@@ -212,6 +213,8 @@ struct Timings {
   double ttft_ms = 0;  ///< request received -> first token sent
   double tpot_ms = 0;  ///< (last token - first token) / (output tokens - 1)
   double total_ms = 0;
+  double restore_ms = 0;  ///< waited for the disk, before the first step
+  double saved_ms = 0;    ///< estimate: computing the cached tokens would have taken so much longer
   bool operator==(const Timings&) const = default;
 };
 
@@ -308,6 +311,21 @@ struct SpeculationStats {
   bool operator==(const SpeculationStats&) const = default;
 };
 
+/// A worker's store of prefixes on disk; see engine::StoreStats.
+struct StoreSnapshot {
+  std::string state = "off";  ///< off, writing, reading (another process writes), degraded
+  uint64_t entries = 0;       ///< chunks of about a MiB
+  uint64_t bytes = 0;
+  uint64_t budget_bytes = 0;
+  uint64_t chunks_loaded = 0;
+  uint64_t chunks_saved = 0;
+  uint64_t chunks_evicted = 0;
+  uint64_t chunks_dropped = 0;  ///< not written: queue full, disk full, an error
+  uint64_t chunks_refused = 0;  ///< damaged, or not ours
+  std::string last_error;
+  bool operator==(const StoreSnapshot&) const = default;
+};
+
 /// A worker's engine after a step; see engine::EngineSnapshot.
 struct WorkerSnapshot {
   uint64_t num_steps = 0;
@@ -327,6 +345,8 @@ struct WorkerSnapshot {
   double prefill_tokens_per_s = 0;  ///< recent
   double decode_tokens_per_s = 0;   ///< recent
   double step_ms_recent = 0;
+  uint64_t prompt_tokens_restored = 0;  ///< of the cached ones, from disk
+  StoreSnapshot store;
   bool operator==(const WorkerSnapshot&) const = default;
 };
 

@@ -250,6 +250,7 @@ Result<void> apply_environment(const ipc::Environment& environment, const ipc::P
     config->server.runtime_dir = paths.runtime;
     config->sources["server.runtime_dir"] = "environment HEARTH_RUNTIME_DIR";
   }
+  if (!environment.variable("HEARTH_STATE_DIR").empty()) config->server.state_dir = paths.state;
   if (!environment.variable("HEARTH_MODEL_DIRS").empty()) {
     config->server.model_dirs = paths.model_dirs;
     config->sources["server.model_dirs"] = "environment HEARTH_MODEL_DIRS";

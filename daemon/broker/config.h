@@ -17,6 +17,7 @@ namespace hearth::broker {
 
 struct ServerConfig {
   std::filesystem::path runtime_dir;              ///< sockets and lock; "": as ipc/paths.h says
+  std::filesystem::path state_dir;                ///< prefixes on disk; "": as ipc/paths.h says
   std::vector<std::filesystem::path> model_dirs;  ///< searched in order; empty: as ipc/paths.h says
   std::string admin_group;  ///< its members see and cancel everybody's requests; "": nobody
   LogLevel log_level = LogLevel::kInfo;
@@ -49,8 +50,11 @@ struct WorkerConfig {
   bool chunked_prefill = true;
   double waiting_served_ratio = 0.3;
   bool prefix_cache = true;
-  std::string speculation = "lookup";     ///< or off
-  std::string draft;                      ///< a model file or a name beside the model's; "": none
+  std::string speculation = "lookup";  ///< or off
+  std::string draft;                   ///< a model file or a name beside the model's; "": none
+  bool prefix_store = true;            ///< keep them on disk too, below state_dir
+  int64_t prefix_store_bytes = int64_t{8} << 30;  ///< of one model's database
+  std::string prefix_restore = "auto";            ///< "always": whether it pays or not; for tests
   int64_t heartbeat_timeout_ms = 60'000;  ///< an engine that says nothing for so long is killed
   int64_t load_timeout_ms = 300'000;      ///< and one whose loading makes no progress
   int64_t restart_delay_ms = 100;         ///< after a death; doubles with each in a row

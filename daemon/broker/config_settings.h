@@ -13,6 +13,7 @@ inline constexpr int64_t kMaxMs = 86'400'000;  ///< a day: longer waits are a ty
 template <class Section>
 void visit_server(Section& in, ServerConfig* server) {
   in.path("runtime_dir", &server->runtime_dir);
+  in.path("state_dir", &server->state_dir);
   in.paths("model_dirs", &server->model_dirs);
   in.text("admin_group", &server->admin_group);
   std::string level(name(server->log_level));
@@ -48,6 +49,9 @@ void visit_worker(Section& in, WorkerConfig* worker) {
   in.boolean("prefix_cache", &worker->prefix_cache);
   in.choice("speculation", {"lookup", "off"}, &worker->speculation);
   in.text("draft", &worker->draft);
+  in.boolean("prefix_store", &worker->prefix_store);
+  in.integer("prefix_store_bytes", 1 << 20, int64_t{1} << 50, &worker->prefix_store_bytes);
+  in.choice("prefix_restore", {"auto", "always"}, &worker->prefix_restore);
   in.integer("heartbeat_timeout_ms", 100, kMaxMs, &worker->heartbeat_timeout_ms);
   in.integer("load_timeout_ms", 100, kMaxMs, &worker->load_timeout_ms);
   in.integer("restart_delay_ms", 0, kMaxMs, &worker->restart_delay_ms);

@@ -28,6 +28,7 @@ Result<Config> read_config(const Flags& flags) {
   HEARTH_ASSIGN_OR_RETURN(const ipc::Paths paths, ipc::resolve_paths(environment));
   Config config;
   config.server.runtime_dir = paths.runtime;
+  config.server.state_dir = paths.state;
   config.server.model_dirs = paths.model_dirs;
   const bool named = !flags.config_file.empty() || !environment.variable("HEARTH_CONFIG").empty();
   const std::filesystem::path file =

@@ -132,7 +132,7 @@ void Residency::start(Resident& resident) {
   const std::filesystem::path socket = runtime_dir_.worker_socket(++workers_started_);
   const WorkerProcess::Setup setup{
       .argv = worker_arguments(*program, config_.worker, resident.file.path, socket,
-                               config_.server.log_level),
+                               config_.server.state_dir, config_.server.log_level),
       .socket = socket,
       .heartbeat_timeout_ms = config_.worker.heartbeat_timeout_ms,
       .load_timeout_ms = config_.worker.load_timeout_ms};

@@ -44,7 +44,7 @@ Result<fs::path> find_worker_program(const WorkerConfig& config) {
 
 std::vector<std::string> worker_arguments(const fs::path& program, const WorkerConfig& config,
                                           const fs::path& model, const fs::path& socket,
-                                          LogLevel log_level) {
+                                          const fs::path& state_dir, LogLevel log_level) {
   std::vector<std::string> argv = {program.string(), "serve",   "--socket",
                                    socket.string(),  "--model", model.string()};
   const auto add = [&argv](const char* flag, const std::string& value) {
@@ -66,6 +66,11 @@ std::vector<std::string> worker_arguments(const fs::path& program, const WorkerC
   add("--prefix-cache", config.prefix_cache ? "true" : "false");
   add("--speculation", config.speculation);
   if (!config.draft.empty()) add("--draft", config.draft);
+  if (config.prefix_cache && config.prefix_store && !state_dir.empty()) {
+    add("--prefix-dir", (state_dir / "prefix").string());
+    add("--prefix-store-bytes", std::to_string(config.prefix_store_bytes));
+    add("--always-restore", config.prefix_restore == "always" ? "true" : "false");
+  }
   return argv;
 }
 

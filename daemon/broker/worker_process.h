@@ -40,11 +40,14 @@ class WorkerListener {
 /// ../libexec/hearth, or on PATH. kNotFound lists where it was looked for.
 Result<std::filesystem::path> find_worker_program(const WorkerConfig& config);
 
-/// Arguments of `program` for serving `model` over `socket`.
+/// Arguments of `program` for serving `model` over `socket`; prefixes are kept below `state_dir`,
+/// nowhere where it is empty.
 std::vector<std::string> worker_arguments(const std::filesystem::path& program,
                                           const WorkerConfig& config,
                                           const std::filesystem::path& model,
-                                          const std::filesystem::path& socket, LogLevel log_level);
+                                          const std::filesystem::path& socket,
+                                          const std::filesystem::path& state_dir,
+                                          LogLevel log_level);
 
 class WorkerProcess {
  public:

@@ -2,10 +2,13 @@
 
 #include <pthread.h>
 
+#include <chrono>
 #include <utility>
 
 #include "daemon/worker/device.h"
 #include "engine/speculation/draft_model.h"
+#include "engine/store/sqlite_store.h"
+#include "ipc/paths.h"
 #include "kernels/base/log.h"
 #include "models/gguf/fingerprint.h"
 #include "models/gguf/gguf_file.h"
@@ -19,7 +22,11 @@ constexpr int64_t kProgressEveryUs = 50'000;
 }  // namespace
 
 EngineThread::EngineThread(const ServeOptions& options, const Clock& clock)
-    : options_(options), clock_(clock), messages_(kMailboxMessages, true), thread_([this] {
+    : options_(options),
+      clock_(clock),
+      messages_(kMailboxMessages, true),
+      store_commands_(kMailboxMessages),
+      thread_([this] {
         ::pthread_setname_np(::pthread_self(), "engine");
         run();
       }) {}
@@ -71,8 +78,10 @@ Result<EngineLoaded> EngineThread::load() {
   }
   HEARTH_ASSIGN_OR_RETURN(
       engine_, engine::Engine::create(options_.engine, std::move(ops), std::move(model), clock_,
-                                      std::move(draft)));
+                                      std::move(draft),
+                                      options_.prefix_dir.empty() ? nullptr : &store_commands_));
   engine_->warm_up();
+  if (!options_.prefix_dir.empty() && options_.engine.prefix_cache) start_store();
   out.tokenizer = tokenizer_.get();
   out.commands = &engine_->inbox();
   out.events = &engine_->outbox();
@@ -105,6 +114,26 @@ Result<std::unique_ptr<engine::Proposer>> EngineThread::load_draft(const models:
       engine::DraftModel::create(options_.engine, target, ops, std::move(model), clock_));
   log_info("draft_loaded", "file={} kv_bytes={}", path.string(), draft->memory_plan().kv_bytes);
   return std::unique_ptr<engine::Proposer>(std::move(draft));
+}
+
+void EngineThread::start_store() {
+  // Without the folder the store is degraded, says why, and works once somebody has mended that.
+  if (const Result<void> made = ipc::ensure_private_dir(options_.prefix_dir); !made.ok()) {
+    log_warn("prefix_dir", "error=\"{}\"", made.error().message);
+  }
+  engine::SqliteStoreConfig config;
+  config.folder = options_.prefix_dir;
+  config.budget_bytes = options_.prefix_store_bytes;
+  config.now_ms = [] {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(
+               std::chrono::system_clock::now().time_since_epoch())
+        .count();
+  };
+  store_ = std::make_unique<engine::StoreThread>(
+      std::make_unique<engine::SqliteStore>(std::move(config), engine_->kv_layout()),
+      store_commands_, [engine = engine_.get()](engine::StoreReply reply) {
+        engine->inbox().post(std::move(reply));
+      });
 }
 
 }  // namespace hearth::worker

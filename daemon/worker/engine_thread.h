@@ -10,6 +10,7 @@
 
 #include "daemon/worker/options.h"
 #include "engine/engine.h"
+#include "engine/store/store_thread.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/mailbox.h"
 #include "kernels/base/result.h"
@@ -48,12 +49,15 @@ class EngineThread {
   Result<EngineLoaded> load();
   Result<std::unique_ptr<engine::Proposer>> load_draft(const models::ModelInfo& target,
                                                        const kernels::OpTable& ops);
+  void start_store();
 
   const ServeOptions options_;
   const Clock& clock_;
   Mailbox<LoadMessage> messages_;
   std::unique_ptr<models::Tokenizer> tokenizer_;
+  Mailbox<engine::StoreCommand> store_commands_;
   std::unique_ptr<engine::Engine> engine_;
+  std::unique_ptr<engine::StoreThread> store_;  ///< replies to the engine's inbox
   std::atomic<bool> stop_{false};
   std::atomic<engine::Engine*> running_{nullptr};
   std::thread thread_;

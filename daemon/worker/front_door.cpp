@@ -51,6 +51,29 @@ ipc::SpeculationStats to_wire(const engine::SpeculationCounts& from) {
           .accepted_at = {from.accepted_at.begin(), from.accepted_at.end()}};
 }
 
+std::string_view state_name(engine::StoreState state) {
+  switch (state) {
+    case engine::StoreState::kOff: return "off";
+    case engine::StoreState::kWriting: return "writing";
+    case engine::StoreState::kReading: return "reading";
+    case engine::StoreState::kDegraded: return "degraded";
+  }
+  return "off";
+}
+
+ipc::StoreSnapshot to_wire(const engine::StoreStats& from) {
+  return {.state = std::string(state_name(from.state)),
+          .entries = from.entries,
+          .bytes = from.bytes,
+          .budget_bytes = from.budget_bytes,
+          .chunks_loaded = from.chunks_loaded,
+          .chunks_saved = from.chunks_saved,
+          .chunks_evicted = from.chunks_evicted,
+          .chunks_dropped = from.chunks_dropped,
+          .chunks_refused = from.chunks_refused,
+          .last_error = from.last_error};
+}
+
 ipc::WorkerSnapshot to_wire(const engine::EngineSnapshot& from) {
   return {.num_steps = from.num_steps,
           .num_running = from.num_running,
@@ -68,7 +91,9 @@ ipc::WorkerSnapshot to_wire(const engine::EngineSnapshot& from) {
           .speculation = to_wire(from.speculation),
           .prefill_tokens_per_s = from.prefill_tokens_per_s,
           .decode_tokens_per_s = from.decode_tokens_per_s,
-          .step_ms_recent = from.step_ms_recent};
+          .step_ms_recent = from.step_ms_recent,
+          .prompt_tokens_restored = from.prompt_tokens_restored,
+          .store = to_wire(from.store)};
 }
 
 ipc::WorkerReady to_wire(const EngineLoaded& loaded) {
@@ -376,11 +401,14 @@ void FrontDoor::on_request_done(const engine::RequestDoneEvent& from) {
   done.usage.cached_tokens = from.cached_tokens;
   done.usage.drafted_tokens = from.drafted_tokens;
   done.usage.accepted_tokens = from.accepted_tokens;
+  done.usage.cached_disk_tokens = from.cached_disk_tokens;
   done.timings.queue_ms = to_ms(static_cast<double>(from.queue_us));
   done.timings.prefill_ms = to_ms(static_cast<double>(from.prefill_us));
   done.timings.ttft_ms = to_ms(static_cast<double>(from.ttft_us));
   done.timings.tpot_ms = to_ms(from.tpot_us);
   done.timings.total_ms = ms_since(stream->received_us);
+  done.timings.restore_ms = to_ms(static_cast<double>(from.restore_us));
+  done.timings.saved_ms = to_ms(static_cast<double>(from.saved_us));
   done.preemptions = from.preemptions;
   done.bandwidth_share = from.bandwidth_share;
   link_.send(from.id, done);

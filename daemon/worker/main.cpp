@@ -56,6 +56,10 @@ void add_serve_options(CLI::App& app, ServeFlags* flags) {
   app.add_option(
       "--draft", options.draft,
       "a small model of the same tokens that guesses too: a file, or a name beside MODEL");
+  app.add_option("--prefix-dir", options.prefix_dir, "where prefixes are kept; none: nowhere");
+  app.add_option("--prefix-store-bytes", options.prefix_store_bytes, "KV kept there, at most");
+  app.add_option("--always-restore", engine.always_restore,
+                 "take from there what recomputing would bring sooner; for tests");
   app.add_option("--max-seqs", scheduler.max_seqs, "sequences running at once");
   app.add_option("--max-step-tokens", scheduler.max_step_tokens, "rows of one step");
   app.add_option("--policy", flags->policy, "continuous or static");

@@ -21,6 +21,8 @@ struct ServeOptions {
   DeviceOptions device;
   engine::EngineConfig engine;
   std::string draft;  ///< a file, or a model's name in the folder of `model`; "": none
+  std::filesystem::path prefix_dir;          ///< of the databases of prefixes; empty: none are kept
+  uint64_t prefix_store_bytes = 8ull << 30;  ///< of one database
   LogLevel log_level = LogLevel::kInfo;
 };
 

@@ -119,8 +119,9 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model,
     to.stop_ids.insert(to.stop_ids.end(), model.end_ids.begin(), model.end_ids.end());
   }
   to.sampling = sampling_of(generate);
-  to.use_prefix_cache = generate.cache;
   to.speculate = generate.speculate;
+  to.use_prefix_cache = generate.cache != "off";
+  to.use_prefix_store = generate.cache == "disk";
   to.resume = request.resume;
   return out;
 }

@@ -5,8 +5,14 @@
 namespace hearth::cli {
 
 std::string timing_line(const ipc::DoneEvent& done) {
-  std::string line = fmt::format("prompt {} (cached {}) · TTFT {:.0f} ms", done.usage.prompt_tokens,
-                                 done.usage.cached_tokens, done.timings.ttft_ms);
+  std::string line =
+      fmt::format("prompt {} (cached {}", done.usage.prompt_tokens, done.usage.cached_tokens);
+  if (done.usage.cached_disk_tokens > 0) {
+    line += fmt::format(", {} from disk", done.usage.cached_disk_tokens);
+  }
+  line += fmt::format(") · TTFT {:.0f} ms", done.timings.ttft_ms);
+  if (done.timings.saved_ms >= 1000)
+    line += fmt::format(" · saved {:.1f} s", done.timings.saved_ms / 1000);
   if (done.timings.tpot_ms > 0)
     line += fmt::format(" · {:.1f} tokens/s", 1000 / done.timings.tpot_ms);
   if (done.usage.drafted_tokens > 0)

@@ -43,6 +43,17 @@ std::string worker_lines(const ipc::WorkerStats& worker) {
             static_cast<double>(guesses.drafted_tokens),
         static_cast<double>(guesses.accepted_tokens) / static_cast<double>(guesses.verifications));
   }
+  if (const ipc::StoreSnapshot& store = s.store; store.state != "off") {
+    out += fmt::format("  on disk     {}: {} chunks, {} of {}; {} tokens restored\n", store.state,
+                       store.entries, human_bytes(store.bytes), human_bytes(store.budget_bytes),
+                       s.prompt_tokens_restored);
+    out += fmt::format("              {} saved, {} loaded, {} evicted, {} dropped, {} refused\n",
+                       store.chunks_saved, store.chunks_loaded, store.chunks_evicted,
+                       store.chunks_dropped, store.chunks_refused);
+    if (!store.last_error.empty()) {
+      out += fmt::format("              last error: {}\n", store.last_error);
+    }
+  }
   out += fmt::format("  steps       {}, {:.2f} ms recently\n", s.num_steps, s.step_ms_recent);
   return out;
 }

@@ -91,7 +91,8 @@ Daemon::Daemon(const Sandbox& sandbox, std::vector<std::string> settings)
                                    runtime_.string(),
                                    "--model-dir",
                                    sandbox.models().string()};
-  settings.insert(settings.begin(), {"worker.kv_bytes=33554432", "worker.restart_delay_ms=10"});
+  settings.insert(settings.begin(), {"worker.kv_bytes=33554432", "worker.restart_delay_ms=10",
+                                     "server.state_dir=" + sandbox.state().string()});
   for (const std::string& setting : settings) {
     argv.emplace_back("--set");
     argv.push_back(setting);

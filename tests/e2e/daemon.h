@@ -35,6 +35,7 @@ class Sandbox {
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path models() const { return path_ / "models"; }
   std::filesystem::path runtime() const { return path_ / "run"; }
+  std::filesystem::path state() const { return path_ / "state"; }
 
  private:
   std::filesystem::path path_;

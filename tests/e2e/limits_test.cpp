@@ -169,7 +169,7 @@ TEST_CASE("many requests with cancels at random leave no block behind") {
           seeded(random(), 1 + static_cast<int32_t>(random() % 400),
                  "the abc " + std::string(random() % 300, static_cast<char>('a' + random() % 4)));
       request.n = 1 + static_cast<int32_t>(random() % 3);
-      request.cache = random() % 4 != 0;
+      request.cache = random() % 4 != 0 ? "memory" : "off";
       const Result<std::string> id = client.start(request);
       REQUIRE(id.ok());
       live[*id] = random() % 2 == 0 ? static_cast<int>(1 + random() % 50) : -1;

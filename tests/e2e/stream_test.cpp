@@ -74,7 +74,7 @@ TEST_CASE("sixteen clients at once get exactly what each gets alone") {
     ipc::Client client = daemon.connect();
     for (uint64_t i = 0; i < kClients; ++i) {
       ipc::GenerateRequest request = seeded(100 + i, 120, "the abc " + std::string(i * 3, 'q'));
-      request.cache = false;
+      request.cache = "off";
       alone.push_back(run(client, request));
       REQUIRE(alone.back().done);
     }

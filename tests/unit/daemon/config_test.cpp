@@ -21,6 +21,7 @@ TEST_CASE("every key is read") {
   const Result<void> result = apply_toml(R"(
 [server]
 runtime_dir = "/tmp/x"
+state_dir = "/tmp/s"
 model_dirs = ["/a", "/b"]
 admin_group = "adm"
 log_level = "debug"
@@ -48,6 +49,9 @@ waiting_served_ratio = 2
 prefix_cache = false
 speculation = "off"
 draft = "small"
+prefix_store = false
+prefix_store_bytes = 1048577
+prefix_restore = "always"
 heartbeat_timeout_ms = 101
 load_timeout_ms = 102
 restart_delay_ms = 103
@@ -59,6 +63,7 @@ small = "n"
                                          "f.toml", &config);
   REQUIRE_MESSAGE(result.ok(), (result.ok() ? "" : result.error().message));
   CHECK(config.server.runtime_dir == "/tmp/x");
+  CHECK(config.server.state_dir == "/tmp/s");
   CHECK(config.server.model_dirs == std::vector<std::filesystem::path>{"/a", "/b"});
   CHECK(config.server.admin_group == "adm");
   CHECK(config.server.log_level == LogLevel::kDebug);
@@ -84,6 +89,9 @@ small = "n"
   CHECK_FALSE(config.worker.prefix_cache);
   CHECK(config.worker.speculation == "off");
   CHECK(config.worker.draft == "small");
+  CHECK_FALSE(config.worker.prefix_store);
+  CHECK(config.worker.prefix_store_bytes == 1048577);
+  CHECK(config.worker.prefix_restore == "always");
   CHECK(config.worker.heartbeat_timeout_ms == 101);
   CHECK(config.worker.load_timeout_ms == 102);
   CHECK(config.worker.restart_delay_ms == 103);
@@ -108,8 +116,9 @@ TEST_CASE("errors name file, line, column, the key, what was met and what was wa
 TEST_CASE("unknown keys and sections are errors that list the known ones") {
   const std::string key = error_of("[server]\nruntime_dirs = \"/x\"\n");
   CHECK(key.find("f.toml:2:") == 0);
-  CHECK(key.find("unknown key server.runtime_dirs; known here: runtime_dir, model_dirs") !=
-        std::string::npos);
+  CHECK(
+      key.find("unknown key server.runtime_dirs; known here: runtime_dir, state_dir, model_dirs") !=
+      std::string::npos);
   CHECK(error_of("[limit]\nx=1").find("unknown section or key limit") != std::string::npos);
   CHECK(error_of("server = 3").find("server is a integer, want a [section]") != std::string::npos);
 }

@@ -60,8 +60,8 @@ TEST_CASE("a prompt becomes tokens with BOS, and every parameter arrives") {
   g.logprobs = 4;
   g.prompt_logprobs = true;
   g.priority = "interactive";
-  g.cache = false;
   g.speculate = false;
+  g.cache = "off";
   in.resume = {{10, 11}, {12}};
   const engine::Request out = f.good(in);
   CHECK(out.id == 7);

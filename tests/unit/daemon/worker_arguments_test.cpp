@@ -29,7 +29,7 @@ TEST_CASE("every setting of [worker] reaches the worker") {
   config.speculation = "off";
   config.draft = "small";
   const std::vector<std::string> argv =
-      worker_arguments("/bin/w", config, "/m/a b.gguf", "/run/1.sock", LogLevel::kWarn);
+      worker_arguments("/bin/w", config, "/m/a b.gguf", "/run/1.sock", "/s", LogLevel::kWarn);
   CHECK(argv[0] == "/bin/w");
   CHECK(argv[1] == "serve");
   CHECK(value_of(argv, "--socket") == "/run/1.sock");
@@ -49,6 +49,23 @@ TEST_CASE("every setting of [worker] reaches the worker") {
   CHECK(value_of(argv, "--prefix-cache") == "false");
   CHECK(value_of(argv, "--speculation") == "off");
   CHECK(value_of(argv, "--draft") == "small");
+  CHECK(std::ranges::find(argv, "--prefix-dir") == argv.end());
+
+  config.prefix_cache = true;
+  config.prefix_store_bytes = 5'000'000;
+  config.prefix_restore = "always";
+  const std::vector<std::string> kept =
+      worker_arguments("/bin/w", config, "/m", "/1", "/s", LogLevel::kWarn);
+  CHECK(value_of(kept, "--prefix-dir") == "/s/prefix");
+  CHECK(value_of(kept, "--prefix-store-bytes") == "5000000");
+  CHECK(value_of(kept, "--always-restore") == "true");
+  const std::vector<std::string> nowhere =
+      worker_arguments("/bin/w", config, "/m", "/1", "", LogLevel::kWarn);
+  CHECK(std::ranges::find(nowhere, "--prefix-dir") == nowhere.end());
+  config.prefix_store = false;
+  const std::vector<std::string> off =
+      worker_arguments("/bin/w", config, "/m", "/1", "/s", LogLevel::kWarn);
+  CHECK(std::ranges::find(off, "--prefix-dir") == off.end());
 }
 
 TEST_CASE("a configured worker program is that one or an error that names it") {

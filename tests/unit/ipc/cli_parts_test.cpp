@@ -79,6 +79,11 @@ TEST_CASE("the timing line") {
   done.timings.tpot_ms = 11.876;
   done.finish_reasons = {"stop"};
   CHECK(timing_line(done) == "prompt 12 (cached 8) · TTFT 31 ms · 84.2 tokens/s · stop");
+  ipc::DoneEvent restored = done;
+  restored.usage.cached_disk_tokens = 6;
+  restored.timings.saved_ms = 12'340;
+  CHECK(timing_line(restored) ==
+        "prompt 12 (cached 8, 6 from disk) · TTFT 31 ms · saved 12.3 s · 84.2 tokens/s · stop");
   done.timings.tpot_ms = 0;  // one token: no rate
   done.finish_reasons = {"length", "stop"};
   done.resumed = 1;
@@ -127,7 +132,8 @@ TEST_CASE("flags become the fields of a request") {
                                      "--penalty-window",
                                      "-1",
                                      "--ignore-eos",
-                                     "--no-cache",
+                                     "--cache",
+                                     "off",
                                      "--priority",
                                      "batch",
                                      "--json"});
@@ -149,7 +155,7 @@ TEST_CASE("flags become the fields of a request") {
   want.logit_bias = {{3, -100.0f}, {4, 1.5f}};
   want.penalty_window = -1;
   want.ignore_eos = true;
-  want.cache = false;
+  want.cache = "off";
   want.priority = "batch";
   CHECK(*request == want);
 }

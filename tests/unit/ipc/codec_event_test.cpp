@@ -45,6 +45,8 @@ WorkerSnapshot snapshot() {
   s.prefill_tokens_per_s = 1234.5;
   s.decode_tokens_per_s = 84.25;
   s.step_ms_recent = 11.75;
+  s.prompt_tokens_restored = 2;
+  s.store = {"degraded", 1, 2, 3, 4, 5, 6, 7, 8, "no such folder"};
   return s;
 }
 

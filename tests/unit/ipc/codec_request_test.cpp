@@ -43,8 +43,8 @@ GenerateRequest every_field_set() {
   r.prompt_logprobs = true;
   r.priority = "batch";
   r.deadline_ms = 60'000;
-  r.cache = false;
   r.speculate = false;
+  r.cache = "memory";
   return r;
 }
 

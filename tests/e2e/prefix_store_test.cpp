@@ -1,0 +1,182 @@
+// Prefixes that outlive the process that computed them: the same tokens cold, in memory, from disk
+// after an orderly restart and after kill -9; and nothing but time lost where the disk is bad.
+
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <fstream>
+#include <random>
+
+#include "daemon.h"
+#include "tests/skip.h"
+
+namespace hearth::e2e {
+namespace fs = std::filesystem;
+namespace {
+
+const std::vector<std::string> kAlways = {"worker.prefix_restore=always"};
+
+/// Distinct prompts of 1 to 128 tokens (the tiny model has one per letter, or fewer).
+std::vector<ipc::GenerateRequest> prompts(int count) {
+  std::mt19937 random(11);
+  std::vector<ipc::GenerateRequest> out;
+  for (int i = 0; i < count; ++i) {
+    std::string text;
+    for (size_t length = 1 + random() % 127; text.size() < length;) {
+      text += static_cast<char>('a' + random() % 26);
+      if (random() % 6 == 0) text += ' ';
+    }
+    out.push_back(seeded(static_cast<uint64_t>(i) + 1, 6, text));
+  }
+  return out;
+}
+
+std::vector<int32_t> ids_of(ipc::Client& client, const ipc::GenerateRequest& request,
+                            ipc::Usage* usage = nullptr) {
+  const Answer answer = run(client, request);
+  REQUIRE_MESSAGE(answer.done.has_value(), why(answer));
+  if (usage != nullptr) *usage = answer.done->usage;
+  return answer.ids.at(0);
+}
+
+ipc::StoreSnapshot store_of(const Daemon& daemon) {
+  const ipc::StatsReply reply = daemon.stats();
+  return reply.workers.empty() ? ipc::StoreSnapshot{} : reply.workers.front().snapshot.store;
+}
+
+bool wait_until_saved(const Daemon& daemon, uint64_t chunks) {
+  return eventually([&] { return store_of(daemon).chunks_saved >= chunks; }, 50);
+}
+
+/// All prompts again; how many tokens came from disk.
+int32_t ask_all(const Daemon& daemon, const std::vector<ipc::GenerateRequest>& requests,
+                const std::vector<std::vector<int32_t>>& want) {
+  ipc::Client client = daemon.connect();
+  int32_t from_disk = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    CAPTURE(i);
+    ipc::Usage usage;
+    CHECK(ids_of(client, requests[i], &usage) == want[i]);
+    from_disk += usage.cached_disk_tokens;
+    // All full blocks in front of the last token, if there are any.
+    CHECK(usage.cached_tokens == (usage.prompt_tokens - 1) / 16 * 16);
+  }
+  return from_disk;
+}
+
+}  // namespace
+
+TEST_CASE("the same tokens cold, in memory, from disk after a restart, and after kill -9") {
+  const Sandbox sandbox;
+  const std::vector<ipc::GenerateRequest> requests = prompts(tests::full_counts() ? 1000 : 64);
+  std::vector<std::vector<int32_t>> cold;
+  uint64_t chains = 0;
+  {
+    Daemon daemon(sandbox, kAlways);
+    ipc::Client client = daemon.connect();
+    for (ipc::GenerateRequest request : requests) {
+      ipc::Usage usage;
+      request.cache = "off";
+      cold.push_back(ids_of(client, request, &usage));
+      CHECK(usage.cached_tokens == 0);
+      request.cache = "disk";
+      CHECK(ids_of(client, request) == cold.back());
+      if (usage.prompt_tokens + usage.output_tokens > 16) ++chains;
+    }
+    CHECK(ask_all(daemon, requests, cold) == 0);  // in memory
+    REQUIRE(wait_until_saved(daemon, chains / 2));
+    daemon.signal(SIGTERM);
+    daemon.wait_for_exit();
+  }
+  int32_t tokens = 0;
+  {
+    Daemon daemon(sandbox, kAlways);
+    tokens = ask_all(daemon, requests, cold);
+    CHECK(tokens > 1000);
+    CHECK(store_of(daemon).state == "writing");
+    // The worker dies, and the next one starts as warm.
+    ::kill(daemon.wait_for_worker(), SIGKILL);
+    CHECK(ask_all(daemon, requests, cold) == tokens);
+    daemon.signal(SIGKILL);
+    daemon.wait_for_exit();
+  }
+  Daemon daemon(sandbox, kAlways);
+  CHECK(ask_all(daemon, requests, cold) == tokens);
+}
+
+TEST_CASE("a request, and the configuration, may keep a prompt from the disk") {
+  const Sandbox sandbox;
+  const fs::path folder = sandbox.state() / "prefix";
+  ipc::GenerateRequest request = seeded(1, 4, std::string(100, 'a'));
+  {
+    Daemon daemon(sandbox, {"worker.prefix_restore=always", "worker.prefix_store=false"});
+    ipc::Client client = daemon.connect();
+    ids_of(client, request);
+    CHECK(store_of(daemon).state == "off");
+    CHECK_FALSE(fs::exists(folder));
+    daemon.signal(SIGTERM);
+    daemon.wait_for_exit();
+  }
+  {
+    Daemon daemon(sandbox, kAlways);
+    ipc::Client client = daemon.connect();
+    request.cache = "memory";
+    ids_of(client, request);
+    request.cache = "off";
+    ids_of(client, request);
+    daemon.signal(SIGTERM);
+    daemon.wait_for_exit();
+  }
+  Daemon daemon(sandbox, kAlways);
+  ipc::Client client = daemon.connect();
+  ipc::Usage usage;
+  request.cache = "disk";
+  ids_of(client, request, &usage);
+  CHECK(usage.cached_tokens == 0);
+  CHECK(fs::exists(folder));
+  CHECK((fs::status(folder).permissions() & fs::perms::mask) == fs::perms::owner_all);
+}
+
+TEST_CASE("a damaged database, and a state folder that is none, cost time and nothing else") {
+  const Sandbox sandbox;
+  const ipc::GenerateRequest request = seeded(5, 6, std::string(90, 'b'));
+  std::vector<int32_t> want;
+  {
+    Daemon daemon(sandbox, kAlways);
+    ipc::Client client = daemon.connect();
+    want = ids_of(client, request);
+    REQUIRE(wait_until_saved(daemon, 1));
+    daemon.signal(SIGTERM);
+    daemon.wait_for_exit();
+  }
+  for (const auto& entry : fs::directory_iterator(sandbox.state() / "prefix")) {
+    if (entry.path().extension() != ".db") continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(0);
+    file << std::string(70'000, '#');
+  }
+  {
+    Daemon daemon(sandbox, kAlways);
+    ipc::Client client = daemon.connect();
+    ipc::Usage usage;
+    CHECK(ids_of(client, request, &usage) == want);
+    CHECK(usage.cached_tokens == 0);
+    REQUIRE(wait_until_saved(daemon, 1));  // a new database took its place
+    daemon.signal(SIGTERM);
+    daemon.wait_for_exit();
+  }
+  fs::remove_all(sandbox.state());
+  std::ofstream(sandbox.state()) << "a file";
+  {
+    Daemon daemon(sandbox, kAlways);
+    ipc::Client client = daemon.connect();
+    CHECK(ids_of(client, request) == want);
+    REQUIRE(eventually([&] { return store_of(daemon).state == "degraded"; }, 50));
+    CHECK_FALSE(store_of(daemon).last_error.empty());
+    daemon.signal(SIGTERM);
+    daemon.wait_for_exit();
+  }
+}
+
+}  // namespace hearth::e2e
