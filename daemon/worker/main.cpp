@@ -110,6 +110,7 @@ int run(int argc, char** argv) {
   doctor_verb->add_flag("--json", as_json, "one JSON object");
   int status = 0;
   add_bench(app, &status);
+  add_cache(app, &status);
   add_inspect(app, &status);
   add_tokenize(app, &status);
   try {

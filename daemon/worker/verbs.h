@@ -20,6 +20,7 @@ inline constexpr int kInterrupted = 130;
 /// Each adds its verb to the program's command line; when it was parsed it runs, and leaves the
 /// exit status in `*status`.
 void add_bench(CLI::App& app, int* status);
+void add_cache(CLI::App& app, int* status);
 void add_inspect(CLI::App& app, int* status);
 void add_tokenize(CLI::App& app, int* status);
 

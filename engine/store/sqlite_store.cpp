@@ -18,8 +18,6 @@ namespace hearth::engine {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr int64_t kFormat = 1;
-constexpr int64_t kApplicationId = 0x68727468;  // "hrth"
 constexpr int64_t kRetryMs = 1'000;
 constexpr int64_t kRetryMaxMs = 30'000;
 constexpr int64_t kLogEveryMs = 10'000;
@@ -302,18 +300,18 @@ Result<void> SqliteStore::make_schema(Open& opened) {
         HEARTH_TRY(meta.bind(0, std::string_view(key)).bind(1, value).run());
       }
       HEARTH_TRY(db.execute(fmt::format("PRAGMA user_version={}; PRAGMA application_id={};",
-                                        kFormat, kApplicationId)));
+                                        kStoreFormat, kStoreApplicationId)));
     }
     HEARTH_TRY(transaction.commit());
   }
   HEARTH_ASSIGN_OR_RETURN(application, db.query_integer("PRAGMA application_id"));
   HEARTH_ASSIGN_OR_RETURN(const int64_t version, db.query_integer("PRAGMA user_version"));
-  if (application != kApplicationId || version != kFormat) {
-    return Error{
-        ErrorCode::kCorrupt,
-        fmt::format("{}: application {:x} format {}, want {:x} format {}",
-                    file_.filename().string(), application, version, kApplicationId, kFormat),
-        ""};
+  if (application != kStoreApplicationId || version != kStoreFormat) {
+    return Error{ErrorCode::kCorrupt,
+                 fmt::format("{}: application {:x} format {}, want {:x} format {}",
+                             file_.filename().string(), application, version, kStoreApplicationId,
+                             kStoreFormat),
+                 ""};
   }
   const Result<std::string> layout = db.query_text("SELECT value FROM meta WHERE key = 'layout'");
   if (!layout.ok() && layout.error().code != ErrorCode::kNotFound &&

@@ -32,6 +32,9 @@
 
 namespace hearth::engine {
 
+inline constexpr int64_t kStoreFormat = 1;                  ///< PRAGMA user_version
+inline constexpr int64_t kStoreApplicationId = 0x68727468;  ///< PRAGMA application_id: "hrth"
+
 struct SqliteStoreConfig {
   std::filesystem::path folder;          ///< exists, private to this user
   uint64_t budget_bytes = 8ull << 30;    ///< of KV; least valuable chunks go first

@@ -171,6 +171,7 @@ struct WorkerVerb {
   const char* meaning;
 };
 constexpr WorkerVerb kWorkerVerbs[] = {
+    {"cache", "The prefixes kept on disk: ls, stats, rm, verify, compact"},
     {"bench", "How fast a model runs here, and of what ceiling"},
     {"inspect", "What a model file holds, and whether it runs here"},
 };

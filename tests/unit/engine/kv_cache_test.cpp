@@ -274,5 +274,89 @@ TEST_CASE("peak of a sliding group is bounded by window and step") {
   CHECK(kv.peak_blocks(1, 8, 8) == 2);
 }
 
+TEST_CASE(
+    "inserted blocks are cached ones: found, evicted from their end, never under a sequence") {
+  const std::vector<KvGroup> groups = {{8, 0}};
+  KvCache kv(4, groups);
+  const std::vector<int32_t> tokens = numbers(41);
+  const std::vector<uint64_t> all = {~uint64_t{0}};
+  std::vector<BlockWrite> writes;
+  CHECK(kv.insert("s", tokens, 3, 2, all, writes) == 0);  // nothing in front of them
+  CHECK(kv.insert("s", tokens, 0, 3, all, writes) == 3);
+  REQUIRE(writes.size() == 3);
+  CHECK(writes[2].index == 2);
+  check(kv, {});
+  CHECK(kv.pool(0).num_cached() == 3);
+  CHECK(kv.cached_tokens("s", tokens, 40) == 12);
+  writes.clear();
+  CHECK(kv.insert("s", tokens, 2, 3, all, writes) == 3);  // one is there
+  CHECK(writes.size() == 2);
+  CHECK(kv.cached_tokens("s", tokens, 40) == 20);
+
+  SequenceBlocks a;
+  const std::vector<int32_t> other = numbers(16, 100);
+  kv.begin(a, "s", other, 15);
+  compute(kv, a, other);  // evicts the end of the chain
+  CHECK(kv.cached_tokens("s", tokens, 40) == 16);
+  writes.clear();
+  CHECK(kv.insert("s", tokens, 4, 2, all, writes) == 0);  // no room but its own chain's
+  CHECK(writes.empty());
+  check(kv, {&a});
+  kv.release(a);
+  CHECK(kv.insert("s", tokens, 4, 2, all, writes) == 2);
+  CHECK(kv.cached_tokens("s", tokens, 40) == 24);
+  check(kv, {});
+}
+
+TEST_CASE("what is inserted for a sliding group is found where its window is whole") {
+  const std::vector<KvGroup> groups = {{16, 0}, {8, 8}};
+  KvCache kv(4, groups);
+  const std::vector<int32_t> tokens = numbers(25);
+  std::vector<BlockWrite> writes;
+  const std::vector<uint64_t> last_two = {0x3f, 0x30};
+  CHECK(kv.insert("s", tokens, 0, 6, last_two, writes) == 6);
+  CHECK(writes.size() == 8);
+  CHECK(kv.cached_tokens("s", tokens, 24) == 24);
+  CHECK(kv.cached_tokens("s", tokens, 23) == 0);  // block 3 of the window is not there
+  CHECK(kv.cached_blocks("s", tokens, 1, 6) ==
+        std::vector<bool>{false, false, false, false, true, true});
+  writes.clear();
+  const std::vector<uint64_t> fourth = {0x0f, 0x0c};
+  CHECK(kv.insert("s", tokens, 0, 4, fourth, writes) == 4);  // joins what is there
+  CHECK(writes.size() == 2);
+  CHECK(kv.cached_tokens("s", tokens, 23) == 20);
+  SequenceBlocks a;
+  kv.begin(a, "s", tokens, 24);
+  CHECK(a.num_tokens == 24);
+  check(kv, {&a});
+  kv.release(a);
+  check(kv, {});
+}
+
+TEST_CASE("marks of a chain tell when its nodes are gone") {
+  const std::vector<KvGroup> groups = {{4, 0}};
+  KvCache kv(4, groups);
+  const std::vector<int32_t> tokens = numbers(9);
+  SequenceBlocks a;
+  kv.begin(a, "s", tokens, 8);
+  compute(kv, a, tokens);
+  const std::vector<NodeMark> marks = kv.marks(a);
+  REQUIRE(marks.size() == 2);
+  CHECK(kv.block_of(marks[1], 0) == a.tables[0][1]);
+  CHECK_FALSE(kv.stored(marks[0]));
+  kv.set_stored(marks[0]);
+  CHECK(kv.stored(marks[0]));
+  kv.clear_stored();
+  CHECK_FALSE(kv.stored(marks[0]));
+  kv.release(a);
+  SequenceBlocks b;
+  const std::vector<int32_t> other = numbers(16, 100);
+  kv.begin(b, "s", other, 15);
+  compute(kv, b, other);
+  CHECK_FALSE(kv.alive(marks[0]));
+  CHECK_FALSE(kv.alive(marks[1]));
+  kv.release(b);
+}
+
 }  // namespace
 }  // namespace hearth::engine

@@ -1,0 +1,187 @@
+#include "engine/store/store_admin.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace hearth::engine {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr int kBusyMs = 5'000;
+
+Result<int64_t> number_from(std::string_view text, const char* what) {
+  int64_t value = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (problem == std::errc{} && end == text.data() + text.size() && value > 0) return value;
+  return Error{ErrorCode::kCorrupt, fmt::format("{}: met '{}', want a number", what, text), ""};
+}
+
+Result<KvLayout> layout_from(Database& database) {
+  KvLayout layout;
+  const auto value = [&](const char* key) {
+    return database.query_text(fmt::format("SELECT value FROM meta WHERE key = '{}'", key));
+  };
+  HEARTH_ASSIGN_OR_RETURN(layout.model, value("model"));
+  HEARTH_ASSIGN_OR_RETURN(layout.identity, value("identity"));
+  HEARTH_ASSIGN_OR_RETURN(const std::string block_size, value("block_size"));
+  HEARTH_ASSIGN_OR_RETURN(const int64_t tokens, number_from(block_size, "block_size"));
+  constexpr int64_t kMaxBlockSize = 1 << 16;
+  if (tokens > kMaxBlockSize) {
+    return Error{ErrorCode::kCorrupt, fmt::format("block_size: {}", tokens), ""};
+  }
+  layout.block_size = static_cast<int32_t>(tokens);
+  HEARTH_ASSIGN_OR_RETURN(const std::string bytes, value("block_bytes"));
+  for (size_t from = 0; from <= bytes.size();) {
+    const size_t to = std::min(bytes.find(',', from), bytes.size());
+    HEARTH_ASSIGN_OR_RETURN(
+        const int64_t group,
+        number_from(std::string_view(bytes).substr(from, to - from), "block_bytes"));
+    constexpr int64_t kMaxBlockBytes = int64_t{1} << 32;
+    if (group > kMaxBlockBytes || layout.block_bytes.size() == 64) {
+      return Error{ErrorCode::kCorrupt, fmt::format("block_bytes: {}", bytes), ""};
+    }
+    layout.block_bytes.push_back(group);
+    from = to + 1;
+  }
+  HEARTH_ASSIGN_OR_RETURN(const std::string hash, value("layout"));
+  if (hash != to_hex(layout.hash())) {
+    return Error{ErrorCode::kCorrupt, "the layout does not agree with its hash", ""};
+  }
+  return layout;
+}
+
+}  // namespace
+
+Result<std::vector<fs::path>> StoreAdmin::files(const fs::path& folder) {
+  std::vector<fs::path> out;
+  std::error_code problem;
+  fs::directory_iterator at(folder, problem);
+  if (problem == std::errc::no_such_file_or_directory) return out;
+  for (; !problem && at != fs::directory_iterator(); at.increment(problem)) {
+    if (at->path().extension() == ".db") out.push_back(at->path());
+  }
+  if (problem) {
+    return Error{problem == std::errc::permission_denied ? ErrorCode::kForbidden : ErrorCode::kIo,
+                 fmt::format("{}: {}", folder.string(), problem.message()), ""};
+  }
+  std::ranges::sort(out);
+  return out;
+}
+
+Result<StoreAdmin> StoreAdmin::open(const fs::path& file) {
+  StoreAdmin out;
+  out.file_ = file;
+  if (!fs::is_regular_file(fs::symlink_status(file))) {
+    return Error{ErrorCode::kNotFound, fmt::format("{}: no such file", file.string()), ""};
+  }
+  HEARTH_ASSIGN_OR_RETURN(out.database_, Database::open(file));
+  out.database_.set_busy_timeout(kBusyMs);
+  HEARTH_TRY(out.database_.execute("PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON"));
+  HEARTH_ASSIGN_OR_RETURN(const int64_t version,
+                          out.database_.query_integer("PRAGMA user_version"));
+  HEARTH_ASSIGN_OR_RETURN(const int64_t application,
+                          out.database_.query_integer("PRAGMA application_id"));
+  if (application != kStoreApplicationId || version != kStoreFormat) {
+    return Error{
+        ErrorCode::kCorrupt,
+        fmt::format("{}: no database of prefixes of this version", file.filename().string()), ""};
+  }
+  HEARTH_ASSIGN_OR_RETURN(out.layout_, layout_from(out.database_));
+  return out;
+}
+
+uint64_t StoreAdmin::file_bytes() const {
+  uint64_t bytes = 0;
+  for (const char* suffix : {"", "-wal", "-shm"}) {
+    std::error_code problem;
+    const uintmax_t size = fs::file_size(file_.string() + suffix, problem);
+    if (!problem) bytes += size;
+  }
+  return bytes;
+}
+
+Result<std::vector<StoredEntry>> StoreAdmin::entries() {
+  HEARTH_ASSIGN_OR_RETURN(
+      Statement rows,
+      database_.prepare("SELECT id, owner, root, parent, last, idx, num_blocks, bytes, used, hits,"
+                        " pinned_until FROM chunk ORDER BY idx, id"));
+  std::vector<StoredEntry> out;
+  while (true) {
+    HEARTH_ASSIGN_OR_RETURN(const bool more, rows.step());
+    if (!more) return out;
+    StoredEntry entry;
+    entry.row = rows.integer(0);
+    entry.owner = rows.text(1);
+    entry.root = hash_from(rows.blob(2));
+    entry.parent = hash_from(rows.blob(3));
+    entry.last = hash_from(rows.blob(4));
+    // For people only: what is absurd is shown as little.
+    entry.index = static_cast<int32_t>(std::clamp<int64_t>(rows.integer(5), 0, 1 << 24));
+    entry.num_blocks =
+        static_cast<int32_t>(std::clamp<int64_t>(rows.integer(6), 0, layout_.chunk_blocks()));
+    entry.bytes = static_cast<uint64_t>(std::max<int64_t>(0, rows.integer(7)));
+    entry.used_s = rows.integer(8);
+    entry.hits = rows.integer(9);
+    entry.pinned_until_s = rows.integer(10);
+    out.push_back(std::move(entry));
+  }
+}
+
+Result<void> StoreAdmin::remove(const std::vector<int64_t>& rows, bool wipe) {
+  HEARTH_TRY(database_.execute(wipe ? "PRAGMA secure_delete=ON" : "PRAGMA secure_delete=OFF"));
+  {
+    HEARTH_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(database_));
+    HEARTH_ASSIGN_OR_RETURN(Statement erase, database_.prepare("DELETE FROM chunk WHERE id = ?"));
+    for (const int64_t row : rows) HEARTH_TRY(erase.bind(0, row).run());
+    HEARTH_TRY(transaction.commit());
+  }
+  // What was deleted before, without wiping, may still lie in free pages: they go too.
+  if (wipe) return compact();
+  return {};
+}
+
+Result<void> StoreAdmin::compact() {
+  HEARTH_TRY(database_.execute("VACUUM"));
+  HEARTH_ASSIGN_OR_RETURN(const int64_t busy,
+                          database_.query_integer("PRAGMA wal_checkpoint(TRUNCATE)"));
+  if (busy == 0) return {};
+  return Error{ErrorCode::kBusy,
+               fmt::format("{}: another process reads it, so its log could not be emptied: again "
+                           "in a moment",
+                           file_.filename().string()),
+               ""};
+}
+
+Result<VerifyReport> StoreAdmin::verify() {
+  HEARTH_ASSIGN_OR_RETURN(const std::string check, database_.query_text("PRAGMA quick_check(1)"));
+  if (check != "ok") {
+    return Error{ErrorCode::kCorrupt, fmt::format("{}: {}", file_.filename().string(), check), ""};
+  }
+  HEARTH_ASSIGN_OR_RETURN(const StoreKey key, StoreKey::open(file_.parent_path() / "key"));
+  VerifyReport report;
+  std::vector<int64_t> bad;
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<StoredEntry> all, entries());
+  HEARTH_ASSIGN_OR_RETURN(Statement by_id, database_.prepare("SELECT " + std::string(kRowColumns) +
+                                                             " FROM chunk WHERE id = ?"));
+  const Hash128 layout_hash = layout_.hash();
+  for (const StoredEntry& entry : all) {
+    HEARTH_ASSIGN_OR_RETURN(const bool there, by_id.bind(0, entry.row).step());
+    if (!there) continue;  // evicted meanwhile
+    Result<StoredRow> stored = row_from(by_id, layout_);
+    by_id.reset();
+    bool good = stored.ok();
+    if (good) {
+      ChunkData data = ChunkData::of_size(stored->data_bytes);
+      good = database_.read_blob("chunk", "data", entry.row, data.span()).ok() &&
+             key.check(layout_hash, stored->row, data.span()) == stored->checksum;
+    }
+    ++(good ? report.good : report.bad);
+    if (!good) bad.push_back(entry.row);
+  }
+  if (!bad.empty()) HEARTH_TRY(remove(bad, false));
+  return report;
+}
+
+}  // namespace hearth::engine

@@ -1,0 +1,175 @@
+#include "engine/store/store_admin.h"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <fstream>
+
+#include "store_rig.h"
+
+namespace hearth::tests {
+
+using namespace engine;
+namespace fs = std::filesystem;
+
+namespace {
+
+StoreAdmin open_admin(const StoreRig& rig) {
+  Result<StoreAdmin> admin = StoreAdmin::open(rig.store->file());
+  REQUIRE_MESSAGE(admin.ok(), (admin.ok() ? "" : admin.error().message));
+  return std::move(admin).value();
+}
+
+std::vector<int64_t> rows_of(StoreAdmin& admin) {
+  std::vector<int64_t> rows;
+  const Result<std::vector<StoredEntry>> entries = admin.entries();
+  REQUIRE(entries.ok());
+  for (const StoredEntry& entry : *entries) rows.push_back(entry.row);
+  return rows;
+}
+
+/// How many files of the folder hold these bytes.
+int files_with(const fs::path& folder, const std::string& bytes) {
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    std::ifstream in(entry.path(), std::ios::binary);
+    const std::string all((std::istreambuf_iterator<char>(in)), {});
+    count += all.find(bytes) != std::string::npos ? 1 : 0;
+  }
+  return count;
+}
+
+constexpr const char* kCanary = "a canary that sings 0123456789 of what a user wrote";
+
+/// One chunk whose KV is the canary over and over.
+void save_canary(StoreRig& rig, const Chain& chain) {
+  const NamedChain named = rig.store->name(chain);
+  const ChunkShape shape = rig.shape_of(0, 8);
+  ChunkData data = ChunkData::of_size(shape.data_bytes(rig.layout));
+  const size_t length = std::strlen(kCanary);
+  for (size_t at = 0; at + length <= data.size; at += length) {
+    std::memcpy(data.bytes.get() + at, kCanary, length);
+  }
+  const ChunkToSave chunk{&named, &shape, data.span()};
+  REQUIRE(rig.store->save(std::span(&chunk, 1)).ok());
+}
+
+}  // namespace
+
+TEST_CASE("entries are told, removed, and the store notices") {
+  StoreRig rig;
+  const Chain first = rig.chain(4 * 20, 1);
+  const Chain second = rig.chain(4 * 10, 2, "uid:2");
+  REQUIRE(rig.save(first).ok());
+  REQUIRE(rig.save(second).ok());
+  rig.store->tick();
+  const Result<std::vector<fs::path>> files = StoreAdmin::files(rig.folder.path());
+  REQUIRE(files.ok());
+  CHECK(*files == std::vector<fs::path>{rig.store->file()});
+  StoreAdmin admin = open_admin(rig);
+  CHECK(admin.layout().model == "small");
+  CHECK(admin.layout().block_bytes == rig.layout.block_bytes);
+  CHECK(admin.file_bytes() > 30u << 17);
+  const std::vector<StoredEntry> entries = *admin.entries();
+  REQUIRE(entries.size() == 5);
+  uint64_t bytes = 0;
+  std::vector<int64_t> of_second;
+  for (const StoredEntry& entry : entries) {
+    bytes += entry.bytes;
+    if (entry.owner == "uid:2") of_second.push_back(entry.row);
+  }
+  CHECK(bytes == rig.store->stats().bytes);
+  CHECK(of_second.size() == 2);
+  const uint64_t epoch = rig.store->stats().epoch;
+  REQUIRE(admin.remove(of_second, false).ok());
+  rig.store->tick();
+  CHECK(rig.store->stats().entries == 3);
+  CHECK(rig.store->stats().epoch > epoch);
+  CHECK(rig.restore(second) == 0);
+  CHECK(rig.restore(first) == 20);
+}
+
+TEST_CASE("wiping leaves no byte, of what is removed now and of what was removed before") {
+  StoreRig rig;
+  const Chain chain = rig.chain(4 * 8, 1);
+  const Chain kept = rig.chain(4 * 10, 2);
+  const std::string tokens(reinterpret_cast<const char*>(chain.tokens.data()),
+                           chain.tokens.size() * sizeof(int32_t));
+  save_canary(rig, chain);
+  REQUIRE(rig.save(kept).ok());
+  CHECK(files_with(rig.folder.path(), kCanary) > 0);
+  CHECK(files_with(rig.folder.path(), tokens) > 0);
+  StoreAdmin admin = open_admin(rig);
+
+  SUBCASE("removed without wiping, some of it stays; compacting or wiping takes it") {
+    const std::vector<StoredEntry> entries = *admin.entries();
+    std::vector<int64_t> rows;
+    for (const StoredEntry& entry : entries) {
+      if (entry.root == chain.root && entry.index == 0 && rows.empty()) rows.push_back(entry.row);
+    }
+    REQUIRE(admin.remove(rows, false).ok());
+    CHECK(files_with(rig.folder.path(), kCanary) > 0);
+    REQUIRE(admin.remove({}, true).ok());
+    CHECK(files_with(rig.folder.path(), kCanary) == 0);
+    CHECK(files_with(rig.folder.path(), tokens) == 0);
+    CHECK(rig.restore(kept) == 10);
+  }
+  SUBCASE("everything, while a worker has it open") {
+    REQUIRE(admin.remove(rows_of(admin), true).ok());
+    CHECK(files_with(rig.folder.path(), kCanary) == 0);
+    CHECK(files_with(rig.folder.path(), tokens) == 0);
+    rig.store->tick();
+    CHECK(rig.store->stats().entries == 0);
+    REQUIRE(rig.save(kept).ok());
+    CHECK(rig.restore(kept) == 10);
+  }
+  SUBCASE("a reader in the middle of it: said, and nothing pretended") {
+    Result<Database> reader = Database::open(rig.store->file());
+    REQUIRE(reader.ok());
+    REQUIRE(reader->execute("BEGIN").ok());
+    REQUIRE(reader->query_integer("SELECT count(*) FROM chunk").ok());
+    const Result<void> wiped = admin.remove(rows_of(admin), true);
+    REQUIRE_FALSE(wiped.ok());
+    CHECK(wiped.error().code == ErrorCode::kBusy);
+    REQUIRE(reader->execute("COMMIT").ok());
+    CHECK(admin.remove({}, true).ok());
+    CHECK(files_with(rig.folder.path(), kCanary) == 0);
+  }
+}
+
+TEST_CASE("verify finds what is damaged, and removes that alone") {
+  StoreRig rig;
+  REQUIRE(rig.save(rig.chain(4 * 20, 1)).ok());
+  StoreAdmin admin = open_admin(rig);
+  CHECK(admin.verify()->good == 3);
+  Result<Database> other = Database::open(rig.store->file());
+  REQUIRE(other->execute("UPDATE chunk SET data = zeroblob(length(data)) WHERE idx = 1").ok());
+  const Result<VerifyReport> report = admin.verify();
+  REQUIRE(report.ok());
+  CHECK(report->good == 2);
+  CHECK(report->bad == 1);
+  CHECK(admin.verify()->bad == 0);
+  CHECK(rig.restore(rig.chain(4 * 20, 1)) == 8);
+}
+
+TEST_CASE("what is no database of ours is an error that says so") {
+  TempFolder folder;
+  CHECK(StoreAdmin::files(folder.path() / "absent")->empty());
+  const fs::path file = folder.path() / "x.db";
+  CHECK(StoreAdmin::open(file).error().code == ErrorCode::kNotFound);
+  std::ofstream(file) << std::string(10'000, 'x');
+  CHECK_FALSE(StoreAdmin::open(file).ok());
+  fs::remove(file);
+  {
+    Result<Database> database = Database::open(file);
+    REQUIRE(database
+                ->execute("PRAGMA user_version=1; PRAGMA application_id=1752331368;"
+                          "CREATE TABLE meta(key, value);"
+                          "INSERT INTO meta VALUES('model','m'),('identity','i'),"
+                          "('block_size','99999999999'),('block_bytes','1,,2'),('layout','')")
+                .ok());
+  }
+  CHECK(StoreAdmin::open(file).error().code == ErrorCode::kCorrupt);
+}
+
+}  // namespace hearth::tests
