@@ -20,6 +20,8 @@ constexpr double kMaxUsPerByte = 0.1;  // 10 MB/s
 constexpr double kNewestShare = 0.25;
 /// A rate that forbids restoring is never measured again: each time it is believed a little less.
 constexpr double kDoubt = 0.98;
+/// A question that is in vain may cost this part of what computing costs: an eighth.
+constexpr double kWorthAsking = 8;
 /// Where restoring is not a matter of time.
 constexpr int64_t kAlwaysUs = 60'000'000;
 
@@ -64,7 +66,10 @@ void DiskTier::ask(LiveRequest& live, const StepCost& cost, int64_t now_us) {
   if (cached >= max) return;
   const double recompute_us =
       cost.prefill_us({cached * layout_.block_size, (max - cached) * layout_.block_size});
-  if (!always_ && recompute_us <= find_us_) return;
+  if (!always_ && recompute_us < kWorthAsking * find_us_) {
+    find_us_ = std::max(kFindUs, find_us_ * kDoubt);
+    return;
+  }
 
   const ChainId id = next_id_++;
   Restore& restore = restores_[id];

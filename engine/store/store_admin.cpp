@@ -9,8 +9,6 @@ namespace hearth::engine {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr int kBusyMs = 5'000;
-
 Result<int64_t> number_from(std::string_view text, const char* what) {
   int64_t value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -70,14 +68,14 @@ Result<std::vector<fs::path>> StoreAdmin::files(const fs::path& folder) {
   return out;
 }
 
-Result<StoreAdmin> StoreAdmin::open(const fs::path& file) {
+Result<StoreAdmin> StoreAdmin::open(const fs::path& file, int busy_ms) {
   StoreAdmin out;
   out.file_ = file;
   if (!fs::is_regular_file(fs::symlink_status(file))) {
     return Error{ErrorCode::kNotFound, fmt::format("{}: no such file", file.string()), ""};
   }
   HEARTH_ASSIGN_OR_RETURN(out.database_, Database::open(file));
-  out.database_.set_busy_timeout(kBusyMs);
+  out.database_.set_busy_timeout(busy_ms);
   HEARTH_TRY(out.database_.execute("PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON"));
   HEARTH_ASSIGN_OR_RETURN(const int64_t version,
                           out.database_.query_integer("PRAGMA user_version"));

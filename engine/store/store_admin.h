@@ -32,8 +32,8 @@ class StoreAdmin {
  public:
   /// The databases of a folder, by name. kForbidden where it cannot be read.
   static Result<std::vector<std::filesystem::path>> files(const std::filesystem::path& folder);
-  /// kCorrupt where it is no database of this version.
-  static Result<StoreAdmin> open(const std::filesystem::path& file);
+  /// kCorrupt where it is no database of this version. `busy_ms`: how long others are waited for.
+  static Result<StoreAdmin> open(const std::filesystem::path& file, int busy_ms = 5'000);
 
   const KvLayout& layout() const { return layout_; }
   const std::filesystem::path& file() const { return file_; }

@@ -94,7 +94,7 @@ TEST_CASE("the same tokens cold, in memory, from disk after a restart, and after
     Daemon daemon(sandbox, kAlways);
     tokens = ask_all(daemon, requests, cold);
     CHECK(tokens > 1000);
-    CHECK(store_of(daemon).state == "writing");
+    CHECK(eventually([&] { return store_of(daemon).state == "writing"; }, 50));
     // The worker dies, and the next one starts as warm.
     ::kill(daemon.wait_for_worker(), SIGKILL);
     CHECK(ask_all(daemon, requests, cold) == tokens);
@@ -177,6 +177,39 @@ TEST_CASE("a damaged database, and a state folder that is none, cost time and no
     daemon.signal(SIGTERM);
     daemon.wait_for_exit();
   }
+}
+
+TEST_CASE("hearth cache shows and removes what is kept, beside the daemon that keeps it") {
+  const Sandbox sandbox;
+  const ipc::GenerateRequest request = seeded(5, 6, std::string(90, 'c'));
+  Daemon daemon(sandbox, kAlways);
+  ipc::Client client = daemon.connect();
+  ids_of(client, request);
+  REQUIRE(wait_until_saved(daemon, 1));
+  const auto cache = [&](std::vector<std::string> words, int want = 0) {
+    const fs::path output = sandbox.path() / "cache-out";
+    fs::remove(output);
+    words.insert(words.begin(), {program("hearth").string(), "cache"});
+    words.insert(words.end(), {"--state-dir", sandbox.state().string()});
+    const std::optional<int> status = wait_for_exit(start_program(words, output), kPatienceMs);
+    REQUIRE(status.has_value());
+    const std::string said = text_of(output);
+    CHECK_MESSAGE(WEXITSTATUS(*status) == want, said);
+    return said;
+  };
+  const std::string listed = cache({"ls"});
+  CHECK(listed.starts_with("tiny: 1 chunks\n"));
+  CHECK(listed.find("  to token ") != std::string::npos);
+  CHECK(cache({"stats"}).starts_with("tiny: 1 chunks, "));
+  CHECK(cache({"verify"}).starts_with("tiny: 1 chunks agree with their checksums, 0 did not"));
+  CHECK(cache({"ls", "--json"}).find("\"end_token\":") != std::string::npos);
+  CHECK(cache({"rm", "ffffffffffff"}, 1).find("nothing of that name") != std::string::npos);
+  cache({"rm"}, 1);
+  const std::string name = listed.substr(listed.find('\n') + 3, 12);
+  CHECK(cache({"rm", name, "--wipe"}) == "removed 1 chunks, and wiped\n");
+  CHECK(cache({"ls"}) == "tiny: 0 chunks\n");
+  cache({"compact"});
+  CHECK(ids_of(client, request).size() == 6);
 }
 
 }  // namespace hearth::e2e

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 namespace {
 
 StoreAdmin open_admin(const StoreRig& rig) {
-  Result<StoreAdmin> admin = StoreAdmin::open(rig.store->file());
+  Result<StoreAdmin> admin = StoreAdmin::open(rig.store->file(), 100);
   REQUIRE_MESSAGE(admin.ok(), (admin.ok() ? "" : admin.error().message));
   return std::move(admin).value();
 }

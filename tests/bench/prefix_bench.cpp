@@ -1,0 +1,290 @@
+// hearth-prefix-bench [SHAPE [TYPE]]: what a kept prefix saves on this machine, with a model of
+// random weights (default 0.1B, Q4_K), in one process and without a socket.
+//
+//   TTFT      of a prompt of 2048 known and 32 new tokens: computed (cold), in memory, and from
+//             disk in a fresh engine; medians of some rounds
+//   restore   bytes restored over the wait for them, and the rate of reading as many bytes from a
+//             plain file that the page cache holds
+//   0 % hits  prompts that share nothing: tokens per second with the cache off, in memory, and with
+//             every finished one written to disk
+//
+// --smoke: tiny counts, for ctest. Never judges.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/store/sqlite_store.h"
+#include "engine/store/store_thread.h"
+#include "kernels/base/check.h"
+#include "models/gguf/gguf_file.h"
+#include "models/random_model.h"
+
+namespace hearth::bench {
+namespace {
+
+namespace fs = std::filesystem;
+using engine::Engine;
+using engine::Request;
+using engine::RequestDoneEvent;
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+enum class Cache { kOff, kMemory, kDisk };
+
+/// An engine on its thread, with or without a store on its own.
+class Rig {
+ public:
+  Rig(const fs::path& model_file, const fs::path& folder, Cache cache, uint64_t kv_bytes,
+      int32_t vocab)
+      : vocab_(vocab) {
+    auto parsed = models::GgufFile::open(model_file);
+    HEARTH_CHECK(parsed.ok(), "{}", parsed.error().message);
+    parsed->set_fingerprint("bench");
+    auto ops = kernels::cpu_ops({});
+    HEARTH_CHECK(ops.ok(), "{}", ops.error().message);
+    auto model = models::load_model(*parsed, *ops, {});
+    HEARTH_CHECK(model.ok(), "{}", model.error().message);
+    engine::EngineConfig config;
+    config.prefix_cache = cache != Cache::kOff;
+    config.speculation.enabled = false;
+    config.kv_bytes = kv_bytes;
+    config.scheduler.max_seqs = 8;
+    auto made = Engine::create(config, *ops, std::move(model).value(), clock_, nullptr,
+                               cache == Cache::kDisk ? &commands_ : nullptr);
+    HEARTH_CHECK(made.ok(), "{}", made.error().message);
+    engine_ = std::move(made).value();
+    engine_->warm_up();
+    if (cache == Cache::kDisk) {
+      engine::SqliteStoreConfig store;
+      store.folder = folder;
+      store.min_free_bytes = 0;
+      store.now_ms = [] {
+        return std::chrono::duration_cast<std::chrono::milliseconds>(
+                   std::chrono::system_clock::now().time_since_epoch())
+            .count();
+      };
+      store_ = std::make_unique<engine::StoreThread>(
+          std::make_unique<engine::SqliteStore>(std::move(store), engine_->kv_layout()), commands_,
+          [this](engine::StoreReply reply) { engine_->inbox().post(std::move(reply)); });
+    }
+    thread_ = std::thread([this] { engine_->run(); });
+  }
+  ~Rig() {
+    engine_->inbox().post(engine::Stop{});
+    thread_.join();
+  }
+  Rig(const Rig&) = delete;
+  Rig& operator=(const Rig&) = delete;
+
+  /// `known` tokens that are the same for one `chain`, then `fresh` that never were before.
+  void post(uint64_t chain, int32_t known, int32_t fresh, int32_t max_tokens) {
+    Request request;
+    request.id = next_id_++;
+    request.owner = "bench";
+    request.max_tokens = max_tokens;
+    request.sampling.temperature = 0;
+    const auto add = [&](uint64_t seed, int32_t count) {
+      for (int32_t i = 0; i < count; ++i) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        request.prompt.push_back(
+            static_cast<int32_t>((seed >> 33) % static_cast<uint64_t>(vocab_)));
+      }
+    };
+    add(chain, known);
+    static uint64_t never = 1u << 20;
+    add(++never, fresh);
+    engine_->inbox().post(std::move(request));
+  }
+  /// Until so many have ended.
+  std::vector<RequestDoneEvent> wait(int count) {
+    std::vector<RequestDoneEvent> out;
+    while (static_cast<int>(out.size()) < count) {
+      for (const auto& events : engine_->outbox().wait_and_drain(std::chrono::seconds(1))) {
+        for (const engine::EngineEvent& event : events) {
+          if (const auto* done = std::get_if<RequestDoneEvent>(&event)) out.push_back(*done);
+          if (const auto* failed = std::get_if<engine::RequestFailedEvent>(&event)) {
+            HEARTH_CHECK(false, "request failed: {}", failed->error.message);
+          }
+        }
+      }
+    }
+    return out;
+  }
+  uint64_t block_bytes() const {
+    uint64_t bytes = 0;
+    for (const int64_t group : engine_->kv_layout().block_bytes)
+      bytes += static_cast<uint64_t>(group);
+    return bytes;
+  }
+
+ private:
+  SteadyClock clock_;
+  Mailbox<engine::StoreCommand> commands_{1 << 16};
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<engine::StoreThread> store_;  ///< ends first, having written what was offered
+  std::thread thread_;
+  engine::RequestId next_id_ = 1;
+  int32_t vocab_;
+};
+
+struct Setup {
+  fs::path folder;
+  fs::path model;
+  uint64_t kv_bytes = 0;
+  int32_t vocab = 0;
+  int32_t known = 2048;
+  int32_t fresh = 32;
+  int rounds = 3;
+  int prompts = 16;
+
+  std::unique_ptr<Rig> start(Cache cache) const {
+    return std::make_unique<Rig>(model, folder, cache, kv_bytes, vocab);
+  }
+};
+
+double read_rate_gb(const Setup& setup, uint64_t bytes, int rounds) {
+  const fs::path file = setup.folder / "plain";
+  std::vector<std::byte> data(bytes, std::byte{1});
+  std::FILE* out = std::fopen(file.c_str(), "wb");
+  HEARTH_CHECK(out != nullptr && std::fwrite(data.data(), 1, bytes, out) == bytes);
+  std::fclose(out);
+  std::vector<double> rates;
+  for (int round = 0; round < rounds + 1; ++round) {
+    std::FILE* in = std::fopen(file.c_str(), "rb");
+    HEARTH_CHECK(in != nullptr);
+    std::setvbuf(in, nullptr, _IONBF, 0);
+    const auto begin = std::chrono::steady_clock::now();
+    constexpr uint64_t kPiece = 1 << 20;
+    for (uint64_t at = 0; at < bytes; at += kPiece) {
+      const uint64_t n = std::min(kPiece, bytes - at);
+      HEARTH_CHECK(std::fread(data.data() + at, 1, n, in) == n);
+    }
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    std::fclose(in);
+    if (round > 0) rates.push_back(static_cast<double>(bytes) / took.count() / 1e9);
+  }
+  fs::remove(file);
+  return median(rates);
+}
+
+void measure_ttft(const Setup& setup) {
+  std::vector<double> cold_ms, memory_ms, disk_ms, restore_gb;
+  uint64_t bytes = 0;
+  for (int round = 0; round < setup.rounds; ++round) {
+    const auto chain = static_cast<uint64_t>(round) + 1;
+    const auto ask = [&](Rig& rig) {
+      rig.post(chain, setup.known, setup.fresh, 1);
+      return rig.wait(1).front();
+    };
+    {
+      const auto rig = setup.start(Cache::kDisk);
+      cold_ms.push_back(static_cast<double>(ask(*rig).ttft_us) / 1000);
+      memory_ms.push_back(static_cast<double>(ask(*rig).ttft_us) / 1000);
+    }
+    const auto rig = setup.start(Cache::kDisk);
+    const RequestDoneEvent done = ask(*rig);
+    disk_ms.push_back(static_cast<double>(done.ttft_us) / 1000);
+    fmt::print("  round {}: {} of {} tokens from disk, waited {:.1f} ms\n", round + 1,
+               done.cached_disk_tokens, done.prompt_tokens,
+               static_cast<double>(done.restore_us) / 1000);
+    if (done.cached_disk_tokens == 0) continue;
+    bytes = static_cast<uint64_t>(done.cached_disk_tokens / 16) * rig->block_bytes();
+    restore_gb.push_back(static_cast<double>(bytes) / static_cast<double>(done.restore_us) / 1e3);
+  }
+  fmt::print(
+      "TTFT, {} known + {} new tokens: cold {:.1f} ms, memory {:.1f} ms ({:.1f}x), disk "
+      "{:.1f} ms ({:.1f}x)\n",
+      setup.known, setup.fresh, median(cold_ms), median(memory_ms),
+      median(cold_ms) / median(memory_ms), median(disk_ms), median(cold_ms) / median(disk_ms));
+  if (bytes == 0) return;
+  const double plain = read_rate_gb(setup, bytes, setup.rounds);
+  fmt::print("restore of {:.1f} MiB: {:.2f} GB/s, a plain warm file {:.2f} GB/s: {:.2f} of it\n",
+             static_cast<double>(bytes) / (1 << 20), median(restore_gb), plain,
+             median(restore_gb) / plain);
+}
+
+void measure_no_hits(const Setup& setup) {
+  const std::pair<const char*, Cache> kinds[] = {
+      {"off", Cache::kOff}, {"memory", Cache::kMemory}, {"disk", Cache::kDisk}};
+  std::vector<std::unique_ptr<Rig>> rigs;
+  for (const auto& [name, cache] : kinds) rigs.push_back(setup.start(cache));
+  std::vector<std::vector<double>> rates(rigs.size());
+  constexpr int32_t kOutput = 32;
+  const int32_t prompt = setup.known / 4;
+  for (int round = 0; round < setup.rounds; ++round) {
+    // In turns: the machine's other work hits all three.
+    for (size_t i = 0; i < rigs.size(); ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      for (int p = 0; p < setup.prompts; ++p) rigs[i]->post(0, 0, prompt, kOutput);
+      rigs[i]->wait(setup.prompts);
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+      rates[i].push_back(setup.prompts * (prompt + kOutput) / took.count());
+    }
+  }
+  fmt::print(
+      "0 % hits, {} prompts of {} + {} tokens: off {:.0f} tokens/s, memory {:.0f} ({:.3f}), "
+      "disk {:.0f} ({:.3f})\n",
+      setup.prompts, prompt, kOutput, median(rates[0]), median(rates[1]),
+      median(rates[1]) / median(rates[0]), median(rates[2]), median(rates[2]) / median(rates[0]));
+}
+
+int run(bool smoke, std::string_view shape_name, std::string_view type_name) {
+  const auto found = models::find_shape(smoke ? "tiny" : shape_name);
+  const auto type = models::parse_weight_type(smoke ? "Q8_0" : type_name);
+  if (!found.ok() || !type.ok()) {
+    fmt::print(stderr, "{}\n", !found.ok() ? found.error().message : type.error().message);
+    return 2;
+  }
+  std::string pattern = (fs::temp_directory_path() / "hearth-prefix-XXXXXX").string();
+  HEARTH_CHECK(::mkdtemp(pattern.data()) != nullptr);
+  Setup setup;
+  setup.folder = pattern;
+  setup.model = setup.folder / "model.gguf";
+  setup.vocab = found->vocab;
+  // Room for every prompt of a round, so that nothing is evicted on its way to the store.
+  const uint64_t token_bytes = 2ull * 2 * static_cast<uint64_t>(found->layers) *
+                               static_cast<uint64_t>(found->kv_heads) *
+                               static_cast<uint64_t>(found->head_dim);
+  setup.kv_bytes = 16'384 * token_bytes;
+  if (smoke) {
+    setup.known = 128;
+    setup.rounds = 1;
+    setup.prompts = 2;
+  }
+  const auto model = models::RandomModel::create(*found, *type, 1);
+  HEARTH_CHECK(model.ok(), "{}", model.error().message);
+  const auto written = models::write_random_model(*model, setup.model, 2, nullptr);
+  HEARTH_CHECK(written.ok(), "{}", written.error().message);
+  fmt::print("shape {}, {}, {} B of KV per token\n", found->name,
+             smoke ? "Q8_0" : std::string(type_name), token_bytes);
+  measure_ttft(setup);
+  measure_no_hits(setup);
+  fs::remove_all(setup.folder);
+  return 0;
+}
+
+}  // namespace
+}  // namespace hearth::bench
+
+int main(int argc, char** argv) {
+  const bool smoke = argc == 2 && std::string_view(argv[1]) == "--smoke";
+  if (argc > 3 || (argc > 1 && argv[1][0] == '-' && !smoke)) {
+    std::fputs("usage: hearth-prefix-bench [SHAPE [TYPE] | --smoke]\n", stderr);
+    return 2;
+  }
+  return hearth::bench::run(smoke, argc > 1 ? argv[1] : "0.1B", argc > 2 ? argv[2] : "Q4_K");
+}
