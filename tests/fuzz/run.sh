@@ -11,26 +11,29 @@ if [[ ${1:-} == --keep ]]; then keep=1; shift; fi
 targets=("$@")
 if [[ ${#targets[@]} == 0 ]]; then targets=(gguf vocabulary tokenizer wire); fi
 seconds=${HEARTH_FUZZ_SECONDS:-600}
+jobs=${HEARTH_JOBS:-$(nproc)}
 declare -A max_len=([gguf]=16384 [vocabulary]=2048 [tokenizer]=1024 [wire]=4096)
 
 bash packaging/install_deps.sh --fuzz
 CC=clang-14 CXX=clang++-14 cmake --preset fuzz >/dev/null
-cmake --build --preset fuzz -j "${HEARTH_JOBS:-$(nproc)}"
+cmake --build --preset fuzz -j "$jobs"
 
 found=$(mktemp -d "${TMPDIR:-/tmp}/hearth-fuzz.XXXXXX")
 build/fuzz/bin/fuzz_seeds "$found/seeds"
-for target in "${targets[@]}"; do
-  printf '\n== fuzz %s, %s s\n' "$target" "$seconds"
-  mkdir -p "$found/$target" "$found/crashes"
-  log="$found/$target.log"
+mkdir -p "$found/crashes"
+
+fuzz() {
+  local target=$1 log="$found/$1.log"
+  mkdir -p "$found/$target"
   if ! "build/fuzz/bin/${target}_fuzz" -max_total_time="$seconds" -max_len="${max_len[$target]}" \
     -rss_limit_mb=2048 -timeout=20 -print_final_stats=1 -artifact_prefix="$found/crashes/$target-" \
     "$found/$target" "$found/seeds/$target" "tests/fuzz/corpus/$target" >"$log" 2>&1; then
     tail -n 60 "$log"
     echo "fuzz $target failed; inputs that show it:"
     find "$found/crashes" -type f
-    exit 1
+    return 1
   fi
+  printf '\n== fuzz %s, %s s\n' "$target" "$seconds"
   grep -E 'DONE|stat::(number_of_executed|average_exec)' "$log"
   if [[ $keep == 1 ]]; then
     mkdir -p "$found/new/$target"
@@ -40,5 +43,18 @@ for target in "${targets[@]}"; do
     mv "$found/new/$target" "tests/fuzz/corpus/$target"
     du -sb "tests/fuzz/corpus/$target"
   fi
+}
+
+# As many targets at a time as there are cores.
+failed=0 running=0
+for target in "${targets[@]}"; do
+  if ((running >= jobs)); then
+    wait -n || failed=1
+    running=$((running - 1))
+  fi
+  fuzz "$target" &
+  running=$((running + 1))
 done
+for ((; running > 0; --running)); do wait -n || failed=1; done
+if [[ $failed == 1 ]]; then exit 1; fi
 rm -rf "$found"
