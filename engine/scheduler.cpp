@@ -343,6 +343,10 @@ void Scheduler::plan_prefill() {
     }
     room_us -= cost_.prefill_us({plan_.rows.back().first, taken});
     first = false;
+    if (seq->num_pending() == taken && plan_.num_decode_rows == 0) {
+      // Its first token comes with this step, which shall not last for others' sake.
+      room_us = std::min(room_us, (config_.decode_step_stretch - 1) * cost_.decode_us(1));
+    }
   }
 }
 

@@ -3,12 +3,13 @@
 //
 // Each plan() takes every running decode row, then prefill chunks as far as the time budget goes:
 // a step with decode rows lasts at most `decode_step_stretch` plain ones, one without at most
-// `prefill_step_us` or as many plain ones if that is longer, judged by StepCost. Order among
-// prefills: rank, then owner (fewest tokens served), then the longest cached prefix among the
-// owner's oldest, then arrival. The rank is the class, raised by one for each `aging_us` of steps
-// in which a higher class had prefill rows and a class that wanted some had none; a sequence keeps
-// the rank it was admitted with. So no class starves, and age does not undo fairness between the
-// owners of one class.
+// `prefill_step_us` or as many plain ones if that is longer, judged by StepCost. Behind the end of
+// a prompt a step without decode rows takes no more than beside one: a first token does not wait
+// for others' prompts. Order among prefills: rank, then owner (fewest tokens served), then the
+// longest cached prefix among the owner's oldest, then arrival. The rank is the class, raised by
+// one for each `aging_us` of steps in which a higher class had prefill rows and a class that wanted
+// some had none; a sequence keeps the rank it was admitted with. So no class starves, and age does
+// not undo fairness between the owners of one class.
 //
 // Room. A waiting sequence is admitted when slots are free and blocks for all its tokens are free
 // or evictable beyond what running prefills still need. Where there is no room:

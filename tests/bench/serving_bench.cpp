@@ -1,5 +1,5 @@
 // hearth-serving-bench: what streams and owners feel on this machine, in one process, with a model
-// of random weights (default: 6 layers, width 512, Q8_0).
+// of random weights in Q8_0: of the named shape (see `hearth bench --help`), 0.1B by default.
 //
 //   stretch   4 streams decode while a 4000-token prompt prefills: their worst gap over their
 //             plain worst gap and over the plain median
@@ -7,7 +7,8 @@
 //   fairness  TTFT of an owner's request, alone and behind 100 requests of another owner
 //   sharing   tokens per second of 1, 4 and 16 sequences decoding together
 //
-// --smoke: tiny counts, for ctest. Prints medians over the rounds; never judges.
+//   hearth-serving-bench [--shape NAME | --smoke]
+// --smoke: a tiny model and tiny counts, for ctest. Prints medians over the rounds; never judges.
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -218,11 +219,18 @@ void measure_sharing(Rig& rig, int rounds, int32_t tokens) {
   }
 }
 
-int run(bool smoke) {
+int run(bool smoke, std::string_view name) {
   const std::filesystem::path file =
       std::filesystem::temp_directory_path() / fmt::format("hearth-bench-{}.gguf", ::getpid());
-  models::ModelShape shape{.name = "serving"};
-  if (smoke) {
+  models::ModelShape shape;
+  if (!smoke) {
+    const auto found = models::find_shape(name);
+    if (!found.ok()) {
+      fmt::print(stderr, "{}\n", found.error().message);
+      return 2;
+    }
+    shape = *found;
+  } else {
     shape = {.name = "serving",
              .layers = 2,
              .width = 64,
@@ -253,10 +261,12 @@ int run(bool smoke) {
 }  // namespace hearth::bench
 
 int main(int argc, char** argv) {
-  const bool smoke = argc == 2 && std::string_view(argv[1]) == "--smoke";
-  if (argc > 1 && !smoke) {
-    std::fputs("usage: hearth-serving-bench [--smoke]\n", stderr);
+  const std::string_view option = argc > 1 ? argv[1] : "";
+  const bool smoke = argc == 2 && option == "--smoke";
+  const bool shape = argc == 3 && option == "--shape";
+  if (argc > 1 && !smoke && !shape) {
+    std::fputs("usage: hearth-serving-bench [--shape NAME | --smoke]\n", stderr);
     return 2;
   }
-  return hearth::bench::run(smoke);
+  return hearth::bench::run(smoke, shape ? argv[2] : "0.1B");
 }
