@@ -48,8 +48,8 @@ run_preset() {
 # The sanitized builds first, the release build last: the output ends with its summary.
 run_preset asan --
 if [[ $full == 1 ]]; then
-  run_preset tsan base_tests kernels_tests models_tests engine_tests ipc_tests broker_tests worker_tests \
-    op_tests sim_tests hearth -- -L 'unit|sim|op'
+  run_preset tsan base_tests kernels_tests models_tests engine_tests store_tests ipc_tests broker_tests \
+    worker_tests op_tests sim_tests hearth -- -L 'unit|sim|op' -E '^fuzz:'
   export HEARTH_TEST_FULL=1  # where counts cost minutes and not hours
 fi
 run_preset release --
