@@ -10,6 +10,8 @@ namespace hearth::cli {
 
 bool stdout_is_terminal();
 bool stderr_is_terminal();
+/// Both go to the same file, pipe or terminal.
+bool stdout_and_stderr_are_one();
 
 using ipc::human_bytes;
 using ipc::human_count;

@@ -64,7 +64,10 @@ class Printer {
     }
     if (terminal_ && wrote_ && last_ != '\n') put("\n");
     const bool wanted = options_.stats || (terminal_ && stderr_is_terminal());
-    if (done != nullptr && wanted) write_stderr(timing_line(*done) + "\n");
+    if (done == nullptr || !wanted) return;
+    // One log of both: the text itself stays as it is where stdout goes elsewhere.
+    const bool mid_line = wrote_ && last_ != '\n' && stdout_and_stderr_are_one();
+    write_stderr((mid_line ? "\n" : "") + timing_line(*done) + "\n");
   }
 
   /// Why stdout takes no more (a full disk, say); 0: it does.

@@ -70,7 +70,7 @@ class Terminal {
 /// hearth with a runtime directory of the test's own, nothing on stdin, no home.
 class Program {
  public:
-  /// `terminal` empty: stdout and stderr are files.
+  /// `terminal` empty: stdout and stderr are files; else both are that one.
   Program(const TempDir& temp, std::vector<std::string> words, const std::string& terminal = "")
       : dir_(temp.path()) {
     words.insert(words.begin(), std::string(HEARTH_BINARY_DIR) + "/bin/hearth");
@@ -91,9 +91,12 @@ class Program {
     ::posix_spawn_file_actions_addopen(
         &actions, 1, (terminal.empty() ? (dir_ / "out").string() : terminal).c_str(),
         O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    ::posix_spawn_file_actions_addopen(
-        &actions, 2, (terminal.empty() ? (dir_ / "err").string() : terminal).c_str(),
-        O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (terminal.empty()) {
+      ::posix_spawn_file_actions_addopen(&actions, 2, (dir_ / "err").c_str(),
+                                         O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    } else {
+      ::posix_spawn_file_actions_adddup2(&actions, 1, 2);
+    }
     REQUIRE(::posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), env.data()) == 0);
     ::posix_spawn_file_actions_destroy(&actions);
   }
@@ -179,6 +182,19 @@ TEST_CASE("on a terminal escapes are shown, lines end, and the timings follow") 
   const std::string seen = terminal.text();
   CHECK(program.wait().status == kOk);
   CHECK(seen == "a ␛[31mstory␇\r\nprompt 4 (cached 0) · TTFT 5 ms · 100.0 tokens/s · length\r\n");
+}
+
+TEST_CASE("in one log of text and timings these have a line of their own") {
+  TempDir temp;
+  FakeDaemon daemon(temp.path(), [](const ipc::ClientRequest& request, FakeDaemon::Reply reply) {
+    if (!std::holds_alternative<ipc::GenerateRequest>(request)) return;
+    reply.delta(0, 0, "a story", {7});
+    reply.event(done("length"));
+  });
+  const std::string log = (temp.path() / "log").string();
+  CHECK(Program(temp, {"run", "tales", "Once", "--stats"}, log).wait().status == kOk);
+  CHECK(text_of(log) == "a story\nprompt 4 (cached 0) · TTFT 5 ms · 100.0 tokens/s · length\n");
+  CHECK(hearth(temp, {"run", "tales", "Once", "--stats"}).out == "a story");
 }
 
 TEST_CASE("a full disk is said, and cancels the request") {
