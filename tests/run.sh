@@ -61,6 +61,9 @@ if [[ $full == 1 ]]; then
   cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
   note done
   printf '%s\n' "${results[@]}"
-  printf '| %s | %s | %s, %s cores | %s | %s |\n' "$(date -u +%F)" "$(git rev-parse --short HEAD)" \
-    "$cpu" "$(nproc)" "$(IFS=';'; echo "${results[*]}")" "$minutes min" >>tests/bench/RESULTS.md
+  row=$(printf '| %s | %s | %s, %s cores | %s | %s |' "$(date -u +%F)" "$(git rev-parse --short HEAD)" \
+    "$cpu" "$(nproc)" "$(IFS=';'; echo "${results[*]}")" "$minutes min")
+  # Into the table at the top, newest first.
+  awk -v row="$row" '{ print } /^\|---/ && !done { print row; done = 1 }' tests/bench/RESULTS.md >build/RESULTS.md
+  cp build/RESULTS.md tests/bench/RESULTS.md
 fi
