@@ -111,7 +111,8 @@ def write(run, here: Path) -> None:
     facts = {
         "shape_rows": "\n".join((shape_row("tales", here, p.target),
                                  shape_row("tales-draft", here, p.draft))),
-        "weight_type": p.weight_type.upper(), "preset": next(k for k, v in PRESETS.items() if v == p),
+        "target_type": p.target_type.upper(), "draft_type": p.draft_type.upper(),
+        "preset": next(k for k, v in PRESETS.items() if v == p),
         "device": device, "target_run": describe_run(run, "target", p.target_plan), "draft_run": describe_run(run, "draft", p.draft_plan),
         "kept": len(kept), "tales": len(tales), "megabytes": sum(map(len, kept)) / 1e6,
         "tokens_m": len(np.load(run.work / "train.npy")) / 1e6, "target_lr": p.target_plan.lr,

@@ -12,20 +12,22 @@ class Preset:
     draft: Shape
     target_plan: Plan
     draft_plan: Plan
-    weight_type: str    # of the matrices in the GGUF files
+    target_type: str    # of the matrices in the GGUF files
+    draft_type: str
     sample_batches: int # batches of 256 of the target's own tales that the draft learns from
 
 
 PRESETS = {
-    # About an hour and a half on two cores with AVX512-BF16.
+    # About an hour on two cores with AVX512-BF16.
     "small-cpu": Preset(
         target=Shape(width=256, layers=4, ffn=768, heads=4, kv_heads=2),
         draft=Shape(width=256, layers=1, ffn=256, heads=4, kv_heads=2),
-        target_plan=Plan(epochs=5, lr=5e-3),
-        draft_plan=Plan(epochs=0.6, lr=4e-3, warmup_steps=15, decay_part=0.8, length=512, long_part=0.25,
-                        blocks_per_step=2),
-        weight_type="f16",
-        sample_batches=2,
+        target_plan=Plan(epochs=4.2, lr=5e-3, micro_tokens=1024),
+        draft_plan=Plan(epochs=1.5, lr=4e-3, warmup_steps=15, decay_part=0.7, length=512, long_part=0.25,
+                        blocks_per_step=2, micro_tokens=1024),
+        target_type="f16",
+        draft_type="q8_0",
+        sample_batches=4,
     ),
     # 14 M parameters beside the embedding; with the draft under 24 MB only as q8_0.
     "gpu": Preset(
@@ -33,7 +35,8 @@ PRESETS = {
         draft=Shape(width=256, layers=2, ffn=512, heads=4, kv_heads=2),
         target_plan=Plan(epochs=10, lr=2e-3, length=512, decay_length=1024, micro_tokens=16384),
         draft_plan=Plan(epochs=10, lr=2e-3, length=512, decay_length=1024, micro_tokens=16384),
-        weight_type="q8_0",
+        target_type="q8_0",
+        draft_type="q8_0",
         sample_batches=64,
     ),
 }

@@ -103,7 +103,7 @@ def stage_export(run) -> None:
             print(f"{name}: not trained yet")
             continue
         path = HERE / f"{file}.gguf"
-        export(load_weights(run, name), sp, file, description, run.preset.weight_type, path)
+        export(load_weights(run, name), sp, file, description, getattr(run.preset, f"{name}_type"), path)
         print(f"{path.name}: {path.stat().st_size} bytes")
 
 
