@@ -17,6 +17,10 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const MemoryPlan& plan,
   auto runner =
       std::unique_ptr<ModelRunner>(new ModelRunner(plan, std::move(ops), std::move(model)));
   const kernels::OpTable& table = runner->ops_;
+  if (kv_type == kernels::DType::kQ8_0 && table.device.kind == "cuda") {
+    return Error{ErrorCode::kUnsupported, "a KV cache in q8_0 is not there yet on cuda, want f16",
+                 "kv_type"};
+  }
   for (size_t i = 0; i < plan.groups.size(); ++i) {
     const GroupPlan& group = plan.groups[i];
     const auto bytes =
@@ -57,7 +61,7 @@ ModelRunner::ModelRunner(const MemoryPlan& plan, kernels::OpTable ops,
       ops_(std::move(ops)),
       model_(std::move(model)),
       host_index_(plan.index_bytes / sizeof(int32_t)),
-      host_logits_(plan.logits_bytes / sizeof(float)) {}
+      host_logits_(ops_.device.kind == "cuda" ? plan.logits_bytes / sizeof(float) : 0) {}
 
 void ModelRunner::set_num_threads(int32_t num_threads) {
   if (ops_.set_num_threads == nullptr) return;
@@ -67,7 +71,8 @@ void ModelRunner::set_num_threads(int32_t num_threads) {
 std::span<float> ModelRunner::logits(int32_t i) {
   const auto vocab = static_cast<size_t>(info().vocab_size);
   HEARTH_CHECK(i >= 0 && i < batch_.num_outputs, "row {} of {}", i, batch_.num_outputs);
-  return std::span(host_logits_).subspan(static_cast<size_t>(i) * vocab, vocab);
+  float* all = host_logits_.empty() ? logits_.as<float>() : host_logits_.data();
+  return {all + static_cast<size_t>(i) * vocab, vocab};
 }
 
 std::byte* ModelRunner::block_memory(int32_t group, int32_t block) const {
@@ -96,7 +101,7 @@ void ModelRunner::run(const StepPlan& plan) {
                                    vocab};
   model_->forward({&batch_, pools_, logits});
   ops_.synchronize(ops_.state.get());
-  if (batch_.num_outputs > 0) {
+  if (batch_.num_outputs > 0 && !host_logits_.empty()) {
     ops_.copy_to_host(ops_.state.get(), host_logits_.data(), logits_.data(),
                       static_cast<size_t>(batch_.num_outputs * vocab) * sizeof(float));
   }

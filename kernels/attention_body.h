@@ -1,17 +1,50 @@
 #pragma once
 // The attention kernels, written once over a simd_*.h vocabulary and compiled per instruction set.
 //
-// Positions are walked in tiles of 16 at absolute multiples, with a running maximum per row (online
-// softmax). A row's bits depend on nothing but its own q, its positions and their K and V: rows of
-// a tile share loads, never sums, and a tile that some row sees only in part is finished row by
-// row. V of a position is read for no row that does not see it: unused slots hold anything, NaN
-// too.
+// Positions are walked in tiles of kSoftmaxTile at absolute multiples, with a running maximum per
+// row (online softmax). K and V of a tile become f32 in scratch memory once, for all rows. A row's
+// bits depend on nothing but its own q, its positions and their K and V: every score is one chain
+// over head_dim and every o one chain over positions, however rows are grouped. V of a position is
+// read for no row that does not see it: unused slots hold anything, NaN too.
 
 #include "kernels/attention_kernels.h"
 #include "kernels/simd_math.h"
 
 namespace hearth::kernels {
 namespace {
+
+constexpr float kMinusInfinity = -__builtin_inff();
+constexpr int kSubTile = 16;  // positions that lie in one block for certain
+// Rows and vectors of one block of chains: enough of them to hide fma latency, few enough for the
+// registers (16 + 4 + 1 of 32, 8 + 2 + 1 of 16).
+constexpr int kRowBlock = 4;
+constexpr int kVecBlock = kLanes == 16 ? 4 : 2;
+
+/// Where the next tile's K and V lie. Blocks lie anywhere in the pool, where no hardware prefetcher
+/// finds them, so the sums over one tile ask for the lines of the next, into L2, a few at a time:
+/// asked for all at once they wait for each other.
+struct Next {
+  const char* k[kSoftmaxTile / kSubTile];
+  const char* v[kSoftmaxTile / kSubTile];
+  int64_t k_row_bytes;  ///< one dimension of a block
+  int64_t v_row_bytes;  ///< one position
+  int64_t value_bytes;
+
+  HEARTH_SIMD void ask_k(int32_t d) const {
+    for (const char* sub : k) __builtin_prefetch(sub + d * k_row_bytes, 0, 2);
+  }
+  /// 64 dimensions from `first` on take two lines in f16.
+  HEARTH_SIMD void ask_v(int j, int64_t first) const {
+    const char* row = v[j / kSubTile] + j % kSubTile * v_row_bytes + first * value_bytes;
+    __builtin_prefetch(row, 0, 2);
+    __builtin_prefetch(row + 64, 0, 2);
+  }
+};
+
+// ---- K and V as f32 ---------------------------------------------------------------------------
+// to_f32_k: 16 positions of K (head_dim, block_size) into columns of (head_dim, kSoftmaxTile).
+// to_f32_v: 16 positions of V (block_size, head_dim) into rows of (16, padded), zeros behind
+// head_dim. `offset` is the first position in its block.
 
 struct KvF32 {
   using T = float;
@@ -29,31 +62,82 @@ struct KvBf16 {
   static HEARTH_SIMD F load_some(const T* p, int n) { return load_bf16_partial(p, n); }
 };
 
-constexpr float kMinusInfinity = -__builtin_inff();
+template <typename Kv>
+struct PlainTile {
+  using T = typename Kv::T;
+  static constexpr int64_t kValueBytes = sizeof(T);
 
-/// Where one tile of 16 positions has its K (head_dim rows, block_size apart) and V.
-template <typename T>
-struct Tile {
-  const T* k;
-  const T* v;
+  static void to_f32_k(const AttentionSplit& a, const char* block, int32_t offset, float* out) {
+    const T* from = reinterpret_cast<const T*>(block) + offset;
+    for (int32_t d = 0; d < a.head_dim; ++d, from += a.block_size, out += kSoftmaxTile) {
+      for (int p = 0; p < kParts; ++p) store(out + p * kLanes, Kv::load_lanes(from + p * kLanes));
+    }
+  }
 
-  Tile(const AttentionSplit& a, int32_t position) {
-    const int64_t block = a.blocks[position / a.block_size] * a.block_bytes;
-    const int32_t offset = position % a.block_size;
-    k = reinterpret_cast<const T*>(a.k + block) + offset;
-    v = reinterpret_cast<const T*>(a.v + block) + static_cast<int64_t>(offset) * a.head_dim;
+  static void to_f32_v(const AttentionSplit& a, const char* block, int32_t offset, float*,
+                       float* out) {
+    const int32_t n = a.head_dim;
+    const int64_t padded = padded_head_dim(n);
+    const T* from = reinterpret_cast<const T*>(block) + static_cast<int64_t>(offset) * n;
+    for (int j = 0; j < kSubTile; ++j, from += n, out += padded) {
+      int32_t d = 0;
+      for (; d + kLanes <= n; d += kLanes) store(out + d, Kv::load_lanes(from + d));
+      if (d < n) store(out + d, Kv::load_some(from + d, n - d));
+      for (d = (n + kLanes - 1) / kLanes * kLanes; d < padded; d += kLanes) store(out + d, zero());
+    }
   }
 };
 
-/// Asks for a line of a later tile. Blocks lie anywhere in the pool, where no hardware prefetcher
-/// finds them. Into L2, two tiles ahead, spread between the sums: one core decoding 4 heads per kv
-/// head over 8192 positions reads KV at 17 GB/s so, at 6.5 with all lines of the next tile asked
-/// for at once, at 5.8 without (EPYC, Zen 4).
-template <typename T>
-HEARTH_SIMD void prefetch(const T* line) {
-  __builtin_prefetch(line, 0, 2);
-}
-constexpr int32_t kPrefetchAhead = 32;  // positions
+/// Integers times the scale of 32 of them, exact in f32.
+struct Q8Tile {
+  static constexpr int64_t kValueBytes = 1;
+
+  static void to_f32_k(const AttentionSplit& a, const char* block, int32_t offset, float* out) {
+    const auto* from = reinterpret_cast<const uint8_t*>(block) + offset;
+    const int64_t values = static_cast<int64_t>(a.head_dim) * a.block_size;
+    const auto* scales = reinterpret_cast<const uint16_t*>(block + values) + offset;
+    for (int32_t first = 0; first < a.head_dim; first += 32, scales += a.block_size) {
+      F scale[kParts];
+      for (int p = 0; p < kParts; ++p) scale[p] = load_f16(scales + p * kLanes);
+      const int32_t end = first + 32 < a.head_dim ? first + 32 : a.head_dim;
+      for (int32_t d = first; d < end; ++d, from += a.block_size, out += kSoftmaxTile) {
+        for (int p = 0; p < kParts; ++p) {
+          store(out + p * kLanes, mul(to_float(load_i8(from + p * kLanes)), scale[p]));
+        }
+      }
+    }
+  }
+
+  /// `scales` is room for those of 16 positions as f32.
+  static void to_f32_v(const AttentionSplit& a, const char* block, int32_t offset, float* scales,
+                       float* out) {
+    const int32_t n = a.head_dim;
+    const int32_t num_scales = (n + 31) / 32;
+    const int64_t padded = padded_head_dim(n);
+    const auto* from = reinterpret_cast<const uint8_t*>(block) + static_cast<int64_t>(offset) * n;
+    const auto* stored =
+        reinterpret_cast<const uint16_t*>(block + static_cast<int64_t>(a.block_size) * n) +
+        static_cast<int64_t>(offset) * num_scales;
+    for (int32_t i = 0; i < kSubTile * num_scales; i += kLanes) {
+      store(scales + i, load_f16(stored + i));
+    }
+    for (int j = 0; j < kSubTile; ++j, from += n, scales += num_scales, out += padded) {
+      int32_t d = 0;
+      for (; d + kLanes <= n; d += kLanes) {
+        store(out + d, mul(to_float(load_i8(from + d)), set1(scales[d / 32])));
+      }
+      if (d < n) {
+        uint8_t rest[16] = {};
+        for (int32_t i = d; i < n; ++i) rest[i - d] = from[i];
+        store(out + d, mul(to_float(load_i8(rest)), set1(scales[d / 32])));
+        d += kLanes;
+      }
+      for (; d < padded; d += kLanes) store(out + d, zero());
+    }
+  }
+};
+
+// ---- Blocks of chains -------------------------------------------------------------------------
 
 /// e^x of one value, by the same operations as in a vector.
 float exp1(float x) { return first(exp(set1(x))); }
@@ -65,145 +149,243 @@ void cap_scores(float* scores, int n, float cap) {
   }
 }
 
-/// scores[r][j] = scale * q[r] . k[j] (soft capped) for the 16 positions of a tile. q is stored
-/// (head_dim, kRows), so that one base register reaches every row.
-template <typename Kv, int kRows>
-void tile_scores(const AttentionSplit& a, const float* q, const typename Kv::T* k,
-                 const typename Kv::T* next_k, float* scores) {
+/// scores[r][j] = scale * q[r] . k[j] (soft capped) for the positions of a tile.
+template <int kRows, bool kAsk>
+void tile_scores(const AttentionSplit& a, const float* const* q, const float* k, const Next& next,
+                 float* scores) {
+  const int32_t n = a.head_dim;
+  const float* row[kRows];
+  for (int r = 0; r < kRows; ++r) row[r] = q[r];
+  for (int first_vec = 0; first_vec < kSoftmaxTile / kLanes; first_vec += kVecBlock) {
+    F acc[kRows][kVecBlock];
 #pragma GCC unroll 4
-  for (int part = 0; part < kParts; ++part) {
-    F acc[kRows];
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) acc[r] = zero();
-    const typename Kv::T* column = k + part * kLanes;
-    for (int32_t d = 0; d < a.head_dim; ++d) {
-      const F kd = Kv::load_lanes(column);
-      column += a.block_size;
-      prefetch(next_k + static_cast<int64_t>(d) * a.block_size);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) acc[r] = fma(set1(q[d * kRows + r]), kd, acc[r]);
-    }
-#pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      store(scores + 16 * r + part * kLanes, mul(acc[r], set1(a.scale)));
+#pragma GCC unroll 4
+      for (int i = 0; i < kVecBlock; ++i) acc[r][i] = zero();
+    }
+    const float* column = k + first_vec * kLanes;
+    for (int32_t d = 0; d < n; ++d, column += kSoftmaxTile) {
+      F kd[kVecBlock];
+#pragma GCC unroll 4
+      for (int i = 0; i < kVecBlock; ++i) kd[i] = load(column + i * kLanes);
+      if constexpr (kAsk) next.ask_k(d);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        const F qd = set1(row[r][d]);
+#pragma GCC unroll 4
+        for (int i = 0; i < kVecBlock; ++i) acc[r][i] = fma(qd, kd[i], acc[r][i]);
+      }
+    }
+    float* out = scores + first_vec * kLanes;
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int i = 0; i < kVecBlock; ++i) {
+        store(out + r * kSoftmaxTile + i * kLanes, mul(acc[r][i], set1(a.scale)));
+      }
     }
   }
-  if (a.soft_cap > 0) cap_scores(scores, 16 * kRows, a.soft_cap);
+  if (a.soft_cap > 0) cap_scores(scores, kRows * kSoftmaxTile, a.soft_cap);
 }
 
-/// Turns 16 scores into weights against the row's new maximum, adds them to the 16 lanes of l, and
-/// returns what earlier weights are to be multiplied with.
+/// Turns a row's scores of a tile into weights against its new maximum, adds them to the 16 lanes
+/// of l, and returns what earlier weights are to be multiplied with.
 float tile_softmax(float* scores, float* m, float* l) {
-  F s[kParts];
-  for (int p = 0; p < kParts; ++p) s[p] = load(scores + p * kLanes);
-  const float tile_max = max16(s);
+  F largest[kParts];
+  for (int p = 0; p < kParts; ++p) largest[p] = load(scores + p * kLanes);
+  for (int i = 16; i < kSoftmaxTile; i += 16) {
+    for (int p = 0; p < kParts; ++p) {
+      largest[p] = max(largest[p], load(scores + i + p * kLanes));
+    }
+  }
+  const float tile_max = max16(largest);
   const float new_m = tile_max > *m ? tile_max : *m;
   const float alpha = new_m == *m ? 1.0f : exp1(*m - new_m);
   *m = new_m;
-  for (int p = 0; p < kParts; ++p) {
-    const F w = exp(sub(s[p], set1(new_m)));
-    store(scores + p * kLanes, w);
-    store(l + p * kLanes, fma(load(l + p * kLanes), set1(alpha), w));
+  F sum[kParts];
+  for (int p = 0; p < kParts; ++p) sum[p] = mul(load(l + p * kLanes), set1(alpha));
+  for (int i = 0; i < kSoftmaxTile; i += 16) {
+    for (int p = 0; p < kParts; ++p) {
+      const F w = exp(sub(load(scores + i + p * kLanes), set1(new_m)));
+      store(scores + i + p * kLanes, w);
+      sum[p] = add(sum[p], w);
+    }
   }
+  for (int p = 0; p < kParts; ++p) store(l + p * kLanes, sum[p]);
   return alpha;
 }
 
 /// o[r] = o[r] * alpha[r] + sum over positions j in [from, to) of weights[r][j] * v[j], j
-/// ascending.
-template <typename Kv, int kRows>
-void tile_values(const typename Kv::T* v, const typename Kv::T* next_v, int32_t head_dim, int from,
-                 int to, const float* weights, const float* alpha, float* o, int64_t o_stride) {
-  int32_t d = 0;
-  for (; d + kLanes <= head_dim; d += kLanes) {
-    F acc[kRows];
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) acc[r] = mul(load(o + r * o_stride + d), set1(alpha[r]));
-    for (int j = from; j < to; ++j) {
-      const F vj = Kv::load_lanes(v + static_cast<int64_t>(j) * head_dim + d);
-      prefetch(next_v + static_cast<int64_t>(j) * head_dim + d);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) acc[r] = fma(set1(weights[16 * r + j]), vj, acc[r]);
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) store(o + r * o_stride + d, acc[r]);
-  }
-  if (d == head_dim) return;
-  const int n = head_dim - d;
+/// ascending, for kVecs vectors of each o.
+template <int kRows, int kVecs, bool kAsk>
+HEARTH_SIMD void values_block(const float* v, int64_t padded, int64_t first, int from, int to,
+                              const float* weights, const float* alpha, const Next& next,
+                              float* o) {
+  F acc[kRows][kVecs];
+#pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
-    F acc = mul(load_partial(o + r * o_stride + d, n), set1(alpha[r]));
-    for (int j = from; j < to; ++j) {
-      const F vj = Kv::load_some(v + static_cast<int64_t>(j) * head_dim + d, n);
-      acc = fma(set1(weights[16 * r + j]), vj, acc);
+#pragma GCC unroll 4
+    for (int i = 0; i < kVecs; ++i) {
+      acc[r][i] = mul(load(o + r * padded + i * kLanes), set1(alpha[r]));
     }
-    store_partial(o + r * o_stride + d, acc, n);
+  }
+  for (int j = from; j < to; ++j) {
+    F vj[kVecs];
+#pragma GCC unroll 4
+    for (int i = 0; i < kVecs; ++i) vj[i] = load(v + j * padded + i * kLanes);
+    if constexpr (kAsk) next.ask_v(j, first);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      const F w = set1(weights[r * kSoftmaxTile + j]);
+#pragma GCC unroll 4
+      for (int i = 0; i < kVecs; ++i) acc[r][i] = fma(w, vj[i], acc[r][i]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kVecs; ++i) store(o + r * padded + i * kLanes, acc[r][i]);
   }
 }
 
-template <typename Kv, int kRows>
-void split_rows(const AttentionSplit& a, AttentionPartial* partial, float* o, int64_t o_stride) {
-  using T = typename Kv::T;
-  float* q = a.scratch;                                    // (head_dim, kRows)
-  float* l = q + int64_t{kMaxAttentionRows} * a.head_dim;  // (kRows, 16)
-  alignas(64) float scores[kRows * 16];
-  float m[kRows];
-  float alpha[kRows];
-  int32_t seen_first = a.end;  // positions that any row sees, and those that all rows see
-  int32_t seen_last = -1;
-  int32_t all_first = 0;
-  int32_t all_last = a.end;
-  for (int r = 0; r < kRows; ++r) {
-    m[r] = kMinusInfinity;
-    for (int i = 0; i < 16; ++i) l[16 * r + i] = 0.0f;
-    for (int64_t d = 0; d < a.head_dim; ++d) {
-      q[d * kRows + r] = r < a.num_rows ? a.q[r][d] : 0.0f;
-      o[r * o_stride + d] = 0.0f;
-    }
-    if (r >= a.num_rows) continue;
-    if (a.first[r] < seen_first) seen_first = a.first[r];
-    if (a.last[r] > seen_last) seen_last = a.last[r];
-    if (a.first[r] > all_first) all_first = a.first[r];
-    if (a.last[r] < all_last) all_last = a.last[r];
+template <int kRows, bool kAsk>
+void tile_values(const float* v, int64_t padded, int from, int to, const float* weights,
+                 const float* alpha, const Next& next, float* o) {
+  int64_t d = 0;
+  for (; d + kVecBlock * kLanes <= padded; d += kVecBlock * kLanes) {
+    values_block<kRows, kVecBlock, kAsk>(v + d, padded, d, from, to, weights, alpha, next, o + d);
   }
-  if (seen_first < a.begin) seen_first = a.begin;
+  for (; d < padded; d += kLanes) {
+    values_block<kRows, 1, kAsk>(v + d, padded, d, from, to, weights, alpha, next, o + d);
+  }
+}
 
-  for (int32_t tile = seen_first / 16 * 16; tile < a.end && tile <= seen_last; tile += 16) {
-    const Tile<T> at(a, tile);
-    const int32_t later = tile + kPrefetchAhead;
-    const Tile<T> next(a, later < a.end && later <= seen_last ? later : tile);
-    tile_scores<Kv, kRows>(a, q, at.k, next.k, scores);
-    if (tile >= all_first && tile + 15 <= all_last) {
-      for (int r = 0; r < kRows; ++r) alpha[r] = tile_softmax(scores + 16 * r, m + r, l + 16 * r);
-      tile_values<Kv, kRows>(at.v, next.v, a.head_dim, 0, 16, scores, alpha, o, o_stride);
+/// What the rows of a split share, and what they have so far.
+struct Work {
+  const AttentionSplit& a;
+  AttentionPartial* partial;
+  int64_t padded;
+  float* k;       ///< (head_dim, kSoftmaxTile)
+  float* v;       ///< (kSoftmaxTile, padded)
+  float* scales;  ///< of 16 positions of V
+  float* l;       ///< (rows, 16)
+  float* o;       ///< (rows, padded)
+};
+
+/// kRows rows from `row` on over one tile, of which all of them see positions [from, to).
+template <int kRows, bool kAsk>
+void rows_of_tile(const Work& w, int row, int from, int to, const Next& next) {
+  alignas(64) float scores[kRows * kSoftmaxTile];
+  float alpha[kRows];
+  tile_scores<kRows, kAsk>(w.a, w.a.q + row, w.k, next, scores);
+  for (int r = 0; r < kRows; ++r) {
+    float* mine = scores + r * kSoftmaxTile;
+    for (int j = 0; j < from; ++j) mine[j] = kMinusInfinity;
+    for (int j = to; j < kSoftmaxTile; ++j) mine[j] = kMinusInfinity;
+    alpha[r] = tile_softmax(mine, w.partial->m + row + r, w.l + 16 * (row + r));
+  }
+  tile_values<kRows, kAsk>(w.v, w.padded, from, to, scores, alpha, next, w.o + row * w.padded);
+}
+
+template <bool kAsk>
+int some_rows_of_tile(const Work& w, int row, int alike, int from, int to, const Next& next) {
+  if (alike >= kRowBlock) {
+    rows_of_tile<kRowBlock, kAsk>(w, row, from, to, next);
+    return kRowBlock;
+  }
+  if (alike >= 2) {
+    rows_of_tile<2, kAsk>(w, row, from, to, next);
+    return 2;
+  }
+  rows_of_tile<1, kAsk>(w, row, from, to, next);
+  return 1;
+}
+
+// ---- One split --------------------------------------------------------------------------------
+
+/// The part of [tile, tile + kSoftmaxTile) that lies in [first, last], relative to `tile`.
+struct Range {
+  int from;
+  int to;
+
+  Range(int32_t tile, int32_t first, int32_t last)
+      : from(first > tile ? static_cast<int>(first - tile) : 0),
+        to(last - tile < kSoftmaxTile - 1 ? static_cast<int>(last - tile + 1) : kSoftmaxTile) {}
+  bool operator==(const Range&) const = default;
+};
+
+/// All rows over one tile whose K and V are there.
+void tile_of_rows(const Work& w, int32_t tile, const Next& next, bool ask) {
+  const AttentionSplit& a = w.a;
+  for (int row = 0; row < a.num_rows;) {
+    const Range range(tile, a.first[row], a.last[row]);
+    if (range.from >= range.to) {
+      ++row;
       continue;
     }
-    for (int r = 0; r < a.num_rows; ++r) {
-      const int from = a.first[r] > tile ? a.first[r] - tile : 0;
-      const int to = a.last[r] - tile < 15 ? a.last[r] - tile + 1 : 16;
-      if (from >= to) continue;
-      float* row = scores + 16 * r;
-      for (int j = 0; j < 16; ++j) {
-        if (j < from || j >= to) row[j] = kMinusInfinity;
-      }
-      alpha[r] = tile_softmax(row, m + r, l + 16 * r);
-      tile_values<Kv, 1>(at.v, next.v, a.head_dim, from, to, row, alpha + r, o + r * o_stride,
-                         o_stride);
+    int alike = 1;  // neighbours that see the same part: the heads of a token, or all of it
+    while (alike < kRowBlock && row + alike < a.num_rows &&
+           Range(tile, a.first[row + alike], a.last[row + alike]) == range) {
+      ++alike;
     }
-  }
-  for (int r = 0; r < a.num_rows; ++r) {
-    F lanes[kParts];
-    for (int p = 0; p < kParts; ++p) lanes[p] = load(l + 16 * r + p * kLanes);
-    partial->m[r] = m[r];
-    partial->l[r] = sum16(lanes);
+    row += ask ? some_rows_of_tile<true>(w, row, alike, range.from, range.to, next)
+               : some_rows_of_tile<false>(w, row, alike, range.from, range.to, next);
+    ask = false;
   }
 }
 
 template <typename Kv>
-void attend_split(const AttentionSplit& a, AttentionPartial* partial, float* o, int64_t o_stride) {
-  if (a.num_rows == 1) return split_rows<Kv, 1>(a, partial, o, o_stride);
-  if (a.num_rows == 2) return split_rows<Kv, 2>(a, partial, o, o_stride);
-  if (a.num_rows <= 4) return split_rows<Kv, 4>(a, partial, o, o_stride);
-  if constexpr (kMaxRows >= 8) return split_rows<Kv, 8>(a, partial, o, o_stride);
-  __builtin_trap();
+void attend_split(const AttentionSplit& a, AttentionPartial* partial, float* o) {
+  const int64_t padded = padded_head_dim(a.head_dim);
+  float* k = a.scratch;
+  float* v = k + kSoftmaxTile * a.head_dim;
+  float* l = v + kSoftmaxTile * padded;
+  const Work w{a, partial, padded, k, v, l + kMaxAttentionRows * 16, l, o};
+  int32_t seen_first = a.end;  // positions that any row sees
+  int32_t seen_last = a.begin - 1;
+  for (int r = 0; r < a.num_rows; ++r) {
+    partial->m[r] = kMinusInfinity;
+    for (int i = 0; i < 16; ++i) l[16 * r + i] = 0.0f;
+    for (int64_t d = 0; d < padded; ++d) o[r * padded + d] = 0.0f;
+    if (a.first[r] < seen_first) seen_first = a.first[r];
+    if (a.last[r] > seen_last) seen_last = a.last[r];
+  }
+  if (seen_first < a.begin) seen_first = a.begin;
+  if (seen_last > a.end - 1) seen_last = a.end - 1;
+
+  const auto block_of = [&a](int32_t position) {
+    return a.blocks[position / a.block_size] * a.block_bytes;
+  };
+  Next next{};
+  next.k_row_bytes = a.block_size * Kv::kValueBytes;
+  next.v_row_bytes = a.head_dim * Kv::kValueBytes;
+  next.value_bytes = Kv::kValueBytes;
+  for (int32_t tile = seen_first / kSoftmaxTile * kSoftmaxTile; tile <= seen_last;
+       tile += kSoftmaxTile) {
+    bool ask = true;
+    for (int32_t sub = 0; sub < kSoftmaxTile; sub += kSubTile) {
+      const int32_t later = tile + sub + kSoftmaxTile;
+      ask = ask && later <= a.last_ahead;
+      if (ask) {
+        const int64_t block = block_of(later);
+        const int32_t offset = later % a.block_size;
+        next.k[sub / kSubTile] = a.k + block + offset * Kv::kValueBytes;
+        next.v[sub / kSubTile] = a.v + block + offset * next.v_row_bytes;
+      }
+      const int32_t position = tile + sub;
+      if (position + kSubTile <= seen_first || position > seen_last) continue;
+      const int64_t block = block_of(position);
+      const int32_t offset = position % a.block_size;
+      Kv::to_f32_k(a, a.k + block, offset, k + sub);
+      Kv::to_f32_v(a, a.v + block, offset, w.scales, v + sub * padded);
+    }
+    tile_of_rows(w, tile, next, ask);
+  }
+  for (int r = 0; r < a.num_rows; ++r) {
+    F lanes[kParts];
+    for (int p = 0; p < kParts; ++p) lanes[p] = load(l + 16 * r + p * kLanes);
+    partial->l[r] = sum16(lanes);
+  }
 }
 
 void merge(float* m, float* l, float* o, float later_m, float later_l, const float* later_o,
@@ -235,7 +417,12 @@ void finish(float m, float l, const float* o, const float* sink, int32_t head_di
 }
 
 constexpr AttentionKernels attention_kernels() {
-  return {kMaxRows, attend_split<KvF32>, attend_split<KvF16>, attend_split<KvBf16>, merge, finish};
+  return {attend_split<PlainTile<KvF32>>,
+          attend_split<PlainTile<KvF16>>,
+          attend_split<PlainTile<KvBf16>>,
+          attend_split<Q8Tile>,
+          merge,
+          finish};
 }
 
 }  // namespace

@@ -41,18 +41,28 @@ struct Attention {
 /// Partials of one split: the kernel's, and o of its rows.
 struct Partial {
   AttentionPartial* ml;
-  float* o;  ///< (kMaxAttentionRows, head_dim)
+  float* o;  ///< (rows, padded head_dim)
 };
 
-size_t partial_bytes(int32_t head_dim) {
-  const size_t o = sizeof(float) * kMaxAttentionRows * static_cast<size_t>(head_dim);
-  return (sizeof(AttentionPartial) + o + 63) / 64 * 64;
-}
+/// An array of partials, each with room for the rows of the largest set.
+struct Partials {
+  std::byte* memory;
+  size_t bytes_each;
 
-Partial partial_at(std::byte* memory, int64_t index, int32_t head_dim) {
-  std::byte* at = memory + static_cast<size_t>(index) * partial_bytes(head_dim);
-  return {reinterpret_cast<AttentionPartial*>(at),
-          reinterpret_cast<float*>(at + sizeof(AttentionPartial))};
+  static size_t bytes_for(int32_t rows, int32_t head_dim) {
+    static_assert(sizeof(AttentionPartial) % 64 == 0);
+    return sizeof(AttentionPartial) + sizeof(float) * static_cast<size_t>(rows) *
+                                          static_cast<size_t>(padded_head_dim(head_dim));
+  }
+  Partial at(int64_t index) const {
+    std::byte* one = memory + static_cast<size_t>(index) * bytes_each;
+    return {reinterpret_cast<AttentionPartial*>(one),
+            reinterpret_cast<float*>(one + sizeof(AttentionPartial))};
+  }
+};
+
+size_t scratch_bytes(int32_t head_dim) {
+  return static_cast<size_t>(attention_scratch_floats(head_dim)) * sizeof(float);
 }
 
 std::vector<RowSet> row_sets(const Attention& a) {
@@ -65,13 +75,13 @@ std::vector<RowSet> row_sets(const Attention& a) {
     while (end < tokens && batch.seq_idx[end] == seq) ++end;
     for (int32_t kv_head = 0; kv_head < a.args.kv.num_kv_heads; ++kv_head) {
       const int32_t rows = (end - begin) * a.heads_per_kv_head;
-      for (int32_t row = 0; row < rows; row += a.kernels.max_rows) {
+      for (int32_t row = 0; row < rows; row += kMaxAttentionRows) {
         RowSet set{};
         set.seq = seq;
         set.kv_head = kv_head;
         set.first_token = begin + row / a.heads_per_kv_head;
         set.first_row = row % a.heads_per_kv_head;
-        set.num_rows = std::min(a.kernels.max_rows, rows - row);
+        set.num_rows = std::min(kMaxAttentionRows, rows - row);
         int32_t first = a.first_of(set.first_token);
         int32_t last = a.last_of(set.first_token);
         for (int32_t r = 1; r < set.num_rows; ++r) {
@@ -88,11 +98,22 @@ std::vector<RowSet> row_sets(const Attention& a) {
   return sets;
 }
 
-void compute_split(const Attention& a, const RowSet& set, int32_t split, float* scratch,
-                   const Partial& out) {
+AttentionFn kernel_of(const AttentionKernels& kernels, DType kv_type) {
+  switch (kv_type) {
+    case DType::kF32: return kernels.f32;
+    case DType::kF16: return kernels.f16;
+    case DType::kBF16: return kernels.bf16;
+    case DType::kQ8_0: return kernels.q8_0;
+    default: HEARTH_CHECK(false, "KV type {}", info(kv_type).name);
+  }
+  return nullptr;
+}
+
+/// `ahead` is the last split that the same thread will compute of the set.
+void compute_split(const Attention& a, const RowSet& set, int32_t split, int32_t ahead,
+                   float* scratch, const Partial& out) {
   const PagedKv& kv = a.args.kv;
-  const KvLayout layout{kv.block_size, kv.num_kv_heads, kv.head_dim};
-  const auto value_bytes = static_cast<int64_t>(bytes_of(kv.dtype, 1));
+  const int64_t head_bytes = kv_head_bytes(kv.dtype, kv.block_size, kv.head_dim);
   const auto* layer = reinterpret_cast<const char*>(kv.base) + kv.layer_offset;
   AttentionSplit task{};
   task.num_rows = set.num_rows;
@@ -101,30 +122,30 @@ void compute_split(const Attention& a, const RowSet& set, int32_t split, float* 
     task.q[r] = a.args.q.row<float>(token) + int64_t{a.head_of(set, r)} * kv.head_dim;
     task.first[r] = a.first_of(token);
     task.last[r] = a.last_of(token);
+    task.last_ahead = std::max(task.last_ahead, task.last[r]);
   }
+  task.last_ahead = std::min(task.last_ahead, (ahead + 1) * kAttentionSplit - 1);
   task.begin = split * kAttentionSplit;
   task.end = task.begin + kAttentionSplit;
   task.blocks = a.index.block_table + int64_t{set.seq} * a.index.max_blocks;
-  task.k = layer + layout.k(set.kv_head, 0, 0) * value_bytes;
-  task.v = layer + layout.v(set.kv_head, 0, 0) * value_bytes;
+  task.k = layer + set.kv_head * head_bytes;
+  task.v = layer + (kv.num_kv_heads + set.kv_head) * head_bytes;
   task.block_bytes = kv.block_bytes;
   task.block_size = kv.block_size;
   task.head_dim = kv.head_dim;
   task.scale = a.args.scale;
   task.soft_cap = a.args.soft_cap;
   task.scratch = scratch;
-  const auto kernel = kv.dtype == DType::kF32   ? a.kernels.f32
-                      : kv.dtype == DType::kF16 ? a.kernels.f16
-                                                : a.kernels.bf16;
-  kernel(task, out.ml, out.o, kv.head_dim);
+  kernel_of(a.kernels, kv.dtype)(task, out.ml, out.o);
 }
 
 /// Adds the next split, in ascending order, to what the set has so far.
 void merge(const Attention& a, const RowSet& set, const Partial& total, const Partial& next) {
   const int32_t head_dim = a.args.kv.head_dim;
+  const int64_t padded = padded_head_dim(head_dim);
   for (int32_t r = 0; r < set.num_rows; ++r) {
-    a.kernels.merge(&total.ml->m[r], &total.ml->l[r], total.o + r * head_dim, next.ml->m[r],
-                    next.ml->l[r], next.o + r * head_dim, head_dim);
+    a.kernels.merge(&total.ml->m[r], &total.ml->l[r], total.o + r * padded, next.ml->m[r],
+                    next.ml->l[r], next.o + r * padded, head_dim);
   }
 }
 
@@ -133,52 +154,73 @@ void finish(const Attention& a, const RowSet& set, const Partial& total) {
   for (int32_t r = 0; r < set.num_rows; ++r) {
     const int32_t head = a.head_of(set, r);
     const float* sink = a.args.sinks != nullptr ? a.args.sinks->vector + head : nullptr;
-    a.kernels.finish(total.ml->m[r], total.ml->l[r], total.o + r * head_dim, sink, head_dim,
+    a.kernels.finish(total.ml->m[r], total.ml->l[r], total.o + r * padded_head_dim(head_dim), sink,
+                     head_dim,
                      a.args.out.row<float>(a.token_of(set, r)) + int64_t{head} * head_dim);
   }
 }
 
 /// Every set on one thread, split after split.
-void run_sets(CpuState& state, const Attention& a, const std::vector<RowSet>& sets, int64_t work) {
+void run_sets(CpuState& state, const Attention& a, const std::vector<RowSet>& sets, int32_t rows,
+              int64_t work) {
   const int32_t head_dim = a.args.kv.head_dim;
-  const size_t partials = 2 * partial_bytes(head_dim);
-  const size_t scratch = static_cast<size_t>(attention_scratch_floats(head_dim)) * sizeof(float);
+  const size_t each = Partials::bytes_for(rows, head_dim);
   state.for_each(static_cast<int64_t>(sets.size()), work, [&](int64_t item, int32_t thread) {
     const RowSet& set = sets[static_cast<size_t>(item)];
-    std::byte* memory =
-        state.thread_scratch[static_cast<size_t>(thread)].at_least(partials + scratch);
-    auto* floats = reinterpret_cast<float*>(memory + partials);
-    const Partial total = partial_at(memory, 0, head_dim);
-    const Partial next = partial_at(memory, 1, head_dim);
+    std::byte* memory = state.thread_scratch[static_cast<size_t>(thread)].at_least(
+        2 * each + scratch_bytes(head_dim));
+    const Partials partials{memory, each};
+    auto* floats = reinterpret_cast<float*>(memory + 2 * each);
     for (int32_t s = 0; s < set.num_splits; ++s) {
-      compute_split(a, set, set.first_split + s, floats, s == 0 ? total : next);
-      if (s > 0) merge(a, set, total, next);
+      compute_split(a, set, set.first_split + s, set.first_split + set.num_splits - 1, floats,
+                    partials.at(s == 0 ? 0 : 1));
+      if (s > 0) merge(a, set, partials.at(0), partials.at(1));
     }
-    finish(a, set, total);
+    finish(a, set, partials.at(0));
   });
 }
 
-/// Few sets over long contexts (decode): every split is an item of its own, merged afterwards.
-void run_splits(CpuState& state, const Attention& a, std::vector<RowSet>& sets, int64_t work) {
-  const int32_t head_dim = a.args.kv.head_dim;
-  std::vector<std::pair<int32_t, int32_t>> items;  // set, split
+/// Few sets over long contexts (decode): items are a few neighbouring splits of a set, each with a
+/// partial of its own, merged afterwards.
+void run_splits(CpuState& state, const Attention& a, std::vector<RowSet>& sets, int32_t rows,
+                int64_t num_splits, int64_t work) {
+  struct Item {
+    int32_t set;
+    int32_t first;  ///< among the set's splits
+    int32_t last;
+  };
+  // Neighbours, so that one split asks for the memory of the next; few enough of them that a slow
+  // core does not keep the others waiting for its last item.
+  constexpr int32_t kItemsPerThread = 8;
+  const auto each_item = static_cast<int32_t>(
+      std::clamp<int64_t>(num_splits / (kItemsPerThread * state.pool.active()), 1, 8));
+  std::vector<Item> items;
+  int64_t num_partials = 0;
   for (size_t i = 0; i < sets.size(); ++i) {
-    sets[i].first_partial = static_cast<int64_t>(items.size());
-    for (int32_t s = 0; s < sets[i].num_splits; ++s) items.emplace_back(static_cast<int32_t>(i), s);
+    sets[i].first_partial = num_partials;
+    num_partials += sets[i].num_splits;
+    for (int32_t s = 0; s < sets[i].num_splits; s += each_item) {
+      items.push_back(
+          {static_cast<int32_t>(i), s, std::min(s + each_item, sets[i].num_splits) - 1});
+    }
   }
-  std::byte* partials = state.partials.at_least(items.size() * partial_bytes(head_dim));
-  const size_t scratch = static_cast<size_t>(attention_scratch_floats(head_dim)) * sizeof(float);
-  state.for_each(static_cast<int64_t>(items.size()), work, [&](int64_t item, int32_t thread) {
-    const auto [set_index, split] = items[static_cast<size_t>(item)];
-    const RowSet& set = sets[static_cast<size_t>(set_index)];
-    std::byte* memory = state.thread_scratch[static_cast<size_t>(thread)].at_least(scratch);
-    compute_split(a, set, set.first_split + split, reinterpret_cast<float*>(memory),
-                  partial_at(partials, item, head_dim));
+  const int32_t head_dim = a.args.kv.head_dim;
+  const size_t each = Partials::bytes_for(rows, head_dim);
+  const Partials partials{state.partials.at_least(static_cast<size_t>(num_partials) * each), each};
+  state.for_each(static_cast<int64_t>(items.size()), work, [&](int64_t index, int32_t thread) {
+    const Item& item = items[static_cast<size_t>(index)];
+    const RowSet& set = sets[static_cast<size_t>(item.set)];
+    std::byte* memory =
+        state.thread_scratch[static_cast<size_t>(thread)].at_least(scratch_bytes(head_dim));
+    for (int32_t s = item.first; s <= item.last; ++s) {
+      compute_split(a, set, set.first_split + s, set.first_split + item.last,
+                    reinterpret_cast<float*>(memory), partials.at(set.first_partial + s));
+    }
   });
   for (const RowSet& set : sets) {
-    const Partial total = partial_at(partials, set.first_partial, head_dim);
+    const Partial total = partials.at(set.first_partial);
     for (int32_t s = 1; s < set.num_splits; ++s) {
-      merge(a, set, total, partial_at(partials, set.first_partial + s, head_dim));
+      merge(a, set, total, partials.at(set.first_partial + s));
     }
     finish(a, set, total);
   }
@@ -194,18 +236,20 @@ void attention(void* state_pointer, const AttentionArgs& args) {
   std::vector<RowSet> sets = row_sets(a);
   int64_t splits = 0;
   int64_t work = 0;
+  int32_t most_rows = 0;
   for (const RowSet& set : sets) {
     splits += set.num_splits;
+    most_rows = std::max(most_rows, set.num_rows);
     const int32_t last_token = a.token_of(set, set.num_rows - 1);
     work += int64_t{set.num_rows} * (a.last_of(last_token) - a.first_of(last_token) + 1) *
             args.kv.head_dim / 8;
   }
   const auto num_sets = static_cast<int64_t>(sets.size());
-  const bool few = num_sets < 4 * state.pool.active();
+  const bool few = num_sets < 16 * state.pool.active();
   if (few && splits > num_sets) {
-    run_splits(state, a, sets, work);
+    run_splits(state, a, sets, most_rows, splits, work);
   } else {
-    run_sets(state, a, sets, work);
+    run_sets(state, a, sets, most_rows, work);
   }
 }
 

@@ -3,34 +3,42 @@
 // this.
 //
 // A row is one query head of one token. Rows of one sequence that share a kv head are computed
-// together, so that each load of K and V serves all of them. A row's result over one split of
-// positions is a partial softmax: the largest score m, and with weights e^(score - m) their sum l
-// and the weighted sum of V, o. Rows without a position in the split have m = -infinity.
+// together, so that each K and V is loaded and converted once for all of them. A row's result over
+// one split of positions is a partial softmax: the largest score m, and with weights
+// e^(score - m) their sum l and the weighted sum of V, o. Rows without a position in the split have
+// m = -infinity.
 
 #include <cstdint>
 
 namespace hearth::kernels {
 
-inline constexpr int kMaxAttentionRows = 8;  ///< of all instruction sets
+/// Rows that share K and V once converted: 16 tokens of 4 heads per kv head. Converting is then a
+/// twentieth of the work, and all that is touched stays in L2.
+inline constexpr int kMaxAttentionRows = 64;
+/// Positions that share one new maximum of a row. Begins at absolute multiples, divides
+/// kAttentionSplit, and is part of the numerics.
+inline constexpr int kSoftmaxTile = 64;
 
-enum class KvType { kF32, kF16, kBf16 };
-
-/// Partial softmax of up to kMaxAttentionRows rows: o of row r is at o + r * o_stride.
+/// Partial softmax of up to kMaxAttentionRows rows: o of row r is at o + r * padded_head_dim.
 struct AttentionPartial {
   float m[kMaxAttentionRows];
   float l[kMaxAttentionRows];
 };
 
+/// Rows of V and o in scratch memory end on a whole vector.
+constexpr int64_t padded_head_dim(int64_t head_dim) { return (head_dim + 15) / 16 * 16; }
+
 struct AttentionSplit {
   const float* q[kMaxAttentionRows];  ///< head_dim values of each row
-  int32_t num_rows;                   ///< 1 .. max_rows
+  int32_t num_rows;                   ///< 1 .. kMaxAttentionRows
   int32_t first[kMaxAttentionRows];   ///< positions that a row sees: first .. last
   int32_t last[kMaxAttentionRows];
-  int32_t begin;  ///< positions of the split, absolute; multiples of 16 apart from `end`
+  int32_t begin;  ///< positions of the split, absolute; multiples of kSoftmaxTile
   int32_t end;
+  int32_t last_ahead;     ///< of the positions behind the split whose memory may be asked for
   const int32_t* blocks;  ///< logical block -> physical block
-  const char* k;          ///< K of the kv head in physical block 0: (head_dim, block_size)
-  const char* v;          ///< V of the kv head in physical block 0: (block_size, head_dim)
+  const char* k;          ///< K of the kv head in physical block 0 (layouts: kv_layout.h)
+  const char* v;          ///< V of the kv head in physical block 0
   int64_t block_bytes;
   int32_t block_size;
   int32_t head_dim;
@@ -40,15 +48,19 @@ struct AttentionSplit {
 };
 
 constexpr int64_t attention_scratch_floats(int64_t head_dim) {
-  return kMaxAttentionRows * (head_dim + 16);
+  // One tile of K and V as f32, l of each row in 16 lanes, the scales of 16 positions of V.
+  return kSoftmaxTile * (head_dim + padded_head_dim(head_dim)) + kMaxAttentionRows * 16 +
+         16 * ((head_dim + 31) / 32);
 }
 
+using AttentionFn = void (*)(const AttentionSplit&, AttentionPartial* partial, float* o);
+
 struct AttentionKernels {
-  int32_t max_rows;
-  /// Computes one split into (partial, o); o is (num_rows rounded up to a power of 2, o_stride).
-  void (*f32)(const AttentionSplit&, AttentionPartial* partial, float* o, int64_t o_stride);
-  void (*f16)(const AttentionSplit&, AttentionPartial* partial, float* o, int64_t o_stride);
-  void (*bf16)(const AttentionSplit&, AttentionPartial* partial, float* o, int64_t o_stride);
+  /// Computes one split into (partial, o), by type of KV.
+  AttentionFn f32;
+  AttentionFn f16;
+  AttentionFn bf16;
+  AttentionFn q8_0;
   /// Adds a row's later partial to its earlier one: (m, l, o) of `head_dim` values.
   void (*merge)(float* m, float* l, float* o, float later_m, float later_l, const float* later_o,
                 int32_t head_dim);

@@ -11,24 +11,45 @@
 namespace hearth::kernels::reference {
 namespace {
 
-double load(const std::byte* layer, DType dtype, int64_t index) {
+double load(const std::byte* head, DType dtype, int64_t index) {
   switch (dtype) {
-    case DType::kF32: return reinterpret_cast<const float*>(layer)[index];
-    case DType::kF16: return f32_from_f16(reinterpret_cast<const uint16_t*>(layer)[index]);
-    case DType::kBF16: return f32_from_bf16(reinterpret_cast<const uint16_t*>(layer)[index]);
+    case DType::kF32: return reinterpret_cast<const float*>(head)[index];
+    case DType::kF16: return f32_from_f16(reinterpret_cast<const uint16_t*>(head)[index]);
+    case DType::kBF16: return f32_from_bf16(reinterpret_cast<const uint16_t*>(head)[index]);
     default: HEARTH_CHECK(false, "KV type {}", info(dtype).name);
   }
   return 0;
 }
 
+/// K and V of one kv head as they were stored, rounded.
+struct StoredHead {
+  const PagedKv& kv;
+  KvIndex at{kv.block_size, kv.head_dim};
+
+  double k(const std::byte* head, int32_t dim, int32_t offset) const {
+    if (kv.dtype != DType::kQ8_0) return load(head, kv.dtype, at.k(dim, offset));
+    return quantized(head, at.k(dim, offset), at.k_scale(dim, offset));
+  }
+  double v(const std::byte* head, int32_t dim, int32_t offset) const {
+    if (kv.dtype != DType::kQ8_0) return load(head, kv.dtype, at.v(dim, offset));
+    return quantized(head, at.v(dim, offset), at.v_scale(dim, offset));
+  }
+  double quantized(const std::byte* head, int64_t index, int64_t scale_index) const {
+    return static_cast<double>(static_cast<int8_t>(head[index])) *
+           load(head + at.values(), DType::kF16, scale_index);
+  }
+};
+
 /// One head of one query token over positions first .. last.
 void attend(const AttentionArgs& args, const int32_t* blocks, int32_t head, int32_t first,
             int32_t last, const float* q, float* out) {
   const PagedKv& kv = args.kv;
-  const KvLayout layout{kv.block_size, kv.num_kv_heads, kv.head_dim};
+  const StoredHead stored{kv};
+  const int64_t head_bytes = kv_head_bytes(kv.dtype, kv.block_size, kv.head_dim);
   const int32_t kv_head = head / (args.num_heads / kv.num_kv_heads);
-  const auto layer_of = [&](int32_t position) {
-    return kv.base + blocks[position / kv.block_size] * kv.block_bytes + kv.layer_offset;
+  const auto k_of = [&](int32_t position) {
+    return kv.base + blocks[position / kv.block_size] * kv.block_bytes + kv.layer_offset +
+           kv_head * head_bytes;
   };
 
   std::vector<double> scores;
@@ -37,7 +58,7 @@ void attend(const AttentionArgs& args, const int32_t* blocks, int32_t head, int3
   for (int32_t p = first; p <= last; ++p) {
     double dot = 0;
     for (int32_t d = 0; d < kv.head_dim; ++d) {
-      dot += q[d] * load(layer_of(p), kv.dtype, layout.k(kv_head, d, p % kv.block_size));
+      dot += q[d] * stored.k(k_of(p), d, p % kv.block_size);
     }
     double score = dot * args.scale;
     if (args.soft_cap > 0) score = args.soft_cap * std::tanh(score / args.soft_cap);
@@ -51,7 +72,7 @@ void attend(const AttentionArgs& args, const int32_t* blocks, int32_t head, int3
     double value = 0;
     for (int32_t p = first; p <= last; ++p) {
       value += scores[static_cast<size_t>(p - first)] *
-               load(layer_of(p), kv.dtype, layout.v(kv_head, p % kv.block_size, d));
+               stored.v(k_of(p) + kv.num_kv_heads * head_bytes, d, p % kv.block_size);
     }
     out[d] = static_cast<float>(value / sum);
   }

@@ -29,7 +29,8 @@ void check_kv(const BatchIndex& batch, int32_t group, const PagedKv& kv) {
   HEARTH_CHECK(group >= 0 && static_cast<size_t>(group) < batch.groups.size(), "group {} of {}",
                group, batch.groups.size());
   HEARTH_CHECK(kv.base != nullptr);
-  HEARTH_CHECK(kv.dtype == DType::kF32 || kv.dtype == DType::kF16 || kv.dtype == DType::kBF16,
+  HEARTH_CHECK(kv.dtype == DType::kF32 || kv.dtype == DType::kF16 || kv.dtype == DType::kBF16 ||
+                   kv.dtype == DType::kQ8_0,
                "KV type {}", info(kv.dtype).name);
   HEARTH_CHECK(kv.block_size > 0 && kv.block_size % kAttentionTile == 0, "block_size {}",
                kv.block_size);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/check.h"
+#include "kernels/kv_layout.h"
 
 namespace hearth::kernels {
 
@@ -16,9 +17,7 @@ TensorView TensorView::columns(int64_t first, int64_t count) const {
 }
 
 int64_t kv_layer_bytes(DType dtype, int32_t block_size, int32_t num_kv_heads, int32_t head_dim) {
-  const auto elements = static_cast<uint64_t>(block_size) * static_cast<uint64_t>(num_kv_heads) *
-                        static_cast<uint64_t>(head_dim);
-  return static_cast<int64_t>(2 * bytes_of(dtype, elements));
+  return 2 * num_kv_heads * kv_head_bytes(dtype, block_size, head_dim);
 }
 
 Result<DeviceBuffer> DeviceBuffer::allocate(const OpTable& ops, size_t bytes,

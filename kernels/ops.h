@@ -10,8 +10,8 @@
 //    (HEARTH_CHECK), because everything untrusted was checked where it entered.
 //  * Batch invariance. The value of an output row depends on its own inputs only: not on the other
 //    rows of the step, not on how rows are split over steps, threads or tiles. Every matmul output
-//    element has one f32 accumulator chain over K in ascending order; attention walks tiles of
-//    kAttentionTile positions at absolute multiples and merges splits of kAttentionSplit positions,
+//    element has one f32 accumulator chain over K in ascending order; attention walks fixed tiles of
+//    positions at absolute multiples of their length and merges splits of kAttentionSplit positions,
 //    also at absolute multiples, in ascending order. So results compare with ==.
 //  * All that varies from step to step is read from BatchIndex buffers at addresses that stay fixed
 //    for the engine's life; host scalars in it are upper bounds for launch shapes. A step can
@@ -32,7 +32,7 @@
 
 namespace hearth::kernels {
 
-/// Positions per attention tile; block sizes are multiples of it.
+/// Block sizes are multiples of it, and so are attention's tiles.
 inline constexpr int32_t kAttentionTile = 16;
 /// Positions per attention split. Partial softmax results are merged per split, so it is part of
 /// the numerics and never derived from thread count or batch.
@@ -62,7 +62,7 @@ struct PagedKv {
   std::byte* base = nullptr;
   int64_t block_bytes = 0;
   int64_t layer_offset = 0;
-  DType dtype = DType::kF16;  ///< f32, f16 (bf16 and q8_0 as tables learn them)
+  DType dtype = DType::kF16;  ///< f32, f16, bf16; q8_0 not in every table
   int32_t block_size = 16;    ///< tokens per block
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
@@ -230,7 +230,7 @@ struct RopeArgs {
   RopePairs pairs = RopePairs::kNeighbours;
 };
 
-/// Stores k and v of each token into its slot, rounded to the KV type (nearest even).
+/// Stores k and v of each token into its slot, rounded to the KV type (to even; kv_layout.h).
 struct KvStoreArgs {
   const BatchIndex* batch;
   int32_t group = 0;

@@ -133,10 +133,13 @@ std::vector<Region> blocks_of(const KvStoreArgs& args) {
   }
   std::sort(blocks.begin(), blocks.end());
   blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
-  const int64_t count = int64_t{2} * kv.block_size * kv.num_kv_heads * kv.head_dim;
+  // q8_0 by its bytes, which the tables agree on.
+  const DType type = kv.dtype == DType::kQ8_0 ? DType::kI8 : kv.dtype;
+  const int64_t bytes = kv_layer_bytes(kv.dtype, kv.block_size, kv.num_kv_heads, kv.head_dim);
+  const int64_t count = bytes / static_cast<int64_t>(bytes_of(type, 1));
   std::vector<Region> regions;
   for (const int32_t block : blocks) {
-    regions.push_back({kv.base + block * kv.block_bytes + kv.layer_offset, kv.dtype, count});
+    regions.push_back({kv.base + block * kv.block_bytes + kv.layer_offset, type, count});
   }
   return regions;
 }

@@ -46,7 +46,7 @@ void add_serve_options(CLI::App& app, ServeFlags* flags) {
   app.add_option("--socket", options.socket, "the broker's socket for this worker")->required();
   app.add_option("--model", options.model, "model file")->required();
   add_device_options(app, &options.device);
-  app.add_option("--kv-type", flags->kv_type, "f16 or f32");
+  app.add_option("--kv-type", flags->kv_type, "f16, bf16, q8_0 or f32");
   app.add_option("--kv-bytes", engine.kv_bytes, "memory for KV; 0: chosen");
   app.add_option("--block-size", engine.block_size, "tokens per KV block");
   app.add_option("--context-length", engine.context_length, "tokens; 0: the model's");

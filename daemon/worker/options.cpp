@@ -7,8 +7,10 @@ namespace hearth::worker {
 Result<kernels::DType> parse_kv_type(const std::string& name) {
   if (name == "f16") return kernels::DType::kF16;
   if (name == "f32") return kernels::DType::kF32;
-  return Error{ErrorCode::kInvalidArgument, fmt::format("--kv-type {}: want f16 or f32", name),
-               "kv_type"};
+  if (name == "bf16") return kernels::DType::kBF16;
+  if (name == "q8_0") return kernels::DType::kQ8_0;
+  return Error{ErrorCode::kInvalidArgument,
+               fmt::format("--kv-type {}: want f16, bf16, q8_0 or f32", name), "kv_type"};
 }
 
 Result<engine::SchedulerPolicy> parse_policy(const std::string& name) {

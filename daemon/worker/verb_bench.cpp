@@ -185,7 +185,7 @@ void add_bench(CLI::App& app, int* status) {
   verb->add_flag("--quick", options->quick, "short prompts, three rounds");
   verb->add_option("--rounds", options->rounds, "how often all is measured; default 3 or 5")
       ->check(CLI::Range(1, 1000));
-  verb->add_option("--kv-type", options->kv_type, "f16 or f32");
+  verb->add_option("--kv-type", options->kv_type, "f16, bf16, q8_0 or f32");
   verb->add_option("--read-mib", options->read_mib,
                    "size of what is read for the bandwidth; several times the cache, default 256")
       ->check(CLI::Range(1, 1 << 16));

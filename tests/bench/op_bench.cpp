@@ -1,6 +1,6 @@
 // hearth-op-bench: speed of the CPU ops as shares of what the machine can do at most.
 //
-//   hearth-op-bench [--variant NAME] [--threads N] [--type NAME] [--smoke]
+//   hearth-op-bench [--variant NAME] [--threads N] [--type NAME | --type attention] [--smoke]
 //
 // Both ceilings, read bandwidth and arithmetic of the variant's unit, are measured in the same run.
 // With one thread, times are that thread's own, so that a busy machine disturbs them less.
@@ -57,7 +57,7 @@ struct Bench {
               double operations_per_s) const {
     const double bandwidth = bytes / seconds;
     const double rate = operations / seconds;
-    fmt::print("{:34} {:10.1f} us {:7.1f} GB/s {:4.0f}% {:8.1f} Gop/s {:4.0f}%\n", what,
+    fmt::print("{:42} {:10.1f} us {:7.1f} GB/s {:4.0f}% {:8.1f} Gop/s {:4.0f}%\n", what,
                seconds * 1e6, bandwidth / 1e9, 100 * bandwidth / ceilings.read_bytes_per_s,
                rate / 1e9, operations_per_s > 0 ? 100 * rate / operations_per_s : 0.0);
     std::fflush(stdout);
@@ -144,17 +144,18 @@ void bench_matmul(const Bench& bench, DType dtype, int64_t cols, int64_t rows) {
   }
 }
 
-void bench_attention(const Bench& bench, int32_t num_seqs, int32_t context, int32_t queries) {
+void bench_attention(const Bench& bench, DType kv_type, int32_t num_seqs, int32_t context,
+                     int32_t queries) {
   constexpr int32_t kHeads = 32;
   constexpr int32_t kKvHeads = 8;
   constexpr int32_t kHeadDim = 64;
   const OpTable& ops = bench.ops;
   const Step step(num_seqs, context, queries);
-  const int64_t block_bytes = kv_layer_bytes(DType::kF16, 16, kKvHeads, kHeadDim);
+  const int64_t block_bytes = kv_layer_bytes(kv_type, 16, kKvHeads, kHeadDim);
   const auto pool_bytes = static_cast<size_t>(block_bytes) * step.blocks.size();
   const size_t layers = std::max<size_t>(1, bench.spread_bytes() / pool_bytes);
   const DeviceBuffer pool = take(ops, pool_bytes * layers);
-  // Every f16 a small normal number.
+  // Every f16 a small normal number, scales of q8_0 too.
   std::fill_n(pool.as<uint16_t>(), pool.size() / 2, uint16_t{0x2c01});
   const int64_t width = kHeads * kHeadDim;
   const int32_t tokens = step.index.num_tokens;
@@ -165,17 +166,17 @@ void bench_attention(const Bench& bench, int32_t num_seqs, int32_t context, int3
   }
   const double seconds = bench.best_seconds([&](size_t call) {
     std::byte* base = pool.data() + call % layers * pool_bytes;
-    ops.attention(ops.state.get(),
-                  {.batch = &step.index,
-                   .q = {q.data(), DType::kF32, tokens, width, width},
-                   .kv = {base, block_bytes, 0, DType::kF16, 16, kKvHeads, kHeadDim},
-                   .num_heads = kHeads,
-                   .scale = 0.125f,
-                   .out = {out.data(), DType::kF32, tokens, width, width}});
+    ops.attention(ops.state.get(), {.batch = &step.index,
+                                    .q = {q.data(), DType::kF32, tokens, width, width},
+                                    .kv = {base, block_bytes, 0, kv_type, 16, kKvHeads, kHeadDim},
+                                    .num_heads = kHeads,
+                                    .scale = 0.125f,
+                                    .out = {out.data(), DType::kF32, tokens, width, width}});
   });
   double pairs = 0;  // of a query and a position it sees
   for (const int32_t position : step.positions) pairs += position + 1;
-  bench.report(fmt::format("attention {}x{} queries, context {}", num_seqs, queries, context),
+  bench.report(fmt::format("attention {} {}x{} queries, context {}", info(kv_type).name, num_seqs,
+                           queries, context),
                seconds, static_cast<double>(pool_bytes), pairs * 4 * static_cast<double>(width),
                bench.ceilings.f32_ops_per_s);
 }
@@ -206,13 +207,15 @@ int run(const CpuOptions& options, std::string_view only, bool smoke) {
   for (const DType dtype : kTypes) {
     if (only.empty() || only == info(dtype).name) bench_matmul(bench, dtype, width, 4 * width);
   }
-  if (!only.empty()) return 0;
-  bench_matmul(bench, DType::kQ8_0, width, width);
-  bench_attention(bench, 1, smoke ? 64 : 512, 1);
-  bench_attention(bench, 1, smoke ? 600 : 4096, 1);
-  bench_attention(bench, smoke ? 2 : 16, smoke ? 40 : 1024, 1);
-  bench_attention(bench, 1, smoke ? 32 : 512, smoke ? 32 : 512);
-  bench_attention(bench, 1, smoke ? 64 : 4096, smoke ? 16 : 512);
+  if (only.empty()) bench_matmul(bench, DType::kQ8_0, width, width);
+  if (!only.empty() && only != "attention") return 0;
+  for (const DType kv_type : {DType::kF16, DType::kQ8_0}) {
+    bench_attention(bench, kv_type, 1, smoke ? 64 : 512, 1);
+    bench_attention(bench, kv_type, 1, smoke ? 600 : 4096, 1);
+    bench_attention(bench, kv_type, smoke ? 2 : 16, smoke ? 40 : 1024, 1);
+    bench_attention(bench, kv_type, 1, smoke ? 32 : 512, smoke ? 32 : 512);
+    bench_attention(bench, kv_type, 1, smoke ? 64 : 8192, smoke ? 16 : 512);
+  }
   return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <optional>
 
 #include "tests/op/op_testing.h"
@@ -59,7 +60,7 @@ struct Pool {
 
   Pool(const Case& c, const Batch& batch) {
     const int64_t layer = kv_layer_bytes(c.kv_type, c.block_size, c.kv_heads, c.head_dim);
-    // 0xff in every byte is a NaN in f32, f16 and bf16.
+    // 0xff in every byte is a NaN in f32, f16, bf16 and the scales of q8_0.
     memory.assign(static_cast<size_t>(batch.num_blocks() * 2 * layer), std::byte{0xff});
     kv = {memory.data(), 2 * layer, layer, c.kv_type, c.block_size, c.kv_heads, c.head_dim};
   }
@@ -123,7 +124,7 @@ float bound_of(const Case& c) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
+  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
     for (const int32_t head_dim : {8, 16, 40, 64, 80, 128}) {
       all.push_back({.kv_type = type,
                      .head_dim = head_dim,
@@ -190,7 +191,7 @@ TEST_CASE("attention: every variant against the reference, over a pool of NaN") 
 TEST_CASE("attention: a row has the same bits in prefill, in chunks and alone") {
   const uint32_t seed = seed_or(22);
   CAPTURE(seed);
-  for (const DType type : {DType::kF32, DType::kF16}) {
+  for (const DType type : {DType::kF32, DType::kF16, DType::kQ8_0}) {
     for (const int32_t window : {0, 70}) {
       const Case whole{.kv_type = type,
                        .heads = 6,
@@ -232,7 +233,7 @@ TEST_CASE("attention: a row has the same bits in prefill, in chunks and alone") 
 }
 
 TEST_CASE("kv_store: the reference's bytes on every variant; slot -1 stores nothing") {
-  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
+  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
     const Case c{.kv_type = type,
                  .kv_heads = 3,
                  .head_dim = 20,
@@ -246,6 +247,12 @@ TEST_CASE("kv_store: the reference's bytes on every variant; slot -1 stores noth
     k.fill(random, -3, 3);
     v.fill(random, -1e-7f, 1e-7f);  // subnormal in f16
     k.at(0, 0) = 70000.0f;          // infinity in f16
+    if (type == DType::kQ8_0) {
+      k.at(1, 7) = std::numeric_limits<float>::infinity();
+      k.at(2, 59) = std::numeric_limits<float>::quiet_NaN();
+      k.at(4, 25) = -3e38f;  // its scale is infinity in f16
+      v.at(5, 0) = 0.0f;
+    }
     Pool want(c, batch);
     const auto store = [&](const OpTable& ops, const Pool& pool) {
       ops.kv_store(ops.state.get(),
@@ -259,9 +266,43 @@ TEST_CASE("kv_store: the reference's bytes on every variant; slot -1 stores noth
     }
     const size_t untouched =
         static_cast<size_t>(std::count(want.memory.begin(), want.memory.end(), std::byte{0xff}));
-    const size_t token_bytes = bytes_of(type, 2 * 60);
-    CHECK(untouched >= want.memory.size() - 48 * token_bytes);
+    const auto block_bytes =
+        static_cast<size_t>(kv_layer_bytes(type, c.block_size, c.kv_heads, c.head_dim));
+    CHECK(untouched >= want.memory.size() - 48 * block_bytes / 32);
   }
+}
+
+TEST_CASE("kv_store in q8_0: what is read back is near, or not finite where the value was not") {
+  const Case c{
+      .kv_type = DType::kQ8_0, .heads = 1, .kv_heads = 1, .head_dim = 40, .sequences = {{1, 1}}};
+  // A single position has weight 1, so attention returns its V as stored.
+  Data data(c, 5);
+  const auto stored = [&](const OpTable& ops) { return attend(ops, c, data, 5); };
+  std::vector<OpTable> tables{reference()};
+  for (const NamedTable& table : cpu_tables(1)) tables.push_back(table.ops);
+  for (const OpTable& ops : tables) {
+    CAPTURE(ops.device.variant);
+    for (int32_t d = 0; d < 40; ++d) data.v[0].at(0, d) = static_cast<float>(d - 20) / 3;
+    Matrix got = stored(ops);
+    // Half of a step of 20 / 3 / 127, or of 19 / 3 / 127 for the last 8, and the scale's rounding.
+    for (int32_t d = 0; d < 40; ++d) {
+      CHECK(std::abs(got.at(0, d) - data.v[0].at(0, d)) < 0.5 * 20 / 3 / 127 * 1.02);
+    }
+    data.v[0].at(0, 33) = std::numeric_limits<float>::infinity();
+    got = stored(ops);
+    CHECK(std::isfinite(got.at(0, 31)));
+    CHECK(std::isnan(got.at(0, 32)));
+    CHECK(std::isnan(got.at(0, 33)));
+    for (int32_t d = 0; d < 40; ++d) data.v[0].at(0, d) = d < 32 ? 0.0f : 1e-12f;
+    got = stored(ops);
+    for (int32_t d = 0; d < 40; ++d) CHECK(got.at(0, d) == 0.0f);
+  }
+}
+
+TEST_CASE("q8_0 KV takes 34 bytes per 32 values, whatever the head's width is") {
+  CHECK(kv_layer_bytes(DType::kQ8_0, 16, 8, 64) == 2 * 16 * 8 * 2 * 34);
+  CHECK(kv_layer_bytes(DType::kQ8_0, 48, 3, 40) == 2 * 48 * 3 * (40 + 2 * 2));
+  CHECK(kv_layer_bytes(DType::kF16, 16, 8, 64) == 2 * 16 * 8 * 64 * 2);
 }
 
 }  // namespace

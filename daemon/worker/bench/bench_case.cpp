@@ -35,8 +35,8 @@ std::vector<BenchCase> bench_cases(bool quick, int32_t model_context) {
                                 {Kind::kDecode, 4, 32, tokens},
                                 {Kind::kDecode, 16, 32, tokens / 2}};
   if (!quick) {
-    all.push_back({Kind::kPrefill, 1, 2048, 1});
-    all.push_back({Kind::kDecode, 1, 2048, 32});
+    all.push_back({Kind::kPrefill, 1, 8000, 1});
+    all.push_back({Kind::kDecode, 1, 4096, 32});
     all.push_back({Kind::kDecode, 1, 8000, 32});
   }
   std::erase_if(all, [&](const BenchCase& each) { return each.context() > model_context; });

@@ -105,7 +105,7 @@ TEST_CASE("errors name file, line, column, the key, what was met and what was wa
   CHECK(error_of("[limits]\n\nmax_requests = \"4\"\n") ==
         "f.toml:3:16: limits.max_requests is a string, want an integer 1..1048576");
   CHECK(error_of("[worker]\nkv_type = \"q4\"") ==
-        "f.toml:2:11: worker.kv_type is \"q4\", want one of f16, f32");
+        "f.toml:2:11: worker.kv_type is \"q4\", want one of f16, bf16, q8_0, f32");
   CHECK(error_of("[worker]\nwaiting_served_ratio = nan").find("want 0..1000000") !=
         std::string::npos);
   CHECK(error_of("[worker]\nchunked_prefill = 1").find("want true or false") != std::string::npos);
