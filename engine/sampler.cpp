@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/logits.h"
 #include "kernels/base/check.h"
 
 namespace hearth::engine {
@@ -25,25 +26,6 @@ uint64_t draw_key(uint64_t seed, int32_t sample, int32_t position) {
 
 uint64_t token_bits(uint64_t key, int32_t token) { return mix(key ^ static_cast<uint32_t>(token)); }
 
-/// Index of the first value that is not finite, or values.size().
-size_t first_not_finite(std::span<const float> values) {
-  // All exponent bits set. An OR over a run of values, so that the scan has no branch per value.
-  constexpr size_t kRun = 256;
-  const auto bad = [](float value) {
-    return (std::bit_cast<uint32_t>(value) & 0x7f800000u) == 0x7f800000u;
-  };
-  for (size_t begin = 0; begin < values.size(); begin += kRun) {
-    const size_t end = std::min(values.size(), begin + kRun);
-    uint32_t any = 0;
-    for (size_t i = begin; i < end; ++i) any |= static_cast<uint32_t>(bad(values[i]));
-    if (any == 0) continue;
-    for (size_t i = begin; i < end; ++i) {
-      if (bad(values[i])) return i;
-    }
-  }
-  return values.size();
-}
-
 Result<void> check_finite(std::span<const float> logits) {
   const size_t bad = first_not_finite(logits);
   if (bad == logits.size()) return {};
@@ -55,14 +37,39 @@ Result<void> check_finite(std::span<const float> logits) {
 
 /// log of the sum of exp(logits).
 double log_sum_exp(std::span<const float> logits) {
-  const double max = *std::ranges::max_element(logits);
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - max);
-  return max + std::log(sum);
+  const float max = largest(logits);
+  return max + std::log(sum_weights(logits, max, 1.0));
 }
 
-int32_t argmax(std::span<const float> logits) {
-  return static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
+/// Least of the 64 bits of a token that may reach `score` from logit / temperature = x, or a little
+/// less. Noise grows with them, so most tokens are told apart by one comparison instead of two
+/// logarithms.
+uint64_t least_bits(double score, double x) {
+  // With noise g(u) >= wanted, u >= exp(-exp(-wanted)); counted from 1 downwards, where doubles
+  // would not tell the largest apart. The slacks are many times the rounding of scores and of u.
+  const double wanted = score - x - 1e-9 - 1e-14 * std::abs(x);
+  const double below_one = -std::expm1(-std::exp(-wanted)) * (1 + 1e-9) + 0x1p-50;
+  if (!(below_one < 1)) return 0;
+  return ~uint64_t{0} - static_cast<uint64_t>(below_one * 0x1p64);
+}
+
+/// Index of the largest score logit / temperature + noise so far, and the score.
+struct Best {
+  double score = -std::numeric_limits<double>::infinity();
+  int32_t token = std::numeric_limits<int32_t>::max();
+
+  void consider(double x, uint64_t bits, int32_t id) {
+    const double met = x + gumbel(bits);
+    if (met < score || (met == score && id >= token)) return;
+    score = met;
+    token = id;
+  }
+};
+
+/// Whether every token stays a candidate.
+bool keeps_all(const SamplingParams& params, size_t vocab_size) {
+  const bool top_k = params.top_k > 0 && static_cast<size_t>(params.top_k) < vocab_size;
+  return !top_k && params.top_p >= 1 && params.min_p <= 0 && params.typical_p >= 1;
 }
 
 bool better(const TokenLogprob& a, const TokenLogprob& b) {
@@ -121,7 +128,9 @@ Result<Sampled> Sampler::sample(std::span<float> logits, const SampleArgs& args)
   }
   apply_bias_and_penalties(logits, args);
   if (params.temperature <= 0) {
-    out.token = argmax(logits);
+    out.token = static_cast<int32_t>(argmax(logits));
+  } else if (keeps_all(params, logits.size())) {
+    out.token = draw_from_all(logits, args);
   } else {
     collect(logits, params);
     truncate(params);
@@ -141,7 +150,7 @@ Result<void> Sampler::probabilities(std::span<float> logits, const SampleArgs& a
   out->clear();
   apply_bias_and_penalties(logits, args);
   if (args.params->temperature <= 0) {
-    out->push_back({argmax(logits), 1.0});
+    out->push_back({static_cast<int32_t>(argmax(logits)), 1.0});
   } else {
     collect(logits, *args.params);
     truncate(*args.params);
@@ -157,7 +166,8 @@ Result<void> Sampler::probabilities(std::span<float> logits, const SampleArgs& a
 }
 
 void Sampler::truncate(const SamplingParams& params) {
-  if (params.top_p < 1) truncate_top_p(params.top_p);
+  // Without top-k, `collect` has done it.
+  if (params.top_p < 1 && num_sorted_ > 0) truncate_top_p(params.top_p);
   if (params.min_p > 0) truncate_min_p(params.min_p);
   if (params.typical_p < 1) truncate_typical(params.typical_p);
 }
@@ -218,12 +228,75 @@ constexpr auto kBetter = [](const auto& a, const auto& b) {
 void Sampler::collect(std::span<const float> logits, const SamplingParams& params) {
   const double temperature = params.temperature;
   if (params.top_k > 0 && static_cast<size_t>(params.top_k) < logits.size()) {
-    collect_top_k(logits, static_cast<size_t>(params.top_k), temperature);
-    return;
+    return collect_top_k(logits, static_cast<size_t>(params.top_k), temperature);
   }
+  if (params.top_p < 1) return collect_top_p(logits, params.top_p, temperature);
+  float floor = -std::numeric_limits<float>::infinity();
+  if (params.min_p > 0) {
+    // A little below what min-p asks for, which is decided later and exactly.
+    const double max = largest(logits);
+    const double below = (std::log(params.min_p) - 1e-3) * temperature - 1e-5 * std::abs(max);
+    floor = static_cast<float>(std::max<double>(max + below, std::numeric_limits<float>::lowest()));
+  }
+  collect_from(logits, floor, temperature);
+}
+
+void Sampler::collect_from(std::span<const float> logits, float floor, double temperature) {
   candidates_.clear();
-  for (size_t i = 0; i < logits.size(); ++i) {
-    candidates_.push_back({logits[i] / temperature, static_cast<int32_t>(i)});
+  num_sorted_ = 0;
+  for (size_t begin = 0; begin < logits.size(); begin += kLogitRun) {
+    const size_t end = std::min(logits.size(), begin + kLogitRun);
+    if (largest(logits.subspan(begin, end - begin)) < floor) continue;
+    for (size_t i = begin; i < end; ++i) {
+      if (logits[i] < floor) continue;
+      candidates_.push_back({logits[i] / temperature, static_cast<int32_t>(i)});
+    }
+  }
+}
+
+// No order among those that stay is needed, only the border: the mass of all is summed up in bins
+// of falling logits, and candidates are sorted in the one bin where the border lies.
+void Sampler::collect_top_p(std::span<const float> logits, double top_p, double temperature) {
+  constexpr size_t kBins = 2048;
+  constexpr double kBinsPerNat = kBins / 32.0;  // the last one takes all that is further down
+  const float max = largest(logits);
+  const double inverse = 1 / temperature;
+  const auto bin_of = [&](float logit) {
+    const double down = (static_cast<double>(max) - logit) * inverse * kBinsPerNat;
+    return static_cast<size_t>(std::min(down, kBins - 1.0));
+  };
+  bins_.assign(kBins, 0.0);
+  double values[kLogitRun];
+  for (size_t begin = 0; begin < logits.size(); begin += kLogitRun) {
+    const std::span<const float> run =
+        logits.subspan(begin, std::min(kLogitRun, logits.size() - begin));
+    weights(run, max, inverse, values);
+    for (size_t i = 0; i < run.size(); ++i) bins_[bin_of(run[i])] += values[i];
+  }
+  double total = 0;
+  for (const double mass : bins_) total += mass;
+  size_t border = 0;
+  double mass = 0;  // of the bins in front of the border's
+  while (border + 1 < kBins && mass + bins_[border] < top_p * total) mass += bins_[border++];
+
+  candidates_.clear();
+  border_.clear();
+  for (size_t begin = 0; begin < logits.size(); begin += kLogitRun) {
+    const size_t end = std::min(logits.size(), begin + kLogitRun);
+    if (bin_of(largest(logits.subspan(begin, end - begin))) > border) continue;
+    for (size_t i = begin; i < end; ++i) {
+      const size_t bin = bin_of(logits[i]);
+      if (bin > border) continue;
+      (bin < border ? candidates_ : border_)
+          .push_back({logits[i] / temperature, static_cast<int32_t>(i)});
+    }
+  }
+  std::ranges::sort(border_, kBetter);
+  const double top = max / temperature;
+  for (const Candidate& c : border_) {
+    candidates_.push_back(c);
+    mass += exp_negative(std::min(0.0, c.x - top));
+    if (mass >= top_p * total) break;
   }
   num_sorted_ = 0;
 }
@@ -269,11 +342,11 @@ void Sampler::truncate_top_p(double top_p) {
   sort_best(1);
   const double max = candidates_.front().x;
   double total = 0;
-  for (const Candidate& c : candidates_) total += std::exp(c.x - max);
+  for (const Candidate& c : candidates_) total += exp_negative(c.x - max);
   double mass = 0;
   for (size_t i = 0; i < candidates_.size(); ++i) {
     if (i == num_sorted_) sort_best(std::max<size_t>(64, 4 * num_sorted_));
-    mass += std::exp(candidates_[i].x - max);
+    mass += exp_negative(candidates_[i].x - max);
     if (mass < top_p * total) continue;
     candidates_.resize(i + 1);
     break;
@@ -324,22 +397,39 @@ void Sampler::truncate_typical(double typical_p) {
 
 int32_t Sampler::draw(const SampleArgs& args) const {
   const uint64_t key = draw_key(args.params->seed, args.sample, args.position);
-  constexpr double kLn2 = 0.6931471805599453;
-  double best = -std::numeric_limits<double>::infinity();
-  int32_t token = candidates_.front().id;
-  for (const Candidate& c : candidates_) {
-    const uint64_t bits = token_bits(key, c.id);
-    // With k leading ones u < 1 - 2^-(k+1), hence g < (k+1) ln 2: most candidates cannot win, and
-    // need no logarithm. (The slack is for rounding; u has 52 bits.)
-    const int ones = std::min(std::countl_one(bits), 52);
-    if (c.x + (ones + 1) * kLn2 + 1e-9 < best) continue;
-    const double score = c.x + gumbel(bits);
-    if (score > best || (score == best && c.id < token)) {
-      best = score;
-      token = c.id;
+  Best best;
+  for (size_t begin = 0; begin < candidates_.size(); begin += kLogitRun) {
+    const size_t end = std::min(candidates_.size(), begin + kLogitRun);
+    double max = candidates_[begin].x;
+    for (size_t i = begin; i < end; ++i) max = std::max(max, candidates_[i].x);
+    const uint64_t least = least_bits(best.score, max);
+    for (size_t i = begin; i < end; ++i) {
+      const Candidate& c = candidates_[i];
+      const uint64_t bits = token_bits(key, c.id);
+      if (bits >= least) best.consider(c.x, bits, c.id);
     }
   }
-  return token;
+  return best.token;
+}
+
+int32_t Sampler::draw_from_all(std::span<const float> logits, const SampleArgs& args) const {
+  const uint64_t key = draw_key(args.params->seed, args.sample, args.position);
+  const double temperature = args.params->temperature;
+  Best best;
+  // The likeliest first: its score leaves few of the others a chance.
+  const auto first = static_cast<int32_t>(argmax(logits));
+  best.consider(logits[static_cast<size_t>(first)] / temperature, token_bits(key, first), first);
+  for (size_t begin = 0; begin < logits.size(); begin += kLogitRun) {
+    const size_t end = std::min(logits.size(), begin + kLogitRun);
+    const double max = largest(logits.subspan(begin, end - begin)) / temperature;
+    const uint64_t least = least_bits(best.score, max);
+    for (size_t i = begin; i < end; ++i) {
+      const auto id = static_cast<int32_t>(i);
+      const uint64_t bits = token_bits(key, id);
+      if (bits >= least) best.consider(logits[i] / temperature, bits, id);
+    }
+  }
+  return best.token;
 }
 
 }  // namespace hearth::engine

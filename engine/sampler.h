@@ -12,9 +12,9 @@
 // the same text whatever else runs, after a preemption, and after a restart. (Maddison, Tarlow and
 // Minka 2014, section 2.)
 //
-// Cheap for large vocabularies: with top-k a bounded heap over one scan; otherwise only as many of
-// the best candidates are sorted as the truncation keeps. Takes no memory after the first calls
-// with the largest sizes (logprob lists apart). Owned by the engine thread.
+// Cheap for large vocabularies: with top-k a bounded heap over one scan; with top-p candidates are
+// sorted only around its border; noise becomes a number only where it may win. Takes no memory
+// after the first calls with the largest sizes (logprob lists apart). Owned by the engine thread.
 
 #include <cstdint>
 #include <optional>
@@ -82,15 +82,20 @@ class Sampler {
   void collect(std::span<const float> logits, const SamplingParams& params);
   void truncate(const SamplingParams& params);
   void restore(std::span<float> logits);
+  void collect_from(std::span<const float> logits, float floor, double temperature);
+  void collect_top_p(std::span<const float> logits, double top_p, double temperature);
   void collect_top_k(std::span<const float> logits, size_t k, double temperature);
   void sort_best(size_t count);
   void truncate_top_p(double top_p);
   void truncate_min_p(double min_p);
   void truncate_typical(double typical_p);
   int32_t draw(const SampleArgs& args) const;
+  int32_t draw_from_all(std::span<const float> logits, const SampleArgs& args) const;
 
   std::vector<Candidate> candidates_;
-  size_t num_sorted_ = 0;  ///< candidates_[0, num_sorted_) are the best, best first
+  size_t num_sorted_ = 0;          ///< candidates_[0, num_sorted_) are the best, best first
+  std::vector<Candidate> border_;  ///< of top-p, and what lies in each of its bins
+  std::vector<double> bins_;
   std::vector<std::pair<double, Candidate>> by_surprise_;
   std::vector<Changed> changed_;
   std::vector<int32_t> counts_;  ///< per token id, of the penalty window; zero between calls
