@@ -75,7 +75,12 @@ void ThreadPool::run_loop(const Loop& loop) {
   // Close the gate; then wait for those inside, who are on their last items.
   gate_.fetch_and(0xffffffffu, std::memory_order_acq_rel);
   const auto empty = [this] { return gate_.load(std::memory_order_acquire) == 0; };
-  while (!spin_until(empty)) std::this_thread::yield();
+  // One who is still inside after a while has lost its core to another process. Sleeping leaves
+  // ours to it: the kernel moves a waiting thread to an idle core, never to a spinning one.
+  while (!spin_until(empty)) {
+    const uint64_t inside = gate_.load(std::memory_order_acquire);
+    if (inside != 0) gate_.wait(inside, std::memory_order_acquire);
+  }
 }
 
 void ThreadPool::work(int32_t thread) {
@@ -91,6 +96,7 @@ void ThreadPool::work(int32_t thread) {
     if (!join(epoch)) continue;
     claim_items(thread);
     gate_.fetch_sub(1, std::memory_order_release);
+    gate_.notify_one();  // no system call while the caller spins
   }
 }
 
