@@ -92,19 +92,45 @@ size_t argmax(std::span<const float> logits) {
 
 double exp_negative(double x) { return exp_of(x); }
 
-void weights(std::span<const float> logits, float max, double inverse_temperature, double* out) {
-  const double top = max;
+void steps_down(std::span<const float> logits, float max, float steps_per_logit, int32_t most,
+                int32_t* steps) {
+  const auto limit = static_cast<float>(most);
   for (size_t i = 0; i < logits.size(); ++i) {
-    out[i] = exp_of((static_cast<double>(logits[i]) - top) * inverse_temperature);
+    const float down = (max - logits[i]) * steps_per_logit;
+    steps[i] = static_cast<int32_t>(down < limit ? down : limit);
+  }
+}
+
+void rough_weights(std::span<const float> logits, float max, float inverse_temperature,
+                   float* out) {
+  constexpr float kShift = 12582912.0f;  // 1.5 * 2^23
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const float x = (logits[i] - max) * inverse_temperature;
+    const float held = x > -87.0f ? x : -87.0f;
+    const float shifted = held * 1.44269504f + kShift;
+    const float n = shifted - kShift;
+    const float r = (held - n * 0.693145752f) - n * 1.42860677e-6f;
+    float p = 1.0f / 720;
+    p = p * r + 1.0f / 120;
+    p = p * r + 1.0f / 24;
+    p = p * r + 1.0f / 6;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    const uint32_t scale = (std::bit_cast<uint32_t>(shifted) << 23) + (uint32_t{127} << 23);
+    out[i] = p * std::bit_cast<float>(scale);
   }
 }
 
 double sum_weights(std::span<const float> logits, float max, double inverse_temperature) {
+  const double top = max;
   double values[kLogitRun];
   double lanes[kLanes] = {};
   for (size_t begin = 0; begin < logits.size(); begin += kLogitRun) {
     const std::span<const float> run = run_at(logits, begin);
-    weights(run, max, inverse_temperature, values);
+    for (size_t i = 0; i < run.size(); ++i) {
+      values[i] = exp_of((static_cast<double>(run[i]) - top) * inverse_temperature);
+    }
     for (size_t i = run.size(); i < kLogitRun; ++i) values[i] = 0;
     for (size_t i = 0; i < kLogitRun; i += kLanes) {
       for (size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += values[i + lane];

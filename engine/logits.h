@@ -23,10 +23,17 @@ size_t argmax(std::span<const float> logits);
 /// e^x within 4 units in the last place, for x <= 0; below -708 it stays at e^-708.
 double exp_negative(double x);
 
-/// out[i] = exp_negative((logits[i] - max) * inverse_temperature), for max >= every logit.
-void weights(std::span<const float> logits, float max, double inverse_temperature, double* out);
+/// steps[i] = (max - logits[i]) * steps_per_logit, rounded down and at most `most`, for max >=
+/// every logit: never more for a larger logit.
+void steps_down(std::span<const float> logits, float max, float steps_per_logit, int32_t most,
+                int32_t* steps);
 
-/// The sum of those weights, in one order whatever the build.
+/// out[i] = e^((logits[i] - max) / temperature) to some 1e-6 of it, for max >= every logit; e^-87
+/// and less is e^-87.
+void rough_weights(std::span<const float> logits, float max, float inverse_temperature, float* out);
+
+/// The sum of exp_negative((logits[i] - max) * inverse_temperature), in one order whatever the
+/// build.
 double sum_weights(std::span<const float> logits, float max, double inverse_temperature);
 
 }  // namespace hearth::engine

@@ -257,38 +257,42 @@ void Sampler::collect_from(std::span<const float> logits, float floor, double te
 // No order among those that stay is needed, only the border: the mass of all is summed up in bins
 // of falling logits, and candidates are sorted in the one bin where the border lies.
 void Sampler::collect_top_p(std::span<const float> logits, double top_p, double temperature) {
-  constexpr size_t kBins = 2048;
-  constexpr double kBinsPerNat = kBins / 32.0;  // the last one takes all that is further down
+  constexpr int32_t kBins = 2048;
   const float max = largest(logits);
-  const double inverse = 1 / temperature;
-  const auto bin_of = [&](float logit) {
-    const double down = (static_cast<double>(max) - logit) * inverse * kBinsPerNat;
-    return static_cast<size_t>(std::min(down, kBins - 1.0));
-  };
+  // Held where no difference of logits times it passes what a float holds.
+  const auto inverse = static_cast<float>(std::min(1 / temperature, 1e6));
+  const float bins_per_logit = inverse * (kBins / 32);  // the last bin takes all further down
   bins_.assign(kBins, 0.0);
-  double values[kLogitRun];
+  int32_t bin[kLogitRun];
+  float values[kLogitRun];
   for (size_t begin = 0; begin < logits.size(); begin += kLogitRun) {
-    const std::span<const float> run =
-        logits.subspan(begin, std::min(kLogitRun, logits.size() - begin));
-    weights(run, max, inverse, values);
-    for (size_t i = 0; i < run.size(); ++i) bins_[bin_of(run[i])] += values[i];
+    const auto run = logits.subspan(begin, std::min(kLogitRun, logits.size() - begin));
+    rough_weights(run, max, inverse, values);
+    steps_down(run, max, bins_per_logit, kBins - 1, bin);
+    for (size_t i = 0; i < run.size(); ++i) bins_[static_cast<size_t>(bin[i])] += values[i];
   }
   double total = 0;
   for (const double mass : bins_) total += mass;
-  size_t border = 0;
+  int32_t border = 0;
   double mass = 0;  // of the bins in front of the border's
-  while (border + 1 < kBins && mass + bins_[border] < top_p * total) mass += bins_[border++];
+  for (; border + 1 < kBins; ++border) {
+    const double with = mass + bins_[static_cast<size_t>(border)];
+    if (with >= top_p * total) break;
+    mass = with;
+  }
 
   candidates_.clear();
   border_.clear();
   for (size_t begin = 0; begin < logits.size(); begin += kLogitRun) {
-    const size_t end = std::min(logits.size(), begin + kLogitRun);
-    if (bin_of(largest(logits.subspan(begin, end - begin))) > border) continue;
-    for (size_t i = begin; i < end; ++i) {
-      const size_t bin = bin_of(logits[i]);
-      if (bin > border) continue;
-      (bin < border ? candidates_ : border_)
-          .push_back({logits[i] / temperature, static_cast<int32_t>(i)});
+    const auto run = logits.subspan(begin, std::min(kLogitRun, logits.size() - begin));
+    const float best = largest(run);
+    steps_down({&best, 1}, max, bins_per_logit, kBins - 1, bin);
+    if (bin[0] > border) continue;
+    steps_down(run, max, bins_per_logit, kBins - 1, bin);
+    for (size_t i = 0; i < run.size(); ++i) {
+      if (bin[i] > border) continue;
+      (bin[i] < border ? candidates_ : border_)
+          .push_back({run[i] / temperature, static_cast<int32_t>(begin + i)});
     }
   }
   std::ranges::sort(border_, kBetter);

@@ -68,7 +68,7 @@ void measure_overhead(int32_t sequences, int32_t prompt_tokens, int32_t steps) {
   auto ops = kernels::cpu_ops({.num_threads = 1, .variant = ""});
   HEARTH_CHECK(ops.ok(), "{}", ops.error().message);
   engine::EngineConfig config;
-  config.kv_bytes = uint64_t{1} << 29;
+  config.kv_bytes = uint64_t{1} << 30;
   config.prefix_cache = false;
   config.speculation.enabled = false;
   SteadyClock clock;
@@ -164,8 +164,8 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: hearth-step-bench [--smoke]\n");
     return 2;
   }
-  hearth::bench::measure_overhead(8, smoke ? 32 : 1024, smoke ? 20 : 4000);
-  hearth::bench::measure_overhead(1, smoke ? 32 : 1024, smoke ? 20 : 4000);
+  hearth::bench::measure_overhead(8, smoke ? 32 : 1024, smoke ? 20 : 2000);
+  hearth::bench::measure_overhead(1, smoke ? 32 : 1024, smoke ? 20 : 2000);
   hearth::bench::measure_sampling(smoke ? 1000 : 128256, smoke ? 3 : 300);
   return 0;
 }

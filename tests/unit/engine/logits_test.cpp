@@ -75,5 +75,21 @@ TEST_CASE("sum_weights adds up every weight once") {
   }
 }
 
+TEST_CASE("steps_down falls with the logit and stops at the last; rough_weights are near") {
+  std::vector<float> logits = random_logits(1000, 12);
+  logits[17] = std::numeric_limits<float>::lowest();
+  const float max = largest(logits);
+  std::vector<int32_t> steps(logits.size());
+  std::vector<float> weights(logits.size());
+  steps_down(logits, max, 64.0f, 2047, steps.data());
+  rough_weights(logits, max, 1.25f, weights.data());
+  for (size_t i = 0; i < logits.size(); ++i) {
+    CHECK(steps[i] == static_cast<int32_t>(std::min(2047.0f, (max - logits[i]) * 64.0f)));
+    const double want = std::exp(std::max(-87.0, (static_cast<double>(logits[i]) - max) * 1.25));
+    CHECK(std::abs(weights[i] - want) <= 1e-5 * want);
+    if (logits[i] == max) CHECK(weights[i] == 1.0f);
+  }
+}
+
 }  // namespace
 }  // namespace hearth::engine
