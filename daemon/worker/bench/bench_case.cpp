@@ -29,11 +29,10 @@ std::string BenchCase::name() const {
 std::vector<BenchCase> bench_cases(bool quick, int32_t model_context) {
   using Kind = BenchCase::Kind;
   const int32_t tokens = quick ? 32 : 64;
-  std::vector<BenchCase> all = {{Kind::kDecode, 1, 32, tokens},
-                                {Kind::kPrefill, 1, 128, 1},
-                                {Kind::kPrefill, 1, 512, 1},
-                                {Kind::kDecode, 4, 32, tokens},
-                                {Kind::kDecode, 16, 32, tokens / 2}};
+  std::vector<BenchCase> all = {
+      {Kind::kDecode, 1, 32, tokens}, {Kind::kPrefill, 1, 128, 1},
+      {Kind::kPrefill, 1, 512, 1},    {Kind::kDecode, 4, 32, tokens},
+      {Kind::kDecode, 8, 32, tokens}, {Kind::kDecode, 16, 32, tokens / 2}};
   if (!quick) {
     all.push_back({Kind::kPrefill, 1, 8000, 1});
     all.push_back({Kind::kDecode, 1, 4096, 32});
