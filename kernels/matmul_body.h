@@ -97,30 +97,35 @@ void pack_plain(const PackTile& a) {
   }
 }
 
-/// One block of one row, as MatmulArgs states it. Scalar on purpose: the loops vectorize, and each
-/// value is rounded on its own.
-HEARTH_SIMD void quantize_block(const float* x, float* d, int32_t* sums, int8_t* q) {
-  uint32_t bits[kQuantBlock];
-  __builtin_memcpy(bits, x, sizeof bits);
-  uint32_t largest = 0;  // of the magnitudes' bits, which order NaN above infinity
-  for (uint32_t b : bits) largest = (b & 0x7fffffffu) > largest ? (b & 0x7fffffffu) : largest;
+/// One block of one row, as MatmulArgs states it: d, the sums of both halves, and q.
+HEARTH_SIMD float quantize_block(const float* x, int32_t (&sums)[2], int8_t (&q)[kQuantBlock]) {
+  I largest[kParts];
+#pragma GCC unroll 4
+  for (int p = 0; p < kParts; ++p) {
+    const float* at = x + p * kLanes;
+    largest[p] = max_ints(magnitude(load(at)), magnitude(load(at + 16)));
+  }
+  const int32_t bits = max16(largest);
   float amax;
-  __builtin_memcpy(&amax, &largest, sizeof amax);
-  *d = amax / 127.0f;
-  const bool usable = amax >= 1e-30f && amax <= 3.40282347e38f;
-  const float inverse = usable ? 127.0f / amax : 0.0f;
-  int32_t integers[kQuantBlock];
-  for (int i = 0; i < kQuantBlock; ++i) {
-    const float shifted = x[i] * inverse + 12582912.0f;  // 1.5 * 2^23: rounds half to even
-    __builtin_memcpy(&integers[i], &shifted, sizeof shifted);
-    integers[i] = usable ? integers[i] - 0x4b400000 : 0;
+  __builtin_memcpy(&amax, &bits, sizeof amax);
+  if (!(amax >= 1e-30f && amax <= 3.40282347e38f)) {
+    for (int8_t& each : q) each = 0;
+    sums[0] = sums[1] = 0;
+    return amax / 127.0f;
   }
-  for (int i = 0; i < kQuantBlock; ++i) q[i] = static_cast<int8_t>(integers[i]);
+  const F inverse = set1(127.0f / amax);
+#pragma GCC unroll 2
   for (int h = 0; h < 2; ++h) {
-    int32_t sum = 0;
-    for (int i = 0; i < 16; ++i) sum += integers[16 * h + i];
-    sums[h] = sum;
+    I integers[kParts];
+#pragma GCC unroll 4
+    for (int p = 0; p < kParts; ++p) {
+      const int at = 16 * h + p * kLanes;
+      integers[p] = rounded(mul(load(x + at), inverse));
+      store_i8(q + at, integers[p]);
+    }
+    sums[h] = sum16(integers);
   }
+  return amax / 127.0f;
 }
 
 void pack_quantized(const PackTile& a) {
@@ -130,7 +135,7 @@ void pack_quantized(const PackTile& a) {
       int8_t row[kQuantBlock] = {};
       float d = 0.0f;
       int32_t sums[2] = {};
-      if (t < a.rows) quantize_block(a.row(t) + b * kQuantBlock, &d, sums, row);
+      if (t < a.rows) d = quantize_block(a.row(t) + b * kQuantBlock, sums, row);
       for (int j = 0; j < 8; ++j) __builtin_memcpy(block.q + (j * a.width + t) * 4, row + 4 * j, 4);
       block.d[t] = d;
       block.minus_128_sum[t] = -128 * (sums[0] + sums[1]);
@@ -153,11 +158,10 @@ constexpr MatmulKernels matmul_kernels() {
                         matmul_quantized<Q8_0Source>,
                         {}};
   set_quant_kernels(kernels.quant);
-  constexpr int kAll[] = {1, 2, 4, 6, 8, 12};
+  constexpr int kAll[] = {1, 2, 4, 6};
   int count = 0;
   for (const int width : kAll) {
-    const bool exists = width <= kMaxTile && (width != 6 || kMaxTile == 6);
-    if (exists) kernels.widths[count++] = width;
+    if (width <= kMaxTile) kernels.widths[count++] = width;
   }
   return kernels;
 }

@@ -26,12 +26,7 @@ namespace hearth::kernels {
 
 inline constexpr int kGroup = 16;            ///< outputs per group of packed weights
 inline constexpr int kQuantBlock = 32;       ///< inputs that share one scale
-inline constexpr int kMaxTileWidth = 12;     ///< of all instruction sets
 inline constexpr int kQuantBlockBytes = 60;  ///< packed activations of one block, per token row
-
-/// Widest tile that a kernel computes straight from packed groups of kQuantTypes: past it unpacking
-/// costs less than what it saves, and every width of every type is a kernel to compile.
-inline constexpr int kDirectWidth = 4;
 
 /// Where block b of a packed Q8_0 group has its bytes and its scales, in bytes from the group.
 inline constexpr int kQ8PairBytes = 2 * (kQuantBlock * kGroup + 2 * kGroup);
@@ -57,6 +52,15 @@ struct PackTile {
   const float* row(int32_t t) const { return x + (row_of != nullptr ? row_of[t] : t) * stride; }
 };
 
+/// Packed weights that are read later, to be fetched from memory meanwhile: `lines` cache lines of
+/// each group per block. Kernels of quantized weights do so.
+struct Ahead {
+  const uint8_t* at;  ///< in the first group
+  int64_t group_bytes;
+  int32_t lines;  ///< 0: nothing
+  bool soon;      ///< into L1; else L2
+};
+
 /// Dot products of one tile of token rows with some groups of outputs over inputs [first, last).
 struct MatmulPanel {
   const uint8_t* weights;  ///< first group; of unpacked weights its block first / 32
@@ -68,6 +72,7 @@ struct MatmulPanel {
   int64_t first;  ///< 0 starts the chains, otherwise they go on from `sums`
   int64_t last;
   float* sums;
+  Ahead ahead;
 };
 
 /// Inputs [first, last) of some groups to unpack.
@@ -81,16 +86,16 @@ struct UnpackPanel {
   uint8_t* out;  ///< group after group, (last - first) / 32 blocks each
 };
 
-/// One of kQuantTypes. The same bits either way: straight from the packed group, for few rows, or
-/// unpacked once for many.
+/// One of kQuantTypes. The same bits either way: straight from the packed group, for one tile, or
+/// unpacked once for several.
 struct QuantKernels {
-  void (*direct)(const MatmulPanel&);  ///< widths up to kDirectWidth
+  void (*direct)(const MatmulPanel&);
   void (*unpack)(const UnpackPanel&);
   void (*unpacked)(const MatmulPanel&);
 };
 
 struct MatmulKernels {
-  int32_t widths[6];  ///< tile widths that exist, ascending; 0 ends the list
+  int32_t widths[4];  ///< tile widths that exist, ascending; 0 ends the list
   void (*pack_plain)(const PackTile&);
   void (*pack_quantized)(const PackTile&);
   void (*f32)(const MatmulPanel&);

@@ -10,23 +10,17 @@
 namespace hearth::kernels {
 namespace {
 
-/// `run.operator()<width>()` for the width met; widths past kMost are not compiled.
-template <int kMost = kMaxTile, typename Run>
+/// `run.operator()<width>()` for the width met; widths past kMaxTile are not compiled.
+template <typename Run>
 HEARTH_SIMD void with_width(int32_t width, const Run& run) {
   switch (width) {
     case 1: return run.template operator()<1>();
     case 2: return run.template operator()<2>();
     case 4:
-      if constexpr (kMost >= 4) return run.template operator()<4>();
+      if constexpr (kMaxTile >= 4) return run.template operator()<4>();
       break;
     case 6:
-      if constexpr (kMost == 6) return run.template operator()<6>();
-      break;
-    case 8:
-      if constexpr (kMost >= 8) return run.template operator()<8>();
-      break;
-    case 12:
-      if constexpr (kMost >= 12) return run.template operator()<12>();
+      if constexpr (kMaxTile >= 6) return run.template operator()<6>();
       break;
   }
   __builtin_trap();
@@ -75,10 +69,8 @@ struct Q8_0Source {
   const uint8_t* scales;
   int64_t block;
 
-  HEARTH_SIMD Q8_0Source(const MatmulPanel& a, int32_t group, int64_t first)
-      : bytes(a.weights + group * a.group_bytes + q8_bytes_at(first)),
-        scales(a.weights + group * a.group_bytes + q8_scales_at(first)),
-        block(first) {}
+  HEARTH_SIMD Q8_0Source(const uint8_t* group, int64_t, int64_t first)
+      : bytes(group + q8_bytes_at(first)), scales(group + q8_scales_at(first)), block(first) {}
   HEARTH_SIMD void next() {
     bytes += block % 2 == 0 ? 512 : kQ8PairBytes - 512;
     scales += block % 2 == 0 ? 32 : kQ8PairBytes - 32;
@@ -104,8 +96,7 @@ struct Unpacked {
 
   const uint8_t* at;
 
-  HEARTH_SIMD Unpacked(const MatmulPanel& a, int32_t group, int64_t)
-      : at(a.weights + group * a.group_bytes) {}
+  HEARTH_SIMD Unpacked(const uint8_t* group, int64_t, int64_t) : at(group) {}
   HEARTH_SIMD void next() { at += kBytes; }
   template <int j>
   HEARTH_SIMD B code(int part) const {
@@ -132,11 +123,10 @@ struct Packed {
   const uint8_t* planes;
   int sub_block;  ///< of a block of 256: which 32
 
-  HEARTH_SIMD Packed(const MatmulPanel& a, int32_t group, int64_t first) {
-    const uint8_t* packed = a.weights + group * a.group_bytes;
+  HEARTH_SIMD Packed(const uint8_t* group, int64_t cols, int64_t first) {
     const int64_t block = first * kQuantBlock / kLayout.block;
-    head = packed + block * kLayout.head_bytes;
-    body = packed + kLayout.bodies_at(a.cols) + block * kLayout.body_bytes();
+    head = group + block * kLayout.head_bytes;
+    body = group + kLayout.bodies_at(cols) + block * kLayout.body_bytes();
     sub_block = kLayout.block == kQuantBlock ? 0 : static_cast<int>(first % 8);
     planes = body + sub_block * kLayout.plane_bytes();
   }
@@ -226,33 +216,75 @@ struct Packed {
   }();
 };
 
-/// kWidth token rows times kTogether registers of outputs, from register `part` of a group.
-template <typename Source, int kWidth, int kTogether>
-HEARTH_SIMD void dot_quantized(const MatmulPanel& a, int32_t group, int part) {
-  constexpr int kSubs = Source::kSubs;
-  const int64_t first_block = a.first / kQuantBlock;
-  Source source(a, group, first_block);
-  float* sums = a.sums + static_cast<int64_t>(group) * kWidth * 16 + part * kLanes;
-  F acc[kTogether][kWidth];
+/// Fetches a block's share of `Ahead` for kGroups groups. What is not read soon goes to L2: few
+/// lines can be on their way to L1 at a time, and those that the block itself reads would wait for
+/// them.
+template <int kGroups>
+struct Fetch {
+  const uint8_t* at;
+  int64_t group_bytes;
+  int32_t lines;
+  bool soon;
+
+  HEARTH_SIMD Fetch(const Ahead& ahead, int32_t group, bool wanted)
+      : at(ahead.at + group * ahead.group_bytes),
+        group_bytes(ahead.group_bytes),
+        lines(wanted ? ahead.lines : 0),
+        soon(ahead.soon) {}
+  HEARTH_SIMD void block() {
+    for (int32_t i = 0; i < lines; ++i, at += 64) {
 #pragma GCC unroll 2
-  for (int p = 0; p < kTogether; ++p) {
-#pragma GCC unroll 16
-    for (int t = 0; t < kWidth; ++t) {
-      acc[p][t] = a.first == 0 ? zero() : load(sums + 16 * t + p * kLanes);
+      for (int g = 0; g < kGroups; ++g) {
+        if (soon) {
+          __builtin_prefetch(at + g * group_bytes, 0, 3);
+        } else {
+          __builtin_prefetch(at + g * group_bytes, 0, 2);
+        }
+      }
     }
   }
+};
+
+/// Registers of outputs that share the loads of kWidth rows of activations.
+constexpr int dot_columns(int width) { return 2 * width <= kDotChains ? 2 : 1; }
+
+/// And the groups that they are from.
+constexpr int dot_groups(int columns) { return (columns + kParts - 1) / kParts; }
+
+/// kWidth token rows times kColumns registers of outputs, from register `part` of a group.
+template <typename Source, int kWidth, int kColumns>
+HEARTH_SIMD void dot_quantized(const MatmulPanel& a, int32_t group, int part) {
+  constexpr int kSubs = Source::kSubs;
+  constexpr int kGroups = dot_groups(kColumns);
+  static_assert(kGroups <= 2);
+  // A group without a partner is its own: what it is worth is computed and stored twice.
+  const int32_t partner = group + 1 < a.num_groups ? group + 1 : group;
+  const int64_t first_block = a.first / kQuantBlock;
+  Source sources[] = {{a.weights + group * a.group_bytes, a.cols, first_block},
+                      {a.weights + partner * a.group_bytes, a.cols, first_block}};
+  float* const group_sums[] = {a.sums + int64_t{group} * kWidth * 16,
+                               a.sums + int64_t{partner} * kWidth * 16};
+  float* sums[kColumns];
+  F acc[kColumns][kWidth];
+#pragma GCC unroll 2
+  for (int c = 0; c < kColumns; ++c) {
+    sums[c] = group_sums[c / kParts] + (part + c % kParts) * kLanes;
+#pragma GCC unroll 16
+    for (int t = 0; t < kWidth; ++t) acc[c][t] = a.first == 0 ? zero() : load(sums[c] + 16 * t);
+  }
+  Fetch<kGroups> fetch(a.ahead, group, part == 0);
   for (int64_t b = first_block; b < a.last / kQuantBlock; ++b) {
+    fetch.block();
     const ActivationBlock x(a.tile, b, kWidth);
 #pragma GCC unroll 2
     for (int s = 0; s < kSubs; ++s) {
       const int32_t* start = kSubs == 1 ? x.minus_128_sum : x.half_minus_128_sum + s * kWidth;
-      I sum[kTogether][kWidth];
-#pragma GCC unroll 2
-      for (int p = 0; p < kTogether; ++p) {
+      I sum[kColumns][kWidth];
 #pragma GCC unroll 16
-        for (int t = 0; t < kWidth; ++t) {
-          sum[p][t] = dot_start<Source::kOffset, Source::kWide>(start[t]);
-        }
+      for (int t = 0; t < kWidth; ++t) {
+        const I begin = dot_start<Source::kOffset, Source::kWide>(start[t]);
+#pragma GCC unroll 2
+        for (int c = 0; c < kColumns; ++c) sum[c][t] = begin;
       }
       unrolled<8 / kSubs>([&](auto step) HEARTH_SIMD_LAMBDA {
         // Both nibbles of a byte one after the other.
@@ -260,13 +292,17 @@ HEARTH_SIMD void dot_quantized(const MatmulPanel& a, int32_t group, int part) {
         constexpr int kPaired = i % 2 * 4 + i / 2;
         const auto use = [&](auto which) HEARTH_SIMD_LAMBDA {
           constexpr int j = decltype(which)::value;
+          decltype(dot_operand<Source::kWide>(B{})) w[kColumns];
 #pragma GCC unroll 2
-          for (int p = 0; p < kTogether; ++p) {
-            const auto w = dot_operand<Source::kWide>(source.template code<j>(part + p));
+          for (int c = 0; c < kColumns; ++c) {
+            w[c] =
+                dot_operand<Source::kWide>(sources[c / kParts].template code<j>(part + c % kParts));
+          }
 #pragma GCC unroll 16
-            for (int t = 0; t < kWidth; ++t) {
-              sum[p][t] = dot4(sum[p][t], w, load_four(x.q + (j * kWidth + t) * 4));
-            }
+          for (int t = 0; t < kWidth; ++t) {
+            const Four four = load_four(x.q + (j * kWidth + t) * 4);
+#pragma GCC unroll 2
+            for (int c = 0; c < kColumns; ++c) sum[c][t] = dot4(sum[c][t], w[c], four);
           }
         };
         if constexpr (kSubs == 1) {
@@ -277,39 +313,47 @@ HEARTH_SIMD void dot_quantized(const MatmulPanel& a, int32_t group, int part) {
           use(Constant<4 + i>{});
         }
       });
+      F scale[kColumns];
+      F min[kColumns];
 #pragma GCC unroll 2
-      for (int p = 0; p < kTogether; ++p) {
-        F scale;
-        F min;
-        source.scale_and_min(s, part + p, &scale, &min);
+      for (int c = 0; c < kColumns; ++c) {
+        sources[c / kParts].scale_and_min(s, part + c % kParts, &scale[c], &min[c]);
+      }
+#pragma GCC unroll 16
+      for (int t = 0; t < kWidth; ++t) {
+        const F d = set1(x.d[t]);
+#pragma GCC unroll 2
+        for (int c = 0; c < kColumns; ++c) {
+          acc[c][t] = fma(to_float(sum[c][t]), mul(d, scale[c]), acc[c][t]);
+        }
+      }
+      if constexpr (Source::kHasMin) {
+        const float* d_sums = kSubs == 1 ? x.d_sum : x.half_d_sum + s * kWidth;
 #pragma GCC unroll 16
         for (int t = 0; t < kWidth; ++t) {
-          acc[p][t] = fma(to_float(sum[p][t]), mul(set1(x.d[t]), scale), acc[p][t]);
-        }
-        if constexpr (Source::kHasMin) {
-          const float* d_sum = kSubs == 1 ? x.d_sum : x.half_d_sum + s * kWidth;
-#pragma GCC unroll 16
-          for (int t = 0; t < kWidth; ++t) acc[p][t] = fma(set1(d_sum[t]), min, acc[p][t]);
+          const F d_sum = set1(d_sums[t]);
+#pragma GCC unroll 2
+          for (int c = 0; c < kColumns; ++c) acc[c][t] = fma(d_sum, min[c], acc[c][t]);
         }
       }
     }
-    source.next();
+#pragma GCC unroll 2
+    for (int g = 0; g < kGroups; ++g) sources[g].next();
   }
 #pragma GCC unroll 2
-  for (int p = 0; p < kTogether; ++p) {
+  for (int c = 0; c < kColumns; ++c) {
 #pragma GCC unroll 16
-    for (int t = 0; t < kWidth; ++t) store(sums + 16 * t + p * kLanes, acc[p][t]);
+    for (int t = 0; t < kWidth; ++t) store(sums[c] + 16 * t, acc[c][t]);
   }
 }
 
-template <typename Source, int kMost = kMaxTile>
+template <typename Source>
 void matmul_quantized(const MatmulPanel& a) {
-  with_width<kMost>(a.width, [&]<int kWidth>() {
-    // One pass over a group where registers allow: half cache lines twice are memory twice.
-    constexpr int kTogether = kParts == 2 && kWidth <= 2 ? 2 : 1;
-    for (int32_t g = 0; g < a.num_groups; ++g) {
-      for (int part = 0; part < kParts; part += kTogether) {
-        dot_quantized<Source, kWidth, kTogether>(a, g, part);
+  with_width(a.width, [&]<int kWidth>() {
+    constexpr int kColumns = dot_columns(kWidth);
+    for (int32_t g = 0; g < a.num_groups; g += dot_groups(kColumns)) {
+      for (int part = 0; part < kParts; part += kColumns) {
+        dot_quantized<Source, kWidth, kColumns>(a, g, part);
       }
     }
   });
@@ -321,17 +365,8 @@ void unpack_panel(const UnpackPanel& a) {
   constexpr int kShift =
       From::kHasMin || From::kWide ? 0 : kNarrowOffset - From::kOffset;  // of the bytes' offset
   uint8_t* out = a.out;
-  const MatmulPanel panel{.weights = a.weights,
-                          .group_bytes = a.group_bytes,
-                          .num_groups = a.num_groups,
-                          .tile = nullptr,
-                          .width = 0,
-                          .cols = a.cols,
-                          .first = a.first,
-                          .last = a.last,
-                          .sums = nullptr};
   for (int32_t g = 0; g < a.num_groups; ++g) {
-    From source(panel, g, a.first / kQuantBlock);
+    From source(a.weights + g * a.group_bytes, a.cols, a.first / kQuantBlock);
     for (int64_t b = a.first / kQuantBlock; b < a.last / kQuantBlock; ++b) {
       for (int part = 0; part < kParts; ++part) {
         unrolled<8>([&](auto step) HEARTH_SIMD_LAMBDA {
@@ -357,8 +392,7 @@ void unpack_panel(const UnpackPanel& a) {
 template <DType kType>
 constexpr QuantKernels quant_kernels() {
   using From = Packed<kType>;
-  constexpr int kMost = kDirectWidth < kMaxTile ? kDirectWidth : kMaxTile;
-  return {matmul_quantized<From, kMost>, unpack_panel<kType>,
+  return {matmul_quantized<From>, unpack_panel<kType>,
           matmul_quantized<Unpacked<From::kSubs, From::kHasMin, From::kWide>>};
 }
 

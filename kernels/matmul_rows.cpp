@@ -2,12 +2,11 @@
 
 #include <vector>
 
+#include "kernels/matmul_plan.h"
 #include "kernels/op_checks.h"
 
 namespace hearth::kernels::cpu {
 namespace {
-
-bool is_quantized(DType dtype) { return info(dtype).block_elements > 1; }
 
 int64_t tile_bytes(int32_t width, int64_t cols, bool quantized) {
   const int64_t row = quantized ? cols / kQuantBlock * kQuantBlockBytes : cols * 4;
@@ -57,39 +56,6 @@ PackedRows pack_rows(CpuState& state, const TensorView& x, std::span<const RowSe
   return {packed, bytes};
 }
 
-/// One weight segment's share of the work: items are (block of groups, block of tiles).
-struct Plan {
-  int64_t groups_per_item;
-  int64_t tiles_per_item;
-  int64_t tile_blocks;
-  int64_t num_items;
-  int64_t panel;  ///< inputs walked before the next tile takes its turn
-
-  Plan(const PackedWeight::Segment& segment, const Tiles& tiles, int64_t cols,
-       int32_t num_threads) {
-    // Few rows: weights stream from memory, items are small enough to even out slow cores. Many
-    // rows: the groups' panel stays in L2 and the tile's in L1 while they meet.
-    constexpr int64_t kStreamBytes = 96 << 10;
-    constexpr int64_t kTileBytes = 16 << 10;
-    constexpr int64_t kRowsPerItem = 128;
-    constexpr int64_t kGroupsPerItem = 8;
-    tiles_per_item = std::max<int64_t>(1, kRowsPerItem / tiles.full_width);
-    tile_blocks = (tiles.count + tiles_per_item - 1) / tiles_per_item;
-    groups_per_item = kGroupsPerItem;
-    if (tiles.count <= 2) {
-      groups_per_item = std::clamp<int64_t>(kStreamBytes / segment.group_bytes, 4, 16);
-    }
-    const int64_t even = segment.num_groups * tile_blocks / (4 * num_threads);
-    groups_per_item = std::clamp<int64_t>(even, 1, groups_per_item);
-    num_items = (segment.num_groups + groups_per_item - 1) / groups_per_item * tile_blocks;
-    const bool quantized = is_quantized(segment.dtype);
-    const int64_t block_bytes =
-        quantized ? kQuantBlockBytes : static_cast<int64_t>(kQuantBlock * sizeof(float));
-    const int64_t blocks = kTileBytes / (block_bytes * tiles.width_of(0));
-    panel = std::min(cols, std::max<int64_t>(blocks, 8) * kQuantBlock);
-  }
-};
-
 void (*kernel_of(const MatmulKernels& kernels, DType dtype))(const MatmulPanel&) {
   switch (dtype) {
     case DType::kF32: return kernels.f32;
@@ -106,7 +72,7 @@ struct Job {
   const RowSet* set;
   const std::byte* rows;  ///< packed: the set's first tile
   int64_t bytes_per_tile;
-  Plan plan;
+  MatmulPlan plan;
   /// Null where the kernel reads the packed groups itself.
   const QuantKernels* unpacked;
 };
@@ -117,7 +83,7 @@ class Products {
       : state_(state), residual_(residual), out_(out), cols_(cols) {}
 
   void compute(const Job& job, int64_t item, int32_t thread) const {
-    const Plan& plan = job.plan;
+    const MatmulPlan& plan = job.plan;
     const PackedWeight::Segment& segment = *job.segment;
     const Tiles& tiles = job.set->tiles;
     const int64_t first_group = item / plan.tile_blocks * plan.groups_per_item;
@@ -131,44 +97,52 @@ class Products {
     const int64_t sums_bytes = (plan.tiles_per_item * tile_sums * 4 + 63) / 64 * 64;
     const int64_t block_bytes =
         job.unpacked != nullptr ? unpacked_block_bytes(quant_layout(segment.dtype)) : 0;
-    const int64_t panel_bytes = plan.groups_per_item * plan.panel / kQuantBlock * block_bytes;
+    const int64_t panel_bytes =
+        plan.groups_per_panel * plan.inputs_per_panel / kQuantBlock * block_bytes;
     std::byte* scratch = state_.thread_scratch[static_cast<size_t>(thread)].at_least(
         static_cast<size_t>(sums_bytes + panel_bytes));
     auto* sums = reinterpret_cast<float*>(scratch);
     auto* panel_scratch = reinterpret_cast<uint8_t*>(scratch) + sums_bytes;
 
-    MatmulPanel panel{.weights = reinterpret_cast<const uint8_t*>(segment.expert(job.set->expert)) +
-                                 first_group * segment.group_bytes,
-                      .group_bytes = segment.group_bytes,
-                      .num_groups = static_cast<int32_t>(groups),
-                      .tile = nullptr,
-                      .width = 0,
-                      .cols = cols_,
-                      .first = 0,
-                      .last = 0,
-                      .sums = nullptr};
-    auto kernel = kernel_of(state_.matmul, segment.dtype);
-    const uint8_t* packed_groups = panel.weights;
-    for (int64_t first = 0; first < cols_; first += plan.panel) {
-      panel.first = first;
-      panel.last = std::min(cols_, first + plan.panel);
-      if (job.unpacked != nullptr) {
-        job.unpacked->unpack({.weights = packed_groups,
-                              .group_bytes = segment.group_bytes,
-                              .num_groups = panel.num_groups,
-                              .cols = cols_,
-                              .first = first,
-                              .last = panel.last,
-                              .out = panel_scratch});
-        kernel = job.unpacked->unpacked;
-        panel.weights = panel_scratch;
-        panel.group_bytes = (panel.last - first) / kQuantBlock * block_bytes;
-      }
-      for (int32_t tile = first_tile; tile < last_tile; ++tile) {
-        panel.tile = job.rows + tile * job.bytes_per_tile;
-        panel.width = tiles.width_of(tile);
-        panel.sums = sums + (tile - first_tile) * tile_sums;
-        kernel(panel);
+    const uint8_t* item_weights =
+        reinterpret_cast<const uint8_t*>(segment.expert(job.set->expert)) +
+        first_group * segment.group_bytes;
+    const auto kernel =
+        job.unpacked != nullptr ? job.unpacked->unpacked : kernel_of(state_.matmul, segment.dtype);
+    for (int64_t first = 0; first < cols_; first += plan.inputs_per_panel) {
+      const int64_t last = std::min(cols_, first + plan.inputs_per_panel);
+      for (int64_t group = 0; group < groups; group += plan.groups_per_panel) {
+        MatmulPanel panel{
+            .weights = item_weights + group * segment.group_bytes,
+            .group_bytes = segment.group_bytes,
+            .num_groups = static_cast<int32_t>(std::min(plan.groups_per_panel, groups - group)),
+            .tile = nullptr,
+            .width = 0,
+            .cols = cols_,
+            .first = first,
+            .last = last,
+            .sums = nullptr,
+            .ahead = {}};
+        FetchAhead fetch(plan, segment, cols_, item_weights, groups, {first, group},
+                         last_tile - first_tile);
+        if (job.unpacked != nullptr) {
+          job.unpacked->unpack({.weights = panel.weights,
+                                .group_bytes = panel.group_bytes,
+                                .num_groups = panel.num_groups,
+                                .cols = cols_,
+                                .first = first,
+                                .last = last,
+                                .out = panel_scratch});
+          panel.weights = panel_scratch;
+          panel.group_bytes = (last - first) / kQuantBlock * block_bytes;
+        }
+        for (int32_t tile = first_tile; tile < last_tile; ++tile) {
+          panel.tile = job.rows + tile * job.bytes_per_tile;
+          panel.width = tiles.width_of(tile);
+          panel.sums = sums + (tile - first_tile) * tile_sums + group * kGroup * panel.width;
+          panel.ahead = fetch.share();
+          kernel(panel);
+        }
       }
     }
     const int64_t outputs = std::min(groups * kGroup, segment.rows - first_group * kGroup);
@@ -230,9 +204,13 @@ void multiply_rows(CpuState& state, const TensorView& x, const PackedWeight& wei
     for (size_t s = 0; s < sets.size(); ++s) {
       const Tiles& tiles = sets[s].tiles;
       const int quant = quant_index(segment.dtype);
-      const bool unpack = quant >= 0 && (tiles.count > 2 || tiles.width_of(0) > kDirectWidth);
+      const bool unpack = quant >= 0 && tiles.count > 1;
+      const int64_t read_bytes =
+          unpack ? unpacked_block_bytes(quant_layout(segment.dtype)) * x.cols / kQuantBlock
+                 : segment.group_bytes;
       jobs.push_back({&segment, &sets[s], rows.data + first_tile[s] * rows.bytes_per_tile,
-                      rows.bytes_per_tile, Plan(segment, tiles, x.cols, state.pool.active()),
+                      rows.bytes_per_tile,
+                      MatmulPlan(segment, read_bytes, tiles, x.cols, state.pool.active()),
                       unpack ? &state.matmul.quant[quant] : nullptr});
       first_item.push_back(num_items);
       num_items += jobs.back().plan.num_items;

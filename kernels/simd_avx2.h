@@ -19,6 +19,7 @@ constexpr int kMaxTile = 6;
 constexpr int kMaxRows = 8;
 constexpr int kColumns1 = 8;
 constexpr int kColumnsN = 2;
+constexpr int kDotChains = 6;
 
 HEARTH_SIMD __m256i first_lanes(int n) {
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -86,6 +87,30 @@ HEARTH_SIMD float max16(const F (&x)[2]) {
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 HEARTH_SIMD float first(F x) { return _mm256_cvtss_f32(x); }
+
+HEARTH_SIMD I magnitude(F x) {
+  return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
+}
+HEARTH_SIMD I max_ints(I a, I b) { return _mm256_max_epi32(a, b); }
+HEARTH_SIMD int32_t max16(const I (&x)[2]) {
+  const __m256i eight = _mm256_max_epi32(x[0], x[1]);
+  const __m128i four =
+      _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  const __m128i two = _mm_max_epi32(four, _mm_unpackhi_epi64(four, four));
+  return _mm_cvtsi128_si32(_mm_max_epi32(two, _mm_shuffle_epi32(two, 1)));
+}
+HEARTH_SIMD int32_t sum16(const I (&x)[2]) {
+  const __m256i eight = _mm256_add_epi32(x[0], x[1]);
+  const __m128i four =
+      _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  const __m128i two = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
+  return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 1)));
+}
+HEARTH_SIMD I rounded(F x) { return _mm256_cvtps_epi32(x); }
+HEARTH_SIMD void store_i8(int8_t* p, I x) {
+  const __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(halves, halves));
+}
 
 using B = __m256i;
 struct alignas(16) CodeTable {

@@ -16,10 +16,12 @@ namespace {
 using F = __m512;             // kLanes floats
 using I = __m512i;            // kLanes int32
 constexpr int kLanes = 16;    // of the 16 logical lanes, in one register
-constexpr int kMaxTile = 12;  // token rows that share one load of weights
+constexpr int kMaxTile = 6;   // token rows that share one load of weights
 constexpr int kMaxRows = 8;   // query rows that share one load of K and V
 constexpr int kColumns1 = 4;  // weight vectors in flight for one token row, to hide fma latency
-constexpr int kColumnsN = 2;  // and for kMaxTile of them, as registers allow
+constexpr int kColumnsN = 4;  // and for kMaxTile of them, as registers allow
+constexpr int kDotChains =
+    12;  // quantized outputs in flight, each with a sum of integers beside it
 
 HEARTH_SIMD __mmask16 first_lanes(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
 
@@ -84,6 +86,21 @@ HEARTH_SIMD float sum16(const F (&x)[1]) {
 }
 HEARTH_SIMD float max16(const F (&x)[1]) { return _mm512_reduce_max_ps(x[0]); }
 HEARTH_SIMD float first(F x) { return _mm512_cvtss_f32(x); }
+
+// What quantizes activations. Magnitudes are the bits of |x| as integers, which order like |x| with
+// NaN above infinity.
+HEARTH_SIMD I magnitude(F x) {
+  return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
+}
+HEARTH_SIMD I max_ints(I a, I b) { return _mm512_max_epi32(a, b); }
+HEARTH_SIMD int32_t max16(const I (&x)[1]) { return _mm512_reduce_max_epi32(x[0]); }
+HEARTH_SIMD int32_t sum16(const I (&x)[1]) { return _mm512_reduce_add_epi32(x[0]); }
+/// The nearest integers, half to even.
+HEARTH_SIMD I rounded(F x) { return _mm512_cvtps_epi32(x); }
+/// kLanes integers of -128 .. 127.
+HEARTH_SIMD void store_i8(int8_t* p, I x) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x));
+}
 
 // Bytes: 4 weights of each of kLanes outputs.
 using B = __m512i;

@@ -21,6 +21,7 @@ constexpr int kMaxTile = 2;
 constexpr int kMaxRows = 4;
 constexpr int kColumns1 = 4;
 constexpr int kColumnsN = 4;
+constexpr int kDotChains = 2;
 
 HEARTH_SIMD F zero() { return F{}; }
 HEARTH_SIMD F set1(float x) { return F{x, x, x, x}; }
@@ -82,6 +83,25 @@ HEARTH_SIMD float max16(const F (&x)[4]) {
   return even > odd ? even : odd;
 }
 HEARTH_SIMD float first(F x) { return x[0]; }
+
+HEARTH_SIMD I magnitude(F x) { return reinterpret_cast<I>(x) & 0x7fffffff; }
+HEARTH_SIMD I max_ints(I a, I b) { return a > b ? a : b; }
+HEARTH_SIMD int32_t max16(const I (&x)[4]) {
+  const I four = max_ints(max_ints(x[0], x[1]), max_ints(x[2], x[3]));
+  const int32_t low = four[0] > four[1] ? four[0] : four[1];
+  const int32_t high = four[2] > four[3] ? four[2] : four[3];
+  return low > high ? low : high;
+}
+HEARTH_SIMD int32_t sum16(const I (&x)[4]) {
+  const I four = x[0] + x[1] + x[2] + x[3];
+  return four[0] + four[1] + four[2] + four[3];
+}
+HEARTH_SIMD I rounded(F x) {
+  return reinterpret_cast<I>(x + 12582912.0f) - 0x4b400000;  // 1.5 * 2^23: its last bit is worth 1
+}
+HEARTH_SIMD void store_i8(int8_t* p, I x) {
+  for (int i = 0; i < kLanes; ++i) p[i] = static_cast<int8_t>(x[i]);
+}
 
 typedef uint8_t B __attribute__((vector_size(16)));
 struct CodeTable {

@@ -1,0 +1,103 @@
+#include "kernels/matmul_plan.h"
+
+#include <algorithm>
+
+namespace hearth::kernels::cpu {
+namespace {
+
+int64_t divide_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
+
+/// Bytes from a packed quantized group's begin to what input `k`, the first of a block, is read
+/// from.
+int64_t bytes_at(DType dtype, int64_t cols, int64_t k) {
+  if (dtype == DType::kQ8_0) return q8_bytes_at(k / kQuantBlock);
+  const QuantLayout layout = quant_layout(dtype);
+  return layout.bodies_at(cols) + k / layout.block * layout.body_bytes();
+}
+
+}  // namespace
+
+bool is_quantized(DType dtype) { return info(dtype).block_elements > 1; }
+
+MatmulPlan::MatmulPlan(const PackedWeight::Segment& segment, int64_t read_bytes, const Tiles& tiles,
+                       int64_t cols, int32_t num_threads) {
+  constexpr int64_t kRowsPerItem = 144;
+  constexpr int64_t kGroupsPerItem = 16;
+  // Few rows: weights stream from memory, items are small enough to even out slow cores.
+  constexpr int64_t kStreamBytes = 256 << 10;
+  // A panel that stays in L1. Quantized weights meet many rows so slowly that L2 keeps up, and long
+  // panels begin and end their chains less often.
+  constexpr int64_t kPanelBytes = 20 << 10;
+  constexpr int64_t kLongPanelBytes = 80 << 10;
+  const bool streams = tiles.count <= 4;
+  const bool quantized = is_quantized(segment.dtype);
+
+  tile_blocks = divide_up(tiles.count, std::max<int64_t>(1, kRowsPerItem / tiles.full_width));
+  tiles_per_item = divide_up(tiles.count, tile_blocks);
+  groups_per_panel = quantized ? 2 : 4;
+  groups_per_item = kGroupsPerItem;
+  if (streams) groups_per_item = std::clamp<int64_t>(kStreamBytes / segment.group_bytes, 4, 16);
+  const int64_t even = segment.num_groups * tile_blocks / (4 * num_threads);
+  groups_per_item = divide_up(std::clamp<int64_t>(even, 1, groups_per_item), 2) * 2;
+  num_items = divide_up(segment.num_groups, groups_per_item) * tile_blocks;
+
+  const int64_t panel_bytes = quantized && !streams ? kLongPanelBytes : kPanelBytes;
+  const int64_t unit = quantized ? 256 : 32;
+  const int64_t unit_bytes = groups_per_panel * read_bytes / cols * unit;
+  inputs_per_panel = std::max<int64_t>(1, panel_bytes / unit_bytes) * unit;
+
+  // One tile reads each group from end to end, which the hardware's prefetching does best where the
+  // kernel does little more than read.
+  ahead = quantized ? Ahead::kNextPanel : Ahead::kNothing;
+  if (tiles.count == 1) {
+    groups_per_panel = groups_per_item;
+    inputs_per_panel = cols;
+    const bool only_reads = segment.dtype == DType::kQ8_0 && tiles.rows == 1;
+    if (quantized) ahead = only_reads ? Ahead::kNothing : Ahead::kNearby;
+  }
+}
+
+FetchAhead::FetchAhead(const MatmulPlan& plan, const PackedWeight::Segment& segment, int64_t cols,
+                       const uint8_t* item, int64_t num_groups, PanelPlace now, int32_t num_tiles) {
+  const auto lines_of = [&](int64_t first_input, int64_t end_input) {
+    return divide_up(
+        bytes_at(segment.dtype, cols, end_input) - bytes_at(segment.dtype, cols, first_input), 64);
+  };
+  if (plan.ahead == MatmulPlan::Ahead::kNothing) return;
+  if (plan.ahead == MatmulPlan::Ahead::kNearby) {
+    constexpr int64_t kDistance = 4 << 10;
+    lines_left_ = lines_of(0, cols);
+    const int64_t lines = divide_up(lines_left_ * kQuantBlock, cols);
+    lines_per_share_ = lines_left_;
+    share_ = {.at = item + bytes_at(segment.dtype, cols, 0) + kDistance,
+              .group_bytes = segment.group_bytes,
+              .lines = static_cast<int32_t>(lines),
+              .soon = true};
+    return;
+  }
+  PanelPlace next{now.input, now.group + plan.groups_per_panel};
+  if (next.group >= num_groups) next = {now.input + plan.inputs_per_panel, 0};
+  if (next.input >= cols) return;
+  const auto end_of = [&](const PanelPlace& panel) {
+    return std::min(cols, panel.input + plan.inputs_per_panel);
+  };
+  lines_left_ = lines_of(next.input, end_of(next));
+  const int64_t blocks = (end_of(now) - now.input) / kQuantBlock;
+  const int64_t lines = divide_up(lines_left_, blocks * num_tiles);
+  lines_per_share_ = blocks * lines;
+  share_ = {
+      .at = item + next.group * segment.group_bytes + bytes_at(segment.dtype, cols, next.input),
+      .group_bytes = segment.group_bytes,
+      .lines = static_cast<int32_t>(lines),
+      .soon = false};
+}
+
+Ahead FetchAhead::share() {
+  if (lines_left_ <= 0) return {};
+  const Ahead now = share_;
+  share_.at += 64 * lines_per_share_;
+  lines_left_ -= lines_per_share_;
+  return now;
+}
+
+}  // namespace hearth::kernels::cpu
