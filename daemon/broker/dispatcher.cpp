@@ -105,8 +105,10 @@ void Dispatcher::cancel(const Caller& caller, const std::string& id,
     return reply_error(caller.identity, id,
                        Error{ErrorCode::kNotFound, "you have no live request of that id", "id"});
   }
+  const uint64_t number = target->number;
   reply(caller.identity, id, ipc::CancelReply{.id = request.id});
-  cancel_request(*target);
+  // The answer may have shown that the connection is gone, and that has ended its requests.
+  if (LiveRequest* live = table_.find(number)) cancel_request(*live);
 }
 
 void Dispatcher::cancel_request(LiveRequest& request) {
