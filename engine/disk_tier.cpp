@@ -10,8 +10,10 @@ namespace {
 
 constexpr size_t kMaxRestores = 64;
 constexpr size_t kMaxOffers = 64;
-/// Bytes on their way in and out: enough to keep the store's thread busy over a long step.
-constexpr uint64_t kLoadWindow = 64 << 20;
+/// Bytes on their way in: few, so that what the store's thread has read is still in a cache of the
+/// cores when it is copied. Bytes on their way out: enough to keep it busy over a long step.
+constexpr uint64_t kLoadWindow = 8 << 20;
+constexpr size_t kMaxSpare = 8;
 constexpr uint64_t kOfferWindow = 32 << 20;
 /// Before anything was measured.
 constexpr double kFindUs = 1'000;
@@ -126,6 +128,7 @@ void DiskTier::on(ChainFound& found, const StepCost& cost, int64_t now_us) {
   if (!always_) {
     if (static_cast<double>(bytes) * us_per_byte_ >= recompute_us) {
       us_per_byte_ *= kDoubt;
+      live.store_slow = true;
       return end(at, now_us);
     }
     restore.deadline_us = now_us + static_cast<int64_t>(recompute_us);
@@ -209,7 +212,7 @@ void DiskTier::ask_for_chunks(ChainId id, Restore& restore) {
     FoundChunk& chunk = restore.to_ask.front();
     restore.bytes_under_way += chunk.bytes;
     loading_bytes_under_way_ += chunk.bytes;
-    store_.post(LoadChunk{id, chunk});
+    store_.post(LoadChunk{id, chunk, take_spare()});
     restore.under_way.push_back(std::move(chunk));
     restore.to_ask.pop_front();
   }
@@ -226,6 +229,7 @@ void DiskTier::on(ChunkLoaded& loaded, const StepCost&, int64_t now_us) {
   restore.bytes_loaded += wanted.bytes;
   loading_bytes_under_way_ -= wanted.bytes;
   const bool taken = loaded.ok && take(restore, wanted, loaded);
+  keep_spare(std::move(loaded.data));
   if (taken && !(restore.under_way.empty() && restore.to_ask.empty())) {
     return ask_for_chunks(loaded.id, restore);
   }
@@ -281,6 +285,17 @@ bool DiskTier::take(Restore& restore, const FoundChunk& wanted, ChunkLoaded& loa
   return taken == count;
 }
 
+ChunkData DiskTier::take_spare() {
+  if (spare_.empty()) return {};
+  ChunkData out = std::move(spare_.back());
+  spare_.pop_back();
+  return out;
+}
+
+void DiskTier::keep_spare(ChunkData data) {
+  if (data.bytes != nullptr && spare_.size() < kMaxSpare) spare_.push_back(std::move(data));
+}
+
 // ---- Out ------------------------------------------------------------------------------------
 
 void DiskTier::offer(const Sequence& seq) {
@@ -296,6 +311,13 @@ void DiskTier::offer(const Sequence& seq) {
     return;
   }
   offer.id = next_id_++;
+  if (request.keep_s > 0) {
+    const int32_t keep = request.keep_tokens > 0
+                             ? std::min(request.keep_tokens, seq.request->prompt_size())
+                             : seq.request->prompt_size();
+    offer.pin_blocks = keep / layout_.block_size;
+    offer.pin_s = request.keep_s;
+  }
   offer.chain.owner = request.owner;
   offer.chain.root = scope_hash(seq.request->scope);
   const auto num_tokens =
@@ -334,7 +356,9 @@ uint64_t DiskTier::copy_out(Offer& offer) {
       store_.post(TouchChunk{offer.id, shape.index, shape.num_blocks});
     } else {
       bytes = shape.data_bytes(layout_);
-      ChunkData data = ChunkData::of_size(bytes);
+      ChunkData data = take_spare();
+      if (data.capacity < bytes) data = ChunkData::of_size(bytes);
+      data.size = bytes;
       size_t offset = 0;
       for (int32_t i = 0; i < shape.num_blocks; ++i) {
         const NodeMark& mark = marks[static_cast<size_t>(i)];
@@ -355,7 +379,7 @@ uint64_t DiskTier::copy_out(Offer& offer) {
   if (evicted || end == offer.marks.size()) {
     if (evicted) ++offers_dropped_;
     offer.marks.clear();
-    if (offer.opened) store_.post(EndOffer{offer.id});
+    if (offer.opened) store_.post(EndOffer{offer.id, offer.pin_blocks, offer.pin_s});
   }
   return bytes;
 }
@@ -366,6 +390,7 @@ bool DiskTier::pump(int64_t now_us, uint64_t max_bytes) {
     if (now_us >= at->second.deadline_us) {
       // Loading did not keep its promise: the next one shall know.
       if (at->second.load_began_us > 0) us_per_byte_ = std::min(us_per_byte_ * 2, kMaxUsPerByte);
+      at->second.live->store_slow = true;
       end(at, now_us);
     }
     at = next;
@@ -397,6 +422,7 @@ std::optional<int64_t> DiskTier::next_deadline_us() const {
 }
 
 void DiskTier::on(ChunkSaved& saved, const StepCost&, int64_t) {
+  keep_spare(std::move(saved.spare));
   offered_bytes_under_way_ -= std::min(offered_bytes_under_way_, saved.bytes);
 }
 

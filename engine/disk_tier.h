@@ -72,6 +72,8 @@ class DiskTier {
     Chain chain;  ///< moved out with the first chunk
     std::vector<NodeMark> marks;
     int32_t next_chunk = 0;
+    int32_t pin_blocks = 0;  ///< see EndOffer
+    int64_t pin_s = 0;
     bool opened = false;
   };
 
@@ -88,6 +90,8 @@ class DiskTier {
   void ask_for_chunks(ChainId id, Restore& restore);
   void end(std::map<ChainId, Restore>::iterator at, int64_t now_us);
   int32_t max_blocks(const LiveRequest& live) const;
+  ChunkData take_spare();
+  void keep_spare(ChunkData data);
   /// Copies one chunk of the offer, or touches it. Returns the bytes copied.
   uint64_t copy_out(Offer& offer);
 
@@ -109,6 +113,7 @@ class DiskTier {
   double find_us_;                  ///< measured: an answer to FindChain
   double us_per_byte_;              ///< measured: loading, from asking to being cached
   std::vector<BlockWrite> writes_;  ///< scratch
+  std::vector<ChunkData> spare_;    ///< memory of chunks that were taken, for the next ones
 };
 
 }  // namespace hearth::engine

@@ -84,6 +84,8 @@ struct Engine::Impl {
     disk =
         std::make_unique<DiskTier>(layout_of(scope_prefix, runner->memory_plan(), runner->info()),
                                    kv, *runner, *store, config.always_restore);
+    // What it has computed is kept as a finished one's is: it may be evicted before it goes on.
+    scheduler.on_preempt([this](const Sequence& seq) { disk->offer(seq); });
   }
 
   bool step();
@@ -103,8 +105,10 @@ struct Engine::Impl {
   }
 
   // One step.
+  void fetch_preempted();
   void compute(const StepPlan& plan);
   void say_started(const StepPlan& plan);
+  MissReason miss_of(const LiveRequest& live) const;
   void take_outputs(const StepPlan& plan);
   bool take_prompt_logprobs(const PlannedRows& rows, int32_t first_row);
   bool draw(Sequence& seq, std::span<float> logits, std::optional<int32_t> guess = {});
@@ -157,6 +161,7 @@ bool Engine::Impl::step() {
   const bool copied = disk != nullptr && disk->pump(now_us, kOfferBytesPerStep);
   bool computed = false;
   if (!stopping) {
+    fetch_preempted();
     if (speculator.enabled()) {
       scheduler.decoding(decoding);
       speculator.propose(decoding, scheduler.cost(), scheduler.prefill_wanted());
@@ -171,6 +176,15 @@ bool Engine::Impl::step() {
   if (std::exchange(snapshot_wanted, false)) events.emplace_back(SnapshotEvent{snapshot()});
   if (!events.empty()) outbox.post(std::exchange(events, {}));
   return computed || copied;
+}
+
+// Once per preemption. Of several samples, each has but a little of its own behind the prompt.
+void Engine::Impl::fetch_preempted() {
+  if (disk == nullptr || scheduler.num_preempted() == 0) return;
+  LiveRequest* live = scheduler.preempted_with_room();
+  if (live == nullptr || live->request.n > 1) return;
+  if (std::exchange(live->asked_preemptions, live->preemptions) == live->preemptions) return;
+  disk->ask(*live, scheduler.cost(), now_us);
 }
 
 void Engine::Impl::run() {
@@ -308,12 +322,24 @@ void Engine::Impl::say_started(const StepPlan& plan) {
     live.saved_us = std::max<int64_t>(
         0, static_cast<int64_t>(scheduler.cost().prefill_us({0, live.cached_tokens})) -
                live.restore_us);
+    live.miss = miss_of(live);
     totals.prompt_tokens_restored += static_cast<uint64_t>(live.disk_tokens);
     totals.prompt_tokens_total += static_cast<uint64_t>(live.prompt_size());
     totals.prompt_tokens_cached += static_cast<uint64_t>(live.cached_tokens);
     events.emplace_back(
         StartedEvent{live.request.id, live.cached_tokens, now_us - live.request.received_us});
   }
+}
+
+MissReason Engine::Impl::miss_of(const LiveRequest& live) const {
+  if (!live.request.use_prefix_cache) return MissReason::kOff;
+  const int32_t block_size = kv.block_size();
+  const int32_t cached = live.cached_tokens / block_size;
+  if (cached >= (live.prompt_size() - 1) / block_size) return MissReason::kNone;
+  if (live.store_slow) return MissReason::kSlow;
+  if (cached == 0) return MissReason::kNew;
+  const int32_t others = kv.continuations(live.scope, live.request.prompt, cached);
+  return others > 0 ? MissReason::kOther : MissReason::kEnded;
 }
 
 void Engine::Impl::take_outputs(const StepPlan& plan) {
@@ -467,6 +493,7 @@ void Engine::Impl::say_done(LiveRequest& live) {
   done.prompt_tokens = live.prompt_size();
   done.cached_tokens = live.cached_tokens;
   done.cached_disk_tokens = live.disk_tokens;
+  done.miss = live.miss;
   done.restore_us = live.restore_us;
   done.saved_us = live.saved_us;
   done.output_tokens = live.output_tokens;

@@ -409,6 +409,16 @@ std::vector<bool> KvCache::cached_blocks(std::string_view scope, std::span<const
   return out;
 }
 
+int32_t KvCache::continuations(std::string_view scope, std::span<const int32_t> tokens,
+                               int32_t num_blocks) const {
+  NodeId node = index_.find_root(scope);
+  const auto block_size = static_cast<size_t>(block_size_);
+  for (int32_t i = 0; i < num_blocks && node != kNoNode; ++i) {
+    node = index_.find_child(node, tokens.subspan(static_cast<size_t>(i) * block_size, block_size));
+  }
+  return node == kNoNode ? 0 : index_.num_children(node);
+}
+
 void KvCache::check_integrity(std::span<const SequenceBlocks* const> live) const {
   index_.check_integrity();
   for (int32_t group = 0; group < num_groups(); ++group) {

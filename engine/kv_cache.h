@@ -150,6 +150,11 @@ class KvCache {
   std::vector<bool> cached_blocks(std::string_view scope, std::span<const int32_t> tokens,
                                   int32_t group, int32_t num_blocks) const;
 
+  /// How many kept blocks go on behind the chain's first `num_blocks` blocks, whatever their
+  /// tokens. 0 also where those are not kept themselves.
+  int32_t continuations(std::string_view scope, std::span<const int32_t> tokens,
+                        int32_t num_blocks) const;
+
   int32_t num_index_nodes() const { return index_.num_nodes(); }
   /// Stops the process unless pools, index and the block tables of `live` agree.
   void check_integrity(std::span<const SequenceBlocks* const> live) const;

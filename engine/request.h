@@ -54,9 +54,13 @@ struct Request {
   SamplingParams sampling;
   bool use_prefix_cache = true;
   bool use_prefix_store = true;  ///< the slow tier too, where the engine has one
-  bool speculate = true;         ///< may be guessed ahead; the same text, sooner or not
-  int64_t deadline_us = 0;       ///< on the engine's clock; 0: none
-  int64_t received_us = 0;       ///< on the engine's clock; start of queue_ms and ttft_ms
+  /// The first `keep_tokens` of the prompt (0: all of it) stay in the slow tier so many seconds,
+  /// whatever else is evicted there, as far as its owner's bound allows. 0: like any other.
+  int64_t keep_s = 0;
+  int32_t keep_tokens = 0;
+  bool speculate = true;    ///< may be guessed ahead; the same text, sooner or not
+  int64_t deadline_us = 0;  ///< on the engine's clock; 0: none
+  int64_t received_us = 0;  ///< on the engine's clock; start of queue_ms and ttft_ms
   /// Resuming after a lost worker: per sample, the tokens that were already sent. They count into
   /// max_tokens, are not sent again, and the text goes on as if nothing had happened.
   std::vector<std::vector<int32_t>> resume;
@@ -137,13 +141,24 @@ struct SampleDoneEvent {
   int32_t num_tokens = 0;  ///< generated, resumed ones included
 };
 
+/// Why a prompt was computed from its first token on that was not cached.
+enum class MissReason {
+  kNone,   ///< all full blocks in front of the last token were cached
+  kOff,    ///< by the request, or by the configuration
+  kNew,    ///< nothing kept begins like it
+  kOther,  ///< what is kept goes on with other tokens
+  kEnded,  ///< what is kept ends there, or has lost what came behind
+  kSlow,   ///< the rest is stored, and computing it was expected to be faster
+};
+
 /// All samples ended. The last event of a request that did not fail.
 struct RequestDoneEvent {
   RequestId id = 0;
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;       ///< in memory when it started
   int32_t cached_disk_tokens = 0;  ///< of those, restored for it from the store
-  int32_t output_tokens = 0;       ///< of all samples, resumed ones not counted
+  MissReason miss = MissReason::kNone;
+  int32_t output_tokens = 0;  ///< of all samples, resumed ones not counted
   int32_t preemptions = 0;
   int32_t drafted_tokens = 0;   ///< guesses that were verified
   int32_t accepted_tokens = 0;  ///< of them, those that were right: decode steps saved

@@ -29,6 +29,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -107,6 +108,12 @@ class Scheduler {
   void accept(Sequence& seq);
   /// What was guessed and not accepted leaves nothing behind.
   void end_verification(Sequence& seq);
+  /// Called with each sequence that is preempted, while it still has its blocks.
+  void on_preempt(std::function<void(const Sequence&)> fn) { on_preempt_ = std::move(fn); }
+  /// The first that waits after a preemption, where there is room for all it has: what of it is not
+  /// cached any more can be fetched. Null: none.
+  LiveRequest* preempted_with_room();
+
   /// Ends a sample and gives back its blocks.
   void finish(Sequence& seq, FinishReason reason);
   /// Forgets the request; its unfinished samples give back their blocks.
@@ -183,6 +190,7 @@ class Scheduler {
   uint64_t step_ = 0;
   uint64_t next_turn_ = 1;
   uint64_t preemptions_total_ = 0;
+  std::function<void(const Sequence&)> on_preempt_;
   bool batch_open_ = true;             ///< static policy: the batch still takes requests
   int32_t decode_steps_in_a_row_ = 0;  ///< unchunked: while something waited
   const char* reason_ = "";            ///< why the last admission failed

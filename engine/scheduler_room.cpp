@@ -135,6 +135,22 @@ void Scheduler::make_room() {
   for (size_t i = 0; i < count; ++i) preempt(*victims[i]);
 }
 
+LiveRequest* Scheduler::preempted_with_room() {
+  Sequence* first = nullptr;
+  for (Sequence* seq : waiting_) {
+    if (seq->request->restoring()) continue;
+    if (first == nullptr || goes_before(*seq, *first)) first = seq;
+  }
+  if (first == nullptr || !first->request->started || slots_short(*first) > 0) return nullptr;
+  begin_blocks(*first);
+  bool room = true;
+  for (int32_t group = 0; group < kv_.num_groups(); ++group) {
+    room = room && blocks_short(*first, group) <= 0;
+  }
+  kv_.release(first->blocks);
+  return room ? first->request : nullptr;
+}
+
 Sequence* Scheduler::youngest_behind(const Sequence& seq) const {
   Sequence* youngest = nullptr;
   for (Sequence* other : running_) {
@@ -167,6 +183,7 @@ void Scheduler::leave_running(Sequence& seq) {
 }
 
 void Scheduler::preempt(Sequence& seq) {
+  if (on_preempt_) on_preempt_(seq);
   leave_running(seq);
   seq.state = Sequence::State::kWaiting;
   waiting_.push_back(&seq);

@@ -77,12 +77,15 @@ struct LiveRequest {
   std::vector<float> prompt_logprobs;
 
   // Written by DiskTier.
-  uint64_t restore_id = 0;    ///< not 0: it waits for the store, and is passed over
-  int64_t restore_us = 0;     ///< waited for it
-  int32_t restored_from = 0;  ///< prompt tokens [restored_from, restored_until) came from it
+  int32_t asked_preemptions = 0;  ///< its preemptions when it was last asked for
+  uint64_t restore_id = 0;        ///< not 0: it waits for the store, and is passed over
+  int64_t restore_us = 0;         ///< waited for it
+  int32_t restored_from = 0;      ///< prompt tokens [restored_from, restored_until) came from it
   int32_t restored_until = 0;
   int32_t disk_tokens = 0;  ///< of cached_tokens
-  int64_t saved_us = 0;     ///< what the cached tokens would have cost, less the wait
+  bool store_slow = false;  ///< what it has was not waited for
+  MissReason miss = MissReason::kNone;
+  int64_t saved_us = 0;  ///< what the cached tokens would have cost, less the wait
   bool restoring() const { return restore_id != 0; }
 
   bool finished() const {

@@ -44,6 +44,7 @@ struct StoreStats {
   uint64_t chunks_evicted = 0;
   uint64_t chunks_dropped = 0;  ///< offered, and not written: queue full, no lease, an error
   uint64_t chunks_refused = 0;  ///< found, and damaged or not ours
+  uint64_t pins_refused = 0;    ///< their owner has pinned as much as may be
   std::string last_error;
   /// Grows when chunks that were saved may be gone: what was offered once may be offered again.
   uint64_t epoch = 0;
@@ -65,6 +66,11 @@ class BlockStore {
   virtual Result<void> save(std::span<const ChunkToSave> chunks) = 0;
   /// A stored chunk was of use, though it was found in memory. False: it is not there.
   virtual Result<bool> touch(const NamedChain& chain, int32_t index, int32_t num_blocks) = 0;
+  /// Keeps the chain's first `num_blocks` blocks, as far as they are stored, from eviction for so
+  /// long. Returns how many are pinned: fewer at the owner's bound.
+  virtual Result<int32_t> pin(const NamedChain& chain, int32_t num_blocks, int64_t seconds) = 0;
+  /// Memory that load may use.
+  virtual void recycle(ChunkData) {}
   /// To be called every second or so, and when there is nothing else to do: lease, recovery, late
   /// bookkeeping.
   virtual void tick() = 0;

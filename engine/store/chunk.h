@@ -48,9 +48,10 @@ struct ChunkShape {
 struct ChunkData {
   std::unique_ptr<std::byte[]> bytes;
   size_t size = 0;
+  size_t capacity = 0;  ///< it may serve again, for as much
 
   static ChunkData of_size(size_t size) {
-    return {std::make_unique_for_overwrite<std::byte[]>(size), size};
+    return {std::make_unique_for_overwrite<std::byte[]>(size), size, size};
   }
   std::span<std::byte> span() const { return {bytes.get(), size}; }
 };

@@ -159,27 +159,34 @@ Result<std::string> Database::query_text(std::string_view sql) {
   return statement.text(0);
 }
 
-Result<void> Database::read_blob(const char* table, const char* column, int64_t row,
-                                 std::span<std::byte> out) {
-  sqlite3_blob* raw = nullptr;
-  int code = ::sqlite3_blob_open(database_.get(), "main", table, column, row, 0, &raw);
-  const std::unique_ptr<sqlite3_blob, int (*)(sqlite3_blob*)> blob(raw, ::sqlite3_blob_close);
-  // SQLITE_ERROR is also what a row that is gone, or no blob, gives.
-  if (code == SQLITE_ERROR) return Error{ErrorCode::kNotFound, error(code).message, ""};
-  if (code != SQLITE_OK) return error(code);
-  const auto bytes = static_cast<size_t>(::sqlite3_blob_bytes(raw));
-  if (bytes != out.size()) {
-    return Error{ErrorCode::kCorrupt,
-                 fmt::format("{}: {} bytes in row {}, want {}", name_, bytes, row, out.size()), ""};
-  }
-  code = ::sqlite3_blob_read(raw, out.data(), static_cast<int>(bytes), 0);
-  if (code != SQLITE_OK) return error(code);
-  return {};
-}
-
 int64_t Database::last_insert_id() const { return ::sqlite3_last_insert_rowid(database_.get()); }
 int64_t Database::changes() const { return ::sqlite3_changes64(database_.get()); }
 void Database::set_busy_timeout(int ms) { ::sqlite3_busy_timeout(database_.get(), ms); }
+
+// ---- Blob -----------------------------------------------------------------------------------
+
+void Blob::Close::operator()(sqlite3_blob* blob) const { ::sqlite3_blob_close(blob); }
+
+Result<Blob> Blob::open(Database& database, const char* table, const char* column, int64_t row) {
+  Blob out(database);
+  sqlite3_blob* raw = nullptr;
+  const int code =
+      ::sqlite3_blob_open(database.database_.get(), "main", table, column, row, 0, &raw);
+  out.blob_.reset(raw);
+  // SQLITE_ERROR is also what a row that is gone, or no blob, gives.
+  if (code == SQLITE_ERROR) return Error{ErrorCode::kNotFound, database.error(code).message, ""};
+  if (code != SQLITE_OK) return database.error(code);
+  return out;
+}
+
+size_t Blob::size() const { return static_cast<size_t>(::sqlite3_blob_bytes(blob_.get())); }
+
+Result<void> Blob::read(size_t offset, std::span<std::byte> out) {
+  const int code = ::sqlite3_blob_read(blob_.get(), out.data(), static_cast<int>(out.size()),
+                                       static_cast<int>(offset));
+  if (code != SQLITE_OK) return database_->error(code);
+  return {};
+}
 
 // ---- Transaction ----------------------------------------------------------------------------
 

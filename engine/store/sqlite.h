@@ -68,15 +68,12 @@ class Database {
   Result<int64_t> query_integer(std::string_view sql);
   Result<std::string> query_text(std::string_view sql);
 
-  /// Reads a blob cell into `out`; kCorrupt where it has another size.
-  Result<void> read_blob(const char* table, const char* column, int64_t row,
-                         std::span<std::byte> out);
-
   int64_t last_insert_id() const;
   int64_t changes() const;
   void set_busy_timeout(int ms);
 
  private:
+  friend class Blob;
   struct Close {
     void operator()(sqlite3* database) const;
   };
@@ -84,6 +81,23 @@ class Database {
 
   std::unique_ptr<sqlite3, Close> database_;
   std::string name_;
+};
+
+/// A blob cell that is read in pieces. No other statement of the connection may write meanwhile.
+class Blob {
+ public:
+  /// kNotFound where the row is gone.
+  static Result<Blob> open(Database& database, const char* table, const char* column, int64_t row);
+  size_t size() const;
+  Result<void> read(size_t offset, std::span<std::byte> out);
+
+ private:
+  struct Close {
+    void operator()(sqlite3_blob* blob) const;
+  };
+  explicit Blob(Database& database) : database_(&database) {}
+  Database* database_;
+  std::unique_ptr<sqlite3_blob, Close> blob_;
 };
 
 /// BEGIN IMMEDIATE; rolled back unless committed. The database outlives it.

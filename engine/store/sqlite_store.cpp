@@ -1,17 +1,12 @@
 #include "engine/store/sqlite_store.h"
 
 #include <fmt/format.h>
-#include <signal.h>
-#include <sys/random.h>
 #include <sys/statvfs.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <utility>
 
+#include "engine/store/stored_row.h"
 #include "kernels/base/log.h"
 
 namespace hearth::engine {
@@ -21,19 +16,14 @@ namespace {
 constexpr int64_t kRetryMs = 1'000;
 constexpr int64_t kRetryMaxMs = 30'000;
 constexpr int64_t kLogEveryMs = 10'000;
-constexpr int64_t kLeaseRenewMs = 2'000;
-constexpr int64_t kLeaseLapseMs = 15'000;
 constexpr int kBusyMs = 250;
 constexpr size_t kMaxTouched = 4096;
 /// Rows looked at that begin like a chain and go on otherwise.
 constexpr int kMaxSiblings = 8;
-/// A row that was read so often before counts as used so much later.
-constexpr int64_t kHitWorthS = 3600;
-constexpr int64_t kMaxHitsCounted = 24;
-/// Eviction makes room in bulk: this share of the budget at once.
-constexpr uint64_t kEvictShare = 32;
-/// Log pages after which a checkpoint does not wait for an idle moment: 64 MiB.
-constexpr int kCheckpointPages = 2048;
+/// Buffers kept for the next chunks: page faults cost as much as reading does.
+constexpr size_t kMaxSpare = 8;
+/// Read and hashed piece by piece, so that the second finds it in the core's cache.
+constexpr size_t kReadPiece = 128 << 10;
 
 constexpr const char* kPragmas =
     "PRAGMA page_size=32768; PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;"
@@ -55,25 +45,6 @@ constexpr const char* kSchema =
     "CREATE INDEX chunk_value ON chunk(owner, used, hits, idx, pinned_until, bytes, last);"
     "CREATE TABLE lease(id INTEGER PRIMARY KEY CHECK(id = 1), token TEXT NOT NULL,"
     " pid INTEGER NOT NULL, boot TEXT NOT NULL, heartbeat_ms INTEGER NOT NULL) STRICT;";
-
-std::string boot_id() {
-  std::ifstream in("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(in, id);
-  return id;
-}
-
-std::string random_token() {
-  Hash128 token;
-  // Where there is no randomness, the process id tells two writers apart.
-  if (::getrandom(&token, sizeof token, 0) != sizeof token)
-    token.low = static_cast<uint64_t>(::getpid());
-  return to_hex(token);
-}
-
-bool process_is_gone(int64_t pid) {
-  return ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
-}
 
 template <typename T>
 std::span<const std::byte> bytes_of(const std::vector<T>& values) {
@@ -98,98 +69,12 @@ int32_t common_blocks(const ChunkRow& row, const NamedChain& chain, const KvLayo
 
 }  // namespace
 
-// ---- Rows -----------------------------------------------------------------------------------
-
-std::string to_hex(const Hash128& hash) {
-  return fmt::format("{:016x}{:016x}", hash.high, hash.low);
-}
-
-std::span<const std::byte> hash_bytes(const Hash128& hash) {
-  static_assert(sizeof(Hash128) == 16);
-  return std::as_bytes(std::span(&hash, 1));
-}
-
-Hash128 hash_from(std::span<const std::byte> bytes) {
-  Hash128 out;
-  if (bytes.size() == sizeof out) std::memcpy(&out, bytes.data(), sizeof out);
-  return out;
-}
-
-Result<StoredRow> row_from(const Statement& statement, const KvLayout& layout) {
-  StoredRow out;
-  ChunkRow& row = out.row;
-  row.id = statement.integer(0);
-  row.owner = statement.text(1);
-  row.root = hash_from(statement.blob(2));
-  row.parent = hash_from(statement.blob(3));
-  row.first = hash_from(statement.blob(4));
-  row.last = hash_from(statement.blob(5));
-  row.prefix = hash_from(statement.blob(6));
-  const int64_t index = statement.integer(7);
-  const int64_t num_blocks = statement.integer(8);
-  const std::span<const std::byte> present = statement.blob(9);
-  const std::span<const std::byte> tokens = statement.blob(10);
-  out.checksum = hash_from(statement.blob(11));
-  out.data_bytes = static_cast<uint64_t>(statement.integer(12));
-
-  const auto bad = [&](const std::string& what) {
-    return Error{ErrorCode::kCorrupt, fmt::format("row {}: {}", row.id, what), ""};
-  };
-  if (num_blocks < 1 || num_blocks > layout.chunk_blocks()) {
-    return bad(fmt::format("{} blocks, want 1 to {}", num_blocks, layout.chunk_blocks()));
-  }
-  constexpr int64_t kMaxIndex = 1 << 24;
-  if (index < 0 || index > kMaxIndex) return bad(fmt::format("chunk {}", index));
-  row.shape.index = static_cast<int32_t>(index);
-  row.shape.num_blocks = static_cast<int32_t>(num_blocks);
-  if (present.size() != layout.num_groups() * sizeof(uint64_t)) {
-    return bad(fmt::format("{} bytes of masks, want {}", present.size(),
-                           layout.num_groups() * sizeof(uint64_t)));
-  }
-  row.shape.present.resize(layout.num_groups());
-  std::memcpy(row.shape.present.data(), present.data(), present.size());
-  for (const uint64_t mask : row.shape.present) {
-    if ((mask & ~low_bits(row.shape.num_blocks)) != 0) return bad("a mask beyond its blocks");
-  }
-  const size_t num_tokens =
-      static_cast<size_t>(num_blocks) * static_cast<size_t>(layout.block_size);
-  if (tokens.size() != num_tokens * sizeof(int32_t)) {
-    return bad(
-        fmt::format("{} bytes of tokens, want {}", tokens.size(), num_tokens * sizeof(int32_t)));
-  }
-  row.tokens.resize(num_tokens);
-  std::memcpy(row.tokens.data(), tokens.data(), tokens.size());
-  const uint64_t wanted = row.shape.data_bytes(layout);
-  if (out.data_bytes != wanted) {
-    return bad(fmt::format("{} bytes of KV, want {}", out.data_bytes, wanted));
-  }
-  return out;
-}
-
-std::string store_file_name(const KvLayout& layout) {
-  std::string name;
-  for (const char c : layout.model.substr(0, 64)) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                       c == '-' || c == '_' || (c == '.' && !name.empty());
-    name += plain ? c : '_';
-  }
-  return fmt::format("{}-{:016x}.db", name.empty() ? "model" : name, layout.hash().low);
-}
-
-void remove_store_file(const fs::path& file) {
-  std::error_code ignored;
-  for (const char* suffix : {"", "-wal", "-shm", "-journal"}) {
-    fs::remove(fs::path(file.string() + suffix), ignored);
-  }
-}
-
 // ---- Opening and failing --------------------------------------------------------------------
 
 struct SqliteStore::Open {
   Database database;
   // Finalized before the connection closes.
-  Statement by_first, by_last, by_id, insert, erase, touch, lease_renew, victims, has_child,
-      data_version;
+  Statement by_first, by_last, by_id, insert, touch, data_version;
 };
 
 SqliteStore::SqliteStore(SqliteStoreConfig config, KvLayout layout)
@@ -197,7 +82,7 @@ SqliteStore::SqliteStore(SqliteStoreConfig config, KvLayout layout)
       layout_(std::move(layout)),
       layout_hash_(layout_.hash()),
       file_(config_.folder / store_file_name(layout_)),
-      lease_token_(random_token()) {
+      contents_({config_.budget_bytes, config_.owner_budget_bytes, config_.owner_pinned_bytes}) {
   stats_.state = StoreState::kDegraded;
   stats_.budget_bytes = config_.budget_bytes;
 }
@@ -205,12 +90,14 @@ SqliteStore::SqliteStore(SqliteStoreConfig config, KvLayout layout)
 SqliteStore::~SqliteStore() {
   if (open_ == nullptr) return;
   (void)write_touched();
-  if (has_lease_) {
-    if (Result<Statement> gone = open_->database.prepare("DELETE FROM lease WHERE token = ?");
-        gone.ok()) {
-      (void)gone->bind(0, lease_token_).run();
-    }
-  }
+  lease_.give_back();
+  close();
+}
+
+void SqliteStore::close() {
+  lease_.close();
+  contents_.close();
+  open_.reset();
 }
 
 bool SqliteStore::ensure_open() {
@@ -256,23 +143,17 @@ Result<void> SqliteStore::open() {
                      "INSERT INTO chunk(owner, root, parent, first, last, prefix, idx, num_blocks,"
                      " bytes, created, used, present, tokens, checksum, data)"
                      " VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
-  HEARTH_TRY(prepare(opened->erase, "DELETE FROM chunk WHERE id = ? RETURNING owner, bytes"));
   HEARTH_TRY(
       prepare(opened->touch, "UPDATE chunk SET used = max(used, ?), hits = hits + 1 WHERE id = ?"));
-  HEARTH_TRY(prepare(opened->lease_renew, "UPDATE lease SET heartbeat_ms = ? WHERE token = ?"));
-  HEARTH_TRY(prepare(opened->victims,
-                     "SELECT id, last FROM chunk WHERE owner = ? AND pinned_until <= ? ORDER BY"
-                     " used + min(hits, ?) * ?, idx DESC LIMIT 64"));
-  HEARTH_TRY(prepare(opened->has_child, "SELECT 1 FROM chunk WHERE parent = ? LIMIT 1"));
   HEARTH_TRY(prepare(opened->data_version, "PRAGMA data_version"));
   open_ = std::move(opened);
-  if (Result<void> counted = refresh_counts(); !counted.ok()) {
-    open_.reset();
+  Result<void> counted = contents_.open(open_->database);
+  if (counted.ok()) counted = lease_.open(open_->database);
+  if (!counted.ok()) {
+    close();
     return counted;
   }
   stats_.state = StoreState::kReading;
-  has_lease_ = false;
-  lease_renewed_ms_ = 0;
   if (Result<bool> lease = take_lease(); !lease.ok() && lease.error().code != ErrorCode::kBusy) {
     // Reading may work all the same.
     stats_.last_error = "lease: " + lease.error().message;
@@ -340,7 +221,7 @@ void SqliteStore::fail(const char* doing, const Error& error) {
   if (error.code == ErrorCode::kBusy && open_ != nullptr) return;
   const int64_t now = config_.now_ms();
   retry_delay_ms_ = std::clamp(retry_delay_ms_ * 2, kRetryMs, kRetryMaxMs);
-  has_lease_ = false;
+  lease_.lose();
   touched_.clear();
   ++stats_.epoch;
   stats_.state = StoreState::kDegraded;
@@ -350,12 +231,12 @@ void SqliteStore::fail(const char* doing, const Error& error) {
     write_retry_at_ms_ = now + retry_delay_ms_;
     return;
   }
-  open_.reset();
+  close();
   retry_at_ms_ = now + retry_delay_ms_;
   if (error.code != ErrorCode::kCorrupt) return;
   remove_store_file(file_);
-  stats_.entries = stats_.bytes = 0;
-  bytes_of_owner_.clear();
+  contents_.restore_counts(
+      {.entries = 0, .bytes = 0, .evicted = contents_.counts().evicted, .bytes_of_owner = {}});
   // An empty file is worth an attempt at once, but not more than one.
   if (retry_delay_ms_ == kRetryMs) retry_at_ms_ = now;
 }
@@ -364,8 +245,8 @@ void SqliteStore::refuse(int64_t row, std::string_view problem) {
   ++stats_.chunks_refused;
   ++stats_.epoch;
   note("verify", {ErrorCode::kCorrupt, fmt::format("row {}: {}", row, problem), ""});
-  if (!has_lease_) return;
-  if (Result<void> gone = forget_row(row); !gone.ok()) fail("delete", gone.error());
+  if (!lease_.held()) return;
+  if (Result<void> gone = contents_.remove(row); !gone.ok()) fail("delete", gone.error());
 }
 
 // ---- Who writes -----------------------------------------------------------------------------
@@ -373,38 +254,7 @@ void SqliteStore::refuse(int64_t row, std::string_view problem) {
 Result<bool> SqliteStore::take_lease() {
   const int64_t now = config_.now_ms();
   if (now < write_retry_at_ms_) return false;
-  Database& db = open_->database;
-  if (has_lease_ && now - lease_renewed_ms_ < kLeaseRenewMs) return true;
-  HEARTH_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(db));
-  HEARTH_TRY(open_->lease_renew.bind(0, now).bind(1, lease_token_).run());
-  bool mine = db.changes() > 0;
-  if (!mine) {
-    HEARTH_ASSIGN_OR_RETURN(Statement holder,
-                            db.prepare("SELECT pid, boot, heartbeat_ms FROM lease"));
-    HEARTH_ASSIGN_OR_RETURN(const bool held, holder.step());
-    const std::string boot = boot_id();
-    bool lapsed = true;
-    if (held) {
-      const int64_t beat = holder.integer(2);
-      // A beat from the future is of a clock that was set back.
-      lapsed = holder.text(1) != boot || process_is_gone(holder.integer(0)) ||
-               now - beat > kLeaseLapseMs || beat - now > kLeaseLapseMs;
-      holder.reset();
-    }
-    if (lapsed) {
-      HEARTH_ASSIGN_OR_RETURN(Statement take,
-                              db.prepare("INSERT OR REPLACE INTO lease VALUES(1, ?, ?, ?, ?)"));
-      HEARTH_TRY(take.bind(0, lease_token_)
-                     .bind(1, static_cast<int64_t>(::getpid()))
-                     .bind(2, boot)
-                     .bind(3, now)
-                     .run());
-      mine = true;
-    }
-  }
-  HEARTH_TRY(transaction.commit());
-  lease_renewed_ms_ = now;
-  has_lease_ = mine;
+  HEARTH_ASSIGN_OR_RETURN(const bool mine, lease_.take(now));
   stats_.state = mine ? StoreState::kWriting : StoreState::kReading;
   return mine;
 }
@@ -523,13 +373,13 @@ Result<ChunkData> SqliteStore::load(const NamedChain& chain, FoundChunk* found) 
       common_blocks(row, chain, layout_, chain.num_blocks()) < found->shape.num_blocks) {
     return miss;
   }
-  ChunkData data = ChunkData::of_size(stored->data_bytes);
-  if (Result<void> read = open_->database.read_blob("chunk", "data", row.id, data.span());
-      !read.ok()) {
-    if (read.error().code != ErrorCode::kNotFound) fail("load", read.error());
-    return read.take_error();
+  ChunkData data = take_spare(stored->data_bytes);
+  Result<Hash128> checksum = read_data(row, data.span());
+  if (!checksum.ok()) {
+    if (checksum.error().code != ErrorCode::kNotFound) fail("load", checksum.error());
+    return checksum.take_error();
   }
-  if (key_->check(layout_hash_, row, data.span()) != stored->checksum) {
+  if (*checksum != stored->checksum) {
     const Error wrong{ErrorCode::kCorrupt, "checksum differs", ""};
     refuse(row.id, wrong.message);
     return wrong;
@@ -538,6 +388,36 @@ Result<ChunkData> SqliteStore::load(const NamedChain& chain, FoundChunk* found) 
   ++stats_.chunks_loaded;
   touched_.push_back(row.id);
   return data;
+}
+
+Result<Hash128> SqliteStore::read_data(const ChunkRow& row, std::span<std::byte> out) {
+  HEARTH_ASSIGN_OR_RETURN(Blob blob, Blob::open(open_->database, "chunk", "data", row.id));
+  if (blob.size() != out.size()) {
+    return Error{ErrorCode::kCorrupt,
+                 fmt::format("{} bytes in row {}, want {}", blob.size(), row.id, out.size()), ""};
+  }
+  StoreKey::Check check = key_->begin_check(layout_hash_, row, out.size());
+  for (size_t at = 0; at < out.size(); at += kReadPiece) {
+    const std::span<std::byte> piece = out.subspan(at, std::min(kReadPiece, out.size() - at));
+    HEARTH_TRY(blob.read(at, piece));
+    check.add(piece);
+  }
+  return check.digest();
+}
+
+ChunkData SqliteStore::take_spare(size_t size) {
+  while (!spare_.empty()) {
+    ChunkData spare = std::move(spare_.back());
+    spare_.pop_back();
+    if (spare.capacity < size) continue;
+    spare.size = size;
+    return spare;
+  }
+  return ChunkData::of_size(size);
+}
+
+void SqliteStore::recycle(ChunkData spare) {
+  if (spare.bytes != nullptr && spare_.size() < kMaxSpare) spare_.push_back(std::move(spare));
 }
 
 // ---- Writing --------------------------------------------------------------------------------
@@ -565,30 +445,26 @@ Result<void> SqliteStore::save(std::span<const ChunkToSave> chunks) {
   if (!lease.ok()) return drop("lease", lease.take_error());
   if (!*lease) return drop(nullptr, {ErrorCode::kForbidden, "nothing may be written now", ""});
 
-  const StoreStats before = stats_;
-  const auto owners_before = bytes_of_owner_;
+  const StoreCounts before = contents_.counts();
+  const uint64_t saved_before = stats_.chunks_saved;
   const auto written = [&]() -> Result<void> {
     HEARTH_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(open_->database));
     // In the same transaction as the rows: a writer that slept past its lease finds out here.
-    HEARTH_TRY(open_->lease_renew.bind(0, config_.now_ms()).bind(1, lease_token_).run());
-    if (open_->database.changes() == 0) {
-      has_lease_ = false;
+    HEARTH_ASSIGN_OR_RETURN(const bool mine, lease_.renew(config_.now_ms()));
+    if (!mine) {
       stats_.state = StoreState::kReading;
       return Error{ErrorCode::kBusy, "the lease was taken over", ""};
     }
     for (const ChunkToSave& chunk : chunks) HEARTH_TRY(save_one(chunk));
-    HEARTH_TRY(evict());
+    HEARTH_TRY(contents_.evict(config_.now_ms() / 1000));
     return transaction.commit();
   }();
   if (!written.ok()) {
-    stats_.entries = before.entries;
-    stats_.bytes = before.bytes;
-    stats_.chunks_saved = before.chunks_saved;
-    stats_.chunks_evicted = before.chunks_evicted;
-    bytes_of_owner_ = owners_before;
+    contents_.restore_counts(before);
+    stats_.chunks_saved = saved_before;
     return drop("save", written.error());
   }
-  lease_renewed_ms_ = config_.now_ms();
+  lease_.renewed(config_.now_ms());
   retry_delay_ms_ = 0;
   return {};
 }
@@ -633,7 +509,7 @@ Result<void> SqliteStore::save_one(const ChunkToSave& chunk) {
       if (held) covered.push_back(stored->row.id);
     }
   }
-  for (const int64_t row : covered) HEARTH_TRY(forget_row(row));
+  for (const int64_t row : covered) HEARTH_TRY(contents_.remove(row));
 
   ChunkRow row;
   row.owner = chain.chain.owner;
@@ -664,77 +540,9 @@ Result<void> SqliteStore::save_one(const ChunkToSave& chunk) {
                  .bind(13, hash_bytes(checksum))
                  .bind(14, chunk.data)
                  .run());
-  ++stats_.entries;
   ++stats_.chunks_saved;
-  stats_.bytes += chunk.data.size();
-  bytes_of_owner_[row.owner] += chunk.data.size();
+  contents_.added(row.owner, chunk.data.size());
   return {};
-}
-
-Result<void> SqliteStore::forget_row(int64_t id) {
-  open_->erase.bind(0, id);
-  HEARTH_ASSIGN_OR_RETURN(const bool was_there, open_->erase.step());
-  if (!was_there) return {};
-  const std::string owner = open_->erase.text(0);
-  const auto bytes = static_cast<uint64_t>(std::max<int64_t>(0, open_->erase.integer(1)));
-  HEARTH_TRY(open_->erase.run());
-  stats_.entries -= std::min<uint64_t>(stats_.entries, 1);
-  stats_.bytes -= std::min(stats_.bytes, bytes);
-  uint64_t& of_owner = bytes_of_owner_[owner];
-  of_owner -= std::min(of_owner, bytes);
-  return {};
-}
-
-// The owner with the most bytes loses some, so that nobody can flush what another keeps while
-// keeping more himself.
-Result<void> SqliteStore::evict() {
-  if (stats_.bytes <= config_.budget_bytes) return {};
-  const uint64_t goal = config_.budget_bytes - config_.budget_bytes / kEvictShare;
-  while (stats_.bytes > goal) {
-    std::vector<std::pair<uint64_t, std::string>> owners;
-    for (const auto& [owner, bytes] : bytes_of_owner_) {
-      if (bytes > 0) owners.emplace_back(bytes, owner);
-    }
-    std::ranges::sort(owners, std::greater{});
-    bool any = false;
-    for (const auto& [bytes, owner] : owners) {
-      HEARTH_ASSIGN_OR_RETURN(any, evict_of(owner, goal));
-      if (any) break;
-    }
-    if (!any) return {};  // all pinned
-  }
-  return {};
-}
-
-// Least valuable first, but never a chunk that others continue: without it they would be lost.
-Result<bool> SqliteStore::evict_of(const std::string& owner, uint64_t goal) {
-  constexpr int kAtOnce = 8;  // then the owners are compared again
-  const int64_t now_s = config_.now_ms() / 1000;
-  std::vector<std::pair<int64_t, Hash128>> candidates;
-  Statement& victims =
-      open_->victims.bind(0, owner).bind(1, now_s).bind(2, kMaxHitsCounted).bind(3, kHitWorthS);
-  while (true) {
-    HEARTH_ASSIGN_OR_RETURN(const bool more, victims.step());
-    if (!more) break;
-    candidates.emplace_back(victims.integer(0), hash_from(victims.blob(1)));
-  }
-  int evicted = 0;
-  for (const auto& [row, last] : candidates) {
-    if (evicted == kAtOnce || (evicted > 0 && stats_.bytes <= goal)) break;
-    HEARTH_ASSIGN_OR_RETURN(const bool continued,
-                            open_->has_child.bind(0, hash_bytes(last)).step());
-    open_->has_child.reset();
-    if (continued) continue;
-    HEARTH_TRY(forget_row(row));
-    ++evicted;
-  }
-  if (evicted == 0 && !candidates.empty()) {
-    // All of them are continued by what is used more: a long chain loses its beginning.
-    HEARTH_TRY(forget_row(candidates.front().first));
-    ++evicted;
-  }
-  stats_.chunks_evicted += static_cast<uint64_t>(evicted);
-  return evicted > 0;
 }
 
 Result<bool> SqliteStore::touch(const NamedChain& chain, int32_t index, int32_t num_blocks) {
@@ -759,8 +567,36 @@ Result<bool> SqliteStore::touch(const NamedChain& chain, int32_t index, int32_t 
   return true;
 }
 
+Result<int32_t> SqliteStore::pin(const NamedChain& chain, int32_t num_blocks, int64_t seconds) {
+  if (!ensure_open()) return Error{ErrorCode::kUnavailable, stats_.last_error, ""};
+  Result<bool> lease = take_lease();
+  if (!lease.ok()) return lease.take_error();
+  if (!*lease) return Error{ErrorCode::kForbidden, "nothing may be written now", ""};
+  int32_t pinned = 0;
+  const auto work = [&]() -> Result<void> {
+    HEARTH_ASSIGN_OR_RETURN(const std::vector<FoundChunk> found, find(chain, 0, num_blocks));
+    // Looking may have closed it.
+    if (open_ == nullptr) return Error{ErrorCode::kUnavailable, stats_.last_error, ""};
+    HEARTH_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(open_->database));
+    const int64_t now_s = config_.now_ms() / 1000;
+    for (const FoundChunk& chunk : found) {
+      HEARTH_ASSIGN_OR_RETURN(const bool fits, contents_.pin(chunk.row, now_s + seconds, now_s));
+      if (!fits) {
+        ++stats_.pins_refused;
+        break;  // what follows is of no use without it
+      }
+      pinned =
+          std::max(pinned, chunk.shape.index * layout_.chunk_blocks() + chunk.shape.num_blocks);
+    }
+    return transaction.commit();
+  }();
+  if (work.ok()) return pinned;
+  if (open_ != nullptr) fail("pin", work.error());
+  return work.error();
+}
+
 Result<void> SqliteStore::write_touched() {
-  if (touched_.empty() || !has_lease_) {
+  if (touched_.empty() || !lease_.held()) {
     touched_.clear();
     return {};
   }
@@ -770,23 +606,6 @@ Result<void> SqliteStore::write_touched() {
     HEARTH_TRY(open_->touch.bind(0, now_s).bind(1, row).run());
   }
   return transaction.commit();
-}
-
-Result<void> SqliteStore::refresh_counts() {
-  HEARTH_ASSIGN_OR_RETURN(
-      Statement counts,
-      open_->database.prepare("SELECT owner, count(*), sum(bytes) FROM chunk GROUP BY owner"));
-  stats_.entries = stats_.bytes = 0;
-  bytes_of_owner_.clear();
-  while (true) {
-    HEARTH_ASSIGN_OR_RETURN(const bool more, counts.step());
-    if (!more) break;
-    const auto bytes = static_cast<uint64_t>(std::max<int64_t>(0, counts.integer(2)));
-    stats_.entries += static_cast<uint64_t>(counts.integer(1));
-    stats_.bytes += bytes;
-    bytes_of_owner_[counts.text(0)] += bytes;
-  }
-  return {};
 }
 
 void SqliteStore::tick() {
@@ -799,15 +618,15 @@ void SqliteStore::tick() {
       // Another connection has written: what we counted, and what we saved, may be gone.
       if (data_version_ != 0) {
         ++stats_.epoch;
-        HEARTH_TRY(refresh_counts());
+        HEARTH_TRY(contents_.recount());
       }
       data_version_ = version;
     }
-    if (config_.now_ms() - lease_renewed_ms_ >= kLeaseRenewMs) {
+    if (lease_.due(config_.now_ms())) {
       HEARTH_ASSIGN_OR_RETURN([[maybe_unused]] const bool mine, take_lease());
     }
     HEARTH_TRY(write_touched());
-    if (has_lease_) {
+    if (lease_.held()) {
       // Passive: waits for no reader.
       HEARTH_ASSIGN_OR_RETURN(Statement checkpoint,
                               open_->database.prepare("PRAGMA wal_checkpoint(PASSIVE)"));
@@ -818,6 +637,12 @@ void SqliteStore::tick() {
   if (!work.ok()) fail("tick", work.error());
 }
 
-StoreStats SqliteStore::stats() const { return stats_; }
+StoreStats SqliteStore::stats() const {
+  StoreStats out = stats_;
+  out.entries = contents_.counts().entries;
+  out.bytes = contents_.counts().bytes;
+  out.chunks_evicted = contents_.counts().evicted;
+  return out;
+}
 
 }  // namespace hearth::engine

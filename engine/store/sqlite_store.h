@@ -20,7 +20,6 @@
 
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,7 +27,9 @@
 
 #include "engine/store/block_store.h"
 #include "engine/store/sqlite.h"
+#include "engine/store/store_contents.h"
 #include "engine/store/store_key.h"
+#include "engine/store/writer_lease.h"
 
 namespace hearth::engine {
 
@@ -36,9 +37,11 @@ inline constexpr int64_t kStoreFormat = 1;                  ///< PRAGMA user_ver
 inline constexpr int64_t kStoreApplicationId = 0x68727468;  ///< PRAGMA application_id: "hrth"
 
 struct SqliteStoreConfig {
-  std::filesystem::path folder;          ///< exists, private to this user
-  uint64_t budget_bytes = 8ull << 30;    ///< of KV; least valuable chunks go first
-  uint64_t min_free_bytes = 1ull << 30;  ///< of the file system; nothing is written below
+  std::filesystem::path folder;              ///< exists, private to this user
+  uint64_t budget_bytes = 8ull << 30;        ///< of KV; least valuable chunks go first
+  uint64_t owner_budget_bytes = 0;           ///< of KV of one owner; 0: as much as there is
+  uint64_t owner_pinned_bytes = 2ull << 30;  ///< of it pinned, at most
+  uint64_t min_free_bytes = 1ull << 30;      ///< of the file system; nothing is written below
   /// Milliseconds since 1970.
   std::function<int64_t()> now_ms;
   const char* vfs = nullptr;  ///< for tests
@@ -56,6 +59,8 @@ class SqliteStore final : public BlockStore {
   Result<ChunkData> load(const NamedChain& chain, FoundChunk* found) override;
   Result<void> save(std::span<const ChunkToSave> chunks) override;
   Result<bool> touch(const NamedChain& chain, int32_t index, int32_t num_blocks) override;
+  Result<int32_t> pin(const NamedChain& chain, int32_t num_blocks, int64_t seconds) override;
+  void recycle(ChunkData spare) override;
   void tick() override;
   StoreStats stats() const override;
 
@@ -66,19 +71,19 @@ class SqliteStore final : public BlockStore {
 
   bool ensure_open();
   Result<void> open();
+  void close();
   Result<void> make_schema(Open& open);
   void fail(const char* doing, const Error& error);
   void note(const char* doing, const Error& error);
   void refuse(int64_t row, std::string_view problem);
 
-  Result<void> refresh_counts();
   Result<bool> take_lease();
   Result<void> find_in_chunk(const NamedChain& chain, int32_t index, int32_t max_blocks,
                              std::vector<FoundChunk>& out, int32_t* longest);
   Result<void> save_one(const ChunkToSave& chunk);
-  Result<void> forget_row(int64_t row);
-  Result<void> evict();
-  Result<bool> evict_of(const std::string& owner, uint64_t goal);
+  /// Reads a row's bytes; returns the checksum that they should have.
+  Result<Hash128> read_data(const ChunkRow& row, std::span<std::byte> out);
+  ChunkData take_spare(size_t size);
   Result<void> write_touched();
   Result<bool> room_on_disk();
 
@@ -90,37 +95,15 @@ class SqliteStore final : public BlockStore {
   std::unique_ptr<Open> open_;  ///< null: closed
 
   StoreStats stats_;
-  std::map<std::string, uint64_t> bytes_of_owner_;
+  StoreContents contents_;
+  WriterLease lease_;
+  std::vector<ChunkData> spare_;
   std::vector<int64_t> touched_;  ///< rows read since they were last written down
   int64_t data_version_ = 0;
-  std::string lease_token_;
-  bool has_lease_ = false;
-  int64_t lease_renewed_ms_ = 0;
   int64_t retry_at_ms_ = 0;        ///< closed until then
   int64_t write_retry_at_ms_ = 0;  ///< open, but nothing is written until then
   int64_t retry_delay_ms_ = 0;
   int64_t logged_ms_ = 0;
 };
-
-/// "NAME-0123456789abcdef.db": the model's name and the layout's hash.
-std::string store_file_name(const KvLayout& layout);
-/// Removes a database and its journals; its absence is no error.
-void remove_store_file(const std::filesystem::path& file);
-
-std::string to_hex(const Hash128& hash);
-std::span<const std::byte> hash_bytes(const Hash128& hash);
-/// Zero where it has not 16 bytes.
-Hash128 hash_from(std::span<const std::byte> bytes);
-/// All columns of a chunk row but `data`, for row_from.
-inline constexpr std::string_view kRowColumns =
-    "id, owner, root, parent, first, last, prefix, idx, num_blocks, present, tokens, checksum, "
-    "length(data)";
-struct StoredRow {
-  ChunkRow row;
-  Hash128 checksum;
-  uint64_t data_bytes = 0;
-};
-/// Checks counts and sizes against the layout: nothing here can overflow afterwards.
-Result<StoredRow> row_from(const Statement& statement, const KvLayout& layout);
 
 }  // namespace hearth::engine

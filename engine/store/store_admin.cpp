@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 
 namespace hearth::engine {
 namespace fs = std::filesystem;
@@ -140,6 +141,39 @@ Result<void> StoreAdmin::remove(const std::vector<int64_t>& rows, bool wipe) {
   return {};
 }
 
+Result<uint64_t> StoreAdmin::pin(const std::vector<int64_t>& rows, int64_t until_s, int64_t now_s,
+                                 uint64_t owner_pinned_bytes) {
+  HEARTH_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(database_));
+  uint64_t left_out = 0;
+  if (until_s == 0) {
+    HEARTH_ASSIGN_OR_RETURN(Statement unpin,
+                            database_.prepare("UPDATE chunk SET pinned_until = 0 WHERE id = ?"));
+    for (const int64_t row : rows) HEARTH_TRY(unpin.bind(0, row).run());
+  } else {
+    StoreContents contents(
+        {.budget_bytes = 0, .owner_budget_bytes = 0, .owner_pinned_bytes = owner_pinned_bytes});
+    HEARTH_TRY(contents.open(database_));
+    for (const int64_t row : rows) {
+      HEARTH_ASSIGN_OR_RETURN(const bool fits, contents.pin(row, until_s, now_s));
+      if (!fits) ++left_out;
+    }
+  }
+  HEARTH_TRY(transaction.commit());
+  return left_out;
+}
+
+Result<std::vector<int32_t>> StoreAdmin::first_tokens(int64_t row, size_t most) {
+  HEARTH_ASSIGN_OR_RETURN(Statement tokens,
+                          database_.prepare("SELECT tokens FROM chunk WHERE id = ?"));
+  HEARTH_ASSIGN_OR_RETURN(const bool there, tokens.bind(0, row).step());
+  std::vector<int32_t> out;
+  if (!there) return out;
+  const std::span<const std::byte> bytes = tokens.blob(0);
+  out.resize(std::min(most, bytes.size() / sizeof(int32_t)));
+  if (!out.empty()) std::memcpy(out.data(), bytes.data(), out.size() * sizeof(int32_t));
+  return out;
+}
+
 Result<void> StoreAdmin::compact() {
   HEARTH_TRY(database_.execute("VACUUM"));
   HEARTH_ASSIGN_OR_RETURN(const int64_t busy,
@@ -172,7 +206,8 @@ Result<VerifyReport> StoreAdmin::verify() {
     bool good = stored.ok();
     if (good) {
       ChunkData data = ChunkData::of_size(stored->data_bytes);
-      good = database_.read_blob("chunk", "data", entry.row, data.span()).ok() &&
+      Result<Blob> blob = Blob::open(database_, "chunk", "data", entry.row);
+      good = blob.ok() && blob->size() == data.size && blob->read(0, data.span()).ok() &&
              key.check(layout_hash, stored->row, data.span()) == stored->checksum;
     }
     ++(good ? report.good : report.bad);

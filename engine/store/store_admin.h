@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/store/sqlite_store.h"
+#include "engine/store/stored_row.h"
 
 namespace hearth::engine {
 
@@ -43,6 +44,12 @@ class StoreAdmin {
   /// Removes rows. With `wipe` no byte of them stays in the database and its log: it is written
   /// anew. kBusy where another process reads just now, so that the log cannot be emptied.
   Result<void> remove(const std::vector<int64_t>& rows, bool wipe);
+  /// Keeps rows from eviction until then (seconds since 1970; 0: lets them go again). An owner's
+  /// pins are bounded: returns how many rows were left out for that.
+  Result<uint64_t> pin(const std::vector<int64_t>& rows, int64_t until_s, int64_t now_s,
+                       uint64_t owner_pinned_bytes);
+  /// The first tokens of a row's chunk, at most so many. For people: not verified.
+  Result<std::vector<int32_t>> first_tokens(int64_t row, size_t most);
   /// Gives back what was freed.
   Result<void> compact();
   /// Reads everything; removes what does not agree with its checksum.

@@ -121,9 +121,21 @@ std::vector<Hash128> StoreKey::prefixes(const KvLayout& layout, const Chain& cha
   return out;
 }
 
-Hash128 StoreKey::check(const Hash128& layout, const ChunkRow& row,
-                        std::span<const std::byte> data) const {
-  Hasher hasher(secret_);
+struct StoreKey::Check::State {
+  Hasher hasher;
+};
+
+void StoreKey::Check::Free::operator()(State* state) const { delete state; }
+
+void StoreKey::Check::add(std::span<const std::byte> bytes) { state_->hasher.bytes(bytes); }
+
+Hash128 StoreKey::Check::digest() const { return state_->hasher.digest(); }
+
+StoreKey::Check StoreKey::begin_check(const Hash128& layout, const ChunkRow& row,
+                                      size_t data_bytes) const {
+  Check check;
+  check.state_.reset(new Check::State{Hasher(secret_)});
+  Hasher& hasher = check.state_->hasher;
   hasher.number(kFormat);
   for (const Hash128* hash :
        {&layout, &row.root, &row.parent, &row.first, &row.last, &row.prefix}) {
@@ -134,9 +146,15 @@ Hash128 StoreKey::check(const Hash128& layout, const ChunkRow& row,
   hasher.number(static_cast<uint64_t>(row.shape.num_blocks));
   hasher.list(std::span(row.shape.present));
   hasher.list(std::span(row.tokens));
-  hasher.number(data.size());
-  hasher.bytes(data);
-  return hasher.digest();
+  hasher.number(data_bytes);
+  return check;
+}
+
+Hash128 StoreKey::check(const Hash128& layout, const ChunkRow& row,
+                        std::span<const std::byte> data) const {
+  Check check = begin_check(layout, row, data.size());
+  check.add(data);
+  return check.digest();
 }
 
 }  // namespace hearth::engine

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,6 +35,21 @@ class StoreKey {
   std::vector<Hash128> prefixes(const KvLayout& layout, const Chain& chain) const;
   /// Of a row and its bytes.
   Hash128 check(const Hash128& layout, const ChunkRow& row, std::span<const std::byte> data) const;
+  /// The same where the bytes come in pieces. The key outlives it, in its place.
+  class Check {
+   public:
+    void add(std::span<const std::byte> bytes);
+    Hash128 digest() const;
+
+   private:
+    friend class StoreKey;
+    struct State;
+    struct Free {
+      void operator()(State* state) const;
+    };
+    std::unique_ptr<State, Free> state_;
+  };
+  Check begin_check(const Hash128& layout, const ChunkRow& row, size_t data_bytes) const;
 
  private:
   static constexpr size_t kBytes = 192;

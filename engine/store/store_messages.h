@@ -26,6 +26,7 @@ struct FindChain {
 struct LoadChunk {
   ChainId id = 0;
   FoundChunk chunk;
+  ChunkData spare;  ///< memory for it; may be empty
 };
 /// Nothing more is wanted of a find.
 struct EndFind {
@@ -51,6 +52,8 @@ struct TouchChunk {
 };
 struct EndOffer {
   ChainId id = 0;
+  int32_t pin_blocks = 0;  ///< blocks from the root that shall stay
+  int64_t pin_s = 0;       ///< so long; 0: no pin
 };
 
 using StoreCommand =
@@ -72,6 +75,7 @@ struct ChunkLoaded {
 struct ChunkSaved {
   ChainId id = 0;
   uint64_t bytes = 0;
+  ChunkData spare;  ///< its memory
 };
 /// Every second or so, and after changes.
 struct StoreReport {

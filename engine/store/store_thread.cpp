@@ -30,6 +30,7 @@ void StoreWorker::on(FindChain& find) {
 void StoreWorker::on(LoadChunk& load) {
   ChunkLoaded out;
   out.id = load.id;
+  store_->recycle(std::move(load.spare));
   if (const auto chain = finds_.find(load.id); chain != finds_.end()) {
     Result<ChunkData> data = store_->load(chain->second, &load.chunk);
     out.ok = data.ok();
@@ -44,14 +45,17 @@ void StoreWorker::on(OfferChain& offer) {
 }
 
 void StoreWorker::on(OfferChunk& chunk) {
-  writes_.push_back({chunk.id, std::move(chunk.shape), std::move(chunk.data), Write::Kind::kChunk});
+  writes_.push_back(
+      {chunk.id, std::move(chunk.shape), std::move(chunk.data), Write::Kind::kChunk, 0, 0});
 }
 
 void StoreWorker::on(TouchChunk& touch) {
-  writes_.push_back({touch.id, {touch.index, touch.num_blocks, {}}, {}, Write::Kind::kTouch});
+  writes_.push_back({touch.id, {touch.index, touch.num_blocks, {}}, {}, Write::Kind::kTouch, 0, 0});
 }
 
-void StoreWorker::on(EndOffer& end) { writes_.push_back({end.id, {}, {}, Write::Kind::kEnd}); }
+void StoreWorker::on(EndOffer& end) {
+  writes_.push_back({end.id, {}, {}, Write::Kind::kEnd, end.pin_blocks, end.pin_s});
+}
 
 bool StoreWorker::write_some() {
   std::vector<Write> batch;
@@ -73,9 +77,15 @@ bool StoreWorker::write_some() {
   }
   // What fails was counted, and said where it has to be.
   if (!chunks.empty()) (void)store_->save(chunks);
-  for (const Write& write : batch) {
-    if (write.kind == Write::Kind::kChunk) reply_(ChunkSaved{write.id, write.data.size});
-    if (write.kind == Write::Kind::kEnd) offers_.erase(write.id);
+  for (Write& write : batch) {
+    if (write.kind == Write::Kind::kChunk) {
+      reply_(ChunkSaved{write.id, write.data.size, std::move(write.data)});
+    } else if (write.kind == Write::Kind::kEnd) {
+      const auto chain = offers_.find(write.id);
+      if (chain == offers_.end()) continue;
+      if (write.pin_s > 0) (void)store_->pin(chain->second, write.pin_blocks, write.pin_s);
+      offers_.erase(chain);
+    }
   }
   if (!chunks.empty()) reply_(StoreReport{store_->stats()});
   return !writes_.empty();

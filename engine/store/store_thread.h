@@ -34,6 +34,8 @@ class StoreWorker {
     ChunkShape shape;
     ChunkData data;
     enum class Kind { kChunk, kTouch, kEnd } kind = Kind::kChunk;
+    int32_t pin_blocks = 0;
+    int64_t pin_s = 0;
   };
 
   void on(FindChain& find);

@@ -1,5 +1,5 @@
-// hearth-prefix-bench [SHAPE [TYPE]]: what a kept prefix saves on this machine, with a model of
-// random weights (default 0.1B, Q4_K), in one process and without a socket.
+// hearth-prefix-bench [SHAPE|FILE.gguf [TYPE [PART]]]: what a kept prefix saves on this machine,
+// with a model of random weights (default 0.1B, Q4_K), in one process and without a socket.
 //
 //   TTFT      of a prompt of 2048 known and 32 new tokens: computed (cold), in memory, and from
 //             disk in a fresh engine; medians of some rounds
@@ -7,7 +7,10 @@
 //             plain file that the page cache holds
 //   0 % hits  prompts that share nothing: tokens per second with the cache off, in memory, and with
 //             every finished one written to disk
+//   owners    whether one owner can tell by TTFT what another has asked for
 //
+// FILE.gguf: a model that is there already (hearth bench --write-shape), whatever TYPE says.
+// PART: ttft, hits or owners alone.
 // --smoke: tiny counts, for ctest. Never judges.
 
 #include <fmt/format.h>
@@ -91,10 +94,11 @@ class Rig {
   Rig& operator=(const Rig&) = delete;
 
   /// `known` tokens that are the same for one `chain`, then `fresh` that never were before.
-  void post(uint64_t chain, int32_t known, int32_t fresh, int32_t max_tokens) {
+  void post(uint64_t chain, int32_t known, int32_t fresh, int32_t max_tokens,
+            const char* owner = "bench") {
     Request request;
     request.id = next_id_++;
-    request.owner = "bench";
+    request.owner = owner;
     request.max_tokens = max_tokens;
     request.sampling.temperature = 0;
     const auto add = [&](uint64_t seed, int32_t count) {
@@ -242,17 +246,46 @@ void measure_no_hits(const Setup& setup) {
       median(rates[1]) / median(rates[0]), median(rates[2]), median(rates[2]) / median(rates[0]));
 }
 
-int run(bool smoke, std::string_view shape_name, std::string_view type_name) {
-  const auto found = models::find_shape(smoke ? "tiny" : shape_name);
-  const auto type = models::parse_weight_type(smoke ? "Q8_0" : type_name);
+/// What one owner can learn of another's prompts by time: he asks for prompts that the other has
+/// asked for, and for others, in turns, and compares. AUC: how often a guessed one was faster.
+void measure_owners(const Setup& setup, int count) {
+  const auto rig = setup.start(Cache::kDisk);
+  constexpr int32_t kPrompt = 64;
+  const auto chain_of = [](int i) { return static_cast<uint64_t>(1'000'000 + i); };
+  for (int i = 0; i < count; ++i) {
+    rig->post(chain_of(i), kPrompt, 1, 1, "victim");
+    rig->wait(1);
+  }
+  std::vector<int64_t> guessed, random;
+  int32_t hits = 0;
+  for (int i = 0; i < count; ++i) {
+    const auto ask = [&](uint64_t chain) {
+      rig->post(chain, kPrompt, 1, 1, "guesser");
+      const RequestDoneEvent done = rig->wait(1).front();
+      hits += done.cached_tokens;
+      return done.ttft_us;
+    };
+    // Which goes first alternates: the second of two may find warmer caches.
+    if (i % 2 == 0) guessed.push_back(ask(chain_of(i)));
+    random.push_back(ask(chain_of(count + i)));
+    if (i % 2 != 0) guessed.push_back(ask(chain_of(i)));
+  }
+  double faster = 0;
+  for (const int64_t a : guessed) {
+    for (const int64_t b : random) faster += a < b ? 1.0 : a == b ? 0.5 : 0.0;
+  }
+  fmt::print("two owners, {} prompts each: {} tokens found across them, AUC of TTFT {:.3f}\n",
+             count, hits, faster / count / count);
+}
+
+/// A model of random weights in the folder. The error is printed.
+bool write_model(Setup& setup, std::string_view shape_name, std::string_view type_name) {
+  const auto found = models::find_shape(shape_name);
+  const auto type = models::parse_weight_type(type_name);
   if (!found.ok() || !type.ok()) {
     fmt::print(stderr, "{}\n", !found.ok() ? found.error().message : type.error().message);
-    return 2;
+    return false;
   }
-  std::string pattern = (fs::temp_directory_path() / "hearth-prefix-XXXXXX").string();
-  HEARTH_CHECK(::mkdtemp(pattern.data()) != nullptr);
-  Setup setup;
-  setup.folder = pattern;
   setup.model = setup.folder / "model.gguf";
   setup.vocab = found->vocab;
   // Room for every prompt of a round, so that nothing is evicted on its way to the store.
@@ -260,19 +293,37 @@ int run(bool smoke, std::string_view shape_name, std::string_view type_name) {
                                static_cast<uint64_t>(found->kv_heads) *
                                static_cast<uint64_t>(found->head_dim);
   setup.kv_bytes = 16'384 * token_bytes;
+  const auto model = models::RandomModel::create(*found, *type, 1);
+  HEARTH_CHECK(model.ok(), "{}", model.error().message);
+  const auto written = models::write_random_model(*model, setup.model, 2, nullptr);
+  HEARTH_CHECK(written.ok(), "{}", written.error().message);
+  fmt::print("shape {}, {}, {} B of KV per token\n", found->name, type_name, token_bytes);
+  return true;
+}
+
+int run(bool smoke, std::string_view model, std::string_view type_name, std::string_view part) {
+  std::string pattern = (fs::temp_directory_path() / "hearth-prefix-XXXXXX").string();
+  HEARTH_CHECK(::mkdtemp(pattern.data()) != nullptr);
+  Setup setup;
+  setup.folder = pattern;
   if (smoke) {
     setup.known = 128;
     setup.rounds = 1;
     setup.prompts = 2;
   }
-  const auto model = models::RandomModel::create(*found, *type, 1);
-  HEARTH_CHECK(model.ok(), "{}", model.error().message);
-  const auto written = models::write_random_model(*model, setup.model, 2, nullptr);
-  HEARTH_CHECK(written.ok(), "{}", written.error().message);
-  fmt::print("shape {}, {}, {} B of KV per token\n", found->name,
-             smoke ? "Q8_0" : std::string(type_name), token_bytes);
-  measure_ttft(setup);
-  measure_no_hits(setup);
+  if (model.ends_with(".gguf")) {
+    setup.model = model;
+    setup.vocab = 1000;  // no model has fewer
+    setup.kv_bytes = 512ull << 20;
+    setup.prompts = 4;
+  } else if (!write_model(setup, model, type_name)) {
+    fs::remove_all(setup.folder);
+    return 2;
+  }
+  const auto wants = [&](std::string_view what) { return part.empty() || part == what; };
+  if (wants("ttft")) measure_ttft(setup);
+  if (wants("hits")) measure_no_hits(setup);
+  if (wants("owners")) measure_owners(setup, smoke ? 4 : 500);
   fs::remove_all(setup.folder);
   return 0;
 }
@@ -282,9 +333,12 @@ int run(bool smoke, std::string_view shape_name, std::string_view type_name) {
 
 int main(int argc, char** argv) {
   const bool smoke = argc == 2 && std::string_view(argv[1]) == "--smoke";
-  if (argc > 3 || (argc > 1 && argv[1][0] == '-' && !smoke)) {
-    std::fputs("usage: hearth-prefix-bench [SHAPE [TYPE] | --smoke]\n", stderr);
+  if (argc > 4 || (argc > 1 && argv[1][0] == '-' && !smoke)) {
+    std::fputs("usage: hearth-prefix-bench [SHAPE|FILE.gguf [TYPE [ttft|hits|owners]] | --smoke]\n",
+               stderr);
     return 2;
   }
-  return hearth::bench::run(smoke, argc > 1 ? argv[1] : "0.1B", argc > 2 ? argv[2] : "Q4_K");
+  if (smoke) return hearth::bench::run(true, "tiny", "Q8_0", "");
+  return hearth::bench::run(false, argc > 1 ? argv[1] : "0.1B", argc > 2 ? argv[2] : "Q4_K",
+                            argc > 3 ? argv[3] : "");
 }

@@ -270,6 +270,40 @@ void wire(Folder out) {
           "\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\xC0\x80\xED\xA0\x80\xF5\xFF\xC3");
 }
 
+/// Edits of a database; see store_fuzz.
+void store(const fs::path& directory) {
+  Folder out(directory);
+  const auto two = [](int value) {
+    return std::string{static_cast<char>(value & 255), static_cast<char>(value >> 8)};
+  };
+  constexpr int kColumns = 18;
+  constexpr int kExtremes = 11;
+  // The file's head, a page of its tree, its end; a cut.
+  for (const int page : {0, 1, 2, 5, 9}) {
+    for (const int at : {16, 18, 96, 100, 103, 4000, 32760}) {
+      for (const char flip : {'\x01', '\x80'}) {
+        out.add(std::string(1, '\0') + static_cast<char>(page) + two(at) + flip);
+      }
+    }
+    out.add(std::string(1, '\0') + static_cast<char>(page) + two(page * 100) +
+            std::string(1, '\0'));
+  }
+  for (int column = 0; column < kColumns; ++column) {
+    for (int extreme = 0; extreme < kExtremes; ++extreme) {
+      out.add(std::string("\x01") + static_cast<char>(column) + std::string(2, '\0') +
+              static_cast<char>(extreme) + "\x01");
+    }
+    for (const int kind : {2, 3}) {
+      for (const int length : {0, 1, 16, 60}) {
+        const std::string size =
+            kind == 2 ? std::string(1, static_cast<char>(length)) : two(length);
+        out.add(std::string("\x01") + static_cast<char>(column) + "\x01" + static_cast<char>(kind) +
+                size + std::string(static_cast<size_t>(length), 'x') + "\x01");
+      }
+    }
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -282,5 +316,6 @@ int main(int argc, char** argv) {
   vocabulary(directory / "vocabulary");
   tokenizer(directory / "tokenizer");
   wire(directory / "wire");
+  store(directory / "store");
   return 0;
 }

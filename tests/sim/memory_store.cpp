@@ -96,6 +96,11 @@ Result<void> MemoryStore::save(std::span<const ChunkToSave> chunks) {
   return {};
 }
 
+Result<int32_t> MemoryStore::pin(const NamedChain& chain, int32_t num_blocks, int64_t seconds) {
+  chunks_->pins.push_back({chain.chain.owner, num_blocks, seconds});
+  return num_blocks;
+}
+
 Result<bool> MemoryStore::touch(const NamedChain&, int32_t, int32_t) { return true; }
 
 }  // namespace hearth::tests

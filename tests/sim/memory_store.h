@@ -20,6 +20,12 @@ struct StoredChunk {
 struct MemoryChunks {
   std::map<int64_t, StoredChunk> rows;
   int64_t next_row = 1;
+  struct Pin {
+    std::string owner;
+    int32_t num_blocks = 0;
+    int64_t seconds = 0;
+  };
+  std::vector<Pin> pins;  ///< as they were asked for
 };
 
 struct MemoryStoreFaults {
@@ -38,6 +44,8 @@ class MemoryStore final : public engine::BlockStore {
                                  engine::FoundChunk* found) override;
   Result<void> save(std::span<const engine::ChunkToSave> chunks) override;
   Result<bool> touch(const engine::NamedChain& chain, int32_t index, int32_t num_blocks) override;
+  Result<int32_t> pin(const engine::NamedChain& chain, int32_t num_blocks,
+                      int64_t seconds) override;
   void tick() override {}
   engine::StoreStats stats() const override { return stats_; }
 

@@ -204,6 +204,49 @@ TEST_CASE("cancelled and expired while restoring") {
   CHECK(run(*sim, make_request(3, 100, 2, 40)).cached_tokens == 0);
 }
 
+TEST_CASE("what a request wants kept is pinned: its prompt, or the beginning of it") {
+  Setup setup;
+  auto sim = setup.start();
+  Request request = make_request(1, 200, 40);
+  request.keep_s = 3600;
+  run(*sim, request);
+  request = make_request(2, 100, 2, 7);
+  request.keep_s = 60;
+  request.keep_tokens = 50;
+  run(*sim, request);
+  run(*sim, make_request(3, 100, 2, 9));
+  REQUIRE(setup.chunks->pins.size() == 2);
+  CHECK(setup.chunks->pins[0].num_blocks == 12);
+  CHECK(setup.chunks->pins[0].seconds == 3600);
+  CHECK(setup.chunks->pins[1].num_blocks == 3);
+}
+
+TEST_CASE("a preempted sequence goes on from its blocks, in memory or from the store") {
+  enum class Held { kMemory, kStore, kNowhere };
+  for (const Held held : {Held::kMemory, Held::kStore, Held::kNowhere}) {
+    CAPTURE(static_cast<int>(held));
+    Setup setup;
+    setup.config.scheduler.max_seqs = 1;
+    // A pool for both of them, or for little more than one.
+    if (held != Held::kMemory) setup.config.kv_bytes = 36 * 512;
+    auto sim = setup.start();
+    Request low = make_request(1, 200, 100);
+    low.priority = Priority::kBatch;
+    low.use_prefix_store = held == Held::kStore;
+    sim->submit(low);
+    while (sim->record(1).tokens.empty() || sim->record(1).tokens[0].size() < 50) sim->step();
+    Request high = make_request(2, 300, 100, 20);
+    high.priority = Priority::kInteractive;
+    sim->submit(high);
+    sim->run_until_idle();
+    sim->check_all_ended();
+    REQUIRE(sim->record(1).done->preemptions == 1);
+    // Both prompts once, and of the preempted one a block and its last token at most.
+    const uint64_t again = sim->engine().snapshot().prefill_tokens_total - 500;
+    CHECK((again <= 17) == (held != Held::kNowhere));
+  }
+}
+
 TEST_CASE("any mixture of requests, restarts, faults and evictions: the right tokens") {
   const int rounds = full_counts() ? 400 : 24;
   int64_t restored = 0;

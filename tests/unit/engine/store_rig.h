@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/store/sqlite_store.h"
+#include "engine/store/stored_row.h"
 
 namespace hearth::tests {
 
@@ -53,6 +54,8 @@ struct StoreRig {
     engine::SqliteStoreConfig config;
     config.folder = folder.path();
     config.budget_bytes = budget_bytes;
+    config.owner_budget_bytes = owner_budget_bytes;
+    config.owner_pinned_bytes = owner_pinned_bytes;
     config.min_free_bytes = 0;
     config.now_ms = [this] { return now_ms; };
     config.vfs = vfs;
@@ -147,6 +150,8 @@ struct StoreRig {
   TempFolder folder;
   engine::KvLayout layout;
   uint64_t budget_bytes = 1ull << 30;
+  uint64_t owner_budget_bytes = 0;
+  uint64_t owner_pinned_bytes = 1ull << 30;
   int64_t now_ms = 1'700'000'000'000;
   const char* vfs = nullptr;
   std::unique_ptr<engine::SqliteStore> store;

@@ -1,0 +1,62 @@
+#pragma once
+// What a database holds, counted by owner, and what has to go when that is too much. Rows are
+// removed here and nowhere else, so that the counts agree with them.
+//
+// Value of a chunk: when it was last used, each read counting as an hour later, up to a day. The
+// least valuable goes first, taken from whoever has the most bytes; so nobody can flush what
+// another keeps while keeping more himself. A chunk that others continue stays as long as they do,
+// and a pinned one until its time is over.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "engine/store/sqlite.h"
+
+namespace hearth::engine {
+
+/// Bytes of KV; 0: no bound of that kind.
+struct StoreBounds {
+  uint64_t budget_bytes = 0;        ///< of all owners
+  uint64_t owner_budget_bytes = 0;  ///< of each owner
+  uint64_t owner_pinned_bytes = 0;  ///< of each owner's pinned chunks: further pins are refused
+};
+
+/// Copied before a transaction, and put back where it fails.
+struct StoreCounts {
+  uint64_t entries = 0;
+  uint64_t bytes = 0;
+  uint64_t evicted = 0;  ///< since the store was made
+  std::map<std::string, uint64_t> bytes_of_owner;
+};
+
+class StoreContents {
+ public:
+  explicit StoreContents(const StoreBounds& bounds) : bounds_(bounds) {}
+
+  /// With each connection: counts what is there. `close` before that connection ends.
+  Result<void> open(Database& database);
+  void close();
+  Result<void> recount();
+
+  const StoreCounts& counts() const { return counts_; }
+  void restore_counts(StoreCounts counts) { counts_ = std::move(counts); }
+  void added(const std::string& owner, uint64_t bytes);
+  Result<void> remove(int64_t row);
+  /// Until the bounds are kept, or all that is left is pinned.
+  Result<void> evict(int64_t now_s);
+  /// False: the owner's pins would pass their bound. A pin is never shortened.
+  Result<bool> pin(int64_t row, int64_t until_s, int64_t now_s);
+
+ private:
+  Result<void> evict_down_to(uint64_t goal, int64_t now_s);
+  Result<bool> evict_of(const std::string& owner, uint64_t at_least, int64_t now_s);
+
+  const StoreBounds bounds_;
+  StoreCounts counts_;
+  Database* database_ = nullptr;
+  Statement erase_, victims_, has_child_, pinned_bytes_, pin_;
+};
+
+}  // namespace hearth::engine
