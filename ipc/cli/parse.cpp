@@ -165,7 +165,8 @@ Result<void> name_tokenize_model(TokenizeOptions* options) {
   return Error{ErrorCode::kInvalidArgument, "tokenize: want a model's name or file", "model"};
 }
 
-/// Verbs that compute without a daemon: the worker program knows them, and what they take.
+/// Verbs without a daemon of which another program, the worker or hearth-pull, knows what they
+/// take.
 struct WorkerVerb {
   std::string_view name;
   const char* meaning;
@@ -174,6 +175,7 @@ constexpr WorkerVerb kWorkerVerbs[] = {
     {"cache", "The prefixes kept on disk: ls, stats, rm, verify, compact"},
     {"bench", "How fast a model runs here, and of what ceiling"},
     {"inspect", "What a model file holds, and whether it runs here"},
+    {"pull", "Fetches a model file: https://..., hf:OWNER/REPO/FILE"},
 };
 
 bool is_worker_verb(std::string_view word) {

@@ -21,4 +21,7 @@ Error exec_program(const std::filesystem::path& program, const std::vector<std::
 /// where that failed, after the reason was printed: the exit status.
 int exec_worker(const std::vector<std::string>& arguments);
 
+/// Becomes the program that fetches models; the first of `arguments` is the verb. As exec_worker.
+int exec_pull(const std::vector<std::string>& arguments);
+
 }  // namespace hearth::cli

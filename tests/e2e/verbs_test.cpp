@@ -122,6 +122,17 @@ TEST_CASE("bench writes a shape that everything else reads") {
   CHECK(hearth(sandbox, "bench --shape tiny --type nonesuch").status == 1);
 }
 
+TEST_CASE("pull refuses what it should before it asks anybody") {
+  const Sandbox sandbox;
+  const Outcome plain = hearth(sandbox, "pull http://models.example/a.gguf");
+  CHECK(plain.status == 1);
+  CHECK(plain.err.find("want https") != std::string::npos);
+  CHECK(hearth(sandbox, "pull hf:owner/model.gguf").status == 1);
+  CHECK(hearth(sandbox, "pull https://models.example/a.gguf --dir /proc/none").status == 1);
+  CHECK(hearth(sandbox, "pull").status == 2);
+  CHECK(hearth(sandbox, "pull --help").out.find("--sha256") != std::string::npos);
+}
+
 TEST_CASE("Ctrl-C while a shape is written leaves nothing behind") {
   for (const int number : {SIGINT, SIGTERM}) {
     const Sandbox sandbox;

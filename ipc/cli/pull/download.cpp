@@ -1,0 +1,388 @@
+#include "ipc/cli/pull/download.h"
+
+#include <curl/curl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "ipc/cli/pull/part_on_disk.h"
+#include "ipc/cli/pull/source.h"
+#include "ipc/shown_text.h"
+#include "ipc/version.h"
+
+namespace hearth::cli {
+namespace {
+
+constexpr int kMaxRedirects = 8;
+constexpr long kConnectSeconds = 15;
+constexpr int64_t kMaxPauseMs = 15'000;
+constexpr uint64_t kMaxFileBytes = uint64_t{1} << 46;
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::ranges::transform(out, out.begin(), [](unsigned char c) { return std::tolower(c); });
+  return out;
+}
+
+std::optional<uint64_t> number(std::string_view text) {
+  uint64_t value = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (problem != std::errc() || end != text.data() + text.size() || value > kMaxFileBytes)
+    return {};
+  return value;
+}
+
+/// The digest that a tag is, quotes taken off; empty where it is something else.
+std::string digest_of(std::string_view tag) {
+  if (tag.size() >= 2 && tag.front() == '"' && tag.back() == '"') {
+    tag = tag.substr(1, tag.size() - 2);
+  }
+  const bool digest = tag.size() == 64 && std::ranges::all_of(tag, [](unsigned char c) {
+                        return std::isxdigit(c) != 0;
+                      });
+  return digest ? lower(tag) : "";
+}
+
+/// What one response's head said.
+struct Head {
+  std::optional<uint64_t> length;       // Content-Length
+  std::optional<uint64_t> range_start;  // Content-Range
+  std::optional<uint64_t> range_total;
+  std::string tag;
+};
+
+/// "bytes 5-9/10", "bytes */10"
+void read_content_range(std::string_view value, Head* head) {
+  if (!value.starts_with("bytes ")) return;
+  value.remove_prefix(6);
+  const size_t slash = value.find('/'), dash = value.find('-');
+  if (slash == value.npos) return;
+  head->range_total = number(value.substr(slash + 1));
+  if (dash < slash) head->range_start = number(value.substr(0, dash));
+}
+
+enum class Next { kDone, kAgain, kFailed };
+
+class Download {
+ public:
+  Download(const DownloadOptions& options, const DownloadWatch& watch, PartOnDisk part)
+      : options_(options),
+        watch_(watch),
+        part_(std::move(part)),
+        digest_(lower(options.sha256)),
+        easy_(curl_easy_init(), &curl_easy_cleanup) {}
+
+  Result<Downloaded> run();
+
+ private:
+  Result<Next> attempt();
+  Result<Next> judge(CURLcode code, long status);
+  Result<bool> follow(long status, std::string* url);
+  void prepare(const std::string& url);
+  bool begin_body();
+  bool stopped();
+  bool fail(Error error) {
+    error_ = std::move(error);
+    return false;
+  }
+  Result<Downloaded> finish();
+  long status() const {
+    long value = 0;
+    curl_easy_getinfo(easy_.get(), CURLINFO_RESPONSE_CODE, &value);
+    return value;
+  }
+
+  static size_t on_header(char* text, size_t, size_t count, void* self) {
+    static_cast<Download*>(self)->header({text, count});
+    return count;
+  }
+  static size_t on_body(char* bytes, size_t, size_t count, void* self) {
+    return static_cast<Download*>(self)->body({bytes, count}) ? count : 0;
+  }
+  static int on_progress(void* self, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+    return static_cast<Download*>(self)->stopped() ? 1 : 0;
+  }
+  void header(std::string_view line);
+  bool body(std::string_view bytes);
+
+  const DownloadOptions& options_;
+  const DownloadWatch& watch_;
+  PartOnDisk part_;
+  std::string digest_;  // wanted of the content; empty: not known
+  std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> easy_;
+  std::unique_ptr<curl_slist, decltype(&curl_slist_free_all)> request_headers_{
+      nullptr, &curl_slist_free_all};
+  Head head_;
+  bool body_begun_ = false;
+  int hop_ = 0;             // redirects followed in this attempt
+  bool linked_ = false;     // digest_ is what the hub links to
+  bool restarted_ = false;  // the body is not of the version that the file has: again, from nothing
+  uint64_t total_ = 0;
+  uint64_t kept_ = 0;
+  std::optional<Error> error_;
+  std::string trouble_;
+  char curl_error_[CURL_ERROR_SIZE] = {};
+};
+
+bool Download::stopped() {
+  if (!watch_ || watch_({part_.size_bytes(), total_, kept_, trouble_})) return false;
+  error_ = Error{ErrorCode::kCancelled, "interrupted; what came is kept for the next time", ""};
+  return true;
+}
+
+void Download::header(std::string_view line) {
+  while (!line.empty() && (line.back() == '\r' || line.back() == '\n')) line.remove_suffix(1);
+  if (line.starts_with("HTTP/")) {  // of the next response
+    head_ = Head();
+    return;
+  }
+  const size_t colon = line.find(':');
+  if (colon == line.npos) return;
+  const std::string name = lower(line.substr(0, colon));
+  std::string_view value = line.substr(colon + 1);
+  while (value.starts_with(' ')) value.remove_prefix(1);
+  if (name == "content-length") head_.length = number(value);
+  if (name == "content-range") read_content_range(value, &head_);
+  if (name == "etag") head_.tag = value;
+  if (!options_.hash_in_tag || !options_.sha256.empty()) return;
+  // The hub's word on the content. Where it sends us on to has tags of its own making.
+  if (name == "x-linked-etag") {
+    digest_ = digest_of(value);
+    linked_ = true;
+  } else if (name == "etag" && hop_ == 0 && !linked_) {
+    digest_ = digest_of(value);
+  }
+}
+
+/// Before the first byte of an answer that counts: whether it goes on from what is there.
+bool Download::begin_body() {
+  body_begun_ = true;
+  const uint64_t have = part_.size_bytes();
+  if (status() == 206) {
+    if (head_.range_start != have) {
+      return fail({ErrorCode::kIo, "the server answers with another part than was asked for", ""});
+    }
+    const bool other = (head_.range_total && total_ > 0 && *head_.range_total != total_) ||
+                       (!head_.tag.empty() && !part_.tag().empty() && head_.tag != part_.tag());
+    if (other) {  // the file has changed meanwhile
+      restarted_ = true;
+      return false;
+    }
+    if (head_.range_total) total_ = *head_.range_total;
+  } else {
+    // The server does not do ranges, or has another version now.
+    if (have > 0) {
+      const Result<void> emptied = part_.restart();
+      if (!emptied.ok()) return fail(emptied.error());
+      kept_ = 0;
+    }
+    total_ = head_.length.value_or(0);
+  }
+  if (total_ > 0) {
+    const Result<void> room = part_.check_room(total_ - std::min(total_, part_.size_bytes()));
+    if (!room.ok()) return fail(room.error());
+  }
+  // A weak tag (W/...) does not promise equal bytes.
+  const bool strong = head_.tag.starts_with('"');
+  if (status() == 206 && !strong) return true;
+  const Result<void> kept = part_.set_tag(strong ? head_.tag : "");
+  return kept.ok() || fail(kept.error());
+}
+
+bool Download::body(std::string_view bytes) {
+  const long code = status();
+  if (code != 200 && code != 206) return true;  // of a redirect or an error: nobody reads it
+  if (!body_begun_ && !begin_body()) return false;
+  if (total_ > 0 && part_.size_bytes() + bytes.size() > total_) {
+    return fail({ErrorCode::kIo,
+                 fmt::format("the server sends more than the {} bytes it announced", total_), ""});
+  }
+  trouble_.clear();
+  const Result<void> written = part_.append(std::as_bytes(std::span(bytes)));
+  return written.ok() || fail(written.error());
+}
+
+void Download::prepare(const std::string& url) {
+  CURL* easy = easy_.get();
+  curl_easy_reset(easy);
+  head_ = Head();
+  body_begun_ = false;
+  curl_error_[0] = 0;
+  curl_easy_setopt(easy, CURLOPT_URL, url.c_str());
+  curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "https,http");  // which of them: check_address
+  curl_easy_setopt(easy, CURLOPT_USERAGENT, ("hearth/" + std::string(ipc::version())).c_str());
+  curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
+  curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
+  curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, static_cast<long>(options_.stall_s));
+  curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, curl_error_);
+  curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, &Download::on_header);
+  curl_easy_setopt(easy, CURLOPT_HEADERDATA, this);
+  curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, &Download::on_body);
+  curl_easy_setopt(easy, CURLOPT_WRITEDATA, this);
+  curl_easy_setopt(easy, CURLOPT_NOPROGRESS, 0L);
+  curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, &Download::on_progress);
+  curl_easy_setopt(easy, CURLOPT_XFERINFODATA, this);
+  const std::string origin = origin_of(url);
+  // What runs on this machine is asked directly, whatever proxy leads outside.
+  curl_easy_setopt(easy, CURLOPT_NOPROXY, nullptr);
+  if (origin.starts_with("http://127.") || origin.starts_with("http://localhost:") ||
+      origin.starts_with("http://[::1]")) {
+    curl_easy_setopt(easy, CURLOPT_PROXY, "");
+  }
+  curl_slist* headers = nullptr;
+  const auto add = [&headers](const std::string& line) {
+    headers = curl_slist_append(headers, line.c_str());
+  };
+  if (part_.size_bytes() > 0) {
+    add(fmt::format("Range: bytes={}-", part_.size_bytes()));
+    if (!part_.tag().empty()) add("If-Range: " + part_.tag());
+  }
+  if (!options_.token.empty() && origin == origin_of(options_.url)) {
+    add("Authorization: Bearer " + options_.token);
+  }
+  request_headers_.reset(headers);
+  curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
+}
+
+/// Whether `url` now is where a redirect leads.
+Result<bool> Download::follow(long code, std::string* url) {
+  if (code != 301 && code != 302 && code != 303 && code != 307 && code != 308) return false;
+  char* to = nullptr;
+  curl_easy_getinfo(easy_.get(), CURLINFO_REDIRECT_URL, &to);
+  if (to == nullptr) return false;
+  *url = to;
+  HEARTH_TRY(check_address(*url, options_.allow_http));
+  return true;
+}
+
+Result<Next> Download::attempt() {
+  std::string url = options_.url;
+  for (hop_ = 0; hop_ <= kMaxRedirects; ++hop_) {
+    prepare(url);
+    const CURLcode code = curl_easy_perform(easy_.get());
+    if (error_) return *error_;
+    if (code != CURLE_OK) return judge(code, status());
+    HEARTH_ASSIGN_OR_RETURN(const bool followed, follow(status(), &url));
+    if (!followed) return judge(code, status());
+  }
+  return Error{ErrorCode::kForbidden, fmt::format("more than {} redirects", kMaxRedirects), ""};
+}
+
+Result<Next> Download::judge(CURLcode code, long http) {
+  if (restarted_) {
+    restarted_ = false;
+    HEARTH_TRY(part_.restart());
+    kept_ = 0;
+    total_ = 0;
+    trouble_ = "the file has changed at its source";
+    return Next::kFailed;
+  }
+  if (code != CURLE_OK) {
+    trouble_ = curl_error_[0] != 0 ? curl_error_ : curl_easy_strerror(code);
+    const bool hopeless = code == CURLE_PEER_FAILED_VERIFICATION ||
+                          code == CURLE_SSL_CACERT_BADFILE || code == CURLE_UNSUPPORTED_PROTOCOL ||
+                          code == CURLE_URL_MALFORMAT || code == CURLE_OUT_OF_MEMORY;
+    if (hopeless) return Error{ErrorCode::kIo, trouble_, ""};
+    return Next::kFailed;
+  }
+  const std::string said = fmt::format("the server answers with status {}", http);
+  if (http == 200 || http == 206) {
+    if (!body_begun_) {  // no byte at all
+      if (part_.size_bytes() > 0 || !begin_body()) {
+        if (error_) return *error_;
+        trouble_ = "the server sends nothing";
+        return Next::kFailed;
+      }
+    }
+    if (total_ == 0 || part_.size_bytes() == total_) return Next::kDone;
+    return Next::kAgain;  // a part of what was asked for
+  }
+  if (http == 416) {
+    // Nothing behind what is there: it is all, where the sizes agree.
+    if (head_.range_total == part_.size_bytes() && part_.size_bytes() > 0) return Next::kDone;
+    HEARTH_TRY(part_.restart());
+    kept_ = 0;
+    trouble_ = said;
+    return Next::kFailed;
+  }
+  if (http == 404 || http == 410) return Error{ErrorCode::kNotFound, said, "source"};
+  if (http == 401 || http == 403) {
+    return Error{ErrorCode::kForbidden,
+                 said + (options_.token.empty() ? "; HF_TOKEN may hold a token for a hub" : ""),
+                 "source"};
+  }
+  trouble_ = said;
+  if (http >= 500 || http == 408 || http == 429) return Next::kFailed;
+  return Error{ErrorCode::kIo, said, ""};
+}
+
+Result<Downloaded> Download::run() {
+  if (easy_ == nullptr) return Error{ErrorCode::kInternal, "no HTTP client", ""};
+  // Bytes of an unknown version are worth nothing unless the result can be checked.
+  if (part_.size_bytes() > 0 && part_.tag().empty() && digest_.empty() && !options_.hash_in_tag) {
+    HEARTH_TRY(part_.restart());
+  }
+  kept_ = part_.size_bytes();
+  int failures = 0;
+  int64_t pause_ms = options_.pause_ms;
+  while (true) {
+    const uint64_t before = part_.size_bytes();
+    HEARTH_ASSIGN_OR_RETURN(const Next next, attempt());
+    if (next == Next::kDone) return finish();
+    if (part_.size_bytes() > before) {
+      failures = 0;
+      pause_ms = options_.pause_ms;
+      if (next == Next::kAgain) continue;
+    }
+    if (++failures >= options_.max_failures) {
+      return Error{ErrorCode::kIo,
+                   fmt::format("{} ({} tries; what came is kept for the next time)",
+                               ipc::one_line(trouble_, 300), failures),
+                   ""};
+    }
+    for (int64_t waited_ms = 0; waited_ms < pause_ms; waited_ms += 50) {
+      if (stopped()) return *error_;
+      std::this_thread::sleep_for(std::chrono::milliseconds(std::min<int64_t>(50, pause_ms)));
+    }
+    pause_ms = std::min(pause_ms * 2, kMaxPauseMs);
+  }
+}
+
+Result<Downloaded> Download::finish() {
+  Downloaded out;
+  out.bytes = part_.size_bytes();
+  out.bytes_kept = kept_;
+  out.sha256 = part_.finish_hash();
+  out.verified = !digest_.empty();
+  if (out.verified && out.sha256 != digest_) {
+    part_.discard();
+    return Error{ErrorCode::kCorrupt,
+                 fmt::format("SHA-256 is {}, want {}; nothing was kept", out.sha256, digest_), ""};
+  }
+  if (out.bytes < 4) {
+    part_.discard();
+    return Error{ErrorCode::kCorrupt, fmt::format("{} bytes are no GGUF file", out.bytes), ""};
+  }
+  HEARTH_TRY(part_.commit());
+  return out;
+}
+
+}  // namespace
+
+Result<Downloaded> download(const DownloadOptions& options, const DownloadWatch& watch) {
+  if (!options.sha256.empty() && digest_of(options.sha256).empty()) {
+    return Error{ErrorCode::kInvalidArgument, "--sha256: want 64 hexadecimal digits", "sha256"};
+  }
+  HEARTH_TRY(check_address(options.url, options.allow_http));
+  HEARTH_ASSIGN_OR_RETURN(PartOnDisk part, PartOnDisk::open(options.target));
+  return Download(options, watch, std::move(part)).run();
+}
+
+}  // namespace hearth::cli
