@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what building hearth needs (with --test testing,
-# --fuzz fuzzing, --package packaging it too) from Debian 12's own packages.
+# --fuzz fuzzing, --package packaging it too, --monitor the dashboard with its tests) from Debian 12's own packages.
 # Says what it installs; does nothing where all of it is there. Needs root or sudo only then.
 set -euo pipefail
 
@@ -10,11 +10,14 @@ build_packages=(
   libtomlplusplus-dev libcli11-dev libfmt-dev libspdlog-dev libxxhash-dev libzstd-dev
   libutf8proc-dev libsystemd-dev libcurl4-openssl-dev)
 test_packages=(python3-zmq libboost-context1.81-dev libpcre2-dev)
+monitor_packages=(libimgui-dev libstb-dev libglfw3-dev libgl-dev libegl-dev libgl1-mesa-dri fonts-dejavu-core
+  xvfb xauth xdotool)
 fuzz_packages=(clang-14 libclang-rt-14-dev llvm-14)
 
 wanted=("${build_packages[@]}")
 case ${1:-} in
   --test) wanted+=("${test_packages[@]}") ;;
+  --monitor) wanted+=("${test_packages[@]}" "${monitor_packages[@]}") ;;
   --package) wanted+=(dpkg-dev lintian) ;;
   --fuzz) wanted+=("${test_packages[@]}" "${fuzz_packages[@]}") ;;
 esac

@@ -1,0 +1,46 @@
+#pragma once
+// Where messages come from: the daemon's events.sock, and while that is silent (a daemon without
+// it) questions on its request socket, which know neither steps nor blocks. The daemon may come and
+// go.
+
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "ipc/event_stream.h"
+#include "ipc/messages.h"
+#include "kernels/base/mailbox.h"
+#include "kernels/base/result.h"
+
+namespace hearth::monitor {
+
+class Feed {
+ public:
+  /// `runtime_dir` empty: the first of the usual ones where a daemon has sockets.
+  static Result<std::unique_ptr<Feed>> open(std::filesystem::path runtime_dir);
+  ~Feed();
+  Feed(const Feed&) = delete;
+  Feed& operator=(const Feed&) = delete;
+
+  /// What came, oldest first, after waiting up to `timeout_ms` for events.
+  std::vector<ipc::StreamMessage> wait(int timeout_ms);
+  const std::filesystem::path& runtime_dir() const { return runtime_dir_; }
+
+ private:
+  Feed(std::filesystem::path runtime_dir, ipc::EventStream stream);
+  void ask();  ///< the asking thread
+
+  const std::filesystem::path runtime_dir_;
+  ipc::EventStream stream_;
+  Mailbox<ipc::StreamMessage> answers_;
+  std::atomic<bool> stop_{false};
+  std::atomic<int64_t> heard_us_{0};  ///< when events.sock last said something
+  std::thread thread_;
+};
+
+/// The rows of `ps` as the broker's events would say them.
+ipc::StreamMessage requests_message(int64_t time_us, const ipc::PsReply& reply);
+
+}  // namespace hearth::monitor

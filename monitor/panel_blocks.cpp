@@ -1,0 +1,184 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "monitor/panels.h"
+#include "monitor/plot.h"
+
+namespace hearth::monitor {
+namespace {
+
+ImU32 colour_of(const View& view, const BlockCell& cell) {
+  if (view.blocks_by_request && cell.refs > 0) {
+    return cell.refs > 1 ? view.theme.block[2] : view.theme.of_request(cell.request);
+  }
+  return view.theme.block[static_cast<size_t>(cell.state)];
+}
+
+/// Side of a cell in whole pixels, so that every block has as many; at least one.
+int side_of(size_t blocks, ImVec2 room) {
+  int side = std::max(
+      1, static_cast<int>(std::sqrt(static_cast<double>(room.x) * static_cast<double>(room.y) /
+                                    static_cast<double>(std::max<size_t>(1, blocks)))));
+  for (; side > 1; --side) {
+    const auto columns = static_cast<size_t>(room.x) / static_cast<size_t>(side);
+    const auto rows = static_cast<size_t>(room.y) / static_cast<size_t>(side);
+    if (columns * rows >= blocks) break;
+  }
+  return std::min(side, 22);
+}
+
+/// The map's pixels: one per block, made anew when a cell, the theme or the size has changed.
+struct Pixels {
+  const Pool* pool = nullptr;
+  uint64_t revision = 0;
+  bool dark = false, by_request = false;
+  int columns = 0, rows = 0;
+  std::vector<uint32_t> rgba;
+  ImTextureID texture = nullptr;
+};
+
+void draw_map(const Snapshot& snapshot, View& view, const ModelView& model, const Pool& pool) {
+  ImVec2 room = ImGui::GetContentRegionAvail();
+  if (room.x < 20 || room.y < 20 || view.textures == nullptr) return;
+  const int side = side_of(pool.cells.size(), room);
+  const int columns = std::max(1, static_cast<int>(room.x) / side);
+  const int rows = static_cast<int>((pool.cells.size() + static_cast<size_t>(columns) - 1) /
+                                    static_cast<size_t>(columns));
+  static Pixels pixels;
+  const bool same = pixels.pool == &pool && pixels.revision == pool.revision &&
+                    pixels.dark == view.theme.dark && pixels.by_request == view.blocks_by_request &&
+                    pixels.columns == columns && pixels.texture != nullptr;
+  if (!same) {
+    pixels = {&pool,   pool.revision, view.theme.dark,        view.blocks_by_request,
+              columns, rows,          std::move(pixels.rgba), nullptr};
+    pixels.rgba.assign(static_cast<size_t>(columns) * static_cast<size_t>(rows), 0);
+    for (size_t i = 0; i < pool.cells.size(); ++i) {
+      pixels.rgba[i] = colour_of(view, pool.cells[i]);
+    }
+    pixels.texture = view.textures->set(0, columns, rows, pixels.rgba.data());
+  }
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const ImVec2 min{std::floor(at.x), std::floor(at.y)};
+  const ImVec2 max{min.x + static_cast<float>(columns * side),
+                   min.y + static_cast<float>(rows * side)};
+  ImDrawList* draw = ImGui::GetWindowDrawList();
+  const float bottom = std::min(max.y, at.y + room.y);
+  ImGui::InvisibleButton("map", {max.x - min.x, std::max(1.0f, bottom - min.y)});
+  draw->PushClipRect(min, {max.x, bottom}, true);
+  draw->AddImage(pixels.texture, min, max);
+  if (side >= 6) {
+    for (int x = 0; x <= columns; ++x) {
+      const float line = min.x + static_cast<float>(x * side);
+      draw->AddLine({line, min.y}, {line, max.y}, view.theme.panel);
+    }
+    for (int y = 0; y <= rows; ++y) {
+      const float line = min.y + static_cast<float>(y * side);
+      draw->AddLine({min.x, line}, {max.x, line}, view.theme.panel);
+    }
+  }
+  view.map_min = min;
+  view.map_cell = static_cast<float>(side);
+  view.map_columns = columns;
+  if (ImGui::IsItemHovered()) {
+    const ImVec2 mouse = ImGui::GetIO().MousePos;
+    const int x = static_cast<int>(mouse.x - min.x) / side;
+    const int y = static_cast<int>(mouse.y - min.y) / side;
+    const size_t block =
+        static_cast<size_t>(y) * static_cast<size_t>(columns) + static_cast<size_t>(x);
+    if (x >= 0 && y >= 0 && x < columns && block < pool.cells.size()) {
+      const BlockCell& cell = pool.cells[block];
+      const ImVec2 corner{min.x + static_cast<float>(x * side),
+                          min.y + static_cast<float>(y * side)};
+      draw->AddRect(corner,
+                    {corner.x + static_cast<float>(side), corner.y + static_cast<float>(side)},
+                    view.theme.text);
+      std::string text = fmt::format("block {}: {}, in memory", block,
+                                     kBlockStateNames[static_cast<size_t>(cell.state)]);
+      if (cell.request != 0) {
+        const ipc::WatchedRequest* row = snapshot.find(cell.request);
+        text += fmt::format("\nof {}{}\ntokens {} to {}",
+                            row != nullptr ? row->id : fmt::format("request {}", cell.request),
+                            cell.refs > 1 ? fmt::format(" and {} more", cell.refs - 1) : "",
+                            int64_t{cell.position} * model.block_size,
+                            (int64_t{cell.position} + 1) * model.block_size - 1);
+      } else if (cell.refs > 0) {
+        text += fmt::format("\nheld by {} of somebody else", cell.refs);
+      }
+      ImGui::SetTooltip("%s", text.c_str());
+    }
+  }
+  draw->PopClipRect();
+}
+
+void figures(const Snapshot& snapshot, View& view, const ModelView& model, const Pool& pool,
+             size_t group) {
+  const double total = static_cast<double>(pool.cells.size());
+  for (size_t i = 0; i < pool.counts.size(); ++i) {
+    const size_t state = (i + 1) % pool.counts.size();  // free comes last
+    if (i > 0) ImGui::SameLine(0, 18 * view.scale);
+    legend(view, view.theme.block[state], "");
+    ImGui::SameLine(0, 5 * view.scale);
+    put_text(view, fmt::format("blocks/count/{}", kBlockStateNames[state]),
+             fmt::format("{} {}  ({:.1f} %)", pool.counts[state], kBlockStateNames[state],
+                         total > 0 ? 100.0 * static_cast<double>(pool.counts[state]) / total : 0),
+             view.theme.muted);
+  }
+  ImGui::SameLine(0, 18 * view.scale);
+  const auto& totals = model.stats.snapshot.kv_blocks_total;
+  const double bytes =
+      group < totals.size() && total > 0 ? static_cast<double>(model.stats.snapshot.kv_bytes) : 0;
+  put_small(view, "blocks/note",
+            fmt::format("{} tokens a block{}; {}", model.block_size,
+                        totals.size() == 1 && bytes > 0
+                            ? fmt::format(", {:.0f} KiB each", bytes / total / 1024)
+                            : "",
+                        age_text(snapshot.now_us(), pool.time_us)),
+            view.theme.faint);
+}
+
+}  // namespace
+
+void draw_blocks(const Snapshot& snapshot, View& view) {
+  choose_model(view, snapshot);
+  const ModelView* model = view.shown_model(snapshot);
+  if (model == nullptr || model->pools.empty()) {
+    return nothing_yet(view, "no model in memory that tells about its blocks");
+  }
+  view.pool = std::clamp(view.pool, 0, static_cast<int>(model->pools.size()) - 1);
+  const Pool& pool = model->pools[static_cast<size_t>(view.pool)];
+  const float lower = 170 * view.scale;
+  if (begin_card(view, "KV blocks", {0, ImGui::GetContentRegionAvail().y - lower},
+                 "one cell per block, in the order of the pool")) {
+    ImGui::SameLine(0, 20 * view.scale);
+    if (ImGui::SmallButton(view.blocks_by_request ? "colour: request (c)" : "colour: state (c)")) {
+      view.blocks_by_request = !view.blocks_by_request;
+    }
+    for (size_t i = 0; model->pools.size() > 1 && i < model->pools.size(); ++i) {
+      ImGui::SameLine();
+      if (ImGui::RadioButton(fmt::format("group {}", i).c_str(),
+                             view.pool == static_cast<int>(i))) {
+        view.pool = static_cast<int>(i);
+      }
+    }
+    figures(snapshot, view, *model, pool, static_cast<size_t>(view.pool));
+    if (!pool.known) {
+      nothing_yet(view, "a message was lost: the map is drawn again within five seconds");
+    } else {
+      draw_map(snapshot, view, *model, pool);
+    }
+  }
+  end_card();
+  if (begin_card(view, "Blocks over time", {0, 0}, "last 10 minutes")) {
+    const Line lines[] = {{"in use", &pool.history[1], view.theme.block[1], true},
+                          {"shared", &pool.history[2], view.theme.block[2]},
+                          {"cached", &pool.history[3], view.theme.block[3]}};
+    plot(view, "blocks/history", lines, snapshot.now_us(),
+         {.unit = "blocks", .window_s = 600, .max = static_cast<double>(pool.cells.size())},
+         ImGui::GetContentRegionAvail());
+  }
+  end_card();
+}
+
+}  // namespace hearth::monitor

@@ -1,0 +1,193 @@
+#include <fmt/format.h>
+
+#include <array>
+
+#include "ipc/shown_text.h"
+#include "monitor/panels.h"
+#include "monitor/plot.h"
+
+namespace hearth::monitor {
+namespace {
+
+struct Totals {
+  double prefill = 0, decode = 0, prompt = 0, cached = 0, restored = 0;
+  int64_t running = 0, waiting = 0, preempted = 0;
+  double drafted = 0, accepted = 0;
+  uint64_t kv_bytes = 0;
+};
+
+Totals add_up(const Snapshot& snapshot) {
+  Totals t;
+  for (const ipc::WorkerStats& worker : snapshot.stats().workers) {
+    const ipc::WorkerSnapshot& s = worker.snapshot;
+    t.prefill += s.prefill_tokens_per_s;
+    t.decode += s.decode_tokens_per_s;
+    t.prompt += static_cast<double>(s.prompt_tokens_total);
+    t.cached += static_cast<double>(s.prompt_tokens_cached);
+    t.restored += static_cast<double>(s.prompt_tokens_restored);
+    t.running += s.num_running;
+    t.waiting += s.num_waiting;
+    t.preempted += s.num_preempted;
+    t.drafted += static_cast<double>(s.speculation.drafted_tokens);
+    t.accepted += static_cast<double>(s.speculation.accepted_tokens);
+    t.kv_bytes += s.kv_bytes;
+  }
+  return t;
+}
+
+double ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
+
+void headlines(const Snapshot& snapshot, View& view, const ModelView* model) {
+  const Totals t = add_up(snapshot);
+  const Theme& theme = view.theme;
+  const float gap = ImGui::GetStyle().ItemSpacing.x;
+  const float width = (ImGui::GetContentRegionAvail().x - 5 * gap) / 6;
+  const auto split = [](double value, std::string& text, std::string& unit) {
+    text = value >= 1e4   ? fmt::format("{:.1f} k", value / 1e3)
+           : value >= 100 ? fmt::format("{:.0f}", value)
+                          : fmt::format("{:.1f}", value);
+    unit = "tokens/s";
+  };
+  std::string text, unit;
+  split(t.decode, text, unit);
+  headline(view, "now/decode", "Decode", text, unit,
+           model == nullptr ? "no model in memory"
+                            : fmt::format("step {}", ms_text(model->stats.snapshot.step_ms_recent)),
+           theme.decode, width);
+  ImGui::SameLine();
+  split(t.prefill, text, unit);
+  headline(view, "now/prefill", "Prefill", text, unit, "prompt tokens computed", theme.prefill,
+           width);
+  ImGui::SameLine();
+  headline(view, "now/requests", "Running", fmt::format("{}", t.running),
+           t.running == 1 ? "sequence" : "sequences",
+           fmt::format("{} wait, {} preempted", t.waiting, t.preempted),
+           t.waiting + t.preempted > 0 ? theme.warn : theme.text, width);
+  ImGui::SameLine();
+  const bool any_ttft = snapshot.num_ttfts() > 0;
+  headline(view, "now/ttft", "First token (p50)", any_ttft ? ms_text(snapshot.ttft_ms_p50()) : "–",
+           "",
+           any_ttft ? fmt::format("p99 {}, last {} requests", ms_text(snapshot.ttft_ms_p99()),
+                                  snapshot.num_ttfts())
+                    : "no request yet",
+           theme.text, width);
+  ImGui::SameLine();
+  const bool any_gap = model != nullptr && model->step_ms_p50 > 0;
+  headline(
+      view, "now/itl", "Between tokens (p50)", any_gap ? ms_text(model->step_ms_p50) : "–", "",
+      any_gap ? fmt::format("p99 {}, last 512 steps", ms_text(model->step_ms_p99)) : "no step yet",
+      theme.text, width);
+  ImGui::SameLine();
+  headline(view, "now/hits", "Prefix hits", fmt::format("{:.1f}", 100 * ratio(t.cached, t.prompt)),
+           "%",
+           fmt::format("disk {:.1f} %; guesses {:.0f} %", 100 * ratio(t.restored, t.prompt),
+                       100 * ratio(t.accepted, t.drafted)),
+           theme.good, width);
+}
+
+void memory(const Snapshot& snapshot, View& view) {
+  const Theme& theme = view.theme;
+  if (snapshot.stats().workers.empty()) return nothing_yet(view, "no model in memory");
+  for (const ipc::WorkerStats& worker : snapshot.stats().workers) {
+    const auto found = snapshot.model_views().find(worker.model);
+    if (found == snapshot.model_views().end()) continue;
+    uint64_t weights = 0;
+    for (const ipc::ModelEntry& entry : snapshot.models().models) {
+      if (entry.name == worker.model) weights = entry.weight_bytes;
+    }
+    put_text(view, "now/memory/model", worker.model);
+    ImGui::SameLine();
+    put_small(view, "now/memory/device", worker.device, theme.faint);
+    const ipc::WorkerSnapshot& s = worker.snapshot;
+    put_small(
+        view, "now/memory/bytes",
+        fmt::format("weights {}, KV {}", ipc::human_bytes(weights), ipc::human_bytes(s.kv_bytes)),
+        theme.muted);
+    for (size_t group = 0; group < s.kv_blocks_total.size() && group < 4; ++group) {
+      const double total = s.kv_blocks_total[group];
+      const double used = group < s.kv_blocks_used.size() ? s.kv_blocks_used[group] : 0;
+      const double cached = group < s.kv_blocks_cached.size() ? s.kv_blocks_cached[group] : 0;
+      const BarPart parts[] = {{used, theme.block[1]}, {cached, theme.block[3]}};
+      stacked_bar(view, parts, total, {ImGui::GetContentRegionAvail().x, 12 * view.scale});
+      put_small(view, fmt::format("now/memory/pool{}", group),
+                fmt::format("{:.0f} in use, {:.0f} cached of {:.0f} blocks ({:.0f} % full)", used,
+                            cached, total, 100 * ratio(used, total)),
+                theme.muted);
+    }
+  }
+}
+
+void waiting_list(const Snapshot& snapshot, View& view) {
+  int shown = 0;
+  for (const auto& [number, request] : snapshot.requests()) {
+    const ipc::WatchedRequest& row = request.row;
+    if (request.ended ||
+        (row.state != "queued" && row.state != "waiting" && row.state != "recovering")) {
+      continue;
+    }
+    if (++shown > 6) continue;
+    legend(view, view.theme.of_request(number), "");
+    ImGui::SameLine(0, 6 * view.scale);
+    put_text(view, fmt::format("now/waits/{}", shown), row.id);
+    ImGui::SameLine();
+    put_small(
+        view, fmt::format("now/waits/{}/why", shown),
+        fmt::format("for {}{}, {}", row.waiting_for.empty() ? "its turn" : row.waiting_for,
+                    row.estimate_ms > 0
+                        ? fmt::format(" (about {})", ms_text(static_cast<double>(row.estimate_ms)))
+                        : "",
+                    ms_text(static_cast<double>(row.age_ms))),
+        view.theme.muted);
+  }
+  if (shown == 0) put_small(view, "now/waits/none", "nobody waits", view.theme.good);
+  if (shown > 6) {
+    put_small(view, "now/waits/more", fmt::format("and {} more", shown - 6), view.theme.muted);
+  }
+}
+
+}  // namespace
+
+void draw_now(const Snapshot& snapshot, View& view) {
+  const ModelView* model = view.shown_model(snapshot);
+  choose_model(view, snapshot);
+  headlines(snapshot, view, model);
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  const float gap = ImGui::GetStyle().ItemSpacing.x;
+  const float left = (room.x - gap) * 0.66f;
+  const float upper = (room.y - ImGui::GetStyle().ItemSpacing.y) * 0.56f;
+  const Theme& theme = view.theme;
+  if (begin_card(view, "Throughput", {left, upper}, "last 2 minutes")) {
+    if (model == nullptr) {
+      nothing_yet(view, "no model in memory: it is loaded when somebody asks for it");
+    } else {
+      const Line lines[] = {{"decode", &model->decode_rate, theme.decode, true},
+                            {"prefill", &model->prefill_rate, theme.prefill}};
+      plot(view, "now/throughput", lines, snapshot.now_us(), {.unit = "tokens/s"},
+           ImGui::GetContentRegionAvail());
+    }
+  }
+  end_card();
+  ImGui::SameLine();
+  if (begin_card(view, "Memory", {0, upper})) memory(snapshot, view);
+  end_card();
+  const float third = (left - gap) / 2;
+  if (begin_card(view, "Sequences", {third, 0}) && model != nullptr) {
+    const Line lines[] = {{"running", &model->running, theme.decode, true},
+                          {"waiting", &model->waiting, theme.warn},
+                          {"preempted", &model->preempted, theme.bad}};
+    plot(view, "now/sequences", lines, snapshot.now_us(), {}, ImGui::GetContentRegionAvail());
+  }
+  end_card();
+  ImGui::SameLine();
+  if (begin_card(view, "Step time", {third, 0}) && model != nullptr) {
+    const Line lines[] = {{"mean step", &model->step_ms, theme.accent, true}};
+    plot(view, "now/step", lines, snapshot.now_us(), {.unit = "ms"},
+         ImGui::GetContentRegionAvail());
+  }
+  end_card();
+  ImGui::SameLine();
+  if (begin_card(view, "Who waits, and why", {0, 0})) waiting_list(snapshot, view);
+  end_card();
+}
+
+}  // namespace hearth::monitor

@@ -1,0 +1,162 @@
+#pragma once
+// All that the panels draw, made from the messages of events.sock. No window, no socket, no clock:
+// messages carry their time. Whatever they hold, memory is bounded and text is fit to be shown:
+// names are cut, control characters escaped. One thread.
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ipc/event_stream.h"
+#include "ipc/messages.h"
+#include "ipc/watch.h"
+#include "monitor/series.h"
+
+namespace hearth::monitor {
+
+inline constexpr size_t kNameChars = 48;  ///< of a name from outside
+inline constexpr int64_t kHistoryUs = 600'000'000;
+inline constexpr int64_t kLostUs = 1'500'000;  ///< silence after which the daemon counts as lost
+
+/// Steps of a tenth of a second, added up: what is left of those that the ring has forgotten.
+struct StepColumn {
+  int64_t begin_us = 0;
+  int32_t steps = 0;
+  int64_t busy_us = 0;
+  int64_t longest_us = 0;
+  int64_t decode_rows = 0;
+  int64_t draft_rows = 0;
+  int64_t prefill_tokens = 0;
+};
+inline constexpr int64_t kColumnUs = 100'000;
+
+struct BlockCell {
+  uint64_t request = 0;
+  int32_t position = 0;
+  ipc::WatchedBlock state = ipc::WatchedBlock::kFree;
+  uint8_t refs = 0;
+  bool operator==(const BlockCell&) const = default;
+};
+
+struct Pool {
+  std::vector<BlockCell> cells;
+  std::array<int64_t, ipc::kNumWatchedBlocks> counts{};  ///< by state
+  std::array<Series, ipc::kNumWatchedBlocks> history;    ///< blocks, by state
+  bool known = false;                                    ///< a whole map has come
+  int64_t time_us = 0;                                   ///< of the last message
+  uint64_t revision = 0;                                 ///< grows with every change of a cell
+};
+
+/// A model with a worker that tells.
+struct ModelView {
+  std::string name;
+  ipc::WorkerStats stats;
+  int64_t stats_us = 0;
+  std::deque<ipc::WatchedStep> steps;  ///< oldest first
+  std::deque<StepColumn> columns;
+  std::vector<Pool> pools;
+  int32_t block_size = 0;
+  uint64_t last_sequence = 0;
+  uint64_t messages_lost = 0;
+  uint64_t steps_lost = 0;
+  Series prefill_rate, decode_rate;         ///< tokens/s
+  Series running, waiting, preempted;       ///< sequences
+  Series step_ms, hit_rate, acceptance;     ///< ms, share, share
+  Series width;                             ///< guesses per verification
+  double step_ms_p50 = 0, step_ms_p99 = 0;  ///< of recent steps that decode: gaps between tokens
+  uint64_t num_decode_steps = 0;            ///< that those are of
+};
+
+/// What a request did from when to when.
+struct LifeSegment {
+  std::string state;
+  int64_t begin_us = 0;
+  int64_t end_us = 0;
+};
+
+struct RequestView {
+  ipc::WatchedRequest row;  ///< as it was last; its texts are fit to be shown
+  std::string raw_id;       ///< to cancel it by; empty where it was cut
+  int64_t received_us = 0;
+  int64_t seen_us = 0;
+  bool ended = false;
+  double tokens_per_s = 0;  ///< since the first token
+  std::vector<LifeSegment> life;
+};
+
+struct LogLine {
+  int64_t time_us = 0;
+  int level = 0;  ///< 0 said, 1 warning, 2 error
+  std::string text;
+};
+
+class Snapshot {
+ public:
+  static constexpr size_t kMaxModels = 32;
+  static constexpr size_t kMaxSteps = 40'000;
+  static constexpr size_t kMaxChunks = 64;  ///< kept per step
+  static constexpr size_t kMaxEnded = 256;
+  static constexpr size_t kMaxLife = 64;
+  static constexpr size_t kMaxLog = 2000;
+  static constexpr size_t kMaxCells = 4
+                                      << 20;  ///< blocks of all pools; further pools are not shown
+
+  void apply(const ipc::StreamMessage& message);
+  /// What time has passed without messages: the daemon may be lost.
+  void set_now(int64_t now_us);
+
+  int64_t now_us() const { return now_us_; }
+  bool connected() const { return connected_; }
+  int64_t last_message_us() const { return last_us_; }  ///< 0: none yet
+  /// Grows with each change that is worth a new picture.
+  uint64_t revision() const { return revision_; }
+
+  const ipc::StatsReply& stats() const { return stats_; }
+  const ipc::ModelsReply& models() const { return models_; }
+  int64_t models_us() const { return models_us_; }
+  const std::map<std::string, ModelView>& model_views() const { return views_; }
+  const std::map<uint64_t, RequestView>& requests() const { return requests_; }
+  const std::deque<LogLine>& log() const { return log_; }
+  const ipc::WatchedRequest* find(uint64_t number) const;
+
+  double ttft_ms_p50() const { return ttft_p50_; }
+  double ttft_ms_p99() const { return ttft_p99_; }
+  size_t num_ttfts() const { return ttfts_ms_.size(); }
+  uint64_t messages_refused() const { return refused_; }
+
+ private:
+  void on_stats(const ipc::StatsReply& reply);
+  void on_models(const ipc::ModelsReply& reply);
+  void on_watch(const std::string& model, const ipc::WatchUpdate& update);
+  void on_requests(const ipc::WatchUpdate& update);
+  void add_step(ModelView& view, const ipc::WatchedStep& step);
+  void add_pool(ModelView& view, const ipc::PoolUpdate& update);
+  void end_request(RequestView& request);
+  void end_all();
+  void say(int level, std::string text);
+  ModelView* view_of(const std::string& model);
+
+  int64_t now_us_ = 0;
+  int64_t last_us_ = 0;
+  bool connected_ = false;
+  uint64_t revision_ = 1;
+  uint64_t refused_ = 0;
+  ipc::StatsReply stats_;
+  ipc::ModelsReply models_;
+  int64_t models_us_ = 0;
+  std::map<std::string, ModelView> views_;
+  std::map<uint64_t, RequestView> requests_;
+  std::deque<uint64_t> ended_;  ///< oldest first
+  std::deque<double> ttfts_ms_;
+  double ttft_p50_ = 0, ttft_p99_ = 0;
+  std::deque<LogLine> log_;
+};
+
+/// The scheduler's decision behind a step, in words: "decode 12 rows, 24 guessed (18 right);
+/// prefill 512 tokens of 2 prompts; 3 wait".
+std::string step_in_words(const ipc::WatchedStep& step);
+
+}  // namespace hearth::monitor

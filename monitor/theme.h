@@ -1,0 +1,43 @@
+#pragma once
+// Colours, fonts and distances. The hues are those of Okabe and Ito ("Color Universal Design",
+// 2008), which stay apart for colour-blind eyes; states differ in lightness too, so that a grey
+// picture tells.
+
+#include <imgui.h>
+
+#include <cstdint>
+#include <string>
+
+#include "ipc/watch.h"
+
+namespace hearth::monitor {
+
+struct Theme {
+  bool dark = true;
+  ImU32 background, panel, raised, line, grid;
+  ImU32 text, muted, faint;
+  ImU32 accent, good, warn, bad;
+  ImU32 decode, draft, prefill;  ///< of plots
+  ImU32 block[ipc::kNumWatchedBlocks];
+  ImU32 request[8];
+
+  static Theme make(bool dark);
+  /// The colour of a request, the same everywhere.
+  ImU32 of_request(uint64_t number) const { return number == 0 ? muted : request[number % 8]; }
+};
+
+struct Fonts {
+  ImFont* text = nullptr;   ///< 15 px at scale 1
+  ImFont* small = nullptr;  ///< 12.5 px
+  ImFont* big = nullptr;    ///< 26 px, digits of the headline
+  ImFont* bold = nullptr;
+};
+
+/// Where fonts are looked for, and whether they were there; the built-in font otherwise, which
+/// shows Latin letters alone.
+Fonts load_fonts(float scale);
+void apply_style(const Theme& theme, float scale);
+
+ImU32 with_alpha(ImU32 colour, float alpha);
+
+}  // namespace hearth::monitor

@@ -1,0 +1,20 @@
+#pragma once
+// The live window: GLFW, the daemon's events, frames when something has changed.
+
+#include <filesystem>
+
+#include "kernels/base/result.h"
+#include "monitor/app.h"
+
+namespace hearth::monitor {
+
+struct WindowOptions {
+  std::filesystem::path runtime_dir;  ///< empty: the first where a daemon answers
+  Settings settings;
+  double exit_after_s = 0;  ///< 0: until the user closes it
+};
+
+/// Runs until the window is closed; the settings as the user left them.
+Result<Settings> run_window(const WindowOptions& options);
+
+}  // namespace hearth::monitor

@@ -1,0 +1,264 @@
+// Pictures of every panel, from a recording, checked in substance.
+
+#include "monitor/panels.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <imgui.h>
+
+#include <algorithm>
+#include <array>
+
+#include "tests/monitor/rig.h"
+#include "tests/skip.h"
+
+namespace hearth::monitor {
+namespace {
+
+/// 12 s, 20 requests: decode, prefill and waiting ones among them.
+const std::vector<ipc::StreamMessage>& recording() {
+  static const std::vector<ipc::StreamMessage> made = made_recording(12, 20, 4096);
+  return made;
+}
+
+#define HEARTH_SCREEN(name)             \
+  std::string why;                      \
+  Offscreen* const name = screen(&why); \
+  if (name == nullptr) HEARTH_SKIP(why.c_str())
+
+/// Every text that was kept is on the picture, and at least these places are among them.
+void check_places(const Drawn& drawn, std::initializer_list<const char*> places) {
+  for (const char* place : places) {
+    const auto found = std::ranges::find(drawn.texts, place, &DrawnText::place);
+    REQUIRE_MESSAGE(found != drawn.texts.end(), place);
+    CHECK_MESSAGE(!found->text.empty(), place);
+    CHECK_MESSAGE(drawn.visible(*found), place);
+  }
+}
+
+TEST_CASE("blocks: each cell's state is read back from the map's pixels") {
+  HEARTH_SCREEN(offscreen);
+  for (const bool dark : {true, false}) {
+    Drawn drawn(*offscreen, recording(), dark);
+    drawn.show(Panel::kBlocks);
+    const View& view = drawn.app.view();
+    const Pool& pool = drawn.app.snapshot().model_views().at("tales").pools[0];
+    REQUIRE(view.map_cell >= 2);
+    REQUIRE(pool.cells.size() == 4096);
+    size_t wrong = 0;
+    std::array<int, ipc::kNumWatchedBlocks> met{};
+    for (size_t block = 0; block < pool.cells.size(); ++block) {
+      const auto column = static_cast<float>(block % static_cast<size_t>(view.map_columns));
+      const auto row = static_cast<float>(block / static_cast<size_t>(view.map_columns));
+      const auto x = static_cast<int>(view.map_min.x + (column + 0.5f) * view.map_cell);
+      const auto y = static_cast<int>(view.map_min.y + (row + 0.5f) * view.map_cell);
+      REQUIRE(x < 1280);
+      REQUIRE(y < 800);
+      const auto state = static_cast<size_t>(pool.cells[block].state);
+      wrong += drawn.picture.at(x, y) != view.theme.block[state] ? 1 : 0;
+      ++met[state];
+    }
+    CHECK(wrong == 0);
+    for (const int count : met) CHECK(count > 0);  // all four states are in the recording
+    for (size_t state = 0; state < met.size(); ++state) {
+      const std::string text = drawn.text(fmt::format("blocks/count/{}", kBlockStateNames[state]));
+      CHECK(text.starts_with(fmt::format("{} {} ", met[state], kBlockStateNames[state])));
+    }
+    check_places(drawn, {"blocks/history/axis/y0", "blocks/history/axis/x0",
+                         "blocks/history/legend/cached", "blocks/note"});
+  }
+}
+
+TEST_CASE("requests: the table says what the recording says") {
+  HEARTH_SCREEN(offscreen);
+  Drawn drawn(*offscreen, recording());
+  drawn.show(Panel::kRequests);
+  size_t rows = 0;
+  for (const auto& [number, request] : drawn.app.snapshot().requests()) {
+    const auto cell = [&, n = number](const char* column) {
+      return drawn.text(fmt::format("requests/{}/{}", n, column));
+    };
+    if (cell("Request").empty()) continue;  // below the fold
+    ++rows;
+    const ipc::WatchedRequest& row = request.row;
+    CHECK(cell("Request") == row.id);
+    CHECK(cell("Owner") == row.owner);
+    CHECK(cell("Class") == row.priority);
+    CHECK(cell("State") == row.state);
+    CHECK(cell("Cached") == std::to_string(row.cached_tokens));
+    CHECK(cell("Output") == std::to_string(row.output_tokens));
+    if (row.state == "waiting") CHECK(cell("Waits for").find("blocks, ") == 0);
+    if (row.ttft_us >= 0) {
+      CHECK(cell("TTFT") == ms_text(static_cast<double>(row.ttft_us) / 1000));
+      CHECK(cell("Accepted") != "–");
+    }
+  }
+  CHECK(rows >= 15);
+  check_places(drawn, {"requests/life/what", "requests/119/Owner"});
+}
+
+TEST_CASE("every panel: headlines, axes and legends are there, dark and light") {
+  HEARTH_SCREEN(offscreen);
+  for (const bool dark : {true, false}) {
+    Drawn drawn(*offscreen, recording(), dark);
+    drawn.app.view().ceilings = {44.4, 2129};
+    drawn.show(Panel::kNow);
+    check_places(drawn, {"side/state", "now/decode/value", "now/decode/unit", "now/ttft/value",
+                         "now/itl/note", "now/hits/value", "now/throughput/axis/y0",
+                         "now/throughput/axis/x0", "now/throughput/legend/decode",
+                         "now/sequences/legend/waiting", "now/memory/pool0", "now/waits/1"});
+    CHECK(drawn.text("now/requests/value") == "18");
+    drawn.show(Panel::kBatches);
+    check_places(drawn, {"legend/decode rows", "legend/draft rows", "batches/axis/x0",
+                         "batches/axis/y4", "batches/words/1"});
+    CHECK(drawn.text("batches/words/1").find("decode 20 sequences, 40 tokens guessed") == 0);
+    drawn.show(Panel::kModels);
+    check_places(drawn, {"models/tales/State", "models/qwen3-4b-instruct/State", "models/folders"});
+    CHECK(drawn.text("models/qwen3-4b-instruct/State") == "loading 62 %");
+    CHECK(drawn.text("models/tales/Type") == "Q8_0");
+    drawn.show(Panel::kCache);
+    check_places(drawn, {"cache/memory", "cache/store/state", "cache/rate/axis/y0"});
+    CHECK(drawn.text("cache/store/chunks") == "1204");
+    drawn.show(Panel::kSpeculation);
+    check_places(drawn, {"speculation/acceptance/value", "speculation/place/1",
+                         "speculation/rate/axis/y0", "speculation/widths/legend/width"});
+    drawn.show(Panel::kRoofline);
+    check_places(drawn, {"roofline/ceilings", "roofline/axis/x", "roofline/axis/y",
+                         "roofline/axis/x0", "legend/decode steps", "roofline/best"});
+    drawn.show(Panel::kLog);
+    check_places(drawn, {"log/1", "log/1/when"});
+  }
+}
+
+TEST_CASE("the same recording is the same picture") {
+  HEARTH_SCREEN(offscreen);
+  Drawn first(*offscreen, recording()), second(*offscreen, recording());
+  first.show(Panel::kNow);
+  second.show(Panel::kNow);
+  CHECK(first.picture.rgba == second.picture.rgba);
+}
+
+TEST_CASE("no daemon, and a daemon that is gone, are states that are drawn") {
+  HEARTH_SCREEN(offscreen);
+  Drawn drawn(*offscreen, {});
+  for (int panel = 0; panel < kNumPanels; ++panel) drawn.show(static_cast<Panel>(panel));
+  CHECK(drawn.text("side/state") == "no daemon yet");
+  CHECK(drawn.text("lost").find("Waiting for a daemon") == 0);
+  Drawn lost(*offscreen, recording());
+  lost.app.set_now(recording().back().time_us + 5'000'000);
+  for (int panel = 0; panel < kNumPanels; ++panel) lost.show(static_cast<Panel>(panel));
+  CHECK(lost.text("side/state") == "daemon lost");
+  CHECK(lost.text("side/age") == "5 s ago");
+}
+
+TEST_CASE("a hostile recording is drawn, and nothing of it is obeyed") {
+  HEARTH_SCREEN(offscreen);
+  std::vector<ipc::StreamMessage> messages = made_recording(2, 4, 64);
+  const int64_t now_us = messages.back().time_us;
+  ipc::WatchUpdate update;
+  ipc::WatchedRequest evil;
+  evil.number = 1;
+  evil.id = "%s%n\x1b[2J##x" + std::string(400, '\n');
+  evil.owner =
+      "\xE2\x80\xAE"
+      "evil";  // turns writing round
+  evil.state = "decode";
+  evil.output_tokens = INT32_MAX;
+  evil.drafted_tokens = INT32_MAX;
+  evil.accepted_tokens = INT32_MIN;
+  evil.age_ms = INT64_MAX;
+  update.requests.push_back(evil);
+  messages.push_back({now_us, "requests", "", ipc::encode_watch(update)});
+  ipc::WatchUpdate steps;
+  steps.sequence = 1000;
+  ipc::WatchedStep wild;
+  wild.end_us = now_us;
+  wild.duration_us = INT64_MAX;
+  wild.decode_rows = INT32_MAX;
+  wild.draft_rows = INT32_MAX;
+  wild.prefills.assign(200, {9, INT32_MAX});
+  steps.steps.assign(50, wild);
+  steps.pools.push_back({.group = 63, .num_blocks = 1, .full = true, .runs = {}});
+  messages.push_back({now_us, "watch", "tales", ipc::encode_watch(steps)});
+  Drawn drawn(*offscreen, messages);
+  for (int panel = 0; panel < kNumPanels; ++panel) {
+    drawn.show(static_cast<Panel>(panel));
+    for (const DrawnText& text : drawn.texts) {
+      CHECK(text.text.find('\x1b') == std::string::npos);
+    }
+  }
+  drawn.show(Panel::kRequests);
+  CHECK(drawn.text("requests/1/Request").find("%s%n") == 0);
+}
+
+TEST_CASE("keyboard and mouse: panels, theme, selection, cancel with confirmation") {
+  HEARTH_SCREEN(offscreen);
+  Drawn drawn(*offscreen, recording());
+  std::string cancelled;
+  drawn.app.view().cancel = [&cancelled](const std::string& id) { cancelled = id; };
+  ImGuiIO& io = ImGui::GetIO();
+  const auto frame = [&] { drawn.picture = offscreen->draw([&] { drawn.app.frame(); }, 1); };
+  const auto type = [&](ImWchar c) {
+    io.AddInputCharacter(c);
+    frame();
+  };
+  const auto click = [&](ImVec2 at) {
+    io.MousePos = at;
+    frame();
+    io.MouseDown[0] = true;
+    frame();
+    io.MouseDown[0] = false;
+    frame();
+    frame();
+  };
+  const auto middle = [&](const std::string& place) {
+    const auto found = std::ranges::find(drawn.texts, place, &DrawnText::place);
+    REQUIRE_MESSAGE(found != drawn.texts.end(), place);
+    return ImVec2{(found->min.x + found->max.x) / 2, (found->min.y + found->max.y) / 2};
+  };
+  frame();
+  type('3');
+  CHECK(drawn.app.view().panel == Panel::kBlocks);
+  type('c');
+  CHECK(drawn.app.view().blocks_by_request);
+  type('t');
+  CHECK_FALSE(drawn.app.view().theme.dark);
+  type('2');
+  type(' ');
+  CHECK(drawn.app.view().paused);
+  click(middle("side/requests"));
+  CHECK(drawn.app.view().panel == Panel::kRequests);
+  click(middle("requests/118/Owner"));
+  CHECK(drawn.app.view().selected == 118);
+  CHECK(drawn.text("requests/life/what").find("story-118") == 0);
+  drawn.app.view().confirm_cancel = "story-118";
+  frame();
+  frame();
+  CHECK(cancelled.empty());  // asked first
+  CHECK(drawn.text("requests/confirm").find("story-118") == 0);
+  const ImVec2 question = middle("requests/confirm");
+  const auto asked = std::ranges::find(drawn.texts, "requests/confirm", &DrawnText::place);
+  click({asked->min.x + 40, question.y + 26});
+  CHECK(cancelled == "story-118");
+  type('q');
+  CHECK(drawn.app.quit());
+  io.MousePos = {-1e6f, -1e6f};
+}
+
+TEST_CASE("settings are kept, and rubbish in their file is left aside") {
+  Settings settings;
+  settings.dark = false;
+  settings.panel = Panel::kCache;
+  settings.ceilings = {44.4, 2129};
+  const Settings met = parse_settings(settings_text(settings));
+  CHECK_FALSE(met.dark);
+  CHECK(met.panel == Panel::kCache);
+  CHECK(met.ceilings.gop_per_s == 2129);
+  const Settings rubbish = parse_settings("theme\npanel nowhere\nwindow_s -4\nwidth 99999999 x y");
+  CHECK(rubbish.panel == Panel::kNow);
+  CHECK(rubbish.width == 1280);
+  CHECK(rubbish.batch_window_s == 10);
+}
+
+}  // namespace
+}  // namespace hearth::monitor
