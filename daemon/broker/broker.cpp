@@ -21,6 +21,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTick{100};
+// Databases of prefixes, of all models together.
+constexpr uint64_t kPrefixDiskBytes = uint64_t{32} << 30;
 // A client's queue inside libzmq; beyond it the backlog waits in the OutputBuffer, where it merges.
 constexpr int kClientHighWater = 64;
 // How soon a full connection is tried again: at once for a short stall, seldom for a long one.
@@ -71,7 +73,19 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, ipc::Context contex
               }),
       dispatcher_(clock_, admission_, models_, output_),
       residency_(io_, context_, clock_, config_, runtime_dir_, dispatcher_),
-      reports_(clock_, instance_, models_, residency_, dispatcher_) {
+      reports_(clock_, instance_, models_, residency_, dispatcher_),
+      disk_budget_(config.server.state_dir.empty() ? std::filesystem::path()
+                                                   : config.server.state_dir / "prefix",
+                   kPrefixDiskBytes,
+                   [this](std::set<std::string>& open, std::set<std::string>& known) {
+                     models_.rescan();
+                     for (const auto& [name, resident] : residency_.residents()) {
+                       open.insert(database_name(name));
+                     }
+                     for (const auto& [name, file] : models_.models()) {
+                       known.insert(database_name(name));
+                     }
+                   }) {
   dispatcher_.set_residency(residency_);
 }
 
@@ -195,6 +209,7 @@ void Broker::retry_output() {
 void Broker::every_tick() {
   residency_.tick();
   dispatcher_.tick();
+  disk_budget_.tick(clock_.now_us());
   report_status();
   if (drain_deadline_us_ != 0) check_drained();
   tick_timer_.expires_after(kTick);

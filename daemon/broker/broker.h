@@ -10,6 +10,7 @@
 
 #include "daemon/broker/admission.h"
 #include "daemon/broker/config.h"
+#include "daemon/broker/disk_budget.h"
 #include "daemon/broker/dispatcher.h"
 #include "daemon/broker/model_directory.h"
 #include "daemon/broker/output_buffer.h"
@@ -71,6 +72,7 @@ class Broker {
   Dispatcher dispatcher_;
   Residency residency_;
   Reports reports_;
+  DiskBudget disk_budget_;
   std::unique_ptr<ZmqOnAsio> clients_;
 
   int64_t drain_deadline_us_ = 0;  // 0: not draining
