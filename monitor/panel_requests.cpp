@@ -72,7 +72,7 @@ ImU32 state_colour(const Theme& theme, const std::string& state) {
   if (state == "prefill") return theme.prefill;
   if (state == "ended") return theme.faint;
   if (state == "recovering") return theme.bad;
-  return theme.warn;
+  return theme.request[3];  // queued, waiting: apart from prefill
 }
 
 std::vector<const RequestView*> listed(const Snapshot& snapshot, const View& view) {
@@ -97,8 +97,8 @@ void table(const Snapshot& snapshot, View& view, ImVec2 size) {
                      ImGuiTableFlags_Hideable | ImGuiTableFlags_BordersInnerH;
   if (!ImGui::BeginTable("requests", kNumColumns, flags, size)) return;
   ImGui::TableSetupScrollFreeze(0, 1);
-  constexpr float kWeights[] = {2.1f, 1.1f, 1.2f, 1.2f, 1.1f, 1.5f,
-                                1.2f, 0.9f, 0.9f, 1.1f, 1.0f, 1.1f};
+  constexpr float kWeights[] = {2.0f, 1.0f, 1.2f, 1.1f, 0.9f, 2.3f,
+                                1.0f, 0.8f, 0.8f, 1.0f, 0.9f, 1.0f};
   for (int i = 0; i < kNumColumns; ++i) {
     ImGui::TableSetupColumn(
         kColumns[i],
