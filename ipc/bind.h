@@ -66,6 +66,20 @@ template <class V, Of<StatsRequest> R>
 void bind(V&, R&) {}
 template <class V, Of<HealthRequest> R>
 void bind(V&, R&) {}
+template <class V, Of<LoadRequest> R>
+void bind(V& v, R& r) {
+  v("model", r.model);
+  v("keep_alive_ms", r.keep_alive_ms);
+}
+template <class V, Of<UnloadRequest> R>
+void bind(V& v, R& r) {
+  v("model", r.model);
+}
+template <class V, Of<SwapRequest> R>
+void bind(V& v, R& r) {
+  v("role", r.role);
+  v("model", r.model);
+}
 
 // ---- Events ----
 
@@ -187,6 +201,9 @@ void bind(V& v, R& r) {
   v("weight_bytes", r.weight_bytes);
   v("kv_bytes", r.kv_bytes);
   v("worker_pid", r.worker_pid);
+  v("memory_bytes", r.memory_bytes);
+  v("keep_alive_ms", r.keep_alive_ms);
+  v("idle_ms", r.idle_ms);
 }
 template <class V, Of<ModelsReply> R>
 void bind(V& v, R& r) {
@@ -280,6 +297,33 @@ void bind(V& v, R& r) {
   v("status", r.status);
   v("problems", r.problems);
 }
+template <class V, Of<LoadingEvent> R>
+void bind(V& v, R& r) {
+  v("model", r.model);
+  v("stage", r.stage);
+  v("bytes_done", r.bytes_done);
+  v("bytes_total", r.bytes_total);
+  v("estimate_ms", r.estimate_ms);
+}
+template <class V, Of<LoadReply> R>
+void bind(V& v, R& r) {
+  v("model", r.model);
+  v("load_ms", r.load_ms);
+  v("weight_bytes", r.weight_bytes);
+  v("kv_bytes", r.kv_bytes);
+}
+template <class V, Of<UnloadReply> R>
+void bind(V& v, R& r) {
+  v("model", r.model);
+  v("was_resident", r.was_resident);
+}
+template <class V, Of<SwapReply> R>
+void bind(V& v, R& r) {
+  v("role", r.role);
+  v("model", r.model);
+  v("previous", r.previous);
+  v("load_ms", r.load_ms);
+}
 
 // ---- Between broker and worker ----
 
@@ -289,8 +333,15 @@ void bind(V& v, R& r) {
   v("version", r.version);
   v("device", r.device);
 }
+template <class V, Of<WorkerPlan> R>
+void bind(V& v, R& r) {
+  v("weight_bytes", r.weight_bytes);
+  v("kv_bytes", r.kv_bytes);
+  v("other_bytes", r.other_bytes);
+}
 template <class V, Of<WorkerLoadProgress> R>
 void bind(V& v, R& r) {
+  v("stage", r.stage);
   v("bytes_done", r.bytes_done);
   v("bytes_total", r.bytes_total);
 }

@@ -128,6 +128,10 @@ struct Client::Impl {
                          std::holds_alternative<ProgressEvent>(*event) ||
                          std::holds_alternative<StartedEvent>(*event);
       if (waits) return {};
+      if (const auto* loading = std::get_if<LoadingEvent>(&*event)) {
+        if (id == call_id && on_loading) on_loading(*loading);
+        return {};
+      }
     }
     if (id == call_id) call_answer = std::move(event);
     return {};
@@ -244,6 +248,14 @@ struct Client::Impl {
     return Error{ErrorCode::kProtocol, "the answer is not of the verb that was asked", {}};
   }
 
+  template <class Reply>
+  Result<Reply> call_loading(const ClientRequest& request, const OnLoading& heard) {
+    on_loading = heard;
+    Result<Reply> reply = call_for<Reply>(request, kNoLimit);
+    on_loading = nullptr;
+    return reply;
+  }
+
   // ---- Generation ----
 
   /// Runs request `id` to its end; what arrives for others goes to `others`.
@@ -293,6 +305,7 @@ struct Client::Impl {
   std::deque<Arrival> arrivals;
   std::string call_id;
   std::optional<Result<Event>> call_answer;
+  OnLoading on_loading;
 };
 
 Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -350,6 +363,16 @@ Result<TokenizeReply> Client::tokenize(const TokenizeRequest& request) {
 }
 Result<CancelReply> Client::cancel(const std::string& request_id) {
   return impl_->call_for<CancelReply>(CancelRequest{request_id}, kCallMs);
+}
+
+Result<LoadReply> Client::load(const LoadRequest& request, const OnLoading& on_loading) {
+  return impl_->call_loading<LoadReply>(request, on_loading);
+}
+Result<UnloadReply> Client::unload(const UnloadRequest& request, const OnLoading& on_loading) {
+  return impl_->call_loading<UnloadReply>(request, on_loading);
+}
+Result<SwapReply> Client::swap(const SwapRequest& request, const OnLoading& on_loading) {
+  return impl_->call_loading<SwapReply>(request, on_loading);
 }
 
 Result<std::string> Client::start(const GenerateRequest& request, std::string_view id) {

@@ -90,6 +90,13 @@ class Client {
   /// Of a request of the same user, of this client or of another.
   Result<CancelReply> cancel(const std::string& request_id);
 
+  /// The models' places in memory, for administrators. They wait until it is done, which may take
+  /// long; `on_loading` hears how far it is.
+  using OnLoading = std::function<void(const LoadingEvent&)>;
+  Result<LoadReply> load(const LoadRequest& request, const OnLoading& on_loading = {});
+  Result<UnloadReply> unload(const UnloadRequest& request, const OnLoading& on_loading = {});
+  Result<SwapReply> swap(const SwapRequest& request, const OnLoading& on_loading = {});
+
   // ---- Generation -----------------------------------------------------------------------------
   /// Runs one request to its end. The request's own error, or kLost.
   Result<DoneEvent> generate(const GenerateRequest& request, const GenerateCallbacks& callbacks);

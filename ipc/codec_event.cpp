@@ -33,11 +33,15 @@ constexpr auto kEventNames = std::to_array<EventName>({
     {"ps", true},
     {"stats", true},
     {"health", true},
+    {"loading", false},
+    {"load", true},
+    {"unload", true},
+    {"swap", true},
 });
 static_assert(kEventNames.size() == std::variant_size_v<Event>);
 
 constexpr std::array<std::string_view, std::variant_size_v<WorkerEvent>> kWorkerEventNames = {
-    "hello", "load_progress", "ready", "failed", "heartbeat", "stopped"};
+    "hello", "load_progress", "ready", "failed", "heartbeat", "stopped", "plan"};
 
 constexpr std::array<std::string_view, 3> kControlNames = {"cancel", "drain", "stop"};
 

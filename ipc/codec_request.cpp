@@ -157,6 +157,10 @@ Result<void> check_together(const Json& object, const TokenizeRequest&) {
   if (!object.contains("text")) return required("text", "a string");
   return {};
 }
+Result<void> check_together(const Json& object, const SwapRequest&) {
+  if (!object.contains("model")) return required("model", "a model's name");
+  return {};
+}
 Result<void> check_together(const Json& object, const CancelRequest&) {
   if (!object.contains("id")) return required("id", "a request id");
   return {};
@@ -182,7 +186,7 @@ Result<ClientRequest> request_from(const Json& object) {
     const bool text = verb_value->is_string();
     return Error{ErrorCode::kProtocol,
                  fmt::format("verb: met '{}', want ping, generate, tokenize, cancel, models, ps, "
-                             "stats or health",
+                             "stats, health, load, unload or swap",
                              text ? printable(verb_value->get_ref<const std::string&>())
                                   : describe(*verb_value)),
                  "verb"};
@@ -205,6 +209,9 @@ Result<ClientRequest> request_from(const Json& object) {
     case Verb::kPs: return read_request<PsRequest>(object);
     case Verb::kStats: return read_request<StatsRequest>(object);
     case Verb::kHealth: return read_request<HealthRequest>(object);
+    case Verb::kLoad: return read_request<LoadRequest>(object);
+    case Verb::kUnload: return read_request<UnloadRequest>(object);
+    case Verb::kSwap: return read_request<SwapRequest>(object);
   }
   return Error{ErrorCode::kInternal, "a verb without a case", "verb"};
 }

@@ -9,6 +9,9 @@ constexpr uint32_t bit(Verb verb) { return 1u << static_cast<int>(verb); }
 constexpr uint32_t kGen = bit(Verb::kGenerate);
 constexpr uint32_t kTok = bit(Verb::kTokenize);
 constexpr uint32_t kCan = bit(Verb::kCancel);
+constexpr uint32_t kLoad = bit(Verb::kLoad);
+constexpr uint32_t kUnload = bit(Verb::kUnload);
+constexpr uint32_t kSwap = bit(Verb::kSwap);
 
 constexpr double kTextBytes = 16u << 20;
 constexpr double kTokens = 1'048'576;
@@ -18,7 +21,7 @@ constexpr double kId = kMaxTokenId;
 using T = FieldType;
 constexpr auto kFields = std::to_array<Field>({
     // name, type, verbs, min, max, items, unit, default, meaning
-    {"model", T::kName, kGen | kTok, 1, 256, 0, 0, "bytes", "\"default\"",
+    {"model", T::kName, kGen | kTok | kLoad | kUnload, 1, 256, 0, 0, "bytes", "\"default\"",
      "A role (`default`, or one of the configuration) or the name of a model file without suffix."},
     {"prompt", T::kText, kGen, 0, kTextBytes, 0, 0, "bytes", "",
      "The text to go on from; this or `prompt_ids`, exactly one of the two."},
@@ -80,6 +83,12 @@ constexpr auto kFields = std::to_array<Field>({
      "configuration goes."},
     {"id", T::kName, kCan, 1, kMaxRequestIdBytes, 0, 0, "bytes", "",
      "The request to end, one of the caller's own; required."},
+    {"keep_alive_ms", T::kInteger, kLoad, -1, kWeekMs, 0, 0, "ms", "-1",
+     "Without a request for so long it leaves the memory; 0: never; -1: as configured."},
+    {"role", T::kName, kSwap, 1, 256, 0, 0, "bytes", "\"default\"",
+     "The role: `default`, or one of the configuration."},
+    {"model", T::kName, kSwap, 1, 256, 0, 0, "bytes", "",
+     "The model file, without suffix, that the role shall point at; required."},
 });
 
 constexpr std::array<std::string_view, 3> kPriorities = {"interactive", "normal", "batch"};
@@ -87,7 +96,8 @@ constexpr std::array<std::string_view, 3> kPriorities = {"interactive", "normal"
 constexpr std::array<std::string_view, 3> kCacheTiers = {"off", "memory", "disk"};
 
 constexpr std::array<std::string_view, kNumVerbs> kVerbNames = {
-    "ping", "generate", "tokenize", "cancel", "models", "ps", "stats", "health"};
+    "ping",  "generate", "tokenize", "cancel", "models", "ps",
+    "stats", "health",   "load",     "unload", "swap"};
 
 }  // namespace
 

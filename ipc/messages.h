@@ -12,8 +12,9 @@
 //
 // A request id is 1 to 64 visible ASCII characters; it belongs to its owner (the uid the kernel
 // names for the connection) and is unique among that owner's live requests. A request's answer is
-// either one reply event ("reply", or "error") or, for `generate`, the events queued* progress*
-// started prompt_logprobs? delta* sample_done* and last `done` or `error`.
+// either one reply event ("reply", or "error"; load, unload and swap say loading* before it) or,
+// for `generate`, the events queued* progress* started prompt_logprobs? delta* sample_done* and
+// last `done` or `error`.
 //
 //   broker -> worker                    worker -> broker
 //   u64 little endian, the broker's     the same u64; 0: about the worker itself
@@ -52,8 +53,11 @@ enum class Verb {
   kPs,  ///< live requests of the caller (of everybody for an admin)
   kStats,
   kHealth,
+  kLoad,    ///< a model into memory; answered once it is there
+  kUnload,  ///< out of memory, once its requests have ended
+  kSwap,    ///< a role to another model, once that is in memory
 };
-inline constexpr int kNumVerbs = 8;
+inline constexpr int kNumVerbs = 11;
 
 /// A generate request, ranges checked. Defaults are those of the field table.
 struct GenerateRequest {
@@ -118,9 +122,28 @@ struct HealthRequest {
   bool operator==(const HealthRequest&) const = default;
 };
 
+/// For administrators, as the two below. Loading goes on when the one who asked goes away.
+struct LoadRequest {
+  std::string model = "default";
+  int64_t keep_alive_ms = -1;  ///< idle, it leaves after so long; 0: never; -1: as configured
+  bool operator==(const LoadRequest&) const = default;
+};
+struct UnloadRequest {
+  std::string model = "default";
+  bool operator==(const UnloadRequest&) const = default;
+};
+/// Requests that name the role are the new model's from one moment on; those under way end where
+/// they are. Where the model cannot be loaded nothing changes.
+struct SwapRequest {
+  std::string role = "default";
+  std::string model;
+  bool operator==(const SwapRequest&) const = default;
+};
+
 /// What a client sends. The alternatives are in the order of `Verb`.
-using ClientRequest = std::variant<PingRequest, GenerateRequest, TokenizeRequest, CancelRequest,
-                                   ModelsRequest, PsRequest, StatsRequest, HealthRequest>;
+using ClientRequest =
+    std::variant<PingRequest, GenerateRequest, TokenizeRequest, CancelRequest, ModelsRequest,
+                 PsRequest, StatsRequest, HealthRequest, LoadRequest, UnloadRequest, SwapRequest>;
 inline Verb verb_of(const ClientRequest& request) { return static_cast<Verb>(request.index()); }
 
 /// Wire name, e.g. "generate".
@@ -263,7 +286,9 @@ struct CancelReply {
 struct ModelEntry {
   std::string name;                ///< file name without suffix
   std::vector<std::string> roles;  ///< that point at it
-  std::string state;               ///< available, loading, resident, draining, failed
+  /// found (a file), loading, resident, draining, parked (was resident; the next request brings it
+  /// back), failed
+  std::string state;
   uint64_t file_bytes = 0;
   double load_share = 0;  ///< loading: 0 to 1
   std::string problem;    ///< failed: the sentence
@@ -276,6 +301,10 @@ struct ModelEntry {
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
   int32_t worker_pid = 0;
+  /// Of memory: what it takes, or would take as far as that is known; 0: not known yet.
+  uint64_t memory_bytes = 0;
+  int64_t keep_alive_ms = 0;  ///< idle, it leaves after so long; 0: never
+  int64_t idle_ms = 0;        ///< resident: since its last request ended
   bool operator==(const ModelEntry&) const = default;
 };
 struct ModelsReply {
@@ -380,10 +409,43 @@ struct HealthReply {
   bool operator==(const HealthReply&) const = default;
 };
 
+/// Before the reply to load, unload and swap: at most every 100 ms, and only what is new.
+struct LoadingEvent {
+  std::string model;
+  /// "room" (others leave first), "starting", "reading", "warming_up", "recovering" (it died and is
+  /// tried again), "draining" (unload: its requests end)
+  std::string stage;
+  uint64_t bytes_done = 0;
+  uint64_t bytes_total = 0;
+  int64_t estimate_ms = 0;  ///< until it is ready; 0: not known
+  bool operator==(const LoadingEvent&) const = default;
+};
+
+struct LoadReply {
+  std::string model;    ///< the file, not the role
+  int64_t load_ms = 0;  ///< from the verb to this reply; 0: it was there
+  uint64_t weight_bytes = 0;
+  uint64_t kv_bytes = 0;
+  bool operator==(const LoadReply&) const = default;
+};
+struct UnloadReply {
+  std::string model;
+  bool was_resident = false;
+  bool operator==(const UnloadReply&) const = default;
+};
+struct SwapReply {
+  std::string role;
+  std::string model;
+  std::string previous;  ///< that the role pointed at before
+  int64_t load_ms = 0;   ///< from the verb to the moment the role pointed elsewhere
+  bool operator==(const SwapReply&) const = default;
+};
+
 /// Every JSON event that a client can be sent.
-using Event = std::variant<QueuedEvent, ProgressEvent, StartedEvent, PromptLogprobsEvent,
-                           SampleDoneEvent, DoneEvent, ErrorEvent, PongReply, TokenizeReply,
-                           CancelReply, ModelsReply, PsReply, StatsReply, HealthReply>;
+using Event =
+    std::variant<QueuedEvent, ProgressEvent, StartedEvent, PromptLogprobsEvent, SampleDoneEvent,
+                 DoneEvent, ErrorEvent, PongReply, TokenizeReply, CancelReply, ModelsReply, PsReply,
+                 StatsReply, HealthReply, LoadingEvent, LoadReply, UnloadReply, SwapReply>;
 
 // ---- Between broker and worker ----------------------------------------------------------------
 
@@ -415,9 +477,17 @@ struct WorkerHello {
   std::string device;   ///< "cpu", "cuda:0"
   bool operator==(const WorkerHello&) const = default;
 };
+/// Before any weight is in memory: what will be.
+struct WorkerPlan {
+  uint64_t weight_bytes = 0;
+  uint64_t kv_bytes = 0;
+  uint64_t other_bytes = 0;  ///< activations, logits, index
+  bool operator==(const WorkerPlan&) const = default;
+};
 struct WorkerLoadProgress {
   uint64_t bytes_done = 0;
   uint64_t bytes_total = 0;
+  std::string stage = "reading";  ///< or "warming_up"
   bool operator==(const WorkerLoadProgress&) const = default;
 };
 /// Serves from here on.
@@ -450,6 +520,6 @@ struct WorkerStopped {
   bool operator==(const WorkerStopped&) const = default;
 };
 using WorkerEvent = std::variant<WorkerHello, WorkerLoadProgress, WorkerReady, WorkerFailed,
-                                 WorkerHeartbeat, WorkerStopped>;
+                                 WorkerHeartbeat, WorkerStopped, WorkerPlan>;
 
 }  // namespace hearth::ipc

@@ -39,7 +39,8 @@ per token.
 
 `generate` is answered by `queued`\*, `progress`\*, `started`, `prompt_logprobs` (where asked for),
 deltas, one `sample_done` per sample, and last `done` or `error`. Every other verb is answered by
-one `reply`, or `error`. Skip events and members that you do not know.
+one `reply`, or `error`; that of `load`, `unload` and `swap` follows `loading`\* and comes when it is
+done, which may take long. Skip events and members that you do not know.
 
 A request of more than 32 MiB, deeper than 16 levels, with a field that is unknown, given twice or
 out of range is refused with an `error` that names the field. Numbers without a fraction are wanted
@@ -60,6 +61,12 @@ constexpr VerbMeaning kVerbMeanings[] = {
     {Verb::kPs, "The caller's live requests (an admin sees everybody's) and the resident models."},
     {Verb::kStats, "Counters since the start, and each worker's last state."},
     {Verb::kHealth, "Whether the daemon can serve, and what is wrong if it cannot."},
+    {Verb::kLoad, "Brings a model into memory; for administrators, as the next two."},
+    {Verb::kUnload,
+     "Takes a model out of memory once its requests have ended; a later request loads it again."},
+    {Verb::kSwap,
+     "Loads a model and then points a role at it, until the daemon ends. Requests under way go on "
+     "where they\nare; where the model cannot be loaded, the role stays as it was."},
 };
 
 std::string type_of(const Field& field) {
@@ -155,6 +162,8 @@ std::vector<Event> example_events() {
   model.weight_bytes = 1'200'000;
   model.kv_bytes = 8'388'608;
   model.worker_pid = 4243;
+  model.memory_bytes = 10'000'000;
+  model.keep_alive_ms = 1'800'000;
   DoneEvent done;
   done.finish_reasons = {"stop"};
   done.model = "stories";
@@ -197,6 +206,10 @@ std::vector<Event> example_events() {
       PsReply{{{"r1", "uid:1000", "stories", "decode", "normal", 12, 30, 456}}, {model}},
       stats,
       HealthReply{"ok", {}},
+      LoadingEvent{"stories", "reading", 600'000, 1'185'376, 40},
+      LoadReply{"stories", 95, 1'200'000, 8'388'608},
+      UnloadReply{"stories", true},
+      SwapReply{"default", "stories", "tales", 95},
   };
 }
 

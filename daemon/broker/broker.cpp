@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
+#include "daemon/broker/worker_process.h"
 #include "ipc/codec.h"
 #include "ipc/frames.h"
 #include "ipc/paths.h"
@@ -28,6 +30,10 @@ constexpr int kClientHighWater = 64;
 // How soon a full connection is tried again: at once for a short stall, seldom for a long one.
 constexpr int64_t kRetryMinMs = 1;
 constexpr int64_t kRetryMaxMs = 16;
+// How often the service manager is asked for more time, and for how much.
+constexpr int64_t kExtendEveryUs = 1'000'000;
+constexpr int64_t kExtendMs = 30'000;
+constexpr int64_t kMemoryEveryUs = 100'000;
 // After the live requests: for the workers to exit.
 constexpr int64_t kWorkersExitUs = 5'000'000;
 
@@ -58,6 +64,7 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, ipc::Context contex
       context_(std::move(context)),
       rights_(std::move(rights)),
       signals_(io_, SIGTERM, SIGINT),
+      sleep_signals_(io_, SIGUSR1, SIGUSR2),
       tick_timer_(io_),
       output_timer_(io_),
       watchdog_timer_(io_),
@@ -72,7 +79,13 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, ipc::Context contex
                 return send_to_client(identity, outgoing);
               }),
       dispatcher_(clock_, admission_, models_, output_),
-      residency_(io_, context_, clock_, config_, runtime_dir_, dispatcher_),
+      residency_(clock_, config_,
+                 MemoryBudget(static_cast<uint64_t>(config_.residency.memory_bytes),
+                              [this] { return available_memory(); }),
+                 [this](const ModelFile& file, WorkerListener& listener) {
+                   return start_worker(file, listener);
+                 }),
+      model_verbs_(clock_, models_, residency_, dispatcher_),
       reports_(clock_, instance_, models_, residency_, dispatcher_),
       disk_budget_(config.server.state_dir.empty() ? std::filesystem::path()
                                                    : config.server.state_dir / "prefix",
@@ -87,6 +100,8 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, ipc::Context contex
                      }
                    }) {
   dispatcher_.set_residency(residency_);
+  residency_.add_listener(dispatcher_);
+  residency_.add_listener(model_verbs_);
 }
 
 Result<void> Broker::listen() {
@@ -110,13 +125,40 @@ Result<void> Broker::listen() {
   return {};
 }
 
+Result<std::unique_ptr<Worker>> Broker::start_worker(const ModelFile& file,
+                                                     WorkerListener& listener) {
+  HEARTH_ASSIGN_OR_RETURN(const std::filesystem::path program, find_worker_program(config_.worker));
+  const std::filesystem::path socket = runtime_dir_.worker_socket(++workers_started_);
+  const WorkerProcess::Setup setup{
+      .argv = worker_arguments(program, config_.worker, file.path, socket, config_.server.state_dir,
+                               config_.server.log_level),
+      .socket = socket,
+      .heartbeat_timeout_ms = config_.worker.heartbeat_timeout_ms,
+      .load_timeout_ms = config_.worker.load_timeout_ms};
+  HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<WorkerProcess> worker,
+                          WorkerProcess::start(io_, context_, clock_, setup, listener));
+  return std::unique_ptr<Worker>(std::move(worker));
+}
+
+// Asked for each request that waits; the kernel is asked a few times a second.
+uint64_t Broker::available_memory() {
+  const int64_t now_us = clock_.now_us();
+  if (available_memory_us_ == 0 || now_us - available_memory_us_ >= kMemoryEveryUs) {
+    available_memory_ = available_memory_bytes();
+    available_memory_us_ = now_us;
+  }
+  return available_memory_;
+}
+
 void Broker::run() {
   wait_for_signal();
+  wait_for_sleep();
+  const std::string& start = config_.server.start;
+  if (start == "loaded" || (start == "auto" && systemd_.active())) model_verbs_.preload();
   every_tick();
   if (systemd_.watchdog_interval_ms() > 0) feed_watchdog();
   log_info("ready", "version={} instance={} socket={} models={}", instance_.version, instance_.id,
            runtime_dir_.api_socket().string(), models_.models().size());
-  systemd_.ready(fmt::format("serving {}", runtime_dir_.path().string()));
   io_.run();
 }
 
@@ -170,6 +212,24 @@ void Broker::handle(const Caller& caller, const std::string& id, ipc::ClientRequ
     case ipc::Verb::kPs: return reply(reports_.ps(caller));
     case ipc::Verb::kStats: return reply(reports_.stats());
     case ipc::Verb::kHealth: return reply(reports_.health());
+    case ipc::Verb::kLoad:
+    case ipc::Verb::kUnload:
+    case ipc::Verb::kSwap: return change_models(caller, id, request);
+  }
+}
+
+void Broker::change_models(const Caller& caller, const std::string& id,
+                           const ipc::ClientRequest& request) {
+  if (admission_.draining()) {
+    return dispatcher_.reply_error(caller.identity, id,
+                                   Error{ErrorCode::kUnavailable, "the daemon is stopping", ""});
+  }
+  if (const auto* load = std::get_if<ipc::LoadRequest>(&request)) {
+    model_verbs_.load(caller, id, *load);
+  } else if (const auto* unload = std::get_if<ipc::UnloadRequest>(&request)) {
+    model_verbs_.unload(caller, id, *unload);
+  } else {
+    model_verbs_.swap(caller, id, std::get<ipc::SwapRequest>(request));
   }
 }
 
@@ -207,9 +267,12 @@ void Broker::retry_output() {
 // ---- Time and signals --------------------------------------------------------------------------
 
 void Broker::every_tick() {
+  ++ticks_;
   residency_.tick();
   dispatcher_.tick();
+  model_verbs_.tick();
   disk_budget_.tick(clock_.now_us());
+  say_when_ready();
   report_status();
   if (drain_deadline_us_ != 0) check_drained();
   tick_timer_.expires_after(kTick);
@@ -228,6 +291,26 @@ void Broker::wait_for_signal() {
   });
 }
 
+// From the hook that the service manager runs before and after the machine sleeps.
+void Broker::wait_for_sleep() {
+  sleep_signals_.async_wait([this](const boost::system::error_code& error, int number) {
+    if (error) return;
+    log_info(number == SIGUSR1 ? "sleep" : "awake", "closes={}", config_.server.sleep_closes);
+    if (number == SIGUSR1) {
+      residency_.suspend([this](const Worker& worker) {
+        const std::string& closes = config_.server.sleep_closes;
+        if (closes == "gpu") {
+          return worker.facts() != nullptr && !worker.facts()->device.starts_with("cpu");
+        }
+        return closes == "all";
+      });
+    } else {
+      residency_.resume();
+    }
+    wait_for_sleep();
+  });
+}
+
 void Broker::begin_draining() {
   systemd_.stopping();
   instance_.draining = true;
@@ -242,8 +325,10 @@ void Broker::check_drained() {
   const bool late = clock_.now_us() >= drain_deadline_us_;
   if (!workers_told_) {
     if (dispatcher_.requests().size() > 0 && !late) return;
-    dispatcher_.fail_all(
-        Error{ErrorCode::kUnavailable, "the daemon stopped before the request could end", ""});
+    const Error stopped{ErrorCode::kUnavailable, "the daemon stopped before the request could end",
+                        ""};
+    dispatcher_.fail_all(stopped);
+    model_verbs_.fail_all(stopped);
     residency_.drain();
     workers_told_ = true;
     drain_deadline_us_ = clock_.now_us() + kWorkersExitUs;
@@ -258,19 +343,52 @@ void Broker::check_drained() {
   }
 }
 
+// Once a token could be made: the default role's model is there, or has failed (what is wrong then
+// is in the status, and other models are served), or nobody asked for it at start.
+void Broker::say_when_ready() {
+  if (said_ready_ || drain_deadline_us_ != 0) return extend_timeout();
+  if (model_verbs_.preloading()) return extend_timeout();
+  said_ready_ = true;
+  systemd_.ready(fmt::format("serving {}", runtime_dir_.path().string()));
+}
+
+// A load is watched by load_timeout_ms and a drain ends by drain_timeout_ms: the service manager's
+// own patience, which knows neither the file nor the requests, is not the measure.
+void Broker::extend_timeout() {
+  const bool in_a_hurry = !said_ready_ || drain_deadline_us_ != 0;
+  const int64_t now_us = clock_.now_us();
+  if (!in_a_hurry || now_us - extended_us_ < kExtendEveryUs) return;
+  extended_us_ = now_us;
+  systemd_.extend_timeout_ms(kExtendMs);
+}
+
 // What `systemctl status` shows.
 void Broker::report_status() {
   std::string status = fmt::format("{} live requests; models:", dispatcher_.requests().size());
+  if (drain_deadline_us_ != 0) status = "stopping; " + status;
+  if (residency_.suspended()) status = "asleep; " + status;
   for (const auto& [name, resident] : residency_.residents()) {
-    if (resident.worker != nullptr && resident.worker->is_ready()) status += " " + name;
+    if (resident.worker == nullptr) {
+      if (resident.problem) status += fmt::format(" {} (failed)", name);
+    } else if (resident.worker->is_ready()) {
+      status += " " + name;
+    } else if (resident.worker->is_leaving()) {
+      status += fmt::format(" {} (leaving)", name);
+    } else {
+      // In tenths: a line for each percent would be a message for each tick.
+      const int percent = static_cast<int>(resident.worker->load_share() * 10) * 10;
+      status += fmt::format(" {} (loading, {} %)", name, percent);
+    }
   }
   if (status == status_) return;
   status_ = status;
   systemd_.status(status_);
 }
 
+// Fed for what the io thread did, not for being woken: its ticks, in which workers are watched,
+// requests time out and output moves.
 void Broker::feed_watchdog() {
-  systemd_.watchdog();
+  if (ticks_ != std::exchange(ticks_fed_, ticks_)) systemd_.watchdog();
   watchdog_timer_.expires_after(milliseconds(systemd_.watchdog_interval_ms()));
   watchdog_timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error) feed_watchdog();

@@ -9,10 +9,12 @@
 #include <string>
 
 #include "daemon/broker/admission.h"
+#include "daemon/broker/awake_clock.h"
 #include "daemon/broker/config.h"
 #include "daemon/broker/disk_budget.h"
 #include "daemon/broker/dispatcher.h"
 #include "daemon/broker/model_directory.h"
+#include "daemon/broker/model_verbs.h"
 #include "daemon/broker/output_buffer.h"
 #include "daemon/broker/reports.h"
 #include "daemon/broker/residency.h"
@@ -45,22 +47,31 @@ class Broker {
               size_t bytes);
   ipc::SendOutcome send_to_client(const std::string& identity, const Outgoing& outgoing);
 
+  void change_models(const Caller& caller, const std::string& id,
+                     const ipc::ClientRequest& request);
   void wait_for_signal();
+  void wait_for_sleep();
   void begin_draining();
   void check_drained();
   void every_tick();
   void retry_output();
   void feed_watchdog();
   void report_status();
+  void say_when_ready();
+  void extend_timeout();
+  Result<std::unique_ptr<Worker>> start_worker(const ModelFile& file, WorkerListener& listener);
+  uint64_t available_memory();
 
   Config config_;
   RuntimeDir runtime_dir_;
   ipc::Context context_;
   Rights rights_;
-  SteadyClock clock_;
+  SteadyClock steady_;
+  AwakeClock clock_{steady_};
   SystemdNotifier systemd_;
   boost::asio::io_context io_;
   boost::asio::signal_set signals_;
+  boost::asio::signal_set sleep_signals_;
   boost::asio::steady_timer tick_timer_;
   boost::asio::steady_timer output_timer_;
   boost::asio::steady_timer watchdog_timer_;
@@ -71,6 +82,7 @@ class Broker {
   OutputBuffer output_;
   Dispatcher dispatcher_;
   Residency residency_;
+  ModelVerbs model_verbs_;
   Reports reports_;
   DiskBudget disk_budget_;
   std::unique_ptr<ZmqOnAsio> clients_;
@@ -80,7 +92,14 @@ class Broker {
   bool output_retry_armed_ = false;
   int64_t output_retry_ms_ = 1;
   uint64_t num_malformed_ = 0;
-  std::string status_;  // as systemd was told last
+  uint64_t workers_started_ = 0;
+  uint64_t available_memory_ = 0;  // as it was read last
+  int64_t available_memory_us_ = 0;
+  bool said_ready_ = false;
+  int64_t extended_us_ = 0;
+  uint64_t ticks_ = 0;
+  uint64_t ticks_fed_ = 0;  // as of the last word to the watchdog
+  std::string status_;      // as systemd was told last
 };
 
 }  // namespace hearth::broker

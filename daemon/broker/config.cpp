@@ -112,6 +112,15 @@ class SectionReader {
   }
 
   /// Every key of the section, whatever its name.
+  void integers(int64_t min, int64_t max, std::map<std::string, int64_t>* out) {
+    if (section_ == nullptr || error_) return;
+    for (auto&& [key, node] : *section_) {
+      const std::string name(key.str());
+      integer(name.c_str(), min, max, &(*out)[name]);
+    }
+  }
+
+  /// The same.
   void strings(std::map<std::string, std::string>* out) {
     if (section_ == nullptr || error_) return;
     for (auto&& [key, node] : *section_) {
@@ -173,7 +182,8 @@ class SectionReader {
 };
 
 Result<void> read_root(const toml::table& root, std::string_view source, Config* config) {
-  constexpr std::array kSections = {"server", "limits", "worker", "roles"};
+  constexpr std::array kSections = {"server", "limits", "residency",
+                                    "worker", "roles",  "keep_alive_ms"};
   for (auto&& [key, node] : root) {
     if (std::find(kSections.begin(), kSections.end(), key.str()) != kSections.end()) continue;
     return Error{ErrorCode::kInvalidArgument,
@@ -187,12 +197,18 @@ Result<void> read_root(const toml::table& root, std::string_view source, Config*
   SectionReader limits(root, source, "limits", &config->sources);
   visit_limits(limits, &config->limits);
   HEARTH_TRY(limits.finish());
+  SectionReader residency(root, source, "residency", &config->sources);
+  visit_residency(residency, &config->residency);
+  HEARTH_TRY(residency.finish());
   SectionReader worker(root, source, "worker", &config->sources);
   visit_worker(worker, &config->worker);
   HEARTH_TRY(worker.finish());
   SectionReader roles(root, source, "roles", &config->sources);
   visit_roles(roles, &config->roles);
-  return roles.finish();
+  HEARTH_TRY(roles.finish());
+  SectionReader keep_alive(root, source, "keep_alive_ms", &config->sources);
+  visit_keep_alive(keep_alive, &config->keep_alive_ms);
+  return keep_alive.finish();
 }
 
 // The one place that meets toml++'s exceptions.

@@ -22,6 +22,10 @@ struct ServerConfig {
   std::string admin_group;  ///< its members see and cancel everybody's requests; "": nobody
   LogLevel log_level = LogLevel::kInfo;
   int64_t drain_timeout_ms = 30'000;  ///< after SIGTERM, until live requests are given up
+  /// When the service is ready: "loaded" (the default role's model is), "idle" (at once), "auto"
+  /// (loaded where a service manager waits, else idle).
+  std::string start = "auto";
+  std::string sleep_closes = "gpu";  ///< workers that end before the machine sleeps: gpu, all, none
 };
 
 /// Bounds on what clients may ask of the broker.
@@ -31,7 +35,15 @@ struct LimitsConfig {
   int64_t max_requests_per_owner = 128;
   int64_t max_queued_bytes = 256 << 20;   ///< request bytes held, of everybody
   int64_t output_buffer_bytes = 4 << 20;  ///< answers waiting for one slow connection
-  int64_t max_resident = 1;               ///< models in memory at once
+  int64_t max_resident = 8;               ///< models in memory at once
+};
+
+/// Which models are in memory, and for how long.
+struct ResidencyConfig {
+  int64_t memory_bytes = 0;           ///< for all of them; 0: what is free when one is loaded
+  int64_t keep_alive_ms = 1'800'000;  ///< idle, a model leaves after so long; 0: never
+  int64_t turn_ms = 10'000;    ///< a model in use keeps its place so long when others wait for it
+  bool load_on_demand = true;  ///< requests load what is not there; else only administrators
 };
 
 /// How workers are started and watched; and what is passed on to their engine.
@@ -64,8 +76,10 @@ struct WorkerConfig {
 struct Config {
   ServerConfig server;
   LimitsConfig limits;
+  ResidencyConfig residency;
   WorkerConfig worker;
-  std::map<std::string, std::string> roles;  ///< role -> model name
+  std::map<std::string, std::string> roles;      ///< role -> model name
+  std::map<std::string, int64_t> keep_alive_ms;  ///< model name -> instead of residency's
   /// "section.key" -> where its value was set: "/etc/hearth/hearth.toml:12", "environment
   /// HEARTH_LOG", "--set ..."; absent: a default.
   std::map<std::string, std::string> sources;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "daemon/broker/config.h"
 #include "daemon/broker/config_settings.h"
 #include "ipc/utf8.h"
@@ -23,6 +25,15 @@ std::string quoted(const std::string& text) {
     }
   }
   return out + "\"";
+}
+
+// Models' names have points and spaces in them.
+std::string as_toml_key(const std::string& key) {
+  const bool bare = !key.empty() && std::all_of(key.begin(), key.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+  });
+  return bare ? key : quoted(key);
 }
 
 // Takes the walk of config_settings.h and writes down what it meets.
@@ -53,16 +64,18 @@ class SectionLister {
     }
     add(key, "[" + list + "]");
   }
+  void integers(int64_t, int64_t, const std::map<std::string, int64_t>* values) {
+    for (const auto& [key, value] : *values) add(key, fmt::format("{}", value));
+  }
   void strings(const std::map<std::string, std::string>* values) {
     for (const auto& [key, value] : *values) add(key, quoted(value));
   }
 
  private:
   void add(const std::string& key, std::string value) {
-    const std::string full = name_ + "." + key;
-    const auto source = sources_.find(full);
-    out_->push_back(
-        {full, std::move(value), source == sources_.end() ? "default" : source->second});
+    const auto source = sources_.find(name_ + "." + key);
+    out_->push_back({name_ + "." + as_toml_key(key), std::move(value),
+                     source == sources_.end() ? "default" : source->second});
   }
 
   std::string name_;
@@ -76,11 +89,14 @@ std::vector<Setting> list_settings(const Config& config) {
   std::vector<Setting> out;
   Config copy = config;  // the walk is one that may also write
   SectionLister server("server", config, &out), limits("limits", config, &out),
-      worker("worker", config, &out), roles("roles", config, &out);
+      residency("residency", config, &out), worker("worker", config, &out),
+      roles("roles", config, &out), keep_alive("keep_alive_ms", config, &out);
   visit_server(server, &copy.server);
   visit_limits(limits, &copy.limits);
+  visit_residency(residency, &copy.residency);
   visit_worker(worker, &copy.worker);
   visit_roles(roles, &copy.roles);
+  visit_keep_alive(keep_alive, &copy.keep_alive_ms);
   return out;
 }
 

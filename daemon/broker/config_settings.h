@@ -20,6 +20,8 @@ void visit_server(Section& in, ServerConfig* server) {
   in.choice("log_level", {"debug", "info", "warn", "error"}, &level);
   parse_log_level(level, &server->log_level);
   in.integer("drain_timeout_ms", 0, kMaxMs, &server->drain_timeout_ms);
+  in.choice("start", {"auto", "loaded", "idle"}, &server->start);
+  in.choice("sleep_closes", {"gpu", "all", "none"}, &server->sleep_closes);
 }
 
 template <class Section>
@@ -30,6 +32,14 @@ void visit_limits(Section& in, LimitsConfig* limits) {
   in.integer("max_queued_bytes", 1024, int64_t{1} << 40, &limits->max_queued_bytes);
   in.integer("output_buffer_bytes", 4096, 1 << 30, &limits->output_buffer_bytes);
   in.integer("max_resident", 1, 64, &limits->max_resident);
+}
+
+template <class Section>
+void visit_residency(Section& in, ResidencyConfig* residency) {
+  in.integer("memory_bytes", 0, int64_t{1} << 50, &residency->memory_bytes);
+  in.integer("keep_alive_ms", 0, 7 * kMaxMs, &residency->keep_alive_ms);
+  in.integer("turn_ms", 0, kMaxMs, &residency->turn_ms);
+  in.boolean("load_on_demand", &residency->load_on_demand);
 }
 
 template <class Section>
@@ -61,6 +71,11 @@ void visit_worker(Section& in, WorkerConfig* worker) {
 template <class Section>
 void visit_roles(Section& in, std::map<std::string, std::string>* roles) {
   in.strings(roles);
+}
+
+template <class Section>
+void visit_keep_alive(Section& in, std::map<std::string, int64_t>* keep_alive_ms) {
+  in.integers(0, 7 * kMaxMs, keep_alive_ms);
 }
 
 }  // namespace hearth::broker

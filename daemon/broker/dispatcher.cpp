@@ -13,6 +13,8 @@ namespace hearth::broker {
 namespace {
 
 constexpr int32_t kDeathsToPoison = 2;
+// How often a better estimate alone is worth an event.
+constexpr int64_t kEstimateEveryUs = 1'000'000;
 
 // Below 2^53, so that every JSON reader gives the same number back.
 uint64_t random_seed() {
@@ -46,11 +48,15 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Client
   }
   Result<ModelFile> file = models_.resolve(model_of(request));
   if (!file) return reply_error(caller.identity, id, file.take_error());
+  if (Result<void> may = residency_->may_want(file->name); !may) {
+    return reply_error(caller.identity, id, may.take_error());
+  }
 
   LiveRequest live;
   live.identity = caller.identity;
   live.id = id;
   live.owner = caller.uid;
+  live.named = model_of(request);
   live.model = file->name;
   live.bytes = bytes;
   live.received_us = clock_.now_us();
@@ -70,7 +76,7 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Client
 
 void Dispatcher::place(LiveRequest& request, const ModelFile& file) {
   const uint64_t number = request.number;
-  WorkerProcess* worker = residency_->want(file);
+  Worker* worker = residency_->want(file);
   if (table_.find(number) == nullptr) return;  // the model could not be started; it was told
   if (worker != nullptr) {
     forward(request, *worker);
@@ -79,7 +85,7 @@ void Dispatcher::place(LiveRequest& request, const ModelFile& file) {
   }
 }
 
-void Dispatcher::forward(LiveRequest& request, WorkerProcess& worker) {
+void Dispatcher::forward(LiveRequest& request, Worker& worker) {
   ipc::WorkerRequest out;
   out.id = request.number;
   out.owner = owner_name(request.owner);
@@ -122,8 +128,23 @@ void Dispatcher::cancel_request(LiveRequest& request) {
 void Dispatcher::tell_worker_to_cancel(LiveRequest& request) {
   if (request.cancelling || request.state != LiveRequest::State::kForwarded) return;
   request.cancelling = true;
-  if (WorkerProcess* worker = residency_->worker_of(request.model)) {
+  if (Worker* worker = residency_->worker_of(request.model)) {
     worker->send_cancel(request.number);
+  }
+}
+
+void Dispatcher::repoint(const std::string& role) {
+  const Result<ModelFile> file = models_.resolve(role);
+  if (!file) return;  // what waits goes on as it was
+  const std::vector<uint64_t> waiting = table_.numbers([&](const LiveRequest& request) {
+    return request.named == role && request.model != file->name && request.untouched() &&
+           !request.muted;
+  });
+  for (const uint64_t number : waiting) {
+    LiveRequest* request = table_.find(number);
+    if (request == nullptr) continue;  // the one before it found that the model cannot be started
+    table_.move_to_model(*request, file->name);
+    place(*request, *file);
   }
 }
 
@@ -165,18 +186,32 @@ void Dispatcher::tick() {
 }
 
 void Dispatcher::announce_waiting() {
-  std::map<std::string, int32_t> ahead;
+  struct Waiting {
+    std::string reason;
+    int64_t estimate_ms = 0;
+    int32_t ahead = 0;
+  };
+  std::map<std::string, Waiting> models;
+  const int64_t now_us = clock_.now_us();
   const std::vector<uint64_t> waiting = table_.numbers(
       [](const LiveRequest& request) { return request.state == LiveRequest::State::kWaiting; });
   for (const uint64_t number : waiting) {
     LiveRequest* request = table_.find(number);
-    const ipc::QueuedEvent now{.reason = residency_->waiting_reason(request->model),
-                               .position = ahead[request->model]++,
-                               .estimate_ms = residency_->estimate_ms(request->model)};
-    const bool news =
-        now.reason != request->queued.reason || now.position != request->queued.position;
+    const auto [model, first] = models.try_emplace(request->model);
+    if (first) {
+      model->second.reason = residency_->waiting_reason(request->model);
+      model->second.estimate_ms = residency_->estimate_ms(request->model);
+    }
+    const ipc::QueuedEvent now{.reason = model->second.reason,
+                               .position = model->second.ahead++,
+                               .estimate_ms = model->second.estimate_ms};
+    const bool better_known = now.estimate_ms != request->queued.estimate_ms &&
+                              now_us - request->queued_said_us >= kEstimateEveryUs;
+    const bool news = better_known || now.reason != request->queued.reason ||
+                      now.position != request->queued.position;
     if (!news || !request->is_generate()) continue;
     request->queued = now;
+    request->queued_said_us = now_us;
     send_event(*request, ipc::encode_event(now), Size::kBounded);
   }
 }
@@ -184,11 +219,11 @@ void Dispatcher::announce_waiting() {
 // ---- From workers ------------------------------------------------------------------------------
 
 bool Dispatcher::model_in_use(const std::string& model) const {
-  return !table_.numbers([&](const LiveRequest& r) { return r.model == model; }).empty();
+  return table_.model_size(model) > 0;
 }
 
 void Dispatcher::on_model_ready(const std::string& model) {
-  WorkerProcess* worker = residency_->worker_of(model);
+  Worker* worker = residency_->worker_of(model);
   const std::vector<uint64_t> waiting = table_.numbers([&](const LiveRequest& request) {
     return request.model == model && request.state == LiveRequest::State::kWaiting &&
            !request.muted;

@@ -40,6 +40,8 @@ class Dispatcher final : public ResidencyListener {
               size_t bytes);
   /// Answers the cancel message `id`; the request it names ends with its own `done`.
   void cancel(const Caller& caller, const std::string& id, const ipc::CancelRequest& request);
+  /// `role` points at another model now: what named it and was not begun is the new one's.
+  void repoint(const std::string& role);
   /// Nobody reads there any more: its requests are cancelled.
   void connection_gone(const std::string& identity);
   /// Ends every live request with this error.
@@ -64,7 +66,7 @@ class Dispatcher final : public ResidencyListener {
 
  private:
   void place(LiveRequest& request, const ModelFile& file);
-  void forward(LiveRequest& request, WorkerProcess& worker);
+  void forward(LiveRequest& request, Worker& worker);
   void on_delta(LiveRequest& request, const ipc::Answer& answer);
   void on_event(LiveRequest& request, const ipc::Answer& answer);
   void announce_waiting();

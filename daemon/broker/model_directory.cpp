@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/stat.h>
 
 #include "kernels/base/log.h"
 
@@ -28,7 +29,22 @@ ModelDirectory::ModelDirectory(std::vector<fs::path> dirs, std::map<std::string,
   rescan();
 }
 
+std::vector<int64_t> ModelDirectory::changed_at() const {
+  std::vector<int64_t> out;
+  for (const fs::path& dir : dirs_) {
+    struct stat info {};
+    const bool there = ::stat(dir.c_str(), &info) == 0;
+    out.push_back(there ? info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec : 0);
+  }
+  return out;
+}
+
+void ModelDirectory::refresh() {
+  if (changed_at() != changed_at_) rescan();
+}
+
 void ModelDirectory::rescan() {
+  changed_at_ = changed_at();  // before the reading: what changes meanwhile is seen next time
   models_.clear();
   for (const fs::path& dir : dirs_) {
     std::error_code error;
@@ -56,11 +72,31 @@ Result<ModelFile> ModelDirectory::resolve(const std::string& name) {
                  "are not taken from clients",
                  "model"};
   }
-  rescan();  // a directory of a few files: microseconds, and never a stale answer
-  const std::string target = target_of(name);
-  const auto model = models_.find(target);
-  if (model == models_.end()) return not_found(name, target);
+  refresh();
+  auto model = models_.find(target_of(name));
+  std::error_code ignored;
+  if (model == models_.end() || !fs::exists(model->second.path, ignored)) {
+    rescan();  // two changes within one tick of the file system's clock look like one
+    model = models_.find(target_of(name));
+  }
+  if (model == models_.end()) return not_found(name, target_of(name));
   return model->second;
+}
+
+Result<std::string> ModelDirectory::model_of_role(const std::string& role) const {
+  if (roles_.contains(role) || role == kDefaultRole) return target_of(role);
+  std::vector<std::string> names = {std::string(kDefaultRole)};
+  for (const auto& [known, model] : roles_) {
+    if (known != kDefaultRole) names.push_back(known);
+  }
+  return Error{ErrorCode::kNotFound,
+               fmt::format("no role {}; there are: {}", role, fmt::join(names, ", ")), "role"};
+}
+
+Result<std::string> ModelDirectory::set_role(const std::string& role, const std::string& model) {
+  HEARTH_ASSIGN_OR_RETURN(std::string before, model_of_role(role));
+  roles_[role] = model;
+  return before;
 }
 
 Error ModelDirectory::not_found(const std::string& name, const std::string& target) const {

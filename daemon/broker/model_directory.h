@@ -22,14 +22,23 @@ class ModelDirectory {
  public:
   ModelDirectory(std::vector<std::filesystem::path> dirs, std::map<std::string, std::string> roles);
 
-  /// Reads the directories again where one has changed since. Directories that do not exist hold
-  /// nothing; of two files of one name the first directory's counts.
+  /// Reads the directories again. Directories that do not exist hold nothing; of two files of one
+  /// name the first directory's counts.
   void rescan();
+  /// The same where one has changed since the last time, which costs a look at each directory. A
+  /// file that only grew may be shown with the size it had.
+  void refresh();
 
   /// What `name` means now: a role's model or that model itself. The role `default` without a
   /// configuration is the first model by name. kForbidden for a path, kNotFound otherwise; the
   /// message lists what there is.
   Result<ModelFile> resolve(const std::string& name);
+
+  /// Points `role` at `model` from now on; returns the model that it pointed at. kNotFound lists
+  /// the roles where there is none of that name.
+  Result<std::string> set_role(const std::string& role, const std::string& model);
+  /// The model that `role` points at, whether there is such a file or not. Errors as set_role.
+  Result<std::string> model_of_role(const std::string& role) const;
 
   const std::map<std::string, ModelFile>& models() const { return models_; }
   /// The roles that point at this model now.
@@ -37,12 +46,14 @@ class ModelDirectory {
   const std::vector<std::filesystem::path>& dirs() const { return dirs_; }
 
  private:
+  std::vector<int64_t> changed_at() const;
   std::string target_of(const std::string& name) const;
   Error not_found(const std::string& name, const std::string& target) const;
 
   std::vector<std::filesystem::path> dirs_;
   std::map<std::string, std::string> roles_;
   std::map<std::string, ModelFile> models_;
+  std::vector<int64_t> changed_at_;  // of each directory when it was read, ns; 0: not there
 };
 
 }  // namespace hearth::broker

@@ -11,22 +11,23 @@ namespace {
 std::string state_of(const Residency::Resident& resident) {
   if (resident.worker != nullptr) {
     switch (resident.worker->state()) {
-      case WorkerProcess::State::kStarting: return "loading";
-      case WorkerProcess::State::kReady: return "resident";
-      case WorkerProcess::State::kDraining:
-      case WorkerProcess::State::kEnding: return "draining";
+      case Worker::State::kStarting: return "loading";
+      case Worker::State::kReady: return "resident";
+      case Worker::State::kDraining:
+      case Worker::State::kEnding: return "draining";
     }
   }
   if (resident.wanted) return "loading";
-  return resident.problem ? "failed" : "available";
+  if (resident.problem) return "failed";
+  return resident.parked ? "parked" : "found";
 }
 
-std::string worker_state(WorkerProcess::State state) {
+std::string worker_state(Worker::State state) {
   switch (state) {
-    case WorkerProcess::State::kStarting: return "starting";
-    case WorkerProcess::State::kReady: return "ready";
-    case WorkerProcess::State::kDraining: return "draining";
-    case WorkerProcess::State::kEnding: return "lost";
+    case Worker::State::kStarting: return "starting";
+    case Worker::State::kReady: return "ready";
+    case Worker::State::kDraining: return "draining";
+    case Worker::State::kEnding: return "lost";
   }
   return "lost";
 }
@@ -53,12 +54,14 @@ ipc::ModelEntry Reports::model_entry(const ModelFile& file) const {
   ipc::ModelEntry entry;
   entry.name = file.name;
   entry.roles = directory_.roles_of(file.name);
-  entry.state = "available";
+  entry.state = "found";
   entry.file_bytes = file.bytes;
   const auto found = residency_.residents().find(file.name);
   if (found == residency_.residents().end()) return entry;
   const Residency::Resident& resident = found->second;
   entry.state = state_of(resident);
+  entry.memory_bytes = residency_.memory_bytes(resident);
+  entry.keep_alive_ms = residency_.keep_alive_ms(resident);
   if (resident.problem) entry.problem = resident.problem->message;
   if (resident.facts) {
     entry.architecture = resident.facts->architecture;
@@ -71,6 +74,7 @@ ipc::ModelEntry Reports::model_entry(const ModelFile& file) const {
   entry.worker_pid = resident.worker->pid();
   if (resident.worker->facts() != nullptr) {
     entry.device = resident.facts->device;
+    entry.idle_ms = (clock_.now_us() - resident.last_used_us) / 1000;
     entry.weight_bytes = resident.facts->weight_bytes;
     entry.kv_bytes = resident.facts->kv_bytes;
   }
@@ -120,7 +124,7 @@ ipc::StatsReply Reports::stats() const {
   reply.output_tokens_total = counters.output_tokens;
   for (const auto& [name, resident] : residency_.residents()) {
     if (resident.worker == nullptr) continue;
-    const WorkerProcess& worker = *resident.worker;
+    const Worker& worker = *resident.worker;
     reply.workers.push_back({.model = name,
                              .device = worker.facts() != nullptr ? worker.facts()->device : "",
                              .state = worker_state(worker.state()),
@@ -134,7 +138,7 @@ ipc::StatsReply Reports::stats() const {
 
 ipc::HealthReply Reports::health() const {
   ipc::HealthReply reply;
-  directory_.rescan();
+  directory_.refresh();
   if (directory_.models().empty()) {
     reply.problems.emplace_back("there is no model in the model directories");
   }

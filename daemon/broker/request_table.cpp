@@ -31,6 +31,7 @@ Result<LiveRequest*> RequestTable::add(LiveRequest request) {
   const uint64_t number = request.number;
   queued_bytes_ += request.bytes;
   ++owner_sizes_[request.owner];
+  ++model_sizes_[request.model];
   by_owner_and_id_.emplace(key, number);
   auto [it, inserted] =
       by_number_.emplace(number, std::make_unique<LiveRequest>(std::move(request)));
@@ -62,7 +63,21 @@ void RequestTable::erase(uint64_t number) {
   by_owner_and_id_.erase({request.owner, request.id});
   const auto owner = owner_sizes_.find(request.owner);
   if (--owner->second == 0) owner_sizes_.erase(owner);
+  const auto model = model_sizes_.find(request.model);
+  if (--model->second == 0) model_sizes_.erase(model);
   by_number_.erase(it);
+}
+
+size_t RequestTable::model_size(const std::string& model) const {
+  const auto it = model_sizes_.find(model);
+  return it == model_sizes_.end() ? 0 : it->second;
+}
+
+void RequestTable::move_to_model(LiveRequest& request, const std::string& model) {
+  const auto before = model_sizes_.find(request.model);
+  if (--before->second == 0) model_sizes_.erase(before);
+  ++model_sizes_[model];
+  request.model = model;
 }
 
 size_t RequestTable::owner_size(uint32_t owner) const {

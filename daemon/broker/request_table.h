@@ -31,7 +31,8 @@ struct LiveRequest {
   std::string identity;        ///< connection that asked
   std::string id;              ///< as the client wrote it
   uint32_t owner = 0;          ///< uid
-  std::string model;           ///< resolved name
+  std::string named;           ///< the role or model that it asked for
+  std::string model;           ///< what that meant; change it by RequestTable::move_to_model
   ipc::ClientRequest request;  ///< generate (its seed set) or tokenize
   size_t bytes = 0;            ///< of the message, held until the end
   int64_t received_us = 0;
@@ -48,10 +49,15 @@ struct LiveRequest {
   int64_t first_delta_us = 0;  ///< 0: none yet
   std::vector<SampleLog> samples;
   ipc::QueuedEvent queued{.reason = {}, .position = -1, .estimate_ms = 0};
+  int64_t queued_said_us = 0;
 
   bool is_generate() const { return std::holds_alternative<ipc::GenerateRequest>(request); }
   const ipc::GenerateRequest& generate() const { return std::get<ipc::GenerateRequest>(request); }
   int64_t output_tokens() const;
+  /// Nothing was computed of it that was shown: another model may still take it.
+  bool untouched() const {
+    return state == State::kWaiting && !started && deaths == 0 && output_tokens() == 0;
+  }
   /// Per sample, tokens sent; empty when none were.
   std::vector<std::vector<int32_t>> resume() const;
 };
@@ -68,6 +74,8 @@ class RequestTable {
 
   size_t size() const { return by_number_.size(); }
   size_t owner_size(uint32_t owner) const;
+  size_t model_size(const std::string& model) const;
+  void move_to_model(LiveRequest& request, const std::string& model);
   size_t queued_bytes() const { return queued_bytes_; }
 
   /// In order of arrival.
@@ -89,6 +97,7 @@ class RequestTable {
   std::map<uint64_t, std::unique_ptr<LiveRequest>> by_number_;  // ascending: order of arrival
   std::map<std::pair<uint32_t, std::string>, uint64_t> by_owner_and_id_;
   std::map<uint32_t, size_t> owner_sizes_;
+  std::map<std::string, size_t> model_sizes_;
   size_t queued_bytes_ = 0;
   uint64_t last_number_ = 0;
 };

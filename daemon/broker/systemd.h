@@ -19,9 +19,13 @@ class SystemdNotifier {
 
   void ready(std::string_view status) { send("READY=1\nSTATUS=" + std::string(status)); }
   void status(std::string_view status) { send("STATUS=" + std::string(status)); }
+  /// A start or a stop takes so long from now on, whatever the unit says.
+  void extend_timeout_ms(int64_t ms) { send("EXTEND_TIMEOUT_USEC=" + std::to_string(ms * 1000)); }
   void stopping() { send("STOPPING=1\nSTATUS=stopping"); }
   void watchdog() { send("WATCHDOG=1"); }
 
+  /// Somebody listens.
+  bool active() const { return fd_ >= 0; }
   /// How often watchdog() is due (half of what systemd allows); 0: never.
   int64_t watchdog_interval_ms() const { return watchdog_interval_ms_; }
 

@@ -105,10 +105,9 @@ WorkerProcess::WorkerProcess(boost::asio::io_context& io, const Clock& clock, co
       setup_(setup),
       listener_(listener),
       child_(std::move(child)),
-      pid_(child_.pid()),
-      exit_watch_(io, child_.pidfd()),
-      started_us_(clock.now_us()),
-      last_sign_us_(started_us_) {
+      exit_watch_(io, child_.pidfd()) {
+  pid_ = child_.pid();
+  started_us_ = last_sign_us_ = clock.now_us();
   watch_exit();
 }
 
@@ -170,15 +169,15 @@ void WorkerProcess::on_event(const ipc::WorkerEvent& event) {
                      ""};
     kill("another version");
   } else if (const auto* progress = std::get_if<ipc::WorkerLoadProgress>(&event)) {
-    if (progress->bytes_total > 0) {
-      load_share_ =
-          static_cast<double>(progress->bytes_done) / static_cast<double>(progress->bytes_total);
-    }
+    progress_ = *progress;
     listener_.on_worker_news(*this);
+  } else if (const auto* plan = std::get_if<ipc::WorkerPlan>(&event)) {
+    if (state_ != State::kStarting) return;
+    plan_ = *plan;
+    listener_.on_worker_plan(*this);
   } else if (const auto* ready = std::get_if<ipc::WorkerReady>(&event)) {
     if (state_ != State::kStarting) return;  // too late: it is to end
     ready_ = *ready;
-    load_share_ = 1;
     state_ = State::kReady;
     listener_.on_worker_ready(*this);
   } else if (const auto* failed = std::get_if<ipc::WorkerFailed>(&event)) {
@@ -222,6 +221,12 @@ void WorkerProcess::drain() {
   if (state_ != State::kReady) return;
   state_ = State::kDraining;
   send_control(0, ipc::WorkerControl::kDrain);
+}
+
+void WorkerProcess::stop() {
+  if (state_ == State::kStarting) return drain();
+  said_stopped_ = true;
+  kill("told to stop");
 }
 
 void WorkerProcess::kill(const std::string& why) {

@@ -6,6 +6,9 @@
 #include <utility>
 
 #include "daemon/worker/device.h"
+#include "daemon/worker/fingerprint_cache.h"
+#include "daemon/worker/measuring_ops.h"
+#include "engine/memory_plan.h"
 #include "engine/speculation/draft_model.h"
 #include "engine/store/sqlite_store.h"
 #include "ipc/paths.h"
@@ -50,8 +53,11 @@ Result<EngineLoaded> EngineThread::load() {
   const int64_t begin_us = clock_.now_us();
   HEARTH_ASSIGN_OR_RETURN(kernels::OpTable ops, open_device(options_.device));
   HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(options_.model));
-  HEARTH_ASSIGN_OR_RETURN(std::string fingerprint, models::fingerprint_file(options_.model));
-  file.set_fingerprint(std::move(fingerprint));
+  // Before anything that takes long. What cannot be planned cannot be loaded either: the loading
+  // below says why.
+  if (const Result<LoadPlan> planned = plan(file, ops); planned.ok()) messages_.post(*planned);
+  HEARTH_ASSIGN_OR_RETURN(std::string digest, model_fingerprint());
+  file.set_fingerprint(std::move(digest));
   HEARTH_ASSIGN_OR_RETURN(tokenizer_, models::load_tokenizer(file));
 
   int64_t next_us = 0;
@@ -80,6 +86,7 @@ Result<EngineLoaded> EngineThread::load() {
       engine_, engine::Engine::create(options_.engine, std::move(ops), std::move(model), clock_,
                                       std::move(draft),
                                       options_.prefix_dir.empty() ? nullptr : &store_commands_));
+  messages_.post(WarmingUp{});
   engine_->warm_up();
   if (!options_.prefix_dir.empty() && options_.engine.prefix_cache) start_store();
   out.tokenizer = tokenizer_.get();
@@ -89,6 +96,26 @@ Result<EngineLoaded> EngineThread::load() {
   out.kv_bytes = engine_->kv_bytes();
   out.load_ms = (clock_.now_us() - begin_us) / 1000;
   return out;
+}
+
+// Beside the prefixes, which are found by it.
+Result<std::string> EngineThread::model_fingerprint() const {
+  if (options_.prefix_dir.empty()) return cached_fingerprint(options_.model, {});
+  const std::filesystem::path folder = options_.prefix_dir.parent_path() / "fingerprints";
+  const bool ours = ipc::ensure_private_dir(folder).ok();
+  return cached_fingerprint(options_.model, ours ? folder : std::filesystem::path());
+}
+
+Result<LoadPlan> EngineThread::plan(const models::GgufFile& file,
+                                    const kernels::OpTable& ops) const {
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<models::Model> model,
+                          models::load_model(file, measuring_ops(), nullptr));
+  HEARTH_ASSIGN_OR_RETURN(
+      const engine::MemoryPlan memory,
+      engine::plan_memory(options_.engine, *model, ops.device.memory_free_bytes));
+  return LoadPlan{.weight_bytes = model->info().weight_bytes,
+                  .kv_bytes = memory.kv_bytes,
+                  .other_bytes = memory.total_bytes() - memory.kv_bytes};
 }
 
 Result<std::unique_ptr<engine::Proposer>> EngineThread::load_draft(const models::ModelInfo& target,

@@ -31,8 +31,17 @@ struct EngineLoaded {
   int64_t load_ms = 0;
 };
 
+/// What will be taken, said before any weight is. Without a draft model, whose failure is none.
+struct LoadPlan {
+  uint64_t weight_bytes = 0;
+  uint64_t kv_bytes = 0;
+  uint64_t other_bytes = 0;  ///< activations, logits, index
+};
+/// The weights are there; the engine tries itself out.
+struct WarmingUp {};
+
 /// What the thread says before there is an engine.
-using LoadMessage = std::variant<models::LoadProgress, EngineLoaded, Error>;
+using LoadMessage = std::variant<LoadPlan, models::LoadProgress, WarmingUp, EngineLoaded, Error>;
 
 class EngineThread {
  public:
@@ -41,12 +50,14 @@ class EngineThread {
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
 
-  /// Progress, and last EngineLoaded or an Error. Its fd wakes the reader.
+  /// The plan, progress, and last EngineLoaded or an Error. Its fd wakes the reader.
   Mailbox<LoadMessage>& messages() { return messages_; }
 
  private:
   void run();
   Result<EngineLoaded> load();
+  Result<std::string> model_fingerprint() const;
+  Result<LoadPlan> plan(const models::GgufFile& file, const kernels::OpTable& ops) const;
   Result<std::unique_ptr<engine::Proposer>> load_draft(const models::ModelInfo& target,
                                                        const kernels::OpTable& ops);
   void start_store();

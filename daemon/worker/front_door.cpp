@@ -232,7 +232,12 @@ void FrontDoor::leave() {
 
 void FrontDoor::on_load(LoadMessage& message) {
   if (const auto* progress = std::get_if<models::LoadProgress>(&message)) {
-    link_.send(ipc::WorkerLoadProgress{progress->bytes_done, progress->bytes_total});
+    link_.send(ipc::WorkerLoadProgress{progress->bytes_done, progress->bytes_total, "reading"});
+    load_bytes_ = progress->bytes_total;
+  } else if (const auto* plan = std::get_if<LoadPlan>(&message)) {
+    link_.send(ipc::WorkerPlan{plan->weight_bytes, plan->kv_bytes, plan->other_bytes});
+  } else if (std::holds_alternative<WarmingUp>(message)) {
+    link_.send(ipc::WorkerLoadProgress{load_bytes_, load_bytes_, "warming_up"});
   } else if (auto* loaded = std::get_if<EngineLoaded>(&message)) {
     engine_ = std::move(*loaded);
     prep_ = std::make_unique<PrepThread>(

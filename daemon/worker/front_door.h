@@ -86,6 +86,7 @@ class FrontDoor {
   int64_t leave_by_us_ = 0;
   int64_t next_heartbeat_us_ = 0;
   bool snapshot_asked_ = false;
+  uint64_t load_bytes_ = 0;  // of the weights, as loading said
   std::map<uint64_t, Stream> streams_;
   std::vector<uint64_t> touched_;  // streams with tokens to send, in this turn
 

@@ -20,6 +20,9 @@ int main_of(int argc, char** argv) {
   if (verb == "ps") return ps(options.json);
   if (verb == "stats") return stats(options.json);
   if (verb == "cancel") return cancel(options.request_id);
+  if (verb == "load") return load(options.model, options.keep_alive, options.json);
+  if (verb == "unload") return unload(options.model, options.json);
+  if (verb == "swap") return swap(options.role, options.model, options.json);
   if (verb == "ping") return ping(options.json, options.wait_ms);
   if (verb == "stop") return stop();
   if (verb == "config") return config();

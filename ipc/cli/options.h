@@ -42,9 +42,12 @@ struct TokenizeOptions {
 
 struct Options {
   std::string verb;
-  bool json = false;       ///< models, ps, stats, ping, doctor
+  bool json = false;       ///< models, ps, stats, ping, doctor, load, unload, swap
   int wait_ms = 0;         ///< ping: keep trying for so long
   std::string request_id;  ///< cancel
+  std::string role;        ///< swap
+  std::string model;       ///< load, unload, swap
+  std::string keep_alive;  ///< load: as written; empty: as configured
   RunOptions run;
   TokenizeOptions tokenize;
   /// Of a verb that a worker program knows: the verb and what follows it, as written.

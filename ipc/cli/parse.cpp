@@ -25,6 +25,7 @@ Examples:
   hearth run tales --json "Once" | jq .      one JSON line per event
   hearth models                              what can be run
   hearth ps; hearth cancel ID                live requests; end one of yours
+  hearth swap default MODEL                  another model from now on; nothing is cut off
   hearth inspect FILE.gguf                   what a model file holds
   hearth tokenize tales "Once upon"          the tokens of a text
   hearth bench --quick FILE.gguf             how fast it runs here, and of what ceiling
@@ -206,6 +207,17 @@ Parsed parse(int argc, char** argv) {
   app.add_subcommand("cancel", "Ends one of your requests")
       ->add_option("ID", options.request_id, "as hearth ps shows it")
       ->required();
+  CLI::App* load = add_plain("load", "Brings a model into memory");
+  load->add_option("MODEL", options.model, "a model's name or a role")->required();
+  load->add_option("--keep-alive", options.keep_alive,
+                   "idle, it leaves after so long: 90s, 30m, 8h, never")
+      ->type_name("TIME");
+  add_plain("unload", "Takes a model out of memory once its requests have ended")
+      ->add_option("MODEL", options.model, "a model's name or a role")
+      ->required();
+  CLI::App* swap = add_plain("swap", "Loads a model and points a role at it");
+  swap->add_option("ROLE", options.role, "default, or a role of the configuration")->required();
+  swap->add_option("MODEL", options.model, "the model's name")->required();
   add_plain("ping", "Whether a daemon answers")
       ->add_option("--wait-ms", options.wait_ms, "keep trying for so long")
       ->check(CLI::Range(0, 600'000));

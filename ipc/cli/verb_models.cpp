@@ -17,15 +17,22 @@ std::string known_facts(const ipc::ModelEntry& model) {
   return facts + fmt::format(", context {}", model.context_length);
 }
 
+std::string state_of(const ipc::ModelEntry& model) {
+  if (model.state != "loading") return model.state;
+  return fmt::format("load {:.0f} %", 100 * model.load_share);
+}
+
 void print(const ipc::ModelsReply& reply) {
   std::string out;
   if (!reply.models.empty()) {
-    out = fmt::format("{:<28} {:<10} {:>10}  {:<14} {}\n", "NAME", "STATE", "FILE", "ROLES", "");
+    out = fmt::format("{:<28} {:<10} {:>10} {:>10}  {:<14} {}\n", "NAME", "STATE", "FILE", "MEMORY",
+                      "ROLES", "");
   }
   for (const ipc::ModelEntry& model : reply.models) {
-    out +=
-        fmt::format("{:<28} {:<10} {:>10}  {:<14} {}\n", model.name, model.state,
-                    human_bytes(model.file_bytes), fmt::join(model.roles, ","), known_facts(model));
+    const std::string memory = model.memory_bytes == 0 ? "-" : human_bytes(model.memory_bytes);
+    out += fmt::format("{:<28} {:<10} {:>10} {:>10}  {:<14} {}\n", model.name, state_of(model),
+                       human_bytes(model.file_bytes), memory, fmt::join(model.roles, ","),
+                       known_facts(model));
   }
   if (reply.models.empty()) out += "no models found\n";
   out += "searched:";

@@ -248,7 +248,7 @@ void wire(Folder out) {
     out.add(from_broker + number + gap + "control" + gap + encode_worker_control(control));
   }
   for (const WorkerEvent& event : std::vector<WorkerEvent>{
-           WorkerHello{1, "v", "cpu"}, WorkerLoadProgress{1, 2}, WorkerReady{},
+           WorkerHello{1, "v", "cpu"}, WorkerLoadProgress{1, 2, "reading"}, WorkerReady{},
            WorkerFailed{{ErrorCode::kCorrupt, "no", ""}}, WorkerHeartbeat{}, WorkerStopped{}}) {
     out.add(from_worker + zero + gap + "event" + gap + encode_worker_event(event));
   }

@@ -19,7 +19,7 @@ want() {
   fi
 }
 complete_words hearth ""
-for verb in run models inspect bench pull tokenize config doctor; do want "$verb"; done
+for verb in run models load unload swap inspect bench pull tokenize config doctor; do want "$verb"; done
 complete_words hearth ins
 [[ ${COMPREPLY[*]} == inspect ]] || { echo "ins: ${COMPREPLY[*]}"; exit 1; }
 complete_words hearth run --temp
@@ -27,6 +27,8 @@ want --temperature
 complete_words hearth bench --
 want --shape
 want --write-shape
+complete_words hearth load --
+want --keep-alive
 complete_words hearth run --f
 want --file
 echo "completion knows the verbs"

@@ -16,6 +16,7 @@ hearth=$work/usr/bin/hearth
 for page in man1/hearth.1 man8/hearthd.8 man5/hearth.toml.5; do
   gzip -t "$work/usr/share/man/$page.gz"
 done
+sh -n "$work/usr/lib/systemd/system-sleep/hearth"
 grep -q "^ExecStart=/.*/hearthd$" "$work/usr/lib/systemd/system/hearth.service"
 [[ -f $work/usr/etc/hearth/hearth.toml || -f $work/etc/hearth/hearth.toml ]]
 echo "what is installed works"

@@ -26,6 +26,8 @@ model_dirs = ["/a", "/b"]
 admin_group = "adm"
 log_level = "debug"
 drain_timeout_ms = 5
+start = "loaded"
+sleep_closes = "all"
 [limits]
 max_message_bytes = 2048
 max_requests = 3
@@ -33,6 +35,11 @@ max_requests_per_owner = 2
 max_queued_bytes = 4096
 output_buffer_bytes = 8192
 max_resident = 4
+[residency]
+memory_bytes = 5000
+keep_alive_ms = 6
+turn_ms = 7
+load_on_demand = false
 [worker]
 program = "/bin/w"
 threads = 7
@@ -59,6 +66,9 @@ restart_delay_max_ms = 104
 [roles]
 default = "m"
 small = "n"
+[keep_alive_ms]
+"m 1.5" = 0
+n = 9
 )",
                                          "f.toml", &config);
   REQUIRE_MESSAGE(result.ok(), (result.ok() ? "" : result.error().message));
@@ -74,6 +84,13 @@ small = "n"
   CHECK(config.limits.max_queued_bytes == 4096);
   CHECK(config.limits.output_buffer_bytes == 8192);
   CHECK(config.limits.max_resident == 4);
+  CHECK(config.server.start == "loaded");
+  CHECK(config.server.sleep_closes == "all");
+  CHECK(config.residency.memory_bytes == 5000);
+  CHECK(config.residency.keep_alive_ms == 6);
+  CHECK(config.residency.turn_ms == 7);
+  CHECK_FALSE(config.residency.load_on_demand);
+  CHECK(config.keep_alive_ms == std::map<std::string, int64_t>{{"m 1.5", 0}, {"n", 9}});
   CHECK(config.worker.program == "/bin/w");
   CHECK(config.worker.threads == 7);
   CHECK(config.worker.cpu_variant == "avx2");
@@ -111,6 +128,8 @@ TEST_CASE("errors name file, line, column, the key, what was met and what was wa
   CHECK(error_of("[worker]\nchunked_prefill = 1").find("want true or false") != std::string::npos);
   CHECK(error_of("[server]\nmodel_dirs = [\"/a\", 3]").find("f.toml:2:21: ") == 0);
   CHECK(error_of("[roles]\ndefault = 3").find("roles.default is a integer") != std::string::npos);
+  CHECK(error_of("[keep_alive_ms]\nm = -1").find("keep_alive_ms.m is -1, want 0..604800000") !=
+        std::string::npos);
 }
 
 TEST_CASE("unknown keys and sections are errors that list the known ones") {
@@ -198,7 +217,7 @@ TEST_CASE("a file that cannot be read says so; the shipped file is valid and say
 TEST_CASE("every setting is listed with where it came from, and reads back as it was") {
   Config config;
   REQUIRE(apply_toml("[limits]\nmax_requests = 9\n[worker]\nwaiting_served_ratio = 2\n"
-                     "[roles]\ndefault = \"a \\\"b\\\"\"\n",
+                     "[roles]\ndefault = \"a \\\"b\\\"\"\n[keep_alive_ms]\n\"a-1.5B.Q8_0\" = 5\n",
                      "/etc/f.toml", &config)
               .ok());
   REQUIRE(apply_assignment("worker.kv_type=f32", &config).ok());
@@ -216,6 +235,8 @@ TEST_CASE("every setting is listed with where it came from, and reads back as it
   CHECK(by_key["server.log_level"].value == "\"info\"");
   CHECK(by_key["server.model_dirs"].value == "[\"/a\", \"/b c\"]");
   CHECK(by_key["roles.default"].source == "/etc/f.toml:6");
+  CHECK(by_key["keep_alive_ms.\"a-1.5B.Q8_0\""].value == "5");
+  CHECK(by_key["keep_alive_ms.\"a-1.5B.Q8_0\""].source == "/etc/f.toml:8");
 
   Config again;
   const Result<void> read = apply_toml(settings_as_toml(settings), "printed", &again);

@@ -58,6 +58,22 @@ TEST_CASE("default is the first by name until it is configured; roles point at m
   CHECK(lost.error().message == "no model m9 (role lost); there are: m1, m2");
 }
 
+TEST_CASE("a role is pointed elsewhere; a model's name always means that file") {
+  TempDirs dirs;
+  dirs.put("a/m2.gguf");
+  dirs.put("a/m1.gguf");
+  ModelDirectory models({dirs.root / "a"}, {{"fast", "m2"}});
+  CHECK(models.set_role("default", "m2").value() == "m1");
+  CHECK(models.resolve("default")->name == "m2");
+  CHECK(models.resolve("m1")->name == "m1");
+  CHECK(models.roles_of("m2") == std::vector<std::string>{"default", "fast"});
+  CHECK(models.set_role("fast", "m1").value() == "m2");
+  const Result<std::string> none = models.set_role("slow", "m1");
+  REQUIRE_FALSE(none.ok());
+  CHECK(none.error().code == ErrorCode::kNotFound);
+  CHECK(none.error().message == "no role slow; there are: default, fast");
+}
+
 TEST_CASE("paths are refused, whatever they point at") {
   TempDirs dirs;
   dirs.put("a/m.gguf");

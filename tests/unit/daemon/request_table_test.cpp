@@ -35,6 +35,23 @@ TEST_CASE("ids are unique among one owner's live requests only") {
   CHECK(table.add(make(1000, "x")).ok());
 }
 
+TEST_CASE("requests are counted by model, and may move to another before they begin") {
+  RequestTable table;
+  LiveRequest* a = *table.add(make(1, "a"));
+  LiveRequest* b = *table.add(make(1, "b"));
+  table.move_to_model(*a, "m");
+  table.move_to_model(*b, "m");
+  CHECK(table.model_size("m") == 2);
+  CHECK(a->untouched());
+  a->samples[0].ids = {1};
+  CHECK_FALSE(a->untouched());
+  table.move_to_model(*b, "n");
+  CHECK(table.model_size("m") == 1);
+  table.erase(a->number);
+  CHECK(table.model_size("m") == 0);
+  CHECK(table.model_size("n") == 1);
+}
+
 TEST_CASE("sizes follow what is live") {
   RequestTable table;
   const uint64_t first = (*table.add(make(1, "a", 100)))->number;

@@ -45,10 +45,13 @@ TEST_CASE("systemd is told, and children do not inherit its socket") {
   notifier.ready("serving");
   notifier.watchdog();
   notifier.status("busy");
+  notifier.extend_timeout_ms(30'000);
+  CHECK(notifier.active());
   notifier.stopping();
   CHECK(systemd.next() == "READY=1\nSTATUS=serving");
   CHECK(systemd.next() == "WATCHDOG=1");
   CHECK(systemd.next() == "STATUS=busy");
+  CHECK(systemd.next() == "EXTEND_TIMEOUT_USEC=30000000");
   CHECK(systemd.next() == "STOPPING=1\nSTATUS=stopping");
 }
 
@@ -62,6 +65,7 @@ TEST_CASE("somebody else's watchdog is not ours; without a socket nothing happen
   ::setenv("WATCHDOG_USEC", "3000000", 1);
   SystemdNotifier silent;
   CHECK(silent.watchdog_interval_ms() == 0);
+  CHECK_FALSE(silent.active());
   silent.ready("nobody hears");
   ::setenv("NOTIFY_SOCKET", "not-a-path", 1);
   SystemdNotifier wrong;

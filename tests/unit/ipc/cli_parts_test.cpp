@@ -9,6 +9,7 @@
 
 #include "ipc/cli/doctor_worker.h"
 #include "ipc/cli/input.h"
+#include "ipc/cli/loading_status.h"
 #include "ipc/cli/machine.h"
 #include "ipc/cli/options.h"
 #include "ipc/cli/run_fields.h"
@@ -256,6 +257,27 @@ TEST_CASE("a worker's word about itself is checked") {
   }
   CHECK_FALSE(ask_worker("/nonexistent/worker").ok());
   CHECK_FALSE(ask_worker("/bin/true").ok());  // says nothing
+}
+
+TEST_CASE("how far a load is, in words") {
+  CHECK(loading_text({"tales", "reading", 1u << 30, 3u << 30, 2000}) ==
+        "tales: reading 1.0 GiB of 3.0 GiB, 2.0 s left");
+  CHECK(loading_text({"tales", "room", 0, 0, 0}) == "tales: waiting for room");
+  CHECK(loading_text({"tales", "something new", 0, 0, 0}) == "tales: something new");
+}
+
+TEST_CASE("a keep-alive is a number with a unit, or never") {
+  CHECK(parse_keep_alive("90").value() == 90'000);
+  CHECK(parse_keep_alive("90s").value() == 90'000);
+  CHECK(parse_keep_alive("30m").value() == 1'800'000);
+  CHECK(parse_keep_alive("168h").value() == 604'800'000);
+  CHECK(parse_keep_alive("never").value() == 0);
+  for (const char* wrong :
+       {"", "0", "-1s", "169h", "1.5h", "h", "10 m", "10d", "99999999999999999999"}) {
+    const Result<int64_t> parsed = parse_keep_alive(wrong);
+    REQUIRE_FALSE_MESSAGE(parsed.ok(), wrong);
+    CHECK(parsed.error().code == ErrorCode::kInvalidArgument);
+  }
 }
 
 }  // namespace

@@ -66,6 +66,9 @@ ModelEntry model() {
   m.weight_bytes = 300'000;
   m.kv_bytes = 77;
   m.worker_pid = 4242;
+  m.memory_bytes = 400'000;
+  m.keep_alive_ms = 60'000;
+  m.idle_ms = 12;
   return m;
 }
 
@@ -93,6 +96,10 @@ TEST_CASE("events come back from the wire as they were") {
   stats.workers.push_back({"stories", "cpu", "ready", 7, 1, 20, snapshot()});
   check_round_trip(stats);
   check_round_trip(HealthReply{"degraded", {"worker of stories restarts"}});
+  check_round_trip(LoadingEvent{"stories", "reading", 5, uint64_t{1} << 40, 1500});
+  check_round_trip(LoadReply{"stories", 1200, 300'000, 77});
+  check_round_trip(UnloadReply{"stories", true});
+  check_round_trip(SwapReply{"default", "stories", "tales", 3});
 }
 
 TEST_CASE("errors keep code, sentence, field and retry") {
@@ -156,11 +163,12 @@ TEST_CASE("unknown members are skipped, unknown events told apart from broken on
 
 TEST_CASE("what workers say comes back as it was") {
   check_worker_round_trip(WorkerHello{4242, "0.1.0", "cpu"});
-  check_worker_round_trip(WorkerLoadProgress{1u << 20, uint64_t{1} << 33});
+  check_worker_round_trip(WorkerLoadProgress{1u << 20, uint64_t{1} << 33, "warming_up"});
   check_worker_round_trip(WorkerReady{"stories", "llama", "Stories", "F32", "ab12", "cpu avx2", 512,
                                       512, 260'000, 1, 2, 300});
   check_worker_round_trip(WorkerHeartbeat{snapshot()});
   check_worker_round_trip(WorkerStopped{});
+  check_worker_round_trip(WorkerPlan{uint64_t{1} << 40, 2, 3});
   const auto failed = decode_worker_event(
       encode_worker_event(WorkerFailed{{ErrorCode::kCorrupt, "blk.0.attn_q: cut", ""}}));
   REQUIRE(failed.ok());

@@ -64,6 +64,9 @@ TEST_CASE("requests come back from the wire as they were") {
       PsRequest{},
       StatsRequest{},
       HealthRequest{},
+      LoadRequest{"m", 60'000},
+      UnloadRequest{"m"},
+      SwapRequest{"fast", "m"},
   };
   for (const ClientRequest& request : requests) {
     const std::string json = encode_request(request);

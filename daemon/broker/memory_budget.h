@@ -1,0 +1,42 @@
+#pragma once
+// Whether another model fits into memory beside those that are there. Pure arithmetic but for
+// available_memory_bytes().
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+
+namespace hearth::broker {
+
+/// The memory that a new model may come to.
+class MemoryBudget {
+ public:
+  using Available = std::function<uint64_t()>;
+
+  /// `budget_bytes`: for all models together; 0: what `available` says is free when one is to be
+  /// loaded (0: not known, then everything fits).
+  MemoryBudget(uint64_t budget_bytes, Available available)
+      : budget_bytes_(budget_bytes), available_(std::move(available)) {}
+
+  struct InUse {
+    uint64_t bytes = 0;          ///< taken or promised by the models there are
+    uint64_t to_come_bytes = 0;  ///< of them, not taken yet: they still load
+  };
+  bool fits(uint64_t bytes, const InUse& in_use) const;
+  /// It never fits, even alone.
+  bool hopeless(uint64_t bytes) const { return budget_bytes_ > 0 && bytes > budget_bytes_; }
+  uint64_t budget_bytes() const { return budget_bytes_; }
+
+ private:
+  uint64_t budget_bytes_;
+  Available available_;
+};
+
+/// What a process may still take: the kernel's MemAvailable, or the room in our control group where
+/// that is less. 0: not known.
+uint64_t available_memory_bytes();
+
+/// MemAvailable of the text of /proc/meminfo in bytes; 0: not there.
+uint64_t parse_available(std::string_view meminfo);
+
+}  // namespace hearth::broker

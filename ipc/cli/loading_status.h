@@ -1,0 +1,20 @@
+#pragma once
+// How far a load is, on the terminal's status line, while the one who asked waits.
+
+#include <cstdint>
+#include <string>
+
+#include "ipc/cli/terminal.h"
+#include "ipc/messages.h"
+#include "kernels/base/result.h"
+
+namespace hearth::cli {
+
+/// "tales: reading 1.2 GiB of 3.4 GiB, 2 s left"
+std::string loading_text(const ipc::LoadingEvent& event);
+
+/// "90", "90s", "30m", "8h" or "never" as milliseconds, 0: never; kInvalidArgument says what is
+/// wanted. A number alone is seconds.
+Result<int64_t> parse_keep_alive(const std::string& text);
+
+}  // namespace hearth::cli

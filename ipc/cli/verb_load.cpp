@@ -1,0 +1,37 @@
+// hearth load: brings a model into memory.
+
+#include <fmt/format.h>
+
+#include "ipc/cli/connection.h"
+#include "ipc/cli/loading_status.h"
+#include "ipc/cli/verbs.h"
+
+namespace hearth::cli {
+
+int load(const std::string& model, const std::string& keep_alive, bool json) {
+  ipc::LoadRequest request{.model = model};
+  if (!keep_alive.empty()) {
+    const Result<int64_t> ms = parse_keep_alive(keep_alive);
+    if (!ms.ok()) {
+      complain(ms.error().message);
+      return kUsage;
+    }
+    request.keep_alive_ms = *ms;
+  }
+  std::optional<ipc::Client> client = connect();
+  if (!client) return kNoDaemon;
+  StatusLine status;
+  const Result<ipc::LoadReply> reply = client->load(
+      request, [&](const ipc::LoadingEvent& event) { status.show(loading_text(event)); });
+  status.clear();
+  return show(reply, json, [](const ipc::LoadReply& loaded) {
+    std::string line = loaded.load_ms == 0 ? fmt::format("{} is in memory already", loaded.model)
+                                           : fmt::format("{} in memory after {}", loaded.model,
+                                                         human_duration(loaded.load_ms));
+    line += fmt::format(": weights {}, KV {}\n", human_bytes(loaded.weight_bytes),
+                        human_bytes(loaded.kv_bytes));
+    write_stdout(terminal_safe(line));
+  });
+}
+
+}  // namespace hearth::cli

@@ -1,0 +1,25 @@
+// hearth swap: loads a model, then points a role at it.
+
+#include <fmt/format.h>
+
+#include "ipc/cli/connection.h"
+#include "ipc/cli/loading_status.h"
+#include "ipc/cli/verbs.h"
+
+namespace hearth::cli {
+
+int swap(const std::string& role, const std::string& model, bool json) {
+  std::optional<ipc::Client> client = connect();
+  if (!client) return kNoDaemon;
+  StatusLine status;
+  const Result<ipc::SwapReply> reply =
+      client->swap({.role = role, .model = model},
+                   [&](const ipc::LoadingEvent& event) { status.show(loading_text(event)); });
+  status.clear();
+  return show(reply, json, [](const ipc::SwapReply& swapped) {
+    write_stdout(terminal_safe(
+        fmt::format("{} is {} now ({} before)\n", swapped.role, swapped.model, swapped.previous)));
+  });
+}
+
+}  // namespace hearth::cli

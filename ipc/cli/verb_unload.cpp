@@ -1,0 +1,22 @@
+// hearth unload: takes a model out of memory once its requests have ended.
+
+#include "ipc/cli/connection.h"
+#include "ipc/cli/loading_status.h"
+#include "ipc/cli/verbs.h"
+
+namespace hearth::cli {
+
+int unload(const std::string& model, bool json) {
+  std::optional<ipc::Client> client = connect();
+  if (!client) return kNoDaemon;
+  StatusLine status;
+  const Result<ipc::UnloadReply> reply = client->unload(
+      {.model = model}, [&](const ipc::LoadingEvent& event) { status.show(loading_text(event)); });
+  status.clear();
+  return show(reply, json, [](const ipc::UnloadReply& gone) {
+    write_stdout(
+        terminal_safe(gone.model + (gone.was_resident ? " unloaded\n" : " was not in memory\n")));
+  });
+}
+
+}  // namespace hearth::cli

@@ -1,0 +1,370 @@
+// hearth-broker-bench: what the broker costs, with the real hearthd and workers of this build.
+//
+//   health   round trip of a verb that the broker answers itself
+//   tokens   CPU time per streamed token: hearthd, and the worker's front door (its main thread and
+//            those of its socket library)
+//   flood    10 000 requests in a second over a bound of 256: how soon the surplus is told, and
+//            whether what was accepted ends
+//   swap     first token of a role right after it was swapped to a resident model, and of the same
+//            prompt without a swap
+//   load     first token of a model that is not in memory, its file in the page cache, beside
+//            reading the file, copying it once, and a step
+//
+//   hearth-broker-bench [--shape NAME | --smoke]
+// `load` loads the named shape (0.1B); the others use a tiny model. --smoke: small counts, for
+// ctest. Prints medians; never judges.
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ipc/client.h"
+#include "ipc/codec.h"
+#include "ipc/frames.h"
+#include "ipc/paths.h"
+#include "ipc/socket.h"
+#include "kernels/base/check.h"
+#include "kernels/base/clock.h"
+#include "models/random_model.h"
+
+extern char** environ;
+
+namespace hearth::bench {
+namespace {
+
+namespace fs = std::filesystem;
+
+int64_t now_us() { return SteadyClock().now_us(); }
+
+double quantile(std::vector<double> values, double share) {
+  if (values.empty()) return 0;
+  std::ranges::sort(values);
+  const auto last = static_cast<double>(values.size() - 1);
+  return values[static_cast<size_t>(share * last + 0.5)];
+}
+
+// ---- The daemon --------------------------------------------------------------------------------
+
+class Daemon {
+ public:
+  Daemon(const fs::path& dir, const std::vector<std::string>& settings) : runtime_(dir / "run") {
+    std::error_code ignored;
+    const fs::path bin = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+    std::vector<std::string> argv = {(bin / "hearthd").string(),
+                                     "--config",
+                                     "/dev/null",
+                                     "--runtime-dir",
+                                     runtime_.string(),
+                                     "--model-dir",
+                                     (dir / "models").string(),
+                                     "--log-level",
+                                     "error"};
+    for (const std::string& setting : settings) argv.insert(argv.end(), {"--set", setting});
+    argv.insert(argv.end(), {"--set", "server.state_dir=" + (dir / "state").string()});
+    std::vector<char*> raw;
+    for (const std::string& word : argv) raw.push_back(const_cast<char*>(word.c_str()));
+    raw.push_back(nullptr);
+    HEARTH_CHECK(::posix_spawn(&pid_, raw[0], nullptr, nullptr, raw.data(), environ) == 0);
+    for (int i = 0; i < 500 && !ipc::Client::connect({.runtime_dir = runtime_}).ok(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+  ~Daemon() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Daemon(const Daemon&) = delete;
+  Daemon& operator=(const Daemon&) = delete;
+
+  pid_t pid() const { return pid_; }
+  const fs::path& runtime() const { return runtime_; }
+  ipc::Client connect() const {
+    Result<ipc::Client> client = ipc::Client::connect({.runtime_dir = runtime_});
+    HEARTH_CHECK(client.ok(), "{}", client.error().message);
+    return std::move(client).value();
+  }
+
+ private:
+  fs::path runtime_;
+  pid_t pid_ = -1;
+};
+
+/// Nanoseconds that the threads of a process ran for which `counts(name, is_main)`.
+template <class Counts>
+int64_t cpu_ns(pid_t pid, Counts counts) {
+  int64_t total = 0;
+  for (const auto& task : fs::directory_iterator(fmt::format("/proc/{}/task", pid))) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    if (!counts(name, task.path().filename() == std::to_string(pid))) continue;
+    int64_t ns = 0;
+    std::ifstream(task.path() / "schedstat") >> ns;
+    total += ns;
+  }
+  return total;
+}
+
+ipc::GenerateRequest request_for(const std::string& model, int32_t max_tokens, int32_t salt) {
+  ipc::GenerateRequest request;
+  request.model = model;
+  for (int32_t i = 0; i < 16; ++i) request.prompt_ids.push_back(300 + (salt * 31 + i * 7) % 200);
+  request.max_tokens = max_tokens;
+  request.temperature = 0;
+  request.ignore_eos = true;
+  request.speculate = false;
+  request.cache = "off";
+  return request;
+}
+
+/// From sending to the first delta, ms; the request is followed to its end.
+double first_token_ms(ipc::Client& client, const ipc::GenerateRequest& request) {
+  const int64_t begin_us = now_us();
+  int64_t first_us = 0;
+  ipc::GenerateCallbacks callbacks;
+  callbacks.on_delta = [&](const ipc::Delta&) {
+    if (first_us == 0) first_us = now_us();
+  };
+  const Result<ipc::DoneEvent> done = client.generate(request, callbacks);
+  HEARTH_CHECK(done.ok(), "{}", done.error().message);
+  return static_cast<double>(first_us - begin_us) / 1000.0;
+}
+
+// ---- What is measured --------------------------------------------------------------------------
+
+void measure_health(const Daemon& daemon, int rounds) {
+  const Result<ipc::Context> context = ipc::Context::create();
+  Result<ipc::Socket> socket = ipc::Socket::open(*context, ipc::SocketType::kDealer);
+  HEARTH_CHECK(socket->connect(*ipc::ipc_endpoint(ipc::api_socket(daemon.runtime()))).ok());
+  const std::string json = ipc::encode_request(ipc::HealthRequest{});
+  std::vector<double> us;
+  for (int i = 0; i < rounds; ++i) {
+    ipc::Message message;
+    ipc::append(message, ipc::kProtocol, std::string_view("h"), json);
+    const int64_t begin_us = now_us();
+    HEARTH_CHECK(socket->send(message) == ipc::SendOutcome::kSent);
+    ipc::PollItem item{.socket = &*socket};
+    while (socket->receive(message) != ipc::ReceiveOutcome::kReceived) ipc::poll({&item, 1}, 1000);
+    us.push_back(static_cast<double>(now_us() - begin_us));
+  }
+  fmt::print("health   round trip: p50 {:.0f} us, p99 {:.0f} us ({} rounds)\n", quantile(us, 0.5),
+             quantile(us, 0.99), rounds);
+}
+
+void measure_tokens(const Daemon& daemon, int streams, int32_t tokens) {
+  ipc::Client client = daemon.connect();
+  (void)first_token_ms(client, request_for("one", 1, 0));
+  const pid_t worker = client.stats()->workers.at(0).pid;
+  const auto all = [](const std::string&, bool) { return true; };
+  const auto front_door = [](const std::string& name, bool is_main) {
+    return is_main || name.starts_with("ZMQ");
+  };
+  const int64_t broker_ns = cpu_ns(daemon.pid(), all), worker_ns = cpu_ns(worker, front_door);
+  const int64_t begin_us = now_us();
+  for (int i = 0; i < streams; ++i) HEARTH_CHECK(client.start(request_for("one", tokens, i)).ok());
+  int64_t deltas = 0, count = 0;
+  for (int live = streams; live > 0;) {
+    const Result<std::optional<ipc::Arrival>> arrival = client.next(1000);
+    HEARTH_CHECK(arrival.ok());
+    if (!*arrival) continue;
+    if (const auto* delta = std::get_if<ipc::Delta>(&(**arrival).what)) {
+      ++deltas;
+      count += static_cast<int64_t>(delta->ids.size());
+    } else if (std::holds_alternative<ipc::DoneEvent>(std::get<ipc::Event>((**arrival).what))) {
+      --live;
+    }
+  }
+  const double seconds = static_cast<double>(now_us() - begin_us) / 1e6;
+  const auto per_token_us = [&](int64_t ns) {
+    return static_cast<double>(ns) / 1000.0 / static_cast<double>(count);
+  };
+  const double broker = per_token_us(cpu_ns(daemon.pid(), all) - broker_ns);
+  const double door = per_token_us(cpu_ns(worker, front_door) - worker_ns);
+  fmt::print(
+      "tokens   CPU per token: broker {:.2f} us, front door {:.2f} us, together {:.2f} us "
+      "({} tokens in {} deltas, {:.0f}/s, {} streams)\n",
+      broker, door, broker + door, count, deltas, static_cast<double>(count) / seconds, streams);
+}
+
+void measure_flood(const Daemon& daemon, int requests, int64_t within_us) {
+  const Result<ipc::Context> context = ipc::Context::create();
+  Result<ipc::Socket> socket = ipc::Socket::open(*context, ipc::SocketType::kDealer,
+                                                 {.send_high_water = 0,
+                                                  .receive_high_water = 0,
+                                                  .max_frame_bytes = -1,
+                                                  .reconnect = true,
+                                                  .routing_id = {}});
+  HEARTH_CHECK(socket->connect(*ipc::ipc_endpoint(ipc::api_socket(daemon.runtime()))).ok());
+  const std::string json = ipc::encode_request(request_for("one", 200, 1));
+  std::map<std::string, int64_t> sent_us;
+  std::vector<double> refused_ms;
+  int sent = 0, done = 0, other = 0;
+  const int64_t begin_us = now_us();
+  while (done + other + static_cast<int>(refused_ms.size()) < requests) {
+    const int64_t now = now_us();
+    HEARTH_CHECK(now - begin_us < 120'000'000, "done {} refused {}", done, refused_ms.size());
+    while (sent < requests && sent * within_us / requests <= now - begin_us) {
+      const std::string id = std::to_string(sent);
+      ipc::Message message;
+      ipc::append(message, ipc::kProtocol, id, json);
+      HEARTH_CHECK(socket->send(message) == ipc::SendOutcome::kSent);
+      sent_us[id] = now_us();
+      ++sent;
+    }
+    ipc::PollItem item{.socket = &*socket};
+    ipc::poll({&item, 1}, sent < requests ? 0 : 100);
+    ipc::Message message;
+    while (socket->receive(message) == ipc::ReceiveOutcome::kReceived) {
+      const std::vector<std::string_view> frames = ipc::views(message);
+      const Result<ipc::DaemonMessage> parsed = ipc::parse_daemon_message(frames);
+      if (!parsed || parsed->answer.is_delta) continue;
+      const Result<ipc::Event> event = ipc::decode_event(parsed->answer.json);
+      if (!event) continue;
+      if (std::holds_alternative<ipc::DoneEvent>(*event)) ++done;
+      if (const auto* error = std::get_if<ipc::ErrorEvent>(&*event)) {
+        const bool busy = error->error.code == ErrorCode::kBusy;
+        const int64_t at_us = sent_us[std::string(parsed->request_id)];
+        if (busy) refused_ms.push_back(static_cast<double>(now_us() - at_us) / 1000.0);
+        if (!busy) ++other;
+      }
+    }
+  }
+  fmt::print(
+      "flood    {} requests in {:.2f} s: {} refused, told after p50 {:.2f} ms, p99 {:.2f} ms; {} "
+      "accepted and done, {} failed otherwise\n",
+      requests, static_cast<double>(within_us) / 1e6, refused_ms.size(), quantile(refused_ms, 0.5),
+      quantile(refused_ms, 0.99), done, other);
+}
+
+void measure_swap(const Daemon& daemon, int rounds) {
+  ipc::Client client = daemon.connect();
+  for (const char* model : {"one", "two"}) HEARTH_CHECK(client.load({.model = model}).ok());
+  std::vector<double> with, without, extra, verb_ms;
+  for (int i = 0; i < rounds; ++i) {
+    const std::string to = i % 2 == 0 ? "two" : "one";
+    const int64_t begin_us = now_us();
+    const Result<ipc::SwapReply> reply = client.swap({.role = "default", .model = to});
+    HEARTH_CHECK(reply.ok(), "{}", reply.error().message);
+    verb_ms.push_back(static_cast<double>(now_us() - begin_us) / 1000.0);
+    with.push_back(first_token_ms(client, request_for("default", 2, i)));
+    without.push_back(first_token_ms(client, request_for("default", 2, i)));
+    extra.push_back(with.back() - without.back());
+  }
+  fmt::print(
+      "swap     first token after a swap between resident models: p50 {:.2f} ms, without {:.2f} "
+      "ms; "
+      "difference p50 {:.2f} ms, p99 {:.2f} ms; the verb {:.2f} ms ({} rounds)\n",
+      quantile(with, 0.5), quantile(without, 0.5), quantile(extra, 0.5), quantile(extra, 0.99),
+      quantile(verb_ms, 0.5), rounds);
+}
+
+double read_ms(const fs::path& file) {
+  std::vector<char> buffer(1 << 20);
+  const int64_t begin_us = now_us();
+  std::FILE* in = std::fopen(file.c_str(), "rb");
+  HEARTH_CHECK(in != nullptr);
+  std::setvbuf(in, nullptr, _IONBF, 0);
+  while (std::fread(buffer.data(), 1, buffer.size(), in) == buffer.size()) {
+  }
+  std::fclose(in);
+  return static_cast<double>(now_us() - begin_us) / 1000.0;
+}
+
+/// Into memory that was not touched before, as a load's is.
+double copy_ms(size_t bytes, const std::vector<char>& from) {
+  const int64_t begin_us = now_us();
+  const auto to = std::make_unique_for_overwrite<char[]>(bytes);
+  std::memcpy(to.get(), from.data(), bytes);
+  const volatile char sink = to[bytes - 1];
+  (void)sink;
+  return static_cast<double>(now_us() - begin_us) / 1000.0;
+}
+
+void measure_load(const Daemon& daemon, const fs::path& file, int rounds) {
+  ipc::Client client = daemon.connect();
+  const size_t bytes = fs::file_size(file);
+  const std::vector<char> source(bytes, 'x');
+  std::vector<double> loads, reads, copies, steps, ratios;
+  for (int i = 0; i < rounds; ++i) {
+    (void)client.unload({.model = "large"});
+    reads.push_back(read_ms(file));
+    copies.push_back(copy_ms(bytes, source));
+    loads.push_back(first_token_ms(client, request_for("large", 1, i)));
+    steps.push_back(first_token_ms(client, request_for("large", 1, i)));
+    ratios.push_back(loads.back() / (1.3 * (reads.back() + copies.back()) + steps.back()));
+  }
+  fmt::print(
+      "load     {:.0f} MB to first token: {:.0f} ms; warm read {:.0f} ms, one copy {:.0f} ms, a "
+      "step "
+      "{:.1f} ms: {:.2f} x (1.3 (read + copy) + step) ({} rounds)\n",
+      static_cast<double>(bytes) / 1e6, quantile(loads, 0.5), quantile(reads, 0.5),
+      quantile(copies, 0.5), quantile(steps, 0.5), quantile(ratios, 0.5), rounds);
+}
+
+void write_model(const fs::path& path, const models::ModelShape& shape, uint64_t seed) {
+  const auto model = models::RandomModel::create(shape, kernels::DType::kQ8_0, seed);
+  HEARTH_CHECK(model.ok(), "{}", model.error().message);
+  const auto written = models::write_random_model(*model, path, 2, nullptr);
+  HEARTH_CHECK(written.ok(), "{}", written.error().message);
+}
+
+int run(bool smoke, const std::string& shape_name) {
+  const Result<models::ModelShape> large = models::find_shape(shape_name);
+  if (!large) {
+    fmt::print(stderr, "{}\n", large.error().message);
+    return 2;
+  }
+  std::string pattern = (fs::temp_directory_path() / "hearth-bench-XXXXXX").string();
+  HEARTH_CHECK(::mkdtemp(pattern.data()) != nullptr);
+  const fs::path dir = pattern;
+  fs::create_directories(dir / "models");
+  const models::ModelShape tiny{.name = "one",
+                                .layers = 2,
+                                .width = 64,
+                                .ffn = 128,
+                                .heads = 4,
+                                .kv_heads = 2,
+                                .head_dim = 16,
+                                .vocab = 512,
+                                .context = 8192};
+  write_model(dir / "models/one.gguf", tiny, 1);
+  write_model(dir / "models/two.gguf", tiny, 2);
+  write_model(dir / "models/large.gguf", smoke ? tiny : *large, 3);
+  {
+    const Daemon daemon(dir, {"limits.max_requests=256", "limits.max_requests_per_owner=256",
+                              "worker.kv_bytes=67108864", "limits.max_resident=3"});
+    measure_health(daemon, smoke ? 50 : 20'000);
+    measure_tokens(daemon, 8, smoke ? 20 : 2000);
+    measure_flood(daemon, smoke ? 400 : 10'000, smoke ? 40'000 : 1'000'000);
+    measure_swap(daemon, smoke ? 4 : 200);
+    measure_load(daemon, dir / "models/large.gguf", smoke ? 1 : 9);
+  }
+  fs::remove_all(dir);
+  return 0;
+}
+
+}  // namespace
+}  // namespace hearth::bench
+
+int main(int argc, char** argv) {
+  const std::string_view option = argc > 1 ? argv[1] : "";
+  const bool smoke = argc == 2 && option == "--smoke";
+  const bool shape = argc == 3 && option == "--shape";
+  if (argc > 1 && !smoke && !shape) {
+    std::fputs("usage: hearth-broker-bench [--shape NAME | --smoke]\n", stderr);
+    return 2;
+  }
+  return hearth::bench::run(smoke, shape ? argv[2] : "0.1B");
+}

@@ -1,0 +1,337 @@
+// Models come and go under requests that never stop.
+
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "tests/e2e/daemon.h"
+#include "tests/e2e/tiny_model.h"
+#include "tests/skip.h"
+
+namespace hearth::e2e {
+namespace {
+
+const std::vector<std::string> kNames = {"one", "two"};
+
+Sandbox& with_models(Sandbox& sandbox) {
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    write_tiny_model(sandbox.models() / (kNames[i] + ".gguf"), static_cast<uint32_t>(i + 1));
+  }
+  return sandbox;
+}
+
+ipc::GenerateRequest named(const std::string& model, uint64_t seed, int32_t max_tokens) {
+  ipc::GenerateRequest request = seeded(seed, max_tokens);
+  request.model = model;
+  return request;
+}
+
+std::string state_of(ipc::Client& client, const std::string& model) {
+  const Result<ipc::ModelsReply> reply = client.models();
+  REQUIRE(reply.ok());
+  for (const ipc::ModelEntry& entry : reply->models) {
+    if (entry.name == model) return entry.state;
+  }
+  return "";
+}
+
+/// Asks the role again and again, until told to stop.
+struct Streamer {
+  static constexpr uint64_t kSeeds = 3;
+  static constexpr int32_t kTokens = 150;
+
+  struct Text {
+    std::string model;
+    uint64_t seed;
+    std::vector<int32_t> ids;
+  };
+  std::vector<Text> texts;
+  std::vector<std::string> problems;
+
+  void run(const Daemon& daemon, uint64_t first_seed, const std::atomic<bool>& stop) {
+    Result<ipc::Client> client = ipc::Client::connect({.runtime_dir = daemon.runtime()});
+    if (!client) return problems.push_back(client.error().message);
+    for (uint64_t seed = first_seed; !stop; ++seed) {
+      Text text{"", seed % kSeeds, {}};
+      ipc::GenerateCallbacks callbacks;
+      callbacks.on_delta = [&](const ipc::Delta& delta) {
+        text.ids.insert(text.ids.end(), delta.ids.begin(), delta.ids.end());
+      };
+      const Result<ipc::DoneEvent> done =
+          client->generate(named("default", text.seed, kTokens), callbacks);
+      if (!done) return problems.push_back(done.error().message);
+      if (done->finish_reasons[0] != "length") problems.push_back(done->finish_reasons[0]);
+      text.model = done->model;
+      texts.push_back(std::move(text));
+    }
+  }
+};
+
+void swap_under_load(const std::vector<std::string>& settings, int clients, int swaps) {
+  Sandbox sandbox;
+  const Daemon daemon(with_models(sandbox), settings);
+  std::atomic<bool> stop = false;
+  std::vector<Streamer> streamers(static_cast<size_t>(clients));
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < streamers.size(); ++i) {
+    threads.emplace_back([&, i] { streamers[i].run(daemon, i, stop); });
+  }
+  ipc::Client admin = daemon.connect();
+  std::vector<std::string> failed;
+  for (int i = 0; i < swaps; ++i) {
+    const std::string& to = kNames[static_cast<size_t>(i + 1) % 2];
+    const Result<ipc::SwapReply> reply = admin.swap({.role = "default", .model = to});
+    if (!reply) failed.push_back(reply.error().message);
+    // The other one is loaded anew for the next swap.
+    if (i % 3 == 2) (void)admin.unload({.model = kNames[static_cast<size_t>(i) % 2]});
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  CHECK(failed == std::vector<std::string>{});
+
+  std::map<std::pair<std::string, uint64_t>, std::vector<int32_t>> want;
+  for (const std::string& model : kNames) {
+    for (uint64_t seed = 0; seed < Streamer::kSeeds; ++seed) {
+      const Answer answer = run(admin, named(model, seed, Streamer::kTokens));
+      REQUIRE_MESSAGE(answer.done, why(answer));
+      want[{model, seed}] = answer.ids[0];
+    }
+  }
+  std::map<std::string, size_t> by_model;
+  for (const Streamer& streamer : streamers) {
+    CHECK(streamer.problems == std::vector<std::string>{});
+    for (const Streamer::Text& text : streamer.texts) {
+      CHECK(text.ids == want[{text.model, text.seed}]);
+      ++by_model[text.model];
+    }
+  }
+  CHECK(by_model.size() == 2);
+}
+
+TEST_CASE("role swaps beside each other under clients that never stop: nothing lost or wrong") {
+  const bool full = tests::full_counts();
+  swap_under_load({"limits.max_resident=2", "residency.memory_bytes=1073741824"}, full ? 8 : 4,
+                  full ? 20 : 6);
+}
+
+TEST_CASE("role swaps with room for one model: the old one drains first, nothing is lost") {
+  const bool full = tests::full_counts();
+  swap_under_load({"limits.max_resident=1", "residency.memory_bytes=1073741824"}, full ? 8 : 3,
+                  full ? 20 : 3);
+}
+
+TEST_CASE("load, unload and the states between, as the command line tells them") {
+  Sandbox sandbox;
+  const Daemon daemon(with_models(sandbox), {"roles.fast=one", "keep_alive_ms.two=1"});
+  ipc::Client client = daemon.connect();
+  CHECK(state_of(client, "one") == "found");
+  ::setenv("HEARTH_RUNTIME_DIR", daemon.runtime().c_str(), 1);
+  const auto hearth = [&](std::vector<std::string> words) {
+    const std::filesystem::path output = sandbox.path() / "said";
+    std::filesystem::remove(output);
+    words.insert(words.begin(), program("hearth").string());
+    const std::optional<int> status = wait_for_exit(start_program(words, output), kPatienceMs);
+    REQUIRE(status.has_value());
+    return text_of(output);
+  };
+  CHECK(hearth({"load", "fast"}).starts_with("one in memory after "));
+  CHECK(hearth({"load", "one"}).starts_with("one is in memory already: weights "));
+  CHECK(hearth({"swap", "default", "two"}) == "default is two now (one before)\n");
+  CHECK(hearth({"models"}).find("resident") != std::string::npos);
+  CHECK(hearth({"unload", "one"}) == "one unloaded\n");
+  CHECK(hearth({"unload", "one"}) == "one was not in memory\n");
+  CHECK(hearth({"swap", "slow", "two"}).find("no role slow; there are: default, fast") !=
+        std::string::npos);
+  CHECK(hearth({"load", "one", "--keep-alive", "soon"}).find("want 90s") != std::string::npos);
+  ::unsetenv("HEARTH_RUNTIME_DIR");
+  // A keep-alive of a millisecond: it is gone at once, and yet there for who asks.
+  CHECK(eventually([&] { return state_of(client, "two") == "parked"; }));
+  CHECK(run(client, named("two", 1, 5)).done.has_value());
+
+  const Result<ipc::LoadReply> loaded = client.load({.model = "one", .keep_alive_ms = 0});
+  REQUIRE(loaded.ok());
+  const Result<ipc::ModelsReply> models = client.models();
+  REQUIRE(models.ok());
+  CHECK(models->models[0].weight_bytes == loaded->weight_bytes);
+  // As it was planned before loading; beside weights and KV there are activations and logits.
+  CHECK(models->models[0].memory_bytes > loaded->weight_bytes + loaded->kv_bytes);
+}
+
+TEST_CASE("a model over the budget is refused with the numbers before its memory is taken") {
+  Sandbox sandbox;
+  const Daemon daemon(with_models(sandbox), {"residency.memory_bytes=20000000"});  // KV is 32 MiB
+  ipc::Client client = daemon.connect();
+  const Answer answer = run(client, named("one", 1, 5));
+  REQUIRE(answer.error);
+  CHECK(answer.error->code == ErrorCode::kOutOfMemory);
+  CHECK(answer.error->message.find("KV 33554432), residency.memory_bytes is 20000000") !=
+        std::string::npos);
+}
+
+TEST_CASE("the machine sleeps in mid-stream: the worker is closed, and the text goes on after it") {
+  Sandbox sandbox;
+  const Daemon daemon(with_models(sandbox), {"server.sleep_closes=all"});
+  ipc::Client client = daemon.connect();
+  const Answer want = run(client, named("one", 5, 3000));
+  REQUIRE(want.done);
+  bool slept = false;
+  const Answer answer = run(client, named("one", 5, 3000), [&](const Answer& so_far) {
+    if (slept || so_far.ids[0].size() < 200) return;
+    slept = true;
+    ipc::Client other = daemon.connect();
+    daemon.signal(SIGUSR1);
+    CHECK(eventually([&] { return daemon.stats().workers.empty(); }));
+    daemon.signal(SIGUSR2);
+  });
+  REQUIRE(slept);
+  REQUIRE_MESSAGE(answer.done, why(answer));
+  CHECK(answer.ids == want.ids);
+  CHECK(answer.done->resumed == 0);  // no death: it was told to
+}
+
+TEST_CASE("under a service manager ready means that a token can be made") {
+  Sandbox sandbox;
+  const std::string path = (sandbox.path() / "notify").string();
+  const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  REQUIRE(fd >= 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  REQUIRE(path.size() < sizeof address.sun_path);
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  REQUIRE(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  ::setenv("NOTIFY_SOCKET", path.c_str(), 1);
+  const Daemon daemon(with_models(sandbox), {"roles.default=two"});
+  ::unsetenv("NOTIFY_SOCKET");
+  ipc::Client client = daemon.connect();
+  std::string heard;
+  CHECK(eventually([&] {
+    char message[512];
+    for (ssize_t n; (n = ::recv(fd, message, sizeof message, MSG_DONTWAIT)) > 0;) {
+      heard.append(message, static_cast<size_t>(n)).push_back('\n');
+    }
+    return heard.find("READY=1") != std::string::npos;
+  }));
+  CHECK(state_of(client, "two") == "resident");
+  CHECK(heard.find("EXTEND_TIMEOUT_USEC=30000000") < heard.find("READY=1"));
+  CHECK(heard.find("two (loading, ") < heard.find("READY=1"));
+  ::close(fd);
+}
+
+TEST_CASE("a flood over the bound: the surplus is told busy, what was taken ends well") {
+  Sandbox sandbox;
+  const bool full = tests::full_counts();
+  const int bound = full ? 256 : 16;
+  const int flood = full ? 10'000 : 600;
+  const Daemon daemon(with_models(sandbox),
+                      {"limits.max_requests=" + std::to_string(bound),
+                       "limits.max_requests_per_owner=" + std::to_string(bound)});
+  ipc::Client client = daemon.connect();
+  REQUIRE(run(client, named("one", 1, 5)).done);
+  std::map<std::string, int32_t> tokens;
+  int sent = 0, done = 0, busy = 0;
+  const auto take = [&](int timeout_ms) {
+    const Result<std::optional<ipc::Arrival>> arrival = client.next(timeout_ms);
+    REQUIRE(arrival.ok());
+    if (!*arrival) return;
+    if (const auto* delta = std::get_if<ipc::Delta>(&(**arrival).what)) {
+      tokens[(**arrival).request_id] += static_cast<int32_t>(delta->ids.size());
+      return;
+    }
+    const auto& event = std::get<ipc::Event>((**arrival).what);
+    if (std::holds_alternative<ipc::DoneEvent>(event)) {
+      CHECK(tokens[(**arrival).request_id] == 50);
+      ++done;
+    } else if (const auto* error = std::get_if<ipc::ErrorEvent>(&event)) {
+      CHECK(error->error.code == ErrorCode::kBusy);
+      CHECK(error->retry_ms > 0);
+      ++busy;
+    }
+  };
+  while (sent < flood) {
+    // Where our side of the socket is full we read first.
+    client.start(named("one", 1, 50)).ok() ? static_cast<void>(++sent) : take(10);
+  }
+  const int64_t end = now_ms() + kPatienceMs;
+  while (done + busy < flood && now_ms() < end) take(100);
+  CHECK(done + busy == flood);
+  CHECK(done >= bound);
+  CHECK(busy > 0);
+  CHECK(daemon.wait_until_idle());
+}
+
+// The same in a small way with real processes; all orders are tried with played workers.
+TEST_CASE("random loads, swaps, requests, cancels and kills with real processes end well") {
+  Sandbox sandbox;
+  const Daemon daemon(with_models(sandbox), {"limits.max_resident=2", "residency.turn_ms=100",
+                                             "residency.keep_alive_ms=300"});
+  std::atomic<bool> stop = false;
+  std::atomic<int> verbs = 0;
+  std::thread administrator([&] {
+    std::mt19937 random(3);
+    Result<ipc::Client> client = ipc::Client::connect({.runtime_dir = daemon.runtime()});
+    while (client && !stop) {
+      const std::string& model = kNames[random() % 2];
+      switch (random() % 4) {
+        case 0: (void)client->load({.model = model}); break;
+        case 1: (void)client->unload({.model = model}); break;
+        case 2: (void)client->swap({.role = "default", .model = model}); break;
+        default:
+          if (const Result<ipc::StatsReply> stats = client->stats()) {
+            for (const ipc::WorkerStats& worker : stats->workers) {
+              if (random() % 6 == 0 && worker.pid > 0) ::kill(worker.pid, SIGKILL);
+            }
+          }
+      }
+      ++verbs;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  });
+  std::mt19937 random(4);
+  ipc::Client client = daemon.connect();
+  const int requests = tests::full_counts() ? 300 : 40;
+  int ended = 0;
+  for (int i = 0; i < requests; ++i) {
+    const std::string model = random() % 2 == 0 ? "default" : kNames[random() % 2];
+    const auto max_tokens = static_cast<int32_t>(1 + random() % 300);
+    const bool cancels = random() % 4 == 0;
+    bool cancelled = false;
+    const Result<std::string> id = client.start(named(model, 9, max_tokens));
+    REQUIRE(id.ok());
+    const int64_t end = now_ms() + kPatienceMs;
+    for (bool over = false; !over && now_ms() < end;) {
+      const Result<std::optional<ipc::Arrival>> arrival = client.next(100);
+      REQUIRE(arrival.ok());
+      if (!*arrival || (**arrival).request_id != *id) continue;
+      if (cancels && !std::exchange(cancelled, true)) {
+        REQUIRE(client.request_cancel(*id).ok());
+      }
+      const auto* event = std::get_if<ipc::Event>(&(**arrival).what);
+      if (event == nullptr) continue;
+      over = std::holds_alternative<ipc::DoneEvent>(*event);
+      if (const auto* error = std::get_if<ipc::ErrorEvent>(event)) {
+        CHECK(error->error.code != ErrorCode::kInternal);
+        CHECK(error->error.code != ErrorCode::kLost);
+        over = true;
+      }
+      ended += over ? 1 : 0;
+    }
+  }
+  CHECK(ended == requests);
+  stop = true;
+  administrator.join();
+  CHECK(verbs > 0);
+  CHECK(daemon.wait_until_idle());
+}
+
+}  // namespace
+}  // namespace hearth::e2e

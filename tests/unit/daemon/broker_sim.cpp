@@ -1,0 +1,262 @@
+#include "tests/unit/daemon/broker_sim.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "ipc/codec.h"
+
+namespace hearth::broker {
+namespace fs = std::filesystem;
+
+// ---- FakeWorker --------------------------------------------------------------------------------
+
+FakeWorker::FakeWorker(BrokerSim& sim, std::string model, pid_t pid, WorkerListener& listener)
+    : sim_(sim), model_(std::move(model)), listener_(listener) {
+  pid_ = pid;
+  started_us_ = last_sign_us_ = sim.clock.now_us();
+  sim.workers.push_back(this);
+}
+
+FakeWorker::~FakeWorker() { std::erase(sim_.workers, this); }
+
+void FakeWorker::step() {
+  if (state_ == State::kEnding) return listener_.on_worker_ended(*this, "played");
+  if (state_ == State::kStarting) return load_on();
+  for (auto it = live_.begin(); it != live_.end();) {
+    const bool ended = serve(it->first, it->second);
+    it = ended ? live_.erase(it) : std::next(it);
+  }
+  if (state_ == State::kDraining && live_.empty()) {
+    said_stopped_ = true;
+    state_ = State::kEnding;
+  }
+}
+
+void FakeWorker::load_on() {
+  const ModelTraits& traits = sim_.traits.at(model_);
+  if (steps_++ == 0) {
+    plan_ = ipc::WorkerPlan{traits.weight_bytes, traits.kv_bytes, 0};
+    return listener_.on_worker_plan(*this);
+  }
+  if (steps_ < traits.load_steps) {
+    progress_ = ipc::WorkerLoadProgress{static_cast<uint64_t>(steps_),
+                                        static_cast<uint64_t>(traits.load_steps), "reading"};
+    return listener_.on_worker_news(*this);
+  }
+  if (traits.fails) {
+    failure_ = *traits.fails;
+    state_ = State::kEnding;
+    return;
+  }
+  ready_ = ipc::WorkerReady{};
+  ready_->model = model_;
+  ready_->device = "cpu played";
+  ready_->weight_bytes = traits.weight_bytes;
+  ready_->kv_bytes = traits.kv_bytes;
+  ready_->load_ms = 60;
+  state_ = State::kReady;
+  listener_.on_worker_ready(*this);
+}
+
+void FakeWorker::answer(uint64_t number, const ipc::Event& event) {
+  const std::string json = ipc::encode_event(event);
+  ipc::Answer out;
+  out.json = json;
+  listener_.on_worker_answer(*this, number, out);
+}
+
+// True when the request has ended.
+bool FakeWorker::serve(uint64_t number, Live& live) {
+  const ipc::GenerateRequest& request = live.request.generate;
+  const auto wanted = static_cast<uint32_t>(request.max_tokens);
+  if (!std::exchange(live.started, true)) answer(number, ipc::StartedEvent{model_, 1, 0, 0});
+  if (!live.cancelled && live.sent < wanted) {
+    std::vector<int32_t> ids;
+    for (uint64_t n = 1 + sim_.random() % 3; n > 0 && live.sent + ids.size() < wanted; --n) {
+      ids.push_back(
+          BrokerSim::token(model_, *request.seed, live.sent + static_cast<uint32_t>(ids.size())));
+    }
+    const ipc::DeltaHeader header{0, live.sent, static_cast<uint32_t>(ids.size()), 0};
+    const std::string payload = ipc::encode_delta_payload(header, "x");
+    const std::string encoded = ipc::encode_ids(ids);
+    ipc::Answer out;
+    out.is_delta = true;
+    out.payload = payload;
+    out.ids = encoded;
+    listener_.on_worker_answer(*this, number, out);
+    live.sent += static_cast<uint32_t>(ids.size());
+    return false;
+  }
+  const std::string reason = live.cancelled ? "cancelled" : "length";
+  answer(number, ipc::SampleDoneEvent{0, reason, static_cast<int32_t>(live.sent)});
+  ipc::DoneEvent done;
+  done.finish_reasons = {reason};
+  done.model = model_;
+  answer(number, done);
+  return true;
+}
+
+void FakeWorker::send_request(uint64_t number, const std::string& json) {
+  if (state_ != State::kReady) return;
+  Result<ipc::WorkerRequest> request = ipc::decode_worker_request(number, json);
+  REQUIRE(request.ok());
+  Live live{std::move(request).value(), 0, false, false};
+  if (!live.request.resume.empty()) {
+    live.sent = static_cast<uint32_t>(live.request.resume.at(0).size());
+  }
+  CHECK(live_.emplace(number, std::move(live)).second);
+}
+
+void FakeWorker::send_cancel(uint64_t number) {
+  if (const auto it = live_.find(number); it != live_.end()) it->second.cancelled = true;
+}
+
+void FakeWorker::drain() {
+  if (state_ == State::kStarting) return stop();
+  if (state_ == State::kReady) state_ = State::kDraining;
+}
+
+void FakeWorker::stop() {
+  said_stopped_ = true;
+  state_ = State::kEnding;
+}
+
+void FakeWorker::kill(const std::string&) { state_ = State::kEnding; }
+
+// ---- BrokerSim ---------------------------------------------------------------------------------
+
+const Error* SimAnswer::error() const {
+  const auto* event = as<ipc::ErrorEvent>();
+  return event == nullptr ? nullptr : &event->error;
+}
+
+fs::path BrokerSim::make_models() {
+  std::string pattern = (fs::temp_directory_path() / "hearth-sim-XXXXXX").string();
+  REQUIRE(::mkdtemp(pattern.data()) != nullptr);
+  for (const auto& [name, model] : traits) std::ofstream(fs::path(pattern) / (name + ".gguf")) << 1;
+  return pattern;
+}
+
+BrokerSim::BrokerSim(std::map<std::string, ModelTraits> given, Config settings, uint64_t seed)
+    : random(seed),
+      config(std::move(settings)),
+      traits(std::move(given)),
+      dir_(make_models()),
+      models({dir_}, config.roles),
+      admission(config.limits),
+      output(static_cast<size_t>(config.limits.output_buffer_bytes),
+             [this](const std::string& identity, const Outgoing& outgoing) {
+               return receive(identity, outgoing);
+             }),
+      dispatcher(clock, admission, models, output),
+      residency(clock, config,
+                MemoryBudget(static_cast<uint64_t>(config.residency.memory_bytes),
+                             [] { return uint64_t{0}; }),
+                [this](const ModelFile& file,
+                       WorkerListener& listener) -> Result<std::unique_ptr<Worker>> {
+                  return std::unique_ptr<Worker>(std::make_unique<FakeWorker>(
+                      *this, file.name, static_cast<pid_t>(++starts), listener));
+                }),
+      verbs(clock, models, residency, dispatcher) {
+  dispatcher.set_residency(residency);
+  residency.add_listener(dispatcher);
+  residency.add_listener(verbs);
+  clock.advance_us(1'000'000);
+}
+
+BrokerSim::~BrokerSim() {
+  std::error_code ignored;
+  fs::remove_all(dir_, ignored);
+}
+
+ipc::SendOutcome BrokerSim::receive(const std::string& identity, const Outgoing& outgoing) {
+  if (gone.contains(identity)) return ipc::SendOutcome::kUnreachable;
+  SimAnswer& to = answers[{identity, outgoing.request_id}];
+  if (outgoing.is_delta) {
+    const Result<ipc::DeltaPayload> payload = ipc::decode_delta_payload(outgoing.payload);
+    REQUIRE(payload.ok());
+    CHECK(payload->header.first_index == to.ids.size());
+    CHECK(to.ends == 0);
+    const std::vector<int32_t> ids = ipc::decode_ids(outgoing.ids).value();
+    to.ids.insert(to.ids.end(), ids.begin(), ids.end());
+    return ipc::SendOutcome::kSent;
+  }
+  Result<ipc::Event> event = ipc::decode_event(outgoing.payload);
+  REQUIRE(event.ok());
+  const bool more = std::holds_alternative<ipc::QueuedEvent>(*event) ||
+                    std::holds_alternative<ipc::StartedEvent>(*event) ||
+                    std::holds_alternative<ipc::SampleDoneEvent>(*event) ||
+                    std::holds_alternative<ipc::LoadingEvent>(*event);
+  CHECK(to.ends == 0);
+  if (more) {
+    to.events.push_back(std::move(event).value());
+  } else {
+    to.last = std::move(event).value();
+    ++to.ends;
+  }
+  return ipc::SendOutcome::kSent;
+}
+
+void BrokerSim::generate(const Caller& caller, const std::string& id, const std::string& model,
+                         int32_t max_tokens, uint64_t seed) {
+  ipc::GenerateRequest request;
+  request.model = model;
+  request.prompt = "x";
+  request.max_tokens = max_tokens;
+  request.seed = seed;
+  dispatcher.submit(caller, id, request, 100);
+}
+
+void BrokerSim::cancel(const Caller& caller, const std::string& id) {
+  dispatcher.cancel(caller, "cancel " + std::to_string(++cancels_), ipc::CancelRequest{id});
+}
+void BrokerSim::load(const std::string& id, const std::string& model, int64_t keep_alive_ms) {
+  verbs.load(admin(), id, {.model = model, .keep_alive_ms = keep_alive_ms});
+}
+void BrokerSim::unload(const std::string& id, const std::string& model) {
+  verbs.unload(admin(), id, {.model = model});
+}
+void BrokerSim::swap(const std::string& id, const std::string& role, const std::string& model) {
+  verbs.swap(admin(), id, {.role = role, .model = model});
+}
+
+void BrokerSim::step(int64_t ms) {
+  clock.advance_us(ms * 1000);
+  const std::vector<FakeWorker*> now = workers;
+  for (FakeWorker* worker : now) {
+    if (std::find(workers.begin(), workers.end(), worker) != workers.end()) worker->step();
+  }
+  residency.tick();
+  dispatcher.tick();
+  verbs.tick();
+}
+
+bool BrokerSim::run_until(const std::function<bool()>& done, int steps) {
+  for (; steps > 0 && !done(); --steps) step();
+  return done();
+}
+
+FakeWorker* BrokerSim::worker(const std::string& model) const {
+  const auto it = std::find_if(workers.begin(), workers.end(),
+                               [&](const FakeWorker* each) { return each->model() == model; });
+  return it == workers.end() ? nullptr : *it;
+}
+
+uint64_t BrokerSim::bytes_held() const {
+  uint64_t bytes = 0;
+  for (const FakeWorker* worker : workers) {
+    if (!worker->holds_memory()) continue;
+    bytes += worker->plan()->weight_bytes + worker->plan()->kv_bytes;
+  }
+  return bytes;
+}
+
+int32_t BrokerSim::token(const std::string& model, uint64_t seed, uint32_t index) {
+  const size_t value = std::hash<std::string>{}(model) ^ (seed * 0x9E3779B97F4A7C15u) ^
+                       (uint64_t{index} * 0xC2B2AE3D27D4EB4Fu);
+  return static_cast<int32_t>(value >> 17 & 0xFFFF);
+}
+
+}  // namespace hearth::broker

@@ -1,0 +1,147 @@
+#pragma once
+// The broker's logic with everything around it played: workers that compute nothing, clients that
+// are a map of what they were sent, a clock that the test moves. One seed replays a run.
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/broker/dispatcher.h"
+#include "daemon/broker/model_verbs.h"
+#include "daemon/broker/residency.h"
+
+namespace hearth::broker {
+
+/// What a played model is like.
+struct ModelTraits {
+  uint64_t weight_bytes = 10;
+  uint64_t kv_bytes = 10;
+  int load_steps = 3;
+  std::optional<Error> fails = {};  ///< instead of `ready`
+};
+
+class BrokerSim;
+
+/// Says what a worker says, one thing per step.
+class FakeWorker final : public Worker {
+ public:
+  FakeWorker(BrokerSim& sim, std::string model, pid_t pid, WorkerListener& listener);
+  ~FakeWorker() override;
+
+  const std::string& model() const { return model_; }
+  size_t num_live() const { return live_.size(); }
+  /// May destroy it.
+  void step();
+  /// As by the kernel: the broker hears of it at the next step.
+  void die() { state_ = State::kEnding; }
+  /// Holds memory that it planned.
+  bool holds_memory() const { return plan_.has_value() && state_ != State::kEnding; }
+
+  void send_request(uint64_t number, const std::string& json) override;
+  void send_cancel(uint64_t number) override;
+  void drain() override;
+  void stop() override;
+  void kill(const std::string& why) override;
+  void check_timeouts() override {}
+
+ private:
+  struct Live {
+    ipc::WorkerRequest request;
+    uint32_t sent = 0;
+    bool started = false;
+    bool cancelled = false;
+  };
+  void load_on();
+  bool serve(uint64_t number, Live& live);
+  void answer(uint64_t number, const ipc::Event& event);
+
+  BrokerSim& sim_;
+  std::string model_;
+  WorkerListener& listener_;
+  std::map<uint64_t, Live> live_;
+  int steps_ = 0;
+};
+
+/// Everything that one request or verb was answered.
+struct SimAnswer {
+  std::vector<int32_t> ids;
+  std::vector<ipc::Event> events;  ///< without the last
+  std::optional<ipc::Event> last;  ///< done, error or a reply
+  int ends = 0;
+
+  const Error* error() const;
+  template <class T>
+  const T* as() const {
+    return last ? std::get_if<T>(&*last) : nullptr;
+  }
+};
+
+class BrokerSim {
+ public:
+  /// `models`: name -> what it is like. Settings are read through `config`.
+  BrokerSim(std::map<std::string, ModelTraits> models, Config config, uint64_t seed = 1);
+  ~BrokerSim();
+
+  static Caller admin(const std::string& identity = "admin") {
+    return {.identity = identity, .uid = 0, .is_admin = true};
+  }
+  static Caller user(uint32_t uid) {
+    return {.identity = "user" + std::to_string(uid), .uid = uid, .is_admin = false};
+  }
+
+  void generate(const Caller& caller, const std::string& id, const std::string& model,
+                int32_t max_tokens, uint64_t seed = 7);
+  void cancel(const Caller& caller, const std::string& id);
+  void load(const std::string& id, const std::string& model, int64_t keep_alive_ms = -1);
+  void unload(const std::string& id, const std::string& model);
+  void swap(const std::string& id, const std::string& role, const std::string& model);
+
+  /// One turn of everything, `ms` later.
+  void step(int64_t ms = 20);
+  /// Steps until `done` says so; false after so many.
+  bool run_until(const std::function<bool()>& done, int steps = 5000);
+
+  SimAnswer& answer(const std::string& identity, const std::string& id) {
+    return answers[{identity, id}];
+  }
+  FakeWorker* worker(const std::string& model) const;
+  /// Bytes that workers hold now.
+  uint64_t bytes_held() const;
+  /// What an undisturbed run of this model and seed says at `index`.
+  static int32_t token(const std::string& model, uint64_t seed, uint32_t index);
+
+  FakeClock clock;
+  std::mt19937_64 random;
+  Config config;
+  std::map<std::string, ModelTraits> traits;
+  std::vector<FakeWorker*> workers;
+  std::set<std::string> gone;  ///< identities that nobody reads any more
+  std::map<std::pair<std::string, std::string>, SimAnswer> answers;
+  uint64_t starts = 0;
+
+ private:
+  ipc::SendOutcome receive(const std::string& identity, const Outgoing& outgoing);
+  std::filesystem::path make_models();
+
+  std::filesystem::path dir_;
+  uint64_t cancels_ = 0;
+
+ public:
+  ModelDirectory models;
+  Admission admission;
+  OutputBuffer output;
+  Dispatcher dispatcher;
+  Residency residency;
+  ModelVerbs verbs;
+};
+
+}  // namespace hearth::broker

@@ -1,0 +1,33 @@
+#include "daemon/broker/memory_budget.h"
+
+#include <doctest/doctest.h>
+
+namespace hearth::broker {
+namespace {
+
+TEST_CASE("a budget is the models' own; without one what is free counts, less what is to come") {
+  const MemoryBudget fixed(100, [] { return uint64_t{1}; });
+  CHECK(fixed.fits(40, {.bytes = 60, .to_come_bytes = 60}));
+  CHECK_FALSE(fixed.fits(41, {.bytes = 60, .to_come_bytes = 0}));
+  CHECK(fixed.hopeless(101));
+  CHECK_FALSE(fixed.hopeless(100));
+
+  const MemoryBudget free_memory(0, [] { return uint64_t{50}; });
+  CHECK(free_memory.fits(50, {.bytes = 1000, .to_come_bytes = 0}));
+  CHECK_FALSE(free_memory.fits(41, {.bytes = 1000, .to_come_bytes = 10}));
+  CHECK_FALSE(free_memory.hopeless(1'000'000));
+
+  const MemoryBudget unknown(0, [] { return uint64_t{0}; });
+  CHECK(unknown.fits(1'000'000, {.bytes = 1000, .to_come_bytes = 10}));
+}
+
+TEST_CASE("what the kernel calls available, in bytes") {
+  CHECK(parse_available("MemTotal:  24000 kB\nMemAvailable:    600 kB\nBuffers: 1 kB\n") ==
+        600 * 1024);
+  CHECK(parse_available("MemTotal:  24000 kB\n") == 0);
+  CHECK(parse_available("MemAvailable:") == 0);
+  CHECK(available_memory_bytes() > 0);
+}
+
+}  // namespace
+}  // namespace hearth::broker

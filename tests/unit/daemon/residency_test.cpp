@@ -1,0 +1,177 @@
+#include "daemon/broker/residency.h"
+
+#include <doctest/doctest.h>
+
+#include "tests/unit/daemon/broker_sim.h"
+
+namespace hearth::broker {
+namespace {
+
+Config with_budget(int64_t bytes) {
+  Config config;
+  config.residency.memory_bytes = bytes;
+  config.residency.keep_alive_ms = 0;
+  config.residency.turn_ms = 1000;
+  return config;
+}
+
+const Caller kUser = BrokerSim::user(1000);
+
+std::vector<int32_t> whole(const std::string& model, uint64_t seed, uint32_t count) {
+  std::vector<int32_t> ids;
+  for (uint32_t i = 0; i < count; ++i) ids.push_back(BrokerSim::token(model, seed, i));
+  return ids;
+}
+
+TEST_CASE("models that fit stay beside each other; the least recently used idle one makes room") {
+  BrokerSim sim({{"a", {}}, {"b", {}}, {"c", {}}}, with_budget(40));  // 20 each
+  for (const char* model : {"a", "b"}) {
+    sim.generate(kUser, model, model, 3);
+    REQUIRE(sim.run_until([&] { return sim.answer("user1000", model).ends == 1; }));
+  }
+  CHECK(sim.workers.size() == 2);
+  sim.generate(kUser, "a again", "a", 3);
+  REQUIRE(sim.run_until([&] { return sim.answer("user1000", "a again").ends == 1; }));
+  sim.generate(kUser, "c", "c", 3);
+  REQUIRE(sim.run_until([&] { return sim.answer("user1000", "c").ends == 1; }));
+  CHECK(sim.answer("user1000", "c").ids == whole("c", 7, 3));
+  CHECK(sim.worker("b") == nullptr);
+  CHECK(sim.worker("a") != nullptr);
+  CHECK(sim.residency.find("b")->parked);
+}
+
+TEST_CASE("a model in use leaves after its turn, ends what it has, and comes back for what waits") {
+  BrokerSim sim({{"a", {}}, {"b", {}}}, with_budget(30));
+  sim.generate(kUser, "long", "a", 400);
+  REQUIRE(sim.run_until([&] { return !sim.answer("user1000", "long").ids.empty(); }));
+  sim.generate(kUser, "b", "b", 5);
+  for (int i = 0; i < 20; ++i) sim.step();
+  const auto* queued = std::get_if<ipc::QueuedEvent>(&sim.answer("user1000", "b").events.back());
+  REQUIRE(queued != nullptr);
+  CHECK(queued->reason == "busy");
+  CHECK(sim.worker("a")->state() == Worker::State::kReady);  // its turn is not over
+  REQUIRE(sim.run_until([&] { return sim.worker("a")->state() == Worker::State::kDraining; }));
+  sim.generate(kUser, "late", "a", 5);
+  REQUIRE(sim.run_until([&] { return sim.answer("user1000", "late").ends == 1; }));
+  CHECK(sim.answer("user1000", "long").ids == whole("a", 7, 400));
+  CHECK(sim.answer("user1000", "b").ids == whole("b", 7, 5));
+  CHECK(sim.answer("user1000", "late").ids == whole("a", 7, 5));
+}
+
+TEST_CASE("two models that do not fit beside each other take turns however many ask") {
+  BrokerSim sim({{"a", {}}, {"b", {}}}, with_budget(30));
+  int asked = 0;
+  std::map<std::string, int> done;
+  for (int step = 0; step < 2000; ++step) {
+    for (const char* model : {"a", "b"}) {
+      if (sim.dispatcher.requests().model_size(model) < 3) {
+        sim.generate(kUser, std::to_string(++asked), model, 20);
+      }
+    }
+    sim.step();
+  }
+  for (const auto& [who, answer] : sim.answers) {
+    if (const auto* end = answer.as<ipc::DoneEvent>()) ++done[end->model];
+    CHECK(answer.error() == nullptr);
+  }
+  CHECK(done["a"] > 50);
+  CHECK(done["b"] > 50);
+  CHECK(sim.starts > 6);
+  CHECK(sim.starts < 60);  // turns, no thrashing
+}
+
+TEST_CASE("what a worker plans counts, not the size of its file") {
+  BrokerSim sim({{"a", {}}, {"b", {.weight_bytes = 25, .kv_bytes = 10}}}, with_budget(40));
+  sim.load("a", "a");
+  sim.load("b", "b");
+  uint64_t most = 0;
+  REQUIRE(sim.run_until([&] {
+    most = std::max(most, sim.bytes_held());
+    return sim.answer("admin", "a").ends + sim.answer("admin", "b").ends == 2;
+  }));
+  CHECK(sim.answer("admin", "a").as<ipc::LoadReply>() != nullptr);
+  CHECK(sim.answer("admin", "b").as<ipc::LoadReply>() != nullptr);
+  CHECK(most <= 40);
+  CHECK(sim.residency.memory_bytes(*sim.residency.find("b")) == 35);
+}
+
+TEST_CASE("a model that never fits is refused with the numbers, and disturbs nobody for long") {
+  BrokerSim sim({{"a", {}}, {"huge", {.weight_bytes = 90, .kv_bytes = 20}}}, with_budget(100));
+  sim.generate(kUser, "a", "a", 200);
+  sim.generate(kUser, "huge", "huge", 5);
+  REQUIRE(sim.run_until([&] { return sim.answer("user1000", "huge").ends == 1; }));
+  const Error* error = sim.answer("user1000", "huge").error();
+  REQUIRE(error != nullptr);
+  CHECK(error->code == ErrorCode::kOutOfMemory);
+  CHECK(error->message ==
+        "model huge takes 110 bytes (weights 90, KV 20), residency.memory_bytes is 100");
+  REQUIRE(sim.run_until([&] { return sim.answer("user1000", "a").ends == 1; }));
+  CHECK(sim.answer("user1000", "a").ids == whole("a", 7, 200));
+}
+
+TEST_CASE("after its keep-alive a model is parked, and the next request brings it back") {
+  Config config = with_budget(0);
+  config.residency.keep_alive_ms = 60'000;
+  config.keep_alive_ms["b"] = 5'000;
+  BrokerSim sim({{"a", {}}, {"b", {}}, {"c", {}}}, config);
+  for (const char* model : {"a", "b"}) sim.generate(kUser, model, model, 3);
+  sim.load("c", "c", 0);  // for good
+  REQUIRE(sim.run_until([&] { return sim.dispatcher.requests().size() == 0; }));
+  REQUIRE(sim.run_until([&] { return sim.workers.size() == 3; }));
+  sim.step(6'000);
+  sim.step();
+  sim.step();
+  CHECK(sim.worker("b") == nullptr);
+  CHECK(sim.worker("a") != nullptr);
+  sim.step(60'000);
+  sim.step();
+  sim.step();
+  CHECK(sim.worker("a") == nullptr);
+  CHECK(sim.worker("c") != nullptr);
+  CHECK(sim.residency.find("a")->parked);
+  sim.generate(kUser, "again", "a", 3);
+  REQUIRE(sim.run_until([&] { return sim.answer("user1000", "again").ends == 1; }));
+  CHECK(sim.answer("user1000", "again").ids == whole("a", 7, 3));
+}
+
+TEST_CASE("without loading on demand requests may only bring back what was loaded by hand") {
+  Config config = with_budget(0);
+  config.residency.load_on_demand = false;
+  config.residency.keep_alive_ms = 1'000;
+  BrokerSim sim({{"a", {}}}, config);
+  sim.generate(kUser, "1", "a", 3);
+  REQUIRE(sim.answer("user1000", "1").error() != nullptr);
+  CHECK(sim.answer("user1000", "1").error()->code == ErrorCode::kUnavailable);
+  sim.load("l", "a");
+  REQUIRE(sim.run_until([&] { return sim.answer("admin", "l").ends == 1; }));
+  sim.step(2'000);
+  REQUIRE(sim.run_until([&] { return sim.workers.empty(); }));
+  sim.generate(kUser, "2", "a", 3);
+  REQUIRE(sim.run_until([&] { return sim.answer("user1000", "2").ends == 1; }));
+  CHECK(sim.answer("user1000", "2").as<ipc::DoneEvent>() != nullptr);
+  sim.unload("u", "a");
+  REQUIRE(sim.run_until([&] { return sim.answer("admin", "u").ends == 1; }));
+  sim.generate(kUser, "3", "a", 3);
+  CHECK(sim.answer("user1000", "3").error() != nullptr);
+}
+
+TEST_CASE("sleep closes what it is told to; requests go on after it as if nothing was") {
+  BrokerSim sim({{"a", {}}}, with_budget(0));
+  sim.generate(kUser, "r", "a", 200);
+  REQUIRE(sim.run_until([&] { return sim.answer("user1000", "r").ids.size() > 20; }));
+  sim.residency.suspend([](const Worker&) { return false; });
+  sim.step();
+  CHECK(sim.workers.size() == 1);
+  sim.residency.resume();
+  sim.residency.suspend([](const Worker&) { return true; });
+  for (int i = 0; i < 10; ++i) sim.step();
+  CHECK(sim.workers.empty());
+  CHECK(sim.answer("user1000", "r").ends == 0);
+  sim.residency.resume();
+  REQUIRE(sim.run_until([&] { return sim.answer("user1000", "r").ends == 1; }));
+  CHECK(sim.answer("user1000", "r").ids == whole("a", 7, 200));
+  CHECK(sim.answer("user1000", "r").as<ipc::DoneEvent>()->resumed == 0);
+}
+
+}  // namespace
+}  // namespace hearth::broker
