@@ -219,6 +219,7 @@ TEST_CASE("random models of every shape: the same request, the same tokens") {
         check_same_tokens(owned.file, table, DType::kF16, request, shape.vocab);
       }
       if (shape.name != "gqa" || (kReduced && table.name == "reference")) continue;
+      if (table.ops.device.kind == "cuda") continue;  // refuses q8_0 by name
       check_same_tokens(owned.file, table, DType::kQ8_0, asked[2], shape.vocab);
     }
   }
