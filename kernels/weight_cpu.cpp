@@ -7,6 +7,7 @@
 #include "kernels/half.h"
 #include "kernels/op_checks.h"
 #include "kernels/ops_cpu.h"
+#include "kernels/packed_bytes.h"
 #include "kernels/quant/quant_group.h"
 
 namespace hearth::kernels::cpu {
@@ -65,6 +66,12 @@ void pack_group(const HostTensor& tensor, int64_t first, int64_t rows, std::byte
 Error no_memory(const HostTensor& first, size_t bytes) {
   return Error{ErrorCode::kOutOfMemory,
                fmt::format("{}: no memory for {} bytes of packed weights", first.name, bytes), ""};
+}
+
+uint64_t segment_bytes(const HostTensor& tensor) {
+  const int64_t groups = round_up(tensor.rows / tensor.num_experts, kGroup) / kGroup;
+  return static_cast<uint64_t>(groups * packed_group_bytes(tensor.dtype, tensor.cols) *
+                               tensor.num_experts);
 }
 
 }  // namespace
@@ -167,3 +174,16 @@ void unpack_row(const PackedWeight& weight, int64_t row, float scale, float* out
 }
 
 }  // namespace hearth::kernels::cpu
+
+namespace hearth::kernels {
+
+uint64_t cpu_packed_bytes(std::span<const HostTensor> tensors, WeightRole role) {
+  uint64_t bytes = 0;
+  for (const HostTensor& tensor : tensors) {
+    bytes += role == WeightRole::kVector ? static_cast<uint64_t>(tensor.cols) * sizeof(float)
+                                         : cpu::segment_bytes(tensor);
+  }
+  return bytes;
+}
+
+}  // namespace hearth::kernels

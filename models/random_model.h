@@ -30,7 +30,7 @@ struct ModelShape {
   bool tied = true;  ///< the output head is the embedding
 };
 
-/// tiny, 0.1B, S (1.2 B parameters, as Llama 3.2 1B), M (8 B, as Llama 3.1 8B).
+/// tiny, 0.1B, S (1.2 B parameters, as Llama 3.2 1B), M (8 B, as Llama 3.1 8B), 13B (as Llama 2).
 std::span<const ModelShape> named_shapes();
 /// kNotFound lists the names.
 Result<ModelShape> find_shape(std::string_view name);

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "kernels/packed_bytes.h"
+
 namespace hearth::worker {
 
 kernels::OpTable measuring_ops() {
@@ -22,10 +24,8 @@ kernels::OpTable measuring_ops() {
     }
     auto weight = std::make_unique<kernels::Weight>();
     weight->cols = tensors.front().cols;
-    for (const kernels::HostTensor& tensor : tensors) {
-      weight->rows += tensor.rows;
-      weight->bytes += tensor.bytes.size();
-    }
+    for (const kernels::HostTensor& tensor : tensors) weight->rows += tensor.rows;
+    weight->bytes = kernels::cpu_packed_bytes(tensors, role);
     return weight;
   };
   return table;

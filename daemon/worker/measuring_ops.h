@@ -7,8 +7,8 @@
 
 namespace hearth::worker {
 
-/// Vectors (norms, biases) are held, being small; a matrix is its shape. Weight::bytes are those of
-/// the file.
+/// Vectors (norms, biases) are held, being small; a matrix is its shape. Weight::bytes are those
+/// that the CPU's table would take.
 kernels::OpTable measuring_ops();
 
 }  // namespace hearth::worker

@@ -177,6 +177,7 @@ constexpr WorkerVerb kWorkerVerbs[] = {
     {"bench", "How fast a model runs here, and of what ceiling"},
     {"inspect", "What a model file holds, and whether it runs here"},
     {"pull", "Fetches a model file: https://..., hf:OWNER/REPO/FILE"},
+    {"plan", "What serving a model takes and brings, before it is loaded"},
 };
 
 bool is_worker_verb(std::string_view word) {

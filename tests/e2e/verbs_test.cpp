@@ -122,6 +122,27 @@ TEST_CASE("bench writes a shape that everything else reads") {
   CHECK(hearth(sandbox, "bench --shape tiny --type nonesuch").status == 1);
 }
 
+TEST_CASE("plan tells sizes and rates of a model and of a shape, before anything is loaded") {
+  const Sandbox sandbox;
+  const Outcome outcome =
+      hearth(sandbox, "plan tales --bandwidth 10GB/s --memory 1GiB --context 64 --json");
+  CHECK(outcome.status == 0);
+  const json plan = json::parse(outcome.out);
+  CHECK(plan["memory"]["fits"] == true);
+  CHECK(plan["memory"]["device_bytes"] == 1u << 30);
+  CHECK(plan["groups"][0]["kv_bytes_per_token_f16"] == 2048);
+  CHECK(plan["decode"][0]["bound"] == "read");
+  const Outcome text =
+      hearth(sandbox, "plan --shape 13B --type BF16 --bandwidth 3.35TB/s --memory 80GB");
+  CHECK(text.status == 0);
+  CHECK(text.out.find(" 8.02 ") != std::string::npos);
+  CHECK(text.out.find("2689.4") != std::string::npos);
+  CHECK(hearth(sandbox, "plan tales --read-mib 8").out.find("ridge") != std::string::npos);
+  CHECK(hearth(sandbox, "plan").status == 2);
+  CHECK(hearth(sandbox, "plan tales --memory lots").status == 1);
+  CHECK(hearth(sandbox, "plan tales --context 1000000").status == 1);
+}
+
 TEST_CASE("pull refuses what it should before it asks anybody") {
   const Sandbox sandbox;
   const Outcome plain = hearth(sandbox, "pull http://models.example/a.gguf");

@@ -12,6 +12,7 @@ hearth=$work/usr/bin/hearth
 "$hearth" inspect tales | grep -q "runs here *yes"
 "$hearth" config | grep -q "$work/usr/share/hearth/models"
 [[ ! -e $work/usr/bin/hearth-worker-cpu && -x $work/usr/libexec/hearth/hearth-worker-cpu ]]
+"$hearth" plan tales --bandwidth 10GB/s --memory 1GB --json | grep -q '"fits":true'
 [[ ! -e $work/usr/bin/hearth-pull ]] && "$hearth" pull --help | grep -q sha256
 for page in man1/hearth.1 man8/hearthd.8 man5/hearth.toml.5; do
   gzip -t "$work/usr/share/man/$page.gz"
