@@ -112,7 +112,9 @@ int run(int argc, char** argv) {
   add_bench(app, &status);
   add_cache(app, &status);
   add_inspect(app, &status);
+  add_perplexity(app, &status);
   add_plan(app, &status);
+  add_quantize(app, &status);
   add_tokenize(app, &status);
   try {
     app.parse(argc, argv);

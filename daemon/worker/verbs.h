@@ -22,7 +22,9 @@ inline constexpr int kInterrupted = 130;
 void add_bench(CLI::App& app, int* status);
 void add_cache(CLI::App& app, int* status);
 void add_inspect(CLI::App& app, int* status);
+void add_perplexity(CLI::App& app, int* status);
 void add_plan(CLI::App& app, int* status);
+void add_quantize(CLI::App& app, int* status);
 void add_tokenize(CLI::App& app, int* status);
 
 /// "hearth: MESSAGE [code]" on stderr; kFailed.

@@ -176,6 +176,8 @@ constexpr WorkerVerb kWorkerVerbs[] = {
     {"cache", "The prefixes kept on disk: ls, stats, rm, verify, compact"},
     {"bench", "How fast a model runs here, and of what ceiling"},
     {"inspect", "What a model file holds, and whether it runs here"},
+    {"perplexity", "How well a model foresees a text, and how far it is from another"},
+    {"quantize", "Writes a model file in another type"},
     {"pull", "Fetches a model file: https://..., hf:OWNER/REPO/FILE"},
     {"plan", "What serving a model takes and brings, before it is loaded"},
 };

@@ -78,6 +78,16 @@ void GgufWriter::set_f32s(std::string_view key, std::span<const float> values) {
   for (const float value : values) append(&metadata_, value);
 }
 
+void GgufWriter::copy(const GgufEntry& entry) {
+  begin_entry(entry.key, entry.type);
+  if (entry.type == GgufType::kArray) {
+    append_array_head(&metadata_, entry.element_type, entry.count);
+  } else if (entry.type == GgufType::kString) {
+    append<uint64_t>(&metadata_, entry.payload.size());
+  }
+  metadata_.insert(metadata_.end(), entry.payload.begin(), entry.payload.end());
+}
+
 void GgufWriter::declare_tensor(std::string_view name, std::span<const uint64_t> dims,
                                 kernels::DType dtype) {
   HEARTH_CHECK(!dims.empty() && dims.size() <= 4, "{}: {} dims", name, dims.size());

@@ -30,6 +30,8 @@ class GgufWriter {
   void set_strings(std::string_view key, std::span<const std::string> values);
   void set_i32s(std::string_view key, std::span<const int32_t> values);
   void set_f32s(std::string_view key, std::span<const float> values);
+  /// An entry of another file as it is there.
+  void copy(const GgufEntry& entry);
 
   /// A tensor of bytes as they will be in the file. dims: 1 to 4, the contiguous one first; `bytes`
   /// has the size that dims and dtype give.

@@ -143,6 +143,27 @@ TEST_CASE("plan tells sizes and rates of a model and of a shape, before anything
   CHECK(hearth(sandbox, "plan tales --context 1000000").status == 1);
 }
 
+TEST_CASE("quantize writes a smaller model, perplexity says how far it is from the first") {
+  const Sandbox sandbox;
+  const Outcome written = hearth(sandbox, "quantize tales q8.gguf --type q8_0");
+  CHECK(written.status == 0);
+  CHECK(json::parse(hearth(sandbox, "inspect --json q8.gguf").out)["types"][0]["type"] == "Q8_0");
+  const std::string text = "Once upon a time there was a poor woodcutter.";
+  const Outcome outcome =
+      hearth(sandbox, "perplexity q8.gguf -f - --against tales --context 64 --json", text);
+  CHECK(outcome.status == 0);
+  const json score = json::parse(outcome.out);
+  CHECK(score["bytes"] == text.size());
+  CHECK(score["kl"] > 0);
+  CHECK(score["kl"] < 0.01);
+  CHECK(score["bits_per_byte"] > 0);
+  CHECK(hearth(sandbox, "perplexity tales -f none").status == 1);
+  CHECK(hearth(sandbox, "perplexity tales").status == 2);
+  CHECK(hearth(sandbox, "quantize tales out.gguf --type Q9").status == 1);
+  CHECK(hearth(sandbox, "quantize q8.gguf q8.gguf --type Q4_0").status == 1);
+  CHECK(hearth(sandbox, "quantize tales --type Q8_0").status == 2);
+}
+
 TEST_CASE("pull refuses what it should before it asks anybody") {
   const Sandbox sandbox;
   const Outcome plain = hearth(sandbox, "pull http://models.example/a.gguf");

@@ -1,0 +1,80 @@
+// hearth quantize IN OUT --type T: a model file in another type.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+
+#include "daemon/worker/device.h"
+#include "daemon/worker/progress_line.h"
+#include "daemon/worker/stop_flag.h"
+#include "daemon/worker/verbs.h"
+#include "ipc/model_file.h"
+#include "ipc/shown_text.h"
+#include "models/quantize/quantize_file.h"
+
+namespace hearth::worker {
+namespace {
+
+struct Options {
+  std::string in;
+  std::string out;
+  std::string type;
+  bool requantize = false;
+  DeviceOptions device;
+};
+
+Result<models::QuantizeReport> run(const Options& options) {
+  models::QuantizeOptions quantize;
+  HEARTH_ASSIGN_OR_RETURN(quantize.mix, models::find_mix(options.type));
+  quantize.requantize = options.requantize;
+  HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(options.in));
+  std::error_code ignored;
+  if (std::filesystem::equivalent(path, options.out, ignored)) {
+    return Error{ErrorCode::kInvalidArgument, "OUT is IN; want another file", "out"};
+  }
+  HEARTH_ASSIGN_OR_RETURN(const models::GgufFile file, models::GgufFile::open(path));
+  HEARTH_ASSIGN_OR_RETURN(const kernels::OpTable ops, open_device(options.device));
+  quantize.num_threads = ops.device.num_threads;
+  ProgressLine progress;
+  progress.stage(fmt::format("writing {} as {}", options.out, quantize.mix.name));
+  return models::quantize_file(file, options.out, quantize, [&](uint64_t done, uint64_t total) {
+    progress.detail(
+        fmt::format("{:.0f} %", 100.0 * static_cast<double>(done) / static_cast<double>(total)));
+    return !stop_wanted();
+  });
+}
+
+int quantize(const Options& options) {
+  catch_stop_signals();
+  const Result<models::QuantizeReport> done = run(options);
+  if (!done.ok()) {
+    report_failure(done.error());
+    return done.error().code == ErrorCode::kCancelled ? kInterrupted : kFailed;
+  }
+  const std::string said = fmt::format(
+      "{} of {} tensors stored anew: {} instead of {}\n", done->num_changed, done->num_tensors,
+      ipc::human_bytes(done->bytes_after), ipc::human_bytes(done->bytes_before));
+  return write_stdout(said) ? 0 : kFailed;
+}
+
+}  // namespace
+
+void add_quantize(CLI::App& app, int* status) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand("quantize", "Writes a model file in another type");
+  verb->add_option("IN", options->in, "a .gguf file, or a model's name")->required();
+  verb->add_option("OUT", options->out, "the file to write")->required();
+  std::string names;
+  for (const models::Mix& mix : models::mixes()) {
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", mix.name);
+  }
+  verb->add_option("--type", options->type, names)->type_name("T")->required();
+  verb->add_flag("--requantize", options->requantize, "of a file below eight bits, too");
+  verb->add_option("--threads", options->device.threads, "0: one per core")
+      ->check(CLI::Range(0, 4096));
+  verb->callback([options, status] { *status = quantize(*options); });
+}
+
+}  // namespace hearth::worker

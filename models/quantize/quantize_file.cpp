@@ -1,0 +1,182 @@
+#include "models/quantize/quantize_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "kernels/quant/quant_types.h"
+#include "kernels/thread_pool.h"
+#include "models/gguf/gguf_writer.h"
+#include "models/part_file.h"
+#include "models/quantize/quantize_rows.h"
+
+namespace hearth::models {
+namespace {
+
+using kernels::DType;
+
+constexpr int64_t kValues = 1 << 18;  // of one thread's turn
+
+bool is_coarse(DType type) {
+  return kernels::info(type).block_elements > 1 && type != DType::kQ8_0;
+}
+
+Result<void> check(const GgufTensor& tensor, DType to, const QuantizeOptions& options) {
+  const auto refuse = [&](std::string why) {
+    return Error{ErrorCode::kUnsupported, fmt::format("{}: {}", printable(tensor.name), why), ""};
+  };
+  if (!tensor.dtype)
+    return refuse(fmt::format("{}, which this build cannot read", tensor.type_name()));
+  if (*tensor.dtype == to) return {};
+  if (!kernels::info(*tensor.dtype).usable_as_weight) {
+    return refuse(fmt::format("{}, which this build cannot read", tensor.type_name()));
+  }
+  if (is_coarse(*tensor.dtype) && !options.requantize) {
+    return refuse(
+        fmt::format("is {} already; --requantize takes it all the same", tensor.type_name()));
+  }
+  return {};
+}
+
+/// The first error of several threads.
+class FirstError {
+ public:
+  void set(Error error) {
+    const std::lock_guard lock(mutex_);
+    if (!error_) error_ = std::move(error);
+  }
+  const std::optional<Error>& get() const { return error_; }
+
+ private:
+  std::mutex mutex_;
+  std::optional<Error> error_;
+};
+
+class Requantizer {
+ public:
+  Requantizer(const GgufFile& in, PartFile file, const QuantizeOptions& options,
+              const WriteProgressFn& progress, uint64_t total)
+      : in_(in),
+        file_(std::move(file)),
+        progress_(progress),
+        pool_(options.num_threads),
+        threads_(options.num_threads),
+        total_(total) {}
+
+  Result<void> copy(std::span<const std::byte> bytes) {
+    constexpr size_t kPiece = 8 << 20;
+    for (size_t at = 0; at < bytes.size(); at += kPiece) {
+      HEARTH_TRY(append(bytes.subspan(at, std::min(kPiece, bytes.size() - at))));
+    }
+    return {};
+  }
+
+  Result<void> tensor(const GgufTensor& tensor, DType to) {
+    if (tensor.dtype == to) {
+      HEARTH_TRY(copy(tensor.bytes));
+    } else {
+      HEARTH_TRY(convert(tensor, to));
+    }
+    in_.drop_pages(tensor.bytes);
+    constexpr std::byte kZeros[kGgufAlignment] = {};
+    return append({kZeros, (kGgufAlignment - written_ % kGgufAlignment) % kGgufAlignment});
+  }
+
+  Result<void> finish() { return file_.finish(); }
+
+ private:
+  Result<void> append(std::span<const std::byte> bytes) {
+    if (progress_ && !progress_(written_, total_)) {
+      return Error{ErrorCode::kCancelled, "interrupted; nothing was written", ""};
+    }
+    written_ += bytes.size();
+    return file_.append(bytes);
+  }
+
+  Result<void> convert(const GgufTensor& tensor, DType to) {
+    const auto cols = static_cast<int64_t>(tensor.dims[0]);
+    const auto rows = static_cast<int64_t>(tensor.num_elements() / tensor.dims[0]);
+    const uint64_t from_row = kernels::bytes_of(*tensor.dtype, tensor.dims[0]);
+    const uint64_t to_row = kernels::bytes_of(to, tensor.dims[0]);
+    const int64_t turn = std::max<int64_t>(1, kValues / cols);
+    const int64_t batch = turn * threads_ * 2;
+    std::vector<std::byte> out;
+    for (int64_t first = 0; first < rows; first += batch) {
+      const int64_t count = std::min(batch, rows - first);
+      out.resize(static_cast<size_t>(count) * to_row);
+      FirstError problem;
+      pool_.run((count + turn - 1) / turn, [&](int64_t item, int32_t) {
+        const int64_t begin = item * turn, n = std::min(turn, count - begin);
+        std::vector<float> values(static_cast<size_t>(n * cols));
+        kernels::dequantize(*tensor.dtype,
+                            tensor.bytes.subspan(static_cast<size_t>(first + begin) * from_row,
+                                                 static_cast<size_t>(n) * from_row),
+                            values);
+        const auto encoded = quantize_rows(to, values, cols);
+        if (!encoded.ok()) return problem.set(encoded.error());
+        std::ranges::copy(
+            encoded.value(),
+            out.begin() + static_cast<std::ptrdiff_t>(static_cast<uint64_t>(begin) * to_row));
+      });
+      if (problem.get()) {
+        Error error = *problem.get();
+        error.message = fmt::format("{}: {}", printable(tensor.name), error.message);
+        return error;
+      }
+      HEARTH_TRY(append(out));
+    }
+    return {};
+  }
+
+  const GgufFile& in_;
+  PartFile file_;
+  const WriteProgressFn& progress_;
+  kernels::ThreadPool pool_;
+  int32_t threads_;
+  uint64_t total_;
+  uint64_t written_ = 0;
+};
+
+}  // namespace
+
+Result<QuantizeReport> quantize_file(const GgufFile& in, const std::filesystem::path& out,
+                                     const QuantizeOptions& options,
+                                     const WriteProgressFn& progress) {
+  const MixModel model = MixModel::of(in);
+  GgufWriter writer;
+  for (const GgufEntry& entry : in.metadata()) {
+    // The tensors are laid out anew, and typed anew.
+    const bool own = entry.key == "general.alignment" || entry.key == "general.file_type" ||
+                     entry.key == "general.quantization_version";
+    if (!own) writer.copy(entry);
+  }
+  writer.set_u32("general.file_type", options.mix.file_type);
+  writer.set_u32("general.quantization_version", 2);
+  QuantizeReport report;
+  std::vector<DType> types;
+  for (const GgufTensor& tensor : in.tensors()) {
+    const DType type = choose_type(options.mix, model, tensor);
+    HEARTH_TRY(check(tensor, type, options));
+    types.push_back(type);
+    writer.declare_tensor(tensor.name, std::span(tensor.dims).first(tensor.num_dims), type);
+    ++report.num_tensors;
+    report.num_changed += tensor.dtype == type ? 0 : 1;
+    report.bytes_before += tensor.bytes.size();
+    report.bytes_after += kernels::bytes_of(type, tensor.num_elements());
+  }
+  const std::vector<std::byte> header = writer.header();
+  HEARTH_ASSIGN_OR_RETURN(PartFile file, PartFile::create(out));
+  Requantizer requantizer(in, std::move(file), options, progress,
+                          header.size() + report.bytes_after);
+  HEARTH_TRY(requantizer.copy(header));
+  for (size_t i = 0; i < types.size(); ++i) {
+    HEARTH_TRY(requantizer.tensor(in.tensors()[i], types[i]));
+  }
+  HEARTH_TRY(requantizer.finish());
+  return report;
+}
+
+}  // namespace hearth::models

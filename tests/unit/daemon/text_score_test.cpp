@@ -1,0 +1,130 @@
+// Perplexity by hand, by windows, and against another model.
+
+#include "daemon/worker/perplexity/text_score.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "models/gguf/gguf_file.h"
+
+namespace hearth::worker {
+namespace {
+
+struct Bundled {
+  models::GgufFile file =
+      models::GgufFile::open(HEARTH_SOURCE_DIR "/models/demo/tales.gguf").value();
+  std::unique_ptr<models::Tokenizer> tokenizer = models::load_tokenizer(file).value();
+
+  std::unique_ptr<LogitsRunner> runner(kernels::DType kv_type, int32_t context) const {
+    const auto ops = kernels::cpu_ops({.num_threads = 1, .variant = ""});
+    REQUIRE(ops.ok());
+    auto model = models::load_model(file, ops.value(), nullptr);
+    REQUIRE(model.ok());
+    auto out = LogitsRunner::create(std::move(model).value(), ops.value(), kv_type, context);
+    REQUIRE(out.ok());
+    return std::move(out).value();
+  }
+};
+
+// Longer than one step of the runner.
+std::string tale() {
+  std::string text;
+  for (int i = 0; i < 12; ++i) {
+    text +=
+        "Once upon a time there was a poor woodcutter who lived with his two children at the "
+        "edge of a great forest. ";
+  }
+  return text;
+}
+
+TEST_CASE("log probabilities and divergence of two rows") {
+  const std::vector<float> even = {1, 1, 1, 1};
+  CHECK(log_probability(even, 2) == doctest::Approx(-std::log(4.0)));
+  const std::vector<float> p = {0, static_cast<float>(std::log(3.0))};
+  const std::vector<float> q = {0, 0};
+  CHECK(kl_divergence(p, p) == 0);
+  CHECK(kl_divergence(p, q) ==
+        doctest::Approx(0.25 * std::log(0.25 / 0.5) + 0.75 * std::log(0.75 / 0.5)));
+  const std::vector<float> huge = {1000, -1000};
+  CHECK(log_probability(huge, 0) == doctest::Approx(0));
+  CHECK(log_probability(huge, 1) == doctest::Approx(-2000));
+}
+
+TEST_CASE("one window scores each token behind all before it, however steps cut it") {
+  const Bundled model;
+  const std::string text = tale();
+  const auto ids = model.tokenizer->encode(text, {});
+  REQUIRE(ids.size() > LogitsRunner::kStepTokens);
+  const auto runner = model.runner(kernels::DType::kF16, 512);
+  const auto score = score_text(*runner, nullptr, *model.tokenizer, text,
+                                {.context = 512, .stride = 256, .max_tokens = 0}, nullptr);
+  REQUIRE_MESSAGE(score.ok(), (score.ok() ? "" : score.error().message));
+  CHECK(score->num_tokens == static_cast<int64_t>(ids.size()) - 1);
+  CHECK(score->num_bytes == static_cast<int64_t>(text.size()));
+  // One token at a time: rows do not depend on what shares their step.
+  double nll = 0;
+  runner->begin();
+  for (size_t i = 0; i + 1 < ids.size(); ++i) {
+    nll -= log_probability(runner->step({&ids[i], 1}), ids[i + 1]);
+  }
+  CHECK(score->nll == nll);
+  CHECK(score->perplexity() == std::exp(nll / static_cast<double>(score->num_tokens)));
+  CHECK(score->bits_per_byte() ==
+        doctest::Approx(nll / std::numbers::ln2 / static_cast<double>(text.size())));
+  CHECK(score->perplexity() > 1);
+  CHECK(score->perplexity() < 100);  // it was trained on such sentences
+}
+
+TEST_CASE("windows score every token once; more context foresees no worse here") {
+  const Bundled model;
+  const std::string text = tale();
+  const auto all = model.runner(kernels::DType::kF16, 512);
+  const auto whole = score_text(*all, nullptr, *model.tokenizer, text,
+                                {.context = 512, .stride = 100, .max_tokens = 0}, nullptr);
+  REQUIRE(whole.ok());
+  const auto runner = model.runner(kernels::DType::kF16, 40);
+  for (const int32_t stride : {1, 7, 39}) {
+    CAPTURE(stride);
+    const auto cut = score_text(*runner, nullptr, *model.tokenizer, text,
+                                {.context = 40, .stride = stride, .max_tokens = 90}, nullptr);
+    REQUIRE(cut.ok());
+    CHECK(cut->num_tokens == 90);
+    const auto windows = score_text(*runner, nullptr, *model.tokenizer, text,
+                                    {.context = 40, .stride = 39, .max_tokens = 90}, nullptr);
+    if (stride == 1) CHECK(cut->nll < windows->nll);
+  }
+  CHECK(score_text(*runner, nullptr, *model.tokenizer, text,
+                   {.context = 40, .stride = 40, .max_tokens = 0}, nullptr)
+            .error()
+            .field == "stride");
+  CHECK(score_text(*runner, nullptr, *model.tokenizer, "",
+                   {.context = 40, .stride = 20, .max_tokens = 0}, nullptr)
+            .error()
+            .field == "text");
+  const auto stopped = score_text(*runner, nullptr, *model.tokenizer, text,
+                                  {.context = 40, .stride = 20, .max_tokens = 0},
+                                  [](const TextScore&, int64_t) { return false; });
+  CHECK(stopped.error().code == ErrorCode::kCancelled);
+}
+
+TEST_CASE("a model is not apart from itself; rounded KV is, a little") {
+  const Bundled model;
+  const auto a = model.runner(kernels::DType::kF16, 64);
+  const auto b = model.runner(kernels::DType::kF16, 64);
+  const auto c = model.runner(kernels::DType::kF32, 64);
+  const ScoreOptions options{.context = 64, .stride = 32, .max_tokens = 100};
+  const auto same = score_text(*a, b.get(), *model.tokenizer, tale(), options, nullptr);
+  REQUIRE(same.ok());
+  CHECK(same->num_compared == same->num_tokens);
+  CHECK(same->kl < 1e-12);
+  CHECK(same->same_best == same->num_compared);
+  const auto rounded = score_text(*a, c.get(), *model.tokenizer, tale(), options, nullptr);
+  REQUIRE(rounded.ok());
+  CHECK(rounded->kl > same->kl);
+  CHECK(rounded->kl / 100 < 1e-3);
+}
+
+}  // namespace
+}  // namespace hearth::worker
