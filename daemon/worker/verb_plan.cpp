@@ -146,7 +146,7 @@ void add_plan(CLI::App& app, int* status) {
   verb->add_option("--acceptance", options->question.acceptance,
                    "chance that a guess is right; default 0.8")
       ->check(CLI::Range(0.0, 1.0));
-  verb->add_option("--kv-type", options->kv_type, "f16 or f32");
+  verb->add_option("--kv-type", options->kv_type, "f16, bf16, q8_0 or f32");
   verb->add_option("--kv-bytes", options->kv_bytes, "memory for KV; default: chosen")
       ->type_name("BYTES");
   verb->add_option("--max-seqs", engine.scheduler.max_seqs, "sequences at once; default 64");

@@ -85,7 +85,7 @@ TEST_CASE("windows score every token once; more context foresees no worse here")
                                 {.context = 512, .stride = 100, .max_tokens = 0}, nullptr);
   REQUIRE(whole.ok());
   const auto runner = model.runner(kernels::DType::kF16, 40);
-  for (const int32_t stride : {1, 7, 39}) {
+  for (const int32_t stride : {4, 39}) {
     CAPTURE(stride);
     const auto cut = score_text(*runner, nullptr, *model.tokenizer, text,
                                 {.context = 40, .stride = stride, .max_tokens = 90}, nullptr);
@@ -93,7 +93,7 @@ TEST_CASE("windows score every token once; more context foresees no worse here")
     CHECK(cut->num_tokens == 90);
     const auto windows = score_text(*runner, nullptr, *model.tokenizer, text,
                                     {.context = 40, .stride = 39, .max_tokens = 90}, nullptr);
-    if (stride == 1) CHECK(cut->nll < windows->nll);
+    if (stride == 4) CHECK(cut->nll < windows->nll);
   }
   CHECK(score_text(*runner, nullptr, *model.tokenizer, text,
                    {.context = 40, .stride = 40, .max_tokens = 0}, nullptr)
