@@ -9,7 +9,7 @@ from generate import generate
 from model import Llama
 
 SAMPLE_ROWS, SAMPLE_PROMPT, SAMPLE_TOKENS = 256, 32, 224
-ARGMAX_WEIGHT = 0.3  # beside the KL, a little cross entropy on the target's first choice, which greedy drafting needs
+ARGMAX_WEIGHT = 0.5  # beside the KL, a little cross entropy on the target's first choice, which greedy drafting needs
 
 
 def own_tales(target, stream: np.ndarray, batches: int, device: str) -> np.ndarray:
@@ -27,12 +27,17 @@ def own_tales(target, stream: np.ndarray, batches: int, device: str) -> np.ndarr
 
 
 def start_from_target(draft: Llama, target: Llama) -> None:
-    """The draft begins with every tensor of the target's that has its shape: embedding, output norm, the first
-    layer's attention."""
+    """The draft begins with every tensor of the target's that has its shape (embedding, output norm, the first
+    layers' attention) and with the FFN neurons of the target's that weigh most."""
     theirs = target.state_dict()
     mine = draft.state_dict()
-    draft.load_state_dict({name: theirs[name] if name in theirs and theirs[name].shape == p.shape else p
-                           for name, p in mine.items()})
+    start = {name: theirs[name] if name in theirs and theirs[name].shape == p.shape else p for name, p in mine.items()}
+    for i in range(len(draft.layers)):
+        gate, up, down = (theirs[f"layers.{i}.ffn_{part}.weight"] for part in ("gate", "up", "down"))
+        most = (gate.norm(dim=1) * up.norm(dim=1) * down.norm(dim=0)).topk(draft.shape.ffn).indices.sort().values
+        start |= {f"layers.{i}.ffn_gate.weight": gate[most], f"layers.{i}.ffn_up.weight": up[most],
+                  f"layers.{i}.ffn_down.weight": down[:, most]}
+    draft.load_state_dict(start)
 
 
 def distill(run, target: Llama, draft: Llama, quick_heldout) -> None:
