@@ -1,6 +1,8 @@
 // hearth bench: how fast a model file, or a shape with random weights, runs on this device, and how
 // much of what the device could do that is.
 
+#include "daemon/worker/verb_bench.h"
+
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -21,31 +23,32 @@
 #include "models/random_model.h"
 
 namespace hearth::worker {
-namespace {
 
-struct Options {
-  std::string file;
-  std::string shape;
-  std::string write_shape;
-  std::string type = "Q8_0";
-  std::string kv_type = "f16";
-  uint64_t seed = 1;
-  bool quick = false;
-  bool json = false;
-  int32_t rounds = 0;  ///< 0: 3 quick, 5 full
-  int32_t read_mib = 256;
-  DeviceOptions device;
-};
-
-Result<models::RandomModel> random_model(const std::string& shape_name, const Options& options) {
-  HEARTH_ASSIGN_OR_RETURN(const models::ModelShape shape, models::find_shape(shape_name));
-  HEARTH_ASSIGN_OR_RETURN(const kernels::DType type, models::parse_weight_type(options.type));
-  return models::RandomModel::create(shape, type, options.seed);
+Result<models::RandomModel> random_model(const models::ModelShape& shape, const std::string& type,
+                                         uint64_t seed) {
+  HEARTH_ASSIGN_OR_RETURN(const kernels::DType weight_type, models::parse_weight_type(type));
+  return models::RandomModel::create(shape, weight_type, seed);
 }
 
+Result<BenchModel> open_model(const BenchOptions& options) {
+  if (options.shape.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(options.file));
+    return BenchModel::open(path);
+  }
+  HEARTH_ASSIGN_OR_RETURN(const models::ModelShape shape, models::find_shape(options.shape));
+  HEARTH_ASSIGN_OR_RETURN(models::RandomModel random,
+                          random_model(shape, options.type, options.seed));
+  return BenchModel::make(std::move(random));
+}
+
+namespace {
+
+using Options = BenchOptions;
+
 Result<void> write_shape(const Options& options) {
+  HEARTH_ASSIGN_OR_RETURN(const models::ModelShape shape, models::find_shape(options.write_shape));
   HEARTH_ASSIGN_OR_RETURN(const models::RandomModel model,
-                          random_model(options.write_shape, options));
+                          random_model(shape, options.type, options.seed));
   HEARTH_ASSIGN_OR_RETURN(const kernels::OpTable ops, open_device(options.device));
   ProgressLine progress;
   progress.stage(fmt::format("writing {}, {}", options.file, ipc::human_bytes(model.file_bytes())));
@@ -55,15 +58,6 @@ Result<void> write_shape(const Options& options) {
             "{:.0f} %", 100.0 * static_cast<double>(done) / static_cast<double>(total)));
         return !stop_wanted();
       });
-}
-
-Result<BenchModel> open_model(const Options& options) {
-  if (options.shape.empty()) {
-    HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(options.file));
-    return BenchModel::open(path);
-  }
-  HEARTH_ASSIGN_OR_RETURN(models::RandomModel random, random_model(options.shape, options));
-  return BenchModel::make(std::move(random));
 }
 
 void take_best(kernels::Ceilings* best, const kernels::Ceilings& now) {
@@ -160,9 +154,42 @@ int bench(const Options& options) {
     const Result<void> written = write_shape(options);
     return written.ok() ? 0 : report_end(written.error());
   }
+  if (options.speculate || !options.replay.empty()) {
+    const Result<kernels::OpTable> ops = open_device(options.device);
+    if (!ops.ok()) return report_end(ops.error());
+    const Result<SpeculationReport> report = run_speculation(options, *ops);
+    if (!report.ok()) return report_end(report.error());
+    return write_stdout(options.json ? as_json(*report) : as_text(*report)) ? 0 : kFailed;
+  }
   const Result<BenchReport> report = run(options);
   if (!report.ok()) return report_end(report.error());
   return write_stdout(options.json ? as_json(*report) : as_text(*report)) ? 0 : kFailed;
+}
+
+void add_speculation_options(CLI::App& verb, Options& options) {
+  verb.add_flag("--speculate", options.speculate,
+                "decode with guesses and without, in turn, and compare speed and text");
+  verb.add_option("--replay", options.replay,
+                  "guess what the plain run said, spoiled: 0.8 (right with that chance), "
+                  "0.9,0.7,0.5 (by place in a step), 1101 (by position), then :SEED or nothing")
+      ->type_name("PATTERN");
+  verb.add_option(
+          "--draft", options.draft,
+          "who guesses beside lookup: none, a file, or a shape's name for random weights; with "
+          "--replay it says the replayed guesses, at its own cost")
+      ->type_name("NAME");
+  verb.add_option("--draft-type", options.draft_type, "weight type of a draft's shape")
+      ->type_name("T");
+  verb.add_option("--width", options.width, "guesses verified per step; 0: as many as pay")
+      ->check(CLI::Range(0, 32));
+  verb.add_option("--sequences", options.sequences, "with --speculate: at once; default 1")
+      ->check(CLI::Range(1, 64));
+  verb.add_option("--tokens", options.tokens, "with --speculate: of each sequence; default 128")
+      ->check(CLI::Range(2, 1 << 20));
+  verb.add_option("--temperature", options.temperature,
+                  "with --speculate; default 0 for a file, 0.8 for random weights")
+      ->check(CLI::Range(0.0, 10.0));
+  verb.add_option("--prompt", options.prompt, "with --speculate: of a file; default: tales begin");
 }
 
 }  // namespace
@@ -193,6 +220,7 @@ void add_bench(CLI::App& app, int* status) {
       ->check(CLI::Range(0, 4096));
   verb->add_option("--cpu-variant", options->device.cpu_variant, "code path; default: the best");
   verb->add_flag("--json", options->json, "one JSON object");
+  add_speculation_options(*verb, *options);
   verb->callback([options, status] { *status = bench(*options); });
 }
 

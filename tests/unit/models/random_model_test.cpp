@@ -102,7 +102,7 @@ TEST_CASE("what cannot be written is named") {
   CHECK(written.error().code == ErrorCode::kNotFound);
   const auto shape = find_shape("enormous");
   REQUIRE_FALSE(shape.ok());
-  CHECK(shape.error().message.find("tiny, 0.1B, S, M") != std::string::npos);
+  CHECK(shape.error().message.find("tiny, 0.1B, 0.5B, S, M") != std::string::npos);
   const auto type = parse_weight_type("Q9_9");
   REQUIRE_FALSE(type.ok());
   CHECK(type.error().message.find("Q8_0") != std::string::npos);

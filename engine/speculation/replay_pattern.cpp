@@ -1,0 +1,101 @@
+#include "engine/speculation/replay_pattern.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <string>
+
+#include "engine/sampler.h"
+#include "kernels/base/check.h"
+
+namespace hearth::engine {
+namespace {
+
+constexpr uint64_t kDefaultSeed = 11;
+constexpr size_t kMaxPlaces = 64;
+
+template <typename T>
+std::optional<T> number(std::string_view text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+Error bad(std::string_view text, std::string_view why) {
+  return {ErrorCode::kInvalidArgument,
+          fmt::format("pattern {}: {}; want a chance (0.8), chances by place (0.9,0.7,0.5) or ones "
+                      "and zeros by position (1101), then :SEED or nothing",
+                      text, why),
+          "replay"};
+}
+
+}  // namespace
+
+ReplayPattern::ReplayPattern(std::vector<bool> by_position) : by_position_(std::move(by_position)) {
+  HEARTH_CHECK(!by_position_.empty(), "no bits");
+}
+
+ReplayPattern::ReplayPattern(std::vector<double> chances, uint64_t seed)
+    : chances_(std::move(chances)), seed_(seed) {
+  HEARTH_CHECK(!chances_.empty(), "no chances");
+}
+
+Result<ReplayPattern> ReplayPattern::parse(std::string_view text) {
+  const std::string_view whole = text;
+  uint64_t seed = kDefaultSeed;
+  if (const size_t colon = text.find(':'); colon != std::string_view::npos) {
+    const auto given = number<uint64_t>(text.substr(colon + 1));
+    if (!given.has_value()) return bad(whole, "the seed is not a number");
+    seed = *given;
+    text = text.substr(0, colon);
+  }
+  if (text.size() > 1 && text.find_first_not_of("01") == std::string_view::npos) {
+    std::vector<bool> bits;
+    for (const char digit : text) bits.push_back(digit == '1');
+    return ReplayPattern(std::move(bits));
+  }
+  std::vector<double> chances;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const auto chance = number<double>(text.substr(begin, end - begin));
+    // Written so that what is no number at all is refused too.
+    if (!chance.has_value() || !(*chance >= 0 && *chance <= 1)) {
+      return bad(whole, "a chance is not a number from 0 to 1");
+    }
+    if (chances.size() == kMaxPlaces) return bad(whole, "too many places");
+    chances.push_back(*chance);
+    begin = end + 1;
+  }
+  return ReplayPattern(std::move(chances), seed);
+}
+
+bool ReplayPattern::right(size_t position, size_t place) const {
+  if (!by_position_.empty()) return by_position_[position % by_position_.size()];
+  const uint64_t bits = noise_bits(seed_, 0, static_cast<int32_t>(position), 0);
+  const double luck = static_cast<double>(bits >> 11) * 0x1p-53;
+  return luck < chances_[std::min(place, chances_.size() - 1)];
+}
+
+ReplayScript::ReplayScript(ReplayPattern pattern, int32_t vocab_size)
+    : pattern_(std::move(pattern)), vocab_size_(vocab_size) {
+  HEARTH_CHECK(vocab_size > 1, "{} tokens", vocab_size);
+}
+
+void ReplayScript::know(RequestId id, int32_t sample, std::vector<int32_t> output) {
+  outputs_[{id, sample}] = std::move(output);
+}
+
+std::optional<int32_t> ReplayScript::guess(const Sequence& seq, size_t position,
+                                           size_t place) const {
+  const auto known = outputs_.find({seq.request->request.id, seq.sample});
+  const size_t prompt = seq.request->request.prompt.size();
+  if (known == outputs_.end() || position < prompt || position - prompt >= known->second.size()) {
+    return std::nullopt;
+  }
+  const int32_t token = known->second[position - prompt];
+  return pattern_.right(position, place) ? token : (token + 1) % vocab_size_;
+}
+
+}  // namespace hearth::engine
