@@ -36,7 +36,7 @@ TEST_CASE("chances by place, the last one for all behind") {
   CHECK(share_right(pattern, 9) == share_right(pattern, 2));
 }
 
-TEST_CASE("bits by position, repeated; another seed is another luck") {
+TEST_CASE("bits by position, repeated, and another seed is another luck") {
   const ReplayPattern bits = parsed("1101");
   for (size_t i = 0; i < 20; ++i) CHECK(bits.right(i, i % 3) == (i % 4 != 2));
   const ReplayPattern a = parsed("0.5:1"), b = parsed("0.5:2"), again = parsed("0.5:1");
