@@ -153,8 +153,9 @@ void timeline(const Snapshot& snapshot, View& view, const ModelView& model) {
   double rows = 8;
   if (raw) {
     for (auto step = first; step != last; ++step) {
-      rows = std::max(
-          rows, static_cast<double>(step->decode_rows + step->draft_rows + prefill_of(*step)));
+      rows = std::max(rows, static_cast<double>(step->decode_rows) +
+                                static_cast<double>(step->draft_rows) +
+                                static_cast<double>(prefill_of(*step)));
     }
   } else {
     for (const StepColumn& column : model.columns) {

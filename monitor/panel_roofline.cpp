@@ -24,7 +24,7 @@ std::vector<Point> points_of(const ModelView& model, const ipc::ModelEntry& entr
   const double parameters = static_cast<double>(entry.num_parameters);
   for (auto step = model.steps.rbegin(); step != model.steps.rend() && points.size() < 600;
        ++step) {
-    double rows = step->decode_rows + step->draft_rows;
+    double rows = static_cast<double>(step->decode_rows) + step->draft_rows;
     const bool decode = step->prefills.empty();
     for (const ipc::WatchedChunk& chunk : step->prefills) rows += chunk.tokens;
     if (rows <= 0 || step->duration_us <= 0) continue;
