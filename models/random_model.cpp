@@ -11,6 +11,7 @@
 #include "kernels/base/check.h"
 #include "kernels/thread_pool.h"
 #include "models/part_file.h"
+#include "models/quantize/mix.h"
 #include "models/quantize/quantize_rows.h"
 
 namespace hearth::models {
@@ -35,18 +36,30 @@ uint64_t mix(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-/// Uniform in [-1, 1) from SplitMix64.
+/// SplitMix64.
 class Noise {
  public:
   explicit Noise(uint64_t seed) : state_(seed) {}
-  float next() {
+  uint64_t bits() {
     state_ += 0x9E3779B97F4A7C15u;
-    return static_cast<float>(static_cast<int32_t>(mix(state_) >> 32)) * 0x1p-31f;
+    return mix(state_);
   }
+  /// Uniform in [-1, 1).
+  float next() { return static_cast<float>(static_cast<int32_t>(bits() >> 32)) * 0x1p-31f; }
 
  private:
   uint64_t state_;
 };
+
+/// Outputs have a variance of 1 for inputs of 1.
+float scale_of(int64_t cols) { return std::sqrt(3.0f / static_cast<float>(cols)); }
+
+/// Searching a block's scales takes microseconds, hours for a large model: rows of such types are
+/// put together from this many blocks.
+constexpr size_t kPoolBlocks = 256;
+bool is_searched(DType type) {
+  return kernels::info(type).block_elements > 1 && type != DType::kQ8_0;
+}
 
 uint64_t hash_of(std::string_view text) {  // FNV-1a
   uint64_t hash = 0xCBF29CE484222325u;
@@ -184,15 +197,48 @@ Result<DType> parse_weight_type(std::string_view name) {
 Result<RandomModel> RandomModel::create(const ModelShape& shape, DType type, uint64_t seed) {
   HEARTH_TRY(parse_weight_type(kernels::info(type).name));
   HEARTH_CHECK(shape.vocab >= 512, "{} tokens", shape.vocab);
-  RandomModel model;
-  model.seed_ = seed;
-  model.tensors_ = tensors_of(shape, type);
   GgufWriter writer;
   set_shape(&writer, shape);
   set_vocabulary(&writer, shape.vocab);
-  const kernels::DTypeInfo& info = kernels::info(type);
+  return create(tensors_of(shape, type), std::move(writer), seed);
+}
+
+Result<RandomModel> RandomModel::create(const ModelShape& shape, std::string_view type,
+                                        uint64_t seed) {
+  if (const Result<DType> one = parse_weight_type(type); one.ok()) {
+    return create(shape, *one, seed);
+  }
+  HEARTH_ASSIGN_OR_RETURN(const Mix mixed, find_mix(type));
+  HEARTH_CHECK(shape.vocab >= 512, "{} tokens", shape.vocab);
+  MixModel about;
+  about.num_layers = shape.layers;
+  about.heads_per_kv_head = shape.heads / shape.kv_heads;
+  about.tied = shape.tied;
+  std::vector<Tensor> tensors = tensors_of(shape, mixed.base);
+  for (Tensor& tensor : tensors) {
+    GgufTensor unmixed;
+    unmixed.name = tensor.name;
+    unmixed.num_dims = tensor.is_norm ? 1 : 2;
+    unmixed.dims[0] = static_cast<uint64_t>(tensor.cols);
+    unmixed.dims[1] = static_cast<uint64_t>(tensor.rows);
+    unmixed.dtype = tensor.dtype;
+    tensor.dtype = choose_type(mixed, about, unmixed);
+  }
+  GgufWriter writer;
+  set_shape(&writer, shape);
+  writer.set_u32("general.file_type", mixed.file_type);
+  set_vocabulary(&writer, shape.vocab);
+  return create(std::move(tensors), std::move(writer), seed);
+}
+
+Result<RandomModel> RandomModel::create(std::vector<Tensor> tensors, GgufWriter writer,
+                                        uint64_t seed) {
+  RandomModel model;
+  model.seed_ = seed;
+  model.tensors_ = std::move(tensors);
   for (Tensor& tensor : model.tensors_) {
-    if (!tensor.is_norm && tensor.cols % info.block_elements != 0) {
+    const kernels::DTypeInfo& info = kernels::info(tensor.dtype);
+    if (tensor.cols % info.block_elements != 0) {
       return Error{ErrorCode::kUnsupported,
                    fmt::format("{}: rows of {} inputs, {} wants a multiple of {}", tensor.name,
                                tensor.cols, info.name, info.block_elements),
@@ -204,6 +250,13 @@ Result<RandomModel> RandomModel::create(const ModelShape& shape, DType type, uin
     const uint64_t dims[] = {cols, rows};
     writer.declare_tensor(tensor.name, {dims, tensor.is_norm ? size_t{1} : size_t{2}},
                           tensor.dtype);
+    const std::pair key(tensor.dtype, tensor.cols);
+    if (!is_searched(tensor.dtype) || model.pools_.contains(key)) continue;
+    std::vector<float> values(kPoolBlocks * static_cast<size_t>(info.block_elements));
+    Noise noise(mix(mix(seed ^ hash_of(info.name)) + cols));
+    for (float& value : values) value = scale_of(tensor.cols) * noise.next();
+    HEARTH_ASSIGN_OR_RETURN(model.pools_[key],
+                            quantize_rows(tensor.dtype, values, info.block_elements));
   }
   model.header_ = writer.header();
   model.file_bytes_ = model.header_.size();
@@ -222,10 +275,23 @@ const RandomModel::Tensor* RandomModel::find(std::string_view name) const {
 
 void RandomModel::fill(const Tensor& tensor, int64_t first, int64_t count,
                        std::span<std::byte> out) const {
+  const uint64_t seed = mix(seed_ ^ hash_of(tensor.name));
+  if (const auto pool = pools_.find({tensor.dtype, tensor.cols}); pool != pools_.end()) {
+    const size_t block = pool->second.size() / kPoolBlocks;
+    const size_t row_bytes = tensor.bytes / static_cast<size_t>(tensor.rows);
+    HEARTH_CHECK(out.size() == static_cast<size_t>(count) * row_bytes, "{} bytes", out.size());
+    std::byte* at = out.data();
+    for (int64_t row = first; row < first + count; ++row) {
+      Noise noise(mix(seed + static_cast<uint64_t>(row)));
+      for (size_t byte = 0; byte < row_bytes; byte += block, at += block) {
+        std::memcpy(at, pool->second.data() + (noise.bits() >> 32) % kPoolBlocks * block, block);
+      }
+    }
+    return;
+  }
   std::vector<float> values(static_cast<size_t>(count * tensor.cols), 1.0f);
   if (!tensor.is_norm) {
-    const float scale = std::sqrt(3.0f / static_cast<float>(tensor.cols));
-    const uint64_t seed = mix(seed_ ^ hash_of(tensor.name));
+    const float scale = scale_of(tensor.cols);
     float* value = values.data();
     for (int64_t row = first; row < first + count; ++row) {
       Noise noise(mix(seed + static_cast<uint64_t>(row)));

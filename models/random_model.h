@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/result.h"
@@ -30,7 +32,8 @@ struct ModelShape {
   bool tied = true;  ///< the output head is the embedding
 };
 
-/// tiny, 0.1B, S (1.2 B parameters, as Llama 3.2 1B), M (8 B, as Llama 3.1 8B), 13B (as Llama 2).
+/// tiny, 0.1B, 0.5B (a draft of the larger ones: same vocabulary), S (1.2 B parameters, as Llama
+/// 3.2 1B), M (8 B, as Llama 3.1 8B), 13B (as Llama 2).
 std::span<const ModelShape> named_shapes();
 /// kNotFound lists the names.
 Result<ModelShape> find_shape(std::string_view name);
@@ -56,6 +59,9 @@ class RandomModel {
   /// Matrices in `type`, norms in F32. kUnsupported where `type` has no encoder, or its blocks do
   /// not divide the rows.
   static Result<RandomModel> create(const ModelShape& shape, kernels::DType type, uint64_t seed);
+  /// As the user writes it: a type of its own (Q4_K), or a mix of types (Q4_K_M; see
+  /// quantize/mix.h).
+  static Result<RandomModel> create(const ModelShape& shape, std::string_view type, uint64_t seed);
 
   /// Everything in front of the tensors' data.
   const std::vector<std::byte>& header() const { return header_; }
@@ -67,15 +73,20 @@ class RandomModel {
 
   /// Writes rows [first, first + count) of a tensor, in its type, to `out`. The same for any cut
   /// into calls: every row has a stream of noise of its own (SplitMix64, Steele, Lea and Flood
-  /// 2014), scaled so that outputs have a variance of 1.
+  /// 2014), scaled so that outputs have a variance of 1. Of types whose encoder searches for
+  /// scales, rows are put together from a few hundred blocks, which takes minutes less.
   void fill(const Tensor& tensor, int64_t first, int64_t count, std::span<std::byte> out) const;
 
  private:
   std::vector<std::byte> header_;
   std::vector<Tensor> tensors_;
+  /// Blocks of a type with searched scales, for rows of so many inputs.
+  std::map<std::pair<kernels::DType, int64_t>, std::vector<std::byte>> pools_;
   uint64_t file_bytes_ = 0;
   uint64_t parameters_ = 0;
   uint64_t seed_ = 0;
+
+  static Result<RandomModel> create(std::vector<Tensor> tensors, GgufWriter writer, uint64_t seed);
 };
 
 /// Says how far it is; false: stop.

@@ -24,12 +24,6 @@
 
 namespace hearth::worker {
 
-Result<models::RandomModel> random_model(const models::ModelShape& shape, const std::string& type,
-                                         uint64_t seed) {
-  HEARTH_ASSIGN_OR_RETURN(const kernels::DType weight_type, models::parse_weight_type(type));
-  return models::RandomModel::create(shape, weight_type, seed);
-}
-
 Result<BenchModel> open_model(const BenchOptions& options) {
   if (options.shape.empty()) {
     HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(options.file));
@@ -37,7 +31,7 @@ Result<BenchModel> open_model(const BenchOptions& options) {
   }
   HEARTH_ASSIGN_OR_RETURN(const models::ModelShape shape, models::find_shape(options.shape));
   HEARTH_ASSIGN_OR_RETURN(models::RandomModel random,
-                          random_model(shape, options.type, options.seed));
+                          models::RandomModel::create(shape, options.type, options.seed));
   return BenchModel::make(std::move(random));
 }
 
@@ -48,7 +42,7 @@ using Options = BenchOptions;
 Result<void> write_shape(const Options& options) {
   HEARTH_ASSIGN_OR_RETURN(const models::ModelShape shape, models::find_shape(options.write_shape));
   HEARTH_ASSIGN_OR_RETURN(const models::RandomModel model,
-                          random_model(shape, options.type, options.seed));
+                          models::RandomModel::create(shape, options.type, options.seed));
   HEARTH_ASSIGN_OR_RETURN(const kernels::OpTable ops, open_device(options.device));
   ProgressLine progress;
   progress.stage(fmt::format("writing {}, {}", options.file, ipc::human_bytes(model.file_bytes())));
@@ -207,7 +201,8 @@ void add_bench(CLI::App& app, int* status) {
   verb->add_option("--write-shape", options->write_shape,
                    "write random weights of this shape to FILE, a GGUF file that any engine loads")
       ->type_name("NAME");
-  verb->add_option("--type", options->type, "of random weights; default Q8_0")->type_name("T");
+  verb->add_option("--type", options->type, "of random weights, or a mix as Q4_K_M; default Q8_0")
+      ->type_name("T");
   verb->add_option("--seed", options->seed, "of random weights; default 1");
   verb->add_flag("--quick", options->quick, "short prompts, three rounds");
   verb->add_option("--rounds", options->rounds, "how often all is measured; default 3 or 5")

@@ -34,9 +34,6 @@ struct BenchOptions {
   int32_t tokens = 128;
   float temperature = -1;  ///< -1: 0 for a file, 0.8 for random weights, which repeat themselves
 };
-
-Result<models::RandomModel> random_model(const models::ModelShape& shape, const std::string& type,
-                                         uint64_t seed);
 /// The file or the shape that is measured.
 Result<BenchModel> open_model(const BenchOptions& options);
 

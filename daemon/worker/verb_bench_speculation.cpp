@@ -67,7 +67,7 @@ Result<Draft> random_draft(const BenchOptions& options, int32_t vocab) {
   HEARTH_ASSIGN_OR_RETURN(models::ModelShape shape, models::find_shape(options.draft));
   shape.vocab = vocab;
   HEARTH_ASSIGN_OR_RETURN(models::RandomModel random,
-                          random_model(shape, options.draft_type, options.seed + 1));
+                          models::RandomModel::create(shape, options.draft_type, options.seed + 1));
   HEARTH_ASSIGN_OR_RETURN(BenchModel model, BenchModel::make(std::move(random)));
   return Draft{fmt::format("random {} {}", options.draft, options.draft_type), std::move(model)};
 }

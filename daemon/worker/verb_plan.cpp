@@ -39,8 +39,8 @@ Result<BenchModel> open_model(const Options& options) {
     return BenchModel::open(path);
   }
   HEARTH_ASSIGN_OR_RETURN(const models::ModelShape shape, models::find_shape(options.shape));
-  HEARTH_ASSIGN_OR_RETURN(const kernels::DType type, models::parse_weight_type(options.type));
-  HEARTH_ASSIGN_OR_RETURN(models::RandomModel random, models::RandomModel::create(shape, type, 1));
+  HEARTH_ASSIGN_OR_RETURN(models::RandomModel random,
+                          models::RandomModel::create(shape, options.type, 1));
   return BenchModel::make(std::move(random));
 }
 
@@ -128,7 +128,9 @@ void add_plan(CLI::App& app, int* status) {
   }
   verb->add_option("--shape", options->shape, "a model of this shape instead: " + shapes)
       ->type_name("NAME");
-  verb->add_option("--type", options->type, "of the shape's weights; default Q8_0")->type_name("T");
+  verb->add_option("--type", options->type,
+                   "of the shape's weights, or a mix as Q4_K_M; default Q8_0")
+      ->type_name("T");
   verb->add_option("--context", options->context,
                    "tokens that each sequence has; default 1024 or the model's")
       ->check(CLI::Range(1, 1 << 24));

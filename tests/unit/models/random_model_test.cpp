@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -69,18 +70,44 @@ TEST_CASE("the same seed is the same file, whatever the threads; another seed is
   CHECK(one != write("three", 2, 1));
 }
 
-TEST_CASE("rows are the same however they are cut into calls") {
-  const RandomModel model = tiny(kernels::DType::kQ8_0, 9);
-  const RandomModel::Tensor* tensor = model.find("blk.1.ffn_down.weight");
-  REQUIRE(tensor != nullptr);
-  std::vector<std::byte> whole(tensor->bytes), parts(tensor->bytes);
-  model.fill(*tensor, 0, tensor->rows, whole);
-  const size_t row_bytes = tensor->bytes / static_cast<size_t>(tensor->rows);
-  for (int64_t row = 0; row < tensor->rows; ++row) {
-    model.fill(*tensor, row, 1,
-               std::span(parts).subspan(static_cast<size_t>(row) * row_bytes, row_bytes));
+TEST_CASE("rows are the same however they are cut into calls, and not each other's") {
+  for (const kernels::DType type : {kernels::DType::kQ8_0, kernels::DType::kQ4_K}) {
+    CAPTURE(kernels::info(type).name);
+    const RandomModel model = tiny(type, 9);
+    const RandomModel::Tensor* tensor = model.find("blk.1.ffn_down.weight");
+    REQUIRE(tensor != nullptr);
+    std::vector<std::byte> whole(tensor->bytes), parts(tensor->bytes);
+    model.fill(*tensor, 0, tensor->rows, whole);
+    const size_t row_bytes = tensor->bytes / static_cast<size_t>(tensor->rows);
+    for (int64_t row = 0; row < tensor->rows; ++row) {
+      model.fill(*tensor, row, 1,
+                 std::span(parts).subspan(static_cast<size_t>(row) * row_bytes, row_bytes));
+    }
+    CHECK(whole == parts);
+    const auto row = [&](size_t i) { return std::span(whole).subspan(i * row_bytes, row_bytes); };
+    CHECK_FALSE(std::ranges::equal(row(0), row(1)));
+    std::vector<std::byte> other(tensor->bytes);
+    tiny(type, 10).fill(*tensor, 0, tensor->rows, other);
+    CHECK(whole != other);
   }
-  CHECK(whole == parts);
+}
+
+TEST_CASE("a mix gives each tensor its type, by the rules that a file is quantized by") {
+  const auto shape = find_shape("M");
+  REQUIRE(shape.ok());
+  const auto model = RandomModel::create(*shape, "Q4_K_M", 1);
+  REQUIRE(model.ok());
+  const auto type_of = [&](const char* name) { return model->find(name)->dtype; };
+  CHECK(type_of("output.weight") == kernels::DType::kQ6_K);
+  CHECK(type_of("token_embd.weight") == kernels::DType::kQ4_K);
+  CHECK(type_of("blk.0.ffn_down.weight") == kernels::DType::kQ6_K);
+  CHECK(type_of("blk.5.ffn_down.weight") == kernels::DType::kQ4_K);
+  CHECK(type_of("blk.0.attn_norm.weight") == kernels::DType::kF32);
+  CHECK(model->file_bytes() / 100'000'000 == 49);  // as that of Llama 3.1 8B
+  const auto uniform = RandomModel::create(*shape, "Q4_K", 1);
+  REQUIRE(uniform.ok());
+  CHECK(uniform->find("output.weight")->dtype == kernels::DType::kQ4_K);
+  CHECK(RandomModel::create(*shape, "Q9_9", 1).error().code == ErrorCode::kUnsupported);
 }
 
 TEST_CASE("interrupted, nothing is left") {
