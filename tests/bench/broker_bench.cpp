@@ -39,6 +39,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
 #include "models/random_model.h"
+#include "tests/temp_dir.h"
 
 extern char** environ;
 
@@ -326,9 +327,8 @@ int run(bool smoke, const std::string& shape_name) {
     fmt::print(stderr, "{}\n", large.error().message);
     return 2;
   }
-  std::string pattern = (fs::temp_directory_path() / "hearth-bench-XXXXXX").string();
-  HEARTH_CHECK(::mkdtemp(pattern.data()) != nullptr);
-  const fs::path dir = pattern;
+  const tests::TempDir temp;
+  const fs::path& dir = temp.path();
   fs::create_directories(dir / "models");
   const models::ModelShape tiny{.name = "one",
                                 .layers = 2,
@@ -351,7 +351,6 @@ int run(bool smoke, const std::string& shape_name) {
     measure_swap(daemon, smoke ? 4 : 200);
     measure_load(daemon, dir / "models/large.gguf", smoke ? 1 : 9);
   }
-  fs::remove_all(dir);
   return 0;
 }
 

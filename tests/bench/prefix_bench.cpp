@@ -32,6 +32,7 @@
 #include "kernels/base/check.h"
 #include "models/gguf/gguf_file.h"
 #include "models/random_model.h"
+#include "tests/temp_dir.h"
 
 namespace hearth::bench {
 namespace {
@@ -302,10 +303,9 @@ bool write_model(Setup& setup, std::string_view shape_name, std::string_view typ
 }
 
 int run(bool smoke, std::string_view model, std::string_view type_name, std::string_view part) {
-  std::string pattern = (fs::temp_directory_path() / "hearth-prefix-XXXXXX").string();
-  HEARTH_CHECK(::mkdtemp(pattern.data()) != nullptr);
+  const tests::TempDir temp;
   Setup setup;
-  setup.folder = pattern;
+  setup.folder = temp.path();
   if (smoke) {
     setup.known = 128;
     setup.rounds = 1;
@@ -317,14 +317,12 @@ int run(bool smoke, std::string_view model, std::string_view type_name, std::str
     setup.kv_bytes = 512ull << 20;
     setup.prompts = 4;
   } else if (!write_model(setup, model, type_name)) {
-    fs::remove_all(setup.folder);
     return 2;
   }
   const auto wants = [&](std::string_view what) { return part.empty() || part == what; };
   if (wants("ttft")) measure_ttft(setup);
   if (wants("hits")) measure_no_hits(setup);
   if (wants("owners")) measure_owners(setup, smoke ? 4 : 500);
-  fs::remove_all(setup.folder);
   return 0;
 }
 

@@ -13,6 +13,7 @@
 
 #include "ipc/client.h"
 #include "ipc/messages.h"
+#include "tests/temp_dir.h"
 
 namespace hearth::e2e {
 
@@ -28,17 +29,14 @@ int64_t now_ms();
 class Sandbox {
  public:
   Sandbox();
-  ~Sandbox();
-  Sandbox(const Sandbox&) = delete;
-  Sandbox& operator=(const Sandbox&) = delete;
 
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path models() const { return path_ / "models"; }
-  std::filesystem::path runtime() const { return path_ / "run"; }
-  std::filesystem::path state() const { return path_ / "state"; }
+  const std::filesystem::path& path() const { return dir_.path(); }
+  std::filesystem::path models() const { return path() / "models"; }
+  std::filesystem::path runtime() const { return path() / "run"; }
+  std::filesystem::path state() const { return path() / "state"; }
 
  private:
-  std::filesystem::path path_;
+  tests::TempDir dir_;
 };
 
 class Daemon {

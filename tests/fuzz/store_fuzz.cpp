@@ -28,6 +28,7 @@
 #include "input.h"
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
+#include "tests/temp_dir.h"
 
 namespace hearth::fuzz {
 namespace fs = std::filesystem;
@@ -62,9 +63,6 @@ class Rig {
  public:
   Rig() {
     init_logging("store_fuzz", LogLevel::kError);
-    std::string pattern = (fs::temp_directory_path() / "hearth-fuzz-XXXXXX").string();
-    HEARTH_CHECK(::mkdtemp(pattern.data()) != nullptr);
-    folder_ = pattern;
     chain_.owner = "uid:1";
     chain_.root = scope_hash("root");
     for (int32_t i = 0; i < kBlocks * layout_.block_size; ++i) chain_.tokens.push_back(i % 97);
@@ -78,10 +76,6 @@ class Rig {
     std::ifstream in(file_, std::ios::binary);
     image_.assign(std::istreambuf_iterator<char>(in), {});
     HEARTH_CHECK(image_.size() > kPage);
-  }
-  ~Rig() {
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
   }
   Rig(const Rig&) = delete;
   Rig& operator=(const Rig&) = delete;
@@ -111,7 +105,7 @@ class Rig {
  private:
   std::unique_ptr<SqliteStore> open() const {
     SqliteStoreConfig config;
-    config.folder = folder_;
+    config.folder = folder_.path();
     config.min_free_bytes = 0;
     config.budget_bytes = 1 << 20;
     config.now_ms = [] { return int64_t{1'700'000'000'000}; };
@@ -220,7 +214,8 @@ class Rig {
     }
   }
 
-  fs::path folder_, file_;
+  tests::TempDir folder_;
+  fs::path file_;
   const KvLayout layout_ = layout_of_model();
   Chain chain_;
   std::string image_;

@@ -133,18 +133,15 @@ const Error* SimAnswer::error() const {
 }
 
 fs::path BrokerSim::make_models() {
-  std::string pattern = (fs::temp_directory_path() / "hearth-sim-XXXXXX").string();
-  REQUIRE(::mkdtemp(pattern.data()) != nullptr);
-  for (const auto& [name, model] : traits) std::ofstream(fs::path(pattern) / (name + ".gguf")) << 1;
-  return pattern;
+  for (const auto& [name, model] : traits) std::ofstream(dir_.path() / (name + ".gguf")) << 1;
+  return dir_.path();
 }
 
 BrokerSim::BrokerSim(std::map<std::string, ModelTraits> given, Config settings, uint64_t seed)
     : random(seed),
       config(std::move(settings)),
       traits(std::move(given)),
-      dir_(make_models()),
-      models({dir_}, config.roles),
+      models({make_models()}, config.roles),
       admission(config.limits),
       output(static_cast<size_t>(config.limits.output_buffer_bytes),
              [this](const std::string& identity, const Outgoing& outgoing) {
@@ -164,11 +161,6 @@ BrokerSim::BrokerSim(std::map<std::string, ModelTraits> given, Config settings, 
   residency.add_listener(dispatcher);
   residency.add_listener(verbs);
   clock.advance_us(1'000'000);
-}
-
-BrokerSim::~BrokerSim() {
-  std::error_code ignored;
-  fs::remove_all(dir_, ignored);
 }
 
 ipc::SendOutcome BrokerSim::receive(const std::string& identity, const Outgoing& outgoing) {

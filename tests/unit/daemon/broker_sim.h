@@ -18,6 +18,7 @@
 #include "daemon/broker/dispatcher.h"
 #include "daemon/broker/model_verbs.h"
 #include "daemon/broker/residency.h"
+#include "tests/temp_dir.h"
 
 namespace hearth::broker {
 
@@ -89,7 +90,6 @@ class BrokerSim {
  public:
   /// `models`: name -> what it is like. Settings are read through `config`.
   BrokerSim(std::map<std::string, ModelTraits> models, Config config, uint64_t seed = 1);
-  ~BrokerSim();
 
   static Caller admin(const std::string& identity = "admin") {
     return {.identity = identity, .uid = 0, .is_admin = true};
@@ -132,7 +132,7 @@ class BrokerSim {
   ipc::SendOutcome receive(const std::string& identity, const Outgoing& outgoing);
   std::filesystem::path make_models();
 
-  std::filesystem::path dir_;
+  tests::TempDir dir_;
   uint64_t cancels_ = 0;
 
  public:

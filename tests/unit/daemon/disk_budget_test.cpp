@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "engine/store/stored_row.h"
+#include "tests/temp_dir.h"
 
 namespace hearth::broker {
 namespace fs = std::filesystem;
@@ -33,9 +34,8 @@ TEST_CASE("what goes first: models that are gone, then what was used longest ago
 }
 
 TEST_CASE("databases are found by name, with their journals, and dropped whole") {
-  std::string pattern = (fs::temp_directory_path() / "hearth-budget-XXXXXX").string();
-  REQUIRE(::mkdtemp(pattern.data()) != nullptr);
-  const fs::path folder = pattern;
+  const tests::TempDir temp;
+  const fs::path& folder = temp.path();
   engine::KvLayout layout;
   layout.model = ".odd name/with\nthings";
   layout.block_size = 16;
@@ -67,7 +67,6 @@ TEST_CASE("databases are found by name, with their journals, and dropped whole")
   CHECK_FALSE(fs::exists(folder / name));
   CHECK_FALSE(fs::exists(folder / (name + "-wal")));
   CHECK(fs::exists(folder / "key"));
-  fs::remove_all(folder);
 }
 
 }  // namespace hearth::broker

@@ -7,24 +7,22 @@
 #include <iterator>
 
 #include "models/gguf/fingerprint.h"
+#include "tests/temp_dir.h"
 
 namespace hearth::worker {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct TempFolder {
-  fs::path path = fs::temp_directory_path() / ("hearth-digests-" + std::to_string(::getpid()));
-  TempFolder() {
-    fs::remove_all(path);
-    fs::create_directories(path / "kept");
-  }
-  ~TempFolder() { fs::remove_all(path); }
+struct DigestFolder {
+  tests::TempDir temp;
+  const fs::path& path = temp.path();
+  DigestFolder() { fs::create_directory(path / "kept"); }
   fs::path only_entry() const { return fs::directory_iterator(path / "kept")->path(); }
 };
 
 TEST_CASE("a digest is kept until the file changes; what is damaged is computed again") {
-  const TempFolder folder;
+  const DigestFolder folder;
   const fs::path file = folder.path / "m.gguf", kept = folder.path / "kept";
   std::ofstream(file) << "one";
   const std::string want = models::fingerprint_file(file).value();
@@ -48,7 +46,7 @@ TEST_CASE("a digest is kept until the file changes; what is damaged is computed 
 }
 
 TEST_CASE("without a folder, or with one that cannot be written, digests are computed") {
-  const TempFolder folder;
+  const DigestFolder folder;
   const fs::path file = folder.path / "m.gguf";
   std::ofstream(file) << "one";
   const std::string want = models::fingerprint_file(file).value();

@@ -6,19 +6,20 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/temp_dir.h"
+
 namespace hearth::broker {
 namespace {
 
 namespace fs = std::filesystem;
 
 struct TempDirs {
-  fs::path root = fs::temp_directory_path() / ("hearth-models-" + std::to_string(::getpid()));
+  tests::TempDir temp;
+  const fs::path& root = temp.path();
   TempDirs() {
-    fs::remove_all(root);
-    fs::create_directories(root / "a");
-    fs::create_directories(root / "b");
+    fs::create_directory(root / "a");
+    fs::create_directory(root / "b");
   }
-  ~TempDirs() { fs::remove_all(root); }
   void put(const std::string& file, size_t bytes = 4) const {
     std::ofstream(root / file) << std::string(bytes, 'x');
   }

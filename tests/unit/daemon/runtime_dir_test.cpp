@@ -7,15 +7,17 @@
 #include <fstream>
 #include <optional>
 
+#include "tests/temp_dir.h"
+
 namespace hearth::broker {
 namespace {
 
 namespace fs = std::filesystem;
 
+/// A path at which nothing is yet.
 struct TempPath {
-  fs::path path = fs::temp_directory_path() / ("hearth-run-" + std::to_string(::getpid()));
-  TempPath() { fs::remove_all(path); }
-  ~TempPath() { fs::remove_all(path); }
+  tests::TempDir temp;
+  fs::path path = temp.path() / "run";
 };
 
 mode_t mode_of(const fs::path& path) {

@@ -153,7 +153,7 @@ TEST_CASE("verify finds what is damaged, and removes that alone") {
 }
 
 TEST_CASE("what is no database of ours is an error that says so") {
-  TempFolder folder;
+  TempDir folder;
   CHECK(StoreAdmin::files(folder.path() / "absent")->empty());
   const fs::path file = folder.path() / "x.db";
   CHECK(StoreAdmin::open(file).error().code == ErrorCode::kNotFound);

@@ -2,10 +2,7 @@
 // A store on a folder of its own, chains to put into it, and a clock that is told the time.
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <random>
 #include <string>
@@ -13,27 +10,9 @@
 
 #include "engine/store/sqlite_store.h"
 #include "engine/store/stored_row.h"
+#include "tests/temp_dir.h"
 
 namespace hearth::tests {
-
-class TempFolder {
- public:
-  TempFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "hearth-store-XXXXXX").string();
-    REQUIRE(::mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
-  ~TempFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 /// Two groups, the second sliding; chunks of 8 blocks.
 inline engine::KvLayout small_layout(const std::string& model = "small") {
@@ -147,7 +126,7 @@ struct StoreRig {
     return blocks;
   }
 
-  TempFolder folder;
+  TempDir folder;
   engine::KvLayout layout;
   uint64_t budget_bytes = 1ull << 30;
   uint64_t owner_budget_bytes = 0;

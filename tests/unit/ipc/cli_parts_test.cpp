@@ -16,7 +16,7 @@
 #include "ipc/cli/terminal.h"
 #include "ipc/cli/timing_line.h"
 #include "ipc/utf8.h"
-#include "tests/unit/ipc/temp_dir.h"
+#include "tests/temp_dir.h"
 
 namespace hearth::cli {
 namespace {

@@ -18,8 +18,8 @@
 
 #include "ipc/cli/options.h"
 #include "tests/sanitizer_environment.h"
+#include "tests/temp_dir.h"
 #include "tests/unit/ipc/fake_daemon.h"
-#include "tests/unit/ipc/temp_dir.h"
 
 namespace hearth::cli {
 namespace {

@@ -18,8 +18,8 @@
 
 #include "ipc/probe.h"
 #include "tests/skip.h"
+#include "tests/temp_dir.h"
 #include "tests/unit/ipc/fake_daemon.h"
-#include "tests/unit/ipc/temp_dir.h"
 
 namespace hearth::ipc {
 namespace {

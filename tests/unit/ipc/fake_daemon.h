@@ -16,7 +16,7 @@
 #include "ipc/codec.h"
 #include "ipc/paths.h"
 #include "ipc/socket.h"
-#include "tests/unit/ipc/temp_dir.h"
+#include "tests/temp_dir.h"
 
 namespace hearth::tests {
 

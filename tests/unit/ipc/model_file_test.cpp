@@ -5,7 +5,7 @@
 
 #include <fstream>
 
-#include "tests/unit/ipc/temp_dir.h"
+#include "tests/temp_dir.h"
 
 namespace hearth::ipc {
 namespace {

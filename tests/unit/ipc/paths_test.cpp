@@ -9,7 +9,7 @@
 #include <map>
 #include <string>
 
-#include "tests/unit/ipc/temp_dir.h"
+#include "tests/temp_dir.h"
 
 namespace fs = std::filesystem;
 

@@ -13,8 +13,8 @@
 #include "ipc/cli/pull/part_on_disk.h"
 #include "ipc/cli/pull/sha256.h"
 #include "ipc/cli/pull/source.h"
+#include "tests/temp_dir.h"
 #include "tests/unit/ipc/http_server.h"
-#include "tests/unit/ipc/temp_dir.h"
 
 namespace hearth::cli {
 namespace {

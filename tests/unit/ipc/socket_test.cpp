@@ -11,7 +11,7 @@
 
 #include "ipc/frames.h"
 #include "ipc/paths.h"
-#include "tests/unit/ipc/temp_dir.h"
+#include "tests/temp_dir.h"
 
 namespace hearth::ipc {
 namespace {

@@ -1,37 +1,25 @@
 #pragma once
 // A throw-away directory that stands for "/" where code reads /proc and /sys.
 
-#include <unistd.h>
-
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+
+#include "tests/temp_dir.h"
 
 namespace hearth::kernels {
 
 class FakeRoot {
  public:
-  FakeRoot() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "hearth-root-XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  ~FakeRoot() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  FakeRoot(const FakeRoot&) = delete;
-  FakeRoot& operator=(const FakeRoot&) = delete;
-
   void write(const std::string& file, const std::string& text) const {
-    const std::filesystem::path target = std::filesystem::path(path_) / file;
+    const std::filesystem::path target = dir_.path() / file;
     std::filesystem::create_directories(target.parent_path());
     std::ofstream(target) << text;
   }
-  const std::string& path() const { return path_; }
+  std::string path() const { return dir_.path().string(); }
 
  private:
-  std::string path_;
+  tests::TempDir dir_;
 };
 
 }  // namespace hearth::kernels

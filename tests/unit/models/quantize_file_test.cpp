@@ -14,7 +14,7 @@
 #include "models/model.h"
 #include "models/quantize/quantize_rows.h"
 #include "models/random_model.h"
-#include "tests/unit/ipc/temp_dir.h"
+#include "tests/temp_dir.h"
 
 namespace hearth::models {
 namespace {

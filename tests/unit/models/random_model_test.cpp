@@ -12,7 +12,7 @@
 #include "models/model.h"
 #include "models/part_file.h"
 #include "models/tokenizer/tokenizer.h"
-#include "tests/unit/ipc/temp_dir.h"
+#include "tests/temp_dir.h"
 
 namespace hearth::models {
 namespace {

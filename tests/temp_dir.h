@@ -1,11 +1,12 @@
 #pragma once
 // A directory of a test's own, gone with it. Short, since socket paths end at 107 bytes.
 
-#include <doctest/doctest.h>
 #include <stdlib.h>
 
 #include <filesystem>
 #include <string>
+
+#include "kernels/base/check.h"
 
 namespace hearth::tests {
 
@@ -13,7 +14,7 @@ class TempDir {
  public:
   TempDir() {
     std::string pattern = (std::filesystem::temp_directory_path() / "hearthXXXXXX").string();
-    REQUIRE(::mkdtemp(pattern.data()) != nullptr);
+    HEARTH_CHECK(::mkdtemp(pattern.data()) != nullptr, "{}", pattern);
     path_ = pattern;
   }
   ~TempDir() {
