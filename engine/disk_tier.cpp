@@ -276,6 +276,7 @@ bool DiskTier::take(Restore& restore, const FoundChunk& wanted, ChunkLoaded& loa
           writes_[next].group == static_cast<int32_t>(group)) {
         runner_.write_block(writes_[next].group, writes_[next].block,
                             loaded.data.span().subspan(offset));
+        note_moved(writes_[next].group, writes_[next].block);
         ++next;
       }
       offset += static_cast<size_t>(layout_.block_bytes[group]);
@@ -366,6 +367,7 @@ uint64_t DiskTier::copy_out(Offer& offer) {
           if (!shape.has(group, i)) continue;
           const auto g = static_cast<int32_t>(group);
           runner_.read_block(g, kv_.block_of(mark, g), data.span().subspan(offset));
+          note_moved(g, kv_.block_of(mark, g));
           offset += static_cast<size_t>(layout_.block_bytes[group]);
         }
         kv_.set_stored(mark);

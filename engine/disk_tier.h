@@ -25,6 +25,7 @@
 #include "engine/model_runner.h"
 #include "engine/sequence.h"
 #include "engine/step_cost.h"
+#include "engine/step_record.h"
 #include "engine/store/store_messages.h"
 #include "kernels/base/mailbox.h"
 
@@ -54,6 +55,9 @@ class DiskTier {
 
   /// The store's last report, with the offers that were given up here.
   StoreStats stats() const;
+  int32_t chunk_blocks() const { return chunk_blocks_; }
+  /// From now on blocks that move between tiers are noted there; null: nowhere.
+  void note_moves(std::vector<MovedBlock>* moved) { moved_ = moved; }
 
  private:
   struct Restore {
@@ -94,6 +98,11 @@ class DiskTier {
   void keep_spare(ChunkData data);
   /// Copies one chunk of the offer, or touches it. Returns the bytes copied.
   uint64_t copy_out(Offer& offer);
+  void note_moved(int32_t group, int32_t block) {
+    if (moved_ != nullptr && moved_->size() < StepRecorder::kMaxMoved) {
+      moved_->push_back({group, block});
+    }
+  }
 
   const KvLayout layout_;
   const int32_t chunk_blocks_;
@@ -113,7 +122,8 @@ class DiskTier {
   double find_us_;                  ///< measured: an answer to FindChain
   double us_per_byte_;              ///< measured: loading, from asking to being cached
   std::vector<BlockWrite> writes_;  ///< scratch
-  std::vector<ChunkData> spare_;    ///< memory of chunks that were taken, for the next ones
+  std::vector<MovedBlock>* moved_ = nullptr;
+  std::vector<ChunkData> spare_;  ///< memory of chunks that were taken, for the next ones
 };
 
 }  // namespace hearth::engine

@@ -13,6 +13,7 @@
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/speculation/speculator.h"
+#include "engine/step_record.h"
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
 
@@ -78,6 +79,7 @@ struct Engine::Impl {
                   kv),
         sampler(runner->info().vocab_size),
         speculator(config.speculation, std::move(proposer)),
+        recorder(engine_clock),
         inbox(static_cast<size_t>(config.scheduler.max_queue) + kInboxSlack),
         outbox(kOutboxMessages, true) {
     if (store == nullptr || !config.prefix_cache) return;
@@ -119,6 +121,7 @@ struct Engine::Impl {
   void fail(LiveRequest& live, Error error);
   void remove_ended();
   void say_progress();
+  void tell_watchers();
   EngineSnapshot snapshot() const;
 
   const EngineConfig config;
@@ -130,6 +133,7 @@ struct Engine::Impl {
   Sampler sampler;
   Speculator speculator;
   std::unique_ptr<DiskTier> disk;  ///< null without a store
+  StepRecorder recorder;
   Mailbox<EngineCommand> inbox;
   Mailbox<std::vector<EngineEvent>> outbox;
 
@@ -143,6 +147,7 @@ struct Engine::Impl {
   bool snapshot_wanted = false;
   EngineSnapshot totals;  ///< the counters that only grow
   RecentRate prefill_rate, decode_rate, step_rate;
+  WatchPort watch_port;
 };
 
 // ---- The step loop --------------------------------------------------------------------------
@@ -173,9 +178,20 @@ bool Engine::Impl::step() {
     remove_ended();
     say_progress();
   }
-  if (std::exchange(snapshot_wanted, false)) events.emplace_back(SnapshotEvent{snapshot()});
+  if (std::exchange(snapshot_wanted, false)) {
+    tell_watchers();
+    events.emplace_back(SnapshotEvent{snapshot()});
+  }
   if (!events.empty()) outbox.post(std::exchange(events, {}));
   return computed || copied;
+}
+
+void Engine::Impl::tell_watchers() {
+  recorder.watch(watch_port.wanted.load(std::memory_order_relaxed));
+  if (disk != nullptr) disk->note_moves(recorder.moved());
+  if (!recorder.on()) return;
+  auto watch = recorder.take(scheduler, kv, disk == nullptr ? 0 : disk->chunk_blocks());
+  if (!watch_port.out.try_post(watch)) recorder.lost(*watch);
 }
 
 // Once per preemption. Of several samples, each has but a little of its own behind the prompt.
@@ -263,6 +279,10 @@ void Engine::Impl::compute(const StepPlan& plan) {
   prefill_rate.add(prefill_tokens, end_us - begin_us);
   decode_rate.add(static_cast<double>(decoded), end_us - begin_us);
   step_rate.add(1, end_us - begin_us);
+  if (recorder.on()) {
+    recorder.add(plan, scheduler, totals.num_steps, end_us, end_us - begin_us,
+                 speculator.counts().accepted_tokens - accepted_before);
+  }
 }
 
 // ---- Commands -------------------------------------------------------------------------------
@@ -613,6 +633,8 @@ KvLayout Engine::kv_layout() const {
 }
 uint64_t Engine::kv_bytes() const { return memory_plan().kv_bytes; }
 EngineSnapshot Engine::snapshot() const { return impl_->snapshot(); }
+WatchPort& Engine::watch_port() { return impl_->watch_port; }
+uint64_t Engine::watch_calls() const { return impl_->recorder.calls(); }
 void Engine::check_integrity() const {
   impl_->scheduler.check_integrity();
   impl_->speculator.check_integrity();

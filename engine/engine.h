@@ -24,6 +24,8 @@
 
 namespace hearth::engine {
 
+struct WatchPort;
+
 class Engine {
  public:
   /// `store`: where the slow tier is asked, null without one; its replies come as commands. It
@@ -62,6 +64,10 @@ class Engine {
   /// Bytes of KV pools.
   uint64_t kv_bytes() const;
   EngineSnapshot snapshot() const;  ///< engine thread, or no thread running
+  /// What a dashboard is told (engine/step_record.h), by snapshots that come while it is wanted.
+  WatchPort& watch_port();
+  /// Times that something was recorded for it; grows only while it is wanted.
+  uint64_t watch_calls() const;
   /// Stops the process when free + used + cached differs from the pool, or a reference count from
   /// the references there are. For tests and idle moments.
   void check_integrity() const;

@@ -156,6 +156,7 @@ class KvCache {
                         int32_t num_blocks) const;
 
   int32_t num_index_nodes() const { return index_.num_nodes(); }
+  const PrefixIndex& index() const { return index_; }
   /// Stops the process unless pools, index and the block tables of `live` agree.
   void check_integrity(std::span<const SequenceBlocks* const> live) const;
 

@@ -68,6 +68,10 @@ class PrefixIndex {
   std::span<const int32_t> tokens(NodeId node) const;
   /// Nodes alive, roots included.
   int32_t num_nodes() const { return num_nodes_; }
+  /// Numbers of nodes are below this.
+  NodeId end_node() const { return static_cast<NodeId>(nodes_.size()); }
+  bool alive(NodeId node) const { return nodes_[static_cast<size_t>(node)].alive; }
+  bool is_root(NodeId node) const { return at(node).is_root; }
 
   /// Stops the process unless counts, parents, hashes and attached blocks agree with each other.
   void check_integrity() const;
