@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,6 +18,9 @@ namespace hearth::engine {
 
 /// Chosen by the front door; unique among the live requests of one engine.
 using RequestId = uint64_t;
+
+/// What the text of a request must follow; see engine/grammar/constraint.h.
+class Constraint;
 
 enum class Priority { kInteractive, kNormal, kBatch };
 
@@ -52,6 +56,8 @@ struct Request {
   std::vector<int32_t>
       stop_ids;  ///< end the sample (reason stop), end-of-generation ids among them
   SamplingParams sampling;
+  /// Shared by its samples, used on the engine thread alone once posted; null: any text.
+  std::shared_ptr<Constraint> constraint;
   bool use_prefix_cache = true;
   bool use_prefix_store = true;  ///< the slow tier too, where the engine has one
   /// The first `keep_tokens` of the prompt (0: all of it) stay in the slow tier so many seconds,

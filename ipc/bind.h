@@ -44,6 +44,8 @@ void bind(V& v, R& r) {
   v("deadline_ms", r.deadline_ms);
   v("cache", r.cache);
   v("speculate", r.speculate);
+  v("json_schema", r.json_schema);
+  v("grammar", r.grammar);
 }
 template <class V, Of<TokenizeRequest> R>
 void bind(V& v, R& r) {

@@ -145,6 +145,10 @@ Result<void> check_together(const Json& object, const GenerateRequest& request) 
     return Error{ErrorCode::kInvalidArgument, "prompt_ids: met both it and prompt, want one",
                  "prompt_ids"};
   }
+  if (!request.json_schema.empty() && !request.grammar.empty()) {
+    return Error{ErrorCode::kInvalidArgument, "grammar: met both it and json_schema, want one",
+                 "grammar"};
+  }
   if (request.min_tokens > request.max_tokens) {
     return Error{ErrorCode::kInvalidArgument,
                  fmt::format("min_tokens: met {}, want at most max_tokens, {}", request.min_tokens,

@@ -14,6 +14,7 @@ constexpr uint32_t kUnload = bit(Verb::kUnload);
 constexpr uint32_t kSwap = bit(Verb::kSwap);
 
 constexpr double kTextBytes = 16u << 20;
+constexpr double kSchemaBytes = 256u << 10;
 constexpr double kTokens = 1'048'576;
 constexpr double kWeekMs = 7.0 * 24 * 3600 * 1000;
 constexpr double kId = kMaxTokenId;
@@ -81,6 +82,11 @@ constexpr auto kFields = std::to_array<Field>({
     {"cache", T::kChoice, kGen, 0, 0, 0, 0, "", "\"disk\"",
      "Where the prefix is looked up and kept: `off`, in `memory`, or on `disk` too, as far as the "
      "configuration goes."},
+    {"json_schema", T::kText, kGen, 1, kSchemaBytes, 0, 0, "bytes", "",
+     "A JSON schema, as text: a sample that ends by itself is JSON that is valid against it."},
+    {"grammar", T::kText, kGen, 1, kSchemaBytes, 0, 0, "bytes", "",
+     "A grammar in GBNF: a sample that ends by itself is of its language; or `json_schema`, not "
+     "both."},
     {"id", T::kName, kCan, 1, kMaxRequestIdBytes, 0, 0, "bytes", "",
      "The request to end, one of the caller's own; required."},
     {"keep_alive_ms", T::kInteger, kLoad, -1, kWeekMs, 0, 0, "ms", "-1",

@@ -89,6 +89,8 @@ struct GenerateRequest {
   int64_t deadline_ms = 0;          ///< from receipt; 0: none
   bool speculate = true;            ///< guess tokens ahead: the same text, sooner
   std::string cache = "disk";       ///< where the prefix is looked up and kept: off, memory, disk
+  std::string json_schema;          ///< JSON text of a schema that the text follows; empty: none
+  std::string grammar;              ///< GBNF that the text follows; empty: none
   bool operator==(const GenerateRequest&) const = default;
 };
 

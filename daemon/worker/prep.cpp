@@ -91,6 +91,11 @@ engine::SamplingParams sampling_of(const ipc::GenerateRequest& request) {
 Result<PreparedRequest> prepare_generate(const PrepModel& model,
                                          const ipc::WorkerRequest& request) {
   const ipc::GenerateRequest& generate = request.generate;
+  for (const auto& [field, text] :
+       {std::pair("json_schema", &generate.json_schema), {"grammar", &generate.grammar}}) {
+    if (text->empty()) continue;
+    return Error{ErrorCode::kUnsupported, fmt::format("{}: this build has none", field), field};
+  }
   HEARTH_TRY(check_ids(model, generate.stop_ids, "stop_ids"));
   for (size_t i = 0; i < generate.logit_bias.size(); ++i) {
     HEARTH_TRY(check_id(model, generate.logit_bias[i].first, "logit_bias", i));
