@@ -43,6 +43,10 @@ void bind(V& v, R& r) {
   v("priority", r.priority);
   v("deadline_ms", r.deadline_ms);
   v("cache", r.cache);
+  v("cache_keep_s", r.cache_keep_s);
+  v("cache_keep_tokens", r.cache_keep_tokens);
+  v("cache_keep_bytes", r.cache_keep_bytes);
+  v("cache_share", r.cache_share);
   v("speculate", r.speculate);
   v("json_schema", r.json_schema);
   v("grammar", r.grammar);
@@ -81,6 +85,17 @@ template <class V, Of<SwapRequest> R>
 void bind(V& v, R& r) {
   v("role", r.role);
   v("model", r.model);
+}
+template <class V, Of<CacheRequest> R>
+void bind(V& v, R& r) {
+  v("op", r.op);
+  v("model", r.model);
+  v("names", r.names);
+  v("ttl_s", r.ttl_s);
+  v("all", r.all);
+  v("wipe", r.wipe);
+  v("show_text", r.show_text);
+  v("as_json", r.as_json);
 }
 
 // ---- Events ----
@@ -158,6 +173,7 @@ void bind(V& v, R& r) {
   v("usage", r.usage);
   v("timings", r.timings);
   v("preemptions", r.preemptions);
+  v("cache_miss", r.cache_miss);
   v("resumed", r.resumed);
   v("bandwidth_share", r.bandwidth_share);
 }
@@ -247,6 +263,7 @@ void bind(V& v, R& r) {
   v("chunks_evicted", r.chunks_evicted);
   v("chunks_dropped", r.chunks_dropped);
   v("chunks_refused", r.chunks_refused);
+  v("pins_refused", r.pins_refused);
   v("last_error", r.last_error);
 }
 template <class V, Of<WorkerSnapshot> R>
@@ -325,6 +342,12 @@ void bind(V& v, R& r) {
   v("model", r.model);
   v("previous", r.previous);
   v("load_ms", r.load_ms);
+}
+
+template <class V, Of<CacheReply> R>
+void bind(V& v, R& r) {
+  v("ok", r.ok);
+  v("text", r.text);
 }
 
 // ---- Between broker and worker ----

@@ -358,6 +358,9 @@ Result<StatsReply> Client::stats() { return impl_->call_for<StatsReply>(StatsReq
 Result<HealthReply> Client::health() {
   return impl_->call_for<HealthReply>(HealthRequest{}, kCallMs);
 }
+Result<CacheReply> Client::cache(const CacheRequest& request) {
+  return impl_->call_for<CacheReply>(request, kNoLimit);
+}
 Result<TokenizeReply> Client::tokenize(const TokenizeRequest& request) {
   return impl_->call_for<TokenizeReply>(request, kNoLimit);
 }

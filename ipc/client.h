@@ -85,6 +85,7 @@ class Client {
   Result<PsReply> ps();
   Result<StatsReply> stats();
   Result<HealthReply> health();
+  Result<CacheReply> cache(const CacheRequest& request);
   /// Loads the model where it is not resident; that may take long.
   Result<TokenizeReply> tokenize(const TokenizeRequest& request);
   /// Of a request of the same user, of this client or of another.

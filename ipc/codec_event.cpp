@@ -19,24 +19,11 @@ struct EventName {
   bool reply;
 };
 constexpr auto kEventNames = std::to_array<EventName>({
-    {"queued", false},
-    {"progress", false},
-    {"started", false},
-    {"prompt_logprobs", false},
-    {"sample_done", false},
-    {"done", false},
-    {"error", false},
-    {"ping", true},
-    {"tokenize", true},
-    {"cancel", true},
-    {"models", true},
-    {"ps", true},
-    {"stats", true},
-    {"health", true},
-    {"loading", false},
-    {"load", true},
-    {"unload", true},
-    {"swap", true},
+    {"queued", false},      {"progress", false}, {"started", false}, {"prompt_logprobs", false},
+    {"sample_done", false}, {"done", false},     {"error", false},   {"ping", true},
+    {"tokenize", true},     {"cancel", true},    {"models", true},   {"ps", true},
+    {"stats", true},        {"health", true},    {"loading", false}, {"load", true},
+    {"unload", true},       {"swap", true},      {"cache", true},
 });
 static_assert(kEventNames.size() == std::variant_size_v<Event>);
 

@@ -190,7 +190,7 @@ Result<ClientRequest> request_from(const Json& object) {
     const bool text = verb_value->is_string();
     return Error{ErrorCode::kProtocol,
                  fmt::format("verb: met '{}', want ping, generate, tokenize, cancel, models, ps, "
-                             "stats, health, load, unload or swap",
+                             "stats, health, load, unload, swap or cache",
                              text ? printable(verb_value->get_ref<const std::string&>())
                                   : describe(*verb_value)),
                  "verb"};
@@ -216,6 +216,7 @@ Result<ClientRequest> request_from(const Json& object) {
     case Verb::kLoad: return read_request<LoadRequest>(object);
     case Verb::kUnload: return read_request<UnloadRequest>(object);
     case Verb::kSwap: return read_request<SwapRequest>(object);
+    case Verb::kCache: return read_request<CacheRequest>(object);
   }
   return Error{ErrorCode::kInternal, "a verb without a case", "verb"};
 }

@@ -12,10 +12,12 @@ constexpr uint32_t kCan = bit(Verb::kCancel);
 constexpr uint32_t kLoad = bit(Verb::kLoad);
 constexpr uint32_t kUnload = bit(Verb::kUnload);
 constexpr uint32_t kSwap = bit(Verb::kSwap);
+constexpr uint32_t kCac = bit(Verb::kCache);
 
 constexpr double kTextBytes = 16u << 20;
 constexpr double kSchemaBytes = 256u << 10;
 constexpr double kTokens = 1'048'576;
+constexpr double kMonthS = 30.0 * 24 * 3600;
 constexpr double kWeekMs = 7.0 * 24 * 3600 * 1000;
 constexpr double kId = kMaxTokenId;
 
@@ -81,12 +83,35 @@ constexpr auto kFields = std::to_array<Field>({
      "Guess tokens ahead and verify several in one step where that pays; the text is the same."},
     {"cache", T::kChoice, kGen, 0, 0, 0, 0, "", "\"disk\"",
      "Where the prefix is looked up and kept: `off`, in `memory`, or on `disk` too, as far as the "
-     "configuration goes."},
+     "configuration lets this owner."},
+    {"cache_keep_s", T::kInteger, kGen, 0, kMonthS, 0, 0, "s", "0",
+     "The prompt's prefix stays on disk so long, whatever else is evicted there, as far as its "
+     "owner's bound for pins allows; 0: it is kept like any other."},
+    {"cache_keep_tokens", T::kInteger, kGen, 0, kTokens, 0, 0, "tokens", "0",
+     "`cache_keep_s` is meant for the prompt's first so many tokens; 0: for all of it."},
+    {"cache_keep_bytes", T::kInteger, kGen, 0, kTextBytes, 0, 0, "bytes", "0",
+     "The same in bytes of the prompt's text: up to the end of a message, say; 0: for all of it."},
+    {"cache_share", T::kName, kGen, 0, 64, 0, 0, "bytes", "\"\"",
+     "The prefix is looked up and kept among those of everybody who gives the same name, which "
+     "shows them by its speed what was asked before; empty: among the caller's own."},
     {"json_schema", T::kText, kGen, 1, kSchemaBytes, 0, 0, "bytes", "",
      "A JSON schema, as text: a sample that ends by itself is JSON that is valid against it."},
     {"grammar", T::kText, kGen, 1, kSchemaBytes, 0, 0, "bytes", "",
      "A grammar in GBNF: a sample that ends by itself is of its language; or `json_schema`, not "
      "both."},
+    {"op", T::kChoice, kCac, 0, 0, 0, 0, "", "\"ls\"",
+     "What to do with the prefixes kept on disk; `why`: tells why a request's prompt had to be "
+     "computed. `verify` and `compact` are for admins."},
+    {"model", T::kName, kCac, 0, 256, 0, 0, "bytes", "\"\"",
+     "Only this model's prefixes; empty: those of all models."},
+    {"names", T::kTextList, kCac, 1, 64, 0, 64, "bytes", "[]",
+     "The prefixes meant, as `ls` shows them; for `why` a request's id."},
+    {"ttl_s", T::kInteger, kCac, 1, kMonthS, 0, 0, "s", "3600", "`pin`: how long."},
+    {"all", T::kBool, kCac, 0, 0, 0, 0, "", "false",
+     "`rm`: all of the caller's, without names; from an admin, with every `op`: of every owner."},
+    {"wipe", T::kBool, kCac, 0, 0, 0, 0, "", "false", "`rm`: leave no byte in the files."},
+    {"show_text", T::kBool, kCac, 0, 0, 0, 0, "", "false", "`ls`: the first words of each."},
+    {"as_json", T::kBool, kCac, 0, 0, 0, 0, "", "false", "`ls`, `stats`: the text is JSON."},
     {"id", T::kName, kCan, 1, kMaxRequestIdBytes, 0, 0, "bytes", "",
      "The request to end, one of the caller's own; required."},
     {"keep_alive_ms", T::kInteger, kLoad, -1, kWeekMs, 0, 0, "ms", "-1",
@@ -101,9 +126,12 @@ constexpr std::array<std::string_view, 3> kPriorities = {"interactive", "normal"
 
 constexpr std::array<std::string_view, 3> kCacheTiers = {"off", "memory", "disk"};
 
+constexpr std::array<std::string_view, 8> kCacheOps = {"ls",    "stats",  "rm",      "pin",
+                                                       "unpin", "verify", "compact", "why"};
+
 constexpr std::array<std::string_view, kNumVerbs> kVerbNames = {
     "ping",  "generate", "tokenize", "cancel", "models", "ps",
-    "stats", "health",   "load",     "unload", "swap"};
+    "stats", "health",   "load",     "unload", "swap",   "cache"};
 
 }  // namespace
 
@@ -119,6 +147,7 @@ const Field* find_field(Verb verb, std::string_view name) {
 std::span<const std::string_view> choices(const Field& field) {
   if (field.name == "priority") return kPriorities;
   if (field.name == "cache") return kCacheTiers;
+  if (field.name == "op") return kCacheOps;
   return {};
 }
 

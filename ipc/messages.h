@@ -56,8 +56,9 @@ enum class Verb {
   kLoad,    ///< a model into memory; answered once it is there
   kUnload,  ///< out of memory, once its requests have ended
   kSwap,    ///< a role to another model, once that is in memory
+  kCache,   ///< looks after the prefixes on disk, of the caller (of everybody for an admin)
 };
-inline constexpr int kNumVerbs = 11;
+inline constexpr int kNumVerbs = 12;
 
 /// A generate request, ranges checked. Defaults are those of the field table.
 struct GenerateRequest {
@@ -89,6 +90,10 @@ struct GenerateRequest {
   int64_t deadline_ms = 0;          ///< from receipt; 0: none
   bool speculate = true;            ///< guess tokens ahead: the same text, sooner
   std::string cache = "disk";       ///< where the prefix is looked up and kept: off, memory, disk
+  int64_t cache_keep_s = 0;         ///< its prompt stays on disk so long, whatever is evicted
+  int32_t cache_keep_tokens = 0;    ///< the first so many tokens of it do; 0: all
+  int32_t cache_keep_bytes = 0;     ///< the same in bytes of the prompt's text; 0: all
+  std::string cache_share;          ///< shared with whoever names the same; "": with nobody
   std::string json_schema;          ///< JSON text of a schema that the text follows; empty: none
   std::string grammar;              ///< GBNF that the text follows; empty: none
   bool operator==(const GenerateRequest&) const = default;
@@ -142,10 +147,23 @@ struct SwapRequest {
   bool operator==(const SwapRequest&) const = default;
 };
 
+/// What `hearth cache` does on files, for those who cannot reach the daemon's.
+struct CacheRequest {
+  std::string op = "ls";           ///< ls, stats, rm, pin, unpin, verify, compact, why
+  std::string model;               ///< only this one's prefixes; "": of all
+  std::vector<std::string> names;  ///< as ls shows them; why: one request id
+  int64_t ttl_s = 3600;            ///< pin: so long
+  bool all = false;                ///< rm: without names; admins: of every owner
+  bool wipe = false;               ///< rm: leave no byte in the files
+  bool show_text = false;          ///< ls: first words
+  bool as_json = false;            ///< ls, stats
+  bool operator==(const CacheRequest&) const = default;
+};
+
 /// What a client sends. The alternatives are in the order of `Verb`.
-using ClientRequest =
-    std::variant<PingRequest, GenerateRequest, TokenizeRequest, CancelRequest, ModelsRequest,
-                 PsRequest, StatsRequest, HealthRequest, LoadRequest, UnloadRequest, SwapRequest>;
+using ClientRequest = std::variant<PingRequest, GenerateRequest, TokenizeRequest, CancelRequest,
+                                   ModelsRequest, PsRequest, StatsRequest, HealthRequest,
+                                   LoadRequest, UnloadRequest, SwapRequest, CacheRequest>;
 inline Verb verb_of(const ClientRequest& request) { return static_cast<Verb>(request.index()); }
 
 /// Wire name, e.g. "generate".
@@ -251,6 +269,7 @@ struct DoneEvent {
   Usage usage;
   Timings timings;
   int32_t preemptions = 0;
+  std::string cache_miss;      ///< why the prompt was computed from where it was, in words
   int32_t resumed = 0;         ///< worker deaths that the request survived
   double bandwidth_share = 0;  ///< of the device's measured read bandwidth; 0: not known
   bool operator==(const DoneEvent&) const = default;
@@ -353,6 +372,7 @@ struct StoreSnapshot {
   uint64_t chunks_evicted = 0;
   uint64_t chunks_dropped = 0;  ///< not written: queue full, disk full, an error
   uint64_t chunks_refused = 0;  ///< damaged, or not ours
+  uint64_t pins_refused = 0;    ///< their owner has pinned as much as may be
   std::string last_error;
   bool operator==(const StoreSnapshot&) const = default;
 };
@@ -443,11 +463,17 @@ struct SwapReply {
   bool operator==(const SwapReply&) const = default;
 };
 
+struct CacheReply {
+  bool ok = true;
+  std::string text;  ///< as `hearth cache` prints it
+  bool operator==(const CacheReply&) const = default;
+};
+
 /// Every JSON event that a client can be sent.
-using Event =
-    std::variant<QueuedEvent, ProgressEvent, StartedEvent, PromptLogprobsEvent, SampleDoneEvent,
-                 DoneEvent, ErrorEvent, PongReply, TokenizeReply, CancelReply, ModelsReply, PsReply,
-                 StatsReply, HealthReply, LoadingEvent, LoadReply, UnloadReply, SwapReply>;
+using Event = std::variant<QueuedEvent, ProgressEvent, StartedEvent, PromptLogprobsEvent,
+                           SampleDoneEvent, DoneEvent, ErrorEvent, PongReply, TokenizeReply,
+                           CancelReply, ModelsReply, PsReply, StatsReply, HealthReply, LoadingEvent,
+                           LoadReply, UnloadReply, SwapReply, CacheReply>;
 
 // ---- Between broker and worker ----------------------------------------------------------------
 

@@ -67,6 +67,9 @@ constexpr VerbMeaning kVerbMeanings[] = {
     {Verb::kSwap,
      "Loads a model and then points a role at it, until the daemon ends. Requests under way go on "
      "where they\nare; where the model cannot be loaded, the role stays as it was."},
+    {Verb::kCache,
+     "Looks after the prefixes kept on disk: the caller's own, whether their model is resident or "
+     "not."},
 };
 
 std::string type_of(const Field& field) {
@@ -170,6 +173,7 @@ std::vector<Event> example_events() {
   done.seed = 7;
   done.usage = {12, 8, 180, 96, 71};
   done.timings = {0.4, 6.5, 9.25, 1.5, 277.75};
+  done.cache_miss = "from token 8 on: what was kept ends there";
   done.bandwidth_share = 0.5;
   StatsReply stats;
   stats.instance = "5f0c9d31a7e24b68";
@@ -210,6 +214,7 @@ std::vector<Event> example_events() {
       LoadReply{"stories", 95, 1'200'000, 8'388'608},
       UnloadReply{"stories", true},
       SwapReply{"default", "stories", "tales", 95},
+      CacheReply{true, "stories: 3 chunks\n"},
   };
 }
 

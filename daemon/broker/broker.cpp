@@ -23,8 +23,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTick{100};
-// Databases of prefixes, of all models together.
-constexpr uint64_t kPrefixDiskBytes = uint64_t{32} << 30;
 // A client's queue inside libzmq; beyond it the backlog waits in the OutputBuffer, where it merges.
 constexpr int kClientHighWater = 64;
 // How soon a full connection is tried again: at once for a short stall, seldom for a long one.
@@ -36,6 +34,12 @@ constexpr int64_t kExtendMs = 30'000;
 constexpr int64_t kMemoryEveryUs = 100'000;
 // After the live requests: for the workers to exit.
 constexpr int64_t kWorkersExitUs = 5'000'000;
+
+// Where there is none, the first use says so.
+std::filesystem::path worker_program(const WorkerConfig& config) {
+  const Result<std::filesystem::path> found = find_worker_program(config);
+  return found.ok() ? *found : std::filesystem::path("hearth-worker-cpu");
+}
 
 std::string random_hex() {
   unsigned char bytes[8] = {};
@@ -87,12 +91,15 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, ipc::Context contex
                  }),
       model_verbs_(clock_, models_, residency_, dispatcher_),
       reports_(clock_, instance_, models_, residency_, dispatcher_),
+      cache_verbs_(io_, {worker_program(config.worker),
+                         config.worker.prefix_store ? config.server.state_dir : "",
+                         config.server.model_dirs}),
       disk_budget_(config.server.state_dir.empty() ? std::filesystem::path()
                                                    : config.server.state_dir / "prefix",
-                   kPrefixDiskBytes,
+                   static_cast<uint64_t>(config.cache.disk_bytes),
                    [this](std::set<std::string>& open, std::set<std::string>& known) {
                      models_.rescan();
-                     for (const auto& [name, resident] : residency_.residents()) {
+                     for (const std::string& name : residency_.running()) {
                        open.insert(database_name(name));
                      }
                      for (const auto& [name, file] : models_.models()) {
@@ -102,6 +109,10 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, ipc::Context contex
   dispatcher_.set_residency(residency_);
   residency_.add_listener(dispatcher_);
   residency_.add_listener(model_verbs_);
+  dispatcher_.set_cache(config.cache);
+  dispatcher_.on_done([this](uint32_t owner, const std::string& id, const ipc::DoneEvent& done) {
+    cache_verbs_.misses().note(owner, id, done);
+  });
 }
 
 Result<void> Broker::listen() {
@@ -215,6 +226,13 @@ void Broker::handle(const Caller& caller, const std::string& id, ipc::ClientRequ
     case ipc::Verb::kLoad:
     case ipc::Verb::kUnload:
     case ipc::Verb::kSwap: return change_models(caller, id, request);
+    case ipc::Verb::kCache:
+      return cache_verbs_.handle(
+          caller, std::get<ipc::CacheRequest>(request),
+          [this, identity = caller.identity, id](Result<ipc::CacheReply> answer) {
+            if (!answer.ok()) return dispatcher_.reply_error(identity, id, answer.take_error());
+            dispatcher_.reply(identity, id, *answer);
+          });
   }
 }
 

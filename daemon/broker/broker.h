@@ -10,6 +10,7 @@
 
 #include "daemon/broker/admission.h"
 #include "daemon/broker/awake_clock.h"
+#include "daemon/broker/cache_verbs.h"
 #include "daemon/broker/config.h"
 #include "daemon/broker/disk_budget.h"
 #include "daemon/broker/dispatcher.h"
@@ -84,6 +85,7 @@ class Broker {
   Residency residency_;
   ModelVerbs model_verbs_;
   Reports reports_;
+  CacheVerbs cache_verbs_;
   DiskBudget disk_budget_;
   std::unique_ptr<ZmqOnAsio> clients_;
 

@@ -27,7 +27,7 @@ Error os_error(std::string_view what) {
 
 // Between fork and exec: other threads of the parent may hold any lock, so only calls that are
 // async-signal-safe, and nothing that allocates.
-[[noreturn]] void become(char* const* argv, pid_t parent, int error_fd) {
+[[noreturn]] void become(char* const* argv, pid_t parent, int error_fd, int output_fd) {
   const auto fail = [error_fd] {
     const int code = errno;
     [[maybe_unused]] const ssize_t n = ::write(error_fd, &code, sizeof code);
@@ -43,6 +43,7 @@ Error os_error(std::string_view what) {
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   const int null = ::open("/dev/null", O_RDONLY);
+  if (output_fd >= 0 && ::dup2(output_fd, 2) < 0) fail();
   if (null < 0 || ::dup2(null, 0) < 0 || ::dup2(2, 1) < 0) fail();
   ::execv(argv[0], argv);
   fail();
@@ -51,7 +52,7 @@ Error os_error(std::string_view what) {
 
 }  // namespace
 
-Result<ChildProcess> ChildProcess::start(const std::vector<std::string>& argv) {
+Result<ChildProcess> ChildProcess::start(const std::vector<std::string>& argv, int output_fd) {
   std::vector<char*> raw;
   for (const std::string& argument : argv) raw.push_back(const_cast<char*>(argument.c_str()));
   raw.push_back(nullptr);
@@ -60,7 +61,7 @@ Result<ChildProcess> ChildProcess::start(const std::vector<std::string>& argv) {
   if (::pipe2(error_pipe, O_CLOEXEC) != 0) return os_error("pipe");
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
-  if (pid == 0) become(raw.data(), parent, error_pipe[1]);
+  if (pid == 0) become(raw.data(), parent, error_pipe[1], output_fd);
   const int fork_errno = errno;
   ::close(error_pipe[1]);
   if (pid < 0) {

@@ -17,7 +17,8 @@ class ChildProcess {
   /// stderr's companion (both to our stderr), no other descriptor, no blocked signal, a raised
   /// oom_score_adj (the kernel shall end a worker before it ends us) and SIGKILL when the calling
   /// thread ends. Call from the thread that lives as long as the process. kIo names what failed.
-  static Result<ChildProcess> start(const std::vector<std::string>& argv);
+  /// `output_fd`: its stdout and stderr go there instead; -1: to our stderr.
+  static Result<ChildProcess> start(const std::vector<std::string>& argv, int output_fd = -1);
 
   ~ChildProcess();
   ChildProcess(ChildProcess&& other) noexcept;

@@ -127,7 +127,7 @@ class SectionReader {
       known_.emplace_back(key.str());
       const std::optional<std::string> value = node.value_exact<std::string>();
       if (!value || value->empty()) {
-        return fail(node, met(node, std::string(key.str()).c_str(), "a model's name"));
+        return fail(node, met(node, std::string(key.str()).c_str(), "a name"));
       }
       note(key.str(), node);
       (*out)[std::string(key.str())] = *value;
@@ -182,8 +182,8 @@ class SectionReader {
 };
 
 Result<void> read_root(const toml::table& root, std::string_view source, Config* config) {
-  constexpr std::array kSections = {"server", "limits", "residency",
-                                    "worker", "roles",  "keep_alive_ms"};
+  constexpr std::array kSections = {"server", "limits",       "residency", "worker",
+                                    "cache",  "cache_owners", "roles",     "keep_alive_ms"};
   for (auto&& [key, node] : root) {
     if (std::find(kSections.begin(), kSections.end(), key.str()) != kSections.end()) continue;
     return Error{ErrorCode::kInvalidArgument,
@@ -203,6 +203,21 @@ Result<void> read_root(const toml::table& root, std::string_view source, Config*
   SectionReader worker(root, source, "worker", &config->sources);
   visit_worker(worker, &config->worker);
   HEARTH_TRY(worker.finish());
+  SectionReader cache(root, source, "cache", &config->sources);
+  visit_cache(cache, &config->cache);
+  HEARTH_TRY(cache.finish());
+  SectionReader cache_owners(root, source, "cache_owners", &config->sources);
+  visit_cache_owners(cache_owners, &config->cache.owners);
+  HEARTH_TRY(cache_owners.finish());
+  for (const auto& [owner, tier] : config->cache.owners) {
+    const bool known = tier == "off" || tier == "memory" || tier == "disk";
+    if (known && owner.starts_with("uid:")) continue;
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("{}: cache_owners.\"{}\" is \"{}\", want \"uid:NUMBER\" with off, "
+                             "memory or disk",
+                             source, owner, tier),
+                 "cache_owners"};
+  }
   SectionReader roles(root, source, "roles", &config->sources);
   visit_roles(roles, &config->roles);
   HEARTH_TRY(roles.finish());

@@ -65,12 +65,28 @@ struct WorkerConfig {
   std::string speculation = "lookup";  ///< or off
   std::string draft;                   ///< a model file or a name beside the model's; "": none
   bool prefix_store = true;            ///< keep them on disk too, below state_dir
-  int64_t prefix_store_bytes = int64_t{8} << 30;  ///< of one model's database
-  std::string prefix_restore = "auto";            ///< "always": whether it pays or not; for tests
+  int64_t prefix_store_bytes = int64_t{8} << 30;   ///< of one model's database
+  int64_t prefix_owner_bytes = 0;                  ///< of it one owner's; 0: as much as there is
+  int64_t prefix_pinned_bytes = int64_t{2} << 30;  ///< and of that pinned
+  std::string prefix_restore = "auto";             ///< "always": whether it pays or not; for tests
   int64_t heartbeat_timeout_ms = 60'000;  ///< an engine that says nothing for so long is killed
   int64_t load_timeout_ms = 300'000;      ///< and one whose loading makes no progress
   int64_t restart_delay_ms = 100;         ///< after a death; doubles with each in a row
   int64_t restart_delay_max_ms = 30'000;
+};
+
+/// Prefixes: how far those of each owner may go, and how much disk all databases take together.
+struct CacheConfig {
+  std::string tier = "disk";                  ///< off, memory, disk: what requests may ask for
+  int64_t disk_bytes = int64_t{32} << 30;     ///< databases that no worker has open go beyond it
+  std::map<std::string, std::string> owners;  ///< "uid:1000" -> off, memory, disk: instead of tier
+  /// What a request of that owner gets that asks for `wanted`.
+  const std::string& allowed(const std::string& owner, const std::string& wanted) const {
+    const auto found = owners.find(owner);
+    const std::string& most = found == owners.end() ? tier : found->second;
+    const auto rank = [](const std::string& name) { return name == "disk" ? 2 : name == "memory"; };
+    return rank(wanted) < rank(most) ? wanted : most;
+  }
 };
 
 struct Config {
@@ -78,6 +94,7 @@ struct Config {
   LimitsConfig limits;
   ResidencyConfig residency;
   WorkerConfig worker;
+  CacheConfig cache;
   std::map<std::string, std::string> roles;      ///< role -> model name
   std::map<std::string, int64_t> keep_alive_ms;  ///< model name -> instead of residency's
   /// "section.key" -> where its value was set: "/etc/hearth/hearth.toml:12", "environment

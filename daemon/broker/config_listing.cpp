@@ -90,11 +90,14 @@ std::vector<Setting> list_settings(const Config& config) {
   Config copy = config;  // the walk is one that may also write
   SectionLister server("server", config, &out), limits("limits", config, &out),
       residency("residency", config, &out), worker("worker", config, &out),
+      cache("cache", config, &out), cache_owners("cache_owners", config, &out),
       roles("roles", config, &out), keep_alive("keep_alive_ms", config, &out);
   visit_server(server, &copy.server);
   visit_limits(limits, &copy.limits);
   visit_residency(residency, &copy.residency);
   visit_worker(worker, &copy.worker);
+  visit_cache(cache, &copy.cache);
+  visit_cache_owners(cache_owners, &copy.cache.owners);
   visit_roles(roles, &copy.roles);
   visit_keep_alive(keep_alive, &copy.keep_alive_ms);
   return out;

@@ -63,6 +63,7 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Client
   if (auto* generate = std::get_if<ipc::GenerateRequest>(&request)) {
     // Chosen here and not by a worker, so that a resumed request goes on with the same text.
     if (!generate->seed) generate->seed = random_seed();
+    generate->cache = cache_.allowed(owner_name(caller.uid), generate->cache);
     live.samples.resize(static_cast<size_t>(generate->n));
   }
   live.request = std::move(request);
@@ -369,6 +370,7 @@ void Dispatcher::end_done(LiveRequest& request, ipc::DoneEvent done) {
            "number={} owner={} model={} tokens={} ms={:.0f} resumed={} cancelled={}",
            request.number, request.owner, request.model, request.output_tokens(),
            ms_between(request.received_us, clock_.now_us()), done.resumed, cancelled);
+  if (on_done_) on_done_(request.owner, request.id, done);
   send_event(request, ipc::encode_event(done), Size::kMustFit);
   erase(request);
 }

@@ -3,6 +3,7 @@
 // its answers passed on, resumed by the next worker when one dies, ended. Owned by the io thread.
 
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <string>
 
@@ -34,6 +35,12 @@ class Dispatcher final : public ResidencyListener {
 
   /// Before anything else; the two know each other.
   void set_residency(Residency& residency) { residency_ = &residency; }
+
+  /// Called with each generate request that ends with `done`.
+  using OnDone = std::function<void(uint32_t owner, const std::string& id, const ipc::DoneEvent&)>;
+  void on_done(OnDone fn) { on_done_ = std::move(fn); }
+  /// How far the prefixes of requests may go.
+  void set_cache(const CacheConfig& cache) { cache_ = cache; }
 
   /// A generate or tokenize request of `bytes`. Whatever happens, the client is told.
   void submit(const Caller& caller, const std::string& id, ipc::ClientRequest request,
@@ -93,6 +100,8 @@ class Dispatcher final : public ResidencyListener {
   Residency* residency_ = nullptr;
   RequestTable table_;
   RequestCounters counters_;
+  OnDone on_done_;
+  CacheConfig cache_;
   std::set<std::string> gone_;  // connections found closed since the last tick
 };
 

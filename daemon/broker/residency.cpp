@@ -152,6 +152,14 @@ size_t Residency::num_running() const {
                     [](const auto& entry) { return entry.second.worker != nullptr; }));
 }
 
+std::vector<std::string> Residency::running() const {
+  std::vector<std::string> out;
+  for (const auto& [name, resident] : residents_) {
+    if (resident.worker != nullptr) out.push_back(name);
+  }
+  return out;
+}
+
 bool Residency::in_use(const std::string& model) const {
   return std::any_of(listeners_.begin(), listeners_.end(),
                      [&](const auto* listener) { return listener->model_in_use(model); });

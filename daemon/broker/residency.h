@@ -108,6 +108,8 @@ class Residency final : public WorkerListener {
   bool empty() const { return num_running() == 0; }  ///< no process is left
 
   const std::map<std::string, Resident>& residents() const { return residents_; }
+  /// The models that have a process now: not those that were parked, or failed.
+  std::vector<std::string> running() const;
 
   void on_worker_plan(Worker& worker) override;
   void on_worker_ready(Worker& worker) override;

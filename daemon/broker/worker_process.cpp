@@ -69,6 +69,8 @@ std::vector<std::string> worker_arguments(const fs::path& program, const WorkerC
   if (config.prefix_cache && config.prefix_store && !state_dir.empty()) {
     add("--prefix-dir", (state_dir / "prefix").string());
     add("--prefix-store-bytes", std::to_string(config.prefix_store_bytes));
+    add("--prefix-owner-bytes", std::to_string(config.prefix_owner_bytes));
+    add("--prefix-pinned-bytes", std::to_string(config.prefix_pinned_bytes));
     add("--always-restore", config.prefix_restore == "always" ? "true" : "false");
   }
   return argv;

@@ -151,6 +151,8 @@ void EngineThread::start_store() {
   engine::SqliteStoreConfig config;
   config.folder = options_.prefix_dir;
   config.budget_bytes = options_.prefix_store_bytes;
+  config.owner_budget_bytes = options_.prefix_owner_bytes;
+  config.owner_pinned_bytes = options_.prefix_pinned_bytes;
   config.now_ms = [] {
     return std::chrono::duration_cast<std::chrono::milliseconds>(
                std::chrono::system_clock::now().time_since_epoch())

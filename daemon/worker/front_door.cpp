@@ -1,5 +1,6 @@
 #include "daemon/worker/front_door.h"
 
+#include <fmt/format.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -43,6 +44,22 @@ std::optional<ipc::TokenLogprobs> logprobs_of(const engine::TokenEvent& token) {
   return out;
 }
 
+std::string miss_words(engine::MissReason reason, int32_t first_missed) {
+  const std::string from = fmt::format("from token {} on: ", first_missed);
+  switch (reason) {
+    case engine::MissReason::kNone: break;
+    case engine::MissReason::kOff:
+      return "from token 0 on: the cache is off, for this request or in the configuration";
+    case engine::MissReason::kNew: return from + "nothing that begins like it was kept";
+    case engine::MissReason::kOther: return from + "what is kept goes on with other tokens";
+    case engine::MissReason::kEnded:
+      return from + "what was kept ends there; more of it was never computed, or was evicted";
+    case engine::MissReason::kSlow:
+      return from + "the rest is on disk, but computing it was expected to be faster";
+  }
+  return "";
+}
+
 ipc::SpeculationStats to_wire(const engine::SpeculationCounts& from) {
   return {.verifications = from.verifications,
           .drafted_tokens = from.drafted_tokens,
@@ -71,6 +88,7 @@ ipc::StoreSnapshot to_wire(const engine::StoreStats& from) {
           .chunks_evicted = from.chunks_evicted,
           .chunks_dropped = from.chunks_dropped,
           .chunks_refused = from.chunks_refused,
+          .pins_refused = from.pins_refused,
           .last_error = from.last_error};
 }
 
@@ -415,6 +433,7 @@ void FrontDoor::on_request_done(const engine::RequestDoneEvent& from) {
   done.timings.restore_ms = to_ms(static_cast<double>(from.restore_us));
   done.timings.saved_ms = to_ms(static_cast<double>(from.saved_us));
   done.preemptions = from.preemptions;
+  done.cache_miss = miss_words(from.miss, from.cached_tokens);
   done.bandwidth_share = from.bandwidth_share;
   link_.send(from.id, done);
   streams_.erase(from.id);

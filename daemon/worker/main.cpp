@@ -58,6 +58,8 @@ void add_serve_options(CLI::App& app, ServeFlags* flags) {
       "a small model of the same tokens that guesses too: a file, or a name beside MODEL");
   app.add_option("--prefix-dir", options.prefix_dir, "where prefixes are kept; none: nowhere");
   app.add_option("--prefix-store-bytes", options.prefix_store_bytes, "KV kept there, at most");
+  app.add_option("--prefix-owner-bytes", options.prefix_owner_bytes, "of one owner; 0: no bound");
+  app.add_option("--prefix-pinned-bytes", options.prefix_pinned_bytes, "of it pinned");
   app.add_option("--always-restore", engine.always_restore,
                  "take from there what recomputing would bring sooner; for tests");
   app.add_option("--max-seqs", scheduler.max_seqs, "sequences running at once");

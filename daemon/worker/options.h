@@ -23,6 +23,8 @@ struct ServeOptions {
   std::string draft;  ///< a file, or a model's name in the folder of `model`; "": none
   std::filesystem::path prefix_dir;          ///< of the databases of prefixes; empty: none are kept
   uint64_t prefix_store_bytes = 8ull << 30;  ///< of one database
+  uint64_t prefix_owner_bytes = 0;           ///< of it one owner's; 0: as much as there is
+  uint64_t prefix_pinned_bytes = 2ull << 30;  ///< and of that pinned
   LogLevel log_level = LogLevel::kInfo;
 };
 

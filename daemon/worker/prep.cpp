@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/worker/token_spans.h"
+
 namespace hearth::worker {
 namespace {
 
@@ -88,6 +90,34 @@ engine::SamplingParams sampling_of(const ipc::GenerateRequest& request) {
   return out;
 }
 
+/// How many tokens stand for the text's first `bytes` bytes and no more, BOS included.
+int32_t tokens_within(const PrepModel& model, const std::vector<int32_t>& tokens,
+                      std::string_view text, size_t bytes) {
+  int32_t count = 0;
+  for (const std::optional<ByteSpan>& span : token_spans(*model.tokenizer, tokens, text)) {
+    if (!span || span->end > bytes) break;
+    ++count;
+  }
+  return count;
+}
+
+Result<void> mark_kept(const PrepModel& model, const ipc::GenerateRequest& request,
+                       engine::Request* to) {
+  to->keep_s = request.cache_keep_s;
+  to->keep_tokens = request.cache_keep_tokens;
+  if (request.cache_keep_bytes == 0 || to->keep_s == 0) return {};
+  if (!request.prompt_ids.empty()) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "cache_keep_bytes: the prompt is token ids; want cache_keep_tokens",
+                 "cache_keep_bytes"};
+  }
+  const int32_t within = tokens_within(model, to->prompt, request.prompt,
+                                       static_cast<size_t>(request.cache_keep_bytes));
+  if (within == 0) to->keep_s = 0;  // 0 tokens would mean all of them
+  to->keep_tokens = to->keep_tokens == 0 ? within : std::min(to->keep_tokens, within);
+  return {};
+}
+
 Result<PreparedRequest> prepare_generate(const PrepModel& model,
                                          const ipc::WorkerRequest& request) {
   const ipc::GenerateRequest& generate = request.generate;
@@ -113,7 +143,8 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model,
   engine::Request& to = out.request;
   to.id = request.id;
   to.owner = request.owner;
-  to.cache_salt = request.owner;
+  // No owner's name has a line break in it.
+  to.cache_salt = generate.cache_share.empty() ? request.owner : "shared\n" + generate.cache_share;
   to.priority = priority_of(generate.priority);
   to.prompt = std::move(prompt);
   to.n = generate.n;
@@ -127,6 +158,7 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model,
   to.speculate = generate.speculate;
   to.use_prefix_cache = generate.cache != "off";
   to.use_prefix_store = generate.cache == "disk";
+  HEARTH_TRY(mark_kept(model, generate, &to));
   to.resume = request.resume;
   return out;
 }

@@ -1,5 +1,6 @@
-// hearth cache ls|stats|rm|verify|compact: the prefixes kept on disk. Works on the files, whether
-// or not a worker has them open; who may read the folder may look after it.
+// hearth cache ls|stats|rm|pin|unpin|verify|compact: the prefixes kept on disk. Works on the files,
+// whether or not a worker has them open; who may read the folder may look after it. The broker runs
+// it too, for clients of a service, with --owner.
 
 #include <fmt/format.h>
 
@@ -11,6 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "daemon/worker/cache_tree.h"
+#include "daemon/worker/stored_text.h"
 #include "daemon/worker/verbs.h"
 #include "engine/store/store_admin.h"
 #include "ipc/paths.h"
@@ -28,6 +31,10 @@ struct Options {
   std::string model;  ///< only this one's databases
   std::string owner;
   std::vector<std::string> names;
+  std::vector<std::string> model_dirs;  ///< --show-text: where the tokenizers are
+  int64_t ttl_s = 3600;
+  uint64_t pinned_bytes = 2ull << 30;
+  bool show_text = false;
   bool all = false;
   bool wipe = false;
   bool json = false;
@@ -53,78 +60,30 @@ std::string size_text(uint64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
-/// A run of chunks that nothing branches off: one line of the tree.
-struct Run {
-  std::vector<const StoredEntry*> chunks;
-  std::vector<size_t> next;  ///< runs that continue it
-  uint64_t bytes() const {
-    uint64_t out = 0;
-    for (const StoredEntry* chunk : chunks) out += chunk->bytes;
-    return out;
-  }
-  /// What a person calls it: enough of the last block's name.
-  std::string name() const { return engine::to_hex(chunks.back()->last).substr(0, 12); }
-  int64_t end_block(const engine::KvLayout& layout) const {
-    return int64_t{chunks.back()->index} * layout.chunk_blocks() + chunks.back()->num_blocks;
-  }
+struct Shown {
+  const Tree& tree;
+  StoreAdmin& admin;
+  StoredText* text;  ///< null: no words
 };
 
-struct Tree {
-  std::vector<Run> runs;
-  std::vector<size_t> roots;  ///< also those whose beginning is gone
-};
-
-Tree tree_of(const std::vector<StoredEntry>& entries) {
-  std::map<std::string, std::vector<const StoredEntry*>> children;  // by the parent's name
-  std::set<std::string> lasts;
-  for (const StoredEntry& entry : entries) {
-    children[engine::to_hex(entry.parent)].push_back(&entry);
-    lasts.insert(engine::to_hex(entry.last));
-  }
-  Tree tree;
-  // A row that names itself as its parent is crafted: each row is shown once.
-  std::set<int64_t> seen;
-  const auto grow = [&](const StoredEntry* first, const auto& self) -> size_t {
-    Run run;
-    const StoredEntry* chunk = first;
-    std::vector<const StoredEntry*> more;
-    while (true) {
-      run.chunks.push_back(chunk);
-      seen.insert(chunk->row);
-      more.clear();
-      for (const StoredEntry* child : children[engine::to_hex(chunk->last)]) {
-        if (!seen.contains(child->row)) more.push_back(child);
-      }
-      if (more.size() != 1) break;
-      chunk = more.front();
-    }
-    const size_t at = tree.runs.size();
-    tree.runs.push_back(std::move(run));
-    for (const StoredEntry* child : more) {
-      if (seen.contains(child->row)) continue;
-      const size_t next = self(child, self);
-      tree.runs[at].next.push_back(next);
-    }
-    return at;
-  };
-  for (const StoredEntry& entry : entries) {
-    if (seen.contains(entry.row) || lasts.contains(engine::to_hex(entry.parent))) continue;
-    tree.roots.push_back(grow(&entry, grow));
-  }
-  return tree;
-}
-
-void print_run(const Tree& tree, size_t at, int depth, const engine::KvLayout& layout,
-               std::string& out) {
+Result<void> print_run(const Shown& shown, size_t at, int depth, std::string& out) {
   constexpr int kMaxIndent = 20;
-  const Run& run = tree.runs[at];
+  const engine::KvLayout& layout = shown.admin.layout();
+  const Run& run = shown.tree.runs[at];
   const StoredEntry& tip = *run.chunks.back();
-  out += fmt::format("  {:{}}{}  to token {}  {}  {} hits  used {} ago  {}{}\n", "",
-                     2 * std::min(depth, kMaxIndent), run.name(),
-                     run.end_block(layout) * layout.block_size, size_text(run.bytes()), tip.hits,
-                     age(tip.used_s), ipc::one_line(tip.owner, 0),
-                     tip.pinned_until_s > now_s() ? "  pinned" : "");
-  for (const size_t next : run.next) print_run(tree, next, depth + 1, layout, out);
+  out += fmt::format(
+      "  {:{}}{}  to token {}  {}  {} hits  used {} ago  {}{}", "", 2 * std::min(depth, kMaxIndent),
+      run.name(), run.end_block(layout) * layout.block_size, size_text(run.bytes()), tip.hits,
+      age(tip.used_s), ipc::one_line(tip.owner, 0), tip.pinned_until_s > now_s() ? "  pinned" : "");
+  if (shown.text != nullptr) {
+    constexpr size_t kTokens = 16;
+    HEARTH_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
+                            shown.admin.first_tokens(run.chunks.front()->row, kTokens));
+    out += fmt::format("  \"{}\"", shown.text->of(layout.model, tokens));
+  }
+  out += "\n";
+  for (const size_t next : run.next) HEARTH_TRY(print_run(shown, next, depth + 1, out));
+  return {};
 }
 
 std::vector<StoredEntry> of_owner(std::vector<StoredEntry> entries, const std::string& owner) {
@@ -161,6 +120,7 @@ Result<bool> for_each_store(const Options& options, const Fn& fn) {
 }
 
 Result<bool> list(const Options& options) {
+  StoredText text(options.model_dirs);
   nlohmann::json all = nlohmann::json::array();
   std::string out;
   HEARTH_ASSIGN_OR_RETURN(
@@ -186,7 +146,8 @@ Result<bool> list(const Options& options) {
         out +=
             fmt::format("{}: {} chunks\n", ipc::one_line(admin.layout().model, 0), entries.size());
         const Tree tree = tree_of(entries);
-        for (const size_t root : tree.roots) print_run(tree, root, 0, admin.layout(), out);
+        const Shown shown{tree, admin, options.show_text ? &text : nullptr};
+        for (const size_t root : tree.roots) HEARTH_TRY(print_run(shown, root, 0, out));
         return {};
       }));
   write_stdout(options.json ? all.dump() + "\n" : out);
@@ -198,7 +159,8 @@ Result<bool> stats(const Options& options) {
   std::string out;
   HEARTH_ASSIGN_OR_RETURN(
       const bool good, for_each_store(options, [&](StoreAdmin& admin) -> Result<void> {
-        HEARTH_ASSIGN_OR_RETURN(const std::vector<StoredEntry> entries, admin.entries());
+        HEARTH_ASSIGN_OR_RETURN(std::vector<StoredEntry> entries, admin.entries());
+        entries = of_owner(std::move(entries), options.owner);
         uint64_t bytes = 0;
         int64_t hits = 0;
         std::map<std::string, uint64_t> owners;
@@ -229,51 +191,92 @@ Result<bool> stats(const Options& options) {
   return good;
 }
 
-/// A name stands for its line of `ls`, and for all that continues it.
-void take_run(const Tree& tree, size_t at, std::vector<int64_t>& rows) {
-  for (const StoredEntry* chunk : tree.runs[at].chunks) rows.push_back(chunk->row);
-  for (const size_t next : tree.runs[at].next) take_run(tree, next, rows);
-}
-
-Result<bool> remove(const Options& options) {
-  const bool everything = options.all || !options.owner.empty() || !options.model.empty();
-  if (options.names.empty() == !everything) {
-    return Error{ErrorCode::kInvalidArgument,
-                 "rm: want names as ls shows them, or --all, --model or --owner", ""};
-  }
+/// Calls fn(admin, entries, tree, runs) for each database with the runs that the names stand for.
+/// kNotFound names one that stands for nothing.
+template <typename Fn>
+Result<bool> for_each_named(const Options& options, const Fn& fn) {
   std::set<std::string> unknown(options.names.begin(), options.names.end());
-  uint64_t removed = 0;
   HEARTH_ASSIGN_OR_RETURN(
       const bool good, for_each_store(options, [&](StoreAdmin& admin) -> Result<void> {
         HEARTH_ASSIGN_OR_RETURN(std::vector<StoredEntry> entries, admin.entries());
         entries = of_owner(std::move(entries), options.owner);
-        std::vector<int64_t> rows;
-        if (options.names.empty()) {
-          for (const StoredEntry& entry : entries) rows.push_back(entry.row);
-        }
         const Tree tree = tree_of(entries);
-        for (size_t run = 0; run < tree.runs.size(); ++run) {
-          const std::string name = engine::to_hex(tree.runs[run].chunks.back()->last);
-          for (const std::string& wanted : options.names) {
-            constexpr size_t kFewest = 4;
-            if (wanted.size() < kFewest || !name.starts_with(wanted)) continue;
-            unknown.erase(wanted);
-            take_run(tree, run, rows);
-          }
+        std::vector<size_t> runs;
+        for (const std::string& wanted : options.names) {
+          const std::vector<size_t> found = runs_named(tree, wanted);
+          if (!found.empty()) unknown.erase(wanted);
+          runs.insert(runs.end(), found.begin(), found.end());
         }
-        std::ranges::sort(rows);
-        rows.erase(std::ranges::unique(rows).begin(), rows.end());
-        removed += rows.size();
-        if (rows.empty() && !options.wipe) return {};
-        return admin.remove(rows, options.wipe);
+        return fn(admin, entries, tree, runs);
       }));
-  if (!unknown.empty()) {
-    return Error{ErrorCode::kNotFound, fmt::format("{}: nothing of that name", *unknown.begin()),
-                 ""};
+  if (unknown.empty()) return good;
+  return Error{ErrorCode::kNotFound,
+               fmt::format("{}: nothing of that name", ipc::one_line(*unknown.begin(), 0)), ""};
+}
+
+std::vector<int64_t> once_each(std::vector<int64_t> rows) {
+  std::ranges::sort(rows);
+  rows.erase(std::ranges::unique(rows).begin(), rows.end());
+  return rows;
+}
+
+Result<bool> remove(const Options& options) {
+  const bool everything = options.all || !options.owner.empty() || !options.model.empty();
+  if (options.names.empty() ? !everything : options.all) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "rm: want names as ls shows them, or --all, --model or --owner", ""};
   }
+  uint64_t removed = 0;
+  HEARTH_ASSIGN_OR_RETURN(
+      const bool good,
+      for_each_named(options,
+                     [&](StoreAdmin& admin, const std::vector<StoredEntry>& entries,
+                         const Tree& tree, const std::vector<size_t>& runs) -> Result<void> {
+                       std::vector<int64_t> rows;
+                       for (const size_t run : runs) take_behind(tree, run, rows);
+                       if (options.names.empty()) {
+                         for (const size_t root : tree.roots) take_behind(tree, root, rows);
+                       }
+                       rows = once_each(std::move(rows));
+                       removed += rows.size();
+                       if (rows.empty() && !options.wipe) return {};
+                       return admin.remove(rows, options.wipe);
+                     }));
   write_stdout(fmt::format("removed {} chunks{}\n", removed, options.wipe ? ", and wiped" : ""));
   return good;
 }
+
+/// A prefix is of use with all in front of it, so that is pinned with it.
+Result<bool> set_pins(const Options& options, bool pin) {
+  uint64_t chunks = 0;
+  uint64_t left_out = 0;
+  HEARTH_ASSIGN_OR_RETURN(
+      const bool good,
+      for_each_named(options,
+                     [&](StoreAdmin& admin, const std::vector<StoredEntry>&, const Tree& tree,
+                         const std::vector<size_t>& runs) -> Result<void> {
+                       std::vector<int64_t> rows;
+                       for (const size_t run : runs) take_in_front(tree, run, rows);
+                       rows = once_each(std::move(rows));
+                       if (rows.empty()) return {};
+                       HEARTH_ASSIGN_OR_RETURN(const uint64_t refused,
+                                               admin.pin(rows, pin ? now_s() + options.ttl_s : 0,
+                                                         now_s(), options.pinned_bytes));
+                       chunks += rows.size() - refused;
+                       left_out += refused;
+                       return {};
+                     }));
+  write_stdout(pin ? fmt::format("pinned {} chunks for {} s\n", chunks, options.ttl_s)
+                   : fmt::format("unpinned {} chunks\n", chunks));
+  if (left_out == 0) return good;
+  return Error{ErrorCode::kTooLarge,
+               fmt::format("{} chunks are not pinned: their owner's pins may take {}", left_out,
+                           size_text(options.pinned_bytes)),
+               ""};
+}
+
+Result<bool> pin(const Options& options) { return set_pins(options, true); }
+Result<bool> unpin(const Options& options) { return set_pins(options, false); }
 
 Result<bool> verify(const Options& options) {
   uint64_t bad = 0;
@@ -319,11 +322,24 @@ void add_cache(CLI::App& app, int* status) {
   CLI::App* ls = add("ls", "What is kept: a line per run of tokens, branches below it", list);
   ls->add_option("--owner", options->owner, "only this one's, as \"uid:1000\"");
   ls->add_flag("--json", options->json, "as JSON, a chunk each");
-  add("stats", "Sizes by model and owner", stats)->add_flag("--json", options->json, "as JSON");
+  ls->add_flag("--show-text", options->show_text, "the first words of each line");
+  ls->add_option("--model-dir", options->model_dirs, "for --show-text: where the models are");
+  CLI::App* sizes = add("stats", "Sizes by model and owner", stats);
+  sizes->add_flag("--json", options->json, "as JSON");
+  sizes->add_option("--owner", options->owner, "only this one's");
+  CLI::App* keep = add("pin", "Keeps what is named, and all in front of it, from eviction", pin);
+  keep->add_option("NAME", options->names, "as ls shows it")->required();
+  keep->add_option("--ttl-s", options->ttl_s, "so many seconds; default: an hour")
+      ->check(CLI::Range(int64_t{1}, int64_t{30 * 24 * 3600}));
+  keep->add_option("--pinned-bytes", options->pinned_bytes, "of one owner, at most");
+  keep->add_option("--owner", options->owner, "only this one's");
+  CLI::App* let_go = add("unpin", "Lets it be evicted again", unpin);
+  let_go->add_option("NAME", options->names, "as ls shows it")->required();
+  let_go->add_option("--owner", options->owner, "only this one's");
   CLI::App* rm = add("rm", "Removes what is named, and all that continues it", remove);
   rm->add_option("NAME", options->names, "as ls shows it");
   rm->add_flag("--all", options->all, "everything");
-  rm->add_option("--owner", options->owner, "all of this owner");
+  rm->add_option("--owner", options->owner, "of this owner; without names: all");
   rm->add_flag(
       "--wipe", options->wipe,
       "leave no byte of it in the files: they are written anew. What a running model holds "

@@ -12,6 +12,7 @@ int main_of(int argc, char** argv) {
   if (parsed.finished) return parsed.status;
   const Options& options = parsed.options;
   if (options.verb == "pull") return exec_pull(options.worker_words);
+  if (options.verb == "cache") return cache(options.worker_words);
   if (!options.worker_words.empty()) return exec_worker(options.worker_words);
   const std::string& verb = options.verb;
   if (verb == "run") return run(options.run);

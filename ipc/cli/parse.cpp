@@ -173,7 +173,7 @@ struct WorkerVerb {
   const char* meaning;
 };
 constexpr WorkerVerb kWorkerVerbs[] = {
-    {"cache", "The prefixes kept on disk: ls, stats, rm, verify, compact"},
+    {"cache", "The prefixes kept on disk: ls, stats, rm, pin, unpin, verify, compact, warm, why"},
     {"bench", "How fast a model runs here, and of what ceiling"},
     {"inspect", "What a model file holds, and whether it runs here"},
     {"perplexity", "How well a model foresees a text, and how far it is from another"},

@@ -1,6 +1,9 @@
 #pragma once
 // One function and one file per verb. Each prints, and returns the program's exit status.
 
+#include <string>
+#include <vector>
+
 #include "ipc/cli/options.h"
 
 namespace hearth::cli {
@@ -14,6 +17,8 @@ int cancel(const std::string& request_id);
 int load(const std::string& model, const std::string& keep_alive, bool json);
 int unload(const std::string& model, bool json);
 int swap(const std::string& role, const std::string& model, bool json);
+/// `words`: "cache" and what follows it.
+int cache(const std::vector<std::string>& words);
 int ping(bool json, int wait_ms);
 int stop();
 int doctor(bool json);

@@ -8,6 +8,8 @@ _hearth() {
   elif [[ $word == -* ]]; then
     mapfile -t COMPREPLY < <(compgen -W "$(hearth "$verb" --help 2>/dev/null |
       sed -n 's/^  \(-.,\)\{0,1\}\(--[a-z-]*\).*/\2/p')" -- "$word")
+  elif [[ $COMP_CWORD -eq 2 && $verb == cache ]]; then
+    mapfile -t COMPREPLY < <(compgen -W "ls stats rm pin unpin warm why verify compact" -- "$word")
   elif [[ $COMP_CWORD -eq 2 && $verb =~ ^(run|tokenize|inspect|bench|plan|quantize|perplexity|load|unload)$ ||
     $COMP_CWORD -eq 3 && $verb == swap ]]; then
     mapfile -t COMPREPLY < <(compgen -W "$(hearth models --json 2>/dev/null |

@@ -3,7 +3,9 @@
 
 #include <doctest/doctest.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <random>
@@ -203,13 +205,139 @@ TEST_CASE("hearth cache shows and removes what is kept, beside the daemon that k
   CHECK(cache({"stats"}).starts_with("tiny: 1 chunks, "));
   CHECK(cache({"verify"}).starts_with("tiny: 1 chunks agree with their checksums, 0 did not"));
   CHECK(cache({"ls", "--json"}).find("\"end_token\":") != std::string::npos);
+  const std::string name = listed.substr(listed.find('\n') + 3, 12);
+  CHECK(cache({"ls", "--show-text", "--model-dir", sandbox.models().string()}).find("\"ccc") !=
+        std::string::npos);
+  CHECK(cache({"pin", name, "--ttl-s", "100"}) == "pinned 1 chunks for 100 s\n");
+  CHECK(cache({"ls"}).find("  pinned") != std::string::npos);
+  CHECK(cache({"pin", name, "--pinned-bytes", "1"}) == "pinned 1 chunks for 3600 s\n");  // already
+  CHECK(cache({"unpin", name}) == "unpinned 1 chunks\n");
+  CHECK(cache({"pin", name, "--pinned-bytes", "1"}, 1).find("not pinned") != std::string::npos);
+  CHECK(cache({"ls"}).find("  pinned") == std::string::npos);
   CHECK(cache({"rm", "ffffffffffff"}, 1).find("nothing of that name") != std::string::npos);
   cache({"rm"}, 1);
-  const std::string name = listed.substr(listed.find('\n') + 3, 12);
   CHECK(cache({"rm", name, "--wipe"}) == "removed 1 chunks, and wiped\n");
   CHECK(cache({"ls"}) == "tiny: 0 chunks\n");
   cache({"compact"});
   CHECK(ids_of(client, request).size() == 6);
+}
+
+TEST_CASE("a client asks the daemon: what is kept, why it missed, pin, remove") {
+  const Sandbox sandbox;
+  ipc::GenerateRequest request = seeded(5, 6, std::string(90, 'd'));
+  Daemon daemon(sandbox, kAlways);
+  ipc::Client client = daemon.connect();
+  const auto ask = [&](const std::string& op, std::vector<std::string> names = {}) {
+    ipc::CacheRequest cache;
+    cache.op = op;
+    cache.names = std::move(names);
+    cache.show_text = op == "ls";
+    const Result<ipc::CacheReply> reply = client.cache(cache);
+    REQUIRE_MESSAGE(reply.ok(), reply.error().message);
+    CHECK_MESSAGE(reply->ok, reply->text);
+    return reply->text;
+  };
+  const auto why = [&](const std::string& id) {
+    REQUIRE(client.start(request, id).ok());
+    REQUIRE(collect(client, 1).at(id).done.has_value());
+    return ask("why", {id});
+  };
+  const auto cache_error = [&](const std::string& id) {
+    ipc::CacheRequest cache;
+    cache.op = "why";
+    cache.names = {id};
+    return client.cache(cache).error().code;
+  };
+  request.cache_keep_s = 1000;
+  CHECK(why("first").find("missed from token 0 on: nothing that begins like it was kept") !=
+        std::string::npos);
+  CHECK(why("second").find("missed nothing") != std::string::npos);
+  REQUIRE(wait_until_saved(daemon, 1));
+  std::string listed;
+  REQUIRE(eventually([&] {
+    listed = ask("ls");
+    return listed.find("  pinned") != std::string::npos;
+  }));
+  CHECK(listed.starts_with("tiny: 1 chunks\n"));
+  CHECK(listed.find("\"ddd") != std::string::npos);
+  request.prompt = std::string(60, 'd') + std::string(30, 'e');
+  CHECK(why("third").find("what is kept goes on with other tokens") != std::string::npos);
+  CHECK(cache_error("tenth") == ErrorCode::kNotFound);
+  const std::string name = listed.substr(listed.find('\n') + 3, 12);
+  CHECK(ask("unpin", {name}) == "unpinned 1 chunks\n");
+  CHECK(ask("rm", {name}).starts_with("removed "));
+  CHECK(ask("ls").find(name) == std::string::npos);
+  CHECK(ask("stats").starts_with("tiny: "));
+}
+
+TEST_CASE("the configuration says how far an owner's prefixes may go") {
+  const Sandbox sandbox;
+  const ipc::GenerateRequest request = seeded(5, 6, std::string(90, 'f'));
+  ipc::Usage usage;
+  {
+    const std::string mine = "cache_owners.\"uid:" + std::to_string(::geteuid()) + "\"";
+    Daemon daemon(sandbox, {"worker.prefix_restore=always", "cache.tier=off", mine + "=memory"});
+    ipc::Client client = daemon.connect();
+    ids_of(client, request);
+    ids_of(client, request, &usage);
+    CHECK(usage.cached_tokens > 0);
+    ipc::GenerateRequest less = request;
+    less.cache = "off";
+    ids_of(client, less, &usage);
+    CHECK(usage.cached_tokens == 0);
+    daemon.signal(SIGTERM);
+    daemon.wait_for_exit();
+  }
+  // The disk was asked for, and not allowed.
+  Daemon daemon(sandbox, kAlways);
+  ipc::Client client = daemon.connect();
+  ids_of(client, request, &usage);
+  CHECK(usage.cached_tokens == 0);
+}
+
+// What this cannot show is that no time differs: hearth-prefix-bench --owners measures that.
+TEST_CASE("two users: what one has computed is a miss for the other, in memory and on disk") {
+  if (::geteuid() != 0) HEARTH_SKIP("needs root: another user is played with setpriv");
+  if (!fs::exists("/usr/bin/setpriv")) HEARTH_SKIP("needs setpriv");
+  const Sandbox sandbox;
+  fs::permissions(sandbox.path(),
+                  fs::perms::owner_all | fs::perms::group_read | fs::perms::group_exec);
+  const std::string prompt(100, 'g');
+  const auto cached_for_other = [&](const Daemon& daemon) {
+    const fs::path output = sandbox.path() / "other-out";
+    ::setenv("HEARTH_RUNTIME_DIR", daemon.runtime().c_str(), 1);
+    const pid_t pid =
+        start_program({"/usr/bin/setpriv", "--reuid", "65534", "--regid", "0", "--clear-groups",
+                       program("hearth").string(), "run", "tiny", "--json", "--no-start",
+                       "--temperature", "0", "--max-tokens", "2", prompt},
+                      output);
+    const std::optional<int> status = wait_for_exit(pid, kPatienceMs);
+    ::unsetenv("HEARTH_RUNTIME_DIR");
+    const std::string said = text_of(output);
+    REQUIRE_MESSAGE((status.has_value() && *status == 0), said);
+    const std::string key = "\"cached_tokens\":";
+    const size_t at = said.rfind(key);
+    REQUIRE_MESSAGE(at != std::string::npos, said);
+    return std::stoi(said.substr(at + key.size()));
+  };
+  const ipc::GenerateRequest request = seeded(1, 2, prompt);
+  {
+    Daemon daemon(sandbox, kAlways);
+    ipc::Client client = daemon.connect();
+    ids_of(client, request);
+    CHECK(cached_for_other(daemon) == 0);
+    CHECK(cached_for_other(daemon) > 0);  // his own by now
+    REQUIRE(wait_until_saved(daemon, 2));
+    daemon.signal(SIGTERM);
+    daemon.wait_for_exit();
+  }
+  // From disk: each finds his own, and a third one nothing.
+  Daemon daemon(sandbox, kAlways);
+  CHECK(cached_for_other(daemon) > 0);
+  ipc::Client client = daemon.connect();
+  ipc::Usage usage;
+  ids_of(client, request, &usage);
+  CHECK(usage.cached_disk_tokens > 0);
 }
 
 }  // namespace hearth::e2e

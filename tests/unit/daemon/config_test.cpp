@@ -217,9 +217,15 @@ TEST_CASE("a file that cannot be read says so; the shipped file is valid and say
 TEST_CASE("every setting is listed with where it came from, and reads back as it was") {
   Config config;
   REQUIRE(apply_toml("[limits]\nmax_requests = 9\n[worker]\nwaiting_served_ratio = 2\n"
-                     "[roles]\ndefault = \"a \\\"b\\\"\"\n[keep_alive_ms]\n\"a-1.5B.Q8_0\" = 5\n",
+                     "[roles]\ndefault = \"a \\\"b\\\"\"\n[keep_alive_ms]\n\"a-1.5B.Q8_0\" = 5\n"
+                     "[cache]\ntier = \"memory\"\n[cache_owners]\n\"uid:7\" = \"off\"\n",
                      "/etc/f.toml", &config)
               .ok());
+  CHECK(config.cache.allowed("uid:7", "disk") == "off");
+  CHECK(config.cache.allowed("uid:8", "disk") == "memory");
+  CHECK(config.cache.allowed("uid:8", "off") == "off");
+  CHECK_FALSE(apply_toml("[cache_owners]\n\"uid:7\" = \"often\"\n", "f", &config).ok());
+  CHECK_FALSE(apply_toml("[cache_owners]\nada = \"off\"\n", "f", &config).ok());
   REQUIRE(apply_assignment("worker.kv_type=f32", &config).ok());
   config.server.model_dirs = {"/a", "/b c"};
   std::map<std::string, Setting> by_key;

@@ -62,6 +62,8 @@ TEST_CASE("a prompt becomes tokens with BOS, and every parameter arrives") {
   g.priority = "interactive";
   g.speculate = false;
   g.cache = "off";
+  g.cache_keep_s = 60;
+  g.cache_keep_tokens = 16;
   in.resume = {{10, 11}, {12}};
   const engine::Request out = f.good(in);
   CHECK(out.id == 7);
@@ -78,6 +80,8 @@ TEST_CASE("a prompt becomes tokens with BOS, and every parameter arrives") {
   CHECK(std::find(stops.begin(), stops.end(), 2) != stops.end());
   CHECK(out.priority == engine::Priority::kInteractive);
   CHECK_FALSE(out.use_prefix_cache);
+  CHECK(out.keep_s == 60);
+  CHECK(out.keep_tokens == 16);
   CHECK_FALSE(out.speculate);
   CHECK(out.resume == in.resume);
   CHECK(out.sampling.temperature == 0.5f);
@@ -93,6 +97,40 @@ TEST_CASE("a prompt becomes tokens with BOS, and every parameter arrives") {
   CHECK(out.sampling.seed == 3);
   CHECK(out.sampling.top_logprobs == 4);
   CHECK(out.sampling.prompt_logprobs);
+}
+
+TEST_CASE("what shall be kept is counted in tokens or in the text's bytes") {
+  const Fixture f;
+  ipc::WorkerRequest in = Fixture::request("the abc the abc");
+  ipc::GenerateRequest& g = in.generate;
+  g.cache_keep_s = 60;
+  CHECK(f.good(in).keep_tokens == 0);  // all
+  g.cache_keep_bytes = 7;
+  const std::vector<int32_t> front = f.tokenizer->encode("the abc", {});
+  const engine::Request out = f.good(in);
+  CHECK(out.keep_s == 60);
+  CHECK(out.keep_tokens == static_cast<int32_t>(front.size()));
+  CHECK(std::equal(front.begin(), front.end(), out.prompt.begin()));
+  g.cache_keep_bytes = 15;
+  CHECK(f.good(in).keep_tokens == static_cast<int32_t>(out.prompt.size()));
+  g.cache_keep_tokens = 2;
+  CHECK(f.good(in).keep_tokens == 2);
+  g.prompt.clear();
+  g.prompt_ids = {4, 5, 6};
+  CHECK(f.bad(in).field == "cache_keep_bytes");
+}
+
+TEST_CASE("a prefix is the owner's own unless the request names those it is shared with") {
+  const Fixture f;
+  ipc::WorkerRequest in = Fixture::request("abc");
+  in.generate.cache_share = "uid:1000";
+  const std::string shared = f.good(in).cache_salt;
+  CHECK(shared != "uid:1000");  // no name reaches another owner's
+  in.owner = "uid:7";
+  CHECK(f.good(in).cache_salt == shared);
+  CHECK(f.good(in).owner == "uid:7");
+  in.generate.cache_share = "";
+  CHECK(f.good(in).cache_salt == "uid:7");
 }
 
 TEST_CASE("raw puts nothing in front; ids are taken as they are; ignore_eos lets EOS pass") {

@@ -123,6 +123,9 @@ TEST_CASE("after its keep-alive a model is parked, and the next request brings i
   sim.step();
   CHECK(sim.worker("b") == nullptr);
   CHECK(sim.worker("a") != nullptr);
+  // What the disk's budget leaves alone: parked models are remembered, and have nothing open.
+  CHECK(sim.residency.residents().contains("b"));
+  CHECK(sim.residency.running() == std::vector<std::string>{"a", "c"});
   sim.step(60'000);
   sim.step();
   sim.step();

@@ -53,11 +53,15 @@ TEST_CASE("every setting of [worker] reaches the worker") {
 
   config.prefix_cache = true;
   config.prefix_store_bytes = 5'000'000;
+  config.prefix_owner_bytes = 7;
+  config.prefix_pinned_bytes = 8;
   config.prefix_restore = "always";
   const std::vector<std::string> kept =
       worker_arguments("/bin/w", config, "/m", "/1", "/s", LogLevel::kWarn);
   CHECK(value_of(kept, "--prefix-dir") == "/s/prefix");
   CHECK(value_of(kept, "--prefix-store-bytes") == "5000000");
+  CHECK(value_of(kept, "--prefix-owner-bytes") == "7");
+  CHECK(value_of(kept, "--prefix-pinned-bytes") == "8");
   CHECK(value_of(kept, "--always-restore") == "true");
   const std::vector<std::string> nowhere =
       worker_arguments("/bin/w", config, "/m", "/1", "", LogLevel::kWarn);

@@ -203,6 +203,7 @@ TEST_CASE("replies of every verb, and errors of the daemon") {
         return reply.event(PsReply{{{"r", "uid:1", "m", "decode", "normal", 0, 0, 0}}, {}});
       case Verb::kStats: return reply.event(StatsReply{"first", "0.1.0", 5, 0, 0, 0, 0, 0, 0, {}});
       case Verb::kHealth: return reply.event(HealthReply{"ok", {}});
+      case Verb::kCache: return reply.event(CacheReply{true, "nothing\n"});
       case Verb::kTokenize:
         reply.event(QueuedEvent{"loading", 0, 0});  // not the answer yet
         return reply.event(TokenizeReply{"m", {1, 2}, {"a", "b"}});
@@ -213,6 +214,7 @@ TEST_CASE("replies of every verb, and errors of the daemon") {
   });
   Client client = connect(temp);
   CHECK(client.models()->folders[0] == "/models");
+  CHECK(client.cache({})->text == "nothing\n");
   CHECK(client.ps()->requests[0].id == "r");
   CHECK(client.stats()->uptime_ms == 5);
   CHECK(client.health()->status == "ok");

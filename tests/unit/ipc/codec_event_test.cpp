@@ -46,7 +46,7 @@ WorkerSnapshot snapshot() {
   s.decode_tokens_per_s = 84.25;
   s.step_ms_recent = 11.75;
   s.prompt_tokens_restored = 2;
-  s.store = {"degraded", 1, 2, 3, 4, 5, 6, 7, 8, "no such folder"};
+  s.store = {"degraded", 1, 2, 3, 4, 5, 6, 7, 8, 9, "no such folder"};
   return s;
 }
 
@@ -84,6 +84,7 @@ TEST_CASE("events come back from the wire as they were") {
                              {12, 8, 200},
                              {0.5, 20.25, 31, 11.875, 2400.5},
                              1,
+                             "from token 8 on: it ends there",
                              2,
                              0.75});
   check_round_trip(PongReply{"8f3c", 4242, "0.1.0", 86'400'000, true});
@@ -100,6 +101,7 @@ TEST_CASE("events come back from the wire as they were") {
   check_round_trip(LoadReply{"stories", 1200, 300'000, 77});
   check_round_trip(UnloadReply{"stories", true});
   check_round_trip(SwapReply{"default", "stories", "tales", 3});
+  check_round_trip(CacheReply{false, "ls: \"quoted\"\n"});
 }
 
 TEST_CASE("errors keep code, sentence, field and retry") {

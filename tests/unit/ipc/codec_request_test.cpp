@@ -45,6 +45,10 @@ GenerateRequest every_field_set() {
   r.deadline_ms = 60'000;
   r.speculate = false;
   r.cache = "memory";
+  r.cache_keep_s = 60;
+  r.cache_keep_tokens = 48;
+  r.cache_keep_bytes = 300;
+  r.cache_share = "the manual";
   r.json_schema = R"({"type":"string"})";
   return r;
 }

@@ -1,0 +1,137 @@
+// hearth cache: the prefixes kept on disk. A user's own daemon keeps them in the user's own files,
+// so that the worker program looks after them directly, whether or not a daemon runs. Those of
+// another user's daemon, of the system's service, are reached through it. `warm` and `why` always
+// ask a daemon.
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "ipc/cli/connection.h"
+#include "ipc/cli/input.h"
+#include "ipc/cli/program.h"
+#include "ipc/cli/terminal.h"
+#include "ipc/cli/verbs.h"
+
+namespace hearth::cli {
+namespace {
+
+struct WarmOptions {
+  std::string model;
+  std::string file;
+  int64_t ttl_s = 0;
+  bool no_start = false;
+};
+
+/// One token is computed: what ends a request is what offers its prefix to the disk.
+int warm(const WarmOptions& options) {
+  Result<std::string> text = read_text({}, options.file);
+  if (!text.ok()) return fail(text.error());
+  std::optional<ipc::Client> client = connect_or_start(options.no_start);
+  if (!client) return kNoDaemon;
+  ipc::GenerateRequest request;
+  request.model = options.model;
+  request.prompt = std::move(*text);
+  request.max_tokens = 1;
+  request.temperature = 0;
+  request.cache = "disk";
+  request.cache_keep_s = options.ttl_s;
+  const Result<ipc::DoneEvent> done = client->generate(request, {});
+  if (!done.ok()) return fail(done.error());
+  const ipc::Usage& usage = done->usage;
+  write_stdout(terminal_safe(fmt::format("{}: {} tokens, {} of them were cached, {:.1f} s\n",
+                                         done->model, usage.prompt_tokens, usage.cached_tokens,
+                                         done->timings.total_ms / 1000)));
+  return kOk;
+}
+
+int ask(const ipc::CacheRequest& request) {
+  std::optional<ipc::Client> client = connect();
+  if (!client) return kNoDaemon;
+  const Result<ipc::CacheReply> reply = client->cache(request);
+  if (!reply.ok()) return fail(reply.error());
+  if (reply->ok) {
+    write_stdout(terminal_safe(reply->text));
+    return kOk;
+  }
+  write_stderr(terminal_safe(reply->text));
+  return kFailed;
+}
+
+/// The daemon that answers is another user's.
+bool daemon_is_foreign() {
+  Result<ipc::Client> client = ipc::Client::connect({});
+  struct stat folder {};
+  return client.ok() && ::stat(client->runtime_dir().c_str(), &folder) == 0 &&
+         folder.st_uid != ::geteuid();
+}
+
+void add_to_daemon(CLI::App& app, ipc::CacheRequest& request) {
+  const auto add = [&](const char* name, const char* meaning) {
+    CLI::App* verb = app.add_subcommand(name, meaning);
+    verb->add_option("--model", request.model, "only this model's");
+    verb->add_flag("--all-owners", request.all, "of every owner; for admins");
+    return verb;
+  };
+  CLI::App* ls = add("ls", "What is kept: a line per run of tokens, branches below it");
+  ls->add_flag("--json", request.as_json, "as JSON, a chunk each");
+  ls->add_flag("--show-text", request.show_text, "the first words of each line");
+  add("stats", "Sizes by model and owner")->add_flag("--json", request.as_json, "as JSON");
+  CLI::App* rm = add("rm", "Removes what is named, and all that continues it");
+  rm->add_option("NAME", request.names, "as ls shows it");
+  rm->add_flag("--all", request.all, "everything that is yours");
+  rm->add_flag("--wipe", request.wipe, "leave no byte of it in the files");
+  CLI::App* pin = add("pin", "Keeps what is named, and all in front of it, from eviction");
+  pin->add_option("NAME", request.names, "as ls shows it")->required();
+  pin->add_option("--ttl-s", request.ttl_s, "so many seconds; default: an hour");
+  add("unpin", "Lets it be evicted again")
+      ->add_option("NAME", request.names, "as ls shows it")
+      ->required();
+  add("verify", "Reads everything, and removes what is damaged; for admins");
+  add("compact", "Gives back freed space; for admins");
+}
+
+}  // namespace
+
+int cache(const std::vector<std::string>& words) {
+  const std::string verb = words.size() > 1 ? words[1] : "";
+  const bool asks_daemon = verb == "warm" || verb == "why";
+  const bool own_files =
+      !asks_daemon && (verb.empty() || verb.starts_with("-") ||
+                       std::ranges::any_of(words,
+                                           [](const std::string& word) {
+                                             return word.starts_with("--state-dir") ||
+                                                    word == "--help" || word == "-h";
+                                           }) ||
+                       !daemon_is_foreign());
+  if (own_files) return exec_worker(words);
+
+  CLI::App app("The prefixes kept on disk", "hearth cache");
+  app.require_subcommand(1);
+  ipc::CacheRequest request;
+  add_to_daemon(app, request);
+  WarmOptions options;
+  CLI::App* warmer = app.add_subcommand("warm", "Computes a text once, so that it is kept");
+  warmer->add_option("MODEL", options.model, "a model's name or a role")->required();
+  warmer->add_option("FILE", options.file, "the text; - is stdin")->required();
+  warmer->add_option("--ttl-s", options.ttl_s, "and pins it for so many seconds");
+  warmer->add_flag("--no-start", options.no_start, "start no daemon where none answers");
+  app.add_subcommand("why", "Why a request's prompt had to be computed, and from which token on")
+      ->add_option("REQUEST", request.names, "its id")
+      ->required()
+      ->expected(1);
+  try {
+    std::vector<std::string> reversed(words.rbegin(), words.rend() - 1);
+    app.parse(reversed);
+  } catch (const CLI::ParseError& problem) {
+    return app.exit(problem) == 0 ? kOk : kUsage;
+  }
+  if (verb == "warm") return warm(options);
+  request.op = app.get_subcommands().front()->get_name();
+  return ask(request);
+}
+
+}  // namespace hearth::cli
