@@ -19,6 +19,10 @@ void bind(V& v, R& r) {
   v("model", r.model);
   v("prompt", r.prompt);
   v("prompt_ids", r.prompt_ids);
+  v("messages", r.messages);
+  v("tools", r.tools);
+  v("tool_choice", r.tool_choice);
+  v("template_kwargs", r.template_kwargs);
   v("raw", r.raw);
   v("parse_special", r.parse_special);
   v("n", r.n);
@@ -110,11 +114,13 @@ template <class V, Of<TopLogprob> R>
 void bind(V& v, R& r) {
   v("token", r.token);
   v("logprob", r.logprob);
+  v("text", r.text);
 }
 template <class V, Of<TokenLogprobs> R>
 void bind(V& v, R& r) {
   v("logprob", r.logprob);
   v("top", r.top);
+  v("text", r.text);
 }
 template <class V, Of<QueuedEvent> R>
 void bind(V& v, R& r) {
@@ -145,6 +151,7 @@ void bind(V& v, R& r) {
   v("sample", r.sample);
   v("reason", r.reason);
   v("num_tokens", r.num_tokens);
+  v("stop", r.stop);
 }
 template <class V, Of<Usage> R>
 void bind(V& v, R& r) {

@@ -12,9 +12,12 @@
 namespace hearth::ipc {
 namespace {
 
-constexpr JsonLimits kRequestLimits{.max_bytes = kMaxRequestBytes};
+// The schemas of tools are nested deeply.
+constexpr int kRequestDepth = 32;
+constexpr JsonLimits kRequestLimits{.max_bytes = kMaxRequestBytes, .max_depth = kRequestDepth};
 // The broker's envelope: the request once more, and the tokens already sent.
-constexpr JsonLimits kWorkerLimits{.max_bytes = 4 * kMaxRequestBytes, .max_values = 32u << 20};
+constexpr JsonLimits kWorkerLimits{
+    .max_bytes = 4 * kMaxRequestBytes, .max_depth = kRequestDepth + 1, .max_values = 32u << 20};
 
 Error invalid(const Field& field, std::string_view met, std::string_view want) {
   return Error{ErrorCode::kInvalidArgument,
@@ -127,6 +130,18 @@ Result<void> check_value(const Field& field, const Json& value) {
       }
       return {};
     }
+    case FieldType::kObjects: {
+      HEARTH_TRY(check_list(field, value, "objects"));
+      size_t index = 0;
+      for (const Json& object : value) {
+        const std::string where = item(index++);
+        if (!object.is_object()) return invalid(field, where + describe(object), "an object");
+      }
+      return {};
+    }
+    case FieldType::kObject:
+      if (!value.is_object()) return invalid(field, describe(value), "an object");
+      return {};
   }
   return {};
 }
@@ -140,7 +155,8 @@ Error required(std::string_view field, std::string_view want) {
 Result<void> check_together(const Json& object, const GenerateRequest& request) {
   const bool text = object.contains("prompt");
   const bool ids = object.contains("prompt_ids");
-  if (!text && !ids) return required("prompt", "it or prompt_ids");
+  const bool messages = object.contains("messages");
+  if (!text && !ids && !messages) return required("prompt", "it, prompt_ids or messages");
   if (text && ids) {
     return Error{ErrorCode::kInvalidArgument, "prompt_ids: met both it and prompt, want one",
                  "prompt_ids"};
@@ -149,7 +165,20 @@ Result<void> check_together(const Json& object, const GenerateRequest& request) 
     return Error{ErrorCode::kInvalidArgument, "grammar: met both it and json_schema, want one",
                  "grammar"};
   }
-  if (request.min_tokens > request.max_tokens) {
+  if (messages && (text || ids)) {
+    return Error{
+        ErrorCode::kInvalidArgument,
+        fmt::format("messages: met both it and {}, want one", text ? "prompt" : "prompt_ids"),
+        "messages"};
+  }
+  for (const auto& [given, name] : {std::pair(!request.tools.empty(), "tools"),
+                                    std::pair(!request.template_kwargs.empty(), "template_kwargs"),
+                                    std::pair(request.tool_choice != "auto", "tool_choice")}) {
+    if (!given || messages) continue;
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("{}: met it without messages, want both", name), name};
+  }
+  if (request.max_tokens > 0 && request.min_tokens > request.max_tokens) {
     return Error{ErrorCode::kInvalidArgument,
                  fmt::format("min_tokens: met {}, want at most max_tokens, {}", request.min_tokens,
                              request.max_tokens),
@@ -227,7 +256,7 @@ Json to_json(const ClientRequest& request) {
   std::visit([&object](const auto& r) { write_members(object, r, /*skip_empty=*/true); }, request);
   // The two texts whose absence means something else than an empty one.
   if (const auto* generate = std::get_if<GenerateRequest>(&request)) {
-    if (generate->prompt_ids.empty()) {
+    if (generate->prompt_ids.empty() && generate->messages.empty()) {
       object["prompt"] = generate->prompt;
     } else {
       object.erase("prompt");

@@ -59,6 +59,10 @@ class JsonReader {
     // A code of a newer daemon is still an error.
     out = error_code_from_name(value.get_ref<const std::string&>()).value_or(ErrorCode::kInternal);
   }
+  void read(const Json& value, JsonText& out) {
+    if (!value.is_structured()) return wrong(value, "a list or an object");
+    out.text = value.empty() ? std::string() : dump_json(value);
+  }
   template <class T>
   requires std::is_integral_v<T>
   void read(const Json& value, T& out) {
@@ -139,6 +143,11 @@ class JsonWriter {
  private:
   Json write(bool value) { return value; }
   Json write(const std::string& value) { return value; }
+  Json write(const JsonText& value) {
+    // What is no JSON becomes null, which the reader refuses by the field's name.
+    Json json = Json::parse(value.text, nullptr, /*allow_exceptions=*/false);
+    return json.is_discarded() ? Json() : json;
+  }
   Json write(ErrorCode code) { return std::string(hearth::name(code)); }
   template <class T>
   requires std::is_integral_v<T> Json write(T value) { return value; }

@@ -27,9 +27,19 @@ constexpr auto kFields = std::to_array<Field>({
     {"model", T::kName, kGen | kTok | kLoad | kUnload, 1, 256, 0, 0, "bytes", "\"default\"",
      "A role (`default`, or one of the configuration) or the name of a model file without suffix."},
     {"prompt", T::kText, kGen, 0, kTextBytes, 0, 0, "bytes", "",
-     "The text to go on from; this or `prompt_ids`, exactly one of the two."},
+     "The text to go on from; this, `prompt_ids` or `messages`, exactly one of them."},
     {"prompt_ids", T::kIdList, kGen, 0, kId, 1, 1'048'576, "tokens", "",
      "The prompt as token ids, computed exactly as given: no BOS is put in front."},
+    {"messages", T::kObjects, kGen, 0, 0, 1, 4096, "", "",
+     "A conversation, each an object with `role` and `content`, put into words by the model's chat "
+     "template."},
+    {"tools", T::kObjects, kGen, 0, 0, 0, 256, "", "[]",
+     "With `messages`: the functions that the template tells the model of."},
+    {"tool_choice", T::kName, kGen, 1, 256, 0, 0, "bytes", "\"auto\"",
+     "`auto`, `none` (the template is told of no tools), `required`, or the name of the function "
+     "to call."},
+    {"template_kwargs", T::kObject, kGen, 0, 0, 0, 0, "", "{}",
+     "With `messages`: more variables for the template, such as `enable_thinking`."},
     {"text", T::kText, kTok, 0, kTextBytes, 0, 0, "bytes", "",
      "The text to turn into tokens; required."},
     {"raw", T::kBool, kGen | kTok, 0, 0, 0, 0, "", "false",
@@ -38,8 +48,10 @@ constexpr auto kFields = std::to_array<Field>({
      "Control tokens written in the text become those tokens; otherwise they stay text."},
     {"n", T::kInteger, kGen, 1, 16, 0, 0, "samples", "1",
      "Samples grown from the prompt; they share its KV blocks."},
-    {"max_tokens", T::kInteger, kGen, 1, kTokens, 0, 0, "tokens", "256",
-     "Tokens per sample, at most; prompt and `max_tokens` must fit the context together."},
+    {"max_tokens", T::kInteger, kGen, 0, kTokens, 0, 0, "tokens", "256",
+     "Tokens per sample, at most; prompt and `max_tokens` must fit the context together. 0: as "
+     "many "
+     "as the context has room for."},
     {"min_tokens", T::kInteger, kGen, 0, kTokens, 0, 0, "tokens", "0",
      "No sample ends by itself before so many tokens; at most `max_tokens`."},
     {"temperature", T::kNumber, kGen, 0, 10, 0, 0, "", "0.8",

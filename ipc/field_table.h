@@ -22,6 +22,8 @@ enum class FieldType {
   kTextList,   ///< min_items..max_items strings of min..max bytes
   kIdList,     ///< min_items..max_items integers min..max
   kLogitBias,  ///< max_items pairs [token id, number min..max]
+  kObjects,    ///< min_items..max_items JSON objects, whatever they hold
+  kObject,     ///< a JSON object, whatever it holds
 };
 
 struct Field {

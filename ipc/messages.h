@@ -60,15 +60,26 @@ enum class Verb {
 };
 inline constexpr int kNumVerbs = 12;
 
+/// A JSON value that is passed on as it came; who reads it knows what it may hold.
+struct JsonText {
+  std::string text;  ///< "": an empty list or object
+  bool empty() const { return text.empty(); }
+  bool operator==(const JsonText&) const = default;
+};
+
 /// A generate request, ranges checked. Defaults are those of the field table.
 struct GenerateRequest {
-  std::string model = "default";    ///< a role or a model's name
-  std::string prompt;               ///< text; or
-  std::vector<int32_t> prompt_ids;  ///< token ids, exactly as they shall be computed
-  bool raw = false;                 ///< no BOS put in front
-  bool parse_special = false;       ///< control tokens in the prompt's text become tokens
+  std::string model = "default";     ///< a role or a model's name
+  std::string prompt;                ///< text; or
+  std::vector<int32_t> prompt_ids;   ///< token ids, exactly as they shall be computed; or
+  JsonText messages;                 ///< a list of objects, for the model's chat template
+  JsonText tools;                    ///< a list of objects: what the template is told of functions
+  std::string tool_choice = "auto";  ///< auto, none, required, or a function's name
+  JsonText template_kwargs;          ///< an object: more variables for the template
+  bool raw = false;                  ///< no BOS put in front
+  bool parse_special = false;        ///< control tokens in the prompt's text become tokens
   int32_t n = 1;
-  int32_t max_tokens = 256;
+  int32_t max_tokens = 256;  ///< 0: as many as the context has room for
   int32_t min_tokens = 0;
   float temperature = 0.8f;
   int32_t top_k = 40;
@@ -184,13 +195,16 @@ inline constexpr size_t kDeltaHeaderBytes = 16;
 
 struct TopLogprob {
   int32_t token = 0;
-  float logprob = 0;  ///< natural log, of the distribution before temperature and truncation
+  float logprob = 0;   ///< natural log, of the distribution before temperature and truncation
+  std::string text{};  ///< as of TokenLogprobs
   bool operator==(const TopLogprob&) const = default;
 };
 /// Of one generated token.
 struct TokenLogprobs {
   float logprob = 0;
   std::vector<TopLogprob> top;  ///< best first
+  /// What the token stands for; bytes that are no UTF-8 by themselves as "bytes:\\xe2\\x82".
+  std::string text{};
   bool operator==(const TokenLogprobs&) const = default;
 };
 
@@ -238,6 +252,7 @@ struct SampleDoneEvent {
   int32_t sample = 0;
   std::string reason;  ///< stop, length, cancelled, deadline
   int32_t num_tokens = 0;
+  std::string stop{};  ///< the stop string that ended it, if one did
   bool operator==(const SampleDoneEvent&) const = default;
 };
 

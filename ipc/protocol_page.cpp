@@ -34,15 +34,16 @@ A delta's header is 16 bytes, four little-endian 32-bit numbers: sample, index o
 token among the sample's generated tokens, number of tokens, zero. UTF-8 text follows in the same
 frame; a character that is not whole yet waits for the next delta. The ids frame holds that many
 little-endian 32-bit token ids. A first index other than the one expected means that a delta was
-lost. The logprobs frame is a JSON list with one `{"logprob":x,"top":[{"token":i,"logprob":x}]}`
-per token.
+lost. The logprobs frame is a JSON list with one
+`{"logprob":x,"top":[{"token":i,"logprob":x,"text":"a"}],"text":"a"}` per token; a token whose bytes
+are no UTF-8 by themselves has the text `bytes:\xe2\x82`, in hexadecimal.
 
 `generate` is answered by `queued`\*, `progress`\*, `started`, `prompt_logprobs` (where asked for),
 deltas, one `sample_done` per sample, and last `done` or `error`. Every other verb is answered by
 one `reply`, or `error`; that of `load`, `unload` and `swap` follows `loading`\* and comes when it is
 done, which may take long. Skip events and members that you do not know.
 
-A request of more than 32 MiB, deeper than 16 levels, with a field that is unknown, given twice or
+A request of more than 32 MiB, deeper than 32 levels, with a field that is unknown, given twice or
 out of range is refused with an `error` that names the field. Numbers without a fraction are wanted
 where the table says integer, and integers go up to 2^64 - 1: keep them whole when you parse.
 )";
@@ -84,6 +85,8 @@ std::string type_of(const Field& field) {
     case FieldType::kTextList: return "list of strings";
     case FieldType::kIdList: return "list of integers";
     case FieldType::kLogitBias: return "list of pairs";
+    case FieldType::kObjects: return "list of objects";
+    case FieldType::kObject: return "object";
   }
   return "";
 }
@@ -107,6 +110,8 @@ std::string range_of(const Field& field) {
       return fmt::format("{} to {}, each {}", field.min_items, field.max_items, range);
     case FieldType::kLogitBias:
       return fmt::format("at most {}, numbers {}", field.max_items, range);
+    case FieldType::kObjects: return fmt::format("{} to {}", field.min_items, field.max_items);
+    case FieldType::kObject: return "";
   }
   return "";
 }

@@ -10,6 +10,7 @@
 
 #include "daemon/worker/device.h"
 #include "ipc/codec.h"
+#include "ipc/utf8.h"
 #include "ipc/version.h"
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
@@ -34,12 +35,27 @@ std::string_view reason_name(engine::FinishReason reason) {
 
 double to_ms(double us) { return us / 1000.0; }
 
-std::optional<ipc::TokenLogprobs> logprobs_of(const engine::TokenEvent& token) {
+// What a token stands for, as text: see ipc::TokenLogprobs.
+std::string shown_piece(std::string_view piece) {
+  if (ipc::is_valid_utf8(piece)) return std::string(piece);
+  std::string out = "bytes:";
+  for (const char byte : piece) out += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
+  return out;
+}
+
+// A control token has no piece; its entry says which it is.
+std::string shown_token(const models::Tokenizer& tokenizer, int32_t id) {
+  return shown_piece(tokenizer.is_control(id) ? tokenizer.entry(id) : tokenizer.piece(id));
+}
+
+std::optional<ipc::TokenLogprobs> logprobs_of(const models::Tokenizer& tokenizer,
+                                              const engine::TokenEvent& token) {
   if (!token.logprob) return std::nullopt;
   ipc::TokenLogprobs out;
   out.logprob = *token.logprob;
+  out.text = shown_token(tokenizer, token.token);
   for (const engine::TokenLogprob& top : token.top_logprobs) {
-    out.top.push_back({top.token, top.logprob});
+    out.top.push_back({top.token, top.logprob, shown_token(tokenizer, top.token)});
   }
   return out;
 }
@@ -376,7 +392,7 @@ void FrontDoor::on_token(const engine::TokenEvent& token) {
   if (stream == nullptr) return;
   SampleText& text = stream->samples[static_cast<size_t>(token.sample)].text;
   if (!text.stopped()) {
-    text.push(token.token, logprobs_of(token));
+    text.push(token.token, logprobs_of(*engine_->tokenizer, token));
     touched_.push_back(token.id);
   }
   // Said again while tokens still come: of a resumed request the engine may not have had the
@@ -405,9 +421,10 @@ void FrontDoor::on_sample_done(const engine::SampleDoneEvent& done) {
     link_.send_tail(done.id, static_cast<uint32_t>(done.sample), num_tokens, tail);
   }
   sample.finish_reason = sample.text.stopped() ? "stop" : reason_name(done.reason);
-  link_.send(done.id,
-             ipc::SampleDoneEvent{
-                 .sample = done.sample, .reason = sample.finish_reason, .num_tokens = num_tokens});
+  link_.send(done.id, ipc::SampleDoneEvent{.sample = done.sample,
+                                           .reason = sample.finish_reason,
+                                           .num_tokens = num_tokens,
+                                           .stop = sample.text.stop()});
 }
 
 void FrontDoor::on_request_done(const engine::RequestDoneEvent& from) {

@@ -51,6 +51,10 @@ Result<std::vector<int32_t>> prompt_tokens(const PrepModel& model,
     HEARTH_TRY(check_ids(model, request.prompt_ids, "prompt_ids"));
     return request.prompt_ids;
   }
+  if (!request.messages.empty()) {
+    return Error{ErrorCode::kUnsupported,
+                 "messages: chat templates are not rendered yet; send prompt", "messages"};
+  }
   HEARTH_TRY(check_could_fit(model, request.prompt.size(), "prompt"));
   const models::EncodeOptions options{.add_bos = !request.raw,
                                       .parse_special = request.parse_special};
@@ -62,9 +66,14 @@ Result<std::vector<int32_t>> prompt_tokens(const PrepModel& model,
   return tokens;
 }
 
-Result<void> check_context(const PrepModel& model, size_t prompt, int32_t max_tokens) {
+/// The tokens that may follow the prompt.
+Result<int32_t> check_context(const PrepModel& model, size_t prompt, int32_t max_tokens) {
+  if (max_tokens == 0 && prompt < static_cast<size_t>(model.context_length)) {
+    return model.context_length - static_cast<int32_t>(prompt);
+  }
+  max_tokens = std::max(max_tokens, 1);
   const uint64_t together = prompt + static_cast<uint64_t>(max_tokens);
-  if (together <= static_cast<uint64_t>(model.context_length)) return {};
+  if (together <= static_cast<uint64_t>(model.context_length)) return max_tokens;
   return Error{ErrorCode::kContextOverflow,
                fmt::format("the prompt's {} tokens and max_tokens {} make {}, the context of model "
                            "{} holds {}",
@@ -134,7 +143,14 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model,
     HEARTH_TRY(check_ids(model, sample, "resume"));
   }
   HEARTH_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, prompt_tokens(model, generate));
-  HEARTH_TRY(check_context(model, prompt.size(), generate.max_tokens));
+  HEARTH_ASSIGN_OR_RETURN(const int32_t max_tokens,
+                          check_context(model, prompt.size(), generate.max_tokens));
+  if (generate.min_tokens > max_tokens) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("min_tokens: met {}, the context has room for {}", generate.min_tokens,
+                             max_tokens),
+                 "min_tokens"};
+  }
 
   PreparedRequest out;
   out.strip_first_space = model.tokenizer->adds_space_prefix() &&
@@ -148,7 +164,7 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model,
   to.priority = priority_of(generate.priority);
   to.prompt = std::move(prompt);
   to.n = generate.n;
-  to.max_tokens = generate.max_tokens;
+  to.max_tokens = max_tokens;
   to.min_tokens = generate.min_tokens;
   to.stop_ids = generate.stop_ids;
   if (!generate.ignore_eos) {

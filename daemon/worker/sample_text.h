@@ -30,6 +30,7 @@ class SampleText {
 
   /// A stop string was completed; the last token counted is the one that did it.
   bool stopped() const { return stops_.matched(); }
+  const std::string& stop() const { return stops_.which(); }
   int32_t num_tokens() const { return num_tokens_; }
 
   /// What came since the last take; nothing when no token did.

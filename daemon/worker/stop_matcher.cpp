@@ -6,12 +6,18 @@
 namespace hearth::worker {
 
 std::string StopMatcher::push(std::string_view text) {
-  if (matched_) return {};
+  if (matched()) return {};
   pending_ += text;
   size_t first = std::string::npos;
-  for (const std::string& stop : stops_) first = std::min(first, pending_.find(stop));
+  size_t which = kNone;
+  for (size_t i = 0; i < stops_.size(); ++i) {
+    const size_t at = pending_.find(stops_[i]);
+    if (at >= first) continue;
+    first = at;
+    which = i;
+  }
   if (first != std::string::npos) {
-    matched_ = true;
+    matched_ = which;
     std::string out = pending_.substr(0, first);
     pending_.clear();
     return out;

@@ -2,6 +2,7 @@
 // Finds stop strings in text that arrives piece by piece, and holds back what could still become
 // one. What comes out is a function of the pieces alone, so a resumed request repeats it exactly.
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,14 +22,21 @@ class StopMatcher {
   /// The text has ended: what was held back belongs to it after all.
   std::string finish();
 
-  bool matched() const { return matched_; }
+  bool matched() const { return matched_ != kNone; }
+  /// The stop string that was met; empty before. Of two at the same place, the first of the list.
+  const std::string& which() const {
+    static const std::string none;
+    return matched() ? stops_[matched_] : none;
+  }
 
  private:
+  static constexpr size_t kNone = SIZE_MAX;
+
   size_t held_back() const;
 
   std::vector<std::string> stops_;
   std::string pending_;
-  bool matched_ = false;
+  size_t matched_ = kNone;  // index into stops_
 };
 
 }  // namespace hearth::worker

@@ -132,7 +132,10 @@ void add_run(CLI::App& app, RunOptions& options) {
   verb->add_flag("--stats", options.stats, "the line of timings on stderr, piped or not");
   verb->add_flag("--no-start", options.no_start, "start no daemon where none answers");
   for (const Field& field : ipc::request_fields()) {
-    const bool elsewhere = field.name == "model" || field.name == "prompt";
+    // A conversation is no affair of flags.
+    const bool chat = field.name == "messages" || field.name == "tools" ||
+                      field.name == "tool_choice" || field.name == "template_kwargs";
+    const bool elsewhere = field.name == "model" || field.name == "prompt" || chat;
     if (has_verb(field, ipc::Verb::kGenerate) && !elsewhere) add_field(*verb, field, options);
   }
   verb->footer(kRunFooter);

@@ -54,7 +54,9 @@ std::string value_of(const Field& field, const std::string& text) {
     case FieldType::kText:
     case FieldType::kName:
     case FieldType::kChoice:
-    case FieldType::kTextList: return ipc::json_quote(text);
+    case FieldType::kTextList:
+    case FieldType::kObjects:  // no flag sets these
+    case FieldType::kObject: return ipc::json_quote(text);
     case FieldType::kLogitBias: {
       const size_t equals = std::min(text.find('='), text.size());
       const std::string number = equals < text.size() ? text.substr(equals + 1) : "";

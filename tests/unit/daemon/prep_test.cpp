@@ -160,6 +160,19 @@ TEST_CASE("a context that is too small is an error with both numbers") {
   CHECK(f.bad(in).code == ErrorCode::kContextOverflow);
 }
 
+TEST_CASE("max_tokens 0 is what the context has room for") {
+  const Fixture f;
+  ipc::WorkerRequest in = Fixture::request("");
+  in.generate.prompt_ids.assign(60, 5);
+  in.generate.max_tokens = 0;
+  CHECK(f.good(in).max_tokens == 4);
+  in.generate.min_tokens = 5;
+  CHECK(f.bad(in).field == "min_tokens");
+  in.generate.min_tokens = 0;
+  in.generate.prompt_ids.assign(64, 5);
+  CHECK(f.bad(in).code == ErrorCode::kContextOverflow);
+}
+
 TEST_CASE("a text that cannot fit is refused before it is tokenized") {
   const Fixture f;
   const size_t most = 64 * f.tokenizer->max_piece_bytes();

@@ -18,6 +18,7 @@ TEST_CASE("a stop string over several pieces is found, and nothing of it is show
   StopMatcher matcher({"END"});
   CHECK(matcher.push("one E") == "one ");
   CHECK(matcher.push("N") == "");
+  CHECK(matcher.which() == "");
   CHECK_FALSE(matcher.matched());
   CHECK(matcher.push("D two") == "");
   CHECK(matcher.matched());
@@ -38,6 +39,7 @@ TEST_CASE("what looked like a beginning and was none is shown") {
 TEST_CASE("of several the first in the text counts") {
   StopMatcher matcher({"cd", "abcd", "b"});
   CHECK(matcher.push("xxabcd") == "xx");
+  CHECK(matcher.which() == "abcd");
   CHECK(matcher.matched());
 }
 

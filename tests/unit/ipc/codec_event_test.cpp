@@ -77,7 +77,8 @@ TEST_CASE("events come back from the wire as they were") {
   check_round_trip(ProgressEvent{128, 4000, 2, "blocks"});
   check_round_trip(StartedEvent{"stories", 12, 8, 1.5});
   check_round_trip(PromptLogprobsEvent{{-0.5f, -12.25f}});
-  check_round_trip(SampleDoneEvent{1, "length", 77});
+  check_round_trip(SampleDoneEvent{1, "length", 77, ""});
+  check_round_trip(SampleDoneEvent{0, "stop", 3, "\n\n"});
   check_round_trip(DoneEvent{{"stop", "length"},
                              "stories",
                              UINT64_MAX,
@@ -186,7 +187,8 @@ TEST_CASE("what workers say comes back as it was") {
 
 TEST_CASE("a delta's header, ids and logprobs agree or it is refused") {
   const std::vector<int32_t> ids = {5, 6};
-  const std::vector<TokenLogprobs> logprobs = {{-0.5f, {{5, -0.5f}, {9, -1.25f}}}, {-2.0f, {}}};
+  const std::vector<TokenLogprobs> logprobs = {{-0.5f, {{5, -0.5f, " a"}, {9, -1.25f}}, " a"},
+                                               {-2.0f, {}}};
   const std::string payload = encode_delta_payload({0, 10, 2, 0}, "two");
   const std::string id_bytes = encode_ids(ids);
   const std::string json = encode_logprobs(logprobs);

@@ -53,6 +53,15 @@ GenerateRequest every_field_set() {
   return r;
 }
 
+GenerateRequest chat() {
+  GenerateRequest r;
+  r.messages.text = R"([{"role":"user","content":[{"type":"text","text":"Hi \"you\""}]}])";
+  r.tools.text = R"([{"type":"function","function":{"name":"f","parameters":{"z":1,"a":2.5}}}])";
+  r.tool_choice = "f";
+  r.template_kwargs.text = R"({"enable_thinking":false})";
+  return r;
+}
+
 TEST_CASE("requests come back from the wire as they were") {
   GenerateRequest with_ids;
   with_ids.prompt_ids = {1, 2, 16'777'215};
@@ -61,6 +70,7 @@ TEST_CASE("requests come back from the wire as they were") {
   const ClientRequest requests[] = {
       PingRequest{},
       GenerateRequest{every_field_set()},
+      chat(),
       with_ids,
       empty_prompt,
       TokenizeRequest{"m", "text", true, true},
@@ -100,11 +110,32 @@ TEST_CASE("what is absent has the default of the table, which is the struct's") 
 TEST_CASE("every field of the table reaches its struct and the wire") {
   GenerateRequest request = every_field_set();
   request.grammar = "root ::= \"a\"";  // beside json_schema, which only a reader refuses
-  const std::string json = encode_request(request);
+  const std::string json = encode_request(request) + encode_request(chat());
   for (const Field& field : request_fields()) {
     if (!has_verb(field, Verb::kGenerate) || field.name == "prompt_ids") continue;
     CHECK_MESSAGE(json.find(fmt::format("\"{}\":", field.name)) != std::string::npos, field.name);
   }
+}
+
+TEST_CASE("a conversation is a list of objects, instead of a prompt") {
+  const auto refused = [](std::string_view fields, std::string_view field) {
+    const auto decoded = decode_request(fmt::format(R"({{"verb":"generate",{}}})", fields));
+    REQUIRE_FALSE(decoded.ok());
+    CHECK(decoded.error().field == field);
+  };
+  refused(R"("messages":[])", "messages");
+  refused(R"("messages":{})", "messages");
+  refused(R"("messages":"hi")", "messages");
+  refused(R"("messages":[{},"hi"])", "messages");
+  refused(R"("messages":[{}],"prompt":"x")", "messages");
+  refused(R"("messages":[{}],"prompt_ids":[1])", "messages");
+  refused(R"("prompt":"x","tools":[{}])", "tools");
+  refused(R"("prompt":"x","tool_choice":"none")", "tool_choice");
+  refused(R"("messages":[{}],"template_kwargs":[])", "template_kwargs");
+  // Text that is no JSON does not travel as something else.
+  GenerateRequest broken;
+  broken.messages.text = "[{";
+  CHECK_FALSE(decode_request(encode_request(broken)).ok());
 }
 
 TEST_CASE("numeric fields at the extremes: in range, or an error that names the field") {
