@@ -230,8 +230,8 @@ Result<bool> remove(const Options& options) {
   HEARTH_ASSIGN_OR_RETURN(
       const bool good,
       for_each_named(options,
-                     [&](StoreAdmin& admin, const std::vector<StoredEntry>& entries,
-                         const Tree& tree, const std::vector<size_t>& runs) -> Result<void> {
+                     [&](StoreAdmin& admin, const std::vector<StoredEntry>&, const Tree& tree,
+                         const std::vector<size_t>& runs) -> Result<void> {
                        std::vector<int64_t> rows;
                        for (const size_t run : runs) take_behind(tree, run, rows);
                        if (options.names.empty()) {
