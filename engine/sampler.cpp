@@ -223,6 +223,20 @@ constexpr auto kBetter = [](const auto& a, const auto& b) {
   return a.x != b.x ? a.x > b.x : a.id < b.id;
 };
 
+/// Appends those of one run (kLogitRun at most) that are wanted: all are written, and a later one
+/// over an unwanted one, for a branch per value would be guessed wrongly all the time.
+template <typename Candidate, typename Wanted>
+void append_run(std::vector<Candidate>* out, std::span<const float> logits, size_t begin,
+                size_t end, double temperature, const Wanted& wanted) {
+  Candidate run[kLogitRun + 1];
+  size_t count = 0;
+  for (size_t i = begin; i < end; ++i) {
+    run[count] = {logits[i] / temperature, static_cast<int32_t>(i)};
+    count += static_cast<size_t>(wanted(i));
+  }
+  out->insert(out->end(), run, run + count);
+}
+
 }  // namespace
 
 void Sampler::collect(std::span<const float> logits, const SamplingParams& params) {
@@ -247,10 +261,8 @@ void Sampler::collect_from(std::span<const float> logits, float floor, double te
   for (size_t begin = 0; begin < logits.size(); begin += kLogitRun) {
     const size_t end = std::min(logits.size(), begin + kLogitRun);
     if (largest(logits.subspan(begin, end - begin)) < floor) continue;
-    for (size_t i = begin; i < end; ++i) {
-      if (logits[i] < floor) continue;
-      candidates_.push_back({logits[i] / temperature, static_cast<int32_t>(i)});
-    }
+    append_run(&candidates_, logits, begin, end, temperature,
+               [&](size_t i) { return !(logits[i] < floor); });
   }
 }
 
@@ -289,10 +301,12 @@ void Sampler::collect_top_p(std::span<const float> logits, double top_p, double 
     steps_down({&best, 1}, max, bins_per_logit, kBins - 1, bin);
     if (bin[0] > border) continue;
     steps_down(run, max, bins_per_logit, kBins - 1, bin);
-    for (size_t i = 0; i < run.size(); ++i) {
-      if (bin[i] > border) continue;
-      (bin[i] < border ? candidates_ : border_)
-          .push_back({run[i] / temperature, static_cast<int32_t>(begin + i)});
+    const size_t end = begin + run.size();
+    append_run(&candidates_, logits, begin, end, temperature,
+               [&](size_t i) { return bin[i - begin] < border; });
+    for (size_t i = begin; i < end; ++i) {
+      if (bin[i - begin] != border) continue;
+      border_.push_back({logits[i] / temperature, static_cast<int32_t>(i)});
     }
   }
   std::ranges::sort(border_, kBetter);

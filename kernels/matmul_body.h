@@ -148,6 +148,26 @@ void pack_quantized(const PackTile& a) {
   }
 }
 
+template <bool kAdds>
+HEARTH_SIMD void write_rows(const WriteSums& a) {
+  const float* sums = a.sums;
+  int64_t o = 0;
+  for (; o + kGroup <= a.outputs; o += kGroup, sums += a.width * kGroup) {
+#pragma GCC unroll 4
+    for (int p = 0; p < kParts; ++p) {
+      const F sum = load(sums + p * kLanes);
+      store(a.out + o + p * kLanes, kAdds ? add(sum, load(a.residual + o + p * kLanes)) : sum);
+    }
+  }
+  for (int64_t i = o; i < a.outputs; ++i) {
+    a.out[i] = kAdds ? sums[i - o] + a.residual[i] : sums[i - o];
+  }
+}
+
+void write_sums(const WriteSums& a) {
+  return a.residual != nullptr ? write_rows<true>(a) : write_rows<false>(a);
+}
+
 constexpr MatmulKernels matmul_kernels() {
   MatmulKernels kernels{{},
                         pack_plain,
@@ -156,6 +176,7 @@ constexpr MatmulKernels matmul_kernels() {
                         matmul_plain<F16Weights>,
                         matmul_plain<Bf16Weights>,
                         matmul_quantized<Q8_0Source>,
+                        write_sums,
                         {}};
   set_quant_kernels(kernels.quant);
   constexpr int kAll[] = {1, 2, 4, 6};

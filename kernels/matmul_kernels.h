@@ -94,6 +94,15 @@ struct QuantKernels {
   void (*unpacked)(const MatmulPanel&);
 };
 
+/// Sums of one token row to go where they belong.
+struct WriteSums {
+  const float* sums;      ///< the row's first 16; those of the next group `width` times 16 behind
+  int32_t width;          ///< of the tile
+  const float* residual;  ///< added; null: nothing is
+  int64_t outputs;
+  float* out;
+};
+
 struct MatmulKernels {
   int32_t widths[4];  ///< tile widths that exist, ascending; 0 ends the list
   void (*pack_plain)(const PackTile&);
@@ -102,6 +111,7 @@ struct MatmulKernels {
   void (*f16)(const MatmulPanel&);
   void (*bf16)(const MatmulPanel&);
   void (*q8_0)(const MatmulPanel&);
+  void (*write)(const WriteSums&);
   QuantKernels quant[kNumQuantTypes];  ///< by quant_index()
 };
 

@@ -17,6 +17,8 @@ int64_t bytes_at(DType dtype, int64_t cols, int64_t k) {
 
 }  // namespace
 
+bool is_read_once(const Tiles& tiles) { return tiles.count <= 3; }
+
 bool is_quantized(DType dtype) { return info(dtype).block_elements > 1; }
 
 MatmulPlan::MatmulPlan(const PackedWeight::Segment& segment, int64_t read_bytes, const Tiles& tiles,
@@ -46,15 +48,30 @@ MatmulPlan::MatmulPlan(const PackedWeight::Segment& segment, int64_t read_bytes,
   const int64_t unit_bytes = groups_per_panel * read_bytes / cols * unit;
   inputs_per_panel = std::max<int64_t>(1, panel_bytes / unit_bytes) * unit;
 
-  // One tile reads each group from end to end, which the hardware's prefetching does best where the
-  // kernel does little more than read.
   ahead = quantized ? Ahead::kNextPanel : Ahead::kNothing;
+  in_order = false;
   if (tiles.count == 1) {
+    // Each group is read from end to end, which the hardware's prefetching does best where the
+    // kernel does little more than read.
     groups_per_panel = groups_per_item;
     inputs_per_panel = cols;
     const bool only_reads = segment.dtype == DType::kQ8_0 && tiles.rows == 1;
     if (quantized) ahead = only_reads ? Ahead::kNothing : Ahead::kNearby;
+  } else if (quantized && is_read_once(tiles)) {
+    // Panels so short that memory is never long without a request.
+    inputs_per_panel = 512;
+    in_order = true;
+    ahead = Ahead::kNearby;
   }
+}
+
+PanelPlace MatmulPlan::next(PanelPlace now, int64_t num_groups, int64_t cols) const {
+  if (in_order) {
+    const PanelPlace behind{now.input + inputs_per_panel, now.group};
+    return behind.input < cols ? behind : PanelPlace{0, now.group + groups_per_panel};
+  }
+  const PanelPlace beside{now.input, now.group + groups_per_panel};
+  return beside.group < num_groups ? beside : PanelPlace{now.input + inputs_per_panel, 0};
 }
 
 FetchAhead::FetchAhead(const MatmulPlan& plan, const PackedWeight::Segment& segment, int64_t cols,
@@ -63,24 +80,26 @@ FetchAhead::FetchAhead(const MatmulPlan& plan, const PackedWeight::Segment& segm
     return divide_up(
         bytes_at(segment.dtype, cols, end_input) - bytes_at(segment.dtype, cols, first_input), 64);
   };
+  const auto end_of = [&](const PanelPlace& panel) {
+    return std::min(cols, panel.input + plan.inputs_per_panel);
+  };
   if (plan.ahead == MatmulPlan::Ahead::kNothing) return;
   if (plan.ahead == MatmulPlan::Ahead::kNearby) {
+    // The first tile fetches; the others meet what is near by then.
     constexpr int64_t kDistance = 4 << 10;
-    lines_left_ = lines_of(0, cols);
-    const int64_t lines = divide_up(lines_left_ * kQuantBlock, cols);
+    const int64_t end = end_of(now);
+    lines_left_ = lines_of(now.input, end);
+    const int64_t lines = divide_up(lines_left_ * kQuantBlock, end - now.input);
     lines_per_share_ = lines_left_;
-    share_ = {.at = item + bytes_at(segment.dtype, cols, 0) + kDistance,
+    share_ = {.at = item + now.group * segment.group_bytes +
+                    bytes_at(segment.dtype, cols, now.input) + kDistance,
               .group_bytes = segment.group_bytes,
               .lines = static_cast<int32_t>(lines),
               .soon = true};
     return;
   }
-  PanelPlace next{now.input, now.group + plan.groups_per_panel};
-  if (next.group >= num_groups) next = {now.input + plan.inputs_per_panel, 0};
-  if (next.input >= cols) return;
-  const auto end_of = [&](const PanelPlace& panel) {
-    return std::min(cols, panel.input + plan.inputs_per_panel);
-  };
+  const PanelPlace next = plan.next(now, num_groups, cols);
+  if (next.input >= cols || next.group >= num_groups) return;
   lines_left_ = lines_of(next.input, end_of(next));
   const int64_t blocks = (end_of(now) - now.input) / kQuantBlock;
   const int64_t lines = divide_up(lines_left_, blocks * num_tiles);

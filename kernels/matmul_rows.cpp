@@ -27,7 +27,9 @@ size_t owner(const std::vector<int64_t>& first, int64_t item) {
 
 PackedRows pack_rows(CpuState& state, const TensorView& x, std::span<const RowSet> sets,
                      const std::vector<int64_t>& first_tile, bool quantized) {
-  const int64_t bytes = tile_bytes(sets[0].tiles.full_width, x.cols, quantized);
+  int32_t widest = 0;
+  for (const RowSet& set : sets) widest = std::max(widest, set.tiles.full_width);
+  const int64_t bytes = tile_bytes(widest, x.cols, quantized);
   HostBuffer& buffer = quantized ? state.quantized_activations : state.plain_activations;
   const int64_t num_tiles = first_tile.back() + sets.back().tiles.count;
   std::byte* packed = buffer.at_least(static_cast<size_t>(bytes * num_tiles));
@@ -109,40 +111,38 @@ class Products {
         first_group * segment.group_bytes;
     const auto kernel =
         job.unpacked != nullptr ? job.unpacked->unpacked : kernel_of(state_.matmul, segment.dtype);
-    for (int64_t first = 0; first < cols_; first += plan.inputs_per_panel) {
-      const int64_t last = std::min(cols_, first + plan.inputs_per_panel);
-      for (int64_t group = 0; group < groups; group += plan.groups_per_panel) {
-        MatmulPanel panel{
-            .weights = item_weights + group * segment.group_bytes,
-            .group_bytes = segment.group_bytes,
-            .num_groups = static_cast<int32_t>(std::min(plan.groups_per_panel, groups - group)),
-            .tile = nullptr,
-            .width = 0,
-            .cols = cols_,
-            .first = first,
-            .last = last,
-            .sums = nullptr,
-            .ahead = {}};
-        FetchAhead fetch(plan, segment, cols_, item_weights, groups, {first, group},
-                         last_tile - first_tile);
-        if (job.unpacked != nullptr) {
-          job.unpacked->unpack({.weights = panel.weights,
-                                .group_bytes = panel.group_bytes,
-                                .num_groups = panel.num_groups,
-                                .cols = cols_,
-                                .first = first,
-                                .last = last,
-                                .out = panel_scratch});
-          panel.weights = panel_scratch;
-          panel.group_bytes = (last - first) / kQuantBlock * block_bytes;
-        }
-        for (int32_t tile = first_tile; tile < last_tile; ++tile) {
-          panel.tile = job.rows + tile * job.bytes_per_tile;
-          panel.width = tiles.width_of(tile);
-          panel.sums = sums + (tile - first_tile) * tile_sums + group * kGroup * panel.width;
-          panel.ahead = fetch.share();
-          kernel(panel);
-        }
+    for (PanelPlace at{0, 0}; at.input < cols_ && at.group < groups;
+         at = plan.next(at, groups, cols_)) {
+      const int64_t last = std::min(cols_, at.input + plan.inputs_per_panel);
+      MatmulPanel panel{
+          .weights = item_weights + at.group * segment.group_bytes,
+          .group_bytes = segment.group_bytes,
+          .num_groups = static_cast<int32_t>(std::min(plan.groups_per_panel, groups - at.group)),
+          .tile = nullptr,
+          .width = 0,
+          .cols = cols_,
+          .first = at.input,
+          .last = last,
+          .sums = nullptr,
+          .ahead = {}};
+      FetchAhead fetch(plan, segment, cols_, item_weights, groups, at, last_tile - first_tile);
+      if (job.unpacked != nullptr) {
+        job.unpacked->unpack({.weights = panel.weights,
+                              .group_bytes = panel.group_bytes,
+                              .num_groups = panel.num_groups,
+                              .cols = cols_,
+                              .first = at.input,
+                              .last = last,
+                              .out = panel_scratch});
+        panel.weights = panel_scratch;
+        panel.group_bytes = (last - at.input) / kQuantBlock * block_bytes;
+      }
+      for (int32_t tile = first_tile; tile < last_tile; ++tile) {
+        panel.tile = job.rows + tile * job.bytes_per_tile;
+        panel.width = tiles.width_of(tile);
+        panel.sums = sums + (tile - first_tile) * tile_sums + at.group * kGroup * panel.width;
+        panel.ahead = fetch.share();
+        kernel(panel);
       }
     }
     const int64_t outputs = std::min(groups * kGroup, segment.rows - first_group * kGroup);
@@ -160,16 +160,12 @@ class Products {
     for (int32_t t = 0; t < set.tiles.rows_of(tile); ++t) {
       const int32_t r = tile * set.tiles.full_width + t;
       const int32_t row = set.out_rows != nullptr ? set.out_rows[r] : r;
-      float* out = out_.row<float>(row) + first_output;
-      const float* residual =
-          residual_ != nullptr ? residual_->row<float>(row) + first_output : nullptr;
-      for (int64_t o = 0; o < num_outputs; o += kGroup) {
-        const float* sum = sums + (o * width + t * kGroup);
-        const int64_t lanes = std::min<int64_t>(kGroup, num_outputs - o);
-        for (int64_t i = 0; i < lanes; ++i) {
-          out[o + i] = residual != nullptr ? sum[i] + residual[o + i] : sum[i];
-        }
-      }
+      state_.matmul.write(
+          {.sums = sums + t * kGroup,
+           .width = width,
+           .residual = residual_ != nullptr ? residual_->row<float>(row) + first_output : nullptr,
+           .outputs = num_outputs,
+           .out = out_.row<float>(row) + first_output});
     }
   }
 
@@ -204,7 +200,7 @@ void multiply_rows(CpuState& state, const TensorView& x, const PackedWeight& wei
     for (size_t s = 0; s < sets.size(); ++s) {
       const Tiles& tiles = sets[s].tiles;
       const int quant = quant_index(segment.dtype);
-      const bool unpack = quant >= 0 && tiles.count > 1;
+      const bool unpack = quant >= 0 && !is_read_once(tiles);
       const int64_t read_bytes =
           unpack ? unpacked_block_bytes(quant_layout(segment.dtype)) * x.cols / kQuantBlock
                  : segment.group_bytes;

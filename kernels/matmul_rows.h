@@ -9,8 +9,8 @@
 
 namespace hearth::kernels::cpu {
 
-/// Token rows cut into tiles: full ones of the widest kernel, and the rest in the narrowest tile
-/// that holds it.
+/// Token rows cut into as few tiles as the widest kernel allows, those as narrow as hold them, and
+/// the last in the narrowest that holds the rest.
 struct Tiles {
   int32_t rows;
   int32_t full_width;
@@ -20,6 +20,9 @@ struct Tiles {
   Tiles(const MatmulKernels& kernels, int32_t num_rows) : rows(num_rows), full_width(1) {
     for (const int32_t width : kernels.widths) full_width = std::max(full_width, width);
     count = (rows + full_width - 1) / full_width;
+    for (const int32_t width : kernels.widths) {
+      if (width * count >= rows) full_width = std::min(full_width, width);
+    }
     last_width = full_width;
     for (const int32_t width : kernels.widths) {
       if (width >= rows_of(count - 1)) last_width = std::min(last_width, width);
