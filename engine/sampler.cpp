@@ -274,15 +274,25 @@ void Sampler::collect_top_p(std::span<const float> logits, double top_p, double 
   // Held where no difference of logits times it passes what a float holds.
   const auto inverse = static_cast<float>(std::min(1 / temperature, 1e6));
   const float bins_per_logit = inverse * (kBins / 32);  // the last bin takes all further down
-  bins_.assign(kBins, 0.0);
+  // Four sums of each bin in turn: most logits fall into one bin, and each addition to a sum waits
+  // for the one before it.
+  constexpr size_t kSums = 4;
+  bins_.assign(kSums * kBins, 0.0);
   int32_t bin[kLogitRun];
   float values[kLogitRun];
   for (size_t begin = 0; begin < logits.size(); begin += kLogitRun) {
     const auto run = logits.subspan(begin, std::min(kLogitRun, logits.size() - begin));
     rough_weights(run, max, inverse, values);
     steps_down(run, max, bins_per_logit, kBins - 1, bin);
-    for (size_t i = 0; i < run.size(); ++i) bins_[static_cast<size_t>(bin[i])] += values[i];
+    for (size_t i = 0; i < run.size(); ++i) {
+      bins_[kSums * static_cast<size_t>(bin[i]) + i % kSums] += values[i];
+    }
   }
+  for (size_t b = 0; b < kBins; ++b) {
+    const double* sums = &bins_[kSums * b];
+    bins_[b] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  }
+  bins_.resize(kBins);
   double total = 0;
   for (const double mass : bins_) total += mass;
   int32_t border = 0;
