@@ -165,7 +165,7 @@ TEST_CASE("a bad value of a flag is refused by its field's name") {
   const std::vector<std::pair<std::string, std::string>> bad = {
       {"temperature", "-1"}, {"temperature", "hot"}, {"temperature", "NaN"},
       {"temperature", "1e"}, {"temperature", ""},    {"temperature", "0,5"},
-      {"max_tokens", "0"},   {"max_tokens", "1.5"},  {"max_tokens", "1e308"},
+      {"max_tokens", "-1"},  {"max_tokens", "1.5"},  {"max_tokens", "1e308"},
       {"max_tokens", "07"},  {"seed", "-1"},         {"seed", "18446744073709551616"},
       {"priority", "now"},   {"stop", ""},           {"stop_ids", "x"},
       {"stop_ids", "1,2"},   {"logit_bias", "3"},    {"logit_bias", "=1"},
