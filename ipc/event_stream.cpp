@@ -44,7 +44,7 @@ bool take_text(std::string_view& rest, std::string& out) {
 
 }  // namespace
 
-std::string stream_topic(uint32_t uid) { return fmt::format("uid:{}", uid); }
+std::string stream_topic_prefix(uint32_t uid) { return fmt::format("uid:{}/", uid); }
 
 Result<EventStream> EventStream::open(const std::filesystem::path& runtime_dir) {
   const SocketOptions options{.send_high_water = 16,
@@ -55,9 +55,14 @@ Result<EventStream> EventStream::open(const std::filesystem::path& runtime_dir) 
   HEARTH_ASSIGN_OR_RETURN(const std::string endpoint, ipc_endpoint(events_socket(runtime_dir)));
   HEARTH_ASSIGN_OR_RETURN(Context context, Context::create());
   HEARTH_ASSIGN_OR_RETURN(Socket socket, Socket::open(context, SocketType::kSub, options));
-  HEARTH_TRY(socket.subscribe(stream_topic(::geteuid())));
+  uint64_t random = 0;
+  if (::getentropy(&random, sizeof random) != 0) {
+    return Error{ErrorCode::kIo, fmt::format("getentropy: {}", std::strerror(errno)), ""};
+  }
+  const std::string topic = fmt::format("{}{:016x}", stream_topic_prefix(::geteuid()), random);
+  HEARTH_TRY(socket.subscribe(topic));
   HEARTH_TRY(socket.connect(endpoint));
-  return EventStream(std::move(context), std::move(socket));
+  return EventStream(std::move(context), std::move(socket), std::string(kStreamAlive) + topic);
 }
 
 std::vector<StreamMessage> EventStream::wait(int timeout_ms) {
@@ -67,6 +72,12 @@ std::vector<StreamMessage> EventStream::wait(int timeout_ms) {
     poll(items, timeout_ms);
   }
   const int64_t now_us = SteadyClock().now_us();
+  if (now_us >= renew_due_us_) {
+    renew_due_us_ = now_us + kStreamRenewUs;
+    // Only changes travel, so it is on and off in turn. Where it fails, so will receiving.
+    (void)(alive_on_ ? socket_.unsubscribe(alive_) : socket_.subscribe(alive_)).ok();
+    alive_on_ = !alive_on_;
+  }
   Message message;
   while (out.size() < kQueuedMessages) {
     const ReceiveOutcome outcome = socket_.receive(message);

@@ -1,14 +1,17 @@
 #pragma once
 // Listening to the daemon's events.sock, and keeping what came in a file. One thread.
 //
-// A message of the stream (frames): topic, kind, model, payload. The topic is "uid:<number>": a
-// listener subscribes to its own and is told about its own requests, an administrator about all.
+// A message of the stream (frames): topic, kind, model, payload. The topic is the listener's own,
+// "uid:<number>/<16 random hex digits>": it is told about its user's requests, an administrator
+// about all.
 //   kind       payload
 //   stats      JSON, the reply to `stats`, ten times a second while somebody listens
 //   models     JSON, the reply to `models`, once a second
 //   watch      WatchUpdate of the model's worker: steps and blocks
 //   requests   WatchUpdate with requests alone
-// Who does not read loses messages (a bounded queue), never holds anybody up.
+// Who does not read loses messages (a bounded queue), never holds anybody up. Who reads says so
+// every kStreamRenewUs, by turning a subscription to "alive:<topic>" on or off; who has not for
+// kStreamLeaseUs is told nothing more until it does.
 //
 // A recording: "HEARTHREC1\n", then per message u32 length of the rest, i64 time in microseconds on
 // the machine's monotonic clock, then kind, model, payload, each u32 length and bytes. Little
@@ -19,6 +22,7 @@
 #include <fstream>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ipc/socket.h"
@@ -36,23 +40,31 @@ struct StreamMessage {
 
 inline constexpr size_t kMaxStreamMessageBytes = 64u << 20;
 
-/// "uid:1000"
-std::string stream_topic(uint32_t uid);
+inline constexpr int64_t kStreamRenewUs = 2'000'000;
+inline constexpr int64_t kStreamLeaseUs = 10'000'000;
+inline constexpr std::string_view kStreamAlive = "alive:";
+
+/// "uid:1000/": what a topic of that user's begins with.
+std::string stream_topic_prefix(uint32_t uid);
 
 class EventStream {
  public:
   /// Connects in the background and again whenever the daemon comes back; there need be none yet.
   static Result<EventStream> open(const std::filesystem::path& runtime_dir);
 
-  /// What came, after waiting up to `timeout_ms` for something.
+  /// What came, after waiting up to `timeout_ms` for something. To be called every few seconds at
+  /// least: it says that somebody reads.
   std::vector<StreamMessage> wait(int timeout_ms);
   const Socket& socket() const { return socket_; }
 
  private:
-  EventStream(Context context, Socket socket)
-      : context_(std::move(context)), socket_(std::move(socket)) {}
+  EventStream(Context context, Socket socket, std::string alive)
+      : context_(std::move(context)), socket_(std::move(socket)), alive_(std::move(alive)) {}
   Context context_;
   Socket socket_;
+  std::string alive_;  ///< the topic that says so
+  bool alive_on_ = false;
+  int64_t renew_due_us_ = 0;
 };
 
 class RecordingWriter {

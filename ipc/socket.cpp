@@ -138,6 +138,11 @@ Result<void> Socket::subscribe(std::string_view prefix) {
   return io_error("subscribe");
 }
 
+Result<void> Socket::unsubscribe(std::string_view prefix) {
+  if (zmq_setsockopt(handle_.get(), ZMQ_UNSUBSCRIBE, prefix.data(), prefix.size()) == 0) return {};
+  return io_error("unsubscribe");
+}
+
 SendOutcome Socket::send(Message& message) {
   for (size_t i = 0; i < message.size(); ++i) {
     const int more = i + 1 < message.size() ? ZMQ_SNDMORE : 0;

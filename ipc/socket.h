@@ -117,6 +117,7 @@ class Socket {
 
   /// SUB: topics starting with `prefix`.
   Result<void> subscribe(std::string_view prefix);
+  Result<void> unsubscribe(std::string_view prefix);
 
   /// Edge-triggered: after it is readable, and after every send, drain until kWouldBlock (or ask
   /// readable()) before waiting on it again.

@@ -146,6 +146,7 @@ void visit(Codec& codec, T& item) {
     codec(item.refs, "run.refs");
     codec(item.request, "run.request");
     codec(item.position, "run.position");
+    codec(item.on_disk, "run.on_disk");
   } else if constexpr (std::is_same_v<Plain, PoolUpdate>) {
     codec(item.group, "pool.group");
     codec(item.num_blocks, "pool.num_blocks");
@@ -166,6 +167,15 @@ void visit(Codec& codec, T& item) {
             "run.position", "out of range");
       }
     }
+  } else if constexpr (std::is_same_v<Plain, WatchedPrefix>) {
+    codec(item.name_high, "prefix.name_high");
+    codec(item.name_low, "prefix.name_low");
+    codec(item.parent_high, "prefix.parent_high");
+    codec(item.parent_low, "prefix.parent_low");
+    codec(item.end_block, "prefix.end_block");
+    codec(item.num_blocks, "prefix.num_blocks");
+    codec(item.in_use, "prefix.in_use");
+    codec(item.pinned, "prefix.pinned");
   } else if constexpr (std::is_same_v<Plain, WatchedRequest>) {
     codec(item.number, "request.number");
     codec(item.id, "request.id");
@@ -195,6 +205,10 @@ void visit(Codec& codec, T& item) {
     codec.list(item.steps, WatchLimits::kSteps, "steps");
     codec.list(item.pools, WatchLimits::kPools, "pools");
     codec.list(item.requests, WatchLimits::kRequests, "requests");
+    codec(item.has_prefixes, "has_prefixes");
+    codec.list(item.prefixes, WatchLimits::kPrefixes, "prefixes");
+    codec(item.resident_bytes, "resident_bytes");
+    codec(item.power_mw, "power_mw");
   }
 }
 

@@ -27,6 +27,7 @@ struct WatchLimits {
   static constexpr uint64_t kBlocks = 1 << 24;  ///< per pool
   static constexpr uint64_t kRuns = 1 << 20;    ///< per pool
   static constexpr uint64_t kRequests = 4096;
+  static constexpr uint64_t kPrefixes = 4096;
   static constexpr uint64_t kTextBytes = 256;
 };
 
@@ -58,8 +59,10 @@ enum class WatchedBlock : uint8_t {
   kUsed,    ///< one sequence refers to it
   kShared,  ///< several do
   kCached,  ///< none does; the prefix index keeps it
+  kPinned,  ///< none does; it is kept until somebody takes the pin away
+  kMoving,  ///< its bytes came from the slow tier, or went there, since the last message
 };
-inline constexpr int kNumWatchedBlocks = 4;
+inline constexpr int kNumWatchedBlocks = 6;
 
 /// `count` blocks from `first` on: alike, but for the position, which grows by one from block to
 /// block where the blocks are in use.
@@ -70,6 +73,7 @@ struct BlockRun {
   uint8_t refs = 0;      ///< 255: that many or more
   uint64_t request = 0;  ///< one of those that refer to it; 0: none, or somebody else's
   int32_t position = 0;  ///< of the first, in blocks, within its sequence
+  bool on_disk = false;  ///< the slow tier has it too
   bool operator==(const BlockRun&) const = default;
 };
 
@@ -104,14 +108,31 @@ struct WatchedRequest {
   bool operator==(const WatchedRequest&) const = default;
 };
 
+/// Cached blocks that follow one another, with nothing branching off between them.
+struct WatchedPrefix {
+  /// Of the last block: the hash that the store knows it by (its first and last 8 bytes), and that
+  /// of the block in front of the run; 0, 0: none.
+  uint64_t name_high = 0, name_low = 0;
+  uint64_t parent_high = 0, parent_low = 0;
+  int32_t end_block = 0;   ///< blocks from the start of the prompt up to the run's end
+  int32_t num_blocks = 0;  ///< of any group, in memory
+  int32_t in_use = 0;      ///< of those, by running sequences
+  bool pinned = false;
+  bool operator==(const WatchedPrefix&) const = default;
+};
+
 struct WatchUpdate {
   uint64_t sequence = 0;  ///< one more than the last of this worker; a gap is a lost message
   int64_t now_us = 0;
   uint64_t steps_dropped = 0;
   int32_t block_size = 0;  ///< tokens
   std::vector<WatchedStep> steps;
-  std::vector<PoolUpdate> pools;
+  std::vector<PoolUpdate> pools;  ///< none: as they were
   std::vector<WatchedRequest> requests;
+  bool has_prefixes = false;            ///< else they are as they were
+  std::vector<WatchedPrefix> prefixes;  ///< for administrators
+  uint64_t resident_bytes = 0;          ///< of the worker's memory; 0: not known
+  int64_t power_mw = 0;                 ///< of the machine's processors, recently; 0: not known
   bool operator==(const WatchUpdate&) const = default;
 };
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <sstream>
+#include <utility>
 
 #include "ipc/shown_text.h"
 #include "monitor/panels.h"
@@ -18,6 +19,22 @@ constexpr Draw kDraw[kNumPanels] = {draw_now,         draw_batches,  draw_blocks
                                     draw_requests,    draw_models,   draw_cache,
                                     draw_speculation, draw_roofline, draw_log};
 constexpr int64_t kAgesEveryUs = 1'000'000;
+constexpr int64_t kNoticeUs = 8'000'000;
+constexpr size_t kNoticeChars = 300;
+
+constexpr const char* kKeys[][2] = {
+    {"1 to 9", "panels"},
+    {"t", "dark or light"},
+    {"m", "the next model"},
+    {"c", "blocks by state or by request"},
+    {"space", "batches: pause, and go on"},
+    {"+ -", "batches: zoom; the wheel too"},
+    {"left, right", "batches: back and forth; dragging too"},
+    {"up, down", "requests: choose one"},
+    {"Del", "requests: cancel it, after a question"},
+    {"Enter, Esc", "yes and no, where something is asked"},
+    {"q", "quit"},
+};
 
 bool pressed(ImGuiKey key) { return ImGui::IsKeyPressed(ImGui::GetKeyIndex(key)); }
 
@@ -38,6 +55,45 @@ bool App::wants_frame() const {
   return snapshot_.revision() != drawn_revision_ || snapshot_.now_us() - drawn_us_ >= kAgesEveryUs;
 }
 
+void App::answer(const Answer& answer) {
+  using Kind = Command::Kind;
+  const Kind kind = answer.command.kind;
+  const auto failed = [&](const std::string& why) {
+    const std::string text = fmt::format("{}: {}", in_words(answer.command), why);
+    view_.notice = ipc::one_line(text, kNoticeChars);
+    view_.notice_ok = false;
+    view_.notice_us = snapshot_.now_us();
+    snapshot_.note(2, view_.notice);
+  };
+  if (kind == Kind::kPlan) view_.planning.clear();
+  if (kind == Kind::kListCache) {
+    Result<std::vector<StoredPrefix>> list = std::vector<StoredPrefix>{};
+    if (answer.ok) list = parse_cache_list(answer.text);
+    view_.stored_us = snapshot_.now_us();
+    view_.stored_problem = ipc::one_line(!answer.ok  ? answer.text
+                                         : list.ok() ? ""
+                                                     : list.error().message,
+                                         kNoticeChars);
+    view_.stored = list.ok() ? std::move(list).value() : std::vector<StoredPrefix>{};
+    return snapshot_.touch();
+  }
+  if (!answer.ok) return failed(answer.text);
+  if (kind == Kind::kPlan) {
+    Result<PlanReport> plan = parse_plan(answer.text);
+    if (!plan.ok()) return failed(plan.error().message);
+    if (plan->read_bytes_per_s > 0 && plan->ops_per_s > 0) {
+      view_.ceilings = {plan->read_bytes_per_s / 1e9, plan->ops_per_s / 1e9};
+    }
+    view_.plan = std::move(plan).value();
+    return snapshot_.touch();
+  }
+  view_.notice = ipc::one_line(answer.text, kNoticeChars);
+  view_.notice_ok = true;
+  view_.notice_us = snapshot_.now_us();
+  snapshot_.note(0, view_.notice);
+  view_.stored_asked_us = 0;  // what is on disk may be other now
+}
+
 void App::keys() {
   ImGuiIO& io = ImGui::GetIO();
   if (io.WantTextInput) return;
@@ -46,6 +102,7 @@ void App::keys() {
     if (c == 't') set_dark(!view_.theme.dark);
     if (c == 'c') view_.blocks_by_request = !view_.blocks_by_request;
     if (c == 'q') quit_ = true;
+    if (c == '?') view_.help = true;
     if (c == 'm' && !snapshot_.model_views().empty()) {
       const auto& views = snapshot_.model_views();
       const ModelView* now = view_.shown_model(snapshot_);
@@ -137,9 +194,57 @@ void App::sidebar(float width) {
              theme.faint);
     put_text(view_, "side/done", fmt::format("{} requests done", stats.requests_done), theme.faint);
   }
-  put_text(view_, "side/keys", "t theme   q quit", theme.faint);
+  put_text(view_, "side/keys", "? keys   t theme   q quit", theme.faint);
   ImGui::PopFont();
   ImGui::EndChild();
+}
+
+void App::confirmation() {
+  constexpr const char* kTitle = "Are you sure?";
+  if (view_.confirm && !ImGui::IsPopupOpen(kTitle)) ImGui::OpenPopup(kTitle);
+  const ImVec2 middle{ImGui::GetIO().DisplaySize.x / 2, ImGui::GetIO().DisplaySize.y / 2};
+  ImGui::SetNextWindowPos(middle, ImGuiCond_Always, {0.5f, 0.5f});
+  if (!ImGui::BeginPopupModal(kTitle, nullptr, ImGuiWindowFlags_AlwaysAutoResize)) return;
+  using Kind = Command::Kind;
+  const auto consequence = [](Kind kind) {
+    switch (kind) {
+      case Kind::kCancel: return "It ends now; what it has written so far stays with its client.";
+      case Kind::kUnload: return "It leaves memory once its requests have ended.";
+      case Kind::kSwap: return "New requests go there once it is loaded; no request is cut off.";
+      case Kind::kRemovePrefix: return "It and all that continues it go from the disk.";
+      default: return "";
+    }
+  };
+  if (!view_.confirm) {
+    ImGui::CloseCurrentPopup();
+    return ImGui::EndPopup();
+  }
+  const Command command = *view_.confirm;
+  put_text(view_, "confirm/what", ipc::one_line(in_words(command), kNoticeChars));
+  put_text(view_, "confirm/consequence", consequence(command.kind), view_.theme.muted);
+  ImGui::Dummy({0, 6 * view_.scale});
+  const bool yes = small_button(view_, "confirm/yes", "Do it (Enter)") || pressed(ImGuiKey_Enter);
+  ImGui::SameLine(0, 12 * view_.scale);
+  const bool no = small_button(view_, "confirm/no", "Leave it (Esc)") || pressed(ImGuiKey_Escape);
+  if (yes && view_.ask) view_.ask(command);
+  if (yes || no) {
+    view_.confirm.reset();
+    ImGui::CloseCurrentPopup();
+  }
+  ImGui::EndPopup();
+}
+
+void App::help() {
+  constexpr const char* kTitle = "Keys";
+  if (std::exchange(view_.help, false)) ImGui::OpenPopup(kTitle);
+  if (!ImGui::BeginPopup(kTitle)) return;
+  for (const auto& [key, meaning] : kKeys) {
+    put_text(view_, fmt::format("help/{}", key), key, view_.theme.accent);
+    ImGui::SameLine(110 * view_.scale);
+    put_text(view_, "", meaning, view_.theme.text);
+  }
+  if (pressed(ImGuiKey_Escape)) ImGui::CloseCurrentPopup();
+  ImGui::EndPopup();
 }
 
 void App::frame() {
@@ -167,7 +272,12 @@ void App::frame() {
                  : "The daemon is gone. What is shown is as it was; it goes on when it comes back.",
              view_.theme.bad);
   }
+  if (view_.notice_us != 0 && snapshot_.now_us() - view_.notice_us < kNoticeUs) {
+    put_text(view_, "notice", view_.notice, view_.notice_ok ? view_.theme.good : view_.theme.bad);
+  }
   kDraw[static_cast<size_t>(view_.panel)](snapshot_, view_);
+  confirmation();
+  help();
   ImGui::PopStyleColor();
   ImGui::EndChild();
   ImGui::End();

@@ -16,6 +16,8 @@ class App {
 
   void apply(const ipc::StreamMessage& message) { snapshot_.apply(message); }
   void set_now(int64_t now_us) { snapshot_.set_now(now_us); }
+  /// What came of a command that View::ask was given.
+  void answer(const Answer& answer);
 
   /// Between ImGui::NewFrame and ImGui::Render.
   void frame();
@@ -30,6 +32,8 @@ class App {
  private:
   void keys();
   void sidebar(float width);
+  void confirmation();
+  void help();
 
   Snapshot snapshot_;
   View view_;

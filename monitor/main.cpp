@@ -2,15 +2,19 @@
 
 #include <fmt/format.h>
 #include <imgui.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "ipc/event_stream.h"
 #include "ipc/version.h"
 #include "kernels/base/clock.h"
+#include "monitor/actions.h"
 #include "monitor/app.h"
 #include "monitor/feed.h"
 #include "monitor/offscreen.h"
@@ -24,6 +28,7 @@ struct Options {
   std::string screenshot;
   std::string replay;
   std::string panel;
+  std::string texts;
   std::string theme;
   std::string size = "1280x800";
   std::string ceilings;
@@ -72,6 +77,25 @@ Result<std::vector<ipc::StreamMessage>> messages_of(const Options& options) {
   return all;
 }
 
+/// "out.png" for one panel; "out-now.png" and so on for all.
+std::filesystem::path picture_file(const Options& options, Panel panel) {
+  const std::filesystem::path file = options.screenshot;
+  if (options.panel != "all") return file;
+  return file.parent_path() /
+         (file.stem().string() + "-" + std::string(panel_name(panel)) + file.extension().string());
+}
+
+/// What is on disk, which no event tells.
+void list_cache(const Options& options, App& app) {
+  constexpr int kPatienceMs = 5000;
+  Actions actions(options.runtime_dir);
+  actions.ask({Command::Kind::kListCache, "", ""});
+  for (int waited = 0; waited < kPatienceMs; waited += 10) {
+    for (const Answer& answer : actions.answers()) return app.answer(answer);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
 int take_picture(const Options& options, const Settings& settings) {
   int width = 0, height = 0;
   char rest = 0;
@@ -87,15 +111,27 @@ int take_picture(const Options& options, const Settings& settings) {
   const std::unique_ptr<Textures> textures = make_gl_textures();
   App app(settings.dark, static_cast<float>(options.scale));
   app.view().textures = textures.get();
-  app.view().panel = settings.panel;
   app.view().ceilings = settings.ceilings;
   app.view().batch_window_s = settings.batch_window_s;
   for (const ipc::StreamMessage& message : *messages) app.apply(message);
-  const Picture picture = (*screen)->draw([&app] { app.frame(); });
-  if (const Result<void> written = write_png(picture, options.screenshot); !written.ok()) {
-    return fail(written.error().message);
+  std::vector<DrawnText> drawn;
+  if (!options.texts.empty()) app.view().drawn = &drawn;
+  std::string texts;
+  for (int i = 0; i < kNumPanels; ++i) {
+    const auto panel = static_cast<Panel>(i);
+    if (options.panel != "all" && panel != settings.panel) continue;
+    app.view().panel = panel;
+    if (panel == Panel::kCache && options.replay.empty()) list_cache(options, app);
+    const Picture picture = (*screen)->draw([&app] { app.frame(); });
+    if (const auto written = write_png(picture, picture_file(options, panel)); !written.ok()) {
+      return fail(written.error().message);
+    }
+    for (const DrawnText& each : drawn) {
+      if (!each.place.empty()) texts += fmt::format("{}\t{}\n", each.place, each.text);
+    }
   }
-  return 0;
+  if (options.texts.empty() || (std::ofstream(options.texts) << texts << std::flush)) return 0;
+  return fail(fmt::format("{}: cannot be written", options.texts));
 }
 
 int run(int argc, char** argv) {
@@ -105,7 +141,10 @@ int run(int argc, char** argv) {
   cli.add_option("--screenshot", options.screenshot, "write a picture and end; needs no display")
       ->type_name("FILE.png");
   cli.add_option("--panel", options.panel,
-                 "now, batches, blocks, requests, models, cache, speculation, roofline, log");
+                 "now, batches, blocks, requests, models, cache, speculation, roofline, log; for "
+                 "pictures also all: a file each");
+  cli.add_option("--texts", options.texts, "with --screenshot: what the picture says, line by line")
+      ->type_name("FILE");
   cli.add_option("--size", options.size, "of the picture, in pixels")->type_name("WxH");
   cli.add_option("--after", options.after_s, "seconds of messages before the picture")
       ->check(CLI::Range(0.0, 3600.0));
@@ -122,11 +161,14 @@ int run(int argc, char** argv) {
       ->check(CLI::Range(0.0, 86400.0));
   cli.footer(
       "Keys: 1 to 9 panels, t theme, m next model, c block colours, space pause, + - zoom, "
-      "arrows back and forth, q quit.");
+      "arrows back and forth, q quit; ? shows all.");
   CLI11_PARSE(cli, argc, argv);
   Settings settings = options.screenshot.empty() ? remembered() : Settings{};
   if (!options.theme.empty()) settings.dark = options.theme == "dark";
-  if (!options.panel.empty()) {
+  if (options.panel == "all" && options.screenshot.empty()) {
+    return fail("--panel all needs --screenshot");
+  }
+  if (!options.panel.empty() && options.panel != "all") {
     bool known = false;
     for (int i = 0; i < kNumPanels; ++i) {
       if (panel_name(static_cast<Panel>(i)) != options.panel) continue;
@@ -145,8 +187,14 @@ int run(int argc, char** argv) {
     }
   }
   if (!options.screenshot.empty()) return take_picture(options, settings);
-  if (!options.replay.empty()) return fail("--replay needs --screenshot");
-  const Result<Settings> left = run_window({options.runtime_dir, settings, options.exit_after_s});
+  WindowOptions window{options.runtime_dir, settings, options.exit_after_s, {}};
+  if (!options.replay.empty()) {
+    Result<std::vector<ipc::StreamMessage>> recording = ipc::read_recording(options.replay);
+    if (!recording.ok()) return fail(recording.error().message);
+    if (recording->empty()) return fail(options.replay + " holds no message");
+    window.recording = std::move(recording).value();
+  }
+  const Result<Settings> left = run_window(window);
   if (!left.ok()) return fail(left.error().message);
   remember(*left);
   return 0;
@@ -155,4 +203,10 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace hearth::monitor
 
-int main(int argc, char** argv) { return hearth::monitor::run(argc, argv); }
+int main(int argc, char** argv) {
+  const int status = hearth::monitor::run(argc, argv);
+  // A thread may still wait for the daemon to load a model: it is not waited for, and what it uses
+  // must not be taken down under it.
+  std::fflush(nullptr);
+  ::_exit(status);
+}

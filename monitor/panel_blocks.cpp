@@ -94,8 +94,9 @@ void draw_map(const Snapshot& snapshot, View& view, const ModelView& model, cons
       draw->AddRect(corner,
                     {corner.x + static_cast<float>(side), corner.y + static_cast<float>(side)},
                     view.theme.text);
-      std::string text = fmt::format("block {}: {}, in memory", block,
-                                     kBlockStateNames[static_cast<size_t>(cell.state)]);
+      std::string text = fmt::format("block {}: {}\nin memory{}", block,
+                                     kBlockStateNames[static_cast<size_t>(cell.state)],
+                                     cell.on_disk ? " and on disk" : "");
       if (cell.request != 0) {
         const ipc::WatchedRequest* row = snapshot.find(cell.request);
         text += fmt::format("\nof {}{}\ntokens {} to {}",

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "ipc/shown_text.h"
 #include "monitor/panels.h"
@@ -40,6 +41,137 @@ void tiers(View& view, const ipc::WorkerSnapshot& s) {
            view.theme.muted);
 }
 
+constexpr const char* kColumns[] = {"Prefix", "Tokens", "Memory", "Disk",
+                                    "Hits",   "Used",   "Owner",  "Kept"};
+constexpr int kNumColumns = 8;
+
+std::string cell_text(const PrefixLine& prefix, int64_t now_s, int column) {
+  switch (column) {
+    case 0: return prefix.name.substr(0, 12);
+    case 1: return fmt::format("{} to {}", prefix.first_token, prefix.end_token);
+    case 2:
+      if (prefix.memory_blocks == 0) return "–";
+      return prefix.used_blocks > 0
+                 ? fmt::format("{} blocks, {} in use", prefix.memory_blocks, prefix.used_blocks)
+                 : fmt::format("{} blocks", prefix.memory_blocks);
+    case 3: return prefix.disk_bytes > 0 ? ipc::human_bytes(prefix.disk_bytes) : "–";
+    case 4: return prefix.disk_bytes > 0 ? fmt::format("{}", prefix.hits) : "–";
+    case 5:
+      return prefix.used_s > 0 && now_s >= prefix.used_s
+                 ? ipc::human_duration((now_s - prefix.used_s) * 1000) + " ago"
+                 : "–";
+    case 6: return prefix.owner.empty() ? "–" : prefix.owner;
+    case 7: return prefix.pinned ? "pinned" : "";
+    default: return "";
+  }
+}
+
+/// Asks again what is on disk, now and then.
+void refresh(const Snapshot& snapshot, View& view) {
+  constexpr int64_t kEveryUs = 5'000'000;
+  if (!view.ask || !snapshot.connected()) return;
+  if (view.stored_asked_us != 0 && snapshot.now_us() - view.stored_asked_us < kEveryUs) return;
+  view.stored_asked_us = snapshot.now_us();
+  view.ask({Command::Kind::kListCache, "", ""});
+}
+
+void buttons(View& view, const std::vector<PrefixLine>& lines) {
+  using Kind = Command::Kind;
+  const auto chosen = std::ranges::find(lines, view.chosen_prefix, &PrefixLine::name);
+  if (!view.ask || chosen == lines.end() || chosen->disk_bytes == 0) return;
+  ImGui::SameLine(0, 14 * view.scale);
+  if (small_button(view, "cache/pin", chosen->pinned ? "Unpin" : "Pin for a day")) {
+    view.ask({chosen->pinned ? Kind::kUnpinPrefix : Kind::kPinPrefix, chosen->run, ""});
+  }
+  ImGui::SameLine(0, 8 * view.scale);
+  if (small_button(view, "cache/remove", "Remove from disk ...")) {
+    view.confirm = Command{Kind::kRemovePrefix, chosen->run, ""};
+  }
+}
+
+void tree(const Snapshot& snapshot, View& view, const ModelView& model) {
+  refresh(snapshot, view);
+  const int64_t now_s = std::chrono::duration_cast<std::chrono::seconds>(
+                            std::chrono::system_clock::now().time_since_epoch())
+                            .count();
+  // Made anew only when something of it has changed.
+  static struct {
+    const ModelView* model = nullptr;
+    int64_t prefixes_us = -1, stored_us = -1;
+    std::vector<PrefixLine> lines;
+    size_t left_out = 0;
+  } made;
+  if (made.model != &model || made.prefixes_us != model.prefixes_us ||
+      made.stored_us != view.stored_us) {
+    made.model = &model;
+    made.prefixes_us = model.prefixes_us;
+    made.stored_us = view.stored_us;
+    made.lines = prefix_tree(view.stored, model.name, model.prefixes, model.block_size, now_s,
+                             &made.left_out);
+  }
+  const std::vector<PrefixLine>& lines = made.lines;
+  put_small(view, "cache/tree/age",
+            fmt::format("memory {}, disk {}", age_text(snapshot.now_us(), model.prefixes_us),
+                        view.stored_problem.empty() ? age_text(snapshot.now_us(), view.stored_us)
+                                                    : view.stored_problem),
+            view.theme.faint);
+  buttons(view, lines);
+  if (made.left_out > 0) {
+    ImGui::SameLine(0, 14 * view.scale);
+    put_small(view, "cache/tree/more", fmt::format("and {} more", made.left_out), view.theme.warn);
+  }
+  if (lines.empty()) {
+    return put_text(view, "cache/tree/none",
+                    model.prefixes_us == 0 && view.stored_us == 0
+                        ? "administrators are told the tree of prefixes"
+                        : "no prefix is kept",
+                    view.theme.muted);
+  }
+  if (!ImGui::BeginTable("tree", kNumColumns,
+                         ImGuiTableFlags_RowBg | ImGuiTableFlags_ScrollY |
+                             ImGuiTableFlags_Resizable | ImGuiTableFlags_BordersInnerH,
+                         ImGui::GetContentRegionAvail())) {
+    return;
+  }
+  ImGui::TableSetupScrollFreeze(0, 1);
+  constexpr float kWeights[] = {2.2f, 1.2f, 1.6f, 0.9f, 0.5f, 0.9f, 0.9f, 0.7f};
+  for (int i = 0; i < kNumColumns; ++i) {
+    ImGui::TableSetupColumn(kColumns[i], ImGuiTableColumnFlags_WidthStretch, kWeights[i]);
+  }
+  ImGui::PushFont(view.fonts.small);
+  ImGui::TableHeadersRow();
+  ImGuiListClipper clipper;
+  clipper.Begin(static_cast<int>(lines.size()));
+  while (clipper.Step()) {
+    for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i) {
+      const PrefixLine& prefix = lines[static_cast<size_t>(i)];
+      ImGui::PushID(i);
+      ImGui::TableNextRow();
+      for (int column = 0; column < kNumColumns; ++column) {
+        ImGui::TableSetColumnIndex(column);
+        if (column == 0) {
+          if (ImGui::Selectable("##row", view.chosen_prefix == prefix.name,
+                                ImGuiSelectableFlags_SpanAllColumns)) {
+            view.chosen_prefix = prefix.name;
+          }
+          ImGui::SameLine(0, static_cast<float>(std::min(prefix.depth, 16)) * 10 * view.scale);
+          legend(view,
+                 prefix.memory_blocks > 0 ? view.theme.block[prefix.used_blocks > 0 ? 1 : 3]
+                                          : view.theme.prefill,
+                 "");
+          ImGui::SameLine(0, 5 * view.scale);
+        }
+        put_text(view, fmt::format("cache/tree/{}/{}", i, kColumns[column]),
+                 cell_text(prefix, now_s, column),
+                 column == 7 ? view.theme.block[4] : view.theme.text);
+      }
+      ImGui::PopID();
+    }
+  }
+  ImGui::PopFont();
+  ImGui::EndTable();
+}
+
 }  // namespace
 
 void draw_cache(const Snapshot& snapshot, View& view) {
@@ -48,7 +180,7 @@ void draw_cache(const Snapshot& snapshot, View& view) {
   if (model == nullptr) return nothing_yet(view, "no model in memory");
   const ipc::WorkerSnapshot& s = model->stats.snapshot;
   const float half = (ImGui::GetContentRegionAvail().x - ImGui::GetStyle().ItemSpacing.x) / 2;
-  const float upper = 250 * view.scale;
+  const float upper = 216 * view.scale;
   if (begin_card(view, "Where prompt tokens came from", {half, upper})) {
     tiers(view, s);
     ImGui::Dummy({0, 6 * view.scale});
@@ -80,18 +212,22 @@ void draw_cache(const Snapshot& snapshot, View& view) {
     if (!store.last_error.empty()) {
       put_small(view, "cache/store/error", store.last_error, view.theme.bad);
     }
-    put_small(view, "cache/store/hint", "the prefixes one by one: hearth cache ls",
-              view.theme.faint);
   }
   end_card();
-  if (begin_card(view, "Prefix hit rate", {half, 0},
-                 "prompt tokens found cached, last 10 minutes")) {
+  const float wide = (ImGui::GetContentRegionAvail().x - ImGui::GetStyle().ItemSpacing.x) * 0.68f;
+  if (begin_card(view, "Prefixes", {wide, 0}, "what prompts begin with, in memory and on disk")) {
+    tree(snapshot, view, *model);
+  }
+  end_card();
+  ImGui::SameLine();
+  ImGui::BeginGroup();
+  const float lower = (ImGui::GetContentRegionAvail().y - ImGui::GetStyle().ItemSpacing.y) / 2;
+  if (begin_card(view, "Prefix hit rate", {0, lower}, "last 10 minutes")) {
     const Line lines[] = {{"hit rate", &model->hit_rate, view.theme.good, true}};
     plot(view, "cache/rate", lines, snapshot.now_us(),
          {.window_s = 600, .max = 1, .as_percent = true}, ImGui::GetContentRegionAvail());
   }
   end_card();
-  ImGui::SameLine();
   if (begin_card(view, "Blocks kept", {0, 0}, "in memory, last 10 minutes")) {
     if (model->pools.empty()) {
       nothing_yet(view, "no block map yet");
@@ -103,6 +239,7 @@ void draw_cache(const Snapshot& snapshot, View& view) {
     }
   }
   end_card();
+  ImGui::EndGroup();
 }
 
 }  // namespace hearth::monitor

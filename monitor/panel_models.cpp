@@ -44,11 +44,83 @@ ImU32 state_colour(const Theme& theme, const std::string& state) {
   return theme.muted;
 }
 
+/// What can be done with the chosen row.
+void actions(const Snapshot& snapshot, View& view) {
+  using Kind = Command::Kind;
+  const auto& models = snapshot.models().models;
+  auto entry = std::ranges::find(models, view.chosen_model, &ipc::ModelEntry::name);
+  if (entry == models.end()) entry = models.begin();
+  if (entry == models.end()) return;
+  put_text(view, "models/chosen", entry->name, view.theme.text);
+  if (!view.ask) return;
+  const bool in_memory = entry->state == "resident" || entry->state == "loading";
+  ImGui::SameLine(0, 14 * view.scale);
+  if (!in_memory && small_button(view, "models/load", "Load")) {
+    view.ask({Kind::kLoad, entry->name, ""});
+  }
+  if (in_memory && small_button(view, "models/unload", "Unload ...")) {
+    view.confirm = Command{Kind::kUnload, entry->name, ""};
+  }
+  // The roles there are; each may be pointed at this model.
+  std::vector<std::string> roles;
+  for (const ipc::ModelEntry& each : models) {
+    for (const std::string& role : each.roles) {
+      if (roles.size() < 8 && std::ranges::find(roles, role) == roles.end()) roles.push_back(role);
+    }
+  }
+  for (const std::string& role : roles) {
+    if (std::ranges::find(entry->roles, role) != entry->roles.end()) continue;
+    ImGui::SameLine(0, 8 * view.scale);
+    if (small_button(view, fmt::format("models/swap/{}", role),
+                     fmt::format("Make it {} ...", role).c_str())) {
+      view.confirm = Command{Kind::kSwap, entry->name, role};
+    }
+  }
+  ImGui::SameLine(0, 8 * view.scale);
+  if (!view.planning.empty()) {
+    put_text(view, "models/planning", fmt::format("planning {} ...", view.planning),
+             view.theme.muted);
+  } else if (small_button(view, "models/plan", "Plan")) {
+    view.planning = entry->name;
+    view.ask({Kind::kPlan, entry->name, ""});
+  }
+}
+
+void plan(View& view) {
+  if (!view.plan) {
+    return put_small(view, "models/plan/none",
+                     "Plan tells what serving a model takes and brings, before it is loaded.",
+                     view.theme.muted);
+  }
+  put_text(view, "models/plan/model", view.plan->model,
+           view.plan->fits ? view.theme.good : view.theme.bad);
+  if (!ImGui::BeginTable("plan", 4, ImGuiTableFlags_SizingStretchProp)) return;
+  // Two pairs of columns, filled downwards.
+  const auto& lines = view.plan->lines;
+  const size_t rows = (lines.size() + 1) / 2;
+  for (size_t row = 0; row < rows; ++row) {
+    ImGui::TableNextRow();
+    for (size_t pair = 0; pair < 2; ++pair) {
+      const size_t i = pair * rows + row;
+      if (i >= lines.size()) continue;
+      ImGui::TableSetColumnIndex(static_cast<int>(pair * 2));
+      put_small(view, "", lines[i].first, view.theme.muted);
+      ImGui::TableSetColumnIndex(static_cast<int>(pair * 2 + 1));
+      put_small(view, fmt::format("models/plan/{}", lines[i].first), lines[i].second,
+                view.theme.text);
+    }
+  }
+  ImGui::EndTable();
+}
+
 }  // namespace
 
 void draw_models(const Snapshot& snapshot, View& view) {
-  if (!begin_card(view, "Models", {0, 0}, "in the model folders; loaded when somebody asks")) {
-    return end_card();
+  const float lower = 270 * view.scale;
+  if (!begin_card(view, "Models", {0, ImGui::GetContentRegionAvail().y - lower},
+                  "in the model folders; loaded when somebody asks")) {
+    end_card();
+    return;
   }
   ImGui::SameLine(0, 16 * view.scale);
   put_small(view, "models/age", age_text(snapshot.now_us(), snapshot.models_us()),
@@ -57,7 +129,7 @@ void draw_models(const Snapshot& snapshot, View& view) {
   if (ImGui::BeginTable("models", kNumColumns,
                         ImGuiTableFlags_RowBg | ImGuiTableFlags_Resizable |
                             ImGuiTableFlags_ScrollY | ImGuiTableFlags_BordersInnerH,
-                        {0, ImGui::GetContentRegionAvail().y - 60 * view.scale})) {
+                        {0, ImGui::GetContentRegionAvail().y - 26 * view.scale})) {
     ImGui::TableSetupScrollFreeze(0, 1);
     constexpr float kWeights[] = {1.6f, 0.9f, 1.1f, 0.9f, 0.9f, 0.8f, 0.8f, 0.9f, 1.1f, 0.9f, 1.9f};
     for (int i = 0; i < kNumColumns; ++i) {
@@ -68,6 +140,15 @@ void draw_models(const Snapshot& snapshot, View& view) {
       ImGui::TableNextRow();
       for (int column = 0; column < kNumColumns; ++column) {
         ImGui::TableSetColumnIndex(column);
+        if (column == 0) {
+          ImGui::PushID(entry.name.c_str());
+          if (ImGui::Selectable("##row", view.chosen_model == entry.name,
+                                ImGuiSelectableFlags_SpanAllColumns)) {
+            view.chosen_model = entry.name;
+          }
+          ImGui::PopID();
+          ImGui::SameLine(0, 0);
+        }
         put_text(view, fmt::format("models/{}/{}", entry.name, kColumns[column]),
                  cell_text(entry, column),
                  column == 2 ? state_colour(view.theme, entry.state) : view.theme.text);
@@ -91,6 +172,12 @@ void draw_models(const Snapshot& snapshot, View& view) {
     folders += (folders.empty() ? "" : "  ·  ") + folder;
   }
   put_small(view, "models/folders", "folders searched: " + folders, view.theme.faint);
+  end_card();
+  if (begin_card(view, "Chosen", {0, 0})) {
+    ImGui::SameLine(0, 14 * view.scale);
+    actions(snapshot, view);
+    plan(view);
+  }
   end_card();
 }
 

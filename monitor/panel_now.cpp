@@ -48,11 +48,16 @@ void headlines(const Snapshot& snapshot, View& view, const ModelView* model) {
                           : fmt::format("{:.1f}", value);
     unit = "tokens/s";
   };
+  const double ceiling = view.ceilings.read_gb_per_s * 1e9;
+  const double limit =
+      model != nullptr && ceiling > 0 ? read_bytes_per_s(snapshot, *model) / ceiling : 0;
   std::string text, unit;
   split(t.decode, text, unit);
   headline(view, "now/decode", "Decode", text, unit,
-           model == nullptr ? "no model in memory"
-                            : fmt::format("step {}", ms_text(model->stats.snapshot.step_ms_recent)),
+           model == nullptr
+               ? "no model in memory"
+               : fmt::format("step {}{}", ms_text(model->stats.snapshot.step_ms_recent),
+                             limit > 0 ? fmt::format(", {:.0f} % of the limit", 100 * limit) : ""),
            theme.decode, width);
   ImGui::SameLine();
   split(t.prefill, text, unit);
@@ -103,6 +108,16 @@ void memory(const Snapshot& snapshot, View& view) {
         view, "now/memory/bytes",
         fmt::format("weights {}, KV {}", ipc::human_bytes(weights), ipc::human_bytes(s.kv_bytes)),
         theme.muted);
+    const ModelView& told = found->second;
+    if (told.resident_bytes > 0) {
+      put_small(
+          view, "now/memory/resident",
+          fmt::format("the worker holds {}{}", ipc::human_bytes(told.resident_bytes),
+                      told.power_mw > 0 ? fmt::format("; processors draw {:.1f} W",
+                                                      static_cast<double>(told.power_mw) / 1e3)
+                                        : ""),
+          theme.muted);
+    }
     for (size_t group = 0; group < s.kv_blocks_total.size() && group < 4; ++group) {
       const double total = s.kv_blocks_total[group];
       const double used = group < s.kv_blocks_used.size() ? s.kv_blocks_used[group] : 0;

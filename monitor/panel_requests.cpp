@@ -196,33 +196,32 @@ void gantt(const Snapshot& snapshot, View& view, const RequestView& request) {
   (void)snapshot;
 }
 
-void confirmation(View& view) {
-  if (!view.confirm_cancel.empty() && !ImGui::IsPopupOpen("Cancel this request?")) {
-    ImGui::OpenPopup("Cancel this request?");
+/// Up and down move through the table, Delete asks whether to end what is chosen.
+void keys(const Snapshot& snapshot, View& view) {
+  if (ImGui::GetIO().WantTextInput || view.confirm) return;
+  const auto pressed = [](ImGuiKey key) { return ImGui::IsKeyPressed(ImGui::GetKeyIndex(key)); };
+  const int by = (pressed(ImGuiKey_DownArrow) ? 1 : 0) - (pressed(ImGuiKey_UpArrow) ? 1 : 0);
+  if (by != 0) {
+    const std::vector<const RequestView*> rows = listed(snapshot, view);
+    const auto at = std::ranges::find_if(
+        rows, [&view](const RequestView* row) { return row->row.number == view.selected; });
+    if (rows.empty()) return;
+    const auto last = static_cast<std::ptrdiff_t>(rows.size()) - 1;
+    const auto next =
+        at == rows.end() ? 0 : std::clamp<std::ptrdiff_t>(at - rows.begin() + by, 0, last);
+    view.selected = rows[static_cast<size_t>(next)]->row.number;
   }
-  if (!ImGui::BeginPopupModal("Cancel this request?", nullptr, ImGuiWindowFlags_AlwaysAutoResize)) {
-    return;
-  }
-  put_text(view, "requests/confirm",
-           fmt::format("{} ends now; what it has written so far is kept by its client.",
-                       view.confirm_cancel));
-  if (ImGui::Button("Cancel the request") && view.cancel) {
-    view.cancel(view.confirm_cancel);
-    view.confirm_cancel.clear();
-    ImGui::CloseCurrentPopup();
-  }
-  ImGui::SameLine();
-  if (ImGui::Button("Let it run (Esc)") ||
-      ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_Escape))) {
-    view.confirm_cancel.clear();
-    ImGui::CloseCurrentPopup();
-  }
-  ImGui::EndPopup();
+  if (!pressed(ImGuiKey_Delete) || !view.ask) return;
+  const auto found = snapshot.requests().find(view.selected);
+  if (found == snapshot.requests().end()) return;
+  if (found->second.ended || found->second.raw_id.empty()) return;
+  view.confirm = Command{Command::Kind::kCancel, found->second.raw_id, ""};
 }
 
 }  // namespace
 
 void draw_requests(const Snapshot& snapshot, View& view) {
+  keys(snapshot, view);
   const float lower = 122 * view.scale;
   if (begin_card(view, "Requests", {0, ImGui::GetContentRegionAvail().y - lower},
                  "yours, or everybody's for an administrator")) {
@@ -242,13 +241,14 @@ void draw_requests(const Snapshot& snapshot, View& view) {
       put_small(view, "requests/none", "no request yet", view.theme.muted);
     } else {
       const RequestView& request = found->second;
-      if (!request.ended && !request.raw_id.empty() && view.cancel) {
+      if (!request.ended && !request.raw_id.empty() && view.ask) {
         ImGui::SameLine(0, 16 * view.scale);
-        if (ImGui::SmallButton("Cancel ...")) view.confirm_cancel = request.raw_id;
+        if (small_button(view, "requests/cancel", "Cancel ... (Del)")) {
+          view.confirm = Command{Command::Kind::kCancel, request.raw_id, ""};
+        }
       }
       gantt(snapshot, view, request);
     }
-    confirmation(view);
   }
   end_card();
 }

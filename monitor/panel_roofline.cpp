@@ -57,9 +57,21 @@ void draw_roofline(const Snapshot& snapshot, View& view) {
   put_text(view, "roofline/ceilings",
            ceilings ? fmt::format("ceilings: read {:.1f} GB/s, {:.0f} Gop/s",
                                   view.ceilings.read_gb_per_s, view.ceilings.gop_per_s)
-                    : "ceilings not known: hearth bench measures them, --ceilings READ,OPS tells "
-                      "them here",
+                    : "ceilings not known: measure them, or tell them with --ceilings READ,OPS",
            ceilings ? theme.muted : theme.warn);
+  if (view.ask) {
+    ImGui::SameLine(0, 14 * scale);
+    if (!view.planning.empty()) {
+      put_small(view, "roofline/measuring", "measuring ...", theme.muted);
+    } else if (small_button(view, "roofline/measure", "Measure now")) {
+      view.planning = entry->name;
+      view.ask({Command::Kind::kPlan, entry->name, ""});
+    }
+    if (ImGui::IsItemHovered()) {
+      ImGui::SetTooltip(
+          "takes the machine for some seconds; beside other work it finds too little");
+    }
+  }
   legend(view, theme.decode, "decode steps");
   ImGui::SameLine(0, 16 * scale);
   legend(view, theme.prefill, "steps with prefill");

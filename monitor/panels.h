@@ -16,6 +16,7 @@ void draw_roofline(const Snapshot& snapshot, View& view);
 void draw_log(const Snapshot& snapshot, View& view);
 
 /// The map's legend: state names in the order of ipc::WatchedBlock.
-inline constexpr const char* kBlockStateNames[] = {"free", "in use", "shared", "cached"};
+inline constexpr const char* kBlockStateNames[] = {"free",   "in use", "shared",
+                                                   "cached", "pinned", "in transfer"};
 
 }  // namespace hearth::monitor

@@ -195,6 +195,17 @@ void Snapshot::on_watch(const std::string& model, const ipc::WatchUpdate& update
     view->step_ms_p99 = percentile(gaps, 0.99);
   }
   for (const ipc::PoolUpdate& pool : update.pools) add_pool(*view, pool);
+  if (update.has_prefixes) {
+    if (view->prefixes != update.prefixes) ++revision_;
+    view->prefixes = update.prefixes;
+    view->prefixes_us = now_us_;
+  }
+  view->resident_bytes = update.resident_bytes;
+  if (update.resident_bytes > 0) {
+    view->memory.add(now_us_, as_double(update.resident_bytes));
+  }
+  view->power_mw = std::max<int64_t>(0, update.power_mw);
+  if (view->power_mw > 0) view->power.add(now_us_, static_cast<double>(view->power_mw) / 1e3);
 }
 
 void Snapshot::add_step(ModelView& view, const ipc::WatchedStep& met) {
@@ -264,7 +275,8 @@ void Snapshot::add_pool(ModelView& view, const ipc::PoolUpdate& update) {
       --pool.counts[static_cast<size_t>(cell.state)];
       ++pool.counts[static_cast<size_t>(run.state)];
       const bool held = run.request != 0;
-      cell = {run.request, run.position + static_cast<int32_t>(held ? i : 0), run.state, run.refs};
+      cell = {run.request, run.position + static_cast<int32_t>(held ? i : 0), run.state, run.refs,
+              run.on_disk};
     }
   }
   if (update.full || !update.runs.empty()) {

@@ -38,6 +38,7 @@ struct BlockCell {
   int32_t position = 0;
   ipc::WatchedBlock state = ipc::WatchedBlock::kFree;
   uint8_t refs = 0;
+  bool on_disk = false;
   bool operator==(const BlockCell&) const = default;
 };
 
@@ -62,12 +63,17 @@ struct ModelView {
   uint64_t last_sequence = 0;
   uint64_t messages_lost = 0;
   uint64_t steps_lost = 0;
-  Series prefill_rate, decode_rate;         ///< tokens/s
-  Series running, waiting, preempted;       ///< sequences
-  Series step_ms, hit_rate, acceptance;     ///< ms, share, share
-  Series width;                             ///< guesses per verification
-  double step_ms_p50 = 0, step_ms_p99 = 0;  ///< of recent steps that decode: gaps between tokens
-  uint64_t num_decode_steps = 0;            ///< that those are of
+  Series prefill_rate, decode_rate;          ///< tokens/s
+  Series running, waiting, preempted;        ///< sequences
+  Series step_ms, hit_rate, acceptance;      ///< ms, share, share
+  Series width;                              ///< guesses per verification
+  double step_ms_p50 = 0, step_ms_p99 = 0;   ///< of recent steps that decode: gaps between tokens
+  uint64_t num_decode_steps = 0;             ///< that those are of
+  std::vector<ipc::WatchedPrefix> prefixes;  ///< in memory; for administrators
+  int64_t prefixes_us = 0;                   ///< when they were told; 0: never
+  uint64_t resident_bytes = 0;               ///< of the worker; 0: not known
+  int64_t power_mw = 0;                      ///< 0: not known
+  Series memory, power;                      ///< bytes, W
 };
 
 /// What a request did from when to when.
@@ -126,6 +132,11 @@ class Snapshot {
   double ttft_ms_p99() const { return ttft_p99_; }
   size_t num_ttfts() const { return ttfts_ms_.size(); }
   uint64_t messages_refused() const { return refused_; }
+
+  /// A line for the log from elsewhere; `text` is fit to be shown.
+  void note(int level, std::string text) { say(level, std::move(text)); }
+  /// What is drawn beside the messages has changed.
+  void touch() { ++revision_; }
 
  private:
   void on_stats(const ipc::StatsReply& reply);

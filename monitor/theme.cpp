@@ -61,6 +61,8 @@ Theme Theme::make(bool dark) {
     t.block[1] = rgb(0x3E8FD0);
     t.block[2] = rgb(0xF0E442);
     t.block[3] = rgb(0x2F7F6B);
+    t.block[4] = rgb(0xCC79A7);
+    t.block[5] = rgb(0xFF8A4C);
     constexpr uint32_t kRequests[] = {0x56B4E9, 0xE69F00, 0x2BB58F, 0xCC79A7,
                                       0xF0E442, 0x6F8FE8, 0xE8743B, 0xB9C4D0};
     for (int i = 0; i < 8; ++i) t.request[i] = rgb(kRequests[i]);
@@ -84,6 +86,8 @@ Theme Theme::make(bool dark) {
     t.block[1] = rgb(0x2C7FC1);
     t.block[2] = rgb(0xD9A400);
     t.block[3] = rgb(0x8CC9B8);
+    t.block[4] = rgb(0xB4588C);
+    t.block[5] = rgb(0xC14A00);
     constexpr uint32_t kRequests[] = {0x0072B2, 0xE69F00, 0x009E73, 0xB85C90,
                                       0xB8A200, 0x4B5FC4, 0xD55E00, 0x6B7684};
     for (int i = 0; i < 8; ++i) t.request[i] = rgb(kRequests[i]);

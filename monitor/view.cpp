@@ -129,6 +129,32 @@ void choose_model(View& view, const Snapshot& snapshot) {
   ImGui::NewLine();
 }
 
+bool small_button(View& view, std::string_view place, const char* label) {
+  const bool pressed = ImGui::SmallButton(label);
+  if (view.drawn != nullptr && ImGui::IsItemVisible()) {
+    view.drawn->push_back(
+        {std::string(place), label, ImGui::GetItemRectMin(), ImGui::GetItemRectMax()});
+  }
+  return pressed;
+}
+
+double read_bytes_per_s(const Snapshot& snapshot, const ModelView& model) {
+  constexpr int kSteps = 64;
+  uint64_t weights = 0;
+  for (const ipc::ModelEntry& entry : snapshot.models().models) {
+    if (entry.name == model.name) weights = entry.weight_bytes;
+  }
+  int64_t busy_us = 0;
+  int steps = 0;
+  for (auto step = model.steps.rbegin(); step != model.steps.rend() && steps < kSteps; ++step) {
+    if (step->decode_rows == 0 || !step->prefills.empty() || step->duration_us <= 0) continue;
+    busy_us += step->duration_us;
+    ++steps;
+  }
+  if (busy_us == 0) return 0;
+  return static_cast<double>(weights) * steps / (static_cast<double>(busy_us) / 1e6);
+}
+
 std::string with_unit(double value, std::string_view unit) {
   if (!std::isfinite(value)) value = 0;
   const char* gap = unit.empty() ? "" : " ";

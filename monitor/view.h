@@ -8,11 +8,15 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "monitor/command.h"
+#include "monitor/plan_report.h"
+#include "monitor/prefix_tree.h"
 #include "monitor/snapshot.h"
 #include "monitor/theme.h"
 
@@ -64,8 +68,13 @@ struct View {
   Ceilings ceilings;
   Textures* textures = nullptr;
   std::vector<DrawnText>* drawn = nullptr;  ///< null: not kept
-  /// Asks the daemon to end a request; null: cannot.
-  std::function<void(const std::string& id)> cancel;
+  /// Has a command carried out; null: cannot. Its answer comes to App::answer.
+  std::function<void(const Command&)> ask;
+  std::optional<Command> confirm;  ///< asked about; carried out when the user says yes
+  std::string notice;              ///< what came of the last command
+  bool notice_ok = true;
+  int64_t notice_us = 0;  ///< 0: none
+  bool help = false;      ///< the keys shall be shown
 
   // Batches
   bool paused = false;
@@ -83,7 +92,16 @@ struct View {
   bool with_ended = true;
   int sort_column = -1;
   bool sort_down = false;
-  std::string confirm_cancel;  ///< the id asked about
+  // Models
+  std::string chosen_model;  ///< row of the table
+  std::optional<PlanReport> plan;
+  std::string planning;  ///< the model that is being planned
+  // Cache
+  std::vector<StoredPrefix> stored;  ///< on disk
+  int64_t stored_us = 0;             ///< when that was told; 0: never
+  int64_t stored_asked_us = 0;
+  std::string stored_problem;
+  std::string chosen_prefix;
   // Log
   char log_filter[64] = {};
   int log_level = 0;
@@ -115,12 +133,16 @@ void stacked_bar(View& view, std::span<const BarPart> parts, double total, ImVec
 void nothing_yet(View& view, std::string_view why);
 /// Buttons for the models that tell, where there are several.
 void choose_model(View& view, const Snapshot& snapshot);
+/// A small button, kept for tests under `place`.
+bool small_button(View& view, std::string_view place, const char* label);
 
 // ---- Numbers with their unit --------------------------------------------------------------------
 
 std::string with_unit(double value, std::string_view unit);  ///< "1.23 k tokens/s"
 std::string ms_text(double ms);                              ///< "0.42 ms", "3.1 s"
 std::string percent_text(double share);
+/// Bytes of weights that recent decode steps of the model read per second; 0: not known.
+double read_bytes_per_s(const Snapshot& snapshot, const ModelView& model);
 std::string age_text(int64_t now_us, int64_t then_us);  ///< "", "2 s old"
 
 }  // namespace hearth::monitor

@@ -8,12 +8,13 @@
 #include <fmt/format.h>
 #include <imgui.h>
 
-#include <atomic>
+#include <algorithm>
+#include <memory>
 #include <string>
-#include <thread>
+#include <utility>
 
-#include "ipc/client.h"
 #include "kernels/base/clock.h"
+#include "monitor/actions.h"
 #include "monitor/feed.h"
 #include "monitor/offscreen.h"
 
@@ -45,30 +46,45 @@ struct Glfw {
 int frames_due = kFramesAfterInput;
 void on_input() { frames_due = kFramesAfterInput; }
 
-/// Asks on a thread of its own: the window never waits for the daemon.
-class Canceller {
+/// Where messages come from, and the time that is drawn.
+class Source {
  public:
-  explicit Canceller(std::filesystem::path runtime) : runtime_(std::move(runtime)) {}
-  ~Canceller() {
-    if (thread_.joinable()) thread_.join();
-  }
-  void ask(const std::string& id) {
-    if (busy_.exchange(true)) return;
-    if (thread_.joinable()) thread_.join();
-    thread_ = std::thread([this, id] {
-      ipc::ClientOptions options;
-      options.runtime_dir = runtime_;
-      if (Result<ipc::Client> client = ipc::Client::connect(options); client.ok()) {
-        (void)client->cancel(id).ok();
-      }
-      busy_ = false;
-    });
+  virtual ~Source() = default;
+  virtual void give(App& app) = 0;
+};
+
+class LiveSource final : public Source {
+ public:
+  explicit LiveSource(std::unique_ptr<Feed> feed) : feed_(std::move(feed)) {}
+  void give(App& app) override {
+    for (const ipc::StreamMessage& message : feed_->wait(0)) app.apply(message);
+    app.set_now(clock_.now_us());
   }
 
  private:
-  std::filesystem::path runtime_;
-  std::atomic<bool> busy_{false};
-  std::thread thread_;
+  std::unique_ptr<Feed> feed_;
+  SteadyClock clock_;
+};
+
+/// Stands still at its end: nobody is lost there.
+class RecordedSource final : public Source {
+ public:
+  explicit RecordedSource(const std::vector<ipc::StreamMessage>& recording)
+      : recording_(recording), begin_us_(clock_.now_us()) {}
+  void give(App& app) override {
+    const int64_t now_us = std::min(recording_.front().time_us + clock_.now_us() - begin_us_,
+                                    recording_.back().time_us);
+    while (next_ < recording_.size() && recording_[next_].time_us <= now_us) {
+      app.apply(recording_[next_++]);
+    }
+    app.set_now(now_us);
+  }
+
+ private:
+  const std::vector<ipc::StreamMessage>& recording_;
+  SteadyClock clock_;
+  int64_t begin_us_;
+  size_t next_ = 0;
 };
 
 }  // namespace
@@ -108,8 +124,15 @@ Result<Settings> run_window(const WindowOptions& options) {
   ImGui_ImplGlfw_InitForOpenGL(glfw.window, true);  // chains to the callbacks above
   ImGui_ImplOpenGL3_Init("#version 330");
 
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Feed> feed, Feed::open(options.runtime_dir));
-  Canceller canceller(feed->runtime_dir());
+  std::unique_ptr<Source> source;
+  std::unique_ptr<Actions> actions;
+  if (options.recording.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<Feed> feed, Feed::open(options.runtime_dir));
+    actions = std::make_unique<Actions>(feed->runtime_dir());
+    source = std::make_unique<LiveSource>(std::move(feed));
+  } else {
+    source = std::make_unique<RecordedSource>(options.recording);
+  }
   const std::unique_ptr<Textures> textures = make_gl_textures();
   App app(options.settings.dark, scale);
   View& view = app.view();
@@ -117,14 +140,18 @@ Result<Settings> run_window(const WindowOptions& options) {
   view.batch_window_s = options.settings.batch_window_s;
   view.ceilings = options.settings.ceilings;
   view.textures = textures.get();
-  view.cancel = [&canceller](const std::string& id) { canceller.ask(id); };
+  if (actions != nullptr) {
+    view.ask = [&actions](const Command& command) { actions->ask(command); };
+  }
 
   const SteadyClock clock;
   const int64_t begin_us = clock.now_us();
   while (!glfwWindowShouldClose(glfw.window) && !app.quit()) {
     glfwWaitEventsTimeout(frames_due > 0 ? 0.001 : kWaitS);
-    for (const ipc::StreamMessage& message : feed->wait(0)) app.apply(message);
-    app.set_now(clock.now_us());
+    source->give(app);
+    if (actions != nullptr) {
+      for (const Answer& answer : actions->answers()) app.answer(answer);
+    }
     if (options.exit_after_s > 0 &&
         static_cast<double>(clock.now_us() - begin_us) / 1e6 > options.exit_after_s) {
       break;

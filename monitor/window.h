@@ -2,7 +2,9 @@
 // The live window: GLFW, the daemon's events, frames when something has changed.
 
 #include <filesystem>
+#include <vector>
 
+#include "ipc/event_stream.h"
 #include "kernels/base/result.h"
 #include "monitor/app.h"
 
@@ -12,6 +14,8 @@ struct WindowOptions {
   std::filesystem::path runtime_dir;  ///< empty: the first where a daemon answers
   Settings settings;
   double exit_after_s = 0;  ///< 0: until the user closes it
+  /// Shown instead of the daemon, as fast as it was recorded; empty: the daemon.
+  std::vector<ipc::StreamMessage> recording;
 };
 
 /// Runs until the window is closed; the settings as the user left them.

@@ -60,7 +60,7 @@ TEST_CASE("blocks: each cell's state is read back from the map's pixels") {
       ++met[state];
     }
     CHECK(wrong == 0);
-    for (const int count : met) CHECK(count > 0);  // all four states are in the recording
+    for (const int count : met) CHECK(count > 0);  // all states are in the recording
     for (size_t state = 0; state < met.size(); ++state) {
       const std::string text = drawn.text(fmt::format("blocks/count/{}", kBlockStateNames[state]));
       CHECK(text.starts_with(fmt::format("{} {} ", met[state], kBlockStateNames[state])));
@@ -108,6 +108,8 @@ TEST_CASE("every panel: headlines, axes and legends are there, dark and light") 
                          "now/itl/note", "now/hits/value", "now/throughput/axis/y0",
                          "now/throughput/axis/x0", "now/throughput/legend/decode",
                          "now/sequences/legend/waiting", "now/memory/pool0", "now/waits/1"});
+    CHECK(drawn.text("now/memory/resident") == "the worker holds 1.6 GiB; processors draw 23.4 W");
+    CHECK(drawn.text("now/decode/note").find(" % of the limit") != std::string::npos);
     CHECK(drawn.text("now/requests/value") == "18");
     drawn.show(Panel::kBatches);
     check_places(drawn, {"legend/decode rows", "legend/draft rows", "batches/axis/x0",
@@ -118,7 +120,12 @@ TEST_CASE("every panel: headlines, axes and legends are there, dark and light") 
     CHECK(drawn.text("models/qwen3-4b-instruct/State") == "loading 62 %");
     CHECK(drawn.text("models/tales/Type") == "Q8_0");
     drawn.show(Panel::kCache);
-    check_places(drawn, {"cache/memory", "cache/store/state", "cache/rate/axis/y0"});
+    check_places(drawn, {"cache/memory", "cache/store/state", "cache/rate/axis/y0",
+                         "cache/tree/age", "cache/tree/2/Prefix"});
+    CHECK(drawn.text("cache/tree/0/Tokens") == "0 to 320");
+    CHECK(drawn.text("cache/tree/1/Memory") == "8 blocks, 8 in use");
+    CHECK(drawn.text("cache/tree/2/Kept") == "pinned");
+    CHECK(drawn.text("cache/tree/2/Disk") == "–");
     CHECK(drawn.text("cache/store/chunks") == "1204");
     drawn.show(Panel::kSpeculation);
     check_places(drawn, {"speculation/acceptance/value", "speculation/place/1",
@@ -211,7 +218,9 @@ TEST_CASE("keyboard and mouse: panels, theme, selection, cancel with confirmatio
   HEARTH_SCREEN(offscreen);
   Drawn drawn(*offscreen, recording());
   std::string cancelled;
-  drawn.app.view().cancel = [&cancelled](const std::string& id) { cancelled = id; };
+  drawn.app.view().ask = [&cancelled](const Command& command) {
+    if (command.kind == Command::Kind::kCancel) cancelled = command.target;
+  };
   ImGuiIO& io = ImGui::GetIO();
   const auto frame = [&] { drawn.picture = offscreen->draw([&] { drawn.app.frame(); }, 1); };
   const auto type = [&](ImWchar c) {
@@ -247,17 +256,97 @@ TEST_CASE("keyboard and mouse: panels, theme, selection, cancel with confirmatio
   click(middle("requests/118/Owner"));
   CHECK(drawn.app.view().selected == 118);
   CHECK(drawn.text("requests/life/what").find("story-118") == 0);
-  drawn.app.view().confirm_cancel = "story-118";
-  frame();
-  frame();
+  click(middle("requests/cancel"));
   CHECK(cancelled.empty());  // asked first
-  CHECK(drawn.text("requests/confirm").find("story-118") == 0);
-  const ImVec2 question = middle("requests/confirm");
-  const auto asked = std::ranges::find(drawn.texts, "requests/confirm", &DrawnText::place);
-  click({asked->min.x + 40, question.y + 26});
+  CHECK(drawn.text("confirm/what") == "cancel story-118");
+  click(middle("confirm/no"));
+  CHECK(cancelled.empty());
+  CHECK_FALSE(drawn.app.view().confirm);
+  click(middle("requests/cancel"));
+  click(middle("confirm/yes"));
   CHECK(cancelled == "story-118");
+  type('?');
+  frame();
+  CHECK_FALSE(drawn.text("help/1 to 9").empty());
   type('q');
   CHECK(drawn.app.quit());
+  io.MousePos = {-1e6f, -1e6f};
+}
+
+TEST_CASE("models and prefixes: what can be done with them, and what came of it") {
+  HEARTH_SCREEN(offscreen);
+  Drawn drawn(*offscreen, recording());
+  std::vector<Command> asked;
+  drawn.app.view().ask = [&asked](const Command& command) { asked.push_back(command); };
+  ImGuiIO& io = ImGui::GetIO();
+  const auto frame = [&] { drawn.picture = offscreen->draw([&] { drawn.app.frame(); }, 1); };
+  const auto click = [&](const std::string& place) {
+    const auto found = std::ranges::find(drawn.texts, place, &DrawnText::place);
+    REQUIRE_MESSAGE(found != drawn.texts.end(), place);
+    io.MousePos = {(found->min.x + found->max.x) / 2, (found->min.y + found->max.y) / 2};
+    frame();
+    io.MouseDown[0] = true;
+    frame();
+    io.MouseDown[0] = false;
+    frame();
+    frame();
+  };
+  using Kind = Command::Kind;
+  drawn.show(Panel::kModels);
+  click("models/granite-3.3-2b/File");
+  CHECK(drawn.text("models/chosen") == "granite-3.3-2b");
+  click("models/load");
+  REQUIRE(asked.size() == 1);
+  CHECK(asked[0].kind == Kind::kLoad);
+  CHECK(asked[0].target == "granite-3.3-2b");
+  click("models/swap/default");
+  CHECK(asked.size() == 1);  // asked first
+  click("confirm/yes");
+  REQUIRE(asked.size() == 2);
+  CHECK(asked[1].kind == Kind::kSwap);
+  CHECK(asked[1].role == "default");
+  click("models/plan");
+  REQUIRE(asked.size() == 3);
+  CHECK(asked[2].kind == Kind::kPlan);
+  CHECK_FALSE(drawn.text("models/planning").empty());
+  drawn.app.answer({asked[2], true,
+                    R"({"model":"granite-3.3-2b","memory":{"weight_bytes":1048576,"fits":true},
+                        "ceilings":{"read_bytes_per_s":44.4e9,"f32_ops_per_s":2e12}})"});
+  frame();
+  CHECK(drawn.text("models/plan/Weights") == "1.0 MiB");
+  CHECK(drawn.app.view().ceilings.read_gb_per_s == doctest::Approx(44.4));
+  click("models/tales/File");
+  click("models/unload");
+  click("confirm/yes");
+  REQUIRE(asked.size() == 4);
+  CHECK(asked[3].kind == Kind::kUnload);
+  drawn.app.answer({asked[3], false, "only administrators may"});
+  frame();
+  CHECK(drawn.text("notice") == "unload tales: only administrators may");
+
+  asked.clear();
+  drawn.show(Panel::kCache);
+  REQUIRE(asked.size() == 1);
+  CHECK(asked[0].kind == Kind::kListCache);
+  drawn.app.answer({asked[0], true,
+                    R"([{"model":"tales","name":"00000000000000010000000000000001","parent":"7",
+                         "owner":"uid:1000","first_token":0,"end_token":320,"bytes":2097152,
+                         "hits":5,"used_s":1,"pinned_until_s":0}])"});
+  frame();
+  CHECK(drawn.text("cache/tree/0/Disk") == "2.0 MiB");
+  CHECK(drawn.text("cache/tree/0/Hits") == "5");
+  click("cache/tree/0/Tokens");
+  click("cache/pin");
+  click("cache/remove");
+  REQUIRE(asked.size() == 2);
+  CHECK(asked[1].kind == Kind::kPinPrefix);
+  click("confirm/yes");
+  REQUIRE(asked.size() == 3);
+  CHECK(asked[2].kind == Kind::kRemovePrefix);
+  CHECK(asked[2].target == "00000000000000010000000000000001");
+  drawn.app.answer({{Kind::kListCache, "", ""}, true, "rubbish"});
+  frame();
+  CHECK(drawn.text("cache/tree/age").find("want") != std::string::npos);
   io.MousePos = {-1e6f, -1e6f};
 }
 

@@ -142,9 +142,9 @@ void add_pools(ipc::WatchUpdate& update, int tick, int running, int32_t blocks, 
   // A prompt that several share, then every sequence's own, with gaps, then what is cached.
   const auto add = [&](uint32_t count, ipc::WatchedBlock state, uint8_t refs, uint64_t request,
                        int32_t position) {
-    pool.runs.push_back({at, count, state, refs, request, position});
+    pool.runs.push_back({at, count, state, refs, request, position, refs == 0});
     at += count;
-    (state == ipc::WatchedBlock::kCached ? cached : used) += static_cast<int32_t>(count);
+    (refs == 0 ? cached : used) += static_cast<int32_t>(count);
   };
   add(each, ipc::WatchedBlock::kShared, 5, 100, 0);
   for (int i = 0; i < running; ++i) {
@@ -153,6 +153,8 @@ void add_pools(ipc::WatchUpdate& update, int tick, int running, int32_t blocks, 
     at += (i % 3 == 0) ? 2 : 0;
   }
   add(each * 2, ipc::WatchedBlock::kCached, 0, 0, 0);
+  add(each / 2, ipc::WatchedBlock::kPinned, 0, 0, 0);
+  add(each / 4, ipc::WatchedBlock::kMoving, 0, 0, 0);
   update.pools.push_back(pool);
 }
 
@@ -185,6 +187,15 @@ std::vector<ipc::StreamMessage> made_recording(int seconds, int running, int32_t
       step.waiting = running / 8;
       if (step_end_us > now_us) break;
       update.steps.push_back(step);
+    }
+    update.resident_bytes = 1'700'000'000;
+    update.power_mw = 23'400;
+    if (tick % 20 == 0) {
+      // A prompt that two go on with, one of them in use.
+      update.has_prefixes = true;
+      update.prefixes = {{1, 1, 9, 9, 20, 20, 4, false},
+                         {2, 2, 1, 1, 28, 8, 8, false},
+                         {3, 3, 1, 1, 24, 4, 0, true}};
     }
     int32_t used = 0, cached = 0;
     add_pools(update, tick, running, blocks, used, cached);

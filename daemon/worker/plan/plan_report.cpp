@@ -134,6 +134,12 @@ std::string as_json(const ServingPlan& plan, const PlanTitle& title, const PlanM
   memory["fits"] = plan.fits;
   if (!plan.refusal.empty()) memory["refusal"] = plan.refusal;
   out["memory"] = std::move(memory);
+  const kernels::Ceilings& rates = question.ceilings;
+  Json ceilings = Json::object();
+  if (rates.read_bytes_per_s > 0) ceilings["read_bytes_per_s"] = rates.read_bytes_per_s;
+  if (rates.f32_ops_per_s > 0) ceilings["f32_ops_per_s"] = rates.f32_ops_per_s;
+  if (rates.int8_ops_per_s > 0) ceilings["int8_ops_per_s"] = rates.int8_ops_per_s;
+  out["ceilings"] = std::move(ceilings);
   Json groups = Json::array();
   for (const models::LayerGroup& group : info.groups) {
     Json each = Json::object();

@@ -47,6 +47,39 @@ ipc::WatchedStep step(int64_t end_us, int32_t decode_rows) {
   return out;
 }
 
+TEST_CASE("messages without a map leave it as it was; prefixes, memory and power are kept") {
+  Snapshot snapshot;
+  ipc::WatchUpdate update;
+  update.sequence = 1;
+  ipc::BlockRun run;
+  run.first = 2;
+  run.count = 3;
+  run.state = ipc::WatchedBlock::kMoving;
+  run.on_disk = true;
+  update.pools.push_back({.group = 0, .num_blocks = 8, .full = true, .runs = {run}});
+  snapshot.apply(watch(1'000'000, update));
+  ipc::WatchUpdate tree;
+  tree.sequence = 2;
+  tree.has_prefixes = true;
+  tree.prefixes.resize(2);
+  tree.resident_bytes = 5000;
+  tree.power_mw = -7;
+  snapshot.apply(watch(1'100'000, tree));
+  const ModelView& view = snapshot.model_views().at("tales");
+  REQUIRE(view.pools.size() == 1);
+  CHECK(view.pools[0].known);
+  CHECK(view.pools[0].counts[5] == 3);
+  CHECK(view.pools[0].cells[3].on_disk);
+  CHECK(view.prefixes.size() == 2);
+  CHECK(view.prefixes_us == 1'100'000);
+  CHECK(view.resident_bytes == 5000);
+  CHECK(view.power_mw == 0);
+  ipc::WatchUpdate next;
+  next.sequence = 3;
+  snapshot.apply(watch(1'200'000, next));
+  CHECK(view.prefixes.size() == 2);  // not told anew
+}
+
 TEST_CASE("a series keeps ten minutes of means, however fast values come") {
   Series series;
   for (int64_t ms = 0; ms < 1'200'000; ms += 50) series.add(ms * 1000, ms < 600'000 ? 1 : 3);
@@ -87,7 +120,7 @@ TEST_CASE("blocks: a whole map, changes to it, a lost message") {
   snapshot.apply(watch(1'000'000, update));
   const Pool* pool = &snapshot.model_views().at("tales").pools[0];
   REQUIRE(pool->known);
-  CHECK(pool->counts == std::array<int64_t, 4>{7, 3, 0, 0});
+  CHECK(pool->counts == std::array<int64_t, ipc::kNumWatchedBlocks>{7, 3, 0, 0, 0, 0});
   CHECK(pool->cells[4].position == 6);
   CHECK(pool->cells[4].request == 9);
   update.sequence = 2;
@@ -99,7 +132,7 @@ TEST_CASE("blocks: a whole map, changes to it, a lost message") {
                            .request = 0,
                            .position = 0}};
   snapshot.apply(watch(1'100'000, update));
-  CHECK(pool->counts == std::array<int64_t, 4>{6, 2, 0, 2});
+  CHECK(pool->counts == std::array<int64_t, ipc::kNumWatchedBlocks>{6, 2, 0, 2, 0, 0});
   CHECK(pool->cells[5] == BlockCell{0, 0, ipc::WatchedBlock::kCached, 0});
   update.sequence = 4;  // 3 was lost: what is known may be wrong
   snapshot.apply(watch(1'200'000, update));
@@ -109,7 +142,7 @@ TEST_CASE("blocks: a whole map, changes to it, a lost message") {
   update.pools[0].full = true;
   snapshot.apply(watch(1'300'000, update));
   CHECK(pool->known);
-  CHECK(pool->counts == std::array<int64_t, 4>{8, 0, 0, 2});
+  CHECK(pool->counts == std::array<int64_t, ipc::kNumWatchedBlocks>{8, 0, 0, 2, 0, 0});
 }
 
 TEST_CASE("a pool whose size changes is a new one; a monstrous one is not shown") {

@@ -39,13 +39,15 @@ WatchUpdate example() {
                                     .state = WatchedBlock::kShared,
                                     .refs = 255,
                                     .request = ~uint64_t{0},
-                                    .position = 12},
+                                    .position = 12,
+                                    .on_disk = true},
                                    {.first = 99'999,
                                     .count = 1,
                                     .state = WatchedBlock::kCached,
                                     .refs = 0,
                                     .request = 0,
-                                    .position = 0}}});
+                                    .position = 0,
+                                    .on_disk = false}}});
   WatchedRequest row;
   row.number = 5;
   row.id = "story-1";
@@ -66,6 +68,10 @@ WatchUpdate example() {
   row.preemptions = 1;
   row.queue_us = 3000;
   row.ttft_us = 90'000;
+  update.has_prefixes = true;
+  update.prefixes.push_back({~uint64_t{0}, 1, 2, ~uint64_t{0}, 40, 8, 3, true});
+  update.resident_bytes = ~uint64_t{0};
+  update.power_mw = -1;
   update.requests.push_back(row);
   return update;
 }
