@@ -59,6 +59,7 @@ Result<std::unique_ptr<Broker>> Broker::create(const Config& config) {
   std::unique_ptr<Broker> broker(
       new Broker(config, std::move(runtime_dir), std::move(context), std::move(rights)));
   HEARTH_TRY(broker->listen());
+  HEARTH_TRY(broker->listen_for_watchers());
   return broker;
 }
 
@@ -159,6 +160,25 @@ uint64_t Broker::available_memory() {
     available_memory_us_ = now_us;
   }
   return available_memory_;
+}
+
+Result<void> Broker::listen_for_watchers() {
+  HubSources sources;
+  sources.stats = [this] { return ipc::encode_event(reports_.stats()); };
+  sources.models = [this] { return ipc::encode_event(reports_.models()); };
+  sources.requests = [this] { return reports_.hub_requests(); };
+  sources.watch_workers = [this](bool on) {
+    for (const auto& [name, resident] : residency_.residents()) {
+      if (resident.worker != nullptr) resident.worker->watch(on);
+    }
+  };
+  HEARTH_ASSIGN_OR_RETURN(
+      events_, EventHub::open(io_, context_, clock_, rights_,
+                              ipc::events_socket(runtime_dir_.path()), std::move(sources)));
+  residency_.set_watcher([this](const std::string& model, std::string_view update) {
+    events_->on_watch(model, update);
+  });
+  return {};
 }
 
 void Broker::run() {
@@ -291,6 +311,8 @@ void Broker::every_tick() {
   model_verbs_.tick();
   disk_budget_.tick(clock_.now_us());
   say_when_ready();
+  watch_new_workers();
+  events_->tick();
   report_status();
   if (drain_deadline_us_ != 0) check_drained();
   tick_timer_.expires_after(kTick);
@@ -378,6 +400,16 @@ void Broker::extend_timeout() {
   if (!in_a_hurry || now_us - extended_us_ < kExtendEveryUs) return;
   extended_us_ = now_us;
   systemd_.extend_timeout_ms(kExtendMs);
+}
+
+// Those that have become ready since somebody began to listen.
+void Broker::watch_new_workers() {
+  if (events_->listeners() == 0) return;
+  for (const auto& [name, resident] : residency_.residents()) {
+    if (resident.worker != nullptr && resident.worker->is_ready() && !resident.worker->watched()) {
+      resident.worker->watch(true);
+    }
+  }
 }
 
 // What `systemctl status` shows.

@@ -14,6 +14,7 @@
 #include "daemon/broker/config.h"
 #include "daemon/broker/disk_budget.h"
 #include "daemon/broker/dispatcher.h"
+#include "daemon/broker/event_hub.h"
 #include "daemon/broker/model_directory.h"
 #include "daemon/broker/model_verbs.h"
 #include "daemon/broker/output_buffer.h"
@@ -43,6 +44,7 @@ class Broker {
   Broker(const Config& config, RuntimeDir runtime_dir, ipc::Context context, Rights rights);
 
   Result<void> listen();
+  Result<void> listen_for_watchers();
   void on_client_message(ipc::Message& message, bool ok);
   void handle(const Caller& caller, const std::string& id, ipc::ClientRequest request,
               size_t bytes);
@@ -62,6 +64,7 @@ class Broker {
   void extend_timeout();
   Result<std::unique_ptr<Worker>> start_worker(const ModelFile& file, WorkerListener& listener);
   uint64_t available_memory();
+  void watch_new_workers();
 
   Config config_;
   RuntimeDir runtime_dir_;
@@ -88,6 +91,7 @@ class Broker {
   CacheVerbs cache_verbs_;
   DiskBudget disk_budget_;
   std::unique_ptr<ZmqOnAsio> clients_;
+  std::unique_ptr<EventHub> events_;
 
   int64_t drain_deadline_us_ = 0;  // 0: not draining
   bool workers_told_ = false;

@@ -110,6 +110,32 @@ ipc::PsReply Reports::ps(const Caller& caller) const {
   return reply;
 }
 
+std::vector<HubRequest> Reports::hub_requests() const {
+  std::vector<HubRequest> out;
+  dispatcher_.requests().for_each([&](const LiveRequest& request) {
+    if (!request.is_generate()) return;
+    HubRequest& each = out.emplace_back();
+    each.owner = request.owner;
+    ipc::WatchedRequest& row = each.row;
+    row.number = request.number;
+    row.id = request.id;
+    row.owner = owner_name(request.owner);
+    row.model = request.model;
+    row.priority = request.generate().priority;
+    row.state = request_state(request);
+    if (request.state == LiveRequest::State::kWaiting) {
+      row.waiting_for = request.queued.reason;
+      row.queue_position = std::max(0, request.queued.position);
+      row.estimate_ms = request.queued.estimate_ms;
+    }
+    row.age_ms = (clock_.now_us() - request.received_us) / 1000;
+    row.prompt_tokens = request.prompt_tokens;
+    row.output_tokens = static_cast<int32_t>(request.output_tokens());
+    if (request.first_delta_us != 0) row.ttft_us = request.first_delta_us - request.received_us;
+  });
+  return out;
+}
+
 ipc::StatsReply Reports::stats() const {
   const RequestCounters& counters = dispatcher_.counters();
   ipc::StatsReply reply;

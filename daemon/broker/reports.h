@@ -3,6 +3,7 @@
 // tables. Reads only; owned by the io thread.
 
 #include "daemon/broker/dispatcher.h"
+#include "daemon/broker/event_hub.h"
 #include "daemon/broker/model_directory.h"
 #include "daemon/broker/residency.h"
 #include "daemon/broker/session.h"
@@ -34,6 +35,8 @@ class Reports {
   /// The caller's requests; everybody's for an administrator.
   ipc::PsReply ps(const Caller& caller) const;
   ipc::StatsReply stats() const;
+  /// Every live request, for those who watch.
+  std::vector<HubRequest> hub_requests() const;
   ipc::HealthReply health() const;
 
  private:

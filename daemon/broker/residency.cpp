@@ -432,4 +432,8 @@ void Residency::want_again_if_in_use(Resident& resident) {
   resident.wanted_since_us = clock_.now_us();
 }
 
+void Residency::on_worker_watch(Worker& worker, std::string_view update) {
+  if (watcher_) watcher_(resident_of(worker).file.name, update);
+}
+
 }  // namespace hearth::broker

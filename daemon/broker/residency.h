@@ -13,6 +13,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "daemon/broker/config.h"
@@ -116,6 +118,12 @@ class Residency final : public WorkerListener {
   void on_worker_news(Worker& worker) override;
   void on_worker_answer(Worker& worker, uint64_t number, const ipc::Answer& answer) override;
   void on_worker_ended(Worker& worker, const std::string& how) override;
+  void on_worker_watch(Worker& worker, std::string_view update) override;
+
+  /// Who is told what watched workers say: model and encoded WatchUpdate.
+  void set_watcher(std::function<void(const std::string&, std::string_view)> watcher) {
+    watcher_ = std::move(watcher);
+  }
 
  private:
   Resident& resident_of(const Worker& worker);
@@ -139,6 +147,7 @@ class Residency final : public WorkerListener {
   StartWorker start_worker_;
   std::vector<ResidencyListener*> listeners_;
   std::map<std::string, Resident> residents_;
+  std::function<void(const std::string&, std::string_view)> watcher_;
   std::vector<std::string> to_resume_;
   bool suspended_ = false;
   bool draining_ = false;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "ipc/frames.h"
 #include "ipc/messages.h"
@@ -29,6 +30,8 @@ class WorkerListener {
   virtual void on_worker_answer(Worker& worker, uint64_t number, const ipc::Answer& answer) = 0;
   /// The process has ended; the last call, and the listener may destroy the worker in it.
   virtual void on_worker_ended(Worker& worker, const std::string& how) = 0;
+  /// What it tells those who watch, encoded; only after watch(true).
+  virtual void on_worker_watch(Worker&, std::string_view) {}
 };
 
 class Worker {
@@ -68,6 +71,9 @@ class Worker {
   /// It ends at once; its requests are another's.
   virtual void stop() = 0;
   virtual void kill(const std::string& why) = 0;
+  /// Whether it shall tell what its engine does; true again: from the beginning.
+  virtual void watch(bool on) = 0;
+  bool watched() const { return watched_; }
   /// Kills it when it has given no sign of life for too long.
   virtual void check_timeouts() = 0;
 
@@ -82,6 +88,7 @@ class Worker {
   ipc::WorkerSnapshot snapshot_;
   std::optional<Error> failure_;
   bool said_stopped_ = false;
+  bool watched_ = false;
 };
 
 inline double Worker::load_share() const {

@@ -10,6 +10,7 @@
 
 #include "ipc/codec.h"
 #include "ipc/version.h"
+#include "ipc/watch.h"
 #include "kernels/base/log.h"
 
 namespace hearth::broker {
@@ -148,6 +149,9 @@ void WorkerProcess::on_message(ipc::Message& message, bool ok) {
     return;
   }
   const std::vector<std::string_view> frames = ipc::views(message);
+  if (ok && frames.size() == 3 && frames[1] == ipc::kWatchFrame) {
+    return listener_.on_worker_watch(*this, frames[2]);
+  }
   const Result<ipc::WorkerMessage> parsed = ipc::parse_worker_message(frames);
   if (!ok || !parsed) {
     return kill(
@@ -229,6 +233,12 @@ void WorkerProcess::stop() {
   if (state_ == State::kStarting) return drain();
   said_stopped_ = true;
   kill("told to stop");
+}
+
+void WorkerProcess::watch(bool on) {
+  if (state_ != State::kReady && state_ != State::kDraining) return;
+  watched_ = on;
+  send(0, ipc::kWatchFrame, on ? "1" : "0");
 }
 
 void WorkerProcess::kill(const std::string& why) {

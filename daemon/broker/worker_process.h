@@ -53,6 +53,7 @@ class WorkerProcess final : public Worker {
   void drain() override;
   void stop() override;
   void kill(const std::string& why) override;
+  void watch(bool on) override;
   void check_timeouts() override;
 
  private:

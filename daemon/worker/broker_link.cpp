@@ -7,6 +7,7 @@
 #include "ipc/codec.h"
 #include "ipc/frames.h"
 #include "ipc/paths.h"
+#include "ipc/watch.h"
 #include "kernels/base/log.h"
 
 namespace hearth::worker {
@@ -33,6 +34,9 @@ std::optional<FromBroker> BrokerLink::receive() {
     const ipc::ReceiveOutcome outcome = socket_.receive(message);
     if (outcome == ipc::ReceiveOutcome::kWouldBlock || outcome == ipc::ReceiveOutcome::kFailed) {
       return std::nullopt;
+    }
+    if (message.size() == 3 && message[1].view() == ipc::kWatchFrame) {
+      return WatchControl{message[2].view() == "1"};
     }
     const Result<ipc::BrokerMessage> parsed = ipc::parse_broker_message(ipc::views(message));
     if (!parsed) {
@@ -63,6 +67,12 @@ void BrokerLink::send_frames(uint64_t number, ipc::Message rest) {
 void BrokerLink::send(const ipc::WorkerEvent& event) {
   ipc::Message message;
   ipc::append(message, ipc::kEventFrame, ipc::encode_worker_event(event));
+  send_frames(0, std::move(message));
+}
+
+void BrokerLink::send_watch(const std::string& update) {
+  ipc::Message message;
+  ipc::append(message, ipc::kWatchFrame, update);
   send_frames(0, std::move(message));
 }
 

@@ -24,7 +24,11 @@ struct UnreadableRequest {
   uint64_t number = 0;
   Error error;
 };
-using FromBroker = std::variant<ipc::WorkerRequest, BrokerControl, UnreadableRequest>;
+/// Whether somebody watches; true again: anew.
+struct WatchControl {
+  bool on = false;
+};
+using FromBroker = std::variant<ipc::WorkerRequest, BrokerControl, UnreadableRequest, WatchControl>;
 
 class BrokerLink {
  public:
@@ -37,6 +41,8 @@ class BrokerLink {
 
   /// About the worker itself.
   void send(const ipc::WorkerEvent& event);
+  /// An encoded ipc::WatchUpdate.
+  void send_watch(const std::string& update);
   /// An answer to request `number`.
   void send(uint64_t number, const ipc::Event& event);
   void send_error(uint64_t number, Error error);

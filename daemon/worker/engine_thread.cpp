@@ -92,6 +92,7 @@ Result<EngineLoaded> EngineThread::load() {
   out.tokenizer = tokenizer_.get();
   out.commands = &engine_->inbox();
   out.events = &engine_->outbox();
+  out.watch = &engine_->watch_port();
   out.context_length = engine_->context_length();
   out.kv_bytes = engine_->kv_bytes();
   out.load_ms = (clock_.now_us() - begin_us) / 1000;

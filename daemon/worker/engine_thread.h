@@ -24,6 +24,7 @@ struct EngineLoaded {
   const models::Tokenizer* tokenizer = nullptr;
   Mailbox<engine::EngineCommand>* commands = nullptr;
   Mailbox<std::vector<engine::EngineEvent>>* events = nullptr;
+  engine::WatchPort* watch = nullptr;
   models::ModelInfo info;
   kernels::DeviceInfo device;
   int32_t context_length = 0;

@@ -20,6 +20,7 @@ namespace {
 
 constexpr int64_t kHeartbeatUs = 250'000;
 constexpr int kWaitMs = 250;  // also how soon a lost broker is noticed
+constexpr int kWatchedWaitMs = 100;
 constexpr int64_t kLeaveUs = 2'000'000;
 constexpr int kExitFailed = 3;  // could not serve, and has said why
 
@@ -181,7 +182,7 @@ void FrontDoor::wait() {
   std::vector<ipc::PollItem> items = {
       {.socket = &link_.socket()}, {.fd = signal_fd_}, {.fd = engine_thread_->messages().fd()}};
   if (engine_) items.insert(items.end(), {{.fd = engine_fd}, {.fd = prep_fd}});
-  ipc::poll(items, kWaitMs);
+  ipc::poll(items, events_.on() ? kWatchedWaitMs : kWaitMs);
 
   if (items[1].ready) on_signal();
   on_broker();
@@ -212,6 +213,9 @@ void FrontDoor::on_broker() {
       on_request(std::move(*request));
     } else if (auto* unreadable = std::get_if<UnreadableRequest>(&*message)) {
       link_.send_error(unreadable->number, std::move(unreadable->error));
+    } else if (const auto* watch = std::get_if<WatchControl>(&*message)) {
+      watch->on ? events_.start() : events_.stop();
+      next_heartbeat_us_ = 0;
     } else {
       const BrokerControl& control = std::get<BrokerControl>(*message);
       switch (control.control) {
@@ -292,7 +296,8 @@ void FrontDoor::on_load(LoadMessage& message) {
 void FrontDoor::heartbeat() {
   if (!engine_ || snapshot_asked_ || clock_.now_us() < next_heartbeat_us_) return;
   snapshot_asked_ = true;
-  next_heartbeat_us_ = clock_.now_us() + kHeartbeatUs;
+  next_heartbeat_us_ = clock_.now_us() + (events_.on() ? EventsPublisher::kEveryUs : kHeartbeatUs);
+  engine_->watch->wanted.store(events_.on(), std::memory_order_relaxed);
   engine_->commands->post(engine::WantSnapshot{});
 }
 
@@ -384,6 +389,9 @@ void FrontDoor::on_engine(const engine::EngineEvent& event) {
   } else if (const auto* snapshot = std::get_if<engine::SnapshotEvent>(&event)) {
     snapshot_asked_ = false;
     link_.send(ipc::WorkerHeartbeat{to_wire(snapshot->snapshot)});
+    for (auto& watch : engine_->watch->out.drain()) {
+      if (events_.on()) link_.send_watch(events_.encode(std::move(watch)));
+    }
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "daemon/worker/broker_link.h"
 #include "daemon/worker/engine_thread.h"
+#include "daemon/worker/events_publisher.h"
 #include "daemon/worker/options.h"
 #include "daemon/worker/prep.h"
 #include "daemon/worker/sample_text.h"
@@ -87,6 +88,7 @@ class FrontDoor {
   int64_t next_heartbeat_us_ = 0;
   bool snapshot_asked_ = false;
   uint64_t load_bytes_ = 0;  // of the weights, as loading said
+  EventsPublisher events_;
   std::map<uint64_t, Stream> streams_;
   std::vector<uint64_t> touched_;  // streams with tokens to send, in this turn
 

@@ -52,6 +52,7 @@ class FakeWorker final : public Worker {
   void drain() override;
   void stop() override;
   void kill(const std::string& why) override;
+  void watch(bool on) override { watched_ = on; }
   void check_timeouts() override {}
 
  private:

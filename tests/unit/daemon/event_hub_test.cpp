@@ -1,0 +1,236 @@
+// events.sock over the real socket: who is told what, and that nobody listening costs nothing.
+
+#include "daemon/broker/event_hub.h"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <optional>
+
+#include "ipc/event_stream.h"
+#include "ipc/paths.h"
+
+namespace hearth::broker {
+namespace {
+
+struct Rig {
+  std::filesystem::path dir;
+  boost::asio::io_context io;
+  std::optional<ipc::Context> context;
+  FakeClock clock;
+  Rights rights;
+  int asked = 0;
+  std::vector<bool> watched;
+  std::vector<HubRequest> live;
+  std::unique_ptr<EventHub> hub;
+
+  /// `admin`: whether this process's user counts as one.
+  explicit Rig(bool admin) {
+    std::string name = (std::filesystem::temp_directory_path() / "hearth-hub-XXXXXX").string();
+    dir = ::mkdtemp(name.data());
+    context = ipc::Context::create().value();
+    rights = admin ? Rights::create("", ::geteuid()).value() : Rights();
+    HubSources sources;
+    sources.stats = [this] { return ++asked, std::string("{}"); };
+    sources.models = [this] { return ++asked, std::string("{}"); };
+    sources.requests = [this] { return ++asked, live; };
+    sources.watch_workers = [this](bool on) { watched.push_back(on); };
+    hub = EventHub::open(io, *context, clock, rights, ipc::events_socket(dir), sources).value();
+  }
+  ~Rig() {
+    hub.reset();
+    context.reset();
+    std::error_code ignored;
+    std::filesystem::remove_all(dir, ignored);
+  }
+  /// Turns the loop until `done` says so; false after 20 s.
+  bool until(const std::function<bool()>& done) {
+    for (int i = 0; i < 2000; ++i) {
+      if (done()) return true;
+      io.restart();
+      io.run_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  }
+};
+
+HubRequest request(uint64_t number, uint32_t owner) {
+  HubRequest out;
+  out.owner = owner;
+  out.row.number = number;
+  out.row.id = "r" + std::to_string(number);
+  return out;
+}
+
+ipc::WatchUpdate told() {
+  ipc::WatchUpdate update;
+  update.sequence = 1;
+  ipc::WatchedStep step;
+  step.prefills = {{1, 10}, {2, 20}};
+  update.steps.push_back(step);
+  update.pools.push_back({.group = 0,
+                          .num_blocks = 8,
+                          .full = true,
+                          .runs = {{.first = 0,
+                                    .count = 2,
+                                    .state = ipc::WatchedBlock::kUsed,
+                                    .refs = 1,
+                                    .request = 2,
+                                    .position = 0,
+                                    .on_disk = false}}});
+  update.has_prefixes = true;
+  update.prefixes.resize(3);
+  ipc::WatchedRequest row;
+  row.number = 1;
+  row.cached_tokens = 48;
+  update.requests.push_back(row);
+  return update;
+}
+
+TEST_CASE("nobody listens: nothing is asked, nothing is sent, workers are not told to tell") {
+  Rig rig(true);
+  for (int i = 0; i < 100; ++i) {
+    rig.hub->tick();
+    rig.hub->on_watch("tales", ipc::encode_watch(told()));
+  }
+  CHECK(rig.asked == 0);
+  CHECK(rig.hub->messages_sent() == 0);
+  CHECK(rig.watched.empty());
+}
+
+TEST_CASE("a listener is told; when the last one goes, workers may stop telling") {
+  Rig rig(true);
+  rig.live = {request(1, ::geteuid()), request(2, 4242)};
+  {
+    ipc::EventStream stream = ipc::EventStream::open(rig.dir).value();
+    REQUIRE(rig.until([&] { return rig.hub->listeners() == 1; }));
+    CHECK(rig.watched == std::vector<bool>{true});
+    rig.hub->on_watch("tales", ipc::encode_watch(told()));
+    rig.hub->tick();
+    std::vector<ipc::StreamMessage> met;
+    REQUIRE(rig.until([&] {
+      for (ipc::StreamMessage& each : stream.wait(0)) met.push_back(std::move(each));
+      return met.size() >= 4;
+    }));
+    CHECK(met[0].kind == "watch");
+    CHECK(met[0].model == "tales");
+    CHECK(met[1].kind == "stats");
+    CHECK(met[2].kind == "models");
+    CHECK(met[3].kind == "requests");
+    const auto rows = ipc::decode_watch(met[3].payload);
+    REQUIRE(rows.ok());
+    REQUIRE(rows->requests.size() == 2);           // an administrator sees everybody's
+    CHECK(rows->requests[0].cached_tokens == 48);  // joined from what the worker told
+    const auto steps = ipc::decode_watch(met[0].payload);
+    REQUIRE(steps.ok());
+    CHECK(steps->steps[0].prefills[1].request == 2);
+    CHECK(steps->requests.empty());
+    CHECK(steps->prefixes.size() == 3);
+  }
+  REQUIRE(rig.until([&] { return rig.hub->listeners() == 0; }));
+  CHECK(rig.watched == std::vector<bool>{true, false});
+}
+
+TEST_CASE("who is no administrator sees no trace of others' requests") {
+  Rig rig(false);
+  rig.live = {request(1, ::geteuid()), request(2, 4242)};
+  ipc::EventStream stream = ipc::EventStream::open(rig.dir).value();
+  REQUIRE(rig.until([&] { return rig.hub->listeners() == 1; }));
+  rig.hub->tick();
+  rig.hub->on_watch("tales", ipc::encode_watch(told()));
+  std::vector<ipc::StreamMessage> met;
+  REQUIRE(rig.until([&] {
+    for (ipc::StreamMessage& each : stream.wait(0)) met.push_back(std::move(each));
+    return met.size() >= 4;
+  }));
+  const auto rows = ipc::decode_watch(met[2].payload);
+  REQUIRE(rows.ok());
+  REQUIRE(rows->requests.size() == 1);
+  CHECK(rows->requests[0].id == "r1");
+  const auto steps = ipc::decode_watch(met[3].payload);
+  REQUIRE(steps.ok());
+  CHECK(steps->steps[0].prefills[0].request == 1);
+  CHECK(steps->steps[0].prefills[1].request == 0);
+  CHECK(steps->steps[0].prefills[1].tokens == 20);
+  CHECK(steps->pools[0].runs[0].request == 0);
+  CHECK_FALSE(steps->has_prefixes);
+  CHECK(steps->prefixes.empty());
+}
+
+TEST_CASE("another's topic is not given, whoever asks") {
+  Rig rig(true);
+  ipc::Context context = ipc::Context::create().value();
+  ipc::Socket socket = ipc::Socket::open(context, ipc::SocketType::kSub).value();
+  REQUIRE(socket.subscribe("uid:4242/0123456789abcdef").ok());
+  REQUIRE(socket.subscribe("alive:uid:4242/0123456789abcdef").ok());
+  REQUIRE(socket.subscribe("uid:").ok());
+  REQUIRE(socket.subscribe(ipc::stream_topic_prefix(::geteuid()) + std::string(200, 'x')).ok());
+  REQUIRE(socket.subscribe("").ok());
+  REQUIRE(socket.connect("ipc://" + ipc::events_socket(rig.dir).string()).ok());
+  ipc::EventStream own = ipc::EventStream::open(rig.dir).value();
+  REQUIRE(rig.until([&] { return rig.hub->listeners() == 1; }));
+  for (int i = 0; i < 5; ++i) rig.hub->tick();
+  size_t met = 0;
+  REQUIRE(rig.until([&] { return (met += own.wait(0).size()) > 0; }));
+  ipc::Message message;
+  CHECK(socket.receive(message) == ipc::ReceiveOutcome::kWouldBlock);
+}
+
+TEST_CASE("a listener that stops reading loses messages, holds nobody up, and is dropped") {
+  Rig rig(true);
+  ipc::EventStream idle = ipc::EventStream::open(rig.dir).value();
+  REQUIRE(rig.until([&] { return rig.hub->listeners() == 1; }));
+  const std::string big = ipc::encode_watch(told());
+  for (int i = 0; i < 20'000; ++i) rig.hub->on_watch("tales", big);
+  CHECK(rig.hub->messages_sent() == 20'000);
+  rig.clock.advance_us(ipc::kStreamLeaseUs + 1);
+  rig.hub->tick();
+  CHECK(rig.hub->listeners() == 0);
+  CHECK(rig.watched == std::vector<bool>{true, false});
+  rig.hub->on_watch("tales", big);
+  rig.hub->tick();
+  CHECK(rig.hub->messages_sent() == 20'000);
+  CHECK(rig.asked == 0);
+  // It reads again: it gets what its queue held, says so, and is told anew.
+  size_t met = 0;
+  REQUIRE(rig.until([&] {
+    met += idle.wait(0).size();
+    return rig.hub->listeners() == 1;
+  }));
+  CHECK(met > 0);
+  CHECK(met < 20'000);
+  CHECK(rig.watched == std::vector<bool>{true, false, true});
+  while (!idle.wait(20).empty()) {
+  }
+  rig.hub->on_watch("tales", big);
+  CHECK(rig.until([&] { return !idle.wait(0).empty(); }));
+}
+
+TEST_CASE("a user's places are bounded, and free again when one goes") {
+  Rig rig(true);
+  std::vector<ipc::EventStream> streams;
+  for (int i = 0; i < 20; ++i) streams.push_back(ipc::EventStream::open(rig.dir).value());
+  REQUIRE(rig.until([&] { return rig.hub->listeners() == 16; }));
+  for (int i = 0; i < 20; ++i) {
+    rig.io.restart();
+    rig.io.run_for(std::chrono::milliseconds(5));
+  }
+  CHECK(rig.hub->listeners() == 16);
+  streams.clear();
+  REQUIRE(rig.until([&] { return rig.hub->listeners() == 0; }));
+  ipc::EventStream next = ipc::EventStream::open(rig.dir).value();
+  CHECK(rig.until([&] { return rig.hub->listeners() == 1; }));
+}
+
+TEST_CASE("a worker's rubbish is dropped") {
+  Rig rig(true);
+  ipc::EventStream stream = ipc::EventStream::open(rig.dir).value();
+  REQUIRE(rig.until([&] { return rig.hub->listeners() == 1; }));
+  rig.hub->on_watch("tales", "rubbish");
+  CHECK(rig.hub->messages_sent() == 0);
+}
+
+}  // namespace
+}  // namespace hearth::broker
