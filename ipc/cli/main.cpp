@@ -19,7 +19,9 @@ int main_of(int argc, char** argv) {
   if (verb == "tokenize") return tokenize(options.tokenize);
   if (verb == "models") return models(options.json);
   if (verb == "ps") return ps(options.json);
+  if (verb == "stats" && !options.record.empty()) return record(options.record, options.record_s);
   if (verb == "stats") return stats(options.json);
+  if (verb == "top") return top(options.once);
   if (verb == "cancel") return cancel(options.request_id);
   if (verb == "load") return load(options.model, options.keep_alive, options.json);
   if (verb == "unload") return unload(options.model, options.json);

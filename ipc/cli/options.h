@@ -48,6 +48,9 @@ struct Options {
   std::string role;        ///< swap
   std::string model;       ///< load, unload, swap
   std::string keep_alive;  ///< load: as written; empty: as configured
+  bool once = false;       ///< top: one picture
+  std::string record;      ///< stats: the file to record into
+  double record_s = 0;     ///< stats: seconds; 0: until interrupted
   RunOptions run;
   TokenizeOptions tokenize;
   /// Of a verb that a worker program knows: the verb and what follows it, as written.

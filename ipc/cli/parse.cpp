@@ -26,6 +26,7 @@ Examples:
   hearth models                              what can be run
   hearth ps; hearth cancel ID                live requests; end one of yours
   hearth swap default MODEL                  another model from now on; nothing is cut off
+  hearth top                                 what it is doing, drawn every second
   hearth inspect FILE.gguf                   what a model file holds
   hearth tokenize tales "Once upon"          the tokens of a text
   hearth bench --quick FILE.gguf             how fast it runs here, and of what ceiling
@@ -209,7 +210,16 @@ Parsed parse(int argc, char** argv) {
   };
   add_plain("models", "Models that can be run, and the folders searched");
   add_plain("ps", "Live requests, and the models in memory");
-  add_plain("stats", "The daemon's counters and each worker's state");
+  CLI::App* stats = add_plain("stats", "The daemon's counters and each worker's state");
+  stats
+      ->add_option("--record", options.record,
+                   "keep what happens in this file, for hearth-monitor --replay; Ctrl-C ends")
+      ->type_name("FILE");
+  stats->add_option("--for", options.record_s, "seconds to record; 0: until Ctrl-C")
+      ->check(CLI::Range(0.0, 86'400.0))
+      ->type_name("SECONDS");
+  app.add_subcommand("top", "The essentials, drawn anew every second")
+      ->add_flag("--once", options.once, "one picture, and end");
   app.add_subcommand("cancel", "Ends one of your requests")
       ->add_option("ID", options.request_id, "as hearth ps shows it")
       ->required();

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ipc/cli/options.h"
+#include "ipc/messages.h"
 
 namespace hearth::cli {
 
@@ -13,6 +14,10 @@ int tokenize(const TokenizeOptions& options);
 int models(bool json);
 int ps(bool json);
 int stats(bool json);
+int record(const std::string& file, double seconds);
+int top(bool once);
+/// What `hearth top` draws, at most `rows` lines.
+std::string top_text(const ipc::StatsReply& stats, const ipc::PsReply& ps, int rows);
 int cancel(const std::string& request_id);
 int load(const std::string& model, const std::string& keep_alive, bool json);
 int unload(const std::string& model, bool json);
