@@ -3,10 +3,13 @@
 //   overhead  engine steps of 8 decoding sequences over a model that computes nothing: commands,
 //             scheduling, index buffers, appending tokens, events; with greedy sampling of 64
 //             tokens, which is next to nothing
+//   watching  what it costs the engine's thread to be watched: steps of 2 ms that compute nothing,
+//             a snapshot asked for every 50 of them (ten a second), in turn with nobody watching
+//             and with somebody; for a pool of some, and of 100,000 blocks
 //   sampling  one draw from a row of 128,256 logits, under the usual settings, for logits that are
 //             peaked (as a trained model's) and flat (as random weights')
 //
-//   hearth-step-bench [--smoke]
+//   hearth-step-bench [--smoke | --watching]
 // Prints medians and percentiles of one thread; never judges. --smoke: tiny counts, for ctest.
 
 #include <fmt/format.h>
@@ -21,21 +24,29 @@
 
 #include "engine/engine.h"
 #include "engine/sampler.h"
+#include "engine/step_record.h"
 #include "kernels/base/check.h"
 
 namespace hearth::bench {
 namespace {
 
+double us_since(std::chrono::steady_clock::time_point start) {
+  const auto passed = std::chrono::steady_clock::now() - start;
+  return std::chrono::duration<double, std::micro>(passed).count();
+}
+
 /// Has the KV shape of a 1.2 B model, and says token 1 whatever it is asked.
 class IdleModel final : public models::Model {
  public:
-  IdleModel() {
+  /// `small_kv`: blocks of next to no bytes, so that there can be many. `step_us`: how long each
+  /// forward pass keeps its thread.
+  explicit IdleModel(bool small_kv = false, double step_us = 0) : step_us_(step_us) {
     info_.name = info_.fingerprint = "idle";
     info_.context_length = 8192;
     info_.vocab_size = 64;
     models::LayerGroup group;
-    group.num_layers = 16;
-    group.num_kv_heads = 8;
+    group.num_layers = small_kv ? 1 : 16;
+    group.num_kv_heads = small_kv ? 1 : 8;
     group.head_dim = 64;
     info_.groups = {group};
   }
@@ -43,17 +54,16 @@ class IdleModel final : public models::Model {
   Result<void> reserve(int32_t, int32_t) override { return {}; }
   uint64_t activation_bytes(int32_t, int32_t) const override { return 0; }
   void forward(const models::StepArgs& args) override {
+    const auto start = std::chrono::steady_clock::now();
+    while (us_since(start) < step_us_) {
+    }
     for (int32_t i = 0; i < args.batch->num_outputs; ++i) args.logits.row<float>(i)[1] = 1;
   }
 
  private:
   models::ModelInfo info_;
+  double step_us_;
 };
-
-double us_since(std::chrono::steady_clock::time_point start) {
-  const auto passed = std::chrono::steady_clock::now() - start;
-  return std::chrono::duration<double, std::micro>(passed).count();
-}
 
 void print(std::string_view what, std::vector<double> us) {
   std::ranges::sort(us);
@@ -64,44 +74,91 @@ void print(std::string_view what, std::vector<double> us) {
              at(0.99), us.size());
 }
 
-void measure_overhead(int32_t sequences, int32_t prompt_tokens, int32_t steps) {
-  auto ops = kernels::cpu_ops({.num_threads = 1, .variant = ""});
+/// An engine that decodes `sequences` forever, and whose prompts are all in.
+std::unique_ptr<engine::Engine> decoding_engine(const engine::EngineConfig& config,
+                                                std::unique_ptr<IdleModel> model,
+                                                const Clock& clock, int32_t sequences,
+                                                int32_t prompt_tokens) {
+  static const auto ops = kernels::cpu_ops({.num_threads = 1, .variant = ""});
   HEARTH_CHECK(ops.ok(), "{}", ops.error().message);
-  engine::EngineConfig config;
-  config.kv_bytes = uint64_t{1} << 30;
-  config.prefix_cache = false;
-  config.speculation.enabled = false;
-  SteadyClock clock;
-  auto made = engine::Engine::create(config, *ops, std::make_unique<IdleModel>(), clock);
+  auto made = engine::Engine::create(config, *ops, std::move(model), clock);
   HEARTH_CHECK(made.ok(), "{}", made.error().message);
-  engine::Engine& engine = **made;
+  std::unique_ptr<engine::Engine> engine = std::move(made).value();
   for (int32_t i = 0; i < sequences; ++i) {
     engine::Request request;
     request.id = static_cast<engine::RequestId>(i + 1);
     request.owner = "bench";
     request.prompt.assign(static_cast<size_t>(prompt_tokens), i + 2);
-    request.max_tokens = steps + 100;
+    request.max_tokens = 8192 - prompt_tokens;
     request.sampling.temperature = 0;
-    engine.inbox().post(std::move(request));
+    engine->inbox().post(std::move(request));
   }
-  const auto decoded = [&engine] { return engine.snapshot().decode_tokens_total; };
-  // Until all prompts are in: some steps in a row that decode every sequence.
+  const auto decoded = [&engine] { return engine->snapshot().decode_tokens_total; };
   for (int32_t full = 0; full < 8;) {
     const uint64_t before = decoded();
-    engine.step();
+    engine->step();
     full = decoded() - before == static_cast<uint64_t>(sequences) ? full + 1 : 0;
   }
+  return engine;
+}
+
+void measure_overhead(int32_t sequences, int32_t prompt_tokens, int32_t steps) {
+  engine::EngineConfig config;
+  config.kv_bytes = uint64_t{1} << 30;
+  config.prefix_cache = false;
+  config.speculation.enabled = false;
+  SteadyClock clock;
+  const auto engine =
+      decoding_engine(config, std::make_unique<IdleModel>(), clock, sequences, prompt_tokens);
+  const auto decoded = [&engine] { return engine->snapshot().decode_tokens_total; };
   std::vector<double> us;
   for (int32_t i = 0; i < steps; ++i) {
     const uint64_t before = decoded();
     const auto start = std::chrono::steady_clock::now();
-    engine.step();
+    engine->step();
     us.push_back(us_since(start));
     HEARTH_CHECK(decoded() == before + static_cast<uint64_t>(sequences), "{}", i);
-    engine.outbox().drain();
+    engine->outbox().drain();
   }
   print(fmt::format("step of {} sequences behind {} tokens", sequences, prompt_tokens),
         std::move(us));
+}
+
+void measure_watching(int32_t blocks, int32_t sequences, int32_t rounds, int32_t steps) {
+  constexpr double kStepUs = 2000;
+  constexpr int32_t kSnapshotEvery = 50;
+  engine::EngineConfig config;
+  config.kv_bytes = static_cast<uint64_t>(blocks) * 16 * 64 * 2 * 2;  // 16 tokens of K and V in f16
+  config.speculation.enabled = false;
+  SteadyClock clock;
+  const auto engine =
+      decoding_engine(config, std::make_unique<IdleModel>(true, kStepUs), clock, sequences, 256);
+  std::vector<double> us[2];
+  for (int32_t round = 0; round < rounds; ++round) {
+    for (const int watched : {0, 1}) {
+      engine->watch_port().wanted = watched == 1;
+      double sum = 0;
+      for (int32_t i = 0; i < steps; ++i) {
+        if (i % kSnapshotEvery == 0) engine->inbox().post(engine::WantSnapshot{});
+        const auto start = std::chrono::steady_clock::now();
+        engine->step();
+        sum += us_since(start) - kStepUs;
+        engine->outbox().drain();
+        engine->watch_port().out.drain();
+      }
+      us[watched].push_back(sum / steps);
+    }
+  }
+  const auto median = [](std::vector<double>& values) {
+    std::ranges::sort(values);
+    return values[values.size() / 2];
+  };
+  const double off = median(us[0]), on = median(us[1]);
+  fmt::print(
+      "{:6} blocks, {} sequences: beside its 2 ms a step takes {:.2f} us unwatched, {:.2f} us "
+      "watched: {:.3f} % more; medians of {} rounds of {} steps\n",
+      engine->snapshot().kv_blocks_total.front(), sequences, off, on, (on - off) / kStepUs * 100,
+      rounds, steps);
 }
 
 std::vector<float> logits_of(size_t vocab, bool peaked) {
@@ -160,12 +217,21 @@ void measure_sampling(size_t vocab, int32_t rounds) {
 
 int main(int argc, char** argv) {
   const bool smoke = argc == 2 && std::string_view(argv[1]) == "--smoke";
-  if (argc > 1 && !smoke) {
-    fmt::print(stderr, "usage: hearth-step-bench [--smoke]\n");
+  const bool watching = argc == 2 && std::string_view(argv[1]) == "--watching";
+  if (argc > 1 && !smoke && !watching) {
+    fmt::print(stderr, "usage: hearth-step-bench [--smoke | --watching]\n");
     return 2;
   }
-  hearth::bench::measure_overhead(8, smoke ? 32 : 1024, smoke ? 20 : 2000);
-  hearth::bench::measure_overhead(1, smoke ? 32 : 1024, smoke ? 20 : 2000);
-  hearth::bench::measure_sampling(smoke ? 1000 : 128256, smoke ? 3 : 300);
+  if (!watching) {
+    hearth::bench::measure_overhead(8, smoke ? 32 : 1024, smoke ? 20 : 2000);
+    hearth::bench::measure_overhead(1, smoke ? 32 : 1024, smoke ? 20 : 2000);
+    hearth::bench::measure_sampling(smoke ? 1000 : 128256, smoke ? 3 : 300);
+  }
+  if (smoke) {
+    hearth::bench::measure_watching(2048, 4, 1, 3);
+  } else {
+    hearth::bench::measure_watching(4096, 8, 5, 500);
+    hearth::bench::measure_watching(100'000, 64, 5, 500);
+  }
   return 0;
 }
