@@ -163,7 +163,8 @@ std::shared_ptr<const EngineWatch> StepRecorder::take(const Scheduler& scheduler
     for (const MovedBlock& moved : std::exchange(moved_, {})) {
       BlockCell& cell =
           out->pools[static_cast<size_t>(moved.group)][static_cast<size_t>(moved.block)];
-      if (cell.state != BlockState::kFree) cell.state = BlockState::kMoving;
+      const bool plain = cell.state == BlockState::kUsed || cell.state == BlockState::kCached;
+      if (plain) cell.state = BlockState::kMoving;
     }
     map_due_us_ = next_due(kMapEveryUs);
   } else if (now_us >= prefixes_due_us_) {

@@ -1,13 +1,16 @@
 #include "monitor/actions.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <string>
 #include <thread>
 #include <utility>
 
-#include "ipc/cli/program.h"
 #include "ipc/client.h"
+#include "ipc/paths.h"
 #include "ipc/shown_text.h"
 #include "monitor/command_output.h"
 
@@ -19,6 +22,27 @@ constexpr int64_t kPinS = 86'400;
 constexpr int kLeaveMs = 500;
 
 using Kind = Command::Kind;
+
+/// Beside this program, or on PATH; empty where it is neither.
+std::filesystem::path find_hearth() {
+  const ipc::Environment environment = ipc::Environment::of_process();
+  std::vector<std::filesystem::path> folders;
+  if (!environment.program.empty()) folders.push_back(environment.program.parent_path());
+  const std::string path = environment.variable("PATH");
+  for (size_t from = 0; from <= path.size();) {
+    const size_t to = std::min(path.find(':', from), path.size());
+    if (to > from) folders.emplace_back(path.substr(from, to - from));
+    from = to + 1;
+  }
+  for (const std::filesystem::path& folder : folders) {
+    std::error_code ignored;
+    const std::filesystem::path file = folder / "hearth";
+    if (std::filesystem::is_regular_file(file, ignored) && ::access(file.c_str(), X_OK) == 0) {
+      return file;
+    }
+  }
+  return {};
+}
 
 std::string loaded_text(const ipc::LoadReply& reply) {
   return fmt::format("{} is in memory: weights {}, KV {}", reply.model,
@@ -87,7 +111,7 @@ std::string in_words(const Command& command) {
 Actions::Actions(std::filesystem::path runtime_dir, std::filesystem::path hearth)
     : shared_(std::make_shared<Shared>()) {
   shared_->runtime_dir = std::move(runtime_dir);
-  shared_->hearth = hearth.empty() ? cli::find_program("hearth") : std::move(hearth);
+  shared_->hearth = hearth.empty() ? find_hearth() : std::move(hearth);
 }
 
 Actions::~Actions() {

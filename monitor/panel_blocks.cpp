@@ -113,8 +113,7 @@ void draw_map(const Snapshot& snapshot, View& view, const ModelView& model, cons
   draw->PopClipRect();
 }
 
-void figures(const Snapshot& snapshot, View& view, const ModelView& model, const Pool& pool,
-             size_t group) {
+void figures(View& view, const Pool& pool) {
   const double total = static_cast<double>(pool.cells.size());
   for (size_t i = 0; i < pool.counts.size(); ++i) {
     const size_t state = (i + 1) % pool.counts.size();  // free comes last
@@ -126,6 +125,11 @@ void figures(const Snapshot& snapshot, View& view, const ModelView& model, const
                          total > 0 ? 100.0 * static_cast<double>(pool.counts[state]) / total : 0),
              view.theme.muted);
   }
+}
+
+void note(const Snapshot& snapshot, View& view, const ModelView& model, const Pool& pool,
+          size_t group) {
+  const double total = static_cast<double>(pool.cells.size());
   ImGui::SameLine(0, 18 * view.scale);
   const auto& totals = model.stats.snapshot.kv_blocks_total;
   const double bytes =
@@ -163,7 +167,8 @@ void draw_blocks(const Snapshot& snapshot, View& view) {
         view.pool = static_cast<int>(i);
       }
     }
-    figures(snapshot, view, *model, pool, static_cast<size_t>(view.pool));
+    note(snapshot, view, *model, pool, static_cast<size_t>(view.pool));
+    figures(view, pool);
     if (!pool.known) {
       nothing_yet(view, "a message was lost: the map is drawn again within five seconds");
     } else {

@@ -57,7 +57,7 @@ void headlines(const Snapshot& snapshot, View& view, const ModelView* model) {
            model == nullptr
                ? "no model in memory"
                : fmt::format("step {}{}", ms_text(model->stats.snapshot.step_ms_recent),
-                             limit > 0 ? fmt::format(", {:.0f} % of the limit", 100 * limit) : ""),
+                             limit > 0 ? fmt::format("; {:.0f} % of limit", 100 * limit) : ""),
            theme.decode, width);
   ImGui::SameLine();
   split(t.prefill, text, unit);
@@ -72,7 +72,7 @@ void headlines(const Snapshot& snapshot, View& view, const ModelView* model) {
   const bool any_ttft = snapshot.num_ttfts() > 0;
   headline(view, "now/ttft", "First token (p50)", any_ttft ? ms_text(snapshot.ttft_ms_p50()) : "–",
            "",
-           any_ttft ? fmt::format("p99 {}, last {} requests", ms_text(snapshot.ttft_ms_p99()),
+           any_ttft ? fmt::format("p99 {} of {} requests", ms_text(snapshot.ttft_ms_p99()),
                                   snapshot.num_ttfts())
                     : "no request yet",
            theme.text, width);

@@ -109,7 +109,7 @@ TEST_CASE("every panel: headlines, axes and legends are there, dark and light") 
                          "now/throughput/axis/x0", "now/throughput/legend/decode",
                          "now/sequences/legend/waiting", "now/memory/pool0", "now/waits/1"});
     CHECK(drawn.text("now/memory/resident") == "the worker holds 1.6 GiB; processors draw 23.4 W");
-    CHECK(drawn.text("now/decode/note").find(" % of the limit") != std::string::npos);
+    CHECK(drawn.text("now/decode/note").find(" % of limit") != std::string::npos);
     CHECK(drawn.text("now/requests/value") == "18");
     drawn.show(Panel::kBatches);
     check_places(drawn, {"legend/decode rows", "legend/draft rows", "batches/axis/x0",
