@@ -268,6 +268,8 @@ TEST_CASE("keyboard and mouse: panels, theme, selection, cancel with confirmatio
   type('?');
   frame();
   CHECK_FALSE(drawn.text("help/1 to 9").empty());
+  click(middle("side/log"));  // beside it: it closes
+  CHECK(drawn.text("help/1 to 9").empty());
   type('q');
   CHECK(drawn.app.quit());
   io.MousePos = {-1e6f, -1e6f};
