@@ -106,7 +106,8 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, ipc::Context contex
                      for (const auto& [name, file] : models_.models()) {
                        known.insert(database_name(name));
                      }
-                   }) {
+                   }),
+      http_(dispatcher_, output_, reports_) {
   dispatcher_.set_residency(residency_);
   residency_.add_listener(dispatcher_);
   residency_.add_listener(model_verbs_);
@@ -134,7 +135,7 @@ Result<void> Broker::listen() {
   clients_ = std::make_unique<ZmqOnAsio>(
       io_, std::move(socket),
       [this](ipc::Message& message, bool ok) { on_client_message(message, ok); });
-  return {};
+  return http_.open(io_, config_, runtime_dir_.path(), instance_.id);
 }
 
 Result<std::unique_ptr<Worker>> Broker::start_worker(const ModelFile& file,
@@ -272,6 +273,11 @@ void Broker::change_models(const Caller& caller, const std::string& id,
 }
 
 ipc::SendOutcome Broker::send_to_client(const std::string& identity, const Outgoing& outgoing) {
+  if (http::is_http_identity(identity)) {
+    const ipc::SendOutcome outcome = http_.send(identity, outgoing);
+    if (outcome == ipc::SendOutcome::kWouldBlock) retry_output();
+    return outcome;
+  }
   ipc::Message message;
   ipc::append(message, identity, ipc::kProtocol, outgoing.request_id,
               outgoing.is_delta ? ipc::kDeltaFrame : ipc::kEventFrame, outgoing.payload);
@@ -375,7 +381,7 @@ void Broker::check_drained() {
     return;
   }
   // At least a tick after the last answer was handed to libzmq, which has sent it by then.
-  const bool sent = !output_.has_backlog();
+  const bool sent = !output_.has_backlog() && http_.idle();
   if ((residency_.empty() && sent) || late) {
     log_info("stopped", "workers_left={} unsent_bytes={}", residency_.empty() ? 0 : 1,
              output_.total_bytes());

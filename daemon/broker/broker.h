@@ -15,6 +15,7 @@
 #include "daemon/broker/disk_budget.h"
 #include "daemon/broker/dispatcher.h"
 #include "daemon/broker/event_hub.h"
+#include "daemon/broker/http_front.h"
 #include "daemon/broker/model_directory.h"
 #include "daemon/broker/model_verbs.h"
 #include "daemon/broker/output_buffer.h"
@@ -92,6 +93,7 @@ class Broker {
   DiskBudget disk_budget_;
   std::unique_ptr<ZmqOnAsio> clients_;
   std::unique_ptr<EventHub> events_;
+  HttpFront http_;
 
   int64_t drain_deadline_us_ = 0;  // 0: not draining
   bool workers_told_ = false;

@@ -97,6 +97,13 @@ class SectionReader {
     if (!value.empty()) *out = value;
   }
 
+  void texts(const char* key, std::vector<std::string>* out) {
+    std::vector<fs::path> values(out->begin(), out->end());
+    paths(key, &values);
+    out->clear();
+    for (const fs::path& value : values) out->push_back(value.string());
+  }
+
   void paths(const char* key, std::vector<fs::path>* out) {
     const toml::node* node = find(key);
     if (node == nullptr) return;
@@ -182,8 +189,8 @@ class SectionReader {
 };
 
 Result<void> read_root(const toml::table& root, std::string_view source, Config* config) {
-  constexpr std::array kSections = {"server", "limits",       "residency", "worker",
-                                    "cache",  "cache_owners", "roles",     "keep_alive_ms"};
+  constexpr std::array kSections = {"server", "http",         "limits", "residency",    "worker",
+                                    "cache",  "cache_owners", "roles",  "keep_alive_ms"};
   for (auto&& [key, node] : root) {
     if (std::find(kSections.begin(), kSections.end(), key.str()) != kSections.end()) continue;
     return Error{ErrorCode::kInvalidArgument,
@@ -194,6 +201,9 @@ Result<void> read_root(const toml::table& root, std::string_view source, Config*
   SectionReader server(root, source, "server", &config->sources);
   visit_server(server, &config->server);
   HEARTH_TRY(server.finish());
+  SectionReader http(root, source, "http", &config->sources);
+  visit_http(http, &config->http);
+  HEARTH_TRY(http.finish());
   SectionReader limits(root, source, "limits", &config->sources);
   visit_limits(limits, &config->limits);
   HEARTH_TRY(limits.finish());

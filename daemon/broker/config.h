@@ -89,8 +89,23 @@ struct CacheConfig {
   }
 };
 
+/// The HTTP front door: $RUNTIME/http.sock, and TCP where it is asked for.
+struct HttpConfig {
+  bool enabled = true;
+  std::string listen;                        ///< "127.0.0.1:8080", loopback alone; "": no TCP
+  std::filesystem::path keys_file;           ///< who may use TCP; "": the daemon's own user alone
+  std::vector<std::string> allowed_hosts;    ///< besides localhost and the address
+  std::vector<std::string> allowed_origins;  ///< of pages in a browser; none by default
+  int64_t max_connections = 256;
+  int64_t header_timeout_ms = 10'000;  ///< from a request's first byte to the end of its head
+  int64_t body_timeout_ms = 60'000;    ///< for its body
+  int64_t idle_timeout_ms = 60'000;    ///< between requests
+  int64_t write_timeout_ms = 60'000;   ///< a reader that takes nothing for so long is given up
+};
+
 struct Config {
   ServerConfig server;
+  HttpConfig http;
   LimitsConfig limits;
   ResidencyConfig residency;
   WorkerConfig worker;

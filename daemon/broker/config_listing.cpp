@@ -64,6 +64,11 @@ class SectionLister {
     }
     add(key, "[" + list + "]");
   }
+  void texts(const char* key, const std::vector<std::string>* values) {
+    std::string list;
+    for (const std::string& value : *values) list += (list.empty() ? "" : ", ") + quoted(value);
+    add(key, "[" + list + "]");
+  }
   void integers(int64_t, int64_t, const std::map<std::string, int64_t>* values) {
     for (const auto& [key, value] : *values) add(key, fmt::format("{}", value));
   }
@@ -88,11 +93,13 @@ class SectionLister {
 std::vector<Setting> list_settings(const Config& config) {
   std::vector<Setting> out;
   Config copy = config;  // the walk is one that may also write
-  SectionLister server("server", config, &out), limits("limits", config, &out),
-      residency("residency", config, &out), worker("worker", config, &out),
-      cache("cache", config, &out), cache_owners("cache_owners", config, &out),
-      roles("roles", config, &out), keep_alive("keep_alive_ms", config, &out);
+  SectionLister server("server", config, &out), http("http", config, &out),
+      limits("limits", config, &out), residency("residency", config, &out),
+      worker("worker", config, &out), cache("cache", config, &out),
+      cache_owners("cache_owners", config, &out), roles("roles", config, &out),
+      keep_alive("keep_alive_ms", config, &out);
   visit_server(server, &copy.server);
+  visit_http(http, &copy.http);
   visit_limits(limits, &copy.limits);
   visit_residency(residency, &copy.residency);
   visit_worker(worker, &copy.worker);

@@ -35,6 +35,20 @@ void visit_limits(Section& in, LimitsConfig* limits) {
 }
 
 template <class Section>
+void visit_http(Section& in, HttpConfig* http) {
+  in.boolean("enabled", &http->enabled);
+  in.text("listen", &http->listen);
+  in.path("keys_file", &http->keys_file);
+  in.texts("allowed_hosts", &http->allowed_hosts);
+  in.texts("allowed_origins", &http->allowed_origins);
+  in.integer("max_connections", 1, 1 << 16, &http->max_connections);
+  in.integer("header_timeout_ms", 100, kMaxMs, &http->header_timeout_ms);
+  in.integer("body_timeout_ms", 100, kMaxMs, &http->body_timeout_ms);
+  in.integer("idle_timeout_ms", 100, kMaxMs, &http->idle_timeout_ms);
+  in.integer("write_timeout_ms", 100, kMaxMs, &http->write_timeout_ms);
+}
+
+template <class Section>
 void visit_residency(Section& in, ResidencyConfig* residency) {
   in.integer("memory_bytes", 0, int64_t{1} << 50, &residency->memory_bytes);
   in.integer("keep_alive_ms", 0, 7 * kMaxMs, &residency->keep_alive_ms);

@@ -3,6 +3,7 @@
 //   health   round trip of a verb that the broker answers itself
 //   tokens   CPU time per streamed token: hearthd, and the worker's front door (its main thread and
 //            those of its socket library)
+//   sse      CPU time per token of hearthd, streamed as server-sent events over HTTP
 //   flood    10 000 requests in a second over a bound of 256: how soon the surplus is told, and
 //            whether what was accepted ends
 //   swap     first token of a role right after it was swapped to a resident model, and of the same
@@ -10,13 +11,16 @@
 //   load     first token of a model that is not in memory, its file in the page cache, beside
 //            reading the file, copying it once, and a step
 //
-//   hearth-broker-bench [--shape NAME | --smoke]
+//   hearth-broker-bench [--shape NAME | --smoke | --tokens]
 // `load` loads the named shape (0.1B); the others use a tiny model. --smoke: small counts, for
-// ctest. Prints medians; never judges.
+// ctest; --tokens: `tokens` and `sse` alone, five rounds in turn. Prints medians; never judges.
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -199,6 +203,60 @@ void measure_tokens(const Daemon& daemon, int streams, int32_t tokens) {
       broker, door, broker + door, count, deltas, static_cast<double>(count) / seconds, streams);
 }
 
+void measure_sse(const Daemon& daemon, int streams, int32_t tokens) {
+  std::vector<pollfd> sockets;
+  const int64_t broker_ns = cpu_ns(daemon.pid(), [](const std::string&, bool) { return true; });
+  const int64_t begin_us = now_us();
+  for (int i = 0; i < streams; ++i) {
+    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string path = (daemon.runtime() / "http.sock").string();
+    HEARTH_CHECK(fd >= 0 && path.size() < sizeof address.sun_path);
+    std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+    HEARTH_CHECK(::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+    std::string ids;
+    for (const int32_t id : request_for("one", tokens, i).prompt_ids) {
+      ids += fmt::format("{}{}", ids.empty() ? "" : ",", id);
+    }
+    const std::string body = fmt::format(
+        R"({{"model":"one","prompt":[{}],"max_tokens":{},"temperature":0,"ignore_eos":true,)"
+        R"("speculate":false,"cache":"off","stream":true}})",
+        ids, tokens);
+    const std::string request = fmt::format(
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        "Connection: close\r\nContent-Length: {}\r\n\r\n{}",
+        body.size(), body);
+    HEARTH_CHECK(::send(fd, request.data(), request.size(), 0) ==
+                 static_cast<ssize_t>(request.size()));
+    sockets.push_back({.fd = fd, .events = POLLIN, .revents = 0});
+  }
+  int64_t bytes = 0;
+  std::vector<char> buffer(1 << 16);
+  for (int live = streams; live > 0;) {
+    HEARTH_CHECK(::poll(sockets.data(), sockets.size(), 60'000) > 0);
+    for (pollfd& item : sockets) {
+      if (item.fd < 0 || item.revents == 0) continue;
+      const ssize_t n = ::recv(item.fd, buffer.data(), buffer.size(), 0);
+      if (n > 0) {
+        bytes += n;
+        continue;
+      }
+      ::close(item.fd);
+      item.fd = -1;
+      --live;
+    }
+  }
+  const double seconds = static_cast<double>(now_us() - begin_us) / 1e6;
+  const double count = static_cast<double>(streams) * tokens;
+  const int64_t ns = cpu_ns(daemon.pid(), [](const std::string&, bool) { return true; });
+  fmt::print(
+      "sse      CPU per token: broker {:.2f} us ({} streams, {:.0f} tokens/s, {:.0f} bytes "
+      "per token)\n",
+      static_cast<double>(ns - broker_ns) / 1000.0 / count, streams, count / seconds,
+      static_cast<double>(bytes) / count);
+}
+
 void measure_flood(const Daemon& daemon, int requests, int64_t within_us) {
   const Result<ipc::Context> context = ipc::Context::create();
   Result<ipc::Socket> socket = ipc::Socket::open(*context, ipc::SocketType::kDealer,
@@ -321,7 +379,7 @@ void write_model(const fs::path& path, const models::ModelShape& shape, uint64_t
   HEARTH_CHECK(written.ok(), "{}", written.error().message);
 }
 
-int run(bool smoke, const std::string& shape_name) {
+int run(bool smoke, bool tokens_only, const std::string& shape_name) {
   const Result<models::ModelShape> large = models::find_shape(shape_name);
   if (!large) {
     fmt::print(stderr, "{}\n", large.error().message);
@@ -341,12 +399,18 @@ int run(bool smoke, const std::string& shape_name) {
                                 .context = 8192};
   write_model(dir / "models/one.gguf", tiny, 1);
   write_model(dir / "models/two.gguf", tiny, 2);
-  write_model(dir / "models/large.gguf", smoke ? tiny : *large, 3);
+  write_model(dir / "models/large.gguf", smoke || tokens_only ? tiny : *large, 3);
   {
     const Daemon daemon(dir, {"limits.max_requests=256", "limits.max_requests_per_owner=256",
                               "worker.kv_bytes=67108864", "limits.max_resident=3"});
+    for (int round = 0; tokens_only && round < 5; ++round) {
+      measure_tokens(daemon, 16, 1000);
+      measure_sse(daemon, 16, 1000);
+    }
+    if (tokens_only) return 0;
     measure_health(daemon, smoke ? 50 : 20'000);
     measure_tokens(daemon, 8, smoke ? 20 : 2000);
+    measure_sse(daemon, 16, smoke ? 20 : 2000);
     measure_flood(daemon, smoke ? 400 : 10'000, smoke ? 40'000 : 1'000'000);
     measure_swap(daemon, smoke ? 4 : 200);
     measure_load(daemon, dir / "models/large.gguf", smoke ? 1 : 9);
@@ -361,9 +425,10 @@ int main(int argc, char** argv) {
   const std::string_view option = argc > 1 ? argv[1] : "";
   const bool smoke = argc == 2 && option == "--smoke";
   const bool shape = argc == 3 && option == "--shape";
-  if (argc > 1 && !smoke && !shape) {
-    std::fputs("usage: hearth-broker-bench [--shape NAME | --smoke]\n", stderr);
+  const bool tokens = argc == 2 && option == "--tokens";
+  if (argc > 1 && !smoke && !shape && !tokens) {
+    std::fputs("usage: hearth-broker-bench [--shape NAME | --smoke | --tokens]\n", stderr);
     return 2;
   }
-  return hearth::bench::run(smoke, shape ? argv[2] : "0.1B");
+  return hearth::bench::run(smoke, tokens, shape ? argv[2] : "0.1B");
 }

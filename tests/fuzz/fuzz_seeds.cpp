@@ -270,6 +270,58 @@ void wire(Folder out) {
           "\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\xC0\x80\xED\xA0\x80\xF5\xFF\xC3");
 }
 
+/// Connections, bodies and files of keys; see http_fuzz.
+void http(Folder out) {
+  const auto add = [&](char which, const std::string& bytes) {
+    out.add(std::string(1, which) + bytes);
+  };
+  const std::string head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n";
+  const std::string json = "Content-Type: application/json\r\n";
+  const std::string chunked = head + json + "Transfer-Encoding: chunked\r\n\r\n";
+  for (const char step : {'\x02', '\x3F'}) {
+    for (const std::string& bytes : std::vector<std::string>{
+             "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /v1/models/a%20b HTTP/1.0\r\n\r\n",
+             head + json + "Content-Length: 2\r\nExpect: 100-continue\r\n\r\n{}GET /",
+             chunked + "3;x=y\r\nabc\r\n0\r\nT: x\r\n\r\n", chunked + "fffffffff\r\n",
+             head + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n",
+             head + "Origin: http://a\r\nsec-fetch-site: same-site\r\nx-api-key: k\r\n"
+                    "Authorization: Bearer k\r\n\r\n",
+             head + "Transfer-Encoding: gzip\r\n\r\n", head + "X: " + std::string(400, 'a'),
+             "OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n", "nonsense\r\n\r\n"}) {
+      add('\0', step + bytes);
+    }
+  }
+  for (const char* body :
+       {R"({"prompt":"a","max_tokens":3,"n":2,"stop":["x"],"logit_bias":{"5":-1},"seed":7})",
+        R"({"prompt":[1,2],"stream":true,"stream_options":{"include_usage":true},"logprobs":2})",
+        R"({"prompt":["a","b"]})", R"({"prompt":"a","echo":true})", R"({"nonesuch":1})"}) {
+    add('\1', body);
+  }
+  for (
+      const char* body :
+      {R"({"messages":[{"role":"user","content":"a"}],"stream":true,"top_logprobs":1,"logprobs":true})",
+       R"({"messages":[{"role":"assistant","tool_calls":[{"function":{"arguments":"{}"}}]},
+            {"role":"tool","tool_call_id":"1","content":[{"type":"text","text":"b"}]}],"tools":[]})",
+       R"({"messages":[{"role":"user","content":"a"}],"response_format":{"type":"json_schema",
+            "json_schema":{"name":"n","schema":{"type":"string"}}},"chat_template_kwargs":{}})"}) {
+    add('\2', body);
+  }
+  add('\3', R"({"input":"a","instructions":"b","text":{"format":{"type":"json_object"}}})");
+  add('\3',
+      R"({"input":[{"role":"user","content":[{"type":"input_text","text":"a"}]}],"stream":true})");
+  add('\4',
+      R"({"max_tokens":3,"messages":[{"role":"user","content":"a"}],"system":"s","stream":true,
+      "stop_sequences":["x"],"top_k":3,"thinking":{"type":"disabled"}})");
+  add('\4', R"({"max_tokens":3,"messages":[{"role":"assistant","content":"a"}]})");
+  add('\5', R"({"text":"a","raw":true})");
+  add('\5', R"({"text":"a","verb":"ping"})");
+  add('\6', "# keys\nme all 0123456789abcdef\nyou read,metrics\tfedcba9876543210\n");
+  add('\6', "me all short\n");
+  add('\7', "127.0.0.1:8080");
+  add('\7', "[::1]:80");
+  add('\7', "a\"b\\\n\x01\xC3\xA9");
+}
+
 /// Edits of a database; see store_fuzz.
 void store(const fs::path& directory) {
   Folder out(directory);
@@ -317,5 +369,6 @@ int main(int argc, char** argv) {
   tokenizer(directory / "tokenizer");
   wire(directory / "wire");
   store(directory / "store");
+  http(directory / "http");
   return 0;
 }

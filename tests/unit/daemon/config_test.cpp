@@ -28,6 +28,17 @@ log_level = "debug"
 drain_timeout_ms = 5
 start = "loaded"
 sleep_closes = "all"
+[http]
+enabled = false
+listen = "127.0.0.1:1"
+keys_file = "/k"
+allowed_hosts = ["h:1"]
+allowed_origins = ["http://o"]
+max_connections = 9
+header_timeout_ms = 201
+body_timeout_ms = 202
+idle_timeout_ms = 203
+write_timeout_ms = 204
 [limits]
 max_message_bytes = 2048
 max_requests = 3
@@ -79,6 +90,16 @@ n = 9
   CHECK(config.server.log_level == LogLevel::kDebug);
   CHECK(config.server.drain_timeout_ms == 5);
   CHECK(config.limits.max_message_bytes == 2048);
+  CHECK_FALSE(config.http.enabled);
+  CHECK(config.http.listen == "127.0.0.1:1");
+  CHECK(config.http.keys_file == "/k");
+  CHECK(config.http.allowed_hosts == std::vector<std::string>{"h:1"});
+  CHECK(config.http.allowed_origins == std::vector<std::string>{"http://o"});
+  CHECK(config.http.max_connections == 9);
+  CHECK(config.http.header_timeout_ms == 201);
+  CHECK(config.http.body_timeout_ms == 202);
+  CHECK(config.http.idle_timeout_ms == 203);
+  CHECK(config.http.write_timeout_ms == 204);
   CHECK(config.limits.max_requests == 3);
   CHECK(config.limits.max_requests_per_owner == 2);
   CHECK(config.limits.max_queued_bytes == 4096);

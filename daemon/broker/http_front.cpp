@@ -1,0 +1,53 @@
+#include "daemon/broker/http_front.h"
+
+#include <utility>
+
+namespace hearth::broker {
+
+Result<void> HttpFront::open(boost::asio::io_context& io, const Config& config,
+                             const std::filesystem::path& runtime_dir,
+                             const std::string& instance) {
+  if (!config.http.enabled) return {};
+  http::ServerConfig server;
+  server.socket = runtime_dir / "http.sock";
+  server.listen = config.http.listen;
+  server.keys_file = config.http.keys_file;
+  server.allowed_hosts = config.http.allowed_hosts;
+  server.allowed_origins = config.http.allowed_origins;
+  server.max_connections = config.http.max_connections;
+  server.max_body_bytes = config.limits.max_message_bytes;
+  server.idle_timeout_ms = config.http.idle_timeout_ms;
+  server.header_timeout_ms = config.http.header_timeout_ms;
+  server.body_timeout_ms = config.http.body_timeout_ms;
+  server.write_timeout_ms = config.http.write_timeout_ms;
+  server.instance = instance.substr(0, 8);
+  HEARTH_ASSIGN_OR_RETURN(server_, http::HttpServer::open(io, server, *this));
+  return {};
+}
+
+ipc::SendOutcome HttpFront::send(const std::string& identity, const Outgoing& outgoing) {
+  if (!server_) return ipc::SendOutcome::kUnreachable;
+  ipc::Answer answer;
+  answer.is_delta = outgoing.is_delta;
+  if (outgoing.is_delta) {
+    answer.payload = outgoing.payload;
+    answer.ids = outgoing.ids;
+    answer.logprobs = outgoing.logprobs;
+  } else {
+    answer.json = outgoing.payload;
+  }
+  return server_->deliver(identity, answer);
+}
+
+void HttpFront::submit(const std::string& identity, const std::string& id, uint32_t uid,
+                       ipc::ClientRequest request, size_t bytes) {
+  // Nothing that HTTP offers is for administrators.
+  const Caller caller{.identity = identity, .uid = uid, .is_admin = false};
+  dispatcher_.submit(caller, id, std::move(request), bytes);
+}
+
+void HttpFront::writable(const std::string& identity) {
+  if (!output_.retry(identity)) dispatcher_.connection_gone(identity);
+}
+
+}  // namespace hearth::broker

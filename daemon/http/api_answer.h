@@ -1,0 +1,55 @@
+#pragma once
+// Our events as answers of the OpenAI and Anthropic APIs: one JSON body, or server-sent events as
+// they come. Pure: events in, bytes out; chunked coding and sockets are somebody else's.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "daemon/http/api_request.h"
+#include "ipc/messages.h"
+#include "kernels/base/result.h"
+
+namespace hearth::http {
+
+/// Of an error that ends a request before its answer began.
+int status_of(Api api, ErrorCode code);
+/// The error in the API's own shape.
+std::string error_body(Api api, int status, const Error& error);
+
+/// Writes one answer. What a call of it appends to `out` is to be sent: nothing before done() where
+/// the answer is one body.
+class AnswerWriter {
+ public:
+  virtual ~AnswerWriter() = default;
+  virtual void started(const ipc::StartedEvent& event, std::string* out) = 0;
+  /// New text of a sample, and its tokens' log probabilities where they were asked for.
+  virtual void delta(uint32_t sample, std::string_view text,
+                     std::span<const ipc::TokenLogprobs> logprobs, std::string* out) = 0;
+  virtual void sample_done(const ipc::SampleDoneEvent& event, std::string* out) = 0;
+  virtual void done(const ipc::DoneEvent& event, std::string* out) = 0;
+  /// An error after a stream has begun; its last words.
+  virtual void failed(const Error& error, std::string* out) = 0;
+};
+
+/// `id`: of the request, unique; `created_s`: seconds since 1970.
+std::unique_ptr<AnswerWriter> make_answer_writer(const Call& call, std::string_view id,
+                                                 int64_t created_s);
+
+/// A request that ended otherwise than these APIs have a word for (cancelled, deadline): as an
+/// error; nothing for `stop` and `length`.
+const char* abnormal_end(const ipc::DoneEvent& done);
+
+/// `text` (UTF-8) appended as a JSON string, quotes included.
+void append_quoted(std::string_view text, std::string* out);
+
+std::string tokenize_body(const ipc::TokenizeReply& reply);
+/// OpenAI's list of models, roles included: names that a request may use.
+std::string models_body(const ipc::ModelsReply& reply);
+/// One of that list; empty: no such name.
+std::string model_body(const ipc::ModelsReply& reply, std::string_view name);
+std::string health_body(const ipc::HealthReply& reply);
+
+}  // namespace hearth::http

@@ -1,0 +1,209 @@
+#include "daemon/http/guard.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace hearth::http {
+namespace {
+
+constexpr size_t kMaxKeyFileBytes = 1 << 20;
+constexpr size_t kMinKeyBytes = 16;
+constexpr size_t kMaxKeyBytes = 256;
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return out;
+}
+
+bool visible(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c > 0x20 && c < 0x7F; });
+}
+
+// No branch and no end depends on the bytes of `secret`.
+bool equal_secret(std::string_view given, std::string_view secret) {
+  unsigned difference = given.size() == secret.size() ? 0 : 1;
+  for (size_t i = 0; i < given.size(); ++i) {
+    difference |= static_cast<unsigned char>(given[i]) ^
+                  static_cast<unsigned char>(secret[i % secret.size()]);
+  }
+  return difference == 0;
+}
+
+std::vector<std::string_view> words_of(std::string_view line) {
+  std::vector<std::string_view> words;
+  while (true) {
+    const size_t begin = line.find_first_not_of(" \t\r");
+    if (begin == std::string_view::npos) return words;
+    line.remove_prefix(begin);
+    const size_t end = std::min(line.find_first_of(" \t\r"), line.size());
+    words.push_back(line.substr(0, end));
+    line.remove_prefix(end);
+  }
+}
+
+}  // namespace
+
+Result<Endpoint> parse_endpoint(std::string_view text) {
+  const auto wrong = [&](std::string_view why) {
+    return Error{ErrorCode::kInvalidArgument, fmt::format("http.listen is \"{}\": {}", text, why),
+                 "http.listen"};
+  };
+  constexpr std::string_view kWant = "want 127.0.0.1:PORT or [::1]:PORT";
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos) return wrong(kWant);
+  Endpoint out;
+  std::string_view address = text.substr(0, colon);
+  const std::string_view port = text.substr(colon + 1);
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), out.port);
+  if (error != std::errc{} || end != port.data() + port.size()) return wrong(kWant);
+  if (address.size() > 2 && address.front() == '[' && address.back() == ']') {
+    address = address.substr(1, address.size() - 2);
+    out.v6 = true;
+  }
+  out.address = address;
+  in6_addr v6{};
+  in_addr v4{};
+  const int known = out.v6 ? ::inet_pton(AF_INET6, out.address.c_str(), &v6)
+                           : ::inet_pton(AF_INET, out.address.c_str(), &v4);
+  if (known != 1) return wrong(kWant);
+  const bool loopback = out.v6 ? IN6_IS_ADDR_LOOPBACK(&v6) : ntohl(v4.s_addr) >> 24 == 127;
+  if (!loopback) return wrong("other machines could reach it; only loopback addresses are served");
+  return out;
+}
+
+HostRules HostRules::of_unix_socket(std::vector<std::string> more) {
+  HostRules rules;
+  rules.names_ = {"localhost", "hearth"};
+  for (const std::string& name : more) rules.names_.push_back(lower(name));
+  return rules;
+}
+
+HostRules HostRules::of_tcp(const Endpoint& endpoint, std::vector<std::string> more) {
+  HostRules rules;
+  std::vector<std::string> addresses = {"localhost", "127.0.0.1", "[::1]"};
+  if (!endpoint.v6) addresses.push_back(endpoint.address);
+  for (const std::string& address : addresses) {
+    rules.names_.push_back(fmt::format("{}:{}", address, endpoint.port));
+    if (endpoint.port == 80) rules.names_.push_back(address);
+  }
+  for (const std::string& name : more) rules.names_.push_back(lower(name));
+  return rules;
+}
+
+bool HostRules::allows(std::string_view host) const {
+  return std::find(names_.begin(), names_.end(), lower(host)) != names_.end();
+}
+
+bool origin_allowed(const std::vector<std::string>& origins, std::string_view fetch_site,
+                    const std::vector<std::string>& allowed) {
+  if (origins.empty()) {
+    return fetch_site.empty() || fetch_site == "none" || fetch_site == "same-origin";
+  }
+  return origins.size() == 1 && origins.front() != "null" &&
+         std::find(allowed.begin(), allowed.end(), origins.front()) != allowed.end();
+}
+
+Result<Keys> Keys::load(const std::filesystem::path& file) {
+  const auto refused = [&](ErrorCode code, std::string_view why) {
+    return Error{code, fmt::format("http.keys_file {}: {}", file.string(), why), "http.keys_file"};
+  };
+  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return refused(ErrorCode::kIo, "cannot be opened");
+  std::string text;
+  struct stat info {};
+  Error error;
+  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    error = refused(ErrorCode::kInvalidArgument, "is no file");
+  } else if (info.st_uid != ::geteuid() && info.st_uid != 0) {
+    error = refused(ErrorCode::kForbidden, "belongs to somebody else");
+  } else if ((info.st_mode & 077) != 0) {
+    error = refused(ErrorCode::kForbidden,
+                    fmt::format("has mode {:03o}, want 600: nobody else may read or write it",
+                                static_cast<unsigned>(info.st_mode) & 0777u));
+  } else if (static_cast<size_t>(info.st_size) > kMaxKeyFileBytes) {
+    error = refused(ErrorCode::kTooLarge, "has more than 1 MiB");
+  } else {
+    text.resize(static_cast<size_t>(info.st_size));
+    const ssize_t n = ::read(fd, text.data(), text.size());
+    if (n != info.st_size) error = refused(ErrorCode::kIo, "cannot be read");
+  }
+  ::close(fd);
+  if (!error.message.empty()) return error;
+  return parse(text, file.string());
+}
+
+Result<Keys> Keys::parse(std::string_view text, std::string_view source) {
+  Keys keys;
+  for (int number = 1; !text.empty(); ++number) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::vector<std::string_view> words = words_of(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (words.empty() || words.front().front() == '#') continue;
+    const auto wrong = [&](std::string_view why) {
+      return Error{ErrorCode::kInvalidArgument, fmt::format("{}:{}: {}", source, number, why),
+                   "http.keys_file"};
+    };
+    if (words.size() != 3) return wrong("want NAME SCOPES KEY");
+    Key key{.name = std::string(words[0]), .secret = std::string(words[2])};
+    if (key.secret.size() < kMinKeyBytes || key.secret.size() > kMaxKeyBytes ||
+        !visible(key.secret)) {
+      return wrong("want a key of 16 to 256 visible ASCII characters");
+    }
+    std::string_view scopes = words[1];
+    while (!scopes.empty()) {
+      const size_t comma = std::min(scopes.find(','), scopes.size());
+      const std::string_view scope = scopes.substr(0, comma);
+      scopes.remove_prefix(std::min(comma + 1, scopes.size()));
+      const bool all = scope == "all";
+      if (!all && scope != "generate" && scope != "read" && scope != "metrics") {
+        return wrong("want scopes of generate, read, metrics, all");
+      }
+      if (all || scope == "generate") key.scopes[static_cast<int>(Scope::kGenerate)] = true;
+      if (all || scope == "read") key.scopes[static_cast<int>(Scope::kRead)] = true;
+      if (all || scope == "metrics") key.scopes[static_cast<int>(Scope::kMetrics)] = true;
+    }
+    for (const Key& other : keys.keys_) {
+      if (other.name == key.name) return wrong("a key of this name stands above");
+      if (other.secret == key.secret) return wrong("this key stands above, under another name");
+    }
+    keys.keys_.push_back(std::move(key));
+  }
+  if (keys.keys_.empty()) {
+    return Error{ErrorCode::kInvalidArgument, fmt::format("{}: no key in it", source),
+                 "http.keys_file"};
+  }
+  return keys;
+}
+
+Keys::Verdict Keys::check(std::string_view key, Scope scope) const {
+  Verdict verdict = Verdict::kUnknown;
+  for (const Key& known : keys_) {  // all of them, whichever it is
+    const bool same = equal_secret(key, known.secret);
+    if (same) {
+      verdict = known.scopes[static_cast<int>(scope)] ? Verdict::kAdmitted : Verdict::kOutOfScope;
+    }
+  }
+  return verdict;
+}
+
+std::optional<std::string_view> bearer(std::string_view authorization) {
+  constexpr std::string_view kScheme = "bearer ";
+  if (authorization.size() <= kScheme.size() ||
+      lower(authorization.substr(0, kScheme.size())) != kScheme) {
+    return std::nullopt;
+  }
+  authorization.remove_prefix(kScheme.size());
+  const size_t begin = std::min(authorization.find_first_not_of(' '), authorization.size());
+  return authorization.substr(begin);
+}
+
+}  // namespace hearth::http

@@ -1,0 +1,106 @@
+#include "daemon/http/metrics.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <numeric>
+#include <vector>
+
+namespace hearth::http {
+namespace {
+
+std::string label(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\\' || c == '"') out += '\\';
+    out += c == '\n' ? ' ' : c;
+  }
+  return out;
+}
+
+template <class T>
+int64_t sum(const std::vector<T>& values) {
+  return std::accumulate(values.begin(), values.end(), int64_t{0});
+}
+
+class Page {
+ public:
+  void metric(std::string_view name, std::string_view type, std::string_view help) {
+    fmt::format_to(std::back_inserter(text_), "# HELP hearth_{} {}\n# TYPE hearth_{} {}\n", name,
+                   help, name, type);
+    name_ = name;
+  }
+  template <class T>
+  void value(T value, std::string_view labels = {}) {
+    fmt::format_to(std::back_inserter(text_), "hearth_{}{} {}\n", name_, labels, value);
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+  std::string_view name_;
+};
+
+}  // namespace
+
+std::string metrics_text(const ipc::StatsReply& stats) {
+  Page page;
+  page.metric("info", "gauge", "Version of the daemon.");
+  page.value(1, fmt::format("{{version=\"{}\"}}", label(stats.version)));
+  page.metric("uptime_seconds", "gauge", "Since the daemon started.");
+  page.value(static_cast<double>(stats.uptime_ms) / 1000.0);
+  page.metric("requests_live", "gauge", "Requests that wait or run.");
+  page.value(stats.requests_live);
+  page.metric("requests_total", "counter", "Requests admitted.");
+  page.value(stats.requests_total);
+  page.metric("requests_ended_total", "counter", "Requests that ended, by how.");
+  page.value(stats.requests_done, "{how=\"done\"}");
+  page.value(stats.requests_failed, "{how=\"failed\"}");
+  page.value(stats.requests_cancelled, "{how=\"cancelled\"}");
+  page.metric("output_tokens_total", "counter", "Tokens sent to clients.");
+  page.value(stats.output_tokens_total);
+
+  using Worker = ipc::WorkerStats;
+  const auto of_workers = [&](std::string_view name, std::string_view type, std::string_view help,
+                              auto read) {
+    page.metric(name, type, help);
+    for (const Worker& worker : stats.workers) {
+      page.value(read(worker), fmt::format("{{model=\"{}\"}}", label(worker.model)));
+    }
+  };
+  of_workers("model_ready", "gauge", "1: serves requests.",
+             [](const Worker& w) { return w.state == "ready" ? 1 : 0; });
+  of_workers("model_restarts_total", "counter", "Deaths of the model's worker.",
+             [](const Worker& w) { return w.restarts; });
+  of_workers("sequences_running", "gauge", "Sequences in the engine's batch.",
+             [](const Worker& w) { return w.snapshot.num_running; });
+  of_workers("sequences_waiting", "gauge", "Sequences that wait in the engine.",
+             [](const Worker& w) { return w.snapshot.num_waiting; });
+  of_workers("steps_total", "counter", "Steps of the engine.",
+             [](const Worker& w) { return w.snapshot.num_steps; });
+  of_workers("prompt_tokens_total", "counter", "Prompt tokens of requests that began.",
+             [](const Worker& w) { return w.snapshot.prompt_tokens_total; });
+  of_workers("prompt_tokens_cached_total", "counter", "Of them, found in the cache.",
+             [](const Worker& w) { return w.snapshot.prompt_tokens_cached; });
+  of_workers("prompt_tokens_restored_total", "counter", "Of those, read from disk.",
+             [](const Worker& w) { return w.snapshot.prompt_tokens_restored; });
+  of_workers("prefill_tokens_total", "counter", "Prompt tokens computed.",
+             [](const Worker& w) { return w.snapshot.prefill_tokens_total; });
+  of_workers("decode_tokens_total", "counter", "Tokens generated.",
+             [](const Worker& w) { return w.snapshot.decode_tokens_total; });
+  of_workers("preemptions_total", "counter", "Sequences that gave their blocks back for a while.",
+             [](const Worker& w) { return w.snapshot.preemptions_total; });
+  of_workers("drafted_tokens_total", "counter", "Guessed tokens that were verified.",
+             [](const Worker& w) { return w.snapshot.speculation.drafted_tokens; });
+  of_workers("accepted_tokens_total", "counter", "Of them, those that were right.",
+             [](const Worker& w) { return w.snapshot.speculation.accepted_tokens; });
+  of_workers("kv_blocks", "gauge", "KV blocks there are.",
+             [](const Worker& w) { return sum(w.snapshot.kv_blocks_total); });
+  of_workers("kv_blocks_used", "gauge", "KV blocks that sequences hold.",
+             [](const Worker& w) { return sum(w.snapshot.kv_blocks_used); });
+  of_workers("kv_blocks_cached", "gauge", "KV blocks that the prefix index alone holds.",
+             [](const Worker& w) { return sum(w.snapshot.kv_blocks_cached); });
+  return page.take();
+}
+
+}  // namespace hearth::http

@@ -1,0 +1,12 @@
+#pragma once
+// The daemon's counters as Prometheus reads them (text format 0.0.4). Pure.
+
+#include <string>
+
+#include "ipc/messages.h"
+
+namespace hearth::http {
+
+std::string metrics_text(const ipc::StatsReply& stats);
+
+}  // namespace hearth::http

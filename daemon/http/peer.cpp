@@ -1,0 +1,105 @@
+#include "daemon/http/peer.h"
+
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <cstring>
+
+namespace hearth::http {
+namespace {
+
+struct Question {
+  nlmsghdr header;
+  inet_diag_req_v2 body;
+};
+
+// `address` as sock_diag has it: four words, of which IPv4 uses the first.
+bool put_address(const sockaddr_storage& address, __be32* words, __be16* port) {
+  if (address.ss_family == AF_INET) {
+    sockaddr_in in{};
+    std::memcpy(&in, &address, sizeof in);
+    std::memcpy(words, &in.sin_addr, sizeof in.sin_addr);
+    *port = in.sin_port;
+    return true;
+  }
+  if (address.ss_family == AF_INET6) {
+    sockaddr_in6 in{};
+    std::memcpy(&in, &address, sizeof in);
+    std::memcpy(words, &in.sin6_addr, sizeof in.sin6_addr);
+    *port = in.sin6_port;
+    return true;
+  }
+  return false;
+}
+
+std::optional<uint32_t> ask(int netlink, const Question& question) {
+  sockaddr_nl kernel{};
+  kernel.nl_family = AF_NETLINK;
+  if (::sendto(netlink, &question, sizeof question, 0, reinterpret_cast<const sockaddr*>(&kernel),
+               sizeof kernel) != static_cast<ssize_t>(sizeof question)) {
+    return std::nullopt;
+  }
+  alignas(nlmsghdr) char answer[8192];
+  const ssize_t n = ::recv(netlink, answer, sizeof answer, 0);
+  if (n < static_cast<ssize_t>(NLMSG_LENGTH(sizeof(inet_diag_msg)))) return std::nullopt;
+  nlmsghdr header{};
+  std::memcpy(&header, answer, sizeof header);
+  if (header.nlmsg_type != SOCK_DIAG_BY_FAMILY || header.nlmsg_len > static_cast<size_t>(n)) {
+    return std::nullopt;  // NLMSG_ERROR: no such socket
+  }
+  inet_diag_msg found{};
+  std::memcpy(&found, answer + NLMSG_HDRLEN, sizeof found);
+  // A listener may be returned where no connection matched.
+  if (found.id.idiag_sport != question.body.id.idiag_sport ||
+      found.id.idiag_dport != question.body.id.idiag_dport || found.idiag_state != 1) {
+    return std::nullopt;
+  }
+  return found.idiag_uid;
+}
+
+}  // namespace
+
+std::optional<uint32_t> unix_peer_uid(int fd) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;
+  return peer.uid;
+}
+
+std::optional<uint32_t> tcp_peer_uid(int fd) {
+  sockaddr_storage ours{};
+  sockaddr_storage theirs{};
+  socklen_t size = sizeof ours;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&ours), &size) != 0) return std::nullopt;
+  size = sizeof theirs;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&theirs), &size) != 0) return std::nullopt;
+
+  Question question{};
+  question.header.nlmsg_len = sizeof question;
+  question.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+  question.header.nlmsg_flags = NLM_F_REQUEST;
+  question.body.sdiag_family = static_cast<__u8>(theirs.ss_family);
+  question.body.sdiag_protocol = IPPROTO_TCP;
+  question.body.idiag_states = ~0u;
+  question.body.id.idiag_cookie[0] = INET_DIAG_NOCOOKIE;
+  question.body.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+  // The other end's socket: its source is what our peer is.
+  if (!put_address(theirs, question.body.id.idiag_src, &question.body.id.idiag_sport) ||
+      !put_address(ours, question.body.id.idiag_dst, &question.body.id.idiag_dport)) {
+    return std::nullopt;
+  }
+  const int netlink = ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+  if (netlink < 0) return std::nullopt;
+  const timeval patience{.tv_sec = 0, .tv_usec = 100'000};
+  ::setsockopt(netlink, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  const std::optional<uint32_t> uid = ask(netlink, question);
+  ::close(netlink);
+  return uid;
+}
+
+}  // namespace hearth::http

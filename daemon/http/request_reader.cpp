@@ -1,0 +1,149 @@
+#include "daemon/http/request_reader.h"
+
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/http/basic_parser.hpp>
+#include <optional>
+#include <utility>
+
+namespace hearth::http {
+namespace {
+
+namespace beast = boost::beast;
+using beast::error_code;
+using beast::http::field;
+
+// A chunk's own line, and what a client may put between chunks.
+constexpr size_t kChunkLineBytes = 256;
+
+}  // namespace
+
+/// The first line ends in a version that is one, and not ours.
+bool other_version(std::string_view bytes) {
+  const size_t end = bytes.find("\r\n");
+  const size_t begin = bytes.substr(0, end).rfind(" HTTP/");
+  if (end == std::string_view::npos || begin == std::string_view::npos) return false;
+  const std::string_view version = bytes.substr(begin + 6, end - begin - 6);
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  return version.size() == 3 && digit(version[0]) && version[1] == '.' && digit(version[2]);
+}
+
+// Beast's parser; what it meets becomes an HttpRequest.
+class RequestReader::Parser final : public beast::http::basic_parser<true> {
+ public:
+  HttpRequest request;
+
+ private:
+  void on_request_impl(beast::http::verb, beast::string_view method, beast::string_view target,
+                       int version, error_code&) override {
+    request.may_chunk = version >= 11;
+    request.method.assign(method.data(), method.size());
+    request.target.assign(target.data(), target.size());
+  }
+  void on_response_impl(int, beast::string_view, int, error_code&) override {}
+  void on_field_impl(field name, beast::string_view name_text, beast::string_view value,
+                     error_code&) override {
+    const std::string text(value.data(), value.size());
+    switch (name) {
+      case field::host: request.hosts.push_back(text); return;
+      case field::origin: request.origins.push_back(text); return;
+      case field::authorization: request.authorizations.push_back(text); return;
+      case field::content_type: request.content_types.push_back(text); return;
+      case field::expect: request.expectations.push_back(text); return;
+      case field::transfer_encoding: request.codings.push_back(text); return;
+      case field::content_encoding: request.content_encoding = text; return;
+      case field::access_control_request_method: request.fetch_method = true; return;
+      default: break;
+    }
+    if (beast::iequals(name_text, "x-api-key")) request.api_keys.push_back(text);
+    if (beast::iequals(name_text, "sec-fetch-site")) request.fetch_site = text;
+  }
+  void on_header_impl(error_code&) override {
+    request.keep_alive = keep_alive();
+    request.has_body = chunked() || content_length().value_or(0) > 0;
+  }
+  void on_body_init_impl(const boost::optional<std::uint64_t>&, error_code&) override {}
+  std::size_t on_body_impl(beast::string_view body, error_code&) override {
+    request.body.append(body.data(), body.size());
+    return body.size();
+  }
+  void on_chunk_header_impl(std::uint64_t, beast::string_view extensions,
+                            error_code& error) override {
+    // Nobody needs extensions; they could be sent without end.
+    if (extensions.size() > kChunkLineBytes) error = beast::http::error::bad_chunk_extension;
+  }
+  std::size_t on_chunk_body_impl(std::uint64_t, beast::string_view body, error_code&) override {
+    request.body.append(body.data(), body.size());
+    return body.size();
+  }
+  void on_finish_impl(error_code&) override {}
+};
+
+RequestReader::RequestReader(ReaderLimits limits) : limits_(limits) {}
+RequestReader::~RequestReader() = default;
+
+const HttpRequest& RequestReader::head() const { return parser_->request; }
+
+void RequestReader::fail(int status, std::string problem) {
+  state_ = State::kFailed;
+  status_ = status;
+  problem_ = std::move(problem);
+  bytes_.clear();
+}
+
+RequestReader::State RequestReader::push(std::string_view bytes) {
+  if (state_ == State::kFailed) return state_;
+  bytes_.append(bytes);
+  if (state_ != State::kDone) parse();
+  return state_;
+}
+
+HttpRequest RequestReader::take() {
+  HttpRequest request = std::move(parser_->request);
+  parser_.reset();
+  state_ = State::kIdle;
+  if (!bytes_.empty()) parse();
+  return request;
+}
+
+void RequestReader::parse() {
+  if (!parser_) {
+    parser_ = std::make_unique<Parser>();
+    parser_->header_limit(static_cast<std::uint32_t>(limits_.header_bytes));
+    parser_->body_limit(limits_.body_bytes);
+    parser_->eager(true);
+  }
+  size_t used = 0;
+  error_code error;
+  const bool fresh = state_ == State::kIdle || state_ == State::kHeader;
+  while (used < bytes_.size() && !parser_->is_done()) {
+    const size_t n =
+        parser_->put(boost::asio::buffer(bytes_.data() + used, bytes_.size() - used), error);
+    used += n;
+    if (error || n == 0) break;
+  }
+  const bool version = error == beast::http::error::bad_version && fresh && other_version(bytes_);
+  bytes_.erase(0, used);
+  if (error == beast::http::error::header_limit) {
+    return fail(431, "the request's head is too large");
+  }
+  if (error == beast::http::error::body_limit) return fail(413, "the request's body is too large");
+  if (version) return fail(505, "want HTTP/1.1 or HTTP/1.0");
+  if (error && error != beast::http::error::need_more) {
+    return fail(400, "the request is not well-formed HTTP: " + error.message());
+  }
+  // The parser asks for a whole head, and for whole lines between chunks.
+  const size_t most =
+      parser_->is_header_done() ? kChunkLineBytes + limits_.header_bytes : limits_.header_bytes;
+  if (!parser_->is_done() && bytes_.size() > most) {
+    return fail(parser_->is_header_done() ? 400 : 431, "a line of the request is too long");
+  }
+  if (parser_->is_done()) {
+    state_ = State::kDone;
+  } else if (parser_->is_header_done()) {
+    state_ = State::kBody;
+  } else if (state_ != State::kIdle || used > 0 || !bytes_.empty()) {
+    state_ = State::kHeader;
+  }
+}
+
+}  // namespace hearth::http

@@ -1,0 +1,204 @@
+#include "daemon/http/routes.h"
+
+#include <algorithm>
+#include <array>
+
+namespace hearth::http {
+namespace {
+
+struct Known {
+  std::string_view method;
+  std::string_view path;
+  Action action;
+  Api api;
+  Scope scope;
+};
+constexpr std::array kRoutes = {
+    Known{"GET", "/health", Action::kHealth, Api::kCompletions, Scope::kRead},
+    Known{"GET", "/metrics", Action::kMetrics, Api::kCompletions, Scope::kMetrics},
+    Known{"GET", "/v1/models", Action::kModels, Api::kCompletions, Scope::kRead},
+    Known{"POST", "/tokenize", Action::kTokenize, Api::kCompletions, Scope::kGenerate},
+    Known{"POST", "/v1/completions", Action::kGenerate, Api::kCompletions, Scope::kGenerate},
+    Known{"POST", "/v1/chat/completions", Action::kGenerate, Api::kChat, Scope::kGenerate},
+    Known{"POST", "/v1/responses", Action::kGenerate, Api::kResponses, Scope::kGenerate},
+    Known{"POST", "/v1/messages", Action::kGenerate, Api::kMessages, Scope::kGenerate},
+    Known{"POST", "/v1/embeddings", Action::kEmbeddings, Api::kCompletions, Scope::kGenerate},
+};
+constexpr std::string_view kModelPrefix = "/v1/models/";
+
+bool equal_no_case(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) {
+    const auto low = [](char c) {
+      return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    };
+    return low(x) == low(y);
+  });
+}
+
+// application/json, with or without a charset of UTF-8.
+bool is_json(const std::vector<std::string>& types) {
+  if (types.size() != 1) return false;
+  std::string_view type = types.front();
+  const size_t semicolon = std::min(type.find(';'), type.size());
+  std::string_view parameter = type.substr(std::min(semicolon + 1, type.size()));
+  type = type.substr(0, semicolon);
+  while (!type.empty() && (type.back() == ' ' || type.back() == '\t')) type.remove_suffix(1);
+  while (!parameter.empty() && (parameter.front() == ' ' || parameter.front() == '\t')) {
+    parameter.remove_prefix(1);
+  }
+  return equal_no_case(type, "application/json") &&
+         (parameter.empty() || equal_no_case(parameter, "charset=utf-8") ||
+          equal_no_case(parameter, "charset=\"utf-8\""));
+}
+
+int hex(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+// The name in a path: %20 is a space. Nothing where it is malformed.
+std::optional<std::string> unescaped(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      out += text[i];
+      continue;
+    }
+    if (i + 2 >= text.size() || hex(text[i + 1]) < 0 || hex(text[i + 2]) < 0) return std::nullopt;
+    out += static_cast<char>(hex(text[i + 1]) * 16 + hex(text[i + 2]));
+    i += 2;
+  }
+  return out;
+}
+
+std::optional<Refusal> check_key(const Rules& rules, const HttpRequest& head, Scope scope) {
+  if (rules.other_user) {
+    return Refusal{403,
+                   "this port answers the daemon's own user alone; others use keys, or the "
+                   "Unix socket"};
+  }
+  if (rules.keys == nullptr) return std::nullopt;
+  if (head.authorizations.size() + head.api_keys.size() > 1) {
+    return Refusal{400, "more than one key"};
+  }
+  std::optional<std::string_view> key;
+  if (!head.authorizations.empty()) key = bearer(head.authorizations.front());
+  if (!head.api_keys.empty()) key = head.api_keys.front();
+  if (!key) return Refusal{401, "want a key: Authorization: Bearer KEY, or x-api-key: KEY"};
+  switch (rules.keys->check(*key, scope)) {
+    case Keys::Verdict::kAdmitted: return std::nullopt;
+    case Keys::Verdict::kOutOfScope: return Refusal{403, "this key is not for this path"};
+    case Keys::Verdict::kUnknown: break;
+  }
+  return Refusal{401, "no such key"};
+}
+
+std::optional<Refusal> check_form(const HttpRequest& head) {
+  for (const std::string& coding : head.codings) {
+    if (head.codings.size() > 1 || !equal_no_case(coding, "chunked")) {
+      return Refusal{501, "of transfer codings only chunked is known"};
+    }
+  }
+  for (const std::string& expectation : head.expectations) {
+    if (!equal_no_case(expectation, "100-continue")) {
+      return Refusal{417, "of expectations only 100-continue is known"};
+    }
+  }
+  if (head.hosts.size() != 1) return Refusal{400, "want one Host field"};
+  if (head.target.empty() || head.target.front() != '/') {
+    return Refusal{400, "want a path, not a whole address"};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Api api_of(std::string_view target) {
+  return target.starts_with("/v1/messages") ? Api::kMessages : Api::kCompletions;
+}
+
+std::optional<Refusal> route(const Rules& rules, const HttpRequest& head, Route* out) {
+  out->api = api_of(head.target);
+  if (auto refusal = check_form(head)) return refusal;
+  if (!rules.hosts.allows(head.hosts.front())) {
+    return Refusal{421, "this Host is not served here; http.allowed_hosts adds names"};
+  }
+  if (!origin_allowed(head.origins, head.fetch_site, rules.origins)) {
+    return Refusal{403, "pages of this Origin are not admitted; http.allowed_origins adds some"};
+  }
+  if (head.method == "OPTIONS" && !head.origins.empty() && head.fetch_method) {
+    out->action = Action::kPreflight;
+    return std::nullopt;
+  }
+  const size_t query = head.target.find('?');
+  const std::string_view path = std::string_view(head.target).substr(0, query);
+  std::string allow;
+  for (const Known& known : kRoutes) {
+    if (known.path != path) continue;
+    if (known.method != head.method) {
+      allow += std::string(allow.empty() ? "" : ", ") + std::string(known.method);
+      continue;
+    }
+    out->action = known.action;
+    out->api = known.api;
+    // Asked by whatever watches the daemon, and telling no more than that it lives.
+    if (known.action != Action::kHealth) {
+      if (auto refusal = check_key(rules, head, known.scope)) return refusal;
+    }
+    if (query != std::string::npos) return Refusal{400, "parameters in the address are not known"};
+    if (known.method == "POST" && !head.content_encoding.empty() &&
+        !equal_no_case(head.content_encoding, "identity")) {
+      return Refusal{415, "want a body without Content-Encoding"};
+    }
+    // A page of another origin can send other types without asking first.
+    if (known.method == "POST" && !is_json(head.content_types)) {
+      return Refusal{415, "want Content-Type: application/json"};
+    }
+    return std::nullopt;
+  }
+  if (path.starts_with(kModelPrefix) && path.size() > kModelPrefix.size()) {
+    if (head.method != "GET") return Refusal{405, "this path knows GET", "GET"};
+    if (auto refusal = check_key(rules, head, Scope::kRead)) return refusal;
+    const auto name = unescaped(path.substr(kModelPrefix.size()));
+    if (!name) return Refusal{400, "the path has a malformed escape"};
+    out->action = Action::kModel;
+    out->model = *name;
+    return std::nullopt;
+  }
+  if (!allow.empty()) return Refusal{405, "this path knows " + allow, allow};
+  if (auto refusal = check_key(rules, head, Scope::kRead); refusal && refusal->status != 403) {
+    return refusal;
+  }
+  return Refusal{404, "there is nothing at this path"};
+}
+
+std::string_view reason_phrase(int status) {
+  switch (status) {
+    case 100: return "Continue";
+    case 200: return "OK";
+    case 204: return "No Content";
+    case 400: return "Bad Request";
+    case 401: return "Unauthorized";
+    case 403: return "Forbidden";
+    case 404: return "Not Found";
+    case 405: return "Method Not Allowed";
+    case 408: return "Request Timeout";
+    case 413: return "Content Too Large";
+    case 415: return "Unsupported Media Type";
+    case 417: return "Expectation Failed";
+    case 421: return "Misdirected Request";
+    case 429: return "Too Many Requests";
+    case 431: return "Request Header Fields Too Large";
+    case 500: return "Internal Server Error";
+    case 501: return "Not Implemented";
+    case 503: return "Service Unavailable";
+    case 504: return "Gateway Timeout";
+    case 505: return "HTTP Version Not Supported";
+    case 529: return "Overloaded";
+    default: return "Unknown";
+  }
+}
+
+}  // namespace hearth::http

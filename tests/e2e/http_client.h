@@ -1,0 +1,50 @@
+#pragma once
+// HTTP by hand, over the daemon's socket: sends whatever bytes it is given and reads answers.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "tests/e2e/daemon.h"
+
+namespace hearth::e2e {
+
+struct HttpAnswer {
+  int status = 0;
+  std::map<std::string, std::string> fields;  ///< names in lower case
+  std::string body;                           ///< chunks put together
+};
+
+class HttpClient {
+ public:
+  /// http.sock of this daemon.
+  explicit HttpClient(const Daemon& daemon, int receive_buffer = 0);
+  /// 127.0.0.1
+  explicit HttpClient(uint16_t port);
+  ~HttpClient();
+  HttpClient(const HttpClient&) = delete;
+  HttpClient& operator=(const HttpClient&) = delete;
+
+  void send(std::string_view bytes);
+  /// The next answer; nothing when the connection ends before it is whole.
+  std::optional<HttpAnswer> receive();
+  /// One answer after a request that is right but for what is given.
+  HttpAnswer ask(const std::string& method, const std::string& path, const std::string& body = {},
+                 const std::string& fields = "Host: localhost\r\n");
+  /// Bytes that came, until so many have or the connection has ended.
+  std::string read(size_t bytes);
+  bool ended() { return read(1).empty(); }
+
+ private:
+  bool more();
+
+  int fd_ = -1;
+  std::string bytes_;
+};
+
+std::string post(const std::string& path, const std::string& body,
+                 const std::string& fields = "Host: localhost\r\n");
+
+}  // namespace hearth::e2e

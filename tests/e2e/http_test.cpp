@@ -1,0 +1,355 @@
+// The HTTP front door of the real daemon, byte by byte.
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/e2e/http_client.h"
+#include "tests/skip.h"
+
+namespace hearth::e2e {
+namespace {
+
+using Json = nlohmann::json;
+
+/// As seeded(), in the words of that API.
+std::string completion(uint64_t seed, int tokens, const std::string& more = {}) {
+  return fmt::format(
+      R"({{"model":"tiny","prompt":"the","max_tokens":{},"seed":{},"ignore_eos":true{}}})", tokens,
+      seed, more);
+}
+ipc::GenerateRequest same(uint64_t seed, int32_t tokens) {
+  ipc::GenerateRequest request = seeded(seed, tokens);
+  request.model = "tiny";
+  return request;
+}
+
+std::vector<Json> events_of(const std::string& stream) {
+  std::vector<Json> out;
+  for (size_t at = 0; at < stream.size();) {
+    const size_t end = stream.find("\n\n", at);
+    REQUIRE(end != std::string::npos);
+    const std::string text = stream.substr(at + 6, end - at - 6);
+    out.push_back(text == "[DONE]" ? Json(text) : Json::parse(text));
+    at = end + 2;
+  }
+  return out;
+}
+
+std::string text_of_stream(const std::string& stream, std::string* reason) {
+  std::string text;
+  const std::vector<Json> events = events_of(stream);
+  REQUIRE_FALSE(events.empty());
+  CHECK(events.back() == "[DONE]");
+  for (const Json& event : events) {
+    if (!event.is_object() || event["choices"].empty()) continue;
+    text += event["choices"][0]["text"].get<std::string>();
+    if (event["choices"][0]["finish_reason"].is_string()) {
+      *reason = event["choices"][0]["finish_reason"];
+    }
+  }
+  return text;
+}
+
+uint16_t tcp_port(const Sandbox& sandbox) {
+  const std::string log = text_of(sandbox.path() / "log");
+  const size_t at = log.rfind("tcp_port=");
+  REQUIRE(at != std::string::npos);
+  return static_cast<uint16_t>(std::stoi(log.substr(at + 9)));
+}
+
+TEST_CASE("HTTP gives the text that the socket gives, whole and streamed") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox);
+  ipc::Client client = daemon.connect();
+  const Answer plain = run(client, same(5, 40));
+  REQUIRE_MESSAGE(plain.done.has_value(), why(plain));
+
+  HttpClient http(daemon);
+  const HttpAnswer whole = http.ask("POST", "/v1/completions", completion(5, 40));
+  REQUIRE_MESSAGE(whole.status == 200, whole.body);
+  CHECK(whole.fields.at("content-type") == "application/json");
+  const Json body = Json::parse(whole.body);
+  CHECK(body["choices"][0]["text"] == plain.texts.at(0));
+  CHECK(body["choices"][0]["finish_reason"] == "length");
+  CHECK(body["model"] == "tiny");
+  CHECK(body["usage"]["completion_tokens"] == 40);
+  CHECK(body["usage"]["prompt_tokens"] == plain.done->usage.prompt_tokens);
+
+  const HttpAnswer streamed =
+      http.ask("POST", "/v1/completions",
+               completion(5, 40, R"(,"stream":true,"stream_options":{"include_usage":true})"));
+  REQUIRE_MESSAGE(streamed.status == 200, streamed.body);
+  CHECK(streamed.fields.at("content-type").starts_with("text/event-stream"));
+  std::string reason;
+  CHECK(text_of_stream(streamed.body, &reason) == plain.texts.at(0));
+  CHECK(reason == "length");
+
+  // Without chunks where HTTP/1.0 does not know them.
+  HttpClient old(daemon);
+  const std::string request = completion(5, 40, R"(,"stream":true)");
+  old.send(
+      fmt::format("POST /v1/completions HTTP/1.0\r\nHost: localhost\r\n"
+                  "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{}",
+                  request.size(), request));
+  const std::string all = old.read(1 << 20);
+  const size_t head = all.find("\r\n\r\n");
+  REQUIRE(head != std::string::npos);
+  CHECK(text_of_stream(all.substr(head + 4), &reason) == plain.texts.at(0));
+
+  const Json two = Json::parse(
+      http.ask("POST", "/v1/completions", completion(5, 10, R"(,"n":2,"logprobs":2)")).body);
+  REQUIRE(two["choices"].size() == 2);
+  CHECK(two["choices"][1]["logprobs"]["tokens"].size() == 10);
+  CHECK(two["choices"][1]["logprobs"]["top_logprobs"][0].size() == 2);
+}
+
+TEST_CASE("models, health, metrics and tokens are told over HTTP") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox);
+  HttpClient http(daemon);
+  const Json models = Json::parse(http.ask("GET", "/v1/models").body);
+  CHECK(models["data"][0]["id"] == "tiny");
+  CHECK(Json::parse(http.ask("GET", "/v1/models/tiny").body)["id"] == "tiny");
+  CHECK(http.ask("GET", "/v1/models/other").status == 404);
+  CHECK(Json::parse(http.ask("GET", "/health").body)["status"] == "ok");
+  const Json tokens =
+      Json::parse(http.ask("POST", "/tokenize", R"({"model":"tiny","text":"the abc"})").body);
+  CHECK(tokens["count"] == tokens["ids"].size());
+  CHECK(tokens["ids"].size() > 1);
+  const HttpAnswer metrics = http.ask("GET", "/metrics");
+  CHECK(metrics.fields.at("content-type").starts_with("text/plain"));
+  CHECK(metrics.body.find("\nhearth_requests_total 1\n") != std::string::npos);
+  CHECK(http.ask("POST", "/v1/embeddings", R"({"input":"a"})").status == 501);
+}
+
+TEST_CASE("requests that are wrong are told so, and the connection goes on") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox);
+  HttpClient http(daemon);
+  struct Case {
+    std::string body;
+    int status;
+    const char* param;
+    const char* code;
+  };
+  const Case cases[] = {
+      {R"({"model":"tiny","prompt":"a","echo":true})", 400, "echo", "unsupported"},
+      {R"({"model":"tiny","prompt":"a","nonesuch":1})", 400, "nonesuch", "unknown_field"},
+      {R"({"model":"nonesuch","prompt":"a"})", 404, nullptr, "model_not_found"},
+      {R"({"model":"../x","prompt":"a"})", 403, "model", "forbidden"},
+      {R"({"model":"tiny","prompt":"a","max_tokens":100000})", 400, "max_tokens",
+       "context_length_exceeded"},
+      {R"({"model":"tiny","prompt":"a","logit_bias":{"999999":1}})", 400, "logit_bias",
+       "invalid_argument"},
+      {"{", 400, nullptr, "protocol"},
+  };
+  for (const Case& each : cases) {
+    const HttpAnswer answer = http.ask("POST", "/v1/completions", each.body);
+    CHECK_MESSAGE(answer.status == each.status, answer.body);
+    const Json error = Json::parse(answer.body)["error"];
+    if (each.param != nullptr) CHECK_MESSAGE(error["param"] == each.param, answer.body);
+    CHECK_MESSAGE(error["code"] == each.code, answer.body);
+  }
+  const HttpAnswer anthropic = http.ask("POST", "/v1/messages", R"({"messages":[]})");
+  CHECK(anthropic.status == 400);
+  CHECK(Json::parse(anthropic.body)["type"] == "error");
+  CHECK(http.ask("POST", "/v1/completions", completion(1, 3)).status == 200);
+}
+
+TEST_CASE("malformed and hostile bytes have their status, and disturb nobody") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox, {"http.header_timeout_ms=300", "http.body_timeout_ms=300"});
+  daemon.connect();
+  HttpClient beside(daemon);
+  beside.send(post("/v1/completions", completion(9, 150, R"(,"stream":true)")));
+
+  const std::string head =
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+      "Content-Type: application/json\r\n";
+  struct Case {
+    std::string bytes;
+    int status;
+  };
+  const Case cases[] = {
+      {"hello\r\n\r\n", 400},
+      {"GET /health HTTP/1.1\r\n\r\n", 400},
+      {"GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n", 421},
+      {"GET /health HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\n\r\n", 403},
+      {"GET http://localhost/health HTTP/1.1\r\nHost: localhost\r\n\r\n", 400},
+      {"GET /" + std::string(20000, 'a') + " HTTP/1.1\r\nHost: localhost\r\n\r\n", 431},
+      {head + "X: " + std::string(20000, 'a') + "\r\n\r\n", 431},
+      {head + "Content-Length: 99999999999\r\n\r\n", 413},
+      {head + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n", 400},
+      {head + "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
+      {head + "Transfer-Encoding: gzip\r\n\r\n", 501},
+      {head + "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n", 413},
+      {head + "Transfer-Encoding: chunked\r\n\r\nxyz\r\n", 400},
+      {head + "Transfer-Encoding: chunked\r\n\r\n2\r\nabcdef", 400},
+      {"PUT /v1/completions HTTP/1.1\r\nHost: localhost\r\n\r\n", 405},
+      {"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
+       "Content-Length: 2\r\n\r\n{}",
+       415},
+      {"GET /he", 408},                             // and nothing more
+      {head + "Content-Length: 10\r\n\r\n{", 408},  // the same
+      {head + "Transfer-Encoding: chunked\r\n\r\n", 408},
+  };
+  for (const Case& each : cases) {
+    HttpClient http(daemon);
+    http.send(each.bytes);
+    const std::optional<HttpAnswer> answer = http.receive();
+    REQUIRE_MESSAGE(answer.has_value(), each.bytes.substr(0, 100));
+    CHECK_MESSAGE(answer->status == each.status, each.bytes.substr(0, 100));
+    CHECK(Json::parse(answer->body).contains("error"));
+  }
+  // A body that comes slowly but in time, in chunks, after "100 Continue".
+  HttpClient slow(daemon);
+  slow.send(head + "Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n");
+  CHECK(slow.read(25) == "HTTP/1.1 100 Continue\r\n\r\n");
+  const std::string body = completion(1, 3);
+  for (const char c : body) slow.send(fmt::format("1\r\n{}\r\n", c));
+  slow.send("0\r\n\r\n");
+  CHECK(slow.receive()->status == 200);
+
+  const std::optional<HttpAnswer> undisturbed = beside.receive();
+  REQUIRE(undisturbed.has_value());
+  std::string reason;
+  const std::string text = text_of_stream(undisturbed->body, &reason);
+  ipc::Client client = daemon.connect();
+  CHECK(text == run(client, same(9, 150)).texts.at(0));
+}
+
+TEST_CASE("requests sent ahead are answered in order") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox);
+  HttpClient http(daemon);
+  http.send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" +
+            post("/v1/completions", completion(1, 5)) +
+            "GET /nonesuch HTTP/1.1\r\nHost: localhost\r\n\r\n" +
+            post("/v1/completions", completion(2, 5, R"(,"stream":true)")) +
+            "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" +
+            "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  CHECK(Json::parse(http.receive()->body)["status"] == "ok");
+  CHECK(Json::parse(http.receive()->body)["object"] == "text_completion");
+  CHECK(http.receive()->status == 404);
+  CHECK(http.receive()->body.ends_with("data: [DONE]\n\n"));
+  CHECK(http.receive()->fields.at("connection") == "close");
+  CHECK(http.ended());
+}
+
+TEST_CASE("who goes away has its request cancelled") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox);
+  {
+    HttpClient http(daemon);
+    http.send(post("/v1/completions", completion(3, 900, R"(,"stream":true)")));
+    CHECK(http.read(8) == "HTTP/1.1");
+  }
+  {
+    HttpClient whole(daemon);
+    whole.send(post("/v1/completions", completion(4, 900)));
+    REQUIRE(eventually([&] { return daemon.stats().requests_total == 2; }));
+  }
+  CHECK(daemon.wait_until_idle());
+  CHECK(daemon.stats().requests_done + daemon.stats().requests_cancelled == 2);
+}
+
+TEST_CASE("a reader that stalls loses its own answer and costs nobody else time") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox, {"worker.speculation=off"});
+  HttpClient stalled(daemon, 4096);
+  stalled.send(
+      post("/v1/completions", completion(3, 900, R"(,"stream":true,"n":16,"logprobs":20)")));
+  CHECK(stalled.read(8) == "HTTP/1.1");
+  HttpClient http(daemon);
+  for (uint64_t i = 0; i < 3; ++i) {
+    CHECK(http.ask("POST", "/v1/completions", completion(i, 10)).status == 200);
+  }
+  // The stalled one is given up once it is too far behind, or ends before.
+  CHECK(daemon.wait_until_idle());
+  CHECK(http.ask("GET", "/health").status == 200);
+}
+
+TEST_CASE("TCP admits the daemon's own user, or keys") {
+  const Sandbox sandbox;
+  {
+    const Daemon daemon(sandbox, {"http.listen=127.0.0.1:0"});
+    const uint16_t port = tcp_port(sandbox);
+    HttpClient http(port);
+    CHECK(http.ask("GET", "/v1/models", "", fmt::format("Host: localhost:{}\r\n", port)).status ==
+          200);
+    CHECK(http.ask("GET", "/v1/models", "", "Host: localhost\r\n").status == 421);
+  }
+  const std::filesystem::path keys = sandbox.path() / "keys";
+  std::ofstream(keys) << "me all 0123456789abcdef\nscraper metrics fedcba9876543210\n";
+  REQUIRE(::chmod(keys.c_str(), 0600) == 0);
+  const Daemon daemon(
+      sandbox, {"http.listen=127.0.0.1:0", "http.keys_file=" + keys.string(),
+                "http.allowed_origins=[\"http://localhost:3000\"]", "server.log_level=debug"});
+  const uint16_t port = tcp_port(sandbox);
+  HttpClient http(port);
+  const auto status = [&](const std::string& path, const std::string& more) {
+    return http.ask("GET", path, "", fmt::format("Host: 127.0.0.1:{}\r\n{}", port, more)).status;
+  };
+  CHECK(status("/health", "") == 200);
+  CHECK(status("/v1/models", "") == 401);
+  CHECK(status("/v1/models", "Authorization: Bearer 0123456789abcdeF\r\n") == 401);
+  CHECK(status("/v1/models", "Authorization: Bearer 0123456789abcdef\r\n") == 200);
+  CHECK(status("/v1/models", "x-api-key: 0123456789abcdef\r\n") == 200);
+  CHECK(status("/v1/models", "x-api-key: fedcba9876543210\r\n") == 403);
+  CHECK(status("/metrics", "x-api-key: fedcba9876543210\r\n") == 200);
+  const HttpAnswer preflight =
+      http.ask("OPTIONS", "/v1/completions", "",
+               fmt::format("Host: 127.0.0.1:{}\r\nOrigin: http://localhost:3000\r\n"
+                           "Access-Control-Request-Method: POST\r\n",
+                           port));
+  CHECK(preflight.status == 204);
+  CHECK(preflight.fields.at("access-control-allow-origin") == "http://localhost:3000");
+  const HttpAnswer answer =
+      http.ask("POST", "/v1/completions", completion(1, 3, R"(,"stop":"A_SECRET_WORD")"),
+               fmt::format("Host: 127.0.0.1:{}\r\nx-api-key: 0123456789abcdef\r\n", port));
+  CHECK(answer.status == 200);
+  // Not a word of it in the log, at its most talkative.
+  const std::string log = text_of(sandbox.path() / "log");
+  CHECK(log.find("0123456789abcde") == std::string::npos);
+  CHECK(log.find("A_SECRET_WORD") == std::string::npos);
+}
+
+TEST_CASE("the official Python clients work unchanged") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox);
+  const char* named = std::getenv("HEARTH_TEST_PYTHON");
+  const std::filesystem::path log = sandbox.path() / "clients";
+  const pid_t pid = start_program(
+      {named != nullptr ? named : "/usr/bin/python3",
+       HEARTH_SOURCE_DIR "/tests/e2e/http_clients.py", (daemon.runtime() / "http.sock").string()},
+      log);
+  const std::optional<int> status = wait_for_exit(pid, kPatienceMs);
+  REQUIRE(status.has_value());
+  if (WIFEXITED(*status) && WEXITSTATUS(*status) == 77) {
+    HEARTH_SKIP("the Python clients openai and anthropic are not installed");
+  }
+  CHECK_MESSAGE(*status == 0, text_of(log));
+}
+
+TEST_CASE("a daemon that other machines could reach does not start") {
+  const Sandbox sandbox;
+  for (const char* listen : {"0.0.0.0:0", "[::]:0", "192.0.2.1:8080"}) {
+    const std::filesystem::path log = sandbox.path() / "refused";
+    const pid_t pid = start_program(
+        {program("hearthd").string(), "--config", "/dev/null", "--runtime-dir",
+         (sandbox.path() / "other").string(), "--set", std::string("http.listen=") + listen},
+        log);
+    const std::optional<int> status = wait_for_exit(pid, kPatienceMs);
+    REQUIRE(status.has_value());
+    CHECK(*status != 0);
+    CHECK(text_of(log).find("http.listen") != std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace hearth::e2e
