@@ -94,7 +94,7 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, ipc::Context contex
       reports_(clock_, instance_, models_, residency_, dispatcher_),
       cache_verbs_(io_, {worker_program(config.worker),
                          config.worker.prefix_store ? config.server.state_dir : "",
-                         config.server.model_dirs}),
+                         config.server.model_dirs, config.worker.prefix_pinned_bytes}),
       disk_budget_(config.server.state_dir.empty() ? std::filesystem::path()
                                                    : config.server.state_dir / "prefix",
                    static_cast<uint64_t>(config.cache.disk_bytes),

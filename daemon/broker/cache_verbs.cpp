@@ -70,7 +70,10 @@ Result<std::vector<std::string>> cache_arguments(const CachePaths& paths, const 
     }
   }
   if (op == "rm" && request.wipe) out.emplace_back("--wipe");
-  if (op == "pin") out.push_back(fmt::format("--ttl-s={}", request.ttl_s));
+  if (op == "pin") {
+    out.push_back(fmt::format("--ttl-s={}", request.ttl_s));
+    out.push_back(fmt::format("--pinned-bytes={}", paths.pinned_bytes));
+  }
   if ((op == "ls" || op == "stats") && request.as_json) out.emplace_back("--json");
   if (op == "ls" && request.show_text) {
     out.emplace_back("--show-text");

@@ -25,6 +25,7 @@ struct CachePaths {
   std::filesystem::path program;    ///< the worker's
   std::filesystem::path state_dir;  ///< empty: nothing is kept
   std::vector<std::filesystem::path> model_dirs;
+  int64_t pinned_bytes = int64_t{2} << 30;  ///< that one owner may pin of a model's
 };
 
 /// The worker program's command line for that request. kInvalidArgument and kForbidden name the

@@ -115,9 +115,9 @@ Result<void> mark_kept(const PrepModel& model, const ipc::GenerateRequest& reque
   to->keep_s = request.cache_keep_s;
   to->keep_tokens = request.cache_keep_tokens;
   if (request.cache_keep_bytes == 0 || to->keep_s == 0) return {};
-  if (!request.prompt_ids.empty()) {
+  if (request.prompt.empty()) {
     return Error{ErrorCode::kInvalidArgument,
-                 "cache_keep_bytes: the prompt is token ids; want cache_keep_tokens",
+                 "cache_keep_bytes: met no text as prompt; want cache_keep_tokens",
                  "cache_keep_bytes"};
   }
   const int32_t within = tokens_within(model, to->prompt, request.prompt,

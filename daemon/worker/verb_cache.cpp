@@ -329,7 +329,7 @@ void add_cache(CLI::App& app, int* status) {
   sizes->add_option("--owner", options->owner, "only this one's");
   CLI::App* keep = add("pin", "Keeps what is named, and all in front of it, from eviction", pin);
   keep->add_option("NAME", options->names, "as ls shows it")->required();
-  keep->add_option("--ttl-s", options->ttl_s, "so many seconds; default: an hour")
+  keep->add_option("--ttl-s,--ttl", options->ttl_s, "so many seconds; default: an hour")
       ->check(CLI::Range(int64_t{1}, int64_t{30 * 24 * 3600}));
   keep->add_option("--pinned-bytes", options->pinned_bytes, "of one owner, at most");
   keep->add_option("--owner", options->owner, "only this one's");

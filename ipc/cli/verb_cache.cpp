@@ -9,6 +9,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <string_view>
 
 #include "ipc/cli/connection.h"
 #include "ipc/cli/input.h"
@@ -20,7 +21,7 @@ namespace hearth::cli {
 namespace {
 
 struct WarmOptions {
-  std::string model;
+  std::string model = "default";
   std::string file;
   int64_t ttl_s = 0;
   bool no_start = false;
@@ -61,6 +62,24 @@ int ask(const ipc::CacheRequest& request) {
   return kFailed;
 }
 
+/// What the workers of a daemon say of their stores; nothing where none answers.
+void print_states() {
+  Result<ipc::Client> client = ipc::Client::connect({});
+  if (!client.ok()) return;
+  const Result<ipc::StatsReply> stats = client->stats();
+  if (!stats.ok()) return;
+  std::string out;
+  for (const ipc::WorkerStats& worker : stats->workers) {
+    const ipc::StoreSnapshot& store = worker.snapshot.store;
+    if (store.state == "off") continue;
+    out += fmt::format("{} is {}: {} chunks saved, {} loaded, {} dropped, {} refused{}{}\n",
+                       worker.model, store.state, store.chunks_saved, store.chunks_loaded,
+                       store.chunks_dropped, store.chunks_refused,
+                       store.last_error.empty() ? "" : "; last problem: ", store.last_error);
+  }
+  write_stdout(terminal_safe(out));
+}
+
 /// The daemon that answers is another user's.
 bool daemon_is_foreign() {
   Result<ipc::Client> client = ipc::Client::connect({});
@@ -86,7 +105,7 @@ void add_to_daemon(CLI::App& app, ipc::CacheRequest& request) {
   rm->add_flag("--wipe", request.wipe, "leave no byte of it in the files");
   CLI::App* pin = add("pin", "Keeps what is named, and all in front of it, from eviction");
   pin->add_option("NAME", request.names, "as ls shows it")->required();
-  pin->add_option("--ttl-s", request.ttl_s, "so many seconds; default: an hour");
+  pin->add_option("--ttl-s,--ttl", request.ttl_s, "so many seconds; default: an hour");
   add("unpin", "Lets it be evicted again")
       ->add_option("NAME", request.names, "as ls shows it")
       ->required();
@@ -99,14 +118,14 @@ void add_to_daemon(CLI::App& app, ipc::CacheRequest& request) {
 int cache(const std::vector<std::string>& words) {
   const std::string verb = words.size() > 1 ? words[1] : "";
   const bool asks_daemon = verb == "warm" || verb == "why";
-  const bool own_files =
-      !asks_daemon && (verb.empty() || verb.starts_with("-") ||
-                       std::ranges::any_of(words,
-                                           [](const std::string& word) {
-                                             return word.starts_with("--state-dir") ||
-                                                    word == "--help" || word == "-h";
-                                           }) ||
-                       !daemon_is_foreign());
+  const auto has = [&words](std::string_view word) {
+    return std::ranges::any_of(words,
+                               [&](const std::string& each) { return each.starts_with(word); });
+  };
+  const bool about_files = has("--state-dir") || has("--help") || has("-h");
+  if (verb == "stats" && !about_files && !has("--json")) print_states();
+  const bool own_files = !asks_daemon && (verb.empty() || verb.starts_with("-") || about_files ||
+                                          !daemon_is_foreign());
   if (own_files) return exec_worker(words);
 
   CLI::App app("The prefixes kept on disk", "hearth cache");
@@ -115,9 +134,11 @@ int cache(const std::vector<std::string>& words) {
   add_to_daemon(app, request);
   WarmOptions options;
   CLI::App* warmer = app.add_subcommand("warm", "Computes a text once, so that it is kept");
-  warmer->add_option("MODEL", options.model, "a model's name or a role")->required();
-  warmer->add_option("FILE", options.file, "the text; - is stdin")->required();
-  warmer->add_option("--ttl-s", options.ttl_s, "and pins it for so many seconds");
+  std::vector<std::string> what;
+  warmer->add_option("WHAT", what, "[MODEL] FILE: a model's name or a role; - is stdin")
+      ->required()
+      ->expected(1, 2);
+  warmer->add_option("--ttl-s,--ttl", options.ttl_s, "and pins it for so many seconds");
   warmer->add_flag("--no-start", options.no_start, "start no daemon where none answers");
   app.add_subcommand("why", "Why a request's prompt had to be computed, and from which token on")
       ->add_option("REQUEST", request.names, "its id")
@@ -129,7 +150,11 @@ int cache(const std::vector<std::string>& words) {
   } catch (const CLI::ParseError& problem) {
     return app.exit(problem) == 0 ? kOk : kUsage;
   }
-  if (verb == "warm") return warm(options);
+  if (verb == "warm") {
+    options.file = what.back();
+    if (what.size() == 2) options.model = what.front();
+    return warm(options);
+  }
   request.op = app.get_subcommands().front()->get_name();
   return ask(request);
 }

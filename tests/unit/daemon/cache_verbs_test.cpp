@@ -60,9 +60,9 @@ TEST_CASE("nothing that a client writes becomes an option") {
 TEST_CASE("pins carry their time, lists their form") {
   ipc::CacheRequest pin = request("pin", {"0123abcd", "ffff"});
   pin.ttl_s = 60;
-  CHECK(*cache_arguments(kPaths, kUser, pin) == Words{"/bin/worker", "cache", "pin",
-                                                      "--state-dir=/state", "--owner=uid:1000",
-                                                      "--ttl-s=60", "0123abcd", "ffff"});
+  CHECK(*cache_arguments(kPaths, kUser, pin) ==
+        Words{"/bin/worker", "cache", "pin", "--state-dir=/state", "--owner=uid:1000", "--ttl-s=60",
+              "--pinned-bytes=2147483648", "0123abcd", "ffff"});
   ipc::CacheRequest list = request("ls");
   list.show_text = list.as_json = true;
   CHECK(*cache_arguments(kPaths, kUser, list) ==
