@@ -1,6 +1,7 @@
 #include "engine/disk_tier.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "kernels/base/check.h"
@@ -12,8 +13,10 @@ constexpr size_t kMaxRestores = 64;
 constexpr size_t kMaxOffers = 64;
 /// Bytes on their way in: few, so that what the store's thread has read is still in a cache of the
 /// cores when it is copied. Bytes on their way out: enough to keep it busy over a long step.
-constexpr uint64_t kLoadWindow = 8 << 20;
+constexpr uint64_t kLoadWindow = 4 << 20;
 constexpr size_t kMaxSpare = 8;
+/// Of them, those that are made before they are wanted: fresh pages cost three times the reading.
+constexpr size_t kReadySpare = 6;
 constexpr uint64_t kOfferWindow = 32 << 20;
 /// Before anything was measured.
 constexpr double kFindUs = 1'000;
@@ -44,6 +47,17 @@ DiskTier::DiskTier(KvLayout layout, KvCache& kv, ModelRunner& runner, Mailbox<St
       always_(always),
       find_us_(kFindUs),
       us_per_byte_(kUsPerByte) {}
+
+void DiskTier::warm_up() {
+  const int64_t block_bytes =
+      std::accumulate(layout_.block_bytes.begin(), layout_.block_bytes.end(), int64_t{0});
+  const size_t bytes = static_cast<size_t>(block_bytes) * static_cast<size_t>(chunk_blocks_);
+  while (spare_.size() < kReadySpare) {
+    ChunkData data = ChunkData::of_size(bytes);
+    std::ranges::fill(data.span(), std::byte{0});
+    spare_.push_back(std::move(data));
+  }
+}
 
 // ---- In -------------------------------------------------------------------------------------
 

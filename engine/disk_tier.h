@@ -37,6 +37,8 @@ class DiskTier {
   DiskTier(KvLayout layout, KvCache& kv, ModelRunner& runner, Mailbox<StoreCommand>& store,
            bool always);
 
+  /// Makes ready the memory that chunks come in. Before the first request.
+  void warm_up();
   /// Asks for what follows the request's cached prefix; it is restoring from here on, or not.
   void ask(LiveRequest& live, const StepCost& cost, int64_t now_us);
   /// The request has ended.

@@ -32,6 +32,9 @@ constexpr int32_t kWarmUpOutputs = 4;
 /// Guesses per step of the warm-up's second part, two steps each: what 2, 4 and 8 rows cost.
 constexpr int32_t kWarmUpWidths[] = {1, 3, 7};
 constexpr int32_t kWarmUpMoreOutputs = 32;
+/// Pool memory that is there before the first request: a prompt of some thousand tokens restored
+/// into fresh pages would wait longer for the pages than for the disk.
+constexpr uint64_t kTouchedBytes = 64 << 20;
 /// Bytes copied out for the store in one step: a millisecond or two.
 constexpr uint64_t kOfferBytesPerStep = 8 << 20;
 /// And at the end, of what was offered last.
@@ -222,6 +225,10 @@ void Engine::Impl::run() {
 
 void Engine::Impl::warm_up() {
   HEARTH_CHECK(scheduler.live().empty());
+  if (disk != nullptr) {
+    runner->touch_blocks(kTouchedBytes);
+    disk->warm_up();
+  }
   Request request;
   request.id = kWarmUpId;
   request.max_tokens = kWarmUpOutputs;

@@ -31,6 +31,9 @@ class ModelRunner {
   /// The KV of one block, to and from host memory; layers in the pool's own order.
   void read_block(int32_t group, int32_t block, std::span<std::byte> out);
   void write_block(int32_t group, int32_t block, std::span<const std::byte> from);
+  /// Writes zeros over the first blocks of every pool, up to so many bytes in all, so that their
+  /// memory is there. Before anything is kept in them.
+  void touch_blocks(uint64_t bytes);
 
   const models::ModelInfo& info() const { return model_->info(); }
   const MemoryPlan& memory_plan() const { return plan_; }

@@ -3,9 +3,13 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sqlite3.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
+
+#include "engine/store/bus_guard.h"
 
 namespace hearth::engine {
 namespace {
@@ -23,6 +27,9 @@ ErrorCode code_of(int sqlite_code) {
     default: return ErrorCode::kIo;
   }
 }
+
+/// What SQLite made of pages that could not be read is no answer.
+int believed(int code) { return BusGuard::tripped() ? SQLITE_IOERR_READ : code; }
 
 }  // namespace
 
@@ -57,7 +64,7 @@ Statement& Statement::bind(int index, std::span<const std::byte> blob) {
 
 Result<bool> Statement::step() {
   int code = std::exchange(bind_error_, 0);
-  if (code == 0) code = ::sqlite3_step(statement_.get());
+  if (code == 0) code = believed(::sqlite3_step(statement_.get()));
   if (code == SQLITE_ROW) return true;
   const Error error{
       code_of(code),
@@ -130,8 +137,35 @@ Result<Database> Database::open_read_only(const std::filesystem::path& file) {
 }
 
 Result<void> Database::execute(const std::string& sql) {
-  const int code = ::sqlite3_exec(database_.get(), sql.c_str(), nullptr, nullptr, nullptr);
+  const int code =
+      believed(::sqlite3_exec(database_.get(), sql.c_str(), nullptr, nullptr, nullptr));
   if (code != SQLITE_OK) return error(code);
+  return {};
+}
+
+Result<void> Database::map(int64_t bytes, int64_t ready_bytes) {
+  BusGuard::turn_on();
+  HEARTH_TRY(execute(fmt::format("PRAGMA mmap_size={}", bytes)));
+#ifdef MADV_POPULATE_READ
+  sqlite3_file* file = nullptr;
+  ::sqlite3_file_control(database_.get(), "main", SQLITE_FCNTL_FILE_POINTER, &file);
+  if (file == nullptr || file->pMethods == nullptr || file->pMethods->iVersion < 3) return {};
+  sqlite3_int64 size = 0;
+  if (file->pMethods->xFileSize(file, &size) != SQLITE_OK) return {};
+  // SQLite lends nothing that ends within 256 bytes of the mapping's end.
+  constexpr int64_t kPage = 4096;
+  const int64_t end = std::min<int64_t>(size, bytes) / kPage * kPage - kPage;
+  const int64_t begin = std::max<int64_t>(0, end - ready_bytes);
+  if (end <= begin) return {};
+  void* memory = nullptr;
+  if (file->pMethods->xFetch(file, begin, static_cast<int>(end - begin), &memory) != SQLITE_OK ||
+      memory == nullptr) {
+    return {};
+  }
+  // A kernel that does not know it, or a page that cannot be read: then they are missed later.
+  ::madvise(memory, static_cast<size_t>(end - begin), MADV_POPULATE_READ);
+  file->pMethods->xUnfetch(file, begin, memory);
+#endif
   return {};
 }
 
@@ -171,7 +205,7 @@ Result<Blob> Blob::open(Database& database, const char* table, const char* colum
   Blob out(database);
   sqlite3_blob* raw = nullptr;
   const int code =
-      ::sqlite3_blob_open(database.database_.get(), "main", table, column, row, 0, &raw);
+      believed(::sqlite3_blob_open(database.database_.get(), "main", table, column, row, 0, &raw));
   out.blob_.reset(raw);
   // SQLITE_ERROR is also what a row that is gone, or no blob, gives.
   if (code == SQLITE_ERROR) return Error{ErrorCode::kNotFound, database.error(code).message, ""};
@@ -182,8 +216,8 @@ Result<Blob> Blob::open(Database& database, const char* table, const char* colum
 size_t Blob::size() const { return static_cast<size_t>(::sqlite3_blob_bytes(blob_.get())); }
 
 Result<void> Blob::read(size_t offset, std::span<std::byte> out) {
-  const int code = ::sqlite3_blob_read(blob_.get(), out.data(), static_cast<int>(out.size()),
-                                       static_cast<int>(offset));
+  const int code = believed(::sqlite3_blob_read(
+      blob_.get(), out.data(), static_cast<int>(out.size()), static_cast<int>(offset)));
   if (code != SQLITE_OK) return database_->error(code);
   return {};
 }
@@ -201,6 +235,8 @@ Transaction::~Transaction() {
 }
 
 Result<void> Transaction::commit() {
+  // Nothing is written that was made from such pages.
+  if (BusGuard::tripped()) return database_->error(SQLITE_IOERR_READ);
   HEARTH_TRY(database_->execute("COMMIT"));
   database_ = nullptr;
   return {};

@@ -68,12 +68,18 @@ class Database {
   Result<int64_t> query_integer(std::string_view sql);
   Result<std::string> query_text(std::string_view sql);
 
+  /// Reads through a mapping of the file's first so many bytes: no copy into a page cache. The last
+  /// `ready_bytes` of it are read at once, so that no page of them is missed later. See BusGuard
+  /// for what it costs; a page that could not be read is kIo from then on.
+  Result<void> map(int64_t bytes, int64_t ready_bytes);
+
   int64_t last_insert_id() const;
   int64_t changes() const;
   void set_busy_timeout(int ms);
 
  private:
   friend class Blob;
+  friend class Transaction;
   struct Close {
     void operator()(sqlite3* database) const;
   };

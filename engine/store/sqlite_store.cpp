@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/store/bus_guard.h"
+#include "engine/store/store_schema.h"
 #include "engine/store/stored_row.h"
 #include "kernels/base/log.h"
 
@@ -17,6 +19,9 @@ constexpr int64_t kRetryMs = 1'000;
 constexpr int64_t kRetryMaxMs = 30'000;
 constexpr int64_t kLogEveryMs = 10'000;
 constexpr int kBusyMs = 250;
+constexpr int64_t kMappedBytes = int64_t{2} << 30;  // SQLite takes hardly more; the rest is read
+/// What was written last is what comes back first: without page faults on its way.
+constexpr int64_t kReadyBytes = 128 << 20;
 constexpr size_t kMaxTouched = 4096;
 /// Rows looked at that begin like a chain and go on otherwise.
 constexpr int kMaxSiblings = 8;
@@ -24,27 +29,6 @@ constexpr int kMaxSiblings = 8;
 constexpr size_t kMaxSpare = 8;
 /// Read and hashed piece by piece, so that the second finds it in the core's cache.
 constexpr size_t kReadPiece = 128 << 10;
-
-constexpr const char* kPragmas =
-    "PRAGMA page_size=32768; PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;"
-    "PRAGMA secure_delete=OFF; PRAGMA auto_vacuum=NONE; PRAGMA cache_size=-8192;"
-    "PRAGMA wal_autocheckpoint=0; PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON;"
-    "PRAGMA temp_store=MEMORY;";
-
-constexpr const char* kSchema =
-    "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;"
-    "CREATE TABLE chunk(id INTEGER PRIMARY KEY, owner TEXT NOT NULL, root BLOB NOT NULL,"
-    " parent BLOB NOT NULL, first BLOB NOT NULL, last BLOB NOT NULL, prefix BLOB NOT NULL,"
-    " idx INTEGER NOT NULL, num_blocks INTEGER NOT NULL, bytes INTEGER NOT NULL,"
-    " created INTEGER NOT NULL, used INTEGER NOT NULL, hits INTEGER NOT NULL DEFAULT 0,"
-    " pinned_until INTEGER NOT NULL DEFAULT 0, present BLOB NOT NULL, tokens BLOB NOT NULL,"
-    " checksum BLOB NOT NULL, data BLOB NOT NULL) STRICT;"
-    "CREATE INDEX chunk_first ON chunk(first);"
-    "CREATE INDEX chunk_last ON chunk(last);"
-    "CREATE INDEX chunk_parent ON chunk(parent);"
-    "CREATE INDEX chunk_value ON chunk(owner, used, hits, idx, pinned_until, bytes, last);"
-    "CREATE TABLE lease(id INTEGER PRIMARY KEY CHECK(id = 1), token TEXT NOT NULL,"
-    " pid INTEGER NOT NULL, boot TEXT NOT NULL, heartbeat_ms INTEGER NOT NULL) STRICT;";
 
 template <typename T>
 std::span<const std::byte> bytes_of(const std::vector<T>& values) {
@@ -89,6 +73,7 @@ SqliteStore::SqliteStore(SqliteStoreConfig config, KvLayout layout)
 
 SqliteStore::~SqliteStore() {
   if (open_ == nullptr) return;
+  BusGuard::turn_on();  // it may be another thread than the one that has used it
   (void)write_touched();
   lease_.give_back();
   close();
@@ -98,6 +83,7 @@ void SqliteStore::close() {
   lease_.close();
   contents_.close();
   open_.reset();
+  BusGuard::clear();  // the mapping is gone
 }
 
 bool SqliteStore::ensure_open() {
@@ -124,8 +110,8 @@ Result<void> SqliteStore::open() {
   opened->database = std::move(database);
   Database& db = opened->database;
   db.set_busy_timeout(kBusyMs);
-  HEARTH_TRY(db.execute(kPragmas));
-  HEARTH_TRY(make_schema(*opened));
+  HEARTH_TRY(set_up(db, layout_, file_.filename().string()));
+  HEARTH_TRY(db.map(kMappedBytes, kReadyBytes));
 
   const std::string columns(kRowColumns);
   const auto prepare = [&db](Statement& out, const std::string& sql) -> Result<void> {
@@ -157,51 +143,6 @@ Result<void> SqliteStore::open() {
   if (Result<bool> lease = take_lease(); !lease.ok() && lease.error().code != ErrorCode::kBusy) {
     // Reading may work all the same.
     stats_.last_error = "lease: " + lease.error().message;
-  }
-  return {};
-}
-
-Result<void> SqliteStore::make_schema(Open& opened) {
-  Database& db = opened.database;
-  HEARTH_ASSIGN_OR_RETURN(int64_t application, db.query_integer("PRAGMA application_id"));
-  if (application == 0) {
-    HEARTH_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(db));
-    // Another process may have made it meanwhile.
-    HEARTH_ASSIGN_OR_RETURN(application, db.query_integer("PRAGMA application_id"));
-    if (application == 0) {
-      HEARTH_TRY(db.execute(kSchema));
-      HEARTH_ASSIGN_OR_RETURN(Statement meta, db.prepare("INSERT INTO meta VALUES(?, ?)"));
-      const std::pair<const char*, std::string> entries[] = {
-          {"layout", to_hex(layout_hash_)},
-          {"model", layout_.model},
-          {"identity", layout_.identity},
-          {"block_size", std::to_string(layout_.block_size)},
-          {"block_bytes", fmt::format("{}", fmt::join(layout_.block_bytes, ","))}};
-      for (const auto& [key, value] : entries) {
-        HEARTH_TRY(meta.bind(0, std::string_view(key)).bind(1, value).run());
-      }
-      HEARTH_TRY(db.execute(fmt::format("PRAGMA user_version={}; PRAGMA application_id={};",
-                                        kStoreFormat, kStoreApplicationId)));
-    }
-    HEARTH_TRY(transaction.commit());
-  }
-  HEARTH_ASSIGN_OR_RETURN(application, db.query_integer("PRAGMA application_id"));
-  HEARTH_ASSIGN_OR_RETURN(const int64_t version, db.query_integer("PRAGMA user_version"));
-  if (application != kStoreApplicationId || version != kStoreFormat) {
-    return Error{ErrorCode::kCorrupt,
-                 fmt::format("{}: application {:x} format {}, want {:x} format {}",
-                             file_.filename().string(), application, version, kStoreApplicationId,
-                             kStoreFormat),
-                 ""};
-  }
-  const Result<std::string> layout = db.query_text("SELECT value FROM meta WHERE key = 'layout'");
-  if (!layout.ok() && layout.error().code != ErrorCode::kNotFound &&
-      layout.error().code != ErrorCode::kIo) {
-    return layout.error();
-  }
-  if (!layout.ok() || *layout != to_hex(layout_hash_)) {
-    return Error{ErrorCode::kCorrupt, file_.filename().string() + ": of another model or layout",
-                 ""};
   }
   return {};
 }

@@ -2,21 +2,9 @@
 // Block chains in one SQLite database per model and KV layout. Owned by one thread; any number of
 // processes may have the same file open, and one of them, that with the lease, writes.
 //
-//   meta   layout: KvLayout::hash in hex; model, identity, block_size, block_bytes: for people and
-//          for verify
-//   chunk  one row per stored chunk. first, last: names (chain_hash) of its first and last block;
-//          parent: of the block before it, or the root; prefix, checksum: see StoreKey; present: 8
-//          bytes per layer group; tokens: 4 bytes each; data last, so that a walk over the small
-//          columns does not touch it
-//   lease  at most one row: who writes
-//
 // What can be wrong with a row is a miss; the row is deleted and counted. What can be wrong with
 // the file turns the store off for a while (a second, doubling up to half a minute); a file that is
 // no database, or a damaged one, is replaced by an empty one. Nothing is lost but time.
-//
-// Settings as measured: pages of 32 KiB, WAL, synchronous NORMAL (a power cut loses the newest
-// chunks and damages none), secure_delete off (deletes are 10 times faster; see wipe), checkpoints
-// by hand since they take up to 150 ms.
 
 #include <filesystem>
 #include <functional>
@@ -32,9 +20,6 @@
 #include "engine/store/writer_lease.h"
 
 namespace hearth::engine {
-
-inline constexpr int64_t kStoreFormat = 1;                  ///< PRAGMA user_version
-inline constexpr int64_t kStoreApplicationId = 0x68727468;  ///< PRAGMA application_id: "hrth"
 
 struct SqliteStoreConfig {
   std::filesystem::path folder;              ///< exists, private to this user
@@ -72,7 +57,6 @@ class SqliteStore final : public BlockStore {
   bool ensure_open();
   Result<void> open();
   void close();
-  Result<void> make_schema(Open& open);
   void fail(const char* doing, const Error& error);
   void note(const char* doing, const Error& error);
   void refuse(int64_t row, std::string_view problem);

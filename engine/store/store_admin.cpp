@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cstring>
 
+#include "engine/store/store_schema.h"
+
 namespace hearth::engine {
 namespace fs = std::filesystem;
 namespace {

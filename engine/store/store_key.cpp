@@ -8,8 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include "engine/store/keyed_hash.h"
 
 namespace hearth::engine {
 namespace fs = std::filesystem;
@@ -35,34 +34,6 @@ class Fd {
 
  private:
   int fd_;
-};
-
-class Hasher {
- public:
-  explicit Hasher(std::span<const std::byte> secret) {
-    ::XXH3_128bits_reset_withSecret(&state_, secret.data(), secret.size());
-  }
-  void bytes(std::span<const std::byte> data) {
-    if (!data.empty()) ::XXH3_128bits_update(&state_, data.data(), data.size());
-  }
-  void number(uint64_t value) { bytes(std::as_bytes(std::span(&value, 1))); }
-  void hash(const Hash128& value) {
-    number(value.low);
-    number(value.high);
-  }
-  /// Length first, so that neighbours cannot trade bytes.
-  template <typename T>
-  void list(std::span<const T> values) {
-    number(values.size());
-    bytes(std::as_bytes(values));
-  }
-  Hash128 digest() const {
-    const XXH128_hash_t digest = ::XXH3_128bits_digest(&state_);
-    return {digest.low64, digest.high64};
-  }
-
- private:
-  XXH3_state_t state_;
 };
 
 }  // namespace
@@ -110,7 +81,7 @@ std::vector<Hash128> StoreKey::prefixes(const KvLayout& layout, const Chain& cha
   std::vector<Hash128> out;
   const auto chunk_tokens =
       static_cast<size_t>(layout.chunk_blocks()) * static_cast<size_t>(layout.block_size);
-  Hasher hasher(secret_);
+  KeyedHash hasher(secret_);
   hasher.number(kFormat);
   hasher.hash(chain.root);
   for (size_t begin = 0; begin < chain.tokens.size(); begin += chunk_tokens) {
@@ -122,7 +93,7 @@ std::vector<Hash128> StoreKey::prefixes(const KvLayout& layout, const Chain& cha
 }
 
 struct StoreKey::Check::State {
-  Hasher hasher;
+  KeyedHash hasher;
 };
 
 void StoreKey::Check::Free::operator()(State* state) const { delete state; }
@@ -134,8 +105,8 @@ Hash128 StoreKey::Check::digest() const { return state_->hasher.digest(); }
 StoreKey::Check StoreKey::begin_check(const Hash128& layout, const ChunkRow& row,
                                       size_t data_bytes) const {
   Check check;
-  check.state_.reset(new Check::State{Hasher(secret_)});
-  Hasher& hasher = check.state_->hasher;
+  check.state_.reset(new Check::State{KeyedHash(secret_)});
+  KeyedHash& hasher = check.state_->hasher;
   hasher.number(kFormat);
   for (const Hash128* hash :
        {&layout, &row.root, &row.parent, &row.first, &row.last, &row.prefix}) {

@@ -1,8 +1,9 @@
-// hearth-prefix-bench [SHAPE|FILE.gguf [TYPE [PART]]]: what a kept prefix saves on this machine,
-// with a model of random weights (default 0.1B, Q4_K), in one process and without a socket.
+// hearth-prefix-bench [SHAPE|FILE.gguf [TYPE [PART [ROUNDS]]]]: what a kept prefix saves on this
+// machine, with a model of random weights (default 0.1B, Q4_K), in one process and without a
+// socket.
 //
-//   TTFT      of a prompt of 2048 known and 32 new tokens: computed (cold), in memory, and from
-//             disk in a fresh engine; medians of some rounds
+//   TTFT      of a prompt of 2048 known (or as many as a file's context holds) and 32 new tokens:
+//             computed (cold), in memory, and from disk in a fresh engine; medians of some rounds
 //   restore   bytes restored over the wait for them, and the rate of reading as many bytes from a
 //             plain file that the page cache holds
 //   0 % hits  prompts that share nothing: tokens per second with the cache off, in memory, and with
@@ -10,7 +11,7 @@
 //   owners    whether one owner can tell by TTFT what another has asked for
 //
 // FILE.gguf: a model that is there already (hearth bench --write-shape), whatever TYPE says.
-// PART: ttft, hits or owners alone.
+// PART: ttft, hits or owners alone, or all; ROUNDS: of ttft and hits, default 3.
 // --smoke: tiny counts, for ctest. Never judges.
 
 #include <fmt/format.h>
@@ -19,6 +20,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -86,6 +88,10 @@ class Rig {
           [this](engine::StoreReply reply) { engine_->inbox().post(std::move(reply)); });
     }
     thread_ = std::thread([this] { engine_->run(); });
+    // A worker is ready when its store is, too.
+    while (cache == Cache::kDisk && store_state() != engine::StoreState::kWriting) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
   ~Rig() {
     engine_->inbox().post(engine::Stop{});
@@ -129,6 +135,7 @@ class Rig {
     }
     return out;
   }
+  int32_t context_length() const { return engine_->context_length(); }
   uint64_t block_bytes() const {
     uint64_t bytes = 0;
     for (const int64_t group : engine_->kv_layout().block_bytes)
@@ -137,6 +144,19 @@ class Rig {
   }
 
  private:
+  engine::StoreState store_state() {
+    engine_->inbox().post(engine::WantSnapshot{});
+    while (true) {
+      for (const auto& events : engine_->outbox().wait_and_drain(std::chrono::seconds(1))) {
+        for (const engine::EngineEvent& event : events) {
+          if (const auto* got = std::get_if<engine::SnapshotEvent>(&event)) {
+            return got->snapshot.store.state;
+          }
+        }
+      }
+    }
+  }
+
   SteadyClock clock_;
   Mailbox<engine::StoreCommand> commands_{1 << 16};
   std::unique_ptr<Engine> engine_;
@@ -302,10 +322,12 @@ bool write_model(Setup& setup, std::string_view shape_name, std::string_view typ
   return true;
 }
 
-int run(bool smoke, std::string_view model, std::string_view type_name, std::string_view part) {
+int run(bool smoke, std::string_view model, std::string_view type_name, std::string_view part,
+        int rounds) {
   const tests::TempDir temp;
   Setup setup;
   setup.folder = temp.path();
+  setup.rounds = rounds;
   if (smoke) {
     setup.known = 128;
     setup.rounds = 1;
@@ -316,10 +338,12 @@ int run(bool smoke, std::string_view model, std::string_view type_name, std::str
     setup.vocab = 1000;  // no model has fewer
     setup.kv_bytes = 512ull << 20;
     setup.prompts = 4;
+    const int32_t room = setup.start(Cache::kOff)->context_length() - setup.fresh - 1;
+    setup.known = std::min(setup.known, room / 16 * 16);
   } else if (!write_model(setup, model, type_name)) {
     return 2;
   }
-  const auto wants = [&](std::string_view what) { return part.empty() || part == what; };
+  const auto wants = [&](std::string_view what) { return part == "all" || part == what; };
   if (wants("ttft")) measure_ttft(setup);
   if (wants("hits")) measure_no_hits(setup);
   if (wants("owners")) measure_owners(setup, smoke ? 4 : 500);
@@ -331,12 +355,15 @@ int run(bool smoke, std::string_view model, std::string_view type_name, std::str
 
 int main(int argc, char** argv) {
   const bool smoke = argc == 2 && std::string_view(argv[1]) == "--smoke";
-  if (argc > 4 || (argc > 1 && argv[1][0] == '-' && !smoke)) {
-    std::fputs("usage: hearth-prefix-bench [SHAPE|FILE.gguf [TYPE [ttft|hits|owners]] | --smoke]\n",
-               stderr);
+  const int rounds = argc > 4 ? std::atoi(argv[4]) : 3;
+  if (argc > 5 || rounds < 1 || (argc > 1 && argv[1][0] == '-' && !smoke)) {
+    std::fputs(
+        "usage: hearth-prefix-bench [SHAPE|FILE.gguf [TYPE [all|ttft|hits|owners [ROUNDS]]]] | "
+        "--smoke\n",
+        stderr);
     return 2;
   }
-  if (smoke) return hearth::bench::run(true, "tiny", "Q8_0", "");
+  if (smoke) return hearth::bench::run(true, "tiny", "Q8_0", "all", 1);
   return hearth::bench::run(false, argc > 1 ? argv[1] : "0.1B", argc > 2 ? argv[2] : "Q4_K",
-                            argc > 3 ? argv[3] : "");
+                            argc > 3 ? argv[3] : "all", rounds);
 }

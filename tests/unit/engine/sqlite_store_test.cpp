@@ -273,6 +273,30 @@ TEST_CASE("a file that is cut, empty, or no database is replaced") {
   CHECK(rig.restore(chain) == 10);
 }
 
+TEST_CASE("a file that is cut while it is open: a miss, then an empty one, and no SIGBUS") {
+  StoreRig rig;
+  const Chain chain = rig.chain(4 * 40, 1);
+  REQUIRE(rig.save(chain).ok());
+  rig.store->tick();  // out of the log, into the file
+  rig.reopen();
+  REQUIRE(rig.restore(chain, 0, 8) == 8);  // mapped
+  for (const uintmax_t size : {uintmax_t{1} << 20, uintmax_t{0}}) {
+    CAPTURE(size);
+    fs::resize_file(rig.store->file(), size);
+    CHECK(rig.restore(chain) < 40);
+    rig.now_ms += 60'000;
+    rig.store->tick();
+    (void)rig.restore(chain);
+    rig.now_ms += 60'000;
+    rig.store->tick();
+    REQUIRE(rig.save(chain).ok());
+    CHECK(rig.restore(chain) == 40);
+    rig.store->tick();
+    rig.reopen();
+    CHECK(rig.restore(chain) == 40);
+  }
+}
+
 TEST_CASE("one writes, others read; a lease that lapses is taken over") {
   StoreRig rig;
   const Chain chain = rig.chain(4 * 10, 1);
