@@ -321,20 +321,27 @@ TEST_CASE("the configuration says how far an owner's prefixes may go") {
 
 namespace {
 
+/// Runs a program as another user, to its end; what it says goes to `output`.
+bool succeeds_as_other(std::vector<std::string> words, const fs::path& output) {
+  const std::vector<std::string> become = {"/usr/bin/setpriv", "--reuid", "65534",
+                                           "--regid",          "0",       "--clear-groups"};
+  words.insert(words.begin(), become.begin(), become.end());
+  const std::optional<int> status = wait_for_exit(start_program(words, output), kPatienceMs);
+  return status.has_value() && *status == 0;
+}
+
 /// What `hearth run` says to another user who asks for two tokens after `prompt`.
 std::string said_to_other(const Sandbox& sandbox, const Daemon& daemon, const std::string& prompt,
                           const std::string& share = "") {
   const fs::path output = sandbox.path() / "other-out";
   ::setenv("HEARTH_RUNTIME_DIR", daemon.runtime().c_str(), 1);
-  const pid_t pid =
-      start_program({"/usr/bin/setpriv", "--reuid", "65534", "--regid", "0", "--clear-groups",
-                     program("hearth").string(), "run", "tiny", "--json", "--no-start",
-                     "--temperature", "0", "--max-tokens", "2", "--cache-share", share, prompt},
-                    output);
-  const std::optional<int> status = wait_for_exit(pid, kPatienceMs);
+  const bool good =
+      succeeds_as_other({program("hearth").string(), "run", "tiny", "--json", "--no-start",
+                         "--temperature", "0", "--max-tokens", "2", "--cache-share", share, prompt},
+                        output);
   ::unsetenv("HEARTH_RUNTIME_DIR");
   const std::string said = text_of(output);
-  REQUIRE_MESSAGE((status.has_value() && *status == 0), said);
+  REQUIRE_MESSAGE(good, said);
   return said;
 }
 
@@ -345,18 +352,22 @@ double number_in(const std::string& said, const std::string& name) {
   return std::stod(said.substr(at + key.size()));
 }
 
+/// By root, where that user may reach the sandbox and the programs.
 bool another_user_can_be_played(const Sandbox& sandbox) {
   if (::geteuid() != 0 || !fs::exists("/usr/bin/setpriv")) return false;
   fs::permissions(sandbox.path(),
                   fs::perms::owner_all | fs::perms::group_read | fs::perms::group_exec);
-  return true;
+  const fs::path output = sandbox.path() / "other-probe";
+  return succeeds_as_other({"/usr/bin/test", "-x", sandbox.path().string()}, output) &&
+         succeeds_as_other({program("hearth").string(), "--version"}, output);
 }
 
 }  // namespace
 
 TEST_CASE("two users: what one has computed is a miss for the other, in memory and on disk") {
   const Sandbox sandbox;
-  if (!another_user_can_be_played(sandbox)) HEARTH_SKIP("needs root, and setpriv");
+  if (!another_user_can_be_played(sandbox))
+    HEARTH_SKIP("needs root, setpriv, and folders that others may reach");
   const std::string prompt(100, 'g');
   const auto cached_for_other = [&](const Daemon& daemon) {
     return number_in(said_to_other(sandbox, daemon, prompt), "cached_tokens");
@@ -385,7 +396,8 @@ TEST_CASE("two users: what one has computed is a miss for the other, in memory a
 // anything about it.
 TEST_CASE("two users: guessed prompts take as long as random ones") {
   const Sandbox sandbox;
-  if (!another_user_can_be_played(sandbox)) HEARTH_SKIP("needs root, and setpriv");
+  if (!another_user_can_be_played(sandbox))
+    HEARTH_SKIP("needs root, setpriv, and folders that others may reach");
   const size_t count = tests::full_counts() ? 500 : 3;
   std::mt19937 random(5);
   const auto texts = [&] {
@@ -425,7 +437,8 @@ TEST_CASE("two users: guessed prompts take as long as random ones") {
 
 TEST_CASE("a prefix that two users share by name is found by both") {
   const Sandbox sandbox;
-  if (!another_user_can_be_played(sandbox)) HEARTH_SKIP("needs root, and setpriv");
+  if (!another_user_can_be_played(sandbox))
+    HEARTH_SKIP("needs root, setpriv, and folders that others may reach");
   Daemon daemon(sandbox, kAlways);
   ipc::Client client = daemon.connect();
   ipc::GenerateRequest request = seeded(1, 2, std::string(100, 'h'));
