@@ -230,8 +230,8 @@ int main(int argc, char** argv) {
   if (smoke) {
     hearth::bench::measure_watching(2048, 4, 1, 3);
   } else {
-    hearth::bench::measure_watching(4096, 8, 5, 500);
-    hearth::bench::measure_watching(100'000, 64, 5, 500);
+    hearth::bench::measure_watching(4096, 8, 5, 300);
+    hearth::bench::measure_watching(100'000, 16, 5, 300);
   }
   return 0;
 }
