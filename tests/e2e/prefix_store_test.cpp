@@ -380,6 +380,18 @@ TEST_CASE("two users: what one has computed is a miss for the other, in memory a
     CHECK(cached_for_other(daemon) == 0);
     CHECK(cached_for_other(daemon) > 0);  // his own by now
     REQUIRE(wait_until_saved(daemon, 2));
+    // The cache verbs of a client of somebody else's daemon go through it, and show him his own.
+    const fs::path output = sandbox.path() / "other-list";
+    ::setenv("HEARTH_RUNTIME_DIR", daemon.runtime().c_str(), 1);
+    const bool listed = succeeds_as_other({program("hearth").string(), "cache", "ls"}, output);
+    const bool verified =
+        succeeds_as_other({program("hearth").string(), "cache", "verify"}, sandbox.path() / "no");
+    ::unsetenv("HEARTH_RUNTIME_DIR");
+    CHECK_MESSAGE(listed, text_of(output));
+    CHECK(text_of(output).starts_with("tiny: 1 chunks"));
+    CHECK(text_of(output).find("uid:65534") != std::string::npos);
+    CHECK(text_of(output).find("uid:0") == std::string::npos);
+    CHECK_FALSE(verified);  // for admins
     daemon.signal(SIGTERM);
     daemon.wait_for_exit();
   }
