@@ -31,7 +31,8 @@ constexpr int32_t kWarmUpPrompt = 32;
 constexpr int32_t kWarmUpOutputs = 4;
 /// Guesses per step of the warm-up's second part, two steps each: what 2, 4 and 8 rows cost.
 constexpr int32_t kWarmUpWidths[] = {1, 3, 7};
-constexpr int32_t kWarmUpMoreOutputs = 32;
+constexpr int32_t kWarmUpDrafts = 4;
+constexpr int32_t kWarmUpMoreOutputs = 40;
 /// Pool memory that is there before the first request: a prompt of some thousand tokens restored
 /// into fresh pages would wait longer for the pages than for the disk.
 constexpr uint64_t kTouchedBytes = 64 << 20;
@@ -112,11 +113,13 @@ struct Engine::Impl {
   // One step.
   void fetch_preempted();
   void compute(const StepPlan& plan);
+  void price_guesses(const StepPlan& plan, int64_t step_us);
   void say_started(const StepPlan& plan);
   MissReason miss_of(const LiveRequest& live) const;
   void take_outputs(const StepPlan& plan);
   bool take_prompt_logprobs(const PlannedRows& rows, int32_t first_row);
-  bool draw(Sequence& seq, std::span<float> logits, std::optional<int32_t> guess = {});
+  bool draw(Sequence& seq, std::span<float> logits, std::optional<int32_t> guess = {},
+            int32_t place = 0);
   void verify(const PlannedRows& rows, int32_t first_row);
   void end_sample(Sequence& seq, FinishReason reason);
   void end_request(LiveRequest& live, FinishReason reason);
@@ -144,7 +147,13 @@ struct Engine::Impl {
   std::vector<EngineEvent> events;      ///< of this step
   std::vector<LiveRequest*> ended;      ///< to be forgotten when the step is over
   std::vector<Sequence*> decoding;      ///< scratch
-  int64_t now_us = 0;                   ///< this step's idea of time
+  struct {
+    bool in_step = false;
+    double plain_us = 0;   ///< what this step would have taken without
+    double spent_us = 0;   ///< on it and on guessing
+    double unpaid_us = 0;  ///< guessing that no step was charged for yet
+  } guesses;
+  int64_t now_us = 0;  ///< this step's idea of time
   bool draining = false;
   bool stopping = false;
   bool snapshot_wanted = false;
@@ -172,8 +181,10 @@ bool Engine::Impl::step() {
     fetch_preempted();
     if (speculator.enabled()) {
       scheduler.decoding(decoding);
+      const int64_t begin_us = clock.now_us();
       speculator.propose(decoding, scheduler.cost(), scheduler.prefill_wanted());
       now_us = clock.now_us();  // a draft model's time is not the step's
+      guesses.unpaid_us += static_cast<double>(now_us - begin_us);
     }
     const StepPlan& plan = scheduler.plan();
     computed = !plan.empty();
@@ -251,6 +262,13 @@ void Engine::Impl::warm_up() {
       step();
       step();
     }
+    // The draft's first call computes the prompt, and touches memory that the next find mapped.
+    for (int32_t call = 0; call < kWarmUpDrafts; ++call) {
+      scheduler.decoding(decoding);
+      speculator.warm_up(decoding);
+      speculator.force(kWarmUpWidths[0]);
+      step();
+    }
     speculator.force(0);
     if (LiveRequest* live = scheduler.find(kWarmUpId)) {
       end_request(*live, FinishReason::kCancelled);
@@ -263,6 +281,7 @@ void Engine::Impl::warm_up() {
   }
   outbox.drain();
   totals = {};
+  guesses = {};
   prefill_rate = decode_rate = step_rate = {};
 }
 
@@ -273,6 +292,7 @@ void Engine::Impl::compute(const StepPlan& plan) {
   now_us = clock.now_us();
   scheduler.stored(plan);
   const uint64_t accepted_before = speculator.counts().accepted_tokens;
+  price_guesses(plan, now_us - begin_us);
   take_outputs(plan);
   const int64_t end_us = clock.now_us();
   scheduler.finish_step(plan, end_us - begin_us);
@@ -283,6 +303,10 @@ void Engine::Impl::compute(const StepPlan& plan) {
   const uint64_t decoded = static_cast<uint64_t>(plan.num_decode_rows) +
                            (speculator.counts().accepted_tokens - accepted_before);
   totals.decode_tokens_total += decoded;
+  if (guesses.in_step) {
+    const double per_sequence = static_cast<double>(decoded) / plan.num_decode_rows;
+    speculator.add_saved_us(per_sequence * guesses.plain_us - guesses.spent_us);
+  }
   prefill_rate.add(prefill_tokens, end_us - begin_us);
   decode_rate.add(static_cast<double>(decoded), end_us - begin_us);
   step_rate.add(1, end_us - begin_us);
@@ -290,6 +314,19 @@ void Engine::Impl::compute(const StepPlan& plan) {
     recorder.add(plan, scheduler, totals.num_steps, end_us, end_us - begin_us,
                  speculator.counts().accepted_tokens - accepted_before);
   }
+}
+
+// What the guesses of this step cost, and a plain one in its place. Guessing that led to none is
+// charged to the next step that has some.
+void Engine::Impl::price_guesses(const StepPlan& plan, int64_t step_us) {
+  guesses.in_step = plan.num_drafted > 0;
+  if (!guesses.in_step) return;
+  const StepCost& cost = scheduler.cost();
+  const int32_t rows = plan.num_decode_rows + plan.num_drafted;
+  guesses.plain_us = cost.rows_us(plan.num_decode_rows);
+  // Beside prefill, what the rows cost alone is known from other steps.
+  guesses.spent_us = std::exchange(guesses.unpaid_us, 0) +
+                     (plan.num_tokens > rows ? cost.rows_us(rows) : static_cast<double>(step_us));
 }
 
 // ---- Commands -------------------------------------------------------------------------------
@@ -407,16 +444,26 @@ void Engine::Impl::verify(const PlannedRows& rows, int32_t first_row) {
   Sequence& seq = *rows.seq;
   const size_t first = seq.tokens.size();
   int32_t accepted = 0;
-  seq.request->drafted_tokens += rows.num_drafted;
+  // Counted before the last token that ends the request is drawn; draw() adds what was accepted.
+  SpeculationCounts& counts = seq.request->speculation;
+  if (rows.num_drafted > 0) counts.add(rows.num_drafted, 0);
+  if (guesses.in_step) counts.saved_us -= guesses.spent_us;
+  const auto drawn = [&] {
+    if (guesses.in_step) counts.saved_us += guesses.plain_us;
+  };
   while (accepted < rows.num_drafted) {
     const int32_t guess = seq.drafted[static_cast<size_t>(accepted)];
-    if (!draw(seq, runner->logits(first_row + accepted), guess)) break;
+    drawn();
+    if (!draw(seq, runner->logits(first_row + accepted), guess, accepted)) break;
     ++accepted;
     if (seq.state != Sequence::State::kRunning) break;
     scheduler.accept(seq);
   }
   const bool all_right = accepted == rows.num_drafted && seq.state == Sequence::State::kRunning;
-  if (all_right) draw(seq, runner->logits(first_row + accepted));
+  if (all_right) {
+    drawn();
+    draw(seq, runner->logits(first_row + accepted));
+  }
   if (rows.num_drafted > 0) scheduler.end_verification(seq);
   speculator.learn(seq, first, rows.num_drafted, accepted);
 }
@@ -443,8 +490,9 @@ bool Engine::Impl::take_prompt_logprobs(const PlannedRows& rows, int32_t first_r
   return true;
 }
 
-// Whether the token drawn was the guess, and no stop.
-bool Engine::Impl::draw(Sequence& seq, std::span<float> logits, std::optional<int32_t> guess) {
+// Whether the token drawn was the guess, and no stop. `place`: of the guess in its step.
+bool Engine::Impl::draw(Sequence& seq, std::span<float> logits, std::optional<int32_t> guess,
+                        int32_t place) {
   LiveRequest& live = *seq.request;
   const Request& request = live.request;
   const auto position = static_cast<int32_t>(seq.tokens.size());
@@ -468,7 +516,11 @@ bool Engine::Impl::draw(Sequence& seq, std::span<float> logits, std::optional<in
   }
   scheduler.append(seq, token);
   ++live.output_tokens;
-  if (token == guess) ++live.accepted_tokens;
+  if (token == guess) {
+    ++live.speculation.accepted_tokens;
+    ++live.speculation
+          .accepted_at[std::min(static_cast<size_t>(place), SpeculationCounts::kPositions - 1)];
+  }
   if (!live.first_token_us.has_value()) live.first_token_us = now_us;
   if (seq.sample == 0) {
     if (live.sample0_tokens++ == 0) live.first_token0_us = now_us;
@@ -525,8 +577,7 @@ void Engine::Impl::say_done(LiveRequest& live) {
   done.saved_us = live.saved_us;
   done.output_tokens = live.output_tokens;
   done.preemptions = live.preemptions;
-  done.drafted_tokens = live.drafted_tokens;
-  done.accepted_tokens = live.accepted_tokens;
+  done.speculation = live.speculation;
   done.queue_us = live.started_us.value_or(now_us) - received_us;
   if (live.first_token_us.has_value()) {
     done.prefill_us = *live.first_token_us - *live.started_us;
@@ -642,6 +693,11 @@ uint64_t Engine::kv_bytes() const { return memory_plan().kv_bytes; }
 EngineSnapshot Engine::snapshot() const { return impl_->snapshot(); }
 WatchPort& Engine::watch_port() { return impl_->watch_port; }
 uint64_t Engine::watch_calls() const { return impl_->recorder.calls(); }
+double Engine::guess_gain(double chance) const {
+  return impl_->speculator.expected_gain(chance, impl_->scheduler.cost());
+}
+double Engine::step_us(int32_t rows) const { return impl_->scheduler.cost().rows_us(rows); }
+void Engine::drop_paid_proposer() { impl_->speculator.drop_paid_proposer(); }
 void Engine::check_integrity() const {
   impl_->scheduler.check_integrity();
   impl_->speculator.check_integrity();

@@ -50,6 +50,15 @@ class Engine {
   /// the cache, the counters and the outbox.
   void warm_up();
 
+  /// Expected speed over plain decoding, of one sequence by the proposer that computes, were each
+  /// guess right with that chance; from what the warm-up measured. 1: it does not pay, or there is
+  /// none.
+  double guess_gain(double chance) const;
+  /// What a step of so many decode rows was measured to take, in us.
+  double step_us(int32_t rows) const;
+  /// Frees the proposer that computes. Before run(), with nothing live.
+  void drop_paid_proposer();
+
   /// One iteration. False when there was nothing to compute (the caller may then wait).
   bool step();
   /// Steps until a Stop, or until a Drain has emptied it; waits while idle, using no CPU.

@@ -74,4 +74,15 @@ Result<void> check_request(const Request& request, int32_t vocab_size) {
   return check_sampling(request.sampling, vocab_size);
 }
 
+void SpeculationCounts::add(int32_t drafted, int32_t accepted) {
+  ++verifications;
+  drafted_tokens += static_cast<uint64_t>(drafted);
+  accepted_tokens += static_cast<uint64_t>(accepted);
+  for (int32_t i = 0; i < drafted; ++i) {
+    const size_t at = std::min(static_cast<size_t>(i), kPositions - 1);
+    ++drafted_at[at];
+    if (i < accepted) ++accepted_at[at];
+  }
+}
+
 }  // namespace hearth::engine

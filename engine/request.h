@@ -65,6 +65,7 @@ struct Request {
   int64_t keep_s = 0;
   int32_t keep_tokens = 0;
   bool speculate = true;    ///< may be guessed ahead; the same text, sooner or not
+  bool use_draft = true;    ///< by the draft model too, where the engine has one
   int64_t deadline_us = 0;  ///< on the engine's clock; 0: none
   int64_t received_us = 0;  ///< on the engine's clock; start of queue_ms and ttft_ms
   /// Resuming after a lost worker: per sample, the tokens that were already sent. They count into
@@ -157,6 +158,29 @@ enum class MissReason {
   kSlow,   ///< the rest is stored, and computing it was expected to be faster
 };
 
+/// Guesses verified: of a request, or over all of them. The mean accepted length is
+/// accepted_tokens / verifications; each accepted token saved its sequence one decode step.
+struct SpeculationCounts {
+  static constexpr size_t kPositions = 16;
+  uint64_t verifications = 0;  ///< times that a sequence had guesses in a step
+  uint64_t drafted_tokens = 0;
+  uint64_t accepted_tokens = 0;
+  /// By place among the guesses of a step, from 0; those further back count as the last.
+  std::array<uint64_t, kPositions> drafted_at{}, accepted_at{};
+  /// Estimate: what plain steps would have taken for the tokens of the steps that had guesses, less
+  /// what these steps and the guessing took. Of a request: as it saw them; below 0 where guesses of
+  /// its neighbours cost it more than its own brought.
+  double saved_us = 0;
+
+  /// A sequence's guesses in one step.
+  void add(int32_t drafted, int32_t accepted);
+  double mean_accepted() const {
+    return verifications == 0
+               ? 0
+               : static_cast<double>(accepted_tokens) / static_cast<double>(verifications);
+  }
+};
+
 /// All samples ended. The last event of a request that did not fail.
 struct RequestDoneEvent {
   RequestId id = 0;
@@ -166,8 +190,7 @@ struct RequestDoneEvent {
   MissReason miss = MissReason::kNone;
   int32_t output_tokens = 0;  ///< of all samples, resumed ones not counted
   int32_t preemptions = 0;
-  int32_t drafted_tokens = 0;   ///< guesses that were verified
-  int32_t accepted_tokens = 0;  ///< of them, those that were right: decode steps saved
+  SpeculationCounts speculation;
   int64_t queue_us = 0;
   int64_t prefill_us = 0;  ///< first row scheduled to first token
   int64_t ttft_us = 0;     ///< received to first token
@@ -181,17 +204,6 @@ struct RequestDoneEvent {
 struct RequestFailedEvent {
   RequestId id = 0;
   Error error;
-};
-
-/// Guesses verified so far, over all requests. The mean accepted length is accepted_tokens /
-/// verifications; each accepted token saved its sequence one decode step.
-struct SpeculationCounts {
-  static constexpr size_t kPositions = 16;
-  uint64_t verifications = 0;  ///< times that a sequence had guesses in a step
-  uint64_t drafted_tokens = 0;
-  uint64_t accepted_tokens = 0;
-  /// By place among the guesses of a step, from 0; those further back count as the last.
-  std::array<uint64_t, kPositions> drafted_at{}, accepted_at{};
 };
 
 /// The engine's state after a step, by value.

@@ -72,8 +72,7 @@ struct LiveRequest {
   int32_t cached_tokens = 0;
   int32_t output_tokens = 0;
   int32_t preemptions = 0;
-  int32_t drafted_tokens = 0;   ///< guesses verified, of all samples
-  int32_t accepted_tokens = 0;  ///< of them, those that were right
+  SpeculationCounts speculation;  ///< of all samples
   std::vector<float> prompt_logprobs;
 
   // Written by DiskTier.

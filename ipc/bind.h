@@ -54,6 +54,7 @@ void bind(V& v, R& r) {
   v("speculate", r.speculate);
   v("json_schema", r.json_schema);
   v("grammar", r.grammar);
+  v("draft", r.draft);
 }
 template <class V, Of<TokenizeRequest> R>
 void bind(V& v, R& r) {
@@ -80,6 +81,7 @@ template <class V, Of<LoadRequest> R>
 void bind(V& v, R& r) {
   v("model", r.model);
   v("keep_alive_ms", r.keep_alive_ms);
+  v("draft", r.draft);
 }
 template <class V, Of<UnloadRequest> R>
 void bind(V& v, R& r) {
@@ -172,6 +174,16 @@ void bind(V& v, R& r) {
   v("restore_ms", r.restore_ms);
   v("saved_ms", r.saved_ms);
 }
+template <class V, Of<SpeculationStats> R>
+void bind(V& v, R& r) {
+  v("verifications", r.verifications);
+  v("drafted_tokens", r.drafted_tokens);
+  v("accepted_tokens", r.accepted_tokens);
+  v("drafted_at", r.drafted_at);
+  v("accepted_at", r.accepted_at);
+  v("mean_accepted", r.mean_accepted);
+  v("saved_ms", r.saved_ms);
+}
 template <class V, Of<DoneEvent> R>
 void bind(V& v, R& r) {
   v("finish_reasons", r.finish_reasons);
@@ -183,6 +195,7 @@ void bind(V& v, R& r) {
   v("cache_miss", r.cache_miss);
   v("resumed", r.resumed);
   v("bandwidth_share", r.bandwidth_share);
+  v("speculation", r.speculation);
 }
 template <class V, Of<ErrorEvent> R>
 void bind(V& v, R& r) {
@@ -229,6 +242,7 @@ void bind(V& v, R& r) {
   v("memory_bytes", r.memory_bytes);
   v("keep_alive_ms", r.keep_alive_ms);
   v("idle_ms", r.idle_ms);
+  v("draft", r.draft);
 }
 template <class V, Of<ModelsReply> R>
 void bind(V& v, R& r) {
@@ -250,14 +264,6 @@ template <class V, Of<PsReply> R>
 void bind(V& v, R& r) {
   v("requests", r.requests);
   v("models", r.models);
-}
-template <class V, Of<SpeculationStats> R>
-void bind(V& v, R& r) {
-  v("verifications", r.verifications);
-  v("drafted_tokens", r.drafted_tokens);
-  v("accepted_tokens", r.accepted_tokens);
-  v("drafted_at", r.drafted_at);
-  v("accepted_at", r.accepted_at);
 }
 template <class V, Of<StoreSnapshot> R>
 void bind(V& v, R& r) {
@@ -337,6 +343,7 @@ void bind(V& v, R& r) {
   v("load_ms", r.load_ms);
   v("weight_bytes", r.weight_bytes);
   v("kv_bytes", r.kv_bytes);
+  v("draft", r.draft);
 }
 template <class V, Of<UnloadReply> R>
 void bind(V& v, R& r) {
@@ -391,6 +398,7 @@ void bind(V& v, R& r) {
   v("weight_bytes", r.weight_bytes);
   v("kv_bytes", r.kv_bytes);
   v("load_ms", r.load_ms);
+  v("draft", r.draft);
 }
 template <class V, Of<WorkerFailed> R>
 void bind(V& v, R& r) {

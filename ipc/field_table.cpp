@@ -93,6 +93,9 @@ constexpr auto kFields = std::to_array<Field>({
      "Ends the request with reason `deadline` so long after it was received; 0: never."},
     {"speculate", T::kBool, kGen, 0, 0, 0, 0, "", "true",
      "Guess tokens ahead and verify several in one step where that pays; the text is the same."},
+    {"draft", T::kName, kGen, 1, 256, 0, 0, "bytes", "\"auto\"",
+     "The small model that guesses too: `auto`, the one that the model was loaded with if any; "
+     "`none`; or its name, which is refused where the model was loaded with another or none."},
     {"cache", T::kChoice, kGen, 0, 0, 0, 0, "", "\"disk\"",
      "Where the prefix is looked up and kept: `off`, in `memory`, or on `disk` too, as far as the "
      "configuration lets this owner."},
@@ -128,6 +131,9 @@ constexpr auto kFields = std::to_array<Field>({
      "The request to end, one of the caller's own; required."},
     {"keep_alive_ms", T::kInteger, kLoad, -1, kWeekMs, 0, 0, "ms", "-1",
      "Without a request for so long it leaves the memory; 0: never; -1: as configured."},
+    {"draft", T::kName, kLoad, 1, 256, 0, 0, "bytes", "\"auto\"",
+     "The small model that guesses for it: `auto`, as it is or else as configured; `none`; or a "
+     "model's name. In memory with another, it is loaded again once its requests have ended."},
     {"role", T::kName, kSwap, 1, 256, 0, 0, "bytes", "\"default\"",
      "The role: `default`, or one of the configuration."},
     {"model", T::kName, kSwap, 1, 256, 0, 0, "bytes", "",

@@ -100,6 +100,7 @@ struct GenerateRequest {
   std::string priority = "normal";  ///< interactive, normal, batch
   int64_t deadline_ms = 0;          ///< from receipt; 0: none
   bool speculate = true;            ///< guess tokens ahead: the same text, sooner
+  std::string draft = "auto";       ///< who guesses beside lookup: auto, none, or a model's name
   std::string cache = "disk";       ///< where the prefix is looked up and kept: off, memory, disk
   int64_t cache_keep_s = 0;         ///< its prompt stays on disk so long, whatever is evicted
   int32_t cache_keep_tokens = 0;    ///< the first so many tokens of it do; 0: all
@@ -144,6 +145,8 @@ struct HealthRequest {
 struct LoadRequest {
   std::string model = "default";
   int64_t keep_alive_ms = -1;  ///< idle, it leaves after so long; 0: never; -1: as configured
+  std::string draft =
+      "auto";  ///< who guesses for it: auto (as it is, or as configured), none, name
   bool operator==(const LoadRequest&) const = default;
 };
 struct UnloadRequest {
@@ -276,6 +279,18 @@ struct Timings {
   bool operator==(const Timings&) const = default;
 };
 
+/// Guesses verified: of a request, or of a worker's engine so far; see engine::SpeculationCounts.
+struct SpeculationStats {
+  uint64_t verifications = 0;  ///< times that a sequence had guesses in a step
+  uint64_t drafted_tokens = 0;
+  uint64_t accepted_tokens = 0;
+  std::vector<uint64_t> drafted_at;   ///< by place among the guesses of a step, to the last used
+  std::vector<uint64_t> accepted_at;  ///< of them
+  double mean_accepted = 0;           ///< accepted_tokens / verifications
+  double saved_ms = 0;                ///< estimate: plain decoding would have taken so much longer
+  bool operator==(const SpeculationStats&) const = default;
+};
+
 /// The last event of a generate request that did not fail.
 struct DoneEvent {
   std::vector<std::string> finish_reasons;  ///< per sample: stop, length, cancelled, deadline
@@ -287,6 +302,7 @@ struct DoneEvent {
   std::string cache_miss;      ///< why the prompt was computed from where it was, in words
   int32_t resumed = 0;         ///< worker deaths that the request survived
   double bandwidth_share = 0;  ///< of the device's measured read bandwidth; 0: not known
+  SpeculationStats speculation;
   bool operator==(const DoneEvent&) const = default;
 };
 
@@ -341,6 +357,7 @@ struct ModelEntry {
   uint64_t memory_bytes = 0;
   int64_t keep_alive_ms = 0;  ///< idle, it leaves after so long; 0: never
   int64_t idle_ms = 0;        ///< resident: since its last request ended
+  std::string draft;          ///< the model that guesses for it while it is resident; "": none
   bool operator==(const ModelEntry&) const = default;
 };
 struct ModelsReply {
@@ -364,16 +381,6 @@ struct PsReply {
   std::vector<PsEntry> requests;
   std::vector<ModelEntry> models;  ///< resident or loading
   bool operator==(const PsReply&) const = default;
-};
-
-/// Guesses of a worker's engine so far; see engine::SpeculationCounts.
-struct SpeculationStats {
-  uint64_t verifications = 0;
-  uint64_t drafted_tokens = 0;
-  uint64_t accepted_tokens = 0;
-  std::vector<uint64_t> drafted_at;   ///< by place among the guesses of a step
-  std::vector<uint64_t> accepted_at;  ///< of them
-  bool operator==(const SpeculationStats&) const = default;
 };
 
 /// A worker's store of prefixes on disk; see engine::StoreStats.
@@ -463,6 +470,7 @@ struct LoadReply {
   int64_t load_ms = 0;  ///< from the verb to this reply; 0: it was there
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
+  std::string draft;  ///< the model that guesses for it; "": none
   bool operator==(const LoadReply&) const = default;
 };
 struct UnloadReply {
@@ -547,6 +555,7 @@ struct WorkerReady {
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
   int64_t load_ms = 0;
+  std::string draft;  ///< the model that guesses for it; "": none
   bool operator==(const WorkerReady&) const = default;
 };
 /// Cannot serve; the worker ends after it.

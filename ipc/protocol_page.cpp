@@ -180,6 +180,7 @@ std::vector<Event> example_events() {
   done.timings = {0.4, 6.5, 9.25, 1.5, 277.75};
   done.cache_miss = "from token 8 on: what was kept ends there";
   done.bandwidth_share = 0.5;
+  done.speculation = {40, 96, 71, {40, 32, 24}, {33, 22, 16}, 1.775, 61.5};
   StatsReply stats;
   stats.instance = "5f0c9d31a7e24b68";
   stats.version = "0.1.0";
@@ -216,7 +217,7 @@ std::vector<Event> example_events() {
       stats,
       HealthReply{"ok", {}},
       LoadingEvent{"stories", "reading", 600'000, 1'185'376, 40},
-      LoadReply{"stories", 95, 1'200'000, 8'388'608},
+      LoadReply{"stories", 95, 1'200'000, 8'388'608, ""},
       UnloadReply{"stories", true},
       SwapReply{"default", "stories", "tales", 95},
       CacheReply{true, "stories: 3 chunks\n"},

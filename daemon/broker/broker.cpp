@@ -142,8 +142,10 @@ Result<std::unique_ptr<Worker>> Broker::start_worker(const ModelFile& file,
                                                      WorkerListener& listener) {
   HEARTH_ASSIGN_OR_RETURN(const std::filesystem::path program, find_worker_program(config_.worker));
   const std::filesystem::path socket = runtime_dir_.worker_socket(++workers_started_);
+  WorkerConfig config = config_.worker;
+  if (file.draft != "auto") config.draft = file.draft;
   const WorkerProcess::Setup setup{
-      .argv = worker_arguments(program, config_.worker, file.path, socket, config_.server.state_dir,
+      .argv = worker_arguments(program, config, file.path, socket, config_.server.state_dir,
                                config_.server.log_level),
       .socket = socket,
       .heartbeat_timeout_ms = config_.worker.heartbeat_timeout_ms,

@@ -63,7 +63,7 @@ struct WorkerConfig {
   double waiting_served_ratio = 0.3;
   bool prefix_cache = true;
   std::string speculation = "lookup";  ///< or off
-  std::string draft;                   ///< a model file or a name beside the model's; "": none
+  std::string draft = "auto";          ///< MODEL-draft beside MODEL; none; a file or name beside it
   bool prefix_store = true;            ///< keep them on disk too, below state_dir
   int64_t prefix_store_bytes = int64_t{8} << 30;   ///< of one model's database
   int64_t prefix_owner_bytes = 0;                  ///< of it one owner's; 0: as much as there is

@@ -40,6 +40,12 @@ void ModelVerbs::load(const Caller& caller, const std::string& id,
   if (Result<void> may = may_ask(caller); !may) return refuse(may.take_error());
   Result<ModelFile> file = models_.resolve(request.model);
   if (!file) return refuse(file.take_error());
+  std::string draft = request.draft;
+  if (draft != "auto" && draft != "none") {
+    Result<ModelFile> small = models_.resolve(draft);
+    if (!small) return refuse({small.error().code, small.error().message, "draft"});
+    draft = small->path.string();
+  }
   begin({.verb = ipc::Verb::kLoad,
          .identity = caller.identity,
          .id = id,
@@ -47,7 +53,7 @@ void ModelVerbs::load(const Caller& caller, const std::string& id,
          .model = file->name,
          .since_us = clock_.now_us(),
          .said = {}},
-        *file, request.keep_alive_ms);
+        *file, request.keep_alive_ms, draft);
 }
 
 void ModelVerbs::swap(const Caller& caller, const std::string& id,
@@ -116,11 +122,12 @@ bool ModelVerbs::preloading() const {
                      [](const Task& task) { return task.identity.empty(); });
 }
 
-void ModelVerbs::begin(Task task, const ModelFile& file, int64_t keep_alive_ms) {
+void ModelVerbs::begin(Task task, const ModelFile& file, int64_t keep_alive_ms,
+                       const std::string& draft) {
   std::string replaces;
   if (task.verb == ipc::Verb::kSwap) replaces = models_.model_of_role(task.role).value();
   tasks_.push_back(std::move(task));
-  residency_.load(file, keep_alive_ms, replaces);
+  residency_.load(file, keep_alive_ms, replaces, draft);
   const Worker* worker = residency_.worker_of(file.name);
   if (worker != nullptr && worker->is_ready()) return on_model_ready(file.name);
   tick();
@@ -161,7 +168,8 @@ void ModelVerbs::finish_loaded(const Task& task) {
                              ipc::LoadReply{.model = task.model,
                                             .load_ms = load_ms,
                                             .weight_bytes = facts.weight_bytes,
-                                            .kv_bytes = facts.kv_bytes});
+                                            .kv_bytes = facts.kv_bytes,
+                                            .draft = facts.draft});
   }
   Result<std::string> before = models_.set_role(task.role, task.model);
   if (!before) return dispatcher_.reply_error(task.identity, task.id, before.take_error());

@@ -57,7 +57,8 @@ class ModelVerbs final : public ResidencyListener {
   using Tasks = std::list<Task>;
 
   Result<void> may_ask(const Caller& caller) const;
-  void begin(Task task, const ModelFile& file, int64_t keep_alive_ms);
+  void begin(Task task, const ModelFile& file, int64_t keep_alive_ms,
+             const std::string& draft = "auto");
   void finish_loaded(const Task& task);
   void finish_unloaded(const std::string& model);
   Tasks take(const std::string& model, bool unloads);

@@ -77,6 +77,7 @@ ipc::ModelEntry Reports::model_entry(const ModelFile& file) const {
     entry.idle_ms = (clock_.now_us() - resident.last_used_us) / 1000;
     entry.weight_bytes = resident.facts->weight_bytes;
     entry.kv_bytes = resident.facts->kv_bytes;
+    entry.draft = resident.facts->draft;
   }
   return entry;
 }

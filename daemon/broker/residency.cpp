@@ -68,7 +68,15 @@ Result<void> Residency::may_want(const std::string& model) const {
                "model"};
 }
 
-void Residency::load(const ModelFile& file, int64_t keep_alive_ms, const std::string& replaces) {
+void Residency::load(const ModelFile& file, int64_t keep_alive_ms, const std::string& replaces,
+                     const std::string& draft) {
+  if (Resident& known = residents_[file.name]; draft != "auto" && known.draft != draft) {
+    known.draft = draft;
+    if (known.worker != nullptr && !known.worker->is_leaving()) {
+      log_info("model_unload", "model={} why=draft", file.name);
+      known.worker->drain();
+    }
+  }
   Resident& resident = wanted_now(file);
   resident.allowed = true;
   resident.insisted = true;
@@ -88,6 +96,7 @@ bool Residency::unload(const std::string& model) {
   Resident& resident = it->second;
   resident.allowed = false;
   resident.insisted = false;
+  resident.draft = "auto";
   resident.parked = false;
   resident.wanted = resident.wanted && in_use(model);  // requests that wait bring it back
   if (resident.worker == nullptr) return false;
@@ -269,7 +278,9 @@ Residency::Resident* Residency::who_leaves_for(const Resident& wanted) {
 // ---- Lives and deaths --------------------------------------------------------------------------
 
 void Residency::start(Resident& resident) {
-  Result<std::unique_ptr<Worker>> worker = start_worker_(resident.file, *this);
+  ModelFile file = resident.file;
+  file.draft = resident.draft;
+  Result<std::unique_ptr<Worker>> worker = start_worker_(file, *this);
   if (!worker) return give_up(resident, worker.error());
   resident.worker = std::move(worker).value();
   resident.wanted = false;

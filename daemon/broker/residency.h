@@ -59,6 +59,7 @@ class Residency final : public WorkerListener {
     int64_t last_used_us = 0;
     int64_t not_before_us = 0;   ///< back-off
     int64_t keep_alive_ms = -1;  ///< -1: as configured
+    std::string draft = "auto";  ///< auto: as configured
     int32_t failures_in_row = 0;
     int32_t restarts = 0;
     std::optional<uint64_t> plan_bytes;     ///< known once a worker has read the file
@@ -77,8 +78,10 @@ class Residency final : public WorkerListener {
   /// kUnavailable where requests may not bring this model into memory.
   Result<void> may_want(const std::string& model) const;
   /// As want(), for an administrator: soon, at the cost of models in use (first of all `replaces`).
-  /// `keep_alive_ms` -1: as configured.
-  void load(const ModelFile& file, int64_t keep_alive_ms, const std::string& replaces);
+  /// `keep_alive_ms` -1: as configured. A `draft` other than auto and the one it has: its worker is
+  /// drained, and the next one has that draft, until the model is unloaded.
+  void load(const ModelFile& file, int64_t keep_alive_ms, const std::string& replaces,
+            const std::string& draft = "auto");
   /// Drains it. False: it had no worker.
   bool unload(const std::string& model);
 

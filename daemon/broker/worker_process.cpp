@@ -66,7 +66,7 @@ std::vector<std::string> worker_arguments(const fs::path& program, const WorkerC
   add("--waiting-served-ratio", fmt::format("{}", config.waiting_served_ratio));
   add("--prefix-cache", config.prefix_cache ? "true" : "false");
   add("--speculation", config.speculation);
-  if (!config.draft.empty()) add("--draft", config.draft);
+  add("--draft", config.draft.empty() ? "none" : config.draft);
   if (config.prefix_cache && config.prefix_store && !state_dir.empty()) {
     add("--prefix-dir", (state_dir / "prefix").string());
     add("--prefix-store-bytes", std::to_string(config.prefix_store_bytes));

@@ -21,6 +21,8 @@ namespace {
 
 constexpr size_t kMailboxMessages = 1 << 16;
 constexpr int64_t kProgressEveryUs = 50'000;
+/// Share of right guesses at which a draft that was found by its name must pay.
+constexpr double kGoodDraft = 0.8;
 
 }  // namespace
 
@@ -55,7 +57,11 @@ Result<EngineLoaded> EngineThread::load() {
   HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(options_.model));
   // Before anything that takes long. What cannot be planned cannot be loaded either: the loading
   // below says why.
-  if (const Result<LoadPlan> planned = plan(file, ops); planned.ok()) messages_.post(*planned);
+  DraftChoice choice;
+  if (options_.engine.speculation.enabled) choice = choose_draft(options_.draft, options_.model);
+  if (const Result<LoadPlan> planned = plan(file, choice.path, ops); planned.ok()) {
+    messages_.post(*planned);
+  }
   HEARTH_ASSIGN_OR_RETURN(std::string digest, model_fingerprint());
   file.set_fingerprint(std::move(digest));
   HEARTH_ASSIGN_OR_RETURN(tokenizer_, models::load_tokenizer(file));
@@ -71,14 +77,18 @@ Result<EngineLoaded> EngineThread::load() {
   EngineLoaded out;
   out.info = model->info();
   out.device = ops.device;
-  std::unique_ptr<engine::Proposer> draft;
-  if (!options_.draft.empty() && options_.engine.speculation.enabled) {
+  std::unique_ptr<engine::DraftModel> draft;
+  uint64_t draft_kv_bytes = 0;
+  if (!choice.path.empty()) {
     // A draft changes speed alone: one that cannot be had is no reason not to serve.
-    Result<std::unique_ptr<engine::Proposer>> loaded = load_draft(model->info(), ops);
+    auto loaded = load_draft(choice.path, model->info(), ops);
     if (loaded.ok()) {
       draft = std::move(loaded).value();
+      out.draft = choice.path.stem().string();
+      out.draft_weight_bytes = draft->info().weight_bytes;
+      draft_kv_bytes = draft->memory_plan().kv_bytes;
     } else {
-      log_warn("no_draft", "draft={} code={} message=\"{}\"", options_.draft,
+      log_warn("no_draft", "draft={} code={} message=\"{}\"", choice.path.string(),
                name(loaded.error().code), loaded.error().message);
     }
   }
@@ -88,13 +98,24 @@ Result<EngineLoaded> EngineThread::load() {
                                       options_.prefix_dir.empty() ? nullptr : &store_commands_));
   messages_.post(WarmingUp{});
   engine_->warm_up();
+  if (!out.draft.empty()) {
+    // One that nobody asked for must promise something: it takes memory.
+    const double gain = engine_->guess_gain(kGoodDraft);
+    const bool kept = !choice.found_by_name || gain > 1;
+    log_info("draft", "model={} gain_at_{:.1f}={:.2f} kept={}", out.draft, kGoodDraft, gain, kept);
+    if (!kept) {
+      engine_->drop_paid_proposer();
+      out.draft.clear();
+      out.draft_weight_bytes = draft_kv_bytes = 0;
+    }
+  }
   if (!options_.prefix_dir.empty() && options_.engine.prefix_cache) start_store();
   out.tokenizer = tokenizer_.get();
   out.commands = &engine_->inbox();
   out.events = &engine_->outbox();
   out.watch = &engine_->watch_port();
   out.context_length = engine_->context_length();
-  out.kv_bytes = engine_->kv_bytes();
+  out.kv_bytes = engine_->kv_bytes() + draft_kv_bytes;
   out.load_ms = (clock_.now_us() - begin_us) / 1000;
   return out;
 }
@@ -108,27 +129,34 @@ Result<std::string> EngineThread::model_fingerprint() const {
 }
 
 Result<LoadPlan> EngineThread::plan(const models::GgufFile& file,
+                                    const std::filesystem::path& draft,
                                     const kernels::OpTable& ops) const {
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<models::Model> model,
                           models::load_model(file, measuring_ops(), nullptr));
   HEARTH_ASSIGN_OR_RETURN(
       const engine::MemoryPlan memory,
       engine::plan_memory(options_.engine, *model, ops.device.memory_free_bytes));
-  return LoadPlan{.weight_bytes = model->info().weight_bytes,
-                  .kv_bytes = memory.kv_bytes,
-                  .other_bytes = memory.total_bytes() - memory.kv_bytes};
+  LoadPlan out{.weight_bytes = model->info().weight_bytes,
+               .kv_bytes = memory.kv_bytes,
+               .other_bytes = memory.total_bytes() - memory.kv_bytes};
+  if (draft.empty()) return out;
+  // One that cannot be planned cannot be loaded either, and then it takes nothing.
+  const auto draft_file = models::GgufFile::open(draft);
+  if (!draft_file.ok()) return out;
+  const auto small = models::load_model(*draft_file, measuring_ops(), nullptr);
+  if (!small.ok()) return out;
+  const Result<engine::MemoryPlan> its = engine::plan_draft_memory(
+      options_.engine, model->info(), **small, ops.device.memory_free_bytes);
+  if (!its.ok()) return out;
+  out.weight_bytes += (*small)->info().weight_bytes;
+  out.kv_bytes += its->kv_bytes;
+  out.other_bytes += its->total_bytes() - its->kv_bytes;
+  return out;
 }
 
-Result<std::unique_ptr<engine::Proposer>> EngineThread::load_draft(const models::ModelInfo& target,
-                                                                   const kernels::OpTable& ops) {
-  std::filesystem::path path = options_.draft;
-  if (!path.has_parent_path() && path.extension() != ".gguf") {
-    path = options_.model.parent_path() / (options_.draft + ".gguf");
-  }
-  std::error_code ignored;
-  if (std::filesystem::equivalent(path, options_.model, ignored)) {
-    return std::unique_ptr<engine::Proposer>();  // a model is no draft for itself
-  }
+Result<std::unique_ptr<engine::DraftModel>> EngineThread::load_draft(
+    const std::filesystem::path& path, const models::ModelInfo& target,
+    const kernels::OpTable& ops) {
   HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(path));
   HEARTH_ASSIGN_OR_RETURN(std::string fingerprint, models::fingerprint_file(path));
   file.set_fingerprint(std::move(fingerprint));
@@ -141,7 +169,7 @@ Result<std::unique_ptr<engine::Proposer>> EngineThread::load_draft(const models:
       std::unique_ptr<engine::DraftModel> draft,
       engine::DraftModel::create(options_.engine, target, ops, std::move(model), clock_));
   log_info("draft_loaded", "file={} kv_bytes={}", path.string(), draft->memory_plan().kv_bytes);
-  return std::unique_ptr<engine::Proposer>(std::move(draft));
+  return draft;
 }
 
 void EngineThread::start_store() {

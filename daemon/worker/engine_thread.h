@@ -17,6 +17,10 @@
 #include "models/model.h"
 #include "models/tokenizer/tokenizer.h"
 
+namespace hearth::engine {
+class DraftModel;
+}
+
 namespace hearth::worker {
 
 /// Everything is loaded. The pointers live as long as the EngineThread.
@@ -28,11 +32,14 @@ struct EngineLoaded {
   models::ModelInfo info;
   kernels::DeviceInfo device;
   int32_t context_length = 0;
-  uint64_t kv_bytes = 0;
+  uint64_t kv_bytes = 0;  ///< the draft model's included
   int64_t load_ms = 0;
+  std::string draft;  ///< the model that guesses too; "": none
+  uint64_t draft_weight_bytes = 0;
 };
 
-/// What will be taken, said before any weight is. Without a draft model, whose failure is none.
+/// What will be taken, said before any weight is; a draft model's share included where it can be
+/// had.
 struct LoadPlan {
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
@@ -58,9 +65,11 @@ class EngineThread {
   void run();
   Result<EngineLoaded> load();
   Result<std::string> model_fingerprint() const;
-  Result<LoadPlan> plan(const models::GgufFile& file, const kernels::OpTable& ops) const;
-  Result<std::unique_ptr<engine::Proposer>> load_draft(const models::ModelInfo& target,
-                                                       const kernels::OpTable& ops);
+  Result<LoadPlan> plan(const models::GgufFile& file, const std::filesystem::path& draft,
+                        const kernels::OpTable& ops) const;
+  Result<std::unique_ptr<engine::DraftModel>> load_draft(const std::filesystem::path& path,
+                                                         const models::ModelInfo& target,
+                                                         const kernels::OpTable& ops);
   void start_store();
 
   const ServeOptions options_;

@@ -4,6 +4,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <utility>
@@ -78,11 +79,15 @@ std::string miss_words(engine::MissReason reason, int32_t first_missed) {
 }
 
 ipc::SpeculationStats to_wire(const engine::SpeculationCounts& from) {
+  // Places that no step had a guess for are not sent.
+  const auto places = std::ranges::find(from.drafted_at, uint64_t{0}) - from.drafted_at.begin();
   return {.verifications = from.verifications,
           .drafted_tokens = from.drafted_tokens,
           .accepted_tokens = from.accepted_tokens,
-          .drafted_at = {from.drafted_at.begin(), from.drafted_at.end()},
-          .accepted_at = {from.accepted_at.begin(), from.accepted_at.end()}};
+          .drafted_at = {from.drafted_at.begin(), from.drafted_at.begin() + places},
+          .accepted_at = {from.accepted_at.begin(), from.accepted_at.begin() + places},
+          .mean_accepted = from.mean_accepted(),
+          .saved_ms = to_ms(from.saved_us)};
 }
 
 std::string_view state_name(engine::StoreState state) {
@@ -141,9 +146,10 @@ ipc::WorkerReady to_wire(const EngineLoaded& loaded) {
           .context_length = loaded.context_length,
           .vocab_size = loaded.info.vocab_size,
           .num_parameters = loaded.info.num_parameters,
-          .weight_bytes = loaded.info.weight_bytes,
+          .weight_bytes = loaded.info.weight_bytes + loaded.draft_weight_bytes,
           .kv_bytes = loaded.kv_bytes,
-          .load_ms = loaded.load_ms};
+          .load_ms = loaded.load_ms,
+          .draft = loaded.draft};
 }
 
 }  // namespace
@@ -278,8 +284,8 @@ void FrontDoor::on_load(LoadMessage& message) {
     link_.send(ipc::WorkerLoadProgress{load_bytes_, load_bytes_, "warming_up"});
   } else if (auto* loaded = std::get_if<EngineLoaded>(&message)) {
     engine_ = std::move(*loaded);
-    prep_ = std::make_unique<PrepThread>(
-        make_prep_model(engine_->info.name, engine_->context_length, *engine_->tokenizer));
+    prep_ = std::make_unique<PrepThread>(make_prep_model(
+        engine_->info.name, engine_->context_length, *engine_->tokenizer, engine_->draft));
     link_.send(to_wire(*engine_));
     if (state_ == State::kLoading) state_ = State::kServing;
   } else {
@@ -447,8 +453,8 @@ void FrontDoor::on_request_done(const engine::RequestDoneEvent& from) {
   done.seed = stream->seed;
   done.usage.prompt_tokens = from.prompt_tokens;
   done.usage.cached_tokens = from.cached_tokens;
-  done.usage.drafted_tokens = from.drafted_tokens;
-  done.usage.accepted_tokens = from.accepted_tokens;
+  done.usage.drafted_tokens = static_cast<int32_t>(from.speculation.drafted_tokens);
+  done.usage.accepted_tokens = static_cast<int32_t>(from.speculation.accepted_tokens);
   done.usage.cached_disk_tokens = from.cached_disk_tokens;
   done.timings.queue_ms = to_ms(static_cast<double>(from.queue_us));
   done.timings.prefill_ms = to_ms(static_cast<double>(from.prefill_us));
@@ -460,6 +466,7 @@ void FrontDoor::on_request_done(const engine::RequestDoneEvent& from) {
   done.preemptions = from.preemptions;
   done.cache_miss = miss_words(from.miss, from.cached_tokens);
   done.bandwidth_share = from.bandwidth_share;
+  done.speculation = to_wire(from.speculation);
   link_.send(from.id, done);
   streams_.erase(from.id);
 }

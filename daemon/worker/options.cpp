@@ -28,4 +28,18 @@ Result<engine::SpeculationConfig> parse_speculation(const std::string& name) {
                fmt::format("--speculation {}: want lookup or off", name), "speculation"};
 }
 
+DraftChoice choose_draft(const std::string& setting, const std::filesystem::path& model) {
+  if (setting.empty() || setting == "none") return {};
+  DraftChoice choice{setting, setting == "auto"};
+  std::error_code ignored;
+  if (choice.found_by_name) {
+    choice.path = model.parent_path() / (model.stem().string() + "-draft.gguf");
+    if (!std::filesystem::is_regular_file(choice.path, ignored)) return {};
+  } else if (!choice.path.has_parent_path() && choice.path.extension() != ".gguf") {
+    choice.path = model.parent_path() / (setting + ".gguf");
+  }
+  if (std::filesystem::equivalent(choice.path, model, ignored)) return {};
+  return choice;
+}
+
 }  // namespace hearth::worker

@@ -20,7 +20,9 @@ struct ServeOptions {
   std::filesystem::path model;
   DeviceOptions device;
   engine::EngineConfig engine;
-  std::string draft;  ///< a file, or a model's name in the folder of `model`; "": none
+  /// auto: the file beside `model` that is named as its draft; none; or a file, or the name of a
+  /// model in that folder.
+  std::string draft = "auto";
   std::filesystem::path prefix_dir;          ///< of the databases of prefixes; empty: none are kept
   uint64_t prefix_store_bytes = 8ull << 30;  ///< of one database
   uint64_t prefix_owner_bytes = 0;           ///< of it one owner's; 0: as much as there is
@@ -31,6 +33,14 @@ struct ServeOptions {
 /// The KV type of that name; kInvalidArgument lists those there are.
 Result<kernels::DType> parse_kv_type(const std::string& name);
 Result<engine::SchedulerPolicy> parse_policy(const std::string& name);
+/// The draft model that a setting means.
+struct DraftChoice {
+  std::filesystem::path path;  ///< empty: none
+  bool found_by_name = false;  ///< nobody asked for it: it must pay
+};
+/// `auto` means MODEL-draft.gguf beside MODEL.gguf, if there is such a file. A model is no draft
+/// for itself.
+DraftChoice choose_draft(const std::string& setting, const std::filesystem::path& model);
 /// lookup, off.
 Result<engine::SpeculationConfig> parse_speculation(const std::string& name);
 

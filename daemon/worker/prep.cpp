@@ -127,6 +127,16 @@ Result<void> mark_kept(const PrepModel& model, const ipc::GenerateRequest& reque
   return {};
 }
 
+/// A draft asked for by name must be the one that is there: the same text would come in any case,
+/// but not as fast as the client thinks.
+Result<void> check_draft(const PrepModel& model, const std::string& draft) {
+  if (draft == "auto" || draft == "none" || draft == model.draft) return {};
+  const std::string there = model.draft.empty() ? "no draft model" : "draft model " + model.draft;
+  return Error{ErrorCode::kInvalidArgument,
+               fmt::format("draft {}: model {} was loaded with {}", draft, model.name, there),
+               "draft"};
+}
+
 Result<PreparedRequest> prepare_generate(const PrepModel& model,
                                          const ipc::WorkerRequest& request) {
   const ipc::GenerateRequest& generate = request.generate;
@@ -142,6 +152,7 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model,
   for (const std::vector<int32_t>& sample : request.resume) {
     HEARTH_TRY(check_ids(model, sample, "resume"));
   }
+  HEARTH_TRY(check_draft(model, generate.draft));
   HEARTH_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, prompt_tokens(model, generate));
   HEARTH_ASSIGN_OR_RETURN(const int32_t max_tokens,
                           check_context(model, prompt.size(), generate.max_tokens));
@@ -172,6 +183,7 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model,
   }
   to.sampling = sampling_of(generate);
   to.speculate = generate.speculate;
+  to.use_draft = generate.draft != "none";
   to.use_prefix_cache = generate.cache != "off";
   to.use_prefix_store = generate.cache == "disk";
   HEARTH_TRY(mark_kept(model, generate, &to));
@@ -199,8 +211,8 @@ PrepResult result_of(uint64_t number, Result<T> outcome) {
 }  // namespace
 
 PrepModel make_prep_model(std::string name, int32_t context_length,
-                          const models::Tokenizer& tokenizer) {
-  PrepModel model{std::move(name), context_length, &tokenizer, {}};
+                          const models::Tokenizer& tokenizer, std::string draft) {
+  PrepModel model{std::move(name), context_length, &tokenizer, {}, std::move(draft)};
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
     if (tokenizer.is_end_of_generation(id)) model.end_ids.push_back(id);
   }

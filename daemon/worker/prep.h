@@ -23,9 +23,10 @@ struct PrepModel {
   int32_t context_length = 0;
   const models::Tokenizer* tokenizer = nullptr;  ///< outlives the thread
   std::vector<int32_t> end_ids;                  ///< tokens that end a generation
+  std::string draft;                             ///< the model that guesses too; "": none
 };
 PrepModel make_prep_model(std::string name, int32_t context_length,
-                          const models::Tokenizer& tokenizer);
+                          const models::Tokenizer& tokenizer, std::string draft = "");
 
 /// A request ready for the engine; times are filled in by the front door.
 struct PreparedRequest {

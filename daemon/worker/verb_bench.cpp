@@ -169,8 +169,10 @@ void add_speculation_options(CLI::App& verb, Options& options) {
       ->type_name("PATTERN");
   verb.add_option(
           "--draft", options.draft,
-          "who guesses beside lookup: none, a file, or a shape's name for random weights; with "
-          "--replay it says the replayed guesses, at its own cost")
+          "who guesses beside lookup: auto (MODEL-draft.gguf beside MODEL.gguf), none, a file, or "
+          "a "
+          "shape's name for random weights; with --replay it says the replayed guesses, at its own "
+          "cost")
       ->type_name("NAME");
   verb.add_option("--draft-type", options.draft_type, "weight type of a draft's shape")
       ->type_name("T");

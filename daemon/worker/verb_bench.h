@@ -26,7 +26,7 @@ struct BenchOptions {
   // With guesses against without.
   bool speculate = false;
   std::string replay;          ///< a ReplayPattern; "": lookup guesses
-  std::string draft = "none";  ///< none, a file or model's name, or a shape's
+  std::string draft = "auto";  ///< as of serve, or a shape's name
   std::string draft_type = "Q8_0";
   std::string prompt;  ///< "": beginnings of tales, or random tokens for random weights
   int32_t width = 0;

@@ -122,11 +122,11 @@ Result<SpeculationReport> run_speculation(const BenchOptions& options,
   }
   if (is_shape(options.draft)) {
     HEARTH_ASSIGN_OR_RETURN(draft, random_draft(options, info.vocab_size));
-  } else if (options.draft != "none" && !target.empty()) {
-    HEARTH_ASSIGN_OR_RETURN(draft_path, ipc::find_model_file(options.draft));
-  } else if (options.draft != "none") {
-    return Error{ErrorCode::kInvalidArgument, "--draft: random weights want a shape's name or none",
-                 "draft"};
+  } else if (!target.empty()) {
+    draft_path = choose_draft(options.draft, target).path;
+  } else if (options.draft != "auto" && options.draft != "none") {
+    return Error{ErrorCode::kInvalidArgument,
+                 "--draft: random weights want a shape's name, auto or none", "draft"};
   }
   if (!draft_path.empty()) {
     HEARTH_ASSIGN_OR_RETURN(draft.model, BenchModel::open(draft_path));

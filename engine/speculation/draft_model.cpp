@@ -18,6 +18,7 @@ constexpr int32_t kNear = 32;
 constexpr int32_t kVeryNear = 8;
 /// A chunk is worth reading the weights for.
 constexpr int32_t kMinChunk = 16;
+constexpr double kOverheadGain = 0.1;
 
 }  // namespace
 
@@ -38,6 +39,17 @@ Result<void> check_same_tokens(const models::Tokenizer& target, const models::To
   return {};
 }
 
+Result<MemoryPlan> plan_draft_memory(const EngineConfig& config, const models::ModelInfo& target,
+                                     const models::Model& draft, uint64_t device_free_bytes) {
+  EngineConfig own = config;
+  const int32_t wanted = config.context_length > 0 ? config.context_length : target.context_length;
+  own.context_length = std::min(wanted, draft.info().context_length);
+  own.kv_bytes = config.speculation.draft_kv_bytes;
+  own.scheduler.chunked_prefill = true;
+  own.scheduler.max_step_tokens = kMaxStepTokens;
+  return plan_memory(own, draft, device_free_bytes);
+}
+
 Result<std::unique_ptr<DraftModel>> DraftModel::create(const EngineConfig& config,
                                                        const models::ModelInfo& target,
                                                        kernels::OpTable ops,
@@ -49,14 +61,8 @@ Result<std::unique_ptr<DraftModel>> DraftModel::create(const EngineConfig& confi
                              model->info().vocab_size, target.vocab_size),
                  "draft"};
   }
-  EngineConfig own = config;
-  const int32_t wanted = config.context_length > 0 ? config.context_length : target.context_length;
-  own.context_length = std::min(wanted, model->info().context_length);
-  own.kv_bytes = config.speculation.draft_kv_bytes;
-  own.scheduler.chunked_prefill = true;
-  own.scheduler.max_step_tokens = kMaxStepTokens;
   HEARTH_ASSIGN_OR_RETURN(const MemoryPlan plan,
-                          plan_memory(own, *model, ops.device.memory_free_bytes));
+                          plan_draft_memory(config, target, *model, ops.device.memory_free_bytes));
   std::vector<KvGroup> groups;
   for (size_t i = 0; i < plan.groups.size(); ++i) {
     const models::LayerGroup& group = model->info().groups[i];
@@ -78,7 +84,7 @@ DraftModel::DraftModel(std::unique_ptr<ModelRunner> runner, std::vector<KvGroup>
 
 std::optional<double> DraftModel::propose_us(int32_t sequences, int32_t tokens) const {
   if (!cost_.measured_any()) return std::nullopt;
-  return tokens * cost_.rows_us(sequences);
+  return overhead_us_ + tokens * cost_.rows_us(sequences);
 }
 
 // ---- Shadows --------------------------------------------------------------------------------
@@ -194,7 +200,10 @@ bool DraftModel::add_rows(Shadow& shadow, int32_t end, bool output) {
 
 void DraftModel::begin_step() {
   ++steps_;
-  plan_ = {};
+  // In place: a tiny model's step is short enough to see an allocation.
+  plan_.rows.clear();
+  plan_.copies.clear();
+  plan_.num_tokens = plan_.num_outputs = 0;
 }
 
 int64_t DraftModel::run_step() {
@@ -243,6 +252,8 @@ void DraftModel::propose(std::span<Draft* const> drafts, double catch_up_us) {
   }
   if (!behind_.empty() && catch_up_us > 0) catch_up(behind_, catch_up_us);
 
+  const int64_t call_us = clock_.now_us();
+  double plain_us = 0;  // steps with one row of each
   for (int32_t round = 0; !active_.empty(); ++round) {
     begin_step();
     in_step_.clear();
@@ -260,6 +271,11 @@ void DraftModel::propose(std::span<Draft* const> drafts, double catch_up_us) {
       if (!draw(shadow, static_cast<int32_t>(i))) shadow.wanted = 0;
     }
     cost_.measured(plan_.num_tokens, {}, clock_.now_us() - begin_us);
+    plain_us += cost_.rows_us(static_cast<int32_t>(in_step_.size()));
+  }
+  if (plain_us > 0) {
+    const double beyond = static_cast<double>(clock_.now_us() - call_us) - plain_us;
+    overhead_us_ += kOverheadGain * (std::clamp(beyond, 0.0, plain_us) - overhead_us_);
   }
   for (Draft* draft : drafts) {
     const Shadow& shadow = shadow_of(*draft->seq);
@@ -281,9 +297,14 @@ bool DraftModel::draw(Shadow& shadow, int32_t output_row) {
   args.position = position;
   const Result<Sampled> sampled = sampler_.sample(runner_->logits(output_row), args);
   if (!sampled.ok()) return false;
+  int32_t token = sampled->token;
+  if (script_ != nullptr) {
+    const auto place = static_cast<size_t>(position - shadow.confirmed);
+    token = script_->guess(seq, static_cast<size_t>(position), place).value_or(token);
+  }
   const auto& stops = request.stop_ids;
-  if (std::ranges::find(stops, sampled->token) != stops.end() && args.banned.empty()) return false;
-  seq.tokens.push_back(sampled->token);
+  if (std::ranges::find(stops, token) != stops.end() && args.banned.empty()) return false;
+  seq.tokens.push_back(token);
   return true;
 }
 

@@ -19,6 +19,7 @@
 #include "engine/model_runner.h"
 #include "engine/sampler.h"
 #include "engine/speculation/proposer.h"
+#include "engine/speculation/replay_pattern.h"
 #include "engine/step_cost.h"
 #include "kernels/base/clock.h"
 #include "models/tokenizer/tokenizer.h"
@@ -28,6 +29,11 @@ namespace hearth::engine {
 /// kInvalidArgument with the first difference: every id must mean the same bytes and the same kind
 /// of token, or a guess would mean something else.
 Result<void> check_same_tokens(const models::Tokenizer& target, const models::Tokenizer& draft);
+
+/// What a draft model takes beside its weights: `config` is the engine's, `draft` the model with
+/// its sizes. kOutOfMemory with the numbers.
+Result<MemoryPlan> plan_draft_memory(const EngineConfig& config, const models::ModelInfo& target,
+                                     const models::Model& draft, uint64_t device_free_bytes);
 
 class DraftModel final : public Proposer {
  public:
@@ -39,6 +45,10 @@ class DraftModel final : public Proposer {
                                                     std::unique_ptr<models::Model> model,
                                                     const Clock& clock);
 
+  /// From now on it says what the script says where that is known, and takes as long as it takes:
+  /// for measurements. The script outlives it.
+  void replay(const ReplayScript* script) { script_ = script; }
+
   std::string_view name() const override { return "draft"; }
   bool free() const override { return false; }
   void propose(std::span<Draft* const> drafts, double catch_up_us) override;
@@ -46,6 +56,7 @@ class DraftModel final : public Proposer {
   void forget(const Sequence& seq) override;
   void check_integrity() const override;
 
+  const models::ModelInfo& info() const { return runner_->info(); }
   const MemoryPlan& memory_plan() const { return runner_->memory_plan(); }
   size_t num_shadows() const { return shadows_.size(); }
   int32_t blocks_used() const { return kv_.pool(0).num_used(); }
@@ -78,7 +89,9 @@ class DraftModel final : public Proposer {
   KvCache kv_;
   Sampler sampler_;
   const Clock& clock_;
+  const ReplayScript* script_ = nullptr;
   StepCost cost_;
+  double overhead_us_ = 0;  ///< of a call beyond its plain steps: rows that it missed, bookkeeping
   std::unordered_map<const Sequence*, std::unique_ptr<Shadow>> shadows_;
   uint64_t calls_ = 0;
   uint64_t steps_ = 0;

@@ -1,10 +1,12 @@
 #include "engine/speculation/speculator.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "engine/memory_plan.h"
 #include "engine/speculation/lookup_proposer.h"
+#include "kernels/base/check.h"
 
 namespace hearth::engine {
 namespace {
@@ -22,8 +24,13 @@ constexpr int64_t kIdleEvery = 4;
 constexpr int64_t kPlainEvery = 128;
 /// Guesses of a proposer that computes are all of one class.
 constexpr int32_t kPaidConfidence = 2;
+/// By how much a proposer that computes must be better than none, as expected: what it costs is
+/// known less well than what a row does.
+constexpr double kPaidMargin = 1.05;
 /// Of a plain step, what a proposer may spend on catching up before it.
 constexpr double kCatchUp = 0.5;
+/// What a proposer may spend on catching up before the first request.
+constexpr double kWarmUpUs = 1e6;
 
 }  // namespace
 
@@ -39,6 +46,19 @@ Speculator::Speculator(const SpeculationConfig& config, std::unique_ptr<Proposer
       beliefs[c] = Acceptance(kBeliefs[c], kSlowestBelief);
     }
   }
+}
+
+void Speculator::RowsUs::begin(const StepCost& cost, int32_t plain_rows) {
+  cost_ = &cost;
+  first_ = plain_rows;
+  known_.fill(0);
+}
+
+double Speculator::RowsUs::operator()(int32_t rows) {
+  const auto at = static_cast<size_t>(std::max(0, rows - first_));
+  if (rows < first_ || at >= known_.size()) return cost_->rows_us(rows);
+  if (known_[at] == 0) known_[at] = cost_->rows_us(rows);
+  return known_[at];
 }
 
 Speculator::State& Speculator::state_of(const Sequence& seq) {
@@ -79,16 +99,16 @@ void Speculator::propose(std::span<Sequence* const> decoding, const StepCost& co
   }
   if (asked_.empty()) return;
   const auto plain_rows = static_cast<int32_t>(decoding.size());
+  rows_us_.begin(cost, plain_rows);
   ask_free_proposers();
   const double catch_up_us = first_tokens_due ? 0 : kCatchUp * cost.rows_us(plain_rows);
-  for (size_t p = 0; p < proposers_.size(); ++p) {
-    if (!proposers_[p]->free()) ask_paid_proposer(p, cost, plain_rows, catch_up_us);
+  const bool plain = config_.fixed_width == 0 && cost.steps_since(plain_rows) > kPlainEvery;
+  for (size_t p = 0; p < proposers_.size() && !plain; ++p) {
+    if (!proposers_[p]->free()) ask_paid_proposer(p, plain_rows, catch_up_us);
   }
   lay_out_choices();
   if (config_.fixed_width == 0) {
-    const bool plain = cost.steps_since(plain_rows) > kPlainEvery;
-    choose_widths(choices_, plain_rows, plain ? 0 : kExtraOutputs,
-                  [&](int32_t rows) { return cost.rows_us(rows); });
+    choose_widths(choices_, plain_rows, plain ? 0 : kExtraOutputs, std::ref(rows_us_));
   }
   for (size_t i = 0; i < asked_.size(); ++i) {
     const std::vector<int32_t>& tokens = asked_states_[i]->draft.tokens;
@@ -123,13 +143,12 @@ void Speculator::ask_free_proposers() {
   }
 }
 
-void Speculator::ask_paid_proposer(size_t p, const StepCost& cost, int32_t plain_rows,
-                                   double catch_up_us) {
+void Speculator::ask_paid_proposer(size_t p, int32_t plain_rows, double catch_up_us) {
   Proposer& proposer = *proposers_[p];
-  const auto rows_us = [&](int32_t rows) { return cost.rows_us(rows); };
   lay_out_choices();
   std::vector<size_t> better;  // sequences that it is likelier to be right about
   for (size_t i = 0; i < asked_states_.size(); ++i) {
+    if (!asked_[i]->request->request.use_draft) continue;
     const double own = chance(*asked_states_[i], p, kPaidConfidence);
     const bool none = choices_[i].available == 0;
     if (none || (config_.fixed_width == 0 && own > choices_[i].chance)) better.push_back(i);
@@ -146,10 +165,11 @@ void Speculator::ask_paid_proposer(size_t p, const StepCost& cost, int32_t plain
                    std::min(k, state.draft.max_tokens), 0};
       }
       const auto spent = proposer.propose_us(static_cast<int32_t>(better.size()), k);
-      return choose_widths(with, plain_rows, kExtraOutputs, rows_us, spent.value_or(0));
+      return choose_widths(with, plain_rows, kExtraOutputs, std::ref(rows_us_), spent.value_or(0));
     };
     std::vector<WidthChoice> without = choices_;
-    double best = choose_widths(without, plain_rows, kExtraOutputs, rows_us);
+    double best =
+        kPaidMargin * choose_widths(without, plain_rows, kExtraOutputs, std::ref(rows_us_));
     const bool known = proposer.propose_us(1, 1).has_value();
     for (int32_t k = 1; known && k <= config_.max_width; ++k) {
       const double gain = gain_of(k, {});
@@ -187,22 +207,51 @@ void Speculator::ask_paid_proposer(size_t p, const StepCost& cost, int32_t plain
   if (trial) trial_every_ = std::min(2 * trial_every_, kLastTrial);
 }
 
+void Speculator::warm_up(std::span<Sequence* const> decoding) {
+  std::vector<Draft> drafts(decoding.size());
+  wishes_.clear();
+  for (size_t i = 0; i < drafts.size(); ++i) {
+    drafts[i].seq = decoding[i];
+    drafts[i].max_tokens = std::max(1, config_.max_width / 2);
+    wishes_.push_back(&drafts[i]);
+  }
+  for (const auto& proposer : proposers_) {
+    if (!proposer->free() && !wishes_.empty()) proposer->propose(wishes_, kWarmUpUs);
+  }
+  wishes_.clear();
+}
+
+double Speculator::expected_gain(double chance, const StepCost& cost) const {
+  double best = 1;
+  for (const auto& proposer : proposers_) {
+    for (int32_t k = 1; !proposer->free() && k <= config_.max_width; ++k) {
+      const std::optional<double> spent = proposer->propose_us(1, k);
+      if (!spent.has_value()) break;
+      WidthChoice choice{chance, k, 0};
+      best = std::max(best, choose_widths(
+                                {&choice, 1}, 1, kExtraOutputs,
+                                [&](int32_t rows) { return cost.rows_us(rows); }, *spent));
+    }
+  }
+  return best;
+}
+
+void Speculator::drop_paid_proposer() {
+  HEARTH_CHECK(states_.empty(), "{} sequences", states_.size());
+  for (size_t p = proposers_.size(); p-- > 0;) {
+    if (proposers_[p]->free()) continue;
+    proposers_.erase(proposers_.begin() + static_cast<ptrdiff_t>(p));
+    beliefs_.erase(beliefs_.begin() + static_cast<ptrdiff_t>(p));
+  }
+}
+
 void Speculator::check_integrity() const {
   for (const auto& proposer : proposers_) proposer->check_integrity();
 }
 
 void Speculator::learn(const Sequence& seq, size_t first, int32_t drafted, int32_t accepted) {
   if (!config_.enabled) return;
-  if (drafted > 0) {
-    ++counts_.verifications;
-    counts_.drafted_tokens += static_cast<uint64_t>(drafted);
-    counts_.accepted_tokens += static_cast<uint64_t>(accepted);
-    for (int32_t i = 0; i < drafted; ++i) {
-      const size_t at = std::min(static_cast<size_t>(i), SpeculationCounts::kPositions - 1);
-      ++counts_.drafted_at[at];
-      if (i < accepted) ++counts_.accepted_at[at];
-    }
-  }
+  if (drafted > 0) counts_.add(drafted, accepted);
   const auto found = states_.find(&seq);
   if (found == states_.end()) return;
   State& state = found->second;

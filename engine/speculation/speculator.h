@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "engine/config.h"
+#include "engine/memory_plan.h"
 #include "engine/speculation/acceptance.h"
 #include "engine/speculation/proposer.h"
 #include "engine/speculation/width_choice.h"
@@ -50,9 +51,18 @@ class Speculator {
   /// what pays. For measuring rows before the first request.
   void force(int32_t width) { forced_width_ = width; }
 
+  /// Lets proposers that compute guess for these sequences, so that it is known what that takes.
+  /// The guesses are forgotten; each sequence must have grown before the next call.
+  void warm_up(std::span<Sequence* const> decoding);
+  /// Tokens per time over plain decoding of one sequence, were each guess of a proposer that
+  /// computes right with that chance; at least 1.
+  double expected_gain(double chance, const StepCost& cost) const;
+  void drop_paid_proposer();
+
   bool enabled() const { return config_.enabled; }
   const SpeculationCounts& counts() const { return counts_; }
   void reset_counts() { counts_ = {}; }
+  void add_saved_us(double us) { counts_.saved_us += us; }
   size_t num_sequences() const { return states_.size(); }
   void check_integrity() const;
 
@@ -68,9 +78,22 @@ class Speculator {
     int32_t idle_steps = 0;  ///< since a guess of it was verified
   };
 
+  /// StepCost::rows_us, looked up once per row count and step: a tiny model's step is short enough
+  /// to see it.
+  class RowsUs {
+   public:
+    void begin(const StepCost& cost, int32_t plain_rows);
+    double operator()(int32_t rows);
+
+   private:
+    const StepCost* cost_ = nullptr;
+    int32_t first_ = 0;
+    std::array<double, kExtraOutputs + 1> known_{};  ///< 0: not looked up yet
+  };
+
   State& state_of(const Sequence& seq);
   void ask_free_proposers();
-  void ask_paid_proposer(size_t p, const StepCost& cost, int32_t plain_rows, double catch_up_us);
+  void ask_paid_proposer(size_t p, int32_t plain_rows, double catch_up_us);
   double chance(const State& state, size_t proposer, int32_t confidence) const;
   /// The choices as the guesses stand.
   void lay_out_choices();
@@ -86,6 +109,7 @@ class Speculator {
   int64_t trial_every_ = kFirstTrial;
   int32_t trial_asks_ = 0;
   int64_t steps_ = 0;
+  RowsUs rows_us_;
   // Scratch.
   std::vector<Sequence*> asked_;
   std::vector<State*> asked_states_;

@@ -23,7 +23,7 @@ int main_of(int argc, char** argv) {
   if (verb == "stats") return stats(options.json);
   if (verb == "top") return top(options.once);
   if (verb == "cancel") return cancel(options.request_id);
-  if (verb == "load") return load(options.model, options.keep_alive, options.json);
+  if (verb == "load") return load(options.model, options.keep_alive, options.draft, options.json);
   if (verb == "unload") return unload(options.model, options.json);
   if (verb == "swap") return swap(options.role, options.model, options.json);
   if (verb == "ping") return ping(options.json, options.wait_ms);

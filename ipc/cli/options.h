@@ -51,6 +51,7 @@ struct Options {
   bool once = false;       ///< top: one picture
   std::string record;      ///< stats: the file to record into
   double record_s = 0;     ///< stats: seconds; 0: until interrupted
+  std::string draft;       ///< load: who guesses for it; empty: as it is
   RunOptions run;
   TokenizeOptions tokenize;
   /// Of a verb that a worker program knows: the verb and what follows it, as written.

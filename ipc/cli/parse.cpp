@@ -228,6 +228,9 @@ Parsed parse(int argc, char** argv) {
   load->add_option("--keep-alive", options.keep_alive,
                    "idle, it leaves after so long: 90s, 30m, 8h, never")
       ->type_name("TIME");
+  load->add_option("--draft", options.draft,
+                   "the small model that guesses for it, or none; default: as configured")
+      ->type_name("NAME");
   add_plain("unload", "Takes a model out of memory once its requests have ended")
       ->add_option("MODEL", options.model, "a model's name or a role")
       ->required();

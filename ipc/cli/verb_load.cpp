@@ -8,7 +8,8 @@
 
 namespace hearth::cli {
 
-int load(const std::string& model, const std::string& keep_alive, bool json) {
+int load(const std::string& model, const std::string& keep_alive, const std::string& draft,
+         bool json) {
   ipc::LoadRequest request{.model = model};
   if (!keep_alive.empty()) {
     const Result<int64_t> ms = parse_keep_alive(keep_alive);
@@ -18,6 +19,7 @@ int load(const std::string& model, const std::string& keep_alive, bool json) {
     }
     request.keep_alive_ms = *ms;
   }
+  if (!draft.empty()) request.draft = draft;
   std::optional<ipc::Client> client = connect();
   if (!client) return kNoDaemon;
   StatusLine status;
@@ -28,8 +30,10 @@ int load(const std::string& model, const std::string& keep_alive, bool json) {
     std::string line = loaded.load_ms == 0 ? fmt::format("{} is in memory already", loaded.model)
                                            : fmt::format("{} in memory after {}", loaded.model,
                                                          human_duration(loaded.load_ms));
-    line += fmt::format(": weights {}, KV {}\n", human_bytes(loaded.weight_bytes),
+    line += fmt::format(": weights {}, KV {}", human_bytes(loaded.weight_bytes),
                         human_bytes(loaded.kv_bytes));
+    if (!loaded.draft.empty()) line += ", guessed ahead by " + loaded.draft;
+    line += "\n";
     write_stdout(terminal_safe(line));
   });
 }

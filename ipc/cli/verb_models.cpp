@@ -14,7 +14,9 @@ std::string known_facts(const ipc::ModelEntry& model) {
   if (model.architecture.empty()) return "";
   std::string facts = fmt::format("{} {}", model.architecture, model.file_type);
   if (model.num_parameters > 0) facts += ", " + human_count(model.num_parameters) + " parameters";
-  return facts + fmt::format(", context {}", model.context_length);
+  facts += fmt::format(", context {}", model.context_length);
+  if (!model.draft.empty()) facts += ", guessed ahead by " + model.draft;
+  return facts;
 }
 
 std::string state_of(const ipc::ModelEntry& model) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "ipc/cli/connection.h"
@@ -13,6 +14,10 @@ namespace {
 
 int64_t sum(const std::vector<int32_t>& values) {
   return std::accumulate(values.begin(), values.end(), int64_t{0});
+}
+
+double percent(uint64_t part, uint64_t whole) {
+  return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
 std::string worker_lines(const ipc::WorkerStats& worker) {
@@ -37,11 +42,16 @@ std::string worker_lines(const ipc::WorkerStats& worker) {
   const ipc::SpeculationStats& guesses = s.speculation;
   if (guesses.drafted_tokens > 0) {
     out += fmt::format(
-        "  guesses     {} drafted, {} accepted ({:.1f} %), {:.2f} per verification\n",
+        "  guesses     {} drafted, {} accepted ({:.1f} %), {:.2f} per verification, saved {:.1f} "
+        "s\n",
         guesses.drafted_tokens, guesses.accepted_tokens,
-        100.0 * static_cast<double>(guesses.accepted_tokens) /
-            static_cast<double>(guesses.drafted_tokens),
-        static_cast<double>(guesses.accepted_tokens) / static_cast<double>(guesses.verifications));
+        percent(guesses.accepted_tokens, guesses.drafted_tokens), guesses.mean_accepted,
+        guesses.saved_ms / 1000);
+    out += "              right by place:";
+    for (size_t i = 0; i < std::min(guesses.drafted_at.size(), guesses.accepted_at.size()); ++i) {
+      out += fmt::format(" {:.0f} %", percent(guesses.accepted_at[i], guesses.drafted_at[i]));
+    }
+    out += "\n";
   }
   if (const ipc::StoreSnapshot& store = s.store; store.state != "off") {
     out += fmt::format("  on disk     {}: {} chunks, {} of {}; {} tokens restored\n", store.state,

@@ -19,7 +19,8 @@ int top(bool once);
 /// What `hearth top` draws, at most `rows` lines.
 std::string top_text(const ipc::StatsReply& stats, const ipc::PsReply& ps, int rows);
 int cancel(const std::string& request_id);
-int load(const std::string& model, const std::string& keep_alive, bool json);
+int load(const std::string& model, const std::string& keep_alive, const std::string& draft,
+         bool json);
 int unload(const std::string& model, bool json);
 int swap(const std::string& role, const std::string& model, bool json);
 /// `words`: "cache" and what follows it.

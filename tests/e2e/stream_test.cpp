@@ -231,6 +231,20 @@ TEST_CASE("guesses by lookup and by a draft model: the same text, and done says 
     const Answer guessed = run(client, loop);
     REQUIRE_MESSAGE(guessed.done, why(guessed));
     CHECK(guessed.ids == want.ids);
+    const ipc::SpeculationStats& counts = guessed.done->speculation;
+    CHECK(counts.drafted_tokens == static_cast<uint64_t>(guessed.done->usage.drafted_tokens));
+    CHECK(counts.drafted_at.size() == counts.accepted_at.size());
+    // By name: the one that is there, or refused.
+    ipc::GenerateRequest named = loop;
+    named.draft = "copy";
+    const Answer answer = run(client, named);
+    if (std::string(draft) == "copy.gguf") {
+      REQUIRE_MESSAGE(answer.done, why(answer));
+      CHECK(answer.ids == want.ids);
+    } else {
+      REQUIRE(answer.error);
+      CHECK(answer.error->field == "draft");
+    }
   }
   const Daemon off(sandbox, {"worker.speculation=off"});
   ipc::Client client = off.connect();

@@ -89,6 +89,88 @@ TEST_CASE("a spoiled draft is right in part, and the text is the same") {
   CHECK(2 * counts.accepted_tokens > counts.drafted_tokens);
 }
 
+TEST_CASE("a draft that replays is as good as the pattern, and computes as if it guessed") {
+  FakeModelConfig model;
+  FakeModelConfig draft = model;
+  Simulation sim(with_width(3), model, draft);
+  // Whatever it computes is nonsense: the script says its guesses.
+  sim.draft().after_step = [](const models::StepArgs& args) {
+    for (int32_t i = 0; i < args.batch->num_outputs; ++i) args.logits.row<float>(i)[7] = 1000.0f;
+  };
+  int32_t most_rows = 0;
+  sim.draft().before_step = [&](const models::StepArgs& args) {
+    if (args.batch->num_outputs > 0) most_rows = std::max(most_rows, args.batch->num_tokens);
+  };
+  ReplayScript script(std::vector<bool>{true, true, true, true, false}, model.vocab_size);
+  sim.draft_model().replay(&script);
+  const Request request = make_request(1, 4, 101);
+  script.know(1, 0, expected_tokens(model, request, 0).tokens);
+  sim.submit(request);
+  sim.run_until_idle();
+  sim.check_all_ended();
+  const SpeculationCounts counts = sim.record(1).done->speculation;
+  // Of five positions: three guessed right, one drawn behind them, one guessed wrong.
+  CHECK(counts.accepted_tokens >= 57);
+  CHECK(counts.accepted_tokens <= 63);
+  CHECK(counts.accepted_at[0] < counts.drafted_at[0]);
+  // Behind right guesses its own KV is right too: it never computes more than its last guess, the
+  // token drawn behind it, and at first the prompt.
+  CHECK(most_rows <= 6);
+}
+
+TEST_CASE("who asks for no draft model gets none") {
+  const FakeModelConfig model;
+  Simulation sim(with_width(3), model, model);
+  Request request = make_request(1, 10, 30);
+  request.use_draft = false;
+  sim.submit(request);
+  Request other = make_request(2, 10, 30, 5);
+  sim.submit(other);
+  sim.run_until_idle();
+  sim.check_all_ended();
+  CHECK(sim.record(1).done->speculation.drafted_tokens == 0);
+  CHECK(sim.record(2).done->speculation.drafted_tokens > 0);
+}
+
+TEST_CASE("the warm-up says what a draft promises; one that promises nothing can be dropped") {
+  FakeModelConfig model;
+  model.windows = {8};
+  model.cost = {10'000, 300, 0};
+  for (const bool cheap : {true, false}) {
+    CAPTURE(cheap);
+    FakeModelConfig draft = model;
+    draft.cost = cheap ? FakeCost{1'000, 30, 0} : FakeCost{30'000, 900, 0};
+    EngineConfig config;
+    config.speculation.lookup = false;
+    Simulation sim(config, model, draft);
+    CHECK(sim.engine().guess_gain(0.8) == 1);  // nothing is known yet
+    sim.engine().warm_up();
+    const double gain = sim.engine().guess_gain(0.8);
+    CHECK(sim.engine().guess_gain(0.0) == 1);
+    if (cheap) {
+      CHECK(gain > 1.8);
+      CHECK(gain < 3.5);
+    } else {
+      CHECK(gain == 1);
+      sim.drop_draft();
+    }
+    sim.submit(make_request(1, 8, 300));
+    sim.run_until_idle();
+    sim.check_all_ended();
+    const SpeculationCounts counts = sim.record(1).done->speculation;
+    CHECK((counts.drafted_tokens > 0) == cheap);
+    // The estimate of what was saved: of 300 plain steps of 10.3 ms, most.
+    if (cheap) {
+      const auto plain_us = 299 * 10'300.0;
+      const auto took_us =
+          static_cast<double>(sim.record(1).times_us[0].back() - sim.record(1).times_us[0].front());
+      CHECK(counts.saved_us == doctest::Approx(plain_us - took_us).epsilon(0.15));
+      CHECK(sim.engine().snapshot().speculation.saved_us ==
+            doctest::Approx(counts.saved_us).epsilon(0.01));
+    }
+  }
+}
+
 TEST_CASE("a draft that computes no numbers guesses nothing") {
   const FakeModelConfig model;
   Simulation sim(with_width(4), model, model);
@@ -126,9 +208,9 @@ TEST_CASE("a draft of another vocabulary is refused; one of a shorter context st
   sim.check_all_ended();
   const SpeculationCounts counts = sim.engine().snapshot().speculation;
   CHECK(counts.accepted_tokens == counts.drafted_tokens);
-  CHECK(sim.record(1).done->drafted_tokens > 10);
-  CHECK(sim.record(1).done->drafted_tokens <= 24);
-  CHECK(sim.record(2).done->drafted_tokens == 0);
+  CHECK(sim.record(1).done->speculation.drafted_tokens > 10);
+  CHECK(sim.record(1).done->speculation.drafted_tokens <= 24);
+  CHECK(sim.record(2).done->speculation.drafted_tokens == 0);
 }
 
 TEST_CASE("too few blocks for all shadows: some guess less, nothing else") {

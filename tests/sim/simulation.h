@@ -59,6 +59,11 @@ class Simulation {
   FakeModel& model() { return *model_; }
   FakeModel& draft() { return *draft_; }
   engine::DraftModel& draft_model() { return *draft_model_; }
+  void drop_draft() {
+    engine_->drop_paid_proposer();
+    draft_ = nullptr;
+    draft_model_ = nullptr;
+  }
   FakeClock& clock() { return clock_; }
   FakeDevice& device() { return *device_; }
   const FakeModelConfig& model_config() const { return model_config_; }

@@ -147,8 +147,10 @@ TEST_CASE("a perfect guess of four saves four steps of five, and the counts say 
   CHECK(snapshot.speculation.drafted_at[3] == 10);
   CHECK(snapshot.speculation.accepted_at[3] == 10);
   CHECK(snapshot.speculation.drafted_at[4] == 0);
-  CHECK(sim.record(1).done->drafted_tokens == 40);
-  CHECK(sim.record(1).done->accepted_tokens == 40);
+  CHECK(sim.record(1).done->speculation.drafted_tokens == 40);
+  CHECK(sim.record(1).done->speculation.accepted_tokens == 40);
+  CHECK(sim.record(1).done->speculation.accepted_at[3] == 10);
+  CHECK(sim.record(1).done->speculation.verifications == 10);
   CHECK(snapshot.decode_tokens_total == 50);
 }
 

@@ -60,7 +60,11 @@ Result<std::unique_ptr<SpeculationRig>> SpeculationRig::create(
   }
   if (pattern.has_value()) {
     rig->script_ = std::make_unique<engine::ReplayScript>(std::move(*pattern), vocab);
-    proposer = std::make_unique<engine::ScriptProposer>(*rig->script_, std::move(proposer));
+    if (rig->draft_ != nullptr) {
+      rig->draft_->replay(rig->script_.get());
+    } else {
+      proposer = std::make_unique<engine::ScriptProposer>(*rig->script_);
+    }
   }
   HEARTH_ASSIGN_OR_RETURN(rig->engine_, engine::Engine::create(config, ops, std::move(model),
                                                                rig->clock_, std::move(proposer)));

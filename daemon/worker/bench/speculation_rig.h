@@ -62,7 +62,7 @@ class SpeculationRig {
   SpeculationAsk ask_;
   SteadyClock clock_;
   std::unique_ptr<engine::ReplayScript> script_;  ///< null: none; outlives the engine
-  const engine::DraftModel* draft_ = nullptr;
+  engine::DraftModel* draft_ = nullptr;           ///< the engine's; null: none
   std::unique_ptr<engine::Engine> engine_;
   engine::RequestId next_id_ = 1;
   std::vector<std::vector<int32_t>> plain_;  ///< what each prompt's plain run said

@@ -56,6 +56,7 @@ void FakeWorker::load_on() {
   ready_->weight_bytes = traits.weight_bytes;
   ready_->kv_bytes = traits.kv_bytes;
   ready_->load_ms = 60;
+  ready_->draft = draft;
   state_ = State::kReady;
   listener_.on_worker_ready(*this);
 }
@@ -153,8 +154,10 @@ BrokerSim::BrokerSim(std::map<std::string, ModelTraits> given, Config settings, 
                              [] { return uint64_t{0}; }),
                 [this](const ModelFile& file,
                        WorkerListener& listener) -> Result<std::unique_ptr<Worker>> {
-                  return std::unique_ptr<Worker>(std::make_unique<FakeWorker>(
-                      *this, file.name, static_cast<pid_t>(++starts), listener));
+                  auto worker = std::make_unique<FakeWorker>(
+                      *this, file.name, static_cast<pid_t>(++starts), listener);
+                  if (file.draft != "auto") worker->draft = fs::path(file.draft).stem();
+                  return std::unique_ptr<Worker>(std::move(worker));
                 }),
       verbs(clock, models, residency, dispatcher) {
   dispatcher.set_residency(residency);
@@ -204,8 +207,9 @@ void BrokerSim::generate(const Caller& caller, const std::string& id, const std:
 void BrokerSim::cancel(const Caller& caller, const std::string& id) {
   dispatcher.cancel(caller, "cancel " + std::to_string(++cancels_), ipc::CancelRequest{id});
 }
-void BrokerSim::load(const std::string& id, const std::string& model, int64_t keep_alive_ms) {
-  verbs.load(admin(), id, {.model = model, .keep_alive_ms = keep_alive_ms});
+void BrokerSim::load(const std::string& id, const std::string& model, int64_t keep_alive_ms,
+                     const std::string& draft) {
+  verbs.load(admin(), id, {.model = model, .keep_alive_ms = keep_alive_ms, .draft = draft});
 }
 void BrokerSim::unload(const std::string& id, const std::string& model) {
   verbs.unload(admin(), id, {.model = model});

@@ -37,6 +37,7 @@ class FakeWorker final : public Worker {
  public:
   FakeWorker(BrokerSim& sim, std::string model, pid_t pid, WorkerListener& listener);
   ~FakeWorker() override;
+  std::string draft;  ///< that it was started with
 
   const std::string& model() const { return model_; }
   size_t num_live() const { return live_.size(); }
@@ -102,7 +103,8 @@ class BrokerSim {
   void generate(const Caller& caller, const std::string& id, const std::string& model,
                 int32_t max_tokens, uint64_t seed = 7);
   void cancel(const Caller& caller, const std::string& id);
-  void load(const std::string& id, const std::string& model, int64_t keep_alive_ms = -1);
+  void load(const std::string& id, const std::string& model, int64_t keep_alive_ms = -1,
+            const std::string& draft = "auto");
   void unload(const std::string& id, const std::string& model);
   void swap(const std::string& id, const std::string& role, const std::string& model);
 

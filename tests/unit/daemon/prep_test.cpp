@@ -61,6 +61,7 @@ TEST_CASE("a prompt becomes tokens with BOS, and every parameter arrives") {
   g.prompt_logprobs = true;
   g.priority = "interactive";
   g.speculate = false;
+  g.draft = "none";
   g.cache = "off";
   g.cache_keep_s = 60;
   g.cache_keep_tokens = 16;
@@ -83,6 +84,7 @@ TEST_CASE("a prompt becomes tokens with BOS, and every parameter arrives") {
   CHECK(out.keep_s == 60);
   CHECK(out.keep_tokens == 16);
   CHECK_FALSE(out.speculate);
+  CHECK_FALSE(out.use_draft);
   CHECK(out.resume == in.resume);
   CHECK(out.sampling.temperature == 0.5f);
   CHECK(out.sampling.top_k == 3);
@@ -131,6 +133,21 @@ TEST_CASE("a prefix is the owner's own unless the request names those it is shar
   CHECK(f.good(in).owner == "uid:7");
   in.generate.cache_share = "";
   CHECK(f.good(in).cache_salt == "uid:7");
+}
+
+TEST_CASE("a draft by name is the one that is there, or refused with both names") {
+  Fixture f;
+  ipc::WorkerRequest in = Fixture::request("the abc");
+  in.generate.draft = "small";
+  CHECK(f.bad(in).message == "draft small: model m was loaded with no draft model");
+  CHECK(f.bad(in).field == "draft");
+  CHECK(f.bad(in).code == ErrorCode::kInvalidArgument);
+  f.model.draft = "other";
+  CHECK(f.bad(in).message == "draft small: model m was loaded with draft model other");
+  f.model.draft = "small";
+  CHECK(f.good(in).use_draft);
+  in.generate.draft = "auto";
+  CHECK(f.good(in).use_draft);
 }
 
 TEST_CASE("raw puts nothing in front; ids are taken as they are; ignore_eos lets EOS pass") {

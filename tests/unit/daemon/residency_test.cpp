@@ -137,6 +137,33 @@ TEST_CASE("after its keep-alive a model is parked, and the next request brings i
   CHECK(sim.answer("user1000", "again").ids == whole("a", 7, 3));
 }
 
+TEST_CASE("a load that names another draft: what runs ends first, then the model has that draft") {
+  BrokerSim sim({{"a", {}}, {"small", {}}}, with_budget(0));
+  const auto load = [&](const std::string& id, const std::string& draft) {
+    sim.load(id, "a", -1, draft);
+    REQUIRE(sim.run_until([&] { return sim.answer("admin", id).ends == 1; }));
+    const auto* reply = sim.answer("admin", id).as<ipc::LoadReply>();
+    REQUIRE(reply != nullptr);
+    return reply->draft;
+  };
+  CHECK(load("1", "auto").empty());
+  sim.generate(kUser, "long", "a", 50);
+  sim.step();
+  CHECK(load("2", "small") == "small");
+  CHECK(sim.answer("user1000", "long").ids == whole("a", 7, 50));
+  CHECK(sim.starts == 2);
+  CHECK(load("3", "small") == "small");  // as it is: nothing to do
+  CHECK(load("4", "auto") == "small");
+  CHECK(sim.starts == 2);
+  sim.unload("5", "a");
+  REQUIRE(sim.run_until([&] { return sim.workers.empty(); }));
+  CHECK(load("6", "auto").empty());
+  sim.load("7", "a", -1, "unknown");
+  REQUIRE(sim.answer("admin", "7").error() != nullptr);
+  CHECK(sim.answer("admin", "7").error()->code == ErrorCode::kNotFound);
+  CHECK(sim.answer("admin", "7").error()->field == "draft");
+}
+
 TEST_CASE("without loading on demand requests may only bring back what was loaded by hand") {
   Config config = with_budget(0);
   config.residency.load_on_demand = false;

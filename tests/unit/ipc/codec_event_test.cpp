@@ -41,7 +41,7 @@ WorkerSnapshot snapshot() {
   s.prefill_tokens_total = 6;
   s.decode_tokens_total = 200;
   s.preemptions_total = 5;
-  s.speculation = {7, 28, 20, {7, 7, 7, 7}, {7, 6, 4, 3}};
+  s.speculation = {7, 28, 20, {7, 7, 7, 7}, {7, 6, 4, 3}, 2.5, -12.25};
   s.prefill_tokens_per_s = 1234.5;
   s.decode_tokens_per_s = 84.25;
   s.step_ms_recent = 11.75;
@@ -87,7 +87,8 @@ TEST_CASE("events come back from the wire as they were") {
                              1,
                              "from token 8 on: it ends there",
                              2,
-                             0.75});
+                             0.75,
+                             {40, 96, 71, {40, 32, 24}, {33, 22, 16}, 1.775, -61.5}});
   check_round_trip(PongReply{"8f3c", 4242, "0.1.0", 86'400'000, true});
   check_round_trip(TokenizeReply{"stories", {1, 2, 3}, {"<s>", "\xE2\x96\x81the", "<0x0A>"}});
   check_round_trip(CancelReply{"r1"});
@@ -99,7 +100,7 @@ TEST_CASE("events come back from the wire as they were") {
   check_round_trip(stats);
   check_round_trip(HealthReply{"degraded", {"worker of stories restarts"}});
   check_round_trip(LoadingEvent{"stories", "reading", 5, uint64_t{1} << 40, 1500});
-  check_round_trip(LoadReply{"stories", 1200, 300'000, 77});
+  check_round_trip(LoadReply{"stories", 1200, 300'000, 77, "small"});
   check_round_trip(UnloadReply{"stories", true});
   check_round_trip(SwapReply{"default", "stories", "tales", 3});
   check_round_trip(CacheReply{false, "ls: \"quoted\"\n"});
@@ -168,7 +169,7 @@ TEST_CASE("what workers say comes back as it was") {
   check_worker_round_trip(WorkerHello{4242, "0.1.0", "cpu"});
   check_worker_round_trip(WorkerLoadProgress{1u << 20, uint64_t{1} << 33, "warming_up"});
   check_worker_round_trip(WorkerReady{"stories", "llama", "Stories", "F32", "ab12", "cpu avx2", 512,
-                                      512, 260'000, 1, 2, 300});
+                                      512, 260'000, 1, 2, 300, "small"});
   check_worker_round_trip(WorkerHeartbeat{snapshot()});
   check_worker_round_trip(WorkerStopped{});
   check_worker_round_trip(WorkerPlan{uint64_t{1} << 40, 2, 3});

@@ -44,6 +44,7 @@ GenerateRequest every_field_set() {
   r.priority = "batch";
   r.deadline_ms = 60'000;
   r.speculate = false;
+  r.draft = "small";
   r.cache = "memory";
   r.cache_keep_s = 60;
   r.cache_keep_tokens = 48;
@@ -80,7 +81,7 @@ TEST_CASE("requests come back from the wire as they were") {
       PsRequest{},
       StatsRequest{},
       HealthRequest{},
-      LoadRequest{"m", 60'000},
+      LoadRequest{"m", 60'000, "small"},
       UnloadRequest{"m"},
       SwapRequest{"fast", "m"},
   };
@@ -235,6 +236,8 @@ TEST_CASE("lists are checked item by item") {
       {"raw", "1"},
       {"cache", "\"yes\""},
       {"speculate", "1"},
+      {"draft", "true"},
+      {"draft", "\"\""},
   };
   for (const auto& [field, value] : bad) {
     const auto decoded = decode_generate(fmt::format(R"("{}":{})", field, value));

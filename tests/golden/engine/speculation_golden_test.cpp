@@ -1,0 +1,138 @@
+// The bundled model says the same with guesses and without, whoever guesses, alone and among
+// others: 50 prompts, 500 under full counts.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "engine/speculation/draft_model.h"
+#include "engine/speculation/replay_proposer.h"
+#include "tests/golden/engine/engine_run.h"
+#include "tests/golden/greedy_reference.h"
+#include "tests/golden/step_runner.h"
+#include "tests/skip.h"
+
+namespace hearth::golden {
+namespace {
+
+using namespace engine;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr size_t kFewPrompts = 6;
+#else
+constexpr size_t kFewPrompts = 50;
+#endif
+constexpr int32_t kTokens = 12;
+constexpr size_t kTogether = 7;
+
+const std::filesystem::path kRoot = HEARTH_SOURCE_DIR;
+
+/// Pieces of recorded tales, one in three to be continued greedily, the others from a seed.
+std::vector<Request> requests(size_t count) {
+  std::vector<int32_t> text;
+  for (const GreedyCase& c : read_greedy_cases(kRoot / "tests/golden/tales.json")) {
+    text.insert(text.end(), c.prompt_ids.begin(), c.prompt_ids.end());
+    text.insert(text.end(), c.ids.begin(), c.ids.end());
+  }
+  std::vector<Request> out;
+  for (size_t i = 0; i < count; ++i) {
+    const size_t size = 4 + i % 29, first = (i * 37) % (text.size() - size);
+    Request request;
+    request.id = i + 1;
+    request.owner = "uid:1000";
+    request.prompt = {1};
+    request.prompt.insert(request.prompt.end(), text.begin() + static_cast<ptrdiff_t>(first),
+                          text.begin() + static_cast<ptrdiff_t>(first + size));
+    request.max_tokens = kTokens;
+    request.stop_ids = {2};
+    request.sampling.temperature = i % 3 == 0 ? 0.0f : 0.8f;
+    request.sampling.seed = i;
+    request.use_prefix_cache = i % 2 == 0;
+    out.push_back(std::move(request));
+  }
+  return out;
+}
+
+EngineConfig config_for(int32_t width) {
+  EngineConfig config;
+  config.kv_bytes = 16 << 20;
+  config.context_length = 256;
+  config.scheduler.max_seqs = kTogether;
+  config.speculation.enabled = width >= 0;
+  config.speculation.fixed_width = std::max(width, 0);
+  config.speculation.draft_kv_bytes = 4 << 20;
+  return config;
+}
+
+using Texts = std::vector<std::vector<int32_t>>;
+
+Texts ask_all(EngineRun& run, const std::vector<Request>& asked, size_t together) {
+  for (size_t i = 0; i < asked.size(); ++i) {
+    run.submit(asked[i]);
+    if ((i + 1) % together == 0) {
+      run.run_until_idle();
+    } else {
+      run.step();
+    }
+  }
+  run.run_until_idle();
+  Texts out;
+  for (const Request& request : asked) {
+    REQUIRE(run.said(request.id).ended);
+    REQUIRE_FALSE(run.said(request.id).failed);
+    out.push_back(run.said(request.id).tokens.front());
+  }
+  return out;
+}
+
+TEST_CASE("the bundled model: the same text with guesses and without, by every proposer") {
+  const auto path = kRoot / "models/demo/tales.gguf";
+  if (!std::filesystem::exists(path)) HEARTH_SKIP("no models/demo/tales.gguf");
+  const auto file = models::GgufFile::open(path);
+  REQUIRE(file.ok());
+  // Without a draft of its own the model drafts for itself, and is always right.
+  const auto draft_path = kRoot / "models/demo/tales-draft.gguf";
+  const bool pair = std::filesystem::exists(draft_path);
+  const auto draft_file = models::GgufFile::open(pair ? draft_path : path);
+  REQUIRE(draft_file.ok());
+  const auto asked = requests(tests::full_counts() ? 500 : kFewPrompts);
+  const NamedTable table = all_tables().back();
+
+  EngineRun plain(*file, table.ops, config_for(-1));
+  const Texts want = ask_all(plain, asked, 1);
+  enum class Who { kLookup, kDraft, kReplay };
+  for (const Who who : {Who::kLookup, Who::kDraft, Who::kReplay}) {
+    for (const size_t together : {size_t{1}, kTogether}) {
+      CAPTURE(static_cast<int>(who));
+      CAPTURE(together);
+      // Alone as many as pay, and together a fixed number.
+      EngineConfig config = config_for(together == 1 ? 0 : 3);
+      config.speculation.lookup = who == Who::kLookup;
+      std::unique_ptr<Proposer> proposer;
+      SteadyClock clock;
+      if (who == Who::kDraft) {
+        auto model = models::load_model(*draft_file, table.ops, nullptr);
+        REQUIRE(model.ok());
+        auto draft = DraftModel::create(config, plain.engine().model_info(), table.ops,
+                                        std::move(model).value(), clock);
+        REQUIRE(draft.ok());
+        proposer = std::move(draft).value();
+      } else if (who == Who::kReplay) {
+        auto replay =
+            std::make_unique<ReplayProposer>(ReplayProposer::random_pattern(0.8, 4099, 3),
+                                             plain.engine().model_info().vocab_size);
+        for (size_t i = 0; i < asked.size(); ++i) replay->know(asked[i].id, 0, want[i]);
+        proposer = std::move(replay);
+      }
+      EngineRun guessed(*file, table.ops, config, std::move(proposer));
+      guessed.engine().warm_up();
+      CHECK(ask_all(guessed, asked, together) == want);
+      const SpeculationCounts counts = guessed.engine().snapshot().speculation;
+      if (together > 1 && who != Who::kLookup) CHECK(counts.accepted_tokens > 10);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hearth::golden
