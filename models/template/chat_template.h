@@ -1,0 +1,71 @@
+#pragma once
+// A model's own chat template: messages in, the exact prompt out. The language is Jinja's as chat
+// templates use it; whitespace, tojson, strftime_now, raise_exception and the generation block are
+// as Hugging Face transformers sets them (documentation of "chat templating"). A template reaches
+// nothing but its inputs, and is bounded in steps, memory, depth and output.
+//
+// Immutable once compiled, so any thread may render.
+
+#include <ctime>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/base/result.h"
+
+namespace hearth::models {
+
+class GgufFile;
+class Tokenizer;
+
+/// What a template finds beside the conversation.
+struct ChatSurroundings {
+  std::string bos_token;  ///< as written; empty: undefined in the template
+  std::string eos_token;
+  std::tm now{};  ///< for strftime_now
+};
+/// The tokens of that vocabulary, and the local time.
+ChatSurroundings chat_surroundings(const Tokenizer& tokenizer);
+
+class ChatTemplate {
+ public:
+  /// kUnsupported names the construct and its line; kTooLarge a bound.
+  static Result<ChatTemplate> compile(std::string_view source);
+
+  /// `conversation`: a JSON object. `messages`, an array of objects, is required;
+  /// `add_generation_prompt` is true where absent; `tools`, `documents` and every other key
+  /// (enable_thinking, ...) reach the template under their names. kInvalidArgument: the template
+  /// refuses the messages, or cannot work with them; the line is named. kProtocol: no JSON.
+  Result<std::string> render(std::string_view conversation,
+                             const ChatSurroundings& surroundings) const;
+
+ private:
+  struct Parsed;
+  std::shared_ptr<const Parsed> parsed_;
+};
+
+/// The templates of a model file: `tokenizer.chat_template`, and tokenizer.chat_template.NAME.
+class ChatTemplates {
+ public:
+  static ChatTemplates load(const GgufFile& file);
+
+  bool empty() const { return sources_.empty(); }
+  /// "", the one without a name, first where there is one.
+  std::vector<std::string> names() const;
+
+  /// Renders with the template `name`; of an empty name that of the conversation: `tool_use` where
+  /// it has tools and the file such a template, else the one without a name. kNotFound: the file
+  /// has no (such) template; it names those that there are.
+  Result<std::string> render(std::string_view name, std::string_view conversation,
+                             const ChatSurroundings& surroundings) const;
+
+ private:
+  struct Source {
+    std::string name;
+    std::string text;
+  };
+  std::vector<Source> sources_;
+};
+
+}  // namespace hearth::models

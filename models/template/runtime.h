@@ -1,0 +1,115 @@
+#pragma once
+// What the parts of the interpreter share while one template is rendered: the values' memory, the
+// bounds, and Python's rules for values (str, repr, ==, <, in, +, indexing). Owned by one thread.
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/result.h"
+#include "models/template/value.h"
+
+namespace hearth::models::jinja {
+
+/// A rendering's bounds. A step is a node evaluated, an item visited, or 64 bytes of text touched.
+struct Limits {
+  uint64_t max_steps = 20'000'000;
+  size_t max_bytes = size_t{256} << 20;  ///< that values take
+  size_t max_output_bytes = size_t{32} << 20;
+  int max_depth = 500;  ///< of expressions, statements and macro calls inside each other
+};
+
+struct CallArguments {
+  std::vector<Value> positional;
+  std::vector<std::pair<std::string_view, Value>> named;
+};
+
+class Runtime {
+ public:
+  explicit Runtime(const Limits& limits) : limits_(limits) {}
+  virtual ~Runtime() = default;
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  virtual Result<Value> call(const Value& callee, const CallArguments& arguments) = 0;
+
+  Arena& arena() { return arena_; }
+  const Limits& limits() const { return limits_; }
+  /// The line that is at work; errors name it.
+  void set_line(int line) { line_ = line; }
+  int line() const { return line_; }
+  Error fail(const std::string& what, ErrorCode code = ErrorCode::kInvalidArgument) const;
+  Error unsupported(const std::string& what) const { return fail(what, ErrorCode::kUnsupported); }
+
+  /// Counts work; kTooLarge beyond the bounds of steps or of memory.
+  Result<void> charge(uint64_t steps = 1);
+  Result<void> charge_bytes(size_t bytes) { return charge(1 + bytes / 64); }
+
+  // ---- Making values. Those that grow are checked against the bounds first.
+  Value text(std::string value, bool markup = false) {
+    return Value::of(arena_.keep(std::move(value)), markup);
+  }
+  Result<Value> list(std::vector<Value> items, Kind kind = Kind::kList);
+  Result<void> add(List& list, const Value& item);
+
+  // ---- Python's rules.
+  /// str(value), as an output shows it.
+  Result<std::string> str(const Value& value);
+  Result<Value> str_value(const Value& value);  ///< without a copy where it is a string
+  Result<void> append_repr(std::string& out, const Value& value, int depth = 0);
+  Result<bool> equal(const Value& a, const Value& b, int depth = 0);
+  /// a < b; an error for kinds that have no order.
+  Result<bool> less(const Value& a, const Value& b, int depth = 0);
+  Result<bool> contains(const Value& container, const Value& item);
+  Result<Value> binary(std::string_view op, const Value& a, const Value& b);
+  /// The items of what can be iterated: a list itself, or a new one.
+  Result<List*> iterate(const Value& value);
+  Result<size_t> length(const Value& value);
+  /// a.name and a[key], as Jinja looks them up: undefined where there is nothing.
+  Result<Value> attribute(const Value& value, std::string_view name);
+  Result<Value> item(const Value& value, const Value& key);
+  Result<Value> slice(const Value& value, const Value& start, const Value& stop, const Value& step);
+  /// "a.b.0" from a value, as filters' attribute= has it.
+  Result<Value> path(const Value& value, const Value& path);
+  Result<void> check_key(const Value& key) const;
+  /// An error that says what was undefined.
+  Error undefined_error(const Value& value) const;
+
+  /// `arguments` by position and name; absent ones are null. `what` names the function in errors.
+  Result<std::vector<const Value*>> bind(const CallArguments& arguments, std::string_view what,
+                                         std::initializer_list<std::string_view> names) const;
+  Result<int64_t> integer(const Value* value, std::string_view what, int64_t otherwise) const;
+  static bool flag(const Value* value, bool otherwise) {
+    return value == nullptr ? otherwise : truth(*value);
+  }
+  /// `out` may grow by `more` bytes.
+  Result<void> room(size_t size, size_t more) const;
+
+ private:
+  Result<Value> add_values(const Value& a, const Value& b);
+  Result<Value> repeat(const Value& a, int64_t count);
+  Result<Value> arithmetic(std::string_view op, const Value& a, const Value& b);
+
+  const Limits limits_;
+  Arena arena_;
+  uint64_t steps_ = 0;
+  int line_ = 1;
+};
+
+// One file each.
+bool has_method(const Value& self, std::string_view name);
+Result<Value> call_method(Runtime& run, const Value& self, std::string_view name,
+                          const CallArguments& arguments);
+Result<Value> apply_filter(Runtime& run, std::string_view name, const Value& value,
+                           const CallArguments& arguments);
+Result<bool> apply_test(Runtime& run, std::string_view name, const Value& value,
+                        const CallArguments& arguments);
+/// text % arguments, and the filter format: %s %d %i %f %x %r %%.
+Result<Value> format_percent(Runtime& run, std::string_view format, const std::vector<Value>& with);
+
+}  // namespace hearth::models::jinja

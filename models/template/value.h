@@ -1,0 +1,218 @@
+#pragma once
+// Values of the template language, as Python's. A value is small and copied freely; what it refers
+// to lives in the `Arena` of one rendering and dies with it, so values may refer to each other in
+// circles. Strings are UTF-8 and views: cutting and stripping copy nothing.
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace hearth::models::jinja {
+
+struct List;
+class Dict;
+struct Callable;
+
+enum class Kind : uint8_t {
+  kUndefined,
+  kNone,
+  kBool,
+  kInt,  ///< 64 bits; what does not fit is an error
+  kFloat,
+  kString,
+  kList,
+  kTuple,
+  kDict,
+  kNamespace,  ///< namespace(): the one thing that can be assigned into
+  kCallable,
+};
+
+class Value {
+ public:
+  Value() = default;  ///< undefined
+  /// `name`: what was looked for; it outlives the value.
+  static Value undefined(std::string_view name) {
+    Value v;
+    v.text_ = name;
+    return v;
+  }
+  static Value none() { return Value(Kind::kNone); }
+  static Value of(bool value) {
+    Value v(Kind::kBool);
+    v.int_ = value ? 1 : 0;
+    return v;
+  }
+  static Value of(int64_t value) {
+    Value v(Kind::kInt);
+    v.int_ = value;
+    return v;
+  }
+  static Value of(double value) {
+    Value v(Kind::kFloat);
+    v.float_ = value;
+    return v;
+  }
+  /// `markup`: already escaped for HTML (Markup in Python).
+  static Value of(std::string_view value, bool markup = false) {
+    Value v(Kind::kString);
+    v.text_ = value;
+    v.markup_ = markup;
+    return v;
+  }
+  static Value of(const char*) = delete;  // would become a bool
+  static Value of(List* list, Kind kind = Kind::kList) {
+    Value v(kind);
+    v.list_ = list;
+    return v;
+  }
+  static Value of(Dict* dict, Kind kind = Kind::kDict) {
+    Value v(kind);
+    v.dict_ = dict;
+    return v;
+  }
+  static Value of(Callable* callable) {
+    Value v(Kind::kCallable);
+    v.callable_ = callable;
+    return v;
+  }
+
+  Kind kind() const { return kind_; }
+  bool is_undefined() const { return kind_ == Kind::kUndefined; }
+  bool is_none() const { return kind_ == Kind::kNone; }
+  bool is_string() const { return kind_ == Kind::kString; }
+  bool is_sequence() const { return kind_ == Kind::kList || kind_ == Kind::kTuple; }
+  bool is_dict() const { return kind_ == Kind::kDict; }
+  bool is_int() const { return kind_ == Kind::kInt || kind_ == Kind::kBool; }
+  bool is_number() const { return is_int() || kind_ == Kind::kFloat; }
+  bool is_markup() const { return markup_; }
+
+  // Only of the kind concerned.
+  int64_t as_int() const { return int_; }  ///< of a bool too
+  double as_float() const { return kind_ == Kind::kFloat ? float_ : static_cast<double>(int_); }
+  std::string_view text() const { return text_; }  ///< of an undefined value: its name
+  List& list() const { return *list_; }
+  Dict& dict() const { return *dict_; }  ///< of a namespace too
+  Callable& callable() const { return *callable_; }
+  const void* identity() const { return list_; }
+
+ private:
+  explicit Value(Kind kind) : kind_(kind) {}
+
+  Kind kind_ = Kind::kUndefined;
+  bool markup_ = false;
+  union {
+    int64_t int_ = 0;
+    double float_;
+    List* list_;
+    Dict* dict_;
+    Callable* callable_;
+  };
+  std::string_view text_;
+};
+
+struct List {
+  std::vector<Value> items;
+};
+
+/// In order of insertion. Keys are strings, or ints, or whatever else was given: compared as kinds
+/// and values are.
+class Dict {
+ public:
+  using Entry = std::pair<Value, Value>;
+
+  const std::vector<Entry>& entries() const { return entries_; }
+  size_t size() const { return entries_.size(); }
+  const Value* find(const Value& key) const;
+  const Value* find(std::string_view key) const { return find(Value::of(key)); }
+  void set(const Value& key, const Value& value);
+  void set(std::string_view key, const Value& value) { set(Value::of(key), value); }
+  bool erase(const Value& key);
+
+ private:
+  struct Key {
+    Kind kind;
+    int64_t number;
+    std::string_view text;
+    bool operator==(const Key&) const = default;
+  };
+  struct KeyHash {
+    size_t operator()(const Key& key) const {
+      return std::hash<std::string_view>()(key.text) ^ std::hash<int64_t>()(key.number);
+    }
+  };
+  static Key key_of(const Value& value);
+  size_t locate(const Value& key) const;  ///< size() where it is not
+
+  std::vector<Entry> entries_;
+  std::unordered_map<Key, size_t, KeyHash> index_;  ///< filled only where there are many
+};
+
+struct Macro;
+struct Scope;
+class LoopState;
+
+/// What can be called.
+struct Callable {
+  enum class Type {
+    kFunction,  ///< by `name`: range, namespace, ...
+    kMethod,    ///< `name` of `self`: "a".upper
+    kMacro,
+    kLoop,    ///< the loop itself: its length and the like; called, its body over other items
+    kCycler,  ///< items in `state`
+    kJoiner,
+  };
+  Type type = Type::kFunction;
+  std::string_view name;
+  Value self;
+  const Macro* macro = nullptr;
+  Scope* scope = nullptr;  ///< where the macro was defined
+  LoopState* loop = nullptr;
+  List* items = nullptr;  ///< of a cycler
+  size_t position = 0;    ///< of a cycler; of a joiner: not the first time
+};
+
+/// Owns all that the values of one rendering refer to.
+class Arena {
+ public:
+  std::string_view keep(std::string text) {
+    bytes_ += text.size() + sizeof(std::string);
+    return strings_.emplace_back(std::move(text));
+  }
+  List* new_list() {
+    bytes_ += 2 * sizeof(List);
+    return &lists_.emplace_back();
+  }
+  Dict* new_dict() {
+    bytes_ += 2 * sizeof(Dict);
+    return &dicts_.emplace_back();
+  }
+  Callable* new_callable(Callable callable) {
+    bytes_ += sizeof(Callable);
+    return &callables_.emplace_back(std::move(callable));
+  }
+  /// Told of what lists and dictionaries hold.
+  void count(size_t bytes) { bytes_ += bytes; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  std::deque<std::string> strings_;
+  std::deque<List> lists_;
+  std::deque<Dict> dicts_;
+  std::deque<Callable> callables_;
+  size_t bytes_ = 0;
+};
+
+/// "str", "int", ... as Python names types in its messages.
+std::string_view type_name(const Value& value);
+
+/// Whether it counts as true in a condition.
+bool truth(const Value& value);
+
+/// repr() of a float: "1.0", "1e-05".
+std::string float_text(double value);
+
+}  // namespace hearth::models::jinja

@@ -1,0 +1,125 @@
+// Chat templates against Python's jinja2: cases.json has templates of our own and the texts that
+// make_cases.py had it render. Byte for byte.
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "models/template/chat_template.h"
+#include "models/template/json.h"
+#include "models/template/parser.h"
+#include "models/template/renderer.h"
+
+namespace hearth::models {
+namespace {
+
+using jinja::Value;
+
+const std::string kFolder = HEARTH_SOURCE_DIR "/tests/golden/templates/";
+
+std::string read_file(const std::string& name) {
+  std::ifstream in(kFolder + name, std::ios::binary);
+  REQUIRE_MESSAGE(in.is_open(), name);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// 2026-03-07 14:05:09, a Saturday, as in oracle.py.
+std::tm a_moment() {
+  std::tm now{};
+  now.tm_year = 126;
+  now.tm_mon = 2;
+  now.tm_mday = 7;
+  now.tm_hour = 14;
+  now.tm_min = 5;
+  now.tm_sec = 9;
+  now.tm_wday = 6;
+  now.tm_yday = 65;
+  return now;
+}
+
+struct Cases {
+  jinja::Arena arena;
+  Value root;
+
+  Cases() {
+    const std::string text = read_file("cases.json");
+    auto parsed = jinja::parse_json(arena, text);
+    REQUIRE_MESSAGE(parsed.ok(), parsed.error().message);
+    root = *parsed;
+  }
+  const Value& at(const Value& in, std::string_view key) const {
+    const Value* found = in.dict().find(key);
+    REQUIRE_MESSAGE(found != nullptr, std::string(key));
+    return *found;
+  }
+};
+
+Result<std::string> render(std::string_view source, const jinja::Dict& context) {
+  HEARTH_ASSIGN_OR_RETURN(const jinja::Body body, jinja::parse_template(source));
+  jinja::Renderer renderer({}, a_moment());
+  // A copy: a template may change what it is given.
+  jinja::Renderer writer({}, a_moment());
+  for (const auto& [key, value] : context.entries()) {
+    HEARTH_ASSIGN_OR_RETURN(const std::string json, jinja::to_json(writer, value, {}));
+    HEARTH_ASSIGN_OR_RETURN(const Value copy, jinja::parse_json(renderer.arena(), json));
+    renderer.set_global(key.text(), copy);
+  }
+  return renderer.render(body);
+}
+
+void check(const Result<std::string>& met, const Value& wanted, const std::string& what) {
+  if (wanted.is_none()) {
+    CHECK_MESSAGE(!met.ok(), "jinja2 refuses: " << what << "\nmet: " << (met.ok() ? *met : ""));
+    return;
+  }
+  if (!met.ok()) {
+    FAIL_CHECK(what << "\n" << met.error().message);
+    return;
+  }
+  CHECK_MESSAGE(*met == wanted.text(), what);
+}
+
+TEST_CASE("every construct renders as jinja2 renders it") {
+  const Cases cases;
+  const jinja::Dict& context = cases.at(cases.root, "context").dict();
+  const auto& pieces = cases.at(cases.root, "pieces").list().items;
+  CHECK(pieces.size() > 80);
+  for (const Value& piece : pieces) {
+    const std::string_view source = cases.at(piece, "template").text();
+    check(render(source, context), cases.at(piece, "expected"), std::string(source));
+  }
+}
+
+TEST_CASE("what jinja2 refuses is refused, and the line is named") {
+  const Cases cases;
+  const jinja::Dict& context = cases.at(cases.root, "context").dict();
+  for (const Value& source : cases.at(cases.root, "refused").list().items) {
+    const auto met = render(source.text(), context);
+    CHECK_MESSAGE(!met.ok(), std::string(source.text()));
+    if (!met.ok()) CHECK(met.error().message.starts_with("chat template, line 1: "));
+  }
+}
+
+TEST_CASE("whole chat templates over conversations render as jinja2 renders them") {
+  const Cases cases;
+  const jinja::Dict& conversations = cases.at(cases.root, "conversations").dict();
+  const auto& chats = cases.at(cases.root, "chats").list().items;
+  CHECK(chats.size() >= 10);
+  jinja::Renderer writer({}, a_moment());
+  for (const Value& chat : chats) {
+    const std::string file(cases.at(chat, "template").text());
+    const auto compiled = ChatTemplate::compile(read_file(file));
+    REQUIRE_MESSAGE(compiled.ok(), compiled.error().message);
+    for (const auto& [name, conversation] : conversations.entries()) {
+      const auto json = jinja::to_json(writer, conversation, {});
+      REQUIRE(json.ok());
+      check(compiled->render(*json, {"<s>", "</s>", a_moment()}),
+            cases.at(cases.at(chat, "expected"), name.text()),
+            file + ": " + std::string(name.text()));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hearth::models
