@@ -117,6 +117,7 @@ int run(int argc, char** argv) {
   add_perplexity(app, &status);
   add_plan(app, &status);
   add_quantize(app, &status);
+  add_render(app, &status);
   add_tokenize(app, &status);
   try {
     app.parse(argc, argv);

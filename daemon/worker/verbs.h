@@ -25,6 +25,7 @@ void add_inspect(CLI::App& app, int* status);
 void add_perplexity(CLI::App& app, int* status);
 void add_plan(CLI::App& app, int* status);
 void add_quantize(CLI::App& app, int* status);
+void add_render(CLI::App& app, int* status);
 void add_tokenize(CLI::App& app, int* status);
 
 /// "hearth: MESSAGE [code]" on stderr; kFailed.

@@ -29,6 +29,7 @@ Examples:
   hearth top                                 what it is doing, drawn every second
   hearth inspect FILE.gguf                   what a model file holds
   hearth tokenize tales "Once upon"          the tokens of a text
+  hearth render MODEL -f messages.json       the prompt that its chat template makes
   hearth bench --quick FILE.gguf             how fast it runs here, and of what ceiling
   hearth config                              every setting, and where it came from
   hearth doctor                              what hearth would use here, and why
@@ -183,6 +184,7 @@ constexpr WorkerVerb kWorkerVerbs[] = {
     {"perplexity", "How well a model foresees a text, and how far it is from another"},
     {"quantize", "Writes a model file in another type"},
     {"pull", "Fetches a model file: https://..., hf:OWNER/REPO/FILE"},
+    {"render", "The prompt that a model's chat template makes of messages, and its tokens"},
     {"plan", "What serving a model takes and brings, before it is loaded"},
 };
 

@@ -523,6 +523,7 @@ CallArguments rest_of(const CallArguments& arguments, size_t skip) {
 }
 
 Result<Value> map(Runtime& run, const Value& value, const CallArguments& arguments) {
+  if (!truth(value)) return run.list({});  // none too
   HEARTH_ASSIGN_OR_RETURN(const List* items, run.iterate(value));
   std::vector<Value> out;
   if (arguments.positional.empty()) {
@@ -547,6 +548,7 @@ Result<Value> map(Runtime& run, const Value& value, const CallArguments& argumen
 
 template <bool kByAttribute, bool kKeep>
 Result<Value> select(Runtime& run, const Value& value, const CallArguments& arguments) {
+  if (!truth(value)) return run.list({});  // none too
   HEARTH_ASSIGN_OR_RETURN(const List* items, run.iterate(value));
   const size_t at = kByAttribute ? 1 : 0;
   if (arguments.positional.size() < at) return run.fail("selectattr wants an attribute");

@@ -6,6 +6,7 @@
 #include <initializer_list>
 
 #include "models/template/lexer.h"
+#include "models/tokenizer/utf8.h"
 
 namespace hearth::models::jinja {
 namespace {
@@ -674,6 +675,15 @@ Result<Body> parse_template(std::string_view source) {
         ErrorCode::kTooLarge,
         fmt::format("chat template: {} bytes, want at most {}", source.size(), kMaxTemplateBytes),
         ""};
+  }
+  for (std::string_view rest = source; !rest.empty();) {
+    const Utf8Char c = front_char(rest);
+    if (c.kind != Utf8Char::Kind::kWhole) {
+      return Error{
+          ErrorCode::kUnsupported,
+          fmt::format("chat template: byte {} is no UTF-8", source.size() - rest.size() + 1), ""};
+    }
+    rest.remove_prefix(c.bytes);
   }
   HEARTH_ASSIGN_OR_RETURN(std::vector<Token> tokens, tokenize_template(source));
   return Parser(std::move(tokens)).run();

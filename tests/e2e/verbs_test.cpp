@@ -91,6 +91,27 @@ TEST_CASE("tokenize works without a daemon, from words, a file and a pipe") {
   CHECK(hearth(sandbox, "tokenize").status == 2);
 }
 
+TEST_CASE("render shows the prompt that the model's chat template makes, and its tokens") {
+  const Sandbox sandbox;
+  std::ofstream(sandbox.path() / "chat.json")
+      << R"({"messages":[{"role":"user","content":"Once"},{"role":"assistant","content":" upon"},)"
+      << R"({"role":"user","content":"So"}]})";
+  CHECK(hearth(sandbox, "render tales -f chat.json --prompt").out == "Once upon\n\nSo");
+  const json reply = json::parse(hearth(sandbox, "render tales -f chat.json --json").out);
+  CHECK(reply["prompt"] == "Once upon\n\nSo");
+  CHECK(reply["ids"][0] == 1);  // BOS, which this template leaves to whoever encodes
+  CHECK(reply["ids"].size() == reply["entries"].size());
+  const Outcome ids = hearth(sandbox, "render tales --ids", R"({"messages":[]})");
+  CHECK(ids.out == "1\n");
+  const Outcome wrong = hearth(sandbox, "render tales", R"({"messages":7})");
+  CHECK(wrong.status == 1);
+  CHECK(wrong.err.find("messages") != std::string::npos);
+  const Outcome absent = hearth(sandbox, "render tiny.gguf", R"({"messages":[]})");
+  CHECK(absent.status == 1);
+  CHECK(absent.err.find("no chat template") != std::string::npos);
+  CHECK(hearth(sandbox, "render tales --template rag", R"({"messages":[]})").status == 1);
+}
+
 TEST_CASE("bench measures a shape, and tells of what ceiling") {
   const Sandbox sandbox;
   const Outcome outcome =

@@ -53,7 +53,7 @@ PIECES = r"""
 {{ words | length }} {{ uni | length }} {{ nested | count }} {{ missing | length }} {{ words | first }} {{ words | last }} {{ [] | first }}| {{ '' | last }}|
 {{ missing | default('d') }} {{ '' | default('d') }}| {{ '' | default('d', true) }} {{ nothing | default('d') }} {{ none | d('x', boolean=true) }} {{ missing.x | default('no') if missing else 'skip' }}
 {{ 'abc' | list }} {{ words | map('upper') | list }} {{ people | map(attribute='name') | join(',') }} {{ people | map(attribute='zip', default='-') | list }} {{ words | map('replace', 'p', 'P') | list }} {{ [[1, 2], [3]] | map('length') | list }}
-{{ [0, 1, '', 'a', none] | select | list }} {{ nums | select('odd') | list }} {{ nums | reject('odd') | list }} {{ nums | select('gt', 1) | list }} {{ nums | select('in', [1, 2]) | list }}
+{{ none | map('upper') | list }} {{ none | selectattr('x') | list }} {{ 0 | reject | list }} {{ [0, 1, '', 'a', none] | select | list }} {{ nums | select('odd') | list }} {{ nums | reject('odd') | list }} {{ nums | select('gt', 1) | list }} {{ nums | select('in', [1, 2]) | list }}
 {{ people | selectattr('age', 'equalto', 30) | map(attribute='name') | list }} {{ people | rejectattr('tag', 'eq', 'x') | list }} {{ people | selectattr('name') | list | length }} {{ people | selectattr('nope', 'defined') | list }}
 {{ words | sort }} {{ words | sort(case_sensitive=true) }} {{ nums | sort(reverse=true) }} {{ people | sort(attribute='age') | map(attribute='name') | list }} {{ people | sort(attribute='age,name') | length if no else '' }}
 {{ nums | unique | list }} {{ ['a', 'A', 'b'] | unique | list }} {{ nums | reverse | list }} {{ name | reverse }} {{ nums | sum }} {{ people | sum(attribute='age') }} {{ nums | min }} {{ nums | max }} {{ words | max }}

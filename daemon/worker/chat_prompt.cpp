@@ -1,0 +1,17 @@
+#include "daemon/worker/chat_prompt.h"
+
+namespace hearth::worker {
+
+Result<ChatPrompt> chat_prompt(const models::Tokenizer& tokenizer,
+                               const models::ChatTemplates& templates,
+                               std::string_view template_name, std::string_view conversation) {
+  const models::ChatSurroundings surroundings = models::chat_surroundings(tokenizer);
+  ChatPrompt out;
+  HEARTH_ASSIGN_OR_RETURN(out.text, templates.render(template_name, conversation, surroundings));
+  const std::string& bos = surroundings.bos_token;
+  const bool has_bos = !bos.empty() && out.text.starts_with(bos);
+  out.ids = tokenizer.encode(out.text, {.add_bos = !has_bos, .parse_special = true});
+  return out;
+}
+
+}  // namespace hearth::worker
