@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/disk_tier.h"
+#include "engine/grammar/constraint.h"
 #include "engine/kv_cache.h"
 #include "engine/memory_plan.h"
 #include "engine/model_runner.h"
@@ -121,6 +122,7 @@ struct Engine::Impl {
   bool draw(Sequence& seq, std::span<float> logits, std::optional<int32_t> guess = {},
             int32_t place = 0);
   void verify(const PlannedRows& rows, int32_t first_row);
+  Result<void> constrain(Sequence& seq, int32_t index, SampleArgs& args);
   void end_sample(Sequence& seq, FinishReason reason);
   void end_request(LiveRequest& live, FinishReason reason);
   void say_done(LiveRequest& live);
@@ -490,6 +492,41 @@ bool Engine::Impl::take_prompt_logprobs(const PlannedRows& rows, int32_t first_r
   return true;
 }
 
+// What the text so far allows. Guesses that were refused never got into the tokens, so there is
+// nothing to take back: the state follows the tokens that stand.
+Result<void> Engine::Impl::constrain(Sequence& seq, int32_t index, SampleArgs& args) {
+  const Request& request = seq.request->request;
+  Constraint& constraint = *request.constraint;
+  const size_t prompt = request.prompt.size();
+  for (; seq.constraint_tokens < index && seq.constraint_state != Constraint::kDead;
+       ++seq.constraint_tokens) {
+    seq.constraint_state = constraint.advance(
+        seq.constraint_state, seq.tokens[prompt + static_cast<size_t>(seq.constraint_tokens)]);
+  }
+  if (seq.constraint_state == Constraint::kDead) {
+    return Error{ErrorCode::kInternal, "the text has left what its schema or grammar allows", ""};
+  }
+  const Constraint::Mask& mask = constraint.mask(seq.constraint_state);
+  const bool may_end = constraint.accepts(seq.constraint_state);
+  // min_tokens holds while there is something to go on with.
+  const bool ends = may_end && (index >= request.min_tokens || mask.count == 0);
+  if (mask.count == 0 && (!ends || request.stop_ids.empty())) {
+    return Error{constraint.full() ? ErrorCode::kTooLarge : ErrorCode::kUnsupported,
+                 constraint.full()
+                     ? "json_schema or grammar: its texts have more states than are kept"
+                     : "json_schema or grammar: no token of the model goes on from the text so far",
+                 "json_schema"};
+  }
+  args.mask = mask.bits;
+  args.banned = {};
+  if (ends) {
+    args.also = request.stop_ids;
+  } else {
+    args.banned = request.stop_ids;
+  }
+  return {};
+}
+
 // Whether the token drawn was the guess, and no stop. `place`: of the guess in its step.
 bool Engine::Impl::draw(Sequence& seq, std::span<float> logits, std::optional<int32_t> guess,
                         int32_t place) {
@@ -503,6 +540,12 @@ bool Engine::Impl::draw(Sequence& seq, std::span<float> logits, std::optional<in
   if (index < request.min_tokens) args.banned = request.stop_ids;
   args.sample = seq.sample;
   args.position = position;
+  if (request.constraint != nullptr) {
+    if (Result<void> constrained = constrain(seq, index, args); !constrained.ok()) {
+      fail(live, constrained.take_error());
+      return false;
+    }
+  }
   Result<Sampled> sampled = sampler.sample(logits, args);
   if (!sampled.ok()) {
     fail(live, sampled.take_error());

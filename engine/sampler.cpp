@@ -127,7 +127,9 @@ Result<Sampled> Sampler::sample(std::span<float> logits, const SampleArgs& args)
     out.top_logprobs = best_logprobs(logits, log_sum, static_cast<size_t>(params.top_logprobs));
   }
   apply_bias_and_penalties(logits, args);
-  if (params.temperature <= 0) {
+  if (!args.mask.empty()) {
+    out.token = draw_masked(logits, args);
+  } else if (params.temperature <= 0) {
     out.token = static_cast<int32_t>(argmax(logits));
   } else if (keeps_all(params, logits.size())) {
     out.token = draw_from_all(logits, args);
@@ -253,6 +255,43 @@ void Sampler::collect(std::span<const float> logits, const SamplingParams& param
     floor = static_cast<float>(std::max<double>(max + below, std::numeric_limits<float>::lowest()));
   }
   collect_from(logits, floor, temperature);
+}
+
+int32_t Sampler::draw_masked(std::span<const float> logits, const SampleArgs& args) {
+  const SamplingParams& params = *args.params;
+  const bool greedy = params.temperature <= 0;
+  const double temperature = greedy ? 1.0 : params.temperature;
+  candidates_.clear();
+  num_sorted_ = 0;
+  const auto add = [&](size_t id) {
+    if (std::ranges::find(args.banned, static_cast<int32_t>(id)) != args.banned.end()) return;
+    candidates_.push_back({logits[id] / temperature, static_cast<int32_t>(id)});
+  };
+  const auto allowed = [&args](size_t id) { return (args.mask[id / 64] >> (id % 64) & 1) != 0; };
+  for (size_t word = 0; word < args.mask.size(); ++word) {
+    for (uint64_t bits = args.mask[word]; bits != 0; bits &= bits - 1) {
+      const size_t id = word * 64 + static_cast<size_t>(std::countr_zero(bits));
+      if (id < logits.size()) add(id);
+    }
+  }
+  for (size_t i = 0; i < args.also.size(); ++i) {
+    const auto before = args.also.first(i);
+    if (std::ranges::find(before, args.also[i]) != before.end()) continue;
+    if (!allowed(static_cast<size_t>(args.also[i]))) add(static_cast<size_t>(args.also[i]));
+  }
+  HEARTH_CHECK(!candidates_.empty(), "a mask without tokens");
+  if (greedy) {
+    sort_best(1);
+    return candidates_.front().id;
+  }
+  if (params.top_k > 0 && static_cast<size_t>(params.top_k) < candidates_.size()) {
+    sort_best(static_cast<size_t>(params.top_k));
+    candidates_.resize(static_cast<size_t>(params.top_k));
+  }
+  if (params.top_p < 1) truncate_top_p(params.top_p);
+  if (params.min_p > 0) truncate_min_p(params.min_p);
+  if (params.typical_p < 1) truncate_typical(params.typical_p);
+  return draw(args);
 }
 
 void Sampler::collect_from(std::span<const float> logits, float floor, double temperature) {

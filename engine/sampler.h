@@ -1,7 +1,7 @@
 #pragma once
 // Picks the next token of one sample from its row of logits.
 //
-// Order: logit bias -> penalties -> (banned ids) -> temperature -> top-k -> top-p -> min-p ->
+// Order: logit bias -> penalties -> (banned ids, mask) -> temperature -> top-k -> top-p -> min-p ->
 // typical -> draw. Each truncation looks at the distribution that the ones before it left,
 // renormalized. Candidates are ordered by (logit, then lower id), so equal logits never make a
 // result depend on anything else.
@@ -38,6 +38,10 @@ struct SampleArgs {
   std::span<const int32_t> banned;   ///< ids that may not be drawn
   int32_t sample = 0;
   int32_t position = 0;  ///< absolute, of the token to be drawn
+  /// Only these may be drawn: bit `id % 64` of word `id / 64`, and `also`, whatever the mask says;
+  /// `banned` ones not even then. At least one is left. Empty: all.
+  std::span<const uint64_t> mask;
+  std::span<const int32_t> also;
 };
 
 struct Sampled {
@@ -82,6 +86,7 @@ class Sampler {
   void collect(std::span<const float> logits, const SamplingParams& params);
   void truncate(const SamplingParams& params);
   void restore(std::span<float> logits);
+  int32_t draw_masked(std::span<const float> logits, const SampleArgs& args);
   void collect_from(std::span<const float> logits, float floor, double temperature);
   void collect_top_p(std::span<const float> logits, double top_p, double temperature);
   void collect_top_k(std::span<const float> logits, size_t k, double temperature);

@@ -36,6 +36,9 @@ struct Sequence {
   std::vector<int32_t> drafted;
   FinishReason reason = FinishReason::kStop;
 
+  int32_t constraint_state = 0;   ///< behind the first `constraint_tokens` of its output
+  int32_t constraint_tokens = 0;  ///< see Constraint; 0 without one
+
   uint64_t last_step = 0;     ///< number of the last step it had rows in
   uint64_t last_turn = 0;     ///< place of its last rows among all rows ever planned
   uint64_t skipped_step = 0;  ///< number of the last step that had no block for it

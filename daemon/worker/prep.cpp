@@ -140,11 +140,6 @@ Result<void> check_draft(const PrepModel& model, const std::string& draft) {
 Result<PreparedRequest> prepare_generate(const PrepModel& model,
                                          const ipc::WorkerRequest& request) {
   const ipc::GenerateRequest& generate = request.generate;
-  for (const auto& [field, text] :
-       {std::pair("json_schema", &generate.json_schema), {"grammar", &generate.grammar}}) {
-    if (text->empty()) continue;
-    return Error{ErrorCode::kUnsupported, fmt::format("{}: this build has none", field), field};
-  }
   HEARTH_TRY(check_ids(model, generate.stop_ids, "stop_ids"));
   for (size_t i = 0; i < generate.logit_bias.size(); ++i) {
     HEARTH_TRY(check_id(model, generate.logit_bias[i].first, "logit_bias", i));
@@ -188,6 +183,16 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model,
   to.use_prefix_store = generate.cache == "disk";
   HEARTH_TRY(mark_kept(model, generate, &to));
   to.resume = request.resume;
+  if (!generate.json_schema.empty() || !generate.grammar.empty()) {
+    if (generate.ignore_eos) {
+      return Error{ErrorCode::kInvalidArgument,
+                   "ignore_eos: a text that follows a schema or a grammar ends where that does",
+                   "ignore_eos"};
+    }
+    HEARTH_ASSIGN_OR_RETURN(
+        to.constraint,
+        model.constraints->get(generate.json_schema, generate.grammar, out.strip_first_space));
+  }
   return out;
 }
 
@@ -212,7 +217,9 @@ PrepResult result_of(uint64_t number, Result<T> outcome) {
 
 PrepModel make_prep_model(std::string name, int32_t context_length,
                           const models::Tokenizer& tokenizer, std::string draft) {
-  PrepModel model{std::move(name), context_length, &tokenizer, {}, std::move(draft)};
+  PrepModel model{std::move(name),  context_length,
+                  &tokenizer,       {},
+                  std::move(draft), std::make_shared<ConstraintCache>(tokenizer)};
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
     if (tokenizer.is_end_of_generation(id)) model.end_ids.push_back(id);
   }

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "daemon/worker/constraint_cache.h"
 #include "engine/request.h"
 #include "ipc/messages.h"
 #include "kernels/base/mailbox.h"
@@ -24,6 +25,7 @@ struct PrepModel {
   const models::Tokenizer* tokenizer = nullptr;  ///< outlives the thread
   std::vector<int32_t> end_ids;                  ///< tokens that end a generation
   std::string draft;                             ///< the model that guesses too; "": none
+  std::shared_ptr<ConstraintCache> constraints;  ///< of the thread that prepares
 };
 PrepModel make_prep_model(std::string name, int32_t context_length,
                           const models::Tokenizer& tokenizer, std::string draft = "");

@@ -356,6 +356,57 @@ void store(const fs::path& directory) {
   }
 }
 
+/// Pieces of templates, and a conversation; see template_fuzz.
+void chat_template(Folder out) {
+  const std::string gap(1, '\x1E');
+  const std::string conversation =
+      R"({"messages":[{"role":"user","content":"hi"},{"role":"tool","content":[1,2.5,null]}],)"
+      R"("tools":[{"name":"f"}],"k":true})";
+  for (const char* source :
+       {"{% for m in messages if m.role != 'x' %}{{ loop.index }}{{ m.content | trim }}{% else %}"
+        "-{% endfor %}",
+        "{%- set ns = namespace(a=1) -%}{% set ns.a = ns.a + 1 %}{{ ns.a }}{{ 'a' ~ 1.5 ~ none }}",
+        "{% macro m(a, b='x') %}<{{ a }}{{ caller() if caller }}>{% endmacro %}"
+        "{% call m(1) %}c{% endcall %}{{ m(b=2, a='q') | upper }}",
+        "{{ messages[::-1][0]['role'][1:-1] }}{{ messages | map(attribute='role') | join(',') }}"
+        "{{ tools | tojson(indent=2) }}{{ {'a': (1, [2])} }}",
+        "{% set x | replace('a', 'b') %}aa{% endset %}{{ x }}{# c #}{% raw %}{{ y }}{% endraw %}",
+        "{% if k is defined and not (k is string) %}{{ 7 // 2 ** 3 % 5 }}{% elif 1 < 2 <= 3 %}"
+        "{% endif %}",
+        "{% for x in [[1, [2]], [3]] recursive %}{{ loop(x) if x is iterable else x }}{% endfor %}",
+        "{{ 'a,b'.split(',')[-1].strip().startswith(('b', 'c')) }}{{ 'x' * 3 }}{{ -1 | abs }}",
+        "{% filter indent(2, true) %}a\nb{% endfilter %}{% with a = 1 %}{{ a }}{% endwith %}",
+        "{{ messages | selectattr('role', 'equalto', 'user') | list | length }}"
+        "{{ [3, 1] | sort | first }}{{ {'b': 1} | dictsort }}{{ 'a%s' | format(1) }}",
+        "{% for a in range(9) %}{% if a == 2 %}{% continue %}{% endif %}{% break %}{% endfor %}",
+        "{{ raise_exception('no') }}", "{{ '\\u00e9\\n' ~ 0x1f ~ 1e3 }}{{ strftime_now('%Y') }}"}) {
+    out.add(source + gap + conversation);
+  }
+}
+
+/// Schemas and grammars, and bytes for a walk; see grammar_fuzz.
+void grammar(Folder out) {
+  const std::string walk = "\x1E" + std::string("\x01\x09\x20\x05\x80\x03\x07\x11\x02\xFE\x04\x06");
+  for (const char* source :
+       {R"({"type":"object","properties":{"a":{"type":"integer","minimum":-7,"maximum":120},)"
+        R"("b":{"type":"array","items":{"type":"string","maxLength":3},"maxItems":2}},)"
+        R"("required":["a"],"additionalProperties":false})",
+        R"({"anyOf":[{"type":"null"},{"$ref":"#/$defs/x"}],"$defs":{"x":{"enum":[1,"a",[2]]}}})",
+        R"({"type":"string","pattern":"^[a-c\\d]{1,3}(x|yz)?$"})",
+        R"({"allOf":[{"type":"object","properties":{"k":{"const":true}}},{"required":["k"]}]})",
+        R"({"oneOf":[{"type":"number","exclusiveMinimum":0,"maximum":2},{"type":"string"}]})",
+        R"({"prefixItems":[{"type":"boolean"},{"format":"date"}],"items":false,"minItems":1})",
+        R"({"additionalProperties":{"type":["integer","null"]},"properties":{"ab":{}}})", "{}"}) {
+    out.add(std::string(1, 1) + source + walk);
+  }
+  for (const char* source :
+       {"root ::= \"(\" root? \")\" | item{1,3}\nitem ::= [a-z^\\]] \"\\n\" # c\n",
+        "root ::= (a | b)* \"\\u00e9\"\na ::= [^x] \".\"\nb ::= \"\" | . a+\n",
+        "root ::= root \"a\"", "root ::= x"}) {
+    out.add(std::string(1, 2) + source + walk);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -370,5 +421,7 @@ int main(int argc, char** argv) {
   wire(directory / "wire");
   store(directory / "store");
   http(directory / "http");
+  chat_template(directory / "template");
+  grammar(directory / "grammar");
   return 0;
 }

@@ -40,6 +40,27 @@ struct Fixture {
   }
 };
 
+TEST_CASE("a schema or a grammar is compiled once, and refused by name") {
+  const Fixture f;
+  ipc::WorkerRequest in = Fixture::request("the abc");
+  in.generate.json_schema = R"({"type":"boolean"})";
+  const engine::Request out = f.good(in);
+  CHECK(out.constraint != nullptr);
+  CHECK(f.good(in).constraint == out.constraint);
+  in.generate.ignore_eos = true;
+  CHECK(f.bad(in).field == "ignore_eos");
+  in.generate.ignore_eos = false;
+  in.generate.json_schema = R"({"type":"array","uniqueItems":true})";
+  CHECK(f.bad(in).field == "json_schema");
+  CHECK(f.bad(in).code == ErrorCode::kUnsupported);
+  in.generate.json_schema.clear();
+  CHECK(f.good(in).constraint == nullptr);
+  in.generate.grammar = "root ::= [a-c]+";
+  CHECK(f.good(in).constraint != nullptr);
+  in.generate.grammar = "root :=";
+  CHECK(f.bad(in).field == "grammar");
+}
+
 TEST_CASE("a prompt becomes tokens with BOS, and every parameter arrives") {
   const Fixture f;
   ipc::WorkerRequest in = Fixture::request("the abc");

@@ -277,6 +277,42 @@ TEST_CASE("bias comes before penalties, bans before everything that follows") {
   CHECK(sample(sampler, logits, params, 0, 0, {}, banned) != 2);
 }
 
+TEST_CASE("a mask is a ban of all others, in front of every truncation") {
+  const std::vector<float> logits = random_logits(300, 17);
+  std::vector<uint64_t> mask(5, 0);
+  std::vector<int32_t> others;
+  for (int32_t id = 0; id < 300; ++id) {
+    if (id % 7 == 3 || id == 299) {
+      mask[static_cast<size_t>(id) / 64] |= uint64_t{1} << (id % 64);
+    } else {
+      others.push_back(id);
+    }
+  }
+  const int32_t also[] = {12, 3};  // one of them by the mask already
+  std::erase(others, 12);
+  Sampler sampler(300);
+  for (int variant = 0; variant < 6; ++variant) {
+    SamplingParams params = plain();
+    if (variant == 0) params.temperature = 0;
+    if (variant == 2) params.top_k = 5;
+    if (variant == 3) params.top_p = 0.8f;
+    if (variant == 4) params.min_p = 0.2f;
+    if (variant == 5) params.typical_p = 0.6f;
+    for (int32_t position = 0; position < 50; ++position) {
+      std::vector<float> row = logits;
+      SampleArgs args;
+      args.params = &params;
+      args.position = position;
+      args.mask = mask;
+      args.also = also;
+      const int32_t token = sampler.sample(row, args).value().token;
+      CHECK(row == logits);
+      std::vector<float> again = logits;
+      CHECK(token == sample(sampler, again, params, position, 0, {}, others));
+    }
+  }
+}
+
 TEST_CASE("logits are restored, and sampling again gives the same") {
   constexpr size_t kVocab = 500;
   Sampler sampler(kVocab);

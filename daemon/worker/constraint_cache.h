@@ -1,0 +1,35 @@
+#pragma once
+// Schemas and grammars compiled for one model's vocabulary. The last few are kept: what the engine
+// has found out about one of them serves the next request.
+
+#include <list>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "engine/grammar/token_trie.h"
+#include "engine/request.h"
+#include "kernels/base/result.h"
+#include "models/tokenizer/tokenizer.h"
+
+namespace hearth::worker {
+
+/// Owned by the thread that prepares. A constraint belongs to the engine once it was handed out:
+/// the cache holds it and never looks inside.
+class ConstraintCache {
+ public:
+  explicit ConstraintCache(const models::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+
+  /// One of the two texts is not empty. `strip_first_space`: the shown text loses a space that its
+  /// first token may have in front. Errors name json_schema or grammar.
+  Result<std::shared_ptr<engine::Constraint>> get(const std::string& json_schema,
+                                                  const std::string& grammar,
+                                                  bool strip_first_space);
+
+ private:
+  const models::Tokenizer& tokenizer_;
+  std::shared_ptr<const engine::TokenTrie> trie_;  ///< made for the first one
+  std::list<std::pair<std::string, std::shared_ptr<engine::Constraint>>> kept_;  ///< newest first
+};
+
+}  // namespace hearth::worker

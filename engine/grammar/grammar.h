@@ -1,0 +1,98 @@
+#pragma once
+// What a text must follow, as rules over bytes: a recursive transition network. Each rule is a
+// small non-deterministic automaton whose edges take a byte of a range, nothing, or a whole rule.
+// Made by the readers of JSON schemas and GBNF; walked by `Constraint`.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/result.h"
+
+namespace hearth::engine {
+
+/// Bounds of one grammar. Sources are untrusted: what is larger is refused.
+inline constexpr size_t kMaxGrammarNodes = 400'000;
+inline constexpr int kMaxGrammarDepth = 100;
+inline constexpr int32_t kMaxGrammarRepeat = 10'000;
+
+/// A piece of a grammar: a tree without circles; circles go through rules.
+struct Piece;
+using PiecePtr = std::shared_ptr<const Piece>;
+
+/// Characters (code points), as disjoint ascending ranges.
+using CharRanges = std::vector<std::pair<uint32_t, uint32_t>>;
+
+struct Piece {
+  enum class Type {
+    kText,    ///< `text`, byte by byte
+    kChars,   ///< one character of `chars`, as UTF-8
+    kSeq,     ///< `parts` one after the other
+    kAny,     ///< one of `parts`; none: nothing matches
+    kRepeat,  ///< parts[0], `min` to `max` times; max -1: any number
+    kRule,    ///< the rule of that number
+  };
+  Type type = Type::kText;
+  std::string text;
+  CharRanges chars;
+  std::vector<PiecePtr> parts;
+  int32_t min = 0;
+  int32_t max = -1;
+  int32_t rule = 0;
+};
+
+PiecePtr text_piece(std::string text);
+PiecePtr chars_piece(CharRanges chars);
+PiecePtr seq_piece(std::vector<PiecePtr> parts);
+PiecePtr any_piece(std::vector<PiecePtr> parts);
+PiecePtr repeat_piece(PiecePtr part, int32_t min, int32_t max);
+PiecePtr optional_piece(PiecePtr part);
+PiecePtr rule_piece(int32_t rule);
+
+/// All characters but `chars`, without surrogates.
+CharRanges complement(CharRanges chars);
+/// Sorted, without overlaps.
+CharRanges normalized(CharRanges chars);
+
+/// Immutable.
+class Grammar {
+ public:
+  struct Edge {
+    enum class Type : uint8_t { kBytes, kNothing, kRule };
+    Type type = Type::kNothing;
+    uint8_t low = 0, high = 0;
+    int32_t rule = 0;
+    int32_t to = 0;
+  };
+
+  /// `rules[0]` is the whole text. kTooLarge over a bound; kUnsupported: a rule that begins with
+  /// itself (`names`, for the message).
+  static Result<Grammar> compile(const std::vector<PiecePtr>& rules,
+                                 const std::vector<std::string>& names);
+
+  const std::vector<Edge>& edges(int32_t node) const { return nodes_[static_cast<size_t>(node)]; }
+  int32_t first(int32_t rule) const { return first_[static_cast<size_t>(rule)]; }
+  /// Where the rule that the node belongs to has been met. It has no edges.
+  bool is_end(int32_t node) const { return is_end_[static_cast<size_t>(node)]; }
+  size_t num_nodes() const { return nodes_.size(); }
+
+ private:
+  class Builder;
+
+  std::vector<std::vector<Edge>> nodes_;
+  std::vector<bool> is_end_;
+  std::vector<int32_t> first_;
+};
+
+/// The readers. kInvalidArgument: not a schema, not GBNF; kUnsupported: names the keyword or the
+/// construct; kTooLarge. `field` of errors is json_schema or grammar.
+Result<Grammar> compile_json_schema(std::string_view schema);
+Result<Grammar> compile_gbnf(std::string_view source);
+/// What a regular expression matches, anywhere in the text unless ^ and $ say otherwise; each
+/// character through `encode` (the identity, or its form inside a JSON string).
+Result<PiecePtr> compile_pattern(std::string_view pattern, PiecePtr (*encode)(const CharRanges&));
+
+}  // namespace hearth::engine

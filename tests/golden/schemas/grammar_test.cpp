@@ -1,0 +1,256 @@
+// Grammars of schemas and of GBNF: what they accept against what Python's jsonschema and an own
+// validator say; masks against asking every token; what is refused, and by what name.
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <random>
+
+#include "engine/grammar/constraint.h"
+#include "tests/golden/schemas/schema_check.h"
+#include "tests/skip.h"
+
+namespace hearth::golden {
+namespace {
+
+using namespace engine;
+using nlohmann::json;
+
+json schemas() {
+  std::ifstream in(HEARTH_SOURCE_DIR "/tests/golden/schemas/schemas.json");
+  REQUIRE(in.is_open());
+  return json::parse(in);
+}
+
+/// All bytes, and texts of several that end and begin inside characters.
+std::shared_ptr<const TokenTrie> small_vocabulary() {
+  static const std::vector<std::string> texts = [] {
+    std::vector<std::string> out = {"",     "\"",   "{\"",    "\":",      "\": ",      ", \"",
+                                    "true", "null", "12",     "abc",      "}}",        "]}",
+                                    "[[",   "\xC3", "\xA9\"", "\xF0\x9F", "\\\"",      "\\u00",
+                                    "e-1",  "fal",  "se}",    "\xC3\xA9", "\"first\"", "99"};
+    for (int b = 0; b < 256; ++b) out.emplace_back(1, static_cast<char>(b));
+    return out;
+  }();
+  const std::vector<std::string_view> pieces(texts.begin(), texts.end());
+  return std::make_shared<TokenTrie>(pieces);
+}
+
+Constraint constraint_of(const Result<Grammar>& grammar) {
+  REQUIRE_MESSAGE(grammar.ok(), (grammar.ok() ? "" : grammar.error().message));
+  return Constraint(*grammar, small_vocabulary());
+}
+
+bool accepts(Constraint& c, std::string_view text) {
+  int32_t state = Constraint::kStart;
+  for (const char byte : text) {
+    state = c.advance_byte(state, static_cast<uint8_t>(byte));
+    if (state == Constraint::kDead) return false;
+  }
+  return c.accepts(state);
+}
+
+TEST_CASE("what a schema's grammar accepts is valid, and what hearth writes is accepted") {
+  size_t checked = 0;
+  const json golden = schemas();
+  const std::vector<std::string> pool = golden["pool"];
+  for (const json& each : golden["cases"]) {
+    const std::string source = each["schema"], valid = each["valid"];
+    INFO(source);
+    Constraint c = constraint_of(compile_json_schema(source));
+    const json schema = json::parse(source);
+    for (const std::string& text : each["must"].get<std::vector<std::string>>()) {
+      CHECK_MESSAGE(accepts(c, text), text);
+      CHECK_MESSAGE(is_valid_against(schema, text), text);
+    }
+    REQUIRE(valid.size() == pool.size());
+    for (size_t i = 0; i < pool.size(); ++i) {
+      if (accepts(c, pool[i])) CHECK_MESSAGE(valid[i] == '1', pool[i]);
+      CHECK_MESSAGE((valid[i] == '0' || is_valid_against(schema, pool[i])), pool[i]);
+      ++checked;
+    }
+  }
+  CHECK(checked > 5000);
+}
+
+TEST_CASE("random texts that a schema's grammar lets through are valid") {
+  std::mt19937 random(5);
+  const bool full = tests::full_counts();
+  const auto trie = small_vocabulary();
+  size_t ended = 0, cut = 0;
+  const json all = schemas()["cases"];
+  for (const json& each : all) {
+    const std::string source = each["schema"];
+    const json schema = json::parse(source);
+    Constraint c = constraint_of(compile_json_schema(source));
+    for (int sample = 0; sample < (full ? 50 : 3); ++sample) {
+      std::string text;
+      int32_t state = Constraint::kStart;
+      for (int step = 0; step < 400; ++step) {
+        const Constraint::Mask& mask = c.mask(state);
+        if (c.accepts(state) && (mask.count == 0 || random() % 4 == 0)) break;
+        REQUIRE_MESSAGE(mask.count > 0, source << " stuck behind " << text);
+        std::vector<int32_t> allowed;
+        for (int32_t id = 0; id < trie->vocab_size(); ++id) {
+          const auto at = static_cast<size_t>(id);
+          if ((mask.bits[at / 64] >> (at % 64) & 1) != 0) allowed.push_back(id);
+        }
+        CHECK(static_cast<int64_t>(allowed.size()) == mask.count);
+        const int32_t token = allowed[random() % allowed.size()];
+        text += trie->piece(token);
+        state = c.advance(state, token);
+      }
+      if (!c.accepts(state)) {
+        ++cut;
+        continue;
+      }
+      ++ended;
+      CHECK_MESSAGE(is_valid_against(schema, text), source << "\n" << text);
+    }
+  }
+  CHECK(ended > 200);
+  CHECK(cut * 5 < ended);
+}
+
+TEST_CASE("a mask says of every token what asking it says") {
+  std::mt19937 random(6);
+  const auto trie = small_vocabulary();
+  const json all = schemas()["cases"];
+  for (size_t i = 0; i < all.size(); i += 3) {
+    const std::string source = all[i]["schema"];
+    Constraint c = constraint_of(compile_json_schema(source));
+    Constraint other = constraint_of(compile_json_schema(source));
+    int32_t state = Constraint::kStart, same = Constraint::kStart;
+    for (int step = 0; step < 30; ++step) {
+      const std::vector<uint64_t> bits = c.mask(state).bits;
+      std::vector<int32_t> allowed;
+      for (int32_t id = 0; id < trie->vocab_size(); ++id) {
+        const bool may = other.advance(same, id) != Constraint::kDead;
+        const auto at = static_cast<size_t>(id);
+        REQUIRE(((bits[at / 64] >> (at % 64) & 1) != 0) == may);
+        if (may) allowed.push_back(id);
+      }
+      CHECK(c.accepts(state) == other.accepts(same));
+      if (allowed.empty()) break;
+      const int32_t token = allowed[random() % allowed.size()];
+      state = c.advance(state, token);
+      same = other.advance(same, token);
+    }
+  }
+}
+
+TEST_CASE("GBNF") {
+  Constraint list = constraint_of(compile_gbnf(R"(
+# a list of words
+root  ::= "[" word ("," " "? word)* "]" | "none"
+word  ::= [a-zà-ü] [^\],\x00-\x1f]{0,3}   # at most four
+)"));
+  for (const char* good : {"[a]", "[ab, cd]", "[à1,b]", "none", "[aé世x]"}) {
+    CHECK_MESSAGE(accepts(list, good), good);
+  }
+  for (const char* bad : {"", "[]", "[A]", "[abcde]", "[a,]", "nones", "[a", "[a\xC3]", "[a]]"}) {
+    CHECK_MESSAGE(!accepts(list, bad), bad);
+  }
+  Constraint nest = constraint_of(compile_gbnf("root ::= \"(\" root? \")\"\n"));
+  CHECK(accepts(nest, "((()))"));
+  CHECK_FALSE(accepts(nest, "((())"));
+  CHECK(accepts(nest, std::string(500, '(') + std::string(500, ')')));
+  Constraint sums =
+      constraint_of(compile_gbnf("root ::= term (\"+\" term)*\n"
+                                 "term ::= [0-9]+ | \"(\" root \")\"\n"));
+  CHECK(accepts(sums, "1+(2+33)+4"));
+  CHECK_FALSE(accepts(sums, "1+()"));
+  // A rule that ends with itself is a loop: no stack that grows, so few states.
+  Constraint loop = constraint_of(compile_gbnf("root ::= [ab] root | \"c\"\n"));
+  CHECK(accepts(loop, std::string(3000, 'a') + "c"));
+  CHECK(loop.num_states() < 10);
+  Constraint any = constraint_of(compile_gbnf("root ::= .{2} \"\\u00e9\"\n"));
+  CHECK(accepts(any, "\xF0\x9F\x98\x80x\xC3\xA9"));
+  CHECK_FALSE(accepts(any, "\xC3\xC3\xC3\xA9"));
+}
+
+TEST_CASE("what is not supported is refused by its name") {
+  const std::pair<const char*, const char*> refused[] = {
+      {R"({"type":"array","uniqueItems":true})", "uniqueItems"},
+      {R"({"patternProperties":{}})", "patternProperties"},
+      {R"({"not":{}})", "not"},
+      {R"({"if":{}})", "if"},
+      {R"({"type":"number","multipleOf":0.1})", "multipleOf"},
+      {R"({"type":"number","minimum":0.5})", "minimum"},
+      {R"({"type":"string","format":"hostname"})", "hostname"},
+      {R"({"type":"string","pattern":"(?=a)b"})", "group"},
+      {R"({"type":"string","pattern":"a\\b"})", "\\b"},
+      {R"({"type":"string","pattern":"(a)\\1"})", "\\1"},
+      {R"({"type":"string","pattern":"a","maxLength":3})", "pattern"},
+      {R"({"oneOf":[{"type":"string"},{"maxLength":3,"type":"string"}]})", "oneOf"},
+      {R"({"$ref":"http://x/y"})", "$ref"},
+      {R"({"$ref":"#/$defs/no"})", "$ref"},
+      {R"({"type":"strin"})", "type"},
+      {R"({"type":[]})", "type"},
+      {R"({"enum":[]})", "enum"},
+      {R"({"type":"integer","minimum":3,"maximum":2})", "minimum"},
+      {R"({"minItems":3,"maxItems":2})", "maxItems"},
+      {R"({"type":"string","maxLength":100000})", "maxLength"},
+      {R"({"type":"object","minProperties":2})", "minProperties"},
+      {R"({"required":["a"],"additionalProperties":false})", "required"},
+      {R"({"$ref":"#"})", "begins with itself"},
+      {R"({"allOf":[{"maxLength":1},{"maxLength":2}]})", "allOf"},
+      {R"({"properties":{"a":false},"required":["a"]})", "false"},
+      {R"([])", "a schema is"},
+      {R"({"a")", "JSON"},
+      {"", "JSON"},
+  };
+  for (const auto& [schema, named] : refused) {
+    const auto met = compile_json_schema(schema);
+    REQUIRE_MESSAGE(!met.ok(), schema);
+    CHECK_MESSAGE(met.error().message.find(named) != std::string::npos,
+                  schema << ": " << met.error().message);
+    CHECK(met.error().field == "json_schema");
+  }
+  for (const char* grammar :
+       {"", "root", "root ::=", "root ::= nope", "root ::= \"a", "root ::= [a", "root ::= (\"a\"",
+        "root ::= \"a\"{3,2}", "root ::= root \"a\"", "root ::= x\nx ::= y\ny ::= x | \"a\"",
+        "root ::= \"a\"\nroot ::= \"b\"", "root ::= \"\\q\"", "root ::= [z-a]", "root ::= \"\xFF\"",
+        "root ::= \"a\"{99999999}", "other ::= \"a\"", "root ::= []"}) {
+    const auto met = compile_gbnf(grammar);
+    // Nothing between ::= and the end is the empty text, which is one.
+    if (std::string_view(grammar) == "root ::=") continue;
+    CHECK_MESSAGE(!met.ok(), grammar);
+    if (!met.ok()) CHECK(met.error().field == "grammar");
+  }
+}
+
+TEST_CASE("hostile sources end soon") {
+  std::string deep;
+  for (int i = 0; i < 10000; ++i) deep += R"({"items":)";
+  CHECK_FALSE(compile_json_schema(deep).ok());
+  std::string wide = R"({"type":"object","properties":{)";
+  for (int i = 0; i < 3000; ++i) {
+    wide += "\"k" + std::to_string(i) + R"(":{"type":"string","maxLength":9000},)";
+  }
+  wide += R"("z":{"type":"null"}}})";
+  const auto met = compile_json_schema(wide);
+  if (!met.ok()) CHECK(met.error().code == ErrorCode::kTooLarge);
+  CHECK_FALSE(compile_gbnf("root ::= ((((\"a\"{9999}){9999}){9999}){9999})").ok());
+  CHECK_FALSE(compile_json_schema(R"({"type":"string","pattern":"^((a{999}){999}){999}$"})").ok());
+  // All stacks of a nest stay distinct: the bound of states is met, and said.
+  Constraint nest = constraint_of(compile_gbnf("root ::= \"(\" root? \")\"\n"));
+  int32_t state = Constraint::kStart;
+  for (int i = 0; i < 200'000 && state != Constraint::kDead; ++i)
+    state = nest.advance_byte(state, '(');
+  CHECK(state == Constraint::kDead);
+  CHECK(nest.full());
+}
+
+TEST_CASE("one space in front where the shown text loses it") {
+  const auto grammar = compile_json_schema(R"({"type":"boolean"})");
+  REQUIRE(grammar.ok());
+  Constraint c(*grammar, small_vocabulary(), true);
+  CHECK(accepts(c, " true"));
+  CHECK(accepts(c, "true"));
+  CHECK_FALSE(accepts(c, "  true"));
+  CHECK_FALSE(accepts(c, "t rue"));
+}
+
+}  // namespace
+}  // namespace hearth::golden

@@ -1,0 +1,161 @@
+// The bundled model under 100 schemas: what ends by itself is valid, and almost all of it does. And
+// the same tokens with guesses and without, alone and beside others.
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <map>
+
+#include "engine/grammar/constraint.h"
+#include "kernels/ops_cpu.h"
+#include "models/tokenizer/tokenizer.h"
+#include "tests/golden/engine/engine_run.h"
+#include "tests/golden/schemas/schema_check.h"
+#include "tests/skip.h"
+
+namespace hearth::golden {
+namespace {
+
+using namespace engine;
+using nlohmann::json;
+
+struct Tales {
+  models::GgufFile file;
+  std::unique_ptr<models::Tokenizer> tokenizer;
+  std::shared_ptr<const TokenTrie> trie;
+  std::vector<int32_t> ends;
+
+  static Tales load() {
+    auto file = models::GgufFile::open(HEARTH_SOURCE_DIR "/models/demo/tales.gguf");
+    REQUIRE(file.ok());
+    auto tokenizer = models::load_tokenizer(*file);
+    REQUIRE(tokenizer.ok());
+    Tales out{std::move(*file), std::move(*tokenizer), nullptr, {}};
+    std::vector<std::string_view> pieces;
+    for (int32_t id = 0; id < out.tokenizer->vocab_size(); ++id) {
+      pieces.push_back(out.tokenizer->is_control(id) ? "" : out.tokenizer->piece(id));
+      if (out.tokenizer->is_end_of_generation(id)) out.ends.push_back(id);
+    }
+    out.trie = std::make_shared<TokenTrie>(pieces);
+    return out;
+  }
+
+  Request ask(RequestId id, const std::shared_ptr<Constraint>& constraint, int32_t n) const {
+    Request request;
+    request.id = id;
+    request.owner = request.cache_salt = "uid:1000";
+    request.prompt = tokenizer->encode("The fox said: ", {});
+    request.n = n;
+    request.max_tokens = 256;
+    request.stop_ids = ends;
+    request.sampling.temperature = 1.0f;
+    request.sampling.top_k = 0;
+    request.sampling.top_p = 1.0f;
+    request.sampling.seed = id;
+    request.constraint = constraint;
+    return request;
+  }
+  std::string text(const std::vector<int32_t>& tokens) const {
+    std::string out;
+    for (const int32_t id : tokens) out += tokenizer->piece(id);
+    return out;
+  }
+};
+
+kernels::OpTable cpu() {
+  auto ops = kernels::cpu_ops({.num_threads = 2, .variant = {}});
+  REQUIRE(ops.ok());
+  return std::move(ops).value();
+}
+
+EngineConfig config() {
+  EngineConfig out;
+  out.kv_bytes = 32 << 20;
+  out.context_length = 512;
+  out.scheduler.max_seqs = 16;
+  return out;
+}
+
+TEST_CASE("100 schemas on the bundled model at temperature 1") {
+  const Tales tales = Tales::load();
+  std::ifstream in(HEARTH_SOURCE_DIR "/tests/golden/schemas/schemas.json");
+  const json all = json::parse(in)["cases"];
+  const bool full = tests::full_counts();
+  const int32_t samples = full ? 10 : 1;
+  EngineRun run(tales.file, cpu(), config());
+  std::map<RequestId, json> asked;
+  // Every schema is checked byte by byte elsewhere; by default a quarter of them runs here.
+  for (size_t i = 0; i < all.size(); i += full ? 1 : 4) {
+    const std::string source = all[i]["schema"];
+    auto grammar = compile_json_schema(source);
+    REQUIRE_MESSAGE(grammar.ok(), source);
+    const auto constraint = std::make_shared<Constraint>(std::move(*grammar), tales.trie);
+    const RequestId id = i + 1;
+    asked[id] = json::parse(source);
+    run.submit(tales.ask(id, constraint, samples));
+  }
+  run.run_until_idle();
+  size_t cut = 0, total = 0;
+  for (const auto& [id, schema] : asked) {
+    const Said& said = run.said(id);
+    CHECK_FALSE(said.failed);
+    for (const std::vector<int32_t>& tokens : said.tokens) {
+      ++total;
+      if (tokens.size() == 256) {
+        ++cut;
+        MESSAGE("by length: " << schema.dump());
+        continue;
+      }
+      const std::string text = tales.text(tokens);
+      CHECK_MESSAGE(is_valid_against(schema, text), schema.dump() << "\n" << text);
+    }
+  }
+  MESSAGE(total << " samples, " << cut << " ended by length");
+  CHECK(cut * 100 <= total);
+}
+
+TEST_CASE("a constraint gives the same tokens with guesses, among others, and after a resume") {
+  const Tales tales = Tales::load();
+  const auto make = [&tales](std::string_view source) {
+    auto grammar = compile_gbnf(source);
+    REQUIRE(grammar.ok());
+    return std::make_shared<Constraint>(std::move(*grammar), tales.trie);
+  };
+  // Repeats itself, so that lookup has what to guess.
+  constexpr std::string_view kGrammar = "root ::= (\"the fox \" [a-c]+ \" and \"){4} \"end\"";
+  EngineConfig plain = config();
+  plain.speculation.enabled = false;
+  EngineConfig guessing = config();
+  guessing.speculation.fixed_width = 4;
+  const Request request = tales.ask(1, make(kGrammar), 3);
+  const auto want = EngineRun(tales.file, cpu(), plain).ask(request).tokens;
+  for (const auto& tokens : want) CHECK(tales.text(tokens).ends_with("end"));
+  Request again = tales.ask(1, make(kGrammar), 3);
+  CHECK(EngineRun(tales.file, cpu(), guessing).ask(again).tokens == want);
+
+  EngineRun beside(tales.file, cpu(), guessing);
+  beside.submit(tales.ask(2, make("root ::= [a-z ]{40}"), 2));
+  beside.submit(tales.ask(3, nullptr, 1));
+  beside.submit(tales.ask(1, again.constraint, 3));  // with all that was found before
+  beside.run_until_idle();
+  CHECK(beside.said(1).tokens == want);
+
+  Request resumed = tales.ask(1, make(kGrammar), 3);
+  resumed.resume = want;
+  for (size_t i = 0; i < want.size(); ++i) resumed.resume[i].resize(want[i].size() / (i + 2));
+  CHECK(EngineRun(tales.file, cpu(), guessing).ask(resumed).tokens == want);
+}
+
+TEST_CASE("a constraint ends a text where nothing may follow, and not before") {
+  const Tales tales = Tales::load();
+  auto grammar = compile_gbnf("root ::= \"ab\" | \"abcd\"");
+  REQUIRE(grammar.ok());
+  Request request = tales.ask(1, std::make_shared<Constraint>(std::move(*grammar), tales.trie), 4);
+  request.min_tokens = 100;  // there is nothing to go on with after "abcd"
+  request.sampling.temperature = 0;
+  const Said said = EngineRun(tales.file, cpu(), config()).ask(request);
+  for (const auto& tokens : said.tokens) CHECK(tales.text(tokens) == "abcd");
+}
+
+}  // namespace
+}  // namespace hearth::golden
