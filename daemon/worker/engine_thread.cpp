@@ -65,6 +65,7 @@ Result<EngineLoaded> EngineThread::load() {
   HEARTH_ASSIGN_OR_RETURN(std::string digest, model_fingerprint());
   file.set_fingerprint(std::move(digest));
   HEARTH_ASSIGN_OR_RETURN(tokenizer_, models::load_tokenizer(file));
+  templates_ = models::ChatTemplates::load(file);
 
   int64_t next_us = 0;
   const auto progress = [&](const models::LoadProgress& done) {
@@ -111,6 +112,7 @@ Result<EngineLoaded> EngineThread::load() {
   }
   if (!options_.prefix_dir.empty() && options_.engine.prefix_cache) start_store();
   out.tokenizer = tokenizer_.get();
+  out.templates = &templates_;
   out.commands = &engine_->inbox();
   out.events = &engine_->outbox();
   out.watch = &engine_->watch_port();

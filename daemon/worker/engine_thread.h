@@ -15,6 +15,7 @@
 #include "kernels/base/mailbox.h"
 #include "kernels/base/result.h"
 #include "models/model.h"
+#include "models/template/chat_template.h"
 #include "models/tokenizer/tokenizer.h"
 
 namespace hearth::engine {
@@ -26,6 +27,7 @@ namespace hearth::worker {
 /// Everything is loaded. The pointers live as long as the EngineThread.
 struct EngineLoaded {
   const models::Tokenizer* tokenizer = nullptr;
+  const models::ChatTemplates* templates = nullptr;
   Mailbox<engine::EngineCommand>* commands = nullptr;
   Mailbox<std::vector<engine::EngineEvent>>* events = nullptr;
   engine::WatchPort* watch = nullptr;
@@ -76,6 +78,7 @@ class EngineThread {
   const Clock& clock_;
   Mailbox<LoadMessage> messages_;
   std::unique_ptr<models::Tokenizer> tokenizer_;
+  models::ChatTemplates templates_;
   Mailbox<engine::StoreCommand> store_commands_;
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<engine::StoreThread> store_;  ///< replies to the engine's inbox

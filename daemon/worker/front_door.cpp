@@ -284,8 +284,9 @@ void FrontDoor::on_load(LoadMessage& message) {
     link_.send(ipc::WorkerLoadProgress{load_bytes_, load_bytes_, "warming_up"});
   } else if (auto* loaded = std::get_if<EngineLoaded>(&message)) {
     engine_ = std::move(*loaded);
-    prep_ = std::make_unique<PrepThread>(make_prep_model(
-        engine_->info.name, engine_->context_length, *engine_->tokenizer, engine_->draft));
+    prep_ = std::make_unique<PrepThread>(
+        make_prep_model(engine_->info.name, engine_->context_length, *engine_->tokenizer,
+                        engine_->draft, engine_->templates));
     link_.send(to_wire(*engine_));
     if (state_ == State::kLoading) state_ = State::kServing;
   } else {

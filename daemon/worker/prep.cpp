@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/worker/chat_prompt.h"
 #include "daemon/worker/token_spans.h"
 
 namespace hearth::worker {
@@ -45,16 +46,45 @@ Result<void> check_could_fit(const PrepModel& model, size_t text_bytes, std::str
                std::string(field)};
 }
 
+// The conversation as the model's template puts it.
+Result<std::vector<int32_t>> chat_tokens(const PrepModel& model,
+                                         const ipc::GenerateRequest& request) {
+  if (model.templates == nullptr || model.templates->empty()) {
+    return Error{ErrorCode::kUnsupported,
+                 fmt::format("messages: model {} has no chat template; send prompt", model.name),
+                 "messages"};
+  }
+  // What is said last holds: the template's own variables cannot replace the messages.
+  std::string conversation = "{";
+  if (!request.template_kwargs.empty()) {
+    const std::string& members = request.template_kwargs.text;
+    conversation += members.substr(1, members.size() - 2) + ",";
+  }
+  if (!request.tools.empty() && request.tool_choice != "none") {
+    conversation += "\"tools\":" + request.tools.text + ",";
+  }
+  conversation += "\"messages\":" + request.messages.text + "}";
+  Result<ChatPrompt> prompt = chat_prompt(*model.tokenizer, *model.templates, "", conversation);
+  if (prompt && prompt->ids.empty()) {
+    return Error{ErrorCode::kInvalidArgument, "messages: the template makes no tokens of them",
+                 "messages"};
+  }
+  if (prompt) return std::move(prompt->ids);
+  Error error = prompt.take_error();
+  // No model of that name is missing, but a template for these messages.
+  if (error.code == ErrorCode::kNotFound) error.code = ErrorCode::kUnsupported;
+  error.message = "messages: " + error.message;
+  error.field = "messages";
+  return error;
+}
+
 Result<std::vector<int32_t>> prompt_tokens(const PrepModel& model,
                                            const ipc::GenerateRequest& request) {
   if (!request.prompt_ids.empty()) {
     HEARTH_TRY(check_ids(model, request.prompt_ids, "prompt_ids"));
     return request.prompt_ids;
   }
-  if (!request.messages.empty()) {
-    return Error{ErrorCode::kUnsupported,
-                 "messages: chat templates are not rendered yet; send prompt", "messages"};
-  }
+  if (!request.messages.empty()) return chat_tokens(model, request);
   HEARTH_TRY(check_could_fit(model, request.prompt.size(), "prompt"));
   const models::EncodeOptions options{.add_bos = !request.raw,
                                       .parse_special = request.parse_special};
@@ -216,10 +246,12 @@ PrepResult result_of(uint64_t number, Result<T> outcome) {
 }  // namespace
 
 PrepModel make_prep_model(std::string name, int32_t context_length,
-                          const models::Tokenizer& tokenizer, std::string draft) {
+                          const models::Tokenizer& tokenizer, std::string draft,
+                          const models::ChatTemplates* templates) {
   PrepModel model{std::move(name),  context_length,
                   &tokenizer,       {},
-                  std::move(draft), std::make_shared<ConstraintCache>(tokenizer)};
+                  std::move(draft), std::make_shared<ConstraintCache>(tokenizer),
+                  templates};
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
     if (tokenizer.is_end_of_generation(id)) model.end_ids.push_back(id);
   }

@@ -14,6 +14,7 @@
 #include "ipc/messages.h"
 #include "kernels/base/mailbox.h"
 #include "kernels/base/result.h"
+#include "models/template/chat_template.h"
 #include "models/tokenizer/tokenizer.h"
 
 namespace hearth::worker {
@@ -22,13 +23,15 @@ namespace hearth::worker {
 struct PrepModel {
   std::string name;
   int32_t context_length = 0;
-  const models::Tokenizer* tokenizer = nullptr;  ///< outlives the thread
-  std::vector<int32_t> end_ids;                  ///< tokens that end a generation
-  std::string draft;                             ///< the model that guesses too; "": none
-  std::shared_ptr<ConstraintCache> constraints;  ///< of the thread that prepares
+  const models::Tokenizer* tokenizer = nullptr;      ///< outlives the thread
+  std::vector<int32_t> end_ids;                      ///< tokens that end a generation
+  std::string draft;                                 ///< the model that guesses too; "": none
+  std::shared_ptr<ConstraintCache> constraints;      ///< of the thread that prepares
+  const models::ChatTemplates* templates = nullptr;  ///< of conversations; outlives the thread
 };
 PrepModel make_prep_model(std::string name, int32_t context_length,
-                          const models::Tokenizer& tokenizer, std::string draft = "");
+                          const models::Tokenizer& tokenizer, std::string draft = "",
+                          const models::ChatTemplates* templates = nullptr);
 
 /// A request ready for the engine; times are filled in by the front door.
 struct PreparedRequest {

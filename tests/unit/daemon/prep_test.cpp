@@ -198,6 +198,42 @@ TEST_CASE("a context that is too small is an error with both numbers") {
   CHECK(f.bad(in).code == ErrorCode::kContextOverflow);
 }
 
+TEST_CASE("a conversation becomes what the model's template makes of it") {
+  const Fixture f;
+  ipc::WorkerRequest in = Fixture::request("");
+  in.generate.messages.text = R"([{"role":"user","content":"the abc"}])";
+  const Error none = f.bad(in);
+  CHECK(none.code == ErrorCode::kUnsupported);
+  CHECK(none.field == "messages");
+  models::GgufWriter file = models::vocab_file(models::small_vocab());
+  file.set_string("tokenizer.chat_template",
+                  "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}"
+                  "{% if tools %} tools{% endif %}{% if not messages[0].content %}"
+                  "{{ raise_exception('empty') }}{% endif %}{{ tail }}");
+  const std::vector<std::byte> bytes = file.bytes();
+  const models::GgufFile with_template = models::GgufFile::parse(bytes, "chat").value();
+  const models::ChatTemplates templates = models::ChatTemplates::load(with_template);
+  PrepModel model = f.model;
+  model.templates = &templates;
+  const auto prompt = [&] {
+    PrepResult result = prepare(model, in);
+    if (auto* error = std::get_if<Error>(&result.outcome)) return error->message;
+    const std::vector<int32_t> ids = std::get<PreparedRequest>(result.outcome).request.prompt;
+    const auto text = [&](const char* words) { return f.tokenizer->encode(words, {}); };
+    if (ids == text("user: the abc")) return std::string("plain");
+    if (ids == text("user: the abc tools")) return std::string("tools");
+    return ids == text("user: the abctail") ? std::string("tail") : std::string("other");
+  };
+  CHECK(prompt() == "plain");
+  in.generate.tools.text = "[{}]";
+  CHECK(prompt() == "tools");
+  in.generate.tool_choice = "none";
+  in.generate.template_kwargs.text = R"({"tail":"tail","messages":[]})";
+  CHECK(prompt() == "tail");
+  in.generate.messages.text = R"([{"role":"user","content":""}])";
+  CHECK(prompt().find("empty") != std::string::npos);
+}
+
 TEST_CASE("max_tokens 0 is what the context has room for") {
   const Fixture f;
   ipc::WorkerRequest in = Fixture::request("");
