@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/e2e/http_client.h"
+#include "tests/e2e/tiny_model.h"
 #include "tests/skip.h"
 
 namespace hearth::e2e {
@@ -106,6 +107,51 @@ TEST_CASE("HTTP gives the text that the socket gives, whole and streamed") {
   REQUIRE(two["choices"].size() == 2);
   CHECK(two["choices"][1]["logprobs"]["tokens"].size() == 10);
   CHECK(two["choices"][1]["logprobs"]["top_logprobs"][0].size() == 2);
+}
+
+TEST_CASE("conversations are put into words by the model's own template, in every API") {
+  const Sandbox sandbox;
+  write_tiny_model(sandbox.models() / "tiny.gguf", 1,
+                   "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}");
+  const Daemon daemon(sandbox);
+  ipc::Client client = daemon.connect();
+  ipc::GenerateRequest request = same(5, 30);
+  request.prompt = "system be user the assistant a user abc ";
+  const Answer plain = run(client, request);
+  REQUIRE_MESSAGE(plain.done.has_value(), why(plain));
+  request.prompt.clear();
+  request.messages.text = R"([{"role":"system","content":"be"},{"role":"user","content":"the"},)"
+                          R"({"role":"assistant","content":"a"},{"role":"user","content":"abc"}])";
+  const Answer chat = run(client, request);
+  REQUIRE_MESSAGE(chat.done.has_value(), why(chat));
+  CHECK(chat.ids.at(0) == plain.ids.at(0));
+
+  HttpClient http(daemon);
+  const std::string ask =
+      R"({"model":"tiny","seed":5,"ignore_eos":true,"max_tokens":30,"messages":)" +
+      request.messages.text;
+  const HttpAnswer whole = http.ask("POST", "/v1/chat/completions", ask + "}");
+  REQUIRE_MESSAGE(whole.status == 200, whole.body);
+  CHECK(Json::parse(whole.body)["choices"][0]["message"]["content"] == plain.texts.at(0));
+  const HttpAnswer streamed = http.ask("POST", "/v1/chat/completions", ask + R"(,"stream":true})");
+  std::string text;
+  for (const Json& event : events_of(streamed.body)) {
+    if (event.is_object()) text += event["choices"][0]["delta"].value("content", "");
+  }
+  CHECK(text == plain.texts.at(0));
+
+  // These two have no seed: their answers need only be there, and counted.
+  const HttpAnswer response =
+      http.ask("POST", "/v1/responses", R"({"model":"tiny","input":"abc","max_output_tokens":7})");
+  REQUIRE_MESSAGE(response.status == 200, response.body);
+  CHECK(Json::parse(response.body)["usage"]["output_tokens"] <= 7);
+  const HttpAnswer message =
+      http.ask("POST", "/v1/messages",
+               R"({"model":"tiny","max_tokens":7,"system":"be","stream":true,)"
+               R"("messages":[{"role":"user","content":"the"}]})");
+  REQUIRE_MESSAGE(message.status == 200, message.body);
+  CHECK(message.body.starts_with("event: message_start\n"));
+  CHECK(message.body.find("event: message_stop\n") != std::string::npos);
 }
 
 TEST_CASE("models, health, metrics and tokens are told over HTTP") {

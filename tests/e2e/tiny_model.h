@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 
 namespace hearth::e2e {
 
 inline constexpr int32_t kTinyContext = 16384;
 
 /// Writes the file; fails the test where it cannot.
-void write_tiny_model(const std::filesystem::path& path, uint32_t seed);
+void write_tiny_model(const std::filesystem::path& path, uint32_t seed,
+                      const std::string& chat_template = {});
 
 }  // namespace hearth::e2e
