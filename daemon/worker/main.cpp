@@ -113,6 +113,7 @@ int run(int argc, char** argv) {
   int status = 0;
   add_bench(app, &status);
   add_cache(app, &status);
+  add_convert(app, &status);
   add_inspect(app, &status);
   add_perplexity(app, &status);
   add_plan(app, &status);

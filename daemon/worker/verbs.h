@@ -21,6 +21,7 @@ inline constexpr int kInterrupted = 130;
 /// exit status in `*status`.
 void add_bench(CLI::App& app, int* status);
 void add_cache(CLI::App& app, int* status);
+void add_convert(CLI::App& app, int* status);
 void add_inspect(CLI::App& app, int* status);
 void add_perplexity(CLI::App& app, int* status);
 void add_plan(CLI::App& app, int* status);

@@ -23,9 +23,23 @@ uint64_t hash_name(const std::string& name, uint32_t seed) {
   return state;
 }
 
+void set(models::GgufWriter* w, const std::string& key, const nlohmann::json& value) {
+  if (value.is_boolean()) {
+    w->set_bool(key, value.get<bool>());
+  } else if (value.is_number_integer()) {
+    w->set_u32(key, value.get<uint32_t>());
+  } else if (value.is_number_float()) {
+    w->set_f32(key, value.get<float>());
+  } else {
+    w->set_string(key, value.get<std::string>());
+  }
+}
+
+}  // namespace
+
 /// As tiny_models.py computes them: SplitMix64 (Steele, Lea and Flood 2014) over the index, of
 /// which the top byte chooses an odd multiple of amplitude / 256.
-std::vector<float> values_of(const FamilyTensor& tensor, uint32_t seed) {
+std::vector<float> family_values(const FamilyTensor& tensor, uint32_t seed) {
   uint64_t count = 1;
   for (const uint64_t dim : tensor.dims) count *= dim;
   std::vector<float> values(count);
@@ -41,20 +55,6 @@ std::vector<float> values_of(const FamilyTensor& tensor, uint32_t seed) {
   return values;
 }
 
-void set(models::GgufWriter* w, const std::string& key, const nlohmann::json& value) {
-  if (value.is_boolean()) {
-    w->set_bool(key, value.get<bool>());
-  } else if (value.is_number_integer()) {
-    w->set_u32(key, value.get<uint32_t>());
-  } else if (value.is_number_float()) {
-    w->set_f32(key, value.get<float>());
-  } else {
-    w->set_string(key, value.get<std::string>());
-  }
-}
-
-}  // namespace
-
 std::vector<int32_t> FamilyModel::all_but_last() const {
   std::vector<int32_t> tokens = prompt;
   tokens.insert(tokens.end(), greedy.begin(), greedy.end() - 1);
@@ -68,7 +68,7 @@ std::vector<std::byte> FamilyModel::file_bytes(kernels::DType matrix_type) const
   for (const FamilyTensor& tensor : tensors) {
     w.add_floats(tensor.name, tensor.dims,
                  tensor.dims.size() == 1 ? kernels::DType::kF32 : matrix_type,
-                 values_of(tensor, seed));
+                 family_values(tensor, seed));
   }
   return w.bytes();
 }

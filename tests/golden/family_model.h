@@ -41,6 +41,9 @@ struct FamilyModel {
   std::vector<std::byte> file_bytes(kernels::DType matrix_type) const;
 };
 
+/// The values of a tensor, F32: hashes of its name and each element's index.
+std::vector<float> family_values(const FamilyTensor& tensor, uint32_t seed);
+
 /// The recording of that name; fails the test where it is missing or not as expected.
 FamilyModel read_family(const std::string& name);
 /// All recordings, by name.

@@ -1,0 +1,187 @@
+#include "models/convert/convert.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "kernels/half.h"
+#include "models/convert/checkpoint.h"
+#include "models/convert/family_keys.h"
+#include "models/convert/tensor_plan.h"
+#include "models/convert/tokenizer_keys.h"
+#include "models/gguf/byte_cursor.h"
+#include "models/gguf/gguf_file.h"
+#include "models/gguf/gguf_writer.h"
+#include "models/part_file.h"
+
+namespace hearth::models {
+namespace {
+
+using kernels::DType;
+
+constexpr uint64_t kElementsAtOnce = 1 << 20;
+
+float value_at(DType type, const std::byte* bytes, uint64_t index) {
+  if (type == DType::kF32) return load_unaligned<float>(bytes + index * 4);
+  const auto half = load_unaligned<uint16_t>(bytes + index * 2);
+  return type == DType::kF16 ? kernels::f32_from_f16(half) : kernels::f32_from_bf16(half);
+}
+
+void encode(DType type, float value, std::byte* out) {
+  if (type == DType::kF32) {
+    std::memcpy(out, &value, 4);
+    return;
+  }
+  const uint16_t half =
+      type == DType::kF16 ? kernels::f16_from_f32(value) : kernels::bf16_from_f32(value);
+  std::memcpy(out, &half, 2);
+}
+
+DType type_for(const PlannedTensor& tensor, const ConvertOptions& options) {
+  const bool routes = tensor.name.ends_with("ffn_gate_inp.weight");
+  if (tensor.parts.empty() || tensor.dims.size() == 1 || routes) return DType::kF32;
+  return options.type ? *options.type : *tensor.parts.front().tensor->dtype();
+}
+
+uint64_t num_elements(const PlannedTensor& tensor) {
+  uint64_t count = 1;
+  for (const uint64_t dim : tensor.dims) count *= dim;
+  return count;
+}
+
+/// The element of the published tensor that element `i` of the new one is: rows of a head in halves
+/// (0 1 2 3 | 4 5 6 7) become neighbours (0 4 1 5 2 6 3 7).
+uint64_t swapped(const PlannedTensor& tensor, uint64_t i) {
+  const uint64_t cols = tensor.dims.size() == 1 ? 1 : tensor.dims[0];
+  const uint64_t rows = num_elements(tensor) / cols;
+  const uint64_t head_dim = rows / tensor.num_heads;
+  const uint64_t row = i / cols, lane = row % head_dim;
+  const uint64_t from = row - lane + lane % 2 * (head_dim / 2) + lane / 2;
+  return from * cols + i % cols;
+}
+
+class Writer {
+ public:
+  Writer(const Checkpoint& in, PartFile file, const WriteProgressFn& progress, uint64_t total)
+      : in_(in), file_(std::move(file)), progress_(progress), total_(total) {}
+
+  Result<void> append(std::span<const std::byte> bytes) {
+    if (progress_ && !progress_(written_, total_)) {
+      return Error{ErrorCode::kCancelled, "interrupted; nothing was written", ""};
+    }
+    written_ += bytes.size();
+    return file_.append(bytes);
+  }
+
+  Result<void> tensor(const PlannedTensor& tensor, DType type) {
+    if (tensor.parts.empty()) HEARTH_TRY(append(std::as_bytes(std::span(tensor.values))));
+    for (const PlannedTensor::Part& part : tensor.parts) {
+      HEARTH_TRY(write_part(tensor, part, type));
+      in_.drop_pages(*part.tensor);
+    }
+    constexpr std::byte kZeros[kGgufAlignment] = {};
+    return append({kZeros, (kGgufAlignment - written_ % kGgufAlignment) % kGgufAlignment});
+  }
+
+  Result<void> finish() { return file_.finish(); }
+
+ private:
+  Result<void> write_part(const PlannedTensor& tensor, const PlannedTensor::Part& part,
+                          DType type) {
+    HEARTH_ASSIGN_OR_RETURN(const DType from, part.tensor->dtype());
+    const uint64_t from_bytes = kernels::bytes_of(from, 1), to_bytes = kernels::bytes_of(type, 1);
+    const std::byte* bytes = part.tensor->bytes.data() + part.first * from_bytes;
+    const bool as_it_is = from == type && tensor.change == PlannedTensor::Change::kNone;
+    const bool swaps = tensor.change == PlannedTensor::Change::kSwapPairs;
+    const float added = tensor.change == PlannedTensor::Change::kAddOne ? 1.0f : 0.0f;
+    for (uint64_t first = 0; first < part.count; first += kElementsAtOnce) {
+      const uint64_t count = std::min(kElementsAtOnce, part.count - first);
+      if (as_it_is) {
+        HEARTH_TRY(append({bytes + first * from_bytes, count * from_bytes}));
+        continue;
+      }
+      buffer_.resize(count * to_bytes);
+      for (uint64_t i = 0; i < count; ++i) {
+        const uint64_t at = swaps ? swapped(tensor, first + i) : first + i;
+        const float value = value_at(from, bytes, at) + added;
+        if (type == DType::kF16 && std::isfinite(value) && std::fabs(value) > 65504.0f) {
+          return Error{ErrorCode::kInvalidArgument,
+                       fmt::format("{}: {} is beyond F16; want --type BF16 or F32",
+                                   printable(part.tensor->name), value),
+                       "type"};
+        }
+        encode(type, value, buffer_.data() + i * to_bytes);
+      }
+      HEARTH_TRY(append(buffer_));
+    }
+    return {};
+  }
+
+  const Checkpoint& in_;
+  PartFile file_;
+  const WriteProgressFn& progress_;
+  std::vector<std::byte> buffer_;
+  uint64_t total_;
+  uint64_t written_ = 0;
+};
+
+void set(GgufWriter& writer, const std::string& key, const FamilyKeys::Value& value) {
+  if (const auto* count = std::get_if<uint32_t>(&value)) writer.set_u32(key, *count);
+  if (const auto* factor = std::get_if<float>(&value)) writer.set_f32(key, *factor);
+  if (const auto* flag = std::get_if<bool>(&value)) writer.set_bool(key, *flag);
+  if (const auto* text = std::get_if<std::string>(&value)) writer.set_string(key, *text);
+}
+
+/// general.file_type
+uint32_t file_type(DType type) { return type == DType::kF32 ? 0 : type == DType::kF16 ? 1 : 32; }
+
+/// The name of the folder, which for "." or "x/" is not its last part as written.
+std::string title_of(const std::filesystem::path& folder) {
+  std::error_code problem;
+  const auto whole = std::filesystem::weakly_canonical(folder, problem);
+  return printable((problem ? folder : whole).filename().string());
+}
+
+}  // namespace
+
+Result<ConvertReport> convert_folder(const std::filesystem::path& folder,
+                                     const std::filesystem::path& out,
+                                     const ConvertOptions& options,
+                                     const WriteProgressFn& progress) {
+  HEARTH_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(folder));
+  HEARTH_ASSIGN_OR_RETURN(const FamilyKeys keys, family_keys(checkpoint.config()));
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<PlannedTensor> tensors, plan_tensors(checkpoint, keys));
+  GgufWriter writer;
+  writer.set_string("general.architecture", keys.architecture);
+  writer.set_string("general.name", title_of(folder));
+  const DType main = type_for(tensors.front(), options);
+  writer.set_u32("general.file_type", file_type(main));
+  for (const auto& [key, value] : keys.entries) set(writer, key, value);
+  const uint64_t rows = tensors.front().dims[1];
+  if (!options.without_tokenizer) {
+    HEARTH_TRY(add_tokenizer(folder, checkpoint.config(), rows, writer));
+  }
+  ConvertReport report;
+  report.architecture = keys.architecture;
+  for (const PlannedTensor& tensor : tensors) {
+    const DType type = type_for(tensor, options);
+    writer.declare_tensor(tensor.name, tensor.dims, type);
+    ++report.num_tensors;
+    report.bytes += kernels::bytes_of(type, num_elements(tensor));
+  }
+  const std::vector<std::byte> header = writer.header();
+  HEARTH_ASSIGN_OR_RETURN(PartFile file, PartFile::create(out));
+  Writer to(checkpoint, std::move(file), progress, header.size() + report.bytes);
+  HEARTH_TRY(to.append(header));
+  for (const PlannedTensor& tensor : tensors) {
+    HEARTH_TRY(to.tensor(tensor, type_for(tensor, options)));
+  }
+  HEARTH_TRY(to.finish());
+  return report;
+}
+
+}  // namespace hearth::models

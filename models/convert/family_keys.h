@@ -1,0 +1,41 @@
+#pragma once
+// What config.json says about a model, in the words of GGUF metadata.
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "kernels/base/result.h"
+#include "models/convert/json_file.h"
+
+namespace hearth::models {
+
+struct FamilyKeys {
+  using Value = std::variant<uint32_t, float, bool, std::string>;
+
+  std::string architecture;                            ///< general.architecture
+  std::vector<std::pair<std::string, Value>> entries;  ///< full keys
+
+  // What laying out the tensors needs to know.
+  uint64_t width = 0;
+  uint64_t num_layers = 0;
+  uint64_t num_heads = 0;
+  uint64_t num_kv_heads = 0;
+  uint64_t num_experts = 0;
+  /// Rotated pairs are halves of a head in published weights; here they are to be neighbours.
+  bool swaps_pairs = false;
+  bool adds_one_to_norms = false;  ///< Gemma stores norm weights without their 1
+  bool norms_branches = false;     ///< has norms behind attention and feed-forward
+  bool norms_before = true;
+  bool tied = false;  ///< the head is the embedding
+  /// Vectors that published weights keep in config.json: divisors of the rotation's frequencies.
+  std::vector<std::pair<std::string, std::vector<float>>> vectors;
+};
+
+/// kUnsupported names the model_type, or the key whose value this build does not compute. kCorrupt
+/// names a key that is missing or of another type.
+Result<FamilyKeys> family_keys(const Json& config);
+
+}  // namespace hearth::models

@@ -1,0 +1,35 @@
+#pragma once
+// JSON files that lie beside published weights: untrusted, so bounded in size and depth, and read
+// by accessors that check what they meet instead of throwing.
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "kernels/base/result.h"
+
+namespace hearth::models {
+
+using Json = nlohmann::json;
+
+/// kNotFound, kForbidden, kIo: the system's reason. kCorrupt: no JSON object, nested too deeply, or
+/// larger than any such file.
+Result<Json> read_json_file(const std::filesystem::path& path);
+/// The same, null where there is no such file.
+Result<Json> read_json_file_if_there(const std::filesystem::path& path);
+
+/// Null where `key` is absent, null, or `object` is no object.
+const Json* find(const Json& object, std::string_view key);
+/// kCorrupt names a key of another type. Absent and null are nothing.
+Result<std::optional<double>> number_at(const Json& object, std::string_view key);
+Result<std::optional<uint64_t>> count_at(const Json& object, std::string_view key);
+Result<std::optional<bool>> flag_at(const Json& object, std::string_view key);
+Result<std::optional<std::string>> text_at(const Json& object, std::string_view key);
+/// kCorrupt where it is absent, too.
+Result<uint64_t> want_count(const Json& object, std::string_view key);
+Result<double> want_number(const Json& object, std::string_view key);
+
+}  // namespace hearth::models

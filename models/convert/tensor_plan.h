@@ -1,0 +1,40 @@
+#pragma once
+// Which published tensors make which tensor of a GGUF file, and what is done to their values.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/base/result.h"
+#include "models/convert/checkpoint.h"
+#include "models/convert/family_keys.h"
+
+namespace hearth::models {
+
+struct PlannedTensor {
+  enum class Change {
+    kNone,
+    kSwapPairs,  ///< rows of a head: halves become neighbours
+    kAddOne,
+  };
+  /// Whole rows of a published tensor, in elements.
+  struct Part {
+    const SafeTensor* tensor = nullptr;
+    uint64_t first = 0;
+    uint64_t count = 0;
+  };
+  std::string name;
+  std::vector<uint64_t> dims;  ///< the contiguous one first
+  Change change = Change::kNone;
+  uint64_t num_heads = 0;     ///< kSwapPairs
+  std::vector<Part> parts;    ///< one behind the other; all of one type
+  std::vector<float> values;  ///< instead of parts
+};
+
+/// Every tensor of the file to be, in order. kUnsupported names a published tensor that none of
+/// them needs, or one of a type that is not F32, F16 or BF16; kCorrupt one that is missing or of
+/// another shape than its kind has.
+Result<std::vector<PlannedTensor>> plan_tensors(const Checkpoint& checkpoint,
+                                                const FamilyKeys& keys);
+
+}  // namespace hearth::models

@@ -1,0 +1,358 @@
+#include "models/convert/tokenizer_keys.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/gguf/byte_cursor.h"
+#include "models/gguf/file_mapping.h"
+#include "models/gguf/gguf_file.h"
+#include "models/tokenizer/vocabulary.h"
+
+namespace hearth::models {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr uint64_t kMaxTokens = 1 << 22;
+
+// tokenizer.ggml.token_type
+constexpr int32_t kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6;
+
+Error unsupported(std::string message) {
+  return Error{ErrorCode::kUnsupported, "tokenizer.json: " + std::move(message), ""};
+}
+Error corrupt(std::string message) {
+  return Error{ErrorCode::kCorrupt, "tokenizer.json: " + std::move(message), ""};
+}
+
+std::string type_of(const Json& part) {
+  const Json* type = find(part, "type");
+  return type != nullptr && type->is_string() ? type->get<std::string>() : std::string();
+}
+
+/// A part, or the parts of a Sequence, in order.
+std::vector<const Json*> flat(const Json* part, const char* list) {
+  if (part == nullptr) return {};
+  if (type_of(*part) != "Sequence") return {part};
+  std::vector<const Json*> out;
+  const Json* parts = find(*part, list);
+  if (parts == nullptr || !parts->is_array()) return {};
+  for (const Json& each : *parts) out.push_back(&each);
+  return out;
+}
+
+/// How byte-level tokenizers split a text before they merge, by the expressions that published
+/// files have. The names are those of tokenizer.ggml.pre (tokenizer/pretokenizer).
+struct Split {
+  std::string_view expression;
+  std::string_view composed;    // with a normalizer NFC
+  std::string_view uncomposed;  // without
+  std::string_view whole;       // and pieces of the vocabulary are taken whole ("ignore_merges")
+};
+constexpr std::array kSplits = {
+    Split{
+        R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+        "", "dbrx", "llama-bpe"},
+    Split{
+        R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+        "qwen2", "stablelm2", ""},
+    Split{
+        R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+        "", "gpt-4o", ""},
+    Split{
+        R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+        "", "", "tekken"},
+};
+
+bool is_true(const Json& object, std::string_view key, bool fallback) {
+  const Json* value = find(object, key);
+  return value != nullptr && value->is_boolean() ? value->get<bool>() : fallback;
+}
+
+class TokenizerReader {
+ public:
+  TokenizerReader(const Json& json, const Json& settings, const Json& config, uint64_t rows,
+                  GgufWriter& writer)
+      : json_(json), settings_(settings), config_(config), rows_(rows), w_(writer) {}
+
+  Result<void> read() {
+    const Json* model = find(json_, "model");
+    if (model == nullptr) return corrupt("no model");
+    const std::string type = type_of(*model);
+    // Early files of byte-pair models do not say so.
+    const bool is_bpe = type == "BPE" || (type.empty() && find(*model, "merges") != nullptr);
+    if (!is_bpe) {
+      return unsupported(fmt::format("model of type \"{}\", want BPE", printable(type)));
+    }
+    HEARTH_TRY(read_vocabulary(*model));
+    HEARTH_TRY(is_true(*model, "byte_fallback", false) ? read_sentence_pieces(*model)
+                                                       : read_byte_level(*model));
+    w_.set_strings("tokenizer.ggml.tokens", tokens_);
+    w_.set_i32s("tokenizer.ggml.token_type", types_);
+    return read_special_tokens();
+  }
+
+ private:
+  Result<void> add(const std::string& text, uint64_t id, int32_t type) {
+    if (id >= kMaxTokens) return corrupt(fmt::format("token id {}", id));
+    if (id >= tokens_.size()) {
+      tokens_.resize(id + 1);
+      types_.resize(id + 1, 0);
+    }
+    if (types_[id] != 0 && tokens_[id] != text) {
+      return corrupt(fmt::format("two tokens of id {}", id));
+    }
+    const auto [at, fresh] = ids_.emplace(text, id);
+    if (!fresh && at->second != id) {
+      return corrupt(fmt::format("{} is two tokens", printable(text)));
+    }
+    tokens_[id] = text;
+    types_[id] = type;
+    return {};
+  }
+
+  Result<void> read_vocabulary(const Json& model) {
+    const Json* vocab = find(model, "vocab");
+    if (vocab == nullptr || !vocab->is_object() || vocab->empty()) return corrupt("no vocab");
+    for (const auto& [text, id] : vocab->items()) {
+      if (!id.is_number_unsigned()) return corrupt(fmt::format("{}: no id", printable(text)));
+      HEARTH_TRY(add(text, id.get<uint64_t>(), kNormal));
+    }
+    const Json* added = find(json_, "added_tokens");
+    if (added != nullptr && added->is_array()) {
+      for (const Json& token : *added) {
+        HEARTH_ASSIGN_OR_RETURN(const uint64_t id, want_count(token, "id"));
+        HEARTH_ASSIGN_OR_RETURN(const auto text, text_at(token, "content"));
+        if (!text || text->empty()) return corrupt(fmt::format("added token {} without text", id));
+        HEARTH_TRY(add(*text, id, is_true(token, "special", false) ? kControl : kUserDefined));
+      }
+    }
+    if (tokens_.size() > rows_) {
+      return corrupt(fmt::format("{} tokens, the embedding has {} rows", tokens_.size(), rows_));
+    }
+    tokens_.resize(rows_);
+    types_.resize(rows_, 0);
+    for (uint64_t id = 0; id < rows_; ++id) {
+      if (types_[id] != 0) continue;
+      tokens_[id] = fmt::format("[unused {}]", id);
+      types_[id] = kUnused;
+    }
+    return {};
+  }
+
+  static Result<std::vector<std::pair<std::string, std::string>>> merges_of(const Json& model) {
+    const Json* merges = find(model, "merges");
+    if (merges == nullptr || !merges->is_array()) return corrupt("no merges");
+    std::vector<std::pair<std::string, std::string>> out;
+    for (const Json& merge : *merges) {
+      if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
+        out.emplace_back(merge[0].get<std::string>(), merge[1].get<std::string>());
+        continue;
+      }
+      const std::string text = merge.is_string() ? merge.get<std::string>() : std::string();
+      const size_t space = text.find(' ', 1);
+      if (space == text.npos || space + 1 >= text.size()) {
+        return corrupt(fmt::format("merge {} is no pair", out.size()));
+      }
+      out.emplace_back(text.substr(0, space), text.substr(space + 1));
+    }
+    return out;
+  }
+
+  /// SentencePiece's kind: a piece's score is how early it was merged. The scores themselves are
+  /// not in the file, and only their order counts.
+  Result<void> read_sentence_pieces(const Json& model) {
+    bool prefix = false;
+    for (const Json* part : flat(find(json_, "normalizer"), "normalizers")) {
+      const std::string type = type_of(*part);
+      if (type == "Prepend") {
+        prefix = true;
+      } else if (type != "Replace") {
+        return unsupported(fmt::format("normalizer {} beside sentence pieces", printable(type)));
+      }
+    }
+    for (const Json* part : flat(find(json_, "pre_tokenizer"), "pretokenizers")) {
+      const std::string type = type_of(*part);
+      if (type == "Metaspace") {
+        HEARTH_ASSIGN_OR_RETURN(const auto scheme, text_at(*part, "prepend_scheme"));
+        prefix = scheme ? *scheme != "never" : is_true(*part, "add_prefix_space", true);
+      } else if (type != "Split") {  // of spaces, which are no spaces any more
+        return unsupported(fmt::format("pre_tokenizer {} beside sentence pieces", printable(type)));
+      }
+    }
+    HEARTH_ASSIGN_OR_RETURN(const auto merges, merges_of(model));
+    // Below every piece that a merge makes.
+    std::vector<float> scores(tokens_.size(), -static_cast<float>(merges.size() + 1));
+    std::vector<bool> scored(tokens_.size(), false);
+    for (size_t rank = 0; rank < merges.size(); ++rank) {
+      const auto found = ids_.find(merges[rank].first + merges[rank].second);
+      if (found == ids_.end() || scored[found->second]) continue;
+      scored[found->second] = true;
+      scores[found->second] = -static_cast<float>(rank);
+    }
+    for (size_t id = 0; id < tokens_.size(); ++id) {
+      if (types_[id] == kNormal && byte_of_entry(tokens_[id])) types_[id] = kByte;
+    }
+    HEARTH_ASSIGN_OR_RETURN(const auto unknown, text_at(model, "unk_token"));
+    if (unknown) {
+      if (const auto found = ids_.find(*unknown); found != ids_.end()) {
+        types_[found->second] = kUnknown;
+        w_.set_u32("tokenizer.ggml.unknown_token_id", static_cast<uint32_t>(found->second));
+      }
+    }
+    w_.set_string("tokenizer.ggml.model", "llama");
+    w_.set_string("tokenizer.ggml.pre", "default");
+    w_.set_f32s("tokenizer.ggml.scores", scores);
+    w_.set_bool("tokenizer.ggml.add_space_prefix", prefix);
+    return {};
+  }
+
+  Result<std::string> split_name(const Json& model) {
+    bool composes = false;
+    for (const Json* part : flat(find(json_, "normalizer"), "normalizers")) {
+      if (type_of(*part) != "NFC") {
+        return unsupported(fmt::format("normalizer {}", printable(type_of(*part))));
+      }
+      composes = true;
+    }
+    const bool whole = is_true(model, "ignore_merges", false);
+    std::string expression;
+    bool bytes = false, words = false, digits = false;
+    for (const Json* part : flat(find(json_, "pre_tokenizer"), "pretokenizers")) {
+      const std::string type = type_of(*part);
+      if (type == "ByteLevel") {
+        if (is_true(*part, "add_prefix_space", false)) {
+          return unsupported("pre_tokenizer ByteLevel with a space in front");
+        }
+        bytes = true;
+        words = is_true(*part, "use_regex", true);
+      } else if (type == "Digits" && is_true(*part, "individual_digits", false)) {
+        digits = true;
+      } else if (type == "Split" && expression.empty()) {
+        const Json* pattern = find(*part, "pattern");
+        const Json* text = pattern == nullptr ? nullptr : find(*pattern, "Regex");
+        if (text == nullptr || !text->is_string()) return unsupported("a Split without Regex");
+        expression = text->get<std::string>();
+      } else {
+        return unsupported(fmt::format("pre_tokenizer {}", printable(type)));
+      }
+    }
+    if (!bytes) return unsupported("byte pairs without pre_tokenizer ByteLevel");
+    if (expression.empty() && words && !whole) {
+      if (!digits) return std::string(composes ? "olmo" : "gpt-2");
+      return std::string(composes ? "command-r" : "smollm");
+    }
+    for (const Split& split : kSplits) {
+      if (split.expression != expression || words || digits) continue;
+      const std::string_view name = composes ? split.composed
+                                    : whole  ? split.whole
+                                             : split.uncomposed;
+      if (!name.empty() && !(composes && whole)) return std::string(name);
+    }
+    return unsupported(fmt::format("text is split by \"{}\"{}{}, which this build does not know",
+                                   printable(expression), composes ? ", composed" : "",
+                                   whole ? ", pieces whole" : ""));
+  }
+
+  Result<void> read_byte_level(const Json& model) {
+    HEARTH_ASSIGN_OR_RETURN(const std::string pre, split_name(model));
+    HEARTH_ASSIGN_OR_RETURN(const auto merges, merges_of(model));
+    std::vector<std::string> joined;
+    for (const auto& [left, right] : merges) joined.push_back(left + " " + right);
+    w_.set_string("tokenizer.ggml.model", "gpt2");
+    w_.set_string("tokenizer.ggml.pre", pre);
+    w_.set_strings("tokenizer.ggml.merges", joined);
+    return {};
+  }
+
+  // ---- Special tokens
+  // ----------------------------------------------------------------------------
+
+  /// The id of a token that tokenizer_config.json names, as text or as an object with its content.
+  Result<std::optional<uint64_t>> named(std::string_view key) const {
+    const Json* value = find(settings_, key);
+    if (value == nullptr) return std::optional<uint64_t>();
+    if (value->is_object()) value = find(*value, "content");
+    if (value == nullptr || !value->is_string()) return std::optional<uint64_t>();
+    const auto found = ids_.find(value->get<std::string>());
+    if (found == ids_.end()) return std::optional<uint64_t>();
+    return std::optional<uint64_t>(found->second);
+  }
+
+  /// A number, or the first of a list; nothing where the vocabulary has no such token.
+  std::optional<uint64_t> first_id(std::string_view key) const {
+    const Json* value = find(config_, key);
+    if (value != nullptr && value->is_array() && !value->empty()) value = &value->front();
+    if (value == nullptr || !value->is_number_unsigned()) return {};
+    const auto id = value->get<uint64_t>();
+    if (id >= types_.size() || types_[id] == kUnused) return {};
+    return id;
+  }
+
+  bool template_begins_with_token() const {
+    for (const Json* part : flat(find(json_, "post_processor"), "processors")) {
+      const Json* single = find(*part, "single");
+      if (type_of(*part) != "TemplateProcessing" || single == nullptr || !single->is_array()) {
+        continue;
+      }
+      return !single->empty() && find(single->front(), "SpecialToken") != nullptr;
+    }
+    return false;
+  }
+
+  Result<void> read_special_tokens() {
+    HEARTH_ASSIGN_OR_RETURN(auto bos, named("bos_token"));
+    HEARTH_ASSIGN_OR_RETURN(auto eos, named("eos_token"));
+    if (!bos) bos = first_id("bos_token_id");
+    if (!eos) eos = first_id("eos_token_id");
+    if (bos) w_.set_u32("tokenizer.ggml.bos_token_id", static_cast<uint32_t>(*bos));
+    if (eos) w_.set_u32("tokenizer.ggml.eos_token_id", static_cast<uint32_t>(*eos));
+    w_.set_bool("tokenizer.ggml.add_bos_token", bos && template_begins_with_token());
+    return {};
+  }
+
+  const Json& json_;
+  const Json& settings_;
+  const Json& config_;
+  const uint64_t rows_;
+  GgufWriter& w_;
+  std::vector<std::string> tokens_;
+  std::vector<int32_t> types_;  // 0: no token of that id
+  std::map<std::string, uint64_t, std::less<>> ids_;
+};
+
+Result<std::string> chat_template(const fs::path& folder, const Json& settings) {
+  const Json* text = find(settings, "chat_template");
+  if (text != nullptr && text->is_string()) return text->get<std::string>();
+  if (text != nullptr && text->is_array()) {
+    for (const Json& each : *text) {
+      HEARTH_ASSIGN_OR_RETURN(const auto name, text_at(each, "name"));
+      HEARTH_ASSIGN_OR_RETURN(const auto body, text_at(each, "template"));
+      if (name == "default" && body) return *body;
+    }
+  }
+  constexpr size_t kMaxBytes = 1 << 20;
+  const auto file = FileMapping::open(folder / "chat_template.jinja");
+  if (!file.ok() || file->bytes().size() > kMaxBytes) return std::string();
+  return std::string(as_text(file->bytes()));
+}
+
+}  // namespace
+
+Result<void> add_tokenizer(const fs::path& folder, const Json& config, uint64_t rows,
+                           GgufWriter& writer) {
+  HEARTH_ASSIGN_OR_RETURN(const Json json, read_json_file(folder / "tokenizer.json"));
+  HEARTH_ASSIGN_OR_RETURN(const Json settings,
+                          read_json_file_if_there(folder / "tokenizer_config.json"));
+  HEARTH_TRY(TokenizerReader(json, settings, config, rows, writer).read());
+  HEARTH_ASSIGN_OR_RETURN(const std::string text, chat_template(folder, settings));
+  if (!text.empty()) writer.set_string("tokenizer.chat_template", text);
+  return {};
+}
+
+}  // namespace hearth::models

@@ -1,0 +1,21 @@
+#pragma once
+// tokenizer.json and its neighbours (tokenizer_config.json, generation_config.json, a chat
+// template) in the words of GGUF metadata.
+
+#include <cstdint>
+#include <filesystem>
+
+#include "kernels/base/result.h"
+#include "models/convert/json_file.h"
+#include "models/gguf/gguf_writer.h"
+
+namespace hearth::models {
+
+/// Adds tokenizer.ggml.* and the chat template of the files in `folder` to `writer`; the vocabulary
+/// is padded with unused tokens to `rows`, those of the embedding. kUnsupported names a tokenizer
+/// that no family here uses, or a way of splitting text that this build does not know; kCorrupt
+/// what contradicts itself; kNotFound: there is no tokenizer.json.
+Result<void> add_tokenizer(const std::filesystem::path& folder, const Json& config, uint64_t rows,
+                           GgufWriter& writer);
+
+}  // namespace hearth::models

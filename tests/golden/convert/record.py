@@ -1,0 +1,214 @@
+"""Writes what the tests of the converter need: NAME.json per family, and tokenizers.
+
+NAME.json holds config.json as `transformers` writes it, the tensors that it saves (name, shape, mean,
+amplitude; values are those of families/tiny_models.py, so no weights are carried), and the logits
+that it computes in float64 from the files on disk.
+
+tokenizer_NAME.json is a small tokenizer.json trained here; ids_NAME.json what `tokenizers` makes of
+some texts with it.
+
+usage: record.py [NAME...]      needs torch, transformers, tokenizers, safetensors, numpy
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers as T
+from safetensors import safe_open
+from safetensors.numpy import save_file
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "families"))
+from tiny_models import Tensor, power_of_two, tensor_values  # noqa: E402
+
+SEED = 7
+VOCAB = 96
+PROMPT = [(i * 37 + 11) % (VOCAB - 4) + 2 for i in range(24)]
+ROWS = [0, 1, 11, 23]
+
+BASE = dict(hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, vocab_size=VOCAB, max_position_embeddings=256, rms_norm_eps=1e-5,
+            pad_token_id=0, bos_token_id=1, eos_token_id=2)
+YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=64)
+
+MODELS = {
+    "llama": (T.LlamaConfig, {}),
+    "llama_stretched": (T.LlamaConfig, dict(head_dim=16, rope_parameters=dict(
+        rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+        original_max_position_embeddings=64), attention_bias=True, mlp_bias=True)),
+    "mistral": (T.MistralConfig, dict(sliding_window=10)),
+    "mixtral": (T.MixtralConfig, dict(num_local_experts=4, num_experts_per_tok=2)),
+    "qwen2": (T.Qwen2Config, {}),
+    "qwen3": (T.Qwen3Config, dict(head_dim=16, rope_parameters=YARN, tie_word_embeddings=True)),
+    "qwen3_moe": (T.Qwen3MoeConfig, dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
+                                         head_dim=16, norm_topk_prob=True)),
+    "phi3": (T.Phi3Config, dict(sliding_window=None)),
+    "gemma": (T.GemmaConfig, dict(head_dim=16)),
+    "gemma2": (T.Gemma2Config, dict(head_dim=16, query_pre_attn_scalar=16, sliding_window=10,
+                                    attn_logit_softcapping=4.0, final_logit_softcapping=8.0)),
+    "gemma3": (T.Gemma3TextConfig, dict(num_hidden_layers=7, head_dim=16, query_pre_attn_scalar=16,
+                                        sliding_window=10)),
+    "granite": (T.GraniteConfig, dict(embedding_multiplier=4.0, residual_multiplier=0.375,
+                                      logits_scaling=0.5, attention_multiplier=0.15625)),
+    "granitemoe": (T.GraniteMoeSharedConfig, dict(
+        num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=32, embedding_multiplier=4.0,
+        residual_multiplier=0.375, logits_scaling=0.5, attention_multiplier=0.15625)),
+    "smollm3": (T.SmolLM3Config, dict(num_hidden_layers=5)),
+    "olmo2": (T.Olmo2Config, {}),
+    "olmo3": (T.Olmo3Config, dict(num_hidden_layers=4, sliding_window=10)),
+    "olmoe": (T.OlmoeConfig, dict(num_experts=4, num_experts_per_tok=2, num_key_value_heads=4)),
+}
+
+
+def scale_of(name: str, shape: list[int], gemma: bool) -> tuple[float, float]:
+    """Mean and amplitude. Sharp attention, so that a wrong order of rows shows."""
+    if "embed_tokens" in name:
+        return 0.0, 0.125 if gemma else 1.0
+    if name.endswith(".bias"):
+        return 0.0, 0.5
+    if len(shape) == 1:
+        mean = 1.5 if "q_norm" in name or "k_norm" in name else 1.0
+        return mean - (1.0 if gemma else 0.0), 0.25
+    gain = 2.0 if any(part in name for part in ("q_proj", "k_proj", "qkv_proj", "o_proj", "down_proj", "gate.weight",
+                                                "router", "lm_head")) else 1.0
+    return 0.0, power_of_two(gain * math.sqrt(3.0 / shape[-1]))
+
+
+def record(name: str) -> None:
+    kind, own = MODELS[name]
+    config = kind(**{**BASE, **own})
+    with tempfile.TemporaryDirectory() as folder:
+        T.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+        tensors, values = [], {}
+        with safe_open(f"{folder}/model.safetensors", "np") as file:
+            for key in sorted(file.keys()):
+                shape = list(file.get_slice(key).get_shape())
+                mean, amplitude = scale_of(key, shape, name.startswith("gemma"))
+                tensors.append([key, shape, mean, amplitude])
+                values[key] = tensor_values(Tensor(key, shape[::-1], mean, amplitude), SEED).reshape(shape)
+        save_file(values, f"{folder}/model.safetensors", metadata={"format": "pt"})
+        model = T.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager",
+                                                       experts_implementation="eager")
+        model.eval()
+        with torch.no_grad():
+            logits = model(torch.tensor([PROMPT])).logits[0]
+        written = json.loads(Path(f"{folder}/config.json").read_text())
+    for key in ("transformers_version", "dtype"):
+        written.pop(key, None)
+    out = {
+        "config": written,
+        "seed": SEED,
+        "tensors": tensors,
+        "prompt": PROMPT,
+        "logits": {str(row): [float(f"{x:.7g}") for x in logits[row].tolist()] for row in ROWS},
+    }
+    lines = [f"  {json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in out.items()]
+    (HERE / f"{name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    print(name, "largest logit", float(np.abs(logits.numpy()).max()))
+
+
+# ---- Tokenizers -----------------------------------------------------------------------------------
+
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+          r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+TEXTS = [
+    "The fox said: \"It's 1234 o'clock, isn't it?\"\n\n  Nobody   knew.",
+    "Gr\u00fc\u00dfe aus K\u00f6ln, caf\u00e9 cafe\u0301 \u65e5\u672c\u8a9e \U0001f98a end",
+    " leading and trailing ",
+    "x" * 20 + "\t\t3.14159 a_b-c 'LL I'll <s> </s>",
+]
+
+
+def corpus() -> list[str]:
+    root = HERE.parents[2]
+    return [(root / "README.md").read_text(), *TEXTS, "Once upon a time there was a fox. " * 40]
+
+
+def split(expression: str) -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(expression), behavior="isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ])
+
+
+def byte_level(pre: pre_tokenizers.PreTokenizer, normalizer=None, ignore_merges=False, bos=True) -> Tokenizer:
+    t = Tokenizer(models.BPE(ignore_merges=ignore_merges))
+    t.pre_tokenizer, t.decoder = pre, decoders.ByteLevel()
+    if normalizer is not None:
+        t.normalizer = normalizer
+    t.train_from_iterator(corpus(), trainers.BpeTrainer(
+        vocab_size=420, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=["<s>", "</s>"],
+        show_progress=False))
+    if bos:
+        t.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    return t
+
+
+def sentence_pieces(prefix: bool) -> Tokenizer:
+    """As Llama 2's (prefix) and Gemma's files have it: byte tokens, then merges; no pre-tokenizer."""
+    mark = "\u2581"
+    t = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    steps = [normalizers.Prepend(mark)] if prefix else []
+    t.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", mark)])
+    # Trained on words, so that no piece spans two.
+    trained = Tokenizer(models.BPE(unk_token="<unk>"))
+    trained.pre_tokenizer = pre_tokenizers.Metaspace(replacement=mark, prepend_scheme="always")
+    special = ["<unk>", "<s>", "</s>"] + [f"<0x{byte:02X}>" for byte in range(256)]
+    trained.train_from_iterator(corpus(), trainers.BpeTrainer(vocab_size=560, special_tokens=special, limit_alphabet=80,
+                                                              show_progress=False))
+    model = json.loads(trained.to_str())["model"]
+    raw = json.loads(t.to_str())
+    raw["model"]["vocab"], raw["model"]["merges"] = model["vocab"], model["merges"]
+    raw["added_tokens"] = [dict(id=i, content=c, single_word=False, lstrip=False, rstrip=False, normalized=False,
+                                special=True) for i, c in enumerate(["<unk>", "<s>", "</s>"])]
+    t = Tokenizer.from_str(json.dumps(raw))
+    t.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    return t
+
+
+TOKENIZERS = {
+    "gpt2": (lambda: byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False), bos=False), "gpt-2"),
+    "llama3": (lambda: byte_level(split(LLAMA3), ignore_merges=True), "llama-bpe"),
+    "qwen2": (lambda: byte_level(split(QWEN2), normalizers.NFC(), bos=False), "qwen2"),
+    "smollm": (lambda: byte_level(pre_tokenizers.Sequence([
+        pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])), "smollm"),
+    "llama2": (lambda: sentence_pieces(True), "default"),
+    "gemma": (lambda: sentence_pieces(False), "default"),
+}
+
+
+def record_tokenizer(name: str) -> None:
+    make, pre = TOKENIZERS[name]
+    t = make()
+    raw = json.loads(t.to_str())
+    for part in ("truncation", "padding"):
+        raw.pop(part, None)
+    (HERE / f"tokenizer_{name}.json").write_text(json.dumps(raw, separators=(",", ":"), ensure_ascii=True) + "\n")
+    # What is written in a text is text: no special tokens are looked for.
+    plain = json.loads(json.dumps(raw))
+    plain["added_tokens"] = []
+    reader = Tokenizer.from_str(json.dumps(plain))
+    first = t.encode("").ids
+    expected = [{"text": text, "ids": first + reader.encode(text, add_special_tokens=False).ids} for text in TEXTS]
+    (HERE / f"ids_{name}.json").write_text(json.dumps(
+        {"pre": pre, "size": t.get_vocab_size(), "texts": expected}, separators=(",", ":")) + "\n")
+    print(name, t.get_vocab_size(), "tokens")
+
+
+def main() -> None:
+    wanted = sys.argv[1:] or [*MODELS, *(f"tokenizer_{name}" for name in TOKENIZERS)]
+    for name in wanted:
+        record(name) if name in MODELS else record_tokenizer(name.removeprefix("tokenizer_"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,309 @@
+// Folders of published weights, converted: logits against those that PyTorch computed from the same
+// files, token ids against those of the tokenizers that the files describe (convert/record.py).
+
+#include "models/convert/convert.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "models/gguf/gguf_file.h"
+#include "models/tokenizer/tokenizer.h"
+#include "tests/golden/family_model.h"
+#include "tests/golden/step_runner.h"
+#include "tests/temp_dir.h"
+
+namespace hearth::golden {
+namespace {
+
+namespace fs = std::filesystem;
+using kernels::DType;
+using nlohmann::json;
+using tests::TempDir;
+
+const fs::path kFolder = fs::path(HEARTH_SOURCE_DIR) / "tests/golden/convert";
+
+json read_json(const fs::path& path) {
+  std::ifstream in(path);
+  REQUIRE_MESSAGE(in.good(), path.string());
+  return json::parse(in);
+}
+
+void write(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+/// The file of tensors whose values are hashes of their names, in F32.
+std::string safetensors_of(const json& recording) {
+  json header;
+  std::string data;
+  for (const json& entry : recording.at("tensors")) {
+    FamilyTensor tensor{entry.at(0), entry.at(1), entry.at(2), entry.at(3)};
+    const std::vector<float> values = family_values(tensor, recording.at("seed"));
+    const size_t begin = data.size();
+    data.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    header[tensor.name] = {
+        {"dtype", "F32"}, {"shape", entry.at(1)}, {"data_offsets", {begin, data.size()}}};
+  }
+  const std::string text = header.dump();
+  std::string out;
+  for (int shift = 0; shift < 64; shift += 8) {
+    out += static_cast<char>(static_cast<uint64_t>(text.size()) >> shift & 0xFF);
+  }
+  return out + text + data;
+}
+
+std::vector<std::string> recorded(const std::string& prefix) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(kFolder)) {
+    const std::string name = entry.path().stem().string();
+    if (entry.path().extension() != ".json") continue;
+    const bool of_tokenizer = name.starts_with("tokenizer_") || name.starts_with("ids_");
+    if (prefix.empty() ? !of_tokenizer : name.starts_with(prefix)) names.push_back(name);
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+void make_folder(const fs::path& folder, const json& recording) {
+  write(folder / "config.json", recording.at("config").dump());
+  write(folder / "model.safetensors", safetensors_of(recording));
+}
+
+TEST_CASE("convert: logits of every family are those of the published files") {
+  const std::vector<std::string> names = recorded("");
+  REQUIRE(names.size() >= 17);
+  const std::vector<NamedTable> tables = all_tables();
+  for (const std::string& name : names) {
+    INFO(name);
+    const json recording = read_json(kFolder / (name + ".json"));
+    const TempDir dir;
+    make_folder(dir.path(), recording);
+    const auto report = models::convert_folder(dir.path(), dir.path() / "out.gguf",
+                                               {.type = {}, .without_tokenizer = true}, nullptr);
+    REQUIRE_MESSAGE(report.ok(), report.error().message);
+    const auto file = models::GgufFile::open(dir.path() / "out.gguf");
+    REQUIRE_MESSAGE(file.ok(), file.error().message);
+    const auto prompt = recording.at("prompt").get<std::vector<int32_t>>();
+    const NamedTable& table =
+        tables.front();  // the reference; others are compared with it elsewhere
+    table.ops.set_num_threads(table.ops.state.get(), 1);
+    StepRunner runner(*file, table.ops, DType::kF32,
+                      {.seqs = 1, .step_tokens = 32, .context = 32, .model_context = 256});
+    const auto met = runner.feed(0, prompt, 32, true);
+    double most = 0, worst = 0;
+    for (const auto& [row, logits] : recording.at("logits").items()) {
+      const auto want = logits.get<std::vector<double>>();
+      const auto& have = met[std::stoul(row)];
+      REQUIRE(want.size() == have.size());
+      for (size_t i = 0; i < want.size(); ++i) {
+        most = std::max(most, std::fabs(want[i]));
+        worst = std::max(worst, std::fabs(want[i] - static_cast<double>(have[i])));
+      }
+    }
+    CHECK(worst < 5e-5 * most);
+  }
+}
+
+TEST_CASE("convert: matrices in F16 and BF16 hold the same values, which are exact in both") {
+  const json recording = read_json(kFolder / "llama.json");
+  const TempDir dir;
+  make_folder(dir.path(), recording);
+  for (const DType type : {DType::kF16, DType::kBF16}) {
+    const fs::path out = dir.path() / "out.gguf";
+    REQUIRE(
+        models::convert_folder(dir.path(), out, {.type = type, .without_tokenizer = true}, nullptr)
+            .ok());
+    const auto file = models::GgufFile::open(out);
+    REQUIRE(file.ok());
+    CHECK(file->find_tensor("blk.0.ffn_up.weight")->dtype == type);
+    CHECK(file->find_tensor("blk.0.attn_norm.weight")->dtype == DType::kF32);
+  }
+}
+
+TEST_CASE("convert: a folder of shards is one model, and a name in two of them is refused") {
+  json recording = read_json(kFolder / "qwen3.json");
+  const TempDir whole, parts;
+  make_folder(whole.path(), recording);
+  make_folder(parts.path(), recording);
+  fs::remove(parts.path() / "model.safetensors");
+  const json all = recording.at("tensors");
+  json first = recording, second = recording;
+  first["tensors"] = json(all.begin(), all.begin() + 5);
+  second["tensors"] = json(all.begin() + 5, all.end());
+  write(parts.path() / "model-00001-of-00002.safetensors", safetensors_of(first));
+  write(parts.path() / "model-00002-of-00002.safetensors", safetensors_of(second));
+  const models::ConvertOptions options{.type = {}, .without_tokenizer = true};
+  const auto read = [](const fs::path& path) {
+    std::ifstream in(path, std::ios::binary);
+    return std::string((std::istreambuf_iterator<char>(in)), {});
+  };
+  const TempDir out;
+  // The folder's name becomes the model's, so both have the same.
+  fs::create_directories(out.path() / "a");
+  fs::create_directories(out.path() / "b");
+  fs::rename(whole.path(), out.path() / "a/model");
+  fs::rename(parts.path(), out.path() / "b/model");
+  REQUIRE(
+      models::convert_folder(out.path() / "a/model", out.path() / "a.gguf", options, nullptr).ok());
+  REQUIRE(
+      models::convert_folder(out.path() / "b/model", out.path() / "b.gguf", options, nullptr).ok());
+  CHECK(read(out.path() / "a.gguf") == read(out.path() / "b.gguf"));
+  write(out.path() / "b/model/model-00003.safetensors", safetensors_of(first));
+  const auto twice =
+      models::convert_folder(out.path() / "b/model", out.path() / "c.gguf", options, nullptr);
+  REQUIRE_FALSE(twice.ok());
+  CHECK(twice.error().code == ErrorCode::kCorrupt);
+  CHECK_FALSE(fs::exists(out.path() / "c.gguf"));
+}
+
+TEST_CASE("convert: token ids are those of the published tokenizer") {
+  const std::vector<std::string> names = recorded("tokenizer_");
+  REQUIRE(names.size() >= 6);
+  const json recording = read_json(kFolder / "qwen2.json");
+  for (const std::string& name : names) {
+    INFO(name);
+    const json expected = read_json(kFolder / ("ids_" + name.substr(10) + ".json"));
+    const TempDir dir;
+    // Any model will do; its embedding gets a row for each token and a few beyond.
+    json changed = recording;
+    for (json& tensor : changed["tensors"]) {
+      const bool of_vocabulary =
+          tensor[0] == "model.embed_tokens.weight" || tensor[0] == "lm_head.weight";
+      if (of_vocabulary) tensor[1][0] = expected.at("size").get<uint64_t>() + 3;
+    }
+    make_folder(dir.path(), changed);
+    fs::copy(kFolder / (name + ".json"), dir.path() / "tokenizer.json");
+    write(dir.path() / "tokenizer_config.json",
+          R"({"bos_token":"<s>","eos_token":{"content":"</s>"},"chat_template":"{{ x }}"})");
+    const auto report = models::convert_folder(dir.path(), dir.path() / "out.gguf", {}, nullptr);
+    REQUIRE_MESSAGE(report.ok(), report.error().message);
+    const auto file = models::GgufFile::open(dir.path() / "out.gguf");
+    REQUIRE(file.ok());
+    CHECK(*file->get<std::string_view>("tokenizer.ggml.pre") == expected.at("pre"));
+    CHECK(*file->get<std::string_view>("tokenizer.chat_template") == "{{ x }}");
+    const auto tokenizer = models::load_tokenizer(*file);
+    REQUIRE_MESSAGE(tokenizer.ok(), tokenizer.error().message);
+    CHECK((*tokenizer)->entry((*tokenizer)->bos().value()) == "<s>");
+    CHECK((*tokenizer)->entry((*tokenizer)->eos().value()) == "</s>");
+    for (const json& text : expected.at("texts")) {
+      const auto want = text.at("ids").get<std::vector<int32_t>>();
+      CHECK((*tokenizer)->encode(text.at("text").get<std::string>(), {}) == want);
+    }
+  }
+}
+
+// ---- What is refused ----------------------------------------------------------------------------
+
+struct Refusal {
+  const char* what;
+  std::function<void(json&)> change;
+  ErrorCode code;
+  const char* names;  // is in the message
+};
+
+TEST_CASE("convert: what is not computed is refused by name") {
+  const std::vector<Refusal> refusals = {
+      {"family", [](json& r) { r["config"]["model_type"] = "mamba"; }, ErrorCode::kUnsupported,
+       "mamba"},
+      {"no family", [](json& r) { r["config"].erase("model_type"); }, ErrorCode::kCorrupt,
+       "model_type"},
+      {"activation", [](json& r) { r["config"]["hidden_act"] = "relu"; }, ErrorCode::kUnsupported,
+       "relu"},
+      {"rotation",
+       [](json& r) {
+         r["config"]["rope_parameters"] = {{"rope_type", "dynamic"}, {"factor", 2.0}};
+       },
+       ErrorCode::kUnsupported, "dynamic"},
+      {"quantized",
+       [](json& r) {
+         r["config"]["quantization_config"] = {{"bits", 4}};
+       },
+       ErrorCode::kUnsupported, "quantization_config"},
+      {"a key of another type", [](json& r) { r["config"]["hidden_size"] = "wide"; },
+       ErrorCode::kCorrupt, "hidden_size"},
+      {"no heads", [](json& r) { r["config"]["num_attention_heads"] = 0; }, ErrorCode::kCorrupt,
+       "num_attention_heads"},
+      {"huge", [](json& r) { r["config"]["num_hidden_layers"] = 4000000000u; }, ErrorCode::kCorrupt,
+       "num_hidden_layers"},
+      {"a layer more than there is", [](json& r) { r["config"]["num_hidden_layers"] = 3; },
+       ErrorCode::kCorrupt, "model.layers.2."},
+      {"a layer too many", [](json& r) { r["config"]["num_hidden_layers"] = 1; },
+       ErrorCode::kUnsupported, "model.layers.1."},
+      {"a tensor nobody knows",
+       [](json& r) {
+         r["tensors"].push_back({"model.layers.0.mlp.extra.weight", {2, 2}, 0, 1});
+       },
+       ErrorCode::kUnsupported, "extra"},
+      {"heads that do not divide", [](json& r) { r["config"]["num_attention_heads"] = 5; },
+       ErrorCode::kCorrupt, "q_proj"},
+  };
+  for (const Refusal& refusal : refusals) {
+    INFO(refusal.what);
+    json recording = read_json(kFolder / "llama.json");
+    refusal.change(recording);
+    const TempDir dir;
+    make_folder(dir.path(), recording);
+    const auto report = models::convert_folder(dir.path(), dir.path() / "out.gguf",
+                                               {.type = {}, .without_tokenizer = true}, nullptr);
+    REQUIRE_FALSE(report.ok());
+    CHECK(report.error().code == refusal.code);
+    CHECK_MESSAGE(report.error().message.find(refusal.names) != std::string::npos,
+                  report.error().message);
+    CHECK_FALSE(fs::exists(dir.path() / "out.gguf"));
+    CHECK_FALSE(fs::exists(dir.path() / "out.gguf.part"));
+  }
+}
+
+TEST_CASE("convert: tokenizers that are not known or contradict themselves are refused by name") {
+  const json good = read_json(kFolder / "tokenizer_qwen2.json");
+  const std::vector<Refusal> refusals = {
+      {"model", [](json& t) { t["model"]["type"] = "WordPiece"; }, ErrorCode::kUnsupported,
+       "WordPiece"},
+      {"split",
+       [](json& t) { t["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "abc+"; },
+       ErrorCode::kUnsupported, "abc+"},
+      {"normalizer",
+       [](json& t) {
+         t["normalizer"] = {{"type", "Lowercase"}};
+       },
+       ErrorCode::kUnsupported, "Lowercase"},
+      {"no vocabulary", [](json& t) { t["model"].erase("vocab"); }, ErrorCode::kCorrupt, "vocab"},
+      {"an id that is none", [](json& t) { t["model"]["vocab"]["the"] = -1; }, ErrorCode::kCorrupt,
+       "the"},
+      {"an id beyond all", [](json& t) { t["model"]["vocab"]["zz"] = 1u << 31; },
+       ErrorCode::kCorrupt, "token id"},
+      {"two of one id", [](json& t) { t["model"]["vocab"]["zz"] = 7; }, ErrorCode::kCorrupt,
+       "id 7"},
+      {"a merge that is none", [](json& t) { t["model"]["merges"][0] = "alone"; },
+       ErrorCode::kCorrupt, "merge 0"},
+      {"more tokens than rows", [](json& t) { t["model"]["vocab"]["zz"] = 5000; },
+       ErrorCode::kCorrupt, "rows"},
+  };
+  for (const Refusal& refusal : refusals) {
+    INFO(refusal.what);
+    json recording = read_json(kFolder / "qwen2.json");
+    for (json& tensor : recording["tensors"]) {
+      if (tensor[0] == "model.embed_tokens.weight" || tensor[0] == "lm_head.weight")
+        tensor[1][0] = 430;
+    }
+    json tokenizer = good;
+    refusal.change(tokenizer);
+    const TempDir dir;
+    make_folder(dir.path(), recording);
+    write(dir.path() / "tokenizer.json", tokenizer.dump());
+    const auto report = models::convert_folder(dir.path(), dir.path() / "out.gguf", {}, nullptr);
+    REQUIRE_FALSE(report.ok());
+    CHECK(report.error().code == refusal.code);
+    CHECK_MESSAGE(report.error().message.find(refusal.names) != std::string::npos,
+                  report.error().message);
+  }
+}
+
+}  // namespace
+}  // namespace hearth::golden
