@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ipc/codec.h"
+#include "ipc/curve.h"
 #include "ipc/paths.h"
 #include "ipc/probe.h"
 #include "ipc/socket.h"
@@ -313,7 +314,39 @@ Client::~Client() = default;
 Client::Client(Client&&) noexcept = default;
 Client& Client::operator=(Client&&) noexcept = default;
 
-Result<Client> Client::connect(const ClientOptions& options) {
+Result<Client> Client::connect_tcp(const ClientOptions& options) {
+  if (!is_curve_key(options.tcp_server_key)) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "HEARTH_TCP_SERVER_KEY: want the daemon's public key, 40 characters", ""};
+  }
+  HEARTH_ASSIGN_OR_RETURN(const CurveKeys keys, read_secret_key(options.tcp_key_file));
+  HEARTH_ASSIGN_OR_RETURN(Context context, Context::create());
+  SocketOptions socket_options;
+  socket_options.reconnect = false;
+  socket_options.max_frame_bytes = int64_t{256} << 20;
+  HEARTH_ASSIGN_OR_RETURN(Socket socket,
+                          Socket::open(context, SocketType::kDealer, socket_options));
+  HEARTH_TRY(use_curve(socket, options.tcp_server_key, keys));
+  HEARTH_TRY(socket.connect("tcp://" + options.tcp));
+  auto impl = std::make_unique<Impl>(options, fs::path(), std::move(context), std::move(socket));
+  impl->last_heard_us = impl->clock.now_us();
+  const Result<PongReply> pong = impl->call_for<PongReply>(PingRequest{}, options.answer_ms);
+  if (pong.ok()) return Client(std::move(impl));
+  return Error{ErrorCode::kUnavailable,
+               fmt::format("no daemon: tcp {} does not answer, or does not know the key {} ({})",
+                           options.tcp, keys.public_key, pong.error().message),
+               {}};
+}
+
+Result<Client> Client::connect(const ClientOptions& given) {
+  ClientOptions options = given;
+  if (options.tcp.empty() && options.runtime_dir.empty()) {
+    const Environment environment = Environment::of_process();
+    options.tcp = environment.variable("HEARTH_TCP");
+    options.tcp_server_key = environment.variable("HEARTH_TCP_SERVER_KEY");
+    options.tcp_key_file = environment.variable("HEARTH_TCP_KEY_FILE");
+  }
+  if (!options.tcp.empty()) return connect_tcp(options);
   std::vector<fs::path> dirs = {options.runtime_dir};
   if (options.runtime_dir.empty()) dirs = client_runtime_dirs(Environment::of_process());
   std::optional<Error> first;

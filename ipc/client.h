@@ -47,6 +47,11 @@ namespace hearth::ipc {
 struct ClientOptions {
   /// Where the daemon's sockets are; empty: client_runtime_dirs() in order, the first that answers.
   std::filesystem::path runtime_dir;
+  /// "HOST:PORT": over TCP instead, with the daemon's public key and our own secret key's file;
+  /// empty, and without a runtime_dir: $HEARTH_TCP, $HEARTH_TCP_SERVER_KEY, $HEARTH_TCP_KEY_FILE.
+  std::string tcp = "";
+  std::string tcp_server_key = "";
+  std::filesystem::path tcp_key_file = {};
   int answer_ms = 1500;        ///< for the first pong of a daemon whose socket is open
   int ping_interval_ms = 400;  ///< of silence, then a ping
   int lost_after_ms = 1500;    ///< of silence; more than ping_interval_ms
@@ -119,6 +124,7 @@ class Client {
 
  private:
   struct Impl;
+  static Result<Client> connect_tcp(const ClientOptions& options);
   explicit Client(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

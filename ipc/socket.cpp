@@ -23,6 +23,7 @@ int to_zmq(SocketType type) {
     case SocketType::kDealer: return ZMQ_DEALER;
     case SocketType::kXPub: return ZMQ_XPUB;
     case SocketType::kSub: return ZMQ_SUB;
+    case SocketType::kRep: return ZMQ_REP;
   }
   return ZMQ_DEALER;
 }

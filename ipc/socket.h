@@ -76,7 +76,7 @@ class Context {
   std::unique_ptr<void, Terminate> handle_;
 };
 
-enum class SocketType { kRouter, kDealer, kXPub, kSub };
+enum class SocketType { kRouter, kDealer, kXPub, kSub, kRep };
 
 struct SocketOptions {
   int send_high_water = 256;           ///< messages per peer; beyond: kWouldBlock

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the Debian package into build/package and lets lintian look at it.
+# Builds the Debian packages (hearth; hearth-monitor where its libraries are) into build/package and lets
+# lintian look at them.
 #   bash packaging/build_deb.sh
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -10,9 +11,11 @@ cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DHEARTH_CUDA=OFF -DH
   -DCMAKE_INSTALL_PREFIX=/usr -DCMAKE_INSTALL_SYSCONFDIR=/etc -DHEARTH_SYSTEMD_DIR=/lib/systemd \
   -DCMAKE_CXX_FLAGS="-D_FORTIFY_SOURCE=2 -fstack-protector-strong" -DCMAKE_EXE_LINKER_FLAGS="-Wl,-z,relro,-z,now" \
   -DCMAKE_POSITION_INDEPENDENT_CODE=ON >/dev/null
+rm -f "$build"/*.deb
 cmake --build "$build" -j "${HEARTH_JOBS:-$(nproc)}"
 (cd "$build" && cpack -G DEB)
-deb=$(ls -t "$build"/hearth_*.deb | head -n 1)
-lintian --fail-on error,warning "$deb"
-dpkg-deb --info "$deb"
-echo "$deb"
+for deb in "$build"/hearth*.deb; do
+  lintian --fail-on error,warning "$deb"
+  dpkg-deb --info "$deb"
+  echo "$deb"
+done

@@ -35,7 +35,9 @@ finish() {
 trap finish EXIT
 
 step "Starting the daemon"
-"$build/bin/hearthd" --model-dir models/demo >"$private/hearthd.log" 2>&1 &
+as_root=()
+if [[ $(id -u) == 0 ]]; then as_root=(--allow-root); fi   # in a container, say
+"$build/bin/hearthd" "${as_root[@]}" --model-dir models/demo >"$private/hearthd.log" 2>&1 &
 daemon=$!
 if ! "$build/bin/hearth" ping --wait-ms 5000; then
   cat "$private/hearthd.log"
@@ -59,4 +61,4 @@ if wait "$daemon"; then echo "stopped cleanly"; else
 fi
 daemon=
 echo
-echo "Next: build/cpu/bin/hearth run tales     (starts a daemon for you if none runs)"
+echo "Next: build/cpu/bin/hearth run ${as_root[*]:+${as_root[*]} }tales     (starts a daemon for you if none runs)"

@@ -18,7 +18,7 @@ wanted=("${build_packages[@]}")
 case ${1:-} in
   --test) wanted+=("${test_packages[@]}") ;;
   --monitor) wanted+=("${test_packages[@]}" "${monitor_packages[@]}") ;;
-  --package) wanted+=(dpkg-dev lintian) ;;
+  --package) wanted+=(dpkg-dev lintian patchelf) ;;
   --fuzz) wanted+=("${test_packages[@]}" "${fuzz_packages[@]}") ;;
 esac
 

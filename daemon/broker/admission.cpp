@@ -6,14 +6,14 @@
 
 namespace hearth::broker {
 
-Result<void> Admission::admit(const Load& load, size_t message_bytes) const {
+Result<void> Admission::admit(const Load& load, const Demand& demand) const {
   if (draining_) {
     return Error{ErrorCode::kUnavailable, "the daemon is stopping and takes no new requests", ""};
   }
-  if (message_bytes > static_cast<size_t>(limits_.max_message_bytes)) {
+  if (demand.bytes > static_cast<size_t>(limits_.max_message_bytes)) {
     return Error{
         ErrorCode::kTooLarge,
-        fmt::format("message of {} bytes, limit {}", message_bytes, limits_.max_message_bytes), ""};
+        fmt::format("message of {} bytes, limit {}", demand.bytes, limits_.max_message_bytes), ""};
   }
   if (load.live >= static_cast<size_t>(limits_.max_requests)) {
     return Error{ErrorCode::kBusy,
@@ -26,11 +26,31 @@ Result<void> Admission::admit(const Load& load, size_t message_bytes) const {
                              limits_.max_requests_per_owner),
                  ""};
   }
-  if (load.queued_bytes + message_bytes > static_cast<size_t>(limits_.max_queued_bytes)) {
+  if (load.queued_bytes + demand.bytes > static_cast<size_t>(limits_.max_queued_bytes)) {
     return Error{ErrorCode::kBusy,
                  fmt::format("requests of {} bytes are held, limit {}", load.queued_bytes,
                              limits_.max_queued_bytes),
                  ""};
+  }
+  if (load.owner_bytes + demand.bytes > static_cast<size_t>(limits_.max_queued_bytes_per_owner)) {
+    return Error{ErrorCode::kBusy,
+                 fmt::format("your live requests hold {} bytes, limit {}", load.owner_bytes,
+                             limits_.max_queued_bytes_per_owner),
+                 ""};
+  }
+  const int64_t most = limits_.max_output_tokens_per_owner;
+  if (most > 0 && demand.tokens > most) {
+    // Waiting would not help.
+    return Error{
+        ErrorCode::kTooLarge,
+        fmt::format("n times max_tokens is {}, limit {} for each owner", demand.tokens, most),
+        "max_tokens"};
+  }
+  if (most > 0 && load.owner_tokens + demand.tokens > most) {
+    return Error{ErrorCode::kBusy,
+                 fmt::format("your live requests may make {} tokens, with this one {}, limit {}",
+                             load.owner_tokens, load.owner_tokens + demand.tokens, most),
+                 "max_tokens"};
   }
   return {};
 }

@@ -12,9 +12,17 @@ namespace hearth::broker {
 
 /// What the broker holds at the moment a request arrives.
 struct Load {
-  size_t live = 0;          ///< requests of everybody
-  size_t owner_live = 0;    ///< of the one who asks
-  size_t queued_bytes = 0;  ///< of everybody's messages
+  size_t live = 0;           ///< requests of everybody
+  size_t owner_live = 0;     ///< of the one who asks
+  size_t queued_bytes = 0;   ///< of everybody's messages
+  size_t owner_bytes = 0;    ///< of the messages of the one who asks
+  int64_t owner_tokens = 0;  ///< that this one's live requests may make at most
+};
+
+/// What one request would add.
+struct Demand {
+  size_t bytes = 0;    ///< of its message
+  int64_t tokens = 0;  ///< n times max_tokens
 };
 
 class Admission {
@@ -23,7 +31,9 @@ class Admission {
 
   /// kUnavailable while draining, kTooLarge over max_message_bytes, kBusy over the other bounds;
   /// each names the bound and the number met.
-  Result<void> admit(const Load& load, size_t message_bytes) const;
+  Result<void> admit(const Load& load, const Demand& demand) const;
+  /// For requests that come from now on.
+  void set_limits(const LimitsConfig& limits) { limits_ = limits; }
 
   /// A request lived so long: the base of retry_ms.
   void note_duration_ms(double ms);

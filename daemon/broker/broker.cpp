@@ -10,12 +10,15 @@
 #include <chrono>
 #include <utility>
 
+#include "daemon/broker/config_reload.h"
 #include "daemon/broker/worker_process.h"
 #include "ipc/codec.h"
+#include "ipc/curve.h"
 #include "ipc/frames.h"
 #include "ipc/paths.h"
 #include "ipc/version.h"
 #include "kernels/base/log.h"
+#include "kernels/base/log_level.h"
 
 namespace hearth::broker {
 namespace {
@@ -51,13 +54,14 @@ std::string random_hex() {
 
 }  // namespace
 
-Result<std::unique_ptr<Broker>> Broker::create(const Config& config) {
+Result<std::unique_ptr<Broker>> Broker::create(const Config& config, ReadConfig reread) {
   ::umask(0077);  // whatever is made from here on is ours alone until it is opened on purpose
   HEARTH_ASSIGN_OR_RETURN(Rights rights, Rights::create(config.server.admin_group, ::geteuid()));
   HEARTH_ASSIGN_OR_RETURN(RuntimeDir runtime_dir, RuntimeDir::take(config.server.runtime_dir));
   HEARTH_ASSIGN_OR_RETURN(ipc::Context context, ipc::Context::create());
   std::unique_ptr<Broker> broker(
       new Broker(config, std::move(runtime_dir), std::move(context), std::move(rights)));
+  broker->reread_ = std::move(reread);
   HEARTH_TRY(broker->listen());
   HEARTH_TRY(broker->listen_for_watchers());
   return broker;
@@ -70,6 +74,7 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, ipc::Context contex
       rights_(std::move(rights)),
       signals_(io_, SIGTERM, SIGINT),
       sleep_signals_(io_, SIGUSR1, SIGUSR2),
+      reload_signal_(io_, SIGHUP),
       tick_timer_(io_),
       output_timer_(io_),
       watchdog_timer_(io_),
@@ -132,10 +137,30 @@ Result<void> Broker::listen() {
   if (::chmod(runtime_dir_.api_socket().c_str(), 0660) != 0) {
     return Error{ErrorCode::kIo, fmt::format("chmod {}", runtime_dir_.api_socket().string()), ""};
   }
+  if (!config_.server.tcp.empty()) HEARTH_TRY(listen_on_tcp(socket));
   clients_ = std::make_unique<ZmqOnAsio>(
       io_, std::move(socket),
       [this](ipc::Message& message, bool ok) { on_client_message(message, ok); });
   return http_.open(io_, config_, runtime_dir_.path(), instance_.id);
+}
+
+// On the same ROUTER, so that no two connections have one name; what was bound before keeps the
+// kernel's word for who speaks.
+Result<void> Broker::listen_on_tcp(ipc::Socket& socket) {
+  const ServerConfig& server = config_.server;
+  if (server.tcp_secret_file.empty() || server.tcp_clients_file.empty()) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "server.tcp: want server.tcp_secret_file (hearth keygen) and "
+                 "server.tcp_clients_file, too: nobody connects without a key",
+                 "server"};
+  }
+  HEARTH_ASSIGN_OR_RETURN(const ipc::CurveKeys keys, ipc::read_secret_key(server.tcp_secret_file));
+  HEARTH_ASSIGN_OR_RETURN(auto clients, ipc::read_client_keys(server.tcp_clients_file));
+  HEARTH_ASSIGN_OR_RETURN(gate_, CurveGate::open(io_, context_, std::move(clients)));
+  HEARTH_TRY(ipc::serve_curve(socket, keys));
+  HEARTH_TRY(socket.bind("tcp://" + server.tcp));
+  log_info("listening", "tcp={} public_key={}", server.tcp, keys.public_key);
+  return {};
 }
 
 Result<std::unique_ptr<Worker>> Broker::start_worker(const ModelFile& file,
@@ -187,6 +212,7 @@ Result<void> Broker::listen_for_watchers() {
 void Broker::run() {
   wait_for_signal();
   wait_for_sleep();
+  wait_for_reload();
   const std::string& start = config_.server.start;
   if (start == "loaded" || (start == "auto" && systemd_.active())) model_verbs_.preload();
   every_tick();
@@ -357,6 +383,51 @@ void Broker::wait_for_sleep() {
     }
     wait_for_sleep();
   });
+}
+
+void Broker::wait_for_reload() {
+  reload_signal_.async_wait([this](const boost::system::error_code& error, int) {
+    if (error) return;
+    if (reread_ && drain_deadline_us_ == 0) reload();
+    wait_for_reload();
+  });
+}
+
+// A file that cannot be read changes nothing. Requests and workers that are there keep what they
+// began with.
+void Broker::reload() {
+  systemd_.reloading();
+  const Result<Config> next = reread_();
+  if (!next) {
+    log_error("not_reloaded", "error=\"{}\"", next.error().message);
+  } else {
+    const ConfigChanges changes = take_over(*next, &config_);
+    set_log_level(config_.server.log_level);
+    for (const Setting& setting : changes.taken) {
+      log_info("reloaded", "{}={} from=\"{}\"", setting.key, setting.value, setting.source);
+    }
+    for (const Setting& setting : changes.refused) {
+      log_warn("needs_restart", "{}={} from=\"{}\"", setting.key, setting.value, setting.source);
+    }
+    admission_.set_limits(config_.limits);
+    std::map<std::string, std::string> roles;
+    for (const std::string& role : changes.roles) {
+      const auto found = config_.roles.find(role);
+      roles[role] = found == config_.roles.end() ? "" : found->second;
+    }
+    models_.configure(config_.server.model_dirs, roles);
+    if (gate_ != nullptr) {
+      auto clients = ipc::read_client_keys(config_.server.tcp_clients_file);
+      if (clients.ok()) {
+        gate_->set_clients(std::move(clients).value());
+      } else {
+        log_error("not_reloaded", "error=\"{}\"", clients.error().message);
+      }
+    }
+    for (const std::string& role : changes.roles) dispatcher_.repoint(role);
+  }
+  // Not said before the first time: a token could not be made yet.
+  if (said_ready_) systemd_.ready(fmt::format("serving {}", runtime_dir_.path().string()));
 }
 
 void Broker::begin_draining() {

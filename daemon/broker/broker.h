@@ -5,6 +5,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -12,6 +13,7 @@
 #include "daemon/broker/awake_clock.h"
 #include "daemon/broker/cache_verbs.h"
 #include "daemon/broker/config.h"
+#include "daemon/broker/curve_gate.h"
 #include "daemon/broker/disk_budget.h"
 #include "daemon/broker/dispatcher.h"
 #include "daemon/broker/event_hub.h"
@@ -35,7 +37,9 @@ namespace hearth::broker {
 class Broker {
  public:
   /// Takes the runtime directory and binds the socket. Errors say why the daemon cannot start.
-  static Result<std::unique_ptr<Broker>> create(const Config& config);
+  /// `reread`: the configuration as it would be read now, for SIGHUP.
+  using ReadConfig = std::function<Result<Config>()>;
+  static Result<std::unique_ptr<Broker>> create(const Config& config, ReadConfig reread = nullptr);
 
   /// Serves until SIGTERM or SIGINT: then takes nothing new, lets live requests end for up to
   /// drain_timeout_ms, and returns. A second signal ends it at once.
@@ -46,6 +50,7 @@ class Broker {
 
   Result<void> listen();
   Result<void> listen_for_watchers();
+  Result<void> listen_on_tcp(ipc::Socket& socket);
   void on_client_message(ipc::Message& message, bool ok);
   void handle(const Caller& caller, const std::string& id, ipc::ClientRequest request,
               size_t bytes);
@@ -55,6 +60,8 @@ class Broker {
                      const ipc::ClientRequest& request);
   void wait_for_signal();
   void wait_for_sleep();
+  void wait_for_reload();
+  void reload();
   void begin_draining();
   void check_drained();
   void every_tick();
@@ -68,6 +75,7 @@ class Broker {
   void watch_new_workers();
 
   Config config_;
+  ReadConfig reread_;
   RuntimeDir runtime_dir_;
   ipc::Context context_;
   Rights rights_;
@@ -77,6 +85,7 @@ class Broker {
   boost::asio::io_context io_;
   boost::asio::signal_set signals_;
   boost::asio::signal_set sleep_signals_;
+  boost::asio::signal_set reload_signal_;
   boost::asio::steady_timer tick_timer_;
   boost::asio::steady_timer output_timer_;
   boost::asio::steady_timer watchdog_timer_;
@@ -91,6 +100,7 @@ class Broker {
   Reports reports_;
   CacheVerbs cache_verbs_;
   DiskBudget disk_budget_;
+  std::unique_ptr<CurveGate> gate_;  // null without TCP
   std::unique_ptr<ZmqOnAsio> clients_;
   std::unique_ptr<EventHub> events_;
   HttpFront http_;

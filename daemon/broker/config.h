@@ -25,6 +25,9 @@ struct ServerConfig {
   /// When the service is ready: "loaded" (the default role's model is), "idle" (at once), "auto"
   /// (loaded where a service manager waits, else idle).
   std::string start = "auto";
+  std::string tcp;  ///< "127.0.0.1:7117": also listen there, with CURVE; "": on ipc alone
+  std::filesystem::path tcp_secret_file;   ///< the daemon's key, as hearth keygen writes it
+  std::filesystem::path tcp_clients_file;  ///< public keys that may connect, and as which user
   std::string sleep_closes = "gpu";  ///< workers that end before the machine sleeps: gpu, all, none
 };
 
@@ -33,9 +36,11 @@ struct LimitsConfig {
   int64_t max_message_bytes = 32 << 20;  ///< one request, all frames
   int64_t max_requests = 256;            ///< live requests of everybody
   int64_t max_requests_per_owner = 128;
-  int64_t max_queued_bytes = 256 << 20;   ///< request bytes held, of everybody
-  int64_t output_buffer_bytes = 4 << 20;  ///< answers waiting for one slow connection
-  int64_t max_resident = 8;               ///< models in memory at once
+  int64_t max_queued_bytes = 256 << 20;  ///< request bytes held, of everybody
+  int64_t max_queued_bytes_per_owner = 128 << 20;
+  int64_t max_output_tokens_per_owner = 0;  ///< that live requests may still make; 0: no bound
+  int64_t output_buffer_bytes = 4 << 20;    ///< answers waiting for one slow connection
+  int64_t max_resident = 8;                 ///< models in memory at once
 };
 
 /// Which models are in memory, and for how long.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "daemon/broker/config.h"
+#include "daemon/broker/config_reload.h"
 #include "daemon/broker/config_settings.h"
 #include "ipc/utf8.h"
 
@@ -118,9 +119,10 @@ std::string settings_as_toml(const std::vector<Setting>& settings) {
       section = setting.key.substr(0, dot);
       out += fmt::format("{}[{}]\n", out.empty() ? "" : "\n", section);
     }
-    out += fmt::format("{:<40}  # {}\n",
+    out += fmt::format("{:<40}  # {}{}\n",
                        fmt::format("{} = {}", setting.key.substr(dot + 1), setting.value),
-                       ipc::to_valid_utf8(setting.source));
+                       ipc::to_valid_utf8(setting.source),
+                       is_reloadable(setting.key) ? "" : "; read at start only");
   }
   return out;
 }

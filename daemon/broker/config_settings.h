@@ -21,6 +21,9 @@ void visit_server(Section& in, ServerConfig* server) {
   parse_log_level(level, &server->log_level);
   in.integer("drain_timeout_ms", 0, kMaxMs, &server->drain_timeout_ms);
   in.choice("start", {"auto", "loaded", "idle"}, &server->start);
+  in.text("tcp", &server->tcp);
+  in.path("tcp_secret_file", &server->tcp_secret_file);
+  in.path("tcp_clients_file", &server->tcp_clients_file);
   in.choice("sleep_closes", {"gpu", "all", "none"}, &server->sleep_closes);
 }
 
@@ -30,6 +33,10 @@ void visit_limits(Section& in, LimitsConfig* limits) {
   in.integer("max_requests", 1, 1 << 20, &limits->max_requests);
   in.integer("max_requests_per_owner", 1, 1 << 20, &limits->max_requests_per_owner);
   in.integer("max_queued_bytes", 1024, int64_t{1} << 40, &limits->max_queued_bytes);
+  in.integer("max_queued_bytes_per_owner", 1024, int64_t{1} << 40,
+             &limits->max_queued_bytes_per_owner);
+  in.integer("max_output_tokens_per_owner", 0, int64_t{1} << 40,
+             &limits->max_output_tokens_per_owner);
   in.integer("output_buffer_bytes", 4096, 1 << 30, &limits->output_buffer_bytes);
   in.integer("max_resident", 1, 64, &limits->max_resident);
 }

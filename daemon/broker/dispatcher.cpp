@@ -40,10 +40,14 @@ double ms_between(int64_t from_us, int64_t to_us) {
 
 void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::ClientRequest request,
                         size_t bytes) {
+  const RequestTable::OwnerUse owner = table_.owner_use(caller.uid);
   const Load load{.live = table_.size(),
-                  .owner_live = table_.owner_size(caller.uid),
-                  .queued_bytes = table_.queued_bytes()};
-  if (Result<void> admitted = admission_.admit(load, bytes); !admitted) {
+                  .owner_live = owner.requests,
+                  .queued_bytes = table_.queued_bytes(),
+                  .owner_bytes = owner.bytes,
+                  .owner_tokens = owner.tokens};
+  const Demand demand{.bytes = bytes, .tokens = max_output_tokens_of(request)};
+  if (Result<void> admitted = admission_.admit(load, demand); !admitted) {
     return reply_error(caller.identity, id, admitted.take_error());
   }
   Result<ModelFile> file = models_.resolve(model_of(request));

@@ -1,7 +1,11 @@
 // hearthd: reads its configuration and runs the broker.
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
+#include <string_view>
 
 #include "daemon/broker/broker.h"
 #include "daemon/broker/config.h"
@@ -18,6 +22,7 @@ struct Flags {
   std::vector<std::string> model_dirs;
   std::string log_level;
   std::vector<std::string> assignments;
+  bool allow_root = false;
   bool check = false;
   bool print_config = false;
 };
@@ -69,6 +74,7 @@ int run(int argc, char** argv) {
   app.add_option("--log-level", flags.log_level)
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
   app.add_option("--set", flags.assignments, "one setting: section.key=value; may be repeated");
+  app.add_flag("--allow-root", flags.allow_root, "run as root all the same");
   app.add_flag("--check", flags.check, "read the configuration, report, and exit");
   app.add_flag("--print-config", flags.print_config,
                "print every setting and where it came from, and exit");
@@ -84,8 +90,18 @@ int run(int argc, char** argv) {
     std::fputs(settings_as_toml(list_settings(*config)).c_str(), stdout);
     return 0;
   }
+  const char* insists = std::getenv("HEARTH_ALLOW_ROOT");
+  const bool allowed = flags.allow_root || (insists != nullptr && std::string_view(insists) == "1");
+  if (::geteuid() == 0 && !allowed) {
+    return fail({ErrorCode::kForbidden,
+                 "refusing to run as root: reading models and answering programs needs no such "
+                 "rights. The service has a user of its own (systemctl start hearth); any other "
+                 "user will do; --allow-root (or HEARTH_ALLOW_ROOT=1) insists",
+                 ""});
+  }
   init_logging("hearthd", config->server.log_level);
-  Result<std::unique_ptr<Broker>> broker = Broker::create(*config);
+  Result<std::unique_ptr<Broker>> broker =
+      Broker::create(*config, [flags] { return read_config(flags); });
   if (!broker) return fail(broker.error());
   (*broker)->run();
   return 0;

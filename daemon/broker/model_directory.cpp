@@ -29,6 +29,19 @@ ModelDirectory::ModelDirectory(std::vector<fs::path> dirs, std::map<std::string,
   rescan();
 }
 
+void ModelDirectory::configure(std::vector<fs::path> dirs,
+                               const std::map<std::string, std::string>& roles) {
+  dirs_ = std::move(dirs);
+  for (const auto& [role, model] : roles) {
+    if (model.empty()) {
+      roles_.erase(role);
+    } else {
+      roles_[role] = model;
+    }
+  }
+  rescan();
+}
+
 std::vector<int64_t> ModelDirectory::changed_at() const {
   std::vector<int64_t> out;
   for (const fs::path& dir : dirs_) {

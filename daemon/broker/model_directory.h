@@ -35,6 +35,9 @@ class ModelDirectory {
   /// message lists what there is.
   Result<ModelFile> resolve(const std::string& name);
 
+  /// Other folders, and what these roles are now; "" in `roles`: no role any more.
+  void configure(std::vector<std::filesystem::path> dirs,
+                 const std::map<std::string, std::string>& roles);
   /// Points `role` at `model` from now on; returns the model that it pointed at. kNotFound lists
   /// the roles where there is none of that name.
   Result<std::string> set_role(const std::string& role, const std::string& model);

@@ -12,6 +12,11 @@ int64_t LiveRequest::output_tokens() const {
   return total;
 }
 
+int64_t max_output_tokens_of(const ipc::ClientRequest& request) {
+  const auto* generate = std::get_if<ipc::GenerateRequest>(&request);
+  return generate == nullptr ? 0 : int64_t{generate->n} * generate->max_tokens;
+}
+
 std::vector<std::vector<int32_t>> LiveRequest::resume() const {
   if (output_tokens() == 0) return {};
   std::vector<std::vector<int32_t>> out;
@@ -30,7 +35,10 @@ Result<LiveRequest*> RequestTable::add(LiveRequest request) {
   request.number = ++last_number_;
   const uint64_t number = request.number;
   queued_bytes_ += request.bytes;
-  ++owner_sizes_[request.owner];
+  OwnerUse& owner = owners_[request.owner];
+  ++owner.requests;
+  owner.bytes += request.bytes;
+  owner.tokens += request.max_output_tokens();
   ++model_sizes_[request.model];
   by_owner_and_id_.emplace(key, number);
   auto [it, inserted] =
@@ -61,8 +69,10 @@ void RequestTable::erase(uint64_t number) {
   const LiveRequest& request = *it->second;
   queued_bytes_ -= request.bytes;
   by_owner_and_id_.erase({request.owner, request.id});
-  const auto owner = owner_sizes_.find(request.owner);
-  if (--owner->second == 0) owner_sizes_.erase(owner);
+  const auto owner = owners_.find(request.owner);
+  owner->second.bytes -= request.bytes;
+  owner->second.tokens -= request.max_output_tokens();
+  if (--owner->second.requests == 0) owners_.erase(owner);
   const auto model = model_sizes_.find(request.model);
   if (--model->second == 0) model_sizes_.erase(model);
   by_number_.erase(it);
@@ -80,9 +90,9 @@ void RequestTable::move_to_model(LiveRequest& request, const std::string& model)
   request.model = model;
 }
 
-size_t RequestTable::owner_size(uint32_t owner) const {
-  const auto it = owner_sizes_.find(owner);
-  return it == owner_sizes_.end() ? 0 : it->second;
+RequestTable::OwnerUse RequestTable::owner_use(uint32_t owner) const {
+  const auto it = owners_.find(owner);
+  return it == owners_.end() ? OwnerUse() : it->second;
 }
 
 Result<bool> accept_delta(LiveRequest* request, const ipc::DeltaHeader& header,

@@ -21,6 +21,9 @@ struct SampleLog {
   std::string finish_reason;  ///< of its sample_done, once that was sent
 };
 
+/// Tokens that a request may make: n times max_tokens; 0 of one that makes none.
+int64_t max_output_tokens_of(const ipc::ClientRequest& request);
+
 struct LiveRequest {
   enum class State {
     kWaiting,    ///< in the broker: its model loads, recovers, or waits for room
@@ -54,6 +57,8 @@ struct LiveRequest {
   bool is_generate() const { return std::holds_alternative<ipc::GenerateRequest>(request); }
   const ipc::GenerateRequest& generate() const { return std::get<ipc::GenerateRequest>(request); }
   int64_t output_tokens() const;
+  /// At most, of all samples.
+  int64_t max_output_tokens() const { return max_output_tokens_of(request); }
   /// Nothing was computed of it that was shown: another model may still take it.
   bool untouched() const {
     return state == State::kWaiting && !started && deaths == 0 && output_tokens() == 0;
@@ -73,7 +78,13 @@ class RequestTable {
   void erase(uint64_t number);
 
   size_t size() const { return by_number_.size(); }
-  size_t owner_size(uint32_t owner) const;
+  struct OwnerUse {
+    size_t requests = 0;
+    size_t bytes = 0;    ///< of their messages
+    int64_t tokens = 0;  ///< that they may make at most
+  };
+  OwnerUse owner_use(uint32_t owner) const;
+  size_t owner_size(uint32_t owner) const { return owner_use(owner).requests; }
   size_t model_size(const std::string& model) const;
   void move_to_model(LiveRequest& request, const std::string& model);
   size_t queued_bytes() const { return queued_bytes_; }
@@ -96,7 +107,7 @@ class RequestTable {
  private:
   std::map<uint64_t, std::unique_ptr<LiveRequest>> by_number_;  // ascending: order of arrival
   std::map<std::pair<uint32_t, std::string>, uint64_t> by_owner_and_id_;
-  std::map<uint32_t, size_t> owner_sizes_;
+  std::map<uint32_t, OwnerUse> owners_;
   std::map<std::string, size_t> model_sizes_;
   size_t queued_bytes_ = 0;
   uint64_t last_number_ = 0;

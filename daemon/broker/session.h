@@ -1,7 +1,7 @@
 #pragma once
 // Who speaks on a connection, and what they may do. The owner is what the kernel says about the
-// peer of the socket; nothing in a payload is believed about identity. Pure; owned by the io
-// thread.
+// peer of the socket, or over TCP the key that the peer proved; nothing in a payload is believed
+// about identity. Pure; owned by the io thread.
 
 #include <cstdint>
 #include <set>

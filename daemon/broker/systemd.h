@@ -21,6 +21,8 @@ class SystemdNotifier {
   void status(std::string_view status) { send("STATUS=" + std::string(status)); }
   /// A start or a stop takes so long from now on, whatever the unit says.
   void extend_timeout_ms(int64_t ms) { send("EXTEND_TIMEOUT_USEC=" + std::to_string(ms * 1000)); }
+  /// Followed by ready().
+  void reloading() { send("RELOADING=1\nSTATUS=reading the configuration"); }
   void stopping() { send("STOPPING=1\nSTATUS=stopping"); }
   void watchdog() { send("WATCHDOG=1"); }
 

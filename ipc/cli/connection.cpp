@@ -15,11 +15,11 @@ std::optional<ipc::Client> connect() {
   return std::nullopt;
 }
 
-std::optional<ipc::Client> connect_or_start(bool no_start) {
+std::optional<ipc::Client> connect_or_start(bool no_start, bool allow_root) {
   if (no_start) return connect();
   Result<ipc::Client> client = ipc::Client::connect();
   if (client.ok()) return std::move(client).value();
-  Result<ipc::Client> started = start_daemon();
+  Result<ipc::Client> started = start_daemon(allow_root);
   if (started.ok()) return std::move(started).value();
   complain(client.error().message);
   complain(started.error().message);

@@ -14,7 +14,8 @@ namespace hearth::cli {
 /// A connected client, or nothing after the reason was printed: the status is then kNoDaemon.
 std::optional<ipc::Client> connect();
 /// The same, starting a daemon of the user's own where none answers.
-std::optional<ipc::Client> connect_or_start(bool no_start);
+/// As root only where `allow_root`, or HEARTH_ALLOW_ROOT=1 in the environment, insists.
+std::optional<ipc::Client> connect_or_start(bool no_start, bool allow_root = false);
 
 /// Prints the error and returns the status that belongs to it.
 int fail(const Error& error);

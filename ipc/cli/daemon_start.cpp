@@ -8,9 +8,11 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "ipc/cli/interrupt.h"
@@ -42,7 +44,7 @@ std::string last_line(const fs::path& file) {
 }
 
 /// A process in a session of its own, reading nothing and writing to `log`.
-Result<pid_t> spawn_detached(const fs::path& program, const fs::path& log) {
+Result<pid_t> spawn_detached(const fs::path& program, const fs::path& log, bool allow_root) {
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
   ::posix_spawn_file_actions_init(&actions);
@@ -54,7 +56,8 @@ Result<pid_t> spawn_detached(const fs::path& program, const fs::path& log) {
   // A session of its own: Ctrl-C in this terminal, and its end, are no business of the daemon's.
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
   std::string name = program.string();
-  char* argv[] = {name.data(), nullptr};
+  std::string insist = "--allow-root";
+  char* argv[] = {name.data(), allow_root ? insist.data() : nullptr, nullptr};
   pid_t pid = -1;
   const int problem = ::posix_spawn(&pid, program.c_str(), &actions, &attributes, argv, environ);
   ::posix_spawn_file_actions_destroy(&actions);
@@ -90,7 +93,14 @@ Result<ipc::Client> wait_for_daemon(pid_t pid, const ipc::ClientOptions& options
 
 }  // namespace
 
-Result<ipc::Client> start_daemon() {
+Result<ipc::Client> start_daemon(bool allow_root) {
+  const char* variable = std::getenv("HEARTH_ALLOW_ROOT");
+  const bool insists = allow_root || (variable != nullptr && std::string_view(variable) == "1");
+  if (::geteuid() == 0 && !insists) {
+    return unavailable(
+        "and none is started as root; start the service (systemctl start hearth), be another user, "
+        "or insist: --allow-root, HEARTH_ALLOW_ROOT=1");
+  }
   HEARTH_ASSIGN_OR_RETURN(const ipc::Paths paths,
                           ipc::resolve_paths(ipc::Environment::of_process()));
   if (paths.service && ::getenv("HEARTH_RUNTIME_DIR") == nullptr) {
@@ -103,7 +113,7 @@ Result<ipc::Client> start_daemon() {
   const fs::path log = paths.state / "hearthd.log";
   complain(fmt::format("no daemon answers, starting {} (log: {}; stop it with: hearth stop)",
                        ipc::to_valid_utf8(program.string()), ipc::to_valid_utf8(log.string())));
-  HEARTH_ASSIGN_OR_RETURN(const pid_t pid, spawn_detached(program, log));
+  HEARTH_ASSIGN_OR_RETURN(const pid_t pid, spawn_detached(program, log, insists));
   ipc::ClientOptions options;
   options.runtime_dir = paths.runtime;
   return wait_for_daemon(pid, options, log);

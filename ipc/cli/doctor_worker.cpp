@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -74,18 +75,22 @@ Result<std::vector<Check>> parse_worker_checks(std::string_view json) {
   return checks;
 }
 
-Result<std::vector<Check>> ask_worker(const std::filesystem::path& program) {
+Result<Said> run_and_read(const std::filesystem::path& program,
+                          const std::vector<std::string>& words) {
   int pipe_fds[2];
   if (::pipe2(pipe_fds, O_CLOEXEC) != 0) return io_error(std::strerror(errno));
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   ::posix_spawn_file_actions_adddup2(&actions, pipe_fds[1], STDOUT_FILENO);
-  ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  std::string path = program.string(), verb = "doctor", json = "--json";
-  char* argv[] = {path.data(), verb.data(), json.data(), nullptr};
+  ::posix_spawn_file_actions_adddup2(&actions, pipe_fds[1], STDERR_FILENO);
+  std::vector<std::string> all = {program.string()};
+  all.insert(all.end(), words.begin(), words.end());
+  std::vector<char*> argv;
+  for (std::string& word : all) argv.push_back(word.data());
+  argv.push_back(nullptr);
   pid_t pid = -1;
-  const int problem = ::posix_spawn(&pid, path.c_str(), &actions, nullptr, argv, environ);
+  const int problem = ::posix_spawn(&pid, argv[0], &actions, nullptr, argv.data(), environ);
   ::posix_spawn_file_actions_destroy(&actions);
   ::close(pipe_fds[1]);
   if (problem != 0) {
@@ -100,7 +105,16 @@ Result<std::vector<Check>> ask_worker(const std::filesystem::path& program) {
   }
   if (!output.ok()) return output.take_error();
   if (WIFSIGNALED(how)) return io_error(fmt::format("ended by signal {}", WTERMSIG(how)));
-  return parse_worker_checks(*output);
+  return Said{std::move(output).value(), WEXITSTATUS(how)};
+}
+
+Result<std::vector<Check>> ask_worker(const std::filesystem::path& program) {
+  Result<Said> said = run_and_read(program, {"doctor", "--json"});
+  if (!said.ok()) return said.take_error();
+  // Lines of a log may stand around the answer, which is one line.
+  const std::string_view text = said->text;
+  const size_t begin = text.starts_with('{') ? 0 : text.find("\n{") + 1;
+  return parse_worker_checks(text.substr(begin, text.find('\n', begin) - begin));
 }
 
 std::string checks_as_json(const std::vector<Check>& checks) {

@@ -29,6 +29,7 @@ int main_of(int argc, char** argv) {
   if (verb == "ping") return ping(options.json, options.wait_ms);
   if (verb == "stop") return stop();
   if (verb == "config") return config();
+  if (verb == "keygen") return keygen(options.key_file);
   if (verb == "doctor") return doctor(options.json);
   return protocol();
 }

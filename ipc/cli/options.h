@@ -26,6 +26,7 @@ struct RunOptions {
   bool ids = false;
   bool stats = false;
   bool no_start = false;
+  bool allow_root = false;
 };
 
 struct TokenizeOptions {
@@ -38,6 +39,7 @@ struct TokenizeOptions {
   bool json = false;
   bool ids = false;
   bool no_start = false;
+  bool allow_root = false;
 };
 
 struct Options {
@@ -47,6 +49,7 @@ struct Options {
   std::string request_id;  ///< cancel
   std::string role;        ///< swap
   std::string model;       ///< load, unload, swap
+  std::string key_file;    ///< keygen
   std::string keep_alive;  ///< load: as written; empty: as configured
   bool once = false;       ///< top: one picture
   std::string record;      ///< stats: the file to record into

@@ -133,6 +133,7 @@ void add_run(CLI::App& app, RunOptions& options) {
   verb->add_flag("--ids", options.ids, "token ids instead of text");
   verb->add_flag("--stats", options.stats, "the line of timings on stderr, piped or not");
   verb->add_flag("--no-start", options.no_start, "start no daemon where none answers");
+  verb->add_flag("--allow-root", options.allow_root, "start one as root, too");
   for (const Field& field : ipc::request_fields()) {
     // A conversation is no affair of flags.
     const bool chat = field.name == "messages" || field.name == "tools" ||
@@ -157,6 +158,7 @@ void add_tokenize(CLI::App& app, TokenizeOptions& options) {
   verb->add_flag("--ids", options.ids, "the ids alone, in one line");
   verb->add_flag("--json", options.json, "as JSON");
   verb->add_flag("--no-start", options.no_start, "start no daemon where none answers");
+  verb->add_flag("--allow-root", options.allow_root, "start one as root, too");
   verb->footer(kTokenizeFooter);
 }
 
@@ -182,6 +184,7 @@ constexpr WorkerVerb kWorkerVerbs[] = {
     {"bench", "How fast a model runs here, and of what ceiling"},
     {"inspect", "What a model file holds, and whether it runs here"},
     {"perplexity", "How well a model foresees a text, and how far it is from another"},
+    {"convert", "Writes published weights (safetensors) as a model file"},
     {"quantize", "Writes a model file in another type"},
     {"pull", "Fetches a model file: https://..., hf:OWNER/REPO/FILE"},
     {"render", "The prompt that a model's chat template makes of messages, and its tokens"},
@@ -247,6 +250,9 @@ Parsed parse(int argc, char** argv) {
   for (const WorkerVerb& verb : kWorkerVerbs) {
     app.add_subcommand(std::string(verb.name), verb.meaning);
   }
+  app.add_subcommand("keygen", "Makes a pair of keys for connections over TCP")
+      ->add_option("FILE", options.key_file, "the secret key goes here (mode 0600)")
+      ->required();
   app.add_subcommand("config", "Every setting, and where its value came from");
   add_plain("doctor", "What hearth would use on this machine, and why");
   app.add_subcommand("protocol", "Prints the protocol's documentation as Markdown");

@@ -54,7 +54,9 @@ Error exec_program(const fs::path& program, const std::vector<std::string>& argu
 int exec_pull(const std::vector<std::string>& arguments) {
   const fs::path program = find_program("hearth-pull");
   if (program.empty()) {
-    complain("hearth-pull, which fetches models, is neither beside hearth nor on PATH");
+    complain(
+        "hearth-pull, which fetches models, is neither beside hearth nor on PATH; in a build tree: "
+        "cmake --build build/cpu --target hearth-pull");
     return kFailed;
   }
   complain(exec_program(program, {arguments.begin() + 1, arguments.end()}).message);

@@ -1,6 +1,8 @@
 // hearth doctor: what hearth would use on this machine, and why; one line per finding.
 
 #include <fmt/format.h>
+#include <grp.h>
+#include <pwd.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -74,6 +76,77 @@ void look_at_workers(Findings& out) {
     }
     for (const Check& check : *checks) out.add(check.level, check.name, check.detail);
   }
+}
+
+/// Every program of an installation, and that they are of one version: parts of two would not
+/// understand each other.
+void look_at_installation(Findings& out) {
+  struct Part {
+    const char* name;
+    const char* without;
+  };
+  constexpr Part kParts[] = {{"hearthd", "no daemon can be started"},
+                             {"hearth-worker-cpu", "nothing can compute"},
+                             {"hearth-pull", "models cannot be fetched"}};
+  for (const Part& part : kParts) {
+    const fs::path program = find_program(part.name);
+    const bool needed = part.name != std::string_view("hearth-pull");
+    if (program.empty()) {
+      out.add(needed ? Level::kFail : Level::kWarn, "installation",
+              fmt::format("no {} beside hearth, in ../libexec/hearth or on PATH: {}", part.name,
+                          part.without));
+      continue;
+    }
+    Result<Said> said = run_and_read(program, {"--version"});
+    if (!said.ok() || said->status != 0) {
+      out.fail("installation", fmt::format("{} --version: {}", program.string(),
+                                           said.ok() ? said->text : said.error().message));
+      continue;
+    }
+    while (!said->text.empty() && said->text.back() == '\n') said->text.pop_back();
+    const bool same = said->text.find(ipc::version()) != said->text.npos;
+    out.add(same ? Level::kOk : Level::kFail, "installation",
+            fmt::format("{} {}{}", program.string(), said->text,
+                        same ? "" : fmt::format(", but this is hearth {}", ipc::version())));
+  }
+}
+
+/// What the daemon would say about its configuration, were it started now.
+void look_at_configuration(Findings& out) {
+  const fs::path program = find_program("hearthd");
+  if (program.empty()) return;
+  Result<Said> said = run_and_read(program, {"--check"});
+  if (!said.ok()) return out.warn("configuration", said.error().message);
+  while (!said->text.empty() && said->text.back() == '\n') said->text.pop_back();
+  out.add(said->status == 0 ? Level::kOk : Level::kFail, "configuration", said->text);
+}
+
+/// The service, where one is installed.
+void look_at_service(Findings& out) {
+  constexpr const char* kUnits[] = {"/lib/systemd/system/hearth.service",
+                                    "/usr/lib/systemd/system/hearth.service",
+                                    "/etc/systemd/system/hearth.service"};
+  for (const char* unit : kUnits) {
+    std::error_code ignored;
+    if (!fs::exists(unit, ignored)) continue;
+    const group* members = ::getgrnam("hearth");
+    const bool there = ::getpwnam("hearth") != nullptr && members != nullptr;
+    if (!there) {
+      return out.fail("service", fmt::format("{}, but there is no user or group hearth "
+                                             "(systemd-sysusers hearth.conf makes them)",
+                                             unit));
+    }
+    gid_t groups[256];
+    const int count = ::getgroups(256, groups);
+    bool may = ::geteuid() == 0 || ::getegid() == members->gr_gid;
+    for (int i = 0; i < count; ++i) may = may || groups[i] == members->gr_gid;
+    return out.add(may ? Level::kOk : Level::kWarn, "service",
+                   may ? fmt::format("{}; you may reach its socket", unit)
+                       : fmt::format("{}; to reach its socket you need the group hearth "
+                                     "(adduser NAME hearth, then log in again)",
+                                     unit));
+  }
+  out.ok("service", "no system service is installed; daemons are users' own");
 }
 
 void look_at_memory(Findings& out) {
@@ -208,6 +281,9 @@ void print(const std::vector<Check>& checks) {
 int doctor(bool json) {
   Findings out;
   out.ok("hearth", fmt::format("version {}", ipc::version()));
+  look_at_installation(out);
+  look_at_configuration(out);
+  look_at_service(out);
   look_at_cpu(out);
   look_at_workers(out);
   look_at_memory(out);

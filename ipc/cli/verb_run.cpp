@@ -169,7 +169,7 @@ int run(const RunOptions& options) {
     return kUsage;
   }
   catch_interrupts();
-  std::optional<ipc::Client> client = connect_or_start(options.no_start);
+  std::optional<ipc::Client> client = connect_or_start(options.no_start, options.allow_root);
   if (!client) return interrupted() ? kInterrupted : kNoDaemon;
   Printer printer(options);
   return stream(*client, *request, printer);

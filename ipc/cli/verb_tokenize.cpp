@@ -48,7 +48,7 @@ int tokenize_here(const std::string& file, const TokenizeOptions& options,
 }
 
 int ask_daemon(const TokenizeOptions& options, std::string text) {
-  std::optional<ipc::Client> client = connect_or_start(options.no_start);
+  std::optional<ipc::Client> client = connect_or_start(options.no_start, options.allow_root);
   if (!client) return kNoDaemon;
   const ipc::TokenizeRequest request{options.model, std::move(text), options.raw,
                                      options.parse_special};

@@ -27,6 +27,7 @@ int swap(const std::string& role, const std::string& model, bool json);
 int cache(const std::vector<std::string>& words);
 int ping(bool json, int wait_ms);
 int stop();
+int keygen(const std::string& file);
 int doctor(bool json);
 int config();
 int protocol();

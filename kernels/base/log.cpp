@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <memory>
 
+#include "kernels/base/log_level.h"
+
 namespace hearth {
 namespace {
 
@@ -44,6 +46,8 @@ void init_logging(std::string_view program, LogLevel level) {
   spdlog::set_default_logger(std::move(logger));
   g_started = true;
 }
+
+void set_log_level(LogLevel level) { spdlog::set_level(to_spdlog(level)); }
 
 bool parse_log_level(std::string_view text, LogLevel* level) {
   if (text == "debug")

@@ -1,6 +1,7 @@
 // hearth-broker-bench: what the broker costs, with the real hearthd and workers of this build.
 //
-//   health   round trip of a verb that the broker answers itself
+//   health   round trip of a verb that the broker answers itself; beside it that of a process that
+//            sends back what a ROUTER of its own receives, which is what the socket library takes
 //   tokens   CPU time per streamed token: hearthd, and the worker's front door (its main thread and
 //            those of its socket library)
 //   sse      CPU time per token of hearthd, streamed as server-sent events over HTTP
@@ -76,7 +77,8 @@ class Daemon {
                                      "--model-dir",
                                      (dir / "models").string(),
                                      "--log-level",
-                                     "error"};
+                                     "error",
+                                     "--allow-root"};
     for (const std::string& setting : settings) argv.insert(argv.end(), {"--set", setting});
     argv.insert(argv.end(), {"--set", "server.state_dir=" + (dir / "state").string()});
     std::vector<char*> raw;
@@ -149,11 +151,11 @@ double first_token_ms(ipc::Client& client, const ipc::GenerateRequest& request) 
 
 // ---- What is measured --------------------------------------------------------------------------
 
-void measure_health(const Daemon& daemon, int rounds) {
+/// Round trips of `json` in microseconds.
+std::vector<double> round_trips(const std::string& endpoint, const std::string& json, int rounds) {
   const Result<ipc::Context> context = ipc::Context::create();
   Result<ipc::Socket> socket = ipc::Socket::open(*context, ipc::SocketType::kDealer);
-  HEARTH_CHECK(socket->connect(*ipc::ipc_endpoint(ipc::api_socket(daemon.runtime()))).ok());
-  const std::string json = ipc::encode_request(ipc::HealthRequest{});
+  HEARTH_CHECK(socket->connect(endpoint).ok());
   std::vector<double> us;
   for (int i = 0; i < rounds; ++i) {
     ipc::Message message;
@@ -164,8 +166,42 @@ void measure_health(const Daemon& daemon, int rounds) {
     while (socket->receive(message) != ipc::ReceiveOutcome::kReceived) ipc::poll({&item, 1}, 1000);
     us.push_back(static_cast<double>(now_us() - begin_us));
   }
-  fmt::print("health   round trip: p50 {:.0f} us, p99 {:.0f} us ({} rounds)\n", quantile(us, 0.5),
-             quantile(us, 0.99), rounds);
+  return us;
+}
+
+/// A process that sends everything back, until it is killed.
+pid_t start_echo(const std::string& endpoint) {
+  const pid_t pid = ::fork();
+  if (pid != 0) return pid;
+  const Result<ipc::Context> context = ipc::Context::create();
+  Result<ipc::Socket> socket = ipc::Socket::open(*context, ipc::SocketType::kRouter);
+  if (!socket.ok() || !socket->bind(endpoint).ok()) ::_exit(1);
+  while (true) {
+    ipc::PollItem item{.socket = &*socket};
+    ipc::poll({&item, 1}, 1000);
+    ipc::Message message;
+    while (socket->receive(message) == ipc::ReceiveOutcome::kReceived) socket->send(message);
+  }
+}
+
+void measure_health(const Daemon& daemon, const fs::path& dir, int rounds) {
+  const std::string json = ipc::encode_request(ipc::HealthRequest{});
+  const std::string echo = *ipc::ipc_endpoint(dir / "echo.sock");
+  const pid_t pid = start_echo(echo);
+  while (!fs::exists(dir / "echo.sock")) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const std::string api = *ipc::ipc_endpoint(ipc::api_socket(daemon.runtime()));
+  std::vector<double> ours, bare;
+  for (int part = 0; part < 4; ++part) {  // in turn: the machine changes meanwhile
+    for (const double us : round_trips(api, json, rounds / 4)) ours.push_back(us);
+    for (const double us : round_trips(echo, json, rounds / 4)) bare.push_back(us);
+  }
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+  fmt::print(
+      "health   round trip: p50 {:.0f} us, p99 {:.0f} us; a bare echo: p50 {:.0f} us, p99 {:.0f} "
+      "us "
+      "({} rounds)\n",
+      quantile(ours, 0.5), quantile(ours, 0.99), quantile(bare, 0.5), quantile(bare, 0.99), rounds);
 }
 
 void measure_tokens(const Daemon& daemon, int streams, int32_t tokens) {
@@ -408,7 +444,7 @@ int run(bool smoke, bool tokens_only, const std::string& shape_name) {
       measure_sse(daemon, 16, 1000);
     }
     if (tokens_only) return 0;
-    measure_health(daemon, smoke ? 50 : 20'000);
+    measure_health(daemon, dir, smoke ? 50 : 20'000);
     measure_tokens(daemon, 8, smoke ? 20 : 2000);
     measure_sse(daemon, 16, smoke ? 20 : 2000);
     measure_flood(daemon, smoke ? 400 : 10'000, smoke ? 40'000 : 1'000'000);

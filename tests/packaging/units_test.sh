@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The systemd units are ones that systemd understands, and the service is closed tightly.
-#   units_test.sh UNIT_DIRECTORY PROGRAM_DIRECTORY
+#   units_test.sh UNIT_DIRECTORY PROGRAM_DIRECTORY SOURCE_DIRECTORY
 set -euo pipefail
 
 if ! command -v systemd-analyze >/dev/null; then
@@ -23,5 +23,14 @@ if [[ -n $said ]]; then
   echo "$said"
   exit 1
 fi
+# With the drop-in of hearth-cuda, which adds to the same section.
+sed "/^\[Install\]/e sed '/^\\[Service\\]/d' '$3/packaging/systemd/cuda.conf'" "$work/system/hearth.service" >"$work/hearth-cuda.service"
+grep -q '^PrivateDevices=no' "$work/hearth-cuda.service"
+said=$(systemd-analyze verify --man=no "$work/hearth-cuda.service" 2>&1 | grep -F "$work" || true)
+if [[ -n $said ]]; then
+  echo "$said"
+  exit 1
+fi
 # Ten times the score: 15 is 1.5.
+systemd-analyze security --offline=true --no-pager --threshold=20 "$work/hearth-cuda.service" | tail -n 1
 systemd-analyze security --offline=true --no-pager --threshold=15 "$work/system/hearth.service" | tail -n 1
