@@ -69,15 +69,18 @@ TEST_CASE("the dashboard's snapshot of a daemon that works") {
       const auto& views = snapshot.model_views();
       if (!views.contains("tiny") || views.at("tiny").pools.empty()) return false;
       const monitor::ModelView& view = views.at("tiny");
-      return view.steps.size() > 50 && view.pools[0].known && view.pools[0].counts[1] > 0 &&
-             view.resident_bytes > 0 && view.prefixes_us > 0 && snapshot.num_ttfts() > 1;
+      const auto prefills = [](const auto& step) { return !step.prefills.empty(); };
+      return view.steps.size() > 50 && std::ranges::any_of(view.steps, prefills) &&
+             view.pools[0].known && view.pools[0].counts[1] > 0 && view.resident_bytes > 0 &&
+             view.prefixes_us > 0 && snapshot.num_ttfts() > 1;
     }));
   }
   CHECK(snapshot.messages_refused() == 0);
   const monitor::ModelView& view = snapshot.model_views().at("tiny");
-  CHECK(view.steps_lost == 0);
+  // A busy machine may take steps faster than they are published; then those left out are counted.
+  const uint64_t spanned = view.steps.back().step - view.steps.front().step + 1;
+  CHECK(spanned - view.steps.size() <= view.steps_lost);
   CHECK(view.messages_lost == 0);
-  CHECK(std::ranges::any_of(view.steps, [](const auto& step) { return !step.prefills.empty(); }));
   int64_t cells = 0;
   for (const int64_t count : view.pools[0].counts) cells += count;
   CHECK(cells == static_cast<int64_t>(view.pools[0].cells.size()));
