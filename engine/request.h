@@ -13,6 +13,7 @@
 
 #include "engine/store/store_messages.h"
 #include "kernels/base/result.h"
+#include "models/pooling.h"
 
 namespace hearth::engine {
 
@@ -71,6 +72,16 @@ struct Request {
   /// Resuming after a lost worker: per sample, the tokens that were already sent. They count into
   /// max_tokens, are not sent again, and the text goes on as if nothing had happened.
   std::vector<std::vector<int32_t>> resume;
+  /// Not kNone: a vector is wanted and no token. max_tokens is 0, n is 1, and the answer is an
+  /// EmbeddingEvent.
+  models::Pooling pooling = models::Pooling::kNone;
+  bool normalize = true;  ///< that vector has length 1
+  /// A fork: the text that `constraint` holds begins so many tokens before the prompt's end.
+  int32_t constraint_prefix = 0;
+  /// A fork: the blocks of this live request's sample are shared as far as its tokens are the
+  /// prompt's, a partly filled one included; 0: of none. It only saves computing.
+  RequestId fork_of = 0;
+  int32_t fork_sample = 0;
 };
 
 struct CancelRequest {
@@ -139,6 +150,14 @@ struct ProgressEvent {
 struct PromptLogprobsEvent {
   RequestId id = 0;
   std::vector<float> logprobs;  ///< of prompt tokens 1 .. n-1 given those before
+  /// Of each of them the best alternatives, where top_logprobs asks for some; best first.
+  std::vector<std::vector<TokenLogprob>> top;
+};
+
+/// The vector of a request with `pooling`.
+struct EmbeddingEvent {
+  RequestId id = 0;
+  std::vector<float> values;
 };
 
 struct SampleDoneEvent {
@@ -238,6 +257,6 @@ struct StoppedEvent {};
 
 using EngineEvent =
     std::variant<TokenEvent, StartedEvent, ProgressEvent, PromptLogprobsEvent, SampleDoneEvent,
-                 RequestDoneEvent, RequestFailedEvent, SnapshotEvent, StoppedEvent>;
+                 RequestDoneEvent, RequestFailedEvent, SnapshotEvent, StoppedEvent, EmbeddingEvent>;
 
 }  // namespace hearth::engine

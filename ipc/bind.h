@@ -55,6 +55,7 @@ void bind(V& v, R& r) {
   v("json_schema", r.json_schema);
   v("grammar", r.grammar);
   v("draft", r.draft);
+  v("detach", r.detach);
 }
 template <class V, Of<TokenizeRequest> R>
 void bind(V& v, R& r) {
@@ -62,6 +63,9 @@ void bind(V& v, R& r) {
   v("text", r.text);
   v("raw", r.raw);
   v("parse_special", r.parse_special);
+  v("messages", r.messages);
+  v("tools", r.tools);
+  v("template_kwargs", r.template_kwargs);
 }
 template <class V, Of<CancelRequest> R>
 void bind(V& v, R& r) {
@@ -102,6 +106,30 @@ void bind(V& v, R& r) {
   v("wipe", r.wipe);
   v("show_text", r.show_text);
   v("as_json", r.as_json);
+}
+
+template <class V, Of<AttachRequest> R>
+void bind(V& v, R& r) {
+  v("id", r.id);
+  v("from", r.from);
+}
+template <class V, Of<ForkRequest> R>
+void bind(V& v, R& r) {
+  v("id", r.id);
+  v("sample", r.sample);
+  v("from", r.from);
+  v("n", r.n);
+  v("max_tokens", r.max_tokens);
+  v("seed", r.seed);
+  v("detach", r.detach);
+}
+template <class V, Of<EmbedRequest> R>
+void bind(V& v, R& r) {
+  v("model", r.model);
+  v("texts", r.texts);
+  v("ids", r.ids);
+  v("pooling", r.pooling);
+  v("normalize", r.normalize);
 }
 
 // ---- Events ----
@@ -147,6 +175,9 @@ void bind(V& v, R& r) {
 template <class V, Of<PromptLogprobsEvent> R>
 void bind(V& v, R& r) {
   v("logprobs", r.logprobs);
+  v("ids", r.ids);
+  v("texts", r.texts);
+  v("top", r.top);
 }
 template <class V, Of<SampleDoneEvent> R>
 void bind(V& v, R& r) {
@@ -362,6 +393,21 @@ template <class V, Of<CacheReply> R>
 void bind(V& v, R& r) {
   v("ok", r.ok);
   v("text", r.text);
+}
+
+template <class V, Of<AttachedEvent> R>
+void bind(V& v, R& r) {
+  v("id", r.id);
+  v("model", r.model);
+  v("live", r.live);
+  v("from", r.from);
+}
+template <class V, Of<EmbedReply> R>
+void bind(V& v, R& r) {
+  v("model", r.model);
+  v("dimensions", r.dimensions);
+  v("prompt_tokens", r.prompt_tokens);
+  v("vectors", r.vectors);
 }
 
 // ---- Between broker and worker ----

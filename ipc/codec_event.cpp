@@ -23,7 +23,8 @@ constexpr auto kEventNames = std::to_array<EventName>({
     {"sample_done", false}, {"done", false},     {"error", false},   {"ping", true},
     {"tokenize", true},     {"cancel", true},    {"models", true},   {"ps", true},
     {"stats", true},        {"health", true},    {"loading", false}, {"load", true},
-    {"unload", true},       {"swap", true},      {"cache", true},
+    {"unload", true},       {"swap", true},      {"cache", true},    {"attached", false},
+    {"embed", true},
 });
 static_assert(kEventNames.size() == std::variant_size_v<Event>);
 

@@ -19,6 +19,9 @@ constexpr JsonLimits kRequestLimits{.max_bytes = kMaxRequestBytes, .max_depth = 
 constexpr JsonLimits kWorkerLimits{
     .max_bytes = 4 * kMaxRequestBytes, .max_depth = kRequestDepth + 1, .max_values = 32u << 20};
 
+/// In all lists of a kIdLists field together.
+constexpr size_t kMaxListedIds = 1'048'576;
+
 Error invalid(const Field& field, std::string_view met, std::string_view want) {
   return Error{ErrorCode::kInvalidArgument,
                fmt::format("{}: met {}, want {}", field.name, met, want), std::string(field.name)};
@@ -110,6 +113,25 @@ Result<void> check_value(const Field& field, const Json& value) {
       for (const Json& id : value) HEARTH_TRY(check_integer(field, id, item(index++)));
       return {};
     }
+    case FieldType::kIdLists: {
+      HEARTH_TRY(check_list(field, value, "lists of token ids"));
+      size_t total = 0;
+      for (size_t i = 0; i < value.size(); ++i) {
+        const Json& list = value[i];
+        if (!list.is_array() || list.empty()) {
+          return invalid(field, item(i) + describe(list), "a list of token ids");
+        }
+        total += list.size();
+        for (const Json& id : list) HEARTH_TRY(check_integer(field, id, item(i)));
+      }
+      if (total > kMaxListedIds) {
+        Error error = invalid(field, fmt::format("{} ids", total),
+                              fmt::format("at most {} in all", kMaxListedIds));
+        error.code = ErrorCode::kTooLarge;
+        return error;
+      }
+      return {};
+    }
     case FieldType::kLogitBias: {
       HEARTH_TRY(check_list(field, value, "pairs"));
       size_t index = 0;
@@ -186,8 +208,36 @@ Result<void> check_together(const Json& object, const GenerateRequest& request) 
   }
   return {};
 }
-Result<void> check_together(const Json& object, const TokenizeRequest&) {
-  if (!object.contains("text")) return required("text", "a string");
+Result<void> check_together(const Json& object, const TokenizeRequest& request) {
+  const bool messages = object.contains("messages");
+  if (!object.contains("text") && !messages) return required("text", "it or messages");
+  if (object.contains("text") && messages) {
+    return Error{ErrorCode::kInvalidArgument, "messages: met both it and text, want one",
+                 "messages"};
+  }
+  for (const auto& [given, name] :
+       {std::pair(!request.tools.empty(), "tools"),
+        std::pair(!request.template_kwargs.empty(), "template_kwargs")}) {
+    if (!given || messages) continue;
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("{}: met it without messages, want both", name), name};
+  }
+  return {};
+}
+Result<void> check_together(const Json& object, const EmbedRequest&) {
+  const bool texts = object.contains("texts");
+  if (!texts && !object.contains("ids")) return required("texts", "it or ids");
+  if (texts && object.contains("ids")) {
+    return Error{ErrorCode::kInvalidArgument, "ids: met both it and texts, want one", "ids"};
+  }
+  return {};
+}
+Result<void> check_together(const Json& object, const AttachRequest&) {
+  if (!object.contains("id")) return required("id", "a request id");
+  return {};
+}
+Result<void> check_together(const Json& object, const ForkRequest&) {
+  if (!object.contains("id")) return required("id", "a request id");
   return {};
 }
 Result<void> check_together(const Json& object, const SwapRequest&) {
@@ -219,7 +269,7 @@ Result<ClientRequest> request_from(const Json& object) {
     const bool text = verb_value->is_string();
     return Error{ErrorCode::kProtocol,
                  fmt::format("verb: met '{}', want ping, generate, tokenize, cancel, models, ps, "
-                             "stats, health, load, unload, swap or cache",
+                             "stats, health, load, unload, swap, cache, attach, fork or embed",
                              text ? printable(verb_value->get_ref<const std::string&>())
                                   : describe(*verb_value)),
                  "verb"};
@@ -246,6 +296,9 @@ Result<ClientRequest> request_from(const Json& object) {
     case Verb::kUnload: return read_request<UnloadRequest>(object);
     case Verb::kSwap: return read_request<SwapRequest>(object);
     case Verb::kCache: return read_request<CacheRequest>(object);
+    case Verb::kAttach: return read_request<AttachRequest>(object);
+    case Verb::kFork: return read_request<ForkRequest>(object);
+    case Verb::kEmbed: return read_request<EmbedRequest>(object);
   }
   return Error{ErrorCode::kInternal, "a verb without a case", "verb"};
 }
@@ -262,7 +315,7 @@ Json to_json(const ClientRequest& request) {
       object.erase("prompt");
     }
   } else if (const auto* tokenize = std::get_if<TokenizeRequest>(&request)) {
-    object["text"] = tokenize->text;
+    if (tokenize->messages.empty()) object["text"] = tokenize->text;
   }
   return object;
 }
@@ -282,11 +335,17 @@ Result<WorkerRequest> decode_worker_request(uint64_t id, std::string_view json) 
     std::string owner;
     int64_t received_ms_ago = 0;
     std::vector<std::vector<int32_t>> resume;
+    std::vector<int32_t> prefix;
+    uint64_t fork_of = 0;
+    int32_t fork_sample = 0;
   } envelope;
   JsonReader reader(object);
   reader("owner", envelope.owner);
   reader("received_ms_ago", envelope.received_ms_ago);
   reader("resume", envelope.resume);
+  reader("prefix", envelope.prefix);
+  reader("fork_of", envelope.fork_of);
+  reader("fork_sample", envelope.fork_sample);
   HEARTH_TRY(std::move(reader).result());
   const auto inner = object.find("request");
   if (inner == object.end() || !inner->is_object()) return required("request", "an object");
@@ -298,13 +357,19 @@ Result<WorkerRequest> decode_worker_request(uint64_t id, std::string_view json) 
   out.owner = std::move(envelope.owner);
   out.received_ms_ago = envelope.received_ms_ago;
   out.resume = std::move(envelope.resume);
+  out.prefix = std::move(envelope.prefix);
+  out.fork_of = envelope.fork_of;
+  out.fork_sample = envelope.fork_sample;
   if (auto* generate = std::get_if<GenerateRequest>(&request)) {
     out.generate = std::move(*generate);
   } else if (auto* tokenize = std::get_if<TokenizeRequest>(&request)) {
     out.tokenize = std::move(*tokenize);
+  } else if (auto* embed = std::get_if<EmbedRequest>(&request)) {
+    out.embed = std::move(*embed);
   } else {
     return Error{ErrorCode::kProtocol,
-                 fmt::format("verb: met {}, want generate or tokenize", name(out.verb)), "verb"};
+                 fmt::format("verb: met {}, want generate, tokenize or embed", name(out.verb)),
+                 "verb"};
   }
   return out;
 }
@@ -315,8 +380,16 @@ std::string encode_worker_request(const WorkerRequest& request) {
   writer("owner", request.owner);
   writer("received_ms_ago", request.received_ms_ago);
   writer("resume", request.resume);
-  object["request"] =
-      request.verb == Verb::kTokenize ? to_json(request.tokenize) : to_json(request.generate);
+  if (!request.prefix.empty()) {
+    writer("prefix", request.prefix);
+    writer("fork_of", request.fork_of);
+    writer("fork_sample", request.fork_sample);
+  }
+  switch (request.verb) {
+    case Verb::kTokenize: object["request"] = to_json(request.tokenize); break;
+    case Verb::kEmbed: object["request"] = to_json(request.embed); break;
+    default: object["request"] = to_json(request.generate);
+  }
   return dump_json(object);
 }
 

@@ -13,6 +13,9 @@ constexpr uint32_t kLoad = bit(Verb::kLoad);
 constexpr uint32_t kUnload = bit(Verb::kUnload);
 constexpr uint32_t kSwap = bit(Verb::kSwap);
 constexpr uint32_t kCac = bit(Verb::kCache);
+constexpr uint32_t kAtt = bit(Verb::kAttach);
+constexpr uint32_t kFork = bit(Verb::kFork);
+constexpr uint32_t kEmb = bit(Verb::kEmbed);
 
 constexpr double kTextBytes = 16u << 20;
 constexpr double kSchemaBytes = 256u << 10;
@@ -24,29 +27,29 @@ constexpr double kId = kMaxTokenId;
 using T = FieldType;
 constexpr auto kFields = std::to_array<Field>({
     // name, type, verbs, min, max, items, unit, default, meaning
-    {"model", T::kName, kGen | kTok | kLoad | kUnload, 1, 256, 0, 0, "bytes", "\"default\"",
+    {"model", T::kName, kGen | kTok | kEmb | kLoad | kUnload, 1, 256, 0, 0, "bytes", "\"default\"",
      "A role (`default`, or one of the configuration) or the name of a model file without suffix."},
     {"prompt", T::kText, kGen, 0, kTextBytes, 0, 0, "bytes", "",
      "The text to go on from; this, `prompt_ids` or `messages`, exactly one of them."},
     {"prompt_ids", T::kIdList, kGen, 0, kId, 1, 1'048'576, "tokens", "",
      "The prompt as token ids, computed exactly as given: no BOS is put in front."},
-    {"messages", T::kObjects, kGen, 0, 0, 1, 4096, "", "",
+    {"messages", T::kObjects, kGen | kTok, 0, 0, 1, 4096, "", "",
      "A conversation, each an object with `role` and `content`, put into words by the model's chat "
      "template."},
-    {"tools", T::kObjects, kGen, 0, 0, 0, 256, "", "[]",
+    {"tools", T::kObjects, kGen | kTok, 0, 0, 0, 256, "", "[]",
      "With `messages`: the functions that the template tells the model of."},
     {"tool_choice", T::kName, kGen, 1, 256, 0, 0, "bytes", "\"auto\"",
      "`auto`, `none` (the template is told of no tools), `required`, or the name of the function "
      "to call."},
-    {"template_kwargs", T::kObject, kGen, 0, 0, 0, 0, "", "{}",
+    {"template_kwargs", T::kObject, kGen | kTok, 0, 0, 0, 0, "", "{}",
      "With `messages`: more variables for the template, such as `enable_thinking`."},
     {"text", T::kText, kTok, 0, kTextBytes, 0, 0, "bytes", "",
-     "The text to turn into tokens; required."},
+     "The text to turn into tokens; this or `messages`."},
     {"raw", T::kBool, kGen | kTok, 0, 0, 0, 0, "", "false",
      "Put no BOS token in front of the text, whatever the model's metadata say."},
     {"parse_special", T::kBool, kGen | kTok, 0, 0, 0, 0, "", "false",
      "Control tokens written in the text become those tokens; otherwise they stay text."},
-    {"n", T::kInteger, kGen, 1, 16, 0, 0, "samples", "1",
+    {"n", T::kInteger, kGen | kFork, 1, 16, 0, 0, "samples", "1",
      "Samples grown from the prompt; they share its KV blocks."},
     {"max_tokens", T::kInteger, kGen, 0, kTokens, 0, 0, "tokens", "256",
      "Tokens per sample, at most; prompt and `max_tokens` must fit the context together. 0: as "
@@ -74,7 +77,7 @@ constexpr auto kFields = std::to_array<Field>({
      "How many last tokens of prompt and output the penalties look at; -1: all."},
     {"logit_bias", T::kLogitBias, kGen, -10000, 10000, 0, 1024, "", "[]",
      "Pairs `[token id, number]`: the number is added to that token's logit."},
-    {"seed", T::kSeed, kGen, 0, 18446744073709551615.0, 0, 0, "", "",
+    {"seed", T::kSeed, kGen | kFork, 0, 18446744073709551615.0, 0, 0, "", "",
      "The same request with the same seed gives the same text, whatever else runs; absent: the "
      "daemon chooses one, and `done` reports it."},
     {"stop", T::kTextList, kGen, 1, 256, 0, 16, "bytes", "[]",
@@ -114,6 +117,8 @@ constexpr auto kFields = std::to_array<Field>({
     {"grammar", T::kText, kGen, 1, kSchemaBytes, 0, 0, "bytes", "",
      "A grammar in GBNF: a sample that ends by itself is of its language; or `json_schema`, not "
      "both."},
+    {"detach", T::kBool, kGen | kFork, 0, 0, 0, 0, "", "false",
+     "Go on when the client leaves or reads too slowly; `attach` comes back to it by its id."},
     {"op", T::kChoice, kCac, 0, 0, 0, 0, "", "\"ls\"",
      "What to do with the prefixes kept on disk; `why`: tells why a request's prompt had to be "
      "computed. `verify` and `compact` are for admins."},
@@ -129,6 +134,24 @@ constexpr auto kFields = std::to_array<Field>({
     {"as_json", T::kBool, kCac, 0, 0, 0, 0, "", "false", "`ls`, `stats`: the text is JSON."},
     {"id", T::kName, kCan, 1, kMaxRequestIdBytes, 0, 0, "bytes", "",
      "The request to end, one of the caller's own; required."},
+    {"id", T::kName, kAtt | kFork, 1, kMaxRequestIdBytes, 0, 0, "bytes", "",
+     "One of the caller's own requests, live or ended a short while ago; required."},
+    {"from", T::kInteger, kAtt, 0, kTokens, 0, 0, "tokens", "0",
+     "What was sent before is sent again from the delta that holds this token of a sample on, as "
+     "far as it is kept."},
+    {"sample", T::kInteger, kFork, 0, 15, 0, 0, "", "0", "The sample of it to go on from."},
+    {"from", T::kInteger, kFork, -1, kTokens, 0, 0, "tokens", "-1",
+     "Go on behind so many tokens of that sample; -1: behind all that it has."},
+    {"max_tokens", T::kInteger, kFork, 0, kTokens, 0, 0, "tokens", "0",
+     "Tokens per sample, at most; 0: as many as the request had left there."},
+    {"texts", T::kTextList, kEmb, 0, kTextBytes, 1, 2048, "bytes", "",
+     "One vector is computed for each; this, or `ids`."},
+    {"ids", T::kIdLists, kEmb, 0, kId, 1, 2048, "tokens", "",
+     "The same as token ids, computed exactly as given."},
+    {"pooling", T::kChoice, kEmb, 0, 0, 0, 0, "", "\"auto\"",
+     "How the tokens' rows become one vector: `auto`, as the model's file says; `mean`; `cls`, the "
+     "first; `last`."},
+    {"normalize", T::kBool, kEmb, 0, 0, 0, 0, "", "true", "Scale each vector to length 1."},
     {"keep_alive_ms", T::kInteger, kLoad, -1, kWeekMs, 0, 0, "ms", "-1",
      "Without a request for so long it leaves the memory; 0: never; -1: as configured."},
     {"draft", T::kName, kLoad, 1, 256, 0, 0, "bytes", "\"auto\"",
@@ -147,9 +170,11 @@ constexpr std::array<std::string_view, 3> kCacheTiers = {"off", "memory", "disk"
 constexpr std::array<std::string_view, 8> kCacheOps = {"ls",    "stats",  "rm",      "pin",
                                                        "unpin", "verify", "compact", "why"};
 
+constexpr std::array<std::string_view, 4> kPoolings = {"auto", "mean", "cls", "last"};
+
 constexpr std::array<std::string_view, kNumVerbs> kVerbNames = {
-    "ping",  "generate", "tokenize", "cancel", "models", "ps",
-    "stats", "health",   "load",     "unload", "swap",   "cache"};
+    "ping", "generate", "tokenize", "cancel", "models", "ps",   "stats", "health",
+    "load", "unload",   "swap",     "cache",  "attach", "fork", "embed"};
 
 }  // namespace
 
@@ -166,6 +191,7 @@ std::span<const std::string_view> choices(const Field& field) {
   if (field.name == "priority") return kPriorities;
   if (field.name == "cache") return kCacheTiers;
   if (field.name == "op") return kCacheOps;
+  if (field.name == "pooling") return kPoolings;
   return {};
 }
 

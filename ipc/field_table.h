@@ -21,6 +21,7 @@ enum class FieldType {
   kChoice,     ///< one of `choices`
   kTextList,   ///< min_items..max_items strings of min..max bytes
   kIdList,     ///< min_items..max_items integers min..max
+  kIdLists,    ///< min_items..max_items such lists, none of them empty
   kLogitBias,  ///< max_items pairs [token id, number min..max]
   kObjects,    ///< min_items..max_items JSON objects, whatever they hold
   kObject,     ///< a JSON object, whatever it holds

@@ -57,8 +57,11 @@ enum class Verb {
   kUnload,  ///< out of memory, once its requests have ended
   kSwap,    ///< a role to another model, once that is in memory
   kCache,   ///< looks after the prefixes on disk, of the caller (of everybody for an admin)
+  kAttach,  ///< the answers of a live request of the same owner, or of one that ended just now
+  kFork,    ///< continues from what such a request has written so far; answered like generate
+  kEmbed,   ///< texts as vectors
 };
-inline constexpr int kNumVerbs = 12;
+inline constexpr int kNumVerbs = 15;
 
 /// A JSON value that is passed on as it came; who reads it knows what it may hold.
 struct JsonText {
@@ -108,14 +111,18 @@ struct GenerateRequest {
   std::string cache_share;          ///< shared with whoever names the same; "": with nobody
   std::string json_schema;          ///< JSON text of a schema that the text follows; empty: none
   std::string grammar;              ///< GBNF that the text follows; empty: none
+  bool detach = false;              ///< goes on when its client leaves; `attach` comes back to it
   bool operator==(const GenerateRequest&) const = default;
 };
 
 struct TokenizeRequest {
   std::string model = "default";
-  std::string text;
+  std::string text;  ///< this, or messages
   bool raw = false;
   bool parse_special = false;
+  JsonText messages{};  ///< a conversation: the tokens of what the model's template makes of it
+  JsonText tools{};     ///< with `messages`, as of generate
+  JsonText template_kwargs{};
   bool operator==(const TokenizeRequest&) const = default;
 };
 
@@ -174,10 +181,41 @@ struct CacheRequest {
   bool operator==(const CacheRequest&) const = default;
 };
 
+/// The answers of a request from a token on: what was sent before, then what comes, as of
+/// `generate`, behind an AttachedEvent.
+struct AttachRequest {
+  std::string id;    ///< the request
+  int32_t from = 0;  ///< of each sample, from the delta that holds this token on
+  bool operator==(const AttachRequest&) const = default;
+};
+
+/// Samples that go on from the first tokens of a request's sample as if these had been the end of
+/// its prompt; everything else is as that request said it.
+struct ForkRequest {
+  std::string id;                ///< the request
+  int32_t sample = 0;            ///< of it
+  int32_t from = -1;             ///< behind so many tokens of it; -1: behind those it has
+  int32_t n = 1;                 ///< samples
+  int32_t max_tokens = 0;        ///< of each; 0: what the request had left there
+  std::optional<uint64_t> seed;  ///< absent: the daemon chooses; `done` reports it
+  bool detach = false;
+  bool operator==(const ForkRequest&) const = default;
+};
+
+struct EmbedRequest {
+  std::string model = "default";
+  std::vector<std::string> texts;         ///< one vector for each; or
+  std::vector<std::vector<int32_t>> ids;  ///< token ids, exactly as they shall be computed
+  std::string pooling = "auto";           ///< auto (as the model's file says), mean, cls, last
+  bool normalize = true;                  ///< each vector has length 1
+  bool operator==(const EmbedRequest&) const = default;
+};
+
 /// What a client sends. The alternatives are in the order of `Verb`.
-using ClientRequest = std::variant<PingRequest, GenerateRequest, TokenizeRequest, CancelRequest,
-                                   ModelsRequest, PsRequest, StatsRequest, HealthRequest,
-                                   LoadRequest, UnloadRequest, SwapRequest, CacheRequest>;
+using ClientRequest =
+    std::variant<PingRequest, GenerateRequest, TokenizeRequest, CancelRequest, ModelsRequest,
+                 PsRequest, StatsRequest, HealthRequest, LoadRequest, UnloadRequest, SwapRequest,
+                 CacheRequest, AttachRequest, ForkRequest, EmbedRequest>;
 inline Verb verb_of(const ClientRequest& request) { return static_cast<Verb>(request.index()); }
 
 /// Wire name, e.g. "generate".
@@ -247,7 +285,11 @@ struct StartedEvent {
 };
 
 struct PromptLogprobsEvent {
-  std::vector<float> logprobs;  ///< of prompt tokens 1 .. n-1 given those before
+  std::vector<float> logprobs;       ///< of prompt tokens 1 .. n-1 given those before
+  std::vector<int32_t> ids{};        ///< of all prompt tokens, 0 .. n-1
+  std::vector<std::string> texts{};  ///< what they stand for, as of TokenLogprobs
+  /// Likeliest alternatives of tokens 1 .. n-1, where `logprobs` asks for some.
+  std::vector<std::vector<TopLogprob>> top{};
   bool operator==(const PromptLogprobsEvent&) const = default;
 };
 
@@ -492,23 +534,49 @@ struct CacheReply {
   bool operator==(const CacheReply&) const = default;
 };
 
+/// The first answer to `attach`; what follows is what `generate` is answered by.
+struct AttachedEvent {
+  std::string id;     ///< the request
+  std::string model;  ///< the file, or what it will be
+  bool live = false;  ///< false: it has ended; `done` or `error` is kept with the rest
+  std::vector<int32_t>
+      from;  ///< per sample: its first token that will be sent again, or that comes
+  bool operator==(const AttachedEvent&) const = default;
+};
+
+struct EmbedReply {
+  std::string model;
+  int32_t dimensions = 0;
+  std::vector<int32_t> prompt_tokens;  ///< of each text
+  /// Of each text: f32, little endian, in base64 (RFC 4648 section 4).
+  std::vector<std::string> vectors;
+  bool operator==(const EmbedReply&) const = default;
+};
+
 /// Every JSON event that a client can be sent.
-using Event = std::variant<QueuedEvent, ProgressEvent, StartedEvent, PromptLogprobsEvent,
-                           SampleDoneEvent, DoneEvent, ErrorEvent, PongReply, TokenizeReply,
-                           CancelReply, ModelsReply, PsReply, StatsReply, HealthReply, LoadingEvent,
-                           LoadReply, UnloadReply, SwapReply, CacheReply>;
+using Event =
+    std::variant<QueuedEvent, ProgressEvent, StartedEvent, PromptLogprobsEvent, SampleDoneEvent,
+                 DoneEvent, ErrorEvent, PongReply, TokenizeReply, CancelReply, ModelsReply, PsReply,
+                 StatsReply, HealthReply, LoadingEvent, LoadReply, UnloadReply, SwapReply,
+                 CacheReply, AttachedEvent, EmbedReply>;
 
 // ---- Between broker and worker ----------------------------------------------------------------
 
 /// What the broker adds to a request before a worker sees it.
 struct WorkerRequest {
   uint64_t id = 0;                           ///< the frame in front; not in the JSON
-  Verb verb = Verb::kGenerate;               ///< kGenerate or kTokenize
+  Verb verb = Verb::kGenerate;               ///< kGenerate, kTokenize or kEmbed
   std::string owner;                         ///< "uid:1000"
   int64_t received_ms_ago = 0;               ///< spent in the broker already
   GenerateRequest generate;                  ///< verb kGenerate; its seed is set
   TokenizeRequest tokenize;                  ///< verb kTokenize
+  EmbedRequest embed;                        ///< verb kEmbed
   std::vector<std::vector<int32_t>> resume;  ///< per sample, tokens already sent
+  /// A fork: tokens behind the prompt, and the live request (0: none any more) whose sample has
+  /// computed them.
+  std::vector<int32_t> prefix;
+  uint64_t fork_of = 0;
+  int32_t fork_sample = 0;
 };
 
 /// Broker -> worker, "control". `kCancel` concerns the request of the number in front; the others

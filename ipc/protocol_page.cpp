@@ -41,7 +41,8 @@ are no UTF-8 by themselves has the text `bytes:\xe2\x82`, in hexadecimal.
 `generate` is answered by `queued`\*, `progress`\*, `started`, `prompt_logprobs` (where asked for),
 deltas, one `sample_done` per sample, and last `done` or `error`. Every other verb is answered by
 one `reply`, or `error`; that of `load`, `unload` and `swap` follows `loading`\* and comes when it is
-done, which may take long. Skip events and members that you do not know.
+done, which may take long. `fork` is answered like `generate`, and `attach` by `attached` and then
+like `generate`: what was sent before comes first, with the events in the order above. Skip events and members that you do not know.
 
 A request of more than 32 MiB, deeper than 32 levels, with a field that is unknown, given twice or
 out of range is refused with an `error` that names the field. Numbers without a fraction are wanted
@@ -55,6 +56,19 @@ struct VerbMeaning {
 constexpr VerbMeaning kVerbMeanings[] = {
     {Verb::kGenerate, "Continues a prompt."},
     {Verb::kTokenize, "Turns text into token ids with the model's tokenizer; may load the model."},
+    {Verb::kEmbed,
+     "Texts as vectors, by an embedding model or by a decoder's last rows. Each vector is f32, "
+     "little endian, in base64."},
+    {Verb::kAttach,
+     "The answers of one of the caller's own requests, again from a token on and then as they "
+     "come; also from\nanother connection, and a short while after its end. `from` in `attached` "
+     "is the first token of each sample\nthat follows: a later one than asked for where the "
+     "daemon's memory for it was too small. Leaving ends nothing."},
+    {Verb::kFork,
+     "New samples that go on from what such a request has written so far, or from an earlier token "
+     "of it; their\ntokens are those of a request of its own whose prompt is all of that. What is "
+     "not given is as that request\nsaid it. KV blocks of a running request are shared, not "
+     "computed again."},
     {Verb::kCancel,
      "Ends a live request of the same user; that request's `done` has the reason `cancelled`."},
     {Verb::kPing, "Is anybody there. Another `instance` is another daemon: its requests are gone."},
@@ -84,6 +98,7 @@ std::string type_of(const Field& field) {
     case FieldType::kChoice: return "string";
     case FieldType::kTextList: return "list of strings";
     case FieldType::kIdList: return "list of integers";
+    case FieldType::kIdLists: return "list of lists of integers";
     case FieldType::kLogitBias: return "list of pairs";
     case FieldType::kObjects: return "list of objects";
     case FieldType::kObject: return "object";
@@ -108,6 +123,9 @@ std::string range_of(const Field& field) {
       return fmt::format("at most {}, each {} bytes", field.max_items, range);
     case FieldType::kIdList:
       return fmt::format("{} to {}, each {}", field.min_items, field.max_items, range);
+    case FieldType::kIdLists:
+      return fmt::format("{} to {} lists, each integer {}", field.min_items, field.max_items,
+                         range);
     case FieldType::kLogitBias:
       return fmt::format("at most {}, numbers {}", field.max_items, range);
     case FieldType::kObjects: return fmt::format("{} to {}", field.min_items, field.max_items);
@@ -203,7 +221,7 @@ std::vector<Event> example_events() {
       QueuedEvent{"loading", 0, 1500},
       ProgressEvent{128, 4000, 0, ""},
       StartedEvent{"stories", 12, 8, 0.4},
-      PromptLogprobsEvent{{-0.25f, -3.5f}},
+      PromptLogprobsEvent{{-0.25f}, {1, 403}, {"<s>", " Once"}, {{{403, -0.25f, " Once"}}}},
       SampleDoneEvent{0, "stop", 180},
       done,
       ErrorEvent{{ErrorCode::kInvalidArgument, "temperature: met -1, want a number 0 to 10",
@@ -221,6 +239,8 @@ std::vector<Event> example_events() {
       UnloadReply{"stories", true},
       SwapReply{"default", "stories", "tales", 95},
       CacheReply{true, "stories: 3 chunks\n"},
+      AttachedEvent{"r1", "stories", true, {64}},
+      EmbedReply{"stories", 2, {3}, {"mpkZPwAAAL8="}},
   };
 }
 

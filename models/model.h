@@ -10,6 +10,7 @@
 
 #include "kernels/base/result.h"
 #include "kernels/ops.h"
+#include "models/pooling.h"
 
 namespace hearth::models {
 
@@ -46,6 +47,10 @@ struct ModelInfo {
   uint64_t weight_bytes = 0;  ///< packed, on the device
   uint64_t file_bytes = 0;
   std::vector<LayerGroup> groups;
+  /// False: an encoder. It has no logits, every token sees the whole text, which is therefore
+  /// computed in one step, and what is in the KV blocks afterwards is nobody's.
+  bool generates = true;
+  Pooling pooling = Pooling::kNone;  ///< as the file says
 };
 
 /// One layer group's pool as a step sees it.
@@ -76,6 +81,9 @@ class Model {
   virtual uint64_t activation_bytes(int32_t max_tokens, int32_t max_outputs) const = 0;
   /// Computes one step: stores K and V of every token, writes the logits of the output rows.
   virtual void forward(const StepArgs& args) = 0;
+  /// The rows (num_tokens, width) of the last step behind the last norm: what embeddings are made
+  /// of. Device memory of the model, until the next step.
+  virtual kernels::TensorView final_rows(const kernels::BatchIndex&) { return {}; }
 };
 
 struct LoadProgress {

@@ -275,6 +275,13 @@ void Broker::handle(const Caller& caller, const std::string& id, ipc::ClientRequ
     case ipc::Verb::kLoad:
     case ipc::Verb::kUnload:
     case ipc::Verb::kSwap: return change_models(caller, id, request);
+    case ipc::Verb::kAttach:
+    case ipc::Verb::kFork:
+    case ipc::Verb::kEmbed:
+      return dispatcher_.reply_error(
+          caller.identity, id,
+          Error{ErrorCode::kUnsupported,
+                fmt::format("verb {}: not in this build", name(verb_of(request))), "verb"});
     case ipc::Verb::kCache:
       return cache_verbs_.handle(
           caller, std::get<ipc::CacheRequest>(request),

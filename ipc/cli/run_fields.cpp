@@ -55,7 +55,8 @@ std::string value_of(const Field& field, const std::string& text) {
     case FieldType::kName:
     case FieldType::kChoice:
     case FieldType::kTextList:
-    case FieldType::kObjects:  // no flag sets these
+    case FieldType::kIdLists:  // no flag sets these
+    case FieldType::kObjects:
     case FieldType::kObject: return ipc::json_quote(text);
     case FieldType::kLogitBias: {
       const size_t equals = std::min(text.find('='), text.size());

@@ -77,6 +77,9 @@ TEST_CASE("events come back from the wire as they were") {
   check_round_trip(ProgressEvent{128, 4000, 2, "blocks"});
   check_round_trip(StartedEvent{"stories", 12, 8, 1.5});
   check_round_trip(PromptLogprobsEvent{{-0.5f, -12.25f}});
+  check_round_trip(PromptLogprobsEvent{{-0.5f}, {1, 2}, {"a", "b"}, {{{2, -0.5f, "b"}}}});
+  check_round_trip(AttachedEvent{"r1", "stories", true, {0, 64}});
+  check_round_trip(EmbedReply{"stories", 2, {3}, {"AACAPwAAAAA="}});
   check_round_trip(SampleDoneEvent{1, "length", 77, ""});
   check_round_trip(SampleDoneEvent{0, "stop", 3, "\n\n"});
   check_round_trip(DoneEvent{{"stop", "length"},
@@ -126,7 +129,7 @@ TEST_CASE("the wire is what the documentation shows") {
   CHECK(encode_event(CancelReply{"r1"}) == R"({"event":"reply","verb":"cancel","id":"r1"})");
   // Floats are written as short as they read back.
   CHECK(encode_event(PromptLogprobsEvent{{-0.1f}}) ==
-        R"({"event":"prompt_logprobs","logprobs":[-0.1]})");
+        R"({"event":"prompt_logprobs","logprobs":[-0.1],"ids":[],"texts":[],"top":[]})");
 }
 
 TEST_CASE("text that is not UTF-8 cannot break an answer") {

@@ -51,6 +51,7 @@ GenerateRequest every_field_set() {
   r.cache_keep_bytes = 300;
   r.cache_share = "the manual";
   r.json_schema = R"({"type":"string"})";
+  r.detach = true;
   return r;
 }
 
@@ -75,6 +76,12 @@ TEST_CASE("requests come back from the wire as they were") {
       with_ids,
       empty_prompt,
       TokenizeRequest{"m", "text", true, true},
+      TokenizeRequest{"m", "", false, false, {"[{\"role\":\"user\"}]"}, {"[{}]"}, {"{\"a\":1}"}},
+      AttachRequest{"r1", 64},
+      ForkRequest{"r1", 2, 64, 3, 100, 7, true},
+      ForkRequest{"r1", 0, -1, 1, 0, {}, false},
+      EmbedRequest{"m", {"a", ""}, {}, "mean", false},
+      EmbedRequest{"m", {}, {{1, 2}, {3}}},
       TokenizeRequest{},
       CancelRequest{"r17"},
       ModelsRequest{},
@@ -137,6 +144,34 @@ TEST_CASE("a conversation is a list of objects, instead of a prompt") {
   GenerateRequest broken;
   broken.messages.text = "[{";
   CHECK_FALSE(decode_request(encode_request(broken)).ok());
+}
+
+TEST_CASE("the fields of attach, fork, embed and of a conversation's tokens") {
+  const auto refused = [](std::string_view json, std::string_view field) {
+    const auto decoded = decode_request(json);
+    REQUIRE_FALSE_MESSAGE(decoded.ok(), json);
+    CHECK_MESSAGE(decoded.error().field == field, json);
+  };
+  refused(R"({"verb":"attach"})", "id");
+  refused(R"({"verb":"attach","id":""})", "id");
+  refused(R"({"verb":"attach","id":"r","from":-1})", "from");
+  refused(R"({"verb":"attach","id":"r","sample":0})", "sample");
+  refused(R"({"verb":"fork"})", "id");
+  refused(R"({"verb":"fork","id":"r","from":-2})", "from");
+  refused(R"({"verb":"fork","id":"r","n":17})", "n");
+  refused(R"({"verb":"fork","id":"r","temperature":1})", "temperature");
+  refused(R"({"verb":"embed"})", "texts");
+  refused(R"({"verb":"embed","texts":[]})", "texts");
+  refused(R"({"verb":"embed","texts":"a"})", "texts");
+  refused(R"({"verb":"embed","ids":[[]]})", "ids");
+  refused(R"({"verb":"embed","ids":[1]})", "ids");
+  refused(R"({"verb":"embed","ids":[[-1]]})", "ids");
+  refused(R"({"verb":"embed","ids":[[1]],"texts":["a"]})", "ids");
+  refused(R"({"verb":"embed","texts":["a"],"pooling":"rank"})", "pooling");
+  refused(R"({"verb":"tokenize","text":"a","messages":[{}]})", "messages");
+  refused(R"({"verb":"tokenize","text":"a","tools":[{}]})", "tools");
+  CHECK(decode_request(R"({"verb":"tokenize","messages":[{}],"tools":[{}]})").ok());
+  CHECK(decode_request(R"({"verb":"fork","id":"r","seed":18446744073709551615})").ok());
 }
 
 TEST_CASE("numeric fields at the extremes: in range, or an error that names the field") {
@@ -379,6 +414,25 @@ TEST_CASE("a worker's request carries the owner, the wait and the tokens already
   REQUIRE(tokens.ok());
   CHECK(tokens->verb == Verb::kTokenize);
   CHECK(tokens->tokenize == tokenize.tokenize);
+
+  WorkerRequest fork;
+  fork.generate = every_field_set();
+  fork.prefix = {5, 6, 7};
+  fork.fork_of = 9;
+  fork.fork_sample = 1;
+  const auto forked = decode_worker_request(1, encode_worker_request(fork));
+  REQUIRE(forked.ok());
+  CHECK(forked->prefix == fork.prefix);
+  CHECK(forked->fork_of == 9);
+  CHECK(forked->fork_sample == 1);
+
+  WorkerRequest embed;
+  embed.verb = Verb::kEmbed;
+  embed.embed = {"m", {}, {{1, 2}, {3}}, "last", false};
+  const auto vectors = decode_worker_request(1, encode_worker_request(embed));
+  REQUIRE(vectors.ok());
+  CHECK(vectors->verb == Verb::kEmbed);
+  CHECK(vectors->embed == embed.embed);
 
   CHECK_FALSE(decode_worker_request(1, "{}").ok());
   CHECK_FALSE(decode_worker_request(1, R"({"request":7})").ok());
