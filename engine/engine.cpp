@@ -486,7 +486,7 @@ bool Engine::Impl::take_prompt_logprobs(const PlannedRows& rows, int32_t first_r
     }
     known.push_back(*logprob);
     if (position + 2 == live.prompt_size()) {
-      events.emplace_back(PromptLogprobsEvent{live.request.id, known});
+      events.emplace_back(PromptLogprobsEvent{live.request.id, known, {}});
     }
   }
   return true;
