@@ -22,6 +22,7 @@ namespace {
 constexpr int64_t kHeartbeatUs = 250'000;
 constexpr int kWaitMs = 250;  // also how soon a lost broker is noticed
 constexpr int kWatchedWaitMs = 100;
+constexpr int kDeltaEveryMs = 2;  // of one stream
 constexpr int64_t kLeaveUs = 2'000'000;
 constexpr int kExitFailed = 3;  // could not serve, and has said why
 
@@ -188,7 +189,8 @@ void FrontDoor::wait() {
   std::vector<ipc::PollItem> items = {
       {.socket = &link_.socket()}, {.fd = signal_fd_}, {.fd = engine_thread_->messages().fd()}};
   if (engine_) items.insert(items.end(), {{.fd = engine_fd}, {.fd = prep_fd}});
-  ipc::poll(items, events_.on() ? kWatchedWaitMs : kWaitMs);
+  const int idle_ms = events_.on() ? kWatchedWaitMs : kWaitMs;
+  ipc::poll(items, touched_.empty() ? idle_ms : kDeltaEveryMs);
 
   if (items[1].ready) on_signal();
   on_broker();
@@ -200,10 +202,24 @@ void FrontDoor::wait() {
     for (const auto& step : engine_->events->drain()) {
       for (const engine::EngineEvent& event : step) on_engine(event);
     }
-    for (const uint64_t number : std::exchange(touched_, {})) {
-      if (Stream* stream = find(number)) flush(number, *stream);
-    }
+    flush_due();
   }
+}
+
+// A message costs the same whether it holds one token or five, so a stream's tokens that come
+// faster than anybody reads go together. The first of a request, and all that come slower, go at
+// once.
+void FrontDoor::flush_due() {
+  const int64_t now_us = clock_.now_us();
+  std::erase_if(touched_, [&](uint64_t number) {
+    Stream* stream = find(number);
+    if (stream == nullptr) return true;
+    if (now_us - stream->flushed_us < kDeltaEveryMs * 1000) return false;
+    stream->flushed_us = now_us;
+    stream->touched = false;
+    flush(number, *stream);
+    return true;
+  });
 }
 
 // ---- The broker --------------------------------------------------------------------------------
@@ -408,7 +424,7 @@ void FrontDoor::on_token(const engine::TokenEvent& token) {
   SampleText& text = stream->samples[static_cast<size_t>(token.sample)].text;
   if (!text.stopped()) {
     text.push(token.token, logprobs_of(*engine_->tokenizer, token));
-    touched_.push_back(token.id);
+    if (!std::exchange(stream->touched, true)) touched_.push_back(token.id);
   }
   // Said again while tokens still come: of a resumed request the engine may not have had the
   // sample yet when it was said first.

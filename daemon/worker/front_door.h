@@ -30,6 +30,8 @@ struct Stream {
   bool in_engine = false;
   bool cancelled = false;  ///< before the engine had it
   int32_t prompt_tokens = 0;
+  int64_t flushed_us = 0;  ///< when tokens were sent last
+  bool touched = false;    ///< has tokens to send
 
   struct Sample {
     SampleText text;
@@ -72,6 +74,7 @@ class FrontDoor {
   void on_token(const engine::TokenEvent& token);
   void on_sample_done(const engine::SampleDoneEvent& done);
   void on_request_done(const engine::RequestDoneEvent& done);
+  void flush_due();
   void flush(uint64_t number, Stream& stream);
   void end_cancelled(uint64_t number);
   Stream* find(uint64_t number);
@@ -90,7 +93,7 @@ class FrontDoor {
   uint64_t load_bytes_ = 0;  // of the weights, as loading said
   EventsPublisher events_;
   std::map<uint64_t, Stream> streams_;
-  std::vector<uint64_t> touched_;  // streams with tokens to send, in this turn
+  std::vector<uint64_t> touched_;  // streams with tokens to send
 
   // Destroyed from the last up: prep reads the tokenizer that the engine thread owns.
   std::unique_ptr<EngineThread> engine_thread_;
