@@ -19,7 +19,7 @@ namespace hearth::e2e {
 namespace {
 
 // Long enough to be killed in the middle on any machine, short enough to finish soon.
-constexpr int32_t kLong = 6000;
+constexpr int32_t kLong = 3000;
 
 // An orphan may stay as a zombie until somebody reaps it: that is dead too.
 bool alive(pid_t pid) {
