@@ -55,10 +55,11 @@ struct PackTile {
 /// Packed weights that are read later, to be fetched from memory meanwhile: `lines` cache lines of
 /// each group per block. Kernels of quantized weights do so.
 struct Ahead {
-  const uint8_t* at;  ///< in the first group
-  int64_t group_bytes;
-  int32_t lines;  ///< 0: nothing
-  bool soon;      ///< into L1; else L2
+  const uint8_t* at;    ///< in the first group
+  int64_t group_bytes;  ///< from there to the same of the next group
+  int64_t block_bytes;  ///< from there to what the next block fetches
+  int32_t lines;        ///< 0: nothing
+  bool soon;            ///< into L1; else L2
 };
 
 /// Dot products of one tile of token rows with some groups of outputs over inputs [first, last).

@@ -50,18 +50,16 @@ MatmulPlan::MatmulPlan(const PackedWeight::Segment& segment, int64_t read_bytes,
 
   ahead = quantized ? Ahead::kNextPanel : Ahead::kNothing;
   in_order = false;
-  if (tiles.count == 1) {
-    // Each group is read from end to end, which the hardware's prefetching does best where the
-    // kernel does little more than read.
+  if (tiles.rows == 1) {
+    // Hardly more than reading: each group from end to end.
     groups_per_panel = groups_per_item;
     inputs_per_panel = cols;
-    const bool only_reads = segment.dtype == DType::kQ8_0 && tiles.rows == 1;
-    if (quantized) ahead = only_reads ? Ahead::kNothing : Ahead::kNearby;
+    if (quantized) ahead = Ahead::kNearby;
   } else if (quantized && is_read_once(tiles)) {
-    // Panels so short that memory is never long without a request.
-    inputs_per_panel = 512;
+    // Long panels begin and end their chains seldom; all tiles fetch for the next one, so memory is
+    // at work throughout.
+    inputs_per_panel = 2048;
     in_order = true;
-    ahead = Ahead::kNearby;
   }
 }
 
@@ -85,21 +83,22 @@ FetchAhead::FetchAhead(const MatmulPlan& plan, const PackedWeight::Segment& segm
   };
   if (plan.ahead == MatmulPlan::Ahead::kNothing) return;
   if (plan.ahead == MatmulPlan::Ahead::kNearby) {
-    // The first tile fetches; the others meet what is near by then.
-    constexpr int64_t kDistance = 4 << 10;
-    const int64_t end = end_of(now);
-    lines_left_ = lines_of(now.input, end);
-    const int64_t lines = divide_up(lines_left_ * kQuantBlock, end - now.input);
-    lines_per_share_ = lines_left_;
-    share_ = {.at = item + now.group * segment.group_bytes +
-                    bytes_at(segment.dtype, cols, now.input) + kDistance,
-              .group_bytes = segment.group_bytes,
-              .lines = static_cast<int32_t>(lines),
-              .soon = true};
+    // As many bytes for each block as it has itself, head and all: every line is fetched once,
+    // across the borders of groups and into the next item, which the same thread mostly has.
+    constexpr int64_t kDistance = 8 << 10;
+    const int64_t step = segment.group_bytes / (cols / kQuantBlock);
+    share_ = {
+        .at = item + now.group * segment.group_bytes + now.input / kQuantBlock * step + kDistance,
+        .group_bytes = segment.group_bytes,
+        .block_bytes = step,
+        .lines = static_cast<int32_t>(divide_up(step, 64)),
+        .soon = true};
+    lines_left_ = lines_per_share_ = 1;  // all of it for the only tile
     return;
   }
   const PanelPlace next = plan.next(now, num_groups, cols);
-  if (next.input >= cols || next.group >= num_groups) return;
+  // Behind the last panel in order lies the next item's first.
+  if (next.input >= cols || (next.group >= num_groups && !plan.in_order)) return;
   lines_left_ = lines_of(next.input, end_of(next));
   const int64_t blocks = (end_of(now) - now.input) / kQuantBlock;
   const int64_t lines = divide_up(lines_left_, blocks * num_tiles);
@@ -107,6 +106,7 @@ FetchAhead::FetchAhead(const MatmulPlan& plan, const PackedWeight::Segment& segm
   share_ = {
       .at = item + next.group * segment.group_bytes + bytes_at(segment.dtype, cols, next.input),
       .group_bytes = segment.group_bytes,
+      .block_bytes = 64 * lines,
       .lines = static_cast<int32_t>(lines),
       .soon = false};
 }

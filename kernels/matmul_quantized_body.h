@@ -223,30 +223,37 @@ template <int kGroups>
 struct Fetch {
   const uint8_t* at;
   int64_t group_bytes;
+  int64_t block_bytes;
   int32_t lines;
   bool soon;
 
   HEARTH_SIMD Fetch(const Ahead& ahead, int32_t group, bool wanted)
       : at(ahead.at + group * ahead.group_bytes),
         group_bytes(ahead.group_bytes),
+        block_bytes(ahead.block_bytes),
         lines(wanted ? ahead.lines : 0),
         soon(ahead.soon) {}
   HEARTH_SIMD void block() {
-    for (int32_t i = 0; i < lines; ++i, at += 64) {
+    for (int32_t i = 0; i < lines; ++i) {
 #pragma GCC unroll 2
       for (int g = 0; g < kGroups; ++g) {
         if (soon) {
-          __builtin_prefetch(at + g * group_bytes, 0, 3);
+          __builtin_prefetch(at + 64 * i + g * group_bytes, 0, 3);
         } else {
-          __builtin_prefetch(at + g * group_bytes, 0, 2);
+          __builtin_prefetch(at + 64 * i + g * group_bytes, 0, 2);
         }
       }
     }
+    at += block_bytes;
   }
 };
 
-/// Registers of outputs that share the loads of kWidth rows of activations.
-constexpr int dot_columns(int width) { return 2 * width <= kDotChains ? 2 : 1; }
+/// Registers of outputs that share the loads of kWidth rows of activations. One row waits for
+/// memory, which is read fastest in order: one group at a time.
+constexpr int dot_columns(int width) {
+  if (width == 1 && kParts == 1) return 1;
+  return 2 * width <= kDotChains ? 2 : 1;
+}
 
 /// And the groups that they are from.
 constexpr int dot_groups(int columns) { return (columns + kParts - 1) / kParts; }

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "kernels/base/check.h"
@@ -116,10 +117,16 @@ bool ThreadPool::join(uint32_t epoch) {
 
 void ThreadPool::claim_items(int32_t thread) {
   const Loop loop = loop_;
-  while (true) {
-    const int64_t item = next_item_.fetch_add(1, std::memory_order_relaxed);
-    if (item >= loop.num_items) return;
-    loop.body(loop.context, item, thread);
+  int64_t first = next_item_.load(std::memory_order_relaxed);
+  while (first < loop.num_items) {
+    const int64_t count = std::max<int64_t>(1, (loop.num_items - first) / (2 * active()));
+    if (!next_item_.compare_exchange_weak(first, first + count, std::memory_order_relaxed)) {
+      continue;
+    }
+    for (int64_t item = first; item < first + count; ++item) {
+      loop.body(loop.context, item, thread);
+    }
+    first = next_item_.load(std::memory_order_relaxed);
   }
 }
 

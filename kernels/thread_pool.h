@@ -1,8 +1,10 @@
 #pragma once
 // Persistent threads that share one loop at a time with the thread that calls it.
 //
-// Items of a loop are claimed one by one through a single counter, so a slow or late core does less
-// of the loop instead of delaying it; a thread that does not wake in time is not waited for at all.
+// Items of a loop are claimed through a single counter, so a slow or late core does less of the loop
+// instead of delaying it; a thread that does not wake in time is not waited for at all. A claim is a
+// run of neighbours, as what they read often lies in a row: half of a thread's share of what is left,
+// down to one item.
 // Between loops threads watch for the next one for some tens of microseconds, then sleep: an idle
 // pool takes no CPU.
 //
