@@ -1,6 +1,7 @@
 #include "kernels/host_memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -21,6 +22,12 @@ constexpr size_t kMapFrom = size_t{1} << 20;
 
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
+/// What is mapped for so many bytes. Whole huge pages would leave a megabyte of every matrix unused
+/// and resident; so its end lies in small ones.
+size_t mapped_bytes(size_t bytes) {
+  return round_up(bytes, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
+}
+
 }  // namespace
 
 void* allocate_host(size_t bytes) {
@@ -32,7 +39,7 @@ void* allocate_host(size_t bytes) {
     return memory;
   }
   // Map one huge page more than needed and cut the ends, so that the start is aligned to one.
-  const size_t size = round_up(bytes, kHugePage);
+  const size_t size = mapped_bytes(bytes);
   void* mapped =
       mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
@@ -49,7 +56,7 @@ void release_host(void* memory, size_t bytes) {
   if (bytes < kMapFrom) {
     std::free(memory);
   } else {
-    munmap(memory, round_up(bytes, kHugePage));
+    munmap(memory, mapped_bytes(bytes));
   }
 }
 

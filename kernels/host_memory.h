@@ -1,6 +1,6 @@
 #pragma once
-// Host memory that a CPU table hands out: zeroed, aligned to 64 bytes, in huge pages where a
-// request is large enough for one.
+// Host memory that a CPU table hands out: zeroed, aligned to 64 bytes, in huge pages as far as
+// whole ones of them fit, the rest in small ones.
 
 #include <cstddef>
 
