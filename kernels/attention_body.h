@@ -2,10 +2,11 @@
 // The attention kernels, written once over a simd_*.h vocabulary and compiled per instruction set.
 //
 // Positions are walked in tiles of kSoftmaxTile at absolute multiples, with a running maximum per
-// row (online softmax). K and V of a tile become f32 in scratch memory once, for all rows. A row's
-// bits depend on nothing but its own q, its positions and their K and V: every score is one chain
-// over head_dim and every o one chain over positions, however rows are grouped. V of a position is
-// read for no row that does not see it: unused slots hold anything, NaN too.
+// row (online softmax). K and V of a tile become f32 in scratch memory once, for all rows; where
+// few rows want them, in registers instead (InPlace), to the same values. A row's bits depend on
+// nothing but its own q, its positions and their K and V: every score is one chain over head_dim
+// and every o one chain over positions, however rows are grouped. V of a position is read for no
+// row that does not see it: unused slots hold anything, NaN too.
 
 #include "kernels/attention_kernels.h"
 #include "kernels/simd_math.h"
@@ -48,16 +49,19 @@ struct Next {
 
 struct KvF32 {
   using T = float;
+  static constexpr bool kInPlace = false;
   static HEARTH_SIMD F load_lanes(const T* p) { return load(p); }
   static HEARTH_SIMD F load_some(const T* p, int n) { return load_partial(p, n); }
 };
 struct KvF16 {
   using T = uint16_t;
+  static constexpr bool kInPlace = true;
   static HEARTH_SIMD F load_lanes(const T* p) { return load_f16(p); }
   static HEARTH_SIMD F load_some(const T* p, int n) { return load_f16_partial(p, n); }
 };
 struct KvBf16 {
   using T = uint16_t;
+  static constexpr bool kInPlace = false;
   static HEARTH_SIMD F load_lanes(const T* p) { return load_bf16(p); }
   static HEARTH_SIMD F load_some(const T* p, int n) { return load_bf16_partial(p, n); }
 };
@@ -66,6 +70,7 @@ template <typename Kv>
 struct PlainTile {
   using T = typename Kv::T;
   static constexpr int64_t kValueBytes = sizeof(T);
+  static constexpr bool kInPlace = Kv::kInPlace;
 
   static void to_f32_k(const AttentionSplit& a, const char* block, int32_t offset, float* out) {
     const T* from = reinterpret_cast<const T*>(block) + offset;
@@ -91,6 +96,7 @@ struct PlainTile {
 /// Integers times the scale of 32 of them, exact in f32.
 struct Q8Tile {
   static constexpr int64_t kValueBytes = 1;
+  static constexpr bool kInPlace = false;
 
   static void to_f32_k(const AttentionSplit& a, const char* block, int32_t offset, float* out) {
     const auto* from = reinterpret_cast<const uint8_t*>(block) + offset;
@@ -137,6 +143,37 @@ struct Q8Tile {
   }
 };
 
+// ---- Where the chains take K and V of a tile from -----------------------------------------------
+// k_lanes: dimension d of kLanes positions, the vec-th of them. v_lanes: kLanes dimensions from d
+// of position j.
+
+/// As f32, from scratch memory.
+struct Scratch {
+  const float* k;  ///< (head_dim, kSoftmaxTile)
+  const float* v;  ///< (kSoftmaxTile, padded)
+  int64_t padded;
+
+  HEARTH_SIMD F k_lanes(int32_t d, int vec) const {
+    return load(k + d * kSoftmaxTile + vec * kLanes);
+  }
+  HEARTH_SIMD F v_lanes(int j, int64_t d) const { return load(v + j * padded + d); }
+};
+
+/// f16, where it lies: a head_dim that vectors fill. Sub-tiles that no row sees are others again.
+struct InPlace {
+  const uint16_t* k[kSoftmaxTile / kSubTile];
+  const uint16_t* v[kSoftmaxTile / kSubTile];
+  int32_t block_size;
+  int32_t head_dim;
+
+  HEARTH_SIMD F k_lanes(int32_t d, int vec) const {
+    return load_f16(k[vec / kParts] + int64_t{d} * block_size + vec % kParts * kLanes);
+  }
+  HEARTH_SIMD F v_lanes(int j, int64_t d) const {
+    return load_f16(v[j / kSubTile] + int64_t{j % kSubTile} * head_dim + d);
+  }
+};
+
 // ---- Blocks of chains -------------------------------------------------------------------------
 
 /// e^x of one value, by the same operations as in a vector.
@@ -150,8 +187,8 @@ void cap_scores(float* scores, int n, float cap) {
 }
 
 /// scores[r][j] = scale * q[r] . k[j] (soft capped) for the positions of a tile.
-template <int kRows, bool kAsk>
-void tile_scores(const AttentionSplit& a, const float* const* q, const float* k, const Next& next,
+template <int kRows, bool kAsk, typename Source>
+void tile_scores(const AttentionSplit& a, const float* const* q, const Source& kv, const Next& next,
                  float* scores) {
   const int32_t n = a.head_dim;
   const float* row[kRows];
@@ -163,11 +200,10 @@ void tile_scores(const AttentionSplit& a, const float* const* q, const float* k,
 #pragma GCC unroll 4
       for (int i = 0; i < kVecBlock; ++i) acc[r][i] = zero();
     }
-    const float* column = k + first_vec * kLanes;
-    for (int32_t d = 0; d < n; ++d, column += kSoftmaxTile) {
+    for (int32_t d = 0; d < n; ++d) {
       F kd[kVecBlock];
 #pragma GCC unroll 4
-      for (int i = 0; i < kVecBlock; ++i) kd[i] = load(column + i * kLanes);
+      for (int i = 0; i < kVecBlock; ++i) kd[i] = kv.k_lanes(d, first_vec + i);
       if constexpr (kAsk) next.ask_k(d);
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) {
@@ -217,8 +253,8 @@ float tile_softmax(float* scores, float* m, float* l) {
 
 /// o[r] = o[r] * alpha[r] + sum over positions j in [from, to) of weights[r][j] * v[j], j
 /// ascending, for kVecs vectors of each o.
-template <int kRows, int kVecs, bool kAsk>
-HEARTH_SIMD void values_block(const float* v, int64_t padded, int64_t first, int from, int to,
+template <int kRows, int kVecs, bool kAsk, typename Source>
+HEARTH_SIMD void values_block(const Source& kv, int64_t padded, int64_t first, int from, int to,
                               const float* weights, const float* alpha, const Next& next,
                               float* o) {
   F acc[kRows][kVecs];
@@ -226,13 +262,13 @@ HEARTH_SIMD void values_block(const float* v, int64_t padded, int64_t first, int
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
     for (int i = 0; i < kVecs; ++i) {
-      acc[r][i] = mul(load(o + r * padded + i * kLanes), set1(alpha[r]));
+      acc[r][i] = mul(load(o + r * padded + first + i * kLanes), set1(alpha[r]));
     }
   }
   for (int j = from; j < to; ++j) {
     F vj[kVecs];
 #pragma GCC unroll 4
-    for (int i = 0; i < kVecs; ++i) vj[i] = load(v + j * padded + i * kLanes);
+    for (int i = 0; i < kVecs; ++i) vj[i] = kv.v_lanes(j, first + i * kLanes);
     if constexpr (kAsk) next.ask_v(j, first);
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
@@ -244,19 +280,19 @@ HEARTH_SIMD void values_block(const float* v, int64_t padded, int64_t first, int
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (int i = 0; i < kVecs; ++i) store(o + r * padded + i * kLanes, acc[r][i]);
+    for (int i = 0; i < kVecs; ++i) store(o + r * padded + first + i * kLanes, acc[r][i]);
   }
 }
 
-template <int kRows, bool kAsk>
-void tile_values(const float* v, int64_t padded, int from, int to, const float* weights,
+template <int kRows, bool kAsk, typename Source>
+void tile_values(const Source& kv, int64_t padded, int from, int to, const float* weights,
                  const float* alpha, const Next& next, float* o) {
   int64_t d = 0;
   for (; d + kVecBlock * kLanes <= padded; d += kVecBlock * kLanes) {
-    values_block<kRows, kVecBlock, kAsk>(v + d, padded, d, from, to, weights, alpha, next, o + d);
+    values_block<kRows, kVecBlock, kAsk>(kv, padded, d, from, to, weights, alpha, next, o);
   }
   for (; d < padded; d += kLanes) {
-    values_block<kRows, 1, kAsk>(v + d, padded, d, from, to, weights, alpha, next, o + d);
+    values_block<kRows, 1, kAsk>(kv, padded, d, from, to, weights, alpha, next, o);
   }
 }
 
@@ -265,39 +301,37 @@ struct Work {
   const AttentionSplit& a;
   AttentionPartial* partial;
   int64_t padded;
-  float* k;       ///< (head_dim, kSoftmaxTile)
-  float* v;       ///< (kSoftmaxTile, padded)
-  float* scales;  ///< of 16 positions of V
-  float* l;       ///< (rows, 16)
-  float* o;       ///< (rows, padded)
+  float* l;  ///< (rows, 16)
+  float* o;  ///< (rows, padded)
 };
 
 /// kRows rows from `row` on over one tile, of which all of them see positions [from, to).
-template <int kRows, bool kAsk>
-void rows_of_tile(const Work& w, int row, int from, int to, const Next& next) {
+template <int kRows, bool kAsk, typename Source>
+void rows_of_tile(const Work& w, const Source& kv, int row, int from, int to, const Next& next) {
   alignas(64) float scores[kRows * kSoftmaxTile];
   float alpha[kRows];
-  tile_scores<kRows, kAsk>(w.a, w.a.q + row, w.k, next, scores);
+  tile_scores<kRows, kAsk>(w.a, w.a.q + row, kv, next, scores);
   for (int r = 0; r < kRows; ++r) {
     float* mine = scores + r * kSoftmaxTile;
     for (int j = 0; j < from; ++j) mine[j] = kMinusInfinity;
     for (int j = to; j < kSoftmaxTile; ++j) mine[j] = kMinusInfinity;
     alpha[r] = tile_softmax(mine, w.partial->m + row + r, w.l + 16 * (row + r));
   }
-  tile_values<kRows, kAsk>(w.v, w.padded, from, to, scores, alpha, next, w.o + row * w.padded);
+  tile_values<kRows, kAsk>(kv, w.padded, from, to, scores, alpha, next, w.o + row * w.padded);
 }
 
-template <bool kAsk>
-int some_rows_of_tile(const Work& w, int row, int alike, int from, int to, const Next& next) {
+template <bool kAsk, typename Source>
+int some_rows_of_tile(const Work& w, const Source& kv, int row, int alike, int from, int to,
+                      const Next& next) {
   if (alike >= kRowBlock) {
-    rows_of_tile<kRowBlock, kAsk>(w, row, from, to, next);
+    rows_of_tile<kRowBlock, kAsk>(w, kv, row, from, to, next);
     return kRowBlock;
   }
   if (alike >= 2) {
-    rows_of_tile<2, kAsk>(w, row, from, to, next);
+    rows_of_tile<2, kAsk>(w, kv, row, from, to, next);
     return 2;
   }
-  rows_of_tile<1, kAsk>(w, row, from, to, next);
+  rows_of_tile<1, kAsk>(w, kv, row, from, to, next);
   return 1;
 }
 
@@ -315,7 +349,8 @@ struct Range {
 };
 
 /// All rows over one tile whose K and V are there.
-void tile_of_rows(const Work& w, int32_t tile, const Next& next, bool ask) {
+template <typename Source>
+void tile_of_rows(const Work& w, const Source& kv, int32_t tile, const Next& next, bool ask) {
   const AttentionSplit& a = w.a;
   for (int row = 0; row < a.num_rows;) {
     const Range range(tile, a.first[row], a.last[row]);
@@ -328,8 +363,8 @@ void tile_of_rows(const Work& w, int32_t tile, const Next& next, bool ask) {
            Range(tile, a.first[row + alike], a.last[row + alike]) == range) {
       ++alike;
     }
-    row += ask ? some_rows_of_tile<true>(w, row, alike, range.from, range.to, next)
-               : some_rows_of_tile<false>(w, row, alike, range.from, range.to, next);
+    row += ask ? some_rows_of_tile<true>(w, kv, row, alike, range.from, range.to, next)
+               : some_rows_of_tile<false>(w, kv, row, alike, range.from, range.to, next);
     ask = false;
   }
 }
@@ -340,7 +375,9 @@ void attend_split(const AttentionSplit& a, AttentionPartial* partial, float* o) 
   float* k = a.scratch;
   float* v = k + kSoftmaxTile * a.head_dim;
   float* l = v + kSoftmaxTile * padded;
-  const Work w{a, partial, padded, k, v, l + kMaxAttentionRows * 16, l, o};
+  float* scales = l + kMaxAttentionRows * 16;  // of 16 positions of V
+  const Work w{a, partial, padded, l, o};
+  const bool in_place = Kv::kInPlace && a.num_rows <= kRowBlock && a.head_dim % 64 == 0;
   int32_t seen_first = a.end;  // positions that any row sees
   int32_t seen_last = a.begin - 1;
   for (int r = 0; r < a.num_rows; ++r) {
@@ -363,6 +400,8 @@ void attend_split(const AttentionSplit& a, AttentionPartial* partial, float* o) 
   for (int32_t tile = seen_first / kSoftmaxTile * kSoftmaxTile; tile <= seen_last;
        tile += kSoftmaxTile) {
     bool ask = true;
+    int seen = 0;
+    InPlace there{{}, {}, a.block_size, a.head_dim};
     for (int32_t sub = 0; sub < kSoftmaxTile; sub += kSubTile) {
       const int32_t later = tile + sub + kSoftmaxTile;
       ask = ask && later <= a.last_ahead;
@@ -374,12 +413,29 @@ void attend_split(const AttentionSplit& a, AttentionPartial* partial, float* o) 
       }
       const int32_t position = tile + sub;
       if (position + kSubTile <= seen_first || position > seen_last) continue;
-      const int64_t block = block_of(position);
+      const char* block_k = a.k + block_of(position);
+      const char* block_v = a.v + block_of(position);
       const int32_t offset = position % a.block_size;
-      Kv::to_f32_k(a, a.k + block, offset, k + sub);
-      Kv::to_f32_v(a, a.v + block, offset, w.scales, v + sub * padded);
+      if constexpr (Kv::kInPlace) {
+        if (in_place) {
+          for (int i = seen == 0 ? 0 : sub / kSubTile; i < kSoftmaxTile / kSubTile; ++i) {
+            there.k[i] = reinterpret_cast<const uint16_t*>(block_k) + offset;
+            there.v[i] = reinterpret_cast<const uint16_t*>(block_v) + offset * a.head_dim;
+          }
+          ++seen;
+          continue;
+        }
+      }
+      Kv::to_f32_k(a, block_k, offset, k + sub);
+      Kv::to_f32_v(a, block_v, offset, scales, v + sub * padded);
     }
-    tile_of_rows(w, tile, next, ask);
+    if constexpr (Kv::kInPlace) {
+      if (in_place) {
+        tile_of_rows(w, there, tile, next, ask);
+        continue;
+      }
+    }
+    tile_of_rows(w, Scratch{k, v, padded}, tile, next, ask);
   }
   for (int r = 0; r < a.num_rows; ++r) {
     F lanes[kParts];

@@ -196,7 +196,7 @@ TEST_CASE("attention: a row has the same bits in prefill, in chunks and alone") 
       const Case whole{.kv_type = type,
                        .heads = 6,
                        .kv_heads = 2,
-                       .head_dim = 24,
+                       .head_dim = type == DType::kF16 ? 64 : 24,  // 64: few rows read it in place
                        .sequences = {{560, 560}, {33, 33}, {100, 100}},
                        .window = window};
       const Data data(whole, seed);
