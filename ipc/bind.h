@@ -22,6 +22,7 @@ void bind(V& v, R& r) {
   v("messages", r.messages);
   v("tools", r.tools);
   v("tool_choice", r.tool_choice);
+  v("parallel_tool_calls", r.parallel_tool_calls);
   v("template_kwargs", r.template_kwargs);
   v("raw", r.raw);
   v("parse_special", r.parse_special);
@@ -152,6 +153,12 @@ void bind(V& v, R& r) {
   v("top", r.top);
   v("text", r.text);
 }
+template <class V, Of<ToolCall> R>
+void bind(V& v, R& r) {
+  v("index", r.index);
+  v("id", r.id);
+  v("name", r.name);
+}
 template <class V, Of<QueuedEvent> R>
 void bind(V& v, R& r) {
   v("reason", r.reason);
@@ -194,6 +201,7 @@ void bind(V& v, R& r) {
   v("drafted_tokens", r.drafted_tokens);
   v("accepted_tokens", r.accepted_tokens);
   v("cached_disk_tokens", r.cached_disk_tokens);
+  v("reasoning_tokens", r.reasoning_tokens);
 }
 template <class V, Of<Timings> R>
 void bind(V& v, R& r) {

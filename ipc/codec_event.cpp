@@ -98,7 +98,14 @@ Result<Delta> decode_delta(const Answer& answer) {
                              payload.header.num_tokens),
                  {}};
   }
-  Delta delta{payload.header, std::string(payload.text), std::move(ids), {}};
+  Delta delta{payload.header, std::string(payload.text), std::move(ids), {}, {}};
+  if (payload.header.num_parts > 0) {
+    HEARTH_ASSIGN_OR_RETURN(delta.parts, decode_parts(payload));
+    delta.text.clear();
+    for (const DeltaPart& part : delta.parts) {
+      if (part.channel == DeltaChannel::kText) delta.text += part.text;
+    }
+  }
   if (!answer.logprobs.empty()) {
     // parse_json_object wants an object; the frame is a list.
     const std::string wrapped = fmt::format("{{\"logprobs\":{}}}", answer.logprobs);
@@ -114,6 +121,17 @@ Result<Delta> decode_delta(const Answer& answer) {
     }
   }
   return delta;
+}
+
+Result<ToolCall> decode_tool_call(std::string_view json) {
+  HEARTH_ASSIGN_OR_RETURN(const Json object, parse_json_object(json, kEventLimits));
+  return read_members<ToolCall>(object);
+}
+
+std::string encode_tool_call(const ToolCall& call) {
+  Json object = Json::object();
+  write_members(object, call);
+  return dump_json(object);
 }
 
 std::string encode_logprobs(std::span<const TokenLogprobs> logprobs) {
@@ -132,6 +150,13 @@ std::string delta_as_json(const Delta& delta) {
   object["sample"] = delta.header.sample;
   object["first_index"] = delta.header.first_index;
   object["text"] = delta.text;
+  if (!delta.parts.empty()) {
+    Json parts = Json::array();
+    for (const DeltaPart& part : delta.parts) {
+      parts.push_back({{"channel", std::string(name(part.channel))}, {"text", part.text}});
+    }
+    object["parts"] = std::move(parts);
+  }
   object["ids"] = delta.ids;
   if (!delta.logprobs.empty()) {
     Json list = Json::array();

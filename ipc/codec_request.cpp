@@ -193,9 +193,11 @@ Result<void> check_together(const Json& object, const GenerateRequest& request) 
         fmt::format("messages: met both it and {}, want one", text ? "prompt" : "prompt_ids"),
         "messages"};
   }
-  for (const auto& [given, name] : {std::pair(!request.tools.empty(), "tools"),
-                                    std::pair(!request.template_kwargs.empty(), "template_kwargs"),
-                                    std::pair(request.tool_choice != "auto", "tool_choice")}) {
+  for (const auto& [given, name] :
+       {std::pair(!request.tools.empty(), "tools"),
+        std::pair(!request.template_kwargs.empty(), "template_kwargs"),
+        std::pair(request.tool_choice != "auto", "tool_choice"),
+        std::pair(!request.parallel_tool_calls, "parallel_tool_calls")}) {
     if (!given || messages) continue;
     return Error{ErrorCode::kInvalidArgument,
                  fmt::format("{}: met it without messages, want both", name), name};

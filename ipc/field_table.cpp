@@ -40,7 +40,10 @@ constexpr auto kFields = std::to_array<Field>({
      "With `messages`: the functions that the template tells the model of."},
     {"tool_choice", T::kName, kGen, 1, 256, 0, 0, "bytes", "\"auto\"",
      "`auto`, `none` (the template is told of no tools), `required`, or the name of the function "
-     "to call."},
+     "to call. What is required is enforced: the arguments are valid against the function's "
+     "schema."},
+    {"parallel_tool_calls", T::kBool, kGen, 0, 0, 0, 0, "", "true",
+     "With `tools`: false ends a sample with its first call."},
     {"template_kwargs", T::kObject, kGen | kTok, 0, 0, 0, 0, "", "{}",
      "With `messages`: more variables for the template, such as `enable_thinking`."},
     {"text", T::kText, kTok, 0, kTextBytes, 0, 0, "bytes", "",

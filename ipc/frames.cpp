@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "ipc/utf8.h"
 
@@ -21,6 +22,12 @@ uint32_t load_u32(const char* at) {
 }
 void append_u32(std::string& out, uint32_t value) {
   for (int shift = 0; shift < 32; shift += 8) out += static_cast<char>(value >> shift & 0xFF);
+}
+
+void append_part(std::string& out, DeltaChannel channel, std::string_view text) {
+  append_u32(out, static_cast<uint32_t>(channel));
+  append_u32(out, static_cast<uint32_t>(text.size()));
+  out.append(text);
 }
 
 Result<void> check_front(FrameViews frames, size_t want) {
@@ -122,8 +129,24 @@ std::string encode_delta_payload(const DeltaHeader& header, std::string_view tex
   append_u32(out, header.sample);
   append_u32(out, header.first_index);
   append_u32(out, header.num_tokens);
-  append_u32(out, header.reserved);
+  append_u32(out, 0);
   out.append(text);
+  return out;
+}
+
+std::string encode_delta_payload(const DeltaHeader& header, std::span<const DeltaPart> parts) {
+  std::string out;
+  append_u32(out, header.sample);
+  append_u32(out, header.first_index);
+  append_u32(out, header.num_tokens);
+  append_u32(out, static_cast<uint32_t>(parts.size()));
+  for (const DeltaPart& part : parts) append_part(out, part.channel, part.text);
+  return out;
+}
+
+std::string text_as_part(std::string_view text) {
+  std::string out;
+  append_part(out, DeltaChannel::kText, text);
   return out;
 }
 
@@ -134,12 +157,46 @@ Result<DeltaPayload> decode_delta_payload(std::string_view frame) {
   }
   const DeltaHeader header{load_u32(frame.data()), load_u32(frame.data() + 4),
                            load_u32(frame.data() + 8), load_u32(frame.data() + 12)};
-  if (header.reserved != 0) {
-    return protocol_error(fmt::format("delta reserved: met {}, want 0", header.reserved));
-  }
   const std::string_view text = frame.substr(kDeltaHeaderBytes);
-  if (!is_valid_utf8(text)) return protocol_error("delta text: met bytes that are not UTF-8");
+  if (header.num_parts == 0 && !is_valid_utf8(text)) {
+    return protocol_error("delta text: met bytes that are not UTF-8");
+  }
   return DeltaPayload{header, text};
+}
+
+Result<std::vector<DeltaPart>> decode_parts(const DeltaPayload& payload) {
+  std::string_view rest = payload.text;
+  std::vector<DeltaPart> parts;
+  while (!rest.empty()) {
+    if (rest.size() < kPartHeaderBytes || parts.size() == payload.header.num_parts) {
+      return protocol_error("delta parts: met bytes behind the last of them");
+    }
+    const uint32_t channel = load_u32(rest.data()), bytes = load_u32(rest.data() + 4);
+    rest.remove_prefix(kPartHeaderBytes);
+    if (channel >= kNumDeltaChannels) {
+      return protocol_error(
+          fmt::format("delta part: met channel {}, want 0 to {}", channel, kNumDeltaChannels - 1));
+    }
+    if (bytes > rest.size()) {
+      return protocol_error(
+          fmt::format("delta part: met {} bytes, {} are there", bytes, rest.size()));
+    }
+    const std::string_view text = rest.substr(0, bytes);
+    if (!is_valid_utf8(text)) return protocol_error("delta part: met bytes that are not UTF-8");
+    parts.push_back({static_cast<DeltaChannel>(channel), std::string(text)});
+    rest.remove_prefix(bytes);
+  }
+  if (parts.size() != payload.header.num_parts) {
+    return protocol_error(fmt::format("delta parts: met {}, want the header's {}", parts.size(),
+                                      payload.header.num_parts));
+  }
+  return parts;
+}
+
+std::string_view name(DeltaChannel channel) {
+  static constexpr std::array<std::string_view, kNumDeltaChannels> kNames = {"text", "reasoning",
+                                                                             "call", "arguments"};
+  return kNames[static_cast<size_t>(channel)];
 }
 
 std::string encode_ids(std::span<const int32_t> ids) {

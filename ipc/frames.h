@@ -73,12 +73,19 @@ std::array<char, 8> encode_number(uint64_t number);
 Result<uint64_t> decode_number(std::string_view frame);
 
 std::string encode_delta_payload(const DeltaHeader& header, std::string_view text);
+/// The same with parts; `header` need not have their number.
+std::string encode_delta_payload(const DeltaHeader& header, std::span<const DeltaPart> parts);
 struct DeltaPayload {
   DeltaHeader header;
-  std::string_view text;
+  std::string_view text;  ///< of a delta with parts: they, as they stand on the wire
 };
-/// kProtocol: shorter than its header, `reserved` not zero, text not UTF-8.
+/// kProtocol: shorter than its header, text not UTF-8. Parts are not looked at.
 Result<DeltaPayload> decode_delta_payload(std::string_view frame);
+/// kProtocol: their number is not the header's, they are longer or shorter than the frame, of no
+/// known channel, or not UTF-8.
+Result<std::vector<DeltaPart>> decode_parts(const DeltaPayload& payload);
+/// A text on the wire as the one part that it is.
+std::string text_as_part(std::string_view text);
 
 std::string encode_ids(std::span<const int32_t> ids);
 Result<std::vector<int32_t>> decode_ids(std::string_view frame);

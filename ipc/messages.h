@@ -5,7 +5,8 @@
 //   "HEARTH/1"                          "HEARTH/1"
 //   request id, 1 to 64 bytes           request id, as the client wrote it
 //   JSON request (UTF-8)                "event" | "delta"
-//                                       event: JSON          delta: DeltaHeader + UTF-8 text
+//                                       event: JSON          delta: DeltaHeader + UTF-8 text,
+//                                                                   or parts (see DeltaPart)
 //                                                            delta: token ids, i32 little endian
 //                                                            delta: JSON array of logprobs (only
 //                                                                   where they were asked for)
@@ -78,6 +79,7 @@ struct GenerateRequest {
   JsonText messages;                 ///< a list of objects, for the model's chat template
   JsonText tools;                    ///< a list of objects: what the template is told of functions
   std::string tool_choice = "auto";  ///< auto, none, required, or a function's name
+  bool parallel_tool_calls = true;   ///< false: a sample ends with its first call
   JsonText template_kwargs;          ///< an object: more variables for the template
   bool raw = false;                  ///< no BOS put in front
   bool parse_special = false;        ///< control tokens in the prompt's text become tokens
@@ -224,15 +226,42 @@ std::optional<Verb> verb_from_name(std::string_view name);
 
 // ---- Deltas: new text and tokens of one sample ------------------------------------------------
 
-/// First bytes of a delta's payload frame, little endian, 16 bytes; text follows.
+/// First bytes of a delta's payload frame, little endian, 16 bytes; text or parts follow.
 struct DeltaHeader {
   uint32_t sample = 0;
   uint32_t first_index = 0;  ///< of the delta's first token among the sample's generated tokens
   uint32_t num_tokens = 0;   ///< equals the ids frame; a gap in indices is a lost delta
-  uint32_t reserved = 0;     ///< zero
+  uint32_t num_parts = 0;    ///< 0: the rest of the frame is text
   bool operator==(const DeltaHeader&) const = default;
 };
 inline constexpr size_t kDeltaHeaderBytes = 16;
+
+/// What a part of a conversation's answer is, in the order of its number on the wire.
+enum class DeltaChannel : uint32_t {
+  kText,
+  kReasoning,  ///< what the model's template marks as such
+  kCall,       ///< a call begins: {"index":0,"id":"a1B2c3D4e","name":"f"}
+  kArguments,  ///< of the call that began last: more of their JSON text
+};
+inline constexpr uint32_t kNumDeltaChannels = 4;
+/// "text", "reasoning", "call", "arguments"
+std::string_view name(DeltaChannel channel);
+
+/// On the wire: channel and number of bytes, little endian, 4 bytes each; then the text.
+struct DeltaPart {
+  DeltaChannel channel = DeltaChannel::kText;
+  std::string text{};
+  bool operator==(const DeltaPart&) const = default;
+};
+inline constexpr size_t kPartHeaderBytes = 8;
+
+/// The text of a kCall part, as JSON.
+struct ToolCall {
+  int32_t index = 0;  ///< among the calls of the sample
+  std::string id;     ///< 9 letters and digits; a conversation has it once
+  std::string name;
+  bool operator==(const ToolCall&) const = default;
+};
 
 struct TopLogprob {
   int32_t token = 0;
@@ -251,9 +280,12 @@ struct TokenLogprobs {
 
 struct Delta {
   DeltaHeader header;
-  std::string text;  ///< valid UTF-8; lags behind the ids while a character is incomplete
+  /// Valid UTF-8; lags behind the ids while a character is incomplete. Of a delta with parts: those
+  /// that are text.
+  std::string text;
   std::vector<int32_t> ids;
   std::vector<TokenLogprobs> logprobs;  ///< one per token, or empty where none were asked for
+  std::vector<DeltaPart> parts{};       ///< empty: all is text
 };
 
 // ---- Events of a generate request -------------------------------------------------------------
@@ -295,7 +327,7 @@ struct PromptLogprobsEvent {
 
 struct SampleDoneEvent {
   int32_t sample = 0;
-  std::string reason;  ///< stop, length, cancelled, deadline
+  std::string reason;  ///< stop, tool_calls, length, cancelled, deadline
   int32_t num_tokens = 0;
   std::string stop{};  ///< the stop string that ended it, if one did
   bool operator==(const SampleDoneEvent&) const = default;
@@ -308,6 +340,7 @@ struct Usage {
   int32_t drafted_tokens = 0;      ///< guesses that were verified
   int32_t accepted_tokens = 0;     ///< of them, those that were right: decode steps saved
   int32_t cached_disk_tokens = 0;  ///< of the cached ones, restored from disk for this request
+  int32_t reasoning_tokens = 0;    ///< of the output tokens, those of reasoning
   bool operator==(const Usage&) const = default;
 };
 struct Timings {
@@ -335,8 +368,9 @@ struct SpeculationStats {
 
 /// The last event of a generate request that did not fail.
 struct DoneEvent {
-  std::vector<std::string> finish_reasons;  ///< per sample: stop, length, cancelled, deadline
-  std::string model;                        ///< the file, not the role
+  /// Per sample: stop, tool_calls (it stopped, and has calls), length, cancelled, deadline.
+  std::vector<std::string> finish_reasons;
+  std::string model;  ///< the file, not the role
   uint64_t seed = 0;
   Usage usage;
   Timings timings;

@@ -31,8 +31,12 @@ A request id is 1 to 64 visible ASCII characters, chosen by the client, unique a
 live requests. Who the user is, the kernel says; nothing in a message is believed about it.
 
 A delta's header is 16 bytes, four little-endian 32-bit numbers: sample, index of the delta's first
-token among the sample's generated tokens, number of tokens, zero. UTF-8 text follows in the same
-frame; a character that is not whole yet waits for the next delta. The ids frame holds that many
+token among the sample's generated tokens, number of tokens, number of parts. Where that is 0, UTF-8
+text follows in the same frame; a character that is not whole yet waits for the next delta. Answers
+to `messages` can have parts instead: each two little-endian 32-bit numbers, channel and bytes, and
+so many bytes of UTF-8. Channel 0 is text; 1 is reasoning, where the model's template marks it; 2
+begins a call of a function, `{"index":0,"id":"a1B2c3D4e","name":"f"}`; 3 is more of that call's
+arguments, as JSON text. The ids frame holds that many
 little-endian 32-bit token ids. A first index other than the one expected means that a delta was
 lost. The logprobs frame is a JSON list with one
 `{"logprob":x,"top":[{"token":i,"logprob":x,"text":"a"}],"text":"a"}` per token; a token whose bytes
@@ -259,7 +263,7 @@ std::string protocol_page() {
       R"({"verb":"generate","model":"default","prompt":"Once upon a time","max_tokens":200,"temperature":0})");
   page +=
       "\n## Events\n\nOne of each, as the daemon writes them. Times are milliseconds; a reason "
-      "is `stop`, `length`,\n`cancelled` or `deadline`; "
+      "is `stop`, `tool_calls`\n(it stopped, and has calls), `length`, `cancelled` or `deadline`; "
       "`tpot_ms` is the mean time per output token after the first.\n\n```json\n";
   for (const Event& event : example_events()) page += encode_event(event) + "\n";
   page += "```\n\n## Error codes\n\n| code | means |\n|---|---|\n";

@@ -252,7 +252,11 @@ void Dispatcher::on_model_answer(const std::string& model, uint64_t number,
 }
 
 void Dispatcher::on_delta(LiveRequest& request, const ipc::Answer& answer) {
-  const Result<ipc::DeltaPayload> payload = ipc::decode_delta_payload(answer.payload);
+  Result<ipc::DeltaPayload> payload = ipc::decode_delta_payload(answer.payload);
+  if (payload && payload->header.num_parts > 0) {
+    auto parts = ipc::decode_parts(*payload);
+    if (!parts) payload = parts.take_error();
+  }
   Result<bool> wanted =
       payload ? accept_delta(&request, payload->header, answer.ids) : Result<bool>(payload.error());
   if (!wanted) {

@@ -1,8 +1,11 @@
 #include "daemon/broker/output_buffer.h"
 
+#include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
+#include "ipc/frames.h"
 #include "ipc/messages.h"
 #include "kernels/base/check.h"
 
@@ -16,8 +19,20 @@ void merge_deltas(Outgoing* first, const Outgoing& next) {
   std::memcpy(&header, first->payload.data(), sizeof header);
   std::memcpy(&added, next.payload.data(), sizeof added);
   header.num_tokens += added.num_tokens;
+  std::string_view more = std::string_view(next.payload).substr(ipc::kDeltaHeaderBytes);
+  std::string more_part;
+  if (header.num_parts > 0 || added.num_parts > 0) {
+    // Where one of them has parts, plain text becomes a part of its own.
+    if (header.num_parts == 0) {
+      const std::string_view text = std::string_view(first->payload).substr(sizeof header);
+      first->payload.replace(sizeof header, std::string::npos, ipc::text_as_part(text));
+      header.num_parts = 1;
+    }
+    if (added.num_parts == 0) more = more_part = ipc::text_as_part(more);
+    header.num_parts += std::max(added.num_parts, uint32_t{1});
+  }
   std::memcpy(first->payload.data(), &header, sizeof header);
-  first->payload.append(next.payload, ipc::kDeltaHeaderBytes);
+  first->payload.append(more);
   first->ids += next.ids;
   if (next.logprobs.size() <= 2) return;  // none, or "[]"
   if (first->logprobs.size() <= 2) {

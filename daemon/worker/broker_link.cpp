@@ -90,7 +90,7 @@ void BrokerLink::send_delta(uint64_t number, uint32_t sample, const SampleText::
   const ipc::DeltaHeader header{.sample = sample,
                                 .first_index = pending.first_index,
                                 .num_tokens = static_cast<uint32_t>(pending.ids.size()),
-                                .reserved = 0};
+                                .num_parts = 0};
   ipc::Message message;
   ipc::append(message, ipc::kDeltaFrame, ipc::encode_delta_payload(header, pending.text),
               ipc::encode_ids(pending.ids));

@@ -137,7 +137,8 @@ void add_run(CLI::App& app, RunOptions& options) {
   for (const Field& field : ipc::request_fields()) {
     // A conversation is no affair of flags.
     const bool chat = field.name == "messages" || field.name == "tools" ||
-                      field.name == "tool_choice" || field.name == "template_kwargs";
+                      field.name == "tool_choice" || field.name == "parallel_tool_calls" ||
+                      field.name == "template_kwargs";
     const bool elsewhere = field.name == "model" || field.name == "prompt" || chat;
     if (has_verb(field, ipc::Verb::kGenerate) && !elsewhere) add_field(*verb, field, options);
   }

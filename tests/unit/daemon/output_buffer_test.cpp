@@ -57,6 +57,24 @@ ipc::DeltaPayload payload_of(const Outgoing& out) {
   return ipc::decode_delta_payload(out.payload).value();
 }
 
+TEST_CASE("deltas with parts merge with each other and with plain ones, in order") {
+  using ipc::DeltaChannel;
+  using ipc::DeltaPart;
+  Outgoing parted = delta(1, 0, 1, "", {2});
+  parted.payload = ipc::encode_delta_payload(
+      {0, 1, 1, 0}, std::vector<DeltaPart>{{DeltaChannel::kReasoning, "b"}});
+  Outgoing first = delta(1, 0, 0, "a", {1});
+  merge_deltas(&first, parted);
+  merge_deltas(&first, parted);
+  merge_deltas(&first, delta(1, 0, 3, "c", {4}));
+  const ipc::DeltaPayload merged = payload_of(first);
+  CHECK(merged.header == ipc::DeltaHeader{0, 0, 4, 4});
+  CHECK(ipc::decode_parts(merged).value() == std::vector<DeltaPart>{{DeltaChannel::kText, "a"},
+                                                                    {DeltaChannel::kReasoning, "b"},
+                                                                    {DeltaChannel::kReasoning, "b"},
+                                                                    {DeltaChannel::kText, "c"}});
+}
+
 TEST_CASE("with room everything goes straight through") {
   Fixture f;
   f.clients["a"].room = 10;

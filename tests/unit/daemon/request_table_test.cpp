@@ -81,7 +81,7 @@ TEST_CASE("numbers come in order of arrival and are never reused") {
 }
 
 ipc::DeltaHeader header(uint32_t sample, uint32_t first, uint32_t count) {
-  return {.sample = sample, .first_index = first, .num_tokens = count, .reserved = 0};
+  return {.sample = sample, .first_index = first, .num_tokens = count, .num_parts = 0};
 }
 
 TEST_CASE("deltas extend the log of their sample, from which a request is resumed") {

@@ -204,6 +204,19 @@ TEST_CASE("a delta's header, ids and logprobs agree or it is refused") {
   CHECK(delta->logprobs == logprobs);
   CHECK(decode_delta({true, {}, payload, id_bytes, {}})->logprobs.empty());
 
+  const std::vector<DeltaPart> parts = {
+      {DeltaChannel::kText, "a"}, {DeltaChannel::kReasoning, "b"}, {DeltaChannel::kText, "c"}};
+  const std::string with_parts = encode_delta_payload({0, 10, 2, 0}, parts);
+  const auto parted = decode_delta({true, {}, with_parts, id_bytes, {}});
+  REQUIRE(parted.ok());
+  CHECK(parted->parts == parts);
+  CHECK(parted->text == "ac");
+  CHECK(delta_as_json(*parted).find(R"("parts":[{"channel":"text","text":"a"},)") !=
+        std::string::npos);
+  CHECK_FALSE(decode_delta({true, {}, with_parts + "x", id_bytes, {}}).ok());
+  const ToolCall call{1, "a1B2c3D4e", "f"};
+  CHECK(decode_tool_call(encode_tool_call(call)).value() == call);
+
   const std::string one_id = encode_ids(std::vector<int32_t>{5});
   const std::string one_logprob = encode_logprobs({logprobs.data(), 1});
   CHECK_FALSE(decode_delta({true, {}, payload, one_id, {}}).ok());

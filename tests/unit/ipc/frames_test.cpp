@@ -100,9 +100,33 @@ TEST_CASE("a delta's payload is sixteen little-endian bytes and text") {
   }
   CHECK_FALSE(
       decode_delta_payload(std::string_view(bytes).substr(0, 18)).ok());  // half a character
-  std::string reserved = bytes;
-  reserved[12] = 1;
-  CHECK_FALSE(decode_delta_payload(reserved).ok());
+}
+
+TEST_CASE("a delta's parts have their channel and length in front, and fill the frame") {
+  const std::vector<DeltaPart> parts = {{DeltaChannel::kReasoning, "h\xC3\xA9"},
+                                        {DeltaChannel::kText, ""},
+                                        {DeltaChannel::kArguments, "{}"}};
+  const std::string bytes = encode_delta_payload({1, 2, 3, 0}, parts);
+  CHECK(bytes.substr(12, 4) == std::string("\x03\0\0\0", 4));
+  CHECK(bytes.substr(16, 11) == std::string("\x01\0\0\0\x03\0\0\0h\xC3\xA9", 11));
+  const auto payload = decode_delta_payload(bytes);
+  REQUIRE(payload.ok());
+  CHECK(payload->header == DeltaHeader{1, 2, 3, 3});
+  CHECK(decode_parts(*payload).value() == parts);
+  for (size_t cut = kDeltaHeaderBytes; cut < bytes.size(); ++cut) {
+    const auto shorter = decode_delta_payload(std::string_view(bytes).substr(0, cut));
+    REQUIRE(shorter.ok());
+    CHECK_FALSE(decode_parts(*shorter).ok());
+  }
+  CHECK_FALSE(decode_parts(*decode_delta_payload(bytes + "x")).ok());
+  for (const size_t at : {12u, 16u, 19u, 20u, 23u, 25u}) {
+    std::string wrong = bytes;
+    wrong[at] = '\x7F';
+    const auto broken = decode_delta_payload(wrong);
+    CHECK_FALSE((broken.ok() && decode_parts(*broken).ok()));
+  }
+  CHECK(decode_parts({{0, 0, 0, 1}, text_as_part("a")}).value() ==
+        std::vector<DeltaPart>{{DeltaChannel::kText, "a"}});
 }
 
 TEST_CASE("ids are little-endian and whole") {

@@ -1,0 +1,62 @@
+#pragma once
+// What whole answers and streams of the APIs are made of. Included by this folder's .cpp files
+// only.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/http/api_answer.h"
+#include "ipc/json.h"
+#include "ipc/messages.h"
+
+namespace hearth::http {
+
+using ipc::Json;
+
+struct Head {
+  std::string id;  ///< with the API's prefix
+  int64_t created_s = 0;
+  std::string model;  ///< the file, once it is known
+};
+
+/// One sample of an answer, as far as it has come.
+struct Sample {
+  std::string text;
+  std::vector<ipc::TokenLogprobs> logprobs;
+  std::string reason;
+  std::string stop;
+};
+
+// ---- OpenAI's completion APIs.
+std::string finish_reason(std::string_view reason);
+Json usage_json(const ipc::Usage& usage);
+/// {"content":[{"token":...,"logprob":...,"bytes":[...],"top_logprobs":[...]}]}
+Json chat_logprobs(std::span<const ipc::TokenLogprobs> tokens);
+/// Four lists, a member of each for a token. `offset`: characters before them.
+Json completion_logprobs(std::span<const ipc::TokenLogprobs> tokens, size_t* offset);
+
+// ---- OpenAI's responses.
+Json response_message(const Head& head, std::string_view text, std::string_view status);
+/// `done` null: under way.
+Json response_json(const Call& call, const Head& head, const Sample* sample,
+                   const ipc::DoneEvent* done);
+
+// ---- Anthropic's messages.
+Json stop_reason(const Sample& sample);
+Json stop_sequence(const Sample& sample);
+/// input_tokens are those that were computed: the API counts cached ones apart.
+Json anthropic_usage(int32_t prompt, int32_t cached, int32_t output);
+
+/// A server-sent event with a type.
+void append_event(std::string_view type, const Json& data, std::string* out);
+
+// ---- The writers.
+std::unique_ptr<AnswerWriter> make_whole_answer(const Call& call, Head head);
+std::unique_ptr<AnswerWriter> make_chunk_stream(const Call& call, Head head);
+std::unique_ptr<AnswerWriter> make_response_stream(const Call& call, Head head);
+std::unique_ptr<AnswerWriter> make_anthropic_stream(const Call& call, Head head);
+
+}  // namespace hearth::http

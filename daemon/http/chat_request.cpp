@@ -1,0 +1,119 @@
+// POST /v1/chat/completions
+
+#include "daemon/http/request_members.h"
+
+namespace hearth::http {
+namespace {
+
+// Templates want the arguments of a call as an object, the API has their text.
+Json call_with_object(const Json& call) {
+  Json out = call;
+  if (!out.is_object() || !out.contains("function") || !out["function"].is_object()) return out;
+  Json& function = out["function"];
+  const auto arguments = function.find("arguments");
+  if (arguments == function.end() || !arguments->is_string()) return out;
+  Json parsed = Json::parse(arguments->get_ref<const std::string&>(), nullptr, false);
+  if (parsed.is_object()) function["arguments"] = std::move(parsed);
+  return out;
+}
+
+// Of the chat API.
+void take_chat_messages(Members& in, Json& request) {
+  const Json* messages = in.take("messages");
+  if (messages == nullptr) {
+    return in.fail("messages", ErrorCode::kInvalidArgument, "absent, want a list");
+  }
+  if (!messages->is_array() || messages->empty()) {
+    return in.wrong("messages", *messages, "a list of messages");
+  }
+  Json out = Json::array();
+  for (size_t i = 0; i < messages->size() && !in.failed(); ++i) {
+    const Json& from = (*messages)[i];
+    const std::string path = fmt::format("messages[{}]", i);
+    if (!from.is_object()) return in.wrong(path, from, "an object");
+    Members message(from, path + ".");
+    Json to = Json::object();
+    std::string role = message.text("role").value_or("");
+    if (role == "developer") role = "system";
+    if (role != "system" && role != "user" && role != "assistant" && role != "tool") {
+      message.fail("role", ErrorCode::kInvalidArgument,
+                   "want system, developer, user, assistant or tool");
+    }
+    to["role"] = role;
+    const Json* calls = message.take("tool_calls");
+    if (const Json* content = message.take("content")) {
+      if (const auto text = text_of(*content, {"text", "refusal"}, path + ".content", in)) {
+        to["content"] = *text;
+      }
+    } else if (role == "assistant" && calls != nullptr) {
+      to["content"] = "";
+    } else {
+      message.fail("content", ErrorCode::kInvalidArgument, "absent, want a string");
+    }
+    if (calls != nullptr) {
+      if (role != "assistant" || !calls->is_array()) {
+        message.wrong("tool_calls", *calls, "a list, of an assistant's message");
+      } else {
+        Json list = Json::array();
+        for (const Json& call : *calls) list.push_back(call_with_object(call));
+        to["tool_calls"] = std::move(list);
+      }
+    }
+    if (const auto id = message.text("tool_call_id")) to["tool_call_id"] = *id;
+    if (const auto name = message.text("name")) to["name"] = *name;
+    if (const auto reasoning = message.text("reasoning_content")) {
+      to["reasoning_content"] = *reasoning;
+    }
+    message.only("refusal", {});
+    message.only("audio", {});
+    message.only("annotations", {Json::array()});
+    message.check_unknown();
+    in.take_error_of(message);
+    out.push_back(std::move(to));
+  }
+  request["messages"] = std::move(out);
+}
+
+}  // namespace
+
+Result<Call> parse_chat(const Json& body) {
+  Call call{.api = Api::kChat};
+  Json request = new_request();
+  Members in(body);
+  take_chat_messages(in, request);
+  request["max_tokens"] = 0;
+  const bool old_name = in.take("max_tokens") != nullptr;
+  if (old_name && in.take("max_completion_tokens") != nullptr) {
+    in.fail("max_tokens", ErrorCode::kInvalidArgument,
+            "met both it and max_completion_tokens, want one");
+  }
+  const std::string_view most_name = old_name ? "max_tokens" : "max_completion_tokens";
+  take_max_tokens(in, "max_tokens", request);
+  take_max_tokens(in, "max_completion_tokens", request);
+  take_sampling(in, request);
+  take_stream(in, call);
+  const Json* alternatives = in.take("top_logprobs");
+  if (in.flag("logprobs", false)) {
+    request["logprobs"] = alternatives == nullptr ? Json(0) : *alternatives;
+  } else if (alternatives != nullptr) {
+    in.fail("top_logprobs", ErrorCode::kInvalidArgument, "met it without logprobs");
+  }
+  if (const Json* format = in.take("response_format")) {
+    take_format(in, "response_format", *format, true, request);
+  }
+  take_tools(in);
+  in.copy("chat_template_kwargs", request, "template_kwargs");
+  in.only("store", {Json(false)});
+  in.only("modalities", {Json::array({"text"})});
+  in.only("service_tier", {"auto", "default"});
+  in.only("metadata", {Json::object()});
+  HEARTH_TRY(in.finish());
+  HEARTH_ASSIGN_OR_RETURN(call.request,
+                          decode(request, {{"max_tokens", most_name},
+                                           {"logprobs", "top_logprobs"},
+                                           {"json_schema", "response_format"},
+                                           {"template_kwargs", "chat_template_kwargs"}}));
+  return call;
+}
+
+}  // namespace hearth::http

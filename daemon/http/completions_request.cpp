@@ -1,0 +1,47 @@
+// POST /v1/completions
+
+#include "daemon/http/request_members.h"
+
+namespace hearth::http {
+
+Result<Call> parse_completions(const Json& body) {
+  Call call{.api = Api::kCompletions};
+  Json request = new_request();
+  Members in(body);
+  request["max_tokens"] = 16;
+  const Json* prompt = in.take("prompt");
+  if (prompt == nullptr) {
+    in.fail("prompt", ErrorCode::kInvalidArgument, "absent, want a string or token ids");
+  } else {
+    const Json* one = prompt;
+    const bool wrapped = prompt->is_array() && !prompt->empty() &&
+                         ((*prompt)[0].is_string() || (*prompt)[0].is_array());
+    if (wrapped) {
+      if (prompt->size() > 1) in.unsupported("prompt", "one prompt a request, not a list of them");
+      one = &(*prompt)[0];
+    }
+    if (!one->is_string() && !one->is_array()) {
+      in.wrong("prompt", *one, "a string or token ids");
+    } else {
+      request[one->is_string() ? "prompt" : "prompt_ids"] = *one;
+    }
+  }
+  take_max_tokens(in, "max_tokens", request);
+  in.copy("logprobs", request);
+  take_sampling(in, request);
+  take_stream(in, call);
+  in.copy("raw", request);
+  in.copy("parse_special", request);
+  in.copy("json_schema", request);
+  in.only("echo", {Json(false)});
+  in.only("suffix", {});
+  const Json* best_of = in.take("best_of");
+  if (best_of != nullptr && *best_of != (request.contains("n") ? request["n"] : Json(1))) {
+    in.unsupported("best_of", "only the value of n is supported");
+  }
+  HEARTH_TRY(in.finish());
+  HEARTH_ASSIGN_OR_RETURN(call.request, decode(request, {{"prompt_ids", "prompt"}}));
+  return call;
+}
+
+}  // namespace hearth::http

@@ -1,0 +1,61 @@
+// Answers that no model makes: tokens, models, health.
+
+#include "daemon/http/api_answer.h"
+#include "ipc/json.h"
+
+namespace hearth::http {
+namespace {
+
+using ipc::Json;
+
+Json model_json(const std::string& id, const ipc::ModelEntry& entry) {
+  return {{"id", id},
+          {"object", "model"},
+          {"created", 0},
+          {"owned_by", "hearth"},
+          {"hearth",
+           {{"file", entry.name},
+            {"state", entry.state},
+            {"context_length", entry.context_length},
+            {"file_bytes", entry.file_bytes}}}};
+}
+
+// Every name that a request may use, with the model that it means.
+template <class Visit>
+void for_each_name(const ipc::ModelsReply& reply, Visit visit) {
+  for (const ipc::ModelEntry& entry : reply.models) visit(entry.name, entry);
+  for (const ipc::ModelEntry& entry : reply.models) {
+    for (const std::string& role : entry.roles) visit(role, entry);
+  }
+}
+
+}  // namespace
+
+std::string tokenize_body(const ipc::TokenizeReply& reply) {
+  return ipc::dump_json({{"model", reply.model},
+                         {"count", reply.ids.size()},
+                         {"ids", reply.ids},
+                         {"entries", reply.entries}});
+}
+
+std::string models_body(const ipc::ModelsReply& reply) {
+  Json data = Json::array();
+  for_each_name(reply, [&](const std::string& id, const ipc::ModelEntry& entry) {
+    data.push_back(model_json(id, entry));
+  });
+  return ipc::dump_json({{"object", "list"}, {"data", std::move(data)}});
+}
+
+std::string model_body(const ipc::ModelsReply& reply, std::string_view name) {
+  std::string body;
+  for_each_name(reply, [&](const std::string& id, const ipc::ModelEntry& entry) {
+    if (body.empty() && id == name) body = ipc::dump_json(model_json(id, entry));
+  });
+  return body;
+}
+
+std::string health_body(const ipc::HealthReply& reply) {
+  return ipc::dump_json({{"status", reply.status}, {"problems", reply.problems}});
+}
+
+}  // namespace hearth::http

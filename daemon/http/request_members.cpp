@@ -1,0 +1,185 @@
+#include "daemon/http/request_members.h"
+
+#include <charconv>
+
+#include "ipc/codec.h"
+
+namespace hearth::http {
+namespace {
+
+// {"50256":-100} becomes [[50256,-100]].
+void take_logit_bias(Members& in, Json& request) {
+  const Json* bias = in.take("logit_bias");
+  if (bias == nullptr) return;
+  if (!bias->is_object()) return in.wrong("logit_bias", *bias, "an object of token ids");
+  Json pairs = Json::array();
+  for (const auto& [key, value] : bias->items()) {
+    int32_t id = 0;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error != std::errc{} || end != key.data() + key.size() || id < 0) {
+      return in.fail("logit_bias", ErrorCode::kInvalidArgument,
+                     fmt::format("met the key '{}', want token ids", ipc::printable(key)));
+    }
+    pairs.push_back(Json::array({id, value}));
+  }
+  request["logit_bias"] = std::move(pairs);
+}
+
+}  // namespace
+
+Result<ipc::GenerateRequest> decode(const Json& request, const std::vector<Renamed>& renamed) {
+  Result<ipc::ClientRequest> decoded = ipc::decode_request(ipc::dump_json(request));
+  if (decoded) return std::get<ipc::GenerateRequest>(std::move(decoded).value());
+  Error error = decoded.take_error();
+  for (const Renamed& name : renamed) {
+    if (error.field != name.ours) continue;
+    const std::string begin = std::string(name.ours) + ": ";
+    if (error.message.starts_with(begin)) {
+      error.message = fmt::format("{}: {}", name.theirs, error.message.substr(begin.size()));
+    }
+    error.field = name.theirs;
+    break;
+  }
+  return error;
+}
+
+Json new_request() {
+  Json request = Json::object();
+  request["verb"] = "generate";
+  request["temperature"] = 1;
+  request["top_p"] = 1;
+  request["top_k"] = 0;
+  request["penalty_window"] = -1;
+  return request;
+}
+
+void take_max_tokens(Members& in, std::string_view name, Json& request) {
+  const Json* most = in.take(name);
+  if (most == nullptr) return;
+  if (*most == 0) return in.wrong(name, *most, "an integer from 1");
+  request["max_tokens"] = *most;
+}
+
+void take_stop(Members& in, std::string_view name, Json& request) {
+  const Json* stop = in.take(name);
+  if (stop == nullptr) return;
+  request["stop"] = stop->is_string() ? Json::array({*stop}) : *stop;
+}
+
+void take_sampling(Members& in, Json& request) {
+  in.copy("model", request);
+  in.copy("n", request);
+  in.copy("seed", request);
+  in.copy("temperature", request);
+  in.copy("top_p", request);
+  in.copy("presence_penalty", request);
+  in.copy("frequency_penalty", request);
+  take_stop(in, "stop", request);
+  take_logit_bias(in, request);
+  for (const char* ours :
+       {"top_k", "min_p", "typical_p", "repetition_penalty", "penalty_window", "min_tokens",
+        "stop_ids", "ignore_eos", "priority", "deadline_ms", "speculate", "cache", "grammar"}) {
+    in.copy(ours, request);
+  }
+  in.text("user");  // whom the caller acts for; it changes no answer
+}
+
+void take_stream(Members& in, Call& call) {
+  call.stream = in.flag("stream", false);
+  const Json* options = in.take("stream_options");
+  if (options == nullptr) return;
+  if (!options->is_object()) return in.wrong("stream_options", *options, "an object");
+  if (!call.stream) {
+    return in.fail("stream_options", ErrorCode::kInvalidArgument, "met it without stream");
+  }
+  Members inner(*options, "stream_options.");
+  call.include_usage = inner.flag("include_usage", false);
+  inner.only("include_obfuscation", {Json(false)});
+  inner.check_unknown();
+  in.take_error_of(inner);
+}
+
+std::optional<std::string> text_of(const Json& content, const std::vector<std::string>& types,
+                                   const std::string& path, Members& in) {
+  if (content.is_string()) return content.get<std::string>();
+  if (!content.is_array()) {
+    in.wrong(path, content, "a string or a list of parts");
+    return std::nullopt;
+  }
+  std::string text;
+  for (size_t i = 0; i < content.size(); ++i) {
+    const std::string at = fmt::format("{}[{}]", path, i);
+    if (!content[i].is_object()) {
+      in.wrong(at, content[i], "an object");
+      return std::nullopt;
+    }
+    Members part(content[i], at + ".");
+    const std::string type = part.text("type").value_or("text");
+    if (std::find(types.begin(), types.end(), type) == types.end()) {
+      part.unsupported("type",
+                       fmt::format("'{}' is not supported, only text is", ipc::printable(type)));
+    }
+    const std::optional<std::string> piece = part.text("text");
+    if (!piece) part.fail("text", ErrorCode::kInvalidArgument, "absent, want a string");
+    // A mark where a prefix should be kept: every prefix is.
+    part.take("cache_control");
+    part.only("annotations", {Json::array()});
+    part.only("logprobs", {Json::array()});
+    part.only("citations", {Json::array()});
+    part.check_unknown();
+    in.take_error_of(part);
+    if (in.failed()) return std::nullopt;
+    text += *piece;
+  }
+  return text;
+}
+
+void take_format(Members& in, std::string_view name, const Json& format, bool nested,
+                 Json& request) {
+  if (!format.is_object()) return in.wrong(name, format, "an object");
+  Members inner(format, std::string(name) + ".");
+  const std::string type = inner.text("type").value_or("");
+  const Json* holder = nested ? inner.take("json_schema") : &format;
+  if (type == "json_object") {
+    request["json_schema"] = R"({"type":"object"})";
+  } else if (type == "json_schema") {
+    if (holder == nullptr || !holder->is_object()) {
+      inner.fail("json_schema", ErrorCode::kInvalidArgument, "want an object with a schema");
+    } else {
+      Members schema(*holder, std::string(name) + (nested ? ".json_schema." : "."));
+      if (!nested) schema.take("type");
+      schema.text("name");
+      schema.text("description");
+      schema.flag("strict", true);  // it is followed to the letter either way
+      const Json* value = schema.take("schema");
+      if (value == nullptr || !value->is_object()) {
+        schema.fail("schema", ErrorCode::kInvalidArgument, "absent, want an object");
+      } else {
+        request["json_schema"] = ipc::dump_json(*value);
+      }
+      schema.check_unknown();
+      in.take_error_of(schema);
+    }
+  } else if (type != "text") {
+    inner.fail("type", ErrorCode::kInvalidArgument, "want text, json_object or json_schema");
+  }
+  if (nested) inner.check_unknown();
+  in.take_error_of(inner);
+}
+
+void take_tools(Members& in) {
+  const Json* tools = in.take("tools");
+  const Json* choice = in.take("tool_choice");
+  const bool any = tools != nullptr && !(tools->is_array() && tools->empty());
+  const bool none =
+      choice != nullptr && (*choice == "none" || (choice->is_object() && choice->contains("type") &&
+                                                  (*choice)["type"] == "none"));
+  if (any && !none) in.unsupported("tools", "calls of tools are not supported yet");
+  if (choice != nullptr && !none && *choice != "auto" &&
+      !(choice->is_object() && choice->contains("type") && (*choice)["type"] == "auto")) {
+    in.unsupported("tool_choice", "calls of tools are not supported yet");
+  }
+  in.take("parallel_tool_calls");  // without tools it says nothing
+}
+
+}  // namespace hearth::http

@@ -1,0 +1,93 @@
+// POST /v1/responses
+
+#include "daemon/http/request_members.h"
+
+namespace hearth::http {
+namespace {
+
+void take_input(Members& in, Json& messages) {
+  const Json* input = in.take("input");
+  if (input == nullptr) {
+    return in.fail("input", ErrorCode::kInvalidArgument, "absent, want a string or a list");
+  }
+  if (input->is_string()) {
+    messages.push_back({{"role", "user"}, {"content", *input}});
+    return;
+  }
+  if (!input->is_array() || input->empty()) return in.wrong("input", *input, "a string or a list");
+  for (size_t i = 0; i < input->size() && !in.failed(); ++i) {
+    const std::string path = fmt::format("input[{}]", i);
+    if (!(*input)[i].is_object()) return in.wrong(path, (*input)[i], "an object");
+    Members item((*input)[i], path + ".");
+    if (item.text("type").value_or("message") != "message") {
+      item.unsupported("type", "only messages are supported");
+    }
+    std::string role = item.text("role").value_or("");
+    if (role == "developer") role = "system";
+    if (role != "system" && role != "user" && role != "assistant") {
+      item.fail("role", ErrorCode::kInvalidArgument, "want system, developer, user or assistant");
+    }
+    std::optional<std::string> text;
+    if (const Json* content = item.take("content")) {
+      text = text_of(*content, {"input_text", "output_text", "text"}, path + ".content", in);
+    } else {
+      item.fail("content", ErrorCode::kInvalidArgument, "absent, want a string");
+    }
+    item.text("id");
+    item.text("status");
+    item.check_unknown();
+    in.take_error_of(item);
+    messages.push_back({{"role", role}, {"content", text.value_or("")}});
+  }
+}
+
+}  // namespace
+
+Result<Call> parse_responses(const Json& body) {
+  Call call{.api = Api::kResponses};
+  Json request = new_request();
+  Members in(body);
+  Json messages = Json::array();
+  if (const auto instructions = in.text("instructions")) {
+    messages.push_back({{"role", "system"}, {"content", *instructions}});
+  }
+  take_input(in, messages);
+  request["messages"] = std::move(messages);
+  request["max_tokens"] = 0;
+  in.copy("model", request);
+  take_max_tokens(in, "max_output_tokens", request);
+  in.copy("temperature", request);
+  in.copy("top_p", request);
+  call.stream = in.flag("stream", false);
+  if (const Json* text = in.take("text")) {
+    if (!text->is_object()) {
+      in.wrong("text", *text, "an object");
+    } else {
+      Members inner(*text, "text.");
+      if (const Json* format = inner.take("format")) {
+        take_format(in, "text.format", *format, false, request);
+      }
+      inner.only("verbosity", {"medium"});
+      inner.check_unknown();
+      in.take_error_of(inner);
+    }
+  }
+  take_tools(in);
+  in.text("user");
+  in.text("safety_identifier");
+  in.text("prompt_cache_key");
+  in.only("store", {Json(false)});
+  in.only("background", {Json(false)});
+  in.only("truncation", {"disabled"});
+  in.only("include", {Json::array()});
+  in.only("metadata", {Json::object()});
+  in.only("service_tier", {"auto", "default"});
+  in.only("top_logprobs", {Json(0)});
+  HEARTH_TRY(in.finish());
+  HEARTH_ASSIGN_OR_RETURN(call.request, decode(request, {{"max_tokens", "max_output_tokens"},
+                                                         {"messages", "input"},
+                                                         {"json_schema", "text"}}));
+  return call;
+}
+
+}  // namespace hearth::http
