@@ -1,6 +1,7 @@
 #include "daemon/worker/cache_tree.h"
 
 #include <map>
+#include <ranges>
 #include <set>
 #include <utility>
 
@@ -28,35 +29,47 @@ Tree tree_of(const std::vector<StoredEntry>& entries) {
     lasts.insert(engine::to_hex(entry.last));
   }
   Tree tree;
-  // A row that names itself as its parent is crafted: each row is shown once.
+  // Rows are as crafted as they please: they may continue each other, or themselves. Each is shown
+  // once; who comes first to a name takes all that continues it.
   std::set<int64_t> seen;
-  const auto grow = [&](const StoredEntry* first, const auto& self) -> size_t {
-    Run run;
-    const StoredEntry* chunk = first;
-    std::vector<const StoredEntry*> more;
-    while (true) {
-      run.chunks.push_back(chunk);
-      seen.insert(chunk->row);
-      more.clear();
-      for (const StoredEntry* child : children[engine::to_hex(chunk->last)]) {
-        if (!seen.contains(child->row)) more.push_back(child);
+  const auto take_children = [&](const StoredEntry& of) {
+    std::vector<const StoredEntry*> out;
+    if (const auto found = children.find(engine::to_hex(of.last)); found != children.end()) {
+      out = std::exchange(found->second, {});
+      std::erase_if(out, [&](const StoredEntry* child) { return seen.contains(child->row); });
+    }
+    return out;
+  };
+  struct Begin {
+    const StoredEntry* chunk;
+    std::optional<size_t> parent;
+  };
+  std::vector<Begin> begins;  // the next one last
+  const auto grow = [&](const StoredEntry& root) {
+    tree.roots.push_back(tree.runs.size());
+    begins.push_back({&root, std::nullopt});
+    while (!begins.empty()) {
+      const Begin begin = begins.back();
+      begins.pop_back();
+      if (seen.contains(begin.chunk->row)) continue;
+      const size_t at = tree.runs.size();
+      Run& run = tree.runs.emplace_back();
+      run.parent = begin.parent;
+      if (begin.parent) tree.runs[*begin.parent].next.push_back(at);
+      std::vector<const StoredEntry*> next = {begin.chunk};
+      while (next.size() == 1) {
+        run.chunks.push_back(next.front());
+        seen.insert(next.front()->row);
+        next = take_children(*next.front());
       }
-      if (more.size() != 1) break;
-      chunk = more.front();
+      for (const StoredEntry* child : std::views::reverse(next)) begins.push_back({child, at});
     }
-    const size_t at = tree.runs.size();
-    tree.runs.push_back(std::move(run));
-    for (const StoredEntry* child : more) {
-      if (seen.contains(child->row)) continue;
-      const size_t next = self(child, self);
-      tree.runs[at].next.push_back(next);
-      tree.runs[next].parent = at;
-    }
-    return at;
   };
   for (const StoredEntry& entry : entries) {
-    if (seen.contains(entry.row) || lasts.contains(engine::to_hex(entry.parent))) continue;
-    tree.roots.push_back(grow(&entry, grow));
+    if (!seen.contains(entry.row) && !lasts.contains(engine::to_hex(entry.parent))) grow(entry);
+  }
+  for (const StoredEntry& entry : entries) {
+    if (!seen.contains(entry.row)) grow(entry);
   }
   return tree;
 }
@@ -72,13 +85,21 @@ std::vector<size_t> runs_named(const Tree& tree, const std::string& name) {
 }
 
 void take_behind(const Tree& tree, size_t run, std::vector<int64_t>& rows) {
-  for (const StoredEntry* chunk : tree.runs[run].chunks) rows.push_back(chunk->row);
-  for (const size_t next : tree.runs[run].next) take_behind(tree, next, rows);
+  std::vector<size_t> wanted = {run};
+  while (!wanted.empty()) {
+    const Run& each = tree.runs[wanted.back()];
+    wanted.pop_back();
+    for (const StoredEntry* chunk : each.chunks) rows.push_back(chunk->row);
+    wanted.insert(wanted.end(), each.next.rbegin(), each.next.rend());
+  }
 }
 
 void take_in_front(const Tree& tree, size_t run, std::vector<int64_t>& rows) {
-  if (tree.runs[run].parent) take_in_front(tree, *tree.runs[run].parent, rows);
-  for (const StoredEntry* chunk : tree.runs[run].chunks) rows.push_back(chunk->row);
+  std::vector<size_t> path;
+  for (std::optional<size_t> at = run; at; at = tree.runs[*at].parent) path.push_back(*at);
+  for (const size_t each : std::views::reverse(path)) {
+    for (const StoredEntry* chunk : tree.runs[each].chunks) rows.push_back(chunk->row);
+  }
 }
 
 }  // namespace hearth::worker

@@ -24,10 +24,10 @@ struct Run {
 
 struct Tree {
   std::vector<Run> runs;
-  std::vector<size_t> roots;  ///< also those whose beginning is gone
+  std::vector<size_t> roots;  ///< also those whose beginning is gone, or that are their own
 };
 
-/// The entries outlive it.
+/// Each entry once, whatever they say of each other; depth costs no stack. The entries outlive it.
 Tree tree_of(const std::vector<engine::StoredEntry>& entries);
 
 /// The runs that `name` (four characters or more) begins the name of.

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <ranges>
 #include <set>
 
 #include "daemon/worker/cache_tree.h"
@@ -82,7 +83,24 @@ Result<void> print_run(const Shown& shown, size_t at, int depth, std::string& ou
     out += fmt::format("  \"{}\"", shown.text->of(layout.model, tokens));
   }
   out += "\n";
-  for (const size_t next : run.next) HEARTH_TRY(print_run(shown, next, depth + 1, out));
+  return {};
+}
+
+Result<void> print_tree(const Shown& shown, std::string& out) {
+  struct Line {
+    size_t run;
+    int depth;
+  };
+  std::vector<Line> lines;  // the next one last
+  for (const size_t root : std::views::reverse(shown.tree.roots)) lines.push_back({root, 0});
+  while (!lines.empty()) {
+    const Line line = lines.back();
+    lines.pop_back();
+    HEARTH_TRY(print_run(shown, line.run, line.depth, out));
+    for (const size_t next : std::views::reverse(shown.tree.runs[line.run].next)) {
+      lines.push_back({next, line.depth + 1});
+    }
+  }
   return {};
 }
 
@@ -146,9 +164,7 @@ Result<bool> list(const Options& options) {
         out +=
             fmt::format("{}: {} chunks\n", ipc::one_line(admin.layout().model, 0), entries.size());
         const Tree tree = tree_of(entries);
-        const Shown shown{tree, admin, options.show_text ? &text : nullptr};
-        for (const size_t root : tree.roots) HEARTH_TRY(print_run(shown, root, 0, out));
-        return {};
+        return print_tree({tree, admin, options.show_text ? &text : nullptr}, out);
       }));
   write_stdout(options.json ? all.dump() + "\n" : out);
   return good;
@@ -191,10 +207,19 @@ Result<bool> stats(const Options& options) {
   return good;
 }
 
-/// Calls fn(admin, entries, tree, runs) for each database with the runs that the names stand for.
-/// kNotFound names one that stands for nothing.
+std::vector<int64_t> once_each(std::vector<int64_t> rows) {
+  std::ranges::sort(rows);
+  rows.erase(std::ranges::unique(rows).begin(), rows.end());
+  return rows;
+}
+
+/// Calls fn(admin, rows) for each database with the rows that the names, or all of them where none
+/// is given, stand for with all behind or in front of them. kNotFound names one that stands for
+/// nothing.
 template <typename Fn>
-Result<bool> for_each_named(const Options& options, const Fn& fn) {
+Result<bool> for_each_named(const Options& options,
+                            void (*take)(const Tree&, size_t, std::vector<int64_t>&),
+                            const Fn& fn) {
   std::set<std::string> unknown(options.names.begin(), options.names.end());
   HEARTH_ASSIGN_OR_RETURN(
       const bool good, for_each_store(options, [&](StoreAdmin& admin) -> Result<void> {
@@ -202,22 +227,19 @@ Result<bool> for_each_named(const Options& options, const Fn& fn) {
         entries = of_owner(std::move(entries), options.owner);
         const Tree tree = tree_of(entries);
         std::vector<size_t> runs;
+        if (options.names.empty()) runs = tree.roots;
         for (const std::string& wanted : options.names) {
           const std::vector<size_t> found = runs_named(tree, wanted);
           if (!found.empty()) unknown.erase(wanted);
           runs.insert(runs.end(), found.begin(), found.end());
         }
-        return fn(admin, entries, tree, runs);
+        std::vector<int64_t> rows;
+        for (const size_t run : runs) take(tree, run, rows);
+        return fn(admin, once_each(std::move(rows)));
       }));
   if (unknown.empty()) return good;
   return Error{ErrorCode::kNotFound,
                fmt::format("{}: nothing of that name", ipc::one_line(*unknown.begin(), 0)), ""};
-}
-
-std::vector<int64_t> once_each(std::vector<int64_t> rows) {
-  std::ranges::sort(rows);
-  rows.erase(std::ranges::unique(rows).begin(), rows.end());
-  return rows;
 }
 
 Result<bool> remove(const Options& options) {
@@ -229,15 +251,8 @@ Result<bool> remove(const Options& options) {
   uint64_t removed = 0;
   HEARTH_ASSIGN_OR_RETURN(
       const bool good,
-      for_each_named(options,
-                     [&](StoreAdmin& admin, const std::vector<StoredEntry>&, const Tree& tree,
-                         const std::vector<size_t>& runs) -> Result<void> {
-                       std::vector<int64_t> rows;
-                       for (const size_t run : runs) take_behind(tree, run, rows);
-                       if (options.names.empty()) {
-                         for (const size_t root : tree.roots) take_behind(tree, root, rows);
-                       }
-                       rows = once_each(std::move(rows));
+      for_each_named(options, take_behind,
+                     [&](StoreAdmin& admin, const std::vector<int64_t>& rows) -> Result<void> {
                        removed += rows.size();
                        if (rows.empty() && !options.wipe) return {};
                        return admin.remove(rows, options.wipe);
@@ -252,12 +267,8 @@ Result<bool> set_pins(const Options& options, bool pin) {
   uint64_t left_out = 0;
   HEARTH_ASSIGN_OR_RETURN(
       const bool good,
-      for_each_named(options,
-                     [&](StoreAdmin& admin, const std::vector<StoredEntry>&, const Tree& tree,
-                         const std::vector<size_t>& runs) -> Result<void> {
-                       std::vector<int64_t> rows;
-                       for (const size_t run : runs) take_in_front(tree, run, rows);
-                       rows = once_each(std::move(rows));
+      for_each_named(options, take_in_front,
+                     [&](StoreAdmin& admin, const std::vector<int64_t>& rows) -> Result<void> {
                        if (rows.empty()) return {};
                        HEARTH_ASSIGN_OR_RETURN(const uint64_t refused,
                                                admin.pin(rows, pin ? now_s() + options.ttl_s : 0,
