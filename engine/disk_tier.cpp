@@ -326,12 +326,10 @@ void DiskTier::offer(const Sequence& seq) {
     return;
   }
   offer.id = next_id_++;
-  if (request.keep_s > 0) {
-    const int32_t keep = request.keep_tokens > 0
-                             ? std::min(request.keep_tokens, seq.request->prompt_size())
-                             : seq.request->prompt_size();
-    offer.pin_blocks = keep / layout_.block_size;
-    offer.pin_s = request.keep_s;
+  for (const KeptPrefix& keep : request.kept) {
+    const int32_t num_tokens = std::min(keep.num_tokens, seq.request->prompt_size());
+    if (num_tokens < layout_.block_size) continue;
+    offer.pins.push_back({num_tokens / layout_.block_size, keep.seconds});
   }
   offer.chain.owner = request.owner;
   offer.chain.root = scope_hash(seq.request->scope);
@@ -395,7 +393,7 @@ uint64_t DiskTier::copy_out(Offer& offer) {
   if (evicted || end == offer.marks.size()) {
     if (evicted) ++offers_dropped_;
     offer.marks.clear();
-    if (offer.opened) store_.post(EndOffer{offer.id, offer.pin_blocks, offer.pin_s});
+    if (offer.opened) store_.post(EndOffer{offer.id, std::move(offer.pins)});
   }
   return bytes;
 }

@@ -78,8 +78,7 @@ class DiskTier {
     Chain chain;  ///< moved out with the first chunk
     std::vector<NodeMark> marks;
     int32_t next_chunk = 0;
-    int32_t pin_blocks = 0;  ///< see EndOffer
-    int64_t pin_s = 0;
+    std::vector<PinnedBlocks> pins;
     bool opened = false;
   };
 

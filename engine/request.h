@@ -44,6 +44,13 @@ struct SamplingParams {
   bool prompt_logprobs = false;
 };
 
+/// A prompt's first tokens, as far as they fill blocks, and how long they shall be kept.
+struct KeptPrefix {
+  int32_t num_tokens = 0;
+  int64_t seconds = 0;
+  bool operator==(const KeptPrefix&) const = default;
+};
+
 /// One request: a prompt and `n` samples grown from it. Samples share the prompt's KV blocks.
 struct Request {
   RequestId id = 0;
@@ -61,10 +68,9 @@ struct Request {
   std::shared_ptr<Constraint> constraint;
   bool use_prefix_cache = true;
   bool use_prefix_store = true;  ///< the slow tier too, where the engine has one
-  /// The first `keep_tokens` of the prompt (0: all of it) stay in the slow tier so many seconds,
-  /// whatever else is evicted there, as far as its owner's bound allows. 0: like any other.
-  int64_t keep_s = 0;
-  int32_t keep_tokens = 0;
+  /// Beginnings of the prompt that stay in the slow tier so many seconds, whatever else is evicted
+  /// there, as far as its owner's bound allows.
+  std::vector<KeptPrefix> kept;
   bool speculate = true;    ///< may be guessed ahead; the same text, sooner or not
   bool use_draft = true;    ///< by the draft model too, where the engine has one
   int64_t deadline_us = 0;  ///< on the engine's clock; 0: none

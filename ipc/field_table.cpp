@@ -35,7 +35,9 @@ constexpr auto kFields = std::to_array<Field>({
      "The prompt as token ids, computed exactly as given: no BOS is put in front."},
     {"messages", T::kObjects, kGen | kTok, 0, 0, 1, 4096, "", "",
      "A conversation, each an object with `role` and `content`, put into words by the model's chat "
-     "template."},
+     "template. A message, or a tool, with `cache_keep_s` (0 to 2592000) keeps it and all before it "
+     "on disk so long; with `cache_keep_bytes` beside it up to so many bytes of its `content`. At "
+     "most four do."},
     {"tools", T::kObjects, kGen | kTok, 0, 0, 0, 256, "", "[]",
      "With `messages`: the functions that the template tells the model of."},
     {"tool_choice", T::kName, kGen, 1, 256, 0, 0, "bytes", "\"auto\"",

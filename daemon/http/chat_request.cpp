@@ -40,9 +40,10 @@ void take_chat_messages(Members& in, Json& request) {
                    "want system, developer, user, assistant or tool");
     }
     to["role"] = role;
+    Kept kept;
     const Json* calls = message.take("tool_calls");
     if (const Json* content = message.take("content")) {
-      if (const auto text = text_of(*content, {"text", "refusal"}, path + ".content", in)) {
+      if (const auto text = text_of(*content, {"text", "refusal"}, path + ".content", in, &kept)) {
         to["content"] = *text;
       }
     } else if (role == "assistant" && calls != nullptr) {
@@ -67,8 +68,10 @@ void take_chat_messages(Members& in, Json& request) {
     message.only("refusal", {});
     message.only("audio", {});
     message.only("annotations", {Json::array()});
+    kept.add(take_cache_control(message), 0);
     message.check_unknown();
     in.take_error_of(message);
+    kept.write_to(to);
     out.push_back(std::move(to));
   }
   request["messages"] = std::move(out);
@@ -102,6 +105,7 @@ Result<Call> parse_chat(const Json& body) {
     take_format(in, "response_format", *format, true, request);
   }
   take_tools(in);
+  take_retention(in, request);
   in.copy("chat_template_kwargs", request, "template_kwargs");
   in.only("store", {Json(false)});
   in.only("modalities", {Json::array({"text"})});

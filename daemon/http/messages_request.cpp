@@ -10,8 +10,10 @@ Result<Call> parse_messages(const Json& body) {
   Members in(body);
   Json messages = Json::array();
   if (const Json* system = in.take("system")) {
-    if (const auto text = text_of(*system, {"text"}, "system", in)) {
+    Kept kept;
+    if (const auto text = text_of(*system, {"text"}, "system", in, &kept)) {
       messages.push_back({{"role", "system"}, {"content", *text}});
+      kept.write_to(messages.back());
     }
   }
   const Json* list = in.take("messages");
@@ -29,15 +31,18 @@ Result<Call> parse_messages(const Json& body) {
       if (role != "user" && role != "assistant") {
         message.fail("role", ErrorCode::kInvalidArgument, "want user or assistant");
       }
+      Kept kept;
       std::optional<std::string> text;
       if (const Json* content = message.take("content")) {
-        text = text_of(*content, {"text"}, path + ".content", in);
+        text = text_of(*content, {"text"}, path + ".content", in, &kept);
       } else {
         message.fail("content", ErrorCode::kInvalidArgument, "absent, want a string");
       }
+      kept.add(take_cache_control(message), 0);
       message.check_unknown();
       in.take_error_of(message);
       messages.push_back({{"role", role}, {"content", text.value_or("")}});
+      kept.write_to(messages.back());
       if (i + 1 == list->size() && role == "assistant") {
         in.unsupported("messages",
                        "the last is the assistant's; going on from it is not "
@@ -57,6 +62,7 @@ Result<Call> parse_messages(const Json& body) {
   take_stop(in, "stop_sequences", request);
   call.stream = in.flag("stream", false);
   take_tools(in);
+  if (const int64_t keep_s = take_cache_control(in); keep_s > 0) request["cache_keep_s"] = keep_s;
   in.take("metadata");  // whom the caller acts for
   in.only("service_tier", {"auto", "standard_only"});
   in.only("thinking", {Json::parse(R"({"type":"disabled"})")});

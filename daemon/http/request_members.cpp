@@ -100,7 +100,7 @@ void take_stream(Members& in, Call& call) {
 }
 
 std::optional<std::string> text_of(const Json& content, const std::vector<std::string>& types,
-                                   const std::string& path, Members& in) {
+                                   const std::string& path, Members& in, Kept* kept) {
   if (content.is_string()) return content.get<std::string>();
   if (!content.is_array()) {
     in.wrong(path, content, "a string or a list of parts");
@@ -121,8 +121,8 @@ std::optional<std::string> text_of(const Json& content, const std::vector<std::s
     }
     const std::optional<std::string> piece = part.text("text");
     if (!piece) part.fail("text", ErrorCode::kInvalidArgument, "absent, want a string");
-    // A mark where a prefix should be kept: every prefix is.
-    part.take("cache_control");
+    const int64_t keep_s = take_cache_control(part);
+    if (kept != nullptr) kept->add(keep_s, text.size() + piece.value_or("").size());
     part.only("annotations", {Json::array()});
     part.only("logprobs", {Json::array()});
     part.only("citations", {Json::array()});

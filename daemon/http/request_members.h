@@ -71,6 +71,7 @@ class Members {
     if (value == nullptr || std::find(values.begin(), values.end(), *value) != values.end()) return;
     unsupported(name, values.empty() ? "is not supported" : "this value is not supported");
   }
+  std::string path_of(std::string_view name) const { return path_ + std::string(name); }
   bool failed() const { return error_.has_value(); }
   void take_error_of(Members& inner) {
     if (!error_) error_ = std::move(inner.error_);
@@ -113,10 +114,25 @@ void take_stop(Members& in, std::string_view name, Json& request);
 /// What the OpenAI completion APIs share, and what hearth adds to them.
 void take_sampling(Members& in, Json& request);
 void take_stream(Members& in, Call& call);
-/// The text that `content` is: a string, or a list of parts of text (of these types). Nothing where
-/// it is something else; `in` has the error then.
+
+/// How much of a message is to be kept, with all before it, and how long.
+struct Kept {
+  int64_t seconds = 0;  ///< 0: not more than others
+  size_t bytes = 0;     ///< of its text; 0: all. The last mark and the longest time of several hold
+
+  void add(int64_t for_seconds, size_t up_to);
+  /// As a mark of the socket's protocol, once the message has its content.
+  void write_to(Json& message) const;
+};
+/// What a `cache_control` says: keep this and all before it so many seconds. 0: absent, or wrong.
+int64_t take_cache_control(Members& in);
+/// How long the OpenAI APIs keep a prompt.
+void take_retention(Members& in, Json& request);
+
+/// The text that `content` is: a string, or a list of parts of text (of these types), whose marks
+/// are added to `kept`. Nothing where it is something else; `in` has the error then.
 std::optional<std::string> text_of(const Json& content, const std::vector<std::string>& types,
-                                   const std::string& path, Members& in);
+                                   const std::string& path, Members& in, Kept* kept = nullptr);
 /// A schema that is to be followed, from `format` ({"type":...}), whose schema is its member
 /// json_schema or (of the responses API) its own.
 void take_format(Members& in, std::string_view name, const Json& format, bool nested,

@@ -27,9 +27,10 @@ void take_input(Members& in, Json& messages) {
     if (role != "system" && role != "user" && role != "assistant") {
       item.fail("role", ErrorCode::kInvalidArgument, "want system, developer, user or assistant");
     }
+    Kept kept;
     std::optional<std::string> text;
     if (const Json* content = item.take("content")) {
-      text = text_of(*content, {"input_text", "output_text", "text"}, path + ".content", in);
+      text = text_of(*content, {"input_text", "output_text", "text"}, path + ".content", in, &kept);
     } else {
       item.fail("content", ErrorCode::kInvalidArgument, "absent, want a string");
     }
@@ -38,6 +39,7 @@ void take_input(Members& in, Json& messages) {
     item.check_unknown();
     in.take_error_of(item);
     messages.push_back({{"role", role}, {"content", text.value_or("")}});
+    kept.write_to(messages.back());
   }
 }
 
@@ -75,7 +77,7 @@ Result<Call> parse_responses(const Json& body) {
   take_tools(in);
   in.text("user");
   in.text("safety_identifier");
-  in.text("prompt_cache_key");
+  take_retention(in, request);
   in.only("store", {Json(false)});
   in.only("background", {Json(false)});
   in.only("truncation", {"disabled"});

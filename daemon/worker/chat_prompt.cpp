@@ -4,8 +4,8 @@ namespace hearth::worker {
 
 Result<ChatPrompt> chat_prompt(const models::Tokenizer& tokenizer,
                                const models::ChatTemplates& templates,
-                               std::string_view template_name, std::string_view conversation) {
-  const models::ChatSurroundings surroundings = models::chat_surroundings(tokenizer);
+                               std::string_view template_name, std::string_view conversation,
+                               const models::ChatSurroundings& surroundings) {
   ChatPrompt out;
   HEARTH_ASSIGN_OR_RETURN(out.text, templates.render(template_name, conversation, surroundings));
   const std::string& bos = surroundings.bos_token;

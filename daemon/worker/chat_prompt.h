@@ -17,10 +17,12 @@ struct ChatPrompt {
   std::vector<int32_t> ids;  ///< control tokens that the text names are those tokens
 };
 
-/// `conversation`, `template_name` and errors as in ChatTemplates::render. The BOS token goes in
-/// front where the model's metadata put one there, unless the template has written it itself.
+/// `conversation`, `template_name`, `surroundings` and errors as in ChatTemplates::render. The BOS
+/// token goes in front where the model's metadata put one there, unless the template has written it
+/// itself.
 Result<ChatPrompt> chat_prompt(const models::Tokenizer& tokenizer,
                                const models::ChatTemplates& templates,
-                               std::string_view template_name, std::string_view conversation);
+                               std::string_view template_name, std::string_view conversation,
+                               const models::ChatSurroundings& surroundings);
 
 }  // namespace hearth::worker

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "daemon/worker/chat_prompt.h"
+#include "daemon/worker/kept_marks.h"
 #include "daemon/worker/token_spans.h"
 
 namespace hearth::worker {
@@ -46,9 +47,46 @@ Result<void> check_could_fit(const PrepModel& model, size_t text_bytes, std::str
                std::string(field)};
 }
 
+/// How many tokens stand for the text's first `bytes` bytes and no more, BOS included.
+int32_t tokens_within(const PrepModel& model, const std::vector<int32_t>& tokens,
+                      std::string_view text, size_t bytes) {
+  int32_t count = 0;
+  for (const std::optional<ByteSpan>& span : token_spans(*model.tokenizer, tokens, text)) {
+    if (!span || span->end > bytes) break;
+    ++count;
+  }
+  return count;
+}
+
+struct Prompt {
+  std::vector<int32_t> ids;
+  std::vector<engine::KeptPrefix> kept;  ///< as marks in a conversation ask for
+};
+
+/// Of the prompt that the template made of a conversation, what its marks mean: see kept_marks.h.
+std::vector<engine::KeptPrefix> kept_by_marks(const PrepModel& model, const ChatPrompt& prompt,
+                                              const ipc::Json& conversation,
+                                              const std::vector<KeepMark>& marks,
+                                              const models::ChatSurroundings& surroundings) {
+  std::vector<engine::KeptPrefix> out;
+  for (const KeepMark& mark : marks) {
+    const ipc::Json changed = changed_behind(conversation, mark);
+    if (changed == conversation) {
+      out.push_back({static_cast<int32_t>(prompt.ids.size()), mark.seconds});
+      continue;
+    }
+    const Result<std::string> other =
+        model.templates->render("", ipc::dump_json(changed), surroundings);
+    if (!other.ok()) continue;
+    const auto differ = std::ranges::mismatch(prompt.text, *other).in1;
+    const auto alike = static_cast<size_t>(differ - prompt.text.begin());
+    out.push_back({tokens_within(model, prompt.ids, prompt.text, alike), mark.seconds});
+  }
+  return out;
+}
+
 // The conversation as the model's template puts it.
-Result<std::vector<int32_t>> chat_tokens(const PrepModel& model,
-                                         const ipc::GenerateRequest& request) {
+Result<Prompt> chat_tokens(const PrepModel& model, const ipc::GenerateRequest& request) {
   if (model.templates == nullptr || model.templates->empty()) {
     return Error{ErrorCode::kUnsupported,
                  fmt::format("messages: model {} has no chat template; send prompt", model.name),
@@ -64,12 +102,27 @@ Result<std::vector<int32_t>> chat_tokens(const PrepModel& model,
     conversation += "\"tools\":" + request.tools.text + ",";
   }
   conversation += "\"messages\":" + request.messages.text + "}";
-  Result<ChatPrompt> prompt = chat_prompt(*model.tokenizer, *model.templates, "", conversation);
+  std::vector<KeepMark> marks;
+  ipc::Json parsed;
+  if (conversation.find("\"cache_keep_") != std::string::npos) {
+    parsed = ipc::Json::parse(conversation, nullptr, false);
+    if (parsed.is_object()) {
+      HEARTH_ASSIGN_OR_RETURN(marks, take_marks(parsed));
+      conversation = ipc::dump_json(parsed);
+    }
+  }
+  const models::ChatSurroundings surroundings = models::chat_surroundings(*model.tokenizer);
+  Result<ChatPrompt> prompt =
+      chat_prompt(*model.tokenizer, *model.templates, "", conversation, surroundings);
   if (prompt && prompt->ids.empty()) {
     return Error{ErrorCode::kInvalidArgument, "messages: the template makes no tokens of them",
                  "messages"};
   }
-  if (prompt) return std::move(prompt->ids);
+  if (prompt) {
+    std::vector<engine::KeptPrefix> kept =
+        kept_by_marks(model, *prompt, parsed, marks, surroundings);
+    return Prompt{std::move(prompt->ids), std::move(kept)};
+  }
   Error error = prompt.take_error();
   // No model of that name is missing, but a template for these messages.
   if (error.code == ErrorCode::kNotFound) error.code = ErrorCode::kUnsupported;
@@ -78,11 +131,10 @@ Result<std::vector<int32_t>> chat_tokens(const PrepModel& model,
   return error;
 }
 
-Result<std::vector<int32_t>> prompt_tokens(const PrepModel& model,
-                                           const ipc::GenerateRequest& request) {
+Result<Prompt> prompt_of(const PrepModel& model, const ipc::GenerateRequest& request) {
   if (!request.prompt_ids.empty()) {
     HEARTH_TRY(check_ids(model, request.prompt_ids, "prompt_ids"));
-    return request.prompt_ids;
+    return Prompt{request.prompt_ids, {}};
   }
   if (!request.messages.empty()) return chat_tokens(model, request);
   HEARTH_TRY(check_could_fit(model, request.prompt.size(), "prompt"));
@@ -93,7 +145,7 @@ Result<std::vector<int32_t>> prompt_tokens(const PrepModel& model,
     return Error{ErrorCode::kInvalidArgument,
                  "prompt: no tokens; this model puts none in front, so want some text", "prompt"};
   }
-  return tokens;
+  return Prompt{std::move(tokens), {}};
 }
 
 /// The tokens that may follow the prompt.
@@ -129,31 +181,26 @@ engine::SamplingParams sampling_of(const ipc::GenerateRequest& request) {
   return out;
 }
 
-/// How many tokens stand for the text's first `bytes` bytes and no more, BOS included.
-int32_t tokens_within(const PrepModel& model, const std::vector<int32_t>& tokens,
-                      std::string_view text, size_t bytes) {
-  int32_t count = 0;
-  for (const std::optional<ByteSpan>& span : token_spans(*model.tokenizer, tokens, text)) {
-    if (!span || span->end > bytes) break;
-    ++count;
-  }
-  return count;
-}
-
+/// What the request as a whole wants kept.
 Result<void> mark_kept(const PrepModel& model, const ipc::GenerateRequest& request,
                        engine::Request* to) {
-  to->keep_s = request.cache_keep_s;
-  to->keep_tokens = request.cache_keep_tokens;
-  if (request.cache_keep_bytes == 0 || to->keep_s == 0) return {};
-  if (request.prompt.empty()) {
+  if (request.cache_keep_bytes != 0 && request.cache_keep_s != 0 && request.prompt.empty()) {
     return Error{ErrorCode::kInvalidArgument,
-                 "cache_keep_bytes: met no text as prompt; want cache_keep_tokens",
+                 "cache_keep_bytes: met no text as prompt; want cache_keep_tokens, or cache_keep_s "
+                 "in a message",
                  "cache_keep_bytes"};
   }
-  const int32_t within = tokens_within(model, to->prompt, request.prompt,
-                                       static_cast<size_t>(request.cache_keep_bytes));
-  if (within == 0) to->keep_s = 0;  // 0 tokens would mean all of them
-  to->keep_tokens = to->keep_tokens == 0 ? within : std::min(to->keep_tokens, within);
+  if (request.cache_keep_s == 0) return {};
+  engine::KeptPrefix keep{static_cast<int32_t>(to->prompt.size()), request.cache_keep_s};
+  if (request.cache_keep_tokens != 0) {
+    keep.num_tokens = std::min(keep.num_tokens, request.cache_keep_tokens);
+  }
+  if (request.cache_keep_bytes != 0) {
+    keep.num_tokens =
+        std::min(keep.num_tokens, tokens_within(model, to->prompt, request.prompt,
+                                                static_cast<size_t>(request.cache_keep_bytes)));
+  }
+  to->kept.push_back(keep);
   return {};
 }
 
@@ -178,9 +225,9 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model,
     HEARTH_TRY(check_ids(model, sample, "resume"));
   }
   HEARTH_TRY(check_draft(model, generate.draft));
-  HEARTH_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, prompt_tokens(model, generate));
+  HEARTH_ASSIGN_OR_RETURN(Prompt prompt, prompt_of(model, generate));
   HEARTH_ASSIGN_OR_RETURN(const int32_t max_tokens,
-                          check_context(model, prompt.size(), generate.max_tokens));
+                          check_context(model, prompt.ids.size(), generate.max_tokens));
   if (generate.min_tokens > max_tokens) {
     return Error{ErrorCode::kInvalidArgument,
                  fmt::format("min_tokens: met {}, the context has room for {}", generate.min_tokens,
@@ -190,7 +237,7 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model,
 
   PreparedRequest out;
   out.strip_first_space = model.tokenizer->adds_space_prefix() &&
-                          std::all_of(prompt.begin(), prompt.end(),
+                          std::all_of(prompt.ids.begin(), prompt.ids.end(),
                                       [&](int32_t id) { return model.tokenizer->is_control(id); });
   engine::Request& to = out.request;
   to.id = request.id;
@@ -198,7 +245,8 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model,
   // No owner's name has a line break in it.
   to.cache_salt = generate.cache_share.empty() ? request.owner : "shared\n" + generate.cache_share;
   to.priority = priority_of(generate.priority);
-  to.prompt = std::move(prompt);
+  to.prompt = std::move(prompt.ids);
+  to.kept = std::move(prompt.kept);
   to.n = generate.n;
   to.max_tokens = max_tokens;
   to.min_tokens = generate.min_tokens;

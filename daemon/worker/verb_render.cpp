@@ -80,9 +80,10 @@ Result<std::string> run(const Options& options) {
   HEARTH_ASSIGN_OR_RETURN(const models::GgufFile file, models::GgufFile::open(path));
   HEARTH_ASSIGN_OR_RETURN(const auto tokenizer, models::load_tokenizer(file));
   HEARTH_ASSIGN_OR_RETURN(const std::string conversation, read_conversation(options.file));
-  HEARTH_ASSIGN_OR_RETURN(const ChatPrompt prompt,
-                          chat_prompt(*tokenizer, models::ChatTemplates::load(file),
-                                      options.template_name, conversation));
+  HEARTH_ASSIGN_OR_RETURN(
+      const ChatPrompt prompt,
+      chat_prompt(*tokenizer, models::ChatTemplates::load(file), options.template_name,
+                  conversation, models::chat_surroundings(*tokenizer)));
   if (options.json) return as_json(file.name(), *tokenizer, prompt);
   if (options.ids) return fmt::format("{}\n", fmt::join(prompt.ids, " "));
   if (options.prompt) return prompt.text;

@@ -33,6 +33,12 @@ struct EndFind {
   ChainId id = 0;
 };
 
+/// So many blocks from the root shall stay so long.
+struct PinnedBlocks {
+  int32_t num_blocks = 0;
+  int64_t seconds = 0;
+};
+
 /// Chunks of this chain follow.
 struct OfferChain {
   ChainId id = 0;
@@ -52,8 +58,7 @@ struct TouchChunk {
 };
 struct EndOffer {
   ChainId id = 0;
-  int32_t pin_blocks = 0;  ///< blocks from the root that shall stay
-  int64_t pin_s = 0;       ///< so long; 0: no pin
+  std::vector<PinnedBlocks> pins;
 };
 
 using StoreCommand =

@@ -46,15 +46,15 @@ void StoreWorker::on(OfferChain& offer) {
 
 void StoreWorker::on(OfferChunk& chunk) {
   writes_.push_back(
-      {chunk.id, std::move(chunk.shape), std::move(chunk.data), Write::Kind::kChunk, 0, 0});
+      {chunk.id, std::move(chunk.shape), std::move(chunk.data), Write::Kind::kChunk, {}});
 }
 
 void StoreWorker::on(TouchChunk& touch) {
-  writes_.push_back({touch.id, {touch.index, touch.num_blocks, {}}, {}, Write::Kind::kTouch, 0, 0});
+  writes_.push_back({touch.id, {touch.index, touch.num_blocks, {}}, {}, Write::Kind::kTouch, {}});
 }
 
 void StoreWorker::on(EndOffer& end) {
-  writes_.push_back({end.id, {}, {}, Write::Kind::kEnd, end.pin_blocks, end.pin_s});
+  writes_.push_back({end.id, {}, {}, Write::Kind::kEnd, std::move(end.pins)});
 }
 
 bool StoreWorker::write_some() {
@@ -83,7 +83,9 @@ bool StoreWorker::write_some() {
     } else if (write.kind == Write::Kind::kEnd) {
       const auto chain = offers_.find(write.id);
       if (chain == offers_.end()) continue;
-      if (write.pin_s > 0) (void)store_->pin(chain->second, write.pin_blocks, write.pin_s);
+      for (const PinnedBlocks& pin : write.pins) {
+        (void)store_->pin(chain->second, pin.num_blocks, pin.seconds);
+      }
       offers_.erase(chain);
     }
   }

@@ -34,8 +34,7 @@ class StoreWorker {
     ChunkShape shape;
     ChunkData data;
     enum class Kind { kChunk, kTouch, kEnd } kind = Kind::kChunk;
-    int32_t pin_blocks = 0;
-    int64_t pin_s = 0;
+    std::vector<PinnedBlocks> pins;
   };
 
   void on(FindChain& find);

@@ -9,10 +9,14 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
+#include <utility>
 
 #include "daemon.h"
+#include "http_client.h"
 #include "tests/skip.h"
+#include "tiny_model.h"
 
 namespace hearth::e2e {
 namespace fs = std::filesystem;
@@ -292,6 +296,57 @@ TEST_CASE("a client asks the daemon: what is kept, why it missed, pin, remove") 
   CHECK(hearth({"stats"}).starts_with("tiny is writing: "));
   ::unsetenv("HEARTH_RUNTIME_DIR");
   ::unsetenv("XDG_STATE_HOME");
+}
+
+TEST_CASE("a mark on a message keeps it and all before it, and nothing behind it") {
+  const Sandbox sandbox;
+  write_tiny_model(sandbox.models() / "tiny.gguf", 1,
+                   "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}");
+  const Daemon daemon(sandbox, kAlways);
+  ipc::Client client = daemon.connect();
+  // Tokens of more than a chunk each, whatever letters make one.
+  const auto message = [](const char* role, char letter, const char* mark) {
+    std::string content;
+    while (content.size() < 3000) content += {letter, static_cast<char>(letter + 1), ' '};
+    return std::string(R"({"role":")") + role + R"(","content":")" + content + "\"" + mark + "}";
+  };
+  const auto pinned = [&] {  // the first chunk, and the last
+    ipc::CacheRequest cache;
+    cache.op = "ls";
+    cache.as_json = true;
+    const Result<ipc::CacheReply> reply = client.cache(cache);
+    REQUIRE_MESSAGE(reply.ok(), reply.error().message);
+    const auto entries = nlohmann::json::parse(reply->text);
+    int64_t first = 0, last = 0, end = 0;
+    for (const auto& entry : entries) {
+      if (entry["first_token"] == 0) first = entry["pinned_until_s"];
+      if (entry["end_token"] < end) continue;
+      end = entry["end_token"];
+      last = entry["pinned_until_s"];
+    }
+    return std::pair(first, last);
+  };
+  ipc::GenerateRequest request = seeded(1, 2, "");
+  request.messages.text = "[" + message("system", 'a', R"(,"cache_keep_s":86400)") + "," +
+                          message("user", 'c', "") + "]";
+  ids_of(client, request);
+  REQUIRE(eventually([&] { return pinned().first > 0; }, 50));
+  CHECK(pinned().second == 0);
+  const int64_t until = pinned().first;
+
+  // The same in words of another API; a shorter mark on more does not shorten the first one's time.
+  HttpClient http(daemon);
+  const char* mark = R"(,"cache_control":{"type":"ephemeral","ttl":"1h"})";
+  const HttpAnswer answer =
+      http.ask("POST", "/v1/messages",
+               R"({"model":"tiny","max_tokens":2,"system":)" +
+                   nlohmann::json::parse(message("system", 'a', ""))["content"].dump() +
+                   R"(,"messages":[)" + message("user", 'c', mark) + "]}");
+  REQUIRE_MESSAGE(answer.status == 200, answer.body);
+  CHECK(nlohmann::json::parse(answer.body)["usage"]["cache_read_input_tokens"] > 1000);
+  REQUIRE(eventually([&] { return pinned().second > 0; }, 50));
+  CHECK(pinned().second < until);
+  CHECK(pinned().first == until);
 }
 
 TEST_CASE("the configuration says how far an owner's prefixes may go") {

@@ -204,21 +204,23 @@ TEST_CASE("cancelled and expired while restoring") {
   CHECK(run(*sim, make_request(3, 100, 2, 40)).cached_tokens == 0);
 }
 
-TEST_CASE("what a request wants kept is pinned: its prompt, or the beginning of it") {
+TEST_CASE("what a request wants kept is pinned: its prompt, or beginnings of it") {
   Setup setup;
   auto sim = setup.start();
   Request request = make_request(1, 200, 40);
-  request.keep_s = 3600;
+  request.kept = {{200, 3600}};
   run(*sim, request);
   request = make_request(2, 100, 2, 7);
-  request.keep_s = 60;
-  request.keep_tokens = 50;
+  request.kept = {{50, 60}, {16, 600}, {1000, 1}};
   run(*sim, request);
   run(*sim, make_request(3, 100, 2, 9));
-  REQUIRE(setup.chunks->pins.size() == 2);
+  REQUIRE(setup.chunks->pins.size() == 4);
   CHECK(setup.chunks->pins[0].num_blocks == 12);
   CHECK(setup.chunks->pins[0].seconds == 3600);
   CHECK(setup.chunks->pins[1].num_blocks == 3);
+  CHECK(setup.chunks->pins[2].num_blocks == 1);
+  CHECK(setup.chunks->pins[2].seconds == 600);
+  CHECK(setup.chunks->pins[3].num_blocks == 6);  // the prompt's, not the answer's
 }
 
 TEST_CASE("a preempted sequence goes on from its blocks, in memory or from the store") {

@@ -108,6 +108,48 @@ TEST_CASE("the other two APIs speak of conversations too") {
   CHECK(message.request.top_k == 3);
 }
 
+TEST_CASE("marks that keep what is before them arrive in the socket's own shape") {
+  const auto messages = [](const Call& call) { return Json::parse(call.request.messages.text); };
+  const Call message = good(Api::kMessages, R"({"model":"m","max_tokens":4,
+      "cache_control":{"type":"ephemeral","ttl":"2d"},
+      "system":[{"type":"text","text":"abc","cache_control":{"type":"ephemeral","ttl":"1h"}},
+                {"type":"text","text":"def","cache_control":{"type":"ephemeral"}},
+                {"type":"text","text":"ghi"}],
+      "messages":[{"role":"user","content":"a","cache_control":{"type":"ephemeral"}},
+      {"role":"assistant","content":"b"},
+      {"role":"user","content":[{"type":"text","text":"c","cache_control":{"type":"ephemeral"}}]}]})");
+  CHECK(message.request.cache_keep_s == 172'800);
+  CHECK(messages(message) == Json::parse(R"([
+      {"role":"system","content":"abcdefghi","cache_keep_s":3600,"cache_keep_bytes":6},
+      {"role":"user","content":"a","cache_keep_s":300},
+      {"role":"assistant","content":"b"},
+      {"role":"user","content":"c","cache_keep_s":300}])"));
+
+  const Call chat = good(Api::kChat, R"({"prompt_cache_key":"k","prompt_cache_retention":"24h",
+      "messages":[{"role":"user","content":[{"type":"text","text":"a"},
+      {"type":"text","text":"b","cache_control":{"type":"ephemeral","ttl":"10m"}}]}]})");
+  CHECK(chat.request.cache_keep_s == 86'400);
+  CHECK(messages(chat) == Json::parse(R"([{"role":"user","content":"ab","cache_keep_s":600}])"));
+  const Call response = good(Api::kResponses, R"({"prompt_cache_retention":"in_memory","input":[
+      {"role":"user","content":[{"type":"input_text","text":"a",
+       "cache_control":{"type":"ephemeral"}}]}]})");
+  CHECK(response.request.cache_keep_s == 0);
+  CHECK(messages(response)[0]["cache_keep_s"] == 300);
+
+  for (const char* wrong :
+       {R"({"type":"eternal"})", R"({"type":"ephemeral","ttl":"5"})",
+        R"({"type":"ephemeral","ttl":"31d"})", R"({"type":"ephemeral","x":1})",
+        R"({"type":"ephemeral","ttl":"0m"})", R"({"type":"ephemeral","ttl":""})",
+        R"({"type":"ephemeral","ttl":"99999999999999999999s"})", R"(7)"}) {
+    CAPTURE(wrong);
+    const std::string body = std::string(R"({"messages":[{"role":"user","content":"a",)") +
+                             R"("cache_control":)" + wrong + "}]}";
+    const Result<Call> call = parse_call(Api::kChat, body);
+    REQUIRE_FALSE(call.ok());
+    CHECK(call.error().field.starts_with("messages[0].cache_control"));
+  }
+}
+
 TEST_CASE("what is not supported is refused by its name") {
   constexpr auto kInvalid = ErrorCode::kInvalidArgument;
   constexpr auto kNot = ErrorCode::kUnsupported;

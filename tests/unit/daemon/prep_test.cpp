@@ -102,8 +102,9 @@ TEST_CASE("a prompt becomes tokens with BOS, and every parameter arrives") {
   CHECK(std::find(stops.begin(), stops.end(), 2) != stops.end());
   CHECK(out.priority == engine::Priority::kInteractive);
   CHECK_FALSE(out.use_prefix_cache);
-  CHECK(out.keep_s == 60);
-  CHECK(out.keep_tokens == 16);
+  REQUIRE(out.kept.size() == 1);
+  CHECK(out.kept[0].seconds == 60);
+  CHECK(out.kept[0].num_tokens == static_cast<int32_t>(std::min<size_t>(16, out.prompt.size())));
   CHECK_FALSE(out.speculate);
   CHECK_FALSE(out.use_draft);
   CHECK(out.resume == in.resume);
@@ -126,18 +127,24 @@ TEST_CASE("what shall be kept is counted in tokens or in the text's bytes") {
   const Fixture f;
   ipc::WorkerRequest in = Fixture::request("the abc the abc");
   ipc::GenerateRequest& g = in.generate;
+  CHECK(f.good(in).kept.empty());
   g.cache_keep_s = 60;
-  CHECK(f.good(in).keep_tokens == 0);  // all
+  const auto kept = [&] {
+    const engine::Request out = f.good(in);
+    REQUIRE(out.kept.size() == 1);
+    CHECK(out.kept[0].seconds == 60);
+    return out.kept[0].num_tokens;
+  };
+  const auto all = static_cast<int32_t>(f.good(in).prompt.size());
+  CHECK(kept() == all);
   g.cache_keep_bytes = 7;
   const std::vector<int32_t> front = f.tokenizer->encode("the abc", {});
-  const engine::Request out = f.good(in);
-  CHECK(out.keep_s == 60);
-  CHECK(out.keep_tokens == static_cast<int32_t>(front.size()));
-  CHECK(std::equal(front.begin(), front.end(), out.prompt.begin()));
+  CHECK(kept() == static_cast<int32_t>(front.size()));
+  CHECK(std::equal(front.begin(), front.end(), f.good(in).prompt.begin()));
   g.cache_keep_bytes = 15;
-  CHECK(f.good(in).keep_tokens == static_cast<int32_t>(out.prompt.size()));
+  CHECK(kept() == all);
   g.cache_keep_tokens = 2;
-  CHECK(f.good(in).keep_tokens == 2);
+  CHECK(kept() == 2);
   g.prompt.clear();
   g.prompt_ids = {4, 5, 6};
   CHECK(f.bad(in).field == "cache_keep_bytes");
@@ -232,6 +239,95 @@ TEST_CASE("a conversation becomes what the model's template makes of it") {
   CHECK(prompt() == "tail");
   in.generate.messages.text = R"([{"role":"user","content":""}])";
   CHECK(prompt().find("empty") != std::string::npos);
+}
+
+TEST_CASE("a mark on a message keeps it and all before it, whatever the template makes of it") {
+  const Fixture f;
+  struct Case {
+    const char* name;
+    const char* source;
+    const char* up_to;  ///< the prompt's text that is kept; null: nothing is
+  };
+  const Case cases[] = {
+      {"one after the other",
+       "{% for m in messages %}[{{ m.content }}]{% endfor %}{% if add_generation_prompt %}[{% "
+       "endif %}",
+       "[the abc]["},
+      {"the system message goes into the first user's",
+       "{% if messages|length < 2 %}{{ raise_exception('want two') }}{% endif %}"
+       "the {{ messages[0].content }} abc {{ messages[1].content }}[{{ messages[2].content }}]",
+       "the the abc abc "},
+      {"the last comes first", "{% for m in messages|reverse %}[{{ m.content }}]{% endfor %}", "["},
+      {"a refusal of what it does not know",
+       "{% if messages[1].content != 'abc the' %}{{ raise_exception('no') }}{% endif %}abc",
+       nullptr},
+  };
+  for (const Case& each : cases) {
+    CAPTURE(each.name);
+    models::GgufWriter file = models::vocab_file(models::small_vocab());
+    file.set_string("tokenizer.chat_template", each.source);
+    const std::vector<std::byte> bytes = file.bytes();
+    const models::GgufFile with_template = models::GgufFile::parse(bytes, "chat").value();
+    const models::ChatTemplates templates = models::ChatTemplates::load(with_template);
+    PrepModel model = f.model;
+    model.templates = &templates;
+    ipc::WorkerRequest in = Fixture::request("");
+    const auto prepared = [&](const char* mark) {
+      in.generate.messages.text = std::string(R"([{"role":"system","content":"the abc")") + mark +
+                                  R"(},{"role":"user","content":"abc the"},)"
+                                  R"({"role":"user","content":"the"}])";
+      PrepResult result = prepare(model, in);
+      REQUIRE(std::holds_alternative<PreparedRequest>(result.outcome));
+      return std::get<PreparedRequest>(result.outcome).request;
+    };
+    const engine::Request plain = prepared("");
+    const engine::Request marked = prepared(R"(,"cache_keep_s":300)");
+    CHECK(plain.kept.empty());
+    CHECK(marked.prompt == plain.prompt);
+    if (each.up_to == nullptr) {
+      CHECK(marked.kept.empty());
+      continue;
+    }
+    const std::vector<int32_t> front = f.tokenizer->encode(each.up_to, {});
+    REQUIRE(marked.kept.size() == 1);
+    CHECK(marked.kept[0].seconds == 300);
+    // The token at the border may reach beyond it.
+    const auto num_tokens = static_cast<size_t>(marked.kept[0].num_tokens);
+    CHECK(num_tokens <= front.size());
+    CHECK(num_tokens + 1 >= front.size());
+    CHECK(std::equal(front.begin(), front.begin() + marked.kept[0].num_tokens,
+                     marked.prompt.begin()));
+  }
+}
+
+TEST_CASE("a mark on the last message keeps the whole prompt; several keep each its own") {
+  const Fixture f;
+  models::GgufWriter file = models::vocab_file(models::small_vocab());
+  file.set_string("tokenizer.chat_template",
+                  "{% for m in messages %}[{{ m.content }}]{% endfor %}{{ messages|tojson }}");
+  const std::vector<std::byte> bytes = file.bytes();
+  const models::GgufFile with_template = models::GgufFile::parse(bytes, "chat").value();
+  const models::ChatTemplates templates = models::ChatTemplates::load(with_template);
+  PrepModel model = f.model;
+  model.context_length = 1000;
+  model.templates = &templates;
+  ipc::WorkerRequest in = Fixture::request("");
+  in.generate.messages.text = R"([{"role":"user","content":"the abc","cache_keep_s":300},
+      {"role":"user","content":"abc the","cache_keep_s":60}])";
+  in.generate.cache_keep_s = 5;
+  in.generate.cache_keep_tokens = 3;
+  PrepResult result = prepare(model, in);
+  REQUIRE(std::holds_alternative<PreparedRequest>(result.outcome));
+  const engine::Request out = std::get<PreparedRequest>(result.outcome).request;
+  REQUIRE(out.kept.size() == 3);
+  CHECK(out.kept[0].seconds == 300);
+  CHECK(out.kept[0].num_tokens < static_cast<int32_t>(out.prompt.size()));
+  CHECK(out.kept[1] == engine::KeptPrefix{static_cast<int32_t>(out.prompt.size()), 60});
+  CHECK(out.kept[2] == engine::KeptPrefix{3, 5});
+  in.generate.messages.text = R"([{"role":"user","content":"the","cache_keep_s":"long"}])";
+  result = prepare(model, in);
+  REQUIRE(std::holds_alternative<Error>(result.outcome));
+  CHECK(std::get<Error>(result.outcome).field == "messages");
 }
 
 TEST_CASE("max_tokens 0 is what the context has room for") {
