@@ -21,6 +21,7 @@ struct FindChain {
   Chain chain;
   int32_t first_block = 0;
   int32_t max_blocks = 0;
+  int32_t asker_cpu = -1;  ///< where the asker runs; -1: not known
 };
 /// Answered by ChunkLoaded, in the order of asking.
 struct LoadChunk {
