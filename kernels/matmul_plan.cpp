@@ -39,7 +39,8 @@ MatmulPlan::MatmulPlan(const PackedWeight::Segment& segment, int64_t read_bytes,
   groups_per_panel = quantized ? 2 : 4;
   groups_per_item = kGroupsPerItem;
   if (streams) groups_per_item = std::clamp<int64_t>(kStreamBytes / segment.group_bytes, 4, 16);
-  const int64_t even = segment.num_groups * tile_blocks / (4 * num_threads);
+  // So many that threads end at nearly the same time; claims of the pool are runs of them.
+  const int64_t even = segment.num_groups * tile_blocks / (16 * num_threads);
   groups_per_item = divide_up(std::clamp<int64_t>(even, 1, groups_per_item), 2) * 2;
   num_items = divide_up(segment.num_groups, groups_per_item) * tile_blocks;
 
@@ -96,9 +97,12 @@ FetchAhead::FetchAhead(const MatmulPlan& plan, const PackedWeight::Segment& segm
     lines_left_ = lines_per_share_ = 1;  // all of it for the only tile
     return;
   }
-  const PanelPlace next = plan.next(now, num_groups, cols);
-  // Behind the last panel in order lies the next item's first.
-  if (next.input >= cols || (next.group >= num_groups && !plan.in_order)) return;
+  PanelPlace next = plan.next(now, num_groups, cols);
+  if (next.input >= cols || next.group >= num_groups) {
+    // The next item's first, which the same thread mostly has.
+    if (plan.tile_blocks > 1) return;
+    next = {0, num_groups};
+  }
   lines_left_ = lines_of(next.input, end_of(next));
   const int64_t blocks = (end_of(now) - now.input) / kQuantBlock;
   const int64_t lines = divide_up(lines_left_, blocks * num_tiles);
