@@ -142,6 +142,7 @@ void Simulation::collect() {
     }
     void operator()(const SnapshotEvent&) {}
     void operator()(const StoppedEvent&) {}
+    void operator()(const EmbeddingEvent&) {}
   };
   for (const std::vector<EngineEvent>& events : engine_->outbox().drain()) {
     for (const EngineEvent& event : events) std::visit(Visitor{*this}, event);
