@@ -7,14 +7,19 @@
 //   restore   bytes restored over the wait for them, and the rate of reading as many bytes from a
 //             plain file that the page cache holds
 //   0 % hits  prompts that share nothing: tokens per second with the cache off, in memory, and with
-//             every finished one written to disk
+//             every one written to disk, until the last is; each round's rates, and their medians
 //   owners    whether one owner can tell by TTFT what another has asked for
+//   reopen    a process that writes chunks of the 1.2 B shape's KV (512 KiB a block) is killed at a
+//             random moment; until the next one writes and has looked up a chain: median and worst
 //
 // FILE.gguf: a model that is there already (hearth bench --write-shape), whatever TYPE says.
-// PART: ttft, hits or owners alone, or all; ROUNDS: of ttft and hits, default 3.
+// PART: ttft, hits, owners or reopen alone, or all; ROUNDS: of ttft and hits, default 3; kills of
+// reopen are ten a round.
 // --smoke: tiny counts, for ctest. Never judges.
 
 #include <fmt/format.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,6 +33,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/chain_hash.h"
 #include "engine/engine.h"
 #include "engine/store/sqlite_store.h"
 #include "engine/store/store_thread.h"
@@ -89,7 +95,7 @@ class Rig {
     }
     thread_ = std::thread([this] { engine_->run(); });
     // A worker is ready when its store is, too.
-    while (cache == Cache::kDisk && store_state() != engine::StoreState::kWriting) {
+    while (cache == Cache::kDisk && store().state != engine::StoreState::kWriting) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
@@ -135,6 +141,18 @@ class Rig {
     }
     return out;
   }
+  /// Until a prompt of so many stored tokens is on disk, `count` times more than before.
+  void wait_until_written(int count, int32_t tokens) {
+    const int32_t blocks = tokens / 16;
+    const int32_t chunk = engine_->kv_layout().chunk_blocks();
+    expected_chunks_ += static_cast<uint64_t>(count * ((blocks + chunk - 1) / chunk));
+    while (true) {
+      const engine::StoreStats stats = store();
+      if (stats.chunks_saved + stats.chunks_dropped >= expected_chunks_) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  uint64_t chunks_dropped() { return store().chunks_dropped; }
   int32_t context_length() const { return engine_->context_length(); }
   uint64_t block_bytes() const {
     uint64_t bytes = 0;
@@ -144,13 +162,13 @@ class Rig {
   }
 
  private:
-  engine::StoreState store_state() {
+  engine::StoreStats store() {
     engine_->inbox().post(engine::WantSnapshot{});
     while (true) {
       for (const auto& events : engine_->outbox().wait_and_drain(std::chrono::seconds(1))) {
         for (const engine::EngineEvent& event : events) {
           if (const auto* got = std::get_if<engine::SnapshotEvent>(&event)) {
-            return got->snapshot.store.state;
+            return got->snapshot.store;
           }
         }
       }
@@ -163,6 +181,7 @@ class Rig {
   std::unique_ptr<engine::StoreThread> store_;  ///< ends first, having written what was offered
   std::thread thread_;
   engine::RequestId next_id_ = 1;
+  uint64_t expected_chunks_ = 0;
   int32_t vocab_;
 };
 
@@ -248,23 +267,36 @@ void measure_no_hits(const Setup& setup) {
   std::vector<std::unique_ptr<Rig>> rigs;
   for (const auto& [name, cache] : kinds) rigs.push_back(setup.start(cache));
   std::vector<std::vector<double>> rates(rigs.size());
-  constexpr int32_t kOutput = 32;
-  const int32_t prompt = setup.known / 4;
+  // Short turns: a machine that is not quite quiet changes its pace within seconds.
+  constexpr int32_t kOutput = 16;
+  const int32_t prompt = setup.known / 16;
   for (int round = 0; round < setup.rounds; ++round) {
-    // In turns: the machine's other work hits all three.
-    for (size_t i = 0; i < rigs.size(); ++i) {
+    // In turns, each first once in three rounds: what else the machine does hits all of them.
+    for (size_t turn = 0; turn < rigs.size(); ++turn) {
+      const size_t i = (turn + static_cast<size_t>(round)) % rigs.size();
       const auto begin = std::chrono::steady_clock::now();
       for (int p = 0; p < setup.prompts; ++p) rigs[i]->post(0, 0, prompt, kOutput);
       rigs[i]->wait(setup.prompts);
+      // The last token of an answer is not computed.
+      if (kinds[i].second == Cache::kDisk) {
+        rigs[i]->wait_until_written(setup.prompts, prompt + kOutput - 1);
+      }
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
       rates[i].push_back(setup.prompts * (prompt + kOutput) / took.count());
     }
+    fmt::print("  round {}: off {:.1f}, memory {:.1f}, disk {:.1f} tokens/s\n", round + 1,
+               rates[0].back(), rates[1].back(), rates[2].back());
+    std::fflush(stdout);  // whoever gives it a minute may end it before the last round
+  }
+  std::vector<double> of_off[2];  // each round's rate over that of the cache switched off
+  for (size_t round = 0; round < rates[0].size(); ++round) {
+    for (size_t i = 0; i < 2; ++i) of_off[i].push_back(rates[i + 1][round] / rates[0][round]);
   }
   fmt::print(
-      "0 % hits, {} prompts of {} + {} tokens: off {:.0f} tokens/s, memory {:.0f} ({:.3f}), "
-      "disk {:.0f} ({:.3f})\n",
-      setup.prompts, prompt, kOutput, median(rates[0]), median(rates[1]),
-      median(rates[1]) / median(rates[0]), median(rates[2]), median(rates[2]) / median(rates[0]));
+      "0 % hits, {} prompts of {} + {} tokens: off {:.0f} tokens/s, memory {:.0f}, disk {:.0f} ({} "
+      "chunks dropped); over off, medians of the rounds: memory {:.3f}, disk {:.3f}\n",
+      setup.prompts, prompt, kOutput, median(rates[0]), median(rates[1]), median(rates[2]),
+      rigs[2]->chunks_dropped(), median(of_off[0]), median(of_off[1]));
 }
 
 /// What one owner can learn of another's prompts by time: he asks for prompts that the other has
@@ -297,6 +329,87 @@ void measure_owners(const Setup& setup, int count) {
   }
   fmt::print("two owners, {} prompts each: {} tokens found across them, AUC of TTFT {:.3f}\n",
              count, hits, faster / count / count);
+}
+
+/// Opens as a process that has just started does.
+std::unique_ptr<engine::SqliteStore> open_store(const fs::path& folder,
+                                                const engine::KvLayout& layout) {
+  engine::SqliteStoreConfig config;
+  config.folder = folder;
+  config.budget_bytes = 2ull << 30;
+  config.min_free_bytes = 0;
+  config.now_ms = [] {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(
+               std::chrono::system_clock::now().time_since_epoch())
+        .count();
+  };
+  auto store = std::make_unique<engine::SqliteStore>(std::move(config), layout);
+  store->tick();
+  return store;
+}
+
+engine::Chain numbered_chain(const engine::KvLayout& layout, int32_t number) {
+  engine::Chain chain;
+  chain.owner = "bench";
+  chain.root = engine::scope_hash("bench");
+  chain.tokens.assign(static_cast<size_t>(4 * layout.chunk_blocks() * layout.block_size), number);
+  return chain;
+}
+
+/// Writes chains, each in one transaction of 4 MiB, until it is killed.
+[[noreturn]] void write_chains(const fs::path& folder, const engine::KvLayout& layout, int cycle) {
+  const auto store = open_store(folder, layout);
+  for (int32_t number = cycle * 10'000;; ++number) {
+    const engine::NamedChain named = store->name(numbered_chain(layout, number));
+    const int32_t chunk_blocks = layout.chunk_blocks();
+    std::vector<engine::ChunkShape> shapes;
+    std::vector<engine::ChunkData> data;
+    for (int32_t index = 0; index < named.num_blocks() / chunk_blocks; ++index) {
+      shapes.push_back({index, chunk_blocks, {engine::low_bits(chunk_blocks)}});
+      data.push_back(engine::ChunkData::of_size(shapes.back().data_bytes(layout)));
+      std::ranges::fill(data.back().span(), static_cast<std::byte>(number));
+    }
+    std::vector<engine::ChunkToSave> chunks;
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      chunks.push_back({&named, &shapes[i], data[i].span()});
+    }
+    (void)store->save(chunks);
+    store->tick();
+  }
+}
+
+void measure_reopen(const Setup& setup, int kills) {
+  engine::KvLayout layout;
+  layout.model = "reopen";
+  layout.identity = "bench";
+  layout.block_size = 16;
+  layout.block_bytes = {512 << 10};
+  std::vector<double> open_ms;
+  uint64_t entries = 0, wal_bytes_max = 0;
+  for (int kill = 0; kill < kills; ++kill) {
+    const pid_t child = ::fork();
+    HEARTH_CHECK(child >= 0);
+    if (child == 0) write_chains(setup.folder, layout, kill);
+    ::usleep(static_cast<useconds_t>(20'000 + kill * 7919 % 400 * 1000));
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    for (const auto& file : fs::directory_iterator(setup.folder)) {
+      if (file.path().extension() != ".db-wal") continue;
+      wal_bytes_max = std::max<uint64_t>(wal_bytes_max, file.file_size());
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    const auto store = open_store(setup.folder, layout);
+    const auto found = store->find(store->name(numbered_chain(layout, kill * 10'000)), 0, 1 << 20);
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+    HEARTH_CHECK(found.ok() && store->stats().state == engine::StoreState::kWriting);
+    open_ms.push_back(took.count());
+    entries = store->stats().entries;
+  }
+  fmt::print(
+      "reopen after {} kills: median {:.1f} ms, worst {:.1f} ms; {} chunks at the end, the log up "
+      "to {:.0f} MiB\n",
+      kills, median(open_ms), *std::ranges::max_element(open_ms), entries,
+      static_cast<double>(wal_bytes_max) / (1 << 20));
 }
 
 /// A model of random weights in the folder. The error is printed.
@@ -333,17 +446,20 @@ int run(bool smoke, std::string_view model, std::string_view type_name, std::str
     setup.rounds = 1;
     setup.prompts = 2;
   }
+  const auto wants = [&](std::string_view what) { return part == "all" || part == what; };
+  // First: where a process forks there is one thread.
+  if (wants("reopen")) measure_reopen(setup, smoke ? 2 : 10 * rounds);
+  if (part == "reopen") return 0;
   if (model.ends_with(".gguf")) {
     setup.model = model;
     setup.vocab = 1000;  // no model has fewer
     setup.kv_bytes = 512ull << 20;
-    setup.prompts = 4;
+    setup.prompts = 1;
     const int32_t room = setup.start(Cache::kOff)->context_length() - setup.fresh - 1;
     setup.known = std::min(setup.known, room / 16 * 16);
   } else if (!write_model(setup, model, type_name)) {
     return 2;
   }
-  const auto wants = [&](std::string_view what) { return part == "all" || part == what; };
   if (wants("ttft")) measure_ttft(setup);
   if (wants("hits")) measure_no_hits(setup);
   if (wants("owners")) measure_owners(setup, smoke ? 4 : 500);
@@ -358,7 +474,8 @@ int main(int argc, char** argv) {
   const int rounds = argc > 4 ? std::atoi(argv[4]) : 3;
   if (argc > 5 || rounds < 1 || (argc > 1 && argv[1][0] == '-' && !smoke)) {
     std::fputs(
-        "usage: hearth-prefix-bench [SHAPE|FILE.gguf [TYPE [all|ttft|hits|owners [ROUNDS]]]] | "
+        "usage: hearth-prefix-bench [SHAPE|FILE.gguf [TYPE [all|ttft|hits|owners|reopen "
+        "[ROUNDS]]]] | "
         "--smoke\n",
         stderr);
     return 2;
