@@ -28,34 +28,46 @@ uint16_t get_half(const uint8_t* from) {
   return bits;
 }
 
-/// Codes of 32 inputs into their planes.
+uint32_t four_codes(const uint8_t* q) {
+  uint32_t four;
+  std::memcpy(&four, q, sizeof four);
+  return four;
+}
+
+/// Codes of 32 inputs into their planes, four bytes at a time: masks keep what a shift brings over
+/// from the neighbour out.
 void put_codes(const BlockParts& at, int b, const uint8_t* q) {
   uint8_t* plane = at.plane(b) + at.lane * 4;
   const QuantLayout& layout = at.layout;
+  const auto put = [&plane](int j, uint32_t four) {
+    std::memcpy(plane + j * 64, &four, sizeof four);
+  };
   int low_bits = 0;
   if (layout.nibbles) {
-    for (int i = 0; i < 16; ++i) {
-      plane[i / 4 * 64 + i % 4] = static_cast<uint8_t>((q[i] & 15) | (q[16 + i] & 15) << 4);
+    for (int j = 0; j < 4; ++j) {
+      put(j, (four_codes(q + 4 * j) & 0x0f0f0f0fu) | (four_codes(q + 16 + 4 * j) & 0x0f0f0f0fu)
+                                                         << 4);
     }
     plane += 256;
     low_bits = 4;
   }
   if (layout.twos) {
-    for (int i = 0; i < 8; ++i) {
-      const uint8_t* of = q + i / 4 * 16 + i % 4;
+    for (int j = 0; j < 2; ++j) {
       uint32_t fields = 0;
-      for (int f = 0; f < 4; ++f) fields |= (of[4 * f] >> low_bits & 3u) << 2 * f;
-      plane[i / 4 * 64 + i % 4] = static_cast<uint8_t>(fields);
+      for (int f = 0; f < 4; ++f) {
+        fields |= (four_codes(q + 16 * j + 4 * f) >> low_bits & 0x03030303u) << 2 * f;
+      }
+      put(j, fields);
     }
     plane += 128;
     low_bits += 2;
   }
   if (layout.ones) {
-    for (int i = 0; i < 4; ++i) {
-      uint32_t bits = 0;
-      for (int j = 0; j < 8; ++j) bits |= (q[4 * j + i] >> low_bits & 1u) << j;
-      plane[i] = static_cast<uint8_t>(bits);
+    uint32_t bits = 0;
+    for (int j = 0; j < 8; ++j) {
+      bits |= (four_codes(q + 4 * j) >> low_bits & 0x01010101u) << j;
     }
+    put(0, bits);
   }
 }
 

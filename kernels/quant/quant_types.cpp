@@ -97,19 +97,23 @@ void apart(const stored::Q5_K& b, QuantCodes& codes) {
   codes.dmin = b.dmin;
   six_bit_pairs(b.scales, codes);
   nibbles_of_256(b.qs, codes.q);
-  for (int i = 0; i < 256; ++i) {
-    codes.q[i] |= static_cast<uint8_t>(field(b.qh[i % 32], i / 32, 1) << 4);
+  for (int n = 0; n < 8; ++n) {
+    uint8_t* q = codes.q + 32 * n;
+    for (int i = 0; i < 32; ++i) q[i] |= static_cast<uint8_t>(field(b.qh[i], n, 1) << 4);
   }
 }
 
 void apart(const stored::Q6_K& b, QuantCodes& codes) {
   codes.d = b.d;
   std::memcpy(codes.scale, b.scales, 16);
-  for (int i = 0; i < 256; ++i) {
-    const int h = i / 128;
-    const int f = i / 32 % 4;
-    const uint8_t low = field(b.ql[64 * h + 32 * (f % 2) + i % 32], f / 2 * 4, 15);
-    codes.q[i] = static_cast<uint8_t>(low | field(b.qh[32 * h + i % 32], 2 * f, 3) << 4);
+  for (int n = 0; n < 8; ++n) {  // 32 at a time, for these loops to be vectors
+    const int f = n % 4;
+    const uint8_t* low = b.ql + n / 4 * 64 + f % 2 * 32;
+    const uint8_t* high = b.qh + n / 4 * 32;
+    uint8_t* q = codes.q + 32 * n;
+    for (int i = 0; i < 32; ++i) {
+      q[i] = static_cast<uint8_t>(field(low[i], f / 2 * 4, 15) | field(high[i], 2 * f, 3) << 4);
+    }
   }
 }
 
