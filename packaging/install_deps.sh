@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what building hearth needs (with --test testing,
-# --fuzz fuzzing, --package packaging it too, --monitor the dashboard with its tests) from Debian 12's own packages.
-# Says what it installs; does nothing where all of it is there. Needs root or sudo only then.
+# Installs what building hearth needs (with --test testing it, the dashboard where its packages can be
+# had, --fuzz fuzzing, --package packaging it too, --monitor the dashboard with its tests) from Debian 12's own
+# packages. Says what it installs; does nothing where all of it is there. Needs root or sudo only then.
 set -euo pipefail
 
 build_packages=(
@@ -15,31 +15,45 @@ monitor_packages=(libimgui-dev libstb-dev libglfw3-dev libgl-dev libegl-dev libg
 fuzz_packages=(clang-14 libclang-rt-14-dev llvm-14)
 
 wanted=("${build_packages[@]}")
+optional=()
 case ${1:-} in
-  --test) wanted+=("${test_packages[@]}") ;;
+  --test)
+    wanted+=("${test_packages[@]}")
+    optional=("${monitor_packages[@]}")
+    ;;
   --monitor) wanted+=("${test_packages[@]}" "${monitor_packages[@]}") ;;
   --package) wanted+=(dpkg-dev lintian patchelf) ;;
   --fuzz) wanted+=("${test_packages[@]}" "${fuzz_packages[@]}") ;;
 esac
 
-missing=()
-for package in "${wanted[@]}"; do
-  status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
-  [[ $status == installed ]] || missing+=("$package")
-done
-if [[ ${#missing[@]} -eq 0 ]]; then exit 0; fi
-
-echo "Installing from Debian: ${missing[*]}"
-as_root=()
-if [[ $(id -u) -ne 0 ]]; then
-  if ! command -v sudo >/dev/null; then
-    echo "These packages are missing, and neither root nor sudo is at hand. As root, run:" >&2
-    echo "  apt-get install -y --no-install-recommends ${missing[*]}" >&2
-    exit 1
+# missing_of PACKAGE...: those that are not installed.
+missing_of() {
+  local package status
+  for package in "$@"; do
+    status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+    [[ $status == installed ]] || echo "$package"
+  done
+}
+# install_missing PACKAGE...: fails where they cannot be had.
+install_missing() {
+  local missing as_root=()
+  mapfile -t missing < <(missing_of "$@")
+  if [[ ${#missing[@]} -eq 0 ]]; then return 0; fi
+  echo "Installing from Debian: ${missing[*]}"
+  if [[ $(id -u) -ne 0 ]]; then
+    if ! command -v sudo >/dev/null; then
+      echo "These packages are missing, and neither root nor sudo is at hand. As root, run:" >&2
+      echo "  apt-get install -y --no-install-recommends ${missing[*]}" >&2
+      return 1
+    fi
+    as_root=(sudo)
   fi
-  as_root=(sudo)
+  "${as_root[@]}" apt-get update -qq || return 1
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+install_missing "${wanted[@]}" || exit 1
+if [[ ${#optional[@]} -gt 0 ]] && ! install_missing "${optional[@]}"; then
+  echo "Without them hearth-monitor is not built, and its tests are skipped." >&2
 fi
-export DEBIAN_FRONTEND=noninteractive
-"${as_root[@]}" apt-get update -qq
-"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-  apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
