@@ -446,6 +446,16 @@ void DiskTier::on(StoreReport& report, const StepCost&, int64_t) {
   reported_ = true;
 }
 
+void DiskTier::ask_pinned() {
+  if (std::exchange(pinned_asked_, true)) return;
+  store_.post(ListPinned{});
+}
+
+void DiskTier::on(PinnedChunks& pinned, const StepCost&, int64_t) {
+  pinned_ = std::move(pinned.chunks);
+  pinned_asked_ = false;
+}
+
 StoreStats DiskTier::stats() const {
   StoreStats out = stats_;
   out.chunks_dropped += offers_dropped_;

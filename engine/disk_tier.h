@@ -58,6 +58,9 @@ class DiskTier {
   /// The store's last report, with the offers that were given up here.
   StoreStats stats() const;
   int32_t chunk_blocks() const { return chunk_blocks_; }
+  /// Asks the store which chunks are pinned; `pinned` tells what it said last.
+  void ask_pinned();
+  const std::vector<PinnedChunk>& pinned() const { return pinned_; }
   /// From now on blocks that move between tiers are noted there; null: nowhere.
   void note_moves(std::vector<MovedBlock>* moved) { moved_ = moved; }
 
@@ -86,6 +89,7 @@ class DiskTier {
   void on(ChunkLoaded& loaded, const StepCost& cost, int64_t now_us);
   void on(ChunkSaved& saved, const StepCost& cost, int64_t now_us);
   void on(StoreReport& report, const StepCost& cost, int64_t now_us);
+  void on(PinnedChunks& pinned, const StepCost& cost, int64_t now_us);
 
   /// How many blocks from the root will be usable with these chunks; takes out those that are not
   /// needed for it.
@@ -123,6 +127,8 @@ class DiskTier {
   double find_us_;                  ///< measured: an answer to FindChain
   double us_per_byte_;              ///< measured: loading, from asking to being cached
   std::vector<BlockWrite> writes_;  ///< scratch
+  std::vector<PinnedChunk> pinned_;
+  bool pinned_asked_ = false;
   std::vector<MovedBlock>* moved_ = nullptr;
   std::vector<ChunkData> spare_;  ///< memory of chunks that were taken, for the next ones
 };

@@ -206,7 +206,9 @@ void Engine::Impl::tell_watchers() {
   recorder.watch(watch_port.wanted.load(std::memory_order_relaxed));
   if (disk != nullptr) disk->note_moves(recorder.moved());
   if (!recorder.on()) return;
-  auto watch = recorder.take(scheduler, kv, disk == nullptr ? 0 : disk->chunk_blocks());
+  auto watch = disk == nullptr ? recorder.take(scheduler, kv, 0, {})
+                               : recorder.take(scheduler, kv, disk->chunk_blocks(), disk->pinned());
+  if (disk != nullptr && watch->has_prefixes) disk->ask_pinned();
   if (!watch_port.out.try_post(watch)) recorder.lost(*watch);
 }
 

@@ -75,6 +75,11 @@ NodeId PrefixIndex::pin_root(std::string_view scope) {
   return root;
 }
 
+NodeId PrefixIndex::find(const Hash128& hash) const {
+  const auto found = by_hash_.find(hash);
+  return found == by_hash_.end() ? kNoNode : found->second;
+}
+
 NodeId PrefixIndex::find_child(NodeId parent, std::span<const int32_t> tokens) const {
   const auto found = by_hash_.find(chain_hash(at(parent).hash, tokens));
   if (found == by_hash_.end()) return kNoNode;

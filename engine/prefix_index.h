@@ -35,6 +35,8 @@ class PrefixIndex {
 
   /// The root of that scope, or kNoNode where nothing was ever kept under it.
   NodeId find_root(std::string_view scope) const;
+  /// The node of that hash, or kNoNode.
+  NodeId find(const Hash128& hash) const;
   /// The root of that scope, made where there is none, with one pin more.
   NodeId pin_root(std::string_view scope);
 

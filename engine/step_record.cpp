@@ -10,7 +10,8 @@
 namespace hearth::engine {
 namespace {
 
-std::vector<BlockCell> cells_of(const Scheduler& scheduler, const KvCache& kv, int32_t group) {
+std::vector<BlockCell> cells_of(const Scheduler& scheduler, const KvCache& kv, int32_t group,
+                                const std::vector<bool>& pinned) {
   const BlockPool& pool = kv.pool(group);
   const PrefixIndex& index = kv.index();
   std::vector<BlockCell> cells(static_cast<size_t>(pool.num_blocks()));
@@ -18,11 +19,14 @@ std::vector<BlockCell> cells_of(const Scheduler& scheduler, const KvCache& kv, i
     BlockCell& cell = cells[static_cast<size_t>(block)];
     const int32_t refs = pool.ref_count(block);
     cell.refs = static_cast<uint8_t>(std::min(refs, 255));
-    cell.state = refs > 1              ? BlockState::kShared
-                 : refs == 1           ? BlockState::kUsed
-                 : pool.indexed(block) ? BlockState::kCached
-                                       : BlockState::kFree;
-    cell.on_disk = pool.indexed(block) && index.stored(index.node_of(group, block));
+    const NodeId node = pool.indexed(block) ? index.node_of(group, block) : kNoNode;
+    const bool kept = node != kNoNode && pinned[static_cast<size_t>(node)];
+    cell.state = refs > 1          ? BlockState::kShared
+                 : refs == 1       ? BlockState::kUsed
+                 : kept            ? BlockState::kPinned
+                 : node != kNoNode ? BlockState::kCached
+                                   : BlockState::kFree;
+    cell.on_disk = node != kNoNode && index.stored(node);
   }
   for (const auto& live : scheduler.live()) {
     for (const auto& seq : live->samples) {
@@ -99,6 +103,19 @@ std::vector<PrefixRun> prefix_runs(const KvCache& kv, int32_t chunk_blocks, size
   return runs;
 }
 
+std::vector<bool> pinned_nodes(const KvCache& kv, std::span<const PinnedChunk> chunks) {
+  const PrefixIndex& index = kv.index();
+  std::vector<bool> pinned(static_cast<size_t>(index.end_node()), false);
+  for (const PinnedChunk& chunk : chunks) {
+    NodeId node = index.find(chunk.last);
+    for (int32_t i = 0; i < chunk.num_blocks && node != kNoNode && !index.is_root(node); ++i) {
+      pinned[static_cast<size_t>(node)] = true;
+      node = index.parent(node);
+    }
+  }
+  return pinned;
+}
+
 void StepRecorder::watch(bool on) {
   if (on == on_) return;
   on_ = on;
@@ -143,7 +160,8 @@ void StepRecorder::add(const StepPlan& plan, const Scheduler& scheduler, uint64_
 }
 
 std::shared_ptr<const EngineWatch> StepRecorder::take(const Scheduler& scheduler, const KvCache& kv,
-                                                      int32_t chunk_blocks) {
+                                                      int32_t chunk_blocks,
+                                                      std::span<const PinnedChunk> pinned) {
   HEARTH_CHECK(on_);
   ++calls_;
   auto out = std::make_shared<EngineWatch>();
@@ -157,19 +175,25 @@ std::shared_ptr<const EngineWatch> StepRecorder::take(const Scheduler& scheduler
     return now_us + std::max(every_us, cost_us * kCostShare);
   };
   if (now_us >= map_due_us_) {
+    const std::vector<bool> kept = pinned_nodes(kv, pinned);
     for (int32_t group = 0; group < kv.num_groups(); ++group) {
-      out->pools.push_back(cells_of(scheduler, kv, group));
+      out->pools.push_back(cells_of(scheduler, kv, group, kept));
     }
     for (const MovedBlock& moved : std::exchange(moved_, {})) {
       BlockCell& cell =
           out->pools[static_cast<size_t>(moved.group)][static_cast<size_t>(moved.block)];
-      const bool plain = cell.state == BlockState::kUsed || cell.state == BlockState::kCached;
+      const bool plain = cell.state == BlockState::kUsed || cell.state == BlockState::kCached ||
+                         cell.state == BlockState::kPinned;
       if (plain) cell.state = BlockState::kMoving;
     }
     map_due_us_ = next_due(kMapEveryUs);
   } else if (now_us >= prefixes_due_us_) {
     out->has_prefixes = true;
     out->prefixes = prefix_runs(kv, chunk_blocks, kMaxPrefixes);
+    const std::vector<bool> kept = pinned_nodes(kv, pinned);
+    for (PrefixRun& run : out->prefixes) {
+      run.pinned = kept[static_cast<size_t>(kv.index().find(run.name))];
+    }
     prefixes_due_us_ = next_due(kPrefixesEveryUs);
   }
   for (const auto& live : scheduler.live()) {

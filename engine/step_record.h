@@ -7,11 +7,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "engine/chain_hash.h"
 #include "engine/request.h"
+#include "engine/store/block_store.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/mailbox.h"
 
@@ -40,7 +42,8 @@ struct StepRecord {
   int32_t preempted = 0;  ///< sequences that gave back their blocks since the step before
 };
 
-enum class BlockState : uint8_t { kFree, kUsed, kShared, kCached, kMoving };
+/// kPinned: cached, and the store keeps it from eviction.
+enum class BlockState : uint8_t { kFree, kUsed, kShared, kCached, kPinned, kMoving };
 
 struct BlockCell {
   RequestId request = 0;  ///< one of those that refer to it; 0: none
@@ -58,6 +61,7 @@ struct PrefixRun {
   int32_t end_block = 0;
   int32_t num_blocks = 0;  ///< held in memory, of any group
   int32_t in_use = 0;      ///< of those
+  bool pinned = false;     ///< its end is
   bool operator==(const PrefixRun&) const = default;
 };
 
@@ -103,6 +107,8 @@ struct WatchPort {
 /// Runs also end where chunks of the store do (every `chunk_blocks` blocks; 0: there is none), so
 /// that names on both sides are the same. At most `limit`.
 std::vector<PrefixRun> prefix_runs(const KvCache& kv, int32_t chunk_blocks, size_t limit);
+/// Of every node of the prefix index, whether it belongs to one of these chunks.
+std::vector<bool> pinned_nodes(const KvCache& kv, std::span<const PinnedChunk> chunks);
 
 class StepRecorder {
  public:
@@ -125,7 +131,8 @@ class StepRecorder {
   void add(const StepPlan& plan, const Scheduler& scheduler, uint64_t step, int64_t end_us,
            int64_t duration_us, uint64_t accepted);
   std::shared_ptr<const EngineWatch> take(const Scheduler& scheduler, const KvCache& kv,
-                                          int32_t chunk_blocks);
+                                          int32_t chunk_blocks,
+                                          std::span<const PinnedChunk> pinned);
   /// It reached nobody.
   void lost(const EngineWatch& watch) { dropped_ += watch.steps_dropped + watch.steps.size(); }
   /// Where to note blocks that move between tiers; null while nobody watches.

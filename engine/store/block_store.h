@@ -50,6 +50,12 @@ struct StoreStats {
   uint64_t epoch = 0;
 };
 
+/// A chunk that is kept from eviction for a while yet.
+struct PinnedChunk {
+  Hash128 last;  ///< name of its last block
+  int32_t num_blocks = 0;
+};
+
 class BlockStore {
  public:
   virtual ~BlockStore() = default;
@@ -69,6 +75,8 @@ class BlockStore {
   /// Keeps the chain's first `num_blocks` blocks, as far as they are stored, from eviction for so
   /// long. Returns how many are pinned: fewer at the owner's bound.
   virtual Result<int32_t> pin(const NamedChain& chain, int32_t num_blocks, int64_t seconds) = 0;
+  /// At most `limit`; none where that cannot be told.
+  virtual std::vector<PinnedChunk> pinned(size_t /*limit*/) { return {}; }
   /// Memory that load may use.
   virtual void recycle(ChunkData) {}
   /// To be called every second or so, and when there is nothing else to do: lease, recovery, late

@@ -536,6 +536,29 @@ Result<int32_t> SqliteStore::pin(const NamedChain& chain, int32_t num_blocks, in
   return work.error();
 }
 
+std::vector<PinnedChunk> SqliteStore::pinned(size_t limit) {
+  if (!ensure_open()) return {};
+  const auto look = [&]() -> Result<std::vector<PinnedChunk>> {
+    // The inner one is answered by the index alone: rows are large.
+    HEARTH_ASSIGN_OR_RETURN(
+        Statement rows,
+        open_->database.prepare("SELECT last, num_blocks FROM chunk WHERE id IN (SELECT id FROM"
+                                " chunk INDEXED BY chunk_value WHERE pinned_until > ? LIMIT ?)"));
+    rows.bind(0, config_.now_ms() / 1000).bind(1, static_cast<int64_t>(limit));
+    std::vector<PinnedChunk> out;
+    while (true) {
+      HEARTH_ASSIGN_OR_RETURN(const bool more, rows.step());
+      if (!more) return out;
+      const int64_t blocks = std::clamp<int64_t>(rows.integer(1), 0, layout_.chunk_blocks());
+      out.push_back({hash_from(rows.blob(0)), static_cast<int32_t>(blocks)});
+    }
+  };
+  Result<std::vector<PinnedChunk>> found = look();
+  if (found.ok()) return std::move(*found);
+  fail("list", found.error());
+  return {};
+}
+
 Result<void> SqliteStore::write_touched() {
   if (touched_.empty() || !lease_.held()) {
     touched_.clear();

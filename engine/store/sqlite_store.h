@@ -45,6 +45,7 @@ class SqliteStore final : public BlockStore {
   Result<void> save(std::span<const ChunkToSave> chunks) override;
   Result<bool> touch(const NamedChain& chain, int32_t index, int32_t num_blocks) override;
   Result<int32_t> pin(const NamedChain& chain, int32_t num_blocks, int64_t seconds) override;
+  std::vector<PinnedChunk> pinned(size_t limit) override;
   void recycle(ChunkData spare) override;
   void tick() override;
   StoreStats stats() const override;

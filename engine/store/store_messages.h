@@ -61,9 +61,11 @@ struct EndOffer {
   ChainId id = 0;
   std::vector<PinnedBlocks> pins;
 };
+/// Which chunks are pinned? Answered by PinnedChunks. For those who watch.
+struct ListPinned {};
 
-using StoreCommand =
-    std::variant<FindChain, LoadChunk, EndFind, OfferChain, OfferChunk, TouchChunk, EndOffer>;
+using StoreCommand = std::variant<FindChain, LoadChunk, EndFind, OfferChain, OfferChunk, TouchChunk,
+                                  EndOffer, ListPinned>;
 
 // Store -> engine.
 
@@ -87,7 +89,10 @@ struct ChunkSaved {
 struct StoreReport {
   StoreStats stats;
 };
+struct PinnedChunks {
+  std::vector<PinnedChunk> chunks;
+};
 
-using StoreReply = std::variant<ChainFound, ChunkLoaded, ChunkSaved, StoreReport>;
+using StoreReply = std::variant<ChainFound, ChunkLoaded, ChunkSaved, StoreReport, PinnedChunks>;
 
 }  // namespace hearth::engine

@@ -9,6 +9,7 @@ namespace hearth::engine {
 namespace {
 
 constexpr uint64_t kTransactionBytes = 4 << 20;
+constexpr size_t kMaxPinned = 1024;  // that are told
 constexpr auto kTickEvery = std::chrono::milliseconds(1000);
 
 }  // namespace
@@ -56,6 +57,8 @@ void StoreWorker::on(TouchChunk& touch) {
 void StoreWorker::on(EndOffer& end) {
   writes_.push_back({end.id, {}, {}, Write::Kind::kEnd, std::move(end.pins)});
 }
+
+void StoreWorker::on(ListPinned&) { reply_(PinnedChunks{store_->pinned(kMaxPinned)}); }
 
 bool StoreWorker::write_some() {
   std::vector<Write> batch;

@@ -44,6 +44,7 @@ class StoreWorker {
   void on(OfferChunk& chunk);
   void on(TouchChunk& touch);
   void on(EndOffer& end);
+  void on(ListPinned& list);
 
   const std::unique_ptr<BlockStore> store_;
   const std::function<void(StoreReply)> reply_;

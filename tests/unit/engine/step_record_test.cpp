@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "engine/scheduler.h"
 
 namespace hearth::engine {
@@ -57,7 +59,7 @@ TEST_CASE("a step's record: prefill by request, then decode; blocks with their o
   rig.add(5, 40, 100);
   rig.add(6, 20, 300);
   rig.run_until_decoding(2);
-  const auto watch = rig.recorder.take(rig.scheduler, rig.kv, 0);
+  const auto watch = rig.recorder.take(rig.scheduler, rig.kv, 0, {});
   REQUIRE(watch->steps.size() == rig.steps);
   int32_t prefilled = 0;
   for (const StepRecord& step : watch->steps) {
@@ -87,7 +89,7 @@ TEST_CASE("a step's record: prefill by request, then decode; blocks with their o
   CHECK(watch->requests[0].prompt_done == 40);
   rig.scheduler.remove(*rig.scheduler.find(5));
   rig.clock.advance_us(StepRecorder::kMapEveryUs);
-  const auto after = rig.recorder.take(rig.scheduler, rig.kv, 0);
+  const auto after = rig.recorder.take(rig.scheduler, rig.kv, 0, {});
   CHECK(after->steps.empty());
   cached = 0;
   for (const BlockCell& cell : after->pools[0]) cached += cell.state == BlockState::kCached;
@@ -99,8 +101,8 @@ TEST_CASE("maps come no more often than they may, and the tree between them") {
   rig.recorder.watch(true);
   rig.add(5, 64, 100);
   rig.run_until_decoding(1);
-  CHECK(rig.recorder.take(rig.scheduler, rig.kv, 2)->pools.size() == 1);
-  const auto tree = rig.recorder.take(rig.scheduler, rig.kv, 2);
+  CHECK(rig.recorder.take(rig.scheduler, rig.kv, 2, {})->pools.size() == 1);
+  const auto tree = rig.recorder.take(rig.scheduler, rig.kv, 2, {});
   CHECK(tree->pools.empty());
   REQUIRE(tree->has_prefixes);
   // Four blocks in one line, cut where chunks of two end.
@@ -114,11 +116,35 @@ TEST_CASE("maps come no more often than they may, and the tree between them") {
   CHECK(back.parent == front.name);
   CHECK(prefix_runs(rig.kv, 0, 100).size() == 1);
   CHECK(prefix_runs(rig.kv, 2, 1).size() == 1);
-  const auto none = rig.recorder.take(rig.scheduler, rig.kv, 2);
+  const auto none = rig.recorder.take(rig.scheduler, rig.kv, 2, {});
   CHECK(none->pools.empty());
   CHECK_FALSE(none->has_prefixes);
   rig.clock.advance_us(StepRecorder::kMapEveryUs);
-  CHECK(rig.recorder.take(rig.scheduler, rig.kv, 2)->pools.size() == 1);
+  CHECK(rig.recorder.take(rig.scheduler, rig.kv, 2, {})->pools.size() == 1);
+}
+
+TEST_CASE("cached blocks of pinned chunks are told apart") {
+  Rig rig;
+  rig.recorder.watch(true);
+  rig.add(5, 65, 100);
+  rig.run_until_decoding(1);
+  const std::vector<PrefixRun> runs = prefix_runs(rig.kv, 2, 100);
+  REQUIRE(runs.size() == 2);
+  const PrefixRun& front = runs[runs[0].end_block == 2 ? 0 : 1];
+  rig.scheduler.remove(*rig.scheduler.find(5));
+  const PinnedChunk chunks[] = {{front.name, 2}, {Hash128{1, 2}, 2}, {front.name, 1000}};
+  const auto pinned = [&](std::span<const PinnedChunk> of) {
+    const auto watch = rig.recorder.take(rig.scheduler, rig.kv, 2, of);
+    rig.clock.advance_us(StepRecorder::kMapEveryUs);
+    return std::ranges::count(watch->pools[0], BlockState::kPinned, &BlockCell::state);
+  };
+  CHECK(pinned({}) == 0);
+  CHECK(pinned(std::span(chunks).first(1)) == 2);
+  CHECK(pinned(std::span(chunks).subspan(1, 1)) == 0);  // it is not in memory
+  CHECK(pinned(chunks) == 2);
+  (void)rig.recorder.take(rig.scheduler, rig.kv, 2, chunks);
+  const auto tree = rig.recorder.take(rig.scheduler, rig.kv, 2, chunks);
+  for (const PrefixRun& run : tree->prefixes) CHECK(run.pinned == (run.name == front.name));
 }
 
 TEST_CASE("blocks that moved between tiers are told once") {
@@ -129,10 +155,10 @@ TEST_CASE("blocks that moved between tiers are told once") {
   rig.run_until_decoding(1);
   const int32_t block = rig.scheduler.find(5)->samples.front()->blocks.tables[0][1];
   rig.recorder.moved()->push_back({0, block});
-  const auto moving = rig.recorder.take(rig.scheduler, rig.kv, 0);
+  const auto moving = rig.recorder.take(rig.scheduler, rig.kv, 0, {});
   CHECK(moving->pools[0][static_cast<size_t>(block)].state == BlockState::kMoving);
   rig.clock.advance_us(StepRecorder::kMapEveryUs);
-  const auto after = rig.recorder.take(rig.scheduler, rig.kv, 0);
+  const auto after = rig.recorder.take(rig.scheduler, rig.kv, 0, {});
   CHECK(after->pools[0][static_cast<size_t>(block)].state == BlockState::kUsed);
 }
 
@@ -148,12 +174,12 @@ TEST_CASE("nobody watches: nothing is called, nothing is kept; the ring is bound
   rig.step();
   CHECK(rig.recorder.calls() == 1);
   rig.recorder.watch(true);
-  CHECK(rig.recorder.take(rig.scheduler, rig.kv, 0)->steps.empty());  // what was before is gone
+  CHECK(rig.recorder.take(rig.scheduler, rig.kv, 0, {})->steps.empty());  // what was before is gone
   StepPlan plan;
   for (size_t i = 0; i < StepRecorder::kMaxSteps + 10; ++i) {
     rig.recorder.add(plan, rig.scheduler, i, 0, 0, 0);
   }
-  const auto watch = rig.recorder.take(rig.scheduler, rig.kv, 0);
+  const auto watch = rig.recorder.take(rig.scheduler, rig.kv, 0, {});
   CHECK(watch->steps.size() == StepRecorder::kMaxSteps);
   CHECK(watch->steps_dropped == 10);
 }
