@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <concepts>
 #include <type_traits>
 
 namespace hearth::ipc {
 namespace {
 
-constexpr uint8_t kVersion = 1;
+constexpr uint8_t kVersion = 2;
 
 class Writer {
  public:
@@ -121,98 +122,105 @@ class Reader {
 template <class T>
 concept IsWriter = std::same_as<T, Writer>;
 
+/// A list with the most that it may hold.
+template <class Items>
+struct Bounded {
+  Items& items;
+  uint64_t limit;
+};
+template <class Items>
+Bounded<Items> bounded(Items& items, uint64_t limit) {
+  return {items, limit};
+}
+
+template <class Codec, class T>
+void visit_one(Codec& codec, T& item, const char* name) {
+  codec(item, name);
+}
+template <class Codec, class Items>
+void visit_one(Codec& codec, Bounded<Items>& list, const char* name) {
+  codec.list(list.items, list.limit, name);
+}
+/// All fields of one struct, in the order of the layout; `what` names it in complaints.
+template <class Codec, class... Fields>
+void visit_all(Codec& codec, const char* what, Fields&&... fields) {
+  (visit_one(codec, fields, what), ...);
+}
+
+/// A pool whose runs could be drawn.
+void check_pool(Reader& reader, const PoolUpdate& pool) {
+  reader.check(pool.group >= 0 && pool.group < static_cast<int32_t>(WatchLimits::kPools),
+               "pool.group", "out of range");
+  reader.check(
+      pool.num_blocks >= 0 && static_cast<uint64_t>(pool.num_blocks) <= WatchLimits::kBlocks,
+      "pool.num_blocks", "out of range");
+  for (const BlockRun& run : pool.runs) {
+    const uint64_t end = uint64_t{run.first} + run.count;
+    reader.check(end <= static_cast<uint64_t>(pool.num_blocks), "run", "past the pool's end");
+    reader.check(run.position >= 0 && uint64_t{run.count} + static_cast<uint64_t>(run.position) <=
+                                          WatchLimits::kBlocks,
+                 "run.position", "out of range");
+  }
+}
+
 template <class Codec, class T>
 void visit(Codec& codec, T& item) {
   using Plain = std::remove_const_t<T>;
+  using Limits = WatchLimits;
   if constexpr (std::is_same_v<Plain, WatchedChunk>) {
-    codec(item.request, "chunk.request");
-    codec(item.tokens, "chunk.tokens");
-  } else if constexpr (std::is_same_v<Plain, WatchedStep>) {
-    codec(item.step, "step.step");
-    codec(item.end_us, "step.end_us");
-    codec(item.duration_us, "step.duration_us");
-    codec(item.decode_rows, "step.decode_rows");
-    codec(item.draft_rows, "step.draft_rows");
-    codec(item.accepted, "step.accepted");
-    codec.list(item.prefills, WatchLimits::kChunks, "step.prefills");
-    codec(item.prefills_unlisted, "step.prefills_unlisted");
-    codec(item.running, "step.running");
-    codec(item.waiting, "step.waiting");
-    codec(item.preempted, "step.preempted");
-  } else if constexpr (std::is_same_v<Plain, BlockRun>) {
-    codec(item.first, "run.first");
-    codec(item.count, "run.count");
-    codec(item.state, "run.state");
-    codec(item.refs, "run.refs");
-    codec(item.request, "run.request");
-    codec(item.position, "run.position");
-    codec(item.on_disk, "run.on_disk");
-  } else if constexpr (std::is_same_v<Plain, PoolUpdate>) {
-    codec(item.group, "pool.group");
-    codec(item.num_blocks, "pool.num_blocks");
-    codec(item.full, "pool.full");
-    codec.list(item.runs, WatchLimits::kRuns, "pool.runs");
+    visit_all(codec, "chunk", item.request, item.tokens);
+  } else if constexpr (std::is_same_v<Plain, WatchedGaps>) {
+    visit_all(codec, "gaps", item.bucket, item.count);
     if constexpr (!IsWriter<Codec>) {
-      codec.check(item.group >= 0 && item.group < static_cast<int32_t>(WatchLimits::kPools),
-                  "pool.group", "out of range");
-      codec.check(
-          item.num_blocks >= 0 && static_cast<uint64_t>(item.num_blocks) <= WatchLimits::kBlocks,
-          "pool.num_blocks", "out of range");
-      for (const BlockRun& run : item.runs) {
-        const uint64_t end = uint64_t{run.first} + run.count;
-        codec.check(end <= static_cast<uint64_t>(item.num_blocks), "run", "past the pool's end");
-        codec.check(
-            run.position >= 0 &&
-                uint64_t{run.count} + static_cast<uint64_t>(run.position) <= WatchLimits::kBlocks,
-            "run.position", "out of range");
-      }
+      codec.check(item.bucket < Limits::kGapBuckets, "gaps.bucket", "out of range");
     }
+  } else if constexpr (std::is_same_v<Plain, WatchedStep>) {
+    visit_all(codec, "step", item.step, item.end_us, item.duration_us, item.decode_rows,
+              item.draft_rows, item.accepted, bounded(item.prefills, Limits::kChunks),
+              item.prefills_unlisted, item.running, item.waiting, item.preempted);
+  } else if constexpr (std::is_same_v<Plain, BlockRun>) {
+    visit_all(codec, "run", item.first, item.count, item.state, item.refs, item.request,
+              item.position, item.on_disk);
+  } else if constexpr (std::is_same_v<Plain, PoolUpdate>) {
+    visit_all(codec, "pool", item.group, item.num_blocks, item.full,
+              bounded(item.runs, Limits::kRuns));
+    if constexpr (!IsWriter<Codec>) check_pool(codec, item);
   } else if constexpr (std::is_same_v<Plain, WatchedPrefix>) {
-    codec(item.name_high, "prefix.name_high");
-    codec(item.name_low, "prefix.name_low");
-    codec(item.parent_high, "prefix.parent_high");
-    codec(item.parent_low, "prefix.parent_low");
-    codec(item.end_block, "prefix.end_block");
-    codec(item.num_blocks, "prefix.num_blocks");
-    codec(item.in_use, "prefix.in_use");
-    codec(item.pinned, "prefix.pinned");
+    visit_all(codec, "prefix", item.name_high, item.name_low, item.parent_high, item.parent_low,
+              item.end_block, item.num_blocks, item.in_use, item.pinned);
   } else if constexpr (std::is_same_v<Plain, WatchedRequest>) {
-    codec(item.number, "request.number");
-    codec(item.id, "request.id");
-    codec(item.owner, "request.owner");
-    codec(item.model, "request.model");
-    codec(item.priority, "request.priority");
-    codec(item.state, "request.state");
-    codec(item.waiting_for, "request.waiting_for");
-    codec(item.queue_position, "request.queue_position");
-    codec(item.estimate_ms, "request.estimate_ms");
-    codec(item.age_ms, "request.age_ms");
-    codec(item.prompt_tokens, "request.prompt_tokens");
-    codec(item.prompt_done, "request.prompt_done");
-    codec(item.cached_tokens, "request.cached_tokens");
-    codec(item.output_tokens, "request.output_tokens");
-    codec(item.drafted_tokens, "request.drafted_tokens");
-    codec(item.accepted_tokens, "request.accepted_tokens");
-    codec(item.preemptions, "request.preemptions");
-    codec(item.queue_us, "request.queue_us");
-    codec(item.ttft_us, "request.ttft_us");
+    visit_all(codec, "request", item.number, item.id, item.owner, item.model, item.priority,
+              item.state, item.waiting_for, item.queue_position, item.estimate_ms, item.age_ms,
+              item.prompt_tokens, item.prompt_done, item.cached_tokens, item.output_tokens,
+              item.drafted_tokens, item.accepted_tokens, item.preemptions, item.queue_us,
+              item.ttft_us);
   } else {
     static_assert(std::is_same_v<Plain, WatchUpdate>);
-    codec(item.sequence, "sequence");
-    codec(item.now_us, "now_us");
-    codec(item.steps_dropped, "steps_dropped");
-    codec(item.block_size, "block_size");
-    codec.list(item.steps, WatchLimits::kSteps, "steps");
-    codec.list(item.pools, WatchLimits::kPools, "pools");
-    codec.list(item.requests, WatchLimits::kRequests, "requests");
-    codec(item.has_prefixes, "has_prefixes");
-    codec.list(item.prefixes, WatchLimits::kPrefixes, "prefixes");
-    codec(item.resident_bytes, "resident_bytes");
-    codec(item.power_mw, "power_mw");
+    visit_all(codec, "update", item.sequence, item.now_us, item.steps_dropped, item.block_size,
+              bounded(item.steps, Limits::kSteps), bounded(item.pools, Limits::kPools),
+              bounded(item.requests, Limits::kRequests), item.has_prefixes,
+              bounded(item.prefixes, Limits::kPrefixes), item.resident_bytes, item.power_mw,
+              bounded(item.gaps, Limits::kGapBuckets));
   }
 }
 
 }  // namespace
+
+// Below 64 the value itself; above, five bits behind the leading one.
+uint32_t gap_bucket(int64_t gap_us) {
+  constexpr int64_t kMost = (int64_t{1} << 37) - 1;
+  const auto us = static_cast<uint64_t>(std::clamp<int64_t>(gap_us, 0, kMost));
+  if (us < 64) return static_cast<uint32_t>(us);
+  const auto shift = static_cast<uint32_t>(std::bit_width(us)) - 6;
+  return shift * 32 + static_cast<uint32_t>(us >> shift);
+}
+
+double gap_us(uint32_t bucket) {
+  if (bucket < 64) return bucket;
+  const uint32_t shift = bucket / 32 - 1;
+  const uint64_t low = static_cast<uint64_t>(bucket - shift * 32) << shift;
+  return static_cast<double>(low) + static_cast<double>(uint64_t{1} << shift) / 2;
+}
 
 std::string encode_watch(const WatchUpdate& update) {
   std::string out(1, static_cast<char>(kVersion));

@@ -2,7 +2,7 @@
 // What a dashboard is told, as plain data, and its bytes. Goes from a worker to the broker, and
 // from the broker to whoever listens on events.sock (ipc/event_stream.h), which draws it.
 //
-// Layout: a version byte (1), then the fields of WatchUpdate in the order below. Numbers are
+// Layout: a version byte (2), then the fields of WatchUpdate in the order below. Numbers are
 // LEB128, signed ones zigzag; a list is its length and its elements; a text is its length and its
 // bytes. Bounds are WatchLimits; a message that breaks one, ends early or has bytes left is refused
 // as a whole.
@@ -29,6 +29,7 @@ struct WatchLimits {
   static constexpr uint64_t kRequests = 4096;
   static constexpr uint64_t kPrefixes = 4096;
   static constexpr uint64_t kTextBytes = 256;
+  static constexpr uint64_t kGapBuckets = 1088;
 };
 
 /// Part of a prompt, computed by one step.
@@ -37,6 +38,17 @@ struct WatchedChunk {
   int32_t tokens = 0;
   bool operator==(const WatchedChunk&) const = default;
 };
+
+/// Gaps between successive messages with tokens of one request, as a histogram: one bucket per
+/// microsecond below 64 us, above it 32 to the octave, so that a gap is known to 3 %.
+struct WatchedGaps {
+  uint32_t bucket = 0;
+  uint32_t count = 0;
+  bool operator==(const WatchedGaps&) const = default;
+};
+uint32_t gap_bucket(int64_t gap_us);
+/// In the middle of the bucket.
+double gap_us(uint32_t bucket);
 
 /// One step of the engine.
 struct WatchedStep {
@@ -59,7 +71,7 @@ enum class WatchedBlock : uint8_t {
   kUsed,    ///< one sequence refers to it
   kShared,  ///< several do
   kCached,  ///< none does; the prefix index keeps it
-  kPinned,  ///< none does; it is kept until somebody takes the pin away
+  kPinned,  ///< none does; the slow tier keeps it until its pin ends
   kMoving,  ///< its bytes came from the slow tier, or went there, since the last message
 };
 inline constexpr int kNumWatchedBlocks = 6;
@@ -85,7 +97,21 @@ struct PoolUpdate {
   bool operator==(const PoolUpdate&) const = default;
 };
 
-struct WatchedRequest {
+/// What the worker knows of a request.
+struct WatchedProgress {
+  int32_t prompt_tokens = 0;
+  int32_t prompt_done = 0;
+  int32_t cached_tokens = 0;
+  int32_t output_tokens = 0;
+  int32_t drafted_tokens = 0;
+  int32_t accepted_tokens = 0;
+  int32_t preemptions = 0;
+  int64_t queue_us = 0;
+  int64_t ttft_us = -1;  ///< -1: no token yet
+  bool operator==(const WatchedProgress&) const = default;
+};
+
+struct WatchedRequest : WatchedProgress {
   uint64_t number = 0;
   std::string id;     ///< as the client wrote it
   std::string owner;  ///< "uid:1000"
@@ -96,15 +122,6 @@ struct WatchedRequest {
   int32_t queue_position = 0;
   int64_t estimate_ms = 0;  ///< until it starts; 0: not known
   int64_t age_ms = 0;
-  int32_t prompt_tokens = 0;
-  int32_t prompt_done = 0;
-  int32_t cached_tokens = 0;
-  int32_t output_tokens = 0;
-  int32_t drafted_tokens = 0;
-  int32_t accepted_tokens = 0;
-  int32_t preemptions = 0;
-  int64_t queue_us = 0;
-  int64_t ttft_us = -1;  ///< -1: no token yet
   bool operator==(const WatchedRequest&) const = default;
 };
 
@@ -133,6 +150,7 @@ struct WatchUpdate {
   std::vector<WatchedPrefix> prefixes;  ///< for administrators
   uint64_t resident_bytes = 0;          ///< of the worker's memory; 0: not known
   int64_t power_mw = 0;                 ///< of the machine's processors, recently; 0: not known
+  std::vector<WatchedGaps> gaps;        ///< of all requests, since the last message
   bool operator==(const WatchUpdate&) const = default;
 };
 

@@ -201,14 +201,9 @@ void EventHub::publish_requests() {
     ipc::WatchedRequest& row = each.row;
     if (row.waiting_for.empty()) row.waiting_for = from.waiting_for;
     if (row.queue_position == 0) row.queue_position = from.queue_position;
-    row.prompt_tokens = from.prompt_tokens;
-    row.prompt_done = from.prompt_done;
-    row.cached_tokens = from.cached_tokens;
-    row.drafted_tokens = from.drafted_tokens;
-    row.accepted_tokens = from.accepted_tokens;
-    row.preemptions = from.preemptions;
-    row.queue_us = from.queue_us;
-    row.ttft_us = from.ttft_us;
+    const int32_t sent = row.output_tokens;  // to the client: the broker knows better
+    static_cast<ipc::WatchedProgress&>(row) = from;
+    row.output_tokens = sent;
   }
   std::erase_if(told_, [this](const auto& each) { return !owners_.contains(each.first); });
   for (const auto& [topic, listener] : listeners_) {

@@ -1,5 +1,7 @@
 #include "daemon/worker/events_publisher.h"
 
+#include <utility>
+
 #include "kernels/base/check.h"
 
 namespace hearth::worker {
@@ -14,6 +16,7 @@ ipc::WatchedBlock to_wire(BlockState state) {
     case BlockState::kUsed: return ipc::WatchedBlock::kUsed;
     case BlockState::kShared: return ipc::WatchedBlock::kShared;
     case BlockState::kCached: return ipc::WatchedBlock::kCached;
+    case BlockState::kPinned: return ipc::WatchedBlock::kPinned;
     case BlockState::kMoving: return ipc::WatchedBlock::kMoving;
   }
   return ipc::WatchedBlock::kFree;
@@ -48,18 +51,18 @@ ipc::WatchedStep to_wire(const engine::StepRecord& from) {
 
 ipc::WatchedRequest to_wire(const engine::RequestWatch& from) {
   ipc::WatchedRequest out;
+  static_cast<ipc::WatchedProgress&>(out) = {.prompt_tokens = from.prompt_tokens,
+                                             .prompt_done = from.prompt_done,
+                                             .cached_tokens = from.cached_tokens,
+                                             .output_tokens = from.output_tokens,
+                                             .drafted_tokens = from.drafted_tokens,
+                                             .accepted_tokens = from.accepted_tokens,
+                                             .preemptions = from.preemptions,
+                                             .queue_us = from.queue_us,
+                                             .ttft_us = from.ttft_us};
   out.number = from.id;
   out.waiting_for = from.waiting_for;
   out.queue_position = from.queue_position;
-  out.prompt_tokens = from.prompt_tokens;
-  out.prompt_done = from.prompt_done;
-  out.cached_tokens = from.cached_tokens;
-  out.output_tokens = from.output_tokens;
-  out.drafted_tokens = from.drafted_tokens;
-  out.accepted_tokens = from.accepted_tokens;
-  out.preemptions = from.preemptions;
-  out.queue_us = from.queue_us;
-  out.ttft_us = from.ttft_us;
   return out;
 }
 
@@ -72,6 +75,7 @@ ipc::WatchedPrefix to_wire(const engine::PrefixRun& from) {
   out.num_blocks = from.num_blocks;
   out.end_block = from.end_block;
   out.in_use = from.in_use;
+  out.pinned = from.pinned;
   return out;
 }
 
@@ -107,6 +111,11 @@ void EventsPublisher::start() {
 void EventsPublisher::stop() {
   on_ = false;
   before_ = nullptr;
+  gaps_.fill(0);
+}
+
+void EventsPublisher::add_gap(int64_t us) {
+  if (on_) ++gaps_[ipc::gap_bucket(us)];
 }
 
 std::string EventsPublisher::encode(std::shared_ptr<const engine::EngineWatch> watch) {
@@ -119,6 +128,9 @@ std::string EventsPublisher::encode(std::shared_ptr<const engine::EngineWatch> w
   meter_.read(watch->now_us);
   out.resident_bytes = meter_.resident_bytes();
   out.power_mw = meter_.power_mw();
+  for (uint32_t bucket = 0; bucket < gaps_.size(); ++bucket) {
+    if (gaps_[bucket] > 0) out.gaps.push_back({bucket, std::exchange(gaps_[bucket], 0)});
+  }
   for (const engine::StepRecord& step : watch->steps) out.steps.push_back(to_wire(step));
   for (const engine::RequestWatch& row : watch->requests) out.requests.push_back(to_wire(row));
   out.has_prefixes = watch->has_prefixes;

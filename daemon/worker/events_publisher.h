@@ -3,6 +3,7 @@
 // changed since the last message, live requests. Whole block maps come first and every
 // kWholeEvery messages, so that who lost one is right again soon. Owned by the front door.
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -22,6 +23,8 @@ class EventsPublisher {
   void start();  ///< somebody listens, or listens anew
   void stop();
   bool on() const { return on_; }
+  /// Between two messages with tokens of one request.
+  void add_gap(int64_t us);
 
   /// The next message, encoded. Only while on().
   std::string encode(std::shared_ptr<const engine::EngineWatch> watch);
@@ -29,8 +32,9 @@ class EventsPublisher {
  private:
   bool on_ = false;
   uint64_t sequence_ = 0;
-  uint64_t since_whole_ = 0;                           ///< maps
-  std::shared_ptr<const engine::EngineWatch> before_;  ///< whose map was told last
+  uint64_t since_whole_ = 0;                                    ///< maps
+  std::shared_ptr<const engine::EngineWatch> before_;           ///< whose map was told last
+  std::array<uint32_t, ipc::WatchLimits::kGapBuckets> gaps_{};  ///< since the last message
   MachineMeter meter_;
 };
 

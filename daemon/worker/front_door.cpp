@@ -215,7 +215,6 @@ void FrontDoor::flush_due() {
     Stream* stream = find(number);
     if (stream == nullptr) return true;
     if (now_us - stream->flushed_us < kDeltaEveryMs * 1000) return false;
-    stream->flushed_us = now_us;
     stream->touched = false;
     flush(number, *stream);
     return true;
@@ -434,11 +433,17 @@ void FrontDoor::on_token(const engine::TokenEvent& token) {
 }
 
 void FrontDoor::flush(uint64_t number, Stream& stream) {
+  bool sent = false;
   for (size_t i = 0; i < stream.samples.size(); ++i) {
     if (const auto pending = stream.samples[i].text.take()) {
       link_.send_delta(number, static_cast<uint32_t>(i), *pending);
+      sent = true;
     }
   }
+  if (!sent) return;
+  const int64_t now_us = clock_.now_us();
+  if (stream.flushed_us > 0) events_.add_gap(now_us - stream.flushed_us);
+  stream.flushed_us = now_us;
 }
 
 void FrontDoor::on_sample_done(const engine::SampleDoneEvent& done) {

@@ -6,17 +6,17 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <filesystem>
 #include <optional>
 
 #include "ipc/event_stream.h"
 #include "ipc/paths.h"
+#include "tests/temp_dir.h"
 
 namespace hearth::broker {
 namespace {
 
 struct Rig {
-  std::filesystem::path dir;
+  const tests::TempDir temp;
   boost::asio::io_context io;
   std::optional<ipc::Context> context;
   FakeClock clock;
@@ -28,8 +28,6 @@ struct Rig {
 
   /// `admin`: whether this process's user counts as one.
   explicit Rig(bool admin) {
-    std::string name = (std::filesystem::temp_directory_path() / "hearth-hub-XXXXXX").string();
-    dir = ::mkdtemp(name.data());
     context = ipc::Context::create().value();
     rights = admin ? Rights::create("", ::geteuid()).value() : Rights();
     HubSources sources;
@@ -37,13 +35,12 @@ struct Rig {
     sources.models = [this] { return ++asked, std::string("{}"); };
     sources.requests = [this] { return ++asked, live; };
     sources.watch_workers = [this](bool on) { watched.push_back(on); };
-    hub = EventHub::open(io, *context, clock, rights, ipc::events_socket(dir), sources).value();
+    hub = EventHub::open(io, *context, clock, rights, ipc::events_socket(temp.path()), sources)
+              .value();
   }
   ~Rig() {
     hub.reset();
     context.reset();
-    std::error_code ignored;
-    std::filesystem::remove_all(dir, ignored);
   }
   /// Turns the loop until `done` says so; false after 20 s.
   bool until(const std::function<bool()>& done) {
@@ -104,7 +101,7 @@ TEST_CASE("a listener is told; when the last one goes, workers may stop telling"
   Rig rig(true);
   rig.live = {request(1, ::geteuid()), request(2, 4242)};
   {
-    ipc::EventStream stream = ipc::EventStream::open(rig.dir).value();
+    ipc::EventStream stream = ipc::EventStream::open(rig.temp.path()).value();
     REQUIRE(rig.until([&] { return rig.hub->listeners() == 1; }));
     CHECK(rig.watched == std::vector<bool>{true});
     rig.hub->on_watch("tales", ipc::encode_watch(told()));
@@ -136,7 +133,7 @@ TEST_CASE("a listener is told; when the last one goes, workers may stop telling"
 TEST_CASE("who is no administrator sees no trace of others' requests") {
   Rig rig(false);
   rig.live = {request(1, ::geteuid()), request(2, 4242)};
-  ipc::EventStream stream = ipc::EventStream::open(rig.dir).value();
+  ipc::EventStream stream = ipc::EventStream::open(rig.temp.path()).value();
   REQUIRE(rig.until([&] { return rig.hub->listeners() == 1; }));
   rig.hub->tick();
   rig.hub->on_watch("tales", ipc::encode_watch(told()));
@@ -168,8 +165,8 @@ TEST_CASE("another's topic is not given, whoever asks") {
   REQUIRE(socket.subscribe("uid:").ok());
   REQUIRE(socket.subscribe(ipc::stream_topic_prefix(::geteuid()) + std::string(200, 'x')).ok());
   REQUIRE(socket.subscribe("").ok());
-  REQUIRE(socket.connect("ipc://" + ipc::events_socket(rig.dir).string()).ok());
-  ipc::EventStream own = ipc::EventStream::open(rig.dir).value();
+  REQUIRE(socket.connect("ipc://" + ipc::events_socket(rig.temp.path()).string()).ok());
+  ipc::EventStream own = ipc::EventStream::open(rig.temp.path()).value();
   REQUIRE(rig.until([&] { return rig.hub->listeners() == 1; }));
   for (int i = 0; i < 5; ++i) rig.hub->tick();
   size_t met = 0;
@@ -180,7 +177,7 @@ TEST_CASE("another's topic is not given, whoever asks") {
 
 TEST_CASE("a listener that stops reading loses messages, holds nobody up, and is dropped") {
   Rig rig(true);
-  ipc::EventStream idle = ipc::EventStream::open(rig.dir).value();
+  ipc::EventStream idle = ipc::EventStream::open(rig.temp.path()).value();
   REQUIRE(rig.until([&] { return rig.hub->listeners() == 1; }));
   const std::string big = ipc::encode_watch(told());
   for (int i = 0; i < 20'000; ++i) rig.hub->on_watch("tales", big);
@@ -211,7 +208,7 @@ TEST_CASE("a listener that stops reading loses messages, holds nobody up, and is
 TEST_CASE("a user's places are bounded, and free again when one goes") {
   Rig rig(true);
   std::vector<ipc::EventStream> streams;
-  for (int i = 0; i < 20; ++i) streams.push_back(ipc::EventStream::open(rig.dir).value());
+  for (int i = 0; i < 20; ++i) streams.push_back(ipc::EventStream::open(rig.temp.path()).value());
   REQUIRE(rig.until([&] { return rig.hub->listeners() == 16; }));
   for (int i = 0; i < 20; ++i) {
     rig.io.restart();
@@ -220,13 +217,13 @@ TEST_CASE("a user's places are bounded, and free again when one goes") {
   CHECK(rig.hub->listeners() == 16);
   streams.clear();
   REQUIRE(rig.until([&] { return rig.hub->listeners() == 0; }));
-  ipc::EventStream next = ipc::EventStream::open(rig.dir).value();
+  ipc::EventStream next = ipc::EventStream::open(rig.temp.path()).value();
   CHECK(rig.until([&] { return rig.hub->listeners() == 1; }));
 }
 
 TEST_CASE("a worker's rubbish is dropped") {
   Rig rig(true);
-  ipc::EventStream stream = ipc::EventStream::open(rig.dir).value();
+  ipc::EventStream stream = ipc::EventStream::open(rig.temp.path()).value();
   REQUIRE(rig.until([&] { return rig.hub->listeners() == 1; }));
   rig.hub->on_watch("tales", "rubbish");
   CHECK(rig.hub->messages_sent() == 0);

@@ -72,6 +72,7 @@ WatchUpdate example() {
   update.prefixes.push_back({~uint64_t{0}, 1, 2, ~uint64_t{0}, 40, 8, 3, true});
   update.resident_bytes = ~uint64_t{0};
   update.power_mw = -1;
+  update.gaps = {{0, 1}, {WatchLimits::kGapBuckets - 1, UINT32_MAX}};
   update.requests.push_back(row);
   return update;
 }
@@ -104,7 +105,7 @@ TEST_CASE("a cut message is refused, wherever it is cut") {
     CHECK_FALSE(decode_watch(std::string_view(bytes).substr(0, size)).ok());
   }
   CHECK_FALSE(decode_watch(bytes + "x").ok());
-  CHECK_FALSE(decode_watch("\x02" + bytes.substr(1)).ok());
+  CHECK_FALSE(decode_watch("\x01" + bytes.substr(1)).ok());
 }
 
 TEST_CASE("what is out of range is refused by name") {
@@ -127,10 +128,26 @@ TEST_CASE("what is out of range is refused by name") {
   update = example();
   update.pools[0].runs[0].position = INT32_MAX;
   CHECK(problem(update).find("run.position") != std::string::npos);
+  update = example();
+  update.gaps[1].bucket = WatchLimits::kGapBuckets;
+  CHECK(problem(update).find("gaps.bucket") != std::string::npos);
   // A list that claims to be longer than the message can hold takes no memory.
   std::string claims = encode_watch({});
   claims[5] = static_cast<char>(0xFF);  // the number of steps
   CHECK_FALSE(decode_watch(claims + std::string(10, '\x7F')).ok());
+}
+
+TEST_CASE("a gap's bucket is within 3 % of it, from a microsecond to a day") {
+  uint32_t before = 0;
+  for (int64_t us = 0; us < 86'400'000'000; us += 1 + us / 100) {
+    const uint32_t bucket = gap_bucket(us);
+    CHECK(bucket >= before);
+    CHECK(bucket < WatchLimits::kGapBuckets);
+    CHECK(gap_us(bucket) == doctest::Approx(static_cast<double>(us)).epsilon(0.03));
+    before = bucket;
+  }
+  CHECK(gap_bucket(-5) == 0);
+  CHECK(gap_bucket(INT64_MAX) < WatchLimits::kGapBuckets);
 }
 
 TEST_CASE("a megabyte name is cut before it is sent") {
