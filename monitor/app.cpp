@@ -147,9 +147,9 @@ void App::sidebar(float width) {
            : snapshot_.last_message_us() == 0 ? "no daemon yet"
                                               : "daemon lost",
            on ? theme.muted : theme.bad);
-  if (!on && snapshot_.last_message_us() != 0) {
-    put_text(view_, "side/age", age_text(snapshot_.now_us(), snapshot_.last_message_us()),
-             theme.faint);
+  if (snapshot_.last_message_us() != 0) {
+    put_text(view_, "side/age",
+             "heard " + age_text(snapshot_.now_us(), snapshot_.last_message_us()), theme.faint);
   }
   ImGui::PopFont();
   ImGui::Dummy({0, 8 * scale});

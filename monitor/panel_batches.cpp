@@ -169,10 +169,12 @@ void timeline(const Snapshot& snapshot, View& view, const ModelView& model) {
 
   ImDrawList* draw = ImGui::GetWindowDrawList();
   ImGui::PushFont(view.fonts.small);
-  for (int i = 0; i <= 4; ++i) {
-    const float y = area.max.y - (area.max.y - area.min.y) * static_cast<float>(i) / 4;
+  const int divisions = nice_divisions(area.rows, true);
+  for (int i = 0; i <= divisions; ++i) {
+    const float share = static_cast<float>(i) / static_cast<float>(divisions);
+    const float y = area.max.y - (area.max.y - area.min.y) * share;
     draw->AddLine({area.min.x, y}, {area.max.x, y}, i == 0 ? theme.line : theme.grid);
-    const std::string text = with_unit(area.rows * i / 4, "");
+    const std::string text = with_unit(area.rows * i / divisions, "");
     const ImVec2 extent = ImGui::CalcTextSize(text.c_str());
     draw->AddText({area.min.x - extent.x - 6 * scale, y - extent.y / 2}, theme.faint, text.c_str());
     if (view.drawn != nullptr) {
@@ -185,7 +187,7 @@ void timeline(const Snapshot& snapshot, View& view, const ModelView& model) {
   for (int i = 0; i <= 5; ++i) {
     const double age_s = static_cast<double>(snapshot.now_us() - area.end_us) / 1e6 +
                          view.batch_window_s * (5 - i) / 5;
-    const std::string text = age_s < 0.005 ? "now" : fmt::format("−{}", ms_text(age_s * 1000));
+    const std::string text = axis_age_text(age_s);
     const float x = area.min.x + (area.max.x - area.min.x) * static_cast<float>(i) / 5;
     const ImVec2 extent = ImGui::CalcTextSize(text.c_str());
     const float left = std::min(x - extent.x / 2, area.max.x - extent.x);
@@ -205,7 +207,9 @@ void timeline(const Snapshot& snapshot, View& view, const ModelView& model) {
     for (auto step = first; step != last; ++step) {
       const float right = area.x(step->end_us);
       float left = area.x(step->end_us - step->duration_us);
-      if (right - left > 3) left += 1;  // steps stay apart where there is room
+      if (right - left > 5) left += 1;  // steps stay apart where there is room
+      // Else those that follow at once touch: a seam there would say that nothing was done.
+      if (left > before && left - before < 0.7f) left = before;
       if (mouse.x >= left && mouse.x <= right && mouse.y >= area.min.y && mouse.y <= area.max.y) {
         under_mouse = &*step;
       }
@@ -234,10 +238,9 @@ void in_words(const Snapshot& snapshot, View& view, const ModelView& model) {
   int lines = 0;
   while (end != model.steps.begin() && ++lines <= 8) {
     --end;
-    put_small(
-        view, fmt::format("batches/words/{}/when", lines),
-        fmt::format("−{:>8}", ms_text(static_cast<double>(snapshot.now_us() - end->end_us) / 1000)),
-        view.theme.faint);
+    put_small(view, fmt::format("batches/words/{}/when", lines),
+              axis_age_text(static_cast<double>(snapshot.now_us() - end->end_us) / 1e6),
+              view.theme.faint);
     ImGui::SameLine(90 * view.scale);
     put_small(view, fmt::format("batches/words/{}/took", lines),
               ms_text(static_cast<double>(end->duration_us) / 1000), view.theme.accent);
@@ -253,9 +256,9 @@ void draw_batches(const Snapshot& snapshot, View& view) {
   choose_model(view, snapshot);
   const ModelView* model = view.shown_model(snapshot);
   if (model == nullptr) return nothing_yet(view, "no model in memory");
-  const float words = 190 * view.scale;
+  const float words = 208 * view.scale;
   if (begin_card(view, "Steps", {0, ImGui::GetContentRegionAvail().y - words - 8 * view.scale},
-                 "rows of each step over time; width: its duration")) {
+                 "rows of each step (left axis) over time; as wide as it lasted")) {
     controls(snapshot, view);
     legend(view, view.theme.decode, "decode rows");
     ImGui::SameLine(0, 16 * view.scale);
@@ -270,7 +273,8 @@ void draw_batches(const Snapshot& snapshot, View& view) {
     timeline(snapshot, view, *model);
   }
   end_card();
-  if (begin_card(view, "What the scheduler decided", {0, 0}, "latest first")) {
+  if (begin_card(view, "What the scheduler decided", {0, 0},
+                 "latest first: when, how long, what")) {
     in_words(snapshot, view, *model);
   }
   end_card();

@@ -179,7 +179,9 @@ void draw_blocks(const Snapshot& snapshot, View& view) {
   if (begin_card(view, "Blocks over time", {0, 0}, "last 10 minutes")) {
     const Line lines[] = {{"in use", &pool.history[1], view.theme.block[1], true},
                           {"shared", &pool.history[2], view.theme.block[2]},
-                          {"cached", &pool.history[3], view.theme.block[3]}};
+                          {"cached", &pool.history[3], view.theme.block[3]},
+                          {"pinned", &pool.history[4], view.theme.block[4]},
+                          {"in transfer", &pool.history[5], view.theme.block[5]}};
     plot(view, "blocks/history", lines, snapshot.now_us(),
          {.unit = "blocks", .window_s = 600, .max = static_cast<double>(pool.cells.size())},
          ImGui::GetContentRegionAvail());

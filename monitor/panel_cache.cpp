@@ -18,29 +18,6 @@ void line(View& view, const char* place, const char* label, const std::string& v
   put_text(view, place, value);
 }
 
-void tiers(View& view, const ipc::WorkerSnapshot& s) {
-  const double prompt = as_double(s.prompt_tokens_total);
-  const double disk = as_double(s.prompt_tokens_restored);
-  const double memory = std::max(0.0, as_double(s.prompt_tokens_cached) - disk);
-  const BarPart parts[] = {{memory, view.theme.block[3]}, {disk, view.theme.prefill}};
-  stacked_bar(view, parts, prompt, {ImGui::GetContentRegionAvail().x, 16 * view.scale});
-  legend(view, view.theme.block[3], "");
-  ImGui::SameLine(0, 5 * view.scale);
-  const auto share = [prompt](double part) { return prompt > 0 ? part / prompt : 0; };
-  put_text(view, "cache/memory", fmt::format("memory {}", percent_text(share(memory))),
-           view.theme.muted);
-  ImGui::SameLine(0, 18 * view.scale);
-  legend(view, view.theme.prefill, "");
-  ImGui::SameLine(0, 5 * view.scale);
-  put_text(view, "cache/disk", fmt::format("disk {}", percent_text(share(disk))), view.theme.muted);
-  ImGui::SameLine(0, 18 * view.scale);
-  legend(view, view.theme.raised, "");
-  ImGui::SameLine(0, 5 * view.scale);
-  put_text(view, "cache/computed",
-           fmt::format("computed {}", percent_text(prompt > 0 ? 1 - share(memory + disk) : 0)),
-           view.theme.muted);
-}
-
 constexpr const char* kColumns[] = {"Prefix", "Tokens", "Memory", "Disk",
                                     "Hits",   "Used",   "Owner",  "Kept"};
 constexpr int kNumColumns = 8;
@@ -182,7 +159,10 @@ void draw_cache(const Snapshot& snapshot, View& view) {
   const float half = (ImGui::GetContentRegionAvail().x - ImGui::GetStyle().ItemSpacing.x) / 2;
   const float upper = 216 * view.scale;
   if (begin_card(view, "Where prompt tokens came from", {half, upper})) {
-    tiers(view, s);
+    const double disk = as_double(s.prompt_tokens_restored);
+    prompt_tiers(view, "cache", as_double(s.prompt_tokens_total),
+                 std::max(0.0, as_double(s.prompt_tokens_cached) - disk), disk,
+                 {ImGui::GetContentRegionAvail().x, 16 * view.scale});
     ImGui::Dummy({0, 6 * view.scale});
     line(view, "cache/prompt_tokens", "prompt tokens",
          with_unit(as_double(s.prompt_tokens_total), "tokens"));

@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
 
 #include "ipc/shown_text.h"
 #include "monitor/panels.h"
@@ -77,59 +77,106 @@ void headlines(const Snapshot& snapshot, View& view, const ModelView* model) {
                     : "no request yet",
            theme.text, width);
   ImGui::SameLine();
-  const bool any_gap = model != nullptr && model->step_ms_p50 > 0;
+  const bool any_gap = model != nullptr && model->gaps.count() > 0;
   headline(
-      view, "now/itl", "Between tokens (p50)", any_gap ? ms_text(model->step_ms_p50) : "–", "",
-      any_gap ? fmt::format("p99 {}, last 512 steps", ms_text(model->step_ms_p99)) : "no step yet",
+      view, "now/itl", "Between tokens (p50)", any_gap ? ms_text(model->gaps.ms(0.5)) : "–", "",
+      any_gap ? fmt::format("p99 {}, last 30 s", ms_text(model->gaps.ms(0.99))) : "no gap in 30 s",
       theme.text, width);
   ImGui::SameLine();
   headline(view, "now/hits", "Prefix hits", fmt::format("{:.1f}", 100 * ratio(t.cached, t.prompt)),
            "%",
-           fmt::format("disk {:.1f} %; guesses {:.0f} %", 100 * ratio(t.restored, t.prompt),
-                       100 * ratio(t.accepted, t.drafted)),
+           fmt::format("memory {:.1f} %, disk {:.1f} %",
+                       100 * ratio(std::max(0.0, t.cached - t.restored), t.prompt),
+                       100 * ratio(t.restored, t.prompt)),
            theme.good, width);
 }
 
-void memory(const Snapshot& snapshot, View& view) {
+/// What one model's worker holds; its blocks as a bar.
+void memory_of(const Snapshot& snapshot, View& view, const ipc::WorkerStats& worker,
+               const ModelView& told) {
   const Theme& theme = view.theme;
+  uint64_t weights = 0;
+  std::string roles;
+  for (const ipc::ModelEntry& entry : snapshot.models().models) {
+    if (entry.name != worker.model) continue;
+    weights = entry.weight_bytes;
+    for (const std::string& role : entry.roles) roles += (roles.empty() ? "" : ", ") + role;
+  }
+  put_text(view, "now/memory/model", worker.model);
+  ImGui::SameLine();
+  put_small(view, "now/memory/device",
+            fmt::format("{}{}{} · {}", roles, roles.empty() ? "" : " · ", worker.device,
+                        age_text(snapshot.now_us(), told.stats_us)),
+            theme.faint);
+  const ipc::WorkerSnapshot& s = worker.snapshot;
+  put_small(
+      view, "now/memory/bytes",
+      fmt::format("weights {}, KV {}", ipc::human_bytes(weights), ipc::human_bytes(s.kv_bytes)),
+      theme.muted);
+  if (told.resident_bytes > 0) {
+    put_small(view, "now/memory/resident",
+              fmt::format("the worker holds {}{}", ipc::human_bytes(told.resident_bytes),
+                          told.power_mw > 0 ? fmt::format("; processors draw {:.1f} W",
+                                                          static_cast<double>(told.power_mw) / 1e3)
+                                            : ""),
+              theme.muted);
+  }
+  for (size_t group = 0; group < s.kv_blocks_total.size() && group < 4; ++group) {
+    const double total = s.kv_blocks_total[group];
+    const double used = group < s.kv_blocks_used.size() ? s.kv_blocks_used[group] : 0;
+    const double cached = group < s.kv_blocks_cached.size() ? s.kv_blocks_cached[group] : 0;
+    const BarPart parts[] = {{used, theme.block[1]}, {cached, theme.block[3]}};
+    stacked_bar(view, parts, total, {ImGui::GetContentRegionAvail().x, 12 * view.scale});
+    put_small(view, fmt::format("now/memory/pool{}", group),
+              fmt::format("{:.0f} in use, {:.0f} cached of {:.0f} blocks ({:.0f} % full)", used,
+                          cached, total, 100 * ratio(used, total)),
+              theme.muted);
+  }
+}
+
+void memory(const Snapshot& snapshot, View& view, const ModelView* shown) {
   if (snapshot.stats().workers.empty()) return nothing_yet(view, "no model in memory");
   for (const ipc::WorkerStats& worker : snapshot.stats().workers) {
     const auto found = snapshot.model_views().find(worker.model);
-    if (found == snapshot.model_views().end()) continue;
-    uint64_t weights = 0;
-    for (const ipc::ModelEntry& entry : snapshot.models().models) {
-      if (entry.name == worker.model) weights = entry.weight_bytes;
-    }
-    put_text(view, "now/memory/model", worker.model);
-    ImGui::SameLine();
-    put_small(view, "now/memory/device", worker.device, theme.faint);
-    const ipc::WorkerSnapshot& s = worker.snapshot;
-    put_small(
-        view, "now/memory/bytes",
-        fmt::format("weights {}, KV {}", ipc::human_bytes(weights), ipc::human_bytes(s.kv_bytes)),
-        theme.muted);
-    const ModelView& told = found->second;
-    if (told.resident_bytes > 0) {
-      put_small(
-          view, "now/memory/resident",
-          fmt::format("the worker holds {}{}", ipc::human_bytes(told.resident_bytes),
-                      told.power_mw > 0 ? fmt::format("; processors draw {:.1f} W",
-                                                      static_cast<double>(told.power_mw) / 1e3)
-                                        : ""),
-          theme.muted);
-    }
-    for (size_t group = 0; group < s.kv_blocks_total.size() && group < 4; ++group) {
-      const double total = s.kv_blocks_total[group];
-      const double used = group < s.kv_blocks_used.size() ? s.kv_blocks_used[group] : 0;
-      const double cached = group < s.kv_blocks_cached.size() ? s.kv_blocks_cached[group] : 0;
-      const BarPart parts[] = {{used, theme.block[1]}, {cached, theme.block[3]}};
-      stacked_bar(view, parts, total, {ImGui::GetContentRegionAvail().x, 12 * view.scale});
-      put_small(view, fmt::format("now/memory/pool{}", group),
-                fmt::format("{:.0f} in use, {:.0f} cached of {:.0f} blocks ({:.0f} % full)", used,
-                            cached, total, 100 * ratio(used, total)),
-                theme.muted);
+    if (found != snapshot.model_views().end()) {
+      memory_of(snapshot, view, worker, found->second);
     }
   }
+  // What room is left shows how that came to be.
+  if (shown == nullptr) return;
+  const float gap = ImGui::GetStyle().ItemSpacing.y;
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  const int plots = (shown->memory.empty() ? 0 : 1) + (shown->power.empty() ? 0 : 1);
+  const float height =
+      (room.y - gap * static_cast<float>(plots)) / static_cast<float>(std::max(1, plots));
+  if (plots == 0 || height < 74 * view.scale) return;
+  if (!shown->memory.empty()) {
+    const Line lines[] = {{"held", &shown->memory, view.theme.block[1], true}};
+    plot(view, "now/held", lines, snapshot.now_us(), {.unit = "GiB"}, {room.x, height});
+  }
+  if (!shown->power.empty()) {
+    const Line lines[] = {{"power", &shown->power, view.theme.warn, true}};
+    plot(view, "now/power", lines, snapshot.now_us(), {.unit = "W"}, {room.x, height});
+  }
+}
+
+/// Where prompt tokens came from, and which guesses were right, since the models were loaded.
+void cache_and_guesses(const Snapshot& snapshot, View& view) {
+  const Totals t = add_up(snapshot);
+  const ImVec2 bar{ImGui::GetContentRegionAvail().x, 12 * view.scale};
+  ImGui::PushFont(view.fonts.small);
+  prompt_tiers(view, "now/tiers", t.prompt, std::max(0.0, t.cached - t.restored), t.restored, bar);
+  const BarPart guesses[] = {{t.accepted, view.theme.good}};
+  stacked_bar(view, guesses, t.drafted, bar);
+  legend(view, view.theme.good, "");
+  ImGui::SameLine(0, 5 * view.scale);
+  put_text(view, "now/acceptance",
+           t.drafted > 0
+               ? fmt::format("guesses right {} of {}", percent_text(ratio(t.accepted, t.drafted)),
+                             with_unit(t.drafted, "tokens"))
+               : "no token was guessed yet",
+           view.theme.muted);
+  ImGui::PopFont();
 }
 
 void waiting_list(const Snapshot& snapshot, View& view) {
@@ -160,6 +207,41 @@ void waiting_list(const Snapshot& snapshot, View& view) {
   }
 }
 
+/// Left: lines over time.
+void lines_over_time(const Snapshot& snapshot, View& view, const ModelView* model, float width,
+                     float upper) {
+  const Theme& theme = view.theme;
+  if (begin_card(view, "Throughput", {width, upper}, "last 2 minutes")) {
+    if (model == nullptr) {
+      nothing_yet(view, "no model in memory: it is loaded when somebody asks for it");
+    } else {
+      const Line lines[] = {{"decode", &model->decode_rate, theme.decode, true},
+                            {"prefill", &model->prefill_rate, theme.prefill}};
+      plot(view, "now/throughput", lines, snapshot.now_us(),
+           {.unit = "tokens/s", .marks = &snapshot.marks()}, ImGui::GetContentRegionAvail());
+    }
+  }
+  end_card();
+  const float half = (width - ImGui::GetStyle().ItemSpacing.x) / 2;
+  if (begin_card(view, "Sequences", {half, 0}) && model != nullptr) {
+    const Line lines[] = {{"running", &model->running, theme.decode, true},
+                          {"waiting", &model->waiting, theme.warn},
+                          {"preempted", &model->preempted, theme.bad}};
+    plot(view, "now/sequences", lines, snapshot.now_us(), {.min_top = 4},
+         ImGui::GetContentRegionAvail());
+  }
+  end_card();
+  ImGui::SameLine();
+  if (begin_card(view, "Between tokens", {half, 0}, "and steps") && model != nullptr) {
+    const Line lines[] = {{"p50", &model->gap_ms_p50, theme.accent, true},
+                          {"p99", &model->gap_ms_p99, theme.warn},
+                          {"step", &model->step_ms, theme.muted}};
+    plot(view, "now/gaps", lines, snapshot.now_us(), {.unit = "ms"},
+         ImGui::GetContentRegionAvail());
+  }
+  end_card();
+}
+
 }  // namespace
 
 void draw_now(const Snapshot& snapshot, View& view) {
@@ -170,39 +252,20 @@ void draw_now(const Snapshot& snapshot, View& view) {
   const float gap = ImGui::GetStyle().ItemSpacing.x;
   const float left = (room.x - gap) * 0.66f;
   const float upper = (room.y - ImGui::GetStyle().ItemSpacing.y) * 0.56f;
-  const Theme& theme = view.theme;
-  if (begin_card(view, "Throughput", {left, upper}, "last 2 minutes")) {
-    if (model == nullptr) {
-      nothing_yet(view, "no model in memory: it is loaded when somebody asks for it");
-    } else {
-      const Line lines[] = {{"decode", &model->decode_rate, theme.decode, true},
-                            {"prefill", &model->prefill_rate, theme.prefill}};
-      plot(view, "now/throughput", lines, snapshot.now_us(), {.unit = "tokens/s"},
-           ImGui::GetContentRegionAvail());
-    }
+  ImGui::BeginGroup();
+  lines_over_time(snapshot, view, model, left, upper);
+  ImGui::EndGroup();
+  ImGui::SameLine();
+  ImGui::BeginGroup();
+  if (begin_card(view, "Memory", {0, upper})) memory(snapshot, view, model);
+  end_card();
+  if (begin_card(view, "Prompts and guesses", {0, 128 * view.scale}, "since loading")) {
+    cache_and_guesses(snapshot, view);
   }
   end_card();
-  ImGui::SameLine();
-  if (begin_card(view, "Memory", {0, upper})) memory(snapshot, view);
-  end_card();
-  const float third = (left - gap) / 2;
-  if (begin_card(view, "Sequences", {third, 0}) && model != nullptr) {
-    const Line lines[] = {{"running", &model->running, theme.decode, true},
-                          {"waiting", &model->waiting, theme.warn},
-                          {"preempted", &model->preempted, theme.bad}};
-    plot(view, "now/sequences", lines, snapshot.now_us(), {}, ImGui::GetContentRegionAvail());
-  }
-  end_card();
-  ImGui::SameLine();
-  if (begin_card(view, "Step time", {third, 0}) && model != nullptr) {
-    const Line lines[] = {{"mean step", &model->step_ms, theme.accent, true}};
-    plot(view, "now/step", lines, snapshot.now_us(), {.unit = "ms"},
-         ImGui::GetContentRegionAvail());
-  }
-  end_card();
-  ImGui::SameLine();
   if (begin_card(view, "Who waits, and why", {0, 0})) waiting_list(snapshot, view);
   end_card();
+  ImGui::EndGroup();
 }
 
 }  // namespace hearth::monitor

@@ -72,7 +72,8 @@ ImU32 state_colour(const Theme& theme, const std::string& state) {
   if (state == "prefill") return theme.prefill;
   if (state == "ended") return theme.faint;
   if (state == "recovering") return theme.bad;
-  return theme.request[3];  // queued, waiting: apart from prefill
+  if (state == "queued") return theme.muted;
+  return theme.request[3];  // waiting: apart from prefill
 }
 
 std::vector<const RequestView*> listed(const Snapshot& snapshot, const View& view) {
@@ -151,7 +152,7 @@ void table(const Snapshot& snapshot, View& view, ImVec2 size) {
   ImGui::EndTable();
 }
 
-void gantt(const Snapshot& snapshot, View& view, const RequestView& request) {
+void gantt(View& view, const RequestView& request) {
   const Theme& theme = view.theme;
   const ipc::WatchedRequest& row = request.row;
   const int64_t begin = request.received_us;
@@ -185,15 +186,25 @@ void gantt(const Snapshot& snapshot, View& view, const RequestView& request) {
                         ms_text(static_cast<double>(part.end_us - part.begin_us) / 1000).c_str());
     }
   }
-  ImGui::Dummy({width, height});
   ImGui::PushFont(view.fonts.small);
-  for (const char* state : {"queued", "waiting", "prefill", "decode"}) {
+  // Seconds since it came.
+  for (int i = 0; i <= 5; ++i) {
+    const float x = at.x + width * static_cast<float>(i) / 5;
+    const std::string text = ms_text(span_ms * i / 5);
+    const float wide = ImGui::CalcTextSize(text.c_str()).x;
+    const float left = std::clamp(x - wide / 2, at.x, at.x + width - wide);
+    draw->AddLine({x, at.y + height}, {x, at.y + height + 3 * view.scale}, theme.line);
+    ImGui::SetCursorScreenPos({left, at.y + height + 3 * view.scale});
+    put_text(view, fmt::format("requests/life/axis/x{}", i), i == 0 ? "received" : text,
+             theme.faint);
+  }
+  ImGui::SetCursorScreenPos({at.x, at.y + height + 22 * view.scale});
+  for (const char* state : {"queued", "waiting", "prefill", "decode", "recovering"}) {
     legend(view, state_colour(theme, state), state);
     ImGui::SameLine(0, 14 * view.scale);
   }
   ImGui::NewLine();
   ImGui::PopFont();
-  (void)snapshot;
 }
 
 /// Up and down move through the table, Delete asks whether to end what is chosen.
@@ -222,11 +233,17 @@ void keys(const Snapshot& snapshot, View& view) {
 
 void draw_requests(const Snapshot& snapshot, View& view) {
   keys(snapshot, view);
-  const float lower = 122 * view.scale;
+  const float lower = 142 * view.scale;
   if (begin_card(view, "Requests", {0, ImGui::GetContentRegionAvail().y - lower},
-                 "yours, or everybody's for an administrator")) {
+                 "yours, or everybody's for an administrator; prompt, cached, output in tokens")) {
     ImGui::SameLine(0, 20 * view.scale);
-    ImGui::Checkbox("with ended", &view.with_ended);
+    if (small_button(view, "requests/ended",
+                     view.with_ended ? "with ended ones" : "live ones only")) {
+      view.with_ended = !view.with_ended;
+    }
+    ImGui::SameLine(0, 20 * view.scale);
+    put_small(view, "requests/age", age_text(snapshot.now_us(), snapshot.last_message_us()),
+              view.theme.faint);
     table(snapshot, view, ImGui::GetContentRegionAvail());
   }
   end_card();
@@ -247,7 +264,7 @@ void draw_requests(const Snapshot& snapshot, View& view) {
           view.confirm = Command{Command::Kind::kCancel, request.raw_id, ""};
         }
       }
-      gantt(snapshot, view, request);
+      gantt(view, request);
     }
   }
   end_card();

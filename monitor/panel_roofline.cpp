@@ -34,6 +34,14 @@ std::vector<Point> points_of(const ModelView& model, const ipc::ModelEntry& entr
   return points;
 }
 
+/// "100 G"
+std::string power_of_ten(double power) {
+  constexpr const char* kPrefixes[] = {"", " k", " M", " G", " T", " P"};
+  const auto thousands = static_cast<size_t>(std::clamp(std::floor(power / 3), 0.0, 5.0));
+  return fmt::format("{:g}{}", std::pow(10, power - 3 * static_cast<double>(thousands)),
+                     kPrefixes[thousands]);
+}
+
 }  // namespace
 
 void draw_roofline(const Snapshot& snapshot, View& view) {
@@ -111,16 +119,17 @@ void draw_roofline(const Snapshot& snapshot, View& view) {
   for (double power = x0; power <= x1; ++power) {
     const float x = x_of(std::pow(10, power));
     draw->AddLine({x, min.y}, {x, max.y}, theme.grid);
-    ImGui::SetCursorScreenPos({x - 10 * scale, max.y + 3 * scale});
-    put_text(view, fmt::format("roofline/axis/x{:.0f}", power),
-             fmt::format("{:g}", std::pow(10, power)), theme.faint);
+    const std::string text = fmt::format("{:g}", std::pow(10, power));
+    const float wide = ImGui::CalcTextSize(text.c_str()).x;
+    ImGui::SetCursorScreenPos({std::min(x - wide / 2, max.x - wide), max.y + 3 * scale});
+    put_text(view, fmt::format("roofline/axis/x{:.0f}", power), text, theme.faint);
   }
   for (double power = y0; power <= y1; ++power) {
     const float y = y_of(std::pow(10, power));
     draw->AddLine({min.x, y}, {max.x, y}, theme.grid);
     ImGui::SetCursorScreenPos({at.x, y - 7 * scale});
-    put_text(view, fmt::format("roofline/axis/y{:.0f}", power),
-             with_unit(std::pow(10, power) * 1e9, ""), theme.faint);
+    put_text(view, fmt::format("roofline/axis/y{:.0f}", power), power_of_ten(power + 9),
+             theme.faint);
   }
   ImGui::SetCursorScreenPos({(min.x + max.x) / 2 - 70 * scale, max.y + 17 * scale});
   put_text(view, "roofline/axis/x", "operations per byte read", theme.muted);

@@ -44,6 +44,9 @@ void by_position(View& view, const ipc::SpeculationStats& stats) {
     put_text(view, fmt::format("speculation/place/{}", i + 1),
              fmt::format("{}.  {:.0f} %", i + 1, drafted > 0 ? 100 * accepted / drafted : 0),
              theme.muted);
+    const std::string count = with_unit(drafted, "");
+    draw->AddText({x, y_of(drafted) - ImGui::GetTextLineHeight() - 2 * scale}, theme.faint,
+                  count.c_str());
   }
   ImGui::PopFont();
 }
@@ -63,7 +66,8 @@ void draw_speculation(const Snapshot& snapshot, View& view) {
   const Theme& theme = view.theme;
   headline(view, "speculation/acceptance", "Guesses that were right",
            drafted > 0 ? fmt::format("{:.1f}", 100 * accepted / drafted) : "–", "%",
-           "since the model was loaded", theme.good, width);
+           "since loading; heard " + age_text(snapshot.now_us(), model->stats_us), theme.good,
+           width);
   ImGui::SameLine();
   headline(view, "speculation/width", "Guessed at a time",
            verified > 0 ? fmt::format("{:.2f}", drafted / verified) : "–", "tokens",
@@ -77,7 +81,7 @@ void draw_speculation(const Snapshot& snapshot, View& view) {
            fmt::format("of {}", with_unit(drafted, "drafted")), theme.accent, width);
   const float half = (ImGui::GetContentRegionAvail().x - gap) / 2;
   if (begin_card(view, "Acceptance by position", {half, 0},
-                 "drafted (pale) and right (full), by place in the step")) {
+                 "tokens drafted (pale) and right (full), by place in the step")) {
     by_position(view, stats);
   }
   end_card();

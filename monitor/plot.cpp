@@ -22,7 +22,78 @@ double tick_step_s(double window_s) {
   return 300;
 }
 
+/// The values of a series that fall on one column of pixels.
+struct Column {
+  float x = 0;
+  double sum = 0, low = 0, high = 0;
+  int count = 0;
+  bool begins = false;  ///< a hole in time in front of it: a hole in the line
+  double mean() const { return sum / count; }
+};
+
+template <class XOf>
+void columns_of(const Series& series, const XOf& x_of, float left, std::vector<Column>& out) {
+  constexpr int64_t kHoleUs = 2'000'000;
+  out.clear();
+  for (size_t i = 0; i < series.size(); ++i) {
+    const Series::Point point = series[i];
+    const float x = x_of(point.time_us);
+    if (x < left - 2) continue;
+    const bool hole = !out.empty() && point.time_us - series[i - 1].time_us > kHoleUs;
+    if (out.empty() || hole || x - out.back().x >= 1) {
+      out.push_back({x, point.value, point.value, point.value, 1, hole});
+      continue;
+    }
+    Column& last = out.back();
+    last.sum += point.value;
+    last.low = std::min(last.low, point.value);
+    last.high = std::max(last.high, point.value);
+    ++last.count;
+  }
+}
+
+/// What happened, and when: a line each, with its words where they find room.
+void draw_marks(View& view, const char* place, const std::deque<Mark>& marks, int64_t now_us,
+                double window_s, ImVec2 min, ImVec2 max) {
+  ImDrawList* draw = ImGui::GetWindowDrawList();
+  float words_end = min.x;
+  for (const Mark& mark : marks) {
+    const double age_s = static_cast<double>(now_us - mark.time_us) / 1e6;
+    if (age_s > window_s) continue;
+    const float x = max.x - static_cast<float>(age_s / window_s) * (max.x - min.x);
+    draw->AddLine({x, min.y}, {x, max.y}, with_alpha(view.theme.text, 0.45f));
+    const float width = ImGui::CalcTextSize(mark.text.c_str()).x;
+    const float at =
+        x + width + 5 * view.scale < max.x ? x + 4 * view.scale : x - width - 4 * view.scale;
+    if (at < words_end) continue;
+    words_end = std::max(x, at + width) + 6 * view.scale;
+    draw->AddText({at, min.y}, view.theme.muted, mark.text.c_str());
+    if (view.drawn == nullptr) continue;
+    view.drawn->push_back({fmt::format("{}/mark/{}", place, mark.text),
+                           mark.text,
+                           {at, min.y},
+                           {at + width, min.y + ImGui::GetTextLineHeight()}});
+  }
+}
+
 }  // namespace
+
+int nice_divisions(double top, bool many) {
+  const double mantissa = top > 0 ? top / std::pow(10.0, std::floor(std::log10(top) + 1e-9)) : 1;
+  const auto is = [mantissa](double value) { return std::abs(mantissa - value) < 1e-6; };
+  if (is(1.5) || is(3) || is(7.5)) return 3;
+  if (!many) return 2;
+  return is(1) || is(5) ? 5 : 4;
+}
+
+std::string axis_age_text(double age_s) {
+  if (age_s < 0.0005) return "now";
+  if (age_s < 1) return fmt::format("−{:.0f} ms", age_s * 1000);
+  const bool minutes = age_s >= 100;
+  const double age = minutes ? age_s / 60 : age_s;
+  const double rounded = std::round(age * 100) / 100;
+  return fmt::format("−{:g} {}", rounded, minutes ? "min" : "s");
+}
 
 double nice_ceiling(double value) {
   if (!(value > 0)) return 1;
@@ -66,7 +137,7 @@ void plot(View& view, const char* place, std::span<const Line> lines, int64_t no
         }
       }
     }
-    max = nice_ceiling(std::max(max * 1.05, options.ceiling));
+    max = nice_ceiling(std::max(max * 1.05, options.min_top));
   }
 
   const float left = top.x + 46 * scale;
@@ -84,8 +155,9 @@ void plot(View& view, const char* place, std::span<const Line> lines, int64_t no
   const auto y_of = [&](double value) {
     return lower - static_cast<float>(std::clamp(value / max, 0.0, 1.0)) * (lower - upper);
   };
-  // Three lines of the grid, the top one with the unit.
-  const int divisions = lower - upper > 90 * scale ? 4 : 2;
+  const bool many = lower - upper > 90 * scale;
+  // Of a given top nothing is known: halves and quarters.
+  const int divisions = options.max > 0 ? (many ? 4 : 2) : nice_divisions(max, many);
   for (int i = 0; i <= divisions; ++i) {
     const double value = max * i / divisions;
     const float y = y_of(value);
@@ -103,9 +175,7 @@ void plot(View& view, const char* place, std::span<const Line> lines, int64_t no
   for (double age = 0; age <= options.window_s; age += tick_step_s(options.window_s)) {
     const float x = right - static_cast<float>(age / options.window_s) * (right - left);
     draw->AddLine({x, lower}, {x, lower + 3 * scale}, theme.line);
-    const std::string text = age == 0     ? "now"
-                             : age >= 120 ? fmt::format("−{:.0f} min", age / 60)
-                                          : fmt::format("−{:.0f} s", age);
+    const std::string text = axis_age_text(age);
     const ImVec2 extent = ImGui::CalcTextSize(text.c_str());
     const float at = std::clamp(x - extent.x / 2, top.x, right - extent.x);
     draw->AddText({at, lower + 3 * scale}, theme.faint, text.c_str());
@@ -116,11 +186,9 @@ void plot(View& view, const char* place, std::span<const Line> lines, int64_t no
                              {at + extent.x, lower + 3 * scale + extent.y}});
     }
   }
-  if (options.ceiling > 0) {
-    const float y = y_of(options.ceiling);
-    draw->AddLine({left, y}, {right, y}, theme.bad, scale);
-    draw->AddText({left + 4 * scale, y + 1}, theme.bad, options.ceiling_label);
-  }
+  if (options.marks != nullptr)
+    draw_marks(view, place, *options.marks, now_us, options.window_s, {left, upper},
+               {right, lower});
 
   // Neighbouring pieces of a filled area meet without a seam only where their edges are sharp.
   const ImDrawListFlags flags = draw->Flags;
@@ -128,26 +196,32 @@ void plot(View& view, const char* place, std::span<const Line> lines, int64_t no
   const ImVec2 mouse = ImGui::GetIO().MousePos;
   const bool hovered = ImGui::IsItemHovered() && mouse.x >= left && mouse.x <= right;
   std::string tip;
+  static thread_local std::vector<Column> columns;
   static thread_local std::vector<ImVec2> points;
   for (const Line& line : lines) {
-    points.clear();
     const Series& series = *line.series;
-    float closest = 1e9f;
-    double at_mouse = 0;
-    for (size_t i = 0; i < series.size(); ++i) {
-      const Series::Point point = series[i];
-      const float x = x_of(point.time_us);
-      if (x < left - 40 * scale) continue;
-      // A hole in time is a hole in the line.
-      if (!points.empty() && i > 0 && point.time_us - series[i - 1].time_us > 2'000'000) {
+    columns_of(series, x_of, left, columns);
+    const auto stroke = [&] {
+      if (points.size() > 1) {
         draw->AddPolyline(points.data(), static_cast<int>(points.size()), line.colour, 0,
                           1.6f * scale);
-        points.clear();
+      } else if (points.size() == 1) {
+        draw->AddCircleFilled(points[0], 2 * scale, line.colour);
       }
-      points.push_back({x, y_of(point.value)});
-      if (std::abs(x - mouse.x) < closest) {
-        closest = std::abs(x - mouse.x);
-        at_mouse = point.value;
+      points.clear();
+    };
+    points.clear();
+    const Column* closest = nullptr;
+    for (const Column& column : columns) {
+      if (column.begins) stroke();
+      points.push_back({column.x, y_of(column.mean())});
+      // Where several values share a pixel, how far they lie apart.
+      if (column.count > 1 && column.high > column.low) {
+        draw->AddLine({column.x, y_of(column.high)}, {column.x, y_of(column.low)},
+                      with_alpha(line.colour, 0.35f));
+      }
+      if (closest == nullptr || std::abs(column.x - mouse.x) < std::abs(closest->x - mouse.x)) {
+        closest = &column;
       }
       if (line.filled && points.size() > 1) {
         const ImVec2 a = points[points.size() - 2], b = points.back();
@@ -156,16 +230,11 @@ void plot(View& view, const char* place, std::span<const Line> lines, int64_t no
         draw->Flags = flags;
       }
     }
-    if (points.size() > 1) {
-      draw->AddPolyline(points.data(), static_cast<int>(points.size()), line.colour, 0,
-                        1.6f * scale);
-    } else if (points.size() == 1) {
-      draw->AddCircleFilled(points[0], 2 * scale, line.colour);
-    }
-    if (hovered && closest < 8 * scale) {
-      tip += fmt::format(
-          "{}{}: {}", tip.empty() ? "" : "\n", line.label,
-          options.as_percent ? percent_text(at_mouse) : with_unit(at_mouse, options.unit));
+    stroke();
+    if (hovered && closest != nullptr && std::abs(closest->x - mouse.x) < 8 * scale) {
+      const double value = closest->mean();
+      tip += fmt::format("{}{}: {}", tip.empty() ? "" : "\n", line.label,
+                         options.as_percent ? percent_text(value) : with_unit(value, options.unit));
     }
   }
   if (hovered) draw->AddLine({mouse.x, upper}, {mouse.x, lower}, theme.faint);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "ipc/codec.h"
@@ -13,7 +14,6 @@ namespace {
 
 constexpr size_t kMaxTtfts = 512;
 constexpr size_t kMaxListed = 256;  // models, problems and the like of one reply
-constexpr size_t kPercentileSteps = 512;
 
 std::string shown(const std::string& text) { return ipc::one_line(text, kNameChars); }
 void make_shown(std::string& text) { text = shown(text); }
@@ -26,6 +26,38 @@ double share(double part, double whole) {
 double as_double(uint64_t value) { return static_cast<double>(value); }
 
 }  // namespace
+
+void RecentGaps::count_in(const Batch& batch, bool in) {
+  for (const ipc::WatchedGaps& gap : batch.gaps) {
+    buckets_[gap.bucket] += in ? gap.count : -uint64_t{gap.count};
+    count_ += in ? gap.count : -uint64_t{gap.count};
+  }
+}
+
+void RecentGaps::add(int64_t now_us, const std::vector<ipc::WatchedGaps>& gaps) {
+  constexpr size_t kMaxBatches = 1024;
+  if (buckets_.empty()) buckets_.resize(ipc::WatchLimits::kGapBuckets);
+  if (!gaps.empty()) {
+    batches_.push_back({now_us, gaps});
+    count_in(batches_.back(), true);
+  }
+  while (!batches_.empty() &&
+         (batches_.size() > kMaxBatches || now_us - batches_.front().time_us > kGapWindowUs)) {
+    count_in(batches_.front(), false);
+    batches_.pop_front();
+  }
+}
+
+double RecentGaps::ms(double share) const {
+  if (count_ == 0) return 0;
+  const auto wanted = static_cast<uint64_t>(share * static_cast<double>(count_ - 1));
+  uint64_t below = 0;
+  for (uint32_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    below += buckets_[bucket];
+    if (below > wanted) return ipc::gap_us(bucket) / 1000;
+  }
+  return 0;
+}
 
 void Snapshot::apply(const ipc::StreamMessage& message) {
   now_us_ = std::max(now_us_, message.time_us);
@@ -78,6 +110,11 @@ void Snapshot::say(int level, std::string text) {
   ++revision_;
 }
 
+void Snapshot::mark(std::string text) {
+  marks_.push_back({now_us_, std::move(text)});
+  if (marks_.size() > kMaxMarks) marks_.pop_front();
+}
+
 ModelView* Snapshot::view_of(const std::string& model) {
   const std::string name = shown(model);
   if (views_.size() < kMaxModels) views_.try_emplace(name).first->second.name = name;
@@ -109,6 +146,7 @@ void Snapshot::on_stats(const ipc::StatsReply& reply) {
     if (view->stats_us != 0 && view->stats.restarts < worker.restarts) {
       say(2, fmt::format("the worker of {} died and was started again ({} times so far)",
                          worker.model, worker.restarts));
+      mark(worker.model + " restarted");
     }
     if (view->stats.state != worker.state) {
       say(0, fmt::format("{}: worker {}", worker.model, worker.state));
@@ -166,9 +204,29 @@ void Snapshot::on_models(const ipc::ModelsReply& reply) {
       say(entry.state == "failed" ? 2 : 0,
           fmt::format("{}: {} -> {}{}{}", entry.name, old->state, entry.state,
                       entry.problem.empty() ? "" : ": ", entry.problem));
+      if (entry.state == "resident") mark(entry.name + " loaded");
+      if (old->state == "resident" && entry.state != "draining") mark(entry.name + " left");
+      if (entry.state == "draining") mark(entry.name + " drains");
     }
   }
+  compare_roles(before);
   if (!(before == models_)) ++revision_;
+}
+
+/// What a swap did.
+void Snapshot::compare_roles(const ipc::ModelsReply& before) {
+  std::map<std::string_view, std::string_view> holders;
+  for (const ipc::ModelEntry& entry : before.models) {
+    for (const std::string& role : entry.roles) holders.emplace(role, entry.name);
+  }
+  for (const ipc::ModelEntry& entry : models_.models) {
+    for (const std::string& role : entry.roles) {
+      const auto was = holders.find(role);
+      if (was == holders.end() || was->second == entry.name) continue;
+      say(0, fmt::format("{}: {} -> {}", role, was->second, entry.name));
+      mark(fmt::format("{} is {} now", role, entry.name));
+    }
+  }
 }
 
 void Snapshot::on_watch(const std::string& model, const ipc::WatchUpdate& update) {
@@ -184,16 +242,8 @@ void Snapshot::on_watch(const std::string& model, const ipc::WatchUpdate& update
   view->steps_lost += update.steps_dropped;
   view->block_size = not_negative(update.block_size);
   for (const ipc::WatchedStep& step : update.steps) add_step(*view, step);
-  if (!update.steps.empty()) {
-    ++revision_;
-    std::vector<double> gaps;
-    for (auto step = view->steps.rbegin();
-         step != view->steps.rend() && gaps.size() < kPercentileSteps; ++step) {
-      if (step->decode_rows > 0) gaps.push_back(static_cast<double>(step->duration_us) / 1000);
-    }
-    view->step_ms_p50 = percentile(gaps, 0.5);
-    view->step_ms_p99 = percentile(gaps, 0.99);
-  }
+  if (!update.steps.empty()) ++revision_;
+  add_gaps(*view, update);
   for (const ipc::PoolUpdate& pool : update.pools) add_pool(*view, pool);
   if (update.has_prefixes) {
     if (view->prefixes != update.prefixes) ++revision_;
@@ -202,10 +252,21 @@ void Snapshot::on_watch(const std::string& model, const ipc::WatchUpdate& update
   }
   view->resident_bytes = update.resident_bytes;
   if (update.resident_bytes > 0) {
-    view->memory.add(now_us_, as_double(update.resident_bytes));
+    view->memory.add(now_us_, as_double(update.resident_bytes) / (1 << 30));
   }
   view->power_mw = std::max<int64_t>(0, update.power_mw);
   if (view->power_mw > 0) view->power.add(now_us_, static_cast<double>(view->power_mw) / 1e3);
+}
+
+void Snapshot::add_gaps(ModelView& view, const ipc::WatchUpdate& update) {
+  const uint64_t before = view.gaps.count();
+  view.gaps.add(now_us_, update.gaps);
+  if (view.gaps.count() != before) ++revision_;
+  if (update.gaps.empty()) return;
+  RecentGaps now;
+  now.add(now_us_, update.gaps);
+  view.gap_ms_p50.add(now_us_, now.ms(0.5));
+  view.gap_ms_p99.add(now_us_, now.ms(0.99));
 }
 
 void Snapshot::add_step(ModelView& view, const ipc::WatchedStep& met) {

@@ -19,6 +19,7 @@ namespace hearth::monitor {
 
 inline constexpr size_t kNameChars = 48;  ///< of a name from outside
 inline constexpr int64_t kHistoryUs = 600'000'000;
+inline constexpr int64_t kGapWindowUs = 30'000'000;
 inline constexpr int64_t kLostUs = 1'500'000;  ///< silence after which the daemon counts as lost
 
 /// Steps of a tenth of a second, added up: what is left of those that the ring has forgotten.
@@ -51,6 +52,24 @@ struct Pool {
   uint64_t revision = 0;                                 ///< grows with every change of a cell
 };
 
+/// Gaps of the last kGapWindowUs, as the worker counts them; percentiles are known to 3 %.
+class RecentGaps {
+ public:
+  void add(int64_t now_us, const std::vector<ipc::WatchedGaps>& gaps);
+  uint64_t count() const { return count_; }
+  double ms(double share) const;  ///< the gap below which this share lies; 0 without any
+
+ private:
+  struct Batch {
+    int64_t time_us = 0;
+    std::vector<ipc::WatchedGaps> gaps;
+  };
+  void count_in(const Batch& batch, bool in);
+  std::deque<Batch> batches_;  ///< oldest first
+  std::vector<uint64_t> buckets_;
+  uint64_t count_ = 0;
+};
+
 /// A model with a worker that tells.
 struct ModelView {
   std::string name;
@@ -67,13 +86,13 @@ struct ModelView {
   Series running, waiting, preempted;        ///< sequences
   Series step_ms, hit_rate, acceptance;      ///< ms, share, share
   Series width;                              ///< guesses per verification
-  double step_ms_p50 = 0, step_ms_p99 = 0;   ///< of recent steps that decode: gaps between tokens
-  uint64_t num_decode_steps = 0;             ///< that those are of
+  RecentGaps gaps;                           ///< between messages with tokens of one request
+  Series gap_ms_p50, gap_ms_p99;             ///< ms, of a tenth of a second each
   std::vector<ipc::WatchedPrefix> prefixes;  ///< in memory; for administrators
   int64_t prefixes_us = 0;                   ///< when they were told; 0: never
   uint64_t resident_bytes = 0;               ///< of the worker; 0: not known
   int64_t power_mw = 0;                      ///< 0: not known
-  Series memory, power;                      ///< bytes, W
+  Series memory, power;                      ///< GiB, W
 };
 
 /// What a request did from when to when.
@@ -99,6 +118,12 @@ struct LogLine {
   std::string text;
 };
 
+/// Something that may explain a bend in a line: a swap, a load, a worker's death.
+struct Mark {
+  int64_t time_us = 0;
+  std::string text;
+};
+
 class Snapshot {
  public:
   static constexpr size_t kMaxModels = 32;
@@ -107,6 +132,7 @@ class Snapshot {
   static constexpr size_t kMaxEnded = 256;
   static constexpr size_t kMaxLife = 64;
   static constexpr size_t kMaxLog = 2000;
+  static constexpr size_t kMaxMarks = 64;
   static constexpr size_t kMaxCells = 4
                                       << 20;  ///< blocks of all pools; further pools are not shown
 
@@ -126,6 +152,7 @@ class Snapshot {
   const std::map<std::string, ModelView>& model_views() const { return views_; }
   const std::map<uint64_t, RequestView>& requests() const { return requests_; }
   const std::deque<LogLine>& log() const { return log_; }
+  const std::deque<Mark>& marks() const { return marks_; }  ///< oldest first
   const ipc::WatchedRequest* find(uint64_t number) const;
 
   double ttft_ms_p50() const { return ttft_p50_; }
@@ -143,11 +170,14 @@ class Snapshot {
   void on_models(const ipc::ModelsReply& reply);
   void on_watch(const std::string& model, const ipc::WatchUpdate& update);
   void on_requests(const ipc::WatchUpdate& update);
+  void add_gaps(ModelView& view, const ipc::WatchUpdate& update);
   void add_step(ModelView& view, const ipc::WatchedStep& step);
   void add_pool(ModelView& view, const ipc::PoolUpdate& update);
   void end_request(RequestView& request);
   void end_all();
   void say(int level, std::string text);
+  void mark(std::string text);
+  void compare_roles(const ipc::ModelsReply& before);
   ModelView* view_of(const std::string& model);
 
   int64_t now_us_ = 0;
@@ -164,6 +194,7 @@ class Snapshot {
   std::deque<double> ttfts_ms_;
   double ttft_p50_ = 0, ttft_p99_ = 0;
   std::deque<LogLine> log_;
+  std::deque<Mark> marks_;
 };
 
 /// The scheduler's decision behind a step, in words: "decode 12 rows, 24 guessed (18 right);

@@ -138,6 +138,24 @@ bool small_button(View& view, std::string_view place, const char* label) {
   return pressed;
 }
 
+void prompt_tiers(View& view, const char* place, double prompt, double memory, double disk,
+                  ImVec2 size) {
+  const BarPart parts[] = {{memory, view.theme.block[3]}, {disk, view.theme.prefill}};
+  stacked_bar(view, parts, prompt, size);
+  const auto share = [prompt](double part) { return prompt > 0 ? part / prompt : 0; };
+  const auto tier = [&](const char* name, double part, ImU32 colour) {
+    legend(view, colour, "");
+    ImGui::SameLine(0, 5 * view.scale);
+    put_text(view, fmt::format("{}/{}", place, name),
+             fmt::format("{} {}", name, percent_text(share(part))), view.theme.muted);
+  };
+  tier("memory", memory, view.theme.block[3]);
+  ImGui::SameLine(0, 14 * view.scale);
+  tier("disk", disk, view.theme.prefill);
+  ImGui::SameLine(0, 14 * view.scale);
+  tier("computed", std::max(0.0, prompt - memory - disk), view.theme.raised);
+}
+
 double read_bytes_per_s(const Snapshot& snapshot, const ModelView& model) {
   constexpr int kSteps = 64;
   uint64_t weights = 0;
@@ -158,6 +176,7 @@ double read_bytes_per_s(const Snapshot& snapshot, const ModelView& model) {
 std::string with_unit(double value, std::string_view unit) {
   if (!std::isfinite(value)) value = 0;
   const char* gap = unit.empty() ? "" : " ";
+  if (value >= 1e12) return fmt::format("{:.2f} T{}{}", value / 1e12, gap, unit);
   if (value >= 1e9) return fmt::format("{:.2f} G{}{}", value / 1e9, gap, unit);
   if (value >= 1e6) return fmt::format("{:.2f} M{}{}", value / 1e6, gap, unit);
   if (value >= 1e4) return fmt::format("{:.1f} k{}{}", value / 1e3, gap, unit);

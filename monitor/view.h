@@ -130,6 +130,9 @@ struct BarPart {
   ImU32 colour;
 };
 void stacked_bar(View& view, std::span<const BarPart> parts, double total, ImVec2 size);
+/// Where a number of prompt tokens came from: a bar and its legend.
+void prompt_tiers(View& view, const char* place, double prompt, double memory, double disk,
+                  ImVec2 size);
 void nothing_yet(View& view, std::string_view why);
 /// Buttons for the models that tell, where there are several.
 void choose_model(View& view, const Snapshot& snapshot);

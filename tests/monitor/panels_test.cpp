@@ -107,13 +107,18 @@ TEST_CASE("every panel: headlines, axes and legends are there, dark and light") 
     check_places(drawn, {"side/state", "now/decode/value", "now/decode/unit", "now/ttft/value",
                          "now/itl/note", "now/hits/value", "now/throughput/axis/y0",
                          "now/throughput/axis/x0", "now/throughput/legend/decode",
-                         "now/sequences/legend/waiting", "now/memory/pool0", "now/waits/1"});
-    CHECK(drawn.text("now/memory/resident") == "the worker holds 1.6 GiB; processors draw 23.4 W");
+                         "now/sequences/legend/waiting", "now/memory/pool0", "now/waits/1",
+                         "now/tiers/disk", "now/acceptance", "now/held/legend/held",
+                         "now/power/axis/y0", "now/gaps/legend/p99"});
+    CHECK(drawn.text("now/memory/resident") ==
+          "the worker holds 595.8 MiB; processors draw 23.8 W");
     CHECK(drawn.text("now/decode/note").find(" % of limit") != std::string::npos);
     CHECK(drawn.text("now/requests/value") == "18");
+    CHECK(drawn.text("now/itl/value") == "24.8 ms");
+    CHECK(drawn.text("now/itl/note") == "p99 45.6 ms, last 30 s");
     drawn.show(Panel::kBatches);
     check_places(drawn, {"legend/decode rows", "legend/draft rows", "batches/axis/x0",
-                         "batches/axis/y4", "batches/words/1"});
+                         "batches/axis/y3", "batches/words/1"});
     CHECK(drawn.text("batches/words/1").find("decode 20 sequences, 40 tokens guessed") == 0);
     drawn.show(Panel::kModels);
     check_places(drawn, {"models/tales/State", "models/qwen3-4b-instruct/State", "models/folders"});
@@ -171,7 +176,7 @@ TEST_CASE("no daemon, and a daemon that is gone, are states that are drawn") {
   lost.app.set_now(recording().back().time_us + 5'000'000);
   for (int panel = 0; panel < kNumPanels; ++panel) lost.show(static_cast<Panel>(panel));
   CHECK(lost.text("side/state") == "daemon lost");
-  CHECK(lost.text("side/age") == "5 s ago");
+  CHECK(lost.text("side/age") == "heard 5 s ago");
 }
 
 TEST_CASE("a hostile recording is drawn, and nothing of it is obeyed") {

@@ -69,14 +69,14 @@ ipc::ModelsReply models() {
   entry.name = "tales";
   entry.roles = {"default"};
   entry.state = "resident";
-  entry.file_bytes = 1'270'000'000;
+  entry.file_bytes = 131'000'000;
   entry.load_share = 1;
   entry.architecture = "llama";
   entry.file_type = "Q8_0";
-  entry.num_parameters = 1'200'000'000;
+  entry.num_parameters = 120'000'000;
   entry.context_length = 8192;
   entry.device = "cpu avx512-vnni";
-  entry.weight_bytes = 1'260'000'000;
+  entry.weight_bytes = 127'500'000;
   entry.kv_bytes = 393'216'000;
   entry.worker_pid = 4711;
   reply.models.push_back(entry);
@@ -175,6 +175,10 @@ std::vector<ipc::StreamMessage> made_recording(int seconds, int running, int32_t
       ipc::WatchedStep step;
       step.step = step_number;
       step.duration_us = prefills ? 46'000 : 24'000 + static_cast<int64_t>(step_number % 5) * 1000;
+      if (step_end_us + step.duration_us + 500 > now_us) {
+        --step_number;  // it ends after this message
+        break;
+      }
       step_end_us += step.duration_us + 500;
       step.end_us = step_end_us;
       step.decode_rows = std::min(running, tick / 3 + 1);
@@ -185,11 +189,10 @@ std::vector<ipc::StreamMessage> made_recording(int seconds, int running, int32_t
       }
       step.running = running - running / 8;
       step.waiting = running / 8;
-      if (step_end_us > now_us) break;
       update.steps.push_back(step);
     }
-    update.resident_bytes = 1'700'000'000;
-    update.power_mw = 23'400;
+    update.resident_bytes = 620'000'000 + static_cast<uint64_t>(tick) * 40'000;
+    update.power_mw = 23'400 + tick % 50 * 20;
     if (tick % 20 == 0) {
       // A prompt that two go on with, one of them in use.
       update.has_prefixes = true;
@@ -197,16 +200,19 @@ std::vector<ipc::StreamMessage> made_recording(int seconds, int running, int32_t
                          {2, 2, 1, 1, 28, 8, 8, false},
                          {3, 3, 1, 1, 24, 4, 0, true}};
     }
+    // Two decode steps and one with a prefill.
+    const auto rows = static_cast<uint32_t>(std::min(running, tick / 3 + 1));
+    update.gaps = {{ipc::gap_bucket(25'000), rows * 2}, {ipc::gap_bucket(46'000), rows}};
     int32_t used = 0, cached = 0;
     add_pools(update, tick, running, blocks, used, cached);
     if (tick % 10 == 0) out.push_back({now_us, "models", "", ipc::encode_event(models())});
     out.push_back(
         {now_us, "stats", "", ipc::encode_event(stats_at(tick, running, blocks, used, cached))});
     out.push_back({now_us, "watch", "tales", ipc::encode_watch(update)});
-    ipc::WatchUpdate rows;
-    rows.now_us = now_us;
-    rows.requests = requests_at(tick, running);
-    out.push_back({now_us, "requests", "", ipc::encode_watch(rows)});
+    ipc::WatchUpdate live;
+    live.now_us = now_us;
+    live.requests = requests_at(tick, running);
+    out.push_back({now_us, "requests", "", ipc::encode_watch(live)});
   }
   return out;
 }

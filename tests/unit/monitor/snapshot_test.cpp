@@ -169,12 +169,69 @@ TEST_CASE("steps are kept in order and within bounds") {
   CHECK(view.steps.size() == Snapshot::kMaxSteps);
   CHECK(view.columns.size() == 301);  // 30 s of tenths: what the ring forgot is still there
   CHECK(view.columns[10].decode_rows == 200 * 4);
-  CHECK(view.step_ms_p50 == 1);
   ipc::WatchUpdate late;
   late.sequence = 31;
   late.steps.push_back(step(5, 4));
   snapshot.apply(watch(now_us, late));
   CHECK(view.steps.back().end_us == now_us);
+}
+
+TEST_CASE("gaps between tokens: percentiles of the last half minute, to 3 %") {
+  Snapshot snapshot;
+  ipc::WatchUpdate update;
+  update.gaps = {
+      {ipc::gap_bucket(20), 5}, {ipc::gap_bucket(2000), 90}, {ipc::gap_bucket(90'000), 5}};
+  snapshot.apply(watch(1'000'000, update));
+  const ModelView& view = snapshot.model_views().at("tales");
+  CHECK(view.gaps.count() == 100);
+  CHECK(view.gaps.ms(0) == 0.02);
+  CHECK(view.gaps.ms(0.5) == doctest::Approx(2).epsilon(0.03));
+  CHECK(view.gaps.ms(0.99) == doctest::Approx(90).epsilon(0.03));
+  CHECK(view.gap_ms_p50.last() == view.gaps.ms(0.5));
+  update.sequence = 2;
+  update.gaps = {{ipc::gap_bucket(7000), 1}};
+  snapshot.apply(watch(1'000'000 + kGapWindowUs, update));
+  CHECK(view.gaps.count() == 101);
+  update.sequence = 3;
+  update.gaps.clear();
+  snapshot.apply(watch(1'000'001 + kGapWindowUs, update));
+  CHECK(view.gaps.count() == 1);
+  CHECK(view.gaps.ms(0.5) == doctest::Approx(7).epsilon(0.03));
+  // Counts that overflow no sum.
+  update.sequence = 4;
+  update.gaps.assign(1000, {ipc::WatchLimits::kGapBuckets - 1, UINT32_MAX});
+  snapshot.apply(watch(1'000'002 + kGapWindowUs, update));
+  CHECK(view.gaps.count() == 1 + 1000 * uint64_t{UINT32_MAX});
+}
+
+TEST_CASE("what a swap did is in the log, and a mark on the lines") {
+  Snapshot snapshot;
+  ipc::ModelsReply reply;
+  reply.models.resize(2);
+  reply.models[0].name = "old";
+  reply.models[0].state = "resident";
+  reply.models[0].roles = {"default"};
+  reply.models[1].name = "new";
+  reply.models[1].state = "loading";
+  const auto tell = [&](int64_t now_us) {
+    snapshot.apply({now_us, "models", "", ipc::encode_event(reply)});
+  };
+  tell(1'000'000);
+  CHECK(snapshot.marks().empty());
+  reply.models[1].state = "resident";
+  tell(2'000'000);
+  std::swap(reply.models[0].roles, reply.models[1].roles);
+  tell(3'000'000);
+  REQUIRE(snapshot.marks().size() == 2);
+  CHECK(snapshot.marks()[0].text == "new loaded");
+  CHECK(snapshot.marks()[1].text == "default is new now");
+  CHECK(snapshot.marks()[1].time_us == 3'000'000);
+  CHECK(snapshot.log().back().text == "default: old -> new");
+  for (int i = 0; i < 1000; ++i) {
+    std::swap(reply.models[0].roles, reply.models[1].roles);
+    tell(4'000'000 + i);
+  }
+  CHECK(snapshot.marks().size() == Snapshot::kMaxMarks);
 }
 
 TEST_CASE("a request's life: segments, first token, end") {
