@@ -6,8 +6,10 @@ _hearth() {
     mapfile -t COMPREPLY < <(compgen -W "--help --version $(hearth --help 2>/dev/null |
       sed -n '/^Subcommands:/,/^$/s/^  \([a-z][a-z-]*\).*/\1/p')" -- "$word")
   elif [[ $word == -* ]]; then
-    mapfile -t COMPREPLY < <(compgen -W "$(hearth "$verb" --help 2>/dev/null |
-      sed -n 's/^  \(-.,\)\{0,1\}\(--[a-z-]*\).*/\2/p')" -- "$word")
+    local words=("$verb")
+    if [[ $verb == cache && ${COMP_WORDS[2]} != -* ]]; then words+=("${COMP_WORDS[2]}"); fi
+    mapfile -t COMPREPLY < <(compgen -W "$(hearth "${words[@]}" --help 2>/dev/null |
+      sed -n 's/^  \(-.,\)\{0,1\}\(--[a-z0-9-]*\).*/\2/p')" -- "$word")
   elif [[ $COMP_CWORD -eq 2 && $verb == cache ]]; then
     mapfile -t COMPREPLY < <(compgen -W "ls stats rm pin unpin warm why verify compact" -- "$word")
   elif [[ $COMP_CWORD -eq 2 && $verb =~ ^(run|tokenize|inspect|bench|plan|quantize|perplexity|render|load|unload)$ ||

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# bash completion knows every verb and a verb's options.
-#   completion_test.sh SOURCE_DIRECTORY PROGRAM_DIRECTORY
+# Completion for bash and zsh and the manual pages know every verb and every option that --help tells.
+#   completion_test.sh SOURCE_DIRECTORY PROGRAM_DIRECTORY MANUALS_DIRECTORY
 set -euo pipefail
 PATH=$2:$PATH
 # shellcheck source=/dev/null
@@ -31,4 +31,53 @@ complete_words hearth load --
 want --keep-alive
 complete_words hearth run --f
 want --file
-echo "completion knows the verbs"
+
+if [[ ! -f $3/hearth.1 ]]; then  # sanitized builds make none, and their programs are slow to start
+  echo "completion knows the verbs; options were not compared, for want of a manual made by this build"
+  exit 0
+fi
+# The options that a program with these words tells.
+flags_of() { "$@" --help | grep -oE '^ +(-[a-zA-Z],)?--[a-zA-Z0-9-]+' | grep -oE -e '--.*'; }
+# What a manual page says, its dashes as they are typed.
+manual() { gzip -dc "$manuals/$1.gz" | sed 's/\\-/-/g'; }
+# zsh_words WORD...: what zsh offers behind these; the builtins that need a terminal put their words out.
+zsh_words() {
+  zsh -fc 'compadd() { [[ $1 == -a ]] && print -l -- ${(P)2} || print -l -- $@; }
+    _describe() { print -l -- ${(P)2}; }; _files() { :; }
+    words=("${@[2,-1]}"); CURRENT=$#words; functions[_hearth_all]="$(grep -v "^#compdef" "$1")"; _hearth_all' \
+    zsh "$source/packaging/completions/_hearth" "$@"
+}
+source=$1 manuals=$3
+page=$(manual hearth.1)
+has_zsh=0
+command -v zsh >/dev/null && has_zsh=1
+mapfile -t verbs < <(hearth --help | sed -n '/^Subcommands:/,/^$/s/^  \([a-z][a-z-]*\).*/\1/p')
+count=0
+for verb in "${verbs[@]}" "cache ls" "cache rm" "cache pin" "cache verify"; do
+  read -ra words <<<"$verb"
+  complete_words hearth "${words[@]}" --
+  offered=" ${COMPREPLY[*]} "
+  if [[ $has_zsh == 1 ]]; then zsh_offered=" $(zsh_words hearth "${words[@]}" -- | tr '\n' ' ') "; fi
+  for flag in $(flags_of hearth "${words[@]}"); do
+    count=$((count + 1))
+    [[ $offered == *" $flag "* ]] || { echo "bash does not complete hearth $verb $flag"; exit 1; }
+    if [[ $has_zsh == 1 && $zsh_offered != *" $flag "* ]]; then
+      echo "zsh does not complete hearth $verb $flag: $zsh_offered"
+      exit 1
+    fi
+    if [[ $flag != --help && $page != *"$flag"* ]]; then
+      echo "hearth.1 does not know hearth $verb $flag"
+      exit 1
+    fi
+  done
+done
+[[ $count -gt 100 ]] || { echo "only $count options were looked at"; exit 1; }
+for program in hearthd.8 hearth-monitor.1; do
+  [[ -x $2/${program%.*} ]] || continue
+  page=$(manual "$program")
+  for flag in $(flags_of "${program%.*}"); do
+    [[ $flag == --help || $page == *"$flag"* ]] || { echo "$program does not know $flag"; exit 1; }
+  done
+done
+[[ $has_zsh == 1 ]] || echo "zsh is not installed: its completion was not tried"
+echo "completion and manuals know $count options of ${#verbs[@]} verbs"

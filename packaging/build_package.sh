@@ -1,0 +1,8 @@
+# Sourced by build_deb.sh and build_tarball.sh: what both pack, built in $build, hardened, without tests.
+bash packaging/install_deps.sh --package
+build=build/package
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DHEARTH_CUDA=OFF -DHEARTH_TESTS=OFF \
+  -DCMAKE_INSTALL_PREFIX=/usr -DCMAKE_INSTALL_SYSCONFDIR=/etc -DHEARTH_SYSTEMD_DIR=/lib/systemd \
+  -DCMAKE_CXX_FLAGS="-D_FORTIFY_SOURCE=2 -fstack-protector-strong" -DCMAKE_EXE_LINKER_FLAGS="-Wl,-z,relro,-z,now" \
+  -DCMAKE_POSITION_INDEPENDENT_CODE=ON >/dev/null
+cmake --build "$build" -j "${HEARTH_JOBS:-$(nproc)}"
