@@ -17,12 +17,19 @@ constexpr ImWchar kRanges[] = {0x0020, 0x024F, 0x0370, 0x052F, 0x2010, 0x205E, 0
                                0x21FF, 0x2200, 0x22FF, 0x2400, 0x243F, 0x2500, 0x25FF,
                                0x2713, 0x2717, 0xFFFD, 0xFFFD, 0};
 
-constexpr const char* kFolder = "/usr/share/fonts/truetype/dejavu/";
+// Debian's, Fedora's, Arch's.
+constexpr const char* kFolders[] = {"/usr/share/fonts/truetype/dejavu/",
+                                    "/usr/share/fonts/dejavu-sans-fonts/", "/usr/share/fonts/TTF/"};
 
 ImFont* load(const char* name, float pixels) {
   ImGuiIO& io = ImGui::GetIO();
-  const std::string path = std::string(kFolder) + name;
-  if (::access(path.c_str(), R_OK) != 0) return nullptr;
+  std::string path;
+  for (const char* folder : kFolders) {
+    path = std::string(folder) + name;
+    if (::access(path.c_str(), R_OK) == 0) break;
+    path.clear();
+  }
+  if (path.empty()) return nullptr;
   ImFontConfig config;
   config.OversampleH = 2;
   config.OversampleV = 1;

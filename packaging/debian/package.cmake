@@ -63,9 +63,10 @@ set(CPACK_DEBIAN_HEARTH_PACKAGE_CONTROL_EXTRA
   ${CMAKE_CURRENT_SOURCE_DIR}/debian/prerm ${CMAKE_CURRENT_SOURCE_DIR}/debian/postrm)
 set(CPACK_DEBIAN_HEARTH_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_COMPONENT_MONITOR_DESCRIPTION "This package holds the dashboard: throughput, who waits and why, the life of
-every request, models, blocks of the KV cache. It only looks, over the daemon's
-sockets.")
-set(CPACK_DEBIAN_MONITOR_PACKAGE_RECOMMENDS "hearth")
+every request, models, blocks of the KV cache. It looks over the daemon's
+sockets; requests, models and kept prefixes can be managed from it.")
+set(CPACK_DEBIAN_MONITOR_PACKAGE_DEPENDS "fonts-dejavu-core")
+set(CPACK_DEBIAN_MONITOR_PACKAGE_RECOMMENDS "hearth, libgl1-mesa-dri")
 set(CPACK_COMPONENT_CUDA_DESCRIPTION "This package holds the worker that computes on NVIDIA GPUs, and what the service
 needs to reach them. The driver and cuBLAS come from elsewhere.")
 set(CPACK_DEBIAN_CUDA_PACKAGE_DEPENDS "hearth (= ${PROJECT_VERSION})")

@@ -72,7 +72,7 @@ TEST_CASE("the dashboard's snapshot of a daemon that works") {
       const auto prefills = [](const auto& step) { return !step.prefills.empty(); };
       return view.steps.size() > 50 && std::ranges::any_of(view.steps, prefills) &&
              view.pools[0].known && view.pools[0].counts[1] > 0 && view.resident_bytes > 0 &&
-             view.prefixes_us > 0 && snapshot.num_ttfts() > 1;
+             view.prefixes_us > 0 && view.gaps.count() > 10 && snapshot.num_ttfts() > 1;
     }));
   }
   CHECK(snapshot.messages_refused() == 0);
@@ -81,6 +81,9 @@ TEST_CASE("the dashboard's snapshot of a daemon that works") {
   const uint64_t spanned = view.steps.back().step - view.steps.front().step + 1;
   CHECK(spanned - view.steps.size() <= view.steps_lost);
   CHECK(view.messages_lost == 0);
+  // Tokens that come faster go together.
+  CHECK(view.gaps.ms(0.5) >= 1.9);
+  CHECK(view.gaps.ms(0.99) >= view.gaps.ms(0.5));
   int64_t cells = 0;
   for (const int64_t count : view.pools[0].counts) cells += count;
   CHECK(cells == static_cast<int64_t>(view.pools[0].cells.size()));

@@ -21,6 +21,7 @@ BlockState state_of(ipc::WatchedBlock state) {
     case ipc::WatchedBlock::kUsed: return BlockState::kUsed;
     case ipc::WatchedBlock::kShared: return BlockState::kShared;
     case ipc::WatchedBlock::kCached: return BlockState::kCached;
+    case ipc::WatchedBlock::kPinned: return BlockState::kPinned;
     case ipc::WatchedBlock::kMoving: return BlockState::kMoving;
     default: return BlockState::kFree;
   }
@@ -56,7 +57,8 @@ TEST_CASE("random maps: what is told adds up to what is") {
   for (int message = 0; message < 120; ++message) {
     for (int change = 0; change < 30; ++change) {
       BlockCell& target = watch.pools[0][random() % 500];
-      switch (random() % 6) {
+      switch (random() % 7) {
+        case 6: target = {0, 0, BlockState::kPinned, 0, true}; break;
         case 0: target = {}; break;
         case 1: target = {0, 0, BlockState::kCached, 0, false}; break;
         case 2: target = {0, 0, BlockState::kCached, 0, true}; break;
@@ -72,7 +74,7 @@ TEST_CASE("random maps: what is told adds up to what is") {
     // Between two maps there may be messages without one.
     engine::EngineWatch mapless;
     mapless.has_prefixes = true;
-    mapless.prefixes.push_back({{1, 2}, {3, 4}, 7, 5, 2});
+    mapless.prefixes.push_back({{1, 2}, {3, 4}, 7, 5, 2, true});
     const auto tree =
         ipc::decode_watch(publisher.encode(std::make_shared<engine::EngineWatch>(mapless)));
     REQUIRE(tree.ok());
@@ -81,6 +83,7 @@ TEST_CASE("random maps: what is told adds up to what is") {
     CHECK(tree->prefixes[0].name_low == 1);
     CHECK(tree->prefixes[0].name_high == 2);
     CHECK(tree->prefixes[0].end_block == 7);
+    CHECK(tree->prefixes[0].pinned);
     const ipc::PoolUpdate& pool = update->pools[0];
     CHECK(pool.full == (message == 0 || message == 50 || message == 70));
     if (pool.full) seen.assign(500, {});
@@ -93,6 +96,25 @@ TEST_CASE("random maps: what is told adds up to what is") {
     }
     CHECK(seen == watch.pools[0]);
   }
+}
+
+TEST_CASE("gaps between tokens are counted while somebody listens, and told once") {
+  EventsPublisher publisher;
+  publisher.add_gap(5);
+  publisher.start();
+  publisher.add_gap(20);
+  publisher.add_gap(20);
+  publisher.add_gap(90'000);
+  const auto tell = [&] {
+    const auto watch = std::make_shared<engine::EngineWatch>();
+    return ipc::decode_watch(publisher.encode(watch)).value().gaps;
+  };
+  CHECK(tell() == std::vector<ipc::WatchedGaps>{{20, 2}, {ipc::gap_bucket(90'000), 1}});
+  CHECK(tell().empty());
+  publisher.add_gap(7);
+  publisher.stop();
+  publisher.start();
+  CHECK(tell().empty());
 }
 
 }  // namespace
