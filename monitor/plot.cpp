@@ -56,17 +56,19 @@ void columns_of(const Series& series, const XOf& x_of, float left, std::vector<C
 void draw_marks(View& view, const char* place, const std::deque<Mark>& marks, int64_t now_us,
                 double window_s, ImVec2 min, ImVec2 max) {
   ImDrawList* draw = ImGui::GetWindowDrawList();
-  float words_end = min.x;
-  for (const Mark& mark : marks) {
+  // The latest first: of several at one time it says the most.
+  float words_begin = max.x;
+  for (auto each = marks.rbegin(); each != marks.rend(); ++each) {
+    const Mark& mark = *each;
     const double age_s = static_cast<double>(now_us - mark.time_us) / 1e6;
     if (age_s > window_s) continue;
     const float x = max.x - static_cast<float>(age_s / window_s) * (max.x - min.x);
     draw->AddLine({x, min.y}, {x, max.y}, with_alpha(view.theme.text, 0.45f));
     const float width = ImGui::CalcTextSize(mark.text.c_str()).x;
-    const float at =
-        x + width + 5 * view.scale < max.x ? x + 4 * view.scale : x - width - 4 * view.scale;
-    if (at < words_end) continue;
-    words_end = std::max(x, at + width) + 6 * view.scale;
+    const float behind = x + 4 * view.scale, front = x - width - 4 * view.scale;
+    const float at = behind + width < words_begin ? behind : front;
+    if (at < min.x || at + width >= words_begin) continue;
+    words_begin = std::min(x, at) - 6 * view.scale;
     draw->AddText({at, min.y}, view.theme.muted, mark.text.c_str());
     if (view.drawn == nullptr) continue;
     view.drawn->push_back({fmt::format("{}/mark/{}", place, mark.text),
