@@ -5,8 +5,11 @@
 // A block is in exactly one of three states:
 //   free    no reference, not in the prefix index
 //   used    at least one sequence refers to it (it may be in the prefix index too)
-//   cached  no reference, but in the prefix index: kept until evicted, least recently used first
-// All operations are O(1) and take no memory. Owned by the engine thread.
+//   cached  no reference, but in the prefix index: kept until evicted
+// Used and cached blocks lie on shelves, one for each owner. The fullest shelf gives first, its
+// least recently used block: so nobody can flush what another keeps while holding more himself. All
+// operations take no memory, and constant time but for a look at each shelf. Owned by the engine
+// thread.
 
 #include <cstdint>
 #include <optional>
@@ -17,7 +20,7 @@ namespace hearth::engine {
 
 class BlockPool {
  public:
-  explicit BlockPool(int32_t num_blocks);
+  explicit BlockPool(int32_t num_blocks, int32_t num_shelves = 1);
 
   int32_t num_blocks() const { return static_cast<int32_t>(blocks_.size()); }
   int32_t num_free() const { return static_cast<int32_t>(free_.size()); }
@@ -26,8 +29,9 @@ class BlockPool {
   /// What could be handed out: free blocks, and cached ones once they are evicted.
   int32_t num_available() const { return num_free() + num_cached(); }
 
-  /// A free block, now with one reference. Nothing when none is free: evict first.
-  std::optional<int32_t> allocate();
+  /// A free block, now with one reference and on that shelf. Nothing when none is free: evict
+  /// first.
+  std::optional<int32_t> allocate(int32_t shelf = 0);
   /// One more reference on a used or cached block.
   void add_ref(int32_t block);
   /// One reference less. At none, the block becomes cached if it is indexed, free otherwise; of
@@ -36,12 +40,14 @@ class BlockPool {
   int32_t ref_count(int32_t block) const { return at(block).refs; }
 
   bool indexed(int32_t block) const { return at(block).indexed; }
-  /// The block (used) is in the prefix index from now on.
-  void set_indexed(int32_t block);
+  /// The block (used) is in the prefix index from now on, on that shelf.
+  void set_indexed(int32_t block, int32_t shelf = 0);
   /// The prefix index forgot the block; if nobody refers to it, it is free.
   void clear_indexed(int32_t block);
-  /// The cached block released longest ago.
-  std::optional<int32_t> oldest_cached() const;
+  /// The block to evict: of the fullest shelf that has a cached one, that released longest ago.
+  std::optional<int32_t> next_evicted() const;
+  /// Blocks on the shelf.
+  int32_t num_held(int32_t shelf) const { return shelves_[static_cast<size_t>(shelf)].held; }
 
   /// Stops the process unless every block is in one state and has `expected_refs[block]`
   /// references.
@@ -52,19 +58,28 @@ class BlockPool {
   struct Block {
     int32_t refs = 0;
     bool indexed = false;
+    uint8_t shelf = 0;
     int32_t older = kNone;  ///< neighbours in the list of cached blocks
     int32_t newer = kNone;
   };
 
+  struct Shelf {
+    int32_t held = 0;
+    int32_t oldest = kNone;  ///< of its cached blocks
+    int32_t newest = kNone;
+  };
+
   const Block& at(int32_t block) const;
   Block& at(int32_t block);
+  Shelf& shelf_of(int32_t block) { return shelves_[at(block).shelf]; }
+  void put_on(int32_t block, int32_t shelf);
+  void set_free(int32_t block);
   void link_newest(int32_t block);
   void unlink(int32_t block);
 
   std::vector<Block> blocks_;
   std::vector<int32_t> free_;  ///< a stack: the block freed last is warm in the cache
-  int32_t oldest_ = kNone;
-  int32_t newest_ = kNone;
+  std::vector<Shelf> shelves_;
   int32_t num_cached_ = 0;
 };
 

@@ -21,7 +21,7 @@ KvCache::KvCache(int32_t block_size, std::span<const KvGroup> groups)
       index_(block_size, pool_sizes(groups)) {
   HEARTH_CHECK(block_size > 0 && !groups.empty(), "block_size={} groups={}", block_size,
                groups.size());
-  for (const KvGroup& group : groups) pools_.emplace_back(group.num_blocks);
+  for (const KvGroup& group : groups) pools_.emplace_back(group.num_blocks, kNumShelves + 1);
 }
 
 int32_t KvCache::first_visible_block(int32_t group, int32_t position) const {
@@ -182,13 +182,17 @@ int32_t KvCache::exclusive_blocks(const SequenceBlocks& seq, int32_t group) cons
   }));
 }
 
-int32_t KvCache::take_block(int32_t group) {
+int32_t KvCache::shelf_of(NodeId tip) const {
+  return tip == kNoNode ? kNumShelves : index_.shelf(tip);
+}
+
+int32_t KvCache::take_block(int32_t group, NodeId tip) {
   BlockPool& pool = pools_[static_cast<size_t>(group)];
   if (pool.num_free() == 0) {
-    const std::optional<int32_t> oldest = pool.oldest_cached();
-    HEARTH_CHECK(oldest.has_value(), "group {} has no block left", group);
-    const NodeId node = index_.detach(group, *oldest);
-    pool.clear_indexed(*oldest);
+    const std::optional<int32_t> evicted = pool.next_evicted();
+    HEARTH_CHECK(evicted.has_value(), "group {} has no block left", group);
+    const NodeId node = index_.detach(group, *evicted);
+    pool.clear_indexed(*evicted);
     if (groups_[static_cast<size_t>(group)].window == 0) {
       // Without this block the node is no hit for anybody, so its blocks of other groups are
       // useless too. They are unreferenced: who holds them holds this one.
@@ -202,7 +206,7 @@ int32_t KvCache::take_block(int32_t group) {
     }
     index_.prune(node);
   }
-  return *pool.allocate();
+  return *pool.allocate(shelf_of(tip));
 }
 
 bool KvCache::reserve(SequenceBlocks& seq, int32_t num_tokens, std::vector<BlockCopy>& copies) {
@@ -213,13 +217,13 @@ bool KvCache::reserve(SequenceBlocks& seq, int32_t num_tokens, std::vector<Block
     std::vector<int32_t>& table = seq.tables[static_cast<size_t>(group)];
     if (num_tokens > seq.num_tokens && write_needs_copy(seq, group)) {
       int32_t& last = table[static_cast<size_t>(seq.num_tokens / block_size_)];
-      const int32_t copy = take_block(group);
+      const int32_t copy = take_block(group, seq.tip);
       copies.push_back({group, last, copy});
       pools_[static_cast<size_t>(group)].release(last);
       last = copy;
     }
     while (static_cast<int32_t>(table.size()) < blocks_for(num_tokens)) {
-      table.push_back(take_block(group));
+      table.push_back(take_block(group, seq.tip));
     }
   }
   return true;
@@ -240,7 +244,7 @@ void KvCache::index_block(SequenceBlocks& seq, std::span<const int32_t> tokens) 
     const int32_t theirs = index_.block(node, group);
     if (theirs == kNoBlock) {
       index_.attach(node, group, mine);
-      pool.set_indexed(mine);
+      pool.set_indexed(mine, index_.shelf(node));
     } else if (theirs != mine) {
       // Somebody computed the same tokens: the values are equal (batch invariance), so hold theirs.
       pool.add_ref(theirs);
@@ -374,9 +378,9 @@ int32_t KvCache::insert(std::string_view scope, std::span<const int32_t> tokens,
     for (int32_t group = 0; group < num_groups(); ++group) {
       int32_t& block = chain.tables[static_cast<size_t>(group)].back();
       if (block != kNoBlock || !given(group)) continue;
-      block = take_block(group);
+      block = take_block(group, node);
       index_.attach(node, group, block);
-      pools_[static_cast<size_t>(group)].set_indexed(block);
+      pools_[static_cast<size_t>(group)].set_indexed(block, index_.shelf(node));
       writes.push_back({group, block, taken});
     }
     index_.set_stored(node);

@@ -165,7 +165,9 @@ class KvCache {
   void find(NodeId root, std::span<const int32_t> tokens, int32_t max_tokens,
             std::vector<NodeId>& nodes) const;
   bool write_needs_copy(const SequenceBlocks& seq, int32_t group) const;
-  int32_t take_block(int32_t group);
+  /// Where blocks of a chain with that tip lie; those of sequences that are not indexed are apart.
+  int32_t shelf_of(NodeId tip) const;
+  int32_t take_block(int32_t group, NodeId tip);
   void index_block(SequenceBlocks& seq, std::span<const int32_t> tokens);
   void stop_indexing(SequenceBlocks& seq);
 

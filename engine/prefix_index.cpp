@@ -69,6 +69,9 @@ NodeId PrefixIndex::pin_root(std::string_view scope) {
     root = take_node();
     at(root).is_root = true;
     at(root).hash = scope_hash(scope);
+    const auto emptiest = std::ranges::min_element(roots_of_shelf_);
+    ++*emptiest;
+    at(root).shelf = static_cast<uint8_t>(emptiest - roots_of_shelf_.begin());
     roots_.emplace(scope, root);
   }
   pin(root);
@@ -96,6 +99,7 @@ NodeId PrefixIndex::find_or_add_child(NodeId parent, std::span<const int32_t> to
   const NodeId node = take_node();
   at(node).hash = hash;
   at(node).parent = parent;
+  at(node).shelf = at(parent).shelf;
   ++at(parent).num_children;
   std::copy(tokens.begin(), tokens.end(),
             tokens_.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(node) * block_size_));
@@ -147,6 +151,7 @@ void PrefixIndex::prune(NodeId node) {
     if (n.num_children > 0 || n.pins > 0 || n.num_attached > 0) return;
     const NodeId parent = n.parent;
     if (n.is_root) {
+      --roots_of_shelf_[n.shelf];
       std::erase_if(roots_, [node](const auto& entry) { return entry.second == node; });
     } else {
       by_hash_.erase(n.hash);

@@ -13,6 +13,7 @@
 //
 // Owned by the engine thread.
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -26,6 +27,8 @@ namespace hearth::engine {
 
 using NodeId = int32_t;
 inline constexpr NodeId kNoNode = -1;
+/// Roots, that is owners, are told apart by so many when it comes to eviction; more share some.
+inline constexpr int32_t kNumShelves = 64;
 inline constexpr int32_t kNoBlock = -1;
 
 class PrefixIndex {
@@ -66,6 +69,8 @@ class PrefixIndex {
   int32_t block(NodeId node, int32_t group) const;
   int32_t num_children(NodeId node) const { return at(node).num_children; }
   NodeId parent(NodeId node) const { return at(node).parent; }
+  /// That of the node's root: blocks of one chain lie on one shelf of their pool.
+  int32_t shelf(NodeId node) const { return at(node).shelf; }
   const Hash128& hash(NodeId node) const { return at(node).hash; }
   std::span<const int32_t> tokens(NodeId node) const;
   /// Nodes alive, roots included.
@@ -90,6 +95,7 @@ class PrefixIndex {
     bool alive = false;
     bool is_root = false;
     bool stored = false;
+    uint8_t shelf = 0;
   };
   struct HashOfHash {
     size_t operator()(const Hash128& hash) const { return static_cast<size_t>(hash.low); }
@@ -110,6 +116,7 @@ class PrefixIndex {
   std::vector<std::vector<NodeId>> node_of_block_;  ///< per group
   std::unordered_map<Hash128, NodeId, HashOfHash> by_hash_;
   std::unordered_map<std::string, NodeId> roots_;
+  std::array<int32_t, kNumShelves> roots_of_shelf_{};
 };
 
 }  // namespace hearth::engine

@@ -49,18 +49,46 @@ TEST_CASE("the cached block released longest ago is the oldest") {
     blocks.push_back(*pool.allocate());
     pool.set_indexed(blocks.back());
   }
-  CHECK_FALSE(pool.oldest_cached().has_value());
+  CHECK_FALSE(pool.next_evicted().has_value());
   for (const int i : {2, 0, 3, 1}) pool.release(blocks[static_cast<size_t>(i)]);
-  CHECK(*pool.oldest_cached() == blocks[2]);
+  CHECK(*pool.next_evicted() == blocks[2]);
   pool.add_ref(blocks[2]);  // used again, so youngest when it comes back
   pool.release(blocks[2]);
-  CHECK(*pool.oldest_cached() == blocks[0]);
+  CHECK(*pool.next_evicted() == blocks[0]);
   pool.clear_indexed(blocks[3]);  // from the middle
   for (const int i : {0, 1, 2}) {
-    CHECK(*pool.oldest_cached() == blocks[static_cast<size_t>(i)]);
+    CHECK(*pool.next_evicted() == blocks[static_cast<size_t>(i)]);
     pool.clear_indexed(blocks[static_cast<size_t>(i)]);
   }
   CHECK(pool.num_free() == 4);
+}
+
+TEST_CASE("the fullest shelf gives first, and of it what was released longest ago") {
+  BlockPool pool(7, 2);
+  std::vector<int32_t> blocks;
+  for (int i = 0; i < 7; ++i) {
+    blocks.push_back(*pool.allocate(i < 2 ? 0 : 1));
+    if (i < 6) pool.set_indexed(blocks.back(), i < 2 ? 0 : 1);
+  }
+  CHECK(pool.num_held(0) == 2);
+  CHECK(pool.num_held(1) == 5);
+  for (const size_t i : {0u, 1u, 4u, 3u, 2u}) pool.release(blocks[i]);
+  // Five, of which two are in use, against two.
+  for (const size_t i : {4u, 3u, 2u}) {
+    CHECK(*pool.next_evicted() == blocks[i]);
+    pool.clear_indexed(blocks[i]);
+    if (pool.num_held(1) == 2) pool.allocate(1);
+  }
+  CHECK(*pool.next_evicted() == blocks[0]);  // nothing else can be given
+  std::vector<int32_t> refs(7, 0);
+  for (const size_t i : {2u, 5u, 6u}) refs[static_cast<size_t>(blocks[i])] = 1;
+  pool.check_integrity(refs);
+  pool.release(blocks[6]);  // not indexed
+  CHECK(pool.num_held(1) == 2);
+  pool.release(blocks[5]);
+  CHECK(*pool.next_evicted() == blocks[0]);  // as many on both
+  pool.clear_indexed(blocks[0]);
+  CHECK(*pool.next_evicted() == blocks[5]);
 }
 
 TEST_CASE("any sequence of operations agrees with a simple model") {
@@ -98,7 +126,7 @@ TEST_CASE("any sequence of operations agrees with a simple model") {
           break;
         default:
           if (cached.empty()) break;
-          CHECK(*pool.oldest_cached() == cached.front());
+          CHECK(*pool.next_evicted() == cached.front());
           pool.clear_indexed(cached.front());
           cached.pop_front();
       }

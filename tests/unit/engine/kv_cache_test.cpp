@@ -216,6 +216,27 @@ TEST_CASE("eviction cuts chains at their ends, least recently used first") {
   check(kv, {});
 }
 
+TEST_CASE("nobody flushes what another keeps while keeping more himself") {
+  const std::vector<KvGroup> groups = {{12, 0}};
+  KvCache kv(4, groups);
+  const auto ask = [&](const char* scope, std::span<const int32_t> tokens) {
+    SequenceBlocks seq;
+    const auto most = static_cast<int32_t>(tokens.size()) - 1;
+    kv.begin(seq, scope, tokens, most);
+    const int32_t cached = seq.num_tokens;
+    compute(kv, seq, tokens);
+    kv.release(seq);
+    check(kv, {});
+    return cached;
+  };
+  const std::vector<int32_t> his = numbers(17);
+  CHECK(ask("his", his) == 0);
+  for (int32_t i = 1; i < 20; ++i) CHECK(ask("mine", numbers(21, 100 * i)) == 0);
+  CHECK(ask("his", his) == 16);
+  // Mine are what was asked for last.
+  CHECK(ask("mine", numbers(21, 1900)) == 20);
+}
+
 TEST_CASE("a sliding group gives back what no query sees any more") {
   const std::vector<KvGroup> groups = {{16, 0}, {8, 6}};  // full, and a window of 6 positions
   KvCache kv(4, groups);
