@@ -1,5 +1,7 @@
 #include "engine/disk_tier.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -100,6 +102,7 @@ void DiskTier::ask(LiveRequest& live, const StepCost& cost, int64_t now_us) {
   find.chain.tokens.assign(tokens.begin(), tokens.begin() + max * layout_.block_size);
   find.first_block = cached;
   find.max_blocks = max;
+  find.asker_cpu = ::sched_getcpu();
   store_.post(std::move(find));
 }
 

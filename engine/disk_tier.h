@@ -50,6 +50,8 @@ class DiskTier {
   /// Lets go those that have waited long enough, and copies out offers, up to `max_bytes`. True
   /// where something was copied: there may be more.
   bool pump(int64_t now_us, uint64_t max_bytes);
+  /// A request waits for the store just now.
+  bool loading() const { return !restores_.empty(); }
   /// When the next one has waited long enough.
   std::optional<int64_t> next_deadline_us() const;
   /// Copies out what is still offered, up to `max_bytes`, whatever is under way.

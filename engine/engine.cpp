@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "engine/disk_tier.h"
@@ -39,6 +40,9 @@ constexpr int32_t kWarmUpMoreOutputs = 40;
 constexpr uint64_t kTouchedBytes = 64 << 20;
 /// Bytes copied out for the store in one step: a millisecond or two.
 constexpr uint64_t kOfferBytesPerStep = 8 << 20;
+/// Before the thread sleeps while something is being restored: a few hundred microseconds, which no
+/// other thread that has work is kept waiting for.
+constexpr int kLooks = 500;
 /// And at the end, of what was offered last.
 constexpr uint64_t kOfferBytesAtEnd = 64 << 20;
 
@@ -231,6 +235,11 @@ void Engine::Impl::run() {
     std::chrono::microseconds wait = std::chrono::hours(1);
     if (const auto deadline = disk == nullptr ? std::nullopt : disk->next_deadline_us()) {
       wait = std::chrono::microseconds(std::max<int64_t>(0, *deadline - clock.now_us()));
+    }
+    // Of a restore the next piece is there in a moment; to be woken for it would take as long.
+    for (int look = 0; disk != nullptr && disk->loading() && look < kLooks; ++look) {
+      if (inbox.size() > 0) break;
+      std::this_thread::yield();
     }
     commands = inbox.wait_and_drain(wait);
   }

@@ -1,6 +1,7 @@
 #include "engine/store/store_thread.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 #include <chrono>
 #include <utility>
@@ -11,6 +12,31 @@ namespace {
 constexpr uint64_t kTransactionBytes = 4 << 20;
 constexpr size_t kMaxPinned = 1024;  // that are told
 constexpr auto kTickEvery = std::chrono::milliseconds(1000);
+/// A few hundred microseconds, given up to any thread that has work.
+constexpr int kLooks = 500;
+
+/// Keeps this thread off the core of who waits for what it reads. On one core each of them would
+/// wait for the other, and a core that idles does not take one of two that both have work: 24 MiB
+/// took 3.2 to 4.7 ms to restore, and 3.0 to 3.6 apart.
+class Apart {
+ public:
+  Apart() { known_ = ::sched_getaffinity(0, sizeof allowed_, &allowed_) == 0; }
+
+  void keep_off(int32_t cpu) {
+    if (!known_ || cpu < 0 || cpu >= CPU_SETSIZE || CPU_COUNT(&allowed_) < 2) return;
+    cpu_set_t rest = allowed_;
+    CPU_CLR(static_cast<size_t>(cpu), &rest);
+    kept_off_ = ::sched_setaffinity(0, sizeof rest, &rest) == 0;
+  }
+  void let_go() {
+    if (std::exchange(kept_off_, false)) ::sched_setaffinity(0, sizeof allowed_, &allowed_);
+  }
+
+ private:
+  cpu_set_t allowed_{};
+  bool known_ = false;
+  bool kept_off_ = false;
+};
 
 }  // namespace
 
@@ -116,6 +142,7 @@ StoreThread::~StoreThread() {
 
 void StoreThread::run() {
   using std::chrono::steady_clock;
+  Apart apart;
   worker_.tick();
   auto next_tick = steady_clock::now() + kTickEvery;
   bool writing = false;
@@ -123,12 +150,19 @@ void StoreThread::run() {
     const auto wait = writing ? std::chrono::microseconds(0)
                               : std::chrono::duration_cast<std::chrono::microseconds>(
                                     next_tick - steady_clock::now());
+    // Who has asked for one chunk asks for the next in a moment: to be woken for it takes longer.
+    for (int look = 0; worker_.restoring() && !writing && look < kLooks; ++look) {
+      if (commands_.size() > 0) break;
+      std::this_thread::yield();
+    }
     // Before draining: what was posted before it was set is drained then.
     const bool last = stop_;
     for (StoreCommand& command :
          commands_.wait_and_drain(std::max(wait, std::chrono::microseconds(0)))) {
+      if (const auto* find = std::get_if<FindChain>(&command)) apart.keep_off(find->asker_cpu);
       worker_.handle(std::move(command));
     }
+    if (!worker_.restoring()) apart.let_go();
     writing = worker_.write_some();
     if (!writing && last) return;
     if (steady_clock::now() >= next_tick) {

@@ -23,6 +23,8 @@ class StoreWorker {
   StoreWorker(std::unique_ptr<BlockStore> store, std::function<void(StoreReply)> reply);
 
   void handle(StoreCommand command);
+  /// Somebody waits for chunks of what was found.
+  bool restoring() const { return !finds_.empty(); }
   /// Writes one transaction of what was offered. False: nothing waits.
   bool write_some();
   /// Lease, recovery; and a report where something has changed.
