@@ -107,6 +107,15 @@ std::vector<std::string> ChatTemplates::names() const {
   return out;
 }
 
+std::string_view ChatTemplates::name_for(bool with_tools) const {
+  return with_tools && !source("tool_use").empty() ? "tool_use" : "";
+}
+
+std::string_view ChatTemplates::source(std::string_view name) const {
+  const auto found = std::ranges::find(sources_, name, &Source::name);
+  return found == sources_.end() ? std::string_view() : std::string_view(found->text);
+}
+
 Result<std::string> ChatTemplates::render(std::string_view name, std::string_view conversation,
                                           const ChatSurroundings& surroundings) const {
   const auto find = [this](std::string_view wanted) {

@@ -54,6 +54,11 @@ class ChatTemplates {
   /// "", the one without a name, first where there is one.
   std::vector<std::string> names() const;
 
+  /// The one that a conversation is rendered with where none is named.
+  std::string_view name_for(bool with_tools) const;
+  /// A template's own text; empty: there is none of that name.
+  std::string_view source(std::string_view name) const;
+
   /// Renders with the template `name`; of an empty name that of the conversation: `tool_use` where
   /// it has tools and the file such a template, else the one without a name. kNotFound: the file
   /// has no (such) template; it names those that there are.

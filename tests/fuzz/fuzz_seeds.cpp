@@ -407,6 +407,40 @@ void grammar(Folder out) {
   }
 }
 
+/// Answers of each format; see answer_fuzz.
+void answer(Folder out) {
+  const char* const answers[] = {
+      "Yes.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": "
+      "\"}\\\"\"}}\n</tool_call>\n<tool_call>{",
+      "<|START_ACTION|>[{\"tool_call_id\": \"0\", \"tool_name\": \"f\", \"parameters\": "
+      "{}}]<|END_ACTION|>",
+      "Action:\n```json\n[{\"tool_name\": \"g\", \"parameters\": {\"x\": [1]}}, {\"tool_name\": "
+      "\"h\"}]```",
+      "[TOOL_CALLS]f[ARGS]{\"a\": 1}[TOOL_CALLS]h[ARGS]{}",
+      "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {}, \"id\": \"123456789\"}, {\"name\": 1}]",
+      "<\xEF\xBD\x9Ctool\xE2\x96\x81"
+      "call\xE2\x96\x81"
+      "begin\xEF\xBD\x9C>function<\xEF\xBD\x9Ctool\xE2\x96\x81sep\xEF\xBD\x9C>f\n```json\n{\"a\":1}"
+      "\n```",
+      "<\xEF\xBD\x9Ctool\xE2\x96\x81"
+      "call\xE2\x96\x81"
+      "begin\xEF\xBD\x9C>f<\xEF\xBD\x9Ctool\xE2\x96\x81sep\xEF\xBD\x9C>{}",
+      "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary "
+      "to=functions.f <|constrain|>json<|message|>{}<|call|>",
+      "<|python_tag|>{\"name\": \"f\", \"parameters\": {\"a\": null}}; {\"name\": \"f\"}",
+      "plain \xC3\xA9 text"};
+  char which = 0;
+  for (const char* text : answers) {
+    for (const char flags : {0, 3, 5}) {
+      const std::string front = (flags & 2) != 0   ? "hm\n</think>\n\n"
+                                : (flags & 1) != 0 ? "<think>a</think>"
+                                                   : "";
+      out.add(std::string{which, flags} + front + text);
+    }
+    ++which;
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -423,5 +457,6 @@ int main(int argc, char** argv) {
   http(directory / "http");
   chat_template(directory / "template");
   grammar(directory / "grammar");
+  answer(directory / "answer");
   return 0;
 }

@@ -1,0 +1,38 @@
+#pragma once
+// What an answer must be that has to call a function: the marks of the model's format, the name of
+// one of the functions, and arguments that are valid against its schema.
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/grammar/grammar.h"
+#include "models/answer/reasoning_splitter.h"
+#include "models/answer/tool_format.h"
+
+namespace hearth::engine {
+
+struct CallableFunction {
+  std::string name;
+  std::string schema;  ///< of its arguments, JSON text
+};
+
+struct CallGrammar {
+  const models::ToolFormat* format = nullptr;
+  std::vector<CallableFunction> functions;  ///< one of them at least is called
+  bool one_call = false;
+  models::ReasoningMarks reasoning;  ///< may stand in front of the call
+  bool reasoning_open = false;       ///< the prompt has begun it: it must end first
+  /// Marks that are control tokens of the vocabulary: each is one symbol, see mark_symbol().
+  std::vector<std::string> control_marks;
+};
+
+/// What stands for control mark `index` in a grammar and in a TokenTrie's pieces: bytes that no
+/// text has, so that nothing but the mark itself is meant.
+std::string mark_symbol(size_t index);
+
+/// Errors name the function and have the field tools.
+Result<Grammar> compile_call_grammar(const CallGrammar& wanted);
+
+}  // namespace hearth::engine

@@ -1,0 +1,37 @@
+#pragma once
+// The rules of a grammar in the making, shared by those who write parts of it. Bounded.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/grammar/grammar.h"
+
+namespace hearth::engine {
+
+class RuleSet {
+ public:
+  /// kTooLarge over the bound. Rule 0, the first, is the whole text. `name` is for messages.
+  Result<int32_t> add(PiecePtr body, std::string name = {}) {
+    if (rules_.size() >= kMaxRules) return Error{ErrorCode::kTooLarge, "too large", ""};
+    rules_.push_back(std::move(body));
+    names_.push_back(std::move(name));
+    return static_cast<int32_t>(rules_.size()) - 1;
+  }
+  /// Of a rule that was added without a body.
+  void set(int32_t rule, PiecePtr body) { rules_[static_cast<size_t>(rule)] = std::move(body); }
+  /// The piece by a rule of its own, so that using it often costs little.
+  Result<PiecePtr> as_rule(PiecePtr body) {
+    HEARTH_ASSIGN_OR_RETURN(const int32_t rule, add(std::move(body)));
+    return rule_piece(rule);
+  }
+  Result<Grammar> compile() const { return Grammar::compile(rules_, names_); }
+
+ private:
+  static constexpr size_t kMaxRules = 20'000;
+
+  std::vector<PiecePtr> rules_;
+  std::vector<std::string> names_;
+};
+
+}  // namespace hearth::engine

@@ -1,0 +1,111 @@
+#pragma once
+// A JSON schema on its way into rules. See json_schema.cpp for what is promised.
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/grammar/grammar.h"
+#include "engine/grammar/json_pieces.h"
+#include "engine/grammar/rule_set.h"
+#include "models/template/renderer.h"
+
+namespace hearth::engine {
+
+using models::jinja::Dict;
+using models::jinja::Kind;
+using models::jinja::Value;
+
+inline constexpr int kMaxSchemaDepth = 24;
+
+// The keywords.
+inline constexpr std::string_view kAnnotations[] = {
+    "title",    "description", "default",  "examples",  "$schema", "$id",
+    "$comment", "deprecated",  "readOnly", "writeOnly", "$defs",   "definitions"};
+inline constexpr std::string_view kObjectWords[] = {
+    "properties", "required", "additionalProperties", "minProperties", "maxProperties"};
+inline constexpr std::string_view kArrayWords[] = {"items", "prefixItems", "minItems", "maxItems",
+                                                   "uniqueItems"};
+inline constexpr std::string_view kStringWords[] = {"minLength", "maxLength", "pattern", "format"};
+inline constexpr std::string_view kNumberWords[] = {"minimum", "maximum", "exclusiveMinimum",
+                                                    "exclusiveMaximum", "multipleOf"};
+inline constexpr std::string_view kTypes[] = {"object",  "array",   "string", "number",
+                                              "integer", "boolean", "null"};
+
+template <typename Words>
+bool among(const Words& words, std::string_view word) {
+  return std::ranges::find(words, word) != std::end(words);
+}
+
+class SchemaReader {
+ public:
+  explicit SchemaReader(RuleSet& rules) : rules_(rules), json_(rules) {}
+
+  /// A piece that stands for all texts of the schema; its rules join the others. One call.
+  Result<PiecePtr> read(std::string_view text);
+
+ private:
+  static Error wrong(const std::string& what, ErrorCode code = ErrorCode::kInvalidArgument) {
+    return {code, "json_schema: " + what, "json_schema"};
+  }
+  static Error unsupported(const std::string& what) {
+    return wrong(what + " is not supported", ErrorCode::kUnsupported);
+  }
+
+  /// A constant as its JSON text.
+  Result<PiecePtr> constant(const Value& value);
+  Result<PiecePtr> schema(const Value& s, int depth);
+  static Result<void> check_words(const Dict& d);
+  Result<std::vector<PiecePtr>> by_type(const Dict& d, int depth);
+  Result<PiecePtr> of_type(const Dict& d, std::string_view type, int depth);
+  /// Those named, or the one that the keywords speak of; none: any.
+  static Result<std::vector<std::string_view>> types_of(const Dict& d);
+  static bool is_of(const Value& value, std::string_view type);
+  Result<std::vector<Value>> allowed_values(const Dict& d,
+                                            const std::vector<std::string_view>& types);
+
+  // ---- References, allOf, anyOf, oneOf.
+  Result<PiecePtr> reference(const Dict& d, int depth);
+  /// "#/$defs/name".
+  Result<Value> resolve(std::string_view pointer);
+  Result<Value> target_of(const Value& s);
+  /// `to` gets what `from` says; what both say must be the same, properties and required apart.
+  Result<void> merge(Dict& to, const Dict& from, std::string_view where);
+  Result<Value> without(const Dict& d, std::string_view word);
+  Result<Value> all_of(const Dict& d);
+  Result<PiecePtr> any_of(const Dict& d, const Value& parts, std::string_view word, int depth);
+  /// oneOf is anyOf where no value can be of two branches: types differ, or constants do.
+  Result<void> check_disjoint(const Value& parts);
+  Result<bool> disjoint(const Dict& a, const Dict& b);
+  static bool requires_property(const Dict& d, const Value& name);
+
+  // ---- Types.
+  struct Bound {
+    std::optional<int64_t> value;
+    bool included = true;
+  };
+  Result<int32_t> count(const Dict& d, std::string_view word, int32_t otherwise);
+  Result<PiecePtr> string(const Dict& d);
+  /// The tighter of `word` and its exclusive form; only whole numbers.
+  Result<Bound> bound(const Dict& d, bool lower, bool integer);
+  Result<PiecePtr> number(const Dict& d, bool integer);
+  Result<PiecePtr> array(const Dict& d, int depth);
+
+  /// A key that is none of `names`, plain characters only.
+  PiecePtr other_key(std::vector<std::string> names);
+  /// What may follow the first `at` bytes that all of `names` share. Bytes of a character that is
+  /// cut by a border are cut with it: names are compared character by character.
+  PiecePtr other_rest(const std::vector<std::string>& names, size_t at, int depth);
+  Result<PiecePtr> object(const Dict& d, int depth);
+
+  RuleSet& rules_;
+  JsonPieces json_;
+  models::jinja::Renderer run_{{}, std::tm{}};  // the values' memory, and bounds of steps
+  Value root_;
+  std::unordered_map<std::string, int32_t> rule_numbers_;
+};
+
+}  // namespace hearth::engine

@@ -1,0 +1,176 @@
+// Strings, numbers and arrays.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/grammar/schema_reader.h"
+#include "models/template/json.h"
+#include "models/template/text.h"
+
+namespace hearth::engine {
+namespace {
+
+struct Format {
+  std::string_view name;
+  std::string_view pattern;
+};
+// Days that every year has.
+#define HEARTH_DATE                                                                            \
+  "[1-9][0-9]{3}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)" \
+  "|02-(0[1-9]|1[0-9]|2[0-8]))"
+#define HEARTH_TIME \
+  "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-](0[0-9]|1[0-3]):[0-5][0-9])"
+constexpr Format kFormats[] = {
+    {"date", "^" HEARTH_DATE "$"},
+    {"time", "^" HEARTH_TIME "$"},
+    {"date-time", "^" HEARTH_DATE "T" HEARTH_TIME "$"},
+    {"uuid", "^[0-9a-f]{8}-[0-9a-f]{4}-[1-5][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"},
+    {"ipv4",
+     "^((25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])\\.){3}"
+     "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])$"},
+    {"email", "^[a-z0-9]{1,20}(\\.[a-z0-9]{1,20}){0,3}@([a-z0-9]{1,20}\\.){1,3}[a-z]{2,10}$"},
+};
+#undef HEARTH_DATE
+#undef HEARTH_TIME
+
+}  // namespace
+
+Result<int32_t> SchemaReader::count(const Dict& d, std::string_view word, int32_t otherwise) {
+  const Value* const value = d.find(word);
+  if (value == nullptr) return otherwise;
+  if (value->kind() != Kind::kInt || value->as_int() < 0) {
+    return wrong(fmt::format("{}: want an integer, 0 or above", word));
+  }
+  if (value->as_int() > kMaxGrammarRepeat) {
+    return unsupported(fmt::format("{} above {}", word, kMaxGrammarRepeat));
+  }
+  return static_cast<int32_t>(value->as_int());
+}
+
+Result<PiecePtr> SchemaReader::string(const Dict& d) {
+  HEARTH_ASSIGN_OR_RETURN(const int32_t min, count(d, "minLength", 0));
+  HEARTH_ASSIGN_OR_RETURN(const int32_t max, count(d, "maxLength", -1));
+  if (max >= 0 && max < min) return wrong("maxLength is below minLength");
+  const Value *pattern = d.find("pattern"), *format = d.find("format");
+  const bool bounded = min > 0 || max >= 0;
+  if (pattern == nullptr && format == nullptr) return json_.string_of(min, max);
+  if (bounded || (pattern != nullptr && format != nullptr)) {
+    return unsupported("pattern or format beside one another or beside a length");
+  }
+  const Value& given = pattern != nullptr ? *pattern : *format;
+  if (!given.is_string()) return wrong("pattern and format are texts");
+  std::string_view regex = given.text();
+  if (format != nullptr) {
+    const auto found = std::ranges::find(kFormats, regex, &Format::name);
+    if (found == std::end(kFormats)) {
+      return unsupported(fmt::format("the format '{}'", regex.substr(0, 60)));
+    }
+    regex = found->pattern;
+  }
+  HEARTH_ASSIGN_OR_RETURN(PiecePtr inner, compile_pattern(regex, in_json_string));
+  return JsonPieces::quoted(std::move(inner));
+}
+
+Result<SchemaReader::Bound> SchemaReader::bound(const Dict& d, bool lower, bool integer) {
+  Bound out;
+  for (const bool exclusive : {false, true}) {
+    const std::string_view word = exclusive ? (lower ? "exclusiveMinimum" : "exclusiveMaximum")
+                                            : (lower ? "minimum" : "maximum");
+    const Value* const value = d.find(word);
+    if (value == nullptr) continue;
+    if (!value->is_number() || value->kind() == Kind::kBool) {
+      return wrong(fmt::format("{}: want a number", word));
+    }
+    const double x = value->as_float();
+    const bool whole = std::floor(x) == x;
+    if (!whole && !integer) return unsupported(fmt::format("{} that is not whole", word));
+    if (std::abs(x) > static_cast<double>(kMostInteger)) {
+      return unsupported(fmt::format("{} of more than 15 digits", word));
+    }
+    auto at = static_cast<int64_t>(lower ? std::ceil(x) : std::floor(x));
+    bool included = !exclusive || !whole;
+    if (integer && !included) {
+      at += lower ? 1 : -1;
+      included = true;
+    }
+    const bool tighter = !out.value || (lower ? at > *out.value : at < *out.value) ||
+                         (at == *out.value && !included);
+    if (tighter) out = {at, included};
+  }
+  return out;
+}
+
+Result<PiecePtr> SchemaReader::number(const Dict& d, bool integer) {
+  if (const Value* multiple = d.find("multipleOf")) {
+    if (!integer || multiple->kind() != Kind::kInt || multiple->as_int() != 1) {
+      return unsupported("multipleOf");
+    }
+  }
+  HEARTH_ASSIGN_OR_RETURN(const Bound low, bound(d, true, integer));
+  HEARTH_ASSIGN_OR_RETURN(const Bound high, bound(d, false, integer));
+  if (!low.value && !high.value)
+    return integer ? JsonPieces::any_integer() : JsonPieces::any_number();
+  const int64_t a = low.value.value_or(-kMostInteger), b = high.value.value_or(kMostInteger);
+  const bool empty = a > b || (a == b && (!low.included || !high.included));
+  if (empty) return wrong("no number lies between minimum and maximum");
+  if (integer) return integer_range(a, b);
+  std::vector<PiecePtr> out;
+  if (b > 0 || (b == 0 && high.included)) {
+    const bool from_low = a >= 0;
+    out.push_back(real_range(std::max<int64_t>(a, 0), b, !from_low || low.included, high.included));
+  }
+  if (a < 0) {
+    const bool to_high = b <= 0;
+    // Without -0: as a number it is 0, which may lie above the maximum.
+    out.push_back(
+        seq_piece({text_piece("-"), real_range(to_high ? -b : 0, -a,
+                                               to_high && b < 0 && high.included, low.included)}));
+  }
+  std::erase_if(out, [](const PiecePtr& p) {
+    return p->type == engine::Piece::Type::kAny && p->parts.empty();
+  });
+  return any_piece(std::move(out));
+}
+
+Result<PiecePtr> SchemaReader::array(const Dict& d, int depth) {
+  if (const Value* unique = d.find("uniqueItems")) {
+    if (unique->kind() != Kind::kBool || unique->as_int() != 0) return unsupported("uniqueItems");
+  }
+  HEARTH_ASSIGN_OR_RETURN(const int32_t min, count(d, "minItems", 0));
+  HEARTH_ASSIGN_OR_RETURN(const int32_t max, count(d, "maxItems", -1));
+  if (max >= 0 && max < min) return wrong("maxItems is below minItems");
+  std::vector<Value> first;
+  if (const Value* prefix = d.find("prefixItems")) {
+    if (prefix->kind() != Kind::kList) return wrong("prefixItems: want a list of schemas");
+    first = prefix->list().items;
+  }
+  const Value* const items = d.find("items");
+  const bool closed = items != nullptr && items->kind() == Kind::kBool && items->as_int() == 0;
+  const auto known = static_cast<int32_t>(first.size());
+  if (closed && min > known) return wrong("minItems is above what prefixItems allow");
+  PiecePtr tail = nothing_piece();  // behind all of `first`
+  if (!closed && (max < 0 || max > known)) {
+    PiecePtr item;
+    if (items == nullptr) {
+      HEARTH_ASSIGN_OR_RETURN(item, json_.any_value());
+    } else {
+      HEARTH_ASSIGN_OR_RETURN(item, schema(*items, depth + 1));
+    }
+    HEARTH_ASSIGN_OR_RETURN(item, rules_.as_rule(std::move(item)));
+    const int32_t least = std::max(0, min - known), most = max < 0 ? -1 : max - known;
+    if (first.empty()) return JsonPieces::list(item, least, most);
+    tail = repeat_piece(seq_piece({comma_piece(), item}), least, most);
+  }
+  for (int32_t i = std::min(known, max < 0 ? known : max) - 1; i >= 0; --i) {
+    HEARTH_ASSIGN_OR_RETURN(PiecePtr item, schema(first[static_cast<size_t>(i)], depth + 1));
+    PiecePtr from_here =
+        seq_piece({i > 0 ? comma_piece() : nothing_piece(), std::move(item), tail});
+    if (i >= min) from_here = optional_piece(std::move(from_here));
+    HEARTH_ASSIGN_OR_RETURN(tail, rules_.as_rule(std::move(from_here)));
+  }
+  return seq_piece({text_piece("["), std::move(tail), text_piece("]")});
+}
+
+}  // namespace hearth::engine

@@ -1,0 +1,55 @@
+#pragma once
+// An answer's text, read as it comes: text, reasoning, calls of functions. What comes out, put
+// together, depends on the text alone and not on how it was cut; and all of the text that is no
+// mark comes out. Not for use by two threads.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/answer/answer_piece.h"
+#include "models/answer/call_parser.h"
+#include "models/answer/channel_parser.h"
+#include "models/answer/reasoning_splitter.h"
+#include "models/answer/tool_format.h"
+
+namespace hearth::models {
+
+/// What is looked for in one answer.
+struct AnswerShape {
+  const ToolFormat* tools = nullptr;   ///< null: no calls
+  std::vector<std::string> functions;  ///< that may be called
+  bool one_call = false;               ///< the answer ends with its first call
+  ReasoningMarks reasoning;
+  bool reasoning_open = false;  ///< the prompt has begun it
+  bool channels = false;        ///< in the manner of "harmony", calls or not
+
+  /// There is something to look for.
+  bool any() const { return tools != nullptr || channels || !reasoning.empty(); }
+};
+
+class AnswerParser {
+ public:
+  explicit AnswerParser(const AnswerShape& shape);
+
+  /// Appends to `pieces`. Once ended() it is ignored.
+  void push(std::string_view text, AnswerPieces* pieces);
+  /// No text follows: what was held back.
+  void finish(AnswerPieces* pieces);
+
+  /// The one call that was allowed is complete.
+  bool ended() const { return one_call_ && num_calls_ended() > 0; }
+  bool reasoning() const;
+
+ private:
+  int32_t num_calls_ended() const;
+
+  const bool one_call_;
+  std::optional<ReasoningSplitter> splitter_;
+  std::optional<CallParser> calls_;
+  std::optional<ChannelParser> channels_;
+};
+
+}  // namespace hearth::models

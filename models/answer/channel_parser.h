@@ -1,0 +1,47 @@
+#pragma once
+// Answers in channels (the format "harmony" of gpt-oss): messages, each a header and a body.
+//   <|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>final<|message|>...
+// The channel analysis is reasoning; a header with to=functions.NAME, of a function that was
+// offered, calls it; every other body is text.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/answer/answer_piece.h"
+
+namespace hearth::models {
+
+class ChannelParser {
+ public:
+  /// `functions`: those that may be called.
+  explicit ChannelParser(std::vector<std::string> functions) : functions_(std::move(functions)) {}
+
+  void push(char c, AnswerPieces* pieces);
+  void finish(AnswerPieces* pieces);
+  int32_t num_ended() const { return num_ended_; }
+  bool reasoning() const {
+    return state_ == State::kBody && type_ == AnswerPiece::Type::kReasoning;
+  }
+
+ private:
+  enum class State {
+    kHeader,
+    kBody,
+    kGap,    ///< behind a body: up to the next <|start|>
+    kPlain,  ///< no such answer: all is text
+  };
+  void header(char c, AnswerPieces* pieces);
+  void body(char c, AnswerPieces* pieces);
+  void read_header(AnswerPieces* pieces);
+  void end_body();
+
+  const std::vector<std::string> functions_;
+  State state_ = State::kHeader;
+  std::string header_;   // as far as it has come
+  std::string partial_;  // of a mark
+  AnswerPiece::Type type_ = AnswerPiece::Type::kText;
+  int32_t num_ended_ = 0;
+};
+
+}  // namespace hearth::models

@@ -1,0 +1,48 @@
+#pragma once
+// Reasoning at the beginning of an answer, between two marks, apart from what follows. The breaks
+// between lines beside the marks belong to neither.
+
+#include <string>
+#include <string_view>
+
+#include "models/answer/answer_piece.h"
+
+namespace hearth::models {
+
+struct ReasoningMarks {
+  std::string begin, end;  ///< empty: there are none
+  bool empty() const { return end.empty(); }
+  bool operator==(const ReasoningMarks&) const = default;
+};
+
+class ReasoningSplitter {
+ public:
+  /// `open`: the prompt has already begun it.
+  ReasoningSplitter(ReasoningMarks marks, bool open)
+      : marks_(std::move(marks)),
+        state_(marks_.empty() ? State::kRest
+               : open         ? State::kInside
+                              : State::kBefore) {}
+
+  /// Reasoning goes to `pieces`; returns what is not.
+  std::string push(std::string_view text, AnswerPieces* pieces);
+  std::string finish(AnswerPieces* pieces);
+  bool inside() const { return state_ == State::kInside; }
+
+ private:
+  enum class State {
+    kBefore,  ///< nothing but blanks and a part of the mark has come
+    kInside,
+    kAfter,  ///< nothing but line breaks has come since
+    kRest,
+  };
+  void take(char c, AnswerPieces* pieces, std::string* rest);
+  void take_inside(char c, AnswerPieces* pieces);
+
+  const ReasoningMarks marks_;
+  State state_;
+  std::string held_;
+  bool begun_ = false;  // of the reasoning, something that is no line break
+};
+
+}  // namespace hearth::models
