@@ -92,18 +92,12 @@ void BrokerLink::send_delta(uint64_t number, uint32_t sample, const SampleText::
                                 .num_tokens = static_cast<uint32_t>(pending.ids.size()),
                                 .num_parts = 0};
   ipc::Message message;
-  ipc::append(message, ipc::kDeltaFrame, ipc::encode_delta_payload(header, pending.text),
+  ipc::append(message, ipc::kDeltaFrame,
+              pending.parts.empty() ? ipc::encode_delta_payload(header, pending.text)
+                                    : ipc::encode_delta_payload(header, pending.parts),
               ipc::encode_ids(pending.ids));
   if (!pending.logprobs.empty()) ipc::append(message, ipc::encode_logprobs(pending.logprobs));
   send_frames(number, std::move(message));
-}
-
-void BrokerLink::send_tail(uint64_t number, uint32_t sample, int32_t num_tokens,
-                           const std::string& text) {
-  SampleText::Pending tail;
-  tail.first_index = static_cast<uint32_t>(num_tokens);
-  tail.text = text;
-  send_delta(number, sample, tail);
 }
 
 }  // namespace hearth::worker

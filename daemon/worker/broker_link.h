@@ -47,8 +47,6 @@ class BrokerLink {
   void send(uint64_t number, const ipc::Event& event);
   void send_error(uint64_t number, Error error);
   void send_delta(uint64_t number, uint32_t sample, const SampleText::Pending& pending);
-  /// The end of a sample's text that no token carries: a delta of zero tokens behind the others.
-  void send_tail(uint64_t number, uint32_t sample, int32_t num_tokens, const std::string& text);
 
  private:
   explicit BrokerLink(ipc::Socket socket) : socket_(std::move(socket)) {}

@@ -6,7 +6,9 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "engine/grammar/call_grammar.h"
 #include "engine/grammar/token_trie.h"
 #include "engine/request.h"
 #include "kernels/base/result.h"
@@ -25,10 +27,20 @@ class ConstraintCache {
   Result<std::shared_ptr<engine::Constraint>> get(const std::string& json_schema,
                                                   const std::string& grammar,
                                                   bool strip_first_space);
+  /// Of calls that must be made. `mark_ids`: the tokens of its control marks, in their order.
+  Result<std::shared_ptr<engine::Constraint>> get(const engine::CallGrammar& calls,
+                                                  const std::vector<int32_t>& mark_ids);
 
  private:
+  std::shared_ptr<engine::Constraint> find(const std::string& key);
+  std::shared_ptr<engine::Constraint> keep(std::string key, engine::Grammar grammar,
+                                           std::shared_ptr<const engine::TokenTrie> trie,
+                                           bool strip_first_space);
+
   const models::Tokenizer& tokenizer_;
-  std::shared_ptr<const engine::TokenTrie> trie_;  ///< made for the first one
+  std::shared_ptr<const engine::TokenTrie> trie_;         ///< made for the first one
+  std::shared_ptr<const engine::TokenTrie> marked_trie_;  ///< the same with these marks
+  std::vector<int32_t> marked_ids_;
   std::list<std::pair<std::string, std::shared_ptr<engine::Constraint>>> kept_;  ///< newest first
 };
 

@@ -359,6 +359,10 @@ void FrontDoor::on_prep(PrepResult& result) {
   for (size_t i = 0; i < static_cast<size_t>(stream->n); ++i) {
     Stream::Sample sample{SampleText(*engine_->tokenizer, prepared.strip_first_space, stream->stop),
                           ""};
+    if (prepared.reading) {
+      sample.text.read_as(prepared.reading, static_cast<uint32_t>(i), *engine_->tokenizer,
+                          prepared.answered);
+    }
     if (i < stream->resume.size()) sample.text.replay(stream->resume[i]);
     stream->samples.push_back(std::move(sample));
   }
@@ -451,12 +455,15 @@ void FrontDoor::on_sample_done(const engine::SampleDoneEvent& done) {
   if (stream == nullptr) return;
   flush(done.id, *stream);
   Stream::Sample& sample = stream->samples[static_cast<size_t>(done.sample)];
-  const std::string tail = sample.text.finish();
+  // The end of the text that no token carries: a delta of zero tokens behind the others.
+  const SampleText::Pending tail = sample.text.finish();
   const int32_t num_tokens = sample.text.num_tokens();
-  if (!tail.empty()) {
-    link_.send_tail(done.id, static_cast<uint32_t>(done.sample), num_tokens, tail);
+  if (!tail.text.empty() || !tail.parts.empty()) {
+    link_.send_delta(done.id, static_cast<uint32_t>(done.sample), tail);
   }
   sample.finish_reason = sample.text.stopped() ? "stop" : reason_name(done.reason);
+  const bool calls = sample.text.num_calls() > 0 && sample.text.stop().empty();
+  if (calls && sample.finish_reason == "stop") sample.finish_reason = "tool_calls";
   link_.send(done.id, ipc::SampleDoneEvent{.sample = done.sample,
                                            .reason = sample.finish_reason,
                                            .num_tokens = num_tokens,
@@ -470,6 +477,7 @@ void FrontDoor::on_request_done(const engine::RequestDoneEvent& from) {
   for (const Stream::Sample& sample : stream->samples) {
     done.finish_reasons.push_back(sample.finish_reason);
     done.usage.output_tokens += sample.text.num_tokens();
+    done.usage.reasoning_tokens += sample.text.num_reasoning_tokens();
   }
   done.model = engine_->info.name;
   done.seed = stream->seed;

@@ -37,9 +37,13 @@ Result<void> check_ids(const PrepModel& model, const std::vector<int32_t>& ids,
 
 // Every token stands for at most so many bytes, and BOS and the space put in front add to the text
 // and do not take from it: a longer text has more tokens than the context, whatever they are.
+uint64_t most_text_bytes(const PrepModel& model) {
+  return static_cast<uint64_t>(model.context_length) *
+         std::max<uint64_t>(1, model.tokenizer->max_piece_bytes());
+}
+
 Result<void> check_could_fit(const PrepModel& model, size_t text_bytes, std::string_view field) {
-  const uint64_t most = static_cast<uint64_t>(model.context_length) *
-                        std::max<uint64_t>(1, model.tokenizer->max_piece_bytes());
+  const uint64_t most = most_text_bytes(model);
   if (text_bytes <= most) return {};
   return Error{ErrorCode::kContextOverflow,
                fmt::format("{} of {} bytes: the context of {} tokens holds at most {} bytes", field,
@@ -60,7 +64,9 @@ int32_t tokens_within(const PrepModel& model, const std::vector<int32_t>& tokens
 
 struct Prompt {
   std::vector<int32_t> ids;
-  std::vector<engine::KeptPrefix> kept;  ///< as marks in a conversation ask for
+  std::vector<engine::KeptPrefix> kept{};          ///< as marks in a conversation ask for
+  std::shared_ptr<const AnswerReading> reading{};  ///< of a conversation's answer
+  std::optional<engine::CallGrammar> forced{};     ///< a call that it must make
 };
 
 /// Of the prompt that the template made of a conversation, what its marks mean: see kept_marks.h.
@@ -92,16 +98,8 @@ Result<Prompt> chat_tokens(const PrepModel& model, const ipc::GenerateRequest& r
                  fmt::format("messages: model {} has no chat template; send prompt", model.name),
                  "messages"};
   }
-  // What is said last holds: the template's own variables cannot replace the messages.
-  std::string conversation = "{";
-  if (!request.template_kwargs.empty()) {
-    const std::string& members = request.template_kwargs.text;
-    conversation += members.substr(1, members.size() - 2) + ",";
-  }
-  if (!request.tools.empty() && request.tool_choice != "none") {
-    conversation += "\"tools\":" + request.tools.text + ",";
-  }
-  conversation += "\"messages\":" + request.messages.text + "}";
+  HEARTH_ASSIGN_OR_RETURN(ChatRequest chat, model.chat->read(request));
+  std::string& conversation = chat.conversation;
   std::vector<KeepMark> marks;
   ipc::Json parsed;
   if (conversation.find("\"cache_keep_") != std::string::npos) {
@@ -112,8 +110,8 @@ Result<Prompt> chat_tokens(const PrepModel& model, const ipc::GenerateRequest& r
     }
   }
   const models::ChatSurroundings surroundings = models::chat_surroundings(*model.tokenizer);
-  Result<ChatPrompt> prompt =
-      chat_prompt(*model.tokenizer, *model.templates, "", conversation, surroundings);
+  Result<ChatPrompt> prompt = chat_prompt(*model.tokenizer, *model.templates, "", conversation,
+                                          surroundings, most_text_bytes(model));
   if (prompt && prompt->ids.empty()) {
     return Error{ErrorCode::kInvalidArgument, "messages: the template makes no tokens of them",
                  "messages"};
@@ -121,7 +119,15 @@ Result<Prompt> chat_tokens(const PrepModel& model, const ipc::GenerateRequest& r
   if (prompt) {
     std::vector<engine::KeptPrefix> kept =
         kept_by_marks(model, *prompt, parsed, marks, surroundings);
-    return Prompt{std::move(prompt->ids), std::move(kept)};
+    Prompt out{.ids = {}, .kept = std::move(kept)};
+    out.reading = model.chat->reading(chat, prompt->text, prompt->ids, request.seed.value_or(0));
+    out.ids = std::move(prompt->ids);
+    out.forced = std::move(chat.forced);
+    if (!out.forced) return out;
+    out.forced->reasoning = out.reading->shape.reasoning;
+    out.forced->reasoning_open = out.reading->shape.reasoning_open;
+    for (const auto& [id, mark] : out.reading->marks) out.forced->control_marks.push_back(mark);
+    return out;
   }
   Error error = prompt.take_error();
   // No model of that name is missing, but a template for these messages.
@@ -252,7 +258,9 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model,
   to.min_tokens = generate.min_tokens;
   to.stop_ids = generate.stop_ids;
   if (!generate.ignore_eos) {
-    to.stop_ids.insert(to.stop_ids.end(), model.end_ids.begin(), model.end_ids.end());
+    const std::vector<int32_t> ends =
+        prompt.reading ? model.chat->end_ids(*prompt.reading, model.end_ids) : model.end_ids;
+    to.stop_ids.insert(to.stop_ids.end(), ends.begin(), ends.end());
   }
   to.sampling = sampling_of(generate);
   to.speculate = generate.speculate;
@@ -271,6 +279,12 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model,
         to.constraint,
         model.constraints->get(generate.json_schema, generate.grammar, out.strip_first_space));
   }
+  if (prompt.forced) {
+    std::vector<int32_t> marks;
+    for (const auto& [id, mark] : prompt.reading->marks) marks.push_back(id);
+    HEARTH_ASSIGN_OR_RETURN(to.constraint, model.constraints->get(*prompt.forced, marks));
+  }
+  out.reading = std::move(prompt.reading);
   return out;
 }
 
@@ -299,7 +313,7 @@ PrepModel make_prep_model(std::string name, int32_t context_length,
   PrepModel model{std::move(name),  context_length,
                   &tokenizer,       {},
                   std::move(draft), std::make_shared<ConstraintCache>(tokenizer),
-                  templates};
+                  templates,        std::make_shared<ChatModel>(tokenizer, templates)};
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
     if (tokenizer.is_end_of_generation(id)) model.end_ids.push_back(id);
   }

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "daemon/worker/chat_model.h"
 #include "daemon/worker/constraint_cache.h"
 #include "engine/request.h"
 #include "ipc/messages.h"
@@ -28,6 +29,7 @@ struct PrepModel {
   std::string draft;                                 ///< the model that guesses too; "": none
   std::shared_ptr<ConstraintCache> constraints;      ///< of the thread that prepares
   const models::ChatTemplates* templates = nullptr;  ///< of conversations; outlives the thread
+  std::shared_ptr<ChatModel> chat{};                 ///< of the thread that prepares
 };
 PrepModel make_prep_model(std::string name, int32_t context_length,
                           const models::Tokenizer& tokenizer, std::string draft = "",
@@ -37,6 +39,8 @@ PrepModel make_prep_model(std::string name, int32_t context_length,
 struct PreparedRequest {
   engine::Request request;
   bool strip_first_space = false;  ///< the shown text begins at the sequence's first real token
+  std::shared_ptr<const AnswerReading> reading{};  ///< null: the output is text
+  std::vector<int32_t> answered{};                 ///< tokens of the answer that the prompt has
 };
 
 struct PrepResult {

@@ -213,15 +213,19 @@ TEST_CASE("a conversation becomes what the model's template makes of it") {
   CHECK(none.code == ErrorCode::kUnsupported);
   CHECK(none.field == "messages");
   models::GgufWriter file = models::vocab_file(models::small_vocab());
-  file.set_string("tokenizer.chat_template",
-                  "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}"
-                  "{% if tools %} tools{% endif %}{% if not messages[0].content %}"
-                  "{{ raise_exception('empty') }}{% endif %}{{ tail }}");
+  file.set_string(
+      "tokenizer.chat_template",
+      "{% for m in messages %}{{ m.role }}: {{ m.content }}"
+      "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>"
+      "{% endfor %}{% endfor %}"
+      "{% if tools %} tools{% endif %}{% if not messages[0].content %}"
+      "{{ raise_exception('empty') }}{% endif %}{{ tail }}");
   const std::vector<std::byte> bytes = file.bytes();
   const models::GgufFile with_template = models::GgufFile::parse(bytes, "chat").value();
   const models::ChatTemplates templates = models::ChatTemplates::load(with_template);
   PrepModel model = f.model;
   model.templates = &templates;
+  model.chat = std::make_shared<ChatModel>(*f.tokenizer, &templates);
   const auto prompt = [&] {
     PrepResult result = prepare(model, in);
     if (auto* error = std::get_if<Error>(&result.outcome)) return error->message;
@@ -232,7 +236,7 @@ TEST_CASE("a conversation becomes what the model's template makes of it") {
     return ids == text("user: the abctail") ? std::string("tail") : std::string("other");
   };
   CHECK(prompt() == "plain");
-  in.generate.tools.text = "[{}]";
+  in.generate.tools.text = R"([{"type":"function","function":{"name":"f"}}])";
   CHECK(prompt() == "tools");
   in.generate.tool_choice = "none";
   in.generate.template_kwargs.text = R"({"tail":"tail","messages":[]})";
@@ -271,6 +275,7 @@ TEST_CASE("a mark on a message keeps it and all before it, whatever the template
     const models::ChatTemplates templates = models::ChatTemplates::load(with_template);
     PrepModel model = f.model;
     model.templates = &templates;
+    model.chat = std::make_shared<ChatModel>(*f.tokenizer, &templates);
     ipc::WorkerRequest in = Fixture::request("");
     const auto prepared = [&](const char* mark) {
       in.generate.messages.text = std::string(R"([{"role":"system","content":"the abc")") + mark +
@@ -300,6 +305,97 @@ TEST_CASE("a mark on a message keeps it and all before it, whatever the template
   }
 }
 
+TEST_CASE("a conversation with functions: how its answer is read, and what it is bound to") {
+  const Fixture f;
+  models::GgufWriter file = models::vocab_file(models::small_vocab());
+  file.set_string("tokenizer.chat_template",
+                  "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"
+                  "<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}{% endfor %}"
+                  "{% if add_generation_prompt %}<think>\n{% endif %}{# </think> #}");
+  const std::vector<std::byte> bytes = file.bytes();
+  const models::GgufFile with_template = models::GgufFile::parse(bytes, "chat").value();
+  const models::ChatTemplates templates = models::ChatTemplates::load(with_template);
+  PrepModel model = f.model;
+  model.context_length = 400;
+  model.templates = &templates;
+  model.chat = std::make_shared<ChatModel>(*f.tokenizer, &templates);
+  ipc::WorkerRequest in = Fixture::request("");
+  in.generate.messages.text = R"([{"role":"user","content":"the"}])";
+  const auto prepared = [&] {
+    PrepResult result = prepare(model, in);
+    REQUIRE_MESSAGE(std::holds_alternative<PreparedRequest>(result.outcome),
+                    std::get<Error>(result.outcome).message);
+    return std::get<PreparedRequest>(std::move(result.outcome));
+  };
+  const auto refused = [&] {
+    const PrepResult result = prepare(model, in);
+    REQUIRE(std::holds_alternative<Error>(result.outcome));
+    return std::get<Error>(result.outcome);
+  };
+  PreparedRequest out = prepared();
+  REQUIRE(out.reading != nullptr);
+  CHECK(out.reading->shape.tools == nullptr);
+  CHECK(out.reading->shape.reasoning_open);
+  in.generate.tools.text =
+      R"([{"type":"function","function":{"name":"f","parameters":{"type":"object",)"
+      R"("properties":{"a":{"type":"integer"}}}}},{"type":"function","function":{"name":"g"}}])";
+  out = prepared();
+  REQUIRE(out.reading->shape.tools != nullptr);
+  CHECK(out.reading->shape.tools->id == "hermes");
+  CHECK(out.reading->shape.functions == std::vector<std::string>{"f", "g"});
+  CHECK(out.request.constraint == nullptr);
+  const uint64_t key = out.reading->call_key;
+  CHECK(prepared().reading->call_key == key);
+  CHECK(call_id(key, 0, 0).size() == 9);
+  CHECK(call_id(key, 0, 0) != call_id(key, 0, 1));
+  CHECK(call_id(key, 0, 0) != call_id(key, 1, 0));
+  in.generate.seed = 4;
+  CHECK(prepared().reading->call_key != key);
+
+  in.generate.tool_choice = "required";
+  in.generate.parallel_tool_calls = false;
+  out = prepared();
+  CHECK(out.request.constraint != nullptr);
+  CHECK(out.reading->shape.one_call);
+  CHECK(prepared().request.constraint == out.request.constraint);
+  in.generate.tool_choice = "g";
+  CHECK(prepared().request.constraint != out.request.constraint);
+  in.generate.tool_choice = "h";
+  CHECK(refused().field == "tool_choice");
+  in.generate.tool_choice = "required";
+  in.generate.ignore_eos = true;
+  CHECK(refused().field == "ignore_eos");
+  in.generate.ignore_eos = false;
+  in.generate.grammar = "root ::= [a]";
+  CHECK(refused().field == "tools");
+  // A text that is bound is that: no reasoning is looked for in it.
+  in.generate.tools.text.clear();
+  in.generate.tool_choice = "auto";
+  in.generate.parallel_tool_calls = true;
+  CHECK(prepared().reading == nullptr);
+}
+
+TEST_CASE("a conversation that could not fit is refused before it is tokenized") {
+  const Fixture f;
+  models::GgufWriter file = models::vocab_file(models::small_vocab());
+  file.set_string("tokenizer.chat_template", "{{ messages[0].content }}");
+  const std::vector<std::byte> bytes = file.bytes();
+  const models::GgufFile with_template = models::GgufFile::parse(bytes, "chat").value();
+  const models::ChatTemplates templates = models::ChatTemplates::load(with_template);
+  PrepModel model = f.model;
+  model.templates = &templates;
+  model.chat = std::make_shared<ChatModel>(*f.tokenizer, &templates);
+  ipc::WorkerRequest in = Fixture::request("");
+  const size_t most = 64 * f.tokenizer->max_piece_bytes();
+  in.generate.messages.text =
+      R"([{"role":"user","content":")" + std::string(most + 1, 'a') + R"("}])";
+  const PrepResult result = prepare(model, in);
+  REQUIRE(std::holds_alternative<Error>(result.outcome));
+  CHECK(std::get<Error>(result.outcome).code == ErrorCode::kContextOverflow);
+  CHECK(std::get<Error>(result.outcome).field == "messages");
+  CHECK(std::get<Error>(result.outcome).message.find("bytes") != std::string::npos);
+}
+
 TEST_CASE("a mark on the last message keeps the whole prompt; several keep each its own") {
   const Fixture f;
   models::GgufWriter file = models::vocab_file(models::small_vocab());
@@ -311,6 +407,7 @@ TEST_CASE("a mark on the last message keeps the whole prompt; several keep each 
   PrepModel model = f.model;
   model.context_length = 1000;
   model.templates = &templates;
+  model.chat = std::make_shared<ChatModel>(*f.tokenizer, &templates);
   ipc::WorkerRequest in = Fixture::request("");
   in.generate.messages.text = R"([{"role":"user","content":"the abc","cache_keep_s":300},
       {"role":"user","content":"abc the","cache_keep_s":60}])";

@@ -45,8 +45,63 @@ TEST_CASE("ids go out although their text is still held back; the end shows it")
   const auto pending = text.take();
   CHECK(pending->text == "\xC3\xA9");
   CHECK(pending->ids.size() == 2);
-  CHECK(text.finish() == "s");
+  CHECK(text.finish().text == "s");
   CHECK_FALSE(text.stopped());
+}
+
+TEST_CASE("an answer's parts travel with its tokens, also when it is replayed") {
+  const Fixture f;
+  auto reading = std::make_shared<AnswerReading>();
+  reading->shape.tools = models::find_tool_format("hermes");
+  reading->shape.functions = {"f"};
+  reading->shape.reasoning = {"<think>", "</think>"};
+  reading->marks = {{2, "<think>"}};  // as if </s> were the mark
+  reading->call_key = 7;
+  std::vector<int32_t> ids = {2};
+  for (const char c :
+       std::string("hm</think>ab <tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>"))
+    ids.push_back(f.byte_token(static_cast<unsigned char>(c)));
+  const auto told = [&](size_t replayed, size_t cut) {
+    SampleText text(*f.tokenizer, false, {});
+    text.read_as(reading, 1, *f.tokenizer, {});
+    text.replay({ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(replayed)});
+    std::string out;
+    const auto add = [&out](const SampleText::Pending& pending) {
+      if (!pending.text.empty()) out += "[0]" + pending.text;
+      for (const ipc::DeltaPart& part : pending.parts) {
+        out += "[" + std::to_string(static_cast<int>(part.channel)) + "]" + part.text;
+      }
+    };
+    for (size_t i = replayed; i < ids.size(); ++i) {
+      text.push(ids[i], std::nullopt);
+      if (i % cut == 0) {
+        const auto pending = text.take();
+        REQUIRE(pending);
+        add(*pending);
+      }
+    }
+    if (const auto pending = text.take()) add(*pending);
+    add(text.finish());
+    if (replayed == 0) {
+      CHECK(text.num_reasoning_tokens() > 2);
+      CHECK(text.num_calls() == 1);
+    }
+    return out;
+  };
+  const std::string call = R"([2]{"index":0,"id":")" + call_id(7, 1, 0) + R"(","name":"f"})";
+  CHECK(told(0, 1000) == "[1]hm[0]ab" + call + "[3]{}");
+  // Cut anywhere, and gone on with anywhere by another worker, nothing is lost or said twice.
+  const auto plain = [](std::string text) {
+    for (const char* mark : {"[0]", "[1]", "[3]"}) {
+      for (size_t at; (at = text.find(mark)) != std::string::npos;) text.erase(at, 3);
+    }
+    return text;
+  };
+  const std::string whole = plain(told(0, 1));
+  CHECK(whole == plain(told(0, 1000)));
+  for (size_t replayed = 1; replayed < ids.size(); ++replayed) {
+    CHECK(whole.ends_with(plain(told(replayed, 1))));
+  }
 }
 
 TEST_CASE("after a stop string no token counts") {
@@ -58,7 +113,7 @@ TEST_CASE("after a stop string no token counts") {
   const auto pending = text.take();
   CHECK(pending->text == "a");
   CHECK(pending->ids.size() == 3);
-  CHECK(text.finish().empty());
+  CHECK(text.finish().text.empty());
 }
 
 TEST_CASE("logprobs go with their tokens") {
@@ -82,7 +137,7 @@ TEST_CASE("replaying any part of the tokens and going on gives the same text") {
     SampleText whole(*f.tokenizer, true, stops);
     for (const int32_t id : ids) whole.push(id, std::nullopt);
     std::string want = whole.take()->text;
-    want += whole.finish();
+    want += whole.finish().text;
     for (size_t cut = 0; cut <= static_cast<size_t>(whole.num_tokens()); ++cut) {
       SampleText first(*f.tokenizer, true, stops);
       for (size_t i = 0; i < cut; ++i) first.push(ids[i], std::nullopt);
@@ -96,7 +151,7 @@ TEST_CASE("replaying any part of the tokens and going on gives the same text") {
         CHECK(rest->first_index == cut);
         got += rest->text;
       }
-      got += second.finish();
+      got += second.finish().text;
       CAPTURE(cut);
       CHECK(got == want);
       CHECK(second.num_tokens() == whole.num_tokens());
