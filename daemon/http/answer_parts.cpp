@@ -31,14 +31,30 @@ Json bytes_of(std::string_view text) {
 }  // namespace
 
 std::string finish_reason(std::string_view reason) {
-  return reason == "length" ? "length" : "stop";
+  return reason == "length" || reason == "tool_calls" ? std::string(reason) : "stop";
 }
 
 Json usage_json(const ipc::Usage& usage) {
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.output_tokens},
           {"total_tokens", usage.prompt_tokens + usage.output_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
+          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+          {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
+}
+
+Json chat_message(const Sample& sample) {
+  Json out = {{"role", "assistant"}, {"content", sample.text}, {"refusal", nullptr}};
+  if (!sample.reasoning.empty()) out["reasoning_content"] = sample.reasoning;
+  if (sample.calls.empty()) return out;
+  if (sample.text.empty()) out["content"] = nullptr;
+  Json calls = Json::array();
+  for (const MadeCall& each : sample.calls) {
+    calls.push_back({{"id", each.call.id},
+                     {"type", "function"},
+                     {"function", {{"name", each.call.name}, {"arguments", each.arguments}}}});
+  }
+  out["tool_calls"] = std::move(calls);
+  return out;
 }
 
 // Of chat: {"content":[{"token":...,"logprob":...,"bytes":[...],"top_logprobs":[...]}]}
@@ -89,6 +105,48 @@ Json response_message(const Head& head, std::string_view text, std::string_view 
        Json::array({{{"type", "output_text"}, {"text", text}, {"annotations", Json::array()}}})}};
 }
 
+Json response_reasoning(const Head& head, std::string_view text, std::string_view status) {
+  return {{"type", "reasoning"},
+          {"id", "rs_" + head.id.substr(5)},
+          {"status", status},
+          {"summary", Json::array()},
+          {"content", Json::array({{{"type", "reasoning_text"}, {"text", text}}})}};
+}
+
+Json response_call(const Head& head, const MadeCall& call, std::string_view status) {
+  return {{"type", "function_call"},
+          {"id", fmt::format("fc_{}_{}", head.id.substr(5), call.call.index)},
+          {"call_id", call.call.id},
+          {"name", call.call.name},
+          {"arguments", call.arguments},
+          {"status", status}};
+}
+
+namespace {
+
+// The tools as this API writes them: without the object around the function's members.
+Json response_tools(const ipc::GenerateRequest& request) {
+  Json out = Json::array();
+  const Json tools = Json::parse(request.tools.text, nullptr, false);
+  if (!tools.is_array()) return out;
+  for (const Json& tool : tools) {
+    Json flat = {{"type", "function"}, {"strict", false}};
+    for (const auto& [key, value] : tool["function"].items()) flat[key] = value;
+    if (!flat.contains("parameters")) flat["parameters"] = nullptr;
+    out.push_back(std::move(flat));
+  }
+  return out;
+}
+
+Json response_tool_choice(const ipc::GenerateRequest& request) {
+  const std::string& choice = request.tool_choice;
+  if (request.tools.empty()) return "none";
+  if (choice == "auto" || choice == "none" || choice == "required") return choice;
+  return {{"type", "function"}, {"name", choice}};
+}
+
+}  // namespace
+
 Json response_json(const Call& call, const Head& head, const Sample* sample,
                    const ipc::DoneEvent* done) {
   const bool cut = sample != nullptr && sample->reason == "length";
@@ -103,10 +161,10 @@ Json response_json(const Call& call, const Head& head, const Sample* sample,
               {"metadata", Json::object()},
               {"model", head.model},
               {"output", Json::array()},
-              {"parallel_tool_calls", false},
+              {"parallel_tool_calls", call.request.parallel_tool_calls},
               {"temperature", call.request.temperature},
-              {"tool_choice", "none"},
-              {"tools", Json::array()},
+              {"tool_choice", response_tool_choice(call.request)},
+              {"tools", response_tools(call.request)},
               {"top_p", call.request.top_p},
               {"max_output_tokens", nullptr},
               {"previous_response_id", nullptr},
@@ -116,23 +174,53 @@ Json response_json(const Call& call, const Head& head, const Sample* sample,
   if (call.request.max_tokens > 0) out["max_output_tokens"] = call.request.max_tokens;
   if (done == nullptr) return out;
   if (cut) out["incomplete_details"] = {{"reason", "max_output_tokens"}};
-  out["output"] =
-      Json::array({response_message(head, sample->text, cut ? "incomplete" : "completed")});
+  Json output = Json::array();
+  if (!sample->reasoning.empty()) {
+    output.push_back(response_reasoning(head, sample->reasoning, "completed"));
+  }
+  if (!sample->text.empty() || (sample->calls.empty() && sample->reasoning.empty())) {
+    output.push_back(response_message(head, sample->text, "completed"));
+  }
+  for (const MadeCall& each : sample->calls) {
+    output.push_back(response_call(head, each, "completed"));
+  }
+  // What was cut is the last.
+  if (cut) output.back()["status"] = "incomplete";
+  out["output"] = std::move(output);
   const ipc::Usage& usage = done->usage;
   out["usage"] = {{"input_tokens", usage.prompt_tokens},
                   {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
                   {"output_tokens", usage.output_tokens},
-                  {"output_tokens_details", {{"reasoning_tokens", 0}}},
+                  {"output_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}},
                   {"total_tokens", usage.prompt_tokens + usage.output_tokens}};
   return out;
 }
 
 Json stop_reason(const Sample& sample) {
   if (!sample.stop.empty()) return "stop_sequence";
+  if (sample.reason == "tool_calls") return "tool_use";
   return sample.reason == "length" ? "max_tokens" : "end_turn";
 }
 Json stop_sequence(const Sample& sample) {
   return sample.stop.empty() ? Json() : Json(sample.stop);
+}
+Json anthropic_content(const Sample& sample) {
+  Json out = Json::array();
+  if (!sample.reasoning.empty()) {
+    out.push_back({{"type", "thinking"}, {"thinking", sample.reasoning}, {"signature", ""}});
+  }
+  const bool nothing = sample.reasoning.empty() && sample.calls.empty();
+  if (!sample.text.empty() || nothing) out.push_back({{"type", "text"}, {"text", sample.text}});
+  for (const MadeCall& each : sample.calls) {
+    // Cut off, they are no JSON; this API has no place for a part of it.
+    Json input = Json::parse(each.arguments, nullptr, false);
+    if (!input.is_object()) input = Json::object();
+    out.push_back({{"type", "tool_use"},
+                   {"id", each.call.id},
+                   {"name", each.call.name},
+                   {"input", std::move(input)}});
+  }
+  return out;
 }
 Json anthropic_usage(int32_t prompt, int32_t cached, int32_t output) {
   return {{"input_tokens", prompt - cached},

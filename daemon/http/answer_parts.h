@@ -22,12 +22,18 @@ struct Head {
   std::string model;  ///< the file, once it is known
 };
 
+struct MadeCall {
+  ipc::ToolCall call;
+  std::string arguments;
+};
 /// One sample of an answer, as far as it has come.
 struct Sample {
-  std::string text;
-  std::vector<ipc::TokenLogprobs> logprobs;
-  std::string reason;
-  std::string stop;
+  std::string text{};
+  std::string reasoning{};
+  std::vector<MadeCall> calls{};
+  std::vector<ipc::TokenLogprobs> logprobs{};
+  std::string reason{};
+  std::string stop{};
 };
 
 // ---- OpenAI's completion APIs.
@@ -38,13 +44,20 @@ Json chat_logprobs(std::span<const ipc::TokenLogprobs> tokens);
 /// Four lists, a member of each for a token. `offset`: characters before them.
 Json completion_logprobs(std::span<const ipc::TokenLogprobs> tokens, size_t* offset);
 
+/// Chat: {"role":"assistant","content":...,"reasoning_content":...,"tool_calls":[...]}
+Json chat_message(const Sample& sample);
+
 // ---- OpenAI's responses.
+Json response_reasoning(const Head& head, std::string_view text, std::string_view status);
+Json response_call(const Head& head, const MadeCall& call, std::string_view status);
 Json response_message(const Head& head, std::string_view text, std::string_view status);
 /// `done` null: under way.
 Json response_json(const Call& call, const Head& head, const Sample* sample,
                    const ipc::DoneEvent* done);
 
 // ---- Anthropic's messages.
+/// Blocks of thinking, text and tool_use.
+Json anthropic_content(const Sample& sample);
 Json stop_reason(const Sample& sample);
 Json stop_sequence(const Sample& sample);
 /// input_tokens are those that were computed: the API counts cached ones apart.

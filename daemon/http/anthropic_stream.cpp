@@ -1,4 +1,4 @@
-// Streams of Anthropic's messages API.
+// Streams of Anthropic's messages API: one content block after the other.
 
 #include <fmt/format.h>
 
@@ -26,21 +26,26 @@ class AnthropicStream final : public AnswerWriter {
                     {"stop_sequence", nullptr},
                     {"usage", anthropic_usage(event.prompt_tokens, event.cached_tokens, 0)}}}},
                  out);
-    append_event("content_block_start",
-                 {{"type", "content_block_start"},
-                  {"index", 0},
-                  {"content_block", {{"type", "text"}, {"text", ""}}}},
-                 out);
   }
 
   void delta(uint32_t, std::string_view text, std::span<const ipc::TokenLogprobs>,
              std::string* out) override {
     if (text.empty()) return;
-    *out +=
-        "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,"
-        "\"delta\":{\"type\":\"text_delta\",\"text\":";
-    append_quoted(text, out);
-    *out += "}}\n\n";
+    enter(Block::kText, {{"type", "text"}, {"text", ""}}, out);
+    say_delta("text_delta", "text", text, out);
+  }
+  void reasoning(uint32_t, std::string_view text, std::string* out) override {
+    enter(Block::kThinking, {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}}, out);
+    say_delta("thinking_delta", "thinking", text, out);
+  }
+  void call(uint32_t, const ipc::ToolCall& call, std::string* out) override {
+    leave(out);
+    enter(Block::kCall,
+          {{"type", "tool_use"}, {"id", call.id}, {"name", call.name}, {"input", Json::object()}},
+          out);
+  }
+  void arguments(uint32_t, std::string_view json, std::string* out) override {
+    if (block_ == Block::kCall) say_delta("input_json_delta", "partial_json", json, out);
   }
 
   void sample_done(const ipc::SampleDoneEvent& event, std::string*) override {
@@ -49,7 +54,11 @@ class AnthropicStream final : public AnswerWriter {
   }
 
   void done(const ipc::DoneEvent& event, std::string* out) override {
-    append_event("content_block_stop", {{"type", "content_block_stop"}, {"index", 0}}, out);
+    // An answer of nothing is an empty text.
+    if (index_ == 0 && block_ == Block::kNone) {
+      enter(Block::kText, {{"type", "text"}, {"text", ""}}, out);
+    }
+    leave(out);
     append_event(
         "message_delta",
         {{"type", "message_delta"},
@@ -67,9 +76,37 @@ class AnthropicStream final : public AnswerWriter {
   }
 
  private:
+  enum class Block { kNone, kText, kThinking, kCall };
+
+  void enter(Block block, const Json& begin, std::string* out) {
+    if (block_ == block) return;
+    leave(out);
+    block_ = block;
+    append_event("content_block_start",
+                 {{"type", "content_block_start"}, {"index", index_}, {"content_block", begin}},
+                 out);
+  }
+  void leave(std::string* out) {
+    if (block_ == Block::kNone) return;
+    block_ = Block::kNone;
+    append_event("content_block_stop", {{"type", "content_block_stop"}, {"index", index_++}}, out);
+  }
+  void say_delta(std::string_view type, std::string_view member, std::string_view text,
+                 std::string* out) const {
+    *out += fmt::format(
+        "event: content_block_delta\ndata: "
+        "{{\"type\":\"content_block_delta\",\"index\":{},"
+        "\"delta\":{{\"type\":\"{}\",\"{}\":",
+        index_, type, member);
+    append_quoted(text, out);
+    *out += "}}\n\n";
+  }
+
   const Call call_;
   const Head head_;
   Sample sample_;
+  Block block_ = Block::kNone;
+  int32_t index_ = 0;
 };
 
 }  // namespace

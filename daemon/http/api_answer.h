@@ -28,6 +28,11 @@ class AnswerWriter {
   /// New text of a sample, and its tokens' log probabilities where they were asked for.
   virtual void delta(uint32_t sample, std::string_view text,
                      std::span<const ipc::TokenLogprobs> logprobs, std::string* out) = 0;
+  /// Of a conversation's answer: what its template marks as reasoning, the beginning of a call, and
+  /// more of that call's arguments.
+  virtual void reasoning(uint32_t, std::string_view, std::string*) {}
+  virtual void call(uint32_t, const ipc::ToolCall&, std::string*) {}
+  virtual void arguments(uint32_t, std::string_view, std::string*) {}
   virtual void sample_done(const ipc::SampleDoneEvent& event, std::string* out) = 0;
   virtual void done(const ipc::DoneEvent& event, std::string* out) = 0;
   /// An error after a stream has begun; its last words.

@@ -5,15 +5,32 @@
 namespace hearth::http {
 namespace {
 
-// Templates want the arguments of a call as an object, the API has their text.
-Json call_with_object(const Json& call) {
-  Json out = call;
-  if (!out.is_object() || !out.contains("function") || !out["function"].is_object()) return out;
-  Json& function = out["function"];
-  const auto arguments = function.find("arguments");
-  if (arguments == function.end() || !arguments->is_string()) return out;
-  Json parsed = Json::parse(arguments->get_ref<const std::string&>(), nullptr, false);
-  if (parsed.is_object()) function["arguments"] = std::move(parsed);
+// {"id":...,"type":"function","function":{"name":...,"arguments":"{}"}}
+Json take_call(Members& in, const Json& call, const std::string& path) {
+  Members from(call, path + ".");
+  const std::string id = from.text("id").value_or("");
+  if (from.text("type").value_or("function") != "function") {
+    from.unsupported("type", "only function is supported");
+  }
+  const Json* function = from.take("function");
+  Json out;
+  if (function == nullptr || !function->is_object()) {
+    from.fail("function", ErrorCode::kInvalidArgument, "absent, want an object");
+  } else {
+    Members inner(*function, path + ".function.");
+    const auto name = inner.text("name");
+    const Json* arguments = inner.take("arguments");
+    if (!name) inner.fail("name", ErrorCode::kInvalidArgument, "absent, want a string");
+    if (arguments != nullptr && !arguments->is_string() && !arguments->is_object()) {
+      inner.wrong("arguments", *arguments, "the text of a JSON object");
+    }
+    out = made_call(id, name.value_or(""), arguments == nullptr ? Json("{}") : *arguments);
+    inner.check_unknown();
+    in.take_error_of(inner);
+  }
+  from.take("index");  // of a stream's deltas, put together
+  from.check_unknown();
+  in.take_error_of(from);
   return out;
 }
 
@@ -56,7 +73,11 @@ void take_chat_messages(Members& in, Json& request) {
         message.wrong("tool_calls", *calls, "a list, of an assistant's message");
       } else {
         Json list = Json::array();
-        for (const Json& call : *calls) list.push_back(call_with_object(call));
+        for (size_t k = 0; k < calls->size() && !in.failed(); ++k) {
+          const std::string at = fmt::format("{}.tool_calls[{}]", path, k);
+          if (!(*calls)[k].is_object()) return in.wrong(at, (*calls)[k], "an object");
+          list.push_back(take_call(in, (*calls)[k], at));
+        }
         to["tool_calls"] = std::move(list);
       }
     }
@@ -104,7 +125,7 @@ Result<Call> parse_chat(const Json& body) {
   if (const Json* format = in.take("response_format")) {
     take_format(in, "response_format", *format, true, request);
   }
-  take_tools(in);
+  take_tools(in, ToolWords::kChat, request);
   take_retention(in, request);
   in.copy("chat_template_kwargs", request, "template_kwargs");
   in.only("store", {Json(false)});

@@ -18,7 +18,8 @@ class ChunkStream final : public AnswerWriter {
       : call_(call),
         chat_(call.api == Api::kChat),
         head_(std::move(head)),
-        offsets_(static_cast<size_t>(call.request.n)) {}
+        offsets_(static_cast<size_t>(call.request.n)),
+        calls_(static_cast<size_t>(call.request.n)) {}
 
   void started(const ipc::StartedEvent& event, std::string* out) override {
     head_.model = event.model;
@@ -55,6 +56,31 @@ class ChunkStream final : public AnswerWriter {
     *out += end_;
   }
 
+  void reasoning(uint32_t sample, std::string_view text, std::string* out) override {
+    begin_choice(sample, out);
+    *out += R"("delta":{"reasoning_content":)";
+    append_quoted(text, out);
+    end_delta(out);
+  }
+  void call(uint32_t sample, const ipc::ToolCall& call, std::string* out) override {
+    begin_choice(sample, out);
+    calls_.at(sample) = call.index;
+    fmt::format_to(std::back_inserter(*out),
+                   R"("delta":{{"tool_calls":[{{"index":{},"id":"{}","type":"function",)"
+                   R"("function":{{"name":"{}","arguments":""}}}}])",
+                   call.index, call.id, call.name);
+    end_delta(out);
+  }
+  void arguments(uint32_t sample, std::string_view json, std::string* out) override {
+    begin_choice(sample, out);
+    fmt::format_to(std::back_inserter(*out),
+                   R"("delta":{{"tool_calls":[{{"index":{},"function":{{"arguments":)",
+                   calls_.at(sample));
+    append_quoted(json, out);
+    *out += "}}]";
+    end_delta(out);
+  }
+
   void sample_done(const ipc::SampleDoneEvent& event, std::string* out) override {
     begin_choice(static_cast<uint32_t>(event.sample), out);
     *out += chat_ ? R"("delta":{})" : R"("text":"")";
@@ -76,6 +102,10 @@ class ChunkStream final : public AnswerWriter {
   }
 
  private:
+  void end_delta(std::string* out) const {
+    *out += R"(},"logprobs":null,"finish_reason":null})";
+    *out += end_;
+  }
   void begin_choice(uint32_t sample, std::string* out) const {
     *out += begin_;
     fmt::format_to(std::back_inserter(*out), "\"choices\":[{{\"index\":{},", sample);
@@ -85,6 +115,7 @@ class ChunkStream final : public AnswerWriter {
   const bool chat_;
   Head head_;
   std::vector<size_t> offsets_;  // characters so far, per sample
+  std::vector<int32_t> calls_;   // index of the one under way, per sample
   std::string begin_;
   std::string end_;
 };

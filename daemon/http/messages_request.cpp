@@ -3,6 +3,70 @@
 #include "daemon/http/request_members.h"
 
 namespace hearth::http {
+namespace {
+
+/// The blocks of one message: text; of the user, results of calls, each a message of its own to a
+/// template; of the assistant, calls and thinking.
+void take_blocks(const Json& blocks, const std::string& role, const std::string& path, Members& in,
+                 Json& messages) {
+  Json message = {{"role", role}, {"content", ""}};
+  std::string text, thinking;
+  Kept kept;  // of the message itself
+  bool any = blocks.empty();
+  for (size_t i = 0; i < blocks.size() && !in.failed(); ++i) {
+    const std::string at = fmt::format("{}[{}]", path, i);
+    if (!blocks[i].is_object()) return in.wrong(at, blocks[i], "an object");
+    Members block(blocks[i], at + ".");
+    const std::string type = block.text("type").value_or("text");
+    const int64_t keep_s = take_cache_control(block);
+    if (type == "text") {
+      const auto piece = block.text("text");
+      if (!piece) block.fail("text", ErrorCode::kInvalidArgument, "absent, want a string");
+      block.only("citations", {Json::array()});
+      text += piece.value_or("");
+      kept.add(keep_s, text.size());
+      any = true;
+    } else if (type == "tool_result" && role == "user") {
+      const auto id = block.text("tool_use_id");
+      if (!id) block.fail("tool_use_id", ErrorCode::kInvalidArgument, "absent, want a string");
+      std::optional<std::string> result;
+      if (const Json* content = block.take("content")) {
+        result = text_of(*content, {"text"}, at + ".content", in);
+      }
+      block.flag("is_error", false);  // the content tells
+      messages.push_back(
+          {{"role", "tool"}, {"tool_call_id", id.value_or("")}, {"content", result.value_or("")}});
+      Kept mark;
+      mark.add(keep_s, 0);
+      mark.write_to(messages.back());
+    } else if (type == "tool_use" && role == "assistant") {
+      const auto id = block.text("id"), name = block.text("name");
+      if (!id) block.fail("id", ErrorCode::kInvalidArgument, "absent, want a string");
+      if (!name) block.fail("name", ErrorCode::kInvalidArgument, "absent, want a string");
+      const Json* input = block.take("input");
+      if (input != nullptr && !input->is_object()) block.wrong("input", *input, "an object");
+      message["tool_calls"].push_back(made_call(id.value_or(""), name.value_or(""),
+                                                input == nullptr ? Json::object() : *input));
+      kept.add(keep_s, 0);
+      any = true;
+    } else if (type == "thinking" && role == "assistant") {
+      thinking += block.text("thinking").value_or("");
+      block.text("signature");
+      any = true;
+    } else {
+      block.unsupported("type", fmt::format("'{}' is not supported here", ipc::printable(type)));
+    }
+    block.check_unknown();
+    in.take_error_of(block);
+  }
+  if (!any) return;
+  message["content"] = text;
+  if (!thinking.empty()) message["reasoning_content"] = thinking;
+  kept.write_to(message);
+  messages.push_back(std::move(message));
+}
+
+}  // namespace
 
 Result<Call> parse_messages(const Json& body) {
   Call call{.api = Api::kMessages};
@@ -31,18 +95,19 @@ Result<Call> parse_messages(const Json& body) {
       if (role != "user" && role != "assistant") {
         message.fail("role", ErrorCode::kInvalidArgument, "want user or assistant");
       }
-      Kept kept;
-      std::optional<std::string> text;
-      if (const Json* content = message.take("content")) {
-        text = text_of(*content, {"text"}, path + ".content", in, &kept);
-      } else {
+      const Json* content = message.take("content");
+      if (content == nullptr) {
         message.fail("content", ErrorCode::kInvalidArgument, "absent, want a string");
+      } else if (content->is_array()) {
+        take_blocks(*content, role, path + ".content", in, messages);
+      } else if (const auto text = text_of(*content, {"text"}, path + ".content", in)) {
+        messages.push_back({{"role", role}, {"content", *text}});
       }
+      Kept kept;
       kept.add(take_cache_control(message), 0);
       message.check_unknown();
       in.take_error_of(message);
-      messages.push_back({{"role", role}, {"content", text.value_or("")}});
-      kept.write_to(messages.back());
+      if (!messages.empty()) kept.write_to(messages.back());
       if (i + 1 == list->size() && role == "assistant") {
         in.unsupported("messages",
                        "the last is the assistant's; going on from it is not "
@@ -61,7 +126,7 @@ Result<Call> parse_messages(const Json& body) {
   in.copy("top_k", request);
   take_stop(in, "stop_sequences", request);
   call.stream = in.flag("stream", false);
-  take_tools(in);
+  take_tools(in, ToolWords::kMessages, request);
   if (const int64_t keep_s = take_cache_control(in); keep_s > 0) request["cache_keep_s"] = keep_s;
   in.take("metadata");  // whom the caller acts for
   in.only("service_tier", {"auto", "standard_only"});

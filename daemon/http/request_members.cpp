@@ -167,19 +167,4 @@ void take_format(Members& in, std::string_view name, const Json& format, bool ne
   in.take_error_of(inner);
 }
 
-void take_tools(Members& in) {
-  const Json* tools = in.take("tools");
-  const Json* choice = in.take("tool_choice");
-  const bool any = tools != nullptr && !(tools->is_array() && tools->empty());
-  const bool none =
-      choice != nullptr && (*choice == "none" || (choice->is_object() && choice->contains("type") &&
-                                                  (*choice)["type"] == "none"));
-  if (any && !none) in.unsupported("tools", "calls of tools are not supported yet");
-  if (choice != nullptr && !none && *choice != "auto" &&
-      !(choice->is_object() && choice->contains("type") && (*choice)["type"] == "auto")) {
-    in.unsupported("tool_choice", "calls of tools are not supported yet");
-  }
-  in.take("parallel_tool_calls");  // without tools it says nothing
-}
-
 }  // namespace hearth::http

@@ -137,8 +137,12 @@ std::optional<std::string> text_of(const Json& content, const std::vector<std::s
 /// json_schema or (of the responses API) its own.
 void take_format(Members& in, std::string_view name, const Json& format, bool nested,
                  Json& request);
-/// Functions that the model may call: not yet, unless it may not.
-void take_tools(Members& in);
+/// Whose way of saying it.
+enum class ToolWords { kChat, kResponses, kMessages };
+/// Functions that the model may call, as tools, tool_choice and parallel_tool_calls of ours.
+void take_tools(Members& in, ToolWords words, Json& request);
+/// A call that the assistant has made, for `tool_calls` of its message.
+Json made_call(const std::string& id, const std::string& name, Json arguments);
 
 // One file each.
 Result<Call> parse_completions(const Json& body);

@@ -27,6 +27,13 @@ bool other_version(std::string_view bytes) {
   return version.size() == 3 && digit(version[0]) && version[1] == '.' && digit(version[2]);
 }
 
+bool has_bare_line_feed(std::string_view head) {
+  for (size_t at = head.find('\n'); at != std::string_view::npos; at = head.find('\n', at + 1)) {
+    if (at == 0 || head[at - 1] != '\r') return true;
+  }
+  return false;
+}
+
 // Beast's parser; what it meets becomes an HttpRequest.
 class RequestReader::Parser final : public beast::http::basic_parser<true> {
  public:
@@ -130,6 +137,10 @@ void RequestReader::parse() {
   if (version) return fail(505, "want HTTP/1.1 or HTTP/1.0");
   if (error && error != beast::http::error::need_more) {
     return fail(400, "the request is not well-formed HTTP: " + error.message());
+  }
+  // The parser waits for an empty line that is never going to come.
+  if (!parser_->is_header_done() && has_bare_line_feed(bytes_)) {
+    return fail(400, "a line of the head ends in LF without CR");
   }
   // The parser asks for a whole head, and for whole lines between chunks.
   const size_t most =

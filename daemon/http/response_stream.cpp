@@ -1,4 +1,4 @@
-// Streams of OpenAI's responses API.
+// Streams of OpenAI's responses API: one output item after the other.
 
 #include <fmt/format.h>
 
@@ -19,30 +19,31 @@ class ResponseStream final : public AnswerWriter {
     const Json response = response_json(call_, head_, nullptr, nullptr);
     say("response.created", {{"response", response}}, out);
     say("response.in_progress", {{"response", response}}, out);
-    Json item = response_message(head_, "", "in_progress");
-    const std::string item_id = item["id"].get<std::string>();
-    item["content"] = Json::array();
-    say("response.output_item.added", {{"output_index", 0}, {"item", item}}, out);
-    place_ = {{"item_id", item_id}, {"output_index", 0}, {"content_index", 0}};
-    Json part = place_;
-    part["part"] = {{"type", "output_text"}, {"text", ""}, {"annotations", Json::array()}};
-    say("response.content_part.added", part, out);
-    around_ = ipc::dump_json(place_);
-    around_.erase(0, 1);  // its braces: members to stand among others
-    around_.pop_back();
   }
 
   void delta(uint32_t, std::string_view text, std::span<const ipc::TokenLogprobs>,
              std::string* out) override {
     if (text.empty()) return;
+    enter(Item::kMessage, out);
     sample_.text += text;
-    fmt::format_to(std::back_inserter(*out),
-                   "event: response.output_text.delta\ndata: "
-                   "{{\"type\":\"response.output_text.delta\",\"sequence_number\":{},{},"
-                   "\"logprobs\":[],\"delta\":",
-                   sequence_++, around_);
-    append_quoted(text, out);
-    *out += "}\n\n";
+    text_ += text;
+    say_delta("response.output_text.delta", text, out);
+  }
+  void reasoning(uint32_t, std::string_view text, std::string* out) override {
+    enter(Item::kReasoning, out);
+    sample_.reasoning += text;
+    text_ += text;
+    say_delta("response.reasoning_text.delta", text, out);
+  }
+  void call(uint32_t, const ipc::ToolCall& call, std::string* out) override {
+    leave(false, out);
+    sample_.calls.push_back({call, {}});
+    enter(Item::kCall, out);
+  }
+  void arguments(uint32_t, std::string_view json, std::string* out) override {
+    if (item_ != Item::kCall) return;
+    sample_.calls.back().arguments += json;
+    say_delta("response.function_call_arguments.delta", json, out);
   }
 
   void sample_done(const ipc::SampleDoneEvent& event, std::string*) override {
@@ -50,16 +51,9 @@ class ResponseStream final : public AnswerWriter {
   }
 
   void done(const ipc::DoneEvent& event, std::string* out) override {
-    Json text = place_;
-    text["text"] = sample_.text;
-    text["logprobs"] = Json::array();
-    say("response.output_text.done", text, out);
     const bool cut = sample_.reason == "length";
-    const Json item = response_message(head_, sample_.text, cut ? "incomplete" : "completed");
-    Json part = place_;
-    part["part"] = item["content"][0];
-    say("response.content_part.done", part, out);
-    say("response.output_item.done", {{"output_index", 0}, {"item", item}}, out);
+    if (index_ == 0 && item_ == Item::kNone) enter(Item::kMessage, out);
+    leave(cut, out);
     say(cut ? "response.incomplete" : "response.completed",
         {{"response", response_json(call_, head_, &sample_, &event)}}, out);
   }
@@ -71,15 +65,95 @@ class ResponseStream final : public AnswerWriter {
   }
 
  private:
+  enum class Item { kNone, kMessage, kReasoning, kCall };
+
+  void enter(Item item, std::string* out) {
+    if (item_ == item) return;
+    leave(false, out);
+    item_ = item;
+    text_.clear();
+    Json begin = item_json("in_progress");
+    Json place = {{"item_id", begin["id"]}, {"output_index", index_}};
+    if (item != Item::kCall) begin["content"] = Json::array();
+    say("response.output_item.added", {{"output_index", index_}, {"item", begin}}, out);
+    if (item != Item::kCall) {
+      place["content_index"] = 0;
+      Json part = place;
+      part["part"] = part_json();
+      say("response.content_part.added", part, out);
+    }
+    place_ = place;
+    around_ = ipc::dump_json(place);
+    around_.erase(0, 1);  // its braces: members to stand among others
+    around_.pop_back();
+  }
+
+  void leave(bool cut, std::string* out) {
+    if (item_ == Item::kNone) return;
+    Json last = place_;
+    switch (item_) {
+      case Item::kNone: break;
+      case Item::kMessage:
+        last["text"] = text_;
+        last["logprobs"] = Json::array();
+        say("response.output_text.done", last, out);
+        break;
+      case Item::kReasoning:
+        last["text"] = text_;
+        say("response.reasoning_text.done", last, out);
+        break;
+      case Item::kCall:
+        last["name"] = sample_.calls.back().call.name;
+        last["arguments"] = sample_.calls.back().arguments;
+        say("response.function_call_arguments.done", last, out);
+        break;
+    }
+    if (item_ != Item::kCall) {
+      Json part = place_;
+      part["part"] = part_json();
+      say("response.content_part.done", part, out);
+    }
+    say("response.output_item.done",
+        {{"output_index", index_}, {"item", item_json(cut ? "incomplete" : "completed")}}, out);
+    item_ = Item::kNone;
+    ++index_;
+  }
+
+  Json item_json(std::string_view status) const {
+    switch (item_) {
+      case Item::kNone:
+      case Item::kMessage: break;
+      case Item::kReasoning: return response_reasoning(head_, text_, status);
+      case Item::kCall: return response_call(head_, sample_.calls.back(), status);
+    }
+    return response_message(head_, text_, status);
+  }
+  Json part_json() const {
+    if (item_ == Item::kReasoning) return {{"type", "reasoning_text"}, {"text", text_}};
+    return {{"type", "output_text"}, {"text", text_}, {"annotations", Json::array()}};
+  }
+
   void say(std::string_view type, const Json& members, std::string* out) {
     Json data = {{"type", std::string(type)}, {"sequence_number", sequence_++}};
     for (const auto& [key, value] : members.items()) data[key] = value;
     append_event(type, data, out);
   }
+  void say_delta(std::string_view type, std::string_view text, std::string* out) {
+    fmt::format_to(std::back_inserter(*out),
+                   "event: {}\ndata: "
+                   "{{\"type\":\"{}\",\"sequence_number\":{},{},{}\"delta\":",
+                   type, type, sequence_++, around_,
+                   item_ == Item::kMessage ? "\"logprobs\":[]," : "");
+    append_quoted(text, out);
+    *out += "}\n\n";
+  }
 
   const Call call_;
   Head head_;
   Sample sample_;
+  Item item_ = Item::kNone;
+  int32_t index_ = 0;
+  std::string text_;  // of the item
   Json place_;
   std::string around_;
   int64_t sequence_ = 0;

@@ -5,6 +5,40 @@
 namespace hearth::http {
 namespace {
 
+/// The assistant's message that the last items have begun, or a new one: reasoning, text and calls
+/// are items of their own here, and one message to a template.
+Json& assistant_message(Json& messages) {
+  if (messages.empty() || messages.back()["role"] != "assistant") {
+    messages.push_back({{"role", "assistant"}, {"content", ""}});
+  }
+  return messages.back();
+}
+
+void take_message(Members& item, Members& in, const std::string& path, Json& messages) {
+  std::string role = item.text("role").value_or("");
+  if (role == "developer") role = "system";
+  if (role != "system" && role != "user" && role != "assistant") {
+    item.fail("role", ErrorCode::kInvalidArgument, "want system, developer, user or assistant");
+  }
+  Kept kept;
+  std::optional<std::string> text;
+  if (const Json* content = item.take("content")) {
+    text = text_of(*content, {"input_text", "output_text", "text"}, path + ".content", in, &kept);
+  } else {
+    item.fail("content", ErrorCode::kInvalidArgument, "absent, want a string");
+  }
+  // Behind reasoning of its own; else a message by itself.
+  const bool continued =
+      role == "assistant" && !messages.empty() && messages.back()["role"] == "assistant" &&
+      messages.back()["content"] == "" && !messages.back().contains("tool_calls");
+  if (continued) {
+    messages.back()["content"] = text.value_or("");
+  } else {
+    messages.push_back({{"role", role}, {"content", text.value_or("")}});
+  }
+  kept.write_to(messages.back());
+}
+
 void take_input(Members& in, Json& messages) {
   const Json* input = in.take("input");
   if (input == nullptr) {
@@ -19,27 +53,43 @@ void take_input(Members& in, Json& messages) {
     const std::string path = fmt::format("input[{}]", i);
     if (!(*input)[i].is_object()) return in.wrong(path, (*input)[i], "an object");
     Members item((*input)[i], path + ".");
-    if (item.text("type").value_or("message") != "message") {
-      item.unsupported("type", "only messages are supported");
-    }
-    std::string role = item.text("role").value_or("");
-    if (role == "developer") role = "system";
-    if (role != "system" && role != "user" && role != "assistant") {
-      item.fail("role", ErrorCode::kInvalidArgument, "want system, developer, user or assistant");
-    }
-    Kept kept;
-    std::optional<std::string> text;
-    if (const Json* content = item.take("content")) {
-      text = text_of(*content, {"input_text", "output_text", "text"}, path + ".content", in, &kept);
-    } else {
-      item.fail("content", ErrorCode::kInvalidArgument, "absent, want a string");
-    }
     item.text("id");
     item.text("status");
+    const std::string type = item.text("type").value_or("message");
+    if (type == "message") {
+      take_message(item, in, path, messages);
+    } else if (type == "function_call") {
+      const auto id = item.text("call_id"), name = item.text("name");
+      const auto arguments = item.text("arguments");
+      if (!id) item.fail("call_id", ErrorCode::kInvalidArgument, "absent, want a string");
+      if (!name) item.fail("name", ErrorCode::kInvalidArgument, "absent, want a string");
+      Json& message = assistant_message(messages);
+      message["tool_calls"].push_back(
+          made_call(id.value_or(""), name.value_or(""), arguments.value_or("{}")));
+    } else if (type == "function_call_output") {
+      const auto id = item.text("call_id");
+      if (!id) item.fail("call_id", ErrorCode::kInvalidArgument, "absent, want a string");
+      std::optional<std::string> text;
+      if (const Json* output = item.take("output")) {
+        text = text_of(*output, {"input_text", "output_text", "text"}, path + ".output", in);
+      } else {
+        item.fail("output", ErrorCode::kInvalidArgument, "absent, want a string");
+      }
+      messages.push_back(
+          {{"role", "tool"}, {"tool_call_id", id.value_or("")}, {"content", text.value_or("")}});
+    } else if (type == "reasoning") {
+      item.take("summary");
+      item.only("encrypted_content", {""});
+      if (const Json* content = item.take("content")) {
+        const auto text = text_of(*content, {"reasoning_text"}, path + ".content", in);
+        messages.push_back(
+            {{"role", "assistant"}, {"content", ""}, {"reasoning_content", text.value_or("")}});
+      }
+    } else {
+      item.unsupported("type", "want message, function_call, function_call_output or reasoning");
+    }
     item.check_unknown();
     in.take_error_of(item);
-    messages.push_back({{"role", role}, {"content", text.value_or("")}});
-    kept.write_to(messages.back());
   }
 }
 
@@ -74,7 +124,7 @@ Result<Call> parse_responses(const Json& body) {
       in.take_error_of(inner);
     }
   }
-  take_tools(in);
+  take_tools(in, ToolWords::kResponses, request);
   in.text("user");
   in.text("safety_identifier");
   take_retention(in, request);

@@ -432,6 +432,36 @@ void Connection::finish() {
   });
 }
 
+void write_part(uint32_t sample, const ipc::DeltaPart& part, AnswerWriter& writer,
+                std::string* events) {
+  switch (part.channel) {
+    case ipc::DeltaChannel::kText: return writer.delta(sample, part.text, {}, events);
+    case ipc::DeltaChannel::kReasoning: return writer.reasoning(sample, part.text, events);
+    case ipc::DeltaChannel::kArguments: return writer.arguments(sample, part.text, events);
+    case ipc::DeltaChannel::kCall:
+      if (const Result<ipc::ToolCall> call = ipc::decode_tool_call(part.text)) {
+        writer.call(sample, *call, events);
+      }
+      return;
+  }
+}
+
+void write_delta(const ipc::Answer& answer, AnswerWriter& writer, std::string* events) {
+  if (answer.logprobs.empty()) {
+    const Result<ipc::DeltaPayload> payload = ipc::decode_delta_payload(answer.payload);
+    if (payload && payload->header.num_parts == 0) {
+      return writer.delta(payload->header.sample, payload->text, {}, events);
+    }
+  }
+  const Result<ipc::Delta> delta = ipc::decode_delta(answer);
+  if (!delta) return;
+  const uint32_t sample = delta->header.sample;
+  if (delta->parts.empty()) return writer.delta(sample, delta->text, delta->logprobs, events);
+  // These go with the tokens, whatever the tokens became.
+  if (!delta->logprobs.empty()) writer.delta(sample, "", delta->logprobs, events);
+  for (const ipc::DeltaPart& part : delta->parts) write_part(sample, part, writer, events);
+}
+
 ipc::SendOutcome Connection::deliver(const ipc::Answer& answer) {
   if (closed_ || !exchange_) return ipc::SendOutcome::kUnreachable;
   if (exchange_->begun && out_.size() + writing_.size() - written_ > kOutBytes) {
@@ -450,12 +480,7 @@ ipc::SendOutcome Connection::deliver(const ipc::Answer& answer) {
   }
   if (!exchange_->writer) return ipc::SendOutcome::kSent;
   std::string events;
-  if (answer.logprobs.empty()) {
-    const Result<ipc::DeltaPayload> payload = ipc::decode_delta_payload(answer.payload);
-    if (payload) exchange_->writer->delta(payload->header.sample, payload->text, {}, &events);
-  } else if (const Result<ipc::Delta> delta = ipc::decode_delta(answer)) {
-    exchange_->writer->delta(delta->header.sample, delta->text, delta->logprobs, &events);
-  }
+  write_delta(answer, *exchange_->writer, &events);
   if (!events.empty()) send_stream(events);
   return ipc::SendOutcome::kSent;
 }

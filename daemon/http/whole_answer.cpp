@@ -20,6 +20,16 @@ class WholeAnswer final : public AnswerWriter {
     to.text += text;
     to.logprobs.insert(to.logprobs.end(), logprobs.begin(), logprobs.end());
   }
+  void reasoning(uint32_t sample, std::string_view text, std::string*) override {
+    if (sample < samples_.size()) samples_[sample].reasoning += text;
+  }
+  void call(uint32_t sample, const ipc::ToolCall& call, std::string*) override {
+    if (sample < samples_.size()) samples_[sample].calls.push_back({call, {}});
+  }
+  void arguments(uint32_t sample, std::string_view json, std::string*) override {
+    if (sample >= samples_.size() || samples_[sample].calls.empty()) return;
+    samples_[sample].calls.back().arguments += json;
+  }
   void sample_done(const ipc::SampleDoneEvent& event, std::string*) override {
     const auto sample = static_cast<size_t>(event.sample);
     if (sample >= samples_.size()) return;
@@ -44,7 +54,7 @@ class WholeAnswer final : public AnswerWriter {
                 {"type", "message"},
                 {"role", "assistant"},
                 {"model", head_.model},
-                {"content", Json::array({{{"type", "text"}, {"text", sample.text}}})},
+                {"content", anthropic_content(sample)},
                 {"stop_reason", stop_reason(sample)},
                 {"stop_sequence", stop_sequence(sample)},
                 {"usage", anthropic_usage(event.usage.prompt_tokens, event.usage.cached_tokens,
@@ -58,7 +68,7 @@ class WholeAnswer final : public AnswerWriter {
       const Sample& sample = samples_[i];
       Json choice = {{"index", i}};
       if (chat) {
-        choice["message"] = {{"role", "assistant"}, {"content", sample.text}, {"refusal", nullptr}};
+        choice["message"] = chat_message(sample);
       } else {
         choice["text"] = sample.text;
       }

@@ -1,0 +1,142 @@
+// Functions that the model may call, in the words of each API.
+
+#include "daemon/http/request_members.h"
+
+namespace hearth::http {
+namespace {
+
+/// {"name":..., "description":..., "parameters":{...}} out of `from`, whose schema has this name.
+/// What is not known is refused by name; the caller checks that.
+Json take_function(Members& from, std::string_view schema, bool forced) {
+  Json out = Json::object();
+  if (const auto name = from.text("name")) {
+    out["name"] = *name;
+  } else {
+    from.fail("name", ErrorCode::kInvalidArgument, "absent, want a string");
+  }
+  if (const auto description = from.text("description")) out["description"] = *description;
+  if (const Json* parameters = from.take(schema)) {
+    if (parameters->is_object()) {
+      out["parameters"] = *parameters;
+    } else {
+      from.wrong(schema, *parameters, "a JSON schema");
+    }
+  }
+  if (from.flag("strict", false) && !forced) {
+    from.unsupported("strict", "is supported where tool_choice demands a call");
+  }
+  return out;
+}
+
+Json take_tool(Members& in, const Json& tool, size_t index, ToolWords words, bool forced) {
+  const std::string path = fmt::format("tools[{}]", index);
+  if (!tool.is_object()) {
+    in.wrong(path, tool, "an object");
+    return {};
+  }
+  Members from(tool, path + ".");
+  const std::string plain = words == ToolWords::kMessages ? "custom" : "function";
+  const std::string type =
+      from.text("type").value_or(words == ToolWords::kMessages ? plain : std::string());
+  if (type != plain) from.unsupported("type", "of tools only functions are supported");
+  Json function;
+  Kept kept;
+  if (words == ToolWords::kChat) {
+    const Json* inner = from.take("function");
+    if (inner == nullptr || !inner->is_object()) {
+      from.fail("function", ErrorCode::kInvalidArgument, "absent, want an object");
+    } else {
+      Members members(*inner, path + ".function.");
+      function = take_function(members, "parameters", forced);
+      members.check_unknown();
+      in.take_error_of(members);
+    }
+  } else {
+    function =
+        take_function(from, words == ToolWords::kMessages ? "input_schema" : "parameters", forced);
+    kept.add(take_cache_control(from), 0);
+  }
+  from.check_unknown();
+  in.take_error_of(from);
+  Json out = {{"type", "function"}, {"function", std::move(function)}};
+  kept.write_to(out);
+  return out;
+}
+
+/// auto, none, required or a function's name.
+std::string take_choice(Members& in, ToolWords words, bool* one_call) {
+  const Json* choice = in.take("tool_choice");
+  if (choice == nullptr) return "auto";
+  const std::string want = words == ToolWords::kMessages
+                               ? "an object of type auto, any, none or tool"
+                               : "auto, none, required or a function";
+  if (choice->is_string() && words != ToolWords::kMessages) {
+    const auto& text = choice->get_ref<const std::string&>();
+    if (text == "auto" || text == "none" || text == "required") return text;
+  }
+  if (!choice->is_object()) {
+    in.wrong("tool_choice", *choice, want);
+    return "auto";
+  }
+  Members from(*choice, "tool_choice.");
+  const std::string type = from.text("type").value_or("");
+  std::string out = "auto";
+  if (words == ToolWords::kMessages) {
+    *one_call = from.flag("disable_parallel_tool_use", false);
+    if (type == "any") out = "required";
+    if (type == "none") out = "none";
+    if (type == "tool") out = from.text("name").value_or("");
+    if (type != "auto" && type != "any" && type != "none" && type != "tool") {
+      from.fail("type", ErrorCode::kInvalidArgument, "want auto, any, none or tool");
+    }
+  } else if (type == "function") {
+    const Json* holder = words == ToolWords::kChat ? from.take("function") : choice;
+    if (words == ToolWords::kResponses) from.take("name");
+    const bool named = holder != nullptr && holder->is_object() && holder->contains("name") &&
+                       (*holder)["name"].is_string();
+    out = named ? (*holder)["name"].get<std::string>() : std::string();
+  } else {
+    from.unsupported("type", "only function is supported");
+  }
+  if (out.empty()) from.fail("name", ErrorCode::kInvalidArgument, "absent, want a string");
+  from.check_unknown();
+  in.take_error_of(from);
+  return out;
+}
+
+}  // namespace
+
+Json made_call(const std::string& id, const std::string& name, Json arguments) {
+  // Templates want them as an object, the OpenAI APIs have their text.
+  if (arguments.is_string()) {
+    Json object = Json::parse(arguments.get_ref<const std::string&>(), nullptr, false);
+    if (object.is_object()) arguments = std::move(object);
+  }
+  return {{"id", id},
+          {"type", "function"},
+          {"function", {{"name", name}, {"arguments", std::move(arguments)}}}};
+}
+
+void take_tools(Members& in, ToolWords words, Json& request) {
+  bool one_call = false;
+  const std::string choice = take_choice(in, words, &one_call);
+  if (words != ToolWords::kMessages) one_call = !in.flag("parallel_tool_calls", true);
+  const Json* tools = in.take("tools");
+  if (tools != nullptr && !tools->is_array()) return in.wrong("tools", *tools, "a list");
+  if (tools == nullptr || tools->empty()) {
+    if (choice != "auto" && choice != "none") {
+      in.fail("tool_choice", ErrorCode::kInvalidArgument, "met it without tools");
+    }
+    return;
+  }
+  const bool forced = choice != "auto" && choice != "none";
+  Json list = Json::array();
+  for (size_t i = 0; i < tools->size() && !in.failed(); ++i) {
+    list.push_back(take_tool(in, (*tools)[i], i, words, forced));
+  }
+  request["tools"] = std::move(list);
+  request["tool_choice"] = choice;
+  request["parallel_tool_calls"] = !one_call;
+}
+
+}  // namespace hearth::http

@@ -1,0 +1,318 @@
+// Calls of functions and reasoning in the words of each API: in requests, whole answers and
+// streams.
+
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "daemon/http/api_answer.h"
+#include "daemon/http/api_request.h"
+
+namespace hearth::http {
+namespace {
+
+using Json = nlohmann::json;
+
+Call good(Api api, const std::string& body) {
+  Result<Call> call = parse_call(api, body);
+  REQUIRE_MESSAGE(call.ok(), body << "\n" << (call.ok() ? "" : call.error().message));
+  return std::move(call).value();
+}
+Error bad(Api api, const std::string& body) {
+  Result<Call> call = parse_call(api, body);
+  REQUIRE_FALSE_MESSAGE(call.ok(), body);
+  return call.take_error();
+}
+
+const std::string kSchema = R"({"type":"object","properties":{"city":{"type":"string"}}})";
+const std::string kChatTools =
+    R"("tools":[{"type":"function","function":{"name":"f","description":"d","parameters":)" +
+    kSchema + "}}]";
+const std::string kFlatTools =
+    R"("tools":[{"type":"function","name":"f","description":"d","parameters":)" + kSchema + "}]";
+const std::string kAnthropicTools =
+    R"("tools":[{"name":"f","description":"d","input_schema":)" + kSchema + "}]";
+const std::string kHi = R"("messages":[{"role":"user","content":"Hi"}])";
+
+std::string chat(const std::string& more) { return "{" + kHi + "," + kChatTools + more + "}"; }
+std::string response(const std::string& more) {
+  return R"({"input":"Hi",)" + kFlatTools + more + "}";
+}
+std::string message(const std::string& more) {
+  return R"({"max_tokens":9,)" + kHi + "," + kAnthropicTools + more + "}";
+}
+
+TEST_CASE("functions arrive in one form, whichever API names them") {
+  const Json want =
+      Json::parse(R"([{"type":"function","function":{"name":"f","description":"d","parameters":)" +
+                  kSchema + "}}]");
+  for (const Call& call : {good(Api::kChat, chat("")), good(Api::kResponses, response("")),
+                           good(Api::kMessages, message(""))}) {
+    CHECK(Json::parse(call.request.tools.text) == want);
+    CHECK(call.request.tool_choice == "auto");
+    CHECK(call.request.parallel_tool_calls);
+  }
+  struct Choice {
+    Api api;
+    std::string body;
+    const char* choice;
+    bool parallel = true;
+  };
+  const Choice choices[] = {
+      {Api::kChat, chat(R"(,"tool_choice":"none")"), "none"},
+      {Api::kChat, chat(R"(,"tool_choice":"required","parallel_tool_calls":false)"), "required",
+       false},
+      {Api::kChat, chat(R"(,"tool_choice":{"type":"function","function":{"name":"f"}})"), "f"},
+      {Api::kResponses, response(R"(,"tool_choice":"required")"), "required"},
+      {Api::kResponses, response(R"(,"tool_choice":{"type":"function","name":"f"})"), "f"},
+      {Api::kMessages, message(R"(,"tool_choice":{"type":"any"})"), "required"},
+      {Api::kMessages, message(R"(,"tool_choice":{"type":"none"})"), "none"},
+      {Api::kMessages,
+       message(R"(,"tool_choice":{"type":"tool","name":"f","disable_parallel_tool_use":true})"),
+       "f", false},
+      {Api::kMessages,
+       message(R"(,"tool_choice":{"type":"auto","disable_parallel_tool_use":true})"), "auto",
+       false},
+  };
+  for (const Choice& each : choices) {
+    const Call call = good(each.api, each.body);
+    CHECK_MESSAGE(call.request.tool_choice == each.choice, each.body);
+    CHECK_MESSAGE(call.request.parallel_tool_calls == each.parallel, each.body);
+  }
+  // Without any there is nothing to choose from, and nothing to say about it.
+  CHECK(good(Api::kChat,
+             "{" + kHi + R"(,"tools":[],"tool_choice":"auto","parallel_tool_calls":false})")
+            .request.tools.empty());
+}
+
+TEST_CASE("what is not supported of functions is refused by name") {
+  struct Case {
+    Api api;
+    std::string body;
+    const char* field;
+  };
+  const std::string hi = "{" + kHi;
+  const Case cases[] = {
+      {Api::kChat, hi + R"(,"tools":{}})", "tools"},
+      {Api::kChat, hi + R"(,"tools":["f"]})", "tools[0]"},
+      {Api::kChat, hi + R"(,"tools":[{"type":"retrieval"}]})", "tools[0].type"},
+      {Api::kChat, hi + R"(,"tools":[{"type":"function"}]})", "tools[0].function"},
+      {Api::kChat, hi + R"(,"tools":[{"type":"function","function":{}}]})",
+       "tools[0].function.name"},
+      {Api::kChat, hi + R"(,"tools":[{"type":"function","function":{"name":"f","x":1}}]})",
+       "tools[0].function.x"},
+      {Api::kChat, hi + R"(,"tools":[{"type":"function","function":{"name":"f","strict":true}}]})",
+       "tools[0].function.strict"},
+      {Api::kChat, hi + R"(,"tools":[{"type":"function","function":{"name":"f","parameters":7}}]})",
+       "tools[0].function.parameters"},
+      {Api::kChat, chat(R"(,"tool_choice":"any")"), "tool_choice"},
+      {Api::kChat, chat(R"(,"tool_choice":{"type":"allowed_tools"})"), "tool_choice.type"},
+      {Api::kChat, chat(R"(,"tool_choice":{"type":"function"})"), "tool_choice.name"},
+      {Api::kChat, hi + R"(,"functions":[]})", "functions"},
+      {Api::kResponses, R"({"input":"a","tools":[{"type":"web_search"}]})", "tools[0].type"},
+      {Api::kMessages, message(R"(,"tool_choice":"auto")"), "tool_choice"},
+      {Api::kMessages, message(R"(,"tool_choice":{"type":"tool"})"), "tool_choice.name"},
+      {Api::kMessages,
+       R"({"max_tokens":1,)" + kHi + R"(,"tools":[{"type":"bash_20250124","name":"bash"}]})",
+       "tools[0].type"},
+      {Api::kMessages,
+       R"({"max_tokens":1,"messages":[{"role":"user","content":[{"type":"tool_use","id":"a"}]}]})",
+       "messages[0].content[0].type"},
+      {Api::kResponses, R"({"input":[{"type":"function_call","call_id":"a"}]})", "input[0].name"},
+      {Api::kResponses, R"({"input":[{"type":"function_call_output","output":"a"}]})",
+       "input[0].call_id"},
+  };
+  for (const Case& each : cases) {
+    const Error error = bad(each.api, each.body);
+    CHECK_MESSAGE(error.field == each.field, each.body << ": " << error.message);
+  }
+  // Where a call is demanded, it is valid against its schema anyway.
+  good(Api::kChat,
+       hi + R"(,"tool_choice":"required","tools":[{"type":"function","function":{"name":"f",)"
+            R"("strict":true}}]})");
+}
+
+TEST_CASE("a conversation with calls and results is one conversation, whichever API tells it") {
+  const Json want = Json::parse(R"([
+      {"role":"user","content":"Hi"},
+      {"role":"assistant","content":"Let me see.","reasoning_content":"Hm","tool_calls":[
+        {"id":"a1","type":"function","function":{"name":"f","arguments":{"x":1}}},
+        {"id":"a2","type":"function","function":{"name":"g","arguments":{}}}]},
+      {"role":"tool","tool_call_id":"a1","content":"one"},
+      {"role":"tool","tool_call_id":"a2","content":"two"},
+      {"role":"user","content":"So?"}])");
+  const Call by_chat = good(Api::kChat, R"({"messages":[{"role":"user","content":"Hi"},
+      {"role":"assistant","content":"Let me see.","reasoning_content":"Hm","tool_calls":[
+        {"id":"a1","type":"function","function":{"name":"f","arguments":"{\"x\": 1}"}},
+        {"id":"a2","type":"function","function":{"name":"g","arguments":"{}"}}]},
+      {"role":"tool","tool_call_id":"a1","content":"one"},
+      {"role":"tool","tool_call_id":"a2","content":[{"type":"text","text":"two"}]},
+      {"role":"user","content":"So?"}]})");
+  CHECK(Json::parse(by_chat.request.messages.text) == want);
+  const Call by_responses = good(Api::kResponses, R"({"input":[{"role":"user","content":"Hi"},
+      {"type":"reasoning","id":"rs_1","summary":[],
+       "content":[{"type":"reasoning_text","text":"Hm"}]},
+      {"type":"message","role":"assistant","id":"msg_1","status":"completed",
+       "content":[{"type":"output_text","text":"Let me see.","annotations":[]}]},
+      {"type":"function_call","id":"fc_1","call_id":"a1","name":"f","arguments":"{\"x\":1}",
+       "status":"completed"},
+      {"type":"function_call","call_id":"a2","name":"g","arguments":"{}"},
+      {"type":"function_call_output","call_id":"a1","output":"one"},
+      {"type":"function_call_output","call_id":"a2",
+       "output":[{"type":"input_text","text":"two"}]},
+      {"role":"user","content":"So?"}]})");
+  CHECK(Json::parse(by_responses.request.messages.text) == want);
+  const Call by_messages = good(Api::kMessages, R"({"max_tokens":9,"messages":[
+      {"role":"user","content":"Hi"},
+      {"role":"assistant","content":[{"type":"thinking","thinking":"Hm","signature":""},
+        {"type":"text","text":"Let me see."},
+        {"type":"tool_use","id":"a1","name":"f","input":{"x":1}},
+        {"type":"tool_use","id":"a2","name":"g","input":{}}]},
+      {"role":"user","content":[{"type":"tool_result","tool_use_id":"a1","content":"one"},
+        {"type":"tool_result","tool_use_id":"a2","content":[{"type":"text","text":"two"}]},
+        {"type":"text","text":"So?"}]}]})");
+  CHECK(Json::parse(by_messages.request.messages.text) == want);
+}
+
+/// An answer of reasoning, text and two calls.
+std::string answer_of(const Call& call, bool with_text = true) {
+  const auto writer = make_answer_writer(call, "1-2", 1700000000);
+  std::string out;
+  writer->started({"m", 12, 8, 0.5}, &out);
+  writer->reasoning(0, "Hm", &out);
+  writer->reasoning(0, "m\"", &out);
+  if (with_text) writer->delta(0, "Yes", {}, &out);
+  writer->call(0, {0, "a1B2c3D4e", "f"}, &out);
+  writer->arguments(0, "{\"x\"", &out);
+  writer->arguments(0, ": 1}", &out);
+  writer->call(0, {1, "b1B2c3D4e", "g"}, &out);
+  writer->arguments(0, "{}", &out);
+  writer->sample_done({0, "tool_calls", 9, ""}, &out);
+  ipc::DoneEvent done;
+  done.finish_reasons = {"tool_calls"};
+  done.model = "m";
+  done.usage.output_tokens = 9;
+  done.usage.reasoning_tokens = 4;
+  writer->done(done, &out);
+  return out;
+}
+
+std::vector<Json> data_of(const std::string& stream) {
+  std::vector<Json> out;
+  for (size_t at = 0; at < stream.size();) {
+    const size_t end = stream.find("\n\n", at), data = stream.find("data: ", at);
+    REQUIRE(end != std::string::npos);
+    const std::string text = stream.substr(data + 6, end - data - 6);
+    if (text != "[DONE]") out.push_back(Json::parse(text));
+    at = end + 2;
+  }
+  return out;
+}
+
+TEST_CASE("whole answers tell calls and reasoning apart from text") {
+  const Json choice = Json::parse(answer_of(good(Api::kChat, chat(""))))["choices"][0];
+  CHECK(choice["finish_reason"] == "tool_calls");
+  CHECK(choice["message"]["content"] == "Yes");
+  CHECK(choice["message"]["reasoning_content"] == "Hmm\"");
+  CHECK(choice["message"]["tool_calls"] == Json::parse(R"([
+      {"id":"a1B2c3D4e","type":"function","function":{"name":"f","arguments":"{\"x\": 1}"}},
+      {"id":"b1B2c3D4e","type":"function","function":{"name":"g","arguments":"{}"}}])"));
+  CHECK(
+      Json::parse(answer_of(good(Api::kChat, chat("")), false))["choices"][0]["message"]["content"]
+          .is_null());
+
+  const Json body = Json::parse(answer_of(good(Api::kResponses, response(""))));
+  REQUIRE(body["output"].size() == 4);
+  CHECK(body["output"][0]["content"][0]["text"] == "Hmm\"");
+  CHECK(body["output"][1]["content"][0]["text"] == "Yes");
+  CHECK(body["output"][2]["type"] == "function_call");
+  CHECK(body["output"][2]["call_id"] == "a1B2c3D4e");
+  CHECK(body["output"][2]["arguments"] == "{\"x\": 1}");
+  CHECK(body["usage"]["output_tokens_details"]["reasoning_tokens"] == 4);
+  CHECK(body["tools"][0]["name"] == "f");
+  CHECK(body["tool_choice"] == "auto");
+
+  const Json said = Json::parse(answer_of(good(Api::kMessages, message(""))));
+  CHECK(said["stop_reason"] == "tool_use");
+  CHECK(said["content"] == Json::parse(R"([
+      {"type":"thinking","thinking":"Hmm\"","signature":""},{"type":"text","text":"Yes"},
+      {"type":"tool_use","id":"a1B2c3D4e","name":"f","input":{"x":1}},
+      {"type":"tool_use","id":"b1B2c3D4e","name":"g","input":{}}])"));
+}
+
+TEST_CASE("a stream of chunks puts together to the same") {
+  std::string reasoning, content;
+  std::vector<Json> calls;
+  std::string reason;
+  for (const Json& event : data_of(answer_of(good(Api::kChat, chat(R"(,"stream":true)"))))) {
+    const Json& choice = event["choices"][0];
+    const Json& delta = choice["delta"];
+    reasoning += delta.value("reasoning_content", "");
+    content += delta.value("content", "");
+    for (const Json& part : delta.value("tool_calls", Json::array())) {
+      const auto index = part["index"].get<size_t>();
+      if (index == calls.size())
+        calls.push_back(part);
+      else
+        calls[index]["function"]["arguments"] =
+            calls[index]["function"]["arguments"].get<std::string>() +
+            part["function"]["arguments"].get<std::string>();
+    }
+    if (choice["finish_reason"].is_string()) reason = choice["finish_reason"];
+  }
+  CHECK(reasoning == "Hmm\"");
+  CHECK(content == "Yes");
+  CHECK(reason == "tool_calls");
+  REQUIRE(calls.size() == 2);
+  CHECK(calls[0]["id"] == "a1B2c3D4e");
+  CHECK(calls[0]["function"]["name"] == "f");
+  CHECK(calls[0]["function"]["arguments"] == "{\"x\": 1}");
+  CHECK(calls[1]["function"]["arguments"] == "{}");
+}
+
+TEST_CASE("streams of typed events open and close what they tell of") {
+  std::vector<std::string> types;
+  const auto events = data_of(answer_of(good(Api::kResponses, response(R"(,"stream":true)"))));
+  int64_t open = -1, items = 0;
+  std::string arguments;
+  for (size_t i = 0; i < events.size(); ++i) {
+    CHECK(events[i]["sequence_number"] == i);
+    const std::string type = events[i]["type"];
+    if (type == "response.output_item.added") {
+      CHECK(open == -1);
+      open = events[i]["output_index"].get<int64_t>();
+      CHECK(open == items++);
+    } else if (type == "response.output_item.done") {
+      CHECK(events[i]["output_index"] == open);
+      open = -1;
+    } else if (type == "response.function_call_arguments.delta") {
+      arguments += events[i]["delta"].get<std::string>();
+    } else if (type == "response.function_call_arguments.done") {
+      CHECK(events[i]["arguments"] == arguments);
+      arguments.clear();
+    }
+  }
+  CHECK(items == 4);
+  CHECK(open == -1);
+  CHECK(events.back()["response"]["output"].size() == 4);
+
+  std::string seen;
+  for (const Json& event : data_of(answer_of(good(Api::kMessages, message(R"(,"stream":true)"))))) {
+    const std::string type = event["type"];
+    if (type == "content_block_start")
+      seen += event["content_block"]["type"].get<std::string>() + ":";
+    if (type == "content_block_delta") {
+      const Json& delta = event["delta"];
+      seen +=
+          delta.value("thinking", "") + delta.value("text", "") + delta.value("partial_json", "");
+    }
+    if (type == "content_block_stop") seen += ";";
+    if (type == "message_delta") seen += event["delta"]["stop_reason"].get<std::string>();
+  }
+  CHECK(seen == "thinking:Hmm\";text:Yes;tool_use:{\"x\": 1};tool_use:{};tool_use");
+}
+
+}  // namespace
+}  // namespace hearth::http
