@@ -26,5 +26,6 @@ void catch_interrupts() {
 }
 
 bool interrupted() { return g_interrupted != 0; }
+void clear_interrupt() { g_interrupted = 0; }
 
 }  // namespace hearth::cli

@@ -6,5 +6,7 @@ namespace hearth::cli {
 /// From here on the first SIGINT or SIGTERM raises the flag; the second ends the program.
 void catch_interrupts();
 bool interrupted();
+/// The flag is down again: for who goes on after it.
+void clear_interrupt();
 
 }  // namespace hearth::cli

@@ -16,6 +16,7 @@ int main_of(int argc, char** argv) {
   if (!options.worker_words.empty()) return exec_worker(options.worker_words);
   const std::string& verb = options.verb;
   if (verb == "run") return run(options.run);
+  if (verb == "chat") return chat(options.chat);
   if (verb == "tokenize") return tokenize(options.tokenize);
   if (verb == "models") return models(options.json);
   if (verb == "ps") return ps(options.json);

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "ipc/cli/chat/chat_options.h"
+
 namespace hearth::cli {
 
 /// The program's exit status; the footer of --help says the same.
@@ -57,6 +59,7 @@ struct Options {
   std::string draft;       ///< load: who guesses for it; empty: as it is
   RunOptions run;
   TokenizeOptions tokenize;
+  ChatOptions chat;
   /// Of a verb that a worker program knows: the verb and what follows it, as written.
   std::vector<std::string> worker_words;
 };

@@ -23,6 +23,7 @@ Examples:
   cat letter.txt | hearth run tales > out    piped: nothing but the text on stdout
   hearth run tales --temperature 0 -f a.txt  greedy, from a file
   hearth run tales --json "Once" | jq .      one JSON line per event
+  hearth chat MODEL                          a conversation; hearth chat --resume goes on with it
   hearth models                              what can be run
   hearth ps; hearth cancel ID                live requests; end one of yours
   hearth swap default MODEL                  another model from now on; nothing is cut off
@@ -49,6 +50,11 @@ On a terminal the text streams as it comes, escape characters are shown and not 
 of timings follows: prompt tokens (cached ones), time to first token (TTFT), tokens per second, why
 it ended. Piped, stdout gets the text alone. Ctrl-C ends the request and keeps what came.)";
 
+constexpr const char* kChatFooter = R"(
+/help lists what can be done with a conversation: another answer, the last question anew, the
+system's words, the timings. Ctrl-C stops an answer and keeps what came; Ctrl-D ends. Conversations
+are kept in $XDG_STATE_HOME/hearth/chats (else ~/.local/state), readable by you alone.)";
+
 constexpr const char* kTokenizeFooter = R"(
 A file, and a model in the model folders that you may read, is tokenized here, without a daemon:
 each token with the bytes of the text that it stands for. Other names and roles are asked of the
@@ -74,10 +80,10 @@ std::string help_of(const Field& field) {
 }
 
 /// The option that sets one field of a request.
-void add_field(CLI::App& verb, const Field& field, RunOptions& options) {
+void add_field(CLI::App& verb, const Field& field,
+               std::vector<std::pair<std::string, std::string>>& fields) {
   const std::string name(field.name);
   const std::string group = "Fields of the request";
-  auto& fields = options.fields;
   switch (field.type) {
     case FieldType::kBool: {
       // A field that is on unless said otherwise gets the flag that turns it off.
@@ -140,9 +146,37 @@ void add_run(CLI::App& app, RunOptions& options) {
                       field.name == "tool_choice" || field.name == "parallel_tool_calls" ||
                       field.name == "template_kwargs";
     const bool elsewhere = field.name == "model" || field.name == "prompt" || chat;
-    if (has_verb(field, ipc::Verb::kGenerate) && !elsewhere) add_field(*verb, field, options);
+    if (has_verb(field, ipc::Verb::kGenerate) && !elsewhere)
+      add_field(*verb, field, options.fields);
   }
   verb->footer(kRunFooter);
+}
+
+void add_chat(CLI::App& app, ChatOptions& options) {
+  CLI::App* verb = app.add_subcommand("chat", "A conversation with a model, at the terminal");
+  verb->add_option("MODEL", options.model, "a model's name or a role; default: default");
+  verb->add_option_function<std::string>(
+          "--resume",
+          [&options](const std::string& name) {
+            options.resume = true;
+            options.name = name;
+          },
+          "goes on with a conversation; without NAME: with the last one")
+      ->expected(0, 1)
+      ->type_name("[NAME]");
+  verb->add_flag("--list", options.list, "the conversations that are kept");
+  verb->add_option("--name", options.name, "the new conversation's name; default: date and time")
+      ->type_name("NAME");
+  verb->add_option("--system", options.system, "what the model is told in front of all")
+      ->type_name("TEXT");
+  verb->add_flag("--hide-reasoning", options.hide_reasoning, "does not show it");
+  verb->add_flag("--no-start", options.no_start, "start no daemon where none answers");
+  verb->add_flag("--allow-root", options.allow_root, "start one as root, too");
+  for (const char* name : {"max_tokens", "temperature", "top_k", "top_p", "min_p",
+                           "repetition_penalty", "seed", "ignore_eos", "draft", "cache"}) {
+    add_field(*verb, *ipc::find_field(ipc::Verb::kGenerate, name), options.fields);
+  }
+  verb->footer(kChatFooter);
 }
 
 void add_tokenize(CLI::App& app, TokenizeOptions& options) {
@@ -209,6 +243,7 @@ Parsed parse(int argc, char** argv) {
   app.get_formatter()->column_width(34);
 
   add_run(app, options.run);
+  add_chat(app, options.chat);
   const auto add_plain = [&](const char* name, const char* meaning) {
     CLI::App* verb = app.add_subcommand(name, meaning);
     verb->add_flag("--json", options.json, "as JSON");

@@ -10,6 +10,7 @@
 namespace hearth::cli {
 
 int run(const RunOptions& options);
+int chat(const ChatOptions& options);
 int tokenize(const TokenizeOptions& options);
 int models(bool json);
 int ps(bool json);

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace hearth::cli {
+
+struct ChatOptions {
+  std::string model;  ///< empty: of the conversation that is resumed, or default
+  bool resume = false;
+  std::string name;  ///< of the conversation; empty with `resume`: the last one
+  std::string system;
+  bool list = false;
+  bool hide_reasoning = false;
+  bool no_start = false;
+  bool allow_root = false;
+  /// Fields of the requests, as of RunOptions.
+  std::vector<std::pair<std::string, std::string>> fields;
+};
+
+}  // namespace hearth::cli

@@ -1,0 +1,212 @@
+#include "ipc/cli/chat/chat_session.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+
+#include "ipc/cli/connection.h"
+#include "ipc/cli/run_fields.h"
+#include "ipc/cli/timing_line.h"
+#include "ipc/utf8.h"
+
+namespace hearth::cli {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kHelp =
+    "/retry          another answer to the last question\n"
+    "/edit [TEXT]    the last question anew, with TEXT or in $EDITOR\n"
+    "/undo           takes the last question and its answer back\n"
+    "/system [TEXT]  what the model is told in front of all; without TEXT: shows it; - : nothing\n"
+    "/stats          tokens and times of the last answer\n"
+    "/reasoning      shows it, dimmed, or hides it\n"
+    "/show           the conversation so far\n"
+    "/name NAME      another name for it\n"
+    "/new            begins another one\n"
+    "/quit           ends; hearth chat --resume comes back\n"
+    "A line that ends in \\ goes on; \"\"\" begins and ends several lines; // sends a slash.\n"
+    "Ctrl-C stops an answer or drops a line, Ctrl-D ends.\n";
+
+void say_line(const std::string& text) { write_stdout(text + "\n"); }
+
+std::string shown(const std::string& text) {
+  return stdout_is_terminal() ? terminal_safe(text) : text;
+}
+
+/// The text as the user's editor leaves it; nothing where that failed.
+std::optional<std::string> edited(const std::string& text) {
+  const char* const wanted =
+      std::getenv("VISUAL") != nullptr ? std::getenv("VISUAL") : std::getenv("EDITOR");
+  std::string path = (fs::temp_directory_path() / "hearth-chat-XXXXXX").string();
+  const int fd = ::mkstemp(path.data());
+  if (fd < 0) return std::nullopt;
+  const bool wrote = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  ::close(fd);
+  // Through a shell: the variable may hold options.
+  const std::string command =
+      fmt::format("{} '{}'", wanted != nullptr && *wanted != '\0' ? wanted : "vi", path);
+  std::optional<std::string> out;
+  if (wrote && std::system(command.c_str()) == 0) {
+    std::ifstream in(path, std::ios::binary);
+    out = ipc::to_valid_utf8(std::string(std::istreambuf_iterator<char>(in), {}));
+    while (out->ends_with('\n')) out->pop_back();
+  }
+  ::unlink(path.c_str());
+  return out;
+}
+
+}  // namespace
+
+void ChatSession::greet() const {
+  if (chat_.messages.empty()) {
+    say_line(fmt::format("{} ({}). /help shows the commands.", chat_.model, chat_.name));
+    return;
+  }
+  show();
+  say_line(fmt::format("{} ({}), {} messages. /help shows the commands.", chat_.model, chat_.name,
+                       chat_.messages.size()));
+  if (chat_.messages.back().role == "user") {
+    say_line("The last question has no answer yet; /retry asks it again.");
+  }
+}
+
+void ChatSession::show() const {
+  for (const ChatMessage& message : chat_.messages) {
+    say_line((message.role == "user" ? "> " : "") + shown(message.content) +
+             (message.cut ? " [stopped]" : ""));
+  }
+}
+
+Result<ipc::GenerateRequest> ChatSession::request() const {
+  HEARTH_ASSIGN_OR_RETURN(ipc::GenerateRequest request,
+                          request_from_flags(chat_.model, "x", options_.fields));
+  request.prompt.clear();
+  request.messages.text = messages_json(chat_);
+  const bool bounded = std::ranges::any_of(
+      options_.fields, [](const auto& field) { return field.first == "max_tokens"; });
+  if (!bounded) request.max_tokens = 0;  // as many as fit
+  return request;
+}
+
+void ChatSession::save() {
+  if (const Result<void> saved = save_chat(folder_, chat_); !saved.ok()) {
+    complain("not saved: " + saved.error().message);
+    return;
+  }
+  saved_ = true;
+}
+
+void ChatSession::say(const std::string& text) {
+  if (!chat_.messages.empty() && chat_.messages.back().role == "user") chat_.messages.pop_back();
+  chat_.messages.push_back({"user", text});
+  ask();
+}
+
+// Ends with the question alone where no answer came.
+void ChatSession::ask() {
+  const Result<ipc::GenerateRequest> asked = request();
+  if (!asked.ok()) return complain(asked.error().message);
+  save();
+  ChatAnswer answer = stream_answer(client_, *asked, !hide_reasoning_);
+  if (answer.error) {
+    complain(answer.error->message);
+    lost_ = answer.error->code == ErrorCode::kLost;
+  }
+  last_ = answer.done;
+  if (answer.text.empty() && answer.reasoning.empty()) return;
+  const bool whole = answer.done && answer.done->finish_reasons.front() != "cancelled";
+  chat_.messages.push_back({"assistant", answer.text, answer.reasoning, !whole});
+  save();
+}
+
+void ChatSession::retry() {
+  if (chat_.messages.empty()) return complain("nothing was asked yet");
+  if (chat_.messages.back().role == "assistant") chat_.messages.pop_back();
+  ask();
+}
+
+void ChatSession::undo() {
+  if (chat_.messages.empty()) return complain("nothing was asked yet");
+  if (chat_.messages.back().role == "assistant") chat_.messages.pop_back();
+  if (!chat_.messages.empty()) chat_.messages.pop_back();
+  save();
+}
+
+void ChatSession::edit(const std::string& given) {
+  const auto question =
+      std::find_if(chat_.messages.rbegin(), chat_.messages.rend(),
+                   [](const ChatMessage& message) { return message.role == "user"; });
+  if (question == chat_.messages.rend()) return complain("nothing was asked yet");
+  const std::optional<std::string> text = given.empty() ? edited(question->content) : given;
+  if (!text || text->empty()) return complain("the question stays as it was");
+  chat_.messages.erase(question.base() - 1, chat_.messages.end());
+  say(*text);
+}
+
+void ChatSession::set_system(const std::string& text) {
+  if (text.empty()) return say_line(chat_.system.empty() ? "(nothing)" : shown(chat_.system));
+  chat_.system = text == "-" ? "" : text;
+  if (!chat_.messages.empty()) save();
+}
+
+void ChatSession::rename(const std::string& name) {
+  if (!is_chat_name(name)) return complain("a name has letters, digits, -, _ and ., at most 64");
+  std::error_code error;
+  if (fs::exists(folder_ / (name + ".json"), error)) return complain("that name is taken");
+  const std::string before = std::exchange(chat_.name, name);
+  save();
+  if (saved_) fs::remove(folder_ / (before + ".json"), error);
+}
+
+void ChatSession::stats() const {
+  if (!last_) return complain("no answer yet");
+  say_line(timing_line(*last_));
+  if (last_->usage.reasoning_tokens > 0) {
+    say_line(fmt::format("reasoning {} of {} tokens", last_->usage.reasoning_tokens,
+                         last_->usage.output_tokens));
+  }
+  if (!last_->cache_miss.empty()) say_line("computed " + last_->cache_miss);
+  say_line(fmt::format("model {}, seed {}", last_->model, last_->seed));
+}
+
+bool ChatSession::command(const ChatInput& input) {
+  const std::string& name = input.command;
+  if (name == "quit" || name == "exit" || name == "q") return false;
+  if (name == "help" || name == "?") {
+    write_stdout(kHelp);
+  } else if (name == "retry") {
+    retry();
+  } else if (name == "edit") {
+    edit(input.text);
+  } else if (name == "undo") {
+    undo();
+  } else if (name == "system") {
+    set_system(input.text);
+  } else if (name == "stats") {
+    stats();
+  } else if (name == "reasoning") {
+    hide_reasoning_ = !hide_reasoning_;
+    say_line(hide_reasoning_ ? "reasoning is hidden" : "reasoning is shown");
+  } else if (name == "show") {
+    show();
+  } else if (name == "name") {
+    rename(input.text);
+  } else if (name == "new") {
+    chat_.messages.clear();
+    chat_.name = new_chat_name(folder_);
+    last_.reset();
+    say_line(chat_.name);
+  } else {
+    complain(fmt::format("/{}: no such command; /help shows them", name));
+  }
+  return true;
+}
+
+}  // namespace hearth::cli

@@ -1,0 +1,128 @@
+#include "ipc/cli/chat/line_editor.h"
+
+#include <fcntl.h>
+#include <histedit.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <clocale>
+#include <cstdio>
+#include <cwchar>
+#include <iostream>
+#include <string_view>
+#include <utility>
+
+namespace hearth::cli {
+namespace {
+
+constexpr int kHistoryLines = 1000;
+constexpr char kCtrlC = 3;
+
+}  // namespace
+
+struct LineEditor::Impl {
+  explicit Impl(std::filesystem::path file) : history_file(std::move(file)) {
+    if (::isatty(STDIN_FILENO) != 1 || ::isatty(STDOUT_FILENO) != 1) return;
+    // The library counts characters as the locale has them.
+    const char* const locale = std::setlocale(LC_CTYPE, "");
+    if (locale == nullptr || std::string_view(locale) == "C") std::setlocale(LC_CTYPE, "C.UTF-8");
+    editor = ::el_init("hearth", stdin, stdout, stderr);
+    if (editor == nullptr) return;
+    ::el_set(editor, EL_CLIENTDATA, this);
+    ::el_set(editor, EL_PROMPT, &Impl::prompt_of);
+    ::el_set(editor, EL_EDITOR, "emacs");
+    ::el_set(editor, EL_SIGNAL, 1);  // the terminal is put right before a signal ends us
+    // Ctrl-C is a key while a line is edited: it drops the line and nothing else. It is met where
+    // keys are read; the library never frees what a function of one's own is called.
+    ::el_set(editor, EL_SETTY, "-d", "-isig", nullptr);
+    ::el_wset(editor, EL_GETCFN, &Impl::read_key);
+    ::el_set(editor, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+    history = ::history_init();
+    if (history == nullptr) return;
+    HistEvent event;
+    ::history(history, &event, H_SETSIZE, kHistoryLines);
+    ::history(history, &event, H_SETUNIQUE, 1);
+    ::el_set(editor, EL_HIST, ::history, history);
+    if (history_file.empty()) return;
+    // The library would make it readable for others.
+    const int fd = ::open(history_file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0) return;
+    ::fchmod(fd, 0600);
+    ::close(fd);
+    ::history(history, &event, H_LOAD, history_file.c_str());
+  }
+  ~Impl() {
+    if (history != nullptr) ::history_end(history);
+    if (editor != nullptr) ::el_end(editor);
+  }
+
+  static Impl* of(EditLine* editor) {
+    Impl* impl = nullptr;
+    ::el_get(editor, EL_CLIENTDATA, &impl);
+    return impl;
+  }
+  static const char* prompt_of(EditLine* editor) { return of(editor)->prompt.c_str(); }
+  static int read_key(EditLine* editor, wchar_t* key) {
+    std::mbstate_t state{};
+    while (true) {
+      char byte = 0;
+      const ssize_t n = ::read(STDIN_FILENO, &byte, 1);
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) return static_cast<int>(n);
+      if (byte == kCtrlC) {
+        of(editor)->interrupted = true;
+        return 0;
+      }
+      const size_t done = std::mbrtowc(key, &byte, 1, &state);
+      if (done == static_cast<size_t>(-2)) continue;  // a part of a character
+      if (done != static_cast<size_t>(-1)) return 1;
+      state = {};  // no character: as if it had not come
+    }
+  }
+
+  const std::filesystem::path history_file;
+  EditLine* editor = nullptr;
+  ::History* history = nullptr;
+  std::string prompt;
+  bool interrupted = false;
+};
+
+LineEditor::LineEditor(std::filesystem::path history)
+    : impl_(std::make_unique<Impl>(std::move(history))) {}
+LineEditor::~LineEditor() = default;
+
+LineEditor::Outcome LineEditor::read(const std::string& prompt, std::string* line) {
+  line->clear();
+  if (impl_->editor == nullptr) {
+    return std::getline(std::cin, *line) ? Outcome::kLine : Outcome::kEnd;
+  }
+  impl_->prompt = prompt;
+  impl_->interrupted = false;
+  int count = 0;
+  const char* const text = ::el_gets(impl_->editor, &count);
+  if (impl_->interrupted) {
+    ::el_reset(impl_->editor);
+    std::fputs("\n", stdout);
+    return Outcome::kInterrupted;
+  }
+  if (text == nullptr || count <= 0) {
+    std::fputs("\n", stdout);
+    return Outcome::kEnd;
+  }
+  line->assign(text, static_cast<size_t>(count));
+  if (line->ends_with('\n')) line->pop_back();
+  return Outcome::kLine;
+}
+
+void LineEditor::remember(const std::string& text) {
+  // What is shorter than a line of the file stays one line; a longer one would come back in parts.
+  if (impl_->history == nullptr || text.empty() || text.find('\n') != std::string::npos) return;
+  HistEvent event;
+  ::history(impl_->history, &event, H_ENTER, text.c_str());
+  if (!impl_->history_file.empty()) {
+    ::history(impl_->history, &event, H_SAVE, impl_->history_file.c_str());
+  }
+}
+
+}  // namespace hearth::cli
