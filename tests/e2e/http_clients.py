@@ -1,8 +1,10 @@
 """OpenAI's and Anthropic's own Python clients against a daemon: http_clients.py SOCKET
 
-Exit status 77: a client is not installed. The model of the test has no chat template, so
-conversations are refused, in each API's own shape.
+Exit status 77: a client is not installed. The model "tiny" of the test has no chat template, so
+conversations with it are refused, in each API's own shape; "caller" has one with calls of functions,
+"thinker" one whose prompt begins the reasoning.
 """
+import json
 import sys
 
 try:
@@ -64,4 +66,54 @@ try:
     raise AssertionError("a conversation without a template was taken")
 except anthropic.BadRequestError as error:
     assert error.body["error"]["type"] == "invalid_request_error", error.body
+# Calls of functions, which the grammar enforces.
+schema = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 4}}, "required": ["city"]}
+function = {"name": "get_weather", "description": "d", "parameters": schema}
+ask = dict(model="caller", messages=hello, tools=[{"type": "function", "function": function}], seed=7,
+           tool_choice={"type": "function", "function": {"name": "get_weather"}}, parallel_tool_calls=False)
+choice = client.chat.completions.create(**ask).choices[0]
+call = choice.message.tool_calls[0]
+assert choice.finish_reason == "tool_calls" and choice.message.content is None, choice
+assert call.function.name == "get_weather" and list(json.loads(call.function.arguments)) == ["city"], call
+arguments = ""
+for chunk in client.chat.completions.create(**ask, stream=True):
+    for part in chunk.choices[0].delta.tool_calls or []:
+        arguments += part.function.arguments or ""
+assert arguments == call.function.arguments, arguments
+answer = client.chat.completions.create(
+    model="caller", max_tokens=5, tools=ask["tools"], messages=hello + [
+        choice.message, {"role": "tool", "tool_call_id": call.id, "content": "rain"}])
+assert answer.usage.prompt_tokens > 0
+
+ask = dict(model="caller", input="Hi", tool_choice="required", parallel_tool_calls=False,
+           tools=[{"type": "function", "strict": True, **function}])
+output = client.responses.create(**ask).output
+assert output[0].type == "function_call" and "city" in json.loads(output[0].arguments), output
+with client.responses.stream(**ask) as stream:
+    final = stream.get_final_response()
+assert final.output[0].type == "function_call" and "city" in json.loads(final.output[0].arguments), final
+client.responses.create(model="caller", max_output_tokens=5, input=[
+    {"role": "user", "content": "Hi"}, output[0].model_dump(exclude_none=True),
+    {"type": "function_call_output", "call_id": output[0].call_id, "output": "rain"}])
+
+ask = dict(model="caller", max_tokens=300, messages=hello,
+           tools=[{"name": "get_weather", "description": "d", "input_schema": schema}],
+           tool_choice={"type": "tool", "name": "get_weather", "disable_parallel_tool_use": True})
+message = claude.messages.create(**ask)
+assert message.stop_reason == "tool_use" and "city" in message.content[0].input, message
+with claude.messages.stream(**ask) as stream:
+    streamed = stream.get_final_message()
+assert streamed.stop_reason == "tool_use" and "city" in streamed.content[0].input, streamed
+claude.messages.create(model="caller", max_tokens=5, messages=hello + [
+    {"role": "assistant", "content": message.content},
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": message.content[0].id, "content": "rain"}]}])
+
+# Reasoning.
+ask = dict(model="thinker", messages=hello, max_tokens=20, seed=7, extra_body={"ignore_eos": True})
+whole = client.chat.completions.create(**ask)
+assert whole.choices[0].message.reasoning_content and whole.usage.completion_tokens_details.reasoning_tokens == 20
+told = ""
+for chunk in client.chat.completions.create(**ask, stream=True):
+    told += getattr(chunk.choices[0].delta, "reasoning_content", None) or ""
+assert told == whole.choices[0].message.reasoning_content, told
 print("ok")

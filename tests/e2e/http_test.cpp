@@ -367,6 +367,14 @@ TEST_CASE("TCP admits the daemon's own user, or keys") {
 
 TEST_CASE("the official Python clients work unchanged") {
   const Sandbox sandbox;
+  write_tiny_model(sandbox.models() / "tiny.gguf", 1);
+  write_tiny_model(
+      sandbox.models() / "caller.gguf", 1,
+      "{% for m in messages %}{{ m.role }} {{ m.content }}{% for c in m.tool_calls or [] "
+      "%}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %} {% endfor %}");
+  write_tiny_model(sandbox.models() / "thinker.gguf", 1,
+                   "{% for m in messages %}{{ m.content }} {% endfor %}{% if add_generation_prompt "
+                   "%}<think>{% endif %}{# </think> #}");
   const Daemon daemon(sandbox);
   const char* named = std::getenv("HEARTH_TEST_PYTHON");
   const std::filesystem::path log = sandbox.path() / "clients";

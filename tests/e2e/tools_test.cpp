@@ -1,0 +1,290 @@
+// Calls of functions and reasoning, over the socket and over HTTP, with the real daemon.
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "ipc/codec.h"
+#include "tests/e2e/http_client.h"
+#include "tests/e2e/tiny_model.h"
+
+namespace hearth::e2e {
+namespace {
+
+using Json = nlohmann::json;
+using ipc::DeltaChannel;
+
+// In the manner of Hermes and Qwen.
+constexpr const char* kTemplate =
+    "{% for t in tools or [] %}{{ t.function.name }} {% endfor %}"
+    "{% for m in messages %}{{ m.role }} {{ m.content }}"
+    "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}"
+    " {% endfor %}";
+constexpr const char* kTools =
+    R"([{"type":"function","function":{"name":"get_weather","parameters":{"type":"object",)"
+    R"("properties":{"city":{"type":"string","maxLength":4},"days":{"enum":[1,2]}},)"
+    R"("required":["city"]}}},{"type":"function","function":{"name":"now"}}])";
+
+struct Told {
+  std::string text, reasoning;
+  std::vector<std::pair<ipc::ToolCall, std::string>> calls;
+  std::vector<std::string> reasons;
+  std::optional<Error> error;
+};
+
+Told ask(ipc::Client& client, const ipc::GenerateRequest& request) {
+  Told told;
+  ipc::GenerateCallbacks callbacks;
+  callbacks.on_delta = [&told](const ipc::Delta& delta) {
+    if (delta.header.sample != 0) return;
+    told.text += delta.text;
+    for (const ipc::DeltaPart& part : delta.parts) {
+      if (part.channel == DeltaChannel::kReasoning) told.reasoning += part.text;
+      if (part.channel == DeltaChannel::kCall) {
+        told.calls.emplace_back(ipc::decode_tool_call(part.text).value(), "");
+      }
+      if (part.channel == DeltaChannel::kArguments) told.calls.back().second += part.text;
+    }
+  };
+  const Result<ipc::DoneEvent> done = client.generate(request, callbacks);
+  if (done.ok()) {
+    told.reasons = done->finish_reasons;
+  } else {
+    told.error = done.error();
+  }
+  return told;
+}
+
+ipc::GenerateRequest conversation(uint64_t seed, const std::string& choice) {
+  ipc::GenerateRequest request;
+  request.model = "tiny";
+  request.messages.text = R"([{"role":"user","content":"the"}])";
+  request.tools.text = kTools;
+  request.tool_choice = choice;
+  request.seed = seed;
+  request.max_tokens = 400;
+  request.temperature = 1;
+  return request;
+}
+
+void check_arguments(const std::string& name, const std::string& text) {
+  const Json arguments = Json::parse(text, nullptr, false);
+  REQUIRE_MESSAGE(arguments.is_object(), text);
+  if (name == "now") {
+    CHECK(arguments.empty());
+    return;
+  }
+  REQUIRE(name == "get_weather");
+  CHECK(arguments.at("city").is_string());
+  for (const auto& [key, value] : arguments.items()) CHECK((key == "city" || key == "days"));
+}
+
+TEST_CASE("a call that is demanded is made, and is valid") {
+  const Sandbox sandbox;
+  write_tiny_model(sandbox.models() / "tiny.gguf", 1, kTemplate);
+  const Daemon daemon(sandbox);
+  ipc::Client client = daemon.connect();
+  int ended = 0;
+  std::set<std::string> names, ids;
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
+    const Told told = ask(client, conversation(seed, "required"));
+    REQUIRE_MESSAGE(!told.error, told.error->message);
+    if (told.reasons.at(0) == "length") continue;
+    ++ended;
+    CHECK(told.reasons.at(0) == "tool_calls");
+    CHECK(told.text.empty());
+    REQUIRE_FALSE(told.calls.empty());
+    for (const auto& [call, arguments] : told.calls) {
+      check_arguments(call.name, arguments);
+      names.insert(call.name);
+      CHECK(call.id.size() == 9);
+      CHECK(ids.insert(call.id).second);
+    }
+    // The same seed, the same calls, to the id.
+    const Told again = ask(client, conversation(seed, "required"));
+    REQUIRE(again.calls.size() == told.calls.size());
+    CHECK(again.calls.front().first == told.calls.front().first);
+    CHECK(again.calls.front().second == told.calls.front().second);
+  }
+  CHECK(ended >= 4);
+  CHECK(names.size() == 2);
+
+  ipc::GenerateRequest one = conversation(3, "now");
+  one.parallel_tool_calls = false;
+  one.n = 2;
+  const Told named = ask(client, one);
+  REQUIRE_MESSAGE(!named.error, named.error->message);
+  REQUIRE(named.calls.size() == 1);
+  CHECK(named.calls[0].first.name == "now");
+  CHECK(named.reasons == std::vector<std::string>{"tool_calls", "tool_calls"});
+}
+
+TEST_CASE("calls and their results are told to the model in its template's words") {
+  const Sandbox sandbox;
+  write_tiny_model(sandbox.models() / "tiny.gguf", 1, kTemplate);
+  const Daemon daemon(sandbox);
+  ipc::Client client = daemon.connect();
+  ipc::GenerateRequest request = seeded(5, 30);
+  request.model = "tiny";
+  request.prompt =
+      R"(user the assistant <tool_call>{"name": "now", "arguments": {"a": 1}}</tool_call> tool abc )";
+  const Answer plain = run(client, request);
+  REQUIRE_MESSAGE(plain.done.has_value(), why(plain));
+  request.prompt.clear();
+  request.messages.text =
+      R"([{"role":"user","content":"the"},{"role":"assistant","content":"","tool_calls":[)"
+      R"({"id":"a","type":"function","function":{"name":"now","arguments":"{\"a\":1}"}}]},)"
+      R"({"role":"tool","tool_call_id":"a","content":"abc"}])";
+  const Answer chat = run(client, request);
+  REQUIRE_MESSAGE(chat.done.has_value(), why(chat));
+  CHECK(chat.ids.at(0) == plain.ids.at(0));
+
+  // What random letters say is no call, and stays text.
+  ipc::GenerateRequest free = conversation(9, "auto");
+  free.max_tokens = 40;
+  const Told told = ask(client, free);
+  REQUIRE_MESSAGE(!told.error, told.error->message);
+  CHECK(told.calls.empty());
+}
+
+TEST_CASE("what cannot be done with functions is refused by name") {
+  const Sandbox sandbox;
+  write_tiny_model(sandbox.models() / "tiny.gguf", 1, kTemplate);
+  write_tiny_model(sandbox.models() / "other.gguf", 1,
+                   "{% for m in messages %}{{ m.content }}{% endfor %}");
+  const Daemon daemon(sandbox);
+  ipc::Client client = daemon.connect();
+  ipc::GenerateRequest other = conversation(1, "auto");
+  other.model = "other";
+  Told told = ask(client, other);
+  REQUIRE(told.error.has_value());
+  CHECK(told.error->field == "tools");
+  CHECK(told.error->code == ErrorCode::kUnsupported);
+  CHECK(told.error->message.find("hermes") != std::string::npos);
+  other.tool_choice = "none";
+  CHECK_FALSE(ask(client, other).error.has_value());
+
+  struct Case {
+    const char* tools;
+    const char* choice;
+    const char* field;
+  };
+  const Case cases[] = {
+      {kTools, "nonesuch", "tool_choice"},
+      {"", "required", "tool_choice"},
+      {R"([{"type":"function","function":{"name":"a b"}}])", "auto", "tools"},
+      {R"([{"type":"function"}])", "auto", "tools"},
+      {R"([{"type":"web_search"}])", "auto", "tools"},
+      {R"([{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"f"}}])",
+       "auto", "tools"},
+      {R"([{"type":"function","function":{"name":"f","parameters":{"type":"object","not":{}}}}])",
+       "required", "tools"},
+  };
+  for (const Case& each : cases) {
+    ipc::GenerateRequest request = conversation(1, each.choice);
+    request.tools.text = each.tools;
+    told = ask(client, request);
+    REQUIRE_MESSAGE(told.error.has_value(), each.tools);
+    CHECK_MESSAGE(told.error->field == each.field, told.error->message);
+  }
+  ipc::GenerateRequest both = conversation(1, "auto");
+  both.json_schema = "true";
+  CHECK(ask(client, both).error->field == "tools");
+}
+
+std::vector<Json> events_of(const std::string& stream) {
+  std::vector<Json> out;
+  for (size_t at = 0; at < stream.size();) {
+    const size_t end = stream.find("\n\n", at), data = stream.find("data: ", at);
+    REQUIRE(end != std::string::npos);
+    const std::string text = stream.substr(data + 6, end - data - 6);
+    if (text != "[DONE]") out.push_back(Json::parse(text));
+    at = end + 2;
+  }
+  return out;
+}
+
+TEST_CASE("calls over HTTP, in every API, whole and streamed") {
+  const Sandbox sandbox;
+  write_tiny_model(sandbox.models() / "tiny.gguf", 1, kTemplate);
+  const Daemon daemon(sandbox);
+  HttpClient http(daemon);
+  const std::string ask = fmt::format(
+      R"({{"model":"tiny","seed":2,"max_tokens":400,"tools":{},"tool_choice":{{"type":"function",)"
+      R"("function":{{"name":"get_weather"}}}},"parallel_tool_calls":false,)"
+      R"("messages":[{{"role":"user","content":"the"}}])",
+      kTools);
+  const HttpAnswer whole = http.ask("POST", "/v1/chat/completions", ask + "}");
+  REQUIRE_MESSAGE(whole.status == 200, whole.body);
+  const Json choice = Json::parse(whole.body)["choices"][0];
+  CHECK(choice["finish_reason"] == "tool_calls");
+  CHECK(choice["message"]["content"].is_null());
+  const Json call = choice["message"]["tool_calls"][0];
+  check_arguments(call["function"]["name"], call["function"]["arguments"]);
+
+  const HttpAnswer streamed = http.ask("POST", "/v1/chat/completions", ask + R"(,"stream":true})");
+  std::string id, arguments, reason;
+  for (const Json& event : events_of(streamed.body)) {
+    const Json& each = event["choices"][0];
+    for (const Json& part : each["delta"].value("tool_calls", Json::array())) {
+      if (part.contains("id")) id = part["id"];
+      arguments += part["function"]["arguments"].get<std::string>();
+    }
+    if (each["finish_reason"].is_string()) reason = each["finish_reason"];
+  }
+  CHECK(id == call["id"]);
+  CHECK(arguments == call["function"]["arguments"]);
+  CHECK(reason == "tool_calls");
+
+  const HttpAnswer response = http.ask(
+      "POST", "/v1/responses",
+      R"({"model":"tiny","input":"the","tool_choice":"required","parallel_tool_calls":false,)"
+      R"("tools":[{"type":"function","name":"now"}]})");
+  REQUIRE_MESSAGE(response.status == 200, response.body);
+  CHECK(Json::parse(response.body)["output"][0]["name"] == "now");
+  const HttpAnswer message =
+      http.ask("POST", "/v1/messages",
+               R"({"model":"tiny","max_tokens":300,"messages":[{"role":"user","content":"the"}],)"
+               R"("tool_choice":{"type":"any","disable_parallel_tool_use":true},)"
+               R"("tools":[{"name":"now","input_schema":{"type":"object","properties":{}}}]})");
+  REQUIRE_MESSAGE(message.status == 200, message.body);
+  const Json said = Json::parse(message.body);
+  CHECK(said["stop_reason"] == "tool_use");
+  CHECK(said["content"][0]["type"] == "tool_use");
+}
+
+TEST_CASE("reasoning that the prompt has opened is told apart") {
+  const Sandbox sandbox;
+  write_tiny_model(sandbox.models() / "tiny.gguf", 1,
+                   "{% for m in messages %}{{ m.role }} {{ m.content.split('</think>')[-1] }} "
+                   "{% endfor %}{% if add_generation_prompt %}<think>\n{% endif %}");
+  const Daemon daemon(sandbox);
+  HttpClient http(daemon);
+  const std::string ask = R"({"model":"tiny","seed":5,"ignore_eos":true,"max_tokens":30,)"
+                          R"("messages":[{"role":"user","content":"the"}])";
+  const HttpAnswer whole = http.ask("POST", "/v1/chat/completions", ask + "}");
+  REQUIRE_MESSAGE(whole.status == 200, whole.body);
+  const Json body = Json::parse(whole.body);
+  const std::string reasoning = body["choices"][0]["message"].value("reasoning_content", "");
+  CHECK_FALSE(reasoning.empty());
+  CHECK(body["choices"][0]["message"]["content"] == "");
+  CHECK(body["usage"]["completion_tokens_details"]["reasoning_tokens"] == 30);
+  const HttpAnswer streamed = http.ask("POST", "/v1/chat/completions", ask + R"(,"stream":true})");
+  std::string told;
+  for (const Json& event : events_of(streamed.body)) {
+    told += event["choices"][0]["delta"].value("reasoning_content", "");
+  }
+  CHECK(told == reasoning);
+  const HttpAnswer message =
+      http.ask("POST", "/v1/messages",
+               R"({"model":"tiny","max_tokens":9,"messages":[{"role":"user","content":"the"}]})");
+  REQUIRE_MESSAGE(message.status == 200, message.body);
+  // A sample may end before it has said anything.
+  const std::string type = Json::parse(message.body)["content"][0]["type"];
+  CHECK((type == "thinking" || type == "text"));
+}
+
+}  // namespace
+}  // namespace hearth::e2e
