@@ -35,7 +35,8 @@ constexpr auto kFields = std::to_array<Field>({
      "The prompt as token ids, computed exactly as given: no BOS is put in front."},
     {"messages", T::kObjects, kGen | kTok, 0, 0, 1, 4096, "", "",
      "A conversation, each an object with `role` and `content`, put into words by the model's chat "
-     "template. A message, or a tool, with `cache_keep_s` (0 to 2592000) keeps it and all before it "
+     "template. A message, or a tool, with `cache_keep_s` (0 to 2592000) keeps it and all before "
+     "it "
      "on disk so long; with `cache_keep_bytes` beside it up to so many bytes of its `content`. At "
      "most four do."},
     {"tools", T::kObjects, kGen | kTok, 0, 0, 0, 256, "", "[]",
@@ -123,7 +124,9 @@ constexpr auto kFields = std::to_array<Field>({
      "A grammar in GBNF: a sample that ends by itself is of its language; or `json_schema`, not "
      "both."},
     {"detach", T::kBool, kGen | kFork, 0, 0, 0, 0, "", "false",
-     "Go on when the client leaves or reads too slowly; `attach` comes back to it by its id."},
+     "Go on when the client leaves or reads too slowly; `attach` comes back to it by its id. Not "
+     "in "
+     "this build: refused."},
     {"op", T::kChoice, kCac, 0, 0, 0, 0, "", "\"ls\"",
      "What to do with the prefixes kept on disk; `why`: tells why a request's prompt had to be "
      "computed. `verify` and `compact` are for admins."},

@@ -30,6 +30,15 @@ const std::string& model_of(const ipc::ClientRequest& request) {
   return std::get<ipc::GenerateRequest>(request).model;
 }
 
+// On the wire already, so that clients can be written for it; not done yet, and never ignored.
+std::string_view not_done_yet(const ipc::ClientRequest& request) {
+  if (const auto* generate = std::get_if<ipc::GenerateRequest>(&request)) {
+    return generate->detach ? "detach" : "";
+  }
+  const auto* tokenize = std::get_if<ipc::TokenizeRequest>(&request);
+  return tokenize != nullptr && !tokenize->messages.empty() ? "messages" : "";
+}
+
 double ms_between(int64_t from_us, int64_t to_us) {
   return static_cast<double>(to_us - from_us) / 1000.0;
 }
@@ -40,6 +49,10 @@ double ms_between(int64_t from_us, int64_t to_us) {
 
 void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::ClientRequest request,
                         size_t bytes) {
+  if (const std::string field(not_done_yet(request)); !field.empty()) {
+    return reply_error(caller.identity, id,
+                       Error{ErrorCode::kUnsupported, field + ": not in this build", field});
+  }
   const RequestTable::OwnerUse owner = table_.owner_use(caller.uid);
   const Load load{.live = table_.size(),
                   .owner_live = owner.requests,
