@@ -17,10 +17,6 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const MemoryPlan& plan,
   auto runner =
       std::unique_ptr<ModelRunner>(new ModelRunner(plan, std::move(ops), std::move(model)));
   const kernels::OpTable& table = runner->ops_;
-  if (kv_type == kernels::DType::kQ8_0 && table.device.kind == "cuda") {
-    return Error{ErrorCode::kUnsupported, "a KV cache in q8_0 is not there yet on cuda, want f16",
-                 "kv_type"};
-  }
   for (size_t i = 0; i < plan.groups.size(); ++i) {
     const GroupPlan& group = plan.groups[i];
     const auto bytes =

@@ -35,17 +35,29 @@ set(HEARTH_CUDA_KERNELS
   add_bias.cu
   add_scaled.cu
   attention.cu
+  attention_bf16.cu
+  attention_f16.cu
+  attention_f32.cu
+  attention_q8.cu
+  cuda_ceilings.cu
   cuda_probe_kernel.cu
   embed.cu
   gated_activation.cu
   gather_rows.cu
   kv_store.cu
   matmul.cu
+  matmul_plain.cu
+  matmul_quant_4.cu
+  matmul_quant_5.cu
+  matmul_quant_k_high.cu
+  matmul_quant_k_low.cu
+  moe.cu
   quantize.cu
   rms_norm.cu
   rope.cu
   soft_cap.cu)
 set(HEARTH_CUDA_HOST
+  cuda_ceilings.cpp
   cuda_check.cpp
   cuda_memory.cpp
   cuda_ops.cpp
@@ -79,9 +91,10 @@ set_target_properties(hearth_cuda_objects PROPERTIES
   CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF
   CUDA_ARCHITECTURES "${HEARTH_CUDA_ARCHS}" CUDA_RUNTIME_LIBRARY Static)
 target_include_directories(hearth_cuda_objects PRIVATE ${PROJECT_SOURCE_DIR})
-# Contraction of a*b+c is a decision of each kernel (fmaf); everything else stays IEEE.
+# Contraction of a*b+c is a decision of each kernel (fmaf); everything else stays IEEE. Functions that
+# describe a layout at compile time are the host's as well.
 target_compile_options(hearth_cuda_objects PRIVATE
-  --fmad=false -Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Wno-unused-parameter)
+  --fmad=false --expt-relaxed-constexpr -Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Wno-unused-parameter)
 
 hearth_library(kernels_cuda
   SOURCES

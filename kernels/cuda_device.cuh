@@ -7,6 +7,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/cuda_check.h"
 #include "kernels/cuda_ops_internal.h"
@@ -75,6 +76,7 @@ __device__ inline float to_float(Half value) { return __half2float(__ushort_as_h
 __device__ inline float to_float(BFloat16 value) {
   return __uint_as_float(static_cast<uint32_t>(value.bits) << 16);
 }
+__device__ inline float to_float(int8_t value) { return static_cast<float>(value); }
 __device__ inline void from_float(float value, float* out) { *out = value; }
 __device__ inline void from_float(float value, Half* out) {
   out->bits = __half_as_ushort(__float2half_rn(value));
@@ -85,6 +87,19 @@ __device__ inline void from_float(float value, BFloat16* out) {
   const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
   const uint32_t rounded = nan ? bits | 0x400000u : bits + 0x7fffu + (bits >> 16 & 1u);
   out->bits = static_cast<uint16_t>(rounded >> 16);
+}
+
+/// Loads a T, by one instruction on a device: the address is a multiple of its size.
+template <typename T>
+__device__ inline T load_as(const void* from) {
+#if defined(HEARTH_CUDA_SHIM)
+  HEARTH_EXPECT(reinterpret_cast<uintptr_t>(from) % sizeof(T) == 0);
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+#else
+  return *static_cast<const T*>(from);
+#endif
 }
 
 /// 16 bytes of elements, loaded at once.

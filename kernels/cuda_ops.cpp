@@ -37,9 +37,7 @@ DeviceInfo device_info(const CudaDevice& device) {
   DeviceInfo info;
   info.kind = "cuda";
   info.name = device.name;
-  info.variant =
-      fmt::format("sm_{}{}, driver for CUDA {}.{}", device.compute_major, device.compute_minor,
-                  device.driver_version / 1000, device.driver_version % 1000 / 10);
+  info.variant = fmt::format("sm_{}{}", device.compute_major, device.compute_minor);
   info.memory_bytes = device.memory_bytes;
   info.memory_free_bytes = device.memory_free_bytes;
   return info;
@@ -59,10 +57,27 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   }
   state->stream.reset(stream);
 
+  void* partial = nullptr;
+  if (cudaError_t error = cudaMalloc(&partial, kPartialBytes); error != cudaSuccess) {
+    const bool full = error == cudaErrorMemoryAllocation;
+    return Error{full ? ErrorCode::kOutOfMemory : ErrorCode::kUnavailable,
+                 fmt::format("{}: {} bytes of scratch, {} are free: {}", device.name, kPartialBytes,
+                             device.memory_free_bytes, cuda_reason(error)),
+                 ""};
+  }
+  state->partial.reset(partial);
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  if (cudaError_t error = cudaMemGetInfo(&free_bytes, &total_bytes); error != cudaSuccess) {
+    return Error{ErrorCode::kUnavailable, fmt::format("{}: {}", device.name, cuda_reason(error)),
+                 ""};
+  }
+
   OpTable table;
   table.device = device_info(device);
+  table.device.memory_free_bytes = free_bytes;
   // Architectures share source but not machine code, and expf and division may differ by a bit.
-  table.numerics_id = fmt::format("cuda-1-sm{}{}", device.compute_major, device.compute_minor);
+  table.numerics_id = fmt::format("cuda-2-sm{}{}", device.compute_major, device.compute_minor);
   table.state = std::move(state);
   table.allocate = cuda::allocate;
   table.release = cuda::release;
@@ -83,6 +98,9 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   table.gated_activation = checked<cuda::gated_activation, GatedActivationArgs>;
   table.gather_rows = checked<cuda::gather_rows, GatherRowsArgs>;
   table.copy_blocks = checked_copy_blocks;
+  table.moe_route = checked<cuda::moe_route, MoeRouteArgs>;
+  table.moe_matmul = checked<cuda::moe_matmul, MoeMatmulArgs>;
+  table.moe_combine = checked<cuda::moe_combine, MoeCombineArgs>;
   table.set_num_threads = set_num_threads;
   return table;
 }

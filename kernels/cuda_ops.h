@@ -17,6 +17,7 @@ struct CudaOptions {
 struct CudaDevice {
   int32_t ordinal = 0;
   std::string name;           ///< e.g. "NVIDIA H200"
+  std::string pci_bus_id;     ///< e.g. "0000:65:00.0", by which other libraries know it
   int32_t compute_major = 0;  ///< compute capability, e.g. 9.0
   int32_t compute_minor = 0;
   int32_t driver_version = 0;   ///< the CUDA version that the driver supports: 13000 is 13.0
@@ -31,9 +32,15 @@ struct CudaDevice {
 /// kInvalidArgument (no such ordinal).
 Result<CudaDevice> cuda_probe(const CudaOptions& options);
 
-/// The table: one device, one stream; its ops are asynchronous, `copy_to_host` and `synchronize`
-/// wait. Ops allocate nothing, so a step can be captured (cuda_graph.h). Every CUDA error after
-/// this call stops the process with its reason: a failed context cannot be trusted.
+/// Weight::bytes of what the CUDA table's pack_weights would return; their bytes are not read.
+uint64_t cuda_packed_bytes(std::span<const HostTensor> tensors, WeightRole role);
+
+/// The table. Two rules of ops.h are here in a form that keeps a device busy with few rows, batch
+/// invariant all the same: a product's inputs are cut into eight parts, by the weight's shape
+/// alone, each a chain of its own, which are added in ascending order; and attention's splits have
+/// 256 positions. One device, one stream; its ops are asynchronous, `copy_to_host` and
+/// `synchronize` wait. Ops allocate nothing, so a step can be captured (cuda_graph.h). Every CUDA
+/// error after this call stops the process with its reason: a failed context cannot be trusted.
 /// Errors: cuda_probe's, and kOutOfMemory.
 Result<OpTable> cuda_ops(const CudaOptions& options);
 

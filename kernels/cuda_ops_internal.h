@@ -29,5 +29,8 @@ void attention(void* state, const AttentionArgs& args);
 void gated_activation(void* state, const GatedActivationArgs& args);
 void gather_rows(void* state, const GatherRowsArgs& args);
 void copy_blocks(void* state, const CopyBlocksArgs& args);
+void moe_route(void* state, const MoeRouteArgs& args);
+void moe_matmul(void* state, const MoeMatmulArgs& args);
+void moe_combine(void* state, const MoeCombineArgs& args);
 
 }  // namespace hearth::kernels::cuda

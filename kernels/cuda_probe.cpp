@@ -69,6 +69,8 @@ Result<CudaDevice> cuda_probe(const CudaOptions& options) {
     return failed("reading the device's properties", error);
   }
   device.name = properties.name;
+  device.pci_bus_id = fmt::format("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID,
+                                  properties.pciBusID, properties.pciDeviceID);
   device.compute_major = properties.major;
   device.compute_minor = properties.minor;
   if (cudaError_t error = make_current(options.device); error != cudaSuccess) {

@@ -23,20 +23,32 @@ using CudaMemory = std::unique_ptr<void, CudaFree>;
 /// Rows of activations that matmul quantizes at a time; more rows take several rounds. So scratch
 /// is bounded by the widest quantized weight and known when the weights are packed: ops allocate
 /// nothing, and a captured step's addresses stay valid.
-inline constexpr int64_t kQuantRows = 256;
+inline constexpr int64_t kQuantRows = 2048;
 
-/// Activations as matmul's contract has them: per row and block of 32 inputs, 32 int8 and a scale.
-/// Packing a weight with more inputs than any before moves it: steps captured earlier are void.
+/// Activations as matmul's contract has them (cuda_quant.cuh), in chunks of 256 inputs. Packing a
+/// weight with more inputs than any before moves it: steps captured earlier are void.
 struct QuantScratch {
-  CudaMemory values;  ///< (kQuantRows, max_cols) int8
-  CudaMemory scales;  ///< (kQuantRows, max_cols / 32) f32
-  int64_t max_cols = 0;
+  CudaMemory values;  ///< (kQuantRows, max_chunks * 256) int8
+  CudaMemory blocks;  ///< (kQuantRows, max_chunks * 8) ActivationBlock
+  int64_t max_chunks = 0;
 };
+
+/// Which rows go to which expert, of one round. Moves as QuantScratch does.
+struct MoeScratch {
+  CudaMemory choices;  ///< (kQuantRows) i32
+  CudaMemory slices;   ///< (kQuantRows / 8 + max_experts) ExpertSlice
+  int32_t max_experts = 0;
+};
+
+/// Attention's partial results: as many rows at a time as fit.
+inline constexpr int64_t kPartialBytes = int64_t{64} << 20;
 
 struct CudaState {
   int device = 0;
   CudaStream stream;
+  CudaMemory partial;  ///< kPartialBytes
   QuantScratch quant;
+  MoeScratch moe;
 };
 
 /// Makes `device` the calling thread's current device, at no cost where it is already.

@@ -1,197 +1,89 @@
-// out = x w^T (+ residual). One lane per output, one warp per panel of 32 outputs, four panels and
-// kRows rows of x per block. Each output element is one chain of fma over ascending inputs, so its
-// value depends neither on kRows nor on how a step's rows are cut. The inputs of the block's rows
-// are staged in shared memory, where all lanes read the same word.
+// matmul and moe_matmul: which kernel a weight's segments get, a bounded number of rows at a time.
 
-#include "kernels/cuda_device.cuh"
 #include "kernels/cuda_layout.cuh"
+#include "kernels/cuda_quant.cuh"
 #include "kernels/cuda_weights.h"
+#include "kernels/matmul_plain.cuh"
+#include "kernels/matmul_rows.cuh"
+#include "kernels/moe_slices.cuh"
 #include "kernels/quantize.cuh"
 
 namespace hearth::kernels {
 namespace {
 
-constexpr int kPanels = 4;  // per block
-constexpr int kThreads = kPanels * kWarp;
-
-struct MatmulParams {
-  const int32_t* count;
-  int32_t first_row;  // rows of x from here on: more than kQuantRows take several launches
-  const void* panels;
-  int64_t cols;
-  int64_t outputs;  // of this segment
-  RowsView x;
-  RowsView residual;        // data null: none
-  RowsView out;             // residual and out begin at the segment's first output
-  const int8_t* quantized;  // (kQuantRows, cols)
-  const float* scales;      // (kQuantRows, cols / 32)
-};
-
-/// The output that this lane computes; past the last one in a last panel that is not full.
-__device__ int64_t output_of_lane() {
-  return static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
-}
-
-template <int kRows>
-__device__ void store(const MatmulParams& p, int first_row, int num_rows, const float* acc) {
-  const int64_t output = output_of_lane();
-  if (output >= p.outputs) return;
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    if (r >= num_rows) return;
-    const int64_t row = first_row + r;
-    const float* residual =
-        p.residual.data == nullptr ? nullptr : p.residual.data + row * p.residual.stride + output;
-    p.out.data[row * p.out.stride + output] = residual == nullptr ? acc[r] : acc[r] + *residual;
-  }
-}
-
-constexpr int kInputs = 256;  // of each row in shared memory at a time
-
-template <typename T, int kRows>
-__global__ void __launch_bounds__(kThreads) matmul_plain_kernel(MatmulParams p) {
-  constexpr int kShare = Share<T>::kCount;
-  const int first_row = p.first_row + static_cast<int>(blockIdx.x) * kRows;
-  const int left = *p.count - first_row;
-  if (left <= 0) return;
-  const int num_rows = left < kRows ? left : kRows;
-  // A warp past the last panel reads the last panel again: it must reach the barriers.
-  const int64_t last_panel = (p.outputs - 1) / kPanelOutputs;
-  const int64_t panel = output_of_lane() / kPanelOutputs;
-  const auto lane = static_cast<int>(threadIdx.x) % kWarp;
-  const Share<T>* shares =
-      static_cast<const Share<T>*>(p.panels) +
-      (panel < last_panel ? panel : last_panel) * num_shares(p.cols, kShare) * kPanelOutputs + lane;
-
-  __shared__ __align__(16) float x[kRows][kInputs];
-  float acc[kRows] = {};
-  for (int64_t start = 0; start < p.cols; start += kInputs) {
-    const auto inputs = static_cast<int>(p.cols - start < kInputs ? p.cols - start : kInputs);
-    __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < kRows * kInputs; i += kThreads) {
-      const int r = i / kInputs;
-      const int k = i % kInputs;
-      const bool there = r < num_rows && k < inputs;
-      x[r][k] = there ? p.x.data[(first_row + r) * p.x.stride + start + k] : 0.0f;
-    }
-    __syncthreads();
-    const Share<T>* at = shares + start / kShare * kPanelOutputs;
-    const int whole = inputs / kShare;
-#pragma unroll 4
-    for (int s = 0; s < whole; ++s) {
-      const Share<T> w = at[s * kPanelOutputs];
-#pragma unroll
-      for (int i = 0; i < kShare; ++i) {
-        const float value = to_float(w.element[i]);
-#pragma unroll
-        for (int r = 0; r < kRows; ++r) acc[r] = fmaf(x[r][s * kShare + i], value, acc[r]);
-      }
-    }
-    for (int k = whole * kShare; k < inputs; ++k) {  // the padding of a last share is not read
-      const float value = to_float(at[whole * kPanelOutputs].element[k % kShare]);
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) acc[r] = fmaf(x[r][k], value, acc[r]);
-    }
-  }
-  store<kRows>(p, first_row, num_rows, acc);
-}
-
-constexpr int kBlocks = 16;  // of 32 inputs of each row in shared memory at a time
-
-template <int kRows>
-__global__ void __launch_bounds__(kThreads) matmul_q8_kernel(MatmulParams p) {
-  const int first_row = p.first_row + static_cast<int>(blockIdx.x) * kRows;
-  const int left = *p.count - first_row;
-  if (left <= 0) return;
-  const int num_rows = left < kRows ? left : kRows;
-  const int64_t last_panel = (p.outputs - 1) / kPanelOutputs;
-  const int64_t panel = output_of_lane() / kPanelOutputs;
-  const auto lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int64_t num_blocks = p.cols / kQuantBlock;
-  const std::byte* data = static_cast<const std::byte*>(p.panels) +
-                          (panel < last_panel ? panel : last_panel) * num_blocks * kQuantPanelBytes;
-
-  __shared__ __align__(16) int x[kRows][kBlocks][kQuantBlock / 4];
-  __shared__ float scale[kRows][kBlocks];
-  const int64_t scratch_row = first_row - p.first_row;
-  float acc[kRows] = {};
-  for (int64_t start = 0; start < num_blocks; start += kBlocks) {
-    const auto blocks =
-        static_cast<int>(num_blocks - start < kBlocks ? num_blocks - start : kBlocks);
-    __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < kRows * kBlocks * kQuantBlock / 4;
-         i += kThreads) {
-      const int r = i / (kBlocks * kQuantBlock / 4);
-      const int b = i / (kQuantBlock / 4) % kBlocks;
-      const int word = i % (kQuantBlock / 4);
-      if (r >= num_rows || b >= blocks) continue;
-      const int64_t block = (scratch_row + r) * num_blocks + start + b;
-      x[r][b][word] = reinterpret_cast<const int*>(p.quantized + block * kQuantBlock)[word];
-      if (word == 0) scale[r][b] = p.scales[block];
-    }
-    __syncthreads();
-    for (int b = 0; b < blocks; ++b) {
-      const std::byte* block = data + (start + b) * kQuantPanelBytes;
-      const int4 low = *reinterpret_cast<const int4*>(block + quant_value_offset(lane, 0));
-      const int4 high =
-          *reinterpret_cast<const int4*>(block + quant_value_offset(lane, kShareBytes));
-      const float d = to_float(*reinterpret_cast<const Half*>(block + quant_scale_offset(lane)));
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        if (r >= num_rows) break;
-        const int* q = x[r][b];
-        int dot = __dp4a(low.x, q[0], 0);
-        dot = __dp4a(low.y, q[1], dot);
-        dot = __dp4a(low.z, q[2], dot);
-        dot = __dp4a(low.w, q[3], dot);
-        dot = __dp4a(high.x, q[4], dot);
-        dot = __dp4a(high.y, q[5], dot);
-        dot = __dp4a(high.z, q[6], dot);
-        dot = __dp4a(high.w, q[7], dot);
-        acc[r] = fmaf(static_cast<float>(dot), scale[r][b] * d, acc[r]);
-      }
-    }
-  }
-  store<kRows>(p, first_row, num_rows, acc);
-}
-
-/// Launches `rows` rows from params.first_row on.
-template <int kRows>
-void launch_rows(cudaStream_t stream, DType dtype, const MatmulParams& params, int64_t rows) {
-  // Neighbouring blocks take other rows of the same panels, which the cache then still holds.
-  const dim3 grid = grid2(ceil_div(rows, kRows), ceil_div(params.outputs, kThreads));
-  switch (dtype) {
-    case DType::kF32:
-      HEARTH_LAUNCH(stream, (matmul_plain_kernel<float, kRows>), grid, kThreads, 0, params);
-      break;
-    case DType::kF16:
-      HEARTH_LAUNCH(stream, (matmul_plain_kernel<Half, kRows>), grid, kThreads, 0, params);
-      break;
-    case DType::kBF16:
-      HEARTH_LAUNCH(stream, (matmul_plain_kernel<BFloat16, kRows>), grid, kThreads, 0, params);
-      break;
-    case DType::kQ8_0:
-      HEARTH_LAUNCH(stream, matmul_q8_kernel<kRows>, grid, kThreads, 0, params);
-      break;
-    default: HEARTH_EXPECT(false, static_cast<int>(dtype));
-  }
-}
-
-/// The widest kernel that the rows fill; the choice does not change a bit.
-void launch_segment(cudaStream_t stream, DType dtype, const MatmulParams& params, int64_t rows) {
-  if (rows == 1) {
-    launch_rows<1>(stream, dtype, params, rows);
-  } else if (rows <= 4) {
-    launch_rows<4>(stream, dtype, params, rows);
-  } else {
-    launch_rows<8>(stream, dtype, params, rows);
-  }
-}
-
 RowsView from_output(const TensorView& view, int64_t output) {
   RowsView rows = rows_view(view);
   rows.data += output;
   return rows;
+}
+
+bool is_plain(DType dtype) { return info(dtype).block_elements == 1; }
+
+/// Calls f<type>() for a quantized type.
+template <typename F>
+void with_quant_type(DType dtype, const F& f) {
+  switch (dtype) {
+    case DType::kQ8_0: return f.template operator()<DType::kQ8_0>();
+    case DType::kQ4_0: return f.template operator()<DType::kQ4_0>();
+    case DType::kQ4_1: return f.template operator()<DType::kQ4_1>();
+    case DType::kQ5_0: return f.template operator()<DType::kQ5_0>();
+    case DType::kQ5_1: return f.template operator()<DType::kQ5_1>();
+    case DType::kIQ4_NL: return f.template operator()<DType::kIQ4_NL>();
+    case DType::kMXFP4: return f.template operator()<DType::kMXFP4>();
+    case DType::kQ2_K: return f.template operator()<DType::kQ2_K>();
+    case DType::kQ3_K: return f.template operator()<DType::kQ3_K>();
+    case DType::kQ4_K: return f.template operator()<DType::kQ4_K>();
+    case DType::kQ5_K: return f.template operator()<DType::kQ5_K>();
+    case DType::kQ6_K: return f.template operator()<DType::kQ6_K>();
+    case DType::kIQ4_XS: return f.template operator()<DType::kIQ4_XS>();
+    default: HEARTH_EXPECT(false, static_cast<int>(dtype));
+  }
+}
+
+struct RunRows {
+  cudaStream_t stream;
+  const QuantMatmul& params;
+  int64_t slices;
+  int width;
+  template <DType kType>
+  void operator()() const {
+    run_quant<kType>(stream, params, slices, width);
+  }
+};
+struct RunTiles {
+  cudaStream_t stream;
+  const QuantMatmul& params;
+  int64_t rows;
+  template <DType kType>
+  void operator()() const {
+    run_quant_tiles<kType>(stream, params, rows);
+  }
+};
+
+PlainMatmul plain_params(const CudaWeight& weight, const WeightSegment& segment,
+                         const MatmulRows& rows, RowsView x) {
+  PlainMatmul params{};
+  params.rows = rows;
+  params.panels = segment.data.get();
+  params.expert_panels = ceil_div(segment.rows, kPanelOutputs);
+  params.cols = weight.cols;
+  params.outputs = static_cast<int32_t>(segment.rows);
+  params.x = x;
+  return params;
+}
+
+QuantMatmul quant_params(const CudaState& state, const CudaWeight& weight,
+                         const WeightSegment& segment, const MatmulRows& rows) {
+  QuantMatmul params{};
+  params.rows = rows;
+  params.weights = static_cast<const std::byte*>(segment.data.get());
+  params.expert_bytes = static_cast<int64_t>(segment.expert_bytes);
+  params.num_blocks = static_cast<int32_t>(weight.cols / 32);
+  params.chunks = static_cast<int32_t>(num_chunks(weight.cols));
+  params.outputs = static_cast<int32_t>(segment.rows);
+  params.x = static_cast<const std::byte*>(state.quant.values.get());
+  params.blocks = static_cast<const ActivationBlock*>(state.quant.blocks.get());
+  return params;
 }
 
 }  // namespace
@@ -204,28 +96,85 @@ void cuda::matmul(void* opaque, const MatmulArgs& args) {
   // The scratch of quantized activations bounds the rows of a round.
   for (int64_t first = 0; first < rows; first += kQuantRows) {
     const int64_t count = rows - first < kQuantRows ? rows - first : kQuantRows;
+    MatmulRows slices{};
+    slices.count = row_count(*args.batch, args.rows);
+    slices.first_row = static_cast<int32_t>(first);
+    slices.top_k = 1;
     bool quantized = false;
     for (const WeightSegment& segment : weight.segments) {
-      MatmulParams params{};
-      params.count = row_count(*args.batch, args.rows);
-      params.first_row = static_cast<int32_t>(first);
-      params.panels = segment.data.get();
-      params.cols = weight.cols;
-      params.outputs = segment.rows;
-      params.x = rows_view(args.x);
-      params.out = from_output(args.out, segment.first_row);
-      if (args.residual != nullptr) {
-        params.residual = from_output(*args.residual, segment.first_row);
+      const RowsView out = from_output(args.out, segment.first_row);
+      const RowsView residual =
+          args.residual == nullptr ? RowsView{} : from_output(*args.residual, segment.first_row);
+      if (is_plain(segment.dtype)) {
+        PlainMatmul params = plain_params(weight, segment, slices, rows_view(args.x));
+        params.first_x = first;
+        params.residual = residual;
+        params.out = out;
+        // The widest kernel that the rows fill; the choice does not change a bit.
+        const int width = count == 1 ? 1 : count <= 4 ? 4 : kFewRows;
+        run_plain(stream, segment.dtype, params, ceil_div(count, width), width);
+        continue;
       }
-      if (segment.dtype == DType::kQ8_0) {
-        params.quantized = static_cast<const int8_t*>(state.quant.values.get());
-        params.scales = static_cast<const float*>(state.quant.scales.get());
-        if (!quantized) {
-          quantize_rows(state, params.count, params.x, weight.cols, params.first_row, count);
-          quantized = true;
-        }
+      if (!quantized) {
+        quantize_rows(state, slices.count, 1, rows_view(args.x), weight.cols, first, count);
+        quantized = true;
       }
-      launch_segment(stream, segment.dtype, params, count);
+      QuantMatmul params = quant_params(state, weight, segment, slices);
+      params.residual = residual;
+      params.out = out;
+      if (count > kManyRows) {
+        with_quant_type(segment.dtype, RunTiles{stream, params, count});
+      } else {
+        const int width = count <= kFewRows ? kFewRows : kManyRows;
+        with_quant_type(segment.dtype, RunRows{stream, params, ceil_div(count, width), width});
+      }
+    }
+  }
+}
+
+void cuda::moe_matmul(void* opaque, const MoeMatmulArgs& args) {
+  CudaState& state = cuda_state(opaque);
+  cudaStream_t stream = state.stream.get();
+  const auto& weight = static_cast<const CudaWeight&>(*args.w);
+  const auto top_k = static_cast<int32_t>(args.ids.cols);
+  const int32_t per_x = args.x_per_choice ? top_k : 1;
+  const int64_t tokens = args.batch->num_tokens;
+  const int64_t per_round = kQuantRows / top_k;  // tokens: the list of choices is bounded as well
+  for (int64_t first = 0; first < tokens; first += per_round) {
+    const int64_t count = tokens - first < per_round ? tokens - first : per_round;
+    const int64_t choices = count * top_k;
+    MatmulRows rows{};
+    rows.count = row_count(*args.batch, Rows::kTokens);
+    rows.first_row = static_cast<int32_t>(first);
+    rows.top_k = top_k;
+    rows.x_per_choice = args.x_per_choice;
+    int listed_width = 0;
+    int64_t slices = 0;
+    bool quantized = false;
+    for (const WeightSegment& segment : weight.segments) {
+      const bool plain = is_plain(segment.dtype);
+      const int width = !plain && choices > kManyRows ? kManyRows : kFewRows;
+      if (width != listed_width) {
+        slices = list_slices(state, args, static_cast<int32_t>(first), static_cast<int32_t>(count),
+                             weight.num_experts, width, &rows);
+        listed_width = width;
+      }
+      const RowsView out = from_output(args.out, segment.first_row);
+      if (plain) {
+        PlainMatmul params = plain_params(weight, segment, rows, rows_view(args.x));
+        params.first_x = first * per_x;
+        params.out = out;
+        run_plain(stream, segment.dtype, params, slices, width);
+        continue;
+      }
+      if (!quantized) {
+        quantize_rows(state, rows.count, per_x, rows_view(args.x), weight.cols, first * per_x,
+                      count * per_x);
+        quantized = true;
+      }
+      QuantMatmul params = quant_params(state, weight, segment, rows);
+      params.out = out;
+      with_quant_type(segment.dtype, RunRows{stream, params, slices, width});
     }
   }
 }

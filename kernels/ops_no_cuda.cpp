@@ -14,6 +14,7 @@ Error not_built() {
 }  // namespace
 
 Result<CudaDevice> cuda_probe(const CudaOptions&) { return not_built(); }
+uint64_t cuda_packed_bytes(std::span<const HostTensor>, WeightRole) { return 0; }
 Result<OpTable> cuda_ops(const CudaOptions&) { return not_built(); }
 
 }  // namespace hearth::kernels

@@ -1,4 +1,4 @@
-// hearth-cuda-bench: what share of the device's copy bandwidth matrix products and attention reach.
+// hearth-cuda-bench: what share of the device's read bandwidth matrix products and attention reach.
 // Decode shapes of an 8 B model (width 4096, 8 KV heads of 128, 32 heads), made in memory. Needs
 // nothing but the C++ runtime, so it can be carried to any machine with a GPU.
 //   hearth-cuda-bench [--device N] [--small]
@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -15,7 +16,10 @@
 #include <vector>
 
 #include "kernels/base/check.h"
+#include "kernels/cuda_ceilings.h"
+#include "kernels/cuda_check.h"
 #include "kernels/cuda_ops.h"
+#include "kernels/cuda_state.h"
 
 namespace {
 
@@ -27,10 +31,13 @@ struct Sizes {
   int64_t hidden = 14336;
   int32_t context = 8192;
   int64_t copy_bytes = int64_t{1} << 30;
-  int64_t resident_bytes = int64_t{1} << 28;  // of weights in turn: more than any cache holds
-  double seconds = 0.5;                       // per measurement
+  int64_t resident_bytes = int64_t{160} << 20;  // of weights in turn: more than any cache holds
+  int32_t long_context = 32768;
+  int64_t prefill_rows = 512;
+  int64_t calls = 40;  // in one captured run
+  int rounds = 7;
 };
-constexpr Sizes kSmall = {256, 512, 700, 1 << 16, 1, 0};
+constexpr Sizes kSmall = {256, 512, 300, 1 << 16, 1, 600, 70, 1, 1};
 
 DeviceBuffer allocate(const OpTable& ops, int64_t bytes) {
   auto buffer = DeviceBuffer::allocate(ops, static_cast<size_t>(bytes), "bench");
@@ -41,18 +48,31 @@ DeviceBuffer allocate(const OpTable& ops, int64_t bytes) {
   return std::move(buffer).value();
 }
 
-/// Mean seconds of one call of `op(i)`, i ascending, over about `seconds`; warmed up before.
-double time_of(const OpTable& ops, double seconds, const std::function<void(int64_t)>& op) {
+/// Seconds of one call of `op(i)`, i ascending: the median of captured runs of so many calls that
+/// launching them from the host does not count.
+double time_of(const OpTable& ops, const Sizes& sizes, const std::function<void(int64_t)>& op) {
   using Clock = std::chrono::steady_clock;
-  op(0);
+  cudaStream_t stream = cuda_state(ops.state.get()).stream.get();
+  op(0);  // outside the capture: what grows or loads at the first call does it here
   ops.synchronize(ops.state.get());
-  for (int64_t count = 1;; count *= 4) {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t run = nullptr;
+  HEARTH_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  for (int64_t i = 0; i < sizes.calls; ++i) op(i);
+  HEARTH_CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+  HEARTH_CUDA_CHECK(cudaGraphInstantiate(&run, graph, 0));
+  std::vector<double> seconds;
+  for (int round = 0; round <= sizes.rounds; ++round) {  // the first one warms up
     const auto start = Clock::now();
-    for (int64_t i = 0; i < count; ++i) op(i);
+    HEARTH_CUDA_CHECK(cudaGraphLaunch(run, stream));
     ops.synchronize(ops.state.get());
     const double took = std::chrono::duration<double>(Clock::now() - start).count();
-    if (took >= seconds / 4) return took / static_cast<double>(count);
+    if (round > 0) seconds.push_back(took / static_cast<double>(sizes.calls));
   }
+  HEARTH_CUDA_CHECK(cudaGraphExecDestroy(run));
+  HEARTH_CUDA_CHECK(cudaGraphDestroy(graph));
+  std::ranges::nth_element(seconds, seconds.begin() + sizes.rounds / 2);
+  return seconds[static_cast<size_t>(sizes.rounds / 2)];
 }
 
 /// Bytes read and written per second by copies inside the device.
@@ -60,7 +80,7 @@ double copy_rate(const OpTable& ops, const Sizes& sizes) {
   const DeviceBuffer pool = allocate(ops, 2 * sizes.copy_bytes);
   const std::vector<int32_t> src = {0};
   const std::vector<int32_t> dst = {1};
-  const double took = time_of(ops, sizes.seconds, [&](int64_t) {
+  const double took = time_of(ops, sizes, [&](int64_t) {
     ops.copy_blocks(ops.state.get(), {pool.data(), sizes.copy_bytes, src, dst});
   });
   return 2.0 * static_cast<double>(sizes.copy_bytes) / took;
@@ -87,6 +107,17 @@ struct Index {
     batch.seq_idx = seq_idx.as<int32_t>();
     batch.groups = {&group, 1};
   }
+  /// One sequence's last `rows` rows.
+  void make_prefill(const OpTable& ops, int32_t rows, int32_t context) {
+    std::vector<int32_t> numbers(static_cast<size_t>(rows));
+    for (int32_t i = 0; i < rows; ++i) numbers[static_cast<size_t>(i)] = context - rows + i;
+    positions = put(ops, numbers);
+    numbers.assign(static_cast<size_t>(rows), 0);
+    seq_idx = put(ops, numbers);
+    batch.positions = positions.as<int32_t>();
+    batch.seq_idx = seq_idx.as<int32_t>();
+    batch.num_seqs = 1;
+  }
   static DeviceBuffer put(const OpTable& ops, const std::vector<int32_t>& values) {
     DeviceBuffer buffer = allocate(ops, static_cast<int64_t>(values.size() * sizeof(int32_t)));
     ops.copy_to_device(ops.state.get(), buffer.data(), values.data(), buffer.size());
@@ -101,17 +132,43 @@ TensorView view_of(const DeviceBuffer& buffer, int64_t rows, int64_t cols) {
   return {buffer.data(), DType::kF32, rows, cols, cols};
 }
 
-void report(const std::string& what, double took, double bytes, double peak) {
-  fmt::print("{:<44} {:>9.1f} us {:>8.1f} GB/s {:>6.1f} % of copy\n", what, took * 1e6,
-             bytes / took / 1e9, 100 * bytes / took / peak);
+/// Numbers in [-1, 1]; zeros would flatter a device.
+DeviceBuffer random_rows(const OpTable& ops, int64_t count) {
+  std::vector<float> values(static_cast<size_t>(count));
+  uint32_t seed = 1;
+  for (float& value : values) {
+    seed = seed * 1664525u + 1013904223u;
+    value = static_cast<float>(seed >> 8) * 0x1p-23f - 1.0f;
+  }
+  DeviceBuffer buffer = allocate(ops, count * 4);
+  ops.copy_to_device(ops.state.get(), buffer.data(), values.data(), buffer.size());
+  return buffer;
+}
+
+/// Bytes of a stored tensor: random codes, and scales that are small numbers because bit 6 of every
+/// byte is clear (of a half's exponent, its second highest).
+std::vector<std::byte> random_bytes(DType type, int64_t count) {
+  std::vector<std::byte> bytes(bytes_of(type, static_cast<uint64_t>(count)));
+  uint32_t seed = 7;
+  for (std::byte& byte : bytes) {
+    seed = seed * 1664525u + 1013904223u;
+    byte = static_cast<std::byte>(seed >> 24 & 0xbfu);
+  }
+  return bytes;
+}
+
+void report(const std::string& what, double took, double bytes, double operations,
+            const Ceilings& best) {
+  fmt::print("{:<44} {:>10.1f} us {:>7.0f} GB/s {:>6.1f} % of read {:>8.2f} Top/s\n", what,
+             took * 1e6, bytes / took / 1e9, 100 * bytes / took / best.read_bytes_per_s,
+             operations / took / 1e12);
   std::fflush(stdout);
 }
 
 void bench_matmul(const OpTable& ops, const Sizes& sizes, DType type, int64_t outputs,
-                  int64_t inputs, int32_t rows, double peak) {
-  // Values do not matter to the time, except that they be numbers: all zero.
-  const std::vector<std::byte> zeros(bytes_of(type, static_cast<uint64_t>(outputs * inputs)));
-  const HostTensor tensor = {"bench", type, outputs, inputs, zeros};
+                  int64_t inputs, const std::vector<int64_t>& row_counts, const Ceilings& best) {
+  const std::vector<std::byte> bytes = random_bytes(type, outputs * inputs);
+  const HostTensor tensor = {"bench", type, outputs, inputs, bytes};
   std::vector<std::unique_ptr<Weight>> weights;
   int64_t resident = 0;
   while (weights.empty() || resident < sizes.resident_bytes) {
@@ -120,38 +177,48 @@ void bench_matmul(const OpTable& ops, const Sizes& sizes, DType type, int64_t ou
     resident += static_cast<int64_t>((*weight)->bytes);
     weights.push_back(std::move(weight).value());
   }
-  const Index index(ops, rows, 1);
-  const DeviceBuffer x = allocate(ops, rows * inputs * 4);
-  const DeviceBuffer out = allocate(ops, rows * outputs * 4);
-  const double took = time_of(ops, sizes.seconds, [&](int64_t i) {
-    const Weight* weight = weights[static_cast<size_t>(i) % weights.size()].get();
-    ops.matmul(ops.state.get(), {&index.batch, Rows::kTokens, view_of(x, rows, inputs), weight,
-                                 nullptr, view_of(out, rows, outputs)});
-  });
-  report(fmt::format("matmul {} {} x {}, rows {}", info(type).name, outputs, inputs, rows), took,
-         static_cast<double>(weights[0]->bytes), peak);
+  for (const int64_t rows : row_counts) {
+    const Index index(ops, static_cast<int32_t>(rows), 1);
+    const DeviceBuffer x = random_rows(ops, rows * inputs);
+    const DeviceBuffer out = allocate(ops, rows * outputs * 4);
+    const double took = time_of(ops, sizes, [&](int64_t i) {
+      const Weight* weight = weights[static_cast<size_t>(i) % weights.size()].get();
+      ops.matmul(ops.state.get(), {&index.batch, Rows::kTokens, view_of(x, rows, inputs), weight,
+                                   nullptr, view_of(out, rows, outputs)});
+    });
+    // The file's bytes count, not what packing makes of them.
+    report(fmt::format("matmul {} {} x {}, rows {}", info(type).name, outputs, inputs, rows), took,
+           static_cast<double>(bytes.size()), 2.0 * static_cast<double>(outputs * inputs * rows),
+           best);
+  }
 }
 
-void bench_attention(const OpTable& ops, const Sizes& sizes, int32_t rows, int32_t context,
-                     double peak) {
+/// `rows` sequences of one row each, or one sequence's last `rows` rows where `prefill`.
+void bench_attention(const OpTable& ops, const Sizes& sizes, DType type, int32_t rows,
+                     int32_t context, bool prefill, const Ceilings& best) {
   constexpr int32_t kHeads = 32, kKvHeads = 8, kHeadDim = 128;
-  const Index index(ops, rows, context);
-  const int64_t block_bytes = kv_layer_bytes(DType::kF16, 16, kKvHeads, kHeadDim);
-  const DeviceBuffer pool = allocate(ops, rows * index.group.max_blocks * block_bytes);
-  const DeviceBuffer q = allocate(ops, int64_t{rows} * kHeads * kHeadDim * 4);
+  Index index(ops, rows, context);
+  const int32_t sequences = prefill ? 1 : rows;
+  if (prefill) index.make_prefill(ops, rows, context);
+  const int64_t block_bytes = kv_layer_bytes(type, 16, kKvHeads, kHeadDim);
+  const DeviceBuffer pool = allocate(ops, sequences * index.group.max_blocks * block_bytes);
+  const DeviceBuffer q = random_rows(ops, int64_t{rows} * kHeads * kHeadDim);
   const DeviceBuffer out = allocate(ops, int64_t{rows} * kHeads * kHeadDim * 4);
   AttentionArgs args{};
   args.batch = &index.batch;
   args.q = view_of(q, rows, kHeads * kHeadDim);
-  args.kv = {pool.data(), block_bytes, 0, DType::kF16, 16, kKvHeads, kHeadDim};
+  args.kv = {pool.data(), block_bytes, 0, type, 16, kKvHeads, kHeadDim};
   args.num_heads = kHeads;
   args.scale = 0.088f;
   args.out = view_of(out, rows, kHeads * kHeadDim);
-  const double took =
-      time_of(ops, sizes.seconds, [&](int64_t) { ops.attention(ops.state.get(), args); });
-  const double bytes = 2.0 * rows * context * kKvHeads * kHeadDim * 2;
-  report(fmt::format("attention decode f16, rows {}, context {}", rows, context), took, bytes,
-         peak);
+  Sizes own = sizes;
+  own.calls = std::max<int64_t>(sizes.calls / 4, 1);
+  const double took = time_of(ops, own, [&](int64_t) { ops.attention(ops.state.get(), args); });
+  const double positions = prefill ? context - rows / 2.0 : context;
+  report(fmt::format("attention {} {}, rows {}, context {}", prefill ? "prefill" : "decode",
+                     info(type).name, rows, context),
+         took, static_cast<double>(block_bytes) / 16 * sequences * context,
+         4.0 * rows * positions * kHeads * kHeadDim, best);
 }
 
 int run(const CudaOptions& options, const Sizes& sizes) {
@@ -164,19 +231,35 @@ int run(const CudaOptions& options, const Sizes& sizes) {
   fmt::print("{} ({}), {:.1f} of {:.1f} GiB free\n", ops.device.name, ops.device.variant,
              static_cast<double>(ops.device.memory_free_bytes) / (1 << 30),
              static_cast<double>(ops.device.memory_bytes) / (1 << 30));
-  const double peak = copy_rate(ops, sizes);
-  fmt::print("copy: {:.1f} GB/s read and written\n", peak / 1e9);
+  fmt::print("copy: {:.0f} GB/s read and written\n", copy_rate(ops, sizes) / 1e9);
+  Ceilings best{.read_bytes_per_s = 1e12, .f32_ops_per_s = 0, .int8_ops_per_s = 0};
+  if (sizes.rounds > 1) {  // minutes where the device is simulated
+    auto measured = measure_cuda_ceilings(ops, size_t{4} << 30);
+    HEARTH_CHECK(measured.ok(), "{}", measured.error().message);
+    best = *measured;
+    fmt::print(
+        "read: {:.0f} GB/s; f32 {:.1f} Top/s, int8 (mma.sync) {:.1f} Top/s, registers only\n",
+        best.read_bytes_per_s / 1e9, best.f32_ops_per_s / 1e12, best.int8_ops_per_s / 1e12);
+  }
+  const std::vector<int64_t> few = {1, 4, 8, 16, 32, sizes.prefill_rows};
+  for (const DType type : {DType::kQ4_K, DType::kQ6_K, DType::kQ8_0, DType::kF16}) {
+    bench_matmul(ops, sizes, type, sizes.width, sizes.width, few, best);
+    bench_matmul(ops, sizes, type, 2 * sizes.hidden, sizes.width, few, best);
+    bench_matmul(ops, sizes, type, sizes.width, sizes.hidden, {1, 8}, best);
+  }
+  for (const DType type : {DType::kQ4_0, DType::kQ5_K, DType::kQ3_K, DType::kQ2_K, DType::kIQ4_XS,
+                           DType::kMXFP4, DType::kBF16}) {
+    bench_matmul(ops, sizes, type, 2 * sizes.hidden, sizes.width, {1, 8}, best);
+  }
   for (const DType type : {DType::kF16, DType::kQ8_0}) {
     for (const int32_t rows : {1, 8}) {
-      bench_matmul(ops, sizes, type, sizes.width, sizes.width, rows, peak);
-      bench_matmul(ops, sizes, type, 2 * sizes.hidden, sizes.width, rows, peak);
-      bench_matmul(ops, sizes, type, sizes.width, sizes.hidden, rows, peak);
+      bench_attention(ops, sizes, type, rows, sizes.context / 16, false, best);
+      bench_attention(ops, sizes, type, rows, sizes.context, false, best);
     }
+    bench_attention(ops, sizes, type, 1, sizes.long_context, false, best);
   }
-  for (const int32_t rows : {1, 8}) {
-    bench_attention(ops, sizes, rows, sizes.context / 16, peak);
-    bench_attention(ops, sizes, rows, sizes.context, peak);
-  }
+  bench_attention(ops, sizes, DType::kF16, static_cast<int32_t>(sizes.prefill_rows), sizes.context,
+                  true, best);
   return 0;
 }
 

@@ -43,9 +43,12 @@ struct Tensor {
   int64_t rows;
   int64_t cols;
   std::vector<std::byte> bytes;
-  kernels::HostTensor host() const { return {name, dtype, rows, cols, bytes}; }
+  int32_t num_experts = 1;
+  kernels::HostTensor host() const { return {name, dtype, rows, cols, bytes, num_experts}; }
 };
 Tensor random_tensor(uint64_t seed, kernels::DType dtype, int64_t rows, int64_t cols);
+/// F32, F16, BF16, Q8_0, and every other quantized type.
+std::vector<kernels::DType> weight_types();
 std::unique_ptr<kernels::Weight> pack(const kernels::OpTable& ops, const std::vector<Tensor>& parts,
                                       kernels::WeightRole role);
 

@@ -154,9 +154,11 @@ TEST_CASE("rope: table and rotation") {
 
 TEST_CASE("embed reads rows out of panels") {
   HEARTH_CUDA_TABLE(ops);
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
-    const std::vector<int64_t> widths =
-        dtype == DType::kQ8_0 ? std::vector<int64_t>{32, 320} : std::vector<int64_t>{1, 31, 300};
+  for (const DType dtype : weight_types()) {
+    const int64_t block = kernels::info(dtype).block_elements;
+    const std::vector<int64_t> widths = block == 1    ? std::vector<int64_t>{1, 31, 300}
+                                        : block == 32 ? std::vector<int64_t>{32, 320}
+                                                      : std::vector<int64_t>{256, 768};
     for (const int64_t width : widths) {
       CAPTURE(width);
       same_as_reference(

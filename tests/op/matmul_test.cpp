@@ -157,21 +157,26 @@ void check_against_reference(const Case& c, uint32_t seed) {
   }
 }
 
+void check_cases(const std::vector<Case>& cases) {
+  const size_t step = cpu_tables(2)[0].case_step(kSimulatedStep);
+  for (size_t i = 0; i < cases.size(); i += step) check_against_reference(cases[i], seed_or(11));
+}
+
 TEST_CASE("matmul: plain types, every variant against the reference") {
   for (const DType dtype : kPlainTypes) {
-    for (const Case& c : cases_of(dtype)) check_against_reference(c, seed_or(11));
+    check_cases(cases_of(dtype));
   }
 }
 
 TEST_CASE("matmul: blocks of 32, every variant against the reference") {
   for (const DType dtype : kBlockTypes) {
-    for (const Case& c : cases_of(dtype)) check_against_reference(c, seed_or(11));
+    check_cases(cases_of(dtype));
   }
 }
 
 TEST_CASE("matmul: blocks of 256, every variant against the reference") {
   for (const DType dtype : kSuperTypes) {
-    for (const Case& c : cases_of(dtype)) check_against_reference(c, seed_or(11));
+    check_cases(cases_of(dtype));
   }
 }
 
@@ -195,7 +200,8 @@ void check_row_alone(DType dtype, int64_t cols, uint32_t seed) {
     CAPTURE(info(dtype).name);
     const auto weight = pack(table.ops, tensors_of(c, seed), WeightRole::kMatmul);
     const Matrix all = multiply(table.ops, *weight, x, nullptr, c);
-    for (int32_t count = 1; count <= c.tokens; ++count) {
+    const auto step = static_cast<int32_t>(table.case_step(13));
+    for (int32_t count = 1; count <= c.tokens; count += step) {
       table.ops.set_num_threads(table.ops.state.get(), count % 3 + 1);
       const int32_t first = random.below(c.tokens - count + 1);
       Matrix part(count, c.cols, count % 2);

@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <map>
 #include <numeric>
 
 #include "kernels/half.h"
@@ -238,19 +237,6 @@ Batch::Batch(const std::vector<SequenceShape>& sequences, int32_t block_size, ui
             .context_len = context_len_.data(),
             .output_rows = output_rows.data(),
             .groups = groups_};
-}
-
-const std::vector<NamedTable>& cpu_tables(int32_t threads) {
-  static std::map<int32_t, std::vector<NamedTable>> made;
-  std::vector<NamedTable>& tables = made[threads];
-  if (tables.empty()) {
-    for (const std::string& variant : cpu_variants()) {
-      auto ops = cpu_ops({.num_threads = threads, .variant = variant});
-      if (!ops.ok()) FAIL(ops.error().message);
-      tables.push_back({fmt::format("{} x{}", variant, threads), std::move(ops).value()});
-    }
-  }
-  return tables;
 }
 
 const OpTable& reference() {

@@ -111,10 +111,25 @@ class Batch {
   BatchIndex index_;
 };
 
-/// The reference, then every CPU variant with `threads` threads.
+/// Of the tables of cases, on a simulated device: whole, but for sanitized builds.
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr size_t kSimulatedStep = 3;
+#else
+inline constexpr size_t kSimulatedStep = 1;
+#endif
+
+/// The tables that are held against the reference: every CPU variant with `threads` threads
+/// (cpu_tables.cpp), or CUDA's kernels on the CPU (tests/cuda/shim_op_tables.cpp).
 struct NamedTable {
   std::string name;
   OpTable ops;
+  bool reference_kv = true;  ///< its KV blocks have the reference's bytes
+  /// A simulation: of cases that only repeat others on it every n-th is enough where
+  /// HEARTH_TEST_FULL is not set.
+  bool simulated = false;
+  size_t case_step(size_t simulated_step) const {
+    return simulated && !full_counts() ? simulated_step : 1;
+  }
 };
 const std::vector<NamedTable>& cpu_tables(int32_t threads);
 const OpTable& reference();

@@ -14,6 +14,7 @@
 #include <tuple>
 #include <utility>
 
+#define HEARTH_CUDA_SHIM 1
 #define __global__
 #define __device__
 #define __host__
@@ -33,6 +34,9 @@ struct dim3 {
 };
 struct alignas(8) int2 {
   int x, y;
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
 };
 struct alignas(16) int4 {
   int x, y, z, w;
@@ -126,6 +130,43 @@ inline int __dp4a(int a, int b, int c) {
   }
   return c;
 }
+inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
+  const uint64_t bytes = uint64_t{high} << 32 | low;
+  unsigned out = 0;
+  for (int i = 0; i < 4; ++i) {
+    const auto byte = static_cast<unsigned>(bytes >> 8 * (selector >> 4 * i & 7) & 0xff);
+    const bool sign = (selector >> 4 * i & 8) != 0;  // then the byte's sign bit, eight times
+    out |= (sign ? (byte >> 7) * 0xff : byte) << 8 * i;
+  }
+  return out;
+}
+namespace hearth::shim {
+/// mma.m16n8k16 of int8: lane 4 g + t holds rows g (a0) and g + 8 (a1) of A at columns 4 t .. + 3,
+/// column g of B at rows 4 t .. + 3, and C at rows g, g + 8 and columns 2 t, 2 t + 1.
+inline void mma_s8(int (&c)[4], uint32_t a0, uint32_t a1, uint32_t b,
+                   std::source_location where = std::source_location::current()) {
+  const auto a = exchange(0xffffffffu, uint64_t{a1} << 32 | a0, where);
+  const int g = lane() / 4;
+  const int t = lane() % 4;
+  uint32_t rows[2][4];
+  for (int i = 0; i < 4; ++i) {
+    rows[0][i] = static_cast<uint32_t>(a[4 * g + i]);
+    rows[1][i] = static_cast<uint32_t>(a[4 * g + i] >> 32);
+  }
+  const auto all_b = exchange(0xffffffffu, b, where);
+  for (int i = 0; i < 4; ++i) {
+    int sum = c[i];
+    for (int k = 0; k < 4; ++k) {
+      const auto column = static_cast<uint32_t>(all_b[4 * (2 * t + i % 2) + k]);
+      for (int byte = 0; byte < 4; ++byte) {
+        sum += static_cast<int8_t>(rows[i / 2][k] >> 8 * byte) *
+               static_cast<int8_t>(column >> 8 * byte);
+      }
+    }
+    c[i] = sum;
+  }
+}
+}  // namespace hearth::shim
 inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
 inline unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(value); }
 
@@ -170,6 +211,9 @@ struct cudaDeviceProp {
   size_t totalGlobalMem;
   int major;
   int minor;
+  int pciDomainID;
+  int pciBusID;
+  int pciDeviceID;
 };
 struct cudaFuncAttributes {
   int numRegs;

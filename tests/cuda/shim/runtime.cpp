@@ -38,6 +38,7 @@ struct Runtime {
   size_t bytes_in_use = 0;
   int64_t calls = 0;
   int64_t fail_at = 0;
+  int64_t refuse_in = 0;  // allocations; 0: none is refused
   cudaError_t fail_with = cudaSuccess;
   cudaError_t sticky = cudaSuccess;
   std::string failure;
@@ -176,6 +177,11 @@ void fail_call(int64_t nth, cudaError_t error) {
   runtime().fail_with = error;
 }
 
+void fail_allocation(int64_t nth) {
+  std::lock_guard lock(runtime().mutex);
+  runtime().refuse_in = nth;
+}
+
 int64_t num_calls() { return runtime().calls; }
 size_t bytes_in_use() { return runtime().bytes_in_use; }
 const std::string& last_failure() { return runtime().failure; }
@@ -186,6 +192,7 @@ void reset() {
   r.sticky = cudaSuccess;
   r.failure.clear();
   r.fail_at = 0;
+  r.refuse_in = 0;
   for (cudaStream_t stream : r.streams) stream->queue.clear();
 }
 
@@ -236,7 +243,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   SHIM_CALL();
   const Machine& machine = runtime().machine;
   if (device < 0 || device >= machine.device_count) return cudaErrorInvalidDevice;
-  *properties = {"CUDA on the CPU", machine.memory_bytes, machine.major, machine.minor};
+  *properties = {"CUDA on the CPU", machine.memory_bytes, machine.major, machine.minor, 0, 0x65, 0};
   return cudaSuccess;
 }
 
@@ -253,6 +260,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   for (cudaStream_t stream : r.streams) {
     if (stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
   }
+  if (r.refuse_in > 0 && --r.refuse_in == 0) return cudaErrorMemoryAllocation;
   if (bytes > r.machine.memory_bytes - r.bytes_in_use) return cudaErrorMemoryAllocation;
   // The device's alignment is 256; the heap's red zone begins right behind the last byte.
   void* block = nullptr;

@@ -39,6 +39,8 @@ void set_machine(const Machine& machine);
 
 /// The nth runtime call from now (1: the next) fails with `error`; 0: none does.
 void fail_call(int64_t nth, cudaError_t error);
+/// The nth allocation from now is refused for want of memory; 0: none is.
+void fail_allocation(int64_t nth);
 /// Runtime calls so far in this process.
 int64_t num_calls();
 /// Device bytes allocated and not freed.

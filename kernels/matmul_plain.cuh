@@ -1,0 +1,23 @@
+#pragma once
+
+#include "kernels/matmul_rows.cuh"
+
+namespace hearth::kernels {
+
+/// What products of f32, f16 and bf16 weights take.
+struct PlainMatmul {
+  MatmulRows rows;
+  const void* panels;
+  int64_t expert_panels;
+  int64_t cols;
+  int32_t outputs;  ///< of this segment
+  int64_t first_x;  ///< row of x that `rows` counts from
+  RowsView x;
+  RowsView residual;  ///< data null: none
+  RowsView out;       ///< both begin at the segment's first output
+};
+
+void run_plain(cudaStream_t stream, DType dtype, const PlainMatmul& params, int64_t slices,
+               int width);
+
+}  // namespace hearth::kernels

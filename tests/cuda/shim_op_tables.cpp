@@ -1,0 +1,60 @@
+// The whole case table of tests/op on CUDA's kernels, run by the shim: its device memory is host
+// memory, and every op is waited for.
+
+#include <doctest/doctest.h>
+
+#include "kernels/cuda_ops.h"
+#include "tests/op/op_testing.h"
+
+namespace hearth::kernels::testing {
+namespace {
+
+const OpTable& shim_table() {
+  static const OpTable table = [] {
+    auto made = cuda_ops({});
+    if (!made.ok()) FAIL(made.error().message);
+    return std::move(made).value();
+  }();
+  return table;
+}
+
+/// The op of that member, and then a wait.
+template <auto member, typename Args>
+void waited(void* state, const Args& args) {
+  (shim_table().*member)(state, args);
+  shim_table().synchronize(state);
+}
+
+OpTable waiting_table() {
+  OpTable table = shim_table();
+  table.set_num_threads = [](void*, int32_t) {};
+  table.embed = waited<&OpTable::embed, EmbedArgs>;
+  table.rms_norm = waited<&OpTable::rms_norm, RmsNormArgs>;
+  table.matmul = waited<&OpTable::matmul, MatmulArgs>;
+  table.add_bias = waited<&OpTable::add_bias, AddBiasArgs>;
+  table.add_scaled = waited<&OpTable::add_scaled, AddScaledArgs>;
+  table.soft_cap = waited<&OpTable::soft_cap, SoftCapArgs>;
+  table.rope_table = waited<&OpTable::rope_table, RopeTableArgs>;
+  table.rope = waited<&OpTable::rope, RopeArgs>;
+  table.kv_store = waited<&OpTable::kv_store, KvStoreArgs>;
+  table.attention = waited<&OpTable::attention, AttentionArgs>;
+  table.gated_activation = waited<&OpTable::gated_activation, GatedActivationArgs>;
+  table.gather_rows = waited<&OpTable::gather_rows, GatherRowsArgs>;
+  table.copy_blocks = waited<&OpTable::copy_blocks, CopyBlocksArgs>;
+  table.moe_route = waited<&OpTable::moe_route, MoeRouteArgs>;
+  table.moe_matmul = waited<&OpTable::moe_matmul, MoeMatmulArgs>;
+  table.moe_combine = waited<&OpTable::moe_combine, MoeCombineArgs>;
+  return table;
+}
+
+}  // namespace
+
+const std::vector<NamedTable>& cpu_tables(int32_t) {
+  static const std::vector<NamedTable> tables = {{.name = "cuda on the shim",
+                                                  .ops = waiting_table(),
+                                                  .reference_kv = false,
+                                                  .simulated = true}};
+  return tables;
+}
+
+}  // namespace hearth::kernels::testing
