@@ -168,6 +168,7 @@ Result<std::unique_ptr<Worker>> Broker::start_worker(const ModelFile& file,
   HEARTH_ASSIGN_OR_RETURN(const std::filesystem::path program, find_worker_program(config_.worker));
   const std::filesystem::path socket = runtime_dir_.worker_socket(++workers_started_);
   WorkerConfig config = config_.worker;
+  config.device = device_of_worker(config);
   if (file.draft != "auto") config.draft = file.draft;
   const WorkerProcess::Setup setup{
       .argv = worker_arguments(program, config, file.path, socket, config_.server.state_dir,

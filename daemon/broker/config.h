@@ -53,9 +53,12 @@ struct ResidencyConfig {
 
 /// How workers are started and watched; and what is passed on to their engine.
 struct WorkerConfig {
+  /// auto: a GPU where hearth-worker-cuda is installed and an NVIDIA driver is loaded, else the
+  /// CPU; cpu; cuda:N. With `program` set, told to it as it is.
+  std::string device = "auto";
   std::filesystem::path
-      program;              ///< "": hearth-worker-cpu beside hearthd, in ../libexec/hearth, PATH
-  int64_t threads = 0;      ///< 0: one per physical core
+      program;          ///< "": hearth-worker-<device> beside hearthd, in ../libexec/hearth, PATH
+  int64_t threads = 0;  ///< 0: one per physical core
   std::string cpu_variant;  ///< "": best this CPU has
   std::string kv_type = "f16";
   int64_t kv_bytes = 0;  ///< 0: the engine's own choice

@@ -65,6 +65,10 @@ void visit_residency(Section& in, ResidencyConfig* residency) {
 
 template <class Section>
 void visit_worker(Section& in, WorkerConfig* worker) {
+  in.choice("device",
+            {"auto", "cpu", "cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:4", "cuda:5", "cuda:6",
+             "cuda:7"},
+            &worker->device);
   in.path("program", &worker->program);
   in.integer("threads", 0, 4096, &worker->threads);
   in.text("cpu_variant", &worker->cpu_variant);

@@ -17,9 +17,44 @@ namespace hearth::broker {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::string_view kProgramName = "hearth-worker-cpu";
+std::string program_name(std::string_view device) {
+  return device.starts_with("cuda") ? "hearth-worker-cuda" : "hearth-worker-cpu";
+}
+
+std::vector<fs::path> program_dirs() {
+  const fs::path here = program_dir();
+  std::vector<fs::path> dirs = {here, (here / "../libexec/hearth").lexically_normal()};
+  std::stringstream path(std::getenv("PATH") == nullptr ? "" : std::getenv("PATH"));
+  for (std::string dir; std::getline(path, dir, ':');) {
+    if (dir.starts_with('/')) dirs.emplace_back(dir);
+  }
+  return dirs;
+}
+
+fs::path find_in(const std::vector<fs::path>& dirs, const std::string& name) {
+  for (const fs::path& dir : dirs) {
+    if (::access((dir / name).c_str(), X_OK) == 0) return dir / name;
+  }
+  return {};
+}
+
+/// The driver's control node, or that of a virtual machine whose host lends its GPU (WSL 2).
+bool nvidia_driver_loaded() {
+  return ::access("/dev/nvidiactl", F_OK) == 0 || ::access("/dev/dxg", F_OK) == 0;
+}
 
 }  // namespace
+
+std::string choose_device(const std::string& wanted, bool cuda_worker, bool nvidia_driver) {
+  if (wanted != "auto") return wanted;
+  return cuda_worker && nvidia_driver ? "cuda:0" : "cpu";
+}
+
+std::string device_of_worker(const WorkerConfig& config) {
+  if (!config.program.empty()) return config.device;
+  return choose_device(config.device, !find_in(program_dirs(), program_name("cuda")).empty(),
+                       nvidia_driver_loaded());
+}
 
 Result<fs::path> find_worker_program(const WorkerConfig& config) {
   if (!config.program.empty()) {
@@ -28,19 +63,13 @@ Result<fs::path> find_worker_program(const WorkerConfig& config) {
                  fmt::format("worker.program {}: not an executable file", config.program.string()),
                  ""};
   }
-  const fs::path here = program_dir();
-  const fs::path libexec = (here / "../libexec/hearth").lexically_normal();
-  std::vector<fs::path> dirs = {here, libexec};
-  std::stringstream path(std::getenv("PATH") == nullptr ? "" : std::getenv("PATH"));
-  for (std::string dir; std::getline(path, dir, ':');) {
-    if (dir.starts_with('/')) dirs.emplace_back(dir);
-  }
-  for (const fs::path& dir : dirs) {
-    if (::access((dir / kProgramName).c_str(), X_OK) == 0) return dir / kProgramName;
-  }
-  return Error{
-      ErrorCode::kNotFound,
-      fmt::format("no {} in {}, {} or on PATH", kProgramName, here.string(), libexec.string()), ""};
+  const std::vector<fs::path> dirs = program_dirs();
+  const std::string name = program_name(device_of_worker(config));
+  fs::path found = find_in(dirs, name);
+  if (!found.empty()) return found;
+  return Error{ErrorCode::kNotFound,
+               fmt::format("no {} in {}, {} or on PATH", name, dirs[0].string(), dirs[1].string()),
+               ""};
 }
 
 std::vector<std::string> worker_arguments(const fs::path& program, const WorkerConfig& config,
@@ -53,6 +82,7 @@ std::vector<std::string> worker_arguments(const fs::path& program, const WorkerC
     argv.push_back(value);
   };
   add("--log-level", std::string(name(log_level)));
+  add("--device", config.device);
   add("--threads", std::to_string(config.threads));
   if (!config.cpu_variant.empty()) add("--cpu-variant", config.cpu_variant);
   add("--kv-type", config.kv_type);

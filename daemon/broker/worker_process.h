@@ -21,8 +21,15 @@
 
 namespace hearth::broker {
 
-/// The program a worker is: the configured one, or hearth-worker-cpu beside this program, in
-/// ../libexec/hearth, or on PATH. kNotFound lists where it was looked for.
+/// What `worker.device` means where hearth-worker-cuda is installed or not, and an NVIDIA driver is
+/// loaded or not: "cpu" or "cuda:N". Only auto ever becomes another: a device that was asked for
+/// and is not there is the worker's error.
+std::string choose_device(const std::string& wanted, bool cuda_worker, bool nvidia_driver);
+/// The same on this machine; `worker.device` as it is where a program is configured.
+std::string device_of_worker(const WorkerConfig& config);
+
+/// The program a worker is: the configured one, or the device's hearth-worker-<device> beside this
+/// program, in ../libexec/hearth, or on PATH. kNotFound lists where it was looked for.
 Result<std::filesystem::path> find_worker_program(const WorkerConfig& config);
 
 /// Arguments of `program` for serving `model` over `socket`; prefixes are kept below `state_dir`,

@@ -2,6 +2,8 @@
 #include <fmt/ranges.h>
 
 #include "daemon/worker/device.h"
+#include "kernels/packed_bytes.h"
+#include "kernels/thread_pool.h"
 
 namespace hearth::worker {
 namespace {
@@ -19,8 +21,26 @@ kernels::CpuOptions to_kernels(const DeviceOptions& options) {
 std::string_view device_kind() { return "cpu"; }
 
 Result<kernels::OpTable> open_device(const DeviceOptions& options) {
+  if (options.device != "auto" && options.device != "cpu") {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("--device {}: hearth-worker-cpu computes on the CPU, want auto or cpu",
+                             options.device),
+                 "device"};
+  }
   return kernels::cpu_ops(to_kernels(options));
 }
+
+Result<kernels::Ceilings> measure_device(const kernels::OpTable& ops, size_t read_bytes) {
+  // A pool of its own: that of the ops sleeps meanwhile.
+  kernels::ThreadPool pool(ops.device.num_threads);
+  return kernels::measure_ceilings(pool, ops.device.variant, read_bytes);
+}
+
+uint64_t packed_bytes(std::span<const kernels::HostTensor> tensors, kernels::WeightRole role) {
+  return kernels::cpu_packed_bytes(tensors, role);
+}
+
+std::optional<uint64_t> reserved_bytes() { return std::nullopt; }
 
 std::vector<DeviceCheck> describe_device(const DeviceOptions& options) {
   const std::string variants = fmt::format("{}", fmt::join(kernels::cpu_variants(), ", "));

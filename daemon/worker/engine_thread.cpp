@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "daemon/worker/device.h"
+#include "daemon/worker/device_plan.h"
 #include "daemon/worker/fingerprint_cache.h"
 #include "daemon/worker/measuring_ops.h"
 #include "engine/memory_plan.h"
@@ -56,11 +57,13 @@ Result<EngineLoaded> EngineThread::load() {
   HEARTH_ASSIGN_OR_RETURN(kernels::OpTable ops, open_device(options_.device));
   HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(options_.model));
   // Before anything that takes long. What cannot be planned cannot be loaded either: the loading
-  // below says why.
+  // below says why. What does not fit is not tried.
   DraftChoice choice;
   if (options_.engine.speculation.enabled) choice = choose_draft(options_.draft, options_.model);
-  if (const Result<LoadPlan> planned = plan(file, choice.path, ops); planned.ok()) {
+  if (Result<LoadPlan> planned = plan(file, choice.path, ops); planned.ok()) {
     messages_.post(*planned);
+  } else if (planned.error().code == ErrorCode::kOutOfMemory && reserved_bytes()) {
+    return planned.take_error();
   }
   HEARTH_ASSIGN_OR_RETURN(std::string digest, model_fingerprint());
   file.set_fingerprint(std::move(digest));
@@ -130,30 +133,46 @@ Result<std::string> EngineThread::model_fingerprint() const {
   return cached_fingerprint(options_.model, ours ? folder : std::filesystem::path());
 }
 
+// Says what will be taken. On a device with memory of its own it also settles what the pools get of
+// it, and refuses what does not fit.
 Result<LoadPlan> EngineThread::plan(const models::GgufFile& file,
                                     const std::filesystem::path& draft,
-                                    const kernels::OpTable& ops) const {
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<models::Model> model,
-                          models::load_model(file, measuring_ops(), nullptr));
+                                    const kernels::OpTable& ops) {
+  const std::optional<uint64_t> reserved = reserved_bytes();
+  HEARTH_ASSIGN_OR_RETURN(
+      const std::unique_ptr<models::Model> model,
+      models::load_model(file, measuring_ops(packed_bytes), nullptr));
+  LoadPlan of_draft;
+  if (!draft.empty()) of_draft = plan_draft(draft, model->info(), ops);
+  const uint64_t draft_bytes = of_draft.weight_bytes + of_draft.kv_bytes + of_draft.other_bytes;
+  if (reserved) {
+    const DeviceRoom room{.free_bytes = ops.device.memory_free_bytes,
+                          .reserved_bytes = *reserved + draft_bytes,
+                          .weight_bytes = model->info().weight_bytes};
+    HEARTH_ASSIGN_OR_RETURN(options_.engine, fit_to_device(options_.engine, *model, room));
+  }
   HEARTH_ASSIGN_OR_RETURN(
       const engine::MemoryPlan memory,
       engine::plan_memory(options_.engine, *model, ops.device.memory_free_bytes));
-  LoadPlan out{.weight_bytes = model->info().weight_bytes,
-               .kv_bytes = memory.kv_bytes,
-               .other_bytes = memory.total_bytes() - memory.kv_bytes};
-  if (draft.empty()) return out;
-  // One that cannot be planned cannot be loaded either, and then it takes nothing.
-  const auto draft_file = models::GgufFile::open(draft);
-  if (!draft_file.ok()) return out;
-  const auto small = models::load_model(*draft_file, measuring_ops(), nullptr);
-  if (!small.ok()) return out;
-  const Result<engine::MemoryPlan> its = engine::plan_draft_memory(
-      options_.engine, model->info(), **small, ops.device.memory_free_bytes);
-  if (!its.ok()) return out;
-  out.weight_bytes += (*small)->info().weight_bytes;
-  out.kv_bytes += its->kv_bytes;
-  out.other_bytes += its->total_bytes() - its->kv_bytes;
-  return out;
+  return LoadPlan{.weight_bytes = model->info().weight_bytes + of_draft.weight_bytes,
+                  .kv_bytes = memory.kv_bytes + of_draft.kv_bytes,
+                  .other_bytes = memory.total_bytes() - memory.kv_bytes + of_draft.other_bytes};
+}
+
+// One that cannot be planned cannot be loaded either, and then it takes nothing.
+LoadPlan EngineThread::plan_draft(const std::filesystem::path& path,
+                                  const models::ModelInfo& target,
+                                  const kernels::OpTable& ops) const {
+  const auto file = models::GgufFile::open(path);
+  if (!file.ok()) return {};
+  const auto small = models::load_model(*file, measuring_ops(packed_bytes), nullptr);
+  if (!small.ok()) return {};
+  const Result<engine::MemoryPlan> its =
+      engine::plan_draft_memory(options_.engine, target, **small, ops.device.memory_free_bytes);
+  if (!its.ok()) return {};
+  return {.weight_bytes = (*small)->info().weight_bytes,
+          .kv_bytes = its->kv_bytes,
+          .other_bytes = its->total_bytes() - its->kv_bytes};
 }
 
 Result<std::unique_ptr<engine::DraftModel>> EngineThread::load_draft(

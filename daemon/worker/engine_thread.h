@@ -68,13 +68,15 @@ class EngineThread {
   Result<EngineLoaded> load();
   Result<std::string> model_fingerprint() const;
   Result<LoadPlan> plan(const models::GgufFile& file, const std::filesystem::path& draft,
-                        const kernels::OpTable& ops) const;
+                        const kernels::OpTable& ops);
+  LoadPlan plan_draft(const std::filesystem::path& path, const models::ModelInfo& target,
+                      const kernels::OpTable& ops) const;
   Result<std::unique_ptr<engine::DraftModel>> load_draft(const std::filesystem::path& path,
                                                          const models::ModelInfo& target,
                                                          const kernels::OpTable& ops);
   void start_store();
 
-  const ServeOptions options_;
+  ServeOptions options_;  ///< the engine thread's own; the plan settles its kv_bytes
   const Clock& clock_;
   Mailbox<LoadMessage> messages_;
   std::unique_ptr<models::Tokenizer> tokenizer_;

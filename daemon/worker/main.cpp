@@ -34,6 +34,7 @@ int fail(const Error& error) {
 }
 
 void add_device_options(CLI::App& app, DeviceOptions* device) {
+  app.add_option("--device", device->device, "auto, cpu or cuda:N, of those this program has");
   app.add_option("--threads", device->threads, "compute threads; 0: one per physical core")
       ->check(CLI::Range(0, 4096));
   app.add_option("--cpu-variant", device->cpu_variant, "code path; default: the best there is");

@@ -2,11 +2,9 @@
 
 #include <utility>
 
-#include "kernels/packed_bytes.h"
-
 namespace hearth::worker {
 
-kernels::OpTable measuring_ops() {
+kernels::OpTable measuring_ops(PackedBytes packed_bytes) {
   kernels::OpTable table;
   table.device = {.kind = "none",
                   .name = "none",
@@ -15,9 +13,11 @@ kernels::OpTable measuring_ops() {
                   .memory_bytes = 0,
                   .memory_free_bytes = 0};
   table.numerics_id = "none";
+  // The table's functions are plain pointers: what they need is the state behind it.
+  table.state = std::make_shared<PackedBytes>(packed_bytes);
   table.allocate = [](void*, size_t) -> void* { return nullptr; };
   table.release = [](void*, void*, size_t) {};
-  table.pack_weights = [](void*, std::span<const kernels::HostTensor> tensors,
+  table.pack_weights = [](void* state, std::span<const kernels::HostTensor> tensors,
                           kernels::WeightRole role) -> Result<std::unique_ptr<kernels::Weight>> {
     if (role == kernels::WeightRole::kVector) {
       return kernels::reference_ops().pack_weights(nullptr, tensors, role);
@@ -25,7 +25,7 @@ kernels::OpTable measuring_ops() {
     auto weight = std::make_unique<kernels::Weight>();
     weight->cols = tensors.front().cols;
     for (const kernels::HostTensor& tensor : tensors) weight->rows += tensor.rows;
-    weight->bytes = kernels::cpu_packed_bytes(tensors, role);
+    weight->bytes = (*static_cast<PackedBytes*>(state))(tensors, role);
     return weight;
   };
   return table;

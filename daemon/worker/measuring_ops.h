@@ -4,11 +4,15 @@
 // byte of a matrix is read. No op of it may be called.
 
 #include "kernels/ops.h"
+#include "kernels/packed_bytes.h"
 
 namespace hearth::worker {
 
-/// Vectors (norms, biases) are held, being small; a matrix is its shape. Weight::bytes are those
-/// that the CPU's table would take.
-kernels::OpTable measuring_ops();
+/// What a device's pack_weights would take for these tensors.
+using PackedBytes = uint64_t (*)(std::span<const kernels::HostTensor>, kernels::WeightRole);
+
+/// Vectors (norms, biases) are held, being small; a matrix is its shape. Weight::bytes of matrices
+/// are what `packed_bytes` says, by default of the CPU's table.
+kernels::OpTable measuring_ops(PackedBytes packed_bytes = kernels::cpu_packed_bytes);
 
 }  // namespace hearth::worker

@@ -2,7 +2,26 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <string_view>
+
 namespace hearth::worker {
+
+Result<int32_t> parse_cuda_device(const std::string& name) {
+  if (name == "auto") return 0;
+  constexpr std::string_view kPrefix = "cuda:";
+  int32_t ordinal = -1;
+  if (name.starts_with(kPrefix)) {
+    const char* end = name.data() + name.size();
+    const auto [at, error] = std::from_chars(name.data() + kPrefix.size(), end, ordinal);
+    if (error != std::errc() || at != end) ordinal = -1;
+  }
+  if (ordinal >= 0) return ordinal;
+  return Error{
+      ErrorCode::kInvalidArgument,
+      fmt::format("--device {}: hearth-worker-cuda computes on GPUs, want auto or cuda:N", name),
+      "device"};
+}
 
 Result<kernels::DType> parse_kv_type(const std::string& name) {
   if (name == "f16") return kernels::DType::kF16;

@@ -11,6 +11,9 @@
 namespace hearth::worker {
 
 struct DeviceOptions {
+  /// "auto": the first device of the kind this program computes on; "cpu", or "cuda:N" by CUDA's
+  /// ordinal after CUDA_VISIBLE_DEVICES.
+  std::string device = "auto";
   int32_t threads = 0;      ///< 0: one per physical core
   std::string cpu_variant;  ///< "": best this CPU has
 };
@@ -30,6 +33,8 @@ struct ServeOptions {
   LogLevel log_level = LogLevel::kInfo;
 };
 
+/// N of "cuda:N", 0 of "auto"; kInvalidArgument for any other name.
+Result<int32_t> parse_cuda_device(const std::string& name);
 /// The KV type of that name; kInvalidArgument lists those there are.
 Result<kernels::DType> parse_kv_type(const std::string& name);
 Result<engine::SchedulerPolicy> parse_policy(const std::string& name);

@@ -19,7 +19,6 @@
 #include "ipc/model_file.h"
 #include "ipc/shown_text.h"
 #include "kernels/ceilings.h"
-#include "kernels/thread_pool.h"
 #include "models/random_model.h"
 
 namespace hearth::worker {
@@ -60,11 +59,8 @@ void take_best(kernels::Ceilings* best, const kernels::Ceilings& now) {
   best->int8_ops_per_s = std::max(best->int8_ops_per_s, now.int8_ops_per_s);
 }
 
-kernels::Ceilings ceilings_of(const kernels::OpTable& ops, const Options& options) {
-  // A pool of its own: that of the ops sleeps meanwhile.
-  kernels::ThreadPool pool(ops.device.num_threads);
-  return kernels::measure_ceilings(pool, ops.device.variant,
-                                   static_cast<size_t>(options.read_mib) << 20);
+Result<kernels::Ceilings> ceilings_of(const kernels::OpTable& ops, const Options& options) {
+  return measure_device(ops, static_cast<size_t>(options.read_mib) << 20);
 }
 
 Result<BenchReport> run(const Options& options) {
@@ -90,7 +86,7 @@ Result<BenchReport> run(const Options& options) {
                           ops.device.memory_free_bytes));
 
   progress.stage("measuring the ceilings");
-  report.ceilings = ceilings_of(ops, options);
+  HEARTH_ASSIGN_OR_RETURN(report.ceilings, ceilings_of(ops, options));
   progress.stage(fmt::format("loading {}", ipc::human_bytes(source.weight_bytes())));
   HEARTH_ASSIGN_OR_RETURN(
       std::unique_ptr<models::Model> model, source.load(ops, [&](const models::LoadProgress& at) {
@@ -117,7 +113,10 @@ Result<BenchReport> run(const Options& options) {
   }
   for (int32_t round = 0; round < report.rounds; ++round) {
     progress.stage(fmt::format("round {} of {}", round + 1, report.rounds));
-    if (round > 0) take_best(&report.ceilings, ceilings_of(ops, options));
+    if (round > 0) {
+      HEARTH_ASSIGN_OR_RETURN(const kernels::Ceilings now, ceilings_of(ops, options));
+      take_best(&report.ceilings, now);
+    }
     for (CaseResult& result : report.cases) {
       progress.detail(result.what.name());
       HEARTH_ASSIGN_OR_RETURN(const double seconds, rig->measure(result.what));
@@ -213,6 +212,8 @@ void add_bench(CLI::App& app, int* status) {
   verb->add_option("--read-mib", options->read_mib,
                    "size of what is read for the bandwidth; several times the cache, default 256")
       ->check(CLI::Range(1, 1 << 16));
+  verb->add_option("--device", options->device.device, "cpu or cuda:N; default: the CPU")
+      ->type_name("NAME");
   verb->add_option("--threads", options->device.threads, "compute threads; 0: one per core")
       ->check(CLI::Range(0, 4096));
   verb->add_option("--cpu-variant", options->device.cpu_variant, "code path; default: the best");

@@ -163,6 +163,8 @@ void add_perplexity(CLI::App& app, int* status) {
   verb->add_option("--tokens", options->score.max_tokens, "of the text, at most; default all")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   verb->add_option("--kv-type", options->kv_type, "f16, bf16, q8_0 or f32");
+  verb->add_option("--device", options->device.device, "cpu or cuda:N; default: the CPU")
+      ->type_name("NAME");
   verb->add_option("--threads", options->device.threads, "compute threads; 0: one per core")
       ->check(CLI::Range(0, 4096));
   verb->add_flag("--json", options->json, "one JSON object");

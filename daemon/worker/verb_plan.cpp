@@ -14,7 +14,6 @@
 #include "daemon/worker/verbs.h"
 #include "ipc/model_file.h"
 #include "ipc/shown_text.h"
-#include "kernels/thread_pool.h"
 
 namespace hearth::worker {
 namespace {
@@ -64,9 +63,8 @@ Result<std::string> find_rates(const Options& options, PlanQuestion* question) {
   HEARTH_ASSIGN_OR_RETURN(const kernels::OpTable ops, open_device(options.device));
   if (options.memory.empty()) question->memory_bytes = ops.device.memory_free_bytes;
   if (given) return std::string("rates as given; memory that is free here");
-  kernels::ThreadPool pool(ops.device.num_threads);
-  ceilings = kernels::measure_ceilings(pool, ops.device.variant,
-                                       static_cast<size_t>(options.read_mib) << 20);
+  HEARTH_ASSIGN_OR_RETURN(ceilings,
+                          measure_device(ops, static_cast<size_t>(options.read_mib) << 20));
   return fmt::format("{} {}, {} threads, ceilings measured now", ops.device.name,
                      ops.device.variant, ops.device.num_threads);
 }
@@ -158,6 +156,8 @@ void add_plan(CLI::App& app, int* status) {
                    "that is served; default: the model's");
   verb->add_option("--read-mib", options->read_mib, "size of what is read for the bandwidth")
       ->check(CLI::Range(1, 1 << 16));
+  verb->add_option("--device", options->device.device, "cpu or cuda:N; default: the CPU")
+      ->type_name("NAME");
   verb->add_option("--threads", options->device.threads, "compute threads; 0: one per core")
       ->check(CLI::Range(0, 4096));
   verb->add_flag("--json", options->json, "one JSON object");

@@ -72,6 +72,8 @@ void add_quantize(CLI::App& app, int* status) {
   }
   verb->add_option("--type", options->type, names)->type_name("T")->required();
   verb->add_flag("--requantize", options->requantize, "of a file below eight bits, too");
+  verb->add_option("--device", options->device.device, "cpu or cuda:N; default: the CPU")
+      ->type_name("NAME");
   verb->add_option("--threads", options->device.threads, "0: one per core")
       ->check(CLI::Range(0, 4096));
   verb->callback([options, status] { *status = quantize(*options); });

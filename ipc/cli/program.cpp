@@ -63,10 +63,33 @@ int exec_pull(const std::vector<std::string>& arguments) {
   return kFailed;
 }
 
+namespace {
+
+/// "cuda" where the words hold --device cuda:N or --device=cuda:N, else "cpu", whose worker says
+/// what is wrong with any other name.
+std::string device_kind(const std::vector<std::string>& words) {
+  constexpr std::string_view kFlag = "--device";
+  for (size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
+    std::string_view value = words[i];
+    if (!value.starts_with(kFlag)) continue;
+    value.remove_prefix(kFlag.size());
+    if (value.empty() && i + 1 < words.size()) {
+      value = words[i + 1];
+    } else if (value.starts_with('=')) {
+      value.remove_prefix(1);
+    }
+    if (value.starts_with("cuda")) return "cuda";
+  }
+  return "cpu";
+}
+
+}  // namespace
+
 int exec_worker(const std::vector<std::string>& arguments) {
-  const fs::path program = find_program("hearth-worker-cpu");
+  const std::string name = "hearth-worker-" + device_kind(arguments);
+  const fs::path program = find_program(name);
   if (program.empty()) {
-    complain("hearth-worker-cpu, which computes, is neither beside hearth nor on PATH");
+    complain(name + ", which computes, is neither beside hearth nor on PATH");
     return kFailed;
   }
   complain(exec_program(program, arguments).message);

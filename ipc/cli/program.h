@@ -17,8 +17,9 @@ std::filesystem::path find_program(const std::string& name);
 /// where that failed: kIo.
 Error exec_program(const std::filesystem::path& program, const std::vector<std::string>& arguments);
 
-/// Becomes the worker that computes on the CPU, `hearth-worker-cpu ARGUMENTS...`. Returns only
-/// where that failed, after the reason was printed: the exit status.
+/// Becomes the worker of the device that the arguments ask for with --device, by default the CPU's:
+/// `hearth-worker-<device> ARGUMENTS...`. Returns only where that failed, after the reason was
+/// printed: the exit status.
 int exec_worker(const std::vector<std::string>& arguments);
 
 /// Becomes the program that fetches models; the first of `arguments` is the verb. As exec_worker.

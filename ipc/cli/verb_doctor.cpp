@@ -64,7 +64,9 @@ void look_at_workers(Findings& out) {
              "hearth-worker-cpu is neither beside hearth nor on PATH: nothing can compute");
   }
   const fs::path cuda = find_program("hearth-worker-cuda");
-  if (cuda.empty()) out.ok("gpu", "no hearth-worker-cuda installed: the CPU computes");
+  if (cuda.empty()) {
+    out.ok("gpu", "no hearth-worker-cuda installed: the CPU computes");
+  }
   for (const fs::path& program : {cpu, cuda}) {
     if (program.empty()) continue;
     const std::string label = program.filename().string();
@@ -74,7 +76,16 @@ void look_at_workers(Findings& out) {
                                   checks.error().message));
       continue;
     }
-    for (const Check& check : *checks) out.add(check.level, check.name, check.detail);
+    for (const Check& check : *checks) {
+      if (program == cpu) {
+        out.add(check.level, check.name, check.detail);
+      } else if (check.level == Level::kFail) {
+        // With worker.device = auto the CPU computes; whoever asked for the GPU is told as well.
+        out.warn("gpu " + check.name, check.detail);
+      } else {
+        out.add(check.level, "gpu " + check.name, check.detail);
+      }
+    }
   }
 }
 

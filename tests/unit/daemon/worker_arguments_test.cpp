@@ -14,6 +14,7 @@ std::string value_of(const std::vector<std::string>& argv, const std::string& fl
 
 TEST_CASE("every setting of [worker] reaches the worker") {
   WorkerConfig config;
+  config.device = "cuda:1";
   config.threads = 3;
   config.cpu_variant = "avx2";
   config.kv_type = "f32";
@@ -35,6 +36,7 @@ TEST_CASE("every setting of [worker] reaches the worker") {
   CHECK(value_of(argv, "--socket") == "/run/1.sock");
   CHECK(value_of(argv, "--model") == "/m/a b.gguf");
   CHECK(value_of(argv, "--log-level") == "warn");
+  CHECK(value_of(argv, "--device") == "cuda:1");
   CHECK(value_of(argv, "--threads") == "3");
   CHECK(value_of(argv, "--cpu-variant") == "avx2");
   CHECK(value_of(argv, "--kv-type") == "f32");
@@ -80,6 +82,21 @@ TEST_CASE("a configured worker program is that one or an error that names it") {
   const Result<std::filesystem::path> missing = find_worker_program(config);
   REQUIRE_FALSE(missing.ok());
   CHECK(missing.error().message.find("/nowhere/worker") != std::string::npos);
+}
+
+TEST_CASE("only worker.device = auto looks at what the machine has") {
+  for (const bool worker : {false, true}) {
+    for (const bool driver : {false, true}) {
+      CHECK(choose_device("auto", worker, driver) == (worker && driver ? "cuda:0" : "cpu"));
+      CHECK(choose_device("cpu", worker, driver) == "cpu");
+      CHECK(choose_device("cuda:3", worker, driver) == "cuda:3");
+    }
+  }
+  WorkerConfig config;
+  config.device = "cuda:2";
+  config.program = "/bin/sh";
+  CHECK(*find_worker_program(config) == "/bin/sh");
+  CHECK(device_of_worker(config) == "cuda:2");
 }
 
 }  // namespace

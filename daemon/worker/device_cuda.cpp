@@ -1,0 +1,75 @@
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "daemon/worker/device.h"
+#include "daemon/worker/nvml.h"
+#include "kernels/cuda_ceilings.h"
+#include "kernels/cuda_ops.h"
+
+namespace hearth::worker {
+namespace {
+
+/// For the driver's own growth while kernels are loaded, and the scratch of quantized activations.
+constexpr uint64_t kReservedBytes = uint64_t{192} << 20;
+
+std::string gib(uint64_t bytes) {
+  return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1u << 30));
+}
+
+std::string version_text(int32_t version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+Result<kernels::CudaOptions> to_kernels(const DeviceOptions& options) {
+  HEARTH_ASSIGN_OR_RETURN(const int32_t ordinal, parse_cuda_device(options.device));
+  // All kernels are loaded when the device is opened: one loaded at its first use takes memory that
+  // the plan has given away by then. An administrator's own setting stays.
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  return kernels::CudaOptions{.device = ordinal};
+}
+
+Result<std::vector<DeviceCheck>> describe(const DeviceOptions& options) {
+  HEARTH_ASSIGN_OR_RETURN(const kernels::CudaOptions cuda, to_kernels(options));
+  HEARTH_ASSIGN_OR_RETURN(const kernels::CudaDevice device, kernels::cuda_probe(cuda));
+  HEARTH_ASSIGN_OR_RETURN(const kernels::OpTable ops, kernels::cuda_ops(cuda));
+  return std::vector<DeviceCheck>{
+      {"ok", "device", fmt::format("cuda:{}: {}", cuda.device, device.name)},
+      {"ok", "code path",
+       fmt::format("compute capability {}.{}; the driver supports CUDA {}, this build has {}",
+                   device.compute_major, device.compute_minor, version_text(device.driver_version),
+                   version_text(device.runtime_version))},
+      {"ok", "device memory",
+       fmt::format("{} free of {}", gib(device.memory_free_bytes), gib(device.memory_bytes))},
+      {"ok", "condition", gpu_condition(device.pci_bus_id)},
+      {"ok", "numerics",
+       fmt::format("{}: devices of equal name compute equal bits", ops.numerics_id)},
+  };
+}
+
+}  // namespace
+
+std::string_view device_kind() { return "cuda"; }
+
+Result<kernels::OpTable> open_device(const DeviceOptions& options) {
+  HEARTH_ASSIGN_OR_RETURN(const kernels::CudaOptions cuda, to_kernels(options));
+  return kernels::cuda_ops(cuda);
+}
+
+Result<kernels::Ceilings> measure_device(const kernels::OpTable& ops, size_t read_bytes) {
+  return kernels::measure_cuda_ceilings(ops, read_bytes);
+}
+
+uint64_t packed_bytes(std::span<const kernels::HostTensor> tensors, kernels::WeightRole role) {
+  return kernels::cuda_packed_bytes(tensors, role);
+}
+
+std::optional<uint64_t> reserved_bytes() { return kReservedBytes; }
+
+std::vector<DeviceCheck> describe_device(const DeviceOptions& options) {
+  Result<std::vector<DeviceCheck>> checks = describe(options);
+  if (!checks.ok()) return {{"fail", "device", checks.error().message}};
+  return std::move(checks).value();
+}
+
+}  // namespace hearth::worker
