@@ -53,9 +53,10 @@ struct ResidencyConfig {
 
 /// How workers are started and watched; and what is passed on to their engine.
 struct WorkerConfig {
-  /// auto: a GPU where hearth-worker-cuda is installed and an NVIDIA driver is loaded, else the
-  /// CPU; cpu; cuda:N. With `program` set, told to it as it is.
-  std::string device = "auto";
+  /// cpu; cuda:N; auto: a GPU where hearth-worker-cuda is installed and an NVIDIA driver is loaded,
+  /// else the CPU. With `program` set, told to it as it is. Not auto by itself until that worker has
+  /// computed on a GPU: nobody shall be its first user without having asked for it.
+  std::string device = "cpu";
   std::filesystem::path
       program;          ///< "": hearth-worker-<device> beside hearthd, in ../libexec/hearth, PATH
   int64_t threads = 0;  ///< 0: one per physical core
