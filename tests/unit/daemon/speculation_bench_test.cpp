@@ -36,7 +36,9 @@ TEST_CASE("replayed guesses: the same text, counted by place, with a draft's cos
     REQUIRE_MESSAGE(report.ok(), (report.ok() ? "" : report.error().message));
     CHECK(report->ratios.size() == 1);
     CHECK(report->temperature == 0.8f);
-    CHECK(report->counts.drafted_at[0] > 8);
+    // How often it pays to guess follows from measured steps: 12 tokens a sequence are 4 steps at
+    // least.
+    CHECK(report->counts.drafted_at[0] > 4);
     CHECK(report->counts.accepted_at[0] == report->counts.drafted_at[0]);
     CHECK(report->counts.accepted_at[1] < report->counts.drafted_at[1]);
     CHECK(report->counts.drafted_at[2] == 0);
