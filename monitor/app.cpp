@@ -19,6 +19,7 @@ constexpr Draw kDraw[kNumPanels] = {draw_now,         draw_batches,  draw_blocks
                                     draw_requests,    draw_models,   draw_cache,
                                     draw_speculation, draw_roofline, draw_log};
 constexpr int64_t kAgesEveryUs = 1'000'000;
+constexpr int64_t kIdleEveryUs = 2'000'000;  // a frame drawn by software takes 30 ms of a core
 constexpr int64_t kNoticeUs = 8'000'000;
 constexpr size_t kNoticeChars = 300;
 
@@ -52,10 +53,15 @@ void App::set_dark(bool dark) {
 }
 
 bool App::wants_frame() const {
-  return snapshot_.revision() != drawn_revision_ || snapshot_.now_us() - drawn_us_ >= kAgesEveryUs;
+  const int64_t since_us = snapshot_.now_us() - drawn_us_;
+  // Counters come several times a second where nothing runs, too; nobody looks at them so closely.
+  if (snapshot_.connected() && snapshot_.stats().requests_live == 0)
+    return since_us >= kIdleEveryUs;
+  return snapshot_.revision() != drawn_revision_ || since_us >= kAgesEveryUs;
 }
 
 void App::answer(const Answer& answer) {
+  drawn_us_ = 0;  // shown at once, idle or not
   using Kind = Command::Kind;
   const Kind kind = answer.command.kind;
   const auto failed = [&](const std::string& why) {

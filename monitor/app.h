@@ -21,7 +21,8 @@ class App {
 
   /// Between ImGui::NewFrame and ImGui::Render.
   void frame();
-  /// True when something that is drawn has changed since the last frame; ages count once a second.
+  /// True when something that is drawn has changed since the last frame; ages count once a second,
+  /// and all is drawn every two seconds where no request is live.
   bool wants_frame() const;
   bool quit() const { return quit_; }
 
