@@ -167,7 +167,7 @@ inline constexpr float kQuantizeMin = 1e-30f;
 /// scale * w_q + min over sub-blocks of 32 inputs (16 in Q2_K, Q3_K and Q6_K), w_q being integers
 /// and `scale` the stored d times the sub-block's integer scale, exact in f32; `min` is
 /// -(dmin * integer), exact, or the stored m (Q4_1, Q5_1). One f32 chain per output over
-/// sub-blocks, ascending:
+/// sub-blocks, ascending (on CUDA eight, cut by the weight's shape alone: see cuda_ops.h):
 ///   acc = fma(float(sum q * w_q), d * scale, acc)
 ///   acc = fma(d * float(sum q), min, acc)          types with mins only
 /// where d * scale and d * float(sum q) round to f32 and the sums of integers are exact.
