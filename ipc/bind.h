@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "ipc/messages.h"
+#include "ipc/worker_messages.h"
 
 namespace hearth::ipc {
 

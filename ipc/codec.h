@@ -41,16 +41,4 @@ std::string delta_as_json(const Delta& delta);
 /// `text` (UTF-8) as a JSON string, quotes included.
 std::string json_quote(std::string_view text);
 
-// ---- Between broker and worker ----------------------------------------------------------------
-
-/// `id` is the number frame's, `verb` must be generate or tokenize.
-Result<WorkerRequest> decode_worker_request(uint64_t id, std::string_view json);
-std::string encode_worker_request(const WorkerRequest& request);
-
-Result<WorkerControl> decode_worker_control(std::string_view json);
-std::string encode_worker_control(WorkerControl control);
-
-Result<WorkerEvent> decode_worker_event(std::string_view json);
-std::string encode_worker_event(const WorkerEvent& event);
-
 }  // namespace hearth::ipc

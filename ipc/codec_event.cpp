@@ -6,6 +6,7 @@
 
 #include "ipc/codec.h"
 #include "ipc/convert.h"
+#include "ipc/worker_codec.h"
 
 namespace hearth::ipc {
 namespace {

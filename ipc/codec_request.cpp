@@ -8,6 +8,7 @@
 #include "ipc/convert.h"
 #include "ipc/field_table.h"
 #include "ipc/utf8.h"
+#include "ipc/worker_codec.h"
 
 namespace hearth::ipc {
 namespace {

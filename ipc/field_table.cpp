@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "ipc/protocol.h"
+
 namespace hearth::ipc {
 namespace {
 

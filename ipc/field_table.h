@@ -7,7 +7,7 @@
 #include <span>
 #include <string_view>
 
-#include "ipc/messages.h"
+#include "ipc/requests.h"
 
 namespace hearth::ipc {
 

@@ -9,7 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ipc/messages.h"
+#include "ipc/deltas.h"
+#include "ipc/protocol.h"
 #include "kernels/base/result.h"
 
 namespace hearth::ipc {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ipc/event_stream.h"
-#include "ipc/messages.h"
+#include "ipc/replies.h"
 #include "kernels/base/mailbox.h"
 #include "kernels/base/result.h"
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "ipc/event_stream.h"
-#include "ipc/messages.h"
+#include "ipc/replies.h"
 #include "ipc/watch.h"
 #include "monitor/series.h"
 

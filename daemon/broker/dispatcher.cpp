@@ -7,6 +7,7 @@
 
 #include "ipc/codec.h"
 #include "ipc/frames.h"
+#include "ipc/worker_codec.h"
 #include "kernels/base/log.h"
 
 namespace hearth::broker {

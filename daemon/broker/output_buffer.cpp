@@ -5,8 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "ipc/deltas.h"
 #include "ipc/frames.h"
-#include "ipc/messages.h"
 #include "kernels/base/check.h"
 
 namespace hearth::broker {

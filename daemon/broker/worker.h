@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "ipc/frames.h"
-#include "ipc/messages.h"
+#include "ipc/worker_messages.h"
 #include "kernels/base/result.h"
 
 namespace hearth::broker {

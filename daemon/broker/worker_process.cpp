@@ -8,9 +8,9 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "ipc/codec.h"
 #include "ipc/version.h"
 #include "ipc/watch.h"
+#include "ipc/worker_codec.h"
 #include "kernels/base/log.h"
 
 namespace hearth::broker {

@@ -16,6 +16,7 @@
 #include "daemon/broker/zmq_on_asio.h"
 #include "ipc/frames.h"
 #include "ipc/messages.h"
+#include "ipc/worker_messages.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/result.h"
 

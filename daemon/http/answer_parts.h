@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "daemon/http/api_answer.h"
+#include "ipc/deltas.h"
+#include "ipc/events.h"
 #include "ipc/json.h"
-#include "ipc/messages.h"
 
 namespace hearth::http {
 

@@ -9,7 +9,9 @@
 #include <string_view>
 
 #include "daemon/http/api_request.h"
-#include "ipc/messages.h"
+#include "ipc/deltas.h"
+#include "ipc/events.h"
+#include "ipc/replies.h"
 #include "kernels/base/result.h"
 
 namespace hearth::http {

@@ -6,7 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "ipc/messages.h"
+#include "ipc/protocol.h"
+#include "ipc/requests.h"
 #include "kernels/base/result.h"
 
 namespace hearth::http {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "ipc/messages.h"
+#include "ipc/replies.h"
 
 namespace hearth::http {
 

@@ -13,7 +13,7 @@
 
 #include "daemon/http/api_request.h"
 #include "ipc/json.h"
-#include "ipc/messages.h"
+#include "ipc/requests.h"
 #include "kernels/base/result.h"
 
 namespace hearth::http {

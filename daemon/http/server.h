@@ -16,7 +16,8 @@
 #include <vector>
 
 #include "ipc/frames.h"
-#include "ipc/messages.h"
+#include "ipc/replies.h"
+#include "ipc/requests.h"
 #include "ipc/socket.h"
 #include "kernels/base/result.h"
 

@@ -8,6 +8,7 @@
 #include "ipc/frames.h"
 #include "ipc/paths.h"
 #include "ipc/watch.h"
+#include "ipc/worker_codec.h"
 #include "kernels/base/log.h"
 
 namespace hearth::worker {

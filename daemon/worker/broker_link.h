@@ -10,6 +10,7 @@
 #include "daemon/worker/sample_text.h"
 #include "ipc/messages.h"
 #include "ipc/socket.h"
+#include "ipc/worker_messages.h"
 #include "kernels/base/result.h"
 
 namespace hearth::worker {

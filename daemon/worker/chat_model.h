@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/grammar/call_grammar.h"
-#include "ipc/messages.h"
+#include "ipc/requests.h"
 #include "kernels/base/result.h"
 #include "models/answer/answer_format.h"
 #include "models/answer/answer_parser.h"

@@ -10,7 +10,7 @@
 
 #include "daemon/worker/chat_model.h"
 #include "daemon/worker/stop_matcher.h"
-#include "ipc/messages.h"
+#include "ipc/deltas.h"
 #include "models/answer/answer_parser.h"
 #include "models/tokenizer/tokenizer.h"
 

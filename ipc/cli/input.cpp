@@ -8,7 +8,7 @@
 #include <cstring>
 #include <memory>
 
-#include "ipc/messages.h"
+#include "ipc/protocol.h"
 #include "ipc/utf8.h"
 
 namespace hearth::cli {

@@ -10,6 +10,7 @@
 #include "ipc/cli/terminal.h"
 #include "ipc/field_table.h"
 #include "ipc/version.h"
+#include "kernels/base/result.h"
 
 namespace hearth::cli {
 namespace {

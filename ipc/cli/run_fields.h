@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "ipc/messages.h"
+#include "ipc/requests.h"
 #include "kernels/base/result.h"
 
 namespace hearth::cli {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "ipc/messages.h"
+#include "ipc/events.h"
 
 namespace hearth::cli {
 

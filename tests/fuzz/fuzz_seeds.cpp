@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ipc/codec.h"
+#include "ipc/worker_codec.h"
 #include "tests/unit/models/bpe_vocab.h"
 #include "tests/unit/models/raw_gguf.h"
 #include "tests/unit/models/tiny_model.h"

@@ -12,6 +12,7 @@
 #include "ipc/frames.h"
 #include "ipc/json.h"
 #include "ipc/utf8.h"
+#include "ipc/worker_codec.h"
 #include "kernels/base/check.h"
 #include "tests/fuzz/input.h"
 

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "ipc/codec.h"
+#include "ipc/worker_codec.h"
 
 namespace hearth::broker {
 namespace fs = std::filesystem;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ipc/codec.h"
+#include "ipc/worker_codec.h"
 
 namespace hearth::ipc {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "ipc/codec.h"
 #include "ipc/field_table.h"
+#include "ipc/worker_codec.h"
 
 namespace hearth::ipc {
 namespace {

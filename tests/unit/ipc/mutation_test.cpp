@@ -9,6 +9,7 @@
 
 #include "ipc/codec.h"
 #include "ipc/utf8.h"
+#include "ipc/worker_codec.h"
 #include "tests/skip.h"
 
 namespace hearth::ipc {

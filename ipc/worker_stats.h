@@ -1,0 +1,62 @@
+#pragma once
+// What a worker says of its engine, a few times a second.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace hearth::ipc {
+
+/// Guesses verified: of a request, or of a worker's engine so far; see engine::SpeculationCounts.
+struct SpeculationStats {
+  uint64_t verifications = 0;  ///< times that a sequence had guesses in a step
+  uint64_t drafted_tokens = 0;
+  uint64_t accepted_tokens = 0;
+  std::vector<uint64_t> drafted_at;   ///< by place among the guesses of a step, to the last used
+  std::vector<uint64_t> accepted_at;  ///< of them
+  double mean_accepted = 0;           ///< accepted_tokens / verifications
+  double saved_ms = 0;                ///< estimate: plain decoding would have taken so much longer
+  bool operator==(const SpeculationStats&) const = default;
+};
+
+/// A worker's store of prefixes on disk; see engine::StoreStats.
+struct StoreSnapshot {
+  std::string state = "off";  ///< off, writing, reading (another process writes), degraded
+  uint64_t entries = 0;       ///< chunks of about a MiB
+  uint64_t bytes = 0;
+  uint64_t budget_bytes = 0;
+  uint64_t chunks_loaded = 0;
+  uint64_t chunks_saved = 0;
+  uint64_t chunks_evicted = 0;
+  uint64_t chunks_dropped = 0;  ///< not written: queue full, disk full, an error
+  uint64_t chunks_refused = 0;  ///< damaged, or not ours
+  uint64_t pins_refused = 0;    ///< their owner has pinned as much as may be
+  std::string last_error;
+  bool operator==(const StoreSnapshot&) const = default;
+};
+
+/// A worker's engine after a step; see engine::EngineSnapshot.
+struct WorkerSnapshot {
+  uint64_t num_steps = 0;
+  int32_t num_running = 0;
+  int32_t num_waiting = 0;
+  int32_t num_preempted = 0;
+  std::vector<int32_t> kv_blocks_total;   ///< per layer group
+  std::vector<int32_t> kv_blocks_used;    ///< referenced by sequences
+  std::vector<int32_t> kv_blocks_cached;  ///< unreferenced, held by the prefix index
+  uint64_t kv_bytes = 0;
+  uint64_t prompt_tokens_total = 0;
+  uint64_t prompt_tokens_cached = 0;
+  uint64_t prefill_tokens_total = 0;
+  uint64_t decode_tokens_total = 0;
+  uint64_t preemptions_total = 0;
+  SpeculationStats speculation;
+  double prefill_tokens_per_s = 0;  ///< recent
+  double decode_tokens_per_s = 0;   ///< recent
+  double step_ms_recent = 0;
+  uint64_t prompt_tokens_restored = 0;  ///< of the cached ones, from disk
+  StoreSnapshot store;
+  bool operator==(const WorkerSnapshot&) const = default;
+};
+
+}  // namespace hearth::ipc
