@@ -1,5 +1,8 @@
 #include "engine/block_pool.h"
 
+#include <utility>
+
+#include "engine/prefix_value.h"
 #include "kernels/base/check.h"
 
 namespace hearth::engine {
@@ -38,7 +41,11 @@ void BlockPool::put_on(int32_t block, int32_t shelf) {
 }
 
 void BlockPool::set_free(int32_t block) {
+  Block& b = at(block);
   --shelf_of(block).held;
+  b.uses = 0;
+  b.recompute_us = 0;
+  b.continued = false;
   free_.push_back(block);
 }
 
@@ -46,7 +53,8 @@ void BlockPool::add_ref(int32_t block) {
   Block& b = at(block);
   if (b.refs == 0) {
     HEARTH_CHECK(b.indexed, "block {} is free", block);
-    unlink(block);
+    take_out(block);
+    --num_cached_;
   }
   ++b.refs;
 }
@@ -55,17 +63,18 @@ void BlockPool::release(int32_t block) {
   Block& b = at(block);
   HEARTH_CHECK(b.refs > 0, "block {} has no reference", block);
   if (--b.refs > 0) return;
-  if (b.indexed) {
-    link_newest(block);
-  } else {
-    set_free(block);
-  }
+  if (!b.indexed) return set_free(block);
+  b.value = prefix_value(shelf_of(block).age, b.uses, b.recompute_us, 1);
+  b.released = ++releases_;
+  ++num_cached_;
+  push(block);
 }
 
-void BlockPool::set_indexed(int32_t block, int32_t shelf) {
+void BlockPool::set_indexed(int32_t block, int32_t shelf, double recompute_us) {
   Block& b = at(block);
   HEARTH_CHECK(b.refs > 0 && !b.indexed, "block {}: refs={} indexed={}", block, b.refs, b.indexed);
   b.indexed = true;
+  b.recompute_us = recompute_us;
   --shelf_of(block).held;
   put_on(block, shelf);
 }
@@ -74,38 +83,83 @@ void BlockPool::clear_indexed(int32_t block) {
   Block& b = at(block);
   HEARTH_CHECK(b.indexed, "block {} is not indexed", block);
   b.indexed = false;
+  b.continued = false;
   if (b.refs > 0) return;
-  unlink(block);
+  take_out(block);
+  --num_cached_;
   set_free(block);
+}
+
+void BlockPool::set_continued(int32_t block, bool continued) {
+  Block& b = at(block);
+  if (std::exchange(b.continued, continued) == continued) return;
+  if (b.refs > 0 || !b.indexed) return;
+  continued ? take_out(block) : push(block);
 }
 
 std::optional<int32_t> BlockPool::next_evicted() const {
   const Shelf* fullest = nullptr;
   for (const Shelf& shelf : shelves_) {
-    if (shelf.oldest == kNone) continue;
+    if (shelf.heap.empty()) continue;
     if (fullest == nullptr || shelf.held > fullest->held) fullest = &shelf;
   }
   if (fullest == nullptr) return std::nullopt;
-  return fullest->oldest;
+  return fullest->heap.front();
 }
 
-void BlockPool::link_newest(int32_t block) {
-  Block& b = at(block);
-  Shelf& shelf = shelf_of(block);
-  b.older = shelf.newest;
-  b.newer = kNone;
-  (b.older != kNone ? at(b.older).newer : shelf.oldest) = block;
-  shelf.newest = block;
-  ++num_cached_;
+void BlockPool::evict(int32_t block) {
+  double& age = shelf_of(block).age;
+  age = std::max(age, at(block).value);
+  clear_indexed(block);
 }
 
-void BlockPool::unlink(int32_t block) {
+bool BlockPool::goes_before(int32_t a, int32_t b) const {
+  const Block& x = at(a);
+  const Block& y = at(b);
+  return x.value != y.value ? x.value < y.value : x.released < y.released;
+}
+
+void BlockPool::push(int32_t block) {
   Block& b = at(block);
-  Shelf& shelf = shelf_of(block);
-  (b.older != kNone ? at(b.older).newer : shelf.oldest) = b.newer;
-  (b.newer != kNone ? at(b.newer).older : shelf.newest) = b.older;
-  b.older = b.newer = kNone;
-  --num_cached_;
+  if (b.continued) return;
+  std::vector<int32_t>& heap = shelf_of(block).heap;
+  b.place = static_cast<int32_t>(heap.size());
+  heap.push_back(block);
+  sift(heap, heap.size() - 1);
+}
+
+void BlockPool::take_out(int32_t block) {
+  Block& b = at(block);
+  if (b.place == kNone) return;
+  std::vector<int32_t>& heap = shelf_of(block).heap;
+  const auto place = static_cast<size_t>(std::exchange(b.place, kNone));
+  const int32_t last = heap.back();
+  heap.pop_back();
+  if (last == block) return;
+  heap[place] = last;
+  sift(heap, place);
+}
+
+// Moves the block at that place up or down, until the heap is in order.
+void BlockPool::sift(std::vector<int32_t>& heap, size_t place) {
+  const int32_t block = heap[place];
+  const auto put = [&](size_t where, int32_t what) {
+    heap[where] = what;
+    at(what).place = static_cast<int32_t>(where);
+  };
+  while (place > 0 && goes_before(block, heap[(place - 1) / 2])) {
+    put(place, heap[(place - 1) / 2]);
+    place = (place - 1) / 2;
+  }
+  while (true) {
+    size_t child = 2 * place + 1;
+    if (child >= heap.size()) break;
+    if (child + 1 < heap.size() && goes_before(heap[child + 1], heap[child])) ++child;
+    if (!goes_before(heap[child], block)) break;
+    put(place, heap[child]);
+    place = child;
+  }
+  put(place, block);
 }
 
 void BlockPool::check_integrity(std::span<const int32_t> expected_refs) const {
@@ -123,20 +177,26 @@ void BlockPool::check_integrity(std::span<const int32_t> expected_refs) const {
   }
   int32_t cached = 0;
   std::vector<int32_t> held(shelves_.size(), 0);
-  for (const Block& block : blocks_) held[block.shelf] += block.refs > 0 || block.indexed ? 1 : 0;
+  for (int32_t block = 0; block < num_blocks(); ++block) {
+    const Block& b = at(block);
+    held[b.shelf] += b.refs > 0 || b.indexed ? 1 : 0;
+    const bool is_cached = b.refs == 0 && b.indexed;
+    cached += is_cached ? 1 : 0;
+    HEARTH_CHECK((b.place != kNone) == (is_cached && !b.continued),
+                 "block {}: refs={} indexed={} continued={} place={}", block, b.refs, b.indexed,
+                 b.continued, b.place);
+  }
   for (size_t i = 0; i < shelves_.size(); ++i) {
-    const Shelf& shelf = shelves_[i];
-    int32_t previous = kNone;
-    for (int32_t block = shelf.oldest; block != kNone; block = at(block).newer) {
-      HEARTH_CHECK(at(block).refs == 0 && at(block).indexed && at(block).older == previous &&
-                       at(block).shelf == i,
-                   "cached block {}: refs={} indexed={} shelf={}", block, at(block).refs,
-                   at(block).indexed, at(block).shelf);
-      HEARTH_CHECK(++cached <= num_blocks(), "the list of cached blocks has a loop");
-      previous = block;
+    const std::vector<int32_t>& heap = shelves_[i].heap;
+    for (size_t place = 0; place < heap.size(); ++place) {
+      const Block& b = at(heap[place]);
+      HEARTH_CHECK(b.shelf == i && b.place == static_cast<int32_t>(place) &&
+                       (place == 0 || !goes_before(heap[place], heap[(place - 1) / 2])),
+                   "block {} at {} of shelf {}: place={} shelf={}", heap[place], place, i, b.place,
+                   b.shelf);
     }
-    HEARTH_CHECK(previous == shelf.newest && held[i] == shelf.held, "shelf {}: {} counted, {} held",
-                 i, shelf.held, held[i]);
+    HEARTH_CHECK(held[i] == shelves_[i].held, "shelf {}: {} counted, {} held", i, held[i],
+                 shelves_[i].held);
   }
   HEARTH_CHECK(cached == num_cached_, "cached={} counted={}", num_cached_, cached);
   HEARTH_CHECK(num_free() + used + cached == num_blocks(), "free={} used={} cached={} of {}",

@@ -7,10 +7,11 @@
 //   used    at least one sequence refers to it (it may be in the prefix index too)
 //   cached  no reference, but in the prefix index: kept until evicted
 // Used and cached blocks lie on shelves, one for each owner. The fullest shelf gives first, its
-// least recently used block: so nobody can flush what another keeps while holding more himself. All
-// operations take no memory, and constant time but for a look at each shelf. Owned by the engine
-// thread.
+// least valuable block (prefix_value): so nobody can flush what another keeps while holding more
+// himself. A block that others continue is not given before them.
+// An operation takes O(log blocks) and a look at each shelf. Owned by the engine thread.
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -35,17 +36,28 @@ class BlockPool {
   /// One more reference on a used or cached block.
   void add_ref(int32_t block);
   /// One reference less. At none, the block becomes cached if it is indexed, free otherwise; of
-  /// blocks released one after another, the first is evicted first.
+  /// equally valuable ones released one after another, the first is evicted first.
   void release(int32_t block);
   int32_t ref_count(int32_t block) const { return at(block).refs; }
 
   bool indexed(int32_t block) const { return at(block).indexed; }
-  /// The block (used) is in the prefix index from now on, on that shelf.
-  void set_indexed(int32_t block, int32_t shelf = 0);
+  /// The block (used) is in the prefix index from now on, on that shelf. `recompute_us`: of its
+  /// tokens; 0 for all: last use alone decides.
+  void set_indexed(int32_t block, int32_t shelf = 0, double recompute_us = 0);
+  /// A sequence has found the block (used).
+  void count_use(int32_t block) { ++at(block).uses; }
+  /// A sequence ends that holds it: it may be gone on with.
+  void count_end(int32_t block) { at(block).uses = std::max<int64_t>(at(block).uses, 1); }
+  /// Whether other blocks are of no use without this one. While they are, it is not evicted.
+  void set_continued(int32_t block, bool continued);
+  bool continued(int32_t block) const { return at(block).continued; }
   /// The prefix index forgot the block; if nobody refers to it, it is free.
   void clear_indexed(int32_t block);
-  /// The block to evict: of the fullest shelf that has a cached one, that released longest ago.
+  /// The block to evict: of the fullest shelf that has one, the least valuable cached block that
+  /// nothing continues.
   std::optional<int32_t> next_evicted() const;
+  /// As clear_indexed, for the sake of room: what stays on its shelf has aged.
+  void evict(int32_t block);
   /// Blocks on the shelf.
   int32_t num_held(int32_t shelf) const { return shelves_[static_cast<size_t>(shelf)].held; }
 
@@ -58,15 +70,19 @@ class BlockPool {
   struct Block {
     int32_t refs = 0;
     bool indexed = false;
+    bool continued = false;
     uint8_t shelf = 0;
-    int32_t older = kNone;  ///< neighbours in the list of cached blocks
-    int32_t newer = kNone;
+    int32_t place = kNone;  ///< in its shelf's heap, where it may be evicted
+    int64_t uses = 0;
+    double recompute_us = 0;
+    double value = 0;       ///< when it was released
+    uint64_t released = 0;  ///< order of releases
   };
 
   struct Shelf {
     int32_t held = 0;
-    int32_t oldest = kNone;  ///< of its cached blocks
-    int32_t newest = kNone;
+    double age = 0;
+    std::vector<int32_t> heap;  ///< what may be evicted, the least valuable on top
   };
 
   const Block& at(int32_t block) const;
@@ -74,13 +90,16 @@ class BlockPool {
   Shelf& shelf_of(int32_t block) { return shelves_[at(block).shelf]; }
   void put_on(int32_t block, int32_t shelf);
   void set_free(int32_t block);
-  void link_newest(int32_t block);
-  void unlink(int32_t block);
+  bool goes_before(int32_t a, int32_t b) const;
+  void push(int32_t block);
+  void take_out(int32_t block);
+  void sift(std::vector<int32_t>& heap, size_t place);
 
   std::vector<Block> blocks_;
   std::vector<int32_t> free_;  ///< a stack: the block freed last is warm in the cache
   std::vector<Shelf> shelves_;
   int32_t num_cached_ = 0;
+  uint64_t releases_ = 0;
 };
 
 }  // namespace hearth::engine

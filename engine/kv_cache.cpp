@@ -1,7 +1,10 @@
 #include "engine/kv_cache.h"
 
 #include <algorithm>
+#include <tuple>
+#include <utility>
 
+#include "engine/step_cost.h"
 #include "kernels/base/check.h"
 
 namespace hearth::engine {
@@ -99,10 +102,18 @@ void KvCache::begin(SequenceBlocks& seq, std::string_view scope, std::span<const
     }
   }
   index_.pin(found_.back());
-  index_.unpin(seq.tip);
+  unpin(seq.tip);
   seq.tip = found_.back();
   seq.num_indexed = depth;
   seq.num_tokens = depth * block_size_;
+}
+
+void KvCache::count_uses(const SequenceBlocks& seq) {
+  for (size_t group = 0; group < seq.tables.size(); ++group) {
+    for (const int32_t block : seq.tables[group]) {
+      if (block != kNoBlock) pools_[group].count_use(block);
+    }
+  }
 }
 
 void KvCache::begin_private(SequenceBlocks& seq) {
@@ -137,10 +148,11 @@ int32_t KvCache::adopt(SequenceBlocks& seq, std::span<const int32_t> tokens, int
     for (int32_t group = 0; group < num_groups(); ++group) {
       const int32_t block = index_.block(node, group);
       pools_[static_cast<size_t>(group)].add_ref(block);
+      pools_[static_cast<size_t>(group)].count_use(block);
       seq.tables[static_cast<size_t>(group)].push_back(block);
     }
     index_.pin(node);
-    index_.unpin(seq.tip);
+    unpin(seq.tip);
     seq.tip = node;
     ++seq.num_indexed;
     seq.num_tokens += block_size_;
@@ -166,7 +178,8 @@ int32_t KvCache::missing_blocks(const SequenceBlocks& seq, int32_t group,
 
 int32_t KvCache::wanted_blocks(const SequenceBlocks& seq, int32_t group, int32_t num_tokens,
                                int32_t step_tokens) const {
-  const int32_t missing = missing_blocks(seq, group, num_tokens);
+  const int32_t missing =
+      std::max(0, missing_blocks(seq, group, num_tokens) - num_ahead(seq, group));
   if (groups_[static_cast<size_t>(group)].window == 0) return missing;
   const std::vector<int32_t>& table = seq.tables[static_cast<size_t>(group)];
   const auto held = static_cast<int32_t>(
@@ -174,12 +187,19 @@ int32_t KvCache::wanted_blocks(const SequenceBlocks& seq, int32_t group, int32_t
   return std::min(missing, std::max(0, peak_blocks(group, num_tokens, step_tokens) - held));
 }
 
+int32_t KvCache::num_ahead(const SequenceBlocks& seq, int32_t group) const {
+  if (seq.ahead.blocks.empty()) return 0;
+  const std::vector<int32_t>& blocks = seq.ahead.blocks[static_cast<size_t>(group)];
+  return static_cast<int32_t>(
+      std::ranges::count_if(blocks, [](int32_t block) { return block != kNoBlock; }));
+}
+
 int32_t KvCache::exclusive_blocks(const SequenceBlocks& seq, int32_t group) const {
   if (seq.tables.empty()) return 0;
   const std::vector<int32_t>& table = seq.tables[static_cast<size_t>(group)];
-  return static_cast<int32_t>(std::ranges::count_if(table, [&](int32_t block) {
-    return block != kNoBlock && pool(group).ref_count(block) == 1;
-  }));
+  const auto of_table = std::ranges::count_if(
+      table, [&](int32_t block) { return block != kNoBlock && pool(group).ref_count(block) == 1; });
+  return static_cast<int32_t>(of_table) + num_ahead(seq, group);
 }
 
 int32_t KvCache::shelf_of(NodeId tip) const {
@@ -192,7 +212,7 @@ int32_t KvCache::take_block(int32_t group, NodeId tip) {
     const std::optional<int32_t> evicted = pool.next_evicted();
     HEARTH_CHECK(evicted.has_value(), "group {} has no block left", group);
     const NodeId node = index_.detach(group, *evicted);
-    pool.clear_indexed(*evicted);
+    pool.evict(*evicted);
     if (groups_[static_cast<size_t>(group)].window == 0) {
       // Without this block the node is no hit for anybody, so its blocks of other groups are
       // useless too. They are unreferenced: who holds them holds this one.
@@ -204,9 +224,37 @@ int32_t KvCache::take_block(int32_t group, NodeId tip) {
         pools_[static_cast<size_t>(other)].clear_indexed(block);
       }
     }
-    index_.prune(node);
+    lost_last_child(index_.prune(node));
   }
   return *pool.allocate(shelf_of(tip));
+}
+
+NodeId KvCache::add_child(NodeId parent, std::span<const int32_t> tokens) {
+  const bool leaf = index_.num_children(parent) == 0;
+  const NodeId child = index_.find_or_add_child(parent, tokens);
+  if (leaf && child != kNoNode) set_continued(parent, true);
+  return child;
+}
+
+void KvCache::attach(NodeId node, int32_t group, int32_t block) {
+  index_.attach(node, group, block);
+  const double us = cost_ == nullptr || !cost_->measured_prefill()
+                        ? 0
+                        : cost_->prefill_us({(index_.depth(node) - 1) * block_size_, block_size_});
+  BlockPool& pool = pools_[static_cast<size_t>(group)];
+  pool.set_indexed(block, index_.shelf(node), us);
+  if (!slides(group) && index_.num_children(node) > 0) pool.set_continued(block, true);
+}
+
+// In sliding groups what follows does without a block as soon as it is out of sight.
+void KvCache::set_continued(NodeId node, bool continued) {
+  if (node == kNoNode) return;
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    const int32_t block = index_.block(node, group);
+    if (!slides(group) && block != kNoBlock) {
+      pools_[static_cast<size_t>(group)].set_continued(block, continued);
+    }
+  }
 }
 
 bool KvCache::reserve(SequenceBlocks& seq, int32_t num_tokens, std::vector<BlockCopy>& copies) {
@@ -232,8 +280,7 @@ bool KvCache::reserve(SequenceBlocks& seq, int32_t num_tokens, std::vector<Block
 void KvCache::index_block(SequenceBlocks& seq, std::span<const int32_t> tokens) {
   const auto depth = static_cast<size_t>(seq.num_indexed);
   const auto block_size = static_cast<size_t>(block_size_);
-  const NodeId node =
-      index_.find_or_add_child(seq.tip, tokens.subspan(depth * block_size, block_size));
+  const NodeId node = add_child(seq.tip, tokens.subspan(depth * block_size, block_size));
   if (node == kNoNode) {
     stop_indexing(seq);
     return;
@@ -242,9 +289,9 @@ void KvCache::index_block(SequenceBlocks& seq, std::span<const int32_t> tokens) 
     BlockPool& pool = pools_[static_cast<size_t>(group)];
     int32_t& mine = seq.tables[static_cast<size_t>(group)][depth];
     const int32_t theirs = index_.block(node, group);
+    if (mine == kNoBlock) continue;  // restored, and out of a sliding window
     if (theirs == kNoBlock) {
-      index_.attach(node, group, mine);
-      pool.set_indexed(mine, index_.shelf(node));
+      attach(node, group, mine);
     } else if (theirs != mine) {
       // Somebody computed the same tokens: the values are equal (batch invariance), so hold theirs.
       pool.add_ref(theirs);
@@ -253,14 +300,14 @@ void KvCache::index_block(SequenceBlocks& seq, std::span<const int32_t> tokens) 
     }
   }
   index_.pin(node);
-  index_.unpin(seq.tip);
+  unpin(seq.tip);
   seq.tip = node;
   ++seq.num_indexed;
 }
 
 void KvCache::stop_indexing(SequenceBlocks& seq) {
   if (seq.tip == kNoNode) return;
-  index_.unpin(seq.tip);
+  unpin(seq.tip);
   seq.tip = kNoNode;
 }
 
@@ -296,6 +343,7 @@ void KvCache::trim(SequenceBlocks& seq) {
 // ---- Sharing and giving back ----------------------------------------------------------------
 
 void KvCache::fork(const SequenceBlocks& parent, SequenceBlocks& child) {
+  HEARTH_CHECK(parent.ahead.blocks.empty(), "a prompt forks when all of it is there");
   begin_private(child);
   child.tables = parent.tables;
   child.num_tokens = parent.num_tokens;
@@ -310,10 +358,13 @@ void KvCache::fork(const SequenceBlocks& parent, SequenceBlocks& child) {
 }
 
 void KvCache::release(SequenceBlocks& seq) {
+  drop_ahead(seq);
   for (size_t group = 0; group < seq.tables.size(); ++group) {
     std::vector<int32_t>& table = seq.tables[group];
     for (auto block = table.rbegin(); block != table.rend(); ++block) {
-      if (*block != kNoBlock) pools_[group].release(*block);
+      if (*block == kNoBlock) continue;
+      pools_[group].count_end(*block);
+      pools_[group].release(*block);
     }
   }
   stop_indexing(seq);
@@ -342,7 +393,7 @@ int32_t KvCache::insert(std::string_view scope, std::span<const int32_t> tokens,
       chain.tables[static_cast<size_t>(group)].push_back(block);
     }
     index_.pin(node);
-    index_.unpin(chain.tip);
+    unpin(chain.tip);
     chain.tip = node;
     ++chain.num_indexed;
   };
@@ -356,8 +407,13 @@ int32_t KvCache::insert(std::string_view scope, std::span<const int32_t> tokens,
     return tokens.subspan(static_cast<size_t>(depth) * block_size, block_size);
   };
   int32_t taken = 0;
+  // Where all groups slide nothing but the window is kept: what is in front are names alone.
+  bool all_slide = true;
+  for (int32_t group = 0; group < num_groups(); ++group) all_slide = all_slide && slides(group);
   while (chain.num_indexed < first_block) {
-    const NodeId node = index_.find_child(chain.tip, tokens_of(chain.num_indexed));
+    const std::span<const int32_t> block = tokens_of(chain.num_indexed);
+    const NodeId node =
+        all_slide ? add_child(chain.tip, block) : index_.find_child(chain.tip, block);
     if (node == kNoNode || !whole(node)) break;
     hold(node);
   }
@@ -371,7 +427,7 @@ int32_t KvCache::insert(std::string_view scope, std::span<const int32_t> tokens,
       room = room && (!given(group) || pool(group).num_available() > 0);
     }
     if (!room) break;
-    const NodeId node = index_.find_or_add_child(chain.tip, tokens_of(chain.num_indexed));
+    const NodeId node = add_child(chain.tip, tokens_of(chain.num_indexed));
     if (node == kNoNode) break;
     // What the node has already is held before anything is evicted for the rest of it.
     hold(node);
@@ -379,14 +435,99 @@ int32_t KvCache::insert(std::string_view scope, std::span<const int32_t> tokens,
       int32_t& block = chain.tables[static_cast<size_t>(group)].back();
       if (block != kNoBlock || !given(group)) continue;
       block = take_block(group, node);
-      index_.attach(node, group, block);
-      pools_[static_cast<size_t>(group)].set_indexed(block, index_.shelf(node));
+      attach(node, group, block);
       writes.push_back({group, block, taken});
     }
     index_.set_stored(node);
   }
   release(chain);
   return taken;
+}
+
+int32_t KvCache::insert_ahead(SequenceBlocks& seq, int32_t first_block, int32_t count,
+                              int32_t end_block, std::span<const uint64_t> present,
+                              std::vector<BlockWrite>& writes) {
+  AheadBlocks& ahead = seq.ahead;
+  if (ahead.blocks.empty()) {
+    ahead.blocks.resize(groups_.size());
+    ahead.first = ahead.end = end_block;
+  }
+  if (ahead.end != end_block || first_block + count != ahead.first) return 0;
+  const auto begin = static_cast<ptrdiff_t>(writes.size());
+  int32_t taken = 0;
+  for (; taken < count && ahead.first > seq.num_tokens / block_size_; ++taken) {
+    const int32_t index = count - 1 - taken;
+    const auto wanted = [&](int32_t group) {
+      return first_block + index >= first_visible_block(group, end_block * block_size_);
+    };
+    bool possible = true;
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      const bool given = (present[static_cast<size_t>(group)] >> index & 1u) != 0;
+      possible = possible && (!wanted(group) || (given && pool(group).num_available() > 0));
+    }
+    if (!possible) break;
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      std::vector<int32_t>& blocks = ahead.blocks[static_cast<size_t>(group)];
+      blocks.push_back(wanted(group) ? take_block(group, seq.tip) : kNoBlock);
+      if (blocks.back() != kNoBlock) writes.push_back({group, blocks.back(), index});
+    }
+    --ahead.first;
+  }
+  // In the order of the bytes.
+  std::sort(writes.begin() + begin, writes.end(), [](const BlockWrite& a, const BlockWrite& b) {
+    return std::tie(a.index, a.group) < std::tie(b.index, b.group);
+  });
+  return taken;
+}
+
+int32_t KvCache::join_ahead(SequenceBlocks& seq, std::span<const int32_t> tokens) {
+  const AheadBlocks& ahead = seq.ahead;
+  const int32_t front = seq.num_tokens / block_size_;
+  if (ahead.first == ahead.end || front < ahead.first) return 0;
+  const int32_t end = ahead.end;
+  const int32_t gained = end * block_size_ - seq.num_tokens;
+  if (gained <= 0) {  // it got there on other ways
+    drop_ahead(seq);
+    return 0;
+  }
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    BlockPool& pool = pools_[static_cast<size_t>(group)];
+    std::vector<int32_t>& table = seq.tables[static_cast<size_t>(group)];
+    const std::vector<int32_t>& blocks = ahead.blocks[static_cast<size_t>(group)];
+    const auto give_back = [&pool](int32_t block) {
+      if (block != kNoBlock) pool.release(block);
+    };
+    // One that is filled in part, and what was reserved.
+    for (; static_cast<int32_t>(table.size()) > front; table.pop_back()) give_back(table.back());
+    for (int32_t i = ahead.first; i < end; ++i) {
+      const int32_t block = blocks[static_cast<size_t>(end - 1 - i)];
+      if (i < front) {
+        give_back(block);
+      } else {
+        table.push_back(block);
+      }
+    }
+    for (int32_t i = 0; i < first_visible_block(group, end * block_size_); ++i) {
+      give_back(std::exchange(table[static_cast<size_t>(i)], kNoBlock));
+    }
+  }
+  seq.ahead = AheadBlocks();
+  store(seq, tokens, end * block_size_);
+  NodeId node = seq.tip;
+  for (int32_t i = end; node != kNoNode && i > front; --i) {
+    index_.set_stored(node);
+    node = index_.parent(node);
+  }
+  return gained;
+}
+
+void KvCache::drop_ahead(SequenceBlocks& seq) {
+  for (size_t group = 0; group < seq.ahead.blocks.size(); ++group) {
+    for (const int32_t block : seq.ahead.blocks[group]) {
+      if (block != kNoBlock) pools_[group].release(block);
+    }
+  }
+  seq.ahead = AheadBlocks();
 }
 
 std::vector<NodeMark> KvCache::marks(const SequenceBlocks& seq) const {
@@ -432,10 +573,18 @@ void KvCache::check_integrity(std::span<const SequenceBlocks* const> live) const
       for (const int32_t block : seq->tables[static_cast<size_t>(group)]) {
         if (block != kNoBlock) ++refs[static_cast<size_t>(block)];
       }
+      if (seq->ahead.blocks.empty()) continue;
+      for (const int32_t block : seq->ahead.blocks[static_cast<size_t>(group)]) {
+        if (block != kNoBlock) ++refs[static_cast<size_t>(block)];
+      }
     }
     pool(group).check_integrity(refs);
     for (int32_t block = 0; block < pool(group).num_blocks(); ++block) {
-      HEARTH_CHECK(pool(group).indexed(block) == (index_.node_of(group, block) != kNoNode),
+      const NodeId node = index_.node_of(group, block);
+      HEARTH_CHECK(pool(group).indexed(block) == (node != kNoNode), "block {} of group {}", block,
+                   group);
+      HEARTH_CHECK(pool(group).continued(block) ==
+                       (node != kNoNode && !slides(group) && index_.num_children(node) > 0),
                    "block {} of group {}", block, group);
     }
   }

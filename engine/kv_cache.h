@@ -8,8 +8,9 @@
 //  * Full blocks are never written again. A partly filled last block may be shared by forks; the
 //    one that writes first copies it, unless it is the last that refers to it.
 //  * A sequence whose chain is indexed refers to the indexed block at every depth (its own copy of
-//    equal tokens is given back when it finds another), and blocks are released last to first. So
-//    in a full group no block is evicted before those that follow it: chains are cut at their ends.
+//    equal tokens is given back when it finds another), and blocks are released last to first.
+//  * In a full group no block is evicted before those that follow it: chains are cut at their ends.
+//    Among the ends, and the blocks of sliding groups, the least valuable goes (prefix_value).
 //
 // Owned by the engine thread.
 
@@ -22,6 +23,8 @@
 #include "engine/prefix_index.h"
 
 namespace hearth::engine {
+
+class StepCost;
 
 /// One layer group as block bookkeeping sees it.
 struct KvGroup {
@@ -49,6 +52,15 @@ struct NodeMark {
   Hash128 hash;
 };
 
+/// Blocks [first, end) of a sequence that came from the slow tier while it computes what is in
+/// front of them: they join it when it has come so far. They grow towards the front.
+struct AheadBlocks {
+  int32_t first = 0;
+  int32_t end = 0;
+  /// Per group, block end - 1 first; kNoBlock where a sliding group's window does not reach back.
+  std::vector<std::vector<int32_t>> blocks;
+};
+
 /// The KV of one sequence. Moved, never copied: it stands for references (see KvCache::fork).
 struct SequenceBlocks {
   /// Per group, logical -> physical; kNoBlock where a sliding group gave the block back.
@@ -57,6 +69,7 @@ struct SequenceBlocks {
   NodeId tip = kNoNode;     ///< node of the last indexed full block, or the root; pinned.
                             ///< kNoNode: this sequence's blocks are not indexed (any more)
   int32_t num_indexed = 0;  ///< full blocks from the start up to `tip`
+  AheadBlocks ahead;
 
   SequenceBlocks() = default;
   SequenceBlocks(SequenceBlocks&&) = default;
@@ -68,6 +81,9 @@ struct SequenceBlocks {
 class KvCache {
  public:
   KvCache(int32_t block_size, std::span<const KvGroup> groups);
+
+  /// From now on blocks are valued by what computing them anew would cost; null: by last use alone.
+  void set_cost(const StepCost* cost) { cost_ = cost; }
 
   int32_t block_size() const { return block_size_; }
   int32_t num_groups() const { return static_cast<int32_t>(groups_.size()); }
@@ -87,6 +103,9 @@ class KvCache {
   /// `max_tokens` tokens.
   void begin(SequenceBlocks& seq, std::string_view scope, std::span<const int32_t> tokens,
              int32_t max_tokens);
+  /// What the sequence has found serves it: counts as a use of it. (A sequence may begin only to
+  /// see whether there is room for it.)
+  void count_uses(const SequenceBlocks& seq);
   /// Starts a sequence that neither looks up nor leaves anything in the index.
   void begin_private(SequenceBlocks& seq);
   /// Stands at a block border, all before it indexed, in a model whose groups are all full.
@@ -131,6 +150,18 @@ class KvCache {
   /// (appended) must be written before anything else is done here.
   int32_t insert(std::string_view scope, std::span<const int32_t> tokens, int32_t first_block,
                  int32_t count, std::span<const uint64_t> present, std::vector<BlockWrite>& writes);
+  /// Puts `count` blocks that come from elsewhere directly in front of those that are ahead of the
+  /// sequence, the last of all being `end_block` - 1; `present`, `writes` as for insert. Returns
+  /// how many of them it took, the last ones: fewer where the sequence has got so far itself or no
+  /// block is left, none where they are not those that are missing.
+  int32_t insert_ahead(SequenceBlocks& seq, int32_t first_block, int32_t count, int32_t end_block,
+                       std::span<const uint64_t> present, std::vector<BlockWrite>& writes);
+  /// Where the sequence has come to what is ahead of it, takes that as stored. Returns the tokens
+  /// gained.
+  int32_t join_ahead(SequenceBlocks& seq, std::span<const int32_t> tokens);
+  /// Gives back what is ahead of the sequence.
+  void drop_ahead(SequenceBlocks& seq);
+
   /// The nodes of a sequence's indexed blocks, first to last.
   std::vector<NodeMark> marks(const SequenceBlocks& seq) const;
   bool alive(const NodeMark& mark) const { return index_.has(mark.node, mark.hash); }
@@ -168,6 +199,12 @@ class KvCache {
   /// Where blocks of a chain with that tip lie; those of sequences that are not indexed are apart.
   int32_t shelf_of(NodeId tip) const;
   int32_t take_block(int32_t group, NodeId tip);
+  NodeId add_child(NodeId parent, std::span<const int32_t> tokens);
+  void attach(NodeId node, int32_t group, int32_t block);
+  void unpin(NodeId node) { lost_last_child(index_.unpin(node)); }
+  void lost_last_child(NodeId node) { set_continued(node, false); }
+  void set_continued(NodeId node, bool continued);
+  int32_t num_ahead(const SequenceBlocks& seq, int32_t group) const;
   void index_block(SequenceBlocks& seq, std::span<const int32_t> tokens);
   void stop_indexing(SequenceBlocks& seq);
 
@@ -175,6 +212,7 @@ class KvCache {
   std::vector<KvGroup> groups_;
   std::vector<BlockPool> pools_;
   PrefixIndex index_;
+  const StepCost* cost_ = nullptr;
   mutable std::vector<NodeId> found_;  ///< scratch of lookups
 };
 

@@ -100,6 +100,7 @@ NodeId PrefixIndex::find_or_add_child(NodeId parent, std::span<const int32_t> to
   at(node).hash = hash;
   at(node).parent = parent;
   at(node).shelf = at(parent).shelf;
+  at(node).depth = at(parent).depth + 1;
   ++at(parent).num_children;
   std::copy(tokens.begin(), tokens.end(),
             tokens_.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(node) * block_size_));
@@ -109,10 +110,10 @@ NodeId PrefixIndex::find_or_add_child(NodeId parent, std::span<const int32_t> to
 
 void PrefixIndex::pin(NodeId node) { ++at(node).pins; }
 
-void PrefixIndex::unpin(NodeId node) {
+NodeId PrefixIndex::unpin(NodeId node) {
   HEARTH_CHECK(at(node).pins > 0, "node={}", node);
   --at(node).pins;
-  prune(node);
+  return prune(node);
 }
 
 bool PrefixIndex::has(NodeId node, const Hash128& hash) const {
@@ -145,10 +146,13 @@ NodeId PrefixIndex::detach(int32_t group, int32_t block) {
   return node;
 }
 
-void PrefixIndex::prune(NodeId node) {
+NodeId PrefixIndex::prune(NodeId node) {
+  bool child_gone = false;
   while (node != kNoNode) {
     Node& n = at(node);
-    if (n.num_children > 0 || n.pins > 0 || n.num_attached > 0) return;
+    if (n.num_children > 0 || n.pins > 0 || n.num_attached > 0) {
+      return child_gone && n.num_children == 0 ? node : kNoNode;
+    }
     const NodeId parent = n.parent;
     if (n.is_root) {
       --roots_of_shelf_[n.shelf];
@@ -160,8 +164,10 @@ void PrefixIndex::prune(NodeId node) {
     n.alive = false;
     unused_.push_back(node);
     --num_nodes_;
+    child_gone = true;
     node = parent;
   }
+  return kNoNode;
 }
 
 void PrefixIndex::check_integrity() const {
@@ -180,6 +186,7 @@ void PrefixIndex::check_integrity() const {
     } else {
       ++children[static_cast<size_t>(n.parent)];
       HEARTH_CHECK(n.hash == chain_hash(at(n.parent).hash, tokens(node)), "node {}", node);
+      HEARTH_CHECK(n.depth == at(n.parent).depth + 1, "node {}", node);
       HEARTH_CHECK(by_hash_.at(n.hash) == node, "node {}", node);
     }
     int32_t blocks = 0;

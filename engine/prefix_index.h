@@ -50,14 +50,16 @@ class PrefixIndex {
   NodeId find_or_add_child(NodeId parent, std::span<const int32_t> tokens);
 
   void pin(NodeId node);
-  void unpin(NodeId node);
+  /// Also prunes, and returns what `prune` does.
+  NodeId unpin(NodeId node);
 
   /// Attaches a block, where the node has none of that group.
   void attach(NodeId node, int32_t group, int32_t block);
   /// Takes the block from its node and returns the node, which stays until `prune`.
   NodeId detach(int32_t group, int32_t block);
-  /// Drops the node, then its ancestors, as far as nothing keeps them.
-  void prune(NodeId node);
+  /// Drops the node, then its ancestors, as far as nothing keeps them. The ancestor that has lost
+  /// its last child by that and stays, or kNoNode.
+  NodeId prune(NodeId node);
 
   /// Whether the node is there still, and the one of that hash.
   bool has(NodeId node, const Hash128& hash) const;
@@ -69,6 +71,8 @@ class PrefixIndex {
   int32_t block(NodeId node, int32_t group) const;
   int32_t num_children(NodeId node) const { return at(node).num_children; }
   NodeId parent(NodeId node) const { return at(node).parent; }
+  /// Blocks from the root up to and with this one; 0 of a root.
+  int32_t depth(NodeId node) const { return at(node).depth; }
   /// That of the node's root: blocks of one chain lie on one shelf of their pool.
   int32_t shelf(NodeId node) const { return at(node).shelf; }
   const Hash128& hash(NodeId node) const { return at(node).hash; }
@@ -89,6 +93,7 @@ class PrefixIndex {
   struct Node {
     Hash128 hash;
     NodeId parent = kNoNode;
+    int32_t depth = 0;
     int32_t num_children = 0;
     int32_t pins = 0;
     int32_t num_attached = 0;

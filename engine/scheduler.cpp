@@ -27,10 +27,13 @@ constexpr int32_t kMaxDecodeStepsInARow = 20;
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerConfig& config, const Limits& limits, KvCache& kv)
-    : config_(config), limits_(limits), kv_(kv), owners_(kFairnessTokens) {}
+    : config_(config), limits_(limits), kv_(kv), owners_(kFairnessTokens) {
+  kv_.set_cost(&cost_);
+}
 
 Scheduler::~Scheduler() {
   while (!live_.empty()) remove(*live_.back());
+  kv_.set_cost(nullptr);
 }
 
 // ---- Requests in and out --------------------------------------------------------------------
@@ -115,6 +118,7 @@ void Scheduler::fork(LiveRequest& request) {
   HEARTH_CHECK(!request.forked && request.samples.size() == 1);
   Sequence& base = *request.samples.front();
   HEARTH_CHECK(base.blocks.num_tokens == request.prompt_size());
+  kv_.drop_ahead(base.blocks);  // it got there on other ways
   const std::vector<std::vector<int32_t>>& resume = request.request.resume;
   for (int32_t sample = 1; sample < request.request.n; ++sample) {
     auto seq = std::make_unique<Sequence>();
@@ -423,6 +427,7 @@ int32_t Scheduler::plan_chunk(Sequence& seq, int32_t max_tokens) {
   adopt(seq);
   const int32_t first = seq.blocks.num_tokens;
   int32_t count = std::min(seq.num_pending(), max_tokens);
+  if (request.compute_until > first) count = std::min(count, request.compute_until - first);
   if (!config_.chunked_prefill && count < seq.num_pending()) return 0;
   const auto known = static_cast<int32_t>(request.prompt_logprobs.size());
   if (request.request.sampling.prompt_logprobs && seq.sample == 0 &&

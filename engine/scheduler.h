@@ -110,6 +110,8 @@ class Scheduler {
   void end_verification(Sequence& seq);
   /// Called with each sequence that is preempted, while it still has its blocks.
   void on_preempt(std::function<void(const Sequence&)> fn) { on_preempt_ = std::move(fn); }
+  /// Called with each sequence that is admitted, before it gets rows.
+  void on_admit(std::function<void(Sequence&)> fn) { on_admit_ = std::move(fn); }
   /// The first that waits after a preemption, where there is room for all it has: what of it is not
   /// cached any more can be fetched. Null: none.
   LiveRequest* preempted_with_room();
@@ -191,6 +193,7 @@ class Scheduler {
   uint64_t next_turn_ = 1;
   uint64_t preemptions_total_ = 0;
   std::function<void(const Sequence&)> on_preempt_;
+  std::function<void(Sequence&)> on_admit_;
   bool batch_open_ = true;             ///< static policy: the batch still takes requests
   int32_t decode_steps_in_a_row_ = 0;  ///< unchunked: while something waited
   const char* reason_ = "";            ///< why the last admission failed

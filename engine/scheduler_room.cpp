@@ -66,6 +66,7 @@ bool Scheduler::admit(Sequence& seq) {
     reason_ = "blocks";
     return false;
   }
+  kv_.count_uses(seq.blocks);
   if (seq.request->preemptions == 0) seq.request->cached_tokens = seq.blocks.num_tokens;
   reason_ = "";
   seq.admitted_rank = rank(seq);
@@ -74,6 +75,7 @@ bool Scheduler::admit(Sequence& seq) {
   seq.state = Sequence::State::kRunning;
   slots_used_ += seq.request->slots(seq);
   seq.request->owner->slots_running += seq.request->slots(seq);
+  if (on_admit_) on_admit_(seq);
   return true;
 }
 
@@ -166,6 +168,11 @@ Sequence* Scheduler::youngest_behind(const Sequence& seq) const {
 
 bool Scheduler::reserve_or_preempt(Sequence& seq, int32_t num_tokens) {
   while (!kv_.reserve(seq.blocks, num_tokens, plan_.copies)) {
+    if (!seq.blocks.ahead.blocks.empty()) {
+      // What was loaded for it ahead is computed rather than that anybody stops.
+      kv_.drop_ahead(seq.blocks);
+      continue;
+    }
     Sequence* victim = youngest_behind(seq);
     if (victim == nullptr) return false;
     preempt(*victim);

@@ -80,15 +80,19 @@ struct LiveRequest {
 
   // Written by DiskTier.
   int32_t asked_preemptions = 0;  ///< its preemptions when it was last asked for
-  uint64_t restore_id = 0;        ///< not 0: it waits for the store, and is passed over
+  uint64_t restore_id = 0;        ///< not 0: the store works for it; see restoring()
   int64_t restore_us = 0;         ///< waited for it
   int32_t restored_from = 0;      ///< prompt tokens [restored_from, restored_until) came from it
   int32_t restored_until = 0;
-  int32_t disk_tokens = 0;  ///< of cached_tokens
-  bool store_slow = false;  ///< what it has was not waited for
+  int32_t disk_tokens = 0;    ///< of cached_tokens
+  bool store_slow = false;    ///< what it has was not waited for
+  bool loads_beside = false;  ///< the store loads its end while its front is computed
+  int32_t compute_until = 0;  ///< then: how far the coming step shall get; 0: no matter
   MissReason miss = MissReason::kNone;
+  int32_t missed_from = 0;
   int64_t saved_us = 0;  ///< what the cached tokens would have cost, less the wait
-  bool restoring() const { return restore_id != 0; }
+  /// It waits for the store, and is passed over.
+  bool restoring() const { return restore_id != 0 && !loads_beside; }
 
   bool finished() const {
     return forked && std::ranges::all_of(samples, [](const auto& seq) {

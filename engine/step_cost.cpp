@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace hearth::engine {
 namespace {
@@ -190,7 +191,7 @@ void StepCost::measured(int32_t decode_rows, std::span<const PrefillRun> prefill
 
   double expected_us = 0;
   for (size_t c = 0; c < tokens.size(); ++c) expected_us += tokens[c] * price(static_cast<int>(c));
-  const bool any = std::ranges::any_of(tokens_, [](const Token& token) { return token.us > 0; });
+  const bool any = std::exchange(measured_prefill_, true);
   // By how much these tokens were dearer than thought. One step cannot tell its classes apart, so
   // each learns by its share of the tokens.
   const double ratio = (us - base_us(decode_rows)) / expected_us;

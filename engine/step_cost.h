@@ -38,6 +38,7 @@ class StepCost {
   /// The same, from the points around it; never less than for fewer rows that are known.
   double rows_us(int32_t rows) const;
   bool measured_any() const { return decode_steps_ > 0; }
+  bool measured_prefill() const { return measured_prefill_; }
   /// Decode steps since one of exactly so many rows (up to kExactRows) was measured; none was: very
   /// many.
   int64_t steps_since(int32_t rows) const;
@@ -101,6 +102,7 @@ class StepCost {
   std::array<Decode, kRowClasses> decode_{};
   std::array<Point, kExactRows + kRowClasses> points_{};
   int64_t decode_steps_ = 0;
+  bool measured_prefill_ = false;
   std::array<Token, kPositionClasses> tokens_{};
 };
 

@@ -25,6 +25,7 @@ struct ChunkToSave {
   const NamedChain* chain = nullptr;
   const ChunkShape* shape = nullptr;
   std::span<const std::byte> data;
+  double recompute_us = 0;  ///< to compute it anew; see prefix_value
 };
 
 enum class StoreState {

@@ -45,6 +45,12 @@ Statement& Statement::bind(int index, int64_t value) {
   return *this;
 }
 
+Statement& Statement::bind(int index, double value) {
+  const int code = ::sqlite3_bind_double(statement_.get(), index + 1, value);
+  if (code != SQLITE_OK) bind_error_ = code;
+  return *this;
+}
+
 Statement& Statement::bind(int index, std::string_view text) {
   const int code =
       ::sqlite3_bind_text(statement_.get(), index + 1, text.data() == nullptr ? "" : text.data(),
@@ -89,6 +95,7 @@ void Statement::reset() {
 int64_t Statement::integer(int column) const {
   return ::sqlite3_column_int64(statement_.get(), column);
 }
+double Statement::real(int column) const { return sqlite3_column_double(statement_.get(), column); }
 
 std::string Statement::text(int column) const {
   const auto* text = reinterpret_cast<const char*>(::sqlite3_column_text(statement_.get(), column));

@@ -29,6 +29,7 @@ class Statement {
   Statement() = default;
 
   Statement& bind(int index, int64_t value);
+  Statement& bind(int index, double value);
   Statement& bind(int index, std::string_view text);
   /// The bytes must live until the statement was reset.
   Statement& bind(int index, std::span<const std::byte> blob);
@@ -40,6 +41,7 @@ class Statement {
   void reset();
 
   int64_t integer(int column) const;
+  double real(int column) const;
   std::string text(int column) const;
   /// Lives until the next step or reset.
   std::span<const std::byte> blob(int column) const;

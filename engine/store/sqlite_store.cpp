@@ -58,7 +58,7 @@ int32_t common_blocks(const ChunkRow& row, const NamedChain& chain, const KvLayo
 struct SqliteStore::Open {
   Database database;
   // Finalized before the connection closes.
-  Statement by_first, by_last, by_id, insert, touch, data_version;
+  Statement by_first, by_last, by_id, insert, data_version;
 };
 
 SqliteStore::SqliteStore(SqliteStoreConfig config, KvLayout layout)
@@ -127,10 +127,8 @@ Result<void> SqliteStore::open() {
   HEARTH_TRY(prepare(opened->by_id, "SELECT " + columns + " FROM chunk WHERE id = ?"));
   HEARTH_TRY(prepare(opened->insert,
                      "INSERT INTO chunk(owner, root, parent, first, last, prefix, idx, num_blocks,"
-                     " bytes, created, used, present, tokens, checksum, data)"
-                     " VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
-  HEARTH_TRY(
-      prepare(opened->touch, "UPDATE chunk SET used = max(used, ?), hits = hits + 1 WHERE id = ?"));
+                     " bytes, created, used, hits, recompute_us, value, present, tokens, checksum,"
+                     " data) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
   HEARTH_TRY(prepare(opened->data_version, "PRAGMA data_version"));
   open_ = std::move(opened);
   Result<void> counted = contents_.open(open_->database);
@@ -431,10 +429,11 @@ Result<void> SqliteStore::save_one(const ChunkToSave& chunk) {
     for (size_t group = 0; group < shape.present.size(); ++group) {
       holds = holds && (shape.present[group] & ~found.shape.present[group]) == 0;
     }
-    if (holds) return open_->touch.bind(0, config_.now_ms() / 1000).bind(1, found.row).run();
+    if (holds) return contents_.touch(found.row, config_.now_ms() / 1000);
   }
-  // What is a part of the new one goes.
+  // What is a part of the new one goes; how often it was of use is not forgotten.
   std::vector<int64_t> covered;
+  int64_t hits = 0;
   for (size_t end = last; end > first; --end) {
     Statement& by_last = open_->by_last.bind(0, hash_bytes(chain.names[end]));
     while (true) {
@@ -447,7 +446,9 @@ Result<void> SqliteStore::save_one(const ChunkToSave& chunk) {
       for (size_t group = 0; group < present.size(); ++group) {
         held = held && (present[group] & ~shape.present[group]) == 0;
       }
-      if (held) covered.push_back(stored->row.id);
+      if (!held) continue;
+      covered.push_back(stored->row.id);
+      hits = std::max(hits, contents_.hits(stored->row.id));
     }
   }
   for (const int64_t row : covered) HEARTH_TRY(contents_.remove(row));
@@ -465,6 +466,16 @@ Result<void> SqliteStore::save_one(const ChunkToSave& chunk) {
   row.tokens.assign(tokens.begin(), tokens.end());
   const Hash128 checksum = key_->check(layout_hash_, row, chunk.data);
   const int64_t now_s = config_.now_ms() / 1000;
+  RankedChunk ranked;
+  ranked.owner = row.owner;
+  ranked.bytes = chunk.data.size();
+  ranked.index = shape.index;
+  ranked.used_s = now_s;
+  ranked.hits = hits;
+  ranked.recompute_us = chunk.recompute_us;
+  ranked.value = contents_.value_now(row.owner, hits, chunk.recompute_us, ranked.bytes);
+  ranked.parent = row.parent;
+  ranked.last = row.last;
   HEARTH_TRY(open_->insert.bind(0, row.owner)
                  .bind(1, hash_bytes(row.root))
                  .bind(2, hash_bytes(row.parent))
@@ -476,13 +487,17 @@ Result<void> SqliteStore::save_one(const ChunkToSave& chunk) {
                  .bind(8, static_cast<int64_t>(chunk.data.size()))
                  .bind(9, now_s)
                  .bind(10, now_s)
-                 .bind(11, bytes_of(row.shape.present))
-                 .bind(12, bytes_of(row.tokens))
-                 .bind(13, hash_bytes(checksum))
-                 .bind(14, chunk.data)
+                 .bind(11, hits)
+                 .bind(12, ranked.recompute_us)
+                 .bind(13, ranked.value)
+                 .bind(14, bytes_of(row.shape.present))
+                 .bind(15, bytes_of(row.tokens))
+                 .bind(16, hash_bytes(checksum))
+                 .bind(17, chunk.data)
                  .run());
   ++stats_.chunks_saved;
-  contents_.added(row.owner, chunk.data.size());
+  ranked.row = open_->database.last_insert_id();
+  contents_.added(std::move(ranked));
   return {};
 }
 
@@ -567,7 +582,7 @@ Result<void> SqliteStore::write_touched() {
   HEARTH_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(open_->database));
   const int64_t now_s = config_.now_ms() / 1000;
   for (const int64_t row : std::exchange(touched_, {})) {
-    HEARTH_TRY(open_->touch.bind(0, now_s).bind(1, row).run());
+    HEARTH_TRY(contents_.touch(row, now_s));
   }
   return transaction.commit();
 }

@@ -10,9 +10,6 @@
 namespace hearth::engine {
 namespace {
 
-/// A row that was read so often before counts as used so much later.
-constexpr int64_t kHitWorthS = 3600;
-constexpr int64_t kMaxHitsCounted = 24;
 /// Eviction makes room in bulk: this share of the budget at once.
 constexpr uint64_t kEvictShare = 32;
 
@@ -22,128 +19,154 @@ Result<void> StoreContents::open(Database& database) {
   database_ = &database;
   HEARTH_ASSIGN_OR_RETURN(
       erase_, database.prepare("DELETE FROM chunk WHERE id = ? RETURNING owner, bytes"));
-  HEARTH_ASSIGN_OR_RETURN(
-      victims_,
-      database.prepare("SELECT id, last FROM chunk WHERE owner = ? AND pinned_until <= ? ORDER BY"
-                       " used + min(hits, ?) * ?, idx DESC LIMIT 64"));
-  HEARTH_ASSIGN_OR_RETURN(has_child_,
-                          database.prepare("SELECT 1 FROM chunk WHERE parent = ? LIMIT 1"));
+  // Another process may have pinned it a moment ago.
+  HEARTH_ASSIGN_OR_RETURN(evict_,
+                          database.prepare("DELETE FROM chunk WHERE id = ? AND pinned_until <= ?"
+                                           " RETURNING owner, bytes"));
+  HEARTH_ASSIGN_OR_RETURN(pinned_until_,
+                          database.prepare("SELECT pinned_until FROM chunk WHERE id = ?"));
   HEARTH_ASSIGN_OR_RETURN(
       pinned_bytes_,
       database.prepare("SELECT c.bytes, c.pinned_until > ?2, (SELECT sum(bytes) FROM chunk WHERE"
                        " owner = c.owner AND pinned_until > ?2) FROM chunk c WHERE c.id = ?1"));
   HEARTH_ASSIGN_OR_RETURN(
       pin_, database.prepare("UPDATE chunk SET pinned_until = max(pinned_until, ?) WHERE id = ?"));
+  HEARTH_ASSIGN_OR_RETURN(touch_,
+                          database.prepare("UPDATE chunk SET used = max(used, ?), hits = hits + 1,"
+                                           " value = max(value, ?) WHERE id = ?"));
   return recount();
 }
 
 void StoreContents::close() {
-  for (Statement* statement : {&erase_, &victims_, &has_child_, &pinned_bytes_, &pin_}) {
+  for (Statement* statement : {&erase_, &evict_, &pinned_until_, &pinned_bytes_, &pin_, &touch_}) {
     *statement = Statement();
   }
+  ranking_.clear();
+  ranked_ = false;
   database_ = nullptr;
 }
 
 Result<void> StoreContents::recount() {
+  // An index answers it: rows are large.
   HEARTH_ASSIGN_OR_RETURN(
-      Statement counts,
-      database_->prepare("SELECT owner, count(*), sum(bytes) FROM chunk GROUP BY owner"));
+      Statement rows,
+      database_->prepare("SELECT id, owner, bytes, idx, used, hits, recompute_us, value,"
+                         " pinned_until, parent, last FROM chunk"));
   counts_.entries = counts_.bytes = 0;
   counts_.bytes_of_owner.clear();
+  ranking_.clear();
   while (true) {
-    HEARTH_ASSIGN_OR_RETURN(const bool more, counts.step());
-    if (!more) return {};
-    const auto bytes = static_cast<uint64_t>(std::max<int64_t>(0, counts.integer(2)));
-    counts_.entries += static_cast<uint64_t>(counts.integer(1));
-    counts_.bytes += bytes;
-    counts_.bytes_of_owner[counts.text(0)] += bytes;
+    HEARTH_ASSIGN_OR_RETURN(const bool more, rows.step());
+    if (!more) break;
+    RankedChunk chunk;
+    chunk.row = rows.integer(0);
+    chunk.owner = rows.text(1);
+    chunk.bytes = static_cast<uint64_t>(std::max<int64_t>(0, rows.integer(2)));
+    chunk.index = static_cast<int32_t>(std::clamp<int64_t>(rows.integer(3), 0, 1 << 24));
+    chunk.used_s = rows.integer(4);
+    chunk.hits = rows.integer(5);
+    chunk.recompute_us = rows.real(6);
+    chunk.value = rows.real(7);
+    chunk.pinned_until_s = rows.integer(8);
+    chunk.parent = hash_from(rows.blob(9));
+    chunk.last = hash_from(rows.blob(10));
+    added(std::move(chunk));
   }
+  ranking_.resume();
+  ranked_ = true;
+  return {};
 }
 
-void StoreContents::added(const std::string& owner, uint64_t bytes) {
+void StoreContents::added(RankedChunk chunk) {
   ++counts_.entries;
-  counts_.bytes += bytes;
-  counts_.bytes_of_owner[owner] += bytes;
+  counts_.bytes += chunk.bytes;
+  counts_.bytes_of_owner[chunk.owner] += chunk.bytes;
+  ranking_.add(std::move(chunk));
+}
+
+void StoreContents::uncount(const std::string& owner, uint64_t bytes) {
+  counts_.entries -= std::min<uint64_t>(counts_.entries, 1);
+  counts_.bytes -= std::min(counts_.bytes, bytes);
+  uint64_t& of_owner = counts_.bytes_of_owner[owner];
+  of_owner -= std::min(of_owner, bytes);
 }
 
 Result<void> StoreContents::remove(int64_t row) {
   erase_.bind(0, row);
   HEARTH_ASSIGN_OR_RETURN(const bool was_there, erase_.step());
+  ranking_.remove(row);
   if (!was_there) return {};
   const std::string owner = erase_.text(0);
   const auto bytes = static_cast<uint64_t>(std::max<int64_t>(0, erase_.integer(1)));
   HEARTH_TRY(erase_.run());
-  counts_.entries -= std::min<uint64_t>(counts_.entries, 1);
-  counts_.bytes -= std::min(counts_.bytes, bytes);
-  uint64_t& of_owner = counts_.bytes_of_owner[owner];
-  of_owner -= std::min(of_owner, bytes);
+  uncount(owner, bytes);
   return {};
 }
 
+Result<void> StoreContents::touch(int64_t row, int64_t now_s) {
+  return touch_.bind(0, now_s).bind(1, ranking_.use(row, now_s)).bind(2, row).run();
+}
+
 Result<void> StoreContents::evict(int64_t now_s) {
+  if (!ranked_) HEARTH_TRY(recount());
+  const auto goal_of = [](uint64_t budget) { return budget - budget / kEvictShare; };
   if (bounds_.owner_budget_bytes > 0) {
-    const uint64_t goal = bounds_.owner_budget_bytes - bounds_.owner_budget_bytes / kEvictShare;
     std::vector<std::string> over;
     for (const auto& [owner, bytes] : counts_.bytes_of_owner) {
       if (bytes > bounds_.owner_budget_bytes) over.push_back(owner);
     }
     for (const std::string& owner : over) {
-      while (counts_.bytes_of_owner[owner] > goal) {
-        const uint64_t too_much = counts_.bytes_of_owner[owner] - goal;
-        HEARTH_ASSIGN_OR_RETURN(const bool any, evict_of(owner, too_much, now_s));
+      while (counts_.bytes_of_owner[owner] > goal_of(bounds_.owner_budget_bytes)) {
+        HEARTH_ASSIGN_OR_RETURN(const bool any, evict_one(owner, now_s));
         if (!any) break;
       }
     }
   }
   if (counts_.bytes <= bounds_.budget_bytes) return {};
-  return evict_down_to(bounds_.budget_bytes - bounds_.budget_bytes / kEvictShare, now_s);
-}
-
-Result<void> StoreContents::evict_down_to(uint64_t goal, int64_t now_s) {
-  while (counts_.bytes > goal) {
-    std::vector<std::pair<uint64_t, std::string>> owners;
-    for (const auto& [owner, bytes] : counts_.bytes_of_owner) {
-      if (bytes > 0) owners.emplace_back(bytes, owner);
-    }
-    std::ranges::sort(owners, std::greater{});
-    bool any = false;
-    for (const auto& [bytes, owner] : owners) {
-      HEARTH_ASSIGN_OR_RETURN(any, evict_of(owner, counts_.bytes - goal, now_s));
-      if (any) break;
-    }
+  while (counts_.bytes > goal_of(bounds_.budget_bytes)) {
+    HEARTH_ASSIGN_OR_RETURN(const bool any, evict_of_fullest(now_s));
     if (!any) return {};  // all pinned
   }
   return {};
 }
 
-// Least valuable first, but never a chunk that others continue: without it they would be lost.
-Result<bool> StoreContents::evict_of(const std::string& owner, uint64_t at_least, int64_t now_s) {
-  constexpr int kAtOnce = 8;  // then the owners are compared again
-  std::vector<std::pair<int64_t, Hash128>> candidates;
-  Statement& victims =
-      victims_.bind(0, owner).bind(1, now_s).bind(2, kMaxHitsCounted).bind(3, kHitWorthS);
-  while (true) {
-    HEARTH_ASSIGN_OR_RETURN(const bool more, victims.step());
-    if (!more) break;
-    candidates.emplace_back(victims.integer(0), hash_from(victims.blob(1)));
+Result<bool> StoreContents::evict_of_fullest(int64_t now_s) {
+  std::vector<std::pair<uint64_t, std::string>> owners;
+  for (const auto& [owner, bytes] : counts_.bytes_of_owner) {
+    if (bytes > 0) owners.emplace_back(bytes, owner);
   }
-  const uint64_t before = counts_.bytes;
-  int evicted = 0;
-  for (const auto& [row, last] : candidates) {
-    if (evicted == kAtOnce || (evicted > 0 && before - counts_.bytes >= at_least)) break;
-    HEARTH_ASSIGN_OR_RETURN(const bool continued, has_child_.bind(0, hash_bytes(last)).step());
-    has_child_.reset();
-    if (continued) continue;
-    HEARTH_TRY(remove(row));
-    ++evicted;
+  std::ranges::sort(owners, std::greater{});
+  for (const auto& [bytes, owner] : owners) {
+    HEARTH_ASSIGN_OR_RETURN(const bool any, evict_one(owner, now_s));
+    if (any) return true;
   }
-  if (evicted == 0 && !candidates.empty()) {
-    // All of them are continued by what is used more: a long chain loses its beginning.
-    HEARTH_TRY(remove(candidates.front().first));
-    ++evicted;
+  return false;
+}
+
+Result<bool> StoreContents::evict_one(const std::string& owner, int64_t now_s) {
+  while (const RankedChunk* chunk = ranking_.next(owner, now_s)) {
+    const int64_t row = chunk->row;
+    HEARTH_ASSIGN_OR_RETURN(const bool gone, evict_.bind(0, row).bind(1, now_s).step());
+    if (gone) {
+      // Whose it is by the row: what the index has said may be damaged.
+      const std::string whose = evict_.text(0);
+      const auto bytes = static_cast<uint64_t>(std::max<int64_t>(0, evict_.integer(1)));
+      HEARTH_TRY(evict_.run());
+      uncount(whose, bytes);
+      ranking_.evict(row);
+      ++counts_.evicted;
+      return true;
+    }
+    HEARTH_ASSIGN_OR_RETURN(const bool there, pinned_until_.bind(0, row).step());
+    const int64_t until_s = there ? pinned_until_.integer(0) : 0;
+    pinned_until_.reset();
+    if (until_s > now_s) {
+      ranking_.pin(row, until_s);
+    } else {
+      ranking_.remove(row);
+    }
   }
-  counts_.evicted += static_cast<uint64_t>(evicted);
-  return evicted > 0;
+  return false;
 }
 
 Result<bool> StoreContents::pin(int64_t row, int64_t until_s, int64_t now_s) {
@@ -157,6 +180,7 @@ Result<bool> StoreContents::pin(int64_t row, int64_t until_s, int64_t now_s) {
     return false;
   }
   HEARTH_TRY(pin_.bind(0, until_s).bind(1, row).run());
+  ranking_.pin(row, until_s);
   return true;
 }
 

@@ -2,16 +2,16 @@
 // What a database holds, counted by owner, and what has to go when that is too much. Rows are
 // removed here and nowhere else, so that the counts agree with them.
 //
-// Value of a chunk: when it was last used, each read counting as an hour later, up to a day. The
-// least valuable goes first, taken from whoever has the most bytes; so nobody can flush what
-// another keeps while keeping more himself. A chunk that others continue stays as long as they do,
-// and a pinned one until its time is over.
+// What goes is the least valuable (prefix_value), taken from whoever has the most bytes; so nobody
+// can flush what another keeps while keeping more himself. A chunk that others continue stays as
+// long as they do, and a pinned one until its time is over.
 
 #include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
 
+#include "engine/store/chunk_ranking.h"
 #include "engine/store/sqlite.h"
 
 namespace hearth::engine {
@@ -41,22 +41,38 @@ class StoreContents {
   Result<void> recount();
 
   const StoreCounts& counts() const { return counts_; }
-  void restore_counts(StoreCounts counts) { counts_ = std::move(counts); }
-  void added(const std::string& owner, uint64_t bytes);
+  void restore_counts(StoreCounts counts) {
+    counts_ = std::move(counts);
+    ranked_ = false;
+  }
+  /// What a chunk that is written now is worth.
+  double value_now(const std::string& owner, int64_t hits, double recompute_us,
+                   uint64_t bytes) const {
+    return ranking_.value_now(owner, hits, recompute_us, bytes);
+  }
+  void added(RankedChunk chunk);
   Result<void> remove(int64_t row);
+  /// Times that the row was of use; 0 where it is not known.
+  int64_t hits(int64_t row) const { return ranking_.hits(row); }
+  /// It was of use now.
+  Result<void> touch(int64_t row, int64_t now_s);
   /// Until the bounds are kept, or all that is left is pinned.
   Result<void> evict(int64_t now_s);
   /// False: the owner's pins would pass their bound. A pin is never shortened.
   Result<bool> pin(int64_t row, int64_t until_s, int64_t now_s);
 
  private:
-  Result<void> evict_down_to(uint64_t goal, int64_t now_s);
-  Result<bool> evict_of(const std::string& owner, uint64_t at_least, int64_t now_s);
+  /// False: nothing of that owner's may go.
+  Result<bool> evict_one(const std::string& owner, int64_t now_s);
+  Result<bool> evict_of_fullest(int64_t now_s);
+  void uncount(const std::string& owner, uint64_t bytes);
 
   const StoreBounds bounds_;
   StoreCounts counts_;
   Database* database_ = nullptr;
-  Statement erase_, victims_, has_child_, pinned_bytes_, pin_;
+  Statement erase_, evict_, pinned_until_, pinned_bytes_, pin_, touch_;
+  ChunkRanking ranking_;
+  bool ranked_ = false;  ///< the ranking agrees with the rows
 };
 
 }  // namespace hearth::engine

@@ -50,6 +50,7 @@ struct OfferChunk {
   ChainId id = 0;
   ChunkShape shape;
   ChunkData data;
+  double recompute_us = 0;  ///< to compute it anew; see prefix_value
 };
 /// A chunk offered or restored before was used again.
 struct TouchChunk {
@@ -78,6 +79,7 @@ struct ChunkLoaded {
   bool ok = false;
   ChunkShape shape;  ///< as stored
   ChunkData data;
+  int64_t load_us = 0;  ///< that the store's thread took for it
 };
 /// Written or dropped: its bytes are not held any more.
 struct ChunkSaved {

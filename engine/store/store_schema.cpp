@@ -21,12 +21,14 @@ constexpr const char* kSchema =
     " parent BLOB NOT NULL, first BLOB NOT NULL, last BLOB NOT NULL, prefix BLOB NOT NULL,"
     " idx INTEGER NOT NULL, num_blocks INTEGER NOT NULL, bytes INTEGER NOT NULL,"
     " created INTEGER NOT NULL, used INTEGER NOT NULL, hits INTEGER NOT NULL DEFAULT 0,"
+    " recompute_us REAL NOT NULL DEFAULT 0, value REAL NOT NULL DEFAULT 0,"
     " pinned_until INTEGER NOT NULL DEFAULT 0, present BLOB NOT NULL, tokens BLOB NOT NULL,"
     " checksum BLOB NOT NULL, data BLOB NOT NULL) STRICT;"
     "CREATE INDEX chunk_first ON chunk(first);"
     "CREATE INDEX chunk_last ON chunk(last);"
     "CREATE INDEX chunk_parent ON chunk(parent);"
-    "CREATE INDEX chunk_value ON chunk(owner, used, hits, idx, pinned_until, bytes, last);"
+    "CREATE INDEX chunk_value ON chunk(owner, value, recompute_us, used, hits, idx,"
+    " pinned_until, bytes, parent, last);"
     "CREATE TABLE lease(id INTEGER PRIMARY KEY CHECK(id = 1), token TEXT NOT NULL,"
     " pid INTEGER NOT NULL, boot TEXT NOT NULL, heartbeat_ms INTEGER NOT NULL) STRICT;";
 

@@ -4,9 +4,9 @@
 //   meta   layout: KvLayout::hash in hex; model, identity, block_size, block_bytes: for people and
 //          for verify
 //   chunk  one row per stored chunk. first, last: names (chain_hash) of its first and last block;
-//          parent: of the block before it, or the root; prefix, checksum: see StoreKey; present: 8
-//          bytes per layer group; tokens: 4 bytes each; data last, so that a walk over the small
-//          columns does not touch it
+//          parent: of the block before it, or the root; prefix, checksum: see StoreKey; value: see
+//          prefix_value; present: 8 bytes per layer group; tokens: 4 bytes each; data last, so
+//          that a walk over the small columns does not touch it
 //   lease  at most one row: who writes
 //
 // Settings as measured: pages of 32 KiB, WAL, synchronous NORMAL (a power cut loses the newest
@@ -21,7 +21,7 @@
 
 namespace hearth::engine {
 
-inline constexpr int64_t kStoreFormat = 1;                  ///< PRAGMA user_version
+inline constexpr int64_t kStoreFormat = 2;                  ///< PRAGMA user_version
 inline constexpr int64_t kStoreApplicationId = 0x68727468;  ///< PRAGMA application_id: "hrth"
 
 /// Settings and tables of a connection; makes the tables where the file is new. kCorrupt where it

@@ -57,6 +57,7 @@ void StoreWorker::on(FindChain& find) {
 void StoreWorker::on(LoadChunk& load) {
   ChunkLoaded out;
   out.id = load.id;
+  const auto begin = std::chrono::steady_clock::now();
   store_->recycle(std::move(load.spare));
   if (const auto chain = finds_.find(load.id); chain != finds_.end()) {
     Result<ChunkData> data = store_->load(chain->second, &load.chunk);
@@ -64,6 +65,9 @@ void StoreWorker::on(LoadChunk& load) {
     if (data.ok()) out.data = std::move(*data);
   }
   out.shape = std::move(load.chunk.shape);
+  out.load_us = std::chrono::duration_cast<std::chrono::microseconds>(
+                    std::chrono::steady_clock::now() - begin)
+                    .count();
   reply_(std::move(out));
 }
 
@@ -72,16 +76,21 @@ void StoreWorker::on(OfferChain& offer) {
 }
 
 void StoreWorker::on(OfferChunk& chunk) {
-  writes_.push_back(
-      {chunk.id, std::move(chunk.shape), std::move(chunk.data), Write::Kind::kChunk, {}});
+  writes_.push_back({chunk.id,
+                     std::move(chunk.shape),
+                     std::move(chunk.data),
+                     Write::Kind::kChunk,
+                     {},
+                     chunk.recompute_us});
 }
 
 void StoreWorker::on(TouchChunk& touch) {
-  writes_.push_back({touch.id, {touch.index, touch.num_blocks, {}}, {}, Write::Kind::kTouch, {}});
+  writes_.push_back(
+      {touch.id, {touch.index, touch.num_blocks, {}}, {}, Write::Kind::kTouch, {}, 0});
 }
 
 void StoreWorker::on(EndOffer& end) {
-  writes_.push_back({end.id, {}, {}, Write::Kind::kEnd, std::move(end.pins)});
+  writes_.push_back({end.id, {}, {}, Write::Kind::kEnd, std::move(end.pins), 0});
 }
 
 void StoreWorker::on(ListPinned&) { reply_(PinnedChunks{store_->pinned(kMaxPinned)}); }
@@ -99,7 +108,7 @@ bool StoreWorker::write_some() {
     const auto chain = offers_.find(write.id);
     if (chain == offers_.end()) continue;
     if (write.kind == Write::Kind::kChunk) {
-      chunks.push_back({&chain->second, &write.shape, write.data.span()});
+      chunks.push_back({&chain->second, &write.shape, write.data.span(), write.recompute_us});
     } else if (write.kind == Write::Kind::kTouch) {
       (void)store_->touch(chain->second, write.shape.index, write.shape.num_blocks);
     }

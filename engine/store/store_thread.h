@@ -37,6 +37,7 @@ class StoreWorker {
     ChunkData data;
     enum class Kind { kChunk, kTouch, kEnd } kind = Kind::kChunk;
     std::vector<PinnedBlocks> pins;
+    double recompute_us = 0;
   };
 
   void on(FindChain& find);

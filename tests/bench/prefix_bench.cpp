@@ -371,7 +371,7 @@ engine::Chain numbered_chain(const engine::KvLayout& layout, int32_t number) {
     }
     std::vector<engine::ChunkToSave> chunks;
     for (size_t i = 0; i < shapes.size(); ++i) {
-      chunks.push_back({&named, &shapes[i], data[i].span()});
+      chunks.push_back({&named, &shapes[i], data[i].span(), 0});
     }
     (void)store->save(chunks);
     store->tick();

@@ -38,10 +38,10 @@ using namespace engine;
 
 constexpr int32_t kBlocks = 100;
 constexpr size_t kPage = 32768;
-constexpr const char* kColumns[] = {"id",      "owner",    "root", "parent",       "first",
-                                    "last",    "prefix",   "idx",  "num_blocks",   "bytes",
-                                    "created", "used",     "hits", "pinned_until", "present",
-                                    "tokens",  "checksum", "data"};
+constexpr const char* kColumns[] = {"id",           "owner",   "root",   "parent",       "first",
+                                    "last",         "prefix",  "idx",    "num_blocks",   "bytes",
+                                    "created",      "used",    "hits",   "recompute_us", "value",
+                                    "pinned_until", "present", "tokens", "checksum",     "data"};
 constexpr int64_t kExtremes[] = {
     0, 1, -1, 63, 64, 65, 100, INT32_MAX, INT64_C(1) << 32, INT64_MAX, INT64_MIN};
 

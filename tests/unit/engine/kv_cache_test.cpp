@@ -354,6 +354,69 @@ TEST_CASE("what is inserted for a sliding group is found where its window is who
   check(kv, {});
 }
 
+TEST_CASE("blocks ahead of a sequence join it where it has come to them") {
+  const std::vector<KvGroup> groups = {{16, 0}, {16, 8}};
+  KvCache kv(4, groups);
+  const std::vector<int32_t> tokens = numbers(33);
+  const std::vector<uint64_t> all = {~uint64_t{0}, ~uint64_t{0}};
+  const std::vector<uint64_t> window = {~uint64_t{0}, 0b10};
+  std::vector<BlockWrite> writes;
+  std::vector<BlockCopy> copies;
+  SequenceBlocks seq;
+  kv.begin(seq, "s", tokens, 32);
+  CHECK(kv.insert_ahead(seq, 4, 2, 8, all, writes) == 0);     // not the last ones
+  CHECK(kv.insert_ahead(seq, 6, 2, 8, window, writes) == 1);  // the window has a hole
+  CHECK(kv.insert_ahead(seq, 6, 1, 8, all, writes) == 1);
+  CHECK(kv.insert_ahead(seq, 4, 2, 8, all, writes) == 2);  // which the window does not reach
+  CHECK(writes.size() == 6);
+  CHECK(kv.pool(1).num_used() == 2);
+  check(kv, {&seq});
+  CHECK(kv.join_ahead(seq, tokens) == 0);
+  // In a step that ends within a block.
+  REQUIRE(kv.reserve(seq, 14, copies));
+  kv.store(seq, tokens, 14);
+  CHECK(kv.join_ahead(seq, tokens) == 0);
+  SUBCASE("met") {
+    CHECK(kv.insert_ahead(seq, 2, 2, 8, all, writes) == 1);  // what is computed is not taken
+    CHECK(kv.join_ahead(seq, tokens) == 32 - 14);
+    CHECK(seq.num_tokens == 32);
+    check(kv, {&seq});
+    REQUIRE(kv.reserve(seq, 33, copies));
+    kv.store(seq, tokens, 33);
+    CHECK(kv.marks(seq).size() == 8);
+    CHECK(kv.stored(kv.marks(seq)[7]));
+    CHECK_FALSE(kv.stored(kv.marks(seq)[2]));
+  }
+  SUBCASE("overtaken") {
+    REQUIRE(kv.reserve(seq, 33, copies));
+    kv.store(seq, tokens, 33);
+    CHECK(kv.join_ahead(seq, tokens) == 0);
+    check(kv, {&seq});
+  }
+  kv.release(seq);
+  CHECK(kv.pool(0).num_used() == 0);
+  CHECK(kv.pool(1).num_used() == 0);
+  CHECK(kv.cached_tokens("s", tokens, 32) >= 32);
+  check(kv, {});
+}
+
+TEST_CASE("where all groups slide, a window is put behind a chain of which nothing is there") {
+  const std::vector<KvGroup> groups = {{16, 8}};
+  KvCache kv(4, groups);
+  const std::vector<int32_t> tokens = numbers(33);
+  const std::vector<uint64_t> all = {~uint64_t{0}};
+  std::vector<BlockWrite> writes;
+  CHECK(kv.insert("s", tokens, 5, 3, all, writes) == 3);
+  CHECK(kv.cached_tokens("s", tokens, 32) == 32);
+  CHECK(kv.cached_tokens("s", tokens, 20) == 0);
+  check(kv, {});
+  SequenceBlocks other;
+  kv.begin(other, "s", numbers(33, 100), 32);
+  compute(kv, other, numbers(33, 100));
+  kv.release(other);
+  check(kv, {});
+}
+
 TEST_CASE("marks of a chain tell when its nodes are gone") {
   const std::vector<KvGroup> groups = {{4, 0}};
   KvCache kv(4, groups);

@@ -163,7 +163,7 @@ TEST_CASE("another key, another model, another layout, another format: a miss") 
     CHECK(rig.save(rig.chain(4 * 10, 1)).ok());
   }
   SUBCASE("format") {
-    meddle(rig, "PRAGMA user_version=2");
+    meddle(rig, "PRAGMA user_version=1");
     rig.reopen();
     CHECK(rig.store->stats().entries == 0);
     CHECK(rig.restore(chain) == 0);

@@ -89,7 +89,7 @@ struct StoreRig {
       data.push_back(data_of(named, shapes.back()));
     }
     for (size_t i = 0; i < shapes.size(); ++i) {
-      chunks.push_back({&named, &shapes[i], data[i].span()});
+      chunks.push_back({&named, &shapes[i], data[i].span(), recompute_us});
     }
     return store->save(chunks);
   }
@@ -133,6 +133,7 @@ struct StoreRig {
   uint64_t owner_pinned_bytes = 1ull << 30;
   int64_t now_ms = 1'700'000'000'000;
   const char* vfs = nullptr;
+  double recompute_us = 0;  ///< of each chunk that is saved
   std::unique_ptr<engine::SqliteStore> store;
 };
 
