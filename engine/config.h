@@ -39,6 +39,13 @@ struct SpeculationConfig {
   uint64_t draft_kv_bytes = 0;  ///< for the draft model's KV pools; as EngineConfig::kv_bytes
 };
 
+/// Whether a request computes the front of a stored prefix while its end is loaded.
+enum class RestoreOverlap {
+  kByRates,  ///< where that is enough faster; see restore_plan.h
+  kAlways,   ///< for tests
+  kNever,
+};
+
 struct EngineConfig {
   kernels::DType kv_type = kernels::DType::kF16;
   int32_t block_size = 16;
@@ -50,6 +57,8 @@ struct EngineConfig {
   bool prefix_cache = true;
   /// Restore what the store has whether or not recomputing would be faster; for tests.
   bool always_restore = false;
+  /// Only with chunked prefill.
+  RestoreOverlap restore_overlap = RestoreOverlap::kByRates;
   uint64_t seed = 0;  ///< of nothing that a client can see; tie-breaks in tests
   SchedulerConfig scheduler;
   SpeculationConfig speculation;

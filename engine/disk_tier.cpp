@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "engine/restore_plan.h"
 #include "kernels/base/check.h"
 
 namespace hearth::engine {
@@ -16,6 +17,9 @@ constexpr size_t kMaxOffers = 64;
 /// Bytes on their way in: few, so that what the store's thread has read is still in a cache of the
 /// cores when it is copied. Bytes on their way out: enough to keep it busy over a long step.
 constexpr uint64_t kLoadWindow = 4 << 20;
+/// The same beside computing, where what was loaded is taken only between steps: a second's worth
+/// of a slow disk, as a long step may last a quarter of one.
+constexpr uint64_t kBesideWindow = 128 << 20;
 constexpr size_t kMaxSpare = 8;
 /// Of them, those that are made before they are wanted: fresh pages cost three times the reading.
 constexpr size_t kReadySpare = 6;
@@ -40,13 +44,14 @@ void average(double& known, double measured) {
 }  // namespace
 
 DiskTier::DiskTier(KvLayout layout, KvCache& kv, ModelRunner& runner, Mailbox<StoreCommand>& store,
-                   bool always)
+                   bool always, RestoreOverlap overlap)
     : layout_(std::move(layout)),
       chunk_blocks_(layout_.chunk_blocks()),
       kv_(kv),
       runner_(runner),
       store_(store),
       always_(always),
+      overlap_(overlap),
       find_us_(kFindUs),
       us_per_byte_(kUsPerByte) {}
 
@@ -108,8 +113,21 @@ void DiskTier::ask(LiveRequest& live, const StepCost& cost, int64_t now_us) {
 
 void DiskTier::end(std::map<ChainId, Restore>::iterator at, int64_t now_us) {
   Restore& restore = at->second;
-  restore.live->restore_id = 0;
-  restore.live->restore_us += now_us - restore.asked_us;
+  LiveRequest& live = *restore.live;
+  live.restore_id = 0;
+  if (restore.beside) {
+    live.loads_beside = false;
+    live.compute_until = 0;
+    if (restore.bytes_loaded > 0 && restore.load_us > 0) {
+      average(us_per_byte_,
+              static_cast<double>(restore.load_us) / static_cast<double>(restore.bytes_loaded));
+    } else if (restore.bytes_under_way > 0 && !live.ended) {
+      us_per_byte_ = std::min(us_per_byte_ * 2, kMaxUsPerByte);  // nothing came in all that time
+    }
+    kv_.drop_ahead(live.samples.front()->blocks);
+  } else {
+    live.restore_us += now_us - restore.asked_us;
+  }
   loading_bytes_under_way_ -= restore.bytes_under_way;
   store_.post(EndFind{at->first});
   restores_.erase(at);
@@ -140,22 +158,65 @@ void DiskTier::on(ChainFound& found, const StepCost& cost, int64_t now_us) {
 
   uint64_t bytes = 0;
   for (const FoundChunk& chunk : found.chunks) bytes += chunk.bytes;
-  const double recompute_us =
-      cost.prefill_us({cached * layout_.block_size, (usable - cached) * layout_.block_size});
-  if (!always_) {
-    if (static_cast<double>(bytes) * us_per_byte_ >= recompute_us) {
-      us_per_byte_ *= kDoubt;
-      live.store_slow = true;
-      return end(at, now_us);
-    }
-    restore.deadline_us = now_us + static_cast<int64_t>(recompute_us);
+  StoredPrefix prefix{layout_.block_size, cached, usable, 0};
+  prefix.load_us = static_cast<double>(bytes) * us_per_byte_ / (usable - cached);
+  RestoreWay way = always_ ? RestoreWay::kLoad : choose_way(cost, prefix);
+  const bool may_both =
+      overlap_ != RestoreOverlap::kNever && unbroken(found.chunks, cached, usable);
+  if (overlap_ == RestoreOverlap::kAlways && may_both) way = RestoreWay::kBoth;
+  if (way == RestoreWay::kBoth && !may_both) {
+    const double computed_us =
+        cost.prefill_us({cached * layout_.block_size, (usable - cached) * layout_.block_size});
+    way = static_cast<double>(bytes) * us_per_byte_ < computed_us ? RestoreWay::kLoad
+                                                                  : RestoreWay::kCompute;
+  }
+  if (way == RestoreWay::kCompute) {
+    us_per_byte_ *= kDoubt;
+    live.store_slow = true;
+    return end(at, now_us);
   }
   restore.end_block = usable;
-  restore.load_began_us = now_us;
-  live.restored_from = cached * layout_.block_size;
   restore.to_ask.assign(std::make_move_iterator(found.chunks.begin()),
                         std::make_move_iterator(found.chunks.end()));
-  ask_for_chunks(found.id, restore);
+  if (way == RestoreWay::kLoad) return load_alone(found.id, restore, cost, now_us);
+  // Nothing is loaded before it is admitted: who holds no blocks of his own takes none.
+  restore.beside = true;
+  restore.ahead_block = usable;
+  restore.us_per_block = prefix.load_us;
+  live.loads_beside = true;
+  live.restore_us += now_us - restore.asked_us;
+}
+
+void DiskTier::load_alone(ChainId id, Restore& restore, const StepCost& cost, int64_t now_us) {
+  LiveRequest& live = *restore.live;
+  const std::vector<int32_t>& tokens = live.samples.front()->tokens;
+  const int32_t end = restore.end_block * layout_.block_size;
+  const int32_t cached = kv_.cached_tokens(live.scope, tokens, end);
+  const auto computed_us =
+      static_cast<int64_t>(cost.prefill_us({cached, std::max(0, end - cached)}));
+  restore.deadline_us = now_us + (always_ ? kAlwaysUs : computed_us);
+  restore.load_began_us = now_us;
+  live.restored_from = cached;
+  ask_for_chunks(id, restore);
+}
+
+bool DiskTier::unbroken(const std::vector<FoundChunk>& chunks, int32_t cached,
+                        int32_t usable) const {
+  int32_t at = chunks.front().shape.index * chunk_blocks_;
+  if (at > cached) return false;
+  for (const FoundChunk& chunk : chunks) {
+    const ChunkShape& shape = chunk.shape;
+    if (shape.index * chunk_blocks_ != at) return false;
+    const int32_t count = std::min(shape.num_blocks, usable - at);
+    for (size_t group = 0; group < layout_.num_groups(); ++group) {
+      const int32_t visible =
+          kv_.first_visible_block(static_cast<int32_t>(group), usable * layout_.block_size);
+      const uint64_t seen = low_bits(count) & ~low_bits(std::clamp(visible - at, 0, count));
+      if ((seen & ~shape.present[group]) != 0) return false;
+    }
+    at += shape.num_blocks;
+  }
+  return at >= usable;
 }
 
 int32_t DiskTier::choose(const LiveRequest& live, int32_t max_blocks,
@@ -243,8 +304,13 @@ void DiskTier::on(ChunkLoaded& loaded, const StepCost&, int64_t now_us) {
   const FoundChunk wanted = std::move(restore.under_way.front());
   restore.under_way.pop_front();
   restore.bytes_under_way -= wanted.bytes;
-  restore.bytes_loaded += wanted.bytes;
   loading_bytes_under_way_ -= wanted.bytes;
+  if (restore.beside) {
+    // `pump` does the rest.
+    if (!restore.failed) land(restore, wanted, loaded);
+    return keep_spare(std::move(loaded.data));
+  }
+  restore.bytes_loaded += wanted.bytes;
   const bool taken = loaded.ok && take(restore, wanted, loaded);
   keep_spare(std::move(loaded.data));
   if (taken && !(restore.under_way.empty() && restore.to_ask.empty())) {
@@ -283,6 +349,11 @@ bool DiskTier::take(Restore& restore, const FoundChunk& wanted, ChunkLoaded& loa
   writes_.clear();
   const int32_t taken = kv_.insert(live.scope, tokens, first, count, present, writes_);
   live.restored_until = std::max(live.restored_until, (first + taken) * layout_.block_size);
+  write(shape, count, loaded.data.span());
+  return taken == count;
+}
+
+void DiskTier::write(const ChunkShape& shape, int32_t count, std::span<const std::byte> data) {
   // Blocks are in the order of the bytes, and so are the writes of each block.
   size_t offset = 0;
   size_t next = 0;
@@ -291,8 +362,7 @@ bool DiskTier::take(Restore& restore, const FoundChunk& wanted, ChunkLoaded& loa
       if (!shape.has(group, i)) continue;
       if (next < writes_.size() && writes_[next].index == i &&
           writes_[next].group == static_cast<int32_t>(group)) {
-        runner_.write_block(writes_[next].group, writes_[next].block,
-                            loaded.data.span().subspan(offset));
+        runner_.write_block(writes_[next].group, writes_[next].block, data.subspan(offset));
         note_moved(writes_[next].group, writes_[next].block);
         ++next;
       }
@@ -300,7 +370,96 @@ bool DiskTier::take(Restore& restore, const FoundChunk& wanted, ChunkLoaded& loa
     }
   }
   HEARTH_CHECK(next == writes_.size(), "{} of {} blocks written", next, writes_.size());
-  return taken == count;
+}
+
+// ---- In, beside computing -------------------------------------------------------------------
+
+void DiskTier::admitted(Sequence& seq, const StepCost& cost) {
+  const auto at = restores_.find(seq.request->restore_id);
+  if (at == restores_.end() || !at->second.beside) return;
+  Restore& restore = at->second;
+  // Preempted since, with all that was loaded.
+  if (restore.admitted) restore.failed = true;
+  restore.admitted = true;
+  restore.preemptions = seq.request->preemptions;
+  if (!advance(at->first, restore, cost)) end(at, at->second.asked_us);
+}
+
+void DiskTier::land(Restore& restore, const FoundChunk& wanted, ChunkLoaded& loaded) {
+  LiveRequest& live = *restore.live;
+  Sequence& seq = *live.samples.front();
+  const ChunkShape& shape = loaded.shape;
+  const int32_t first = wanted.shape.index * chunk_blocks_;
+  const int32_t count = std::min(wanted.shape.num_blocks, restore.end_block - first);
+  const bool same = loaded.ok && shape.index == wanted.shape.index && shape.num_blocks >= count &&
+                    count > 0 && shape.present.size() == layout_.num_groups() &&
+                    loaded.data.size == shape.data_bytes(layout_);
+  // What it was loaded for was given back meanwhile, or has gone on alone.
+  const bool wanted_still = seq.state == Sequence::State::kRunning &&
+                            live.preemptions == restore.preemptions &&
+                            first + count == restore.ahead_block;
+  if (!same || !wanted_still) {
+    restore.failed = true;
+    return;
+  }
+  restore.load_us += loaded.load_us;
+  restore.bytes_loaded += wanted.bytes;
+  restore.blocks_loaded += count;
+  writes_.clear();
+  const int32_t taken =
+      kv_.insert_ahead(seq.blocks, first, count, restore.end_block, shape.present, writes_);
+  write(shape, count, loaded.data.span());
+  restore.ahead_block -= taken;
+  restore.failed = taken < count;  // it has come so far itself, or there is no room
+}
+
+bool DiskTier::advance(ChainId id, Restore& restore, const StepCost& cost) {
+  LiveRequest& live = *restore.live;
+  Sequence& seq = *live.samples.front();
+  if (seq.state != Sequence::State::kRunning || live.preemptions != restore.preemptions) {
+    return false;
+  }
+  const int32_t before = seq.blocks.num_tokens;
+  if (const int32_t gained = kv_.join_ahead(seq.blocks, seq.tokens); gained > 0) {
+    const int32_t of_prompt = std::clamp(live.prompt_size() - before, 0, gained);
+    if (live.preemptions == 0) {
+      live.cached_tokens += of_prompt;
+      live.disk_tokens += of_prompt;
+      if (live.started_us.has_value()) {
+        live.saved_us += static_cast<int64_t>(cost.prefill_us({before, of_prompt}));
+        joined_tokens_ += static_cast<uint64_t>(of_prompt);
+      }
+    }
+    return false;
+  }
+  const int32_t front = seq.blocks.num_tokens / layout_.block_size;
+  const bool more = !restore.failed && !(restore.to_ask.empty() && restore.under_way.empty());
+  // Nothing is ahead and nothing will be, or it was given back for want of room.
+  const bool any = seq.blocks.ahead.first < seq.blocks.ahead.end;
+  if (front >= restore.ahead_block || (!more && !any) ||
+      (restore.ahead_block < restore.end_block && !any)) {
+    return false;
+  }
+  if (!more) {
+    live.compute_until = restore.ahead_block * layout_.block_size;
+    return true;
+  }
+  StoredPrefix prefix{layout_.block_size, front, restore.ahead_block, restore.us_per_block};
+  if (restore.blocks_loaded > 0) {
+    prefix.load_us = static_cast<double>(restore.load_us) / restore.blocks_loaded;
+  }
+  const int32_t meeting = meeting_block(cost, prefix);
+  live.compute_until = std::max(meeting, front + 1) * layout_.block_size;
+  while (!restore.to_ask.empty() && loading_bytes_under_way_ < kBesideWindow) {
+    FoundChunk& chunk = restore.to_ask.back();
+    if (chunk.shape.index * chunk_blocks_ + chunk.shape.num_blocks <= meeting) break;
+    restore.bytes_under_way += chunk.bytes;
+    loading_bytes_under_way_ += chunk.bytes;
+    store_.post(LoadChunk{id, chunk, take_spare()});
+    restore.under_way.push_back(std::move(chunk));
+    restore.to_ask.pop_back();
+  }
+  return true;
 }
 
 ChunkData DiskTier::take_spare() {
@@ -342,7 +501,7 @@ void DiskTier::offer(const Sequence& seq) {
   offers_.push_back(std::move(offer));
 }
 
-uint64_t DiskTier::copy_out(Offer& offer) {
+uint64_t DiskTier::copy_out(Offer& offer, const StepCost& cost) {
   const auto begin = static_cast<size_t>(offer.next_chunk) * static_cast<size_t>(chunk_blocks_);
   const size_t end = std::min(offer.marks.size(), begin + static_cast<size_t>(chunk_blocks_));
   const auto marks = std::span(offer.marks).subspan(begin, end - begin);
@@ -388,7 +547,9 @@ uint64_t DiskTier::copy_out(Offer& offer) {
         kv_.set_stored(mark);
       }
       offered_bytes_under_way_ += bytes;
-      store_.post(OfferChunk{offer.id, std::move(shape), std::move(data)});
+      const auto first = static_cast<int32_t>(begin) * layout_.block_size;
+      const double recompute_us = cost.prefill_us({first, shape.num_blocks * layout_.block_size});
+      store_.post(OfferChunk{offer.id, std::move(shape), std::move(data), recompute_us});
     }
   }
   ++offer.next_chunk;
@@ -401,10 +562,20 @@ uint64_t DiskTier::copy_out(Offer& offer) {
   return bytes;
 }
 
-bool DiskTier::pump(int64_t now_us, uint64_t max_bytes) {
+bool DiskTier::pump(const StepCost& cost, int64_t now_us, uint64_t max_bytes) {
   for (auto at = restores_.begin(); at != restores_.end();) {
     const auto next = std::next(at);
-    if (now_us >= at->second.deadline_us) {
+    Restore& restore = at->second;
+    if (restore.beside && !restore.admitted) {
+      if (std::exchange(restore.passed_over, true)) {
+        // It waits for others anyway: all of it can come meanwhile.
+        restore.beside = restore.live->loads_beside = false;
+        restore.asked_us = now_us;
+        load_alone(at->first, restore, cost, now_us);
+      }
+    } else if (restore.beside) {
+      if (!advance(at->first, restore, cost)) end(at, now_us);
+    } else if (now_us >= at->second.deadline_us) {
       // Loading did not keep its promise: the next one shall know.
       if (at->second.load_began_us > 0) us_per_byte_ = std::min(us_per_byte_ * 2, kMaxUsPerByte);
       at->second.live->store_slow = true;
@@ -415,17 +586,17 @@ bool DiskTier::pump(int64_t now_us, uint64_t max_bytes) {
   bool copied = false;
   uint64_t bytes = 0;
   while (!offers_.empty() && bytes < max_bytes && offered_bytes_under_way_ < kOfferWindow) {
-    bytes += copy_out(offers_.front());
+    bytes += copy_out(offers_.front(), cost);
     if (offers_.front().marks.empty()) offers_.pop_front();
     copied = true;
   }
   return copied;
 }
 
-void DiskTier::flush(uint64_t max_bytes) {
+void DiskTier::flush(const StepCost& cost, uint64_t max_bytes) {
   uint64_t bytes = 0;
   while (!offers_.empty() && bytes < max_bytes) {
-    bytes += copy_out(offers_.front());
+    bytes += copy_out(offers_.front(), cost);
     if (offers_.front().marks.empty()) offers_.pop_front();
   }
 }
@@ -433,6 +604,7 @@ void DiskTier::flush(uint64_t max_bytes) {
 std::optional<int64_t> DiskTier::next_deadline_us() const {
   std::optional<int64_t> first;
   for (const auto& [id, restore] : restores_) {
+    if (restore.beside) continue;  // it runs
     first = std::min(first.value_or(restore.deadline_us), restore.deadline_us);
   }
   return first;

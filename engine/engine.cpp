@@ -92,11 +92,13 @@ struct Engine::Impl {
         inbox(static_cast<size_t>(config.scheduler.max_queue) + kInboxSlack),
         outbox(kOutboxMessages, true) {
     if (store == nullptr || !config.prefix_cache) return;
-    disk =
-        std::make_unique<DiskTier>(layout_of(scope_prefix, runner->memory_plan(), runner->info()),
-                                   kv, *runner, *store, config.always_restore);
+    disk = std::make_unique<DiskTier>(
+        layout_of(scope_prefix, runner->memory_plan(), runner->info()), kv, *runner, *store,
+        config.always_restore,
+        config.scheduler.chunked_prefill ? config.restore_overlap : RestoreOverlap::kNever);
     // What it has computed is kept as a finished one's is: it may be evicted before it goes on.
     scheduler.on_preempt([this](const Sequence& seq) { disk->offer(seq); });
+    scheduler.on_admit([this](Sequence& seq) { disk->admitted(seq, scheduler.cost()); });
   }
 
   bool step();
@@ -181,7 +183,13 @@ bool Engine::Impl::step() {
   }
   remove_ended();
 
-  const bool copied = disk != nullptr && disk->pump(now_us, kOfferBytesPerStep);
+  bool copied = false;
+  if (disk != nullptr) {
+    copied = disk->pump(scheduler.cost(), now_us, kOfferBytesPerStep);
+    const uint64_t joined = disk->take_joined_tokens();
+    totals.prompt_tokens_restored += joined;
+    totals.prompt_tokens_cached += joined;
+  }
   bool computed = false;
   if (!stopping) {
     fetch_preempted();
@@ -243,7 +251,7 @@ void Engine::Impl::run() {
     }
     commands = inbox.wait_and_drain(wait);
   }
-  if (disk != nullptr) disk->flush(kOfferBytesAtEnd);
+  if (disk != nullptr) disk->flush(scheduler.cost(), kOfferBytesAtEnd);
   outbox.post({StoppedEvent{}});
 }
 
@@ -394,12 +402,13 @@ void Engine::Impl::say_started(const StepPlan& plan) {
     LiveRequest& live = *rows.seq->request;
     live.started_us = now_us;
     live.cached_tokens = std::min(live.cached_tokens, live.prompt_size());
-    live.disk_tokens = std::clamp(live.cached_tokens - live.restored_from, 0,
-                                  std::max(0, live.restored_until - live.restored_from));
+    live.disk_tokens += std::clamp(live.cached_tokens - live.restored_from, 0,
+                                   std::max(0, live.restored_until - live.restored_from));
     live.saved_us = std::max<int64_t>(
         0, static_cast<int64_t>(scheduler.cost().prefill_us({0, live.cached_tokens})) -
                live.restore_us);
     live.miss = miss_of(live);
+    live.missed_from = live.cached_tokens;
     totals.prompt_tokens_restored += static_cast<uint64_t>(live.disk_tokens);
     totals.prompt_tokens_total += static_cast<uint64_t>(live.prompt_size());
     totals.prompt_tokens_cached += static_cast<uint64_t>(live.cached_tokens);
@@ -413,6 +422,7 @@ MissReason Engine::Impl::miss_of(const LiveRequest& live) const {
   const int32_t block_size = kv.block_size();
   const int32_t cached = live.cached_tokens / block_size;
   if (cached >= (live.prompt_size() - 1) / block_size) return MissReason::kNone;
+  if (live.loads_beside) return MissReason::kBeside;
   if (live.store_slow) return MissReason::kSlow;
   if (cached == 0) return MissReason::kNew;
   const int32_t others = kv.continuations(live.scope, live.request.prompt, cached);
@@ -627,6 +637,9 @@ void Engine::Impl::say_done(LiveRequest& live) {
   done.cached_tokens = live.cached_tokens;
   done.cached_disk_tokens = live.disk_tokens;
   done.miss = live.miss;
+  // It was not as expected.
+  if (live.miss == MissReason::kBeside && live.disk_tokens == 0) done.miss = MissReason::kEnded;
+  done.missed_from = live.missed_from;
   done.restore_us = live.restore_us;
   done.saved_us = live.saved_us;
   done.output_tokens = live.output_tokens;

@@ -175,12 +175,13 @@ struct SampleDoneEvent {
 
 /// Why a prompt was computed from its first token on that was not cached.
 enum class MissReason {
-  kNone,   ///< all full blocks in front of the last token were cached
-  kOff,    ///< by the request, or by the configuration
-  kNew,    ///< nothing kept begins like it
-  kOther,  ///< what is kept goes on with other tokens
-  kEnded,  ///< what is kept ends there, or has lost what came behind
-  kSlow,   ///< the rest is stored, and computing it was expected to be faster
+  kNone,    ///< all full blocks in front of the last token were cached
+  kOff,     ///< by the request, or by the configuration
+  kNew,     ///< nothing kept begins like it
+  kOther,   ///< what is kept goes on with other tokens
+  kEnded,   ///< what is kept ends there, or has lost what came behind
+  kSlow,    ///< the rest is stored, and computing it was expected to be faster
+  kBeside,  ///< it was computed while what follows it came from the store
 };
 
 /// Guesses verified: of a request, or over all of them. The mean accepted length is
@@ -210,9 +211,10 @@ struct SpeculationCounts {
 struct RequestDoneEvent {
   RequestId id = 0;
   int32_t prompt_tokens = 0;
-  int32_t cached_tokens = 0;       ///< in memory when it started
+  int32_t cached_tokens = 0;       ///< in memory when it started, or restored since
   int32_t cached_disk_tokens = 0;  ///< of those, restored for it from the store
   MissReason miss = MissReason::kNone;
+  int32_t missed_from = 0;    ///< the first prompt token that was computed, where `miss` says why
   int32_t output_tokens = 0;  ///< of all samples, resumed ones not counted
   int32_t preemptions = 0;
   SpeculationCounts speculation;

@@ -75,6 +75,8 @@ std::string miss_words(engine::MissReason reason, int32_t first_missed) {
       return from + "what was kept ends there; more of it was never computed, or was evicted";
     case engine::MissReason::kSlow:
       return from + "the rest is on disk, but computing it was expected to be faster";
+    case engine::MissReason::kBeside:
+      return from + "computed while what follows came from disk, which was faster than either";
   }
   return "";
 }
@@ -494,7 +496,7 @@ void FrontDoor::on_request_done(const engine::RequestDoneEvent& from) {
   done.timings.restore_ms = to_ms(static_cast<double>(from.restore_us));
   done.timings.saved_ms = to_ms(static_cast<double>(from.saved_us));
   done.preemptions = from.preemptions;
-  done.cache_miss = miss_words(from.miss, from.cached_tokens);
+  done.cache_miss = miss_words(from.miss, from.missed_from);
   done.bandwidth_share = from.bandwidth_share;
   done.speculation = to_wire(from.speculation);
   link_.send(from.id, done);

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace hearth::tests {
 
@@ -14,7 +15,9 @@ constexpr int64_t kStoreTickUs = 1000;
 
 Simulation::Simulation(const EngineConfig& config, const FakeModelConfig& model,
                        std::unique_ptr<Proposer> proposer, SimStore store)
-    : model_config_(model), store_answer_us_(store.answer_us) {
+    : model_config_(model),
+      store_answer_us_(store.answer_us),
+      store_us_per_byte_(store.us_per_byte) {
   create(config, std::move(proposer), std::move(store));
 }
 
@@ -49,10 +52,18 @@ void Simulation::create(const EngineConfig& config, std::unique_ptr<Proposer> pr
   REQUIRE_MESSAGE(made.ok(), (made.ok() ? "" : made.error().message));
   engine_ = std::move(made).value();
   if (store.store == nullptr) return;
-  store_ = std::make_unique<StoreWorker>(std::move(store.store), [this](StoreReply reply) {
-    store_replies_.emplace_back(clock_.now_us() + store_answer_us_, std::move(reply));
-  });
+  store_ = std::make_unique<StoreWorker>(
+      std::move(store.store), [this](StoreReply reply) { store_says(std::move(reply)); });
   store_->tick();
+}
+
+void Simulation::store_says(StoreReply reply) {
+  if (auto* loaded = std::get_if<ChunkLoaded>(&reply)) {
+    loaded->load_us = std::llround(store_us_per_byte_ * static_cast<double>(loaded->data.size));
+    store_busy_until_us_ = std::max(store_busy_until_us_, clock_.now_us()) + loaded->load_us;
+  }
+  const int64_t due_us = std::max(store_busy_until_us_, clock_.now_us()) + store_answer_us_;
+  store_replies_.emplace_back(due_us, std::move(reply));
 }
 
 void Simulation::run_store() {

@@ -38,6 +38,7 @@ struct Record {
 struct SimStore {
   std::unique_ptr<engine::BlockStore> store;
   int64_t answer_us = 500;  ///< from a command to its reply
+  double us_per_byte = 0;   ///< of a chunk's load beyond that, one after the other
 };
 
 class Simulation {
@@ -54,6 +55,9 @@ class Simulation {
   /// One step, then collects events and checks integrity. False when nothing was computed.
   bool step();
   void run_until_idle();
+
+  /// Of what the store is asked from now on.
+  void set_store_answer_us(int64_t us) { store_answer_us_ = us; }
 
   engine::Engine& engine() { return *engine_; }
   FakeModel& model() { return *model_; }
@@ -80,6 +84,7 @@ class Simulation {
                                                const FakeModelConfig& draft);
   void collect();
   void run_store();
+  void store_says(engine::StoreReply reply);
 
   FakeModelConfig model_config_;
   FakeClock clock_;
@@ -89,6 +94,8 @@ class Simulation {
   engine::DraftModel* draft_model_ = nullptr;
   Mailbox<engine::StoreCommand> store_commands_{1 << 16};
   int64_t store_answer_us_ = 0;
+  double store_us_per_byte_ = 0;
+  int64_t store_busy_until_us_ = 0;
   std::unique_ptr<engine::StoreWorker> store_;
   std::deque<std::pair<int64_t, engine::StoreReply>> store_replies_;  ///< when due
   std::unique_ptr<engine::Engine> engine_;

@@ -21,6 +21,7 @@ struct Setup {
   std::shared_ptr<MemoryChunks> chunks = std::make_shared<MemoryChunks>();
   MemoryStoreFaults faults;
   int64_t answer_us = 500;
+  double us_per_byte = 0;
 
   Setup() {
     config.kv_bytes = 1 << 20;
@@ -36,6 +37,7 @@ struct Setup {
     store.store = std::make_unique<MemoryStore>(const_cast<Simulation&>(probe).engine().kv_layout(),
                                                 chunks, faults);
     store.answer_us = answer_us;
+    store.us_per_byte = us_per_byte;
     return std::make_unique<Simulation>(config, model, nullptr, std::move(store));
   }
 };
@@ -249,9 +251,195 @@ TEST_CASE("a preempted sequence goes on from its blocks, in memory or from the s
   }
 }
 
+// ---- Computing the front while the end is loaded --------------------------------------------
+
+namespace {
+
+/// 256 tokens a chunk, 4 KiB a token.
+struct BesideSetup : Setup {
+  BesideSetup() {
+    config.kv_bytes = 16 << 20;
+    config.scheduler.max_step_tokens = 32;
+    model.num_layers = 256;
+    model.context_length = 2048;
+    model.cost.base_us = 100;
+    model.cost.per_token_us = 100;
+    answer_us = 10;
+  }
+  /// A prompt of 1500 tokens is computed and stored: 150 ms.
+  RequestDoneEvent fill() {
+    auto sim = start();
+    const RequestDoneEvent cold = run(*sim, make_request(1, 1500, 4));
+    sim->check_all_ended();
+    return cold;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("both at once is chosen by measured rates, and is faster than either") {
+  BesideSetup setup;
+  constexpr int32_t kPrompts = 9;
+  for (int32_t i = 0; i < kPrompts; ++i) {
+    auto sim = setup.start();
+    run(*sim, make_request(1, 1500, 1, i));
+  }
+  struct Case {
+    double us_per_byte;
+    bool both;
+  };
+  // Computing takes 0.024 us per byte of KV.
+  for (const Case& c : {Case{0.0005, false}, {0.024, true}, {2.4, false}}) {
+    CAPTURE(c.us_per_byte);
+    setup.us_per_byte = c.us_per_byte;
+    double ttft_us[2] = {};
+    bool both = false;
+    for (const RestoreOverlap overlap : {RestoreOverlap::kByRates, RestoreOverlap::kNever}) {
+      if (overlap == RestoreOverlap::kNever && !c.both) continue;
+      setup.config.restore_overlap = overlap;
+      auto sim = setup.start();
+      sim->engine().warm_up();
+      // The rates are learned on the way.
+      for (int32_t i = 0; i < kPrompts; ++i) {
+        const auto id = static_cast<RequestId>(i + 1);
+        const RequestDoneEvent done = run(*sim, make_request(id, 1500, 1, i));
+        ttft_us[overlap == RestoreOverlap::kNever] = static_cast<double>(done.ttft_us);
+        both = done.miss == MissReason::kBeside;
+        if (both) {
+          CHECK(done.cached_disk_tokens == done.cached_tokens);
+          CHECK(done.cached_tokens > 300);
+          CHECK(done.cached_tokens < 1200);
+          CHECK(done.missed_from == 0);
+          CHECK(done.saved_us > 30'000);
+        }
+        CHECK((both && overlap == RestoreOverlap::kNever) == false);
+        if (overlap == RestoreOverlap::kByRates && i + 1 == kPrompts) CHECK(both == c.both);
+      }
+      sim->check_all_ended();
+    }
+    if (c.both) CHECK(ttft_us[0] < 0.7 * ttft_us[1]);
+  }
+}
+
+TEST_CASE("computed and loaded parts meet, to the token, whatever groups there are") {
+  for (const std::vector<int32_t>& windows :
+       {std::vector<int32_t>{0}, {0, 40}, {24}, {40, 0, 300}}) {
+    for (const double us_per_byte : {0.0005, 0.024, 0.06}) {
+      CAPTURE(windows.size());
+      CAPTURE(us_per_byte);
+      BesideSetup setup;
+      setup.model.windows = windows;
+      setup.config.kv_bytes = 48 << 20;  // a sliding group holds two windows, and what a step adds
+      const RequestDoneEvent cold = setup.fill();
+      setup.us_per_byte = us_per_byte;
+      setup.config.restore_overlap = RestoreOverlap::kAlways;
+      auto sim = setup.start();
+      sim->engine().warm_up();
+      const RequestDoneEvent warm = run(*sim, make_request(1, 1500, 4));
+      CHECK(warm.cached_disk_tokens > (us_per_byte > 0.05 ? 100 : 300));
+      CHECK(warm.ttft_us < cold.ttft_us * 11 / 10);
+      const EngineSnapshot after = sim->engine().snapshot();
+      CHECK(after.prompt_tokens_restored == static_cast<uint64_t>(warm.cached_disk_tokens));
+      // All of it is in memory then, the computed part and the loaded one.
+      const RequestDoneEvent hot = run(*sim, make_request(2, 1500, 4));
+      CHECK(hot.cached_tokens == 1488);
+      CHECK(hot.cached_disk_tokens == 0);
+      sim->check_all_ended();
+    }
+  }
+}
+
+TEST_CASE("what fails to come, or comes too late, is computed, and what came is used") {
+  struct Case {
+    int fails_at;  ///< this load fails
+    int64_t answer_us;
+  };
+  for (const Case& c : {Case{0, 10}, {1, 10}, {3, 10}, {-1, 10'000'000}}) {
+    CAPTURE(c.fails_at);
+    BesideSetup setup;
+    const RequestDoneEvent cold = setup.fill();
+    setup.us_per_byte = 0.005;
+    setup.config.restore_overlap = RestoreOverlap::kAlways;
+    auto loads = std::make_shared<int>(0);
+    setup.faults.load_fails = [loads, c] { return (*loads)++ == c.fails_at; };
+    auto sim = setup.start();
+    sim->engine().warm_up();
+    // The question is answered at once; after that the store may be slow.
+    sim->submit(make_request(1, 1500, 4));
+    while (!sim->record(1).started) sim->step();
+    sim->set_store_answer_us(c.answer_us);
+    sim->run_until_idle();
+    const RequestDoneEvent done = *sim->record(1).done;
+    sim->check_all_ended();
+    CHECK(done.ttft_us < cold.ttft_us * 11 / 10);
+    CHECK((done.cached_disk_tokens > 0) == (c.fails_at > 0));
+    CHECK((done.miss == MissReason::kBeside) == (c.fails_at > 0));
+    const RequestDoneEvent hot = run(*sim, make_request(2, 1500, 4));
+    CHECK(hot.cached_tokens == 1488);
+  }
+}
+
+TEST_CASE("cancelled, preempted and passed over while its end is loaded") {
+  BesideSetup setup;
+  setup.fill();
+  setup.us_per_byte = 0.024;
+  setup.config.restore_overlap = RestoreOverlap::kAlways;
+  setup.config.scheduler.max_seqs = 1;
+  SUBCASE("cancelled") {
+    auto sim = setup.start();
+    sim->submit(make_request(1, 1500, 4));
+    while (!sim->record(1).started) REQUIRE(sim->step());
+    for (int steps = 0; steps < 12; ++steps) sim->step();
+    sim->record(1).cancelled = true;
+    sim->post(CancelRequest{1});
+    sim->run_until_idle();
+    sim->check_all_ended();
+  }
+  SUBCASE("preempted") {
+    auto sim = setup.start();
+    Request low = make_request(1, 1500, 4);
+    low.priority = Priority::kBatch;
+    sim->submit(low);
+    while (!sim->record(1).started) REQUIRE(sim->step());
+    for (int steps = 0; steps < 12; ++steps) sim->step();
+    Request high = make_request(2, 20, 20, 40);
+    high.priority = Priority::kInteractive;
+    sim->submit(high);
+    sim->run_until_idle();
+    sim->check_all_ended();
+    CHECK(sim->record(1).done->preemptions == 1);
+  }
+  SUBCASE("passed over: all of it is loaded meanwhile") {
+    auto sim = setup.start();
+    sim->submit(make_request(2, 20, 400, 40));
+    for (int steps = 0; steps < 20; ++steps) sim->step();
+    sim->submit(make_request(1, 1500, 4));
+    sim->run_until_idle();
+    sim->check_all_ended();
+    CHECK(sim->record(1).done->cached_disk_tokens == 1488);
+  }
+}
+
+TEST_CASE("where blocks run out, what was loaded ahead goes before anybody stops") {
+  BesideSetup setup;
+  setup.fill();
+  setup.us_per_byte = 0.005;
+  setup.config.restore_overlap = RestoreOverlap::kAlways;
+  setup.config.scheduler.max_seqs = 3;
+  // Room for one such prompt and little more.
+  setup.config.kv_bytes = 6600 << 10;
+  auto sim = setup.start();
+  sim->submit(make_request(2, 60, 100, 40));
+  sim->submit(make_request(1, 1500, 4));
+  sim->submit(make_request(3, 70, 100, 50));
+  sim->run_until_idle();
+  sim->check_all_ended();
+}
+
 TEST_CASE("any mixture of requests, restarts, faults and evictions: the right tokens") {
   const int rounds = full_counts() ? 400 : 24;
   int64_t restored = 0;
+  int64_t beside = 0;
   for (int round = 0; round < rounds; ++round) {
     CAPTURE(round);
     std::mt19937 random(static_cast<uint32_t>(round) + 1);
@@ -267,7 +455,13 @@ TEST_CASE("any mixture of requests, restarts, faults and evictions: the right to
     setup.config.kv_bytes =
         static_cast<uint64_t>(36 + below(60)) * 512 * setup.model.windows.size() * 2;
     setup.config.always_restore = below(2) == 0;
-    setup.answer_us = 1 + below(20'000);
+    setup.config.restore_overlap = static_cast<RestoreOverlap>(below(3));
+    if (below(6) == 0) {  // chunks of 256 tokens
+      setup.model.num_layers = 256;
+      setup.config.kv_bytes *= 128;
+    }
+    setup.answer_us = 1 + below(below(2) == 0 ? 20 : 20'000);
+    setup.us_per_byte = below(2) == 0 ? 0 : below(20);
     auto faulty = std::make_shared<std::mt19937>(random());
     const uint32_t share = below(2) == 0 ? 0 : 20;
     const auto sometimes = [faulty, share] { return (*faulty)() % 100 < share; };
@@ -297,11 +491,14 @@ TEST_CASE("any mixture of requests, restarts, faults and evictions: the right to
       sim->run_until_idle();
       sim->check_all_ended();
       for (const auto& [id, record] : sim->records()) {
-        if (record.done) restored += record.done->cached_disk_tokens;
+        if (!record.done) continue;
+        restored += record.done->cached_disk_tokens;
+        beside += record.done->miss == MissReason::kBeside ? 1 : 0;
       }
     }
   }
   CHECK(restored > 100 * rounds);
+  CHECK(beside > rounds / 8);
 }
 
 }  // namespace hearth::tests
