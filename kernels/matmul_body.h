@@ -170,6 +170,7 @@ void write_sums(const WriteSums& a) {
 
 constexpr MatmulKernels matmul_kernels() {
   MatmulKernels kernels{{},
+                        kManyTile,
                         pack_plain,
                         pack_quantized,
                         matmul_plain<F32Weights>,
@@ -179,7 +180,7 @@ constexpr MatmulKernels matmul_kernels() {
                         write_sums,
                         {}};
   set_quant_kernels(kernels.quant);
-  constexpr int kAll[] = {1, 2, 4, 6};
+  constexpr int kAll[] = {1, 2, 4, 6, 8};
   int count = 0;
   for (const int width : kAll) {
     if (width <= kMaxTile) kernels.widths[count++] = width;

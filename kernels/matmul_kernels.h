@@ -105,7 +105,8 @@ struct WriteSums {
 };
 
 struct MatmulKernels {
-  int32_t widths[4];  ///< tile widths that exist, ascending; 0 ends the list
+  int32_t widths[5];   ///< tile widths that exist, ascending; 0 ends the list
+  int32_t many_width;  ///< the best of them for many rows
   void (*pack_plain)(const PackTile&);
   void (*pack_quantized)(const PackTile&);
   void (*f32)(const MatmulPanel&);

@@ -75,10 +75,6 @@ PanelPlace MatmulPlan::next(PanelPlace now, int64_t num_groups, int64_t cols) co
 
 FetchAhead::FetchAhead(const MatmulPlan& plan, const PackedWeight::Segment& segment, int64_t cols,
                        const uint8_t* item, int64_t num_groups, PanelPlace now, int32_t num_tiles) {
-  const auto lines_of = [&](int64_t first_input, int64_t end_input) {
-    return divide_up(
-        bytes_at(segment.dtype, cols, end_input) - bytes_at(segment.dtype, cols, first_input), 64);
-  };
   const auto end_of = [&](const PanelPlace& panel) {
     return std::min(cols, panel.input + plan.inputs_per_panel);
   };
@@ -103,16 +99,17 @@ FetchAhead::FetchAhead(const MatmulPlan& plan, const PackedWeight::Segment& segm
     if (plan.tile_blocks > 1) return;
     next = {0, num_groups};
   }
-  lines_left_ = lines_of(next.input, end_of(next));
+  // With a group's first inputs come the heads of all its blocks.
+  const int64_t from = next.input == 0 ? 0 : bytes_at(segment.dtype, cols, next.input);
+  lines_left_ = divide_up(bytes_at(segment.dtype, cols, end_of(next)) - from, 64);
   const int64_t blocks = (end_of(now) - now.input) / kQuantBlock;
   const int64_t lines = divide_up(lines_left_, blocks * num_tiles);
   lines_per_share_ = blocks * lines;
-  share_ = {
-      .at = item + next.group * segment.group_bytes + bytes_at(segment.dtype, cols, next.input),
-      .group_bytes = segment.group_bytes,
-      .block_bytes = 64 * lines,
-      .lines = static_cast<int32_t>(lines),
-      .soon = false};
+  share_ = {.at = item + next.group * segment.group_bytes + from,
+            .group_bytes = segment.group_bytes,
+            .block_bytes = 64 * lines,
+            .lines = static_cast<int32_t>(lines),
+            .soon = false};
 }
 
 Ahead FetchAhead::share() {

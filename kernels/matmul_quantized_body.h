@@ -22,6 +22,9 @@ HEARTH_SIMD void with_width(int32_t width, const Run& run) {
     case 6:
       if constexpr (kMaxTile >= 6) return run.template operator()<6>();
       break;
+    case 8:
+      if constexpr (kMaxTile >= 8) return run.template operator()<8>();
+      break;
   }
   __builtin_trap();
 }
@@ -272,7 +275,7 @@ HEARTH_SIMD void dot_quantized(const MatmulPanel& a, int32_t group, int part) {
   float* const group_sums[] = {a.sums + int64_t{group} * kWidth * 16,
                                a.sums + int64_t{partner} * kWidth * 16};
   float* sums[kColumns];
-  F acc[kColumns][kWidth];
+  F acc[kColumns][kWidth];  // the compiler keeps those of the widest in memory
 #pragma GCC unroll 2
   for (int c = 0; c < kColumns; ++c) {
     sums[c] = group_sums[c / kParts] + (part + c % kParts) * kLanes;
@@ -283,6 +286,7 @@ HEARTH_SIMD void dot_quantized(const MatmulPanel& a, int32_t group, int part) {
   for (int64_t b = first_block; b < a.last / kQuantBlock; ++b) {
     fetch.block();
     const ActivationBlock x(a.tile, b, kWidth);
+    F half[kColumns][kWidth];  // what the first of two sub-blocks adds, before d
 #pragma GCC unroll 2
     for (int s = 0; s < kSubs; ++s) {
       const int32_t* start = kSubs == 1 ? x.minus_128_sum : x.half_minus_128_sum + s * kWidth;
@@ -331,7 +335,13 @@ HEARTH_SIMD void dot_quantized(const MatmulPanel& a, int32_t group, int part) {
         const F d = set1(x.d[t]);
 #pragma GCC unroll 2
         for (int c = 0; c < kColumns; ++c) {
-          acc[c][t] = fma(to_float(sum[c][t]), mul(d, scale[c]), acc[c][t]);
+          if constexpr (kSubs == 1) {
+            acc[c][t] = fma(to_float(sum[c][t]), mul(d, scale[c]), acc[c][t]);
+          } else if (s == 0) {
+            half[c][t] = mul(to_float(sum[c][t]), scale[c]);
+          } else {
+            acc[c][t] = fma(fma(to_float(sum[c][t]), scale[c], half[c][t]), d, acc[c][t]);
+          }
         }
       }
       if constexpr (Source::kHasMin) {

@@ -9,8 +9,9 @@
 
 namespace hearth::kernels::cpu {
 
-/// Token rows cut into as few tiles as the widest kernel allows, those as narrow as hold them, and
-/// the last in the narrowest that holds the rest.
+/// Token rows cut into as few tiles as the widest kernel allows (for more than two of them, the one
+/// that is best for many), those as narrow as hold them, and the last in the narrowest that holds
+/// the rest.
 struct Tiles {
   int32_t rows;
   int32_t full_width;
@@ -19,6 +20,7 @@ struct Tiles {
 
   Tiles(const MatmulKernels& kernels, int32_t num_rows) : rows(num_rows), full_width(1) {
     for (const int32_t width : kernels.widths) full_width = std::max(full_width, width);
+    if (rows > 2 * full_width) full_width = kernels.many_width;
     count = (rows + full_width - 1) / full_width;
     for (const int32_t width : kernels.widths) {
       if (width * count >= rows) full_width = std::min(full_width, width);

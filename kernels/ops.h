@@ -166,11 +166,11 @@ inline constexpr float kQuantizeMin = 1e-30f;
 /// kQuantizeMin or not finite (then d carries the NaN or infinity on). Weights are
 /// scale * w_q + min over sub-blocks of 32 inputs (16 in Q2_K, Q3_K and Q6_K), w_q being integers
 /// and `scale` the stored d times the sub-block's integer scale, exact in f32; `min` is
-/// -(dmin * integer), exact, or the stored m (Q4_1, Q5_1). One f32 chain per output over
-/// sub-blocks, ascending (on CUDA eight, cut by the weight's shape alone: see cuda_ops.h):
-///   acc = fma(float(sum q * w_q), d * scale, acc)
-///   acc = fma(d * float(sum q), min, acc)          types with mins only
-/// where d * scale and d * float(sum q) round to f32 and the sums of integers are exact.
+/// -(dmin * integer), exact, or the stored m (Q4_1, Q5_1). One f32 chain per output, ascending (on
+/// CUDA eight, see cuda_ops.h); sums of integers are exact, products d * .. and .. * scale_1 round:
+///   acc = fma(float(sum q * w_q), d * scale, acc)  on CPUs, of two sub-blocks of 16 inputs:
+///   acc = fma(fma(float(sum_2), scale_2, float(sum_1) * scale_1), d, acc)
+///   acc = fma(d * float(sum q), min, acc)          types with mins only; a pair's first before it
 struct MatmulArgs {
   const BatchIndex* batch;
   Rows rows = Rows::kTokens;

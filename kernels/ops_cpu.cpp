@@ -26,14 +26,14 @@ struct Variant {
 
 constexpr Variant kVariants[] = {
     // slowest first
-    {"plain", "cpu-plain/3", [](const CpuFeatures&) { return true; }, &kMatmulPlain,
+    {"plain", "cpu-plain/4", [](const CpuFeatures&) { return true; }, &kMatmulPlain,
      &kAttentionPlain, &kRowPlain},
 #if defined(__x86_64__)
-    {"avx2", "cpu-fma/3", [](const CpuFeatures& f) { return f.avx2; }, &kMatmulAvx2,
+    {"avx2", "cpu-fma/4", [](const CpuFeatures& f) { return f.avx2; }, &kMatmulAvx2,
      &kAttentionAvx2, &kRowAvx2},
-    {"avx512", "cpu-fma/3", [](const CpuFeatures& f) { return f.avx512; }, &kMatmulAvx512,
+    {"avx512", "cpu-fma/4", [](const CpuFeatures& f) { return f.avx512; }, &kMatmulAvx512,
      &kAttentionAvx512, &kRowAvx512},
-    {"avx512vnni", "cpu-fma/3", [](const CpuFeatures& f) { return f.avx512vnni; },
+    {"avx512vnni", "cpu-fma/4", [](const CpuFeatures& f) { return f.avx512vnni; },
      &kMatmulAvx512Vnni, &kAttentionAvx512, &kRowAvx512},
 #endif
 };

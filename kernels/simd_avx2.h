@@ -16,6 +16,7 @@ using F = __m256;
 using I = __m256i;
 constexpr int kLanes = 8;
 constexpr int kMaxTile = 6;
+constexpr int kManyTile = 6;
 constexpr int kMaxRows = 8;
 constexpr int kColumns1 = 8;
 constexpr int kColumnsN = 2;
@@ -180,7 +181,7 @@ struct SignedBytes {
 template <int kOffset, bool kWide>
 HEARTH_SIMD I dot_start(int32_t minus_128_sum) {
   if constexpr (kOffset == 0 || kWide) return _mm256_setzero_si256();
-  return _mm256_set1_epi32(minus_128_sum / (128 / (kOffset + (kOffset == 0))));
+  return _mm256_srai_epi32(_mm256_set1_epi32(minus_128_sum), 7 - __builtin_ctz(kOffset));
 }
 template <bool kWide>
 HEARTH_SIMD auto dot_operand(B stored) {

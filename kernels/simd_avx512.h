@@ -16,12 +16,13 @@ namespace {
 using F = __m512;             // kLanes floats
 using I = __m512i;            // kLanes int32
 constexpr int kLanes = 16;    // of the 16 logical lanes, in one register
-constexpr int kMaxTile = 6;   // token rows that share one load of weights
+constexpr int kMaxTile = 8;   // token rows that share one load of weights
+constexpr int kManyTile = 6;  // and where there are many: quicker from L1
 constexpr int kMaxRows = 8;   // query rows that share one load of K and V
 constexpr int kColumns1 = 4;  // weight vectors in flight for one token row, to hide fma latency
-constexpr int kColumnsN = 4;  // and for kMaxTile of them, as registers allow
+constexpr int kColumnsN = 3;  // and for kMaxTile of them, as registers allow
 constexpr int kDotChains =
-    12;  // quantized outputs in flight, each with a sum of integers beside it
+    16;  // quantized outputs in flight, each with a sum of integers beside it
 
 HEARTH_SIMD __mmask16 first_lanes(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
 
@@ -166,12 +167,18 @@ HEARTH_SIMD Four load_four(const int8_t* x4) {
   __builtin_memcpy(&x, x4, 4);
   return _mm512_set1_epi32(x);
 }
+/// x, a multiple of 128, times kOffset / 128.
+template <int kOffset>
+HEARTH_SIMD I of_offset(I x) {
+  if constexpr (kOffset == 128) return x;
+  return _mm512_srai_epi32(x, 7 - __builtin_ctz(kOffset));
+}
 #ifdef __AVX512VNNI__
 constexpr int kNarrowOffset = 128;
 template <int kOffset, bool kWide>
 HEARTH_SIMD I dot_start(int32_t minus_128_sum) {
   if constexpr (kOffset == 0) return _mm512_setzero_si512();
-  return _mm512_set1_epi32(minus_128_sum / (128 / (kOffset + (kOffset == 0))));
+  return of_offset<kOffset>(_mm512_set1_epi32(minus_128_sum));
 }
 template <bool kWide>
 HEARTH_SIMD B dot_operand(B stored) {
@@ -189,7 +196,7 @@ struct SignedBytes {
 template <int kOffset, bool kWide>
 HEARTH_SIMD I dot_start(int32_t minus_128_sum) {
   if constexpr (kOffset == 0 || kWide) return _mm512_setzero_si512();
-  return _mm512_set1_epi32(minus_128_sum / (128 / (kOffset + (kOffset == 0))));
+  return of_offset<kOffset>(_mm512_set1_epi32(minus_128_sum));
 }
 template <bool kWide>
 HEARTH_SIMD auto dot_operand(B stored) {

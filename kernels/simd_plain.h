@@ -18,6 +18,7 @@ typedef float F __attribute__((vector_size(16)));
 typedef int32_t I __attribute__((vector_size(16)));
 constexpr int kLanes = 4;
 constexpr int kMaxTile = 2;
+constexpr int kManyTile = 2;
 constexpr int kMaxRows = 4;
 constexpr int kColumns1 = 4;
 constexpr int kColumnsN = 4;

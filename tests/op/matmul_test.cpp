@@ -96,7 +96,7 @@ std::vector<Case> cases_of(DType dtype) {
   std::vector<Case> all;
   const int64_t unit = info(dtype).block_elements;
   const auto whole = [&](int64_t cols) { return (cols + unit - 1) / unit * unit; };
-  for (const int32_t tokens : {1, 2, 3, 5, 12, 17}) {
+  for (const int32_t tokens : {1, 2, 3, 5, 8, 12, 17}) {
     all.push_back({.joined = {{dtype, 64}}, .cols = whole(64), .tokens = tokens});
   }
   // Tails of outputs, inputs and tiles; rows off cache lines.
