@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "daemon/worker/stop_flag.h"
@@ -86,27 +87,38 @@ Result<bool> BenchRig::step() {
   return computed;
 }
 
+void BenchRig::cancel_all() {
+  for (const auto& [id, seen] : seen_) engine_->inbox().post(engine::CancelRequest{.id = id});
+}
+
 Result<double> BenchRig::measure(const BenchCase& what) {
   seen_.clear();
-  for (int32_t i = 0; i < what.sequences; ++i) post(what.prompt, what.tokens);
+  for (int32_t i = 0; i < what.sequences; ++i) post(what.prompt, what.tokens + what.lead());
+  bool cancelled = false;
   while (true) {
     HEARTH_ASSIGN_OR_RETURN(const bool computed, step());
     if (!computed) break;
+    const bool done = std::ranges::all_of(seen_, [&](const auto& each) {
+      return static_cast<int32_t>(each.second.token_us.size()) >= what.tokens;
+    });
+    if (done && !cancelled && what.lead() > 0) cancel_all();
+    cancelled = cancelled || done;
   }
-  int64_t begin_us = 0, end_us = 0;
+  int64_t begin_us = 0, end_us = std::numeric_limits<int64_t>::max();
   for (const auto& [id, seen] : seen_) {
     if (seen.token_us.empty()) return Error{ErrorCode::kInternal, "a request had no token", ""};
     if (what.kind == BenchCase::Kind::kPrefill) {
       return static_cast<double>(seen.token_us.front() - seen.posted_us) / 1e6;
     }
     begin_us = std::max(begin_us, seen.token_us.front());
-    end_us = std::max(end_us, seen.token_us.back());
+    end_us = std::min(end_us, seen.token_us.back());
   }
-  // Only while all sequences decode: those that began earlier have tokens before.
+  // Only steps in which all sequences decode: neither those with another's prompt, nor those that
+  // are left when the first has ended.
   double tokens = 0;
   for (const auto& [id, seen] : seen_) {
     tokens += static_cast<double>(std::ranges::count_if(
-        seen.token_us, [begin_us](int64_t at_us) { return at_us > begin_us; }));
+        seen.token_us, [&](int64_t at_us) { return at_us > begin_us && at_us <= end_us; }));
   }
   if (tokens == 0) return Error{ErrorCode::kInternal, "no step was measured", ""};
   return static_cast<double>(end_us - begin_us) / 1e6 * what.sequences / tokens;

@@ -34,6 +34,7 @@ class BenchRig {
     std::vector<int64_t> token_us;
   };
   void post(int32_t prompt_tokens, int32_t max_tokens);
+  void cancel_all();
   Result<bool> step();
 
   SteadyClock clock_;
