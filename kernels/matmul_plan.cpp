@@ -57,9 +57,9 @@ MatmulPlan::MatmulPlan(const PackedWeight::Segment& segment, int64_t read_bytes,
     inputs_per_panel = cols;
     if (quantized) ahead = Ahead::kNearby;
   } else if (quantized && is_read_once(tiles)) {
-    // Long panels begin and end their chains seldom; all tiles fetch for the next one, so memory is
-    // at work throughout.
-    inputs_per_panel = 2048;
+    // Panels so short that they, the next ones and the tiles' share of their inputs stay in L1: all
+    // tiles fetch for the next panel, so memory is at work throughout.
+    inputs_per_panel = tiles.count == 1 ? 512 : 1024;
     in_order = true;
   }
 }
@@ -109,7 +109,7 @@ FetchAhead::FetchAhead(const MatmulPlan& plan, const PackedWeight::Segment& segm
             .group_bytes = segment.group_bytes,
             .block_bytes = 64 * lines,
             .lines = static_cast<int32_t>(lines),
-            .soon = false};
+            .soon = plan.in_order};
 }
 
 Ahead FetchAhead::share() {

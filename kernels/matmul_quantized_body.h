@@ -219,9 +219,8 @@ struct Packed {
   }();
 };
 
-/// Fetches a block's share of `Ahead` for kGroups groups. What is not read soon goes to L2: few
-/// lines can be on their way to L1 at a time, and those that the block itself reads would wait for
-/// them.
+/// Fetches a block's share of `Ahead` for kGroups groups. What is not read soon goes to L2, as L1
+/// would lose it before.
 template <int kGroups>
 struct Fetch {
   const uint8_t* at;
