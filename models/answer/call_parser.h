@@ -68,7 +68,6 @@ class CallParser {
   std::optional<CallObject> object_;
   std::string name_;
   ValueScanner value_;
-  bool value_begun_ = false;
   int32_t num_ended_ = 0;
 };
 
