@@ -102,7 +102,8 @@ std::vector<std::string> worker_arguments(const fs::path& program, const WorkerC
     add("--prefix-store-bytes", std::to_string(config.prefix_store_bytes));
     add("--prefix-owner-bytes", std::to_string(config.prefix_owner_bytes));
     add("--prefix-pinned-bytes", std::to_string(config.prefix_pinned_bytes));
-    add("--always-restore", config.prefix_restore == "always" ? "true" : "false");
+    add("--always-restore", config.prefix_restore != "auto" ? "true" : "false");
+    add("--restore-both", config.prefix_restore == "both" ? "true" : "false");
   }
   return argv;
 }

@@ -63,6 +63,12 @@ void add_serve_options(CLI::App& app, ServeFlags* flags) {
   app.add_option("--prefix-pinned-bytes", options.prefix_pinned_bytes, "of it pinned");
   app.add_option("--always-restore", engine.always_restore,
                  "take from there what recomputing would bring sooner; for tests");
+  app.add_option_function<bool>(
+      "--restore-both",
+      [&engine](const bool& both) {
+        if (both) engine.restore_overlap = engine::RestoreOverlap::kAlways;
+      },
+      "and compute its front meanwhile, whether that pays or not; for tests");
   app.add_option("--max-seqs", scheduler.max_seqs, "sequences running at once");
   app.add_option("--max-step-tokens", scheduler.max_step_tokens, "rows of one step");
   app.add_option("--policy", flags->policy, "continuous or static");

@@ -65,6 +65,7 @@ TEST_CASE("every setting of [worker] reaches the worker") {
   CHECK(value_of(kept, "--prefix-owner-bytes") == "7");
   CHECK(value_of(kept, "--prefix-pinned-bytes") == "8");
   CHECK(value_of(kept, "--always-restore") == "true");
+  CHECK(value_of(kept, "--restore-both") == "false");
   const std::vector<std::string> nowhere =
       worker_arguments("/bin/w", config, "/m", "/1", "", LogLevel::kWarn);
   CHECK(std::ranges::find(nowhere, "--prefix-dir") == nowhere.end());
