@@ -518,8 +518,10 @@ bool Engine::Impl::take_prompt_logprobs(const PlannedRows& rows, int32_t first_r
 Result<void> Engine::Impl::constrain(Sequence& seq, int32_t index, SampleArgs& args) {
   const Request& request = seq.request->request;
   Constraint& constraint = *request.constraint;
-  const size_t prompt = request.prompt.size();
-  for (; seq.constraint_tokens < index && seq.constraint_state != Constraint::kDead;
+  // A fork's text begins inside its prompt.
+  const size_t prompt = request.prompt.size() - static_cast<size_t>(request.constraint_prefix);
+  const int32_t last = index + request.constraint_prefix;
+  for (; seq.constraint_tokens < last && seq.constraint_state != Constraint::kDead;
        ++seq.constraint_tokens) {
     seq.constraint_state = constraint.advance(
         seq.constraint_state, seq.tokens[prompt + static_cast<size_t>(seq.constraint_tokens)]);

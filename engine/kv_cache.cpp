@@ -166,7 +166,7 @@ bool KvCache::write_needs_copy(const SequenceBlocks& seq, int32_t group) const {
   if (seq.num_tokens % block_size_ == 0) return false;
   const std::vector<int32_t>& table = seq.tables[static_cast<size_t>(group)];
   const int32_t block = table[static_cast<size_t>(seq.num_tokens / block_size_)];
-  return pool(group).ref_count(block) > 1;
+  return pool(group).ref_count(block) > 1 || pool(group).indexed(block);
 }
 
 int32_t KvCache::missing_blocks(const SequenceBlocks& seq, int32_t group,
@@ -341,6 +341,35 @@ void KvCache::trim(SequenceBlocks& seq) {
 }
 
 // ---- Sharing and giving back ----------------------------------------------------------------
+
+int32_t KvCache::share_partial(const SequenceBlocks& of, std::span<const int32_t> tokens_of,
+                               SequenceBlocks& seq, std::span<const int32_t> tokens,
+                               int32_t max_tokens) {
+  if (of.tables.empty() || seq.num_tokens % block_size_ != 0) return 0;
+  const auto depth = static_cast<size_t>(seq.num_tokens / block_size_);
+  const auto most = static_cast<size_t>(
+      std::max(0, std::min({of.num_tokens, max_tokens, seq.num_tokens + block_size_ - 1})));
+  const size_t compared = std::min({most, tokens_of.size(), tokens.size()});
+  const auto equal = static_cast<int32_t>(
+      std::ranges::mismatch(tokens_of.first(compared), tokens.first(compared)).in1 -
+      tokens_of.begin());
+  if (equal <= seq.num_tokens) return 0;
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    const std::vector<int32_t>& theirs = of.tables[static_cast<size_t>(group)];
+    if (seq.tables[static_cast<size_t>(group)].size() != depth || theirs.size() <= depth ||
+        theirs[depth] == kNoBlock) {
+      return 0;
+    }
+  }
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    const int32_t block = of.tables[static_cast<size_t>(group)][depth];
+    pools_[static_cast<size_t>(group)].add_ref(block);
+    seq.tables[static_cast<size_t>(group)].push_back(block);
+  }
+  const int32_t gained = equal - seq.num_tokens;
+  seq.num_tokens = equal;
+  return gained;
+}
 
 void KvCache::fork(const SequenceBlocks& parent, SequenceBlocks& child) {
   HEARTH_CHECK(parent.ahead.blocks.empty(), "a prompt forks when all of it is there");

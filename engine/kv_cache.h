@@ -5,8 +5,9 @@
 // What holds after each call:
 //  * A sequence refers to the blocks of positions [0, num_tokens), in sliding groups only to those
 //    its next query can see, and to blocks reserved for the coming step.
-//  * Full blocks are never written again. A partly filled last block may be shared by forks; the
-//    one that writes first copies it, unless it is the last that refers to it.
+//  * Full blocks are never written again. A partly filled last block may be shared by forks, and
+//    so may the front of another's full one; the one that writes first copies it, unless it is the
+//    last that refers to it and it is not indexed.
 //  * A sequence whose chain is indexed refers to the indexed block at every depth (its own copy of
 //    equal tokens is given back when it finds another), and blocks are released last to first.
 //  * In a full group no block is evicted before those that follow it: chains are cut at their ends.
@@ -136,6 +137,11 @@ class KvCache {
   /// Gives back the blocks behind the stored tokens: reserved for tokens that were rejected.
   void trim(SequenceBlocks& seq);
 
+  /// `seq` has just begun and stands at a block border: shares the block of `of` that goes on
+  /// behind it, up to token `max_tokens`, as far as the tokens of the two are equal. Returns the
+  /// tokens gained, less than a block; 0 where `of` has nothing there.
+  int32_t share_partial(const SequenceBlocks& of, std::span<const int32_t> tokens_of,
+                        SequenceBlocks& seq, std::span<const int32_t> tokens, int32_t max_tokens);
   /// `child` (empty) shares all blocks of `parent` from now on.
   void fork(const SequenceBlocks& parent, SequenceBlocks& child);
   /// Gives back every reference; `seq` is empty after. Indexed blocks stay cached.

@@ -58,8 +58,20 @@ Result<void> check_request(const Request& request, int32_t vocab_size) {
   HEARTH_TRY(check_ids("prompt", request.prompt, vocab_size));
   HEARTH_TRY(check_ids("stop_ids", request.stop_ids, vocab_size));
   if (request.n < 1) return bad("n", fmt::format("is {}, want at least 1", request.n));
+  if (request.pooling != models::Pooling::kNone) {
+    if (request.n != 1 || request.max_tokens != 0 || request.constraint != nullptr ||
+        request.sampling.prompt_logprobs || !request.resume.empty()) {
+      return bad("pooling", "wants one sample without tokens, and nothing of how they are drawn");
+    }
+    return {};
+  }
   if (request.max_tokens < 1) {
     return bad("max_tokens", fmt::format("is {}, want at least 1", request.max_tokens));
+  }
+  if (request.constraint_prefix < 0 ||
+      static_cast<size_t>(request.constraint_prefix) > request.prompt.size()) {
+    return bad("constraint_prefix", fmt::format("is {}, the prompt has {} tokens",
+                                                request.constraint_prefix, request.prompt.size()));
   }
   if (request.resume.size() > static_cast<size_t>(request.n)) {
     return bad("resume", fmt::format("has {} samples, n is {}", request.resume.size(), request.n));

@@ -165,6 +165,7 @@ class Scheduler {
   // Room: who holds slots and blocks.
   bool may_enter(const Sequence& seq) const;
   void begin_blocks(Sequence& seq);
+  void share_fork(Sequence& seq);
   int32_t hit_limit(const Sequence& seq) const;
   int32_t blocks_short(const Sequence& begun, int32_t group) const;
   int32_t slots_short(const Sequence& seq) const;

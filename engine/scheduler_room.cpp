@@ -29,8 +29,22 @@ int32_t Scheduler::hit_limit(const Sequence& seq) const {
 void Scheduler::begin_blocks(Sequence& seq) {
   if (seq.request->request.use_prefix_cache) {
     kv_.begin(seq.blocks, seq.request->scope, seq.tokens, hit_limit(seq));
+    if (seq.request->request.fork_of != 0) share_fork(seq);
   } else {
     kv_.begin_private(seq.blocks);
+  }
+}
+
+// Full blocks were found by their tokens; what lies behind them is the parent's alone.
+void Scheduler::share_fork(Sequence& seq) {
+  const Request& request = seq.request->request;
+  const LiveRequest* parent = find(request.fork_of);
+  if (parent == nullptr || parent->scope != seq.request->scope) return;
+  for (const auto& of : parent->samples) {
+    // Until its prompt is computed, a request has one sequence for all samples.
+    if (of->sample != request.fork_sample && parent->forked) continue;
+    kv_.share_partial(of->blocks, of->tokens, seq.blocks, seq.tokens, hit_limit(seq));
+    return;
   }
 }
 

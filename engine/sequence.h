@@ -36,7 +36,8 @@ struct Sequence {
   std::vector<int32_t> drafted;
   FinishReason reason = FinishReason::kStop;
 
-  int32_t constraint_state = 0;   ///< behind the first `constraint_tokens` of its output
+  /// Behind the first `constraint_tokens` of its output, Request::constraint_prefix included.
+  int32_t constraint_state = 0;
   int32_t constraint_tokens = 0;  ///< see Constraint; 0 without one
 
   uint64_t last_step = 0;     ///< number of the last step it had rows in

@@ -44,7 +44,19 @@ struct Client::Impl {
   /// What the client knows of a live generate request: per sample, the index its next token has.
   struct Stream {
     std::map<uint32_t, uint32_t> next_index;
+    bool reader = false;  ///< of another's request: it ends without it
   };
+
+  Result<std::string> start(const ClientRequest& request, std::string_view id, bool reader) {
+    std::string chosen = id.empty() ? new_id() : std::string(id);
+    if (!is_request_id(chosen) || streams.contains(chosen)) {
+      return Error{ErrorCode::kInvalidArgument,
+                   "id: want 1 to 64 visible ASCII characters that no live request has", "id"};
+    }
+    HEARTH_TRY(send(chosen, request));
+    streams[chosen].reader = reader;
+    return chosen;
+  }
 
   // ---- Sending ----
 
@@ -112,6 +124,11 @@ struct Client::Impl {
       if (event.error().code != ErrorCode::kUnsupported) break_stream(id, event.take_error());
       return {};
     }
+    if (const auto* attached = std::get_if<AttachedEvent>(&*event)) {
+      for (uint32_t i = 0; i < attached->from.size(); ++i) {
+        found->second.next_index[i] = static_cast<uint32_t>(std::max(0, attached->from[i]));
+      }
+    }
     if (std::holds_alternative<DoneEvent>(*event) || std::holds_alternative<ErrorEvent>(*event)) {
       streams.erase(found);
     }
@@ -161,8 +178,10 @@ struct Client::Impl {
 
   /// What follows would be text with a hole in it.
   void break_stream(const std::string& id, Error error) {
+    const bool reader = streams[id].reader;
     streams.erase(id);
     arrivals.push_back({id, Event(ErrorEvent{std::move(error), 0})});
+    if (reader) return;
     (void)send(new_id(), CancelRequest{id});  // if it fails, the daemon is gone anyway
   }
 
@@ -397,6 +416,9 @@ Result<CacheReply> Client::cache(const CacheRequest& request) {
 Result<TokenizeReply> Client::tokenize(const TokenizeRequest& request) {
   return impl_->call_for<TokenizeReply>(request, kNoLimit);
 }
+Result<EmbedReply> Client::embed(const EmbedRequest& request) {
+  return impl_->call_for<EmbedReply>(request, kNoLimit);
+}
 Result<CancelReply> Client::cancel(const std::string& request_id) {
   return impl_->call_for<CancelReply>(CancelRequest{request_id}, kCallMs);
 }
@@ -412,14 +434,15 @@ Result<SwapReply> Client::swap(const SwapRequest& request, const OnLoading& on_l
 }
 
 Result<std::string> Client::start(const GenerateRequest& request, std::string_view id) {
-  std::string chosen = id.empty() ? impl_->new_id() : std::string(id);
-  if (!is_request_id(chosen) || impl_->streams.contains(chosen)) {
-    return Error{ErrorCode::kInvalidArgument,
-                 "id: want 1 to 64 visible ASCII characters that no live request has", "id"};
-  }
-  HEARTH_TRY(impl_->send(chosen, request));
-  impl_->streams[chosen];
-  return chosen;
+  return impl_->start(request, id, false);
+}
+
+Result<std::string> Client::attach(const AttachRequest& request, std::string_view id) {
+  return impl_->start(request, id, true);
+}
+
+Result<std::string> Client::fork(const ForkRequest& request, std::string_view id) {
+  return impl_->start(request, id, false);
 }
 
 Result<void> Client::request_cancel(const std::string& request_id) {

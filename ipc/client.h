@@ -28,7 +28,8 @@
 //
 // It never hangs. While anything is waited for it pings; a daemon from which nothing came for about
 // 1.5 s, whose connection ended, or whose instance id changed is lost: every call then returns
-// kLost, at once, and a new Client is needed. The end of a Client cancels its live requests.
+// kLost, at once, and a new Client is needed. The end of a Client cancels its live requests, but
+// for those with `detach`, which attach() comes back to.
 
 #include <cstdint>
 #include <filesystem>
@@ -93,6 +94,7 @@ class Client {
   Result<CacheReply> cache(const CacheRequest& request);
   /// Loads the model where it is not resident; that may take long.
   Result<TokenizeReply> tokenize(const TokenizeRequest& request);
+  Result<EmbedReply> embed(const EmbedRequest& request);
   /// Of a request of the same user, of this client or of another.
   Result<CancelReply> cancel(const std::string& request_id);
 
@@ -110,6 +112,12 @@ class Client {
   /// Sends a request and returns its id without waiting. `id` empty: chosen here. kBusy when
   /// nothing more can be sent just now.
   Result<std::string> start(const GenerateRequest& request, std::string_view id = {});
+  /// Goes back to a request of the same user, live or ended a short while ago: an AttachedEvent,
+  /// then what it was answered from that token on, then what comes. The end of this Client does not
+  /// end it. As start().
+  Result<std::string> attach(const AttachRequest& request, std::string_view id = {});
+  /// New samples that go on from such a request; answered like one. As start().
+  Result<std::string> fork(const ForkRequest& request, std::string_view id = {});
   /// Asks for the end of a live request; its DoneEvent follows. Does not wait.
   Result<void> request_cancel(const std::string& request_id);
   /// The next arrival of any live request; nothing after `timeout_ms` (0: without waiting; -1: no

@@ -126,9 +126,7 @@ constexpr auto kFields = std::to_array<Field>({
      "A grammar in GBNF: a sample that ends by itself is of its language; or `json_schema`, not "
      "both."},
     {"detach", T::kBool, kGen | kFork, 0, 0, 0, 0, "", "false",
-     "Go on when the client leaves or reads too slowly; `attach` comes back to it by its id. Not "
-     "in "
-     "this build: refused."},
+     "Go on when the client leaves or reads too slowly; `attach` comes back to it by its id."},
     {"op", T::kChoice, kCac, 0, 0, 0, 0, "", "\"ls\"",
      "What to do with the prefixes kept on disk; `why`: tells why a request's prompt had to be "
      "computed. `verify` and `compact` are for admins."},

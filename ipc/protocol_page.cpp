@@ -67,13 +67,12 @@ constexpr VerbMeaning kVerbMeanings[] = {
      "The answers of one of the caller's own requests, again from a token on and then as they "
      "come; also from\nanother connection, and a short while after its end. `from` in `attached` "
      "is the first token of each sample\nthat follows: a later one than asked for where the "
-     "daemon's memory for it was too small. Leaving ends nothing.\nNot in this build: answered by "
-     "`unsupported`."},
+     "daemon's memory for it was too small. Leaving ends nothing."},
     {Verb::kFork,
      "New samples that go on from what such a request has written so far, or from an earlier token "
      "of it; their\ntokens are those of a request of its own whose prompt is all of that. What is "
      "not given is as that request\nsaid it. KV blocks of a running request are shared, not "
-     "computed again. Not in this build: answered\nby `unsupported`."},
+     "computed again."},
     {Verb::kCancel,
      "Ends a live request of the same user; that request's `done` has the reason `cancelled`."},
     {Verb::kPing, "Is anybody there. Another `instance` is another daemon: its requests are gone."},

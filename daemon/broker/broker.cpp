@@ -88,7 +88,7 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, ipc::Context contex
               [this](const std::string& identity, const Outgoing& outgoing) {
                 return send_to_client(identity, outgoing);
               }),
-      dispatcher_(clock_, admission_, models_, output_),
+      dispatcher_(clock_, admission_, models_, output_, config.limits),
       residency_(clock_, config_,
                  MemoryBudget(static_cast<uint64_t>(config_.residency.memory_bytes),
                               [this] { return available_memory(); }),
@@ -266,7 +266,11 @@ void Broker::handle(const Caller& caller, const std::string& id, ipc::ClientRequ
   switch (ipc::verb_of(request)) {
     case ipc::Verb::kPing: return reply(reports_.pong());
     case ipc::Verb::kGenerate:
-    case ipc::Verb::kTokenize: return dispatcher_.submit(caller, id, std::move(request), bytes);
+    case ipc::Verb::kTokenize:
+    case ipc::Verb::kEmbed: return dispatcher_.submit(caller, id, std::move(request), bytes);
+    case ipc::Verb::kAttach:
+      return dispatcher_.attach(caller, id, std::get<ipc::AttachRequest>(request));
+    case ipc::Verb::kFork: return dispatcher_.fork(caller, id, std::get<ipc::ForkRequest>(request));
     case ipc::Verb::kCancel:
       return dispatcher_.cancel(caller, id, std::get<ipc::CancelRequest>(request));
     case ipc::Verb::kModels: return reply(reports_.models());
@@ -276,13 +280,6 @@ void Broker::handle(const Caller& caller, const std::string& id, ipc::ClientRequ
     case ipc::Verb::kLoad:
     case ipc::Verb::kUnload:
     case ipc::Verb::kSwap: return change_models(caller, id, request);
-    case ipc::Verb::kAttach:
-    case ipc::Verb::kFork:
-    case ipc::Verb::kEmbed:
-      return dispatcher_.reply_error(
-          caller.identity, id,
-          Error{ErrorCode::kUnsupported,
-                fmt::format("verb {}: not in this build", name(verb_of(request))), "verb"});
     case ipc::Verb::kCache:
       return cache_verbs_.handle(
           caller, std::get<ipc::CacheRequest>(request),
@@ -418,6 +415,7 @@ void Broker::reload() {
       log_warn("needs_restart", "{}={} from=\"{}\"", setting.key, setting.value, setting.source);
     }
     admission_.set_limits(config_.limits);
+    dispatcher_.set_limits(config_.limits);
     std::map<std::string, std::string> roles;
     for (const std::string& role : changes.roles) {
       const auto found = config_.roles.find(role);

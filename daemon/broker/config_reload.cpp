@@ -8,7 +8,7 @@ namespace hearth::broker {
 namespace {
 
 // Not where the sockets are, who is an administrator, and what sizes what is taken at start.
-constexpr std::array<std::string_view, 10> kReloadable = {"server.model_dirs",
+constexpr std::array<std::string_view, 13> kReloadable = {"server.model_dirs",
                                                           "server.log_level",
                                                           "server.drain_timeout_ms",
                                                           "server.sleep_closes",
@@ -17,7 +17,10 @@ constexpr std::array<std::string_view, 10> kReloadable = {"server.model_dirs",
                                                           "limits.max_queued_bytes",
                                                           "limits.max_queued_bytes_per_owner",
                                                           "limits.max_output_tokens_per_owner",
-                                                          "limits.max_resident"};
+                                                          "limits.max_resident",
+                                                          "limits.attach_bytes_per_owner",
+                                                          "limits.attach_bytes",
+                                                          "limits.attach_keep_ms"};
 
 }  // namespace
 

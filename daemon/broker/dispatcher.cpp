@@ -4,7 +4,9 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "daemon/broker/dispatcher_origin.h"
 #include "ipc/codec.h"
 #include "ipc/frames.h"
 #include "ipc/worker_codec.h"
@@ -28,16 +30,8 @@ uint64_t random_seed() {
 
 const std::string& model_of(const ipc::ClientRequest& request) {
   if (const auto* tokenize = std::get_if<ipc::TokenizeRequest>(&request)) return tokenize->model;
+  if (const auto* embed = std::get_if<ipc::EmbedRequest>(&request)) return embed->model;
   return std::get<ipc::GenerateRequest>(request).model;
-}
-
-// On the wire already, so that clients can be written for it; not done yet, and never ignored.
-std::string_view not_done_yet(const ipc::ClientRequest& request) {
-  if (const auto* generate = std::get_if<ipc::GenerateRequest>(&request)) {
-    return generate->detach ? "detach" : "";
-  }
-  const auto* tokenize = std::get_if<ipc::TokenizeRequest>(&request);
-  return tokenize != nullptr && !tokenize->messages.empty() ? "messages" : "";
 }
 
 double ms_between(int64_t from_us, int64_t to_us) {
@@ -46,14 +40,24 @@ double ms_between(int64_t from_us, int64_t to_us) {
 
 }  // namespace
 
+std::string too_slow(size_t backlog_bytes, std::string_view consequence) {
+  return ipc::encode_event(ipc::ErrorEvent{
+      Error{ErrorCode::kTooLarge,
+            fmt::format("{} bytes of answers wait for this connection, which reads too slowly; {}",
+                        backlog_bytes, consequence),
+            ""},
+      0});
+}
+
 // ---- From clients ------------------------------------------------------------------------------
 
 void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::ClientRequest request,
                         size_t bytes) {
-  if (const std::string field(not_done_yet(request)); !field.empty()) {
-    return reply_error(caller.identity, id,
-                       Error{ErrorCode::kUnsupported, field + ": not in this build", field});
-  }
+  submit(caller, id, std::move(request), bytes, Origin{});
+}
+
+void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::ClientRequest request,
+                        size_t bytes, Origin origin) {
   const RequestTable::OwnerUse owner = table_.owner_use(caller.uid);
   const Load load{.live = table_.size(),
                   .owner_live = owner.requests,
@@ -85,8 +89,15 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Client
     live.samples.resize(static_cast<size_t>(generate->n));
   }
   live.request = std::move(request);
+  live.prefix = std::move(origin.prefix);
+  live.fork_of = origin.of;
+  live.fork_sample = origin.sample;
   Result<LiveRequest*> added = table_.add(std::move(live));
   if (!added) return reply_error(caller.identity, id, added.take_error());
+  if ((*added)->is_generate()) {
+    (*added)->log = &replay_.begin((*added)->number, caller.uid, id, (*added)->samples.size());
+    (*added)->log->model = file->name;
+  }
   ++counters_.total;
   log_debug("request", "number={} owner={} model={} bytes={}", (*added)->number, caller.uid,
             file->name, bytes);
@@ -113,6 +124,12 @@ void Dispatcher::forward(LiveRequest& request, Worker& worker) {
     out.verb = ipc::Verb::kGenerate;
     out.generate = request.generate();
     out.resume = request.resume();
+    out.prefix = request.prefix;
+    out.fork_of = request.fork_of;
+    out.fork_sample = request.fork_sample;
+  } else if (const auto* embed = std::get_if<ipc::EmbedRequest>(&request.request)) {
+    out.verb = ipc::Verb::kEmbed;
+    out.embed = *embed;
   } else {
     out.verb = ipc::Verb::kTokenize;
     out.tokenize = std::get<ipc::TokenizeRequest>(request.request);
@@ -163,15 +180,22 @@ void Dispatcher::repoint(const std::string& role) {
     LiveRequest* request = table_.find(number);
     if (request == nullptr) continue;  // the one before it found that the model cannot be started
     table_.move_to_model(*request, file->name);
+    if (request->log != nullptr) request->log->model = file->name;
     place(*request, *file);
   }
 }
 
 void Dispatcher::connection_gone(const std::string& identity) {
-  const std::vector<uint64_t> numbers = table_.numbers(
-      [&](const LiveRequest& request) { return request.identity == identity && !request.muted; });
+  unwatch(identity);
+  const std::vector<uint64_t> numbers = table_.numbers([&](const LiveRequest& request) {
+    return request.identity == identity && !request.muted && !request.left;
+  });
   for (const uint64_t number : numbers) {
     LiveRequest* request = table_.find(number);
+    if (request->is_generate() && request->generate().detach) {
+      request->left = true;
+      continue;
+    }
     log_info("peer_gone", "number={} owner={}", number, request->owner);
     request->muted = true;
     cancel_request(*request);
@@ -201,6 +225,7 @@ void Dispatcher::tick() {
            (now_us - request.received_us) / 1000 >= request.generate().deadline_ms;
   });
   for (const uint64_t number : late) end_without_worker(*table_.find(number), "deadline");
+  replay_.tick(now_us);
   announce_waiting();
 }
 
@@ -288,6 +313,7 @@ void Dispatcher::on_delta(LiveRequest& request, const ipc::Answer& answer) {
   out.payload = answer.payload;
   out.ids = answer.ids;
   out.logprobs = answer.logprobs;
+  replay_.add(*request.log, out);
   send(request, std::move(out), Size::kBounded);
 }
 
@@ -301,19 +327,22 @@ void Dispatcher::on_event(LiveRequest& request, const ipc::Answer& answer) {
   // A resumed request begins again in its new worker; what the client has seen is not said twice.
   if (const auto* started = std::get_if<ipc::StartedEvent>(&*event)) {
     request.prompt_tokens = started->prompt_tokens;
-    if (!std::exchange(request.started, true)) send_event(request, std::move(json), Size::kBounded);
+    if (std::exchange(request.started, true)) return;
+    if (request.log != nullptr) replay_.note(*request.log, &ReplayLog::started, json);
+    send_event(request, std::move(json), Size::kBounded);
   } else if (std::holds_alternative<ipc::PromptLogprobsEvent>(*event)) {
-    if (!std::exchange(request.prompt_logprobs, true)) {
-      send_event(request, std::move(json), Size::kBounded);
-    }
+    if (std::exchange(request.prompt_logprobs, true)) return;
+    if (request.log != nullptr) replay_.note(*request.log, &ReplayLog::prompt_logprobs, json);
+    send_event(request, std::move(json), Size::kBounded);
   } else if (const auto* sample_done = std::get_if<ipc::SampleDoneEvent>(&*event)) {
     const auto sample = static_cast<size_t>(sample_done->sample);
     if (sample >= request.samples.size() || !request.samples[sample].finish_reason.empty()) return;
     request.samples[sample].finish_reason = sample_done->reason;
+    replay_.note_sample_done(*request.log, sample, json);
     send_event(request, std::move(json), Size::kBounded);
   } else if (std::holds_alternative<ipc::ProgressEvent>(*event)) {
     // Only the latest matters, so none is kept for a client that is behind.
-    if (output_.backlog_messages(request.identity) == 0) {
+    if (request.left || output_.backlog_messages(request.identity) == 0) {
       send_event(request, std::move(json), Size::kBounded);
     }
   } else if (auto* done = std::get_if<ipc::DoneEvent>(&*event)) {
@@ -393,7 +422,9 @@ void Dispatcher::end_done(LiveRequest& request, ipc::DoneEvent done) {
            request.number, request.owner, request.model, request.output_tokens(),
            ms_between(request.received_us, clock_.now_us()), done.resumed, cancelled);
   if (on_done_) on_done_(request.owner, request.id, done);
-  send_event(request, ipc::encode_event(done), Size::kMustFit);
+  const std::string last = ipc::encode_event(done);
+  send_event(request, last, Size::kMustFit);
+  end_log(request, last);
   erase(request);
 }
 
@@ -422,7 +453,9 @@ void Dispatcher::end_error(LiveRequest& request, ipc::ErrorEvent error) {
   log_info("request_failed", "number={} owner={} model={} code={}", request.number, request.owner,
            request.model, name(error.error.code));
   ++counters_.failed;
-  send_event(request, ipc::encode_event(error), Size::kMustFit);
+  const std::string last = ipc::encode_event(error);
+  send_event(request, last, Size::kMustFit);
+  end_log(request, last);
   erase(request);
 }
 
@@ -440,7 +473,8 @@ void Dispatcher::send_event(LiveRequest& request, std::string json, Size size) {
 }
 
 void Dispatcher::send(LiveRequest& request, Outgoing outgoing, Size size) {
-  if (request.muted) return;
+  if (!request.watchers.empty()) tell_watchers(request, outgoing, size == Size::kMustFit);
+  if (request.muted || request.left) return;
   outgoing.number = request.number;
   outgoing.request_id = request.id;
   switch (output_.push(request.identity, std::move(outgoing), size == Size::kMustFit)) {
@@ -448,8 +482,12 @@ void Dispatcher::send(LiveRequest& request, Outgoing outgoing, Size size) {
     case OutputBuffer::Outcome::kQueued: break;
     case OutputBuffer::Outcome::kOverflow: on_overflow(request); break;
     case OutputBuffer::Outcome::kGone:
-      request.muted = true;
-      tell_worker_to_cancel(request);
+      if (request.is_generate() && request.generate().detach) {
+        request.left = true;
+      } else {
+        request.muted = true;
+        tell_worker_to_cancel(request);
+      }
       gone_.insert(request.identity);  // the connection's other requests: at the next tick
       break;
   }
@@ -458,15 +496,18 @@ void Dispatcher::send(LiveRequest& request, Outgoing outgoing, Size size) {
 void Dispatcher::on_overflow(LiveRequest& request) {
   log_warn("slow_reader", "number={} owner={} backlog_bytes={}", request.number, request.owner,
            output_.backlog_bytes(request.identity));
-  send_event(request,
-             ipc::encode_event(ipc::ErrorEvent{
-                 Error{ErrorCode::kTooLarge,
-                       fmt::format("{} bytes of answers wait for this connection, which reads too "
-                                   "slowly; the request was cancelled",
-                                   output_.backlog_bytes(request.identity)),
-                       ""},
-                 0}),
-             Size::kMustFit);
+  const bool detach = request.is_generate() && request.generate().detach;
+  Outgoing last;
+  last.number = request.number;
+  last.request_id = request.id;
+  last.payload = too_slow(
+      output_.backlog_bytes(request.identity),
+      detach ? "the request goes on; attach comes back to it" : "the request was cancelled");
+  output_.push(request.identity, std::move(last), true);
+  if (detach) {
+    request.left = true;
+    return;
+  }
   request.muted = true;
   tell_worker_to_cancel(request);
 }

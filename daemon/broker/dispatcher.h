@@ -11,6 +11,7 @@
 #include "daemon/broker/config.h"
 #include "daemon/broker/model_directory.h"
 #include "daemon/broker/output_buffer.h"
+#include "daemon/broker/replay.h"
 #include "daemon/broker/request_table.h"
 #include "daemon/broker/residency.h"
 #include "daemon/broker/session.h"
@@ -30,8 +31,9 @@ struct RequestCounters {
 
 class Dispatcher final : public ResidencyListener {
  public:
-  Dispatcher(const Clock& clock, Admission& admission, ModelDirectory& models, OutputBuffer& output)
-      : clock_(clock), admission_(admission), models_(models), output_(output) {}
+  Dispatcher(const Clock& clock, Admission& admission, ModelDirectory& models, OutputBuffer& output,
+             const LimitsConfig& limits = {})
+      : clock_(clock), admission_(admission), models_(models), output_(output), replay_(limits) {}
 
   /// Before anything else; the two know each other.
   void set_residency(Residency& residency) { residency_ = &residency; }
@@ -42,11 +44,18 @@ class Dispatcher final : public ResidencyListener {
   /// How far the prefixes of requests may go.
   void set_cache(const CacheConfig& cache) { cache_ = cache; }
 
-  /// A generate or tokenize request of `bytes`. Whatever happens, the client is told.
+  /// For what is kept from now on.
+  void set_limits(const LimitsConfig& limits) { replay_.set_limits(limits); }
+
+  /// A generate, tokenize or embed request of `bytes`. Whatever happens, the client is told.
   void submit(const Caller& caller, const std::string& id, ipc::ClientRequest request,
               size_t bytes);
   /// Answers the cancel message `id`; the request it names ends with its own `done`.
   void cancel(const Caller& caller, const std::string& id, const ipc::CancelRequest& request);
+  /// Sends what the request of this owner was answered so far, and goes on with what comes.
+  void attach(const Caller& caller, const std::string& id, const ipc::AttachRequest& request);
+  /// A new request that goes on from this owner's.
+  void fork(const Caller& caller, const std::string& id, const ipc::ForkRequest& request);
   /// `role` points at another model now: what named it and was not begun is the new one's.
   void repoint(const std::string& role);
   /// Nobody reads there any more: its requests are cancelled.
@@ -61,6 +70,7 @@ class Dispatcher final : public ResidencyListener {
   void reply_error(const std::string& identity, const std::string& id, Error error);
 
   const RequestTable& requests() const { return table_; }
+  const Replay& replay() const { return replay_; }
   const RequestCounters& counters() const { return counters_; }
 
   bool model_in_use(const std::string& model) const override;
@@ -72,6 +82,12 @@ class Dispatcher final : public ResidencyListener {
   void on_model_failed(const std::string& model, const Error& error) override;
 
  private:
+  struct Origin;
+  void submit(const Caller& caller, const std::string& id, ipc::ClientRequest request, size_t bytes,
+              Origin origin);
+  void tell_watchers(LiveRequest& request, const Outgoing& outgoing, bool must_fit);
+  void unwatch(const std::string& identity);
+  void end_log(LiveRequest& request, const std::string& last);
   void place(LiveRequest& request, const ModelFile& file);
   void forward(LiveRequest& request, Worker& worker);
   void on_delta(LiveRequest& request, const ipc::Answer& answer);
@@ -98,7 +114,9 @@ class Dispatcher final : public ResidencyListener {
   ModelDirectory& models_;
   OutputBuffer& output_;
   Residency* residency_ = nullptr;
+  Replay replay_;
   RequestTable table_;
+  uint64_t watchers_made_ = 0;
   RequestCounters counters_;
   OnDone on_done_;
   CacheConfig cache_;

@@ -24,6 +24,15 @@ struct SampleLog {
 /// Tokens that a request may make: n times max_tokens; 0 of one that makes none.
 int64_t max_output_tokens_of(const ipc::ClientRequest& request);
 
+/// Somebody who reads the answers beside the connection that asked.
+struct Watcher {
+  std::string identity;
+  std::string id;       ///< of the message that attached
+  uint64_t number = 0;  ///< in the output buffer, where a request's own deltas merge by its number
+};
+
+struct ReplayLog;
+
 struct LiveRequest {
   enum class State {
     kWaiting,    ///< in the broker: its model loads, recovers, or waits for room
@@ -36,13 +45,14 @@ struct LiveRequest {
   uint32_t owner = 0;          ///< uid
   std::string named;           ///< the role or model that it asked for
   std::string model;           ///< what that meant; change it by RequestTable::move_to_model
-  ipc::ClientRequest request;  ///< generate (its seed set) or tokenize
+  ipc::ClientRequest request;  ///< generate (its seed set), tokenize or embed
   size_t bytes = 0;            ///< of the message, held until the end
   int64_t received_us = 0;
 
   State state = State::kWaiting;
   bool muted = false;       ///< nobody reads it any more; only the worker's end is awaited
   bool cancelling = false;  ///< the worker was told
+  bool left = false;        ///< detached: the connection that asked reads no more, and it goes on
   int32_t deaths = 0;       ///< worker deaths it was present at
 
   // What the client was sent.
@@ -51,6 +61,14 @@ struct LiveRequest {
   int32_t prompt_tokens = 0;
   int64_t first_delta_us = 0;  ///< 0: none yet
   std::vector<SampleLog> samples;
+  ReplayLog* log = nullptr;  ///< of a generate request
+  std::vector<Watcher> watchers;
+
+  // Of a fork: see ipc::WorkerRequest.
+  std::vector<int32_t> prefix;
+  uint64_t fork_of = 0;
+  int32_t fork_sample = 0;
+
   ipc::QueuedEvent queued{.reason = {}, .position = -1, .estimate_ms = 0};
   int64_t queued_said_us = 0;
 

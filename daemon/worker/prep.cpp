@@ -220,6 +220,11 @@ Result<void> check_draft(const PrepModel& model, const std::string& draft) {
                "draft"};
 }
 
+bool all_control(const PrepModel& model, const std::vector<int32_t>& tokens) {
+  return std::all_of(tokens.begin(), tokens.end(),
+                     [&](int32_t id) { return model.tokenizer->is_control(id); });
+}
+
 Result<PreparedRequest> prepare_generate(const PrepModel& model,
                                          const ipc::WorkerRequest& request) {
   const ipc::GenerateRequest& generate = request.generate;
@@ -232,6 +237,10 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model,
   }
   HEARTH_TRY(check_draft(model, generate.draft));
   HEARTH_ASSIGN_OR_RETURN(Prompt prompt, prompt_of(model, generate));
+  // A text begins where the prompt ends; that of a fork where the first one's prompt did.
+  const bool begins = all_control(model, prompt.ids);
+  HEARTH_TRY(check_ids(model, request.prefix, "prefix"));
+  prompt.ids.insert(prompt.ids.end(), request.prefix.begin(), request.prefix.end());
   HEARTH_ASSIGN_OR_RETURN(const int32_t max_tokens,
                           check_context(model, prompt.ids.size(), generate.max_tokens));
   if (generate.min_tokens > max_tokens) {
@@ -242,9 +251,8 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model,
   }
 
   PreparedRequest out;
-  out.strip_first_space = model.tokenizer->adds_space_prefix() &&
-                          std::all_of(prompt.ids.begin(), prompt.ids.end(),
-                                      [&](int32_t id) { return model.tokenizer->is_control(id); });
+  const bool adds_space = model.tokenizer->adds_space_prefix();
+  out.strip_first_space = adds_space && all_control(model, prompt.ids);
   engine::Request& to = out.request;
   to.id = request.id;
   to.owner = request.owner;
@@ -269,6 +277,9 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model,
   to.use_prefix_store = generate.cache == "disk";
   HEARTH_TRY(mark_kept(model, generate, &to));
   to.resume = request.resume;
+  to.constraint_prefix = static_cast<int32_t>(request.prefix.size());
+  to.fork_of = request.fork_of;
+  to.fork_sample = request.fork_sample;
   if (!generate.json_schema.empty() || !generate.grammar.empty()) {
     if (generate.ignore_eos) {
       return Error{ErrorCode::kInvalidArgument,
@@ -277,7 +288,7 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model,
     }
     HEARTH_ASSIGN_OR_RETURN(
         to.constraint,
-        model.constraints->get(generate.json_schema, generate.grammar, out.strip_first_space));
+        model.constraints->get(generate.json_schema, generate.grammar, adds_space && begins));
   }
   if (prompt.forced) {
     std::vector<int32_t> marks;
@@ -285,6 +296,7 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model,
     HEARTH_ASSIGN_OR_RETURN(to.constraint, model.constraints->get(*prompt.forced, marks));
   }
   out.reading = std::move(prompt.reading);
+  out.answered = request.prefix;
   return out;
 }
 
@@ -293,8 +305,17 @@ Result<ipc::TokenizeReply> prepare_tokenize(const PrepModel& model,
   HEARTH_TRY(check_could_fit(model, request.text.size(), "text"));
   ipc::TokenizeReply reply;
   reply.model = model.name;
-  reply.ids = model.tokenizer->encode(
-      request.text, {.add_bos = !request.raw, .parse_special = request.parse_special});
+  if (!request.messages.empty()) {
+    ipc::GenerateRequest conversation;
+    conversation.messages = request.messages;
+    conversation.tools = request.tools;
+    conversation.template_kwargs = request.template_kwargs;
+    HEARTH_ASSIGN_OR_RETURN(Prompt prompt, chat_tokens(model, conversation));
+    reply.ids = std::move(prompt.ids);
+  } else {
+    reply.ids = model.tokenizer->encode(
+        request.text, {.add_bos = !request.raw, .parse_special = request.parse_special});
+  }
   for (const int32_t id : reply.ids) reply.entries.emplace_back(model.tokenizer->entry(id));
   return reply;
 }
@@ -323,6 +344,9 @@ PrepModel make_prep_model(std::string name, int32_t context_length,
 PrepResult prepare(const PrepModel& model, const ipc::WorkerRequest& request) {
   if (request.verb == ipc::Verb::kTokenize) {
     return result_of(request.id, prepare_tokenize(model, request.tokenize));
+  }
+  if (request.verb == ipc::Verb::kEmbed) {
+    return {request.id, Error{ErrorCode::kUnsupported, "verb embed: not in this build", "verb"}};
   }
   return result_of(request.id, prepare_generate(model, request));
 }

@@ -24,6 +24,8 @@ int main_of(int argc, char** argv) {
   if (verb == "stats") return stats(options.json);
   if (verb == "top") return top(options.once);
   if (verb == "cancel") return cancel(options.request_id);
+  if (verb == "attach") return attach(options.attach);
+  if (verb == "fork") return fork_request(options.attach);
   if (verb == "load") return load(options.model, options.keep_alive, options.draft, options.json);
   if (verb == "unload") return unload(options.model, options.json);
   if (verb == "swap") return swap(options.role, options.model, options.json);

@@ -1,6 +1,8 @@
 #pragma once
 // What the command line said, as plain data. Only parse.cpp knows the library that reads it.
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,6 +46,19 @@ struct TokenizeOptions {
   bool allow_root = false;
 };
 
+/// attach and fork.
+struct AttachOptions {
+  std::string id;
+  int from = 0;  ///< fork: -1, behind all tokens
+  int sample = 0;
+  int n = 1;
+  int max_tokens = 0;
+  std::optional<uint64_t> seed;
+  bool json = false;
+  bool ids = false;
+  bool stats = false;
+};
+
 struct Options {
   std::string verb;
   bool json = false;       ///< models, ps, stats, ping, doctor, load, unload, swap
@@ -60,6 +75,7 @@ struct Options {
   RunOptions run;
   TokenizeOptions tokenize;
   ChatOptions chat;
+  AttachOptions attach;  ///< fork, too
   /// Of a verb that a worker program knows: the verb and what follows it, as written.
   std::vector<std::string> worker_words;
 };

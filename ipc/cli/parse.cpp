@@ -27,6 +27,8 @@ Examples:
   hearth chat MODEL                          a conversation; hearth chat --resume goes on with it
   hearth models                              what can be run
   hearth ps; hearth cancel ID                live requests; end one of yours
+  hearth run tales --detach "Once"           goes on by itself, under the id that is printed
+  hearth attach ID; hearth fork ID           back to such a request; another end of it
   hearth swap default MODEL                  another model from now on; nothing is cut off
   hearth top                                 what it is doing, drawn every second
   hearth inspect FILE.gguf                   what a model file holds
@@ -198,6 +200,40 @@ void add_tokenize(CLI::App& app, TokenizeOptions& options) {
   verb->footer(kTokenizeFooter);
 }
 
+void add_attach(CLI::App& app, AttachOptions& options) {
+  CLI::App* verb = app.add_subcommand("attach", "Back to one of your requests, live or just ended");
+  verb->add_option("ID", options.id, "as hearth run --detach or hearth ps shows it")->required();
+  verb->add_option("--from", options.from, "from this token of each sample on; default 0")
+      ->check(CLI::Range(0, 1 << 20))
+      ->type_name("INT");
+  CLI::App* fork = app.add_subcommand("fork", "Goes on from what a request has written so far");
+  fork->add_option("ID", options.id, "a request of yours, live or just ended")->required();
+  fork->add_option_function<int>(
+          "--from", [&options](const int& from) { options.from = from; },
+          "behind so many of its tokens; default: all that it has")
+      ->check(CLI::Range(0, 1 << 20))
+      ->type_name("INT");
+  fork->add_option("--sample", options.sample, "of that request; default 0")
+      ->check(CLI::Range(0, 15))
+      ->type_name("INT");
+  fork->add_option("-n,--n", options.n, "continuations; default 1")
+      ->check(CLI::Range(1, 16))
+      ->type_name("INT");
+  fork->add_option("--max-tokens", options.max_tokens,
+                   "of each; default: as many as the request had left there")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("INT");
+  fork->add_option("--seed", options.seed, "default: the daemon chooses one")->type_name("INT");
+  for (CLI::App* each : {verb, fork}) {
+    each->add_flag("--json", options.json, "one JSON line per event on stdout");
+    each->add_flag("--ids", options.ids, "token ids instead of text");
+    each->add_flag("--stats", options.stats, "the line of timings on stderr, piped or not");
+  }
+  verb->footer(
+      "\nWhat was sent before is sent again, then it streams. Ctrl-C leaves it running (hearth "
+      "cancel ends it).");
+}
+
 /// With --model every word is text.
 Result<void> name_tokenize_model(TokenizeOptions* options) {
   if (options->model.empty()) {
@@ -265,6 +301,7 @@ Parsed parse(int argc, char** argv) {
   app.add_subcommand("cancel", "Ends one of your requests")
       ->add_option("ID", options.request_id, "as hearth ps shows it")
       ->required();
+  add_attach(app, options.attach);
   CLI::App* load = add_plain("load", "Brings a model into memory");
   load->add_option("MODEL", options.model, "a model's name or a role")->required();
   load->add_option("--keep-alive", options.keep_alive,
@@ -312,6 +349,9 @@ Parsed parse(int argc, char** argv) {
     parsed.finished = true;
     parsed.status = app.exit(problem) == 0 ? kOk : kUsage;
     return parsed;
+  }
+  if (options.verb == "fork" && !app.get_subcommand("fork")->count("--from")) {
+    options.attach.from = -1;
   }
   if (options.verb != "tokenize") return parsed;
   if (const Result<void> named = name_tokenize_model(&options.tokenize); !named.ok()) {

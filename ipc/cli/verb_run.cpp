@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <chrono>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -12,146 +9,26 @@
 #include "ipc/cli/input.h"
 #include "ipc/cli/interrupt.h"
 #include "ipc/cli/run_fields.h"
+#include "ipc/cli/stream_printer.h"
 #include "ipc/cli/terminal.h"
-#include "ipc/cli/timing_line.h"
 #include "ipc/cli/verbs.h"
-#include "ipc/codec.h"
 
 namespace hearth::cli {
 namespace {
 
-/// How long a cancelled request may take to say so before it is left to itself.
-constexpr auto kCancelPatience = std::chrono::seconds(2);
-
-std::string ids_as_text(const std::vector<int32_t>& ids) {
-  std::string text;
-  for (const int32_t id : ids) text += fmt::format("{} ", id);
-  return text;
-}
-
-/// Puts what arrives where it belongs: text (or ids, or JSON lines) on stdout, everything else on
-/// stderr. With several samples the first one streams, the others follow when all have ended.
-class Printer {
- public:
-  explicit Printer(const RunOptions& options)
-      : options_(options), terminal_(stdout_is_terminal()) {}
-
-  void take(const ipc::Delta& delta) {
-    status_.clear();
-    if (options_.json) return line(ipc::delta_as_json(delta));
-    const std::string text = options_.ids ? ids_as_text(delta.ids) : delta.text;
-    if (delta.header.sample == 0) return put(text);
-    if (others_.size() < delta.header.sample) others_.resize(delta.header.sample);
-    others_[delta.header.sample - 1] += text;
-  }
-
-  void take(const ipc::Event& event) {
-    if (options_.json) return line(ipc::encode_event(event));
-    if (const auto* queued = std::get_if<ipc::QueuedEvent>(&event)) {
-      status_.show(describe(*queued));
-    } else if (const auto* progress = std::get_if<ipc::ProgressEvent>(&event)) {
-      status_.show(describe(*progress));
-    }
-  }
-
-  /// After the last event.
-  void end(const ipc::DoneEvent* done) {
-    status_.clear();
-    if (options_.json) return;
-    for (const std::string& text : others_) {
-      put(terminal_ ? "\n\n" : "\n");
-      put(text);
-    }
-    if (terminal_ && wrote_ && last_ != '\n') put("\n");
-    const bool wanted = options_.stats || (terminal_ && stderr_is_terminal());
-    if (done == nullptr || !wanted) return;
-    // One log of both: the text itself stays as it is where stdout goes elsewhere.
-    const bool mid_line = wrote_ && last_ != '\n' && stdout_and_stderr_are_one();
-    write_stderr((mid_line ? "\n" : "") + timing_line(*done) + "\n");
-  }
-
-  /// Why stdout takes no more (a full disk, say); 0: it does.
-  int problem() const { return problem_; }
-
- private:
-  static std::string describe(const ipc::QueuedEvent& queued) {
-    std::string text = "waiting: " + queued.reason;
-    if (queued.position > 0) text += fmt::format(", {} ahead", queued.position);
-    if (queued.estimate_ms > 0) text += ", about " + human_duration(queued.estimate_ms);
-    return text;
-  }
-  static std::string describe(const ipc::ProgressEvent& progress) {
-    if (progress.position > 0) {
-      return fmt::format("waiting for {}, place {}", progress.waiting_for, progress.position);
-    }
-    return fmt::format("prompt {} of {} tokens", progress.prompt_done, progress.prompt_total);
-  }
-
-  void put(std::string_view text) {
-    if (text.empty()) return;
-    wrote_ = true;
-    last_ = text.back();
-    if (!write_stdout(terminal_ ? terminal_safe(text) : std::string(text))) problem_ = errno;
-  }
-  void line(const std::string& json) {
-    if (!write_stdout(json + "\n")) problem_ = errno;
-  }
-
-  const RunOptions& options_;
-  const bool terminal_;
-  StatusLine status_;
-  std::vector<std::string> others_;
-  bool wrote_ = false;
-  char last_ = '\n';
-  int problem_ = 0;
-};
-
-/// Of a request that ended by itself or by our cancel.
-int status_of(const Printer& printer) {
-  if (interrupted()) return kInterrupted;
-  if (printer.problem() == 0) return kOk;
-  complain(fmt::format("stdout: {}", std::strerror(printer.problem())));
-  return kFailed;
-}
-
-int stream(ipc::Client& client, const ipc::GenerateRequest& request, Printer& printer) {
-  Result<std::string> id = client.start(request);
-  if (!id.ok()) return fail(id.error());
-  bool cancelled = false;
-  std::chrono::steady_clock::time_point cancelled_at;
+/// Shows its id and leaves, once the daemon has shown that it has it.
+int leave(ipc::Client& client, const std::string& id) {
   while (true) {
-    if (!cancelled && (interrupted() || printer.problem() != 0)) {
-      cancelled = true;
-      cancelled_at = std::chrono::steady_clock::now();
-      (void)client.request_cancel(*id);  // if the daemon is gone, next() says so
-    }
-    if (cancelled && std::chrono::steady_clock::now() - cancelled_at > kCancelPatience) {
-      printer.end(nullptr);
-      return status_of(printer);
-    }
-    Result<std::optional<ipc::Arrival>> next = client.next(50);
-    if (!next.ok()) {
-      printer.end(nullptr);
-      return fail(next.error());
-    }
+    if (interrupted()) return kInterrupted;
+    const Result<std::optional<ipc::Arrival>> next = client.next(50);
+    if (!next.ok()) return fail(next.error());
     if (!next->has_value()) continue;
-    if (const auto* delta = std::get_if<ipc::Delta>(&(*next)->what)) {
-      printer.take(*delta);
-      continue;
-    }
-    const ipc::Event& event = *std::get_if<ipc::Event>(&(*next)->what);
-    printer.take(event);
-    if (const auto* done = std::get_if<ipc::DoneEvent>(&event)) {
-      printer.end(done);
-      return status_of(printer);
-    }
-    if (const auto* error = std::get_if<ipc::ErrorEvent>(&event)) {
-      printer.end(nullptr);
-      if (error->retry_ms > 0) {
-        complain(fmt::format("try again in {}", human_duration(error->retry_ms)));
-      }
+    const auto* event = std::get_if<ipc::Event>(&(*next)->what);
+    if (const auto* error = event == nullptr ? nullptr : std::get_if<ipc::ErrorEvent>(event)) {
       return fail(error->error);
     }
+    write_stdout(id + "\n");
+    return kOk;
   }
 }
 
@@ -171,8 +48,11 @@ int run(const RunOptions& options) {
   catch_interrupts();
   std::optional<ipc::Client> client = connect_or_start(options.no_start, options.allow_root);
   if (!client) return interrupted() ? kInterrupted : kNoDaemon;
-  Printer printer(options);
-  return stream(*client, *request, printer);
+  const Result<std::string> id = client->start(*request);
+  if (!id.ok()) return fail(id.error());
+  if (request->detach) return leave(*client, *id);
+  StreamPrinter printer({.json = options.json, .ids = options.ids, .stats = options.stats});
+  return follow(*client, *id, printer, OnInterrupt::kCancel);
 }
 
 }  // namespace hearth::cli

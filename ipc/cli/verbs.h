@@ -20,6 +20,8 @@ int top(bool once);
 /// What `hearth top` draws, at most `rows` lines.
 std::string top_text(const ipc::StatsReply& stats, const ipc::PsReply& ps, int rows);
 int cancel(const std::string& request_id);
+int attach(const AttachOptions& options);
+int fork_request(const AttachOptions& options);
 int load(const std::string& model, const std::string& keep_alive, const std::string& draft,
          bool json);
 int unload(const std::string& model, bool json);

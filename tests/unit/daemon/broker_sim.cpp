@@ -184,6 +184,7 @@ ipc::SendOutcome BrokerSim::receive(const std::string& identity, const Outgoing&
   const bool more = std::holds_alternative<ipc::QueuedEvent>(*event) ||
                     std::holds_alternative<ipc::StartedEvent>(*event) ||
                     std::holds_alternative<ipc::SampleDoneEvent>(*event) ||
+                    std::holds_alternative<ipc::AttachedEvent>(*event) ||
                     std::holds_alternative<ipc::LoadingEvent>(*event);
   CHECK(to.ends == 0);
   if (more) {

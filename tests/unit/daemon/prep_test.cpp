@@ -241,6 +241,14 @@ TEST_CASE("a conversation becomes what the model's template makes of it") {
   in.generate.tool_choice = "none";
   in.generate.template_kwargs.text = R"({"tail":"tail","messages":[]})";
   CHECK(prompt() == "tail");
+  ipc::WorkerRequest count;
+  count.verb = ipc::Verb::kTokenize;
+  count.tokenize.messages = in.generate.messages;
+  count.tokenize.template_kwargs = in.generate.template_kwargs;
+  const PrepResult counted = prepare(model, count);
+  REQUIRE(std::holds_alternative<ipc::TokenizeReply>(counted.outcome));
+  CHECK(std::get<ipc::TokenizeReply>(counted.outcome).ids ==
+        f.tokenizer->encode("user: the abctail", {}));
   in.generate.messages.text = R"([{"role":"user","content":""}])";
   CHECK(prompt().find("empty") != std::string::npos);
 }
@@ -358,6 +366,17 @@ TEST_CASE("a conversation with functions: how its answer is read, and what it is
   CHECK(out.request.constraint != nullptr);
   CHECK(out.reading->shape.one_call);
   CHECK(prepared().request.constraint == out.request.constraint);
+  // A fork's answer began where its parent's did: there its reading and its call begin, too.
+  in.prefix = f.tokenizer->encode("the abc", {.add_bos = false});
+  const PreparedRequest fork = prepared();
+  CHECK(fork.request.constraint == out.request.constraint);
+  CHECK(fork.request.constraint_prefix == static_cast<int32_t>(in.prefix.size()));
+  CHECK(fork.answered == in.prefix);
+  std::vector<int32_t> whole = out.request.prompt;
+  whole.insert(whole.end(), in.prefix.begin(), in.prefix.end());
+  CHECK(fork.request.prompt == whole);
+  CHECK(fork.reading->call_key == out.reading->call_key);
+  in.prefix.clear();
   in.generate.tool_choice = "g";
   CHECK(prepared().request.constraint != out.request.constraint);
   in.generate.tool_choice = "h";

@@ -442,5 +442,73 @@ TEST_CASE("marks of a chain tell when its nodes are gone") {
   kv.release(b);
 }
 
+TEST_CASE("a fork shares its parent's partial block, and the front of a full one") {
+  const std::vector<KvGroup> groups = {{16, 0}, {12, 8}};
+  KvCache kv(4, groups);
+  const std::vector<int32_t> tokens = numbers(11);
+  SequenceBlocks parent;
+  kv.begin(parent, "s", tokens, 10);
+  compute(kv, parent, tokens);
+  for (int32_t length = 1; length <= 11; ++length) {
+    CAPTURE(length);
+    SequenceBlocks child;
+    kv.begin(child, "s", tokens, length);
+    const int32_t shared = kv.share_partial(parent, tokens, child, tokens, length);
+    // The window of the second group has closed over what lies before token 3.
+    const int32_t begun = length / 4 * 4;
+    const bool there = begun >= 4 || shared == 0;
+    CHECK(there);
+    CHECK(child.num_tokens == (shared > 0 ? length : kv.cached_tokens("s", tokens, length)));
+    check(kv, {&parent, &child});
+    // Whoever writes first gets a block of its own; what the other has stays as it was.
+    std::vector<int32_t> other = tokens;
+    other.resize(static_cast<size_t>(child.num_tokens));
+    other.insert(other.end(), {90, 91, 92, 93, 94});
+    const std::vector<BlockCopy> copies = compute(kv, child, other);
+    CHECK(copies.size() == (shared > 0 ? 2 : 0));
+    for (const BlockCopy& copy : copies) {
+      const auto group = static_cast<size_t>(copy.group);
+      CHECK(copy.src == parent.tables[group][static_cast<size_t>(begun / 4)]);
+      CHECK(copy.dst == child.tables[group][static_cast<size_t>(begun / 4)]);
+    }
+    check(kv, {&parent, &child});
+    kv.release(child);
+  }
+  check(kv, {&parent});
+  kv.release(parent);
+}
+
+TEST_CASE("the front of a full block is not written to after its owner has gone") {
+  const std::vector<KvGroup> groups = {{16, 0}};
+  KvCache kv(4, groups);
+  const std::vector<int32_t> tokens = numbers(9);
+  SequenceBlocks parent, child;
+  kv.begin(parent, "s", tokens, 8);
+  compute(kv, parent, tokens);
+  kv.begin(child, "s", tokens, 6);
+  CHECK(child.num_tokens == 4);
+  CHECK(kv.share_partial(parent, tokens, child, tokens, 6) == 2);
+  const int32_t shared = child.tables[0][1];
+  kv.release(parent);
+  check(kv, {&child});
+  std::vector<int32_t> other = tokens;
+  other[6] = 99;
+  const std::vector<BlockCopy> copies = compute(kv, child, other);
+  REQUIRE(copies.size() == 1);
+  CHECK(copies[0].src == shared);
+  CHECK(child.tables[0][1] != shared);
+  check(kv, {&child});
+  CHECK(kv.cached_tokens("s", tokens, 8) == 8);  // as it was
+  // Nothing is shared where the tokens differ, or where there is nothing further.
+  SequenceBlocks differs;
+  std::vector<int32_t> elsewhere = other;
+  elsewhere[4] = 50;
+  kv.begin(differs, "s", elsewhere, 8);
+  CHECK(kv.share_partial(child, other, differs, elsewhere, 8) == 0);
+  kv.release(differs);
+  kv.release(child);
+  check(kv, {});
+}
+
 }  // namespace
 }  // namespace hearth::engine

@@ -1,0 +1,301 @@
+#include "daemon/broker/replay.h"
+
+#include <doctest/doctest.h>
+
+#include "ipc/codec.h"
+#include "ipc/frames.h"
+#include "tests/unit/daemon/broker_sim.h"
+
+namespace hearth::broker {
+namespace {
+
+Outgoing delta(uint32_t sample, uint32_t first, const std::string& text,
+               const std::vector<int32_t>& ids, const std::string& logprobs = "") {
+  Outgoing out;
+  out.is_delta = true;
+  out.sample = sample;
+  out.payload = ipc::encode_delta_payload(
+      {.sample = sample, .first_index = first, .num_tokens = static_cast<uint32_t>(ids.size())},
+      std::string_view(text));
+  out.ids = ipc::encode_ids(ids);
+  out.logprobs = logprobs;
+  return out;
+}
+
+struct Read {
+  uint32_t first = 0, count = 0;
+  std::string text;
+  std::vector<int32_t> ids;
+  std::string logprobs;
+};
+Read read(const ReplayLog::Sample& sample, uint32_t from, const std::vector<int32_t>& ids) {
+  const Outgoing out = replay_delta(sample, 0, from, ids);
+  if (!out.is_delta) return {static_cast<uint32_t>(ids.size()), 0, "", {}, ""};
+  const ipc::DeltaPayload payload = ipc::decode_delta_payload(out.payload).value();
+  CHECK(payload.header.first_index == replay_from(sample, from, static_cast<uint32_t>(ids.size())));
+  return {payload.header.first_index, payload.header.num_tokens, std::string(payload.text),
+          ipc::decode_ids(out.ids).value(), out.logprobs};
+}
+
+TEST_CASE("what was sent is sent again from the delta that holds the token") {
+  Replay replay{LimitsConfig{}};
+  ReplayLog& log = replay.begin(1, 1000, "r", 1);
+  const std::vector<int32_t> ids = {10, 11, 12, 13, 14};
+  replay.add(log, delta(0, 0, "ab", {10, 11}, "[1,2]"));
+  replay.add(log, delta(0, 2, "", {12}, "[3]"));
+  replay.add(log, delta(0, 3, "cd", {13, 14}, "[4,5]"));
+  replay.add(log, delta(0, 5, "!", {}, "[]"));
+  const ReplayLog::Sample& sample = log.samples[0];
+  for (const uint32_t from : {0u, 1u}) {
+    const Read all = read(sample, from, ids);
+    CHECK(all.first == 0);
+    CHECK(all.count == 5);
+    CHECK(all.text == "abcd!");
+    CHECK(all.ids == ids);
+    CHECK(all.logprobs == "[1,2,3,4,5]");
+  }
+  CHECK(read(sample, 2, ids).text == "cd!");
+  CHECK(read(sample, 2, ids).first == 2);
+  CHECK(read(sample, 2, ids).logprobs == "[3,4,5]");
+  CHECK(read(sample, 4, ids).first == 3);
+  CHECK(read(sample, 4, ids).text == "cd!");
+  CHECK(read(sample, 5, ids).text == "!");
+  CHECK(read(sample, 5, ids).count == 0);
+  CHECK(replay_from(sample, 6, 5) == 5);
+  CHECK_FALSE(replay_delta(sample, 0, 6, ids).is_delta);
+}
+
+TEST_CASE("parts of a delta come again as parts, beside plain text") {
+  Replay replay{LimitsConfig{}};
+  ReplayLog& log = replay.begin(1, 1000, "r", 1);
+  const std::vector<int32_t> ids = {10, 11, 12};
+  replay.add(log, delta(0, 0, "a", {10}));
+  Outgoing parts = delta(0, 1, "", {11});
+  const std::vector<ipc::DeltaPart> said = {{ipc::DeltaChannel::kReasoning, "b"},
+                                            {ipc::DeltaChannel::kText, "c"}};
+  parts.payload = ipc::encode_delta_payload({.sample = 0, .first_index = 1, .num_tokens = 1}, said);
+  replay.add(log, parts);
+  replay.add(log, delta(0, 2, "d", {12}));
+  const Outgoing out = replay_delta(log.samples[0], 0, 0, ids);
+  const ipc::DeltaPayload payload = ipc::decode_delta_payload(out.payload).value();
+  CHECK(payload.header.num_tokens == 3);
+  std::string text;
+  const auto decoded = ipc::decode_parts(payload);
+  REQUIRE(decoded.ok());
+  for (const ipc::DeltaPart& part : *decoded) {
+    text += std::string(name(part.channel)) + ":" + part.text + " ";
+  }
+  CHECK(text == "text:a reasoning:b text:c text:d ");
+  CHECK(read(log.samples[0], 2, ids).text == "d");
+}
+
+TEST_CASE("others do not find it, and an id that comes again is the new request's") {
+  Replay replay{LimitsConfig{}};
+  ReplayLog& log = replay.begin(1, 1000, "r", 1);
+  CHECK(replay.find(1000, "r") == &log);
+  CHECK(replay.find(1001, "r") == nullptr);
+  CHECK(replay.find(1000, "q") == nullptr);
+  replay.end(log, "{}", 5);
+  CHECK(replay.find(1000, "r") == &log);
+  ReplayLog& next = replay.begin(2, 1000, "r", 2);
+  CHECK(replay.find(1000, "r") == &next);
+  CHECK(next.live());
+}
+
+TEST_CASE("kept for a while after the end, and then not a byte of it") {
+  LimitsConfig limits;
+  limits.attach_keep_ms = 100;
+  Replay replay{limits};
+  ReplayLog& log = replay.begin(1, 1000, "r", 1);
+  replay.add(log, delta(0, 0, "text", {1}));
+  replay.tick(1'000'000);
+  REQUIRE(replay.find(1000, "r") != nullptr);  // it runs
+  replay.end(log, "{}", 1'000'000);
+  replay.tick(1'099'000);
+  CHECK(replay.find(1000, "r") != nullptr);
+  replay.tick(1'100'000);
+  CHECK(replay.find(1000, "r") == nullptr);
+  CHECK(replay.bytes() == 0);
+  CHECK(replay.owner_bytes(1000) == 0);
+}
+
+TEST_CASE("the bounds hold: ended ones go first, then beginnings; nobody else's live ones") {
+  LimitsConfig limits;
+  limits.attach_bytes_per_owner = 20'000;
+  limits.attach_bytes = 30'000;
+  Replay replay{limits};
+  std::vector<int32_t> ids;
+  ReplayLog& other = replay.begin(1, 7, "other", 1);
+  for (uint32_t i = 0; i < 100; ++i) {
+    ids.push_back(static_cast<int32_t>(i));
+    replay.add(other, delta(0, i, "0123456789", {ids.back()}));
+  }
+  const size_t others_bytes = replay.owner_bytes(7);
+  ReplayLog& ended = replay.begin(2, 8, "ended", 1);
+  replay.add(ended, delta(0, 0, std::string(1000, 'x'), {1}));
+  replay.end(ended, "{}", 1);
+  ReplayLog& live = replay.begin(3, 8, "live", 1);
+  ids.clear();
+  std::string sent;
+  for (uint32_t i = 0; i < 3000; ++i) {
+    ids.push_back(static_cast<int32_t>(i));
+    const std::string text = std::to_string(i) + " ";
+    sent += text;
+    replay.add(live, delta(0, i, text, {ids.back()}, "[" + text + "]"));
+    CHECK(replay.owner_bytes(8) <= 20'000);
+    CHECK(replay.bytes() <= 30'000);
+  }
+  CHECK(replay.find(8, "ended") == nullptr);
+  CHECK(replay.owner_bytes(7) == others_bytes);
+  const Read rest = read(live.samples[0], 0, ids);
+  CHECK(rest.first > 0);
+  CHECK(rest.first + rest.count == 3000);
+  CHECK(rest.text.size() > 1000);
+  CHECK(sent.ends_with(rest.text));
+  CHECK(rest.text.starts_with(std::to_string(rest.first) + " "));
+  CHECK(rest.logprobs.starts_with("[" + std::to_string(rest.first) + " ,"));
+  // No room at all: nothing is kept, and nothing breaks.
+  limits.attach_bytes_per_owner = 0;
+  replay.set_limits(limits);
+  replay.add(live, delta(0, 3000, "x", {3000}));
+  CHECK(live.samples[0].marks.empty());
+}
+
+// ---- Through the dispatcher --------------------------------------------------------------------
+
+BrokerSim make_sim() {
+  Config config;
+  config.roles = {{"default", "a"}};
+  return BrokerSim({{"a", {}}}, config);
+}
+
+ipc::ForkRequest fork_of(const std::string& id, int32_t sample = 0, int32_t from = -1,
+                         std::optional<uint64_t> seed = {}) {
+  ipc::ForkRequest request;
+  request.id = id;
+  request.sample = sample;
+  request.from = from;
+  request.seed = seed;
+  return request;
+}
+
+ipc::GenerateRequest long_one(bool detach) {
+  ipc::GenerateRequest request;
+  request.prompt = "x";
+  request.max_tokens = 400;
+  request.seed = 7;
+  request.detach = detach;
+  return request;
+}
+
+TEST_CASE("one who leaves with detach comes back to all of it, from anywhere") {
+  BrokerSim sim = make_sim();
+  const Caller asks{.identity = "c1", .uid = 5, .is_admin = false};
+  sim.dispatcher.submit(asks, "r", long_one(true), 100);
+  REQUIRE(sim.run_until([&] { return sim.answer("c1", "r").ids.size() > 20; }));
+  sim.gone.insert("c1");
+  sim.dispatcher.connection_gone("c1");
+  for (int i = 0; i < 5; ++i) sim.step();
+  CHECK(sim.dispatcher.requests().size() == 1);
+
+  // Somebody else is told what he would be told of an id that nobody has; so is an administrator.
+  for (const Caller& other : {Caller{"c2", 6, false}, Caller{"c3", 0, true}}) {
+    sim.dispatcher.attach(other, "a", {.id = "r"});
+    sim.dispatcher.attach(other, "b", {.id = "nonesuch"});
+    sim.dispatcher.fork(other, "f", fork_of("r"));
+    const Error* met = sim.answer(other.identity, "a").error();
+    const Error* none = sim.answer(other.identity, "b").error();
+    const Error* fork = sim.answer(other.identity, "f").error();
+    REQUIRE(met);
+    REQUIRE(none);
+    REQUIRE(fork);
+    CHECK(met->code == ErrorCode::kNotFound);
+    CHECK(met->message == none->message);
+    CHECK(fork->message == none->message);
+  }
+
+  const Caller back{.identity = "c4", .uid = 5, .is_admin = false};
+  sim.dispatcher.attach(back, "a", {.id = "r"});
+  REQUIRE(sim.run_until([&] { return sim.answer("c4", "a").ends == 1; }));
+  const SimAnswer& answer = sim.answer("c4", "a");
+  REQUIRE(answer.as<ipc::DoneEvent>());
+  CHECK(answer.as<ipc::DoneEvent>()->finish_reasons == std::vector<std::string>{"length"});
+  REQUIRE(answer.ids.size() == 400);
+  for (uint32_t i = 0; i < 400; ++i) CHECK(answer.ids[i] == BrokerSim::token("a", 7, i));
+  const auto* attached = std::get_if<ipc::AttachedEvent>(&answer.events.front());
+  REQUIRE(attached);
+  CHECK(attached->live);
+  CHECK(attached->from == std::vector<int32_t>{0});
+
+  // It has ended, and is told once more.
+  sim.dispatcher.attach(back, "again", {.id = "r"});
+  const SimAnswer& again = sim.answer("c4", "again");
+  CHECK(again.ids == answer.ids);
+  REQUIRE(again.as<ipc::DoneEvent>());
+  CHECK_FALSE(std::get<ipc::AttachedEvent>(again.events.front()).live);
+  sim.step(sim.config.limits.attach_keep_ms + 200);
+  sim.dispatcher.attach(back, "late", {.id = "r"});
+  REQUIRE(sim.answer("c4", "late").error());
+  CHECK(sim.dispatcher.replay().bytes() == 0);
+}
+
+TEST_CASE("without detach the one who asked takes it along; a reader who leaves takes nothing") {
+  BrokerSim sim = make_sim();
+  const Caller asks{.identity = "c1", .uid = 5, .is_admin = false};
+  sim.dispatcher.submit(asks, "r", long_one(false), 100);
+  REQUIRE(sim.run_until([&] { return sim.answer("c1", "r").ids.size() > 4; }));
+  const Caller reads{.identity = "c2", .uid = 5, .is_admin = false};
+  sim.dispatcher.attach(reads, "a", {.id = "r"});
+  sim.dispatcher.connection_gone("c2");
+  sim.gone.insert("c2");
+  const size_t had = sim.answer("c1", "r").ids.size();
+  REQUIRE(sim.run_until([&] { return sim.answer("c1", "r").ids.size() > had + 4; }));
+  const Caller stays{.identity = "c3", .uid = 5, .is_admin = false};
+  sim.dispatcher.attach(stays, "a", {.id = "r", .from = 0});
+  sim.gone.insert("c1");
+  sim.dispatcher.connection_gone("c1");
+  REQUIRE(sim.run_until([&] { return sim.answer("c3", "a").ends == 1; }));
+  REQUIRE(sim.answer("c3", "a").as<ipc::DoneEvent>());
+  CHECK(sim.answer("c3", "a").as<ipc::DoneEvent>()->finish_reasons ==
+        std::vector<std::string>{"cancelled"});
+}
+
+TEST_CASE("a worker that dies under a detached request is no end of it") {
+  BrokerSim sim = make_sim();
+  const Caller asks{.identity = "c1", .uid = 5, .is_admin = false};
+  sim.dispatcher.submit(asks, "r", long_one(true), 100);
+  REQUIRE(sim.run_until([&] { return sim.answer("c1", "r").ids.size() > 20; }));
+  sim.gone.insert("c1");
+  sim.dispatcher.connection_gone("c1");
+  sim.worker("a")->die();
+  sim.step();
+  const Caller back{.identity = "c2", .uid = 5, .is_admin = false};
+  sim.dispatcher.attach(back, "a", {.id = "r"});
+  REQUIRE(sim.run_until([&] { return sim.answer("c2", "a").ends == 1; }));
+  REQUIRE(sim.answer("c2", "a").as<ipc::DoneEvent>());
+  CHECK(sim.answer("c2", "a").as<ipc::DoneEvent>()->resumed == 1);
+  REQUIRE(sim.answer("c2", "a").ids.size() == 400);
+  for (uint32_t i = 0; i < 400; ++i) {
+    CHECK(sim.answer("c2", "a").ids[i] == BrokerSim::token("a", 7, i));
+  }
+}
+
+TEST_CASE("what cannot be forked says why") {
+  BrokerSim sim = make_sim();
+  const Caller asks{.identity = "c1", .uid = 5, .is_admin = false};
+  sim.dispatcher.submit(asks, "r", long_one(false), 100);
+  REQUIRE(sim.run_until([&] { return sim.answer("c1", "r").ends == 1; }));
+  sim.dispatcher.fork(asks, "f1", fork_of("r", 1));
+  CHECK(sim.answer("c1", "f1").error()->field == "sample");
+  sim.dispatcher.fork(asks, "f2", fork_of("r", 0, 401));
+  CHECK(sim.answer("c1", "f2").error()->field == "from");
+  sim.dispatcher.fork(asks, "f3", fork_of("r"));
+  CHECK(sim.answer("c1", "f3").error()->field == "max_tokens");
+  sim.dispatcher.fork(asks, "f4", fork_of("r", 0, 390, 9));
+  REQUIRE(sim.run_until([&] { return sim.answer("c1", "f4").ends == 1; }));
+  REQUIRE(sim.answer("c1", "f4").as<ipc::DoneEvent>());
+  CHECK(sim.answer("c1", "f4").ids.size() == 10);
+}
+
+}  // namespace
+}  // namespace hearth::broker
