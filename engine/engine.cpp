@@ -124,6 +124,7 @@ struct Engine::Impl {
   void say_started(const StepPlan& plan);
   MissReason miss_of(const LiveRequest& live) const;
   void take_outputs(const StepPlan& plan);
+  void take_final_rows(const PlannedRows& rows, int32_t first_row);
   bool take_prompt_logprobs(const PlannedRows& rows, int32_t first_row);
   bool draw(Sequence& seq, std::span<float> logits, std::optional<int32_t> guess = {},
             int32_t place = 0);
@@ -270,6 +271,10 @@ void Engine::Impl::warm_up() {
       0);
   request.use_prefix_cache = false;
   request.sampling.temperature = 0;
+  if (!runner->info().generates) {
+    request.pooling = models::Pooling::kMean;
+    request.max_tokens = 0;
+  }
   const auto prompt_tokens = static_cast<int32_t>(request.prompt.size());
   const bool widths = speculator.enabled() && prompt_tokens + kWarmUpOutputs + kWarmUpMoreOutputs <=
                                                   runner->memory_plan().context_length;
@@ -365,6 +370,9 @@ void Engine::Impl::handle(Request& request) {
   }
   if (request.received_us == 0) request.received_us = now_us;
   if (!config.prefix_cache) request.use_prefix_cache = false;
+  if (!runner->info().generates && request.pooling == models::Pooling::kNone) {
+    return refuse({ErrorCode::kUnsupported, "the model makes vectors of texts and no text", ""});
+  }
   std::string scope =
       scope_prefix + (request.cache_salt.empty() ? request.owner : request.cache_salt);
   Result<LiveRequest*> added = scheduler.add(std::move(request), std::move(scope));
@@ -430,15 +438,25 @@ MissReason Engine::Impl::miss_of(const LiveRequest& live) const {
 }
 
 void Engine::Impl::take_outputs(const StepPlan& plan) {
+  if (std::ranges::any_of(plan.rows,
+                          [](const auto& rows) { return rows.seq->request->embeds(); })) {
+    runner->fetch_final_rows();
+  }
   int32_t next_row = 0;
+  int32_t next_token = 0;
   for (const PlannedRows& rows : plan.rows) {
     const int32_t end = rows.first + rows.count;
+    const int32_t first_token = std::exchange(next_token, next_token + rows.count);
     const int32_t first_row = next_row;
     next_row += end - rows.first_output;
     Sequence& seq = *rows.seq;
     LiveRequest& live = *seq.request;
     // Another sample's row may have failed the whole request a moment ago.
     if (live.ended || seq.state == Sequence::State::kFinished) continue;
+    if (live.embeds()) {
+      take_final_rows(rows, first_token);
+      continue;
+    }
     if (!take_prompt_logprobs(rows, first_row)) continue;
     if (end < static_cast<int32_t>(seq.tokens.size())) continue;
     if (live.forked) {
@@ -459,6 +477,21 @@ void Engine::Impl::take_outputs(const StepPlan& plan) {
       }
     }
   }
+}
+
+void Engine::Impl::take_final_rows(const PlannedRows& rows, int32_t first_row) {
+  LiveRequest& live = *rows.seq->request;
+  const Request& request = live.request;
+  const int32_t size = live.prompt_size();
+  for (int32_t i = 0; i < rows.count; ++i) {
+    live.pooled.add(request.pooling, rows.first + i, size, runner->final_row(first_row + i));
+  }
+  if (rows.first + rows.count < size) return;
+  Result<std::vector<float>> values = live.pooled.take(request.pooling, size, request.normalize);
+  if (!values.ok()) return fail(live, values.take_error());
+  live.first_token_us = now_us;
+  events.emplace_back(EmbeddingEvent{request.id, std::move(values).value()});
+  end_sample(*rows.seq, FinishReason::kStop);
 }
 
 // Draws the token behind the sequence's last one, and goes on behind each guess that is the token
@@ -506,8 +539,12 @@ bool Engine::Impl::take_prompt_logprobs(const PlannedRows& rows, int32_t first_r
       return false;
     }
     known.push_back(*logprob);
+    if (live.request.sampling.top_logprobs > 0) {
+      live.prompt_top.push_back(
+          sampler.best(runner->logits(row), live.request.sampling.top_logprobs));
+    }
     if (position + 2 == live.prompt_size()) {
-      events.emplace_back(PromptLogprobsEvent{live.request.id, known, {}});
+      events.emplace_back(PromptLogprobsEvent{live.request.id, known, live.prompt_top});
     }
   }
   return true;
@@ -729,11 +766,12 @@ EngineSnapshot Engine::Impl::snapshot() const {
 
 // ---- The public face ------------------------------------------------------------------------
 
-Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config, kernels::OpTable ops,
+Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& given, kernels::OpTable ops,
                                                std::unique_ptr<models::Model> model,
                                                const Clock& clock,
                                                std::unique_ptr<Proposer> proposer,
                                                Mailbox<StoreCommand>* store) {
+  const EngineConfig config = config_for(given, model->info());
   HEARTH_ASSIGN_OR_RETURN(const MemoryPlan plan,
                           plan_memory(config, *model, ops.device.memory_free_bytes));
   std::string scope = prefix_scope(config, plan, model->info(), ops);

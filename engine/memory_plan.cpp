@@ -93,9 +93,31 @@ IndexLayout lay_out_index(const MemoryPlan& plan) {
 
 }  // namespace
 
-Result<MemoryPlan> plan_memory(const EngineConfig& config, const models::Model& model,
+EngineConfig config_for(const EngineConfig& given, const models::ModelInfo& info) {
+  EngineConfig config = given;
+  if (info.generates) return config;
+  config.kv_type = kernels::DType::kF32;
+  config.prefix_cache = false;
+  config.speculation.enabled = false;
+  config.scheduler.chunked_prefill = false;
+  // Room for as many tokens as two steps have at most, and a border for each text.
+  const int32_t context =
+      std::max(1, config.context_length > 0 ? config.context_length
+                                            : std::min(info.context_length, kMaxContext));
+  const int64_t tokens = 2 * int64_t{std::max(config.scheduler.max_step_tokens, context)} +
+                         int64_t{config.scheduler.max_seqs} * config.block_size;
+  config.kv_bytes = 0;
+  for (const models::LayerGroup& group : info.groups) {
+    config.kv_bytes += static_cast<uint64_t>(group.block_bytes(config.kv_type, config.block_size)) *
+                       static_cast<uint64_t>(tokens / std::max(1, config.block_size) + 1);
+  }
+  return config;
+}
+
+Result<MemoryPlan> plan_memory(const EngineConfig& given, const models::Model& model,
                                uint64_t device_free_bytes) {
   const models::ModelInfo& info = model.info();
+  const EngineConfig config = config_for(given, info);
   HEARTH_TRY(check_config(config, info));
   MemoryPlan plan;
   plan.context_length = config.context_length > 0 ? config.context_length
@@ -149,7 +171,7 @@ Result<MemoryPlan> plan_memory(const EngineConfig& config, const models::Model& 
   plan.index = lay_out_index(plan);
   plan.index_bytes = plan.index.bytes;
   plan.logits_bytes = static_cast<uint64_t>(plan.max_outputs) *
-                      static_cast<uint64_t>(info.vocab_size) * sizeof(float);
+                      static_cast<uint64_t>(info.generates ? info.vocab_size : 1) * sizeof(float);
   plan.activation_bytes = model.activation_bytes(plan.max_step_tokens, plan.max_outputs);
   return plan;
 }

@@ -43,6 +43,10 @@ struct MemoryPlan {
   uint64_t total_bytes() const { return kv_bytes + index_bytes + logits_bytes + activation_bytes; }
 };
 
+/// What is different for an encoder, whatever was asked for: a text is one step, K and V stay f32
+/// and for a few texts, and nothing is kept or guessed. As it is for models that generate.
+EngineConfig config_for(const EngineConfig& config, const models::ModelInfo& info);
+
 /// kInvalidArgument names the field and what it may be; kOutOfMemory holds the bytes wanted and
 /// what the pools need at least.
 Result<MemoryPlan> plan_memory(const EngineConfig& config, const models::Model& model,

@@ -71,6 +71,22 @@ std::span<float> ModelRunner::logits(int32_t i) {
   return {all + static_cast<size_t>(i) * vocab, vocab};
 }
 
+void ModelRunner::fetch_final_rows() {
+  final_rows_ = model_->final_rows(batch_);
+  ops_.synchronize(ops_.state.get());
+  if (ops_.device.kind != "cuda") return;
+  host_rows_.resize(static_cast<size_t>(batch_.num_tokens * final_rows_.row_stride));
+  ops_.copy_to_host(ops_.state.get(), host_rows_.data(), final_rows_.data,
+                    host_rows_.size() * sizeof(float));
+  final_rows_.data = host_rows_.data();
+}
+
+std::span<const float> ModelRunner::final_row(int32_t i) const {
+  HEARTH_CHECK(i >= 0 && i < batch_.num_tokens && final_rows_.data != nullptr, "row {} of {}", i,
+               batch_.num_tokens);
+  return {final_rows_.row<float>(i), static_cast<size_t>(final_rows_.cols)};
+}
+
 std::byte* ModelRunner::block_memory(int32_t group, int32_t block) const {
   const GroupPlan& plan = plan_.groups[static_cast<size_t>(group)];
   HEARTH_CHECK(block >= 0 && block < plan.num_blocks, "block {} of {}", block, plan.num_blocks);

@@ -28,6 +28,12 @@ class ModelRunner {
   /// may write into it.
   std::span<float> logits(int32_t i);
 
+  /// Makes the rows of the last step behind the model's last norm readable by final_row(): what
+  /// embeddings are made of.
+  void fetch_final_rows();
+  /// Row `i` of the last step, in the order of the plan's rows. Host memory, until the next step.
+  std::span<const float> final_row(int32_t i) const;
+
   /// The KV of one block, to and from host memory; layers in the pool's own order.
   void read_block(int32_t group, int32_t block, std::span<std::byte> out);
   void write_block(int32_t group, int32_t block, std::span<const std::byte> from);
@@ -66,6 +72,8 @@ class ModelRunner {
   kernels::BatchIndex batch_;
   std::vector<int32_t> host_index_;
   std::vector<float> host_logits_;
+  kernels::TensorView final_rows_;
+  std::vector<float> host_rows_;              ///< where the device has memory of its own
   std::vector<int32_t> copy_src_, copy_dst_;  ///< scratch
 };
 

@@ -116,6 +116,10 @@ Result<float> Sampler::logprob(std::span<const float> logits, int32_t token) con
   return static_cast<float>(logits[static_cast<size_t>(token)] - log_sum_exp(logits));
 }
 
+std::vector<TokenLogprob> Sampler::best(std::span<const float> logits, int32_t count) const {
+  return best_logprobs(logits, log_sum_exp(logits), static_cast<size_t>(count));
+}
+
 Result<Sampled> Sampler::sample(std::span<float> logits, const SampleArgs& args) {
   HEARTH_CHECK(logits.size() == counts_.size(), "{} logits", logits.size());
   HEARTH_TRY(check_finite(logits));

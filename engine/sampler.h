@@ -68,6 +68,8 @@ class Sampler {
   Result<void> probabilities(std::span<float> logits, const SampleArgs& args,
                              std::vector<TokenProbability>* out);
 
+  /// The `count` best of log softmax(logits), best first. All logits are finite.
+  std::vector<TokenLogprob> best(std::span<const float> logits, int32_t count) const;
   /// log softmax(logits)[token]; kInternal as above.
   Result<float> logprob(std::span<const float> logits, int32_t token) const;
 

@@ -447,7 +447,8 @@ void Scheduler::plan_rows(Sequence& seq, int32_t count) {
   rows.first = seq.blocks.num_tokens;
   rows.count = count;
   const int32_t end = rows.first + count;
-  rows.first_output = end == static_cast<int32_t>(seq.tokens.size()) ? end - 1 : end;
+  rows.first_output =
+      end == static_cast<int32_t>(seq.tokens.size()) && !request.embeds() ? end - 1 : end;
   const auto known = static_cast<int32_t>(request.prompt_logprobs.size());
   const int32_t first_unknown = std::max(rows.first, known);
   if (request.request.sampling.prompt_logprobs && seq.sample == 0 &&

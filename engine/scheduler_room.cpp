@@ -18,6 +18,8 @@ int32_t Scheduler::hit_limit(const Sequence& seq) const {
   // The last token is always computed: its logits are wanted.
   const int32_t limit = static_cast<int32_t>(seq.tokens.size()) - 1;
   const LiveRequest& request = *seq.request;
+  // Rows that were computed for somebody else are not there any more.
+  if (request.embeds() && request.request.pooling != models::Pooling::kLast) return 0;
   const auto known = static_cast<int32_t>(request.prompt_logprobs.size());
   if (request.request.sampling.prompt_logprobs && seq.sample == 0 &&
       known + 1 < request.prompt_size()) {

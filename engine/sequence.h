@@ -11,6 +11,7 @@
 
 #include "engine/kv_cache.h"
 #include "engine/owner_shares.h"
+#include "engine/pooling.h"
 #include "engine/request.h"
 
 namespace hearth::engine {
@@ -78,6 +79,8 @@ struct LiveRequest {
   int32_t preemptions = 0;
   SpeculationCounts speculation;  ///< of all samples
   std::vector<float> prompt_logprobs;
+  std::vector<std::vector<TokenLogprob>> prompt_top;  ///< beside them, where asked for
+  PooledRows pooled;                                  ///< of a request with `pooling`
 
   // Written by DiskTier.
   int32_t asked_preemptions = 0;  ///< its preemptions when it was last asked for
@@ -100,6 +103,7 @@ struct LiveRequest {
              return seq->state == Sequence::State::kFinished;
            });
   }
+  bool embeds() const { return request.pooling != models::Pooling::kNone; }
   int32_t prompt_size() const { return static_cast<int32_t>(request.prompt.size()); }
   /// Slots it takes when running: a prompt keeps room for all its samples.
   int32_t slots(const Sequence&) const { return forked ? 1 : request.n; }

@@ -62,7 +62,7 @@ constexpr VerbMeaning kVerbMeanings[] = {
     {Verb::kTokenize, "Turns text into token ids with the model's tokenizer; may load the model."},
     {Verb::kEmbed,
      "Texts as vectors, by an embedding model or by a decoder's last rows. Each vector is f32, "
-     "little endian, in base64. Not in this build: answered by `unsupported`."},
+     "little endian, in base64."},
     {Verb::kAttach,
      "The answers of one of the caller's own requests, again from a token on and then as they "
      "come; also from\nanother connection, and a short while after its end. `from` in `attached` "

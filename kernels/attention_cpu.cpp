@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/base/check.h"
+#include "kernels/encoder_kernels.h"
 #include "kernels/kv_layout.h"
 #include "kernels/op_checks.h"
 #include "kernels/ops_cpu.h"
@@ -25,6 +26,7 @@ struct Attention {
   const GroupIndex& index;
   const AttentionKernels& kernels;
   int32_t heads_per_kv_head;
+  bool to_all;  ///< a query sees what is behind it, too
 
   int32_t token_of(const RowSet& set, int32_t row) const {
     return set.first_token + (set.first_row + row) / heads_per_kv_head;
@@ -32,7 +34,10 @@ struct Attention {
   int32_t head_of(const RowSet& set, int32_t row) const {
     return set.kv_head * heads_per_kv_head + (set.first_row + row) % heads_per_kv_head;
   }
-  int32_t last_of(int32_t token) const { return args.batch->positions[token]; }
+  int32_t last_of(int32_t token) const {
+    const BatchIndex& batch = *args.batch;
+    return to_all ? batch.context_len[batch.seq_idx[token]] - 1 : batch.positions[token];
+  }
   int32_t first_of(int32_t token) const {
     return args.window > 0 ? std::max(0, last_of(token) - args.window + 1) : 0;
   }
@@ -226,13 +231,11 @@ void run_splits(CpuState& state, const Attention& a, std::vector<RowSet>& sets, 
   }
 }
 
-}  // namespace
-
-void attention(void* state_pointer, const AttentionArgs& args) {
+void attend(void* state_pointer, const AttentionArgs& args, bool to_all) {
   check_args(args);
   auto& state = *static_cast<CpuState*>(state_pointer);
   const Attention a{args, args.batch->groups[static_cast<size_t>(args.group)], state.attention,
-                    args.num_heads / args.kv.num_kv_heads};
+                    args.num_heads / args.kv.num_kv_heads, to_all};
   std::vector<RowSet> sets = row_sets(a);
   int64_t splits = 0;
   int64_t work = 0;
@@ -251,6 +254,15 @@ void attention(void* state_pointer, const AttentionArgs& args) {
   } else {
     run_sets(state, a, sets, most_rows, work);
   }
+}
+
+}  // namespace
+
+void attention(void* state, const AttentionArgs& args) { attend(state, args, false); }
+
+void attention_to_all(void* state, const AttentionArgs& args) {
+  HEARTH_CHECK(args.window == 0, "window {}", args.window);
+  attend(state, args, true);
 }
 
 }  // namespace hearth::kernels::cpu

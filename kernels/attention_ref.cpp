@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "kernels/base/check.h"
+#include "kernels/encoder_kernels.h"
 #include "kernels/half.h"
 #include "kernels/kv_layout.h"
 #include "kernels/op_checks.h"
@@ -78,14 +79,13 @@ void attend(const AttentionArgs& args, const int32_t* blocks, int32_t head, int3
   }
 }
 
-}  // namespace
-
-void attention(void*, const AttentionArgs& args) {
+/// `to_all`: a query sees what is behind it, too.
+void attend_rows(const AttentionArgs& args, bool to_all) {
   check_args(args);
   const BatchIndex& batch = *args.batch;
   const GroupIndex& group = batch.groups[static_cast<size_t>(args.group)];
   for (int32_t t = 0; t < num_rows(batch, Rows::kTokens); ++t) {
-    const int32_t last = batch.positions[t];
+    const int32_t last = to_all ? batch.context_len[batch.seq_idx[t]] - 1 : batch.positions[t];
     const int32_t first = args.window > 0 ? std::max(0, last - args.window + 1) : 0;
     const int32_t* blocks = group.block_table + int64_t{batch.seq_idx[t]} * group.max_blocks;
     for (int32_t head = 0; head < args.num_heads; ++head) {
@@ -94,6 +94,15 @@ void attention(void*, const AttentionArgs& args) {
              args.out.row<float>(t) + column);
     }
   }
+}
+
+}  // namespace
+
+void attention(void*, const AttentionArgs& args) { attend_rows(args, false); }
+
+void attention_to_all(void*, const AttentionArgs& args) {
+  HEARTH_CHECK(args.window == 0, "window {}", args.window);
+  attend_rows(args, true);
 }
 
 }  // namespace hearth::kernels::reference

@@ -122,6 +122,62 @@ void soft_cap(float* x, int64_t n, float scale, float cap) {
   });
 }
 
+/// The sum of step(x[i]) over i; lane i of the 16 sums those of x[i], x[i + 16], ... Behind the end
+/// stands `fill`, of which step() is to be 0.
+template <typename Step>
+HEARTH_SIMD float sum_of(const float* x, int64_t n, float fill, const Step& step) {
+  F sums[kParts];
+  for (F& s : sums) s = zero();
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    for (int p = 0; p < kParts; ++p) sums[p] = step(load(x + i + p * kLanes), sums[p]);
+  }
+  if (i < n) {
+    float rest[16];
+    for (float& r : rest) r = fill;
+    for (int64_t j = i; j < n; ++j) rest[j - i] = x[j];
+    for (int p = 0; p < kParts; ++p) sums[p] = step(load(rest + p * kLanes), sums[p]);
+  }
+  return sum16(sums);
+}
+
+void layer_norm(const float* x, const float* weight, const float* bias, float eps, int64_t n,
+                float* out) {
+  const float count = static_cast<float>(n);
+  const float mean = sum_of(x, n, 0.0f, [](F v, F sum) { return add(sum, v); }) / count;
+  const F center = set1(mean);
+  const float variance = sum_of(x, n, mean,
+                                [&](F v, F sum) {
+                                  const F d = sub(v, center);
+                                  return fma(d, d, sum);
+                                }) /
+                         count;
+  const F scale = set1(1.0f / __builtin_sqrtf(variance + eps));
+  for_lanes(n, [&](int64_t at, int lanes) {
+    const F normed = mul(sub(load_n(x + at, lanes), center), scale);
+    store_n(out + at, fma(normed, load_n(weight + at, lanes), load_n(bias + at, lanes)), lanes);
+  });
+}
+
+void gelu_erf(float* x, int64_t n) {
+  // x Phi(x) = max(x, 0) - |x| erfc(|x| / sqrt(2)) / 2; erfc by Abramowitz and Stegun 7.1.26, whose
+  // error is at most 1.5e-7.
+  for_lanes(n, [&](int64_t at, int lanes) {
+    const F value = load_n(x + at, lanes);
+    const F size = max(value, sub(zero(), value));
+    const F z = mul(size, set1(0.707106781f));
+    const F t = div(set1(1.0f), fma(z, set1(0.3275911f), set1(1.0f)));
+    F p = set1(1.061405429f);
+    p = fma(p, t, set1(-1.453152027f));
+    p = fma(p, t, set1(1.421413741f));
+    p = fma(p, t, set1(-0.284496736f));
+    p = fma(p, t, set1(0.254829592f));
+    const F tail = mul(mul(p, t), exp(sub(zero(), mul(z, z))));
+    const F below = mul(mul(size, set1(0.5f)), tail);
+    store_n(x + at, sub(max(value, zero()), below), lanes);
+  });
+}
+
 void to_f16(const float* x, int64_t n, uint16_t* out) {
   for_lanes(n, [&](int64_t at, int lanes) {
     if (lanes == kLanes) return store_f16(out + at, load(x + at));
@@ -132,8 +188,8 @@ void to_f16(const float* x, int64_t n, uint16_t* out) {
 }
 
 constexpr RowKernels row_kernels() {
-  return {rms_norm, silu_gate, gelu_gate,  rope_neighbours, rope_halves,
-          add_bias, combine,   add_scaled, soft_cap,        to_f16};
+  return {rms_norm, silu_gate,  gelu_gate, rope_neighbours, rope_halves, add_bias,
+          combine,  add_scaled, soft_cap,  layer_norm,      gelu_erf,    to_f16};
 }
 
 }  // namespace

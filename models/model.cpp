@@ -23,7 +23,8 @@ constexpr std::array kFamilies = {
     Family{"gemma3", load_gemma3},         Family{"granite", load_granite},
     Family{"smollm3", load_smollm3},       Family{"olmo2", load_olmo2},
     Family{"qwen3moe", load_qwen3moe},     Family{"olmoe", load_olmoe},
-    Family{"granitemoe", load_granitemoe},
+    Family{"granitemoe", load_granitemoe}, Family{"bert", load_bert},
+    Family{"nomic-bert", load_nomic_bert},
 };
 
 }  // namespace

@@ -27,6 +27,8 @@ class AnswerWriter {
  public:
   virtual ~AnswerWriter() = default;
   virtual void started(const ipc::StartedEvent& event, std::string* out) = 0;
+  /// Of the prompt, where they were asked for; before the first delta.
+  virtual void prompt_logprobs(const ipc::PromptLogprobsEvent&, std::string*) {}
   /// New text of a sample, and its tokens' log probabilities where they were asked for.
   virtual void delta(uint32_t sample, std::string_view text,
                      std::span<const ipc::TokenLogprobs> logprobs, std::string* out) = 0;

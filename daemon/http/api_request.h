@@ -24,6 +24,7 @@ struct Call {
   ipc::GenerateRequest request{};
   bool stream = false;
   bool include_usage = false;  ///< of a stream of kCompletions and kChat
+  bool echo = false;           ///< kCompletions, whole: the prompt in front of each text
 };
 
 /// kProtocol where the body is no JSON object; kInvalidArgument, kUnsupported, kUnknownField and

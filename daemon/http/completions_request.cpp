@@ -33,7 +33,16 @@ Result<Call> parse_completions(const Json& body) {
   in.copy("raw", request);
   in.copy("parse_special", request);
   in.copy("json_schema", request);
-  in.only("echo", {Json(false)});
+  in.copy("prompt_logprobs", request);
+  call.echo = in.flag("echo", false);
+  if (call.stream && call.echo) in.unsupported("echo", "is not supported in a stream");
+  if (call.stream && request.value("prompt_logprobs", Json(false)) == true) {
+    in.unsupported("prompt_logprobs", "is not supported in a stream");
+  }
+  // Its tokens, and what they stand for where the prompt was none but tokens.
+  if (call.echo && (request.contains("logprobs") || request.contains("prompt_ids"))) {
+    request["prompt_logprobs"] = true;
+  }
   in.only("suffix", {});
   const Json* best_of = in.take("best_of");
   if (best_of != nullptr && *best_of != (request.contains("n") ? request["n"] : Json(1))) {

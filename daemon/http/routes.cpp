@@ -14,6 +14,8 @@ struct Known {
   Scope scope;
 };
 constexpr std::array kRoutes = {
+    Known{"POST", "/v1/messages/count_tokens", Action::kCountTokens, Api::kMessages,
+          Scope::kGenerate},
     Known{"GET", "/health", Action::kHealth, Api::kCompletions, Scope::kRead},
     Known{"GET", "/metrics", Action::kMetrics, Api::kCompletions, Scope::kMetrics},
     Known{"GET", "/v1/models", Action::kModels, Api::kCompletions, Scope::kRead},

@@ -20,8 +20,9 @@ enum class Action {
   kModel,  ///< one of them, by name
   kHealth,
   kMetrics,
-  kEmbeddings,  ///< refused, in words
-  kPreflight,   ///< a browser asks whether it may
+  kEmbeddings,
+  kCountTokens,  ///< of Anthropic's messages
+  kPreflight,    ///< a browser asks whether it may
 };
 
 struct Route {

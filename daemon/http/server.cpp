@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "daemon/http/api_answer.h"
+#include "daemon/http/api_embeddings.h"
 #include "daemon/http/metrics.h"
 #include "daemon/http/peer.h"
 #include "daemon/http/routes.h"
@@ -85,7 +86,9 @@ struct Exchange {
   bool stream = false;
   bool chunked = false;
   bool begun = false;                      ///< the head of a stream was sent
-  std::unique_ptr<AnswerWriter> writer{};  ///< null: tokenize
+  std::unique_ptr<AnswerWriter> writer{};  ///< null: tokenize, embed
+  bool base64 = false;                     ///< embed: vectors are not lists of numbers
+  bool counts = false;                     ///< tokenize: the number alone, in Anthropic's shape
 };
 
 class Connection final : public std::enable_shared_from_this<Connection> {
@@ -328,8 +331,17 @@ void Connection::handle(HttpRequest request) {
       return respond({.body = metrics_text(server_.backend.stats()),
                       .type = "text/plain; version=0.0.4; charset=utf-8"});
     case Action::kEmbeddings: {
-      const Error error{ErrorCode::kUnsupported, "embeddings are not supported yet", ""};
-      return respond({.status = 501, .body = error_body(route_.api, 501, error)});
+      Result<EmbeddingsCall> call = parse_embeddings(request.body);
+      if (!call) return respond_error(route_.api, call.error());
+      return submit(std::move(call->request), request.body.size(),
+                    Exchange{.identity = server_.new_identity(), .base64 = call->base64});
+    }
+    case Action::kCountTokens: {
+      Result<ipc::TokenizeRequest> count = parse_count_tokens(request.body);
+      if (!count) return respond_error(route_.api, count.error());
+      return submit(
+          std::move(count).value(), request.body.size(),
+          Exchange{.identity = server_.new_identity(), .api = route_.api, .counts = true});
     }
     case Action::kPreflight:
       return respond({.status = 204,
@@ -503,13 +515,19 @@ void Connection::on_event(const ipc::Answer& answer) {
     return fail(error->error, error->retry_ms);
   }
   if (const auto* reply = std::get_if<ipc::TokenizeReply>(&*event)) {
-    respond({.body = tokenize_body(*reply)});
+    respond({.body = exchange.counts ? count_tokens_body(*reply) : tokenize_body(*reply)});
+    return finish();
+  }
+  if (const auto* reply = std::get_if<ipc::EmbedReply>(&*event)) {
+    respond({.body = embeddings_body(*reply, exchange.base64)});
     return finish();
   }
   if (!exchange.writer) return;
   if (const auto* started = std::get_if<ipc::StartedEvent>(&*event)) {
     exchange.writer->started(*started, &out);
     if (exchange.stream) send_stream(out);
+  } else if (const auto* prompt = std::get_if<ipc::PromptLogprobsEvent>(&*event)) {
+    exchange.writer->prompt_logprobs(*prompt, &out);
   } else if (const auto* sample = std::get_if<ipc::SampleDoneEvent>(&*event)) {
     exchange.writer->sample_done(*sample, &out);
     if (exchange.stream && !out.empty()) send_stream(out);

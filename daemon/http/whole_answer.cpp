@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "daemon/http/answer_parts.h"
+#include "daemon/http/echo.h"
 
 namespace hearth::http {
 namespace {
@@ -41,8 +42,17 @@ class WholeAnswer final : public AnswerWriter {
     *out += ipc::dump_json(body(event));
   }
   void failed(const Error&, std::string*) override {}
+  void prompt_logprobs(const ipc::PromptLogprobsEvent& event, std::string*) override {
+    prompt_ = event;
+  }
 
  private:
+  /// The prompt as text: as it was given, or else what its tokens stand for.
+  std::string echo() const {
+    if (!call_.echo) return {};
+    return call_.request.prompt_ids.empty() ? call_.request.prompt : prompt_text(prompt_);
+  }
+
   Json body(const ipc::DoneEvent& event) {
     switch (call_.api) {
       case Api::kCompletions:
@@ -70,13 +80,17 @@ class WholeAnswer final : public AnswerWriter {
       if (chat) {
         choice["message"] = chat_message(sample);
       } else {
-        choice["text"] = sample.text;
+        choice["text"] = echo() + sample.text;
+        if (call_.request.prompt_logprobs && !call_.echo) {
+          choice["prompt_logprobs"] = prompt_logprobs_list(prompt_);
+        }
       }
       choice["logprobs"] = nullptr;
       size_t offset = 0;
       if (wants_logprobs) {
-        choice["logprobs"] =
-            chat ? chat_logprobs(sample.logprobs) : completion_logprobs(sample.logprobs, &offset);
+        choice["logprobs"] = chat ? chat_logprobs(sample.logprobs)
+                                  : (call_.echo ? echoed_logprobs(prompt_, sample.logprobs)
+                                                : completion_logprobs(sample.logprobs, &offset));
       }
       choice["finish_reason"] = finish_reason(sample.reason);
       choices.push_back(std::move(choice));
@@ -92,6 +106,7 @@ class WholeAnswer final : public AnswerWriter {
   const Call call_;
   Head head_;
   std::vector<Sample> samples_;
+  ipc::PromptLogprobsEvent prompt_;
 };
 
 }  // namespace

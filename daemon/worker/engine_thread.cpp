@@ -16,6 +16,7 @@
 #include "kernels/base/log.h"
 #include "models/gguf/fingerprint.h"
 #include "models/gguf/gguf_file.h"
+#include "models/tokenizer/text_end.h"
 
 namespace hearth::worker {
 namespace {
@@ -80,6 +81,7 @@ Result<EngineLoaded> EngineThread::load() {
                           models::load_model(file, ops, progress));
   EngineLoaded out;
   out.info = model->info();
+  HEARTH_ASSIGN_OR_RETURN(out.text_end, models::load_text_end(file, *tokenizer_));
   out.device = ops.device;
   std::unique_ptr<engine::DraftModel> draft;
   uint64_t draft_kv_bytes = 0;
@@ -113,7 +115,9 @@ Result<EngineLoaded> EngineThread::load() {
       out.draft_weight_bytes = draft_kv_bytes = 0;
     }
   }
-  if (!options_.prefix_dir.empty() && options_.engine.prefix_cache) start_store();
+  if (!options_.prefix_dir.empty() && options_.engine.prefix_cache && out.info.generates) {
+    start_store();
+  }
   out.tokenizer = tokenizer_.get();
   out.templates = &templates_;
   out.commands = &engine_->inbox();

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <variant>
 
@@ -34,7 +35,8 @@ struct EngineLoaded {
   models::ModelInfo info;
   kernels::DeviceInfo device;
   int32_t context_length = 0;
-  uint64_t kv_bytes = 0;  ///< the draft model's included
+  std::optional<int32_t> text_end;  ///< see models::load_text_end
+  uint64_t kv_bytes = 0;            ///< the draft model's included
   int64_t load_ms = 0;
   std::string draft;  ///< the model that guesses too; "": none
   uint64_t draft_weight_bytes = 0;

@@ -271,7 +271,9 @@ void FrontDoor::on_request(ipc::WorkerRequest request) {
 void FrontDoor::on_cancel(uint64_t number) {
   Stream* stream = find(number);
   if (stream == nullptr) return;  // its end and this message have passed each other
-  if (stream->in_engine) {
+  if (stream->embeds) {
+    embeds_->cancel(number);
+  } else if (stream->in_engine) {
     engine_->commands->post(engine::CancelRequest{number});
   } else {
     stream->cancelled = true;
@@ -301,9 +303,14 @@ void FrontDoor::on_load(LoadMessage& message) {
     link_.send(ipc::WorkerLoadProgress{load_bytes_, load_bytes_, "warming_up"});
   } else if (auto* loaded = std::get_if<EngineLoaded>(&message)) {
     engine_ = std::move(*loaded);
-    prep_ = std::make_unique<PrepThread>(
-        make_prep_model(engine_->info.name, engine_->context_length, *engine_->tokenizer,
-                        engine_->draft, engine_->templates));
+    PrepModel model = make_prep_model(engine_->info.name, engine_->context_length,
+                                      *engine_->tokenizer, engine_->draft, engine_->templates);
+    model.architecture = engine_->info.architecture;
+    model.generates = engine_->info.generates;
+    model.pooling = engine_->info.pooling;
+    model.text_end = engine_->text_end;
+    prep_ = std::make_unique<PrepThread>(std::move(model));
+    embeds_.emplace(*engine_->commands, engine_->info.name);
     link_.send(to_wire(*engine_));
     if (state_ == State::kLoading) state_ = State::kServing;
   } else {
@@ -349,11 +356,19 @@ void FrontDoor::on_prep(PrepResult& result) {
     streams_.erase(result.number);
     return;
   }
+  if (auto* embed = std::get_if<PreparedEmbed>(&result.outcome)) {
+    stream->embeds = true;
+    const bool cancelled = stream->cancelled;
+    end_embed(embeds_->begin(result.number, stream->received_us, std::move(*embed)));
+    if (cancelled) embeds_->cancel(result.number);
+    return;
+  }
   if (stream->cancelled) return end_cancelled(result.number);
 
   auto& prepared = std::get<PreparedRequest>(result.outcome);
   engine::Request& request = prepared.request;
   stream->prompt_tokens = static_cast<int32_t>(request.prompt.size());
+  if (request.sampling.prompt_logprobs) stream->prompt = request.prompt;
   request.received_us = stream->received_us;
   if (stream->deadline_ms > 0) {
     request.deadline_us = stream->received_us + stream->deadline_ms * 1000;
@@ -398,19 +413,26 @@ void FrontDoor::on_engine(const engine::EngineEvent& event) {
                                    .prompt_tokens = stream->prompt_tokens,
                                    .cached_tokens = started->cached_tokens,
                                    .queue_ms = to_ms(static_cast<double>(started->queue_us))});
+      // Nothing was foreseen, and the engine has nothing to say.
+      if (stream->prompt.size() == 1) send_prompt_logprobs(started->id, {});
     }
   } else if (const auto* progress = std::get_if<engine::ProgressEvent>(&event)) {
+    if (EmbedJobs::owns(progress->id)) return;
     link_.send(progress->id, ipc::ProgressEvent{.prompt_done = progress->prompt_tokens_done,
                                                 .prompt_total = progress->prompt_tokens,
                                                 .position = progress->queue_position,
                                                 .waiting_for = progress->waiting_for});
   } else if (const auto* prompt = std::get_if<engine::PromptLogprobsEvent>(&event)) {
-    link_.send(prompt->id, ipc::PromptLogprobsEvent{prompt->logprobs});
+    send_prompt_logprobs(prompt->id, *prompt);
   } else if (const auto* sample = std::get_if<engine::SampleDoneEvent>(&event)) {
     on_sample_done(*sample);
+  } else if (const auto* embedding = std::get_if<engine::EmbeddingEvent>(&event)) {
+    end_embed(embeds_->take(*embedding));
   } else if (const auto* done = std::get_if<engine::RequestDoneEvent>(&event)) {
+    if (EmbedJobs::owns(done->id)) return end_embed(embeds_->take(*done));
     on_request_done(*done);
   } else if (const auto* failed = std::get_if<engine::RequestFailedEvent>(&event)) {
+    if (EmbedJobs::owns(failed->id)) return end_embed(embeds_->take(*failed));
     if (Stream* stream = find(failed->id)) flush(failed->id, *stream);
     link_.send_error(failed->id, failed->error);
     streams_.erase(failed->id);
@@ -421,6 +443,31 @@ void FrontDoor::on_engine(const engine::EngineEvent& event) {
       if (events_.on()) link_.send_watch(events_.encode(std::move(watch)));
     }
   }
+}
+
+void FrontDoor::end_embed(const std::optional<EmbedJobs::Outcome>& outcome) {
+  if (!outcome) return;
+  if (outcome->reply.ok()) {
+    link_.send(outcome->number, *outcome->reply);
+  } else {
+    link_.send_error(outcome->number, outcome->reply.error());
+  }
+  streams_.erase(outcome->number);
+}
+
+void FrontDoor::send_prompt_logprobs(uint64_t number, const engine::PromptLogprobsEvent& event) {
+  const Stream* stream = find(number);
+  if (stream == nullptr) return;
+  ipc::PromptLogprobsEvent out{.logprobs = event.logprobs, .ids = stream->prompt};
+  const models::Tokenizer& tokenizer = *engine_->tokenizer;
+  for (const int32_t id : stream->prompt) out.texts.push_back(shown_token(tokenizer, id));
+  for (const auto& best : event.top) {
+    std::vector<ipc::TopLogprob>& to = out.top.emplace_back();
+    for (const engine::TokenLogprob& top : best) {
+      to.push_back({top.token, top.logprob, shown_token(tokenizer, top.token)});
+    }
+  }
+  link_.send(number, out);
 }
 
 void FrontDoor::on_token(const engine::TokenEvent& token) {

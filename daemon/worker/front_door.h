@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "daemon/worker/broker_link.h"
+#include "daemon/worker/embed_jobs.h"
 #include "daemon/worker/engine_thread.h"
 #include "daemon/worker/events_publisher.h"
 #include "daemon/worker/options.h"
@@ -29,9 +30,11 @@ struct Stream {
   int64_t received_us = 0;  ///< by the broker, on our clock
   bool in_engine = false;
   bool cancelled = false;  ///< before the engine had it
+  bool embeds = false;     ///< its texts are EmbedJobs'
   int32_t prompt_tokens = 0;
-  int64_t flushed_us = 0;  ///< when tokens were sent last
-  bool touched = false;    ///< has tokens to send
+  std::vector<int32_t> prompt;  ///< where its log probabilities are wanted
+  int64_t flushed_us = 0;       ///< when tokens were sent last
+  bool touched = false;         ///< has tokens to send
 
   struct Sample {
     SampleText text;
@@ -77,6 +80,8 @@ class FrontDoor {
   void flush_due();
   void flush(uint64_t number, Stream& stream);
   void end_cancelled(uint64_t number);
+  void end_embed(const std::optional<EmbedJobs::Outcome>& outcome);
+  void send_prompt_logprobs(uint64_t number, const engine::PromptLogprobsEvent& event);
   Stream* find(uint64_t number);
   double ms_since(int64_t from_us) const;
 
@@ -99,6 +104,7 @@ class FrontDoor {
   std::unique_ptr<EngineThread> engine_thread_;
   std::optional<EngineLoaded> engine_;
   std::unique_ptr<PrepThread> prep_;
+  std::optional<EmbedJobs> embeds_;
 };
 
 }  // namespace hearth::worker

@@ -228,6 +228,11 @@ bool all_control(const PrepModel& model, const std::vector<int32_t>& tokens) {
 Result<PreparedRequest> prepare_generate(const PrepModel& model,
                                          const ipc::WorkerRequest& request) {
   const ipc::GenerateRequest& generate = request.generate;
+  if (!model.generates) {
+    return Error{ErrorCode::kUnsupported,
+                 fmt::format("model {} makes vectors of texts (embed) and no text", model.name),
+                 "model"};
+  }
   HEARTH_TRY(check_ids(model, generate.stop_ids, "stop_ids"));
   for (size_t i = 0; i < generate.logit_bias.size(); ++i) {
     HEARTH_TRY(check_id(model, generate.logit_bias[i].first, "logit_bias", i));
@@ -320,6 +325,61 @@ Result<ipc::TokenizeReply> prepare_tokenize(const PrepModel& model,
   return reply;
 }
 
+Result<models::Pooling> pooling_of(const PrepModel& model, const std::string& name) {
+  if (name == "mean") return models::Pooling::kMean;
+  if (name == "cls") return models::Pooling::kCls;
+  if (name == "last") return models::Pooling::kLast;
+  if (model.pooling != models::Pooling::kNone) return model.pooling;
+  return Error{ErrorCode::kInvalidArgument,
+               fmt::format("pooling: the file of model {} does not say how its rows become one "
+                           "vector ({}.pooling_type); want mean, cls or last",
+                           model.name, model.architecture),
+               "pooling"};
+}
+
+/// As a text that is embedded is put: with what closes it.
+Result<std::vector<int32_t>> text_tokens(const PrepModel& model, const std::string& text,
+                                         const std::string& field) {
+  HEARTH_TRY(check_could_fit(model, text.size(), field));
+  std::vector<int32_t> tokens = model.tokenizer->encode(text, {});
+  if (model.text_end) tokens.push_back(*model.text_end);
+  if (!tokens.empty()) return tokens;
+  return Error{ErrorCode::kInvalidArgument, fmt::format("{}: no tokens, want some text", field),
+               "texts"};
+}
+
+Result<PreparedEmbed> prepare_embed(const PrepModel& model, const ipc::WorkerRequest& request) {
+  const ipc::EmbedRequest& embed = request.embed;
+  HEARTH_ASSIGN_OR_RETURN(const models::Pooling pooling, pooling_of(model, embed.pooling));
+  PreparedEmbed out;
+  const size_t count = embed.texts.size() + embed.ids.size();
+  for (size_t i = 0; i < count; ++i) {
+    const bool text = !embed.texts.empty();
+    const std::string field = fmt::format("{}[{}]", text ? "texts" : "ids", i);
+    engine::Request to;
+    if (text) {
+      HEARTH_ASSIGN_OR_RETURN(to.prompt, text_tokens(model, embed.texts[i], field));
+    } else {
+      HEARTH_TRY(check_ids(model, embed.ids[i], field));
+      to.prompt = embed.ids[i];
+    }
+    if (to.prompt.size() > static_cast<size_t>(model.context_length)) {
+      return Error{ErrorCode::kContextOverflow,
+                   fmt::format("{}: {} tokens, the context of model {} holds {}", field,
+                               to.prompt.size(), model.name, model.context_length),
+                   text ? "texts" : "ids"};
+    }
+    to.owner = to.cache_salt = request.owner;
+    to.pooling = pooling;
+    to.normalize = embed.normalize;
+    to.sampling.temperature = 0;
+    to.use_prefix_store = false;
+    to.speculate = false;
+    out.texts.push_back(std::move(to));
+  }
+  return out;
+}
+
 template <typename T>
 PrepResult result_of(uint64_t number, Result<T> outcome) {
   if (outcome.ok()) return {number, std::move(outcome).value()};
@@ -331,10 +391,14 @@ PrepResult result_of(uint64_t number, Result<T> outcome) {
 PrepModel make_prep_model(std::string name, int32_t context_length,
                           const models::Tokenizer& tokenizer, std::string draft,
                           const models::ChatTemplates* templates) {
-  PrepModel model{std::move(name),  context_length,
-                  &tokenizer,       {},
-                  std::move(draft), std::make_shared<ConstraintCache>(tokenizer),
-                  templates,        std::make_shared<ChatModel>(tokenizer, templates)};
+  PrepModel model;
+  model.name = std::move(name);
+  model.context_length = context_length;
+  model.tokenizer = &tokenizer;
+  model.draft = std::move(draft);
+  model.constraints = std::make_shared<ConstraintCache>(tokenizer);
+  model.templates = templates;
+  model.chat = std::make_shared<ChatModel>(tokenizer, templates);
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
     if (tokenizer.is_end_of_generation(id)) model.end_ids.push_back(id);
   }
@@ -346,7 +410,7 @@ PrepResult prepare(const PrepModel& model, const ipc::WorkerRequest& request) {
     return result_of(request.id, prepare_tokenize(model, request.tokenize));
   }
   if (request.verb == ipc::Verb::kEmbed) {
-    return {request.id, Error{ErrorCode::kUnsupported, "verb embed: not in this build", "verb"}};
+    return result_of(request.id, prepare_embed(model, request));
   }
   return result_of(request.id, prepare_generate(model, request));
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <variant>
@@ -11,6 +12,7 @@
 
 #include "daemon/worker/chat_model.h"
 #include "daemon/worker/constraint_cache.h"
+#include "daemon/worker/embed_jobs.h"
 #include "engine/request.h"
 #include "ipc/events.h"
 #include "ipc/replies.h"
@@ -32,6 +34,10 @@ struct PrepModel {
   std::shared_ptr<ConstraintCache> constraints;      ///< of the thread that prepares
   const models::ChatTemplates* templates = nullptr;  ///< of conversations; outlives the thread
   std::shared_ptr<ChatModel> chat{};                 ///< of the thread that prepares
+  std::string architecture{};
+  bool generates = true;
+  models::Pooling pooling = models::Pooling::kNone;  ///< as the model's file says
+  std::optional<int32_t> text_end{};                 ///< closes a text that is embedded
 };
 PrepModel make_prep_model(std::string name, int32_t context_length,
                           const models::Tokenizer& tokenizer, std::string draft = "",
@@ -47,7 +53,7 @@ struct PreparedRequest {
 
 struct PrepResult {
   uint64_t number = 0;
-  std::variant<PreparedRequest, ipc::TokenizeReply, Error> outcome;
+  std::variant<PreparedRequest, ipc::TokenizeReply, PreparedEmbed, Error> outcome;
 };
 
 /// Renders, tokenizes and checks one request. kContextOverflow has the prompt's size and the

@@ -26,6 +26,7 @@ int main_of(int argc, char** argv) {
   if (verb == "cancel") return cancel(options.request_id);
   if (verb == "attach") return attach(options.attach);
   if (verb == "fork") return fork_request(options.attach);
+  if (verb == "embed") return embed(options.embed);
   if (verb == "load") return load(options.model, options.keep_alive, options.draft, options.json);
   if (verb == "unload") return unload(options.model, options.json);
   if (verb == "swap") return swap(options.role, options.model, options.json);

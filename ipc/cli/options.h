@@ -59,6 +59,18 @@ struct AttachOptions {
   bool stats = false;
 };
 
+struct EmbedOptions {
+  std::string model;
+  std::vector<std::string> text_words;
+  std::string file;
+  std::string pooling = "auto";
+  bool lines = false;  ///< each line is a text
+  bool raw = false;    ///< not scaled to length 1
+  bool json = false;
+  bool no_start = false;
+  bool allow_root = false;
+};
+
 struct Options {
   std::string verb;
   bool json = false;       ///< models, ps, stats, ping, doctor, load, unload, swap
@@ -76,6 +88,7 @@ struct Options {
   TokenizeOptions tokenize;
   ChatOptions chat;
   AttachOptions attach;  ///< fork, too
+  EmbedOptions embed;
   /// Of a verb that a worker program knows: the verb and what follows it, as written.
   std::vector<std::string> worker_words;
 };

@@ -29,6 +29,7 @@ Examples:
   hearth ps; hearth cancel ID                live requests; end one of yours
   hearth run tales --detach "Once"           goes on by itself, under the id that is printed
   hearth attach ID; hearth fork ID           back to such a request; another end of it
+  hearth embed MODEL "a text"                its vector
   hearth swap default MODEL                  another model from now on; nothing is cut off
   hearth top                                 what it is doing, drawn every second
   hearth inspect FILE.gguf                   what a model file holds
@@ -234,6 +235,23 @@ void add_attach(CLI::App& app, AttachOptions& options) {
       "cancel ends it).");
 }
 
+void add_embed(CLI::App& app, EmbedOptions& options) {
+  CLI::App* verb = app.add_subcommand("embed", "Texts as vectors");
+  verb->add_option("MODEL", options.model, "a model's name or a role")->required();
+  verb->add_option("TEXT", options.text_words, "the text; else a file's (-f) or piped stdin");
+  verb->add_option("-f,--file", options.file, "the text is this file's; - is stdin")
+      ->type_name("FILE");
+  verb->add_flag("--lines", options.lines, "each line is a text of its own");
+  verb->add_option("--pooling", options.pooling,
+                   "how the tokens' rows become one vector; default: as the model's file says")
+      ->check(CLI::IsMember({"auto", "mean", "cls", "last"}))
+      ->type_name("HOW");
+  verb->add_flag("--no-normalize", options.raw, "vectors as they are, not scaled to length 1");
+  verb->add_flag("--json", options.json, "one JSON object");
+  verb->add_flag("--no-start", options.no_start, "start no daemon where none answers");
+  verb->add_flag("--allow-root", options.allow_root, "start one as root, too");
+}
+
 /// With --model every word is text.
 Result<void> name_tokenize_model(TokenizeOptions* options) {
   if (options->model.empty()) {
@@ -302,6 +320,7 @@ Parsed parse(int argc, char** argv) {
       ->add_option("ID", options.request_id, "as hearth ps shows it")
       ->required();
   add_attach(app, options.attach);
+  add_embed(app, options.embed);
   CLI::App* load = add_plain("load", "Brings a model into memory");
   load->add_option("MODEL", options.model, "a model's name or a role")->required();
   load->add_option("--keep-alive", options.keep_alive,

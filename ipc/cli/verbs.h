@@ -22,6 +22,7 @@ std::string top_text(const ipc::StatsReply& stats, const ipc::PsReply& ps, int r
 int cancel(const std::string& request_id);
 int attach(const AttachOptions& options);
 int fork_request(const AttachOptions& options);
+int embed(const EmbedOptions& options);
 int load(const std::string& model, const std::string& keep_alive, const std::string& draft,
          bool json);
 int unload(const std::string& model, bool json);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
+#include "models/encoder/encoder_config.h"
 #include "models/file_info.h"
 
 namespace hearth::models {
@@ -49,6 +50,7 @@ Result<Decoder::Parts> Decoder::load_parts(const GgufFile& file, DecoderConfig c
   info.num_heads = config.num_heads;
   info.weight_bytes = weights.bytes;
   info.groups = config.groups;
+  HEARTH_ASSIGN_OR_RETURN(info.pooling, load_pooling(file, config.architecture));
   return Parts{std::move(config), std::move(weights), std::move(info), ops};
 }
 
@@ -90,6 +92,16 @@ void Decoder::forward(const StepArgs& args) {
            config_.groups[static_cast<size_t>(spec.group)].window});
   }
   if (batch.num_outputs > 0) head(batch, args.logits);
+}
+
+// Into memory that the next layer would write: nothing of the step is needed there any more.
+TensorView Decoder::final_rows(const BatchIndex& batch) {
+  ops_.rms_norm(state(), {.batch = &batch,
+                          .x = act_.x,
+                          .weight = weights_.output_norm.get(),
+                          .eps = config_.rms_eps,
+                          .out = act_.normed});
+  return act_.normed;
 }
 
 // ---- Before and behind the layers -------------------------------------------------------------

@@ -39,6 +39,7 @@ class Decoder : public Model {
   uint64_t activation_bytes(int32_t max_tokens, int32_t max_outputs) const override;
   Result<void> reserve(int32_t max_tokens, int32_t max_outputs) override;
   void forward(const StepArgs& args) override;
+  kernels::TensorView final_rows(const kernels::BatchIndex& batch) override;
 
  protected:
   /// One layer of one step.

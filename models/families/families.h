@@ -26,5 +26,7 @@ FamilyLoader load_olmo2;
 FamilyLoader load_qwen3moe;
 FamilyLoader load_olmoe;
 FamilyLoader load_granitemoe;
+FamilyLoader load_bert;
+FamilyLoader load_nomic_bert;
 
 }  // namespace hearth::models

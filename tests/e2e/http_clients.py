@@ -38,11 +38,28 @@ for chunk in client.completions.create(**ask, stream=True, stream_options={"incl
 assert text == whole.choices[0].text, (text, whole.choices[0].text)
 assert usage.completion_tokens == 20
 
+echoed = client.completions.create(**ask, echo=True, logprobs=1)
+assert echoed.choices[0].text == "the" + whole.choices[0].text
+assert echoed.choices[0].logprobs.token_logprobs[0] is None
+assert echoed.choices[0].logprobs.token_logprobs[-20:] == whole.choices[0].logprobs.token_logprobs
 try:
-    client.completions.create(**ask, echo=True)
-    raise AssertionError("echo was taken")
+    client.completions.create(**ask, suffix="x")
+    raise AssertionError("suffix was taken")
 except openai.BadRequestError as error:
-    assert error.param == "echo" and error.code == "unsupported", error
+    assert error.param == "suffix" and error.code == "unsupported", error
+
+pool = {"extra_body": {"pooling": "mean"}}
+vectors = client.embeddings.create(model="tiny", input=["the abc", "the"], **pool)  # asks for base64
+numbers = client.embeddings.create(model="tiny", input="the abc", encoding_format="float", **pool)
+assert len(vectors.data) == 2 and len(vectors.data[0].embedding) == 64
+assert max(abs(a - b) for a, b in zip(vectors.data[0].embedding, numbers.data[0].embedding)) == 0
+assert vectors.usage.prompt_tokens > numbers.usage.prompt_tokens > 0
+for body, param in (({}, "pooling"), ({"dimensions": 8}, "dimensions")):
+    try:
+        client.embeddings.create(model="tiny", input="a", **body)
+        raise AssertionError(f"taken: {body}")
+    except openai.BadRequestError as error:
+        assert error.param == param, error
 try:
     client.completions.create(model="nonesuch", prompt="a")
     raise AssertionError("a model that is not there was found")
@@ -66,6 +83,11 @@ try:
     raise AssertionError("a conversation without a template was taken")
 except anthropic.BadRequestError as error:
     assert error.body["error"]["type"] == "invalid_request_error", error.body
+try:
+    claude.messages.count_tokens(model="tiny", messages=hello)
+    raise AssertionError("a conversation without a template was counted")
+except anthropic.BadRequestError as error:
+    assert "chat template" in error.body["error"]["message"], error.body
 # Calls of functions, which the grammar enforces.
 schema = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 4}}, "required": ["city"]}
 function = {"name": "get_weather", "description": "d", "parameters": schema}

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "ipc/base64.h"
 #include "tests/e2e/http_client.h"
 #include "tests/e2e/tiny_model.h"
 #include "tests/skip.h"
@@ -170,7 +171,64 @@ TEST_CASE("models, health, metrics and tokens are told over HTTP") {
   const HttpAnswer metrics = http.ask("GET", "/metrics");
   CHECK(metrics.fields.at("content-type").starts_with("text/plain"));
   CHECK(metrics.body.find("\nhearth_requests_total 1\n") != std::string::npos);
-  CHECK(http.ask("POST", "/v1/embeddings", R"({"input":"a"})").status == 501);
+}
+
+TEST_CASE("vectors over HTTP: as numbers and in base64, of texts and of their tokens") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox);
+  HttpClient http(daemon);
+  // The file does not say how its rows become a vector.
+  const HttpAnswer guess = http.ask("POST", "/v1/embeddings", R"({"model":"tiny","input":"the"})");
+  CHECK(guess.status == 400);
+  CHECK(Json::parse(guess.body)["error"]["param"] == "pooling");
+  const HttpAnswer numbers = http.ask(
+      "POST", "/v1/embeddings", R"({"model":"tiny","input":["the abc","the"],"pooling":"mean"})");
+  REQUIRE_MESSAGE(numbers.status == 200, numbers.body);
+  const Json list = Json::parse(numbers.body);
+  REQUIRE(list["data"].size() == 2);
+  const auto first = list["data"][0]["embedding"].get<std::vector<float>>();
+  CHECK(first.size() == 64);
+  CHECK(list["data"][1]["index"] == 1);
+  const Json ids = Json::parse(
+      http.ask("POST", "/tokenize", R"({"model":"tiny","text":"the abc"})").body)["ids"];
+  const Json asked = {
+      {"model", "tiny"}, {"input", ids}, {"pooling", "mean"}, {"encoding_format", "base64"}};
+  const Json coded = Json::parse(http.ask("POST", "/v1/embeddings", asked.dump()).body);
+  const auto same = ipc::floats_of_base64(coded["data"][0]["embedding"].get<std::string>());
+  REQUIRE(same);
+  CHECK(*same == first);
+  CHECK(coded["usage"]["prompt_tokens"] == ids.size());
+  CHECK(http.ask("POST", "/v1/embeddings", R"({"model":"tiny","input":[999999],"pooling":"mean"})")
+            .status == 400);
+}
+
+TEST_CASE("the prompt's log probabilities over HTTP are those of drawing it") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox);
+  HttpClient http(daemon);
+  const Json whole = Json::parse(
+      http.ask("POST", "/v1/completions",
+               R"({"model":"tiny","prompt":"the","max_tokens":12,"seed":5,"logprobs":2,)"
+               R"("ignore_eos":true,"echo":true})")
+          .body);
+  const Json& said = whole["choices"][0];
+  CHECK(said["text"].get<std::string>().starts_with("the"));
+  const Json ids =
+      Json::parse(http.ask("POST", "/tokenize", R"({"model":"tiny","text":"the"})").body)["ids"];
+  const size_t prompt = ids.size();
+  REQUIRE(said["logprobs"]["token_logprobs"].size() == prompt + 12);
+  CHECK(said["logprobs"]["token_logprobs"][0].is_null());
+  for (size_t i = 1; i < prompt + 12; ++i) {
+    CHECK(said["logprobs"]["token_logprobs"][i].get<double>() < 0);
+    CHECK(said["logprobs"]["top_logprobs"][i].size() == 2);
+  }
+  const Json plain = Json::parse(
+      http.ask("POST", "/v1/completions",
+               R"({"model":"tiny","prompt":"the","max_tokens":1,"prompt_logprobs":true})")
+          .body);
+  const Json& listed = plain["choices"][0]["prompt_logprobs"];
+  REQUIRE(listed.size() == prompt);
+  for (size_t i = 1; i < prompt; ++i) CHECK(listed[i] == said["logprobs"]["token_logprobs"][i]);
 }
 
 TEST_CASE("requests that are wrong are told so, and the connection goes on") {
@@ -184,7 +242,7 @@ TEST_CASE("requests that are wrong are told so, and the connection goes on") {
     const char* code;
   };
   const Case cases[] = {
-      {R"({"model":"tiny","prompt":"a","echo":true})", 400, "echo", "unsupported"},
+      {R"({"model":"tiny","prompt":"a","echo":true,"stream":true})", 400, "echo", "unsupported"},
       {R"({"model":"tiny","prompt":"a","nonesuch":1})", 400, "nonesuch", "unknown_field"},
       {R"({"model":"nonesuch","prompt":"a"})", 404, nullptr, "model_not_found"},
       {R"({"model":"../x","prompt":"a"})", 403, "model", "forbidden"},

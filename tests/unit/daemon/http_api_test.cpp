@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "daemon/http/api_answer.h"
+#include "daemon/http/api_embeddings.h"
 #include "daemon/http/api_request.h"
 #include "daemon/http/metrics.h"
+#include "ipc/base64.h"
 
 namespace hearth::http {
 namespace {
@@ -156,7 +158,9 @@ TEST_CASE("what is not supported is refused by its name") {
   constexpr auto kUnknown = ErrorCode::kUnknownField;
   const Refused cases[] = {
       {Api::kCompletions, R"({})", "prompt", kInvalid},
-      {Api::kCompletions, R"({"prompt":"a","echo":true})", "echo", kNot},
+      {Api::kCompletions, R"({"prompt":"a","echo":true,"stream":true})", "echo", kNot},
+      {Api::kCompletions, R"({"prompt":"a","prompt_logprobs":true,"stream":true})",
+       "prompt_logprobs", kNot},
       {Api::kCompletions, R"({"prompt":"a","suffix":"b"})", "suffix", kNot},
       {Api::kCompletions, R"({"prompt":"a","best_of":3})", "best_of", kNot},
       {Api::kCompletions, R"({"prompt":["a","b"]})", "prompt", kNot},
@@ -429,6 +433,105 @@ TEST_CASE("models, health and metrics") {
   CHECK(text.find("hearth_output_tokens_total 42\n") != std::string::npos);
   CHECK(text.find("hearth_info{version=\"1\\\"2\"} 1\n") != std::string::npos);
   CHECK(text.find("hearth_kv_blocks_used{model=\"tales\"} 7\n") != std::string::npos);
+}
+
+TEST_CASE("embeddings: texts and tokens in, and what is not supported by its name") {
+  const auto parsed = [](std::string_view body) {
+    Result<EmbeddingsCall> call = parse_embeddings(body);
+    REQUIRE_MESSAGE(call.ok(), body);
+    return std::move(call).value();
+  };
+  using Texts = std::vector<std::string>;
+  using Ids = std::vector<std::vector<int32_t>>;
+  CHECK(parsed(R"({"model":"m","input":"a"})").request.texts == Texts{"a"});
+  CHECK(parsed(R"({"model":"m","input":"a"})").request.model == "m");
+  CHECK_FALSE(parsed(R"({"input":"a"})").base64);
+  CHECK(parsed(R"({"input":["a","b"],"encoding_format":"base64"})").base64);
+  CHECK(parsed(R"({"input":["a","b"],"user":"u","dimensions":null})").request.texts ==
+        Texts{"a", "b"});
+  CHECK(parsed(R"({"input":[1,2]})").request.ids == Ids{{1, 2}});
+  CHECK(parsed(R"({"input":[[1],[2,3]]})").request.ids == Ids{{1}, {2, 3}});
+  CHECK(parsed(R"({"input":"a","pooling":"mean","normalize":false})").request.pooling == "mean");
+  const auto refused = [](std::string_view body, std::string_view field, ErrorCode code) {
+    const Result<EmbeddingsCall> call = parse_embeddings(body);
+    REQUIRE_FALSE_MESSAGE(call.ok(), body);
+    CHECK_MESSAGE(call.error().field == field, body);
+    CHECK_MESSAGE(call.error().code == code, body);
+    CHECK(call.error().message.starts_with(std::string(field) + ": "));
+  };
+  constexpr auto kBad = ErrorCode::kInvalidArgument;
+  refused(R"({"model":"m"})", "input", kBad);
+  refused(R"({"input":[]})", "input", kBad);
+  refused(R"({"input":7})", "input", kBad);
+  refused(R"({"input":["a",1]})", "input", kBad);
+  refused(R"({"input":[[1],[]]})", "input", kBad);
+  refused(R"({"input":[-1]})", "input", kBad);
+  refused(R"({"input":"a","encoding_format":"int8"})", "encoding_format", kBad);
+  refused(R"({"input":"a","pooling":"rank"})", "pooling", kBad);
+  refused(R"({"input":"a","dimensions":8})", "dimensions", ErrorCode::kUnsupported);
+  refused(R"({"input":"a","nonesuch":8})", "nonesuch", ErrorCode::kUnknownField);
+  CHECK_FALSE(parse_embeddings("[]").ok());
+
+  const std::string one = ipc::base64_of_floats(std::vector<float>{0.5f, -0.1f});
+  const ipc::EmbedReply reply{"m", 2, {3, 4}, {one, one}};
+  CHECK(embeddings_body(reply, false) ==
+        R"({"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5,-0.1]},)"
+        R"({"object":"embedding","index":1,"embedding":[0.5,-0.1]}],"model":"m",)"
+        R"("usage":{"prompt_tokens":7,"total_tokens":7}})");
+  CHECK(embeddings_body(reply, true).find("\"embedding\":\"" + one + "\"") != std::string::npos);
+}
+
+TEST_CASE("counting tokens takes what a message takes but for the answer") {
+  const auto counted = parse_count_tokens(
+      R"({"model":"m","system":"s","messages":[{"role":"user","content":"a"}]})");
+  REQUIRE(counted.ok());
+  const Call call =
+      parse_call(
+          Api::kMessages,
+          R"({"model":"m","max_tokens":9,"system":"s","messages":[{"role":"user","content":"a"}]})")
+          .value();
+  CHECK(counted->model == "m");
+  CHECK(counted->messages == call.request.messages);
+  CHECK(count_tokens_body({"m", {1, 2, 3}, {"a", "b", "c"}}) == R"({"input_tokens":3})");
+  for (const char* key : {"max_tokens", "stream", "temperature", "stop_sequences"}) {
+    const auto refused = parse_count_tokens(
+        std::string(R"({"messages":[{"role":"user","content":"a"}],")") + key + "\":1}");
+    REQUIRE_FALSE(refused.ok());
+    CHECK(refused.error().field == key);
+  }
+  CHECK_FALSE(parse_count_tokens(R"({"model":"m"})").ok());
+}
+
+TEST_CASE("echo puts the prompt in front, with its tokens' log probabilities") {
+  const Call call =
+      parse_call(Api::kCompletions, R"({"prompt":"ab","echo":true,"logprobs":1,"max_tokens":1})")
+          .value();
+  CHECK(call.request.prompt_logprobs);
+  const auto writer = make_answer_writer(call, "1", 5);
+  std::string out;
+  writer->started({"m", 2, 0, 0}, &out);
+  writer->prompt_logprobs({{-0.5f}, {1, 2}, {"a", "b"}, {{{2, -0.5f, "b"}}}}, &out);
+  const std::vector<ipc::TokenLogprobs> tokens = {{-0.25f, {{3, -0.25f, "c"}}, "c"}};
+  writer->delta(0, "c", tokens, &out);
+  writer->sample_done({0, "length", 1, ""}, &out);
+  ipc::DoneEvent done;
+  done.model = "m";
+  done.finish_reasons = {"length"};
+  writer->done(done, &out);
+  const auto choice = nlohmann::json::parse(out)["choices"][0];
+  CHECK(choice["text"] == "abc");
+  CHECK(choice["logprobs"]["tokens"] == nlohmann::json({"a", "b", "c"}));
+  CHECK(choice["logprobs"]["token_logprobs"] == nlohmann::json({nullptr, -0.5, -0.25}));
+  CHECK(choice["logprobs"]["text_offset"] == nlohmann::json({0, 1, 2}));
+  CHECK(choice["logprobs"]["top_logprobs"][0].is_null());
+  CHECK(choice["logprobs"]["top_logprobs"][1]["b"] == -0.5);
+  // Without logprobs a text is its own echo; tokens have to be told.
+  CHECK_FALSE(parse_call(Api::kCompletions, R"({"prompt":"ab","echo":true})")
+                  .value()
+                  .request.prompt_logprobs);
+  CHECK(parse_call(Api::kCompletions, R"({"prompt":[1,2],"echo":true})")
+            .value()
+            .request.prompt_logprobs);
 }
 
 }  // namespace

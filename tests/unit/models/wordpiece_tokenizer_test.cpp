@@ -2,7 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include <fstream>
+#include <nlohmann/json.hpp>
+
 #include "models/gguf/gguf_file.h"
+#include "models/tokenizer/text_end.h"
 #include "tests/unit/models/test_vocab.h"
 
 namespace hearth::models {
@@ -127,6 +131,67 @@ TEST_CASE("a vocabulary without an unknown token is refused") {
   REQUIRE_FALSE(refused.ok());
   CHECK(refused.error().code == ErrorCode::kCorrupt);
   CHECK(refused.error().message.find("tokenizer.ggml.unknown_token_id") != std::string::npos);
+}
+
+TEST_CASE("a text that is embedded is closed by the separator, which encode() leaves out") {
+  const auto end = [](const GgufWriter& writer) {
+    const std::vector<std::byte> bytes = writer.bytes();
+    const auto file = GgufFile::parse(bytes, "vocab");
+    REQUIRE(file.ok());
+    const auto tokenizer = load_tokenizer(file.value());
+    REQUIRE(tokenizer.ok());
+    return load_text_end(file.value(), **tokenizer);
+  };
+  GgufWriter w = bert_file(words());
+  w.set_u32("tokenizer.ggml.eos_token_id", 4);
+  CHECK(end(w).value() == 4);
+  w.set_u32("tokenizer.ggml.seperator_token_id", 3);
+  CHECK(end(w).value() == 3);
+  CHECK(entries(w, "the", {.add_bos = true}) == Strings{"[CLS]", "_the"});
+  GgufWriter far = bert_file(words());
+  far.set_u32("tokenizer.ggml.seperator_token_id", 1000);
+  CHECK(end(far).error().code == ErrorCode::kCorrupt);
+  GgufWriter none = bert_file(words());
+  none.set_bool("tokenizer.ggml.add_sep_token", false);
+  CHECK_FALSE(end(none).value());
+  none.set_u32("tokenizer.ggml.eos_token_id", 4);
+  CHECK_FALSE(end(none).value());
+  none.set_bool("tokenizer.ggml.add_eos_token", true);
+  CHECK(end(none).value() == 4);
+}
+
+TEST_CASE("texts in many scripts become the published tokenizer's ids, lowered and not") {
+  std::ifstream in(HEARTH_SOURCE_DIR "/tests/golden/encoders/wordpiece.json");
+  REQUIRE(in.good());
+  const auto recorded = nlohmann::json::parse(in);
+  TestVocab v;
+  for (const auto& each : recorded.at("tokens")) {
+    const auto token = each.get<std::string>();
+    const bool special = token.starts_with("[") && token.size() > 3;
+    if (special) {
+      v.add(token, 0, token == "[UNK]" ? 2 : 3);
+    } else if (token.starts_with("##")) {
+      v.add(token.substr(2), 0, 1);
+    } else {
+      v.add("\xE2\x96\x81" + token, 0, 1);
+    }
+  }
+  int checked = 0;
+  for (const bool lowercase : {true, false}) {
+    GgufWriter w = bert_file(v);
+    w.set_bool("tokenizer.ggml.normalizer.lowercase", lowercase);
+    const auto t = load(w);
+    REQUIRE(t.ok());
+    for (const auto& each : recorded.at("cases")) {
+      if (each.at("lowercase").get<bool>() != lowercase) continue;
+      const auto text = each.at("text").get<std::string>();
+      CHECK_MESSAGE(
+          (*t)->encode(text, {.add_bos = false}) == each.at("ids").get<std::vector<int32_t>>(),
+          text);
+      ++checked;
+    }
+  }
+  CHECK(checked == 48);
 }
 
 }  // namespace

@@ -1,0 +1,155 @@
+#include "daemon/http/api_embeddings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <numeric>
+#include <utility>
+
+#include "daemon/http/api_request.h"
+#include "ipc/base64.h"
+#include "ipc/codec.h"
+#include "ipc/json.h"
+
+namespace hearth::http {
+namespace {
+
+using ipc::Json;
+
+constexpr ipc::JsonLimits kBodyLimits{.max_bytes = ipc::kMaxRequestBytes, .max_depth = 30};
+
+Error bad(ErrorCode code, std::string_view field, std::string_view what) {
+  return Error{code, fmt::format("{}: {}", field, what), std::string(field)};
+}
+
+// A list of numbers that read back as the floats they are.
+void append_numbers(std::string_view vector, std::string* out) {
+  const auto values = ipc::floats_of_base64(vector);
+  *out += '[';
+  std::array<char, 32> text;
+  for (size_t i = 0; values && i < values->size(); ++i) {
+    if (i > 0) *out += ',';
+    const auto end = std::to_chars(text.data(), text.data() + text.size(), (*values)[i]).ptr;
+    out->append(text.data(), end);
+  }
+  *out += ']';
+}
+
+/// The input as our own `texts` or `ids`.
+Result<void> take_input(const Json& input, Json& request) {
+  const auto integer = [](const Json& value) { return value.is_number_integer(); };
+  if (input.is_string()) {
+    request["texts"] = Json::array({input});
+    return {};
+  }
+  if (input.is_array() && !input.empty()) {
+    if (std::all_of(input.begin(), input.end(), integer)) {
+      request["ids"] = Json::array({input});
+      return {};
+    }
+    const bool texts =
+        std::all_of(input.begin(), input.end(), [](const Json& v) { return v.is_string(); });
+    const bool lists =
+        std::all_of(input.begin(), input.end(), [](const Json& v) { return v.is_array(); });
+    if (texts || lists) {
+      request[texts ? "texts" : "ids"] = input;
+      return {};
+    }
+  }
+  return bad(ErrorCode::kInvalidArgument, "input",
+             fmt::format("met {}, want a text, a list of texts, a list of token ids or a list of "
+                         "such lists",
+                         ipc::describe(input)));
+}
+
+}  // namespace
+
+Result<EmbeddingsCall> parse_embeddings(std::string_view body) {
+  HEARTH_ASSIGN_OR_RETURN(const Json object, ipc::parse_json_object(body, kBodyLimits));
+  EmbeddingsCall call;
+  Json request = Json::object();
+  request["verb"] = "embed";
+  for (const auto& [key, value] : object.items()) {
+    if (value.is_null()) continue;
+    if (key == "input") {
+      HEARTH_TRY(take_input(value, request));
+    } else if (key == "model" || key == "pooling" || key == "normalize") {
+      request[key] = value;
+    } else if (key == "encoding_format") {
+      if (value != "float" && value != "base64") {
+        return bad(ErrorCode::kInvalidArgument, key,
+                   fmt::format("met {}, want float or base64", ipc::describe(value)));
+      }
+      call.base64 = value == "base64";
+    } else if (key == "dimensions") {
+      return bad(ErrorCode::kUnsupported, key,
+                 "is not supported: no model file says that its vectors may be cut");
+    } else if (key == "user") {  // whom the caller acts for; it changes no answer
+      if (!value.is_string()) return bad(ErrorCode::kInvalidArgument, key, "want a string");
+    } else {
+      const std::string name = ipc::printable(key);
+      return bad(ErrorCode::kUnknownField, name, "is not a parameter that hearth knows");
+    }
+  }
+  if (!request.contains("texts") && !request.contains("ids")) {
+    return bad(ErrorCode::kInvalidArgument, "input", "absent, want a text or a list");
+  }
+  Result<ipc::ClientRequest> decoded = ipc::decode_request(ipc::dump_json(request));
+  if (!decoded) {
+    Error error = decoded.take_error();
+    for (const std::string_view ours : {"texts", "ids"}) {
+      if (error.field != ours) continue;
+      if (error.message.starts_with(ours)) error.message.replace(0, ours.size(), "input");
+      error.field = "input";
+      break;
+    }
+    return error;
+  }
+  call.request = std::get<ipc::EmbedRequest>(std::move(decoded).value());
+  return call;
+}
+
+std::string embeddings_body(const ipc::EmbedReply& reply, bool base64) {
+  std::string out = R"({"object":"list","data":[)";
+  for (size_t i = 0; i < reply.vectors.size(); ++i) {
+    if (i > 0) out += ',';
+    out += fmt::format(R"({{"object":"embedding","index":{},"embedding":)", i);
+    if (base64) {
+      out += '"' + reply.vectors[i] + '"';
+    } else {
+      append_numbers(reply.vectors[i], &out);
+    }
+    out += '}';
+  }
+  const int64_t tokens =
+      std::accumulate(reply.prompt_tokens.begin(), reply.prompt_tokens.end(), int64_t{0});
+  out += fmt::format(R"(],"model":{},"usage":{{"prompt_tokens":{},"total_tokens":{}}}}})",
+                     ipc::json_quote(reply.model), tokens, tokens);
+  return out;
+}
+
+Result<ipc::TokenizeRequest> parse_count_tokens(std::string_view body) {
+  HEARTH_ASSIGN_OR_RETURN(Json object, ipc::parse_json_object(body, kBodyLimits));
+  for (const char* key : {"max_tokens", "stream", "temperature", "top_p", "top_k", "stop_sequences",
+                          "metadata", "service_tier"}) {
+    if (!object.contains(key)) continue;
+    return bad(ErrorCode::kUnknownField, key, "is not a parameter of counting");
+  }
+  // Read as the request that it counts for: the same prompt, or the same refusal.
+  object["max_tokens"] = 1;
+  HEARTH_ASSIGN_OR_RETURN(Call call, parse_call(Api::kMessages, ipc::dump_json(object)));
+  ipc::TokenizeRequest out;
+  out.model = std::move(call.request.model);
+  out.messages = std::move(call.request.messages);
+  if (call.request.tool_choice != "none") out.tools = std::move(call.request.tools);
+  out.template_kwargs = std::move(call.request.template_kwargs);
+  return out;
+}
+
+std::string count_tokens_body(const ipc::TokenizeReply& reply) {
+  return fmt::format(R"({{"input_tokens":{}}})", reply.ids.size());
+}
+
+}  // namespace hearth::http

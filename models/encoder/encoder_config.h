@@ -1,0 +1,39 @@
+#pragma once
+// The numbers of an encoder, read from a file's metadata and checked, and which parts its family is
+// made of.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "kernels/base/result.h"
+#include "models/decoder/metadata.h"
+#include "models/pooling.h"
+#include "models/rope_frequencies.h"
+
+namespace hearth::models {
+
+struct EncoderConfig {
+  std::string architecture;
+  int32_t context_length = 0;
+  int32_t width = 0;
+  int32_t num_layers = 0;
+  int32_t ffn_width = 0;
+  int32_t num_heads = 0;
+  int32_t head_dim = 0;  ///< width / num_heads
+  float eps = 0;         ///< of the layer norms
+  Pooling pooling = Pooling::kNone;
+
+  // ---- Which parts: what a family sets ----
+  std::optional<RopeConfig> rope;  ///< positions rotate q and k; nothing: they are learned rows
+  bool gated = false;              ///< silu(gate) * up; else gelu(up)
+
+  /// What all encoders have. Errors name the key.
+  static Result<EncoderConfig> load_common(Metadata& metadata);
+};
+
+/// ARCHITECTURE.pooling_type; kNone where it is missing. kUnsupported for "rank" (a score of two
+/// texts is no vector), kCorrupt for a number that means nothing.
+Result<Pooling> load_pooling(const GgufFile& file, std::string_view architecture);
+
+}  // namespace hearth::models
