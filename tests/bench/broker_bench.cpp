@@ -4,7 +4,11 @@
 //            sends back what a ROUTER of its own receives, which is what the socket library takes
 //   tokens   CPU time per streamed token: hearthd, and the worker's front door (its main thread and
 //            those of its socket library)
-//   sse      CPU time per token of hearthd, streamed as server-sent events over HTTP
+//   sse      CPU time per token of hearthd, streamed as server-sent events over HTTP; of the tiny
+//            model several tokens go in one event, of the large one each in its own
+//   stall    what a reader over HTTP that stops reading costs the broker in memory, and the speed
+//   of
+//            those who read beside it; and the same of one that reads on
 //   flood    10 000 requests in a second over a bound of 256: how soon the surplus is told, and
 //            whether what was accepted ends
 //   swap     first token of a role right after it was swapped to a resident model, and of the same
@@ -12,9 +16,10 @@
 //   load     first token of a model that is not in memory, its file in the page cache, beside
 //            reading the file, copying it once, and a step
 //
-//   hearth-broker-bench [--shape NAME | --smoke | --tokens]
+//   hearth-broker-bench [--shape NAME | --smoke | --tokens | --stall]
 // `load` loads the named shape (0.1B); the others use a tiny model. --smoke: small counts, for
-// ctest; --tokens: `tokens` and `sse` alone, five rounds in turn. Prints medians; never judges.
+// ctest; --tokens: `tokens` and `sse` alone, five rounds in turn; --stall: that alone, five rounds.
+// Prints medians; never judges.
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -239,35 +244,41 @@ void measure_tokens(const Daemon& daemon, int streams, int32_t tokens) {
       broker, door, broker + door, count, deltas, static_cast<double>(count) / seconds, streams);
 }
 
-void measure_sse(const Daemon& daemon, int streams, int32_t tokens) {
+/// A connection that has asked for a stream; `more`: members of the request.
+int ask_for_stream(const Daemon& daemon, const std::string& model, int32_t tokens, int32_t salt,
+                   std::string_view more = "") {
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = (daemon.runtime() / "http.sock").string();
+  HEARTH_CHECK(fd >= 0 && path.size() < sizeof address.sun_path);
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  HEARTH_CHECK(::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  const std::string body = fmt::format(
+      R"({{"model":"{}","prompt":[{}],"max_tokens":{},"temperature":0,"ignore_eos":true,)"
+      R"("speculate":false,"cache":"off","stream":true{}}})",
+      model, fmt::join(request_for(model, tokens, salt).prompt_ids, ","), tokens, more);
+  const std::string request = fmt::format(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+      "Connection: close\r\nContent-Length: {}\r\n\r\n{}",
+      body.size(), body);
+  HEARTH_CHECK(::send(fd, request.data(), request.size(), 0) ==
+               static_cast<ssize_t>(request.size()));
+  return fd;
+}
+
+void measure_sse(const Daemon& daemon, const std::string& model, int streams, int32_t tokens) {
+  ipc::Client client = daemon.connect();
+  (void)first_token_ms(client, request_for(model, 1, 0));
   std::vector<pollfd> sockets;
   const int64_t broker_ns = cpu_ns(daemon.pid(), [](const std::string&, bool) { return true; });
   const int64_t begin_us = now_us();
   for (int i = 0; i < streams; ++i) {
-    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    const std::string path = (daemon.runtime() / "http.sock").string();
-    HEARTH_CHECK(fd >= 0 && path.size() < sizeof address.sun_path);
-    std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-    HEARTH_CHECK(::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-    std::string ids;
-    for (const int32_t id : request_for("one", tokens, i).prompt_ids) {
-      ids += fmt::format("{}{}", ids.empty() ? "" : ",", id);
-    }
-    const std::string body = fmt::format(
-        R"({{"model":"one","prompt":[{}],"max_tokens":{},"temperature":0,"ignore_eos":true,)"
-        R"("speculate":false,"cache":"off","stream":true}})",
-        ids, tokens);
-    const std::string request = fmt::format(
-        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        "Connection: close\r\nContent-Length: {}\r\n\r\n{}",
-        body.size(), body);
-    HEARTH_CHECK(::send(fd, request.data(), request.size(), 0) ==
-                 static_cast<ssize_t>(request.size()));
+    const int fd = ask_for_stream(daemon, model, tokens, i);
     sockets.push_back({.fd = fd, .events = POLLIN, .revents = 0});
   }
-  int64_t bytes = 0;
+  int64_t bytes = 0, events = 0;
+  std::map<int, char> last;  // byte of a connection
   std::vector<char> buffer(1 << 16);
   for (int live = streams; live > 0;) {
     HEARTH_CHECK(::poll(sockets.data(), sockets.size(), 60'000) > 0);
@@ -276,6 +287,10 @@ void measure_sse(const Daemon& daemon, int streams, int32_t tokens) {
       const ssize_t n = ::recv(item.fd, buffer.data(), buffer.size(), 0);
       if (n > 0) {
         bytes += n;
+        for (ssize_t i = 0; i < n; ++i) {
+          events += buffer[i] == '\n' && last[item.fd] == '\n';  // an event's end
+          last[item.fd] = buffer[i];
+        }
         continue;
       }
       ::close(item.fd);
@@ -287,10 +302,65 @@ void measure_sse(const Daemon& daemon, int streams, int32_t tokens) {
   const double count = static_cast<double>(streams) * tokens;
   const int64_t ns = cpu_ns(daemon.pid(), [](const std::string&, bool) { return true; });
   fmt::print(
-      "sse      CPU per token: broker {:.2f} us ({} streams, {:.0f} tokens/s, {:.0f} bytes "
-      "per token)\n",
+      "sse      CPU per token: broker {:.2f} us ({} streams, {:.0f} tokens/s, {:.0f} bytes and "
+      "{:.2f} events per token)\n",
       static_cast<double>(ns - broker_ns) / 1000.0 / count, streams, count / seconds,
-      static_cast<double>(bytes) / count);
+      static_cast<double>(bytes) / count, static_cast<double>(events) / count);
+}
+
+int64_t resident_bytes(pid_t pid) {
+  int64_t pages = 0;
+  std::ifstream(fmt::format("/proc/{}/statm", pid)) >> pages >> pages;
+  return pages * ::sysconf(_SC_PAGESIZE);
+}
+
+struct Beside {
+  double grown_kib = 0;     ///< the broker's resident memory, at most
+  double tokens_per_s = 0;  ///< of those who read beside it
+};
+
+/// A stream of 16 samples with 20 log probabilities a token, which is read, or is not; and four
+/// others beside it.
+Beside run_beside(const Daemon& daemon, bool reads, int32_t tokens) {
+  ipc::Client client = daemon.connect();
+  const int64_t before = resident_bytes(daemon.pid());
+  const int fd = ask_for_stream(daemon, "one", 4 * tokens, 1, R"(,"n":16,"logprobs":20)");
+  int64_t most = before;
+  const int64_t begin_us = now_us();
+  constexpr int kOthers = 4;
+  for (int i = 0; i < kOthers; ++i) {
+    HEARTH_CHECK(client.start(request_for("one", tokens, i)).ok());
+  }
+  int live = kOthers;
+  double seconds = 0;
+  std::vector<char> buffer(1 << 16);
+  for (bool open = true; open || live > 0;) {
+    pollfd item{.fd = fd, .events = static_cast<short>(reads ? POLLIN : 0), .revents = 0};
+    while (open && ::poll(&item, 1, 0) > 0) {
+      if (reads && ::recv(fd, buffer.data(), buffer.size(), 0) > 0) continue;
+      open = false;  // its end, or given up
+    }
+    most = std::max(most, resident_bytes(daemon.pid()));
+    const Result<std::optional<ipc::Arrival>> arrival = client.next(1);
+    HEARTH_CHECK(arrival.ok());
+    const auto* event = *arrival ? std::get_if<ipc::Event>(&(**arrival).what) : nullptr;
+    if (event == nullptr || !std::holds_alternative<ipc::DoneEvent>(*event)) continue;
+    if (--live == 0) seconds = static_cast<double>(now_us() - begin_us) / 1e6;
+  }
+  ::close(fd);
+  return {static_cast<double>(most - before) / 1024, kOthers * tokens / seconds};
+}
+
+void measure_stall(const Daemon& daemon, int rounds, int32_t tokens) {
+  (void)run_beside(daemon, true, tokens);  // what the first such request leaves behind
+  for (int round = 0; round < rounds; ++round) {
+    const Beside reads = run_beside(daemon, true, tokens);
+    const Beside stalls = run_beside(daemon, false, tokens);
+    fmt::print(
+        "stall    a reader that stalls: broker grew by {:.0f} KiB, others {:.0f} tokens/s; one "
+        "that reads: {:.0f} KiB, others {:.0f} tokens/s\n",
+        stalls.grown_kib, stalls.tokens_per_s, reads.grown_kib, reads.tokens_per_s);
+  }
 }
 
 void measure_flood(const Daemon& daemon, int requests, int64_t within_us) {
@@ -415,7 +485,10 @@ void write_model(const fs::path& path, const models::ModelShape& shape, uint64_t
   HEARTH_CHECK(written.ok(), "{}", written.error().message);
 }
 
-int run(bool smoke, bool tokens_only, const std::string& shape_name) {
+enum class Part { kAll, kSmoke, kTokens, kStall };
+
+int run(Part part, const std::string& shape_name) {
+  const bool smoke = part == Part::kSmoke;
   const Result<models::ModelShape> large = models::find_shape(shape_name);
   if (!large) {
     fmt::print(stderr, "{}\n", large.error().message);
@@ -435,18 +508,24 @@ int run(bool smoke, bool tokens_only, const std::string& shape_name) {
                                 .context = 8192};
   write_model(dir / "models/one.gguf", tiny, 1);
   write_model(dir / "models/two.gguf", tiny, 2);
-  write_model(dir / "models/large.gguf", smoke || tokens_only ? tiny : *large, 3);
+  write_model(dir / "models/large.gguf", smoke ? tiny : *large, 3);
   {
     const Daemon daemon(dir, {"limits.max_requests=256", "limits.max_requests_per_owner=256",
-                              "worker.kv_bytes=67108864", "limits.max_resident=3"});
-    for (int round = 0; tokens_only && round < 5; ++round) {
+                              "worker.kv_bytes=67108864", "limits.max_resident=3",
+                              // What is kept for `attach` is kept of everybody, stalled or not.
+                              part == Part::kStall ? "limits.attach_bytes_per_owner=0"
+                                                   : "limits.attach_bytes_per_owner=8388608"});
+    for (int round = 0; part == Part::kTokens && round < 5; ++round) {
       measure_tokens(daemon, 16, 1000);
-      measure_sse(daemon, 16, 1000);
+      measure_sse(daemon, "one", 16, 1000);
+      measure_sse(daemon, "large", 16, 50);
     }
-    if (tokens_only) return 0;
+    if (part == Part::kTokens) return 0;
+    if (smoke || part == Part::kStall) measure_stall(daemon, smoke ? 1 : 5, smoke ? 20 : 1000);
+    if (part == Part::kStall) return 0;
     measure_health(daemon, dir, smoke ? 50 : 20'000);
     measure_tokens(daemon, 8, smoke ? 20 : 2000);
-    measure_sse(daemon, 16, smoke ? 20 : 2000);
+    measure_sse(daemon, "one", 16, smoke ? 20 : 2000);
     measure_flood(daemon, smoke ? 400 : 10'000, smoke ? 40'000 : 1'000'000);
     measure_swap(daemon, smoke ? 4 : 200);
     measure_load(daemon, dir / "models/large.gguf", smoke ? 1 : 9);
@@ -462,9 +541,16 @@ int main(int argc, char** argv) {
   const bool smoke = argc == 2 && option == "--smoke";
   const bool shape = argc == 3 && option == "--shape";
   const bool tokens = argc == 2 && option == "--tokens";
-  if (argc > 1 && !smoke && !shape && !tokens) {
-    std::fputs("usage: hearth-broker-bench [--shape NAME | --smoke | --tokens]\n", stderr);
+  const bool stall = argc == 2 && option == "--stall";
+  if (argc > 1 && !smoke && !shape && !tokens && !stall) {
+    std::fputs("usage: hearth-broker-bench [--shape NAME | --smoke | --tokens | --stall]\n",
+               stderr);
     return 2;
   }
-  return hearth::bench::run(smoke, tokens, shape ? argv[2] : "0.1B");
+  using hearth::bench::Part;
+  const Part part = smoke    ? Part::kSmoke
+                    : tokens ? Part::kTokens
+                    : stall  ? Part::kStall
+                             : Part::kAll;
+  return hearth::bench::run(part, shape ? argv[2] : "0.1B");
 }

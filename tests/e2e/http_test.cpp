@@ -282,6 +282,9 @@ TEST_CASE("malformed and hostile bytes have their status, and disturb nobody") {
   const Case cases[] = {
       {"hello\r\n\r\n", 400},
       {"GET /health HTTP/1.1\r\n\r\n", 400},
+      {"GET /health HTTP/1.1\nHost: localhost\n\n", 400},
+      {"GET /health HTTP/1.1\r\nHost: localhost\nX: y\r\n\r\n", 400},
+      {"GET /health HTTP/1.1\r\nHost: localhost\r\n\n", 400},
       {"GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n", 421},
       {"GET /health HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\n\r\n", 403},
       {"GET http://localhost/health HTTP/1.1\r\nHost: localhost\r\n\r\n", 400},

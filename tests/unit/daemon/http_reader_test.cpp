@@ -90,6 +90,10 @@ TEST_CASE("what is no request, or too much of one, has its status") {
       {"GET  / HTTP/1.1\r\nHost: h\r\n\r\n", 400},
       {"GET / HTTP/1.1\r\nHost : h\r\n\r\n", 400},
       {std::string("GET / HTTP/1.1\r\nHo\0st: h\r\n\r\n", 28), 400},
+      {"GET / HTTP/1.1\nHost: h\n\n", 400},  // lines that end in LF alone
+      {"GET / HTTP/1.1\nHost: h\r\n\r\n", 400},
+      {"GET / HTTP/1.1\r\nHost: h\nX: y\r\n\r\n", 400},
+      {"GET / HTTP/1.1\r\nHost: h\r\n\n", 400},
       {post + "Content-Length: x\r\n\r\n", 400},
       {post + "Content-Length: -1\r\n\r\n", 400},
       {post + "Content-Length: 99999999999999999999999\r\n\r\n", 400},
