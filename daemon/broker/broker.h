@@ -48,6 +48,7 @@ class Broker {
  private:
   Broker(const Config& config, RuntimeDir runtime_dir, ipc::Context context, Rights rights);
 
+  void run_loop();
   Result<void> listen();
   Result<void> listen_for_watchers();
   Result<void> listen_on_tcp(ipc::Socket& socket);
@@ -113,6 +114,7 @@ class Broker {
   uint64_t workers_started_ = 0;
   uint64_t available_memory_ = 0;  // as it was read last
   int64_t available_memory_us_ = 0;
+  int64_t awake_until_us_ = 0;
   bool said_ready_ = false;
   int64_t extended_us_ = 0;
   uint64_t ticks_ = 0;
