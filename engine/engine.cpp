@@ -31,7 +31,9 @@ constexpr size_t kOutboxMessages = 1 << 16;
 constexpr RequestId kWarmUpId = ~RequestId{0};
 constexpr int32_t kWarmUpPrompt = 32;
 constexpr int32_t kWarmUpOutputs = 4;
-/// Guesses per step of the warm-up's second part, two steps each: what 2, 4 and 8 rows cost.
+/// Guesses per step of the warm-up's second part: what 2, 4 and 8 rows cost. Two steps each, and
+/// the small model's own calls, where there is one, since its worth is judged by them; without one
+/// the first token need not wait for more than one each.
 constexpr int32_t kWarmUpWidths[] = {1, 3, 7};
 constexpr int32_t kWarmUpDrafts = 4;
 constexpr int32_t kWarmUpMoreOutputs = 40;
@@ -283,13 +285,14 @@ void Engine::Impl::warm_up() {
   if (!scheduler.add(std::move(request), "").ok()) return;
   if (widths) {
     for (int32_t outputs = 0; outputs < kWarmUpOutputs; ++outputs) step();
+    const bool paid = speculator.has_paid_proposer();
     for (const int32_t width : kWarmUpWidths) {
       speculator.force(width);
       step();
-      step();
+      if (paid) step();
     }
     // The draft's first call computes the prompt, and touches memory that the next find mapped.
-    for (int32_t call = 0; call < kWarmUpDrafts; ++call) {
+    for (int32_t call = 0; paid && call < kWarmUpDrafts; ++call) {
       scheduler.decoding(decoding);
       speculator.warm_up(decoding);
       speculator.force(kWarmUpWidths[0]);

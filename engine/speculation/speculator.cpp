@@ -236,6 +236,10 @@ double Speculator::expected_gain(double chance, const StepCost& cost) const {
   return best;
 }
 
+bool Speculator::has_paid_proposer() const {
+  return std::ranges::any_of(proposers_, [](const auto& each) { return !each->free(); });
+}
+
 void Speculator::drop_paid_proposer() {
   HEARTH_CHECK(states_.empty(), "{} sequences", states_.size());
   for (size_t p = proposers_.size(); p-- > 0;) {

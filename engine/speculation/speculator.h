@@ -58,6 +58,8 @@ class Speculator {
   /// computes right with that chance; at least 1.
   double expected_gain(double chance, const StepCost& cost) const;
   void drop_paid_proposer();
+  /// Whether somebody guesses at a cost: a small model.
+  bool has_paid_proposer() const;
 
   bool enabled() const { return config_.enabled; }
   const SpeculationCounts& counts() const { return counts_; }
