@@ -55,15 +55,15 @@ DiskTier::DiskTier(KvLayout layout, KvCache& kv, ModelRunner& runner, Mailbox<St
       find_us_(kFindUs),
       us_per_byte_(kUsPerByte) {}
 
-void DiskTier::warm_up() {
+bool DiskTier::warm_up() {
+  if (spare_.size() >= kReadySpare) return false;
   const int64_t block_bytes =
       std::accumulate(layout_.block_bytes.begin(), layout_.block_bytes.end(), int64_t{0});
-  const size_t bytes = static_cast<size_t>(block_bytes) * static_cast<size_t>(chunk_blocks_);
-  while (spare_.size() < kReadySpare) {
-    ChunkData data = ChunkData::of_size(bytes);
-    std::ranges::fill(data.span(), std::byte{0});
-    spare_.push_back(std::move(data));
-  }
+  ChunkData data =
+      ChunkData::of_size(static_cast<size_t>(block_bytes) * static_cast<size_t>(chunk_blocks_));
+  std::ranges::fill(data.span(), std::byte{0});
+  spare_.push_back(std::move(data));
+  return true;
 }
 
 // ---- In -------------------------------------------------------------------------------------

@@ -44,8 +44,8 @@ class DiskTier {
   DiskTier(KvLayout layout, KvCache& kv, ModelRunner& runner, Mailbox<StoreCommand>& store,
            bool always, RestoreOverlap overlap);
 
-  /// Makes ready the memory that chunks come in. Before the first request.
-  void warm_up();
+  /// Makes ready the memory that one more chunk comes in. False: enough is.
+  bool warm_up();
   /// Asks for what follows the request's cached prefix; it is restoring from here on, or not.
   void ask(LiveRequest& live, const StepCost& cost, int64_t now_us);
   /// The sequence has its blocks, and computes from now on.

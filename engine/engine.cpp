@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "engine/disk_tier.h"
@@ -31,15 +33,19 @@ constexpr size_t kOutboxMessages = 1 << 16;
 constexpr RequestId kWarmUpId = ~RequestId{0};
 constexpr int32_t kWarmUpPrompt = 32;
 constexpr int32_t kWarmUpOutputs = 4;
-/// Guesses per step of the warm-up's second part: what 2, 4 and 8 rows cost. Two steps each, and
-/// the small model's own calls, where there is one, since its worth is judged by them; without one
-/// the first token need not wait for more than one each.
+constexpr int32_t kFewOutputs =
+    2;  ///< where the first token waits for it: one from each kind of step
+constexpr int32_t kIdlePrompt = 4;  ///< of an idle moment: somebody may come meanwhile
+/// Without a command for so long, it is an idle moment. Who loads a model asks it at once.
+constexpr std::chrono::milliseconds kIdle{250};
+/// Guesses per step of the rehearsal's second part, two steps each: what 2, 4 and 8 rows cost.
 constexpr int32_t kWarmUpWidths[] = {1, 3, 7};
 constexpr int32_t kWarmUpDrafts = 4;
 constexpr int32_t kWarmUpMoreOutputs = 40;
-/// Pool memory that is there before the first request: a prompt of some thousand tokens restored
+/// Pool memory that is there before the first restore: a prompt of some thousand tokens restored
 /// into fresh pages would wait longer for the pages than for the disk.
 constexpr uint64_t kTouchedBytes = 64 << 20;
+constexpr uint64_t kTouchedAtOnce = 1 << 20;  ///< who comes meanwhile waits for it
 /// Bytes copied out for the store in one step: a millisecond or two.
 constexpr uint64_t kOfferBytesPerStep = 8 << 20;
 /// Before the thread sleeps while something is being restored: a few hundred microseconds, which no
@@ -104,8 +110,19 @@ struct Engine::Impl {
   }
 
   bool step();
+  void take_commands();
+  bool advance();
   void run();
-  void warm_up();
+  void warm_up(bool widths);
+  bool measure_widths();
+  bool touch_memory();
+  struct Rehearsal {
+    int32_t prompt = 0;
+    int32_t outputs = 0;
+    bool widths = false;    ///< steps of several rows too
+    bool yielding = false;  ///< ends where a command waits
+  };
+  bool rehearse(const Rehearsal& part);
 
   // Commands.
   void handle(Request& request);
@@ -168,7 +185,11 @@ struct Engine::Impl {
   bool draining = false;
   bool stopping = false;
   bool snapshot_wanted = false;
-  EngineSnapshot totals;  ///< the counters that only grow
+  bool rehearsing = false;     ///< these steps are nobody's
+  int32_t touched_blocks = 0;  ///< of each group
+  bool memory_touched = true;
+  bool widths_wanted = false;  ///< what steps of several rows cost shall be measured when idle
+  EngineSnapshot totals;       ///< the counters that only grow
   RecentRate prefill_rate, decode_rate, step_rate;
   WatchPort watch_port;
 };
@@ -176,6 +197,24 @@ struct Engine::Impl {
 // ---- The step loop --------------------------------------------------------------------------
 
 bool Engine::Impl::step() {
+  take_commands();
+  bool copied = false;
+  if (disk != nullptr) {
+    copied = disk->pump(scheduler.cost(), now_us, kOfferBytesPerStep);
+    const uint64_t joined = disk->take_joined_tokens();
+    totals.prompt_tokens_restored += joined;
+    totals.prompt_tokens_cached += joined;
+  }
+  const bool computed = !stopping && advance();
+  if (std::exchange(snapshot_wanted, false)) {
+    tell_watchers();
+    events.emplace_back(SnapshotEvent{snapshot()});
+  }
+  if (!events.empty()) outbox.post(std::exchange(events, {}));
+  return computed || copied;
+}
+
+void Engine::Impl::take_commands() {
   std::ranges::move(inbox.drain(), std::back_inserter(commands));
   now_us = clock.now_us();
   for (EngineCommand& command : std::exchange(commands, {})) {
@@ -185,36 +224,24 @@ bool Engine::Impl::step() {
     if (!late->ended) end_request(*late, FinishReason::kDeadline);
   }
   remove_ended();
+}
 
-  bool copied = false;
-  if (disk != nullptr) {
-    copied = disk->pump(scheduler.cost(), now_us, kOfferBytesPerStep);
-    const uint64_t joined = disk->take_joined_tokens();
-    totals.prompt_tokens_restored += joined;
-    totals.prompt_tokens_cached += joined;
+// Guesses, plans, computes. False: there was nothing to compute.
+bool Engine::Impl::advance() {
+  fetch_preempted();
+  if (speculator.enabled()) {
+    scheduler.decoding(decoding);
+    const int64_t begin_us = clock.now_us();
+    speculator.propose(decoding, scheduler.cost(), scheduler.prefill_wanted());
+    now_us = clock.now_us();  // a draft model's time is not the step's
+    guesses.unpaid_us += static_cast<double>(now_us - begin_us);
   }
-  bool computed = false;
-  if (!stopping) {
-    fetch_preempted();
-    if (speculator.enabled()) {
-      scheduler.decoding(decoding);
-      const int64_t begin_us = clock.now_us();
-      speculator.propose(decoding, scheduler.cost(), scheduler.prefill_wanted());
-      now_us = clock.now_us();  // a draft model's time is not the step's
-      guesses.unpaid_us += static_cast<double>(now_us - begin_us);
-    }
-    const StepPlan& plan = scheduler.plan();
-    computed = !plan.empty();
-    if (computed) compute(plan);
-    remove_ended();
-    say_progress();
-  }
-  if (std::exchange(snapshot_wanted, false)) {
-    tell_watchers();
-    events.emplace_back(SnapshotEvent{snapshot()});
-  }
-  if (!events.empty()) outbox.post(std::exchange(events, {}));
-  return computed || copied;
+  const StepPlan& plan = scheduler.plan();
+  const bool computed = !plan.empty();
+  if (computed) compute(plan);
+  remove_ended();
+  say_progress();
+  return computed;
 }
 
 void Engine::Impl::tell_watchers() {
@@ -241,6 +268,16 @@ void Engine::Impl::run() {
     const bool worked = step();
     if (stopping || (draining && scheduler.live().empty())) break;
     if (worked) continue;
+    const bool idle = scheduler.live().empty();
+    if (idle && !memory_touched) {
+      memory_touched = !touch_memory();
+      continue;
+    }
+    if (idle && widths_wanted) {
+      commands = inbox.wait_and_drain(kIdle);
+      if (commands.empty()) measure_widths();
+      continue;
+    }
     // Nothing to do means that nothing is live, or that it waits for the store: only a command can
     // change that, or the end of its patience.
     std::chrono::microseconds wait = std::chrono::hours(1);
@@ -258,19 +295,64 @@ void Engine::Impl::run() {
   outbox.post({StoppedEvent{}});
 }
 
-void Engine::Impl::warm_up() {
+void Engine::Impl::warm_up(bool widths) {
   HEARTH_CHECK(scheduler.live().empty());
-  if (disk != nullptr) {
-    runner->touch_blocks(kTouchedBytes);
-    disk->warm_up();
+  memory_touched = disk == nullptr;
+  while (widths && !memory_touched) memory_touched = !touch_memory();
+  // A draft is judged by what it and steps of several rows cost, before anybody is served.
+  const bool all = widths || speculator.has_paid_proposer();
+  rehearse({.prompt = kWarmUpPrompt,
+            .outputs = all ? kWarmUpOutputs : kFewOutputs,
+            .widths = all,
+            .yielding = false});
+  widths_wanted = !all && speculator.enabled();
+}
+
+// A part of it; false: there was none left. A device's memory needs it as little as it is hurt by
+// it.
+bool Engine::Impl::touch_memory() {
+  if (disk->warm_up()) return true;
+  const std::vector<GroupPlan>& groups = runner->memory_plan().groups;
+  const auto of_all_groups = std::accumulate(
+      groups.begin(), groups.end(), uint64_t{1}, [](uint64_t sum, const GroupPlan& group) {
+        return sum + static_cast<uint64_t>(group.block_bytes);
+      });
+  const auto wanted = static_cast<int32_t>(kTouchedBytes / of_all_groups);
+  const auto end = std::min<int64_t>(
+      wanted, touched_blocks + static_cast<int64_t>(kTouchedAtOnce / of_all_groups) + 1);
+  for (; touched_blocks < end; ++touched_blocks) {
+    for (int32_t group = 0; group < kv.num_groups(); ++group) {
+      const BlockPool& pool = kv.pool(group);
+      if (touched_blocks >= pool.num_blocks()) continue;
+      const bool free = pool.ref_count(touched_blocks) == 0 && !pool.indexed(touched_blocks);
+      if (free) runner->touch_block(group, touched_blocks);
+    }
   }
+  return touched_blocks < wanted;
+}
+
+bool Engine::Impl::measure_widths() {
+  if (!widths_wanted) return true;
+  // What others keep in the blocks that it would take is worth more than its prices.
+  bool room = true;
+  for (int32_t g = 0; g < kv.num_groups(); ++g) {
+    room = room && kv.pool(g).num_free() * kv.block_size() > kIdlePrompt + kWarmUpMoreOutputs;
+  }
+  widths_wanted =
+      room &&
+      !rehearse({.prompt = kIdlePrompt, .outputs = kFewOutputs, .widths = true, .yielding = true});
+  return !widths_wanted;
+}
+
+// Steps of a request of its own, of which only prices stay. False: ended by a command that waits.
+bool Engine::Impl::rehearse(const Rehearsal& part) {
+  const auto kept =
+      std::tuple(totals, guesses, prefill_rate, decode_rate, step_rate, speculator.counts());
+  const int32_t context = runner->memory_plan().context_length;
   Request request;
   request.id = kWarmUpId;
-  request.max_tokens = kWarmUpOutputs;
-  request.prompt.assign(
-      static_cast<size_t>(
-          std::clamp(runner->memory_plan().context_length - kWarmUpOutputs, 1, kWarmUpPrompt)),
-      0);
+  request.max_tokens = part.outputs;
+  request.prompt.assign(static_cast<size_t>(std::clamp(context - part.outputs, 1, part.prompt)), 0);
   request.use_prefix_cache = false;
   request.sampling.temperature = 0;
   if (!runner->info().generates) {
@@ -278,40 +360,44 @@ void Engine::Impl::warm_up() {
     request.max_tokens = 0;
   }
   const auto prompt_tokens = static_cast<int32_t>(request.prompt.size());
-  const bool widths = speculator.enabled() && prompt_tokens + kWarmUpOutputs + kWarmUpMoreOutputs <=
-                                                  runner->memory_plan().context_length;
+  const bool widths = part.widths && speculator.enabled() &&
+                      prompt_tokens + part.outputs + kWarmUpMoreOutputs <= context;
   if (widths) request.max_tokens += kWarmUpMoreOutputs;
   // A context or pool too small for it: requests will teach the scheduler.
-  if (!scheduler.add(std::move(request), "").ok()) return;
+  if (!scheduler.add(std::move(request), "").ok()) return true;
+  rehearsing = true;
+  bool whole = true;
+  const auto next = [&] {
+    whole = whole && !(part.yielding && inbox.size() > 0);
+    return whole && advance();
+  };
   if (widths) {
-    for (int32_t outputs = 0; outputs < kWarmUpOutputs; ++outputs) step();
-    const bool paid = speculator.has_paid_proposer();
+    for (int32_t outputs = 0; outputs < part.outputs; ++outputs) next();
     for (const int32_t width : kWarmUpWidths) {
       speculator.force(width);
-      step();
-      if (paid) step();
+      next();
+      next();
     }
     // The draft's first call computes the prompt, and touches memory that the next find mapped.
-    for (int32_t call = 0; paid && call < kWarmUpDrafts; ++call) {
+    for (int32_t call = 0; speculator.has_paid_proposer() && call < kWarmUpDrafts; ++call) {
       scheduler.decoding(decoding);
       speculator.warm_up(decoding);
       speculator.force(kWarmUpWidths[0]);
-      step();
+      next();
     }
     speculator.force(0);
-    if (LiveRequest* live = scheduler.find(kWarmUpId)) {
-      end_request(*live, FinishReason::kCancelled);
-      remove_ended();
+  } else {
+    while (next()) {
     }
-    events.clear();
-    speculator.reset_counts();
   }
-  while (step()) {
-  }
-  outbox.drain();
-  totals = {};
-  guesses = {};
-  prefill_rate = decode_rate = step_rate = {};
+  if (LiveRequest* live = scheduler.find(kWarmUpId)) end_request(*live, FinishReason::kCancelled);
+  remove_ended();
+  rehearsing = false;
+  events.clear();
+  SpeculationCounts counts;
+  std::tie(totals, guesses, prefill_rate, decode_rate, step_rate, counts) = kept;
+  speculator.restore_counts(counts);
+  return whole;
 }
 
 void Engine::Impl::compute(const StepPlan& plan) {
@@ -339,7 +425,7 @@ void Engine::Impl::compute(const StepPlan& plan) {
   prefill_rate.add(prefill_tokens, end_us - begin_us);
   decode_rate.add(static_cast<double>(decoded), end_us - begin_us);
   step_rate.add(1, end_us - begin_us);
-  if (recorder.on()) {
+  if (recorder.on() && !rehearsing) {
     recorder.add(plan, scheduler, totals.num_steps, end_us, end_us - begin_us,
                  speculator.counts().accepted_tokens - accepted_before);
   }
@@ -790,7 +876,8 @@ Engine::~Engine() = default;
 
 Mailbox<EngineCommand>& Engine::inbox() { return impl_->inbox; }
 Mailbox<std::vector<EngineEvent>>& Engine::outbox() { return impl_->outbox; }
-void Engine::warm_up() { impl_->warm_up(); }
+void Engine::warm_up(bool widths) { impl_->warm_up(widths); }
+bool Engine::measure_widths() { return impl_->measure_widths(); }
 bool Engine::step() { return impl_->step(); }
 void Engine::run() { impl_->run(); }
 const models::ModelInfo& Engine::model_info() const { return impl_->runner->info(); }

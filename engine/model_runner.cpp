@@ -105,19 +105,9 @@ void ModelRunner::write_block(int32_t group, int32_t block, std::span<const std:
   ops_.copy_to_device(ops_.state.get(), block_memory(group, block), from.data(), bytes);
 }
 
-void ModelRunner::touch_blocks(uint64_t bytes) {
-  uint64_t of_all_groups = 0;
-  for (const GroupPlan& group : plan_.groups) {
-    of_all_groups += static_cast<uint64_t>(group.block_bytes);
-  }
-  for (size_t group = 0; group < plan_.groups.size(); ++group) {
-    const std::vector<std::byte> zeros(static_cast<size_t>(plan_.groups[group].block_bytes));
-    const auto count = std::min(static_cast<uint64_t>(plan_.groups[group].num_blocks),
-                                bytes / std::max<uint64_t>(of_all_groups, 1));
-    for (uint64_t block = 0; block < count; ++block) {
-      write_block(static_cast<int32_t>(group), static_cast<int32_t>(block), zeros);
-    }
-  }
+void ModelRunner::touch_block(int32_t group, int32_t block) {
+  zeros_.resize(static_cast<size_t>(plan_.groups[static_cast<size_t>(group)].block_bytes));
+  write_block(group, block, zeros_);
 }
 
 void ModelRunner::run(const StepPlan& plan) {

@@ -37,9 +37,8 @@ class ModelRunner {
   /// The KV of one block, to and from host memory; layers in the pool's own order.
   void read_block(int32_t group, int32_t block, std::span<std::byte> out);
   void write_block(int32_t group, int32_t block, std::span<const std::byte> from);
-  /// Writes zeros over the first blocks of every pool, up to so many bytes in all, so that their
-  /// memory is there. Before anything is kept in them.
-  void touch_blocks(uint64_t bytes);
+  /// Has the system map the block's memory: writes zeros. Only where nobody has the block.
+  void touch_block(int32_t group, int32_t block);
 
   const models::ModelInfo& info() const { return model_->info(); }
   const MemoryPlan& memory_plan() const { return plan_; }
@@ -75,6 +74,7 @@ class ModelRunner {
   kernels::TensorView final_rows_;
   std::vector<float> host_rows_;              ///< where the device has memory of its own
   std::vector<int32_t> copy_src_, copy_dst_;  ///< scratch
+  std::vector<std::byte> zeros_;              ///< of touch_block
 };
 
 }  // namespace hearth::engine

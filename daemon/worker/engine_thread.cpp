@@ -103,7 +103,7 @@ Result<EngineLoaded> EngineThread::load() {
                                       std::move(draft),
                                       options_.prefix_dir.empty() ? nullptr : &store_commands_));
   messages_.post(WarmingUp{});
-  engine_->warm_up();
+  engine_->warm_up(false);
   if (!out.draft.empty()) {
     // One that nobody asked for must promise something: it takes memory.
     const double gain = engine_->guess_gain(kGoodDraft);

@@ -63,7 +63,7 @@ class Speculator {
 
   bool enabled() const { return config_.enabled; }
   const SpeculationCounts& counts() const { return counts_; }
-  void reset_counts() { counts_ = {}; }
+  void restore_counts(const SpeculationCounts& counts) { counts_ = counts; }
   void add_saved_us(double us) { counts_.saved_us += us; }
   size_t num_sequences() const { return states_.size(); }
   void check_integrity() const;

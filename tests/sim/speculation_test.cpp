@@ -297,5 +297,27 @@ TEST_CASE("a warm-up with guesses leaves nothing behind") {
   sim.engine().check_integrity();
 }
 
+TEST_CASE("what steps of several rows cost is measured in an idle moment") {
+  FakeModelConfig model;
+  model.cost = {20'000, 3'000, 0};
+  Simulation sim({}, model);
+  sim.engine().warm_up(false);
+  CHECK(sim.engine().step_us(8) < 40'000);
+  sim.submit(make_request(1, 20, 4));
+  CHECK_FALSE(sim.engine().measure_widths());  // who waits comes first
+  sim.run_until_idle();
+  const EngineSnapshot before = sim.engine().snapshot();
+  CHECK(sim.engine().measure_widths());
+  CHECK_FALSE(sim.step());
+  CHECK(sim.engine().step_us(8) == doctest::Approx(20'000 + 8 * 3'000));
+  const EngineSnapshot after = sim.engine().snapshot();
+  CHECK(after.num_steps == before.num_steps);
+  CHECK(after.speculation.drafted_tokens == before.speculation.drafted_tokens);
+  CHECK(after.kv_blocks_used.front() == 0);
+  CHECK(after.kv_blocks_cached == before.kv_blocks_cached);
+  sim.engine().check_integrity();
+  sim.check_all_ended();
+}
+
 }  // namespace
 }  // namespace hearth::tests
