@@ -212,7 +212,11 @@ void measure_health(const Daemon& daemon, const fs::path& dir, int rounds) {
 void measure_tokens(const Daemon& daemon, int streams, int32_t tokens) {
   ipc::Client client = daemon.connect();
   (void)first_token_ms(client, request_for("one", 1, 0));
-  const pid_t worker = client.stats()->workers.at(0).pid;
+  pid_t worker = 0;
+  const Result<ipc::StatsReply> stats = client.stats();
+  for (const ipc::WorkerStats& each : stats->workers) {
+    if (each.model == "one") worker = each.pid;
+  }
   const auto all = [](const std::string&, bool) { return true; };
   const auto front_door = [](const std::string& name, bool is_main) {
     return is_main || name.starts_with("ZMQ");
