@@ -338,7 +338,8 @@ Beside run_beside(const Daemon& daemon, bool reads, int32_t tokens) {
   int live = kOthers;
   double seconds = 0;
   std::vector<char> buffer(1 << 16);
-  for (bool open = true; open || live > 0;) {
+  // One that stalls need not be behind far enough to be given up, so nobody waits for that.
+  for (bool open = true; (open && reads) || live > 0;) {
     pollfd item{.fd = fd, .events = static_cast<short>(reads ? POLLIN : 0), .revents = 0};
     while (open && ::poll(&item, 1, 0) > 0) {
       if (reads && ::recv(fd, buffer.data(), buffer.size(), 0) > 0) continue;
