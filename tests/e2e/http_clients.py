@@ -5,6 +5,7 @@ conversations with it are refused, in each API's own shape; "caller" has one wit
 "thinker" one whose prompt begins the reasoning.
 """
 import json
+import struct
 import sys
 
 try:
@@ -52,7 +53,8 @@ pool = {"extra_body": {"pooling": "mean"}}
 vectors = client.embeddings.create(model="tiny", input=["the abc", "the"], **pool)  # asks for base64
 numbers = client.embeddings.create(model="tiny", input="the abc", encoding_format="float", **pool)
 assert len(vectors.data) == 2 and len(vectors.data[0].embedding) == 64
-assert max(abs(a - b) for a, b in zip(vectors.data[0].embedding, numbers.data[0].embedding)) == 0
+as_floats = lambda values: struct.pack(f"<{len(values)}f", *values)  # decimals name a float, not a double
+assert as_floats(vectors.data[0].embedding) == as_floats(numbers.data[0].embedding)
 assert vectors.usage.prompt_tokens > numbers.usage.prompt_tokens > 0
 for body, param in (({}, "pooling"), ({"dimensions": 8}, "dimensions")):
     try:
