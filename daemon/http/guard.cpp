@@ -69,6 +69,7 @@ Result<Endpoint> parse_endpoint(std::string_view text) {
     address = address.substr(1, address.size() - 2);
     out.v6 = true;
   }
+  if (address.find('\0') != std::string_view::npos) return wrong(kWant);  // inet_pton stops there
   out.address = address;
   in6_addr v6{};
   in_addr v4{};
@@ -77,6 +78,7 @@ Result<Endpoint> parse_endpoint(std::string_view text) {
   if (known != 1) return wrong(kWant);
   const bool loopback = out.v6 ? IN6_IS_ADDR_LOOPBACK(&v6) : ntohl(v4.s_addr) >> 24 == 127;
   if (!loopback) return wrong("other machines could reach it; only loopback addresses are served");
+  if (out.v6) out.address = "::1";  // however it was written
   return out;
 }
 

@@ -22,6 +22,10 @@ TEST_CASE("loopback addresses with a port are listened on, nothing else") {
   CHECK(v6->v6);
   CHECK(v6->address == "::1");
   CHECK(parse_endpoint("127.8.9.10:0").ok());
+  CHECK(parse_endpoint("[0:0::0:1]:80")->address == "::1");
+  using namespace std::string_view_literals;
+  CHECK_FALSE(parse_endpoint("[::1\0x]:80"sv).ok());
+  CHECK_FALSE(parse_endpoint("127.0.0.1\0.evil.test:80"sv).ok());
   for (const char* text : {"0.0.0.0:8080",
                            "[::]:8080",
                            "192.168.1.7:8080",
