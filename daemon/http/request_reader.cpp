@@ -115,9 +115,15 @@ HttpRequest RequestReader::take() {
 void RequestReader::parse() {
   if (!parser_) {
     parser_ = std::make_unique<Parser>();
-    parser_->header_limit(static_cast<std::uint32_t>(limits_.header_bytes));
+    // The bound is kept below: Beast's depends on how the bytes were cut.
+    parser_->header_limit(static_cast<std::uint32_t>(limits_.header_bytes + 8));
     parser_->body_limit(limits_.body_bytes);
     parser_->eager(true);
+  }
+  if (!parser_->is_header_done()) {
+    const size_t end = bytes_.find("\r\n\r\n");
+    const size_t head = end == std::string::npos ? bytes_.size() : end + 4;
+    if (head > limits_.header_bytes) return fail(431, "the request's head is too large");
   }
   size_t used = 0;
   error_code error;

@@ -44,6 +44,14 @@ TEST_CASE("a request is read, however its bytes are cut") {
   }
 }
 
+TEST_CASE("a head may be as long as the bound") {
+  const std::string head = "GET / HTTP/1.1\r\nHost: h\r\nX: ";
+  const std::string text = head + std::string(1024 - head.size() - 4, 'a') + "\r\n\r\n";
+  for (const size_t step : {size_t{1}, size_t{7}, text.size()}) {
+    CHECK(outcome_of(text, step).state == State::kDone);
+  }
+}
+
 TEST_CASE("chunks are put together") {
   const Outcome out = outcome_of(
       "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -112,6 +120,7 @@ TEST_CASE("what is no request, or too much of one, has its status") {
       {"GET /" + std::string(2000, 'a') + " HTTP/1.1\r\nHost: h\r\n\r\n", 431},
       {post + "X: " + std::string(2000, 'a') + "\r\n\r\n", 431},
       {post + "X: " + std::string(2000, 'a'), 431},
+      {post + "X: " + std::string(992, 'a') + "\r\n\r\n", 431},  // one byte too many
   };
   for (const Case& each : cases) {
     for (const size_t step : {size_t{1}, size_t{1000000}}) {
