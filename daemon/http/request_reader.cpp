@@ -107,6 +107,7 @@ RequestReader::State RequestReader::push(std::string_view bytes) {
 HttpRequest RequestReader::take() {
   HttpRequest request = std::move(parser_->request);
   parser_.reset();
+  head_bytes_ = 0;
   state_ = State::kIdle;
   if (!bytes_.empty()) parse();
   return request;
@@ -121,9 +122,13 @@ void RequestReader::parse() {
     parser_->eager(true);
   }
   if (!parser_->is_header_done()) {
-    const size_t end = bytes_.find("\r\n\r\n");
-    const size_t head = end == std::string::npos ? bytes_.size() : end + 4;
-    if (head > limits_.header_bytes) return fail(431, "the request's head is too large");
+    // The parser may have taken the first line already, with its end.
+    const bool ends = head_bytes_ > 0 && bytes_.starts_with("\r\n");
+    const size_t end = ends ? 0 : bytes_.find("\r\n\r\n");
+    const size_t rest = end == std::string::npos ? bytes_.size() : end + (ends ? 2 : 4);
+    if (head_bytes_ + rest > limits_.header_bytes) {
+      return fail(431, "the request's head is too large");
+    }
   }
   size_t used = 0;
   error_code error;
@@ -134,6 +139,7 @@ void RequestReader::parse() {
     used += n;
     if (error || n == 0) break;
   }
+  if (!parser_->is_header_done()) head_bytes_ += used;
   const bool version = error == beast::http::error::bad_version && fresh && other_version(bytes_);
   bytes_.erase(0, used);
   if (error == beast::http::error::header_limit) {

@@ -68,7 +68,8 @@ class RequestReader {
 
   const ReaderLimits limits_;
   std::unique_ptr<Parser> parser_;
-  std::string bytes_;  // not parsed yet
+  std::string bytes_;      // not parsed yet
+  size_t head_bytes_ = 0;  // parsed of a head that is not done
   State state_ = State::kIdle;
   int status_ = 0;
   std::string problem_;
