@@ -4,9 +4,9 @@
 #include <span>
 #include <string>
 
-#include "ipc/json.h"
 #include "ipc/deltas.h"
 #include "ipc/events.h"
+#include "ipc/json.h"
 
 namespace hearth::http {
 

@@ -117,15 +117,17 @@ void add_to_daemon(CLI::App& app, ipc::CacheRequest& request) {
 
 int cache(const std::vector<std::string>& words) {
   const std::string verb = words.size() > 1 ? words[1] : "";
-  const bool asks_daemon = verb == "warm" || verb == "why";
+  // The worker knows nothing of those that ask the daemon; help for all is given here.
+  const bool for_all = verb.empty() || verb == "--help" || verb == "-h";
+  const bool asks_daemon = for_all || verb == "warm" || verb == "why";
   const auto has = [&words](std::string_view word) {
     return std::ranges::any_of(words,
                                [&](const std::string& each) { return each.starts_with(word); });
   };
   const bool about_files = has("--state-dir") || has("--help") || has("-h");
   if (verb == "stats" && !about_files && !has("--json")) print_states();
-  const bool own_files = !asks_daemon && (verb.empty() || verb.starts_with("-") || about_files ||
-                                          !daemon_is_foreign());
+  const bool own_files =
+      !asks_daemon && (verb.starts_with("-") || about_files || !daemon_is_foreign());
   if (own_files) return exec_worker(words);
 
   CLI::App app("The prefixes kept on disk", "hearth cache");

@@ -109,6 +109,16 @@ TEST_CASE("render shows the prompt that the model's chat template makes, and its
   CHECK(hearth(sandbox, "render tales --template rag", R"({"messages":[]})").status == 1);
 }
 
+TEST_CASE("the help of cache names all its verbs, whoever answers them") {
+  const Sandbox sandbox;
+  const Outcome help = hearth(sandbox, "cache --help");
+  CHECK(help.status == 0);
+  for (const char* verb :
+       {"ls", "stats", "rm", "pin", "unpin", "verify", "compact", "warm", "why"}) {
+    CHECK_MESSAGE(help.out.find(std::string("\n  ") + verb + " ") != std::string::npos, verb);
+  }
+}
+
 TEST_CASE("bench measures a shape, and tells of what ceiling") {
   const Sandbox sandbox;
   const Outcome outcome =
