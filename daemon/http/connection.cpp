@@ -1,0 +1,248 @@
+#include "daemon/http/connection.h"
+
+#include <chrono>
+#include <utility>
+
+#include "daemon/http/api_embeddings.h"
+#include "daemon/http/metrics.h"
+#include "kernels/base/log.h"
+
+namespace hearth::http {
+namespace {
+
+// Requests sent ahead of an answer.
+constexpr size_t kAheadBytes = 64 << 10;
+// After an answer that ends the connection: for the client to read it. Closing at once could
+// destroy it on its way, where the client is still sending.
+constexpr int64_t kLingerMs = 2'000;
+
+int64_t seconds_since_1970() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+int64_t now_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+Connection::Connection(ConnectionHost& host, Socket socket, uint64_t number, Rules rules,
+                       uint32_t uid)
+    : host_(host),
+      socket_(std::move(socket)),
+      number_(number),
+      rules_(std::move(rules)),
+      uid_(uid),
+      reader_(limits()) {}
+
+void Connection::start() {
+  set_deadline();
+  read();
+}
+
+ReaderLimits Connection::limits() const {
+  return {.header_bytes = 16 << 10,
+          .body_bytes = static_cast<size_t>(host_.config().max_body_bytes)};
+}
+
+void Connection::read() {
+  if (reading_ || closed_ || (exchange_ && reader_.waiting_bytes() > kAheadBytes)) return;
+  reading_ = true;
+  socket_.async_read_some(boost::asio::buffer(in_),
+                          [self = shared_from_this()](const error_code& error, size_t bytes) {
+                            self->reading_ = false;
+                            self->on_read(error, bytes);
+                          });
+}
+
+void Connection::on_read(const error_code& error, size_t bytes) {
+  if (closed_) return;
+  if (error) {
+    // Nobody is there any more, or will say more: what was asked is not wanted.
+    if (exchange_) return abandon();
+    if (!idle() && !lingering_) {
+      last_ = true;  // an answer is still being written
+      return;
+    }
+    return close();
+  }
+  if (!lingering_) {
+    reader_.push(std::string_view(in_.data(), bytes));
+    process();
+  }
+  read();
+}
+
+void Connection::process() {
+  while (!closed_ && !exchange_ && !last_) {
+    const RequestReader::State state = reader_.state();
+    if (state == RequestReader::State::kFailed) {
+      last_ = true;
+      origin_.clear();
+      respond(refused(Api::kCompletions, {reader_.status(), reader_.problem()}));
+      break;
+    }
+    if (state == RequestReader::State::kIdle || state == RequestReader::State::kHeader) break;
+    if (!head_checked_ && !admit(reader_.head())) {
+      // With its body unread, the connection cannot carry another request.
+      if (state == RequestReader::State::kBody) break;
+      head_checked_ = false;
+      reader_.take();
+      continue;
+    }
+    if (state == RequestReader::State::kBody) break;
+    head_checked_ = false;
+    handle(reader_.take());
+  }
+  set_deadline();
+}
+
+// Before the body is read: whoever may not ask shall not make us keep it.
+bool Connection::admit(const HttpRequest& head) {
+  head_checked_ = true;
+  route_ = {};
+  origin_.clear();
+  const std::optional<Refusal> refusal = route(rules_, head, &route_);
+  if (!head.origins.empty() && origin_allowed(head.origins, "", rules_.origins)) {
+    origin_ = head.origins.front();
+  }
+  if (refusal) {
+    last_ = reader_.state() == RequestReader::State::kBody || !head.keep_alive;
+    respond(refused(route_.api, *refusal));
+    return false;
+  }
+  if (reader_.state() == RequestReader::State::kBody && !head.expectations.empty()) {
+    out_ += "HTTP/1.1 100 Continue\r\n\r\n";
+    flush();
+  }
+  return true;
+}
+
+void Connection::handle(HttpRequest request) {
+  last_ = !request.keep_alive;
+  phase_ = -1;  // whatever follows has its own time
+  switch (route_.action) {
+    case Action::kGenerate: {
+      Result<Call> call = parse_call(route_.api, request.body);
+      if (!call) return respond_error(route_.api, call.error());
+      return begin(std::move(call).value(), request);
+    }
+    case Action::kTokenize: {
+      Result<ipc::TokenizeRequest> tokenize = parse_tokenize(request.body);
+      if (!tokenize) return respond_error(route_.api, tokenize.error());
+      return submit(std::move(tokenize).value(), request.body.size(),
+                    Exchange{.identity = host_.new_identity()});
+    }
+    case Action::kModels: return respond({.body = models_body(host_.backend().models())});
+    case Action::kModel: {
+      std::string body = model_body(host_.backend().models(), route_.model);
+      if (!body.empty()) return respond({.body = std::move(body)});
+      return respond_error(route_.api,
+                           Error{ErrorCode::kNotFound, "there is no model of this name", "model"});
+    }
+    case Action::kHealth: {
+      const ipc::HealthReply health = host_.backend().health();
+      return respond(
+          {.status = health.status == "draining" ? 503 : 200, .body = health_body(health)});
+    }
+    case Action::kMetrics:
+      return respond({.body = metrics_text(host_.backend().stats()),
+                      .type = "text/plain; version=0.0.4; charset=utf-8"});
+    case Action::kEmbeddings: {
+      Result<EmbeddingsCall> call = parse_embeddings(request.body);
+      if (!call) return respond_error(route_.api, call.error());
+      return submit(std::move(call->request), request.body.size(),
+                    Exchange{.identity = host_.new_identity(), .base64 = call->base64});
+    }
+    case Action::kCountTokens: {
+      Result<ipc::TokenizeRequest> count = parse_count_tokens(request.body);
+      if (!count) return respond_error(route_.api, count.error());
+      return submit(std::move(count).value(), request.body.size(),
+                    Exchange{.identity = host_.new_identity(), .api = route_.api, .counts = true});
+    }
+    case Action::kPreflight:
+      return respond({.status = 204,
+                      .body = {},
+                      .fields = "Access-Control-Allow-Methods: GET, POST\r\n"
+                                "Access-Control-Allow-Headers: authorization, content-type, "
+                                "x-api-key, anthropic-version\r\n"
+                                "Access-Control-Max-Age: 600\r\n"});
+  }
+}
+
+void Connection::begin(Call call, const HttpRequest& request) {
+  Exchange exchange{.identity = host_.new_identity(),
+                    .api = call.api,
+                    .stream = call.stream,
+                    .chunked = request.may_chunk};
+  // What stands before the instance tells nobody anything.
+  exchange.writer =
+      make_answer_writer(call, std::string_view(exchange.identity).substr(5), seconds_since_1970());
+  if (call.stream && !request.may_chunk) last_ = true;
+  submit(std::move(call.request), request.body.size(), std::move(exchange));
+}
+
+void Connection::submit(ipc::ClientRequest request, size_t bytes, Exchange exchange) {
+  const std::string identity = exchange.identity;
+  exchange_ = std::move(exchange);
+  host_.enter(identity, shared_from_this());
+  host_.backend().submit(identity, identity, uid_, std::move(request), bytes);
+}
+// ---- Connection: time and end ------------------------------------------------------------------
+
+void Connection::set_deadline() {
+  const ServerConfig& config = host_.config();
+  int64_t ms = config.idle_timeout_ms;
+  if (lingering_) {
+    ms = kLingerMs;
+  } else if (exchange_) {
+    deadline_ms_ = kNever;
+    return;
+  } else if (reader_.state() == RequestReader::State::kHeader) {
+    ms = config.header_timeout_ms;
+  } else if (reader_.state() == RequestReader::State::kBody) {
+    ms = config.body_timeout_ms;
+  }
+  // A sender that trickles gains no time by it: only another phase has another deadline.
+  const int phase = lingering_ ? 9 : static_cast<int>(reader_.state());
+  if (phase == phase_ && deadline_ms_ != kNever && phase != 0) return;
+  phase_ = phase;
+  deadline_ms_ = now_ms() + ms;
+}
+
+void Connection::check_deadlines(int64_t now) {
+  if (now >= write_deadline_ms_) {
+    log_info("http_write_timeout", "connection={}", number_);
+    return exchange_ ? abandon() : close();
+  }
+  if (now < deadline_ms_ || exchange_ || !writing_.empty()) return;
+  const RequestReader::State state = reader_.state();
+  const bool midway = !lingering_ && (state == RequestReader::State::kHeader ||
+                                      state == RequestReader::State::kBody);
+  if (!midway || last_) return close();
+  last_ = true;
+  respond(refused(api_of(""), {408, "the request took too long to come"}));
+}
+
+// The client is gone and so is its request.
+void Connection::abandon() {
+  const std::string identity = exchange_->identity;
+  close();
+  host_.backend().gone(identity);
+}
+
+void Connection::close() {
+  if (closed_) return;
+  closed_ = true;
+  const auto self = shared_from_this();  // the server's tables may hold the last reference
+  if (exchange_) host_.leave(exchange_->identity);
+  exchange_.reset();
+  error_code ignored;
+  socket_.close(ignored);
+  host_.forget(number_);
+}
+}  // namespace hearth::http

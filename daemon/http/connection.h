@@ -1,0 +1,125 @@
+#pragma once
+// One HTTP connection: requests read one after the other, each answered before the next is looked
+// at. connection.cpp has what comes in and what it may cost in time, connection_answers.cpp what
+// goes out.
+
+#include <array>
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "daemon/http/api_answer.h"
+#include "daemon/http/api_request.h"
+#include "daemon/http/request_reader.h"
+#include "daemon/http/routes.h"
+#include "daemon/http/server.h"
+#include "ipc/codec.h"
+
+namespace hearth::http {
+
+using boost::system::error_code;
+using Socket = boost::asio::generic::stream_protocol::socket;
+
+/// A time that never comes, in ms of the steady clock.
+constexpr int64_t kNever = INT64_MAX;
+int64_t now_ms();
+
+class Connection;
+
+/// What a connection asks of the server that accepted it. Outlives it.
+class ConnectionHost {
+ public:
+  virtual ~ConnectionHost() = default;
+  virtual const ServerConfig& config() const = 0;
+  virtual Backend& backend() = 0;
+  /// Names one exchange to the broker.
+  virtual std::string new_identity() = 0;
+  /// From now on the broker's answers to `identity` are the connection's.
+  virtual void enter(const std::string& identity, std::shared_ptr<Connection> connection) = 0;
+  virtual void leave(const std::string& identity) = 0;
+  /// The connection is closed.
+  virtual void forget(uint64_t number) = 0;
+  /// Runs `work` soon, from the loop.
+  virtual void post(std::function<void()> work) = 0;
+};
+
+struct Response {
+  int status = 200;
+  std::string body;
+  std::string_view type = "application/json";
+  std::string fields{};  ///< more of the head, each with its line's end
+};
+Response refused(Api api, const Refusal& refusal);
+
+/// A generation, or a tokenization, on its way.
+struct Exchange {
+  std::string identity;
+  Api api = Api::kCompletions;
+  bool stream = false;
+  bool chunked = false;
+  bool begun = false;                      ///< the head of a stream was sent
+  std::unique_ptr<AnswerWriter> writer{};  ///< null: tokenize, embed
+  bool base64 = false;                     ///< embed: vectors are not lists of numbers
+  bool counts = false;                     ///< tokenize: the number alone, in Anthropic's shape
+};
+
+class Connection final : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(ConnectionHost& host, Socket socket, uint64_t number, Rules rules, uint32_t uid);
+
+  void start();
+  ipc::SendOutcome deliver(const ipc::Answer& answer);
+  void check_deadlines(int64_t now);
+  bool idle() const { return !exchange_ && out_.empty() && writing_.empty(); }
+  void close();
+
+ private:
+  ReaderLimits limits() const;
+  void read();
+  void on_read(const error_code& error, size_t bytes);
+  void process();
+  bool admit(const HttpRequest& head);
+  void handle(HttpRequest request);
+  void begin(Call call, const HttpRequest& request);
+  void submit(ipc::ClientRequest request, size_t bytes, Exchange exchange);
+  void respond(const Response& response);
+  void respond_error(Api api, const Error& error, int64_t retry_ms = 0);
+  void on_event(const ipc::Answer& answer);
+  void send_stream(std::string_view events);
+  void end_stream();
+  void finish();
+  void flush();
+  void on_written(const error_code& error, size_t bytes);
+  void set_deadline();
+  void abandon();
+  std::string cors() const;
+
+  ConnectionHost& host_;
+  Socket socket_;
+  const uint64_t number_;
+  const Rules rules_;
+  const uint32_t uid_;
+  RequestReader reader_;
+  std::array<char, 16384> in_;
+  bool reading_ = false;
+  bool closed_ = false;
+  bool lingering_ = false;     // all is said; what still comes is thrown away
+  bool last_ = false;          // the connection ends with the answer under way
+  bool head_checked_ = false;  // of the request that is being read
+  Route route_;
+  std::string origin_;  // an admitted page's, of the request under way
+  std::optional<Exchange> exchange_;
+  bool blocked_ = false;  // the broker keeps answers until there is room
+  std::string out_;       // to be written next
+  std::string writing_;   // being written
+  size_t written_ = 0;    // of it
+  int phase_ = -1;
+  int64_t deadline_ms_ = kNever;
+  int64_t write_deadline_ms_ = kNever;
+};
+
+}  // namespace hearth::http

@@ -1,0 +1,244 @@
+#include <fmt/format.h>
+
+#include <iterator>
+#include <utility>
+
+#include "daemon/http/api_embeddings.h"
+#include "daemon/http/connection.h"
+#include "kernels/base/log.h"
+
+namespace hearth::http {
+namespace {
+
+// Bytes that wait for a slow reader here; beyond it they stay with the broker.
+constexpr size_t kOutBytes = 64 << 10;
+// And there; a reader that is further behind has lost its answer. With what strings keep in reserve
+// it has cost less than a MiB by then.
+constexpr size_t kBacklogBytes = 384 << 10;
+
+void write_part(uint32_t sample, const ipc::DeltaPart& part, AnswerWriter& writer,
+                std::string* events) {
+  switch (part.channel) {
+    case ipc::DeltaChannel::kText: return writer.delta(sample, part.text, {}, events);
+    case ipc::DeltaChannel::kReasoning: return writer.reasoning(sample, part.text, events);
+    case ipc::DeltaChannel::kArguments: return writer.arguments(sample, part.text, events);
+    case ipc::DeltaChannel::kCall:
+      if (const Result<ipc::ToolCall> call = ipc::decode_tool_call(part.text)) {
+        writer.call(sample, *call, events);
+      }
+      return;
+  }
+}
+
+void write_delta(const ipc::Answer& answer, AnswerWriter& writer, std::string* events) {
+  if (answer.logprobs.empty()) {
+    const Result<ipc::DeltaPayload> payload = ipc::decode_delta_payload(answer.payload);
+    if (payload && payload->header.num_parts == 0) {
+      return writer.delta(payload->header.sample, payload->text, {}, events);
+    }
+  }
+  const Result<ipc::Delta> delta = ipc::decode_delta(answer);
+  if (!delta) return;
+  const uint32_t sample = delta->header.sample;
+  if (delta->parts.empty()) return writer.delta(sample, delta->text, delta->logprobs, events);
+  // These go with the tokens, whatever the tokens became.
+  if (!delta->logprobs.empty()) writer.delta(sample, "", delta->logprobs, events);
+  for (const ipc::DeltaPart& part : delta->parts) write_part(sample, part, writer, events);
+}
+
+}  // namespace
+
+Response refused(Api api, const Refusal& refusal) {
+  Response out{.status = refusal.status, .body = {}};
+  ErrorCode code = ErrorCode::kProtocol;
+  if (refusal.status == 403) code = ErrorCode::kForbidden;
+  if (refusal.status == 413 || refusal.status == 431) code = ErrorCode::kTooLarge;
+  out.body = error_body(api, refusal.status, Error{code, refusal.message, ""});
+  if (!refusal.allow.empty()) out.fields = fmt::format("Allow: {}\r\n", refusal.allow);
+  if (refusal.status == 401) out.fields = "WWW-Authenticate: Bearer\r\n";
+  return out;
+}
+
+std::string Connection::cors() const {
+  if (origin_.empty()) return {};
+  return fmt::format("Access-Control-Allow-Origin: {}\r\nVary: Origin\r\n", origin_);
+}
+
+void Connection::respond(const Response& response) {
+  log_debug("http", "connection={} status={}", number_, response.status);
+  fmt::format_to(std::back_inserter(out_), "HTTP/1.1 {} {}\r\n", response.status,
+                 reason_phrase(response.status));
+  if (response.status != 204) {
+    fmt::format_to(std::back_inserter(out_), "Content-Type: {}\r\nContent-Length: {}\r\n",
+                   response.type, response.body.size());
+  }
+  out_ += "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n";
+  out_ += response.fields;
+  out_ += cors();
+  if (last_) out_ += "Connection: close\r\n";
+  out_ += "\r\n";
+  out_ += response.body;
+  flush();
+}
+
+void Connection::respond_error(Api api, const Error& error, int64_t retry_ms) {
+  const int status = status_of(api, error.code);
+  Response response{.status = status, .body = error_body(api, status, error)};
+  if (retry_ms > 0) response.fields = fmt::format("Retry-After: {}\r\n", (retry_ms + 999) / 1000);
+  respond(response);
+}
+
+void Connection::send_stream(std::string_view events) {
+  if (!exchange_->begun) {
+    exchange_->begun = true;
+    out_ +=
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
+        "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n";
+    out_ += cors();
+    if (last_) out_ += "Connection: close\r\n";
+    out_ += exchange_->chunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n";
+  }
+  if (!events.empty()) {  // an empty chunk would be the last
+    if (exchange_->chunked) {
+      fmt::format_to(std::back_inserter(out_), "{:x}\r\n", events.size());
+      out_ += events;
+      out_ += "\r\n";
+    } else {
+      out_ += events;
+    }
+  }
+  flush();
+}
+
+void Connection::end_stream() {
+  if (exchange_->chunked) out_ += "0\r\n\r\n";
+  finish();
+}
+
+// The answer is whole, if not yet written.
+void Connection::finish() {
+  host_.leave(exchange_->identity);
+  exchange_.reset();
+  blocked_ = false;
+  flush();
+  // Not here: the broker may be in the middle of what made this answer.
+  host_.post([self = shared_from_this()] {
+    if (self->closed_) return;
+    self->process();
+    self->read();
+  });
+}
+
+ipc::SendOutcome Connection::deliver(const ipc::Answer& answer) {
+  if (closed_ || !exchange_) return ipc::SendOutcome::kUnreachable;
+  if (exchange_->begun && out_.size() + writing_.size() - written_ > kOutBytes) {
+    if (host_.backend().backlog_bytes(exchange_->identity) > kBacklogBytes) {
+      log_warn("http_slow_reader", "connection={} backlog_bytes={}", number_,
+               host_.backend().backlog_bytes(exchange_->identity));
+      close();
+      return ipc::SendOutcome::kUnreachable;
+    }
+    blocked_ = true;
+    return ipc::SendOutcome::kWouldBlock;
+  }
+  if (!answer.is_delta) {
+    on_event(answer);
+    return ipc::SendOutcome::kSent;
+  }
+  if (!exchange_->writer) return ipc::SendOutcome::kSent;
+  std::string events;
+  write_delta(answer, *exchange_->writer, &events);
+  if (!events.empty()) send_stream(events);
+  return ipc::SendOutcome::kSent;
+}
+
+void Connection::on_event(const ipc::Answer& answer) {
+  const Result<ipc::Event> event = ipc::decode_event(answer.json);
+  if (!event) return;
+  Exchange& exchange = *exchange_;
+  std::string out;
+  const auto fail = [&](const Error& error, int64_t retry_ms) {
+    if (!exchange.begun) {
+      respond_error(exchange.api, error, retry_ms);
+      return finish();
+    }
+    exchange.writer->failed(error, &out);
+    send_stream(out);
+    end_stream();
+  };
+  if (const auto* error = std::get_if<ipc::ErrorEvent>(&*event)) {
+    return fail(error->error, error->retry_ms);
+  }
+  if (const auto* reply = std::get_if<ipc::TokenizeReply>(&*event)) {
+    respond({.body = exchange.counts ? count_tokens_body(*reply) : tokenize_body(*reply)});
+    return finish();
+  }
+  if (const auto* reply = std::get_if<ipc::EmbedReply>(&*event)) {
+    respond({.body = embeddings_body(*reply, exchange.base64)});
+    return finish();
+  }
+  if (!exchange.writer) return;
+  if (const auto* started = std::get_if<ipc::StartedEvent>(&*event)) {
+    exchange.writer->started(*started, &out);
+    if (exchange.stream) send_stream(out);
+  } else if (const auto* prompt = std::get_if<ipc::PromptLogprobsEvent>(&*event)) {
+    exchange.writer->prompt_logprobs(*prompt, &out);
+  } else if (const auto* sample = std::get_if<ipc::SampleDoneEvent>(&*event)) {
+    exchange.writer->sample_done(*sample, &out);
+    if (exchange.stream && !out.empty()) send_stream(out);
+  } else if (const auto* done = std::get_if<ipc::DoneEvent>(&*event)) {
+    if (const char* why = abnormal_end(*done)) {
+      const bool late = std::string_view(why).find("deadline") != std::string_view::npos;
+      return fail(Error{late ? ErrorCode::kDeadline : ErrorCode::kCancelled, why, ""}, 0);
+    }
+    exchange.writer->done(*done, &out);
+    if (exchange.stream) {
+      send_stream(out);
+      end_stream();
+    } else {
+      respond({.body = std::move(out)});
+      finish();
+    }
+  }
+}
+
+void Connection::flush() {
+  if (closed_ || !writing_.empty()) return;
+  if (out_.empty()) {
+    write_deadline_ms_ = kNever;
+    if (last_ && !exchange_ && !lingering_) {
+      lingering_ = true;
+      error_code ignored;
+      socket_.shutdown(Socket::shutdown_send, ignored);
+      set_deadline();
+      read();
+    }
+    return;
+  }
+  writing_.swap(out_);
+  written_ = 0;
+  on_written({}, 0);
+}
+
+void Connection::on_written(const error_code& error, size_t bytes) {
+  if (closed_) return;
+  if (error) return exchange_ ? abandon() : close();
+  written_ += bytes;
+  if (written_ < writing_.size()) {
+    write_deadline_ms_ = now_ms() + host_.config().write_timeout_ms;
+    socket_.async_write_some(
+        boost::asio::buffer(writing_.data() + written_, writing_.size() - written_),
+        [self = shared_from_this()](const error_code& e, size_t n) { self->on_written(e, n); });
+    return;
+  }
+  writing_.clear();
+  written_ = 0;
+  if (writing_.capacity() > kOutBytes * 2) writing_.shrink_to_fit();
+  flush();
+  if (blocked_ && exchange_ && out_.size() + writing_.size() - written_ <= kOutBytes) {
+    blocked_ = false;
+    const std::string identity = exchange_->identity;
+    host_.backend().writable(identity);
+  }
+}
+}  // namespace hearth::http
