@@ -1,6 +1,7 @@
 // Which kernel of attention.cuh runs, and the merge of splits that lie in the table's scratch.
 
 #include "kernels/attention.cuh"
+#include "kernels/encoder_kernels.h"
 
 namespace hearth::kernels {
 namespace {
@@ -79,9 +80,7 @@ void attend(cudaStream_t stream, DType dtype, const AttentionParams& params, int
   }
 }
 
-}  // namespace
-
-void cuda::attention(void* opaque, const AttentionArgs& args) {
+void attend_rows(void* opaque, const AttentionArgs& args, bool to_all) {
   const BatchIndex& batch = *args.batch;
   if (batch.num_tokens == 0) return;
   CudaState& state = cuda_state(opaque);
@@ -91,6 +90,7 @@ void cuda::attention(void* opaque, const AttentionArgs& args) {
   AttentionParams params{};
   params.count = row_count(batch, Rows::kTokens);
   params.positions = batch.positions;
+  params.context_len = to_all ? batch.context_len : nullptr;
   params.seq_idx = batch.seq_idx;
   params.block_table = group.block_table;
   params.max_blocks = group.max_blocks;
@@ -118,6 +118,14 @@ void cuda::attention(void* opaque, const AttentionArgs& args) {
     attend(stream, args.kv.dtype, params, rows, false);
     HEARTH_LAUNCH(stream, merge_kernel, grid2(rows, args.num_heads), kMergeThreads, 0, params);
   }
+}
+
+}  // namespace
+
+void cuda::attention(void* state, const AttentionArgs& args) { attend_rows(state, args, false); }
+
+void cuda::attention_to_all(void* state, const AttentionArgs& args) {
+  attend_rows(state, args, true);
 }
 
 }  // namespace hearth::kernels

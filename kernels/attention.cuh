@@ -30,6 +30,7 @@ inline constexpr int kMaxHeadDim = 2 * kAttentionThreads;
 struct AttentionParams {
   const int32_t* count;
   const int32_t* positions;
+  const int32_t* context_len;  ///< of sequences: rows see all of it; null: up to themselves
   const int32_t* seq_idx;
   const int32_t* block_table;
   int32_t max_blocks;
@@ -53,6 +54,7 @@ struct Seen {
   int end;
 };
 __device__ inline Seen seen_by(const AttentionParams& a, int row) {
+  if (a.context_len != nullptr) return {0, a.context_len[a.seq_idx[row]]};
   const int position = a.positions[row];
   return {a.window > 0 && position >= a.window ? position - a.window + 1 : 0, position + 1};
 }

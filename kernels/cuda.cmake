@@ -44,7 +44,9 @@ set(HEARTH_CUDA_KERNELS
   embed.cu
   gated_activation.cu
   gather_rows.cu
+  gelu.cu
   kv_store.cu
+  layer_norm.cu
   matmul.cu
   matmul_plain.cu
   matmul_quant_4.cu

@@ -6,6 +6,7 @@
 #include "kernels/cuda_check.h"
 #include "kernels/cuda_ops_internal.h"
 #include "kernels/cuda_state.h"
+#include "kernels/encoder_kernels.h"
 #include "kernels/op_checks.h"
 
 namespace hearth::kernels {
@@ -27,6 +28,10 @@ void checked_copy_blocks(void* state, const CopyBlocksArgs& args) {
   check_args(args);
   cuda::copy_blocks(state, args);
 }
+
+constexpr EncoderOps kEncoderOps = {checked<cuda::layer_norm, LayerNormArgs>,
+                                    checked<cuda::gelu, GeluArgs>,
+                                    checked<cuda::attention_to_all, AttentionArgs>};
 
 /// A device has no threads of ours to give back.
 void set_num_threads(void*, int32_t num_threads) {
@@ -100,6 +105,7 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   table.copy_blocks = checked_copy_blocks;
   table.moe_route = checked<cuda::moe_route, MoeRouteArgs>;
   table.moe_matmul = checked<cuda::moe_matmul, MoeMatmulArgs>;
+  table.encoder = &kEncoderOps;
   table.moe_combine = checked<cuda::moe_combine, MoeCombineArgs>;
   table.set_num_threads = set_num_threads;
   return table;

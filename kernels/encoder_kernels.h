@@ -12,12 +12,20 @@ namespace reference {
 void layer_norm(void*, const LayerNormArgs&);
 void gelu(void*, const GeluArgs&);
 void attention_to_all(void*, const AttentionArgs&);
+extern const EncoderOps kEncoderOps;
 }  // namespace reference
 
 namespace cpu {
 void layer_norm(void*, const LayerNormArgs&);
 void gelu(void*, const GeluArgs&);
 void attention_to_all(void*, const AttentionArgs&);
+extern const EncoderOps kEncoderOps;
 }  // namespace cpu
+
+namespace cuda {
+void layer_norm(void*, const LayerNormArgs&);
+void gelu(void*, const GeluArgs&);
+void attention_to_all(void*, const AttentionArgs&);
+}  // namespace cuda
 
 }  // namespace hearth::kernels

@@ -5,8 +5,6 @@
 #include "kernels/base/check.h"
 #include "kernels/encoder_kernels.h"
 #include "kernels/op_checks.h"
-#include "kernels/ops_cpu.h"
-#include "kernels/ops_ref.h"
 
 namespace hearth::kernels {
 namespace {
@@ -32,14 +30,8 @@ void check_args(const LayerNormArgs& args) {
 
 void check_args(const GeluArgs& args) { check_rows(*args.batch, args.x, args.x.cols, "gelu x"); }
 
-// By its functions and not by its name: a table that wraps another has another state.
 Result<EncoderOps> encoder_ops(const OpTable& table) {
-  if (table.attention == reference::attention) {
-    return EncoderOps{reference::layer_norm, reference::gelu, reference::attention_to_all};
-  }
-  if (table.attention == cpu::attention) {
-    return EncoderOps{cpu::layer_norm, cpu::gelu, cpu::attention_to_all};
-  }
+  if (table.encoder != nullptr) return *table.encoder;
   return Error{ErrorCode::kUnsupported,
                fmt::format("encoders need layer norms, which this build does not do on {}",
                            table.device.kind),

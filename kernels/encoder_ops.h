@@ -1,6 +1,6 @@
 #pragma once
-// Ops that only encoders need, beside the OpTable whose memory and weights they work on. They keep
-// the rules of kernels/ops.h. So far there are those of the reference and of the CPU.
+// Ops that only encoders need, on the memory and the weights of the OpTable that names them. They
+// keep the rules of kernels/ops.h.
 
 #include "kernels/base/result.h"
 #include "kernels/ops.h"
@@ -33,7 +33,7 @@ struct EncoderOps {
   void (*attention_to_all)(void* state, const AttentionArgs&) = nullptr;
 };
 
-/// Those that work on this table's state. kUnsupported where there are none.
+/// The table's. kUnsupported where it has none.
 Result<EncoderOps> encoder_ops(const OpTable& table);
 
 }  // namespace hearth::kernels

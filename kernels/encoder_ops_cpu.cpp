@@ -22,4 +22,6 @@ void gelu(void* state, const GeluArgs& args) {
              [&](int64_t t, int32_t) { s.rows.gelu_erf(args.x.row<float>(t), args.x.cols); });
 }
 
+const EncoderOps kEncoderOps = {layer_norm, gelu, attention_to_all};
+
 }  // namespace hearth::kernels::cpu

@@ -35,4 +35,6 @@ void gelu(void*, const GeluArgs& args) {
   }
 }
 
+const EncoderOps kEncoderOps = {layer_norm, gelu, attention_to_all};
+
 }  // namespace hearth::kernels::reference

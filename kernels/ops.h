@@ -335,6 +335,8 @@ struct DeviceInfo {
   uint64_t memory_free_bytes = 0;  ///< when the table was made
 };
 
+struct EncoderOps;
+
 /// Function pointers of one device. Copyable; copies share `state`, which the last one frees.
 struct OpTable {
   DeviceInfo device;
@@ -368,6 +370,9 @@ struct OpTable {
   void (*gated_activation)(void* state, const GatedActivationArgs&) = nullptr;
   void (*gather_rows)(void* state, const GatherRowsArgs&) = nullptr;
   void (*copy_blocks)(void* state, const CopyBlocksArgs&) = nullptr;
+
+  /// What encoders need beside the others (kernels/encoder_ops.h); null in a table without them.
+  const EncoderOps* encoder = nullptr;
 
   // Null in a table that has no mixture of experts.
   void (*moe_route)(void* state, const MoeRouteArgs&) = nullptr;

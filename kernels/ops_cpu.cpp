@@ -9,6 +9,7 @@
 
 #include "kernels/cpu_features.h"
 #include "kernels/cpu_topology.h"
+#include "kernels/encoder_kernels.h"
 #include "kernels/ops_ref.h"
 
 namespace hearth::kernels {
@@ -106,6 +107,7 @@ Result<OpTable> cpu_ops(const CpuOptions& options) {
   table.rope = cpu::rope;
   table.kv_store = cpu::kv_store;
   table.attention = cpu::attention;
+  table.encoder = &cpu::kEncoderOps;
   table.gated_activation = cpu::gated_activation;
   table.moe_route = cpu::moe_route;
   table.moe_matmul = cpu::moe_matmul;

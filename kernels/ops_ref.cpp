@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "kernels/encoder_kernels.h"
 #include "kernels/host_memory.h"
 
 namespace hearth::kernels {
@@ -35,6 +36,7 @@ OpTable reference_ops() {
   table.rope = reference::rope;
   table.kv_store = reference::kv_store;
   table.attention = reference::attention;
+  table.encoder = &reference::kEncoderOps;
   table.gated_activation = reference::gated_activation;
   table.gather_rows = reference::gather_rows;
   table.copy_blocks = reference::copy_blocks;

@@ -3,6 +3,7 @@
 #include <map>
 #include <numeric>
 
+#include "kernels/encoder_ops.h"
 #include "kernels/half.h"
 #include "tests/cuda/rig.h"
 
@@ -22,6 +23,7 @@ struct Case {
   int32_t window = 0;
   float soft_cap = 0;
   bool sinks = false;
+  bool to_all = false;  ///< as encoders attend
   int32_t block_size = 16;
 };
 
@@ -109,7 +111,7 @@ void attend(const OpTable& ops, const Case& c, const Pool& pool, const std::vect
   args.soft_cap = c.soft_cap;
   args.sinks = c.sinks ? sinks.get() : nullptr;
   args.out = out.view();
-  ops.attention(ops.state.get(), args);
+  (c.to_all ? ops.encoder->attention_to_all : ops.attention)(ops.state.get(), args);
   const std::vector<float> rows = out.read(step.num_tokens());
   auto at = rows.begin();
   for (const SeqPart& part : parts) {
@@ -187,6 +189,18 @@ TEST_CASE("attention: contexts of several splits") {
   same_as_reference(ops, {.kv_heads = 1, .heads = 2, .head_dim = 32}, parts);
   same_as_reference(ops, {.kv_heads = 1, .heads = 2, .head_dim = 32, .window = 520}, parts);
   same_as_reference(ops, {.kv_heads = 1, .heads = 2, .head_dim = 32, .sinks = true}, parts);
+}
+
+TEST_CASE("attention to all: whole texts, short ones and those of several splits") {
+  HEARTH_CUDA_TABLE(ops);
+  for (const DType type : {DType::kF32, DType::kF16}) {
+    same_as_reference(ops, {.kv_type = type, .head_dim = 64, .to_all = true},
+                      {{1, 0, 19}, {2, 0, 1}, {3, 0, 300}});
+  }
+  const Case few{.head_dim = 32, .to_all = true};
+  const Outputs alone = run(ops, few, {{1, 0, 30}});
+  const Outputs beside = run(ops, few, {{2, 0, 40}, {1, 0, 30}});
+  for (const auto& [token, row] : alone) CHECK(beside.at(token) == row);
 }
 
 TEST_CASE("attention: a row's value depends on its own sequence alone") {

@@ -2,6 +2,7 @@
 
 #include <functional>
 
+#include "kernels/encoder_ops.h"
 #include "tests/cuda/rig.h"
 
 using namespace hearth;         // NOLINT
@@ -84,6 +85,30 @@ TEST_CASE("add_bias, joined vectors of several types") {
         return out.read(step.num_tokens());
       },
       0);
+}
+
+TEST_CASE("layer_norm and gelu") {
+  HEARTH_CUDA_TABLE(ops);
+  for (const int64_t width : kWidths) {
+    CAPTURE(width);
+    same_as_reference(
+        ops,
+        [&](const OpTable& table) {
+          const Step step(table, 9);
+          std::vector<float> values = Random(5).floats(step.bound() * width);
+          for (float& value : values) value = value * 6 + 2;
+          const DeviceRows x(table, step.bound(), width, values);
+          const auto weight =
+              pack(table, {random_tensor(2, DType::kF32, 1, width)}, WeightRole::kVector);
+          const auto bias =
+              pack(table, {random_tensor(3, DType::kF32, 1, width)}, WeightRole::kVector);
+          table.encoder->layer_norm(table.state.get(), {&step.batch(), x.view(), weight.get(),
+                                                        bias.get(), 1e-3f, x.view()});
+          table.encoder->gelu(table.state.get(), {&step.batch(), x.view()});
+          return x.read(step.num_tokens());
+        },
+        6e-6);
+  }
 }
 
 TEST_CASE("gather_rows") {

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "kernels/cuda_ops.h"
+#include "kernels/encoder_ops.h"
 #include "tests/op/op_testing.h"
 
 namespace hearth::kernels::testing {
@@ -25,6 +26,17 @@ void waited(void* state, const Args& args) {
   shim_table().synchronize(state);
 }
 
+/// And those of encoders.
+template <auto member, typename Args>
+void encoder_waited(void* state, const Args& args) {
+  (shim_table().encoder->*member)(state, args);
+  shim_table().synchronize(state);
+}
+constexpr EncoderOps kWaitingEncoderOps = {
+    encoder_waited<&EncoderOps::layer_norm, LayerNormArgs>,
+    encoder_waited<&EncoderOps::gelu, GeluArgs>,
+    encoder_waited<&EncoderOps::attention_to_all, AttentionArgs>};
+
 OpTable waiting_table() {
   OpTable table = shim_table();
   table.set_num_threads = [](void*, int32_t) {};
@@ -41,6 +53,7 @@ OpTable waiting_table() {
   table.gated_activation = waited<&OpTable::gated_activation, GatedActivationArgs>;
   table.gather_rows = waited<&OpTable::gather_rows, GatherRowsArgs>;
   table.copy_blocks = waited<&OpTable::copy_blocks, CopyBlocksArgs>;
+  table.encoder = &kWaitingEncoderOps;
   table.moe_route = waited<&OpTable::moe_route, MoeRouteArgs>;
   table.moe_matmul = waited<&OpTable::moe_matmul, MoeMatmulArgs>;
   table.moe_combine = waited<&OpTable::moe_combine, MoeCombineArgs>;
