@@ -1,7 +1,12 @@
 #include "kernels/quant/quant_group.h"
 
+#include <array>
+#include <cstddef>
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
+#include "kernels/quant/blocks.h"
 #include "kernels/quant/quant_layout.h"
 
 namespace hearth::kernels {
@@ -28,46 +33,105 @@ uint16_t get_half(const uint8_t* from) {
   return bits;
 }
 
-uint32_t four_codes(const uint8_t* q) {
-  uint32_t four;
-  std::memcpy(&four, q, sizeof four);
-  return four;
+uint32_t four(const uint8_t* bytes) {
+  uint32_t word;
+  std::memcpy(&word, bytes, sizeof word);
+  return word;
 }
 
-/// Codes of 32 inputs into their planes, four bytes at a time: masks keep what a shift brings over
-/// from the neighbour out.
-void put_codes(const BlockParts& at, int b, const uint8_t* q) {
-  uint8_t* plane = at.plane(b) + at.lane * 4;
-  const QuantLayout& layout = at.layout;
-  const auto put = [&plane](int j, uint32_t four) {
-    std::memcpy(plane + j * 64, &four, sizeof four);
-  };
-  int low_bits = 0;
-  if (layout.nibbles) {
-    for (int j = 0; j < 4; ++j) {
-      put(j, (four_codes(q + 4 * j) & 0x0f0f0f0fu) | (four_codes(q + 16 + 4 * j) & 0x0f0f0f0fu)
-                                                         << 4);
-    }
-    plane += 256;
-    low_bits = 4;
+/// Word j of a lane's plane.
+void put_word(uint8_t* plane, int j, uint32_t word) { std::memcpy(plane + j * 64, &word, 4); }
+
+/// Masks keep what a shift of a word brings over from the neighbouring byte out.
+constexpr uint32_t kLow = 0x0f0f0f0f;
+constexpr uint32_t kTwo = 0x03030303;
+constexpr uint32_t kOne = 0x01010101;
+
+/// 16 stored bytes, value i low and 16 + i high: a plane of nibbles as it is.
+void put_nibbles(const uint8_t* qs, uint8_t* plane) {
+  for (int j = 0; j < 4; ++j) put_word(plane, j, four(qs + 4 * j));
+}
+
+/// 32 stored bytes, one sub-block low and the next one high.
+void put_nibble_pair(const uint8_t* qs, uint8_t* low, uint8_t* high) {
+  for (int j = 0; j < 4; ++j) {
+    const uint32_t first = four(qs + 4 * j), second = four(qs + 16 + 4 * j);
+    put_word(low, j, (first & kLow) | (second & kLow) << 4);
+    put_word(high, j, (first >> 4 & kLow) | (second & ~kLow));
   }
-  if (layout.twos) {
-    for (int j = 0; j < 2; ++j) {
-      uint32_t fields = 0;
-      for (int f = 0; f < 4; ++f) {
-        fields |= (four_codes(q + 16 * j + 4 * f) >> low_bits & 0x03030303u) << 2 * f;
+}
+
+/// 32 stored bytes, field f of two bits of each.
+void put_twos(const uint8_t* qs, int f, uint8_t* plane) {
+  for (int j = 0; j < 2; ++j) {
+    uint32_t fields = 0;
+    for (int i = 0; i < 4; ++i) fields |= (four(qs + 16 * j + 4 * i) >> 2 * f & kTwo) << 2 * i;
+    put_word(plane, j, fields);
+  }
+}
+
+/// 32 stored bytes, bit `bit` of each.
+void put_ones(const uint8_t* qh, int bit, uint8_t* plane) {
+  uint32_t bits = 0;
+  for (int j = 0; j < 8; ++j) bits |= (four(qh + 4 * j) >> bit & kOne) << j;
+  put_word(plane, 0, bits);
+}
+
+/// 4 stored bytes, bit i for value i.
+void put_ones_of_32(const uint8_t* qh, uint8_t* plane) {
+  const uint32_t stored = four(qh);
+  uint32_t bits = 0;
+  for (int i = 0; i < 4; ++i) {
+    // Each fourth bit from bit i on, moved together into a byte.
+    uint32_t each = stored >> i & 0x11111111;
+    each = (each | each >> 3) & 0x03030303;
+    each = (each | each >> 6) & 0x000f000f;
+    bits |= ((each | each >> 12) & 0xff) << 8 * i;
+  }
+  put_word(plane, 0, bits);
+}
+
+/// A block's codes into the planes of its 32-blocks. Bytes of the file to bytes of the group: what
+/// a load waits for, with as little in between as there can be.
+template <DType kType>
+void put_codes(const BlockParts& at, const uint8_t* block) {
+  const auto plane = [&at](int b) { return at.plane(b) + at.lane * 4; };
+  if constexpr (kType == DType::kQ4_0 || kType == DType::kIQ4_NL) {
+    put_nibbles(block + offsetof(stored::Q4_0, qs), plane(0));
+  } else if constexpr (kType == DType::kQ4_1) {
+    put_nibbles(block + offsetof(stored::Q4_1, qs), plane(0));
+  } else if constexpr (kType == DType::kMXFP4) {
+    put_nibbles(block + offsetof(stored::MXFP4, qs), plane(0));
+  } else if constexpr (kType == DType::kQ5_0 || kType == DType::kQ5_1) {
+    using Block = std::conditional_t<kType == DType::kQ5_0, stored::Q5_0, stored::Q5_1>;
+    put_nibbles(block + offsetof(Block, qs), plane(0));
+    put_ones_of_32(block + offsetof(Block, qh), plane(0) + 256);
+  } else if constexpr (kType == DType::kIQ4_XS) {
+    for (int b = 0; b < 8; ++b) {
+      put_nibbles(block + offsetof(stored::IQ4_XS, qs) + 16 * b, plane(b));
+    }
+  } else if constexpr (kType == DType::kQ4_K || kType == DType::kQ5_K) {
+    using Block = std::conditional_t<kType == DType::kQ4_K, stored::Q4_K, stored::Q5_K>;
+    for (int b = 0; b < 8; b += 2) {
+      put_nibble_pair(block + offsetof(Block, qs) + 16 * b, plane(b), plane(b + 1));
+    }
+    if constexpr (kType == DType::kQ5_K) {
+      for (int b = 0; b < 8; ++b) put_ones(block + offsetof(Block, qh), b, plane(b) + 256);
+    }
+  } else if constexpr (kType == DType::kQ6_K) {
+    for (int b = 0; b < 8; ++b) {
+      if (b % 4 < 2) {  // its nibbles are the low ones, those of b + 2 the high ones
+        put_nibble_pair(block + b / 4 * 64 + b % 4 * 32, plane(b), plane(b + 2));
       }
-      put(j, fields);
+      put_twos(block + offsetof(stored::Q6_K, qh) + b / 4 * 32, b % 4, plane(b) + 256);
     }
-    plane += 128;
-    low_bits += 2;
-  }
-  if (layout.ones) {
-    uint32_t bits = 0;
-    for (int j = 0; j < 8; ++j) {
-      bits |= (four_codes(q + 4 * j) >> low_bits & 0x01010101u) << j;
+  } else {
+    static_assert(kType == DType::kQ2_K || kType == DType::kQ3_K);
+    using Block = std::conditional_t<kType == DType::kQ2_K, stored::Q2_K, stored::Q3_K>;
+    for (int b = 0; b < 8; ++b) {
+      put_twos(block + offsetof(Block, qs) + b / 4 * 32, b % 4, plane(b));
+      if constexpr (kType == DType::kQ3_K) put_ones(block, b, plane(b) + 128);
     }
-    put(0, bits);
   }
 }
 
@@ -97,33 +161,32 @@ void get_codes(const BlockParts& at, int b, uint8_t* q) {
   }
 }
 
-/// Ors one nibble or field into a byte that was zero there.
-void put_bits(uint8_t* to, int bits, int shift) { *to = static_cast<uint8_t>(*to | bits << shift); }
+uint8_t joined(int low, int high, int shift) { return static_cast<uint8_t>(low | high << shift); }
 
+template <DType kType>
 void put_scales(const BlockParts& at, const QuantCodes& codes) {
+  static constexpr QuantLayout kLayout = quant_layout(kType);
   uint8_t* scales = at.scales();
-  for (int b = 0; b < 8; ++b) {
-    switch (at.layout.sub_scales) {
-      case SubScales::kNone: return;
-      case SubScales::kTwoSix: {
-        const int first = at.layout.has_min ? codes.scale[b] : codes.scale[2 * b];
-        const int second = at.layout.has_min ? codes.min[b] : codes.scale[2 * b + 1];
-        put_bits(scales + b * kLanes, (first & 15) | (second & 15) << 4, 0);
-        put_bits(scales + 128 + b / 2 * kLanes, first >> 4 | second >> 4 << 2, b % 2 * 4);
-        break;
-      }
-      case SubScales::kNibbles:
-        for (int s = 2 * b; s < 2 * b + 2; ++s) {
-          put_bits(scales + s * kLanes, codes.scale[s] | codes.min[s] << 4, 0);
-        }
-        break;
-      case SubScales::kSigned:
-        for (int s = 2 * b; s < 2 * b + 2; ++s) scales[s * kLanes] = codes.scale[s];
-        break;
-      case SubScales::kOneSix:
-        put_bits(scales + b / 2 * kLanes, codes.scale[b] & 15, b % 2 * 4);
-        put_bits(at.high_scale(b), codes.scale[b] >> 4, b % 4 * 2);
-        break;
+  if constexpr (kLayout.sub_scales == SubScales::kTwoSix) {
+    const auto first = [&codes](int b) { return codes.scale[kLayout.has_min ? b : 2 * b]; };
+    const auto second = [&codes](int b) {
+      return kLayout.has_min ? codes.min[b] : codes.scale[2 * b + 1];
+    };
+    const auto high = [&](int b) { return first(b) >> 4 | second(b) >> 4 << 2; };
+    for (int b = 0; b < 8; ++b) scales[b * kLanes] = joined(first(b) & 15, second(b) & 15, 4);
+    for (int p = 0; p < 4; ++p) scales[128 + p * kLanes] = joined(high(2 * p), high(2 * p + 1), 4);
+  } else if constexpr (kLayout.sub_scales == SubScales::kNibbles) {
+    for (int s = 0; s < 16; ++s) scales[s * kLanes] = joined(codes.scale[s], codes.min[s], 4);
+  } else if constexpr (kLayout.sub_scales == SubScales::kSigned) {
+    for (int s = 0; s < 16; ++s) scales[s * kLanes] = codes.scale[s];
+  } else if constexpr (kLayout.sub_scales == SubScales::kOneSix) {
+    for (int p = 0; p < 4; ++p) {
+      scales[p * kLanes] = joined(codes.scale[2 * p] & 15, codes.scale[2 * p + 1] & 15, 4);
+    }
+    for (int h = 0; h < 8; h += 4) {
+      const uint8_t* s = codes.scale + h;
+      *at.high_scale(h) =
+          static_cast<uint8_t>(s[0] >> 4 | s[1] >> 4 << 2 | s[2] >> 4 << 4 | s[3] >> 4 << 6);
     }
   }
 }
@@ -174,21 +237,44 @@ void for_blocks(const QuantLayout& layout, int64_t cols, int lane, uint8_t* grou
 
 }  // namespace
 
+namespace {
+
+template <DType kType>
+void place_row_of(const std::byte* row, int64_t cols, int lane, uint8_t* group) {
+  static constexpr QuantLayout kLayout = quant_layout(kType);
+  const auto* stored = reinterpret_cast<const uint8_t*>(row);
+  const int64_t block_bytes = info(kType).block_bytes;
+  for_blocks(kLayout, cols, lane, group, [&](int64_t n, const BlockParts& at) {
+    const uint8_t* block = stored + n * block_bytes;
+    put_codes<kType>(at, block);
+    if constexpr (kType == DType::kMXFP4) {
+      at.head[lane] = block[0];
+    } else if constexpr (kLayout.block == 32) {  // d, and m behind it, come first
+      std::memcpy(at.head + 2 * lane, block, 2);
+      if constexpr (kLayout.has_min) std::memcpy(at.head + 32 + 2 * lane, block + 2, 2);
+    } else {
+      QuantCodes codes;  // all but its codes
+      take_scales_apart(kType, reinterpret_cast<const std::byte*>(block), &codes);
+      put_half(codes.d, at.head + 2 * lane);
+      if constexpr (kLayout.has_min) put_half(codes.dmin, at.head + 32 + 2 * lane);
+      put_scales<kType>(at, codes);
+    }
+  });
+}
+
+using PlaceRow = void(const std::byte* row, int64_t cols, int lane, uint8_t* group);
+
+template <size_t... kIndex>
+constexpr std::array<PlaceRow*, sizeof...(kIndex)> place_rows(std::index_sequence<kIndex...>) {
+  return {place_row_of<kQuantTypes[kIndex]>...};
+}
+constexpr auto kPlaceRows = place_rows(std::make_index_sequence<kNumQuantTypes>());
+
+}  // namespace
+
 void place_row(DType type, const std::byte* row, int64_t cols, int lane, std::byte* group) {
-  const QuantLayout layout = quant_layout(type);
-  const int64_t block_bytes = info(type).block_bytes;
-  for_blocks(layout, cols, lane, reinterpret_cast<uint8_t*>(group),
-             [&](int64_t n, const BlockParts& at) {
-               const QuantCodes codes = take_apart(type, row + n * block_bytes);
-               if (type == DType::kMXFP4) {
-                 at.head[lane] = static_cast<uint8_t>(codes.d);
-               } else {
-                 put_half(codes.d, at.head + 2 * lane);
-                 if (layout.has_min) put_half(codes.dmin, at.head + 32 + 2 * lane);
-               }
-               for (int b = 0; b < layout.block / 32; ++b) put_codes(at, b, codes.q + 32 * b);
-               put_scales(at, codes);
-             });
+  kPlaceRows[static_cast<size_t>(quant_index(type))](row, cols, lane,
+                                                     reinterpret_cast<uint8_t*>(group));
 }
 
 void lane_values(DType type, const std::byte* group, int64_t cols, int lane, float* out) {

@@ -10,7 +10,7 @@
 
 namespace hearth::kernels {
 
-/// Puts stored row `row` (cols inputs) into lane `lane` of a group that was zero there.
+/// Puts stored row `row` (cols inputs) into lane `lane` of a group.
 void place_row(DType type, const std::byte* row, int64_t cols, int lane, std::byte* group);
 
 /// Values of lane `lane`, cols floats: the bits that `dequantize` gives of the row placed there.

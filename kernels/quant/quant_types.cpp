@@ -63,39 +63,47 @@ void six_bit_pairs(const uint8_t* scales, QuantCodes& codes) {
   }
 }
 
-void apart(const stored::Q2_K& b, QuantCodes& codes) {
+void scales_apart(const stored::Q2_K& b, QuantCodes& codes) {
   codes.d = b.d;
   codes.dmin = b.dmin;
   for (int s = 0; s < 16; ++s) {
     codes.scale[s] = b.scales[s] & 15;
     codes.min[s] = b.scales[s] >> 4;
   }
-  twos_of_256(b.qs, codes.q);
 }
 
-void apart(const stored::Q3_K& b, QuantCodes& codes) {
+void codes_apart(const stored::Q2_K& b, QuantCodes& codes) { twos_of_256(b.qs, codes.q); }
+
+void scales_apart(const stored::Q3_K& b, QuantCodes& codes) {
   codes.d = b.d;
   for (int s = 0; s < 16; ++s) {
     codes.scale[s] = static_cast<uint8_t>(field(b.scales[s % 8], s / 8 * 4, 15) |
                                           field(b.scales[8 + s % 4], s / 4 * 2, 3) << 4);
   }
+}
+
+void codes_apart(const stored::Q3_K& b, QuantCodes& codes) {
   twos_of_256(b.qs, codes.q);
   for (int i = 0; i < 256; ++i) {
     codes.q[i] |= static_cast<uint8_t>(field(b.hmask[i % 32], i / 32, 1) << 2);
   }
 }
 
-void apart(const stored::Q4_K& b, QuantCodes& codes) {
+void scales_apart(const stored::Q4_K& b, QuantCodes& codes) {
   codes.d = b.d;
   codes.dmin = b.dmin;
   six_bit_pairs(b.scales, codes);
-  nibbles_of_256(b.qs, codes.q);
 }
 
-void apart(const stored::Q5_K& b, QuantCodes& codes) {
+void codes_apart(const stored::Q4_K& b, QuantCodes& codes) { nibbles_of_256(b.qs, codes.q); }
+
+void scales_apart(const stored::Q5_K& b, QuantCodes& codes) {
   codes.d = b.d;
   codes.dmin = b.dmin;
   six_bit_pairs(b.scales, codes);
+}
+
+void codes_apart(const stored::Q5_K& b, QuantCodes& codes) {
   nibbles_of_256(b.qs, codes.q);
   for (int n = 0; n < 8; ++n) {
     uint8_t* q = codes.q + 32 * n;
@@ -103,9 +111,12 @@ void apart(const stored::Q5_K& b, QuantCodes& codes) {
   }
 }
 
-void apart(const stored::Q6_K& b, QuantCodes& codes) {
+void scales_apart(const stored::Q6_K& b, QuantCodes& codes) {
   codes.d = b.d;
   std::memcpy(codes.scale, b.scales, 16);
+}
+
+void codes_apart(const stored::Q6_K& b, QuantCodes& codes) {
   for (int n = 0; n < 8; ++n) {  // 32 at a time, for these loops to be vectors
     const int f = n % 4;
     const uint8_t* low = b.ql + n / 4 * 64 + f % 2 * 32;
@@ -117,42 +128,68 @@ void apart(const stored::Q6_K& b, QuantCodes& codes) {
   }
 }
 
-void apart(const stored::IQ4_XS& b, QuantCodes& codes) {
+void scales_apart(const stored::IQ4_XS& b, QuantCodes& codes) {
   codes.d = b.d;
   for (int s = 0; s < 8; ++s) {
     codes.scale[s] = static_cast<uint8_t>(field(b.scales_l[s / 2], s % 2 * 4, 15) |
                                           field(b.scales_h, 2 * s, 3) << 4);
-    nibbles_of_32(b.qs + 16 * s, codes.q + 32 * s);
   }
 }
 
-void apart(const stored::Q4_0& b, QuantCodes& codes) {
-  codes.d = b.d;
-  nibbles_of_32(b.qs, codes.q);
+void codes_apart(const stored::IQ4_XS& b, QuantCodes& codes) {
+  for (int s = 0; s < 8; ++s) nibbles_of_32(b.qs + 16 * s, codes.q + 32 * s);
 }
 
-void apart(const stored::Q4_1& b, QuantCodes& codes) {
+void scales_apart(const stored::Q4_0& b, QuantCodes& codes) { codes.d = b.d; }
+
+void codes_apart(const stored::Q4_0& b, QuantCodes& codes) { nibbles_of_32(b.qs, codes.q); }
+
+void scales_apart(const stored::Q4_1& b, QuantCodes& codes) {
   codes.d = b.d;
   codes.dmin = b.m;
-  nibbles_of_32(b.qs, codes.q);
 }
 
-void apart(const stored::Q5_0& b, QuantCodes& codes) {
-  codes.d = b.d;
+void codes_apart(const stored::Q4_1& b, QuantCodes& codes) { nibbles_of_32(b.qs, codes.q); }
+
+void scales_apart(const stored::Q5_0& b, QuantCodes& codes) { codes.d = b.d; }
+
+void codes_apart(const stored::Q5_0& b, QuantCodes& codes) {
   nibbles_of_32(b.qs, codes.q);
   fifth_bits(b.qh, codes.q);
 }
 
-void apart(const stored::Q5_1& b, QuantCodes& codes) {
+void scales_apart(const stored::Q5_1& b, QuantCodes& codes) {
   codes.d = b.d;
   codes.dmin = b.m;
+}
+
+void codes_apart(const stored::Q5_1& b, QuantCodes& codes) {
   nibbles_of_32(b.qs, codes.q);
   fifth_bits(b.qh, codes.q);
 }
 
-void apart(const stored::MXFP4& b, QuantCodes& codes) {
-  codes.d = b.e;
-  nibbles_of_32(b.qs, codes.q);
+void scales_apart(const stored::MXFP4& b, QuantCodes& codes) { codes.d = b.e; }
+
+void codes_apart(const stored::MXFP4& b, QuantCodes& codes) { nibbles_of_32(b.qs, codes.q); }
+
+/// visit(the block as its stored type).
+template <typename Visit>
+void visit_block(DType type, const std::byte* block, const Visit& visit) {
+  switch (type) {
+    case DType::kQ4_0:
+    case DType::kIQ4_NL: return visit(read<stored::Q4_0>(block));
+    case DType::kQ4_1: return visit(read<stored::Q4_1>(block));
+    case DType::kQ5_0: return visit(read<stored::Q5_0>(block));
+    case DType::kQ5_1: return visit(read<stored::Q5_1>(block));
+    case DType::kMXFP4: return visit(read<stored::MXFP4>(block));
+    case DType::kQ2_K: return visit(read<stored::Q2_K>(block));
+    case DType::kQ3_K: return visit(read<stored::Q3_K>(block));
+    case DType::kQ4_K: return visit(read<stored::Q4_K>(block));
+    case DType::kQ5_K: return visit(read<stored::Q5_K>(block));
+    case DType::kQ6_K: return visit(read<stored::Q6_K>(block));
+    case DType::kIQ4_XS: return visit(read<stored::IQ4_XS>(block));
+    default: HEARTH_CHECK(false, "type {}", info(type).name);
+  }
 }
 
 /// The integer that scale s multiplies d with.
@@ -168,23 +205,16 @@ float half_scale_of_e8m0(uint8_t e) {
   return std::bit_cast<float>(e < 2 ? 0x00200000u << e : static_cast<uint32_t>(e - 1) << 23);
 }
 
+void take_scales_apart(DType type, const std::byte* block, QuantCodes* codes) {
+  visit_block(type, block, [codes](const auto& b) { scales_apart(b, *codes); });
+}
+
 QuantCodes take_apart(DType type, const std::byte* block) {
   QuantCodes codes{};
-  switch (type) {
-    case DType::kQ4_0:
-    case DType::kIQ4_NL: apart(read<stored::Q4_0>(block), codes); break;
-    case DType::kQ4_1: apart(read<stored::Q4_1>(block), codes); break;
-    case DType::kQ5_0: apart(read<stored::Q5_0>(block), codes); break;
-    case DType::kQ5_1: apart(read<stored::Q5_1>(block), codes); break;
-    case DType::kMXFP4: apart(read<stored::MXFP4>(block), codes); break;
-    case DType::kQ2_K: apart(read<stored::Q2_K>(block), codes); break;
-    case DType::kQ3_K: apart(read<stored::Q3_K>(block), codes); break;
-    case DType::kQ4_K: apart(read<stored::Q4_K>(block), codes); break;
-    case DType::kQ5_K: apart(read<stored::Q5_K>(block), codes); break;
-    case DType::kQ6_K: apart(read<stored::Q6_K>(block), codes); break;
-    case DType::kIQ4_XS: apart(read<stored::IQ4_XS>(block), codes); break;
-    default: HEARTH_CHECK(false, "type {}", info(type).name);
-  }
+  visit_block(type, block, [&codes](const auto& b) {
+    scales_apart(b, codes);
+    codes_apart(b, codes);
+  });
   return codes;
 }
 

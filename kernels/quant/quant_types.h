@@ -29,6 +29,8 @@ struct QuantValues {
 
 /// `type` is one of kQuantTypes.
 QuantCodes take_apart(DType type, const std::byte* block);
+/// d, dmin, scales and mins alone, as far as the type has them: nothing else is written.
+void take_scales_apart(DType type, const std::byte* block, QuantCodes* codes);
 QuantValues values_of(DType type, const QuantCodes& codes);
 
 /// The values of one block: out[i] = scale * q + min in f32.

@@ -2,10 +2,14 @@
 
 #include <doctest/doctest.h>
 
+#include <cstring>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "kernels/ops.h"
+#include "kernels/quant/quant_group.h"
+#include "kernels/quant/quant_layout.h"
 
 namespace hearth::kernels {
 namespace {
@@ -59,6 +63,31 @@ TEST_CASE("types and shapes that cannot be packed are errors that name the tenso
                   {{"blk.0.y", DType::kF32, 6, 4, all.first(96), 3},
                    {"blk.0.x", DType::kF32, 6, 4, all.first(96), 2}},
                   WeightRole::kExperts, "blk.0.y");
+  }
+}
+
+TEST_CASE("rows of every quantized type come out of a group as they went in") {
+  std::mt19937 random(11);
+  for (const DType type : kQuantTypes) {
+    CAPTURE(info(type).name);
+    constexpr int64_t kCols = 512;
+    std::vector<std::vector<std::byte>> rows(16);
+    for (auto& row : rows) {
+      row.resize(bytes_of(type, kCols));
+      for (std::byte& byte : row) byte = static_cast<std::byte>(random());
+    }
+    // Whatever was there before: each byte of a row is written, and none of another's.
+    std::vector<std::byte> group(static_cast<size_t>(quant_layout(type).group_bytes(kCols)),
+                                 std::byte{0xa5});
+    for (int lane = 15; lane >= 0; --lane) {
+      place_row(type, rows[static_cast<size_t>(lane)].data(), kCols, lane, group.data());
+    }
+    for (int lane = 0; lane < 16; ++lane) {
+      std::vector<float> wanted(kCols), got(kCols);
+      dequantize(type, rows[static_cast<size_t>(lane)], wanted);
+      lane_values(type, group.data(), kCols, lane, got.data());
+      CHECK(std::memcmp(wanted.data(), got.data(), kCols * sizeof(float)) == 0);
+    }
   }
 }
 
