@@ -15,8 +15,6 @@
 namespace hearth::kernels {
 namespace {
 
-constexpr size_t kHugePage = size_t{2} << 20;
-
 // Smaller requests come from the heap: there the sanitizers see an overrun.
 constexpr size_t kMapFrom = size_t{1} << 20;
 

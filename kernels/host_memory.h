@@ -6,6 +6,9 @@
 
 namespace hearth::kernels {
 
+/// What memory comes in where it can; larger requests begin at one.
+inline constexpr size_t kHugePage = size_t{2} << 20;
+
 /// Null when there is not enough. Any thread.
 void* allocate_host(size_t bytes);
 /// `bytes` as it was asked for.

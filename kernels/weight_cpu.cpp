@@ -118,13 +118,21 @@ Result<std::unique_ptr<Weight>> pack_weights(void* state, std::span<const HostTe
   weight->bytes = static_cast<size_t>(offset);
   if (!weight->memory.reset(weight->bytes)) return no_memory(tensors[0], weight->bytes);
 
+  // All threads take part, a huge page at a time: packing alone, two of them would often wait for
+  // the same one, or clear it twice.
   std::byte* packed = weight->memory.data();
+  auto& cpu = *static_cast<CpuState*>(state);
+  const auto pages = static_cast<int64_t>(weight->bytes / kHugePage);
+  cpu.for_each(pages, offset, [packed](int64_t page, int32_t) {
+    *static_cast<volatile std::byte*>(packed + page * static_cast<int64_t>(kHugePage)) =
+        std::byte{0};
+  });
   for (size_t i = 0; i < tensors.size(); ++i) {
     PackedWeight::Segment& segment = weight->segments[i];
     segment.data = packed;
     const int64_t groups = segment.num_groups * tensors[i].num_experts;
     const int64_t bytes = groups * segment.group_bytes;
-    static_cast<CpuState*>(state)->for_each(groups, bytes, [&](int64_t item, int32_t) {
+    cpu.for_each(groups, bytes, [&](int64_t item, int32_t) {
       const int64_t first = item % segment.num_groups * kGroup;
       pack_group(tensors[i], item / segment.num_groups * segment.rows + first,
                  std::min<int64_t>(kGroup, segment.rows - first),
