@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <chrono>
+#include <future>
 #include <utility>
 
 #include "daemon/worker/device.h"
@@ -57,10 +58,15 @@ Result<EngineLoaded> EngineThread::load() {
   const int64_t begin_us = clock_.now_us();
   HEARTH_ASSIGN_OR_RETURN(kernels::OpTable ops, open_device(options_.device));
   HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(options_.model));
+  // Beside all else: one thread's work, of which a large vocabulary has as much as a small model
+  // takes to load. Joined before the file goes, whatever is returned.
+  std::future<Result<std::unique_ptr<models::Tokenizer>>> tokenizer =
+      std::async(std::launch::async, [&file] { return models::load_tokenizer(file); });
   // Before anything that takes long. What cannot be planned cannot be loaded either: the loading
   // below says why. What does not fit is not tried.
   DraftChoice choice;
   if (options_.engine.speculation.enabled) choice = choose_draft(options_.draft, options_.model);
+  file.set_fingerprint("-");  // which a plan has no use for: without one the whole file is read
   if (Result<LoadPlan> planned = plan(file, choice.path, ops); planned.ok()) {
     messages_.post(*planned);
   } else if (planned.error().code == ErrorCode::kOutOfMemory && reserved_bytes()) {
@@ -68,7 +74,6 @@ Result<EngineLoaded> EngineThread::load() {
   }
   HEARTH_ASSIGN_OR_RETURN(std::string digest, model_fingerprint());
   file.set_fingerprint(std::move(digest));
-  HEARTH_ASSIGN_OR_RETURN(tokenizer_, models::load_tokenizer(file));
   templates_ = models::ChatTemplates::load(file);
 
   int64_t next_us = 0;
@@ -79,6 +84,7 @@ Result<EngineLoaded> EngineThread::load() {
   };
   HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<models::Model> model,
                           models::load_model(file, ops, progress));
+  HEARTH_ASSIGN_OR_RETURN(tokenizer_, tokenizer.get());
   EngineLoaded out;
   out.info = model->info();
   HEARTH_ASSIGN_OR_RETURN(out.text_end, models::load_text_end(file, *tokenizer_));
@@ -167,8 +173,9 @@ Result<LoadPlan> EngineThread::plan(const models::GgufFile& file,
 LoadPlan EngineThread::plan_draft(const std::filesystem::path& path,
                                   const models::ModelInfo& target,
                                   const kernels::OpTable& ops) const {
-  const auto file = models::GgufFile::open(path);
+  auto file = models::GgufFile::open(path);
   if (!file.ok()) return {};
+  file->set_fingerprint("-");
   const auto small = models::load_model(*file, measuring_ops(packed_bytes), nullptr);
   if (!small.ok()) return {};
   const Result<engine::MemoryPlan> its =
