@@ -149,9 +149,9 @@ void Engine::Impl::run() {
       memory_touched = !touch_memory();
       continue;
     }
-    if (idle && widths_wanted) {
+    if (idle && prices_wanted) {
       commands = inbox.wait_and_drain(kIdle);
-      if (commands.empty()) measure_widths();
+      if (commands.empty()) measure_prices();
       continue;
     }
     // Nothing to do means that nothing is live, or that it waits for the store: only a command can
@@ -285,8 +285,8 @@ Engine::~Engine() = default;
 
 Mailbox<EngineCommand>& Engine::inbox() { return impl_->inbox; }
 Mailbox<std::vector<EngineEvent>>& Engine::outbox() { return impl_->outbox; }
-void Engine::warm_up(bool widths) { impl_->warm_up(widths); }
-bool Engine::measure_widths() { return impl_->measure_widths(); }
+void Engine::warm_up(bool at_once) { impl_->warm_up(at_once); }
+bool Engine::measure_prices() { return impl_->measure_prices(); }
 bool Engine::step() { return impl_->step(); }
 void Engine::run() { impl_->run(); }
 const models::ModelInfo& Engine::model_info() const { return impl_->runner->info(); }

@@ -45,15 +45,15 @@ class Engine {
   /// Drained by one thread; each message is what one step said. Has an eventfd.
   Mailbox<std::vector<EngineEvent>>& outbox();
 
-  /// Computes a few steps of a prompt of its own, so that the scheduler knows what steps cost and
-  /// memory is mapped before the first request. Before run(), with nothing live; leaves no trace in
-  /// the cache, the counters and the outbox. `widths`: of several rows too, which is what guessing
-  /// is judged by; otherwise, where no draft is to be judged, run() measures them in its first idle
-  /// moment, so that the first token after a load does not wait for them.
-  void warm_up(bool widths = true);
+  /// Computes steps of a prompt of its own, so that the scheduler knows what steps of one and of
+  /// several rows cost and memory is mapped before the first request. Before run(), with nothing
+  /// live; leaves no trace in the cache, the counters and the outbox. Not `at_once`, and where no
+  /// draft is to be judged, run() does it in its first idle moment, so that the first token after a
+  /// load does not wait for it.
+  void warm_up(bool at_once = true);
   /// What run() does in an idle moment. Ends, to be tried again, where a command waits; true: done,
   /// or not to be had (no free blocks).
-  bool measure_widths();
+  bool measure_prices();
 
   /// Expected speed over plain decoding, of one sequence by the proposer that computes, were each
   /// guess right with that chance; from what the warm-up measured. 1: it does not pay, or there is

@@ -32,8 +32,8 @@ struct Engine::Impl {
   void take_commands();
   bool advance();
   void run();
-  void warm_up(bool widths);
-  bool measure_widths();
+  void warm_up(bool at_once);
+  bool measure_prices();
   bool touch_memory();
   struct Rehearsal {
     int32_t prompt = 0;
@@ -107,7 +107,7 @@ struct Engine::Impl {
   bool rehearsing = false;     ///< these steps are nobody's
   int32_t touched_blocks = 0;  ///< of each group
   bool memory_touched = true;
-  bool widths_wanted = false;  ///< what steps of several rows cost shall be measured when idle
+  bool prices_wanted = false;  ///< what steps cost shall be measured when idle
   EngineSnapshot totals;       ///< the counters that only grow
   RecentRate prefill_rate, decode_rate, step_rate;
   WatchPort watch_port;

@@ -17,9 +17,9 @@ namespace {
 constexpr RequestId kWarmUpId = ~RequestId{0};
 constexpr int32_t kWarmUpPrompt = 32;
 constexpr int32_t kWarmUpOutputs = 4;
-/// Where the first token waits for it: one from each kind of step.
+/// In an idle moment, where somebody may come meanwhile: one from each kind of step.
 constexpr int32_t kFewOutputs = 2;
-constexpr int32_t kIdlePrompt = 4;  ///< of an idle moment: somebody may come meanwhile
+constexpr int32_t kIdlePrompt = 4;
 /// Guesses per step of the rehearsal's second part, two steps each: what 2, 4 and 8 rows cost.
 constexpr int32_t kWarmUpWidths[] = {1, 3, 7};
 constexpr int32_t kWarmUpDrafts = 4;
@@ -31,17 +31,16 @@ constexpr uint64_t kTouchedAtOnce = 1 << 20;  ///< who comes meanwhile waits for
 
 }  // namespace
 
-void Engine::Impl::warm_up(bool widths) {
+void Engine::Impl::warm_up(bool at_once) {
   HEARTH_CHECK(scheduler.live().empty());
   memory_touched = disk == nullptr;
-  while (widths && !memory_touched) memory_touched = !touch_memory();
+  while (at_once && !memory_touched) memory_touched = !touch_memory();
   // A draft is judged by what it and steps of several rows cost, before anybody is served.
-  const bool all = widths || speculator.has_paid_proposer();
-  rehearse({.prompt = kWarmUpPrompt,
-            .outputs = all ? kWarmUpOutputs : kFewOutputs,
-            .widths = all,
-            .yielding = false});
-  widths_wanted = !all && speculator.enabled();
+  if (at_once || speculator.has_paid_proposer()) {
+    rehearse({.prompt = kWarmUpPrompt, .outputs = kWarmUpOutputs, .widths = true});
+  } else {
+    prices_wanted = true;
+  }
 }
 
 // A part of it; false: there was none left. A device's memory needs it as little as it is hurt by
@@ -67,17 +66,25 @@ bool Engine::Impl::touch_memory() {
   return touched_blocks < wanted;
 }
 
-bool Engine::Impl::measure_widths() {
-  if (!widths_wanted) return true;
+bool Engine::Impl::measure_prices() {
+  if (!prices_wanted) return true;
   // What others keep in the blocks that it would take is worth more than its prices.
   bool room = true;
   for (int32_t g = 0; g < kv.num_groups(); ++g) {
-    room = room && kv.pool(g).num_free() * kv.block_size() > kIdlePrompt + kWarmUpMoreOutputs;
+    room = room && kv.pool(g).num_free() * kv.block_size() > kWarmUpPrompt + kWarmUpMoreOutputs;
   }
-  widths_wanted =
-      room &&
-      !rehearse({.prompt = kIdlePrompt, .outputs = kFewOutputs, .widths = true, .yielding = true});
-  return !widths_wanted;
+  // Requests that came first have taught the one price; nobody asks for the other without guesses.
+  const auto plain = [this] {
+    return scheduler.cost().measured_prefill() ||
+           rehearse({.prompt = kWarmUpPrompt, .outputs = kFewOutputs, .yielding = true});
+  };
+  const auto widths = [this] {
+    return !speculator.enabled() ||
+           rehearse(
+               {.prompt = kIdlePrompt, .outputs = kFewOutputs, .widths = true, .yielding = true});
+  };
+  prices_wanted = room && !(plain() && widths());
+  return !prices_wanted;
 }
 
 // Steps of a request of its own, of which only prices stay. False: ended by a command that waits.
