@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 
 namespace hearth::engine {
@@ -120,6 +121,47 @@ void rough_weights(std::span<const float> logits, float max, float inverse_tempe
     const uint32_t scale = (std::bit_cast<uint32_t>(shifted) << 23) + (uint32_t{127} << 23);
     out[i] = p * std::bit_cast<float>(scale);
   }
+}
+
+namespace {
+
+/// Adds the weights of one run, of all and of those from `least` on.
+void add_run(std::span<const float> run, float max, float inverse_temperature, float least,
+             RoughMass* mass) {
+  float values[kLogitRun], kept[kLogitRun];
+  rough_weights(run, max, inverse_temperature, values);
+  for (size_t i = 0; i < run.size(); ++i) kept[i] = run[i] >= least ? values[i] : 0.0f;
+  std::fill(values + run.size(), values + kLogitRun, 0.0f);
+  std::fill(kept + run.size(), kept + kLogitRun, 0.0f);
+  float all[kLanes] = {}, before[kLanes] = {};
+  for (size_t i = 0; i < kLogitRun; i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      all[lane] += values[i + lane];
+      before[lane] += kept[i + lane];
+    }
+  }
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    mass->all += all[lane];
+    mass->before += before[lane];
+  }
+}
+
+}  // namespace
+
+RoughMass rough_mass(std::span<const float> logits, float max, float inverse_temperature,
+                     size_t at) {
+  const float value = logits[at];
+  const float above = std::nextafter(value, std::numeric_limits<float>::infinity());
+  RoughMass mass;
+  const auto add = [&](size_t begin, size_t end, float least) {
+    for (; begin < end; begin += kLogitRun) {
+      const auto run = logits.subspan(begin, std::min(kLogitRun, end - begin));
+      add_run(run, max, inverse_temperature, least, &mass);
+    }
+  };
+  add(0, at, value);
+  add(at, logits.size(), above);
+  return mass;
 }
 
 double sum_weights(std::span<const float> logits, float max, double inverse_temperature) {

@@ -32,6 +32,14 @@ void steps_down(std::span<const float> logits, float max, float steps_per_logit,
 /// and less is e^-87.
 void rough_weights(std::span<const float> logits, float max, float inverse_temperature, float* out);
 
+struct RoughMass {
+  double all = 0;
+  double before = 0;  ///< of values larger than the given one, or equal and in front of it
+};
+/// Sums of rough_weights to some 1e-5 of `all`, for the value at `at`.
+RoughMass rough_mass(std::span<const float> logits, float max, float inverse_temperature,
+                     size_t at);
+
 /// The sum of exp_negative((logits[i] - max) * inverse_temperature), in one order whatever the
 /// build.
 double sum_weights(std::span<const float> logits, float max, double inverse_temperature);

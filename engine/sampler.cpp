@@ -137,6 +137,8 @@ Result<Sampled> Sampler::sample(std::span<float> logits, const SampleArgs& args)
     out.token = static_cast<int32_t>(argmax(logits));
   } else if (keeps_all(params, logits.size())) {
     out.token = draw_from_all(logits, args);
+  } else if (const auto token = draw_then_cut(logits, args)) {
+    out.token = *token;
   } else {
     collect(logits, params);
     truncate(params);
@@ -483,24 +485,66 @@ int32_t Sampler::draw(const SampleArgs& args) const {
   return best.token;
 }
 
-int32_t Sampler::draw_from_all(std::span<const float> logits, const SampleArgs& args) const {
+// The tokens that are better than `worst`, where one is given, which is not the best.
+int32_t Sampler::draw_from_all(std::span<const float> logits, const SampleArgs& args,
+                               std::optional<int32_t> worst) const {
   const uint64_t key = draw_key(args.params->seed, args.sample, args.position);
   const double temperature = args.params->temperature;
+  const float least_logit =
+      worst ? logits[static_cast<size_t>(*worst)] : -std::numeric_limits<float>::infinity();
+  const auto is_in = [&](float logit, int32_t id) {
+    return logit > least_logit || (logit == least_logit && id < *worst);
+  };
   Best best;
   // The likeliest first: its score leaves few of the others a chance.
   const auto first = static_cast<int32_t>(argmax(logits));
   best.consider(logits[static_cast<size_t>(first)] / temperature, token_bits(key, first), first);
   for (size_t begin = 0; begin < logits.size(); begin += kLogitRun) {
     const size_t end = std::min(logits.size(), begin + kLogitRun);
-    const double max = largest(logits.subspan(begin, end - begin)) / temperature;
-    const uint64_t least = least_bits(best.score, max);
+    const float run = largest(logits.subspan(begin, end - begin));
+    if (run < least_logit) continue;
+    const uint64_t least = least_bits(best.score, run / temperature);
     for (size_t i = begin; i < end; ++i) {
       const auto id = static_cast<int32_t>(i);
       const uint64_t bits = token_bits(key, id);
-      if (bits >= least) best.consider(logits[i] / temperature, bits, id);
+      if (bits < least || !is_in(logits[i], id)) continue;
+      best.consider(logits[i] / temperature, bits, id);
     }
   }
   return best.token;
+}
+
+// Top-p and min-p keep all tokens that are better than some one. What is drawn from all is drawn
+// from those too if it is one of them, which top-p makes likely, and whether it is takes no more
+// than two sums. If not, those that are better are left. Nothing where collecting promises to be
+// quicker, and where the sums, which are rough, leave a doubt.
+std::optional<int32_t> Sampler::draw_then_cut(std::span<const float> logits,
+                                              const SampleArgs& args) const {
+  constexpr int kDraws = 2;
+  constexpr double kLeastTopP = 0.5;
+  constexpr double kDoubt = 1e-4;  // ten times what the sums may be wrong by
+  const SamplingParams& params = *args.params;
+  const bool top_k = params.top_k > 0 && static_cast<size_t>(params.top_k) < logits.size();
+  if (top_k || params.typical_p < 1) return std::nullopt;
+  if (params.top_p >= 1 || params.top_p < kLeastTopP) return std::nullopt;
+  const double temperature = params.temperature;
+  const auto inverse = static_cast<float>(std::min(1 / temperature, 1e6));
+  const auto best = static_cast<int32_t>(argmax(logits));
+  const float max = logits[static_cast<size_t>(best)];
+  const double top = max / temperature;
+  std::optional<int32_t> worst;
+  for (int i = 0; i < kDraws; ++i) {
+    const int32_t token = draw_from_all(logits, args, worst);
+    if (token == best) return token;
+    worst = token;
+    const double x = logits[static_cast<size_t>(token)] / temperature;
+    if (params.min_p > 0 && x < top + std::log(params.min_p) && x < top) continue;
+    const RoughMass mass = rough_mass(logits, max, inverse, static_cast<size_t>(token));
+    const double over = mass.before - params.top_p * mass.all;
+    if (std::abs(over) < kDoubt * mass.all) return std::nullopt;
+    if (over < 0) return token;
+  }
+  return std::nullopt;
 }
 
 }  // namespace hearth::engine

@@ -97,7 +97,9 @@ class Sampler {
   void truncate_min_p(double min_p);
   void truncate_typical(double typical_p);
   int32_t draw(const SampleArgs& args) const;
-  int32_t draw_from_all(std::span<const float> logits, const SampleArgs& args) const;
+  int32_t draw_from_all(std::span<const float> logits, const SampleArgs& args,
+                        std::optional<int32_t> worst = {}) const;
+  std::optional<int32_t> draw_then_cut(std::span<const float> logits, const SampleArgs& args) const;
 
   std::vector<Candidate> candidates_;
   size_t num_sorted_ = 0;          ///< candidates_[0, num_sorted_) are the best, best first

@@ -91,5 +91,23 @@ TEST_CASE("steps_down falls with the logit and stops at the last; rough_weights 
   }
 }
 
+TEST_CASE("rough_mass counts what comes before a value, equals by their place") {
+  std::vector<float> logits = random_logits(1000, 13);
+  for (size_t i = 0; i < logits.size(); i += 7) logits[i] = 0.25f;
+  const float max = largest(logits);
+  for (const size_t at :
+       {size_t{0}, size_t{7}, size_t{255}, size_t{256}, size_t{700}, size_t{999}}) {
+    double all = 0, before = 0;
+    for (size_t i = 0; i < logits.size(); ++i) {
+      const double weight = std::exp((static_cast<double>(logits[i]) - max) * 1.25);
+      all += weight;
+      if (logits[i] > logits[at] || (logits[i] == logits[at] && i < at)) before += weight;
+    }
+    const RoughMass mass = rough_mass(logits, max, 1.25f, at);
+    CHECK(std::abs(mass.all - all) <= 1e-5 * all);
+    CHECK(std::abs(mass.before - before) <= 1e-5 * all);
+  }
+}
+
 }  // namespace
 }  // namespace hearth::engine

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -204,6 +205,43 @@ TEST_CASE("skipping hopeless candidates never changes the draw") {
     }
     REQUIRE(sample(sampler, logits, params, 17, 3) == want);
   }
+}
+
+TEST_CASE("what is drawn before top-p and min-p have cut is what is drawn from what they leave") {
+  constexpr size_t kVocab = 1500;
+  Sampler sampler(kVocab);
+  int outside = 0;
+  for (uint32_t seed = 1; seed <= 300; ++seed) {
+    std::vector<float> logits = random_logits(kVocab, seed, seed % 3 == 0 ? 3.0f : 0.3f);
+    if (seed % 5 == 0) {  // many equals
+      for (float& logit : logits) logit = std::round(logit * 4) / 4;
+    }
+    SamplingParams params = plain();
+    params.seed = seed;
+    params.temperature = seed % 2 == 0 ? 0.8f : 1.3f;
+    params.top_p = std::array{0.5f, 0.8f, 0.95f, 0.999f}[seed % 4];
+    params.min_p = seed % 7 == 0 ? 0.2f : 0.0f;
+    SampleArgs args;
+    args.params = &params;
+    args.position = 17;
+    std::vector<TokenProbability> left;
+    REQUIRE(sampler.probabilities(logits, args, &left).ok());
+    const auto score = [&](int32_t id) {
+      return static_cast<double>(logits[static_cast<size_t>(id)]) / params.temperature +
+             gumbel(noise_bits(seed, 0, 17, id));
+    };
+    int32_t want = left.front().token;
+    for (const TokenProbability& token : left) {
+      if (score(token.token) > score(want)) want = token.token;
+    }
+    int32_t of_all = 0;
+    for (int32_t id = 1; id < static_cast<int32_t>(kVocab); ++id) {
+      if (score(id) > score(of_all)) of_all = id;
+    }
+    outside += of_all != want;
+    REQUIRE(sample(sampler, logits, params, 17) == want);
+  }
+  CHECK(outside > 20);  // some of these draws have met what is cut
 }
 
 TEST_CASE("greedy takes the best, the lowest id among equals") {
