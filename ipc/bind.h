@@ -432,6 +432,7 @@ void bind(V& v, R& r) {
   v("weight_bytes", r.weight_bytes);
   v("kv_bytes", r.kv_bytes);
   v("other_bytes", r.other_bytes);
+  v("device_free_bytes", r.device_free_bytes);
 }
 template <class V, Of<WorkerLoadProgress> R>
 void bind(V& v, R& r) {

@@ -50,7 +50,9 @@ struct WorkerHello {
 struct WorkerPlan {
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
-  uint64_t other_bytes = 0;  ///< activations, logits, index
+  uint64_t other_bytes = 0;  ///< activations, logits, index, a device's driver
+  /// Free on a device with memory of its own before any of it is taken; 0: it is the host's memory.
+  uint64_t device_free_bytes = 0;
   bool operator==(const WorkerPlan&) const = default;
 };
 struct WorkerLoadProgress {

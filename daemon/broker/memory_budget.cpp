@@ -46,8 +46,13 @@ uint64_t room_in_group() {
 
 bool MemoryBudget::fits(uint64_t bytes, const InUse& in_use) const {
   if (budget_bytes_ > 0) return in_use.bytes + bytes <= budget_bytes_;
+  if (device_bytes_ > 0) return in_use.bytes + bytes <= device_bytes_;
   const uint64_t available = available_();
   return available == 0 || in_use.to_come_bytes + bytes <= available;
+}
+
+void MemoryBudget::found_device(uint64_t free_bytes, const InUse& others) {
+  device_bytes_ = free_bytes + others.bytes - others.to_come_bytes;
 }
 
 uint64_t parse_available(std::string_view meminfo) {

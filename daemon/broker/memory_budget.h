@@ -14,7 +14,7 @@ class MemoryBudget {
   using Available = std::function<uint64_t()>;
 
   /// `budget_bytes`: for all models together; 0: what `available` says is free when one is to be
-  /// loaded (0: not known, then everything fits).
+  /// loaded (0: not known, then everything fits), or what a device was found to have.
   MemoryBudget(uint64_t budget_bytes, Available available)
       : budget_bytes_(budget_bytes), available_(std::move(available)) {}
 
@@ -23,12 +23,16 @@ class MemoryBudget {
     uint64_t to_come_bytes = 0;  ///< of them, not taken yet: they still load
   };
   bool fits(uint64_t bytes, const InUse& in_use) const;
+  /// The models are on a device with memory of its own: a worker found so many bytes free, of what
+  /// the others have not taken. What the host has free does not matter any more.
+  void found_device(uint64_t free_bytes, const InUse& others);
   /// It never fits, even alone.
   bool hopeless(uint64_t bytes) const { return budget_bytes_ > 0 && bytes > budget_bytes_; }
   uint64_t budget_bytes() const { return budget_bytes_; }
 
  private:
   uint64_t budget_bytes_;
+  uint64_t device_bytes_ = 0;  ///< for all models together; 0: their memory is the host's
   Available available_;
 };
 

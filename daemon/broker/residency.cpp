@@ -227,19 +227,23 @@ void Residency::look_after(Resident& resident) {
 
 // ---- Room --------------------------------------------------------------------------------------
 
+MemoryBudget::InUse Residency::taken_beside(const Resident& resident) const {
+  MemoryBudget::InUse taken;
+  for (const auto& [name, other] : residents_) {
+    if (other.worker == nullptr || &other == &resident) continue;
+    const uint64_t bytes = known_bytes(other);
+    taken.bytes += bytes;
+    if (other.worker->is_ready()) continue;
+    const double to_come = 1.0 - other.worker->load_share();
+    taken.to_come_bytes += static_cast<uint64_t>(static_cast<double>(bytes) * to_come);
+  }
+  return taken;
+}
+
 bool Residency::has_room(const Resident& wanted) const {
   if (num_running() == 0) return true;  // if it does not fit now it never will; it says so itself
   if (num_running() >= static_cast<size_t>(config_.limits.max_resident)) return false;
-  MemoryBudget::InUse taken;
-  for (const auto& [name, resident] : residents_) {
-    if (resident.worker == nullptr) continue;
-    const uint64_t bytes = known_bytes(resident);
-    taken.bytes += bytes;
-    if (resident.worker->is_ready()) continue;
-    const double to_come = 1.0 - resident.worker->load_share();
-    taken.to_come_bytes += static_cast<uint64_t>(static_cast<double>(bytes) * to_come);
-  }
-  return budget_.fits(known_bytes(wanted), taken);
+  return budget_.fits(known_bytes(wanted), taken_beside(wanted));
 }
 
 // One at a time: what one gives back may be enough.
@@ -361,10 +365,8 @@ void Residency::on_worker_plan(Worker& worker) {
         "model"};
     return worker.kill("it does not fit");
   }
-  MemoryBudget::InUse others;
-  for (const auto& [name, other] : residents_) {
-    if (other.worker != nullptr && &other != &resident) others.bytes += known_bytes(other);
-  }
+  const MemoryBudget::InUse others = taken_beside(resident);
+  if (plan.device_free_bytes > 0) budget_.found_device(plan.device_free_bytes, others);
   // Without a budget what is free was asked a moment ago, and others' guesses are no better.
   if (budget_.budget_bytes() == 0 || budget_.fits(bytes, others)) return;
   log_info("model_waits", "model={} bytes={} others={} budget={}", resident.file.name, bytes,

@@ -140,13 +140,14 @@ class Residency final : public WorkerListener {
   bool in_use(const std::string& model) const;
   size_t num_running() const;
   uint64_t known_bytes(const Resident& resident) const;
+  MemoryBudget::InUse taken_beside(const Resident& resident) const;
   bool has_room(const Resident& wanted) const;
   void make_room(const Resident& wanted);
   Resident* who_leaves_for(const Resident& wanted);
 
   const Clock& clock_;
   const Config& config_;
-  MemoryBudget budget_;
+  MemoryBudget budget_;  // of the one device that workers are started for
   StartWorker start_worker_;
   std::vector<ResidencyListener*> listeners_;
   std::map<std::string, Resident> residents_;

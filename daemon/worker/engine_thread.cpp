@@ -149,9 +149,8 @@ Result<LoadPlan> EngineThread::plan(const models::GgufFile& file,
                                     const std::filesystem::path& draft,
                                     const kernels::OpTable& ops) {
   const std::optional<uint64_t> reserved = reserved_bytes();
-  HEARTH_ASSIGN_OR_RETURN(
-      const std::unique_ptr<models::Model> model,
-      models::load_model(file, measuring_ops(packed_bytes), nullptr));
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<models::Model> model,
+                          models::load_model(file, measuring_ops(packed_bytes), nullptr));
   LoadPlan of_draft;
   if (!draft.empty()) of_draft = plan_draft(draft, model->info(), ops);
   const uint64_t draft_bytes = of_draft.weight_bytes + of_draft.kv_bytes + of_draft.other_bytes;
@@ -166,7 +165,9 @@ Result<LoadPlan> EngineThread::plan(const models::GgufFile& file,
       engine::plan_memory(options_.engine, *model, ops.device.memory_free_bytes));
   return LoadPlan{.weight_bytes = model->info().weight_bytes + of_draft.weight_bytes,
                   .kv_bytes = memory.kv_bytes + of_draft.kv_bytes,
-                  .other_bytes = memory.total_bytes() - memory.kv_bytes + of_draft.other_bytes};
+                  .other_bytes = memory.total_bytes() - memory.kv_bytes + of_draft.other_bytes +
+                                 reserved.value_or(0),
+                  .device_free_bytes = reserved ? ops.device.memory_free_bytes : 0};
 }
 
 // One that cannot be planned cannot be loaded either, and then it takes nothing.

@@ -47,7 +47,8 @@ struct EngineLoaded {
 struct LoadPlan {
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
-  uint64_t other_bytes = 0;  ///< activations, logits, index
+  uint64_t other_bytes = 0;  ///< activations, logits, index, a device's driver and scratch
+  uint64_t device_free_bytes = 0;  ///< 0: the device has no memory of its own
 };
 /// The weights are there; the engine tries itself out.
 struct WarmingUp {};

@@ -298,7 +298,8 @@ void FrontDoor::on_load(LoadMessage& message) {
     link_.send(ipc::WorkerLoadProgress{progress->bytes_done, progress->bytes_total, "reading"});
     load_bytes_ = progress->bytes_total;
   } else if (const auto* plan = std::get_if<LoadPlan>(&message)) {
-    link_.send(ipc::WorkerPlan{plan->weight_bytes, plan->kv_bytes, plan->other_bytes});
+    link_.send(ipc::WorkerPlan{plan->weight_bytes, plan->kv_bytes, plan->other_bytes,
+                               plan->device_free_bytes});
   } else if (std::holds_alternative<WarmingUp>(message)) {
     link_.send(ipc::WorkerLoadProgress{load_bytes_, load_bytes_, "warming_up"});
   } else if (auto* loaded = std::get_if<EngineLoaded>(&message)) {

@@ -38,7 +38,11 @@ void FakeWorker::step() {
 void FakeWorker::load_on() {
   const ModelTraits& traits = sim_.traits.at(model_);
   if (steps_++ == 0) {
-    plan_ = ipc::WorkerPlan{traits.weight_bytes, traits.kv_bytes, 0};
+    // Before it holds anything itself.
+    const uint64_t free = sim_.device_bytes > 0
+                              ? sim_.device_bytes - std::min(sim_.bytes_held(), sim_.device_bytes)
+                              : 0;
+    plan_ = ipc::WorkerPlan{traits.weight_bytes, traits.kv_bytes, 0, free};
     return listener_.on_worker_plan(*this);
   }
   if (steps_ < traits.load_steps) {
@@ -152,7 +156,7 @@ BrokerSim::BrokerSim(std::map<std::string, ModelTraits> given, Config settings, 
       dispatcher(clock, admission, models, output),
       residency(clock, config,
                 MemoryBudget(static_cast<uint64_t>(config.residency.memory_bytes),
-                             [] { return uint64_t{0}; }),
+                             [this] { return host_free_bytes; }),
                 [this](const ModelFile& file,
                        WorkerListener& listener) -> Result<std::unique_ptr<Worker>> {
                   auto worker = std::make_unique<FakeWorker>(

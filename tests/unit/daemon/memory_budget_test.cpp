@@ -17,6 +17,12 @@ TEST_CASE("a budget is the models' own; without one what is free counts, less wh
   CHECK_FALSE(free_memory.fits(41, {.bytes = 1000, .to_come_bytes = 10}));
   CHECK_FALSE(free_memory.hopeless(1'000'000));
 
+  MemoryBudget device(0, [] { return uint64_t{1}; });
+  device.found_device(70,
+                      {.bytes = 40, .to_come_bytes = 10});  // 30 of the 40 are taken: it has 100
+  CHECK(device.fits(60, {.bytes = 40, .to_come_bytes = 40}));
+  CHECK_FALSE(device.fits(61, {.bytes = 40, .to_come_bytes = 0}));
+
   const MemoryBudget unknown(0, [] { return uint64_t{0}; });
   CHECK(unknown.fits(1'000'000, {.bytes = 1000, .to_come_bytes = 10}));
 }

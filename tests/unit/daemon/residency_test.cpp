@@ -80,6 +80,29 @@ TEST_CASE("two models that do not fit beside each other take turns however many 
   CHECK(sim.starts < 60);  // turns, no thrashing
 }
 
+TEST_CASE("on a device with memory of its own that memory counts, and not the host's") {
+  BrokerSim sim({{"a", {}}, {"b", {}}, {"c", {.weight_bytes = 5, .kv_bytes = 5}}}, with_budget(0));
+  sim.host_free_bytes = 1;
+  sim.device_bytes = 30;
+  sim.generate(kUser, "a", "a", 3);
+  REQUIRE(sim.run_until([&] { return sim.answer("user1000", "a").ends == 1; }));
+  // It goes beside the first one, however little the host has left.
+  sim.generate(kUser, "c", "c", 3);
+  REQUIRE(sim.run_until([&] { return sim.answer("user1000", "c").ends == 1; }));
+  CHECK(sim.workers.size() == 2);
+  // This one does not fit: the one that was used first makes room.
+  uint64_t most = 0;
+  sim.generate(kUser, "b", "b", 3);
+  REQUIRE(sim.run_until([&] {
+    most = std::max(most, sim.bytes_held());
+    return sim.answer("user1000", "b").ends == 1;
+  }));
+  CHECK(sim.answer("user1000", "b").ids == whole("b", 7, 3));
+  CHECK(most <= 30);
+  CHECK(sim.residency.worker_of("a") == nullptr);
+  CHECK(sim.residency.worker_of("c") != nullptr);
+}
+
 TEST_CASE("what a worker plans counts, not the size of its file") {
   BrokerSim sim({{"a", {}}, {"b", {.weight_bytes = 25, .kv_bytes = 10}}}, with_budget(40));
   sim.load("a", "a");

@@ -176,7 +176,7 @@ TEST_CASE("what workers say comes back as it was") {
                                       512, 260'000, 1, 2, 300, "small"});
   check_worker_round_trip(WorkerHeartbeat{snapshot()});
   check_worker_round_trip(WorkerStopped{});
-  check_worker_round_trip(WorkerPlan{uint64_t{1} << 40, 2, 3});
+  check_worker_round_trip(WorkerPlan{uint64_t{1} << 40, 2, 3, uint64_t{1} << 41});
   const auto failed = decode_worker_event(
       encode_worker_event(WorkerFailed{{ErrorCode::kCorrupt, "blk.0.attn_q: cut", ""}}));
   REQUIRE(failed.ok());
