@@ -48,6 +48,11 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const MemoryPlan& plan,
   batch.context_len = runner->device(plan.index.context_len);
   batch.output_rows = runner->device(plan.index.output_rows);
   batch.groups = runner->group_index_;
+  if (runner->info().generates) {
+    runner->captured_ = CapturedSteps(
+        table, batch, std::min(plan.max_outputs, plan.max_step_tokens),
+        [r = runner.get()](const kernels::BatchIndex& bounds) { r->forward(bounds); });
+  }
   return runner;
 }
 
@@ -56,8 +61,8 @@ ModelRunner::ModelRunner(const MemoryPlan& plan, kernels::OpTable ops,
     : plan_(plan),
       ops_(std::move(ops)),
       model_(std::move(model)),
-      host_index_(plan.index_bytes / sizeof(int32_t)),
-      host_logits_(ops_.device.kind == "cuda" ? plan.logits_bytes / sizeof(float) : 0) {}
+      host_index_(ops_, plan.index_bytes),
+      host_logits_(ops_, ops_.device.kind == "cuda" ? plan.logits_bytes : 0) {}
 
 void ModelRunner::set_num_threads(int32_t num_threads) {
   if (ops_.set_num_threads == nullptr) return;
@@ -67,14 +72,13 @@ void ModelRunner::set_num_threads(int32_t num_threads) {
 std::span<float> ModelRunner::logits(int32_t i) {
   const auto vocab = static_cast<size_t>(info().vocab_size);
   HEARTH_CHECK(i >= 0 && i < batch_.num_outputs, "row {} of {}", i, batch_.num_outputs);
-  float* all = host_logits_.empty() ? logits_.as<float>() : host_logits_.data();
+  float* all = host_logits_.size() == 0 ? logits_.as<float>() : host_logits_.as<float>();
   return {all + static_cast<size_t>(i) * vocab, vocab};
 }
 
 void ModelRunner::fetch_final_rows() {
   final_rows_ = model_->final_rows(batch_);
-  ops_.synchronize(ops_.state.get());
-  if (ops_.device.kind != "cuda") return;
+  if (ops_.device.kind != "cuda") return ops_.synchronize(ops_.state.get());
   host_rows_.resize(static_cast<size_t>(batch_.num_tokens * final_rows_.row_stride));
   ops_.copy_to_host(ops_.state.get(), host_rows_.data(), final_rows_.data,
                     host_rows_.size() * sizeof(float));
@@ -113,15 +117,20 @@ void ModelRunner::touch_block(int32_t group, int32_t block) {
 void ModelRunner::run(const StepPlan& plan) {
   copy_blocks(plan.copies);
   lay_out(plan);
-  const auto vocab = static_cast<int64_t>(info().vocab_size);
-  const kernels::TensorView logits{logits_.data(), kernels::DType::kF32, batch_.num_outputs, vocab,
-                                   vocab};
-  model_->forward({&batch_, pools_, logits});
-  ops_.synchronize(ops_.state.get());
-  if (batch_.num_outputs > 0 && !host_logits_.empty()) {
-    ops_.copy_to_host(ops_.state.get(), host_logits_.data(), logits_.data(),
+  if (!captured_.run(batch_)) forward(batch_);
+  if (batch_.num_outputs > 0 && host_logits_.size() > 0) {  // and waits
+    const auto vocab = static_cast<int64_t>(info().vocab_size);
+    ops_.copy_to_host(ops_.state.get(), host_logits_.as<float>(), logits_.data(),
                       static_cast<size_t>(batch_.num_outputs * vocab) * sizeof(float));
+  } else {
+    ops_.synchronize(ops_.state.get());
   }
+}
+
+void ModelRunner::forward(const kernels::BatchIndex& batch) {
+  const auto vocab = static_cast<int64_t>(info().vocab_size);
+  model_->forward(
+      {&batch, pools_, {logits_.data(), kernels::DType::kF32, batch.num_outputs, vocab, vocab}});
 }
 
 void ModelRunner::copy_blocks(std::span<const BlockCopy> copies) {
@@ -189,13 +198,7 @@ void ModelRunner::lay_out(const StepPlan& plan) {
       }
     }
     for (size_t group = 0; group < plan_.groups.size(); ++group) {
-      const std::vector<int32_t>& table = seq.blocks.tables[group];
-      const size_t offset =
-          at.block_table[group] + static_cast<size_t>(i) *
-                                      static_cast<size_t>(plan_.groups[group].max_blocks) *
-                                      sizeof(int32_t);
-      std::ranges::copy(table, host(offset));
-      upload(offset, table.size());
+      lay_out_table(group, i, seq.blocks.tables[group]);
     }
   }
   host(at.query_start)[batch_.num_seqs] = row;
@@ -203,6 +206,18 @@ void ModelRunner::lay_out(const StepPlan& plan) {
                output);
   // Everything in front of the block tables at once.
   upload(0, at.block_table.front() / sizeof(int32_t));
+}
+
+/// Sends what the device does not have yet: in most steps a row's table is that of the step before.
+void ModelRunner::lay_out_table(size_t group, int32_t row, std::span<const int32_t> table) {
+  const size_t stride = static_cast<size_t>(plan_.groups[group].max_blocks) * sizeof(int32_t);
+  const size_t offset = plan_.index.block_table[group] + static_cast<size_t>(row) * stride;
+  int32_t* mirror = host(offset);
+  const auto differs = std::ranges::mismatch(table, std::span(mirror, table.size())).in1;
+  const auto same = static_cast<size_t>(differs - table.begin());
+  if (same == table.size()) return;
+  std::ranges::copy(table.subspan(same), mirror + same);
+  upload(offset + same * sizeof(int32_t), table.size() - same);
 }
 
 }  // namespace hearth::engine

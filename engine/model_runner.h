@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/captured_steps.h"
 #include "engine/memory_plan.h"
 #include "engine/scheduler.h"
 #include "kernels/ops.h"
@@ -51,8 +52,10 @@ class ModelRunner {
   void copy_blocks(std::span<const BlockCopy> copies);
   void copy_blocks_of(int32_t group, std::span<const BlockCopy> copies);
   void lay_out(const StepPlan& plan);
+  void lay_out_table(size_t group, int32_t row, std::span<const int32_t> table);
+  void forward(const kernels::BatchIndex& batch);
   /// Host address of the array at that offset of the index buffer.
-  int32_t* host(size_t offset) { return host_index_.data() + offset / sizeof(int32_t); }
+  int32_t* host(size_t offset) { return host_index_.as<int32_t>() + offset / sizeof(int32_t); }
   template <typename T = int32_t>
   const T* device(size_t offset) const {
     return reinterpret_cast<const T*>(index_.data() + offset);
@@ -69,10 +72,11 @@ class ModelRunner {
   std::vector<models::KvPool> pools_;
   std::vector<kernels::GroupIndex> group_index_;
   kernels::BatchIndex batch_;
-  std::vector<int32_t> host_index_;
-  std::vector<float> host_logits_;
+  CapturedSteps captured_;
+  kernels::HostBuffer host_index_;   ///< what index_ holds
+  kernels::HostBuffer host_logits_;  ///< where the device has memory of its own
   kernels::TensorView final_rows_;
-  std::vector<float> host_rows_;              ///< where the device has memory of its own
+  std::vector<float> host_rows_;              ///< likewise
   std::vector<int32_t> copy_src_, copy_dst_;  ///< scratch
   std::vector<std::byte> zeros_;              ///< of touch_block
 };

@@ -1,5 +1,7 @@
 // Device memory, copies and waiting, all on the table's one stream.
 
+#include <cstring>
+
 #include "kernels/cuda_check.h"
 #include "kernels/cuda_ops_internal.h"
 #include "kernels/cuda_state.h"
@@ -53,8 +55,8 @@ void release(void* state, void* memory, size_t) {
   CudaFree()(memory);  // waits for the work that is queued
 }
 
-// The source is pageable memory, so the call returns when the bytes have been taken over: into a
-// staging buffer of the driver or to the device. The caller may reuse it at once.
+// From pageable memory the call returns when the bytes have been taken over: into a staging buffer
+// of the driver or to the device. Page-locked memory is read when the stream comes to it.
 void copy_to_device(void* state, void* dst, const void* src, size_t bytes) {
   if (bytes == 0) return;
   HEARTH_CUDA_CHECK(
@@ -70,6 +72,24 @@ void copy_to_host(void* state, void* dst, const void* src, size_t bytes) {
 
 void synchronize(void* state) {
   HEARTH_CUDA_CHECK(cudaStreamSynchronize(cuda_state(state).stream.get()));
+}
+
+void* allocate_host(void* state, size_t bytes) {
+  cuda_state(state);
+  void* memory = nullptr;
+  const cudaError_t error = cudaHostAlloc(&memory, bytes, cudaHostAllocDefault);
+  if (error == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();  // a limit on locked memory, say
+    return nullptr;
+  }
+  HEARTH_CUDA_CHECK(error);
+  std::memset(memory, 0, bytes);
+  return memory;
+}
+
+void release_host(void* state, void* memory) {
+  synchronize(state);  // a copy may still read it
+  HEARTH_CUDA_CHECK(cudaFreeHost(memory));
 }
 
 void copy_blocks(void* state, const CopyBlocksArgs& args) {

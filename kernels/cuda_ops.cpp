@@ -89,6 +89,11 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   table.copy_to_device = cuda::copy_to_device;
   table.copy_to_host = cuda::copy_to_host;
   table.synchronize = cuda::synchronize;
+  table.allocate_host = cuda::allocate_host;
+  table.release_host = cuda::release_host;
+  table.begin_capture = cuda::begin_capture;
+  table.end_capture = cuda::end_capture;
+  table.replay = cuda::replay;
   table.pack_weights = cuda::pack_weights;
   table.embed = checked<cuda::embed, EmbedArgs>;
   table.rms_norm = checked<cuda::rms_norm, RmsNormArgs>;

@@ -39,7 +39,7 @@ uint64_t cuda_packed_bytes(std::span<const HostTensor> tensors, WeightRole role)
 /// invariant all the same: a product's inputs are cut into eight parts, by the weight's shape
 /// alone, each a chain of its own, which are added in ascending order; and attention's splits have
 /// 256 positions. One device, one stream; its ops are asynchronous, `copy_to_host` and
-/// `synchronize` wait. Ops allocate nothing, so a step can be captured (cuda_graph.h). Every CUDA
+/// `synchronize` wait. Ops allocate nothing, so a step can be captured. Every CUDA
 /// error after this call stops the process with its reason: a failed context cannot be trusted.
 /// Errors: cuda_probe's, and kOutOfMemory.
 Result<OpTable> cuda_ops(const CudaOptions& options);

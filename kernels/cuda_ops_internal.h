@@ -13,6 +13,11 @@ void release(void* state, void* memory, size_t bytes);
 void copy_to_device(void* state, void* dst, const void* src, size_t bytes);
 void copy_to_host(void* state, void* dst, const void* src, size_t bytes);
 void synchronize(void* state);
+void* allocate_host(void* state, size_t bytes);
+void release_host(void* state, void* memory);
+void begin_capture(void* state);
+std::unique_ptr<CapturedStep> end_capture(void* state);
+bool replay(void* state, const CapturedStep& step);
 Result<std::unique_ptr<Weight>> pack_weights(void* state, std::span<const HostTensor> tensors,
                                              WeightRole role);
 

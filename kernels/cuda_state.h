@@ -49,6 +49,7 @@ struct CudaState {
   CudaMemory partial;  ///< kPartialBytes
   QuantScratch quant;
   MoeScratch moe;
+  int64_t scratch_moves = 0;  ///< what was captured before the last move is void
 };
 
 /// Makes `device` the calling thread's current device, at no cost where it is already.

@@ -236,6 +236,7 @@ Result<void> grow_scratch(CudaState& state, const HostTensor& tensor) {
     HEARTH_CUDA_CHECK(cudaMemsetAsync(values.get(), 0, bytes, state.stream.get()));
     HEARTH_CUDA_CHECK(cudaMemsetAsync(blocks.get(), 0, block_bytes, state.stream.get()));
     quant = {std::move(values), std::move(blocks), chunks};
+    ++state.scratch_moves;
   }
   MoeScratch& moe = state.moe;
   if (tensor.num_experts > std::max(moe.max_experts, 1)) {
@@ -246,6 +247,7 @@ Result<void> grow_scratch(CudaState& state, const HostTensor& tensor) {
     CudaMemory slices = cuda_malloc(slice_bytes);
     if (choices == nullptr || slices == nullptr) return no_memory(tensor, bytes + slice_bytes);
     moe = {std::move(choices), std::move(slices), tensor.num_experts};
+    ++state.scratch_moves;
   }
   return {};
 }

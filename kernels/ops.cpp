@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "kernels/base/check.h"
 #include "kernels/kv_layout.h"
 
@@ -47,6 +49,35 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
   if (data_ != nullptr) release_(state_.get(), data_, size_);
   data_ = std::exchange(other.data_, nullptr);
   size_ = std::exchange(other.size_, 0);
+  state_ = std::move(other.state_);
+  release_ = std::exchange(other.release_, nullptr);
+  return *this;
+}
+
+HostBuffer::HostBuffer(const OpTable& ops, size_t bytes) : size_(bytes) {
+  if (bytes == 0) return;
+  if (ops.allocate_host != nullptr) data_ = ops.allocate_host(ops.state.get(), bytes);
+  if (data_ != nullptr) {
+    state_ = ops.state;
+    release_ = ops.release_host;
+  } else {
+    ordinary_.resize((bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t));
+    data_ = ordinary_.data();
+  }
+}
+
+HostBuffer::~HostBuffer() {
+  if (release_ != nullptr) release_(state_.get(), data_);
+}
+
+HostBuffer::HostBuffer(HostBuffer&& other) noexcept { *this = std::move(other); }
+
+HostBuffer& HostBuffer::operator=(HostBuffer&& other) noexcept {
+  if (this == &other) return *this;
+  if (release_ != nullptr) release_(state_.get(), data_);
+  data_ = std::exchange(other.data_, nullptr);
+  size_ = std::exchange(other.size_, 0);
+  ordinary_ = std::move(other.ordinary_);  // its elements stay where they are
   state_ = std::move(other.state_);
   release_ = std::exchange(other.release_, nullptr);
   return *this;

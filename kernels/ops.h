@@ -10,9 +10,9 @@
 //    (HEARTH_CHECK), because everything untrusted was checked where it entered.
 //  * Batch invariance. The value of an output row depends on its own inputs only: not on the other
 //    rows of the step, not on how rows are split over steps, threads or tiles. Every matmul output
-//    element has one f32 accumulator chain over K in ascending order; attention walks fixed tiles of
-//    positions at absolute multiples of their length and merges splits of kAttentionSplit positions,
-//    also at absolute multiples, in ascending order. So results compare with ==.
+//    element has one f32 accumulator chain over K in ascending order; attention walks fixed tiles
+//    of positions at absolute multiples of their length and merges splits of kAttentionSplit
+//    positions, also at absolute multiples, in ascending order. So results compare with ==.
 //  * All that varies from step to step is read from BatchIndex buffers at addresses that stay fixed
 //    for the engine's life; host scalars in it are upper bounds for launch shapes. A step can
 //    therefore be captured once and replayed.
@@ -326,6 +326,12 @@ struct CopyBlocksArgs {
 
 // ---- The table ------------------------------------------------------------------------------
 
+/// A step's ops, recorded once. Whoever asked for it owns it and lets go of it before the table.
+class CapturedStep {
+ public:
+  virtual ~CapturedStep() = default;
+};
+
 struct DeviceInfo {
   std::string kind;     ///< "cpu", "cuda", "reference"
   std::string name;     ///< e.g. the CPU's brand string
@@ -348,9 +354,26 @@ struct OpTable {
   /// there is not enough.
   void* (*allocate)(void* state, size_t bytes) = nullptr;
   void (*release)(void* state, void* memory, size_t bytes) = nullptr;
+  /// The source may change at once, but one in memory of allocate_host not before `synchronize`.
   void (*copy_to_device)(void* state, void* dst, const void* src, size_t bytes) = nullptr;
   void (*copy_to_host)(void* state, void* dst, const void* src, size_t bytes) = nullptr;
   void (*synchronize)(void* state) = nullptr;
+
+  // Null in a table whose device computes in host memory.
+  /// Host memory, zeroed, that copies to and from the device reach at the link's rate; null when
+  /// the system gives none.
+  void* (*allocate_host)(void* state, size_t bytes) = nullptr;
+  void (*release_host)(void* state, void* memory) = nullptr;
+
+  // Null in a table whose steps cannot be captured.
+  /// The ops called from here to end_capture are recorded and do not run. None of them may pack,
+  /// allocate, copy from or to the host, or wait.
+  void (*begin_capture)(void* state) = nullptr;
+  /// Null when the device has no memory for it.
+  std::unique_ptr<CapturedStep> (*end_capture)(void* state) = nullptr;
+  /// Runs what was recorded, with what the BatchIndex buffers hold now. False, and nothing runs,
+  /// where a weight packed since then moved the ops' scratch: the step has to be captured again.
+  bool (*replay)(void* state, const CapturedStep& step) = nullptr;
 
   /// Takes tensors into the device. Matrices joined have the same cols and may differ in type.
   /// Errors: kUnsupported (type, shape, size), kOutOfMemory, both naming the tensor.
@@ -406,6 +429,30 @@ class DeviceBuffer {
   size_t size_ = 0;
   std::shared_ptr<void> state_;
   void (*release_)(void*, void*, size_t) = nullptr;
+};
+
+/// Owns host memory, zeroed, for copies from and to a table's device: page-locked where the table
+/// and the system have such memory, else ordinary.
+class HostBuffer {
+ public:
+  HostBuffer() = default;
+  HostBuffer(const OpTable& ops, size_t bytes);
+  ~HostBuffer();
+  HostBuffer(HostBuffer&& other) noexcept;
+  HostBuffer& operator=(HostBuffer&& other) noexcept;
+
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  size_t size() const { return size_; }
+
+ private:
+  void* data_ = nullptr;
+  size_t size_ = 0;
+  std::vector<uint64_t> ordinary_;
+  std::shared_ptr<void> state_;
+  void (*release_)(void*, void*) = nullptr;
 };
 
 /// The specification: scalar loops, double accumulation, one thread.

@@ -194,6 +194,14 @@ TEST_CASE("run: whichever call fails, the process ends with its reason") {
                                      experts.get(),
                                      {ids.data(), DType::kI32, step.bound(), 1, 1},
                                      chosen.view()});
+    const kernels::HostBuffer staging(ops, 256);
+    ops.copy_to_device(ops.state.get(), x.view().data, staging.as<std::byte>(), staging.size());
+    ops.begin_capture(ops.state.get());
+    ops.matmul(ops.state.get(),
+               {&step.batch(), Rows::kTokens, x.view(), weight.get(), nullptr, out.view()});
+    const auto captured = ops.end_capture(ops.state.get());
+    REQUIRE(captured != nullptr);
+    CHECK(ops.replay(ops.state.get(), *captured));
     out.read(2);
   };
   const size_t before = shim::bytes_in_use();

@@ -1,12 +1,8 @@
 // A step's ops can be captured once and launched again with other counts, positions and tables: no
 // op allocates, copies from the host or reads the step's numbers there.
 
-#include <cuda_runtime.h>
-
 #include <algorithm>
 
-#include "kernels/cuda_check.h"
-#include "kernels/cuda_state.h"
 #include "tests/cuda/rig.h"
 
 using namespace hearth;         // NOLINT
@@ -62,13 +58,10 @@ TEST_CASE("a captured step replays with other counts") {
   run_step();
   const std::vector<float> eager = out.read(step.num_outputs());
 
-  cudaStream_t stream = kernels::cuda_state(state).stream.get();
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t exec = nullptr;
-  HEARTH_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  ops.begin_capture(state);
   run_step();
-  HEARTH_CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
-  HEARTH_CUDA_CHECK(cudaGraphInstantiate(&exec, graph, 0));
+  const auto captured = ops.end_capture(state);
+  REQUIRE(captured != nullptr);
 
   const int32_t bound = step.batch().num_outputs;
   const std::vector<float> untouched(static_cast<size_t>(bound * kWidth), 7.0f);
@@ -80,12 +73,10 @@ TEST_CASE("a captured step replays with other counts") {
     }
     const int32_t outputs = (tokens + 1) / 2;
     step.set_counts(tokens, outputs);
-    HEARTH_CUDA_CHECK(cudaGraphLaunch(exec, stream));
+    REQUIRE(ops.replay(state, *captured));
     const std::vector<float> all = out.read(bound);
     const int64_t written = outputs * kWidth;
     CHECK(std::equal(all.begin(), all.begin() + written, eager.begin()));
     CHECK(std::equal(all.begin() + written, all.end(), untouched.begin() + written));
   }
-  HEARTH_CUDA_CHECK(cudaGraphExecDestroy(exec));
-  HEARTH_CUDA_CHECK(cudaGraphDestroy(graph));
 }

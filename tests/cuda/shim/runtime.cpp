@@ -34,11 +34,14 @@ struct Runtime {
   Machine machine;
   Order order{0};
   std::map<void*, size_t> memory;
+  std::map<const std::byte*, size_t> host_memory;  // page-locked
   std::vector<cudaStreamImpl*> streams;
   size_t bytes_in_use = 0;
   int64_t calls = 0;
   int64_t fail_at = 0;
   int64_t refuse_in = 0;  // allocations; 0: none is refused
+  int64_t refuse_graphs = 0;
+  int64_t graph_launches = 0;
   cudaError_t fail_with = cudaSuccess;
   cudaError_t sticky = cudaSuccess;
   std::string failure;
@@ -93,6 +96,16 @@ cudaError_t drain_all() {
 
 void enqueue(cudaStream_t stream, Work work) {
   (stream->capture != nullptr ? stream->capture->work : stream->queue).push_back(std::move(work));
+}
+
+/// Whether a copy reads or writes `at` when the stream comes to it, not at the call.
+bool page_locked(const void* at) {
+  const auto* byte = static_cast<const std::byte*>(at);
+  const auto& all = runtime().host_memory;
+  auto it = all.upper_bound(byte);
+  if (it == all.begin()) return false;
+  --it;
+  return byte < it->first + it->second;
 }
 
 bool valid(const cudaLaunchConfig_t& config) {
@@ -182,7 +195,13 @@ void fail_allocation(int64_t nth) {
   runtime().refuse_in = nth;
 }
 
+void fail_instantiations(int64_t count) {
+  std::lock_guard lock(runtime().mutex);
+  runtime().refuse_graphs = count;
+}
+
 int64_t num_calls() { return runtime().calls; }
+int64_t num_graph_launches() { return runtime().graph_launches; }
 size_t bytes_in_use() { return runtime().bytes_in_use; }
 const std::string& last_failure() { return runtime().failure; }
 
@@ -193,6 +212,7 @@ void reset() {
   r.failure.clear();
   r.fail_at = 0;
   r.refuse_in = 0;
+  r.refuse_graphs = 0;
   for (cudaStream_t stream : r.streams) stream->queue.clear();
 }
 
@@ -285,6 +305,26 @@ cudaError_t cudaFree(void* memory) {
   return cudaSuccess;
 }
 
+cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
+  SHIM_CALL();
+  Runtime& r = runtime();
+  if (r.refuse_in > 0 && --r.refuse_in == 0) return cudaErrorMemoryAllocation;
+  *memory = std::malloc(bytes);
+  if (*memory == nullptr) return cudaErrorMemoryAllocation;
+  std::memset(*memory, 0xff, bytes);
+  r.host_memory[static_cast<const std::byte*>(*memory)] = bytes;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void* memory) {
+  SHIM_CALL();
+  if (runtime().host_memory.erase(static_cast<const std::byte*>(memory)) == 0) {
+    return cudaErrorInvalidValue;
+  }
+  std::free(memory);
+  return cudaSuccess;
+}
+
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
   SHIM_CALL();
   enqueue(stream, [=] {
@@ -297,7 +337,7 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t 
 cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   SHIM_CALL();
-  if (kind == cudaMemcpyDeviceToDevice) {
+  if (kind == cudaMemcpyDeviceToDevice || page_locked(kind == cudaMemcpyHostToDevice ? src : dst)) {
     enqueue(stream, [=] {
       std::memcpy(dst, src, bytes);
       return cudaSuccess;
@@ -354,12 +394,22 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
   SHIM_CALL();
+  if (runtime().refuse_graphs > 0) {
+    --runtime().refuse_graphs;
+    return cudaErrorMemoryAllocation;
+  }
   *exec = new cudaGraphImpl(*graph);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) {
+  SHIM_CALL();
   return cudaSuccess;
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   SHIM_CALL();
+  ++runtime().graph_launches;
   for (const Work& item : exec->work) enqueue(stream, item);
   return cudaSuccess;
 }

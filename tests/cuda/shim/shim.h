@@ -10,7 +10,8 @@
 // block reaches, threads that meet at different lines, warp operations without all 32 lanes.
 // Dynamic shared memory and device memory come from the heap (red zones under AddressSanitizer) and
 // are filled with NaN patterns first. The stream is asynchronous in earnest: launches and copies
-// run when somebody synchronizes, so host memory that was freed too early is seen.
+// run when somebody synchronizes, so host memory that was freed too early is seen, and page-locked
+// memory that was written too early.
 //
 // What it cannot see: real races between two sync points, memory order, occupancy, alignment of
 // coalesced access, inline assembly and tensor cores, the device's own expf. It never replaces a
@@ -39,10 +40,14 @@ void set_machine(const Machine& machine);
 
 /// The nth runtime call from now (1: the next) fails with `error`; 0: none does.
 void fail_call(int64_t nth, cudaError_t error);
-/// The nth allocation from now is refused for want of memory; 0: none is.
+/// The nth allocation from now, of device or of page-locked memory, is refused; 0: none is.
 void fail_allocation(int64_t nth);
 /// Runtime calls so far in this process.
 int64_t num_calls();
+/// The next `count` instantiations of a graph are refused for want of memory.
+void fail_instantiations(int64_t count);
+/// Graphs launched so far in this process.
+int64_t num_graph_launches();
 /// Device bytes allocated and not freed.
 size_t bytes_in_use();
 

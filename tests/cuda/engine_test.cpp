@@ -1,0 +1,157 @@
+// The engine on the CUDA table: captured steps say what the same ops say one by one, they are what
+// decoding runs, and the engine goes on where the device or the system has no memory for them.
+
+#include "engine/engine.h"
+
+#include "engine/captured_steps.h"
+#include "engine/model_runner.h"
+#include "tests/cuda/rig.h"
+#include "tests/cuda/shim/shim.h"
+#include "tests/golden/engine/engine_run.h"
+#include "tests/golden/random_llama.h"
+
+using namespace hearth;          // NOLINT
+using namespace hearth::golden;  // NOLINT
+using namespace hearth::tests;   // NOLINT
+using kernels::DType;
+using kernels::OpTable;
+
+namespace {
+
+const LlamaShape kShape = {.name = "small", .layers = 2, .kv_heads = 2};
+
+OwnedFile model_file(uint32_t seed) {
+  return OwnedFile(RandomLlama(kShape, seed).file_bytes(DType::kF16));
+}
+
+engine::EngineConfig config() {
+  engine::EngineConfig c;
+  c.context_length = 96;
+  c.kv_bytes = 1 << 20;
+  c.scheduler.max_seqs = 5;
+  c.scheduler.max_step_tokens = 24;
+  c.speculation.enabled = false;
+  return c;
+}
+
+engine::Request request(engine::RequestId id, int32_t prompt, int32_t output) {
+  engine::Request r;
+  r.id = id;
+  r.prompt = random_tokens(prompt, kShape.vocab, static_cast<uint32_t>(id));
+  r.max_tokens = output;
+  return r;
+}
+
+/// Five requests that come and go: steps of one to five rows, across the borders of blocks.
+std::vector<std::vector<int32_t>> serve(const OpTable& ops) {
+  const OwnedFile file = model_file(1);
+  EngineRun run(file.file, ops, config());
+  const std::vector<engine::Request> requests = {
+      request(1, 3, 22), request(2, 30, 5), request(3, 15, 4), request(4, 1, 9), request(5, 8, 6)};
+  for (const engine::Request& r : requests) {
+    run.submit(r);
+    run.step();
+    run.step();
+  }
+  run.run_until_idle();
+  std::vector<std::vector<int32_t>> tokens;
+  for (const engine::Request& r : requests) {
+    const Said& said = run.said(r.id);
+    CHECK(said.ended);
+    CHECK_FALSE(said.failed);
+    CHECK(said.tokens.at(0).size() == static_cast<size_t>(r.max_tokens));
+    tokens.push_back(said.tokens.at(0));
+  }
+  return tokens;
+}
+
+OpTable one_by_one(OpTable ops) {
+  ops.begin_capture = nullptr;
+  return ops;
+}
+
+}  // namespace
+
+TEST_CASE("captured steps: launch bounds") {
+  CHECK(engine::CapturedSteps::buckets(0).empty());
+  CHECK(engine::CapturedSteps::buckets(1) == std::vector<int32_t>{1});
+  CHECK(engine::CapturedSteps::buckets(5) == std::vector<int32_t>{1, 2, 3, 4, 5});
+  CHECK(engine::CapturedSteps::buckets(16) == std::vector<int32_t>{1, 2, 3, 4, 6, 8, 12, 16});
+  CHECK(engine::CapturedSteps::buckets(4128).back() == 64);
+}
+
+TEST_CASE("engine: captured steps say what their ops say one by one") {
+  HEARTH_CUDA_TABLE(ops);
+  int64_t before = shim::num_graph_launches();
+  const auto eager = serve(one_by_one(ops));
+  CHECK(shim::num_graph_launches() == before);
+  const auto captured = serve(ops);
+  CHECK(captured == eager);
+  CHECK(shim::num_graph_launches() - before >= 8);  // steps without a part of a prompt
+
+  // And the logits themselves, to the bit.
+  const auto logits_of = [](const OpTable& table) {
+    const OwnedFile file = model_file(1);
+    auto model = models::load_model(file.file, table, nullptr).value();
+    const engine::MemoryPlan plan = engine::plan_memory(config(), *model, 1 << 24).value();
+    auto runner = engine::ModelRunner::create(plan, DType::kF16, table, std::move(model)).value();
+    std::vector<float> all;
+    engine::Sequence a, b;
+    a.blocks.tables = {{3, 0}};
+    b.blocks.tables = {{1, 2}};
+    a.tokens = random_tokens(20, kShape.vocab, 1);
+    b.tokens = random_tokens(20, kShape.vocab, 2);
+    for (int32_t i = 0; i < 18; ++i) {
+      engine::StepPlan step;
+      const int32_t other = i - (i + 1) / 3;  // steps that b was in
+      step.rows.push_back({&a, i, 1, i, false});
+      if (i % 3 != 1) step.rows.push_back({&b, other, 1, other, false});
+      step.num_tokens = step.num_outputs = static_cast<int32_t>(step.rows.size());
+      runner->run(step);
+      for (int32_t row = 0; row < step.num_outputs; ++row) {
+        const std::span<const float> logits = runner->logits(row);
+        all.insert(all.end(), logits.begin(), logits.end());
+      }
+    }
+    return all;
+  };
+  before = shim::num_graph_launches();
+  const std::vector<float> want = logits_of(one_by_one(ops));
+  CHECK(logits_of(ops) == want);
+  CHECK(shim::num_graph_launches() - before == 18);
+}
+
+TEST_CASE("engine: steps whose scratch moved are captured again") {
+  HEARTH_CUDA_TABLE(ops);
+  const auto want = serve(one_by_one(ops));
+  const OwnedFile file = model_file(1);
+  EngineRun run(file.file, ops, config());
+  CHECK(run.ask(request(1, 3, 22)).tokens.at(0) == want.at(0));
+  // Another model's wider weight, as a draft model's may be.
+  const auto wider =
+      pack(ops, {random_tensor(5, DType::kQ8_0, 16, 8192)}, kernels::WeightRole::kMatmul);
+  const int64_t before = shim::num_graph_launches();
+  CHECK(run.ask(request(5, 8, 6)).tokens.at(0) == want.at(4));
+  CHECK(shim::num_graph_launches() > before);
+  // And where there is no memory for it any more, the step runs all the same.
+  const auto widest =
+      pack(ops, {random_tensor(6, DType::kQ8_0, 16, 16384)}, kernels::WeightRole::kMatmul);
+  const int64_t refused_from = shim::num_graph_launches();
+  shim::fail_instantiations(1);
+  CHECK(run.ask(request(3, 15, 4)).tokens.at(0) == want.at(2));
+  shim::fail_instantiations(0);
+  CHECK(shim::num_graph_launches() == refused_from);
+}
+
+TEST_CASE("engine: without memory for captured steps, or page-locked memory, it serves the same") {
+  HEARTH_CUDA_TABLE(ops);
+  const auto want = serve(one_by_one(ops));
+  const int64_t before = shim::num_graph_launches();
+  shim::fail_instantiations(1);  // none is captured
+  CHECK(serve(ops) == want);
+  CHECK(shim::num_graph_launches() == before);
+  shim::reset();
+  OpTable refusing = ops;
+  refusing.allocate_host = [](void*, size_t) -> void* { return nullptr; };
+  CHECK(serve(refusing) == want);
+}
