@@ -48,6 +48,7 @@ set(HEARTH_CUDA_KERNELS
   kv_store.cu
   layer_norm.cu
   matmul.cu
+  matmul_half.cu
   matmul_plain.cu
   matmul_quant_4.cu
   matmul_quant_5.cu

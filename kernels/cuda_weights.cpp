@@ -40,6 +40,9 @@ Unit unit_of(DType dtype, int64_t cols) {
     return {dtype, cols, kGroupOutputs, static_cast<size_t>(num_chunks(cols)) * chunk};
   }
   const auto element = static_cast<int>(bytes_of(dtype, 1));
+  if (element == 2) {
+    return {dtype, cols, kHalfOutputs, static_cast<size_t>(half_chunks(cols)) * kHalfChunkBytes};
+  }
   const auto shares = static_cast<size_t>(num_shares(cols, kShareBytes / element));
   return {dtype, cols, kPanelOutputs, shares * kPanelOutputs * kShareBytes};
 }
@@ -118,6 +121,12 @@ void place_quantized(const Unit& unit, const std::byte* row, int output, std::by
 void place_row(const Unit& unit, const std::byte* row, int output, std::byte* to) {
   if (info(unit.dtype).block_elements > 1) return place_quantized(unit, row, output, to);
   const auto element = static_cast<int>(bytes_of(unit.dtype, 1));
+  if (element == 2) {
+    for (int64_t k = 0; k < unit.cols; ++k) {
+      std::memcpy(to + half_element(output, k, unit.cols) * 2, row + k * 2, 2);
+    }
+    return;
+  }
   const int share = kShareBytes / element;
   for (int64_t k = 0; k < unit.cols; k += share) {
     const int64_t count = std::min<int64_t>(share, unit.cols - k);

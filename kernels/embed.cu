@@ -20,11 +20,12 @@ struct EmbedParams {
 
 template <DType kType>
 __device__ float table_value(const std::byte* table, int64_t row, int64_t col, int64_t cols) {
-  if constexpr (kType == DType::kF32 || kType == DType::kF16 || kType == DType::kBF16) {
-    using T = std::conditional_t<kType == DType::kF32, float,
-                                 std::conditional_t<kType == DType::kF16, Half, BFloat16>>;
-    return to_float(
-        reinterpret_cast<const T*>(table)[panel_element(row, col, cols, Share<T>::kCount)]);
+  if constexpr (kType == DType::kF32) {
+    constexpr int kShare = Share<float>::kCount;
+    return reinterpret_cast<const float*>(table)[panel_element(row, col, cols, kShare)];
+  } else if constexpr (kType == DType::kF16 || kType == DType::kBF16) {
+    using T = std::conditional_t<kType == DType::kF16, Half, BFloat16>;
+    return to_float(reinterpret_cast<const T*>(table)[half_element(row, col, cols)]);
   } else {
     const int64_t chunk = row / kGroupOutputs * num_chunks(cols) + col / kChunkInputs;
     return weight_value<kType>(table + chunk * quant_form(kType).chunk_bytes(),

@@ -3,6 +3,7 @@
 #include "kernels/cuda_layout.cuh"
 #include "kernels/cuda_quant.cuh"
 #include "kernels/cuda_weights.h"
+#include "kernels/matmul_half.cuh"
 #include "kernels/matmul_plain.cuh"
 #include "kernels/matmul_rows.cuh"
 #include "kernels/moe_slices.cuh"
@@ -18,6 +19,7 @@ RowsView from_output(const TensorView& view, int64_t output) {
 }
 
 bool is_plain(DType dtype) { return info(dtype).block_elements == 1; }
+bool is_half(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
 
 /// Calls f<type>() for a quantized type.
 template <typename F>
@@ -65,7 +67,8 @@ PlainMatmul plain_params(const CudaWeight& weight, const WeightSegment& segment,
   PlainMatmul params{};
   params.rows = rows;
   params.panels = segment.data.get();
-  params.expert_panels = ceil_div(segment.rows, kPanelOutputs);
+  params.expert_panels =
+      ceil_div(segment.rows, is_half(segment.dtype) ? kHalfOutputs : kPanelOutputs);
   params.cols = weight.cols;
   params.outputs = static_cast<int32_t>(segment.rows);
   params.x = x;
@@ -111,8 +114,15 @@ void cuda::matmul(void* opaque, const MatmulArgs& args) {
         params.residual = residual;
         params.out = out;
         // The widest kernel that the rows fill; the choice does not change a bit.
-        const int width = count == 1 ? 1 : count <= 4 ? 4 : kFewRows;
-        run_plain(stream, segment.dtype, params, ceil_div(count, width), width);
+        if (!is_half(segment.dtype)) {
+          const int width = count == 1 ? 1 : count <= 4 ? 4 : kFewRows;
+          run_plain(stream, params, ceil_div(count, width), width);
+        } else if (count > kManyRows) {
+          run_half_tiles(stream, segment.dtype, params, count);
+        } else {
+          const int width = count <= kFewRows ? kFewRows : kManyRows;
+          run_half(stream, segment.dtype, params, ceil_div(count, width), width);
+        }
         continue;
       }
       if (!quantized) {
@@ -153,7 +163,7 @@ void cuda::moe_matmul(void* opaque, const MoeMatmulArgs& args) {
     bool quantized = false;
     for (const WeightSegment& segment : weight.segments) {
       const bool plain = is_plain(segment.dtype);
-      const int width = !plain && choices > kManyRows ? kManyRows : kFewRows;
+      const int width = segment.dtype != DType::kF32 && choices > kManyRows ? kManyRows : kFewRows;
       if (width != listed_width) {
         slices = list_slices(state, args, static_cast<int32_t>(first), static_cast<int32_t>(count),
                              weight.num_experts, width, &rows);
@@ -164,7 +174,11 @@ void cuda::moe_matmul(void* opaque, const MoeMatmulArgs& args) {
         PlainMatmul params = plain_params(weight, segment, rows, rows_view(args.x));
         params.first_x = first * per_x;
         params.out = out;
-        run_plain(stream, segment.dtype, params, slices, width);
+        if (is_half(segment.dtype)) {
+          run_half(stream, segment.dtype, params, slices, width);
+        } else {
+          run_plain(stream, params, slices, width);
+        }
         continue;
       }
       if (!quantized) {

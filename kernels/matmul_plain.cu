@@ -1,4 +1,4 @@
-// out = x w^T (+ residual) of f32, f16 and bf16 weights. A block of warps has one panel of 32
+// out = x w^T (+ residual) of f32 weights. A block of warps has one panel of 32
 // outputs, a lane each, and up to 8 rows; each warp has one part of the inputs (kParts), of which
 // every output is one chain of fma over ascending inputs, and the parts are added in ascending
 // order. A warp keeps its rows' inputs in shared memory, where all lanes read the same word.
@@ -11,12 +11,11 @@ namespace {
 
 constexpr int kLoads = 8;  // shares that a lane loads at a time, and the next 8 meanwhile
 
-template <typename T>
 struct Shares {
-  Share<T> at[kLoads];
+  Share<float> at[kLoads];
 
   /// Shares from `first` on of those of a panel; past the last one they are zero.
-  __device__ void load(const Share<T>* panel, int64_t first, int64_t count) {
+  __device__ void load(const Share<float>* panel, int64_t first, int64_t count) {
 #pragma unroll
     for (int s = 0; s < kLoads; ++s) {
       if (first + s < count) {
@@ -28,9 +27,9 @@ struct Shares {
   }
 };
 
-template <typename T, int kRows>
+template <int kRows>
 __global__ void __launch_bounds__(kParts* kWarp) matmul_plain_kernel(PlainMatmul p) {
-  constexpr int kShare = Share<T>::kCount;
+  constexpr int kShare = Share<float>::kCount;
   constexpr int kInputs = kLoads * kShare;
   const RowSlice slice = slice_of(p.rows, static_cast<int32_t>(blockIdx.x), kRows);
   if (slice.num_rows == 0) return;
@@ -38,8 +37,8 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_plain_kernel(PlainMatmul
   const auto part = static_cast<int>(threadIdx.x) / kWarp;
   const int64_t count = num_shares(p.cols, kShare);
   const int64_t panel_index = slice.expert * p.expert_panels + blockIdx.y;
-  const Share<T>* panel =
-      static_cast<const Share<T>*>(p.panels) + panel_index * count * kPanelOutputs + lane;
+  const Share<float>* panel =
+      static_cast<const Share<float>*>(p.panels) + panel_index * count * kPanelOutputs + lane;
 
   __shared__ float inputs[kParts][kRows][kInputs];
   float acc[kRows] = {};
@@ -47,10 +46,10 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_plain_kernel(PlainMatmul
   const int64_t per_part = ceil_div(steps, kParts);
   const int64_t begin = part * per_part;
   const int64_t end = begin + per_part < steps ? begin + per_part : steps;
-  Shares<T> next;
+  Shares next;
   if (begin < end) next.load(panel, begin * kLoads, count);
   for (int64_t step = begin; step < end; ++step) {
-    const Shares<T> w = next;
+    const Shares w = next;
     if (step + 1 < end) next.load(panel, (step + 1) * kLoads, count);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
@@ -67,7 +66,7 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_plain_kernel(PlainMatmul
     for (int s = 0; s < kLoads; ++s) {
 #pragma unroll
       for (int i = 0; i < kShare; ++i) {
-        const float value = to_float(w.at[s].element[i]);
+        const float value = w.at[s].element[i];
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
           acc[r] = fmaf(inputs[part][r][s * kShare + i], value, acc[r]);
@@ -94,29 +93,18 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_plain_kernel(PlainMatmul
   }
 }
 
-template <typename T>
-void run_type(cudaStream_t stream, const PlainMatmul& params, int64_t slices, int width) {
+}  // namespace
+
+void run_plain(cudaStream_t stream, const PlainMatmul& params, int64_t slices, int width) {
   const dim3 grid = grid2(slices, ceil_div(params.outputs, kPanelOutputs));
   constexpr int kThreads = kParts * kWarp;
   if (width == 1) {
-    HEARTH_LAUNCH(stream, (matmul_plain_kernel<T, 1>), grid, kThreads, 0, params);
+    HEARTH_LAUNCH(stream, matmul_plain_kernel<1>, grid, kThreads, 0, params);
   } else if (width == 4) {
-    HEARTH_LAUNCH(stream, (matmul_plain_kernel<T, 4>), grid, kThreads, 0, params);
+    HEARTH_LAUNCH(stream, matmul_plain_kernel<4>, grid, kThreads, 0, params);
   } else {
     HEARTH_EXPECT(width == kFewRows, width);
-    HEARTH_LAUNCH(stream, (matmul_plain_kernel<T, kFewRows>), grid, kThreads, 0, params);
-  }
-}
-
-}  // namespace
-
-void run_plain(cudaStream_t stream, DType dtype, const PlainMatmul& params, int64_t slices,
-               int width) {
-  switch (dtype) {
-    case DType::kF32: return run_type<float>(stream, params, slices, width);
-    case DType::kF16: return run_type<Half>(stream, params, slices, width);
-    case DType::kBF16: return run_type<BFloat16>(stream, params, slices, width);
-    default: HEARTH_EXPECT(false, static_cast<int>(dtype));
+    HEARTH_LAUNCH(stream, matmul_plain_kernel<kFewRows>, grid, kThreads, 0, params);
   }
 }
 

@@ -4,7 +4,7 @@
 
 namespace hearth::kernels {
 
-/// What products of f32, f16 and bf16 weights take.
+/// What products of f32, f16 and bf16 weights take. Panels of 32 outputs, or groups of 16.
 struct PlainMatmul {
   MatmulRows rows;
   const void* panels;
@@ -15,9 +15,10 @@ struct PlainMatmul {
   RowsView x;
   RowsView residual;  ///< data null: none
   RowsView out;       ///< both begin at the segment's first output
+  bool aligned;       ///< rows of x can be loaded 16 bytes at a time (matmul_half.cu)
 };
 
-void run_plain(cudaStream_t stream, DType dtype, const PlainMatmul& params, int64_t slices,
-               int width);
+/// Products of f32 weights.
+void run_plain(cudaStream_t stream, const PlainMatmul& params, int64_t slices, int width);
 
 }  // namespace hearth::kernels

@@ -159,7 +159,8 @@ inline constexpr float kQuantizeMin = 1e-30f;
 
 /// out[t][o] = sum_k x[t][k] * w[o][k], plus residual[t][o] where given (added last, once).
 ///
-/// f32, f16, bf16 weights: one chain acc = fma(x[k], w[k], acc), k ascending, x in f32.
+/// f32, f16, bf16 weights: one chain acc = fma(x[k], w[k], acc), k ascending, x in f32 (on CUDA,
+/// of f16 and bf16 weights, rounded: cuda_ops.h).
 ///
 /// Quantized weights, all types alike: x is first quantized per 32 inputs, amax = max |x|,
 /// d = amax / 127 (f32), q = round-half-even(x * (127 / amax)), all zero where amax is below

@@ -66,7 +66,9 @@ const std::vector<NamedTable>& cpu_tables(int32_t) {
   static const std::vector<NamedTable> tables = {{.name = "cuda on the shim",
                                                   .ops = waiting_table(),
                                                   .reference_kv = false,
-                                                  .simulated = true}};
+                                                  .simulated = true,
+                                                  .f16_rounding = 0x1p-11,
+                                                  .bf16_rounding = 0x1p-16}};
   return tables;
 }
 

@@ -1,11 +1,17 @@
-// The shim's own promises: a test of kernels is worth what it would catch.
+// The shim's own promises: a test of kernels is worth what it would catch. And the fragments of the
+// tensor cores, which it only imitates.
 
 #include "tests/cuda/shim/shim.h"
 
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <vector>
+
+#include "kernels/cuda_layout.cuh"
+#include "kernels/cuda_mma.cuh"
 
 using namespace hearth;  // NOLINT
 
@@ -97,7 +103,84 @@ __global__ void warp_operations(int* out) {
   to[5] = __dp4a(lane << 8 | 0xff, 0x7f8002, lane);  // bytes (-1, lane, 0, 0) . (2, -128, 127, 0)
 }
 
+template <bool exchanged>
+__global__ void bf16_product(const uint32_t* operands, float* out) {
+  const uint32_t* own = operands + 6 * threadIdx.x;
+  const uint32_t a[4] = {own[0], own[1], own[2], own[3]};
+  float c[4];
+  for (int i = 0; i < 4; ++i) c[i] = out[4 * threadIdx.x + i];
+  if (exchanged) {
+    kernels::mma_bf16_exchanged(c, a, own[4], own[5]);
+  } else {
+    kernels::mma_k16<kernels::BFloat16>(c, a, own[4], own[5]);
+  }
+  for (int i = 0; i < 4; ++i) out[4 * threadIdx.x + i] = c[i];
+}
+
+/// One product of the tensor cores by the layout of PTX ISA's section on mma.m16n8k16, element by
+/// element, in f32: the numbers are small integers, so every order of sums gives the same.
+std::vector<float> fragment_product(bool exchanged) {
+  const auto a_of = [](int row, int k) { return (row * 7 + k * 3) % 11 - 5; };
+  const auto b_of = [](int k, int column) { return (k * 5 + column * 2) % 13 - 6; };
+  std::vector<uint32_t> operands(32 * 6);
+  const auto bits = [](int value) {
+    return std::bit_cast<uint32_t>(static_cast<float>(value)) >> 16;
+  };
+  for (int lane = 0; lane < 32; ++lane) {
+    const int g = lane / 4;
+    const int t = lane % 4;
+    for (int i = 0; i < 8;
+         ++i) {  // element a_i: row g + 8 where i % 4 is 2 or 3, column + 8 from 4 on
+      const int row = g + i % 4 / 2 * 8;
+      const int k = 2 * t + i % 2 + i / 4 * 8;
+      operands[static_cast<size_t>(lane * 6 + i / 2)] |= bits(a_of(row, k)) << 16 * (i % 2);
+    }
+    for (int i = 0; i < 4; ++i) {
+      const int k = 2 * t + i % 2 + i / 2 * 8;
+      operands[static_cast<size_t>(lane * 6 + 4 + i / 2)] |= bits(b_of(k, g)) << 16 * (i % 2);
+    }
+  }
+  std::vector<float> c(32 * 4, 1.0f);
+  REQUIRE(run(1, 32, 0, exchanged ? bf16_product<true> : bf16_product<false>, operands.data(),
+              c.data()) == cudaSuccess);
+  std::vector<float> out(16 * 8);
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int i = 0; i < 4; ++i) {
+      const int row = lane / 4 + i / 2 * 8;
+      const int column = lane % 4 * 2 + i % 2;
+      float want = 1.0f;
+      for (int k = 0; k < 16; ++k) want += static_cast<float>(a_of(row, k) * b_of(k, column));
+      CHECK(c[static_cast<size_t>(lane * 4 + i)] == want);
+    }
+  }
+  return c;
+}
+
 }  // namespace
+
+TEST_CASE("tensor cores: the stand-in and the exchange in place of bf16 are PTX's product") {
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    shim::set_order(seed);
+    CHECK(fragment_product(false) == fragment_product(true));
+  }
+  shim::set_order(0);
+}
+
+TEST_CASE("layout: every element of 16 bits has a place of its own, inputs of a lane in a row") {
+  constexpr int64_t kCols = 100;
+  constexpr int64_t kOutputs = 35;
+  std::vector<int> taken(static_cast<size_t>(3 * 16 * 2 * 64));
+  for (int64_t o = 0; o < kOutputs; ++o) {
+    for (int64_t k = 0; k < kCols; ++k) {
+      const int64_t at = kernels::half_element(o, k, kCols);
+      REQUIRE(at >= 0);
+      REQUIRE(at < static_cast<int64_t>(taken.size()));
+      CHECK(taken[static_cast<size_t>(at)]++ == 0);
+      CHECK(at / 1024 == o / 16 * 2 + k / 64);
+      CHECK(at % 256 / 8 == o % 8 * 4 + k % 64 / 16);  // lane
+    }
+  }
+}
 
 TEST_CASE("shim: a missing barrier shows") {
   bool shown = false;

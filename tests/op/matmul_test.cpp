@@ -60,7 +60,7 @@ Matrix multiply(const OpTable& ops, const Weight& w, Matrix& x, const Matrix* re
 
 /// Bound of |chain - exact|: one rounding per step of the longest chain (and a few for scales and
 /// residual) of a sum of magnitudes.
-Matrix bound_of(const Case& c, Matrix& x, const Matrix* residual,
+Matrix bound_of(const Case& c, const NamedTable& table, Matrix& x, const Matrix* residual,
                 const std::vector<Tensor>& tensors) {
   Matrix magnitude(x.rows(), x.cols());
   for (int64_t r = 0; r < x.rows(); ++r) {
@@ -79,7 +79,11 @@ Matrix bound_of(const Case& c, Matrix& x, const Matrix* residual,
         // Quantized activations are up to amax / 254 larger than those of the bound.
         double sum = bound.at(r, o) * 1.25;
         if (residual != nullptr) sum += std::abs(residual->at(r, o));
-        bound.at(r, o) = static_cast<float>(sum * static_cast<double>(chain + 6) * 0x1p-24);
+        const double rounding = dtype == DType::kF16    ? table.f16_rounding
+                                : dtype == DType::kBF16 ? table.bf16_rounding
+                                                        : 0;
+        bound.at(r, o) =
+            static_cast<float>(sum * (static_cast<double>(chain + 6) * 0x1p-24 + rounding));
       }
     }
   }
@@ -143,13 +147,11 @@ void check_against_reference(const Case& c, uint32_t seed) {
   const auto tensors = tensors_of(c, seed);
   const Matrix want =
       multiply(reference(), *pack(reference(), tensors, WeightRole::kMatmul), x, r, c);
-  const Matrix bound = bound_of(c, x, r, tensors);
-
   FusedBits fused;
   for (const NamedTable& table : cpu_tables(2)) {
     const auto weight = pack(table.ops, tensors, WeightRole::kMatmul);
     const Matrix got = multiply(table.ops, *weight, x, r, c);
-    const std::string error = worst(got, want, bound);
+    const std::string error = worst(got, want, bound_of(c, table, x, r, tensors));
     CHECK_MESSAGE(error.empty(),
                   fmt::format("{} seed {} {}: {}", table.name, seed, describe(c), error));
     fused.check(table, got,

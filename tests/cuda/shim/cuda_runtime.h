@@ -166,6 +166,36 @@ inline void mma_s8(int (&c)[4], uint32_t a0, uint32_t a1, uint32_t b,
     c[i] = sum;
   }
 }
+/// mma.m16n8k16 of 16-bit floats, of which `decode` tells the value: lane 4 g + t holds rows g
+/// (a[0], a[2]) and g + 8 (a[1], a[3]) of A at columns 2 t, 2 t + 1 (a[0], a[1]) and those eight
+/// further, column g of B likewise, and C as above. The sum is rounded once.
+template <typename Decode>
+void mma_16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, const Decode& decode,
+            std::source_location where = std::source_location::current()) {
+  const int g = lane() / 4;
+  const int t = lane() % 4;
+  float rows[2][4][4];
+  float columns[2][4][4];
+  const auto put = [&decode](float(&to)[4], uint64_t bits) {
+    for (int i = 0; i < 4; ++i) to[i] = decode(static_cast<uint16_t>(bits >> 16 * i));
+  };
+  for (int r = 0; r < 2; ++r) {
+    const auto all = exchange(0xffffffffu, uint64_t{a[r + 2]} << 32 | a[r], where);
+    for (int i = 0; i < 4; ++i) put(rows[r][i], all[4 * g + i]);
+  }
+  const auto all = exchange(0xffffffffu, uint64_t{b1} << 32 | b0, where);
+  for (int i = 0; i < 4; ++i) {
+    put(columns[0][i], all[8 * t + i]);
+    put(columns[1][i], all[8 * t + 4 + i]);
+  }
+  for (int i = 0; i < 4; ++i) {
+    double sum = static_cast<double>(c[i]);
+    for (int k = 0; k < 16; ++k) {
+      sum += static_cast<double>(rows[i / 2][k / 4][k % 4]) * columns[i % 2][k / 4][k % 4];
+    }
+    c[i] = static_cast<float>(sum);
+  }
+}
 }  // namespace hearth::shim
 inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
 inline unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(value); }
