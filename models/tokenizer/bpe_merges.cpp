@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <functional>
 
 #include "kernels/base/check.h"
@@ -18,15 +17,15 @@ constexpr size_t kShortIds = 48;
 
 void BpeMerges::reserve(size_t count) {
   HEARTH_CHECK(slots_.empty(), "{} slots", slots_.size());
-  slots_.resize(std::bit_ceil(2 * std::max<size_t>(count, 1)));
+  slots_.resize(count + count * 2 / 3 + 1);
 }
 
 size_t BpeMerges::place_of(int32_t left, int32_t right) const {
   uint64_t hash = static_cast<uint64_t>(left) << 32 | static_cast<uint32_t>(right);
   hash *= 0x9E3779B97F4A7C15;  // 2^64 / golden ratio: spreads the low bits into the high ones
-  size_t at = (hash >> 32) & (slots_.size() - 1);
+  size_t at = (hash >> 32) * slots_.size() >> 32;
   while (slots_[at].left >= 0 && (slots_[at].left != left || slots_[at].right != right)) {
-    at = (at + 1) & (slots_.size() - 1);
+    if (++at == slots_.size()) at = 0;
   }
   return at;
 }

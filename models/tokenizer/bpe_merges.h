@@ -34,7 +34,7 @@ class BpeMerges {
   void merge_short(std::vector<int32_t>* ids) const;
   void merge_long(std::vector<int32_t>* ids) const;
 
-  std::vector<Slot> slots_;  // a power of two, at most half full
+  std::vector<Slot> slots_;  // at most three fifths full
 };
 
 }  // namespace hearth::models

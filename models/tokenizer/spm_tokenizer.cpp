@@ -49,7 +49,7 @@ class SpmTokenizer final : public VocabularyTokenizer {
   size_t joint_of(int32_t left, int32_t right) const;
   bool may_join(int32_t left, int32_t right) const;
 
-  std::vector<float> scores_;
+  std::vector<float> scores_;  // while loading
   TokenIndex ids_;  // of the entries of what merging may produce; keys are views of those
   // Characters that are no tokens but parts of some go by ids past the vocabulary's.
   std::unordered_map<uint32_t, int32_t> character_ids_;
@@ -141,7 +141,8 @@ void SpmTokenizer::index_characters() {
 // A merge makes a token of two texts that are tokens or characters: every such way of cutting
 // every token is one. The better the token's score, the sooner.
 void SpmTokenizer::index_merges() {
-  std::vector<float> best_first = scores_;
+  const std::vector<float> scores = std::exchange(scores_, {});  // of no use behind this
+  std::vector<float> best_first = scores;
   std::sort(best_first.begin(), best_first.end(), std::greater<>());
   best_first.erase(std::unique(best_first.begin(), best_first.end()), best_first.end());
   struct Merge {
@@ -161,7 +162,7 @@ void SpmTokenizer::index_merges() {
   merges_.reserve(merges.size());
   for (const Merge& m : merges) {
     const auto rank = std::lower_bound(best_first.begin(), best_first.end(),
-                                       scores_[static_cast<size_t>(m.merged)], std::greater<>());
+                                       scores[static_cast<size_t>(m.merged)], std::greater<>());
     merges_.add(m.left, m.right, m.merged, static_cast<uint32_t>(rank - best_first.begin()));
   }
   is_whole_piece_.resize(static_cast<size_t>(vocab_size()));

@@ -26,7 +26,7 @@ class TokenIndex {
     std::string_view text;
   };
 
-  std::vector<Slot> slots_;  // a power of two, at most half full
+  std::vector<Slot> slots_;  // at most three fifths full
   size_t max_bytes_ = 0;
 };
 
