@@ -1,6 +1,7 @@
 // Which kernel of attention.cuh runs, and the merge of splits that lie in the table's scratch.
 
 #include "kernels/attention.cuh"
+#include "kernels/cuda_kv_tiles.cuh"
 #include "kernels/encoder_kernels.h"
 
 namespace hearth::kernels {
@@ -71,6 +72,10 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(AttentionParams a)
 }
 
 void attend(cudaStream_t stream, DType dtype, const AttentionParams& params, int rows, bool whole) {
+  const bool half = dtype == DType::kF16 || dtype == DType::kBF16;
+  if (half && tiled_head(params.kv.head_dim)) {
+    return attend_tiles(stream, dtype, params, rows, whole);
+  }
   switch (dtype) {
     case DType::kF32: return attend_f32(stream, params, rows, whole);
     case DType::kF16: return attend_f16(stream, params, rows, whole);

@@ -39,6 +39,7 @@ set(HEARTH_CUDA_KERNELS
   attention_f16.cu
   attention_f32.cu
   attention_q8.cu
+  attention_tiles.cu
   cuda_ceilings.cu
   cuda_probe_kernel.cu
   embed.cu

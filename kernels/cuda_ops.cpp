@@ -82,7 +82,7 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   table.device = device_info(device);
   table.device.memory_free_bytes = free_bytes;
   // Architectures share source but not machine code, and expf and division may differ by a bit.
-  table.numerics_id = fmt::format("cuda-3-sm{}{}", device.compute_major, device.compute_minor);
+  table.numerics_id = fmt::format("cuda-4-sm{}{}", device.compute_major, device.compute_minor);
   table.state = std::move(state);
   table.allocate = cuda::allocate;
   table.release = cuda::release;

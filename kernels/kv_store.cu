@@ -1,4 +1,4 @@
-#include "kernels/cuda_kv.cuh"
+#include "kernels/cuda_kv_tiles.cuh"
 
 namespace hearth::kernels {
 namespace {
@@ -27,10 +27,13 @@ __global__ void __launch_bounds__(kThreads) kv_store_kernel(StoreParams p) {
   for (int c = static_cast<int>(threadIdx.x); c < kv.num_kv_heads * kv.head_dim; c += kThreads) {
     const int head = c / kv.head_dim;
     const int d = c % kv.head_dim;
-    from_float(p.k.data[row * p.k.stride + c],
-               key + key_element(head, position, d, kv.head_dim, kv.block_size, share));
-    from_float(p.v.data[row * p.v.stride + c],
-               value + value_element(head, position, d, kv.head_dim, kv.block_size));
+    const bool tiled = kTileable<T> && tiled_head(kv.head_dim);
+    const int64_t k = tiled ? tiled_key(head, position, d, kv.head_dim, kv.block_size)
+                            : key_element(head, position, d, kv.head_dim, kv.block_size, share);
+    const int64_t v = tiled ? tiled_value(head, position, d, kv.head_dim, kv.block_size)
+                            : value_element(head, position, d, kv.head_dim, kv.block_size);
+    from_float(p.k.data[row * p.k.stride + c], key + k);
+    from_float(p.v.data[row * p.v.stride + c], value + v);
   }
 }
 

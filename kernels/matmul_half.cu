@@ -14,6 +14,7 @@
 
 #include "kernels/cuda_layout.cuh"
 #include "kernels/cuda_mma.cuh"
+#include "kernels/cuda_terms.cuh"
 #include "kernels/matmul_half.cuh"
 
 namespace hearth::kernels {
@@ -43,9 +44,6 @@ struct ChunkRow {
   uint32_t operand[kTerms<T>][kHalfSteps][2];
   float unscale;
 };
-
-__device__ inline uint16_t bits_of(Half value) { return value.bits; }
-__device__ inline uint16_t bits_of(BFloat16 value) { return value.bits; }
 
 /// Inputs [first, first + 16) of a row; zeros past the last one.
 __device__ inline void load_inputs(const PlainMatmul& p, const float* row, int64_t first,
@@ -84,12 +82,9 @@ __device__ ChunkRow<T> round_inputs(const float (&x)[kLaneInputs]) {
       const uint32_t other = __shfl_xor_sync(kAllLanes, most, offset);
       most = other > most ? other : most;
     }
-    // Below 2^-106 no further: the scale and its inverse stay normal numbers. Beside an infinity or
-    // a NaN, which stay what they are, all finite ones fit.
-    uint32_t exponent = most >> 23;
-    exponent = exponent < 21 ? 21 : exponent > 254 ? 254 : exponent;
-    scale = __uint_as_float((268 - exponent) << 23);  // 2^(14 - (exponent - 127))
-    out.unscale = __uint_as_float((exponent - 14) << 23);
+    const PowerOfTwo power = into_half(most);
+    scale = power.scale;
+    out.unscale = power.inverse;
   }
 #pragma unroll
   for (int s = 0; s < kHalfSteps; ++s) {
@@ -102,12 +97,8 @@ __device__ ChunkRow<T> round_inputs(const float (&x)[kLaneInputs]) {
         float left = x[4 * s + 2 * b + i] * scale;
 #pragma unroll
         for (int term = 0; term < kTerms<T>; ++term) {
-          T rounded;
-          from_float(left, &rounded);
-          out.operand[term][s][b] |= static_cast<uint32_t>(bits_of(rounded)) << 16 * i;
-          const float value = to_float(rounded);
-          const bool finite = (__float_as_uint(value) & 0x7f800000u) != 0x7f800000u;
-          left = finite ? left - value : 0.0f;  // exact
+          const uint32_t bits = bits_of(take_term<T>(&left));
+          out.operand[term][s][b] |= bits << 16 * i;
         }
       }
     }

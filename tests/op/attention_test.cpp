@@ -111,7 +111,8 @@ Matrix attend(const OpTable& ops, const Case& c, const Data& data, uint32_t bloc
 
 /// |V| <= 1, so an output moves by at most twice the largest error of a score, plus one rounding
 /// per position in the chains of l and o. Scores: head_dim roundings of a sum of |q k|.
-float bound_of(const Case& c) {
+/// Where weights and queries are rounded to 16 bits, that as well.
+float bound_of(const Case& c, const NamedTable& table) {
   int32_t longest = 0;
   for (const SequenceShape& s : c.sequences) longest = std::max(longest, s.context);
   const int32_t seen = c.window > 0 ? std::min(c.window, longest) : longest;
@@ -119,7 +120,10 @@ float bound_of(const Case& c) {
   // Mean of |q k| is q_range / 4 for uniform values; short heads may lie well above.
   const double magnitude = scale * c.q_range * std::min(1.0 * c.head_dim, 0.35 * c.head_dim + 6);
   const double score_error = (c.head_dim + 8) * magnitude + c.soft_cap;
-  return static_cast<float>((2 * score_error + seen + 64) * 0x1p-24);
+  double rounding = 0;
+  if (c.kv_type == DType::kF16) rounding = 2 * table.f16_rounding;
+  if (c.kv_type == DType::kBF16) rounding = 2 * table.bf16_rounding * (1 + magnitude);
+  return static_cast<float>((2 * score_error + seen + 64) * 0x1p-24 + rounding);
 }
 
 std::vector<Case> cases() {
@@ -173,11 +177,10 @@ TEST_CASE("attention: every variant against the reference, over a pool of NaN") 
     const Case& c = all[i];
     const Data data(c, seed);
     const Matrix want = attend(reference(), c, data, seed);
-    const Matrix bound = constant(bound_of(c));
     std::optional<Matrix> fused;
     for (const NamedTable& table : cpu_tables(2)) {
       const Matrix got = attend(table.ops, c, data, seed);
-      const std::string error = worst(got, want, bound);
+      const std::string error = worst(got, want, constant(bound_of(c, table)));
       CHECK_MESSAGE(error.empty(),
                     fmt::format("{} seed {} {}: {}", table.name, seed, describe(c), error));
       if (!table.ops.numerics_id.starts_with("cpu-fma/")) continue;

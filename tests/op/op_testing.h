@@ -127,7 +127,8 @@ struct NamedTable {
   /// A simulation: of cases that only repeat others on it every n-th is enough where
   /// HEARTH_TEST_FULL is not set.
   bool simulated = false;
-  /// Relative error to which products with weights of 16 bits round their inputs.
+  /// Relative error to which products with weights of 16 bits round their inputs, and attention over
+  /// KV of 16 bits its weights and queries.
   double f16_rounding = 0;
   double bf16_rounding = 0;
   size_t case_step(size_t simulated_step) const {
