@@ -26,4 +26,6 @@ own='linux-vdso|ld-linux|libc\.so|libm\.so|libdl\.so|libpthread|librt\.so|libres
 ldd "$out/hearth-worker-cuda" | awk '$3 ~ "^/" {print $3}' | grep -Ev "/($own)" |
   while read -r library; do cp -L "$library" "$out/lib/"; done
 cp tests/cuda/run_on_device.sh "$out/run.sh"
+mkdir "$out/demo"
+cp models/demo/tales.gguf tests/golden/tales.json "$out/demo/"
 echo "$out, $(du -sh "$out" | cut -f1): ${programs[*]}, $(ls "$out/lib" | wc -l) libraries"

@@ -19,6 +19,8 @@ step() {
   summary+=("$name: rc $rc, $((SECONDS - started)) s")
 }
 
+export HEARTH_TEST_DATA=${HEARTH_TEST_DATA:-$PWD}
+
 steps=("$@")
 [[ ${#steps[@]} -gt 0 ]] || steps=(device tests kernels model)
 for wanted in "${steps[@]}"; do

@@ -86,7 +86,9 @@ TEST_CASE("every table's Q8_0 logits are within bounds of the reference's") {
       INFO(table.name);
       // The same integers, summed in another order. A value that sits on a rounding border may fall
       // to the other side once in a while: one step of 127.
-      CHECK(worst < 1e-2);
+      // Where attention rounds its weights to f16 that is more than once in a while.
+      const bool rounded = table.ops.device.kind == "cuda" && kv_type == DType::kF16;
+      CHECK(worst < (rounded ? 4e-2 : 1e-2));
     }
   }
 }
