@@ -25,9 +25,9 @@ foreach(component ${components})
           COMPONENT ${component})
   set(HEARTH_PACKAGE ${package})
   set(HEARTH_MORE_OVERRIDES "")
-  if(component STREQUAL hearth)
+  if(NOT component STREQUAL monitor)
     set(HEARTH_MORE_OVERRIDES "# The scripts start, restart and stop nothing where systemd does not run.
-hearth: maintainer-script-calls-systemctl
+${package}: maintainer-script-calls-systemctl
 ")
   endif()
   configure_file(debian/lintian-overrides.in debian/overrides/${package} @ONLY)
@@ -67,7 +67,10 @@ every request, models, blocks of the KV cache. It looks over the daemon's
 sockets; requests, models and kept prefixes can be managed from it.")
 set(CPACK_DEBIAN_MONITOR_PACKAGE_DEPENDS "fonts-dejavu-core")
 set(CPACK_DEBIAN_MONITOR_PACKAGE_RECOMMENDS "hearth, libgl1-mesa-dri")
-set(CPACK_COMPONENT_CUDA_DESCRIPTION "This package holds the worker that computes on NVIDIA GPUs, and what the service
-needs to reach them. The driver and cuBLAS come from elsewhere.")
+set(CPACK_COMPONENT_CUDA_DESCRIPTION "This package holds the worker that computes on NVIDIA GPUs, and what the
+service needs to reach them. The driver and cuBLAS come from elsewhere.")
 set(CPACK_DEBIAN_CUDA_PACKAGE_DEPENDS "hearth (= ${PROJECT_VERSION})")
+set(CPACK_DEBIAN_CUDA_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_SOURCE_DIR}/debian/cuda/postinst
+  ${CMAKE_CURRENT_SOURCE_DIR}/debian/cuda/postrm)
+set(CPACK_DEBIAN_CUDA_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 include(CPack)
