@@ -33,8 +33,9 @@ void print(const ipc::ModelsReply& reply) {
   for (const ipc::ModelEntry& model : reply.models) {
     const std::string memory = model.memory_bytes == 0 ? "-" : human_bytes(model.memory_bytes);
     out += fmt::format("{:<28} {:<10} {:>10} {:>10}  {:<14} {}\n", model.name, state_of(model),
-                       human_bytes(model.file_bytes), memory, fmt::join(model.roles, ","),
-                       known_facts(model));
+                       human_bytes(model.file_bytes), memory,
+                       // Joined first: a width would be each role's.
+                       fmt::format("{}", fmt::join(model.roles, ",")), known_facts(model));
   }
   if (reply.models.empty()) out += "no models found\n";
   out += "searched:";
