@@ -10,6 +10,8 @@
 namespace hearth::ipc {
 namespace {
 
+constexpr size_t kAnswerHeaderBytes = 24;
+
 Error protocol_error(std::string message) {
   return Error{ErrorCode::kProtocol, std::move(message), {}};
 }
@@ -91,36 +93,47 @@ Result<DaemonMessage> parse_daemon_message(FrameViews frames) {
   return DaemonMessage{frames[1], answer};
 }
 
-Result<BrokerMessage> parse_broker_message(FrameViews frames) {
-  if (frames.size() != 3) {
-    return protocol_error(fmt::format("met {} frames, want 3", frames.size()));
+void append_answer(std::string& answers, uint64_t number, const Answer& answer) {
+  append_u32(answers, static_cast<uint32_t>(number));
+  append_u32(answers, static_cast<uint32_t>(number >> 32));
+  append_u32(answers, answer.is_delta ? 1 : 0);
+  const std::string_view first = answer.is_delta ? answer.payload : answer.json;
+  for (const std::string_view piece : {first, answer.ids, answer.logprobs}) {
+    append_u32(answers, static_cast<uint32_t>(piece.size()));
   }
-  HEARTH_ASSIGN_OR_RETURN(const uint64_t number, decode_number(frames[0]));
-  if (frames[1] != kRequestFrame && frames[1] != kControlFrame) {
-    return protocol_error("second frame: want request or control");
-  }
-  return BrokerMessage{number, frames[1] == kControlFrame, frames[2]};
+  for (const std::string_view piece : {first, answer.ids, answer.logprobs}) answers.append(piece);
 }
 
-Result<WorkerMessage> parse_worker_message(FrameViews frames) {
-  if (frames.empty()) return protocol_error("met no frames");
-  HEARTH_ASSIGN_OR_RETURN(const uint64_t number, decode_number(frames[0]));
-  HEARTH_ASSIGN_OR_RETURN(const Answer answer, parse_answer(frames.subspan(1)));
-  return WorkerMessage{number, answer};
-}
-
-std::array<char, 8> encode_number(uint64_t number) {
-  std::array<char, 8> out{};
-  for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<char>(number >> (8 * i) & 0xFF);
+Result<std::vector<NumberedAnswer>> parse_answers(std::string_view answers) {
+  std::vector<NumberedAnswer> out;
+  while (!answers.empty()) {
+    if (answers.size() < kAnswerHeaderBytes) {
+      return protocol_error(fmt::format("answers: met {} bytes behind the last", answers.size()));
+    }
+    NumberedAnswer& next = out.emplace_back();
+    next.number = load_u32(answers.data()) | uint64_t{load_u32(answers.data() + 4)} << 32;
+    const uint32_t kind = load_u32(answers.data() + 8);
+    std::array<size_t, 3> sizes{};
+    size_t total = 0;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      total += sizes[i] = load_u32(answers.data() + 12 + 4 * i);
+    }
+    answers.remove_prefix(kAnswerHeaderBytes);
+    if (next.number == 0 || kind > 1) {
+      return protocol_error(fmt::format("answer: met kind {} for request {}", kind, next.number));
+    }
+    if (total > answers.size()) {
+      return protocol_error(
+          fmt::format("answer: met {} bytes, {} are there", total, answers.size()));
+    }
+    next.answer.is_delta = kind == 1;
+    (kind == 1 ? next.answer.payload : next.answer.json) = answers.substr(0, sizes[0]);
+    next.answer.ids = answers.substr(sizes[0], sizes[1]);
+    next.answer.logprobs = answers.substr(sizes[0] + sizes[1], sizes[2]);
+    if (kind == 0 && total != sizes[0]) return protocol_error("answer: met an event with tokens");
+    answers.remove_prefix(total);
+  }
   return out;
-}
-
-Result<uint64_t> decode_number(std::string_view frame) {
-  if (frame.size() != 8) {
-    return protocol_error(fmt::format("number frame: met {} bytes, want 8", frame.size()));
-  }
-  return static_cast<uint64_t>(load_u32(frame.data())) |
-         static_cast<uint64_t>(load_u32(frame.data() + 4)) << 32;
 }
 
 std::string encode_delta_payload(const DeltaHeader& header, std::string_view text) {

@@ -1,7 +1,6 @@
 #pragma once
 // The frames around the JSON, as ipc/messages.h draws them. Views point into the caller's frames.
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -19,8 +18,6 @@ using FrameViews = std::span<const std::string_view>;
 
 inline constexpr std::string_view kEventFrame = "event";
 inline constexpr std::string_view kDeltaFrame = "delta";
-inline constexpr std::string_view kRequestFrame = "request";
-inline constexpr std::string_view kControlFrame = "control";
 
 /// No message of the protocol has more frames than this, the routing frame included.
 inline constexpr size_t kMaxFrames = 8;
@@ -53,25 +50,19 @@ struct DaemonMessage {
 };
 Result<DaemonMessage> parse_daemon_message(FrameViews frames);
 
-/// Broker -> worker: [number]["request" | "control"][JSON].
-struct BrokerMessage {
+/// What a worker has for its requests goes together, as much as there is: a message costs more than
+/// a token. Of each answer, little endian: number of the request (u64), 0 event or 1 delta, three
+/// sizes in bytes (u32 each), and what has these: JSON and twice nothing, or payload, ids,
+/// logprobs.
+void append_answer(std::string& answers, uint64_t number, const Answer& answer);
+struct NumberedAnswer {
   uint64_t number = 0;
-  bool is_control = false;
-  std::string_view json;
-};
-Result<BrokerMessage> parse_broker_message(FrameViews frames);
-
-/// Worker -> broker: [number][answer...].
-struct WorkerMessage {
-  uint64_t number = 0;  ///< 0: the answer is a WorkerEvent
   Answer answer;
 };
-Result<WorkerMessage> parse_worker_message(FrameViews frames);
+/// In their order, views into `answers`. kProtocol: no whole number of answers, or of no request.
+Result<std::vector<NumberedAnswer>> parse_answers(std::string_view answers);
 
 // ---- Little-endian pieces, the same on every machine -----------------------------------------
-
-std::array<char, 8> encode_number(uint64_t number);
-Result<uint64_t> decode_number(std::string_view frame);
 
 std::string encode_delta_payload(const DeltaHeader& header, std::string_view text);
 /// The same with parts; `header` need not have their number.

@@ -17,15 +17,9 @@
 // for `generate`, the events queued* progress* started prompt_logprobs? delta* sample_done* and
 // last `done` or `error`.
 //
-//   broker -> worker                    worker -> broker
-//   u64 little endian, the broker's     the same u64; 0: about the worker itself
-//   number for the request
-//   "request" | "control"               "event" | "delta"
-//   JSON                                as above
-//
-// The broker puts the client's frames in front of a worker's answer and sends it on; it keeps the
-// ids frame of each delta (the token log, for resuming) and parses neither text nor JSON of a
-// token.
+// What the broker and its workers say to each other is drawn in worker_pipe.h. The broker puts the
+// client's frames in front of each of a worker's answers and sends it on; it keeps the ids frame of
+// each delta (the token log, for resuming) and parses neither text nor JSON of a token.
 
 #include <cstddef>
 #include <string_view>

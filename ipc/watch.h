@@ -16,10 +16,6 @@
 
 namespace hearth::ipc {
 
-/// Broker -> worker: [number 0]["watch"]["1" or "0"], whether it shall tell; "1" again: from the
-/// beginning. Worker -> broker: [number 0]["watch"][an encoded WatchUpdate].
-inline constexpr std::string_view kWatchFrame = "watch";
-
 struct WatchLimits {
   static constexpr uint64_t kSteps = 4096;
   static constexpr uint64_t kChunks = 256;  ///< per step

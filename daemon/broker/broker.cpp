@@ -15,6 +15,7 @@
 #include "daemon/broker/worker_process.h"
 #include "ipc/codec.h"
 #include "ipc/curve.h"
+#include "ipc/first_verb.h"
 #include "ipc/frames.h"
 #include "ipc/paths.h"
 #include "ipc/version.h"
@@ -45,6 +46,10 @@ constexpr int64_t kWorkersExitUs = 5'000'000;
 std::filesystem::path worker_program(const WorkerConfig& config) {
   const Result<std::filesystem::path> found = find_worker_program(config);
   return found.ok() ? *found : std::filesystem::path("hearth-worker-cpu");
+}
+
+bool computes(ipc::Verb verb) {
+  return verb == ipc::Verb::kGenerate || verb == ipc::Verb::kTokenize || verb == ipc::Verb::kEmbed;
 }
 
 std::string random_hex() {
@@ -180,7 +185,7 @@ Result<std::unique_ptr<Worker>> Broker::start_worker(const ModelFile& file,
       .heartbeat_timeout_ms = config_.worker.heartbeat_timeout_ms,
       .load_timeout_ms = config_.worker.load_timeout_ms};
   HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<WorkerProcess> worker,
-                          WorkerProcess::start(io_, context_, clock_, setup, listener));
+                          WorkerProcess::start(io_, clock_, setup, listener));
   return std::unique_ptr<Worker>(std::move(worker));
 }
 
@@ -265,6 +270,14 @@ void Broker::on_client_message(ipc::Message& message, bool ok) {
     return refuse(Error{
         ErrorCode::kTooLarge,
         fmt::format("message of {} bytes, limit {}", bytes, config_.limits.max_message_bytes), ""});
+  }
+  // Of a flood, the surplus is told at once: to read it first is what would make all of it late.
+  if (const std::optional<ipc::Verb> verb = ipc::first_verb(parsed->json);
+      verb && computes(*verb)) {
+    if (Result<void> room = dispatcher_.admit(*caller, bytes, 0); !room) {
+      return dispatcher_.reply_error(caller->identity, std::string(parsed->request_id),
+                                     room.take_error());
+    }
   }
   Result<ipc::ClientRequest> request = ipc::decode_request(parsed->json);
   if (!request) return refuse(request.take_error());

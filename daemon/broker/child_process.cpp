@@ -13,6 +13,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "daemon/broker/turns.h"
+
 namespace hearth::broker {
 namespace {
 
@@ -38,6 +40,7 @@ Error os_error(std::string_view what) {
   if (const int fd = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC); fd >= 0) {
     [[maybe_unused]] const ssize_t n = ::write(fd, kOomScoreAdj, sizeof kOomScoreAdj - 1);
   }
+  take_usual_turns();
   ::setpgid(0, 0);  // Ctrl-C at a terminal is for us; we tell our children
   sigset_t none;
   ::sigemptyset(&none);

@@ -56,16 +56,19 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Client
   submit(caller, id, std::move(request), bytes, Origin{});
 }
 
-void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::ClientRequest request,
-                        size_t bytes, Origin origin) {
+Result<void> Dispatcher::admit(const Caller& caller, size_t bytes, int64_t tokens) const {
   const RequestTable::OwnerUse owner = table_.owner_use(caller.uid);
   const Load load{.live = table_.size(),
                   .owner_live = owner.requests,
                   .queued_bytes = table_.queued_bytes(),
                   .owner_bytes = owner.bytes,
                   .owner_tokens = owner.tokens};
-  const Demand demand{.bytes = bytes, .tokens = max_output_tokens_of(request)};
-  if (Result<void> admitted = admission_.admit(load, demand); !admitted) {
+  return admission_.admit(load, {.bytes = bytes, .tokens = tokens});
+}
+
+void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::ClientRequest request,
+                        size_t bytes, Origin origin) {
+  if (Result<void> admitted = admit(caller, bytes, max_output_tokens_of(request)); !admitted) {
     return reply_error(caller.identity, id, admitted.take_error());
   }
   Result<ModelFile> file = models_.resolve(model_of(request));

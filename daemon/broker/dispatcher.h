@@ -47,6 +47,8 @@ class Dispatcher final : public ResidencyListener {
   /// For what is kept from now on.
   void set_limits(const LimitsConfig& limits) { replay_.set_limits(limits); }
 
+  /// Whether a request of `bytes` that may make `tokens` would be taken now; else why not.
+  Result<void> admit(const Caller& caller, size_t bytes, int64_t tokens) const;
   /// A generate, tokenize or embed request of `bytes`. Whatever happens, the client is told.
   void submit(const Caller& caller, const std::string& id, ipc::ClientRequest request,
               size_t bytes);

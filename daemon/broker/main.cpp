@@ -9,6 +9,7 @@
 
 #include "daemon/broker/broker.h"
 #include "daemon/broker/config.h"
+#include "daemon/broker/turns.h"
 #include "ipc/paths.h"
 #include "ipc/version.h"
 #include "kernels/base/log.h"
@@ -100,6 +101,7 @@ int run(int argc, char** argv) {
                  ""});
   }
   init_logging("hearthd", config->server.log_level);
+  take_short_turns();  // before the socket library starts its threads
   Result<std::unique_ptr<Broker>> broker =
       Broker::create(*config, [flags] { return read_config(flags); });
   if (!broker) return fail(broker.error());

@@ -74,6 +74,7 @@ void Replay::end(ReplayLog& log, std::string last, int64_t now_us) {
   for (const ReplayLog::Sample& sample : log.samples) added += sample.ids.size() * sizeof(int32_t);
   log.last = std::move(last);
   log.ended_us = now_us;
+  owners_[log.owner].ended.insert({now_us, log.number});
   grow(log, added);  // the log may be gone behind this
 }
 
@@ -91,14 +92,14 @@ ReplayLog* Replay::find(uint32_t owner, const std::string& id) {
 
 size_t Replay::owner_bytes(uint32_t owner) const {
   const auto it = owners_.find(owner);
-  return it == owners_.end() ? 0 : it->second;
+  return it == owners_.end() ? 0 : it->second.bytes;
 }
 
 // ---- The bound ---------------------------------------------------------------------------------
 
 void Replay::grow(ReplayLog& log, size_t bytes) {
   log.bytes += bytes;
-  owners_[log.owner] += bytes;
+  owners_[log.owner].bytes += bytes;
   bytes_ += bytes;
   bound(log.owner);
 }
@@ -107,8 +108,8 @@ void Replay::shrink(ReplayLog& log, size_t bytes) {
   log.bytes -= bytes;
   bytes_ -= bytes;
   const auto owner = owners_.find(log.owner);
-  owner->second -= bytes;
-  if (owner->second == 0) owners_.erase(owner);
+  owner->second.bytes -= bytes;
+  if (owner->second.bytes == 0) owners_.erase(owner);
 }
 
 void Replay::bound(uint32_t owner) {
@@ -116,9 +117,9 @@ void Replay::bound(uint32_t owner) {
     return owner_bytes(owner) > static_cast<size_t>(limits_.attach_bytes_per_owner);
   };
   const auto over = [&] { return bytes_ > static_cast<size_t>(limits_.attach_bytes); };
-  while (owner_over() && drop_oldest_ended(&owner)) {
+  while (owner_over() && drop_oldest_ended(owner)) {
   }
-  while (over() && drop_oldest_ended(nullptr)) {
+  while (over() && drop_oldest_ended()) {
   }
   while (owner_over() || over()) {
     // Whoever makes it too much gives: nobody can push out what others still write.
@@ -132,15 +133,22 @@ void Replay::bound(uint32_t owner) {
   }
 }
 
-bool Replay::drop_oldest_ended(const uint32_t* owner) {
-  const ReplayLog* oldest = nullptr;
-  for (const auto& [number, log] : logs_) {
-    if (log.live() || (owner != nullptr && log.owner != *owner)) continue;
-    if (oldest == nullptr || log.ended_us < oldest->ended_us) oldest = &log;
-  }
-  if (oldest == nullptr) return false;
-  drop(oldest->number);
+bool Replay::drop_oldest_ended(uint32_t owner) {
+  const auto it = owners_.find(owner);
+  if (it == owners_.end() || it->second.ended.empty()) return false;
+  drop(it->second.ended.begin()->second);
   return true;
+}
+
+bool Replay::drop_oldest_ended() {
+  const std::pair<const uint32_t, Owner>* oldest = nullptr;
+  for (const auto& each : owners_) {
+    if (each.second.ended.empty()) continue;
+    if (oldest == nullptr || *each.second.ended.begin() < *oldest->second.ended.begin()) {
+      oldest = &each;
+    }
+  }
+  return oldest != nullptr && drop_oldest_ended(oldest->first);
 }
 
 void Replay::halve(ReplayLog& log) {
@@ -166,6 +174,7 @@ void Replay::halve(ReplayLog& log) {
 
 void Replay::drop(uint64_t number) {
   const auto it = logs_.find(number);
+  if (!it->second.live()) owners_[it->second.owner].ended.erase({it->second.ended_us, number});
   shrink(it->second, it->second.bytes);
   by_id_.erase({it->second.owner, it->second.id});
   logs_.erase(it);

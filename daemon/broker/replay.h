@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -76,14 +77,19 @@ class Replay {
   void grow(ReplayLog& log, size_t bytes);
   void shrink(ReplayLog& log, size_t bytes);
   void bound(uint32_t owner);
-  bool drop_oldest_ended(const uint32_t* owner);
+  bool drop_oldest_ended(uint32_t owner);
+  bool drop_oldest_ended();
   void halve(ReplayLog& log);
   void drop(uint64_t number);
 
   LimitsConfig limits_;
   std::map<uint64_t, ReplayLog> logs_;  // by the request's number: in order of arrival
   std::map<std::pair<uint32_t, std::string>, uint64_t> by_id_;
-  std::map<uint32_t, size_t> owners_;  // bytes
+  struct Owner {
+    size_t bytes = 0;
+    std::set<std::pair<int64_t, uint64_t>> ended;  // when, and which: the oldest first
+  };
+  std::map<uint32_t, Owner> owners_;  // that have logs
   size_t bytes_ = 0;
 };
 

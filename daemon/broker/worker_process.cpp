@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "ipc/frames.h"
 #include "ipc/version.h"
-#include "ipc/watch.h"
 #include "ipc/worker_codec.h"
 #include "kernels/base/log.h"
 
@@ -109,36 +109,29 @@ std::vector<std::string> worker_arguments(const fs::path& program, const WorkerC
 }
 
 Result<std::unique_ptr<WorkerProcess>> WorkerProcess::start(boost::asio::io_context& io,
-                                                            const ipc::Context& context,
                                                             const Clock& clock, const Setup& setup,
                                                             WorkerListener& listener) {
-  // No bounds on this pair: what is under way to a worker was admitted, and what comes from one is
-  // read at once.
-  const ipc::SocketOptions options{.send_high_water = 0,
-                                   .receive_high_water = 0,
-                                   .max_frame_bytes = -1,
-                                   .reconnect = true,
-                                   .routing_id = {}};
-  HEARTH_ASSIGN_OR_RETURN(ipc::Socket socket,
-                          ipc::Socket::open(context, ipc::SocketType::kDealer, options));
-  HEARTH_TRY(socket.bind("ipc://" + setup.socket.string()));
-  ::chmod(setup.socket.c_str(), 0600);  // inside a directory of mode 0700
+  HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<WorkerSocket> socket,
+                          WorkerSocket::listen(io, setup.socket));
   HEARTH_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::start(setup.argv));
   std::unique_ptr<WorkerProcess> worker(
-      new WorkerProcess(io, clock, setup, std::move(child), listener));
+      new WorkerProcess(io, clock, setup, std::move(child), std::move(socket), listener));
   WorkerProcess* raw = worker.get();
-  worker->socket_ = std::make_unique<ZmqOnAsio>(
-      io, std::move(socket),
-      [raw](ipc::Message& message, bool ok) { raw->on_message(message, ok); });
+  raw->socket_->start(
+      raw->pid_,
+      {.on_message = [raw](const ipc::PipeMessage& message) { raw->on_message(message); },
+       .on_broken = [raw](const std::string& why) { raw->broke_the_protocol(why); }});
   return worker;
 }
 
 WorkerProcess::WorkerProcess(boost::asio::io_context& io, const Clock& clock, const Setup& setup,
-                             ChildProcess child, WorkerListener& listener)
+                             ChildProcess child, std::unique_ptr<WorkerSocket> socket,
+                             WorkerListener& listener)
     : clock_(clock),
       setup_(setup),
       listener_(listener),
       child_(std::move(child)),
+      socket_(std::move(socket)),
       exit_watch_(io, child_.pidfd()) {
   pid_ = child_.pid();
   started_us_ = last_sign_us_ = clock.now_us();
@@ -171,29 +164,32 @@ void WorkerProcess::on_exit() {
   listener_.on_worker_ended(*this, how);
 }
 
-void WorkerProcess::on_message(ipc::Message& message, bool ok) {
-  if (message.empty()) return;
-  // The directory keeps other users out; this keeps out anything else of our own.
-  const std::optional<ipc::PeerCredentials> peer = ipc::peer_of(message.front());
-  if (!peer || peer->pid != pid_) {
-    log_warn("worker_socket_intruder", "want_pid={} met_pid={}", pid_, peer ? peer->pid : 0);
-    return;
+void WorkerProcess::on_message(const ipc::PipeMessage& message) {
+  switch (message.kind) {
+    case ipc::PipeKind::kAnswers: return on_answers(message.bytes);
+    case ipc::PipeKind::kWatch: return listener_.on_worker_watch(*this, message.bytes);
+    case ipc::PipeKind::kEvent: {
+      const Result<ipc::WorkerEvent> event = ipc::decode_worker_event(message.bytes);
+      if (!event) return broke_the_protocol(event.error().message);
+      return on_event(*event);
+    }
+    case ipc::PipeKind::kRequest:
+    case ipc::PipeKind::kControl: return broke_the_protocol("said what only a broker says");
   }
-  const std::vector<std::string_view> frames = ipc::views(message);
-  if (ok && frames.size() == 3 && frames[1] == ipc::kWatchFrame) {
-    return listener_.on_worker_watch(*this, frames[2]);
+}
+
+void WorkerProcess::broke_the_protocol(const std::string& how) {
+  kill(fmt::format("broke the protocol: {}", how));
+}
+
+void WorkerProcess::on_answers(std::string_view answers) {
+  const Result<std::vector<ipc::NumberedAnswer>> parsed = ipc::parse_answers(answers);
+  if (!parsed) return broke_the_protocol(parsed.error().message);
+  const std::shared_ptr<bool> alive = alive_;
+  for (const ipc::NumberedAnswer& each : *parsed) {
+    listener_.on_worker_answer(*this, each.number, each.answer);
+    if (!*alive) return;
   }
-  const Result<ipc::WorkerMessage> parsed = ipc::parse_worker_message(frames);
-  if (!ok || !parsed) {
-    return kill(
-        fmt::format("broke the protocol: {}", parsed ? "too many frames" : parsed.error().message));
-  }
-  if (parsed->number != 0) {
-    return listener_.on_worker_answer(*this, parsed->number, parsed->answer);
-  }
-  const Result<ipc::WorkerEvent> event = ipc::decode_worker_event(parsed->answer.json);
-  if (!event) return kill(fmt::format("broke the protocol: {}", event.error().message));
-  on_event(*event);
 }
 
 void WorkerProcess::on_event(const ipc::WorkerEvent& event) {
@@ -231,19 +227,17 @@ void WorkerProcess::on_event(const ipc::WorkerEvent& event) {
   }
 }
 
-void WorkerProcess::send(uint64_t number, std::string_view kind, const std::string& json) {
-  ipc::Message message;
-  const std::array<char, 8> address = ipc::encode_number(number);
-  ipc::append(message, std::string_view(address.data(), address.size()), kind, json);
-  if (socket_->send(message) != ipc::SendOutcome::kSent) kill("its connection is gone");
+void WorkerProcess::send(uint64_t number, ipc::PipeKind kind, const std::string& bytes) {
+  // Where it is gone, the end of its process says so, or its silence.
+  if (!socket_->send({kind, number, bytes})) log_debug("worker_gone", "pid={}", pid_);
 }
 
 void WorkerProcess::send_request(uint64_t number, const std::string& json) {
-  send(number, ipc::kRequestFrame, json);
+  send(number, ipc::PipeKind::kRequest, json);
 }
 
 void WorkerProcess::send_control(uint64_t number, ipc::WorkerControl control) {
-  send(number, ipc::kControlFrame, ipc::encode_worker_control(control));
+  send(number, ipc::PipeKind::kControl, ipc::encode_worker_control(control));
 }
 
 void WorkerProcess::send_cancel(uint64_t number) {
@@ -269,7 +263,7 @@ void WorkerProcess::stop() {
 void WorkerProcess::watch(bool on) {
   if (state_ != State::kReady && state_ != State::kDraining) return;
   watched_ = on;
-  send(0, ipc::kWatchFrame, on ? "1" : "0");
+  send(0, ipc::PipeKind::kWatch, on ? "1" : "0");
 }
 
 void WorkerProcess::kill(const std::string& why) {

@@ -13,9 +13,7 @@
 #include "daemon/broker/child_process.h"
 #include "daemon/broker/config.h"
 #include "daemon/broker/worker.h"
-#include "daemon/broker/zmq_on_asio.h"
-#include "ipc/frames.h"
-#include "ipc/messages.h"
+#include "daemon/broker/worker_socket.h"
 #include "ipc/worker_messages.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/result.h"
@@ -51,7 +49,6 @@ class WorkerProcess final : public Worker {
     int64_t load_timeout_ms = 0;
   };
   static Result<std::unique_ptr<WorkerProcess>> start(boost::asio::io_context& io,
-                                                      const ipc::Context& context,
                                                       const Clock& clock, const Setup& setup,
                                                       WorkerListener& listener);
   ~WorkerProcess() override;
@@ -66,19 +63,21 @@ class WorkerProcess final : public Worker {
 
  private:
   WorkerProcess(boost::asio::io_context& io, const Clock& clock, const Setup& setup,
-                ChildProcess child, WorkerListener& listener);
-  void on_message(ipc::Message& message, bool ok);
+                ChildProcess child, std::unique_ptr<WorkerSocket> socket, WorkerListener& listener);
+  void on_message(const ipc::PipeMessage& message);
+  void on_answers(std::string_view answers);
   void on_event(const ipc::WorkerEvent& event);
   void watch_exit();
   void on_exit();
-  void send(uint64_t number, std::string_view kind, const std::string& json);
+  void broke_the_protocol(const std::string& how);
+  void send(uint64_t number, ipc::PipeKind kind, const std::string& bytes);
   void send_control(uint64_t number, ipc::WorkerControl control);
 
   const Clock& clock_;
   Setup setup_;
   WorkerListener& listener_;
   ChildProcess child_;
-  std::unique_ptr<ZmqOnAsio> socket_;
+  std::unique_ptr<WorkerSocket> socket_;
   boost::asio::posix::stream_descriptor exit_watch_;
   std::string kill_reason_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -27,10 +27,8 @@ class ZmqOnAsio {
 
   ipc::SendOutcome send(ipc::Message& message);
 
-  /// Takes what has arrived now, without waiting for the loop.
-  void drain();
-
  private:
+  void drain();
   void schedule();  // a drain in the next turn of the loop, once
   void wait();
 

@@ -1,86 +1,92 @@
 #include "daemon/worker/broker_link.h"
 
-#include <array>
+#include <poll.h>
+
 #include <utility>
-#include <vector>
 
 #include "ipc/codec.h"
-#include "ipc/frames.h"
-#include "ipc/paths.h"
-#include "ipc/watch.h"
 #include "ipc/worker_codec.h"
 #include "kernels/base/log.h"
 
 namespace hearth::worker {
+namespace {
 
-Result<BrokerLink> BrokerLink::connect(const ipc::Context& context,
-                                       const std::filesystem::path& path) {
-  // No bounds: what comes was admitted by the broker, and what goes is bounded by the tokens that
-  // live requests may have; the broker reads at once.
-  const ipc::SocketOptions options{.send_high_water = 0,
-                                   .receive_high_water = 0,
-                                   .max_frame_bytes = -1,
-                                   .reconnect = true,
-                                   .routing_id = {}};
-  HEARTH_ASSIGN_OR_RETURN(const std::string endpoint, ipc::ipc_endpoint(path));
-  HEARTH_ASSIGN_OR_RETURN(ipc::Socket socket,
-                          ipc::Socket::open(context, ipc::SocketType::kDealer, options));
-  HEARTH_TRY(socket.connect(endpoint));
-  return BrokerLink(std::move(socket));
+// In one message: more only delays what stands in front.
+constexpr size_t kAnswersBytes = 64 << 10;
+
+}  // namespace
+
+Result<BrokerLink> BrokerLink::connect(const std::filesystem::path& socket) {
+  HEARTH_ASSIGN_OR_RETURN(ipc::WorkerPipe pipe, ipc::WorkerPipe::connect(socket));
+  return BrokerLink(std::move(pipe));
+}
+
+short BrokerLink::events() const {
+  return static_cast<short>(pipe_.has_unsent() ? POLLIN | POLLOUT : POLLIN);
 }
 
 std::optional<FromBroker> BrokerLink::receive() {
-  ipc::Message message;
-  while (true) {
-    const ipc::ReceiveOutcome outcome = socket_.receive(message);
-    if (outcome == ipc::ReceiveOutcome::kWouldBlock || outcome == ipc::ReceiveOutcome::kFailed) {
-      return std::nullopt;
+  while (!ended_) {
+    const Result<std::optional<ipc::PipeMessage>> next = pipe_.next();
+    if (!next) {
+      log_error("broker_message", "error=\"{}\"", next.error().message);
+      ended_ = true;
+      break;
     }
-    if (message.size() == 3 && message[1].view() == ipc::kWatchFrame) {
-      return WatchControl{message[2].view() == "1"};
-    }
-    const Result<ipc::BrokerMessage> parsed = ipc::parse_broker_message(ipc::views(message));
-    if (!parsed) {
-      log_error("broker_message", "error=\"{}\"", parsed.error().message);
+    if (!*next) {
+      if (std::exchange(drained_, false)) return std::nullopt;
+      const ipc::WorkerPipe::Read read = pipe_.read();
+      ended_ = read == ipc::WorkerPipe::Read::kEnded;
+      drained_ = read == ipc::WorkerPipe::Read::kDrained;
       continue;
     }
-    if (parsed->is_control) {
-      const Result<ipc::WorkerControl> control = ipc::decode_worker_control(parsed->json);
-      if (control) return BrokerControl{parsed->number, *control};
+    const ipc::PipeMessage& message = **next;
+    if (message.kind == ipc::PipeKind::kWatch) return WatchControl{message.bytes == "1"};
+    if (message.kind == ipc::PipeKind::kControl) {
+      const Result<ipc::WorkerControl> control = ipc::decode_worker_control(message.bytes);
+      if (control) return BrokerControl{message.number, *control};
       log_error("broker_control", "error=\"{}\"", control.error().message);
-      continue;
+    } else if (message.kind == ipc::PipeKind::kRequest) {
+      Result<ipc::WorkerRequest> request =
+          ipc::decode_worker_request(message.number, message.bytes);
+      if (!request) return UnreadableRequest{message.number, request.take_error()};
+      return std::move(request).value();
+    } else {
+      log_error("broker_message", "kind={}", static_cast<uint32_t>(message.kind));
     }
-    Result<ipc::WorkerRequest> request = ipc::decode_worker_request(parsed->number, parsed->json);
-    if (!request) return UnreadableRequest{parsed->number, request.take_error()};
-    return std::move(request).value();
+  }
+  return std::nullopt;
+}
+
+void BrokerLink::send(ipc::PipeKind kind, const std::string& bytes) {
+  if (!pipe_.send({kind, 0, bytes})) ended_ = true;
+}
+
+void BrokerLink::flush() {
+  if (!answers_.empty()) {
+    send(ipc::PipeKind::kAnswers, answers_);
+    answers_.clear();
+    if (answers_.capacity() > 2 * kAnswersBytes) answers_.shrink_to_fit();
+  } else if (pipe_.has_unsent() && !pipe_.write()) {
+    ended_ = true;
   }
 }
 
-void BrokerLink::send_frames(uint64_t number, ipc::Message rest) {
-  const std::array<char, 8> address = ipc::encode_number(number);
-  rest.emplace(rest.begin(), std::string_view(address.data(), address.size()));
-  if (socket_.send(rest) != ipc::SendOutcome::kSent) {
-    // Without a high-water mark only a closed socket refuses; the broker's end is ours too.
-    log_error("broker_send", "number={}", number);
-  }
+void BrokerLink::add(uint64_t number, const ipc::Answer& answer) {
+  ipc::append_answer(answers_, number, answer);
+  if (answers_.size() >= kAnswersBytes) flush();
 }
 
 void BrokerLink::send(const ipc::WorkerEvent& event) {
-  ipc::Message message;
-  ipc::append(message, ipc::kEventFrame, ipc::encode_worker_event(event));
-  send_frames(0, std::move(message));
+  flush();
+  send(ipc::PipeKind::kEvent, ipc::encode_worker_event(event));
 }
 
-void BrokerLink::send_watch(const std::string& update) {
-  ipc::Message message;
-  ipc::append(message, ipc::kWatchFrame, update);
-  send_frames(0, std::move(message));
-}
+void BrokerLink::send_watch(const std::string& update) { send(ipc::PipeKind::kWatch, update); }
 
 void BrokerLink::send(uint64_t number, const ipc::Event& event) {
-  ipc::Message message;
-  ipc::append(message, ipc::kEventFrame, ipc::encode_event(event));
-  send_frames(number, std::move(message));
+  const std::string json = ipc::encode_event(event);
+  add(number, {.is_delta = false, .json = json, .payload = {}, .ids = {}, .logprobs = {}});
 }
 
 void BrokerLink::send_error(uint64_t number, Error error) {
@@ -92,13 +98,13 @@ void BrokerLink::send_delta(uint64_t number, uint32_t sample, const SampleText::
                                 .first_index = pending.first_index,
                                 .num_tokens = static_cast<uint32_t>(pending.ids.size()),
                                 .num_parts = 0};
-  ipc::Message message;
-  ipc::append(message, ipc::kDeltaFrame,
-              pending.parts.empty() ? ipc::encode_delta_payload(header, pending.text)
-                                    : ipc::encode_delta_payload(header, pending.parts),
-              ipc::encode_ids(pending.ids));
-  if (!pending.logprobs.empty()) ipc::append(message, ipc::encode_logprobs(pending.logprobs));
-  send_frames(number, std::move(message));
+  const std::string payload = pending.parts.empty()
+                                  ? ipc::encode_delta_payload(header, pending.text)
+                                  : ipc::encode_delta_payload(header, pending.parts);
+  const std::string ids = ipc::encode_ids(pending.ids);
+  const std::string logprobs =
+      pending.logprobs.empty() ? std::string() : ipc::encode_logprobs(pending.logprobs);
+  add(number, {.is_delta = true, .json = {}, .payload = payload, .ids = ids, .logprobs = logprobs});
 }
 
 }  // namespace hearth::worker

@@ -5,12 +5,14 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 
 #include "daemon/worker/sample_text.h"
+#include "ipc/frames.h"
 #include "ipc/messages.h"
-#include "ipc/socket.h"
 #include "ipc/worker_messages.h"
+#include "ipc/worker_pipe.h"
 #include "kernels/base/result.h"
 
 namespace hearth::worker {
@@ -33,27 +35,37 @@ using FromBroker = std::variant<ipc::WorkerRequest, BrokerControl, UnreadableReq
 
 class BrokerLink {
  public:
-  static Result<BrokerLink> connect(const ipc::Context& context,
-                                    const std::filesystem::path& socket);
+  static Result<BrokerLink> connect(const std::filesystem::path& socket);
 
-  const ipc::Socket& socket() const { return socket_; }
+  int fd() const { return pipe_.fd(); }
+  /// What to wait for, as poll(2) says it.
+  short events() const;
+  /// The broker is gone.
+  bool ended() const { return ended_; }
   /// The next message; nothing when none waits.
   std::optional<FromBroker> receive();
 
-  /// About the worker itself.
+  /// About the worker itself; behind all answers.
   void send(const ipc::WorkerEvent& event);
   /// An encoded ipc::WatchUpdate.
   void send_watch(const std::string& update);
-  /// An answer to request `number`.
+
+  /// An answer to request `number`. Answers go in one message, with the next flush().
   void send(uint64_t number, const ipc::Event& event);
   void send_error(uint64_t number, Error error);
   void send_delta(uint64_t number, uint32_t sample, const SampleText::Pending& pending);
+  /// Sends the answers, as far as the socket has room for what was sent.
+  void flush();
 
  private:
-  explicit BrokerLink(ipc::Socket socket) : socket_(std::move(socket)) {}
-  void send_frames(uint64_t number, ipc::Message rest);
+  explicit BrokerLink(ipc::WorkerPipe pipe) : pipe_(std::move(pipe)) {}
+  void send(ipc::PipeKind kind, const std::string& bytes);
+  void add(uint64_t number, const ipc::Answer& answer);
 
-  ipc::Socket socket_;
+  ipc::WorkerPipe pipe_;
+  bool drained_ = false;  // the last read took all that was there
+  bool ended_ = false;
+  std::string answers_;  // not sent yet
 };
 
 }  // namespace hearth::worker

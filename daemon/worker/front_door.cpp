@@ -1,6 +1,7 @@
 #include "daemon/worker/front_door.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -171,7 +172,7 @@ FrontDoor::FrontDoor(const ServeOptions& options, BrokerLink link, int signal_fd
 int FrontDoor::run() {
   while (state_ != State::kEnded) {
     wait();
-    if (::getppid() != broker_pid_) {
+    if (::getppid() != broker_pid_ || link_.ended()) {
       // Nobody reads us any more, and nothing here is worth a moment's delay.
       log_warn("broker_gone", "pid={}", broker_pid_);
       std::_Exit(kExitFailed);
@@ -188,14 +189,19 @@ int FrontDoor::run() {
 void FrontDoor::wait() {
   const int engine_fd = engine_ ? engine_->events->fd() : -1;
   const int prep_fd = prep_ ? prep_->results().fd() : -1;
-  std::vector<ipc::PollItem> items = {
-      {.socket = &link_.socket()}, {.fd = signal_fd_}, {.fd = engine_thread_->messages().fd()}};
-  if (engine_) items.insert(items.end(), {{.fd = engine_fd}, {.fd = prep_fd}});
+  // A descriptor below zero is passed over.
+  std::array<pollfd, 5> items = {{{link_.fd(), link_.events(), 0},
+                                  {signal_fd_, POLLIN, 0},
+                                  {engine_thread_->messages().fd(), POLLIN, 0},
+                                  {engine_fd, POLLIN, 0},
+                                  {prep_fd, POLLIN, 0}}};
   const int idle_ms = events_.on() ? kWatchedWaitMs : kWaitMs;
-  ipc::poll(items, touched_.empty() ? idle_ms : kDeltaEveryMs);
+  if (::poll(items.data(), items.size(), touched_.empty() ? idle_ms : kDeltaEveryMs) < 0) {
+    for (pollfd& item : items) item.revents = 0;  // a signal came
+  }
 
-  if (items[1].ready) on_signal();
-  on_broker();
+  if (items[1].revents != 0) on_signal();
+  if (items[0].revents != 0) on_broker();
   for (LoadMessage& message : engine_thread_->messages().drain()) on_load(message);
   if (prep_) {
     for (PrepResult& result : prep_->results().drain()) on_prep(result);
@@ -206,6 +212,7 @@ void FrontDoor::wait() {
     }
     flush_due();
   }
+  link_.flush();
 }
 
 // A message costs the same whether it holds one token or five, so a stream's tokens that come

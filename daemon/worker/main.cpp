@@ -13,7 +13,6 @@
 #include "daemon/worker/front_door.h"
 #include "daemon/worker/options.h"
 #include "daemon/worker/verbs.h"
-#include "ipc/socket.h"
 #include "ipc/version.h"
 #include "kernels/base/log.h"
 
@@ -97,8 +96,7 @@ Result<int> serve(ServeFlags& flags) {
   parse_log_level(flags.log_level, &level);
   init_logging("hearth-worker", level);
   const int signal_fd = block_sigterm();
-  HEARTH_ASSIGN_OR_RETURN(ipc::Context context, ipc::Context::create());
-  HEARTH_ASSIGN_OR_RETURN(BrokerLink link, BrokerLink::connect(context, options.socket));
+  HEARTH_ASSIGN_OR_RETURN(BrokerLink link, BrokerLink::connect(options.socket));
   FrontDoor front_door(options, std::move(link), signal_fd);
   return front_door.run();
 }

@@ -2,13 +2,11 @@
 //
 //   health   round trip of a verb that the broker answers itself; beside it that of a process that
 //            sends back what a ROUTER of its own receives, which is what the socket library takes
-//   tokens   CPU time per streamed token: hearthd, and the worker's front door (its main thread and
-//            those of its socket library)
+//   tokens   CPU time per streamed token: hearthd, and the worker's front door (its main thread)
 //   sse      CPU time per token of hearthd, streamed as server-sent events over HTTP; of the tiny
 //            model several tokens go in one event, of the large one each in its own
 //   stall    what a reader over HTTP that stops reading costs the broker in memory, and the speed
-//   of
-//            those who read beside it; and the same of one that reads on
+//            of those who read beside it; and the same of one that reads on
 //   flood    10 000 requests in a second over a bound of 256: how soon the surplus is told, and
 //            whether what was accepted ends
 //   swap     first token of a role right after it was swapped to a resident model, and of the same
@@ -16,9 +14,10 @@
 //   load     first token of a model that is not in memory, its file in the page cache, beside
 //            reading the file, copying it once, and a step
 //
-//   hearth-broker-bench [--shape NAME | --smoke | --tokens | --stall]
+//   hearth-broker-bench [--shape NAME | --smoke | --tokens | --stall | --flood]
 // `load` loads the named shape (0.1B); the others use a tiny model. --smoke: small counts, for
-// ctest; --tokens: `tokens` and `sse` alone, five rounds in turn; --stall: that alone, five rounds.
+// ctest; --tokens: `tokens` and `sse` alone, five rounds in turn; --stall and --flood: that alone,
+// five rounds.
 // Prints medians; never judges.
 
 #include <fmt/format.h>
@@ -218,9 +217,7 @@ void measure_tokens(const Daemon& daemon, int streams, int32_t tokens) {
     if (each.model == "one") worker = each.pid;
   }
   const auto all = [](const std::string&, bool) { return true; };
-  const auto front_door = [](const std::string& name, bool is_main) {
-    return is_main || name.starts_with("ZMQ");
-  };
+  const auto front_door = [](const std::string&, bool is_main) { return is_main; };
   const int64_t broker_ns = cpu_ns(daemon.pid(), all), worker_ns = cpu_ns(worker, front_door);
   const int64_t begin_us = now_us();
   for (int i = 0; i < streams; ++i) HEARTH_CHECK(client.start(request_for("one", tokens, i)).ok());
@@ -369,6 +366,8 @@ void measure_stall(const Daemon& daemon, int rounds, int32_t tokens) {
 }
 
 void measure_flood(const Daemon& daemon, int requests, int64_t within_us) {
+  ipc::Client client = daemon.connect();
+  (void)first_token_ms(client, request_for("one", 1, 0));
   const Result<ipc::Context> context = ipc::Context::create();
   Result<ipc::Socket> socket = ipc::Socket::open(*context, ipc::SocketType::kDealer,
                                                  {.send_high_water = 0,
@@ -394,7 +393,8 @@ void measure_flood(const Daemon& daemon, int requests, int64_t within_us) {
       ++sent;
     }
     ipc::PollItem item{.socket = &*socket};
-    ipc::poll({&item, 1}, sent < requests ? 0 : 100);
+    // It sleeps between what it sends: to look all the time is to take a core from the daemon.
+    ipc::poll({&item, 1}, sent < requests ? 1 : 100);
     ipc::Message message;
     while (socket->receive(message) == ipc::ReceiveOutcome::kReceived) {
       const std::vector<std::string_view> frames = ipc::views(message);
@@ -490,7 +490,7 @@ void write_model(const fs::path& path, const models::ModelShape& shape, uint64_t
   HEARTH_CHECK(written.ok(), "{}", written.error().message);
 }
 
-enum class Part { kAll, kSmoke, kTokens, kStall };
+enum class Part { kAll, kSmoke, kTokens, kStall, kFlood };
 
 int run(Part part, const std::string& shape_name) {
   const bool smoke = part == Part::kSmoke;
@@ -523,11 +523,15 @@ int run(Part part, const std::string& shape_name) {
     for (int round = 0; part == Part::kTokens && round < 5; ++round) {
       measure_tokens(daemon, 16, 1000);
       measure_sse(daemon, "one", 16, 1000);
-      measure_sse(daemon, "large", 16, 50);
+      measure_sse(daemon, "large", 16, 400);
     }
     if (part == Part::kTokens) return 0;
     if (smoke || part == Part::kStall) measure_stall(daemon, smoke ? 1 : 5, smoke ? 20 : 1000);
     if (part == Part::kStall) return 0;
+    for (int round = 0; part == Part::kFlood && round < 5; ++round) {
+      measure_flood(daemon, 10'000, 1'000'000);
+    }
+    if (part == Part::kFlood) return 0;
     measure_health(daemon, dir, smoke ? 50 : 20'000);
     measure_tokens(daemon, 8, smoke ? 20 : 2000);
     measure_sse(daemon, "one", 16, smoke ? 20 : 2000);
@@ -547,15 +551,18 @@ int main(int argc, char** argv) {
   const bool shape = argc == 3 && option == "--shape";
   const bool tokens = argc == 2 && option == "--tokens";
   const bool stall = argc == 2 && option == "--stall";
-  if (argc > 1 && !smoke && !shape && !tokens && !stall) {
-    std::fputs("usage: hearth-broker-bench [--shape NAME | --smoke | --tokens | --stall]\n",
-               stderr);
+  const bool flood = argc == 2 && option == "--flood";
+  if (argc > 1 && !smoke && !shape && !tokens && !stall && !flood) {
+    std::fputs(
+        "usage: hearth-broker-bench [--shape NAME | --smoke | --tokens | --stall | --flood]\n",
+        stderr);
     return 2;
   }
   using hearth::bench::Part;
   const Part part = smoke    ? Part::kSmoke
                     : tokens ? Part::kTokens
                     : stall  ? Part::kStall
+                    : flood  ? Part::kFlood
                              : Part::kAll;
   return hearth::bench::run(part, shape ? argv[2] : "0.1B");
 }

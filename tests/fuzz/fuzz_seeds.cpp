@@ -5,12 +5,14 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "ipc/codec.h"
 #include "ipc/worker_codec.h"
+#include "ipc/worker_pipe.h"
 #include "tests/unit/models/bpe_vocab.h"
 #include "tests/unit/models/raw_gguf.h"
 #include "tests/unit/models/tiny_model.h"
@@ -153,7 +155,7 @@ void tokenizer(Folder out) {
 
 void wire(Folder out) {
   using namespace hearth::ipc;
-  const std::string gap(1, '\x1E'), number(8, '\x01'), zero(8, '\0');
+  const std::string gap(1, '\x1E');
   const auto client = [&](const std::string& json) {
     out.add(std::string(1, 0) + std::string(kProtocol) + gap + "r1" + gap + json);
   };
@@ -239,26 +241,42 @@ void wire(Folder out) {
   request.owner = "uid:1";
   request.generate = full;
   request.resume = {{1, 2}};
-  const std::string from_broker(1, 2), from_worker(1, 3);
-  out.add(from_broker + number + gap + "request" + gap + encode_worker_request(request));
+  const auto pipe = [&out](std::initializer_list<PipeMessage> messages) {
+    std::string bytes;
+    for (const PipeMessage& message : messages) append_pipe_message(bytes, message);
+    out.add("\x02\x07" + bytes);
+  };
+  std::string first = encode_worker_request(request);
   request.verb = Verb::kTokenize;
   request.resume.clear();
-  out.add(from_broker + number + gap + "request" + gap + encode_worker_request(request));
+  const std::string second = encode_worker_request(request);
+  pipe({{PipeKind::kRequest, 1, first}, {PipeKind::kRequest, 2, second}});
   for (const WorkerControl control :
        {WorkerControl::kCancel, WorkerControl::kDrain, WorkerControl::kStop}) {
-    out.add(from_broker + number + gap + "control" + gap + encode_worker_control(control));
+    pipe({{PipeKind::kControl, 1, encode_worker_control(control)}});
   }
   for (const WorkerEvent& event : std::vector<WorkerEvent>{
            WorkerHello{1, "v", "cpu"}, WorkerLoadProgress{1, 2, "reading"}, WorkerReady{},
            WorkerFailed{{ErrorCode::kCorrupt, "no", ""}}, WorkerHeartbeat{}, WorkerStopped{}}) {
-    out.add(from_worker + zero + gap + "event" + gap + encode_worker_event(event));
+    pipe({{PipeKind::kEvent, 0, encode_worker_event(event)}});
   }
-  out.add(from_worker + zero + gap + "event" + gap + R"({"event":"nonesuch"})");
-  out.add(from_broker + number + gap + "control" + gap + R"({"control":"nonesuch"})");
-  out.add(from_broker + number + gap + "request" + gap + R"({"verb":"ping"})");
-  out.add(from_broker + "123" + gap + "request" + gap + "{}");
-  out.add(from_broker + number + gap + "other" + gap + "{}");
-  out.add(from_worker + number + gap + "event" + gap + encode_event(HealthReply{"ok", {}}));
+  pipe({{PipeKind::kEvent, 0, R"({"event":"nonesuch"})"},
+        {PipeKind::kControl, 1, R"({"control":"nonesuch"})"},
+        {PipeKind::kRequest, 1, R"({"verb":"ping"})"},
+        {PipeKind::kWatch, 0, "1"}});
+  pipe({{static_cast<PipeKind>(kNumPipeKinds), 0, ""}});
+  std::string answers;
+  const std::string health = encode_event(HealthReply{"ok", {}});
+  const std::string delta_payload = encode_delta_payload({0, 0, 1, 0}, "a");
+  const std::string one_id = encode_ids(std::vector{1});
+  append_answer(answers, 1,
+                {.is_delta = false, .json = health, .payload = {}, .ids = {}, .logprobs = {}});
+  append_answer(
+      answers, 2,
+      {.is_delta = true, .json = {}, .payload = delta_payload, .ids = one_id, .logprobs = {}});
+  pipe({{PipeKind::kAnswers, 0, answers}});
+  out.add(std::string(1, 3) + answers);
+  out.add(std::string(1, 3) + answers.substr(0, answers.size() - 1));
   for (const char* text :
        {R"({"a":[1,-2,3.5,true,null,"x"],"b":{"c":{"d":1}}})", R"({"a":1,"a":2})",
         R"({"a":[[[[[1]]]]]})", R"({"a":1e999})", "[1]", "{\"a\":\"\xFF\"}",

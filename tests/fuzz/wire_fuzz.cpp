@@ -13,6 +13,7 @@
 #include "ipc/json.h"
 #include "ipc/utf8.h"
 #include "ipc/worker_codec.h"
+#include "ipc/worker_pipe.h"
 #include "kernels/base/check.h"
 #include "tests/fuzz/input.h"
 
@@ -89,9 +90,8 @@ void as_delta(const Answer& answer) {
   HEARTH_CHECK(again.value().ids == delta.value().ids && again.value().text == delta.value().text);
 }
 
-void as_answer(const Answer& answer, uint64_t number) {
+void as_answer(const Answer& answer) {
   if (answer.is_delta) return as_delta(answer);
-  if (number == 0) as_worker_event(answer.json);
   as_event(answer.json);
 }
 
@@ -105,22 +105,42 @@ void from_client(FrameViews frames) {
 void from_daemon(FrameViews frames) {
   const auto message = parse_daemon_message(frames);
   if (!message.ok()) return check_error(message.error());
-  as_answer(message.value().answer, 1);
+  as_answer(message.value().answer);
 }
 
-void from_broker(FrameViews frames) {
-  const auto message = parse_broker_message(frames);
-  if (!message.ok()) return check_error(message.error());
-  if (message.value().is_control) return as_control(message.value().json);
-  as_worker_request(message.value().json);
+void as_answers(std::string_view bytes) {
+  const auto answers = parse_answers(bytes);
+  if (!answers.ok()) return check_error(answers.error());
+  std::string again;
+  for (const NumberedAnswer& each : *answers) {
+    as_answer(each.answer);
+    append_answer(again, each.number, each.answer);
+  }
+  HEARTH_CHECK(again == bytes);
 }
 
-void from_worker(FrameViews frames) {
-  const auto message = parse_worker_message(frames);
-  if (!message.ok()) return check_error(message.error());
-  const auto number = encode_number(message.value().number);
-  HEARTH_CHECK(*decode_number({number.data(), number.size()}) == message.value().number);
-  as_answer(message.value().answer, message.value().number);
+/// What comes through a pipe between broker and worker, in pieces.
+void from_pipe(fuzz::Input& input) {
+  const size_t piece = static_cast<size_t>(input.number(1, 64));
+  PipeReader reader;
+  for (std::string_view rest = input.rest(); !rest.empty();) {
+    const size_t bytes = std::min(piece, rest.size());
+    rest.copy(reader.room().data(), bytes);
+    reader.filled(bytes);
+    rest.remove_prefix(bytes);
+    while (true) {
+      const auto message = reader.next();
+      if (!message.ok()) return check_error(message.error());
+      if (!*message) break;
+      switch ((*message)->kind) {
+        case PipeKind::kRequest: as_worker_request((*message)->bytes); break;
+        case PipeKind::kControl: as_control((*message)->bytes); break;
+        case PipeKind::kEvent: as_worker_event((*message)->bytes); break;
+        case PipeKind::kAnswers: as_answers((*message)->bytes); break;
+        case PipeKind::kWatch: break;  // decoded by those who watch
+      }
+    }
+  }
 }
 
 /// A small bound, so that inputs of a few bytes pass it.
@@ -139,12 +159,12 @@ void as_bounded_json(std::string_view text) {
 void one_message(std::string_view bytes) {
   fuzz::Input input(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
   const int socket = input.number(0, 5);
+  if (socket == 2) return from_pipe(input);
   const std::vector<std::string_view> frames = split(input.rest());
   switch (socket) {
     case 0: from_client(frames); break;
     case 1: from_daemon(frames); break;
-    case 2: from_broker(frames); break;
-    case 3: from_worker(frames); break;
+    case 3: as_answers(input.rest()); break;
     case 4: as_bounded_json(input.rest()); break;
     default: HEARTH_CHECK(is_valid_utf8(to_valid_utf8(input.rest())));
   }

@@ -2,7 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace hearth::ipc {
@@ -65,26 +67,51 @@ TEST_CASE("an answer is an event or a delta") {
   }
 }
 
-TEST_CASE("broker and worker address each other by number") {
-  const auto number = encode_number(0x0102030405060708u);
-  const std::string_view frame(number.data(), number.size());
-  CHECK(frame == "\x08\x07\x06\x05\x04\x03\x02\x01");
-  CHECK(*decode_number(frame) == 0x0102030405060708u);
-  CHECK(*decode_number(std::string_view("\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF")) == UINT64_MAX);
+TEST_CASE("a worker's answers go together and come apart as they were") {
+  std::string answers;
+  CHECK(parse_answers(answers)->empty());
+  append_answer(answers, 0x0102030405060708u,
+                {.is_delta = true, .json = {}, .payload = "P", .ids = "ids", .logprobs = "[]"});
+  CHECK(answers ==
+        std::string(
+            "\x08\x07\x06\x05\x04\x03\x02\x01\x01\0\0\0\x01\0\0\0\x03\0\0\0\x02\0\0\0Pids[]", 30));
+  append_answer(answers, 7,
+                {.is_delta = false, .json = "{}", .payload = {}, .ids = {}, .logprobs = {}});
+  append_answer(answers, 8,
+                {.is_delta = true, .json = {}, .payload = {}, .ids = {}, .logprobs = {}});
+  const auto parsed = parse_answers(answers);
+  REQUIRE(parsed.ok());
+  REQUIRE(parsed->size() == 3);
+  CHECK((*parsed)[0].number == 0x0102030405060708u);
+  CHECK((*parsed)[0].answer.is_delta);
+  CHECK((*parsed)[0].answer.payload == "P");
+  CHECK((*parsed)[0].answer.ids == "ids");
+  CHECK((*parsed)[0].answer.logprobs == "[]");
+  CHECK((*parsed)[1].number == 7);
+  CHECK_FALSE((*parsed)[1].answer.is_delta);
+  CHECK((*parsed)[1].answer.json == "{}");
+  CHECK((*parsed)[2].number == 8);
+  CHECK((*parsed)[2].answer.payload.empty());
 
-  const auto request = parse_broker_message(Views{frame, "request", "{}"});
-  REQUIRE(request.ok());
-  CHECK(request->number == 0x0102030405060708u);
-  CHECK_FALSE(request->is_control);
-  CHECK(parse_broker_message(Views{frame, "control", "{}"})->is_control);
-  CHECK_FALSE(parse_broker_message(Views{frame, "event", "{}"}).ok());
-  CHECK_FALSE(parse_broker_message(Views{frame, "request"}).ok());
-  CHECK_FALSE(parse_broker_message(Views{"1234567", "request", "{}"}).ok());
-
-  CHECK(parse_worker_message(Views{frame, "event", "{}"})->answer.json == "{}");
-  CHECK_FALSE(parse_worker_message(Views{}).ok());
-  CHECK_FALSE(parse_worker_message(Views{frame}).ok());
-  CHECK_FALSE(parse_worker_message(Views{"123456789", "event", "{}"}).ok());
+  // Whole answers, and nothing else.
+  const std::set<size_t> ends = {0, 30, 56, 80};
+  for (size_t size = 0; size <= answers.size(); ++size) {
+    CHECK_MESSAGE(
+        parse_answers(std::string_view(answers).substr(0, size)).ok() == ends.contains(size), size);
+  }
+  std::string wrong = answers.substr(0, 30);
+  wrong[8] = 2;  // neither event nor delta
+  CHECK_FALSE(parse_answers(wrong).ok());
+  wrong[8] = 0;  // an event with tokens
+  CHECK_FALSE(parse_answers(wrong).ok());
+  wrong = answers.substr(30, 26);
+  wrong[0] = 0;  // of no request
+  CHECK_FALSE(parse_answers(wrong).ok());
+  for (const size_t at : {12, 16, 20}) {
+    wrong = answers.substr(0, 30);
+    wrong.replace(at, 4, "\xFF\xFF\xFF\xFF", 4);
+    CHECK_FALSE(parse_answers(wrong).ok());
+  }
 }
 
 TEST_CASE("a delta's payload is sixteen little-endian bytes and text") {
