@@ -104,35 +104,30 @@ void append_answer(std::string& answers, uint64_t number, const Answer& answer) 
   for (const std::string_view piece : {first, answer.ids, answer.logprobs}) answers.append(piece);
 }
 
-Result<std::vector<NumberedAnswer>> parse_answers(std::string_view answers) {
-  std::vector<NumberedAnswer> out;
-  while (!answers.empty()) {
-    if (answers.size() < kAnswerHeaderBytes) {
-      return protocol_error(fmt::format("answers: met {} bytes behind the last", answers.size()));
-    }
-    NumberedAnswer& next = out.emplace_back();
-    next.number = load_u32(answers.data()) | uint64_t{load_u32(answers.data() + 4)} << 32;
-    const uint32_t kind = load_u32(answers.data() + 8);
-    std::array<size_t, 3> sizes{};
-    size_t total = 0;
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      total += sizes[i] = load_u32(answers.data() + 12 + 4 * i);
-    }
-    answers.remove_prefix(kAnswerHeaderBytes);
-    if (next.number == 0 || kind > 1) {
-      return protocol_error(fmt::format("answer: met kind {} for request {}", kind, next.number));
-    }
-    if (total > answers.size()) {
-      return protocol_error(
-          fmt::format("answer: met {} bytes, {} are there", total, answers.size()));
-    }
-    next.answer.is_delta = kind == 1;
-    (kind == 1 ? next.answer.payload : next.answer.json) = answers.substr(0, sizes[0]);
-    next.answer.ids = answers.substr(sizes[0], sizes[1]);
-    next.answer.logprobs = answers.substr(sizes[0] + sizes[1], sizes[2]);
-    if (kind == 0 && total != sizes[0]) return protocol_error("answer: met an event with tokens");
-    answers.remove_prefix(total);
+Result<NumberedAnswer> take_answer(std::string_view* answers) {
+  if (answers->size() < kAnswerHeaderBytes) {
+    return protocol_error(fmt::format("answers: met {} bytes behind the last", answers->size()));
   }
+  const char* header = answers->data();
+  NumberedAnswer out;
+  out.number = load_u32(header) | uint64_t{load_u32(header + 4)} << 32;
+  const uint32_t kind = load_u32(header + 8);
+  if (out.number == 0 || kind > 1) {
+    return protocol_error(fmt::format("answer: met kind {} for request {}", kind, out.number));
+  }
+  const size_t first = load_u32(header + 12);
+  const size_t ids = load_u32(header + 16), logprobs = load_u32(header + 20);
+  const std::string_view rest = answers->substr(kAnswerHeaderBytes);
+  const size_t total = first + ids + logprobs;
+  if (total > rest.size()) {
+    return protocol_error(fmt::format("answer: met {} bytes, {} are there", total, rest.size()));
+  }
+  if (kind == 0 && total != first) return protocol_error("answer: met an event with tokens");
+  out.answer.is_delta = kind == 1;
+  (kind == 1 ? out.answer.payload : out.answer.json) = rest.substr(0, first);
+  out.answer.ids = rest.substr(first, ids);
+  out.answer.logprobs = rest.substr(first + ids, logprobs);
+  *answers = rest.substr(total);
   return out;
 }
 

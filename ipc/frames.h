@@ -59,8 +59,9 @@ struct NumberedAnswer {
   uint64_t number = 0;
   Answer answer;
 };
-/// In their order, views into `answers`. kProtocol: no whole number of answers, or of no request.
-Result<std::vector<NumberedAnswer>> parse_answers(std::string_view answers);
+/// Takes the first off the front of `answers`, which are not empty; views into them. kProtocol: no
+/// whole answer, or of no request.
+Result<NumberedAnswer> take_answer(std::string_view* answers);
 
 // ---- Little-endian pieces, the same on every machine -----------------------------------------
 

@@ -93,7 +93,7 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, ipc::Context contex
       models_(config.server.model_dirs, config.roles),
       admission_(config.limits),
       output_(static_cast<size_t>(config.limits.output_buffer_bytes),
-              [this](const std::string& identity, const Outgoing& outgoing) {
+              [this](const std::string& identity, const OutgoingView& outgoing) {
                 return send_to_client(identity, outgoing);
               }),
       dispatcher_(clock_, admission_, models_, output_, config.limits),
@@ -332,7 +332,7 @@ void Broker::change_models(const Caller& caller, const std::string& id,
   }
 }
 
-ipc::SendOutcome Broker::send_to_client(const std::string& identity, const Outgoing& outgoing) {
+ipc::SendOutcome Broker::send_to_client(const std::string& identity, const OutgoingView& outgoing) {
   if (http::is_http_identity(identity)) {
     const ipc::SendOutcome outcome = http_.send(identity, outgoing);
     if (outcome == ipc::SendOutcome::kWouldBlock) retry_output();

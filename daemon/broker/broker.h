@@ -55,7 +55,7 @@ class Broker {
   void on_client_message(ipc::Message& message, bool ok);
   void handle(const Caller& caller, const std::string& id, ipc::ClientRequest request,
               size_t bytes);
-  ipc::SendOutcome send_to_client(const std::string& identity, const Outgoing& outgoing);
+  ipc::SendOutcome send_to_client(const std::string& identity, const OutgoingView& outgoing);
 
   void change_models(const Caller& caller, const std::string& id,
                      const ipc::ClientRequest& request);

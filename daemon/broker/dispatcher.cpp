@@ -310,14 +310,15 @@ void Dispatcher::on_delta(LiveRequest& request, const ipc::Answer& answer) {
   if (!*wanted) return;
   if (request.first_delta_us == 0) request.first_delta_us = clock_.now_us();
   counters_.output_tokens += payload->header.num_tokens;
-  Outgoing out;
-  out.is_delta = true;
-  out.sample = payload->header.sample;
-  out.payload = answer.payload;
-  out.ids = answer.ids;
-  out.logprobs = answer.logprobs;
+  const OutgoingView out{.number = request.number,
+                         .request_id = request.id,
+                         .is_delta = true,
+                         .sample = payload->header.sample,
+                         .payload = answer.payload,
+                         .ids = answer.ids,
+                         .logprobs = answer.logprobs};
   replay_.add(*request.log, out);
-  send(request, std::move(out), Size::kBounded);
+  send(request, out, Size::kBounded);
 }
 
 void Dispatcher::on_event(LiveRequest& request, const ipc::Answer& answer) {
@@ -326,34 +327,34 @@ void Dispatcher::on_event(LiveRequest& request, const ipc::Answer& answer) {
     log_error("worker_protocol", "number={} error=\"{}\"", request.number, event.error().message);
     return;
   }
-  std::string json(answer.json);
+  const std::string_view json = answer.json;
   // A resumed request begins again in its new worker; what the client has seen is not said twice.
   if (const auto* started = std::get_if<ipc::StartedEvent>(&*event)) {
     request.prompt_tokens = started->prompt_tokens;
     if (std::exchange(request.started, true)) return;
     if (request.log != nullptr) replay_.note(*request.log, &ReplayLog::started, json);
-    send_event(request, std::move(json), Size::kBounded);
+    send_event(request, json, Size::kBounded);
   } else if (std::holds_alternative<ipc::PromptLogprobsEvent>(*event)) {
     if (std::exchange(request.prompt_logprobs, true)) return;
     if (request.log != nullptr) replay_.note(*request.log, &ReplayLog::prompt_logprobs, json);
-    send_event(request, std::move(json), Size::kBounded);
+    send_event(request, json, Size::kBounded);
   } else if (const auto* sample_done = std::get_if<ipc::SampleDoneEvent>(&*event)) {
     const auto sample = static_cast<size_t>(sample_done->sample);
     if (sample >= request.samples.size() || !request.samples[sample].finish_reason.empty()) return;
     request.samples[sample].finish_reason = sample_done->reason;
     replay_.note_sample_done(*request.log, sample, json);
-    send_event(request, std::move(json), Size::kBounded);
+    send_event(request, json, Size::kBounded);
   } else if (std::holds_alternative<ipc::ProgressEvent>(*event)) {
     // Only the latest matters, so none is kept for a client that is behind.
     if (request.left || output_.backlog_messages(request.identity) == 0) {
-      send_event(request, std::move(json), Size::kBounded);
+      send_event(request, json, Size::kBounded);
     }
   } else if (auto* done = std::get_if<ipc::DoneEvent>(&*event)) {
     end_done(request, std::move(*done));
   } else if (auto* error = std::get_if<ipc::ErrorEvent>(&*event)) {
     end_error(request, std::move(*error));
   } else {
-    send_event(request, std::move(json), Size::kMustFit);
+    send_event(request, json, Size::kMustFit);
     ++counters_.done;
     erase(request);
   }
@@ -469,18 +470,18 @@ void Dispatcher::erase(LiveRequest& request) {
 
 // ---- To clients --------------------------------------------------------------------------------
 
-void Dispatcher::send_event(LiveRequest& request, std::string json, Size size) {
-  Outgoing out;
-  out.payload = std::move(json);
-  send(request, std::move(out), size);
+void Dispatcher::send_event(LiveRequest& request, std::string_view json, Size size) {
+  OutgoingView out;
+  out.payload = json;
+  send(request, out, size);
 }
 
-void Dispatcher::send(LiveRequest& request, Outgoing outgoing, Size size) {
+void Dispatcher::send(LiveRequest& request, OutgoingView outgoing, Size size) {
   if (!request.watchers.empty()) tell_watchers(request, outgoing, size == Size::kMustFit);
   if (request.muted || request.left) return;
   outgoing.number = request.number;
   outgoing.request_id = request.id;
-  switch (output_.push(request.identity, std::move(outgoing), size == Size::kMustFit)) {
+  switch (output_.push(request.identity, outgoing, size == Size::kMustFit)) {
     case OutputBuffer::Outcome::kSent:
     case OutputBuffer::Outcome::kQueued: break;
     case OutputBuffer::Outcome::kOverflow: on_overflow(request); break;
@@ -506,7 +507,7 @@ void Dispatcher::on_overflow(LiveRequest& request) {
   last.payload = too_slow(
       output_.backlog_bytes(request.identity),
       detach ? "the request goes on; attach comes back to it" : "the request was cancelled");
-  output_.push(request.identity, std::move(last), true);
+  output_.push(request.identity, last, true);
   if (detach) {
     request.left = true;
     return;
@@ -520,7 +521,7 @@ void Dispatcher::reply(const std::string& identity, const std::string& id,
   Outgoing out;
   out.request_id = id;
   out.payload = ipc::encode_event(event);
-  switch (output_.push(identity, std::move(out), false)) {
+  switch (output_.push(identity, out, false)) {
     case OutputBuffer::Outcome::kSent:
     case OutputBuffer::Outcome::kQueued: break;
     case OutputBuffer::Outcome::kGone: connection_gone(identity); break;
@@ -544,7 +545,7 @@ void Dispatcher::on_reply_dropped(const std::string& identity, const std::string
                         bytes),
             ""},
       0});
-  output_.push(identity, std::move(notice), true);
+  output_.push(identity, notice, true);
 }
 
 void Dispatcher::reply_error(const std::string& identity, const std::string& id, Error error) {

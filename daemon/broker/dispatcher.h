@@ -6,6 +6,7 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "daemon/broker/admission.h"
 #include "daemon/broker/config.h"
@@ -87,7 +88,7 @@ class Dispatcher final : public ResidencyListener {
   struct Origin;
   void submit(const Caller& caller, const std::string& id, ipc::ClientRequest request, size_t bytes,
               Origin origin);
-  void tell_watchers(LiveRequest& request, const Outgoing& outgoing, bool must_fit);
+  void tell_watchers(LiveRequest& request, const OutgoingView& outgoing, bool must_fit);
   void unwatch(const std::string& identity);
   void end_log(LiveRequest& request, const std::string& last);
   void place(LiveRequest& request, const ModelFile& file);
@@ -105,8 +106,8 @@ class Dispatcher final : public ResidencyListener {
   void end_error(LiveRequest& request, ipc::ErrorEvent error);
 
   enum class Size { kBounded, kMustFit };
-  void send_event(LiveRequest& request, std::string json, Size size);
-  void send(LiveRequest& request, Outgoing outgoing, Size size);
+  void send_event(LiveRequest& request, std::string_view json, Size size);
+  void send(LiveRequest& request, OutgoingView outgoing, Size size);
   void on_overflow(LiveRequest& request);
   void on_reply_dropped(const std::string& identity, const std::string& id);
   void erase(LiveRequest& request);

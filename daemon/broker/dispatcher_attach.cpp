@@ -64,7 +64,7 @@ void Dispatcher::attach(const Caller& caller, const std::string& id,
   for (Outgoing& answer : answers) {
     answer.number = number;
     answer.request_id = id;
-    switch (output_.push(caller.identity, std::move(answer), false)) {
+    switch (output_.push(caller.identity, answer, false)) {
       case OutputBuffer::Outcome::kSent:
       case OutputBuffer::Outcome::kQueued: break;
       case OutputBuffer::Outcome::kGone: return connection_gone(caller.identity);
@@ -81,19 +81,19 @@ void Dispatcher::attach(const Caller& caller, const std::string& id,
                               output_.backlog_bytes(caller.identity)),
                   "from"},
             0});
-        output_.push(caller.identity, std::move(last), true);
+        output_.push(caller.identity, last, true);
         return;
       }
     }
   }
 }
 
-void Dispatcher::tell_watchers(LiveRequest& request, const Outgoing& outgoing, bool must_fit) {
+void Dispatcher::tell_watchers(LiveRequest& request, const OutgoingView& outgoing, bool must_fit) {
   std::erase_if(request.watchers, [&](const Watcher& watcher) {
-    Outgoing copy = outgoing;
-    copy.number = watcher.number;
-    copy.request_id = watcher.id;
-    switch (output_.push(watcher.identity, std::move(copy), must_fit)) {
+    OutgoingView theirs = outgoing;
+    theirs.number = watcher.number;
+    theirs.request_id = watcher.id;
+    switch (output_.push(watcher.identity, theirs, must_fit)) {
       case OutputBuffer::Outcome::kSent:
       case OutputBuffer::Outcome::kQueued: return false;
       case OutputBuffer::Outcome::kGone: gone_.insert(watcher.identity); return true;
@@ -105,7 +105,7 @@ void Dispatcher::tell_watchers(LiveRequest& request, const Outgoing& outgoing, b
     last.number = watcher.number;
     last.request_id = watcher.id;
     last.payload = too_slow(output_.backlog_bytes(watcher.identity), "attach again");
-    output_.push(watcher.identity, std::move(last), true);
+    output_.push(watcher.identity, last, true);
     return true;
   });
 }

@@ -25,7 +25,7 @@ Result<void> HttpFront::open(boost::asio::io_context& io, const Config& config,
   return {};
 }
 
-ipc::SendOutcome HttpFront::send(const std::string& identity, const Outgoing& outgoing) {
+ipc::SendOutcome HttpFront::send(const std::string& identity, const OutgoingView& outgoing) {
   if (!server_) return ipc::SendOutcome::kUnreachable;
   ipc::Answer answer;
   answer.is_delta = outgoing.is_delta;

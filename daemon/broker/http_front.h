@@ -21,7 +21,7 @@ class HttpFront final : public http::Backend {
   Result<void> open(boost::asio::io_context& io, const Config& config,
                     const std::filesystem::path& runtime_dir, const std::string& instance);
 
-  ipc::SendOutcome send(const std::string& identity, const Outgoing& outgoing);
+  ipc::SendOutcome send(const std::string& identity, const OutgoingView& outgoing);
   /// No answer is under way.
   bool idle() const { return !server_ || server_->idle(); }
 

@@ -11,7 +11,7 @@
 
 namespace hearth::broker {
 
-void merge_deltas(Outgoing* first, const Outgoing& next) {
+void merge_deltas(Outgoing* first, const OutgoingView& next) {
   HEARTH_CHECK(first->payload.size() >= ipc::kDeltaHeaderBytes &&
                next.payload.size() >= ipc::kDeltaHeaderBytes);
   ipc::DeltaHeader header;
@@ -19,7 +19,7 @@ void merge_deltas(Outgoing* first, const Outgoing& next) {
   std::memcpy(&header, first->payload.data(), sizeof header);
   std::memcpy(&added, next.payload.data(), sizeof added);
   header.num_tokens += added.num_tokens;
-  std::string_view more = std::string_view(next.payload).substr(ipc::kDeltaHeaderBytes);
+  std::string_view more = next.payload.substr(ipc::kDeltaHeaderBytes);
   std::string more_part;
   if (header.num_parts > 0 || added.num_parts > 0) {
     // Where one of them has parts, plain text becomes a part of its own.
@@ -43,7 +43,7 @@ void merge_deltas(Outgoing* first, const Outgoing& next) {
   }
 }
 
-OutputBuffer::Outcome OutputBuffer::push(const std::string& identity, Outgoing answer,
+OutputBuffer::Outcome OutputBuffer::push(const std::string& identity, const OutgoingView& answer,
                                          bool must_fit) {
   const auto it = backlogs_.find(identity);
   if (it == backlogs_.end()) {
@@ -53,16 +53,16 @@ OutputBuffer::Outcome OutputBuffer::push(const std::string& identity, Outgoing a
       case ipc::SendOutcome::kFailed: return Outcome::kGone;
       case ipc::SendOutcome::kWouldBlock: break;
     }
-    enqueue(backlogs_[identity], std::move(answer));
+    enqueue(backlogs_[identity], answer);
     return Outcome::kQueued;
   }
   Backlog& backlog = it->second;
   if (!must_fit && backlog.bytes + answer.bytes() > bytes_max_) return Outcome::kOverflow;
-  if (!answer.is_delta || !merge(backlog, answer)) enqueue(backlog, std::move(answer));
+  if (!answer.is_delta || !merge(backlog, answer)) enqueue(backlog, answer);
   return Outcome::kQueued;
 }
 
-bool OutputBuffer::merge(Backlog& backlog, const Outgoing& answer) {
+bool OutputBuffer::merge(Backlog& backlog, const OutgoingView& answer) {
   const auto found = backlog.last_delta.find(answer.number);
   if (found == backlog.last_delta.end()) return false;
   for (auto& [sample, queued] : found->second) {
@@ -76,12 +76,12 @@ bool OutputBuffer::merge(Backlog& backlog, const Outgoing& answer) {
   return false;
 }
 
-void OutputBuffer::enqueue(Backlog& backlog, Outgoing answer) {
+void OutputBuffer::enqueue(Backlog& backlog, const OutgoingView& answer) {
   const bool is_delta = answer.is_delta;
   const uint64_t number = answer.number;
   const uint32_t sample = answer.sample;
   backlog.bytes += answer.bytes();
-  backlog.answers.push_back(std::move(answer));
+  backlog.answers.emplace_back(answer);
   if (is_delta) {
     backlog.last_delta[number].emplace_back(sample, std::prev(backlog.answers.end()));
   } else {

@@ -19,23 +19,48 @@
 
 namespace hearth::broker {
 
-/// One message to a client, without the connection's address.
-struct Outgoing {
-  uint64_t number = 0;     ///< the broker's number of the request; 0: belongs to none
-  std::string request_id;  ///< as the client wrote it
+/// One message to a client, without the connection's address. Most are sent at once and never
+/// copied; what waits is an Outgoing.
+struct OutgoingView {
+  uint64_t number = 0;          ///< the broker's number of the request; 0: belongs to none
+  std::string_view request_id;  ///< as the client wrote it
   bool is_delta = false;
-  uint32_t sample = 0;   ///< deltas only
-  std::string payload;   ///< event: JSON; delta: DeltaHeader + text
-  std::string ids;       ///< delta: token ids, i32 little endian
-  std::string logprobs;  ///< delta: JSON array, or empty
+  uint32_t sample = 0;          ///< deltas only
+  std::string_view payload;     ///< event: JSON; delta: DeltaHeader + text
+  std::string_view ids{};       ///< delta: token ids, i32 little endian
+  std::string_view logprobs{};  ///< delta: JSON array, or empty
 
   size_t bytes() const { return payload.size() + ids.size() + logprobs.size() + request_id.size(); }
+};
+/// The same with memory of its own.
+struct Outgoing {
+  uint64_t number = 0;
+  std::string request_id;
+  bool is_delta = false;
+  uint32_t sample = 0;
+  std::string payload;
+  std::string ids;
+  std::string logprobs;
+
+  Outgoing() = default;
+  explicit Outgoing(const OutgoingView& from)
+      : number(from.number),
+        request_id(from.request_id),
+        is_delta(from.is_delta),
+        sample(from.sample),
+        payload(from.payload),
+        ids(from.ids),
+        logprobs(from.logprobs) {}
+  operator OutgoingView() const {
+    return {number, request_id, is_delta, sample, payload, ids, logprobs};
+  }
+  size_t bytes() const { return OutgoingView(*this).bytes(); }
 };
 
 class OutputBuffer {
  public:
   using SendFn =
-      std::function<ipc::SendOutcome(const std::string& identity, const Outgoing& answer)>;
+      std::function<ipc::SendOutcome(const std::string& identity, const OutgoingView& answer)>;
 
   /// `bytes_max`: backlog of one connection, in bytes of payload.
   OutputBuffer(size_t bytes_max, SendFn send) : bytes_max_(bytes_max), send_(std::move(send)) {}
@@ -48,7 +73,7 @@ class OutputBuffer {
   };
   /// Sends at once where nothing waits before it, else queues or merges. A `must_fit` answer (the
   /// last of a request, so their number is bounded) is queued beyond the bound.
-  Outcome push(const std::string& identity, Outgoing answer, bool must_fit);
+  Outcome push(const std::string& identity, const OutgoingView& answer, bool must_fit);
 
   /// Tries every backlog again. Returns the connections that turned out to be gone.
   std::vector<std::string> retry();
@@ -80,8 +105,8 @@ class OutputBuffer {
 
   using Backlogs = std::unordered_map<std::string, Backlog>;
 
-  bool merge(Backlog& backlog, const Outgoing& answer);
-  void enqueue(Backlog& backlog, Outgoing answer);
+  bool merge(Backlog& backlog, const OutgoingView& answer);
+  void enqueue(Backlog& backlog, const OutgoingView& answer);
   void pop_front(Backlog& backlog);
   ipc::SendOutcome send_what_fits(const std::string& identity, Backlog& backlog);
 
@@ -92,6 +117,6 @@ class OutputBuffer {
 };
 
 /// Appends `next` to `first`, both deltas of the same request and sample, `next` following.
-void merge_deltas(Outgoing* first, const Outgoing& next);
+void merge_deltas(Outgoing* first, const OutgoingView& next);
 
 }  // namespace hearth::broker

@@ -39,7 +39,7 @@ ReplayLog& Replay::begin(uint64_t number, uint32_t owner, const std::string& id,
   return log;
 }
 
-void Replay::add(ReplayLog& log, const Outgoing& delta) {
+void Replay::add(ReplayLog& log, const OutgoingView& delta) {
   HEARTH_CHECK(delta.payload.size() >= ipc::kDeltaHeaderBytes && delta.sample < log.samples.size());
   ipc::DeltaHeader header;
   std::memcpy(&header, delta.payload.data(), sizeof header);
@@ -55,12 +55,12 @@ void Replay::add(ReplayLog& log, const Outgoing& delta) {
   grow(log, added);
 }
 
-void Replay::note(ReplayLog& log, std::string ReplayLog::*event, const std::string& json) {
+void Replay::note(ReplayLog& log, std::string ReplayLog::*event, std::string_view json) {
   log.*event = json;
   grow(log, json.size());
 }
 
-void Replay::note_sample_done(ReplayLog& log, size_t sample, const std::string& json) {
+void Replay::note_sample_done(ReplayLog& log, size_t sample, std::string_view json) {
   log.samples[sample].done = json;
   grow(log, json.size());
 }

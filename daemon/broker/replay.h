@@ -9,6 +9,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -59,10 +60,10 @@ class Replay {
   /// A request begins; what was kept under its id is another's and goes.
   ReplayLog& begin(uint64_t number, uint32_t owner, const std::string& id, size_t samples);
   /// A delta is sent.
-  void add(ReplayLog& log, const Outgoing& delta);
+  void add(ReplayLog& log, const OutgoingView& delta);
   /// An event is sent that a later reader needs.
-  void note(ReplayLog& log, std::string ReplayLog::*event, const std::string& json);
-  void note_sample_done(ReplayLog& log, size_t sample, const std::string& json);
+  void note(ReplayLog& log, std::string ReplayLog::*event, std::string_view json);
+  void note_sample_done(ReplayLog& log, size_t sample, std::string_view json);
   /// The request has ended; what it was and made is in the log by now.
   void end(ReplayLog& log, std::string last, int64_t now_us);
   /// Drops what ended too long ago.

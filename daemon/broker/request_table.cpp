@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace hearth::broker {
@@ -41,14 +42,17 @@ Result<LiveRequest*> RequestTable::add(LiveRequest request) {
   owner.tokens += request.max_output_tokens();
   ++model_sizes_[request.model];
   by_owner_and_id_.emplace(key, number);
-  auto [it, inserted] =
-      by_number_.emplace(number, std::make_unique<LiveRequest>(std::move(request)));
-  return it->second.get();
+  by_number_.emplace_back(number, std::make_unique<LiveRequest>(std::move(request)));
+  return by_number_.back().second.get();
+}
+
+std::vector<RequestTable::Entry>::iterator RequestTable::at_or_behind(uint64_t number) {
+  return std::ranges::lower_bound(by_number_, number, {}, &Entry::first);
 }
 
 LiveRequest* RequestTable::find(uint64_t number) {
-  const auto it = by_number_.find(number);
-  return it == by_number_.end() ? nullptr : it->second.get();
+  const auto it = at_or_behind(number);
+  return it == by_number_.end() || it->first != number ? nullptr : it->second.get();
 }
 
 LiveRequest* RequestTable::find(uint32_t owner, const std::string& id) {
@@ -64,8 +68,8 @@ LiveRequest* RequestTable::find_any_owner(const std::string& id) {
 }
 
 void RequestTable::erase(uint64_t number) {
-  const auto it = by_number_.find(number);
-  if (it == by_number_.end()) return;
+  const auto it = at_or_behind(number);
+  if (it == by_number_.end() || it->first != number) return;
   const LiveRequest& request = *it->second;
   queued_bytes_ -= request.bytes;
   by_owner_and_id_.erase({request.owner, request.id});

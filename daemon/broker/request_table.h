@@ -39,14 +39,13 @@ struct LiveRequest {
     kForwarded,  ///< a worker has it
   };
 
-  uint64_t number = 0;         ///< the broker's, never reused
-  std::string identity;        ///< connection that asked
-  std::string id;              ///< as the client wrote it
-  uint32_t owner = 0;          ///< uid
-  std::string named;           ///< the role or model that it asked for
-  std::string model;           ///< what that meant; change it by RequestTable::move_to_model
-  ipc::ClientRequest request;  ///< generate (its seed set), tokenize or embed
-  size_t bytes = 0;            ///< of the message, held until the end
+  uint64_t number = 0;   ///< the broker's, never reused
+  std::string identity;  ///< connection that asked
+  std::string id;        ///< as the client wrote it
+  uint32_t owner = 0;    ///< uid
+  std::string named;     ///< the role or model that it asked for
+  std::string model;     ///< what that meant; change it by RequestTable::move_to_model
+  size_t bytes = 0;      ///< of the message, held until the end
   int64_t received_us = 0;
 
   State state = State::kWaiting;
@@ -63,6 +62,8 @@ struct LiveRequest {
   std::vector<SampleLog> samples;
   ReplayLog* log = nullptr;  ///< of a generate request
   std::vector<Watcher> watchers;
+
+  ipc::ClientRequest request;  ///< generate (its seed set), tokenize or embed
 
   // Of a fork: see ipc::WorkerRequest.
   std::vector<int32_t> prefix;
@@ -123,7 +124,10 @@ class RequestTable {
   }
 
  private:
-  std::map<uint64_t, std::unique_ptr<LiveRequest>> by_number_;  // ascending: order of arrival
+  using Entry = std::pair<uint64_t, std::unique_ptr<LiveRequest>>;
+  std::vector<Entry>::iterator at_or_behind(uint64_t number);
+
+  std::vector<Entry> by_number_;  // ascending: order of arrival; found once a token
   std::map<std::pair<uint32_t, std::string>, uint64_t> by_owner_and_id_;
   std::map<uint32_t, OwnerUse> owners_;
   std::map<std::string, size_t> model_sizes_;

@@ -183,12 +183,11 @@ void WorkerProcess::broke_the_protocol(const std::string& how) {
 }
 
 void WorkerProcess::on_answers(std::string_view answers) {
-  const Result<std::vector<ipc::NumberedAnswer>> parsed = ipc::parse_answers(answers);
-  if (!parsed) return broke_the_protocol(parsed.error().message);
   const std::shared_ptr<bool> alive = alive_;
-  for (const ipc::NumberedAnswer& each : *parsed) {
-    listener_.on_worker_answer(*this, each.number, each.answer);
-    if (!*alive) return;
+  while (!answers.empty() && *alive) {
+    const Result<ipc::NumberedAnswer> next = ipc::take_answer(&answers);
+    if (!next) return broke_the_protocol(next.error().message);
+    listener_.on_worker_answer(*this, next->number, next->answer);
   }
 }
 

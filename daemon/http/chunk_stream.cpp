@@ -11,6 +11,8 @@
 namespace hearth::http {
 namespace {
 
+constexpr const char* kUnfinished = R"(,"finish_reason":null})";
+
 // Chunks of the OpenAI completion APIs. What stands around a token's text is made once.
 class ChunkStream final : public AnswerWriter {
  public:
@@ -18,8 +20,7 @@ class ChunkStream final : public AnswerWriter {
       : call_(call),
         chat_(call.api == Api::kChat),
         head_(std::move(head)),
-        offsets_(static_cast<size_t>(call.request.n)),
-        calls_(static_cast<size_t>(call.request.n)) {}
+        choices_(static_cast<size_t>(call.request.n)) {}
 
   void started(const ipc::StartedEvent& event, std::string* out) override {
     head_.model = event.model;
@@ -30,9 +31,13 @@ class ChunkStream final : public AnswerWriter {
     begin_ = "data: " + ipc::dump_json(begin);
     begin_.back() = ',';  // of the object's end
     end_ = call_.include_usage ? "],\"usage\":null}\n\n" : "]}\n\n";
+    delta_end_ = std::string(R"(,"logprobs":null)") + kUnfinished + end_;
+    for (size_t i = 0; i < choices_.size(); ++i) {
+      choices_[i].begin = fmt::format(R"({}"choices":[{{"index":{},)", begin_, i);
+    }
     if (!chat_) return;
-    for (int32_t i = 0; i < call_.request.n; ++i) {
-      begin_choice(static_cast<uint32_t>(i), out);
+    for (const Choice& choice : choices_) {
+      *out += choice.begin;
       *out += R"("delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null})";
       *out += end_;
     }
@@ -41,30 +46,32 @@ class ChunkStream final : public AnswerWriter {
   void delta(uint32_t sample, std::string_view text, std::span<const ipc::TokenLogprobs> logprobs,
              std::string* out) override {
     if (text.empty() && logprobs.empty()) return;  // a part of a character
-    begin_choice(sample, out);
+    Choice& choice = choices_.at(sample);
+    *out += choice.begin;
     *out += chat_ ? R"("delta":{"content":)" : R"("text":)";
     append_quoted(text, out);
     if (chat_) *out += '}';
-    *out += R"(,"logprobs":)";
     if (logprobs.empty()) {
-      *out += "null";
-    } else {
-      *out += ipc::dump_json(chat_ ? chat_logprobs(logprobs)
-                                   : completion_logprobs(logprobs, &offsets_.at(sample)));
+      *out += delta_end_;
+      return;
     }
-    *out += R"(,"finish_reason":null})";
+    *out += R"(,"logprobs":)";
+    *out += ipc::dump_json(chat_ ? chat_logprobs(logprobs)
+                                 : completion_logprobs(logprobs, &choice.offset));
+    *out += kUnfinished;
     *out += end_;
   }
 
   void reasoning(uint32_t sample, std::string_view text, std::string* out) override {
-    begin_choice(sample, out);
+    *out += choices_.at(sample).begin;
     *out += R"("delta":{"reasoning_content":)";
     append_quoted(text, out);
     end_delta(out);
   }
   void call(uint32_t sample, const ipc::ToolCall& call, std::string* out) override {
-    begin_choice(sample, out);
-    calls_.at(sample) = call.index;
+    Choice& choice = choices_.at(sample);
+    choice.call = call.index;
+    *out += choice.begin;
     fmt::format_to(std::back_inserter(*out),
                    R"("delta":{{"tool_calls":[{{"index":{},"id":"{}","type":"function",)"
                    R"("function":{{"name":"{}","arguments":""}}}}])",
@@ -72,17 +79,18 @@ class ChunkStream final : public AnswerWriter {
     end_delta(out);
   }
   void arguments(uint32_t sample, std::string_view json, std::string* out) override {
-    begin_choice(sample, out);
+    const Choice& choice = choices_.at(sample);
+    *out += choice.begin;
     fmt::format_to(std::back_inserter(*out),
                    R"("delta":{{"tool_calls":[{{"index":{},"function":{{"arguments":)",
-                   calls_.at(sample));
+                   choice.call);
     append_quoted(json, out);
     *out += "}}]";
     end_delta(out);
   }
 
   void sample_done(const ipc::SampleDoneEvent& event, std::string* out) override {
-    begin_choice(static_cast<uint32_t>(event.sample), out);
+    *out += choices_.at(static_cast<size_t>(event.sample)).begin;
     *out += chat_ ? R"("delta":{})" : R"("text":"")";
     *out += fmt::format(R"(,"logprobs":null,"finish_reason":"{}"}})", finish_reason(event.reason));
     *out += end_;
@@ -102,22 +110,23 @@ class ChunkStream final : public AnswerWriter {
   }
 
  private:
+  struct Choice {
+    std::string begin;  // of its chunks, up to what is new
+    size_t offset = 0;  // characters so far
+    int32_t call = 0;   // index of the one under way
+  };
   void end_delta(std::string* out) const {
-    *out += R"(},"logprobs":null,"finish_reason":null})";
-    *out += end_;
-  }
-  void begin_choice(uint32_t sample, std::string* out) const {
-    *out += begin_;
-    fmt::format_to(std::back_inserter(*out), "\"choices\":[{{\"index\":{},", sample);
+    *out += '}';
+    *out += delta_end_;
   }
 
   const Call call_;
   const bool chat_;
   Head head_;
-  std::vector<size_t> offsets_;  // characters so far, per sample
-  std::vector<int32_t> calls_;   // index of the one under way, per sample
+  std::vector<Choice> choices_;  // by sample
   std::string begin_;
   std::string end_;
+  std::string delta_end_;  // behind a delta without log probabilities
 };
 
 }  // namespace

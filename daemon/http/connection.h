@@ -41,6 +41,9 @@ class ConnectionHost {
   /// From now on the broker's answers to `identity` are the connection's.
   virtual void enter(const std::string& identity, std::shared_ptr<Connection> connection) = 0;
   virtual void leave(const std::string& identity) = 0;
+  /// Where an event is made, one after the other: memory that stays in the caches, which buffers of
+  /// the connections' own would not. Whoever takes it is done with it when it returns.
+  virtual std::string& scratch() = 0;
   /// The connection is closed.
   virtual void forget(uint64_t number) = 0;
   /// Runs `work` soon, from the loop.
@@ -89,9 +92,12 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void respond(const Response& response);
   void respond_error(Api api, const Error& error, int64_t retry_ms = 0);
   void on_event(const ipc::Answer& answer);
+  void begin_stream();
   void send_stream(std::string_view events);
+  void send_chunk(std::string& chunk);
   void end_stream();
   void finish();
+  void write(std::string_view bytes);
   void flush();
   void on_written(const error_code& error, size_t bytes);
   void set_deadline();
@@ -104,7 +110,6 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   const Rules rules_;
   const uint32_t uid_;
   RequestReader reader_;
-  std::array<char, 16384> in_;
   bool reading_ = false;
   bool closed_ = false;
   bool lingering_ = false;     // all is said; what still comes is thrown away
@@ -120,6 +125,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   int phase_ = -1;
   int64_t deadline_ms_ = kNever;
   int64_t write_deadline_ms_ = kNever;
+  std::array<char, 16384> in_;
 };
 
 }  // namespace hearth::http

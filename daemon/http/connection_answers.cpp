@@ -15,6 +15,8 @@ constexpr size_t kOutBytes = 64 << 10;
 // And there; a reader that is further behind has lost its answer. With what strings keep in reserve
 // it has cost less than a MiB by then.
 constexpr size_t kBacklogBytes = 384 << 10;
+// Of a size in hexadecimal and its line's end.
+constexpr size_t kChunkHead = 2 * sizeof(size_t) + 2;
 
 void write_part(uint32_t sample, const ipc::DeltaPart& part, AnswerWriter& writer,
                 std::string* events) {
@@ -88,26 +90,40 @@ void Connection::respond_error(Api api, const Error& error, int64_t retry_ms) {
   respond(response);
 }
 
+void Connection::begin_stream() {
+  if (std::exchange(exchange_->begun, true)) return;
+  out_ +=
+      "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
+      "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n";
+  out_ += cors();
+  if (last_) out_ += "Connection: close\r\n";
+  out_ += exchange_->chunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n";
+}
+
 void Connection::send_stream(std::string_view events) {
-  if (!exchange_->begun) {
-    exchange_->begun = true;
-    out_ +=
-        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
-        "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n";
-    out_ += cors();
-    if (last_) out_ += "Connection: close\r\n";
-    out_ += exchange_->chunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n";
+  std::string& chunk = host_.scratch();
+  chunk.assign(kChunkHead, ' ');
+  chunk += events;
+  send_chunk(chunk);
+}
+
+// Events behind kChunkHead bytes, which are for the chunk's size.
+void Connection::send_chunk(std::string& chunk) {
+  begin_stream();
+  const size_t bytes = chunk.size() - kChunkHead;
+  if (bytes == 0) return flush();  // an empty chunk would be the last
+  size_t begin = kChunkHead;
+  if (exchange_->chunked) {
+    chunk[--begin] = '\n';
+    chunk[--begin] = '\r';
+    for (size_t left = bytes; left > 0; left >>= 4) chunk[--begin] = "0123456789abcdef"[left & 15];
+    chunk += "\r\n";
   }
-  if (!events.empty()) {  // an empty chunk would be the last
-    if (exchange_->chunked) {
-      fmt::format_to(std::back_inserter(out_), "{:x}\r\n", events.size());
-      out_ += events;
-      out_ += "\r\n";
-    } else {
-      out_ += events;
-    }
+  write(std::string_view(chunk).substr(begin));
+  if (chunk.capacity() > kOutBytes * 2) {
+    chunk.clear();
+    chunk.shrink_to_fit();
   }
-  flush();
 }
 
 void Connection::end_stream() {
@@ -146,9 +162,10 @@ ipc::SendOutcome Connection::deliver(const ipc::Answer& answer) {
     return ipc::SendOutcome::kSent;
   }
   if (!exchange_->writer) return ipc::SendOutcome::kSent;
-  std::string events;
-  write_delta(answer, *exchange_->writer, &events);
-  if (!events.empty()) send_stream(events);
+  std::string& chunk = host_.scratch();
+  chunk.assign(kChunkHead, ' ');
+  write_delta(answer, *exchange_->writer, &chunk);
+  if (chunk.size() > kChunkHead) send_chunk(chunk);
   return ipc::SendOutcome::kSent;
 }
 
@@ -200,6 +217,18 @@ void Connection::on_event(const ipc::Answer& answer) {
       finish();
     }
   }
+}
+
+// What is made elsewhere, and copied only as far as the socket does not take it now.
+void Connection::write(std::string_view bytes) {
+  if (!closed_ && out_.empty() && writing_.empty()) {
+    error_code error;
+    const size_t sent = socket_.write_some(boost::asio::buffer(bytes), error);
+    if (!error && sent == bytes.size()) return;
+    bytes.remove_prefix(error ? 0 : sent);
+  }
+  out_ += bytes;
+  flush();
 }
 
 void Connection::flush() {

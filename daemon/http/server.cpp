@@ -10,6 +10,7 @@
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <charconv>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -26,6 +27,14 @@ namespace {
 namespace asio = boost::asio;
 constexpr std::chrono::milliseconds kTick{100};
 
+// An identity ends with the number that makes it one: new_identity().
+uint64_t number_of(std::string_view identity) {
+  const size_t dash = identity.rfind('-');
+  uint64_t number = 0;
+  std::from_chars(identity.data() + dash + 1, identity.data() + identity.size(), number);
+  return number;
+}
+
 class Server final : public HttpServer, public ConnectionHost {
  public:
   Server(asio::io_context& io, const ServerConfig& settings, Backend& broker)
@@ -40,7 +49,7 @@ class Server final : public HttpServer, public ConnectionHost {
   Result<void> listen();
 
   ipc::SendOutcome deliver(const std::string& identity, const ipc::Answer& answer) override {
-    const auto found = identities_.find(identity);
+    const auto found = identities_.find(number_of(identity));
     if (found == identities_.end()) return ipc::SendOutcome::kUnreachable;
     const std::shared_ptr<Connection> connection = found->second;
     return connection->deliver(answer);
@@ -59,9 +68,10 @@ class Server final : public HttpServer, public ConnectionHost {
     return fmt::format("http-{}-{}", config_.instance, ++identities_made_);
   }
   void enter(const std::string& identity, std::shared_ptr<Connection> connection) override {
-    identities_.emplace(identity, std::move(connection));
+    identities_.emplace(number_of(identity), std::move(connection));
   }
-  void leave(const std::string& identity) override { identities_.erase(identity); }
+  void leave(const std::string& identity) override { identities_.erase(number_of(identity)); }
+  std::string& scratch() override { return scratch_; }
   void forget(uint64_t number) override { connections_.erase(number); }
   void post(std::function<void()> work) override { asio::post(io_, std::move(work)); }
 
@@ -84,7 +94,8 @@ class Server final : public HttpServer, public ConnectionHost {
   bool accepting_tcp_ = false;
   asio::steady_timer timer_;
   std::unordered_map<uint64_t, std::shared_ptr<Connection>> connections_;
-  std::unordered_map<std::string, std::shared_ptr<Connection>> identities_;
+  std::unordered_map<uint64_t, std::shared_ptr<Connection>> identities_;  // by their numbers
+  std::string scratch_;
   uint64_t connections_made_ = 0;
   uint64_t identities_made_ = 0;
 };

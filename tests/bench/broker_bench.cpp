@@ -14,7 +14,7 @@
 //   load     first token of a model that is not in memory, its file in the page cache, beside
 //            reading the file, copying it once, and a step
 //
-//   hearth-broker-bench [--shape NAME | --smoke | --tokens | --stall | --flood]
+//   hearth-broker-bench [--shape NAME | --smoke | --tokens | --sse | --stall | --flood]
 // `load` loads the named shape (0.1B); the others use a tiny model. --smoke: small counts, for
 // ctest; --tokens: `tokens` and `sse` alone, five rounds in turn; --stall and --flood: that alone,
 // five rounds.
@@ -490,7 +490,7 @@ void write_model(const fs::path& path, const models::ModelShape& shape, uint64_t
   HEARTH_CHECK(written.ok(), "{}", written.error().message);
 }
 
-enum class Part { kAll, kSmoke, kTokens, kStall, kFlood };
+enum class Part { kAll, kSmoke, kTokens, kSse, kStall, kFlood };
 
 int run(Part part, const std::string& shape_name) {
   const bool smoke = part == Part::kSmoke;
@@ -526,6 +526,10 @@ int run(Part part, const std::string& shape_name) {
       measure_sse(daemon, "large", 16, 400);
     }
     if (part == Part::kTokens) return 0;
+    for (int round = 0; part == Part::kSse && round < 5; ++round) {
+      measure_sse(daemon, "large", 16, 400);
+    }
+    if (part == Part::kSse) return 0;
     if (smoke || part == Part::kStall) measure_stall(daemon, smoke ? 1 : 5, smoke ? 20 : 1000);
     if (part == Part::kStall) return 0;
     for (int round = 0; part == Part::kFlood && round < 5; ++round) {
@@ -550,17 +554,20 @@ int main(int argc, char** argv) {
   const bool smoke = argc == 2 && option == "--smoke";
   const bool shape = argc == 3 && option == "--shape";
   const bool tokens = argc == 2 && option == "--tokens";
+  const bool sse = argc == 2 && option == "--sse";
   const bool stall = argc == 2 && option == "--stall";
   const bool flood = argc == 2 && option == "--flood";
-  if (argc > 1 && !smoke && !shape && !tokens && !stall && !flood) {
+  if (argc > 1 && !smoke && !shape && !tokens && !sse && !stall && !flood) {
     std::fputs(
-        "usage: hearth-broker-bench [--shape NAME | --smoke | --tokens | --stall | --flood]\n",
+        "usage: hearth-broker-bench [--shape NAME | --smoke | --tokens | --sse | --stall | "
+        "--flood]\n",
         stderr);
     return 2;
   }
   using hearth::bench::Part;
   const Part part = smoke    ? Part::kSmoke
                     : tokens ? Part::kTokens
+                    : sse    ? Part::kSse
                     : stall  ? Part::kStall
                     : flood  ? Part::kFlood
                              : Part::kAll;

@@ -109,12 +109,12 @@ void from_daemon(FrameViews frames) {
 }
 
 void as_answers(std::string_view bytes) {
-  const auto answers = parse_answers(bytes);
-  if (!answers.ok()) return check_error(answers.error());
   std::string again;
-  for (const NumberedAnswer& each : *answers) {
-    as_answer(each.answer);
-    append_answer(again, each.number, each.answer);
+  for (std::string_view rest = bytes; !rest.empty();) {
+    const auto next = take_answer(&rest);
+    if (!next.ok()) return check_error(next.error());
+    as_answer(next->answer);
+    append_answer(again, next->number, next->answer);
   }
   HEARTH_CHECK(again == bytes);
 }

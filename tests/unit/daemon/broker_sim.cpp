@@ -150,7 +150,7 @@ BrokerSim::BrokerSim(std::map<std::string, ModelTraits> given, Config settings, 
       models({make_models()}, config.roles),
       admission(config.limits),
       output(static_cast<size_t>(config.limits.output_buffer_bytes),
-             [this](const std::string& identity, const Outgoing& outgoing) {
+             [this](const std::string& identity, const OutgoingView& outgoing) {
                return receive(identity, outgoing);
              }),
       dispatcher(clock, admission, models, output),
@@ -171,9 +171,9 @@ BrokerSim::BrokerSim(std::map<std::string, ModelTraits> given, Config settings, 
   clock.advance_us(1'000'000);
 }
 
-ipc::SendOutcome BrokerSim::receive(const std::string& identity, const Outgoing& outgoing) {
+ipc::SendOutcome BrokerSim::receive(const std::string& identity, const OutgoingView& outgoing) {
   if (gone.contains(identity)) return ipc::SendOutcome::kUnreachable;
-  SimAnswer& to = answers[{identity, outgoing.request_id}];
+  SimAnswer& to = answers[{identity, std::string(outgoing.request_id)}];
   if (outgoing.is_delta) {
     const Result<ipc::DeltaPayload> payload = ipc::decode_delta_payload(outgoing.payload);
     REQUIRE(payload.ok());

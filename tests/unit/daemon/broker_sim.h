@@ -134,7 +134,7 @@ class BrokerSim {
   uint64_t starts = 0;
 
  private:
-  ipc::SendOutcome receive(const std::string& identity, const Outgoing& outgoing);
+  ipc::SendOutcome receive(const std::string& identity, const OutgoingView& outgoing);
   std::filesystem::path make_models();
 
   tests::TempDir dir_;

@@ -43,12 +43,12 @@ struct Fixture {
   std::map<std::string, FakeClient> clients;
   OutputBuffer buffer;
   explicit Fixture(size_t bytes_max = 1 << 20)
-      : buffer(bytes_max, [this](const std::string& identity, const Outgoing& outgoing) {
+      : buffer(bytes_max, [this](const std::string& identity, const OutgoingView& outgoing) {
           FakeClient& client = clients[identity];
           if (client.gone) return ipc::SendOutcome::kUnreachable;
           if (client.room == 0) return ipc::SendOutcome::kWouldBlock;
           --client.room;
-          client.got.push_back(outgoing);
+          client.got.emplace_back(outgoing);
           return ipc::SendOutcome::kSent;
         }) {}
 };

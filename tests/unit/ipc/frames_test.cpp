@@ -12,6 +12,15 @@ namespace {
 
 using Views = std::vector<std::string_view>;
 
+Result<std::vector<NumberedAnswer>> parse_answers(std::string_view answers) {
+  std::vector<NumberedAnswer> out;
+  while (!answers.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(const NumberedAnswer next, take_answer(&answers));
+    out.push_back(next);
+  }
+  return out;
+}
+
 TEST_CASE("a client's message has three frames, the protocol and a request id") {
   const auto good = parse_client_message(Views{"HEARTH/1", "r1", "{}"});
   REQUIRE(good.ok());
