@@ -42,6 +42,7 @@ set(HEARTH_CUDA_KERNELS
   attention_tiles.cu
   cuda_ceilings.cu
   cuda_probe_kernel.cu
+  draw.cu
   embed.cu
   gated_activation.cu
   gather_rows.cu
@@ -67,6 +68,7 @@ set(HEARTH_CUDA_HOST
   cuda_memory.cpp
   cuda_ops.cpp
   cuda_probe.cpp
+  cuda_side_copies.cpp
   cuda_weights.cpp)
 # For the tests, which compile the same files against their stand-in for the CUDA runtime.
 list(TRANSFORM HEARTH_CUDA_KERNELS PREPEND ${CMAKE_CURRENT_LIST_DIR}/

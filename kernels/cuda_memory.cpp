@@ -1,4 +1,4 @@
-// Device memory, copies and waiting, all on the table's one stream.
+// Device memory, copies and waiting on the stream of the ops (cuda_side_copies.cpp: beside it).
 
 #include <cstring>
 
@@ -10,6 +10,13 @@ namespace hearth::kernels {
 
 void StreamCloser::operator()(cudaStream_t stream) const {
   HEARTH_CUDA_CHECK(cudaStreamDestroy(stream));
+}
+
+cudaError_t create_stream(CudaStream* stream) {
+  cudaStream_t made = nullptr;
+  const cudaError_t error = cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking);
+  if (error == cudaSuccess) stream->reset(made);
+  return error;
 }
 
 void CudaFree::operator()(void* memory) const { HEARTH_CUDA_CHECK(cudaFree(memory)); }
@@ -89,6 +96,7 @@ void* allocate_host(void* state, size_t bytes) {
 
 void release_host(void* state, void* memory) {
   synchronize(state);  // a copy may still read it
+  HEARTH_CUDA_CHECK(cudaStreamSynchronize(cuda_state(state).side.stream.get()));
   HEARTH_CUDA_CHECK(cudaFreeHost(memory));
 }
 

@@ -33,6 +33,9 @@ constexpr EncoderOps kEncoderOps = {checked<cuda::layer_norm, LayerNormArgs>,
                                     checked<cuda::gelu, GeluArgs>,
                                     checked<cuda::attention_to_all, AttentionArgs>};
 
+constexpr DrawOps kDrawOps = {checked<cuda::draw, DrawArgs>,
+                              checked<cuda::best_logits, BestLogitsArgs>};
+
 /// A device has no threads of ours to give back.
 void set_num_threads(void*, int32_t num_threads) {
   HEARTH_CHECK(num_threads == 1, "{}", num_threads);
@@ -54,16 +57,15 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   HEARTH_ASSIGN_OR_RETURN(const CudaDevice device, cuda_probe(options));
   auto state = std::make_shared<CudaState>();
   state->device = options.device;
-  cudaStream_t stream = nullptr;
-  if (cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-      error != cudaSuccess) {
+  cudaError_t error = create_stream(&state->stream);
+  if (error == cudaSuccess) error = create_side_stream(&state->side);
+  if (error != cudaSuccess) {
     return Error{ErrorCode::kUnavailable, fmt::format("{}: {}", device.name, cuda_reason(error)),
                  ""};
   }
-  state->stream.reset(stream);
 
   void* partial = nullptr;
-  if (cudaError_t error = cudaMalloc(&partial, kPartialBytes); error != cudaSuccess) {
+  if (error = cudaMalloc(&partial, kPartialBytes); error != cudaSuccess) {
     const bool full = error == cudaErrorMemoryAllocation;
     return Error{full ? ErrorCode::kOutOfMemory : ErrorCode::kUnavailable,
                  fmt::format("{}: {} bytes of scratch, {} are free: {}", device.name, kPartialBytes,
@@ -73,7 +75,7 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   state->partial.reset(partial);
   size_t free_bytes = 0;
   size_t total_bytes = 0;
-  if (cudaError_t error = cudaMemGetInfo(&free_bytes, &total_bytes); error != cudaSuccess) {
+  if (error = cudaMemGetInfo(&free_bytes, &total_bytes); error != cudaSuccess) {
     return Error{ErrorCode::kUnavailable, fmt::format("{}: {}", device.name, cuda_reason(error)),
                  ""};
   }
@@ -91,6 +93,8 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   table.synchronize = cuda::synchronize;
   table.allocate_host = cuda::allocate_host;
   table.release_host = cuda::release_host;
+  table.side_copies = &cuda::kSideCopies;
+  table.draw = &kDrawOps;
   table.begin_capture = cuda::begin_capture;
   table.end_capture = cuda::end_capture;
   table.replay = cuda::replay;

@@ -4,7 +4,9 @@
 #include <memory>
 #include <span>
 
+#include "kernels/draw.h"
 #include "kernels/ops.h"
+#include "kernels/side_copies.h"
 
 namespace hearth::kernels::cuda {
 
@@ -15,6 +17,7 @@ void copy_to_host(void* state, void* dst, const void* src, size_t bytes);
 void synchronize(void* state);
 void* allocate_host(void* state, size_t bytes);
 void release_host(void* state, void* memory);
+extern const SideCopies kSideCopies;
 void begin_capture(void* state);
 std::unique_ptr<CapturedStep> end_capture(void* state);
 bool replay(void* state, const CapturedStep& step);
@@ -34,6 +37,8 @@ void attention(void* state, const AttentionArgs& args);
 void gated_activation(void* state, const GatedActivationArgs& args);
 void gather_rows(void* state, const GatherRowsArgs& args);
 void copy_blocks(void* state, const CopyBlocksArgs& args);
+void draw(void* state, const DrawArgs& args);
+void best_logits(void* state, const BestLogitsArgs& args);
 void moe_route(void* state, const MoeRouteArgs& args);
 void moe_matmul(void* state, const MoeMatmulArgs& args);
 void moe_combine(void* state, const MoeCombineArgs& args);

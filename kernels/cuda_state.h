@@ -1,5 +1,5 @@
 #pragma once
-// What one CUDA op table owns: the device's stream and the scratch of quantized activations.
+// What one CUDA op table owns: the device's streams and the scratch of quantized activations.
 // Used by the engine's thread alone once the table is made.
 
 #include <cuda_runtime.h>
@@ -14,6 +14,11 @@ struct StreamCloser {
   void operator()(cudaStream_t stream) const;
 };
 using CudaStream = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, StreamCloser>;
+
+struct EventCloser {
+  void operator()(cudaEvent_t event) const;
+};
+using CudaEvent = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, EventCloser>;
 
 struct CudaFree {
   void operator()(void* memory) const;
@@ -43,14 +48,31 @@ struct MoeScratch {
 /// Attention's partial results: as many rows at a time as fit.
 inline constexpr int64_t kPartialBytes = int64_t{64} << 20;
 
+/// Copies beside the ops (side_copies.h): their stream, and what orders it and the ops' stream.
+struct SideStream {
+  /// Marks that are told apart by an event; older ones have ended.
+  static constexpr uint64_t kMarks = 16;
+  CudaStream stream;
+  CudaEvent order;          ///< recorded and waited for at once
+  CudaEvent marks[kMarks];  ///< of mark m: m % kMarks
+  uint64_t last_mark = 0;
+  uint64_t ended_mark = 0;  ///< known to have
+};
+
 struct CudaState {
   int device = 0;
   CudaStream stream;
+  SideStream side;
   CudaMemory partial;  ///< kPartialBytes
   QuantScratch quant;
   MoeScratch moe;
   int64_t scratch_moves = 0;  ///< what was captured before the last move is void
 };
+
+/// Creates them. cudaSuccess, or the first error.
+cudaError_t create_stream(CudaStream* stream);
+cudaError_t create_event(CudaEvent* event);
+cudaError_t create_side_stream(SideStream* side);
 
 /// Makes `device` the calling thread's current device, at no cost where it is already.
 cudaError_t make_current(int device);

@@ -146,6 +146,17 @@ void check_args(const CopyBlocksArgs& args) {
   HEARTH_CHECK(args.base != nullptr || args.src.empty());
 }
 
+void check_args(const DrawArgs& args) {
+  check_view(args.logits, num_rows(*args.batch, Rows::kOutputs), args.logits.cols, "draw logits");
+  HEARTH_CHECK(args.logits.cols > 0 && args.rows != nullptr && args.tokens != nullptr, "{} logits",
+               args.logits.cols);
+}
+
+void check_args(const BestLogitsArgs& args) {
+  check_view(args.logits, num_rows(*args.batch, Rows::kOutputs), args.logits.cols, "best logits");
+  HEARTH_CHECK(args.logits.cols > 0 && args.best != nullptr, "{} logits", args.logits.cols);
+}
+
 void check_args(const MoeRouteArgs& args) {
   const int32_t rows = num_rows(*args.batch, Rows::kTokens);
   HEARTH_CHECK(args.top_k > 0 && args.top_k <= args.logits.cols, "top_k {} of {}", args.top_k,

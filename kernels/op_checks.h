@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "kernels/draw.h"
 #include "kernels/ops.h"
 
 namespace hearth::kernels {
@@ -24,6 +25,8 @@ void check_args(const AttentionArgs& args);
 void check_args(const GatedActivationArgs& args);
 void check_args(const GatherRowsArgs& args);
 void check_args(const CopyBlocksArgs& args);
+void check_args(const DrawArgs& args);
+void check_args(const BestLogitsArgs& args);
 void check_args(const MoeRouteArgs& args);
 void check_args(const MoeMatmulArgs& args);
 void check_args(const MoeCombineArgs& args);

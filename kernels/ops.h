@@ -343,6 +343,8 @@ struct DeviceInfo {
 };
 
 struct EncoderOps;
+struct SideCopies;
+struct DrawOps;
 
 /// Function pointers of one device. Copyable; copies share `state`, which the last one frees.
 struct OpTable {
@@ -360,11 +362,15 @@ struct OpTable {
   void (*copy_to_host)(void* state, void* dst, const void* src, size_t bytes) = nullptr;
   void (*synchronize)(void* state) = nullptr;
 
-  // Null in a table whose device computes in host memory.
-  /// Host memory, zeroed, that copies to and from the device reach at the link's rate; null when
-  /// the system gives none.
+  // These may be null in a table whose device computes in host memory.
+  /// Host memory, zeroed, that copies to and from the device reach at the link's rate, and the
+  /// device itself at the same address; null when the system gives none.
   void* (*allocate_host)(void* state, size_t bytes) = nullptr;
   void (*release_host)(void* state, void* memory) = nullptr;
+  /// Copies that run beside the ops (kernels/side_copies.h).
+  const SideCopies* side_copies = nullptr;
+  /// What picks tokens where the logits are (kernels/draw.h). The host can do without.
+  const DrawOps* draw = nullptr;
 
   // Null in a table whose steps cannot be captured.
   /// The ops called from here to end_capture are recorded and do not run. None of them may pack,
@@ -447,6 +453,8 @@ class HostBuffer {
     return static_cast<T*>(data_);
   }
   size_t size() const { return size_; }
+  /// Then it is the table's own kind of host memory (allocate_host), which its device reaches too.
+  bool page_locked() const { return release_ != nullptr; }
 
  private:
   void* data_ = nullptr;

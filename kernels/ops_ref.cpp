@@ -40,6 +40,7 @@ OpTable reference_ops() {
   table.gated_activation = reference::gated_activation;
   table.gather_rows = reference::gather_rows;
   table.copy_blocks = reference::copy_blocks;
+  table.draw = &reference::kDrawOps;
   table.moe_route = reference::moe_route;
   table.moe_matmul = reference::moe_matmul;
   table.moe_combine = reference::moe_combine;

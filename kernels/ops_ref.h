@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/draw.h"
 #include "kernels/ops.h"
 
 namespace hearth::kernels::reference {
@@ -68,5 +69,8 @@ void moe_route(void*, const MoeRouteArgs&);
 void moe_matmul(void*, const MoeMatmulArgs&);
 void moe_combine(void*, const MoeCombineArgs&);
 void copy_blocks(void*, const CopyBlocksArgs&);
+void draw(void*, const DrawArgs&);
+void best_logits(void*, const BestLogitsArgs&);
+inline constexpr DrawOps kDrawOps = {draw, best_logits};
 
 }  // namespace hearth::kernels::reference

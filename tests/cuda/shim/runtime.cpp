@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -23,8 +24,22 @@ struct cudaGraphImpl {
   std::vector<Work> work;
 };
 struct cudaStreamImpl {
-  std::vector<Work> queue;
+  std::deque<Work> queue;
   std::unique_ptr<cudaGraphImpl> capture;  // set while capturing
+};
+
+namespace {
+
+/// One record of an event. Outlives the event in what waits for it.
+struct Record {
+  cudaStream_t stream = nullptr;
+  bool reached = true;
+};
+
+}  // namespace
+
+struct cudaEventImpl {
+  std::shared_ptr<Record> last = std::make_shared<Record>();
 };
 
 namespace {
@@ -42,6 +57,7 @@ struct Runtime {
   int64_t refuse_in = 0;  // allocations; 0: none is refused
   int64_t refuse_graphs = 0;
   int64_t graph_launches = 0;
+  int64_t bytes_to_host = 0;
   cudaError_t fail_with = cudaSuccess;
   cudaError_t sticky = cudaSuccess;
   std::string failure;
@@ -76,15 +92,29 @@ cudaError_t device_error() {
   return machine.device_count == 0 ? cudaErrorNoDevice : cudaSuccess;
 }
 
+void run_front(cudaStream_t stream) {
+  const Work item = std::move(stream->queue.front());
+  stream->queue.pop_front();
+  // It may run others' work, where it waits for them.
+  const cudaError_t error = runtime().sticky == cudaSuccess ? item() : cudaSuccess;
+  if (runtime().sticky == cudaSuccess) runtime().sticky = error;
+}
+
 cudaError_t drain(cudaStream_t stream) {
   if (stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
-  Runtime& r = runtime();
-  std::vector<Work> work = std::move(stream->queue);
-  stream->queue.clear();
-  for (const Work& item : work) {
-    if (r.sticky == cudaSuccess) r.sticky = item();
+  while (!stream->queue.empty()) run_front(stream);
+  return runtime().sticky;
+}
+
+/// Runs the stream until it has come to that record.
+cudaError_t reach(const Record& record) {
+  const auto& streams = runtime().streams;
+  while (!record.reached) {
+    const bool there = std::find(streams.begin(), streams.end(), record.stream) != streams.end();
+    if (!there || record.stream->queue.empty()) break;  // reset
+    run_front(record.stream);
   }
-  return r.sticky;
+  return runtime().sticky;
 }
 
 cudaError_t drain_all() {
@@ -95,7 +125,8 @@ cudaError_t drain_all() {
 }
 
 void enqueue(cudaStream_t stream, Work work) {
-  (stream->capture != nullptr ? stream->capture->work : stream->queue).push_back(std::move(work));
+  if (stream->capture != nullptr) return stream->capture->work.push_back(std::move(work));
+  stream->queue.push_back(std::move(work));
 }
 
 /// Whether a copy reads or writes `at` when the stream comes to it, not at the call.
@@ -155,6 +186,7 @@ constexpr ErrorText kErrors[] = {
     {cudaErrorNoKernelImageForDevice, "cudaErrorNoKernelImageForDevice",
      "no kernel image is available for execution on the device"},
     {cudaErrorECCUncorrectable, "cudaErrorECCUncorrectable", "uncorrectable ECC error encountered"},
+    {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
     {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
     {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
@@ -202,6 +234,7 @@ void fail_instantiations(int64_t count) {
 
 int64_t num_calls() { return runtime().calls; }
 int64_t num_graph_launches() { return runtime().graph_launches; }
+int64_t num_bytes_to_host() { return runtime().bytes_to_host; }
 size_t bytes_in_use() { return runtime().bytes_in_use; }
 const std::string& last_failure() { return runtime().failure; }
 
@@ -337,6 +370,7 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t 
 cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   SHIM_CALL();
+  if (kind == cudaMemcpyDeviceToHost) runtime().bytes_to_host += static_cast<int64_t>(bytes);
   if (kind == cudaMemcpyDeviceToDevice || page_locked(kind == cudaMemcpyHostToDevice ? src : dst)) {
     enqueue(stream, [=] {
       std::memcpy(dst, src, bytes);
@@ -378,6 +412,51 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   SHIM_CALL();
   return drain(stream);
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  SHIM_CALL();
+  if (stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
+  enqueue(stream, [record = event->last] { return reach(*record); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  SHIM_CALL();
+  *event = new cudaEventImpl;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  const Call call;
+  delete event;
+  return call.error();
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  SHIM_CALL();
+  if (stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
+  event->last = std::make_shared<Record>(Record{stream, false});
+  enqueue(stream, [record = event->last] {
+    record->reached = true;
+    return cudaSuccess;
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  SHIM_CALL();
+  const Record& record = *event->last;
+  const auto waits = [&record] { return !record.reached && !record.stream->queue.empty(); };
+  // Who asks again and again sees the stream get on.
+  if (waits()) run_front(record.stream);
+  if (runtime().sticky != cudaSuccess) return runtime().sticky;
+  return waits() ? cudaErrorNotReady : cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  SHIM_CALL();
+  return reach(*event->last);
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {

@@ -9,9 +9,9 @@
 // Reported as a failed launch, with a sentence in `last_failure`: barriers that only a part of the
 // block reaches, threads that meet at different lines, warp operations without all 32 lanes.
 // Dynamic shared memory and device memory come from the heap (red zones under AddressSanitizer) and
-// are filled with NaN patterns first. The stream is asynchronous in earnest: launches and copies
-// run when somebody synchronizes, so host memory that was freed too early is seen, and page-locked
-// memory that was written too early.
+// are filled with NaN patterns first. Streams are asynchronous in earnest: launches and copies
+// run when somebody synchronizes, or waits for an event, so host memory that was freed too early is
+// seen, and page-locked memory that was written too early.
 //
 // What it cannot see: real races between two sync points, memory order, occupancy, alignment of
 // coalesced access, inline assembly and tensor cores, the device's own expf. It never replaces a
@@ -48,6 +48,8 @@ int64_t num_calls();
 void fail_instantiations(int64_t count);
 /// Graphs launched so far in this process.
 int64_t num_graph_launches();
+/// Bytes that copies have brought from the device so far in this process.
+int64_t num_bytes_to_host();
 /// Device bytes allocated and not freed.
 size_t bytes_in_use();
 

@@ -1,0 +1,138 @@
+// Tokens picked where the logits are, against the reference: equal, not close.
+
+#include "kernels/draw.h"
+
+#include <cmath>
+#include <limits>
+
+#include "tests/cuda/rig.h"
+#include "tests/op/op_testing.h"
+
+using namespace hearth;         // NOLINT
+using namespace hearth::tests;  // NOLINT
+using kernels::BestLogits;
+using kernels::DrawRow;
+using kernels::OpTable;
+
+namespace {
+
+constexpr int32_t kRows = 7;  // outputs of a step of 13 tokens
+
+std::vector<DrawRow> how() {
+  std::vector<DrawRow> rows(kRows + Step::kSpareRows);
+  const double temperatures[] = {0, 0.8, 1, 0, 30, 1e-3, 0.8};
+  for (size_t i = 0; i < kRows; ++i) {
+    rows[i] = {temperatures[i], 1 + i * 0x1234567890abcdefu, static_cast<int32_t>(i) % 2,
+               static_cast<int32_t>(40 + i)};
+  }
+  return rows;
+}
+
+std::vector<float> logits_of(int64_t vocab, uint64_t seed) {
+  std::vector<float> logits = Random(seed).floats((kRows + Step::kSpareRows) * vocab);
+  for (float& logit : logits) logit = std::round(logit * 4096) / 256;  // equals among many
+  return logits;
+}
+
+std::vector<int32_t> drawn(const OpTable& ops, int64_t vocab, const std::vector<float>& values) {
+  const Step step(ops, 2 * kRows - 1);
+  const DeviceRows logits(ops, step.batch().num_outputs, vocab, values);
+  const auto rows = upload(ops, how());
+  const auto tokens =
+      upload(ops, std::vector<int32_t>(static_cast<size_t>(step.batch().num_outputs), -7));
+  ops.draw->draw(ops.state.get(),
+                 {&step.batch(), logits.view(), rows.as<DrawRow>(), tokens.as<int32_t>()});
+  std::vector<int32_t> out(tokens.size() / sizeof(int32_t));
+  ops.copy_to_host(ops.state.get(), out.data(), tokens.data(), tokens.size());
+  return out;
+}
+
+struct Best {
+  std::vector<float> logits;
+  std::vector<int32_t> tokens;
+  bool operator==(const Best&) const = default;
+};
+
+Best best(const OpTable& ops, int64_t vocab, const std::vector<float>& values) {
+  const Step step(ops, 2 * kRows - 1);
+  const DeviceRows logits(ops, step.batch().num_outputs, vocab, values);
+  BestLogits untouched;
+  std::fill_n(untouched.logit, BestLogits::kCount, -7.0f);
+  std::fill_n(untouched.token, BestLogits::kCount, -7);
+  const auto rows = upload(
+      ops, std::vector<BestLogits>(static_cast<size_t>(step.batch().num_outputs), untouched));
+  ops.draw->best_logits(ops.state.get(), {&step.batch(), logits.view(), rows.as<BestLogits>()});
+  std::vector<BestLogits> all(rows.size() / sizeof(BestLogits));
+  ops.copy_to_host(ops.state.get(), all.data(), rows.data(), rows.size());
+  Best out;
+  for (const BestLogits& row : all) {
+    out.logits.insert(out.logits.end(), row.logit, row.logit + BestLogits::kCount);
+    out.tokens.insert(out.tokens.end(), row.token, row.token + BestLogits::kCount);
+  }
+  return out;
+}
+
+std::vector<int64_t> vocabularies() {
+  std::vector<int64_t> all = {1, 2, 63, 65, 300, 4096, 9001};
+  // More runs than the second launch takes at once.
+  if (kernels::testing::full_counts()) all.push_back(65 * 4096 - 5);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("draw") {
+  HEARTH_CUDA_TABLE(ops);
+  for (const int64_t vocab : vocabularies()) {
+    CAPTURE(vocab);
+    const std::vector<float> logits = logits_of(vocab, static_cast<uint64_t>(vocab));
+    const std::vector<int32_t> want = drawn(kernels::reference_ops(), vocab, logits);
+    CHECK(want[0] >= 0);
+    CHECK(want.back() == -7);
+    in_every_order([&] { CHECK(drawn(ops, vocab, logits) == want); });
+  }
+}
+
+TEST_CASE("best logits") {
+  HEARTH_CUDA_TABLE(ops);
+  for (const int64_t vocab : vocabularies()) {
+    CAPTURE(vocab);
+    std::vector<float> logits = logits_of(vocab, static_cast<uint64_t>(vocab) + 1);
+    if (vocab > 2) logits[1] = -0.0f;
+    const Best want = best(kernels::reference_ops(), vocab, logits);
+    CHECK(want.tokens.back() == -7);
+    in_every_order([&] { CHECK((best(ops, vocab, logits) == want)); });
+  }
+}
+
+TEST_CASE("draw, best logits: a row with a number that is not finite is left to the host") {
+  HEARTH_CUDA_TABLE(ops);
+  constexpr int64_t kVocab = 5000;
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN(),
+        std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
+    CAPTURE(bad);
+    std::vector<float> logits = logits_of(kVocab, 9);
+    logits[4999] = bad;  // row 0
+    logits[6 * kVocab + 17] = bad;
+    const std::vector<int32_t> tokens = drawn(ops, kVocab, logits);
+    CHECK(tokens == drawn(kernels::reference_ops(), kVocab, logits));
+    CHECK(tokens[0] == kernels::kNotDrawn);
+    CHECK(tokens[6] == kernels::kNotDrawn);
+    CHECK(tokens[3] >= 0);
+    const Best rows = best(ops, kVocab, logits);
+    CHECK((rows == best(kernels::reference_ops(), kVocab, logits)));
+    CHECK(rows.tokens[0] == kernels::kNotDrawn);
+    CHECK(rows.tokens[BestLogits::kCount] >= 0);
+  }
+}
+
+TEST_CASE("draw: where two scores are nearer than logarithms are exact, the host draws") {
+  HEARTH_CUDA_TABLE(ops);
+  // Logits so large that the noise vanishes in them: all scores are equal.
+  const std::vector<float> logits((kRows + Step::kSpareRows) * 8, 1e30f);
+  const std::vector<int32_t> tokens = drawn(ops, 8, logits);
+  CHECK(tokens == drawn(kernels::reference_ops(), 8, logits));
+  CHECK(tokens[0] == 0);  // greedy: the first of equals
+  CHECK(tokens[1] == kernels::kNotDrawn);
+}
