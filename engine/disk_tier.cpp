@@ -24,6 +24,8 @@ constexpr size_t kMaxSpare = 8;
 /// Of them, those that are made before they are wanted: fresh pages cost three times the reading.
 constexpr size_t kReadySpare = 6;
 constexpr uint64_t kOfferWindow = 32 << 20;
+/// Chunks on their way to or from a device, of page-locked memory. More wait for the copy.
+constexpr int32_t kPieces = 24;
 /// Before anything was measured.
 constexpr double kFindUs = 1'000;
 constexpr double kUsPerByte = 1e-3;    // 1 GB/s
@@ -53,14 +55,21 @@ DiskTier::DiskTier(KvLayout layout, KvCache& kv, ModelRunner& runner, Mailbox<St
       always_(always),
       overlap_(overlap),
       find_us_(kFindUs),
-      us_per_byte_(kUsPerByte) {}
+      us_per_byte_(kUsPerByte) {
+  runner_.traffic().reserve(max_chunk_bytes(), kPieces);
+}
 
-bool DiskTier::warm_up() {
-  if (spare_.size() >= kReadySpare) return false;
+DiskTier::~DiskTier() { runner_.traffic().wait(); }
+
+size_t DiskTier::max_chunk_bytes() const {
   const int64_t block_bytes =
       std::accumulate(layout_.block_bytes.begin(), layout_.block_bytes.end(), int64_t{0});
-  ChunkData data =
-      ChunkData::of_size(static_cast<size_t>(block_bytes) * static_cast<size_t>(chunk_blocks_));
+  return static_cast<size_t>(block_bytes) * static_cast<size_t>(chunk_blocks_);
+}
+
+bool DiskTier::warm_up() {
+  if (runner_.traffic().reserved() || spare_.size() >= kReadySpare) return false;
+  ChunkData data = ChunkData::of_size(max_chunk_bytes());
   std::ranges::fill(data.span(), std::byte{0});
   spare_.push_back(std::move(data));
   return true;
@@ -79,8 +88,7 @@ void DiskTier::ask(LiveRequest& live, const StepCost& cost, int64_t now_us) {
   if (!request.use_prefix_cache || !request.use_prefix_store || request.sampling.prompt_logprobs) {
     return;
   }
-  const bool usable =
-      !reported_ || stats_.state == StoreState::kWriting || stats_.state == StoreState::kReading;
+  const bool usable = !reported_ || stats_.answers();
   if (!usable || restores_.size() >= kMaxRestores) return;
   const std::vector<int32_t>& tokens = live.samples.front()->tokens;
   const int32_t max = max_blocks(live);
@@ -308,11 +316,11 @@ void DiskTier::on(ChunkLoaded& loaded, const StepCost&, int64_t now_us) {
   if (restore.beside) {
     // `pump` does the rest.
     if (!restore.failed) land(restore, wanted, loaded);
-    return keep_spare(std::move(loaded.data));
+    return let_go(std::move(loaded.data));
   }
   restore.bytes_loaded += wanted.bytes;
   const bool taken = loaded.ok && take(restore, wanted, loaded);
-  keep_spare(std::move(loaded.data));
+  let_go(std::move(loaded.data));
   if (taken && !(restore.under_way.empty() && restore.to_ask.empty())) {
     return ask_for_chunks(loaded.id, restore);
   }
@@ -463,6 +471,10 @@ bool DiskTier::advance(ChainId id, Restore& restore, const StepCost& cost) {
 }
 
 ChunkData DiskTier::take_spare() {
+  if (runner_.traffic().reserved()) {
+    settle();
+    return runner_.traffic().take(max_chunk_bytes());
+  }
   if (spare_.empty()) return {};
   ChunkData out = std::move(spare_.back());
   spare_.pop_back();
@@ -470,7 +482,30 @@ ChunkData DiskTier::take_spare() {
 }
 
 void DiskTier::keep_spare(ChunkData data) {
+  // Pieces of the traffic's memory go home by themselves.
+  if (runner_.traffic().reserved()) return;
   if (data.bytes != nullptr && spare_.size() < kMaxSpare) spare_.push_back(std::move(data));
+}
+
+void DiskTier::let_go(ChunkData data) {
+  const uint64_t mark = runner_.traffic().mark();
+  if (runner_.traffic().ended(mark)) return keep_spare(std::move(data));
+  leaving_.push_back({mark, std::move(data)});
+}
+
+void DiskTier::send(StoreCommand command) {
+  const uint64_t mark = runner_.traffic().mark();
+  if (outgoing_.empty() && runner_.traffic().ended(mark)) return store_.post(std::move(command));
+  outgoing_.push_back({mark, std::move(command)});
+}
+
+void DiskTier::settle() {
+  BlockTraffic& traffic = runner_.traffic();
+  while (!outgoing_.empty() && traffic.ended(outgoing_.front().mark)) {
+    store_.post(std::move(outgoing_.front().what));
+    outgoing_.pop_front();
+  }
+  while (!leaving_.empty() && traffic.ended(leaving_.front().mark)) leaving_.pop_front();
 }
 
 // ---- Out ------------------------------------------------------------------------------------
@@ -479,7 +514,7 @@ void DiskTier::offer(const Sequence& seq) {
   const Request& request = seq.request->request;
   if (!request.use_prefix_cache || !request.use_prefix_store) return;
   // Another process writes, or nothing can be written now: the next one that ends tries again.
-  if (reported_ && stats_.state != StoreState::kWriting) return;
+  if (reported_ && !stats_.takes_offers()) return;
   Offer offer;
   offer.marks = kv_.marks(seq.blocks);
   if (offer.marks.empty()) return;
@@ -525,10 +560,10 @@ uint64_t DiskTier::copy_out(Offer& offer, const StepCost& cost) {
   uint64_t bytes = 0;
   if (shape.num_blocks > 0) {
     if (!std::exchange(offer.opened, true)) {
-      store_.post(OfferChain{offer.id, std::move(offer.chain)});
+      send(OfferChain{offer.id, std::move(offer.chain)});
     }
     if (stored) {
-      store_.post(TouchChunk{offer.id, shape.index, shape.num_blocks});
+      send(TouchChunk{offer.id, shape.index, shape.num_blocks});
     } else {
       bytes = shape.data_bytes(layout_);
       ChunkData data = take_spare();
@@ -549,7 +584,7 @@ uint64_t DiskTier::copy_out(Offer& offer, const StepCost& cost) {
       offered_bytes_under_way_ += bytes;
       const auto first = static_cast<int32_t>(begin) * layout_.block_size;
       const double recompute_us = cost.prefill_us({first, shape.num_blocks * layout_.block_size});
-      store_.post(OfferChunk{offer.id, std::move(shape), std::move(data), recompute_us});
+      send(OfferChunk{offer.id, std::move(shape), std::move(data), recompute_us});
     }
   }
   ++offer.next_chunk;
@@ -557,7 +592,7 @@ uint64_t DiskTier::copy_out(Offer& offer, const StepCost& cost) {
   if (evicted || end == offer.marks.size()) {
     if (evicted) ++offers_dropped_;
     offer.marks.clear();
-    if (offer.opened) store_.post(EndOffer{offer.id, std::move(offer.pins)});
+    if (offer.opened) send(EndOffer{offer.id, std::move(offer.pins)});
   }
   return bytes;
 }
@@ -583,7 +618,8 @@ bool DiskTier::pump(const StepCost& cost, int64_t now_us, uint64_t max_bytes) {
     }
     at = next;
   }
-  bool copied = false;
+  settle();
+  bool copied = !outgoing_.empty();
   uint64_t bytes = 0;
   while (!offers_.empty() && bytes < max_bytes && offered_bytes_under_way_ < kOfferWindow) {
     bytes += copy_out(offers_.front(), cost);
@@ -599,6 +635,8 @@ void DiskTier::flush(const StepCost& cost, uint64_t max_bytes) {
     bytes += copy_out(offers_.front(), cost);
     if (offers_.front().marks.empty()) offers_.pop_front();
   }
+  runner_.traffic().wait();
+  settle();
 }
 
 std::optional<int64_t> DiskTier::next_deadline_us() const {

@@ -16,6 +16,10 @@
 // Out. A sequence that ends offers its full blocks. They are copied out as fast as the store takes
 // them, a few MiB per step, and only while they are cached: offers hold no blocks.
 //
+// On a device with memory of its own, blocks travel beside the steps (engine/block_traffic.h): what
+// is offered is sent when its bytes have arrived, in the order of offering, and memory that blocks
+// come from is used again when they have left it.
+//
 // Owned by the engine thread.
 
 #include <cstdint>
@@ -43,6 +47,7 @@ class DiskTier {
   /// `always`: restore what is there without asking whether it pays; for tests.
   DiskTier(KvLayout layout, KvCache& kv, ModelRunner& runner, Mailbox<StoreCommand>& store,
            bool always, RestoreOverlap overlap);
+  ~DiskTier();
 
   /// Makes ready the memory that one more chunk comes in. False: enough is.
   bool warm_up();
@@ -131,8 +136,15 @@ class DiskTier {
   void ask_for_chunks(ChainId id, Restore& restore);
   void end(std::map<ChainId, Restore>::iterator at, int64_t now_us);
   int32_t max_blocks(const LiveRequest& live) const;
+  size_t max_chunk_bytes() const;
   ChunkData take_spare();
   void keep_spare(ChunkData data);
+  /// Of a chunk whose bytes were taken, or are being copied.
+  void let_go(ChunkData data);
+  /// Posts it when all copies started so far have ended, behind what was sent before.
+  void send(StoreCommand command);
+  /// Looks at the copies under way.
+  void settle();
   /// Copies one chunk of the offer, or touches it. Returns the bytes copied.
   uint64_t copy_out(Offer& offer, const StepCost& cost);
   void note_moved(int32_t group, int32_t block) {
@@ -165,6 +177,13 @@ class DiskTier {
   bool pinned_asked_ = false;
   std::vector<MovedBlock>* moved_ = nullptr;
   std::vector<ChunkData> spare_;  ///< memory of chunks that were taken, for the next ones
+  template <typename T>
+  struct Behind {
+    uint64_t mark;
+    T what;
+  };
+  std::deque<Behind<StoreCommand>> outgoing_;
+  std::deque<Behind<ChunkData>> leaving_;  ///< taken, and not all of it copied yet
 };
 
 }  // namespace hearth::engine

@@ -174,7 +174,8 @@ void Engine::Impl::run() {
 void Engine::Impl::compute(const StepPlan& plan) {
   const int64_t begin_us = now_us;
   say_started(plan);
-  runner->run(plan);
+  plan_draws(plan);
+  runner->run(plan, wishes);
   now_us = clock.now_us();
   scheduler.stored(plan);
   const uint64_t accepted_before = speculator.counts().accepted_tokens;

@@ -64,8 +64,9 @@ struct Engine::Impl {
   void take_outputs(const StepPlan& plan);
   void take_final_rows(const PlannedRows& rows, int32_t first_row);
   bool take_prompt_logprobs(const PlannedRows& rows, int32_t first_row);
-  bool draw(Sequence& seq, std::span<float> logits, std::optional<int32_t> guess = {},
-            int32_t place = 0);
+  void plan_draws(const StepPlan& plan);
+  Result<Sampled> sample(int32_t row, const SampleArgs& args);
+  bool draw(Sequence& seq, int32_t row, std::optional<int32_t> guess = {}, int32_t place = 0);
   void verify(const PlannedRows& rows, int32_t first_row);
   Result<void> constrain(Sequence& seq, int32_t index, SampleArgs& args);
   void end_sample(Sequence& seq, FinishReason reason);
@@ -94,6 +95,7 @@ struct Engine::Impl {
   std::vector<EngineEvent> events;      ///< of this step
   std::vector<LiveRequest*> ended;      ///< to be forgotten when the step is over
   std::vector<Sequence*> decoding;      ///< scratch
+  std::vector<RowWish> wishes;          ///< of this step's output rows; none: the host draws
   struct {
     bool in_step = false;
     double plain_us = 0;   ///< what this step would have taken without

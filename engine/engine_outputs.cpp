@@ -9,6 +9,32 @@
 #include "kernels/base/log.h"
 
 namespace hearth::engine {
+namespace {
+
+/// What a device has to say of a row for a draw with these parameters, sample and position apart;
+/// nothing where the host needs all logits.
+std::optional<RowWish> device_wish(const SamplingParams& params, int32_t vocab_size) {
+  if (!params.logit_bias.empty() || params.repetition_penalty != 1.0f ||
+      params.presence_penalty != 0.0f || params.frequency_penalty != 0.0f ||
+      params.top_logprobs >= 0 || params.prompt_logprobs) {
+    return std::nullopt;
+  }
+  RowWish wish;
+  wish.kind = RowWish::Kind::kToken;
+  wish.draw.seed = params.seed;
+  if (params.temperature <= 0) return wish;
+  wish.draw.temperature = params.temperature;
+  const bool top_k = params.top_k > 0 && params.top_k < vocab_size;
+  if (top_k) {
+    wish.kind = RowWish::Kind::kBest;
+    if (params.top_k > kernels::BestLogits::kCount) return std::nullopt;
+    return wish;
+  }
+  if (params.top_p < 1 || params.min_p > 0 || params.typical_p < 1) return std::nullopt;
+  return wish;
+}
+
+}  // namespace
 
 void Engine::Impl::take_outputs(const StepPlan& plan) {
   if (std::ranges::any_of(plan.rows,
@@ -36,7 +62,6 @@ void Engine::Impl::take_outputs(const StepPlan& plan) {
       verify(rows, next_row - 1 - rows.num_drafted);
       continue;
     }
-    const std::span<float> logits = runner->logits(next_row - 1);
     // The prompt of several samples: each draws its first token from the same logits, unless it
     // goes on behind tokens that it had before.
     scheduler.fork(live);
@@ -44,7 +69,7 @@ void Engine::Impl::take_outputs(const StepPlan& plan) {
       Sequence& each = *live.samples[sample];
       const auto drawn = static_cast<int32_t>(each.tokens.size()) - live.prompt_size();
       if (drawn == 0) {
-        draw(each, logits);
+        draw(each, next_row - 1);
       } else if (drawn == live.request.max_tokens) {
         end_sample(each, FinishReason::kLength);
       }
@@ -83,7 +108,7 @@ void Engine::Impl::verify(const PlannedRows& rows, int32_t first_row) {
   while (accepted < rows.num_drafted) {
     const int32_t guess = seq.drafted[static_cast<size_t>(accepted)];
     drawn();
-    if (!draw(seq, runner->logits(first_row + accepted), guess, accepted)) break;
+    if (!draw(seq, first_row + accepted, guess, accepted)) break;
     ++accepted;
     if (seq.state != Sequence::State::kRunning) break;
     scheduler.accept(seq);
@@ -91,7 +116,7 @@ void Engine::Impl::verify(const PlannedRows& rows, int32_t first_row) {
   const bool all_right = accepted == rows.num_drafted && seq.state == Sequence::State::kRunning;
   if (all_right) {
     drawn();
-    draw(seq, runner->logits(first_row + accepted));
+    draw(seq, first_row + accepted);
   }
   if (rows.num_drafted > 0) scheduler.end_verification(seq);
   speculator.learn(seq, first, rows.num_drafted, accepted);
@@ -160,9 +185,48 @@ Result<void> Engine::Impl::constrain(Sequence& seq, int32_t index, SampleArgs& a
   return {};
 }
 
+// Says of each row what it is wanted for, where a device could pick the token itself: then its
+// logits need not come here. What take_outputs() asks for beyond that is fetched, not wrong.
+void Engine::Impl::plan_draws(const StepPlan& plan) {
+  wishes.clear();
+  if (!runner->picks_tokens()) return;
+  wishes.resize(static_cast<size_t>(plan.num_outputs));
+  size_t next_row = 0;
+  for (const PlannedRows& rows : plan.rows) {
+    const Sequence& seq = *rows.seq;
+    const Request& request = seq.request->request;
+    const int32_t end = rows.first + rows.count;
+    next_row += static_cast<size_t>(end - rows.first_output);
+    const auto num_tokens = static_cast<int32_t>(seq.tokens.size());
+    const bool drawn_alone = seq.request->forked || request.n == 1;
+    if (end < num_tokens || !drawn_alone || request.constraint != nullptr) continue;
+    const std::optional<RowWish> wish = device_wish(request.sampling, runner->info().vocab_size);
+    if (!wish.has_value()) continue;
+    for (int32_t i = 0; i <= rows.num_drafted; ++i) {
+      const int32_t position = num_tokens + i;
+      if (position - seq.request->prompt_size() < request.min_tokens) continue;
+      RowWish& row = wishes[next_row - 1 - static_cast<size_t>(rows.num_drafted - i)];
+      row = *wish;
+      row.draw.sample = seq.sample;
+      row.draw.position = position;
+    }
+  }
+}
+
+Result<Sampled> Engine::Impl::sample(int32_t row, const SampleArgs& args) {
+  if (const auto token = runner->drawn(row, args.params->seed, args.sample, args.position)) {
+    Sampled out;
+    out.token = *token;
+    return out;
+  }
+  if (const kernels::BestLogits* best = runner->best_logits(row)) {
+    return sampler.sample(*best, args);
+  }
+  return sampler.sample(runner->logits(row), args);
+}
+
 // Whether the token drawn was the guess, and no stop. `place`: of the guess in its step.
-bool Engine::Impl::draw(Sequence& seq, std::span<float> logits, std::optional<int32_t> guess,
-                        int32_t place) {
+bool Engine::Impl::draw(Sequence& seq, int32_t row, std::optional<int32_t> guess, int32_t place) {
   LiveRequest& live = *seq.request;
   const Request& request = live.request;
   const auto position = static_cast<int32_t>(seq.tokens.size());
@@ -179,7 +243,7 @@ bool Engine::Impl::draw(Sequence& seq, std::span<float> logits, std::optional<in
       return false;
     }
   }
-  Result<Sampled> sampled = sampler.sample(logits, args);
+  Result<Sampled> sampled = sample(row, args);
   if (!sampled.ok()) {
     fail(live, sampled.take_error());
     return false;

@@ -9,6 +9,7 @@
 namespace hearth::engine {
 
 using kernels::DeviceBuffer;
+using kernels::HostBuffer;
 
 Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const MemoryPlan& plan,
                                                          kernels::DType kv_type,
@@ -48,6 +49,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const MemoryPlan& plan,
   batch.context_len = runner->device(plan.index.context_len);
   batch.output_rows = runner->device(plan.index.output_rows);
   batch.groups = runner->group_index_;
+  runner->traffic_ = BlockTraffic(table, plan.groups);
   if (runner->info().generates) {
     runner->captured_ = CapturedSteps(
         table, batch, std::min(plan.max_outputs, plan.max_step_tokens),
@@ -62,7 +64,16 @@ ModelRunner::ModelRunner(const MemoryPlan& plan, kernels::OpTable ops,
       ops_(std::move(ops)),
       model_(std::move(model)),
       host_index_(ops_, plan.index_bytes),
-      host_logits_(ops_, ops_.device.kind == "cuda" ? plan.logits_bytes : 0) {}
+      host_logits_(ops_, ops_.device.kind == "cuda" ? plan.logits_bytes : 0),
+      picks_tokens_(host_logits_.page_locked() && ops_.draw != nullptr &&
+                    model_->info().generates) {
+  if (!picks_tokens_) return;
+  const auto rows = static_cast<size_t>(plan.max_outputs);
+  draw_rows_ = HostBuffer(ops_, rows * sizeof(kernels::DrawRow));
+  drawn_ = HostBuffer(ops_, rows * sizeof(int32_t));
+  best_ = HostBuffer(ops_, rows * sizeof(kernels::BestLogits));
+  fetched_.resize(rows);
+}
 
 void ModelRunner::set_num_threads(int32_t num_threads) {
   if (ops_.set_num_threads == nullptr) return;
@@ -72,8 +83,36 @@ void ModelRunner::set_num_threads(int32_t num_threads) {
 std::span<float> ModelRunner::logits(int32_t i) {
   const auto vocab = static_cast<size_t>(info().vocab_size);
   HEARTH_CHECK(i >= 0 && i < batch_.num_outputs, "row {} of {}", i, batch_.num_outputs);
-  float* all = host_logits_.size() == 0 ? logits_.as<float>() : host_logits_.as<float>();
-  return {all + static_cast<size_t>(i) * vocab, vocab};
+  const auto row = static_cast<size_t>(i);
+  if (host_logits_.size() == 0) return {logits_.as<float>() + row * vocab, vocab};
+  float* here = host_logits_.as<float>() + row * vocab;
+  if (!wishes_.empty() && !fetched_[row]) {
+    ops_.copy_to_host(ops_.state.get(), here, logits_.as<float>() + row * vocab,
+                      vocab * sizeof(float));
+    fetched_[row] = true;
+  }
+  return {here, vocab};
+}
+
+std::optional<int32_t> ModelRunner::drawn(int32_t i, uint64_t seed, int32_t sample,
+                                          int32_t position) const {
+  if (wishes_.empty()) return std::nullopt;
+  const RowWish& wish = wishes_[static_cast<size_t>(i)];
+  if (wish.kind != RowWish::Kind::kToken || wish.draw.seed != seed || wish.draw.sample != sample ||
+      wish.draw.position != position) {
+    return std::nullopt;
+  }
+  const int32_t token = drawn_.as<int32_t>()[i];
+  if (token == kernels::kNotDrawn) return std::nullopt;
+  return token;
+}
+
+const kernels::BestLogits* ModelRunner::best_logits(int32_t i) const {
+  if (wishes_.empty() || wishes_[static_cast<size_t>(i)].kind != RowWish::Kind::kBest) {
+    return nullptr;
+  }
+  const kernels::BestLogits& best = best_.as<kernels::BestLogits>()[i];
+  return best.token[0] == kernels::kNotDrawn ? nullptr : &best;
 }
 
 void ModelRunner::fetch_final_rows() {
@@ -100,12 +139,22 @@ std::byte* ModelRunner::block_memory(int32_t group, int32_t block) const {
 void ModelRunner::read_block(int32_t group, int32_t block, std::span<std::byte> out) {
   const auto bytes = static_cast<size_t>(plan_.groups[static_cast<size_t>(group)].block_bytes);
   HEARTH_CHECK(out.size() >= bytes, "{} bytes, want {}", out.size(), bytes);
+  if (traffic_.owns(out)) {
+    return traffic_.read(group, block, block_memory(group, block), out.first(bytes));
+  }
+  traffic_.before_steps();
+  traffic_.steps_went_on();
   ops_.copy_to_host(ops_.state.get(), out.data(), block_memory(group, block), bytes);
 }
 
 void ModelRunner::write_block(int32_t group, int32_t block, std::span<const std::byte> from) {
   const auto bytes = static_cast<size_t>(plan_.groups[static_cast<size_t>(group)].block_bytes);
   HEARTH_CHECK(from.size() >= bytes, "{} bytes, want {}", from.size(), bytes);
+  if (traffic_.owns(from)) {
+    return traffic_.write(group, block, block_memory(group, block), from.first(bytes));
+  }
+  traffic_.before_steps();
+  traffic_.steps_went_on();
   ops_.copy_to_device(ops_.state.get(), block_memory(group, block), from.data(), bytes);
 }
 
@@ -114,17 +163,70 @@ void ModelRunner::touch_block(int32_t group, int32_t block) {
   write_block(group, block, zeros_);
 }
 
-void ModelRunner::run(const StepPlan& plan) {
+void ModelRunner::run(const StepPlan& plan, std::span<const RowWish> wishes) {
+  order_traffic(plan);
+  traffic_.steps_went_on();
   copy_blocks(plan.copies);
   lay_out(plan);
   if (!captured_.run(batch_)) forward(batch_);
-  if (batch_.num_outputs > 0 && host_logits_.size() > 0) {  // and waits
-    const auto vocab = static_cast<int64_t>(info().vocab_size);
-    ops_.copy_to_host(ops_.state.get(), host_logits_.as<float>(), logits_.data(),
-                      static_cast<size_t>(batch_.num_outputs * vocab) * sizeof(float));
-  } else {
-    ops_.synchronize(ops_.state.get());
+  fetch_outputs(wishes);
+}
+
+// A step waits for what is on its way to a block that it reads, and to or from one that it writes;
+// all other traffic goes on beside it.
+void ModelRunner::order_traffic(const StepPlan& plan) {
+  if (!traffic_.busy()) return;
+  bool meets = false;
+  for (const BlockCopy& copy : plan.copies) {
+    meets =
+        meets || traffic_.arriving(copy.group, copy.src) || traffic_.moving(copy.group, copy.dst);
   }
+  for (const PlannedRows& rows : plan.rows) {
+    const int32_t first_written = rows.first / plan_.block_size;
+    const int32_t end = (rows.first + rows.count + plan_.block_size - 1) / plan_.block_size;
+    for (size_t group = 0; group < plan_.groups.size() && !meets; ++group) {
+      const auto g = static_cast<int32_t>(group);
+      const std::vector<int32_t>& table = rows.seq->blocks.tables[group];
+      for (int32_t i = 0; i < end && !meets; ++i) {
+        const int32_t block = table[static_cast<size_t>(i)];
+        if (block == kNoBlock) continue;
+        meets = i < first_written ? traffic_.arriving(g, block) : traffic_.moving(g, block);
+      }
+    }
+  }
+  if (meets) traffic_.before_steps();
+}
+
+// Logits stay where they are as long as nobody wants all of a row's.
+void ModelRunner::fetch_outputs(std::span<const RowWish> wishes) {
+  wishes_.clear();
+  const auto any = [&](RowWish::Kind kind) {
+    return std::ranges::any_of(wishes, [kind](const RowWish& wish) { return wish.kind == kind; });
+  };
+  if (batch_.num_outputs == 0 || host_logits_.size() == 0) {
+    return ops_.synchronize(ops_.state.get());
+  }
+  const auto vocab = static_cast<int64_t>(info().vocab_size);
+  if (!picks_tokens_ || wishes.empty() || any(RowWish::Kind::kLogits)) {  // and waits
+    return ops_.copy_to_host(ops_.state.get(), host_logits_.as<float>(), logits_.data(),
+                             static_cast<size_t>(batch_.num_outputs * vocab) * sizeof(float));
+  }
+  HEARTH_CHECK(std::ssize(wishes) == batch_.num_outputs, "{} wishes for {} rows", wishes.size(),
+               batch_.num_outputs);
+  wishes_.assign(wishes.begin(), wishes.end());
+  std::fill_n(fetched_.begin(), wishes.size(), false);
+  const kernels::TensorView logits{logits_.data(), kernels::DType::kF32, batch_.num_outputs, vocab,
+                                   vocab};
+  if (any(RowWish::Kind::kToken)) {
+    auto* rows = draw_rows_.as<kernels::DrawRow>();
+    for (const RowWish& wish : wishes) *rows++ = wish.draw;
+    ops_.draw->draw(ops_.state.get(),
+                    {&batch_, logits, draw_rows_.as<kernels::DrawRow>(), drawn_.as<int32_t>()});
+  }
+  if (any(RowWish::Kind::kBest)) {
+    ops_.draw->best_logits(ops_.state.get(), {&batch_, logits, best_.as<kernels::BestLogits>()});
+  }
+  ops_.synchronize(ops_.state.get());
 }
 
 void ModelRunner::forward(const kernels::BatchIndex& batch) {

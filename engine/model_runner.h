@@ -5,16 +5,30 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "engine/block_traffic.h"
 #include "engine/captured_steps.h"
 #include "engine/memory_plan.h"
 #include "engine/scheduler.h"
+#include "kernels/draw.h"
 #include "kernels/ops.h"
 #include "models/model.h"
 
 namespace hearth::engine {
+
+/// What is wanted of an output row.
+struct RowWish {
+  enum class Kind {
+    kLogits,  ///< all of them
+    kToken,   ///< a token drawn as `draw` says
+    kBest,    ///< the best logits
+  };
+  Kind kind = Kind::kLogits;
+  kernels::DrawRow draw;
+};
 
 class ModelRunner {
  public:
@@ -23,10 +37,18 @@ class ModelRunner {
                                                      kernels::OpTable ops,
                                                      std::unique_ptr<models::Model> model);
 
-  /// Makes the plan's copies, computes its rows, waits, and fetches the logits of its output rows.
-  void run(const StepPlan& plan);
+  /// Makes the plan's copies, computes its rows, waits, and fetches what is wanted of its output
+  /// rows; all logits where nothing is said of them.
+  void run(const StepPlan& plan, std::span<const RowWish> wishes = {});
+  /// Whether a device has the logits and picks tokens of them: then wishes are worth saying.
+  bool picks_tokens() const { return picks_tokens_; }
+  /// The token of row `i`, drawn by the device with exactly these; none where it was not asked for,
+  /// or is left to the host (kernels/draw.h).
+  std::optional<int32_t> drawn(int32_t i, uint64_t seed, int32_t sample, int32_t position) const;
+  /// The best logits of row `i`, or null: likewise.
+  const kernels::BestLogits* best_logits(int32_t i) const;
   /// Row `i` of the last step's outputs, in the order of the plan's rows. Host memory; the sampler
-  /// may write into it.
+  /// may write into it. Fetched now where it was not wanted.
   std::span<float> logits(int32_t i);
 
   /// Makes the rows of the last step behind the model's last norm readable by final_row(): what
@@ -35,9 +57,12 @@ class ModelRunner {
   /// Row `i` of the last step, in the order of the plan's rows. Host memory, until the next step.
   std::span<const float> final_row(int32_t i) const;
 
-  /// The KV of one block, to and from host memory; layers in the pool's own order.
+  /// The KV of one block, to and from host memory; layers in the pool's own order. Where that is
+  /// of traffic(), it goes on beside the steps, and the host memory is free again
+  /// when traffic().mark() of that moment has ended.
   void read_block(int32_t group, int32_t block, std::span<std::byte> out);
   void write_block(int32_t group, int32_t block, std::span<const std::byte> from);
+  BlockTraffic& traffic() { return traffic_; }
   /// Has the system map the block's memory: writes zeros. Only where nobody has the block.
   void touch_block(int32_t group, int32_t block);
 
@@ -61,6 +86,8 @@ class ModelRunner {
     return reinterpret_cast<const T*>(index_.data() + offset);
   }
   void upload(size_t offset, size_t count);
+  void order_traffic(const StepPlan& plan);
+  void fetch_outputs(std::span<const RowWish> wishes);
 
   const MemoryPlan plan_;
   kernels::OpTable ops_;  // outlives the buffers and the model, which free through its state
@@ -75,10 +102,15 @@ class ModelRunner {
   CapturedSteps captured_;
   kernels::HostBuffer host_index_;   ///< what index_ holds
   kernels::HostBuffer host_logits_;  ///< where the device has memory of its own
+  const bool picks_tokens_;
+  kernels::HostBuffer draw_rows_, drawn_, best_;  ///< per output row; the device reads and writes
+  std::vector<RowWish> wishes_;                   ///< of the last step; empty: all logits are here
+  std::vector<bool> fetched_;                     ///< otherwise: those that are
   kernels::TensorView final_rows_;
   std::vector<float> host_rows_;              ///< likewise
   std::vector<int32_t> copy_src_, copy_dst_;  ///< scratch
   std::vector<std::byte> zeros_;              ///< of touch_block
+  BlockTraffic traffic_;
 };
 
 }  // namespace hearth::engine

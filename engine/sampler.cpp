@@ -9,22 +9,10 @@
 
 #include "engine/logits.h"
 #include "kernels/base/check.h"
+#include "kernels/draw.h"
 
 namespace hearth::engine {
 namespace {
-
-uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
-uint64_t draw_key(uint64_t seed, int32_t sample, int32_t position) {
-  return mix(mix(mix(seed) ^ static_cast<uint32_t>(sample)) ^ static_cast<uint32_t>(position));
-}
-
-uint64_t token_bits(uint64_t key, int32_t token) { return mix(key ^ static_cast<uint32_t>(token)); }
 
 Result<void> check_finite(std::span<const float> logits) {
   const size_t bad = first_not_finite(logits);
@@ -98,14 +86,10 @@ std::vector<TokenLogprob> best_logprobs(std::span<const float> logits, double lo
 }  // namespace
 
 uint64_t noise_bits(uint64_t seed, int32_t sample, int32_t position, int32_t token) {
-  return token_bits(draw_key(seed, sample, position), token);
+  return kernels::noise_bits(kernels::noise_key(seed, sample, position), token);
 }
 
-double gumbel(uint64_t bits) {
-  // 52 bits, so that with the half added u is exact and below 1.
-  const double u = (static_cast<double>(bits >> 12) + 0.5) * 0x1p-52;
-  return -std::log(-std::log(u));
-}
+double gumbel(uint64_t bits) { return -std::log(-std::log(kernels::noise_uniform(bits))); }
 
 Sampler::Sampler(int32_t vocab_size) : counts_(static_cast<size_t>(vocab_size), 0) {
   HEARTH_CHECK(vocab_size > 0, "vocab_size={}", vocab_size);
@@ -148,6 +132,23 @@ Result<Sampled> Sampler::sample(std::span<float> logits, const SampleArgs& args)
   if (params.top_logprobs >= 0) {
     out.logprob = static_cast<float>(logits[static_cast<size_t>(out.token)] - log_sum);
   }
+  return out;
+}
+
+Result<Sampled> Sampler::sample(const kernels::BestLogits& best, const SampleArgs& args) {
+  const SamplingParams& params = *args.params;
+  HEARTH_CHECK(params.top_k > 0 && params.top_k <= kernels::BestLogits::kCount &&
+                   params.temperature > 0 && args.mask.empty() && args.banned.empty(),
+               "top_k={}", params.top_k);
+  const double temperature = params.temperature;
+  candidates_.clear();
+  for (int32_t i = 0; i < params.top_k; ++i) {
+    candidates_.push_back({best.logit[i] / temperature, best.token[i]});
+  }
+  num_sorted_ = candidates_.size();
+  truncate(params);
+  Sampled out;
+  out.token = draw(args);
   return out;
 }
 
@@ -469,7 +470,7 @@ void Sampler::truncate_typical(double typical_p) {
 }
 
 int32_t Sampler::draw(const SampleArgs& args) const {
-  const uint64_t key = draw_key(args.params->seed, args.sample, args.position);
+  const uint64_t key = kernels::noise_key(args.params->seed, args.sample, args.position);
   Best best;
   for (size_t begin = 0; begin < candidates_.size(); begin += kLogitRun) {
     const size_t end = std::min(candidates_.size(), begin + kLogitRun);
@@ -478,7 +479,7 @@ int32_t Sampler::draw(const SampleArgs& args) const {
     const uint64_t least = least_bits(best.score, max);
     for (size_t i = begin; i < end; ++i) {
       const Candidate& c = candidates_[i];
-      const uint64_t bits = token_bits(key, c.id);
+      const uint64_t bits = kernels::noise_bits(key, c.id);
       if (bits >= least) best.consider(c.x, bits, c.id);
     }
   }
@@ -488,7 +489,7 @@ int32_t Sampler::draw(const SampleArgs& args) const {
 // The tokens that are better than `worst`, where one is given, which is not the best.
 int32_t Sampler::draw_from_all(std::span<const float> logits, const SampleArgs& args,
                                std::optional<int32_t> worst) const {
-  const uint64_t key = draw_key(args.params->seed, args.sample, args.position);
+  const uint64_t key = kernels::noise_key(args.params->seed, args.sample, args.position);
   const double temperature = args.params->temperature;
   const float least_logit =
       worst ? logits[static_cast<size_t>(*worst)] : -std::numeric_limits<float>::infinity();
@@ -498,7 +499,8 @@ int32_t Sampler::draw_from_all(std::span<const float> logits, const SampleArgs& 
   Best best;
   // The likeliest first: its score leaves few of the others a chance.
   const auto first = static_cast<int32_t>(argmax(logits));
-  best.consider(logits[static_cast<size_t>(first)] / temperature, token_bits(key, first), first);
+  best.consider(logits[static_cast<size_t>(first)] / temperature, kernels::noise_bits(key, first),
+                first);
   for (size_t begin = 0; begin < logits.size(); begin += kLogitRun) {
     const size_t end = std::min(logits.size(), begin + kLogitRun);
     const float run = largest(logits.subspan(begin, end - begin));
@@ -506,7 +508,7 @@ int32_t Sampler::draw_from_all(std::span<const float> logits, const SampleArgs& 
     const uint64_t least = least_bits(best.score, run / temperature);
     for (size_t i = begin; i < end; ++i) {
       const auto id = static_cast<int32_t>(i);
-      const uint64_t bits = token_bits(key, id);
+      const uint64_t bits = kernels::noise_bits(key, id);
       if (bits < least || !is_in(logits[i], id)) continue;
       best.consider(logits[i] / temperature, bits, id);
     }

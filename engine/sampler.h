@@ -23,11 +23,12 @@
 
 #include "engine/request.h"
 #include "kernels/base/result.h"
+#include "kernels/draw.h"
 
 namespace hearth::engine {
 
-/// 64 uniform bits for one candidate: a SplitMix64 finalizer (Steele, Lea and Flood 2014; constants
-/// of Stafford's variant 13) chained over seed, sample and position, then once more over the token.
+/// 64 uniform bits for one candidate (kernels/draw.h): a mix chained over seed, sample and
+/// position, then once more over the token.
 uint64_t noise_bits(uint64_t seed, int32_t sample, int32_t position, int32_t token);
 /// Standard Gumbel noise of those bits: -log(-log(u)), u = (top 52 bits + 0.5) / 2^52.
 double gumbel(uint64_t bits);
@@ -62,6 +63,11 @@ class Sampler {
   /// `logits` (vocab_size) are changed while it runs and restored before it returns. kInternal when
   /// one is not a finite number: names the first such token.
   Result<Sampled> sample(std::span<float> logits, const SampleArgs& args);
+
+  /// As above from the best logits of the row, where params.top_k is in 1 .. BestLogits::kCount and
+  /// below the vocabulary's size, and bias, penalties, mask, bans and log probabilities are not
+  /// asked for. The same token: nothing else would be looked at.
+  Result<Sampled> sample(const kernels::BestLogits& best, const SampleArgs& args);
 
   /// The distribution that `sample` draws from: the tokens left after truncation, by ascending id.
   /// At temperature 0 one token is certain. Errors as above.

@@ -49,6 +49,15 @@ struct StoreStats {
   std::string last_error;
   /// Grows when chunks that were saved may be gone: what was offered once may be offered again.
   uint64_t epoch = 0;
+  // In host memory, in front of the database (ram_store.h).
+  uint64_t ram_budget_bytes = 0;  ///< 0: none
+  uint64_t ram_bytes = 0;
+  uint64_t ram_chunks = 0;
+  uint64_t ram_loaded = 0;  ///< of chunks_loaded, those that came from it
+  uint64_t ram_evicted = 0;
+
+  bool takes_offers() const { return state == StoreState::kWriting || ram_budget_bytes > 0; }
+  bool answers() const { return takes_offers() || state == StoreState::kReading; }
 };
 
 /// A chunk that is kept from eviction for a while yet.

@@ -44,15 +44,27 @@ struct ChunkShape {
   uint64_t data_bytes(const KvLayout& layout) const;
 };
 
+/// Whose the memory of a chunk is, where it is not the heap's.
+class ChunkSource {
+ public:
+  virtual ~ChunkSource() = default;
+  virtual void give_back(std::byte* bytes) = 0;  ///< on any thread
+};
+struct ChunkFree {
+  std::shared_ptr<ChunkSource> source;  ///< null: the heap
+  void operator()(std::byte* bytes) const {
+    if (source != nullptr) return source->give_back(bytes);
+    delete[] bytes;
+  }
+};
+
 /// KV bytes of one chunk. Not initialized when made.
 struct ChunkData {
-  std::unique_ptr<std::byte[]> bytes;
+  std::unique_ptr<std::byte[], ChunkFree> bytes;
   size_t size = 0;
   size_t capacity = 0;  ///< it may serve again, for as much
 
-  static ChunkData of_size(size_t size) {
-    return {std::make_unique_for_overwrite<std::byte[]>(size), size, size};
-  }
+  static ChunkData of_size(size_t size) { return {{new std::byte[size], ChunkFree{}}, size, size}; }
   std::span<std::byte> span() const { return {bytes.get(), size}; }
 };
 

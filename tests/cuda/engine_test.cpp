@@ -43,12 +43,14 @@ engine::Request request(engine::RequestId id, int32_t prompt, int32_t output) {
 }
 
 /// Five requests that come and go: steps of one to five rows, across the borders of blocks.
-std::vector<std::vector<int32_t>> serve(const OpTable& ops) {
+std::vector<std::vector<int32_t>> serve(const OpTable& ops,
+                                        const engine::SamplingParams& sampling = {}) {
   const OwnedFile file = model_file(1);
   EngineRun run(file.file, ops, config());
-  const std::vector<engine::Request> requests = {
-      request(1, 3, 22), request(2, 30, 5), request(3, 15, 4), request(4, 1, 9), request(5, 8, 6)};
-  for (const engine::Request& r : requests) {
+  std::vector<engine::Request> requests = {request(1, 3, 22), request(2, 30, 5), request(3, 15, 4),
+                                           request(4, 1, 9), request(5, 8, 6)};
+  for (engine::Request& r : requests) {
+    r.sampling = sampling;
     run.submit(r);
     run.step();
     run.step();
@@ -154,4 +156,52 @@ TEST_CASE("engine: without memory for captured steps, or page-locked memory, it 
   OpTable refusing = ops;
   refusing.allocate_host = [](void*, size_t) -> void* { return nullptr; };
   CHECK(serve(refusing) == want);
+}
+
+TEST_CASE("engine: tokens that the device picks are those that the host would pick") {
+  HEARTH_CUDA_TABLE(ops);
+  OpTable on_host = ops;
+  on_host.draw = nullptr;
+  struct Way {
+    float temperature;
+    int32_t top_k;
+    float top_p;
+    float min_p;
+    bool on_device;
+  };
+  for (const Way& way : {Way{0, 40, 0.95f, 0, true},     // greedy
+                         Way{0.8f, 0, 1, 0, true},       // from all
+                         Way{0.8f, 40, 0.95f, 0, true},  // the default
+                         Way{2.0f, 64, 0.5f, 0.01f, true}, Way{1.0f, 1, 1, 0, true},
+                         Way{0.8f, 65, 1, 0, false}, Way{0.8f, 0, 0.9f, 0, false}}) {
+    CAPTURE(way.temperature);
+    CAPTURE(way.top_k);
+    engine::SamplingParams sampling;
+    sampling.temperature = way.temperature;
+    sampling.top_k = way.top_k;
+    sampling.top_p = way.top_p;
+    sampling.min_p = way.min_p;
+    sampling.seed = 99;
+    const auto want = serve(on_host, sampling);
+    const int64_t before = shim::num_bytes_to_host();
+    CHECK(serve(ops, sampling) == want);
+    CHECK((shim::num_bytes_to_host() == before) == way.on_device);
+  }
+  // What needs the logits gets them, beside a row that does not.
+  const auto mixed = [](const OpTable& table) {
+    const OwnedFile file = model_file(1);
+    EngineRun run(file.file, table, config());
+    engine::Request penalized = request(1, 12, 9);
+    penalized.sampling.repetition_penalty = 1.3f;
+    engine::Request several = request(2, 9, 6);
+    several.n = 3;
+    engine::Request greedy = request(3, 5, 9);
+    greedy.sampling.temperature = 0;
+    greedy.min_tokens = 4;
+    greedy.stop_ids = {1, 2, 3};
+    for (const engine::Request& r : {penalized, several, greedy}) run.submit(r);
+    run.run_until_idle();
+    return std::vector{run.said(1).tokens, run.said(2).tokens, run.said(3).tokens};
+  };
+  CHECK(mixed(ops) == mixed(on_host));
 }

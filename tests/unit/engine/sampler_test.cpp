@@ -449,5 +449,43 @@ TEST_CASE("extreme but finite values do not break a draw") {
   }
 }
 
+TEST_CASE("a device's draw, and the best logits it names, make the sampler's token") {
+  constexpr int32_t kVocab = 700;
+  Sampler sampler(kVocab);
+  const kernels::OpTable ops = kernels::reference_ops();
+  kernels::BatchIndex batch;
+  batch.num_tokens = batch.num_outputs = 1;
+  int drawn = 0;
+  for (uint32_t seed = 1; seed <= 400; ++seed) {
+    std::vector<float> logits = random_logits(kVocab, seed, seed % 2 == 0 ? 0.1f : 3.0f);
+    if (seed % 5 == 0) {  // many equals
+      for (float& logit : logits) logit = std::round(logit * 4) / 4;
+    }
+    const kernels::TensorView view{logits.data(), kernels::DType::kF32, 1, kVocab, kVocab};
+    SamplingParams params = plain();
+    params.seed = seed;
+    params.temperature = std::array{0.0f, 0.7f, 1.0f, 1.5f}[seed % 4];
+    const kernels::DrawRow row{params.temperature, seed, 3, 17};
+    int32_t token = 0;
+    ops.draw->draw(ops.state.get(), {&batch, view, &row, &token});
+    drawn += token != kernels::kNotDrawn;
+    if (token != kernels::kNotDrawn) REQUIRE(token == sample(sampler, logits, params, 17, 3));
+    if (params.temperature == 0) continue;
+
+    kernels::BestLogits best;
+    ops.draw->best_logits(ops.state.get(), {&batch, view, &best});
+    params.top_k = 1 + static_cast<int32_t>(seed % kernels::BestLogits::kCount);
+    params.top_p = seed % 3 == 0 ? 0.8f : 1.0f;
+    params.min_p = seed % 7 == 0 ? 0.05f : 0.0f;
+    params.typical_p = seed % 11 == 0 ? 0.7f : 1.0f;
+    SampleArgs args;
+    args.params = &params;
+    args.sample = 3;
+    args.position = 17;
+    REQUIRE(sampler.sample(best, args)->token == sample(sampler, logits, params, 17, 3));
+  }
+  CHECK(drawn >= 395);
+}
+
 }  // namespace
 }  // namespace hearth::engine

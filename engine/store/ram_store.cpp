@@ -1,0 +1,277 @@
+#include "engine/store/ram_store.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hearth::engine {
+namespace {
+
+constexpr size_t kMaxSpare = 4;
+/// Beside its bytes.
+constexpr uint64_t kChunkOverhead = 512;
+
+}  // namespace
+
+RamStore::RamStore(KvLayout layout, uint64_t budget_bytes, std::unique_ptr<BlockStore> below)
+    : layout_(std::move(layout)),
+      chunk_blocks_(layout_.chunk_blocks()),
+      budget_bytes_(budget_bytes),
+      below_(std::move(below)) {
+  own_.ram_budget_bytes = budget_bytes;
+}
+
+NamedChain RamStore::name(Chain chain) const {
+  if (below_ != nullptr) return below_->name(std::move(chain));
+  NamedChain out;
+  const auto block_size = static_cast<size_t>(layout_.block_size);
+  out.names.push_back(chain.root);
+  for (size_t at = 0; at + block_size <= chain.tokens.size(); at += block_size) {
+    out.names.push_back(
+        chain_hash(out.names.back(), std::span(chain.tokens).subspan(at, block_size)));
+  }
+  out.chain = std::move(chain);
+  return out;
+}
+
+// ---- Looking --------------------------------------------------------------------------------
+
+/// Blocks of the chunk, up to block `max_blocks` of the chain, whose tokens and all in front of
+/// them are the chain's.
+int32_t RamStore::common_blocks(const Kept& kept, const NamedChain& chain, int32_t max_blocks,
+                                Compared* last) const {
+  if (kept.root != chain.chain.root) return 0;
+  if (last->tokens != kept.tokens.get()) {
+    const std::vector<int32_t>& ours = *kept.tokens;
+    const std::vector<int32_t>& theirs = chain.chain.tokens;
+    const auto parted = std::ranges::mismatch(ours, theirs).in1;
+    *last = {&ours, static_cast<int32_t>(parted - ours.begin()) / layout_.block_size};
+  }
+  const int32_t first = kept.shape.index * chunk_blocks_;
+  const int32_t end =
+      std::min({first + kept.shape.num_blocks, max_blocks, chain.num_blocks(), last->blocks});
+  return std::max(0, end - first);
+}
+
+Result<std::vector<FoundChunk>> RamStore::find(const NamedChain& chain, int32_t first_block,
+                                               int32_t max_blocks) {
+  std::vector<FoundChunk> out;
+  Compared compared;
+  ++uses_;
+  int32_t whole = first_block;  // up to here all groups are here
+  for (int32_t index = first_block / chunk_blocks_;
+       index * chunk_blocks_ < std::min(max_blocks, chain.num_blocks()); ++index) {
+    const int32_t first = index * chunk_blocks_;
+    const Hash128& front = chain.names[static_cast<size_t>(first)];
+    const auto [begin, end] = by_front_.equal_range(front);
+    for (auto at = begin; at != end; ++at) {
+      const Kept& kept = kept_.at(at->second);
+      const int32_t common = common_blocks(kept, chain, max_blocks, &compared);
+      if (kept.shape.index != index || common == 0) continue;
+      FoundChunk found{at->second, kept.shape, kept.data.size};
+      found.shape.num_blocks = common;
+      bool all = true;
+      for (uint64_t& mask : found.shape.present) {
+        mask &= low_bits(common);
+        all = all && mask == low_bits(common);
+      }
+      if (all && first <= whole) whole = std::max(whole, first + common);
+      out.push_back(std::move(found));
+    }
+  }
+  for (const FoundChunk& found : out) use(found.row);
+  if (below_ == nullptr || whole >= max_blocks) return out;
+  Result<std::vector<FoundChunk>> more = below_->find(chain, first_block, max_blocks);
+  // Of several with the same blocks the first one is taken: what is here.
+  if (more.ok()) std::ranges::move(*more, std::back_inserter(out));
+  std::ranges::stable_sort(out, {}, [](const FoundChunk& chunk) { return chunk.shape.index; });
+  return out;
+}
+
+Result<ChunkData> RamStore::load(const NamedChain& chain, FoundChunk* found) {
+  if (found->row >= 0) {
+    if (below_ == nullptr) return Error{ErrorCode::kNotFound, "no such chunk", ""};
+    if (!spare_.empty()) {
+      below_->recycle(std::move(spare_.back()));
+      spare_.pop_back();
+    }
+    Result<ChunkData> data = below_->load(chain, found);
+    if (data.ok()) keep(chain, found->shape, data->span());
+    return data;
+  }
+  const auto at = kept_.find(found->row);
+  if (at == kept_.end()) return Error{ErrorCode::kNotFound, "the chunk was evicted", ""};
+  const ChunkData& from = at->second.data;
+  const auto fits = std::ranges::find_if(
+      spare_, [&](const ChunkData& spare) { return spare.capacity >= from.size; });
+  ChunkData data;
+  if (fits != spare_.end()) {
+    data = std::move(*fits);
+    spare_.erase(fits);
+    data.size = from.size;
+  } else {
+    data = ChunkData::of_size(from.size);
+  }
+  std::copy_n(from.bytes.get(), from.size, data.bytes.get());
+  found->shape = at->second.shape;
+  ++own_.ram_loaded;
+  return data;
+}
+
+// ---- Keeping --------------------------------------------------------------------------------
+
+Result<void> RamStore::save(std::span<const ChunkToSave> chunks) {
+  for (const ChunkToSave& chunk : chunks) keep(*chunk.chain, *chunk.shape, chunk.data);
+  return below_ == nullptr ? Result<void>() : below_->save(chunks);
+}
+
+void RamStore::keep(const NamedChain& chain, const ChunkShape& shape,
+                    std::span<const std::byte> data) {
+  const int32_t first = shape.index * chunk_blocks_;
+  const int32_t end = first + shape.num_blocks;
+  // Of a chunk that was found by a part of it, the other tokens are not known.
+  if (shape.num_blocks <= 0 || end > chain.num_blocks()) return;
+  const Hash128& front = chain.names[static_cast<size_t>(first)];
+  std::vector<int64_t> covered;
+  Compared compared;
+  const auto [begin, last] = by_front_.equal_range(front);
+  for (auto at = begin; at != last; ++at) {
+    const Kept& other = kept_.at(at->second);
+    if (other.shape.index != shape.index) continue;
+    const int32_t common = common_blocks(other, chain, end, &compared);
+    const auto within = [&](const ChunkShape& small, const ChunkShape& large) {
+      if (common < small.num_blocks) return false;
+      return std::ranges::equal(small.present, large.present,
+                                [](uint64_t a, uint64_t b) { return (a & ~b) == 0; });
+    };
+    if (within(shape, other.shape)) return use(at->second);
+    if (within(other.shape, shape)) covered.push_back(at->second);
+  }
+  for (const int64_t row : covered) forget(row);
+
+  const uint64_t token_bytes =
+      static_cast<uint64_t>(end) * static_cast<uint64_t>(layout_.block_size) * sizeof(int32_t);
+  const uint64_t bytes = data.size() + token_bytes + kChunkOverhead;
+  Kept kept;
+  kept.tokens = shared_tokens(chain.chain.tokens);
+  if (!make_room(bytes)) return;
+  kept.front = front;
+  kept.root = chain.chain.root;
+  kept.owner = chain.chain.owner;
+  kept.shape = shape;
+  kept.data = memory_for(data.size());
+  std::ranges::copy(data, kept.data.bytes.get());
+  kept.bytes = bytes;
+  kept.use = uses_;
+  const int64_t row = next_row_--;
+  Owner& owner = owners_[kept.owner];
+  owner.order.insert(place_of(row, kept));
+  owner.bytes += bytes;
+  by_front_.emplace(front, row);
+  kept_.emplace(row, std::move(kept));
+  own_.ram_bytes += bytes;
+  ++own_.ram_chunks;
+}
+
+void RamStore::use(int64_t row) {
+  Kept& kept = kept_.at(row);
+  std::set<Place>& order = owners_.at(kept.owner).order;
+  order.erase(place_of(row, kept));
+  kept.use = uses_;
+  order.insert(place_of(row, kept));
+}
+
+bool RamStore::make_room(uint64_t bytes) {
+  while (own_.ram_bytes + bytes > budget_bytes_) {
+    const auto most =
+        std::ranges::max_element(owners_, {}, [](const auto& entry) { return entry.second.bytes; });
+    if (most == owners_.end()) return false;
+    // The beginning of a chain is of more use than its end, and what was found is to be loaded.
+    const Place first = *most->second.order.begin();
+    if (first.use == uses_) return false;
+    ++own_.ram_evicted;
+    forget(first.row);
+  }
+  return true;
+}
+
+void RamStore::forget(int64_t row) {
+  const auto at = kept_.find(row);
+  const auto owner = owners_.find(at->second.owner);
+  owner->second.order.erase(place_of(row, at->second));
+  owner->second.bytes -= at->second.bytes;
+  if (owner->second.order.empty()) owners_.erase(owner);
+  const auto [begin, end] = by_front_.equal_range(at->second.front);
+  by_front_.erase(std::find_if(begin, end, [row](const auto& e) { return e.second == row; }));
+  own_.ram_bytes -= at->second.bytes;
+  --own_.ram_chunks;
+  freed_ = std::move(at->second.data);
+  kept_.erase(at);
+}
+
+RamStore::Tokens RamStore::shared_tokens(const std::vector<int32_t>& tokens) {
+  if (last_tokens_ == nullptr || *last_tokens_ != tokens) {
+    last_tokens_ = std::make_shared<const std::vector<int32_t>>(tokens);
+    ++uses_;
+  }
+  return last_tokens_;
+}
+
+ChunkData RamStore::memory_for(size_t bytes) {
+  ChunkData out = std::exchange(freed_, {});
+  // One that is much too large would hold what nobody is charged for.
+  if (out.capacity < bytes || out.capacity > bytes + bytes / 8) out = ChunkData::of_size(bytes);
+  out.size = bytes;
+  return out;
+}
+
+// ---- The rest -------------------------------------------------------------------------------
+
+Result<bool> RamStore::touch(const NamedChain& chain, int32_t index, int32_t num_blocks) {
+  const int32_t first = index * chunk_blocks_;
+  if (first + num_blocks > chain.num_blocks()) return false;
+  bool here = false;
+  Compared compared;
+  const auto [begin, end] = by_front_.equal_range(chain.names[static_cast<size_t>(first)]);
+  for (auto at = begin; at != end; ++at) {
+    const Kept& kept = kept_.at(at->second);
+    if (common_blocks(kept, chain, first + num_blocks, &compared) < num_blocks) continue;
+    use(at->second);
+    here = true;
+  }
+  Result<bool> below = false;
+  if (below_ != nullptr) below = below_->touch(chain, index, num_blocks);
+  // Whoever believes it stored shall offer it again.
+  if (!here && !(below.ok() && *below)) ++epoch_;
+  return here || (below.ok() && *below);
+}
+
+Result<int32_t> RamStore::pin(const NamedChain& chain, int32_t num_blocks, int64_t seconds) {
+  if (below_ == nullptr) return 0;
+  return below_->pin(chain, num_blocks, seconds);
+}
+
+std::vector<PinnedChunk> RamStore::pinned(size_t limit) {
+  return below_ == nullptr ? std::vector<PinnedChunk>{} : below_->pinned(limit);
+}
+
+void RamStore::recycle(ChunkData spare) {
+  if (spare.bytes != nullptr && spare_.size() < kMaxSpare) spare_.push_back(std::move(spare));
+}
+
+void RamStore::tick() {
+  if (below_ != nullptr) below_->tick();
+}
+
+StoreStats RamStore::stats() const {
+  StoreStats out = below_ == nullptr ? StoreStats{} : below_->stats();
+  out.ram_budget_bytes = own_.ram_budget_bytes;
+  out.ram_bytes = own_.ram_bytes;
+  out.ram_chunks = own_.ram_chunks;
+  out.ram_loaded = own_.ram_loaded;
+  out.ram_evicted = own_.ram_evicted;
+  out.chunks_loaded += own_.ram_loaded;
+  out.epoch += epoch_;
+  return out;
+}
+
+}  // namespace hearth::engine
