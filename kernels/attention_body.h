@@ -19,7 +19,7 @@ constexpr int kSubTile = 16;  // positions that lie in one block for certain
 // Rows and vectors of one block of chains: enough of them to hide fma latency, few enough for the
 // registers (16 + 4 + 1 of 32, 8 + 2 + 1 of 16).
 constexpr int kRowBlock = 4;
-constexpr int kVecBlock = kLanes == 16 ? 4 : 2;
+constexpr int kVecBlock = kRegisters == 32 ? 4 : 2;
 
 /// Where the next tile's K and V lie. Blocks lie anywhere in the pool, where no hardware prefetcher
 /// finds them, so the sums over one tile ask for the lines of the next, into L2, a few at a time:

@@ -71,5 +71,6 @@ struct AttentionKernels {
 extern const AttentionKernels kAttentionPlain;
 extern const AttentionKernels kAttentionAvx2;
 extern const AttentionKernels kAttentionAvx512;
+extern const AttentionKernels kAttentionNeon;
 
 }  // namespace hearth::kernels

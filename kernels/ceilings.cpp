@@ -2,6 +2,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #include <algorithm>
@@ -116,6 +118,48 @@ __attribute__((target("avx512f,avx512vnni"))) double int8_vnni() {
   return 16.0 * 64 * 2 * kRounds;
 }
 
+#elif defined(__aarch64__)
+
+double f32_neon() {
+  float32x4_t chains[16];
+  for (float32x4_t& chain : chains) chain = vdupq_n_f32(0.0f);
+  const float32x4_t a = vdupq_n_f32(0.999f);
+  for (int i = 0; i < kRounds; ++i) {
+#pragma GCC unroll 16
+    for (float32x4_t& chain : chains) chain = vfmaq_f32(a, chain, a);
+  }
+  for (const float32x4_t& chain : chains) keep(chain);
+  return 16.0 * 4 * 2 * kRounds;
+}
+
+/// Bytes through smull and sadalp, as the NEON kernel does them.
+double int8_neon() {
+  int32x4_t chains[16];
+  for (int32x4_t& chain : chains) chain = vdupq_n_s32(0);
+  int8x8_t a = vdup_n_s8(3);
+  for (int i = 0; i < kRounds; ++i) {
+#pragma GCC unroll 16
+    for (int32x4_t& chain : chains) {
+      asm volatile("" : "+w"(a));  // not the same product sixteen times
+      chain = vpadalq_s16(chain, vmull_s8(a, a));
+    }
+  }
+  for (const int32x4_t& chain : chains) keep(chain);
+  return 16.0 * 8 * 2 * kRounds;
+}
+
+__attribute__((target("arch=armv8.2-a+dotprod"))) double int8_neondot() {
+  int32x4_t chains[16];
+  for (int32x4_t& chain : chains) chain = vdupq_n_s32(0);
+  const int8x16_t a = vdupq_n_s8(3);
+  for (int i = 0; i < kRounds; ++i) {
+#pragma GCC unroll 16
+    for (int32x4_t& chain : chains) chain = vdotq_s32(chain, a, a);
+  }
+  for (const int32x4_t& chain : chains) keep(chain);
+  return 16.0 * 16 * 2 * kRounds;
+}
+
 #endif
 
 double seconds_of(auto&& body) {
@@ -178,6 +222,12 @@ Ceilings measure_ceilings(ThreadPool& pool, const std::string& variant, size_t r
   if (variant == "avx512" || variant == "avx512vnni") {
     ceilings.f32_ops_per_s = rate(pool, f32_avx512);
     ceilings.int8_ops_per_s = rate(pool, variant == "avx512" ? int8_avx512 : int8_vnni);
+    return ceilings;
+  }
+#elif defined(__aarch64__)
+  if (variant == "neon" || variant == "neondot") {
+    ceilings.f32_ops_per_s = rate(pool, f32_neon);
+    ceilings.int8_ops_per_s = rate(pool, variant == "neon" ? int8_neon : int8_neondot);
     return ceilings;
   }
 #endif

@@ -2,6 +2,9 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 #include <cstdint>
@@ -31,6 +34,17 @@ CpuFeatures cpu_features() {
   const bool f_dq_bw_vl = bit(b, 16) && bit(b, 17) && bit(b, 30) && bit(b, 31);
   features.avx512 = features.avx2 && f_dq_bw_vl && saves_zmm;
   features.avx512vnni = features.avx512 && bit(c, 11);
+  return features;
+}
+
+#elif defined(__aarch64__)
+
+// Arm ARM, A2.1: Advanced SIMD with f16 conversions and fused multiply-add belongs to the base of
+// ARMv8-A; the kernel says in AT_HWCAP what came later (its Documentation/arm64/elf_hwcaps.rst).
+CpuFeatures cpu_features() {
+  CpuFeatures features;
+  features.neon = true;
+  features.neondot = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
   return features;
 }
 

@@ -88,10 +88,14 @@ int32_t usable_cores() {
 std::string cpu_name(const std::string& root) {
   std::ifstream file(root + "/proc/cpuinfo");
   std::string line;
+  std::string implementer;  // AArch64 has numbers for names
   while (std::getline(file, line)) {
-    if (line.rfind("model name", 0) != 0) continue;
     const size_t colon = line.find(": ");
-    if (colon != std::string::npos) return line.substr(colon + 2);
+    if (colon == std::string::npos) continue;
+    const std::string value = line.substr(colon + 2);
+    if (line.rfind("model name", 0) == 0) return value;
+    if (line.rfind("CPU implementer", 0) == 0) implementer = value;
+    if (line.rfind("CPU part", 0) == 0) return "CPU " + implementer + ":" + value;
   }
   return "unknown CPU";
 }

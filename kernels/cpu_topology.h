@@ -23,7 +23,8 @@ std::optional<int32_t> cgroup_cpus(const std::string& root);
 /// Physical cores that this process may run on, within its cgroup's CPU time; at least 1.
 int32_t usable_cores();
 
-/// The CPU's brand string, e.g. from /proc/cpuinfo; "unknown CPU" where there is none.
+/// The CPU's brand string, e.g. from /proc/cpuinfo; on AArch64 "CPU 0x41:0xd08", implementer and
+/// part; "unknown CPU" where there is neither.
 std::string cpu_name(const std::string& root);
 
 }  // namespace hearth::kernels

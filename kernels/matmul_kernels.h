@@ -121,5 +121,7 @@ extern const MatmulKernels kMatmulPlain;
 extern const MatmulKernels kMatmulAvx2;
 extern const MatmulKernels kMatmulAvx512;
 extern const MatmulKernels kMatmulAvx512Vnni;
+extern const MatmulKernels kMatmulNeon;
+extern const MatmulKernels kMatmulNeonDot;
 
 }  // namespace hearth::kernels

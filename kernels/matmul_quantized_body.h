@@ -254,6 +254,7 @@ struct Fetch {
 /// memory, which is read fastest in order: one group at a time.
 constexpr int dot_columns(int width) {
   if (width == 1 && kParts == 1) return 1;
+  if (kParts == 4 && 4 * width <= kDotChains) return 4;
   return 2 * width <= kDotChains ? 2 : 1;
 }
 
@@ -275,7 +276,7 @@ HEARTH_SIMD void dot_quantized(const MatmulPanel& a, int32_t group, int part) {
                                a.sums + int64_t{partner} * kWidth * 16};
   float* sums[kColumns];
   F acc[kColumns][kWidth];  // the compiler keeps those of the widest in memory
-#pragma GCC unroll 2
+#pragma GCC unroll 4
   for (int c = 0; c < kColumns; ++c) {
     sums[c] = group_sums[c / kParts] + (part + c % kParts) * kLanes;
 #pragma GCC unroll 16
@@ -289,11 +290,11 @@ HEARTH_SIMD void dot_quantized(const MatmulPanel& a, int32_t group, int part) {
 #pragma GCC unroll 2
     for (int s = 0; s < kSubs; ++s) {
       const int32_t* start = kSubs == 1 ? x.minus_128_sum : x.half_minus_128_sum + s * kWidth;
-      I sum[kColumns][kWidth];
+      Sum sum[kColumns][kWidth];
 #pragma GCC unroll 16
       for (int t = 0; t < kWidth; ++t) {
-        const I begin = dot_start<Source::kOffset, Source::kWide>(start[t]);
-#pragma GCC unroll 2
+        const Sum begin = dot_start<Source::kOffset, Source::kWide>(start[t]);
+#pragma GCC unroll 4
         for (int c = 0; c < kColumns; ++c) sum[c][t] = begin;
       }
       unrolled<8 / kSubs>([&](auto step) HEARTH_SIMD_LAMBDA {
@@ -303,15 +304,15 @@ HEARTH_SIMD void dot_quantized(const MatmulPanel& a, int32_t group, int part) {
         const auto use = [&](auto which) HEARTH_SIMD_LAMBDA {
           constexpr int j = decltype(which)::value;
           decltype(dot_operand<Source::kWide>(B{})) w[kColumns];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
           for (int c = 0; c < kColumns; ++c) {
             w[c] =
                 dot_operand<Source::kWide>(sources[c / kParts].template code<j>(part + c % kParts));
           }
 #pragma GCC unroll 16
           for (int t = 0; t < kWidth; ++t) {
-            const Four four = load_four(x.q + (j * kWidth + t) * 4);
-#pragma GCC unroll 2
+            const Four four = load_four(x.q, j * kWidth + t);
+#pragma GCC unroll 4
             for (int c = 0; c < kColumns; ++c) sum[c][t] = dot4(sum[c][t], w[c], four);
           }
         };
@@ -325,14 +326,14 @@ HEARTH_SIMD void dot_quantized(const MatmulPanel& a, int32_t group, int part) {
       });
       F scale[kColumns];
       F min[kColumns];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (int c = 0; c < kColumns; ++c) {
         sources[c / kParts].scale_and_min(s, part + c % kParts, &scale[c], &min[c]);
       }
 #pragma GCC unroll 16
       for (int t = 0; t < kWidth; ++t) {
         const F d = set1(x.d[t]);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int c = 0; c < kColumns; ++c) {
           if constexpr (kSubs == 1) {
             acc[c][t] = fma(to_float(sum[c][t]), mul(d, scale[c]), acc[c][t]);
@@ -348,7 +349,7 @@ HEARTH_SIMD void dot_quantized(const MatmulPanel& a, int32_t group, int part) {
 #pragma GCC unroll 16
         for (int t = 0; t < kWidth; ++t) {
           const F d_sum = set1(d_sums[t]);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
           for (int c = 0; c < kColumns; ++c) acc[c][t] = fma(d_sum, min[c], acc[c][t]);
         }
       }
@@ -356,7 +357,7 @@ HEARTH_SIMD void dot_quantized(const MatmulPanel& a, int32_t group, int part) {
 #pragma GCC unroll 2
     for (int g = 0; g < kGroups; ++g) sources[g].next();
   }
-#pragma GCC unroll 2
+#pragma GCC unroll 4
   for (int c = 0; c < kColumns; ++c) {
 #pragma GCC unroll 16
     for (int t = 0; t < kWidth; ++t) store(sums[c] + 16 * t, acc[c][t]);

@@ -36,6 +36,11 @@ constexpr Variant kVariants[] = {
      &kAttentionAvx512, &kRowAvx512},
     {"avx512vnni", "cpu-fma/4", [](const CpuFeatures& f) { return f.avx512vnni; },
      &kMatmulAvx512Vnni, &kAttentionAvx512, &kRowAvx512},
+#elif defined(__aarch64__)
+    {"neon", "cpu-fma/4", [](const CpuFeatures& f) { return f.neon; }, &kMatmulNeon,
+     &kAttentionNeon, &kRowNeon},
+    {"neondot", "cpu-fma/4", [](const CpuFeatures& f) { return f.neondot; }, &kMatmulNeonDot,
+     &kAttentionNeon, &kRowNeon},
 #endif
 };
 

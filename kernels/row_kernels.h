@@ -36,5 +36,6 @@ struct RowKernels {
 extern const RowKernels kRowPlain;
 extern const RowKernels kRowAvx2;
 extern const RowKernels kRowAvx512;
+extern const RowKernels kRowNeon;
 
 }  // namespace hearth::kernels

@@ -15,9 +15,9 @@ namespace {
 using F = __m256;
 using I = __m256i;
 constexpr int kLanes = 8;
+constexpr int kRegisters = 16;
 constexpr int kMaxTile = 6;
 constexpr int kManyTile = 6;
-constexpr int kMaxRows = 8;
 constexpr int kColumns1 = 8;
 constexpr int kColumnsN = 2;
 constexpr int kDotChains = 6;
@@ -168,10 +168,11 @@ HEARTH_SIMD F load_e8m0(const uint8_t* p) {
 // Wide weights: |w| times x with w's sign: pairs reach 2 * 128 * 127, which int16 holds. |-128| is
 // 128 as an unsigned byte, which is how maddubs reads it.
 constexpr int kNarrowOffset = 32;
+using Sum = I;
 using Four = __m256i;
-HEARTH_SIMD Four load_four(const int8_t* x4) {
+HEARTH_SIMD Four load_four(const int8_t* block, int index) {
   int32_t x;
-  __builtin_memcpy(&x, x4, 4);
+  __builtin_memcpy(&x, block + index * 4, 4);
   return _mm256_set1_epi32(x);
 }
 struct SignedBytes {

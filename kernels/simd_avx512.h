@@ -16,9 +16,9 @@ namespace {
 using F = __m512;             // kLanes floats
 using I = __m512i;            // kLanes int32
 constexpr int kLanes = 16;    // of the 16 logical lanes, in one register
+constexpr int kRegisters = 32;
 constexpr int kMaxTile = 8;   // token rows that share one load of weights
 constexpr int kManyTile = 6;  // and where there are many: quicker from L1
-constexpr int kMaxRows = 8;   // query rows that share one load of K and V
 constexpr int kColumns1 = 4;  // weight vectors in flight for one token row, to hide fma latency
 constexpr int kColumnsN = 3;  // and for kMaxTile of them, as registers allow
 constexpr int kDotChains =
@@ -161,10 +161,12 @@ HEARTH_SIMD F load_e8m0(const uint8_t* p) {
 // activations. 255 * 127 * 32 is far inside int32, so all of it is exact. The sum starts at
 // -offset times the sum of the activations, of which -128 times is given. Weights that are not
 // wide are below 64 as stored: there a product of two pairs fits int16 unsigned times signed.
+using Sum = I;  // of integers, while it grows
 using Four = __m512i;
-HEARTH_SIMD Four load_four(const int8_t* x4) {
+/// Four number `index` of a block's activations.
+HEARTH_SIMD Four load_four(const int8_t* block, int index) {
   int32_t x;
-  __builtin_memcpy(&x, x4, 4);
+  __builtin_memcpy(&x, block + index * 4, 4);
   return _mm512_set1_epi32(x);
 }
 /// x, a multiple of 128, times kOffset / 128.

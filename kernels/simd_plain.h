@@ -17,9 +17,9 @@ namespace {
 typedef float F __attribute__((vector_size(16)));
 typedef int32_t I __attribute__((vector_size(16)));
 constexpr int kLanes = 4;
+constexpr int kRegisters = 16;
 constexpr int kMaxTile = 2;
 constexpr int kManyTile = 2;
-constexpr int kMaxRows = 4;
 constexpr int kColumns1 = 4;
 constexpr int kColumnsN = 4;
 constexpr int kDotChains = 2;
@@ -160,8 +160,9 @@ template <bool kWide>
 HEARTH_SIMD B dot_operand(B stored) {
   return stored;
 }
+using Sum = I;
 using Four = const int8_t*;
-HEARTH_SIMD Four load_four(const int8_t* x4) { return x4; }
+HEARTH_SIMD Four load_four(const int8_t* block, int index) { return block + index * 4; }
 HEARTH_SIMD I dot4(I sum, B w, Four x4) {
   for (int lane = 0; lane < kLanes; ++lane) {
     sum[lane] += w[4 * lane] * x4[0] + w[4 * lane + 1] * x4[1] + w[4 * lane + 2] * x4[2] +

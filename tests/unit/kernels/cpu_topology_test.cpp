@@ -68,6 +68,9 @@ TEST_CASE("the brand string, or that there is none") {
   CHECK(cpu_name(root.path()) == "unknown CPU");
   root.write("proc/cpuinfo", "processor : 0\nmodel name\t: Example 9000 @ 3 GHz\nflags : fpu\n");
   CHECK(cpu_name(root.path()) == "Example 9000 @ 3 GHz");
+  root.write("proc/cpuinfo",
+             "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd08\nCPU revision\t: 3\n");
+  CHECK(cpu_name(root.path()) == "CPU 0x41:0xd08");
 }
 
 TEST_CASE("this machine: at least a core, and variants follow from the features") {
@@ -75,9 +78,11 @@ TEST_CASE("this machine: at least a core, and variants follow from the features"
   const CpuFeatures features = cpu_features();
   const std::vector<std::string> variants = cpu_variants();
   CHECK(variants.front() == "plain");
-  CHECK(variants.size() == 1u + features.avx2 + features.avx512 + features.avx512vnni);
+  CHECK(variants.size() == 1u + features.avx2 + features.avx512 + features.avx512vnni +
+                               features.neon + features.neondot);
   CHECK((!features.avx512vnni || features.avx512));
   CHECK((!features.avx512 || features.avx2));
+  CHECK((!features.neondot || features.neon));
 }
 
 TEST_CASE("a table says what it runs on, and refuses what this CPU does not have") {
