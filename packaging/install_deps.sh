@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what building hearth needs (with --test testing it, the dashboard where its packages can be
-# had, --fuzz fuzzing, --package packaging it too, --monitor the dashboard with its tests) from Debian 12's own
-# packages. Says what it installs; does nothing where all of it is there. Needs root or sudo only then.
+# had, --fuzz fuzzing, --package packaging it too, --monitor the dashboard with its tests, --aarch64 building
+# for AArch64 and running that in QEMU) from Debian 12's own packages. Says what it installs; does nothing
+# where all of it is there. Needs root or sudo only then.
 set -euo pipefail
 
 build_packages=(
@@ -23,6 +24,7 @@ case ${1:-} in
     ;;
   --monitor) wanted+=("${test_packages[@]}" "${monitor_packages[@]}") ;;
   --package) wanted+=(dpkg-dev lintian patchelf) ;;
+  --aarch64) wanted+=(g++-aarch64-linux-gnu qemu-user-static) ;;
   --fuzz) wanted+=("${test_packages[@]}" "${fuzz_packages[@]}") ;;
 esac
 
@@ -57,3 +59,4 @@ install_missing "${wanted[@]}" || exit 1
 if [[ ${#optional[@]} -gt 0 ]] && ! install_missing "${optional[@]}"; then
   echo "Without them hearth-monitor is not built, and its tests are skipped." >&2
 fi
+if [[ ${1:-} == --aarch64 ]]; then bash "$(dirname "${BASH_SOURCE[0]}")/aarch64_sysroot.sh"; fi

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test that this machine can run.
 #   bash tests/run.sh          release, then our own code under ASan + UBSan, reduced counts
-#   bash tests/run.sh --full   full counts, TSan, soaks and fuzzing too; adds a row to tests/bench/RESULTS.md
+#   bash tests/run.sh --full   full counts, TSan, soaks, fuzzing and, where packaging/install_deps.sh
+#                              --aarch64 was run, the kernels for AArch64 in QEMU too; adds a row to
+#                              tests/bench/RESULTS.md
 # HEARTH_TEST_DATA names a directory with real models and tokenizers; without it the tests that
 # need them show as skipped. HEARTH_JOBS sets the parallelism (default: the cores),
 # HEARTH_FUZZ_SECONDS the time of each fuzz target in --full (default 600).
@@ -50,6 +52,12 @@ run_preset asan --
 if [[ $full == 1 ]]; then
   run_preset tsan base_tests kernels_tests models_tests engine_tests store_tests ipc_tests broker_tests \
     worker_tests op_tests sim_tests hearth -- -L 'unit|sim|op' -E '^fuzz:'
+  if command -v aarch64-linux-gnu-g++ >/dev/null && command -v qemu-aarch64-static >/dev/null &&
+    [[ -d build/aarch64-sysroot ]]; then
+    run_preset cpu-aarch64 op_tests kernels_tests -- -L 'unit|op' --timeout 1800
+  else
+    results+=("cpu-aarch64: skipped, needs packaging/install_deps.sh --aarch64")
+  fi
   export HEARTH_TEST_FULL=1  # where counts cost minutes and not hours
 fi
 run_preset release --

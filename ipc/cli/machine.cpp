@@ -63,7 +63,6 @@ std::string useful_features(const CpuFacts& cpu) {
       {"avx512_vnni", "avx512-vnni"},
       {"asimd", "neon"},
       {"asimddp", "dotprod"},
-      {"i8mm", "i8mm"},
   });
   std::string out;
   for (const auto& [flag, shown] : kFeatures) {
