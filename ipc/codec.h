@@ -34,6 +34,7 @@ Result<Delta> decode_delta(const Answer& answer);
 /// The text of a part of DeltaChannel::kCall.
 Result<ToolCall> decode_tool_call(std::string_view json);
 std::string encode_tool_call(const ToolCall& call);
+/// As a delta carries them; read_logprobs() reads just this.
 std::string encode_logprobs(std::span<const TokenLogprobs> logprobs);
 /// A delta as one JSON object ({"event":"delta",...}), for people and scripts; not on the socket.
 std::string delta_as_json(const Delta& delta);

@@ -6,6 +6,8 @@
 
 #include "ipc/codec.h"
 #include "ipc/convert.h"
+#include "ipc/json_text.h"
+#include "ipc/utf8.h"
 #include "ipc/worker_codec.h"
 
 namespace hearth::ipc {
@@ -136,13 +138,31 @@ std::string encode_tool_call(const ToolCall& call) {
 }
 
 std::string encode_logprobs(std::span<const TokenLogprobs> logprobs) {
-  Json list = Json::array();
+  std::string out = "[";
+  const auto quote = [&out](const std::string& text) {
+    is_valid_utf8(text) ? append_quoted(text, &out) : append_quoted(to_valid_utf8(text), &out);
+  };
   for (const TokenLogprobs& token : logprobs) {
-    Json object = Json::object();
-    write_members(object, token);
-    list.push_back(std::move(object));
+    if (out.size() > 1) out += ',';
+    out += R"({"logprob":)";
+    append_number(token.logprob, &out);
+    out += R"(,"top":[)";
+    for (const TopLogprob& top : token.top) {
+      if (out.back() != '[') out += ',';
+      out += R"({"token":)";
+      out += std::to_string(top.token);
+      out += R"(,"logprob":)";
+      append_number(top.logprob, &out);
+      out += R"(,"text":)";
+      quote(top.text);
+      out += '}';
+    }
+    out += R"(],"text":)";
+    quote(token.text);
+    out += '}';
   }
-  return dump_json(list);
+  out += ']';
+  return out;
 }
 
 std::string delta_as_json(const Delta& delta) {

@@ -2,34 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <charconv>
 #include <utility>
 
 namespace hearth::http {
-namespace {
-
-constexpr std::string_view kBytesMark = "bytes:\\x";  // see ipc::TokenLogprobs
-
-// The bytes that a token's text means.
-Json bytes_of(std::string_view text) {
-  Json bytes = Json::array();
-  if (!text.starts_with(kBytesMark)) {
-    for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
-    return bytes;
-  }
-  text.remove_prefix(kBytesMark.size() - 2);
-  while (text.size() >= 4) {
-    unsigned value = 0;
-    std::from_chars(text.data() + 2, text.data() + 4, value, 16);
-    bytes.push_back(value);
-    text.remove_prefix(4);
-  }
-  return bytes;
-}
-
-}  // namespace
-
 std::string finish_reason(std::string_view reason) {
   return reason == "length" || reason == "tool_calls" ? std::string(reason) : "stop";
 }
@@ -54,44 +29,6 @@ Json chat_message(const Sample& sample) {
                      {"function", {{"name", each.call.name}, {"arguments", each.arguments}}}});
   }
   out["tool_calls"] = std::move(calls);
-  return out;
-}
-
-// Of chat: {"content":[{"token":...,"logprob":...,"bytes":[...],"top_logprobs":[...]}]}
-Json chat_logprobs(std::span<const ipc::TokenLogprobs> tokens) {
-  Json content = Json::array();
-  for (const ipc::TokenLogprobs& token : tokens) {
-    Json top = Json::array();
-    for (const ipc::TopLogprob& each : token.top) {
-      top.push_back(
-          {{"token", each.text}, {"logprob", each.logprob}, {"bytes", bytes_of(each.text)}});
-    }
-    content.push_back({{"token", token.text},
-                       {"logprob", token.logprob},
-                       {"bytes", bytes_of(token.text)},
-                       {"top_logprobs", std::move(top)}});
-  }
-  return {{"content", std::move(content)}, {"refusal", nullptr}};
-}
-
-// Of completions: four lists, a member of each for a token. `offset`: characters before them.
-Json completion_logprobs(std::span<const ipc::TokenLogprobs> tokens, size_t* offset) {
-  Json out = {{"tokens", Json::array()},
-              {"token_logprobs", Json::array()},
-              {"top_logprobs", Json::array()},
-              {"text_offset", Json::array()}};
-  for (const ipc::TokenLogprobs& token : tokens) {
-    out["tokens"].push_back(token.text);
-    out["token_logprobs"].push_back(token.logprob);
-    Json top = Json::object();
-    for (const ipc::TopLogprob& each : token.top) top[each.text] = each.logprob;
-    out["top_logprobs"].push_back(std::move(top));
-    out["text_offset"].push_back(*offset);
-    if (token.text.starts_with(kBytesMark)) continue;
-    *offset += static_cast<size_t>(std::count_if(token.text.begin(), token.text.end(), [](char c) {
-      return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-    }));
-  }
   return out;
 }
 

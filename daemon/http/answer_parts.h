@@ -3,7 +3,6 @@
 // only.
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,9 +11,11 @@
 #include "ipc/deltas.h"
 #include "ipc/events.h"
 #include "ipc/json.h"
+#include "ipc/json_text.h"
 
 namespace hearth::http {
 
+using ipc::append_quoted;
 using ipc::Json;
 
 struct Head {
@@ -32,7 +33,6 @@ struct Sample {
   std::string text{};
   std::string reasoning{};
   std::vector<MadeCall> calls{};
-  std::vector<ipc::TokenLogprobs> logprobs{};
   std::string reason{};
   std::string stop{};
 };
@@ -40,11 +40,6 @@ struct Sample {
 // ---- OpenAI's completion APIs.
 std::string finish_reason(std::string_view reason);
 Json usage_json(const ipc::Usage& usage);
-/// {"content":[{"token":...,"logprob":...,"bytes":[...],"top_logprobs":[...]}]}
-Json chat_logprobs(std::span<const ipc::TokenLogprobs> tokens);
-/// Four lists, a member of each for a token. `offset`: characters before them.
-Json completion_logprobs(std::span<const ipc::TokenLogprobs> tokens, size_t* offset);
-
 /// Chat: {"role":"assistant","content":...,"reasoning_content":...,"tool_calls":[...]}
 Json chat_message(const Sample& sample);
 

@@ -28,8 +28,7 @@ class AnthropicStream final : public AnswerWriter {
                  out);
   }
 
-  void delta(uint32_t, std::string_view text, std::span<const ipc::TokenLogprobs>,
-             std::string* out) override {
+  void delta(uint32_t, std::string_view text, std::string_view, std::string* out) override {
     if (text.empty()) return;
     enter(Block::kText, {{"type", "text"}, {"text", ""}}, out);
     say_delta("text_delta", "text", text, out);

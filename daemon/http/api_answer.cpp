@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
 #include <utility>
 
 #include "daemon/http/answer_parts.h"
@@ -41,27 +40,6 @@ const char* abnormal_end(const ipc::DoneEvent& done) {
     if (reason == "deadline") return "the request's own deadline has passed";
   }
   return nullptr;
-}
-
-void append_quoted(std::string_view text, std::string* out) {
-  *out += '"';
-  size_t plain = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    if (c >= 0x20 && c != '"' && c != '\\') continue;
-    out->append(text, plain, i - plain);
-    plain = i + 1;
-    switch (c) {
-      case '"': *out += "\\\""; break;
-      case '\\': *out += "\\\\"; break;
-      case '\n': *out += "\\n"; break;
-      case '\r': *out += "\\r"; break;
-      case '\t': *out += "\\t"; break;
-      default: fmt::format_to(std::back_inserter(*out), "\\u{:04x}", c);
-    }
-  }
-  out->append(text, plain, text.size() - plain);
-  *out += '"';
 }
 
 }  // namespace hearth::http

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -29,9 +28,10 @@ class AnswerWriter {
   virtual void started(const ipc::StartedEvent& event, std::string* out) = 0;
   /// Of the prompt, where they were asked for; before the first delta.
   virtual void prompt_logprobs(const ipc::PromptLogprobsEvent&, std::string*) {}
-  /// New text of a sample, and its tokens' log probabilities where they were asked for.
-  virtual void delta(uint32_t sample, std::string_view text,
-                     std::span<const ipc::TokenLogprobs> logprobs, std::string* out) = 0;
+  /// New text of a sample, and its tokens' log probabilities where they were asked for: the frame
+  /// of a delta (ipc::encode_logprobs), or empty.
+  virtual void delta(uint32_t sample, std::string_view text, std::string_view logprobs,
+                     std::string* out) = 0;
   /// Of a conversation's answer: what its template marks as reasoning, the beginning of a call, and
   /// more of that call's arguments.
   virtual void reasoning(uint32_t, std::string_view, std::string*) {}
@@ -50,9 +50,6 @@ std::unique_ptr<AnswerWriter> make_answer_writer(const Call& call, std::string_v
 /// A request that ended otherwise than these APIs have a word for (cancelled, deadline): as an
 /// error; nothing for `stop` and `length`.
 const char* abnormal_end(const ipc::DoneEvent& done);
-
-/// `text` (UTF-8) appended as a JSON string, quotes included.
-void append_quoted(std::string_view text, std::string* out);
 
 std::string tokenize_body(const ipc::TokenizeReply& reply);
 /// OpenAI's list of models, roles included: names that a request may use.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "daemon/http/answer_parts.h"
+#include "daemon/http/logprob_lists.h"
 
 namespace hearth::http {
 namespace {
@@ -43,7 +44,7 @@ class ChunkStream final : public AnswerWriter {
     }
   }
 
-  void delta(uint32_t sample, std::string_view text, std::span<const ipc::TokenLogprobs> logprobs,
+  void delta(uint32_t sample, std::string_view text, std::string_view logprobs,
              std::string* out) override {
     if (text.empty() && logprobs.empty()) return;  // a part of a character
     Choice& choice = choices_.at(sample);
@@ -51,13 +52,22 @@ class ChunkStream final : public AnswerWriter {
     *out += chat_ ? R"("delta":{"content":)" : R"("text":)";
     append_quoted(text, out);
     if (chat_) *out += '}';
-    if (logprobs.empty()) {
+    ipc::LogprobTexts texts;
+    if (logprobs.empty() || !ipc::read_logprobs(logprobs, &texts)) {
       *out += delta_end_;
       return;
     }
     *out += R"(,"logprobs":)";
-    *out += ipc::dump_json(chat_ ? chat_logprobs(logprobs)
-                                 : completion_logprobs(logprobs, &choice.offset));
+    if (chat_) {
+      std::string members;
+      append_chat_logprobs(texts, &members);
+      append_chat_logprobs_object(members, out);
+    } else {
+      CompletionLogprobs lists(choice.offset);
+      lists.add(texts);
+      lists.append_to(out);
+      choice.offset = lists.offset();
+    }
     *out += kUnfinished;
     *out += end_;
   }

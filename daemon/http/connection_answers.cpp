@@ -33,19 +33,17 @@ void write_part(uint32_t sample, const ipc::DeltaPart& part, AnswerWriter& write
 }
 
 void write_delta(const ipc::Answer& answer, AnswerWriter& writer, std::string* events) {
-  if (answer.logprobs.empty()) {
-    const Result<ipc::DeltaPayload> payload = ipc::decode_delta_payload(answer.payload);
-    if (payload && payload->header.num_parts == 0) {
-      return writer.delta(payload->header.sample, payload->text, {}, events);
-    }
+  const Result<ipc::DeltaPayload> payload = ipc::decode_delta_payload(answer.payload);
+  if (!payload) return;
+  const uint32_t sample = payload->header.sample;
+  if (payload->header.num_parts == 0) {
+    return writer.delta(sample, payload->text, answer.logprobs, events);
   }
-  const Result<ipc::Delta> delta = ipc::decode_delta(answer);
-  if (!delta) return;
-  const uint32_t sample = delta->header.sample;
-  if (delta->parts.empty()) return writer.delta(sample, delta->text, delta->logprobs, events);
+  const Result<std::vector<ipc::DeltaPart>> parts = ipc::decode_parts(*payload);
+  if (!parts) return;
   // These go with the tokens, whatever the tokens became.
-  if (!delta->logprobs.empty()) writer.delta(sample, "", delta->logprobs, events);
-  for (const ipc::DeltaPart& part : delta->parts) write_part(sample, part, writer, events);
+  if (!answer.logprobs.empty()) writer.delta(sample, "", answer.logprobs, events);
+  for (const ipc::DeltaPart& part : *parts) write_part(sample, part, writer, events);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <charconv>
 #include <string_view>
-#include <vector>
 
 #include "daemon/http/answer_parts.h"
 #include "ipc/utf8.h"
@@ -26,25 +25,6 @@ std::string prompt_text(const ipc::PromptLogprobsEvent& prompt) {
     }
   }
   return ipc::to_valid_utf8(bytes);
-}
-
-Json echoed_logprobs(const ipc::PromptLogprobsEvent& prompt,
-                     std::span<const ipc::TokenLogprobs> tokens) {
-  std::vector<ipc::TokenLogprobs> all;
-  for (size_t i = 0; i < prompt.texts.size(); ++i) {
-    ipc::TokenLogprobs& token = all.emplace_back();
-    token.text = prompt.texts[i];
-    if (i > 0 && i <= prompt.logprobs.size()) token.logprob = prompt.logprobs[i - 1];
-    if (i > 0 && i <= prompt.top.size()) token.top = prompt.top[i - 1];
-  }
-  all.insert(all.end(), tokens.begin(), tokens.end());
-  size_t offset = 0;
-  Json out = completion_logprobs(all, &offset);
-  if (!prompt.texts.empty()) {
-    out["token_logprobs"][0] = nullptr;
-    out["top_logprobs"][0] = nullptr;
-  }
-  return out;
 }
 
 Json prompt_logprobs_list(const ipc::PromptLogprobsEvent& prompt) {

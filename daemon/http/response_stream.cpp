@@ -21,8 +21,7 @@ class ResponseStream final : public AnswerWriter {
     say("response.in_progress", {{"response", response}}, out);
   }
 
-  void delta(uint32_t, std::string_view text, std::span<const ipc::TokenLogprobs>,
-             std::string* out) override {
+  void delta(uint32_t, std::string_view text, std::string_view, std::string* out) override {
     if (text.empty()) return;
     enter(Item::kMessage, out);
     sample_.text += text;

@@ -4,6 +4,7 @@
 
 #include "daemon/http/answer_parts.h"
 #include "daemon/http/echo.h"
+#include "daemon/http/logprob_lists.h"
 
 namespace hearth::http {
 namespace {
@@ -11,15 +12,25 @@ namespace {
 class WholeAnswer final : public AnswerWriter {
  public:
   WholeAnswer(const Call& call, Head head)
-      : call_(call), head_(std::move(head)), samples_(static_cast<size_t>(call.request.n)) {}
+      : call_(call),
+        head_(std::move(head)),
+        samples_(static_cast<size_t>(call.request.n)),
+        logprobs_(samples_.size()) {}
 
   void started(const ipc::StartedEvent& event, std::string*) override { head_.model = event.model; }
-  void delta(uint32_t sample, std::string_view text, std::span<const ipc::TokenLogprobs> logprobs,
+  // Log probabilities become JSON as they come: all of them at the end would keep everybody
+  // waiting.
+  void delta(uint32_t sample, std::string_view text, std::string_view logprobs,
              std::string*) override {
     if (sample >= samples_.size()) return;
-    Sample& to = samples_[sample];
-    to.text += text;
-    to.logprobs.insert(to.logprobs.end(), logprobs.begin(), logprobs.end());
+    samples_[sample].text += text;
+    ipc::LogprobTexts texts;
+    if (logprobs.empty() || !ipc::read_logprobs(logprobs, &texts)) return;
+    if (call_.api == Api::kChat) {
+      append_chat_logprobs(texts, &logprobs_[sample].chat);
+    } else {
+      logprobs_[sample].completion.add(texts);
+    }
   }
   void reasoning(uint32_t sample, std::string_view text, std::string*) override {
     if (sample < samples_.size()) samples_[sample].reasoning += text;
@@ -39,11 +50,14 @@ class WholeAnswer final : public AnswerWriter {
   }
   void done(const ipc::DoneEvent& event, std::string* out) override {
     head_.model = event.model;
-    *out += ipc::dump_json(body(event));
+    const bool completion = call_.api == Api::kCompletions || call_.api == Api::kChat;
+    completion ? append_completion(event, out) : void(*out += ipc::dump_json(body(event)));
   }
   void failed(const Error&, std::string*) override {}
   void prompt_logprobs(const ipc::PromptLogprobsEvent& event, std::string*) override {
     prompt_ = event;
+    if (!call_.echo) return;
+    for (Logprobs& sample : logprobs_) sample.completion.add_prompt(prompt_);
   }
 
  private:
@@ -71,11 +85,23 @@ class WholeAnswer final : public AnswerWriter {
                                           event.usage.output_tokens)}};
       }
     }
+    return {};
+  }
+
+  void append_completion(const ipc::DoneEvent& event, std::string* out) const {
     const bool chat = call_.api == Api::kChat;
-    const bool wants_logprobs = call_.request.logprobs >= 0;
-    Json choices = Json::array();
+    const auto open = [out](const Json& object) {  // and more members follow
+      *out += ipc::dump_json(object);
+      out->back() = ',';
+    };
+    open({{"id", head_.id},
+          {"object", chat ? "chat.completion" : "text_completion"},
+          {"created", head_.created_s},
+          {"model", head_.model}});
+    *out += R"("choices":[)";
     for (size_t i = 0; i < samples_.size(); ++i) {
       const Sample& sample = samples_[i];
+      if (i > 0) *out += ',';
       Json choice = {{"index", i}};
       if (chat) {
         choice["message"] = chat_message(sample);
@@ -85,27 +111,34 @@ class WholeAnswer final : public AnswerWriter {
           choice["prompt_logprobs"] = prompt_logprobs_list(prompt_);
         }
       }
-      choice["logprobs"] = nullptr;
-      size_t offset = 0;
-      if (wants_logprobs) {
-        choice["logprobs"] = chat ? chat_logprobs(sample.logprobs)
-                                  : (call_.echo ? echoed_logprobs(prompt_, sample.logprobs)
-                                                : completion_logprobs(sample.logprobs, &offset));
+      open(choice);
+      *out += R"("logprobs":)";
+      if (call_.request.logprobs < 0) {
+        *out += "null";
+      } else if (chat) {
+        append_chat_logprobs_object(logprobs_[i].chat, out);
+      } else {
+        logprobs_[i].completion.append_to(out);
       }
-      choice["finish_reason"] = finish_reason(sample.reason);
-      choices.push_back(std::move(choice));
+      *out += R"(,"finish_reason":)";
+      append_quoted(finish_reason(sample.reason), out);
+      *out += '}';
     }
-    return {{"id", head_.id},
-            {"object", chat ? "chat.completion" : "text_completion"},
-            {"created", head_.created_s},
-            {"model", head_.model},
-            {"choices", std::move(choices)},
-            {"usage", usage_json(event.usage)}};
+    *out += R"(],"usage":)";
+    *out += ipc::dump_json(usage_json(event.usage));
+    *out += '}';
   }
+
+  /// One sample's: of chat, or of completions.
+  struct Logprobs {
+    std::string chat{};
+    CompletionLogprobs completion{};
+  };
 
   const Call call_;
   Head head_;
   std::vector<Sample> samples_;
+  std::vector<Logprobs> logprobs_;  // by sample
   ipc::PromptLogprobsEvent prompt_;
 };
 

@@ -12,6 +12,7 @@
 #include "daemon/http/request_reader.h"
 #include "daemon/http/routes.h"
 #include "ipc/codec.h"
+#include "ipc/json_text.h"
 #include "ipc/utf8.h"
 #include "kernels/base/check.h"
 #include "tests/fuzz/input.h"
@@ -93,7 +94,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     default: {
       std::string quoted;
       if (ipc::is_valid_utf8(input.rest())) {
-        append_quoted(input.rest(), &quoted);
+        ipc::append_quoted(input.rest(), &quoted);
         HEARTH_CHECK(nlohmann::json::parse(quoted).get<std::string>() == input.rest());
       }
       if (const auto endpoint = parse_endpoint(input.rest())) {

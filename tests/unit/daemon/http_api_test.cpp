@@ -9,6 +9,7 @@
 #include "daemon/http/api_request.h"
 #include "daemon/http/metrics.h"
 #include "ipc/base64.h"
+#include "ipc/codec.h"
 
 namespace hearth::http {
 namespace {
@@ -242,11 +243,12 @@ TEST_CASE("what is not supported is refused by its name") {
 std::string answer_of(const Call& call, const std::string& reason, const std::string& stop = "",
                       const std::vector<ipc::TokenLogprobs>& logprobs = {}) {
   const auto writer = make_answer_writer(call, "1-2", 1700000000);
+  const std::string frame = logprobs.empty() ? "" : ipc::encode_logprobs(logprobs);
   std::string out;
   writer->started({"tales", 12, 8, 0.5}, &out);
-  writer->delta(0, "a\"b\n", logprobs, &out);
+  writer->delta(0, "a\"b\n", frame, &out);
   writer->delta(0, "", {}, &out);
-  writer->delta(0, "\xC3\xA9\x01", logprobs, &out);
+  writer->delta(0, "\xC3\xA9\x01", frame, &out);
   ipc::SampleDoneEvent sample{0, reason, 3, stop};
   writer->sample_done(sample, &out);
   ipc::DoneEvent done;
@@ -512,7 +514,7 @@ TEST_CASE("echo puts the prompt in front, with its tokens' log probabilities") {
   writer->started({"m", 2, 0, 0}, &out);
   writer->prompt_logprobs({{-0.5f}, {1, 2}, {"a", "b"}, {{{2, -0.5f, "b"}}}}, &out);
   const std::vector<ipc::TokenLogprobs> tokens = {{-0.25f, {{3, -0.25f, "c"}}, "c"}};
-  writer->delta(0, "c", tokens, &out);
+  writer->delta(0, "c", ipc::encode_logprobs(tokens), &out);
   writer->sample_done({0, "length", 1, ""}, &out);
   ipc::DoneEvent done;
   done.model = "m";

@@ -1,0 +1,43 @@
+#pragma once
+// Log probabilities as OpenAI's completion APIs show them, made from the JSON of a delta by taking
+// its numbers and strings over. Included by this folder's .cpp files only.
+
+#include <cstddef>
+#include <string>
+
+#include "ipc/events.h"
+#include "ipc/logprob_texts.h"
+
+namespace hearth::http {
+
+/// Of chat: members of "content", each
+///   {"token":...,"logprob":...,"bytes":[...],"top_logprobs":[{"token":...},...]}
+void append_chat_logprobs(const ipc::LogprobTexts& texts, std::string* members);
+/// {"content":[members],"refusal":null}
+void append_chat_logprobs_object(const std::string& members, std::string* out);
+
+/// Of completions: four lists, a member of each for a token.
+class CompletionLogprobs {
+ public:
+  /// `offset`: characters before these tokens.
+  explicit CompletionLogprobs(size_t offset = 0) : offset_(offset) {}
+
+  void add(const ipc::LogprobTexts& texts);
+  /// A prompt's tokens, of which the first was foreseen by nothing.
+  void add_prompt(const ipc::PromptLogprobsEvent& prompt);
+  /// {"tokens":[...],"token_logprobs":[...],"top_logprobs":[...],"text_offset":[...]}
+  void append_to(std::string* out) const;
+  size_t offset() const { return offset_; }
+
+ private:
+  void add(const ipc::LogprobText& own, const ipc::LogprobText* top, size_t num_top, bool foreseen);
+
+  size_t offset_;
+  std::string tokens_;
+  std::string logprobs_;
+  std::string tops_;
+  std::string offsets_;
+  std::string text_;  // of the token under way
+};
+
+}  // namespace hearth::http
