@@ -13,8 +13,8 @@ namespace {
 // Bytes that wait for a slow reader here; beyond it they stay with the broker.
 constexpr size_t kOutBytes = 64 << 10;
 // And there; a reader that is further behind has lost its answer. With what strings keep in reserve
-// it has cost less than a MiB by then.
-constexpr size_t kBacklogBytes = 384 << 10;
+// it has cost less than a MiB by then (384 KiB: up to 1.06 MiB).
+constexpr size_t kBacklogBytes = 256 << 10;
 // Of a size in hexadecimal and its line's end.
 constexpr size_t kChunkHead = 2 * sizeof(size_t) + 2;
 
