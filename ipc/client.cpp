@@ -82,6 +82,7 @@ struct Client::Impl {
   }
 
   Result<void> check_listener() {
+    if (!options.tcp.empty()) return {};  // that nobody is there any more, its silence says
     const auto listener = probe_listener(api_socket(runtime_dir));
     if (listener.ok()) return {};
     return set_lost(fmt::format("the daemon is gone ({})", listener.error().message));
@@ -338,6 +339,11 @@ Result<Client> Client::connect_tcp(const ClientOptions& options) {
     return Error{ErrorCode::kInvalidArgument,
                  "HEARTH_TCP_SERVER_KEY: want the daemon's public key, 40 characters", ""};
   }
+  if (options.tcp_key_file.empty()) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "HEARTH_TCP_KEY_FILE: want the file of your own secret key (hearth keygen FILE)",
+                 ""};
+  }
   HEARTH_ASSIGN_OR_RETURN(const CurveKeys keys, read_secret_key(options.tcp_key_file));
   HEARTH_ASSIGN_OR_RETURN(Context context, Context::create());
   SocketOptions socket_options;
@@ -352,8 +358,10 @@ Result<Client> Client::connect_tcp(const ClientOptions& options) {
   const Result<PongReply> pong = impl->call_for<PongReply>(PingRequest{}, options.answer_ms);
   if (pong.ok()) return Client(std::move(impl));
   return Error{ErrorCode::kUnavailable,
-               fmt::format("no daemon: tcp {} does not answer, or does not know the key {} ({})",
-                           options.tcp, keys.public_key, pong.error().message),
+               fmt::format("no answer from tcp {}: no daemon is there, its public key is not "
+                           "HEARTH_TCP_SERVER_KEY's, or its server.tcp_clients_file has no line "
+                           "for this client's key, {}",
+                           options.tcp, keys.public_key),
                {}};
 }
 

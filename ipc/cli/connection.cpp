@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include "ipc/cli/daemon_start.h"
 #include "ipc/cli/interrupt.h"
 #include "ipc/cli/terminal.h"
@@ -16,7 +18,9 @@ std::optional<ipc::Client> connect() {
 }
 
 std::optional<ipc::Client> connect_or_start(bool no_start, bool allow_root) {
-  if (no_start) return connect();
+  // Who names a daemon somewhere else does not mean one that is started here.
+  const char* elsewhere = std::getenv("HEARTH_TCP");
+  if (no_start || (elsewhere != nullptr && *elsewhere != '\0')) return connect();
   Result<ipc::Client> client = ipc::Client::connect();
   if (client.ok()) return std::move(client).value();
   Result<ipc::Client> started = start_daemon(allow_root);
