@@ -3,12 +3,10 @@
 #include <charconv>
 #include <string_view>
 
-#include "daemon/http/answer_parts.h"
+#include "ipc/json_text.h"
 #include "ipc/utf8.h"
 
 namespace hearth::http {
-
-using ipc::Json;
 
 std::string prompt_text(const ipc::PromptLogprobsEvent& prompt) {
   constexpr std::string_view kMark = "bytes:\\x";  // see ipc::TokenLogprobs
@@ -27,10 +25,13 @@ std::string prompt_text(const ipc::PromptLogprobsEvent& prompt) {
   return ipc::to_valid_utf8(bytes);
 }
 
-Json prompt_logprobs_list(const ipc::PromptLogprobsEvent& prompt) {
-  Json out = Json::array({nullptr});
-  for (const float logprob : prompt.logprobs) out.push_back(logprob);
-  return out;
+void append_prompt_logprobs(const ipc::PromptLogprobsEvent& prompt, std::string* out) {
+  *out += "[null";
+  for (const float logprob : prompt.logprobs) {
+    *out += ',';
+    ipc::append_number(logprob, out);
+  }
+  *out += ']';
 }
 
 }  // namespace hearth::http

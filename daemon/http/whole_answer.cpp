@@ -107,11 +107,13 @@ class WholeAnswer final : public AnswerWriter {
         choice["message"] = chat_message(sample);
       } else {
         choice["text"] = echo() + sample.text;
-        if (call_.request.prompt_logprobs && !call_.echo) {
-          choice["prompt_logprobs"] = prompt_logprobs_list(prompt_);
-        }
       }
       open(choice);
+      if (!chat && call_.request.prompt_logprobs && !call_.echo) {
+        *out += R"("prompt_logprobs":)";
+        append_prompt_logprobs(prompt_, out);
+        *out += ',';
+      }
       *out += R"("logprobs":)";
       if (call_.request.logprobs < 0) {
         *out += "null";

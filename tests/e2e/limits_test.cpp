@@ -18,9 +18,11 @@ TEST_CASE("beyond the bounds a client is told busy, and when to come back") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox, {"limits.max_requests_per_owner=2"});
   ipc::Client client = daemon.connect();
+  ipc::Client other = daemon.connect();  // the same user: the bound is the owner's
   REQUIRE(client.start(seeded(1, kTinyContext - 100), "a").ok());
   REQUIRE(client.start(seeded(2, kTinyContext - 100), "b").ok());
-  ipc::Client other = daemon.connect();  // the same user: the bound is the owner's
+  // Connections have no order among each other.
+  REQUIRE(eventually([&] { return client.ps()->requests.size() == 2; }));
   const Answer refused = run(other, seeded(3, 5));
   REQUIRE(refused.error);
   CHECK(refused.error->code == ErrorCode::kBusy);
