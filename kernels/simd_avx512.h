@@ -13,9 +13,9 @@
 namespace hearth::kernels {
 namespace {
 
-using F = __m512;             // kLanes floats
-using I = __m512i;            // kLanes int32
-constexpr int kLanes = 16;    // of the 16 logical lanes, in one register
+using F = __m512;           // kLanes floats
+using I = __m512i;          // kLanes int32
+constexpr int kLanes = 16;  // of the 16 logical lanes, in one register
 constexpr int kRegisters = 32;
 constexpr int kMaxTile = 8;   // token rows that share one load of weights
 constexpr int kManyTile = 6;  // and where there are many: quicker from L1

@@ -437,7 +437,8 @@ Result<Value> Runtime::slice(const Value& value, const Value& start, const Value
     return fail(fmt::format("a slice wants integers, met {}", type_name(*part)));
   }
   std::string_view all = value.is_string() ? value.text() : std::string_view();
-  const bool ascii = std::all_of(all.begin(), all.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+  const bool ascii = std::all_of(all.begin(), all.end(),
+                                 [](char c) { return static_cast<unsigned char>(c) < 0x80; });
   if (value.is_string()) HEARTH_TRY(charge_bytes(all.size()));
   const auto size =
       static_cast<int64_t>(value.is_string() ? count_chars(all) : value.list().items.size());
