@@ -20,6 +20,8 @@ constexpr size_t kOutboxMessages = 1 << 16;
 constexpr std::chrono::milliseconds kIdle{250};
 /// Bytes copied out for the store in one step: a millisecond or two.
 constexpr uint64_t kOfferBytesPerStep = 8 << 20;
+/// While weights are late, they are packed behind tokens for so many times as long as a step took.
+constexpr int64_t kPackSteps = 3;
 /// Before the thread sleeps while something is being restored: a few hundred microseconds, which no
 /// other thread that has work is kept waiting for.
 constexpr int kLooks = 500;
@@ -92,12 +94,16 @@ bool Engine::Impl::step() {
     totals.prompt_tokens_cached += joined;
   }
   const bool computed = !stopping && advance();
+  tell();
+  return computed || copied;
+}
+
+void Engine::Impl::tell() {
   if (std::exchange(snapshot_wanted, false)) {
     tell_watchers();
     events.emplace_back(SnapshotEvent{snapshot()});
   }
   if (!events.empty()) outbox.post(std::exchange(events, {}));
-  return computed || copied;
 }
 
 void Engine::Impl::take_commands() {
@@ -143,8 +149,12 @@ void Engine::Impl::run() {
   while (true) {
     const bool worked = step();
     if (stopping || (draining && scheduler.live().empty())) break;
-    if (worked) continue;
     const bool idle = scheduler.live().empty();
+    if (weights_late && (worked || idle)) {
+      pack_weights(idle ? 0 : packing_us);
+      continue;
+    }
+    if (worked) continue;
     if (idle && !memory_touched) {
       memory_touched = !touch_memory();
       continue;
@@ -183,6 +193,9 @@ void Engine::Impl::compute(const StepPlan& plan) {
   take_outputs(plan);
   const int64_t end_us = clock.now_us();
   scheduler.finish_step(plan, end_us - begin_us);
+  // Behind tokens, what is late is soon in its place, and a gap between two of them is not that
+  // alone. A prompt's next step might be its last and would wait for it.
+  packing_us = (plan.num_outputs > 0 ? kPackSteps : 1) * (end_us - begin_us);
 
   const int32_t prefill_tokens = plan.num_tokens - plan.num_decode_rows - plan.num_drafted;
   ++totals.num_steps;

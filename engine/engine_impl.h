@@ -31,10 +31,13 @@ struct Engine::Impl {
   bool step();
   void take_commands();
   bool advance();
+  void tell();
   void run();
   void warm_up(bool at_once);
   bool measure_prices();
   bool touch_memory();
+  void pack_weights(int64_t for_us);
+  void pack_more(uint64_t bytes);
   struct Rehearsal {
     int32_t prompt = 0;
     int32_t outputs = 0;
@@ -107,6 +110,8 @@ struct Engine::Impl {
   bool stopping = false;
   bool snapshot_wanted = false;
   bool rehearsing = false;     ///< these steps are nobody's
+  bool weights_late = false;   ///< some are packed for each step that needs them
+  int64_t packing_us = 0;      ///< how long they may be packed before the next step
   int32_t touched_blocks = 0;  ///< of each group
   bool memory_touched = true;
   bool prices_wanted = false;  ///< what steps cost shall be measured when idle

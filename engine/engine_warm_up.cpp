@@ -8,6 +8,7 @@
 #include "engine/engine_impl.h"
 #include "engine/memory_plan.h"
 #include "kernels/base/check.h"
+#include "kernels/base/log.h"
 
 namespace hearth::engine {
 namespace {
@@ -28,19 +29,43 @@ constexpr int32_t kWarmUpMoreOutputs = 40;
 /// into fresh pages would wait longer for the pages than for the disk.
 constexpr uint64_t kTouchedBytes = 64 << 20;
 constexpr uint64_t kTouchedAtOnce = 1 << 20;  ///< who comes meanwhile waits for it
+constexpr uint64_t kPackedAtOnce = 8 << 20;   ///< likewise; some milliseconds
 
 }  // namespace
 
 void Engine::Impl::warm_up(bool at_once) {
   HEARTH_CHECK(scheduler.live().empty());
   memory_touched = disk == nullptr;
+  pack_more(0);
   while (at_once && !memory_touched) memory_touched = !touch_memory();
   // A draft is judged by what it and steps of several rows cost, before anybody is served.
   if (at_once || speculator.has_paid_proposer()) {
+    pack_more(UINT64_MAX);
     rehearse({.prompt = kWarmUpPrompt, .outputs = kWarmUpOutputs, .widths = true});
   } else {
     prices_wanted = true;
   }
+}
+
+void Engine::Impl::pack_more(uint64_t bytes) {
+  const uint64_t left = runner->pack_more(bytes);
+  if (weights_late != (left > 0)) {
+    log_info(left > 0 ? "weights_late" : "weights_packed", "bytes={} steps={}", left,
+             totals.num_steps);
+  }
+  weights_late = left > 0;
+  scheduler.set_weights_late(weights_late);
+}
+
+// For that long, or until there is a request more to compute for.
+void Engine::Impl::pack_weights(int64_t for_us) {
+  const int64_t end_us = clock.now_us() + for_us;
+  const size_t live = scheduler.live().size();
+  do {
+    pack_more(kPackedAtOnce);
+    take_commands();
+    tell();
+  } while (weights_late && clock.now_us() < end_us && scheduler.live().size() <= live && !stopping);
 }
 
 // A part of it; false: there was none left. A device's memory needs it as little as it is hurt by

@@ -75,6 +75,10 @@ ModelRunner::ModelRunner(const MemoryPlan& plan, kernels::OpTable ops,
   fetched_.resize(rows);
 }
 
+uint64_t ModelRunner::pack_more(uint64_t bytes) {
+  return ops_.pack_more != nullptr ? ops_.pack_more(ops_.state.get(), bytes) : 0;
+}
+
 void ModelRunner::set_num_threads(int32_t num_threads) {
   if (ops_.set_num_threads == nullptr) return;
   ops_.set_num_threads(ops_.state.get(), std::clamp(num_threads, 1, ops_.device.num_threads));

@@ -66,6 +66,10 @@ class ModelRunner {
   /// Has the system map the block's memory: writes zeros. Only where nobody has the block.
   void touch_block(int32_t group, int32_t block);
 
+  /// Has the device take some `bytes` more of weights that were put off (OpTable::pack_more), also
+  /// of a draft in the same table; what is left.
+  uint64_t pack_more(uint64_t bytes);
+
   const models::ModelInfo& info() const { return model_->info(); }
   const MemoryPlan& memory_plan() const { return plan_; }
   void set_num_threads(int32_t num_threads);

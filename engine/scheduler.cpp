@@ -23,6 +23,9 @@ constexpr int32_t kChargeTokens = 4096;
 /// Unchunked: decode steps after which a waiting prompt is prefilled whatever the ratio, as TGI's
 /// max_waiting_tokens (default 20).
 constexpr int32_t kMaxDecodeStepsInARow = 20;
+/// Prefill of a step that packs its weights: takes about as long as the packing, whatever the
+/// model.
+constexpr int32_t kLateTokens = 128;
 
 }  // namespace
 
@@ -210,7 +213,7 @@ const StepPlan& Scheduler::plan() {
   if (config_.chunked_prefill) {
     plan_decode();
     const int32_t rows = plan_.num_decode_rows;
-    if (rows == 0 || !cost_.wants_plain_step(rows)) plan_prefill();
+    if (rows == 0 || weights_late_ || !cost_.wants_plain_step(rows)) plan_prefill();
   } else {
     // Whole prompts pause decode: a step is one or the other.
     if (prefill_turn()) plan_prefill();
@@ -311,8 +314,9 @@ void Scheduler::plan_prefill() {
     admission_open = false;
   }
   const int32_t decode_rows = plan_.num_decode_rows;
-  double room_us =
-      cost_.prefill_room_us(decode_rows, config_.decode_step_stretch, config_.prefill_step_us);
+  double room_us = weights_late_ ? cost_.prefill_us({0, kLateTokens})
+                                 : cost_.prefill_room_us(decode_rows, config_.decode_step_stretch,
+                                                         config_.prefill_step_us);
   if (plan_.num_drafted > 0) {
     room_us -=
         std::max(0.0, cost_.rows_us(decode_rows + plan_.num_drafted) - cost_.rows_us(decode_rows));
@@ -484,7 +488,8 @@ void Scheduler::finish_step(const StepPlan& plan, int64_t step_us) {
   for (size_t i = static_cast<size_t>(plan.num_decode_rows); i < plan.rows.size(); ++i) {
     prefill_runs_.push_back({plan.rows[i].first, plan.rows[i].count});
   }
-  cost_.measured(plan.num_decode_rows + plan.num_drafted, prefill_runs_, step_us);
+  if (!weights_late_)
+    cost_.measured(plan.num_decode_rows + plan.num_drafted, prefill_runs_, step_us);
   // Who got prefill rows, and who wanted them, by class.
   std::array<bool, 3> served{};
   std::array<bool, 3> wants{};

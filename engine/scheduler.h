@@ -94,6 +94,9 @@ class Scheduler {
   void decoding(std::vector<Sequence*>& out) const;
   /// Somebody waits, or has a prompt to be computed.
   bool prefill_wanted() const;
+  /// Until told otherwise: each step packs the weights that it needs (OpTable::pack_more). That
+  /// teaches nothing about later ones, and a prompt wants few of them.
+  void set_weights_late(bool late) { weights_late_ = late; }
   /// The planned rows were computed: their KV is there from now on, that of guesses not.
   void stored(const StepPlan& plan);
   /// The step has ended, sampling included: teaches the cost model.
@@ -182,6 +185,7 @@ class Scheduler {
   const Limits limits_;
   KvCache& kv_;
   StepCost cost_;
+  bool weights_late_ = false;
   OwnerShares owners_;
   std::vector<std::unique_ptr<LiveRequest>> live_;  ///< in order of arrival
   std::unordered_map<RequestId, LiveRequest*> by_id_;

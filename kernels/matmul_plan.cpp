@@ -35,10 +35,15 @@ MatmulPlan::MatmulPlan(const PackedWeight::Segment& segment, int64_t read_bytes,
   const bool quantized = is_quantized(segment.dtype);
 
   tile_blocks = divide_up(tiles.count, std::max<int64_t>(1, kRowsPerItem / tiles.full_width));
+  // Packed for one item alone: all tiles meet it, and it stays in the cache meanwhile.
+  const bool late = !segment.whole();
+  if (late) tile_blocks = 1;
   tiles_per_item = divide_up(tiles.count, tile_blocks);
   groups_per_panel = quantized ? 2 : 4;
   groups_per_item = kGroupsPerItem;
-  if (streams) groups_per_item = std::clamp<int64_t>(kStreamBytes / segment.group_bytes, 4, 16);
+  if (streams || late) {
+    groups_per_item = std::clamp<int64_t>(kStreamBytes / segment.group_bytes, 4, 16);
+  }
   // So many that threads end at nearly the same time; claims of the pool are runs of them.
   const int64_t even = segment.num_groups * tile_blocks / (16 * num_threads);
   groups_per_item = divide_up(std::clamp<int64_t>(even, 1, groups_per_item), 2) * 2;
@@ -49,13 +54,13 @@ MatmulPlan::MatmulPlan(const PackedWeight::Segment& segment, int64_t read_bytes,
   const int64_t unit_bytes = groups_per_panel * read_bytes / cols * unit;
   inputs_per_panel = std::max<int64_t>(1, panel_bytes / unit_bytes) * unit;
 
-  ahead = quantized ? Ahead::kNextPanel : Ahead::kNothing;
+  ahead = quantized && !late ? Ahead::kNextPanel : Ahead::kNothing;
   in_order = false;
   if (tiles.rows == 1) {
     // Hardly more than reading: each group from end to end.
     groups_per_panel = groups_per_item;
     inputs_per_panel = cols;
-    if (quantized) ahead = Ahead::kNearby;
+    if (quantized && !late) ahead = Ahead::kNearby;
   } else if (quantized && is_read_once(tiles)) {
     // Panels so short that they, the next ones and the tiles' share of their inputs stay in L1: all
     // tiles fetch for the next panel, so memory is at work throughout.

@@ -94,21 +94,22 @@ class Products {
     const auto last_tile =
         static_cast<int32_t>(std::min<int64_t>(tiles.count, first_tile + plan.tiles_per_item));
 
-    // Scratch: the tiles' sums, then the unpacked panel.
+    // Scratch: the tiles' sums, then the unpacked panel, then groups that are not packed yet.
     const int64_t tile_sums = plan.groups_per_item * kGroup * tiles.full_width;
     const int64_t sums_bytes = (plan.tiles_per_item * tile_sums * 4 + 63) / 64 * 64;
     const int64_t block_bytes =
         job.unpacked != nullptr ? unpacked_block_bytes(quant_layout(segment.dtype)) : 0;
     const int64_t panel_bytes =
-        plan.groups_per_panel * plan.inputs_per_panel / kQuantBlock * block_bytes;
+        (plan.groups_per_panel * plan.inputs_per_panel / kQuantBlock * block_bytes + 63) / 64 * 64;
+    const int64_t late_bytes = segment.whole() ? 0 : groups * segment.group_bytes;
     std::byte* scratch = state_.thread_scratch[static_cast<size_t>(thread)].at_least(
-        static_cast<size_t>(sums_bytes + panel_bytes));
+        static_cast<size_t>(sums_bytes + panel_bytes + late_bytes));
     auto* sums = reinterpret_cast<float*>(scratch);
     auto* panel_scratch = reinterpret_cast<uint8_t*>(scratch) + sums_bytes;
 
-    const uint8_t* item_weights =
-        reinterpret_cast<const uint8_t*>(segment.expert(job.set->expert)) +
-        first_group * segment.group_bytes;
+    const auto* item_weights = reinterpret_cast<const uint8_t*>(
+        segment.groups(job.set->expert * segment.num_groups + first_group, groups,
+                       scratch + sums_bytes + panel_bytes));
     const auto kernel =
         job.unpacked != nullptr ? job.unpacked->unpacked : kernel_of(state_.matmul, segment.dtype);
     for (PanelPlace at{0, 0}; at.input < cols_ && at.group < groups;

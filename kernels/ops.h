@@ -108,6 +108,9 @@ struct HostTensor {
   int64_t cols = 0;
   std::span<const std::byte> bytes;
   int32_t num_experts = 1;
+  /// Keeps `bytes` where they are for as long as it is held. Null: they are there until
+  /// pack_weights returns.
+  std::shared_ptr<const void> owner = nullptr;
 };
 
 enum class WeightRole {
@@ -118,7 +121,8 @@ enum class WeightRole {
 };
 
 /// Weights inside a device: opaque to all but the op table that packed them, which may re-lay them
-/// out. Resident once; the file's bytes are not needed afterwards.
+/// out. Resident once; the file's bytes are not needed afterwards, or once pack_more has taken
+/// them.
 class Weight {
  public:
   virtual ~Weight() = default;
@@ -386,6 +390,10 @@ struct OpTable {
   /// Errors: kUnsupported (type, shape, size), kOutOfMemory, both naming the tensor.
   Result<std::unique_ptr<Weight>> (*pack_weights)(void* state, std::span<const HostTensor> tensors,
                                                   WeightRole role) = nullptr;
+  /// Null in a table whose weights are packed when pack_weights returns. Otherwise packs some
+  /// `bytes` more of what it put off, which is tensors that have an owner, and says how many are
+  /// left. Ops compute the same bits before and after; before, each packs what it needs once more.
+  uint64_t (*pack_more)(void* state, uint64_t bytes) = nullptr;
 
   void (*embed)(void* state, const EmbedArgs&) = nullptr;
   void (*rms_norm)(void* state, const RmsNormArgs&) = nullptr;
@@ -471,9 +479,11 @@ struct CpuOptions {
   int32_t num_threads = 0;  ///< 0: one per physical core this process may use
   std::string variant;      ///< "": best this CPU has; else "plain", "avx2", "avx512", "avx512vnni"
 };
+/// When tensors that have an owner are packed; those without always at once.
+enum class Packing { kAtOnce, kLate };
 
 /// The CPU's table. kUnsupported where `variant` names what this CPU does not have.
-Result<OpTable> cpu_ops(const CpuOptions& options);
+Result<OpTable> cpu_ops(const CpuOptions& options, Packing packing = Packing::kAtOnce);
 
 /// Variants that this CPU can run, slowest first.
 std::vector<std::string> cpu_variants();

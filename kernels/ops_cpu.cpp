@@ -69,7 +69,7 @@ std::vector<std::string> cpu_variants() {
   return names;
 }
 
-Result<OpTable> cpu_ops(const CpuOptions& options) {
+Result<OpTable> cpu_ops(const CpuOptions& options, Packing packing) {
   constexpr int32_t kMostThreads = 1024;
   if (options.num_threads < 0 || options.num_threads > kMostThreads) {
     return Error{ErrorCode::kInvalidArgument,
@@ -90,7 +90,7 @@ Result<OpTable> cpu_ops(const CpuOptions& options) {
                   .memory_free_bytes = memory.available_bytes};
   table.numerics_id = variant->numerics_id;
   table.state = std::make_shared<cpu::CpuState>(threads, *variant->matmul, *variant->attention,
-                                                *variant->rows);
+                                                *variant->rows, packing);
   table.allocate = [](void*, size_t bytes) { return allocate_host(bytes); };
   table.release = [](void*, void* p, size_t bytes) { release_host(p, bytes); };
   table.copy_to_device = [](void*, void* dst, const void* src, size_t bytes) {
@@ -102,6 +102,7 @@ Result<OpTable> cpu_ops(const CpuOptions& options) {
     static_cast<cpu::CpuState*>(state)->pool.set_active(num_threads);
   };
   table.pack_weights = cpu::pack_weights;
+  if (packing == Packing::kLate) table.pack_more = cpu::pack_more;
   table.embed = cpu::embed;
   table.rms_norm = cpu::rms_norm;
   table.matmul = cpu::matmul;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -36,13 +37,22 @@ class HostBuffer {
   size_t size_ = 0;
 };
 
+class PackedWeight;
+
+/// What was put off, in the order of pack_weights. Weights leave it when they end.
+struct LateWeights {
+  std::vector<PackedWeight*> weights;
+  uint64_t bytes = 0;
+};
+
 /// Scratch memory grows to what the largest step needs and stays.
 struct CpuState {
   CpuState(int32_t num_threads, const MatmulKernels& m, const AttentionKernels& a,
-           const RowKernels& r)
+           const RowKernels& r, Packing packing)
       : matmul(m),
         attention(a),
         rows(r),
+        late(packing == Packing::kLate ? std::make_shared<LateWeights>() : nullptr),
         thread_scratch(static_cast<size_t>(num_threads)),
         pool(num_threads) {}
 
@@ -59,7 +69,8 @@ struct CpuState {
   const MatmulKernels& matmul;
   const AttentionKernels& attention;
   const RowKernels& rows;
-  HostBuffer plain_activations;  ///< packed for matmul
+  const std::shared_ptr<LateWeights> late;  ///< null: nothing is put off
+  HostBuffer plain_activations;             ///< packed for matmul
   HostBuffer quantized_activations;
   HostBuffer partials;                     ///< attention's, one per split
   std::vector<HostBuffer> thread_scratch;  ///< of the op that runs, by thread
@@ -76,18 +87,31 @@ class PackedWeight final : public Weight {
     int64_t rows;        ///< of one expert
     int64_t num_groups;  ///< of one expert
     int64_t group_bytes;
-    const std::byte* data;
+    int64_t all_groups;  ///< of all experts, one after the other
+    std::byte* data;     ///< theirs
+    int64_t packed;      ///< so many of them are there
+    HostTensor source;   ///< of the others
 
-    const std::byte* expert(int32_t e) const { return data + e * num_groups * group_bytes; }
+    bool whole() const { return packed == all_groups; }
+    /// Groups [first, first + count) of all: where they are, or packed into `scratch` of so many.
+    const std::byte* groups(int64_t first, int64_t count, std::byte* scratch) const;
   };
+  PackedWeight() = default;
+  ~PackedWeight() override;
+  PackedWeight(const PackedWeight&) = delete;
+  PackedWeight& operator=(const PackedWeight&) = delete;
+
   std::vector<Segment> segments;
   HostBuffer memory;
+  std::shared_ptr<LateWeights> late;  ///< has this one; null: it is whole
 };
 
-/// Row `row` of the weight, as f32 times `scale`.
-void unpack_row(const PackedWeight& weight, int64_t row, float scale, float* out);
+/// Row `row` of the weight, as f32 times `scale`. `scratch`: of the calling thread.
+void unpack_row(const PackedWeight& weight, int64_t row, float scale, HostBuffer& scratch,
+                float* out);
 
 Result<std::unique_ptr<Weight>> pack_weights(void*, std::span<const HostTensor>, WeightRole);
+uint64_t pack_more(void*, uint64_t bytes);
 
 void embed(void*, const EmbedArgs&);
 void rms_norm(void*, const RmsNormArgs&);

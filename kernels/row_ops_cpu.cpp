@@ -18,10 +18,12 @@ void embed(void* state, const EmbedArgs& args) {
   check_args(args);
   const auto& table = static_cast<const PackedWeight&>(*args.table);
   const int32_t rows = num_rows(*args.batch, Rows::kTokens);
-  state_of(state).for_each(rows, rows * table.cols * 2, [&](int64_t t, int32_t) {
+  CpuState& s = state_of(state);
+  s.for_each(rows, rows * table.cols * 2, [&](int64_t t, int32_t thread) {
     const int32_t token = args.batch->token_ids[t];
     HEARTH_CHECK(token >= 0 && token < table.rows, "token {} of {}", token, table.rows);
-    unpack_row(table, token, args.scale, args.out.row<float>(t));
+    unpack_row(table, token, args.scale, s.thread_scratch[static_cast<size_t>(thread)],
+               args.out.row<float>(t));
   });
 }
 

@@ -47,12 +47,50 @@ void place_q8_0_row(const std::byte* row, int64_t cols, int64_t lane, std::byte*
   }
 }
 
-/// Rows [first, first + rows) of the tensor, at most a group of them.
-void pack_group(const HostTensor& tensor, int64_t first, int64_t rows, std::byte* packed) {
+/// The same of four rows, `row_bytes` apart, for lanes [lane, lane + 4): words of four rows are
+/// turned into rows of four lanes, sixteen bytes at a time.
+void place_four_q8_0_rows(const std::byte* row, int64_t row_bytes, int64_t cols, int64_t lane,
+                          std::byte* group) {
+  using Words = uint32_t __attribute__((vector_size(16)));
+  for (int64_t b = 0; b < cols / kQuantBlock; ++b, row += kStoredBlockBytes) {
+    for (int64_t i = 0; i < 4; ++i) {
+      std::memcpy(group + q8_scales_at(b) + (lane + i) * 2, row + i * row_bytes, 2);
+    }
+    for (int64_t j = 0; j < kQuantBlock / 4; j += 4) {
+      Words in[4];
+      for (int64_t i = 0; i < 4; ++i) std::memcpy(&in[i], row + i * row_bytes + 2 + 4 * j, 16);
+      const Words low01 = __builtin_shuffle(in[0], in[1], Words{0, 4, 1, 5});
+      const Words low23 = __builtin_shuffle(in[2], in[3], Words{0, 4, 1, 5});
+      const Words high01 = __builtin_shuffle(in[0], in[1], Words{2, 6, 3, 7});
+      const Words high23 = __builtin_shuffle(in[2], in[3], Words{2, 6, 3, 7});
+      const Words out[4] = {__builtin_shuffle(low01, low23, Words{0, 1, 4, 5}),
+                            __builtin_shuffle(low01, low23, Words{2, 3, 6, 7}),
+                            __builtin_shuffle(high01, high23, Words{0, 1, 4, 5}),
+                            __builtin_shuffle(high01, high23, Words{2, 3, 6, 7})};
+      for (int64_t i = 0; i < 4; ++i) {
+        const Words stored = out[i] ^ 0x80808080u;
+        std::memcpy(group + q8_bytes_at(b) + ((j + i) * kGroup + lane) * 4, &stored, 16);
+      }
+    }
+  }
+}
+
+/// Group `group` of the segment, experts one after the other, from the tensor it is packed from.
+void pack_group(const PackedWeight::Segment& segment, int64_t group, std::byte* packed) {
+  const HostTensor& tensor = segment.source;
+  const int64_t first_lane = group % segment.num_groups * kGroup;
+  const int64_t lanes = std::min<int64_t>(kGroup, segment.rows - first_lane);
   const auto row_bytes =
       static_cast<int64_t>(bytes_of(tensor.dtype, static_cast<uint64_t>(tensor.cols)));
-  for (int64_t lane = 0; lane < rows; ++lane) {
-    const std::byte* row = tensor.bytes.data() + (first + lane) * row_bytes;
+  const std::byte* row =
+      tensor.bytes.data() + (group / segment.num_groups * segment.rows + first_lane) * row_bytes;
+  int64_t lane = 0;
+  if (tensor.dtype == DType::kQ8_0) {
+    for (; lane + 4 <= lanes; lane += 4, row += 4 * row_bytes) {
+      place_four_q8_0_rows(row, row_bytes, tensor.cols, lane, packed);
+    }
+  }
+  for (; lane < lanes; ++lane, row += row_bytes) {
     switch (tensor.dtype) {
       case DType::kF32: place_plain_row<float>(row, tensor.cols, lane, packed); break;
       case DType::kF16:
@@ -61,6 +99,26 @@ void pack_group(const HostTensor& tensor, int64_t first, int64_t rows, std::byte
       default: place_row(tensor.dtype, row, tensor.cols, static_cast<int>(lane), packed);
     }
   }
+}
+
+/// Packs the segment's next `count` groups into their place.
+void pack_next(CpuState& cpu, PackedWeight::Segment& segment, int64_t count) {
+  std::byte* first = segment.data + segment.packed * segment.group_bytes;
+  const int64_t bytes = count * segment.group_bytes;
+  // All threads take part, a huge page at a time: packing alone, two of them would often wait for
+  // the same one, or clear it twice.
+  const auto huge = static_cast<int64_t>(kHugePage);
+  const int64_t skip = round_up(static_cast<int64_t>(reinterpret_cast<uintptr_t>(first)), huge) -
+                       static_cast<int64_t>(reinterpret_cast<uintptr_t>(first));
+  cpu.for_each(std::max<int64_t>(0, round_up(bytes - skip, huge) / huge), bytes,
+               [&](int64_t page, int32_t) {
+                 *static_cast<volatile std::byte*>(first + skip + page * huge) = std::byte{0};
+               });
+  cpu.for_each(count, bytes, [&](int64_t i, int32_t) {
+    pack_group(segment, segment.packed + i, first + i * segment.group_bytes);
+  });
+  segment.packed += count;
+  if (segment.whole()) segment.source = {};
 }
 
 Error no_memory(const HostTensor& first, size_t bytes) {
@@ -111,45 +169,91 @@ Result<std::unique_ptr<Weight>> pack_weights(void* state, std::span<const HostTe
     const int64_t rows = tensor.rows / tensor.num_experts;
     const int64_t groups = round_up(rows, kGroup) / kGroup;
     const int64_t group_bytes = packed_group_bytes(tensor.dtype, tensor.cols);
-    weight->segments.push_back({tensor.dtype, weight->rows, rows, groups, group_bytes, nullptr});
+    weight->segments.push_back({.dtype = tensor.dtype,
+                                .first_row = weight->rows,
+                                .rows = rows,
+                                .num_groups = groups,
+                                .group_bytes = group_bytes,
+                                .all_groups = groups * tensor.num_experts,
+                                .data = nullptr,
+                                .packed = 0,
+                                .source = tensor});
     weight->rows += rows;
     offset += groups * group_bytes * tensor.num_experts;
   }
   weight->bytes = static_cast<size_t>(offset);
   if (!weight->memory.reset(weight->bytes)) return no_memory(tensors[0], weight->bytes);
 
-  // All threads take part, a huge page at a time: packing alone, two of them would often wait for
-  // the same one, or clear it twice.
   std::byte* packed = weight->memory.data();
   auto& cpu = *static_cast<CpuState*>(state);
-  const auto pages = static_cast<int64_t>(weight->bytes / kHugePage);
-  cpu.for_each(pages, offset, [packed](int64_t page, int32_t) {
-    *static_cast<volatile std::byte*>(packed + page * static_cast<int64_t>(kHugePage)) =
-        std::byte{0};
-  });
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    PackedWeight::Segment& segment = weight->segments[i];
+  for (PackedWeight::Segment& segment : weight->segments) {
     segment.data = packed;
-    const int64_t groups = segment.num_groups * tensors[i].num_experts;
-    const int64_t bytes = groups * segment.group_bytes;
-    cpu.for_each(groups, bytes, [&](int64_t item, int32_t) {
-      const int64_t first = item % segment.num_groups * kGroup;
-      pack_group(tensors[i], item / segment.num_groups * segment.rows + first,
-                 std::min<int64_t>(kGroup, segment.rows - first),
-                 packed + item * segment.group_bytes);
-    });
+    const int64_t bytes = segment.all_groups * segment.group_bytes;
     packed += bytes;
+    if (cpu.late == nullptr || segment.source.owner == nullptr) {
+      pack_next(cpu, segment, segment.all_groups);
+      continue;
+    }
+    if (weight->late == nullptr) cpu.late->weights.push_back(weight.get());
+    weight->late = cpu.late;
+    weight->late->bytes += static_cast<uint64_t>(bytes);
   }
   return std::unique_ptr<Weight>(std::move(weight));
 }
 
-void unpack_row(const PackedWeight& weight, int64_t row, float scale, float* out) {
+uint64_t pack_more(void* state, uint64_t bytes) {
+  auto& cpu = *static_cast<CpuState*>(state);
+  LateWeights& late = *cpu.late;
+  const uint64_t goal = late.bytes > bytes ? late.bytes - bytes : 0;
+  while (late.bytes > goal) {
+    PackedWeight& weight = *late.weights.front();
+    const auto segment = std::ranges::find_if(
+        weight.segments, [](const PackedWeight::Segment& s) { return !s.whole(); });
+    if (segment == weight.segments.end()) {
+      late.weights.erase(late.weights.begin());
+      weight.late = nullptr;
+      continue;
+    }
+    const auto group_bytes = static_cast<uint64_t>(segment->group_bytes);
+    const auto wanted = static_cast<int64_t>((late.bytes - goal + group_bytes - 1) / group_bytes);
+    const int64_t count = std::min(wanted, segment->all_groups - segment->packed);
+    pack_next(cpu, *segment, count);
+    late.bytes -= static_cast<uint64_t>(count) * group_bytes;
+  }
+  return late.bytes;
+}
+
+PackedWeight::~PackedWeight() {
+  if (late == nullptr) return;
+  std::erase(late->weights, this);
+  for (const Segment& segment : segments) {
+    late->bytes -=
+        static_cast<uint64_t>((segment.all_groups - segment.packed) * segment.group_bytes);
+  }
+}
+
+const std::byte* PackedWeight::Segment::groups(int64_t first, int64_t count,
+                                               std::byte* scratch) const {
+  if (first + count <= packed) return data + first * group_bytes;
+  for (int64_t i = 0; i < count; ++i) {
+    std::byte* out = scratch + i * group_bytes;
+    const bool padded = ((first + i) % num_groups + 1) * kGroup > rows;
+    if (padded) std::memset(out, 0, static_cast<size_t>(group_bytes));
+    pack_group(*this, first + i, out);
+  }
+  return scratch;
+}
+
+void unpack_row(const PackedWeight& weight, int64_t row, float scale, HostBuffer& scratch,
+                float* out) {
   size_t s = 0;
   while (row >= weight.segments[s].first_row + weight.segments[s].rows) ++s;
   const PackedWeight::Segment& segment = weight.segments[s];
   const int64_t group = (row - segment.first_row) / kGroup;
   const int64_t lane = (row - segment.first_row) % kGroup;
-  const std::byte* packed = segment.data + group * segment.group_bytes;
+  std::byte* late =
+      segment.whole() ? nullptr : scratch.at_least(static_cast<size_t>(segment.group_bytes));
+  const std::byte* packed = segment.groups(group, 1, late);
   const auto* floats = reinterpret_cast<const float*>(packed) + lane;
   const auto* halves = reinterpret_cast<const uint16_t*>(packed) + lane;
   switch (segment.dtype) {

@@ -20,7 +20,9 @@ namespace hearth::worker {
 std::string_view device_kind();
 
 /// Opens the device. kUnsupported says what is missing, kInvalidArgument what was asked wrongly.
-Result<kernels::OpTable> open_device(const DeviceOptions& options);
+/// Late packing, where the device knows it, is for who serves: the first token comes sooner.
+Result<kernels::OpTable> open_device(const DeviceOptions& options,
+                                     kernels::Packing packing = kernels::Packing::kAtOnce);
 
 /// What it can do at most, measured now; `read_bytes` several times its last-level cache.
 Result<kernels::Ceilings> measure_device(const kernels::OpTable& ops, size_t read_bytes);

@@ -20,14 +20,14 @@ kernels::CpuOptions to_kernels(const DeviceOptions& options) {
 
 std::string_view device_kind() { return "cpu"; }
 
-Result<kernels::OpTable> open_device(const DeviceOptions& options) {
+Result<kernels::OpTable> open_device(const DeviceOptions& options, kernels::Packing packing) {
   if (options.device != "auto" && options.device != "cpu") {
     return Error{ErrorCode::kInvalidArgument,
                  fmt::format("--device {}: hearth-worker-cpu computes on the CPU, want auto or cpu",
                              options.device),
                  "device"};
   }
-  return kernels::cpu_ops(to_kernels(options));
+  return kernels::cpu_ops(to_kernels(options), packing);
 }
 
 Result<kernels::Ceilings> measure_device(const kernels::OpTable& ops, size_t read_bytes) {

@@ -51,7 +51,7 @@ Result<std::vector<DeviceCheck>> describe(const DeviceOptions& options) {
 
 std::string_view device_kind() { return "cuda"; }
 
-Result<kernels::OpTable> open_device(const DeviceOptions& options) {
+Result<kernels::OpTable> open_device(const DeviceOptions& options, kernels::Packing) {
   HEARTH_ASSIGN_OR_RETURN(const kernels::CudaOptions cuda, to_kernels(options));
   return kernels::cuda_ops(cuda);
 }

@@ -56,7 +56,8 @@ void EngineThread::run() {
 
 Result<EngineLoaded> EngineThread::load() {
   const int64_t begin_us = clock_.now_us();
-  HEARTH_ASSIGN_OR_RETURN(kernels::OpTable ops, open_device(options_.device));
+  HEARTH_ASSIGN_OR_RETURN(kernels::OpTable ops,
+                          open_device(options_.device, kernels::Packing::kLate));
   HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(options_.model));
   // Beside all else: one thread's work, of which a large vocabulary has as much as a small model
   // takes to load. Joined before the file goes, whatever is returned.

@@ -23,6 +23,7 @@ Result<WeightHandle> WeightPacker::pack(std::initializer_list<const GgufTensor*>
   for (const GgufTensor* tensor : tensors) {
     if (tensor == nullptr) return WeightHandle();
     parts.push_back(host_tensor(*tensor));
+    if (ops_.pack_more != nullptr) parts.back().owner = file_.keep_cached(tensor->bytes);
     if (role == WeightRole::kExperts) {
       parts.back().num_experts = static_cast<int32_t>(tensor->dims[2]);
     }
@@ -30,7 +31,7 @@ Result<WeightHandle> WeightPacker::pack(std::initializer_list<const GgufTensor*>
   HEARTH_ASSIGN_OR_RETURN(WeightHandle weight, pack_parts(parts, role));
   for (const kernels::HostTensor& part : parts) {
     state_.bytes_done += part.bytes.size();
-    file_.drop_pages(part.bytes);
+    if (part.owner == nullptr) file_.drop_pages(part.bytes);
   }
   return weight;
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -53,8 +54,9 @@ ReadableFile& ReadableFile::operator=(ReadableFile&& other) noexcept {
 // ---- FileMapping ----------------------------------------------------------------------------
 
 Result<FileMapping> FileMapping::open(const std::filesystem::path& path) {
-  HEARTH_ASSIGN_OR_RETURN(const ReadableFile file, ReadableFile::open(path));
-  FileMapping mapping;
+  HEARTH_ASSIGN_OR_RETURN(ReadableFile opened, ReadableFile::open(path));
+  FileMapping mapping(std::move(opened));
+  const ReadableFile& file = mapping.file_;
   if (file.size_bytes() == 0) return mapping;
   void* memory = ::mmap(nullptr, file.size_bytes(), PROT_READ, MAP_SHARED, file.fd(), 0);
   if (memory == MAP_FAILED) return system_error(path, "map", errno);
@@ -69,19 +71,39 @@ FileMapping::~FileMapping() {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
-FileMapping::FileMapping(FileMapping&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+FileMapping::FileMapping(FileMapping&& other) noexcept
+    : file_(std::move(other.file_)), bytes_(std::exchange(other.bytes_, {})) {}
 
 FileMapping& FileMapping::operator=(FileMapping&& other) noexcept {
+  std::swap(file_, other.file_);
   std::swap(bytes_, other.bytes_);
   return *this;
+}
+
+bool FileMapping::contains(std::span<const std::byte> part) const {
+  const auto first = reinterpret_cast<uintptr_t>(part.data());
+  const auto begin = reinterpret_cast<uintptr_t>(bytes_.data());
+  return !bytes_.empty() && first >= begin && first + part.size() <= begin + bytes_.size();
+}
+
+// By reading without waiting: mincore tells only who may write the file, others always yes.
+bool FileMapping::in_page_cache(std::span<const std::byte> part) const {
+  constexpr size_t kSampleEvery = 256 << 10;
+  if (!contains(part)) return false;
+  const auto begin = static_cast<size_t>(part.data() - bytes_.data());
+  for (size_t at = begin; at < begin + part.size(); at += kSampleEvery) {
+    std::byte byte;
+    const iovec into{&byte, 1};
+    if (::preadv2(file_.fd(), &into, 1, static_cast<off_t>(at), RWF_NOWAIT) != 1) return false;
+  }
+  return true;
 }
 
 void FileMapping::drop_pages(std::span<const std::byte> part) const {
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto first = reinterpret_cast<uintptr_t>(part.data());
   const uintptr_t last = first + part.size();
-  const auto begin = reinterpret_cast<uintptr_t>(bytes_.data());
-  if (bytes_.empty() || first < begin || last > begin + bytes_.size()) return;
+  if (!contains(part)) return;
   const uintptr_t from = (first + page - 1) / page * page;
   const uintptr_t to = last / page * page;
   if (from < to) ::madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <span>
+#include <utility>
 
 #include "kernels/base/result.h"
 
@@ -17,6 +18,7 @@ class ReadableFile {
  public:
   /// system_error(), or kInvalidArgument where `path` is no regular file.
   static Result<ReadableFile> open(const std::filesystem::path& path);
+  ReadableFile() = default;  ///< of none
   ~ReadableFile();
   ReadableFile(ReadableFile&& other) noexcept;
   ReadableFile& operator=(ReadableFile&& other) noexcept;
@@ -25,7 +27,6 @@ class ReadableFile {
   size_t size_bytes() const { return size_bytes_; }
 
  private:
-  ReadableFile() = default;
   int fd_ = -1;
   size_t size_bytes_ = 0;
 };
@@ -42,11 +43,18 @@ class FileMapping {
   FileMapping& operator=(FileMapping&& other) noexcept;
 
   std::span<const std::byte> bytes() const { return bytes_; }
+  /// The part can be read without waiting for a disk, as far as a sample tells. Always false where
+  /// the file system cannot say, or outside the mapping.
+  bool in_page_cache(std::span<const std::byte> part) const;
   /// Takes the whole pages of `part` out of this process's resident memory; they come back from the
   /// file when read again. A part outside the mapping is left alone.
   void drop_pages(std::span<const std::byte> part) const;
 
  private:
+  explicit FileMapping(ReadableFile file) : file_(std::move(file)) {}
+  bool contains(std::span<const std::byte> part) const;
+
+  ReadableFile file_;
   std::span<const std::byte> bytes_;
 };
 

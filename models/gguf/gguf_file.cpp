@@ -336,7 +336,7 @@ Result<void> GgufFile::Parser::tensor_data() {
 Result<GgufFile> GgufFile::open(const std::filesystem::path& path) {
   HEARTH_ASSIGN_OR_RETURN(FileMapping mapping, FileMapping::open(path));
   HEARTH_ASSIGN_OR_RETURN(GgufFile file, parse(mapping.bytes(), path.stem().string()));
-  file.mapping_ = std::move(mapping);
+  file.mapping_ = std::make_shared<const FileMapping>(std::move(mapping));
   return file;
 }
 

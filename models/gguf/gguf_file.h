@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -78,13 +79,20 @@ class GgufFile {
   void set_fingerprint(std::string hex) { fingerprint_ = std::move(hex); }
 
   /// Gives back the memory of file pages that were read and are not needed again.
-  void drop_pages(std::span<const std::byte> part) const { mapping_.drop_pages(part); }
+  void drop_pages(std::span<const std::byte> part) const {
+    if (mapping_ != nullptr) mapping_->drop_pages(part);
+  }
+  /// Keeps `part` mapped, whatever becomes of this object, for as long as it is held: what may be
+  /// read again soon. Null where a disk would have to be waited for, and without a mapping.
+  std::shared_ptr<const void> keep_cached(std::span<const std::byte> part) const {
+    return mapping_ != nullptr && mapping_->in_page_cache(part) ? mapping_ : nullptr;
+  }
 
  private:
   class Parser;
 
   std::string name_;
-  FileMapping mapping_;
+  std::shared_ptr<const FileMapping> mapping_;  ///< null after parse()
   std::span<const std::byte> content_;
   uint32_t version_ = 0;
   uint64_t alignment_ = 0;

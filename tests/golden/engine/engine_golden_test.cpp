@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <random>
 
 #include "engine/speculation/draft_model.h"
@@ -15,6 +16,7 @@
 #include "tests/golden/random_llama.h"
 #include "tests/golden/step_runner.h"
 #include "tests/skip.h"
+#include "tests/temp_dir.h"
 
 namespace hearth::golden {
 namespace {
@@ -310,6 +312,57 @@ TEST_CASE("any thread count, the same tokens") {
       said.push_back(std::move(all));
     }
     for (const auto& tokens : said) CHECK(tokens == said.front());
+  }
+}
+
+TEST_CASE("weights that reach their place late, the same tokens") {
+  const RandomLlama model(llama_shapes()[0], 3);
+  const std::vector<std::byte> bytes = model.file_bytes(DType::kQ8_0);
+  const tests::TempDir folder;
+  const auto path = folder.path() / "model.gguf";
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
+  const auto asked = requests(llama_shapes()[0].vocab, 60, 30);
+  for (const std::string& variant : kernels::cpu_variants()) {
+    CAPTURE(variant);
+    const kernels::CpuOptions options{.num_threads = 2, .variant = variant};
+    std::vector<std::vector<int32_t>> said;  // of each way, sample after sample
+    // At once; late, and never packed; late, and packed behind the first step.
+    for (const int way : {0, 1, 2}) {
+      CAPTURE(way);
+      const auto packing = way == 0 ? kernels::Packing::kAtOnce : kernels::Packing::kLate;
+      const kernels::OpTable ops = kernels::cpu_ops(options, packing).value();
+      auto file = models::GgufFile::open(path);
+      REQUIRE(file.ok());
+      EngineRun run(*file, ops, config_for(DType::kF16));
+      file = Error{};  // what is late keeps what it needs
+      const bool late = way != 0 && ops.pack_more(ops.state.get(), 0) > 0;
+      if (way != 0 && !late) HEARTH_SKIP("a file system without a page cache to ask");
+      if (way == 2) run.engine().warm_up(false);
+      for (size_t i = 0; i < asked.size(); ++i) {
+        Request request = asked[i];
+        request.id = i + 1;
+        run.submit(request);
+      }
+      if (way == 2) {
+        run.post(Drain{});
+        run.engine().run();
+        CHECK(ops.pack_more(ops.state.get(), 0) == 0);
+      }
+      run.run_until_idle();
+      if (way == 1) CHECK(ops.pack_more(ops.state.get(), 0) > 0);
+      for (size_t i = 0; i < asked.size(); ++i) {
+        CHECK(run.said(i + 1).ended);
+        for (const auto& tokens : run.said(i + 1).tokens) said.push_back(tokens);
+      }
+    }
+    const size_t samples = said.size() / 3;
+    for (size_t i = 0; i < samples; ++i) {
+      CHECK(said[i].size() == 30);
+      CHECK(said[samples + i] == said[i]);
+      CHECK(said[2 * samples + i] == said[i]);
+    }
   }
 }
 

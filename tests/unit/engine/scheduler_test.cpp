@@ -106,6 +106,29 @@ TEST_CASE("the longest cached prefix goes first among an owner's oldest, but not
   CHECK(before >= 8);
 }
 
+TEST_CASE("while weights are late a step takes a prompt's tokens by number, and teaches no price") {
+  SchedulerConfig config;
+  config.max_step_tokens = 512;
+  Bench bench(64, config);
+  bench.scheduler.set_weights_late(true);
+  bench.add(1, 200, 4);
+  bench.step(1'000'000);
+  CHECK(bench.num_tokens == 128);
+  bench.step(1'000'000);
+  CHECK(bench.num_tokens == 72);
+  bench.add(2, 300, 1, Priority::kNormal, "a", 500);
+  bench.step(1'000'000);
+  CHECK(bench.num_decode_rows == 1);
+  CHECK(bench.num_tokens == 1 + 128);  // beside who decodes, too
+  CHECK_FALSE(bench.scheduler.cost().measured_any());
+  CHECK_FALSE(bench.scheduler.cost().measured_prefill());
+
+  bench.scheduler.set_weights_late(false);
+  bench.step(1'000);
+  CHECK(bench.num_tokens == 1);  // what decoding costs is wanted first
+  CHECK(bench.scheduler.cost().measured_any());
+}
+
 TEST_CASE("a decode row that needs a block preempts the youngest of the lowest class") {
   SchedulerConfig config;
   config.max_step_tokens = 512;
