@@ -150,30 +150,36 @@ TEST_CASE("over TCP a known key is its user and no administrator; others get no 
   CHECK_FALSE(connect("unknown", server.public_key, 300).ok());
   CHECK_FALSE(connect("known", unknown.public_key, 300).ok());  // not the daemon that was meant
   CHECK(connect("known", "short").error().code == ErrorCode::kInvalidArgument);
-  // And no other daemon is started in its place.
-  const auto refused_run = [&](const std::string& key_file) {
-    const Sandbox other;
-    const fs::path out = other.path() / "out";
-    const pid_t pid = start_program(
-        {"/usr/bin/env", "HEARTH_TCP=" + address, "HEARTH_TCP_SERVER_KEY=" + server.public_key,
-         "HEARTH_TCP_KEY_FILE=" + key_file, "XDG_RUNTIME_DIR=" + other.path().string(),
-         "HEARTH_ALLOW_ROOT=1", program("hearth").string(), "run", "tiny", "x"},
-        out);
-    const std::optional<int> how = wait_for_exit(pid, kPatienceMs);
-    REQUIRE(how.has_value());
-    CHECK(WEXITSTATUS(*how) == 3);
-    CHECK_FALSE(fs::exists(other.path() / "hearth"));
-    return text_of(out);
-  };
-  const std::string unknown_says = refused_run((sandbox.path() / "unknown").string());
-  CHECK_MESSAGE(unknown_says.find("tcp_clients_file") != std::string::npos, unknown_says);
-  CHECK_MESSAGE(unknown_says.find(unknown.public_key) != std::string::npos, unknown_says);
-  CHECK(refused_run("").find("HEARTH_TCP_KEY_FILE") != std::string::npos);
   CHECK(connect("known", server.public_key).ok());
   // Known from the reload on.
   std::ofstream(clients) << known.public_key << " 4242\n" << unknown.public_key << " 4243\n";
   daemon.signal(SIGHUP);
   CHECK(eventually([&] { return connect("unknown", server.public_key).ok(); }));
+}
+
+TEST_CASE("where a daemon named by HEARTH_TCP gives no answer, none is started in its place") {
+  const Sandbox sandbox;
+  const Result<ipc::CurveKeys> keys = ipc::make_curve_keys();
+  REQUIRE(keys.ok());
+  const fs::path key_file = sandbox.path() / "key";
+  REQUIRE(ipc::write_secret_key(key_file, *keys).ok());
+  const auto run_says = [&](const std::string& file) {
+    const fs::path out = sandbox.path() / "out";
+    const pid_t pid = start_program(
+        {"/usr/bin/env", "HEARTH_TCP=127.0.0.1:1", "HEARTH_TCP_SERVER_KEY=" + keys->public_key,
+         "HEARTH_TCP_KEY_FILE=" + file, "XDG_RUNTIME_DIR=" + sandbox.path().string(),
+         "HEARTH_ALLOW_ROOT=1", program("hearth").string(), "run", "tiny", "x"},
+        out);
+    const std::optional<int> how = wait_for_exit(pid, kPatienceMs);
+    REQUIRE(how.has_value());
+    CHECK(WEXITSTATUS(*how) == 3);
+    CHECK_FALSE(fs::exists(sandbox.path() / "hearth"));
+    return text_of(out);
+  };
+  const std::string unanswered = run_says(key_file.string());
+  CHECK_MESSAGE(unanswered.find("tcp_clients_file") != std::string::npos, unanswered);
+  CHECK_MESSAGE(unanswered.find(keys->public_key) != std::string::npos, unanswered);
+  CHECK(run_says("").find("HEARTH_TCP_KEY_FILE") != std::string::npos);
 }
 
 TEST_CASE("TCP without keys is refused at the start") {
