@@ -64,15 +64,15 @@ ModelRunner::ModelRunner(const MemoryPlan& plan, kernels::OpTable ops,
       ops_(std::move(ops)),
       model_(std::move(model)),
       host_index_(ops_, plan.index_bytes),
-      host_logits_(ops_, ops_.device.kind == "cuda" ? plan.logits_bytes : 0),
-      picks_tokens_(host_logits_.page_locked() && ops_.draw != nullptr &&
-                    model_->info().generates) {
-  if (!picks_tokens_) return;
+      host_logits_(ops_, ops_.device.kind == "cuda" ? plan.logits_bytes : 0) {
+  if (!host_logits_.page_locked() || ops_.draw == nullptr || !model_->info().generates) return;
   const auto rows = static_cast<size_t>(plan.max_outputs);
   draw_rows_ = HostBuffer(ops_, rows * sizeof(kernels::DrawRow));
   drawn_ = HostBuffer(ops_, rows * sizeof(int32_t));
   best_ = HostBuffer(ops_, rows * sizeof(kernels::BestLogits));
   fetched_.resize(rows);
+  // A device reaches no other memory of the host.
+  picks_tokens_ = draw_rows_.page_locked() && drawn_.page_locked() && best_.page_locked();
 }
 
 uint64_t ModelRunner::pack_more(uint64_t bytes) {

@@ -106,7 +106,7 @@ class ModelRunner {
   CapturedSteps captured_;
   kernels::HostBuffer host_index_;   ///< what index_ holds
   kernels::HostBuffer host_logits_;  ///< where the device has memory of its own
-  const bool picks_tokens_;
+  bool picks_tokens_ = false;
   kernels::HostBuffer draw_rows_, drawn_, best_;  ///< per output row; the device reads and writes
   std::vector<RowWish> wishes_;                   ///< of the last step; empty: all logits are here
   std::vector<bool> fetched_;                     ///< otherwise: those that are

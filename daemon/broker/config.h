@@ -57,8 +57,8 @@ struct ResidencyConfig {
 /// How workers are started and watched; and what is passed on to their engine.
 struct WorkerConfig {
   /// cpu; cuda:N; auto: a GPU where hearth-worker-cuda is installed and an NVIDIA driver is loaded,
-  /// else the CPU. With `program` set, told to it as it is. Not auto by itself until that worker has
-  /// computed on a GPU: nobody shall be its first user without having asked for it.
+  /// else the CPU. With `program` set, told to it as it is. Not auto by itself until that worker
+  /// has computed on a GPU: nobody shall be its first user without having asked for it.
   std::string device = "cpu";
   std::filesystem::path
       program;          ///< "": hearth-worker-<device> beside hearthd, in ../libexec/hearth, PATH
@@ -80,6 +80,7 @@ struct WorkerConfig {
   int64_t prefix_store_bytes = int64_t{8} << 30;   ///< of one model's database
   int64_t prefix_owner_bytes = 0;                  ///< of it one owner's; 0: as much as there is
   int64_t prefix_pinned_bytes = int64_t{2} << 30;  ///< and of that pinned
+  int64_t prefix_ram_bytes = int64_t{4} << 30;     ///< host memory behind a GPU's; 0: none
   std::string prefix_restore = "auto";             ///< "always": whether it pays or not; for tests
   int64_t heartbeat_timeout_ms = 60'000;  ///< an engine that says nothing for so long is killed
   int64_t load_timeout_ms = 300'000;      ///< and one whose loading makes no progress

@@ -97,6 +97,7 @@ std::vector<std::string> worker_arguments(const fs::path& program, const WorkerC
   add("--prefix-cache", config.prefix_cache ? "true" : "false");
   add("--speculation", config.speculation);
   add("--draft", config.draft.empty() ? "none" : config.draft);
+  add("--prefix-ram-bytes", std::to_string(config.prefix_cache ? config.prefix_ram_bytes : 0));
   if (config.prefix_cache && config.prefix_store && !state_dir.empty()) {
     add("--prefix-dir", (state_dir / "prefix").string());
     add("--prefix-store-bytes", std::to_string(config.prefix_store_bytes));

@@ -12,6 +12,7 @@
 #include "daemon/worker/measuring_ops.h"
 #include "engine/memory_plan.h"
 #include "engine/speculation/draft_model.h"
+#include "engine/store/ram_store.h"
 #include "engine/store/sqlite_store.h"
 #include "ipc/paths.h"
 #include "kernels/base/log.h"
@@ -106,9 +107,9 @@ Result<EngineLoaded> EngineThread::load() {
     }
   }
   HEARTH_ASSIGN_OR_RETURN(
-      engine_, engine::Engine::create(options_.engine, std::move(ops), std::move(model), clock_,
-                                      std::move(draft),
-                                      options_.prefix_dir.empty() ? nullptr : &store_commands_));
+      engine_,
+      engine::Engine::create(options_.engine, std::move(ops), std::move(model), clock_,
+                             std::move(draft), wants_store() ? &store_commands_ : nullptr));
   messages_.post(WarmingUp{});
   engine_->warm_up(false);
   if (!out.draft.empty()) {
@@ -122,7 +123,7 @@ Result<EngineLoaded> EngineThread::load() {
       out.draft_weight_bytes = draft_kv_bytes = 0;
     }
   }
-  if (!options_.prefix_dir.empty() && options_.engine.prefix_cache && out.info.generates) {
+  if (wants_store() && options_.engine.prefix_cache && out.info.generates) {
     start_store();
   }
   out.tokenizer = tokenizer_.get();
@@ -206,7 +207,11 @@ Result<std::unique_ptr<engine::DraftModel>> EngineThread::load_draft(
   return draft;
 }
 
-void EngineThread::start_store() {
+uint64_t EngineThread::ram_bytes() const {
+  return reserved_bytes().has_value() ? options_.prefix_ram_bytes : 0;
+}
+
+std::unique_ptr<engine::BlockStore> EngineThread::open_database() const {
   // Without the folder the store is degraded, says why, and works once somebody has mended that.
   if (const Result<void> made = ipc::ensure_private_dir(options_.prefix_dir); !made.ok()) {
     log_warn("prefix_dir", "error=\"{}\"", made.error().message);
@@ -221,9 +226,17 @@ void EngineThread::start_store() {
                std::chrono::system_clock::now().time_since_epoch())
         .count();
   };
+  return std::make_unique<engine::SqliteStore>(std::move(config), engine_->kv_layout());
+}
+
+void EngineThread::start_store() {
+  std::unique_ptr<engine::BlockStore> store;
+  if (!options_.prefix_dir.empty()) store = open_database();
+  if (ram_bytes() > 0) {
+    store = std::make_unique<engine::RamStore>(engine_->kv_layout(), ram_bytes(), std::move(store));
+  }
   store_ = std::make_unique<engine::StoreThread>(
-      std::make_unique<engine::SqliteStore>(std::move(config), engine_->kv_layout()),
-      store_commands_, [engine = engine_.get()](engine::StoreReply reply) {
+      std::move(store), store_commands_, [engine = engine_.get()](engine::StoreReply reply) {
         engine->inbox().post(std::move(reply));
       });
 }

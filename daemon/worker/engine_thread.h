@@ -47,7 +47,7 @@ struct EngineLoaded {
 struct LoadPlan {
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
-  uint64_t other_bytes = 0;  ///< activations, logits, index, a device's driver and scratch
+  uint64_t other_bytes = 0;        ///< activations, logits, index, a device's driver and scratch
   uint64_t device_free_bytes = 0;  ///< 0: the device has no memory of its own
 };
 /// The weights are there; the engine tries itself out.
@@ -77,6 +77,10 @@ class EngineThread {
   Result<std::unique_ptr<engine::DraftModel>> load_draft(const std::filesystem::path& path,
                                                          const models::ModelInfo& target,
                                                          const kernels::OpTable& ops);
+  /// Host memory for what leaves the device; 0 where that computes in it anyway.
+  uint64_t ram_bytes() const;
+  bool wants_store() const { return !options_.prefix_dir.empty() || ram_bytes() > 0; }
+  std::unique_ptr<engine::BlockStore> open_database() const;
   void start_store();
 
   ServeOptions options_;  ///< the engine thread's own; the plan settles its kv_bytes

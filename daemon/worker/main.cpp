@@ -60,6 +60,8 @@ void add_serve_options(CLI::App& app, ServeFlags* flags) {
   app.add_option("--prefix-store-bytes", options.prefix_store_bytes, "KV kept there, at most");
   app.add_option("--prefix-owner-bytes", options.prefix_owner_bytes, "of one owner; 0: no bound");
   app.add_option("--prefix-pinned-bytes", options.prefix_pinned_bytes, "of it pinned");
+  app.add_option("--prefix-ram-bytes", options.prefix_ram_bytes,
+                 "of host memory for KV that has left a GPU; 0: none");
   app.add_option("--always-restore", engine.always_restore,
                  "take from there what recomputing would bring sooner; for tests");
   app.add_option_function<bool>(

@@ -30,6 +30,8 @@ struct ServeOptions {
   uint64_t prefix_store_bytes = 8ull << 30;  ///< of one database
   uint64_t prefix_owner_bytes = 0;           ///< of it one owner's; 0: as much as there is
   uint64_t prefix_pinned_bytes = 2ull << 30;  ///< and of that pinned
+  /// Of host memory in front of them, on a device with memory of its own; 0: none.
+  uint64_t prefix_ram_bytes = 4ull << 30;
   LogLevel log_level = LogLevel::kInfo;
 };
 

@@ -69,6 +69,7 @@ speculation = "off"
 draft = "small"
 prefix_store = false
 prefix_store_bytes = 1048577
+prefix_ram_bytes = 1048579
 prefix_restore = "always"
 heartbeat_timeout_ms = 101
 load_timeout_ms = 102
@@ -129,6 +130,7 @@ n = 9
   CHECK(config.worker.draft == "small");
   CHECK_FALSE(config.worker.prefix_store);
   CHECK(config.worker.prefix_store_bytes == 1048577);
+  CHECK(config.worker.prefix_ram_bytes == 1048579);
   CHECK(config.worker.prefix_restore == "always");
   CHECK(config.worker.heartbeat_timeout_ms == 101);
   CHECK(config.worker.load_timeout_ms == 102);

@@ -51,12 +51,14 @@ TEST_CASE("every setting of [worker] reaches the worker") {
   CHECK(value_of(argv, "--prefix-cache") == "false");
   CHECK(value_of(argv, "--speculation") == "off");
   CHECK(value_of(argv, "--draft") == "small");
+  CHECK(value_of(argv, "--prefix-ram-bytes") == "0");
   CHECK(std::ranges::find(argv, "--prefix-dir") == argv.end());
 
   config.prefix_cache = true;
   config.prefix_store_bytes = 5'000'000;
   config.prefix_owner_bytes = 7;
   config.prefix_pinned_bytes = 8;
+  config.prefix_ram_bytes = 9;
   config.prefix_restore = "always";
   const std::vector<std::string> kept =
       worker_arguments("/bin/w", config, "/m", "/1", "/s", LogLevel::kWarn);
@@ -64,6 +66,7 @@ TEST_CASE("every setting of [worker] reaches the worker") {
   CHECK(value_of(kept, "--prefix-store-bytes") == "5000000");
   CHECK(value_of(kept, "--prefix-owner-bytes") == "7");
   CHECK(value_of(kept, "--prefix-pinned-bytes") == "8");
+  CHECK(value_of(kept, "--prefix-ram-bytes") == "9");
   CHECK(value_of(kept, "--always-restore") == "true");
   CHECK(value_of(kept, "--restore-both") == "false");
   const std::vector<std::string> nowhere =
