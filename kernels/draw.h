@@ -2,12 +2,10 @@
 // Tokens from rows of logits, on a device that has the logits in memory of its own: what the host
 // then reads is a token, or the few best ones, instead of a vocabulary of numbers.
 //
-// A draw is by addressed Gumbel-max.
-// The noise of a token is a function of (seed, sample, position, token) alone: argmax of
+// A draw is by addressed Gumbel-max. The noise of a token is a function of (seed, sample, position, token) alone: argmax of
 // logit / temperature + noise is a draw from softmax(logit / temperature) (Maddison, Tarlow and
 // Minka 2014, section 2), the same whoever computes it. A device's logarithm is not the host's to
 // the last bit, so a device says nothing where two scores are nearer than that could matter.
-
 //
 // What is asked and answered may lie in memory of OpTable::allocate_host: it is little, and read
 // and written once.

@@ -13,14 +13,6 @@
 
 namespace hearth::engine {
 
-/// A chain with the names of its blocks, computed once.
-struct NamedChain {
-  Chain chain;
-  std::vector<Hash128> names;     ///< [i]: behind i blocks; [0] is the root
-  std::vector<Hash128> prefixes;  ///< per chunk, see StoreKey::prefixes
-  int32_t num_blocks() const { return static_cast<int32_t>(names.size()) - 1; }
-};
-
 struct ChunkToSave {
   const NamedChain* chain = nullptr;
   const ChunkShape* shape = nullptr;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace hearth::engine {
 namespace {
@@ -30,6 +31,21 @@ uint64_t ChunkShape::data_bytes(const KvLayout& layout) const {
              static_cast<uint64_t>(layout.block_bytes[group]);
   }
   return bytes;
+}
+
+NamedChain name_chain(Chain chain, int32_t block_size) {
+  NamedChain out;
+  const auto size = static_cast<size_t>(block_size);
+  const size_t num_blocks = chain.tokens.size() / size;
+  chain.tokens.resize(num_blocks * size);
+  out.names.reserve(num_blocks + 1);
+  out.names.push_back(chain.root);
+  for (size_t i = 0; i < num_blocks; ++i) {
+    out.names.push_back(
+        chain_hash(out.names.back(), std::span(chain.tokens).subspan(i * size, size)));
+  }
+  out.chain = std::move(chain);
+  return out;
 }
 
 }  // namespace hearth::engine

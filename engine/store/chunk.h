@@ -75,6 +75,16 @@ struct Chain {
   std::vector<int32_t> tokens;
 };
 
+/// A chain with the names of its blocks, computed once.
+struct NamedChain {
+  Chain chain;
+  std::vector<Hash128> names;     ///< [i]: behind i blocks; [0] is the root
+  std::vector<Hash128> prefixes;  ///< per chunk, see StoreKey::prefixes
+  int32_t num_blocks() const { return static_cast<int32_t>(names.size()) - 1; }
+};
+/// Names the chain's whole blocks; tokens behind the last of them are cut off. No prefixes.
+NamedChain name_chain(Chain chain, int32_t block_size);
+
 /// A stored chunk that continues a chain.
 struct FoundChunk {
   int64_t row = 0;

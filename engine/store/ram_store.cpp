@@ -22,15 +22,7 @@ RamStore::RamStore(KvLayout layout, uint64_t budget_bytes, std::unique_ptr<Block
 
 NamedChain RamStore::name(Chain chain) const {
   if (below_ != nullptr) return below_->name(std::move(chain));
-  NamedChain out;
-  const auto block_size = static_cast<size_t>(layout_.block_size);
-  out.names.push_back(chain.root);
-  for (size_t at = 0; at + block_size <= chain.tokens.size(); at += block_size) {
-    out.names.push_back(
-        chain_hash(out.names.back(), std::span(chain.tokens).subspan(at, block_size)));
-  }
-  out.chain = std::move(chain);
-  return out;
+  return name_chain(std::move(chain), layout_.block_size);
 }
 
 // ---- Looking --------------------------------------------------------------------------------

@@ -201,18 +201,8 @@ Result<bool> SqliteStore::take_lease() {
 // ---- Reading --------------------------------------------------------------------------------
 
 NamedChain SqliteStore::name(Chain chain) const {
-  NamedChain out;
-  const auto block_size = static_cast<size_t>(layout_.block_size);
-  const size_t num_blocks = chain.tokens.size() / block_size;
-  chain.tokens.resize(num_blocks * block_size);
-  out.names.reserve(num_blocks + 1);
-  out.names.push_back(chain.root);
-  for (size_t i = 0; i < num_blocks; ++i) {
-    out.names.push_back(
-        chain_hash(out.names.back(), std::span(chain.tokens).subspan(i * block_size, block_size)));
-  }
-  if (key_) out.prefixes = key_->prefixes(layout_, chain);
-  out.chain = std::move(chain);
+  NamedChain out = name_chain(std::move(chain), layout_.block_size);
+  if (key_) out.prefixes = key_->prefixes(layout_, out.chain);
   return out;
 }
 

@@ -20,15 +20,7 @@ MemoryStore::MemoryStore(KvLayout layout, std::shared_ptr<MemoryChunks> chunks,
 }
 
 NamedChain MemoryStore::name(Chain chain) const {
-  NamedChain out;
-  const auto block_size = static_cast<size_t>(layout_.block_size);
-  out.names.push_back(chain.root);
-  for (size_t at = 0; at + block_size <= chain.tokens.size(); at += block_size) {
-    out.names.push_back(
-        chain_hash(out.names.back(), std::span(chain.tokens).subspan(at, block_size)));
-  }
-  out.chain = std::move(chain);
-  return out;
+  return name_chain(std::move(chain), layout_.block_size);
 }
 
 Result<std::vector<FoundChunk>> MemoryStore::find(const NamedChain& chain, int32_t first_block,

@@ -129,7 +129,7 @@ class BrokerSim {
   std::vector<FakeWorker*> workers;
   uint64_t device_bytes = 0;     ///< of a device with memory of its own; 0: there is none
   uint64_t host_free_bytes = 0;  ///< what the host says; 0: nothing
-  std::set<std::string> gone;  ///< identities that nobody reads any more
+  std::set<std::string> gone;    ///< identities that nobody reads any more
   std::map<std::pair<std::string, std::string>, SimAnswer> answers;
   uint64_t starts = 0;
 
