@@ -128,11 +128,6 @@ __device__ inline void add_chunk(const float (&c)[4], float left, float right, f
   acc[3] = fmaf(c[3], right, acc[3]);
 }
 
-__device__ inline void store_output(const PlainMatmul& p, int64_t row, int64_t output, float sum) {
-  if (p.residual.data != nullptr) sum += p.residual.data[row * p.residual.stride + output];
-  p.out.data[row * p.out.stride + output] = sum;
-}
-
 __device__ inline int chunks_of_part(int chunks) { return (chunks + kParts - 1) / kParts; }
 
 template <typename T, int kTiles>
@@ -188,24 +183,7 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_half_kernel(PlainMatmul 
     }
   }
 
-  __shared__ float parts[kParts][kRows][kHalfOutputs + 1];
-#pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      parts[part][8 * tile + 2 * (lane % 4) + i % 2][lane / 4 + i / 2 * 8] = acc[tile][i];
-    }
-  }
-  __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < kRows * kHalfOutputs; i += kParts * kWarp) {
-    const int n = i / kHalfOutputs;
-    const int64_t output = int64_t{blockIdx.y} * kHalfOutputs + i % kHalfOutputs;
-    if (n >= slice.num_rows || output >= p.outputs) continue;
-    float sum = 0;
-#pragma unroll
-    for (int k = 0; k < kParts; ++k) sum += parts[k][n][i % kHalfOutputs];
-    store_output(p, slice.out(n), output, sum);
-  }
+  store_parts(p, slice, acc);
 }
 
 // A block of the tiles kernel: four warps side by side along the outputs, two along the rows.

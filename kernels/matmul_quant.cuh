@@ -60,11 +60,6 @@ __device__ void add_block(const ChunkShare<kType>& w, const uint32_t (&a)[4], in
   }
 }
 
-__device__ inline void store_output(const QuantMatmul& p, int64_t row, int64_t output, float sum) {
-  if (p.residual.data != nullptr) sum += p.residual.data[row * p.residual.stride + output];
-  p.out.data[row * p.out.stride + output] = sum;
-}
-
 template <DType kType, int kTiles>
 __global__ void __launch_bounds__(kParts* kWarp) matmul_quant_kernel(QuantMatmul p) {
   constexpr int kChunkBytes = quant_form(kType).chunk_bytes();
@@ -124,24 +119,7 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_quant_kernel(QuantMatmul
     }
   }
 
-  __shared__ float parts[kParts][kRows][kGroupOutputs + 1];
-#pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      parts[part][8 * tile + 2 * (lane % 4) + i % 2][lane / 4 + i / 2 * 8] = acc[tile][i];
-    }
-  }
-  __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < kRows * kGroupOutputs; i += kParts * kWarp) {
-    const int n = i / kGroupOutputs;
-    const int64_t output = int64_t{blockIdx.y} * kGroupOutputs + i % kGroupOutputs;
-    if (n >= slice.num_rows || output >= p.outputs) continue;
-    float sum = 0;
-#pragma unroll
-    for (int k = 0; k < kParts; ++k) sum += parts[k][n][i % kGroupOutputs];
-    store_output(p, slice.out(n), output, sum);
-  }
+  store_parts(p, slice, acc);
 }
 
 template <DType kType>
@@ -190,8 +168,8 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_quant_tiles_kernel(Quant
       w.codes(b, a);
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
-        const auto operand = load_as<uint2>(
-            &x[8 * tile + lane / 4][b / 2 * 64 + lane % 4 * 16 + b % 2 * 8]);
+        const auto operand =
+            load_as<uint2>(&x[8 * tile + lane / 4][b / 2 * 64 + lane % 4 * 16 + b % 2 * 8]);
         const auto columns = load_as<uint4>(&blocks[b][8 * tile + 2 * (lane % 4)]);
         add_block<kType>(
             w, a, b, operand.x, operand.y,

@@ -51,6 +51,40 @@ __device__ inline RowSlice slice_of(const MatmulRows& rows, int32_t index, int32
   return {0, left < 0 ? 0 : left < width ? left : width, first, rows};
 }
 
+/// Stores one output of a row, with its residual where there is one.
+template <typename Params>
+__device__ void store_output(const Params& p, int64_t row, int64_t output, float sum) {
+  if (p.residual.data != nullptr) sum += p.residual.data[row * p.residual.stride + output];
+  p.out.data[row * p.out.stride + output] = sum;
+}
+
+/// Where each warp has one part of 16 outputs (of group blockIdx.y) and 8 * kTiles rows, as the
+/// tensor cores leave them: adds the parts up in ascending order and stores the sums.
+template <int kTiles, typename Params>
+__device__ void store_parts(const Params& p, const RowSlice& slice, const float (&acc)[kTiles][4]) {
+  constexpr int kRows = 8 * kTiles;
+  __shared__ float parts[kParts][kRows][kGroupOutputs + 1];
+  const auto lane = static_cast<int>(threadIdx.x) % kWarp;
+  const auto part = static_cast<int>(threadIdx.x) / kWarp;
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      parts[part][8 * tile + 2 * (lane % 4) + i % 2][lane / 4 + i / 2 * 8] = acc[tile][i];
+    }
+  }
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * kGroupOutputs; i += kParts * kWarp) {
+    const int n = i / kGroupOutputs;
+    const int64_t output = int64_t{blockIdx.y} * kGroupOutputs + i % kGroupOutputs;
+    if (n >= slice.num_rows || output >= p.outputs) continue;
+    float sum = 0;
+#pragma unroll
+    for (int k = 0; k < kParts; ++k) sum += parts[k][n][i % kGroupOutputs];
+    store_output(p, slice.out(n), output, sum);
+  }
+}
+
 /// What products of quantized weights take.
 struct QuantMatmul {
   MatmulRows rows;
