@@ -44,6 +44,8 @@ set(HEARTH_CUDA_KERNELS
   cuda_probe_kernel.cu
   draw.cu
   embed.cu
+  fast_matmul.cu
+  fast_unpack.cu
   gated_activation.cu
   gather_rows.cu
   gelu.cu
@@ -62,6 +64,7 @@ set(HEARTH_CUDA_KERNELS
   rope.cu
   soft_cap.cu)
 set(HEARTH_CUDA_HOST
+  cublaslt.cpp
   cuda_ceilings.cpp
   cuda_check.cpp
   cuda_graph.cpp
@@ -108,4 +111,4 @@ hearth_library(kernels_cuda
     ${HEARTH_CUDA_HOST}
     $<TARGET_OBJECTS:hearth_cuda_objects>
   PUBLIC hearth::kernels
-  PRIVATE CUDA::cudart_static)
+  PRIVATE CUDA::cudart_static ${CMAKE_DL_LIBS})

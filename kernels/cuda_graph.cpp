@@ -24,6 +24,7 @@ struct CudaStep : CapturedStep {
 }  // namespace
 
 void cuda::begin_capture(void* state) {
+  cuda_state(state).capturing = true;
   // Other threads' calls do not concern this stream: one that measures or probes may go on.
   HEARTH_CUDA_CHECK(
       cudaStreamBeginCapture(cuda_state(state).stream.get(), cudaStreamCaptureModeThreadLocal));
@@ -31,6 +32,7 @@ void cuda::begin_capture(void* state) {
 
 std::unique_ptr<CapturedStep> cuda::end_capture(void* opaque) {
   CudaState& state = cuda_state(opaque);
+  state.capturing = false;
   cudaGraph_t captured = nullptr;
   HEARTH_CUDA_CHECK(cudaStreamEndCapture(state.stream.get(), &captured));
   const CudaGraph graph(captured);

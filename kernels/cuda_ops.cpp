@@ -51,6 +51,43 @@ DeviceInfo device_info(const CudaDevice& device) {
   return info;
 }
 
+Error no_scratch(const CudaDevice& device, int64_t bytes, cudaError_t error) {
+  const bool full = error == cudaErrorMemoryAllocation;
+  return Error{full ? ErrorCode::kOutOfMemory : ErrorCode::kUnavailable,
+               fmt::format("{}: {} bytes of scratch, {} are free: {}", device.name, bytes,
+                           device.memory_free_bytes, cuda_reason(error)),
+               ""};
+}
+
+Result<void> take(const CudaDevice& device, int64_t bytes, CudaMemory* to) {
+  void* memory = nullptr;
+  const cudaError_t error = cudaMalloc(&memory, static_cast<size_t>(bytes));
+  if (error != cudaSuccess) return no_scratch(device, bytes, error);
+  to->reset(memory);
+  return {};
+}
+
+Result<std::unique_ptr<LtProducts>> open_products(const CublasLtApi* api) {
+  if (api != nullptr) return LtProducts::open(*api);
+  HEARTH_ASSIGN_OR_RETURN(const CublasLt library, open_cublaslt());
+  return LtProducts::open(library.api);
+}
+
+/// Returns what an operator should know: why there is no fast mode here, or nothing.
+Result<std::string> open_fast(const CudaDevice& device, const CublasLtApi* api,
+                              FastScratch* scratch) {
+  auto products = open_products(api);
+  if (!products.ok()) {
+    return fmt::format("numerics fast: {}; products are the exact ones", products.error().message);
+  }
+  HEARTH_TRY(take(device, kFastWeightBytes, &scratch->weights));
+  HEARTH_TRY(take(device, kFastRowBytes, &scratch->rows));
+  HEARTH_TRY(take(device, kQuantRows * int64_t{sizeof(float)}, &scratch->scales));
+  HEARTH_TRY(take(device, kFastWorkspaceBytes, &scratch->workspace));
+  scratch->products = std::move(products).value();
+  return std::string();
+}
+
 }  // namespace
 
 Result<OpTable> cuda_ops(const CudaOptions& options) {
@@ -64,15 +101,12 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
                  ""};
   }
 
-  void* partial = nullptr;
-  if (error = cudaMalloc(&partial, kPartialBytes); error != cudaSuccess) {
-    const bool full = error == cudaErrorMemoryAllocation;
-    return Error{full ? ErrorCode::kOutOfMemory : ErrorCode::kUnavailable,
-                 fmt::format("{}: {} bytes of scratch, {} are free: {}", device.name, kPartialBytes,
-                             device.memory_free_bytes, cuda_reason(error)),
-                 ""};
+  HEARTH_TRY(take(device, kPartialBytes, &state->partial));
+  std::string notice;
+  const bool fast = options.numerics == Numerics::kFast;
+  if (fast) {
+    HEARTH_ASSIGN_OR_RETURN(notice, open_fast(device, options.cublaslt, &state->fast));
   }
-  state->partial.reset(partial);
   size_t free_bytes = 0;
   size_t total_bytes = 0;
   if (error = cudaMemGetInfo(&free_bytes, &total_bytes); error != cudaSuccess) {
@@ -83,8 +117,12 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   OpTable table;
   table.device = device_info(device);
   table.device.memory_free_bytes = free_bytes;
+  table.device.notice = std::move(notice);
   // Architectures share source but not machine code, and expf and division may differ by a bit.
   table.numerics_id = fmt::format("cuda-4-sm{}{}", device.compute_major, device.compute_minor);
+  if (state->fast.products != nullptr) {  // whose bits are the library's
+    table.numerics_id += fmt::format("-fast-{}", state->fast.products->version());
+  }
   table.state = std::move(state);
   table.allocate = cuda::allocate;
   table.release = cuda::release;

@@ -9,8 +9,12 @@
 
 namespace hearth::kernels {
 
+struct CublasLtApi;
+
 struct CudaOptions {
   int32_t device = 0;  ///< CUDA's ordinal, after CUDA_VISIBLE_DEVICES
+  Numerics numerics = Numerics::kExact;
+  const CublasLtApi* cublaslt = nullptr;  ///< for tests: computes in place of the installed one
 };
 
 /// What the driver says of a device.
@@ -47,6 +51,11 @@ uint64_t cuda_packed_bytes(std::span<const HostTensor> tensors, WeightRole role)
 /// `copy_to_host` and `synchronize` wait. Ops allocate nothing, so a step can be captured. Every
 /// CUDA error after this call stops the process with its reason: a failed context cannot be
 /// trusted. Errors: cuda_probe's, and kOutOfMemory.
+///
+/// Fast numerics: products of more than kFastRows rows, but for those of f32 weights, of experts
+/// and of captured steps, are cuBLASLt's, of weights and x rounded to f16 or bf16
+/// (fast_matmul.cuh). Rows of `out` between the step's count and its bound may be written. Without
+/// the library the table is the exact one, by numerics_id as well, and device.notice says why.
 Result<OpTable> cuda_ops(const CudaOptions& options);
 
 }  // namespace hearth::kernels

@@ -1,5 +1,5 @@
 #pragma once
-// What one CUDA op table owns: the device's streams and the scratch of quantized activations.
+// What one CUDA op table owns: the device's streams and the scratch of products.
 // Used by the engine's thread alone once the table is made.
 
 #include <cuda_runtime.h>
@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+
+#include "kernels/cublaslt.h"
 
 namespace hearth::kernels {
 
@@ -38,6 +40,21 @@ struct QuantScratch {
   int64_t max_chunks = 0;
 };
 
+/// What `--numerics fast` computes with, all taken when the table is made (fast_matmul.cuh). The
+/// library's workspace is what its documentation wants for the devices that want most.
+inline constexpr int64_t kFastWeightBytes = int64_t{64} << 20;
+inline constexpr int64_t kFastRowBytes = int64_t{64} << 20;
+inline constexpr int64_t kFastWorkspaceBytes = int64_t{32} << 20;
+struct FastScratch {
+  int64_t weight_bytes = kFastWeightBytes;  ///< used of what was taken; a test makes it less
+  int64_t row_bytes = kFastRowBytes;
+  CudaMemory weights;                    ///< a piece of a weight as f16 or bf16, row by row
+  CudaMemory rows;                       ///< those of x likewise
+  CudaMemory scales;                     ///< (kQuantRows) f32, of these rows
+  CudaMemory workspace;                  ///< kFastWorkspaceBytes
+  std::unique_ptr<LtProducts> products;  ///< null: there is no such mode here
+};
+
 /// Which rows go to which expert, of one round. Moves as QuantScratch does.
 struct MoeScratch {
   CudaMemory choices;  ///< (kQuantRows) i32
@@ -66,6 +83,8 @@ struct CudaState {
   CudaMemory partial;  ///< kPartialBytes
   QuantScratch quant;
   MoeScratch moe;
+  FastScratch fast;
+  bool capturing = false;
   int64_t scratch_moves = 0;  ///< what was captured before the last move is void
 };
 

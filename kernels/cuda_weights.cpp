@@ -13,6 +13,7 @@
 #include "kernels/cuda_ops.h"
 #include "kernels/cuda_ops_internal.h"
 #include "kernels/cuda_quant.cuh"
+#include "kernels/fast_shapes.h"
 #include "kernels/op_checks.h"
 #include "kernels/quant/quant_types.h"
 
@@ -261,6 +262,17 @@ Result<void> grow_scratch(CudaState& state, const HostTensor& tensor) {
   return {};
 }
 
+/// Now, not in a step: the library may load kernels for it.
+void pin_algorithms(CudaState& state, const WeightSegment& segment, int64_t cols) {
+  if (state.fast.products == nullptr) return;
+  const FastPieces pieces(segment.dtype, segment.rows, cols, state.fast.weight_bytes);
+  for (int64_t i = 0; i < pieces.count; ++i) {
+    for (const int64_t rows : kFastBuckets) {
+      state.fast.products->pin(pieces.shape(i, rows), static_cast<size_t>(kFastWorkspaceBytes));
+    }
+  }
+}
+
 Result<std::unique_ptr<Weight>> pack_vector(CudaState& state, std::span<const HostTensor> tensors) {
   const std::vector<float> values = vector_values(tensors);
   auto weight = std::make_unique<CudaWeight>();
@@ -312,6 +324,7 @@ Result<std::unique_ptr<Weight>> cuda::pack_weights(void* opaque,
     const auto run = same_type(tensors);
     HEARTH_TRY(grow_scratch(state, run[0]));
     HEARTH_ASSIGN_OR_RETURN(WeightSegment segment, pack_segment(state, run));
+    if (role != WeightRole::kExperts) pin_algorithms(state, segment, weight->cols);
     segment.first_row = weight->rows;
     weight->rows += segment.rows;
     weight->bytes += segment.bytes;

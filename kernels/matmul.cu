@@ -3,6 +3,7 @@
 #include "kernels/cuda_layout.cuh"
 #include "kernels/cuda_quant.cuh"
 #include "kernels/cuda_weights.h"
+#include "kernels/fast_matmul.cuh"
 #include "kernels/matmul_half.cuh"
 #include "kernels/matmul_plain.cuh"
 #include "kernels/matmul_rows.cuh"
@@ -96,9 +97,12 @@ void cuda::matmul(void* opaque, const MatmulArgs& args) {
   cudaStream_t stream = state.stream.get();
   const auto& weight = static_cast<const CudaWeight&>(*args.w);
   const int64_t rows = row_bound(*args.batch, args.rows);
-  // The scratch of quantized activations bounds the rows of a round.
-  for (int64_t first = 0; first < rows; first += kQuantRows) {
-    const int64_t count = rows - first < kQuantRows ? rows - first : kQuantRows;
+  // The scratch of rounded or quantized activations bounds the rows of a round.
+  const bool fast = state.fast.products != nullptr;
+  const int64_t round = fast ? fast_round_rows(weight.cols, state.fast.row_bytes) : kQuantRows;
+  for (int64_t first = 0; first < rows; first += round) {
+    const int64_t count = rows - first < round ? rows - first : round;
+    FastRound fast_round(state, args, first, count);
     MatmulRows slices{};
     slices.count = row_count(*args.batch, args.rows);
     slices.first_row = static_cast<int32_t>(first);
@@ -108,6 +112,7 @@ void cuda::matmul(void* opaque, const MatmulArgs& args) {
       const RowsView out = from_output(args.out, segment.first_row);
       const RowsView residual =
           args.residual == nullptr ? RowsView{} : from_output(*args.residual, segment.first_row);
+      if (fast_round.run(segment, residual, out)) continue;
       if (is_plain(segment.dtype)) {
         PlainMatmul params = plain_params(weight, segment, slices, rows_view(args.x));
         params.first_x = first;

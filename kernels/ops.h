@@ -344,6 +344,7 @@ struct DeviceInfo {
   int32_t num_threads = 1;
   uint64_t memory_bytes = 0;       ///< total that this process may use
   uint64_t memory_free_bytes = 0;  ///< when the table was made
+  std::string notice = {};  ///< what was asked for and is not there, in a sentence; mostly empty
 };
 
 struct EncoderOps;
@@ -474,6 +475,10 @@ class HostBuffer {
 
 /// The specification: scalar loops, double accumulation, one thread.
 OpTable reference_ops();
+
+/// What may be given up for speed. Exact: batch invariance, as above, in every table. Fast: where a
+/// table knows something faster for many rows, their values may depend on the rows beside them.
+enum class Numerics { kExact, kFast };
 
 struct CpuOptions {
   int32_t num_threads = 0;  ///< 0: one per physical core this process may use

@@ -1,7 +1,8 @@
 // hearth-cuda-bench: what share of the device's read bandwidth matrix products and attention reach.
 // Decode shapes of an 8 B model (width 4096, 8 KV heads of 128, 32 heads), made in memory. Needs
 // nothing but the C++ runtime, so it can be carried to any machine with a GPU.
-//   hearth-cuda-bench [--device N] [--small]
+//   hearth-cuda-bench [--device N] [--small] [--numerics exact|fast] [--row-bits]
+// --row-bits measures no time: whether cuBLASLt's bits depend on the row count (row_bits.h).
 
 #include <fmt/format.h>
 
@@ -20,6 +21,7 @@
 #include "kernels/cuda_check.h"
 #include "kernels/cuda_ops.h"
 #include "kernels/cuda_state.h"
+#include "tests/cuda/row_bits.h"
 
 namespace {
 
@@ -36,8 +38,9 @@ struct Sizes {
   int64_t prefill_rows = 512;
   int64_t calls = 40;  // in one captured run
   int rounds = 7;
+  bool captured = true;  ///< calls of one run as a graph, where launching them would count
 };
-constexpr Sizes kSmall = {256, 512, 300, 1 << 16, 1, 600, 70, 1, 1};
+constexpr Sizes kSmall = {256, 512, 300, 1 << 16, 1, 600, 70, 1, 1, true};
 
 DeviceBuffer allocate(const OpTable& ops, int64_t bytes) {
   auto buffer = DeviceBuffer::allocate(ops, static_cast<size_t>(bytes), "bench");
@@ -57,20 +60,31 @@ double time_of(const OpTable& ops, const Sizes& sizes, const std::function<void(
   ops.synchronize(ops.state.get());
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t run = nullptr;
-  HEARTH_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  for (int64_t i = 0; i < sizes.calls; ++i) op(i);
-  HEARTH_CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
-  HEARTH_CUDA_CHECK(cudaGraphInstantiate(&run, graph, 0));
+  const auto all = [&] {
+    for (int64_t i = 0; i < sizes.calls; ++i) op(i);
+  };
+  if (sizes.captured) {
+    HEARTH_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    all();
+    HEARTH_CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+    HEARTH_CUDA_CHECK(cudaGraphInstantiate(&run, graph, 0));
+  }
   std::vector<double> seconds;
   for (int round = 0; round <= sizes.rounds; ++round) {  // the first one warms up
     const auto start = Clock::now();
-    HEARTH_CUDA_CHECK(cudaGraphLaunch(run, stream));
+    if (sizes.captured) {
+      HEARTH_CUDA_CHECK(cudaGraphLaunch(run, stream));
+    } else {
+      all();
+    }
     ops.synchronize(ops.state.get());
     const double took = std::chrono::duration<double>(Clock::now() - start).count();
     if (round > 0) seconds.push_back(took / static_cast<double>(sizes.calls));
   }
-  HEARTH_CUDA_CHECK(cudaGraphExecDestroy(run));
-  HEARTH_CUDA_CHECK(cudaGraphDestroy(graph));
+  if (sizes.captured) {
+    HEARTH_CUDA_CHECK(cudaGraphExecDestroy(run));
+    HEARTH_CUDA_CHECK(cudaGraphDestroy(graph));
+  }
   std::ranges::nth_element(seconds, seconds.begin() + sizes.rounds / 2);
   return seconds[static_cast<size_t>(sizes.rounds / 2)];
 }
@@ -181,7 +195,9 @@ void bench_matmul(const OpTable& ops, const Sizes& sizes, DType type, int64_t ou
     const Index index(ops, static_cast<int32_t>(rows), 1);
     const DeviceBuffer x = random_rows(ops, rows * inputs);
     const DeviceBuffer out = allocate(ops, rows * outputs * 4);
-    const double took = time_of(ops, sizes, [&](int64_t i) {
+    Sizes own = sizes;
+    own.captured = rows <= 64;  // as in a model's steps; what fast numerics do for more is not
+    const double took = time_of(ops, own, [&](int64_t i) {
       const Weight* weight = weights[static_cast<size_t>(i) % weights.size()].get();
       ops.matmul(ops.state.get(), {&index.batch, Rows::kTokens, view_of(x, rows, inputs), weight,
                                    nullptr, view_of(out, rows, outputs)});
@@ -221,13 +237,14 @@ void bench_attention(const OpTable& ops, const Sizes& sizes, DType type, int32_t
          4.0 * rows * positions * kHeads * kHeadDim, best);
 }
 
-int run(const CudaOptions& options, const Sizes& sizes) {
+int run(const CudaOptions& options, const Sizes& sizes, bool row_bits) {
   const auto table = cuda_ops(options);
   if (!table.ok()) {
     std::fprintf(stderr, "hearth-cuda-bench: %s\n", table.error().message.c_str());
     return 77;  // skipped
   }
   const OpTable& ops = *table;
+  if (row_bits) return tests::print_row_bits(ops, sizes.rounds == 1) ? 0 : 77;
   fmt::print("{} ({}), {:.1f} of {:.1f} GiB free\n", ops.device.name, ops.device.variant,
              static_cast<double>(ops.device.memory_free_bytes) / (1 << 30),
              static_cast<double>(ops.device.memory_bytes) / (1 << 30));
@@ -241,7 +258,19 @@ int run(const CudaOptions& options, const Sizes& sizes) {
         "read: {:.0f} GB/s; f32 {:.1f} Top/s, int8 (mma.sync) {:.1f} Top/s, registers only\n",
         best.read_bytes_per_s / 1e9, best.f32_ops_per_s / 1e12, best.int8_ops_per_s / 1e12);
   }
-  const std::vector<int64_t> few = {1, 4, 8, 16, 32, sizes.prefill_rows};
+  if (!ops.device.notice.empty()) fmt::print("{}\n", ops.device.notice);
+  if (options.numerics == Numerics::kFast) {
+    // Where it begins to pay (kFastRows), and prefill; few rows are the exact ones.
+    const std::vector<int64_t> many = {
+        65, 96, 128, 256, sizes.prefill_rows, 4 * sizes.prefill_rows};
+    for (const DType type : {DType::kQ4_K, DType::kQ6_K, DType::kQ8_0, DType::kF16, DType::kBF16}) {
+      bench_matmul(ops, sizes, type, 2 * sizes.hidden, sizes.width, many, best);
+      bench_matmul(ops, sizes, type, sizes.width, sizes.hidden, many, best);
+    }
+    return 0;
+  }
+  const std::vector<int64_t> few = {
+      1, 4, 8, 16, 32, 128, sizes.prefill_rows, 4 * sizes.prefill_rows};
   for (const DType type : {DType::kQ4_K, DType::kQ6_K, DType::kQ8_0, DType::kF16}) {
     bench_matmul(ops, sizes, type, sizes.width, sizes.width, few, best);
     bench_matmul(ops, sizes, type, 2 * sizes.hidden, sizes.width, few, best);
@@ -268,15 +297,23 @@ int run(const CudaOptions& options, const Sizes& sizes) {
 int main(int argc, char** argv) {
   CudaOptions options;
   Sizes sizes;
+  bool row_bits = false;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--small") == 0) {
       sizes = kSmall;
+    } else if (std::strcmp(argv[i], "--row-bits") == 0) {
+      row_bits = true;
+    } else if (std::strcmp(argv[i], "--numerics") == 0 && i + 1 < argc) {
+      const bool fast = std::strcmp(argv[++i], "fast") == 0;
+      options.numerics = fast ? Numerics::kFast : Numerics::kExact;
     } else if (std::strcmp(argv[i], "--device") == 0 && i + 1 < argc) {
       options.device = std::atoi(argv[++i]);
     } else {
-      std::fprintf(stderr, "usage: hearth-cuda-bench [--device N] [--small]\n");
+      std::fprintf(
+          stderr,
+          "usage: hearth-cuda-bench [--device N] [--small] [--numerics fast] [--row-bits]\n");
       return 2;
     }
   }
-  return run(options, sizes);
+  return run(options, sizes, row_bits);
 }

@@ -3,17 +3,14 @@
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <csignal>
-#include <functional>
 #include <thread>
 
 #include "kernels/cuda_state.h"
 #include "kernels/draw.h"
 #include "kernels/side_copies.h"
 #include "tests/cuda/rig.h"
+#include "tests/cuda/shim/last_words.h"
 #include "tests/cuda/shim/shim.h"
 
 using namespace hearth;         // NOLINT
@@ -34,31 +31,6 @@ Error refused(const shim::Machine& machine, int32_t device = 0) {
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
-}
-
-/// What a child process that runs `body` writes to stderr before it is aborted.
-std::string last_words(const std::function<void()>& body) {
-  int ends[2];
-  REQUIRE(pipe(ends) == 0);
-  const pid_t child = fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    dup2(ends[1], STDERR_FILENO);
-    signal(SIGABRT, SIG_DFL);  // doctest would report it as its own
-    body();
-    _exit(0);
-  }
-  close(ends[1]);
-  std::string text;
-  char buffer[512];
-  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;) {
-    text.append(buffer, static_cast<size_t>(n));
-  }
-  close(ends[0]);
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT));
-  return text;
 }
 
 }  // namespace

@@ -37,11 +37,16 @@ for wanted in "${steps[@]}"; do
       step memcheck compute-sanitizer --tool memcheck --error-exitcode 9 ./cuda_gpu_test
       step racecheck compute-sanitizer --tool racecheck --error-exitcode 9 ./cuda_gpu_test -tc='*types*,*rms_norm*,*mixed*'
       ;;
-    kernels) step bench ./hearth-cuda-bench ;;
+    kernels)
+      step bench ./hearth-cuda-bench
+      step bench-fast ./hearth-cuda-bench --numerics fast
+      step row-bits ./hearth-cuda-bench --row-bits
+      ;;
     model)
       # The 8 B shape (M) with random weights, made in memory.
       for type in Q4_K_M Q8_0 F16; do
         step "model-$type" ./hearth-worker-cuda bench --shape M --type "$type" --device cuda:0 --quick --read-mib 4096
+        step "model-$type-fast" ./hearth-worker-cuda bench --shape M --type "$type" --device cuda:0 --quick --read-mib 4096 --numerics fast
       done
       ;;
     *) echo "no step $wanted" >&2; exit 2 ;;
