@@ -64,6 +64,7 @@ struct WorkerConfig {
       program;          ///< "": hearth-worker-<device> beside hearthd, in ../libexec/hearth, PATH
   int64_t threads = 0;  ///< 0: one per physical core
   std::string cpu_variant;  ///< "": best this CPU has
+  std::string numerics = "exact";  ///< or fast: a GPU's cuBLASLt for prompts, where installed
   std::string kv_type = "f16";
   int64_t kv_bytes = 0;  ///< 0: the engine's own choice
   int64_t block_size = 16;

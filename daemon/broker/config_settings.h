@@ -75,6 +75,7 @@ void visit_worker(Section& in, WorkerConfig* worker) {
   in.path("program", &worker->program);
   in.integer("threads", 0, 4096, &worker->threads);
   in.text("cpu_variant", &worker->cpu_variant);
+  in.choice("numerics", {"exact", "fast"}, &worker->numerics);
   in.choice("kv_type", {"f16", "bf16", "q8_0", "f32"}, &worker->kv_type);
   in.integer("kv_bytes", 0, int64_t{1} << 50, &worker->kv_bytes);
   in.integer("block_size", 16, 1024, &worker->block_size);

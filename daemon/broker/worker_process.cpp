@@ -85,6 +85,7 @@ std::vector<std::string> worker_arguments(const fs::path& program, const WorkerC
   add("--device", config.device);
   add("--threads", std::to_string(config.threads));
   if (!config.cpu_variant.empty()) add("--cpu-variant", config.cpu_variant);
+  add("--numerics", config.numerics);
   add("--kv-type", config.kv_type);
   add("--kv-bytes", std::to_string(config.kv_bytes));
   add("--block-size", std::to_string(config.block_size));

@@ -27,6 +27,7 @@ Result<kernels::OpTable> open_device(const DeviceOptions& options, kernels::Pack
                              options.device),
                  "device"};
   }
+  HEARTH_TRY(parse_numerics(options.numerics));  // a CPU's exact products are its fastest
   return kernels::cpu_ops(to_kernels(options), packing);
 }
 

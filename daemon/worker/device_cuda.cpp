@@ -4,6 +4,8 @@
 
 #include "daemon/worker/device.h"
 #include "daemon/worker/nvml.h"
+#include "kernels/base/log.h"
+#include "kernels/cublaslt.h"
 #include "kernels/cuda_ceilings.h"
 #include "kernels/cuda_ops.h"
 
@@ -26,7 +28,21 @@ Result<kernels::CudaOptions> to_kernels(const DeviceOptions& options) {
   // All kernels are loaded when the device is opened: one loaded at its first use takes memory that
   // the plan has given away by then. An administrator's own setting stays.
   ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-  return kernels::CudaOptions{.device = ordinal};
+  HEARTH_ASSIGN_OR_RETURN(const kernels::Numerics numerics, parse_numerics(options.numerics));
+  return kernels::CudaOptions{.device = ordinal, .numerics = numerics};
+}
+
+/// Whether `fast` is to be had, and that it is in use.
+DeviceCheck describe_fast(const kernels::CudaOptions& cuda, const kernels::OpTable& ops) {
+  if (!ops.device.notice.empty()) return {"warn", "fast numerics", ops.device.notice};
+  const Result<kernels::CublasLt> library = kernels::open_cublaslt();
+  const bool fast = cuda.numerics == kernels::Numerics::kFast;
+  if (!library.ok()) {
+    return {"ok", "fast numerics", fmt::format("not to be had: {}", library.error().message)};
+  }
+  return {"ok", "fast numerics",
+          fmt::format("{}, {}", library->name,
+                      fast ? "in use: rows depend on their batch" : "not asked for")};
 }
 
 Result<std::vector<DeviceCheck>> describe(const DeviceOptions& options) {
@@ -44,6 +60,7 @@ Result<std::vector<DeviceCheck>> describe(const DeviceOptions& options) {
       {"ok", "condition", gpu_condition(device.pci_bus_id)},
       {"ok", "numerics",
        fmt::format("{}: devices of equal name compute equal bits", ops.numerics_id)},
+      describe_fast(cuda, ops),
   };
 }
 
@@ -53,7 +70,9 @@ std::string_view device_kind() { return "cuda"; }
 
 Result<kernels::OpTable> open_device(const DeviceOptions& options, kernels::Packing) {
   HEARTH_ASSIGN_OR_RETURN(const kernels::CudaOptions cuda, to_kernels(options));
-  return kernels::cuda_ops(cuda);
+  HEARTH_ASSIGN_OR_RETURN(kernels::OpTable ops, kernels::cuda_ops(cuda));
+  if (!ops.device.notice.empty()) log_warn("device_notice", "\"{}\"", ops.device.notice);
+  return ops;
 }
 
 Result<kernels::Ceilings> measure_device(const kernels::OpTable& ops, size_t read_bytes) {

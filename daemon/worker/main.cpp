@@ -37,6 +37,7 @@ void add_device_options(CLI::App& app, DeviceOptions* device) {
   app.add_option("--threads", device->threads, "compute threads; 0: one per physical core")
       ->check(CLI::Range(0, 4096));
   app.add_option("--cpu-variant", device->cpu_variant, "code path; default: the best there is");
+  app.add_option("--numerics", device->numerics, "exact, or fast: rows depend on their batch");
 }
 
 void add_serve_options(CLI::App& app, ServeFlags* flags) {

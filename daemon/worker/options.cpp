@@ -23,6 +23,13 @@ Result<int32_t> parse_cuda_device(const std::string& name) {
       "device"};
 }
 
+Result<kernels::Numerics> parse_numerics(const std::string& name) {
+  if (name == "exact") return kernels::Numerics::kExact;
+  if (name == "fast") return kernels::Numerics::kFast;
+  return Error{ErrorCode::kInvalidArgument, fmt::format("--numerics {}: want exact or fast", name),
+               "numerics"};
+}
+
 Result<kernels::DType> parse_kv_type(const std::string& name) {
   if (name == "f16") return kernels::DType::kF16;
   if (name == "f32") return kernels::DType::kF32;

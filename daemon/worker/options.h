@@ -16,6 +16,8 @@ struct DeviceOptions {
   std::string device = "auto";
   int32_t threads = 0;      ///< 0: one per physical core
   std::string cpu_variant;  ///< "": best this CPU has
+  /// exact, or fast: on a GPU many rows by cuBLASLt; a CPU knows nothing faster and stays exact.
+  std::string numerics = "exact";
 };
 
 struct ServeOptions {
@@ -37,6 +39,8 @@ struct ServeOptions {
 
 /// N of "cuda:N", 0 of "auto"; kInvalidArgument for any other name.
 Result<int32_t> parse_cuda_device(const std::string& name);
+/// exact, fast.
+Result<kernels::Numerics> parse_numerics(const std::string& name);
 /// The KV type of that name; kInvalidArgument lists those there are.
 Result<kernels::DType> parse_kv_type(const std::string& name);
 Result<engine::SchedulerPolicy> parse_policy(const std::string& name);

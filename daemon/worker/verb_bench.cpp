@@ -101,6 +101,7 @@ Result<BenchReport> run(const Options& options) {
   report.work = source.work();
   report.device = fmt::format("{} {}", ops.device.name, ops.device.variant);
   report.threads = ops.device.num_threads;
+  report.numerics = ops.numerics_id;
   report.rounds = options.rounds > 0 ? options.rounds : options.quick ? 3 : 5;
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<BenchRig> rig,
                           BenchRig::create(config, ops, std::move(model)));
@@ -214,6 +215,9 @@ void add_bench(CLI::App& app, int* status) {
       ->check(CLI::Range(1, 1 << 16));
   verb->add_option("--device", options->device.device, "cpu or cuda:N; default: the CPU")
       ->type_name("NAME");
+  verb->add_option("--numerics", options->device.numerics,
+                   "exact (default), or fast: on a GPU, prompts by cuBLASLt where it is installed")
+      ->type_name("MODE");
   verb->add_option("--threads", options->device.threads, "compute threads; 0: one per core")
       ->check(CLI::Range(0, 4096));
   verb->add_option("--cpu-variant", options->device.cpu_variant, "code path; default: the best");

@@ -165,6 +165,9 @@ void add_perplexity(CLI::App& app, int* status) {
   verb->add_option("--kv-type", options->kv_type, "f16, bf16, q8_0 or f32");
   verb->add_option("--device", options->device.device, "cpu or cuda:N; default: the CPU")
       ->type_name("NAME");
+  verb->add_option("--numerics", options->device.numerics,
+                   "exact (default), or fast: on a GPU, prompts by cuBLASLt where it is installed")
+      ->type_name("MODE");
   verb->add_option("--threads", options->device.threads, "compute threads; 0: one per core")
       ->check(CLI::Range(0, 4096));
   verb->add_flag("--json", options->json, "one JSON object");

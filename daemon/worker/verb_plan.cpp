@@ -158,6 +158,9 @@ void add_plan(CLI::App& app, int* status) {
       ->check(CLI::Range(1, 1 << 16));
   verb->add_option("--device", options->device.device, "cpu or cuda:N; default: the CPU")
       ->type_name("NAME");
+  verb->add_option("--numerics", options->device.numerics,
+                   "exact (default), or fast: on a GPU, prompts by cuBLASLt where it is installed")
+      ->type_name("MODE");
   verb->add_option("--threads", options->device.threads, "compute threads; 0: one per core")
       ->check(CLI::Range(0, 4096));
   verb->add_flag("--json", options->json, "one JSON object");

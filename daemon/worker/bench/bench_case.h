@@ -43,6 +43,7 @@ struct BenchReport {
   uint64_t parameters = 0;
   uint64_t weight_bytes = 0;
   kernels::DType kv_type = kernels::DType::kF16;
+  std::string numerics;  ///< the table's name for its bits
   int32_t rounds = 0;
   kernels::Ceilings ceilings;  ///< the best of all rounds
   ModelWork work;

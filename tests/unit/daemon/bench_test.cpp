@@ -105,6 +105,7 @@ TEST_CASE("a report tells medians and shares") {
   BenchReport report;
   report.model = "m\x1b";
   report.type = "Q8_0";
+  report.numerics = "bits/1";
   report.rounds = 3;
   report.ceilings = {.read_bytes_per_s = 100, .f32_ops_per_s = 100, .int8_ops_per_s = 1000};
   report.work.body_bytes = 50;
@@ -121,6 +122,8 @@ TEST_CASE("a report tells medians and shares") {
   CHECK(json["cases"][1]["share"] == 0.5);
   CHECK(json["cases"][1]["bound"] == "int8");
   const std::string text = as_text(report);
+  CHECK(json["numerics"] == "bits/1");
+  CHECK(text.find("numerics bits/1") != std::string::npos);
   CHECK(text.find("25 % of read") != std::string::npos);
   CHECK(text.find("50 % of int8") != std::string::npos);
   CHECK(text.find('\x1b') == std::string::npos);

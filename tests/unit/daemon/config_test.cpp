@@ -55,6 +55,7 @@ load_on_demand = false
 program = "/bin/w"
 threads = 7
 cpu_variant = "avx2"
+numerics = "fast"
 kv_type = "f32"
 kv_bytes = 1000
 block_size = 32
@@ -116,6 +117,7 @@ n = 9
   CHECK(config.worker.program == "/bin/w");
   CHECK(config.worker.threads == 7);
   CHECK(config.worker.cpu_variant == "avx2");
+  CHECK(config.worker.numerics == "fast");
   CHECK(config.worker.kv_type == "f32");
   CHECK(config.worker.kv_bytes == 1000);
   CHECK(config.worker.block_size == 32);
@@ -144,6 +146,8 @@ TEST_CASE("errors name file, line, column, the key, what was met and what was wa
         "f.toml:2:16: limits.max_requests is 0, want 1..1048576");
   CHECK(error_of("[limits]\n\nmax_requests = \"4\"\n") ==
         "f.toml:3:16: limits.max_requests is a string, want an integer 1..1048576");
+  CHECK(error_of("[worker]\nnumerics = \"faster\"") ==
+        "f.toml:2:12: worker.numerics is \"faster\", want one of exact, fast");
   CHECK(error_of("[worker]\nkv_type = \"q4\"") ==
         "f.toml:2:11: worker.kv_type is \"q4\", want one of f16, bf16, q8_0, f32");
   CHECK(error_of("[worker]\nwaiting_served_ratio = nan").find("want 0..1000000") !=
@@ -230,6 +234,7 @@ TEST_CASE("a file that cannot be read says so; the shipped file is valid and say
   CHECK(config.server.drain_timeout_ms == defaults.server.drain_timeout_ms);
   CHECK(config.worker.max_seqs == defaults.worker.max_seqs);
   CHECK(config.worker.max_step_tokens == defaults.worker.max_step_tokens);
+  CHECK(config.worker.numerics == "exact");
   CHECK(config.worker.kv_type == defaults.worker.kv_type);
   CHECK(config.worker.heartbeat_timeout_ms == defaults.worker.heartbeat_timeout_ms);
   CHECK(config.worker.load_timeout_ms == defaults.worker.load_timeout_ms);

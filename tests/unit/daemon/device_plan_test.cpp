@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "daemon/worker/device.h"
 #include "daemon/worker/options.h"
 
 using namespace hearth;          // NOLINT
@@ -84,6 +85,25 @@ TEST_CASE("device plan: a refusal names the parts") {
   // As many bytes as were asked for, or none.
   room.free_bytes = total(config, room);
   CHECK(fit_to_device(config, Shape(), room)->kv_bytes == config.kv_bytes);
+}
+
+TEST_CASE("numerics are exact or fast, on a CPU as well") {
+  CHECK(*parse_numerics("exact") == kernels::Numerics::kExact);
+  CHECK(*parse_numerics("fast") == kernels::Numerics::kFast);
+  for (const char* bad : {"", "Fast", "faster"}) {
+    const auto refused = parse_numerics(bad);
+    REQUIRE_FALSE(refused.ok());
+    CHECK(refused.error().field == "numerics");
+    DeviceOptions options;
+    options.numerics = bad;
+    CHECK_FALSE(open_device(options).ok());
+  }
+  DeviceOptions options;
+  const auto exact = open_device(options);
+  options.numerics = "fast";
+  const auto fast = open_device(options);
+  REQUIRE((exact.ok() && fast.ok()));
+  CHECK(fast->numerics_id == exact->numerics_id);
 }
 
 TEST_CASE("a device is named cuda:N") {

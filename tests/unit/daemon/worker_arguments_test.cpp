@@ -17,6 +17,7 @@ TEST_CASE("every setting of [worker] reaches the worker") {
   config.device = "cuda:1";
   config.threads = 3;
   config.cpu_variant = "avx2";
+  config.numerics = "fast";
   config.kv_type = "f32";
   config.kv_bytes = 123;
   config.block_size = 32;
@@ -39,6 +40,7 @@ TEST_CASE("every setting of [worker] reaches the worker") {
   CHECK(value_of(argv, "--device") == "cuda:1");
   CHECK(value_of(argv, "--threads") == "3");
   CHECK(value_of(argv, "--cpu-variant") == "avx2");
+  CHECK(value_of(argv, "--numerics") == "fast");
   CHECK(value_of(argv, "--kv-type") == "f32");
   CHECK(value_of(argv, "--kv-bytes") == "123");
   CHECK(value_of(argv, "--block-size") == "32");
