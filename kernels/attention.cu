@@ -72,8 +72,7 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(AttentionParams a)
 }
 
 void attend(cudaStream_t stream, DType dtype, const AttentionParams& params, int rows, bool whole) {
-  const bool half = dtype == DType::kF16 || dtype == DType::kBF16;
-  if (half && tiled_head(params.kv.head_dim)) {
+  if (dtype != DType::kF32 && tiled_head(params.kv.head_dim)) {
     return attend_tiles(stream, dtype, params, rows, whole);
   }
   switch (dtype) {

@@ -1,7 +1,7 @@
 #pragma once
 // Attention in splits of kSplit positions at absolute multiples, for several heads of one KV head
-// at a time, so that K and V are read once for all of them; here of f32 and q8_0 KV, and of what
-// the tensor cores do not take (attention_tiles.cu). Per row, KV head and split:
+// at a time, so that K and V are read once for all of them; here of f32 KV, which is for diagnosis,
+// and of heads that the tensor cores do not take (attention_tiles.cu). Per row, KV head and split:
 //   1. scores: each warp takes tiles of 16 positions; two lanes per position add up the even and
 //      the odd shares of the head dimension, then add to each other;
 //   2. one warp per head: the split's maximum, weights exp(score - maximum), and their sum;
@@ -86,7 +86,7 @@ void attend_f32(cudaStream_t stream, const AttentionParams& params, int rows, bo
 void attend_f16(cudaStream_t stream, const AttentionParams& params, int rows, bool whole);
 void attend_bf16(cudaStream_t stream, const AttentionParams& params, int rows, bool whole);
 void attend_q8(cudaStream_t stream, const AttentionParams& params, int rows, bool whole);
-/// Of f16 and bf16 KV in tiles: attention_tiles.cu.
+/// Of f16, bf16 and q8_0 KV in tiles: attention_tiles.cu.
 void attend_tiles(cudaStream_t stream, DType dtype, const AttentionParams& params, int rows,
                   bool whole);
 

@@ -1,10 +1,12 @@
-// Attention on the tensor cores, of f16 and bf16 KV in tiles (cuda_kv_tiles.cuh). A block has up to
-// 16 columns, each a head of a row: the heads of one KV head, and as many neighbouring rows of the
-// same sequence as fit. Per split of attention.cuh:
+// Attention on the tensor cores, of KV in tiles (cuda_kv_tiles.cuh): f16, bf16 and q8_0. A block
+// has up to 16 columns, each a head of a row: the heads of one KV head, and as many neighbouring
+// rows of the same sequence as fit. Per split of attention.cuh:
 //   1. scores: a warp takes tiles of 16 positions, K being operand A and the columns operand B; a
-//      query is the sum of two numbers of the KV's type, so nearly all of its bits count
-//   2. one warp per column: the split's maximum, weights exp(score - maximum), rounded (f16 once,
-//      bf16 as the sum of two), and the sum of these rounded ones
+//      query is the sum of two numbers of the KV's type, so nearly all of its bits count (q8_0:
+//      attention_tiles_q8.cuh)
+//   2. one warp per column: the split's maximum, weights exp(score - maximum), rounded (to f16
+//   once,
+//      with bf16 to the sum of two), and the sum of these rounded ones
 //   3. a warp takes tiles of 16 dimensions, V being operand A and the weights operand B, and adds
 //   up
 //      the split's tiles of positions, ascending
@@ -13,23 +15,18 @@
 // computes depends neither on the rows of its block nor on how many there are. Elements of V that
 // no column sees count as 0: they may hold anything.
 
-#include "kernels/attention.cuh"
-#include "kernels/cuda_kv_tiles.cuh"
-#include "kernels/cuda_mma.cuh"
-#include "kernels/cuda_terms.cuh"
+#include "kernels/attention_tiles.cuh"
+#include "kernels/attention_tiles_q8.cuh"
 
 namespace hearth::kernels {
 namespace {
 
-constexpr int kColumns = 16;
-constexpr int kColumnTiles = kColumns / 8;
 constexpr int kColumnStride = kSplit + 8;  // of scores: neighbours are in other banks
 constexpr int kColumnsPerWarp = kColumns / kAttentionWarps;
-static_assert(kKvTile == kAttentionTile);
-
-/// Numbers that a weight becomes. Both fit where its score was.
-template <typename T>
-constexpr int kWeightTerms = std::is_same_v<T, Half> ? 1 : 2;
+/// Tiles of K, and of V, that a warp has asked for before it multiplies the first of them. With few
+/// rows it is memory that is waited for; with many, registers are better spent on more blocks.
+template <bool kWhole>
+constexpr int kTilesAhead = kWhole ? 1 : 2;
 
 __host__ __device__ inline int heads_of_block(int heads_per_kv) {
   return heads_per_kv < kColumns ? heads_per_kv : kColumns;
@@ -39,68 +36,15 @@ __host__ __device__ inline int rows_of_block(int heads_per_kv) {
   return kColumns / heads_of_block(heads_per_kv);
 }
 
-struct Column {
-  int row;  ///< of the step; -1: there is none
-  int head;
-  Seen seen;
-  float unscale;  ///< of its query
-  float maximum;  ///< of its scores in this split
-  float sum;      ///< of its weights
-};
-
-/// The query of a column as operand B: [8 columns][16 dimensions][term: 2][lane][register: 2][2].
-template <typename T>
-__device__ void store_query(const AttentionParams& a, int column, Column* columns,
-                            uint16_t* operand) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  Column& c = columns[column];
-  const int head_dim = a.kv.head_dim;
-  const float* q = c.row < 0 ? nullptr : a.q.data + c.row * a.q.stride + int64_t{c.head} * head_dim;
-  float scale = 1.0f;
-  float unscale = 1.0f;
-  if constexpr (std::is_same_v<T, Half>) {
-    uint32_t most = 0;
-    for (int d = lane; q != nullptr && d < head_dim; d += kWarp) {
-      const uint32_t bits = __float_as_uint(q[d]) & 0x7fffffffu;
-      most = bits > most ? bits : most;
-    }
-    const PowerOfTwo power = into_half(warp_max(most));
-    scale = power.scale;
-    unscale = power.inverse;
-  }
-  if (lane == 0) c.unscale = unscale;
-  for (int d = lane; d < head_dim; d += kWarp) {
-    float left = q == nullptr ? 0.0f : q[d] * scale;
-    const int tile = column / 8 * (head_dim / kKvTile) + d / kKvTile;
-    const int of_lane = column % 8 * 4 + d % 8 / 2;
-#pragma unroll
-    for (int term = 0; term < 2; ++term) {
-      operand[((tile * 2 + term) * kWarp + of_lane) * 4 + d % 16 / 8 * 2 + d % 2] =
-          bits_of(take_term<T>(&left));
-    }
-  }
-}
-
 /// Step 1 for one tile of positions.
-template <typename T>
+template <typename T, int kAhead>
 __device__ void score_tile(const AttentionParams& a, const Column* columns, int column_tiles,
-                           const uint2* query, const T* tiles, int tile_begin, uint32_t* scores) {
+                           const uint32_t* query, int64_t block, int kv_head, int tile_begin,
+                           uint32_t* scores) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int steps = a.kv.head_dim / kKvTile;
   float c[kColumnTiles][4] = {};
-  for (int step = 0; step < steps; ++step) {
-    const auto k = load_as<uint4>(tiles + step * kKvTileElements + lane * 8);
-    const uint32_t operand[4] = {k.x, k.y, k.z, k.w};
-#pragma unroll
-    for (int tile = 0; tile < kColumnTiles; ++tile) {
-      if (tile >= column_tiles) break;
-#pragma unroll
-      for (int term = 0; term < 2; ++term) {
-        const auto q = load_as<uint2>(query + ((tile * steps + step) * 2 + term) * kWarp + lane);
-        mma_k16<T>(c[tile], operand, q.x, q.y);
-      }
-    }
-  }
+  Tiles<T>::template dots<kAhead>(a.kv, block, kv_head, tile_begin % a.kv.block_size, column_tiles,
+                                  query, c);
 #pragma unroll
   for (int tile = 0; tile < kColumnTiles; ++tile) {
     if (tile >= column_tiles) break;
@@ -142,8 +86,8 @@ __device__ void weigh(Column& column, int start, int first, int last, uint32_t* 
     float left = there ? expf(__uint_as_float(scores[i]) - maximum) : 0.0f;
     uint32_t packed = 0;
 #pragma unroll
-    for (int term = 0; term < kWeightTerms<T>; ++term) {
-      const T rounded = take_term<T>(&left);
+    for (int term = 0; term < Tiles<T>::kWeightTerms; ++term) {
+      const auto rounded = take_term<typename Tiles<T>::Number>(&left);
       packed |= static_cast<uint32_t>(bits_of(rounded)) << 16 * term;
       sum += to_float(rounded);
     }
@@ -179,9 +123,10 @@ __device__ void add_tile(const uint32_t (&v)[4], const uint32_t* weights, float 
   const auto low = load_as<uint2>(own);
   const auto high = load_as<uint2>(own + 8);
 #pragma unroll
-  for (int term = 0; term < kWeightTerms<T>; ++term) {
+  for (int term = 0; term < Tiles<T>::kWeightTerms; ++term) {
     const unsigned halves = term == 0 ? 0x5410 : 0x7632;  // of both numbers, the lower or the upper
-    mma_k16<T>(c, v, __byte_perm(low.x, low.y, halves), __byte_perm(high.x, high.y, halves));
+    mma_k16<typename Tiles<T>::Number>(c, v, __byte_perm(low.x, low.y, halves),
+                                       __byte_perm(high.x, high.y, halves));
   }
 }
 
@@ -209,7 +154,8 @@ struct WarpTiles {
 };
 
 template <typename T, bool kWhole>
-__global__ void __launch_bounds__(kAttentionThreads) attention_tiles_kernel(AttentionParams a) {
+__global__ void __launch_bounds__(kAttentionThreads, kWhole ? 3 : 4)
+    attention_tiles_kernel(AttentionParams a) {
   const int first_row = a.first_row + static_cast<int>(blockIdx.x);
   const int count = *a.count;
   if (first_row >= count) return;
@@ -265,10 +211,11 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_tiles_kernel(Atte
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < kColumnsPerWarp; ++i) {
-    store_query<T>(a, warp * kColumnsPerWarp + i, columns, reinterpret_cast<uint16_t*>(query));
+    Tiles<T>::store_query(a, warp * kColumnsPerWarp + i, columns, query);
   }
   __syncthreads();
 
+  constexpr int kAhead = kTilesAhead<kWhole>;
   const WarpTiles own(head_dim);
   [[maybe_unused]] float total[kWarpDims][kColumnTiles][4] = {};  // these three with kWhole alone
   [[maybe_unused]] float total_max[kColumnTiles][2];
@@ -283,14 +230,10 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_tiles_kernel(Atte
     const int end = seen.end < start + kSplit ? seen.end : start + kSplit;
     const int first_tile = begin / kKvTile;
     const int last_tile = (end - 1) / kKvTile;
-    const auto tile_of = [&](int tile) {
-      const int position = tile * kKvTile;
-      return kv_tile(kv_head, position % kv.block_size, 0, head_dim, kv.block_size);
-    };
+    const auto block_of = [&](int tile) { return table[tile * kKvTile / kv.block_size]; };
     for (int tile = first_tile + warp; tile <= last_tile; tile += kAttentionWarps) {
-      const T* key = keys<const T>(kv, table[tile * kKvTile / kv.block_size]);
-      score_tile<T>(a, columns, column_tiles, reinterpret_cast<const uint2*>(query),
-                    key + tile_of(tile), tile * kKvTile, scores);
+      score_tile<T, kAhead>(a, columns, column_tiles, query, block_of(tile), kv_head,
+                            tile * kKvTile, scores);
     }
     __syncthreads();
     for (int i = warp; i < 8 * column_tiles; i += kAttentionWarps) {
@@ -300,19 +243,31 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_tiles_kernel(Atte
     __syncthreads();
 
     float part[kWarpDims][kColumnTiles][4] = {};
-    for (int tile = first_tile; tile <= last_tile; ++tile) {
-      const T* value = values<const T>(kv, table[tile * kKvTile / kv.block_size]) + tile_of(tile);
+    for (int group = first_tile; group <= last_tile; group += kAhead) {
 #pragma unroll
       for (int i = 0; i < kWarpDims; ++i) {
         const int dims = own.first + i * own.step;
         if (dims >= own.end) break;
-        const auto stored = load_as<uint4>(value + dims * kKvTileElements + lane * 8);
-        uint32_t v[4] = {stored.x, stored.y, stored.z, stored.w};
-        clear_unseen(tile * kKvTile, seen.begin, seen.end, v);
+        typename Tiles<T>::Values stored[kAhead];
 #pragma unroll
-        for (int j = 0; j < kColumnTiles; ++j) {
-          if (j >= column_tiles || !own.has(j)) continue;
-          add_tile<T>(v, scores + 8 * j * kColumnStride + tile * kKvTile - start, part[i][j]);
+        for (int ahead = 0; ahead < kAhead; ++ahead) {
+          const int tile = group + ahead;
+          if (tile > last_tile) break;
+          stored[ahead].load(kv, block_of(tile), kv_head, tile * kKvTile % kv.block_size,
+                             dims * kKvTile);
+        }
+#pragma unroll
+        for (int ahead = 0; ahead < kAhead; ++ahead) {
+          const int tile = group + ahead;
+          if (tile > last_tile) break;
+          uint32_t v[4];
+          stored[ahead].operand(v);
+          clear_unseen(tile * kKvTile, seen.begin, seen.end, v);
+#pragma unroll
+          for (int j = 0; j < kColumnTiles; ++j) {
+            if (j >= column_tiles || !own.has(j)) continue;
+            add_tile<T>(v, scores + 8 * j * kColumnStride + tile * kKvTile - start, part[i][j]);
+          }
         }
       }
     }
@@ -389,9 +344,9 @@ template <typename T>
 void launch_tiles(cudaStream_t stream, AttentionParams params, int rows, bool whole) {
   const int heads = heads_of_block(params.heads_per_kv);
   params.head_groups = (params.heads_per_kv + heads - 1) / heads;
-  // Of each column and dimension, two terms.
   const size_t shared =
-      sizeof(uint32_t) * kColumns * static_cast<size_t>(kColumnStride + params.kv.head_dim);
+      sizeof(uint32_t) *
+      static_cast<size_t>(kColumns * kColumnStride + Tiles<T>::query_words(params.kv.head_dim));
   const dim3 grid(static_cast<unsigned>(rows),
                   static_cast<unsigned>(params.kv.num_kv_heads * params.head_groups),
                   static_cast<unsigned>(whole ? 1 : params.max_splits));
@@ -408,9 +363,12 @@ void launch_tiles(cudaStream_t stream, AttentionParams params, int rows, bool wh
 
 void attend_tiles(cudaStream_t stream, DType dtype, const AttentionParams& params, int rows,
                   bool whole) {
-  HEARTH_EXPECT(dtype == DType::kF16 || dtype == DType::kBF16, static_cast<int>(dtype));
-  dtype == DType::kF16 ? launch_tiles<Half>(stream, params, rows, whole)
-                       : launch_tiles<BFloat16>(stream, params, rows, whole);
+  switch (dtype) {
+    case DType::kF16: return launch_tiles<Half>(stream, params, rows, whole);
+    case DType::kBF16: return launch_tiles<BFloat16>(stream, params, rows, whole);
+    case DType::kQ8_0: return launch_tiles<int8_t>(stream, params, rows, whole);
+    default: HEARTH_EXPECT(false, static_cast<int>(dtype));
+  }
 }
 
 }  // namespace hearth::kernels

@@ -15,8 +15,8 @@
 // 16 t + 4 step + 2 (r / 2) + e of the chunk: the sums have no order of their own, so the inputs
 // are numbered such that those of a lane follow each other (operand B, in matmul_half.cu).
 //
-// KV, per layer and block: K then V, each half of the bytes. Of f16 and bf16 with a head_dim of
-// whole tiles as cuda_kv_tiles.cuh says; else:
+// KV, per layer and block: K then V, each half of the bytes. Of f16, bf16 and q8_0 with a head_dim
+// of whole tiles as cuda_kv_tiles.cuh says; else:
 //   K: [kv head][share of head_dim][position][share elements]: the 16 positions of a tile lie side
 //      by side, so a warp reads 512 consecutive bytes. Where head_dim is no multiple of the 16-byte
 //      share, the share is one element.

@@ -45,12 +45,12 @@ uint64_t cuda_packed_bytes(std::span<const HostTensor> tensors, WeightRole role)
 /// 256 positions. Products of f16 and bf16 weights round x to the weights' type for the tensor
 /// cores: to f16, per 64 inputs and scaled by a power of two of their own so that nothing
 /// overflows; to the sum of two bf16. A chain has one step per 64 inputs, whose sum is the tensor
-/// cores'. Attention over f16 and bf16 KV with heads of whole multiples of 16 up to 256 likewise
-/// takes its weights as f16, or as the sum of two bf16, and q as the sum of two. One device, one
-/// stream for the ops and one for copies beside them (side_copies.h); ops are asynchronous,
-/// `copy_to_host` and `synchronize` wait. Ops allocate nothing, so a step can be captured. Every
-/// CUDA error after this call stops the process with its reason: a failed context cannot be
-/// trusted. Errors: cuda_probe's, and kOutOfMemory.
+/// cores'. Attention over KV of 16 or 8 bits with heads of whole multiples of 16 up to 256 likewise
+/// takes its weights as f16, or as the sum of two bf16, and q as the sum of two; of q8_0, V as f16.
+/// One device, one stream for the ops and one for copies beside them (side_copies.h); ops are
+/// asynchronous, `copy_to_host` and `synchronize` wait. Ops allocate nothing, so a step can be
+/// captured. Every CUDA error after this call stops the process with its reason: a failed context
+/// cannot be trusted. Errors: cuda_probe's, and kOutOfMemory.
 ///
 /// Fast numerics: products of more than kFastRows rows, but for those of f32 weights, of experts
 /// and of captured steps, are cuBLASLt's, of weights and x rounded to f16 or bf16

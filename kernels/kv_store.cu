@@ -55,6 +55,7 @@ __global__ void __launch_bounds__(kThreads) kv_store_q8_kernel(StoreParams p) {
   if (slot < 0) return;
   const int position = slot % kv.block_size;
   const int share = key_share(kv.head_dim, 1);
+  const bool tiled = tiled_head(kv.head_dim);
   auto* key = keys<int8_t>(kv, slot / kv.block_size);
   auto* value = values<int8_t>(kv, slot / kv.block_size);
   const auto lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -68,11 +69,24 @@ __global__ void __launch_bounds__(kThreads) kv_store_q8_kernel(StoreParams p) {
     const int64_t c = int64_t{head} * kv.head_dim + d;
     Half scale;
     const int8_t k = quantize_lane(there ? p.k.data[row * p.k.stride + c] : 0.0f, &scale);
-    if (there) key[key_element(head, position, d, kv.head_dim, kv.block_size, share)] = k;
-    if (lane == 0) scales_of(kv, key)[key_scale(kv, head, position, first)] = scale;
+    if (there) {
+      key[tiled ? tiled_q8_key(head, position, d, kv.head_dim, kv.block_size)
+                : key_element(head, position, d, kv.head_dim, kv.block_size, share)] = k;
+    }
+    const int64_t scales = tile_scales(head, position, first, kv.head_dim, kv.block_size);
+    if (lane == 0) {
+      scales_of(kv, key)[tiled ? scales + key_scale_in_tile(position)
+                               : key_scale(kv, head, position, first)] = scale;
+    }
     const int8_t v = quantize_lane(there ? p.v.data[row * p.v.stride + c] : 0.0f, &scale);
-    if (there) value[value_element(head, position, d, kv.head_dim, kv.block_size)] = v;
-    if (lane == 0) scales_of(kv, value)[value_scale(kv, head, position, first)] = scale;
+    if (there) {
+      value[tiled ? tiled_value(head, position, d, kv.head_dim, kv.block_size)
+                  : value_element(head, position, d, kv.head_dim, kv.block_size)] = v;
+    }
+    if (lane == 0) {
+      scales_of(kv, value)[tiled ? scales + value_scale_in_tile(position)
+                                 : value_scale(kv, head, position, first)] = scale;
+    }
   }
 }
 

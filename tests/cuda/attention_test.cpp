@@ -1,5 +1,6 @@
 // kv_store and attention against the reference, and their batch invariance by ==.
 
+#include <cmath>
 #include <map>
 #include <numeric>
 
@@ -25,6 +26,7 @@ struct Case {
   bool sinks = false;
   bool to_all = false;  ///< as encoders attend
   int32_t block_size = 16;
+  float q_factor = 1;  ///< of the queries, whose scores are divided by it
 };
 
 /// Output rows by (sequence, position).
@@ -98,7 +100,9 @@ void attend(const OpTable& ops, const Case& c, const Pool& pool, const std::vect
             Outputs* outputs) {
   const Step step(ops, parts, pool.tables(), c.block_size);
   const int64_t cols = int64_t{c.heads} * c.head_dim;
-  const DeviceRows q(ops, step.bound(), cols, token_rows(parts, Stream::kQuery, cols));
+  std::vector<float> queries = token_rows(parts, Stream::kQuery, cols);
+  for (float& value : queries) value *= c.q_factor;
+  const DeviceRows q(ops, step.bound(), cols, queries);
   const DeviceRows out(ops, step.bound(), cols);
   const auto sinks = pack(ops, {random_tensor(50, DType::kF32, 1, c.heads)}, WeightRole::kVector);
   kernels::AttentionArgs args{};
@@ -106,7 +110,7 @@ void attend(const OpTable& ops, const Case& c, const Pool& pool, const std::vect
   args.q = q.view();
   args.kv = pool.kv();
   args.num_heads = c.heads;
-  args.scale = 0.4f;
+  args.scale = 0.4f / c.q_factor;
   args.window = c.window;
   args.soft_cap = c.soft_cap;
   args.sinks = c.sinks ? sinks.get() : nullptr;
@@ -142,10 +146,11 @@ std::vector<float> flat(const Outputs& outputs) {
 }
 
 /// Weights sum to one and values are of order one: the error is that of exp and of one f32 chain;
-/// on the tensor cores also that of rounded weights and, of bf16, of rounded scores.
+/// on the tensor cores also that of rounded weights, of bf16 that of rounded scores, and of q8_0
+/// that of a V rounded to f16.
 double tolerance(const Case& c) {
   if (c.head_dim % 16 != 0 || c.head_dim > 256) return 3e-6;
-  if (c.kv_type == DType::kF16) return 4e-4;
+  if (c.kv_type == DType::kF16 || c.kv_type == DType::kQ8_0) return 4e-4;
   return c.kv_type == DType::kBF16 ? 1e-4 : 3e-6;
 }
 
@@ -165,7 +170,7 @@ const std::vector<SeqPart> kMixed = {{1, 40, 1}, {2, 17, 6}, {3, 0, 19}, {4, 0, 
 TEST_CASE("attention: head sizes and KV types") {
   HEARTH_CUDA_TABLE(ops);
   for (const DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
-    for (const int32_t head_dim : {4, 8, 20, 64, 80, 128, 256, 300}) {
+    for (const int32_t head_dim : {4, 8, 16, 20, 64, 80, 96, 128, 256, 300}) {
       same_as_reference(ops, {.kv_type = type, .head_dim = head_dim}, kMixed);
     }
   }
@@ -179,6 +184,10 @@ TEST_CASE("attention: head groups and block sizes") {
   same_as_reference(ops, {.kv_heads = 3, .heads = 3, .block_size = 32}, kMixed);
   same_as_reference(ops, {.kv_heads = 2, .heads = 4, .block_size = 48}, kMixed);
   same_as_reference(ops, {.kv_type = DType::kBF16, .kv_heads = 1, .heads = 20}, kMixed);
+  const DType q8 = DType::kQ8_0;
+  same_as_reference(ops, {.kv_type = q8, .kv_heads = 1, .heads = 1, .head_dim = 96}, kMixed);
+  same_as_reference(ops, {.kv_type = q8, .kv_heads = 2, .heads = 24, .head_dim = 80}, kMixed);
+  same_as_reference(ops, {.kv_type = q8, .kv_heads = 3, .heads = 3, .block_size = 48}, kMixed);
 }
 
 TEST_CASE("attention: window, soft cap, sinks") {
@@ -188,20 +197,28 @@ TEST_CASE("attention: window, soft cap, sinks") {
   }
   same_as_reference(ops, {.soft_cap = 2.5f}, kMixed);
   same_as_reference(ops, {.sinks = true}, kMixed);
-  same_as_reference(ops, {.window = 9, .soft_cap = 3.0f, .sinks = true}, kMixed);
+  for (const DType type : {DType::kF16, DType::kQ8_0}) {
+    same_as_reference(ops, {.kv_type = type, .window = 9, .soft_cap = 3.0f, .sinks = true}, kMixed);
+  }
 }
 
 TEST_CASE("attention: contexts of several splits") {
   HEARTH_CUDA_TABLE(ops);
   const std::vector<SeqPart> parts = {{1, 509, 6}, {2, 1023, 1}, {3, 1300, 2}};
-  same_as_reference(ops, {.kv_heads = 1, .heads = 2, .head_dim = 32}, parts);
-  same_as_reference(ops, {.kv_heads = 1, .heads = 2, .head_dim = 32, .window = 520}, parts);
-  same_as_reference(ops, {.kv_heads = 1, .heads = 2, .head_dim = 32, .sinks = true}, parts);
+  for (const DType type : {DType::kF16, DType::kQ8_0}) {
+    Case c{.kv_type = type, .kv_heads = 1, .heads = 2, .head_dim = 32};
+    same_as_reference(ops, c, parts);
+    c.window = 520;
+    same_as_reference(ops, c, parts);
+    c.window = 0;
+    c.sinks = true;
+    same_as_reference(ops, c, parts);
+  }
 }
 
 TEST_CASE("attention to all: whole texts, short ones and those of several splits") {
   HEARTH_CUDA_TABLE(ops);
-  for (const DType type : {DType::kF32, DType::kF16}) {
+  for (const DType type : {DType::kF32, DType::kF16, DType::kQ8_0}) {
     same_as_reference(ops, {.kv_type = type, .head_dim = 64, .to_all = true},
                       {{1, 0, 19}, {2, 0, 1}, {3, 0, 300}});
   }
@@ -218,6 +235,9 @@ TEST_CASE("attention: a row's value depends on its own sequence alone") {
       {.kv_heads = 1, .heads = 5, .head_dim = 32, .window = 300},  // three rows a block
       {.kv_type = DType::kBF16, .kv_heads = 1, .heads = 1, .head_dim = 16},
       {.kv_heads = 1, .heads = 18, .head_dim = 16, .sinks = true},  // two groups of heads
+      {.kv_type = DType::kQ8_0, .kv_heads = 1, .heads = 5, .head_dim = 80, .window = 300},
+      {.kv_type = DType::kQ8_0, .kv_heads = 1, .heads = 1, .head_dim = 32, .soft_cap = 3.0f},
+      {.kv_type = DType::kQ8_0, .head_dim = 40},
   };
   for (const Case& c : cases) {
     CAPTURE(c.head_dim);
@@ -240,6 +260,14 @@ TEST_CASE("attention: a row's value depends on its own sequence alone") {
       CAPTURE(token.second);
       CHECK(row == together.at(token));
     }
+  }
+}
+
+TEST_CASE("attention over q8_0: queries of any size, and those that are not finite") {
+  HEARTH_CUDA_TABLE(ops);
+  for (const float factor : {1e-30f, 1e-3f, 1e30f, INFINITY}) {
+    const Case c{.kv_type = DType::kQ8_0, .q_factor = factor};
+    same_as_reference(ops, c, kMixed);
   }
 }
 

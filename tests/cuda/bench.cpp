@@ -286,9 +286,9 @@ int run(const CudaOptions& options, const Sizes& sizes, bool row_bits) {
       bench_attention(ops, sizes, type, rows, sizes.context, false, best);
     }
     bench_attention(ops, sizes, type, 1, sizes.long_context, false, best);
+    bench_attention(ops, sizes, type, static_cast<int32_t>(sizes.prefill_rows), sizes.context, true,
+                    best);
   }
-  bench_attention(ops, sizes, DType::kF16, static_cast<int32_t>(sizes.prefill_rows), sizes.context,
-                  true, best);
   return 0;
 }
 

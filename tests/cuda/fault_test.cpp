@@ -70,7 +70,7 @@ TEST_CASE("probe: what the device is") {
   CHECK(table->device.kind == "cuda");
   CHECK(table->device.memory_free_bytes == 5000);  // beside its own scratch
   CHECK(table->device.variant == "sm_121");
-  CHECK(table->numerics_id == "cuda-4-sm121");
+  CHECK(table->numerics_id == "cuda-5-sm121");
 }
 
 TEST_CASE("start: any call may fail, and the error says why") {

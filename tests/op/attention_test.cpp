@@ -111,7 +111,7 @@ Matrix attend(const OpTable& ops, const Case& c, const Data& data, uint32_t bloc
 
 /// |V| <= 1, so an output moves by at most twice the largest error of a score, plus one rounding
 /// per position in the chains of l and o. Scores: head_dim roundings of a sum of |q k|.
-/// Where weights and queries are rounded to 16 bits, that as well.
+/// Where weights and queries are rounded to 16 bits, or weights and V that was q8_0, that as well.
 float bound_of(const Case& c, const NamedTable& table) {
   int32_t longest = 0;
   for (const SequenceShape& s : c.sequences) longest = std::max(longest, s.context);
@@ -121,7 +121,7 @@ float bound_of(const Case& c, const NamedTable& table) {
   const double magnitude = scale * c.q_range * std::min(1.0 * c.head_dim, 0.35 * c.head_dim + 6);
   const double score_error = (c.head_dim + 8) * magnitude + c.soft_cap;
   double rounding = 0;
-  if (c.kv_type == DType::kF16) rounding = 2 * table.f16_rounding;
+  if (c.kv_type == DType::kF16 || c.kv_type == DType::kQ8_0) rounding = 2 * table.f16_rounding;
   if (c.kv_type == DType::kBF16) rounding = 2 * table.bf16_rounding * (1 + magnitude);
   return static_cast<float>((2 * score_error + seen + 64) * 0x1p-24 + rounding);
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Half precision of CUDA's header, for the CPU: the conversions that hearth's kernels use.
+// Half precision of CUDA's header, for the CPU: what hearth's kernels use of it.
 
 #include <bit>
 #include <cstdint>
@@ -35,4 +35,24 @@ inline __half __float2half_rn(float value) {
   const uint32_t odd = magnitude >> 13 & 1u;
   const uint32_t rounded = magnitude - 0x38000000u + 0xfffu + odd;
   return {static_cast<uint16_t>(sign | rounded >> 13)};
+}
+
+struct __half2 {
+  __half x;
+  __half y;
+};
+
+inline __half2 __halves2half2(__half low, __half high) { return {low, high}; }
+inline __half __low2half(__half2 pair) { return pair.x; }
+inline __half __high2half(__half2 pair) { return pair.y; }
+
+// Products of two f16 are exact in f32, and f32 has twice f16's digits and two more: a difference
+// that was rounded to it before is no other one.
+inline __half2 __hsub2_rn(__half2 a, __half2 b) {
+  return {__float2half_rn(__half2float(a.x) - __half2float(b.x)),
+          __float2half_rn(__half2float(a.y) - __half2float(b.y))};
+}
+inline __half2 __hmul2_rn(__half2 a, __half2 b) {
+  return {__float2half_rn(__half2float(a.x) * __half2float(b.x)),
+          __float2half_rn(__half2float(a.y) * __half2float(b.y))};
 }
