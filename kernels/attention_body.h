@@ -305,66 +305,93 @@ struct Work {
   float* o;  ///< (rows, padded)
 };
 
-/// kRows rows from `row` on over one tile, of which all of them see positions [from, to).
+/// What a row sees of [tile, tile + kSoftmaxTile), relative to `tile`.
+struct Range {
+  int from;
+  int to;
+  uint64_t hidden;  ///< of these the positions whose bit is set are not seen: other nodes of a tree
+
+  Range(const AttentionSplit& a, int row, int32_t tile)
+      : from(a.first[row] > tile ? static_cast<int>(a.first[row] - tile) : 0),
+        to(a.last[row] - tile < kSoftmaxTile - 1 ? static_cast<int>(a.last[row] - tile + 1)
+                                                 : kSoftmaxTile),
+        hidden(0) {
+    static_assert(kSoftmaxTile == 64, "a bit per position");
+    const int32_t begin = a.tree_begin[row] - tile;  // a tree is as long as a tile at most
+    if (from >= to || begin >= to || begin <= -kSoftmaxTile) return;
+    hidden = begin >= 0 ? ~a.tree[row] << begin : ~a.tree[row] >> -begin;
+    hidden = hidden >> from << from;
+    if (to < kSoftmaxTile) hidden &= (uint64_t{1} << to) - 1;
+  }
+  bool hides(int j) const { return (hidden >> j & 1) != 0; }
+  bool operator==(const Range&) const = default;
+};
+
+/// kRows rows from `row` on over one tile, of which all of them see `range`.
 template <int kRows, bool kAsk, typename Source>
-void rows_of_tile(const Work& w, const Source& kv, int row, int from, int to, const Next& next) {
+void rows_of_tile(const Work& w, const Source& kv, int row, const Range& range, const Next& next) {
   alignas(64) float scores[kRows * kSoftmaxTile];
   float alpha[kRows];
   tile_scores<kRows, kAsk>(w.a, w.a.q + row, kv, next, scores);
   for (int r = 0; r < kRows; ++r) {
     float* mine = scores + r * kSoftmaxTile;
-    for (int j = 0; j < from; ++j) mine[j] = kMinusInfinity;
-    for (int j = to; j < kSoftmaxTile; ++j) mine[j] = kMinusInfinity;
+    for (int j = 0; j < range.from; ++j) mine[j] = kMinusInfinity;
+    for (int j = range.to; j < kSoftmaxTile; ++j) mine[j] = kMinusInfinity;
+    if (range.hidden != 0) {
+      for (int j = range.from; j < range.to; ++j) {
+        if (range.hides(j)) mine[j] = kMinusInfinity;
+      }
+    }
     alpha[r] = tile_softmax(mine, w.partial->m + row + r, w.l + 16 * (row + r));
   }
-  tile_values<kRows, kAsk>(kv, w.padded, from, to, scores, alpha, next, w.o + row * w.padded);
+  float* o = w.o + row * w.padded;
+  if (range.hidden == 0) {
+    tile_values<kRows, kAsk>(kv, w.padded, range.from, range.to, scores, alpha, next, o);
+    return;
+  }
+  // One run of neighbours after the other; the factor of what was there before goes to the first.
+  for (int from = range.from, to; from < range.to; from = to) {
+    to = from + 1;
+    if (range.hides(from)) continue;
+    while (to < range.to && !range.hides(to)) ++to;
+    tile_values<kRows, false>(kv, w.padded, from, to, scores, alpha, next, o);
+    for (float& factor : alpha) factor = 1.0f;
+  }
 }
 
 template <bool kAsk, typename Source>
-int some_rows_of_tile(const Work& w, const Source& kv, int row, int alike, int from, int to,
+int some_rows_of_tile(const Work& w, const Source& kv, int row, int alike, const Range& range,
                       const Next& next) {
   if (alike >= kRowBlock) {
-    rows_of_tile<kRowBlock, kAsk>(w, kv, row, from, to, next);
+    rows_of_tile<kRowBlock, kAsk>(w, kv, row, range, next);
     return kRowBlock;
   }
   if (alike >= 2) {
-    rows_of_tile<2, kAsk>(w, kv, row, from, to, next);
+    rows_of_tile<2, kAsk>(w, kv, row, range, next);
     return 2;
   }
-  rows_of_tile<1, kAsk>(w, kv, row, from, to, next);
+  rows_of_tile<1, kAsk>(w, kv, row, range, next);
   return 1;
 }
 
 // ---- One split --------------------------------------------------------------------------------
-
-/// The part of [tile, tile + kSoftmaxTile) that lies in [first, last], relative to `tile`.
-struct Range {
-  int from;
-  int to;
-
-  Range(int32_t tile, int32_t first, int32_t last)
-      : from(first > tile ? static_cast<int>(first - tile) : 0),
-        to(last - tile < kSoftmaxTile - 1 ? static_cast<int>(last - tile + 1) : kSoftmaxTile) {}
-  bool operator==(const Range&) const = default;
-};
 
 /// All rows over one tile whose K and V are there.
 template <typename Source>
 void tile_of_rows(const Work& w, const Source& kv, int32_t tile, const Next& next, bool ask) {
   const AttentionSplit& a = w.a;
   for (int row = 0; row < a.num_rows;) {
-    const Range range(tile, a.first[row], a.last[row]);
+    const Range range(a, row, tile);
     if (range.from >= range.to) {
       ++row;
       continue;
     }
     int alike = 1;  // neighbours that see the same part: the heads of a token, or all of it
-    while (alike < kRowBlock && row + alike < a.num_rows &&
-           Range(tile, a.first[row + alike], a.last[row + alike]) == range) {
+    while (alike < kRowBlock && row + alike < a.num_rows && Range(a, row + alike, tile) == range) {
       ++alike;
     }
-    row += ask ? some_rows_of_tile<true>(w, kv, row, alike, range.from, range.to, next)
-               : some_rows_of_tile<false>(w, kv, row, alike, range.from, range.to, next);
+    row += ask ? some_rows_of_tile<true>(w, kv, row, alike, range, next)
+               : some_rows_of_tile<false>(w, kv, row, alike, range, next);
     ask = false;
   }
 }

@@ -34,13 +34,7 @@ struct Attention {
   int32_t head_of(const RowSet& set, int32_t row) const {
     return set.kv_head * heads_per_kv_head + (set.first_row + row) % heads_per_kv_head;
   }
-  int32_t last_of(int32_t token) const {
-    const BatchIndex& batch = *args.batch;
-    return to_all ? batch.context_len[batch.seq_idx[token]] - 1 : batch.positions[token];
-  }
-  int32_t first_of(int32_t token) const {
-    return args.window > 0 ? std::max(0, last_of(token) - args.window + 1) : 0;
-  }
+  SeenPositions seen_by(int32_t token) const { return seen_positions(args, token, to_all); }
 };
 
 /// Partials of one split: the kernel's, and o of its rows.
@@ -87,14 +81,15 @@ std::vector<RowSet> row_sets(const Attention& a) {
         set.first_token = begin + row / a.heads_per_kv_head;
         set.first_row = row % a.heads_per_kv_head;
         set.num_rows = std::min(kMaxAttentionRows, rows - row);
-        int32_t first = a.first_of(set.first_token);
-        int32_t last = a.last_of(set.first_token);
-        for (int32_t r = 1; r < set.num_rows; ++r) {
-          first = std::min(first, a.first_of(a.token_of(set, r)));
-          last = std::max(last, a.last_of(a.token_of(set, r)));
+        SeenPositions all = a.seen_by(set.first_token);
+        const int32_t last_token = a.token_of(set, set.num_rows - 1);
+        for (int32_t token = set.first_token + 1; token <= last_token; ++token) {
+          const SeenPositions seen = a.seen_by(token);
+          all.first = std::min(all.first, seen.first);
+          all.last = std::max(all.last, seen.last);
         }
-        set.first_split = first / kAttentionSplit;
-        set.num_splits = last / kAttentionSplit - set.first_split + 1;
+        set.first_split = all.first / kAttentionSplit;
+        set.num_splits = all.last / kAttentionSplit - set.first_split + 1;
         sets.push_back(set);
       }
     }
@@ -125,8 +120,11 @@ void compute_split(const Attention& a, const RowSet& set, int32_t split, int32_t
   for (int32_t r = 0; r < set.num_rows; ++r) {
     const int32_t token = a.token_of(set, r);
     task.q[r] = a.args.q.row<float>(token) + int64_t{a.head_of(set, r)} * kv.head_dim;
-    task.first[r] = a.first_of(token);
-    task.last[r] = a.last_of(token);
+    const SeenPositions seen = a.seen_by(token);
+    task.first[r] = seen.first;
+    task.last[r] = seen.last;
+    task.tree_begin[r] = seen.tree_begin;
+    task.tree[r] = seen.tree;
     task.last_ahead = std::max(task.last_ahead, task.last[r]);
   }
   task.last_ahead = std::min(task.last_ahead, (ahead + 1) * kAttentionSplit - 1);
@@ -244,8 +242,8 @@ void attend(void* state_pointer, const AttentionArgs& args, bool to_all) {
     splits += set.num_splits;
     most_rows = std::max(most_rows, set.num_rows);
     const int32_t last_token = a.token_of(set, set.num_rows - 1);
-    work += int64_t{set.num_rows} * (a.last_of(last_token) - a.first_of(last_token) + 1) *
-            args.kv.head_dim / 8;
+    const SeenPositions seen = a.seen_by(last_token);
+    work += int64_t{set.num_rows} * (seen.last - seen.first + 1) * args.kv.head_dim / 8;
   }
   const auto num_sets = static_cast<int64_t>(sets.size());
   const bool few = num_sets < 16 * state.pool.active();
@@ -261,7 +259,7 @@ void attend(void* state_pointer, const AttentionArgs& args, bool to_all) {
 void attention(void* state, const AttentionArgs& args) { attend(state, args, false); }
 
 void attention_to_all(void* state, const AttentionArgs& args) {
-  HEARTH_CHECK(args.window == 0, "window {}", args.window);
+  HEARTH_CHECK(args.window == 0 && args.batch->tree_mask == nullptr, "window {}", args.window);
   attend(state, args, true);
 }
 

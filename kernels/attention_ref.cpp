@@ -41,9 +41,9 @@ struct StoredHead {
   }
 };
 
-/// One head of one query token over positions first .. last.
-void attend(const AttentionArgs& args, const int32_t* blocks, int32_t head, int32_t first,
-            int32_t last, const float* q, float* out) {
+/// One head of one query token over the positions that it sees.
+void attend(const AttentionArgs& args, const int32_t* blocks, int32_t head,
+            const std::vector<int32_t>& seen, const float* q, float* out) {
   const PagedKv& kv = args.kv;
   const StoredHead stored{kv};
   const int64_t head_bytes = kv_head_bytes(kv.dtype, kv.block_size, kv.head_dim);
@@ -56,7 +56,7 @@ void attend(const AttentionArgs& args, const int32_t* blocks, int32_t head, int3
   std::vector<double> scores;
   double largest = args.sinks != nullptr ? static_cast<double>(args.sinks->vector[head])
                                          : -std::numeric_limits<double>::infinity();
-  for (int32_t p = first; p <= last; ++p) {
+  for (const int32_t p : seen) {
     double dot = 0;
     for (int32_t d = 0; d < kv.head_dim; ++d) {
       dot += q[d] * stored.k(k_of(p), d, p % kv.block_size);
@@ -71,9 +71,9 @@ void attend(const AttentionArgs& args, const int32_t* blocks, int32_t head, int3
   for (double& score : scores) sum += score = std::exp(score - largest);
   for (int32_t d = 0; d < kv.head_dim; ++d) {
     double value = 0;
-    for (int32_t p = first; p <= last; ++p) {
-      value += scores[static_cast<size_t>(p - first)] *
-               stored.v(k_of(p) + kv.num_kv_heads * head_bytes, d, p % kv.block_size);
+    for (size_t i = 0; i < seen.size(); ++i) {
+      value += scores[i] *
+               stored.v(k_of(seen[i]) + kv.num_kv_heads * head_bytes, d, seen[i] % kv.block_size);
     }
     out[d] = static_cast<float>(value / sum);
   }
@@ -85,12 +85,15 @@ void attend_rows(const AttentionArgs& args, bool to_all) {
   const BatchIndex& batch = *args.batch;
   const GroupIndex& group = batch.groups[static_cast<size_t>(args.group)];
   for (int32_t t = 0; t < num_rows(batch, Rows::kTokens); ++t) {
-    const int32_t last = to_all ? batch.context_len[batch.seq_idx[t]] - 1 : batch.positions[t];
-    const int32_t first = args.window > 0 ? std::max(0, last - args.window + 1) : 0;
+    const SeenPositions range = seen_positions(args, t, to_all);
+    std::vector<int32_t> seen;
+    for (int32_t p = range.first; p <= range.last; ++p) {
+      if (range.has(p)) seen.push_back(p);
+    }
     const int32_t* blocks = group.block_table + int64_t{batch.seq_idx[t]} * group.max_blocks;
     for (int32_t head = 0; head < args.num_heads; ++head) {
       const int64_t column = static_cast<int64_t>(head) * args.kv.head_dim;
-      attend(args, blocks, head, first, last, args.q.row<float>(t) + column,
+      attend(args, blocks, head, seen, args.q.row<float>(t) + column,
              args.out.row<float>(t) + column);
     }
   }
@@ -101,7 +104,7 @@ void attend_rows(const AttentionArgs& args, bool to_all) {
 void attention(void*, const AttentionArgs& args) { attend_rows(args, false); }
 
 void attention_to_all(void*, const AttentionArgs& args) {
-  HEARTH_CHECK(args.window == 0, "window {}", args.window);
+  HEARTH_CHECK(args.window == 0 && args.batch->tree_mask == nullptr, "window {}", args.window);
   attend_rows(args, true);
 }
 

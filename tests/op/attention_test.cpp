@@ -238,6 +238,160 @@ TEST_CASE("attention: a row has the same bits in prefill, in chunks and alone") 
   }
 }
 
+/// A tree's node alone: its ancestors and itself behind the context, as a plain sequence.
+Matrix node_alone(const OpTable& ops, const Case& c, const Data& data, size_t s, int32_t node) {
+  const SequenceShape& shape = c.sequences[s];
+  const int32_t first = shape.context - shape.queries;
+  std::vector<int32_t> rows;
+  for (int32_t p = 0; p < first; ++p) rows.push_back(p);
+  const uint64_t mask = Tree(shape.parents).masks[static_cast<size_t>(node)];
+  for (int32_t i = 0; i <= node; ++i) {
+    if ((mask >> i & 1) != 0) rows.push_back(first + i);
+  }
+  const auto picked = [&rows](const Matrix& all) {
+    Matrix some(static_cast<int64_t>(rows.size()), all.cols());
+    for (int64_t r = 0; r < some.rows(); ++r) {
+      for (int64_t i = 0; i < all.cols(); ++i)
+        some.at(r, i) = all.at(rows[static_cast<size_t>(r)], i);
+    }
+    return some;
+  };
+  Case alone = c;
+  alone.sequences = {{static_cast<int32_t>(rows.size()), 1}};
+  Data part = data;
+  part.q = {picked(data.q[s])};
+  part.k = {picked(data.k[s])};
+  part.v = {picked(data.v[s])};
+  return attend(ops, alone, part, 3);
+}
+
+/// Row `to_row` of one has the bits of row `row` of the other.
+bool same_row(const Matrix& a, int64_t row, const Matrix& b, int64_t to_row) {
+  for (int64_t i = 0; i < a.cols(); ++i) {
+    if (a.at(row, i) != b.at(to_row, i)) return false;
+  }
+  return true;
+}
+
+/// Trees beside plain sequences: short and full ones, over the ends of splits of 256 and of 512.
+std::vector<Case> tree_cases(Random& random) {
+  std::vector<Case> all;
+  const auto tree = [&random](int32_t context, int32_t rows) {
+    return SequenceShape{context, rows, random_tree(random, rows)};
+  };
+  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
+    for (const int32_t head_dim : {40, 64}) {
+      all.push_back({.kv_type = type,
+                     .head_dim = head_dim,
+                     .sequences = {tree(64, 7), {33, 3}, tree(9, 9), {20, 1}, tree(120, 64)}});
+    }
+    all.push_back({.kv_type = type, .head_dim = 32, .sequences = {tree(294, 64), tree(540, 50)}});
+    for (const int32_t window : {1, 4, 30, 300}) {
+      all.push_back({.kv_type = type,
+                     .heads = 6,
+                     .head_dim = 16,
+                     .block_size = 32,
+                     .sequences = {tree(300, 40), tree(24, 24), {30, 3}},
+                     .window = window,
+                     .soft_cap = window == 4 ? 5.0f : 0.0f,
+                     .sinks = window == 30});
+    }
+  }
+  return all;
+}
+
+TEST_CASE("attention, trees of guesses: every node as if its path were alone") {
+  const uint32_t seed = seed_or(23);
+  Random random(seed);
+  for (const Case& c : tree_cases(random)) {
+    CAPTURE(describe(c));
+    const Data data(c, seed);
+    // The specification takes positions in ascending order, wherever they lie: equal bits.
+    const Matrix want = attend(reference(), c, data, seed);
+    int64_t row = 0;
+    for (size_t s = 0; s < c.sequences.size(); ++s) {
+      const SequenceShape& shape = c.sequences[s];
+      for (int32_t node = 0; node < shape.queries; ++node, ++row) {
+        if (shape.parents.empty() || node % 7 != 0) continue;
+        CHECK(same_row(node_alone(reference(), c, data, s, node), 0, want, row));
+      }
+    }
+    std::optional<Matrix> fused;
+    for (const NamedTable& table : cpu_tables(2)) {
+      const Matrix got = attend(table.ops, c, data, seed);
+      const std::string error = worst(got, want, constant(bound_of(c, table)));
+      CHECK_MESSAGE(error.empty(), fmt::format("{} seed {}: {}", table.name, seed, error));
+      if (!table.ops.numerics_id.starts_with("cpu-fma/")) continue;
+      if (fused) CHECK_MESSAGE(same_bits(*fused, got), table.name << " seed " << seed);
+      fused = got;
+    }
+  }
+}
+
+TEST_CASE("attention, trees of guesses: a chain has the bits of a plain step") {
+  const uint32_t seed = seed_or(24);
+  CAPTURE(seed);
+  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
+    for (const int32_t window : {0, 3, 40}) {
+      const Case plain{.kv_type = type,
+                       .heads = 6,
+                       .head_dim = window == 3 ? 40 : 64,
+                       .sequences = {{100, 9}, {530, 64}, {30, 1}, {17, 17}, {280, 30}},
+                       .window = window};
+      Case trees = plain;
+      for (const size_t s : {0, 1, 3, 4}) {
+        trees.sequences[s].parents = chain(trees.sequences[s].queries);
+      }
+      const Data data(plain, seed);
+      std::vector<OpTable> tables{reference()};
+      for (const NamedTable& table : cpu_tables(3)) tables.push_back(table.ops);
+      for (const OpTable& ops : tables) {
+        CAPTURE(ops.device.variant);
+        CHECK(same_bits(attend(ops, trees, data, seed), attend(ops, plain, data, seed)));
+      }
+    }
+  }
+}
+
+TEST_CASE("attention, trees of guesses: what a node does not see changes none of its bits") {
+  const uint32_t seed = seed_or(25);
+  CAPTURE(seed);
+  // A chain of 6, one of 5 beside it, one of 9 below the first's third node.
+  std::vector<int32_t> parents = chain(6);
+  for (const int32_t parent : {-1, 6, 7, 8, 9, 2, 11, 12, 13, 14, 15, 16, 17, 18}) {
+    parents.push_back(parent);
+  }
+  const auto rows = static_cast<int32_t>(parents.size());
+  for (const DType type : {DType::kF32, DType::kF16, DType::kQ8_0}) {
+    for (const int32_t head_dim : {24, 64}) {
+      const Case c{
+          .kv_type = type, .head_dim = head_dim, .sequences = {{250 + rows, rows, parents}}};
+      const Case first{.kv_type = type, .head_dim = head_dim, .sequences = {{256, 6}}};
+      const Data data(c, seed);
+      Data other = data;
+      for (int32_t node = 6; node < 11; ++node) {
+        for (int64_t i = 0; i < other.k[0].cols(); ++i) {
+          other.k[0].at(250 + node, i) = 5.0f;
+          other.v[0].at(250 + node, i) = -7.0f;
+        }
+      }
+      for (const NamedTable& table : cpu_tables(2)) {
+        CAPTURE(table.name);
+        const Matrix all = attend(table.ops, c, data, seed);
+        const Matrix changed = attend(table.ops, c, other, seed);
+        const Matrix plain = attend(table.ops, first, data, seed);
+        for (int32_t node = 0; node < rows; ++node) {
+          CAPTURE(node);
+          const bool beside = node >= 6 && node < 11;
+          CHECK(same_row(all, node, changed, node) != beside);
+          // Nodes in the slots that a plain step would give them, others behind.
+          if (node < 6) CHECK(same_row(plain, node, all, node));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("kv_store: the reference's bytes on every variant; slot -1 stores nothing") {
   for (const DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
     const Case c{.kv_type = type,

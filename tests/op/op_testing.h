@@ -86,7 +86,19 @@ std::unique_ptr<Weight> pack(const OpTable& ops, const std::vector<Tensor>& tens
 struct SequenceShape {
   int32_t context;
   int32_t queries;
+  std::vector<int32_t> parents = {};  ///< of the queries where they are a tree; -1: the context
 };
+
+/// What tree_mask says of a tree's rows, and how deep they lie below the context.
+struct Tree {
+  std::vector<uint64_t> masks;
+  std::vector<int32_t> depths;
+
+  explicit Tree(const std::vector<int32_t>& parents);
+};
+/// Parents of `rows` nodes: long branches and short ones.
+std::vector<int32_t> random_tree(Random& random, int32_t rows);
+std::vector<int32_t> chain(int32_t rows);
 
 /// A step's index over a pool of blocks in random order.
 class Batch {
@@ -107,6 +119,7 @@ class Batch {
  private:
   int32_t num_blocks_ = 0;
   std::vector<int32_t> positions_, seq_idx_, query_start_, context_len_, block_table_, counts_;
+  std::vector<uint64_t> tree_mask_;
   std::vector<GroupIndex> groups_;
   BatchIndex index_;
 };
@@ -127,8 +140,8 @@ struct NamedTable {
   /// A simulation: of cases that only repeat others on it every n-th is enough where
   /// HEARTH_TEST_FULL is not set.
   bool simulated = false;
-  /// Relative error to which products with weights of 16 bits round their inputs, and attention over
-  /// KV of 16 bits its weights and queries.
+  /// Relative error to which products with weights of 16 bits round their inputs, and attention
+  /// over KV of 16 bits its weights and queries.
   double f16_rounding = 0;
   double bf16_rounding = 0;
   size_t case_step(size_t simulated_step) const {
