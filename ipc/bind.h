@@ -263,6 +263,21 @@ template <class V, Of<CancelReply> R>
 void bind(V& v, R& r) {
   v("id", r.id);
 }
+template <class V, Of<GpuSnapshot> R>
+void bind(V& v, R& r) {
+  v("name", r.name);
+  v("driver", r.driver);
+  v("memory_used_bytes", r.memory_used_bytes);
+  v("memory_total_bytes", r.memory_total_bytes);
+  v("sm_clock_mhz", r.sm_clock_mhz);
+  v("sm_clock_max_mhz", r.sm_clock_max_mhz);
+  v("memory_clock_mhz", r.memory_clock_mhz);
+  v("power_mw", r.power_mw);
+  v("power_limit_mw", r.power_limit_mw);
+  v("temperature_c", r.temperature_c);
+  v("utilization_percent", r.utilization_percent);
+  v("throttled", r.throttled);
+}
 template <class V, Of<ModelEntry> R>
 void bind(V& v, R& r) {
   v("name", r.name);
@@ -283,6 +298,7 @@ void bind(V& v, R& r) {
   v("keep_alive_ms", r.keep_alive_ms);
   v("idle_ms", r.idle_ms);
   v("draft", r.draft);
+  v("gpu", r.gpu);
 }
 template <class V, Of<ModelsReply> R>
 void bind(V& v, R& r) {
@@ -340,6 +356,7 @@ void bind(V& v, R& r) {
   v("step_ms_recent", r.step_ms_recent);
   v("prompt_tokens_restored", r.prompt_tokens_restored);
   v("store", r.store);
+  v("gpu", r.gpu);
 }
 template <class V, Of<WorkerStats> R>
 void bind(V& v, R& r) {

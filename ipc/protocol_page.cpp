@@ -220,7 +220,25 @@ std::vector<Event> example_events() {
   worker.snapshot.kv_blocks_total = {512};
   worker.snapshot.kv_blocks_used = {12};
   worker.snapshot.kv_blocks_cached = {40};
-  stats.workers = {worker};
+  WorkerStats on_gpu;
+  on_gpu.model = "large";
+  on_gpu.device = "cuda sm_90";
+  on_gpu.state = "ready";
+  on_gpu.pid = 4244;
+  on_gpu.heartbeat_age_ms = 120;
+  on_gpu.snapshot.gpu = {.name = "NVIDIA H200",
+                         .driver = "580.65.06",
+                         .memory_used_bytes = 89'000'000'000,
+                         .memory_total_bytes = 150'000'000'000,
+                         .sm_clock_mhz = 1755,
+                         .sm_clock_max_mhz = 1980,
+                         .memory_clock_mhz = 3201,
+                         .power_mw = 412'345,
+                         .power_limit_mw = 700'000,
+                         .temperature_c = 51,
+                         .utilization_percent = 97,
+                         .throttled = "power limit"};
+  stats.workers = {worker, on_gpu};
   return {
       QueuedEvent{"loading", 0, 1500},
       ProgressEvent{128, 4000, 0, ""},
@@ -264,7 +282,10 @@ std::string protocol_page() {
   page +=
       "\n## Events\n\nOne of each, as the daemon writes them. Times are milliseconds; a reason "
       "is `stop`, `tool_calls`\n(it stopped, and has calls), `length`, `cancelled` or `deadline`; "
-      "`tpot_ms` is the mean time per output token after the first.\n\n```json\n";
+      "`tpot_ms` is the mean time per output token after the first. `gpu` is there for models on a "
+      "GPU "
+      "whose\nmanagement library (NVML) is installed, in `stats` and in the models of `ps`; what "
+      "it does not say is\nempty or -1.\n\n```json\n";
   for (const Event& event : example_events()) page += encode_event(event) + "\n";
   page += "```\n\n## Error codes\n\n| code | means |\n|---|---|\n";
   for (int i = 0; i <= static_cast<int>(ErrorCode::kInternal); ++i) {

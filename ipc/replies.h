@@ -2,6 +2,7 @@
 // What the requests beside generate are answered by.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,7 @@ struct ModelEntry {
   int64_t keep_alive_ms = 0;  ///< idle, it leaves after so long; 0: never
   int64_t idle_ms = 0;        ///< resident: since its last request ended
   std::string draft;          ///< the model that guesses for it while it is resident; "": none
+  std::optional<GpuSnapshot> gpu{};  ///< resident on one that tells
   bool operator==(const ModelEntry&) const = default;
 };
 struct ModelsReply {

@@ -101,4 +101,28 @@ std::string human_duration(int64_t ms) {
   return fmt::format("{} d {} h", s / 86'400, s / 3600 % 24);
 }
 
+std::string gpu_text(const GpuSnapshot& gpu) {
+  std::string out;
+  const auto add = [&out](const std::string& part) { out += (out.empty() ? "" : ", ") + part; };
+  const auto bytes = [](int64_t value) { return human_bytes(static_cast<uint64_t>(value)); };
+  if (gpu.memory_used_bytes >= 0 && gpu.memory_total_bytes >= 0) {
+    add(fmt::format("{} of {} used", bytes(gpu.memory_used_bytes), bytes(gpu.memory_total_bytes)));
+  }
+  if (gpu.utilization_percent >= 0) add(fmt::format("{} % busy", gpu.utilization_percent));
+  if (gpu.power_mw >= 0) add(fmt::format("{} W", gpu.power_mw / 1000));
+  if (gpu.power_mw >= 0 && gpu.power_limit_mw > 0) {
+    out += fmt::format(" of {}", gpu.power_limit_mw / 1000);
+  }
+  if (gpu.sm_clock_mhz >= 0) add(fmt::format("{} MHz", gpu.sm_clock_mhz));
+  if (gpu.sm_clock_mhz >= 0 && gpu.sm_clock_max_mhz > 0) {
+    out += fmt::format(" of {}", gpu.sm_clock_max_mhz);
+  }
+  if (gpu.memory_clock_mhz >= 0) add(fmt::format("memory {} MHz", gpu.memory_clock_mhz));
+  if (gpu.temperature_c >= 0) add(fmt::format("{} C", gpu.temperature_c));
+  if (!gpu.driver.empty()) add("driver " + gpu.driver);
+  if (!gpu.throttled.empty()) add("slowed by " + gpu.throttled);
+  if (gpu.name.empty()) return one_line(out, 0);
+  return one_line(out.empty() ? gpu.name : gpu.name + ": " + out, 0);
+}
+
 }  // namespace hearth::ipc

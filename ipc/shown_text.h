@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "ipc/worker_stats.h"
+
 namespace hearth::ipc {
 
 /// `text` (valid UTF-8) with every control character but newline and tab shown and not obeyed:
@@ -20,5 +22,10 @@ std::string one_line(std::string_view bytes, size_t max_chars);
 std::string human_bytes(uint64_t bytes);  ///< "1.2 GiB"
 std::string human_count(uint64_t count);  ///< "1.1 M"
 std::string human_duration(int64_t ms);   ///< "850 ms", "12.3 s", "2 h 5 min"
+
+/// What is known of a GPU, on one line; empty where that is nothing: "NVIDIA H200: 83.1 GiB of
+/// 139.8 GiB used, 97 % busy, 412 W of 700, 1755 MHz of 1980, memory 3201 MHz, 51 C, driver
+/// 580.65.06, slowed by power limit".
+std::string gpu_text(const GpuSnapshot& gpu);
 
 }  // namespace hearth::ipc

@@ -2,6 +2,7 @@
 // What a worker says of its engine, a few times a second.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,24 @@ struct StoreSnapshot {
   bool operator==(const StoreSnapshot&) const = default;
 };
 
+/// A worker's GPU as its management library sees it, whoever uses it; read once a second. What that
+/// does not say is empty, or -1.
+struct GpuSnapshot {
+  std::string name;    ///< "NVIDIA H200"
+  std::string driver;  ///< its version
+  int64_t memory_used_bytes = -1;
+  int64_t memory_total_bytes = -1;
+  int32_t sm_clock_mhz = -1;
+  int32_t sm_clock_max_mhz = -1;
+  int32_t memory_clock_mhz = -1;
+  int64_t power_mw = -1;
+  int64_t power_limit_mw = -1;
+  int32_t temperature_c = -1;
+  int32_t utilization_percent = -1;  ///< of the last second or so, in which anything ran
+  std::string throttled;             ///< why its clocks are lower than they could be; "": nothing
+  bool operator==(const GpuSnapshot&) const = default;
+};
+
 /// A worker's engine after a step; see engine::EngineSnapshot.
 struct WorkerSnapshot {
   uint64_t num_steps = 0;
@@ -56,6 +75,7 @@ struct WorkerSnapshot {
   double step_ms_recent = 0;
   uint64_t prompt_tokens_restored = 0;  ///< of the cached ones, from disk
   StoreSnapshot store;
+  std::optional<GpuSnapshot> gpu{};  ///< absent on a CPU, and where nothing tells
   bool operator==(const WorkerSnapshot&) const = default;
 };
 

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "ipc/shown_text.h"
 #include "monitor/panels.h"
@@ -121,6 +122,7 @@ void memory_of(const Snapshot& snapshot, View& view, const ipc::WorkerStats& wor
                                             : ""),
               theme.muted);
   }
+  if (s.gpu) put_small(view, "now/memory/gpu", ipc::gpu_text(*s.gpu), theme.muted);
   for (size_t group = 0; group < s.kv_blocks_total.size() && group < 4; ++group) {
     const double total = s.kv_blocks_total[group];
     const double used = group < s.kv_blocks_used.size() ? s.kv_blocks_used[group] : 0;
@@ -146,7 +148,14 @@ void memory(const Snapshot& snapshot, View& view, const ModelView* shown) {
   if (shown == nullptr) return;
   const float gap = ImGui::GetStyle().ItemSpacing.y;
   const ImVec2 room = ImGui::GetContentRegionAvail();
-  const int plots = (shown->memory.empty() ? 0 : 1) + (shown->power.empty() ? 0 : 1);
+  std::vector<Line> power;
+  if (!shown->power.empty()) {
+    power.push_back({"processors", &shown->power, view.theme.warn, true});
+  }
+  if (!shown->gpu_power.empty()) {
+    power.push_back({"GPU", &shown->gpu_power, view.theme.decode, power.empty()});
+  }
+  const int plots = (shown->memory.empty() ? 0 : 1) + (power.empty() ? 0 : 1);
   const float height =
       (room.y - gap * static_cast<float>(plots)) / static_cast<float>(std::max(1, plots));
   if (plots == 0 || height < 74 * view.scale) return;
@@ -154,9 +163,8 @@ void memory(const Snapshot& snapshot, View& view, const ModelView* shown) {
     const Line lines[] = {{"held", &shown->memory, view.theme.block[1], true}};
     plot(view, "now/held", lines, snapshot.now_us(), {.unit = "GiB"}, {room.x, height});
   }
-  if (!shown->power.empty()) {
-    const Line lines[] = {{"power", &shown->power, view.theme.warn, true}};
-    plot(view, "now/power", lines, snapshot.now_us(), {.unit = "W"}, {room.x, height});
+  if (!power.empty()) {
+    plot(view, "now/power", power, snapshot.now_us(), {.unit = "W"}, {room.x, height});
   }
 }
 

@@ -18,6 +18,12 @@ constexpr size_t kMaxListed = 256;  // models, problems and the like of one repl
 std::string shown(const std::string& text) { return ipc::one_line(text, kNameChars); }
 void make_shown(std::string& text) { text = shown(text); }
 
+void make_shown(ipc::GpuSnapshot& gpu) {
+  make_shown(gpu.name);
+  make_shown(gpu.driver);
+  make_shown(gpu.throttled);
+}
+
 int32_t not_negative(int32_t value) { return std::max(0, value); }
 
 double share(double part, double whole) {
@@ -141,6 +147,7 @@ void Snapshot::on_stats(const ipc::StatsReply& reply) {
     make_shown(worker.state);
     make_shown(worker.snapshot.store.last_error);
     make_shown(worker.snapshot.store.state);
+    if (worker.snapshot.gpu) make_shown(*worker.snapshot.gpu);
     ModelView* view = view_of(worker.model);
     if (view == nullptr) continue;
     if (view->stats_us != 0 && view->stats.restarts < worker.restarts) {
@@ -161,6 +168,9 @@ void Snapshot::on_stats(const ipc::StatsReply& reply) {
     view->waiting.add(now_us_, s.num_waiting);
     view->preempted.add(now_us_, s.num_preempted);
     view->step_ms.add(now_us_, s.step_ms_recent);
+    if (s.gpu && s.gpu->power_mw >= 0) {
+      view->gpu_power.add(now_us_, static_cast<double>(s.gpu->power_mw) / 1e3);
+    }
     view->hit_rate.add(now_us_,
                        share(as_double(s.prompt_tokens_cached), as_double(s.prompt_tokens_total)));
     const auto& g = s.speculation;
@@ -196,6 +206,7 @@ void Snapshot::on_models(const ipc::ModelsReply& reply) {
     make_shown(entry.architecture);
     make_shown(entry.file_type);
     make_shown(entry.device);
+    if (entry.gpu) make_shown(*entry.gpu);
     entry.problem = ipc::one_line(entry.problem, 200);
     if (entry.roles.size() > 16) entry.roles.resize(16);
     for (std::string& role : entry.roles) make_shown(role);

@@ -93,6 +93,7 @@ struct ModelView {
   uint64_t resident_bytes = 0;               ///< of the worker; 0: not known
   int64_t power_mw = 0;                      ///< 0: not known
   Series memory, power;                      ///< GiB, W
+  Series gpu_power;                          ///< W
 };
 
 /// What a request did from when to when.

@@ -78,6 +78,7 @@ ipc::ModelEntry Reports::model_entry(const ModelFile& file) const {
     entry.weight_bytes = resident.facts->weight_bytes;
     entry.kv_bytes = resident.facts->kv_bytes;
     entry.draft = resident.facts->draft;
+    entry.gpu = resident.worker->snapshot().gpu;
   }
   return entry;
 }

@@ -4,6 +4,7 @@
 
 #include <iterator>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 namespace hearth::http {
@@ -40,6 +41,43 @@ class Page {
   std::string text_;
   std::string_view name_;
 };
+
+/// What GPUs say of themselves, in base units; nothing where none does.
+void add_gpus(Page& page, const ipc::StatsReply& stats) {
+  using Gpu = ipc::GpuSnapshot;
+  const auto of_gpus = [&](std::string_view name, std::string_view help, auto read) {
+    bool begun = false;
+    for (const ipc::WorkerStats& worker : stats.workers) {
+      if (!worker.snapshot.gpu) continue;
+      const double value = read(*worker.snapshot.gpu);
+      if (value < 0) continue;  // it does not say
+      if (!std::exchange(begun, true)) page.metric(name, "gauge", help);
+      page.value(value, fmt::format("{{model=\"{}\",gpu=\"{}\"}}", label(worker.model),
+                                    label(worker.snapshot.gpu->name)));
+    }
+  };
+  const auto scaled = [](auto value, double unit) {
+    return value < 0 ? -1.0 : static_cast<double>(value) * unit;
+  };
+  of_gpus("gpu_memory_bytes", "Memory of the model's GPU.",
+          [&](const Gpu& gpu) { return scaled(gpu.memory_total_bytes, 1); });
+  of_gpus("gpu_memory_used_bytes", "Of it in use, by whomever.",
+          [&](const Gpu& gpu) { return scaled(gpu.memory_used_bytes, 1); });
+  of_gpus("gpu_utilization_ratio", "Share of the last second in which it ran anything.",
+          [&](const Gpu& gpu) { return scaled(gpu.utilization_percent, 0.01); });
+  of_gpus("gpu_power_watts", "What it draws.",
+          [&](const Gpu& gpu) { return scaled(gpu.power_mw, 1e-3); });
+  of_gpus("gpu_power_limit_watts", "What it may draw.",
+          [&](const Gpu& gpu) { return scaled(gpu.power_limit_mw, 1e-3); });
+  of_gpus("gpu_sm_clock_hertz", "Clock of its multiprocessors.",
+          [&](const Gpu& gpu) { return scaled(gpu.sm_clock_mhz, 1e6); });
+  of_gpus("gpu_memory_clock_hertz", "Clock of its memory.",
+          [&](const Gpu& gpu) { return scaled(gpu.memory_clock_mhz, 1e6); });
+  of_gpus("gpu_temperature_celsius", "Of its chip.",
+          [&](const Gpu& gpu) { return scaled(gpu.temperature_c, 1); });
+  of_gpus("gpu_throttled", "1: something keeps its clocks low.",
+          [](const Gpu& gpu) { return gpu.throttled.empty() ? 0.0 : 1.0; });
+}
 
 }  // namespace
 
@@ -100,6 +138,7 @@ std::string metrics_text(const ipc::StatsReply& stats) {
              [](const Worker& w) { return sum(w.snapshot.kv_blocks_used); });
   of_workers("kv_blocks_cached", "gauge", "KV blocks that the prefix index alone holds.",
              [](const Worker& w) { return sum(w.snapshot.kv_blocks_cached); });
+  add_gpus(page, stats);
   return page.take();
 }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "daemon/worker/gpu_watch.h"
 #include "daemon/worker/options.h"
 #include "kernels/base/result.h"
 #include "kernels/ceilings.h"
@@ -43,5 +44,9 @@ uint64_t packed_bytes(std::span<const kernels::HostTensor> tensors, kernels::Wei
 /// ops' scratch. There, what does not fit is refused before anything is loaded. nullopt: the device
 /// computes in host memory.
 std::optional<uint64_t> reserved_bytes();
+
+/// Asks the device's management library for its state: on one thread, which it may hold up for
+/// ever. Null: there is nothing to ask.
+ReadGpu gpu_reader(const DeviceOptions& options);
 
 }  // namespace hearth::worker

@@ -43,6 +43,8 @@ uint64_t packed_bytes(std::span<const kernels::HostTensor> tensors, kernels::Wei
 
 std::optional<uint64_t> reserved_bytes() { return std::nullopt; }
 
+ReadGpu gpu_reader(const DeviceOptions&) { return nullptr; }
+
 std::vector<DeviceCheck> describe_device(const DeviceOptions& options) {
   const std::string variants = fmt::format("{}", fmt::join(kernels::cpu_variants(), ", "));
   const Result<kernels::OpTable> ops = open_device(options);

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <memory>
 
 #include "daemon/worker/device.h"
 #include "daemon/worker/nvml.h"
@@ -84,6 +85,23 @@ uint64_t packed_bytes(std::span<const kernels::HostTensor> tensors, kernels::Wei
 }
 
 std::optional<uint64_t> reserved_bytes() { return kReservedBytes; }
+
+ReadGpu gpu_reader(const DeviceOptions& options) {
+  const Result<kernels::CudaOptions> cuda = to_kernels(options);
+  if (!cuda.ok()) return nullptr;
+  const Result<kernels::CudaDevice> device = kernels::cuda_probe(*cuda);
+  if (!device.ok()) return nullptr;
+  // Opened by the first read: that may hang as well.
+  auto nvml = std::make_shared<std::optional<Result<Nvml>>>();
+  return [nvml, bus_id = device->pci_bus_id]() -> std::optional<ipc::GpuSnapshot> {
+    if (!*nvml) {
+      nvml->emplace(Nvml::open(bus_id));
+      if (!(*nvml)->ok()) log_info("gpu_watch", "why_not=\"{}\"", (*nvml)->error().message);
+    }
+    if (!(*nvml)->ok()) return std::nullopt;
+    return (**nvml)->read();
+  };
+}
 
 std::vector<DeviceCheck> describe_device(const DeviceOptions& options) {
   Result<std::vector<DeviceCheck>> checks = describe(options);

@@ -133,6 +133,7 @@ Result<EngineLoaded> EngineThread::load() {
   out.watch = &engine_->watch_port();
   out.context_length = engine_->context_length();
   out.kv_bytes = engine_->kv_bytes() + draft_kv_bytes;
+  out.read_gpu = gpu_reader(options_.device);
   out.load_ms = (clock_.now_us() - begin_us) / 1000;
   return out;
 }

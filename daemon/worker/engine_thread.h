@@ -9,6 +9,7 @@
 #include <thread>
 #include <variant>
 
+#include "daemon/worker/gpu_watch.h"
 #include "daemon/worker/options.h"
 #include "engine/engine.h"
 #include "engine/store/store_thread.h"
@@ -40,6 +41,7 @@ struct EngineLoaded {
   int64_t load_ms = 0;
   std::string draft;  ///< the model that guesses too; "": none
   uint64_t draft_weight_bytes = 0;
+  ReadGpu read_gpu;  ///< null: nothing to ask
 };
 
 /// What will be taken, said before any weight is; a draft model's share included where it can be

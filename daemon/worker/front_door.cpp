@@ -137,7 +137,8 @@ ipc::WorkerSnapshot to_wire(const engine::EngineSnapshot& from) {
           .decode_tokens_per_s = from.decode_tokens_per_s,
           .step_ms_recent = from.step_ms_recent,
           .prompt_tokens_restored = from.prompt_tokens_restored,
-          .store = to_wire(from.store)};
+          .store = to_wire(from.store),
+          .gpu = {}};
 }
 
 ipc::WorkerReady to_wire(const EngineLoaded& loaded) {
@@ -319,6 +320,7 @@ void FrontDoor::on_load(LoadMessage& message) {
     model.text_end = engine_->text_end;
     prep_ = std::make_unique<PrepThread>(std::move(model));
     embeds_.emplace(*engine_->commands, engine_->info.name);
+    if (engine_->read_gpu) gpu_.emplace(std::move(engine_->read_gpu), clock_);
     link_.send(to_wire(*engine_));
     if (state_ == State::kLoading) state_ = State::kServing;
   } else {
@@ -446,7 +448,9 @@ void FrontDoor::on_engine(const engine::EngineEvent& event) {
     streams_.erase(failed->id);
   } else if (const auto* snapshot = std::get_if<engine::SnapshotEvent>(&event)) {
     snapshot_asked_ = false;
-    link_.send(ipc::WorkerHeartbeat{to_wire(snapshot->snapshot)});
+    ipc::WorkerHeartbeat beat{to_wire(snapshot->snapshot)};
+    if (gpu_) beat.snapshot.gpu = gpu_->latest();
+    link_.send(std::move(beat));
     for (auto& watch : engine_->watch->out.drain()) {
       if (events_.on()) link_.send_watch(events_.encode(std::move(watch)));
     }

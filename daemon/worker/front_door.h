@@ -105,6 +105,7 @@ class FrontDoor {
   std::optional<EngineLoaded> engine_;
   std::unique_ptr<PrepThread> prep_;
   std::optional<EmbedJobs> embeds_;
+  std::optional<GpuWatch> gpu_;
 };
 
 }  // namespace hearth::worker

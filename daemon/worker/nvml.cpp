@@ -3,77 +3,132 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <memory>
+#include <array>
+#include <cstdint>
+#include <utility>
+
+#include "ipc/shown_text.h"
 
 namespace hearth::worker {
 namespace {
 
 constexpr const char* kLibrary = "libnvidia-ml.so.1";
-constexpr unsigned kGraphicsClock = 0;
+constexpr int kNotSupported = 3;
+constexpr unsigned kSmClock = 1;
+constexpr unsigned kMemoryClock = 2;
 constexpr unsigned kTemperatureOfGpu = 0;
-using Device = struct NvmlDevice*;  // opaque
+constexpr unsigned kTextBytes = 96;  // what the library wants at most, of a name or version
 
-struct Closer {
-  void operator()(void* library) const { ::dlclose(library); }
+struct MemoryInfo {  // nvmlMemory_t
+  unsigned long long total, free, used;
 };
-using Library = std::unique_ptr<void, Closer>;
+struct Utilization {  // nvmlUtilization_t, in percent
+  unsigned gpu, memory;
+};
 
 /// The library's function of that name; a missing one answers as NVML does for what a device
 /// cannot say.
 template <typename... Arguments>
-int call(const Library& library, const char* function, Arguments... arguments) {
-  constexpr int kNotSupported = 3;
-  void* symbol = ::dlsym(library.get(), function);
+int call(void* library, const char* function, Arguments... arguments) {
+  void* symbol = ::dlsym(library, function);
   if (symbol == nullptr) return kNotSupported;
   return reinterpret_cast<int (*)(Arguments...)>(symbol)(arguments...);
 }
 
 /// A query for one number; -1 where the device does not say.
-template <typename... Arguments>
-int64_t number(const Library& library, const char* function, Device device, Arguments... more) {
+template <typename Device, typename... Arguments>
+int32_t number(void* library, const char* function, Device device, Arguments... more) {
   unsigned value = 0;
-  return call(library, function, device, more..., &value) == 0 ? int64_t{value} : -1;
+  return call(library, function, device, more..., &value) == 0 ? static_cast<int32_t>(value) : -1;
 }
 
-void add(std::string* line, const std::string& part) {
-  if (!line->empty()) *line += ", ";
-  *line += part;
+/// A query for a text; empty where the device does not say.
+template <typename... Arguments>
+std::string text(void* library, const char* function, Arguments... arguments) {
+  std::array<char, kTextBytes> out{};
+  if (call(library, function, arguments..., out.data(), kTextBytes) != 0) return {};
+  out.back() = '\0';
+  return out.data();
 }
 
-std::string describe(const Library& library, Device device) {
-  std::string line;
-  const int64_t watts = number(library, "nvmlDeviceGetPowerUsage", device) / 1000;
-  const int64_t limit = number(library, "nvmlDeviceGetEnforcedPowerLimit", device) / 1000;
-  if (watts > 0) add(&line, fmt::format("{} W", watts));
-  if (watts > 0 && limit > 0) line += fmt::format(" of {}", limit);
-  const int64_t clock = number(library, "nvmlDeviceGetClockInfo", device, kGraphicsClock);
-  const int64_t most = number(library, "nvmlDeviceGetMaxClockInfo", device, kGraphicsClock);
-  if (clock > 0) add(&line, fmt::format("{} MHz", clock));
-  if (clock > 0 && most > 0) line += fmt::format(" of {}", most);
-  const int64_t celsius = number(library, "nvmlDeviceGetTemperature", device, kTemperatureOfGpu);
-  if (celsius > 0) add(&line, fmt::format("{} C", celsius));
-  char driver[96] = {};
-  if (call(library, "nvmlSystemGetDriverVersion", static_cast<char*>(driver),
-           unsigned{sizeof driver}) == 0) {
-    add(&line, fmt::format("driver {}", driver));
+/// Why clocks are lower than they could be, in words; what an idle GPU or an administrator's own
+/// setting does to them is no such reason.
+std::string reasons_in_words(unsigned long long reasons) {
+  constexpr std::pair<unsigned long long, std::string_view> kReasons[] = {
+      {0x04, "power limit"}, {0x08, "hardware slowdown"}, {0x20, "temperature"},
+      {0x40, "overheating"}, {0x80, "power brake"},       {0x10, "other GPUs of its group"},
+  };
+  std::string out;
+  for (const auto& [bit, words] : kReasons) {
+    if ((reasons & bit) == 0) continue;
+    if (!out.empty()) out += ", ";
+    out += words;
   }
-  return line.empty() ? "the library says nothing of this device" : line;
+  return out;
 }
 
 }  // namespace
 
-std::string gpu_condition(const std::string& pci_bus_id) {
-  const Library library(::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL));
-  if (library == nullptr) return fmt::format("{} is not installed", kLibrary);
-  if (const int error = call(library, "nvmlInit_v2"); error != 0) {
-    return fmt::format("{} does not start (its error {})", kLibrary, error);
-  }
-  Device device = nullptr;
-  const int error = call(library, "nvmlDeviceGetHandleByPciBusId_v2", pci_bus_id.c_str(), &device);
-  std::string line = error == 0 ? describe(library, device)
-                                : fmt::format("no device {} (its error {})", pci_bus_id, error);
+void Nvml::Closer::operator()(void* library) const {
   call(library, "nvmlShutdown");
-  return line;
+  ::dlclose(library);
+}
+
+Result<Nvml> Nvml::open(const std::string& pci_bus_id) {
+  const auto unavailable = [](std::string why) {
+    return Error{ErrorCode::kUnavailable, std::move(why), ""};
+  };
+  void* opened = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+  if (opened == nullptr) return unavailable(fmt::format("{} is not installed", kLibrary));
+  if (const int error = call(opened, "nvmlInit_v2"); error != 0) {
+    ::dlclose(opened);
+    return unavailable(fmt::format("{} does not start (its error {})", kLibrary, error));
+  }
+  Library library(opened);
+  Device device = nullptr;
+  const int error = call(opened, "nvmlDeviceGetHandleByPciBusId_v2", pci_bus_id.c_str(), &device);
+  if (error != 0) {
+    return unavailable(fmt::format("no device {} (its error {})", pci_bus_id, error));
+  }
+  return Nvml(std::move(library), device);
+}
+
+ipc::GpuSnapshot Nvml::read() const {
+  void* library = library_.get();
+  ipc::GpuSnapshot out;
+  out.name = text(library, "nvmlDeviceGetName", device_);
+  out.driver = text(library, "nvmlSystemGetDriverVersion");
+  MemoryInfo memory{};
+  if (call(library, "nvmlDeviceGetMemoryInfo", device_, &memory) == 0) {
+    out.memory_used_bytes = static_cast<int64_t>(memory.used);
+    out.memory_total_bytes = static_cast<int64_t>(memory.total);
+  }
+  out.sm_clock_mhz = number(library, "nvmlDeviceGetClockInfo", device_, kSmClock);
+  out.sm_clock_max_mhz = number(library, "nvmlDeviceGetMaxClockInfo", device_, kSmClock);
+  out.memory_clock_mhz = number(library, "nvmlDeviceGetClockInfo", device_, kMemoryClock);
+  out.power_mw = number(library, "nvmlDeviceGetPowerUsage", device_);
+  out.power_limit_mw = number(library, "nvmlDeviceGetEnforcedPowerLimit", device_);
+  out.temperature_c = number(library, "nvmlDeviceGetTemperature", device_, kTemperatureOfGpu);
+  Utilization utilization{};
+  if (call(library, "nvmlDeviceGetUtilizationRates", device_, &utilization) == 0) {
+    out.utilization_percent = static_cast<int32_t>(utilization.gpu);
+  }
+  // The newer name first: it is the only one that later drivers promise.
+  unsigned long long reasons = 0;
+  if (call(library, "nvmlDeviceGetCurrentClocksEventReasons", device_, &reasons) == 0 ||
+      call(library, "nvmlDeviceGetCurrentClocksThrottleReasons", device_, &reasons) == 0) {
+    out.throttled = reasons_in_words(reasons);
+  }
+  return out;
+}
+
+std::string gpu_condition(const std::string& pci_bus_id) {
+  const Result<Nvml> nvml = Nvml::open(pci_bus_id);
+  if (!nvml.ok()) return nvml.error().message;
+  ipc::GpuSnapshot gpu = nvml->read();
+  gpu.name.clear();  // doctor has said it
+  const std::string line = ipc::gpu_text(gpu);
+  return line.empty() ? "the library says nothing of this device" : line;
 }
 
 }  // namespace hearth::worker

@@ -7,9 +7,8 @@
 #include "ipc/cli/verbs.h"
 
 namespace hearth::cli {
-namespace {
 
-void print(const ipc::PsReply& reply) {
+std::string ps_text(const ipc::PsReply& reply) {
   std::string out = fmt::format("{:<24} {:<10} {:<11} {:>10} {:>10} {:>7}\n", "MODEL", "STATE",
                                 "DEVICE", "WEIGHTS", "KV", "WORKER");
   for (const ipc::ModelEntry& model : reply.models) {
@@ -19,6 +18,7 @@ void print(const ipc::PsReply& reply) {
     out +=
         fmt::format("{:<24} {:<10} {:<11} {:>10} {:>10} {:>7}\n", model.name, state, model.device,
                     human_bytes(model.weight_bytes), human_bytes(model.kv_bytes), model.worker_pid);
+    if (model.gpu) out += "  " + ipc::gpu_text(*model.gpu) + "\n";
   }
   if (reply.models.empty()) out += "(no model in memory)\n";
   out += fmt::format("\n{:<24} {:<16} {:<10} {:<11} {:>7} {:>7} {:>12}  {}\n", "REQUEST", "MODEL",
@@ -29,15 +29,13 @@ void print(const ipc::PsReply& reply) {
                        entry.output_tokens, human_duration(entry.age_ms), entry.owner);
   }
   if (reply.requests.empty()) out += "(no live request)\n";
-  write_stdout(terminal_safe(out));
+  return terminal_safe(out);
 }
-
-}  // namespace
 
 int ps(bool json) {
   std::optional<ipc::Client> client = connect();
   if (!client) return kNoDaemon;
-  return show(client->ps(), json, print);
+  return show(client->ps(), json, [](const ipc::PsReply& reply) { write_stdout(ps_text(reply)); });
 }
 
 }  // namespace hearth::cli

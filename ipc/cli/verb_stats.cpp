@@ -65,10 +65,13 @@ std::string worker_lines(const ipc::WorkerStats& worker) {
     }
   }
   out += fmt::format("  steps       {}, {:.2f} ms recently\n", s.num_steps, s.step_ms_recent);
+  if (s.gpu) out += fmt::format("  GPU         {}\n", ipc::gpu_text(*s.gpu));
   return out;
 }
 
-void print(const ipc::StatsReply& reply) {
+}  // namespace
+
+std::string stats_text(const ipc::StatsReply& reply) {
   std::string out = fmt::format("hearthd {} up {}, instance {}\n", reply.version,
                                 human_duration(reply.uptime_ms), reply.instance);
   out += fmt::format("requests: {} live, {} so far: {} done, {} failed, {} cancelled\n",
@@ -76,15 +79,14 @@ void print(const ipc::StatsReply& reply) {
                      reply.requests_failed, reply.requests_cancelled);
   out += fmt::format("output: {} tokens\n", reply.output_tokens_total);
   for (const ipc::WorkerStats& worker : reply.workers) out += worker_lines(worker);
-  write_stdout(terminal_safe(out));
+  return terminal_safe(out);
 }
-
-}  // namespace
 
 int stats(bool json) {
   std::optional<ipc::Client> client = connect();
   if (!client) return kNoDaemon;
-  return show(client->stats(), json, print);
+  return show(client->stats(), json,
+              [](const ipc::StatsReply& reply) { write_stdout(stats_text(reply)); });
 }
 
 }  // namespace hearth::cli

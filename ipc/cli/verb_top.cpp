@@ -84,6 +84,7 @@ std::string top_text(const ipc::StatsReply& stats, const ipc::PsReply& ps, int r
     out += fmt::format("  KV {} {:.0f} % of {:.0f} blocks, {} cached\n", bar(used / total, 24),
                        100 * used / total, total, sum(s.kv_blocks_cached));
     lines += 5;
+    if (s.gpu) out += "  " + ipc::gpu_text(*s.gpu) + "\n", ++lines;
   }
   if (stats.workers.empty()) out += "\n(no model in memory)\n", lines += 2;
   out += fmt::format("\n{:<20} {:<12} {:<14} {:<10} {:<11} {:>7} {:>7} {:>9}\n", "REQUEST", "OWNER",

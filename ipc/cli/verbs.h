@@ -15,6 +15,9 @@ int tokenize(const TokenizeOptions& options);
 int models(bool json);
 int ps(bool json);
 int stats(bool json);
+/// What `hearth ps` and `hearth stats` print.
+std::string ps_text(const ipc::PsReply& reply);
+std::string stats_text(const ipc::StatsReply& reply);
 int record(const std::string& file, double seconds);
 int top(bool once);
 /// What `hearth top` draws, at most `rows` lines.

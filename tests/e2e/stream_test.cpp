@@ -317,7 +317,11 @@ TEST_CASE("tokenize, models, ps, stats and health answer") {
   const Result<ipc::StatsReply> stats = client.stats();
   REQUIRE(stats.ok());
   CHECK(stats->requests_cancelled == 1);
-  CHECK(stats->workers.size() == 1);
+  REQUIRE(stats->workers.size() == 1);
+  // A worker on the CPU has no GPU to tell of.
+  CHECK_FALSE(stats->workers[0].snapshot.gpu.has_value());
+  REQUIRE(ps->models.size() == 1);
+  CHECK_FALSE(ps->models[0].gpu.has_value());
 }
 
 TEST_CASE(

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdlib>
 
+#include "ipc/codec.h"
 #include "tests/monitor/rig.h"
 #include "tests/skip.h"
 
@@ -141,6 +142,26 @@ TEST_CASE("every panel: headlines, axes and legends are there, dark and light") 
     drawn.show(Panel::kLog);
     check_places(drawn, {"log/1", "log/1/when"});
   }
+}
+
+TEST_CASE("a GPU that tells has its line and its power among what memory holds") {
+  HEARTH_SCREEN(offscreen);
+  std::vector<ipc::StreamMessage> messages = recording();
+  const auto last =
+      std::ranges::find(messages.rbegin(), messages.rend(), "stats", &ipc::StreamMessage::kind);
+  REQUIRE(last != messages.rend());
+  auto stats = std::get<ipc::StatsReply>(ipc::decode_event(last->payload).value());
+  ipc::GpuSnapshot& gpu = stats.workers.at(0).snapshot.gpu.emplace();
+  gpu.name = "NVIDIA H200";
+  gpu.memory_used_bytes = int64_t{64} << 30;
+  gpu.memory_total_bytes = int64_t{128} << 30;
+  gpu.power_mw = 412'000;
+  gpu.temperature_c = 51;
+  messages.push_back({messages.back().time_us + 1000, "stats", "", ipc::encode_event(stats)});
+  Drawn drawn(*offscreen, messages);
+  drawn.show(Panel::kNow);
+  check_places(drawn, {"now/memory/gpu", "now/power/legend/processors", "now/power/legend/GPU"});
+  CHECK(drawn.text("now/memory/gpu") == "NVIDIA H200: 64.0 GiB of 128.0 GiB used, 412 W, 51 C");
 }
 
 TEST_CASE("the same recording is the same picture") {

@@ -435,6 +435,22 @@ TEST_CASE("models, health and metrics") {
   CHECK(text.find("hearth_output_tokens_total 42\n") != std::string::npos);
   CHECK(text.find("hearth_info{version=\"1\\\"2\"} 1\n") != std::string::npos);
   CHECK(text.find("hearth_kv_blocks_used{model=\"tales\"} 7\n") != std::string::npos);
+  CHECK(text.find("hearth_gpu_") == std::string::npos);
+  ipc::GpuSnapshot& gpu = stats.workers[0].snapshot.gpu.emplace();
+  gpu.name = "NVIDIA H200";
+  gpu.power_mw = 412'500;
+  gpu.utilization_percent = 0;
+  gpu.throttled = "power limit";
+  stats.workers.emplace_back().model = "small";  // on a CPU
+  const std::string with_gpu = metrics_text(stats);
+  CHECK(with_gpu.find("# TYPE hearth_gpu_power_watts gauge\n"
+                      "hearth_gpu_power_watts{model=\"tales\",gpu=\"NVIDIA H200\"} 412.5\n#") !=
+        std::string::npos);
+  CHECK(with_gpu.find("hearth_gpu_utilization_ratio{model=\"tales\",gpu=\"NVIDIA H200\"} 0\n") !=
+        std::string::npos);
+  CHECK(with_gpu.find("hearth_gpu_throttled{model=\"tales\",gpu=\"NVIDIA H200\"} 1\n") !=
+        std::string::npos);
+  CHECK(with_gpu.find("hearth_gpu_temperature") == std::string::npos);  // it does not say
 }
 
 TEST_CASE("embeddings: texts and tokens in, and what is not supported by its name") {

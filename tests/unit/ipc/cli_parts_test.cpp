@@ -15,6 +15,7 @@
 #include "ipc/cli/run_fields.h"
 #include "ipc/cli/terminal.h"
 #include "ipc/cli/timing_line.h"
+#include "ipc/cli/verbs.h"
 #include "ipc/utf8.h"
 #include "tests/temp_dir.h"
 
@@ -49,6 +50,33 @@ TEST_CASE("a terminal sees control characters and does not obey them") {
     CHECK((byte >= 0x20 || byte == '\n' || byte == '\t'));
     CHECK(byte != 0x7F);
   }
+}
+
+TEST_CASE("ps, stats and top have a line for each GPU that tells, and none for others") {
+  ipc::PsReply ps;
+  ps.models.resize(2);
+  ps.models[0].name = "tales";
+  ps.models[1].name = "large";
+  ipc::StatsReply stats;
+  stats.workers.resize(2);
+  CHECK(ps_text(ps).find("NVIDIA") == std::string::npos);
+  ipc::GpuSnapshot gpu;
+  gpu.name = "NVIDIA \x1b[31m";  // whoever says so
+  gpu.power_mw = 412'345;
+  gpu.power_limit_mw = 700'000;
+  gpu.driver = "580.65.06";
+  ps.models[1].gpu = gpu;
+  stats.workers[1].snapshot.gpu = gpu;
+  const std::string line = "NVIDIA ␛[31m: 412 W of 700, driver 580.65.06\n";
+  const auto count = [&line](const std::string& text) {
+    size_t met = 0;
+    for (size_t at = text.find(line); at != text.npos; at = text.find(line, at + 1)) ++met;
+    return met;
+  };
+  CHECK(count(ps_text(ps)) == 1);
+  CHECK(ps_text(ps).find("large") < ps_text(ps).find(line));
+  CHECK(count(stats_text(stats)) == 1);
+  CHECK(count(top_text(stats, ps, 100)) == 1);
 }
 
 TEST_CASE("tokenize: the model is the first word, or --model's and then every word is text") {

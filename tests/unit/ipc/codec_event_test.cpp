@@ -27,6 +27,21 @@ void check_worker_round_trip(const T& event) {
   CHECK(std::get<T>(*back) == event);
 }
 
+GpuSnapshot gpu() {
+  GpuSnapshot g;
+  g.name = "NVIDIA H200";
+  g.driver = "580.65.06";
+  g.memory_used_bytes = int64_t{1} << 36;
+  g.memory_total_bytes = int64_t{1} << 37;
+  g.sm_clock_mhz = 1755;
+  g.sm_clock_max_mhz = 1980;
+  g.memory_clock_mhz = 3201;
+  g.power_mw = 412'345;
+  g.temperature_c = 51;
+  g.throttled = "power limit";
+  return g;
+}
+
 WorkerSnapshot snapshot() {
   WorkerSnapshot s;
   s.num_steps = 1u << 30;
@@ -70,6 +85,7 @@ ModelEntry model() {
   m.memory_bytes = 400'000;
   m.keep_alive_ms = 60'000;
   m.idle_ms = 12;
+  m.gpu = gpu();
   return m;
 }
 
@@ -101,6 +117,9 @@ TEST_CASE("events come back from the wire as they were") {
       PsReply{{{"r1", "uid:1000", "stories", "decode", "normal", 12, 30, 456}}, {model()}});
   StatsReply stats{"8f3c", "0.1.0", 5, 1, 2, 3, 4, 5, 6, {}};
   stats.workers.push_back({"stories", "cpu", "ready", 7, 1, 20, snapshot()});
+  check_round_trip(stats);
+  CHECK(encode_event(stats).find("gpu") == std::string::npos);
+  stats.workers[0].snapshot.gpu = gpu();
   check_round_trip(stats);
   check_round_trip(HealthReply{"degraded", {"worker of stories restarts"}});
   check_round_trip(LoadingEvent{"stories", "reading", 5, uint64_t{1} << 40, 1500});

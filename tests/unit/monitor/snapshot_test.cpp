@@ -80,6 +80,27 @@ TEST_CASE("messages without a map leave it as it was; prefixes, memory and power
   CHECK(view.prefixes.size() == 2);  // not told anew
 }
 
+TEST_CASE("a GPU that tells: its texts are fit to be shown, its power is a line") {
+  Snapshot snapshot;
+  ipc::StatsReply reply;
+  reply.instance = "one";
+  ipc::WorkerStats& worker = reply.workers.emplace_back();
+  worker.model = "tales";
+  ipc::GpuSnapshot& gpu = worker.snapshot.gpu.emplace();
+  gpu.name = "GPU\n" + std::string(400, 'x');
+  gpu.power_mw = 412'500;
+  snapshot.apply({1'000'000, "stats", "", ipc::encode_event(reply)});
+  const ModelView& view = snapshot.model_views().at("tales");
+  REQUIRE(view.stats.snapshot.gpu.has_value());
+  CHECK(view.stats.snapshot.gpu->name.starts_with("GPU␊xxx"));
+  CHECK(view.stats.snapshot.gpu->name.size() < 100);
+  CHECK(view.gpu_power.last() == 412.5);
+  gpu.power_mw = -1;  // it does not say any more
+  snapshot.apply({2'000'000, "stats", "", ipc::encode_event(reply)});
+  CHECK(view.gpu_power.last() == 412.5);
+  CHECK(view.power.empty());
+}
+
 TEST_CASE("a series keeps ten minutes of means, however fast values come") {
   Series series;
   for (int64_t ms = 0; ms < 1'200'000; ms += 50) series.add(ms * 1000, ms < 600'000 ? 1 : 3);

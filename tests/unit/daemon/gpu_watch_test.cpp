@@ -1,0 +1,103 @@
+// What is told of a GPU whose driver answers, falls silent, or never answers at all.
+
+#include "daemon/worker/gpu_watch.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <future>
+#include <mutex>
+#include <thread>
+
+namespace hearth::worker {
+namespace {
+
+constexpr int64_t kOftenUs = 1000;
+
+ipc::GpuSnapshot named(const std::string& name) {
+  ipc::GpuSnapshot out;
+  out.name = name;
+  return out;
+}
+
+/// Until somebody has read it so often.
+void wait_for(const std::atomic<int>& count, int wanted) {
+  while (count < wanted) std::this_thread::yield();
+}
+
+TEST_CASE("gpu watch: what was read last is told, until it is old") {
+  FakeClock clock;
+  std::atomic<int> reads = 0;
+  std::promise<void> hold;
+  const std::shared_future<void> held = hold.get_future().share();
+  const auto read = [&reads, held]() -> std::optional<ipc::GpuSnapshot> {
+    if (++reads == 4) held.wait();
+    return named("read " + std::to_string(std::min(3, reads.load())));
+  };
+  {
+    const GpuWatch watch(read, clock, kOftenUs);
+    wait_for(reads, 4);  // the fourth hangs: what was read before it is told
+    REQUIRE(watch.latest().has_value());
+    CHECK(watch.latest()->name == "read 3");
+    clock.advance_us(GpuWatch::kOldUs);
+    CHECK(watch.latest().has_value());
+    clock.advance_us(1);
+    CHECK_FALSE(watch.latest().has_value());
+    hold.set_value();
+    wait_for(reads, 6);
+    CHECK(watch.latest().has_value());  // read anew
+  }
+}
+
+TEST_CASE("gpu watch: a library that is not there, or says no more") {
+  FakeClock clock;
+  std::atomic<int> reads = 0;
+  const GpuWatch watch(
+      [&reads]() -> std::optional<ipc::GpuSnapshot> {
+        return reads++ < 2 ? std::optional(named("here")) : std::nullopt;
+      },
+      clock, kOftenUs);
+  wait_for(reads, 4);
+  CHECK_FALSE(watch.latest().has_value());
+}
+
+TEST_CASE("gpu watch: nobody waits for a driver that never answers, at the end neither") {
+  // Outlives the watch, as the thread does; it ends with the program's other ones.
+  struct Gate {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool asked = false;
+    bool open = false;
+    bool passed = false;
+  };
+  const auto gate = std::make_shared<Gate>();
+  {
+    FakeClock clock;
+    const GpuWatch watch(
+        [gate]() -> std::optional<ipc::GpuSnapshot> {
+          std::unique_lock lock(gate->mutex);
+          gate->asked = true;
+          gate->changed.notify_all();
+          gate->changed.wait(lock, [&] { return gate->open; });
+          gate->passed = true;
+          gate->changed.notify_all();
+          return named("too late");
+        },
+        clock, kOftenUs);
+    {
+      std::unique_lock lock(gate->mutex);
+      gate->changed.wait(lock, [&] { return gate->asked; });
+    }
+    CHECK_FALSE(watch.latest().has_value());
+  }
+  // Its answer comes when the watch and the clock are gone: it touches neither.
+  std::unique_lock lock(gate->mutex);
+  gate->open = true;
+  gate->changed.notify_all();
+  gate->changed.wait(lock, [&] { return gate->passed; });
+}
+
+}  // namespace
+}  // namespace hearth::worker
