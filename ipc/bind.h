@@ -334,6 +334,12 @@ void bind(V& v, R& r) {
   v("chunks_refused", r.chunks_refused);
   v("pins_refused", r.pins_refused);
   v("last_error", r.last_error);
+  v("ram_budget_bytes", r.ram_budget_bytes);
+  v("ram_bytes", r.ram_bytes);
+  v("ram_pinned_bytes", r.ram_pinned_bytes);
+  v("ram_chunks", r.ram_chunks);
+  v("ram_loaded", r.ram_loaded);
+  v("ram_evicted", r.ram_evicted);
 }
 template <class V, Of<WorkerSnapshot> R>
 void bind(V& v, R& r) {
@@ -450,6 +456,7 @@ void bind(V& v, R& r) {
   v("kv_bytes", r.kv_bytes);
   v("other_bytes", r.other_bytes);
   v("device_free_bytes", r.device_free_bytes);
+  v("host_bytes", r.host_bytes);
 }
 template <class V, Of<WorkerLoadProgress> R>
 void bind(V& v, R& r) {

@@ -53,6 +53,8 @@ struct WorkerPlan {
   uint64_t other_bytes = 0;  ///< activations, logits, index, a device's driver
   /// Free on a device with memory of its own before any of it is taken; 0: it is the host's memory.
   uint64_t device_free_bytes = 0;
+  uint64_t host_bytes =
+      0;  ///< of a worker on such a device: what it may come to take of the host's
   bool operator==(const WorkerPlan&) const = default;
 };
 struct WorkerLoadProgress {

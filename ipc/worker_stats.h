@@ -33,6 +33,13 @@ struct StoreSnapshot {
   uint64_t chunks_refused = 0;  ///< damaged, or not ours
   uint64_t pins_refused = 0;    ///< their owner has pinned as much as may be
   std::string last_error;
+  // Of a worker on a GPU: host memory in front of the disk, or alone.
+  uint64_t ram_budget_bytes = 0;  ///< 0: none
+  uint64_t ram_bytes = 0;
+  uint64_t ram_pinned_bytes = 0;  ///< of them, of chunks that are pinned on disk
+  uint64_t ram_chunks = 0;
+  uint64_t ram_loaded = 0;  ///< of chunks_loaded, those that came from it
+  uint64_t ram_evicted = 0;
   bool operator==(const StoreSnapshot&) const = default;
 };
 

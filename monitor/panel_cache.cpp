@@ -189,6 +189,13 @@ void draw_cache(const Snapshot& snapshot, View& view) {
     line(view, "cache/store/evicted", "evicted, dropped, refused",
          fmt::format("{}, {}, {}", store.chunks_evicted, store.chunks_dropped,
                      store.chunks_refused));
+    if (store.ram_budget_bytes > 0) {
+      line(view, "cache/store/ram", "host memory",
+           fmt::format("{} of {}", ipc::human_bytes(store.ram_bytes),
+                       ipc::human_bytes(store.ram_budget_bytes)));
+      line(view, "cache/store/ram_chunks", "loaded, evicted",
+           fmt::format("{}, {}", store.ram_loaded, store.ram_evicted));
+    }
     if (!store.last_error.empty()) {
       put_small(view, "cache/store/error", store.last_error, view.theme.bad);
     }

@@ -178,6 +178,16 @@ Result<std::unique_ptr<Worker>> Broker::start_worker(const ModelFile& file,
   WorkerConfig config = config_.worker;
   config.device = device_of_worker(config);
   if (file.draft != "auto") config.draft = file.draft;
+  if (config.device != "cpu") {
+    const auto configured = static_cast<uint64_t>(config.prefix_ram_bytes);
+    const uint64_t share =
+        prefix_ram_share(configured, available_memory(), residency_.host_bytes_to_come());
+    if (share < configured) {
+      log_info("prefix_ram", "model={} bytes={} configured={} why=\"half of what is free\"",
+               file.name, share, configured);
+    }
+    config.prefix_ram_bytes = static_cast<int64_t>(share);
+  }
   const WorkerProcess::Setup setup{
       .argv = worker_arguments(program, config, file.path, socket, config_.server.state_dir,
                                config_.server.log_level),

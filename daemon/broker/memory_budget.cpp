@@ -55,6 +55,11 @@ void MemoryBudget::found_device(uint64_t free_bytes, const InUse& others) {
   device_bytes_ = free_bytes + others.bytes - others.to_come_bytes;
 }
 
+uint64_t prefix_ram_share(uint64_t configured, uint64_t available, uint64_t promised) {
+  if (available == 0) return configured;
+  return std::min(configured, (available - std::min(available, promised)) / 2);
+}
+
 uint64_t parse_available(std::string_view meminfo) {
   constexpr std::string_view kKey = "MemAvailable:";
   const size_t at = meminfo.find(kKey);

@@ -36,6 +36,11 @@ class MemoryBudget {
   Available available_;
 };
 
+/// Of the host's memory, for the prefixes of one more worker on a device with memory of its own: as
+/// configured, or half of what is free beyond what others were promised and have not taken yet.
+/// `available` 0: not known.
+uint64_t prefix_ram_share(uint64_t configured, uint64_t available, uint64_t promised);
+
 /// What a process may still take: the kernel's MemAvailable, or the room in our control group where
 /// that is less. 0: not known.
 uint64_t available_memory_bytes();

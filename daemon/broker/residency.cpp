@@ -149,6 +149,16 @@ uint64_t Residency::memory_bytes(const Resident& resident) const {
   return resident.plan_bytes.value_or(0);
 }
 
+uint64_t Residency::host_bytes_to_come() const {
+  uint64_t bytes = 0;
+  for (const auto& [name, resident] : residents_) {
+    if (resident.worker == nullptr || resident.worker->plan() == nullptr) continue;
+    const uint64_t bound = resident.worker->plan()->host_bytes;
+    bytes += bound - std::min(bound, resident.worker->snapshot().store.ram_bytes);
+  }
+  return bytes;
+}
+
 int64_t Residency::keep_alive_ms(const Resident& resident) const {
   if (resident.keep_alive_ms >= 0) return resident.keep_alive_ms;
   const auto own = config_.keep_alive_ms.find(resident.file.name);

@@ -98,6 +98,8 @@ class Residency final : public WorkerListener {
   /// What it takes or would take; 0: not known.
   uint64_t memory_bytes(const Resident& resident) const;
   int64_t keep_alive_ms(const Resident& resident) const;
+  /// Of the host's memory, what workers on a GPU may still come to take for prefixes.
+  uint64_t host_bytes_to_come() const;
 
   /// Starts what is due, makes room, ends what is idle or silent. Call a few times a second.
   void tick();

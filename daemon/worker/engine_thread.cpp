@@ -170,7 +170,8 @@ Result<LoadPlan> EngineThread::plan(const models::GgufFile& file,
                   .kv_bytes = memory.kv_bytes + of_draft.kv_bytes,
                   .other_bytes = memory.total_bytes() - memory.kv_bytes + of_draft.other_bytes +
                                  reserved.value_or(0),
-                  .device_free_bytes = reserved ? ops.device.memory_free_bytes : 0};
+                  .device_free_bytes = reserved ? ops.device.memory_free_bytes : 0,
+                  .host_bytes = ram_bytes()};
 }
 
 // One that cannot be planned cannot be loaded either, and then it takes nothing.

@@ -51,6 +51,7 @@ struct LoadPlan {
   uint64_t kv_bytes = 0;
   uint64_t other_bytes = 0;        ///< activations, logits, index, a device's driver and scratch
   uint64_t device_free_bytes = 0;  ///< 0: the device has no memory of its own
+  uint64_t host_bytes = 0;         ///< then: for what leaves it
 };
 /// The weights are there; the engine tries itself out.
 struct WarmingUp {};

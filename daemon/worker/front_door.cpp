@@ -115,7 +115,13 @@ ipc::StoreSnapshot to_wire(const engine::StoreStats& from) {
           .chunks_dropped = from.chunks_dropped,
           .chunks_refused = from.chunks_refused,
           .pins_refused = from.pins_refused,
-          .last_error = from.last_error};
+          .last_error = from.last_error,
+          .ram_budget_bytes = from.ram_budget_bytes,
+          .ram_bytes = from.ram_bytes,
+          .ram_pinned_bytes = from.ram_pinned_bytes,
+          .ram_chunks = from.ram_chunks,
+          .ram_loaded = from.ram_loaded,
+          .ram_evicted = from.ram_evicted};
 }
 
 ipc::WorkerSnapshot to_wire(const engine::EngineSnapshot& from) {
@@ -307,7 +313,7 @@ void FrontDoor::on_load(LoadMessage& message) {
     load_bytes_ = progress->bytes_total;
   } else if (const auto* plan = std::get_if<LoadPlan>(&message)) {
     link_.send(ipc::WorkerPlan{plan->weight_bytes, plan->kv_bytes, plan->other_bytes,
-                               plan->device_free_bytes});
+                               plan->device_free_bytes, plan->host_bytes});
   } else if (std::holds_alternative<WarmingUp>(message)) {
     link_.send(ipc::WorkerLoadProgress{load_bytes_, load_bytes_, "warming_up"});
   } else if (auto* loaded = std::get_if<EngineLoaded>(&message)) {

@@ -44,6 +44,7 @@ struct StoreStats {
   // In host memory, in front of the database (ram_store.h).
   uint64_t ram_budget_bytes = 0;  ///< 0: none
   uint64_t ram_bytes = 0;
+  uint64_t ram_pinned_bytes = 0;  ///< of them, of what is pinned on disk
   uint64_t ram_chunks = 0;
   uint64_t ram_loaded = 0;  ///< of chunks_loaded, those that came from it
   uint64_t ram_evicted = 0;

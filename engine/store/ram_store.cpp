@@ -7,6 +7,8 @@ namespace hearth::engine {
 namespace {
 
 constexpr size_t kMaxSpare = 4;
+/// Pinned chunks that the database is asked for: as many as memory may have, or more.
+constexpr size_t kMaxPins = 1 << 16;
 /// Beside its bytes.
 constexpr uint64_t kChunkOverhead = 512;
 
@@ -147,6 +149,8 @@ void RamStore::keep(const NamedChain& chain, const ChunkShape& shape,
   kept.tokens = shared_tokens(chain.chain.tokens);
   if (!make_room(bytes)) return;
   kept.front = front;
+  kept.last = chain.names[static_cast<size_t>(end)];
+  kept.pinned = pins_.contains(kept.last);
   kept.root = chain.chain.root;
   kept.owner = chain.chain.owner;
   kept.shape = shape;
@@ -156,8 +160,9 @@ void RamStore::keep(const NamedChain& chain, const ChunkShape& shape,
   kept.use = uses_;
   const int64_t row = next_row_--;
   Owner& owner = owners_[kept.owner];
-  owner.order.insert(place_of(row, kept));
+  owner.of(kept).insert(place_of(row, kept));
   owner.bytes += bytes;
+  if (kept.pinned) own_.ram_pinned_bytes += bytes;
   by_front_.emplace(front, row);
   kept_.emplace(row, std::move(kept));
   own_.ram_bytes += bytes;
@@ -166,7 +171,7 @@ void RamStore::keep(const NamedChain& chain, const ChunkShape& shape,
 
 void RamStore::use(int64_t row) {
   Kept& kept = kept_.at(row);
-  std::set<Place>& order = owners_.at(kept.owner).order;
+  std::set<Place>& order = owners_.at(kept.owner).of(kept);
   order.erase(place_of(row, kept));
   kept.use = uses_;
   order.insert(place_of(row, kept));
@@ -174,11 +179,21 @@ void RamStore::use(int64_t row) {
 
 bool RamStore::make_room(uint64_t bytes) {
   while (own_.ram_bytes + bytes > budget_bytes_) {
-    const auto most =
-        std::ranges::max_element(owners_, {}, [](const auto& entry) { return entry.second.bytes; });
-    if (most == owners_.end()) return false;
+    const auto most_of = [this](std::set<Place> Owner::*places) {
+      const std::set<Place>* found = nullptr;
+      uint64_t most = 0;
+      for (const auto& [name, owner] : owners_) {
+        if ((owner.*places).empty() || owner.bytes <= most) continue;
+        most = owner.bytes;
+        found = &(owner.*places);
+      }
+      return found;
+    };
+    const std::set<Place>* places = most_of(&Owner::order);
+    if (places == nullptr) places = most_of(&Owner::pinned);
+    if (places == nullptr) return false;
     // The beginning of a chain is of more use than its end, and what was found is to be loaded.
-    const Place first = *most->second.order.begin();
+    const Place first = *places->begin();
     if (first.use == uses_) return false;
     ++own_.ram_evicted;
     forget(first.row);
@@ -186,12 +201,31 @@ bool RamStore::make_room(uint64_t bytes) {
   return true;
 }
 
+void RamStore::set_pinned(int64_t row, Kept& kept, bool pinned) {
+  if (kept.pinned == pinned) return;
+  Owner& owner = owners_.at(kept.owner);
+  owner.of(kept).erase(place_of(row, kept));
+  kept.pinned = pinned;
+  owner.of(kept).insert(place_of(row, kept));
+  own_.ram_pinned_bytes += pinned ? kept.bytes : -kept.bytes;
+}
+
+// Pins come from requests, from `hearth cache pin` in another process, and end by themselves: the
+// database alone knows them all.
+void RamStore::learn_pins() {
+  if (below_ == nullptr || kept_.empty()) return;
+  pins_.clear();
+  for (const PinnedChunk& chunk : below_->pinned(kMaxPins)) pins_.insert(chunk.last);
+  for (auto& [row, kept] : kept_) set_pinned(row, kept, pins_.contains(kept.last));
+}
+
 void RamStore::forget(int64_t row) {
   const auto at = kept_.find(row);
   const auto owner = owners_.find(at->second.owner);
-  owner->second.order.erase(place_of(row, at->second));
+  owner->second.of(at->second).erase(place_of(row, at->second));
   owner->second.bytes -= at->second.bytes;
-  if (owner->second.order.empty()) owners_.erase(owner);
+  if (owner->second.bytes == 0) owners_.erase(owner);
+  if (at->second.pinned) own_.ram_pinned_bytes -= at->second.bytes;
   const auto [begin, end] = by_front_.equal_range(at->second.front);
   by_front_.erase(std::find_if(begin, end, [row](const auto& e) { return e.second == row; }));
   own_.ram_bytes -= at->second.bytes;
@@ -239,7 +273,9 @@ Result<bool> RamStore::touch(const NamedChain& chain, int32_t index, int32_t num
 
 Result<int32_t> RamStore::pin(const NamedChain& chain, int32_t num_blocks, int64_t seconds) {
   if (below_ == nullptr) return 0;
-  return below_->pin(chain, num_blocks, seconds);
+  Result<int32_t> pinned = below_->pin(chain, num_blocks, seconds);
+  learn_pins();
+  return pinned;
 }
 
 std::vector<PinnedChunk> RamStore::pinned(size_t limit) {
@@ -252,12 +288,14 @@ void RamStore::recycle(ChunkData spare) {
 
 void RamStore::tick() {
   if (below_ != nullptr) below_->tick();
+  learn_pins();
 }
 
 StoreStats RamStore::stats() const {
   StoreStats out = below_ == nullptr ? StoreStats{} : below_->stats();
   out.ram_budget_bytes = own_.ram_budget_bytes;
   out.ram_bytes = own_.ram_bytes;
+  out.ram_pinned_bytes = own_.ram_pinned_bytes;
   out.ram_chunks = own_.ram_chunks;
   out.ram_loaded = own_.ram_loaded;
   out.ram_evicted = own_.ram_evicted;

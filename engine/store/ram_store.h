@@ -5,7 +5,9 @@
 // Chunks are kept under the name of the chain in front of them, with all tokens up to their end:
 // these are compared on every hit, a name alone is no proof. Of the owner who has the most, the
 // chain that was used longest ago goes first, its last chunk before those in front of it; nothing
-// goes for the sake of what is used at the same time. Used by the store's thread alone.
+// goes for the sake of what is used at the same time. What is pinned in the database goes when
+// there is nothing else: it is in the database as well, and the bound holds. Used by the store's
+// thread alone.
 
 #include <compare>
 #include <cstdint>
@@ -14,6 +16,7 @@
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "engine/store/block_store.h"
@@ -46,8 +49,10 @@ class RamStore final : public BlockStore {
     Tokens tokens;  ///< of a chain that it is part of, from the root on
     ChunkShape shape;
     ChunkData data;
+    Hash128 last;        ///< name of its last block
     uint64_t bytes = 0;  ///< that it is charged
     uint64_t use = 0;
+    bool pinned = false;
   };
   struct HashOfHash {
     size_t operator()(const Hash128& hash) const { return static_cast<size_t>(hash.low); }
@@ -62,7 +67,9 @@ class RamStore final : public BlockStore {
 
   struct Owner {
     uint64_t bytes = 0;
-    std::set<Place> order;
+    std::set<Place> order;   ///< of what is not pinned
+    std::set<Place> pinned;  ///< of what is
+    std::set<Place>& of(const Kept& kept) { return kept.pinned ? pinned : order; }
   };
 
   Place place_of(int64_t row, const Kept& kept) const { return {kept.use, -kept.shape.index, row}; }
@@ -77,6 +84,8 @@ class RamStore final : public BlockStore {
   void use(int64_t row);
   void forget(int64_t row);
   bool make_room(uint64_t bytes);
+  void set_pinned(int64_t row, Kept& kept, bool pinned);
+  void learn_pins();
   Tokens shared_tokens(const std::vector<int32_t>& tokens);
   ChunkData memory_for(size_t bytes);
 
@@ -87,6 +96,8 @@ class RamStore final : public BlockStore {
   std::unordered_map<int64_t, Kept> kept_;  ///< by row, below 0: the database's are above
   std::unordered_multimap<Hash128, int64_t, HashOfHash> by_front_;
   std::map<std::string, Owner> owners_;
+  /// What the database has pinned, by the name of each chunk's last block.
+  std::unordered_set<Hash128, HashOfHash> pins_;
   Tokens last_tokens_;  ///< of the chain that was kept last: its next chunk shares them
   int64_t next_row_ = -1;
   uint64_t uses_ = 0;

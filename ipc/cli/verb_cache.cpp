@@ -71,6 +71,9 @@ void print_states() {
   std::string out;
   for (const ipc::WorkerStats& worker : stats->workers) {
     const ipc::StoreSnapshot& store = worker.snapshot.store;
+    if (store.ram_budget_bytes > 0) {
+      out += fmt::format("{} holds in host memory {}\n", worker.model, ram_text(store));
+    }
     if (store.state == "off") continue;
     out += fmt::format("{} is {}: {} chunks saved, {} loaded, {} dropped, {} refused{}{}\n",
                        worker.model, store.state, store.chunks_saved, store.chunks_loaded,

@@ -20,6 +20,17 @@ double percent(uint64_t part, uint64_t whole) {
   return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
+}  // namespace
+
+std::string ram_text(const ipc::StoreSnapshot& store) {
+  return fmt::format("{} of {} behind the GPU's, {} of it pinned: {} chunks, {} loaded, {} evicted",
+                     human_bytes(store.ram_bytes), human_bytes(store.ram_budget_bytes),
+                     human_bytes(store.ram_pinned_bytes), store.ram_chunks, store.ram_loaded,
+                     store.ram_evicted);
+}
+
+namespace {
+
 std::string worker_lines(const ipc::WorkerStats& worker) {
   const ipc::WorkerSnapshot& s = worker.snapshot;
   const double hit_rate = s.prompt_tokens_total == 0
@@ -63,6 +74,9 @@ std::string worker_lines(const ipc::WorkerStats& worker) {
     if (!store.last_error.empty()) {
       out += fmt::format("              last error: {}\n", store.last_error);
     }
+  }
+  if (const ipc::StoreSnapshot& store = s.store; store.ram_budget_bytes > 0) {
+    out += fmt::format("  host memory {}\n", ram_text(store));
   }
   out += fmt::format("  steps       {}, {:.2f} ms recently\n", s.num_steps, s.step_ms_recent);
   if (s.gpu) out += fmt::format("  GPU         {}\n", ipc::gpu_text(*s.gpu));

@@ -18,6 +18,8 @@ int stats(bool json);
 /// What `hearth ps` and `hearth stats` print.
 std::string ps_text(const ipc::PsReply& reply);
 std::string stats_text(const ipc::StatsReply& reply);
+/// Host memory behind a GPU's, as `hearth stats` and `hearth cache stats` say it.
+std::string ram_text(const ipc::StoreSnapshot& store);
 int record(const std::string& file, double seconds);
 int top(bool once);
 /// What `hearth top` draws, at most `rows` lines.

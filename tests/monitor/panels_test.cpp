@@ -144,7 +144,7 @@ TEST_CASE("every panel: headlines, axes and legends are there, dark and light") 
   }
 }
 
-TEST_CASE("a GPU that tells has its line and its power among what memory holds") {
+TEST_CASE("a GPU that tells has its line and its power, and prefixes behind it theirs") {
   HEARTH_SCREEN(offscreen);
   std::vector<ipc::StreamMessage> messages = recording();
   const auto last =
@@ -157,11 +157,20 @@ TEST_CASE("a GPU that tells has its line and its power among what memory holds")
   gpu.memory_total_bytes = int64_t{128} << 30;
   gpu.power_mw = 412'000;
   gpu.temperature_c = 51;
+  ipc::StoreSnapshot& store = stats.workers[0].snapshot.store;
+  store.ram_budget_bytes = uint64_t{4} << 30;
+  store.ram_bytes = uint64_t{1} << 30;
+  store.ram_loaded = 17;
+  store.ram_evicted = 3;
   messages.push_back({messages.back().time_us + 1000, "stats", "", ipc::encode_event(stats)});
   Drawn drawn(*offscreen, messages);
   drawn.show(Panel::kNow);
   check_places(drawn, {"now/memory/gpu", "now/power/legend/processors", "now/power/legend/GPU"});
   CHECK(drawn.text("now/memory/gpu") == "NVIDIA H200: 64.0 GiB of 128.0 GiB used, 412 W, 51 C");
+  drawn.show(Panel::kCache);
+  check_places(drawn, {"cache/store/ram", "cache/store/ram_chunks"});
+  CHECK(drawn.text("cache/store/ram") == "1.0 GiB of 4.0 GiB");
+  CHECK(drawn.text("cache/store/ram_chunks") == "17, 3");
 }
 
 TEST_CASE("the same recording is the same picture") {

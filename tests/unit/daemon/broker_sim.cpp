@@ -42,7 +42,8 @@ void FakeWorker::load_on() {
     const uint64_t free = sim_.device_bytes > 0
                               ? sim_.device_bytes - std::min(sim_.bytes_held(), sim_.device_bytes)
                               : 0;
-    plan_ = ipc::WorkerPlan{traits.weight_bytes, traits.kv_bytes, 0, free};
+    plan_ = ipc::WorkerPlan{traits.weight_bytes, traits.kv_bytes, 0, free, traits.host_bytes};
+    snapshot_.store.ram_bytes = traits.host_bytes_taken;
     return listener_.on_worker_plan(*this);
   }
   if (steps_ < traits.load_steps) {

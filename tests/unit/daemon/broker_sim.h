@@ -27,6 +27,8 @@ struct ModelTraits {
   uint64_t weight_bytes = 10;
   uint64_t kv_bytes = 10;
   int load_steps = 3;
+  uint64_t host_bytes = 0;          ///< that it may take beside a device's memory
+  uint64_t host_bytes_taken = 0;    ///< of them
   std::optional<Error> fails = {};  ///< instead of `ready`
 };
 

@@ -436,6 +436,7 @@ TEST_CASE("models, health and metrics") {
   CHECK(text.find("hearth_info{version=\"1\\\"2\"} 1\n") != std::string::npos);
   CHECK(text.find("hearth_kv_blocks_used{model=\"tales\"} 7\n") != std::string::npos);
   CHECK(text.find("hearth_gpu_") == std::string::npos);
+  CHECK(text.find("hearth_prefix_ram_bytes{model=\"tales\"} 0\n") != std::string::npos);
   ipc::GpuSnapshot& gpu = stats.workers[0].snapshot.gpu.emplace();
   gpu.name = "NVIDIA H200";
   gpu.power_mw = 412'500;

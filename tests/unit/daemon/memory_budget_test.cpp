@@ -27,6 +27,16 @@ TEST_CASE("a budget is the models' own; without one what is free counts, less wh
   CHECK(unknown.fits(1'000'000, {.bytes = 1000, .to_come_bytes = 10}));
 }
 
+TEST_CASE(
+    "prefixes behind a GPU's memory get half of what the host has free and has not promised") {
+  CHECK(prefix_ram_share(40, 100, 0) == 40);
+  CHECK(prefix_ram_share(60, 100, 0) == 50);
+  CHECK(prefix_ram_share(60, 100, 30) == 35);
+  CHECK(prefix_ram_share(60, 100, 100) == 0);
+  CHECK(prefix_ram_share(60, 100, 1000) == 0);
+  CHECK(prefix_ram_share(60, 0, 1000) == 60);  // not known
+}
+
 TEST_CASE("what the kernel calls available, in bytes") {
   CHECK(parse_available("MemTotal:  24000 kB\nMemAvailable:    600 kB\nBuffers: 1 kB\n") ==
         600 * 1024);

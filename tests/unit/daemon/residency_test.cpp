@@ -103,6 +103,21 @@ TEST_CASE("on a device with memory of its own that memory counts, and not the ho
   CHECK(sim.residency.worker_of("c") != nullptr);
 }
 
+TEST_CASE("what workers on a GPU may still take of the host's memory is known") {
+  BrokerSim sim({{"a", {.host_bytes = 40, .host_bytes_taken = 15}}, {"b", {.host_bytes = 7}}},
+                with_budget(0));
+  CHECK(sim.residency.host_bytes_to_come() == 0);
+  sim.generate(kUser, "a", "a", 3);
+  REQUIRE(sim.run_until([&] { return sim.answer("user1000", "a").ends == 1; }));
+  CHECK(sim.residency.host_bytes_to_come() == 25);
+  sim.generate(kUser, "b", "b", 3);
+  REQUIRE(sim.run_until([&] { return sim.answer("user1000", "b").ends == 1; }));
+  CHECK(sim.residency.host_bytes_to_come() == 32);
+  sim.unload("u", "a");
+  REQUIRE(sim.run_until([&] { return sim.residency.worker_of("a") == nullptr; }));
+  CHECK(sim.residency.host_bytes_to_come() == 7);
+}
+
 TEST_CASE("what a worker plans counts, not the size of its file") {
   BrokerSim sim({{"a", {}}, {"b", {.weight_bytes = 25, .kv_bytes = 10}}}, with_budget(40));
   sim.load("a", "a");

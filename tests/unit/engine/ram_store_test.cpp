@@ -2,6 +2,7 @@
 
 #include "engine/store/ram_store.h"
 
+#include "engine/store/store_admin.h"
 #include "tests/unit/engine/store_rig.h"
 
 using namespace hearth;          // NOLINT
@@ -177,4 +178,67 @@ TEST_CASE("ram store: what it has no room for is on disk, and kept again when it
   CHECK(*rig.ram->touch(named, 3, 8));
   CHECK(*rig.ram->pin(named, 8, 60) > 0);
   rig.ram->tick();
+}
+
+TEST_CASE("ram store: what is pinned in the database goes last, and never beyond the bound") {
+  // Room for three chunks of 1 MiB.
+  RamRig rig((3 << 20) + (1 << 19), true);
+  const auto in_memory = [&rig](const Chain& chain) {
+    const uint64_t before = rig.ram->stats().ram_loaded;
+    rig.restore(chain);
+    return rig.ram->stats().ram_loaded - before;
+  };
+  const Chain pinned = rig.rig.chain(kChunkTokens, 1);
+  rig.save(pinned);
+  CHECK(rig.ram->stats().ram_pinned_bytes == 0);
+  CHECK(*rig.ram->pin(rig.ram->name(pinned), 8, 60) == 8);
+  CHECK(rig.ram->stats().ram_pinned_bytes == rig.ram->stats().ram_bytes);
+  // Others come and go; it was used longest ago, and stays.
+  for (uint32_t seed = 2; seed < 8; ++seed) rig.save(rig.rig.chain(kChunkTokens, seed));
+  CHECK(rig.ram->stats().ram_evicted == 4);
+  CHECK(rig.ram->stats().ram_chunks == 3);
+  CHECK(in_memory(pinned) == 1);
+  // Of another owner, who has the most, pinned things stay too; what is not pinned is its owner's.
+  std::vector<Chain> theirs;
+  for (uint32_t seed = 20; seed < 23; ++seed) {
+    theirs.push_back(rig.rig.chain(kChunkTokens, seed, "uid:2"));
+    rig.save(theirs.back());
+    CHECK(*rig.ram->pin(rig.ram->name(theirs.back()), 8, 60) == 8);
+  }
+  const StoreStats full = rig.ram->stats();
+  CHECK(full.ram_bytes <= full.ram_budget_bytes);
+  CHECK(full.ram_pinned_bytes == full.ram_bytes);  // nothing else is left, and one pinned went
+  CHECK(full.ram_chunks == 3);
+  // A pin that has ended is none: known with the next tick.
+  rig.rig.now_ms += 61'000;
+  rig.ram->tick();
+  CHECK(rig.ram->stats().ram_pinned_bytes == 0);
+  rig.save(rig.rig.chain(kChunkTokens, 30));
+  CHECK(rig.ram->stats().ram_bytes <= full.ram_budget_bytes);
+  CHECK(in_memory(rig.rig.chain(kChunkTokens, 30)) == 1);
+}
+
+TEST_CASE("ram store: a pin set by another process holds here from the next tick on") {
+  RamRig rig((2 << 20) + (1 << 19), true);
+  const Chain pinned = rig.rig.chain(kChunkTokens, 1);
+  rig.save(pinned);
+  {
+    // As hearth cache pin does: in the database's file.
+    Result<std::vector<std::filesystem::path>> files = StoreAdmin::files(rig.rig.folder.path());
+    REQUIRE(files.ok());
+    REQUIRE(files->size() == 1);
+    Result<StoreAdmin> admin = StoreAdmin::open(files->front());
+    REQUIRE(admin.ok());
+    const auto entries = admin->entries();
+    REQUIRE(entries.ok());
+    REQUIRE(entries->size() == 1);
+    const std::vector<int64_t> rows = {entries->front().row};
+    REQUIRE(admin->pin(rows, rig.rig.now_ms / 1000 + 60, rig.rig.now_ms / 1000, 1 << 30).ok());
+  }
+  rig.ram->tick();
+  CHECK(rig.ram->stats().ram_pinned_bytes == rig.ram->stats().ram_bytes);
+  for (uint32_t seed = 2; seed < 8; ++seed) rig.save(rig.rig.chain(kChunkTokens, seed));
+  const uint64_t loaded = rig.ram->stats().ram_loaded;
+  CHECK(rig.restore(pinned) == 8);
+  CHECK(rig.ram->stats().ram_loaded == loaded + 1);
 }

@@ -79,6 +79,20 @@ TEST_CASE("ps, stats and top have a line for each GPU that tells, and none for o
   CHECK(count(top_text(stats, ps, 100)) == 1);
 }
 
+TEST_CASE("stats tell of host memory behind a GPU's, with a store on disk or without") {
+  ipc::StatsReply stats;
+  ipc::StoreSnapshot& store = stats.workers.emplace_back().snapshot.store;
+  CHECK(stats_text(stats).find("host memory") == std::string::npos);
+  store.ram_budget_bytes = uint64_t{4} << 30;
+  store.ram_bytes = uint64_t{1} << 30;
+  store.ram_pinned_bytes = 512 << 20;
+  store.ram_chunks = 1000;
+  store.ram_loaded = 17;
+  store.ram_evicted = 3;
+  CHECK(stats_text(stats).find("  host memory 1.0 GiB of 4.0 GiB behind the GPU's, 512.0 MiB of it "
+                               "pinned: 1000 chunks, 17 loaded, 3 evicted\n") != std::string::npos);
+}
+
 TEST_CASE("tokenize: the model is the first word, or --model's and then every word is text") {
   Parsed parsed = parse_words({"tokenize", "tales", "Once", "upon", "--special", "--ids"});
   REQUIRE_FALSE(parsed.finished);

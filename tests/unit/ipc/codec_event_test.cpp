@@ -62,7 +62,7 @@ WorkerSnapshot snapshot() {
   s.decode_tokens_per_s = 84.25;
   s.step_ms_recent = 11.75;
   s.prompt_tokens_restored = 2;
-  s.store = {"degraded", 1, 2, 3, 4, 5, 6, 7, 8, 9, "no such folder"};
+  s.store = {"degraded", 1, 2, 3, 4, 5, 6, 7, 8, 9, "no such folder", 10, 11, 12, 13, 14, 15};
   return s;
 }
 
@@ -195,7 +195,7 @@ TEST_CASE("what workers say comes back as it was") {
                                       512, 260'000, 1, 2, 300, "small"});
   check_worker_round_trip(WorkerHeartbeat{snapshot()});
   check_worker_round_trip(WorkerStopped{});
-  check_worker_round_trip(WorkerPlan{uint64_t{1} << 40, 2, 3, uint64_t{1} << 41});
+  check_worker_round_trip(WorkerPlan{uint64_t{1} << 40, 2, 3, uint64_t{1} << 41, 5});
   const auto failed = decode_worker_event(
       encode_worker_event(WorkerFailed{{ErrorCode::kCorrupt, "blk.0.attn_q: cut", ""}}));
   REQUIRE(failed.ok());
