@@ -341,6 +341,13 @@ void bind(V& v, R& r) {
   v("ram_loaded", r.ram_loaded);
   v("ram_evicted", r.ram_evicted);
 }
+template <class V, Of<DeviceMemory> R>
+void bind(V& v, R& r) {
+  v("planned_bytes", r.planned_bytes);
+  v("reserved_bytes", r.reserved_bytes);
+  v("taken_bytes", r.taken_bytes);
+  v("graph_bytes", r.graph_bytes);
+}
 template <class V, Of<WorkerSnapshot> R>
 void bind(V& v, R& r) {
   v("num_steps", r.num_steps);
@@ -362,6 +369,7 @@ void bind(V& v, R& r) {
   v("step_ms_recent", r.step_ms_recent);
   v("prompt_tokens_restored", r.prompt_tokens_restored);
   v("store", r.store);
+  v("device_memory", r.device_memory);
   v("gpu", r.gpu);
 }
 template <class V, Of<WorkerStats> R>

@@ -226,6 +226,9 @@ std::vector<Event> example_events() {
   on_gpu.state = "ready";
   on_gpu.pid = 4244;
   on_gpu.heartbeat_age_ms = 120;
+  on_gpu.snapshot.store.ram_budget_bytes = 4'294'967'296;
+  on_gpu.snapshot.store.ram_bytes = 1'073'741'824;
+  on_gpu.snapshot.device_memory = {88'000'000'000, 201'326'592, 100'663'296, 50'331'648};
   on_gpu.snapshot.gpu = {.name = "NVIDIA H200",
                          .driver = "580.65.06",
                          .memory_used_bytes = 89'000'000'000,

@@ -61,6 +61,15 @@ struct GpuSnapshot {
   bool operator==(const GpuSnapshot&) const = default;
 };
 
+/// What a worker took of a device with memory of its own.
+struct DeviceMemory {
+  uint64_t planned_bytes = 0;   ///< weights, KV, buffers: known ahead, to the byte
+  uint64_t reserved_bytes = 0;  ///< for captured steps and the driver: not known ahead
+  uint64_t taken_bytes = 0;     ///< that went beside the plan, by whomever, while it was loaded
+  uint64_t graph_bytes = 0;     ///< of them, while steps were captured
+  bool operator==(const DeviceMemory&) const = default;
+};
+
 /// A worker's engine after a step; see engine::EngineSnapshot.
 struct WorkerSnapshot {
   uint64_t num_steps = 0;
@@ -82,7 +91,8 @@ struct WorkerSnapshot {
   double step_ms_recent = 0;
   uint64_t prompt_tokens_restored = 0;  ///< of the cached ones, from disk
   StoreSnapshot store;
-  std::optional<GpuSnapshot> gpu{};  ///< absent on a CPU, and where nothing tells
+  std::optional<DeviceMemory> device_memory{};  ///< absent where it computes in the host's
+  std::optional<GpuSnapshot> gpu{};             ///< absent on a CPU, and where nothing tells
   bool operator==(const WorkerSnapshot&) const = default;
 };
 

@@ -36,10 +36,12 @@ std::unique_ptr<CapturedStep> cuda::end_capture(void* opaque) {
   cudaGraph_t captured = nullptr;
   HEARTH_CUDA_CHECK(cudaStreamEndCapture(state.stream.get(), &captured));
   const CudaGraph graph(captured);
+  const uint64_t free_before = free_device_bytes();
   cudaGraphExec_t exec = nullptr;
   const cudaError_t error = cudaGraphInstantiate(&exec, graph.get(), 0);
   if (error == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();
+    ++state.graphs_refused;
     return nullptr;
   }
   HEARTH_CUDA_CHECK(error);
@@ -48,6 +50,8 @@ std::unique_ptr<CapturedStep> cuda::end_capture(void* opaque) {
   step->scratch_moves = state.scratch_moves;
   // What the device keeps of it is taken now, not at the first launch.
   HEARTH_CUDA_CHECK(cudaGraphUpload(exec, state.stream.get()));
+  const uint64_t free_after = free_device_bytes();
+  if (free_after < free_before) state.graph_bytes += free_before - free_after;
   return step;
 }
 

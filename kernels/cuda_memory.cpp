@@ -36,6 +36,13 @@ CudaState& cuda_state(void* state) {
   return cuda;
 }
 
+uint64_t free_device_bytes() {
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  HEARTH_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
+  return free_bytes;
+}
+
 CudaMemory cuda_malloc(size_t bytes) {
   void* memory = nullptr;
   const cudaError_t error = cudaMalloc(&memory, bytes);

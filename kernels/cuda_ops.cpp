@@ -90,6 +90,11 @@ Result<std::string> open_fast(const CudaDevice& device, const CublasLtApi* api,
 
 }  // namespace
 
+CudaMemoryUse cuda_memory_use(const OpTable& ops) {
+  const CudaState& state = cuda_state(ops.state.get());
+  return {free_device_bytes(), state.graph_bytes, state.graphs_refused};
+}
+
 Result<OpTable> cuda_ops(const CudaOptions& options) {
   HEARTH_ASSIGN_OR_RETURN(const CudaDevice device, cuda_probe(options));
   auto state = std::make_shared<CudaState>();

@@ -39,6 +39,25 @@ Result<CudaDevice> cuda_probe(const CudaOptions& options);
 /// Weight::bytes of what the CUDA table's pack_weights would return; their bytes are not read.
 uint64_t cuda_packed_bytes(std::span<const HostTensor> tensors, WeightRole role);
 
+/// What the table takes beside the weights' own bytes for these tensors: the device gives large
+/// allocations in whole pages, and the scratch of ops grows with the widest weight. Of several
+/// weights, rounding adds up, and of each scratch the largest is taken.
+struct CudaPacking {
+  uint64_t rounding_bytes = 0;
+  uint64_t activation_scratch_bytes = 0;
+  uint64_t expert_scratch_bytes = 0;
+};
+CudaPacking cuda_packing(std::span<const HostTensor> tensors, WeightRole role);
+
+/// What became of the device's memory.
+struct CudaMemoryUse {
+  uint64_t free_bytes = 0;     ///< now, all processes considered
+  uint64_t graph_bytes = 0;    ///< that went while this table's captured steps were made
+  int32_t graphs_refused = 0;  ///< of them, those for which there was none left
+};
+/// Of a table that cuda_ops made.
+CudaMemoryUse cuda_memory_use(const OpTable& ops);
+
 /// The table. Two rules of ops.h are here in a form that keeps a device busy with few rows, batch
 /// invariant all the same: a product's inputs are cut into eight parts, by the weight's shape
 /// alone, each a chain of its own, which are added in ascending order; and attention's splits have

@@ -86,6 +86,8 @@ struct CudaState {
   FastScratch fast;
   bool capturing = false;
   int64_t scratch_moves = 0;  ///< what was captured before the last move is void
+  uint64_t graph_bytes = 0;   ///< by which free memory shrank while steps were captured
+  int32_t graphs_refused = 0;
 };
 
 /// Creates them. cudaSuccess, or the first error.
@@ -98,6 +100,9 @@ cudaError_t make_current(int device);
 
 /// The state behind an OpTable's pointer, its device made current for the calling thread.
 CudaState& cuda_state(void* state);
+
+/// Free on the current device now.
+uint64_t free_device_bytes();
 
 /// Device memory with undefined content, or null where there is not enough. Not during capture.
 CudaMemory cuda_malloc(size_t bytes);

@@ -231,14 +231,32 @@ Result<WeightSegment> pack_segment(CudaState& state, std::span<const HostTensor>
   return segment;
 }
 
+size_t quant_value_bytes(int64_t chunks) {
+  return static_cast<size_t>(kQuantRows * chunks * kChunkInputs);
+}
+size_t quant_block_bytes(int64_t chunks) {
+  return quant_value_bytes(chunks) / 32 * sizeof(ActivationBlock);
+}
+constexpr size_t kChoiceBytes = kQuantRows * sizeof(int32_t);
+size_t slice_list_bytes(int32_t experts) {
+  return (kQuantRows / 8 + static_cast<size_t>(experts)) * sizeof(ExpertSlice);
+}
+
+/// What an allocation takes of the device more than was asked for, at most: large ones are whole
+/// pages, small ones share some.
+size_t rounding(size_t bytes) {
+  constexpr size_t kPage = size_t{2} << 20;
+  return bytes < kPage / 2 ? 0 : (kPage - bytes % kPage) % kPage;
+}
+
 /// Makes room for the quantized activations of a weight with `cols` inputs, and for the lists of
 /// its experts.
 Result<void> grow_scratch(CudaState& state, const HostTensor& tensor) {
   QuantScratch& quant = state.quant;
   const int64_t chunks = num_chunks(tensor.cols);
   if (info(tensor.dtype).block_elements > 1 && chunks > quant.max_chunks) {
-    const auto bytes = static_cast<size_t>(kQuantRows * chunks * kChunkInputs);
-    const size_t block_bytes = bytes / 32 * sizeof(ActivationBlock);
+    const size_t bytes = quant_value_bytes(chunks);
+    const size_t block_bytes = quant_block_bytes(chunks);
     CudaMemory values = cuda_malloc(bytes);
     CudaMemory blocks = cuda_malloc(block_bytes);
     if (values == nullptr || blocks == nullptr) return no_memory(tensor, bytes + block_bytes);
@@ -250,12 +268,12 @@ Result<void> grow_scratch(CudaState& state, const HostTensor& tensor) {
   }
   MoeScratch& moe = state.moe;
   if (tensor.num_experts > std::max(moe.max_experts, 1)) {
-    const size_t bytes = kQuantRows * sizeof(int32_t);
-    const size_t slice_bytes =
-        (kQuantRows / 8 + static_cast<size_t>(tensor.num_experts)) * sizeof(ExpertSlice);
-    CudaMemory choices = cuda_malloc(bytes);
+    const size_t slice_bytes = slice_list_bytes(tensor.num_experts);
+    CudaMemory choices = cuda_malloc(kChoiceBytes);
     CudaMemory slices = cuda_malloc(slice_bytes);
-    if (choices == nullptr || slices == nullptr) return no_memory(tensor, bytes + slice_bytes);
+    if (choices == nullptr || slices == nullptr) {
+      return no_memory(tensor, kChoiceBytes + slice_bytes);
+    }
     moe = {std::move(choices), std::move(slices), tensor.num_experts};
     ++state.scratch_moves;
   }
@@ -301,6 +319,27 @@ uint64_t cuda_packed_bytes(std::span<const HostTensor> tensors, WeightRole role)
     }
   }
   return bytes;
+}
+
+CudaPacking cuda_packing(std::span<const HostTensor> tensors, WeightRole role) {
+  CudaPacking out;
+  while (role != WeightRole::kVector && !tensors.empty()) {
+    const auto segment = same_type(tensors);
+    tensors = tensors.subspan(segment.size());
+    out.rounding_bytes += rounding(measure_segment(segment).bytes);
+    const HostTensor& first = segment[0];
+    if (info(first.dtype).block_elements > 1) {
+      const int64_t chunks = num_chunks(first.cols);
+      const size_t values = quant_value_bytes(chunks), blocks = quant_block_bytes(chunks);
+      out.activation_scratch_bytes = std::max<uint64_t>(
+          out.activation_scratch_bytes, values + rounding(values) + blocks + rounding(blocks));
+    }
+    if (first.num_experts > 1) {
+      out.expert_scratch_bytes = std::max<uint64_t>(
+          out.expert_scratch_bytes, kChoiceBytes + slice_list_bytes(first.num_experts));
+    }
+  }
+  return out;
 }
 
 Result<std::unique_ptr<Weight>> cuda::pack_weights(void* opaque,

@@ -15,6 +15,8 @@ Error not_built() {
 
 Result<CudaDevice> cuda_probe(const CudaOptions&) { return not_built(); }
 uint64_t cuda_packed_bytes(std::span<const HostTensor>, WeightRole) { return 0; }
+CudaPacking cuda_packing(std::span<const HostTensor>, WeightRole) { return {}; }
+CudaMemoryUse cuda_memory_use(const OpTable&) { return {}; }
 Result<OpTable> cuda_ops(const CudaOptions&) { return not_built(); }
 
 }  // namespace hearth::kernels

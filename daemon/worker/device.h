@@ -40,10 +40,32 @@ std::vector<DeviceCheck> describe_device(const DeviceOptions& options);
 /// Weight::bytes that the device's pack_weights would take for these tensors.
 uint64_t packed_bytes(std::span<const kernels::HostTensor> tensors, kernels::WeightRole role);
 
-/// Of a device with memory of its own: bytes that weights and engine leave to the driver and to the
-/// ops' scratch. There, what does not fit is refused before anything is loaded. nullopt: the device
-/// computes in host memory.
+/// What the weights of a device with memory of its own take of it beside their bytes.
+class PackingMeter {
+ public:
+  /// Counts them in; what packed_bytes says of them.
+  uint64_t add(std::span<const kernels::HostTensor> tensors, kernels::WeightRole role);
+  /// Of all that were counted: pages that are not full, and the ops' scratch.
+  uint64_t extra_bytes() const { return rounding_bytes_ + activation_bytes_ + expert_bytes_; }
+
+ private:
+  uint64_t rounding_bytes_ = 0;
+  uint64_t activation_bytes_ = 0;
+  uint64_t expert_bytes_ = 0;
+};
+
+/// Of a device with memory of its own: bytes that weights and engine leave to the driver and to
+/// captured steps, which cannot be known ahead. There, what does not fit is refused before anything
+/// is loaded. nullopt: the device computes in host memory.
 std::optional<uint64_t> reserved_bytes();
+
+/// What is left of the memory of such a device; nullopt: it has none of its own.
+struct DeviceUse {
+  uint64_t free_bytes = 0;  ///< all processes considered
+  uint64_t graph_bytes = 0;
+  int32_t graphs_refused = 0;
+};
+std::optional<DeviceUse> device_use(const kernels::OpTable& ops);
 
 /// Asks the device's management library for its state: on one thread, which it may hold up for
 /// ever. Null: there is nothing to ask.

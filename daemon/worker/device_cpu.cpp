@@ -41,7 +41,13 @@ uint64_t packed_bytes(std::span<const kernels::HostTensor> tensors, kernels::Wei
   return kernels::cpu_packed_bytes(tensors, role);
 }
 
+uint64_t PackingMeter::add(std::span<const kernels::HostTensor> tensors, kernels::WeightRole role) {
+  return packed_bytes(tensors, role);
+}
+
 std::optional<uint64_t> reserved_bytes() { return std::nullopt; }
+
+std::optional<DeviceUse> device_use(const kernels::OpTable&) { return std::nullopt; }
 
 ReadGpu gpu_reader(const DeviceOptions&) { return nullptr; }
 

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 
@@ -13,7 +14,8 @@
 namespace hearth::worker {
 namespace {
 
-/// For the driver's own growth while kernels are loaded, and the scratch of quantized activations.
+/// For captured steps and whatever the driver takes by itself. Never measured on a device: what was
+/// taken of it is told when a model is loaded.
 constexpr uint64_t kReservedBytes = uint64_t{192} << 20;
 
 std::string gib(uint64_t bytes) {
@@ -84,7 +86,20 @@ uint64_t packed_bytes(std::span<const kernels::HostTensor> tensors, kernels::Wei
   return kernels::cuda_packed_bytes(tensors, role);
 }
 
+uint64_t PackingMeter::add(std::span<const kernels::HostTensor> tensors, kernels::WeightRole role) {
+  const kernels::CudaPacking packing = kernels::cuda_packing(tensors, role);
+  rounding_bytes_ += packing.rounding_bytes;
+  activation_bytes_ = std::max(activation_bytes_, packing.activation_scratch_bytes);
+  expert_bytes_ = std::max(expert_bytes_, packing.expert_scratch_bytes);
+  return packed_bytes(tensors, role);
+}
+
 std::optional<uint64_t> reserved_bytes() { return kReservedBytes; }
+
+std::optional<DeviceUse> device_use(const kernels::OpTable& ops) {
+  const kernels::CudaMemoryUse use = kernels::cuda_memory_use(ops);
+  return DeviceUse{use.free_bytes, use.graph_bytes, use.graphs_refused};
+}
 
 ReadGpu gpu_reader(const DeviceOptions& options) {
   const Result<kernels::CudaOptions> cuda = to_kernels(options);

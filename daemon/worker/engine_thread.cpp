@@ -69,11 +69,13 @@ Result<EngineLoaded> EngineThread::load() {
   DraftChoice choice;
   if (options_.engine.speculation.enabled) choice = choose_draft(options_.draft, options_.model);
   file.set_fingerprint("-");  // which a plan has no use for: without one the whole file is read
-  if (Result<LoadPlan> planned = plan(file, choice.path, ops); planned.ok()) {
+  Result<LoadPlan> planned = plan(file, choice.path, ops);
+  if (planned.ok()) {
     messages_.post(*planned);
   } else if (planned.error().code == ErrorCode::kOutOfMemory && reserved_bytes()) {
     return planned.take_error();
   }
+  const kernels::OpTable device = ops;  // the engine's, to ask what was taken
   HEARTH_ASSIGN_OR_RETURN(std::string digest, model_fingerprint());
   file.set_fingerprint(std::move(digest));
   templates_ = models::ChatTemplates::load(file);
@@ -123,6 +125,9 @@ Result<EngineLoaded> EngineThread::load() {
       out.draft_weight_bytes = draft_kv_bytes = 0;
     }
   }
+  if (planned.ok()) {
+    HEARTH_ASSIGN_OR_RETURN(out.device_memory, settle(device, *planned));
+  }
   if (wants_store() && options_.engine.prefix_cache && out.info.generates) {
     start_store();
   }
@@ -152,15 +157,22 @@ Result<LoadPlan> EngineThread::plan(const models::GgufFile& file,
                                     const std::filesystem::path& draft,
                                     const kernels::OpTable& ops) {
   const std::optional<uint64_t> reserved = reserved_bytes();
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<models::Model> model,
-                          models::load_model(file, measuring_ops(packed_bytes), nullptr));
+  PackingMeter packing;
+  HEARTH_ASSIGN_OR_RETURN(
+      const std::unique_ptr<models::Model> model,
+      models::load_model(file, measuring_ops([&packing](auto tensors, auto role) {
+                           return packing.add(tensors, role);
+                         }),
+                         nullptr));
   LoadPlan of_draft;
-  if (!draft.empty()) of_draft = plan_draft(draft, model->info(), ops);
-  const uint64_t draft_bytes = of_draft.weight_bytes + of_draft.kv_bytes + of_draft.other_bytes;
+  if (!draft.empty()) of_draft = plan_draft(draft, model->info(), ops, &packing);
   if (reserved) {
-    const DeviceRoom room{.free_bytes = ops.device.memory_free_bytes,
-                          .reserved_bytes = *reserved + draft_bytes,
-                          .weight_bytes = model->info().weight_bytes};
+    const DeviceRoom room{
+        .free_bytes = ops.device.memory_free_bytes,
+        .reserved_bytes = *reserved,
+        .weight_bytes = model->info().weight_bytes,
+        .scratch_bytes = packing.extra_bytes(),
+        .draft_bytes = of_draft.weight_bytes + of_draft.kv_bytes + of_draft.other_bytes};
     HEARTH_ASSIGN_OR_RETURN(options_.engine, fit_to_device(options_.engine, *model, room));
   }
   HEARTH_ASSIGN_OR_RETURN(
@@ -169,19 +181,47 @@ Result<LoadPlan> EngineThread::plan(const models::GgufFile& file,
   return LoadPlan{.weight_bytes = model->info().weight_bytes + of_draft.weight_bytes,
                   .kv_bytes = memory.kv_bytes + of_draft.kv_bytes,
                   .other_bytes = memory.total_bytes() - memory.kv_bytes + of_draft.other_bytes +
-                                 reserved.value_or(0),
+                                 packing.extra_bytes() + reserved.value_or(0),
                   .device_free_bytes = reserved ? ops.device.memory_free_bytes : 0,
                   .host_bytes = ram_bytes()};
 }
 
+// When all is loaded and captured: what of the reserve that took.
+Result<std::optional<ipc::DeviceMemory>> EngineThread::settle(const kernels::OpTable& ops,
+                                                              const LoadPlan& planned) const {
+  const std::optional<DeviceUse> use = device_use(ops);
+  const std::optional<uint64_t> reserved = reserved_bytes();
+  if (!use || !reserved) return std::optional<ipc::DeviceMemory>();
+  const DeviceBill bill{
+      .free_before_bytes = planned.device_free_bytes,
+      .planned_bytes = planned.weight_bytes + planned.kv_bytes + planned.other_bytes - *reserved,
+      .reserved_bytes = *reserved,
+      .free_after_bytes = use->free_bytes,
+      .graph_bytes = use->graph_bytes,
+      .graphs_refused = use->graphs_refused};
+  const uint64_t taken = bill.taken_bytes();
+  log_info("device_memory", "planned={} reserved={} taken={} graphs={} free={}", bill.planned_bytes,
+           *reserved, taken, bill.graph_bytes, bill.free_after_bytes);
+  HEARTH_TRY(check_reserve(bill));
+  if (taken > *reserved) {
+    log_warn("device_memory",
+             "taken={} reserved={} free={} why=\"more than was reserved went "
+             "beside the plan, here or to others; there was room\"",
+             taken, *reserved, bill.free_after_bytes);
+  }
+  return std::optional(ipc::DeviceMemory{bill.planned_bytes, *reserved, taken, bill.graph_bytes});
+}
+
 // One that cannot be planned cannot be loaded either, and then it takes nothing.
 LoadPlan EngineThread::plan_draft(const std::filesystem::path& path,
-                                  const models::ModelInfo& target,
-                                  const kernels::OpTable& ops) const {
+                                  const models::ModelInfo& target, const kernels::OpTable& ops,
+                                  PackingMeter* packing) const {
   auto file = models::GgufFile::open(path);
   if (!file.ok()) return {};
   file->set_fingerprint("-");
-  const auto small = models::load_model(*file, measuring_ops(packed_bytes), nullptr);
+  const auto measuring =
+      measuring_ops([packing](auto tensors, auto role) { return packing->add(tensors, role); });
+  const auto small = models::load_model(*file, measuring, nullptr);
   if (!small.ok()) return {};
   const Result<engine::MemoryPlan> its =
       engine::plan_draft_memory(options_.engine, target, **small, ops.device.memory_free_bytes);

@@ -9,6 +9,7 @@
 #include <thread>
 #include <variant>
 
+#include "daemon/worker/device.h"
 #include "daemon/worker/gpu_watch.h"
 #include "daemon/worker/options.h"
 #include "engine/engine.h"
@@ -41,7 +42,8 @@ struct EngineLoaded {
   int64_t load_ms = 0;
   std::string draft;  ///< the model that guesses too; "": none
   uint64_t draft_weight_bytes = 0;
-  ReadGpu read_gpu;  ///< null: nothing to ask
+  std::optional<ipc::DeviceMemory> device_memory;  ///< of a device with memory of its own
+  ReadGpu read_gpu;                                ///< null: nothing to ask
 };
 
 /// What will be taken, said before any weight is; a draft model's share included where it can be
@@ -76,7 +78,9 @@ class EngineThread {
   Result<LoadPlan> plan(const models::GgufFile& file, const std::filesystem::path& draft,
                         const kernels::OpTable& ops);
   LoadPlan plan_draft(const std::filesystem::path& path, const models::ModelInfo& target,
-                      const kernels::OpTable& ops) const;
+                      const kernels::OpTable& ops, PackingMeter* packing) const;
+  Result<std::optional<ipc::DeviceMemory>> settle(const kernels::OpTable& ops,
+                                                  const LoadPlan& planned) const;
   Result<std::unique_ptr<engine::DraftModel>> load_draft(const std::filesystem::path& path,
                                                          const models::ModelInfo& target,
                                                          const kernels::OpTable& ops);

@@ -144,6 +144,7 @@ ipc::WorkerSnapshot to_wire(const engine::EngineSnapshot& from) {
           .step_ms_recent = from.step_ms_recent,
           .prompt_tokens_restored = from.prompt_tokens_restored,
           .store = to_wire(from.store),
+          .device_memory = {},
           .gpu = {}};
 }
 
@@ -455,6 +456,7 @@ void FrontDoor::on_engine(const engine::EngineEvent& event) {
   } else if (const auto* snapshot = std::get_if<engine::SnapshotEvent>(&event)) {
     snapshot_asked_ = false;
     ipc::WorkerHeartbeat beat{to_wire(snapshot->snapshot)};
+    beat.snapshot.device_memory = engine_->device_memory;
     if (gpu_) beat.snapshot.gpu = gpu_->latest();
     link_.send(std::move(beat));
     for (auto& watch : engine_->watch->out.drain()) {

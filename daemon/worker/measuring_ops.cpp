@@ -14,7 +14,7 @@ kernels::OpTable measuring_ops(PackedBytes packed_bytes) {
                   .memory_free_bytes = 0};
   table.numerics_id = "none";
   // The table's functions are plain pointers: what they need is the state behind it.
-  table.state = std::make_shared<PackedBytes>(packed_bytes);
+  table.state = std::make_shared<PackedBytes>(std::move(packed_bytes));
   table.allocate = [](void*, size_t) -> void* { return nullptr; };
   table.release = [](void*, void*, size_t) {};
   table.pack_weights = [](void* state, std::span<const kernels::HostTensor> tensors,

@@ -3,13 +3,18 @@
 // is opened as the engine would open it, every key and tensor checked by its own family, and no
 // byte of a matrix is read. No op of it may be called.
 
+#include <cstdint>
+#include <functional>
+#include <span>
+
 #include "kernels/ops.h"
 #include "kernels/packed_bytes.h"
 
 namespace hearth::worker {
 
 /// What a device's pack_weights would take for these tensors.
-using PackedBytes = uint64_t (*)(std::span<const kernels::HostTensor>, kernels::WeightRole);
+using PackedBytes =
+    std::function<uint64_t(std::span<const kernels::HostTensor>, kernels::WeightRole)>;
 
 /// Vectors (norms, biases) are held, being small; a matrix is its shape. Weight::bytes of matrices
 /// are what `packed_bytes` says, by default of the CPU's table.

@@ -25,6 +25,7 @@ struct Options {
   std::string draft;
   std::string kv_type = "f16";
   std::string memory, bandwidth, flops, kv_bytes;
+  std::string prefix_ram = "4GiB";
   int32_t context = 0;
   int32_t read_mib = 256;
   bool json = false;
@@ -94,6 +95,12 @@ Result<std::string> run(const Options& options) {
   PlanTitle title;
   HEARTH_ASSIGN_OR_RETURN(title.device, find_rates(options, &question));
   title.model = options.shape.empty() ? target.name() : "shape " + options.shape;
+  question.reserved_bytes = reserved_bytes().value_or(0);
+  if (reserved_bytes() && options.prefix_ram != "0") {
+    HEARTH_ASSIGN_OR_RETURN(const double bytes,
+                            parse_quantity("prefix-ram-bytes", options.prefix_ram));
+    question.prefix_ram_bytes = static_cast<uint64_t>(bytes);
+  }
   const PlanModel planned{&target.measured(), &target.work()};
   PlanModel draft_model;
   if (draft) draft_model = {&draft->measured(), &draft->work()};
@@ -148,6 +155,9 @@ void add_plan(CLI::App& app, int* status) {
       ->check(CLI::Range(0.0, 1.0));
   verb->add_option("--kv-type", options->kv_type, "f16, bf16, q8_0 or f32");
   verb->add_option("--kv-bytes", options->kv_bytes, "memory for KV; default: chosen")
+      ->type_name("BYTES");
+  verb->add_option("--prefix-ram-bytes", options->prefix_ram,
+                   "on a GPU: host memory for prefixes; default 4GiB")
       ->type_name("BYTES");
   verb->add_option("--max-seqs", engine.scheduler.max_seqs, "sequences at once; default 64");
   verb->add_option("--max-step-tokens", engine.scheduler.max_step_tokens,

@@ -79,6 +79,12 @@ std::string worker_lines(const ipc::WorkerStats& worker) {
     out += fmt::format("  host memory {}\n", ram_text(store));
   }
   out += fmt::format("  steps       {}, {:.2f} ms recently\n", s.num_steps, s.step_ms_recent);
+  if (s.device_memory) {
+    const ipc::DeviceMemory& memory = *s.device_memory;
+    out += fmt::format("  device      {} planned; {} reserved, {} taken of it, {} by graphs\n",
+                       human_bytes(memory.planned_bytes), human_bytes(memory.reserved_bytes),
+                       human_bytes(memory.taken_bytes), human_bytes(memory.graph_bytes));
+  }
   if (s.gpu) out += fmt::format("  GPU         {}\n", ipc::gpu_text(*s.gpu));
   return out;
 }

@@ -242,3 +242,64 @@ TEST_CASE("weights: whichever allocation is refused, the error has numbers and n
   table = Error{};
   CHECK(shim::bytes_in_use() == 0);
 }
+
+TEST_CASE("memory: what weights take beside their bytes, and what captured steps take, is known") {
+  shim::reset();
+  auto table = kernels::cuda_ops({});
+  REQUIRE(table.ok());
+  const size_t before = shim::bytes_in_use();
+  std::vector<Tensor> tensors = {random_tensor(1, kernels::DType::kQ4_K, 64, 1024),
+                                 random_tensor(2, kernels::DType::kF16, 64, 2048),
+                                 random_tensor(3, kernels::DType::kQ8_0, 64, 512)};
+  tensors.push_back(random_tensor(4, kernels::DType::kQ8_0, 3 * 16, 256));
+  tensors.back().num_experts = 3;
+  std::vector<std::unique_ptr<kernels::Weight>> weights;
+  uint64_t bytes = 0, activations = 0, experts = 0;
+  for (const Tensor& tensor : tensors) {
+    const kernels::HostTensor host = tensor.host();
+    const auto role =
+        host.num_experts > 1 ? kernels::WeightRole::kExperts : kernels::WeightRole::kMatmul;
+    const kernels::CudaPacking packing = kernels::cuda_packing({&host, 1}, role);
+    CHECK(packing.rounding_bytes == 0);  // small ones share pages
+    activations = std::max(activations, packing.activation_scratch_bytes);
+    experts = std::max(experts, packing.expert_scratch_bytes);
+    auto weight = table->pack_weights(table->state.get(), {&host, 1}, role);
+    REQUIRE(weight.ok());
+    bytes += (*weight)->bytes;
+    weights.push_back(std::move(*weight));
+  }
+  CHECK(activations > 0);
+  CHECK(experts > 0);
+  CHECK(shim::bytes_in_use() - before == bytes + activations + experts);
+  // Three quarters of a page more than two of them.
+  const Tensor large = random_tensor(5, kernels::DType::kF32, 1024, 704);
+  const kernels::HostTensor host = large.host();
+  const uint64_t packed = kernels::cuda_packed_bytes({&host, 1}, kernels::WeightRole::kMatmul);
+  const uint64_t page = 2 << 20;
+  CHECK(kernels::cuda_packing({&host, 1}, kernels::WeightRole::kMatmul).rounding_bytes ==
+        (packed + page - 1) / page * page - packed);
+
+  shim::set_machine({.graph_bytes = 5000});
+  CHECK(kernels::cuda_memory_use(*table).graph_bytes == 0);
+  const Step step(*table, 1);
+  const DeviceRows x(*table, step.bound(), 8);
+  const auto bias =
+      pack(*table, {random_tensor(1, kernels::DType::kF32, 1, 8)}, kernels::WeightRole::kVector);
+  const auto capture = [&] {
+    table->begin_capture(table->state.get());
+    table->add_bias(table->state.get(), {&step.batch(), bias.get(), x.view()});
+    return table->end_capture(table->state.get());
+  };
+  {
+    const auto first = capture(), second = capture();
+    REQUIRE(first != nullptr);
+    CHECK(kernels::cuda_memory_use(*table).graph_bytes == 2 * 5000);
+    CHECK(kernels::cuda_memory_use(*table).free_bytes ==
+          shim::Machine{}.memory_bytes - shim::bytes_in_use());
+    shim::set_machine({.memory_bytes = shim::bytes_in_use() + 4999, .graph_bytes = 5000});
+    CHECK(capture() == nullptr);
+    CHECK(kernels::cuda_memory_use(*table).graphs_refused == 1);
+    CHECK(kernels::cuda_memory_use(*table).graph_bytes == 2 * 5000);
+  }
+  shim::set_machine({});
+}

@@ -46,9 +46,18 @@ std::string memory_lines(const ServingPlan& plan) {
   out += fmt::format("  KV blocks         {}\n", exactly(memory.kv_bytes));
   out += fmt::format("  activations       {}\n", exactly(memory.activation_bytes));
   out += fmt::format("  logits, index     {}\n", exactly(memory.logits_bytes + memory.index_bytes));
+  if (plan.reserved_bytes > 0) {
+    out += fmt::format("  driver, graphs    {} reserved; hearth stats tells what is taken\n",
+                       exactly(plan.reserved_bytes));
+  }
   out += fmt::format("  in all            {} of {}: {}\n",
-                     exactly(plan.weight_bytes + plan.draft_weight_bytes + memory.total_bytes()),
+                     exactly(plan.weight_bytes + plan.draft_weight_bytes + plan.reserved_bytes +
+                             memory.total_bytes()),
                      ipc::human_bytes(plan.memory_bytes), plan.fits ? "fits" : "does NOT fit");
+  if (plan.prefix_ram_bytes > 0) {
+    out += fmt::format("  host memory       {} for prefixes behind the device's, at most\n",
+                       exactly(plan.prefix_ram_bytes));
+  }
   return out;
 }
 
@@ -131,6 +140,8 @@ std::string as_json(const ServingPlan& plan, const PlanTitle& title, const PlanM
   memory["activation_bytes"] = plan.memory.activation_bytes;
   memory["logits_bytes"] = plan.memory.logits_bytes;
   memory["index_bytes"] = plan.memory.index_bytes;
+  if (plan.reserved_bytes > 0) memory["reserved_bytes"] = plan.reserved_bytes;
+  if (plan.prefix_ram_bytes > 0) memory["prefix_ram_bytes"] = plan.prefix_ram_bytes;
   memory["fits"] = plan.fits;
   if (!plan.refusal.empty()) memory["refusal"] = plan.refusal;
   out["memory"] = std::move(memory);

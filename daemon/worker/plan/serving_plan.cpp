@@ -123,6 +123,8 @@ Result<ServingPlan> make_plan(const PlanModel& target, const PlanModel* draft,
   plan.weight_bytes = info.weight_bytes;
   if (draft != nullptr) plan.draft_weight_bytes = draft->model->info().weight_bytes;
   plan.memory_bytes = question.memory_bytes;
+  plan.reserved_bytes = question.reserved_bytes;
+  plan.prefix_ram_bytes = question.prefix_ram_bytes;
   const auto memory = engine::plan_memory(question.engine, *target.model, question.memory_bytes);
   if (!memory.ok() && memory.error().code != ErrorCode::kOutOfMemory) return memory.error();
   if (memory.ok()) {
@@ -130,7 +132,7 @@ Result<ServingPlan> make_plan(const PlanModel& target, const PlanModel* draft,
   } else {
     plan.refusal = memory.error().message;
   }
-  const uint64_t weights = plan.weight_bytes + plan.draft_weight_bytes;
+  const uint64_t weights = plan.weight_bytes + plan.draft_weight_bytes + plan.reserved_bytes;
   plan.fits = memory.ok() && weights + plan.memory.total_bytes() <= question.memory_bytes;
 
   for (const int32_t context : contexts_of(info.context_length, question.context)) {

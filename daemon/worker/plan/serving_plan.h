@@ -20,9 +20,13 @@ namespace hearth::worker {
 struct PlanQuestion {
   engine::EngineConfig engine;
   uint64_t memory_bytes = 0;  ///< of the device, for weights and everything else
-  int32_t context = 1024;     ///< positions that each sequence has in the predictions
-  int32_t guess_width = 4;    ///< tokens guessed per step
-  double acceptance = 0.8;    ///< chance that a guess is right
+  /// Of a device with memory of its own: what is left to driver and captured steps, and the host's
+  /// memory that prefixes may come to take behind it.
+  uint64_t reserved_bytes = 0;
+  uint64_t prefix_ram_bytes = 0;
+  int32_t context = 1024;   ///< positions that each sequence has in the predictions
+  int32_t guess_width = 4;  ///< tokens guessed per step
+  double acceptance = 0.8;  ///< chance that a guess is right
   kernels::Ceilings ceilings;
 };
 
@@ -63,6 +67,8 @@ struct ServingPlan {
   uint64_t draft_weight_bytes = 0;
   engine::MemoryPlan memory;  ///< as Engine::create would make it
   uint64_t memory_bytes = 0;
+  uint64_t reserved_bytes = 0;
+  uint64_t prefix_ram_bytes = 0;
   bool fits = false;
   std::string refusal;  ///< why the engine would not start; empty: it would
   std::vector<ContextFit> contexts;

@@ -22,6 +22,7 @@ using Work = std::function<cudaError_t()>;
 
 struct cudaGraphImpl {
   std::vector<Work> work;
+  size_t device_bytes = 0;  // of an instantiated one
 };
 struct cudaStreamImpl {
   std::deque<Work> queue;
@@ -477,7 +478,13 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
     --runtime().refuse_graphs;
     return cudaErrorMemoryAllocation;
   }
+  const size_t bytes = runtime().machine.graph_bytes;
+  if (bytes > runtime().machine.memory_bytes - runtime().bytes_in_use) {
+    return cudaErrorMemoryAllocation;
+  }
+  runtime().bytes_in_use += bytes;
   *exec = new cudaGraphImpl(*graph);
+  (*exec)->device_bytes = bytes;
   return cudaSuccess;
 }
 
@@ -501,6 +508,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   SHIM_CALL();
+  runtime().bytes_in_use -= exec->device_bytes;
   delete exec;
   return cudaSuccess;
 }

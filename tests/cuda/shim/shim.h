@@ -34,6 +34,7 @@ struct Machine {
   int major = 9;
   int minor = 0;
   size_t memory_bytes = size_t{1} << 30;
+  size_t graph_bytes = 0;           ///< that each instantiated graph takes
   cudaError_t image = cudaSuccess;  ///< of cudaFuncGetAttributes: has the build code for it?
 };
 void set_machine(const Machine& machine);

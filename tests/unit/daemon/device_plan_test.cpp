@@ -1,6 +1,9 @@
 #include "daemon/worker/device_plan.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <string>
 
 #include "daemon/worker/device.h"
 #include "daemon/worker/options.h"
@@ -38,7 +41,7 @@ engine::EngineConfig config_of(int32_t max_seqs) {
 
 uint64_t total(const engine::EngineConfig& config, const DeviceRoom& room) {
   return engine::plan_memory(config, Shape(), 0)->total_bytes() + room.weight_bytes +
-         room.reserved_bytes;
+         room.reserved_bytes + room.scratch_bytes + room.draft_bytes;
 }
 
 }  // namespace
@@ -81,7 +84,35 @@ TEST_CASE("device plan: a refusal names the parts") {
   CHECK(message.find("has 62914560 bytes free") != std::string::npos);
   CHECK(message.find("weights 73400320") != std::string::npos);
   CHECK(message.find("KV blocks 1638400") != std::string::npos);
-  CHECK(message.find("driver and scratch 3145728") != std::string::npos);
+  CHECK(message.find("reserved for driver and graphs 3145728") != std::string::npos);
+  CHECK(message.find("nothing would, however small") != std::string::npos);
+  CHECK(message.find("draft") == std::string::npos);
+  // Room for a part of it: what would fit is said.
+  config.context_length = 1024;
+  room = {.free_bytes = 0,
+          .reserved_bytes = 3 * kMiB,
+          .weight_bytes = 50 * kMiB,
+          .scratch_bytes = kMiB,
+          .draft_bytes = 2 * kMiB};
+  room.free_bytes = total(config, room) - 60 * kBlockBytes;
+  refused = fit_to_device(config, Shape(), room);
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().message.find("scratch 1048576, the draft model 2097152") !=
+        std::string::npos);
+  const size_t would = refused.error().message.find("; kv_bytes = ");
+  REQUIRE(would != std::string::npos);
+  const uint64_t fits = std::stoull(refused.error().message.substr(would + 13));
+  CHECK(refused.error().message.substr(would) ==
+        fmt::format("; kv_bytes = {} would, for a context of {} tokens", fits, 40 * 16));
+  engine::EngineConfig less = config;
+  less.kv_bytes = fits;
+  CHECK(fit_to_device(less, Shape(), room).ok());
+  ++less.kv_bytes;
+  less.kv_bytes += kBlockBytes;
+  CHECK_FALSE(fit_to_device(less, Shape(), room).ok());
+  config = config_of(64);
+  config.kv_bytes = 100 * kBlockBytes;
+  room = {.free_bytes = 0, .reserved_bytes = 3 * kMiB, .weight_bytes = 70 * kMiB};
   // As many bytes as were asked for, or none.
   room.free_bytes = total(config, room);
   CHECK(fit_to_device(config, Shape(), room)->kv_bytes == config.kv_bytes);
@@ -104,6 +135,38 @@ TEST_CASE("numerics are exact or fast, on a CPU as well") {
   const auto fast = open_device(options);
   REQUIRE((exact.ok() && fast.ok()));
   CHECK(fast->numerics_id == exact->numerics_id);
+}
+
+TEST_CASE("device plan: what was taken beside it, and when that is too much") {
+  DeviceBill bill{.free_before_bytes = 1000 * kMiB,
+                  .planned_bytes = 800 * kMiB,
+                  .reserved_bytes = 150 * kMiB,
+                  .free_after_bytes = 90 * kMiB,
+                  .graph_bytes = 70 * kMiB};
+  CHECK(bill.taken_bytes() == 110 * kMiB);
+  CHECK(check_reserve(bill).ok());
+  bill.free_after_bytes = 20 * kMiB;  // 30 more than was reserved, and there is some left
+  CHECK(bill.taken_bytes() == 180 * kMiB);
+  CHECK(check_reserve(bill).ok());
+  bill.free_after_bytes = 5 * kMiB;
+  const Result<void> full = check_reserve(bill);
+  REQUIRE_FALSE(full.ok());
+  CHECK(full.error().code == ErrorCode::kOutOfMemory);
+  CHECK(full.error().message.find(fmt::format("{} bytes were taken beside the plan, {} of them by "
+                                              "captured steps",
+                                              195 * kMiB, 70 * kMiB)) != std::string::npos);
+  CHECK(full.error().message.find(fmt::format("where {} were reserved, and {} are left", 150 * kMiB,
+                                              5 * kMiB)) != std::string::npos);
+  CHECK(full.error().message.find(fmt::format("at least {} less", 61 * kMiB)) != std::string::npos);
+  // Captured steps that found no room, though the driver keeps some.
+  bill.free_after_bytes = 90 * kMiB;
+  bill.graphs_refused = 2;
+  CHECK_FALSE(check_reserve(bill).ok());
+  // Somebody else gave memory back meanwhile.
+  bill.graphs_refused = 0;
+  bill.free_after_bytes = 500 * kMiB;
+  CHECK(bill.taken_bytes() == 0);
+  CHECK(check_reserve(bill).ok());
 }
 
 TEST_CASE("a device is named cuda:N") {

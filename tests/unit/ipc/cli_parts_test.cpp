@@ -79,6 +79,15 @@ TEST_CASE("ps, stats and top have a line for each GPU that tells, and none for o
   CHECK(count(top_text(stats, ps, 100)) == 1);
 }
 
+TEST_CASE("stats tell what was reserved of a device's memory, and what was taken of it") {
+  ipc::StatsReply stats;
+  ipc::WorkerSnapshot& snapshot = stats.workers.emplace_back().snapshot;
+  CHECK(stats_text(stats).find("planned") == std::string::npos);
+  snapshot.device_memory = {uint64_t{5} << 30, 192 << 20, 96 << 20, 32 << 20};
+  CHECK(stats_text(stats).find("  device      5.0 GiB planned; 192.0 MiB reserved, 96.0 MiB taken "
+                               "of it, 32.0 MiB by graphs\n") != std::string::npos);
+}
+
 TEST_CASE("stats tell of host memory behind a GPU's, with a store on disk or without") {
   ipc::StatsReply stats;
   ipc::StoreSnapshot& store = stats.workers.emplace_back().snapshot.store;

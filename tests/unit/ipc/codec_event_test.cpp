@@ -120,6 +120,7 @@ TEST_CASE("events come back from the wire as they were") {
   check_round_trip(stats);
   CHECK(encode_event(stats).find("gpu") == std::string::npos);
   stats.workers[0].snapshot.gpu = gpu();
+  stats.workers[0].snapshot.device_memory = {uint64_t{1} << 37, 2, 3, 4};
   check_round_trip(stats);
   check_round_trip(HealthReply{"degraded", {"worker of stories restarts"}});
   check_round_trip(LoadingEvent{"stories", "reading", 5, uint64_t{1} << 40, 1500});
