@@ -22,6 +22,7 @@ struct Options {
   std::string out;
   std::string type;
   bool requantize = false;
+  bool force = false;
   DeviceOptions device;
 };
 
@@ -33,6 +34,10 @@ Result<models::QuantizeReport> run(const Options& options) {
   std::error_code ignored;
   if (std::filesystem::equivalent(path, options.out, ignored)) {
     return Error{ErrorCode::kInvalidArgument, "OUT is IN; want another file", "out"};
+  }
+  if (!options.force && std::filesystem::exists(options.out, ignored)) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("{} is there already; --force writes over it", options.out), "out"};
   }
   HEARTH_ASSIGN_OR_RETURN(const models::GgufFile file, models::GgufFile::open(path));
   HEARTH_ASSIGN_OR_RETURN(const kernels::OpTable ops, open_device(options.device));
@@ -72,6 +77,7 @@ void add_quantize(CLI::App& app, int* status) {
   }
   verb->add_option("--type", options->type, names)->type_name("T")->required();
   verb->add_flag("--requantize", options->requantize, "of a file below eight bits, too");
+  verb->add_flag("--force", options->force, "write over OUT if it is there");
   verb->add_option("--device", options->device.device, "cpu or cuda:N; default: the CPU")
       ->type_name("NAME");
   verb->add_option("--threads", options->device.threads, "0: one per core")

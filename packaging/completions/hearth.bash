@@ -14,6 +14,9 @@ _hearth() {
       sed -n 's/^  \(-.,\)\{0,1\}\(--[a-z0-9-]*\).*/\2/p')" -- "$word")
   elif [[ $COMP_CWORD -eq 2 && $verb == cache ]]; then
     mapfile -t COMPREPLY < <(compgen -W "ls stats rm pin unpin warm why verify compact" -- "$word")
+  elif [[ $COMP_CWORD -eq 2 && $verb == swap ]]; then
+    mapfile -t COMPREPLY < <(compgen -W "$(hearth models --json 2>/dev/null |
+      grep -o '"roles":\[[^]]*\]' | sed 's/^"roles"://' | grep -o '"[^"\\]*"' | tr -d '"')" -- "$word")
   elif [[ $COMP_CWORD -eq 2 && $verb =~ ^(run|chat|embed|tokenize|inspect|bench|plan|quantize|perplexity|render|load|unload)$ ||
     $COMP_CWORD -eq 3 && $verb == swap ]]; then
     mapfile -t COMPREPLY < <(compgen -W "$(hearth models --json 2>/dev/null |

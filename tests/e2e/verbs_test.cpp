@@ -187,6 +187,11 @@ TEST_CASE("quantize writes a smaller model, perplexity says how far it is from t
   CHECK(score["bits_per_byte"] > 0);
   CHECK(hearth(sandbox, "perplexity tales -f none").status == 1);
   CHECK(hearth(sandbox, "perplexity tales").status == 2);
+  const Outcome again = hearth(sandbox, "quantize tales q8.gguf --type Q4_K_M");
+  CHECK(again.status == 1);
+  CHECK(again.err.find("q8.gguf is there already; --force writes over it") != std::string::npos);
+  CHECK(json::parse(hearth(sandbox, "inspect --json q8.gguf").out)["types"][0]["type"] == "Q8_0");
+  CHECK(hearth(sandbox, "quantize tales q8.gguf --type q8_0 --force").status == 0);
   CHECK(hearth(sandbox, "quantize tales out.gguf --type Q9").status == 1);
   CHECK(hearth(sandbox, "quantize q8.gguf q8.gguf --type Q4_0").status == 1);
   CHECK(hearth(sandbox, "quantize tales --type Q8_0").status == 2);

@@ -32,6 +32,32 @@ want --keep-alive
 complete_words hearth run --f
 want --file
 
+# zsh_words WORD...: what zsh offers behind these; the builtins that need a terminal put their words out.
+zsh_words() {
+  zsh -fc 'compadd() { [[ $1 == -a ]] && print -l -- ${(P)2} || print -l -- $@; }
+    _describe() { print -l -- ${(P)2}; }; _files() { :; }
+    words=("${@[2,-1]}"); CURRENT=$#words; functions[_hearth_all]="$(grep -v "^#compdef" "$1")"; _hearth_all' \
+    zsh "$source/packaging/completions/_hearth" "$@"
+}
+# What a daemon would say: roles and models behind swap.
+stub=$(mktemp -d)
+trap 'rm -rf "$stub"' EXIT
+cat >"$stub/hearth" <<'END'
+#!/bin/sh
+echo '{"models":[{"name":"tales","roles":["default","fast"],"state":"resident"},{"name":"small","roles":[]}],"folders":[]}'
+END
+chmod +x "$stub/hearth"
+swap_words() { PATH=$stub:$PATH complete_words hearth swap "$@"; }
+swap_words ""
+[[ ${COMPREPLY[*]} == "default fast" ]] || { echo "swap: ${COMPREPLY[*]}"; exit 1; }
+swap_words fast ""
+want tales
+want small
+if command -v zsh >/dev/null; then
+  offered=$(source=$1 PATH=$stub:$PATH zsh_words hearth swap "" | tr '\n' ' ')
+  [[ $offered == "default fast " ]] || { echo "zsh: swap: $offered"; exit 1; }
+fi
+
 if [[ ! -f $3/hearth.1 ]]; then  # sanitized builds make none, and their programs are slow to start
   echo "completion knows the verbs; options were not compared, for want of a manual made by this build"
   exit 0
@@ -40,13 +66,6 @@ fi
 flags_of() { "$@" --help | grep -oE '^ +(-[a-zA-Z],)?--[a-zA-Z0-9-]+' | grep -oE -e '--.*'; }
 # What a manual page says, its dashes as they are typed.
 manual() { gzip -dc "$manuals/$1.gz" | sed 's/\\-/-/g'; }
-# zsh_words WORD...: what zsh offers behind these; the builtins that need a terminal put their words out.
-zsh_words() {
-  zsh -fc 'compadd() { [[ $1 == -a ]] && print -l -- ${(P)2} || print -l -- $@; }
-    _describe() { print -l -- ${(P)2}; }; _files() { :; }
-    words=("${@[2,-1]}"); CURRENT=$#words; functions[_hearth_all]="$(grep -v "^#compdef" "$1")"; _hearth_all' \
-    zsh "$source/packaging/completions/_hearth" "$@"
-}
 source=$1 manuals=$3
 page=$(manual hearth.1)
 has_zsh=0
