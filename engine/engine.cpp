@@ -25,6 +25,9 @@ constexpr int64_t kPackSteps = 3;
 /// Before the thread sleeps while something is being restored: a few hundred microseconds, which no
 /// other thread that has work is kept waiting for.
 constexpr int kLooks = 500;
+/// Steps without a guess after which the next one may be launched before anybody could guess for
+/// it.
+constexpr int32_t kAheadAfter = 16;
 /// And at the end, of what was offered last.
 constexpr uint64_t kOfferBytesAtEnd = 64 << 20;
 
@@ -128,12 +131,30 @@ bool Engine::Impl::advance() {
     now_us = clock.now_us();  // a draft model's time is not the step's
     guesses.unpaid_us += static_cast<double>(now_us - begin_us);
   }
-  const StepPlan& plan = scheduler.plan();
+  const StepPlan& plan = next_plan();
   const bool computed = !plan.empty();
   if (computed) compute(plan);
   remove_ended();
   say_progress();
   return computed;
+}
+
+const StepPlan& Engine::Impl::next_plan() {
+  foreseen = runner->ahead();
+  if (foreseen && speculator.enabled()) {
+    // It was launched without them; the next ones will not be.
+    const auto guessed = [](const Sequence* seq) { return !seq->drafted.empty(); };
+    if (std::ranges::any_of(decoding, guessed)) guesses.steps_without = 0;
+  }
+  if (foreseen) {
+    const StepPlan& plan = scheduler.plan_foreseen();
+    if (!plan.empty()) return plan;
+    runner->drop_ahead();
+    foreseen = false;
+  }
+  const StepPlan& plan = scheduler.plan();
+  guesses.steps_without = plan.num_drafted > 0 ? 0 : guesses.steps_without;
+  return plan;
 }
 
 // Once per preemption. Of several samples, each has but a little of its own behind the prompt.
@@ -182,23 +203,30 @@ void Engine::Impl::run() {
 }
 
 void Engine::Impl::compute(const StepPlan& plan) {
-  const int64_t begin_us = now_us;
+  // One that was launched ahead began when the last one ended.
+  const int64_t begin_us = foreseen ? computed_us : now_us;
   say_started(plan);
   plan_draws(plan);
-  runner->run(plan, wishes);
+  runner->start(plan, wishes);
+  if (may_run_ahead()) runner->start_next(plan);
+  runner->finish(plan);
   now_us = clock.now_us();
+  computed_us = now_us;
   scheduler.stored(plan);
   const uint64_t accepted_before = speculator.counts().accepted_tokens;
   price_guesses(plan, now_us - begin_us);
   take_outputs(plan);
-  const int64_t end_us = clock.now_us();
+  // What the host does beside the next step is no part of this one.
+  const int64_t end_us = runner->ahead() ? now_us : clock.now_us();
   scheduler.finish_step(plan, end_us - begin_us);
   // Behind tokens, what is late is soon in its place, and a gap between two of them is not that
   // alone. A prompt's next step might be its last and would wait for it.
   packing_us = (plan.num_outputs > 0 ? kPackSteps : 1) * (end_us - begin_us);
 
   const int32_t prefill_tokens = plan.num_tokens - plan.num_decode_rows - plan.num_drafted;
+  if (plan.num_decode_rows > 0) ++guesses.steps_without;
   ++totals.num_steps;
+  if (foreseen) ++totals.num_steps_ahead;
   totals.prefill_tokens_total += static_cast<uint64_t>(prefill_tokens);
   const uint64_t decoded = static_cast<uint64_t>(plan.num_decode_rows) +
                            (speculator.counts().accepted_tokens - accepted_before);
@@ -214,6 +242,19 @@ void Engine::Impl::compute(const StepPlan& plan) {
     recorder.add(plan, scheduler, totals.num_steps, end_us, end_us - begin_us,
                  speculator.counts().accepted_tokens - accepted_before);
   }
+}
+
+// Whether the next step shall be launched before this one's tokens are known: the device draws them
+// all, and nothing is there that another step than the foreseen one would be due for.
+bool Engine::Impl::may_run_ahead() {
+  const bool drawn = !wishes.empty() && std::ranges::all_of(wishes, [](const RowWish& wish) {
+    return wish.kind == RowWish::Kind::kToken;
+  });
+  const bool guesses_rest = !speculator.enabled() || (config.speculation.fixed_width == 0 &&
+                                                      guesses.steps_without >= kAheadAfter &&
+                                                      !speculator.has_paid_proposer());
+  return drawn && config.run_ahead && !rehearsing && guesses_rest && inbox.size() == 0 &&
+         scheduler.foresee();
 }
 
 // What the guesses of this step cost, and a plain one in its place. Guessing that led to none is

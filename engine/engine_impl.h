@@ -60,7 +60,9 @@ struct Engine::Impl {
 
   // One step.
   void fetch_preempted();
+  const StepPlan& next_plan();
   void compute(const StepPlan& plan);
+  bool may_run_ahead();
   void price_guesses(const StepPlan& plan, int64_t step_us);
   void say_started(const StepPlan& plan);
   MissReason miss_of(const LiveRequest& live) const;
@@ -101,11 +103,14 @@ struct Engine::Impl {
   std::vector<RowWish> wishes;          ///< of this step's output rows; none: the host draws
   struct {
     bool in_step = false;
-    double plain_us = 0;   ///< what this step would have taken without
-    double spent_us = 0;   ///< on it and on guessing
-    double unpaid_us = 0;  ///< guessing that no step was charged for yet
+    double plain_us = 0;        ///< what this step would have taken without
+    double spent_us = 0;        ///< on it and on guessing
+    double unpaid_us = 0;       ///< guessing that no step was charged for yet
+    int32_t steps_without = 0;  ///< decode steps since there was any
   } guesses;
-  int64_t now_us = 0;  ///< this step's idea of time
+  int64_t now_us = 0;       ///< this step's idea of time
+  bool foreseen = false;    ///< this step was launched before the last one's tokens were known
+  int64_t computed_us = 0;  ///< when the device was done with the last step
   bool draining = false;
   bool stopping = false;
   bool snapshot_wanted = false;

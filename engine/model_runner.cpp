@@ -63,16 +63,16 @@ ModelRunner::ModelRunner(const MemoryPlan& plan, kernels::OpTable ops,
     : plan_(plan),
       ops_(std::move(ops)),
       model_(std::move(model)),
-      host_index_(ops_, plan.index_bytes),
+      tables_((plan.index_bytes - plan.index.block_table.front()) / sizeof(int32_t)),
       host_logits_(ops_, ops_.device.kind == "cuda" ? plan.logits_bytes : 0) {
-  if (!host_logits_.page_locked() || ops_.draw == nullptr || !model_->info().generates) return;
-  const auto rows = static_cast<size_t>(plan.max_outputs);
-  draw_rows_ = HostBuffer(ops_, rows * sizeof(kernels::DrawRow));
-  drawn_ = HostBuffer(ops_, rows * sizeof(int32_t));
-  best_ = HostBuffer(ops_, rows * sizeof(kernels::BestLogits));
-  fetched_.resize(rows);
+  const bool draws = ops_.draw != nullptr && ops_.allocate_host != nullptr &&
+                     model_->info().generates && host_logits_.page_locked();
+  buffers_[0] = StepBuffers(ops_, plan, draws);
+  if (!draws) return;
+  fetched_.resize(static_cast<size_t>(plan.max_outputs));
   // A device reaches no other memory of the host.
-  picks_tokens_ = draw_rows_.page_locked() && drawn_.page_locked() && best_.page_locked();
+  picks_tokens_ = buffers_[0].page_locked();
+  if (picks_tokens_ && ops_.mark != nullptr) buffers_[1] = StepBuffers(ops_, plan, draws);
 }
 
 uint64_t ModelRunner::pack_more(uint64_t bytes) {
@@ -82,56 +82,6 @@ uint64_t ModelRunner::pack_more(uint64_t bytes) {
 void ModelRunner::set_num_threads(int32_t num_threads) {
   if (ops_.set_num_threads == nullptr) return;
   ops_.set_num_threads(ops_.state.get(), std::clamp(num_threads, 1, ops_.device.num_threads));
-}
-
-std::span<float> ModelRunner::logits(int32_t i) {
-  const auto vocab = static_cast<size_t>(info().vocab_size);
-  HEARTH_CHECK(i >= 0 && i < batch_.num_outputs, "row {} of {}", i, batch_.num_outputs);
-  const auto row = static_cast<size_t>(i);
-  if (host_logits_.size() == 0) return {logits_.as<float>() + row * vocab, vocab};
-  float* here = host_logits_.as<float>() + row * vocab;
-  if (!wishes_.empty() && !fetched_[row]) {
-    ops_.copy_to_host(ops_.state.get(), here, logits_.as<float>() + row * vocab,
-                      vocab * sizeof(float));
-    fetched_[row] = true;
-  }
-  return {here, vocab};
-}
-
-std::optional<int32_t> ModelRunner::drawn(int32_t i, uint64_t seed, int32_t sample,
-                                          int32_t position) const {
-  if (wishes_.empty()) return std::nullopt;
-  const RowWish& wish = wishes_[static_cast<size_t>(i)];
-  if (wish.kind != RowWish::Kind::kToken || wish.draw.seed != seed || wish.draw.sample != sample ||
-      wish.draw.position != position) {
-    return std::nullopt;
-  }
-  const int32_t token = drawn_.as<int32_t>()[i];
-  if (token == kernels::kNotDrawn) return std::nullopt;
-  return token;
-}
-
-const kernels::BestLogits* ModelRunner::best_logits(int32_t i) const {
-  if (wishes_.empty() || wishes_[static_cast<size_t>(i)].kind != RowWish::Kind::kBest) {
-    return nullptr;
-  }
-  const kernels::BestLogits& best = best_.as<kernels::BestLogits>()[i];
-  return best.token[0] == kernels::kNotDrawn ? nullptr : &best;
-}
-
-void ModelRunner::fetch_final_rows() {
-  final_rows_ = model_->final_rows(batch_);
-  if (ops_.device.kind != "cuda") return ops_.synchronize(ops_.state.get());
-  host_rows_.resize(static_cast<size_t>(batch_.num_tokens * final_rows_.row_stride));
-  ops_.copy_to_host(ops_.state.get(), host_rows_.data(), final_rows_.data,
-                    host_rows_.size() * sizeof(float));
-  final_rows_.data = host_rows_.data();
-}
-
-std::span<const float> ModelRunner::final_row(int32_t i) const {
-  HEARTH_CHECK(i >= 0 && i < batch_.num_tokens && final_rows_.data != nullptr, "row {} of {}", i,
-               batch_.num_tokens);
-  return {final_rows_.row<float>(i), static_cast<size_t>(final_rows_.cols)};
 }
 
 std::byte* ModelRunner::block_memory(int32_t group, int32_t block) const {
@@ -168,17 +118,89 @@ void ModelRunner::touch_block(int32_t group, int32_t block) {
 }
 
 void ModelRunner::run(const StepPlan& plan, std::span<const RowWish> wishes) {
-  order_traffic(plan);
+  start(plan, wishes);
+  finish(plan);
+}
+
+void ModelRunner::start(const StepPlan& plan, std::span<const RowWish> wishes) {
+  num_outputs_ = plan.num_outputs;
+  if (take_ahead(plan)) return;
+  rows_of_ahead_.clear();
+  current_ = &buffers_for_step();
+  filled_ = current_;
+  launch(plan, 0);
+  ask_outputs(wishes);
+}
+
+void ModelRunner::start_next(const StepPlan& plan) {
+  if (ahead_ != nullptr || !buffers_[1].page_locked()) return;
+  if (current_->wishes.empty()) return;
+  const StepBuffers& from = *current_;
+  filled_ = &buffers_for_step();
+  filled_->rows.clear();
+  std::vector<RowWish> wishes;
+  for (int32_t i = 0; i < plan.num_outputs; ++i) {
+    RowWish wish = from.wishes[static_cast<size_t>(output_row(i))];
+    HEARTH_CHECK(wish.kind == RowWish::Kind::kToken, "row {}", i);
+    ++wish.draw.position;
+    wishes.push_back(wish);
+    const PlannedRows& rows = plan.rows[static_cast<size_t>(i)];
+    filled_->rows.push_back({rows.seq->request->arrival, rows.seq->sample, rows.first + 1});
+    filled_->fed_rows.as<int32_t>()[i] = output_row(i);
+  }
+  launch(plan, 1);
+  ask_outputs(wishes);
+  ahead_ = filled_;
+}
+
+// Whether the plan's rows are among those of the step that was launched ahead.
+bool ModelRunner::take_ahead(const StepPlan& plan) {
+  const StepBuffers* ahead = std::exchange(ahead_, nullptr);
+  if (ahead == nullptr) return false;
+  std::vector<int32_t> taken;
+  for (const PlannedRows& rows : plan.rows) {
+    const StepBuffers::RowOf row{rows.seq->request->arrival, rows.seq->sample, rows.first};
+    const auto found = std::ranges::find(ahead->rows, row);
+    if (found == ahead->rows.end() || rows.count != 1) return false;
+    taken.push_back(static_cast<int32_t>(found - ahead->rows.begin()));
+  }
+  rows_of_ahead_ = std::move(taken);
+  current_ = ahead == &buffers_[0] ? &buffers_[0] : &buffers_[1];
+  return true;
+}
+
+int32_t ModelRunner::output_row(int32_t i) const {
+  return rows_of_ahead_.empty() ? i : rows_of_ahead_[static_cast<size_t>(i)];
+}
+
+// Those that the last step started does not have, if there are others.
+StepBuffers& ModelRunner::buffers_for_step() {
+  const bool two = buffers_[1].index.size() > 0;
+  StepBuffers& buffers = two && current_ == &buffers_[0] ? buffers_[1] : buffers_[0];
+  if (buffers.mark != 0) ops_.wait(ops_.state.get(), std::exchange(buffers.mark, 0));
+  return buffers;
+}
+
+// Lays out and launches the plan's rows into filled_; each `shift` positions further, whose token
+// the device has.
+void ModelRunner::launch(const StepPlan& plan, int32_t shift) {
+  order_traffic(plan, shift);
   traffic_.steps_went_on();
-  copy_blocks(plan.copies);
-  lay_out(plan);
-  if (!captured_.run(batch_)) forward(batch_);
-  fetch_outputs(wishes);
+  if (shift == 0) copy_blocks(plan.copies);
+  lay_out(plan, shift);
+  if (shift != 0) feed_drawn(*current_);
+  if (!captured_.run(filled_->batch)) forward(filled_->batch);
+}
+
+void ModelRunner::feed_drawn(const StepBuffers& from) {
+  auto* token_ids = reinterpret_cast<int32_t*>(index_.data() + plan_.index.token_ids);
+  ops_.draw->feed(ops_.state.get(), {&filled_->batch, from.drawn.as<int32_t>(),
+                                     filled_->fed_rows.as<int32_t>(), token_ids});
 }
 
 // A step waits for what is on its way to a block that it reads, and to or from one that it writes;
 // all other traffic goes on beside it.
-void ModelRunner::order_traffic(const StepPlan& plan) {
+void ModelRunner::order_traffic(const StepPlan& plan, int32_t shift) {
   if (!traffic_.busy()) return;
   bool meets = false;
   for (const BlockCopy& copy : plan.copies) {
@@ -186,8 +208,8 @@ void ModelRunner::order_traffic(const StepPlan& plan) {
         meets || traffic_.arriving(copy.group, copy.src) || traffic_.moving(copy.group, copy.dst);
   }
   for (const PlannedRows& rows : plan.rows) {
-    const int32_t first_written = rows.first / plan_.block_size;
-    const int32_t end = (rows.first + rows.count + plan_.block_size - 1) / plan_.block_size;
+    const int32_t first_written = (rows.first + shift) / plan_.block_size;
+    const int32_t end = (rows.first + shift + rows.count + plan_.block_size - 1) / plan_.block_size;
     for (size_t group = 0; group < plan_.groups.size() && !meets; ++group) {
       const auto g = static_cast<int32_t>(group);
       const std::vector<int32_t>& table = rows.seq->blocks.tables[group];
@@ -199,38 +221,6 @@ void ModelRunner::order_traffic(const StepPlan& plan) {
     }
   }
   if (meets) traffic_.before_steps();
-}
-
-// Logits stay where they are as long as nobody wants all of a row's.
-void ModelRunner::fetch_outputs(std::span<const RowWish> wishes) {
-  wishes_.clear();
-  const auto any = [&](RowWish::Kind kind) {
-    return std::ranges::any_of(wishes, [kind](const RowWish& wish) { return wish.kind == kind; });
-  };
-  if (batch_.num_outputs == 0 || host_logits_.size() == 0) {
-    return ops_.synchronize(ops_.state.get());
-  }
-  const auto vocab = static_cast<int64_t>(info().vocab_size);
-  if (!picks_tokens_ || wishes.empty() || any(RowWish::Kind::kLogits)) {  // and waits
-    return ops_.copy_to_host(ops_.state.get(), host_logits_.as<float>(), logits_.data(),
-                             static_cast<size_t>(batch_.num_outputs * vocab) * sizeof(float));
-  }
-  HEARTH_CHECK(std::ssize(wishes) == batch_.num_outputs, "{} wishes for {} rows", wishes.size(),
-               batch_.num_outputs);
-  wishes_.assign(wishes.begin(), wishes.end());
-  std::fill_n(fetched_.begin(), wishes.size(), false);
-  const kernels::TensorView logits{logits_.data(), kernels::DType::kF32, batch_.num_outputs, vocab,
-                                   vocab};
-  if (any(RowWish::Kind::kToken)) {
-    auto* rows = draw_rows_.as<kernels::DrawRow>();
-    for (const RowWish& wish : wishes) *rows++ = wish.draw;
-    ops_.draw->draw(ops_.state.get(),
-                    {&batch_, logits, draw_rows_.as<kernels::DrawRow>(), drawn_.as<int32_t>()});
-  }
-  if (any(RowWish::Kind::kBest)) {
-    ops_.draw->best_logits(ops_.state.get(), {&batch_, logits, best_.as<kernels::BestLogits>()});
-  }
-  ops_.synchronize(ops_.state.get());
 }
 
 void ModelRunner::forward(const kernels::BatchIndex& batch) {
@@ -273,30 +263,33 @@ void ModelRunner::upload(size_t offset, size_t count) {
                       count * sizeof(int32_t));
 }
 
-void ModelRunner::lay_out(const StepPlan& plan) {
+void ModelRunner::lay_out(const StepPlan& plan, int32_t shift) {
   const IndexLayout& at = plan_.index;
   HEARTH_CHECK(plan.num_tokens <= plan_.max_step_tokens && plan.num_outputs <= plan_.max_outputs &&
                    static_cast<int32_t>(plan.rows.size()) <= plan_.max_seqs,
                "tokens={} outputs={} seqs={}", plan.num_tokens, plan.num_outputs, plan.rows.size());
-  batch_.num_tokens = plan.num_tokens;
-  batch_.num_seqs = static_cast<int32_t>(plan.rows.size());
-  batch_.num_outputs = plan.num_outputs;
-  host(at.counts)[0] = batch_.num_tokens;
-  host(at.counts)[1] = batch_.num_seqs;
-  host(at.counts)[2] = batch_.num_outputs;
+  kernels::BatchIndex& batch = filled_->batch;
+  batch = batch_;
+  batch.num_tokens = plan.num_tokens;
+  batch.num_seqs = static_cast<int32_t>(plan.rows.size());
+  batch.num_outputs = plan.num_outputs;
+  host(at.counts)[0] = batch.num_tokens;
+  host(at.counts)[1] = batch.num_seqs;
+  host(at.counts)[2] = batch.num_outputs;
 
   int32_t row = 0;
   int32_t output = 0;
-  for (int32_t i = 0; i < batch_.num_seqs; ++i) {
+  for (int32_t i = 0; i < batch.num_seqs; ++i) {
     const PlannedRows& rows = plan.rows[static_cast<size_t>(i)];
     const Sequence& seq = *rows.seq;
+    const int32_t first = rows.first + shift;
     host(at.query_start)[i] = row;
-    host(at.context_len)[i] = rows.first + rows.count;
-    for (int32_t position = rows.first; position < rows.first + rows.count; ++position, ++row) {
-      host(at.token_ids)[row] = seq.token(position);
+    host(at.context_len)[i] = first + rows.count;
+    for (int32_t position = first; position < first + rows.count; ++position, ++row) {
+      host(at.token_ids)[row] = shift == 0 ? seq.token(position) : 0;
       host(at.positions)[row] = position;
       host(at.seq_idx)[row] = i;
-      if (position >= rows.first_output) host(at.output_rows)[output++] = row;
+      if (position >= rows.first_output + shift) host(at.output_rows)[output++] = row;
       for (size_t group = 0; group < plan_.groups.size(); ++group) {
         const int32_t block =
             seq.blocks.tables[group][static_cast<size_t>(position / plan_.block_size)];
@@ -307,7 +300,7 @@ void ModelRunner::lay_out(const StepPlan& plan) {
       lay_out_table(group, i, seq.blocks.tables[group]);
     }
   }
-  host(at.query_start)[batch_.num_seqs] = row;
+  host(at.query_start)[batch.num_seqs] = row;
   HEARTH_CHECK(row == plan.num_tokens && output == plan.num_outputs, "rows={} outputs={}", row,
                output);
   // Everything in front of the block tables at once.
@@ -318,12 +311,14 @@ void ModelRunner::lay_out(const StepPlan& plan) {
 void ModelRunner::lay_out_table(size_t group, int32_t row, std::span<const int32_t> table) {
   const size_t stride = static_cast<size_t>(plan_.groups[group].max_blocks) * sizeof(int32_t);
   const size_t offset = plan_.index.block_table[group] + static_cast<size_t>(row) * stride;
-  int32_t* mirror = host(offset);
-  const auto differs = std::ranges::mismatch(table, std::span(mirror, table.size())).in1;
+  int32_t* known = tables_.data() + (offset - plan_.index.block_table.front()) / sizeof(int32_t);
+  const auto differs = std::ranges::mismatch(table, std::span(known, table.size())).in1;
   const auto same = static_cast<size_t>(differs - table.begin());
   if (same == table.size()) return;
-  std::ranges::copy(table.subspan(same), mirror + same);
-  upload(offset + same * sizeof(int32_t), table.size() - same);
+  const std::span<const int32_t> fresh = table.subspan(same);
+  std::ranges::copy(fresh, known + same);
+  std::ranges::copy(fresh, host(offset) + same);
+  upload(offset + same * sizeof(int32_t), fresh.size());
 }
 
 }  // namespace hearth::engine

@@ -1,7 +1,8 @@
 #pragma once
 // Computes planned steps: owns the engine's device memory (KV pools, index buffers, logits), lays
 // out the index arrays of each step at addresses that never change, and brings logits to the host.
-// Owned by the engine thread.
+// A device that draws tokens itself may have two steps in its queue: the second goes on with the
+// tokens of the first before the host has seen them. Owned by the engine thread.
 
 #include <cstdint>
 #include <memory>
@@ -13,22 +14,11 @@
 #include "engine/captured_steps.h"
 #include "engine/memory_plan.h"
 #include "engine/scheduler.h"
-#include "kernels/draw.h"
+#include "engine/step_buffers.h"
 #include "kernels/ops.h"
 #include "models/model.h"
 
 namespace hearth::engine {
-
-/// What is wanted of an output row.
-struct RowWish {
-  enum class Kind {
-    kLogits,  ///< all of them
-    kToken,   ///< a token drawn as `draw` says
-    kBest,    ///< the best logits
-  };
-  Kind kind = Kind::kLogits;
-  kernels::DrawRow draw;
-};
 
 class ModelRunner {
  public:
@@ -40,6 +30,20 @@ class ModelRunner {
   /// Makes the plan's copies, computes its rows, waits, and fetches what is wanted of its output
   /// rows; all logits where nothing is said of them.
   void run(const StepPlan& plan, std::span<const RowWish> wishes = {});
+
+  // The same in parts, for a device that shall not wait between steps.
+  /// Launches the step, or takes the one that was launched ahead where the plan is of rows of it.
+  void start(const StepPlan& plan, std::span<const RowWish> wishes);
+  /// Behind start(), of a plan that the scheduler has foreseen the next one of: launches that too,
+  /// if the device knows how. Each row must have been started with a wish for a token.
+  void start_next(const StepPlan& plan);
+  /// Waits for the step that start() was called for.
+  void finish(const StepPlan& plan);
+  /// A step is under way, or has ended, that no plan was started for yet.
+  bool ahead() const { return ahead_ != nullptr; }
+  /// Nobody will start a plan for it. What it writes is behind the tokens of its sequences.
+  void drop_ahead() { ahead_ = nullptr; }
+
   /// Whether a device has the logits and picks tokens of them: then wishes are worth saying.
   bool picks_tokens() const { return picks_tokens_; }
   /// The token of row `i`, drawn by the device with exactly these; none where it was not asked for,
@@ -80,18 +84,24 @@ class ModelRunner {
   std::byte* block_memory(int32_t group, int32_t block) const;
   void copy_blocks(std::span<const BlockCopy> copies);
   void copy_blocks_of(int32_t group, std::span<const BlockCopy> copies);
-  void lay_out(const StepPlan& plan);
+  StepBuffers& buffers_for_step();
+  bool take_ahead(const StepPlan& plan);
+  void launch(const StepPlan& plan, int32_t shift);
+  void lay_out(const StepPlan& plan, int32_t shift);
   void lay_out_table(size_t group, int32_t row, std::span<const int32_t> table);
+  void feed_drawn(const StepBuffers& from);
   void forward(const kernels::BatchIndex& batch);
-  /// Host address of the array at that offset of the index buffer.
-  int32_t* host(size_t offset) { return host_index_.as<int32_t>() + offset / sizeof(int32_t); }
+  /// Host address of the array at that offset of the index buffer, for the step being laid out.
+  int32_t* host(size_t offset) { return filled_->index.as<int32_t>() + offset / sizeof(int32_t); }
   template <typename T = int32_t>
   const T* device(size_t offset) const {
     return reinterpret_cast<const T*>(index_.data() + offset);
   }
   void upload(size_t offset, size_t count);
-  void order_traffic(const StepPlan& plan);
-  void fetch_outputs(std::span<const RowWish> wishes);
+  void order_traffic(const StepPlan& plan, int32_t shift);
+  void ask_outputs(std::span<const RowWish> wishes);
+  bool left_to_host() const;
+  int32_t output_row(int32_t i) const;
 
   const MemoryPlan plan_;
   kernels::OpTable ops_;  // outlives the buffers and the model, which free through its state
@@ -102,14 +112,18 @@ class ModelRunner {
 
   std::vector<models::KvPool> pools_;
   std::vector<kernels::GroupIndex> group_index_;
-  kernels::BatchIndex batch_;
+  kernels::BatchIndex batch_;  ///< addresses alone
   CapturedSteps captured_;
-  kernels::HostBuffer host_index_;   ///< what index_ holds
+  std::vector<int32_t> tables_;      ///< the block tables that index_ holds behind all uploads
   kernels::HostBuffer host_logits_;  ///< where the device has memory of its own
   bool picks_tokens_ = false;
-  kernels::HostBuffer draw_rows_, drawn_, best_;  ///< per output row; the device reads and writes
-  std::vector<RowWish> wishes_;                   ///< of the last step; empty: all logits are here
-  std::vector<bool> fetched_;                     ///< otherwise: those that are
+  StepBuffers buffers_[2];               ///< one where no step is launched ahead
+  StepBuffers* filled_ = &buffers_[0];   ///< those being laid out
+  StepBuffers* current_ = &buffers_[0];  ///< of the last step that was started
+  StepBuffers* ahead_ = nullptr;         ///< of the step behind it
+  std::vector<int32_t> rows_of_ahead_;   ///< current_'s row of each output row; empty: the same
+  int32_t num_outputs_ = 0;              ///< of the last plan started
+  std::vector<bool> fetched_;            ///< which logits are on the host, where not all are
   kernels::TensorView final_rows_;
   std::vector<float> host_rows_;              ///< likewise
   std::vector<int32_t> copy_src_, copy_dst_;  ///< scratch

@@ -237,6 +237,7 @@ struct RequestFailedEvent {
 struct EngineSnapshot {
   int64_t time_us = 0;
   uint64_t num_steps = 0;
+  uint64_t num_steps_ahead = 0;  ///< of them, launched before the tokens before them were known
   int32_t num_running = 0;
   int32_t num_waiting = 0;
   int32_t num_preempted = 0;

@@ -96,6 +96,7 @@ Result<LiveRequest*> Scheduler::add(Request request, std::string scope) {
     seq->tokens.insert(seq->tokens.end(), resumed.begin(), resumed.end());
   }
   waiting_.push_back(seq.get());
+  settled_ = false;
   live->samples.push_back(std::move(seq));
 
   by_id_.emplace(live->request.id, live.get());
@@ -163,6 +164,7 @@ void Scheduler::finish(Sequence& seq, FinishReason reason) {
   if (seq.state == Sequence::State::kWaiting) HEARTH_CHECK(std::erase(waiting_, &seq) == 1);
   seq.state = Sequence::State::kFinished;
   seq.reason = reason;
+  settled_ = false;
 }
 
 void Scheduler::remove(LiveRequest& request) {
@@ -201,12 +203,16 @@ bool Scheduler::goes_before(const Sequence& a, const Sequence& b) const {
 
 // ---- The step -------------------------------------------------------------------------------
 
-const StepPlan& Scheduler::plan() {
-  ++step_;
+void Scheduler::begin_plan() {
   plan_.rows.clear();
   plan_.copies.clear();
   plan_.num_tokens = plan_.num_outputs = plan_.num_decode_rows = plan_.num_drafted = 0;
   extra_outputs_left_ = limits_.max_outputs - config_.max_seqs;
+}
+
+const StepPlan& Scheduler::plan() {
+  ++step_;
+  begin_plan();
   if (running_.empty() && num_preempted() == 0) batch_open_ = true;
 
   make_room();
@@ -225,6 +231,8 @@ const StepPlan& Scheduler::plan() {
   HEARTH_CHECK(!plan_.empty() || (running_.empty() && std::ranges::all_of(waiting_, restores)),
                "nothing planned: running={} waiting={} {}", running_.size(), waiting_.size(),
                reason_);
+  settled_ = true;
+  num_foreseen_ = 0;
   return plan_;
 }
 

@@ -90,6 +90,13 @@ class Scheduler {
   /// Picks the next step. Valid until the next call; its sequences must not be removed before
   /// `stored`. Empty exactly when nothing is live, or all that is waits for the store.
   const StepPlan& plan();
+  /// Makes room for the step behind the planned one, so that it can be launched before the tokens
+  /// of this one are known: the same rows, each a position further. False where another step may
+  /// be due: one that is not of decode rows alone, or is another's turn, or nobody's any more.
+  bool foresee();
+  /// In place of plan(): the step that was foreseen, less the sequences that have ended. Whoever
+  /// came since waits a step. Empty where all have ended; then plan() is to be called.
+  const StepPlan& plan_foreseen();
   /// Running sequences that want one decode row each, in the order they were admitted.
   void decoding(std::vector<Sequence*>& out) const;
   /// Somebody waits, or has a prompt to be computed.
@@ -153,6 +160,7 @@ class Scheduler {
   bool goes_before(const Sequence& a, const Sequence& b) const;
 
   // The step: who gets rows.
+  void begin_plan();
   void plan_decode();
   void plan_drafts();
   void plan_prefill();
@@ -202,6 +210,8 @@ class Scheduler {
   bool batch_open_ = true;             ///< static policy: the batch still takes requests
   int32_t decode_steps_in_a_row_ = 0;  ///< unchunked: while something waited
   const char* reason_ = "";            ///< why the last admission failed
+  bool settled_ = false;      ///< who waits has been looked at, and nothing has changed since
+  int32_t num_foreseen_ = 0;  ///< steps since plan()
   StepPlan plan_;
   int32_t extra_outputs_left_ = 0;        ///< of this step, for prompt logprobs
   std::vector<Sequence*> order_;          ///< scratch

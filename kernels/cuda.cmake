@@ -68,6 +68,7 @@ set(HEARTH_CUDA_HOST
   cuda_ceilings.cpp
   cuda_check.cpp
   cuda_graph.cpp
+  cuda_marks.cpp
   cuda_memory.cpp
   cuda_ops.cpp
   cuda_probe.cpp

@@ -34,7 +34,7 @@ constexpr EncoderOps kEncoderOps = {checked<cuda::layer_norm, LayerNormArgs>,
                                     checked<cuda::attention_to_all, AttentionArgs>};
 
 constexpr DrawOps kDrawOps = {checked<cuda::draw, DrawArgs>,
-                              checked<cuda::best_logits, BestLogitsArgs>};
+                              checked<cuda::best_logits, BestLogitsArgs>, cuda::feed};
 
 /// A device has no threads of ours to give back.
 void set_num_threads(void*, int32_t num_threads) {
@@ -100,6 +100,7 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   auto state = std::make_shared<CudaState>();
   state->device = options.device;
   cudaError_t error = create_stream(&state->stream);
+  if (error == cudaSuccess) error = create_marks(&state->marks);
   if (error == cudaSuccess) error = create_side_stream(&state->side);
   if (error != cudaSuccess) {
     return Error{ErrorCode::kUnavailable, fmt::format("{}: {}", device.name, cuda_reason(error)),
@@ -134,6 +135,8 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   table.copy_to_device = cuda::copy_to_device;
   table.copy_to_host = cuda::copy_to_host;
   table.synchronize = cuda::synchronize;
+  table.mark = cuda::mark;
+  table.wait = cuda::wait;
   table.allocate_host = cuda::allocate_host;
   table.release_host = cuda::release_host;
   table.side_copies = &cuda::kSideCopies;

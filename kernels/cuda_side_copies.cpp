@@ -7,23 +7,10 @@
 
 namespace hearth::kernels {
 
-void EventCloser::operator()(cudaEvent_t event) const {
-  HEARTH_CUDA_CHECK(cudaEventDestroy(event));
-}
-
-cudaError_t create_event(CudaEvent* event) {
-  cudaEvent_t made = nullptr;
-  const cudaError_t error = cudaEventCreateWithFlags(&made, cudaEventDisableTiming);
-  if (error == cudaSuccess) event->reset(made);
-  return error;
-}
-
 cudaError_t create_side_stream(SideStream* side) {
   cudaError_t error = create_stream(&side->stream);
   if (error == cudaSuccess) error = create_event(&side->order);
-  for (CudaEvent& mark : side->marks) {
-    if (error == cudaSuccess) error = create_event(&mark);
-  }
+  if (error == cudaSuccess) error = create_marks(&side->marks);
   return error;
 }
 
@@ -34,16 +21,6 @@ void order(const CudaState& cuda, cudaStream_t first, cudaStream_t then) {
   // What waits for an event waits for its last record before that call: one event serves them all.
   HEARTH_CUDA_CHECK(cudaEventRecord(cuda.side.order.get(), first));
   HEARTH_CUDA_CHECK(cudaStreamWaitEvent(then, cuda.side.order.get(), 0));
-}
-
-cudaEvent_t event_of(const SideStream& side, uint64_t mark) {
-  return side.marks[mark % SideStream::kMarks].get();
-}
-
-void wait_for(SideStream& side, uint64_t mark) {
-  if (mark <= side.ended_mark) return;
-  HEARTH_CUDA_CHECK(cudaEventSynchronize(event_of(side, mark)));
-  side.ended_mark = mark;
 }
 
 void after_ops(void* state) {
@@ -66,30 +43,23 @@ void to_device(void* state, void* dst, const void* src, size_t bytes) {
   HEARTH_CUDA_CHECK(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, stream));
 }
 
-uint64_t mark(void* state) {
+uint64_t mark_copies(void* state) {
   SideStream& side = cuda_state(state).side;
-  const uint64_t made = side.last_mark + 1;
-  // Its event is an older mark's, which must not be asked for any more.
-  if (made > SideStream::kMarks) wait_for(side, made - SideStream::kMarks);
-  HEARTH_CUDA_CHECK(cudaEventRecord(event_of(side, made), side.stream.get()));
-  return side.last_mark = made;
+  return make_mark(&side.marks, side.stream.get());
 }
 
-bool ended(void* state, uint64_t mark) {
-  SideStream& side = cuda_state(state).side;
-  if (mark <= side.ended_mark) return true;
-  const cudaError_t error = cudaEventQuery(event_of(side, mark));
-  if (error == cudaErrorNotReady) return false;
-  HEARTH_CUDA_CHECK(error);
-  side.ended_mark = mark;
-  return true;
+bool copies_ended(void* state, uint64_t mark) {
+  return mark_ended(&cuda_state(state).side.marks, mark);
 }
 
-void wait(void* state, uint64_t mark) { wait_for(cuda_state(state).side, mark); }
+void wait_for_copies(void* state, uint64_t mark) {
+  wait_for_mark(&cuda_state(state).side.marks, mark);
+}
 
 }  // namespace
 
-const SideCopies kSideCopies = {after_ops, before_ops, to_host, to_device, mark, ended, wait};
+const SideCopies kSideCopies = {after_ops,   before_ops,   to_host,        to_device,
+                                mark_copies, copies_ended, wait_for_copies};
 
 }  // namespace cuda
 }  // namespace hearth::kernels

@@ -65,20 +65,26 @@ struct MoeScratch {
 /// Attention's partial results: as many rows at a time as fit.
 inline constexpr int64_t kPartialBytes = int64_t{64} << 20;
 
+/// Places in a stream's work, numbered from 1.
+struct StreamMarks {
+  /// Those that are told apart by an event; older ones have ended.
+  static constexpr uint64_t kMarks = 16;
+  CudaEvent events[kMarks];  ///< of mark m: m % kMarks
+  uint64_t last = 0;
+  uint64_t ended = 0;  ///< known to have
+};
+
 /// Copies beside the ops (side_copies.h): their stream, and what orders it and the ops' stream.
 struct SideStream {
-  /// Marks that are told apart by an event; older ones have ended.
-  static constexpr uint64_t kMarks = 16;
   CudaStream stream;
-  CudaEvent order;          ///< recorded and waited for at once
-  CudaEvent marks[kMarks];  ///< of mark m: m % kMarks
-  uint64_t last_mark = 0;
-  uint64_t ended_mark = 0;  ///< known to have
+  CudaEvent order;  ///< recorded and waited for at once
+  StreamMarks marks;
 };
 
 struct CudaState {
   int device = 0;
   CudaStream stream;
+  StreamMarks marks;  ///< of the ops
   SideStream side;
   CudaMemory partial;  ///< kPartialBytes
   QuantScratch quant;
@@ -93,7 +99,14 @@ struct CudaState {
 /// Creates them. cudaSuccess, or the first error.
 cudaError_t create_stream(CudaStream* stream);
 cudaError_t create_event(CudaEvent* event);
+cudaError_t create_marks(StreamMarks* marks);
 cudaError_t create_side_stream(SideStream* side);
+
+/// A new mark behind what `stream` was given so far; all marks of `marks` are of that stream.
+uint64_t make_mark(StreamMarks* marks, cudaStream_t stream);
+/// Whether the stream has come past the mark. Does not wait.
+bool mark_ended(StreamMarks* marks, uint64_t mark);
+void wait_for_mark(StreamMarks* marks, uint64_t mark);
 
 /// Makes `device` the calling thread's current device, at no cost where it is already.
 cudaError_t make_current(int device);

@@ -203,6 +203,15 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+__global__ void __launch_bounds__(kThreads)
+    feed_kernel(const int32_t* count, const int32_t* tokens, const int32_t* rows,
+                int32_t* token_ids) {
+  const int row = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
+  if (row >= *count) return;
+  const int32_t token = tokens[rows[row]];
+  token_ids[row] = token == kNotDrawn ? 0 : token;
+}
+
 }  // namespace
 
 void cuda::draw(void* opaque, const DrawArgs& args) {
@@ -240,6 +249,14 @@ void cuda::best_logits(void* opaque, const BestLogitsArgs& args) {
     HEARTH_LAUNCH(stream, best_rows_kernel, static_cast<unsigned>(rows), kThreads, 0, count,
                   static_cast<int>(first), static_cast<const uint64_t*>(best), runs, args.best);
   }
+}
+
+void cuda::feed(void* opaque, const FeedArgs& args) {
+  const int32_t rows = row_bound(*args.batch, Rows::kTokens);
+  if (rows == 0) return;
+  HEARTH_LAUNCH(cuda_state(opaque).stream.get(), feed_kernel, (rows + kThreads - 1) / kThreads,
+                kThreads, 0, row_count(*args.batch, Rows::kTokens), args.tokens, args.rows,
+                args.token_ids);
 }
 
 }  // namespace hearth::kernels

@@ -83,9 +83,19 @@ struct BestLogitsArgs {
   BestLogits* best;   ///< (num_outputs)
 };
 
+/// token_ids[i] = tokens[rows[i]], or 0 where that is kNotDrawn: a step goes on with what another
+/// has drawn, before the host has seen it. Rows past the step's tokens are left alone.
+struct FeedArgs {
+  const BatchIndex* batch;  ///< of the step that goes on
+  const int32_t* tokens;    ///< what DrawArgs::tokens of the other was
+  const int32_t* rows;      ///< (num_tokens)
+  int32_t* token_ids;       ///< (num_tokens): the step's own
+};
+
 struct DrawOps {
   void (*draw)(void* state, const DrawArgs&) = nullptr;
   void (*best_logits)(void* state, const BestLogitsArgs&) = nullptr;
+  void (*feed)(void* state, const FeedArgs&) = nullptr;
 };
 
 }  // namespace hearth::kernels

@@ -64,4 +64,11 @@ void best_logits(void*, const BestLogitsArgs& args) {
   }
 }
 
+void feed(void*, const FeedArgs& args) {
+  for (int32_t row = 0; row < num_rows(*args.batch, Rows::kTokens); ++row) {
+    const int32_t token = args.tokens[args.rows[row]];
+    args.token_ids[row] = token == kNotDrawn ? 0 : token;
+  }
+}
+
 }  // namespace hearth::kernels::reference

@@ -378,12 +378,17 @@ struct OpTable {
   /// there is not enough.
   void* (*allocate)(void* state, size_t bytes) = nullptr;
   void (*release)(void* state, void* memory, size_t bytes) = nullptr;
-  /// The source may change at once, but one in memory of allocate_host not before `synchronize`.
+  /// The source may change at once, but one in memory of allocate_host not before it was waited
+  /// for.
   void (*copy_to_device)(void* state, void* dst, const void* src, size_t bytes) = nullptr;
   void (*copy_to_host)(void* state, void* dst, const void* src, size_t bytes) = nullptr;
   void (*synchronize)(void* state) = nullptr;
 
   // These may be null in a table whose device computes in host memory.
+  /// Stands for all that was called so far; marks ascend from 1.
+  uint64_t (*mark)(void* state) = nullptr;
+  /// Waits for what was called in front of that mark, while what was called behind it goes on.
+  void (*wait)(void* state, uint64_t mark) = nullptr;
   /// Host memory, zeroed, that copies to and from the device reach at the link's rate, and the
   /// device itself at the same address; null when the system gives none.
   void* (*allocate_host)(void* state, size_t bytes) = nullptr;

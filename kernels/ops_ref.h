@@ -71,6 +71,7 @@ void moe_combine(void*, const MoeCombineArgs&);
 void copy_blocks(void*, const CopyBlocksArgs&);
 void draw(void*, const DrawArgs&);
 void best_logits(void*, const BestLogitsArgs&);
-inline constexpr DrawOps kDrawOps = {draw, best_logits};
+void feed(void*, const FeedArgs&);
+inline constexpr DrawOps kDrawOps = {draw, best_logits, feed};
 
 }  // namespace hearth::kernels::reference

@@ -136,3 +136,49 @@ TEST_CASE("draw: where two scores are nearer than logarithms are exact, the host
   CHECK(tokens[0] == 0);  // greedy: the first of equals
   CHECK(tokens[1] == kernels::kNotDrawn);
 }
+
+TEST_CASE("feed: a step's tokens are those that another drew") {
+  HEARTH_CUDA_TABLE(ops);
+  const std::vector<int32_t> tokens = {7, kernels::kNotDrawn, 3, 9};
+  const std::vector<int32_t> rows = {3, 1, 0, 0, 2};
+  const auto fed = [&](const OpTable& table) {
+    const Step step(table, 5);
+    const auto from = upload(table, tokens);
+    const auto which = upload(table, rows);
+    const auto to = upload(table, std::vector<int32_t>(static_cast<size_t>(step.bound()), -7));
+    table.draw->feed(table.state.get(),
+                     {&step.batch(), from.as<int32_t>(), which.as<int32_t>(), to.as<int32_t>()});
+    std::vector<int32_t> out(static_cast<size_t>(step.bound()));
+    table.copy_to_host(table.state.get(), out.data(), to.data(), to.size());
+    return out;
+  };
+  std::vector<int32_t> want = {9, 0, 7, 7, 3};
+  want.resize(5 + Step::kSpareRows, -7);
+  CHECK(fed(kernels::reference_ops()) == want);
+  in_every_order([&] { CHECK(fed(ops) == want); });
+}
+
+TEST_CASE("marks: what was called in front of one is there when it was waited for") {
+  HEARTH_CUDA_TABLE(ops);
+  const std::vector<float> logits = logits_of(300, 4);
+  const Step step(ops, 2 * kRows - 1);
+  const auto count = static_cast<size_t>(step.batch().num_outputs);
+  const DeviceRows on_device(ops, step.batch().num_outputs, 300, logits);
+  const std::vector<int32_t> want = drawn(kernels::reference_ops(), 300, logits);
+  const kernels::HostBuffer rows(ops, count * sizeof(DrawRow));
+  std::ranges::copy(how(), rows.as<DrawRow>());
+  // More of them than there are events, each with tokens of its own.
+  std::vector<kernels::HostBuffer> tokens;
+  std::vector<uint64_t> marks;
+  for (int i = 0; i < 40; ++i) {
+    tokens.emplace_back(ops, count * sizeof(int32_t));
+    ops.draw->draw(ops.state.get(), {&step.batch(), on_device.view(), rows.as<DrawRow>(),
+                                     tokens.back().as<int32_t>()});
+    marks.push_back(ops.mark(ops.state.get()));
+    CHECK((i == 0 || marks[static_cast<size_t>(i)] > marks[static_cast<size_t>(i) - 1]));
+  }
+  for (const size_t i : {size_t{3}, size_t{38}, size_t{39}, size_t{0}}) {
+    ops.wait(ops.state.get(), marks[i]);
+    CHECK(std::equal(want.begin(), want.begin() + kRows, tokens[i].as<int32_t>()));
+  }
+}

@@ -71,6 +71,109 @@ class Bench {
 
 using Ids = std::vector<RequestId>;
 
+/// Ends the step by hand: each row draws token 1.
+void draw_all(Bench& bench, const StepPlan& plan) {
+  bench.scheduler.stored(plan);
+  for (const PlannedRows& rows : plan.rows) bench.scheduler.append(*rows.seq, 1);
+  bench.scheduler.finish_step(plan, 1000);
+}
+
+Ids ids_of(const StepPlan& plan) {
+  Ids ids;
+  for (const PlannedRows& rows : plan.rows) ids.push_back(rows.seq->request->request.id);
+  return ids;
+}
+
+TEST_CASE("a step of decode rows is foreseen, and is those of its rows that go on") {
+  Bench bench(64);
+  for (const RequestId id : {1, 2, 3}) bench.add(id, 10 * static_cast<int32_t>(id), 40);
+  while (bench.num_decode_rows < 3) {
+    bench.step();
+    CHECK(bench.scheduler.foresee() == (bench.num_decode_rows == 3));
+  }
+  const StepPlan& plan = bench.scheduler.plan();
+  REQUIRE(ids_of(plan) == Ids{1, 2, 3});
+  REQUIRE(bench.scheduler.foresee());
+  draw_all(bench, plan);
+  // Who comes now waits a step, and the step behind that is not foreseen.
+  bench.add(4, 4, 4);
+  CHECK(ids_of(bench.scheduler.plan_foreseen()) == Ids{1, 2, 3});
+  for (const PlannedRows& rows : plan.rows) {
+    CHECK(rows.count == 1);
+    CHECK(rows.first + 1 == static_cast<int32_t>(rows.seq->tokens.size()));
+  }
+  CHECK_FALSE(bench.scheduler.foresee());
+  draw_all(bench, plan);
+  CHECK(ids_of(bench.scheduler.plan()) == Ids{1, 2, 3, 4});
+  CHECK_FALSE(bench.scheduler.foresee());
+  draw_all(bench, plan);
+
+  // Those that end meanwhile are no rows of the foreseen step.
+  bench.scheduler.remove(*bench.scheduler.find(4));
+  REQUIRE(ids_of(bench.scheduler.plan()) == Ids{1, 2, 3});
+  REQUIRE(bench.scheduler.foresee());
+  draw_all(bench, plan);
+  bench.scheduler.remove(*bench.scheduler.find(2));
+  CHECK(ids_of(bench.scheduler.plan_foreseen()) == Ids{1, 3});
+  REQUIRE(bench.scheduler.foresee());
+  draw_all(bench, plan);
+  for (const RequestId id : {1, 3}) bench.scheduler.remove(*bench.scheduler.find(id));
+  CHECK(bench.scheduler.plan_foreseen().empty());
+  bench.scheduler.check_integrity();
+}
+
+TEST_CASE("behind a sequence's last token no step is foreseen") {
+  Bench bench(64);
+  bench.add(1, 4, 6);
+  bench.step();
+  int foreseen = 0;
+  const StepPlan& plan = bench.scheduler.plan();
+  while (bench.scheduler.foresee()) {
+    draw_all(bench, plan);
+    REQUIRE(bench.scheduler.plan_foreseen().rows.size() == 1);
+    ++foreseen;
+  }
+  CHECK(plan.rows.at(0).seq->tokens.size() == 4 + 5);  // the sixth is this step's
+  CHECK(foreseen == 4);
+}
+
+TEST_CASE("while somebody waits, only so many steps in a row are foreseen") {
+  SchedulerConfig config;
+  config.max_seqs = 1;
+  Bench bench(64, config);
+  bench.add(1, 4, 60);
+  bench.step();
+  bench.add(2, 4, 4);
+  const StepPlan& plan = bench.scheduler.plan();
+  int foreseen = 0;
+  while (bench.scheduler.foresee()) {
+    draw_all(bench, plan);
+    REQUIRE(bench.scheduler.plan_foreseen().rows.size() == 1);
+    ++foreseen;
+    REQUIRE(foreseen < 40);
+  }
+  CHECK(foreseen > 2);
+  bench.scheduler.check_integrity();
+}
+
+TEST_CASE("no block is left for the step behind: it is not foreseen") {
+  Bench bench(7);
+  for (const RequestId id : {1, 2, 3}) {
+    bench.add(id, 2, 60, Priority::kNormal, "a", 100 * static_cast<int32_t>(id));
+  }
+  for (int i = 0; i < 20 && bench.num_decode_rows < 3; ++i) bench.step();
+  const StepPlan& plan = bench.scheduler.plan();
+  REQUIRE(plan.num_decode_rows == 3);
+  while (bench.scheduler.foresee()) {
+    draw_all(bench, plan);
+    REQUIRE(bench.scheduler.plan_foreseen().rows.size() == 3);
+  }
+  // Each wants its third block within a few steps of the others, and there is one.
+  CHECK(bench.kv.pool(0).num_available() == 0);
+  for (const PlannedRows& rows : plan.rows) CHECK(rows.first < 34);
+  bench.scheduler.check_integrity();
+}
+
 TEST_CASE("classes first, then arrival") {
   SchedulerConfig config;
   config.max_seqs = 1;

@@ -1,0 +1,65 @@
+// Events, and marks made of them: places in a stream's work that somebody waits for.
+
+#include "kernels/cuda_check.h"
+#include "kernels/cuda_ops_internal.h"
+#include "kernels/cuda_state.h"
+
+namespace hearth::kernels {
+namespace {
+
+cudaEvent_t event_of(const StreamMarks& marks, uint64_t mark) {
+  return marks.events[mark % StreamMarks::kMarks].get();
+}
+
+}  // namespace
+
+void EventCloser::operator()(cudaEvent_t event) const {
+  HEARTH_CUDA_CHECK(cudaEventDestroy(event));
+}
+
+cudaError_t create_event(CudaEvent* event) {
+  cudaEvent_t made = nullptr;
+  const cudaError_t error = cudaEventCreateWithFlags(&made, cudaEventDisableTiming);
+  if (error == cudaSuccess) event->reset(made);
+  return error;
+}
+
+cudaError_t create_marks(StreamMarks* marks) {
+  cudaError_t error = cudaSuccess;
+  for (CudaEvent& event : marks->events) {
+    if (error == cudaSuccess) error = create_event(&event);
+  }
+  return error;
+}
+
+uint64_t make_mark(StreamMarks* marks, cudaStream_t stream) {
+  const uint64_t made = marks->last + 1;
+  // Its event is an older mark's, which must not be asked for any more.
+  if (made > StreamMarks::kMarks) wait_for_mark(marks, made - StreamMarks::kMarks);
+  HEARTH_CUDA_CHECK(cudaEventRecord(event_of(*marks, made), stream));
+  return marks->last = made;
+}
+
+bool mark_ended(StreamMarks* marks, uint64_t mark) {
+  if (mark <= marks->ended) return true;
+  const cudaError_t error = cudaEventQuery(event_of(*marks, mark));
+  if (error == cudaErrorNotReady) return false;
+  HEARTH_CUDA_CHECK(error);
+  marks->ended = mark;
+  return true;
+}
+
+void wait_for_mark(StreamMarks* marks, uint64_t mark) {
+  if (mark <= marks->ended) return;
+  HEARTH_CUDA_CHECK(cudaEventSynchronize(event_of(*marks, mark)));
+  marks->ended = mark;
+}
+
+uint64_t cuda::mark(void* state) {
+  CudaState& cuda = cuda_state(state);
+  return make_mark(&cuda.marks, cuda.stream.get());
+}
+
+void cuda::wait(void* state, uint64_t mark) { wait_for_mark(&cuda_state(state).marks, mark); }
+
+}  // namespace hearth::kernels
