@@ -61,34 +61,46 @@ TEST_CASE("weights in half precision cost about their rounding") {
   }
 }
 
-TEST_CASE("every table's Q8_0 logits are within bounds of the reference's") {
+TEST_CASE("every table's logits are within bounds of the reference's, of Q8_0 and F32 weights") {
   // Widths that are multiples of 32, so that every matrix is Q8_0 and goes through int8 products.
   LlamaShape shape = llama_shapes()[0];
   shape.tied = true;
   shape.qk_gain = 1.0f;
   const RandomLlama model(shape, 21);
-  const OwnedFile owned(model.file_bytes(DType::kQ8_0));
   const auto tokens = random_tokens(64, shape.vocab, 22);
   const auto exact = model.forward(tokens);
-  for (const DType kv_type : {DType::kF32, DType::kF16}) {
-    StepRunner reference(owned.file, kernels::reference_ops(), kv_type, {.context = 80});
-    const auto want = reference.feed(0, tokens, 64, true);
-    // percents.
-    // 8 bits in weights and activations cost about 4 %; sharper attention would multiply it.
-    for (size_t i = 0; i < want.size(); ++i) CHECK(relative_error(want[i], exact[i]) < 0.06);
-    for (const NamedTable& table : all_tables()) {
-      StepRunner runner(owned.file, table.ops, kv_type, {.context = 80});
-      const auto met = runner.feed(0, tokens, 64, true);
-      double worst = 0;
+  for (const DType weight_type : {DType::kQ8_0, DType::kF32}) {
+    const bool quantized = weight_type == DType::kQ8_0;
+    const OwnedFile owned(model.file_bytes(weight_type));
+    for (const DType kv_type : {DType::kF32, DType::kF16}) {
+      StepRunner reference(owned.file, kernels::reference_ops(), kv_type, {.context = 80});
+      const auto want = reference.feed(0, tokens, 64, true);
+      // 8 bits in weights and activations cost about 4 %; sharper attention would multiply it.
       for (size_t i = 0; i < want.size(); ++i) {
-        worst = std::max(worst, relative_error(met[i], want[i]));
+        CHECK(relative_error(want[i], exact[i]) < (quantized ? 0.06 : 2e-3));
       }
-      INFO(table.name);
-      // The same integers, summed in another order. A value that sits on a rounding border may fall
-      // to the other side once in a while: one step of 127.
-      // Where attention rounds its weights to f16 that is more than once in a while.
-      const bool rounded = table.ops.device.kind == "cuda" && kv_type == DType::kF16;
-      CHECK(worst < (rounded ? 4e-2 : 1e-2));
+      for (const NamedTable& table : all_tables()) {
+        StepRunner runner(owned.file, table.ops, kv_type, {.context = 80});
+        const auto met = runner.feed(0, tokens, 64, true);
+        double worst = 0;
+        for (size_t i = 0; i < want.size(); ++i) {
+          worst = std::max(worst, relative_error(met[i], want[i]));
+        }
+        INFO(table.name << ", weights " << kernels::info(weight_type).name << ", KV "
+                        << kernels::info(kv_type).name << ": " << worst);
+        // With Q8_0 the same integers, summed in another order. A value that sits on a rounding
+        // border may fall to the other side once in a while: one step of 127.
+        //
+        // CUDA's attention over KV of f16 rounds its weights to f16, and that is all that differs:
+        // the reference with CUDA's kv_store and attention in it is as far off as CUDA is, and CUDA
+        // with the reference's is within 2e-5. It costs 3e-4 with F32 weights. With Q8_0 it moves
+        // nearly every activation a little, some over their borders: 2.3e-2. The reference with
+        // noise of 2^-13 on attention's output moves by as much, 1.8e-2 to 2.6e-2 in three models,
+        // and with 2^-22 on its queries, what two terms of f16 leave out, not at all in this one.
+        const bool rounded = table.ops.device.kind == "cuda" && kv_type == DType::kF16;
+        if (quantized) CHECK(worst < (rounded ? 3e-2 : 1e-2));
+        if (!quantized) CHECK(worst < (rounded ? 6e-4 : 5e-5));
+      }
     }
   }
 }
@@ -107,7 +119,6 @@ TEST_CASE("alone, chunked, batched, on one thread: the logits are the same bits"
         tokens.push_back(random_tokens(kTokens, shape.vocab, 100 + static_cast<uint32_t>(s)));
       }
       for (const NamedTable& table : all_tables()) {
-        if (kv_type == DType::kQ8_0 && table.ops.device.kind == "cuda") continue;  // not there yet
         INFO(table.name << ", weights " << kernels::info(weight_type).name << ", KV "
                         << kernels::info(kv_type).name);
         StepRunner alone(owned.file, table.ops, kv_type, {.seqs = kSeqs, .context = 64});
