@@ -357,6 +357,8 @@ uint64_t Engine::watch_calls() const { return impl_->recorder.calls(); }
 double Engine::guess_gain(double chance) const {
   return impl_->speculator.expected_gain(chance, impl_->scheduler.cost());
 }
+void Engine::time_gaps() { impl_->runner->time_gaps(); }
+std::vector<double> Engine::take_gaps() { return impl_->runner->take_gaps(); }
 double Engine::step_us(int32_t rows) const { return impl_->scheduler.cost().rows_us(rows); }
 void Engine::drop_paid_proposer() { impl_->speculator.drop_paid_proposer(); }
 void Engine::check_integrity() const {

@@ -61,6 +61,10 @@ class Engine {
   double guess_gain(double chance) const;
   /// What a step of so many decode rows was measured to take, in us.
   double step_us(int32_t rows) const;
+  /// The device's idle times between steps, from now on; then those since the last call, in
+  /// microseconds. None where a device computes while it is called.
+  void time_gaps();
+  std::vector<double> take_gaps();
   /// Frees the proposer that computes. Before run(), with nothing live.
   void drop_paid_proposer();
 

@@ -130,6 +130,7 @@ void ModelRunner::start(const StepPlan& plan, std::span<const RowWish> wishes) {
   filled_ = current_;
   launch(plan, 0);
   ask_outputs(wishes);
+  if (gaps_timed_) filled_->end_stamp = ops_.clock->stamp(ops_.state.get());
 }
 
 void ModelRunner::start_next(const StepPlan& plan) {
@@ -150,6 +151,7 @@ void ModelRunner::start_next(const StepPlan& plan) {
   }
   launch(plan, 1);
   ask_outputs(wishes);
+  if (gaps_timed_) filled_->end_stamp = ops_.clock->stamp(ops_.state.get());
   ahead_ = filled_;
 }
 
@@ -184,6 +186,7 @@ StepBuffers& ModelRunner::buffers_for_step() {
 // Lays out and launches the plan's rows into filled_; each `shift` positions further, whose token
 // the device has.
 void ModelRunner::launch(const StepPlan& plan, int32_t shift) {
+  if (gaps_timed_) filled_->begin_stamp = ops_.clock->stamp(ops_.state.get());
   order_traffic(plan, shift);
   traffic_.steps_went_on();
   if (shift == 0) copy_blocks(plan.copies);

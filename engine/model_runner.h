@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/block_traffic.h"
@@ -15,6 +16,7 @@
 #include "engine/memory_plan.h"
 #include "engine/scheduler.h"
 #include "engine/step_buffers.h"
+#include "kernels/device_clock.h"
 #include "kernels/ops.h"
 #include "models/model.h"
 
@@ -43,6 +45,12 @@ class ModelRunner {
   bool ahead() const { return ahead_ != nullptr; }
   /// Nobody will start a plan for it. What it writes is behind the tokens of its sequences.
   void drop_ahead() { ahead_ = nullptr; }
+
+  /// From now on the device's idle times are measured: from the end of one step to the beginning
+  /// of the next. Nothing where it computes when it is called.
+  void time_gaps() { gaps_timed_ = ops_.clock != nullptr; }
+  /// Microseconds, of the steps since the last call.
+  std::vector<double> take_gaps() { return std::exchange(gaps_us_, {}); }
 
   /// Whether a device has the logits and picks tokens of them: then wishes are worth saying.
   bool picks_tokens() const { return picks_tokens_; }
@@ -101,6 +109,7 @@ class ModelRunner {
   void order_traffic(const StepPlan& plan, int32_t shift);
   void ask_outputs(std::span<const RowWish> wishes);
   bool left_to_host() const;
+  void time_gap();
   int32_t output_row(int32_t i) const;
 
   const MemoryPlan plan_;
@@ -124,6 +133,9 @@ class ModelRunner {
   std::vector<int32_t> rows_of_ahead_;   ///< current_'s row of each output row; empty: the same
   int32_t num_outputs_ = 0;              ///< of the last plan started
   std::vector<bool> fetched_;            ///< which logits are on the host, where not all are
+  bool gaps_timed_ = false;
+  uint64_t last_end_stamp_ = 0;
+  std::vector<double> gaps_us_;
   kernels::TensorView final_rows_;
   std::vector<float> host_rows_;              ///< likewise
   std::vector<int32_t> copy_src_, copy_dst_;  ///< scratch

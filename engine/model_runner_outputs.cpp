@@ -40,6 +40,15 @@ void ModelRunner::ask_outputs(std::span<const RowWish> wishes) {
   if (ops_.mark != nullptr) step.mark = ops_.mark(ops_.state.get());
 }
 
+// Of two steps, one behind the other. Whoever is launched ahead is asked when its turn has come.
+void ModelRunner::time_gap() {
+  const uint64_t before = std::exchange(last_end_stamp_, current_->end_stamp);
+  const bool known =
+      before != 0 && before + kernels::DeviceClock::kStamps / 2 > current_->end_stamp;
+  if (!known) return;
+  gaps_us_.push_back(ops_.clock->us_between(ops_.state.get(), before, current_->begin_stamp));
+}
+
 void ModelRunner::finish(const StepPlan& plan) {
   if (current_->mark != 0) {
     ops_.wait(ops_.state.get(), std::exchange(current_->mark, 0));
@@ -47,6 +56,7 @@ void ModelRunner::finish(const StepPlan& plan) {
     ops_.synchronize(ops_.state.get());
   }
   std::fill(fetched_.begin(), fetched_.end(), false);
+  if (gaps_timed_) time_gap();
   if (ahead_ == nullptr || !left_to_host()) return;
   // Logits are wanted that the step ahead overwrites: this one again, which has the same. That one
   // went on with no token of that row, and is nobody's.

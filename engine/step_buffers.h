@@ -47,6 +47,9 @@ struct StepBuffers {
   std::vector<RowOf> rows;       ///< of a step launched ahead
   kernels::BatchIndex batch;
   uint64_t mark = 0;  ///< behind it; 0: there is none, or nobody has to wait
+  /// Where steps are timed: in front of it and behind it, by the device's clock.
+  uint64_t begin_stamp = 0;
+  uint64_t end_stamp = 0;
 };
 
 }  // namespace hearth::engine

@@ -1,14 +1,45 @@
-// Events, and marks made of them: places in a stream's work that somebody waits for.
+// Events, and what is made of them: marks, places in a stream's work that somebody waits for, and
+// stamps, places whose time is wanted.
 
+#include "kernels/base/check.h"
 #include "kernels/cuda_check.h"
 #include "kernels/cuda_ops_internal.h"
 #include "kernels/cuda_state.h"
+#include "kernels/device_clock.h"
 
 namespace hearth::kernels {
 namespace {
 
 cudaEvent_t event_of(const StreamMarks& marks, uint64_t mark) {
   return marks.events[mark % StreamMarks::kMarks].get();
+}
+
+uint64_t stamp(void* state) {
+  CudaState& cuda = cuda_state(state);
+  Stamps& stamps = cuda.stamps;
+  if (stamps.events.empty()) {
+    for (uint64_t i = 0; i < DeviceClock::kStamps; ++i) {
+      cudaEvent_t made = nullptr;
+      HEARTH_CUDA_CHECK(cudaEventCreateWithFlags(&made, cudaEventDefault));
+      stamps.events.emplace_back(made);
+    }
+  }
+  const uint64_t made = stamps.last + 1;
+  HEARTH_CUDA_CHECK(
+      cudaEventRecord(stamps.events[made % DeviceClock::kStamps].get(), cuda.stream.get()));
+  return stamps.last = made;
+}
+
+double us_between(void* state, uint64_t from, uint64_t to) {
+  const Stamps& stamps = cuda_state(state).stamps;
+  HEARTH_CHECK(from < to && to <= stamps.last && from + DeviceClock::kStamps > stamps.last,
+               "stamps {} and {} of {}", from, to, stamps.last);
+  cudaEvent_t first = stamps.events[from % DeviceClock::kStamps].get();
+  cudaEvent_t second = stamps.events[to % DeviceClock::kStamps].get();
+  float ms = 0;
+  HEARTH_CUDA_CHECK(cudaEventSynchronize(second));
+  HEARTH_CUDA_CHECK(cudaEventElapsedTime(&ms, first, second));
+  return double{ms} * 1e3;
 }
 
 }  // namespace
@@ -61,5 +92,7 @@ uint64_t cuda::mark(void* state) {
 }
 
 void cuda::wait(void* state, uint64_t mark) { wait_for_mark(&cuda_state(state).marks, mark); }
+
+const DeviceClock cuda::kDeviceClock = {stamp, us_between};
 
 }  // namespace hearth::kernels

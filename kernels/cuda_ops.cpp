@@ -141,6 +141,7 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   table.release_host = cuda::release_host;
   table.side_copies = &cuda::kSideCopies;
   table.draw = &kDrawOps;
+  table.clock = &cuda::kDeviceClock;
   table.begin_capture = cuda::begin_capture;
   table.end_capture = cuda::end_capture;
   table.replay = cuda::replay;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 
+#include "kernels/device_clock.h"
 #include "kernels/draw.h"
 #include "kernels/ops.h"
 #include "kernels/side_copies.h"
@@ -20,6 +21,7 @@ void wait(void* state, uint64_t mark);
 void* allocate_host(void* state, size_t bytes);
 void release_host(void* state, void* memory);
 extern const SideCopies kSideCopies;
+extern const DeviceClock kDeviceClock;
 void begin_capture(void* state);
 std::unique_ptr<CapturedStep> end_capture(void* state);
 bool replay(void* state, const CapturedStep& step);

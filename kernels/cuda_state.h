@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "kernels/cublaslt.h"
 
@@ -81,10 +82,17 @@ struct SideStream {
   StreamMarks marks;
 };
 
+/// Places in the ops' work with the time at which the device came there (device_clock.h).
+struct Stamps {
+  std::vector<CudaEvent> events;  ///< of stamp s: s % size; made at the first one
+  uint64_t last = 0;
+};
+
 struct CudaState {
   int device = 0;
   CudaStream stream;
   StreamMarks marks;  ///< of the ops
+  Stamps stamps;
   SideStream side;
   CudaMemory partial;  ///< kPartialBytes
   QuantScratch quant;

@@ -366,6 +366,7 @@ struct DeviceInfo {
 struct EncoderOps;
 struct SideCopies;
 struct DrawOps;
+struct DeviceClock;
 
 /// Function pointers of one device. Copyable; copies share `state`, which the last one frees.
 struct OpTable {
@@ -397,6 +398,8 @@ struct OpTable {
   const SideCopies* side_copies = nullptr;
   /// What picks tokens where the logits are (kernels/draw.h). The host can do without.
   const DrawOps* draw = nullptr;
+  /// When the device does what (kernels/device_clock.h). For measuring.
+  const DeviceClock* clock = nullptr;
 
   // Null in a table whose steps cannot be captured.
   /// The ops called from here to end_capture are recorded and do not run. None of them may pack,

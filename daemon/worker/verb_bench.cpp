@@ -59,6 +59,9 @@ void take_best(kernels::Ceilings* best, const kernels::Ceilings& now) {
   best->int8_ops_per_s = std::max(best->int8_ops_per_s, now.int8_ops_per_s);
 }
 
+/// Prompt tokens of a step: enough to keep a GPU's tensor cores busy.
+constexpr int32_t kGpuChunk = 2048;
+
 Result<kernels::Ceilings> ceilings_of(const kernels::OpTable& ops, const Options& options) {
   return measure_device(ops, static_cast<size_t>(options.read_mib) << 20);
 }
@@ -70,15 +73,17 @@ Result<BenchReport> run(const Options& options) {
   const models::ModelInfo& info = source.measured().info();
   BenchReport report;
   report.kv_type = kv_type;
-  std::vector<BenchCase> cases = bench_cases(options.quick, info.context_length);
+  HEARTH_ASSIGN_OR_RETURN(const kernels::OpTable ops, open_device(options.device));
+  const bool gpu = ops.device.kind == "cuda";
+  std::vector<BenchCase> cases = bench_cases(options.quick, gpu, info.context_length);
   if (cases.empty()) {
     return Error{
         ErrorCode::kUnsupported,
         fmt::format("a context of {} tokens is too short to measure anything", info.context_length),
         ""};
   }
-  const engine::EngineConfig config = bench_config(cases, info, kv_type);
-  HEARTH_ASSIGN_OR_RETURN(const kernels::OpTable ops, open_device(options.device));
+  engine::EngineConfig config = bench_config(cases, info, kv_type);
+  if (gpu) config.scheduler.max_step_tokens = kGpuChunk;
   HEARTH_ASSIGN_OR_RETURN(
       const engine::MemoryPlan plan,
       engine::plan_memory(config, source.measured(), ops.device.memory_free_bytes));
@@ -122,6 +127,8 @@ Result<BenchReport> run(const Options& options) {
       progress.detail(result.what.name());
       HEARTH_ASSIGN_OR_RETURN(const double seconds, rig->measure(result.what));
       result.seconds.push_back(seconds);
+      const std::vector<double>& gaps = rig->gaps_us();
+      result.gaps_us.insert(result.gaps_us.end(), gaps.begin(), gaps.end());
     }
   }
   return report;

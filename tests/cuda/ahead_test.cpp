@@ -237,3 +237,26 @@ TEST_CASE("ahead: begins where nobody has guessed for a while, and guesses end i
   CHECK(fixed.tokens == want.tokens);
   CHECK(fixed.ahead == 0);
 }
+
+TEST_CASE("gaps: the device's idle time between two steps, whether it was launched ahead or not") {
+  HEARTH_CUDA_TABLE(ops);
+  const OwnedFile file(RandomLlama(kShape, 1).file_bytes(DType::kF16));
+  for (const bool run_ahead : {false, true}) {
+    CAPTURE(run_ahead);
+    EngineRun run(file.file, ops, config(run_ahead));
+    run.engine().time_gaps();
+    run.submit(request(1, 3, 40));
+    run.submit(request(2, 5, 30));
+    run.run_until_idle();
+    const engine::EngineSnapshot snapshot = run.engine().snapshot();
+    CHECK((snapshot.num_steps_ahead > 0) == run_ahead);
+    const std::vector<double> gaps = run.engine().take_gaps();
+    CHECK(gaps.size() == snapshot.num_steps - 1);
+    CHECK(std::ranges::all_of(gaps, [](double us) { return us >= 0; }));
+    CHECK(run.engine().take_gaps().empty());
+  }
+  EngineRun on_host(file.file, kernels::reference_ops(), config(true));
+  on_host.engine().time_gaps();
+  on_host.ask(request(1, 3, 4));
+  CHECK(on_host.engine().take_gaps().empty());
+}

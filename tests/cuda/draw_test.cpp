@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/device_clock.h"
 #include "tests/cuda/rig.h"
 #include "tests/op/op_testing.h"
 
@@ -180,5 +181,20 @@ TEST_CASE("marks: what was called in front of one is there when it was waited fo
   for (const size_t i : {size_t{3}, size_t{38}, size_t{39}, size_t{0}}) {
     ops.wait(ops.state.get(), marks[i]);
     CHECK(std::equal(want.begin(), want.begin() + kRows, tokens[i].as<int32_t>()));
+  }
+}
+
+TEST_CASE("device clock: stamps ascend in time, more of them than there are events") {
+  HEARTH_CUDA_TABLE(ops);
+  const kernels::DeviceClock& clock = *ops.clock;
+  const Step step(ops, 1);
+  const DeviceRows x(ops, step.bound(), 64, Random(1).floats(64));
+  uint64_t last = clock.stamp(ops.state.get());
+  for (uint64_t i = 0; i < kernels::DeviceClock::kStamps + 8; ++i) {
+    ops.add_scaled(ops.state.get(), {&step.batch(), x.view(), 1.0f, x.view()});
+    const uint64_t next = clock.stamp(ops.state.get());
+    CHECK(next > last);
+    CHECK(clock.us_between(ops.state.get(), last, next) >= 0);
+    last = next;
   }
 }

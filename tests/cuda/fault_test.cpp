@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "kernels/cuda_state.h"
+#include "kernels/device_clock.h"
 #include "kernels/draw.h"
 #include "kernels/side_copies.h"
 #include "tests/cuda/rig.h"
@@ -199,9 +200,11 @@ TEST_CASE("run: whichever call fails, the process ends with its reason") {
                    {&step.batch(), x.view(), rows.as<kernels::DrawRow>(), tokens.as<int32_t>()});
     ops.draw->best_logits(ops.state.get(),
                           {&step.batch(), x.view(), best.as<kernels::BestLogits>()});
-    ops.draw->feed(ops.state.get(), {&step.batch(), tokens.as<int32_t>(), rows.as<int32_t>(),
-                                     ids.as<int32_t>()});
+    ops.draw->feed(ops.state.get(),
+                   {&step.batch(), tokens.as<int32_t>(), rows.as<int32_t>(), ids.as<int32_t>()});
     ops.wait(ops.state.get(), ops.mark(ops.state.get()));
+    const uint64_t stamp = ops.clock->stamp(ops.state.get());
+    ops.clock->us_between(ops.state.get(), stamp, ops.clock->stamp(ops.state.get()));
     ops.synchronize(ops.state.get());
   };
   const size_t before = shim::bytes_in_use();

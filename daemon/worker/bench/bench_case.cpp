@@ -12,6 +12,12 @@ namespace {
 
 using ipc::Json;
 
+double quantile(std::vector<double> values, double q) {
+  if (values.empty()) return 0;
+  std::ranges::sort(values);
+  return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1) + 0.5)];
+}
+
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
   std::ranges::sort(values);
@@ -26,13 +32,17 @@ std::string BenchCase::name() const {
   return prompt > 64 ? fmt::format("decode at {}", prompt) : "decode";
 }
 
-std::vector<BenchCase> bench_cases(bool quick, int32_t model_context) {
+std::vector<BenchCase> bench_cases(bool quick, bool gpu, int32_t model_context) {
   using Kind = BenchCase::Kind;
   const int32_t tokens = quick ? 32 : 64;
   std::vector<BenchCase> all = {
       {Kind::kDecode, 1, 32, tokens}, {Kind::kPrefill, 1, 128, 1},
       {Kind::kPrefill, 1, 512, 1},    {Kind::kDecode, 4, 32, tokens},
       {Kind::kDecode, 8, 32, tokens}, {Kind::kDecode, 16, 32, tokens / 2}};
+  if (gpu) {
+    all.push_back({Kind::kDecode, 32, 32, tokens / 2});
+    all.push_back({Kind::kPrefill, 1, 4096, 1});
+  }
   if (!quick) {
     all.push_back({Kind::kPrefill, 1, 8000, 1});
     all.push_back({Kind::kDecode, 1, 4096, 32});
@@ -85,6 +95,12 @@ std::string as_text(const BenchReport& report) {
       "\nMedians of {} interleaved rounds. ms: a decode step, a whole prompt. The ceiling is the "
       "least time\nthat reading (weights once, KV) or computing takes at the rates above.\n",
       report.rounds);
+  for (const CaseResult& result : report.cases) {
+    if (result.gaps_us.empty()) continue;
+    out += fmt::format("{}: idle between two steps {:.1f} us (p50), {:.1f} us (p95), {} gaps\n",
+                       result.what.name(), quantile(result.gaps_us, 0.5),
+                       quantile(result.gaps_us, 0.95), result.gaps_us.size());
+  }
   return out;
 }
 
@@ -119,6 +135,10 @@ std::string as_json(const BenchReport& report) {
     each["share"] = share.of_ceiling;
     each["bound"] = share.bound;
     each["rounds"] = result.seconds;
+    if (!result.gaps_us.empty()) {
+      each["idle_us_p50"] = quantile(result.gaps_us, 0.5);
+      each["idle_us_p95"] = quantile(result.gaps_us, 0.95);
+    }
     cases.push_back(std::move(each));
   }
   out["cases"] = std::move(cases);

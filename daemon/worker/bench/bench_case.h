@@ -24,13 +24,15 @@ struct BenchCase {
   std::string name() const;  ///< "decode, 4 sequences", "prefill 512"
 };
 
-/// The cases of a run: quick, or full with longer prompts and contexts; those that fit into the
-/// model's context.
-std::vector<BenchCase> bench_cases(bool quick, int32_t model_context);
+/// The cases of a run: quick, or full with longer prompts and contexts, on a GPU more sequences and
+/// a prompt of two chunks; those that fit into the model's context.
+std::vector<BenchCase> bench_cases(bool quick, bool gpu, int32_t model_context);
 
 struct CaseResult {
   BenchCase what;
   std::vector<double> seconds;  ///< one per round: per step (kDecode), of the prompt (kPrefill)
+  std::vector<double> gaps_us =
+      {};  ///< kDecode, of all rounds: how long a device idled between steps
   double median_seconds() const;
   double tokens_per_s() const;
 };

@@ -51,6 +51,7 @@ Result<std::unique_ptr<BenchRig>> BenchRig::create(const engine::EngineConfig& c
   rig->vocab_size_ = model->info().vocab_size;
   HEARTH_ASSIGN_OR_RETURN(rig->engine_,
                           engine::Engine::create(config, ops, std::move(model), rig->clock_));
+  rig->engine_->time_gaps();
   return rig;
 }
 
@@ -95,9 +96,17 @@ Result<double> BenchRig::measure(const BenchCase& what) {
   seen_.clear();
   for (int32_t i = 0; i < what.sequences; ++i) post(what.prompt, what.tokens + what.lead());
   bool cancelled = false;
+  gaps_us_.clear();
   while (true) {
     HEARTH_ASSIGN_OR_RETURN(const bool computed, step());
     if (!computed) break;
+    const std::vector<double> gaps = engine_->take_gaps();
+    // The step before was one of all sequences too where each has two tokens.
+    const bool all_decode = !cancelled && std::ranges::all_of(seen_, [&](const auto& each) {
+      const auto tokens = static_cast<int32_t>(each.second.token_us.size());
+      return tokens > 2 && tokens < what.tokens + what.lead();
+    });
+    if (all_decode) gaps_us_.insert(gaps_us_.end(), gaps.begin(), gaps.end());
     const bool done = std::ranges::all_of(seen_, [&](const auto& each) {
       return static_cast<int32_t>(each.second.token_us.size()) >= what.tokens;
     });

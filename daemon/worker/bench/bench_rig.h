@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "daemon/worker/bench/bench_case.h"
 #include "engine/engine.h"
@@ -26,6 +27,9 @@ class BenchRig {
 
   /// Seconds per step (kDecode) or of the whole prompt (kPrefill). kCancelled when a signal came.
   Result<double> measure(const BenchCase& what);
+  /// Of the last case: the device's idle times between steps in which all sequences decode, in
+  /// microseconds; none where the device computes while it is called.
+  const std::vector<double>& gaps_us() const { return gaps_us_; }
 
  private:
   BenchRig() = default;
@@ -42,6 +46,7 @@ class BenchRig {
   int32_t vocab_size_ = 0;
   engine::RequestId next_id_ = 1;
   std::map<engine::RequestId, Seen> seen_;  // of the case that runs
+  std::vector<double> gaps_us_;
 };
 
 }  // namespace hearth::worker

@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <deque>
 #include <map>
@@ -35,11 +36,13 @@ namespace {
 struct Record {
   cudaStream_t stream = nullptr;
   bool reached = true;
+  std::chrono::steady_clock::time_point at{};  ///< when it was
 };
 
 }  // namespace
 
 struct cudaEventImpl {
+  unsigned flags = 0;
   std::shared_ptr<Record> last = std::make_shared<Record>();
 };
 
@@ -422,9 +425,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   return cudaSuccess;
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   SHIM_CALL();
-  *event = new cudaEventImpl;
+  *event = new cudaEventImpl{.flags = flags};
   return cudaSuccess;
 }
 
@@ -440,6 +443,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   event->last = std::make_shared<Record>(Record{stream, false});
   enqueue(stream, [record = event->last] {
     record->reached = true;
+    record->at = std::chrono::steady_clock::now();
     return cudaSuccess;
   });
   return cudaSuccess;
@@ -458,6 +462,14 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   SHIM_CALL();
   return reach(*event->last);
+}
+
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
+  SHIM_CALL();
+  if ((from->flags | to->flags) & cudaEventDisableTiming) return cudaErrorInvalidValue;
+  if (!from->last->reached || !to->last->reached) return cudaErrorNotReady;
+  *ms = std::chrono::duration<float, std::milli>(to->last->at - from->last->at).count();
+  return cudaSuccess;
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {

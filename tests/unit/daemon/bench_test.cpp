@@ -85,11 +85,14 @@ TEST_CASE("the least time is reading or computing, whichever is more") {
 }
 
 TEST_CASE("cases beyond the model's context are left out") {
-  CHECK(bench_cases(true, 8192).size() == 6);
-  CHECK(bench_cases(false, 8192).size() == 9);
-  CHECK(bench_cases(false, 4128).size() == 7);
-  CHECK(bench_cases(true, 400).size() == 4);  // one, four and eight sequences; a short prompt
-  CHECK(bench_cases(true, 32).empty());
+  CHECK(bench_cases(true, false, 8192).size() == 6);
+  CHECK(bench_cases(false, false, 8192).size() == 9);
+  CHECK(bench_cases(false, false, 4128).size() == 7);
+  CHECK(bench_cases(true, false, 400).size() ==
+        4);  // one, four and eight sequences; a short prompt
+  CHECK(bench_cases(true, false, 32).empty());
+  CHECK(bench_cases(true, true, 8192).size() == 8);
+  CHECK(bench_cases(true, true, 8192).back().name() == "prefill 4096");
 }
 
 TEST_CASE("too little memory is refused with the numbers") {
@@ -113,6 +116,7 @@ TEST_CASE("a report tells medians and shares") {
   report.work.quantized = true;
   report.cases.push_back({{BenchCase::Kind::kDecode, 1, 32, 32}, {9, 1, 2}});
   report.cases.push_back({{BenchCase::Kind::kPrefill, 1, 128, 1}, {25.6, 12.8, 64}});
+  report.cases[0].gaps_us = {3, 1, 2};
   CHECK(report.cases[0].median_seconds() == 2);
   CHECK(report.cases[0].tokens_per_s() == 0.5);
   CHECK(report.cases[1].tokens_per_s() == 5);
@@ -122,6 +126,10 @@ TEST_CASE("a report tells medians and shares") {
   CHECK(json["cases"][1]["share"] == 0.5);
   CHECK(json["cases"][1]["bound"] == "int8");
   const std::string text = as_text(report);
+  CHECK(json["cases"][0]["idle_us_p50"] == 2);
+  CHECK_FALSE(json["cases"][1].contains("idle_us_p50"));
+  CHECK(text.find("decode: idle between two steps 2.0 us (p50), 3.0 us (p95), 3 gaps") !=
+        std::string::npos);
   CHECK(json["numerics"] == "bits/1");
   CHECK(text.find("numerics bits/1") != std::string::npos);
   CHECK(text.find("25 % of read") != std::string::npos);
