@@ -14,19 +14,7 @@ namespace {
 
 constexpr const char* kNames[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
 
-// Of cublas_api.h, library_types.h and cublasLt.h.
-constexpr int kSuccess = 0;
-constexpr int kInvalidValue = 7;
-constexpr int kNotSupported = 15;
-constexpr int kCompute32F = 68;
-constexpr int kReal32F = 0;
-constexpr int kReal16F = 2;
-constexpr int kReal16BF = 14;
-constexpr int32_t kTranspose = 1;
-constexpr int kDescTransA = 3;
-constexpr int kPreferWorkspaceBytes = 1;
-constexpr int kPreferAlignmentC = 7;
-constexpr int kPreferAlignmentD = 8;
+using namespace lt;  // NOLINT: its numbers
 constexpr uint32_t kOutAlignment = 16;
 
 struct StatusName {

@@ -29,6 +29,22 @@ struct LtHeuristic {
   int reserved[4] = {};
 };
 
+/// Of cublas_api.h, library_types.h and cublasLt.h (tests/cuda/cublaslt_header.cpp compares them).
+namespace lt {
+inline constexpr int kSuccess = 0;
+inline constexpr int kInvalidValue = 7;
+inline constexpr int kNotSupported = 15;
+inline constexpr int kCompute32F = 68;
+inline constexpr int kReal32F = 0;
+inline constexpr int kReal16F = 2;
+inline constexpr int kReal16BF = 14;
+inline constexpr int32_t kTranspose = 1;
+inline constexpr int kDescTransA = 3;
+inline constexpr int kPreferWorkspaceBytes = 1;
+inline constexpr int kPreferAlignmentC = 7;
+inline constexpr int kPreferAlignmentD = 8;
+}  // namespace lt
+
 /// The library's functions; each answers with a cublasStatus_t, 0 where it went well. Handles and
 /// descriptors are opaque. A stream is a cudaStream_t.
 struct CublasLtApi {
