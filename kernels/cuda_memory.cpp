@@ -29,7 +29,7 @@ cudaError_t make_current(int device) {
   return error;
 }
 
-CudaState& cuda_state(void* state) {
+CudaState& cuda_state_of_product(void* state) {
   CudaState& cuda = *static_cast<CudaState*>(state);
   // A table may be made by one thread and used by another, and the current device is the thread's.
   HEARTH_CUDA_CHECK(make_current(cuda.device));
@@ -41,6 +41,12 @@ uint64_t free_device_bytes() {
   size_t total_bytes = 0;
   HEARTH_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
   return free_bytes;
+}
+
+CudaState& cuda_state(void* state) {
+  CudaState& cuda = cuda_state_of_product(state);
+  cuda.quant.held = {};
+  return cuda;
 }
 
 CudaMemory cuda_malloc(size_t bytes) {

@@ -33,12 +33,22 @@ using CudaMemory = std::unique_ptr<void, CudaFree>;
 /// nothing, and a captured step's addresses stay valid.
 inline constexpr int64_t kQuantRows = 2048;
 
+/// Rows that the scratch of quantized activations holds, for the product that reads them next.
+struct QuantizedRows {
+  const void* data = nullptr;  ///< null: none
+  int64_t stride = 0;
+  int64_t cols = 0;
+  int64_t rows = 0;  ///< bound of their number
+  const int32_t* count = nullptr;
+};
+
 /// Activations as matmul's contract has them (cuda_quant.cuh), in chunks of 256 inputs. Packing a
 /// weight with more inputs than any before moves it: steps captured earlier are void.
 struct QuantScratch {
   CudaMemory values;  ///< (kQuantRows, max_chunks * 256) int8
   CudaMemory blocks;  ///< (kQuantRows, max_chunks * 8) ActivationBlock
   int64_t max_chunks = 0;
+  QuantizedRows held;
 };
 
 /// What `--numerics fast` computes with, all taken when the table is made (fast_matmul.cuh). The
@@ -119,8 +129,12 @@ void wait_for_mark(StreamMarks* marks, uint64_t mark);
 /// Makes `device` the calling thread's current device, at no cost where it is already.
 cudaError_t make_current(int device);
 
-/// The state behind an OpTable's pointer, its device made current for the calling thread.
+/// The state behind an OpTable's pointer, its device made current for the calling thread. Whatever
+/// is called may write what the held quantized rows were made of, so they are forgotten; also what
+/// begins and ends a capture, so a captured step knows of no other. But a product says itself
+/// whether it does.
 CudaState& cuda_state(void* state);
+CudaState& cuda_state_of_product(void* state);
 
 /// Free on the current device now.
 uint64_t free_device_bytes();

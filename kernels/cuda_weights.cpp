@@ -263,7 +263,7 @@ Result<void> grow_scratch(CudaState& state, const HostTensor& tensor) {
     // What pads a last chunk is loaded and dropped.
     HEARTH_CUDA_CHECK(cudaMemsetAsync(values.get(), 0, bytes, state.stream.get()));
     HEARTH_CUDA_CHECK(cudaMemsetAsync(blocks.get(), 0, block_bytes, state.stream.get()));
-    quant = {std::move(values), std::move(blocks), chunks};
+    quant = {std::move(values), std::move(blocks), chunks, {}};
     ++state.scratch_moves;
   }
   MoeScratch& moe = state.moe;

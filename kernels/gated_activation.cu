@@ -1,4 +1,4 @@
-#include "kernels/cuda_device.cuh"
+#include "kernels/quantize.cuh"
 
 namespace hearth::kernels {
 namespace {
@@ -13,14 +13,17 @@ __device__ float activate(float x, Activation activation) {
 
 __global__ void __launch_bounds__(kThreads)
     gated_activation_kernel(const int32_t* count, RowsView gate_up, int width,
-                            Activation activation, int rows_per_token, RowsView out) {
+                            Activation activation, int rows_per_token, RowsView out,
+                            QuantTarget quantized) {
   const int row = static_cast<int>(blockIdx.x);
   if (row >= *count * rows_per_token) return;
   const float* in = gate_up.data + row * gate_up.stride;
   const int step = static_cast<int>(gridDim.y) * kThreads;
   for (int c = static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x); c < width;
        c += step) {
-    out.data[row * out.stride + c] = activate(in[c], activation) * in[width + c];
+    const float value = activate(in[c], activation) * in[width + c];
+    out.data[row * out.stride + c] = value;
+    if (quantized.values != nullptr) quantize_block(quantized, row, c / kWarp, value);
   }
 }
 
@@ -32,9 +35,14 @@ void cuda::gated_activation(void* state, const GatedActivationArgs& args) {
   if (rows == 0) return;
   // Several blocks per row: a decode step has few rows and a width of ten thousand and more.
   const int across = width <= 16 * kThreads ? (width + kThreads - 1) / kThreads : 16;
-  HEARTH_LAUNCH(cuda_state(state).stream.get(), gated_activation_kernel, grid2(rows, across),
-                kThreads, 0, row_count(*args.batch, Rows::kTokens), rows_view(args.gate_up), width,
-                args.activation, args.rows_per_token, rows_view(args.out));
+  CudaState& cuda = cuda_state(state);
+  QuantTarget quantized{};
+  if (args.rows_per_token == 1) {
+    quantized = hold_quantized(cuda, *args.batch, Rows::kTokens, args.out, args.reader);
+  }
+  HEARTH_LAUNCH(cuda.stream.get(), gated_activation_kernel, grid2(rows, across), kThreads, 0,
+                row_count(*args.batch, Rows::kTokens), rows_view(args.gate_up), width,
+                args.activation, args.rows_per_token, rows_view(args.out), quantized);
 }
 
 }  // namespace hearth::kernels

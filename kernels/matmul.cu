@@ -93,7 +93,7 @@ QuantMatmul quant_params(const CudaState& state, const CudaWeight& weight,
 }  // namespace
 
 void cuda::matmul(void* opaque, const MatmulArgs& args) {
-  CudaState& state = cuda_state(opaque);
+  CudaState& state = cuda_state_of_product(opaque);
   cudaStream_t stream = state.stream.get();
   const auto& weight = static_cast<const CudaWeight&>(*args.w);
   const int64_t rows = row_bound(*args.batch, args.rows);
@@ -107,7 +107,7 @@ void cuda::matmul(void* opaque, const MatmulArgs& args) {
     slices.count = row_count(*args.batch, args.rows);
     slices.first_row = static_cast<int32_t>(first);
     slices.top_k = 1;
-    bool quantized = false;
+    bool quantized = rows <= round && holds_quantized(state, *args.batch, args.rows, args.x);
     for (const WeightSegment& segment : weight.segments) {
       const RowsView out = from_output(args.out, segment.first_row);
       const RowsView residual =
@@ -145,6 +145,7 @@ void cuda::matmul(void* opaque, const MatmulArgs& args) {
       }
     }
   }
+  drop_quantized(state, args.out);
 }
 
 void cuda::moe_matmul(void* opaque, const MoeMatmulArgs& args) {

@@ -159,6 +159,9 @@ struct RmsNormArgs {
   const Weight* weight;  ///< kVector of x.cols, or of a divisor of it
   float eps;
   TensorView out;
+  /// The product that reads `out` next, where that is known: a device may prepare its input in the
+  /// same go. Results are the same with it and without.
+  const Weight* reader = nullptr;
 };
 
 /// Least amax of a block of activations that is not taken for zero: 127 / amax must be finite.
@@ -291,6 +294,7 @@ struct GatedActivationArgs {
   Activation activation = Activation::kSilu;
   TensorView out;  ///< (num_tokens * rows_per_token, width)
   int32_t rows_per_token = 1;
+  const Weight* reader = nullptr;  ///< as RmsNormArgs'
 };
 
 /// out[i] = x[output_rows[i]]

@@ -184,7 +184,9 @@ void set_ops(OpTable& table) {
     run_op("embed", s, args, rows_of(args.out, tokens_of(args.batch)), &OpTable::embed,
            &EmbedArgs::table);
   };
-  table.rms_norm = [](void* s, const RmsNormArgs& args) {
+  table.rms_norm = [](void* s, const RmsNormArgs& given) {
+    RmsNormArgs args = given;
+    args.reader = nullptr;  // it is neither table's
     run_op("rms_norm", s, args, rows_of(args.out, num_rows(*args.batch, args.rows)),
            &OpTable::rms_norm, &RmsNormArgs::weight);
   };
@@ -217,7 +219,9 @@ void set_ops(OpTable& table) {
     run_op("attention", s, args, rows_of(args.out, tokens_of(args.batch)), &OpTable::attention,
            &AttentionArgs::sinks);
   };
-  table.gated_activation = [](void* s, const GatedActivationArgs& args) {
+  table.gated_activation = [](void* s, const GatedActivationArgs& given) {
+    GatedActivationArgs args = given;
+    args.reader = nullptr;
     run_op("gated_activation", s, args,
            rows_of(args.out, tokens_of(args.batch) * args.rows_per_token),
            &OpTable::gated_activation);

@@ -1,7 +1,7 @@
 // One block per row, or per head where heads are normed alone. Every thread sums its columns in
 // ascending order, then a fixed tree: the sum depends on the values and their number alone.
 
-#include "kernels/cuda_device.cuh"
+#include "kernels/quantize.cuh"
 
 namespace hearth::kernels {
 namespace {
@@ -10,7 +10,7 @@ constexpr int kThreads = 256;
 
 __global__ void __launch_bounds__(kThreads)
     rms_norm_kernel(const int32_t* count, RowsView x, const float* weight, int cols, float eps,
-                    RowsView out) {
+                    RowsView out, QuantTarget quantized) {
   const int row = static_cast<int>(blockIdx.x);
   if (row >= *count) return;
   const int first = static_cast<int>(blockIdx.y) * cols;
@@ -28,7 +28,11 @@ __global__ void __launch_bounds__(kThreads)
   for (int w = 0; w < kThreads / kWarp; ++w) sum += sums[w];
 
   const float scale = 1.0f / sqrtf(sum / static_cast<float>(cols) + eps);
-  for (int c = thread; c < cols; c += kThreads) to[c] = in[c] * scale * weight[c];
+  for (int c = thread; c < cols; c += kThreads) {
+    const float value = in[c] * scale * weight[c];
+    to[c] = value;
+    if (quantized.values != nullptr) quantize_block(quantized, row, c / kWarp, value);
+  }
 }
 
 }  // namespace
@@ -38,9 +42,12 @@ void cuda::rms_norm(void* state, const RmsNormArgs& args) {
   if (rows == 0) return;
   const auto cols = static_cast<int>(args.weight->cols);
   const auto heads = static_cast<int>(args.x.cols) / cols;
-  HEARTH_LAUNCH(cuda_state(state).stream.get(), rms_norm_kernel, grid2(rows, heads), kThreads, 0,
+  CudaState& cuda = cuda_state(state);
+  QuantTarget quantized{};
+  if (heads == 1) quantized = hold_quantized(cuda, *args.batch, args.rows, args.out, args.reader);
+  HEARTH_LAUNCH(cuda.stream.get(), rms_norm_kernel, grid2(rows, heads), kThreads, 0,
                 row_count(*args.batch, args.rows), rows_view(args.x), args.weight->vector, cols,
-                args.eps, rows_view(args.out));
+                args.eps, rows_view(args.out), quantized);
 }
 
 }  // namespace hearth::kernels

@@ -132,7 +132,8 @@ void Decoder::head(const BatchIndex& batch, const TensorView& logits) {
                           .x = act_.out_x,
                           .weight = weights_.output_norm.get(),
                           .eps = config_.rms_eps,
-                          .out = act_.out_norm});
+                          .out = act_.out_norm,
+                          .reader = weights_.head()});
   ops_.matmul(state(), {.batch = &batch,
                         .rows = Rows::kOutputs,
                         .x = act_.out_norm,
@@ -202,7 +203,8 @@ void Decoder::gated(const LayerStep& s, const TensorView& in) {
   ops_.gated_activation(state(), {.batch = &s.batch,
                                   .gate_up = act_.gate_up,
                                   .activation = config_.activation,
-                                  .out = act_.gated});
+                                  .out = act_.gated,
+                                  .reader = s.weights.down.get()});
 }
 
 void Decoder::add_feed_forward(const LayerStep& s, const TensorView& in) {
@@ -213,10 +215,17 @@ void Decoder::add_feed_forward(const LayerStep& s, const TensorView& in) {
 }
 
 void Decoder::norm(const LayerStep& s, const TensorView& x, const WeightHandle& weight,
-                   const TensorView& out) {
-  ops_.rms_norm(
-      state(),
-      {.batch = &s.batch, .x = x, .weight = weight.get(), .eps = config_.rms_eps, .out = out});
+                   const TensorView& out, const Weight* reader) {
+  ops_.rms_norm(state(), {.batch = &s.batch,
+                          .x = x,
+                          .weight = weight.get(),
+                          .eps = config_.rms_eps,
+                          .out = out,
+                          .reader = reader});
+}
+
+const Weight* Decoder::first_of_feed_forward(const LayerStep& s) const {
+  return config_.experts.count > 0 ? nullptr : s.weights.gate_up.get();
 }
 
 void Decoder::product(const LayerStep& s, const TensorView& x, const WeightHandle& w,
@@ -247,10 +256,10 @@ void Decoder::add_normed_product(const LayerStep& s, const TensorView& y, const 
 }
 
 void PreNormDecoder::layer(const LayerStep& s) {
-  norm(s, act().x, s.weights.attn_norm, act().normed);
+  norm(s, act().x, s.weights.attn_norm, act().normed, s.weights.qkv.get());
   attention(s, act().normed);
   add_product(s, act().attn, s.weights.attn_out, s.weights.attn_bias);
-  norm(s, act().x, s.weights.ffn_norm, act().normed);
+  norm(s, act().x, s.weights.ffn_norm, act().normed, first_of_feed_forward(s));
   add_feed_forward(s, act().normed);
 }
 

@@ -63,8 +63,11 @@ class Decoder : public Model {
   /// act().x += residual_scale * the feed-forward of the rows of `in`, of experts where the model
   /// has them.
   void add_feed_forward(const LayerStep& s, const kernels::TensorView& in);
+  /// `reader` is the product that reads `out` next, where there is one.
   void norm(const LayerStep& s, const kernels::TensorView& x, const WeightHandle& weight,
-            const kernels::TensorView& out);
+            const kernels::TensorView& out, const kernels::Weight* reader = nullptr);
+  /// The product that the feed-forward begins with, where it begins with one.
+  const kernels::Weight* first_of_feed_forward(const LayerStep& s) const;
   /// out = x W + bias, where there is one.
   void product(const LayerStep& s, const kernels::TensorView& x, const WeightHandle& w,
                const WeightHandle& bias, const kernels::TensorView& out);

@@ -154,7 +154,9 @@ void Encoder::attention(const BatchIndex& batch, const KvPool& pool,
 void Encoder::feed_forward(const BatchIndex& batch, const EncoderWeights::Layer& layer) {
   product(batch, act_.x, layer.up, layer.up_bias, act_.up);
   if (config_.gated) {
-    ops_.gated_activation(state(), {.batch = &batch, .gate_up = act_.up, .out = act_.gated});
+    ops_.gated_activation(
+        state(),
+        {.batch = &batch, .gate_up = act_.up, .out = act_.gated, .reader = layer.down.get()});
   } else {
     more_.gelu(state(), {.batch = &batch, .x = act_.up});
   }

@@ -33,11 +33,11 @@ class SandwichDecoder final : public Decoder {
 
  protected:
   void layer(const LayerStep& s) override {
-    norm(s, act().x, s.weights.attn_norm, act().normed);
+    norm(s, act().x, s.weights.attn_norm, act().normed, s.weights.qkv.get());
     attention(s, act().normed);
     add_normed_product(s, act().attn, s.weights.attn_out, s.weights.attn_bias,
                        s.weights.attn_post_norm);
-    norm(s, act().x, s.weights.ffn_norm, act().normed);
+    norm(s, act().x, s.weights.ffn_norm, act().normed, s.weights.gate_up.get());
     gated(s, act().normed);
     add_normed_product(s, act().gated, s.weights.down, s.weights.down_bias,
                        s.weights.ffn_post_norm);

@@ -70,6 +70,54 @@ OpTable one_by_one(OpTable ops) {
   return ops;
 }
 
+/// A table that is not told which product reads what an op computes.
+OpTable without_readers(OpTable ops) {
+  static void (*rms_norm)(void*, const kernels::RmsNormArgs&);
+  static void (*gated)(void*, const kernels::GatedActivationArgs&);
+  rms_norm = ops.rms_norm;
+  gated = ops.gated_activation;
+  ops.rms_norm = [](void* state, const kernels::RmsNormArgs& given) {
+    kernels::RmsNormArgs args = given;
+    args.reader = nullptr;
+    rms_norm(state, args);
+  };
+  ops.gated_activation = [](void* state, const kernels::GatedActivationArgs& given) {
+    kernels::GatedActivationArgs args = given;
+    args.reader = nullptr;
+    gated(state, args);
+  };
+  return ops;
+}
+
+/// Logits and launches of a few steps of a quantized model, one row each.
+struct Steps {
+  std::vector<float> logits;
+  int64_t launches = 0;
+};
+Steps run_steps(const OpTable& ops, int32_t layers, int32_t count) {
+  LlamaShape shape = kShape;
+  shape.layers = layers;
+  const OwnedFile file(RandomLlama(shape, 3).file_bytes(DType::kQ8_0));
+  auto model = models::load_model(file.file, ops, nullptr).value();
+  const engine::MemoryPlan plan = engine::plan_memory(config(), *model, 1 << 24).value();
+  auto runner = engine::ModelRunner::create(plan, DType::kF16, ops, std::move(model)).value();
+  engine::Sequence sequence;
+  sequence.blocks.tables = {{1}};
+  sequence.tokens = random_tokens(count, shape.vocab, 1);
+  Steps steps;
+  const int64_t before = shim::num_launches();
+  for (int32_t i = 0; i < count; ++i) {
+    engine::StepPlan step;
+    step.rows.push_back({&sequence, i, 1, i, false});
+    step.num_tokens = step.num_outputs = 1;
+    runner->run(step);
+    const std::span<const float> row = runner->logits(0);
+    steps.logits.insert(steps.logits.end(), row.begin(), row.end());
+  }
+  steps.launches = shim::num_launches() - before;
+  return steps;
+}
+
 }  // namespace
 
 TEST_CASE("captured steps: launch bounds") {
@@ -119,6 +167,25 @@ TEST_CASE("engine: captured steps say what their ops say one by one") {
   const std::vector<float> want = logits_of(one_by_one(ops));
   CHECK(logits_of(ops) == want);
   CHECK(shim::num_graph_launches() - before == 18);
+}
+
+TEST_CASE("engine: norms and activations quantize for the product behind them, three a layer") {
+  HEARTH_CUDA_TABLE(ops);
+  const OpTable eager = one_by_one(ops);
+  const OpTable apart = without_readers(eager);
+  constexpr int32_t kSteps = 5;
+  const Steps want = run_steps(apart, 2, kSteps);
+  const Steps held = run_steps(eager, 2, kSteps);
+  CHECK(held.logits == want.logits);
+  CHECK(run_steps(ops, 2, kSteps).logits == want.logits);  // captured
+
+  // Per layer: two norms and an activation; and the norm before the head.
+  CHECK(want.launches - held.launches == kSteps * (2 * 3 + 1));
+  const int64_t layer = run_steps(eager, 3, kSteps).launches - held.launches;
+  const int64_t layer_apart = run_steps(apart, 3, kSteps).launches - want.launches;
+  MESSAGE("launches of a layer of one row: " << layer_apart / kSteps << " apart, " << layer / kSteps
+                                             << " so");
+  CHECK(layer_apart - layer == kSteps * 3);
 }
 
 TEST_CASE("engine: steps whose scratch moved are captured again") {

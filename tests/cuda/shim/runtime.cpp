@@ -60,6 +60,7 @@ struct Runtime {
   int64_t fail_at = 0;
   int64_t refuse_in = 0;  // allocations; 0: none is refused
   int64_t refuse_graphs = 0;
+  int64_t launches = 0;
   int64_t graph_launches = 0;
   int64_t bytes_to_host = 0;
   cudaError_t fail_with = cudaSuccess;
@@ -237,6 +238,7 @@ void fail_instantiations(int64_t count) {
 }
 
 int64_t num_calls() { return runtime().calls; }
+int64_t num_launches() { return runtime().launches; }
 int64_t num_graph_launches() { return runtime().graph_launches; }
 int64_t num_bytes_to_host() { return runtime().bytes_to_host; }
 size_t bytes_in_use() { return runtime().bytes_in_use; }
@@ -261,6 +263,7 @@ cudaError_t function_attributes() {
 cudaError_t enqueue_launch(const cudaLaunchConfig_t& config, std::function<void()> thread) {
   SHIM_CALL();
   if (!valid(config)) return cudaErrorInvalidConfiguration;
+  ++runtime().launches;
   enqueue(config.stream, [config, thread = std::move(thread)] { return run_grid(config, thread); });
   return cudaSuccess;
 }
