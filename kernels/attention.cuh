@@ -59,6 +59,7 @@ struct Seen {
   int tree_begin;  ///< from here on those are seen whose bit is set; past `end` without a tree
   uint64_t tree;
 
+  /// Of a position below `end`.
   __device__ bool hides(int position) const {
     return position >= tree_begin && (tree >> (position - tree_begin) & 1) == 0;
   }

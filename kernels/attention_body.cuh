@@ -52,8 +52,8 @@ __device__ void score_tile(const AttentionParams& a, const float* q, const int32
                            SplitScores<kHeads>& split) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int position = tile_begin + lane % kAttentionTile;
-  bool there = position >= seen.begin && position < seen.end;
-  if (a.tree_mask != nullptr && seen.hides(position)) there = false;
+  const bool there = position >= seen.begin && position < seen.end &&
+                     (a.tree_mask == nullptr || !seen.hides(position));
   float score[kHeads] = {};
   if (there) {
     half_dots<T, kShare, kHeads>(a, q, kv_head, table[position / a.kv.block_size],

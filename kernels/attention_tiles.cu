@@ -55,8 +55,10 @@ __device__ void score_tile(const AttentionParams& a, const Column* columns, int 
       const Seen& seen = columns[column].seen;
       float value = c[tile][i] * columns[column].unscale * a.scale;
       if (a.soft_cap > 0) value = a.soft_cap * tanhf(value / a.soft_cap);
-      if (position < seen.begin || position >= seen.end) value = -INFINITY;
-      if (a.tree_mask != nullptr && seen.hides(position)) value = -INFINITY;
+      if (position < seen.begin || position >= seen.end ||
+          (a.tree_mask != nullptr && seen.hides(position))) {
+        value = -INFINITY;
+      }
       scores[column * kColumnStride + position % kSplit] = __float_as_uint(value);
     }
   }
