@@ -20,16 +20,15 @@ constexpr size_t kOutboxMessages = 1 << 16;
 constexpr std::chrono::milliseconds kIdle{250};
 /// Bytes copied out for the store in one step: a millisecond or two.
 constexpr uint64_t kOfferBytesPerStep = 8 << 20;
+/// And at the end, of what was offered last.
+constexpr uint64_t kOfferBytesAtEnd = 64 << 20;
 /// While weights are late, they are packed behind tokens for so many times as long as a step took.
 constexpr int64_t kPackSteps = 3;
 /// Before the thread sleeps while something is being restored: a few hundred microseconds, which no
 /// other thread that has work is kept waiting for.
 constexpr int kLooks = 500;
-/// Steps without a guess after which the next one may be launched before anybody could guess for
-/// it.
+/// Decode steps without a guess before one is launched that nobody could guess for.
 constexpr int32_t kAheadAfter = 16;
-/// And at the end, of what was offered last.
-constexpr uint64_t kOfferBytesAtEnd = 64 << 20;
 
 std::vector<KvGroup> kv_groups(const MemoryPlan& plan, const models::ModelInfo& info) {
   std::vector<KvGroup> groups;

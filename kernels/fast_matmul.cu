@@ -96,9 +96,9 @@ void finish_out(cudaStream_t stream, const FastOutParams& params) {
 FastRound::FastRound(CudaState& state, const MatmulArgs& args, int64_t first_row, int64_t rows)
     : state_(state), args_(args), first_row_(first_row), rows_(rows) {}
 
-void FastRound::convert(bool to_f16) {
-  if (converted_ == (to_f16 ? 1 : 0)) return;
-  converted_ = to_f16 ? 1 : 0;
+void FastRound::convert(LtType type) {
+  if (converted_ == type) return;
+  converted_ = type;
   const FastRowsParams params{row_count(*args_.batch, args_.rows),
                               rows_view(args_.x),
                               args_.w->cols,
@@ -107,7 +107,7 @@ void FastRound::convert(bool to_f16) {
                               rows_,
                               state_.fast.rows.get(),
                               static_cast<float*>(state_.fast.scales.get())};
-  convert_rows(state_.stream.get(), to_f16, params);
+  convert_rows(state_.stream.get(), type == LtType::kF16, params);
 }
 
 bool FastRound::run(const WeightSegment& segment, RowsView residual, RowsView out) {
@@ -125,7 +125,7 @@ bool FastRound::run(const WeightSegment& segment, RowsView residual, RowsView ou
 
   cudaStream_t stream = state_.stream.get();
   const bool to_f16 = pieces.type == LtType::kF16;
-  convert(to_f16);
+  convert(pieces.type);
   const FastOutParams rows{row_count(*args_.batch, args_.rows),
                            static_cast<const float*>(state_.fast.scales.get()),
                            first_row_,

@@ -17,6 +17,8 @@
 // the same for 1 row and for 4096, and no cuBLASLt product has those bits. With it for many rows
 // alone, a prompt's KV would depend on how it was cut into steps.
 
+#include <optional>
+
 #include "kernels/cuda_device.cuh"
 #include "kernels/cuda_weights.h"
 #include "kernels/fast_shapes.h"
@@ -63,13 +65,13 @@ class FastRound {
   bool run(const WeightSegment& segment, RowsView residual, RowsView out);
 
  private:
-  void convert(bool to_f16);
+  void convert(LtType type);
 
   CudaState& state_;
   const MatmulArgs& args_;
   int64_t first_row_;
   int64_t rows_;
-  int converted_ = -1;  ///< to f16: 1, to bf16: 0
+  std::optional<LtType> converted_;  ///< what the rows of x are in the scratch
 };
 
 }  // namespace hearth::kernels

@@ -5,6 +5,7 @@
 #include "kernels/cuda_terms.cuh"
 #include "kernels/cuda_unpack.cuh"
 #include "kernels/fast_matmul.cuh"
+#include "kernels/quant_types.cuh"
 
 namespace hearth::kernels {
 namespace {
@@ -80,11 +81,16 @@ __global__ void __launch_bounds__(kWarps* kWarp) unpack_half_kernel(UnpackParams
   }
 }
 
-template <DType kType>
-void unpack_quant(cudaStream_t stream, dim3 grid, const UnpackParams& params) {
-  using T = std::conditional_t<kType == DType::kMXFP4, BFloat16, Half>;
-  HEARTH_LAUNCH(stream, (unpack_quant_kernel<kType, T>), grid, kWarps * kWarp, 0, params);
-}
+struct UnpackQuant {
+  cudaStream_t stream;
+  dim3 grid;
+  const UnpackParams& params;
+  template <DType kType>
+  void operator()() const {
+    using T = std::conditional_t<kType == DType::kMXFP4, BFloat16, Half>;
+    HEARTH_LAUNCH(stream, (unpack_quant_kernel<kType, T>), grid, kWarps * kWarp, 0, params);
+  }
+};
 
 }  // namespace
 
@@ -101,25 +107,10 @@ void unpack_weights(cudaStream_t stream, const WeightSegment& segment, int64_t c
       static_cast<int32_t>(chunks), static_cast<int32_t>(cols / 32), inputs,
       static_cast<uint16_t*>(to)};
   const dim3 grid = grid2(ceil_div(count, kGroupOutputs), ceil_div(chunks, kWarps));
-  switch (segment.dtype) {
-    case DType::kF16:
-    case DType::kBF16:
-      HEARTH_LAUNCH(stream, unpack_half_kernel, grid, kWarps * kWarp, 0, params);
-      return;
-    case DType::kQ8_0: return unpack_quant<DType::kQ8_0>(stream, grid, params);
-    case DType::kQ4_0: return unpack_quant<DType::kQ4_0>(stream, grid, params);
-    case DType::kQ4_1: return unpack_quant<DType::kQ4_1>(stream, grid, params);
-    case DType::kQ5_0: return unpack_quant<DType::kQ5_0>(stream, grid, params);
-    case DType::kQ5_1: return unpack_quant<DType::kQ5_1>(stream, grid, params);
-    case DType::kIQ4_NL: return unpack_quant<DType::kIQ4_NL>(stream, grid, params);
-    case DType::kMXFP4: return unpack_quant<DType::kMXFP4>(stream, grid, params);
-    case DType::kQ2_K: return unpack_quant<DType::kQ2_K>(stream, grid, params);
-    case DType::kQ3_K: return unpack_quant<DType::kQ3_K>(stream, grid, params);
-    case DType::kQ4_K: return unpack_quant<DType::kQ4_K>(stream, grid, params);
-    case DType::kQ5_K: return unpack_quant<DType::kQ5_K>(stream, grid, params);
-    case DType::kQ6_K: return unpack_quant<DType::kQ6_K>(stream, grid, params);
-    case DType::kIQ4_XS: return unpack_quant<DType::kIQ4_XS>(stream, grid, params);
-    default: HEARTH_EXPECT(false, static_cast<int>(segment.dtype));
+  if (half) {
+    HEARTH_LAUNCH(stream, unpack_half_kernel, grid, kWarps * kWarp, 0, params);
+  } else {
+    with_quant_type(segment.dtype, UnpackQuant{stream, grid, params});
   }
 }
 

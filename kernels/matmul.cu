@@ -8,6 +8,7 @@
 #include "kernels/matmul_plain.cuh"
 #include "kernels/matmul_rows.cuh"
 #include "kernels/moe_slices.cuh"
+#include "kernels/quant_types.cuh"
 #include "kernels/quantize.cuh"
 
 namespace hearth::kernels {
@@ -21,27 +22,6 @@ RowsView from_output(const TensorView& view, int64_t output) {
 
 bool is_plain(DType dtype) { return info(dtype).block_elements == 1; }
 bool is_half(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
-
-/// Calls f<type>() for a quantized type.
-template <typename F>
-void with_quant_type(DType dtype, const F& f) {
-  switch (dtype) {
-    case DType::kQ8_0: return f.template operator()<DType::kQ8_0>();
-    case DType::kQ4_0: return f.template operator()<DType::kQ4_0>();
-    case DType::kQ4_1: return f.template operator()<DType::kQ4_1>();
-    case DType::kQ5_0: return f.template operator()<DType::kQ5_0>();
-    case DType::kQ5_1: return f.template operator()<DType::kQ5_1>();
-    case DType::kIQ4_NL: return f.template operator()<DType::kIQ4_NL>();
-    case DType::kMXFP4: return f.template operator()<DType::kMXFP4>();
-    case DType::kQ2_K: return f.template operator()<DType::kQ2_K>();
-    case DType::kQ3_K: return f.template operator()<DType::kQ3_K>();
-    case DType::kQ4_K: return f.template operator()<DType::kQ4_K>();
-    case DType::kQ5_K: return f.template operator()<DType::kQ5_K>();
-    case DType::kQ6_K: return f.template operator()<DType::kQ6_K>();
-    case DType::kIQ4_XS: return f.template operator()<DType::kIQ4_XS>();
-    default: HEARTH_EXPECT(false, static_cast<int>(dtype));
-  }
-}
 
 struct RunRows {
   cudaStream_t stream;
