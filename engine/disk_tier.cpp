@@ -20,7 +20,7 @@ constexpr uint64_t kLoadWindow = 4 << 20;
 /// The same beside computing, where what was loaded is taken only between steps: a second's worth
 /// of a slow disk, as a long step may last a quarter of one.
 constexpr uint64_t kBesideWindow = 128 << 20;
-constexpr size_t kMaxSpare = 8;
+constexpr size_t kMaxSpareBuffers = 8;
 /// Of them, those that are made before they are wanted: fresh pages cost three times the reading.
 constexpr size_t kReadySpare = 6;
 constexpr uint64_t kOfferWindow = 32 << 20;
@@ -484,7 +484,7 @@ ChunkData DiskTier::take_spare() {
 void DiskTier::keep_spare(ChunkData data) {
   // Pieces of the traffic's memory go home by themselves.
   if (runner_.traffic().reserved()) return;
-  if (data.bytes != nullptr && spare_.size() < kMaxSpare) spare_.push_back(std::move(data));
+  if (data.bytes != nullptr && spare_.size() < kMaxSpareBuffers) spare_.push_back(std::move(data));
 }
 
 void DiskTier::let_go(ChunkData data) {

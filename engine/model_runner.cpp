@@ -1,6 +1,6 @@
 #include "engine/model_runner.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

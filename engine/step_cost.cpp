@@ -24,7 +24,7 @@ constexpr double kFewTokens = 16;
 /// Positions of the first class; attention is a small part of a token's cost there.
 constexpr int32_t kFirstClass = 256;
 
-double average(double known, double seen, double weight = 1) {
+double moved_average(double known, double seen, double weight = 1) {
   return known + kGain * weight * (std::clamp(seen, 0.5 * known, 2.0 * known) - known);
 }
 
@@ -182,7 +182,7 @@ void StepCost::measured(int32_t decode_rows, std::span<const PrefillRun> prefill
   if (num_tokens == 0 && decode_rows == 0) return;
   Decode& decode = decode_[static_cast<size_t>(row_class(decode_rows))];
   if (num_tokens == 0) {
-    decode.us = decode.us > 0 ? average(decode.us, us) : us;
+    decode.us = decode.us > 0 ? moved_average(decode.us, us) : us;
     decode.unmeasured = 0;
     measure_point(decode_rows, us);
     return;
@@ -206,7 +206,7 @@ void StepCost::measured(int32_t decode_rows, std::span<const PrefillRun> prefill
       ++token.measures;
     } else {
       const double weight = tokens[c] / (num_tokens + kFewTokens);
-      token.us = std::max(kMinTokenUs, average(known, known * ratio, weight));
+      token.us = std::max(kMinTokenUs, moved_average(known, known * ratio, weight));
     }
   }
 }

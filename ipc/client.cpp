@@ -1,6 +1,6 @@
 #include "ipc/client.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/random.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // Answers, and what broker and worker say to each other about the worker.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 

@@ -2,7 +2,7 @@
 // Plain structs from and to JSON by way of bind(). Reading checks the kind and range of every
 // member; an absent or null member keeps its default. Included by the codec's .cpp files only.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <charconv>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "ipc/event_stream.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <array>

@@ -1,6 +1,6 @@
 #include "ipc/frames.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

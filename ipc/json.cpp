@@ -1,6 +1,6 @@
 #include "ipc/json.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <optional>
 #include <utility>

@@ -6,9 +6,9 @@
 namespace hearth::ipc {
 namespace {
 
-class Reader {
+class PackedReader {
  public:
-  explicit Reader(std::string_view json) : rest_(json) {}
+  explicit PackedReader(std::string_view json) : rest_(json) {}
 
   bool ended() const { return rest_.empty(); }
   bool take(std::string_view literal) {
@@ -30,7 +30,7 @@ class Reader {
   std::string_view rest_;
 };
 
-bool read_top(Reader& reader, std::vector<LogprobText>* out) {
+bool read_top(PackedReader& reader, std::vector<LogprobText>* out) {
   if (reader.take("]")) return true;
   do {
     LogprobText& top = out->emplace_back();
@@ -50,7 +50,7 @@ bool read_logprobs(std::string_view frame, LogprobTexts* out) {
   out->tokens.clear();
   out->top.clear();
   if (!is_valid_utf8(frame)) return false;
-  Reader reader(frame);
+  PackedReader reader(frame);
   if (!reader.take("[")) return false;
   if (reader.take("]")) return reader.ended();
   do {

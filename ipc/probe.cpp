@@ -1,6 +1,6 @@
 #include "ipc/probe.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <grp.h>
 #include <sys/socket.h>
 #include <sys/stat.h>

@@ -1,6 +1,6 @@
 #include "ipc/shown_text.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 

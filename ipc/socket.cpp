@@ -1,6 +1,6 @@
 #include "ipc/socket.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cerrno>
 #include <charconv>

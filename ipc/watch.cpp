@@ -1,6 +1,6 @@
 #include "ipc/watch.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <bit>
@@ -46,9 +46,9 @@ class Writer {
   std::string& out_;
 };
 
-class Reader {
+class MembersReader {
  public:
-  explicit Reader(std::string_view bytes) : left_(bytes) {}
+  explicit MembersReader(std::string_view bytes) : left_(bytes) {}
 
   template <std::integral T>
   void operator()(T& value, const char* name) {
@@ -148,7 +148,7 @@ void visit_all(Codec& codec, const char* what, Fields&&... fields) {
 }
 
 /// A pool whose runs could be drawn.
-void check_pool(Reader& reader, const PoolUpdate& pool) {
+void check_pool(MembersReader& reader, const PoolUpdate& pool) {
   reader.check(pool.group >= 0 && pool.group < static_cast<int32_t>(WatchLimits::kPools),
                "pool.group", "out of range");
   reader.check(
@@ -233,7 +233,7 @@ Result<WatchUpdate> decode_watch(std::string_view bytes) {
   if (bytes.empty() || static_cast<uint8_t>(bytes.front()) != kVersion) {
     return Error{ErrorCode::kProtocol, fmt::format("watch: want version {}", kVersion), {}};
   }
-  Reader reader(bytes.substr(1));
+  MembersReader reader(bytes.substr(1));
   WatchUpdate update;
   visit(reader, update);
   HEARTH_TRY(reader.result());

@@ -1,7 +1,7 @@
 #include "ipc/worker_pipe.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -36,7 +36,7 @@ uint64_t load_little(const char* at, int bytes) {
   return out;
 }
 
-Error io_error(std::string_view what) {
+Error pipe_error(std::string_view what) {
   return Error{ErrorCode::kIo, fmt::format("{}: {}", what, std::strerror(errno)), ""};
 }
 
@@ -111,9 +111,9 @@ Result<WorkerPipe> WorkerPipe::connect(const std::filesystem::path& socket) {
   }
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return io_error("socket");
+  if (fd < 0) return pipe_error("socket");
   if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    const Error error = io_error(fmt::format("connect {}", path));
+    const Error error = pipe_error(fmt::format("connect {}", path));
     ::close(fd);
     return error;
   }

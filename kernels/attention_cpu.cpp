@@ -10,7 +10,7 @@ namespace hearth::kernels::cpu {
 namespace {
 
 /// Rows computed together: query heads that share `kv_head`, of neighbouring tokens of a sequence.
-struct RowSet {
+struct HeadRows {
   int32_t seq;
   int32_t kv_head;
   int32_t first_token;
@@ -28,10 +28,10 @@ struct Attention {
   int32_t heads_per_kv_head;
   bool to_all;  ///< a query sees what is behind it, too
 
-  int32_t token_of(const RowSet& set, int32_t row) const {
+  int32_t token_of(const HeadRows& set, int32_t row) const {
     return set.first_token + (set.first_row + row) / heads_per_kv_head;
   }
-  int32_t head_of(const RowSet& set, int32_t row) const {
+  int32_t head_of(const HeadRows& set, int32_t row) const {
     return set.kv_head * heads_per_kv_head + (set.first_row + row) % heads_per_kv_head;
   }
   SeenPositions seen_by(int32_t token) const { return seen_positions(args, token, to_all); }
@@ -64,10 +64,10 @@ size_t scratch_bytes(int32_t head_dim) {
   return static_cast<size_t>(attention_scratch_floats(head_dim)) * sizeof(float);
 }
 
-std::vector<RowSet> row_sets(const Attention& a) {
+std::vector<HeadRows> row_sets(const Attention& a) {
   const BatchIndex& batch = *a.args.batch;
   const int32_t tokens = num_rows(batch, Rows::kTokens);
-  std::vector<RowSet> sets;
+  std::vector<HeadRows> sets;
   for (int32_t begin = 0; begin < tokens;) {
     const int32_t seq = batch.seq_idx[begin];
     int32_t end = begin;
@@ -75,7 +75,7 @@ std::vector<RowSet> row_sets(const Attention& a) {
     for (int32_t kv_head = 0; kv_head < a.args.kv.num_kv_heads; ++kv_head) {
       const int32_t rows = (end - begin) * a.heads_per_kv_head;
       for (int32_t row = 0; row < rows; row += kMaxAttentionRows) {
-        RowSet set{};
+        HeadRows set{};
         set.seq = seq;
         set.kv_head = kv_head;
         set.first_token = begin + row / a.heads_per_kv_head;
@@ -110,7 +110,7 @@ AttentionFn kernel_of(const AttentionKernels& kernels, DType kv_type) {
 }
 
 /// `ahead` is the last split that the same thread will compute of the set.
-void compute_split(const Attention& a, const RowSet& set, int32_t split, int32_t ahead,
+void compute_split(const Attention& a, const HeadRows& set, int32_t split, int32_t ahead,
                    float* scratch, const Partial& out) {
   const PagedKv& kv = a.args.kv;
   const int64_t head_bytes = kv_head_bytes(kv.dtype, kv.block_size, kv.head_dim);
@@ -143,7 +143,7 @@ void compute_split(const Attention& a, const RowSet& set, int32_t split, int32_t
 }
 
 /// Adds the next split, in ascending order, to what the set has so far.
-void merge(const Attention& a, const RowSet& set, const Partial& total, const Partial& next) {
+void merge(const Attention& a, const HeadRows& set, const Partial& total, const Partial& next) {
   const int32_t head_dim = a.args.kv.head_dim;
   const int64_t padded = padded_head_dim(head_dim);
   for (int32_t r = 0; r < set.num_rows; ++r) {
@@ -152,7 +152,7 @@ void merge(const Attention& a, const RowSet& set, const Partial& total, const Pa
   }
 }
 
-void finish(const Attention& a, const RowSet& set, const Partial& total) {
+void finish(const Attention& a, const HeadRows& set, const Partial& total) {
   const int32_t head_dim = a.args.kv.head_dim;
   for (int32_t r = 0; r < set.num_rows; ++r) {
     const int32_t head = a.head_of(set, r);
@@ -164,12 +164,12 @@ void finish(const Attention& a, const RowSet& set, const Partial& total) {
 }
 
 /// Every set on one thread, split after split.
-void run_sets(CpuState& state, const Attention& a, const std::vector<RowSet>& sets, int32_t rows,
+void run_sets(CpuState& state, const Attention& a, const std::vector<HeadRows>& sets, int32_t rows,
               int64_t work) {
   const int32_t head_dim = a.args.kv.head_dim;
   const size_t each = Partials::bytes_for(rows, head_dim);
   state.for_each(static_cast<int64_t>(sets.size()), work, [&](int64_t item, int32_t thread) {
-    const RowSet& set = sets[static_cast<size_t>(item)];
+    const HeadRows& set = sets[static_cast<size_t>(item)];
     std::byte* memory = state.thread_scratch[static_cast<size_t>(thread)].at_least(
         2 * each + scratch_bytes(head_dim));
     const Partials partials{memory, each};
@@ -185,7 +185,7 @@ void run_sets(CpuState& state, const Attention& a, const std::vector<RowSet>& se
 
 /// Few sets over long contexts (decode): items are a few neighbouring splits of a set, each with a
 /// partial of its own, merged afterwards.
-void run_splits(CpuState& state, const Attention& a, std::vector<RowSet>& sets, int32_t rows,
+void run_splits(CpuState& state, const Attention& a, std::vector<HeadRows>& sets, int32_t rows,
                 int64_t num_splits, int64_t work) {
   struct Item {
     int32_t set;
@@ -212,7 +212,7 @@ void run_splits(CpuState& state, const Attention& a, std::vector<RowSet>& sets, 
   const Partials partials{state.partials.at_least(static_cast<size_t>(num_partials) * each), each};
   state.for_each(static_cast<int64_t>(items.size()), work, [&](int64_t index, int32_t thread) {
     const Item& item = items[static_cast<size_t>(index)];
-    const RowSet& set = sets[static_cast<size_t>(item.set)];
+    const HeadRows& set = sets[static_cast<size_t>(item.set)];
     std::byte* memory =
         state.thread_scratch[static_cast<size_t>(thread)].at_least(scratch_bytes(head_dim));
     for (int32_t s = item.first; s <= item.last; ++s) {
@@ -220,7 +220,7 @@ void run_splits(CpuState& state, const Attention& a, std::vector<RowSet>& sets, 
                     reinterpret_cast<float*>(memory), partials.at(set.first_partial + s));
     }
   });
-  for (const RowSet& set : sets) {
+  for (const HeadRows& set : sets) {
     const Partial total = partials.at(set.first_partial);
     for (int32_t s = 1; s < set.num_splits; ++s) {
       merge(a, set, total, partials.at(set.first_partial + s));
@@ -234,11 +234,11 @@ void attend(void* state_pointer, const AttentionArgs& args, bool to_all) {
   auto& state = *static_cast<CpuState*>(state_pointer);
   const Attention a{args, args.batch->groups[static_cast<size_t>(args.group)], state.attention,
                     args.num_heads / args.kv.num_kv_heads, to_all};
-  std::vector<RowSet> sets = row_sets(a);
+  std::vector<HeadRows> sets = row_sets(a);
   int64_t splits = 0;
   int64_t work = 0;
   int32_t most_rows = 0;
-  for (const RowSet& set : sets) {
+  for (const HeadRows& set : sets) {
     splits += set.num_splits;
     most_rows = std::max(most_rows, set.num_rows);
     const int32_t last_token = a.token_of(set, set.num_rows - 1);

@@ -4,7 +4,7 @@
 #include "kernels/cublaslt.h"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdio>
 #include <cstdlib>

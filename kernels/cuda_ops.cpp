@@ -1,6 +1,6 @@
 #include "kernels/cuda_ops.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "kernels/base/check.h"
 #include "kernels/cuda_check.h"

@@ -1,7 +1,7 @@
 // What stands between this process and a CUDA device, each obstacle by its name.
 
 #include <cuda_runtime.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "kernels/cuda_check.h"
 #include "kernels/cuda_ops.h"

@@ -2,7 +2,7 @@
 
 #include "kernels/cuda_weights.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>

@@ -1,6 +1,6 @@
 #include "kernels/encoder_ops.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "kernels/base/check.h"
 #include "kernels/encoder_kernels.h"

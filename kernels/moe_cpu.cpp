@@ -7,12 +7,6 @@
 #include "kernels/ops_ref.h"
 
 namespace hearth::kernels::cpu {
-namespace {
-
-CpuState& state_of(void* state) { return *static_cast<CpuState*>(state); }
-
-}  // namespace
-
 void moe_route(void* state, const MoeRouteArgs& args) {
   check_args(args);
   const int32_t rows = num_rows(*args.batch, Rows::kTokens);

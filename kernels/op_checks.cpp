@@ -1,6 +1,6 @@
 #include "kernels/op_checks.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <bit>

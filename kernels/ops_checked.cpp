@@ -2,7 +2,7 @@
 // wrote is compared. KV layout and activations are the same for all tables in host memory; only
 // weights are packed twice.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

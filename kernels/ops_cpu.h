@@ -77,6 +77,9 @@ struct CpuState {
   ThreadPool pool;                         ///< last: its threads end before the rest is freed
 };
 
+/// An op table's own pointer is to its CpuState.
+inline CpuState& state_of(void* state) { return *static_cast<CpuState*>(state); }
+
 /// A weight re-laid for matmul (matmul_kernels.h). Joined tensors stay apart, and so do experts:
 /// each begins a group.
 class PackedWeight final : public Weight {

@@ -8,12 +8,6 @@
 #include "kernels/ops_cpu.h"
 
 namespace hearth::kernels::cpu {
-namespace {
-
-CpuState& state_of(void* state) { return *static_cast<CpuState*>(state); }
-
-}  // namespace
-
 void embed(void* state, const EmbedArgs& args) {
   check_args(args);
   const auto& table = static_cast<const PackedWeight&>(*args.table);

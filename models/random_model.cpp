@@ -61,7 +61,7 @@ bool is_searched(DType type) {
   return kernels::info(type).block_elements > 1 && type != DType::kQ8_0;
 }
 
-uint64_t hash_of(std::string_view text) {  // FNV-1a
+uint64_t fnv_hash(std::string_view text) {  // FNV-1a
   uint64_t hash = 0xCBF29CE484222325u;
   for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001B3u;
   return hash;
@@ -253,7 +253,7 @@ Result<RandomModel> RandomModel::create(std::vector<Tensor> tensors, GgufWriter 
     const std::pair key(tensor.dtype, tensor.cols);
     if (!is_searched(tensor.dtype) || model.pools_.contains(key)) continue;
     std::vector<float> values(kPoolBlocks * static_cast<size_t>(info.block_elements));
-    Noise noise(mix(mix(seed ^ hash_of(info.name)) + cols));
+    Noise noise(mix(mix(seed ^ fnv_hash(info.name)) + cols));
     for (float& value : values) value = scale_of(tensor.cols) * noise.next();
     HEARTH_ASSIGN_OR_RETURN(model.pools_[key],
                             quantize_rows(tensor.dtype, values, info.block_elements));
@@ -275,7 +275,7 @@ const RandomModel::Tensor* RandomModel::find(std::string_view name) const {
 
 void RandomModel::fill(const Tensor& tensor, int64_t first, int64_t count,
                        std::span<std::byte> out) const {
-  const uint64_t seed = mix(seed_ ^ hash_of(tensor.name));
+  const uint64_t seed = mix(seed_ ^ fnv_hash(tensor.name));
   if (const auto pool = pools_.find({tensor.dtype, tensor.cols}); pool != pools_.end()) {
     const size_t block = pool->second.size() / kPoolBlocks;
     const size_t row_bytes = tensor.bytes / static_cast<size_t>(tensor.rows);

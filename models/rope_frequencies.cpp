@@ -1,6 +1,6 @@
 #include "models/rope_frequencies.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 // hearth-monitor: the dashboard in a window, or as a picture.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <imgui.h>
 #include <unistd.h>
 

@@ -6,7 +6,7 @@
 #include <GL/gl.h>
 #include <GL/glext.h>
 #include <backends/imgui_impl_opengl3.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <imgui.h>
 #include <stb/stb_image_write.h>
 

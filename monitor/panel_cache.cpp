@@ -1,4 +1,4 @@
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>
@@ -18,9 +18,9 @@ void line(View& view, const char* place, const char* label, const std::string& v
   put_text(view, place, value);
 }
 
-constexpr const char* kColumns[] = {"Prefix", "Tokens", "Memory", "Disk",
-                                    "Hits",   "Used",   "Owner",  "Kept"};
-constexpr int kNumColumns = 8;
+constexpr const char* kTreeColumns[] = {"Prefix", "Tokens", "Memory", "Disk",
+                                        "Hits",   "Used",   "Owner",  "Kept"};
+constexpr int kNumTreeColumns = 8;
 
 std::string cell_text(const PrefixLine& prefix, int64_t now_s, int column) {
   switch (column) {
@@ -104,7 +104,7 @@ void tree(const Snapshot& snapshot, View& view, const ModelView& model) {
                         : "no prefix is kept",
                     view.theme.muted);
   }
-  if (!ImGui::BeginTable("tree", kNumColumns,
+  if (!ImGui::BeginTable("tree", kNumTreeColumns,
                          ImGuiTableFlags_RowBg | ImGuiTableFlags_ScrollY |
                              ImGuiTableFlags_Resizable | ImGuiTableFlags_BordersInnerH,
                          ImGui::GetContentRegionAvail())) {
@@ -112,8 +112,8 @@ void tree(const Snapshot& snapshot, View& view, const ModelView& model) {
   }
   ImGui::TableSetupScrollFreeze(0, 1);
   constexpr float kWeights[] = {2.2f, 1.2f, 1.6f, 0.9f, 0.5f, 0.9f, 0.9f, 0.7f};
-  for (int i = 0; i < kNumColumns; ++i) {
-    ImGui::TableSetupColumn(kColumns[i], ImGuiTableColumnFlags_WidthStretch, kWeights[i]);
+  for (int i = 0; i < kNumTreeColumns; ++i) {
+    ImGui::TableSetupColumn(kTreeColumns[i], ImGuiTableColumnFlags_WidthStretch, kWeights[i]);
   }
   ImGui::PushFont(view.fonts.small);
   ImGui::TableHeadersRow();
@@ -124,7 +124,7 @@ void tree(const Snapshot& snapshot, View& view, const ModelView& model) {
       const PrefixLine& prefix = lines[static_cast<size_t>(i)];
       ImGui::PushID(i);
       ImGui::TableNextRow();
-      for (int column = 0; column < kNumColumns; ++column) {
+      for (int column = 0; column < kNumTreeColumns; ++column) {
         ImGui::TableSetColumnIndex(column);
         if (column == 0) {
           if (ImGui::Selectable("##row", view.chosen_prefix == prefix.name,
@@ -138,7 +138,7 @@ void tree(const Snapshot& snapshot, View& view, const ModelView& model) {
                  "");
           ImGui::SameLine(0, 5 * view.scale);
         }
-        put_text(view, fmt::format("cache/tree/{}/{}", i, kColumns[column]),
+        put_text(view, fmt::format("cache/tree/{}/{}", i, kTreeColumns[column]),
                  cell_text(prefix, now_s, column),
                  column == 7 ? view.theme.block[4] : view.theme.text);
       }

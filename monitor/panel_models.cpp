@@ -1,4 +1,4 @@
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 
@@ -8,9 +8,10 @@
 namespace hearth::monitor {
 namespace {
 
-constexpr const char* kColumns[] = {"Model", "Roles",      "State",   "File", "Weights", "Family",
-                                    "Type",  "Parameters", "Context", "KV",   "Worker"};
-constexpr int kNumColumns = 11;
+constexpr const char* kModelColumns[] = {"Model",   "Roles",  "State", "File",
+                                         "Weights", "Family", "Type",  "Parameters",
+                                         "Context", "KV",     "Worker"};
+constexpr int kNumModelColumns = 11;
 
 std::string cell_text(const ipc::ModelEntry& entry, int column) {
   switch (column) {
@@ -37,7 +38,7 @@ std::string cell_text(const ipc::ModelEntry& entry, int column) {
   }
 }
 
-ImU32 state_colour(const Theme& theme, const std::string& state) {
+ImU32 model_colour(const Theme& theme, const std::string& state) {
   if (state == "resident") return theme.good;
   if (state == "loading" || state == "draining") return theme.warn;
   if (state == "failed") return theme.bad;
@@ -126,19 +127,19 @@ void draw_models(const Snapshot& snapshot, View& view) {
   put_small(view, "models/age", age_text(snapshot.now_us(), snapshot.models_us()),
             view.theme.faint);
   ImGui::PushFont(view.fonts.small);
-  if (ImGui::BeginTable("models", kNumColumns,
+  if (ImGui::BeginTable("models", kNumModelColumns,
                         ImGuiTableFlags_RowBg | ImGuiTableFlags_Resizable |
                             ImGuiTableFlags_ScrollY | ImGuiTableFlags_BordersInnerH,
                         {0, ImGui::GetContentRegionAvail().y - 26 * view.scale})) {
     ImGui::TableSetupScrollFreeze(0, 1);
     constexpr float kWeights[] = {1.6f, 0.9f, 1.1f, 0.9f, 0.9f, 0.8f, 0.8f, 0.9f, 1.1f, 0.9f, 1.9f};
-    for (int i = 0; i < kNumColumns; ++i) {
-      ImGui::TableSetupColumn(kColumns[i], ImGuiTableColumnFlags_WidthStretch, kWeights[i]);
+    for (int i = 0; i < kNumModelColumns; ++i) {
+      ImGui::TableSetupColumn(kModelColumns[i], ImGuiTableColumnFlags_WidthStretch, kWeights[i]);
     }
     ImGui::TableHeadersRow();
     for (const ipc::ModelEntry& entry : snapshot.models().models) {
       ImGui::TableNextRow();
-      for (int column = 0; column < kNumColumns; ++column) {
+      for (int column = 0; column < kNumModelColumns; ++column) {
         ImGui::TableSetColumnIndex(column);
         if (column == 0) {
           ImGui::PushID(entry.name.c_str());
@@ -149,9 +150,9 @@ void draw_models(const Snapshot& snapshot, View& view) {
           ImGui::PopID();
           ImGui::SameLine(0, 0);
         }
-        put_text(view, fmt::format("models/{}/{}", entry.name, kColumns[column]),
+        put_text(view, fmt::format("models/{}/{}", entry.name, kModelColumns[column]),
                  cell_text(entry, column),
-                 column == 2 ? state_colour(view.theme, entry.state) : view.theme.text);
+                 column == 2 ? model_colour(view.theme, entry.state) : view.theme.text);
         if (column == 2 && entry.state == "loading") {
           const BarPart part[] = {{entry.load_share, view.theme.warn}};
           stacked_bar(view, part, 1, {ImGui::GetContentRegionAvail().x, 4 * view.scale});

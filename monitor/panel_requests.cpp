@@ -1,4 +1,4 @@
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 
@@ -7,9 +7,10 @@
 namespace hearth::monitor {
 namespace {
 
-constexpr const char* kColumns[] = {"Request", "Owner",  "Model",  "Class", "State",    "Waits for",
-                                    "Prompt",  "Cached", "Output", "TTFT",  "tokens/s", "Accepted"};
-constexpr int kNumColumns = 12;
+constexpr const char* kRequestColumns[] = {"Request", "Owner",     "Model",    "Class",
+                                           "State",   "Waits for", "Prompt",   "Cached",
+                                           "Output",  "TTFT",      "tokens/s", "Accepted"};
+constexpr int kNumRequestColumns = 12;
 
 std::string waits_for(const ipc::WatchedRequest& row) {
   if (row.waiting_for.empty()) return "";
@@ -67,7 +68,7 @@ bool goes_before(const RequestView& a, const RequestView& b, int column) {
   }
 }
 
-ImU32 state_colour(const Theme& theme, const std::string& state) {
+ImU32 request_colour(const Theme& theme, const std::string& state) {
   if (state == "decode") return theme.decode;
   if (state == "prefill") return theme.prefill;
   if (state == "ended") return theme.faint;
@@ -96,13 +97,13 @@ void table(const Snapshot& snapshot, View& view, ImVec2 size) {
   const auto flags = ImGuiTableFlags_RowBg | ImGuiTableFlags_ScrollY | ImGuiTableFlags_Resizable |
                      ImGuiTableFlags_Sortable | ImGuiTableFlags_SortTristate |
                      ImGuiTableFlags_Hideable | ImGuiTableFlags_BordersInnerH;
-  if (!ImGui::BeginTable("requests", kNumColumns, flags, size)) return;
+  if (!ImGui::BeginTable("requests", kNumRequestColumns, flags, size)) return;
   ImGui::TableSetupScrollFreeze(0, 1);
   constexpr float kWeights[] = {2.0f, 1.0f, 1.2f, 1.1f, 0.9f, 2.3f,
                                 1.0f, 0.8f, 0.8f, 1.0f, 0.9f, 1.0f};
-  for (int i = 0; i < kNumColumns; ++i) {
+  for (int i = 0; i < kNumRequestColumns; ++i) {
     ImGui::TableSetupColumn(
-        kColumns[i],
+        kRequestColumns[i],
         ImGuiTableColumnFlags_WidthStretch |
             (i >= 6 ? ImGuiTableColumnFlags_PreferSortDescending : ImGuiTableColumnFlags_None),
         kWeights[i]);
@@ -123,7 +124,7 @@ void table(const Snapshot& snapshot, View& view, ImVec2 size) {
       const ipc::WatchedRequest& row = request.row;
       ImGui::PushID(static_cast<int>(row.number));
       ImGui::TableNextRow();
-      for (int column = 0; column < kNumColumns; ++column) {
+      for (int column = 0; column < kNumRequestColumns; ++column) {
         ImGui::TableSetColumnIndex(column);
         if (column == 0) {
           if (ImGui::Selectable("##row", view.selected == row.number,
@@ -140,9 +141,9 @@ void table(const Snapshot& snapshot, View& view, ImVec2 size) {
           ImGui::SetCursorPosX(ImGui::GetCursorPosX() +
                                std::max(0.0f, ImGui::GetContentRegionAvail().x - width));
         }
-        put_text(view, fmt::format("requests/{}/{}", row.number, kColumns[column]), text,
+        put_text(view, fmt::format("requests/{}/{}", row.number, kRequestColumns[column]), text,
                  request.ended ? view.theme.faint
-                 : column == 4 ? state_colour(view.theme, row.state)
+                 : column == 4 ? request_colour(view.theme, row.state)
                                : view.theme.text);
       }
       ImGui::PopID();
@@ -179,7 +180,7 @@ void gantt(View& view, const RequestView& request) {
     };
     const float left = x_of(part.begin_us);
     const float right = std::max(left + 2, x_of(part.end_us));
-    draw->AddRectFilled({left, at.y}, {right, at.y + height}, state_colour(theme, part.state),
+    draw->AddRectFilled({left, at.y}, {right, at.y + height}, request_colour(theme, part.state),
                         3 * view.scale);
     if (ImGui::IsMouseHoveringRect({left, at.y}, {right, at.y + height})) {
       ImGui::SetTooltip("%s for %s", part.state.c_str(),
@@ -200,7 +201,7 @@ void gantt(View& view, const RequestView& request) {
   }
   ImGui::SetCursorScreenPos({at.x, at.y + height + 22 * view.scale});
   for (const char* state : {"queued", "waiting", "prefill", "decode", "recovering"}) {
-    legend(view, state_colour(theme, state), state);
+    legend(view, request_colour(theme, state), state);
     ImGui::SameLine(0, 14 * view.scale);
   }
   ImGui::NewLine();

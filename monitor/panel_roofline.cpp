@@ -1,7 +1,7 @@
 // Work of each recent step against what the device can do. Operations: 2 per parameter and row;
 // bytes: the weights once. KV, norms and the like are left out, so short contexts are meant.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

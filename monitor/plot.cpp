@@ -1,6 +1,6 @@
 #include "monitor/plot.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

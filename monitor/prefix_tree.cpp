@@ -1,6 +1,6 @@
 #include "monitor/prefix_tree.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <unordered_map>
@@ -12,9 +12,9 @@ namespace hearth::monitor {
 namespace {
 
 constexpr size_t kMaxListBytes = 64u << 20;
-constexpr size_t kTextChars = 48;
+constexpr size_t kTreeTextChars = 48;
 
-int64_t number(const ipc::Json& entry, const char* key) {
+int64_t whole_member(const ipc::Json& entry, const char* key) {
   const auto found = entry.find(key);
   if (found == entry.end() || !found->is_number_integer()) return 0;
   if (found->is_number_unsigned()) {
@@ -23,10 +23,10 @@ int64_t number(const ipc::Json& entry, const char* key) {
   return std::max<int64_t>(0, found->get<int64_t>());
 }
 
-std::string text(const ipc::Json& entry, const char* key) {
+std::string text_member(const ipc::Json& entry, const char* key) {
   const auto found = entry.find(key);
   if (found == entry.end() || !found->is_string()) return "";
-  return ipc::one_line(found->get_ref<const std::string&>(), kTextChars);
+  return ipc::one_line(found->get_ref<const std::string&>(), kTreeTextChars);
 }
 
 std::string hex(uint64_t high, uint64_t low) { return fmt::format("{:016x}{:016x}", high, low); }
@@ -79,16 +79,16 @@ Result<std::vector<StoredPrefix>> parse_cache_list(std::string_view list) {
     if (!entry.is_object()) return Error{ErrorCode::kProtocol, "cache ls: want objects", ""};
     if (out.size() == kMaxStoredPrefixes) break;
     StoredPrefix each;
-    each.model = text(entry, "model");
-    each.owner = text(entry, "owner");
-    each.name = text(entry, "name");
-    each.parent = text(entry, "parent");
-    each.first_token = number(entry, "first_token");
-    each.end_token = number(entry, "end_token");
-    each.bytes = static_cast<uint64_t>(number(entry, "bytes"));
-    each.hits = number(entry, "hits");
-    each.used_s = number(entry, "used_s");
-    each.pinned_until_s = number(entry, "pinned_until_s");
+    each.model = text_member(entry, "model");
+    each.owner = text_member(entry, "owner");
+    each.name = text_member(entry, "name");
+    each.parent = text_member(entry, "parent");
+    each.first_token = whole_member(entry, "first_token");
+    each.end_token = whole_member(entry, "end_token");
+    each.bytes = static_cast<uint64_t>(whole_member(entry, "bytes"));
+    each.hits = whole_member(entry, "hits");
+    each.used_s = whole_member(entry, "used_s");
+    each.pinned_until_s = whole_member(entry, "pinned_until_s");
     if (!each.name.empty()) out.push_back(std::move(each));
   }
   return out;

@@ -1,6 +1,6 @@
 #include "daemon/broker/admission.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

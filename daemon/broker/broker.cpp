@@ -1,6 +1,6 @@
 #include "daemon/broker/broker.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <signal.h>
 #include <sys/random.h>
 #include <sys/stat.h>

@@ -1,7 +1,7 @@
 #include "daemon/broker/child_process.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 // The settings in effect, each with where it came from.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 #include "daemon/broker/curve_gate.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ipc/curve.h"
 #include "kernels/base/log.h"

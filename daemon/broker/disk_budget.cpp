@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kEveryUs = 60'000'000;
 constexpr const char* kJournals[] = {"-wal", "-shm", "-journal"};
 /// "-0123456789abcdef.db"
-constexpr size_t kSuffix = 20;
+constexpr size_t kNameSuffix = 20;
 
 }  // namespace
 
@@ -36,10 +36,10 @@ std::vector<PrefixDatabase> find_databases(const fs::path& folder) {
   for (fs::directory_iterator at(folder, problem), end; !problem && at != end;
        at.increment(problem)) {
     const std::string name = at->path().filename().string();
-    if (name.size() <= kSuffix || !name.ends_with(".db")) continue;
+    if (name.size() <= kNameSuffix || !name.ends_with(".db")) continue;
     struct stat found {};
     if (::lstat(at->path().c_str(), &found) != 0 || !S_ISREG(found.st_mode)) continue;
-    PrefixDatabase database{at->path(), name.substr(0, name.size() - kSuffix),
+    PrefixDatabase database{at->path(), name.substr(0, name.size() - kNameSuffix),
                             static_cast<uint64_t>(found.st_size), found.st_mtim.tv_sec};
     for (const char* journal : kJournals) {
       if (::lstat((at->path().string() + journal).c_str(), &found) != 0) continue;

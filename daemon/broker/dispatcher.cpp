@@ -1,6 +1,6 @@
 #include "daemon/broker/dispatcher.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/random.h>
 
 #include <algorithm>

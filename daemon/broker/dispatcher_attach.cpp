@@ -1,6 +1,6 @@
 // The dispatcher's second half: coming back to a request, and going on from one.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 #include "daemon/broker/model_verbs.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>

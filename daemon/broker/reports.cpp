@@ -1,6 +1,6 @@
 #include "daemon/broker/reports.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>

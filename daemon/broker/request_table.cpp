@@ -1,6 +1,6 @@
 #include "daemon/broker/request_table.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>

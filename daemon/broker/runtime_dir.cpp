@@ -1,7 +1,7 @@
 #include "daemon/broker/runtime_dir.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 #include "daemon/broker/session.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <grp.h>
 #include <pwd.h>
 

@@ -1,6 +1,6 @@
 #include "daemon/broker/worker_process.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 #include "daemon/broker/worker_socket.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>

@@ -1,6 +1,6 @@
 #include "daemon/http/answer_parts.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <utility>
 

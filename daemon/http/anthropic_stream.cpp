@@ -1,6 +1,6 @@
 // Streams of Anthropic's messages API: one content block after the other.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <utility>
 

@@ -1,6 +1,6 @@
 #include "daemon/http/api_answer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <utility>
 

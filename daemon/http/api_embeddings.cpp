@@ -9,16 +9,13 @@
 #include <utility>
 
 #include "daemon/http/api_request.h"
+#include "daemon/http/request_members.h"
 #include "ipc/base64.h"
 #include "ipc/codec.h"
 #include "ipc/json.h"
 
 namespace hearth::http {
 namespace {
-
-using ipc::Json;
-
-constexpr ipc::JsonLimits kBodyLimits{.max_bytes = ipc::kMaxRequestBytes, .max_depth = 30};
 
 Error bad(ErrorCode code, std::string_view field, std::string_view what) {
   return Error{code, fmt::format("{}: {}", field, what), std::string(field)};

@@ -4,12 +4,6 @@
 #include "ipc/codec.h"
 
 namespace hearth::http {
-namespace {
-
-constexpr ipc::JsonLimits kBodyLimits{.max_bytes = ipc::kMaxRequestBytes, .max_depth = 30};
-
-}  // namespace
-
 Result<Call> parse_call(Api api, std::string_view body) {
   HEARTH_ASSIGN_OR_RETURN(const Json object, ipc::parse_json_object(body, kBodyLimits));
   switch (api) {

@@ -1,6 +1,6 @@
 // Streams of OpenAI's completion APIs.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <iterator>
 #include <utility>

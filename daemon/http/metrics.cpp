@@ -1,6 +1,6 @@
 #include "daemon/http/metrics.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <iterator>
 #include <numeric>

@@ -21,6 +21,9 @@ namespace hearth::http {
 using ipc::describe;
 using ipc::Json;
 
+/// Of a request's body.
+inline constexpr ipc::JsonLimits kBodyLimits{.max_bytes = ipc::kMaxRequestBytes, .max_depth = 30};
+
 /// The members of a JSON object, each asked for by name; what nobody asked for is refused. After
 /// the first error nothing more is noted.
 class Members {

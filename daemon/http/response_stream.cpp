@@ -1,6 +1,6 @@
 // Streams of OpenAI's responses API: one output item after the other.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <iterator>
 #include <utility>

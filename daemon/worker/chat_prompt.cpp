@@ -1,6 +1,6 @@
 #include "daemon/worker/chat_prompt.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace hearth::worker {
 

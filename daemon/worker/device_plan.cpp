@@ -1,6 +1,6 @@
 #include "daemon/worker/device_plan.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <limits>

@@ -1,6 +1,6 @@
 #include "daemon/worker/doctor.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdio>
 

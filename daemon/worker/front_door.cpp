@@ -1,6 +1,6 @@
 #include "daemon/worker/front_door.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 #include "daemon/worker/kept_marks.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <optional>

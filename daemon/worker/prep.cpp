@@ -1,6 +1,6 @@
 #include "daemon/worker/prep.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>
@@ -12,7 +12,7 @@
 namespace hearth::worker {
 namespace {
 
-constexpr size_t kMailboxMessages = 1 << 16;
+constexpr size_t kPrepMessages = 1 << 16;
 
 engine::Priority priority_of(const std::string& name) {
   if (name == "interactive") return engine::Priority::kInteractive;
@@ -417,8 +417,8 @@ PrepResult prepare(const PrepModel& model, const ipc::WorkerRequest& request) {
 
 PrepThread::PrepThread(PrepModel model)
     : model_(std::move(model)),
-      inbox_(kMailboxMessages),
-      results_(kMailboxMessages, true),
+      inbox_(kPrepMessages),
+      results_(kPrepMessages, true),
       thread_([this] { run(); }) {}
 
 PrepThread::~PrepThread() {

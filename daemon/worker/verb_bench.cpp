@@ -3,15 +3,15 @@
 
 #include "daemon/worker/verb_bench.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
 
 #include "daemon/worker/bench/bench_case.h"
 #include "daemon/worker/bench/bench_model.h"
 #include "daemon/worker/bench/bench_rig.h"
+#include "daemon/worker/command_line.h"
 #include "daemon/worker/device.h"
 #include "daemon/worker/progress_line.h"
 #include "daemon/worker/stop_flag.h"
@@ -36,9 +36,9 @@ Result<BenchModel> open_model(const BenchOptions& options) {
 
 namespace {
 
-using Options = BenchOptions;
+using BenchOptions = BenchOptions;
 
-Result<void> write_shape(const Options& options) {
+Result<void> write_shape(const BenchOptions& options) {
   HEARTH_ASSIGN_OR_RETURN(const models::ModelShape shape, models::find_shape(options.write_shape));
   HEARTH_ASSIGN_OR_RETURN(const models::RandomModel model,
                           models::RandomModel::create(shape, options.type, options.seed));
@@ -62,11 +62,11 @@ void take_best(kernels::Ceilings* best, const kernels::Ceilings& now) {
 /// Prompt tokens of a step: enough to keep a GPU's tensor cores busy.
 constexpr int32_t kGpuChunk = 2048;
 
-Result<kernels::Ceilings> ceilings_of(const kernels::OpTable& ops, const Options& options) {
+Result<kernels::Ceilings> ceilings_of(const kernels::OpTable& ops, const BenchOptions& options) {
   return measure_device(ops, static_cast<size_t>(options.read_mib) << 20);
 }
 
-Result<BenchReport> run(const Options& options) {
+Result<BenchReport> run(const BenchOptions& options) {
   ProgressLine progress;
   HEARTH_ASSIGN_OR_RETURN(const kernels::DType kv_type, parse_kv_type(options.kv_type));
   HEARTH_ASSIGN_OR_RETURN(const BenchModel source, open_model(options));
@@ -139,7 +139,7 @@ int report_end(const Error& error) {
   return error.code == ErrorCode::kCancelled ? kInterrupted : kFailed;
 }
 
-int bench(const Options& options) {
+int bench(const BenchOptions& options) {
   const int sources = !options.write_shape.empty()
                           ? (options.file.empty() ? 0 : 1)
                           : (!options.file.empty()) + (!options.shape.empty());
@@ -167,70 +167,69 @@ int bench(const Options& options) {
   return write_stdout(options.json ? as_json(*report) : as_text(*report)) ? 0 : kFailed;
 }
 
-void add_speculation_options(CLI::App& verb, Options& options) {
-  verb.add_flag("--speculate", options.speculate,
-                "decode with guesses and without, in turn, and compare speed and text");
-  verb.add_option("--replay", options.replay,
-                  "guess what the plain run said, spoiled: 0.8 (right with that chance), "
-                  "0.9,0.7,0.5 (by place in a step), 1101 (by position), then :SEED or nothing")
-      ->type_name("PATTERN");
-  verb.add_option(
+void add_speculation_options(Verb verb, BenchOptions& options) {
+  verb.flag("--speculate", options.speculate,
+            "decode with guesses and without, in turn, and compare speed and text");
+  verb.option("--replay", options.replay,
+              "guess what the plain run said, spoiled: 0.8 (right with that chance), "
+              "0.9,0.7,0.5 (by place in a step), 1101 (by position), then :SEED or nothing")
+      .type_name("PATTERN");
+  verb.option(
           "--draft", options.draft,
           "who guesses beside lookup: auto (MODEL-draft.gguf beside MODEL.gguf), none, a file, or "
           "a "
           "shape's name for random weights; with --replay it says the replayed guesses, at its own "
           "cost")
-      ->type_name("NAME");
-  verb.add_option("--draft-type", options.draft_type, "weight type of a draft's shape")
-      ->type_name("T");
-  verb.add_option("--width", options.width, "guesses verified per step; 0: as many as pay")
-      ->check(CLI::Range(0, 32));
-  verb.add_option("--sequences", options.sequences, "with --speculate: at once; default 1")
-      ->check(CLI::Range(1, 64));
-  verb.add_option("--tokens", options.tokens, "with --speculate: of each sequence; default 128")
-      ->check(CLI::Range(2, 1 << 20));
-  verb.add_option("--temperature", options.temperature,
-                  "with --speculate; default 0 for a file, 0.8 for random weights")
-      ->check(CLI::Range(0.0, 10.0));
-  verb.add_option("--prompt", options.prompt, "with --speculate: of a file; default: tales begin");
+      .type_name("NAME");
+  verb.option("--draft-type", options.draft_type, "weight type of a draft's shape").type_name("T");
+  verb.option("--width", options.width, "guesses verified per step; 0: as many as pay")
+      .range(0, 32);
+  verb.option("--sequences", options.sequences, "with --speculate: at once; default 1")
+      .range(1, 64);
+  verb.option("--tokens", options.tokens, "with --speculate: of each sequence; default 128")
+      .range(2, 1 << 20);
+  verb.option("--temperature", options.temperature,
+              "with --speculate; default 0 for a file, 0.8 for random weights")
+      .range(0.0, 10.0);
+  verb.option("--prompt", options.prompt, "with --speculate: of a file; default: tales begin");
 }
 
 }  // namespace
 
-void add_bench(CLI::App& app, int* status) {
-  const auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("bench", "How fast a model runs here, and of what ceiling");
-  verb->add_option("FILE", options->file, "a .gguf file, or a model's name");
+void add_bench(Verb program) {
+  const auto options = std::make_shared<BenchOptions>();
+  Verb verb = program.verb("bench", "How fast a model runs here, and of what ceiling");
+  verb.option("FILE", options->file, "a .gguf file, or a model's name");
   std::string shapes;
   for (const models::ModelShape& shape : models::named_shapes()) {
     shapes += fmt::format("{}{}", shapes.empty() ? "" : ", ", shape.name);
   }
-  verb->add_option("--shape", options->shape, "random weights of this shape instead: " + shapes)
-      ->type_name("NAME");
-  verb->add_option("--write-shape", options->write_shape,
-                   "write random weights of this shape to FILE, a GGUF file that any engine loads")
-      ->type_name("NAME");
-  verb->add_option("--type", options->type, "of random weights, or a mix as Q4_K_M; default Q8_0")
-      ->type_name("T");
-  verb->add_option("--seed", options->seed, "of random weights; default 1");
-  verb->add_flag("--quick", options->quick, "short prompts, three rounds");
-  verb->add_option("--rounds", options->rounds, "how often all is measured; default 3 or 5")
-      ->check(CLI::Range(1, 1000));
-  verb->add_option("--kv-type", options->kv_type, "f16, bf16, q8_0 or f32");
-  verb->add_option("--read-mib", options->read_mib,
-                   "size of what is read for the bandwidth; several times the cache, default 256")
-      ->check(CLI::Range(1, 1 << 16));
-  verb->add_option("--device", options->device.device, "cpu or cuda:N; default: the CPU")
-      ->type_name("NAME");
-  verb->add_option("--numerics", options->device.numerics,
-                   "exact (default), or fast: on a GPU, prompts by cuBLASLt where it is installed")
-      ->type_name("MODE");
-  verb->add_option("--threads", options->device.threads, "compute threads; 0: one per core")
-      ->check(CLI::Range(0, 4096));
-  verb->add_option("--cpu-variant", options->device.cpu_variant, "code path; default: the best");
-  verb->add_flag("--json", options->json, "one JSON object");
-  add_speculation_options(*verb, *options);
-  verb->callback([options, status] { *status = bench(*options); });
+  verb.option("--shape", options->shape, "random weights of this shape instead: " + shapes)
+      .type_name("NAME");
+  verb.option("--write-shape", options->write_shape,
+              "write random weights of this shape to FILE, a GGUF file that any engine loads")
+      .type_name("NAME");
+  verb.option("--type", options->type, "of random weights, or a mix as Q4_K_M; default Q8_0")
+      .type_name("T");
+  verb.option("--seed", options->seed, "of random weights; default 1");
+  verb.flag("--quick", options->quick, "short prompts, three rounds");
+  verb.option("--rounds", options->rounds, "how often all is measured; default 3 or 5")
+      .range(1, 1000);
+  verb.option("--kv-type", options->kv_type, "f16, bf16, q8_0 or f32");
+  verb.option("--read-mib", options->read_mib,
+              "size of what is read for the bandwidth; several times the cache, default 256")
+      .range(1, 1 << 16);
+  verb.option("--device", options->device.device, "cpu or cuda:N; default: the CPU")
+      .type_name("NAME");
+  verb.option("--numerics", options->device.numerics,
+              "exact (default), or fast: on a GPU, prompts by cuBLASLt where it is installed")
+      .type_name("MODE");
+  verb.option("--threads", options->device.threads, "compute threads; 0: one per core")
+      .range(0, 4096);
+  verb.option("--cpu-variant", options->device.cpu_variant, "code path; default: the best");
+  verb.flag("--json", options->json, "one JSON object");
+  add_speculation_options(verb, *options);
+  verb.run([options] { return bench(*options); });
 }
 
 }  // namespace hearth::worker

@@ -1,6 +1,6 @@
 // hearth bench --speculate: decoding with guesses against decoding without.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <memory>

@@ -2,9 +2,8 @@
 // whether or not a worker has them open; who may read the folder may look after it. The broker runs
 // it too, for clients of a service, with --owner.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <map>
@@ -14,6 +13,7 @@
 #include <set>
 
 #include "daemon/worker/cache_tree.h"
+#include "daemon/worker/command_line.h"
 #include "daemon/worker/stored_text.h"
 #include "daemon/worker/verbs.h"
 #include "engine/store/store_admin.h"
@@ -27,7 +27,7 @@ namespace {
 using engine::StoreAdmin;
 using engine::StoredEntry;
 
-struct Options {
+struct CacheVerb {
   std::string state_dir;
   std::string model;  ///< only this one's databases
   std::string owner;
@@ -111,7 +111,7 @@ std::vector<StoredEntry> of_owner(std::vector<StoredEntry> entries, const std::s
   return entries;
 }
 
-Result<fs::path> folder_of(const Options& options) {
+Result<fs::path> folder_of(const CacheVerb& options) {
   if (!options.state_dir.empty()) return fs::path(options.state_dir) / "prefix";
   HEARTH_ASSIGN_OR_RETURN(const ipc::Paths paths,
                           ipc::resolve_paths(ipc::Environment::of_process()));
@@ -120,7 +120,7 @@ Result<fs::path> folder_of(const Options& options) {
 
 /// Calls fn(admin) for each database asked for; what cannot be opened is named, and passed over.
 template <typename Fn>
-Result<bool> for_each_store(const Options& options, const Fn& fn) {
+Result<bool> for_each_store(const CacheVerb& options, const Fn& fn) {
   HEARTH_ASSIGN_OR_RETURN(const fs::path folder, folder_of(options));
   HEARTH_ASSIGN_OR_RETURN(const std::vector<fs::path> files, StoreAdmin::files(folder));
   bool good = true;
@@ -137,7 +137,7 @@ Result<bool> for_each_store(const Options& options, const Fn& fn) {
   return good;
 }
 
-Result<bool> list(const Options& options) {
+Result<bool> list(const CacheVerb& options) {
   StoredText text(options.model_dirs);
   nlohmann::json all = nlohmann::json::array();
   std::string out;
@@ -170,7 +170,7 @@ Result<bool> list(const Options& options) {
   return good;
 }
 
-Result<bool> stats(const Options& options) {
+Result<bool> stats(const CacheVerb& options) {
   nlohmann::json all = nlohmann::json::array();
   std::string out;
   HEARTH_ASSIGN_OR_RETURN(
@@ -217,7 +217,7 @@ std::vector<int64_t> once_each(std::vector<int64_t> rows) {
 /// is given, stand for with all behind or in front of them. kNotFound names one that stands for
 /// nothing.
 template <typename Fn>
-Result<bool> for_each_named(const Options& options,
+Result<bool> for_each_named(const CacheVerb& options,
                             void (*take)(const Tree&, size_t, std::vector<int64_t>&),
                             const Fn& fn) {
   std::set<std::string> unknown(options.names.begin(), options.names.end());
@@ -242,7 +242,7 @@ Result<bool> for_each_named(const Options& options,
                fmt::format("{}: nothing of that name", ipc::one_line(*unknown.begin(), 0)), ""};
 }
 
-Result<bool> remove(const Options& options) {
+Result<bool> remove(const CacheVerb& options) {
   const bool everything = options.all || !options.owner.empty() || !options.model.empty();
   if (options.names.empty() ? !everything : options.all) {
     return Error{ErrorCode::kInvalidArgument,
@@ -262,7 +262,7 @@ Result<bool> remove(const Options& options) {
 }
 
 /// A prefix is of use with all in front of it, so that is pinned with it.
-Result<bool> set_pins(const Options& options, bool pin) {
+Result<bool> set_pins(const CacheVerb& options, bool pin) {
   uint64_t chunks = 0;
   uint64_t left_out = 0;
   HEARTH_ASSIGN_OR_RETURN(
@@ -286,10 +286,10 @@ Result<bool> set_pins(const Options& options, bool pin) {
                ""};
 }
 
-Result<bool> pin(const Options& options) { return set_pins(options, true); }
-Result<bool> unpin(const Options& options) { return set_pins(options, false); }
+Result<bool> pin(const CacheVerb& options) { return set_pins(options, true); }
+Result<bool> unpin(const CacheVerb& options) { return set_pins(options, false); }
 
-Result<bool> verify(const Options& options) {
+Result<bool> verify(const CacheVerb& options) {
   uint64_t bad = 0;
   HEARTH_ASSIGN_OR_RETURN(
       const bool good, for_each_store(options, [&](StoreAdmin& admin) -> Result<void> {
@@ -304,7 +304,7 @@ Result<bool> verify(const Options& options) {
   return good && bad == 0;
 }
 
-Result<bool> compact(const Options& options) {
+Result<bool> compact(const CacheVerb& options) {
   return for_each_store(options, [&](StoreAdmin& admin) -> Result<void> {
     const uint64_t before = admin.file_bytes();
     HEARTH_TRY(admin.compact());
@@ -316,45 +316,45 @@ Result<bool> compact(const Options& options) {
 
 }  // namespace
 
-void add_cache(CLI::App& app, int* status) {
-  const auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("cache", "The prefixes kept on disk");
-  verb->require_subcommand(1);
-  const auto add = [&](const char* name, const char* meaning, Result<bool> (*run)(const Options&)) {
-    CLI::App* sub = verb->add_subcommand(name, meaning);
-    sub->add_option("--model", options->model, "only this model's");
-    sub->add_option("--state-dir", options->state_dir, "hearthd's server.state_dir");
-    sub->callback([options, status, run] {
+void add_cache(Verb program) {
+  const auto options = std::make_shared<CacheVerb>();
+  Verb verb = program.verb("cache", "The prefixes kept on disk");
+  verb.require_verb();
+  const auto add = [&](const char* name, const char* meaning,
+                       Result<bool> (*run)(const CacheVerb&)) {
+    Verb sub = verb.verb(name, meaning);
+    sub.option("--model", options->model, "only this model's");
+    sub.option("--state-dir", options->state_dir, "hearthd's server.state_dir");
+    sub.run([options, run] {
       const Result<bool> done = run(*options);
-      *status = !done.ok() ? report_failure(done.error()) : *done ? 0 : kFailed;
+      return !done.ok() ? report_failure(done.error()) : *done ? 0 : kFailed;
     });
     return sub;
   };
-  CLI::App* ls = add("ls", "What is kept: a line per run of tokens, branches below it", list);
-  ls->add_option("--owner", options->owner, "only this one's, as \"uid:1000\"");
-  ls->add_flag("--json", options->json, "as JSON, a chunk each");
-  ls->add_flag("--show-text", options->show_text, "the first words of each line");
-  ls->add_option("--model-dir", options->model_dirs, "for --show-text: where the models are");
-  CLI::App* sizes = add("stats", "Sizes by model and owner", stats);
-  sizes->add_flag("--json", options->json, "as JSON");
-  sizes->add_option("--owner", options->owner, "only this one's");
-  CLI::App* keep = add("pin", "Keeps what is named, and all in front of it, from eviction", pin);
-  keep->add_option("NAME", options->names, "as ls shows it")->required();
-  keep->add_option("--ttl-s,--ttl", options->ttl_s, "so many seconds; default: an hour")
-      ->check(CLI::Range(int64_t{1}, int64_t{30 * 24 * 3600}));
-  keep->add_option("--pinned-bytes", options->pinned_bytes, "of one owner, at most");
-  keep->add_option("--owner", options->owner, "only this one's");
-  CLI::App* let_go = add("unpin", "Lets it be evicted again", unpin);
-  let_go->add_option("NAME", options->names, "as ls shows it")->required();
-  let_go->add_option("--owner", options->owner, "only this one's");
-  CLI::App* rm = add("rm", "Removes what is named, and all that continues it", remove);
-  rm->add_option("NAME", options->names, "as ls shows it");
-  rm->add_flag("--all", options->all, "everything");
-  rm->add_option("--owner", options->owner, "of this owner; without names: all");
-  rm->add_flag(
-      "--wipe", options->wipe,
-      "leave no byte of it in the files: they are written anew. What a running model holds "
-      "in memory stays there");
+  Verb ls = add("ls", "What is kept: a line per run of tokens, branches below it", list);
+  ls.option("--owner", options->owner, "only this one's, as \"uid:1000\"");
+  ls.flag("--json", options->json, "as JSON, a chunk each");
+  ls.flag("--show-text", options->show_text, "the first words of each line");
+  ls.option("--model-dir", options->model_dirs, "for --show-text: where the models are");
+  Verb sizes = add("stats", "Sizes by model and owner", stats);
+  sizes.flag("--json", options->json, "as JSON");
+  sizes.option("--owner", options->owner, "only this one's");
+  Verb keep = add("pin", "Keeps what is named, and all in front of it, from eviction", pin);
+  keep.option("NAME", options->names, "as ls shows it").required();
+  keep.option("--ttl-s,--ttl", options->ttl_s, "so many seconds; default: an hour")
+      .range(int64_t{1}, int64_t{30 * 24 * 3600});
+  keep.option("--pinned-bytes", options->pinned_bytes, "of one owner, at most");
+  keep.option("--owner", options->owner, "only this one's");
+  Verb let_go = add("unpin", "Lets it be evicted again", unpin);
+  let_go.option("NAME", options->names, "as ls shows it").required();
+  let_go.option("--owner", options->owner, "only this one's");
+  Verb rm = add("rm", "Removes what is named, and all that continues it", remove);
+  rm.option("NAME", options->names, "as ls shows it");
+  rm.flag("--all", options->all, "everything");
+  rm.option("--owner", options->owner, "of this owner; without names: all");
+  rm.flag("--wipe", options->wipe,
+          "leave no byte of it in the files: they are written anew. What a running model holds "
+          "in memory stays there");
   add("verify", "Reads everything, and removes what is damaged", verify);
   add("compact", "Gives back freed space", compact);
 }

@@ -1,12 +1,12 @@
 // hearth convert FOLDER OUT: published weights as one model file.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 #include <string>
 
+#include "daemon/worker/command_line.h"
 #include "daemon/worker/measuring_ops.h"
 #include "daemon/worker/progress_line.h"
 #include "daemon/worker/stop_flag.h"
@@ -20,7 +20,7 @@
 namespace hearth::worker {
 namespace {
 
-struct Options {
+struct ConvertVerb {
   std::string folder;
   std::string out;
   std::string type;
@@ -29,14 +29,14 @@ struct Options {
 
 /// What was written is what this build loads: the file's shapes against its metadata, and the
 /// tokenizer.
-Result<void> check(const Options& options) {
+Result<void> check(const ConvertVerb& options) {
   HEARTH_ASSIGN_OR_RETURN(const models::GgufFile file, models::GgufFile::open(options.out));
   HEARTH_TRY(models::load_model(file, measuring_ops(), nullptr));
   if (!options.without_tokenizer) HEARTH_TRY(models::load_tokenizer(file));
   return {};
 }
 
-Result<models::ConvertReport> run(const Options& options) {
+Result<models::ConvertReport> run_convert(const ConvertVerb& options) {
   models::ConvertOptions convert;
   convert.without_tokenizer = options.without_tokenizer;
   if (options.type == "F32") convert.type = kernels::DType::kF32;
@@ -60,9 +60,9 @@ Result<models::ConvertReport> run(const Options& options) {
   return report;
 }
 
-int convert(const Options& options) {
+int convert(const ConvertVerb& options) {
   catch_stop_signals();
-  const Result<models::ConvertReport> done = run(options);
+  const Result<models::ConvertReport> done = run_convert(options);
   if (!done.ok()) {
     report_failure(done.error());
     return done.error().code == ErrorCode::kCancelled ? kInterrupted : kFailed;
@@ -75,19 +75,18 @@ int convert(const Options& options) {
 
 }  // namespace
 
-void add_convert(CLI::App& app, int* status) {
-  const auto options = std::make_shared<Options>();
-  CLI::App* verb =
-      app.add_subcommand("convert", "Writes published weights (safetensors) as a model file");
-  verb->add_option("FOLDER", options->folder, "with config.json, tokenizer.json and *.safetensors")
-      ->required();
-  verb->add_option("OUT", options->out, "the .gguf file to write")->required();
-  verb->add_option("--type", options->type, "of matrices: F32, F16, BF16; else as they are stored")
-      ->type_name("T")
-      ->check(CLI::IsMember({"F32", "F16", "BF16"}));
-  verb->add_flag("--without-tokenizer", options->without_tokenizer,
-                 "the folder has none; only token ids can be asked then");
-  verb->callback([options, status] { *status = convert(*options); });
+void add_convert(Verb program) {
+  const auto options = std::make_shared<ConvertVerb>();
+  Verb verb = program.verb("convert", "Writes published weights (safetensors) as a model file");
+  verb.option("FOLDER", options->folder, "with config.json, tokenizer.json and *.safetensors")
+      .required();
+  verb.option("OUT", options->out, "the .gguf file to write").required();
+  verb.option("--type", options->type, "of matrices: F32, F16, BF16; else as they are stored")
+      .type_name("T")
+      .one_of({"F32", "F16", "BF16"});
+  verb.flag("--without-tokenizer", options->without_tokenizer,
+            "the folder has none; only token ids can be asked then");
+  verb.run([options] { return convert(*options); });
 }
 
 }  // namespace hearth::worker

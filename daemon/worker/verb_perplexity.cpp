@@ -1,14 +1,14 @@
 // hearth perplexity MODEL -f TEXT: how well a model foresees a text, and how far it is from
 // another.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <fstream>
 #include <memory>
 #include <sstream>
 
+#include "daemon/worker/command_line.h"
 #include "daemon/worker/device.h"
 #include "daemon/worker/perplexity/text_score.h"
 #include "daemon/worker/progress_line.h"
@@ -22,7 +22,7 @@
 namespace hearth::worker {
 namespace {
 
-struct Options {
+struct PerplexityVerb {
   std::string model;
   std::string text;
   std::string against;
@@ -53,8 +53,8 @@ struct Loaded {
   std::unique_ptr<LogitsRunner> runner;
 };
 
-Result<Loaded> load(const std::string& name, const Options& options, const ScoreOptions& score,
-                    const kernels::OpTable& ops) {
+Result<Loaded> load(const std::string& name, const PerplexityVerb& options,
+                    const ScoreOptions& score, const kernels::OpTable& ops) {
   Loaded out;
   HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(name));
   HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(path));
@@ -104,7 +104,7 @@ std::string as_json(const TextScore& score) {
   return ipc::dump_json(out) + "\n";
 }
 
-Result<TextScore> run(const Options& options) {
+Result<TextScore> run_perplexity(const PerplexityVerb& options) {
   HEARTH_ASSIGN_OR_RETURN(const std::string text, read_file(options.text));
   HEARTH_ASSIGN_OR_RETURN(const kernels::OpTable ops, open_device(options.device));
   ScoreOptions score = options.score;
@@ -134,9 +134,9 @@ Result<TextScore> run(const Options& options) {
                     });
 }
 
-int perplexity(const Options& options) {
+int perplexity(const PerplexityVerb& options) {
   catch_stop_signals();
-  const Result<TextScore> score = run(options);
+  const Result<TextScore> score = run_perplexity(options);
   if (!score.ok()) {
     report_failure(score.error());
     return score.error().code == ErrorCode::kCancelled ? kInterrupted : kFailed;
@@ -146,32 +146,30 @@ int perplexity(const Options& options) {
 
 }  // namespace
 
-void add_perplexity(CLI::App& app, int* status) {
-  const auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("perplexity", "How well a model foresees a text");
-  verb->add_option("MODEL", options->model, "a .gguf file, or a model's name")->required();
-  verb->add_option("-f,--file", options->text, "the text; - is stdin")
-      ->type_name("FILE")
-      ->required();
-  verb->add_option("--against", options->against, "another model: how far the forecasts differ")
-      ->type_name("MODEL");
-  verb->add_option("--context", options->score.context, "tokens of a window; default 512")
-      ->check(CLI::Range(2, 1 << 24));
-  verb->add_option("--stride", options->score.stride,
-                   "tokens that each window scores behind the first; default half of it")
-      ->check(CLI::Range(1, 1 << 24));
-  verb->add_option("--tokens", options->score.max_tokens, "of the text, at most; default all")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  verb->add_option("--kv-type", options->kv_type, "f16, bf16, q8_0 or f32");
-  verb->add_option("--device", options->device.device, "cpu or cuda:N; default: the CPU")
-      ->type_name("NAME");
-  verb->add_option("--numerics", options->device.numerics,
-                   "exact (default), or fast: on a GPU, prompts by cuBLASLt where it is installed")
-      ->type_name("MODE");
-  verb->add_option("--threads", options->device.threads, "compute threads; 0: one per core")
-      ->check(CLI::Range(0, 4096));
-  verb->add_flag("--json", options->json, "one JSON object");
-  verb->callback([options, status] { *status = perplexity(*options); });
+void add_perplexity(Verb program) {
+  const auto options = std::make_shared<PerplexityVerb>();
+  Verb verb = program.verb("perplexity", "How well a model foresees a text");
+  verb.option("MODEL", options->model, "a .gguf file, or a model's name").required();
+  verb.option("-f,--file", options->text, "the text; - is stdin").type_name("FILE").required();
+  verb.option("--against", options->against, "another model: how far the forecasts differ")
+      .type_name("MODEL");
+  verb.option("--context", options->score.context, "tokens of a window; default 512")
+      .range(2, 1 << 24);
+  verb.option("--stride", options->score.stride,
+              "tokens that each window scores behind the first; default half of it")
+      .range(1, 1 << 24);
+  verb.option("--tokens", options->score.max_tokens, "of the text, at most; default all")
+      .range(int64_t{1}, int64_t{1} << 40);
+  verb.option("--kv-type", options->kv_type, "f16, bf16, q8_0 or f32");
+  verb.option("--device", options->device.device, "cpu or cuda:N; default: the CPU")
+      .type_name("NAME");
+  verb.option("--numerics", options->device.numerics,
+              "exact (default), or fast: on a GPU, prompts by cuBLASLt where it is installed")
+      .type_name("MODE");
+  verb.option("--threads", options->device.threads, "compute threads; 0: one per core")
+      .range(0, 4096);
+  verb.flag("--json", options->json, "one JSON object");
+  verb.run([options] { return perplexity(*options); });
 }
 
 }  // namespace hearth::worker

@@ -1,13 +1,13 @@
 // hearth plan: what serving a model would take and bring, before anything is loaded.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <optional>
 
 #include "daemon/worker/bench/bench_model.h"
+#include "daemon/worker/command_line.h"
 #include "daemon/worker/device.h"
 #include "daemon/worker/plan/quantity.h"
 #include "daemon/worker/plan/serving_plan.h"
@@ -18,7 +18,7 @@
 namespace hearth::worker {
 namespace {
 
-struct Options {
+struct PlanVerb {
   std::string file;
   std::string shape;
   std::string type = "Q8_0";
@@ -33,7 +33,7 @@ struct Options {
   PlanQuestion question;
 };
 
-Result<BenchModel> open_model(const Options& options) {
+Result<BenchModel> open_model(const PlanVerb& options) {
   if (options.shape.empty()) {
     HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(options.file));
     return BenchModel::open(path);
@@ -45,7 +45,7 @@ Result<BenchModel> open_model(const Options& options) {
 }
 
 /// Rates that were given, or, where none was, those of this machine.
-Result<std::string> find_rates(const Options& options, PlanQuestion* question) {
+Result<std::string> find_rates(const PlanVerb& options, PlanQuestion* question) {
   kernels::Ceilings& ceilings = question->ceilings;
   if (!options.bandwidth.empty()) {
     HEARTH_ASSIGN_OR_RETURN(ceilings.read_bytes_per_s,
@@ -70,7 +70,7 @@ Result<std::string> find_rates(const Options& options, PlanQuestion* question) {
                      ops.device.variant, ops.device.num_threads);
 }
 
-Result<std::string> run(const Options& options) {
+Result<std::string> run_plan(const PlanVerb& options) {
   PlanQuestion question = options.question;
   HEARTH_ASSIGN_OR_RETURN(question.engine.kv_type, parse_kv_type(options.kv_type));
   if (!options.kv_bytes.empty()) {
@@ -110,71 +110,68 @@ Result<std::string> run(const Options& options) {
                       : as_text(plan, title, planned, question);
 }
 
-int plan(const Options& options) {
+int plan(const PlanVerb& options) {
   if (options.file.empty() == options.shape.empty()) {
     std::fputs("hearth: plan: want one of a file or model's name, and --shape NAME\n", stderr);
     return kUsage;
   }
-  const Result<std::string> report = run(options);
+  const Result<std::string> report = run_plan(options);
   if (!report.ok()) return report_failure(report.error());
   return write_stdout(*report) ? 0 : kFailed;
 }
 
 }  // namespace
 
-void add_plan(CLI::App& app, int* status) {
-  const auto options = std::make_shared<Options>();
+void add_plan(Verb program) {
+  const auto options = std::make_shared<PlanVerb>();
   engine::EngineConfig& engine = options->question.engine;
-  CLI::App* verb = app.add_subcommand("plan", "What serving a model takes and brings, unloaded");
-  verb->add_option("FILE", options->file, "a .gguf file, or a model's name");
+  Verb verb = program.verb("plan", "What serving a model takes and brings, unloaded");
+  verb.option("FILE", options->file, "a .gguf file, or a model's name");
   std::string shapes;
   for (const models::ModelShape& shape : models::named_shapes()) {
     shapes += fmt::format("{}{}", shapes.empty() ? "" : ", ", shape.name);
   }
-  verb->add_option("--shape", options->shape, "a model of this shape instead: " + shapes)
-      ->type_name("NAME");
-  verb->add_option("--type", options->type,
-                   "of the shape's weights, or a mix as Q4_K_M; default Q8_0")
-      ->type_name("T");
-  verb->add_option("--context", options->context,
-                   "tokens that each sequence has; default 1024 or the model's")
-      ->check(CLI::Range(1, 1 << 24));
-  verb->add_option("--memory", options->memory, "of the device; default: what is free here")
-      ->type_name("BYTES");
-  verb->add_option("--bandwidth", options->bandwidth,
-                   "of reading; default: measured, where --flops is not given either")
-      ->type_name("BYTES/S");
-  verb->add_option("--flops", options->flops, "operations per second; default: as above")
-      ->type_name("OP/S");
-  verb->add_option("--draft", options->draft, "a small model that guesses: a file or name")
-      ->type_name("MODEL");
-  verb->add_option("--guesses", options->question.guess_width, "tokens guessed a step; default 4")
-      ->check(CLI::Range(1, 32));
-  verb->add_option("--acceptance", options->question.acceptance,
-                   "chance that a guess is right; default 0.8")
-      ->check(CLI::Range(0.0, 1.0));
-  verb->add_option("--kv-type", options->kv_type, "f16, bf16, q8_0 or f32");
-  verb->add_option("--kv-bytes", options->kv_bytes, "memory for KV; default: chosen")
-      ->type_name("BYTES");
-  verb->add_option("--prefix-ram-bytes", options->prefix_ram,
-                   "on a GPU: host memory for prefixes; default 4GiB")
-      ->type_name("BYTES");
-  verb->add_option("--max-seqs", engine.scheduler.max_seqs, "sequences at once; default 64");
-  verb->add_option("--max-step-tokens", engine.scheduler.max_step_tokens,
-                   "rows of one step; default 512");
-  verb->add_option("--context-length", engine.context_length,
-                   "that is served; default: the model's");
-  verb->add_option("--read-mib", options->read_mib, "size of what is read for the bandwidth")
-      ->check(CLI::Range(1, 1 << 16));
-  verb->add_option("--device", options->device.device, "cpu or cuda:N; default: the CPU")
-      ->type_name("NAME");
-  verb->add_option("--numerics", options->device.numerics,
-                   "exact (default), or fast: on a GPU, prompts by cuBLASLt where it is installed")
-      ->type_name("MODE");
-  verb->add_option("--threads", options->device.threads, "compute threads; 0: one per core")
-      ->check(CLI::Range(0, 4096));
-  verb->add_flag("--json", options->json, "one JSON object");
-  verb->callback([options, status] { *status = plan(*options); });
+  verb.option("--shape", options->shape, "a model of this shape instead: " + shapes)
+      .type_name("NAME");
+  verb.option("--type", options->type, "of the shape's weights, or a mix as Q4_K_M; default Q8_0")
+      .type_name("T");
+  verb.option("--context", options->context,
+              "tokens that each sequence has; default 1024 or the model's")
+      .range(1, 1 << 24);
+  verb.option("--memory", options->memory, "of the device; default: what is free here")
+      .type_name("BYTES");
+  verb.option("--bandwidth", options->bandwidth,
+              "of reading; default: measured, where --flops is not given either")
+      .type_name("BYTES/S");
+  verb.option("--flops", options->flops, "operations per second; default: as above")
+      .type_name("OP/S");
+  verb.option("--draft", options->draft, "a small model that guesses: a file or name")
+      .type_name("MODEL");
+  verb.option("--guesses", options->question.guess_width, "tokens guessed a step; default 4")
+      .range(1, 32);
+  verb.option("--acceptance", options->question.acceptance,
+              "chance that a guess is right; default 0.8")
+      .range(0.0, 1.0);
+  verb.option("--kv-type", options->kv_type, "f16, bf16, q8_0 or f32");
+  verb.option("--kv-bytes", options->kv_bytes, "memory for KV; default: chosen").type_name("BYTES");
+  verb.option("--prefix-ram-bytes", options->prefix_ram,
+              "on a GPU: host memory for prefixes; default 4GiB")
+      .type_name("BYTES");
+  verb.option("--max-seqs", engine.scheduler.max_seqs, "sequences at once; default 64");
+  verb.option("--max-step-tokens", engine.scheduler.max_step_tokens,
+              "rows of one step; default 512");
+  verb.option("--context-length", engine.context_length, "that is served; default: the model's");
+  verb.option("--read-mib", options->read_mib, "size of what is read for the bandwidth")
+      .range(1, 1 << 16);
+  verb.option("--device", options->device.device, "cpu or cuda:N; default: the CPU")
+      .type_name("NAME");
+  verb.option("--numerics", options->device.numerics,
+              "exact (default), or fast: on a GPU, prompts by cuBLASLt where it is installed")
+      .type_name("MODE");
+  verb.option("--threads", options->device.threads, "compute threads; 0: one per core")
+      .range(0, 4096);
+  verb.flag("--json", options->json, "one JSON object");
+  verb.run([options] { return plan(*options); });
 }
 
 }  // namespace hearth::worker

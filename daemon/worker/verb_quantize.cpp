@@ -1,11 +1,11 @@
 // hearth quantize IN OUT --type T: a model file in another type.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 
+#include "daemon/worker/command_line.h"
 #include "daemon/worker/device.h"
 #include "daemon/worker/progress_line.h"
 #include "daemon/worker/stop_flag.h"
@@ -17,7 +17,7 @@
 namespace hearth::worker {
 namespace {
 
-struct Options {
+struct QuantizeVerb {
   std::string in;
   std::string out;
   std::string type;
@@ -26,7 +26,7 @@ struct Options {
   DeviceOptions device;
 };
 
-Result<models::QuantizeReport> run(const Options& options) {
+Result<models::QuantizeReport> run_quantize(const QuantizeVerb& options) {
   models::QuantizeOptions quantize;
   HEARTH_ASSIGN_OR_RETURN(quantize.mix, models::find_mix(options.type));
   quantize.requantize = options.requantize;
@@ -51,9 +51,9 @@ Result<models::QuantizeReport> run(const Options& options) {
   });
 }
 
-int quantize(const Options& options) {
+int quantize(const QuantizeVerb& options) {
   catch_stop_signals();
-  const Result<models::QuantizeReport> done = run(options);
+  const Result<models::QuantizeReport> done = run_quantize(options);
   if (!done.ok()) {
     report_failure(done.error());
     return done.error().code == ErrorCode::kCancelled ? kInterrupted : kFailed;
@@ -66,23 +66,22 @@ int quantize(const Options& options) {
 
 }  // namespace
 
-void add_quantize(CLI::App& app, int* status) {
-  const auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("quantize", "Writes a model file in another type");
-  verb->add_option("IN", options->in, "a .gguf file, or a model's name")->required();
-  verb->add_option("OUT", options->out, "the file to write")->required();
+void add_quantize(Verb program) {
+  const auto options = std::make_shared<QuantizeVerb>();
+  Verb verb = program.verb("quantize", "Writes a model file in another type");
+  verb.option("IN", options->in, "a .gguf file, or a model's name").required();
+  verb.option("OUT", options->out, "the file to write").required();
   std::string names;
   for (const models::Mix& mix : models::mixes()) {
     names += fmt::format("{}{}", names.empty() ? "" : ", ", mix.name);
   }
-  verb->add_option("--type", options->type, names)->type_name("T")->required();
-  verb->add_flag("--requantize", options->requantize, "of a file below eight bits, too");
-  verb->add_flag("--force", options->force, "write over OUT if it is there");
-  verb->add_option("--device", options->device.device, "cpu or cuda:N; default: the CPU")
-      ->type_name("NAME");
-  verb->add_option("--threads", options->device.threads, "0: one per core")
-      ->check(CLI::Range(0, 4096));
-  verb->callback([options, status] { *status = quantize(*options); });
+  verb.option("--type", options->type, names).type_name("T").required();
+  verb.flag("--requantize", options->requantize, "of a file below eight bits, too");
+  verb.flag("--force", options->force, "write over OUT if it is there");
+  verb.option("--device", options->device.device, "cpu or cuda:N; default: the CPU")
+      .type_name("NAME");
+  verb.option("--threads", options->device.threads, "0: one per core").range(0, 4096);
+  verb.run([options] { return quantize(*options); });
 }
 
 }  // namespace hearth::worker

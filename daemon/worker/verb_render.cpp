@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 
 #include "daemon/worker/chat_prompt.h"
+#include "daemon/worker/command_line.h"
 #include "daemon/worker/verbs.h"
 #include "ipc/json.h"
 #include "ipc/model_file.h"
@@ -24,7 +24,7 @@ namespace {
 
 using ipc::Json;
 
-struct Options {
+struct RenderVerb {
   std::string model;
   std::string file = "-";
   std::string template_name;
@@ -75,7 +75,7 @@ std::string as_text(const models::Tokenizer& tokenizer, const ChatPrompt& prompt
   return out;
 }
 
-Result<std::string> run(const Options& options) {
+Result<std::string> run_render(const RenderVerb& options) {
   HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(options.model));
   HEARTH_ASSIGN_OR_RETURN(const models::GgufFile file, models::GgufFile::open(path));
   HEARTH_ASSIGN_OR_RETURN(const auto tokenizer, models::load_tokenizer(file));
@@ -92,27 +92,23 @@ Result<std::string> run(const Options& options) {
 
 }  // namespace
 
-void add_render(CLI::App& app, int* status) {
-  const auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("render", "The prompt that a chat template makes");
-  verb->add_option("MODEL", options->model, "a .gguf file, or a model's name")->required();
-  verb->add_option("-f,--file", options->file,
-                   "JSON: {\"messages\": [...], \"tools\": [...], "
-                   "\"add_generation_prompt\": true, ...}; default stdin")
-      ->type_name("FILE");
-  verb->add_option("--template", options->template_name,
-                   "of the model's named templates, e.g. tool_use")
-      ->type_name("NAME");
-  verb->add_flag("--prompt", options->prompt, "the prompt alone, exactly");
-  verb->add_flag("--ids", options->ids, "the token ids alone, in one line");
-  verb->add_flag("--json", options->json, "one JSON object");
-  verb->callback([options, status] {
-    const Result<std::string> shown = run(*options);
-    if (!shown.ok()) {
-      *status = report_failure(shown.error());
-    } else {
-      *status = write_stdout(*shown) ? 0 : kFailed;
-    }
+void add_render(Verb program) {
+  const auto options = std::make_shared<RenderVerb>();
+  Verb verb = program.verb("render", "The prompt that a chat template makes");
+  verb.option("MODEL", options->model, "a .gguf file, or a model's name").required();
+  verb.option("-f,--file", options->file,
+              "JSON: {\"messages\": [...], \"tools\": [...], "
+              "\"add_generation_prompt\": true, ...}; default stdin")
+      .type_name("FILE");
+  verb.option("--template", options->template_name, "of the model's named templates, e.g. tool_use")
+      .type_name("NAME");
+  verb.flag("--prompt", options->prompt, "the prompt alone, exactly");
+  verb.flag("--ids", options->ids, "the token ids alone, in one line");
+  verb.flag("--json", options->json, "one JSON object");
+  verb.run([options] {
+    const Result<std::string> shown = run_render(*options);
+    if (!shown.ok()) return report_failure(shown.error());
+    return write_stdout(*shown) ? 0 : kFailed;
   });
 }
 

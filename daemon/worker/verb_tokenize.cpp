@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 
+#include "daemon/worker/command_line.h"
 #include "daemon/worker/token_spans.h"
 #include "daemon/worker/verbs.h"
 #include "ipc/json.h"
@@ -25,7 +25,7 @@ namespace {
 using ipc::Json;
 using Spans = std::vector<std::optional<ByteSpan>>;
 
-struct Options {
+struct TokenizeVerb {
   std::string file;
   bool raw = false;
   bool parse_special = false;
@@ -66,7 +66,7 @@ std::string as_json(const std::string& name, const models::Tokenizer& tokenizer,
 }
 
 /// A piece may be a part of a character: then its bytes as "\\xE6\\x97".
-std::string shown_piece(std::string_view piece) {
+std::string quoted_piece(std::string_view piece) {
   if (ipc::is_valid_utf8(piece)) return ipc::one_line(piece, 0);
   std::string out;
   for (const char c : piece) out += fmt::format("\\x{:02X}", static_cast<unsigned char>(c));
@@ -82,12 +82,12 @@ std::string as_table(const models::Tokenizer& tokenizer, const std::vector<int32
     const std::string where =
         spans[i] ? fmt::format("{}..{}", spans[i]->begin, spans[i]->end) : std::string("-");
     out += fmt::format("{:>8}  {:>15}  {}{}{}\n", ids[i], where, control ? "" : "\"",
-                       shown_piece(shown), control ? "" : "\"");
+                       quoted_piece(shown), control ? "" : "\"");
   }
   return out;
 }
 
-Result<void> run(const Options& options) {
+Result<void> run_tokenize(const TokenizeVerb& options) {
   HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(options.file));
   HEARTH_ASSIGN_OR_RETURN(const models::GgufFile file, models::GgufFile::open(path));
   HEARTH_ASSIGN_OR_RETURN(const auto tokenizer, models::load_tokenizer(file));
@@ -106,17 +106,17 @@ Result<void> run(const Options& options) {
 
 }  // namespace
 
-void add_tokenize(CLI::App& app, int* status) {
-  const auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("tokenize", "the tokens of standard input");
-  verb->add_option("FILE", options->file, "a .gguf file, or a model's name")->required();
-  verb->add_flag("--raw", options->raw, "no BOS token in front");
-  verb->add_flag("--special", options->parse_special, "control tokens in the text are tokens");
-  verb->add_flag("--ids", options->ids, "the ids alone, in one line");
-  verb->add_flag("--json", options->json, "one JSON object");
-  verb->callback([options, status] {
-    const Result<void> done = run(*options);
-    *status = done.ok() ? 0 : report_failure(done.error());
+void add_tokenize(Verb program) {
+  const auto options = std::make_shared<TokenizeVerb>();
+  Verb verb = program.verb("tokenize", "the tokens of standard input");
+  verb.option("FILE", options->file, "a .gguf file, or a model's name").required();
+  verb.flag("--raw", options->raw, "no BOS token in front");
+  verb.flag("--special", options->parse_special, "control tokens in the text are tokens");
+  verb.flag("--ids", options->ids, "the ids alone, in one line");
+  verb.flag("--json", options->json, "one JSON object");
+  verb.run([options] {
+    const Result<void> done = run_tokenize(*options);
+    return done.ok() ? 0 : report_failure(done.error());
   });
 }
 

@@ -7,27 +7,24 @@
 
 #include "kernels/base/result.h"
 
-namespace CLI {
-class App;
-}
-
 namespace hearth::worker {
+
+class Verb;
 
 inline constexpr int kFailed = 1;
 inline constexpr int kUsage = 2;
 inline constexpr int kInterrupted = 130;
 
-/// Each adds its verb to the program's command line; when it was parsed it runs, and leaves the
-/// exit status in `*status`.
-void add_bench(CLI::App& app, int* status);
-void add_cache(CLI::App& app, int* status);
-void add_convert(CLI::App& app, int* status);
-void add_inspect(CLI::App& app, int* status);
-void add_perplexity(CLI::App& app, int* status);
-void add_plan(CLI::App& app, int* status);
-void add_quantize(CLI::App& app, int* status);
-void add_render(CLI::App& app, int* status);
-void add_tokenize(CLI::App& app, int* status);
+/// Each adds its verb to the program's command line.
+void add_bench(Verb program);
+void add_cache(Verb program);
+void add_convert(Verb program);
+void add_inspect(Verb program);
+void add_perplexity(Verb program);
+void add_plan(Verb program);
+void add_quantize(Verb program);
+void add_render(Verb program);
+void add_tokenize(Verb program);
 
 /// "hearth: MESSAGE [code]" on stderr; kFailed.
 int report_failure(const Error& error);

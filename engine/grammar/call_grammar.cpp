@@ -1,6 +1,6 @@
 #include "engine/grammar/call_grammar.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

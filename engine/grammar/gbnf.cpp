@@ -1,7 +1,7 @@
 // GBNF, the notation of grammars that llama.cpp made known: `name ::= alternatives`, "text",
 // [classes], ., ( ), | and * + ? {m,n}; # begins a comment. The rule `root` is the whole text.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <charconv>
 #include <unordered_map>

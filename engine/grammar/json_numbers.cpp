@@ -9,11 +9,9 @@
 namespace hearth::engine {
 namespace {
 
-PiecePtr digit() { return chars_piece({{'0', '9'}}); }
-
 PiecePtr digits(size_t count) {
   const auto n = static_cast<int32_t>(count);
-  return repeat_piece(digit(), n, n);
+  return repeat_piece(digit_piece(), n, n);
 }
 
 /// Digits of one length, not below (above) those of `bound` from `at` on.
@@ -71,7 +69,7 @@ PiecePtr integer_range(int64_t low, int64_t high) {
 PiecePtr real_range(int64_t low, int64_t high, bool low_in, bool high_in) {
   const auto zeros = seq_piece({text_piece("."), repeat_piece(text_piece("0"), 1, 15)});
   const auto not_zero = seq_piece({text_piece("."), repeat_piece(text_piece("0"), 0, 10),
-                                   chars_piece({{'1', '9'}}), repeat_piece(digit(), 0, 4)});
+                                   chars_piece({{'1', '9'}}), repeat_piece(digit_piece(), 0, 4)});
   std::vector<PiecePtr> out;
   const auto whole = [](int64_t n) { return text_piece(std::to_string(n)); };
   if (low == high) {
@@ -81,9 +79,9 @@ PiecePtr real_range(int64_t low, int64_t high, bool low_in, bool high_in) {
   if (low_in) out.push_back(seq_piece({whole(low), optional_piece(zeros)}));
   out.push_back(seq_piece({whole(low), not_zero}));
   if (low + 1 < high) {
-    out.push_back(
-        seq_piece({natural_range(low + 1, high - 1),
-                   optional_piece(seq_piece({text_piece("."), repeat_piece(digit(), 1, 15)}))}));
+    out.push_back(seq_piece(
+        {natural_range(low + 1, high - 1),
+         optional_piece(seq_piece({text_piece("."), repeat_piece(digit_piece(), 1, 15)}))}));
   }
   if (high_in) out.push_back(seq_piece({whole(high), optional_piece(zeros)}));
   return any_piece(std::move(out));

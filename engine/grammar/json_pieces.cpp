@@ -1,13 +1,11 @@
 #include "engine/grammar/json_pieces.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 
 namespace hearth::engine {
 namespace {
-
-PiecePtr digit() { return chars_piece({{'0', '9'}}); }
 
 /// Any one character of a string, in any of its forms (surrogates as \u apart).
 PiecePtr any_string_char() {
@@ -31,6 +29,7 @@ PiecePtr any_string_char() {
 }  // namespace
 
 PiecePtr nothing_piece() { return text_piece(""); }
+PiecePtr digit_piece() { return chars_piece({{'0', '9'}}); }
 PiecePtr comma_piece() { return seq_piece({text_piece(","), optional_piece(text_piece(" "))}); }
 PiecePtr colon_piece() { return seq_piece({text_piece(":"), optional_piece(text_piece(" "))}); }
 
@@ -74,8 +73,8 @@ Result<PiecePtr> JsonPieces::string_of(int32_t min, int32_t max) {
 }
 
 PiecePtr JsonPieces::natural() {
-  return any_piece(
-      {text_piece("0"), seq_piece({chars_piece({{'1', '9'}}), repeat_piece(digit(), 0, 14)})});
+  return any_piece({text_piece("0"),
+                    seq_piece({chars_piece({{'1', '9'}}), repeat_piece(digit_piece(), 0, 14)})});
 }
 
 PiecePtr JsonPieces::any_integer() {
@@ -83,11 +82,12 @@ PiecePtr JsonPieces::any_integer() {
 }
 
 PiecePtr JsonPieces::any_number() {
-  return seq_piece({any_integer(),
-                    optional_piece(seq_piece({text_piece("."), repeat_piece(digit(), 1, 15)})),
-                    optional_piece(seq_piece({chars_piece({{'e', 'e'}, {'E', 'E'}}),
-                                              optional_piece(chars_piece({{'+', '+'}, {'-', '-'}})),
-                                              repeat_piece(digit(), 1, 2)}))});
+  return seq_piece(
+      {any_integer(),
+       optional_piece(seq_piece({text_piece("."), repeat_piece(digit_piece(), 1, 15)})),
+       optional_piece(seq_piece({chars_piece({{'e', 'e'}, {'E', 'E'}}),
+                                 optional_piece(chars_piece({{'+', '+'}, {'-', '-'}})),
+                                 repeat_piece(digit_piece(), 1, 2)}))});
 }
 
 Result<PiecePtr> JsonPieces::any_value() {

@@ -12,6 +12,7 @@ inline constexpr int32_t kMaxKeyChars = 64;  ///< of properties that a schema do
 inline constexpr int64_t kMostInteger = 999'999'999'999'999;
 
 PiecePtr nothing_piece();
+PiecePtr digit_piece();
 PiecePtr comma_piece();  ///< with at most one blank behind it
 PiecePtr colon_piece();
 /// Characters as they stand inside a JSON string: as themselves, or escaped where they must be.

@@ -6,7 +6,7 @@
 //   numbers   at most 15 digits on each side of the point, exponents of one or two digits
 // A keyword that is not known, or cannot be promised, is an error that names it.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 // Regular expressions, the part that schemas' `pattern` commonly uses: characters, ., classes,
 // \d \w \s, groups, |, * + ? {m,n}, ^ at the beginning and $ at the end. Others are refused.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

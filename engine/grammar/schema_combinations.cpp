@@ -1,6 +1,6 @@
 // $ref, allOf, anyOf, oneOf.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 // Objects.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

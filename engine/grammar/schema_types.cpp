@@ -1,6 +1,6 @@
 // Strings, numbers and arrays.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "engine/speculation/draft_model.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>
@@ -11,7 +11,7 @@ namespace hearth::engine {
 namespace {
 
 /// Rows of one step at most: more only matter to prompts, and those have time.
-constexpr int32_t kMaxStepTokens = 256;
+constexpr int32_t kDraftStepTokens = 256;
 /// A shadow that is at most so far behind computes what it missed in its first drafting step; the
 /// second where no time is given for catching up.
 constexpr int32_t kNear = 32;
@@ -46,7 +46,7 @@ Result<MemoryPlan> plan_draft_memory(const EngineConfig& config, const models::M
   own.context_length = std::min(wanted, draft.info().context_length);
   own.kv_bytes = config.speculation.draft_kv_bytes;
   own.scheduler.chunked_prefill = true;
-  own.scheduler.max_step_tokens = kMaxStepTokens;
+  own.scheduler.max_step_tokens = kDraftStepTokens;
   return plan_memory(own, draft, device_free_bytes);
 }
 

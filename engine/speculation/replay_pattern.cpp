@@ -1,6 +1,6 @@
 #include "engine/speculation/replay_pattern.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>
@@ -13,7 +13,7 @@ namespace hearth::engine {
 namespace {
 
 constexpr uint64_t kDefaultSeed = 11;
-constexpr size_t kMaxPlaces = 64;
+constexpr size_t kMaxPatternPlaces = 64;
 
 template <typename T>
 std::optional<T> number(std::string_view text) {
@@ -23,7 +23,7 @@ std::optional<T> number(std::string_view text) {
   return value;
 }
 
-Error bad(std::string_view text, std::string_view why) {
+Error bad_pattern(std::string_view text, std::string_view why) {
   return {ErrorCode::kInvalidArgument,
           fmt::format("pattern {}: {}; want a chance (0.8), chances by place (0.9,0.7,0.5) or ones "
                       "and zeros by position (1101), then :SEED or nothing",
@@ -47,7 +47,7 @@ Result<ReplayPattern> ReplayPattern::parse(std::string_view text) {
   uint64_t seed = kDefaultSeed;
   if (const size_t colon = text.find(':'); colon != std::string_view::npos) {
     const auto given = number<uint64_t>(text.substr(colon + 1));
-    if (!given.has_value()) return bad(whole, "the seed is not a number");
+    if (!given.has_value()) return bad_pattern(whole, "the seed is not a number");
     seed = *given;
     text = text.substr(0, colon);
   }
@@ -62,9 +62,9 @@ Result<ReplayPattern> ReplayPattern::parse(std::string_view text) {
     const auto chance = number<double>(text.substr(begin, end - begin));
     // Written so that what is no number at all is refused too.
     if (!chance.has_value() || !(*chance >= 0 && *chance <= 1)) {
-      return bad(whole, "a chance is not a number from 0 to 1");
+      return bad_pattern(whole, "a chance is not a number from 0 to 1");
     }
-    if (chances.size() == kMaxPlaces) return bad(whole, "too many places");
+    if (chances.size() == kMaxPatternPlaces) return bad_pattern(whole, "too many places");
     chances.push_back(*chance);
     begin = end + 1;
   }

@@ -6,7 +6,7 @@
 namespace hearth::engine {
 namespace {
 
-constexpr size_t kMaxSpare = 4;
+constexpr size_t kMaxSpareEntries = 4;
 /// Pinned chunks that the database is asked for: as many as memory may have, or more.
 constexpr size_t kMaxPins = 1 << 16;
 /// Beside its bytes.
@@ -283,7 +283,8 @@ std::vector<PinnedChunk> RamStore::pinned(size_t limit) {
 }
 
 void RamStore::recycle(ChunkData spare) {
-  if (spare.bytes != nullptr && spare_.size() < kMaxSpare) spare_.push_back(std::move(spare));
+  if (spare.bytes != nullptr && spare_.size() < kMaxSpareEntries)
+    spare_.push_back(std::move(spare));
 }
 
 void RamStore::tick() {

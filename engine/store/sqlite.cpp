@@ -1,7 +1,7 @@
 #include "engine/store/sqlite.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sqlite3.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 #include "engine/store/sqlite_store.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/statvfs.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ constexpr size_t kMaxTouched = 4096;
 /// Rows looked at that begin like a chain and go on otherwise.
 constexpr int kMaxSiblings = 8;
 /// Buffers kept for the next chunks: page faults cost as much as reading does.
-constexpr size_t kMaxSpare = 8;
+constexpr size_t kMaxSpareChunks = 8;
 /// Read and hashed piece by piece, so that the second finds it in the core's cache.
 constexpr size_t kReadPiece = 128 << 10;
 
@@ -346,7 +346,7 @@ ChunkData SqliteStore::take_spare(size_t size) {
 }
 
 void SqliteStore::recycle(ChunkData spare) {
-  if (spare.bytes != nullptr && spare_.size() < kMaxSpare) spare_.push_back(std::move(spare));
+  if (spare.bytes != nullptr && spare_.size() < kMaxSpareChunks) spare_.push_back(std::move(spare));
 }
 
 // ---- Writing --------------------------------------------------------------------------------

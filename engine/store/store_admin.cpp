@@ -1,6 +1,6 @@
 #include "engine/store/store_admin.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>

@@ -1,7 +1,7 @@
 #include "engine/store/store_key.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/random.h>
 #include <unistd.h>
 

@@ -13,7 +13,7 @@ constexpr uint64_t kTransactionBytes = 4 << 20;
 constexpr size_t kMaxPinned = 1024;  // that are told
 constexpr auto kTickEvery = std::chrono::milliseconds(1000);
 /// A few hundred microseconds, given up to any thread that has work.
-constexpr int kLooks = 500;
+constexpr int kRestoreLooks = 500;
 
 /// Keeps this thread off the core of who waits for what it reads. On one core each of them would
 /// wait for the other, and a core that idles does not take one of two that both have work: 24 MiB
@@ -160,7 +160,7 @@ void StoreThread::run() {
                               : std::chrono::duration_cast<std::chrono::microseconds>(
                                     next_tick - steady_clock::now());
     // Who has asked for one chunk asks for the next in a moment: to be woken for it takes longer.
-    for (int look = 0; worker_.restoring() && !writing && look < kLooks; ++look) {
+    for (int look = 0; worker_.restoring() && !writing && look < kRestoreLooks; ++look) {
       if (commands_.size() > 0) break;
       std::this_thread::yield();
     }

@@ -1,6 +1,6 @@
 #include "engine/store/stored_row.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstring>
 #include <system_error>

@@ -1,6 +1,6 @@
 #include "ipc/cli/connection.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdlib>
 

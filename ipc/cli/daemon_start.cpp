@@ -1,7 +1,7 @@
 #include "ipc/cli/daemon_start.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,7 +27,7 @@ namespace hearth::cli {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(10);
+constexpr auto kStartPatience = std::chrono::seconds(10);
 
 Error unavailable(std::string message) {
   return Error{ErrorCode::kUnavailable, std::move(message), {}};
@@ -81,7 +81,7 @@ Result<ipc::Client> wait_for_daemon(pid_t pid, const ipc::ClientOptions& options
           fmt::format("hearthd ended at once: {} (log: {})", last_line(log), log.string()));
     }
     const auto waited = std::chrono::steady_clock::now() - start;
-    if (waited > kPatience || interrupted()) {
+    if (waited > kStartPatience || interrupted()) {
       return unavailable(
           fmt::format("hearthd (pid {}) does not answer yet (log: {})", pid, log.string()));
     }

@@ -1,6 +1,6 @@
 #include "ipc/cli/loading_status.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <charconv>
 

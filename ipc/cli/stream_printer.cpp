@@ -1,6 +1,6 @@
 #include "ipc/cli/stream_printer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cerrno>
 #include <chrono>

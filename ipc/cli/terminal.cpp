@@ -1,6 +1,6 @@
 #include "ipc/cli/terminal.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

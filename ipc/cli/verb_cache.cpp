@@ -3,7 +3,7 @@
 // another user's daemon, of the system's service, are reached through it. `warm` and `why` always
 // ask a daemon.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

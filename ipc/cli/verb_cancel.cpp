@@ -1,6 +1,6 @@
 // hearth cancel: ends one of the caller's requests.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ipc/cli/connection.h"
 #include "ipc/cli/terminal.h"

@@ -1,6 +1,6 @@
 // hearth chat: a conversation at the terminal, kept on disk.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <filesystem>
 #include <utility>

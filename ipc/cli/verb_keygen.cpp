@@ -1,6 +1,6 @@
 // hearth keygen: a pair of keys for connections over TCP.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ipc/cli/connection.h"
 #include "ipc/cli/verbs.h"

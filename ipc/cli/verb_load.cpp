@@ -1,6 +1,6 @@
 // hearth load: brings a model into memory.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ipc/cli/connection.h"
 #include "ipc/cli/loading_status.h"

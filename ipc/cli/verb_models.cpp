@@ -24,7 +24,7 @@ std::string state_of(const ipc::ModelEntry& model) {
   return fmt::format("load {:.0f} %", 100 * model.load_share);
 }
 
-void print(const ipc::ModelsReply& reply) {
+void print_models(const ipc::ModelsReply& reply) {
   std::string out;
   if (!reply.models.empty()) {
     out = fmt::format("{:<28} {:<10} {:>10} {:>10}  {:<14} {}\n", "NAME", "STATE", "FILE", "MEMORY",
@@ -48,7 +48,7 @@ void print(const ipc::ModelsReply& reply) {
 int models(bool json) {
   std::optional<ipc::Client> client = connect();
   if (!client) return kNoDaemon;
-  return show(client->models(), json, print);
+  return show(client->models(), json, print_models);
 }
 
 }  // namespace hearth::cli

@@ -1,6 +1,6 @@
 // hearth ping: whether a daemon answers.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <chrono>
 #include <thread>

@@ -1,6 +1,6 @@
 // hearth ps: live requests and resident models.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ipc/cli/connection.h"
 #include "ipc/cli/terminal.h"

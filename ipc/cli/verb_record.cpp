@@ -1,6 +1,6 @@
 // hearth stats --record FILE: keeps what dashboards are told, until Ctrl-C or for so many seconds.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ipc/cli/connection.h"
 #include "ipc/cli/interrupt.h"

@@ -1,6 +1,6 @@
 // hearth run: a prompt in, text out.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <string>
 #include <vector>

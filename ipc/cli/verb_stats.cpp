@@ -1,6 +1,6 @@
 // hearth stats: counters of the daemon and the state of each worker.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <numeric>

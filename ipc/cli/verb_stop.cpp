@@ -1,7 +1,7 @@
 // hearth stop: asks the user's own daemon to end. It admits nothing more, finishes what it has, and
 // goes.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -23,7 +23,7 @@ namespace hearth::cli {
 namespace {
 
 /// hearthd gives live requests 30 s by default.
-constexpr auto kPatience = std::chrono::seconds(40);
+constexpr auto kStopPatience = std::chrono::seconds(40);
 
 /// A process that has ended and waits for a parent who never asks (in a container, say) has ended.
 bool alive(pid_t pid) {
@@ -62,7 +62,7 @@ int stop() {
   while (alive(listener->pid)) {
     const auto waited = std::chrono::steady_clock::now() - start;
     if (interrupted()) return kInterrupted;
-    if (waited > kPatience) {
+    if (waited > kStopPatience) {
       status.clear();
       complain(fmt::format("pid {} has not ended yet", listener->pid));
       return kFailed;

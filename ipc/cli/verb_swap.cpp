@@ -1,6 +1,6 @@
 // hearth swap: loads a model, then points a role at it.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ipc/cli/connection.h"
 #include "ipc/cli/loading_status.h"

@@ -1,6 +1,6 @@
 // hearth top: the essentials, drawn anew every second until Ctrl-C or q.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <termios.h>
@@ -23,7 +23,7 @@ namespace {
 constexpr int kEveryMs = 1000;
 constexpr int kLookMs = 50;
 
-int64_t sum(const std::vector<int32_t>& values) {
+int64_t sum_of(const std::vector<int32_t>& values) {
   return std::accumulate(values.begin(), values.end(), int64_t{0});
 }
 
@@ -65,8 +65,8 @@ std::string top_text(const ipc::StatsReply& stats, const ipc::PsReply& ps, int r
   int lines = 1;
   for (const ipc::WorkerStats& worker : stats.workers) {
     const ipc::WorkerSnapshot& s = worker.snapshot;
-    const double total = static_cast<double>(std::max<int64_t>(1, sum(s.kv_blocks_total)));
-    const double used = static_cast<double>(sum(s.kv_blocks_used));
+    const double total = static_cast<double>(std::max<int64_t>(1, sum_of(s.kv_blocks_total)));
+    const double used = static_cast<double>(sum_of(s.kv_blocks_used));
     const double prompt = static_cast<double>(std::max<uint64_t>(1, s.prompt_tokens_total));
     const auto& g = s.speculation;
     out +=
@@ -82,7 +82,7 @@ std::string top_text(const ipc::StatsReply& stats, const ipc::PsReply& ps, int r
             ? 0.0
             : 100 * static_cast<double>(g.accepted_tokens) / static_cast<double>(g.drafted_tokens));
     out += fmt::format("  KV {} {:.0f} % of {:.0f} blocks, {} cached\n", bar(used / total, 24),
-                       100 * used / total, total, sum(s.kv_blocks_cached));
+                       100 * used / total, total, sum_of(s.kv_blocks_cached));
     lines += 5;
     if (s.gpu) out += "  " + ipc::gpu_text(*s.gpu) + "\n", ++lines;
   }

@@ -2,7 +2,7 @@
 // Bugs stop the process: HEARTH_CHECK stays in release builds and prints what it saw. It is for our
 // own invariants; anything that comes from a file, a client or a socket is a Result instead.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <string>
 

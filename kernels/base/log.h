@@ -2,7 +2,7 @@
 // Structured logs to stderr (journald collects them there): a level, an event name, key=value
 // pairs. User text never goes into a log: log ids, lengths and counts.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <string>
 #include <string_view>

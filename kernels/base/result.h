@@ -3,11 +3,12 @@
 // crossed a thread and a process on its way, so it is data from the start. Our own code throws
 // nothing; a library that throws is caught in the one file that wraps it.
 
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
-#include <variant>
 
 namespace hearth {
 
@@ -42,29 +43,69 @@ struct Error {
   ErrorCode code = ErrorCode::kInternal;
   std::string message;  ///< a sentence: what was met and what was wanted
   std::string field;    ///< the request field concerned, or empty
+
+  /// A file or database whose content contradicts itself.
+  static Error corrupt(std::string message) {
+    return {ErrorCode::kCorrupt, std::move(message), {}};
+  }
 };
 
-/// A value or an Error. `Result<void>` is success or an Error.
+/// A value or an Error. `Result<void>` is success or an Error. A hand-written union: std::variant
+/// in a header that every file includes took a tenth of the compiler's time.
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT(implicit)
-  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT(implicit)
+  Result(T value) : ok_(true) {
+    ::new (static_cast<void*>(&value_)) T(std::move(value));
+  }  // NOLINT(implicit)
+  Result(Error error) : ok_(false) {
+    ::new (static_cast<void*>(&error_)) Error(std::move(error));
+  }  // NOLINT(implicit)
+  Result(Result&& other) noexcept : ok_(other.ok_) {
+    if (ok_) {
+      ::new (static_cast<void*>(&value_)) T(std::move(other.value_));
+    } else {
+      ::new (static_cast<void*>(&error_)) Error(std::move(other.error_));
+    }
+  }
+  Result(const Result& other) requires std::is_copy_constructible_v<T> : ok_(other.ok_) {
+    if (ok_) {
+      ::new (static_cast<void*>(&value_)) T(other.value_);
+    } else {
+      ::new (static_cast<void*>(&error_)) Error(other.error_);
+    }
+  }
+  Result& operator=(Result other) noexcept {
+    this->~Result();
+    ::new (static_cast<void*>(this)) Result(std::move(other));
+    return *this;
+  }
+  ~Result() {
+    if (ok_) {
+      value_.~T();
+    } else {
+      error_.~Error();
+    }
+  }
 
-  bool ok() const { return state_.index() == 0; }
-  explicit operator bool() const { return ok(); }
-  T& value() & { return *std::get_if<0>(&state_); }
-  const T& value() const& { return *std::get_if<0>(&state_); }
-  T&& value() && { return std::move(*std::get_if<0>(&state_)); }
-  T& operator*() & { return value(); }
-  const T& operator*() const& { return value(); }
-  T* operator->() { return &value(); }
-  const T* operator->() const { return &value(); }
-  const Error& error() const { return *std::get_if<1>(&state_); }
-  Error take_error() { return std::move(*std::get_if<1>(&state_)); }
+  bool ok() const { return ok_; }
+  explicit operator bool() const { return ok_; }
+  T& value() & { return value_; }
+  const T& value() const& { return value_; }
+  T&& value() && { return std::move(value_); }
+  T& operator*() & { return value_; }
+  const T& operator*() const& { return value_; }
+  T* operator->() { return &value_; }
+  const T* operator->() const { return &value_; }
+  const Error& error() const { return error_; }
+  Error take_error() { return std::move(error_); }
 
  private:
-  std::variant<T, Error> state_;
+  union {
+    T value_;
+    Error error_;
+  };
+  bool ok_;
 };
 
 template <>
@@ -87,11 +128,11 @@ class [[nodiscard]] Result<void> {
 #define HEARTH_CONCAT(a, b) HEARTH_CONCAT_INNER(a, b)
 
 /// Returns the error of `expr` from the enclosing function, if it has one.
-#define HEARTH_TRY(expr)                                         \
-  do {                                                           \
-    if (auto hearth_try_ = (expr); !hearth_try_.ok()) {          \
-      return hearth_try_.take_error();                           \
-    }                                                            \
+#define HEARTH_TRY(expr)                                \
+  do {                                                  \
+    if (auto hearth_try_ = (expr); !hearth_try_.ok()) { \
+      return hearth_try_.take_error();                  \
+    }                                                   \
   } while (false)
 
 /// `HEARTH_ASSIGN_OR_RETURN(auto x, f())`: x is the value, or the function returns the error.

@@ -12,7 +12,7 @@
 namespace hearth::kernels {
 namespace {
 
-constexpr int kLanes = 16;
+constexpr int kGroupLanes = 16;
 
 /// The bytes of one block of one lane: f(which plane's, ..) visits them the same way in and out.
 struct BlockParts {
@@ -23,7 +23,7 @@ struct BlockParts {
 
   uint8_t* plane(int b) const { return body + b * layout.plane_bytes(); }
   uint8_t* scales() const { return body + 8 * layout.plane_bytes() + lane; }
-  uint8_t* high_scale(int b) const { return head + 32 + b / 4 * kLanes + lane; }  // kOneSix
+  uint8_t* high_scale(int b) const { return head + 32 + b / 4 * kGroupLanes + lane; }  // kOneSix
 };
 
 void put_half(uint16_t bits, uint8_t* to) { std::memcpy(to, &bits, sizeof bits); }
@@ -173,15 +173,16 @@ void put_scales(const BlockParts& at, const QuantCodes& codes) {
       return kLayout.has_min ? codes.min[b] : codes.scale[2 * b + 1];
     };
     const auto high = [&](int b) { return first(b) >> 4 | second(b) >> 4 << 2; };
-    for (int b = 0; b < 8; ++b) scales[b * kLanes] = joined(first(b) & 15, second(b) & 15, 4);
-    for (int p = 0; p < 4; ++p) scales[128 + p * kLanes] = joined(high(2 * p), high(2 * p + 1), 4);
+    for (int b = 0; b < 8; ++b) scales[b * kGroupLanes] = joined(first(b) & 15, second(b) & 15, 4);
+    for (int p = 0; p < 4; ++p)
+      scales[128 + p * kGroupLanes] = joined(high(2 * p), high(2 * p + 1), 4);
   } else if constexpr (kLayout.sub_scales == SubScales::kNibbles) {
-    for (int s = 0; s < 16; ++s) scales[s * kLanes] = joined(codes.scale[s], codes.min[s], 4);
+    for (int s = 0; s < 16; ++s) scales[s * kGroupLanes] = joined(codes.scale[s], codes.min[s], 4);
   } else if constexpr (kLayout.sub_scales == SubScales::kSigned) {
-    for (int s = 0; s < 16; ++s) scales[s * kLanes] = codes.scale[s];
+    for (int s = 0; s < 16; ++s) scales[s * kGroupLanes] = codes.scale[s];
   } else if constexpr (kLayout.sub_scales == SubScales::kOneSix) {
     for (int p = 0; p < 4; ++p) {
-      scales[p * kLanes] = joined(codes.scale[2 * p] & 15, codes.scale[2 * p + 1] & 15, 4);
+      scales[p * kGroupLanes] = joined(codes.scale[2 * p] & 15, codes.scale[2 * p + 1] & 15, 4);
     }
     for (int h = 0; h < 8; h += 4) {
       const uint8_t* s = codes.scale + h;
@@ -197,8 +198,8 @@ void get_scales(const BlockParts& at, QuantCodes& codes) {
     switch (at.layout.sub_scales) {
       case SubScales::kNone: return;
       case SubScales::kTwoSix: {
-        const int low = scales[b * kLanes];
-        const int high = scales[128 + b / 2 * kLanes] >> b % 2 * 4;
+        const int low = scales[b * kGroupLanes];
+        const int high = scales[128 + b / 2 * kGroupLanes] >> b % 2 * 4;
         const auto first = static_cast<uint8_t>((low & 15) | (high & 3) << 4);
         const auto second = static_cast<uint8_t>(low >> 4 | (high >> 2 & 3) << 4);
         (at.layout.has_min ? codes.scale[b] : codes.scale[2 * b]) = first;
@@ -207,15 +208,15 @@ void get_scales(const BlockParts& at, QuantCodes& codes) {
       }
       case SubScales::kNibbles:
         for (int s = 2 * b; s < 2 * b + 2; ++s) {
-          codes.scale[s] = scales[s * kLanes] & 15;
-          codes.min[s] = scales[s * kLanes] >> 4;
+          codes.scale[s] = scales[s * kGroupLanes] & 15;
+          codes.min[s] = scales[s * kGroupLanes] >> 4;
         }
         break;
       case SubScales::kSigned:
-        for (int s = 2 * b; s < 2 * b + 2; ++s) codes.scale[s] = scales[s * kLanes];
+        for (int s = 2 * b; s < 2 * b + 2; ++s) codes.scale[s] = scales[s * kGroupLanes];
         break;
       case SubScales::kOneSix: {
-        const int low = scales[b / 2 * kLanes] >> b % 2 * 4 & 15;
+        const int low = scales[b / 2 * kGroupLanes] >> b % 2 * 4 & 15;
         const int high = *at.high_scale(b) >> b % 4 * 2 & 3;
         codes.scale[b] = static_cast<uint8_t>(low | high << 4);
         break;

@@ -1,6 +1,6 @@
 #include "models/convert/checkpoint.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <map>

@@ -1,6 +1,6 @@
 #include "models/convert/family_keys.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -16,11 +16,11 @@ Error unsupported(std::string_view key, std::string_view met) {
   return Error{ErrorCode::kUnsupported,
                fmt::format("config.json: {}: {}, which this build does not convert", key, met), ""};
 }
-Error corrupt(std::string_view key, std::string_view want) {
+Error corrupt_config(std::string_view key, std::string_view want) {
   return Error{ErrorCode::kCorrupt, fmt::format("config.json: {}: want {}", key, want), ""};
 }
 
-struct Family {
+struct ConvertedFamily {
   std::string_view model_type;  // of config.json
   std::string_view architecture;
   bool swaps_pairs = false;
@@ -33,64 +33,64 @@ struct Family {
   uint64_t largest_by_width = 0;  // layers of the model that scales scores by width / heads
 };
 
-constexpr std::array kFamilies = {
-    Family{
+constexpr std::array kConvertedFamilies = {
+    ConvertedFamily{
         .model_type = "llama", .architecture = "llama", .swaps_pairs = true, .rope_divisors = true},
-    Family{.model_type = "mistral",
+    ConvertedFamily{.model_type = "mistral",
            .architecture = "llama",
            .swaps_pairs = true,
            .rope_divisors = true,
            .whole_window = true},
-    Family{.model_type = "mixtral",
+    ConvertedFamily{.model_type = "mixtral",
            .architecture = "llama",
            .swaps_pairs = true,
            .rope_divisors = true,
            .whole_window = true},
-    Family{.model_type = "qwen2", .architecture = "qwen2"},
-    Family{.model_type = "qwen3", .architecture = "qwen3"},
-    Family{.model_type = "qwen3_moe", .architecture = "qwen3moe"},
-    Family{.model_type = "phi3", .architecture = "phi3", .whole_window = true},
-    Family{.model_type = "gemma", .architecture = "gemma", .is_gemma = true},
-    Family{.model_type = "gemma2",
+    ConvertedFamily{.model_type = "qwen2", .architecture = "qwen2"},
+    ConvertedFamily{.model_type = "qwen3", .architecture = "qwen3"},
+    ConvertedFamily{.model_type = "qwen3_moe", .architecture = "qwen3moe"},
+    ConvertedFamily{.model_type = "phi3", .architecture = "phi3", .whole_window = true},
+    ConvertedFamily{.model_type = "gemma", .architecture = "gemma", .is_gemma = true},
+    ConvertedFamily{.model_type = "gemma2",
            .architecture = "gemma2",
            .is_gemma = true,
            .norms_branches = true,
            .sliding_period = 2,
            .largest_by_width = 46},
-    Family{.model_type = "gemma3_text",
+    ConvertedFamily{.model_type = "gemma3_text",
            .architecture = "gemma3",
            .is_gemma = true,
            .norms_branches = true,
            .sliding_period = 6,
            .largest_by_width = 62},
-    Family{.model_type = "granite",
+    ConvertedFamily{.model_type = "granite",
            .architecture = "granite",
            .swaps_pairs = true,
            .rope_divisors = true},
-    Family{.model_type = "granitemoe",
+    ConvertedFamily{.model_type = "granitemoe",
            .architecture = "granitemoe",
            .swaps_pairs = true,
            .rope_divisors = true},
-    Family{.model_type = "granitemoeshared",
+    ConvertedFamily{.model_type = "granitemoeshared",
            .architecture = "granitemoe",
            .swaps_pairs = true,
            .rope_divisors = true},
-    Family{.model_type = "smollm3", .architecture = "smollm3", .swaps_pairs = true},
-    Family{.model_type = "olmo2",
+    ConvertedFamily{.model_type = "smollm3", .architecture = "smollm3", .swaps_pairs = true},
+    ConvertedFamily{.model_type = "olmo2",
            .architecture = "olmo2",
            .norms_branches = true,
            .norms_before = false},
-    Family{.model_type = "olmo3",
+    ConvertedFamily{.model_type = "olmo3",
            .architecture = "olmo2",
            .norms_branches = true,
            .norms_before = false,
            .sliding_period = 4},
-    Family{.model_type = "olmoe", .architecture = "olmoe"},
+    ConvertedFamily{.model_type = "olmoe", .architecture = "olmoe"},
 };
 
 class Reader {
  public:
-  Reader(const Json& config, const Family& family) : c_(config), family_(family) {
+  Reader(const Json& config, const ConvertedFamily& family) : c_(config), family_(family) {
     out_.architecture = family.architecture;
     out_.swaps_pairs = family.swaps_pairs;
     out_.adds_one_to_norms = family.is_gemma;
@@ -137,8 +137,8 @@ class Reader {
     HEARTH_ASSIGN_OR_RETURN(const auto kv_heads, count_at(c_, "num_key_value_heads"));
     out_.num_kv_heads = kv_heads.value_or(out_.num_heads);
     if (out_.num_heads == 0 || out_.num_kv_heads == 0 || out_.num_layers > (1u << 12)) {
-      return corrupt("num_attention_heads, num_key_value_heads, num_hidden_layers",
-                     "numbers of a model");
+      return corrupt_config("num_attention_heads, num_key_value_heads, num_hidden_layers",
+                            "numbers of a model");
     }
     HEARTH_ASSIGN_OR_RETURN(const uint64_t ffn, want_count(c_, "intermediate_size"));
     HEARTH_ASSIGN_OR_RETURN(context_, want_count(c_, "max_position_embeddings"));
@@ -146,7 +146,7 @@ class Reader {
     HEARTH_ASSIGN_OR_RETURN(const auto head_dim, count_at(c_, "head_dim"));
     const bool of_family = family_.is_gemma && !head_dim;
     head_dim_ = of_family ? 256 : head_dim.value_or(out_.width / out_.num_heads);
-    if (head_dim_ < 2 || head_dim_ % 2 != 0) return corrupt("head_dim", "an even number");
+    if (head_dim_ < 2 || head_dim_ % 2 != 0) return corrupt_config("head_dim", "an even number");
     HEARTH_ASSIGN_OR_RETURN(const auto tied, flag_at(c_, "tie_word_embeddings"));
     out_.tied = tied.value_or(family_.is_gemma);
     set_count("context_length", context_);
@@ -192,7 +192,7 @@ class Reader {
       HEARTH_ASSIGN_OR_RETURN(partial, number_at(c_, "partial_rotary_factor"));
     }
     if (partial && !(*partial > 0 && *partial <= 1)) {
-      return corrupt("partial_rotary_factor", "a share of the head");
+      return corrupt_config("partial_rotary_factor", "a share of the head");
     }
     rotated_ = static_cast<uint64_t>(static_cast<double>(head_dim_) * partial.value_or(1.0));
     set_count("rope.dimension_count", rotated_);
@@ -227,7 +227,7 @@ class Reader {
     HEARTH_ASSIGN_OR_RETURN(const auto truncated, flag_at(rope, "truncate"));
     if (find(rope, "mscale") != nullptr) return unsupported("mscale", "a magnitude of its own");
     if (!truncated.value_or(true)) return unsupported("truncate", "false");
-    if (factor < 1) return corrupt("factor", "at least 1");
+    if (factor < 1) return corrupt_config("factor", "at least 1");
     set("rope.scaling.type", std::string("yarn"));
     set_factor("rope.scaling.factor", factor);
     set_count("rope.scaling.original_context_length", original.value_or(context_));
@@ -248,7 +248,8 @@ class Reader {
     HEARTH_ASSIGN_OR_RETURN(const double original,
                             want_number(rope, "original_max_position_embeddings"));
     if (!(factor >= 1 && low > 0 && high > low && original >= 1 && base > 1)) {
-      return corrupt("rope_parameters", "factor >= 1 and 0 < low_freq_factor < high_freq_factor");
+      return corrupt_config("rope_parameters",
+                            "factor >= 1 and 0 < low_freq_factor < high_freq_factor");
     }
     std::vector<float> divisors;
     for (uint64_t i = 0; i < rotated_ / 2; ++i) {
@@ -265,11 +266,11 @@ class Reader {
   Result<std::vector<float>> divisors_at(const Json& rope, std::string_view key) {
     const Json* list = find(rope, key);
     if (list == nullptr || !list->is_array() || list->size() != rotated_ / 2) {
-      return corrupt(key, fmt::format("{} numbers", rotated_ / 2));
+      return corrupt_config(key, fmt::format("{} numbers", rotated_ / 2));
     }
     std::vector<float> out;
     for (const Json& value : *list) {
-      if (!value.is_number()) return corrupt(key, "numbers");
+      if (!value.is_number()) return corrupt_config(key, "numbers");
       out.push_back(value.get<float>());
     }
     return out;
@@ -282,7 +283,7 @@ class Reader {
       HEARTH_ASSIGN_OR_RETURN(original, count_at(c_, "original_max_position_embeddings"));
     }
     if (!original || *original < 2) {
-      return corrupt("original_max_position_embeddings", "a number of tokens");
+      return corrupt_config("original_max_position_embeddings", "a number of tokens");
     }
     HEARTH_ASSIGN_OR_RETURN(std::vector<float> shorter, divisors_at(rope, "short_factor"));
     HEARTH_ASSIGN_OR_RETURN(std::vector<float> longer, divisors_at(rope, "long_factor"));
@@ -306,7 +307,7 @@ class Reader {
     const Json* types = find(c_, "layer_types");
     if (types == nullptr) return {};
     if (!types->is_array() || types->size() != out_.num_layers) {
-      return corrupt("layer_types", fmt::format("{} names", out_.num_layers));
+      return corrupt_config("layer_types", fmt::format("{} names", out_.num_layers));
     }
     for (uint64_t i = 0; i < types->size(); ++i) {
       const uint32_t period = family_.sliding_period;
@@ -329,7 +330,7 @@ class Reader {
       return read_layers_without_rotation();
     }
     if (family_.sliding_period > 0 && !window)
-      return corrupt("sliding_window", "a number of tokens");
+      return corrupt_config("sliding_window", "a number of tokens");
     if (window) set_count("attention.sliding_window", *window);
     if (family_.sliding_period == 0) return {};
     for (const char* key : {"_sliding_window_pattern", "sliding_window_pattern"}) {
@@ -351,7 +352,7 @@ class Reader {
     const Json* rotated = find(c_, "no_rope_layers");
     if (rotated == nullptr || family_.model_type != "smollm3") return {};
     if (!rotated->is_array() || rotated->size() != out_.num_layers) {
-      return corrupt("no_rope_layers", fmt::format("{} numbers", out_.num_layers));
+      return corrupt_config("no_rope_layers", fmt::format("{} numbers", out_.num_layers));
     }
     for (uint64_t i = 0; i < rotated->size(); ++i) {
       const Json& flag = (*rotated)[i];
@@ -371,7 +372,7 @@ class Reader {
       HEARTH_ASSIGN_OR_RETURN(count, count_at(c_, "num_experts"));
     }
     if (!count || *count == 0) return {};
-    if (*count > (1u << 12)) return corrupt("num_experts", "at most 4096");
+    if (*count > (1u << 12)) return corrupt_config("num_experts", "at most 4096");
     out_.num_experts = *count;
     HEARTH_ASSIGN_OR_RETURN(const uint64_t used, want_count(c_, "num_experts_per_tok"));
     set_count("expert_count", *count);
@@ -419,7 +420,7 @@ class Reader {
   }
 
   const Json& c_;
-  const Family& family_;
+  const ConvertedFamily& family_;
   FamilyKeys out_;
   uint64_t context_ = 0;
   uint64_t head_dim_ = 0;
@@ -432,7 +433,7 @@ Result<FamilyKeys> family_keys(const Json& config) {
   HEARTH_ASSIGN_OR_RETURN(const auto type, text_at(config, "model_type"));
   if (!type) return Error{ErrorCode::kCorrupt, "config.json: model_type: missing", ""};
   std::string known;
-  for (const Family& family : kFamilies) {
+  for (const ConvertedFamily& family : kConvertedFamilies) {
     if (family.model_type == *type) return Reader(config, family).read();
     known += fmt::format("{}{}", known.empty() ? "" : ", ", family.model_type);
   }

@@ -1,6 +1,6 @@
 #include "models/convert/json_file.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "models/gguf/byte_cursor.h"
 #include "models/gguf/file_mapping.h"

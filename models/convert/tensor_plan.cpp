@@ -1,6 +1,6 @@
 #include "models/convert/tensor_plan.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <optional>
 #include <set>

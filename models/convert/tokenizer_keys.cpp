@@ -1,6 +1,6 @@
 #include "models/convert/tokenizer_keys.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -18,7 +18,7 @@ namespace hearth::models {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr uint64_t kMaxTokens = 1 << 22;
+constexpr uint64_t kMaxTokenId = 1 << 22;
 
 // tokenizer.ggml.token_type
 constexpr int32_t kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6;
@@ -26,7 +26,7 @@ constexpr int32_t kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUn
 Error unsupported(std::string message) {
   return Error{ErrorCode::kUnsupported, "tokenizer.json: " + std::move(message), ""};
 }
-Error corrupt(std::string message) {
+Error corrupt_tokenizer(std::string message) {
   return Error{ErrorCode::kCorrupt, "tokenizer.json: " + std::move(message), ""};
 }
 
@@ -82,7 +82,7 @@ class TokenizerReader {
 
   Result<void> read() {
     const Json* model = find(json_, "model");
-    if (model == nullptr) return corrupt("no model");
+    if (model == nullptr) return corrupt_tokenizer("no model");
     const std::string type = type_of(*model);
     // Early files of byte-pair models do not say so.
     const bool is_bpe = type == "BPE" || (type.empty() && find(*model, "merges") != nullptr);
@@ -99,17 +99,17 @@ class TokenizerReader {
 
  private:
   Result<void> add(const std::string& text, uint64_t id, int32_t type) {
-    if (id >= kMaxTokens) return corrupt(fmt::format("token id {}", id));
+    if (id >= kMaxTokenId) return corrupt_tokenizer(fmt::format("token id {}", id));
     if (id >= tokens_.size()) {
       tokens_.resize(id + 1);
       types_.resize(id + 1, 0);
     }
     if (types_[id] != 0 && tokens_[id] != text) {
-      return corrupt(fmt::format("two tokens of id {}", id));
+      return corrupt_tokenizer(fmt::format("two tokens of id {}", id));
     }
     const auto [at, fresh] = ids_.emplace(text, id);
     if (!fresh && at->second != id) {
-      return corrupt(fmt::format("{} is two tokens", printable(text)));
+      return corrupt_tokenizer(fmt::format("{} is two tokens", printable(text)));
     }
     tokens_[id] = text;
     types_[id] = type;
@@ -118,9 +118,11 @@ class TokenizerReader {
 
   Result<void> read_vocabulary(const Json& model) {
     const Json* vocab = find(model, "vocab");
-    if (vocab == nullptr || !vocab->is_object() || vocab->empty()) return corrupt("no vocab");
+    if (vocab == nullptr || !vocab->is_object() || vocab->empty())
+      return corrupt_tokenizer("no vocab");
     for (const auto& [text, id] : vocab->items()) {
-      if (!id.is_number_unsigned()) return corrupt(fmt::format("{}: no id", printable(text)));
+      if (!id.is_number_unsigned())
+        return corrupt_tokenizer(fmt::format("{}: no id", printable(text)));
       HEARTH_TRY(add(text, id.get<uint64_t>(), kNormal));
     }
     const Json* added = find(json_, "added_tokens");
@@ -128,12 +130,14 @@ class TokenizerReader {
       for (const Json& token : *added) {
         HEARTH_ASSIGN_OR_RETURN(const uint64_t id, want_count(token, "id"));
         HEARTH_ASSIGN_OR_RETURN(const auto text, text_at(token, "content"));
-        if (!text || text->empty()) return corrupt(fmt::format("added token {} without text", id));
+        if (!text || text->empty())
+          return corrupt_tokenizer(fmt::format("added token {} without text", id));
         HEARTH_TRY(add(*text, id, is_true(token, "special", false) ? kControl : kUserDefined));
       }
     }
     if (tokens_.size() > rows_) {
-      return corrupt(fmt::format("{} tokens, the embedding has {} rows", tokens_.size(), rows_));
+      return corrupt_tokenizer(
+          fmt::format("{} tokens, the embedding has {} rows", tokens_.size(), rows_));
     }
     tokens_.resize(rows_);
     types_.resize(rows_, 0);
@@ -147,7 +151,7 @@ class TokenizerReader {
 
   static Result<std::vector<std::pair<std::string, std::string>>> merges_of(const Json& model) {
     const Json* merges = find(model, "merges");
-    if (merges == nullptr || !merges->is_array()) return corrupt("no merges");
+    if (merges == nullptr || !merges->is_array()) return corrupt_tokenizer("no merges");
     std::vector<std::pair<std::string, std::string>> out;
     for (const Json& merge : *merges) {
       if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
@@ -157,7 +161,7 @@ class TokenizerReader {
       const std::string text = merge.is_string() ? merge.get<std::string>() : std::string();
       const size_t space = text.find(' ', 1);
       if (space == text.npos || space + 1 >= text.size()) {
-        return corrupt(fmt::format("merge {} is no pair", out.size()));
+        return corrupt_tokenizer(fmt::format("merge {} is no pair", out.size()));
       }
       out.emplace_back(text.substr(0, space), text.substr(space + 1));
     }
@@ -336,9 +340,9 @@ Result<std::string> chat_template(const fs::path& folder, const Json& settings) 
       if (name == "default" && body) return *body;
     }
   }
-  constexpr size_t kMaxBytes = 1 << 20;
+  constexpr size_t kMaxTemplateBytes = 1 << 20;
   const auto file = FileMapping::open(folder / "chat_template.jinja");
-  if (!file.ok() || file->bytes().size() > kMaxBytes) return std::string();
+  if (!file.ok() || file->bytes().size() > kMaxTemplateBytes) return std::string();
   return std::string(as_text(file->bytes()));
 }
 

@@ -1,6 +1,6 @@
 #include "models/decoder/decoder.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <utility>
 

@@ -1,6 +1,6 @@
 #include "models/decoder/decoder_config.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 #include <memory>

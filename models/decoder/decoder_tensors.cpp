@@ -1,6 +1,6 @@
 #include "models/decoder/decoder_tensors.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <initializer_list>
 #include <string>

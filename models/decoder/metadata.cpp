@@ -1,6 +1,6 @@
 #include "models/decoder/metadata.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

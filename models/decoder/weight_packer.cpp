@@ -1,6 +1,6 @@
 #include "models/decoder/weight_packer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 #include <vector>

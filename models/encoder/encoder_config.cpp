@@ -1,6 +1,6 @@
 #include "models/encoder/encoder_config.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace hearth::models {
 

@@ -1,6 +1,6 @@
 #include "models/encoder/encoder_weights.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "kernels/op_checks.h"
 #include "models/tensor_set.h"
@@ -11,16 +11,16 @@ namespace {
 using kernels::WeightRole;
 
 /// Null: the file has none.
-struct LayerTensors {
+struct EncoderLayerTensors {
   const GgufTensor *qkv, *q, *k, *v;
   const GgufTensor *qkv_bias, *q_bias, *k_bias, *v_bias;
   const GgufTensor *attn_out, *attn_out_bias, *attn_norm, *attn_norm_bias;
   const GgufTensor *gate, *up, *up_bias, *down, *down_bias, *ffn_norm, *ffn_norm_bias;
 };
 
-Result<LayerTensors> find_layer(TensorSet& set, const EncoderConfig& c, int32_t index) {
+Result<EncoderLayerTensors> find_layer(TensorSet& set, const EncoderConfig& c, int32_t index) {
   const auto name = [&](std::string_view rest) { return fmt::format("blk.{}.{}", index, rest); };
-  LayerTensors t{};
+  EncoderLayerTensors t{};
   const int64_t width = c.width;
   if (set.has(name("attn_qkv.weight"))) {
     HEARTH_ASSIGN_OR_RETURN(t.qkv, set.want(name("attn_qkv.weight"), {width, 3 * width}));
@@ -61,7 +61,7 @@ Result<NormWeights> pack_norm(WeightPacker& packer, const GgufTensor* weight,
   return out;
 }
 
-Result<EncoderWeights::Layer> pack_layer(WeightPacker& packer, const LayerTensors& t) {
+Result<EncoderWeights::Layer> pack_layer(WeightPacker& packer, const EncoderLayerTensors& t) {
   constexpr WeightRole kMatmul = WeightRole::kMatmul;
   constexpr WeightRole kVector = WeightRole::kVector;
   EncoderWeights::Layer w;
@@ -143,9 +143,9 @@ Result<EncoderWeights> EncoderWeights::load(const GgufFile& file, const EncoderC
   }
   HEARTH_ASSIGN_OR_RETURN(const GgufTensor* norm, set.want("token_embd_norm.weight", {c.width}));
   HEARTH_ASSIGN_OR_RETURN(const GgufTensor* norm_bias, set.want("token_embd_norm.bias", {c.width}));
-  std::vector<LayerTensors> layers;
+  std::vector<EncoderLayerTensors> layers;
   for (int32_t i = 0; i < c.num_layers; ++i) {
-    HEARTH_ASSIGN_OR_RETURN(const LayerTensors layer, find_layer(set, c, i));
+    HEARTH_ASSIGN_OR_RETURN(const EncoderLayerTensors layer, find_layer(set, c, i));
     layers.push_back(layer);
   }
   HEARTH_TRY(set.check_all_used());
@@ -164,7 +164,7 @@ Result<EncoderWeights> EncoderWeights::load(const GgufFile& file, const EncoderC
   }
   HEARTH_ASSIGN_OR_RETURN(w.embedding_norm, pack_norm(packer, norm, norm_bias));
   packer.report();
-  for (const LayerTensors& layer : layers) {
+  for (const EncoderLayerTensors& layer : layers) {
     HEARTH_ASSIGN_OR_RETURN(Layer packed, pack_layer(packer, layer));
     w.layers.push_back(std::move(packed));
     packer.report();

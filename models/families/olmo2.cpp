@@ -16,7 +16,7 @@
 namespace hearth::models {
 namespace {
 
-constexpr float kMaxBase = 1e30f;
+constexpr float kMaxSlidingBase = 1e30f;
 
 class PostNormDecoder final : public Decoder {
  public:
@@ -43,7 +43,7 @@ Result<void> set_sliding_layers(Metadata& m, DecoderConfig& c) {
   RopeConfig plain;
   plain.dim = c.ropes.front().dim;
   HEARTH_ASSIGN_OR_RETURN(plain.base,
-                          m.factor_or("rope.freq_base_swa", kMaxBase, c.ropes.front().base));
+                          m.factor_or("rope.freq_base_swa", kMaxSlidingBase, c.ropes.front().base));
   c.ropes.push_back(plain);
   for (int32_t i = 0; i < c.num_layers; ++i) {
     c.layers[static_cast<size_t>(i)].rope = slides(i) ? 1 : 0;

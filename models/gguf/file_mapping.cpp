@@ -1,7 +1,7 @@
 #include "models/gguf/file_mapping.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>

@@ -30,12 +30,12 @@ namespace {
 // Bounds far above any real file; they keep the work on a hostile one small.
 constexpr uint64_t kMaxMetadata = 1 << 16;
 constexpr uint64_t kMaxTensors = 1 << 16;
-constexpr uint64_t kMaxKeyBytes = (1 << 16) - 1;  // the specification's own
-constexpr uint64_t kMaxTensorNameBytes = 255;     // the specification says 64
-constexpr uint64_t kMaxStringBytes = 64 << 20;    // chat templates, licences
+constexpr uint64_t kMaxGgufKeyBytes = (1 << 16) - 1;  // the specification's own
+constexpr uint64_t kMaxTensorNameBytes = 255;         // the specification says 64
+constexpr uint64_t kMaxStringBytes = 64 << 20;        // chat templates, licences
 constexpr uint64_t kMaxAlignment = 1 << 20;
 constexpr int kMaxArrayDepth = 4;
-constexpr uint32_t kMaxDims = 4;
+constexpr uint32_t kMaxTensorDims = 4;
 constexpr uint32_t kMagic = 0x46554747;  // "GGUF"
 
 // The shortest entry: a one-byte key with a one-byte value; a one-byte name with one dimension.
@@ -43,7 +43,7 @@ constexpr uint64_t kMinMetadataBytes = 8 + 1 + 4 + 1;
 constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
 
 template <typename... Args>
-Error corrupt(fmt::format_string<Args...> format, Args&&... args) {
+Error corrupt_gguf(fmt::format_string<Args...> format, Args&&... args) {
   return Error{ErrorCode::kCorrupt, fmt::format(format, std::forward<Args>(args)...), ""};
 }
 
@@ -113,16 +113,16 @@ class GgufFile::Parser {
     uint64_t length = 0;
     HEARTH_TRY(read(&length, owner, what));
     if (length > max_bytes) {
-      return corrupt("{}: {} of {} bytes at byte {}, want at most {}", printable(owner), what,
-                     length, in_.offset() - sizeof(length), max_bytes);
+      return corrupt_gguf("{}: {} of {} bytes at byte {}, want at most {}", printable(owner), what,
+                          length, in_.offset() - sizeof(length), max_bytes);
     }
     std::span<const std::byte> bytes;
     if (!in_.take(length, &bytes)) return cut_short(owner, what, length);
     return as_text(bytes);
   }
   Error cut_short(std::string_view owner, std::string_view what, uint64_t wanted) const {
-    return corrupt("{}: {} at byte {} wants {} bytes, the file has {} left", printable(owner), what,
-                   in_.offset(), wanted, in_.remaining());
+    return corrupt_gguf("{}: {} at byte {} wants {} bytes, the file has {} left", printable(owner),
+                        what, in_.offset(), wanted, in_.remaining());
   }
 
   GgufFile& file_;
@@ -134,7 +134,7 @@ Result<void> GgufFile::Parser::header(uint64_t* num_tensors, uint64_t* num_metad
   uint32_t magic = 0, version = 0;
   HEARTH_TRY(read(&magic, "header", "magic"));
   if (magic != kMagic)
-    return corrupt("header: magic {:#010x}, want {:#010x} (GGUF)", magic, kMagic);
+    return corrupt_gguf("header: magic {:#010x}, want {:#010x} (GGUF)", magic, kMagic);
   HEARTH_TRY(read(&version, "header", "version"));
   if (version != 2 && version != 3) {
     const uint32_t swapped = __builtin_bswap32(version);
@@ -151,10 +151,11 @@ Result<void> GgufFile::Parser::header(uint64_t* num_tensors, uint64_t* num_metad
   const uint64_t most_tensors = std::min(kMaxTensors, in_.remaining() / kMinTensorBytes);
   const uint64_t most_metadata = std::min(kMaxMetadata, in_.remaining() / kMinMetadataBytes);
   if (*num_tensors > most_tensors) {
-    return corrupt("header: {} tensors, want at most {}", *num_tensors, most_tensors);
+    return corrupt_gguf("header: {} tensors, want at most {}", *num_tensors, most_tensors);
   }
   if (*num_metadata > most_metadata) {
-    return corrupt("header: {} metadata entries, want at most {}", *num_metadata, most_metadata);
+    return corrupt_gguf("header: {} metadata entries, want at most {}", *num_metadata,
+                        most_metadata);
   }
   file_.version_ = version;
   return {};
@@ -163,14 +164,14 @@ Result<void> GgufFile::Parser::header(uint64_t* num_tensors, uint64_t* num_metad
 Result<void> GgufFile::Parser::metadata_entry(uint64_t index) {
   GgufEntry entry;
   const std::string place = fmt::format("metadata entry {}", index);
-  HEARTH_ASSIGN_OR_RETURN(entry.key, string(kMaxKeyBytes, place, "key"));
-  if (entry.key.empty()) return corrupt("{}: empty key", place);
+  HEARTH_ASSIGN_OR_RETURN(entry.key, string(kMaxGgufKeyBytes, place, "key"));
+  if (entry.key.empty()) return corrupt_gguf("{}: empty key", place);
   uint32_t type = 0;
   HEARTH_TRY(read(&type, entry.key, "type"));
   entry.type = entry.element_type = static_cast<GgufType>(type);
   HEARTH_TRY(value(&entry));
   if (!file_.metadata_index_.emplace(entry.key, file_.metadata_.size()).second) {
-    return corrupt("{}: the key is there twice", printable(entry.key));
+    return corrupt_gguf("{}: the key is there twice", printable(entry.key));
   }
   file_.metadata_.push_back(entry);
   return {};
@@ -203,14 +204,14 @@ Result<void> GgufFile::Parser::skip_values(std::string_view key, GgufType type, 
     std::span<const std::byte> bytes;
     uint64_t total = 0;
     if (!multiply(count, width, &total) || !in_.take(total, &bytes)) {
-      return corrupt("{}: {} values of type {} at byte {}, the file has {} bytes left",
-                     printable(key), count, models::name(type), in_.offset(), in_.remaining());
+      return corrupt_gguf("{}: {} values of type {} at byte {}, the file has {} bytes left",
+                          printable(key), count, models::name(type), in_.offset(), in_.remaining());
     }
     if (type == GgufType::kBool) {
       for (const std::byte b : bytes) {
         if (b > std::byte{1}) {
-          return corrupt("{}: bool of value {}, want 0 or 1", printable(key),
-                         std::to_integer<int>(b));
+          return corrupt_gguf("{}: bool of value {}, want 0 or 1", printable(key),
+                              std::to_integer<int>(b));
         }
       }
     }
@@ -223,10 +224,11 @@ Result<void> GgufFile::Parser::skip_values(std::string_view key, GgufType type, 
     return {};
   }
   if (type != GgufType::kArray) {
-    return corrupt("{}: value type {}, want 0 to 12", printable(key), static_cast<uint32_t>(type));
+    return corrupt_gguf("{}: value type {}, want 0 to 12", printable(key),
+                        static_cast<uint32_t>(type));
   }
   if (depth == kMaxArrayDepth) {
-    return corrupt("{}: arrays nested more than {} deep", printable(key), kMaxArrayDepth);
+    return corrupt_gguf("{}: arrays nested more than {} deep", printable(key), kMaxArrayDepth);
   }
   for (uint64_t i = 0; i < count; ++i) {
     uint32_t inner_type = 0;
@@ -241,7 +243,8 @@ Result<void> GgufFile::Parser::skip_values(std::string_view key, GgufType type, 
 Result<void> GgufFile::Parser::alignment() {
   HEARTH_ASSIGN_OR_RETURN(const uint32_t value, file_.get_or<uint32_t>("general.alignment", 32));
   if (value == 0 || value > kMaxAlignment || (value & (value - 1)) != 0) {
-    return corrupt("general.alignment: {}, want a power of two up to {}", value, kMaxAlignment);
+    return corrupt_gguf("general.alignment: {}, want a power of two up to {}", value,
+                        kMaxAlignment);
   }
   file_.alignment_ = value;
   return {};
@@ -251,32 +254,32 @@ Result<void> GgufFile::Parser::tensor_entry(uint64_t index) {
   GgufTensor tensor;
   const std::string place = fmt::format("tensor entry {}", index);
   HEARTH_ASSIGN_OR_RETURN(tensor.name, string(kMaxTensorNameBytes, place, "name"));
-  if (tensor.name.empty()) return corrupt("{}: empty name", place);
+  if (tensor.name.empty()) return corrupt_gguf("{}: empty name", place);
   HEARTH_TRY(read(&tensor.num_dims, tensor.name, "dimension count"));
-  if (tensor.num_dims == 0 || tensor.num_dims > kMaxDims) {
-    return corrupt("{}: {} dimensions, want 1 to {}", printable(tensor.name), tensor.num_dims,
-                   kMaxDims);
+  if (tensor.num_dims == 0 || tensor.num_dims > kMaxTensorDims) {
+    return corrupt_gguf("{}: {} dimensions, want 1 to {}", printable(tensor.name), tensor.num_dims,
+                        kMaxTensorDims);
   }
   uint64_t elements = 1;
   for (uint32_t d = 0; d < tensor.num_dims; ++d) {
     HEARTH_TRY(read(&tensor.dims[d], tensor.name, "dimension"));
     if (tensor.dims[d] == 0 || !multiply(elements, tensor.dims[d], &elements) ||
         elements > static_cast<uint64_t>(INT64_MAX)) {
-      return corrupt("{}: shape [{}], want dimensions of at least 1 and a product below 2^63",
-                     printable(tensor.name),
-                     fmt::join(tensor.dims.begin(), tensor.dims.begin() + d + 1, ","));
+      return corrupt_gguf("{}: shape [{}], want dimensions of at least 1 and a product below 2^63",
+                          printable(tensor.name),
+                          fmt::join(tensor.dims.begin(), tensor.dims.begin() + d + 1, ","));
     }
   }
   uint64_t offset = 0;
   HEARTH_TRY(read(&tensor.type_id, tensor.name, "type"));
   HEARTH_TRY(read(&offset, tensor.name, "offset"));
   if (offset % file_.alignment_ != 0) {
-    return corrupt("{}: offset {}, want a multiple of {}", printable(tensor.name), offset,
-                   file_.alignment_);
+    return corrupt_gguf("{}: offset {}, want a multiple of {}", printable(tensor.name), offset,
+                        file_.alignment_);
   }
   tensor.dtype = kernels::dtype_from_gguf(tensor.type_id);
   if (!file_.tensor_index_.emplace(tensor.name, file_.tensors_.size()).second) {
-    return corrupt("{}: the tensor is there twice", printable(tensor.name));
+    return corrupt_gguf("{}: the tensor is there twice", printable(tensor.name));
   }
   file_.tensors_.push_back(tensor);
   offsets_.push_back(offset);
@@ -287,13 +290,13 @@ Result<uint64_t> GgufFile::Parser::tensor_bytes(const GgufTensor& tensor) const 
   const kernels::DTypeInfo& type = kernels::info(*tensor.dtype);
   const auto block = static_cast<uint64_t>(type.block_elements);
   if (tensor.dims[0] % block != 0) {
-    return corrupt("{}: {} with rows of {} elements, want a multiple of {}", printable(tensor.name),
-                   type.name, tensor.dims[0], block);
+    return corrupt_gguf("{}: {} with rows of {} elements, want a multiple of {}",
+                        printable(tensor.name), type.name, tensor.dims[0], block);
   }
   uint64_t bytes = 0;
   if (!multiply(tensor.num_elements() / block, static_cast<uint64_t>(type.block_bytes), &bytes)) {
-    return corrupt("{}: shape {} of {} is too large to count", printable(tensor.name),
-                   tensor.shape(), type.name);
+    return corrupt_gguf("{}: shape {} of {} is too large to count", printable(tensor.name),
+                        tensor.shape(), type.name);
   }
   return bytes;
 }
@@ -309,13 +312,13 @@ Result<void> GgufFile::Parser::tensor_data() {
     GgufTensor& tensor = file_.tensors_[i];
     if (!tensor.dtype) {
       if (offsets_[i] < room) continue;  // its size is not known; using it is the error
-      return corrupt("{}: data at offset {}, the file has {} bytes of tensor data",
-                     printable(tensor.name), offsets_[i], room);
+      return corrupt_gguf("{}: data at offset {}, the file has {} bytes of tensor data",
+                          printable(tensor.name), offsets_[i], room);
     }
     HEARTH_ASSIGN_OR_RETURN(const uint64_t bytes, tensor_bytes(tensor));
     if (offsets_[i] > room || bytes > room - offsets_[i]) {
-      return corrupt("{}: {} bytes at offset {}, the file has {} bytes of tensor data",
-                     printable(tensor.name), bytes, offsets_[i], room);
+      return corrupt_gguf("{}: {} bytes at offset {}, the file has {} bytes of tensor data",
+                          printable(tensor.name), bytes, offsets_[i], room);
     }
     tensor.bytes = file_.content_.subspan(data + offsets_[i], bytes);
     placed.push_back(i);
@@ -325,9 +328,9 @@ Result<void> GgufFile::Parser::tensor_data() {
   for (size_t k = 1; k < placed.size(); ++k) {
     const GgufTensor& before = file_.tensors_[placed[k - 1]];
     if (offsets_[placed[k - 1]] + before.bytes.size() > offsets_[placed[k]]) {
-      return corrupt("{}: data at offset {} overlaps that of {}",
-                     printable(file_.tensors_[placed[k]].name), offsets_[placed[k]],
-                     printable(before.name));
+      return corrupt_gguf("{}: data at offset {} overlaps that of {}",
+                          printable(file_.tensors_[placed[k]].name), offsets_[placed[k]],
+                          printable(before.name));
     }
   }
   return {};
@@ -364,10 +367,10 @@ namespace {
 
 Error wrong_type(const GgufEntry& entry, std::string_view wanted) {
   if (entry.type == GgufType::kArray) {
-    return corrupt("{}: array of {}, want {}", printable(entry.key), name(entry.element_type),
-                   wanted);
+    return corrupt_gguf("{}: array of {}, want {}", printable(entry.key), name(entry.element_type),
+                        wanted);
   }
-  return corrupt("{}: {}, want {}", printable(entry.key), name(entry.type), wanted);
+  return corrupt_gguf("{}: {}, want {}", printable(entry.key), name(entry.type), wanted);
 }
 
 std::string text_of(GgufInteger value) {
@@ -378,8 +381,8 @@ std::string text_of(GgufInteger value) {
 template <typename T>
 Result<void> check_integer(const GgufEntry& entry, GgufInteger value) {
   if (value.fits<T>()) return {};
-  return corrupt("{}: {}, want {} to {}", printable(entry.key), text_of(value),
-                 std::numeric_limits<T>::min(), std::numeric_limits<T>::max());
+  return corrupt_gguf("{}: {}, want {} to {}", printable(entry.key), text_of(value),
+                      std::numeric_limits<T>::min(), std::numeric_limits<T>::max());
 }
 
 template <typename T>
@@ -401,7 +404,7 @@ Result<void> convert(const GgufEntry& entry, float* out) {
   }
   *out = GgufNumbers<float>(entry)[0];
   if (!std::isfinite(*out)) {
-    return corrupt("{}: {}, want a finite number", printable(entry.key), *out);
+    return corrupt_gguf("{}: {}, want a finite number", printable(entry.key), *out);
   }
   return {};
 }
@@ -447,8 +450,8 @@ Result<void> convert(const GgufEntry& entry, GgufNumbers<float>* out) {
   const GgufNumbers<float> numbers(entry);
   for (size_t i = 0; i < numbers.size(); ++i) {
     if (!std::isfinite(numbers[i])) {
-      return corrupt("{}: element {} is {}, want finite numbers", printable(entry.key), i,
-                     numbers[i]);
+      return corrupt_gguf("{}: element {} is {}, want finite numbers", printable(entry.key), i,
+                          numbers[i]);
     }
   }
   *out = numbers;
@@ -460,7 +463,7 @@ Result<void> convert(const GgufEntry& entry, GgufNumbers<float>* out) {
 template <typename T>
 Result<T> GgufFile::get(std::string_view key) const {
   const GgufEntry* entry = find(key);
-  if (entry == nullptr) return corrupt("{}: missing", printable(key));
+  if (entry == nullptr) return corrupt_gguf("{}: missing", printable(key));
   T value{};
   HEARTH_TRY(convert(*entry, &value));
   return value;

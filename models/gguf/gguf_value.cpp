@@ -14,7 +14,7 @@ struct TypeFacts {
 };
 
 // In the order of the ids.
-constexpr std::array<TypeFacts, 13> kTypes = {{
+constexpr std::array<TypeFacts, 13> kValueTypes = {{
     {"u8", 1, true},
     {"i8", 1, true},
     {"u16", 2, true},
@@ -30,11 +30,11 @@ constexpr std::array<TypeFacts, 13> kTypes = {{
     {"f64", 8, false},
 }};
 
-constexpr TypeFacts kUnknown = {"unknown", 0, false};
+constexpr TypeFacts kUnknownType = {"unknown", 0, false};
 
 const TypeFacts& facts(GgufType type) {
   const auto id = static_cast<size_t>(type);
-  return id < kTypes.size() ? kTypes[id] : kUnknown;
+  return id < kValueTypes.size() ? kValueTypes[id] : kUnknownType;
 }
 
 template <typename T>

@@ -1,6 +1,6 @@
 #include "models/quantize/mix.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>

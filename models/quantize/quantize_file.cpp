@@ -1,6 +1,6 @@
 #include "models/quantize/quantize_file.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <mutex>

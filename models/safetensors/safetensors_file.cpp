@@ -5,7 +5,7 @@
 //   data                offsets count from here
 #include "models/safetensors/safetensors_file.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -22,18 +22,16 @@ namespace {
 using nlohmann::json;
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own bound
-constexpr size_t kMaxDims = 8;
-constexpr int kMaxDepth = 8;
-
-Error corrupt(std::string message) { return {ErrorCode::kCorrupt, std::move(message), ""}; }
+constexpr size_t kMaxShapeDims = 8;
+constexpr int kMaxHeaderDepth = 8;
 
 /// Bytes of one element; nothing for a type that the format does not have.
 std::optional<uint64_t> element_bytes(std::string_view type) {
-  constexpr std::pair<std::string_view, uint64_t> kTypes[] = {
+  constexpr std::pair<std::string_view, uint64_t> kElementTypes[] = {
       {"F64", 8},     {"I64", 8},     {"U64", 8},  {"F32", 4}, {"I32", 4},
       {"U32", 4},     {"F16", 2},     {"BF16", 2}, {"I16", 2}, {"U16", 2},
       {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I8", 1},   {"U8", 1},  {"BOOL", 1}};
-  for (const auto& [name, bytes] : kTypes) {
+  for (const auto& [name, bytes] : kElementTypes) {
     if (name == type) return bytes;
   }
   return {};
@@ -48,13 +46,13 @@ std::optional<uint64_t> whole(const json& value) {
 Result<SafeTensor> read_tensor(const std::string& name, const json& entry,
                                std::span<const std::byte> data) {
   const auto bad = [&](std::string_view what) {
-    return corrupt(fmt::format("{}: {}", printable(name), what));
+    return Error::corrupt(fmt::format("{}: {}", printable(name), what));
   };
   if (!entry.is_object()) return bad("no object");
   const auto type = entry.find("dtype"), shape = entry.find("shape"),
              offsets = entry.find("data_offsets");
   if (type == entry.end() || !type->is_string()) return bad("no dtype");
-  if (shape == entry.end() || !shape->is_array() || shape->size() > kMaxDims) {
+  if (shape == entry.end() || !shape->is_array() || shape->size() > kMaxShapeDims) {
     return bad("no shape of up to 8 dimensions");
   }
   if (offsets == entry.end() || !offsets->is_array() || offsets->size() != 2) {
@@ -93,7 +91,7 @@ json parse_header(std::string_view text) {
   json header = json::parse(
       text,
       [&](int depth, json::parse_event_t event, json& value) {
-        bad = bad || depth > kMaxDepth;
+        bad = bad || depth > kMaxHeaderDepth;
         if (event == json::parse_event_t::key && depth == 1) {
           bad = bad || !names.insert(value.get<std::string>()).second;
         }
@@ -133,16 +131,18 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path)
 
 Result<SafetensorsFile> SafetensorsFile::parse(std::span<const std::byte> content) {
   if (content.size() < sizeof(uint64_t)) {
-    return corrupt(fmt::format("{} bytes, want at least 8", content.size()));
+    return Error::corrupt(fmt::format("{} bytes, want at least 8", content.size()));
   }
   const auto length = load_unaligned<uint64_t>(content.data());
   const auto rest = content.subspan(sizeof(uint64_t));
   if (length > rest.size() || length > kMaxHeaderBytes) {
-    return corrupt(fmt::format("a header of {} bytes in a file of {}", length, content.size()));
+    return Error::corrupt(
+        fmt::format("a header of {} bytes in a file of {}", length, content.size()));
   }
   const json header =
       parse_header({reinterpret_cast<const char*>(rest.data()), static_cast<size_t>(length)});
-  if (!header.is_object()) return corrupt("the header is no JSON object, or names a tensor twice");
+  if (!header.is_object())
+    return Error::corrupt("the header is no JSON object, or names a tensor twice");
   SafetensorsFile out;
   const auto data = rest.subspan(length);
   for (const auto& [name, entry] : header.items()) {
@@ -159,8 +159,8 @@ Result<SafetensorsFile> SafetensorsFile::parse(std::span<const std::byte> conten
   for (size_t i = 1; i < ordered.size(); ++i) {
     const SafeTensor& before = *ordered[i - 1].second;
     if (before.bytes.data() + before.bytes.size() > ordered[i].first) {
-      return corrupt(fmt::format("{} and {} share bytes", printable(before.name),
-                                 printable(ordered[i].second->name)));
+      return Error::corrupt(fmt::format("{} and {} share bytes", printable(before.name),
+                                        printable(ordered[i].second->name)));
     }
   }
   return out;

@@ -13,24 +13,24 @@
 namespace hearth::models {
 namespace {
 
-constexpr std::string_view kKey = "tokenizer.chat_template";
+constexpr std::string_view kTemplateKey = "tokenizer.chat_template";
 
 using jinja::Kind;
 using jinja::Value;
 
-Error wrong(std::string_view field, std::string_view what) {
+Error wrong_message(std::string_view field, std::string_view what) {
   return {ErrorCode::kInvalidArgument, fmt::format("{}: {}", field, what), std::string(field)};
 }
 
 Result<void> check_messages(const Value* messages) {
-  if (messages == nullptr) return wrong("messages", "absent, want an array of objects");
-  if (messages->kind() != Kind::kList) return wrong("messages", "want an array of objects");
+  if (messages == nullptr) return wrong_message("messages", "absent, want an array of objects");
+  if (messages->kind() != Kind::kList) return wrong_message("messages", "want an array of objects");
   for (size_t i = 0; i < messages->list().items.size(); ++i) {
     const Value& each = messages->list().items[i];
-    if (!each.is_dict()) return wrong("messages", fmt::format("[{}] is no object", i));
+    if (!each.is_dict()) return wrong_message("messages", fmt::format("[{}] is no object", i));
     const Value* role = each.dict().find("role");
     if (role == nullptr || !role->is_string()) {
-      return wrong("messages", fmt::format("[{}] has no role, a string", i));
+      return wrong_message("messages", fmt::format("[{}] has no role, a string", i));
     }
   }
   return {};
@@ -89,8 +89,8 @@ ChatSurroundings chat_surroundings(const Tokenizer& tokenizer) {
 ChatTemplates ChatTemplates::load(const GgufFile& file) {
   ChatTemplates out;
   for (const GgufEntry& entry : file.metadata()) {
-    if (!entry.key.starts_with(kKey)) continue;
-    std::string_view name = entry.key.substr(kKey.size());
+    if (!entry.key.starts_with(kTemplateKey)) continue;
+    std::string_view name = entry.key.substr(kTemplateKey.size());
     if (!name.empty() && name.front() != '.') continue;
     const auto text = file.get<std::string_view>(entry.key);
     if (!text.ok()) continue;

@@ -84,7 +84,7 @@ Result<Value> round_number(Runtime& run, const Value& value, const CallArguments
   return Value::of(out);
 }
 
-constexpr NamedFilter kFilters[] = {
+constexpr NamedFilter kNumberFilters[] = {
     {"abs", absolute},
     {"float", to_float},
     {"int", to_int},
@@ -93,6 +93,6 @@ constexpr NamedFilter kFilters[] = {
 
 }  // namespace
 
-std::span<const NamedFilter> number_filters() { return kFilters; }
+std::span<const NamedFilter> number_filters() { return kNumberFilters; }
 
 }  // namespace hearth::models::jinja

@@ -328,7 +328,7 @@ Result<Value> attr(Runtime& run, const Value& value, const CallArguments& argume
   return Value::undefined(a[0]->text());
 }
 
-constexpr NamedFilter kFilters[] = {
+constexpr NamedFilter kSequenceFilters[] = {
     {"attr", attr},
     {"batch", batch},
     {"count", length},
@@ -357,6 +357,6 @@ constexpr NamedFilter kFilters[] = {
 
 }  // namespace
 
-std::span<const NamedFilter> sequence_filters() { return kFilters; }
+std::span<const NamedFilter> sequence_filters() { return kSequenceFilters; }
 
 }  // namespace hearth::models::jinja

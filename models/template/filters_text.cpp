@@ -175,7 +175,7 @@ Result<Value> tojson(Runtime& run, const Value& value, const CallArguments& argu
   return run.text(std::move(out));
 }
 
-constexpr NamedFilter kFilters[] = {
+constexpr NamedFilter kTextFilters[] = {
     {"capitalize", changed<capitalize>},
     {"e", escape},
     {"escape", escape},
@@ -195,7 +195,7 @@ constexpr NamedFilter kFilters[] = {
 
 }  // namespace
 
-std::span<const NamedFilter> text_filters() { return kFilters; }
+std::span<const NamedFilter> text_filters() { return kTextFilters; }
 
 Result<Value> format_percent(Runtime& run, std::string_view format,
                              const std::vector<Value>& with) {

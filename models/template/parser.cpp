@@ -1,6 +1,6 @@
 #include "models/template/parser.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <initializer_list>

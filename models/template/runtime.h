@@ -2,7 +2,7 @@
 // What the parts of the interpreter share while one template is rendered: the values' memory, the
 // bounds, and Python's rules for values (str, repr, ==, <, in, +, indexing). Owned by one thread.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdint>
 #include <initializer_list>

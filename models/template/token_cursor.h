@@ -1,7 +1,7 @@
 #pragma once
 // A place among a template's tokens, and what parsers ask of it.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <string>

@@ -1,6 +1,6 @@
 #include "models/tokenizer/bpe_tokenizer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <string>
@@ -21,8 +21,6 @@ namespace hearth::models {
 namespace {
 
 constexpr size_t kMaxMerges = 1 << 23;  // far above real lists (450 000)
-
-Error corrupt(std::string message) { return Error{ErrorCode::kCorrupt, std::move(message), ""}; }
 
 class BpeTokenizer final : public VocabularyTokenizer {
  public:
@@ -95,7 +93,8 @@ Result<void> BpeTokenizer::load_merges(const GgufFile& file) {
   constexpr std::string_view kKey = "tokenizer.ggml.merges";
   HEARTH_ASSIGN_OR_RETURN(const auto merges, file.get<GgufStrings>(kKey));
   if (merges.size() > kMaxMerges) {
-    return corrupt(fmt::format("{}: {} merges, want at most {}", kKey, merges.size(), kMaxMerges));
+    return Error::corrupt(
+        fmt::format("{}: {} merges, want at most {}", kKey, merges.size(), kMaxMerges));
   }
   // Merges name tokens by their entries. Where two tokens have one entry, the one that may come out
   // of merging counts.
@@ -113,8 +112,9 @@ Result<void> BpeTokenizer::load_merges(const GgufFile& file) {
   for (const std::string_view merge : merges) {
     const size_t space = merge.find(' ', 1);
     if (space == std::string_view::npos || space + 1 == merge.size()) {
-      return corrupt(fmt::format("{}: merge {} is \"{}\", want two tokens with a space between",
-                                 kKey, index, printable(merge)));
+      return Error::corrupt(
+          fmt::format("{}: merge {} is \"{}\", want two tokens with a space between", kKey, index,
+                      printable(merge)));
     }
     const std::string_view left = merge.substr(0, space), right = merge.substr(space + 1);
     joined.assign(left).append(right);
@@ -123,8 +123,8 @@ Result<void> BpeTokenizer::load_merges(const GgufFile& file) {
     for (size_t i = 0; i < texts.size(); ++i) {
       ids[i] = by_entry.find(texts[i]);
       if (ids[i] < 0) {
-        return corrupt(fmt::format("{}: merge {} is \"{}\", but \"{}\" is no token", kKey, index,
-                                   printable(merge), printable(texts[i])));
+        return Error::corrupt(fmt::format("{}: merge {} is \"{}\", but \"{}\" is no token", kKey,
+                                          index, printable(merge), printable(texts[i])));
       }
     }
     if (may_be_spelled(ids[0]) && may_be_spelled(ids[1]) && may_be_spelled(ids[2])) {
@@ -142,7 +142,7 @@ Result<void> BpeTokenizer::index_bytes() {
   }
   for (const char byte : kReplacementChar) {
     if (byte_ids_[static_cast<uint8_t>(byte)] == kNoToken) {
-      return corrupt(fmt::format(
+      return Error::corrupt(fmt::format(
           "tokenizer.ggml.tokens: no token for byte 0x{:02X}, which U+FFFD needs to stand in for "
           "what cannot be said",
           static_cast<uint8_t>(byte)));

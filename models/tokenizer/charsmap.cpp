@@ -1,6 +1,6 @@
 #include "models/tokenizer/charsmap.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 
@@ -9,10 +9,10 @@
 namespace hearth::models {
 namespace {
 
-constexpr std::string_view kKey = "tokenizer.ggml.precompiled_charsmap";
+constexpr std::string_view kCharsmapKey = "tokenizer.ggml.precompiled_charsmap";
 constexpr size_t kUnitBytes = sizeof(uint32_t);
 // Far above real maps (some 20 and 40 bytes): what a file may make normalizing cost.
-constexpr size_t kMaxKeyBytes = 256;
+constexpr size_t kMaxMatchBytes = 256;
 constexpr size_t kMaxReplacementBytes = 256;
 
 uint32_t offset_of(uint32_t unit) { return (unit >> 10) << ((unit & (1U << 9)) >> 6); }
@@ -24,11 +24,12 @@ uint32_t value_of(uint32_t unit) { return unit & ~(1U << 31); }
 
 Result<Charsmap> Charsmap::load(const GgufFile& file) {
   Charsmap map;
-  if (!file.has(kKey)) return map;
-  HEARTH_ASSIGN_OR_RETURN(const auto bytes, file.get<GgufNumbers<int32_t>>(kKey));
+  if (!file.has(kCharsmapKey)) return map;
+  HEARTH_ASSIGN_OR_RETURN(const auto bytes, file.get<GgufNumbers<int32_t>>(kCharsmapKey));
   if (bytes.size() == 0) return map;
   const auto refused = [&](std::string_view why) {
-    return Error{ErrorCode::kCorrupt, fmt::format("{}: {} bytes, {}", kKey, bytes.size(), why), ""};
+    return Error{ErrorCode::kCorrupt,
+                 fmt::format("{}: {} bytes, {}", kCharsmapKey, bytes.size(), why), ""};
   };
   const auto unit_at = [&](size_t at) {
     uint32_t unit = 0;
@@ -64,7 +65,7 @@ Charsmap::Match Charsmap::match_front(std::string_view text) const {
   Match longest;
   if (units_.empty()) return longest;
   uint32_t at = offset_of(units_[0]);
-  for (size_t i = 0; i < std::min(text.size(), kMaxKeyBytes); ++i) {
+  for (size_t i = 0; i < std::min(text.size(), kMaxMatchBytes); ++i) {
     const auto byte = static_cast<uint8_t>(text[i]);
     at ^= byte;
     // A NUL leads to values, and is no byte of any key.

@@ -12,7 +12,7 @@
 namespace hearth::models {
 namespace {
 
-constexpr uint32_t kNumCodes = 0x110000;
+constexpr uint32_t kCodeSpace = 0x110000;
 constexpr uint32_t kFirstMark = 0x300;  // below, all text is in NFC
 // utf8proc sorts marks by insertion, so the length of what it is given must have a bound.
 constexpr size_t kMaxSegmentBytes = 1024;
@@ -42,8 +42,8 @@ bool may_change(uint32_t code) {
 // Code points that NFC may replace, move, or join to the character before them.
 const std::vector<bool>& changing_codes() {
   static const std::vector<bool> filled = [] {
-    std::vector<bool> changing(kNumCodes);
-    for (uint32_t code = kFirstMark; code < kNumCodes; ++code) {
+    std::vector<bool> changing(kCodeSpace);
+    for (uint32_t code = kFirstMark; code < kCodeSpace; ++code) {
       const bool is_surrogate = code >= 0xD800 && code <= 0xDFFF;
       changing[code] = !is_surrogate && may_change(code);
     }

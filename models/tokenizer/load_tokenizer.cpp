@@ -1,4 +1,4 @@
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 
@@ -12,27 +12,27 @@
 namespace hearth::models {
 namespace {
 
-struct Kind {
+struct TokenizerKind {
   std::string_view name;  // tokenizer.ggml.model
   Result<std::unique_ptr<Tokenizer>> (*load)(const GgufFile&);
 };
 
 constexpr std::array kKinds = {
-    Kind{"llama", load_spm_tokenizer},
-    Kind{"gpt2", load_bpe_tokenizer},
-    Kind{"bert", load_wordpiece_tokenizer},
-    Kind{"t5", load_unigram_tokenizer},
+    TokenizerKind{"llama", load_spm_tokenizer},
+    TokenizerKind{"gpt2", load_bpe_tokenizer},
+    TokenizerKind{"bert", load_wordpiece_tokenizer},
+    TokenizerKind{"t5", load_unigram_tokenizer},
 };
 
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> load_tokenizer(const GgufFile& file) {
   HEARTH_ASSIGN_OR_RETURN(const auto wanted, file.get<std::string_view>("tokenizer.ggml.model"));
-  for (const Kind& kind : kKinds) {
+  for (const TokenizerKind& kind : kKinds) {
     if (kind.name == wanted) return kind.load(file);
   }
   std::string known;
-  for (const Kind& kind : kKinds)
+  for (const TokenizerKind& kind : kKinds)
     known += fmt::format("{}{}", known.empty() ? "" : ", ", kind.name);
   return Error{
       ErrorCode::kUnsupported,

@@ -1,6 +1,6 @@
 #include "models/tokenizer/text_end.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "models/gguf/gguf_file.h"
 

@@ -1,6 +1,6 @@
 #include "models/tokenizer/unigram_tokenizer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

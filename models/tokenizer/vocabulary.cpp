@@ -1,6 +1,6 @@
 #include "models/tokenizer/vocabulary.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -20,8 +20,6 @@ constexpr std::array<std::string_view, 7> kEndsOfTurn = {
     "<|eot_id|>",    "<|eom_id|>",    "<|im_end|>",      "<|end|>",
     "<|endoftext|>", "<end_of_turn>", "<|end_of_text|>",
 };
-
-Error corrupt(std::string message) { return Error{ErrorCode::kCorrupt, std::move(message), ""}; }
 
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -43,14 +41,15 @@ Result<Vocabulary> Vocabulary::load(const GgufFile& file) {
   Vocabulary vocabulary;
   HEARTH_ASSIGN_OR_RETURN(const auto tokens, file.get<GgufStrings>("tokenizer.ggml.tokens"));
   if (tokens.size() == 0 || tokens.size() > kMaxTokens) {
-    return corrupt(
+    return Error::corrupt(
         fmt::format("tokenizer.ggml.tokens: {} tokens, want 1 to {}", tokens.size(), kMaxTokens));
   }
   vocabulary.entries_.reserve(tokens.size());
   for (const std::string_view token : tokens) {
     if (token.size() > kMaxEntryBytes) {
-      return corrupt(fmt::format("tokenizer.ggml.tokens: token {} has {} bytes, want at most {}",
-                                 vocabulary.entries_.size(), token.size(), kMaxEntryBytes));
+      return Error::corrupt(
+          fmt::format("tokenizer.ggml.tokens: token {} has {} bytes, want at most {}",
+                      vocabulary.entries_.size(), token.size(), kMaxEntryBytes));
     }
     vocabulary.entries_.add(token);
   }
@@ -71,17 +70,18 @@ Result<void> Vocabulary::load_types(const GgufFile& file) {
   }
   HEARTH_ASSIGN_OR_RETURN(const auto types, file.get<GgufNumbers<int32_t>>(kKey));
   if (types.size() != types_.size()) {
-    return corrupt(fmt::format("{}: {} types, want one for each of {} tokens", kKey, types.size(),
-                               types_.size()));
+    return Error::corrupt(fmt::format("{}: {} types, want one for each of {} tokens", kKey,
+                                      types.size(), types_.size()));
   }
   for (size_t i = 0; i < types_.size(); ++i) {
     if (types[i] < 0 || types[i] > static_cast<int32_t>(TokenType::kByte)) {
-      return corrupt(fmt::format("{}: token {} has type {}, want 0 to 6", kKey, i, types[i]));
+      return Error::corrupt(
+          fmt::format("{}: token {} has type {}, want 0 to 6", kKey, i, types[i]));
     }
     types_[i] = static_cast<TokenType>(types[i]);
     const std::string_view text = entry(static_cast<int32_t>(i));
     if (types_[i] == TokenType::kByte && !byte_of_entry(text)) {
-      return corrupt(
+      return Error::corrupt(
           fmt::format("tokenizer.ggml.tokens: token {} is a byte and reads \"{}\", want "
                       "<0x00> to <0xFF>",
                       i, printable(text)));
@@ -95,7 +95,8 @@ Result<std::optional<int32_t>> Vocabulary::special_id(const GgufFile& file,
   if (!file.has(key)) return std::optional<int32_t>();
   HEARTH_ASSIGN_OR_RETURN(const uint32_t id, file.get<uint32_t>(key));
   if (id >= types_.size()) {
-    return corrupt(fmt::format("{}: token {}, want one of {} tokens", key, id, types_.size()));
+    return Error::corrupt(
+        fmt::format("{}: token {}, want one of {} tokens", key, id, types_.size()));
   }
   return std::optional<int32_t>(static_cast<int32_t>(id));
 }

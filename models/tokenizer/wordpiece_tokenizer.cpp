@@ -1,6 +1,6 @@
 #include "models/tokenizer/wordpiece_tokenizer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <utf8proc.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace hearth::models {
 namespace {
 
 constexpr size_t kMaxWordChars = 100;  // longer words are unknown
-constexpr uint32_t kReplacementCode = 0xFFFD;
+constexpr uint32_t kReplacementCharacter = 0xFFFD;
 // Marks that NFD may take one character apart into, with room to spare.
 constexpr size_t kMaxDecomposed = 32;
 
@@ -31,7 +31,7 @@ bool is_han(uint32_t code) {
 bool is_dropped(const Char& c) {
   if (c.code == '\t' || c.code == '\n' || c.code == '\r') return false;
   const bool is_c1_space = c.code == '\v' || c.code == '\f' || c.code == 0x85;
-  return c.classes == 0 || is_c1_space || c.code == kReplacementCode;
+  return c.classes == 0 || is_c1_space || c.code == kReplacementCharacter;
 }
 
 bool is_punctuation(uint32_t code) {

@@ -7,7 +7,7 @@
 // The vocabulary's pieces, and pairs of them up to that size; without one, seeded syllables.
 // Prints; never judges.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>

@@ -7,7 +7,7 @@
 // Weights and KV are larger than the caches, as a model's are: cases walk over copies of them.
 // --smoke runs everything small and once, so that the program cannot rot.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstdio>

@@ -17,7 +17,7 @@
 // reopen are ten a round.
 // --smoke: tiny counts, for ctest. Never judges.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -10,7 +10,7 @@
 //   hearth-serving-bench [--shape NAME | --smoke]
 // --smoke: a tiny model and tiny counts, for ctest. Prints medians over the rounds; never judges.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -12,7 +12,7 @@
 //   hearth-step-bench [--smoke | --watching]
 // Prints medians and percentiles of one thread; never judges. --smoke: tiny counts, for ctest.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>

@@ -8,7 +8,7 @@
 // Without a vocabulary: tiny ones of the unit tests. Without a text: seeded English-like words,
 // code, digits and other scripts. --smoke: small sizes, for ctest. Prints; never judges.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstdio>

@@ -4,7 +4,7 @@
 //   hearth-cuda-bench [--device N] [--small] [--numerics exact|fast] [--row-bits]
 // --row-bits measures no time: whether cuBLASLt's bits depend on the row count (row_bits.h).
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>

@@ -2,7 +2,7 @@
 // and after the start, an end with a reason.
 
 #include <doctest/doctest.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <thread>
 

@@ -1,6 +1,6 @@
 #include "tests/cuda/row_bits.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstring>
 #include <vector>

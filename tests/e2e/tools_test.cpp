@@ -1,7 +1,7 @@
 // Calls of functions and reasoning, over the socket and over HTTP, with the real daemon.
 
 #include <doctest/doctest.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
 #include <set>

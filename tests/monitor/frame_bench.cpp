@@ -1,7 +1,7 @@
 // CPU time to build a frame of each panel, and to raster it, with a busy daemon's data. No test:
 // run it by hand, on a quiet machine; tests/bench/RESULTS.md has the figures.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstdio>

@@ -3,7 +3,7 @@
 #include "monitor/panels.h"
 
 #include <doctest/doctest.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <imgui.h>
 
 #include <algorithm>

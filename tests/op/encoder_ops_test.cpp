@@ -3,7 +3,7 @@
 #include "kernels/encoder_ops.h"
 
 #include <doctest/doctest.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 #include <cstring>

@@ -5,7 +5,7 @@
 // A change that is meant to alter bits bumps numerics_id and these; a failure prints both.
 
 #include <doctest/doctest.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 #include <cstring>

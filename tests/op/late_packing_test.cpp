@@ -2,7 +2,7 @@
 // after pack_more, and what they are packed from is let go.
 
 #include <doctest/doctest.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <memory>
 #include <vector>

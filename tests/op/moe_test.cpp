@@ -1,7 +1,7 @@
 // Mixture of experts: routing, products by expert, and the weighted sum.
 
 #include <doctest/doctest.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 #include "tests/op/op_testing.h"
 
 #include <doctest/doctest.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

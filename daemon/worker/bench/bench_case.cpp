@@ -1,6 +1,6 @@
 #include "daemon/worker/bench/bench_case.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 
@@ -18,13 +18,13 @@ double quantile(std::vector<double> values, double q) {
   return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1) + 0.5)];
 }
 
+}  // namespace
+
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
   std::ranges::sort(values);
   return values[values.size() / 2];
 }
-
-}  // namespace
 
 std::string BenchCase::name() const {
   if (kind == Kind::kPrefill) return fmt::format("prefill {}", prompt);

@@ -10,6 +10,9 @@
 
 namespace hearth::worker {
 
+/// The upper middle one in order; 0 of none.
+double median(std::vector<double> values);
+
 struct BenchCase {
   enum class Kind { kDecode, kPrefill };
   Kind kind = Kind::kDecode;

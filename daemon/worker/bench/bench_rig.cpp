@@ -1,6 +1,6 @@
 #include "daemon/worker/bench/bench_rig.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <limits>

@@ -1,6 +1,6 @@
 #include "daemon/worker/bench/speculation_report.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 
@@ -37,12 +37,6 @@ double largest(const std::vector<double>& values) {
 }
 
 }  // namespace
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
 
 std::string as_text(const SpeculationReport& report) {
   const engine::SpeculationCounts& counts = report.counts;

@@ -1,6 +1,6 @@
 #include "daemon/worker/bench/speculation_rig.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>

@@ -1,6 +1,6 @@
 #include "daemon/worker/perplexity/text_score.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

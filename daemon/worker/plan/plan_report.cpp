@@ -1,4 +1,4 @@
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "daemon/worker/inspection.h"
 #include "daemon/worker/plan/serving_plan.h"

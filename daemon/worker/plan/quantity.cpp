@@ -1,6 +1,6 @@
 #include "daemon/worker/plan/quantity.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <charconv>

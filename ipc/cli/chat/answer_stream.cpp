@@ -1,6 +1,6 @@
 #include "ipc/cli/chat/answer_stream.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <chrono>
 
@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kDim = "\x1b[2m";
 constexpr const char* kPlain = "\x1b[0m";
 /// How long a cancelled request may take to say so before it is left to itself.
-constexpr auto kCancelPatience = std::chrono::seconds(2);
+constexpr auto kAnswerPatience = std::chrono::seconds(2);
 
 class Screen {
  public:
@@ -84,7 +84,7 @@ ChatAnswer stream_answer(ipc::Client& client, const ipc::GenerateRequest& reques
       cancelled_at = now;
       (void)client.request_cancel(*id);  // if the daemon is gone, next() says so
     }
-    if (cancelled_at && now - *cancelled_at > kCancelPatience) break;
+    if (cancelled_at && now - *cancelled_at > kAnswerPatience) break;
     Result<std::optional<ipc::Arrival>> next = client.next(50);
     if (!next.ok()) {
       answer.error = next.take_error();

@@ -1,7 +1,7 @@
 #include "ipc/cli/chat/chat_session.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
 #include "ipc/cli/pull/download.h"
 
 #include <curl/curl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cctype>

@@ -2,7 +2,7 @@
 // thirty libraries along, which no other verb shall wait for.
 
 #include <curl/curl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>

@@ -1,7 +1,7 @@
 #include "ipc/cli/pull/part_on_disk.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>

@@ -1,6 +1,6 @@
 #include "tests/cuda/shim/block.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 
 #include <boost/context/detail/fcontext.hpp>

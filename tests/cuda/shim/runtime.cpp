@@ -2,7 +2,7 @@
 // somebody waits for it, capture into a graph that can be launched again.
 
 #include <cuda_runtime.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <chrono>
 #include <cstdlib>

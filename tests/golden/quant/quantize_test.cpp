@@ -1,7 +1,7 @@
 // quantize_rows: how near the stored values are, and what it refuses.
 
 #include <doctest/doctest.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 #include <limits>

@@ -1,7 +1,7 @@
 #include "daemon/worker/device_plan.h"
 
 #include <doctest/doctest.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <string>
 

@@ -1,7 +1,7 @@
 // hearth pull against a server of our own that breaks off, forgets, redirects and lies.
 
 #include <doctest/doctest.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/file.h>
 #include <unistd.h>
 

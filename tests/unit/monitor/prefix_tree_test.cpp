@@ -3,7 +3,7 @@
 #include "monitor/prefix_tree.h"
 
 #include <doctest/doctest.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <random>
 

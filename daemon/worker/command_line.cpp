@@ -1,0 +1,85 @@
+#include "daemon/worker/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "daemon/worker/verbs.h"
+
+namespace hearth::worker {
+
+Option Option::required() {
+  option_->required();
+  return *this;
+}
+
+Option Option::type_name(const char* name) {
+  option_->type_name(name);
+  return *this;
+}
+
+Option Option::range(int64_t low, int64_t high) {
+  option_->check(CLI::Range(low, high));
+  return *this;
+}
+
+Option Option::range(double low, double high) {
+  option_->check(CLI::Range(low, high));
+  return *this;
+}
+
+Option Option::one_of(std::initializer_list<const char*> values) {
+  option_->check(CLI::IsMember(std::vector<std::string>(values.begin(), values.end())));
+  return *this;
+}
+
+template <class T>
+Option Verb::option(const std::string& names, T& target, const std::string& help) {
+  return Option(app_->add_option(names, target, help));
+}
+
+template Option Verb::option(const std::string&, std::string&, const std::string&);
+template Option Verb::option(const std::string&, std::vector<std::string>&, const std::string&);
+template Option Verb::option(const std::string&, std::filesystem::path&, const std::string&);
+template Option Verb::option(const std::string&, bool&, const std::string&);
+template Option Verb::option(const std::string&, int32_t&, const std::string&);
+template Option Verb::option(const std::string&, int64_t&, const std::string&);
+template Option Verb::option(const std::string&, uint64_t&, const std::string&);
+template Option Verb::option(const std::string&, float&, const std::string&);
+template Option Verb::option(const std::string&, double&, const std::string&);
+
+Option Verb::flag(const std::string& names, bool& target, const std::string& help) {
+  return Option(app_->add_flag(names, target, help));
+}
+
+Verb Verb::verb(const std::string& name, const std::string& help) {
+  return Verb(app_->add_subcommand(name, help), chosen_);
+}
+
+void Verb::require_verb() { app_->require_subcommand(1); }
+
+void Verb::run(std::function<int()> body) {
+  app_->callback([chosen = chosen_, body = std::move(body)] { *chosen = body; });
+}
+
+CommandLine::CommandLine(const std::string& about, const std::string& version)
+    : app_(std::make_unique<CLI::App>(about)) {
+  app_->set_version_flag("--version", version);
+  app_->require_subcommand(1);
+}
+
+CommandLine::~CommandLine() = default;
+
+Verb CommandLine::program() { return Verb(app_.get(), &chosen_); }
+
+int CommandLine::parse_and_run(int argc, char** argv) {
+  try {
+    app_->parse(argc, argv);
+  } catch (const CLI::ParseError& problem) {
+    return app_->exit(problem) == 0 ? 0 : kUsage;
+  }
+  return chosen_ ? chosen_() : 0;
+}
+
+}  // namespace hearth::worker
