@@ -182,8 +182,11 @@ Result<Statement> Database::prepare(std::string_view sql) {
                                         SQLITE_PREPARE_PERSISTENT, &raw, nullptr);
   Statement out;
   out.statement_.reset(raw);
-  if (code != SQLITE_OK) return error(code);
-  return out;
+  if (code == SQLITE_OK) return out;
+  Error problem = error(code);
+  // Our statements are fixed: a table or a column that they name is not there.
+  if (code == SQLITE_ERROR) problem.code = ErrorCode::kCorrupt;
+  return problem;
 }
 
 Result<int64_t> Database::query_integer(std::string_view sql) {

@@ -105,6 +105,11 @@ Result<void> SqliteStore::open() {
   if (!key_) {
     HEARTH_ASSIGN_OR_RETURN(key_, StoreKey::open(config_.folder / "key"));
   }
+  std::error_code ignored;
+  const fs::file_type type = fs::symlink_status(file_, ignored).type();
+  if (type != fs::file_type::regular && type != fs::file_type::not_found) {
+    HEARTH_TRY(put_aside(file_));  // a directory, say
+  }
   HEARTH_ASSIGN_OR_RETURN(Database database, Database::open(file_, config_.vfs));
   auto opened = std::make_unique<Open>();
   opened->database = std::move(database);

@@ -3,12 +3,15 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "engine/store/keyed_hash.h"
+#include "engine/store/stored_row.h"
 
 namespace hearth::engine {
 namespace fs = std::filesystem;
@@ -16,6 +19,9 @@ namespace {
 
 /// Version of what is hashed and stored; part of every checksum.
 constexpr uint64_t kFormat = 1;
+
+/// Of making a key while other processes make and lose theirs.
+constexpr int kAttempts = 5;
 
 Error io_error(const fs::path& file, std::string_view what) {
   return {ErrorCode::kIo,
@@ -38,43 +44,76 @@ class Fd {
 
 }  // namespace
 
-Result<StoreKey> StoreKey::open(const fs::path& file) {
-  StoreKey key;
-  Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (fd.get() < 0 && errno == ENOENT) {
-    if (::getrandom(key.secret_.data(), kBytes, 0) != static_cast<ssize_t>(kBytes)) {
-      return io_error(file, "random bytes");
-    }
-    // Written in full under another name first: whoever finds the file finds all of it.
-    const fs::path temporary = fmt::format("{}.{}", file.string(), ::getpid());
-    {
-      Fd made(
-          ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-      if (made.get() < 0) return io_error(temporary, "cannot be made");
-      if (::write(made.get(), key.secret_.data(), kBytes) != static_cast<ssize_t>(kBytes)) {
-        const Error error = io_error(temporary, "cannot be written");
-        ::unlink(temporary.c_str());
-        return error;
-      }
-    }
-    const bool linked = ::link(temporary.c_str(), file.c_str()) == 0;
-    const int problem = errno;
-    ::unlink(temporary.c_str());
-    if (linked) return key;
-    errno = problem;
-    if (problem != EEXIST) return io_error(file, "cannot be made");
-    return open(file);
+// The whole of a good key file; nothing where there is none, or where what is there is no key: not
+// a regular file, or of another size (a power cut before the bytes reached the disk leaves 0).
+Result<std::optional<StoreKey>> StoreKey::read(const fs::path& file, bool* damaged) {
+  *damaged = false;
+  // O_NONBLOCK: opening a FIFO must not wait for its writer.
+  const Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (fd.get() < 0 && errno == ENOENT) return std::optional<StoreKey>();
+  if (fd.get() < 0 && errno != ELOOP) return io_error(file, "cannot be opened");
+  struct stat status {};
+  if (fd.get() >= 0 && ::fstat(fd.get(), &status) != 0) return io_error(file, "cannot be read");
+  if (fd.get() < 0 || !S_ISREG(status.st_mode)) {
+    *damaged = true;
+    return std::optional<StoreKey>();
   }
-  if (fd.get() < 0) return io_error(file, "cannot be opened");
   std::array<std::byte, kBytes + 1> found;
   const ssize_t bytes = ::read(fd.get(), found.data(), found.size());
   if (bytes < 0) return io_error(file, "cannot be read");
   if (bytes != static_cast<ssize_t>(kBytes)) {
-    return Error{ErrorCode::kIo,
-                 fmt::format("{}: {} bytes, want {}", file.filename().string(), bytes, kBytes), ""};
+    *damaged = true;
+    return std::optional<StoreKey>();
   }
+  StoreKey key;
   std::memcpy(key.secret_.data(), found.data(), kBytes);
-  return key;
+  return std::optional(std::move(key));
+}
+
+Result<StoreKey> StoreKey::open(const fs::path& file) {
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    bool damaged = false;
+    HEARTH_ASSIGN_OR_RETURN(std::optional<StoreKey> found, read(file, &damaged));
+    if (found) return std::move(*found);
+    if (damaged) {
+      HEARTH_TRY(put_aside(file));
+      // Another process may have put the damaged one aside and made a good one before we did.
+      const fs::path aside = aside_name(file);
+      HEARTH_ASSIGN_OR_RETURN(found, read(aside, &damaged));
+      if (found && ::link(aside.c_str(), file.c_str()) == 0) ::unlink(aside.c_str());
+      continue;
+    }
+    HEARTH_TRY(make(file));
+  }
+  return Error{ErrorCode::kBusy, file.filename().string() + ": keeps changing", ""};
+}
+
+Result<void> StoreKey::make(const fs::path& file) {
+  std::array<std::byte, kBytes> secret;
+  if (::getrandom(secret.data(), kBytes, 0) != static_cast<ssize_t>(kBytes)) {
+    return io_error(file, "random bytes");
+  }
+  // Written in full under another name first, and onto the disk: a process that finds the file
+  // finds all of it, after a power cut as well.
+  const fs::path temporary = fmt::format("{}.{}", file.string(), ::getpid());
+  Result<void> written;
+  {
+    const Fd made(
+        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (made.get() < 0) return io_error(temporary, "cannot be made");
+    if (::write(made.get(), secret.data(), kBytes) != static_cast<ssize_t>(kBytes) ||
+        ::fsync(made.get()) != 0) {
+      written = io_error(temporary, "cannot be written");
+    }
+  }
+  if (written.ok() && ::link(temporary.c_str(), file.c_str()) != 0 && errno != EEXIST) {
+    written = io_error(file, "cannot be made");
+  }
+  ::unlink(temporary.c_str());
+  if (!written.ok()) return written;
+  const Fd folder(::open(file.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.get() >= 0) ::fsync(folder.get());
+  return {};
 }
 
 std::vector<Hash128> StoreKey::prefixes(const KvLayout& layout, const Chain& chain) const {

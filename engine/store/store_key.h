@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,7 +28,8 @@ struct ChunkRow {
 
 class StoreKey {
  public:
-  /// Reads `file` (192 bytes, mode 0600), or makes it. kIo where it has another size.
+  /// Reads `file` (192 bytes, mode 0600), or makes it. What is there and is no key is put aside and
+  /// replaced: what was stored under the lost key is never found again, and evicted in time. kIo.
   static Result<StoreKey> open(const std::filesystem::path& file);
 
   /// For each chunk of the chain, the keyed hash of its root and of all tokens in front of the
@@ -52,6 +54,9 @@ class StoreKey {
   Check begin_check(const Hash128& layout, const ChunkRow& row, size_t data_bytes) const;
 
  private:
+  static Result<std::optional<StoreKey>> read(const std::filesystem::path& file, bool* damaged);
+  static Result<void> make(const std::filesystem::path& file);
+
   static constexpr size_t kBytes = 192;
   std::array<std::byte, kBytes> secret_{};
 };

@@ -6,6 +6,8 @@
 #include <system_error>
 #include <utility>
 
+#include "kernels/base/log.h"
+
 namespace hearth::engine {
 namespace fs = std::filesystem;
 
@@ -90,6 +92,23 @@ void remove_store_file(const fs::path& file) {
   for (const char* suffix : {"", "-wal", "-shm", "-journal"}) {
     fs::remove(fs::path(file.string() + suffix), ignored);
   }
+}
+
+fs::path aside_name(const fs::path& file) { return file.string() + ".damaged"; }
+
+Result<void> put_aside(const fs::path& file) {
+  std::error_code problem;
+  const fs::path aside = aside_name(file);
+  fs::remove_all(aside, problem);
+  fs::rename(file, aside, problem);
+  if (problem) {
+    return Error{ErrorCode::kIo,
+                 fmt::format("{}: is damaged and cannot be moved away: {}",
+                             file.filename().string(), problem.message()),
+                 ""};
+  }
+  log_warn("prefix_store", "put_aside=\"{}\"", aside.string());
+  return {};
 }
 
 }  // namespace hearth::engine

@@ -17,6 +17,11 @@ namespace hearth::engine {
 std::string store_file_name(const KvLayout& layout);
 /// Removes a database and its journals; its absence is no error.
 void remove_store_file(const std::filesystem::path& file);
+/// Where put_aside moves `file`: the same name with ".damaged" at its end.
+std::filesystem::path aside_name(const std::filesystem::path& file);
+/// Moves away what stands in the place of a file of the store, whatever it is; what was put aside
+/// before is removed. kIo.
+Result<void> put_aside(const std::filesystem::path& file);
 
 std::string to_hex(const Hash128& hash);
 std::span<const std::byte> hash_bytes(const Hash128& hash);

@@ -1,7 +1,9 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -135,16 +137,31 @@ TEST_CASE("another key, another model, another layout, another format: a miss") 
     rig.reopen();
     CHECK(rig.restore(chain) == 0);
   }
-  SUBCASE("a key file of another size is an error that goes away with it") {
+  SUBCASE("a key file that is none is put aside, and the store goes on with another") {
+    const fs::path key = rig.folder.path() / "key";
     rig.store.reset();
-    fs::resize_file(rig.folder.path() / "key", 100);
+    SUBCASE("cut") { fs::resize_file(key, 100); }
+    SUBCASE("empty") { fs::resize_file(key, 0); }
+    SUBCASE("a FIFO") {
+      fs::remove(key);
+      REQUIRE(::mkfifo(key.c_str(), 0600) == 0);
+    }
+    SUBCASE("a folder") {
+      fs::remove(key);
+      fs::create_directories(key / "inside");
+    }
+    SUBCASE("a link") {
+      fs::rename(key, rig.folder.path() / "elsewhere");
+      fs::create_symlink(rig.folder.path() / "elsewhere", key);
+    }
     rig.reopen();
-    CHECK(rig.store->stats().state == StoreState::kDegraded);
-    CHECK(rig.restore(chain) == 0);
-    fs::remove(rig.folder.path() / "key");
-    rig.now_ms += 60'000;
-    rig.store->tick();
     CHECK(rig.store->stats().state == StoreState::kWriting);
+    CHECK(rig.restore(chain) == 0);
+    REQUIRE(rig.save(chain).ok());
+    CHECK(rig.restore(chain) == 10);
+    CHECK(fs::file_size(key) == 192);
+    rig.reopen();
+    CHECK(rig.restore(chain) == 10);
   }
   SUBCASE("file of another model") {
     const fs::path mine = rig.store->file();
@@ -270,6 +287,32 @@ TEST_CASE("a file that is cut, empty, or no database is replaced") {
   write_file(file, std::string(200'000, 'x'));
   rig.reopen();
   CHECK(rig.save(chain).ok());
+  CHECK(rig.restore(chain) == 10);
+}
+
+TEST_CASE("a folder in the database's place, or a database without a table, is replaced") {
+  StoreRig rig;
+  const Chain chain = rig.chain(4 * 10, 1);
+  REQUIRE(rig.save(chain).ok());
+  const fs::path file = rig.store->file();
+  rig.store.reset();
+  SUBCASE("folder") {
+    remove_store_file(file);
+    fs::create_directories(file / "inside");
+  }
+  for (const char* table : {"chunk", "meta", "lease"}) {
+    SUBCASE(table) {
+      Database database = std::move(Database::open(file)).value();
+      REQUIRE(database.execute(fmt::format("DROP TABLE {}", table)).ok());
+    }
+  }
+  SUBCASE("column") {
+    Database database = std::move(Database::open(file)).value();
+    REQUIRE(database.execute("ALTER TABLE chunk RENAME COLUMN hits TO strokes").ok());
+  }
+  rig.reopen();
+  CHECK(rig.store->stats().state == StoreState::kWriting);
+  REQUIRE(rig.save(chain).ok());
   CHECK(rig.restore(chain) == 10);
 }
 
