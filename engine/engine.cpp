@@ -89,13 +89,13 @@ Engine::Impl::Impl(const EngineConfig& engine_config, std::string scope,
 bool Engine::Impl::step() {
   take_commands();
   bool copied = false;
-  if (disk != nullptr) {
+  if (disk != nullptr && !model_lost) {
     copied = disk->pump(scheduler.cost(), now_us, kOfferBytesPerStep);
     const uint64_t joined = disk->take_joined_tokens();
     totals.prompt_tokens_restored += joined;
     totals.prompt_tokens_cached += joined;
   }
-  const bool computed = !stopping && advance();
+  const bool computed = !stopping && !model_lost && advance();
   tell();
   return computed || copied;
 }
@@ -170,16 +170,16 @@ void Engine::Impl::run() {
     const bool worked = step();
     if (stopping || (draining && scheduler.live().empty())) break;
     const bool idle = scheduler.live().empty();
-    if (weights_late && (worked || idle)) {
+    if (weights_late && !model_lost && (worked || idle)) {
       pack_weights(idle ? 0 : packing_us);
       continue;
     }
     if (worked) continue;
-    if (idle && !memory_touched) {
+    if (idle && !memory_touched && !model_lost) {
       memory_touched = !touch_memory();
       continue;
     }
-    if (idle && prices_wanted) {
+    if (idle && prices_wanted && !model_lost) {
       commands = inbox.wait_and_drain(kIdle);
       if (commands.empty()) measure_prices();
       continue;
@@ -197,7 +197,7 @@ void Engine::Impl::run() {
     }
     commands = inbox.wait_and_drain(wait);
   }
-  if (disk != nullptr) disk->flush(scheduler.cost(), kOfferBytesAtEnd);
+  if (disk != nullptr && !model_lost) disk->flush(scheduler.cost(), kOfferBytesAtEnd);
   outbox.post({StoppedEvent{}});
 }
 
@@ -211,6 +211,7 @@ void Engine::Impl::compute(const StepPlan& plan) {
   runner->finish(plan);
   now_us = clock.now_us();
   computed_us = now_us;
+  if (weights_late && !weights_intact()) return;
   scheduler.stored(plan);
   const uint64_t accepted_before = speculator.counts().accepted_tokens;
   price_guesses(plan, now_us - begin_us);
@@ -279,6 +280,7 @@ void Engine::Impl::handle(Request& request) {
   if (draining || stopping) {
     return refuse({ErrorCode::kUnavailable, "the engine is stopping and takes no requests", ""});
   }
+  if (model_lost) return refuse(*model_lost);
   if (Result<void> fine = check_request(request, runner->info().vocab_size); !fine.ok()) {
     return refuse(fine.take_error());
   }
@@ -339,6 +341,10 @@ Engine::~Engine() = default;
 
 Mailbox<EngineCommand>& Engine::inbox() { return impl_->inbox; }
 Mailbox<std::vector<EngineEvent>>& Engine::outbox() { return impl_->outbox; }
+void Engine::set_weights_check(std::function<Result<void>()> check) {
+  impl_->weights_check = std::move(check);
+}
+
 void Engine::warm_up(bool at_once) { impl_->warm_up(at_once); }
 bool Engine::measure_prices() { return impl_->measure_prices(); }
 bool Engine::step() { return impl_->step(); }

@@ -45,6 +45,12 @@ class Engine {
   /// Drained by one thread; each message is what one step said. Has an eventfd.
   Mailbox<std::vector<EngineEvent>>& outbox();
 
+  /// `check` is asked whether the weights are what they were, on the engine's thread: after each
+  /// step that read some of them from the model's file, before a token of it leaves, and when the
+  /// last of them has been packed. After an error nothing more is computed or stored: every request
+  /// ends with it, and a ModelLostEvent says so. Before run().
+  void set_weights_check(std::function<Result<void>()> check);
+
   /// Computes steps of a prompt of its own, so that the scheduler knows what steps of one and of
   /// several rows cost and memory is mapped before the first request. Before run(), with nothing
   /// live; leaves no trace in the cache, the counters and the outbox. Not `at_once`, and where no

@@ -4,6 +4,7 @@
 // logits become, engine_reports.cpp what is told about it.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -38,6 +39,7 @@ struct Engine::Impl {
   bool touch_memory();
   void pack_weights(int64_t for_us);
   void pack_more(uint64_t bytes);
+  bool weights_intact();
   struct Rehearsal {
     int32_t prompt = 0;
     int32_t outputs = 0;
@@ -114,10 +116,12 @@ struct Engine::Impl {
   bool draining = false;
   bool stopping = false;
   bool snapshot_wanted = false;
-  bool rehearsing = false;     ///< these steps are nobody's
-  bool weights_late = false;   ///< some are packed for each step that needs them
-  int64_t packing_us = 0;      ///< how long they may be packed before the next step
-  int32_t touched_blocks = 0;  ///< of each group
+  bool rehearsing = false;  ///< these steps are nobody's
+  std::function<Result<void>()> weights_check;
+  std::optional<Error> model_lost;  ///< what weights_check said
+  bool weights_late = false;        ///< some are packed for each step that needs them
+  int64_t packing_us = 0;           ///< how long they may be packed before the next step
+  int32_t touched_blocks = 0;       ///< of each group
   bool memory_touched = true;
   bool prices_wanted = false;  ///< what steps cost shall be measured when idle
   EngineSnapshot totals;       ///< the counters that only grow

@@ -53,8 +53,24 @@ void Engine::Impl::pack_more(uint64_t bytes) {
     log_info(left > 0 ? "weights_late" : "weights_packed", "bytes={} steps={}", left,
              totals.num_steps);
   }
+  const bool whole = weights_late && left == 0;
   weights_late = left > 0;
   scheduler.set_weights_late(weights_late);
+  if (whole) weights_intact();
+}
+
+bool Engine::Impl::weights_intact() {
+  if (model_lost || !weights_check) return !model_lost;
+  Result<void> intact = weights_check();
+  if (intact.ok()) return true;
+  model_lost = intact.take_error();
+  log_error("model_lost", "code={} message=\"{}\"", name(model_lost->code), model_lost->message);
+  for (const auto& live : scheduler.live()) {
+    if (!live->ended) fail(*live, *model_lost);
+  }
+  remove_ended();
+  events.emplace_back(ModelLostEvent{*model_lost});
+  return false;
 }
 
 // For that long, or until there is a request more to compute for.

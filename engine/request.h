@@ -261,11 +261,17 @@ struct SnapshotEvent {
   EngineSnapshot snapshot;
 };
 
+/// The model can compute no more: its weights are not what they were. Every live request has failed
+/// with `error`, and so does each that comes.
+struct ModelLostEvent {
+  Error error;
+};
+
 /// Drained or stopped: nothing follows.
 struct StoppedEvent {};
 
-using EngineEvent =
-    std::variant<TokenEvent, StartedEvent, ProgressEvent, PromptLogprobsEvent, SampleDoneEvent,
-                 RequestDoneEvent, RequestFailedEvent, SnapshotEvent, StoppedEvent, EmbeddingEvent>;
+using EngineEvent = std::variant<TokenEvent, StartedEvent, ProgressEvent, PromptLogprobsEvent,
+                                 SampleDoneEvent, RequestDoneEvent, RequestFailedEvent,
+                                 SnapshotEvent, StoppedEvent, EmbeddingEvent, ModelLostEvent>;
 
 }  // namespace hearth::engine

@@ -8,7 +8,6 @@
 
 #include "daemon/worker/device.h"
 #include "daemon/worker/device_plan.h"
-#include "daemon/worker/fingerprint_cache.h"
 #include "daemon/worker/measuring_ops.h"
 #include "engine/memory_plan.h"
 #include "engine/speculation/draft_model.h"
@@ -76,8 +75,9 @@ Result<EngineLoaded> EngineThread::load() {
     return planned.take_error();
   }
   const kernels::OpTable device = ops;  // the engine's, to ask what was taken
-  HEARTH_ASSIGN_OR_RETURN(std::string digest, model_fingerprint());
-  file.set_fingerprint(std::move(digest));
+  HEARTH_ASSIGN_OR_RETURN(ModelSource source, ModelSource::open(*file.source(), digest_folder()));
+  source_.emplace(std::move(source));
+  file.set_fingerprint(source_->digest());
   templates_ = models::ChatTemplates::load(file);
 
   int64_t next_us = 0;
@@ -113,7 +113,9 @@ Result<EngineLoaded> EngineThread::load() {
       engine::Engine::create(options_.engine, std::move(ops), std::move(model), clock_,
                              std::move(draft), wants_store() ? &store_commands_ : nullptr));
   messages_.post(WarmingUp{});
+  engine_->set_weights_check([this] { return source_->check(); });
   engine_->warm_up(false);
+  HEARTH_TRY(source_->check());
   if (!out.draft.empty()) {
     // One that nobody asked for must promise something: it takes memory.
     const double gain = engine_->guess_gain(kGoodDraft);
@@ -143,12 +145,11 @@ Result<EngineLoaded> EngineThread::load() {
   return out;
 }
 
-// Beside the prefixes, which are found by it.
-Result<std::string> EngineThread::model_fingerprint() const {
-  if (options_.prefix_dir.empty()) return cached_fingerprint(options_.model, {});
+// Next to the prefixes, which are found by digests.
+std::filesystem::path EngineThread::digest_folder() const {
+  if (options_.prefix_dir.empty()) return {};
   const std::filesystem::path folder = options_.prefix_dir.parent_path() / "fingerprints";
-  const bool ours = ipc::ensure_private_dir(folder).ok();
-  return cached_fingerprint(options_.model, ours ? folder : std::filesystem::path());
+  return ipc::ensure_private_dir(folder).ok() ? folder : std::filesystem::path();
 }
 
 // Says what will be taken. On a device with memory of its own it also settles what the pools get of

@@ -11,6 +11,7 @@
 
 #include "daemon/worker/device.h"
 #include "daemon/worker/gpu_watch.h"
+#include "daemon/worker/model_source.h"
 #include "daemon/worker/options.h"
 #include "engine/engine.h"
 #include "engine/store/store_thread.h"
@@ -74,7 +75,7 @@ class EngineThread {
  private:
   void run();
   Result<EngineLoaded> load();
-  Result<std::string> model_fingerprint() const;
+  std::filesystem::path digest_folder() const;
   Result<LoadPlan> plan(const models::GgufFile& file, const std::filesystem::path& draft,
                         const kernels::OpTable& ops);
   LoadPlan plan_draft(const std::filesystem::path& path, const models::ModelInfo& target,
@@ -96,6 +97,7 @@ class EngineThread {
   std::unique_ptr<models::Tokenizer> tokenizer_;
   models::ChatTemplates templates_;
   Mailbox<engine::StoreCommand> store_commands_;
+  std::optional<ModelSource> source_;  ///< outlives the engine, which asks it
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<engine::StoreThread> store_;  ///< replies to the engine's inbox
   std::atomic<bool> stop_{false};

@@ -15,7 +15,8 @@ namespace {
 constexpr size_t kDigestChars = 32;
 
 std::string first_line(const models::FileIdentity& file) {
-  return fmt::format("size {} mtime_ns {}", file.size_bytes, file.mtime_ns);
+  return fmt::format("size {} mtime_ns {} ctime_ns {}", file.size_bytes, file.mtime_ns,
+                     file.ctime_ns);
 }
 
 std::string read(const fs::path& path) {
@@ -41,7 +42,7 @@ void write(const fs::path& path, const std::string& text) {
 
 }  // namespace
 
-Result<std::string> cached_fingerprint(const fs::path& file, const fs::path& folder) {
+Result<std::string> cached_fingerprint(const models::ReadableFile& file, const fs::path& folder) {
   if (folder.empty()) return models::fingerprint_file(file);
   HEARTH_ASSIGN_OR_RETURN(const models::FileIdentity before, models::FileIdentity::of(file));
   const fs::path entry = folder / fmt::format("{}-{}", before.device, before.inode);
@@ -53,7 +54,7 @@ Result<std::string> cached_fingerprint(const fs::path& file, const fs::path& fol
   HEARTH_ASSIGN_OR_RETURN(std::string digest, models::fingerprint_file(file));
   // A file that changed while it was read has no digest worth keeping.
   const Result<models::FileIdentity> after = models::FileIdentity::of(file);
-  if (after.ok() && first_line(*after) == first_line(before)) write(entry, head + digest);
+  if (after.ok() && *after == before) write(entry, head + digest);
   return digest;
 }
 

@@ -1,18 +1,19 @@
 #pragma once
 // Digests of files that were read before, so that a model that comes back to memory is read once
-// and not twice. Known by device, inode, size and time of change; a damaged or missing entry is a
-// miss.
+// and not twice. Known by device, inode, size and times of modification and change; a damaged or
+// missing entry is a miss.
 
 #include <filesystem>
 #include <string>
 
 #include "kernels/base/result.h"
+#include "models/gguf/file_mapping.h"
 
 namespace hearth::worker {
 
 /// models::fingerprint_file(file), or what an entry of `folder` (ours alone; empty: none) says of
 /// the file as it is now. Errors are those of reading the file.
-Result<std::string> cached_fingerprint(const std::filesystem::path& file,
+Result<std::string> cached_fingerprint(const models::ReadableFile& file,
                                        const std::filesystem::path& folder);
 
 }  // namespace hearth::worker

@@ -453,6 +453,8 @@ void FrontDoor::on_engine(const engine::EngineEvent& event) {
     if (Stream* stream = find(failed->id)) flush(failed->id, *stream);
     link_.send_error(failed->id, failed->error);
     streams_.erase(failed->id);
+  } else if (std::holds_alternative<engine::ModelLostEvent>(event)) {
+    begin_draining();  // the broker starts another worker for the requests that come
   } else if (const auto* snapshot = std::get_if<engine::SnapshotEvent>(&event)) {
     snapshot_asked_ = false;
     ipc::WorkerHeartbeat beat{to_wire(snapshot->snapshot)};

@@ -25,6 +25,7 @@ Error system_error(const std::filesystem::path& path, const char* what, int numb
 
 Result<ReadableFile> ReadableFile::open(const std::filesystem::path& path) {
   ReadableFile file;
+  file.path_ = path;
   // O_NONBLOCK: a FIFO in a model directory must not hang the opener; fstat then refuses it.
   file.fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file.fd_ < 0) return system_error(path, "open", errno);
@@ -42,10 +43,22 @@ ReadableFile::~ReadableFile() {
   if (fd_ >= 0) ::close(fd_);
 }
 
+Result<ReadableFile> ReadableFile::duplicate() const {
+  ReadableFile copy;
+  copy.path_ = path_;
+  copy.size_bytes_ = size_bytes_;
+  copy.fd_ = ::fcntl(fd_, F_DUPFD_CLOEXEC, 0);
+  if (copy.fd_ < 0) return system_error(path_, "duplicate", errno);
+  return copy;
+}
+
 ReadableFile::ReadableFile(ReadableFile&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), size_bytes_(other.size_bytes_) {}
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      size_bytes_(other.size_bytes_) {}
 
 ReadableFile& ReadableFile::operator=(ReadableFile&& other) noexcept {
+  std::swap(path_, other.path_);
   std::swap(fd_, other.fd_);
   std::swap(size_bytes_, other.size_bytes_);
   return *this;

@@ -25,8 +25,13 @@ class ReadableFile {
 
   int fd() const { return fd_; }
   size_t size_bytes() const { return size_bytes_; }
+  /// The name that it was opened by, for messages.
+  const std::filesystem::path& path() const { return path_; }
+  /// The same open file under a descriptor of its own. kIo.
+  Result<ReadableFile> duplicate() const;
 
  private:
+  std::filesystem::path path_;
   int fd_ = -1;
   size_t size_bytes_ = 0;
 };
@@ -43,6 +48,7 @@ class FileMapping {
   FileMapping& operator=(FileMapping&& other) noexcept;
 
   std::span<const std::byte> bytes() const { return bytes_; }
+  const ReadableFile& file() const { return file_; }
   /// The part can be read without waiting for a disk, as far as a sample tells. Always false where
   /// the file system cannot say, or outside the mapping.
   bool in_page_cache(std::span<const std::byte> part) const;

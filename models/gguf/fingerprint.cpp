@@ -17,6 +17,16 @@ namespace {
 
 constexpr size_t kChunkBytes = 1 << 20;
 
+int64_t to_ns(const timespec& time) { return time.tv_sec * 1'000'000'000LL + time.tv_nsec; }
+
+FileIdentity identity_of(const struct stat& status) {
+  return {.device = status.st_dev,
+          .inode = status.st_ino,
+          .size_bytes = static_cast<uint64_t>(status.st_size),
+          .mtime_ns = to_ns(status.st_mtim),
+          .ctime_ns = to_ns(status.st_ctim)};
+}
+
 std::string hex(XXH128_hash_t hash) {
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
@@ -29,6 +39,10 @@ std::string fingerprint(std::span<const std::byte> content) {
 
 Result<std::string> fingerprint_file(const std::filesystem::path& path) {
   HEARTH_ASSIGN_OR_RETURN(const ReadableFile file, ReadableFile::open(path));
+  return fingerprint_file(file);
+}
+
+Result<std::string> fingerprint_file(const ReadableFile& file) {
   ::posix_fadvise(file.fd(), 0, 0, POSIX_FADV_SEQUENTIAL);
   const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(),
                                                                               XXH3_freeState);
@@ -37,11 +51,13 @@ Result<std::string> fingerprint_file(const std::filesystem::path& path) {
   }
   XXH3_128bits_reset(state.get());
   std::vector<std::byte> chunk(kChunkBytes);
+  off_t at = 0;
   while (true) {
-    const ssize_t got = ::read(file.fd(), chunk.data(), chunk.size());
+    const ssize_t got = ::pread(file.fd(), chunk.data(), chunk.size(), at);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return system_error(path, "read", errno);
+    if (got < 0) return system_error(file.path(), "read", errno);
     if (got == 0) break;
+    at += got;
     XXH3_128bits_update(state.get(), chunk.data(), static_cast<size_t>(got));
   }
   return hex(XXH3_128bits_digest(state.get()));
@@ -50,12 +66,13 @@ Result<std::string> fingerprint_file(const std::filesystem::path& path) {
 Result<FileIdentity> FileIdentity::of(const std::filesystem::path& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return system_error(path, "stat", errno);
-  FileIdentity identity;
-  identity.device = status.st_dev;
-  identity.inode = status.st_ino;
-  identity.size_bytes = static_cast<uint64_t>(status.st_size);
-  identity.mtime_ns = status.st_mtim.tv_sec * 1'000'000'000LL + status.st_mtim.tv_nsec;
-  return identity;
+  return identity_of(status);
+}
+
+Result<FileIdentity> FileIdentity::of(const ReadableFile& file) {
+  struct stat status {};
+  if (::fstat(file.fd(), &status) != 0) return system_error(file.path(), "stat", errno);
+  return identity_of(status);
 }
 
 }  // namespace hearth::models

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kernels/base/result.h"
+#include "models/gguf/file_mapping.h"
 
 namespace hearth::models {
 
@@ -15,19 +16,25 @@ namespace hearth::models {
 /// about the disk's speed for a cold file. Not a defence against crafted collisions.
 std::string fingerprint(std::span<const std::byte> content);
 
-/// The same, streamed from the file in 1 MiB reads. kNotFound, kForbidden, kIo.
+/// The same, read in pieces of 1 MiB from the start of the file, wherever the descriptor stands.
+/// kNotFound, kForbidden, kIo.
+Result<std::string> fingerprint_file(const ReadableFile& file);
 Result<std::string> fingerprint_file(const std::filesystem::path& path);
 
 /// Equal identities have equal content as far as the file system tells: the key under which a
-/// caller may remember a fingerprint instead of reading the file again.
+/// caller may remember a fingerprint instead of reading the file again. A program can set the time
+/// of modification back (cp -p does), but not the time of change.
 struct FileIdentity {
   uint64_t device = 0;
   uint64_t inode = 0;
   uint64_t size_bytes = 0;
   int64_t mtime_ns = 0;
+  int64_t ctime_ns = 0;
 
   /// Of what `path` leads to, links followed. kNotFound, kForbidden, kIo.
   static Result<FileIdentity> of(const std::filesystem::path& path);
+  /// Of the open file, whatever its name leads to by now. kIo.
+  static Result<FileIdentity> of(const ReadableFile& file);
   bool operator==(const FileIdentity&) const = default;
 };
 

@@ -78,6 +78,9 @@ class GgufFile {
   const std::string& fingerprint() const { return fingerprint_; }
   void set_fingerprint(std::string hex) { fingerprint_ = std::move(hex); }
 
+  /// The file that is mapped; null after parse().
+  const ReadableFile* source() const { return mapping_ != nullptr ? &mapping_->file() : nullptr; }
+
   /// Gives back the memory of file pages that were read and are not needed again.
   void drop_pages(std::span<const std::byte> part) const {
     if (mapping_ != nullptr) mapping_->drop_pages(part);

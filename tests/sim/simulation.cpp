@@ -153,6 +153,7 @@ void Simulation::collect() {
     }
     void operator()(const SnapshotEvent&) {}
     void operator()(const StoppedEvent&) {}
+    void operator()(const ModelLostEvent&) {}
     void operator()(const EmbeddingEvent&) {}
   };
   for (const std::vector<EngineEvent>& events : engine_->outbox().drain()) {

@@ -5,11 +5,14 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <random>
+#include <thread>
 
 #include "engine/speculation/draft_model.h"
 #include "engine/speculation/replay_proposer.h"
+#include "models/gguf/fingerprint.h"
 #include "tests/golden/engine/engine_run.h"
 #include "tests/golden/family_model.h"
 #include "tests/golden/greedy_reference.h"
@@ -364,6 +367,65 @@ TEST_CASE("weights that reach their place late, the same tokens") {
       CHECK(said[2 * samples + i] == said[i]);
     }
   }
+}
+
+TEST_CASE(
+    "a file that changes while weights are packed late ends requests, never changes their text") {
+  const RandomLlama model(llama_shapes()[0], 3);
+  const std::vector<std::byte> bytes = model.file_bytes(DType::kQ8_0);
+  const tests::TempDir folder;
+  const auto path = folder.path() / "model.gguf";
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
+  const auto asked = requests(llama_shapes()[0].vocab, 60, 30);
+  const kernels::CpuOptions two_threads{.num_threads = 2, .variant = ""};
+  const kernels::OpTable ops = kernels::cpu_ops(two_threads, kernels::Packing::kLate).value();
+  auto file = models::GgufFile::open(path);
+  REQUIRE(file.ok());
+  EngineRun whole(*file, kernels::cpu_ops(two_threads).value(), config_for(DType::kF16));
+  EngineRun run(*file, ops, config_for(DType::kF16));
+  if (ops.pack_more(ops.state.get(), 0) == 0) HEARTH_SKIP("a file system without a page cache");
+  const auto identity = models::FileIdentity::of(path).value();
+  run.engine().set_weights_check([&]() -> Result<void> {
+    if (models::FileIdentity::of(path).value() == identity) return {};
+    return Error::corrupt("the file changed");
+  });
+  run.engine().warm_up(false);
+  for (size_t i = 0; i < asked.size(); ++i) {
+    Request request = asked[i];
+    request.id = i + 1;
+    run.submit(request);
+    whole.submit(request);
+  }
+  whole.run_until_idle();
+  for (int step = 0; step < 6; ++step) REQUIRE(run.step());
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the file system's clock ticks
+  {
+    std::fstream out(path, std::ios::binary | std::ios::in | std::ios::out);
+    const std::vector<char> zeros(bytes.size() / 2);
+    out.seekp(static_cast<std::streamoff>(bytes.size() / 2));
+    out.write(zeros.data(), static_cast<std::streamsize>(zeros.size()));
+  }
+  run.run_until_idle();
+  bool said_some = false;
+  for (size_t i = 0; i < asked.size(); ++i) {
+    CAPTURE(i);
+    const Said& cut = run.said(i + 1);
+    CHECK(cut.failed);
+    for (size_t s = 0; s < cut.tokens.size(); ++s) {
+      const auto& right = whole.said(i + 1).tokens[s];
+      REQUIRE(cut.tokens[s].size() < right.size());
+      CHECK(std::equal(cut.tokens[s].begin(), cut.tokens[s].end(), right.begin()));
+      said_some = said_some || !cut.tokens[s].empty();
+    }
+  }
+  CHECK(said_some);
+  Request late = asked[0];
+  late.id = 100;
+  run.submit(late);
+  run.run_until_idle();
+  CHECK(run.said(100).failed);
 }
 
 TEST_CASE("stories260K through the engine says word for word what was recorded") {

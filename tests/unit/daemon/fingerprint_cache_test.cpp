@@ -3,8 +3,10 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <fstream>
 #include <iterator>
+#include <thread>
 
 #include "models/gguf/fingerprint.h"
 #include "tests/temp_dir.h"
@@ -21,12 +23,17 @@ struct DigestFolder {
   fs::path only_entry() const { return fs::directory_iterator(path / "kept")->path(); }
 };
 
+Result<std::string> digest_of(const fs::path& file, const fs::path& folder) {
+  HEARTH_ASSIGN_OR_RETURN(const models::ReadableFile open, models::ReadableFile::open(file));
+  return cached_fingerprint(open, folder);
+}
+
 TEST_CASE("a digest is kept until the file changes; what is damaged is computed again") {
   const DigestFolder folder;
   const fs::path file = folder.path / "m.gguf", kept = folder.path / "kept";
   std::ofstream(file) << "one";
   const std::string want = models::fingerprint_file(file).value();
-  CHECK(cached_fingerprint(file, kept).value() == want);
+  CHECK(digest_of(file, kept).value() == want);
   CHECK(std::distance(fs::directory_iterator(kept), {}) == 1);
 
   // What is read is the entry: another digest in it is believed.
@@ -34,15 +41,29 @@ TEST_CASE("a digest is kept until the file changes; what is damaged is computed 
   std::getline(std::ifstream(folder.only_entry()), text);
   const std::string other(32, 'a');
   std::ofstream(folder.only_entry()) << text << "\n" << other;
-  CHECK(cached_fingerprint(file, kept).value() == other);
+  CHECK(digest_of(file, kept).value() == other);
   std::ofstream(folder.only_entry()) << text << "\n" << other.substr(1);  // cut
-  CHECK(cached_fingerprint(file, kept).value() == want);
-  CHECK(cached_fingerprint(file, kept).value() == want);
+  CHECK(digest_of(file, kept).value() == want);
+  CHECK(digest_of(file, kept).value() == want);
 
   std::ofstream(file) << "another";
-  CHECK(cached_fingerprint(file, kept).value() == models::fingerprint_file(file).value());
-  CHECK(cached_fingerprint(file, kept).value() != want);
+  CHECK(digest_of(file, kept).value() == models::fingerprint_file(file).value());
+  CHECK(digest_of(file, kept).value() != want);
   CHECK(std::distance(fs::directory_iterator(kept), {}) == 1);
+}
+
+TEST_CASE("another content of equal size and time of modification has a digest of its own") {
+  const DigestFolder folder;
+  const fs::path file = folder.path / "m.gguf", kept = folder.path / "kept";
+  std::ofstream(file) << "one";
+  const auto written = fs::last_write_time(file);
+  const std::string before = digest_of(file, kept).value();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the kernel's clock ticks
+  std::ofstream(file) << "two";
+  fs::last_write_time(file, written);
+  REQUIRE(fs::last_write_time(file) == written);
+  CHECK(digest_of(file, kept).value() == models::fingerprint_file(file).value());
+  CHECK(digest_of(file, kept).value() != before);
 }
 
 TEST_CASE("without a folder, or with one that cannot be written, digests are computed") {
@@ -50,9 +71,9 @@ TEST_CASE("without a folder, or with one that cannot be written, digests are com
   const fs::path file = folder.path / "m.gguf";
   std::ofstream(file) << "one";
   const std::string want = models::fingerprint_file(file).value();
-  CHECK(cached_fingerprint(file, {}).value() == want);
-  CHECK(cached_fingerprint(file, folder.path / "nowhere").value() == want);
-  CHECK_FALSE(cached_fingerprint(folder.path / "none", folder.path / "kept").ok());
+  CHECK(digest_of(file, {}).value() == want);
+  CHECK(digest_of(file, folder.path / "nowhere").value() == want);
+  CHECK_FALSE(digest_of(folder.path / "none", folder.path / "kept").ok());
 }
 
 }  // namespace
