@@ -7,20 +7,52 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 prompt=${1:-"Once upon a time there was a poor woodcutter who lived with his two children at the edge of a great forest. One evening the"}
-build=build/cpu
+build=build/demo
 step() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
 
 step "What it needs"
 bash packaging/install_deps.sh
 echo "All packages are here."
 
-step "Building hearthd, hearth and hearth-worker-cpu (the first time takes a few minutes)"
-cmake --preset cpu >"${TMPDIR:-/tmp}/hearth-demo-configure.$$" 2>&1 || {
-  cat "${TMPDIR:-/tmp}/hearth-demo-configure.$$"
+step "Building hearthd, hearth and hearth-worker-cpu"
+mkdir -p "$build"
+log=$build/demo.log
+# Shows what failed; without a FAILED step the end of the log.
+failed() {
+  printf '\nBuilding failed:\n'
+  awk '/^FAILED: /{ found = 1 } found && lines++ < 60' "$log" | grep . || tail -n 40 "$log"
+  echo "The whole log is $log."
   exit 1
+} >&2
+# Reads Ninja's "[finished/all] ..." lines and shows how far it is: on a terminal one line, drawn anew, elsewhere a
+# line for every tenth. The time left is an estimate from the steps finished so far.
+show_progress() {
+  local line finished all percent passed left tenth=-1
+  SECONDS=0
+  while IFS= read -r line; do
+    [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]] || continue
+    finished=${BASH_REMATCH[1]} all=${BASH_REMATCH[2]}
+    percent=$((100 * finished / all)) passed=$SECONDS left=
+    if ((passed >= 15 && 20 * finished >= all && finished < all)); then
+      left=$(((all - finished) * passed / finished))
+      left=$(printf ', about %d:%02d left' $((left / 60)) $((left % 60)))
+    fi
+    line=$(printf '%3d %%  step %d of %d, %d:%02d so far%s' $percent "$finished" "$all" $((passed / 60)) $((passed % 60)) \
+      "$left")
+    if [[ -t 1 ]]; then
+      printf '\r%s\033[K' "$line"
+    elif ((percent / 10 > tenth)); then
+      tenth=$((percent / 10))
+      echo "$line"
+    fi
+  done
+  if [[ -t 1 && -n ${percent:-} ]]; then echo; fi
 }
-rm -f "${TMPDIR:-/tmp}/hearth-demo-configure.$$"
-cmake --build --preset cpu --target hearthd hearth hearth-worker-cpu
+cmake --preset demo >"$log" 2>&1 || failed
+if [[ ! -x $build/bin/hearth-worker-cpu ]]; then
+  echo "The first time this takes minutes: about 10 on two cores, and this machine has $(nproc). Log: $log"
+fi
+cmake --build --preset demo 2>&1 | tee -a "$log" | show_progress || failed
 
 private=$(mktemp -d "${TMPDIR:-/tmp}/hearth-demo.XXXXXX")
 export HEARTH_RUNTIME_DIR=$private/run HEARTH_STATE_DIR=$private/state
@@ -61,4 +93,4 @@ if wait "$daemon"; then echo "stopped cleanly"; else
 fi
 daemon=
 echo
-echo "Next: build/cpu/bin/hearth run ${as_root[*]:+${as_root[*]} }tales     (starts a daemon for you if none runs)"
+echo "Next: $build/bin/hearth run ${as_root[*]:+${as_root[*]} }tales     (starts a daemon for you if none runs)"
