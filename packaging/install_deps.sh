@@ -13,6 +13,8 @@ build_packages=(
 test_packages=(python3-zmq libboost-context1.81-dev libpcre2-dev)
 monitor_packages=(libimgui-dev libstb-dev libglfw3-dev libgl-dev libegl-dev libgl1-mesa-dri fonts-dejavu-core
   xvfb xauth xdotool)
+# For tests/packaging/bare.sh, and for what tests download from PyPI.
+outside_packages=(debootstrap python3-pip python3-venv)
 fuzz_packages=(clang-14 libclang-rt-14-dev llvm-14)
 
 wanted=("${build_packages[@]}")
@@ -20,7 +22,7 @@ optional=()
 case ${1:-} in
   --test)
     wanted+=("${test_packages[@]}")
-    optional=("${monitor_packages[@]}")
+    optional=("${monitor_packages[@]}" "${outside_packages[@]}")
     ;;
   --monitor) wanted+=("${test_packages[@]}" "${monitor_packages[@]}") ;;
   --package) wanted+=(dpkg-dev lintian patchelf) ;;
@@ -57,6 +59,6 @@ install_missing() {
 
 install_missing "${wanted[@]}" || exit 1
 if [[ ${#optional[@]} -gt 0 ]] && ! install_missing "${optional[@]}"; then
-  echo "Without them hearth-monitor is not built, and its tests are skipped." >&2
+  echo "Without them hearth-monitor is not built, and its tests, those of a bare machine and of published models are skipped." >&2
 fi
 if [[ ${1:-} == --aarch64 ]]; then bash "$(dirname "${BASH_SOURCE[0]}")/aarch64_sysroot.sh"; fi
