@@ -55,14 +55,19 @@ function(hearth_library name)
   hearth_unity(hearth_${name})
 endfunction()
 
-# hearth_test(NAME LABELS ... SOURCES ... SEPARATE ... LINK ...): a doctest program whose cases become ctest
-# entries. SEPARATE names sources that are compiled alone. A case that prints "[hearth-skip]" shows as skipped (see tests/skip.h).
+# hearth_test(NAME LABELS ... SOURCES ... SEPARATE ... LINK ... [FIXTURE ...]): a doctest program whose cases become
+# ctest entries, run after the fixture's. SEPARATE names sources that are compiled alone. A case that prints
+# "[hearth-skip]" shows as skipped (see tests/skip.h).
 function(hearth_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS;SOURCES;SEPARATE;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;FIXTURE" "LABELS;SOURCES;SEPARATE;LINK" ${ARGN})
   # What ends a test that hangs; no test asserts a time. Full counts (HEARTH_TEST_FULL=1) on a busy
   # machine take more than five minutes.
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 900)
+  endif()
+  set(fixture)
+  if(ARG_FIXTURE)
+    set(fixture FIXTURES_REQUIRED ${ARG_FIXTURE})
   endif()
   add_executable(${name} ${ARG_SOURCES} ${ARG_SEPARATE})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} hearth_doctest_main doctest::doctest hearth_warnings)
@@ -78,5 +83,5 @@ function(hearth_test name)
   doctest_discover_tests(${name}
     TEST_PREFIX "${name}: "
     PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
-               SKIP_REGULAR_EXPRESSION "\\[hearth-skip\\]")
+               SKIP_REGULAR_EXPRESSION "\\[hearth-skip\\]" ${fixture})
 endfunction()

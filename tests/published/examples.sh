@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# Runs the examples of the documentation on SmolLM2 and the bundled model: every line of a fenced block that begins with
+# "hearth " or "curl ", and the Python client. A line must end with status 0.
+#   examples.sh PROGRAMS      the folder of hearth, hearthd and hearth-worker-cpu
+# Words in capitals stand for what a reader puts there; `filled` knows them, and `left_out` the lines that cannot run here.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+programs=$(realpath "$1")
+model=${XDG_CACHE_HOME:-$HOME/.cache}/hearth-tests/models/SmolLM2-135M-Instruct.Q4_1.gguf
+if [[ ! -f $model ]]; then
+  echo "[hearth-skip] SmolLM2 is not downloaded (tests/published/fetch.sh)"
+  exit 0
+fi
+tree=$PWD
+work=$(mktemp -d "${TMPDIR:-/tmp}/hearth-examples.XXXXXX")
+export PATH=$programs:$PATH HEARTH_ALLOW_ROOT=1 HOME=$work XDG_RUNTIME_DIR=$work/run
+export XDG_DATA_HOME=$work/data XDG_STATE_HOME=$work/state XDG_CONFIG_HOME=$work/config
+unset HEARTH_RUNTIME_DIR HEARTH_STATE_DIR HEARTH_CONFIG HEARTH_MODEL_DIRS
+mkdir -m 700 "$XDG_RUNTIME_DIR"
+mkdir -p "$XDG_DATA_HOME/hearth/models"
+trap 'hearth stop >/dev/null 2>&1 || true; rm -rf "$work"' EXIT
+for file in "$model" models/demo/tales.gguf models/demo/tales-draft.gguf; do
+  ln -s "$(realpath "$file")" "$XDG_DATA_HOME/hearth/models/"
+done
+cd "$work"
+cp "$model" FILE.gguf
+ln FILE.gguf file.gguf
+head -n 5 "$tree/tests/published/text.txt" >letter.txt
+echo '{"messages": [{"role": "user", "content": "What is the capital of Italy?"}]}' >messages.json
+name=$(basename "$model" .gguf)
+
+# Why a line cannot run here; nothing where it can.
+left_out() {
+  case $1 in
+    "hearth pull "*) echo "needs the internet" ;;
+    "hearth convert "*) echo "needs a checkpoint; tests/golden/convert has its tests" ;;
+    "curl "*) command -v curl >/dev/null || echo "curl is not installed" ;;
+    "hearth bench "*) [[ ${HEARTH_TEST_FULL:-} == 1 ]] || echo "takes long; run with HEARTH_TEST_FULL=1" ;;
+    */hearth_client.py*) /usr/bin/python3 -c 'import zmq' 2>/dev/null || echo "python3-zmq is not installed" ;;
+    *jq*) command -v jq >/dev/null || echo "jq is not installed" ;;
+  esac
+}
+# The line with every placeholder filled in.
+filled() {
+  local line=$1 id
+  if [[ $line =~ \ ID($|\ ) ]]; then
+    # What is cancelled must still run; what others come back to may have ended.
+    local of=(tales --max-tokens 200)
+    if [[ $line == *cancel* ]]; then of=("$name" --max-tokens 7000); fi
+    id=$(hearth run "${of[@]}" --detach --ignore-eos true "Once" 2>&1 | grep -oE '[A-Za-z0-9._-]+' | tail -n 1)
+    line=${line/ ID/ $id}
+  fi
+  line=${line//hearth chat MODEL/echo Hello | hearth chat $name}
+  line=${line//--against OTHER/}
+  line=${line//-f TEXT/--tokens 300 -f letter.txt}
+  line=${line//--shape S /--shape tiny }
+  line=${line//--write-shape tiny FILE.gguf/--write-shape tiny tiny.gguf}
+  line=${line//\[NAME\]/}
+  line=${line/IN.gguf OUT.gguf/FILE.gguf OUT.gguf --requantize}
+  line=${line/hearth embed MODEL/hearth embed $name --pooling mean}
+  line=${line//MODEL/$name}
+  line=${line//--record FILE/--record recording}
+  line=${line// .../ --max-tokens 5 Once}
+  line=${line/#curl /curl --silent --show-error --fail-with-body }
+  echo "$line"
+}
+
+failed=0 ran=0
+run() {
+  local line=$1 status=0 reason
+  reason=$(left_out "$line")
+  if [[ -n $reason ]]; then
+    echo "left out  $line ($reason)"
+    return
+  fi
+  line=$(filled "$line")
+  # What goes on until it is stopped is stopped: `hearth top`, `hearth stats --record`.
+  local limit=120 began=$SECONDS
+  if [[ $line == "hearth top"* || $line == *--record* ]]; then limit=3; fi
+  timeout --signal=INT --kill-after=10 $limit bash -c "$line" >output 2>&1 </dev/null || status=$?
+  if [[ $limit == 3 && ($status == 124 || $status == 130) ]]; then status=0; fi
+  ran=$((ran + 1))
+  if [[ $status == 0 ]]; then
+    echo "ran       $line ($((SECONDS - began)) s)"
+  else
+    echo "FAILED    $line (status $status)"
+    tail -n 5 output
+    failed=$((failed + 1))
+  fi
+}
+
+stops=()
+while IFS= read -r line; do
+  case $line in
+    "hearth stop"*) stops+=("$line") ;;  # at the end
+    *) run "$line" ;;
+  esac
+done < <(
+  for page in "$tree"/README.md "$tree"/docs/*.md; do
+    if [[ ! -f $page ]]; then continue; fi
+    # Lines of fenced blocks, continued ones joined, without their comments.
+    awk '/^ *```/ { inside = !inside; next } inside { if (sub(/\\$/, "")) { held = held $0; next } print held $0; held = "" }' \
+      "$page" | sed -E 's/ +#.*//; s/ +$//' | grep -E '^(hearth|curl) ' || true
+  done | awk '!seen[$0]++'
+)
+run "/usr/bin/python3 $tree/packaging/examples/hearth_client.py tales Once upon a time"
+for line in "${stops[@]}"; do run "$line"; done
+echo "$ran examples ran, $failed failed"
+[[ $failed == 0 && $ran -gt 25 ]]
