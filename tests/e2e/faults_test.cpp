@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -116,23 +118,51 @@ TEST_CASE("a connection that closes while its request waits leaves nothing behin
   CHECK(daemon.wait_until_idle());
 }
 
-TEST_CASE("when the broker is killed clients say so within two seconds") {
+// A promise in milliseconds is checked against a clock that stands still while this process is kept
+// from running: what a busy machine takes from it, it takes from the daemon's processes as well.
+class RunningClock {
+ public:
+  RunningClock() : thread_([this] { run(); }) {}
+  ~RunningClock() {
+    stop_ = true;
+    thread_.join();
+  }
+  RunningClock(const RunningClock&) = delete;
+  RunningClock& operator=(const RunningClock&) = delete;
+  int64_t now_ms() const { return ticks_ * kTickMs; }
+
+ private:
+  static constexpr int64_t kTickMs = 2;
+  // A tick that comes late counts as one.
+  void run() {
+    while (!stop_) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(kTickMs));
+      ++ticks_;
+    }
+  }
+  std::atomic<bool> stop_ = false;
+  std::atomic<int64_t> ticks_ = 0;
+  std::thread thread_;
+};
+
+TEST_CASE("when the broker is killed clients are told within two seconds") {
   const Sandbox sandbox;
   Daemon daemon(sandbox);
   ipc::Client client = daemon.connect();
-  int64_t killed_at = 0;
+  const RunningClock clock;
+  int64_t killed_at = -1;
   const Answer answer = run(client, seeded(1, kTinyContext - 100), [&](const Answer& so_far) {
-    if (killed_at == 0 && so_far.ids[0].size() > 50) {
+    if (killed_at < 0 && so_far.ids[0].size() > 50) {
       daemon.signal(SIGKILL);
-      killed_at = now_ms();
+      killed_at = clock.now_ms();
     }
   });
-  const int64_t noticed_ms = now_ms() - killed_at;
-  REQUIRE(killed_at > 0);
+  const int64_t noticed_ms = clock.now_ms() - killed_at;
+  REQUIRE(killed_at >= 0);
   REQUIRE(answer.error);
   CHECK(answer.error->code == ErrorCode::kLost);
-  MESSAGE("noticed after " << noticed_ms << " ms (the promise is 2000)");
-  CHECK(noticed_ms < 20'000);  // a machine may be busy; a hang is what fails
+  MESSAGE("noticed after " << noticed_ms << " ms of running time");
+  CHECK(noticed_ms <= 2000);
 }
 
 TEST_CASE("when the broker is killed its worker ends within a second") {
@@ -141,10 +171,11 @@ TEST_CASE("when the broker is killed its worker ends within a second") {
   ipc::Client client = daemon.connect();
   REQUIRE(client.start(seeded(1, kTinyContext - 100)).ok());
   const pid_t worker = daemon.wait_for_worker();
+  const RunningClock clock;
   daemon.signal(SIGKILL);
-  const int64_t killed_at = now_ms();
   CHECK(eventually([&] { return !alive(worker); }));
-  MESSAGE("ended after " << now_ms() - killed_at << " ms (the promise is 1000)");
+  MESSAGE("ended after " << clock.now_ms() << " ms of running time");
+  CHECK(clock.now_ms() <= 1000);
 }
 
 TEST_CASE("after a kill the daemon starts again on the same directory, as another instance") {

@@ -1,6 +1,6 @@
 """OpenAI's and Anthropic's own Python clients against a daemon: http_clients.py SOCKET
 
-Exit status 77: a client is not installed. The model "tiny" of the test has no chat template, so
+clients.sh installs them. The model "tiny" of the test has no chat template, so
 conversations with it are refused, in each API's own shape; "caller" has one with calls of functions,
 "thinker" one whose prompt begins the reasoning.
 """
@@ -8,17 +8,13 @@ import json
 import struct
 import sys
 
-try:
-    import anthropic
-    import openai
+import anthropic
+import openai
 
-    try:
-        import httpx2 as httpx  # since version 3 of openai
-    except ImportError:
-        import httpx
-except ImportError as missing:
-    print(f"not installed: {missing.name}")
-    sys.exit(77)
+try:
+    import httpx2 as httpx  # since version 3 of openai
+except ImportError:
+    import httpx
 
 http = httpx.Client(transport=httpx.HTTPTransport(uds=sys.argv[1]))
 client = openai.OpenAI(base_url="http://localhost/v1", api_key="none", http_client=http, max_retries=0)
