@@ -65,10 +65,6 @@ function(hearth_test name)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 900)
   endif()
-  set(fixture)
-  if(ARG_FIXTURE)
-    set(fixture FIXTURES_REQUIRED ${ARG_FIXTURE})
-  endif()
   add_executable(${name} ${ARG_SOURCES} ${ARG_SEPARATE})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} hearth_doctest_main doctest::doctest hearth_warnings)
   hearth_unity(${name})
@@ -80,8 +76,17 @@ function(hearth_test name)
   endif()
   target_compile_definitions(${name} PRIVATE
     HEARTH_SOURCE_DIR="${PROJECT_SOURCE_DIR}" HEARTH_BINARY_DIR="${CMAKE_BINARY_DIR}")
-  doctest_discover_tests(${name}
-    TEST_PREFIX "${name}: "
-    PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
-               SKIP_REGULAR_EXPRESSION "\\[hearth-skip\\]" ${fixture})
+  set(cases ${CMAKE_CURRENT_BINARY_DIR}/${name}_cases.cmake)
+  get_target_property(emulator ${name} CROSSCOMPILING_EMULATOR)
+  if(NOT emulator)
+    set(emulator)
+  endif()
+  add_custom_command(TARGET ${name} POST_BUILD BYPRODUCTS ${cases} VERBATIM
+    COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:${name}> -D "RUN_BY=${emulator}" -D NAME=${name}
+            -D "LABEL=${ARG_LABELS}" -D TIMEOUT=${ARG_TIMEOUT} -D "FIXTURE=${ARG_FIXTURE}" -D OUT=${cases}
+            -P ${PROJECT_SOURCE_DIR}/packaging/cmake/doctest_cases.cmake)
+  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${name}_include.cmake
+    "if(EXISTS [==[${cases}]==])\n  include([==[${cases}]==])\n"
+    "else()\n  add_test(${name}_NOT_BUILT ${name}_NOT_BUILT)\nendif()\n")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}_include.cmake)
 endfunction()
