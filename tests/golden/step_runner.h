@@ -56,6 +56,7 @@ class StepRunner {
 struct NamedTable {
   std::string name;
   kernels::OpTable ops;
+  bool slow = false;  ///< an emulated device: tests shorten what they run on it
 };
 /// Defined in all_tables.cpp: the reference and every CPU path of this machine.
 std::vector<NamedTable> all_tables();
