@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "models/gguf/byte_cursor.h"
+#include "models/gguf/foreign_file.h"
 
 // Layout, all little endian. Source: the GGUF specification (ggml project, docs/gguf.md).
 //
@@ -41,6 +42,10 @@ constexpr uint32_t kMagic = 0x46554747;  // "GGUF"
 // The shortest entry: a one-byte key with a one-byte value; a one-byte name with one dimension.
 constexpr uint64_t kMinMetadataBytes = 8 + 1 + 4 + 1;
 constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
+
+/// What mostly happened to a file that ends too early.
+constexpr std::string_view kUnfinished =
+    ": a download that was not finished? Fetch it again (hearth pull goes on where it stopped)";
 
 template <typename... Args>
 Error corrupt_gguf(fmt::format_string<Args...> format, Args&&... args) {
@@ -90,8 +95,11 @@ class GgufFile::Parser {
     HEARTH_TRY(alignment());
     file_.tensors_.reserve(num_tensors);
     for (uint64_t i = 0; i < num_tensors; ++i) HEARTH_TRY(tensor_entry(i));
-    return tensor_data();
+    HEARTH_TRY(tensor_data());
+    return one_whole();
   }
+  /// Something stands behind the end of the file.
+  bool ended_early() const { return ended_early_; }
 
  private:
   Result<void> header(uint64_t* num_tensors, uint64_t* num_metadata);
@@ -102,6 +110,7 @@ class GgufFile::Parser {
   Result<void> tensor_entry(uint64_t index);
   Result<uint64_t> tensor_bytes(const GgufTensor& tensor) const;
   Result<void> tensor_data();
+  Result<void> one_whole() const;
 
   template <typename T>
   Result<void> read(T* out, std::string_view owner, std::string_view what) {
@@ -120,21 +129,27 @@ class GgufFile::Parser {
     if (!in_.take(length, &bytes)) return cut_short(owner, what, length);
     return as_text(bytes);
   }
-  Error cut_short(std::string_view owner, std::string_view what, uint64_t wanted) const {
-    return corrupt_gguf("{}: {} at byte {} wants {} bytes, the file has {} left", printable(owner),
-                        what, in_.offset(), wanted, in_.remaining());
+  Error cut_short(std::string_view owner, std::string_view what, uint64_t wanted) {
+    ended_early_ = true;
+    return corrupt_gguf("{}: {} at byte {} wants {} bytes, the file has {} left", printable(owner), what,
+                   in_.offset(), wanted, in_.remaining());
   }
 
   GgufFile& file_;
   ByteCursor in_;
+  bool ended_early_ = false;
   std::vector<uint64_t> offsets_;  // of tensors, relative to the data section
 };
 
 Result<void> GgufFile::Parser::header(uint64_t* num_tensors, uint64_t* num_metadata) {
   uint32_t magic = 0, version = 0;
-  HEARTH_TRY(read(&magic, "header", "magic"));
-  if (magic != kMagic)
+  const bool some = in_.read(&magic);
+  if (!some || magic != kMagic) {
+    const std::string known = describe_foreign_file(file_.content_);
+    if (!known.empty()) return corrupt_gguf("no GGUF file: {}", known);
+    if (!some) return cut_short("header", "magic", sizeof magic);
     return corrupt_gguf("header: magic {:#010x}, want {:#010x} (GGUF)", magic, kMagic);
+  }
   HEARTH_TRY(read(&version, "header", "version"));
   if (version != 2 && version != 3) {
     const uint32_t swapped = __builtin_bswap32(version);
@@ -301,6 +316,19 @@ Result<uint64_t> GgufFile::Parser::tensor_bytes(const GgufTensor& tensor) const 
   return bytes;
 }
 
+// Of a model in several files each is a GGUF file of its own.
+Result<void> GgufFile::Parser::one_whole() const {
+  const auto parts = file_.get_or<uint32_t>("split.count", 1);
+  if (!parts.ok() || parts.value() <= 1) return {};
+  const auto part = file_.get_or<uint32_t>("split.no", 0);
+  return Error{
+      ErrorCode::kUnsupported,
+      fmt::format("this is part {} of {} of a model, want it in one file: llama-gguf-split "
+                  "--merge FIRST-PART OUT.gguf joins them",
+                  uint64_t{part.ok() ? part.value() : 0} + 1, parts.value()),
+      ""};
+}
+
 // Places every tensor inside the file, and no two on the same bytes.
 Result<void> GgufFile::Parser::tensor_data() {
   if (file_.tensors_.empty()) return {};  // such files may end without the padding
@@ -317,8 +345,9 @@ Result<void> GgufFile::Parser::tensor_data() {
     }
     HEARTH_ASSIGN_OR_RETURN(const uint64_t bytes, tensor_bytes(tensor));
     if (offsets_[i] > room || bytes > room - offsets_[i]) {
+      ended_early_ = true;
       return corrupt_gguf("{}: {} bytes at offset {}, the file has {} bytes of tensor data",
-                          printable(tensor.name), bytes, offsets_[i], room);
+                     printable(tensor.name), bytes, offsets_[i], room);
     }
     tensor.bytes = file_.content_.subspan(data + offsets_[i], bytes);
     placed.push_back(i);
@@ -338,7 +367,15 @@ Result<void> GgufFile::Parser::tensor_data() {
 
 Result<GgufFile> GgufFile::open(const std::filesystem::path& path) {
   HEARTH_ASSIGN_OR_RETURN(FileMapping mapping, FileMapping::open(path));
-  HEARTH_ASSIGN_OR_RETURN(GgufFile file, parse(mapping.bytes(), path.stem().string()));
+  GgufFile file;
+  file.name_ = path.stem().string();
+  file.content_ = mapping.bytes();
+  Parser parser(&file);
+  if (Result<void> parsed = parser.run(); !parsed.ok()) {
+    Error error = parsed.take_error();
+    if (parser.ended_early()) error.message += kUnfinished;
+    return error;
+  }
   file.mapping_ = std::make_shared<const FileMapping>(std::move(mapping));
   return file;
 }

@@ -115,7 +115,8 @@ TEST_CASE("files that cannot be opened are named with the reason") {
   std::ofstream(empty).flush();
   const auto nothing = GgufFile::open(empty);
   REQUIRE_FALSE(nothing.ok());
-  CHECK(nothing.error().message == "header: magic at byte 0 wants 4 bytes, the file has 0 left");
+  CHECK(nothing.error().message ==
+        "no GGUF file: the file is empty: a download that did not begin? Fetch it again");
   GgufWriter w;
   CHECK_FALSE(w.write("/nonexistent/model.gguf").ok());
   std::filesystem::remove_all(fifo.parent_path());
@@ -233,6 +234,54 @@ TEST_CASE("metadata errors name the key, what was met and what was wanted") {
         RawGguf(0, 1).entry("general.alignment", GgufType::kU32, alignment), ErrorCode::kCorrupt,
         "general.alignment: " + std::to_string(alignment) + ", want a power of two up to 1048576");
   }
+}
+
+TEST_CASE("a file that is no model says what it is and what to do") {
+  const auto path = scratch("foreign.gguf");
+  const auto message_of = [&path](const std::string& content) {
+    std::ofstream(path, std::ios::binary) << content;
+    const auto opened = GgufFile::open(path);
+    REQUIRE_FALSE(opened.ok());
+    CHECK(opened.error().code == ErrorCode::kCorrupt);
+    return opened.error().message;
+  };
+  const auto says = [&message_of](const std::string& content, const char* what) {
+    const std::string message = message_of(content);
+    CHECK_MESSAGE(message.find(what) != std::string::npos, message);
+  };
+  says("\n<!DOCTYPE html><html>", "web page (HTML)");
+  says("<HTML lang=en>", "web page (HTML)");
+  says("version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 5\n", "Git LFS pointer");
+  says("PK\x03\x04 and so on", "zip archive");
+  says(std::string("\x20\0\0\0\0\0\0\0{\"__metadata__\"", 23), "safetensors");
+  says(R"({"error":"Entry not found"})", "what a server answered");
+  says(std::string(64, '\0'), "begins with zeros");
+  says("xxxxyyyy", "magic 0x78787878");
+
+  GgufWriter w;
+  const uint64_t dims[] = {64};
+  w.add_floats("t", dims, kernels::DType::kF32, std::vector<float>(64, 1.0f));
+  const std::vector<std::byte> whole = w.bytes();
+  for (const size_t size : {whole.size() - 8, size_t{20}}) {
+    says(std::string(reinterpret_cast<const char*>(whole.data()), size),
+         "a download that was not finished?");
+  }
+  std::filesystem::remove(path);
+}
+
+TEST_CASE("one part of a model in several files is refused as that") {
+  GgufWriter w;
+  w.set_u32("split.no", 1);
+  w.set_u32("split.count", 3);
+  const std::vector<std::byte> part = w.bytes();
+  const auto parsed = GgufFile::parse(part, "part");
+  REQUIRE_FALSE(parsed.ok());
+  CHECK(parsed.error().code == ErrorCode::kUnsupported);
+  CHECK(parsed.error().message.find("part 2 of 3") != std::string::npos);
+  GgufWriter one;
+  one.set_u32("split.count", 1);
+  const std::vector<std::byte> whole = one.bytes();
+  CHECK(GgufFile::parse(whole, "whole").ok());
 }
 
 TEST_CASE("tensor errors name the tensor, what was met and what was wanted") {
