@@ -2,25 +2,19 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/stat.h>
 
-#include "kernels/base/log.h"
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "ipc/utf8.h"
 
 namespace hearth::broker {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::string_view kSuffix = ".gguf";
 constexpr std::string_view kDefaultRole = "default";
-
-// A name goes into logs, replies and a worker's arguments.
-bool is_plain_name(const std::string& name) {
-  if (name.empty() || name.size() > 255 || name.front() == '-' || name.front() == '.') return false;
-  for (const char c : name) {
-    if (c == '/' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return false;
-  }
-  return true;
-}
+constexpr size_t kMaxAdopted = 256;
 
 }  // namespace
 
@@ -42,34 +36,61 @@ void ModelDirectory::configure(std::vector<fs::path> dirs,
   rescan();
 }
 
-std::vector<int64_t> ModelDirectory::changed_at() const {
-  std::vector<int64_t> out;
-  for (const fs::path& dir : dirs_) {
-    struct stat info {};
-    const bool there = ::stat(dir.c_str(), &info) == 0;
-    out.push_back(there ? info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec : 0);
-  }
-  return out;
-}
-
 void ModelDirectory::refresh() {
-  if (changed_at() != changed_at_) rescan();
+  const bool changed = std::ranges::any_of(folders_, [](const ipc::ModelFolder& folder) {
+    return ipc::changed_ns(folder.path) != folder.changed_ns;
+  });
+  if (changed) rescan();
 }
 
 void ModelDirectory::rescan() {
-  changed_at_ = changed_at();  // before the reading: what changes meanwhile is seen next time
+  ipc::FoundModels found = ipc::list_model_files(dirs_);
+  folders_ = std::move(found.folders);
   models_.clear();
-  for (const fs::path& dir : dirs_) {
-    std::error_code error;
-    for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
-      const fs::path& path = it->path();
-      std::error_code not_a_file;
-      if (path.extension() != kSuffix || !it->is_regular_file(not_a_file)) continue;
-      ModelFile model{path.stem().string(), path, it->file_size(not_a_file)};
-      if (not_a_file || !is_plain_name(model.name)) continue;
-      models_.emplace(model.name, model);  // an earlier directory's file of that name stays
-    }
+  for (ipc::FoundModel& each : found.models) {
+    models_.emplace(each.name, ModelFile{each.name, std::move(each.path), each.bytes});
   }
+  for (const ModelFile& each : adopted_) models_.emplace(each.name, each);
+}
+
+std::vector<std::string> ModelDirectory::names() const {
+  std::vector<std::string> out;
+  for (const auto& [name, model] : models_) out.push_back(name);
+  return out;
+}
+
+const ModelFile* ModelDirectory::find(const std::string& target) const {
+  if (const auto same = models_.find(target); same != models_.end()) return &same->second;
+  const std::optional<std::string> name = ipc::match_model_name(target, names());
+  return name ? &models_.at(*name) : nullptr;
+}
+
+Result<std::string> ModelDirectory::adopt(const fs::path& file) {
+  std::error_code error;
+  const fs::path path = fs::canonical(file, error);
+  const uint64_t bytes = error ? 0 : fs::file_size(path, error);
+  if (error || !ipc::has_model_suffix(path.filename().string())) {
+    return Error{ErrorCode::kNotFound,
+                 fmt::format("{}: there is no such .gguf file", ipc::to_valid_utf8(file.string())),
+                 "model"};
+  }
+  refresh();
+  for (const auto& [name, model] : models_) {
+    if (fs::equivalent(model.path, path, error)) return name;
+  }
+  std::string name = path.stem().string();
+  for (int i = 2; models_.contains(name); ++i) {
+    name = fmt::format("{}@{}", path.stem().string(), i);
+  }
+  if (!ipc::is_model_name(name) || adopted_.size() >= kMaxAdopted) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("{}: want a plain file name, and at most {} files by their paths",
+                             ipc::to_valid_utf8(file.string()), kMaxAdopted),
+                 "model"};
+  }
+  adopted_.push_back(ModelFile{name, path, bytes});
+  models_.emplace(name, adopted_.back());
+  return name;
 }
 
 std::string ModelDirectory::target_of(const std::string& name) const {
@@ -80,20 +101,23 @@ std::string ModelDirectory::target_of(const std::string& name) const {
 
 Result<ModelFile> ModelDirectory::resolve(const std::string& name) {
   if (name.find('/') != std::string::npos) {
-    return Error{ErrorCode::kForbidden,
-                 "a model is named by its file name without suffix; paths "
-                 "are not taken from clients",
-                 "model"};
+    return Error{
+        ErrorCode::kForbidden,
+        fmt::format("{}: a model is named by its file's name; only the daemon's own user may "
+                    "name a path. Put the file into {}",
+                    ipc::to_valid_utf8(name),
+                    dirs_.empty() ? "a model directory" : dirs_.front().string()),
+        "model"};
   }
   refresh();
-  auto model = models_.find(target_of(name));
+  const ModelFile* model = find(target_of(name));
   std::error_code ignored;
-  if (model == models_.end() || !fs::exists(model->second.path, ignored)) {
+  if (model == nullptr || !fs::exists(model->path, ignored)) {
     rescan();  // two changes within one tick of the file system's clock look like one
-    model = models_.find(target_of(name));
+    model = find(target_of(name));
   }
-  if (model == models_.end()) return not_found(name, target_of(name));
-  return model->second;
+  if (model == nullptr) return not_found(name, target_of(name));
+  return *model;
 }
 
 Result<std::string> ModelDirectory::model_of_role(const std::string& role) const {
@@ -116,17 +140,15 @@ Error ModelDirectory::not_found(const std::string& name, const std::string& targ
   if (models_.empty()) {
     std::vector<std::string> dirs;
     for (const fs::path& dir : dirs_) dirs.push_back(dir.string());
-    return {ErrorCode::kNotFound,
-            fmt::format("there is no {} file in the model directories ({})", kSuffix,
-                        fmt::join(dirs, ", ")),
-            "model"};
+    return {
+        ErrorCode::kNotFound,
+        fmt::format("there is no .gguf file in the model directories ({})", fmt::join(dirs, ", ")),
+        "model"};
   }
-  std::vector<std::string> names;
-  for (const auto& [known, model] : models_) names.push_back(known);
   return {
       ErrorCode::kNotFound,
       fmt::format("no model {}{}; there are: {}", target,
-                  target == name ? "" : fmt::format(" (role {})", name), fmt::join(names, ", ")),
+                  target == name ? "" : fmt::format(" (role {})", name), fmt::join(names(), ", ")),
       "model"};
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "ipc/model_file.h"
 #include "kernels/base/result.h"
 
 namespace hearth::broker {
@@ -30,10 +31,14 @@ class ModelDirectory {
   /// file that only grew may be shown with the size it had.
   void refresh();
 
-  /// What `name` means now: a role's model or that model itself. The role `default` without a
-  /// configuration is the first model by name. kForbidden for a path, kNotFound otherwise; the
-  /// message lists what there is.
+  /// What `name` means now: a role's model or that model itself, with or without suffix and in any
+  /// capitals where that is unambiguous. The role `default` without a configuration is the first
+  /// model by name. kForbidden for a path, kNotFound otherwise; the message lists what there is.
   Result<ModelFile> resolve(const std::string& name);
+
+  /// Takes in a file outside of the directories, until the daemon ends, and returns its name: for
+  /// the daemon's own user, who could put it there. kNotFound where there is no such file.
+  Result<std::string> adopt(const std::filesystem::path& file);
 
   /// Other folders, and what these roles are now; "" in `roles`: no role any more.
   void configure(std::vector<std::filesystem::path> dirs,
@@ -50,14 +55,16 @@ class ModelDirectory {
   const std::vector<std::filesystem::path>& dirs() const { return dirs_; }
 
  private:
-  std::vector<int64_t> changed_at() const;
+  const ModelFile* find(const std::string& target) const;
+  std::vector<std::string> names() const;
   std::string target_of(const std::string& name) const;
   Error not_found(const std::string& name, const std::string& target) const;
 
   std::vector<std::filesystem::path> dirs_;
   std::map<std::string, std::string> roles_;
   std::map<std::string, ModelFile> models_;
-  std::vector<int64_t> changed_at_;  // of each directory when it was read, ns; 0: not there
+  std::vector<ModelFile> adopted_;
+  std::vector<ipc::ModelFolder> folders_;
 };
 
 }  // namespace hearth::broker

@@ -89,6 +89,39 @@ TEST_CASE("paths are refused, whatever they point at") {
   CHECK(models.resolve("").error().code == ErrorCode::kNotFound);
 }
 
+TEST_CASE("a name is taken with its suffix and in any capitals") {
+  TempDirs dirs;
+  dirs.put("a/Mixed.GGUF");
+  ModelDirectory models({dirs.root / "a"}, {{"fast", "mixed.gguf"}});
+  CHECK(models.resolve("mixed")->name == "Mixed");
+  CHECK(models.resolve("MIXED.gguf")->name == "Mixed");
+  CHECK(models.resolve("fast")->name == "Mixed");
+}
+
+TEST_CASE("subfolders are models too, and what changes in one is seen") {
+  TempDirs dirs;
+  fs::create_directories(dirs.root / "a/owner/repo");
+  ModelDirectory models({dirs.root / "a"}, {});
+  CHECK_FALSE(models.resolve("m").ok());
+  dirs.put("a/owner/repo/m.gguf");
+  CHECK(models.resolve("m")->path == dirs.root / "a/owner/repo/m.gguf");
+}
+
+TEST_CASE("the daemon's own user may name a file elsewhere, which gets a name of its own") {
+  TempDirs dirs;
+  dirs.put("a/m.gguf", 4);
+  dirs.put("b/m.gguf", 9);
+  ModelDirectory models({dirs.root / "a"}, {});
+  CHECK(models.adopt(dirs.root / "a/m.gguf").value() == "m");
+  CHECK(models.adopt(dirs.root / "b/m.gguf").value() == "m@2");
+  CHECK(models.adopt(dirs.root / "b/../b/m.gguf").value() == "m@2");
+  CHECK(models.resolve("m@2")->bytes == 9);
+  models.rescan();
+  CHECK(models.resolve("m@2")->bytes == 9);
+  CHECK(models.adopt(dirs.root / "b/none.gguf").error().code == ErrorCode::kNotFound);
+  CHECK(models.adopt(dirs.root / "b").error().code == ErrorCode::kNotFound);
+}
+
 TEST_CASE("a file that comes or goes is seen at the next question") {
   TempDirs dirs;
   ModelDirectory models({dirs.root / "a"}, {});

@@ -29,5 +29,41 @@ TEST_CASE("a file is itself, a name is looked for in the model directories") {
   REQUIRE(::unsetenv("HEARTH_MODEL_DIRS") == 0);
 }
 
+TEST_CASE("models lie in folders and subfolders, with a suffix in any capitals") {
+  const tests::TempDir temp;
+  const auto put = [&temp](const std::string& file) {
+    std::filesystem::create_directories((temp.path() / file).parent_path());
+    std::ofstream(temp.path() / file) << file;
+  };
+  put("a/zeta.gguf");
+  put("a/Loud.GGUF");
+  put("a/owner/repo/deep.gguf");
+  put("a/owner/repo/mmproj-deep.gguf");
+  put("a/owner/repo/deeper/too-deep.gguf");
+  put("a/other/repo/deep.gguf");
+  put("a/.hidden/x.gguf");
+  put("b/zeta.gguf");
+  put("b/readme.txt");
+  const FoundModels found =
+      list_model_files({temp.path() / "a", temp.path() / "b", temp.path() / "absent"});
+  std::vector<std::string> names;
+  for (const FoundModel& model : found.models) names.push_back(model.name);
+  CHECK(names == std::vector<std::string>{"Loud", "deep", "deep@owner", "zeta"});
+  CHECK(found.models[3].path == temp.path() / "a/zeta.gguf");
+  CHECK(found.models[3].bytes == 11);
+}
+
+TEST_CASE("a name is meant with its suffix and in other capitals, where that is unambiguous") {
+  const std::vector<std::string> names = {"Gemma-3.Q4_K_M", "tales", "Tales2", "tales2"};
+  CHECK(match_model_name("tales", names) == "tales");
+  CHECK(match_model_name("tales.gguf", names) == "tales");
+  CHECK(match_model_name("TALES", names) == "tales");
+  CHECK(match_model_name("gemma-3.q4_k_m.GGUF", names) == "Gemma-3.Q4_K_M");
+  CHECK(match_model_name("tales2", names) == "tales2");
+  CHECK_FALSE(match_model_name("TALES2", names).has_value());
+  CHECK_FALSE(match_model_name("tale", names).has_value());
+  CHECK_FALSE(match_model_name("", names).has_value());
+}
+
 }  // namespace
 }  // namespace hearth::ipc
