@@ -158,6 +158,9 @@ void add_perplexity(Verb program) {
   verb.option("--stride", options->score.stride,
               "tokens that each window scores behind the first; default half of it")
       .range(1, 1 << 24);
+  verb.flag("--halves", options->score.halves,
+            "windows as llama-perplexity takes them: side by side, BOS in the place of each one's "
+            "first token, the second half scored");
   verb.option("--tokens", options->score.max_tokens, "of the text, at most; default all")
       .range(int64_t{1}, int64_t{1} << 40);
   verb.option("--kv-type", options->kv_type, "f16, bf16, q8_0 or f32");

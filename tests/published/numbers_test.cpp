@@ -129,6 +129,19 @@ void forecasts_equal(const Model& model) {
   CHECK(kl <= 1.05 * theirs);
   CHECK(published.at("nll").get<double>() ==
         doctest::Approx(want.at("nll").get<double>()).epsilon(5e-3));
+  // And by llama-perplexity's own windows.
+  const Json theirs_windows = recorded(model).at("llama_perplexity");
+  const auto halves = [&](const fs::path& of, const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"--halves"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Json out = perplexity(of, words);
+    CHECK(out.at("tokens") == theirs_windows.at("scored"));
+    return out.at("nll").get<double>();
+  };
+  CHECK(halves(f32, {"--kv-type", "f32"}) ==
+        doctest::Approx(theirs_windows.at("f32_nll").get<double>()).epsilon(1e-4));
+  CHECK(halves(file, {}) ==
+        doctest::Approx(theirs_windows.at("nll").get<double>()).epsilon(5e-3));
 }
 
 TEST_CASE("SmolLM2 in F32: token ids and greedy ids are llama.cpp's") {

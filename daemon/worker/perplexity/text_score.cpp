@@ -133,6 +133,23 @@ Result<TextScore> score_text(LogitsRunner& model, LogitsRunner* reference,
   }
   TextScore score;
   Scorer scorer(model, reference, tokenizer, &score);
+  if (options.halves) {
+    tokens.insert(tokens.begin(), bos.begin(), bos.end());
+    const auto size = static_cast<size_t>(options.context);
+    if (tokens.size() < size) {
+      return invalid(
+          fmt::format("text: {} tokens, want at least a window of {}", tokens.size(), size),
+          "text");
+    }
+    for (size_t begin = 0; begin + size <= tokens.size(); begin += size) {
+      std::vector<int32_t> window(tokens.begin() + static_cast<ptrdiff_t>(begin),
+                                  tokens.begin() + static_cast<ptrdiff_t>(begin + size));
+      std::ranges::copy(bos, window.begin());
+      scorer.window(window, size / 2 + 1);
+      if (watch && !watch(score, count)) return Error{ErrorCode::kCancelled, "interrupted", ""};
+    }
+    return score;
+  }
   int64_t scored = bos.empty() ? 1 : 0;  // tokens of the text that need no scoring any more
   std::vector<int32_t> window;
   while (scored < count) {

@@ -17,6 +17,9 @@ struct ScoreOptions {
   int32_t context = 512;   ///< tokens of a window, BOS included
   int32_t stride = 256;    ///< tokens that a window scores behind the first one
   int64_t max_tokens = 0;  ///< of the text; 0: all
+  /// As llama-perplexity does: windows lie side by side, BOS takes the place of each one's first
+  /// token, and of each the second half is scored. `stride` has no meaning then.
+  bool halves = false;
 };
 
 struct TextScore {
@@ -43,8 +46,9 @@ double kl_divergence(std::span<const float> p_logits, std::span<const float> q_l
 /// How far it is: tokens scored, of all. False: stop.
 using ScoreWatch = std::function<bool(const TextScore& so_far, int64_t tokens_in_all)>;
 
-/// Every token of the text is scored once, with at least context - stride tokens (BOS included)
-/// before it where the text has them; the first one only behind a BOS token. `reference`: null, or
+/// Each window begins with BOS where the model puts one in front. Every token of the text is scored
+/// once, with at least context - stride tokens (BOS included) before it where the text has them; the
+/// first one only behind a BOS token. (With `halves` as said there.) `reference`: null, or
 /// a model of as many tokens whose forecasts are compared. kInvalidArgument: context, stride or an
 /// empty text; kCancelled.
 Result<TextScore> score_text(LogitsRunner& model, LogitsRunner* reference,

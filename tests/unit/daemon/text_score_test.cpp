@@ -77,6 +77,35 @@ TEST_CASE("one window scores each token behind all before it, however steps cut 
   CHECK(score->perplexity() < 100);  // it was trained on such sentences
 }
 
+TEST_CASE("halves: windows side by side, BOS in each one's first place, the second half scored") {
+  const Bundled model;
+  const std::string text = tale();
+  const auto ids = model.tokenizer->encode(text, {});
+  const int32_t bos = ids.front();
+  const auto runner = model.runner(kernels::DType::kF16, 64);
+  const auto score =
+      score_text(*runner, nullptr, *model.tokenizer, text,
+                 {.context = 64, .stride = 1, .max_tokens = 0, .halves = true}, nullptr);
+  REQUIRE_MESSAGE(score.ok(), (score.ok() ? "" : score.error().message));
+  double nll = 0;
+  int64_t count = 0;
+  for (size_t begin = 0; begin + 64 <= ids.size(); begin += 64) {
+    runner->begin();
+    for (size_t i = 0; i + 1 < 64; ++i) {
+      const int32_t id = i == 0 ? bos : ids[begin + i];
+      const double p = log_probability(runner->step({&id, 1}), ids[begin + i + 1]);
+      if (i < 32) continue;
+      nll -= p;
+      ++count;
+    }
+  }
+  CHECK(count == score->num_tokens);
+  CHECK(score->nll == nll);
+  CHECK_FALSE(score_text(*runner, nullptr, *model.tokenizer, "short",
+                         {.context = 64, .stride = 1, .max_tokens = 0, .halves = true}, nullptr)
+                  .ok());
+}
+
 TEST_CASE("windows score every token once; more context foresees no worse here") {
   const Bundled model;
   const std::string text = tale();
