@@ -2,7 +2,18 @@
 
 #include <utility>
 
+#include "kernels/base/check.h"
+
 namespace hearth::worker {
+namespace {
+
+/// An op that is there, so that a model which needs it opens, and is never called.
+template <typename Args>
+void never(void*, const Args&) {
+  HEARTH_CHECK(false, "a measuring table computes nothing");
+}
+
+}  // namespace
 
 kernels::OpTable measuring_ops(PackedBytes packed_bytes) {
   kernels::OpTable table;
@@ -28,6 +39,13 @@ kernels::OpTable measuring_ops(PackedBytes packed_bytes) {
     weight->bytes = (*static_cast<PackedBytes*>(state))(tensors, role);
     return weight;
   };
+  // Ops that only some families need, which a loader looks for. Without `embed` an encoder takes
+  // the table for one that measures, and asks for no ops of its own.
+  table.add_scaled = never<kernels::AddScaledArgs>;
+  table.soft_cap = never<kernels::SoftCapArgs>;
+  table.moe_route = never<kernels::MoeRouteArgs>;
+  table.moe_matmul = never<kernels::MoeMatmulArgs>;
+  table.moe_combine = never<kernels::MoeCombineArgs>;
   return table;
 }
 

@@ -71,6 +71,12 @@ Result<BenchReport> run(const BenchOptions& options) {
   HEARTH_ASSIGN_OR_RETURN(const kernels::DType kv_type, parse_kv_type(options.kv_type));
   HEARTH_ASSIGN_OR_RETURN(const BenchModel source, open_model(options));
   const models::ModelInfo& info = source.measured().info();
+  if (!info.generates) {
+    return Error{ErrorCode::kUnsupported,
+                 fmt::format("{} makes vectors of texts and no text: bench measures decoding",
+                             source.name()),
+                 ""};
+  }
   BenchReport report;
   report.kv_type = kv_type;
   HEARTH_ASSIGN_OR_RETURN(const kernels::OpTable ops, open_device(options.device));
