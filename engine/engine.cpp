@@ -235,8 +235,8 @@ void Engine::Impl::compute(const StepPlan& plan) {
     const double per_sequence = static_cast<double>(decoded) / plan.num_decode_rows;
     speculator.add_saved_us(per_sequence * guesses.plain_us - guesses.spent_us);
   }
-  prefill_rate.add(prefill_tokens, end_us - begin_us);
-  decode_rate.add(static_cast<double>(decoded), end_us - begin_us);
+  prefill_rate.add(prefill_tokens, begin_us, end_us);
+  decode_rate.add(static_cast<double>(decoded), begin_us, end_us);
   step_rate.add(1, end_us - begin_us);
   if (recorder.on() && !rehearsing) {
     recorder.add(plan, scheduler, totals.num_steps, end_us, end_us - begin_us,
@@ -364,6 +364,10 @@ double Engine::guess_gain(double chance) const {
 }
 void Engine::time_gaps() { impl_->runner->time_gaps(); }
 std::vector<double> Engine::take_gaps() { return impl_->runner->take_gaps(); }
+StepPrices Engine::prices() const { return impl_->scheduler.cost().prices(); }
+
+void Engine::restore_prices(const StepPrices& prices) { impl_->scheduler.restore_prices(prices); }
+
 double Engine::step_us(int32_t rows) const { return impl_->scheduler.cost().rows_us(rows); }
 void Engine::drop_paid_proposer() { impl_->speculator.drop_paid_proposer(); }
 void Engine::check_integrity() const {

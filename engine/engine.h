@@ -15,6 +15,7 @@
 #include "engine/config.h"
 #include "engine/memory_plan.h"
 #include "engine/request.h"
+#include "engine/step_cost.h"
 #include "engine/speculation/proposer.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/mailbox.h"
@@ -67,6 +68,9 @@ class Engine {
   double guess_gain(double chance) const;
   /// What a step of so many decode rows was measured to take, in us.
   double step_us(int32_t rows) const;
+  /// What was learned of costs, and what an earlier engine learned: before anything was computed.
+  StepPrices prices() const;
+  void restore_prices(const StepPrices& prices);
   /// The device's idle times between steps, from now on; then those since the last call, in
   /// microseconds. None where a device computes while it is called.
   void time_gaps();

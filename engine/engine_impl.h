@@ -81,6 +81,8 @@ struct Engine::Impl {
   void say_done(LiveRequest& live);
   void fail(LiveRequest& live, Error error);
   void remove_ended();
+  /// How long one that waits in this place will, as far as measured; 0: not known.
+  int64_t wait_us(int32_t position) const;
   void say_progress();
   void tell_watchers();
   EngineSnapshot snapshot() const;
@@ -125,7 +127,9 @@ struct Engine::Impl {
   bool memory_touched = true;
   bool prices_wanted = false;  ///< what steps cost shall be measured when idle
   EngineSnapshot totals;       ///< the counters that only grow
-  RecentRate prefill_rate, decode_rate, step_rate;
+  RecentThroughput prefill_rate, decode_rate;
+  RecentRate step_rate;
+  double service_us = 0;  ///< of the last requests, from the first row to the end; 0: none ended
   WatchPort watch_port;
 };
 

@@ -19,9 +19,12 @@ void Engine::Impl::say_started(const StepPlan& plan) {
     live.cached_tokens = std::min(live.cached_tokens, live.prompt_size());
     live.disk_tokens += std::clamp(live.cached_tokens - live.restored_from, 0,
                                    std::max(0, live.restored_until - live.restored_from));
-    live.saved_us = std::max<int64_t>(
-        0, static_cast<int64_t>(scheduler.cost().prefill_us({0, live.cached_tokens})) -
-               live.restore_us);
+    const PrefillRun cached{0, live.cached_tokens};
+    live.saved_us = 0;  // what was never measured is not told
+    if (scheduler.cost().knows(cached)) {
+      live.saved_us = std::max<int64_t>(
+          0, static_cast<int64_t>(scheduler.cost().prefill_us(cached)) - live.restore_us);
+    }
     live.miss = miss_of(live);
     live.missed_from = live.cached_tokens;
     totals.prompt_tokens_restored += static_cast<uint64_t>(live.disk_tokens);
@@ -70,8 +73,21 @@ void Engine::Impl::say_done(LiveRequest& live) {
     done.tpot_us =
         static_cast<double>(live.last_token0_us - live.first_token0_us) / (live.sample0_tokens - 1);
   }
+  if (live.started_us.has_value() && !rehearsing) {
+    constexpr double kGain = 0.25;
+    const auto took_us = static_cast<double>(now_us - *live.started_us);
+    service_us = service_us > 0 ? service_us + kGain * (took_us - service_us) : took_us;
+  }
   events.emplace_back(done);
 }
+
+// Those before it and those that run end one after the other, as many at once as run now.
+int64_t Engine::Impl::wait_us(int32_t position) const {
+  const int32_t running = scheduler.num_running();
+  if (service_us <= 0 || running == 0) return 0;
+  return static_cast<int64_t>(service_us * position / running);
+}
+
 void Engine::Impl::say_progress() {
   const auto due = [this](LiveRequest& live) {
     if (live.first_token_us.has_value() || now_us < live.next_progress_us) return false;
@@ -93,7 +109,7 @@ void Engine::Impl::say_progress() {
   for (const WaitingInfo& info : scheduler.waiting()) {
     if (!due(*info.request)) continue;
     events.emplace_back(ProgressEvent{info.request->request.id, 0, info.request->prompt_size(),
-                                      info.position, info.reason});
+                                      info.position, info.reason, wait_us(info.position)});
   }
 }
 
@@ -107,12 +123,15 @@ EngineSnapshot Engine::Impl::snapshot() const {
     out.kv_blocks_total.push_back(kv.pool(group).num_blocks());
     out.kv_blocks_used.push_back(kv.pool(group).num_used());
     out.kv_blocks_cached.push_back(kv.pool(group).num_cached());
+    const int64_t held = kv.pool(group).num_used() + kv.pool(group).num_cached();
+    const GroupPlan& plan = runner->memory_plan().groups[static_cast<size_t>(group)];
+    out.kv_bytes_used += static_cast<uint64_t>(held * plan.block_bytes);
   }
   out.kv_bytes = runner->memory_plan().kv_bytes;
   out.preemptions_total = scheduler.preemptions_total();
   out.speculation = speculator.counts();
-  out.prefill_tokens_per_s = prefill_rate.per_second();
-  out.decode_tokens_per_s = decode_rate.per_second();
+  out.prefill_tokens_per_s = prefill_rate.per_second(clock.now_us());
+  out.decode_tokens_per_s = decode_rate.per_second(clock.now_us());
   const double steps_per_s = step_rate.per_second();
   out.step_ms_recent = steps_per_s > 0 ? 1000 / steps_per_s : 0;
   if (disk != nullptr) out.store = disk->stats();

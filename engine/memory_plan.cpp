@@ -13,6 +13,8 @@ namespace {
 constexpr int32_t kMaxContext = 1 << 24;
 constexpr int32_t kMaxSeqs = 4096;
 constexpr int32_t kMaxStepTokens = 1 << 16;
+constexpr double kUsefulContexts = 4;
+constexpr double kUsefulTokens = 32768;
 
 Error bad(std::string_view field, const std::string& met, const std::string& want) {
   return {ErrorCode::kInvalidArgument, fmt::format("{} is {}, want {}", field, met, want),
@@ -51,6 +53,14 @@ Result<void> check_config(const EngineConfig& config, const models::ModelInfo& i
                  ""};
   }
   return {};
+}
+
+/// Where the configuration does not say: full contexts that there is room for. A few, or, of a
+/// model with a short context, so many that kUsefulTokens fit; never more than half of all
+/// sequences use.
+double useful_contexts(const MemoryPlan& plan) {
+  const double few = std::max<double>(kUsefulContexts, kUsefulTokens / plan.context_length);
+  return std::min(few, plan.max_seqs / 2.0);
 }
 
 int32_t ceil_div(int64_t a, int64_t b) { return static_cast<int32_t>((a + b - 1) / b); }
@@ -146,7 +156,8 @@ Result<MemoryPlan> plan_memory(const EngineConfig& given, const models::Model& m
   }
   double kv_bytes = static_cast<double>(config.kv_bytes);
   if (config.kv_bytes == 0) {
-    kv_bytes = std::min(full_bytes * plan.max_seqs / 2, static_cast<double>(device_free_bytes) / 4);
+    kv_bytes =
+        std::min(full_bytes * useful_contexts(plan), static_cast<double>(device_free_bytes) / 4);
     // At least one sequence with a full context, where that is what the model is for.
     kv_bytes = std::max(kv_bytes, std::min(full_bytes, static_cast<double>(device_free_bytes) / 2));
   }

@@ -1,12 +1,14 @@
 #pragma once
-// Events per second of busy time, recent ones counting more: both sums fade with the busy time that
-// passes, by 1/e in two seconds.
+// What happened lately, recent things counting more.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
 namespace hearth::engine {
 
+/// Events per second of busy time: both sums fade with the busy time that passes, by 1/e in two
+/// seconds.
 class RecentRate {
  public:
   void add(double count, int64_t busy_us) {
@@ -20,6 +22,40 @@ class RecentRate {
  private:
   double count_ = 0;
   double seconds_ = 0;
+};
+
+/// Events per second as they pass on a clock on the wall: the count fades by 1/e in two seconds, so
+/// that it says nothing of a time long ago once there are no more. In the first half second it is
+/// what there would be in one if no more came.
+class RecentThroughput {
+ public:
+  void add(double count, int64_t begin_us, int64_t end_us) {
+    if (count_ <= 0) since_us_ = begin_us;
+    count_ = faded(end_us) + count;
+    last_us_ = end_us;
+  }
+  double per_second(int64_t now_us) const {
+    if (count_ <= 0) return 0;
+    const double elapsed = seconds_between(since_us_, now_us);
+    const double seen = kFade * (1 - std::exp(-elapsed / kFade));
+    const double rate = faded(now_us) / std::max(seen, kLeast);
+    return rate < kNothing ? 0 : rate;
+  }
+
+ private:
+  static constexpr double kFade = 2.0;
+  static constexpr double kLeast = 0.5;
+  static constexpr double kNothing = 0.05;
+  static double seconds_between(int64_t from_us, int64_t to_us) {
+    return std::max(0.0, static_cast<double>(to_us - from_us) * 1e-6);
+  }
+  double faded(int64_t now_us) const {
+    return count_ * std::exp(-seconds_between(last_us_, now_us) / kFade);
+  }
+
+  double count_ = 0;
+  int64_t since_us_ = 0;
+  int64_t last_us_ = 0;
 };
 
 }  // namespace hearth::engine

@@ -151,6 +151,7 @@ struct ProgressEvent {
   int32_t prompt_tokens = 0;
   int32_t queue_position = 0;  ///< 0: running
   std::string waiting_for;     ///< "blocks", "slots", "fairness", "restoring", "" while running
+  int64_t estimate_us = 0;     ///< until it runs, by how long others took; 0: not known
 };
 
 struct PromptLogprobsEvent {
@@ -245,6 +246,7 @@ struct EngineSnapshot {
   std::vector<int32_t> kv_blocks_used;    ///< referenced by sequences
   std::vector<int32_t> kv_blocks_cached;  ///< unreferenced, held by the prefix index
   uint64_t kv_bytes = 0;
+  uint64_t kv_bytes_used = 0;  ///< of blocks that are used or cached
   uint64_t prompt_tokens_total = 0;
   uint64_t prompt_tokens_cached = 0;
   uint64_t prefill_tokens_total = 0;

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "engine/request.h"
@@ -26,6 +27,9 @@
 #include "kernels/draw.h"
 
 namespace hearth::engine {
+
+/// How the error of a request begins whose logits are no numbers (kInternal).
+inline constexpr std::string_view kNotFinite = "the model computed the logit";
 
 /// 64 uniform bits for one candidate (kernels/draw.h): a mix chained over seed, sample and
 /// position, then once more over the token.

@@ -141,6 +141,7 @@ class Scheduler {
   int32_t num_preempted() const;
   uint64_t preemptions_total() const { return preemptions_total_; }
   const StepCost& cost() const { return cost_; }
+  void restore_prices(const StepPrices& prices) { cost_.restore(prices); }
 
   /// Stops the process unless pools, index, block tables and the counts here agree.
   void check_integrity() const;

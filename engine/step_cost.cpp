@@ -17,6 +17,9 @@ constexpr double kPriorRow = 0.05;
 /// Points move slower than classes: speculation compares two of them.
 constexpr double kPointGain = 0.15;
 constexpr double kMinTokenUs = 0.01;
+constexpr double kMaxTokenUs = 1e9;
+/// Measures that a restored price counts for: the next few may still correct it by much.
+constexpr int32_t kRestored = 2;
 constexpr int32_t kMaxTokens = 1 << 24;
 /// A step with so many prefill tokens counts half as much as one with very many: the fewer they
 /// are, the more of what is measured is something else.
@@ -171,6 +174,28 @@ double StepCost::prefill_us(const PrefillRun& run) const {
   return us;
 }
 
+bool StepCost::knows(const PrefillRun& run) const {
+  bool known = true;
+  for_each_class(run, [&](int c, int32_t) {
+    // The first step of all pays for pages that were never touched.
+    known = known && tokens_[static_cast<size_t>(c)].known;
+  });
+  return known;
+}
+
+StepPrices StepCost::prices() const {
+  StepPrices out;
+  for (const Token& token : tokens_) out.token_us.push_back(token.known ? token.us : 0);
+  return out;
+}
+
+void StepCost::restore(const StepPrices& prices) {
+  for (size_t c = 0; c < std::min(tokens_.size(), prices.token_us.size()); ++c) {
+    const double us = prices.token_us[c];
+    if (us >= kMinTokenUs && us <= kMaxTokenUs) tokens_[c] = {us, kRestored, true};
+  }
+}
+
 void StepCost::measured(int32_t decode_rows, std::span<const PrefillRun> prefill, int64_t step_us) {
   const double us = std::max<double>(1, static_cast<double>(step_us));
   std::array<int32_t, kPositionClasses> tokens{};
@@ -199,7 +224,8 @@ void StepCost::measured(int32_t decode_rows, std::span<const PrefillRun> prefill
     if (tokens[c] == 0) continue;
     const double known = price(static_cast<int>(c));
     Token& token = tokens_[c];
-    if (!any) {
+    token.known = token.known || (any && 4 * tokens[c] >= num_tokens);
+    if (!any && token.measures == 0) {
       token.us = std::max(kMinTokenUs, known * ratio);
     } else if (token.measures < kSettled && 2 * tokens[c] > num_tokens) {
       token.us = std::max(kMinTokenUs, known * std::clamp(ratio, 0.125, 8.0));

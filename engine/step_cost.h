@@ -22,6 +22,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace hearth::engine {
 
@@ -29,6 +30,11 @@ namespace hearth::engine {
 struct PrefillRun {
   int32_t first = 0;
   int32_t count = 0;
+};
+
+/// What is kept of measured costs for a later engine of the same model on the same machine.
+struct StepPrices {
+  std::vector<double> token_us;  ///< of a prefill token, per class of position; 0: not measured
 };
 
 class StepCost {
@@ -55,11 +61,18 @@ class StepCost {
   int32_t tokens_within(double room_us, int32_t first) const;
   /// What the tokens of `run` add to a step, in us.
   double prefill_us(const PrefillRun& run) const;
+  /// Whether steps were measured at all positions of `run`, here or by who made restored prices:
+  /// otherwise prefill_us is a guess, good for planning and not for being shown.
+  bool knows(const PrefillRun& run) const;
   /// Of one prefill token at `position`, in us.
   double token_us(int32_t position) const;
 
   /// A step with these rows took `step_us`.
   void measured(int32_t decode_rows, std::span<const PrefillRun> prefill, int64_t step_us);
+
+  StepPrices prices() const;
+  /// Before anything was measured. Values that no step could have had are left out.
+  void restore(const StepPrices& prices);
 
  private:
   static constexpr int kRowClasses = 24;
@@ -89,6 +102,7 @@ class StepCost {
   struct Token {
     double us = 0;         ///< 0: not measured
     int32_t measures = 0;  ///< counted up to kSettled
+    bool known = false;  ///< by a step that had a quarter of its tokens here, and was not the first
   };
   struct Point {
     double rows = 0;  ///< exact, or the average of what the class was measured with

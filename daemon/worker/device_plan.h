@@ -22,7 +22,7 @@ struct DeviceRoom {
 };
 
 /// `config` with its kv_bytes settled. One that asks for a number of bytes gets it or nothing;
-/// kv_bytes 0 means as much as is useful (half of what every sequence could use) and fits beside
+/// kv_bytes 0 means as much as is useful (a few full contexts, as plan_memory says) and fits beside
 /// the rest. Errors: plan_memory's, and kOutOfMemory with each part where one KV block per layer
 /// group does not fit, and with the KV and the context that would.
 Result<engine::EngineConfig> fit_to_device(const engine::EngineConfig& config,

@@ -326,6 +326,11 @@ TEST_CASE("those who wait or prefill are told how it stands, ten times a second"
   CHECK(sim.record(2).progress.front().waiting_for == "slots");
   CHECK(sim.record(3).progress.front().queue_position == 2);
   CHECK(sim.record(3).progress.back().queue_position == 1);
+  // How long: not known before one has ended, then by what that one took.
+  CHECK(sim.record(2).progress.front().estimate_us == 0);
+  const int64_t first_us = sim.record(1).times_us[0].back();  // it began at once
+  CHECK(sim.record(3).progress.back().estimate_us > first_us / 2);
+  CHECK(sim.record(3).progress.back().estimate_us <= first_us);
 }
 
 TEST_CASE("warming up teaches the scheduler and leaves no trace") {

@@ -71,7 +71,7 @@ TEST_CASE("a prompt computed in one life is restored in the next, in time and to
     const RequestDoneEvent warm = run(*sim, make_request(1, 200, 8));
     CHECK(warm.cached_tokens == 192);
     CHECK(warm.cached_disk_tokens == 192);
-    CHECK(warm.saved_us > 0);
+    CHECK(warm.saved_us == 0);  // what computing would have taken was never measured in this life
     CHECK(warm.ttft_us < cold.ttft_us / 4);
     // And then it is in memory.
     const RequestDoneEvent hot = run(*sim, make_request(2, 200, 8));
@@ -310,7 +310,7 @@ TEST_CASE("both at once is chosen by measured rates, and is faster than either")
           CHECK(done.cached_tokens > 300);
           CHECK(done.cached_tokens < 1200);
           CHECK(done.missed_from == 0);
-          CHECK(done.saved_us > 30'000);
+          CHECK((done.saved_us == 0 || done.saved_us > 30'000));  // 0: not measured so far in there
         }
         CHECK((both && overlap == RestoreOverlap::kNever) == false);
         if (overlap == RestoreOverlap::kByRates && i + 1 == kPrompts) CHECK(both == c.both);

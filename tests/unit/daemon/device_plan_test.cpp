@@ -16,8 +16,8 @@ namespace {
 /// Two layers of 2 KV heads of 64: a block of 16 tokens in f16 takes 16 KiB.
 class Shape final : public models::Model {
  public:
-  Shape() {
-    info_.context_length = 1024;
+  explicit Shape(int32_t context = 1024) {
+    info_.context_length = context;
     info_.vocab_size = 1000;
     info_.groups = {{.num_layers = 2, .num_kv_heads = 2, .head_dim = 64}};
   }
@@ -51,6 +51,21 @@ TEST_CASE("device plan: pools take what is useful where there is plenty") {
   const auto fitted = fit_to_device(config_of(8), Shape(), room);
   REQUIRE(fitted.ok());
   CHECK(fitted->kv_bytes == 4 * 64 * kBlockBytes);  // half of eight full contexts
+}
+
+TEST_CASE("KV follows the model: a few full contexts, so many tokens at the least") {
+  const auto kv_blocks = [](int32_t context, int32_t max_seqs, uint64_t free_bytes) {
+    Shape shape(context);
+    return engine::plan_memory(config_of(max_seqs), shape, free_bytes)->kv_bytes / kBlockBytes;
+  };
+  constexpr uint64_t kPlenty = uint64_t{1} << 40;
+  CHECK(kv_blocks(8192, 64, kPlenty) == 4 * 8192 / 16);
+  CHECK(kv_blocks(131'072, 64, kPlenty) == 4 * 131'072 / 16);
+  CHECK(kv_blocks(1024, 64, kPlenty) == 32 * 1024 / 16);
+  CHECK(kv_blocks(1024, 8, kPlenty) == 4 * 1024 / 16);  // half of what eight can use
+  // And no more than a quarter of what is free, but for one full context.
+  CHECK(kv_blocks(8192, 64, 4000 * kBlockBytes) == 1000);
+  CHECK(kv_blocks(8192, 64, 1200 * kBlockBytes) == 512);
 }
 
 TEST_CASE("device plan: what is scarce is used to the block, and never exceeded") {

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <span>
 
 namespace hearth::engine {
@@ -30,6 +31,31 @@ TEST_CASE("before any measure a first chunk is small and not empty") {
   CHECK(cost.tokens_within(cost.prefill_room_us(0, 3, 250'000), 0) >= 1);
   CHECK(cost.tokens_within(cost.prefill_room_us(0, 3, 250'000), 0) < 16);
   CHECK(cost.wants_plain_step(1));
+}
+
+TEST_CASE("what was not measured is not known; kept prices are, and are corrected") {
+  StepCost cost;
+  CHECK_FALSE(cost.knows({0, 100}));
+  measure(cost, 0, 100, 1'000'000);  // the first one of all: pages that were never touched
+  CHECK_FALSE(cost.knows({0, 100}));
+  measure(cost, 0, 100, 10'000);
+  CHECK(cost.knows({0, 200}));
+  CHECK_FALSE(cost.knows({0, 300}));  // positions from 256 on have a price of their own
+  measure(cost, 0, 100, 20'000, 300);
+  CHECK(cost.knows({0, 300}));
+  CHECK_FALSE(cost.knows({0, 1000}));
+
+  StepCost next;
+  next.restore(cost.prices());
+  CHECK(next.knows({0, 300}));
+  CHECK_FALSE(next.knows({0, 1000}));
+  CHECK(next.prefill_us({0, 300}) == cost.prefill_us({0, 300}));
+  for (int i = 0; i < 6; ++i) measure(next, 0, 100, 2'000);  // a machine that became faster
+  CHECK(next.prefill_us({0, 100}) < 3'000);
+  StepCost wrong;
+  wrong.restore({.token_us = {-1, 1e300, 0, std::nan("")}});
+  CHECK_FALSE(wrong.knows({0, 1}));
+  CHECK_FALSE(wrong.knows({300, 1}));
 }
 
 TEST_CASE("a learned chunk makes a step as long as wanted") {
