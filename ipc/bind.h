@@ -13,12 +13,29 @@ namespace hearth::ipc {
 template <class R, class T>
 concept Of = std::same_as<std::remove_const_t<R>, T>;
 
+template <class V, Of<ExpertUse> R>
+void bind(V& v, R& r) {
+  v("unused_parameters", r.unused_parameters);
+  v("bytes", r.bytes);
+  v("share", r.share);
+}
+template <class V, Of<SamplingDefaults> R>
+void bind(V& v, R& r) {
+  v("temperature", r.temperature);
+  v("top_k", r.top_k);
+  v("top_p", r.top_p);
+  v("min_p", r.min_p);
+  v("repetition_penalty", r.repetition_penalty);
+  v("penalty_window", r.penalty_window);
+}
+
 // ---- Requests ----
 
 template <class V, Of<GenerateRequest> R>
 void bind(V& v, R& r) {
   v("model", r.model);
   v("prompt", r.prompt);
+  v("prompt_as", r.prompt_as);
   v("prompt_ids", r.prompt_ids);
   v("messages", r.messages);
   v("tools", r.tools);
@@ -172,6 +189,7 @@ void bind(V& v, R& r) {
   v("prompt_total", r.prompt_total);
   v("position", r.position);
   v("waiting_for", r.waiting_for);
+  v("estimate_ms", r.estimate_ms);
 }
 template <class V, Of<StartedEvent> R>
 void bind(V& v, R& r) {
@@ -294,10 +312,14 @@ void bind(V& v, R& r) {
   v("weight_bytes", r.weight_bytes);
   v("kv_bytes", r.kv_bytes);
   v("worker_pid", r.worker_pid);
+  v("kv_bytes_used", r.kv_bytes_used);
   v("memory_bytes", r.memory_bytes);
   v("keep_alive_ms", r.keep_alive_ms);
   v("idle_ms", r.idle_ms);
   v("draft", r.draft);
+  v("sampling", r.sampling);
+  v("experts", r.experts);
+  v("chat_template", r.chat_template);
   v("gpu", r.gpu);
 }
 template <class V, Of<ModelsReply> R>
@@ -358,6 +380,7 @@ void bind(V& v, R& r) {
   v("kv_blocks_used", r.kv_blocks_used);
   v("kv_blocks_cached", r.kv_blocks_cached);
   v("kv_bytes", r.kv_bytes);
+  v("kv_bytes_used", r.kv_bytes_used);
   v("prompt_tokens_total", r.prompt_tokens_total);
   v("prompt_tokens_cached", r.prompt_tokens_cached);
   v("prefill_tokens_total", r.prefill_tokens_total);
@@ -474,6 +497,8 @@ void bind(V& v, R& r) {
 }
 template <class V, Of<WorkerReady> R>
 void bind(V& v, R& r) {
+  v("sampling", r.sampling);
+  v("chat_template", r.chat_template);
   v("model", r.model);
   v("architecture", r.architecture);
   v("title", r.title);

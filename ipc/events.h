@@ -25,6 +25,7 @@ struct ProgressEvent {
   int32_t prompt_total = 0;  ///< prompt tokens
   int32_t position = 0;      ///< in the engine's queue; 0: running
   std::string waiting_for;   ///< "blocks", "slots", "fairness", "restoring"; "" while running
+  int64_t estimate_ms = 0;   ///< until it runs, by how long the last requests took; 0: not known
   bool operator==(const ProgressEvent&) const = default;
 };
 

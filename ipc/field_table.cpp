@@ -29,10 +29,14 @@ constexpr double kId = kMaxTokenId;
 using T = FieldType;
 constexpr auto kFields = std::to_array<Field>({
     // name, type, verbs, min, max, items, unit, default, meaning
-    {"model", T::kName, kGen | kTok | kEmb | kLoad | kUnload, 1, 256, 0, 0, "bytes", "\"default\"",
-     "A role (`default`, or one of the configuration) or the name of a model file without suffix."},
+    {"model", T::kName, kGen | kTok | kEmb | kLoad | kUnload, 1, 4096, 0, 0, "bytes", "\"default\"",
+     "A role (`default`, or one of the configuration) or the name of a model file, without suffix. "
+     "From the daemon's own user on the local socket also a file's absolute path."},
     {"prompt", T::kText, kGen, 0, kTextBytes, 0, 0, "bytes", "",
      "The text to go on from; this, `prompt_ids` or `messages`, exactly one of them."},
+    {"prompt_as", T::kChoice, kGen, 0, 0, 0, 0, "", "\"text\"",
+     "`text`: `prompt` is continued. `message`: it is a user's message, put into words by the "
+     "model's chat template; a model without one continues it."},
     {"prompt_ids", T::kIdList, kGen, 0, kId, 1, 1'048'576, "tokens", "",
      "The prompt as token ids, computed exactly as given: no BOS is put in front."},
     {"messages", T::kObjects, kGen | kTok, 0, 0, 1, 4096, "", "",
@@ -65,24 +69,29 @@ constexpr auto kFields = std::to_array<Field>({
      "as the context has room for."},
     {"min_tokens", T::kInteger, kGen, 0, kTokens, 0, 0, "tokens", "0",
      "No sample ends by itself before so many tokens; at most `max_tokens`."},
-    {"temperature", T::kNumber, kGen, 0, 10, 0, 0, "", "0.8",
-     "Divides the logits; 0 always takes the likeliest token (ties: the lowest id)."},
-    {"top_k", T::kInteger, kGen, 0, kTokens, 0, 0, "tokens", "40",
-     "Keeps the likeliest k tokens; 0 keeps all."},
-    {"top_p", T::kNumber, kGen, 0, 1, 0, 0, "", "0.95",
-     "Keeps the fewest tokens whose probability together reaches this; 1 keeps all."},
-    {"min_p", T::kNumber, kGen, 0, 1, 0, 0, "", "0",
-     "Drops tokens less likely than this share of the likeliest one's probability; 0 drops none."},
+    {"temperature", T::kNumber, kGen, 0, 10, 0, 0, "", "",
+     "Divides the logits; 0 always takes the likeliest token (ties: the lowest id). Absent: the "
+     "model's, else 0.8."},
+    {"top_k", T::kInteger, kGen, 0, kTokens, 0, 0, "tokens", "",
+     "Keeps the likeliest k tokens; 0 keeps all. Absent: the model's, else 40."},
+    {"top_p", T::kNumber, kGen, 0, 1, 0, 0, "", "",
+     "Keeps the fewest tokens whose probability together reaches this; 1 keeps all. Absent: the "
+     "model's, else 0.95."},
+    {"min_p", T::kNumber, kGen, 0, 1, 0, 0, "", "",
+     "Drops tokens less likely than this share of the likeliest one's probability; 0 drops none. "
+     "Absent: the model's, else 0."},
     {"typical_p", T::kNumber, kGen, 0, 1, 0, 0, "", "1",
      "Keeps the most typical tokens up to this probability; 1 keeps all."},
-    {"repetition_penalty", T::kNumber, kGen, 0.01, 10, 0, 0, "", "1",
-     "Divides positive and multiplies negative logits of tokens already there; 1 changes nothing."},
+    {"repetition_penalty", T::kNumber, kGen, 0.01, 10, 0, 0, "", "",
+     "Divides positive and multiplies negative logits of tokens already there; 1 changes nothing. "
+     "Absent: the model's, else 1."},
     {"presence_penalty", T::kNumber, kGen, -10, 10, 0, 0, "", "0",
      "Subtracted from the logit of each token already there."},
     {"frequency_penalty", T::kNumber, kGen, -10, 10, 0, 0, "", "0",
      "Subtracted from a token's logit once for each time it is already there."},
-    {"penalty_window", T::kInteger, kGen, -1, kTokens, 0, 0, "tokens", "256",
-     "How many last tokens of prompt and output the penalties look at; -1: all."},
+    {"penalty_window", T::kInteger, kGen, -1, kTokens, 0, 0, "tokens", "",
+     "How many last tokens of prompt and output the penalties look at; -1: all. Absent: the "
+     "model's, else 256."},
     {"logit_bias", T::kLogitBias, kGen, -10000, 10000, 0, 1024, "", "[]",
      "Pairs `[token id, number]`: the number is added to that token's logit."},
     {"seed", T::kSeed, kGen | kFork, 0, 18446744073709551615.0, 0, 0, "", "",
@@ -167,7 +176,7 @@ constexpr auto kFields = std::to_array<Field>({
      "model's name. In memory with another, it is loaded again once its requests have ended."},
     {"role", T::kName, kSwap, 1, 256, 0, 0, "bytes", "\"default\"",
      "The role: `default`, or one of the configuration."},
-    {"model", T::kName, kSwap, 1, 256, 0, 0, "bytes", "",
+    {"model", T::kName, kSwap, 1, 4096, 0, 0, "bytes", "",
      "The model file, without suffix, that the role shall point at; required."},
 });
 
@@ -177,6 +186,8 @@ constexpr std::array<std::string_view, 3> kCacheTiers = {"off", "memory", "disk"
 
 constexpr std::array<std::string_view, 8> kCacheOps = {"ls",    "stats",  "rm",      "pin",
                                                        "unpin", "verify", "compact", "why"};
+
+constexpr std::array<std::string_view, 2> kPromptForms = {"text", "message"};
 
 constexpr std::array<std::string_view, 4> kPoolings = {"auto", "mean", "cls", "last"};
 
@@ -199,6 +210,7 @@ std::span<const std::string_view> choices(const Field& field) {
   if (field.name == "priority") return kPriorities;
   if (field.name == "cache") return kCacheTiers;
   if (field.name == "op") return kCacheOps;
+  if (field.name == "prompt_as") return kPromptForms;
   if (field.name == "pooling") return kPoolings;
   return {};
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ipc/sampling.h"
 #include "ipc/worker_stats.h"
 
 namespace hearth::ipc {
@@ -47,14 +48,19 @@ struct ModelEntry {
   int32_t context_length = 0;
   std::string device;  ///< "cpu avx512-vnni", ...; empty unless resident
   uint64_t weight_bytes = 0;
-  uint64_t kv_bytes = 0;
+  uint64_t kv_bytes = 0;       ///< reserved for KV
+  uint64_t kv_bytes_used = 0;  ///< of them in blocks that hold something, cached prefixes included
   int32_t worker_pid = 0;
   /// Of memory: what it takes, or would take as far as that is known; 0: not known yet.
   uint64_t memory_bytes = 0;
   int64_t keep_alive_ms = 0;  ///< idle, it leaves after so long; 0: never
   int64_t idle_ms = 0;        ///< resident: since its last request ended
   std::string draft;          ///< the model that guesses for it while it is resident; "": none
-  std::optional<GpuSnapshot> gpu{};  ///< resident on one that tells
+  /// How tokens are drawn where a request does not say; known once it has been resident.
+  std::optional<SamplingDefaults> sampling{};
+  std::optional<ExpertUse> experts{};  ///< of a mixture; known once it has been resident
+  bool chat_template = false;          ///< its file has one; known once it has been resident
+  std::optional<GpuSnapshot> gpu{};    ///< resident on one that tells
   bool operator==(const ModelEntry&) const = default;
 };
 struct ModelsReply {

@@ -41,6 +41,7 @@ struct JsonText {
 struct GenerateRequest {
   std::string model = "default";     ///< a role or a model's name
   std::string prompt;                ///< text; or
+  std::string prompt_as = "text";    ///< or message: a user's, where the model has a chat template
   std::vector<int32_t> prompt_ids;   ///< token ids, exactly as they shall be computed; or
   JsonText messages;                 ///< a list of objects, for the model's chat template
   JsonText tools;                    ///< a list of objects: what the template is told of functions
@@ -52,15 +53,16 @@ struct GenerateRequest {
   int32_t n = 1;
   int32_t max_tokens = 256;  ///< 0: as many as the context has room for
   int32_t min_tokens = 0;
-  float temperature = 0.8f;
-  int32_t top_k = 40;
-  float top_p = 0.95f;
-  float min_p = 0.0f;
+  // Absent: as the model's SamplingDefaults say.
+  std::optional<float> temperature;
+  std::optional<int32_t> top_k;
+  std::optional<float> top_p;
+  std::optional<float> min_p;
   float typical_p = 1.0f;
-  float repetition_penalty = 1.0f;
+  std::optional<float> repetition_penalty;
   float presence_penalty = 0.0f;
   float frequency_penalty = 0.0f;
-  int32_t penalty_window = 256;
+  std::optional<int32_t> penalty_window;
   std::vector<std::pair<int32_t, float>> logit_bias;
   std::optional<uint64_t> seed;   ///< absent: the daemon chooses; `done` reports it
   std::vector<std::string> stop;  ///< stop strings; not part of the text

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ipc/requests.h"
+#include "ipc/sampling.h"
 #include "ipc/worker_stats.h"
 #include "kernels/base/result.h"
 
@@ -78,6 +79,9 @@ struct WorkerReady {
   uint64_t kv_bytes = 0;
   int64_t load_ms = 0;
   std::string draft;  ///< the model that guesses for it; "": none
+  SamplingDefaults sampling{};
+  ExpertUse experts{};
+  bool chat_template = false;  ///< its file has one
   bool operator==(const WorkerReady&) const = default;
 };
 /// Cannot serve; the worker ends after it.

@@ -70,6 +70,14 @@ struct DeviceMemory {
   bool operator==(const DeviceMemory&) const = default;
 };
 
+/// What a token leaves out of a mixture of experts; all zero of a model that is none.
+struct ExpertUse {
+  uint64_t unused_parameters = 0;  ///< of the experts that one token does not use
+  uint64_t bytes = 0;              ///< of all experts, in the model's file
+  double share = 0;                ///< of them that one token uses
+  bool operator==(const ExpertUse&) const = default;
+};
+
 /// A worker's engine after a step; see engine::EngineSnapshot.
 struct WorkerSnapshot {
   uint64_t num_steps = 0;
@@ -80,14 +88,15 @@ struct WorkerSnapshot {
   std::vector<int32_t> kv_blocks_used;    ///< referenced by sequences
   std::vector<int32_t> kv_blocks_cached;  ///< unreferenced, held by the prefix index
   uint64_t kv_bytes = 0;
+  uint64_t kv_bytes_used = 0;  ///< of them in blocks that hold something: used or cached
   uint64_t prompt_tokens_total = 0;
   uint64_t prompt_tokens_cached = 0;
   uint64_t prefill_tokens_total = 0;
   uint64_t decode_tokens_total = 0;
   uint64_t preemptions_total = 0;
   SpeculationStats speculation;
-  double prefill_tokens_per_s = 0;  ///< recent
-  double decode_tokens_per_s = 0;   ///< recent
+  double prefill_tokens_per_s = 0;  ///< in the last seconds
+  double decode_tokens_per_s = 0;   ///< in the last seconds
   double step_ms_recent = 0;
   uint64_t prompt_tokens_restored = 0;  ///< of the cached ones, from disk
   StoreSnapshot store;

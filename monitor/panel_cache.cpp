@@ -111,7 +111,7 @@ void tree(const Snapshot& snapshot, View& view, const ModelView& model) {
     return;
   }
   ImGui::TableSetupScrollFreeze(0, 1);
-  constexpr float kWeights[] = {2.2f, 1.2f, 1.6f, 0.9f, 0.5f, 0.9f, 0.9f, 0.7f};
+  constexpr float kWeights[] = {2.0f, 1.1f, 1.5f, 0.9f, 0.5f, 1.3f, 0.9f, 0.7f};
   for (int i = 0; i < kNumTreeColumns; ++i) {
     ImGui::TableSetupColumn(kTreeColumns[i], ImGuiTableColumnFlags_WidthStretch, kWeights[i]);
   }

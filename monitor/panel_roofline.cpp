@@ -1,5 +1,6 @@
-// Work of each recent step against what the device can do. Operations: 2 per parameter and row;
-// bytes: the weights once. KV, norms and the like are left out, so short contexts are meant.
+// Work of each recent step against what the device can do. Operations: 2 per parameter that a row
+// uses; bytes: the weights that some row uses, once. KV, norms and the like are left out, so short
+// contexts are meant.
 
 #include <fmt/core.h>
 
@@ -20,14 +21,16 @@ struct Point {
 
 std::vector<Point> points_of(const ModelView& model, const ipc::ModelEntry& entry) {
   std::vector<Point> points;
-  const double bytes = static_cast<double>(entry.weight_bytes);
-  const double parameters = static_cast<double>(entry.num_parameters);
+  const ipc::ExpertUse experts = entry.experts.value_or(ipc::ExpertUse{});
+  const auto parameters = static_cast<double>(
+      entry.num_parameters - std::min(entry.num_parameters, experts.unused_parameters));
   for (auto step = model.steps.rbegin(); step != model.steps.rend() && points.size() < 600;
        ++step) {
     double rows = static_cast<double>(step->decode_rows) + step->draft_rows;
     const bool decode = step->prefills.empty();
     for (const ipc::WatchedChunk& chunk : step->prefills) rows += chunk.tokens;
     if (rows <= 0 || step->duration_us <= 0) continue;
+    const double bytes = std::max(1.0, step_weight_bytes(entry, rows));
     const double ops = 2 * parameters * rows;
     points.push_back({ops / bytes, ops / static_cast<double>(step->duration_us) / 1e3, decode});
   }

@@ -119,13 +119,16 @@ void nothing_yet(View& view, std::string_view why) {
 void choose_model(View& view, const Snapshot& snapshot) {
   if (snapshot.model_views().size() < 2) return;
   const ModelView* now = view.shown_model(snapshot);
+  // Room below the line, where an underscore stands.
+  ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, ImVec2{6 * view.scale, 3 * view.scale});
   for (const auto& [name, each] : snapshot.model_views()) {
     const bool chosen = &each == now;
     if (chosen) ImGui::PushStyleColor(ImGuiCol_Button, with_alpha(view.theme.accent, 0.35f));
-    if (ImGui::SmallButton(name.c_str())) view.model = name;
+    if (ImGui::Button(name.c_str())) view.model = name;
     if (chosen) ImGui::PopStyleColor();
     ImGui::SameLine();
   }
+  ImGui::PopStyleVar();
   ImGui::NewLine();
 }
 
@@ -156,21 +159,30 @@ void prompt_tiers(View& view, const char* place, double prompt, double memory, d
   tier("computed", std::max(0.0, prompt - memory - disk), view.theme.raised);
 }
 
+double step_weight_bytes(const ipc::ModelEntry& entry, double rows) {
+  const ipc::ExpertUse experts = entry.experts.value_or(ipc::ExpertUse{});
+  const double unread =
+      static_cast<double>(experts.bytes) * std::pow(1 - std::clamp(experts.share, 0.0, 1.0), rows);
+  return std::max(0.0, static_cast<double>(entry.weight_bytes) - unread);
+}
+
 double read_bytes_per_s(const Snapshot& snapshot, const ModelView& model) {
   constexpr int kSteps = 64;
-  uint64_t weights = 0;
-  for (const ipc::ModelEntry& entry : snapshot.models().models) {
-    if (entry.name == model.name) weights = entry.weight_bytes;
+  const ipc::ModelEntry* entry = nullptr;
+  for (const ipc::ModelEntry& each : snapshot.models().models) {
+    if (each.name == model.name) entry = &each;
   }
+  if (entry == nullptr) return 0;
+  double bytes = 0;
   int64_t busy_us = 0;
   int steps = 0;
   for (auto step = model.steps.rbegin(); step != model.steps.rend() && steps < kSteps; ++step) {
     if (step->decode_rows == 0 || !step->prefills.empty() || step->duration_us <= 0) continue;
     busy_us += step->duration_us;
+    bytes += step_weight_bytes(*entry, step->decode_rows + step->draft_rows);
     ++steps;
   }
-  if (busy_us == 0) return 0;
-  return static_cast<double>(weights) * steps / (static_cast<double>(busy_us) / 1e6);
+  return busy_us > 0 ? bytes / (static_cast<double>(busy_us) / 1e6) : 0;
 }
 
 std::string with_unit(double value, std::string_view unit) {

@@ -144,6 +144,9 @@ bool small_button(View& view, std::string_view place, const char* label);
 std::string with_unit(double value, std::string_view unit);  ///< "1.23 k tokens/s"
 std::string ms_text(double ms);                              ///< "0.42 ms", "3.1 s"
 std::string percent_text(double share);
+/// Bytes of weights that a step of so many rows reads: all once, but of experts those that the rows
+/// choose, each its own ones.
+double step_weight_bytes(const ipc::ModelEntry& entry, double rows);
 /// Bytes of weights that recent decode steps of the model read per second; 0: not known.
 double read_bytes_per_s(const Snapshot& snapshot, const ModelView& model);
 std::string age_text(int64_t now_us, int64_t then_us);  ///< "", "2 s old"

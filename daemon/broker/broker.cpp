@@ -188,9 +188,12 @@ Result<std::unique_ptr<Worker>> Broker::start_worker(const ModelFile& file,
     }
     config.prefix_ram_bytes = static_cast<int64_t>(share);
   }
+  std::vector<std::string> argv = worker_arguments(
+      program, config, file.path, socket, config_.server.state_dir, config_.server.log_level);
+  const std::string sampling = config_.sampling.arguments(file.name);
+  if (!sampling.empty()) argv.insert(argv.end(), {"--sampling", sampling});
   const WorkerProcess::Setup setup{
-      .argv = worker_arguments(program, config, file.path, socket, config_.server.state_dir,
-                               config_.server.log_level),
+      .argv = std::move(argv),
       .socket = socket,
       .heartbeat_timeout_ms = config_.worker.heartbeat_timeout_ms,
       .load_timeout_ms = config_.worker.load_timeout_ms};
@@ -291,7 +294,31 @@ void Broker::on_client_message(ipc::Message& message, bool ok) {
   }
   Result<ipc::ClientRequest> request = ipc::decode_request(parsed->json);
   if (!request) return refuse(request.take_error());
+  if (Result<void> adopted = adopt_path(*caller, &request.value()); !adopted) {
+    return dispatcher_.reply_error(caller->identity, std::string(parsed->request_id),
+                                   adopted.take_error());
+  }
   handle(*caller, std::string(parsed->request_id), std::move(request).value(), bytes);
+}
+
+// The daemon's own user could put the file into a model directory as well. Nobody over TCP or HTTP
+// is an administrator here.
+Result<void> Broker::adopt_path(const Caller& caller, ipc::ClientRequest* request) {
+  if (!caller.is_admin || caller.uid != ::geteuid()) return {};
+  const auto adopt = [this](std::string& model) -> Result<void> {
+    if (!model.starts_with('/')) return {};
+    HEARTH_ASSIGN_OR_RETURN(model, models_.adopt(model));
+    return {};
+  };
+  return std::visit(
+      [&adopt](auto& each) -> Result<void> {
+        if constexpr (requires { each.model; } &&
+                      !std::is_same_v<std::decay_t<decltype(each)>, ipc::CacheRequest>) {
+          return adopt(each.model);
+        }
+        return {};
+      },
+      *request);
 }
 
 void Broker::handle(const Caller& caller, const std::string& id, ipc::ClientRequest request,

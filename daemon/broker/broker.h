@@ -53,6 +53,8 @@ class Broker {
   Result<void> listen_for_watchers();
   Result<void> listen_on_tcp(ipc::Socket& socket);
   void on_client_message(ipc::Message& message, bool ok);
+  /// A model that the daemon's own user names by an absolute path gets a name.
+  Result<void> adopt_path(const Caller& caller, ipc::ClientRequest* request);
   void handle(const Caller& caller, const std::string& id, ipc::ClientRequest request,
               size_t bytes);
   ipc::SendOutcome send_to_client(const std::string& identity, const OutgoingView& outgoing);

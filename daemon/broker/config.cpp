@@ -11,10 +11,14 @@
 #include <sstream>
 
 #include "daemon/broker/config_settings.h"
+#include "ipc/field_table.h"
 
 namespace hearth::broker {
 namespace fs = std::filesystem;
 namespace {
+
+constexpr std::array<std::string_view, 6> kSamplingFields = {
+    "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "penalty_window"};
 
 std::string where(std::string_view source, const toml::node& node) {
   const toml::source_position at = node.source().begin;
@@ -141,6 +145,23 @@ class SectionReader {
     }
   }
 
+  /// Numbers of all models, and a table of them for each model that is named.
+  void sampling(std::map<std::string, std::map<std::string, double>>* out) {
+    if (section_ == nullptr || error_) return;
+    for (auto&& [key, node] : *section_) {
+      const std::string name(key.str());
+      known_.push_back(name);
+      const toml::table* of_model = node.as_table();
+      if (of_model == nullptr) {
+        sampling_field("", name, node, out);
+        continue;
+      }
+      for (auto&& [field, value] : *of_model) {
+        sampling_field(name, std::string(field.str()), value, out);
+      }
+    }
+  }
+
   Result<void> finish() {
     if (!error_ && section_ != nullptr) {
       for (auto&& [key, node] : *section_) {
@@ -170,6 +191,25 @@ class SectionReader {
     if (node != nullptr) note(key, *node);
     return node;
   }
+  void sampling_field(const std::string& model, const std::string& name, const toml::node& node,
+                      std::map<std::string, std::map<std::string, double>>* out) {
+    if (error_) return;
+    if (std::ranges::find(kSamplingFields, name) == kSamplingFields.end()) {
+      return fail(node, fmt::format("unknown key {}.{}; known: {}, and a table of them for a model",
+                                    name_, name, fmt::join(kSamplingFields, ", ")));
+    }
+    const ipc::Field& field = *ipc::find_field(ipc::Verb::kGenerate, name);
+    const bool integer = field.type == ipc::FieldType::kInteger;
+    const std::optional<double> value =
+        node.is_number() && (!integer || node.is_integer()) ? node.value<double>() : std::nullopt;
+    if (!value || !(*value >= field.min && *value <= field.max)) {
+      return fail(node, fmt::format("{}.{} is {}, want {} {}..{}", name_, name,
+                                    value ? fmt::format("{}", *value) : type_name(node),
+                                    integer ? "an integer" : "a number", field.min, field.max));
+    }
+    note(model.empty() ? name : model + "." + name, node);
+    (*out)[model][name] = *value;
+  }
   void note(std::string_view key, const toml::node& node) {
     // An assignment of the command line is its own place.
     (*sources_)[fmt::format("{}.{}", name_, key)] =
@@ -189,8 +229,9 @@ class SectionReader {
 };
 
 Result<void> read_root(const toml::table& root, std::string_view source, Config* config) {
-  constexpr std::array kSections = {"server", "http",         "limits", "residency",    "worker",
-                                    "cache",  "cache_owners", "roles",  "keep_alive_ms"};
+  constexpr std::array kSections = {"server", "http",         "limits",       "residency",
+                                    "worker", "cache",        "cache_owners", "sampling",
+                                    "roles",  "keep_alive_ms"};
   for (auto&& [key, node] : root) {
     if (std::find(kSections.begin(), kSections.end(), key.str()) != kSections.end()) continue;
     return Error{ErrorCode::kInvalidArgument,
@@ -228,6 +269,9 @@ Result<void> read_root(const toml::table& root, std::string_view source, Config*
                              source, owner, tier),
                  "cache_owners"};
   }
+  SectionReader sampling(root, source, "sampling", &config->sources);
+  visit_sampling(sampling, &config->sampling);
+  HEARTH_TRY(sampling.finish());
   SectionReader roles(root, source, "roles", &config->sources);
   visit_roles(roles, &config->roles);
   HEARTH_TRY(roles.finish());
@@ -248,6 +292,19 @@ Result<toml::table> parse(std::string_view text, std::string_view source) {
 }
 
 }  // namespace
+
+std::string SamplingConfig::arguments(const std::string& model) const {
+  std::map<std::string, double> fields;
+  for (const std::string& name : {model, std::string()}) {
+    const auto found = models.find(name);
+    if (found != models.end()) fields.insert(found->second.begin(), found->second.end());
+  }
+  std::string out;
+  for (const auto& [field, value] : fields) {
+    out += fmt::format("{}{}={}", out.empty() ? "" : " ", field, value);
+  }
+  return out;
+}
 
 Result<void> apply_toml(std::string_view text, std::string_view source, Config* config) {
   HEARTH_ASSIGN_OR_RETURN(const toml::table root, parse(text, source));
@@ -291,7 +348,10 @@ Result<void> apply_environment(const ipc::Environment& environment, const ipc::P
     config->server.runtime_dir = paths.runtime;
     config->sources["server.runtime_dir"] = "environment HEARTH_RUNTIME_DIR";
   }
-  if (!environment.variable("HEARTH_STATE_DIR").empty()) config->server.state_dir = paths.state;
+  if (!environment.variable("HEARTH_STATE_DIR").empty()) {
+    config->server.state_dir = paths.state;
+    config->sources["server.state_dir"] = "environment HEARTH_STATE_DIR";
+  }
   if (!environment.variable("HEARTH_MODEL_DIRS").empty()) {
     config->server.model_dirs = paths.model_dirs;
     config->sources["server.model_dirs"] = "environment HEARTH_MODEL_DIRS";

@@ -63,7 +63,7 @@ struct WorkerConfig {
   std::filesystem::path
       program;          ///< "": hearth-worker-<device> beside hearthd, in ../libexec/hearth, PATH
   int64_t threads = 0;  ///< 0: one per physical core
-  std::string cpu_variant;  ///< "": best this CPU has
+  std::string cpu_variant;         ///< "": best this CPU has
   std::string numerics = "exact";  ///< or fast: a GPU's cuBLASLt for prompts, where installed
   std::string kv_type = "f16";
   int64_t kv_bytes = 0;  ///< 0: the engine's own choice
@@ -117,6 +117,14 @@ struct HttpConfig {
   int64_t write_timeout_ms = 60'000;   ///< a reader that takes nothing for so long is given up
 };
 
+/// How tokens are drawn where neither a request nor the model's file says.
+struct SamplingConfig {
+  /// Field of a generate request -> number; of all models under "", of one under its name.
+  std::map<std::string, std::map<std::string, double>> models;
+  /// "temperature=0.7 top_k=20": what holds for that model, as a worker is told.
+  std::string arguments(const std::string& model) const;
+};
+
 struct Config {
   ServerConfig server;
   HttpConfig http;
@@ -124,6 +132,7 @@ struct Config {
   ResidencyConfig residency;
   WorkerConfig worker;
   CacheConfig cache;
+  SamplingConfig sampling;
   std::map<std::string, std::string> roles;      ///< role -> model name
   std::map<std::string, int64_t> keep_alive_ms;  ///< model name -> instead of residency's
   /// "section.key" -> where its value was set: "/etc/hearth/hearth.toml:12", "environment

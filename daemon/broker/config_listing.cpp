@@ -73,6 +73,17 @@ class SectionLister {
   void integers(int64_t, int64_t, const std::map<std::string, int64_t>* values) {
     for (const auto& [key, value] : *values) add(key, fmt::format("{}", value));
   }
+  void sampling(const std::map<std::string, std::map<std::string, double>>* models) {
+    for (const auto& [model, fields] : *models) {
+      for (const auto& [field, value] : fields) {
+        const auto source =
+            sources_.find(name_ + "." + (model.empty() ? field : model + "." + field));
+        const std::string key = model.empty() ? field : as_toml_key(model) + "." + field;
+        out_->push_back({name_ + "." + key, fmt::format("{}", value),
+                         source == sources_.end() ? "default" : source->second});
+      }
+    }
+  }
   void strings(const std::map<std::string, std::string>* values) {
     for (const auto& [key, value] : *values) add(key, quoted(value));
   }
@@ -97,8 +108,8 @@ std::vector<Setting> list_settings(const Config& config) {
   SectionLister server("server", config, &out), http("http", config, &out),
       limits("limits", config, &out), residency("residency", config, &out),
       worker("worker", config, &out), cache("cache", config, &out),
-      cache_owners("cache_owners", config, &out), roles("roles", config, &out),
-      keep_alive("keep_alive_ms", config, &out);
+      cache_owners("cache_owners", config, &out), sampling("sampling", config, &out),
+      roles("roles", config, &out), keep_alive("keep_alive_ms", config, &out);
   visit_server(server, &copy.server);
   visit_http(http, &copy.http);
   visit_limits(limits, &copy.limits);
@@ -106,6 +117,7 @@ std::vector<Setting> list_settings(const Config& config) {
   visit_worker(worker, &copy.worker);
   visit_cache(cache, &copy.cache);
   visit_cache_owners(cache_owners, &copy.cache.owners);
+  visit_sampling(sampling, &copy.sampling);
   visit_roles(roles, &copy.roles);
   visit_keep_alive(keep_alive, &copy.keep_alive_ms);
   return out;

@@ -27,7 +27,8 @@ constexpr std::array<std::string_view, 13> kReloadable = {"server.model_dirs",
 bool is_reloadable(std::string_view key) {
   if (key == "residency.memory_bytes") return false;
   // Workers get theirs when they start.
-  for (const std::string_view section : {"residency.", "worker.", "roles.", "keep_alive_ms."}) {
+  for (const std::string_view section :
+       {"residency.", "worker.", "sampling.", "roles.", "keep_alive_ms."}) {
     if (key.starts_with(section)) return true;
   }
   return std::ranges::count(kReloadable, key) > 0;
@@ -71,6 +72,7 @@ ConfigChanges take_over(const Config& next, Config* running) {
   running->residency = next.residency;
   running->residency.memory_bytes = memory_bytes;
   running->worker = next.worker;
+  running->sampling = next.sampling;
   running->roles = next.roles;
   running->keep_alive_ms = next.keep_alive_ms;
   for (const auto& [key, source] : next.sources) {

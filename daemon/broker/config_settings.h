@@ -112,6 +112,11 @@ void visit_cache_owners(Section& in, std::map<std::string, std::string>* owners)
 }
 
 template <class Section>
+void visit_sampling(Section& in, SamplingConfig* sampling) {
+  in.sampling(&sampling->models);
+}
+
+template <class Section>
 void visit_roles(Section& in, std::map<std::string, std::string>* roles) {
   in.strings(roles);
 }

@@ -9,6 +9,7 @@
 
 #include "daemon/broker/broker.h"
 #include "daemon/broker/config.h"
+#include "daemon/broker/config_check.h"
 #include "daemon/broker/turns.h"
 #include "ipc/paths.h"
 #include "ipc/version.h"
@@ -83,6 +84,9 @@ int run(int argc, char** argv) {
 
   Result<Config> config = read_config(flags);
   if (!config) return fail(config.error());
+  if (flags.check || !flags.print_config) {
+    if (const Result<void> checked = check_config(*config); !checked) return fail(checked.error());
+  }
   if (flags.check) {
     std::printf("configuration is valid; sockets in %s\n", config->server.runtime_dir.c_str());
     return 0;

@@ -68,6 +68,9 @@ ipc::ModelEntry Reports::model_entry(const ModelFile& file) const {
     entry.file_type = resident.facts->file_type;
     entry.num_parameters = resident.facts->num_parameters;
     entry.context_length = resident.facts->context_length;
+    entry.sampling = resident.facts->sampling;
+    if (resident.facts->experts.bytes > 0) entry.experts = resident.facts->experts;
+    entry.chat_template = resident.facts->chat_template;
   }
   if (resident.worker == nullptr) return entry;
   entry.load_share = resident.worker->load_share();
@@ -77,6 +80,7 @@ ipc::ModelEntry Reports::model_entry(const ModelFile& file) const {
     entry.idle_ms = (clock_.now_us() - resident.last_used_us) / 1000;
     entry.weight_bytes = resident.facts->weight_bytes;
     entry.kv_bytes = resident.facts->kv_bytes;
+    entry.kv_bytes_used = resident.worker->snapshot().kv_bytes_used;
     entry.draft = resident.facts->draft;
     entry.gpu = resident.worker->snapshot().gpu;
   }

@@ -99,15 +99,18 @@ Json response_json(const Call& call, const Head& head, const Sample* sample,
               {"model", head.model},
               {"output", Json::array()},
               {"parallel_tool_calls", call.request.parallel_tool_calls},
-              {"temperature", call.request.temperature},
+              {"temperature", nullptr},
               {"tool_choice", response_tool_choice(call.request)},
               {"tools", response_tools(call.request)},
-              {"top_p", call.request.top_p},
+              {"top_p", nullptr},
               {"max_output_tokens", nullptr},
               {"previous_response_id", nullptr},
               {"store", false},
               {"truncation", "disabled"},
               {"usage", nullptr}};
+  // Null stands for the model's own default (/v1/models/ID).
+  if (call.request.temperature) out["temperature"] = *call.request.temperature;
+  if (call.request.top_p) out["top_p"] = *call.request.top_p;
   if (call.request.max_tokens > 0) out["max_output_tokens"] = call.request.max_tokens;
   if (done == nullptr) return out;
   if (cut) out["incomplete_details"] = {{"reason", "max_output_tokens"}};

@@ -168,8 +168,9 @@ void Connection::handle(HttpRequest request) {
       return respond({.status = 204,
                       .body = {},
                       .fields = "Access-Control-Allow-Methods: GET, POST\r\n"
-                                "Access-Control-Allow-Headers: authorization, content-type, "
-                                "x-api-key, anthropic-version\r\n"
+                                "Access-Control-Allow-Headers: " +
+                                std::string(kAllowedHeaders) +
+                                "\r\n"
                                 "Access-Control-Max-Age: 600\r\n"});
   }
 }

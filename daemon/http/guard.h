@@ -43,6 +43,17 @@ class HostRules {
 bool origin_allowed(const std::vector<std::string>& origins, std::string_view fetch_site,
                     const std::vector<std::string>& allowed);
 
+/// Headers that a page of an allowed origin may send: what the official JavaScript clients of both
+/// APIs do (openai 4 to 6, @anthropic-ai/sdk).
+inline constexpr std::string_view kAllowedHeaders =
+    "authorization, content-type, accept, x-api-key, api-key, anthropic-version, anthropic-beta, "
+    "anthropic-dangerous-direct-browser-access, openai-organization, openai-project, openai-beta, "
+    "idempotency-key, x-request-id, x-stainless-arch, x-stainless-async, "
+    "x-stainless-custom-poll-interval, x-stainless-helper, x-stainless-helper-method, "
+    "x-stainless-lang, x-stainless-os, x-stainless-package-version, x-stainless-poll-helper, "
+    "x-stainless-read-timeout, x-stainless-retry-count, x-stainless-runtime, "
+    "x-stainless-runtime-version, x-stainless-timeout";
+
 enum class Scope { kGenerate, kRead, kMetrics };
 
 /// Keys from a file: one a line, `NAME SCOPES KEY`; SCOPES are generate, read, metrics or all, with

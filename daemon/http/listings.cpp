@@ -8,6 +8,18 @@ namespace {
 
 using ipc::Json;
 
+/// Null until a worker has read the model's file.
+Json sampling_json(const ipc::ModelEntry& entry) {
+  if (!entry.sampling) return nullptr;
+  const ipc::SamplingDefaults& s = *entry.sampling;
+  return {{"temperature", s.temperature},
+          {"top_k", s.top_k},
+          {"top_p", s.top_p},
+          {"min_p", s.min_p},
+          {"repetition_penalty", s.repetition_penalty},
+          {"penalty_window", s.penalty_window}};
+}
+
 Json model_json(const std::string& id, const ipc::ModelEntry& entry) {
   return {{"id", id},
           {"object", "model"},
@@ -17,6 +29,7 @@ Json model_json(const std::string& id, const ipc::ModelEntry& entry) {
            {{"file", entry.name},
             {"state", entry.state},
             {"context_length", entry.context_length},
+            {"sampling", sampling_json(entry)},
             {"file_bytes", entry.file_bytes}}}};
 }
 

@@ -46,10 +46,6 @@ Result<ipc::GenerateRequest> decode(const Json& request, const std::vector<Renam
 Json new_request() {
   Json request = Json::object();
   request["verb"] = "generate";
-  request["temperature"] = 1;
-  request["top_p"] = 1;
-  request["top_k"] = 0;
-  request["penalty_window"] = -1;
   return request;
 }
 
@@ -74,6 +70,10 @@ void take_sampling(Members& in, Json& request) {
   in.copy("top_p", request);
   in.copy("presence_penalty", request);
   in.copy("frequency_penalty", request);
+  // As these APIs mean them, of the whole text.
+  if (request.contains("presence_penalty") || request.contains("frequency_penalty")) {
+    request["penalty_window"] = -1;
+  }
   take_stop(in, "stop", request);
   take_logit_bias(in, request);
   for (const char* ours :

@@ -1,11 +1,19 @@
 #include "daemon/worker/command_line.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
 #include <filesystem>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "daemon/worker/verbs.h"
+#include "ipc/did_you_mean.h"
+#include "ipc/utf8.h"
+#include "ipc/wrap_lines.h"
 
 namespace hearth::worker {
 
@@ -73,10 +81,54 @@ CommandLine::~CommandLine() = default;
 
 Verb CommandLine::program() { return Verb(app_.get(), &chosen_); }
 
+namespace {
+
+constexpr size_t kHelpColumns = 80;
+
+/// The first of these words that is written as an option and is none, in a sentence; "": all are
+/// known.
+std::string unknown_option(const CLI::App& program, int argc, char** argv) {
+  std::vector<std::string> known;
+  std::string verb;
+  const auto add = [&known](const CLI::App& app) {
+    for (const CLI::Option* option : app.get_options()) {
+      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+    }
+  };
+  const CLI::App* at = &program;
+  add(program);
+  for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i) {
+    const std::string word = argv[i];
+    if (word.starts_with("--")) {
+      const std::string name = word.substr(0, word.find('='));
+      if (std::ranges::find(known, name) != known.end()) continue;
+      return fmt::format("{}no option {}{}", verb, ipc::to_valid_utf8(name),
+                         ipc::did_you_mean(ipc::nearest_word(name, known)));
+    }
+    for (const CLI::App* below : at->get_subcommands([](const CLI::App*) { return true; })) {
+      if (below->get_name() != word) continue;
+      at = below;
+      verb = word + ": ";
+      add(*below);
+      break;
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
 int CommandLine::parse_and_run(int argc, char** argv) {
   try {
     app_->parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return write_stdout(ipc::wrap_lines(app_->help(), kHelpColumns)) ? 0 : kFailed;
   } catch (const CLI::ParseError& problem) {
+    const std::string unknown = unknown_option(*app_, argc, argv);
+    if (!unknown.empty()) {
+      std::fprintf(stderr, "hearth: %s\n", unknown.c_str());
+      return kUsage;
+    }
     return app_->exit(problem) == 0 ? 0 : kUsage;
   }
   return chosen_ ? chosen_() : 0;

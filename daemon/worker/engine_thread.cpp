@@ -1,14 +1,18 @@
 #include "daemon/worker/engine_thread.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
 
 #include <chrono>
 #include <future>
 #include <utility>
 
+#include "daemon/worker/bench/model_work.h"
 #include "daemon/worker/device.h"
 #include "daemon/worker/device_plan.h"
 #include "daemon/worker/measuring_ops.h"
+#include "daemon/worker/price_file.h"
+#include "daemon/worker/sampling_defaults.h"
 #include "engine/memory_plan.h"
 #include "engine/speculation/draft_model.h"
 #include "engine/store/ram_store.h"
@@ -26,6 +30,12 @@ constexpr size_t kMailboxMessages = 1 << 16;
 constexpr int64_t kProgressEveryUs = 50'000;
 /// Share of right guesses at which a draft that was found by its name must pay.
 constexpr double kGoodDraft = 0.8;
+
+/// A draft changes speed alone: a model is served without one that cannot be loaded.
+void warn_no_draft(const std::filesystem::path& draft, const Error& error) {
+  log_warn("no_draft", "draft={} code={} message=\"{}\"", draft.string(), name(error.code),
+           error.message);
+}
 
 }  // namespace
 
@@ -51,7 +61,9 @@ void EngineThread::run() {
   if (!loaded) return messages_.post(loaded.take_error());
   messages_.post(std::move(loaded).value());
   running_ = engine_.get();
-  if (!stop_) engine_->run();
+  if (stop_) return;
+  engine_->run();
+  save_prices(prices_, engine_->prices());
 }
 
 Result<EngineLoaded> EngineThread::load() {
@@ -63,17 +75,13 @@ Result<EngineLoaded> EngineThread::load() {
   // takes to load. Joined before the file goes, whatever is returned.
   std::future<Result<std::unique_ptr<models::Tokenizer>>> tokenizer =
       std::async(std::launch::async, [&file] { return models::load_tokenizer(file); });
-  // Before anything that takes long. What cannot be planned cannot be loaded either: the loading
-  // below says why. What does not fit is not tried.
+  // Before anything that takes long. What cannot be planned is not loaded: the broker would count
+  // it as taking nothing.
   DraftChoice choice;
   if (options_.engine.speculation.enabled) choice = choose_draft(options_.draft, options_.model);
   file.set_fingerprint("-");  // which a plan has no use for: without one the whole file is read
-  Result<LoadPlan> planned = plan(file, choice.path, ops);
-  if (planned.ok()) {
-    messages_.post(*planned);
-  } else if (planned.error().code == ErrorCode::kOutOfMemory && reserved_bytes()) {
-    return planned.take_error();
-  }
+  HEARTH_ASSIGN_OR_RETURN(const LoadPlan planned, plan(file, &choice.path, ops));
+  messages_.post(planned);
   const kernels::OpTable device = ops;  // the engine's, to ask what was taken
   HEARTH_ASSIGN_OR_RETURN(ModelSource source, ModelSource::open(*file.source(), digest_folder()));
   source_.emplace(std::move(source));
@@ -91,12 +99,16 @@ Result<EngineLoaded> EngineThread::load() {
   HEARTH_ASSIGN_OR_RETURN(tokenizer_, tokenizer.get());
   EngineLoaded out;
   out.info = model->info();
+  const ModelWork work = work_of(file, out.info);
+  out.experts = {.unused_parameters = static_cast<uint64_t>(work.unused_parameters),
+                 .bytes = static_cast<uint64_t>(work.expert_bytes),
+                 .share = work.experts_used};
+  out.sampling = sampling_defaults(file, options_.sampling);
   HEARTH_ASSIGN_OR_RETURN(out.text_end, models::load_text_end(file, *tokenizer_));
   out.device = ops.device;
   std::unique_ptr<engine::DraftModel> draft;
   uint64_t draft_kv_bytes = 0;
   if (!choice.path.empty()) {
-    // A draft changes speed alone: one that cannot be had is no reason not to serve.
     auto loaded = load_draft(choice.path, model->info(), ops);
     if (loaded.ok()) {
       draft = std::move(loaded).value();
@@ -104,14 +116,21 @@ Result<EngineLoaded> EngineThread::load() {
       out.draft_weight_bytes = draft->info().weight_bytes;
       draft_kv_bytes = draft->memory_plan().kv_bytes;
     } else {
-      log_warn("no_draft", "draft={} code={} message=\"{}\"", choice.path.string(),
-               name(loaded.error().code), loaded.error().message);
+      warn_no_draft(choice.path, loaded.error());
     }
   }
   HEARTH_ASSIGN_OR_RETURN(
       engine_,
       engine::Engine::create(options_.engine, std::move(ops), std::move(model), clock_,
                              std::move(draft), wants_store() ? &store_commands_ : nullptr));
+  const std::string machine =
+      fmt::format("{} {}, {}, {} threads", out.device.kind, out.device.variant, out.device.name,
+                  out.device.num_threads);
+  if (!options_.prefix_dir.empty()) {
+    prices_ = price_file(options_.prefix_dir.parent_path() / "prices", out.info.fingerprint,
+                         device.numerics_id, machine);
+  }
+  engine_->restore_prices(load_prices(prices_));
   messages_.post(WarmingUp{});
   engine_->set_weights_check([this] { return source_->check(); });
   engine_->warm_up(false);
@@ -127,9 +146,7 @@ Result<EngineLoaded> EngineThread::load() {
       out.draft_weight_bytes = draft_kv_bytes = 0;
     }
   }
-  if (planned.ok()) {
-    HEARTH_ASSIGN_OR_RETURN(out.device_memory, settle(device, *planned));
-  }
+  HEARTH_ASSIGN_OR_RETURN(out.device_memory, settle(device, planned));
   if (wants_store() && options_.engine.prefix_cache && out.info.generates) {
     start_store();
   }
@@ -154,8 +171,7 @@ std::filesystem::path EngineThread::digest_folder() const {
 
 // Says what will be taken. On a device with memory of its own it also settles what the pools get of
 // it, and refuses what does not fit.
-Result<LoadPlan> EngineThread::plan(const models::GgufFile& file,
-                                    const std::filesystem::path& draft,
+Result<LoadPlan> EngineThread::plan(const models::GgufFile& file, std::filesystem::path* draft,
                                     const kernels::OpTable& ops) {
   const std::optional<uint64_t> reserved = reserved_bytes();
   PackingMeter packing;
@@ -166,7 +182,15 @@ Result<LoadPlan> EngineThread::plan(const models::GgufFile& file,
                          }),
                          nullptr));
   LoadPlan of_draft;
-  if (!draft.empty()) of_draft = plan_draft(draft, model->info(), ops, &packing);
+  if (!draft->empty()) {
+    Result<LoadPlan> its = plan_draft(*draft, model->info(), ops, &packing);
+    if (its.ok()) {
+      of_draft = *its;
+    } else {
+      warn_no_draft(*draft, its.error());
+      draft->clear();
+    }
+  }
   if (reserved) {
     const DeviceRoom room{
         .free_bytes = ops.device.memory_free_bytes,
@@ -213,23 +237,22 @@ Result<std::optional<ipc::DeviceMemory>> EngineThread::settle(const kernels::OpT
   return std::optional(ipc::DeviceMemory{bill.planned_bytes, *reserved, taken, bill.graph_bytes});
 }
 
-// One that cannot be planned cannot be loaded either, and then it takes nothing.
-LoadPlan EngineThread::plan_draft(const std::filesystem::path& path,
-                                  const models::ModelInfo& target, const kernels::OpTable& ops,
-                                  PackingMeter* packing) const {
-  auto file = models::GgufFile::open(path);
-  if (!file.ok()) return {};
-  file->set_fingerprint("-");
+Result<LoadPlan> EngineThread::plan_draft(const std::filesystem::path& path,
+                                          const models::ModelInfo& target,
+                                          const kernels::OpTable& ops,
+                                          PackingMeter* packing) const {
+  HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(path));
+  file.set_fingerprint("-");
   const auto measuring =
       measuring_ops([packing](auto tensors, auto role) { return packing->add(tensors, role); });
-  const auto small = models::load_model(*file, measuring, nullptr);
-  if (!small.ok()) return {};
-  const Result<engine::MemoryPlan> its =
-      engine::plan_draft_memory(options_.engine, target, **small, ops.device.memory_free_bytes);
-  if (!its.ok()) return {};
-  return {.weight_bytes = (*small)->info().weight_bytes,
-          .kv_bytes = its->kv_bytes,
-          .other_bytes = its->total_bytes() - its->kv_bytes};
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<models::Model> small,
+                          models::load_model(file, measuring, nullptr));
+  HEARTH_ASSIGN_OR_RETURN(
+      const engine::MemoryPlan its,
+      engine::plan_draft_memory(options_.engine, target, *small, ops.device.memory_free_bytes));
+  return LoadPlan{.weight_bytes = small->info().weight_bytes,
+                  .kv_bytes = its.kv_bytes,
+                  .other_bytes = its.total_bytes() - its.kv_bytes};
 }
 
 Result<std::unique_ptr<engine::DraftModel>> EngineThread::load_draft(

@@ -13,6 +13,7 @@
 #include "daemon/worker/gpu_watch.h"
 #include "daemon/worker/model_source.h"
 #include "daemon/worker/options.h"
+#include "daemon/worker/price_file.h"
 #include "engine/engine.h"
 #include "engine/store/store_thread.h"
 #include "kernels/base/clock.h"
@@ -42,6 +43,8 @@ struct EngineLoaded {
   uint64_t kv_bytes = 0;            ///< the draft model's included
   int64_t load_ms = 0;
   std::string draft;  ///< the model that guesses too; "": none
+  ipc::SamplingDefaults sampling{};
+  ipc::ExpertUse experts{};
   uint64_t draft_weight_bytes = 0;
   std::optional<ipc::DeviceMemory> device_memory;  ///< of a device with memory of its own
   ReadGpu read_gpu;                                ///< null: nothing to ask
@@ -76,10 +79,11 @@ class EngineThread {
   void run();
   Result<EngineLoaded> load();
   std::filesystem::path digest_folder() const;
-  Result<LoadPlan> plan(const models::GgufFile& file, const std::filesystem::path& draft,
+  /// Clears `draft` where that model cannot be planned: it is not loaded then.
+  Result<LoadPlan> plan(const models::GgufFile& file, std::filesystem::path* draft,
                         const kernels::OpTable& ops);
-  LoadPlan plan_draft(const std::filesystem::path& path, const models::ModelInfo& target,
-                      const kernels::OpTable& ops, PackingMeter* packing) const;
+  Result<LoadPlan> plan_draft(const std::filesystem::path& path, const models::ModelInfo& target,
+                              const kernels::OpTable& ops, PackingMeter* packing) const;
   Result<std::optional<ipc::DeviceMemory>> settle(const kernels::OpTable& ops,
                                                   const LoadPlan& planned) const;
   Result<std::unique_ptr<engine::DraftModel>> load_draft(const std::filesystem::path& path,
@@ -99,6 +103,7 @@ class EngineThread {
   Mailbox<engine::StoreCommand> store_commands_;
   std::optional<ModelSource> source_;  ///< outlives the engine, which asks it
   std::unique_ptr<engine::Engine> engine_;
+  PriceFile prices_;
   std::unique_ptr<engine::StoreThread> store_;  ///< replies to the engine's inbox
   std::atomic<bool> stop_{false};
   std::atomic<engine::Engine*> running_{nullptr};

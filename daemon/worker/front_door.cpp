@@ -12,6 +12,7 @@
 
 #include "daemon/worker/device.h"
 #include "ipc/codec.h"
+#include "ipc/shown_text.h"
 #include "ipc/utf8.h"
 #include "ipc/version.h"
 #include "kernels/base/check.h"
@@ -82,6 +83,25 @@ std::string miss_words(engine::MissReason reason, int32_t first_missed) {
   return "";
 }
 
+/// The prompt's text around a token, for the request's owner: what is kept has the first part and
+/// not all of the second, which is one block.
+std::string parting_words(const models::Tokenizer& tokenizer, const std::vector<int32_t>& prompt,
+                          int32_t token) {
+  constexpr int32_t kBefore = 8, kBehind = kernels::kAttentionTile;
+  const auto text = [&](int32_t begin, int32_t end) {
+    std::string out;
+    for (int32_t i = std::max(0, begin); i < std::min(end, static_cast<int32_t>(prompt.size()));
+         ++i) {
+      const auto id = prompt[static_cast<size_t>(i)];
+      out += tokenizer.is_control(id) ? tokenizer.entry(id) : tokenizer.piece(id);
+    }
+    return ipc::one_line(out, 80);
+  };
+  if (token <= 0 || token >= static_cast<int32_t>(prompt.size())) return "";
+  return fmt::format("; behind \"{}\" it reads \"{}\"", text(token - kBefore, token),
+                     text(token, token + kBehind));
+}
+
 ipc::SpeculationStats to_wire(const engine::SpeculationCounts& from) {
   // Places that no step had a guess for are not sent.
   const auto places = std::ranges::find(from.drafted_at, uint64_t{0}) - from.drafted_at.begin();
@@ -133,6 +153,7 @@ ipc::WorkerSnapshot to_wire(const engine::EngineSnapshot& from) {
           .kv_blocks_used = from.kv_blocks_used,
           .kv_blocks_cached = from.kv_blocks_cached,
           .kv_bytes = from.kv_bytes,
+          .kv_bytes_used = from.kv_bytes_used,
           .prompt_tokens_total = from.prompt_tokens_total,
           .prompt_tokens_cached = from.prompt_tokens_cached,
           .prefill_tokens_total = from.prefill_tokens_total,
@@ -161,7 +182,10 @@ ipc::WorkerReady to_wire(const EngineLoaded& loaded) {
           .weight_bytes = loaded.info.weight_bytes + loaded.draft_weight_bytes,
           .kv_bytes = loaded.kv_bytes,
           .load_ms = loaded.load_ms,
-          .draft = loaded.draft};
+          .draft = loaded.draft,
+          .sampling = loaded.sampling,
+          .experts = loaded.experts,
+          .chat_template = loaded.templates != nullptr && !loaded.templates->empty()};
 }
 
 }  // namespace
@@ -325,6 +349,7 @@ void FrontDoor::on_load(LoadMessage& message) {
     model.generates = engine_->info.generates;
     model.pooling = engine_->info.pooling;
     model.text_end = engine_->text_end;
+    model.sampling = engine_->sampling;
     prep_ = std::make_unique<PrepThread>(std::move(model));
     embeds_.emplace(*engine_->commands, engine_->info.name);
     if (engine_->read_gpu) gpu_.emplace(std::move(engine_->read_gpu), clock_);
@@ -385,7 +410,8 @@ void FrontDoor::on_prep(PrepResult& result) {
   auto& prepared = std::get<PreparedRequest>(result.outcome);
   engine::Request& request = prepared.request;
   stream->prompt_tokens = static_cast<int32_t>(request.prompt.size());
-  if (request.sampling.prompt_logprobs) stream->prompt = request.prompt;
+  stream->prompt = request.prompt;
+  stream->prompt_logprobs = request.sampling.prompt_logprobs;
   request.received_us = stream->received_us;
   if (stream->deadline_ms > 0) {
     request.deadline_us = stream->received_us + stream->deadline_ms * 1000;
@@ -431,14 +457,15 @@ void FrontDoor::on_engine(const engine::EngineEvent& event) {
                                    .cached_tokens = started->cached_tokens,
                                    .queue_ms = to_ms(static_cast<double>(started->queue_us))});
       // Nothing was foreseen, and the engine has nothing to say.
-      if (stream->prompt.size() == 1) send_prompt_logprobs(started->id, {});
+      if (stream->prompt_logprobs && stream->prompt.size() == 1) send_prompt_logprobs(started->id, {});
     }
   } else if (const auto* progress = std::get_if<engine::ProgressEvent>(&event)) {
     if (EmbedJobs::owns(progress->id)) return;
     link_.send(progress->id, ipc::ProgressEvent{.prompt_done = progress->prompt_tokens_done,
                                                 .prompt_total = progress->prompt_tokens,
                                                 .position = progress->queue_position,
-                                                .waiting_for = progress->waiting_for});
+                                                .waiting_for = progress->waiting_for,
+                                                .estimate_ms = progress->estimate_us / 1000});
   } else if (const auto* prompt = std::get_if<engine::PromptLogprobsEvent>(&event)) {
     send_prompt_logprobs(prompt->id, *prompt);
   } else if (const auto* sample = std::get_if<engine::SampleDoneEvent>(&event)) {
@@ -451,7 +478,7 @@ void FrontDoor::on_engine(const engine::EngineEvent& event) {
   } else if (const auto* failed = std::get_if<engine::RequestFailedEvent>(&event)) {
     if (EmbedJobs::owns(failed->id)) return end_embed(embeds_->take(*failed));
     if (Stream* stream = find(failed->id)) flush(failed->id, *stream);
-    link_.send_error(failed->id, failed->error);
+    link_.send_error(failed->id, damaged_.explain(failed->error));
     streams_.erase(failed->id);
   } else if (std::holds_alternative<engine::ModelLostEvent>(event)) {
     begin_draining();  // the broker starts another worker for the requests that come
@@ -566,6 +593,10 @@ void FrontDoor::on_request_done(const engine::RequestDoneEvent& from) {
   done.timings.saved_ms = to_ms(static_cast<double>(from.saved_us));
   done.preemptions = from.preemptions;
   done.cache_miss = miss_words(from.miss, from.missed_from);
+  const bool parts =
+      from.miss == engine::MissReason::kOther || from.miss == engine::MissReason::kEnded;
+  if (parts)
+    done.cache_miss += parting_words(*engine_->tokenizer, stream->prompt, from.missed_from);
   done.bandwidth_share = from.bandwidth_share;
   done.speculation = to_wire(from.speculation);
   link_.send(from.id, done);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "daemon/worker/broker_link.h"
+#include "daemon/worker/damaged_weights.h"
 #include "daemon/worker/embed_jobs.h"
 #include "daemon/worker/engine_thread.h"
 #include "daemon/worker/events_publisher.h"
@@ -32,7 +33,8 @@ struct Stream {
   bool cancelled = false;  ///< before the engine had it
   bool embeds = false;     ///< its texts are EmbedJobs'
   int32_t prompt_tokens = 0;
-  std::vector<int32_t> prompt;  ///< where its log probabilities are wanted
+  std::vector<int32_t> prompt;
+  bool prompt_logprobs = false;  ///< are wanted
   int64_t flushed_us = 0;       ///< when tokens were sent last
   bool touched = false;         ///< has tokens to send
 
@@ -96,6 +98,7 @@ class FrontDoor {
   int64_t next_heartbeat_us_ = 0;
   bool snapshot_asked_ = false;
   uint64_t load_bytes_ = 0;  // of the weights, as loading said
+  DamagedWeights damaged_{options_.model};
   EventsPublisher events_;
   std::map<uint64_t, Stream> streams_;
   std::vector<uint64_t> touched_;  // streams with tokens to send

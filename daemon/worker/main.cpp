@@ -12,6 +12,7 @@
 #include "daemon/worker/doctor.h"
 #include "daemon/worker/front_door.h"
 #include "daemon/worker/options.h"
+#include "daemon/worker/sampling_defaults.h"
 #include "daemon/worker/verbs.h"
 #include "ipc/version.h"
 #include "kernels/base/log.h"
@@ -24,6 +25,7 @@ struct ServeFlags {
   std::string kv_type = "f16";
   std::string policy = "continuous";
   std::string speculation = "lookup";
+  std::string sampling;
   std::string log_level = "info";
   bool restore_both = false;
 };
@@ -73,6 +75,8 @@ void add_serve_options(Verb verb, ServeFlags* flags) {
   verb.option("--chunked-prefill", scheduler.chunked_prefill, "prompts in parts");
   verb.option("--waiting-served-ratio", scheduler.waiting_served_ratio,
               "without chunked prefill: waiting/running at which a prompt pauses decode");
+  verb.option("--sampling", flags->sampling,
+              "how tokens are drawn where neither request nor file says: temperature=0.7 top_k=20");
   verb.option("--log-level", flags->log_level).one_of({"debug", "info", "warn", "error"});
 }
 
@@ -90,6 +94,7 @@ Result<int> serve(ServeFlags& flags) {
   HEARTH_ASSIGN_OR_RETURN(options.engine.kv_type, parse_kv_type(flags.kv_type));
   HEARTH_ASSIGN_OR_RETURN(options.engine.scheduler.policy, parse_policy(flags.policy));
   HEARTH_ASSIGN_OR_RETURN(options.engine.speculation, parse_speculation(flags.speculation));
+  HEARTH_ASSIGN_OR_RETURN(options.sampling, parse_sampling(flags.sampling));
   LogLevel level = LogLevel::kInfo;
   parse_log_level(flags.log_level, &level);
   if (flags.restore_both) options.engine.restore_overlap = engine::RestoreOverlap::kAlways;

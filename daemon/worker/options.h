@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/engine.h"
+#include "ipc/sampling.h"
 #include "kernels/base/log.h"
 #include "kernels/base/result.h"
 
@@ -34,6 +35,7 @@ struct ServeOptions {
   uint64_t prefix_pinned_bytes = 2ull << 30;  ///< and of that pinned
   /// Of host memory in front of them, on a device with memory of its own; 0: none.
   uint64_t prefix_ram_bytes = 4ull << 30;
+  ipc::SamplingSettings sampling;  ///< of the configuration
   LogLevel log_level = LogLevel::kInfo;
 };
 

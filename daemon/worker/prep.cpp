@@ -137,12 +137,27 @@ Result<Prompt> chat_tokens(const PrepModel& model, const ipc::GenerateRequest& r
   return error;
 }
 
+/// A prompt that is a user's message, where the model has a template for one.
+bool is_message(const PrepModel& model, const ipc::GenerateRequest& request) {
+  return request.prompt_as == "message" && request.prompt_ids.empty() && request.messages.empty() &&
+         model.templates != nullptr && !model.templates->empty();
+}
+
+/// `request` with its prompt as the conversation's only message.
+ipc::GenerateRequest as_conversation(const ipc::GenerateRequest& request) {
+  ipc::GenerateRequest out = request;
+  const ipc::Json message = {{"role", "user"}, {"content", request.prompt}};
+  out.messages.text = ipc::dump_json(ipc::Json::array({message}));
+  return out;
+}
+
 Result<Prompt> prompt_of(const PrepModel& model, const ipc::GenerateRequest& request) {
   if (!request.prompt_ids.empty()) {
     HEARTH_TRY(check_ids(model, request.prompt_ids, "prompt_ids"));
     return Prompt{request.prompt_ids, {}};
   }
   if (!request.messages.empty()) return chat_tokens(model, request);
+  if (is_message(model, request)) return chat_tokens(model, as_conversation(request));
   HEARTH_TRY(check_could_fit(model, request.prompt.size(), "prompt"));
   const models::EncodeOptions options{.add_bos = !request.raw,
                                       .parse_special = request.parse_special};
@@ -169,17 +184,18 @@ Result<int32_t> check_context(const PrepModel& model, size_t prompt, int32_t max
                "max_tokens"};
 }
 
-engine::SamplingParams sampling_of(const ipc::GenerateRequest& request) {
+engine::SamplingParams sampling_of(const ipc::GenerateRequest& request,
+                                   const ipc::SamplingDefaults& defaults) {
   engine::SamplingParams out;
-  out.temperature = request.temperature;
-  out.top_k = request.top_k;
-  out.top_p = request.top_p;
-  out.min_p = request.min_p;
+  out.temperature = request.temperature.value_or(defaults.temperature);
+  out.top_k = request.top_k.value_or(defaults.top_k);
+  out.top_p = request.top_p.value_or(defaults.top_p);
+  out.min_p = request.min_p.value_or(defaults.min_p);
   out.typical_p = request.typical_p;
-  out.repetition_penalty = request.repetition_penalty;
+  out.repetition_penalty = request.repetition_penalty.value_or(defaults.repetition_penalty);
   out.presence_penalty = request.presence_penalty;
   out.frequency_penalty = request.frequency_penalty;
-  out.penalty_window = request.penalty_window;
+  out.penalty_window = request.penalty_window.value_or(defaults.penalty_window);
   out.logit_bias = request.logit_bias;
   out.seed = request.seed.value_or(0);
   out.top_logprobs = request.logprobs;
@@ -190,7 +206,8 @@ engine::SamplingParams sampling_of(const ipc::GenerateRequest& request) {
 /// What the request as a whole wants kept.
 Result<void> mark_kept(const PrepModel& model, const ipc::GenerateRequest& request,
                        engine::Request* to) {
-  if (request.cache_keep_bytes != 0 && request.cache_keep_s != 0 && request.prompt.empty()) {
+  const bool no_text = request.prompt.empty() || is_message(model, request);
+  if (request.cache_keep_bytes != 0 && request.cache_keep_s != 0 && no_text) {
     return Error{ErrorCode::kInvalidArgument,
                  "cache_keep_bytes: met no text as prompt; want cache_keep_tokens, or cache_keep_s "
                  "in a message",
@@ -275,7 +292,7 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model,
         prompt.reading ? model.chat->end_ids(*prompt.reading, model.end_ids) : model.end_ids;
     to.stop_ids.insert(to.stop_ids.end(), ends.begin(), ends.end());
   }
-  to.sampling = sampling_of(generate);
+  to.sampling = sampling_of(generate, model.sampling);
   to.speculate = generate.speculate;
   to.use_draft = generate.draft != "none";
   to.use_prefix_cache = generate.cache != "off";

@@ -38,6 +38,7 @@ struct PrepModel {
   bool generates = true;
   models::Pooling pooling = models::Pooling::kNone;  ///< as the model's file says
   std::optional<int32_t> text_end{};                 ///< closes a text that is embedded
+  ipc::SamplingDefaults sampling{};                  ///< where a request does not say
 };
 PrepModel make_prep_model(std::string name, int32_t context_length,
                           const models::Tokenizer& tokenizer, std::string draft = "",

@@ -1,6 +1,7 @@
 #include "daemon/worker/bench/model_work.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "daemon/worker/inspection.h"
@@ -31,6 +32,8 @@ ModelWork work_of(const models::GgufFile& file, const models::ModelInfo& info) {
     } else if (tensor.num_dims == 3 && tensor.name.find("_exps") != tensor.name.npos) {
       work.expert_bytes += bytes;
       work.expert_ops += ops * work.experts_used;
+      work.unused_parameters +=
+          static_cast<double>(tensor.num_elements()) * (1 - work.experts_used);
     } else {
       work.body_bytes += bytes;
       if (tensor.num_dims >= 2) work.body_ops += ops;
@@ -41,11 +44,15 @@ ModelWork work_of(const models::GgufFile& file, const models::ModelInfo& info) {
   return work;
 }
 
+double chosen_share(double share, double rows) {
+  return share > 0 ? 1 - std::pow(1 - std::min(share, 1.0), rows) : 0;
+}
+
 StepWork step_work(const ModelWork& model, kernels::DType kv_type, double rows, double outputs,
                    double sequences, double context) {
   StepWork step;
   step.bytes = model.body_bytes + model.head_bytes +
-               model.expert_bytes * std::min(1.0, rows * model.experts_used);
+               model.expert_bytes * chosen_share(model.experts_used, rows);
   step.matmul_ops = rows * (model.body_ops + model.expert_ops) + outputs * model.head_ops;
   for (const models::LayerGroup& group : model.groups) {
     const bool sliding = group.kind == models::LayerGroup::Kind::kSliding;

@@ -19,11 +19,15 @@ struct ModelWork {
   double expert_ops = 0;    ///< per token: of the experts that it uses
   double head_ops = 0;      ///< per output row
   double experts_used = 0;  ///< share of the experts that one token uses
+  double unused_parameters = 0;  ///< of the experts that one token does not use
   bool quantized = false;   ///< most bytes are: the int8 unit computes, else the f32 unit
   int32_t num_heads = 0;
   std::vector<models::LayerGroup> groups;
 };
 ModelWork work_of(const models::GgufFile& file, const models::ModelInfo& info);
+
+/// Share of the experts that some of `rows` tokens choose, each `share` of them at random.
+double chosen_share(double share, double rows);
 
 /// One step: `rows` tokens, of which `outputs` reach the head, each attending to `context`
 /// positions on average, of `sequences` sequences.

@@ -21,7 +21,7 @@ StepTime time_step(const PlanModel& on, DType kv_type, double sequences, double 
   const StepWork least = step_work(work, kv_type, rows, outputs, sequences, context);
   StepTime out;
   const double listed = step_work(work, kv_type, rows, outputs, 0, 0).bytes;
-  const double unchosen = work.expert_bytes * (1 - std::min(1.0, rows * work.experts_used));
+  const double unchosen = work.expert_bytes * (1 - chosen_share(work.experts_used, rows));
   out.bytes =
       static_cast<double>(on.model->info().weight_bytes) - unchosen + (least.bytes - listed);
   out.ops = least.matmul_ops + least.attention_ops;

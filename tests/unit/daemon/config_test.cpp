@@ -7,6 +7,8 @@
 #include <iterator>
 #include <map>
 
+#include "daemon/broker/config_check.h"
+
 namespace hearth::broker {
 namespace {
 
@@ -194,8 +196,8 @@ TEST_CASE("assignments take TOML values and bare words") {
 }
 
 TEST_CASE("the environment goes before the file; a bad value names its variable") {
-  std::map<std::string, std::string> variables = {{"HEARTH_RUNTIME_DIR", "/r"},
-                                                  {"HEARTH_LOG", "warn"}};
+  std::map<std::string, std::string> variables = {
+      {"HEARTH_RUNTIME_DIR", "/r"}, {"HEARTH_STATE_DIR", "/s"}, {"HEARTH_LOG", "warn"}};
   ipc::Environment environment;
   environment.variable = [&](const char* name) {
     const auto it = variables.find(name);
@@ -203,12 +205,15 @@ TEST_CASE("the environment goes before the file; a bad value names its variable"
   };
   ipc::Paths paths;
   paths.runtime = "/r";
+  paths.state = "/s";
   paths.model_dirs = {"/other"};
   Config config;
   config.server.runtime_dir = "/from-file";
   config.server.model_dirs = {"/m"};
   REQUIRE(apply_environment(environment, paths, &config).ok());
   CHECK(config.server.runtime_dir == "/r");
+  CHECK(config.server.state_dir == "/s");
+  CHECK(config.sources["server.state_dir"] == "environment HEARTH_STATE_DIR");
   CHECK(config.server.model_dirs == std::vector<std::filesystem::path>{"/m"});
   CHECK(config.server.log_level == LogLevel::kWarn);
   variables["HEARTH_LOG"] = "loud";
@@ -281,6 +286,53 @@ TEST_CASE("every setting is listed with where it came from, and reads back as it
     CHECK(same[i].key == settings[i].key);
     CHECK(same[i].value == settings[i].value);
   }
+}
+
+TEST_CASE("sampling is set for all models and for single ones") {
+  Config config;
+  const Result<void> read = apply_toml(
+      "[sampling]\ntemperature = 0.7\ntop_k = 20\n[sampling.\"a-1.5B\"]\ntop_k = 5\nmin_p = 0.1\n",
+      "f.toml", &config);
+  REQUIRE_MESSAGE(read.ok(), (read.ok() ? "" : read.error().message));
+  CHECK(config.sampling.arguments("other") == "temperature=0.7 top_k=20");
+  CHECK(config.sampling.arguments("a-1.5B") == "min_p=0.1 temperature=0.7 top_k=5");
+  CHECK(Config().sampling.arguments("m") == "");
+  std::map<std::string, Setting> by_key;
+  for (const Setting& setting : list_settings(config)) by_key[setting.key] = setting;
+  CHECK(by_key["sampling.temperature"].value == "0.7");
+  CHECK(by_key["sampling.\"a-1.5B\".top_k"].value == "5");
+  CHECK(by_key["sampling.\"a-1.5B\".top_k"].source == "f.toml:5");
+  Config again;
+  REQUIRE(apply_toml(settings_as_toml(list_settings(config)), "printed", &again).ok());
+  CHECK(again.sampling.models == config.sampling.models);
+  REQUIRE(apply_assignment("sampling.tales.temperature=0", &again).ok());
+  CHECK(again.sampling.arguments("tales").find("temperature=0 ") != std::string::npos);
+  for (const char* wrong : {"temperature = 11", "temperature = \"hot\"", "top_k = 1.5", "heat = 1",
+                            "[sampling.m]\ntop_p = 2"}) {
+    CAPTURE(wrong);
+    const std::string text = std::string("[sampling]\n") + wrong;
+    CHECK_FALSE(apply_toml(text, "f.toml", &again).ok());
+  }
+}
+
+TEST_CASE("what hearthd refuses at its start, --check refuses") {
+  const auto check = [](const char* assignment) -> Result<void> {
+    Config config;
+    HEARTH_TRY(apply_assignment(assignment, &config));
+    return check_config(config);
+  };
+  CHECK(check_config(Config()).ok());
+  CHECK(check("http.listen=127.0.0.1:8080").ok());
+  CHECK(check("http.listen=[::1]:8080").ok());
+  for (const char* wrong :
+       {"http.listen=0.0.0.0:8080", "http.listen=localhost:8080", "http.listen=:8080",
+        "http.listen=8080", "http.listen=127.0.0.1:99999", "server.tcp=:7117",
+        "server.tcp=127.0.0.1", "server.tcp=127.0.0.1:7117", "http.allowed_origins=[\"*\"]",
+        "http.allowed_origins=[\"localhost:3000\"]", "http.allowed_origins=[\"http://a/b\"]"}) {
+    CAPTURE(wrong);
+    CHECK_FALSE(check(wrong).ok());
+  }
+  CHECK(check("http.allowed_origins=[\"http://localhost:3000\"]").ok());
 }
 
 TEST_CASE("the manual and the configuration that comes with hearth know every setting") {

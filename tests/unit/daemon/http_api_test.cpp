@@ -7,6 +7,7 @@
 #include "daemon/http/api_answer.h"
 #include "daemon/http/api_embeddings.h"
 #include "daemon/http/api_request.h"
+#include "daemon/http/guard.h"
 #include "daemon/http/metrics.h"
 #include "ipc/base64.h"
 #include "ipc/codec.h"
@@ -29,14 +30,40 @@ struct Refused {
   ErrorCode code = ErrorCode::kInvalidArgument;
 };
 
+TEST_CASE("a model's listing tells how its tokens are drawn, once that is known") {
+  ipc::ModelsReply reply;
+  reply.models.resize(2);
+  reply.models[0].name = "known";
+  reply.models[0].sampling = {.temperature = 0.5f, .top_k = 20};
+  reply.models[1].name = "found";
+  const Json known = Json::parse(model_body(reply, "known"));
+  CHECK(known["hearth"]["sampling"]["temperature"] == 0.5);
+  CHECK(known["hearth"]["sampling"]["top_k"] == 20);
+  CHECK(Json::parse(model_body(reply, "found"))["hearth"]["sampling"].is_null());
+}
+
+TEST_CASE("pages may send what the official JavaScript clients do") {
+  for (const char* header :
+       {"x-stainless-lang", "x-stainless-package-version", "x-stainless-os", "x-stainless-arch",
+        "x-stainless-runtime", "x-stainless-runtime-version", "x-stainless-retry-count",
+        "x-stainless-timeout", "x-stainless-helper-method", "authorization", "x-api-key",
+        "anthropic-version", "anthropic-beta", "anthropic-dangerous-direct-browser-access"}) {
+    CAPTURE(header);
+    CHECK((", " + std::string(kAllowedHeaders) + ",").find(", " + std::string(header) + ",") !=
+          std::string::npos);
+  }
+}
+
 TEST_CASE("a completion's parameters arrive, with that API's defaults") {
   const Call plain = good(Api::kCompletions, R"({"model":"m","prompt":"Once"})");
   CHECK(plain.request.model == "m");
   CHECK(plain.request.prompt == "Once");
   CHECK(plain.request.max_tokens == 16);
-  CHECK(plain.request.temperature == 1.0f);
-  CHECK(plain.request.top_p == 1.0f);
-  CHECK(plain.request.top_k == 0);
+  // The same as by any other way: the model's own.
+  CHECK_FALSE(plain.request.temperature.has_value());
+  CHECK_FALSE(plain.request.top_p.has_value());
+  CHECK_FALSE(plain.request.top_k.has_value());
+  CHECK_FALSE(plain.request.penalty_window.has_value());
   CHECK(plain.request.logprobs == -1);
   CHECK_FALSE(plain.stream);
 
@@ -50,6 +77,7 @@ TEST_CASE("a completion's parameters arrive, with that API's defaults") {
   CHECK(full.request.n == 2);
   CHECK(full.request.temperature == 0.5f);
   CHECK(full.request.presence_penalty == 1.0f);
+  CHECK(full.request.penalty_window == -1);  // these penalties look at the whole text
   CHECK(full.request.frequency_penalty == -1.0f);
   CHECK(full.request.logit_bias == std::vector<std::pair<int32_t, float>>{{5, -100.0f}, {6, 1.5f}});
   CHECK(full.request.seed == 9u);

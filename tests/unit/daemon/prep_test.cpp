@@ -61,6 +61,58 @@ TEST_CASE("a schema or a grammar is compiled once, and refused by name") {
   CHECK(f.bad(in).field == "grammar");
 }
 
+TEST_CASE("what a request does not say is the model's own") {
+  Fixture f;
+  f.model.sampling = {.temperature = 0.25f,
+                      .top_k = 7,
+                      .top_p = 0.5f,
+                      .min_p = 0.125f,
+                      .repetition_penalty = 1.5f,
+                      .penalty_window = 9};
+  ipc::WorkerRequest in = Fixture::request("the abc");
+  engine::SamplingParams out = f.good(in).sampling;
+  CHECK(out.temperature == 0.25f);
+  CHECK(out.top_k == 7);
+  CHECK(out.top_p == 0.5f);
+  CHECK(out.min_p == 0.125f);
+  CHECK(out.repetition_penalty == 1.5f);
+  CHECK(out.penalty_window == 9);
+  in.generate.temperature = 1.0f;
+  in.generate.top_k = 0;
+  in.generate.penalty_window = -1;
+  out = f.good(in).sampling;
+  CHECK(out.temperature == 1.0f);
+  CHECK(out.top_k == 0);
+  CHECK(out.top_p == 0.5f);
+  CHECK(out.penalty_window == -1);
+}
+
+TEST_CASE("a prompt is a user's message where there is a template, and text elsewhere") {
+  models::GgufWriter w = models::vocab_file(models::small_vocab());
+  w.set_string("tokenizer.chat_template",
+               "{% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}a");
+  const std::vector<std::byte> bytes = w.bytes();
+  const models::GgufFile file = models::GgufFile::parse(bytes, "test").value();
+  const auto tokenizer = models::load_tokenizer(file).value();
+  const models::ChatTemplates templates = models::ChatTemplates::load(file);
+  const PrepModel model = make_prep_model("m", 64, *tokenizer, "", &templates);
+  const auto ids = [&model](const ipc::WorkerRequest& request) {
+    const PrepResult result = prepare(model, request);
+    REQUIRE(std::holds_alternative<PreparedRequest>(result.outcome));
+    return std::get<PreparedRequest>(result.outcome).request.prompt;
+  };
+  ipc::WorkerRequest conversation = Fixture::request("");
+  conversation.generate.messages.text = R"([{"role":"user","content":"the \"abc\""}])";
+  ipc::WorkerRequest message = Fixture::request("the \"abc\"");
+  const std::vector<int32_t> text = ids(message);
+  message.generate.prompt_as = "message";
+  CHECK(ids(message) == ids(conversation));
+  CHECK(ids(message) != text);
+  // A model without a template goes on from it.
+  const Fixture f;
+  CHECK(f.good(message).prompt == f.good(Fixture::request("the \"abc\"")).prompt);
+}
+
 TEST_CASE("a prompt becomes tokens with BOS, and every parameter arrives") {
   const Fixture f;
   ipc::WorkerRequest in = Fixture::request("the abc");

@@ -1,0 +1,89 @@
+// How tokens are drawn where a request does not say: the file's word, else the configuration's,
+// else hearth's; and weights that are no numbers.
+
+#include "daemon/worker/sampling_defaults.h"
+
+#include <doctest/doctest.h>
+
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "models/gguf/bad_weight.h"
+#include "models/gguf/gguf_writer.h"
+
+namespace hearth::worker {
+namespace {
+
+struct SamplingFile {
+  explicit SamplingFile(const models::GgufWriter& writer) : bytes(writer.bytes()) {
+    auto parsed = models::GgufFile::parse(bytes, "file");
+    REQUIRE_MESSAGE(parsed.ok(), (parsed.ok() ? "" : parsed.error().message));
+    file.emplace(std::move(parsed).value());
+  }
+  std::vector<std::byte> bytes;
+  std::optional<models::GgufFile> file;
+};
+
+TEST_CASE("a file's own sampling goes before the configuration's, and that before hearth's") {
+  models::GgufWriter w;
+  w.set_f32("general.sampling.temp", 0.25f);
+  w.set_u32("general.sampling.top_k", 64);
+  w.set_f32("general.sampling.penalty_repeat", 1.125f);
+  const SamplingFile parsed(w);
+  const auto configured = parse_sampling("temperature=1.5 top_p=0.5 min_p=0.125");
+  REQUIRE(configured.ok());
+  const ipc::SamplingDefaults met = sampling_defaults(*parsed.file, *configured);
+  CHECK(met.temperature == 0.25f);
+  CHECK(met.top_k == 64);
+  CHECK(met.top_p == 0.5f);
+  CHECK(met.min_p == 0.125f);
+  CHECK(met.repetition_penalty == 1.125f);
+  CHECK(met.penalty_window == 256);
+  const SamplingFile plain{models::GgufWriter()};
+  const ipc::SamplingDefaults own = sampling_defaults(*plain.file, {});
+  CHECK(own == ipc::SamplingDefaults());
+  CHECK(own.temperature == 0.8f);
+  CHECK(own.top_p == 0.95f);
+  CHECK(own.top_k == 40);
+}
+
+TEST_CASE("a file's value that no request could have is left out") {
+  models::GgufWriter w;
+  w.set_f32("general.sampling.temp", -1);
+  w.set_f32("general.sampling.top_p", std::numeric_limits<float>::quiet_NaN());
+  w.set_string("general.sampling.min_p", "0.1");
+  w.set_f32("general.sampling.top_k", 4.5f);
+  const SamplingFile parsed(w);
+  CHECK(sampling_of_file(*parsed.file) == ipc::SamplingSettings());
+}
+
+TEST_CASE("what a worker is told of sampling is checked") {
+  CHECK(parse_sampling("").ok());
+  CHECK(parse_sampling("penalty_window=-1")->penalty_window == -1);
+  for (const char* wrong : {"temperature", "temperature=", "temperature=x", "temperature=11",
+                            "heat=1", "top_k=1.5", "top_k=1,top_p=1"}) {
+    CAPTURE(wrong);
+    CHECK_FALSE(parse_sampling(wrong).ok());
+  }
+}
+
+TEST_CASE("a weight that is no number is found by its tensor and place") {
+  const uint64_t dims[] = {32, 2};
+  std::vector<float> values(64, 0.5f);
+  models::GgufWriter good;
+  good.add_floats("a.weight", dims, kernels::DType::kF32, values);
+  good.add_floats("q.weight", dims, kernels::DType::kQ8_0, values);
+  const auto never = [] { return false; };
+  CHECK_FALSE(models::find_bad_weight(*SamplingFile(good).file, never).has_value());
+  models::GgufWriter bad;
+  bad.add_floats("a.weight", dims, kernels::DType::kF32, values);
+  values[33] = std::numeric_limits<float>::quiet_NaN();
+  bad.add_floats("b.weight", dims, kernels::DType::kF16, values);
+  const SamplingFile parsed(bad);
+  CHECK(models::find_bad_weight(*parsed.file, never) == "b.weight [32,2]: value 33 of 64 is nan");
+  CHECK_FALSE(models::find_bad_weight(*parsed.file, [] { return true; }).has_value());
+}
+
+}  // namespace
+}  // namespace hearth::worker
