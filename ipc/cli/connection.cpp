@@ -14,6 +14,8 @@ std::optional<ipc::Client> connect() {
   Result<ipc::Client> client = ipc::Client::connect();
   if (client.ok()) return std::move(client).value();
   complain(client.error().message);
+  const char* elsewhere = std::getenv("HEARTH_TCP");
+  if (elsewhere == nullptr || *elsewhere == '\0') complain("hearth start starts one");
   return std::nullopt;
 }
 

@@ -1,12 +1,14 @@
 #include "ipc/cli/input.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "ipc/protocol.h"
 #include "ipc/utf8.h"
@@ -40,6 +42,11 @@ Result<std::string> read_file(const std::string& file) {
   return read_all(in.get(), file);
 }
 
+Result<std::string> without_newline(Result<std::string> text) {
+  if (text.ok() && text->ends_with('\n')) text->pop_back();
+  return text;
+}
+
 Result<std::string> read_source(const std::vector<std::string>& words, const std::string& file) {
   if (!words.empty()) {
     if (!file.empty()) {
@@ -47,22 +54,41 @@ Result<std::string> read_source(const std::vector<std::string>& words, const std
     }
     return fmt::format("{}", fmt::join(words, " "));
   }
-  if (!file.empty() && file != "-") return read_file(file);
-  if (file.empty() && ::isatty(STDIN_FILENO) == 1) return std::string();
-  HEARTH_ASSIGN_OR_RETURN(std::string text, read_all(stdin, "stdin"));
-  if (text.ends_with('\n')) text.pop_back();
-  return text;
+  if (file.empty() && stdin_is_terminal()) return std::string();
+  return without_newline(!file.empty() && file != "-" ? read_file(file) : read_all(stdin, "stdin"));
 }
 
-}  // namespace
+/// Somebody may have put a text there: not a device such as /dev/null, nor a service's socket.
+bool stdin_holds_text() {
+  struct stat info {};
+  return ::fstat(STDIN_FILENO, &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISREG(info.st_mode));
+}
 
-Result<std::string> read_text(const std::vector<std::string>& words, const std::string& file) {
-  HEARTH_ASSIGN_OR_RETURN(std::string text, read_source(words, file));
+Result<std::string> check_utf8(std::string text) {
   const size_t valid = ipc::valid_utf8_prefix(text);
   if (valid != text.size()) {
     return Error{ErrorCode::kInvalidArgument, fmt::format("byte {} is not UTF-8", valid + 1), {}};
   }
   return text;
+}
+
+}  // namespace
+
+bool stdin_is_terminal() { return ::isatty(STDIN_FILENO) == 1; }
+
+Result<std::string> read_text(const std::vector<std::string>& words, const std::string& file) {
+  HEARTH_ASSIGN_OR_RETURN(std::string text, read_source(words, file));
+  return check_utf8(std::move(text));
+}
+
+Result<std::string> read_prompt(const std::vector<std::string>& words, const std::string& file) {
+  if (words.empty()) return read_text({}, file);
+  std::string out = fmt::format("{}", fmt::join(words, " "));
+  if (!file.empty() || stdin_holds_text()) {
+    HEARTH_ASSIGN_OR_RETURN(const std::string more, read_source({}, file.empty() ? "-" : file));
+    if (!more.empty()) out += "\n\n" + more;
+  }
+  return check_utf8(std::move(out));
 }
 
 }  // namespace hearth::cli

@@ -27,10 +27,11 @@ int main_of(int argc, char** argv) {
   if (verb == "attach") return attach(options.attach);
   if (verb == "fork") return fork_request(options.attach);
   if (verb == "embed") return embed(options.embed);
-  if (verb == "load") return load(options.model, options.keep_alive, options.draft, options.json);
-  if (verb == "unload") return unload(options.model, options.json);
-  if (verb == "swap") return swap(options.role, options.model, options.json);
+  if (verb == "load") return load(options);
+  if (verb == "unload") return unload(options);
+  if (verb == "swap") return swap(options);
   if (verb == "ping") return ping(options.json, options.wait_ms);
+  if (verb == "start") return start(options.allow_root);
   if (verb == "stop") return stop();
   if (verb == "config") return config();
   if (verb == "keygen") return keygen(options.key_file);

@@ -29,6 +29,7 @@ struct RunOptions {
   bool json = false;
   bool ids = false;
   bool stats = false;
+  bool raw = false;  ///< the prompt is text to go on from, past a chat template
   bool no_start = false;
   bool allow_root = false;
 };
@@ -73,17 +74,19 @@ struct EmbedOptions {
 
 struct Options {
   std::string verb;
-  bool json = false;       ///< models, ps, stats, ping, doctor, load, unload, swap
-  int wait_ms = 0;         ///< ping: keep trying for so long
-  std::string request_id;  ///< cancel
-  std::string role;        ///< swap
-  std::string model;       ///< load, unload, swap
-  std::string key_file;    ///< keygen
-  std::string keep_alive;  ///< load: as written; empty: as configured
-  bool once = false;       ///< top: one picture
-  std::string record;      ///< stats: the file to record into
-  double record_s = 0;     ///< stats: seconds; 0: until interrupted
-  std::string draft;       ///< load: who guesses for it; empty: as it is
+  bool json = false;        ///< models, ps, stats, ping, doctor, load, unload, swap
+  int wait_ms = 0;          ///< ping: keep trying for so long
+  std::string request_id;   ///< cancel
+  std::string role;         ///< swap
+  std::string model;        ///< load, unload, swap
+  std::string key_file;     ///< keygen
+  std::string keep_alive;   ///< load: as written; empty: as configured
+  bool once = false;        ///< top: one picture
+  std::string record;       ///< stats: the file to record into
+  double record_s = 0;      ///< stats: seconds; 0: until interrupted
+  std::string draft;        ///< load: its draft model; empty: as it is
+  bool no_start = false;    ///< load, swap
+  bool allow_root = false;  ///< load, swap, start
   RunOptions run;
   TokenizeOptions tokenize;
   ChatOptions chat;

@@ -8,8 +8,11 @@
 
 #include "ipc/cli/options.h"
 #include "ipc/cli/terminal.h"
+#include "ipc/did_you_mean.h"
 #include "ipc/field_table.h"
+#include "ipc/utf8.h"
 #include "ipc/version.h"
+#include "ipc/wrap_lines.h"
 #include "kernels/base/result.h"
 
 namespace hearth::cli {
@@ -20,46 +23,61 @@ using ipc::FieldType;
 
 constexpr const char* kFooter = R"(
 Examples:
-  hearth run tales "Once upon a time"        streams a story; starts a daemon if none answers
-  cat letter.txt | hearth run tales > out    piped: nothing but the text on stdout
-  hearth run tales --temperature 0 -f a.txt  greedy, from a file
-  hearth run tales --json "Once" | jq .      one JSON line per event
-  hearth chat MODEL                          a conversation; hearth chat --resume goes on with it
-  hearth models                              what can be run
-  hearth ps; hearth cancel ID                live requests; end one of yours
-  hearth run tales --detach "Once"           goes on by itself, under the id that is printed
-  hearth attach ID; hearth fork ID           back to such a request; another end of it
-  hearth embed MODEL "a text"                its vector
-  hearth swap default MODEL                  another model from now on; nothing is cut off
-  hearth top                                 what it is doing, drawn every second
-  hearth inspect FILE.gguf                   what a model file holds
-  hearth tokenize tales "Once upon"          the tokens of a text
-  hearth render MODEL -f messages.json       the prompt that its chat template makes
-  hearth bench --quick FILE.gguf             how fast it runs here, and of what ceiling
-  hearth config                              every setting, and where it came from
-  hearth doctor                              what hearth would use here, and why
+  hearth run MODEL "Why is the sky blue?"   answers; starts a daemon if needed
+  git diff | hearth run MODEL "Explain it"  what is piped in follows the words
+  hearth run tales "Once upon a time"       without a chat template: goes on
+  cat a.txt | hearth run tales > out        piped: only the text on stdout
+  hearth run tales --temperature 0 -f a.txt greedy, from a file
+  hearth run tales --json "Once" | jq .     one JSON line per event
+  hearth run ./file.gguf "Hello"            a file, by a daemon of your own
+  hearth chat MODEL                         a conversation; --resume goes on
+  hearth models                             what can be run
+  hearth ps; hearth cancel ID               live requests; end one of yours
+  hearth run tales --detach "Once"          goes on by itself; prints its id
+  hearth attach ID; hearth fork ID          back to it; another end of it
+  hearth embed MODEL "a text"               its vector
+  hearth swap default MODEL                 another model; nothing is cut off
+  hearth top                                what it is doing, every second
+  hearth inspect FILE.gguf                  what a model file holds
+  hearth tokenize tales "Once upon"         the tokens of a text
+  hearth render MODEL -f messages.json      what its chat template makes of it
+  hearth bench --quick FILE.gguf            how fast, and of what ceiling
+  hearth config                             every setting, where it came from
+  hearth doctor                             what hearth would use here, and why
 
 Exit status: 0 done; 1 the request failed; 2 the command line makes no sense;
 3 no daemon answers, or it went away; 130 interrupted by Ctrl-C.
 
-Sockets are in $HEARTH_RUNTIME_DIR, else $XDG_RUNTIME_DIR/hearth, else ~/.cache/hearth/run;
-a running service (/run/hearth) is found by itself. HEARTH_MODEL_DIRS lists folders of models.)";
+Sockets are in $HEARTH_RUNTIME_DIR, else $XDG_RUNTIME_DIR/hearth, else
+~/.cache/hearth/run; a running service (/run/hearth) is found by itself.
+HEARTH_MODEL_DIRS lists folders of models.)";
 
 constexpr const char* kRunFooter = R"(
-The prompt is the words after MODEL, a file (-f), or standard input when it is piped (its last
-newline is dropped); without any, the model begins by itself. Words that begin with a dash go
-after "--".
+The prompt is the words after MODEL, then a file (-f) or what is piped in, a blank line between
+them; one newline at the end of a file or a pipe is dropped. Where the model has a chat template
+the prompt is a user's message and the text is the answer; --raw, and a model without one,
+continue the prompt. Without any prompt, at a terminal, it becomes hearth chat, or the model
+begins by itself. Words that begin with a dash go after "--"; < /dev/null keeps a pipe out.
+
+A temperature and the like that are not given are the model's own: of its file, else of the
+configuration's [sampling], else 0.8, top-p 0.95 and top-k 40.
 
 On a terminal the text streams as it comes, escape characters are shown and not obeyed, and a line
 of timings follows: prompt tokens (cached ones), time to first token (TTFT), tokens per second, why
 it ended. Piped, stdout gets the text alone. Ctrl-C ends the request and keeps what came.)";
 
 constexpr const char* kChatFooter = R"(
+Words after MODEL are the first question. Where standard input is no terminal, it and the words
+are one question: the answer goes to stdout, everything else to stderr.
+
 /help lists what can be done with a conversation: another answer, the last question anew, the
 system's words, the timings. Ctrl-C stops an answer and keeps what came; Ctrl-D ends. Conversations
-are kept in $XDG_STATE_HOME/hearth/chats (else ~/.local/state), readable by you alone.)";
+are kept in $HEARTH_STATE_DIR/chats, else $XDG_STATE_HOME/hearth/chats (~/.local/state), readable
+by you alone.)";
 
 constexpr const char* kTokenizeFooter = R"(
+One newline at the end of a file or a pipe is dropped, as hearth run does.
+
 A file, and a model in the model folders that you may read, is tokenized here, without a daemon:
 each token with the bytes of the text that it stands for. Other names and roles are asked of the
 daemon, which tells ids and vocabulary entries.)";
@@ -75,8 +93,9 @@ std::string help_of(const Field& field) {
   std::string help(field.meaning);
   std::erase(help, '`');
   if (field.type == FieldType::kInteger || field.type == FieldType::kNumber) {
-    help +=
-        fmt::format(" {:.15g} to {:.15g}, default {}.", field.min, field.max, field.default_value);
+    help += fmt::format(" {:.15g} to {:.15g}", field.min, field.max);
+    // What is the model's own says so itself.
+    help += field.default_value.empty() ? "." : fmt::format(", default {}.", field.default_value);
   } else if (field.type == FieldType::kChoice) {
     help += fmt::format(" Default {}.", field.default_value);
   }
@@ -134,14 +153,19 @@ void add_field(CLI::App& verb, const Field& field,
 }
 
 void add_run(CLI::App& app, RunOptions& options) {
-  CLI::App* verb = app.add_subcommand("run", "Continues a prompt and streams the text");
-  verb->add_option("MODEL", options.model, "a model's name (hearth models) or a role")->required();
-  verb->add_option("PROMPT", options.prompt_words, "the words to go on from");
+  CLI::App* verb = app.add_subcommand("run", "Answers a prompt, or goes on from it");
+  verb->add_option("MODEL", options.model, "a model's name (hearth models), a role or a .gguf file")
+      ->required();
+  verb->add_option("PROMPT", options.prompt_words, "the question, or the words to go on from");
   verb->add_option("-f,--file", options.file, "the prompt is this file's text; - is stdin")
       ->type_name("FILE");
   verb->add_flag("--json", options.json, "one JSON line per event on stdout");
   verb->add_flag("--ids", options.ids, "token ids instead of text");
   verb->add_flag("--stats", options.stats, "the line of timings on stderr, piped or not");
+  verb->add_flag("--raw", options.raw, "go on from the prompt, whatever template the model has");
+  verb->add_flag_callback(
+      "--no-bos", [&options] { options.fields.emplace_back("raw", "true"); },
+      "put no BOS token in front of the prompt");
   verb->add_flag("--no-start", options.no_start, "start no daemon where none answers");
   verb->add_flag("--allow-root", options.allow_root, "start one as root, too");
   for (const Field& field : ipc::request_fields()) {
@@ -149,7 +173,8 @@ void add_run(CLI::App& app, RunOptions& options) {
     const bool chat = field.name == "messages" || field.name == "tools" ||
                       field.name == "tool_choice" || field.name == "parallel_tool_calls" ||
                       field.name == "template_kwargs";
-    const bool elsewhere = field.name == "model" || field.name == "prompt" || chat;
+    const bool elsewhere = field.name == "model" || field.name == "prompt" ||
+                           field.name == "prompt_as" || field.name == "raw" || chat;
     if (has_verb(field, ipc::Verb::kGenerate) && !elsewhere)
       add_field(*verb, field, options.fields);
   }
@@ -158,7 +183,8 @@ void add_run(CLI::App& app, RunOptions& options) {
 
 void add_chat(CLI::App& app, ChatOptions& options) {
   CLI::App* verb = app.add_subcommand("chat", "A conversation with a model, at the terminal");
-  verb->add_option("MODEL", options.model, "a model's name or a role; default: default");
+  verb->add_option("MODEL", options.model, "a model's name, a role or a file; default: default");
+  verb->add_option("QUESTION", options.words, "the first question");
   verb->add_option_function<std::string>(
           "--resume",
           [&options](const std::string& name) {
@@ -178,7 +204,12 @@ void add_chat(CLI::App& app, ChatOptions& options) {
   verb->add_flag("--allow-root", options.allow_root, "start one as root, too");
   for (const char* name : {"max_tokens", "temperature", "top_k", "top_p", "min_p",
                            "repetition_penalty", "seed", "ignore_eos", "draft", "cache"}) {
-    add_field(*verb, *ipc::find_field(ipc::Verb::kGenerate, name), options.fields);
+    Field field = *ipc::find_field(ipc::Verb::kGenerate, name);
+    if (field.name == "max_tokens") {  // answers are as long as they are
+      field.meaning = "Tokens of an answer, at most; 0: as many as the context has room for.";
+      field.default_value = "0";
+    }
+    add_field(*verb, field, options.fields);
   }
   verb->footer(kChatFooter);
 }
@@ -281,6 +312,55 @@ constexpr WorkerVerb kWorkerVerbs[] = {
     {"plan", "What serving a model takes and brings, before it is loaded"},
 };
 
+constexpr size_t kHelpColumns = 80;
+
+/// What people write who know other programs.
+struct OtherName {
+  std::string_view word;
+  std::string_view verb;
+};
+constexpr OtherName kOtherNames[] = {{"list", "models"},      {"ls", "models"}, {"serve", "start"},
+                                     {"download", "pull"},    {"get", "pull"},  {"show", "inspect"},
+                                     {"generate", "run"},     {"ask", "run"},   {"complete", "run"},
+                                     {"embeddings", "embed"}, {"status", "ps"}, {"quit", "stop"}};
+
+/// Null: there is no such verb.
+const CLI::App* find_verb(const CLI::App& app, const std::string& name) {
+  for (const CLI::App* verb : app.get_subcommands({})) {
+    if (verb->get_name() == name) return verb;
+  }
+  return nullptr;
+}
+
+/// The verb that a word which is none was meant as; "": nobody knows.
+std::string verb_meant(const CLI::App& app, const std::string& word) {
+  for (const OtherName& other : kOtherNames) {
+    if (other.word == word) return "hearth " + std::string(other.verb);
+  }
+  std::vector<std::string> verbs = {"help"};
+  for (const CLI::App* verb : app.get_subcommands({})) verbs.push_back(verb->get_name());
+  const std::string nearest = ipc::nearest_word(word, verbs);
+  return nearest.empty() ? "" : "hearth " + nearest;
+}
+
+/// A sentence about the first of `words` that is an option of no kind; "": all are known.
+std::string flag_meant(const CLI::App& app, const std::vector<std::string>& words) {
+  const CLI::App* verb = find_verb(app, words.front());
+  if (verb == nullptr) verb = &app;
+  std::vector<std::string> known;
+  for (const CLI::Option* option : verb->get_options()) {
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  }
+  for (const std::string& word : words) {
+    if (word == "--") break;
+    const std::string name = word.substr(0, word.find('='));
+    if (!name.starts_with("--") || std::ranges::find(known, name) != known.end()) continue;
+    return fmt::format("{}: no option {}{}", verb->get_name(), ipc::to_valid_utf8(name),
+                       ipc::did_you_mean(ipc::nearest_word(name, known)));
+  }
+  return "";
+}
+
 bool is_worker_verb(std::string_view word) {
   return std::any_of(std::begin(kWorkerVerbs), std::end(kWorkerVerbs),
                      [word](const WorkerVerb& verb) { return verb.name == word; });
@@ -292,7 +372,7 @@ Parsed parse(int argc, char** argv) {
   Parsed parsed;
   Options& options = parsed.options;
   CLI::App app("hearth: asks the local daemon's language models", "hearth");
-  app.set_version_flag("--version", "hearth " + std::string(ipc::version()));
+  app.set_version_flag("-v,--version", "hearth " + std::string(ipc::version()));
   app.require_subcommand(1);
   app.footer(kFooter);
   app.get_formatter()->column_width(34);
@@ -322,23 +402,29 @@ Parsed parse(int argc, char** argv) {
   add_attach(app, options.attach);
   add_embed(app, options.embed);
   CLI::App* load = add_plain("load", "Brings a model into memory");
-  load->add_option("MODEL", options.model, "a model's name or a role")->required();
+  load->add_option("MODEL", options.model, "a model's name, a role or a .gguf file")->required();
   load->add_option("--keep-alive", options.keep_alive,
                    "idle, it leaves after so long: 90s, 30m, 8h, never")
       ->type_name("TIME");
   load->add_option("--draft", options.draft,
-                   "the small model that guesses for it, or none; default: as configured")
+                   "its draft model, a small one, or none; default: as configured")
       ->type_name("NAME");
   add_plain("unload", "Takes a model out of memory once its requests have ended")
       ->add_option("MODEL", options.model, "a model's name or a role")
       ->required();
   CLI::App* swap = add_plain("swap", "Loads a model and points a role at it");
   swap->add_option("ROLE", options.role, "default, or a role of the configuration")->required();
-  swap->add_option("MODEL", options.model, "the model's name")->required();
+  swap->add_option("MODEL", options.model, "the model's name or a .gguf file")->required();
+  for (CLI::App* each : {load, swap}) {
+    each->add_flag("--no-start", options.no_start, "start no daemon where none answers");
+    each->add_flag("--allow-root", options.allow_root, "start one as root, too");
+  }
   add_plain("ping", "Whether a daemon answers")
       ->add_option("--wait-ms", options.wait_ms, "keep trying for so long")
       ->check(CLI::Range(0, 600'000));
   add_tokenize(app, options.tokenize);
+  app.add_subcommand("start", "Starts a daemon of your own, where none answers")
+      ->add_flag("--allow-root", options.allow_root, "start one as root, too");
   app.add_subcommand("stop", "Stops your own daemon once its requests have ended");
   for (const WorkerVerb& verb : kWorkerVerbs) {
     app.add_subcommand(std::string(verb.name), verb.meaning);
@@ -350,24 +436,43 @@ Parsed parse(int argc, char** argv) {
   add_plain("doctor", "What hearth would use on this machine, and why");
   app.add_subcommand("protocol", "Prints the protocol's documentation as Markdown");
 
-  if (argc <= 1) {
-    write_stderr(app.help());
+  const auto finish = [&parsed](int status) -> Parsed& {
     parsed.finished = true;
-    parsed.status = kUsage;
+    parsed.status = status;
+    return parsed;
+  };
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  if (words.empty()) {
+    write_stderr(ipc::wrap_lines(app.help(), kHelpColumns));
+    return finish(kUsage);
+  }
+  // hearth help VERB is hearth VERB --help.
+  if (words.front() == "help") {
+    words.erase(words.begin());
+    words.emplace_back("--help");
+  }
+  const std::string& first = words.front();
+  if (is_worker_verb(first)) {  // its options and its help are the worker's
+    options.verb = first;
+    options.worker_words = words;
     return parsed;
   }
-  if (is_worker_verb(argv[1])) {  // its options and its help are the worker's
-    options.verb = argv[1];
-    options.worker_words.assign(argv + 1, argv + argc);
-    return parsed;
+  if (!first.starts_with('-') && find_verb(app, first) == nullptr) {
+    complain(fmt::format("no verb {}{}", ipc::to_valid_utf8(first),
+                         ipc::did_you_mean(verb_meant(app, first))));
+    return finish(kUsage);
   }
   try {
-    app.parse(argc, argv);
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
     options.verb = app.get_subcommands().front()->get_name();
+  } catch (const CLI::CallForHelp&) {
+    write_stdout(ipc::wrap_lines(app.help(), kHelpColumns));
+    return finish(kOk);
   } catch (const CLI::ParseError& problem) {
-    parsed.finished = true;
-    parsed.status = app.exit(problem) == 0 ? kOk : kUsage;
-    return parsed;
+    const std::string meant = flag_meant(app, words);
+    if (meant.empty()) return finish(app.exit(problem) == 0 ? kOk : kUsage);
+    complain(meant);
+    return finish(kUsage);
   }
   if (options.verb == "fork" && !app.get_subcommand("fork")->count("--from")) {
     options.attach.from = -1;

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -31,7 +32,10 @@ std::string describe(const ipc::QueuedEvent& queued) {
 }
 std::string describe(const ipc::ProgressEvent& progress) {
   if (progress.position > 0) {
-    return fmt::format("waiting for {}, place {}", progress.waiting_for, progress.position);
+    std::string text = fmt::format("waiting for {}, place {}", progress.waiting_for,
+                                   progress.position);
+    if (progress.estimate_ms > 0) text += ", about " + human_duration(progress.estimate_ms);
+    return text;
   }
   return fmt::format("prompt {} of {} tokens", progress.prompt_done, progress.prompt_total);
 }
@@ -46,8 +50,26 @@ int status_of(const StreamPrinter& printer) {
 
 }  // namespace
 
+std::string why_empty(const ipc::DoneEvent& done, bool raw) {
+  const std::string reason = done.finish_reasons.empty() ? "stop" : done.finish_reasons.front();
+  const ipc::Usage& usage = done.usage;
+  if (usage.reasoning_tokens > 0) {
+    return fmt::format("the answer is empty: {} tokens of reasoning, then {}{}",
+                       usage.reasoning_tokens, reason,
+                       reason == "length" ? " (--max-tokens allows more)" : "");
+  }
+  if (reason != "stop") return fmt::format("the answer is empty: {}", reason);
+  return fmt::format("the answer is empty: the model ended it {}{}",
+                     usage.output_tokens > 0 ? "without a visible character" : "at once",
+                     raw ? "; without --raw the prompt is a message to it" : "");
+}
+
 void StreamPrinter::take(const ipc::Delta& delta) {
   status_.clear();
+  const bool thinks = std::ranges::any_of(delta.parts, [](const ipc::DeltaPart& part) {
+    return part.channel == ipc::DeltaChannel::kReasoning;
+  });
+  if (thinks && delta.text.empty()) status_.show("thinking");
   if (options_.json) return line(ipc::delta_as_json(delta));
   const std::string text = options_.ids ? ids_as_text(delta.ids) : delta.text;
   if (delta.header.sample == 0) return put(text);
@@ -72,6 +94,8 @@ void StreamPrinter::end(const ipc::DoneEvent* done) {
     put(text);
   }
   if (terminal_ && wrote_ && last_ != '\n') put("\n");
+  if (options_.explain_empty && !wrote_ && done != nullptr && !interrupted())
+    complain(why_empty(*done, options_.raw));
   const bool wanted = options_.stats || (terminal_ && stderr_is_terminal());
   if (done == nullptr || !wanted) return;
   // One log of both: the text itself stays as it is where stdout goes elsewhere.

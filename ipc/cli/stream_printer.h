@@ -12,9 +12,11 @@ namespace hearth::cli {
 
 /// How a generation is shown.
 struct StreamOptions {
-  bool json = false;   ///< one JSON line per event
-  bool ids = false;    ///< token ids instead of text
-  bool stats = false;  ///< the line of timings, piped or not
+  bool json = false;           ///< one JSON line per event
+  bool ids = false;            ///< token ids instead of text
+  bool stats = false;          ///< the line of timings, piped or not
+  bool raw = false;            ///< the prompt was continued as text
+  bool explain_empty = false;  ///< say why there is no text at all
 };
 
 /// Puts what arrives where it belongs: text (or ids, or JSON lines) on stdout, everything else on
@@ -43,6 +45,9 @@ class StreamPrinter {
   char last_ = '\n';
   int problem_ = 0;
 };
+
+/// Why an answer has no text, in a sentence; `raw`: its prompt was continued as text.
+std::string why_empty(const ipc::DoneEvent& done, bool raw);
 
 enum class OnInterrupt {
   kCancel,  ///< Ctrl-C ends the request

@@ -1,6 +1,7 @@
 #include "ipc/cli/terminal.h"
 
 #include <fmt/core.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +11,13 @@ namespace hearth::cli {
 
 bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
 bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
+
+size_t terminal_columns() {
+  if (!stdout_is_terminal()) return 0;
+  winsize size{};
+  const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : 80;
+}
 
 bool stdout_and_stderr_are_one() {
   struct stat out {};

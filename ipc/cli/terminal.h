@@ -1,6 +1,7 @@
 #pragma once
 // What may reach a terminal.
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -10,6 +11,8 @@ namespace hearth::cli {
 
 bool stdout_is_terminal();
 bool stderr_is_terminal();
+/// Characters of a line of stdout's terminal; 0 where it is none: lines may be as long as they are.
+size_t terminal_columns();
 /// Both go to the same file, pipe or terminal.
 bool stdout_and_stderr_are_one();
 

@@ -16,6 +16,7 @@
 #include "ipc/cli/program.h"
 #include "ipc/cli/terminal.h"
 #include "ipc/cli/verbs.h"
+#include "ipc/wrap_lines.h"
 
 namespace hearth::cli {
 namespace {
@@ -152,6 +153,8 @@ int cache(const std::vector<std::string>& words) {
   try {
     std::vector<std::string> reversed(words.rbegin(), words.rend() - 1);
     app.parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    return write_stdout(ipc::wrap_lines(app.help(), 80)) ? kOk : kFailed;
   } catch (const CLI::ParseError& problem) {
     return app.exit(problem) == 0 ? kOk : kUsage;
   }

@@ -8,7 +8,9 @@
 #include "ipc/cli/chat/chat_session.h"
 #include "ipc/cli/chat/line_editor.h"
 #include "ipc/cli/connection.h"
+#include "ipc/cli/input.h"
 #include "ipc/cli/interrupt.h"
+#include "ipc/cli/model_argument.h"
 #include "ipc/cli/verbs.h"
 
 namespace hearth::cli {
@@ -59,18 +61,52 @@ Result<SavedChat> begin(const std::filesystem::path& folder, const ChatOptions& 
 
 }  // namespace
 
-int chat(const ChatOptions& options) {
+Result<void> check_chat(ipc::Client& client, const std::string& model, const std::string& system) {
+  SavedChat probe;
+  probe.system = system;
+  probe.messages.push_back({"user", "x"});
+  ipc::TokenizeRequest request;
+  request.model = model;
+  request.messages.text = messages_json(probe);
+  StatusLine status;
+  status.show("loading " + model);
+  const Result<ipc::TokenizeReply> reply = client.tokenize(request);
+  if (!reply.ok()) return reply.error();
+  return {};
+}
+
+int chat_with(ipc::Client client, const ChatOptions& options) {
   const Result<std::filesystem::path> folder = chats_folder();
   if (!folder.ok()) return fail(folder.error());
-  if (options.list) return list(*folder);
   Result<SavedChat> saved = begin(*folder, options);
   if (!saved.ok()) return fail(saved.error());
-  std::optional<ipc::Client> client = connect_or_start(options.no_start, options.allow_root);
-  if (!client) return kNoDaemon;
-  ChatSession session(std::move(*client), *folder, std::move(saved).value(), options);
-  LineEditor editor(*folder / ".history");
+  // Before the first question, which would be typed in vain.
+  if (const Result<void> possible = check_chat(client, saved->model, saved->system);
+      !possible.ok()) {
+    return fail(possible.error());
+  }
+  // Without a terminal all of stdin is one question.
+  const bool once = !stdin_is_terminal();
+  const Result<std::string> question = once || !options.words.empty()
+                                           ? read_prompt(options.words, "")
+                                           : Result<std::string>(std::string());
+  if (!question.ok()) {
+    complain("question: " + question.error().message);
+    return kUsage;
+  }
+  if (once && question->empty()) {
+    complain("chat: no question: want words, a text on stdin, or a terminal");
+    return kUsage;
+  }
   catch_interrupts();
+  ChatSession session(std::move(client), *folder, std::move(saved).value(), options);
   session.greet();
+  if (!question->empty()) {
+    const bool answered = session.say(*question);
+    if (session.lost()) return kNoDaemon;
+    if (once) return interrupted() ? kInterrupted : answered ? kOk : kFailed;
+  }
+  LineEditor editor(*folder / ".history");
   while (!session.lost()) {
     const ChatInput input = read_chat_input(editor, "> ");
     clear_interrupt();
@@ -79,6 +115,21 @@ int chat(const ChatOptions& options) {
     if (input.kind == ChatInput::Kind::kMessage) session.say(input.text);
   }
   return kNoDaemon;
+}
+
+int chat(const ChatOptions& options) {
+  if (options.list) {
+    const Result<std::filesystem::path> folder = chats_folder();
+    return folder.ok() ? list(*folder) : fail(folder.error());
+  }
+  ChatOptions taken = options;
+  if (!options.model.empty()) {
+    Result<std::string> model = model_argument(options.model);
+    if (!model.ok()) return fail(model.error());
+    taken.model = std::move(model).value();
+  }
+  std::optional<ipc::Client> client = connect_or_start(options.no_start, options.allow_root);
+  return client ? chat_with(std::move(*client), taken) : static_cast<int>(kNoDaemon);
 }
 
 }  // namespace hearth::cli

@@ -8,6 +8,7 @@
 #include "ipc/cli/connection.h"
 #include "ipc/cli/input.h"
 #include "ipc/cli/interrupt.h"
+#include "ipc/cli/model_argument.h"
 #include "ipc/cli/run_fields.h"
 #include "ipc/cli/stream_printer.h"
 #include "ipc/cli/terminal.h"
@@ -32,26 +33,48 @@ int leave(ipc::Client& client, const std::string& id) {
   }
 }
 
+/// At a terminal, with no word, no file and nothing that a conversation has no use for.
+bool asks_nothing(const RunOptions& options, const ipc::GenerateRequest& request) {
+  return stdin_is_terminal() && stdout_is_terminal() && !options.raw && !options.json &&
+         !options.ids && request.prompt.empty() && request.prompt_ids.empty() && !request.detach;
+}
+
 }  // namespace
 
 int run(const RunOptions& options) {
-  Result<std::string> prompt = read_text(options.prompt_words, options.file);
+  const Result<std::string> model = model_argument(options.model);
+  if (!model.ok()) return fail(model.error());
+  Result<std::string> prompt = read_prompt(options.prompt_words, options.file);
   if (!prompt.ok()) {
     complain("prompt: " + prompt.error().message);
     return kUsage;
   }
-  Result<ipc::GenerateRequest> request = request_from_flags(options.model, *prompt, options.fields);
+  Result<ipc::GenerateRequest> request = request_from_flags(*model, *prompt, options.fields);
   if (!request.ok()) {
     complain(request.error().message);
     return kUsage;
   }
+  if (!options.raw && !request->prompt.empty()) request->prompt_as = "message";
   catch_interrupts();
   std::optional<ipc::Client> client = connect_or_start(options.no_start, options.allow_root);
   if (!client) return interrupted() ? kInterrupted : kNoDaemon;
+  if (asks_nothing(options, *request)) {
+    ChatOptions conversation;
+    conversation.model = *model;
+    conversation.fields = options.fields;
+    const Result<void> possible = check_chat(*client, conversation.model, "");
+    if (possible.ok()) return chat_with(std::move(*client), conversation);
+    // A model without a template begins by itself.
+    if (possible.error().code != ErrorCode::kUnsupported) return fail(possible.error());
+  }
   const Result<std::string> id = client->start(*request);
   if (!id.ok()) return fail(id.error());
   if (request->detach) return leave(*client, *id);
-  StreamPrinter printer({.json = options.json, .ids = options.ids, .stats = options.stats});
+  StreamPrinter printer({.json = options.json,
+                         .ids = options.ids,
+                         .stats = options.stats,
+                         .raw = request->prompt_as == "text",
+                         .explain_empty = true});
   return follow(*client, *id, printer, OnInterrupt::kCancel);
 }
 

@@ -4,19 +4,22 @@
 
 #include "ipc/cli/connection.h"
 #include "ipc/cli/loading_status.h"
+#include "ipc/cli/model_argument.h"
 #include "ipc/cli/verbs.h"
 
 namespace hearth::cli {
 
-int swap(const std::string& role, const std::string& model, bool json) {
-  std::optional<ipc::Client> client = connect();
+int swap(const Options& options) {
+  const Result<std::string> model = model_argument(options.model);
+  if (!model.ok()) return fail(model.error());
+  std::optional<ipc::Client> client = connect_or_start(options.no_start, options.allow_root);
   if (!client) return kNoDaemon;
   StatusLine status;
   const Result<ipc::SwapReply> reply =
-      client->swap({.role = role, .model = model},
+      client->swap({.role = options.role, .model = *model},
                    [&](const ipc::LoadingEvent& event) { status.show(loading_text(event)); });
   status.clear();
-  return show(reply, json, [](const ipc::SwapReply& swapped) {
+  return show(reply, options.json, [](const ipc::SwapReply& swapped) {
     write_stdout(terminal_safe(
         fmt::format("{} is {} now ({} before)\n", swapped.role, swapped.model, swapped.previous)));
   });

@@ -14,6 +14,7 @@
 
 #include "ipc/cli/connection.h"
 #include "ipc/cli/interrupt.h"
+#include "ipc/cli/table.h"
 #include "ipc/cli/terminal.h"
 #include "ipc/cli/verbs.h"
 
@@ -58,7 +59,7 @@ std::string cut_lines(std::string_view text, size_t columns) {
 
 }  // namespace
 
-std::string top_text(const ipc::StatsReply& stats, const ipc::PsReply& ps, int rows) {
+std::string top_text(const ipc::StatsReply& stats, const ipc::PsReply& ps, int rows, size_t width) {
   std::string out = fmt::format("hearthd {}  up {}  requests: {} live, {} done, {} failed\n",
                                 stats.version, human_duration(stats.uptime_ms), stats.requests_live,
                                 stats.requests_done, stats.requests_failed);
@@ -69,13 +70,13 @@ std::string top_text(const ipc::StatsReply& stats, const ipc::PsReply& ps, int r
     const double used = static_cast<double>(sum_of(s.kv_blocks_used));
     const double prompt = static_cast<double>(std::max<uint64_t>(1, s.prompt_tokens_total));
     const auto& g = s.speculation;
-    out +=
-        fmt::format("\n{}  {}  {}\n", ipc::one_line(worker.model, 32), worker.device, worker.state);
+    out += fmt::format("\n{}  {}  {}\n", cut_middle(ipc::one_line(worker.model, 0), 48),
+                       worker.device, worker.state);
     out += fmt::format("  decode {:>8.1f} tokens/s   prefill {:>8.1f} tokens/s   step {:.2f} ms\n",
                        s.decode_tokens_per_s, s.prefill_tokens_per_s, s.step_ms_recent);
     out += fmt::format(
         "  {} running, {} waiting, {} preempted   prefix hits {:.1f} %   "
-        "guesses right {:.1f} %\n",
+        "accepted {:.1f} %\n",
         s.num_running, s.num_waiting, s.num_preempted,
         100 * static_cast<double>(s.prompt_tokens_cached) / prompt,
         g.drafted_tokens == 0
@@ -87,18 +88,10 @@ std::string top_text(const ipc::StatsReply& stats, const ipc::PsReply& ps, int r
     if (s.gpu) out += "  " + ipc::gpu_text(*s.gpu) + "\n", ++lines;
   }
   if (stats.workers.empty()) out += "\n(no model in memory)\n", lines += 2;
-  out += fmt::format("\n{:<20} {:<12} {:<14} {:<10} {:<11} {:>7} {:>7} {:>9}\n", "REQUEST", "OWNER",
-                     "MODEL", "STATE", "CLASS", "PROMPT", "OUTPUT", "AGE");
+  out += "\n";
   lines += 2;
-  for (const ipc::PsEntry& entry : ps.requests) {
-    if (++lines >= rows) break;
-    out += fmt::format("{:<20} {:<12} {:<14} {:<10} {:<11} {:>7} {:>7} {:>9}\n",
-                       ipc::one_line(entry.id, 20), ipc::one_line(entry.owner, 12),
-                       ipc::one_line(entry.model, 14), entry.state, entry.priority,
-                       entry.prompt_tokens, entry.output_tokens, human_duration(entry.age_ms));
-  }
-  if (ps.requests.empty()) out += "(no live request)\n";
-  return terminal_safe(out);
+  const size_t most = lines < rows ? static_cast<size_t>(rows - lines) : 0;
+  return terminal_safe(out) + requests_table(ps, width, most);
 }
 
 namespace {
@@ -135,10 +128,10 @@ class Keys {
 };
 
 /// A picture of what the daemon is doing.
-Result<std::string> look(ipc::Client& client, int rows) {
+Result<std::string> look(ipc::Client& client, int rows, size_t width) {
   HEARTH_ASSIGN_OR_RETURN(const ipc::StatsReply stats, client.stats());
   HEARTH_ASSIGN_OR_RETURN(const ipc::PsReply ps, client.ps());
-  return top_text(stats, ps, rows);
+  return top_text(stats, ps, rows, width);
 }
 
 }  // namespace
@@ -147,7 +140,7 @@ int top(bool once) {
   std::optional<ipc::Client> client = connect();
   if (!client) return kNoDaemon;
   if (once || !stdout_is_terminal()) {
-    const Result<std::string> text = look(*client, INT_MAX);
+    const Result<std::string> text = look(*client, INT_MAX, terminal_columns());
     if (!text.ok()) return fail(text.error());
     write_stdout(*text);
     return kOk;
@@ -162,7 +155,7 @@ int top(bool once) {
     const winsize size = terminal_size();
     std::string text = "hearthd is gone; waiting for it\n";
     if (client) {
-      Result<std::string> met = look(*client, size.ws_row);
+      Result<std::string> met = look(*client, size.ws_row, size.ws_col);
       if (met.ok()) {
         text = cut_lines(*met, size.ws_col);
       } else {

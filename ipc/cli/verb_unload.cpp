@@ -2,18 +2,21 @@
 
 #include "ipc/cli/connection.h"
 #include "ipc/cli/loading_status.h"
+#include "ipc/cli/model_argument.h"
 #include "ipc/cli/verbs.h"
 
 namespace hearth::cli {
 
-int unload(const std::string& model, bool json) {
+int unload(const Options& options) {
+  const Result<std::string> model = model_argument(options.model);
+  if (!model.ok()) return fail(model.error());
   std::optional<ipc::Client> client = connect();
   if (!client) return kNoDaemon;
   StatusLine status;
   const Result<ipc::UnloadReply> reply = client->unload(
-      {.model = model}, [&](const ipc::LoadingEvent& event) { status.show(loading_text(event)); });
+      {.model = *model}, [&](const ipc::LoadingEvent& event) { status.show(loading_text(event)); });
   status.clear();
-  return show(reply, json, [](const ipc::UnloadReply& gone) {
+  return show(reply, options.json, [](const ipc::UnloadReply& gone) {
     write_stdout(
         terminal_safe(gone.model + (gone.was_resident ? " unloaded\n" : " was not in memory\n")));
   });

@@ -5,36 +5,48 @@
 #include <vector>
 
 #include "ipc/cli/options.h"
+#include "ipc/client.h"
 #include "ipc/messages.h"
 
 namespace hearth::cli {
 
 int run(const RunOptions& options);
 int chat(const ChatOptions& options);
+/// The same with a daemon that was reached already.
+int chat_with(ipc::Client client, const ChatOptions& options);
+/// Whether a conversation with that model can begin; loads it. kUnsupported: it has no chat
+/// template for one; kNotFound and the like as the daemon says them.
+Result<void> check_chat(ipc::Client& client, const std::string& model, const std::string& system);
 int tokenize(const TokenizeOptions& options);
 int models(bool json);
 int ps(bool json);
 int stats(bool json);
 /// What `hearth ps` and `hearth stats` print.
-std::string ps_text(const ipc::PsReply& reply);
+/// "resident", "load 40 %"
+std::string state_text(const ipc::ModelEntry& model);
+/// Tables are cut to `width` characters a line; 0: as wide as they are.
+std::string ps_text(const ipc::PsReply& reply, size_t width = 0);
+std::string models_text(const ipc::ModelsReply& reply, size_t width = 0);
+std::string requests_table(const ipc::PsReply& reply, size_t width, size_t most_rows);
 std::string stats_text(const ipc::StatsReply& reply);
 /// Host memory behind a GPU's, as `hearth stats` and `hearth cache stats` say it.
 std::string ram_text(const ipc::StoreSnapshot& store);
 int record(const std::string& file, double seconds);
 int top(bool once);
-/// What `hearth top` draws, at most `rows` lines.
-std::string top_text(const ipc::StatsReply& stats, const ipc::PsReply& ps, int rows);
+/// What `hearth top` draws, at most `rows` lines of `width` characters.
+std::string top_text(const ipc::StatsReply& stats, const ipc::PsReply& ps, int rows,
+                     size_t width = 0);
 int cancel(const std::string& request_id);
 int attach(const AttachOptions& options);
 int fork_request(const AttachOptions& options);
 int embed(const EmbedOptions& options);
-int load(const std::string& model, const std::string& keep_alive, const std::string& draft,
-         bool json);
-int unload(const std::string& model, bool json);
-int swap(const std::string& role, const std::string& model, bool json);
+int load(const Options& options);
+int unload(const Options& options);
+int swap(const Options& options);
 /// `words`: "cache" and what follows it.
 int cache(const std::vector<std::string>& words);
 int ping(bool json, int wait_ms);
+int start(bool allow_root);
 int stop();
 int keygen(const std::string& file);
 int doctor(bool json);

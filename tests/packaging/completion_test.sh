@@ -53,6 +53,18 @@ swap_words ""
 swap_words fast ""
 want tales
 want small
+# Names with blanks are one word each, and ids of live requests are offered.
+cat >"$stub/hearth" <<'END'
+#!/bin/sh
+case $1 in
+  ps) echo '{"requests":[{"id":"r-1","owner":"uid:1","model":"m"},{"id":"r-2","owner":"uid:1","model":"m"}],"models":[{"name":"m"}]}' ;;
+  *) echo '{"models":[{"name":"my model","roles":["default","fast"],"state":"resident"},{"name":"small","roles":[]}],"folders":[]}' ;;
+esac
+END
+PATH=$stub:$PATH complete_words hearth run my
+[[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == 'my model' ]] || { echo "run my: ${COMPREPLY[*]}"; exit 1; }
+PATH=$stub:$PATH complete_words hearth cancel ""
+[[ ${COMPREPLY[*]} == "r-1 r-2" ]] || { echo "cancel: ${COMPREPLY[*]}"; exit 1; }
 if command -v zsh >/dev/null; then
   offered=$(source=$1 PATH=$stub:$PATH zsh_words hearth swap "" | tr '\n' ' ')
   [[ $offered == "default fast " ]] || { echo "zsh: swap: $offered"; exit 1; }

@@ -28,6 +28,11 @@ class Screen {
     if (const auto* queued = std::get_if<ipc::QueuedEvent>(&event)) {
       status_.show("waiting: " + queued->reason);
     } else if (const auto* progress = std::get_if<ipc::ProgressEvent>(&event)) {
+      if (progress->position > 0) {
+        return status_.show(fmt::format(
+            "waiting, place {}{}", progress->position,
+            progress->estimate_ms > 0 ? ", about " + human_duration(progress->estimate_ms) : ""));
+      }
       status_.show(
           fmt::format("reading {} of {} tokens", progress->prompt_done, progress->prompt_total));
     }

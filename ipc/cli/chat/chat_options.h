@@ -7,7 +7,8 @@
 namespace hearth::cli {
 
 struct ChatOptions {
-  std::string model;  ///< empty: of the conversation that is resumed, or default
+  std::string model;               ///< empty: of the conversation that is resumed, or default
+  std::vector<std::string> words;  ///< the first question
   bool resume = false;
   std::string name;  ///< of the conversation; empty with `resume`: the last one
   std::string system;

@@ -12,7 +12,9 @@
 #include <system_error>
 
 #include "ipc/cli/connection.h"
+#include "ipc/cli/interrupt.h"
 #include "ipc/cli/run_fields.h"
+#include "ipc/cli/stream_printer.h"
 #include "ipc/cli/timing_line.h"
 #include "ipc/utf8.h"
 
@@ -65,15 +67,16 @@ std::optional<std::string> edited(const std::string& text) {
 }  // namespace
 
 void ChatSession::greet() const {
+  // Not a part of what is said: stdout may be a file.
+  const std::string title = terminal_safe(fmt::format("{} ({})", chat_.model, chat_.name));
   if (chat_.messages.empty()) {
-    say_line(fmt::format("{} ({}). /help shows the commands.", chat_.model, chat_.name));
-    return;
+    return write_stderr(title + ". /help shows the commands.\n");
   }
-  show();
-  say_line(fmt::format("{} ({}), {} messages. /help shows the commands.", chat_.model, chat_.name,
-                       chat_.messages.size()));
+  if (stdout_is_terminal()) show();
+  write_stderr(
+      fmt::format("{}, {} messages. /help shows the commands.\n", title, chat_.messages.size()));
   if (chat_.messages.back().role == "user") {
-    say_line("The last question has no answer yet; /retry asks it again.");
+    write_stderr("The last question has no answer yet; /retry asks it again.\n");
   }
 }
 
@@ -103,27 +106,42 @@ void ChatSession::save() {
   saved_ = true;
 }
 
-void ChatSession::say(const std::string& text) {
+bool ChatSession::say(const std::string& text) {
   if (!chat_.messages.empty() && chat_.messages.back().role == "user") chat_.messages.pop_back();
   chat_.messages.push_back({"user", text});
-  ask();
+  return ask();
 }
 
 // Ends with the question alone where no answer came.
-void ChatSession::ask() {
+bool ChatSession::ask() {
   const Result<ipc::GenerateRequest> asked = request();
-  if (!asked.ok()) return complain(asked.error().message);
+  if (!asked.ok()) {
+    complain(asked.error().message);
+    return false;
+  }
   save();
   ChatAnswer answer = stream_answer(client_, *asked, !hide_reasoning_);
   if (answer.error) {
     complain(answer.error->message);
+    if (answer.error->code == ErrorCode::kContextOverflow) {
+      complain(
+          "the conversation fills the context: /new begins another one, /undo takes the last "
+          "question back");
+    }
     lost_ = answer.error->code == ErrorCode::kLost;
   }
   last_ = answer.done;
-  if (answer.text.empty() && answer.reasoning.empty()) return;
+  if (answer.text.empty() && answer.done && !interrupted()) {
+    complain(why_empty(*answer.done, false));
+  }
+  if (answer.done && answer.done->finish_reasons.front() == "length" && asked->max_tokens == 0) {
+    complain("the context is full; /new begins another conversation");
+  }
+  if (answer.text.empty() && answer.reasoning.empty()) return false;
   const bool whole = answer.done && answer.done->finish_reasons.front() != "cancelled";
   chat_.messages.push_back({"assistant", answer.text, answer.reasoning, !whole});
   save();
+  return !answer.error;
 }
 
 void ChatSession::retry() {

@@ -25,15 +25,15 @@ class ChatSession {
   /// What there is so far, and how to go on.
   void greet() const;
   /// The user's words, and the answer to them. The words are saved before they are asked, the
-  /// answer once it has come.
-  void say(const std::string& text);
+  /// answer once it has come. False: none came.
+  bool say(const std::string& text);
   /// False: the program shall end.
   bool command(const ChatInput& input);
   /// The daemon went away.
   bool lost() const { return lost_; }
 
  private:
-  void ask();
+  bool ask();
   void retry();
   void undo();
   void edit(const std::string& given);

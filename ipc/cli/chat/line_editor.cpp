@@ -100,7 +100,8 @@ LineEditor::Outcome LineEditor::read(const std::string& prompt, std::string* lin
   impl_->prompt = prompt;
   impl_->interrupted = false;
   // The library prints the prompt before it takes the terminal over; what answers the prompt at
-  // once (a program, a paste) would meet the terminal's own line editing: Ctrl-D lost, Ctrl-C fatal.
+  // once (a program, a paste) would meet the terminal's own line editing: Ctrl-D lost, Ctrl-C
+  // fatal.
   ::el_set(impl_->editor, EL_PREP_TERM, 1);
   int count = 0;
   const char* const text = ::el_gets(impl_->editor, &count);

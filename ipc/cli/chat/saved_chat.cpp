@@ -74,12 +74,17 @@ std::string new_chat_name(const fs::path& folder) {
 Result<fs::path> chats_folder() {
   const ipc::Environment environment = ipc::Environment::of_process();
   const fs::path named = environment.variable("XDG_STATE_HOME");
-  if (!named.is_absolute() && environment.home.empty()) {
+  fs::path state = environment.variable("HEARTH_STATE_DIR");
+  if (state.empty() && !named.is_absolute() && environment.home.empty()) {
     return Error{ErrorCode::kIo, "no home directory, and no XDG_STATE_HOME", ""};
   }
+  if (!state.empty() && !state.is_absolute()) {
+    return Error{ErrorCode::kInvalidArgument, "HEARTH_STATE_DIR: want an absolute path", ""};
+  }
   // The user's own, of root and of the service's user too.
-  const fs::path state =
-      (named.is_absolute() ? named : environment.home / ".local/state") / "hearth";
+  if (state.empty()) {
+    state = (named.is_absolute() ? named : environment.home / ".local/state") / "hearth";
+  }
   HEARTH_TRY(ipc::ensure_private_dir(state));
   fs::path folder = state / "chats";
   HEARTH_TRY(ipc::ensure_private_dir(folder));

@@ -17,6 +17,7 @@
 #include "ipc/cli/terminal.h"
 #include "ipc/paths.h"
 #include "ipc/version.h"
+#include "ipc/wrap_lines.h"
 #include "kernels/base/clock.h"
 
 namespace hearth::cli {
@@ -174,6 +175,8 @@ int main_of(int argc, char** argv) {
       "https_proxy, http_proxy and no_proxy; HF_TOKEN is told to the hub that hf: means.");
   try {
     app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return write_stdout(ipc::wrap_lines(app.help(), 80)) ? 0 : 1;
   } catch (const CLI::ParseError& problem) {
     return app.exit(problem) == 0 ? kOk : kUsage;
   }

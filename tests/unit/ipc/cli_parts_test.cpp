@@ -257,7 +257,7 @@ TEST_CASE("text comes from words or a file, and is UTF-8") {
   std::ofstream(good) << "two\nlines\n";
   std::ofstream(bad) << "ab\xFF";
   CHECK(*read_text({"a", "b c"}, "") == "a b c");
-  CHECK(*read_text({}, good) == "two\nlines\n");
+  CHECK(*read_text({}, good) == "two\nlines");
   CHECK(read_text({}, bad).error().message == "byte 3 is not UTF-8");
   CHECK(read_text({"\xFF"}, "").error().code == ErrorCode::kInvalidArgument);
   CHECK(read_text({"a"}, good).error().code == ErrorCode::kInvalidArgument);

@@ -243,6 +243,67 @@ TEST_CASE("the request's own error is status 1, a bad flag status 2") {
   CHECK(hearth(temp, {"ping"}).status == kOk);
 }
 
+TEST_CASE("a typing error is told what it may mean, and is status 2") {
+  TempDir temp;
+  const auto wrong = [&temp](std::vector<std::string> words, const std::string& err) {
+    const Outcome outcome = hearth(temp, std::move(words));
+    CHECK(outcome.status == kUsage);
+    CHECK(outcome.out.empty());
+    CHECK(outcome.err == "hearth: " + err + "\n");
+  };
+  wrong({"runn", "tales"}, "no verb runn; did you mean hearth run?");
+  wrong({"list"}, "no verb list; did you mean hearth models?");
+  wrong({"serve"}, "no verb serve; did you mean hearth start?");
+  wrong({"zebra"}, "no verb zebra");
+  wrong({"run", "tales", "--max-token", "5", "x"},
+        "run: no option --max-token; did you mean --max-tokens?");
+  wrong({"run", "tales", "--temp=0", "x"}, "run: no option --temp; did you mean --temperature?");
+  wrong({"--bogus"}, "hearth: no option --bogus");
+  CHECK(hearth(temp, {"help"}).out == hearth(temp, {"--help"}).out);
+  CHECK(hearth(temp, {"help", "run"}).out == hearth(temp, {"run", "--help"}).out);
+  CHECK(hearth(temp, {"-v"}).out == hearth(temp, {"--version"}).out);
+}
+
+TEST_CASE("every verb's help fits 80 columns") {
+  TempDir temp;
+  for (const char* verb :
+       {"", "run", "chat", "load", "swap", "tokenize", "fork", "embed", "ping"}) {
+    CAPTURE(verb);
+    std::vector<std::string> words = {"help"};
+    if (*verb != '\0') words.emplace_back(verb);
+    const Outcome help = hearth(temp, words);
+    CHECK(help.status == kOk);
+    std::istringstream lines(help.out);
+    for (std::string line; std::getline(lines, line);) CHECK_MESSAGE(line.size() <= 80, line);
+  }
+  CHECK(hearth(temp, {"chat", "--help"}).out.find("default 0") != std::string::npos);
+}
+
+TEST_CASE("words are a message; --raw goes on from them; an empty answer says why") {
+  TempDir temp;
+  std::vector<ipc::GenerateRequest> asked;
+  FakeDaemon daemon(temp.path(), [&](const ipc::ClientRequest& request, FakeDaemon::Reply reply) {
+    const auto* generate = std::get_if<ipc::GenerateRequest>(&request);
+    if (generate == nullptr) return;
+    asked.push_back(*generate);
+    reply.event(done("stop"));
+  });
+  const Outcome message = hearth(temp, {"run", "tales", "Why", "so?"});
+  CHECK(message.status == kOk);
+  CHECK(message.err ==
+        "hearth: the answer is empty: the model ended it without a visible character\n");
+  const Outcome raw = hearth(temp, {"run", "tales", "--raw", "--no-bos", "Once"});
+  CHECK(raw.err.find("without --raw") != std::string::npos);
+  CHECK(hearth(temp, {"run", "tales"}).status == kOk);  // /dev/null: it begins by itself
+  REQUIRE(asked.size() == 3);
+  CHECK(asked[0].prompt == "Why so?");
+  CHECK(asked[0].prompt_as == "message");
+  CHECK_FALSE(asked[0].temperature.has_value());  // the model's own
+  CHECK(asked[1].prompt_as == "text");
+  CHECK(asked[1].raw);
+  CHECK(asked[2].prompt_as == "text");
+}
+
 TEST_CASE("several samples are printed one after the other") {
   TempDir temp;
   FakeDaemon daemon(temp.path(), [](const ipc::ClientRequest& request, FakeDaemon::Reply reply) {

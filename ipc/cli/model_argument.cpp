@@ -1,0 +1,23 @@
+#include "ipc/cli/model_argument.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <system_error>
+
+#include "ipc/model_file.h"
+#include "ipc/utf8.h"
+
+namespace hearth::cli {
+namespace fs = std::filesystem;
+
+Result<std::string> model_argument(const std::string& word) {
+  std::error_code error;
+  if (!ipc::is_written_as_file(word)) return word;
+  if (fs::is_regular_file(word, error)) return fs::absolute(word).lexically_normal().string();
+  if (word.find('/') == std::string::npos) return word;
+  return Error{ErrorCode::kNotFound,
+               fmt::format("{}: there is no such file", ipc::to_valid_utf8(word)), "model"};
+}
+
+}  // namespace hearth::cli
