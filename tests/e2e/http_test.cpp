@@ -27,6 +27,10 @@ std::string completion(uint64_t seed, int tokens, const std::string& more = {}) 
 ipc::GenerateRequest same(uint64_t seed, int32_t tokens) {
   ipc::GenerateRequest request = seeded(seed, tokens);
   request.model = "tiny";
+  // What HTTP's requests here do not say either: the model's own.
+  request.temperature.reset();
+  request.top_k.reset();
+  request.top_p.reset();
   return request;
 }
 

@@ -275,7 +275,11 @@ TEST_CASE("a client asks the daemon: what is kept, why it missed, pin, remove") 
   CHECK(listed.starts_with("tiny: 1 chunks\n"));
   CHECK(listed.find("\"ddd") != std::string::npos);
   request.prompt = std::string(60, 'd') + std::string(30, 'e');
-  CHECK(why("third").find("what is kept goes on with other tokens") != std::string::npos);
+  const std::string third = why("third");
+  CHECK(third.find("what is kept goes on with other tokens") != std::string::npos);
+  // And the text around the place, which is the caller's own.
+  CHECK_MESSAGE(third.find("behind \"dddddddd\" it reads \"d") != std::string::npos, third);
+  CHECK_MESSAGE(third.find("de") != std::string::npos, third);
   CHECK(cache_error("tenth") == ErrorCode::kNotFound);
   const std::string name = listed.substr(listed.find('\n') + 3, 12);
   CHECK(ask("unpin", {name}) == "unpinned 1 chunks\n");

@@ -337,10 +337,15 @@ TEST_CASE(
   REQUIRE(answer.error);
   CHECK(answer.error->code == ErrorCode::kNotFound);
   CHECK(answer.error->message.find("broken, tiny") != std::string::npos);
-  request.model = "/etc/passwd";
+  request.model = "../models/tiny";
   answer = run(client, request);
   REQUIRE(answer.error);
   CHECK(answer.error->code == ErrorCode::kForbidden);
+  // The daemon's own user may name a model's file; this is none.
+  request.model = "/etc/passwd";
+  answer = run(client, request);
+  REQUIRE(answer.error);
+  CHECK(answer.error->code == ErrorCode::kNotFound);
   request.model = "broken";
   answer = run(client, request);
   REQUIRE(answer.error);

@@ -62,6 +62,8 @@ TEST_CASE("inspect of what is no model names the reason") {
   CHECK(hearth(sandbox, "inspect nonesuch").status == 1);
   CHECK(hearth(sandbox, "inspect").status == 2);
   CHECK(hearth(sandbox, "inspect --no-such-flag x").status == 2);
+  CHECK(hearth(sandbox, "bench --quik x").err ==
+        "hearth: bench: no option --quik; did you mean --quick?\n");
   const Outcome help = hearth(sandbox, "inspect --help");
   CHECK(help.status == 0);
   CHECK(help.out.find("hearth inspect") != std::string::npos);

@@ -61,15 +61,23 @@ std::vector<int32_t> FamilyModel::all_but_last() const {
   return tokens;
 }
 
+void FamilyModel::describe(models::GgufWriter* file) const {
+  file->set_string("general.architecture", architecture);
+  for (const auto& [key, value] : metadata.items()) set(file, key, value);
+}
+
+void FamilyModel::add_tensors(models::GgufWriter* file, kernels::DType matrix_type) const {
+  for (const FamilyTensor& tensor : tensors) {
+    file->add_floats(tensor.name, tensor.dims,
+                     tensor.dims.size() == 1 ? kernels::DType::kF32 : matrix_type,
+                     family_values(tensor, seed));
+  }
+}
+
 std::vector<std::byte> FamilyModel::file_bytes(kernels::DType matrix_type) const {
   models::GgufWriter w;
-  w.set_string("general.architecture", architecture);
-  for (const auto& [key, value] : metadata.items()) set(&w, key, value);
-  for (const FamilyTensor& tensor : tensors) {
-    w.add_floats(tensor.name, tensor.dims,
-                 tensor.dims.size() == 1 ? kernels::DType::kF32 : matrix_type,
-                 family_values(tensor, seed));
-  }
+  describe(&w);
+  add_tensors(&w, matrix_type);
   return w.bytes();
 }
 

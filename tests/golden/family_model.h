@@ -11,6 +11,10 @@
 
 #include "kernels/dtype.h"
 
+namespace hearth::models {
+class GgufWriter;
+}
+
 namespace hearth::golden {
 
 struct FamilyTensor {
@@ -39,6 +43,9 @@ struct FamilyModel {
   std::vector<int32_t> all_but_last() const;
   /// Matrices in `matrix_type` (F32, F16, Q8_0), vectors in F32.
   std::vector<std::byte> file_bytes(kernels::DType matrix_type) const;
+  /// The two halves of it, for a file with more keys.
+  void describe(models::GgufWriter* file) const;
+  void add_tensors(models::GgufWriter* file, kernels::DType matrix_type) const;
 };
 
 /// The values of a tensor, F32: hashes of its name and each element's index.

@@ -1,0 +1,134 @@
+// A tiny file of every family through all that looks at a model: inspect, plan, bench, models and
+// load. What runs must be measured: a model whose plan is not known would count as no memory.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "kernels/dtype.h"
+#include "models/gguf/gguf_writer.h"
+#include "tests/e2e/command.h"
+#include "tests/e2e/daemon.h"
+#include "tests/golden/family_model.h"
+
+namespace hearth::e2e {
+namespace {
+
+using nlohmann::json;
+
+/// `count` entries: three control tokens, printable ASCII, and filling.
+void add_vocabulary(models::GgufWriter* w, size_t count) {
+  std::vector<std::string> tokens = {"<unk>", "<s>", "</s>", "\xE2\x96\x81"};
+  std::vector<int32_t> types = {2, 3, 3, 1};
+  for (char c = '!'; c <= '~' && tokens.size() < count; ++c) tokens.emplace_back(1, c);
+  while (tokens.size() < count) tokens.push_back("x" + std::to_string(tokens.size()));
+  types.resize(tokens.size(), 1);
+  w->set_string("tokenizer.ggml.model", "llama");
+  w->set_strings("tokenizer.ggml.tokens", tokens);
+  w->set_f32s("tokenizer.ggml.scores", std::vector<float>(tokens.size(), -1.0f));
+  w->set_i32s("tokenizer.ggml.token_type", types);
+  w->set_u32("tokenizer.ggml.bos_token_id", 1);
+  w->set_u32("tokenizer.ggml.eos_token_id", 2);
+}
+
+struct Family {
+  std::string name;
+  bool generates = true;
+};
+
+void write(const golden::FamilyModel& model, const std::filesystem::path& path) {
+  models::GgufWriter w;
+  model.describe(&w);
+  size_t tokens = 0;
+  for (const golden::FamilyTensor& tensor : model.tensors) {
+    if (tensor.name == "token_embd.weight") tokens = tensor.dims[1];
+  }
+  add_vocabulary(&w, tokens);
+  model.add_tensors(&w, kernels::DType::kF32);
+  REQUIRE(w.write(path).ok());
+}
+
+/// An encoder's recording has texts where the others have ids.
+golden::FamilyModel read_encoder(const std::string& name) {
+  std::ifstream in(HEARTH_SOURCE_DIR "/tests/golden/encoders/" + name + ".json");
+  const json root = json::parse(in);
+  golden::FamilyModel m;
+  root.at("name").get_to(m.name);
+  root.at("architecture").get_to(m.architecture);
+  root.at("seed").get_to(m.seed);
+  m.metadata = root.at("metadata");
+  for (const json& each : root.at("tensors")) {
+    m.tensors.push_back({each.at(0), each.at(1), each.at(2), each.at(3)});
+  }
+  return m;
+}
+
+std::vector<Family> write_all(const Sandbox& sandbox) {
+  std::vector<Family> out;
+  for (const std::string& name : golden::family_names()) {
+    write(golden::read_family(name), sandbox.models() / (name + ".gguf"));
+    out.push_back({name, true});
+  }
+  for (const char* name : {"bert", "nomic-bert"}) {
+    write(read_encoder(name), sandbox.models() / (std::string(name) + ".gguf"));
+    out.push_back({name, false});
+  }
+  return out;
+}
+
+TEST_CASE("every family is inspected, planned, measured, loaded and counted") {
+  const Sandbox sandbox;
+  const std::vector<Family> families = write_all(sandbox);
+  REQUIRE(families.size() >= 18);
+  const Daemon daemon(sandbox, {"limits.max_resident=64", "worker.kv_bytes=1048576"});
+  for (const Family& family : families) {
+    CAPTURE(family.name);
+    const CommandOutcome inspected = run_hearth(sandbox, "inspect --json " + family.name);
+    REQUIRE_MESSAGE(inspected.status == 0, inspected.err);
+    CHECK_MESSAGE(json::parse(inspected.out)["runs"] == true, inspected.out);
+
+    const CommandOutcome planned = run_hearth(
+        sandbox,
+        "plan --json --bandwidth 10GB/s --flops 1e12 --memory 1GB --context 64 " + family.name);
+    REQUIRE_MESSAGE(planned.status == 0, planned.err);
+    const json plan = json::parse(planned.out)["memory"];
+    CHECK(plan["weight_bytes"].get<uint64_t>() > 0);
+    CHECK(plan["kv_bytes"].get<uint64_t>() > 0);
+
+    const CommandOutcome measured = run_hearth(
+        sandbox, "bench --json --quick --rounds 1 --read-mib 4 --threads 1 " + family.name);
+    if (family.generates) {
+      REQUIRE_MESSAGE(measured.status == 0, measured.err);
+      const json report = json::parse(measured.out);
+      CHECK_FALSE(report["cases"].empty());
+      for (const json& each : report["cases"]) CHECK(each["tokens_per_s"] > 0);
+    } else {
+      CHECK(measured.status == 1);
+      CHECK_MESSAGE(measured.err.find("makes vectors") != std::string::npos, measured.err);
+    }
+
+    const CommandOutcome loaded = run_hearth(sandbox, "load --no-start --json " + family.name);
+    REQUIRE_MESSAGE(loaded.status == 0, loaded.err);
+    CHECK(json::parse(loaded.out)["weight_bytes"].get<uint64_t>() > 0);
+  }
+  const CommandOutcome models = run_hearth(sandbox, "models --json");
+  REQUIRE(models.status == 0);
+  size_t resident = 0;
+  const json reply = json::parse(models.out);
+  for (const json& model : reply["models"]) {
+    CAPTURE(model["name"].get<std::string>());
+    if (model["state"] != "resident") continue;
+    ++resident;
+    // What residency counts is what was planned: weights and KV at the least.
+    CHECK(model["memory_bytes"].get<uint64_t>() >=
+          model["weight_bytes"].get<uint64_t>() + model["kv_bytes"].get<uint64_t>());
+  }
+  CHECK(resident == families.size());
+}
+
+}  // namespace
+}  // namespace hearth::e2e
