@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Streams a story from the hearth daemon over plain pyzmq (Debian: python3-zmq).
-Usage: hearth_client.py [MODEL [PROMPT...]]; fields, events and errors: ipc/PROTOCOL.md"""
+Usage: hearth_client.py [MODEL [PROMPT...]]; fields, events and errors: docs/protocol.md"""
 import json, os, sys, zmq
 
 def runtime_dir():

@@ -11,14 +11,14 @@
 namespace hearth::ipc {
 namespace {
 
-TEST_CASE("ipc/PROTOCOL.md is what `hearth protocol` prints") {
-  std::ifstream in(std::string(HEARTH_SOURCE_DIR) + "/ipc/PROTOCOL.md", std::ios::binary);
+TEST_CASE("docs/protocol.md is what `hearth protocol` prints") {
+  std::ifstream in(std::string(HEARTH_SOURCE_DIR) + "/docs/protocol.md", std::ios::binary);
   REQUIRE(in.good());
   std::ostringstream file;
   file << in.rdbuf();
   // Not CHECK(a == b): the two pages would be printed whole.
   const bool same = file.str() == protocol_page();
-  CHECK_MESSAGE(same, "run: hearth protocol > ipc/PROTOCOL.md");
+  CHECK_MESSAGE(same, "run: hearth protocol > docs/protocol.md");
 }
 
 TEST_CASE("the page names every field and every verb") {
