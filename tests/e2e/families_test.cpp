@@ -18,7 +18,7 @@
 namespace hearth::e2e {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
 /// `count` entries: three control tokens, printable ASCII, and filling.
 void add_vocabulary(models::GgufWriter* w, size_t count) {
@@ -55,13 +55,13 @@ void write(const golden::FamilyModel& model, const std::filesystem::path& path) 
 /// An encoder's recording has texts where the others have ids.
 golden::FamilyModel read_encoder(const std::string& name) {
   std::ifstream in(HEARTH_SOURCE_DIR "/tests/golden/encoders/" + name + ".json");
-  const json root = json::parse(in);
+  const Json root = Json::parse(in);
   golden::FamilyModel m;
   root.at("name").get_to(m.name);
   root.at("architecture").get_to(m.architecture);
   root.at("seed").get_to(m.seed);
   m.metadata = root.at("metadata");
-  for (const json& each : root.at("tensors")) {
+  for (const Json& each : root.at("tensors")) {
     m.tensors.push_back({each.at(0), each.at(1), each.at(2), each.at(3)});
   }
   return m;
@@ -89,13 +89,13 @@ TEST_CASE("every family is inspected, planned, measured, loaded and counted") {
     CAPTURE(family.name);
     const CommandOutcome inspected = run_hearth(sandbox, "inspect --json " + family.name);
     REQUIRE_MESSAGE(inspected.status == 0, inspected.err);
-    CHECK_MESSAGE(json::parse(inspected.out)["runs"] == true, inspected.out);
+    CHECK_MESSAGE(Json::parse(inspected.out)["runs"] == true, inspected.out);
 
     const CommandOutcome planned = run_hearth(
         sandbox,
         "plan --json --bandwidth 10GB/s --flops 1e12 --memory 1GB --context 64 " + family.name);
     REQUIRE_MESSAGE(planned.status == 0, planned.err);
-    const json plan = json::parse(planned.out)["memory"];
+    const Json plan = Json::parse(planned.out)["memory"];
     CHECK(plan["weight_bytes"].get<uint64_t>() > 0);
     CHECK(plan["kv_bytes"].get<uint64_t>() > 0);
 
@@ -103,9 +103,9 @@ TEST_CASE("every family is inspected, planned, measured, loaded and counted") {
         sandbox, "bench --json --quick --rounds 1 --read-mib 4 --threads 1 " + family.name);
     if (family.generates) {
       REQUIRE_MESSAGE(measured.status == 0, measured.err);
-      const json report = json::parse(measured.out);
+      const Json report = Json::parse(measured.out);
       CHECK_FALSE(report["cases"].empty());
-      for (const json& each : report["cases"]) CHECK(each["tokens_per_s"] > 0);
+      for (const Json& each : report["cases"]) CHECK(each["tokens_per_s"] > 0);
     } else {
       CHECK(measured.status == 1);
       CHECK_MESSAGE(measured.err.find("makes vectors") != std::string::npos, measured.err);
@@ -113,13 +113,13 @@ TEST_CASE("every family is inspected, planned, measured, loaded and counted") {
 
     const CommandOutcome loaded = run_hearth(sandbox, "load --no-start --json " + family.name);
     REQUIRE_MESSAGE(loaded.status == 0, loaded.err);
-    CHECK(json::parse(loaded.out)["weight_bytes"].get<uint64_t>() > 0);
+    CHECK(Json::parse(loaded.out)["weight_bytes"].get<uint64_t>() > 0);
   }
   const CommandOutcome models = run_hearth(sandbox, "models --json");
   REQUIRE(models.status == 0);
   size_t resident = 0;
-  const json reply = json::parse(models.out);
-  for (const json& model : reply["models"]) {
+  const Json reply = Json::parse(models.out);
+  for (const Json& model : reply["models"]) {
     CAPTURE(model["name"].get<std::string>());
     if (model["state"] != "resident") continue;
     ++resident;
