@@ -10,7 +10,7 @@
 
 #include <chrono>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <thread>
 
 #include "tests/e2e/tiny_model.h"
@@ -71,7 +71,10 @@ std::optional<int> wait_for_exit(pid_t pid, int timeout_ms) {
 
 std::string text_of(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
-  return std::string((std::istreambuf_iterator<char>(in)), {});
+  // Not by iterators, which throw where a process's file in /proc ends with the process.
+  std::ostringstream out;
+  out << in.rdbuf();
+  return out.str();
 }
 
 Daemon::Daemon(const Sandbox& sandbox, std::vector<std::string> settings)

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -243,6 +244,21 @@ TEST_CASE("what steps cost is kept from one life to the next; what was not measu
   const ipc::DoneEvent restored = live({"c" + longest});
   CHECK(restored.usage.cached_disk_tokens > 1000);
   CHECK(restored.timings.saved_ms == 0);
+}
+
+TEST_CASE("the help of verbs that other programs know fits 80 columns, too") {
+  const Sandbox sandbox;
+  for (const char* verb : {"inspect", "plan", "bench", "perplexity", "quantize", "convert",
+                           "render", "cache", "cache ls", "pull"}) {
+    CAPTURE(verb);
+    const CommandOutcome help = run_hearth(sandbox, std::string(verb) + " --help");
+    CHECK(help.status == 0);
+    CHECK_FALSE(help.out.empty());
+    std::istringstream lines(help.out);
+    for (std::string line; std::getline(lines, line);) CHECK_MESSAGE(line.size() <= 80, line);
+  }
+  CHECK(run_hearth(sandbox, "plan --bandwith 1").err.find("did you mean --bandwidth?") !=
+        std::string::npos);
 }
 
 TEST_CASE("hearthd --check refuses what hearthd refuses") {

@@ -40,6 +40,9 @@ TEST_CASE("a model's listing tells how its tokens are drawn, once that is known"
   CHECK(known["hearth"]["sampling"]["temperature"] == 0.5);
   CHECK(known["hearth"]["sampling"]["top_k"] == 20);
   CHECK(Json::parse(model_body(reply, "found"))["hearth"]["sampling"].is_null());
+  // By the rule for names that holds everywhere.
+  CHECK(Json::parse(model_body(reply, "KNOWN.gguf"))["id"] == "known");
+  CHECK(model_body(reply, "none").empty());
 }
 
 TEST_CASE("pages may send what the official JavaScript clients do") {
