@@ -1,6 +1,7 @@
 #include "ipc/cli/input.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <memory>
 #include <utility>
 
+#include "ipc/cli/terminal.h"
 #include "ipc/protocol.h"
 #include "ipc/utf8.h"
 
@@ -64,6 +66,14 @@ bool stdin_holds_text() {
   return ::fstat(STDIN_FILENO, &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISREG(info.st_mode));
 }
 
+/// A pipe that nobody writes to nor closes (a job's stdin, say) is waited for, and that is said.
+void say_what_is_waited_for() {
+  constexpr int kSilenceMs = 2000;
+  pollfd input{STDIN_FILENO, POLLIN, 0};
+  if (::poll(&input, 1, kSilenceMs) != 0) return;
+  complain("reading the pipe on stdin, which follows the words; < /dev/null leaves it out");
+}
+
 Result<std::string> check_utf8(std::string text) {
   const size_t valid = ipc::valid_utf8_prefix(text);
   if (valid != text.size()) {
@@ -85,6 +95,7 @@ Result<std::string> read_prompt(const std::vector<std::string>& words, const std
   if (words.empty()) return read_text({}, file);
   std::string out = fmt::format("{}", fmt::join(words, " "));
   if (!file.empty() || stdin_holds_text()) {
+    if (file.empty()) say_what_is_waited_for();
     HEARTH_ASSIGN_OR_RETURN(const std::string more, read_source({}, file.empty() ? "-" : file));
     if (!more.empty()) out += "\n\n" + more;
   }

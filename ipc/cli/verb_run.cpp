@@ -55,10 +55,12 @@ int run(const RunOptions& options) {
     return kUsage;
   }
   if (!options.raw && !request->prompt.empty()) request->prompt_as = "message";
-  catch_interrupts();
+  // While a model is loaded for a conversation Ctrl-C ends the program; there is nothing to cancel.
+  const bool conversation_wanted = asks_nothing(options, *request);
+  if (!conversation_wanted) catch_interrupts();
   std::optional<ipc::Client> client = connect_or_start(options.no_start, options.allow_root);
   if (!client) return interrupted() ? kInterrupted : kNoDaemon;
-  if (asks_nothing(options, *request)) {
+  if (conversation_wanted) {
     ChatOptions conversation;
     conversation.model = *model;
     conversation.fields = options.fields;
@@ -66,6 +68,7 @@ int run(const RunOptions& options) {
     if (possible.ok()) return chat_with(std::move(*client), conversation);
     // A model without a template begins by itself.
     if (possible.error().code != ErrorCode::kUnsupported) return fail(possible.error());
+    catch_interrupts();
   }
   const Result<std::string> id = client->start(*request);
   if (!id.ok()) return fail(id.error());

@@ -90,7 +90,8 @@ std::string top_text(const ipc::StatsReply& stats, const ipc::PsReply& ps, int r
   if (stats.workers.empty()) out += "\n(no model in memory)\n", lines += 2;
   out += "\n";
   lines += 2;
-  const size_t most = lines < rows ? static_cast<size_t>(rows - lines) : 0;
+  // The last row stays free: a line end in it would move the others up.
+  const size_t most = lines + 1 < rows ? static_cast<size_t>(rows - lines - 1) : 0;
   return terminal_safe(out) + requests_table(ps, width, most);
 }
 

@@ -118,6 +118,42 @@ TEST_CASE("a conversation is held, changed and kept") {
   CHECK(list.seen().find("first ") != std::string::npos);
 }
 
+TEST_CASE("run without words at a terminal is a conversation, where the model has a template") {
+  const Fixture f;
+  write_tiny_model(f.sandbox.models() / "plain.gguf", 1);
+  const Daemon daemon(f.sandbox);
+  const auto run_words = [](const std::string& model) {
+    return std::vector<std::string>{program("hearth").string(),
+                                    "run",
+                                    "--no-start",
+                                    model,
+                                    "--max-tokens",
+                                    "5",
+                                    "--ignore-eos"};
+  };
+  {
+    Terminal t(run_words("tiny"), f.environment(daemon));
+    REQUIRE_MESSAGE(t.wait_for("/help shows the commands."), t.seen());
+    REQUIRE(t.wait_for("> "));
+    t.type("the\r");
+    REQUIRE_MESSAGE(t.wait_for("\n> "), t.seen());
+    t.type("/quit\r");
+    CHECK(WEXITSTATUS(t.wait_for_exit()) == 0);
+  }
+  {
+    Terminal t(run_words("plain"), f.environment(daemon));  // begins by itself
+    CHECK(WEXITSTATUS(t.wait_for_exit()) == 0);
+    CHECK_MESSAGE(t.seen().find("prompt 1 (cached 0)") != std::string::npos, t.seen());
+  }
+  Terminal t(chat({"tiny", "the", "abc", "--name", "asked", "--max-tokens", "5", "--ignore-eos"}),
+             f.environment(daemon));
+  REQUIRE_MESSAGE(t.wait_for("\n> "), t.seen());  // it has answered, and stays
+  CHECK(f.saved("asked")["messages"][0]["content"] == "the abc");
+  CHECK(f.saved("asked")["messages"].size() == 2);
+  t.type("/quit\r");
+  CHECK(WEXITSTATUS(t.wait_for_exit()) == 0);
+}
+
 TEST_CASE("Ctrl-C stops the answer and not the program, and a conversation outlives kill -9") {
   const Fixture f;
   const Daemon daemon(f.sandbox);

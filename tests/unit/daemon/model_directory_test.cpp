@@ -84,6 +84,8 @@ TEST_CASE("paths are refused, whatever they point at") {
     const Result<ModelFile> result = models.resolve(name);
     REQUIRE_FALSE(result.ok());
     CHECK(result.error().code == ErrorCode::kForbidden);
+    CHECK(result.error().message.find("Put the file into " + (dirs.root / "a").string()) !=
+          std::string::npos);
   }
   CHECK(models.resolve("..").error().code == ErrorCode::kNotFound);
   CHECK(models.resolve("").error().code == ErrorCode::kNotFound);

@@ -125,6 +125,9 @@ TEST_CASE("ps, top and models fit a terminal of 80 columns, whatever names there
   worker.device = "cpu avx512-vnni";
   worker.state = "ready";
   CHECK(longest_line(top_text(stats, ps, 100, 80)) <= 80);
+  for (int i = 0; i < 100; ++i) ps.requests.push_back(entry);
+  CHECK(std::ranges::count(top_text(stats, ps, 24, 80), '\n') == 23);
+  ps.requests.resize(1);
   ipc::ModelsReply models;
   models.models.push_back(model);
   const std::string text = models_text(models, 80);
