@@ -102,7 +102,7 @@ bool find_all(void* library, CublasLtApi* api, std::string* missing) {
          find(library, "cublasLtMatmul", &api->matmul, missing);
 }
 
-Error unavailable(std::string why) { return {ErrorCode::kUnavailable, std::move(why), ""}; }
+Error no_cublaslt(std::string why) { return {ErrorCode::kUnavailable, std::move(why), ""}; }
 
 }  // namespace
 
@@ -125,9 +125,9 @@ Result<CublasLt> open_cublaslt(std::span<const char* const> names) {
     CublasLt found{{}, name};
     std::string missing;
     if (find_all(library, &found.api, &missing)) return found;
-    return unavailable(fmt::format("{} has no function {}", name, missing));
+    return no_cublaslt(fmt::format("{} has no function {}", name, missing));
   }
-  return unavailable(std::move(why));
+  return no_cublaslt(std::move(why));
 }
 
 Result<CublasLt> open_cublaslt() { return open_cublaslt(kNames); }
@@ -136,7 +136,7 @@ Result<std::unique_ptr<LtProducts>> LtProducts::open(const CublasLtApi& api) {
   void* handle = nullptr;
   const int status = api.create(&handle);
   if (status != kSuccess) {
-    return unavailable(fmt::format("cublasLtCreate: {}", cublas_reason(status)));
+    return no_cublaslt(fmt::format("cublasLtCreate: {}", cublas_reason(status)));
   }
   return std::unique_ptr<LtProducts>(new LtProducts(api, handle));
 }
