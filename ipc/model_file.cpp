@@ -100,16 +100,15 @@ FoundModels list_model_files(const std::vector<fs::path>& dirs) {
   return finder.take();
 }
 
-std::optional<std::string> match_model_name(std::string_view asked,
-                                            std::span<const std::string> names) {
+std::string match_model_name(std::string_view asked, const std::vector<std::string>& names) {
   for (const std::string_view same : {asked, without_suffix(asked)}) {
     if (const auto found = std::ranges::find(names, same); found != names.end()) return *found;
   }
   const std::string wanted = lower(without_suffix(asked));
-  std::optional<std::string> out;
+  std::string out;
   for (const std::string& name : names) {
     if (lower(name) != wanted) continue;
-    if (out) return std::nullopt;
+    if (!out.empty()) return "";
     out = name;
   }
   return out;
@@ -126,8 +125,8 @@ Result<fs::path> find_model_file(const std::string& file_or_name) {
   const FoundModels found = list_model_files(paths.model_dirs);
   std::vector<std::string> names;
   for (const FoundModel& model : found.models) names.push_back(model.name);
-  if (const std::optional<std::string> name = match_model_name(file_or_name, names)) {
-    return std::ranges::find(found.models, *name, &FoundModel::name)->path;
+  if (const std::string name = match_model_name(file_or_name, names); !name.empty()) {
+    return std::ranges::find(found.models, name, &FoundModel::name)->path;
   }
   std::vector<std::string> looked;
   for (const fs::path& dir : paths.model_dirs) looked.push_back(to_valid_utf8(dir.string()));

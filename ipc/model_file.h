@@ -3,8 +3,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,9 +39,8 @@ struct FoundModels {
 FoundModels list_model_files(const std::vector<std::filesystem::path>& dirs);
 
 /// The name among `names` that `asked` means: the same; else with or without .gguf; else in other
-/// capitals, where only one fits. Nothing where none does, or several do.
-std::optional<std::string> match_model_name(std::string_view asked,
-                                            std::span<const std::string> names);
+/// capitals, where only one fits. "" where none does, or several do.
+std::string match_model_name(std::string_view asked, const std::vector<std::string>& names);
 
 /// `file_or_name` where it is an existing file; else what it means in the model directories
 /// (ipc/paths.h), unless it has a "/". kNotFound says where was looked. For people's own command

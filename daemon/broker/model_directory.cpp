@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "ipc/utf8.h"
@@ -61,8 +60,8 @@ std::vector<std::string> ModelDirectory::names() const {
 
 const ModelFile* ModelDirectory::find(const std::string& target) const {
   if (const auto same = models_.find(target); same != models_.end()) return &same->second;
-  const std::optional<std::string> name = ipc::match_model_name(target, names());
-  return name ? &models_.at(*name) : nullptr;
+  const std::string name = ipc::match_model_name(target, names());
+  return name.empty() ? nullptr : &models_.at(name);
 }
 
 Result<std::string> ModelDirectory::adopt(const fs::path& file) {

@@ -1,6 +1,5 @@
 // Answers that no model makes: tokens, models, health.
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -67,10 +66,10 @@ std::string models_body(const ipc::ModelsReply& reply) {
 std::string model_body(const ipc::ModelsReply& reply, std::string_view name) {
   std::vector<std::string> names;
   for_each_name(reply, [&](const std::string& id, const ipc::ModelEntry&) { names.push_back(id); });
-  const std::optional<std::string> meant = ipc::match_model_name(name, names);
+  const std::string meant = ipc::match_model_name(name, names);
   std::string body;
   for_each_name(reply, [&](const std::string& id, const ipc::ModelEntry& entry) {
-    if (body.empty() && id == meant) body = ipc::dump_json(model_json(id, entry));
+    if (body.empty() && !meant.empty() && id == meant) body = ipc::dump_json(model_json(id, entry));
   });
   return body;
 }

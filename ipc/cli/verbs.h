@@ -5,8 +5,11 @@
 #include <vector>
 
 #include "ipc/cli/options.h"
-#include "ipc/client.h"
 #include "ipc/messages.h"
+
+namespace hearth::ipc {
+class Client;
+}
 
 namespace hearth::cli {
 
