@@ -94,13 +94,17 @@ int chat_with(ipc::Client client, const ChatOptions& options) {
     complain("question: " + question.error().message);
     return kUsage;
   }
-  if (once && question->empty()) {
+  if (once && question->empty() && !options.resume) {
     complain("chat: no question: want words, a text on stdin, or a terminal");
     return kUsage;
   }
   catch_interrupts();
   ChatSession session(std::move(client), *folder, std::move(saved).value(), options);
   session.greet();
+  if (once && question->empty()) {  // what was said so far
+    session.command({ChatInput::Kind::kCommand, "", "show"});
+    return kOk;
+  }
   if (!question->empty()) {
     const bool answered = session.say(*question);
     if (session.lost()) return kNoDaemon;

@@ -118,6 +118,10 @@ TEST_CASE("a piped conversation is one question, and only the answer goes to std
   CHECK(asked.out == run_hearth(sandbox, "run --no-start tiny the abc" + more).out + "\n");
   CHECK(run_hearth(sandbox, "chat --no-start tiny the" + more, "abc", true).status == 0);
   CHECK(fs::exists(sandbox.state() / "chats/one.json"));
+  const CommandOutcome resumed = run_hearth(sandbox, "chat --no-start --resume one");
+  CHECK(resumed.status == 0);
+  CHECK(resumed.out.starts_with("> the abc\n"));
+  CHECK(run_hearth(sandbox, "chat --no-start tiny").status == 2);  // no question
   const CommandOutcome nope = run_hearth(sandbox, "chat --no-start nope", "the", true);
   CHECK(nope.status == 1);
   CHECK(nope.err.find("no model nope; there are: plain, tiny") != std::string::npos);
