@@ -47,10 +47,11 @@ filled() {
     # What is cancelled must still run; what others come back to may have ended.
     local of=(tales --max-tokens 200)
     if [[ $line == *cancel* ]]; then of=("$name" --max-tokens 7000); fi
-    id=$(hearth run "${of[@]}" --detach --ignore-eos true "Once" 2>&1 | grep -oE '[A-Za-z0-9._-]+' | tail -n 1)
+    id=$(hearth run "${of[@]}" --detach --ignore-eos true "Once" 2>&1 </dev/null | grep -oE '[A-Za-z0-9._-]+' | tail -n 1)
     line=${line/ ID/ $id}
   fi
   line=${line//hearth chat MODEL/echo Hello | hearth chat $name}
+  line=${line//hearth chat --resume/echo Go on | hearth chat --resume}
   line=${line//--against OTHER/}
   line=${line//-f TEXT/--tokens 300 -f letter.txt}
   line=${line//--shape S /--shape tiny }
