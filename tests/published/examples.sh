@@ -25,6 +25,7 @@ done
 cd "$work"
 cp "$model" FILE.gguf
 ln FILE.gguf file.gguf
+cp "$tree/models/demo/tales.gguf" IN.gguf
 head -n 5 "$tree/tests/published/text.txt" >letter.txt
 echo '{"messages": [{"role": "user", "content": "What is the capital of Italy?"}]}' >messages.json
 name=$(basename "$model" .gguf)
@@ -44,9 +45,10 @@ left_out() {
 filled() {
   local line=$1 id
   if [[ $line =~ \ ID($|\ ) ]]; then
-    # What is cancelled must still run; what others come back to may have ended.
+    # What is cancelled or forked must still have tokens to go; attach comes back to what has ended, too.
     local of=(tales --max-tokens 200)
     if [[ $line == *cancel* ]]; then of=("$name" --max-tokens 7000); fi
+    if [[ $line == *fork* ]]; then of=("$name" --max-tokens 400); fi
     id=$(hearth run "${of[@]}" --detach --ignore-eos true "Once" 2>&1 </dev/null | grep -oE '[A-Za-z0-9._-]+' | tail -n 1)
     line=${line/ ID/ $id}
   fi
@@ -57,7 +59,6 @@ filled() {
   line=${line//--shape S /--shape tiny }
   line=${line//--write-shape tiny FILE.gguf/--write-shape tiny tiny.gguf}
   line=${line//\[NAME\]/}
-  line=${line/IN.gguf OUT.gguf/FILE.gguf OUT.gguf --requantize}
   line=${line/hearth embed MODEL/hearth embed $name --pooling mean}
   line=${line//MODEL/$name}
   line=${line//--record FILE/--record recording}
