@@ -50,7 +50,7 @@ show_progress() {
 }
 cmake --preset demo >"$log" 2>&1 || failed
 if [[ ! -x $build/bin/hearth-worker-cpu ]]; then
-  echo "The first time this takes minutes: about 10 on two cores, and this machine has $(nproc). Log: $log"
+  echo "The first time this takes about 8 minutes of one core's time; this machine has $(nproc) cores. Log: $log"
 fi
 cmake --build --preset demo 2>&1 | tee -a "$log" | show_progress || failed
 
