@@ -122,9 +122,9 @@ check_packages() {
   note "the deb in a bare root"
   fresh_root deb
   cp "$built"/hearth_*.deb "$root/hearth/"
-  run "DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ./hearth_*.deb"
+  run "DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ./hearth_*.deb >/dev/null"
   ask_for_a_tale hearth
-  run "DEBIAN_FRONTEND=noninteractive apt-get purge -y -qq hearth"
+  run "DEBIAN_FRONTEND=noninteractive apt-get purge -y -qq hearth >/dev/null"
   left=$(run "find / -xdev -name '*hearth*' -not -path '/hearth*' -not -path '/home/*' -not -path '/var/log/*' \
     -not -path '/var/cache/*' -not -path '/tmp/*'")
   [[ -z $left ]] || fail "purging the package leaves: $left"
