@@ -1,10 +1,16 @@
 #include "kernels/base/log.h"
 
-#include <spdlog/sinks/stdout_sinks.h>
+#include <fcntl.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 
 #include "kernels/base/log_level.h"
 
@@ -34,12 +40,74 @@ int journal_priority(LogLevel level) {
   return 6;
 }
 
+// Below it a write to a pipe is whole or not at all (PIPE_BUF).
+constexpr size_t kLineBytes = 4096;
+
+// stderr, without ever waiting for its reader: what does not fit is dropped and counted, and the
+// next line that fits says how many. Nobody's log is worth a stream.
+class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  StderrSink() {
+    struct stat info {};
+    if (::fstat(STDERR_FILENO, &info) != 0) return;
+    is_socket_ = S_ISSOCK(info.st_mode);
+    if (!S_ISFIFO(info.st_mode) && !S_ISCHR(info.st_mode)) return;
+    // A description of our own: O_NONBLOCK would be everybody's who shares the other.
+    const int own = ::open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+    if (own >= 0) fd_ = own;
+  }
+  ~StderrSink() override {
+    if (fd_ != STDERR_FILENO) ::close(fd_);
+  }
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    if (dropped_ > 0) {
+      const std::string words =
+          fmt::format("{}log_dropped lines={}\n", g_journal ? "<4>" : "", dropped_);
+      if (!put(words)) {
+        ++dropped_;
+        return;
+      }
+      dropped_ = 0;
+    }
+    if (line.size() > kLineBytes) {
+      line.resize(kLineBytes);
+      line[kLineBytes - 1] = '\n';
+    }
+    if (!put({line.data(), line.size()})) ++dropped_;
+  }
+  void flush_() override {}
+
+  bool put(std::string_view bytes) const {
+    ssize_t n = 0;
+    do {
+      n = is_socket_ ? ::send(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL)
+                     : ::write(fd_, bytes.data(), bytes.size());
+    } while (n < 0 && errno == EINTR);
+    return n >= 0;
+  }
+
+  int fd_ = STDERR_FILENO;
+  bool is_socket_ = false;
+  uint64_t dropped_ = 0;
+};
+
 }  // namespace
+
+void reserve_standard_descriptors() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    // The lowest free one, which is this one.
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF && ::open("/dev/null", O_RDWR) < 0) return;
+  }
+}
 
 void init_logging(std::string_view program, LogLevel level) {
   g_journal = std::getenv("JOURNAL_STREAM") != nullptr;
-  auto logger = std::make_shared<spdlog::logger>(std::string(program),
-                                                 std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  auto logger =
+      std::make_shared<spdlog::logger>(std::string(program), std::make_shared<StderrSink>());
   logger->set_pattern(g_journal ? "%v" : "%Y-%m-%dT%H:%M:%S.%e %n[%P] %l %v");
   logger->set_level(to_spdlog(level));
   logger->flush_on(spdlog::level::debug);

@@ -1,5 +1,5 @@
 #pragma once
-// Changing how much is logged while a process runs.
+// How a process that logs begins, and changing how much is logged while it runs.
 
 #include "kernels/base/log.h"
 
@@ -7,5 +7,9 @@ namespace hearth {
 
 /// After init_logging(); any thread.
 void set_log_level(LogLevel level);
+
+/// Opens /dev/null for each of descriptors 0 to 2 that is closed, so that no socket or lock becomes
+/// what others take for stderr. Before anything is opened.
+void reserve_standard_descriptors();
 
 }  // namespace hearth
