@@ -22,27 +22,60 @@ uint64_t number_at(std::string_view text) {
   return value;
 }
 
-// Of control group v2; where there is none, or it has no bound, UINT64_MAX.
-uint64_t room_in_group() {
-  const std::string own = text_of("/proc/self/cgroup");
-  const size_t at = own.find("0::");
-  if (at == own.npos) return UINT64_MAX;
-  const std::string path = own.substr(at + 3, own.find('\n', at) - at - 3);
-  const std::string dir = "/sys/fs/cgroup" + path;
-  const std::string max = text_of(dir + "/memory.max");
-  if (max.empty() || max.starts_with("max")) return UINT64_MAX;
-  const uint64_t limit = number_at(max);
-  uint64_t current = number_at(text_of(dir + "/memory.current"));
-  // Pages of files that nobody used lately are given up on demand.
-  constexpr std::string_view kCached = "\ninactive_file ";
-  const std::string stat = text_of(dir + "/memory.stat");
-  if (const size_t cached = stat.find(kCached); cached != stat.npos) {
-    current -= std::min(current, number_at(std::string_view(stat).substr(cached + kCached.size())));
+// What is left below `limit`, of which the pages of files that nobody used lately are given up on
+// demand; `cached` is their key in the group's statistics.
+uint64_t room_below(uint64_t limit, uint64_t current, const std::string& stat,
+                    std::string_view cached) {
+  if (const size_t at = stat.find(cached); at != stat.npos) {
+    current -= std::min(current, number_at(std::string_view(stat).substr(at + cached.size())));
   }
   return limit > current ? limit - current : 0;
 }
 
+// In this process's control group; where there is none, or it has no bound, UINT64_MAX.
+uint64_t room_in_group() {
+  const std::string own = text_of("/proc/self/cgroup");
+  const std::string v1 = group_path(own, "memory");
+  const std::string v2 = group_path(own, "");
+  if (!v1.empty()) {
+    std::string dir = "/sys/fs/cgroup/memory" + v1;
+    std::string max = text_of(dir + "/memory.limit_in_bytes");
+    if (max.empty()) {  // in a container the group itself is mounted there
+      dir = "/sys/fs/cgroup/memory";
+      max = text_of(dir + "/memory.limit_in_bytes");
+    }
+    if (!max.empty()) {
+      return room_below(number_at(max), number_at(text_of(dir + "/memory.usage_in_bytes")),
+                        text_of(dir + "/memory.stat"), "\ntotal_inactive_file ");
+    }
+  }
+  if (v2.empty()) return UINT64_MAX;
+  const std::string dir = "/sys/fs/cgroup" + v2;
+  const std::string max = text_of(dir + "/memory.max");
+  if (max.empty() || max.starts_with("max")) return UINT64_MAX;
+  return room_below(number_at(max), number_at(text_of(dir + "/memory.current")),
+                    text_of(dir + "/memory.stat"), "\ninactive_file ");
+}
+
 }  // namespace
+
+std::string group_path(std::string_view groups, std::string_view controller) {
+  while (!groups.empty()) {
+    const std::string_view line = groups.substr(0, groups.find('\n'));
+    groups.remove_prefix(std::min(line.size() + 1, groups.size()));
+    const size_t first = line.find(':');
+    const size_t second = first == line.npos ? first : line.find(':', first + 1);
+    if (second == line.npos) continue;
+    std::string_view names = line.substr(first + 1, second - first - 1);
+    if (controller.empty() && names.empty()) return std::string(line.substr(second + 1));
+    while (!names.empty() && !controller.empty()) {
+      const std::string_view name = names.substr(0, names.find(','));
+      if (name == controller) return std::string(line.substr(second + 1));
+      names.remove_prefix(std::min(name.size() + 1, names.size()));
+    }
+  }
+  return {};
+}
 
 bool MemoryBudget::fits(uint64_t bytes, const InUse& in_use) const {
   if (budget_bytes_ > 0) return in_use.bytes + bytes <= budget_bytes_;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <string_view>
 
 namespace hearth::broker {
@@ -44,6 +45,10 @@ uint64_t prefix_ram_share(uint64_t configured, uint64_t available, uint64_t prom
 /// What a process may still take: the kernel's MemAvailable, or the room in our control group where
 /// that is less. 0: not known.
 uint64_t available_memory_bytes();
+
+/// The path of our control group in /proc/self/cgroup's text: of a controller of version 1, or with
+/// "" that of version 2; "": there is none.
+std::string group_path(std::string_view groups, std::string_view controller);
 
 /// MemAvailable of the text of /proc/meminfo in bytes; 0: not there.
 uint64_t parse_available(std::string_view meminfo);

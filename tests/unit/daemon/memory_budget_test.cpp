@@ -45,5 +45,16 @@ TEST_CASE("what the kernel calls available, in bytes") {
   CHECK(available_memory_bytes() > 0);
 }
 
+TEST_CASE("our control group is found in both versions of them") {
+  const std::string_view v1 = "12:cpu,cpuacct:/a\n4:hugetlb,memory:/docker/b\n0::/c\n";
+  CHECK(group_path(v1, "memory") == "/docker/b");
+  CHECK(group_path(v1, "cpuacct") == "/a");
+  CHECK(group_path(v1, "") == "/c");
+  CHECK(group_path("0::/user.slice\n", "memory").empty());
+  CHECK(group_path("0::/user.slice\n", "") == "/user.slice");
+  CHECK(group_path("nonsense\n:\n", "memory").empty());
+  CHECK(group_path("", "").empty());
+}
+
 }  // namespace
 }  // namespace hearth::broker
