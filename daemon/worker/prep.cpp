@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <deque>
+#include <map>
 #include <utility>
 
 #include "daemon/worker/chat_prompt.h"
@@ -445,13 +447,25 @@ PrepThread::~PrepThread() {
 
 void PrepThread::post(ipc::WorkerRequest request) { inbox_.post(std::move(request)); }
 
+// Owners in turn, so that nobody's many texts are ahead of somebody else's one.
 void PrepThread::run() {
+  std::map<std::string, std::deque<ipc::WorkerRequest>> waiting;
+  std::string last;
   while (true) {
-    for (auto& message : inbox_.wait_and_drain(std::chrono::hours(1))) {
-      const auto* request = std::get_if<ipc::WorkerRequest>(&message);
+    auto arrived = waiting.empty() ? inbox_.wait_and_drain(std::chrono::hours(1)) : inbox_.drain();
+    for (auto& message : arrived) {
+      auto* request = std::get_if<ipc::WorkerRequest>(&message);
       if (request == nullptr) return;
-      results_.post(prepare(model_, *request));
+      waiting[request->owner].push_back(std::move(*request));
     }
+    if (waiting.empty()) continue;
+    auto turn = waiting.upper_bound(last);
+    if (turn == waiting.end()) turn = waiting.begin();
+    last = turn->first;
+    const ipc::WorkerRequest request = std::move(turn->second.front());
+    turn->second.pop_front();
+    if (turn->second.empty()) waiting.erase(turn);
+    results_.post(prepare(model_, request));
   }
 }
 

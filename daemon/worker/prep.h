@@ -71,7 +71,7 @@ class PrepThread {
 
   /// Requests in; their number is bounded by the broker.
   void post(ipc::WorkerRequest request);
-  /// Results out, in order; its fd wakes the reader.
+  /// Results out, each owner's in order; its fd wakes the reader.
   Mailbox<PrepResult>& results() { return results_; }
 
  private:
