@@ -8,6 +8,9 @@
 namespace hearth::broker {
 namespace {
 
+// Workers send a heartbeat four times a second: one that misses six is not well.
+constexpr int64_t kSilentUs = 1'500'000;
+
 std::string state_of(const Residency::Resident& resident) {
   if (resident.worker != nullptr) {
     switch (resident.worker->state()) {
@@ -177,6 +180,11 @@ ipc::HealthReply Reports::health() const {
   for (const auto& [name, resident] : residency_.residents()) {
     if (resident.problem) {
       reply.problems.push_back(fmt::format("model {}: {}", name, resident.problem->message));
+    } else if (resident.worker != nullptr && resident.worker->is_ready() &&
+               clock_.now_us() - resident.worker->last_sign_us() > kSilentUs) {
+      reply.problems.push_back(
+          fmt::format("model {}: its worker has given no sign of life for {} ms", name,
+                      (clock_.now_us() - resident.worker->last_sign_us()) / 1000));
     } else if (resident.failures_in_row > 0 && resident.worker == nullptr) {
       reply.problems.push_back(fmt::format("model {}: its worker died {} times in a row", name,
                                            resident.failures_in_row));
