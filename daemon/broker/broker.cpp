@@ -7,14 +7,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <span>
 #include <thread>
 #include <utility>
 
 #include "daemon/broker/config_reload.h"
 #include "daemon/broker/worker_process.h"
 #include "ipc/codec.h"
-#include "ipc/curve.h"
 #include "ipc/first_verb.h"
 #include "ipc/frames.h"
 #include "ipc/paths.h"
@@ -28,8 +29,9 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTick{100};
-// A client's queue inside libzmq; beyond it the backlog waits in the OutputBuffer, where it merges.
-constexpr int kClientHighWater = 64;
+// Descriptors for everything but clients: workers, model and cache programs, files, epoll.
+constexpr size_t kOtherDescriptors = 160;
+constexpr int64_t kRightsEveryTicks = 10;
 // How soon a full connection is tried again: at once for a short stall, seldom for a long one.
 constexpr int64_t kRetryMinMs = 1;
 constexpr int64_t kRetryMaxMs = 16;
@@ -66,19 +68,16 @@ Result<std::unique_ptr<Broker>> Broker::create(const Config& config, ReadConfig 
   ::umask(0077);  // whatever is made from here on is ours alone until it is opened on purpose
   HEARTH_ASSIGN_OR_RETURN(Rights rights, Rights::create(config.server.admin_group, ::geteuid()));
   HEARTH_ASSIGN_OR_RETURN(RuntimeDir runtime_dir, RuntimeDir::take(config.server.runtime_dir));
-  HEARTH_ASSIGN_OR_RETURN(ipc::Context context, ipc::Context::create());
-  std::unique_ptr<Broker> broker(
-      new Broker(config, std::move(runtime_dir), std::move(context), std::move(rights)));
+  std::unique_ptr<Broker> broker(new Broker(config, std::move(runtime_dir), std::move(rights)));
   broker->reread_ = std::move(reread);
   HEARTH_TRY(broker->listen());
   HEARTH_TRY(broker->listen_for_watchers());
   return broker;
 }
 
-Broker::Broker(const Config& config, RuntimeDir runtime_dir, ipc::Context context, Rights rights)
+Broker::Broker(const Config& config, RuntimeDir runtime_dir, Rights rights)
     : config_(config),
       runtime_dir_(std::move(runtime_dir)),
-      context_(std::move(context)),
       rights_(std::move(rights)),
       signals_(io_, SIGTERM, SIGINT),
       sleep_signals_(io_, SIGUSR1, SIGUSR2),
@@ -93,8 +92,8 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, ipc::Context contex
       models_(config.server.model_dirs, config.roles),
       admission_(config.limits),
       output_(static_cast<size_t>(config.limits.output_buffer_bytes),
-              [this](const std::string& identity, const OutgoingView& outgoing) {
-                return send_to_client(identity, outgoing);
+              [this](const PeerId& peer, const OutgoingView& outgoing) {
+                return send_to_client(peer, outgoing);
               }),
       dispatcher_(clock_, admission_, models_, output_, config.limits),
       residency_(clock_, config_,
@@ -125,49 +124,66 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, ipc::Context contex
   residency_.add_listener(dispatcher_);
   residency_.add_listener(model_verbs_);
   dispatcher_.set_cache(config.cache);
+  dispatcher_.set_side_thread(side_);
   dispatcher_.on_done([this](uint32_t owner, const std::string& id, const ipc::DoneEvent& done) {
     cache_verbs_.misses().note(owner, id, done);
   });
 }
 
 Result<void> Broker::listen() {
-  const ipc::SocketOptions options{
-      .send_high_water = kClientHighWater,
-      .receive_high_water = kClientHighWater,
-      // A frame over it ends the connection, so it leaves room for a reply that says why.
-      .max_frame_bytes = config_.limits.max_message_bytes + (1 << 20),
-      .reconnect = true,
-      .routing_id = {}};
-  HEARTH_ASSIGN_OR_RETURN(ipc::Socket socket,
-                          ipc::Socket::open(context_, ipc::SocketType::kRouter, options));
-  HEARTH_ASSIGN_OR_RETURN(const std::string endpoint, ipc::ipc_endpoint(runtime_dir_.api_socket()));
-  HEARTH_TRY(socket.bind(endpoint));
-  if (::chmod(runtime_dir_.api_socket().c_str(), 0660) != 0) {
-    return Error{ErrorCode::kIo, fmt::format("chmod {}", runtime_dir_.api_socket().string()), ""};
-  }
-  if (!config_.server.tcp.empty()) HEARTH_TRY(listen_on_tcp(socket));
-  clients_ = std::make_unique<ZmqOnAsio>(
-      io_, std::move(socket),
-      [this](ipc::Message& message, bool ok) { on_client_message(message, ok); });
+  const LimitsConfig& bounds = config_.limits;
+  const auto message_bytes = static_cast<size_t>(bounds.max_message_bytes);
+  TransportLimits limits;
+  limits.message = {.kept_frames = ipc::kMaxFrames,
+                    .kept_bytes = message_bytes,
+                    // Room for a reply that says why, before the connection ends.
+                    .max_bytes = message_bytes + (1 << 20)};
+  limits.connections =
+      bounded_connections(static_cast<size_t>(bounds.max_connections),
+                          kOtherDescriptors + kMaxListeners + kMaxListenerConnections +
+                              static_cast<size_t>(config_.http.max_connections));
+  // Nobody takes all the places.
+  limits.connections_per_user = std::min(static_cast<size_t>(bounds.max_connections_per_owner),
+                                         limits.connections - limits.connections / 4);
+  limits.receiving_bytes_per_user = message_bytes + (1 << 20);
+  TransportHandlers handlers;
+  handlers.on_message = [this](const TransportPeer& peer, zmtp::Message message) {
+    const uint32_t uid = peer.credentials.uid;
+    on_client_message(Caller{.peer = {.door = Door::kIpc, .uid = uid, .number = peer.number},
+                             .uid = uid,
+                             .is_admin = rights_.is_admin(peer.credentials)},
+                      std::move(message));
+  };
+  const auto peer_id = [](const TransportPeer& peer) {
+    return PeerId{.door = Door::kIpc, .uid = peer.credentials.uid, .number = peer.number};
+  };
+  handlers.on_writable = [this, peer_id](const TransportPeer& peer) { on_writable(peer_id(peer)); };
+  handlers.on_gone = [this, peer_id](const TransportPeer& peer) { on_gone(peer_id(peer)); };
+  HEARTH_ASSIGN_OR_RETURN(
+      clients_, TransportServer::open(io_, clock_, runtime_dir_.api_socket(), SocketKind::kRouter,
+                                      limits, std::move(handlers)));
+  log_debug("bounds", "connections={} per_owner={}", limits.connections,
+            limits.connections_per_user);
+  if (!config_.server.tcp.empty()) HEARTH_TRY(listen_on_tcp());
   return http_.open(io_, config_, runtime_dir_.path(), instance_.id);
 }
 
-// On the same ROUTER, so that no two connections have one name; what was bound before keeps the
-// kernel's word for who speaks.
-Result<void> Broker::listen_on_tcp(ipc::Socket& socket) {
-  const ServerConfig& server = config_.server;
-  if (server.tcp_secret_file.empty() || server.tcp_clients_file.empty()) {
-    return Error{ErrorCode::kInvalidArgument,
-                 "server.tcp: want server.tcp_secret_file (hearth keygen) and "
-                 "server.tcp_clients_file, too: nobody connects without a key",
-                 "server"};
-  }
-  HEARTH_ASSIGN_OR_RETURN(const ipc::CurveKeys keys, ipc::read_secret_key(server.tcp_secret_file));
-  HEARTH_ASSIGN_OR_RETURN(auto clients, ipc::read_client_keys(server.tcp_clients_file));
-  HEARTH_ASSIGN_OR_RETURN(gate_, CurveGate::open(io_, context_, std::move(clients)));
-  HEARTH_TRY(ipc::serve_curve(socket, keys));
-  HEARTH_TRY(socket.bind("tcp://" + server.tcp));
-  log_info("listening", "tcp={} public_key={}", server.tcp, keys.public_key);
+Result<void> Broker::listen_on_tcp() {
+  TcpDoor::Handlers handlers;
+  const auto peer_id = [](uint64_t number, uint32_t uid) {
+    return PeerId{.door = Door::kTcp, .uid = uid, .number = number};
+  };
+  handlers.on_message = [this, peer_id](uint64_t number, uint32_t uid, zmtp::Message message) {
+    // A key says which user, and no key makes an administrator: that takes this machine's kernel.
+    on_client_message(Caller{.peer = peer_id(number, uid), .uid = uid, .is_admin = false},
+                      std::move(message));
+  };
+  handlers.on_gone = [this, peer_id](uint64_t number, uint32_t uid) {
+    on_gone(peer_id(number, uid));
+  };
+  HEARTH_ASSIGN_OR_RETURN(
+      tcp_, TcpDoor::open(io_, clock_, config_.server, config_.limits.max_message_bytes,
+                          ipc::workers_dir(runtime_dir_.path()) / "tcp.sock", std::move(handlers)));
   return {};
 }
 
@@ -192,11 +208,10 @@ Result<std::unique_ptr<Worker>> Broker::start_worker(const ModelFile& file,
       program, config, file.path, socket, config_.server.state_dir, config_.server.log_level);
   const std::string sampling = config_.sampling.arguments(file.name);
   if (!sampling.empty()) argv.insert(argv.end(), {"--sampling", sampling});
-  const WorkerProcess::Setup setup{
-      .argv = std::move(argv),
-      .socket = socket,
-      .heartbeat_timeout_ms = config_.worker.heartbeat_timeout_ms,
-      .load_timeout_ms = config_.worker.load_timeout_ms};
+  const WorkerProcess::Setup setup{.argv = std::move(argv),
+                                   .socket = socket,
+                                   .heartbeat_timeout_ms = config_.worker.heartbeat_timeout_ms,
+                                   .load_timeout_ms = config_.worker.load_timeout_ms};
   HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<WorkerProcess> worker,
                           WorkerProcess::start(io_, clock_, setup, listener));
   return std::unique_ptr<Worker>(std::move(worker));
@@ -223,8 +238,8 @@ Result<void> Broker::listen_for_watchers() {
     }
   };
   HEARTH_ASSIGN_OR_RETURN(
-      events_, EventHub::open(io_, context_, clock_, rights_,
-                              ipc::events_socket(runtime_dir_.path()), std::move(sources)));
+      events_, EventHub::open(io_, clock_, rights_, ipc::events_socket(runtime_dir_.path()),
+                              std::move(sources)));
   residency_.set_watcher([this](const std::string& model, std::string_view update) {
     events_->on_watch(model, update);
   });
@@ -256,49 +271,83 @@ void Broker::run_loop() {
 
 // ---- Clients -----------------------------------------------------------------------------------
 
-void Broker::on_client_message(ipc::Message& message, bool ok) {
-  const std::vector<std::string_view> frames = ipc::views(message, 1);
-  Result<Caller> caller = identify(message, rights_);
-  const std::optional<std::string_view> id = ipc::request_id_of(frames);
-  if (const std::string identity(message.front().view()); !output_.retry(identity)) {
-    dispatcher_.connection_gone(identity);
+void Broker::on_client_message(const Caller& caller, zmtp::Message message) {
+  const std::vector<std::string_view> frames(message.frames.begin(), message.frames.end());
+  const std::string id(ipc::request_id_of(frames).value_or(""));
+  if (caller.peer.door == Door::kTcp && !output_.retry(caller.peer)) {
+    dispatcher_.connection_gone(caller.peer);
   }
-  const auto refuse = [&](Error error) {
-    ++num_malformed_;
-    log_debug("malformed", "count={} code={} error=\"{}\"", num_malformed_, name(error.code),
-              error.message);
-    // Without a readable id nobody could tell what the answer answers.
-    if (id) {
-      dispatcher_.reply_error(std::string(message.front().view()), std::string(*id),
-                              std::move(error));
-    }
-  };
-  if (!caller) return refuse(caller.take_error());
-  Result<ipc::ClientMessage> parsed = ipc::parse_client_message(frames);
-  if (!parsed) return refuse(parsed.take_error());
-  if (!ok) return refuse(Error{ErrorCode::kProtocol, "too many frames, want 3", ""});
-  size_t bytes = 0;
-  for (const std::string_view frame : frames) bytes += frame.size();
-  if (bytes > static_cast<size_t>(config_.limits.max_message_bytes)) {
-    return refuse(Error{
-        ErrorCode::kTooLarge,
-        fmt::format("message of {} bytes, limit {}", bytes, config_.limits.max_message_bytes), ""});
+  if (message.num_bytes > static_cast<uint64_t>(config_.limits.max_message_bytes)) {
+    return refuse(caller, id,
+                  Error{ErrorCode::kTooLarge,
+                        fmt::format("message of {} bytes, limit {}", message.num_bytes,
+                                    config_.limits.max_message_bytes),
+                        ""});
   }
+  const Result<ipc::ClientMessage> parsed = ipc::parse_client_message(frames);
+  if (!parsed) return refuse(caller, id, parsed.error());
+  const size_t bytes = message.num_bytes;
   // Of a flood, the surplus is told at once: to read it first is what would make all of it late.
   if (const std::optional<ipc::Verb> verb = ipc::first_verb(parsed->json);
       verb && computes(*verb)) {
-    if (Result<void> room = dispatcher_.admit(*caller, bytes, 0); !room) {
-      return dispatcher_.reply_error(caller->identity, std::string(parsed->request_id),
-                                     room.take_error());
+    if (Result<void> room = dispatcher_.admit(caller, bytes, 0); !room) {
+      dispatcher_.reply_error(caller.peer, id, room.take_error());
+      return hold_if_behind(caller.peer);
     }
   }
-  Result<ipc::ClientRequest> request = ipc::decode_request(parsed->json);
-  if (!request) return refuse(request.take_error());
-  if (Result<void> adopted = adopt_path(*caller, &request.value()); !adopted) {
-    return dispatcher_.reply_error(caller->identity, std::string(parsed->request_id),
-                                   adopted.take_error());
+  if (bytes <= kInlineBytes) {
+    handle(caller, id, ipc::decode_request(parsed->json), bytes);
+    return hold_if_behind(caller.peer);
   }
-  handle(*caller, std::string(parsed->request_id), std::move(request).value(), bytes);
+  // Read elsewhere. Meanwhile nothing more is taken from this connection: what it sends next may
+  // be about this request.
+  const bool ipc = caller.peer.door == Door::kIpc;
+  if (ipc) clients_->hold(caller.peer.number);
+  auto json = std::make_shared<std::string>(std::move(message.frames[2]));
+  auto request = std::make_shared<std::optional<Result<ipc::ClientRequest>>>();
+  side_.run(
+      caller.uid,
+      [json, request] {
+        request->emplace(ipc::decode_request(*json));
+        json->clear();
+        json->shrink_to_fit();
+      },
+      [this, caller, id, request, bytes, ipc] {
+        handle(caller, id, std::move(**request), bytes);
+        hold_if_behind(caller.peer);
+        if (ipc) clients_->release(caller.peer.number);
+      });
+}
+
+void Broker::refuse(const Caller& caller, std::string_view id, Error error) {
+  ++num_malformed_;
+  log_debug("malformed", "count={} code={} error=\"{}\"", num_malformed_, name(error.code),
+            error.message);
+  // Without a readable id nobody could tell what the answer answers.
+  if (!id.empty()) dispatcher_.reply_error(caller.peer, std::string(id), std::move(error));
+  hold_if_behind(caller.peer);
+}
+
+// A connection that does not read what it asked for is not asked what else it wants.
+void Broker::hold_if_behind(const PeerId& peer) {
+  if (peer.door != Door::kIpc ||
+      output_.backlog_bytes(peer) * 2 < static_cast<size_t>(config_.limits.output_buffer_bytes)) {
+    return;
+  }
+  if (behind_.insert(peer.number).second) clients_->hold(peer.number);
+}
+
+void Broker::on_writable(const PeerId& peer) {
+  if (!output_.retry(peer)) return on_gone(peer);
+  if (output_.backlog_bytes(peer) == 0 && behind_.erase(peer.number) > 0) {
+    clients_->release(peer.number);
+  }
+}
+
+void Broker::on_gone(const PeerId& peer) {
+  if (peer.door == Door::kIpc) behind_.erase(peer.number);
+  output_.drop(peer);
+  dispatcher_.connection_gone(peer);
 }
 
 // The daemon's own user could put the file into a model directory as well. Nobody over TCP or HTTP
@@ -321,14 +370,19 @@ Result<void> Broker::adopt_path(const Caller& caller, ipc::ClientRequest* reques
       *request);
 }
 
-void Broker::handle(const Caller& caller, const std::string& id, ipc::ClientRequest request,
+void Broker::handle(const Caller& caller, const std::string& id, Result<ipc::ClientRequest> decoded,
                     size_t bytes) {
+  if (!decoded) return refuse(caller, id, decoded.take_error());
+  ipc::ClientRequest request = std::move(decoded).value();
+  if (Result<void> adopted = adopt_path(caller, &request); !adopted) {
+    return dispatcher_.reply_error(caller.peer, id, adopted.take_error());
+  }
   const auto reply = [&](const ipc::Event& event) {
-    dispatcher_.reply(caller.identity, id, event);
+    dispatcher_.reply(caller.peer, id, event);
     awake_until_us_ = steady_.now_us() + kAwakeUs;
   };
   switch (ipc::verb_of(request)) {
-    case ipc::Verb::kPing: return dispatcher_.reply(caller.identity, id, reports_.pong());
+    case ipc::Verb::kPing: return dispatcher_.reply(caller.peer, id, reports_.pong());
     case ipc::Verb::kGenerate:
     case ipc::Verb::kTokenize:
     case ipc::Verb::kEmbed: return dispatcher_.submit(caller, id, std::move(request), bytes);
@@ -345,19 +399,19 @@ void Broker::handle(const Caller& caller, const std::string& id, ipc::ClientRequ
     case ipc::Verb::kUnload:
     case ipc::Verb::kSwap: return change_models(caller, id, request);
     case ipc::Verb::kCache:
-      return cache_verbs_.handle(
-          caller, std::get<ipc::CacheRequest>(request),
-          [this, identity = caller.identity, id](Result<ipc::CacheReply> answer) {
-            if (!answer.ok()) return dispatcher_.reply_error(identity, id, answer.take_error());
-            dispatcher_.reply(identity, id, *answer);
-          });
+      return cache_verbs_.handle(caller, std::get<ipc::CacheRequest>(request),
+                                 [this, peer = caller.peer, id](Result<ipc::CacheReply> answer) {
+                                   if (!answer.ok())
+                                     return dispatcher_.reply_error(peer, id, answer.take_error());
+                                   dispatcher_.reply(peer, id, *answer);
+                                 });
   }
 }
 
 void Broker::change_models(const Caller& caller, const std::string& id,
                            const ipc::ClientRequest& request) {
   if (admission_.draining()) {
-    return dispatcher_.reply_error(caller.identity, id,
+    return dispatcher_.reply_error(caller.peer, id,
                                    Error{ErrorCode::kUnavailable, "the daemon is stopping", ""});
   }
   if (const auto* load = std::get_if<ipc::LoadRequest>(&request)) {
@@ -369,23 +423,23 @@ void Broker::change_models(const Caller& caller, const std::string& id,
   }
 }
 
-ipc::SendOutcome Broker::send_to_client(const std::string& identity, const OutgoingView& outgoing) {
-  if (http::is_http_identity(identity)) {
-    const ipc::SendOutcome outcome = http_.send(identity, outgoing);
-    if (outcome == ipc::SendOutcome::kWouldBlock) retry_output();
-    return outcome;
-  }
-  ipc::Message message;
-  ipc::append(message, identity, ipc::kProtocol, outgoing.request_id,
-              outgoing.is_delta ? ipc::kDeltaFrame : ipc::kEventFrame, outgoing.payload);
-  if (outgoing.is_delta) ipc::append(message, outgoing.ids);
-  if (!outgoing.logprobs.empty()) ipc::append(message, outgoing.logprobs);
-  const ipc::SendOutcome outcome = clients_->send(message);
+ipc::SendOutcome Broker::send_to_client(const PeerId& peer, const OutgoingView& outgoing) {
+  if (peer.door == Door::kNone) return ipc::SendOutcome::kUnreachable;
+  if (peer.door == Door::kHttp) return http_.send(peer.number, outgoing);
+  std::array<std::string_view, 6> frames = {ipc::kProtocol, outgoing.request_id,
+                                            outgoing.is_delta ? ipc::kDeltaFrame : ipc::kEventFrame,
+                                            outgoing.payload};
+  size_t count = 4;
+  if (outgoing.is_delta) frames[count++] = outgoing.ids;
+  if (!outgoing.logprobs.empty()) frames[count++] = outgoing.logprobs;
+  const std::span<const std::string_view> message(frames.data(), count);
+  if (peer.door == Door::kIpc) return clients_->send(peer.number, message);
+  const ipc::SendOutcome outcome = tcp_->send(peer.number, message);
   if (outcome == ipc::SendOutcome::kWouldBlock) retry_output();
   return outcome;
 }
 
-// A ROUTER does not say when a full connection has room again, so it is tried by the clock.
+// libzmq does not say when a full connection over TCP has room again, so it is tried by the clock.
 void Broker::retry_output() {
   if (output_retry_armed_) return;
   output_retry_armed_ = true;
@@ -394,7 +448,7 @@ void Broker::retry_output() {
     output_retry_armed_ = false;
     if (error) return;
     const size_t before = output_.total_bytes();
-    for (const std::string& identity : output_.retry()) dispatcher_.connection_gone(identity);
+    for (const PeerId& peer : output_.retry()) dispatcher_.connection_gone(peer);
     const bool moved = output_.total_bytes() < before;
     output_retry_ms_ = moved ? kRetryMinMs : std::min(kRetryMaxMs, output_retry_ms_ * 2);
     if (output_.has_backlog()) {
@@ -415,7 +469,12 @@ void Broker::every_tick() {
   disk_budget_.tick(clock_.now_us());
   say_when_ready();
   watch_new_workers();
+  clients_->tick();
+  if (tcp_ != nullptr) tcp_->tick();
   events_->tick();
+  if (ticks_ % kRightsEveryTicks == 0 && rights_.refresh(false)) {
+    log_info("admins_changed", "group={}", config_.server.admin_group);
+  }
   report_status();
   if (drain_deadline_us_ != 0) check_drained();
   tick_timer_.expires_after(kTick);
@@ -486,12 +545,10 @@ void Broker::reload() {
       roles[role] = found == config_.roles.end() ? "" : found->second;
     }
     models_.configure(config_.server.model_dirs, roles);
-    if (gate_ != nullptr) {
-      auto clients = ipc::read_client_keys(config_.server.tcp_clients_file);
-      if (clients.ok()) {
-        gate_->set_clients(std::move(clients).value());
-      } else {
-        log_error("not_reloaded", "error=\"{}\"", clients.error().message);
+    rights_.refresh(true);
+    if (tcp_ != nullptr) {
+      if (const auto read = tcp_->read_clients(config_.server.tcp_clients_file); !read.ok()) {
+        log_error("not_reloaded", "error=\"{}\"", read.error().message);
       }
     }
     for (const std::string& role : changes.roles) dispatcher_.repoint(role);
@@ -523,8 +580,8 @@ void Broker::check_drained() {
     drain_deadline_us_ = clock_.now_us() + kWorkersExitUs;
     return;
   }
-  // At least a tick after the last answer was handed to libzmq, which has sent it by then.
-  const bool sent = !output_.has_backlog() && http_.idle();
+  // Over TCP at least a tick has passed since libzmq was given the last answer.
+  const bool sent = !output_.has_backlog() && clients_->idle() && http_.idle();
   if ((residency_.empty() && sent) || late) {
     log_info("stopped", "workers_left={} unsent_bytes={}", residency_.empty() ? 0 : 1,
              output_.total_bytes());

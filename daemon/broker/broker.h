@@ -7,13 +7,13 @@
 #include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "daemon/broker/admission.h"
 #include "daemon/broker/awake_clock.h"
 #include "daemon/broker/cache_verbs.h"
 #include "daemon/broker/config.h"
-#include "daemon/broker/curve_gate.h"
 #include "daemon/broker/disk_budget.h"
 #include "daemon/broker/dispatcher.h"
 #include "daemon/broker/event_hub.h"
@@ -25,10 +25,11 @@
 #include "daemon/broker/residency.h"
 #include "daemon/broker/runtime_dir.h"
 #include "daemon/broker/session.h"
+#include "daemon/broker/side_thread.h"
 #include "daemon/broker/systemd.h"
-#include "daemon/broker/zmq_on_asio.h"
+#include "daemon/broker/tcp_door.h"
+#include "daemon/broker/transport/server.h"
 #include "ipc/messages.h"
-#include "ipc/socket.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/result.h"
 
@@ -46,18 +47,22 @@ class Broker {
   void run();
 
  private:
-  Broker(const Config& config, RuntimeDir runtime_dir, ipc::Context context, Rights rights);
+  Broker(const Config& config, RuntimeDir runtime_dir, Rights rights);
 
   void run_loop();
   Result<void> listen();
   Result<void> listen_for_watchers();
-  Result<void> listen_on_tcp(ipc::Socket& socket);
-  void on_client_message(ipc::Message& message, bool ok);
+  Result<void> listen_on_tcp();
+  void on_client_message(const Caller& caller, zmtp::Message message);
+  void refuse(const Caller& caller, std::string_view id, Error error);
   /// A model that the daemon's own user names by an absolute path gets a name.
   Result<void> adopt_path(const Caller& caller, ipc::ClientRequest* request);
-  void handle(const Caller& caller, const std::string& id, ipc::ClientRequest request,
+  void handle(const Caller& caller, const std::string& id, Result<ipc::ClientRequest> request,
               size_t bytes);
-  ipc::SendOutcome send_to_client(const std::string& identity, const OutgoingView& outgoing);
+  ipc::SendOutcome send_to_client(const PeerId& peer, const OutgoingView& outgoing);
+  void on_writable(const PeerId& peer);
+  void on_gone(const PeerId& peer);
+  void hold_if_behind(const PeerId& peer);
 
   void change_models(const Caller& caller, const std::string& id,
                      const ipc::ClientRequest& request);
@@ -80,7 +85,6 @@ class Broker {
   Config config_;
   ReadConfig reread_;
   RuntimeDir runtime_dir_;
-  ipc::Context context_;
   Rights rights_;
   SteadyClock steady_;
   AwakeClock clock_{steady_};
@@ -103,9 +107,11 @@ class Broker {
   Reports reports_;
   CacheVerbs cache_verbs_;
   DiskBudget disk_budget_;
-  std::unique_ptr<CurveGate> gate_;  // null without TCP
-  std::unique_ptr<ZmqOnAsio> clients_;
+  std::unique_ptr<TransportServer> clients_;
+  std::unique_ptr<TcpDoor> tcp_;  // null without TCP
+  std::set<uint64_t> behind_;     // of clients_: held until they have read what waits for them
   std::unique_ptr<EventHub> events_;
+  SideThread side_{io_};
   HttpFront http_;
 
   int64_t drain_deadline_us_ = 0;  // 0: not draining

@@ -1,7 +1,9 @@
 #include "daemon/broker/config.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <toml++/toml.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -315,7 +317,31 @@ Result<void> apply_toml(std::string_view text, std::string_view source, Config* 
   return {};
 }
 
+namespace {
+
+// It names programs that the daemon runs: whoever writes it is the daemon.
+Result<void> check_writers(const fs::path& file) {
+  struct stat info {};
+  if (::stat(file.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return {};
+  const auto refused = [&](std::string_view why) {
+    return Error{ErrorCode::kForbidden, fmt::format("{}: {}", file.string(), why), ""};
+  };
+  if (info.st_uid != 0 && info.st_uid != ::geteuid()) {
+    return refused(fmt::format("belongs to uid {}, want root or uid {}", info.st_uid, ::geteuid()));
+  }
+  const bool group_writes =
+      (info.st_mode & S_IWGRP) != 0 && info.st_gid != 0 && info.st_gid != ::getegid();
+  if (group_writes || (info.st_mode & S_IWOTH) != 0) {
+    return refused(fmt::format("has mode {:04o}: others may write it; chmod go-w",
+                               static_cast<unsigned>(info.st_mode) & 07777u));
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<void> apply_file(const fs::path& file, Config* config) {
+  HEARTH_TRY(check_writers(file));
   std::ifstream in(file, std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(in)), {});
   if (!in.is_open() || in.bad()) {

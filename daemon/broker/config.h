@@ -40,6 +40,8 @@ struct LimitsConfig {
   int64_t max_queued_bytes_per_owner = 128 << 20;
   int64_t max_output_tokens_per_owner = 0;   ///< that live requests may still make; 0: no bound
   int64_t output_buffer_bytes = 4 << 20;     ///< answers waiting for one slow connection
+  int64_t max_connections = 1024;            ///< to api.sock, as far as descriptors allow
+  int64_t max_connections_per_owner = 256;   ///< of one user
   int64_t max_resident = 8;                  ///< models in memory at once
   int64_t attach_bytes_per_owner = 8 << 20;  ///< answers kept for `attach`, of one owner
   int64_t attach_bytes = 64 << 20;           ///< and of everybody

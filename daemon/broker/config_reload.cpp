@@ -67,6 +67,8 @@ ConfigChanges take_over(const Config& next, Config* running) {
   LimitsConfig limits = next.limits;
   limits.max_message_bytes = running->limits.max_message_bytes;
   limits.output_buffer_bytes = running->limits.output_buffer_bytes;
+  limits.max_connections = running->limits.max_connections;
+  limits.max_connections_per_owner = running->limits.max_connections_per_owner;
   running->limits = limits;
   const int64_t memory_bytes = running->residency.memory_bytes;
   running->residency = next.residency;

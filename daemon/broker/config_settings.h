@@ -38,6 +38,8 @@ void visit_limits(Section& in, LimitsConfig* limits) {
   in.integer("max_output_tokens_per_owner", 0, int64_t{1} << 40,
              &limits->max_output_tokens_per_owner);
   in.integer("output_buffer_bytes", 4096, 1 << 30, &limits->output_buffer_bytes);
+  in.integer("max_connections", 16, 1 << 20, &limits->max_connections);
+  in.integer("max_connections_per_owner", 1, 1 << 20, &limits->max_connections_per_owner);
   in.integer("max_resident", 1, 64, &limits->max_resident);
   in.integer("attach_bytes_per_owner", 0, int64_t{1} << 40, &limits->attach_bytes_per_owner);
   in.integer("attach_bytes", 0, int64_t{1} << 40, &limits->attach_bytes);

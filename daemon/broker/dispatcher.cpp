@@ -15,6 +15,8 @@
 namespace hearth::broker {
 namespace {
 
+// As encode_event() begins a reply.
+constexpr std::string_view kReplyBegins = R"({"event":"reply")";
 constexpr int32_t kDeathsToPoison = 2;
 // How often a better estimate alone is worth an event.
 constexpr int64_t kEstimateEveryUs = 1'000'000;
@@ -69,16 +71,16 @@ Result<void> Dispatcher::admit(const Caller& caller, size_t bytes, int64_t token
 void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::ClientRequest request,
                         size_t bytes, Origin origin) {
   if (Result<void> admitted = admit(caller, bytes, max_output_tokens_of(request)); !admitted) {
-    return reply_error(caller.identity, id, admitted.take_error());
+    return reply_error(caller.peer, id, admitted.take_error());
   }
-  Result<ModelFile> file = models_.resolve(model_of(request));
-  if (!file) return reply_error(caller.identity, id, file.take_error());
+  Result<ModelFile> file = file_of(model_of(request));
+  if (!file) return reply_error(caller.peer, id, file.take_error());
   if (Result<void> may = residency_->may_want(file->name); !may) {
-    return reply_error(caller.identity, id, may.take_error());
+    return reply_error(caller.peer, id, may.take_error());
   }
 
   LiveRequest live;
-  live.identity = caller.identity;
+  live.peer = caller.peer;
   live.id = id;
   live.owner = caller.uid;
   live.named = model_of(request);
@@ -96,7 +98,7 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Client
   live.fork_of = origin.of;
   live.fork_sample = origin.sample;
   Result<LiveRequest*> added = table_.add(std::move(live));
-  if (!added) return reply_error(caller.identity, id, added.take_error());
+  if (!added) return reply_error(caller.peer, id, added.take_error());
   if ((*added)->is_generate()) {
     (*added)->log = &replay_.begin((*added)->number, caller.uid, id, (*added)->samples.size());
     (*added)->log->model = file->name;
@@ -105,6 +107,17 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Client
   log_debug("request", "number={} owner={} model={} bytes={}", (*added)->number, caller.uid,
             file->name, bytes);
   place(**added, *file);
+}
+
+// A model whose file was deleted is served for as long as it stays in memory.
+Result<ModelFile> Dispatcher::file_of(const std::string& name) {
+  Result<ModelFile> file = models_.resolve(name);
+  if (file.ok() || file.error().code != ErrorCode::kNotFound) return file;
+  const Residency::Resident* resident = residency_->find(models_.target_of(name));
+  if (resident == nullptr || resident->worker == nullptr || !resident->worker->is_ready()) {
+    return file;
+  }
+  return resident->file;
 }
 
 void Dispatcher::place(LiveRequest& request, const ModelFile& file) {
@@ -138,7 +151,33 @@ void Dispatcher::forward(LiveRequest& request, Worker& worker) {
     out.tokenize = std::get<ipc::TokenizeRequest>(request.request);
   }
   request.state = LiveRequest::State::kForwarded;
-  worker.send_request(request.number, ipc::encode_worker_request(out));
+  request.encoding = 0;
+  if (side_ == nullptr || request.bytes <= kInlineBytes) {
+    return worker.send_request(request.number, ipc::encode_worker_request(out));
+  }
+  request.encoding = ++encodings_made_;
+  auto words = std::make_shared<std::string>();
+  side_->run(
+      request.owner,
+      [words, from = std::make_shared<ipc::WorkerRequest>(std::move(out))]() mutable {
+        *words = ipc::encode_worker_request(*from);
+        from.reset();
+      },
+      [this, number = request.number, encoding = request.encoding, words] {
+        on_encoded(number, encoding, *words);
+      });
+}
+
+// Meanwhile the request may have ended, or waits again because its worker is gone.
+void Dispatcher::on_encoded(uint64_t number, uint64_t encoding, const std::string& json) {
+  LiveRequest* request = table_.find(number);
+  if (request == nullptr || request->encoding != encoding ||
+      request->state != LiveRequest::State::kForwarded) {
+    return;
+  }
+  request->encoding = 0;
+  if (request->cancelling || request->muted) return end_without_worker(*request, "cancelled");
+  if (Worker* worker = residency_->worker_of(request->model)) worker->send_request(number, json);
 }
 
 void Dispatcher::cancel(const Caller& caller, const std::string& id,
@@ -147,11 +186,11 @@ void Dispatcher::cancel(const Caller& caller, const std::string& id,
   if (target == nullptr && caller.is_admin) target = table_.find_any_owner(request.id);
   if (target == nullptr) {
     // Somebody else's request is not there for this caller: ids are no business of others.
-    return reply_error(caller.identity, id,
+    return reply_error(caller.peer, id,
                        Error{ErrorCode::kNotFound, "you have no live request of that id", "id"});
   }
   const uint64_t number = target->number;
-  reply(caller.identity, id, ipc::CancelReply{.id = request.id});
+  reply(caller.peer, id, ipc::CancelReply{.id = request.id});
   // The answer may have shown that the connection is gone, and that has ended its requests.
   if (LiveRequest* live = table_.find(number)) cancel_request(*live);
 }
@@ -188,10 +227,10 @@ void Dispatcher::repoint(const std::string& role) {
   }
 }
 
-void Dispatcher::connection_gone(const std::string& identity) {
-  unwatch(identity);
+void Dispatcher::connection_gone(const PeerId& peer) {
+  unwatch(peer);
   const std::vector<uint64_t> numbers = table_.numbers([&](const LiveRequest& request) {
-    return request.identity == identity && !request.muted && !request.left;
+    return request.peer == peer && !request.muted && !request.left;
   });
   for (const uint64_t number : numbers) {
     LiveRequest* request = table_.find(number);
@@ -214,7 +253,7 @@ void Dispatcher::fail_all(const Error& error) {
 }
 
 void Dispatcher::tick() {
-  for (const std::string& identity : std::exchange(gone_, {})) connection_gone(identity);
+  for (const PeerId& peer : std::exchange(gone_, {})) connection_gone(peer);
   const std::vector<uint64_t> unread = table_.numbers([](const LiveRequest& request) {
     return request.state == LiveRequest::State::kWaiting && request.muted;
   });
@@ -322,6 +361,10 @@ void Dispatcher::on_delta(LiveRequest& request, const ipc::Answer& answer) {
 }
 
 void Dispatcher::on_event(LiveRequest& request, const ipc::Answer& answer) {
+  // To read a large reply would keep everybody else waiting, and nothing in it is for us.
+  if (answer.json.size() > kInlineBytes && answer.json.starts_with(kReplyBegins)) {
+    return end_reply(request, answer.json);
+  }
   Result<ipc::Event> event = ipc::decode_event(answer.json);
   if (!event) {
     log_error("worker_protocol", "number={} error=\"{}\"", request.number, event.error().message);
@@ -346,7 +389,7 @@ void Dispatcher::on_event(LiveRequest& request, const ipc::Answer& answer) {
     send_event(request, json, Size::kBounded);
   } else if (std::holds_alternative<ipc::ProgressEvent>(*event)) {
     // Only the latest matters, so none is kept for a client that is behind.
-    if (request.left || output_.backlog_messages(request.identity) == 0) {
+    if (request.left || output_.backlog_messages(request.peer) == 0) {
       send_event(request, json, Size::kBounded);
     }
   } else if (auto* done = std::get_if<ipc::DoneEvent>(&*event)) {
@@ -354,10 +397,14 @@ void Dispatcher::on_event(LiveRequest& request, const ipc::Answer& answer) {
   } else if (auto* error = std::get_if<ipc::ErrorEvent>(&*event)) {
     end_error(request, std::move(*error));
   } else {
-    send_event(request, json, Size::kMustFit);
-    ++counters_.done;
-    erase(request);
+    end_reply(request, json);
   }
+}
+
+void Dispatcher::end_reply(LiveRequest& request, std::string_view json) {
+  send_event(request, json, Size::kBounded);
+  ++counters_.done;
+  erase(request);
 }
 
 std::vector<uint64_t> Dispatcher::forwarded_to(const std::string& model) const {
@@ -481,7 +528,7 @@ void Dispatcher::send(LiveRequest& request, OutgoingView outgoing, Size size) {
   if (request.muted || request.left) return;
   outgoing.number = request.number;
   outgoing.request_id = request.id;
-  switch (output_.push(request.identity, outgoing, size == Size::kMustFit)) {
+  switch (output_.push(request.peer, outgoing, size == Size::kMustFit)) {
     case OutputBuffer::Outcome::kSent:
     case OutputBuffer::Outcome::kQueued: break;
     case OutputBuffer::Outcome::kOverflow: on_overflow(request); break;
@@ -492,22 +539,22 @@ void Dispatcher::send(LiveRequest& request, OutgoingView outgoing, Size size) {
         request.muted = true;
         tell_worker_to_cancel(request);
       }
-      gone_.insert(request.identity);  // the connection's other requests: at the next tick
+      gone_.insert(request.peer);  // the connection's other requests: at the next tick
       break;
   }
 }
 
 void Dispatcher::on_overflow(LiveRequest& request) {
   log_warn("slow_reader", "number={} owner={} backlog_bytes={}", request.number, request.owner,
-           output_.backlog_bytes(request.identity));
+           output_.backlog_bytes(request.peer));
   const bool detach = request.is_generate() && request.generate().detach;
   Outgoing last;
   last.number = request.number;
   last.request_id = request.id;
   last.payload = too_slow(
-      output_.backlog_bytes(request.identity),
+      output_.backlog_bytes(request.peer),
       detach ? "the request goes on; attach comes back to it" : "the request was cancelled");
-  output_.push(request.identity, last, true);
+  output_.push(request.peer, last, true);
   if (detach) {
     request.left = true;
     return;
@@ -516,24 +563,23 @@ void Dispatcher::on_overflow(LiveRequest& request) {
   tell_worker_to_cancel(request);
 }
 
-void Dispatcher::reply(const std::string& identity, const std::string& id,
-                       const ipc::Event& event) {
+void Dispatcher::reply(const PeerId& peer, const std::string& id, const ipc::Event& event) {
   Outgoing out;
   out.request_id = id;
   out.payload = ipc::encode_event(event);
-  switch (output_.push(identity, out, false)) {
+  switch (output_.push(peer, out, false)) {
     case OutputBuffer::Outcome::kSent:
     case OutputBuffer::Outcome::kQueued: break;
-    case OutputBuffer::Outcome::kGone: connection_gone(identity); break;
-    case OutputBuffer::Outcome::kOverflow: on_reply_dropped(identity, id); break;
+    case OutputBuffer::Outcome::kGone: connection_gone(peer); break;
+    case OutputBuffer::Outcome::kOverflow: on_reply_dropped(peer, id); break;
   }
 }
 
 // Said once per stall: to say it of each would be the flood again.
-void Dispatcher::on_reply_dropped(const std::string& identity, const std::string& id) {
+void Dispatcher::on_reply_dropped(const PeerId& peer, const std::string& id) {
   ++counters_.replies_dropped;
-  if (!output_.note_dropped(identity)) return;
-  const size_t bytes = output_.backlog_bytes(identity);
+  if (!output_.note_dropped(peer)) return;
+  const size_t bytes = output_.backlog_bytes(peer);
   log_warn("replies_dropped", "id={} backlog_bytes={} total={}", id, bytes,
            counters_.replies_dropped);
   Outgoing notice;
@@ -545,13 +591,13 @@ void Dispatcher::on_reply_dropped(const std::string& identity, const std::string
                         bytes),
             ""},
       0});
-  output_.push(identity, notice, true);
+  output_.push(peer, notice, true);
 }
 
-void Dispatcher::reply_error(const std::string& identity, const std::string& id, Error error) {
+void Dispatcher::reply_error(const PeerId& peer, const std::string& id, Error error) {
   ipc::ErrorEvent event{std::move(error), 0};
   if (event.error.code == ErrorCode::kBusy) event.retry_ms = admission_.retry_ms(table_.size());
-  reply(identity, id, event);
+  reply(peer, id, event);
 }
 
 }  // namespace hearth::broker

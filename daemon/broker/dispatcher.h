@@ -16,6 +16,7 @@
 #include "daemon/broker/request_table.h"
 #include "daemon/broker/residency.h"
 #include "daemon/broker/session.h"
+#include "daemon/broker/side_thread.h"
 #include "ipc/messages.h"
 #include "kernels/base/clock.h"
 
@@ -42,6 +43,8 @@ class Dispatcher final : public ResidencyListener {
   /// Called with each generate request that ends with `done`.
   using OnDone = std::function<void(uint32_t owner, const std::string& id, const ipc::DoneEvent&)>;
   void on_done(OnDone fn) { on_done_ = std::move(fn); }
+  /// Where large requests are put into a worker's words; without one, on the spot.
+  void set_side_thread(SideThread& side) { side_ = &side; }
   /// How far the prefixes of requests may go.
   void set_cache(const CacheConfig& cache) { cache_ = cache; }
 
@@ -62,15 +65,15 @@ class Dispatcher final : public ResidencyListener {
   /// `role` points at another model now: what named it and was not begun is the new one's.
   void repoint(const std::string& role);
   /// Nobody reads there any more: its requests are cancelled.
-  void connection_gone(const std::string& identity);
+  void connection_gone(const PeerId& peer);
   /// Ends every live request with this error.
   void fail_all(const Error& error);
   /// Deadlines and queue positions of what waits here. Call a few times a second.
   void tick();
 
   /// An event that belongs to no live request (a reply, or a refusal).
-  void reply(const std::string& identity, const std::string& id, const ipc::Event& event);
-  void reply_error(const std::string& identity, const std::string& id, Error error);
+  void reply(const PeerId& peer, const std::string& id, const ipc::Event& event);
+  void reply_error(const PeerId& peer, const std::string& id, Error error);
 
   const RequestTable& requests() const { return table_; }
   const Replay& replay() const { return replay_; }
@@ -89,10 +92,12 @@ class Dispatcher final : public ResidencyListener {
   void submit(const Caller& caller, const std::string& id, ipc::ClientRequest request, size_t bytes,
               Origin origin);
   void tell_watchers(LiveRequest& request, const OutgoingView& outgoing, bool must_fit);
-  void unwatch(const std::string& identity);
+  void unwatch(const PeerId& peer);
   void end_log(LiveRequest& request, const std::string& last);
+  Result<ModelFile> file_of(const std::string& name);
   void place(LiveRequest& request, const ModelFile& file);
   void forward(LiveRequest& request, Worker& worker);
+  void on_encoded(uint64_t number, uint64_t encoding, const std::string& json);
   void on_delta(LiveRequest& request, const ipc::Answer& answer);
   void on_event(LiveRequest& request, const ipc::Answer& answer);
   void announce_waiting();
@@ -100,16 +105,17 @@ class Dispatcher final : public ResidencyListener {
   void cancel_request(LiveRequest& request);
   void tell_worker_to_cancel(LiveRequest& request);
 
-  // The three ways a request ends here; the reference is dead afterwards.
+  // The ways a request ends here; the reference is dead afterwards.
   void end_done(LiveRequest& request, ipc::DoneEvent done);
   void end_without_worker(LiveRequest& request, const std::string& reason);
   void end_error(LiveRequest& request, ipc::ErrorEvent error);
+  void end_reply(LiveRequest& request, std::string_view json);
 
   enum class Size { kBounded, kMustFit };
   void send_event(LiveRequest& request, std::string_view json, Size size);
   void send(LiveRequest& request, OutgoingView outgoing, Size size);
   void on_overflow(LiveRequest& request);
-  void on_reply_dropped(const std::string& identity, const std::string& id);
+  void on_reply_dropped(const PeerId& peer, const std::string& id);
   void erase(LiveRequest& request);
 
   const Clock& clock_;
@@ -117,13 +123,15 @@ class Dispatcher final : public ResidencyListener {
   ModelDirectory& models_;
   OutputBuffer& output_;
   Residency* residency_ = nullptr;
+  SideThread* side_ = nullptr;
   Replay replay_;
   RequestTable table_;
   uint64_t watchers_made_ = 0;
+  uint64_t encodings_made_ = 0;
   RequestCounters counters_;
   OnDone on_done_;
   CacheConfig cache_;
-  std::set<std::string> gone_;  // connections found closed since the last tick
+  std::set<PeerId> gone_;  // connections found closed since the last tick
 };
 
 }  // namespace hearth::broker

@@ -25,11 +25,11 @@ Error not_found() {
 void Dispatcher::attach(const Caller& caller, const std::string& id,
                         const ipc::AttachRequest& request) {
   const ReplayLog* log = replay_.find(caller.uid, request.id);
-  if (log == nullptr) return reply_error(caller.identity, id, not_found());
+  if (log == nullptr) return reply_error(caller.peer, id, not_found());
   LiveRequest* live = log->live() ? table_.find(log->number) : nullptr;
   if (live != nullptr && live->watchers.size() >= kMaxWatchers) {
     return reply_error(
-        caller.identity, id,
+        caller.peer, id,
         Error{ErrorCode::kBusy,
               fmt::format("{} connections read this request already", kMaxWatchers), "id"});
   }
@@ -60,14 +60,14 @@ void Dispatcher::attach(const Caller& caller, const std::string& id,
   // merge.
   const uint64_t number = ~uint64_t{0} - watchers_made_++;
   const bool ended = live == nullptr;
-  if (live != nullptr) live->watchers.push_back({caller.identity, id, number});
+  if (live != nullptr) live->watchers.push_back({caller.peer, id, number});
   for (Outgoing& answer : answers) {
     answer.number = number;
     answer.request_id = id;
-    switch (output_.push(caller.identity, answer, false)) {
+    switch (output_.push(caller.peer, answer, false)) {
       case OutputBuffer::Outcome::kSent:
       case OutputBuffer::Outcome::kQueued: break;
-      case OutputBuffer::Outcome::kGone: return connection_gone(caller.identity);
+      case OutputBuffer::Outcome::kGone: return connection_gone(caller.peer);
       case OutputBuffer::Outcome::kOverflow: {
         if (!ended)
           std::erase_if(live->watchers, [&](const auto& w) { return w.number == number; });
@@ -78,10 +78,10 @@ void Dispatcher::attach(const Caller& caller, const std::string& id,
             Error{ErrorCode::kTooLarge,
                   fmt::format("{} bytes of answers wait for this connection; attach from a later "
                               "token, or read first",
-                              output_.backlog_bytes(caller.identity)),
+                              output_.backlog_bytes(caller.peer)),
                   "from"},
             0});
-        output_.push(caller.identity, last, true);
+        output_.push(caller.peer, last, true);
         return;
       }
     }
@@ -93,28 +93,28 @@ void Dispatcher::tell_watchers(LiveRequest& request, const OutgoingView& outgoin
     OutgoingView theirs = outgoing;
     theirs.number = watcher.number;
     theirs.request_id = watcher.id;
-    switch (output_.push(watcher.identity, theirs, must_fit)) {
+    switch (output_.push(watcher.peer, theirs, must_fit)) {
       case OutputBuffer::Outcome::kSent:
       case OutputBuffer::Outcome::kQueued: return false;
-      case OutputBuffer::Outcome::kGone: gone_.insert(watcher.identity); return true;
+      case OutputBuffer::Outcome::kGone: gone_.insert(watcher.peer); return true;
       case OutputBuffer::Outcome::kOverflow: break;
     }
     log_warn("slow_watcher", "number={} owner={} backlog_bytes={}", request.number, request.owner,
-             output_.backlog_bytes(watcher.identity));
+             output_.backlog_bytes(watcher.peer));
     Outgoing last;
     last.number = watcher.number;
     last.request_id = watcher.id;
-    last.payload = too_slow(output_.backlog_bytes(watcher.identity), "attach again");
-    output_.push(watcher.identity, last, true);
+    last.payload = too_slow(output_.backlog_bytes(watcher.peer), "attach again");
+    output_.push(watcher.peer, last, true);
     return true;
   });
 }
 
-void Dispatcher::unwatch(const std::string& identity) {
+void Dispatcher::unwatch(const PeerId& peer) {
   for (const uint64_t number :
        table_.numbers([](const LiveRequest& request) { return !request.watchers.empty(); })) {
     std::erase_if(table_.find(number)->watchers,
-                  [&](const Watcher& watcher) { return watcher.identity == identity; });
+                  [&](const Watcher& watcher) { return watcher.peer == peer; });
   }
 }
 
@@ -133,10 +133,10 @@ void Dispatcher::end_log(LiveRequest& request, const std::string& last) {
 void Dispatcher::fork(const Caller& caller, const std::string& id,
                       const ipc::ForkRequest& request) {
   const auto refuse = [&](ErrorCode code, std::string message, std::string field) {
-    reply_error(caller.identity, id, Error{code, std::move(message), std::move(field)});
+    reply_error(caller.peer, id, Error{code, std::move(message), std::move(field)});
   };
   const ReplayLog* log = replay_.find(caller.uid, request.id);
-  if (log == nullptr) return reply_error(caller.identity, id, not_found());
+  if (log == nullptr) return reply_error(caller.peer, id, not_found());
   const LiveRequest* live = log->live() ? table_.find(log->number) : nullptr;
   if (static_cast<size_t>(request.sample) >= log->samples.size()) {
     return refuse(

@@ -1,26 +1,21 @@
 #include "daemon/broker/event_hub.h"
 
-#include <sys/stat.h>
-#include <zmq.h>
-
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "ipc/event_stream.h"
-#include "ipc/paths.h"
 #include "kernels/base/log.h"
 
 namespace hearth::broker {
 namespace {
 
-// A listener's queue: ten seconds and more of messages. Beyond, it loses them.
-constexpr int kListenerHighWater = 512;
+// What waits for a listener: seconds of messages. Beyond, it loses them.
+constexpr size_t kListenerBytes = 1 << 20;
 constexpr int64_t kModelsEveryUs = 1'000'000;
-constexpr size_t kMaxListeners = 64;
 constexpr int64_t kMaxOfUser = 16;  // nobody takes all the places
 constexpr size_t kMaxTopicBytes = 64;
 constexpr int64_t kForgetUs = 3'600'000'000;  // silent for so long, it gives its place to others
-constexpr size_t kMaxRefused = 1024;
 
 }  // namespace
 
@@ -41,32 +36,24 @@ void hide_requests(ipc::WatchUpdate& update, const std::function<bool(uint64_t)>
                 [&](const ipc::WatchedRequest& row) { return !visible(row.number); });
 }
 
-Result<std::unique_ptr<EventHub>> EventHub::open(boost::asio::io_context& io,
-                                                 const ipc::Context& context, const Clock& clock,
+Result<std::unique_ptr<EventHub>> EventHub::open(boost::asio::io_context& io, const Clock& clock,
                                                  const Rights& rights,
                                                  const std::filesystem::path& path,
                                                  HubSources sources) {
-  const ipc::SocketOptions options{.send_high_water = kListenerHighWater,
-                                   .receive_high_water = 256,
-                                   .max_frame_bytes = 1024,
-                                   .reconnect = true,
-                                   .routing_id = {}};
-  HEARTH_ASSIGN_OR_RETURN(ipc::Socket socket,
-                          ipc::Socket::open(context, ipc::SocketType::kXPub, options));
-  const int manual = 1;
-  if (zmq_setsockopt(socket.handle(), ZMQ_XPUB_MANUAL, &manual, sizeof manual) != 0) {
-    return Error{ErrorCode::kIo, "events.sock: subscriptions cannot be controlled", ""};
-  }
-  HEARTH_ASSIGN_OR_RETURN(const std::string endpoint, ipc::ipc_endpoint(path));
-  HEARTH_TRY(socket.bind(endpoint));
-  if (::chmod(path.c_str(), 0660) != 0) {
-    return Error{ErrorCode::kIo, "chmod " + path.string(), ""};
-  }
+  TransportLimits limits;
+  limits.message = {.kept_frames = 1, .kept_bytes = 1024, .max_frames = 8, .max_bytes = 1024};
+  limits.connections = kMaxListenerConnections;
+  limits.connections_per_user = kMaxListenerConnections / 2;
+  limits.unsent_bytes = kListenerBytes;
   std::unique_ptr<EventHub> hub(new EventHub(clock, rights, std::move(sources)));
-  hub->handle_ = socket.handle();
-  hub->socket_ = std::make_unique<ZmqOnAsio>(
-      io, std::move(socket),
-      [raw = hub.get()](ipc::Message& message, bool) { raw->on_subscription(message); });
+  TransportHandlers handlers;
+  handlers.on_subscription = [raw = hub.get()](const TransportPeer& peer, bool on,
+                                               std::string_view topic) {
+    raw->on_subscription(peer, on, topic);
+  };
+  handlers.on_gone = [raw = hub.get()](const TransportPeer& peer) { raw->leave(peer.number); };
+  HEARTH_ASSIGN_OR_RETURN(hub->socket_, TransportServer::open(io, clock, path, SocketKind::kXPub,
+                                                              limits, std::move(handlers)));
   return hub;
 }
 
@@ -75,52 +62,36 @@ int EventHub::listeners() const {
       std::ranges::count_if(listeners_, [](const auto& each) { return each.second.reads; }));
 }
 
-void EventHub::on_subscription(ipc::Message& message) {
-  if (message.empty()) return;
-  const std::string_view bytes = message.front().view();
-  if (bytes.empty() || (bytes.front() != 0 && bytes.front() != 1)) return;
-  const bool joins = bytes.front() == 1;
-  const std::string topic(bytes.substr(1));
-  const std::optional<ipc::PeerCredentials> peer = ipc::peer_of(message.front());
+void EventHub::on_subscription(const TransportPeer& peer, bool on, std::string_view topic) {
   if (topic.starts_with(ipc::kStreamAlive)) {
-    return on_alive(topic.substr(ipc::kStreamAlive.size()), peer);
+    return on_alive(peer, topic.substr(ipc::kStreamAlive.size()));
   }
-  if (!joins) return on_leave(topic);
-  if (!peer || !join(topic, *peer)) {
-    log_debug("events_refused", "topic_bytes={}", topic.size());
-    if (refused_.size() < kMaxRefused || refused_.contains(topic)) ++refused_[topic];
+  if (!on) {
+    const auto found = listeners_.find(peer.number);
+    if (found != listeners_.end() && found->second.topic == topic) leave(peer.number);
+    return;
   }
+  if (!join(peer, topic)) log_debug("events_refused", "topic_bytes={}", topic.size());
 }
 
-bool EventHub::join(const std::string& topic, const ipc::PeerCredentials& peer) {
-  if (!topic.starts_with(ipc::stream_topic_prefix(peer.uid)) || topic.size() > kMaxTopicBytes ||
-      listeners_.size() >= kMaxListeners || listeners_.contains(topic)) {
+bool EventHub::join(const TransportPeer& peer, std::string_view topic) {
+  const uint32_t uid = peer.credentials.uid;
+  if (!topic.starts_with(ipc::stream_topic_prefix(uid)) || topic.size() > kMaxTopicBytes ||
+      listeners_.size() >= kMaxListeners || listeners_.contains(peer.number)) {
     return false;
   }
   const auto of_user = std::ranges::count_if(
-      listeners_, [&peer](const auto& each) { return each.second.uid == peer.uid; });
-  if (of_user >= kMaxOfUser ||
-      zmq_setsockopt(handle_, ZMQ_SUBSCRIBE, topic.data(), topic.size()) != 0) {
-    return false;
-  }
-  Listener& listener = listeners_[topic];
-  listener.uid = peer.uid;
-  listener.admin = rights_.is_admin(peer);
+      listeners_, [uid](const auto& each) { return each.second.peer.uid == uid; });
+  if (of_user >= kMaxOfUser) return false;
+  Listener& listener = listeners_[peer.number];
+  listener.topic = topic;
+  listener.peer = peer.credentials;
   begin(listener);
   return true;
 }
 
-// Of a connection that has ended the peer is not known any more. One that was refused takes
-// nobody's place: while there are such of that topic, they are taken to be the ones that go.
-void EventHub::on_leave(const std::string& topic) {
-  const auto refused = refused_.find(topic);
-  if (refused != refused_.end()) {
-    if (--refused->second <= 0) refused_.erase(refused);
-    return;
-  }
-  if (listeners_.erase(topic) == 0) return;
-  zmq_setsockopt(handle_, ZMQ_UNSUBSCRIBE, topic.data(), topic.size());
-  when_nobody_listens();
+void EventHub::leave(uint64_t connection) {
+  if (listeners_.erase(connection) > 0) when_nobody_listens();
 }
 
 void EventHub::begin(Listener& listener) {
@@ -130,25 +101,25 @@ void EventHub::begin(Listener& listener) {
   sources_.watch_workers(true);
 }
 
-void EventHub::on_alive(const std::string& topic, const std::optional<ipc::PeerCredentials>& peer) {
-  const auto found = listeners_.find(topic);
+void EventHub::on_alive(const TransportPeer& peer, std::string_view topic) {
+  const auto found = listeners_.find(peer.number);
   if (found == listeners_.end()) {
     // Forgotten, or refused for want of places: now there may be one.
-    if (peer && join(topic, *peer)) refused_.erase(topic);
+    join(peer, topic);
     return;
   }
-  // The topic is known to its listener alone, so the peer need not be asked.
+  if (found->second.topic != topic) return;
   if (!found->second.reads) return begin(found->second);
   found->second.heard_us = clock_.now_us();
 }
 
 void EventHub::drop_silent() {
   bool dropped = false;
-  for (auto& [topic, listener] : listeners_) {
+  for (auto& [connection, listener] : listeners_) {
     if (!listener.reads || clock_.now_us() - listener.heard_us <= ipc::kStreamLeaseUs) continue;
     listener.reads = false;
     dropped = true;
-    log_info("events_dropped", "uid={} why=\"it has stopped reading\"", listener.uid);
+    log_info("events_dropped", "uid={} why=\"it has stopped reading\"", listener.peer.uid);
   }
   std::erase_if(listeners_, [this](const auto& each) {
     return !each.second.reads && clock_.now_us() - each.second.heard_us > kForgetUs;
@@ -163,15 +134,15 @@ void EventHub::when_nobody_listens() {
   sources_.watch_workers(false);
 }
 
-void EventHub::publish(const std::string& topic, std::string_view kind, std::string_view model,
-                       std::string_view payload) {
-  ipc::Message message;
-  ipc::append(message, topic, kind, model, payload);
+void EventHub::publish(uint64_t connection, const Listener& listener, std::string_view kind,
+                       std::string_view model, std::string_view payload) {
+  const std::array<std::string_view, 4> frames = {listener.topic, kind, model, payload};
   ++sent_;
-  socket_->send(message);  // a full queue drops it, as an XPUB does
+  socket_->send(connection, frames);  // a listener that is behind loses it
 }
 
 void EventHub::tick() {
+  socket_->tick();
   if (listeners_.empty()) return;
   drop_silent();
   if (listeners() == 0) return;
@@ -185,8 +156,8 @@ void EventHub::tick() {
 }
 
 void EventHub::publish_to_all(std::string_view kind, std::string_view payload) {
-  for (const auto& [topic, listener] : listeners_) {
-    if (listener.reads) publish(topic, kind, "", payload);
+  for (const auto& [connection, listener] : listeners_) {
+    if (listener.reads) publish(connection, listener, kind, "", payload);
   }
 }
 
@@ -206,14 +177,14 @@ void EventHub::publish_requests() {
     row.output_tokens = sent;
   }
   std::erase_if(told_, [this](const auto& each) { return !owners_.contains(each.first); });
-  for (const auto& [topic, listener] : listeners_) {
+  for (const auto& [connection, listener] : listeners_) {
     if (!listener.reads) continue;
     ipc::WatchUpdate update;
     update.now_us = clock_.now_us();
     for (const HubRequest& each : live) {
       if (may_see(listener, each.owner)) update.requests.push_back(each.row);
     }
-    publish(topic, "requests", "", ipc::encode_watch(update));
+    publish(connection, listener, "requests", "", ipc::encode_watch(update));
   }
 }
 
@@ -227,19 +198,19 @@ void EventHub::on_watch(const std::string& model, std::string_view payload) {
   for (const ipc::WatchedRequest& row : update->requests) told_[row.number] = row;
   update->requests.clear();
   std::string whole;
-  for (const auto& [topic, listener] : listeners_) {
+  for (const auto& [connection, listener] : listeners_) {
     if (!listener.reads) continue;
-    if (listener.admin) {
+    if (rights_.is_admin(listener.peer)) {
       if (whole.empty()) whole = ipc::encode_watch(*update);
-      publish(topic, "watch", model, whole);
+      publish(connection, listener, "watch", model, whole);
       continue;
     }
     ipc::WatchUpdate own = *update;
-    hide_requests(own, [this, uid = listener.uid](uint64_t number) {
+    hide_requests(own, [this, uid = listener.peer.uid](uint64_t number) {
       const auto owner = owners_.find(number);
       return owner != owners_.end() && owner->second == uid;
     });
-    publish(topic, "watch", model, ipc::encode_watch(own));
+    publish(connection, listener, "watch", model, ipc::encode_watch(own));
   }
 }
 

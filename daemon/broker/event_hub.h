@@ -2,11 +2,12 @@
 // events.sock: tells dashboards what happens. Works only while somebody listens; a listener that
 // stops reading loses messages and holds nobody up.
 //
-// The socket is an XPUB in manual mode: what a listener is subscribed to is decided here, from what
-// the kernel says about the peer. It asks for a topic of its user's that is its alone
-// (ipc/event_stream.h) and gets that; an administrator sees every request under it, others their
-// own, with the numbers of everybody else's put out. Who has not said for a while that it reads is
-// told nothing more until it does. Owned by the io thread.
+// The socket is an XPUB: what a listener is subscribed to is decided here, from what the kernel
+// says about the peer. It asks for a topic of its user's that is its alone (ipc/event_stream.h) and
+// gets that; an administrator sees every request under it, others their own, with the numbers of
+// everybody else's put out. A connection has one topic; of others it asks for, no memory is kept. A
+// listener that has not said for a while that it reads is told nothing more until it does. Owned by
+// the io thread.
 
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
@@ -20,12 +21,16 @@
 #include <vector>
 
 #include "daemon/broker/session.h"
-#include "daemon/broker/zmq_on_asio.h"
+#include "daemon/broker/transport/server.h"
 #include "ipc/watch.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/result.h"
 
 namespace hearth::broker {
+
+inline constexpr size_t kMaxListeners = 64;
+/// To events.sock: those that listen, and some that do not yet.
+inline constexpr size_t kMaxListenerConnections = 128;
 
 /// A live request with its owner, for the hub to show or to hide.
 struct HubRequest {
@@ -44,8 +49,7 @@ struct HubSources {
 
 class EventHub {
  public:
-  static Result<std::unique_ptr<EventHub>> open(boost::asio::io_context& io,
-                                                const ipc::Context& context, const Clock& clock,
+  static Result<std::unique_ptr<EventHub>> open(boost::asio::io_context& io, const Clock& clock,
                                                 const Rights& rights,
                                                 const std::filesystem::path& socket,
                                                 HubSources sources);
@@ -60,36 +64,34 @@ class EventHub {
 
  private:
   struct Listener {
-    uint32_t uid = 0;
-    bool admin = false;
+    std::string topic;
+    ipc::PeerCredentials peer;
     bool reads = true;  ///< false: it is told nothing until it says so
     int64_t heard_us = 0;
   };
 
   EventHub(const Clock& clock, const Rights& rights, HubSources sources)
       : clock_(clock), rights_(rights), sources_(std::move(sources)) {}
-  void on_subscription(ipc::Message& message);
-  void on_alive(const std::string& topic, const std::optional<ipc::PeerCredentials>& peer);
-  bool join(const std::string& topic, const ipc::PeerCredentials& peer);
-  void on_leave(const std::string& topic);
+  void on_subscription(const TransportPeer& peer, bool on, std::string_view topic);
+  void on_alive(const TransportPeer& peer, std::string_view topic);
+  bool join(const TransportPeer& peer, std::string_view topic);
+  void leave(uint64_t connection);
   void begin(Listener& listener);
   void drop_silent();
   void when_nobody_listens();
   bool may_see(const Listener& listener, uint32_t owner) const {
-    return listener.admin || listener.uid == owner;
+    return rights_.is_admin(listener.peer) || listener.peer.uid == owner;
   }
-  void publish(const std::string& topic, std::string_view kind, std::string_view model,
-               std::string_view payload);
+  void publish(uint64_t connection, const Listener& listener, std::string_view kind,
+               std::string_view model, std::string_view payload);
   void publish_to_all(std::string_view kind, std::string_view payload);
   void publish_requests();
 
   const Clock& clock_;
   const Rights& rights_;
   HubSources sources_;
-  std::unique_ptr<ZmqOnAsio> socket_;
-  void* handle_ = nullptr;                        ///< of the socket
-  std::map<std::string, Listener> listeners_;     ///< by topic
-  std::map<std::string, int> refused_;            ///< subscriptions, by topic
+  std::unique_ptr<TransportServer> socket_;
+  std::map<uint64_t, Listener> listeners_;        ///< by connection
   std::map<uint64_t, ipc::WatchedRequest> told_;  ///< what workers last said, by number
   std::map<uint64_t, uint32_t> owners_;           ///< of live requests, by number
   int64_t models_due_us_ = 0;

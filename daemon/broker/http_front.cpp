@@ -3,6 +3,13 @@
 #include <utility>
 
 namespace hearth::broker {
+namespace {
+
+PeerId peer_of(const http::Exchanger& from) {
+  return {.door = Door::kHttp, .uid = from.uid, .number = from.number};
+}
+
+}  // namespace
 
 Result<void> HttpFront::open(boost::asio::io_context& io, const Config& config,
                              const std::filesystem::path& runtime_dir,
@@ -25,7 +32,7 @@ Result<void> HttpFront::open(boost::asio::io_context& io, const Config& config,
   return {};
 }
 
-ipc::SendOutcome HttpFront::send(const std::string& identity, const OutgoingView& outgoing) {
+ipc::SendOutcome HttpFront::send(uint64_t exchange, const OutgoingView& outgoing) {
   if (!server_) return ipc::SendOutcome::kUnreachable;
   ipc::Answer answer;
   answer.is_delta = outgoing.is_delta;
@@ -36,18 +43,29 @@ ipc::SendOutcome HttpFront::send(const std::string& identity, const OutgoingView
   } else {
     answer.json = outgoing.payload;
   }
-  return server_->deliver(identity, answer);
+  return server_->deliver(exchange, answer);
 }
 
-void HttpFront::submit(const std::string& identity, const std::string& id, uint32_t uid,
+void HttpFront::submit(const http::Exchanger& from, const std::string& id,
                        ipc::ClientRequest request, size_t bytes) {
   // Nothing that HTTP offers is for administrators.
-  const Caller caller{.identity = identity, .uid = uid, .is_admin = false};
+  const Caller caller{.peer = peer_of(from), .uid = from.uid, .is_admin = false};
   dispatcher_.submit(caller, id, std::move(request), bytes);
 }
 
-void HttpFront::writable(const std::string& identity) {
-  if (!output_.retry(identity)) dispatcher_.connection_gone(identity);
+void HttpFront::gone(const http::Exchanger& from) {
+  const PeerId peer = peer_of(from);
+  output_.drop(peer);
+  dispatcher_.connection_gone(peer);
+}
+
+void HttpFront::writable(const http::Exchanger& from) {
+  const PeerId peer = peer_of(from);
+  if (!output_.retry(peer)) dispatcher_.connection_gone(peer);
+}
+
+size_t HttpFront::backlog_bytes(const http::Exchanger& from) const {
+  return output_.backlog_bytes(peer_of(from));
 }
 
 }  // namespace hearth::broker

@@ -21,17 +21,16 @@ class HttpFront final : public http::Backend {
   Result<void> open(boost::asio::io_context& io, const Config& config,
                     const std::filesystem::path& runtime_dir, const std::string& instance);
 
-  ipc::SendOutcome send(const std::string& identity, const OutgoingView& outgoing);
+  /// `exchange`: the number of a peer of Door::kHttp.
+  ipc::SendOutcome send(uint64_t exchange, const OutgoingView& outgoing);
   /// No answer is under way.
   bool idle() const { return !server_ || server_->idle(); }
 
-  void submit(const std::string& identity, const std::string& id, uint32_t uid,
-              ipc::ClientRequest request, size_t bytes) override;
-  void gone(const std::string& identity) override { dispatcher_.connection_gone(identity); }
-  void writable(const std::string& identity) override;
-  size_t backlog_bytes(const std::string& identity) const override {
-    return output_.backlog_bytes(identity);
-  }
+  void submit(const http::Exchanger& from, const std::string& id, ipc::ClientRequest request,
+              size_t bytes) override;
+  void gone(const http::Exchanger& from) override;
+  void writable(const http::Exchanger& from) override;
+  size_t backlog_bytes(const http::Exchanger& from) const override;
   ipc::ModelsReply models() const override { return reports_.models(); }
   ipc::StatsReply stats() const override { return reports_.stats(); }
   ipc::HealthReply health() const override { return reports_.health(); }

@@ -1,8 +1,11 @@
 // hearthd: reads its configuration and runs the broker.
 
+#include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -14,9 +17,12 @@
 #include "ipc/paths.h"
 #include "ipc/version.h"
 #include "kernels/base/log.h"
+#include "kernels/base/log_level.h"
 
 namespace hearth::broker {
 namespace {
+
+constexpr rlim_t kWantedDescriptors = 16384;
 
 struct Flags {
   std::string config_file;
@@ -59,6 +65,20 @@ Result<Config> read_config(const Flags& flags) {
     config.sources["server.log_level"] = "--log-level";
   }
   return config;
+}
+
+// As many descriptors as we may have, for connections; and no core, which would hold what users
+// wrote.
+void raise_limits() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < kWantedDescriptors) {
+    limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, kWantedDescriptors);
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  if (::getrlimit(RLIMIT_CORE, &limit) == 0) {
+    limit.rlim_cur = 0;
+    ::setrlimit(RLIMIT_CORE, &limit);
+  }
 }
 
 int fail(const Error& error) {
@@ -104,6 +124,8 @@ int run(int argc, char** argv) {
                  "user will do; --allow-root (or HEARTH_ALLOW_ROOT=1) insists",
                  ""});
   }
+  ::signal(SIGPIPE, SIG_IGN);
+  raise_limits();
   init_logging("hearthd", config->server.log_level);
   take_short_turns();  // before the socket library starts its threads
   Result<std::unique_ptr<Broker>> broker =
@@ -116,4 +138,7 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace hearth::broker
 
-int main(int argc, char** argv) { return hearth::broker::run(argc, argv); }
+int main(int argc, char** argv) {
+  hearth::reserve_standard_descriptors();
+  return hearth::broker::run(argc, argv);
+}

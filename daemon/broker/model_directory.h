@@ -54,10 +54,12 @@ class ModelDirectory {
   std::vector<std::string> roles_of(const std::string& model) const;
   const std::vector<std::filesystem::path>& dirs() const { return dirs_; }
 
+  /// The model that a role points at, or `name` itself.
+  std::string target_of(const std::string& name) const;
+
  private:
   const ModelFile* find(const std::string& target) const;
   std::vector<std::string> names() const;
-  std::string target_of(const std::string& name) const;
   Error not_found(const std::string& name, const std::string& target) const;
 
   std::vector<std::filesystem::path> dirs_;

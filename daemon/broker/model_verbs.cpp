@@ -35,7 +35,7 @@ Result<void> ModelVerbs::may_ask(const Caller& caller) const {
 void ModelVerbs::load(const Caller& caller, const std::string& id,
                       const ipc::LoadRequest& request) {
   const auto refuse = [&](Error error) {
-    dispatcher_.reply_error(caller.identity, id, std::move(error));
+    dispatcher_.reply_error(caller.peer, id, std::move(error));
   };
   if (Result<void> may = may_ask(caller); !may) return refuse(may.take_error());
   Result<ModelFile> file = models_.resolve(request.model);
@@ -47,7 +47,7 @@ void ModelVerbs::load(const Caller& caller, const std::string& id,
     draft = small->path.string();
   }
   begin({.verb = ipc::Verb::kLoad,
-         .identity = caller.identity,
+         .peer = caller.peer,
          .id = id,
          .role = {},
          .model = file->name,
@@ -59,7 +59,7 @@ void ModelVerbs::load(const Caller& caller, const std::string& id,
 void ModelVerbs::swap(const Caller& caller, const std::string& id,
                       const ipc::SwapRequest& request) {
   const auto refuse = [&](Error error) {
-    dispatcher_.reply_error(caller.identity, id, std::move(error));
+    dispatcher_.reply_error(caller.peer, id, std::move(error));
   };
   if (Result<void> may = may_ask(caller); !may) return refuse(may.take_error());
   Result<std::string> before = models_.model_of_role(request.role);
@@ -67,7 +67,7 @@ void ModelVerbs::swap(const Caller& caller, const std::string& id,
   Result<ModelFile> file = models_.resolve(request.model);
   if (!file) return refuse(file.take_error());
   begin({.verb = ipc::Verb::kSwap,
-         .identity = caller.identity,
+         .peer = caller.peer,
          .id = id,
          .role = request.role,
          .model = file->name,
@@ -79,22 +79,22 @@ void ModelVerbs::swap(const Caller& caller, const std::string& id,
 void ModelVerbs::unload(const Caller& caller, const std::string& id,
                         const ipc::UnloadRequest& request) {
   const auto refuse = [&](Error error) {
-    dispatcher_.reply_error(caller.identity, id, std::move(error));
+    dispatcher_.reply_error(caller.peer, id, std::move(error));
   };
   if (Result<void> may = may_ask(caller); !may) return refuse(may.take_error());
   Result<ModelFile> file = models_.resolve(request.model);
   if (!file) return refuse(file.take_error());
   for (const Task& task : take(file->name, false)) {
-    if (task.identity.empty()) continue;
-    dispatcher_.reply_error(task.identity, task.id,
+    if (task.peer.door == Door::kNone) continue;
+    dispatcher_.reply_error(task.peer, task.id,
                             Error{ErrorCode::kCancelled, "the model was unloaded meanwhile", ""});
   }
   if (!residency_.unload(file->name)) {
-    return dispatcher_.reply(caller.identity, id,
+    return dispatcher_.reply(caller.peer, id,
                              ipc::UnloadReply{.model = file->name, .was_resident = false});
   }
   tasks_.push_back({.verb = ipc::Verb::kUnload,
-                    .identity = caller.identity,
+                    .peer = caller.peer,
                     .id = id,
                     .role = {},
                     .model = file->name,
@@ -107,7 +107,7 @@ bool ModelVerbs::preload() {
   const Result<ModelFile> file = models_.resolve("default");
   if (!file) return false;
   begin({.verb = ipc::Verb::kLoad,
-         .identity = {},
+         .peer = {},
          .id = {},
          .role = {},
          .model = file->name,
@@ -119,7 +119,7 @@ bool ModelVerbs::preload() {
 
 bool ModelVerbs::preloading() const {
   return std::any_of(tasks_.begin(), tasks_.end(),
-                     [](const Task& task) { return task.identity.empty(); });
+                     [](const Task& task) { return task.peer.door == Door::kNone; });
 }
 
 void ModelVerbs::begin(Task task, const ModelFile& file, int64_t keep_alive_ms,
@@ -163,8 +163,8 @@ void ModelVerbs::finish_loaded(const Task& task) {
   const bool waited = !task.said.stage.empty();
   const int64_t load_ms = waited ? std::max<int64_t>(taken_us / 1000, 1) : 0;
   if (task.verb == ipc::Verb::kLoad) {
-    if (task.identity.empty()) return;
-    return dispatcher_.reply(task.identity, task.id,
+    if (task.peer.door == Door::kNone) return;
+    return dispatcher_.reply(task.peer, task.id,
                              ipc::LoadReply{.model = task.model,
                                             .load_ms = load_ms,
                                             .weight_bytes = facts.weight_bytes,
@@ -172,10 +172,10 @@ void ModelVerbs::finish_loaded(const Task& task) {
                                             .draft = facts.draft});
   }
   Result<std::string> before = models_.set_role(task.role, task.model);
-  if (!before) return dispatcher_.reply_error(task.identity, task.id, before.take_error());
+  if (!before) return dispatcher_.reply_error(task.peer, task.id, before.take_error());
   log_info("swap", "role={} model={} before={} us={}", task.role, task.model, *before, taken_us);
   dispatcher_.reply(
-      task.identity, task.id,
+      task.peer, task.id,
       ipc::SwapReply{
           .role = task.role, .model = task.model, .previous = *before, .load_ms = load_ms});
   dispatcher_.repoint(task.role);
@@ -183,8 +183,7 @@ void ModelVerbs::finish_loaded(const Task& task) {
 
 void ModelVerbs::finish_unloaded(const std::string& model) {
   for (const Task& task : take(model, true)) {
-    dispatcher_.reply(task.identity, task.id,
-                      ipc::UnloadReply{.model = model, .was_resident = true});
+    dispatcher_.reply(task.peer, task.id, ipc::UnloadReply{.model = model, .was_resident = true});
   }
 }
 
@@ -198,13 +197,13 @@ void ModelVerbs::on_model_lost(const std::string& model, const std::string&) {
 void ModelVerbs::on_model_failed(const std::string& model, const Error& error) {
   finish_unloaded(model);
   for (const Task& task : take(model, false)) {
-    if (!task.identity.empty()) dispatcher_.reply_error(task.identity, task.id, error);
+    if (task.peer.door != Door::kNone) dispatcher_.reply_error(task.peer, task.id, error);
   }
 }
 
 void ModelVerbs::fail_all(const Error& error) {
   for (const Task& task : std::exchange(tasks_, {})) {
-    if (!task.identity.empty()) dispatcher_.reply_error(task.identity, task.id, error);
+    if (task.peer.door != Door::kNone) dispatcher_.reply_error(task.peer, task.id, error);
   }
 }
 
@@ -240,7 +239,7 @@ void ModelVerbs::say(Task& task) {
   const bool news = event.stage != task.said.stage || event.bytes_done != task.said.bytes_done;
   if (!news) return;
   task.said = event;
-  if (!task.identity.empty()) dispatcher_.reply(task.identity, task.id, event);
+  if (task.peer.door != Door::kNone) dispatcher_.reply(task.peer, task.id, event);
 }
 
 void ModelVerbs::tick() {

@@ -47,7 +47,7 @@ class ModelVerbs final : public ResidencyListener {
  private:
   struct Task {
     ipc::Verb verb = ipc::Verb::kLoad;
-    std::string identity;  ///< whom to tell; empty: nobody
+    PeerId peer;  ///< whom to tell; of no door: nobody
     std::string id;
     std::string role;  ///< kSwap
     std::string model;

@@ -3,7 +3,8 @@
 //
 // The socket's own high-water mark is small, so a client that reads slowly has its backlog here,
 // where deltas of the same request and sample merge into one: a slow reader loses nothing, costs
-// memory only up to the bound, and slows nobody. Owned by the io thread.
+// memory only up to the bound, and slows nobody. A second bound holds for all connections of a user
+// together. Owned by the io thread.
 
 #include <cstdint>
 #include <functional>
@@ -15,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/broker/peer_id.h"
 #include "ipc/socket.h"
 
 namespace hearth::broker {
@@ -59,10 +61,12 @@ struct Outgoing {
 
 class OutputBuffer {
  public:
-  using SendFn =
-      std::function<ipc::SendOutcome(const std::string& identity, const OutgoingView& answer)>;
+  static constexpr size_t kConnectionsOfUser = 8;
 
-  /// `bytes_max`: backlog of one connection, in bytes of payload.
+  using SendFn = std::function<ipc::SendOutcome(const PeerId& peer, const OutgoingView& answer)>;
+
+  /// `bytes_max`: backlog of one connection, in bytes of payload; all connections of one user
+  /// together may have kConnectionsOfUser times as much.
   OutputBuffer(size_t bytes_max, SendFn send) : bytes_max_(bytes_max), send_(std::move(send)) {}
 
   enum class Outcome {
@@ -73,22 +77,26 @@ class OutputBuffer {
   };
   /// Sends at once where nothing waits before it, else queues or merges. A `must_fit` answer (the
   /// last of a request, so their number is bounded) is queued beyond the bound.
-  Outcome push(const std::string& identity, const OutgoingView& answer, bool must_fit);
+  Outcome push(const PeerId& peer, const OutgoingView& answer, bool must_fit);
 
   /// Tries every backlog again. Returns the connections that turned out to be gone.
-  std::vector<std::string> retry();
+  std::vector<PeerId> retry();
   /// Tries the backlog of one connection again, if it has one. False: the connection is gone, and
   /// its backlog with it. Whoever sends to us is alive and may have made room by reading.
-  bool retry(const std::string& identity);
+  bool retry(const PeerId& peer);
 
   /// Notes that an answer to this connection was dropped. True for the first one since its backlog
   /// began: the one time to say so.
-  bool note_dropped(const std::string& identity);
+  bool note_dropped(const PeerId& peer);
+
+  /// The connection is gone: so is what waits for it.
+  void drop(const PeerId& peer);
 
   bool has_backlog() const { return !backlogs_.empty(); }
-  size_t backlog_bytes(const std::string& identity) const;
-  size_t backlog_messages(const std::string& identity) const;
+  size_t backlog_bytes(const PeerId& peer) const;
+  size_t backlog_messages(const PeerId& peer) const;
   size_t total_bytes() const;
+  size_t user_bytes(uint32_t uid) const;
 
   uint64_t num_merged() const { return num_merged_; }
 
@@ -103,16 +111,20 @@ class OutputBuffer {
         last_delta;
   };
 
-  using Backlogs = std::unordered_map<std::string, Backlog>;
+  using Backlogs = std::unordered_map<PeerId, Backlog, PeerIdHash>;
 
-  bool merge(Backlog& backlog, const OutgoingView& answer);
-  void enqueue(Backlog& backlog, const OutgoingView& answer);
-  void pop_front(Backlog& backlog);
-  ipc::SendOutcome send_what_fits(const std::string& identity, Backlog& backlog);
+  bool fits(const PeerId& peer, size_t backlog_bytes, size_t bytes) const;
+  bool merge(const PeerId& peer, Backlog& backlog, const OutgoingView& answer);
+  void enqueue(const PeerId& peer, Backlog& backlog, const OutgoingView& answer);
+  void pop_front(const PeerId& peer, Backlog& backlog);
+  Backlogs::iterator erase(Backlogs::iterator backlog);
+  void count(const PeerId& peer, Backlog& backlog, size_t added, size_t removed);
+  ipc::SendOutcome send_what_fits(const PeerId& peer, Backlog& backlog);
 
   size_t bytes_max_;
   SendFn send_;
   Backlogs backlogs_;
+  std::unordered_map<uint32_t, size_t> user_bytes_;  // of the users who have a backlog
   uint64_t num_merged_ = 0;
 };
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/broker/peer_id.h"
 #include "ipc/messages.h"
 #include "kernels/base/result.h"
 
@@ -26,7 +27,7 @@ int64_t max_output_tokens_of(const ipc::ClientRequest& request);
 
 /// Somebody who reads the answers beside the connection that asked.
 struct Watcher {
-  std::string identity;
+  PeerId peer;
   std::string id;       ///< of the message that attached
   uint64_t number = 0;  ///< in the output buffer, where a request's own deltas merge by its number
 };
@@ -39,18 +40,19 @@ struct LiveRequest {
     kForwarded,  ///< a worker has it
   };
 
-  uint64_t number = 0;   ///< the broker's, never reused
-  std::string identity;  ///< connection that asked
-  std::string id;        ///< as the client wrote it
-  uint32_t owner = 0;    ///< uid
-  std::string named;     ///< the role or model that it asked for
-  std::string model;     ///< what that meant; change it by RequestTable::move_to_model
-  size_t bytes = 0;      ///< of the message, held until the end
+  uint64_t number = 0;  ///< the broker's, never reused
+  PeerId peer;          ///< connection that asked
+  std::string id;       ///< as the client wrote it
+  uint32_t owner = 0;   ///< uid
+  std::string named;    ///< the role or model that it asked for
+  std::string model;    ///< what that meant; change it by RequestTable::move_to_model
+  size_t bytes = 0;     ///< of the message, held until the end
   int64_t received_us = 0;
 
   State state = State::kWaiting;
   bool muted = false;       ///< nobody reads it any more; only the worker's end is awaited
   bool cancelling = false;  ///< the worker was told
+  uint64_t encoding = 0;    ///< it is being put into a worker's words: which time; 0: it is not
   bool left = false;        ///< detached: the connection that asked reads no more, and it goes on
   int32_t deaths = 0;       ///< worker deaths it was present at
 

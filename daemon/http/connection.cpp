@@ -1,5 +1,7 @@
 #include "daemon/http/connection.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <utility>
 
@@ -31,12 +33,13 @@ int64_t now_ms() {
 }
 
 Connection::Connection(ConnectionHost& host, Socket socket, uint64_t number, Rules rules,
-                       uint32_t uid)
+                       uint32_t uid, uint32_t peer_uid)
     : host_(host),
       socket_(std::move(socket)),
       number_(number),
       rules_(std::move(rules)),
       uid_(uid),
+      peer_uid_(peer_uid),
       reader_(limits()) {}
 
 void Connection::start() {
@@ -70,11 +73,25 @@ void Connection::on_read(const error_code& error, size_t bytes) {
     }
     return close();
   }
-  if (!lingering_) {
+  if (!lingering_ && !last_) {
     reader_.push(std::string_view(in_.data(), bytes));
-    process();
+    if (charge()) {
+      process();
+    } else {
+      last_ = true;
+      respond(refused(route_.api, {429, "your requests that are coming in hold too many bytes"}));
+    }
   }
   read();
+}
+
+// What has come of a request takes memory before anything can be said to it.
+bool Connection::charge() {
+  const size_t bytes = reader_.held_bytes();
+  if (bytes == charged_) return true;
+  if (!host_.charge(peer_uid_, charged_, bytes)) return false;
+  charged_ = bytes;
+  return true;
 }
 
 void Connection::process() {
@@ -98,6 +115,7 @@ void Connection::process() {
     head_checked_ = false;
     handle(reader_.take());
   }
+  if (!closed_) charge();
   set_deadline();
 }
 
@@ -106,7 +124,16 @@ bool Connection::admit(const HttpRequest& head) {
   head_checked_ = true;
   route_ = {};
   origin_.clear();
-  const std::optional<Refusal> refusal = route(rules_, head, &route_);
+  head_only_ = head.method == "HEAD";
+  const bool shows_key =
+      rules_.keys != nullptr && head.authorizations.size() + head.api_keys.size() > 0;
+  std::optional<Refusal> refusal;
+  if (shows_key && host_.key_wait_ms(peer_uid_) > 0) {
+    refusal = Refusal{429, "too many wrong keys; wait a moment"};
+  } else {
+    refusal = route(rules_, head, &route_);
+    if (shows_key && refusal && refusal->status == 401) host_.wrong_key(peer_uid_);
+  }
   if (!head.origins.empty() && origin_allowed(head.origins, "", rules_.origins)) {
     origin_ = head.origins.front();
   }
@@ -135,7 +162,7 @@ void Connection::handle(HttpRequest request) {
       Result<ipc::TokenizeRequest> tokenize = parse_tokenize(request.body);
       if (!tokenize) return respond_error(route_.api, tokenize.error());
       return submit(std::move(tokenize).value(), request.body.size(),
-                    Exchange{.identity = host_.new_identity()});
+                    Exchange{.number = host_.new_exchange()});
     }
     case Action::kModels: return respond({.body = models_body(host_.backend().models())});
     case Action::kModel: {
@@ -156,13 +183,13 @@ void Connection::handle(HttpRequest request) {
       Result<EmbeddingsCall> call = parse_embeddings(request.body);
       if (!call) return respond_error(route_.api, call.error());
       return submit(std::move(call->request), request.body.size(),
-                    Exchange{.identity = host_.new_identity(), .base64 = call->base64});
+                    Exchange{.number = host_.new_exchange(), .base64 = call->base64});
     }
     case Action::kCountTokens: {
       Result<ipc::TokenizeRequest> count = parse_count_tokens(request.body);
       if (!count) return respond_error(route_.api, count.error());
       return submit(std::move(count).value(), request.body.size(),
-                    Exchange{.identity = host_.new_identity(), .api = route_.api, .counts = true});
+                    Exchange{.number = host_.new_exchange(), .api = route_.api, .counts = true});
     }
     case Action::kPreflight:
       return respond({.status = 204,
@@ -176,22 +203,22 @@ void Connection::handle(HttpRequest request) {
 }
 
 void Connection::begin(Call call, const HttpRequest& request) {
-  Exchange exchange{.identity = host_.new_identity(),
+  Exchange exchange{.number = host_.new_exchange(),
                     .api = call.api,
                     .stream = call.stream,
                     .chunked = request.may_chunk};
-  // What stands before the instance tells nobody anything.
-  exchange.writer =
-      make_answer_writer(call, std::string_view(exchange.identity).substr(5), seconds_since_1970());
+  exchange.writer = make_answer_writer(
+      call, fmt::format("{}-{}", host_.config().instance, exchange.number), seconds_since_1970());
   if (call.stream && !request.may_chunk) last_ = true;
   submit(std::move(call.request), request.body.size(), std::move(exchange));
 }
 
 void Connection::submit(ipc::ClientRequest request, size_t bytes, Exchange exchange) {
-  const std::string identity = exchange.identity;
   exchange_ = std::move(exchange);
-  host_.enter(identity, shared_from_this());
-  host_.backend().submit(identity, identity, uid_, std::move(request), bytes);
+  const Exchanger from = exchanger();
+  host_.enter(from.number, shared_from_this());
+  host_.backend().submit(from, fmt::format("http-{}-{}", host_.config().instance, from.number),
+                         std::move(request), bytes);
 }
 // ---- Connection: time and end ------------------------------------------------------------------
 
@@ -231,17 +258,18 @@ void Connection::check_deadlines(int64_t now) {
 
 // The client is gone and so is its request.
 void Connection::abandon() {
-  const std::string identity = exchange_->identity;
+  const Exchanger from = exchanger();
   close();
-  host_.backend().gone(identity);
+  host_.backend().gone(from);
 }
 
 void Connection::close() {
   if (closed_) return;
   closed_ = true;
   const auto self = shared_from_this();  // the server's tables may hold the last reference
-  if (exchange_) host_.leave(exchange_->identity);
+  if (exchange_) host_.leave(exchange_->number);
   exchange_.reset();
+  host_.charge(peer_uid_, std::exchange(charged_, 0), 0);
   error_code ignored;
   socket_.close(ignored);
   host_.forget(number_);

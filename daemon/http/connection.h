@@ -36,16 +36,22 @@ class ConnectionHost {
   virtual ~ConnectionHost() = default;
   virtual const ServerConfig& config() const = 0;
   virtual Backend& backend() = 0;
-  /// Names one exchange to the broker.
-  virtual std::string new_identity() = 0;
-  /// From now on the broker's answers to `identity` are the connection's.
-  virtual void enter(const std::string& identity, std::shared_ptr<Connection> connection) = 0;
-  virtual void leave(const std::string& identity) = 0;
+  /// Numbers one exchange to the broker.
+  virtual uint64_t new_exchange() = 0;
+  /// From now on the broker's answers to `exchange` are the connection's.
+  virtual void enter(uint64_t exchange, std::shared_ptr<Connection> connection) = 0;
+  virtual void leave(uint64_t exchange) = 0;
   /// Where an event is made, one after the other: memory that stays in the caches, which buffers of
   /// the connections' own would not. Whoever takes it is done with it when it returns.
   virtual std::string& scratch() = 0;
   /// The connection is closed.
   virtual void forget(uint64_t number) = 0;
+  /// Of the user's share of bytes coming in, `bytes` instead of `before`. False, and nothing
+  /// changed: it is used up.
+  virtual bool charge(uint32_t peer_uid, size_t before, size_t bytes) = 0;
+  /// The peer showed a key that is none. And how long it has to wait before it may show another.
+  virtual void wrong_key(uint32_t peer_uid) = 0;
+  virtual int64_t key_wait_ms(uint32_t peer_uid) = 0;
   /// Runs `work` soon, from the loop.
   virtual void post(std::function<void()> work) = 0;
 };
@@ -60,7 +66,7 @@ Response refused(Api api, const Refusal& refusal);
 
 /// A generation, or a tokenization, on its way.
 struct Exchange {
-  std::string identity;
+  uint64_t number = 0;
   Api api = Api::kCompletions;
   bool stream = false;
   bool chunked = false;
@@ -72,7 +78,9 @@ struct Exchange {
 
 class Connection final : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(ConnectionHost& host, Socket socket, uint64_t number, Rules rules, uint32_t uid);
+  /// `uid`: whom requests belong to; `peer_uid`: whom the connection's memory is charged to.
+  Connection(ConnectionHost& host, Socket socket, uint64_t number, Rules rules, uint32_t uid,
+             uint32_t peer_uid);
 
   void start();
   ipc::SendOutcome deliver(const ipc::Answer& answer);
@@ -84,6 +92,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   ReaderLimits limits() const;
   void read();
   void on_read(const error_code& error, size_t bytes);
+  bool charge();
   void process();
   bool admit(const HttpRequest& head);
   void handle(HttpRequest request);
@@ -102,6 +111,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void on_written(const error_code& error, size_t bytes);
   void set_deadline();
   void abandon();
+  Exchanger exchanger() const { return {.number = exchange_->number, .uid = uid_}; }
   std::string cors() const;
 
   ConnectionHost& host_;
@@ -109,11 +119,14 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   const uint64_t number_;
   const Rules rules_;
   const uint32_t uid_;
+  const uint32_t peer_uid_;
+  size_t charged_ = 0;  // bytes of a request that is coming in
   RequestReader reader_;
   bool reading_ = false;
   bool closed_ = false;
   bool lingering_ = false;     // all is said; what still comes is thrown away
   bool last_ = false;          // the connection ends with the answer under way
+  bool head_only_ = false;     // HEAD: the answer under way has no body
   bool head_checked_ = false;  // of the request that is being read
   Route route_;
   std::string origin_;  // an admitted page's, of the request under way

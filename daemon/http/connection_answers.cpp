@@ -77,7 +77,7 @@ void Connection::respond(const Response& response) {
   out_ += cors();
   if (last_) out_ += "Connection: close\r\n";
   out_ += "\r\n";
-  out_ += response.body;
+  if (!head_only_) out_ += response.body;
   flush();
 }
 
@@ -131,7 +131,7 @@ void Connection::end_stream() {
 
 // The answer is whole, if not yet written.
 void Connection::finish() {
-  host_.leave(exchange_->identity);
+  host_.leave(exchange_->number);
   exchange_.reset();
   blocked_ = false;
   flush();
@@ -146,9 +146,9 @@ void Connection::finish() {
 ipc::SendOutcome Connection::deliver(const ipc::Answer& answer) {
   if (closed_ || !exchange_) return ipc::SendOutcome::kUnreachable;
   if (exchange_->begun && out_.size() + writing_.size() - written_ > kOutBytes) {
-    if (host_.backend().backlog_bytes(exchange_->identity) > kBacklogBytes) {
+    if (host_.backend().backlog_bytes(exchanger()) > kBacklogBytes) {
       log_warn("http_slow_reader", "connection={} backlog_bytes={}", number_,
-               host_.backend().backlog_bytes(exchange_->identity));
+               host_.backend().backlog_bytes(exchanger()));
       close();
       return ipc::SendOutcome::kUnreachable;
     }
@@ -270,8 +270,7 @@ void Connection::on_written(const error_code& error, size_t bytes) {
   flush();
   if (blocked_ && exchange_ && out_.size() + writing_.size() - written_ <= kOutBytes) {
     blocked_ = false;
-    const std::string identity = exchange_->identity;
-    host_.backend().writable(identity);
+    host_.backend().writable(exchanger());
   }
 }
 }  // namespace hearth::http

@@ -90,6 +90,10 @@ RequestReader::~RequestReader() = default;
 
 const HttpRequest& RequestReader::head() const { return parser_->request; }
 
+size_t RequestReader::held_bytes() const {
+  return bytes_.size() + (parser_ ? parser_->request.body.size() : 0);
+}
+
 void RequestReader::fail(int status, std::string problem) {
   state_ = State::kFailed;
   status_ = status;

@@ -58,6 +58,8 @@ class RequestReader {
   /// kFailed: the status to answer with, and why.
   int status() const { return status_; }
   const std::string& problem() const { return problem_; }
+  /// Memory of what has come and was not taken.
+  size_t held_bytes() const;
   /// Bytes that wait behind the request.
   size_t waiting_bytes() const { return bytes_.size(); }
 

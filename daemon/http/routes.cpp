@@ -109,10 +109,29 @@ std::optional<Refusal> check_form(const HttpRequest& head) {
     }
   }
   if (head.hosts.size() != 1) return Refusal{400, "want one Host field"};
-  if (head.target.empty() || head.target.front() != '/') {
-    return Refusal{400, "want a path, not a whole address"};
-  }
   return std::nullopt;
+}
+
+// A target in both forms that a server must take (RFC 9112, 3.2): a path, or a whole address, whose
+// host then goes before the Host field.
+struct Target {
+  std::string_view host;
+  std::string_view path;
+};
+std::optional<Target> parse_target(const HttpRequest& head) {
+  constexpr std::string_view kScheme = "http://";
+  const std::string_view target = head.target;
+  if (target.starts_with('/')) return Target{head.hosts.front(), target};
+  if (target.size() <= kScheme.size() ||
+      !equal_no_case(target.substr(0, kScheme.size()), kScheme)) {
+    return std::nullopt;
+  }
+  const std::string_view rest = target.substr(kScheme.size());
+  const size_t slash = rest.find_first_of("/?");
+  if (slash == 0) return std::nullopt;
+  if (slash == std::string_view::npos) return Target{rest, "/"};
+  if (rest[slash] == '?') return std::nullopt;
+  return Target{rest.substr(0, slash), rest.substr(slash)};
 }
 
 }  // namespace
@@ -124,7 +143,12 @@ Api api_of(std::string_view target) {
 std::optional<Refusal> route(const Rules& rules, const HttpRequest& head, Route* out) {
   out->api = api_of(head.target);
   if (auto refusal = check_form(head)) return refusal;
-  if (!rules.hosts.allows(head.hosts.front())) {
+  const std::optional<Target> target = parse_target(head);
+  if (!target) return Refusal{400, "want a path, or an address with http"};
+  out->api = api_of(target->path);
+  // Answered as GET is, without the body.
+  const std::string_view method = head.method == "HEAD" ? "GET" : std::string_view(head.method);
+  if (!rules.hosts.allows(target->host)) {
     return Refusal{421, "this Host is not served here; http.allowed_hosts adds names"};
   }
   if (!origin_allowed(head.origins, head.fetch_site, rules.origins)) {
@@ -134,12 +158,12 @@ std::optional<Refusal> route(const Rules& rules, const HttpRequest& head, Route*
     out->action = Action::kPreflight;
     return std::nullopt;
   }
-  const size_t query = head.target.find('?');
-  const std::string_view path = std::string_view(head.target).substr(0, query);
+  const size_t query = target->path.find('?');
+  const std::string_view path = target->path.substr(0, query);
   std::string allow;
   for (const Known& known : kRoutes) {
     if (known.path != path) continue;
-    if (known.method != head.method) {
+    if (known.method != method) {
       allow += std::string(allow.empty() ? "" : ", ") + std::string(known.method);
       continue;
     }
@@ -161,7 +185,7 @@ std::optional<Refusal> route(const Rules& rules, const HttpRequest& head, Route*
     return std::nullopt;
   }
   if (path.starts_with(kModelPrefix) && path.size() > kModelPrefix.size()) {
-    if (head.method != "GET") return Refusal{405, "this path knows GET", "GET"};
+    if (method != "GET") return Refusal{405, "this path knows GET", "GET"};
     if (auto refusal = check_key(rules, head, Scope::kRead)) return refusal;
     const auto name = unescaped(path.substr(kModelPrefix.size()));
     if (!name) return Refusal{400, "the path has a malformed escape"};

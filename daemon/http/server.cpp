@@ -6,11 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <charconv>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -26,14 +26,15 @@ namespace {
 
 namespace asio = boost::asio;
 constexpr std::chrono::milliseconds kTick{100};
-
-// An identity ends with the number that makes it one: new_identity().
-uint64_t number_of(std::string_view identity) {
-  const size_t dash = identity.rfind('-');
-  uint64_t number = 0;
-  std::from_chars(identity.data() + dash + 1, identity.data() + identity.size(), number);
-  return number;
-}
+// Beyond one request of the largest size, what all of a user's may have come in together.
+constexpr size_t kShareBytes = 8 << 20;
+// Wrong keys that cost nothing; then each doubles the wait for the next.
+constexpr int kFreeWrongKeys = 5;
+constexpr int64_t kKeyPauseMs = 100;
+constexpr int64_t kMaxKeyPauseMs = 10'000;
+// Connections of a peer that the kernel cannot name, or that no rule admits.
+constexpr size_t kStrangers = 8;
+constexpr uint32_t kNobody = UINT32_MAX;
 
 class Server final : public HttpServer, public ConnectionHost {
  public:
@@ -48,9 +49,9 @@ class Server final : public HttpServer, public ConnectionHost {
 
   Result<void> listen();
 
-  ipc::SendOutcome deliver(const std::string& identity, const ipc::Answer& answer) override {
-    const auto found = identities_.find(number_of(identity));
-    if (found == identities_.end()) return ipc::SendOutcome::kUnreachable;
+  ipc::SendOutcome deliver(uint64_t exchange, const ipc::Answer& answer) override {
+    const auto found = exchanges_.find(exchange);
+    if (found == exchanges_.end()) return ipc::SendOutcome::kUnreachable;
     const std::shared_ptr<Connection> connection = found->second;
     return connection->deliver(answer);
   }
@@ -64,18 +65,49 @@ class Server final : public HttpServer, public ConnectionHost {
 
   const ServerConfig& config() const override { return config_; }
   Backend& backend() override { return backend_; }
-  std::string new_identity() override {
-    return fmt::format("http-{}-{}", config_.instance, ++identities_made_);
+  uint64_t new_exchange() override { return ++exchanges_made_; }
+  void enter(uint64_t exchange, std::shared_ptr<Connection> connection) override {
+    exchanges_.emplace(exchange, std::move(connection));
   }
-  void enter(const std::string& identity, std::shared_ptr<Connection> connection) override {
-    identities_.emplace(number_of(identity), std::move(connection));
-  }
-  void leave(const std::string& identity) override { identities_.erase(number_of(identity)); }
+  void leave(uint64_t exchange) override { exchanges_.erase(exchange); }
   std::string& scratch() override { return scratch_; }
-  void forget(uint64_t number) override { connections_.erase(number); }
+  void forget(uint64_t number) override {
+    const auto found = peers_of_.find(number);
+    if (found != peers_of_.end()) {
+      --peers_[found->second].connections;
+      peers_of_.erase(found);
+    }
+    connections_.erase(number);
+  }
+  bool charge(uint32_t peer_uid, size_t before, size_t bytes) override {
+    Peer& peer = peers_[peer_uid];
+    const size_t most = static_cast<size_t>(config_.max_body_bytes) + kShareBytes;
+    if (bytes > before && peer.incoming - before + bytes > most) return false;
+    peer.incoming = peer.incoming - before + bytes;
+    return true;
+  }
+  void wrong_key(uint32_t peer_uid) override {
+    Peer& peer = peers_[peer_uid];
+    if (++peer.wrong_keys <= kFreeWrongKeys) return;
+    peer.key_pause_ms = std::clamp(peer.key_pause_ms * 2, kKeyPauseMs, kMaxKeyPauseMs);
+    peer.no_key_before_ms = now_ms() + peer.key_pause_ms;
+    log_warn("http_wrong_keys", "uid={} count={} pause_ms={}", peer_uid, peer.wrong_keys,
+             peer.key_pause_ms);
+  }
+  int64_t key_wait_ms(uint32_t peer_uid) override {
+    return std::max<int64_t>(peers_[peer_uid].no_key_before_ms - now_ms(), 0);
+  }
   void post(std::function<void()> work) override { asio::post(io_, std::move(work)); }
 
  private:
+  // Everything of one user, on whatever listener.
+  struct Peer {
+    size_t connections = 0;
+    size_t incoming = 0;  // bytes of requests that are coming in
+    int wrong_keys = 0;
+    int64_t key_pause_ms = 0;
+    int64_t no_key_before_ms = 0;
+  };
   template <class Acceptor>
   void accept(Acceptor& acceptor, bool* accepting);
   void admit(Socket socket, bool tcp);
@@ -94,10 +126,12 @@ class Server final : public HttpServer, public ConnectionHost {
   bool accepting_tcp_ = false;
   asio::steady_timer timer_;
   std::unordered_map<uint64_t, std::shared_ptr<Connection>> connections_;
-  std::unordered_map<uint64_t, std::shared_ptr<Connection>> identities_;  // by their numbers
+  std::unordered_map<uint64_t, std::shared_ptr<Connection>> exchanges_;
+  std::unordered_map<uint32_t, Peer> peers_;         // by user id
+  std::unordered_map<uint64_t, uint32_t> peers_of_;  // by connection
   std::string scratch_;
   uint64_t connections_made_ = 0;
-  uint64_t identities_made_ = 0;
+  uint64_t exchanges_made_ = 0;
 };
 
 Error cannot(std::string_view what, const error_code& error) {
@@ -180,7 +214,16 @@ void Server::admit(Socket socket, bool tcp) {
   close_on_exec(socket.native_handle());
   error_code ignored;
   socket.non_blocking(true, ignored);
-  if (connections_.size() >= static_cast<size_t>(config_.max_connections)) {
+  // Who it is comes before any count: nobody's connections shut out another user's.
+  const int fd = socket.native_handle();
+  const std::optional<uint32_t> named = tcp ? tcp_peer_uid(fd) : unix_peer_uid(fd);
+  if (!tcp && !named) return;
+  const bool other_user = tcp && !keys_ && named != std::optional<uint32_t>(::geteuid());
+  const uint32_t peer_uid = named.value_or(kNobody);
+  const auto most = static_cast<size_t>(config_.max_connections);
+  size_t share = std::max<size_t>(most / 2, 1);
+  if (other_user || peer_uid == kNobody) share = std::min(share, kStrangers);
+  if (connections_.size() >= most || peers_[peer_uid].connections >= share) {
     constexpr std::string_view kFull =
         "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\n"
         "Connection: close\r\n\r\n";
@@ -192,17 +235,13 @@ void Server::admit(Socket socket, bool tcp) {
                            : HostRules::of_unix_socket(config_.allowed_hosts),
               .origins = config_.allowed_origins,
               .keys = tcp && keys_ ? &*keys_ : nullptr};
-  uint32_t uid = ::geteuid();
-  if (!tcp) {
-    const std::optional<uint32_t> peer = unix_peer_uid(socket.native_handle());
-    if (!peer) return;
-    uid = *peer;
-  } else if (!keys_) {
-    rules.other_user = tcp_peer_uid(socket.native_handle()) != std::optional<uint32_t>(uid);
-  }
+  rules.other_user = other_user;
+  const uint32_t uid = tcp ? ::geteuid() : *named;
   const uint64_t number = ++connections_made_;
-  auto connection =
-      std::make_shared<Connection>(*this, std::move(socket), number, std::move(rules), uid);
+  auto connection = std::make_shared<Connection>(*this, std::move(socket), number, std::move(rules),
+                                                 uid, peer_uid);
+  ++peers_[peer_uid].connections;
+  peers_of_.emplace(number, peer_uid);
   connections_.emplace(number, connection);
   connection->start();
 }

@@ -4,8 +4,8 @@
 // bounds and deadlines.
 //
 // A connection carries one request at a time; those sent ahead wait in the socket. Each generation
-// has an identity, by which the broker answers it: what deliver() cannot take (the socket is full)
-// stays in the broker's own bounded buffer, where deltas merge.
+// is an exchange with a number, by which the broker answers it: what deliver() cannot take (the
+// socket is full) stays in the broker's own bounded buffer, where deltas merge.
 
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
@@ -38,27 +38,30 @@ struct ServerConfig {
   std::string instance;  ///< of the daemon; makes ids of answers unique
 };
 
+/// One exchange, and the user who asks.
+struct Exchanger {
+  uint64_t number = 0;  ///< never used twice
+  uint32_t uid = 0;
+};
+
 /// What the front door asks of the broker.
 class Backend {
  public:
   virtual ~Backend() = default;
-  /// A generate or tokenize request of a user; answered through HttpServer::deliver, also before
-  /// this returns.
-  virtual void submit(const std::string& identity, const std::string& id, uint32_t uid,
-                      ipc::ClientRequest request, size_t bytes) = 0;
-  /// Nobody reads the answers to this identity any more.
-  virtual void gone(const std::string& identity) = 0;
-  /// There is room again for what waits for this identity.
-  virtual void writable(const std::string& identity) = 0;
-  /// Bytes that wait for this identity.
-  virtual size_t backlog_bytes(const std::string& identity) const = 0;
+  /// A generate or tokenize request of a user, under the id `id`; answered through
+  /// HttpServer::deliver, also before this returns.
+  virtual void submit(const Exchanger& from, const std::string& id, ipc::ClientRequest request,
+                      size_t bytes) = 0;
+  /// Nobody reads the answers to this exchange any more.
+  virtual void gone(const Exchanger& from) = 0;
+  /// There is room again for what waits for this exchange.
+  virtual void writable(const Exchanger& from) = 0;
+  /// Bytes that wait for this exchange.
+  virtual size_t backlog_bytes(const Exchanger& from) const = 0;
   virtual ipc::ModelsReply models() const = 0;
   virtual ipc::StatsReply stats() const = 0;
   virtual ipc::HealthReply health() const = 0;
 };
-
-/// Tells identities of this server's from those of ZeroMQ, which begin with a zero byte.
-inline bool is_http_identity(std::string_view identity) { return identity.starts_with("http-"); }
 
 class HttpServer {
  public:
@@ -67,9 +70,9 @@ class HttpServer {
                                                   const ServerConfig& config, Backend& backend);
   virtual ~HttpServer() = default;
 
-  /// An answer to `identity`. kWouldBlock: keep it, writable() follows; kUnreachable: nobody is
-  /// there, or it reads so slowly that it was given up.
-  virtual ipc::SendOutcome deliver(const std::string& identity, const ipc::Answer& answer) = 0;
+  /// An answer to the exchange of that number. kWouldBlock: keep it, writable() follows;
+  /// kUnreachable: nobody is there, or it reads so slowly that it was given up.
+  virtual ipc::SendOutcome deliver(uint64_t exchange, const ipc::Answer& answer) = 0;
   /// The TCP port, for a listener that had the system choose.
   virtual uint16_t port() const = 0;
   /// No answer is under way.

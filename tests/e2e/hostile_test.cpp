@@ -2,12 +2,22 @@
 // client's stream is not changed by a letter.
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
+#include <cstring>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "ipc/paths.h"
 #include "tests/e2e/daemon.h"
+#include "tests/e2e/http_client.h"
 #include "tests/e2e/raw_client.h"
 #include "tests/e2e/tiny_model.h"
 #include "tests/skip.h"
@@ -187,6 +197,240 @@ TEST_CASE("a flood of noise changes nothing of another client's stream") {
   CHECK(pong);
   CHECK(daemon.wait_until_idle());
   CHECK(daemon.stats().workers[0].restarts == 0);
+}
+
+// ---- Bytes instead of libzmq -------------------------------------------------------------------
+
+int connect_raw(const std::filesystem::path& socket) {
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, socket.c_str(), sizeof address.sun_path - 1);
+  if (fd >= 0 && ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
+    return fd;
+  }
+  if (fd >= 0) ::close(fd);
+  return -1;
+}
+
+// Greeting and READY of a socket of that type.
+std::string hands(const std::string& type) {
+  std::string out(64, '\0');
+  out[0] = '\xFF';
+  out[9] = '\x7F';
+  out[10] = 3;
+  out[11] = 1;
+  out.replace(12, 4, "NULL");
+  std::string data = "\5READY";
+  data += std::string("\x0bSocket-Type\0\0\0", 15) + static_cast<char>(type.size()) + type;
+  return out + '\4' + static_cast<char>(data.size()) + data;
+}
+
+// Until the other end has ended the connection; false when it takes so many bytes.
+bool ended_before(int fd, const std::string& again, size_t most_bytes) {
+  const int64_t end = now_ms() + kPatienceMs;
+  size_t sent = 0;
+  while (sent < most_bytes && now_ms() < end) {
+    const ssize_t n = ::send(fd, again.data(), again.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n > 0) {
+      sent += static_cast<size_t>(n);
+      continue;
+    }
+    if (errno != EAGAIN) return true;
+    ::usleep(1000);
+  }
+  return false;
+}
+
+size_t resident_bytes(pid_t pid) {
+  std::ifstream in("/proc/" + std::to_string(pid) + "/statm");
+  size_t pages = 0, resident = 0;
+  in >> pages >> resident;
+  return resident * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+TEST_CASE("a routing id of a client's own reaches nobody else's request, over HTTP or api.sock") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox);
+  const std::string body =
+      R"({"model":"tiny","prompt":"the","max_tokens":1500,"stream":true,"seed":5})";
+  HttpClient calm(daemon);
+  calm.send(post("/v1/completions", body));
+  const std::optional<HttpAnswer> want = calm.receive();
+  REQUIRE(want);
+  REQUIRE(want->body.find("data: [DONE]") != std::string::npos);
+  HttpClient victim(daemon);
+  victim.send(post("/v1/completions", body));
+  ipc::Context context = ipc::Context::create().value();
+  const std::string endpoint = *ipc::ipc_endpoint(ipc::api_socket(daemon.runtime()));
+  for (int i = 1; i < 40; ++i) {
+    for (const std::string& id : {"http-" + std::to_string(i), "http-x-" + std::to_string(i),
+                                  std::string("\0\0\0\0", 4) + static_cast<char>(i)}) {
+      ipc::SocketOptions options;
+      options.routing_id = id;
+      ipc::Socket liar = ipc::Socket::open(context, ipc::SocketType::kDealer, options).value();
+      REQUIRE(liar.connect(endpoint).ok());
+      ipc::Message message;
+      ipc::append(message, std::string("HEARTH/1"), std::string("r"), std::string("{"));
+      CHECK(liar.send(message) == ipc::SendOutcome::kSent);
+      // Answered as anybody is, and on its own connection.
+      ipc::PollItem item{.socket = &liar};
+      ipc::poll({&item, 1}, kPatienceMs);
+      CHECK(liar.receive(message) == ipc::ReceiveOutcome::kReceived);
+    }
+  }
+  const std::optional<HttpAnswer> answer = victim.receive();
+  REQUIRE(answer);
+  CHECK(answer->body.find("data: [DONE]") != std::string::npos);
+  CHECK(answer->body.find("\"error\"") == std::string::npos);
+}
+
+TEST_CASE("connections beyond the descriptors are turned away, and the daemon lives on") {
+  const Sandbox sandbox;
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  rlimit many = before;
+  many.rlim_cur = std::min<rlim_t>(before.rlim_max, 8192);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &many) == 0);
+  const Daemon daemon(sandbox, {"limits.max_connections_per_owner=1000"});
+  ipc::Client client = daemon.connect();
+  const Answer want = run(client, seeded(4, 300));
+  // Fewer than it counted on at its start.
+  const rlimit few{.rlim_cur = 200, .rlim_max = 200};
+  REQUIRE(::prlimit(daemon.pid(), RLIMIT_NOFILE, &few, nullptr) == 0);
+  std::vector<int> open;
+  const auto sockets = {ipc::api_socket(daemon.runtime()), ipc::events_socket(daemon.runtime()),
+                        daemon.runtime() / "http.sock"};
+  for (int i = 0; i < 1500; ++i) {
+    for (const auto& socket : sockets) {
+      if (const int fd = connect_raw(socket); fd >= 0) open.push_back(fd);
+    }
+  }
+  CHECK(open.size() > 1500);
+  const Answer meanwhile = run(client, seeded(4, 300));
+  CHECK(meanwhile.ids == want.ids);
+  for (const int fd : open) ::close(fd);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(eventually([&] { return ipc::Client::connect({.runtime_dir = daemon.runtime()}).ok(); }));
+}
+
+TEST_CASE("no message, and no subscription, makes the daemon's memory grow without bound") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox);
+  ipc::Client client = daemon.connect();
+  const Answer want = run(client, seeded(4, 300));
+  const size_t idle = resident_bytes(daemon.pid());
+  constexpr size_t kMost = 64 << 20;
+  const std::string more_frame = std::string("\1\xFA", 2) + std::string(250, 'x');
+  std::string tiny_frames;
+  for (int i = 0; i < 1000; ++i) tiny_frames += std::string("\1\2ab", 4);
+  for (const std::string& flood : {more_frame, tiny_frames}) {
+    const int fd = connect_raw(ipc::api_socket(daemon.runtime()));
+    const std::string hello = hands("DEALER");
+    REQUIRE(::send(fd, hello.data(), hello.size(), MSG_NOSIGNAL) > 0);
+    CHECK(ended_before(fd, flood, size_t{256} << 20));
+    ::close(fd);
+  }
+  CHECK(resident_bytes(daemon.pid()) < idle + kMost);
+  std::vector<int> open;
+  const std::string hello = hands("SUB");
+  for (int connection = 0; connection < 16; ++connection) {
+    const int fd = connect_raw(ipc::events_socket(daemon.runtime()));
+    REQUIRE(::send(fd, hello.data(), hello.size(), MSG_NOSIGNAL) > 0);
+    std::string topics;
+    for (int i = 0; i < 100'000; ++i) {
+      const std::string topic = "uid:0/" + std::to_string(connection * 1'000'000 + i);
+      topics += std::string("\4") + static_cast<char>(10 + topic.size()) + "\x09SUBSCRIBE" + topic;
+    }
+    for (size_t sent = 0; sent < topics.size();) {
+      const ssize_t n = ::send(fd, topics.data() + sent, topics.size() - sent, MSG_NOSIGNAL);
+      if (n > 0) sent += static_cast<size_t>(n);
+      if (n < 0 && errno != EAGAIN) break;
+      if (n < 0) ::usleep(1000);
+    }
+    open.push_back(fd);
+  }
+  CHECK(resident_bytes(daemon.pid()) < idle + kMost);
+  for (const int fd : open) ::close(fd);
+  const Answer after = run(client, seeded(4, 300));
+  CHECK(after.ids == want.ids);
+}
+
+TEST_CASE("answers that nobody reads are bounded, and their client gets no more work") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox, {"limits.output_buffer_bytes=262144"});
+  ipc::Client client = daemon.connect();
+  const Answer want = run(client, seeded(4, 300));
+  const size_t idle = resident_bytes(daemon.pid());
+  const int fd = connect_raw(ipc::api_socket(daemon.runtime()));
+  std::string bytes = hands("DEALER");
+  const std::string text(2000, 'a');
+  for (int i = 0; i < 20'000; ++i) {
+    const std::string id = "t" + std::to_string(i);
+    const std::string json = R"({"verb":"tokenize","text":")" + text + "\"}";
+    bytes += std::string("\1\x08HEARTH/1\1") + static_cast<char>(id.size()) + id + '\2';
+    for (int shift = 56; shift >= 0; shift -= 8) {
+      bytes += static_cast<char>(static_cast<uint64_t>(json.size()) >> shift & 0xFF);
+    }
+    bytes += json;
+  }
+  const int64_t end = now_ms() + 5'000;
+  for (size_t sent = 0; sent < bytes.size() && now_ms() < end;) {
+    const ssize_t n = ::send(fd, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+    if (n > 0) sent += static_cast<size_t>(n);
+    if (n < 0) ::usleep(1000);
+  }
+  CHECK(resident_bytes(daemon.pid()) < idle + (64 << 20));
+  const Answer meanwhile = run(client, seeded(4, 300));
+  CHECK(meanwhile.ids == want.ids);
+  ::close(fd);
+  CHECK(daemon.wait_until_idle());
+}
+
+TEST_CASE("a log that nobody reads, and one whose reader is gone, stop nothing") {
+  const Sandbox sandbox;
+  const std::string log = (sandbox.path() / "log").string();
+  REQUIRE(::mkfifo(log.c_str(), 0600) == 0);
+  const int reader = ::open(log.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+  REQUIRE(reader >= 0);
+  const Daemon daemon(sandbox, {"server.log_level=debug"});
+  ipc::Client client = daemon.connect();
+  for (int i = 0; i < 800; ++i) REQUIRE(run(client, seeded(1, 1)).done);
+  ::close(reader);
+  for (int i = 0; i < 20; ++i) REQUIRE(run(client, seeded(1, 1)).done);
+}
+
+TEST_CASE("bodies over HTTP that are half sent take a bounded share, and so do connections") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox);
+  ipc::Client client = daemon.connect();
+  const Answer want = run(client, seeded(4, 300));
+  const size_t idle = resident_bytes(daemon.pid());
+  const std::string head =
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+      "Content-Length: 32000000\r\n\r\n";
+  const std::string part(1 << 20, ' ');
+  std::vector<int> open;
+  for (int i = 0; i < 10; ++i) {
+    const int fd = connect_raw(daemon.runtime() / "http.sock");
+    REQUIRE(fd >= 0);
+    CHECK(::send(fd, head.data(), head.size(), MSG_NOSIGNAL) > 0);
+    size_t sent = 0;
+    const int64_t end = now_ms() + 2'000;
+    while (sent < 20 * part.size() && now_ms() < end) {
+      const ssize_t n = ::send(fd, part.data(), part.size(), MSG_NOSIGNAL);
+      if (n > 0) sent += static_cast<size_t>(n);
+      if (n < 0 && errno != EAGAIN) break;
+      if (n < 0) ::usleep(500);
+    }
+    open.push_back(fd);
+  }
+  CHECK(resident_bytes(daemon.pid()) < idle + (80 << 20));
+  for (int i = 0; i < 300; ++i) {
+    if (const int fd = connect_raw(daemon.runtime() / "http.sock"); fd >= 0) open.push_back(fd);
+  }
+  CHECK(run(client, seeded(4, 300)).ids == want.ids);
+  for (const int fd : open) ::close(fd);
 }
 
 }  // namespace

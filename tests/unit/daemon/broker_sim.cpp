@@ -151,8 +151,8 @@ BrokerSim::BrokerSim(std::map<std::string, ModelTraits> given, Config settings, 
       models({make_models()}, config.roles),
       admission(config.limits),
       output(static_cast<size_t>(config.limits.output_buffer_bytes),
-             [this](const std::string& identity, const OutgoingView& outgoing) {
-               return receive(identity, outgoing);
+             [this](const PeerId& peer, const OutgoingView& outgoing) {
+               return receive(peer, outgoing);
              }),
       dispatcher(clock, admission, models, output),
       residency(clock, config,
@@ -172,9 +172,9 @@ BrokerSim::BrokerSim(std::map<std::string, ModelTraits> given, Config settings, 
   clock.advance_us(1'000'000);
 }
 
-ipc::SendOutcome BrokerSim::receive(const std::string& identity, const OutgoingView& outgoing) {
-  if (gone.contains(identity)) return ipc::SendOutcome::kUnreachable;
-  SimAnswer& to = answers[{identity, std::string(outgoing.request_id)}];
+ipc::SendOutcome BrokerSim::receive(const PeerId& peer, const OutgoingView& outgoing) {
+  if (gone.contains(peer)) return ipc::SendOutcome::kUnreachable;
+  SimAnswer& to = answers[{peer, std::string(outgoing.request_id)}];
   if (outgoing.is_delta) {
     const Result<ipc::DeltaPayload> payload = ipc::decode_delta_payload(outgoing.payload);
     REQUIRE(payload.ok());

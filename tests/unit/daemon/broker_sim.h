@@ -95,11 +95,13 @@ class BrokerSim {
   /// `models`: name -> what it is like. Settings are read through `config`.
   BrokerSim(std::map<std::string, ModelTraits> models, Config config, uint64_t seed = 1);
 
-  static Caller admin(const std::string& identity = "admin") {
-    return {.identity = identity, .uid = 0, .is_admin = true};
+  static Caller admin(const PeerId& peer = {.door = Door::kIpc, .uid = 0, .number = 1}) {
+    return {.peer = peer, .uid = 0, .is_admin = true};
   }
-  static Caller user(uint32_t uid) {
-    return {.identity = "user" + std::to_string(uid), .uid = uid, .is_admin = false};
+  static Caller user(uint32_t uid, uint64_t connection = 0) {
+    return {.peer = {.door = Door::kIpc, .uid = uid, .number = 10'000 * (1 + connection) + uid},
+            .uid = uid,
+            .is_admin = false};
   }
 
   void generate(const Caller& caller, const std::string& id, const std::string& model,
@@ -115,9 +117,7 @@ class BrokerSim {
   /// Steps until `done` says so; false after so many.
   bool run_until(const std::function<bool()>& done, int steps = 5000);
 
-  SimAnswer& answer(const std::string& identity, const std::string& id) {
-    return answers[{identity, id}];
-  }
+  SimAnswer& answer(const PeerId& peer, const std::string& id) { return answers[{peer, id}]; }
   FakeWorker* worker(const std::string& model) const;
   /// Bytes that workers hold now.
   uint64_t bytes_held() const;
@@ -131,12 +131,12 @@ class BrokerSim {
   std::vector<FakeWorker*> workers;
   uint64_t device_bytes = 0;     ///< of a device with memory of its own; 0: there is none
   uint64_t host_free_bytes = 0;  ///< what the host says; 0: nothing
-  std::set<std::string> gone;    ///< identities that nobody reads any more
-  std::map<std::pair<std::string, std::string>, SimAnswer> answers;
+  std::set<PeerId> gone;         ///< connections that nobody reads any more
+  std::map<std::pair<PeerId, std::string>, SimAnswer> answers;
   uint64_t starts = 0;
 
  private:
-  ipc::SendOutcome receive(const std::string& identity, const OutgoingView& outgoing);
+  ipc::SendOutcome receive(const PeerId& peer, const OutgoingView& outgoing);
   std::filesystem::path make_models();
 
   tests::TempDir dir_;

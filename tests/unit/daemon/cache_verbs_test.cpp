@@ -8,8 +8,8 @@ namespace hearth::broker {
 namespace {
 
 const CachePaths kPaths{"/bin/worker", "/state", {"/models"}};
-const Caller kUser{"connection", 1000, false};
-const Caller kAdmin{"connection", 0, true};
+const Caller kUser{{}, 1000, false};
+const Caller kAdmin{{}, 0, true};
 
 ipc::CacheRequest request(const std::string& op, std::vector<std::string> names = {}) {
   ipc::CacheRequest out;

@@ -18,7 +18,6 @@ namespace {
 struct Rig {
   const tests::TempDir temp;
   boost::asio::io_context io;
-  std::optional<ipc::Context> context;
   FakeClock clock;
   Rights rights;
   int asked = 0;
@@ -28,19 +27,13 @@ struct Rig {
 
   /// `admin`: whether this process's user counts as one.
   explicit Rig(bool admin) {
-    context = ipc::Context::create().value();
     rights = admin ? Rights::create("", ::geteuid()).value() : Rights();
     HubSources sources;
     sources.stats = [this] { return ++asked, std::string("{}"); };
     sources.models = [this] { return ++asked, std::string("{}"); };
     sources.requests = [this] { return ++asked, live; };
     sources.watch_workers = [this](bool on) { watched.push_back(on); };
-    hub = EventHub::open(io, *context, clock, rights, ipc::events_socket(temp.path()), sources)
-              .value();
-  }
-  ~Rig() {
-    hub.reset();
-    context.reset();
+    hub = EventHub::open(io, clock, rights, ipc::events_socket(temp.path()), sources).value();
   }
   /// Turns the loop until `done` says so; false after 20 s.
   bool until(const std::function<bool()>& done) {

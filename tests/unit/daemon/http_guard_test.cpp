@@ -241,7 +241,18 @@ TEST_CASE("requests go where they belong, or are refused with the right status")
   CHECK(status([](Head& h) { h.codings = {"chunked"}; }) == 200);
   CHECK(status([](Head& h) { h.codings = {"gzip, chunked"}; }) == 501);
   CHECK(status([](Head& h) { h.expectations = {"tea"}; }) == 417);
-  CHECK(status([](Head& h) { h.target = "http://localhost:8080/health"; }) == 400);
+  CHECK(status([](Head& h) { h.target = "http://localhost:8080/v1/completions"; }) == 200);
+  CHECK(status([](Head& h) { h.target = "HTTP://evil.example/v1/completions"; }) == 421);
+  CHECK(status([](Head& h) { h.target = "http:///v1/completions"; }) == 400);
+  CHECK(status([](Head& h) { h.target = "https://localhost:8080/v1/completions"; }) == 400);
+  CHECK(status([](Head& h) { h.target = "*"; }) == 400);
+  for (const char* target : {"/health", "http://localhost:8080/health"}) {
+    CHECK(status([&](Head& h) {
+            h.method = "HEAD";
+            h.target = target;
+          }) == 200);
+  }
+  CHECK(status([](Head& h) { h.method = "HEAD"; }) == 405);
   CHECK(status([](Head& h) { h.target = "/v1/completions?x=1"; }) == 400);
   CHECK(status([](Head& h) { h.target = "/v1/nonesuch"; }) == 404);
   CHECK(status([](Head& h) { h.target = "/v1/completions/"; }) == 404);

@@ -38,7 +38,8 @@ Config settings(std::mt19937_64& random) {
 }
 
 struct Asked {
-  std::string identity, id;
+  PeerId peer;
+  std::string id;
   uint64_t seed = 0;
   uint32_t tokens = 0;  ///< 0: a verb
 };
@@ -87,16 +88,16 @@ class Interleaving {
 
   template <class Ask>
   void verb(Ask ask) {
-    asked_.push_back({"admin", new_id("verb"), 0, 0});
+    asked_.push_back({BrokerSim::admin().peer, new_id("verb"), 0, 0});
     ask(asked_.back().id);
   }
 
   void request() {
     const Caller caller = BrokerSim::user(1000 + static_cast<uint32_t>(below(3)));
-    if (sim_.gone.contains(caller.identity)) return;
+    if (sim_.gone.contains(caller.peer)) return;
     const std::string model = below(2) == 0 ? (below(2) == 0 ? "default" : "fast") : any_model();
     asked_.push_back(
-        {caller.identity, new_id("request"), random_(), 1 + static_cast<uint32_t>(below(40))});
+        {caller.peer, new_id("request"), random_(), 1 + static_cast<uint32_t>(below(40))});
     const Asked& asked = asked_.back();
     sim_.generate(caller, asked.id, model, static_cast<int32_t>(asked.tokens), asked.seed);
   }
@@ -104,7 +105,7 @@ class Interleaving {
   void cancel_one() {
     if (asked_.empty()) return;
     const Asked& asked = asked_[below(asked_.size())];
-    if (asked.tokens > 0) sim_.cancel(BrokerSim::admin(asked.identity), asked.id);
+    if (asked.tokens > 0) sim_.cancel(BrokerSim::admin(asked.peer), asked.id);
   }
 
   void kill_one() {
@@ -113,7 +114,7 @@ class Interleaving {
 
   // One of the clients closes its connection, rarely.
   void hang_up() {
-    if (below(10) == 0) sim_.gone.insert(BrokerSim::user(1002).identity);
+    if (below(10) == 0) sim_.gone.insert(BrokerSim::user(1002).peer);
   }
 
   void step() {
@@ -127,9 +128,9 @@ class Interleaving {
   }
 
   void check(const Asked& asked) {
-    if (sim_.gone.contains(asked.identity)) return;
+    if (sim_.gone.contains(asked.peer)) return;
     CAPTURE(asked.id);
-    const SimAnswer& answer = sim_.answer(asked.identity, asked.id);
+    const SimAnswer& answer = sim_.answer(asked.peer, asked.id);
     REQUIRE(answer.ends == 1);
     if (const Error* error = answer.error()) {
       CHECK(error->code != ErrorCode::kInternal);

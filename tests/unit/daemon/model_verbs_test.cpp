@@ -18,18 +18,19 @@ Config roles(int64_t memory_bytes) {
 const Caller kUser = BrokerSim::user(1000);
 
 const ipc::DoneEvent* done(BrokerSim& sim, const std::string& id) {
-  return sim.answer("user1000", id).as<ipc::DoneEvent>();
+  return sim.answer(BrokerSim::user(1000).peer, id).as<ipc::DoneEvent>();
 }
 
 TEST_CASE("with room a swap loads beside: what runs goes on, what comes later is the new model's") {
   BrokerSim sim({{"a", {}}, {"b", {}}, {"c", {.load_steps = 10}}}, roles(100));
   sim.generate(kUser, "before", "default", 300);
-  REQUIRE(sim.run_until([&] { return !sim.answer("user1000", "before").ids.empty(); }));
+  REQUIRE(
+      sim.run_until([&] { return !sim.answer(BrokerSim::user(1000).peer, "before").ids.empty(); }));
   sim.swap("s", "default", "c");
   sim.step();
   sim.generate(kUser, "meanwhile", "default", 10);  // the old one serves until the new one can
-  REQUIRE(sim.run_until([&] { return sim.answer("admin", "s").ends == 1; }));
-  const auto* reply = sim.answer("admin", "s").as<ipc::SwapReply>();
+  REQUIRE(sim.run_until([&] { return sim.answer(BrokerSim::admin().peer, "s").ends == 1; }));
+  const auto* reply = sim.answer(BrokerSim::admin().peer, "s").as<ipc::SwapReply>();
   REQUIRE(reply != nullptr);
   CHECK(reply->model == "c");
   CHECK(reply->previous == "a");
@@ -44,7 +45,7 @@ TEST_CASE("with room a swap loads beside: what runs goes on, what comes later is
   CHECK(sim.models.roles_of("c") == std::vector<std::string>{"default"});
   // Progress came while it loaded.
   size_t reading = 0;
-  for (const ipc::Event& event : sim.answer("admin", "s").events) {
+  for (const ipc::Event& event : sim.answer(BrokerSim::admin().peer, "s").events) {
     const auto* loading = std::get_if<ipc::LoadingEvent>(&event);
     REQUIRE(loading != nullptr);
     reading += loading->stage == "reading" ? 1 : 0;
@@ -55,15 +56,16 @@ TEST_CASE("with room a swap loads beside: what runs goes on, what comes later is
 TEST_CASE("without room the old model drains first, and what waits is the new model's") {
   BrokerSim sim({{"a", {}}, {"b", {}}, {"c", {}}}, roles(30));
   sim.generate(kUser, "before", "default", 60);
-  REQUIRE(sim.run_until([&] { return !sim.answer("user1000", "before").ids.empty(); }));
+  REQUIRE(
+      sim.run_until([&] { return !sim.answer(BrokerSim::user(1000).peer, "before").ids.empty(); }));
   sim.swap("s", "default", "c");
   // No turn is waited for: an administrator asks.
   REQUIRE(sim.run_until([&] { return sim.worker("a")->state() == Worker::State::kDraining; }, 5));
   sim.generate(kUser, "meanwhile", "default", 10);
-  CHECK(sim.answer("user1000", "meanwhile").ends == 0);
+  CHECK(sim.answer(BrokerSim::user(1000).peer, "meanwhile").ends == 0);
   REQUIRE(sim.run_until([&] { return sim.dispatcher.requests().size() == 0; }));
   CHECK(done(sim, "before")->model == "a");
-  CHECK(sim.answer("user1000", "before").ids.size() == 60);
+  CHECK(sim.answer(BrokerSim::user(1000).peer, "before").ids.size() == 60);
   CHECK(done(sim, "meanwhile")->model == "c");
   CHECK(sim.starts == 3);  // the new one once more for its plan; the old one was not brought back
   CHECK(sim.worker("a") == nullptr);
@@ -74,14 +76,16 @@ TEST_CASE("a failed load leaves the old model serving, and says why") {
   for (const int64_t memory : {100, 30}) {
     BrokerSim sim({{"a", {}}, {"b", {}}, {"bad", {.fails = corrupt}}}, roles(memory));
     sim.generate(kUser, "before", "default", 60);
-    REQUIRE(sim.run_until([&] { return !sim.answer("user1000", "before").ids.empty(); }));
+    REQUIRE(sim.run_until(
+        [&] { return !sim.answer(BrokerSim::user(1000).peer, "before").ids.empty(); }));
     sim.swap("s", "default", "bad");
     sim.step();
     sim.generate(kUser, "meanwhile", "default", 10);
     REQUIRE(sim.run_until([&] {
-      return sim.dispatcher.requests().size() == 0 && sim.answer("admin", "s").ends == 1;
+      return sim.dispatcher.requests().size() == 0 &&
+             sim.answer(BrokerSim::admin().peer, "s").ends == 1;
     }));
-    const Error* error = sim.answer("admin", "s").error();
+    const Error* error = sim.answer(BrokerSim::admin().peer, "s").error();
     REQUIRE(error != nullptr);
     CHECK(error->code == ErrorCode::kCorrupt);
     CHECK(done(sim, "before")->model == "a");
@@ -93,10 +97,10 @@ TEST_CASE("a failed load leaves the old model serving, and says why") {
 TEST_CASE("a role to a resident model is a matter of a moment") {
   BrokerSim sim({{"a", {}}, {"b", {}}}, roles(100));
   sim.load("l", "b");
-  REQUIRE(sim.run_until([&] { return sim.answer("admin", "l").ends == 1; }));
+  REQUIRE(sim.run_until([&] { return sim.answer(BrokerSim::admin().peer, "l").ends == 1; }));
   sim.swap("s", "default", "b");
-  REQUIRE(sim.answer("admin", "s").as<ipc::SwapReply>() != nullptr);  // at once
-  CHECK(sim.answer("admin", "s").as<ipc::SwapReply>()->load_ms == 0);
+  REQUIRE(sim.answer(BrokerSim::admin().peer, "s").as<ipc::SwapReply>() != nullptr);  // at once
+  CHECK(sim.answer(BrokerSim::admin().peer, "s").as<ipc::SwapReply>()->load_ms == 0);
   CHECK(sim.models.resolve("default")->name == "b");
   CHECK(sim.models.resolve("a")->name == "a");
 }
@@ -107,37 +111,38 @@ TEST_CASE("only administrators move models; roles and models must be there") {
   sim.verbs.unload(kUser, "2", {.model = "a"});
   sim.verbs.swap(kUser, "3", {.role = "default", .model = "b"});
   for (const char* id : {"1", "2", "3"}) {
-    REQUIRE(sim.answer("user1000", id).error() != nullptr);
-    CHECK(sim.answer("user1000", id).error()->code == ErrorCode::kForbidden);
+    REQUIRE(sim.answer(BrokerSim::user(1000).peer, id).error() != nullptr);
+    CHECK(sim.answer(BrokerSim::user(1000).peer, id).error()->code == ErrorCode::kForbidden);
   }
   sim.swap("4", "slow", "b");
-  REQUIRE(sim.answer("admin", "4").error() != nullptr);
-  CHECK(sim.answer("admin", "4").error()->message == "no role slow; there are: default, fast");
+  REQUIRE(sim.answer(BrokerSim::admin().peer, "4").error() != nullptr);
+  CHECK(sim.answer(BrokerSim::admin().peer, "4").error()->message ==
+        "no role slow; there are: default, fast");
   sim.swap("5", "default", "nobody");
-  CHECK(sim.answer("admin", "5").error()->code == ErrorCode::kNotFound);
+  CHECK(sim.answer(BrokerSim::admin().peer, "5").error()->code == ErrorCode::kNotFound);
   CHECK(sim.starts == 0);
 }
 
 TEST_CASE("unload waits for requests; loading it again is somebody's wish; nothing is unloaded") {
   BrokerSim sim({{"a", {}}, {"b", {}}}, roles(100));
   sim.generate(kUser, "r", "a", 60);
-  REQUIRE(sim.run_until([&] { return !sim.answer("user1000", "r").ids.empty(); }));
+  REQUIRE(sim.run_until([&] { return !sim.answer(BrokerSim::user(1000).peer, "r").ids.empty(); }));
   sim.unload("u", "default");
-  CHECK(sim.answer("admin", "u").ends == 0);
-  REQUIRE(sim.run_until([&] { return sim.answer("admin", "u").ends == 1; }));
-  CHECK(sim.answer("admin", "u").as<ipc::UnloadReply>()->was_resident);
-  CHECK(sim.answer("user1000", "r").ids.size() == 60);
+  CHECK(sim.answer(BrokerSim::admin().peer, "u").ends == 0);
+  REQUIRE(sim.run_until([&] { return sim.answer(BrokerSim::admin().peer, "u").ends == 1; }));
+  CHECK(sim.answer(BrokerSim::admin().peer, "u").as<ipc::UnloadReply>()->was_resident);
+  CHECK(sim.answer(BrokerSim::user(1000).peer, "r").ids.size() == 60);
   CHECK(sim.workers.empty());
   sim.unload("none", "a");
-  REQUIRE(sim.answer("admin", "none").as<ipc::UnloadReply>() != nullptr);
-  CHECK_FALSE(sim.answer("admin", "none").as<ipc::UnloadReply>()->was_resident);
+  REQUIRE(sim.answer(BrokerSim::admin().peer, "none").as<ipc::UnloadReply>() != nullptr);
+  CHECK_FALSE(sim.answer(BrokerSim::admin().peer, "none").as<ipc::UnloadReply>()->was_resident);
 
   sim.load("l", "a");
   sim.step();
   sim.unload("u2", "a");  // the load under way is told
-  REQUIRE(sim.run_until([&] { return sim.answer("admin", "u2").ends == 1; }));
-  REQUIRE(sim.answer("admin", "l").error() != nullptr);
-  CHECK(sim.answer("admin", "l").error()->code == ErrorCode::kCancelled);
+  REQUIRE(sim.run_until([&] { return sim.answer(BrokerSim::admin().peer, "u2").ends == 1; }));
+  REQUIRE(sim.answer(BrokerSim::admin().peer, "l").error() != nullptr);
+  CHECK(sim.answer(BrokerSim::admin().peer, "l").error()->code == ErrorCode::kCancelled);
   CHECK(sim.run_until([&] { return sim.workers.empty(); }));
 }
 
@@ -152,11 +157,11 @@ TEST_CASE("a worker that dies while it loads for a swap is tried again, then giv
         ++deaths;
       }
     }
-    return sim.answer("admin", "s").ends == 1;
+    return sim.answer(BrokerSim::admin().peer, "s").ends == 1;
   }));
   CHECK(deaths == 3);
-  REQUIRE(sim.answer("admin", "s").error() != nullptr);
-  CHECK(sim.answer("admin", "s").error()->code == ErrorCode::kUnavailable);
+  REQUIRE(sim.answer(BrokerSim::admin().peer, "s").error() != nullptr);
+  CHECK(sim.answer(BrokerSim::admin().peer, "s").error()->code == ErrorCode::kUnavailable);
   CHECK(sim.models.resolve("default")->name == "a");
 }
 

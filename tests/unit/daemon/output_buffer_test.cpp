@@ -39,12 +39,15 @@ struct FakeClient {
   std::vector<Outgoing> got;
 };
 
+const PeerId kA{.door = Door::kIpc, .uid = 1, .number = 1};
+const PeerId kB{.door = Door::kIpc, .uid = 2, .number = 2};
+
 struct Fixture {
-  std::map<std::string, FakeClient> clients;
+  std::map<PeerId, FakeClient> clients;
   OutputBuffer buffer;
   explicit Fixture(size_t bytes_max = 1 << 20)
-      : buffer(bytes_max, [this](const std::string& identity, const OutgoingView& outgoing) {
-          FakeClient& client = clients[identity];
+      : buffer(bytes_max, [this](const PeerId& peer, const OutgoingView& outgoing) {
+          FakeClient& client = clients[peer];
           if (client.gone) return ipc::SendOutcome::kUnreachable;
           if (client.room == 0) return ipc::SendOutcome::kWouldBlock;
           --client.room;
@@ -77,10 +80,10 @@ TEST_CASE("deltas with parts merge with each other and with plain ones, in order
 
 TEST_CASE("with room everything goes straight through") {
   Fixture f;
-  f.clients["a"].room = 10;
-  CHECK(f.buffer.push("a", delta(1, 0, 0, "x", {1}), false) == OutputBuffer::Outcome::kSent);
-  CHECK(f.buffer.push("a", event(1, "{}"), false) == OutputBuffer::Outcome::kSent);
-  CHECK(f.clients["a"].got.size() == 2);
+  f.clients[kA].room = 10;
+  CHECK(f.buffer.push(kA, delta(1, 0, 0, "x", {1}), false) == OutputBuffer::Outcome::kSent);
+  CHECK(f.buffer.push(kA, event(1, "{}"), false) == OutputBuffer::Outcome::kSent);
+  CHECK(f.clients[kA].got.size() == 2);
   CHECK_FALSE(f.buffer.has_backlog());
 }
 
@@ -92,18 +95,18 @@ TEST_CASE("deltas of a slow client merge per request and sample, and lose nothin
     const uint32_t sample = static_cast<uint32_t>(i % 2);
     const std::string text(1, static_cast<char>('a' + i % 26));
     sent[sample] += text;
-    CHECK(f.buffer.push("slow", delta(7, sample, first[sample]++, text, {i}), false) ==
+    CHECK(f.buffer.push(kA, delta(7, sample, first[sample]++, text, {i}), false) ==
           OutputBuffer::Outcome::kQueued);
   }
-  CHECK(f.buffer.backlog_messages("slow") == 2);
+  CHECK(f.buffer.backlog_messages(kA) == 2);
   CHECK(f.buffer.num_merged() == 198);
-  f.clients["slow"].room = 10;
+  f.clients[kA].room = 10;
   CHECK(f.buffer.retry().empty());
   CHECK_FALSE(f.buffer.has_backlog());
   CHECK(f.buffer.total_bytes() == 0);
-  REQUIRE(f.clients["slow"].got.size() == 2);
+  REQUIRE(f.clients[kA].got.size() == 2);
   for (uint32_t sample : {0u, 1u}) {
-    const Outgoing& out = f.clients["slow"].got[sample];
+    const Outgoing& out = f.clients[kA].got[sample];
     const ipc::DeltaPayload payload = payload_of(out);
     CHECK(payload.header.sample == sample);
     CHECK(payload.header.first_index == 0);
@@ -117,14 +120,14 @@ TEST_CASE("deltas of a slow client merge per request and sample, and lose nothin
 
 TEST_CASE("a delta never overtakes an event of its request, nor another request's order") {
   Fixture f;
-  f.buffer.push("a", delta(1, 0, 0, "x", {1}), false);
-  f.buffer.push("a", event(1, "sample_done"), false);
-  f.buffer.push("a", delta(1, 1, 0, "y", {2}), false);
-  f.buffer.push("a", event(2, "started"), false);
-  f.buffer.push("a", delta(1, 1, 1, "z", {3}), false);  // merges over the other request's event
-  f.clients["a"].room = 10;
+  f.buffer.push(kA, delta(1, 0, 0, "x", {1}), false);
+  f.buffer.push(kA, event(1, "sample_done"), false);
+  f.buffer.push(kA, delta(1, 1, 0, "y", {2}), false);
+  f.buffer.push(kA, event(2, "started"), false);
+  f.buffer.push(kA, delta(1, 1, 1, "z", {3}), false);  // merges over the other request's event
+  f.clients[kA].room = 10;
   f.buffer.retry();
-  const std::vector<Outgoing>& got = f.clients["a"].got;
+  const std::vector<Outgoing>& got = f.clients[kA].got;
   REQUIRE(got.size() == 4);
   CHECK(payload_of(got[0]).text == "x");
   CHECK(got[1].payload == "sample_done");
@@ -134,14 +137,14 @@ TEST_CASE("a delta never overtakes an event of its request, nor another request'
 
 TEST_CASE("a delta that was sent is not merged into") {
   Fixture f;
-  f.buffer.push("a", delta(1, 0, 0, "x", {1}), false);
-  f.buffer.push("a", event(9, "{}"), false);
-  f.clients["a"].room = 1;
+  f.buffer.push(kA, delta(1, 0, 0, "x", {1}), false);
+  f.buffer.push(kA, event(9, "{}"), false);
+  f.clients[kA].room = 1;
   f.buffer.retry();
-  f.buffer.push("a", delta(1, 0, 1, "y", {2}), false);
-  f.clients["a"].room = 10;
+  f.buffer.push(kA, delta(1, 0, 1, "y", {2}), false);
+  f.clients[kA].room = 10;
   f.buffer.retry();
-  const std::vector<Outgoing>& got = f.clients["a"].got;
+  const std::vector<Outgoing>& got = f.clients[kA].got;
   REQUIRE(got.size() == 3);
   CHECK(payload_of(got[0]).text == "x");
   CHECK(got[1].payload == "{}");
@@ -165,50 +168,74 @@ TEST_CASE("logprobs of merged deltas stay one array") {
 TEST_CASE("the bound refuses, except what must fit, and counts every connection by itself") {
   Fixture f(200);
   const std::string big(150, 'x');
-  CHECK(f.buffer.push("a", delta(1, 0, 0, big, {1}), false) == OutputBuffer::Outcome::kQueued);
-  CHECK(f.buffer.push("a", delta(1, 0, 1, big, {2}), false) == OutputBuffer::Outcome::kOverflow);
-  CHECK(f.buffer.push("a", event(1, big), false) == OutputBuffer::Outcome::kOverflow);
-  CHECK(f.buffer.push("a", event(1, "error"), true) == OutputBuffer::Outcome::kQueued);
-  CHECK(f.buffer.push("b", delta(2, 0, 0, big, {1}), false) == OutputBuffer::Outcome::kQueued);
-  f.clients["a"].room = 10;
+  CHECK(f.buffer.push(kA, delta(1, 0, 0, big, {1}), false) == OutputBuffer::Outcome::kQueued);
+  CHECK(f.buffer.push(kA, delta(1, 0, 1, big, {2}), false) == OutputBuffer::Outcome::kOverflow);
+  CHECK(f.buffer.push(kA, event(1, big), false) == OutputBuffer::Outcome::kOverflow);
+  CHECK(f.buffer.push(kA, event(1, "error"), true) == OutputBuffer::Outcome::kQueued);
+  CHECK(f.buffer.push(kB, delta(2, 0, 0, big, {1}), false) == OutputBuffer::Outcome::kQueued);
+  f.clients[kA].room = 10;
   f.buffer.retry();
-  REQUIRE(f.clients["a"].got.size() == 2);
-  CHECK(f.clients["a"].got[1].payload == "error");
-  CHECK(f.buffer.backlog_bytes("a") == 0);
-  CHECK(f.buffer.backlog_bytes("b") > 150);
+  REQUIRE(f.clients[kA].got.size() == 2);
+  CHECK(f.clients[kA].got[1].payload == "error");
+  CHECK(f.buffer.backlog_bytes(kA) == 0);
+  CHECK(f.buffer.backlog_bytes(kB) > 150);
 }
 
 TEST_CASE("one connection is tried by itself, and drops are told once per stall") {
   Fixture f(100);
-  CHECK_FALSE(f.buffer.note_dropped("a"));  // nothing stalls
-  f.buffer.push("a", event(1, "x"), false);
-  f.buffer.push("b", event(2, "y"), false);
-  CHECK(f.buffer.note_dropped("a"));
-  CHECK_FALSE(f.buffer.note_dropped("a"));
-  CHECK(f.buffer.note_dropped("b"));
-  CHECK(f.buffer.retry("a"));  // no room yet
-  CHECK(f.buffer.backlog_messages("a") == 1);
-  f.clients["a"].room = f.clients["b"].room = 1;
-  CHECK(f.buffer.retry("a"));
-  CHECK(f.buffer.backlog_messages("a") == 0);
-  CHECK(f.buffer.backlog_messages("b") == 1);
-  CHECK(f.buffer.retry("nobody"));
-  f.buffer.push("a", event(1, "z"), false);
-  CHECK(f.buffer.note_dropped("a"));  // another stall
-  f.clients["a"].gone = true;
-  CHECK_FALSE(f.buffer.retry("a"));
-  CHECK(f.buffer.retry("a"));  // it has no backlog any more
+  CHECK_FALSE(f.buffer.note_dropped(kA));  // nothing stalls
+  f.buffer.push(kA, event(1, "x"), false);
+  f.buffer.push(kB, event(2, "y"), false);
+  CHECK(f.buffer.note_dropped(kA));
+  CHECK_FALSE(f.buffer.note_dropped(kA));
+  CHECK(f.buffer.note_dropped(kB));
+  CHECK(f.buffer.retry(kA));  // no room yet
+  CHECK(f.buffer.backlog_messages(kA) == 1);
+  f.clients[kA].room = f.clients[kB].room = 1;
+  CHECK(f.buffer.retry(kA));
+  CHECK(f.buffer.backlog_messages(kA) == 0);
+  CHECK(f.buffer.backlog_messages(kB) == 1);
+  CHECK(f.buffer.retry(PeerId{}));
+  f.buffer.push(kA, event(1, "z"), false);
+  CHECK(f.buffer.note_dropped(kA));  // another stall
+  f.clients[kA].gone = true;
+  CHECK_FALSE(f.buffer.retry(kA));
+  CHECK(f.buffer.retry(kA));  // it has no backlog any more
 }
 
 TEST_CASE("a connection that is gone loses its backlog and is named once") {
   Fixture f;
-  f.buffer.push("a", event(1, "x"), false);
-  f.buffer.push("b", event(2, "y"), false);
-  f.clients["a"].gone = true;
-  CHECK(f.buffer.retry() == std::vector<std::string>{"a"});
+  f.buffer.push(kA, event(1, "x"), false);
+  f.buffer.push(kB, event(2, "y"), false);
+  f.clients[kA].gone = true;
+  CHECK(f.buffer.retry() == std::vector<PeerId>{kA});
   CHECK(f.buffer.retry().empty());
   CHECK(f.buffer.has_backlog());  // b's
-  CHECK(f.buffer.push("a", event(1, "z"), false) == OutputBuffer::Outcome::kGone);
+  CHECK(f.buffer.push(kA, event(1, "z"), false) == OutputBuffer::Outcome::kGone);
+}
+
+TEST_CASE("one answer over the bound does not wait, though nothing waits before it") {
+  Fixture f(100);
+  CHECK(f.buffer.push(kA, event(1, std::string(200, 'x')), false) ==
+        OutputBuffer::Outcome::kOverflow);
+  CHECK_FALSE(f.buffer.has_backlog());
+}
+
+TEST_CASE("all connections of a user have a bound together, and no other user pays for it") {
+  Fixture f(100);
+  const std::string big(80, 'x');
+  int queued = 0;
+  for (uint64_t number = 1; number <= 50; ++number) {
+    const PeerId peer{.door = Door::kIpc, .uid = 7, .number = 100 + number};
+    queued += f.buffer.push(peer, event(number, big), false) == OutputBuffer::Outcome::kQueued;
+  }
+  CHECK(queued < 12);
+  CHECK(f.buffer.user_bytes(7) <= 100 * OutputBuffer::kConnectionsOfUser);
+  CHECK(f.buffer.push(kB, event(1, big), false) == OutputBuffer::Outcome::kQueued);
+  f.buffer.drop({.door = Door::kIpc, .uid = 7, .number = 101});
+  CHECK(f.buffer.push(kA, event(1, big), false) == OutputBuffer::Outcome::kQueued);
+  const size_t before = f.buffer.user_bytes(7);
+  CHECK(before < 100 * OutputBuffer::kConnectionsOfUser);
 }
 
 }  // namespace

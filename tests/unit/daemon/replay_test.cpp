@@ -9,6 +9,8 @@
 namespace hearth::broker {
 namespace {
 
+PeerId c(uint64_t number) { return {.door = Door::kIpc, .uid = 5, .number = number}; }
+
 Outgoing delta(uint32_t sample, uint32_t first, const std::string& text,
                const std::vector<int32_t>& ids, const std::string& logprobs = "") {
   Outgoing out;
@@ -190,22 +192,22 @@ ipc::GenerateRequest long_one(bool detach) {
 
 TEST_CASE("one who leaves with detach comes back to all of it, from anywhere") {
   BrokerSim sim = make_sim();
-  const Caller asks{.identity = "c1", .uid = 5, .is_admin = false};
+  const Caller asks{.peer = c(1), .uid = 5, .is_admin = false};
   sim.dispatcher.submit(asks, "r", long_one(true), 100);
-  REQUIRE(sim.run_until([&] { return sim.answer("c1", "r").ids.size() > 20; }));
-  sim.gone.insert("c1");
-  sim.dispatcher.connection_gone("c1");
+  REQUIRE(sim.run_until([&] { return sim.answer(c(1), "r").ids.size() > 20; }));
+  sim.gone.insert(c(1));
+  sim.dispatcher.connection_gone(c(1));
   for (int i = 0; i < 5; ++i) sim.step();
   CHECK(sim.dispatcher.requests().size() == 1);
 
   // Somebody else is told what he would be told of an id that nobody has; so is an administrator.
-  for (const Caller& other : {Caller{"c2", 6, false}, Caller{"c3", 0, true}}) {
+  for (const Caller& other : {Caller{c(2), 6, false}, Caller{c(3), 0, true}}) {
     sim.dispatcher.attach(other, "a", {.id = "r"});
     sim.dispatcher.attach(other, "b", {.id = "nonesuch"});
     sim.dispatcher.fork(other, "f", fork_of("r"));
-    const Error* met = sim.answer(other.identity, "a").error();
-    const Error* none = sim.answer(other.identity, "b").error();
-    const Error* fork = sim.answer(other.identity, "f").error();
+    const Error* met = sim.answer(other.peer, "a").error();
+    const Error* none = sim.answer(other.peer, "b").error();
+    const Error* fork = sim.answer(other.peer, "f").error();
     REQUIRE(met);
     REQUIRE(none);
     REQUIRE(fork);
@@ -214,10 +216,10 @@ TEST_CASE("one who leaves with detach comes back to all of it, from anywhere") {
     CHECK(fork->message == none->message);
   }
 
-  const Caller back{.identity = "c4", .uid = 5, .is_admin = false};
+  const Caller back{.peer = c(4), .uid = 5, .is_admin = false};
   sim.dispatcher.attach(back, "a", {.id = "r"});
-  REQUIRE(sim.run_until([&] { return sim.answer("c4", "a").ends == 1; }));
-  const SimAnswer& answer = sim.answer("c4", "a");
+  REQUIRE(sim.run_until([&] { return sim.answer(c(4), "a").ends == 1; }));
+  const SimAnswer& answer = sim.answer(c(4), "a");
   REQUIRE(answer.as<ipc::DoneEvent>());
   CHECK(answer.as<ipc::DoneEvent>()->finish_reasons == std::vector<std::string>{"length"});
   REQUIRE(answer.ids.size() == 400);
@@ -229,72 +231,72 @@ TEST_CASE("one who leaves with detach comes back to all of it, from anywhere") {
 
   // It has ended, and is told once more.
   sim.dispatcher.attach(back, "again", {.id = "r"});
-  const SimAnswer& again = sim.answer("c4", "again");
+  const SimAnswer& again = sim.answer(c(4), "again");
   CHECK(again.ids == answer.ids);
   REQUIRE(again.as<ipc::DoneEvent>());
   CHECK_FALSE(std::get<ipc::AttachedEvent>(again.events.front()).live);
   sim.step(sim.config.limits.attach_keep_ms + 200);
   sim.dispatcher.attach(back, "late", {.id = "r"});
-  REQUIRE(sim.answer("c4", "late").error());
+  REQUIRE(sim.answer(c(4), "late").error());
   CHECK(sim.dispatcher.replay().bytes() == 0);
 }
 
 TEST_CASE("without detach the one who asked takes it along; a reader who leaves takes nothing") {
   BrokerSim sim = make_sim();
-  const Caller asks{.identity = "c1", .uid = 5, .is_admin = false};
+  const Caller asks{.peer = c(1), .uid = 5, .is_admin = false};
   sim.dispatcher.submit(asks, "r", long_one(false), 100);
-  REQUIRE(sim.run_until([&] { return sim.answer("c1", "r").ids.size() > 4; }));
-  const Caller reads{.identity = "c2", .uid = 5, .is_admin = false};
+  REQUIRE(sim.run_until([&] { return sim.answer(c(1), "r").ids.size() > 4; }));
+  const Caller reads{.peer = c(2), .uid = 5, .is_admin = false};
   sim.dispatcher.attach(reads, "a", {.id = "r"});
-  sim.dispatcher.connection_gone("c2");
-  sim.gone.insert("c2");
-  const size_t had = sim.answer("c1", "r").ids.size();
-  REQUIRE(sim.run_until([&] { return sim.answer("c1", "r").ids.size() > had + 4; }));
-  const Caller stays{.identity = "c3", .uid = 5, .is_admin = false};
+  sim.dispatcher.connection_gone(c(2));
+  sim.gone.insert(c(2));
+  const size_t had = sim.answer(c(1), "r").ids.size();
+  REQUIRE(sim.run_until([&] { return sim.answer(c(1), "r").ids.size() > had + 4; }));
+  const Caller stays{.peer = c(3), .uid = 5, .is_admin = false};
   sim.dispatcher.attach(stays, "a", {.id = "r", .from = 0});
-  sim.gone.insert("c1");
-  sim.dispatcher.connection_gone("c1");
-  REQUIRE(sim.run_until([&] { return sim.answer("c3", "a").ends == 1; }));
-  REQUIRE(sim.answer("c3", "a").as<ipc::DoneEvent>());
-  CHECK(sim.answer("c3", "a").as<ipc::DoneEvent>()->finish_reasons ==
+  sim.gone.insert(c(1));
+  sim.dispatcher.connection_gone(c(1));
+  REQUIRE(sim.run_until([&] { return sim.answer(c(3), "a").ends == 1; }));
+  REQUIRE(sim.answer(c(3), "a").as<ipc::DoneEvent>());
+  CHECK(sim.answer(c(3), "a").as<ipc::DoneEvent>()->finish_reasons ==
         std::vector<std::string>{"cancelled"});
 }
 
 TEST_CASE("a worker that dies under a detached request is no end of it") {
   BrokerSim sim = make_sim();
-  const Caller asks{.identity = "c1", .uid = 5, .is_admin = false};
+  const Caller asks{.peer = c(1), .uid = 5, .is_admin = false};
   sim.dispatcher.submit(asks, "r", long_one(true), 100);
-  REQUIRE(sim.run_until([&] { return sim.answer("c1", "r").ids.size() > 20; }));
-  sim.gone.insert("c1");
-  sim.dispatcher.connection_gone("c1");
+  REQUIRE(sim.run_until([&] { return sim.answer(c(1), "r").ids.size() > 20; }));
+  sim.gone.insert(c(1));
+  sim.dispatcher.connection_gone(c(1));
   sim.worker("a")->die();
   sim.step();
-  const Caller back{.identity = "c2", .uid = 5, .is_admin = false};
+  const Caller back{.peer = c(2), .uid = 5, .is_admin = false};
   sim.dispatcher.attach(back, "a", {.id = "r"});
-  REQUIRE(sim.run_until([&] { return sim.answer("c2", "a").ends == 1; }));
-  REQUIRE(sim.answer("c2", "a").as<ipc::DoneEvent>());
-  CHECK(sim.answer("c2", "a").as<ipc::DoneEvent>()->resumed == 1);
-  REQUIRE(sim.answer("c2", "a").ids.size() == 400);
+  REQUIRE(sim.run_until([&] { return sim.answer(c(2), "a").ends == 1; }));
+  REQUIRE(sim.answer(c(2), "a").as<ipc::DoneEvent>());
+  CHECK(sim.answer(c(2), "a").as<ipc::DoneEvent>()->resumed == 1);
+  REQUIRE(sim.answer(c(2), "a").ids.size() == 400);
   for (uint32_t i = 0; i < 400; ++i) {
-    CHECK(sim.answer("c2", "a").ids[i] == BrokerSim::token("a", 7, i));
+    CHECK(sim.answer(c(2), "a").ids[i] == BrokerSim::token("a", 7, i));
   }
 }
 
 TEST_CASE("what cannot be forked says why") {
   BrokerSim sim = make_sim();
-  const Caller asks{.identity = "c1", .uid = 5, .is_admin = false};
+  const Caller asks{.peer = c(1), .uid = 5, .is_admin = false};
   sim.dispatcher.submit(asks, "r", long_one(false), 100);
-  REQUIRE(sim.run_until([&] { return sim.answer("c1", "r").ends == 1; }));
+  REQUIRE(sim.run_until([&] { return sim.answer(c(1), "r").ends == 1; }));
   sim.dispatcher.fork(asks, "f1", fork_of("r", 1));
-  CHECK(sim.answer("c1", "f1").error()->field == "sample");
+  CHECK(sim.answer(c(1), "f1").error()->field == "sample");
   sim.dispatcher.fork(asks, "f2", fork_of("r", 0, 401));
-  CHECK(sim.answer("c1", "f2").error()->field == "from");
+  CHECK(sim.answer(c(1), "f2").error()->field == "from");
   sim.dispatcher.fork(asks, "f3", fork_of("r"));
-  CHECK(sim.answer("c1", "f3").error()->field == "max_tokens");
+  CHECK(sim.answer(c(1), "f3").error()->field == "max_tokens");
   sim.dispatcher.fork(asks, "f4", fork_of("r", 0, 390, 9));
-  REQUIRE(sim.run_until([&] { return sim.answer("c1", "f4").ends == 1; }));
-  REQUIRE(sim.answer("c1", "f4").as<ipc::DoneEvent>());
-  CHECK(sim.answer("c1", "f4").ids.size() == 10);
+  REQUIRE(sim.run_until([&] { return sim.answer(c(1), "f4").ends == 1; }));
+  REQUIRE(sim.answer(c(1), "f4").as<ipc::DoneEvent>());
+  CHECK(sim.answer(c(1), "f4").ids.size() == 10);
 }
 
 }  // namespace

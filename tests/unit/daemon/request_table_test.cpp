@@ -11,7 +11,7 @@ LiveRequest make(uint32_t owner, const std::string& id, size_t bytes = 10, int n
   LiveRequest request;
   request.owner = owner;
   request.id = id;
-  request.identity = "c" + std::to_string(owner);
+  request.peer = {.door = Door::kIpc, .uid = owner, .number = owner};
   request.bytes = bytes;
   request.request = ipc::GenerateRequest{};
   request.samples.resize(static_cast<size_t>(n));

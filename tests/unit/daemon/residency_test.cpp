@@ -27,14 +27,15 @@ TEST_CASE("models that fit stay beside each other; the least recently used idle 
   BrokerSim sim({{"a", {}}, {"b", {}}, {"c", {}}}, with_budget(40));  // 20 each
   for (const char* model : {"a", "b"}) {
     sim.generate(kUser, model, model, 3);
-    REQUIRE(sim.run_until([&] { return sim.answer("user1000", model).ends == 1; }));
+    REQUIRE(sim.run_until([&] { return sim.answer(BrokerSim::user(1000).peer, model).ends == 1; }));
   }
   CHECK(sim.workers.size() == 2);
   sim.generate(kUser, "a again", "a", 3);
-  REQUIRE(sim.run_until([&] { return sim.answer("user1000", "a again").ends == 1; }));
+  REQUIRE(
+      sim.run_until([&] { return sim.answer(BrokerSim::user(1000).peer, "a again").ends == 1; }));
   sim.generate(kUser, "c", "c", 3);
-  REQUIRE(sim.run_until([&] { return sim.answer("user1000", "c").ends == 1; }));
-  CHECK(sim.answer("user1000", "c").ids == whole("c", 7, 3));
+  REQUIRE(sim.run_until([&] { return sim.answer(BrokerSim::user(1000).peer, "c").ends == 1; }));
+  CHECK(sim.answer(BrokerSim::user(1000).peer, "c").ids == whole("c", 7, 3));
   CHECK(sim.worker("b") == nullptr);
   CHECK(sim.worker("a") != nullptr);
   CHECK(sim.residency.find("b")->parked);
@@ -43,19 +44,21 @@ TEST_CASE("models that fit stay beside each other; the least recently used idle 
 TEST_CASE("a model in use leaves after its turn, ends what it has, and comes back for what waits") {
   BrokerSim sim({{"a", {}}, {"b", {}}}, with_budget(30));
   sim.generate(kUser, "long", "a", 400);
-  REQUIRE(sim.run_until([&] { return !sim.answer("user1000", "long").ids.empty(); }));
+  REQUIRE(
+      sim.run_until([&] { return !sim.answer(BrokerSim::user(1000).peer, "long").ids.empty(); }));
   sim.generate(kUser, "b", "b", 5);
   for (int i = 0; i < 20; ++i) sim.step();
-  const auto* queued = std::get_if<ipc::QueuedEvent>(&sim.answer("user1000", "b").events.back());
+  const auto* queued =
+      std::get_if<ipc::QueuedEvent>(&sim.answer(BrokerSim::user(1000).peer, "b").events.back());
   REQUIRE(queued != nullptr);
   CHECK(queued->reason == "busy");
   CHECK(sim.worker("a")->state() == Worker::State::kReady);  // its turn is not over
   REQUIRE(sim.run_until([&] { return sim.worker("a")->state() == Worker::State::kDraining; }));
   sim.generate(kUser, "late", "a", 5);
-  REQUIRE(sim.run_until([&] { return sim.answer("user1000", "late").ends == 1; }));
-  CHECK(sim.answer("user1000", "long").ids == whole("a", 7, 400));
-  CHECK(sim.answer("user1000", "b").ids == whole("b", 7, 5));
-  CHECK(sim.answer("user1000", "late").ids == whole("a", 7, 5));
+  REQUIRE(sim.run_until([&] { return sim.answer(BrokerSim::user(1000).peer, "late").ends == 1; }));
+  CHECK(sim.answer(BrokerSim::user(1000).peer, "long").ids == whole("a", 7, 400));
+  CHECK(sim.answer(BrokerSim::user(1000).peer, "b").ids == whole("b", 7, 5));
+  CHECK(sim.answer(BrokerSim::user(1000).peer, "late").ids == whole("a", 7, 5));
 }
 
 TEST_CASE("two models that do not fit beside each other take turns however many ask") {
@@ -85,19 +88,19 @@ TEST_CASE("on a device with memory of its own that memory counts, and not the ho
   sim.host_free_bytes = 1;
   sim.device_bytes = 30;
   sim.generate(kUser, "a", "a", 3);
-  REQUIRE(sim.run_until([&] { return sim.answer("user1000", "a").ends == 1; }));
+  REQUIRE(sim.run_until([&] { return sim.answer(BrokerSim::user(1000).peer, "a").ends == 1; }));
   // It goes beside the first one, however little the host has left.
   sim.generate(kUser, "c", "c", 3);
-  REQUIRE(sim.run_until([&] { return sim.answer("user1000", "c").ends == 1; }));
+  REQUIRE(sim.run_until([&] { return sim.answer(BrokerSim::user(1000).peer, "c").ends == 1; }));
   CHECK(sim.workers.size() == 2);
   // This one does not fit: the one that was used first makes room.
   uint64_t most = 0;
   sim.generate(kUser, "b", "b", 3);
   REQUIRE(sim.run_until([&] {
     most = std::max(most, sim.bytes_held());
-    return sim.answer("user1000", "b").ends == 1;
+    return sim.answer(BrokerSim::user(1000).peer, "b").ends == 1;
   }));
-  CHECK(sim.answer("user1000", "b").ids == whole("b", 7, 3));
+  CHECK(sim.answer(BrokerSim::user(1000).peer, "b").ids == whole("b", 7, 3));
   CHECK(most <= 30);
   CHECK(sim.residency.worker_of("a") == nullptr);
   CHECK(sim.residency.worker_of("c") != nullptr);
@@ -108,10 +111,10 @@ TEST_CASE("what workers on a GPU may still take of the host's memory is known") 
                 with_budget(0));
   CHECK(sim.residency.host_bytes_to_come() == 0);
   sim.generate(kUser, "a", "a", 3);
-  REQUIRE(sim.run_until([&] { return sim.answer("user1000", "a").ends == 1; }));
+  REQUIRE(sim.run_until([&] { return sim.answer(BrokerSim::user(1000).peer, "a").ends == 1; }));
   CHECK(sim.residency.host_bytes_to_come() == 25);
   sim.generate(kUser, "b", "b", 3);
-  REQUIRE(sim.run_until([&] { return sim.answer("user1000", "b").ends == 1; }));
+  REQUIRE(sim.run_until([&] { return sim.answer(BrokerSim::user(1000).peer, "b").ends == 1; }));
   CHECK(sim.residency.host_bytes_to_come() == 32);
   sim.unload("u", "a");
   REQUIRE(sim.run_until([&] { return sim.residency.worker_of("a") == nullptr; }));
@@ -125,10 +128,12 @@ TEST_CASE("what a worker plans counts, not the size of its file") {
   uint64_t most = 0;
   REQUIRE(sim.run_until([&] {
     most = std::max(most, sim.bytes_held());
-    return sim.answer("admin", "a").ends + sim.answer("admin", "b").ends == 2;
+    return sim.answer(BrokerSim::admin().peer, "a").ends +
+               sim.answer(BrokerSim::admin().peer, "b").ends ==
+           2;
   }));
-  CHECK(sim.answer("admin", "a").as<ipc::LoadReply>() != nullptr);
-  CHECK(sim.answer("admin", "b").as<ipc::LoadReply>() != nullptr);
+  CHECK(sim.answer(BrokerSim::admin().peer, "a").as<ipc::LoadReply>() != nullptr);
+  CHECK(sim.answer(BrokerSim::admin().peer, "b").as<ipc::LoadReply>() != nullptr);
   CHECK(most <= 40);
   CHECK(sim.residency.memory_bytes(*sim.residency.find("b")) == 35);
 }
@@ -137,14 +142,14 @@ TEST_CASE("a model that never fits is refused with the numbers, and disturbs nob
   BrokerSim sim({{"a", {}}, {"huge", {.weight_bytes = 90, .kv_bytes = 20}}}, with_budget(100));
   sim.generate(kUser, "a", "a", 200);
   sim.generate(kUser, "huge", "huge", 5);
-  REQUIRE(sim.run_until([&] { return sim.answer("user1000", "huge").ends == 1; }));
-  const Error* error = sim.answer("user1000", "huge").error();
+  REQUIRE(sim.run_until([&] { return sim.answer(BrokerSim::user(1000).peer, "huge").ends == 1; }));
+  const Error* error = sim.answer(BrokerSim::user(1000).peer, "huge").error();
   REQUIRE(error != nullptr);
   CHECK(error->code == ErrorCode::kOutOfMemory);
   CHECK(error->message ==
         "model huge takes 110 bytes (weights 90, KV 20), residency.memory_bytes is 100");
-  REQUIRE(sim.run_until([&] { return sim.answer("user1000", "a").ends == 1; }));
-  CHECK(sim.answer("user1000", "a").ids == whole("a", 7, 200));
+  REQUIRE(sim.run_until([&] { return sim.answer(BrokerSim::user(1000).peer, "a").ends == 1; }));
+  CHECK(sim.answer(BrokerSim::user(1000).peer, "a").ids == whole("a", 7, 200));
 }
 
 TEST_CASE("after its keep-alive a model is parked, and the next request brings it back") {
@@ -171,16 +176,16 @@ TEST_CASE("after its keep-alive a model is parked, and the next request brings i
   CHECK(sim.worker("c") != nullptr);
   CHECK(sim.residency.find("a")->parked);
   sim.generate(kUser, "again", "a", 3);
-  REQUIRE(sim.run_until([&] { return sim.answer("user1000", "again").ends == 1; }));
-  CHECK(sim.answer("user1000", "again").ids == whole("a", 7, 3));
+  REQUIRE(sim.run_until([&] { return sim.answer(BrokerSim::user(1000).peer, "again").ends == 1; }));
+  CHECK(sim.answer(BrokerSim::user(1000).peer, "again").ids == whole("a", 7, 3));
 }
 
 TEST_CASE("a load that names another draft: what runs ends first, then the model has that draft") {
   BrokerSim sim({{"a", {}}, {"small", {}}}, with_budget(0));
   const auto load = [&](const std::string& id, const std::string& draft) {
     sim.load(id, "a", -1, draft);
-    REQUIRE(sim.run_until([&] { return sim.answer("admin", id).ends == 1; }));
-    const auto* reply = sim.answer("admin", id).as<ipc::LoadReply>();
+    REQUIRE(sim.run_until([&] { return sim.answer(BrokerSim::admin().peer, id).ends == 1; }));
+    const auto* reply = sim.answer(BrokerSim::admin().peer, id).as<ipc::LoadReply>();
     REQUIRE(reply != nullptr);
     return reply->draft;
   };
@@ -188,7 +193,7 @@ TEST_CASE("a load that names another draft: what runs ends first, then the model
   sim.generate(kUser, "long", "a", 50);
   sim.step();
   CHECK(load("2", "small") == "small");
-  CHECK(sim.answer("user1000", "long").ids == whole("a", 7, 50));
+  CHECK(sim.answer(BrokerSim::user(1000).peer, "long").ids == whole("a", 7, 50));
   CHECK(sim.starts == 2);
   CHECK(load("3", "small") == "small");  // as it is: nothing to do
   CHECK(load("4", "auto") == "small");
@@ -197,9 +202,9 @@ TEST_CASE("a load that names another draft: what runs ends first, then the model
   REQUIRE(sim.run_until([&] { return sim.workers.empty(); }));
   CHECK(load("6", "auto").empty());
   sim.load("7", "a", -1, "unknown");
-  REQUIRE(sim.answer("admin", "7").error() != nullptr);
-  CHECK(sim.answer("admin", "7").error()->code == ErrorCode::kNotFound);
-  CHECK(sim.answer("admin", "7").error()->field == "draft");
+  REQUIRE(sim.answer(BrokerSim::admin().peer, "7").error() != nullptr);
+  CHECK(sim.answer(BrokerSim::admin().peer, "7").error()->code == ErrorCode::kNotFound);
+  CHECK(sim.answer(BrokerSim::admin().peer, "7").error()->field == "draft");
 }
 
 TEST_CASE("without loading on demand requests may only bring back what was loaded by hand") {
@@ -208,25 +213,26 @@ TEST_CASE("without loading on demand requests may only bring back what was loade
   config.residency.keep_alive_ms = 1'000;
   BrokerSim sim({{"a", {}}}, config);
   sim.generate(kUser, "1", "a", 3);
-  REQUIRE(sim.answer("user1000", "1").error() != nullptr);
-  CHECK(sim.answer("user1000", "1").error()->code == ErrorCode::kUnavailable);
+  REQUIRE(sim.answer(BrokerSim::user(1000).peer, "1").error() != nullptr);
+  CHECK(sim.answer(BrokerSim::user(1000).peer, "1").error()->code == ErrorCode::kUnavailable);
   sim.load("l", "a");
-  REQUIRE(sim.run_until([&] { return sim.answer("admin", "l").ends == 1; }));
+  REQUIRE(sim.run_until([&] { return sim.answer(BrokerSim::admin().peer, "l").ends == 1; }));
   sim.step(2'000);
   REQUIRE(sim.run_until([&] { return sim.workers.empty(); }));
   sim.generate(kUser, "2", "a", 3);
-  REQUIRE(sim.run_until([&] { return sim.answer("user1000", "2").ends == 1; }));
-  CHECK(sim.answer("user1000", "2").as<ipc::DoneEvent>() != nullptr);
+  REQUIRE(sim.run_until([&] { return sim.answer(BrokerSim::user(1000).peer, "2").ends == 1; }));
+  CHECK(sim.answer(BrokerSim::user(1000).peer, "2").as<ipc::DoneEvent>() != nullptr);
   sim.unload("u", "a");
-  REQUIRE(sim.run_until([&] { return sim.answer("admin", "u").ends == 1; }));
+  REQUIRE(sim.run_until([&] { return sim.answer(BrokerSim::admin().peer, "u").ends == 1; }));
   sim.generate(kUser, "3", "a", 3);
-  CHECK(sim.answer("user1000", "3").error() != nullptr);
+  CHECK(sim.answer(BrokerSim::user(1000).peer, "3").error() != nullptr);
 }
 
 TEST_CASE("sleep closes what it is told to; requests go on after it as if nothing was") {
   BrokerSim sim({{"a", {}}}, with_budget(0));
   sim.generate(kUser, "r", "a", 200);
-  REQUIRE(sim.run_until([&] { return sim.answer("user1000", "r").ids.size() > 20; }));
+  REQUIRE(
+      sim.run_until([&] { return sim.answer(BrokerSim::user(1000).peer, "r").ids.size() > 20; }));
   sim.residency.suspend([](const Worker&) { return false; });
   sim.step();
   CHECK(sim.workers.size() == 1);
@@ -234,11 +240,11 @@ TEST_CASE("sleep closes what it is told to; requests go on after it as if nothin
   sim.residency.suspend([](const Worker&) { return true; });
   for (int i = 0; i < 10; ++i) sim.step();
   CHECK(sim.workers.empty());
-  CHECK(sim.answer("user1000", "r").ends == 0);
+  CHECK(sim.answer(BrokerSim::user(1000).peer, "r").ends == 0);
   sim.residency.resume();
-  REQUIRE(sim.run_until([&] { return sim.answer("user1000", "r").ends == 1; }));
-  CHECK(sim.answer("user1000", "r").ids == whole("a", 7, 200));
-  CHECK(sim.answer("user1000", "r").as<ipc::DoneEvent>()->resumed == 0);
+  REQUIRE(sim.run_until([&] { return sim.answer(BrokerSim::user(1000).peer, "r").ends == 1; }));
+  CHECK(sim.answer(BrokerSim::user(1000).peer, "r").ids == whole("a", 7, 200));
+  CHECK(sim.answer(BrokerSim::user(1000).peer, "r").as<ipc::DoneEvent>()->resumed == 0);
 }
 
 }  // namespace

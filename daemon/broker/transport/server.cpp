@@ -1,0 +1,374 @@
+#include "daemon/broker/transport/server.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/log.h"
+
+namespace hearth::broker {
+namespace {
+
+using boost::asio::posix::stream_descriptor;
+
+// Connections accepted in one turn: a storm of them leaves others their turns.
+constexpr int kAcceptBurst = 32;
+constexpr int64_t kDeadlinesEveryUs = 500'000;
+constexpr size_t kScratchBytes = 64 << 10;
+constexpr size_t kMinConnections = 16;
+
+Error os_error(const std::filesystem::path& path, std::string_view what) {
+  return Error{ErrorCode::kIo, fmt::format("{}: {}: {}", path.string(), what, std::strerror(errno)),
+               ""};
+}
+
+class Server final : public TransportServer, public ConnectionHost {
+ public:
+  Server(boost::asio::io_context& io, const Clock& clock, std::filesystem::path path,
+         SocketKind kind, const TransportLimits& limits, TransportHandlers handlers)
+      : io_(io),
+        clock_(clock),
+        path_(std::move(path)),
+        kind_(kind),
+        limits_(limits),
+        handlers_(std::move(handlers)),
+        listener_(io),
+        scratch_(kScratchBytes) {}
+  ~Server() override;
+
+  Result<void> listen();
+
+  ipc::SendOutcome send(uint64_t number, std::span<const std::string_view> frames) override {
+    const auto found = connections_.find(number);
+    return found == connections_.end() ? ipc::SendOutcome::kUnreachable
+                                       : found->second->send(frames);
+  }
+  void hold(uint64_t number) override {
+    if (const auto found = connections_.find(number); found != connections_.end()) {
+      found->second->hold();
+    }
+  }
+  void release(uint64_t number) override {
+    if (const auto found = connections_.find(number); found != connections_.end()) {
+      found->second->release();
+    }
+  }
+  void tick() override;
+  bool idle() const override { return total_unsent_ == 0; }
+  size_t num_connections() const override { return connections_.size(); }
+  uint64_t num_refused() const override { return refused_; }
+
+  // ConnectionHost
+  const TransportLimits& limits() const override { return limits_; }
+  SocketKind kind() const override { return kind_; }
+  void on_message(const TransportPeer& peer, zmtp::Message message) override {
+    handlers_.on_message(peer, std::move(message));
+  }
+  void on_subscription(const TransportPeer& peer, const zmtp::Subscription& topic) override {
+    handlers_.on_subscription(peer, topic.on, topic.topic);
+  }
+  void on_writable(const TransportPeer& peer) override {
+    if (handlers_.on_writable) handlers_.on_writable(peer);
+  }
+  void on_closed(Connection& connection) override;
+  void flush_soon(std::shared_ptr<Connection> connection) override;
+  void post(std::function<void()> work) override;
+  bool claim(Connection& connection, size_t bytes) override;
+  void unclaim(Connection& connection, size_t bytes) override;
+  bool may_queue(Connection& connection, size_t bytes) override;
+  void queued(const Connection& connection, size_t bytes) override;
+  void unqueued(const Connection& connection, size_t bytes) override;
+  std::span<char> scratch() override { return scratch_; }
+  int64_t now_us() const override { return clock_.now_us(); }
+
+ private:
+  struct User {
+    size_t connections = 0;
+    size_t receiving = 0;
+    size_t unsent = 0;
+    std::deque<uint64_t> wait_to_receive;
+    std::deque<uint64_t> wait_to_send;
+  };
+
+  void wait_for_connections();
+  void accept_some();
+  bool accept_one();
+  void admit(int fd);
+  bool turn_one_away();
+  void flush_all();
+  void wake(std::deque<uint64_t> waiting, void (Connection::*resume)());
+
+  boost::asio::io_context& io_;
+  const Clock& clock_;
+  const std::filesystem::path path_;
+  const SocketKind kind_;
+  const TransportLimits limits_;
+  const TransportHandlers handlers_;
+  stream_descriptor listener_;
+  bool bound_ = false;
+  bool accepting_ = false;
+  int reserve_fd_ = -1;  // closed for a moment where no other descriptor is left
+  std::unordered_map<uint64_t, std::shared_ptr<Connection>> connections_;
+  std::unordered_map<uint32_t, User> users_;
+  std::vector<std::shared_ptr<Connection>> to_flush_;
+  bool flushing_ = false;
+  size_t total_unsent_ = 0;
+  uint64_t last_number_ = 0;
+  uint64_t refused_ = 0;
+  uint64_t refused_logged_ = 0;
+  std::string refused_why_;
+  int64_t deadlines_due_us_ = 0;
+  std::vector<char> scratch_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // handlers outlive us by a turn
+};
+
+Server::~Server() {
+  *alive_ = false;
+  // Their owner is going, too: nobody is told.
+  for (const auto& [number, connection] : std::exchange(connections_, {})) connection->close();
+  if (bound_) ::unlink(path_.c_str());
+  if (reserve_fd_ >= 0) ::close(reserve_fd_);
+}
+
+Result<void> Server::listen() {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string name = path_.string();
+  if (name.size() >= sizeof address.sun_path) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("{}: {} bytes, a socket's path has at most {}", name, name.size(),
+                             sizeof address.sun_path - 1),
+                 ""};
+  }
+  std::memcpy(address.sun_path, name.c_str(), name.size() + 1);
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return os_error(path_, "socket");
+  listener_.assign(fd);
+  ::unlink(name.c_str());  // left behind by a daemon that was killed
+  if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    return os_error(path_, "bind");
+  }
+  bound_ = true;
+  if (::chmod(name.c_str(), 0660) != 0) return os_error(path_, "chmod");
+  if (::listen(fd, SOMAXCONN) != 0) return os_error(path_, "listen");
+  reserve_fd_ = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  wait_for_connections();
+  return {};
+}
+
+// ---- Connections -------------------------------------------------------------------------------
+
+void Server::wait_for_connections() {
+  if (std::exchange(accepting_, true)) return;
+  listener_.async_wait(stream_descriptor::wait_read,
+                       [this, alive = alive_](const boost::system::error_code& error) {
+                         if (!*alive || error) return;
+                         accepting_ = false;
+                         accept_some();
+                       });
+}
+
+void Server::accept_some() {
+  for (int i = 0; i < kAcceptBurst; ++i) {
+    if (accept_one()) continue;
+    // What cannot be accepted now is tried again at the next tick.
+    if (errno != EAGAIN && errno != EWOULDBLOCK) return;
+    break;
+  }
+  wait_for_connections();
+}
+
+bool Server::accept_one() {
+  const int fd =
+      ::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (fd >= 0) {
+    admit(fd);
+    return true;
+  }
+  switch (errno) {
+    case EINTR:
+    case ECONNABORTED: return true;
+    case EMFILE:
+    case ENFILE: return turn_one_away();
+    default: return false;
+  }
+}
+
+// Without a descriptor for it a connection would wait for ever, and wake the loop all the while.
+// False, with the reason in errno: nobody waits, or the reserve is gone, too.
+bool Server::turn_one_away() {
+  if (reserve_fd_ >= 0) ::close(reserve_fd_);
+  const int fd = ::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC);
+  const int problem = errno;
+  if (fd >= 0) {
+    ++refused_;
+    refused_why_ = "no descriptor is left";
+    ::close(fd);
+  }
+  reserve_fd_ = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  errno = problem;
+  return fd >= 0;
+}
+
+void Server::admit(int fd) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+    ::close(fd);
+    return;
+  }
+  const auto user = users_.find(peer.uid);
+  const size_t of_user = user == users_.end() ? 0 : user->second.connections;
+  if (connections_.size() >= limits_.connections || of_user >= limits_.connections_per_user) {
+    ++refused_;
+    refused_why_ = of_user >= limits_.connections_per_user
+                       ? fmt::format("uid {} has {}", peer.uid, of_user)
+                       : fmt::format("there are {}", connections_.size());
+    ::close(fd);
+    return;
+  }
+  Connection::Socket socket(io_);
+  boost::system::error_code error;
+  socket.assign(boost::asio::local::stream_protocol(), fd, error);
+  if (error) {
+    ::close(fd);
+    return;
+  }
+  ++users_[peer.uid].connections;
+  const TransportPeer who{
+      .number = ++last_number_,
+      .credentials = {.uid = peer.uid, .gid = peer.gid, .pid = static_cast<int32_t>(peer.pid)}};
+  auto connection = std::make_shared<Connection>(*this, std::move(socket), who);
+  connections_.emplace(who.number, connection);
+  connection->start();
+}
+
+void Server::on_closed(Connection& connection) {
+  const TransportPeer peer = connection.peer();
+  const auto user = users_.find(peer.credentials.uid);
+  if (user != users_.end() && --user->second.connections == 0) users_.erase(user);
+  if (connections_.erase(peer.number) == 0 || !*alive_) return;
+  if (handlers_.on_gone && connection.is_open()) handlers_.on_gone(peer);
+}
+
+void Server::tick() {
+  wait_for_connections();
+  const int64_t now = clock_.now_us();
+  if (now < deadlines_due_us_) return;
+  deadlines_due_us_ = now + kDeadlinesEveryUs;
+  if (refused_ != refused_logged_) {
+    log_warn("connections_refused", "socket={} count={} total={} why=\"{}\"", path_.string(),
+             refused_ - refused_logged_, refused_, refused_why_);
+    refused_logged_ = refused_;
+  }
+  std::vector<std::shared_ptr<Connection>> all;
+  all.reserve(connections_.size());
+  for (const auto& [number, connection] : connections_) all.push_back(connection);
+  for (const auto& connection : all) connection->check_deadlines(now);
+}
+
+void Server::post(std::function<void()> work) {
+  boost::asio::post(io_, [alive = alive_, work = std::move(work)] {
+    if (*alive) work();
+  });
+}
+
+// What one turn of the loop says to a connection goes in one call of the system.
+void Server::flush_soon(std::shared_ptr<Connection> connection) {
+  to_flush_.push_back(std::move(connection));
+  if (std::exchange(flushing_, true)) return;
+  boost::asio::post(io_, [this, alive = alive_] {
+    if (!*alive) return;
+    flushing_ = false;
+    flush_all();
+  });
+}
+
+void Server::flush_all() {
+  for (const auto& connection : std::exchange(to_flush_, {})) connection->flush();
+}
+
+// ---- Shares ------------------------------------------------------------------------------------
+
+bool Server::claim(Connection& connection, size_t bytes) {
+  User& user = users_[connection.peer().credentials.uid];
+  if (user.receiving + bytes > limits_.receiving_bytes_per_user) {
+    user.wait_to_receive.push_back(connection.peer().number);
+    return false;
+  }
+  user.receiving += bytes;
+  return true;
+}
+
+void Server::unclaim(Connection& connection, size_t bytes) {
+  User& user = users_[connection.peer().credentials.uid];
+  user.receiving -= std::min(bytes, user.receiving);
+  if (!user.wait_to_receive.empty()) {
+    wake(std::exchange(user.wait_to_receive, {}), &Connection::retry_claim);
+  }
+}
+
+bool Server::may_queue(Connection& connection, size_t bytes) {
+  User& user = users_[connection.peer().credentials.uid];
+  if (user.unsent == 0 || user.unsent + bytes <= limits_.unsent_bytes_per_user) return true;
+  if (!connection.is_blocked()) user.wait_to_send.push_back(connection.peer().number);
+  return false;
+}
+
+void Server::queued(const Connection& connection, size_t bytes) {
+  users_[connection.peer().credentials.uid].unsent += bytes;
+  total_unsent_ += bytes;
+}
+
+void Server::unqueued(const Connection& connection, size_t bytes) {
+  User& user = users_[connection.peer().credentials.uid];
+  user.unsent -= std::min(bytes, user.unsent);
+  total_unsent_ -= std::min(bytes, total_unsent_);
+  if (!user.wait_to_send.empty() && user.unsent <= limits_.unsent_bytes_per_user / 2) {
+    wake(std::exchange(user.wait_to_send, {}), &Connection::wrote_enough);
+  }
+}
+
+void Server::wake(std::deque<uint64_t> waiting, void (Connection::*resume)()) {
+  post([this, waiting = std::move(waiting), resume] {
+    for (const uint64_t number : waiting) {
+      const auto found = connections_.find(number);
+      if (found == connections_.end()) continue;
+      const std::shared_ptr<Connection> connection = found->second;
+      (connection.get()->*resume)();
+    }
+  });
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TransportServer>> TransportServer::open(
+    boost::asio::io_context& io, const Clock& clock, const std::filesystem::path& path,
+    SocketKind kind, const TransportLimits& limits, TransportHandlers handlers) {
+  auto server = std::make_unique<Server>(io, clock, path, kind, limits, std::move(handlers));
+  HEARTH_TRY(server->listen());
+  return std::unique_ptr<TransportServer>(std::move(server));
+}
+
+size_t bounded_connections(size_t wanted, size_t others) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return wanted;
+  const auto room = static_cast<size_t>(limit.rlim_cur);
+  return std::min(wanted, std::max(kMinConnections, room - std::min(room, others)));
+}
+
+}  // namespace hearth::broker

@@ -1,0 +1,291 @@
+#include "daemon/broker/transport/tcp_relay.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/write.hpp>
+#include <charconv>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/log.h"
+
+namespace hearth::broker {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using asio::local::stream_protocol;
+using boost::system::error_code;
+
+constexpr size_t kGreetingBytes = 64;
+constexpr size_t kMostBytes = 1024;  // of a server before READY: its greeting and a WELCOME
+// The wait of an address after refused keys: doubles from the first to the second.
+constexpr int64_t kPenaltyUs = 100'000;
+constexpr int64_t kMaxPenaltyUs = 30'000'000;
+constexpr size_t kMaxAddresses = 4096;
+
+Result<tcp::endpoint> parse_address(const std::string& text) {
+  const auto wrong = [&] {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("server.tcp is \"{}\": want ADDRESS:PORT, as 127.0.0.1:7117", text),
+                 "server.tcp"};
+  };
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos) return wrong();
+  std::string host = text.substr(0, colon);
+  uint16_t port = 0;
+  const char* const last = text.data() + text.size();
+  const auto [end, problem] = std::from_chars(text.data() + colon + 1, last, port);
+  if (problem != std::errc{} || end != last) return wrong();
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  error_code error;
+  const auto address =
+      host == "*" ? asio::ip::make_address("0.0.0.0", error) : asio::ip::make_address(host, error);
+  if (error) return wrong();
+  return tcp::endpoint(address, port);
+}
+
+class Relay;
+
+// Two sockets and what goes between them.
+class Pair : public std::enable_shared_from_this<Pair> {
+ public:
+  Pair(Relay& relay, uint64_t number, std::string address, tcp::socket outer, asio::io_context& io,
+       int64_t now_us)
+      : relay_(relay),
+        number_(number),
+        address_(std::move(address)),
+        outer_(std::move(outer)),
+        inner_(io),
+        began_us_(now_us) {}
+
+  void start(const std::filesystem::path& inner);
+  void close();
+  bool admitted() const { return handshake_.admitted(); }
+  const std::string& address() const { return address_; }
+  uint64_t number() const { return number_; }
+  int64_t began_us() const { return began_us_; }
+
+ private:
+  void pump_in();
+  void pump_out();
+
+  Relay& relay_;
+  const uint64_t number_;
+  const std::string address_;
+  tcp::socket outer_;
+  stream_protocol::socket inner_;
+  const int64_t began_us_;
+  CurveHandshake handshake_;
+  size_t bytes_in_ = 0;  // before the key was admitted
+  bool closed_ = false;
+  std::array<char, 16384> in_;
+  std::array<char, 16384> out_;
+};
+
+class Relay final : public TcpRelay {
+ public:
+  Relay(asio::io_context& io, const Clock& clock, std::filesystem::path inner,
+        const RelayLimits& limits)
+      : io_(io), clock_(clock), inner_(std::move(inner)), limits_(limits), acceptor_(io) {}
+  ~Relay() override {
+    *alive_ = false;
+    for (const auto& [number, pair] : std::exchange(pairs_, {})) pair->close();
+  }
+
+  Result<void> listen(const std::string& address);
+  void tick() override;
+  size_t num_connections() const override { return pairs_.size(); }
+  uint16_t port() const override {
+    error_code ignored;
+    return acceptor_.local_endpoint(ignored).port();
+  }
+
+  const RelayLimits& limits() const { return limits_; }
+  void closed(const Pair& pair);
+
+ private:
+  struct Address {
+    size_t connections = 0;
+    int64_t penalty_us = 0;
+    int64_t not_before_us = 0;
+  };
+  void accept();
+  void admit(tcp::socket socket);
+
+  asio::io_context& io_;
+  const Clock& clock_;
+  const std::filesystem::path inner_;
+  const RelayLimits limits_;
+  tcp::acceptor acceptor_;
+  bool accepting_ = false;
+  std::map<uint64_t, std::shared_ptr<Pair>> pairs_;
+  std::map<std::string, Address> addresses_;
+  uint64_t last_number_ = 0;
+  uint64_t refused_ = 0;
+  uint64_t refused_logged_ = 0;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+void Pair::start(const std::filesystem::path& inner) {
+  error_code error;
+  inner_.connect(stream_protocol::endpoint(inner.string()), error);
+  if (error) return close();
+  ::fcntl(inner_.native_handle(), F_SETFD, FD_CLOEXEC);
+  pump_in();
+  pump_out();
+}
+
+void Pair::pump_in() {
+  outer_.async_read_some(asio::buffer(in_),
+                         [self = shared_from_this()](const error_code& error, size_t bytes) {
+                           if (self->closed_) return;
+                           if (error) return self->close();
+                           if (!self->admitted()) {
+                             self->bytes_in_ += bytes;
+                             if (self->bytes_in_ > self->relay_.limits().handshake_bytes)
+                               return self->close();
+                           }
+                           asio::async_write(self->inner_, asio::buffer(self->in_.data(), bytes),
+                                             [self](const error_code& failed, size_t) {
+                                               if (self->closed_) return;
+                                               failed ? self->close() : self->pump_in();
+                                             });
+                         });
+}
+
+void Pair::pump_out() {
+  inner_.async_read_some(asio::buffer(out_),
+                         [self = shared_from_this()](const error_code& error, size_t bytes) {
+                           if (self->closed_) return;
+                           if (error) return self->close();
+                           self->handshake_.push(std::string_view(self->out_.data(), bytes));
+                           asio::async_write(self->outer_, asio::buffer(self->out_.data(), bytes),
+                                             [self](const error_code& failed, size_t) {
+                                               if (self->closed_) return;
+                                               failed ? self->close() : self->pump_out();
+                                             });
+                         });
+}
+
+void Pair::close() {
+  if (std::exchange(closed_, true)) return;
+  const auto self = shared_from_this();
+  error_code ignored;
+  outer_.close(ignored);
+  inner_.close(ignored);
+  relay_.closed(*this);
+}
+
+Result<void> Relay::listen(const std::string& text) {
+  HEARTH_ASSIGN_OR_RETURN(const tcp::endpoint endpoint, parse_address(text));
+  error_code error;
+  acceptor_.open(endpoint.protocol(), error);
+  if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
+  if (!error) acceptor_.bind(endpoint, error);
+  if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+  if (error) {
+    return Error{ErrorCode::kIo, fmt::format("server.tcp {}: {}", text, error.message()), ""};
+  }
+  ::fcntl(acceptor_.native_handle(), F_SETFD, FD_CLOEXEC);
+  accept();
+  return {};
+}
+
+void Relay::accept() {
+  if (std::exchange(accepting_, true)) return;
+  acceptor_.async_accept([this, alive = alive_](const error_code& error, tcp::socket socket) {
+    if (!*alive || error == asio::error::operation_aborted) return;
+    accepting_ = false;
+    if (error) return;  // out of descriptors, say: the next tick tries again
+    admit(std::move(socket));
+    accept();
+  });
+}
+
+void Relay::admit(tcp::socket socket) {
+  ::fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);
+  error_code error;
+  const std::string from = socket.remote_endpoint(error).address().to_string();
+  if (error) return;
+  const int64_t now = clock_.now_us();
+  if (addresses_.size() >= kMaxAddresses && !addresses_.contains(from)) {
+    std::erase_if(addresses_, [](const auto& each) { return each.second.connections == 0; });
+  }
+  Address& address = addresses_[from];
+  if (pairs_.size() >= limits_.connections || now < address.not_before_us ||
+      address.connections >= limits_.connections_per_address) {
+    ++refused_;
+    return;
+  }
+  ++address.connections;
+  socket.set_option(tcp::no_delay(true), error);
+  const uint64_t number = ++last_number_;
+  auto pair = std::make_shared<Pair>(*this, number, from, std::move(socket), io_, now);
+  pairs_.emplace(number, pair);
+  pair->start(inner_);
+}
+
+void Relay::closed(const Pair& pair) {
+  if (pairs_.erase(pair.number()) == 0) return;
+  Address& address = addresses_[pair.address()];
+  --address.connections;
+  if (pair.admitted()) {
+    address.penalty_us = address.not_before_us = 0;
+    return;
+  }
+  log_warn("tcp_client_refused", "address={}", pair.address());
+  address.penalty_us = std::clamp(address.penalty_us * 2, kPenaltyUs, kMaxPenaltyUs);
+  address.not_before_us = clock_.now_us() + address.penalty_us;
+}
+
+void Relay::tick() {
+  accept();
+  if (refused_ != std::exchange(refused_logged_, refused_)) {
+    log_warn("tcp_connections_refused", "total={}", refused_);
+  }
+  const int64_t now = clock_.now_us();
+  std::vector<std::shared_ptr<Pair>> late;
+  for (const auto& [number, pair] : pairs_) {
+    if (!pair->admitted() && now - pair->began_us() > limits_.handshake_timeout_us) {
+      late.push_back(pair);
+    }
+  }
+  for (const auto& pair : late) pair->close();
+}
+
+}  // namespace
+
+void CurveHandshake::push(std::string_view bytes) {
+  if (admitted_ || bytes_.size() >= kMostBytes) return;
+  bytes_.append(bytes.substr(0, kMostBytes - bytes_.size()));
+  // Commands as ZMTP frames: flags, size in one byte, length of the name, name.
+  size_t at = kGreetingBytes;
+  while (at + 2 < bytes_.size()) {
+    const size_t size = static_cast<unsigned char>(bytes_[at + 1]);
+    if (bytes_[at] != 4) return;
+    if (std::string_view(bytes_).substr(at + 2).starts_with("\x05READY")) admitted_ = true;
+    if (admitted_) break;
+    at += 2 + size;
+  }
+  if (admitted_) bytes_ = {};
+}
+
+Result<std::unique_ptr<TcpRelay>> TcpRelay::open(asio::io_context& io, const Clock& clock,
+                                                 const std::string& address,
+                                                 std::filesystem::path inner,
+                                                 const RelayLimits& limits) {
+  auto relay = std::make_unique<Relay>(io, clock, std::move(inner), limits);
+  HEARTH_TRY(relay->listen(address));
+  return std::unique_ptr<TcpRelay>(std::move(relay));
+}
+
+}  // namespace hearth::broker
