@@ -425,7 +425,12 @@ void Broker::change_models(const Caller& caller, const std::string& id,
 
 ipc::SendOutcome Broker::send_to_client(const PeerId& peer, const OutgoingView& outgoing) {
   if (peer.door == Door::kNone) return ipc::SendOutcome::kUnreachable;
-  if (peer.door == Door::kHttp) return http_.send(peer.number, outgoing);
+  if (peer.door == Door::kHttp) {
+    const ipc::SendOutcome outcome = http_.send(peer.number, outgoing);
+    // Tried by the clock as well: a reader that has stopped is given up by what waits for it.
+    if (outcome == ipc::SendOutcome::kWouldBlock) retry_output();
+    return outcome;
+  }
   std::array<std::string_view, 6> frames = {ipc::kProtocol, outgoing.request_id,
                                             outgoing.is_delta ? ipc::kDeltaFrame : ipc::kEventFrame,
                                             outgoing.payload};
