@@ -5,8 +5,8 @@
 //
 // What bounds a peer: ZMQ_MAXMSGSIZE per frame (the peer is disconnected), kMaxFrames per message
 // (the message is dropped), the high-water marks in messages. A peer may still send one message of
-// endless frames, which libzmq gathers before anybody sees it: access to the socket file (0660) is
-// the defence.
+// endless frames, which libzmq gathers before anybody sees it. So the daemon does not listen with
+// it on Unix sockets (daemon/broker/transport), only behind CURVE keys on TCP.
 
 #include <poll.h>
 #include <zmq.h>
