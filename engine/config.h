@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/dtype.h"
+#include "kernels/ops/dtype.h"
 
 namespace hearth::engine {
 

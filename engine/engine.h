@@ -6,16 +6,16 @@
 // model_runner fills the index buffers
 // -> the model calls ops -> the sampler picks or verifies tokens -> events to the outbox. No I/O,
 // no lock outside the mailboxes, no device memory taken after create(). The slow tier of the KV
-// cache is another thread behind two more mailboxes (engine/disk_tier.h).
+// cache is another thread behind two more mailboxes (engine/tiers/disk_tier.h).
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "engine/config.h"
-#include "engine/memory_plan.h"
+#include "engine/cost/step_cost.h"
+#include "engine/kv/memory_plan.h"
 #include "engine/request.h"
-#include "engine/step_cost.h"
 #include "engine/speculation/proposer.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/mailbox.h"
@@ -92,7 +92,8 @@ class Engine {
   /// Bytes of KV pools.
   uint64_t kv_bytes() const;
   EngineSnapshot snapshot() const;  ///< engine thread, or no thread running
-  /// What a dashboard is told (engine/step_record.h), by snapshots that come while it is wanted.
+  /// What a dashboard is told (engine/steps/step_record.h), by snapshots that come while it is
+  /// wanted.
   WatchPort& watch_port();
   /// Times that something was recorded for it; grows only while it is wanted.
   uint64_t watch_calls() const;

@@ -1,5 +1,5 @@
 # hearth::kernels_cuda: the CUDA op table where a toolkit is found and HEARTH_CUDA is ON; otherwise
-# ops_no_cuda.cpp, which says so. HEARTH_CUDA_FOUND tells other folders which one it is.
+# cuda/no_cuda.cpp, which says so. HEARTH_CUDA_FOUND tells other folders which one it is.
 
 set(HEARTH_CUDA_FOUND OFF)
 if(HEARTH_CUDA)
@@ -32,48 +32,48 @@ if(HEARTH_CUDA)
 endif()
 
 set(HEARTH_CUDA_KERNELS
-  add_bias.cu
-  add_scaled.cu
-  attention.cu
-  attention_bf16.cu
-  attention_f16.cu
-  attention_f32.cu
-  attention_q8.cu
-  attention_tiles.cu
-  cuda_ceilings.cu
-  cuda_probe_kernel.cu
-  draw.cu
-  embed.cu
-  fast_matmul.cu
-  fast_unpack.cu
-  gated_activation.cu
-  gather_rows.cu
-  gelu.cu
-  kv_store.cu
-  layer_norm.cu
-  matmul.cu
-  matmul_half.cu
-  matmul_plain.cu
-  matmul_quant_4.cu
-  matmul_quant_5.cu
-  matmul_quant_k_high.cu
-  matmul_quant_k_low.cu
-  moe.cu
-  quantize.cu
-  rms_norm.cu
-  rope.cu
-  soft_cap.cu)
+  cuda/attention/attention.cu
+  cuda/attention/bf16.cu
+  cuda/attention/f16.cu
+  cuda/attention/f32.cu
+  cuda/attention/kv_store.cu
+  cuda/attention/q8.cu
+  cuda/attention/tiles.cu
+  cuda/host/ceilings.cu
+  cuda/host/probe_kernel.cu
+  cuda/matmul/fast.cu
+  cuda/matmul/fast_unpack.cu
+  cuda/matmul/half.cu
+  cuda/matmul/matmul.cu
+  cuda/matmul/moe.cu
+  cuda/matmul/plain.cu
+  cuda/matmul/quant_4.cu
+  cuda/matmul/quant_5.cu
+  cuda/matmul/quant_k_high.cu
+  cuda/matmul/quant_k_low.cu
+  cuda/matmul/quantize.cu
+  cuda/rows/add_bias.cu
+  cuda/rows/add_scaled.cu
+  cuda/rows/draw.cu
+  cuda/rows/embed.cu
+  cuda/rows/gated_activation.cu
+  cuda/rows/gather_rows.cu
+  cuda/rows/gelu.cu
+  cuda/rows/layer_norm.cu
+  cuda/rows/rms_norm.cu
+  cuda/rows/rope.cu
+  cuda/rows/soft_cap.cu)
 set(HEARTH_CUDA_HOST
-  cublaslt.cpp
-  cuda_ceilings.cpp
-  cuda_check.cpp
-  cuda_graph.cpp
-  cuda_marks.cpp
-  cuda_memory.cpp
-  cuda_ops.cpp
-  cuda_probe.cpp
-  cuda_side_copies.cpp
-  cuda_weights.cpp)
+  cuda/host/ceilings.cpp
+  cuda/host/check.cpp
+  cuda/host/cublaslt.cpp
+  cuda/host/graph.cpp
+  cuda/host/marks.cpp
+  cuda/host/memory.cpp
+  cuda/host/op_table.cpp
+  cuda/host/probe.cpp
+  cuda/host/side_copies.cpp
+  cuda/host/weights.cpp)
 # For the tests, which compile the same files against their stand-in for the CUDA runtime.
 list(TRANSFORM HEARTH_CUDA_KERNELS PREPEND ${CMAKE_CURRENT_LIST_DIR}/
      OUTPUT_VARIABLE HEARTH_CUDA_KERNEL_FILES)
@@ -84,7 +84,7 @@ foreach(name HEARTH_CUDA_FOUND HEARTH_CUDA_KERNEL_FILES HEARTH_CUDA_HOST_FILES)
 endforeach()
 
 if(NOT HEARTH_CUDA_FOUND)
-  hearth_library(kernels_cuda SOURCES ops_no_cuda.cpp PUBLIC hearth::kernels)
+  hearth_library(kernels_cuda SOURCES cuda/no_cuda.cpp PUBLIC hearth::kernels)
   return()
 endif()
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
-#include "kernels/kv_layout.h"
+#include "kernels/ops/kv_layout.h"
 
 namespace hearth::kernels {
 

@@ -28,7 +28,7 @@
 #include <vector>
 
 #include "kernels/base/result.h"
-#include "kernels/dtype.h"
+#include "kernels/ops/dtype.h"
 
 namespace hearth::kernels {
 
@@ -170,7 +170,7 @@ inline constexpr float kQuantizeMin = 1e-30f;
 /// out[t][o] = sum_k x[t][k] * w[o][k], plus residual[t][o] where given (added last, once).
 ///
 /// f32, f16, bf16 weights: one chain acc = fma(x[k], w[k], acc), k ascending, x in f32 (on CUDA,
-/// of f16 and bf16 weights, rounded: cuda_ops.h).
+/// of f16 and bf16 weights, rounded: kernels/cuda/op_table.h).
 ///
 /// Quantized weights, all types alike: x is first quantized per 32 inputs, amax = max |x|,
 /// d = amax / 127 (f32), q = round-half-even(x * (127 / amax)), all zero where amax is below
@@ -178,7 +178,8 @@ inline constexpr float kQuantizeMin = 1e-30f;
 /// scale * w_q + min over sub-blocks of 32 inputs (16 in Q2_K, Q3_K and Q6_K), w_q being integers
 /// and `scale` the stored d times the sub-block's integer scale, exact in f32; `min` is
 /// -(dmin * integer), exact, or the stored m (Q4_1, Q5_1). One f32 chain per output, ascending (on
-/// CUDA eight, see cuda_ops.h); sums of integers are exact, products d * .. and .. * scale_1 round:
+/// CUDA eight, see kernels/cuda/op_table.h); sums of integers are exact, products d * .. and .. *
+/// scale_1 round:
 ///   acc = fma(float(sum q * w_q), d * scale, acc)  on CPUs, of two sub-blocks of 16 inputs:
 ///   acc = fma(fma(float(sum_2), scale_2, float(sum_1) * scale_1), d, acc)
 ///   acc = fma(d * float(sum q), min, acc)          types with mins only; a pair's first before it
@@ -398,11 +399,11 @@ struct OpTable {
   /// device itself at the same address; null when the system gives none.
   void* (*allocate_host)(void* state, size_t bytes) = nullptr;
   void (*release_host)(void* state, void* memory) = nullptr;
-  /// Copies that run beside the ops (kernels/side_copies.h).
+  /// Copies that run beside the ops (kernels/ops/side_copies.h).
   const SideCopies* side_copies = nullptr;
-  /// What picks tokens where the logits are (kernels/draw.h). The host can do without.
+  /// What picks tokens where the logits are (kernels/ops/draw.h). The host can do without.
   const DrawOps* draw = nullptr;
-  /// When the device does what (kernels/device_clock.h). For measuring.
+  /// When the device does what (kernels/ops/device_clock.h). For measuring.
   const DeviceClock* clock = nullptr;
 
   // Null in a table whose steps cannot be captured.
@@ -438,7 +439,8 @@ struct OpTable {
   void (*gather_rows)(void* state, const GatherRowsArgs&) = nullptr;
   void (*copy_blocks)(void* state, const CopyBlocksArgs&) = nullptr;
 
-  /// What encoders need beside the others (kernels/encoder_ops.h); null in a table without them.
+  /// What encoders need beside the others (kernels/ops/encoder_ops.h); null in a table without
+  /// them.
   const EncoderOps* encoder = nullptr;
 
   // Null in a table that has no mixture of experts.

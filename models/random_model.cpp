@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "kernels/base/check.h"
-#include "kernels/thread_pool.h"
+#include "kernels/host/thread_pool.h"
 #include "models/part_file.h"
 #include "models/quantize/mix.h"
 #include "models/quantize/quantize_rows.h"

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "kernels/base/result.h"
-#include "kernels/dtype.h"
+#include "kernels/ops/dtype.h"
 #include "models/gguf/gguf_writer.h"
 
 namespace hearth::models {

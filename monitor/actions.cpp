@@ -9,9 +9,9 @@
 #include <thread>
 #include <utility>
 
-#include "ipc/client.h"
-#include "ipc/paths.h"
-#include "ipc/shown_text.h"
+#include "ipc/client/client.h"
+#include "ipc/files/paths.h"
+#include "ipc/text/shown_text.h"
 #include "monitor/command_output.h"
 
 namespace hearth::monitor {

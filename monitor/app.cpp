@@ -8,7 +8,7 @@
 #include <sstream>
 #include <utility>
 
-#include "ipc/shown_text.h"
+#include "ipc/text/shown_text.h"
 #include "monitor/panels.h"
 
 namespace hearth::monitor {

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <utility>
 
-#include "ipc/utf8.h"
+#include "ipc/text/utf8.h"
 
 namespace hearth::monitor {
 namespace {

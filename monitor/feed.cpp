@@ -4,10 +4,10 @@
 #include <functional>
 #include <optional>
 
-#include "ipc/client.h"
-#include "ipc/codec.h"
-#include "ipc/paths.h"
-#include "ipc/watch.h"
+#include "ipc/client/client.h"
+#include "ipc/files/paths.h"
+#include "ipc/schema/watch.h"
+#include "ipc/wire/codec.h"
 #include "kernels/base/clock.h"
 
 namespace hearth::monitor {

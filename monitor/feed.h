@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "ipc/event_stream.h"
-#include "ipc/replies.h"
+#include "ipc/client/event_stream.h"
+#include "ipc/schema/replies.h"
 #include "kernels/base/mailbox.h"
 #include "kernels/base/result.h"
 

@@ -11,8 +11,8 @@
 #include <sstream>
 #include <thread>
 
-#include "ipc/event_stream.h"
-#include "ipc/version.h"
+#include "ipc/client/event_stream.h"
+#include "ipc/schema/version.h"
 #include "kernels/base/clock.h"
 #include "monitor/actions.h"
 #include "monitor/app.h"

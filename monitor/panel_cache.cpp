@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "ipc/shown_text.h"
+#include "ipc/text/shown_text.h"
 #include "monitor/panels.h"
 #include "monitor/plot.h"
 

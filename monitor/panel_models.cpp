@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ipc/shown_text.h"
+#include "ipc/text/shown_text.h"
 #include "monitor/panels.h"
 
 namespace hearth::monitor {

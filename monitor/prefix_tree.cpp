@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "ipc/json.h"
-#include "ipc/shown_text.h"
+#include "ipc/text/shown_text.h"
+#include "ipc/wire/json.h"
 
 namespace hearth::monitor {
 namespace {

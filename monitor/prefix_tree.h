@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ipc/watch.h"
+#include "ipc/schema/watch.h"
 #include "kernels/base/result.h"
 
 namespace hearth::monitor {

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <utility>
 
-#include "ipc/codec.h"
-#include "ipc/shown_text.h"
+#include "ipc/text/shown_text.h"
+#include "ipc/wire/codec.h"
 
 namespace hearth::monitor {
 namespace {

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "ipc/event_stream.h"
-#include "ipc/replies.h"
-#include "ipc/watch.h"
+#include "ipc/client/event_stream.h"
+#include "ipc/schema/replies.h"
+#include "ipc/schema/watch.h"
 #include "monitor/series.h"
 
 namespace hearth::monitor {

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "ipc/watch.h"
+#include "ipc/schema/watch.h"
 
 namespace hearth::monitor {
 

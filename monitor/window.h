@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "ipc/event_stream.h"
+#include "ipc/client/event_stream.h"
 #include "kernels/base/result.h"
 #include "monitor/app.h"
 

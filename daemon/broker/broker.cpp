@@ -13,13 +13,13 @@
 #include <thread>
 #include <utility>
 
-#include "daemon/broker/config_reload.h"
-#include "daemon/broker/worker_process.h"
-#include "ipc/codec.h"
-#include "ipc/first_verb.h"
-#include "ipc/frames.h"
-#include "ipc/paths.h"
-#include "ipc/version.h"
+#include "daemon/broker/config/reload.h"
+#include "daemon/broker/residency/worker_process.h"
+#include "ipc/files/paths.h"
+#include "ipc/schema/version.h"
+#include "ipc/wire/codec.h"
+#include "ipc/wire/first_verb.h"
+#include "ipc/wire/frames.h"
 #include "kernels/base/log.h"
 #include "kernels/base/log_level.h"
 

@@ -4,10 +4,10 @@
 
 #include <memory>
 
-#include "daemon/broker/config.h"
-#include "daemon/broker/dispatcher.h"
-#include "daemon/broker/output_buffer.h"
-#include "daemon/broker/reports.h"
+#include "daemon/broker/config/config.h"
+#include "daemon/broker/observe/reports.h"
+#include "daemon/broker/requests/dispatcher.h"
+#include "daemon/broker/transport/output_buffer.h"
 #include "daemon/http/server.h"
 
 namespace hearth::broker {

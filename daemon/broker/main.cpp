@@ -11,11 +11,11 @@
 #include <string_view>
 
 #include "daemon/broker/broker.h"
-#include "daemon/broker/config.h"
-#include "daemon/broker/config_check.h"
-#include "daemon/broker/turns.h"
-#include "ipc/paths.h"
-#include "ipc/version.h"
+#include "daemon/broker/config/check.h"
+#include "daemon/broker/config/config.h"
+#include "daemon/broker/process/turns.h"
+#include "ipc/files/paths.h"
+#include "ipc/schema/version.h"
 #include "kernels/base/log.h"
 #include "kernels/base/log_level.h"
 

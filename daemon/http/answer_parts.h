@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "daemon/http/api_answer.h"
-#include "ipc/deltas.h"
-#include "ipc/events.h"
-#include "ipc/json.h"
-#include "ipc/json_text.h"
+#include "ipc/schema/deltas.h"
+#include "ipc/schema/events.h"
+#include "ipc/wire/json.h"
+#include "ipc/wire/json_text.h"
 
 namespace hearth::http {
 

@@ -8,9 +8,9 @@
 #include <string_view>
 
 #include "daemon/http/api_request.h"
-#include "ipc/deltas.h"
-#include "ipc/events.h"
-#include "ipc/replies.h"
+#include "ipc/schema/deltas.h"
+#include "ipc/schema/events.h"
+#include "ipc/schema/replies.h"
 #include "kernels/base/result.h"
 
 namespace hearth::http {

@@ -10,9 +10,9 @@
 
 #include "daemon/http/api_request.h"
 #include "daemon/http/request_members.h"
-#include "ipc/base64.h"
-#include "ipc/codec.h"
-#include "ipc/json.h"
+#include "ipc/text/base64.h"
+#include "ipc/wire/codec.h"
+#include "ipc/wire/json.h"
 
 namespace hearth::http {
 namespace {

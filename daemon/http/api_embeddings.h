@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "ipc/replies.h"
-#include "ipc/requests.h"
+#include "ipc/schema/replies.h"
+#include "ipc/schema/requests.h"
 #include "kernels/base/result.h"
 
 namespace hearth::http {

@@ -1,7 +1,7 @@
 // Errors in the shape of each API.
 
 #include "daemon/http/api_answer.h"
-#include "ipc/json.h"
+#include "ipc/wire/json.h"
 
 namespace hearth::http {
 namespace {

@@ -1,7 +1,7 @@
 #include "daemon/http/api_request.h"
 
 #include "daemon/http/request_members.h"
-#include "ipc/codec.h"
+#include "ipc/wire/codec.h"
 
 namespace hearth::http {
 Result<Call> parse_call(Api api, std::string_view body) {

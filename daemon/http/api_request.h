@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "ipc/protocol.h"
-#include "ipc/requests.h"
+#include "ipc/schema/protocol.h"
+#include "ipc/schema/requests.h"
 #include "kernels/base/result.h"
 
 namespace hearth::http {

@@ -17,7 +17,7 @@
 #include "daemon/http/request_reader.h"
 #include "daemon/http/routes.h"
 #include "daemon/http/server.h"
-#include "ipc/codec.h"
+#include "ipc/wire/codec.h"
 
 namespace hearth::http {
 

@@ -3,8 +3,8 @@
 #include <charconv>
 #include <string_view>
 
-#include "ipc/json_text.h"
-#include "ipc/utf8.h"
+#include "ipc/text/utf8.h"
+#include "ipc/wire/json_text.h"
 
 namespace hearth::http {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "ipc/events.h"
+#include "ipc/schema/events.h"
 
 namespace hearth::http {
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "daemon/http/api_answer.h"
-#include "ipc/json.h"
-#include "ipc/model_file.h"
+#include "ipc/files/model_file.h"
+#include "ipc/wire/json.h"
 
 namespace hearth::http {
 namespace {

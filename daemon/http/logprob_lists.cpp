@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ipc/codec.h"
-#include "ipc/json_text.h"
+#include "ipc/wire/codec.h"
+#include "ipc/wire/json_text.h"
 
 namespace hearth::http {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <string>
 
-#include "ipc/events.h"
-#include "ipc/logprob_texts.h"
+#include "ipc/schema/events.h"
+#include "ipc/wire/logprob_texts.h"
 
 namespace hearth::http {
 

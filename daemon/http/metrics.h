@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "ipc/replies.h"
+#include "ipc/schema/replies.h"
 
 namespace hearth::http {
 

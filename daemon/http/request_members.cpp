@@ -2,7 +2,7 @@
 
 #include <charconv>
 
-#include "ipc/codec.h"
+#include "ipc/wire/codec.h"
 
 namespace hearth::http {
 namespace {

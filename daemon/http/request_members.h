@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "daemon/http/api_request.h"
-#include "ipc/json.h"
-#include "ipc/requests.h"
+#include "ipc/schema/requests.h"
+#include "ipc/wire/json.h"
 #include "kernels/base/result.h"
 
 namespace hearth::http {

@@ -15,10 +15,10 @@
 #include <string_view>
 #include <vector>
 
-#include "ipc/frames.h"
-#include "ipc/replies.h"
-#include "ipc/requests.h"
-#include "ipc/socket.h"
+#include "ipc/schema/replies.h"
+#include "ipc/schema/requests.h"
+#include "ipc/wire/frames.h"
+#include "ipc/wire/socket.h"
 #include "kernels/base/result.h"
 
 namespace hearth::http {

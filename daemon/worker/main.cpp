@@ -6,15 +6,15 @@
 
 #include <cstdio>
 
-#include "daemon/worker/broker_link.h"
-#include "daemon/worker/command_line.h"
-#include "daemon/worker/device.h"
-#include "daemon/worker/doctor.h"
-#include "daemon/worker/front_door.h"
-#include "daemon/worker/options.h"
-#include "daemon/worker/sampling_defaults.h"
-#include "daemon/worker/verbs.h"
-#include "ipc/version.h"
+#include "daemon/worker/load/device.h"
+#include "daemon/worker/load/options.h"
+#include "daemon/worker/load/sampling_defaults.h"
+#include "daemon/worker/serve/broker_link.h"
+#include "daemon/worker/serve/front_door.h"
+#include "daemon/worker/tools/command_line.h"
+#include "daemon/worker/tools/doctor.h"
+#include "daemon/worker/tools/verbs.h"
+#include "ipc/schema/version.h"
 #include "kernels/base/log.h"
 
 namespace hearth::worker {

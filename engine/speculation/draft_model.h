@@ -15,12 +15,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/kv_cache.h"
-#include "engine/model_runner.h"
-#include "engine/sampler.h"
+#include "engine/cost/step_cost.h"
+#include "engine/kv/kv_cache.h"
+#include "engine/sampling/sampler.h"
 #include "engine/speculation/proposer.h"
 #include "engine/speculation/replay_pattern.h"
-#include "engine/step_cost.h"
+#include "engine/steps/model_runner.h"
 #include "kernels/base/clock.h"
 #include "models/tokenizer/tokenizer.h"
 

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/sequence.h"
+#include "engine/scheduling/sequence.h"
 
 namespace hearth::engine {
 

@@ -6,7 +6,7 @@
 #include <charconv>
 #include <string>
 
-#include "engine/sampler.h"
+#include "engine/sampling/sampler.h"
 #include "kernels/base/check.h"
 
 namespace hearth::engine {

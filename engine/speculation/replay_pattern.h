@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/sequence.h"
+#include "engine/scheduling/sequence.h"
 #include "kernels/base/result.h"
 
 namespace hearth::engine {

@@ -4,7 +4,7 @@
 #include <functional>
 #include <utility>
 
-#include "engine/memory_plan.h"
+#include "engine/kv/memory_plan.h"
 #include "engine/speculation/lookup_proposer.h"
 #include "kernels/base/check.h"
 

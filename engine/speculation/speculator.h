@@ -26,11 +26,11 @@
 #include <vector>
 
 #include "engine/config.h"
-#include "engine/memory_plan.h"
+#include "engine/cost/step_cost.h"
+#include "engine/kv/memory_plan.h"
 #include "engine/speculation/acceptance.h"
 #include "engine/speculation/proposer.h"
 #include "engine/speculation/width_choice.h"
-#include "engine/step_cost.h"
 
 namespace hearth::engine {
 

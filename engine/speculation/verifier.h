@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <span>
 
-#include "engine/sampler.h"
+#include "engine/sampling/sampler.h"
 
 namespace hearth::engine {
 

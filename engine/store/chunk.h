@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/chain_hash.h"
+#include "engine/kv/chain_hash.h"
 
 namespace hearth::engine {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/prefix_value.h"
+#include "engine/kv/prefix_value.h"
 
 namespace hearth::engine {
 

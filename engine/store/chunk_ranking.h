@@ -14,7 +14,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "engine/chain_hash.h"
+#include "engine/kv/chain_hash.h"
 
 namespace hearth::engine {
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <span>
 
-#include "engine/chain_hash.h"
+#include "engine/kv/chain_hash.h"
 
 namespace hearth::engine {
 

@@ -5,8 +5,8 @@
 
 #include "ipc/cli/options.h"
 #include "ipc/cli/terminal.h"
-#include "ipc/client.h"
-#include "ipc/codec.h"
+#include "ipc/client/client.h"
+#include "ipc/wire/codec.h"
 #include "kernels/base/result.h"
 
 namespace hearth::cli {

@@ -18,8 +18,8 @@
 #include "ipc/cli/interrupt.h"
 #include "ipc/cli/program.h"
 #include "ipc/cli/terminal.h"
-#include "ipc/paths.h"
-#include "ipc/utf8.h"
+#include "ipc/files/paths.h"
+#include "ipc/text/utf8.h"
 
 extern char** environ;
 

@@ -1,7 +1,7 @@
 #pragma once
 // Starting hearthd for a user who has none running.
 
-#include "ipc/client.h"
+#include "ipc/client/client.h"
 #include "kernels/base/result.h"
 
 namespace hearth::cli {

@@ -14,7 +14,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "ipc/json.h"
+#include "ipc/wire/json.h"
 
 extern char** environ;
 

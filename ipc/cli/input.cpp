@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "ipc/cli/terminal.h"
-#include "ipc/protocol.h"
-#include "ipc/utf8.h"
+#include "ipc/schema/protocol.h"
+#include "ipc/text/utf8.h"
 
 namespace hearth::cli {
 namespace {

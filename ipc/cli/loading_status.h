@@ -5,7 +5,7 @@
 #include <string>
 
 #include "ipc/cli/terminal.h"
-#include "ipc/replies.h"
+#include "ipc/schema/replies.h"
 #include "kernels/base/result.h"
 
 namespace hearth::cli {

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <system_error>
 
-#include "ipc/model_file.h"
-#include "ipc/utf8.h"
+#include "ipc/files/model_file.h"
+#include "ipc/text/utf8.h"
 
 namespace hearth::cli {
 namespace fs = std::filesystem;

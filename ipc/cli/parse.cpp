@@ -8,11 +8,11 @@
 
 #include "ipc/cli/options.h"
 #include "ipc/cli/terminal.h"
-#include "ipc/did_you_mean.h"
-#include "ipc/field_table.h"
-#include "ipc/utf8.h"
-#include "ipc/version.h"
-#include "ipc/wrap_lines.h"
+#include "ipc/schema/field_table.h"
+#include "ipc/schema/version.h"
+#include "ipc/text/did_you_mean.h"
+#include "ipc/text/utf8.h"
+#include "ipc/text/wrap_lines.h"
 #include "kernels/base/result.h"
 
 namespace hearth::cli {

@@ -10,8 +10,8 @@
 
 #include "ipc/cli/options.h"
 #include "ipc/cli/terminal.h"
-#include "ipc/paths.h"
-#include "ipc/utf8.h"
+#include "ipc/files/paths.h"
+#include "ipc/text/utf8.h"
 
 namespace hearth::cli {
 namespace fs = std::filesystem;

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <map>
 
-#include "ipc/codec.h"
-#include "ipc/field_table.h"
+#include "ipc/schema/field_table.h"
+#include "ipc/wire/codec.h"
 
 namespace hearth::cli {
 namespace {

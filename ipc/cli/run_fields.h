@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "ipc/requests.h"
+#include "ipc/schema/requests.h"
 #include "kernels/base/result.h"
 
 namespace hearth::cli {

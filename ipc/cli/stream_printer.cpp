@@ -10,7 +10,7 @@
 #include "ipc/cli/connection.h"
 #include "ipc/cli/interrupt.h"
 #include "ipc/cli/timing_line.h"
-#include "ipc/codec.h"
+#include "ipc/wire/codec.h"
 
 namespace hearth::cli {
 namespace {
@@ -32,8 +32,8 @@ std::string describe(const ipc::QueuedEvent& queued) {
 }
 std::string describe(const ipc::ProgressEvent& progress) {
   if (progress.position > 0) {
-    std::string text = fmt::format("waiting for {}, place {}", progress.waiting_for,
-                                   progress.position);
+    std::string text =
+        fmt::format("waiting for {}, place {}", progress.waiting_for, progress.position);
     if (progress.estimate_ms > 0) text += ", about " + human_duration(progress.estimate_ms);
     return text;
   }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ipc/cli/terminal.h"
-#include "ipc/client.h"
+#include "ipc/client/client.h"
 
 namespace hearth::cli {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "ipc/shown_text.h"
+#include "ipc/text/shown_text.h"
 
 namespace hearth::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "ipc/shown_text.h"
+#include "ipc/text/shown_text.h"
 
 namespace hearth::cli {
 

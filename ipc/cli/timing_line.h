@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "ipc/events.h"
+#include "ipc/schema/events.h"
 
 namespace hearth::cli {
 

@@ -16,7 +16,7 @@
 #include "ipc/cli/program.h"
 #include "ipc/cli/terminal.h"
 #include "ipc/cli/verbs.h"
-#include "ipc/wrap_lines.h"
+#include "ipc/text/wrap_lines.h"
 
 namespace hearth::cli {
 namespace {

@@ -21,9 +21,9 @@
 #include "ipc/cli/program.h"
 #include "ipc/cli/terminal.h"
 #include "ipc/cli/verbs.h"
-#include "ipc/paths.h"
-#include "ipc/probe.h"
-#include "ipc/version.h"
+#include "ipc/files/paths.h"
+#include "ipc/schema/version.h"
+#include "ipc/wire/probe.h"
 
 namespace hearth::cli {
 namespace fs = std::filesystem;

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include "ipc/base64.h"
 #include "ipc/cli/connection.h"
 #include "ipc/cli/input.h"
 #include "ipc/cli/terminal.h"
 #include "ipc/cli/verbs.h"
+#include "ipc/text/base64.h"
 
 namespace hearth::cli {
 namespace {

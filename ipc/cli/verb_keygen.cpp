@@ -4,7 +4,7 @@
 
 #include "ipc/cli/connection.h"
 #include "ipc/cli/verbs.h"
-#include "ipc/curve.h"
+#include "ipc/wire/curve.h"
 
 namespace hearth::cli {
 

@@ -2,7 +2,7 @@
 
 #include "ipc/cli/terminal.h"
 #include "ipc/cli/verbs.h"
-#include "ipc/protocol_page.h"
+#include "ipc/wire/protocol_page.h"
 
 namespace hearth::cli {
 

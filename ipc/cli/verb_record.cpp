@@ -6,7 +6,7 @@
 #include "ipc/cli/interrupt.h"
 #include "ipc/cli/terminal.h"
 #include "ipc/cli/verbs.h"
-#include "ipc/event_stream.h"
+#include "ipc/client/event_stream.h"
 #include "kernels/base/clock.h"
 
 namespace hearth::cli {

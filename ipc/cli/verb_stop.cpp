@@ -16,8 +16,8 @@
 #include "ipc/cli/interrupt.h"
 #include "ipc/cli/terminal.h"
 #include "ipc/cli/verbs.h"
-#include "ipc/paths.h"
-#include "ipc/probe.h"
+#include "ipc/files/paths.h"
+#include "ipc/wire/probe.h"
 
 namespace hearth::cli {
 namespace {

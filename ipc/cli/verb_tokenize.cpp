@@ -12,7 +12,7 @@
 #include "ipc/cli/program.h"
 #include "ipc/cli/terminal.h"
 #include "ipc/cli/verbs.h"
-#include "ipc/model_file.h"
+#include "ipc/files/model_file.h"
 
 namespace hearth::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ipc/cli/options.h"
-#include "ipc/messages.h"
+#include "ipc/schema/messages.h"
 
 namespace hearth::ipc {
 class Client;

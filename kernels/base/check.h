@@ -14,9 +14,9 @@ namespace hearth {
 }  // namespace hearth
 
 /// HEARTH_CHECK(cond) or HEARTH_CHECK(cond, "free={} used={}", free, used).
-#define HEARTH_CHECK(condition, ...)                                                           \
-  do {                                                                                         \
-    if (!(condition)) [[unlikely]] {                                                           \
-      ::hearth::check_failed(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__));   \
-    }                                                                                          \
+#define HEARTH_CHECK(condition, ...)                                                         \
+  do {                                                                                       \
+    if (!(condition)) [[unlikely]] {                                                         \
+      ::hearth::check_failed(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__)); \
+    }                                                                                        \
   } while (false)

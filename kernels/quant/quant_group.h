@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/dtype.h"
+#include "kernels/ops/dtype.h"
 #include "kernels/quant/quant_types.h"
 
 namespace hearth::kernels {

@@ -7,9 +7,9 @@
 // code through a codebook where the type has one; scale[s] is the block's d times an integer, which
 // f32 holds exactly.
 //
-// Packed group of 16 outputs (Q8_0 has a layout of its own, matmul_kernels.h): first the heads of
-// all blocks, rounded up to a cache line, then their bodies. Bits are those of the file in another
-// order, so a group has the file's size.
+// Packed group of 16 outputs (Q8_0 has a layout of its own, kernels/cpu/matmul/kernels.h): first
+// the heads of all blocks, rounded up to a cache line, then their bodies. Bits are those of the
+// file in another order, so a group has the file's size.
 //   head   d: 16 f16 (MXFP4: 16 bytes E8M0); where there are, dmin or m: 16 f16; IQ4_XS: (2, 16)
 //          bytes, field b % 4 of [b / 4] the high two bits of the scale of 32-block b
 //   body   per 32 inputs its planes, one after the other; then the integer scales of all
@@ -27,7 +27,7 @@
 
 #include <cstdint>
 
-#include "kernels/dtype.h"
+#include "kernels/ops/dtype.h"
 
 namespace hearth::kernels {
 

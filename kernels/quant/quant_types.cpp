@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "kernels/base/check.h"
-#include "kernels/half.h"
+#include "kernels/ops/half.h"
 #include "kernels/quant/blocks.h"
 #include "kernels/quant/quant_layout.h"
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/dtype.h"
+#include "kernels/ops/dtype.h"
 
 namespace hearth::kernels {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/half.h"
+#include "kernels/ops/half.h"
 #include "models/convert/checkpoint.h"
 #include "models/convert/family_keys.h"
 #include "models/convert/tensor_plan.h"

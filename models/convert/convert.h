@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "kernels/base/result.h"
-#include "kernels/dtype.h"
+#include "kernels/ops/dtype.h"
 #include "models/random_model.h"
 
 namespace hearth::models {

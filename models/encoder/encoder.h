@@ -12,7 +12,7 @@
 
 #include <memory>
 
-#include "kernels/encoder_ops.h"
+#include "kernels/ops/encoder_ops.h"
 #include "models/encoder/encoder_config.h"
 #include "models/encoder/encoder_weights.h"
 #include "models/model.h"

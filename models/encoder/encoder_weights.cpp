@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include "kernels/op_checks.h"
+#include "kernels/ops/checks.h"
 #include "models/tensor_set.h"
 
 namespace hearth::models {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/dtype.h"
+#include "kernels/ops/dtype.h"
 #include "kernels/quant/quant_types.h"
 
 namespace hearth::models {

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "kernels/base/check.h"
-#include "kernels/half.h"
+#include "kernels/ops/half.h"
 
 namespace hearth::models {
 namespace {

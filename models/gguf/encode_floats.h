@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/dtype.h"
+#include "kernels/ops/dtype.h"
 
 namespace hearth::models {
 

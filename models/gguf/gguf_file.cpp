@@ -131,8 +131,8 @@ class GgufFile::Parser {
   }
   Error cut_short(std::string_view owner, std::string_view what, uint64_t wanted) {
     ended_early_ = true;
-    return corrupt_gguf("{}: {} at byte {} wants {} bytes, the file has {} left", printable(owner), what,
-                   in_.offset(), wanted, in_.remaining());
+    return corrupt_gguf("{}: {} at byte {} wants {} bytes, the file has {} left", printable(owner),
+                        what, in_.offset(), wanted, in_.remaining());
   }
 
   GgufFile& file_;
@@ -347,7 +347,7 @@ Result<void> GgufFile::Parser::tensor_data() {
     if (offsets_[i] > room || bytes > room - offsets_[i]) {
       ended_early_ = true;
       return corrupt_gguf("{}: {} bytes at offset {}, the file has {} bytes of tensor data",
-                     printable(tensor.name), bytes, offsets_[i], room);
+                          printable(tensor.name), bytes, offsets_[i], room);
     }
     tensor.bytes = file_.content_.subspan(data + offsets_[i], bytes);
     placed.push_back(i);

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "kernels/base/result.h"
-#include "kernels/dtype.h"
+#include "kernels/ops/dtype.h"
 #include "models/gguf/file_mapping.h"
 #include "models/gguf/gguf_value.h"
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "kernels/base/result.h"
-#include "kernels/dtype.h"
+#include "kernels/ops/dtype.h"
 #include "models/gguf/gguf_value.h"
 
 namespace hearth::models {

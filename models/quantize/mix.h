@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "kernels/base/result.h"
-#include "kernels/dtype.h"
+#include "kernels/ops/dtype.h"
 #include "models/gguf/gguf_file.h"
 
 namespace hearth::models {

@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/host/thread_pool.h"
 #include "kernels/quant/quant_types.h"
-#include "kernels/thread_pool.h"
 #include "models/gguf/gguf_writer.h"
 #include "models/part_file.h"
 #include "models/quantize/quantize_rows.h"

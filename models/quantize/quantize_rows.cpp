@@ -8,7 +8,7 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/half.h"
+#include "kernels/ops/half.h"
 #include "kernels/quant/quant_layout.h"
 #include "kernels/quant/quant_types.h"
 #include "models/gguf/encode_floats.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/base/result.h"
-#include "kernels/dtype.h"
+#include "kernels/ops/dtype.h"
 
 namespace hearth::models {
 

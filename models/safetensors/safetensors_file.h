@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "kernels/base/result.h"
-#include "kernels/dtype.h"
+#include "kernels/ops/dtype.h"
 #include "models/gguf/file_mapping.h"
 
 namespace hearth::models {

@@ -40,11 +40,11 @@
 #include <thread>
 #include <vector>
 
-#include "ipc/client.h"
-#include "ipc/codec.h"
-#include "ipc/frames.h"
-#include "ipc/paths.h"
-#include "ipc/socket.h"
+#include "ipc/client/client.h"
+#include "ipc/files/paths.h"
+#include "ipc/wire/codec.h"
+#include "ipc/wire/frames.h"
+#include "ipc/wire/socket.h"
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
 #include "models/random_model.h"

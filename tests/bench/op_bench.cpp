@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/ceilings.h"
+#include "kernels/host/ceilings.h"
 #include "kernels/ops.h"
 
 namespace hearth::bench {

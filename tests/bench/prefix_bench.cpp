@@ -33,8 +33,8 @@
 #include <thread>
 #include <vector>
 
-#include "engine/chain_hash.h"
 #include "engine/engine.h"
+#include "engine/kv/chain_hash.h"
 #include "engine/store/sqlite_store.h"
 #include "engine/store/store_thread.h"
 #include "kernels/base/check.h"

@@ -24,8 +24,8 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "engine/sampler.h"
-#include "engine/step_record.h"
+#include "engine/sampling/sampler.h"
+#include "engine/steps/step_record.h"
 #include "kernels/base/check.h"
 
 namespace hearth::bench {

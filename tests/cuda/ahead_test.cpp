@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "engine/engine.h"
-#include "kernels/draw.h"
+#include "kernels/ops/draw.h"
 #include "tests/cuda/rig.h"
 #include "tests/cuda/shim/shim.h"
 #include "tests/golden/engine/engine_run.h"

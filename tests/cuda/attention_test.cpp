@@ -4,8 +4,8 @@
 #include <map>
 #include <numeric>
 
-#include "kernels/encoder_ops.h"
-#include "kernels/half.h"
+#include "kernels/ops/encoder_ops.h"
+#include "kernels/ops/half.h"
 #include "tests/cuda/rig.h"
 #include "tests/op/op_testing.h"
 

@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "kernels/base/check.h"
-#include "kernels/cuda_ceilings.h"
-#include "kernels/cuda_check.h"
-#include "kernels/cuda_ops.h"
-#include "kernels/cuda_state.h"
+#include "kernels/cuda/host/ceilings.h"
+#include "kernels/cuda/host/check.h"
+#include "kernels/cuda/host/state.h"
+#include "kernels/cuda/op_table.h"
 #include "tests/cuda/row_bits.h"
 
 namespace {

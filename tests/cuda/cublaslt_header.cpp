@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "kernels/cublaslt.h"
+#include "kernels/cuda/host/cublaslt.h"
 
 namespace hearth::kernels {
 namespace {

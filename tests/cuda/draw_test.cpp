@@ -1,11 +1,11 @@
 // Tokens picked where the logits are, against the reference: equal, not close.
 
-#include "kernels/draw.h"
+#include "kernels/ops/draw.h"
 
 #include <cmath>
 #include <limits>
 
-#include "kernels/device_clock.h"
+#include "kernels/ops/device_clock.h"
 #include "tests/cuda/rig.h"
 #include "tests/op/op_testing.h"
 

@@ -3,8 +3,8 @@
 
 #include "engine/engine.h"
 
-#include "engine/captured_steps.h"
-#include "engine/model_runner.h"
+#include "engine/steps/captured_steps.h"
+#include "engine/steps/model_runner.h"
 #include "tests/cuda/rig.h"
 #include "tests/cuda/shim/shim.h"
 #include "tests/golden/engine/engine_run.h"

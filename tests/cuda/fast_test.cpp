@@ -2,14 +2,15 @@
 // products of every type, rows that f16 does not hold, and a library that is not there or does not
 // play along.
 
+#include "kernels/cuda/matmul/fast.cuh"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
-#include "kernels/cublaslt.h"
-#include "kernels/fast_matmul.cuh"
-#include "kernels/fast_shapes.h"
-#include "kernels/half.h"
+#include "kernels/cuda/host/cublaslt.h"
+#include "kernels/cuda/matmul/fast_shapes.h"
+#include "kernels/ops/half.h"
 #include "kernels/quant/quant_types.h"
 #include "tests/cuda/rig.h"
 #include "tests/cuda/shim/fake_cublaslt.h"

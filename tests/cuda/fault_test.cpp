@@ -6,10 +6,10 @@
 
 #include <thread>
 
-#include "kernels/cuda_state.h"
-#include "kernels/device_clock.h"
-#include "kernels/draw.h"
-#include "kernels/side_copies.h"
+#include "kernels/cuda/host/state.h"
+#include "kernels/ops/device_clock.h"
+#include "kernels/ops/draw.h"
+#include "kernels/ops/side_copies.h"
 #include "tests/cuda/rig.h"
 #include "tests/cuda/shim/last_words.h"
 #include "tests/cuda/shim/shim.h"

@@ -5,8 +5,8 @@
 #include <bit>
 #include <functional>
 
-#include "kernels/cuda_state.h"
-#include "kernels/side_copies.h"
+#include "kernels/cuda/host/state.h"
+#include "kernels/ops/side_copies.h"
 #include "tests/cuda/rig.h"
 #include "tests/cuda/shim/fake_cublaslt.h"
 #include "tests/cuda/shim/shim.h"

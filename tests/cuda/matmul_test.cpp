@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cuda_state.h"
+#include "kernels/cuda/host/state.h"
 #include "tests/cuda/rig.h"
 
 using namespace hearth;         // NOLINT

@@ -1,6 +1,6 @@
 #include <doctest/doctest.h>
 
-#include "kernels/cuda_ops.h"
+#include "kernels/cuda/op_table.h"
 
 TEST_CASE("a build without CUDA says so") {
   const auto table = hearth::kernels::cuda_ops({});

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "kernels/half.h"
+#include "kernels/ops/half.h"
 #include "kernels/quant/quant_layout.h"
 #include "tests/op/op_testing.h"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda_ops.h"
+#include "kernels/cuda/op_table.h"
 #include "tests/skip.h"
 
 /// Declares `name`, the table under test, or skips the case with the reason.

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "kernels/base/check.h"
-#include "kernels/cublaslt.h"
-#include "kernels/cuda_state.h"
+#include "kernels/cuda/host/cublaslt.h"
+#include "kernels/cuda/host/state.h"
 
 namespace hearth::tests {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "kernels/encoder_ops.h"
+#include "kernels/ops/encoder_ops.h"
 #include "tests/cuda/rig.h"
 
 using namespace hearth;         // NOLINT

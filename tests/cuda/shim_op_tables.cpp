@@ -3,8 +3,8 @@
 
 #include <doctest/doctest.h>
 
-#include "kernels/cuda_ops.h"
-#include "kernels/encoder_ops.h"
+#include "kernels/cuda/op_table.h"
+#include "kernels/ops/encoder_ops.h"
 #include "tests/op/op_testing.h"
 
 namespace hearth::kernels::testing {

@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/cuda_layout.cuh"
-#include "kernels/cuda_mma.cuh"
+#include "kernels/cuda/layout.cuh"
+#include "kernels/cuda/mma.cuh"
 
 using namespace hearth;  // NOLINT
 

@@ -1,6 +1,6 @@
 // Copies beside the ops: what orders them, and that nothing else does.
 
-#include "kernels/side_copies.h"
+#include "kernels/ops/side_copies.h"
 
 #include <cmath>
 

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "daemon/worker/engine_thread.h"
+#include "daemon/worker/serve/engine_thread.h"
 #include "tests/cuda/shim/shim.h"
 #include "tests/e2e/tiny_model.h"
 #include "tests/temp_dir.h"

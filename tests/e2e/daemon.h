@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "ipc/client.h"
-#include "ipc/messages.h"
+#include "ipc/client/client.h"
+#include "ipc/schema/messages.h"
 #include "tests/temp_dir.h"
 
 namespace hearth::e2e {

@@ -8,9 +8,9 @@
 #include <optional>
 #include <utility>
 
-#include "ipc/codec.h"
-#include "ipc/event_stream.h"
-#include "ipc/watch.h"
+#include "ipc/client/event_stream.h"
+#include "ipc/schema/watch.h"
+#include "ipc/wire/codec.h"
 #include "tests/e2e/daemon.h"
 #include "tests/skip.h"
 

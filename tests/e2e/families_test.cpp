@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/dtype.h"
+#include "kernels/ops/dtype.h"
 #include "models/gguf/gguf_writer.h"
 #include "tests/e2e/command.h"
 #include "tests/e2e/daemon.h"

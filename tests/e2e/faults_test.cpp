@@ -13,7 +13,7 @@
 #include <cstring>
 #include <thread>
 
-#include "ipc/paths.h"
+#include "ipc/files/paths.h"
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/tiny_model.h"
 

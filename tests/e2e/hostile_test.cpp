@@ -15,7 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "ipc/paths.h"
+#include "ipc/files/paths.h"
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/http_client.h"
 #include "tests/e2e/raw_client.h"

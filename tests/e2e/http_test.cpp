@@ -8,7 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "ipc/base64.h"
+#include "ipc/text/base64.h"
 #include "tests/e2e/http_client.h"
 #include "tests/e2e/tiny_model.h"
 #include "tests/skip.h"

@@ -5,7 +5,7 @@
 #include <map>
 #include <random>
 
-#include "ipc/codec.h"
+#include "ipc/wire/codec.h"
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/raw_client.h"
 #include "tests/e2e/tiny_model.h"

@@ -392,8 +392,12 @@ namespace {
 /// Runs the sandbox's copy of hearth as another user, to its end; what it says goes to `output`.
 bool succeeds_as_other(const Sandbox& sandbox, const std::vector<std::string>& words,
                        const fs::path& output) {
-  std::vector<std::string> argv = {"/usr/bin/setpriv", "--reuid",        "65534",
-                                   "--regid",          "0",              "--clear-groups",
+  std::vector<std::string> argv = {"/usr/bin/setpriv",
+                                   "--reuid",
+                                   "65534",
+                                   "--regid",
+                                   "0",
+                                   "--clear-groups",
                                    (sandbox.path() / "hearth").string()};
   argv.insert(argv.end(), words.begin(), words.end());
   const std::optional<int> status = wait_for_exit(start_program(argv, output), kPatienceMs);
@@ -405,11 +409,10 @@ std::string said_to_other(const Sandbox& sandbox, const Daemon& daemon, const st
                           const std::string& share = "") {
   const fs::path output = sandbox.path() / "other-out";
   ::setenv("HEARTH_RUNTIME_DIR", daemon.runtime().c_str(), 1);
-  const bool good =
-      succeeds_as_other(sandbox,
-                        {"run", "tiny", "--json", "--no-start", "--temperature", "0",
-                         "--max-tokens", "2", "--cache-share", share, prompt},
-                        output);
+  const bool good = succeeds_as_other(sandbox,
+                                      {"run", "tiny", "--json", "--no-start", "--temperature", "0",
+                                       "--max-tokens", "2", "--cache-share", share, prompt},
+                                      output);
   ::unsetenv("HEARTH_RUNTIME_DIR");
   const std::string said = text_of(output);
   REQUIRE_MESSAGE(good, said);
@@ -423,8 +426,8 @@ double number_in(const std::string& said, const std::string& name) {
   return std::stod(said.substr(at + key.size()));
 }
 
-/// By root. The other user needs to reach the folder of temporary files alone: hearth is copied into
-/// the sandbox, as the build may be in root's own folder.
+/// By root. The other user needs to reach the folder of temporary files alone: hearth is copied
+/// into the sandbox, as the build may be in root's own folder.
 bool another_user_can_be_played(const Sandbox& sandbox) {
   if (::geteuid() != 0 || !fs::exists("/usr/bin/setpriv")) return false;
   fs::permissions(sandbox.path(),
@@ -455,8 +458,7 @@ TEST_CASE("two users: what one has computed is a miss for the other, in memory a
     const fs::path output = sandbox.path() / "other-list";
     ::setenv("HEARTH_RUNTIME_DIR", daemon.runtime().c_str(), 1);
     const bool listed = succeeds_as_other(sandbox, {"cache", "ls"}, output);
-    const bool verified =
-        succeeds_as_other(sandbox, {"cache", "verify"}, sandbox.path() / "no");
+    const bool verified = succeeds_as_other(sandbox, {"cache", "verify"}, sandbox.path() / "no");
     ::unsetenv("HEARTH_RUNTIME_DIR");
     CHECK_MESSAGE(listed, text_of(output));
     CHECK(text_of(output).starts_with("tiny: 1 chunks"));
@@ -476,8 +478,8 @@ TEST_CASE("two users: what one has computed is a miss for the other, in memory a
 }
 
 // AUC: how often a guessed prompt was answered sooner than a random one. Of 40 each its standard
-// deviation is 0.065 where nothing leaks, of 500 each 0.018; the bounds are more than twice that for
-// full counts, and four times for reduced ones.
+// deviation is 0.065 where nothing leaks, of 500 each 0.018; the bounds are more than twice that
+// for full counts, and four times for reduced ones.
 TEST_CASE("two users: guessed prompts take as long as random ones") {
   const Sandbox sandbox;
   if (!another_user_can_be_played(sandbox))

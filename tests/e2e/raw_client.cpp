@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "ipc/paths.h"
+#include "ipc/files/paths.h"
 
 namespace hearth::e2e {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ipc/socket.h"
+#include "ipc/wire/socket.h"
 #include "tests/e2e/daemon.h"
 
 namespace hearth::e2e {

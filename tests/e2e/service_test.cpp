@@ -10,7 +10,7 @@
 
 #include <fstream>
 
-#include "ipc/curve.h"
+#include "ipc/wire/curve.h"
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/raw_client.h"
 #include "tests/e2e/tiny_model.h"

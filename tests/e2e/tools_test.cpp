@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "ipc/codec.h"
+#include "ipc/wire/codec.h"
 #include "tests/e2e/http_client.h"
 #include "tests/e2e/tiny_model.h"
 

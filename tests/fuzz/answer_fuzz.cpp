@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "ipc/utf8.h"
+#include "ipc/text/utf8.h"
 #include "kernels/base/check.h"
 #include "models/answer/answer_parser.h"
 #include "tests/fuzz/input.h"

@@ -19,7 +19,7 @@ declare -A files=(
     models/tokenizer/charsmap.cpp models/tokenizer/bpe_merges.cpp models/tokenizer/token_index.cpp models/tokenizer/byte_trie.cpp"
   [tokenizer]="models/tokenizer/pretokenizer models/tokenizer/utf8.cpp models/tokenizer/utf8.h models/tokenizer/compose.cpp
     models/tokenizer/detokenizer.cpp models/tokenizer/char_classes.cpp models/tokenizer/byte_alphabet.cpp models/tokenizer/bpe_merges.cpp"
-  [wire]="ipc/frames.cpp ipc/json.cpp ipc/codec_request.cpp ipc/codec_event.cpp ipc/convert.h ipc/field_table.cpp ipc/utf8.cpp"
+  [wire]="ipc/wire/frames.cpp ipc/wire/json.cpp ipc/wire/codec_request.cpp ipc/wire/codec_event.cpp ipc/wire/convert.h ipc/schema/field_table.cpp ipc/text/utf8.cpp"
 )
 failed=0
 for target in gguf vocabulary tokenizer wire; do

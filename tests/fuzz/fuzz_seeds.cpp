@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "ipc/codec.h"
-#include "ipc/worker_codec.h"
-#include "ipc/worker_pipe.h"
+#include "ipc/wire/codec.h"
+#include "ipc/wire/worker_codec.h"
+#include "ipc/wire/worker_pipe.h"
 #include "tests/unit/models/bpe_vocab.h"
 #include "tests/unit/models/raw_gguf.h"
 #include "tests/unit/models/tiny_model.h"

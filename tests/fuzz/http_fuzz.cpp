@@ -11,9 +11,9 @@
 #include "daemon/http/guard.h"
 #include "daemon/http/request_reader.h"
 #include "daemon/http/routes.h"
-#include "ipc/codec.h"
-#include "ipc/json_text.h"
-#include "ipc/utf8.h"
+#include "ipc/text/utf8.h"
+#include "ipc/wire/codec.h"
+#include "ipc/wire/json_text.h"
 #include "kernels/base/check.h"
 #include "tests/fuzz/input.h"
 

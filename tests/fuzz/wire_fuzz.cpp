@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "ipc/codec.h"
-#include "ipc/frames.h"
-#include "ipc/json.h"
-#include "ipc/utf8.h"
-#include "ipc/worker_codec.h"
-#include "ipc/worker_pipe.h"
+#include "ipc/text/utf8.h"
+#include "ipc/wire/codec.h"
+#include "ipc/wire/frames.h"
+#include "ipc/wire/json.h"
+#include "ipc/wire/worker_codec.h"
+#include "ipc/wire/worker_pipe.h"
 #include "kernels/base/check.h"
 #include "tests/fuzz/input.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/dtype.h"
+#include "kernels/ops/dtype.h"
 
 namespace hearth::models {
 class GgufWriter;

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/dtype.h"
+#include "kernels/ops/dtype.h"
 #include "models/gguf/gguf_file.h"
 
 namespace hearth::golden {

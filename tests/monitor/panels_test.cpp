@@ -10,7 +10,7 @@
 #include <array>
 #include <cstdlib>
 
-#include "ipc/codec.h"
+#include "ipc/wire/codec.h"
 #include "tests/monitor/rig.h"
 #include "tests/skip.h"
 

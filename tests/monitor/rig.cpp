@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ipc/codec.h"
+#include "ipc/wire/codec.h"
 
 // What the graphics stack keeps to itself is not ours to free.
 extern "C" const char* __lsan_default_suppressions();

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ipc/event_stream.h"
+#include "ipc/client/event_stream.h"
 #include "monitor/app.h"
 #include "monitor/offscreen.h"
 

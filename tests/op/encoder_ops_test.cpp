@@ -1,6 +1,6 @@
 // What only encoders need: layer_norm, gelu by erf, attention to the whole text.
 
-#include "kernels/encoder_ops.h"
+#include "kernels/ops/encoder_ops.h"
 
 #include <doctest/doctest.h>
 #include <fmt/core.h>

@@ -10,7 +10,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/encoder_ops.h"
+#include "kernels/ops/encoder_ops.h"
 #include "tests/op/op_testing.h"
 
 namespace hearth::kernels::testing {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <optional>
 
-#include "kernels/half.h"
+#include "kernels/ops/half.h"
 #include "tests/op/op_testing.h"
 
 namespace hearth::kernels::testing {

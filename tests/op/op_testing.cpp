@@ -10,7 +10,7 @@
 #include <limits>
 #include <numeric>
 
-#include "kernels/half.h"
+#include "kernels/ops/half.h"
 #include "kernels/quant/quant_layout.h"
 #include "kernels/quant/quant_types.h"
 

@@ -140,8 +140,7 @@ void forecasts_equal(const Model& model) {
   };
   CHECK(halves(f32, {"--kv-type", "f32"}) ==
         doctest::Approx(theirs_windows.at("f32_nll").get<double>()).epsilon(1e-4));
-  CHECK(halves(file, {}) ==
-        doctest::Approx(theirs_windows.at("nll").get<double>()).epsilon(5e-3));
+  CHECK(halves(file, {}) == doctest::Approx(theirs_windows.at("nll").get<double>()).epsilon(5e-3));
 }
 
 TEST_CASE("SmolLM2 in F32: token ids and greedy ids are llama.cpp's") {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <map>
 
-#include "engine/sampler.h"
+#include "engine/sampling/sampler.h"
 #include "simulation.h"
 #include "tests/skip.h"
 #include "tests/unit/engine/distributions.h"

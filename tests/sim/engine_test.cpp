@@ -7,7 +7,7 @@
 #include <limits>
 #include <thread>
 
-#include "engine/sampler.h"
+#include "engine/sampling/sampler.h"
 #include "simulation.h"
 
 namespace hearth::tests {

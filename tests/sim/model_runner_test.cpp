@@ -1,4 +1,4 @@
-#include "engine/model_runner.h"
+#include "engine/steps/model_runner.h"
 
 #include <doctest/doctest.h>
 

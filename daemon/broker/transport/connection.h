@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "daemon/broker/transport/zmtp.h"
-#include "ipc/socket.h"
+#include "ipc/wire/socket.h"
 
 namespace hearth::broker {
 

@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "daemon/broker/transport/connection.h"
-#include "ipc/socket.h"
+#include "ipc/wire/socket.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/result.h"
 

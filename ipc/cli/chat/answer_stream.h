@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "ipc/cli/terminal.h"
-#include "ipc/client.h"
+#include "ipc/client/client.h"
 
 namespace hearth::cli {
 

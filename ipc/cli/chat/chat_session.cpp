@@ -16,7 +16,7 @@
 #include "ipc/cli/run_fields.h"
 #include "ipc/cli/stream_printer.h"
 #include "ipc/cli/timing_line.h"
-#include "ipc/utf8.h"
+#include "ipc/text/utf8.h"
 
 namespace hearth::cli {
 namespace fs = std::filesystem;

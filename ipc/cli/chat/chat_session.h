@@ -9,7 +9,7 @@
 #include "ipc/cli/chat/chat_input.h"
 #include "ipc/cli/chat/chat_options.h"
 #include "ipc/cli/chat/saved_chat.h"
-#include "ipc/client.h"
+#include "ipc/client/client.h"
 
 namespace hearth::cli {
 

@@ -15,8 +15,8 @@
 #include <system_error>
 #include <utility>
 
-#include "ipc/json.h"
-#include "ipc/paths.h"
+#include "ipc/files/paths.h"
+#include "ipc/wire/json.h"
 
 namespace hearth::cli {
 namespace fs = std::filesystem;

@@ -13,8 +13,8 @@
 
 #include "ipc/cli/pull/part_on_disk.h"
 #include "ipc/cli/pull/source.h"
-#include "ipc/shown_text.h"
-#include "ipc/version.h"
+#include "ipc/schema/version.h"
+#include "ipc/text/shown_text.h"
 
 namespace hearth::cli {
 namespace {

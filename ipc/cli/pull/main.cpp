@@ -15,9 +15,9 @@
 #include "ipc/cli/pull/download.h"
 #include "ipc/cli/pull/source.h"
 #include "ipc/cli/terminal.h"
-#include "ipc/paths.h"
-#include "ipc/version.h"
-#include "ipc/wrap_lines.h"
+#include "ipc/files/paths.h"
+#include "ipc/schema/version.h"
+#include "ipc/text/wrap_lines.h"
 #include "kernels/base/clock.h"
 
 namespace hearth::cli {

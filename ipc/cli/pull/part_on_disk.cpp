@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "ipc/shown_text.h"
+#include "ipc/text/shown_text.h"
 
 namespace hearth::cli {
 namespace {

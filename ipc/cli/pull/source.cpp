@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "ipc/shown_text.h"
+#include "ipc/text/shown_text.h"
 
 namespace hearth::cli {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/cublaslt.h"
+#include "kernels/cuda/host/cublaslt.h"
 
 namespace hearth::shim {
 

@@ -119,9 +119,8 @@ TEST_CASE("the bundled model: the same text with guesses and without, by every p
         REQUIRE(draft.ok());
         proposer = std::move(draft).value();
       } else if (who == Who::kReplay) {
-        auto replay =
-            std::make_unique<ReplayProposer>(ReplayProposer::random_pattern(0.8, 4099, 3),
-                                             plain.engine().model_info().vocab_size);
+        auto replay = std::make_unique<ReplayProposer>(ReplayProposer::random_pattern(0.8, 4099, 3),
+                                                       plain.engine().model_info().vocab_size);
         for (size_t i = 0; i < asked.size(); ++i) replay->know(asked[i].id, 0, want[i]);
         proposer = std::move(replay);
       }

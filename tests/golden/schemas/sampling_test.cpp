@@ -7,7 +7,7 @@
 #include <map>
 
 #include "engine/grammar/constraint.h"
-#include "kernels/ops_cpu.h"
+#include "kernels/cpu/op_table.h"
 #include "models/tokenizer/tokenizer.h"
 #include "tests/golden/engine/engine_run.h"
 #include "tests/golden/schemas/schema_check.h"

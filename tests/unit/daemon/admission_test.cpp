@@ -1,4 +1,4 @@
-#include "daemon/broker/admission.h"
+#include "daemon/broker/requests/admission.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "daemon/broker/awake_clock.h"
+#include "daemon/broker/process/awake_clock.h"
 
 #include <doctest/doctest.h>
 

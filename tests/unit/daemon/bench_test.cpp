@@ -4,9 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "daemon/worker/bench/bench_case.h"
-#include "daemon/worker/bench/bench_model.h"
-#include "daemon/worker/bench/bench_rig.h"
+#include "daemon/worker/tools/bench/bench_case.h"
+#include "daemon/worker/tools/bench/bench_model.h"
+#include "daemon/worker/tools/bench/bench_rig.h"
 #include "kernels/ops.h"
 
 namespace hearth::worker {

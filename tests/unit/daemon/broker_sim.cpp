@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <fstream>
 
-#include "ipc/codec.h"
-#include "ipc/worker_codec.h"
+#include "ipc/wire/codec.h"
+#include "ipc/wire/worker_codec.h"
 
 namespace hearth::broker {
 namespace fs = std::filesystem;

@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/broker/dispatcher.h"
-#include "daemon/broker/model_verbs.h"
-#include "daemon/broker/residency.h"
+#include "daemon/broker/requests/dispatcher.h"
+#include "daemon/broker/requests/model_verbs.h"
+#include "daemon/broker/residency/residency.h"
 #include "tests/temp_dir.h"
 
 namespace hearth::broker {

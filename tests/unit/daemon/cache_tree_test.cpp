@@ -1,4 +1,4 @@
-#include "daemon/worker/cache_tree.h"
+#include "daemon/worker/tools/cache_tree.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "daemon/broker/cache_verbs.h"
+#include "daemon/broker/requests/cache_verbs.h"
 
 #include <doctest/doctest.h>
 

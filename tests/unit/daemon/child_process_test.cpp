@@ -1,4 +1,4 @@
-#include "daemon/broker/child_process.h"
+#include "daemon/broker/process/child_process.h"
 
 #include <doctest/doctest.h>
 #include <poll.h>

@@ -1,8 +1,8 @@
-#include "daemon/broker/config_reload.h"
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
+
+#include "daemon/broker/config/reload.h"
 
 namespace hearth::broker {
 namespace {

@@ -1,4 +1,4 @@
-#include "daemon/broker/config.h"
+#include "daemon/broker/config/config.h"
 
 #include <doctest/doctest.h>
 
@@ -7,7 +7,7 @@
 #include <iterator>
 #include <map>
 
-#include "daemon/broker/config_check.h"
+#include "daemon/broker/config/check.h"
 
 namespace hearth::broker {
 namespace {

@@ -1,12 +1,12 @@
-#include "daemon/worker/device_plan.h"
+#include "daemon/worker/load/device_plan.h"
 
 #include <doctest/doctest.h>
 #include <fmt/core.h>
 
 #include <string>
 
-#include "daemon/worker/device.h"
-#include "daemon/worker/options.h"
+#include "daemon/worker/load/device.h"
+#include "daemon/worker/load/options.h"
 
 using namespace hearth;          // NOLINT
 using namespace hearth::worker;  // NOLINT

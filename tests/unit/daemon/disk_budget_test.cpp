@@ -1,4 +1,4 @@
-#include "daemon/broker/disk_budget.h"
+#include "daemon/broker/residency/disk_budget.h"
 
 #include <doctest/doctest.h>
 #include <stdlib.h>

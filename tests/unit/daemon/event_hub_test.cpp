@@ -1,6 +1,6 @@
 // events.sock over the real socket: who is told what, and that nobody listening costs nothing.
 
-#include "daemon/broker/event_hub.h"
+#include "daemon/broker/observe/event_hub.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -8,8 +8,8 @@
 #include <chrono>
 #include <optional>
 
-#include "ipc/event_stream.h"
-#include "ipc/paths.h"
+#include "ipc/client/event_stream.h"
+#include "ipc/files/paths.h"
 #include "tests/temp_dir.h"
 
 namespace hearth::broker {

@@ -1,6 +1,6 @@
 // From the engine's cells to runs: the whole map, and then what changed.
 
-#include "daemon/worker/events_publisher.h"
+#include "daemon/worker/observe/events_publisher.h"
 
 #include <doctest/doctest.h>
 

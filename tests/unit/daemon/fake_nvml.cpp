@@ -1,5 +1,6 @@
-// A stand-in for NVIDIA's management library: the functions that daemon/worker/nvml.cpp opens, with
-// one GPU. HEARTH_FAKE_NVML says what goes wrong. It is built under the real one's name.
+// A stand-in for NVIDIA's management library: the functions that daemon/worker/observe/nvml.cpp
+// opens, with one GPU. HEARTH_FAKE_NVML says what goes wrong. It is built under the real one's
+// name.
 
 #include <cstdlib>
 #include <cstring>

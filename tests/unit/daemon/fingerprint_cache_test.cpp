@@ -1,4 +1,4 @@
-#include "daemon/worker/fingerprint_cache.h"
+#include "daemon/worker/load/fingerprint_cache.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>

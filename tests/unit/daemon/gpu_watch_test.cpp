@@ -1,6 +1,6 @@
 // What is told of a GPU whose driver answers, falls silent, or never answers at all.
 
-#include "daemon/worker/gpu_watch.h"
+#include "daemon/worker/observe/gpu_watch.h"
 
 #include <doctest/doctest.h>
 

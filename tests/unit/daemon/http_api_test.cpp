@@ -9,8 +9,8 @@
 #include "daemon/http/api_request.h"
 #include "daemon/http/guard.h"
 #include "daemon/http/metrics.h"
-#include "ipc/base64.h"
-#include "ipc/codec.h"
+#include "ipc/text/base64.h"
+#include "ipc/wire/codec.h"
 
 namespace hearth::http {
 namespace {

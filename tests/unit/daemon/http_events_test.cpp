@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "daemon/http/api_answer.h"
-#include "ipc/codec.h"
-#include "ipc/json_text.h"
-#include "ipc/logprob_texts.h"
-#include "ipc/utf8.h"
+#include "ipc/text/utf8.h"
+#include "ipc/wire/codec.h"
+#include "ipc/wire/json_text.h"
+#include "ipc/wire/logprob_texts.h"
 
 namespace hearth::http {
 namespace {

@@ -1,14 +1,14 @@
 // What inspect says of a file: sizes, groups, refusals; and that nothing in a file reaches a
 // terminal as it is.
 
-#include "daemon/worker/inspection.h"
+#include "daemon/worker/load/inspection.h"
 
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "ipc/utf8.h"
+#include "ipc/text/utf8.h"
 #include "tests/unit/models/tiny_model.h"
 
 namespace hearth::worker {

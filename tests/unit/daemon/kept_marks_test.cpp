@@ -1,4 +1,4 @@
-#include "daemon/worker/kept_marks.h"
+#include "daemon/worker/text/kept_marks.h"
 
 #include <doctest/doctest.h>
 

@@ -1,6 +1,6 @@
 // What the machine draws and this process holds, from files of the kernel's form.
 
-#include "daemon/worker/machine_meter.h"
+#include "daemon/worker/observe/machine_meter.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "daemon/broker/memory_budget.h"
+#include "daemon/broker/residency/memory_budget.h"
 
 #include <doctest/doctest.h>
 

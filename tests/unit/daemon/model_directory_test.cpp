@@ -1,4 +1,4 @@
-#include "daemon/broker/model_directory.h"
+#include "daemon/broker/residency/model_directory.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "daemon/broker/model_verbs.h"
+#include "daemon/broker/requests/model_verbs.h"
 
 #include <doctest/doctest.h>
 

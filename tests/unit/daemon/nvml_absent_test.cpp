@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 #include <doctest/doctest.h>
 
-#include "daemon/worker/nvml.h"
+#include "daemon/worker/observe/nvml.h"
 #include "tests/skip.h"
 
 TEST_CASE("nvml: where the library is not installed, that is what is said") {

@@ -1,6 +1,6 @@
 // What is said of a GPU's condition, by a management library that is a stand-in.
 
-#include "daemon/worker/nvml.h"
+#include "daemon/worker/observe/nvml.h"
 
 #include <doctest/doctest.h>
 

@@ -1,10 +1,10 @@
-#include "daemon/broker/output_buffer.h"
+#include "daemon/broker/transport/output_buffer.h"
 
 #include <doctest/doctest.h>
 
 #include <map>
 
-#include "ipc/frames.h"
+#include "ipc/wire/frames.h"
 
 namespace hearth::broker {
 namespace {

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "daemon/worker/bench/bench_model.h"
-#include "daemon/worker/plan/quantity.h"
-#include "daemon/worker/plan/serving_plan.h"
+#include "daemon/worker/tools/bench/bench_model.h"
+#include "daemon/worker/tools/plan/quantity.h"
+#include "daemon/worker/tools/plan/serving_plan.h"
 #include "engine/engine.h"
 #include "kernels/base/clock.h"
 

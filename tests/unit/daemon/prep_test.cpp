@@ -1,4 +1,4 @@
-#include "daemon/worker/prep.h"
+#include "daemon/worker/serve/prep.h"
 
 #include <doctest/doctest.h>
 

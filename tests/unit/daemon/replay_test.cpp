@@ -1,9 +1,9 @@
-#include "daemon/broker/replay.h"
+#include "daemon/broker/requests/replay.h"
 
 #include <doctest/doctest.h>
 
-#include "ipc/codec.h"
-#include "ipc/frames.h"
+#include "ipc/wire/codec.h"
+#include "ipc/wire/frames.h"
 #include "tests/unit/daemon/broker_sim.h"
 
 namespace hearth::broker {

@@ -1,8 +1,8 @@
-#include "daemon/broker/request_table.h"
+#include "daemon/broker/requests/request_table.h"
 
 #include <doctest/doctest.h>
 
-#include "ipc/frames.h"
+#include "ipc/wire/frames.h"
 
 namespace hearth::broker {
 namespace {

@@ -1,4 +1,4 @@
-#include "daemon/broker/residency.h"
+#include "daemon/broker/residency/residency.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "daemon/broker/runtime_dir.h"
+#include "daemon/broker/process/runtime_dir.h"
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "daemon/worker/sample_text.h"
+#include "daemon/worker/text/sample_text.h"
 
 #include <doctest/doctest.h>
 

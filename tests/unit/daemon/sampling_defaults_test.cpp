@@ -1,7 +1,7 @@
 // How tokens are drawn where a request does not say: the file's word, else the configuration's,
 // else hearth's; and weights that are no numbers.
 
-#include "daemon/worker/sampling_defaults.h"
+#include "daemon/worker/load/sampling_defaults.h"
 
 #include <doctest/doctest.h>
 

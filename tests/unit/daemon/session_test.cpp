@@ -1,4 +1,4 @@
-#include "daemon/broker/session.h"
+#include "daemon/broker/requests/session.h"
 
 #include <doctest/doctest.h>
 #include <grp.h>

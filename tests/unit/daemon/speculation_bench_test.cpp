@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "daemon/worker/bench/speculation_rig.h"
-#include "daemon/worker/verb_bench.h"
+#include "daemon/worker/tools/bench/speculation_rig.h"
+#include "daemon/worker/tools/bench/verb_bench.h"
 
 namespace hearth::worker {
 namespace {

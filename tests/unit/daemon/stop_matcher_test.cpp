@@ -1,4 +1,4 @@
-#include "daemon/worker/stop_matcher.h"
+#include "daemon/worker/text/stop_matcher.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "daemon/broker/systemd.h"
+#include "daemon/broker/process/systemd.h"
 
 #include <doctest/doctest.h>
 #include <sys/socket.h>

@@ -1,6 +1,6 @@
 // Perplexity by hand, by windows, and against another model.
 
-#include "daemon/worker/perplexity/text_score.h"
+#include "daemon/worker/tools/perplexity/text_score.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "daemon/worker/token_spans.h"
+#include "daemon/worker/text/token_spans.h"
 
 #include <doctest/doctest.h>
 

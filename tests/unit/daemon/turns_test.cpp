@@ -1,4 +1,4 @@
-#include "daemon/broker/turns.h"
+#include "daemon/broker/process/turns.h"
 
 #include <doctest/doctest.h>
 #include <sched.h>

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "daemon/broker/worker_process.h"
+#include "daemon/broker/residency/worker_process.h"
 
 namespace hearth::broker {
 namespace {

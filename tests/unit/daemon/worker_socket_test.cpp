@@ -1,4 +1,4 @@
-#include "daemon/broker/worker_socket.h"
+#include "daemon/broker/residency/worker_socket.h"
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>

@@ -8,9 +8,9 @@
 #include <random>
 #include <vector>
 
-#include "engine/kv_cache.h"
-#include "engine/prefix_value.h"
-#include "engine/step_cost.h"
+#include "engine/cost/step_cost.h"
+#include "engine/kv/kv_cache.h"
+#include "engine/kv/prefix_value.h"
 #include "engine/store/chunk_ranking.h"
 
 namespace hearth::engine {

@@ -1,4 +1,4 @@
-#include "engine/kv_cache.h"
+#include "engine/kv/kv_cache.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/logits.h"
+#include "engine/sampling/logits.h"
 
 #include <doctest/doctest.h>
 

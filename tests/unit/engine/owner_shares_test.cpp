@@ -1,4 +1,4 @@
-#include "engine/owner_shares.h"
+#include "engine/scheduling/owner_shares.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/prefix_index.h"
+#include "engine/kv/prefix_index.h"
 
 #include <doctest/doctest.h>
 

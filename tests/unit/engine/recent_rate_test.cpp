@@ -1,4 +1,4 @@
-#include "engine/recent_rate.h"
+#include "engine/cost/recent_rate.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/restore_plan.h"
+#include "engine/tiers/restore_plan.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/step_cost.h"
+#include "engine/cost/step_cost.h"
 
 #include <doctest/doctest.h>
 

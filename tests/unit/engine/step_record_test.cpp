@@ -1,12 +1,12 @@
 // What those who watch are told of the engine, and that nobody watching costs nothing.
 
-#include "engine/step_record.h"
+#include "engine/steps/step_record.h"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 
-#include "engine/scheduler.h"
+#include "engine/scheduling/scheduler.h"
 
 namespace hearth::engine {
 namespace {

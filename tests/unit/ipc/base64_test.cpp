@@ -1,4 +1,4 @@
-#include "ipc/base64.h"
+#include "ipc/text/base64.h"
 
 #include <doctest/doctest.h>
 

@@ -16,7 +16,7 @@
 #include "ipc/cli/terminal.h"
 #include "ipc/cli/timing_line.h"
 #include "ipc/cli/verbs.h"
-#include "ipc/utf8.h"
+#include "ipc/text/utf8.h"
 #include "tests/temp_dir.h"
 
 namespace hearth::cli {

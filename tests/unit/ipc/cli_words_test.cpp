@@ -17,8 +17,8 @@
 #include "ipc/cli/stream_printer.h"
 #include "ipc/cli/table.h"
 #include "ipc/cli/verbs.h"
-#include "ipc/wrap_lines.h"
-#include "ipc/did_you_mean.h"
+#include "ipc/text/did_you_mean.h"
+#include "ipc/text/wrap_lines.h"
 #include "tests/temp_dir.h"
 
 namespace hearth::cli {

@@ -1,4 +1,4 @@
-#include "ipc/client.h"
+#include "ipc/client/client.h"
 
 #include <doctest/doctest.h>
 #include <grp.h>
@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "ipc/probe.h"
+#include "ipc/wire/probe.h"
 #include "tests/skip.h"
 #include "tests/temp_dir.h"
 #include "tests/unit/ipc/fake_daemon.h"

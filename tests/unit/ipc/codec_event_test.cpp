@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "ipc/codec.h"
-#include "ipc/worker_codec.h"
+#include "ipc/wire/codec.h"
+#include "ipc/wire/worker_codec.h"
 
 namespace hearth::ipc {
 namespace {

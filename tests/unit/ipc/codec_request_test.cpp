@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "ipc/codec.h"
-#include "ipc/field_table.h"
-#include "ipc/worker_codec.h"
+#include "ipc/schema/field_table.h"
+#include "ipc/wire/codec.h"
+#include "ipc/wire/worker_codec.h"
 
 namespace hearth::ipc {
 namespace {

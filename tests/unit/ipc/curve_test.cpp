@@ -1,4 +1,4 @@
-#include "ipc/curve.h"
+#include "ipc/wire/curve.h"
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>

@@ -13,9 +13,9 @@
 #include <thread>
 #include <utility>
 
-#include "ipc/codec.h"
-#include "ipc/paths.h"
-#include "ipc/socket.h"
+#include "ipc/files/paths.h"
+#include "ipc/wire/codec.h"
+#include "ipc/wire/socket.h"
 #include "tests/temp_dir.h"
 
 namespace hearth::tests {

@@ -1,8 +1,8 @@
-#include "ipc/first_verb.h"
+#include "ipc/wire/first_verb.h"
 
 #include <doctest/doctest.h>
 
-#include "ipc/codec.h"
+#include "ipc/wire/codec.h"
 
 namespace hearth::ipc {
 namespace {

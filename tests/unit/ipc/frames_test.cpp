@@ -1,4 +1,4 @@
-#include "ipc/frames.h"
+#include "ipc/wire/frames.h"
 
 #include <doctest/doctest.h>
 

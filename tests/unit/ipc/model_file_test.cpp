@@ -1,4 +1,4 @@
-#include "ipc/model_file.h"
+#include "ipc/files/model_file.h"
 
 #include <doctest/doctest.h>
 #include <stdlib.h>

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "ipc/codec.h"
-#include "ipc/utf8.h"
-#include "ipc/worker_codec.h"
+#include "ipc/text/utf8.h"
+#include "ipc/wire/codec.h"
+#include "ipc/wire/worker_codec.h"
 #include "tests/skip.h"
 
 namespace hearth::ipc {

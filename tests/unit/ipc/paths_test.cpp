@@ -1,4 +1,4 @@
-#include "ipc/paths.h"
+#include "ipc/files/paths.h"
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "ipc/protocol_page.h"
+#include "ipc/wire/protocol_page.h"
 
 #include <doctest/doctest.h>
 
@@ -6,7 +6,7 @@
 #include <sstream>
 #include <string>
 
-#include "ipc/field_table.h"
+#include "ipc/schema/field_table.h"
 
 namespace hearth::ipc {
 namespace {

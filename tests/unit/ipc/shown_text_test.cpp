@@ -1,8 +1,8 @@
-#include "ipc/shown_text.h"
+#include "ipc/text/shown_text.h"
 
 #include <doctest/doctest.h>
 
-#include "ipc/utf8.h"
+#include "ipc/text/utf8.h"
 
 namespace hearth::ipc {
 namespace {

@@ -1,4 +1,4 @@
-#include "ipc/socket.h"
+#include "ipc/wire/socket.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "ipc/frames.h"
-#include "ipc/paths.h"
+#include "ipc/files/paths.h"
+#include "ipc/wire/frames.h"
 #include "tests/temp_dir.h"
 
 namespace hearth::ipc {

@@ -1,4 +1,4 @@
-#include "ipc/utf8.h"
+#include "ipc/text/utf8.h"
 
 #include <doctest/doctest.h>
 

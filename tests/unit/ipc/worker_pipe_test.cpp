@@ -1,4 +1,4 @@
-#include "ipc/worker_pipe.h"
+#include "ipc/wire/worker_pipe.h"
 
 #include <doctest/doctest.h>
 #include <sys/socket.h>

@@ -1,9 +1,9 @@
-#include "kernels/cpu_topology.h"
+#include "kernels/host/cpu_topology.h"
 
 #include <doctest/doctest.h>
 
-#include "kernels/cgroup.h"
-#include "kernels/cpu_features.h"
+#include "kernels/host/cgroup.h"
+#include "kernels/host/cpu_features.h"
 #include "kernels/ops.h"
 #include "tests/unit/kernels/fake_root.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/half.h"
+#include "kernels/ops/half.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "kernels/host_memory.h"
+#include "kernels/host/host_memory.h"
 
 #include <doctest/doctest.h>
 

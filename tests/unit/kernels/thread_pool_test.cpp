@@ -1,4 +1,4 @@
-#include "kernels/thread_pool.h"
+#include "kernels/host/thread_pool.h"
 
 #include <doctest/doctest.h>
 

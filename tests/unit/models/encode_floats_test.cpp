@@ -6,7 +6,7 @@
 #include <cstring>
 #include <random>
 
-#include "kernels/half.h"
+#include "kernels/ops/half.h"
 
 namespace hearth::models {
 namespace {

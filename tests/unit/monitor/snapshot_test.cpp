@@ -6,7 +6,7 @@
 
 #include <limits>
 
-#include "ipc/codec.h"
+#include "ipc/wire/codec.h"
 
 namespace hearth::monitor {
 namespace {

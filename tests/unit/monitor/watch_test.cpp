@@ -1,6 +1,6 @@
 // The bytes of what dashboards are told, whole and damaged, and recordings of them.
 
-#include "ipc/watch.h"
+#include "ipc/schema/watch.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include <fstream>
 #include <random>
 
-#include "ipc/event_stream.h"
+#include "ipc/client/event_stream.h"
 
 namespace hearth::ipc {
 namespace {

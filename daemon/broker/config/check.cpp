@@ -1,0 +1,70 @@
+#include "daemon/broker/config/check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "daemon/http/guard.h"
+#include "ipc/wire/curve.h"
+
+namespace hearth::broker {
+namespace {
+
+Error invalid(const char* key, const std::string& value, const char* want) {
+  return Error{ErrorCode::kInvalidArgument, fmt::format("{} is \"{}\": {}", key, value, want), key};
+}
+
+/// scheme://host[:port], as browsers write it.
+bool is_origin(const std::string& text) {
+  const size_t scheme = text.find("://");
+  if (scheme == 0 || scheme == text.npos) return false;
+  const std::string host = text.substr(scheme + 3);
+  return !host.empty() && host.find_first_of("/?# *") == host.npos;
+}
+
+Result<void> check_http(const HttpConfig& http) {
+  if (!http.enabled) return {};
+  for (const std::string& origin : http.allowed_origins) {
+    if (origin == "*") {
+      return invalid("http.allowed_origins", origin,
+                     "every page that a browser shows could ask; want the origins of those that "
+                     "may, such as \"http://localhost:3000\"");
+    }
+    if (!is_origin(origin)) {
+      return invalid("http.allowed_origins", origin, "want scheme://host[:port] without a path");
+    }
+  }
+  if (http.listen.empty()) return {};
+  HEARTH_TRY(http::parse_endpoint(http.listen));
+  if (!http.keys_file.empty()) HEARTH_TRY(http::Keys::load(http.keys_file));
+  return {};
+}
+
+Result<void> check_tcp(const ServerConfig& server) {
+  if (server.tcp.empty()) return {};
+  const size_t colon = server.tcp.rfind(':');
+  const std::string port = colon == server.tcp.npos ? "" : server.tcp.substr(colon + 1);
+  const bool number = !port.empty() && port.size() <= 5 &&
+                      std::ranges::all_of(port, [](char c) { return c >= '0' && c <= '9'; });
+  if (colon == 0 || !number || std::stoi(port) > 65'535) {
+    return invalid("server.tcp", server.tcp, "want ADDRESS:PORT");
+  }
+  if (server.tcp_secret_file.empty() || server.tcp_clients_file.empty()) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "server.tcp: want server.tcp_secret_file (hearth keygen) and "
+                 "server.tcp_clients_file, too: nobody connects without a key",
+                 "server"};
+  }
+  HEARTH_TRY(ipc::read_secret_key(server.tcp_secret_file));
+  HEARTH_TRY(ipc::read_client_keys(server.tcp_clients_file));
+  return {};
+}
+
+}  // namespace
+
+Result<void> check_config(const Config& config) {
+  HEARTH_TRY(check_http(config.http));
+  return check_tcp(config.server);
+}
+
+}  // namespace hearth::broker

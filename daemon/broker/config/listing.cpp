@@ -1,0 +1,142 @@
+// The settings in effect, each with where it came from.
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "daemon/broker/config/config.h"
+#include "daemon/broker/config/reload.h"
+#include "daemon/broker/config/settings.h"
+#include "ipc/text/utf8.h"
+
+namespace hearth::broker {
+namespace fs = std::filesystem;
+namespace {
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : ipc::to_valid_utf8(text)) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
+      out += fmt::format("\\u{:04X}", c);
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+// Models' names have points and spaces in them.
+std::string as_toml_key(const std::string& key) {
+  const bool bare = !key.empty() && std::all_of(key.begin(), key.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+  });
+  return bare ? key : quoted(key);
+}
+
+// Takes the walk of daemon/broker/config/settings.h and writes down what it meets.
+class SectionLister {
+ public:
+  SectionLister(std::string name, const Config& config, std::vector<Setting>* out)
+      : name_(std::move(name)), sources_(config.sources), out_(out) {}
+
+  void integer(const char* key, int64_t, int64_t, const int64_t* value) {
+    add(key, fmt::format("{}", *value));
+  }
+  void number(const char* key, double, double, const double* value) {
+    // TOML tells a float by its point.
+    std::string text = fmt::format("{}", *value);
+    if (text.find_first_of(".en") == text.npos) text += ".0";
+    add(key, text);
+  }
+  void boolean(const char* key, const bool* value) { add(key, *value ? "true" : "false"); }
+  void text(const char* key, const std::string* value) { add(key, quoted(*value)); }
+  void choice(const char* key, const std::vector<std::string>&, const std::string* value) {
+    add(key, quoted(*value));
+  }
+  void path(const char* key, const fs::path* value) { add(key, quoted(value->string())); }
+  void paths(const char* key, const std::vector<fs::path>* values) {
+    std::string list;
+    for (const fs::path& value : *values) {
+      list += (list.empty() ? "" : ", ") + quoted(value.string());
+    }
+    add(key, "[" + list + "]");
+  }
+  void texts(const char* key, const std::vector<std::string>* values) {
+    std::string list;
+    for (const std::string& value : *values) list += (list.empty() ? "" : ", ") + quoted(value);
+    add(key, "[" + list + "]");
+  }
+  void integers(int64_t, int64_t, const std::map<std::string, int64_t>* values) {
+    for (const auto& [key, value] : *values) add(key, fmt::format("{}", value));
+  }
+  void sampling(const std::map<std::string, std::map<std::string, double>>* models) {
+    for (const auto& [model, fields] : *models) {
+      for (const auto& [field, value] : fields) {
+        const auto source =
+            sources_.find(name_ + "." + (model.empty() ? field : model + "." + field));
+        const std::string key = model.empty() ? field : as_toml_key(model) + "." + field;
+        out_->push_back({name_ + "." + key, fmt::format("{}", value),
+                         source == sources_.end() ? "default" : source->second});
+      }
+    }
+  }
+  void strings(const std::map<std::string, std::string>* values) {
+    for (const auto& [key, value] : *values) add(key, quoted(value));
+  }
+
+ private:
+  void add(const std::string& key, std::string value) {
+    const auto source = sources_.find(name_ + "." + key);
+    out_->push_back({name_ + "." + as_toml_key(key), std::move(value),
+                     source == sources_.end() ? "default" : source->second});
+  }
+
+  std::string name_;
+  const std::map<std::string, std::string>& sources_;
+  std::vector<Setting>* out_;
+};
+
+}  // namespace
+
+std::vector<Setting> list_settings(const Config& config) {
+  std::vector<Setting> out;
+  Config copy = config;  // the walk is one that may also write
+  SectionLister server("server", config, &out), http("http", config, &out),
+      limits("limits", config, &out), residency("residency", config, &out),
+      worker("worker", config, &out), cache("cache", config, &out),
+      cache_owners("cache_owners", config, &out), sampling("sampling", config, &out),
+      roles("roles", config, &out), keep_alive("keep_alive_ms", config, &out);
+  visit_server(server, &copy.server);
+  visit_http(http, &copy.http);
+  visit_limits(limits, &copy.limits);
+  visit_residency(residency, &copy.residency);
+  visit_worker(worker, &copy.worker);
+  visit_cache(cache, &copy.cache);
+  visit_cache_owners(cache_owners, &copy.cache.owners);
+  visit_sampling(sampling, &copy.sampling);
+  visit_roles(roles, &copy.roles);
+  visit_keep_alive(keep_alive, &copy.keep_alive_ms);
+  return out;
+}
+
+std::string settings_as_toml(const std::vector<Setting>& settings) {
+  std::string out, section;
+  for (const Setting& setting : settings) {
+    const size_t dot = setting.key.find('.');
+    if (setting.key.substr(0, dot) != section) {
+      section = setting.key.substr(0, dot);
+      out += fmt::format("{}[{}]\n", out.empty() ? "" : "\n", section);
+    }
+    out += fmt::format("{:<40}  # {}{}\n",
+                       fmt::format("{} = {}", setting.key.substr(dot + 1), setting.value),
+                       ipc::to_valid_utf8(setting.source),
+                       is_reloadable(setting.key) ? "" : "; read at start only");
+  }
+  return out;
+}
+
+}  // namespace hearth::broker

@@ -1,0 +1,131 @@
+#pragma once
+// Every setting of hearth.toml, once: key, range and place. What reads a section and what lists one
+// are given the same walk, so neither can forget a key. Private to the broker's configuration.
+
+#include <string>
+
+#include "daemon/broker/config/config.h"
+
+namespace hearth::broker {
+
+inline constexpr int64_t kMaxMs = 86'400'000;  ///< a day: longer waits are a typing error
+
+template <class Section>
+void visit_server(Section& in, ServerConfig* server) {
+  in.path("runtime_dir", &server->runtime_dir);
+  in.path("state_dir", &server->state_dir);
+  in.paths("model_dirs", &server->model_dirs);
+  in.text("admin_group", &server->admin_group);
+  std::string level(name(server->log_level));
+  in.choice("log_level", {"debug", "info", "warn", "error"}, &level);
+  parse_log_level(level, &server->log_level);
+  in.integer("drain_timeout_ms", 0, kMaxMs, &server->drain_timeout_ms);
+  in.choice("start", {"auto", "loaded", "idle"}, &server->start);
+  in.text("tcp", &server->tcp);
+  in.path("tcp_secret_file", &server->tcp_secret_file);
+  in.path("tcp_clients_file", &server->tcp_clients_file);
+  in.choice("sleep_closes", {"gpu", "all", "none"}, &server->sleep_closes);
+}
+
+template <class Section>
+void visit_limits(Section& in, LimitsConfig* limits) {
+  in.integer("max_message_bytes", 1024, 1 << 30, &limits->max_message_bytes);
+  in.integer("max_requests", 1, 1 << 20, &limits->max_requests);
+  in.integer("max_requests_per_owner", 1, 1 << 20, &limits->max_requests_per_owner);
+  in.integer("max_queued_bytes", 1024, int64_t{1} << 40, &limits->max_queued_bytes);
+  in.integer("max_queued_bytes_per_owner", 1024, int64_t{1} << 40,
+             &limits->max_queued_bytes_per_owner);
+  in.integer("max_output_tokens_per_owner", 0, int64_t{1} << 40,
+             &limits->max_output_tokens_per_owner);
+  in.integer("output_buffer_bytes", 4096, 1 << 30, &limits->output_buffer_bytes);
+  in.integer("max_connections", 16, 1 << 20, &limits->max_connections);
+  in.integer("max_connections_per_owner", 1, 1 << 20, &limits->max_connections_per_owner);
+  in.integer("max_resident", 1, 64, &limits->max_resident);
+  in.integer("attach_bytes_per_owner", 0, int64_t{1} << 40, &limits->attach_bytes_per_owner);
+  in.integer("attach_bytes", 0, int64_t{1} << 40, &limits->attach_bytes);
+  in.integer("attach_keep_ms", 0, kMaxMs, &limits->attach_keep_ms);
+}
+
+template <class Section>
+void visit_http(Section& in, HttpConfig* http) {
+  in.boolean("enabled", &http->enabled);
+  in.text("listen", &http->listen);
+  in.path("keys_file", &http->keys_file);
+  in.texts("allowed_hosts", &http->allowed_hosts);
+  in.texts("allowed_origins", &http->allowed_origins);
+  in.integer("max_connections", 1, 1 << 16, &http->max_connections);
+  in.integer("header_timeout_ms", 100, kMaxMs, &http->header_timeout_ms);
+  in.integer("body_timeout_ms", 100, kMaxMs, &http->body_timeout_ms);
+  in.integer("idle_timeout_ms", 100, kMaxMs, &http->idle_timeout_ms);
+  in.integer("write_timeout_ms", 100, kMaxMs, &http->write_timeout_ms);
+}
+
+template <class Section>
+void visit_residency(Section& in, ResidencyConfig* residency) {
+  in.integer("memory_bytes", 0, int64_t{1} << 50, &residency->memory_bytes);
+  in.integer("keep_alive_ms", 0, 7 * kMaxMs, &residency->keep_alive_ms);
+  in.integer("turn_ms", 0, kMaxMs, &residency->turn_ms);
+  in.boolean("load_on_demand", &residency->load_on_demand);
+}
+
+template <class Section>
+void visit_worker(Section& in, WorkerConfig* worker) {
+  in.choice("device",
+            {"auto", "cpu", "cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:4", "cuda:5", "cuda:6",
+             "cuda:7"},
+            &worker->device);
+  in.path("program", &worker->program);
+  in.integer("threads", 0, 4096, &worker->threads);
+  in.text("cpu_variant", &worker->cpu_variant);
+  in.choice("numerics", {"exact", "fast"}, &worker->numerics);
+  in.choice("kv_type", {"f16", "bf16", "q8_0", "f32"}, &worker->kv_type);
+  in.integer("kv_bytes", 0, int64_t{1} << 50, &worker->kv_bytes);
+  in.integer("block_size", 16, 1024, &worker->block_size);
+  in.integer("context_length", 0, 1 << 27, &worker->context_length);
+  in.integer("max_seqs", 1, 1 << 16, &worker->max_seqs);
+  in.integer("max_step_tokens", 1, 1 << 20, &worker->max_step_tokens);
+  in.choice("policy", {"continuous", "static"}, &worker->policy);
+  in.boolean("chunked_prefill", &worker->chunked_prefill);
+  in.number("waiting_served_ratio", 0.0, 1e6, &worker->waiting_served_ratio);
+  in.boolean("prefix_cache", &worker->prefix_cache);
+  in.choice("speculation", {"lookup", "off"}, &worker->speculation);
+  in.text("draft", &worker->draft);
+  in.boolean("prefix_store", &worker->prefix_store);
+  in.integer("prefix_store_bytes", 1 << 20, int64_t{1} << 50, &worker->prefix_store_bytes);
+  in.integer("prefix_owner_bytes", 0, int64_t{1} << 50, &worker->prefix_owner_bytes);
+  in.integer("prefix_pinned_bytes", 0, int64_t{1} << 50, &worker->prefix_pinned_bytes);
+  in.integer("prefix_ram_bytes", 0, int64_t{1} << 50, &worker->prefix_ram_bytes);
+  in.choice("prefix_restore", {"auto", "always", "both"}, &worker->prefix_restore);
+  in.integer("heartbeat_timeout_ms", 100, kMaxMs, &worker->heartbeat_timeout_ms);
+  in.integer("load_timeout_ms", 100, kMaxMs, &worker->load_timeout_ms);
+  in.integer("restart_delay_ms", 0, kMaxMs, &worker->restart_delay_ms);
+  in.integer("restart_delay_max_ms", 0, kMaxMs, &worker->restart_delay_max_ms);
+}
+
+template <class Section>
+void visit_cache(Section& in, CacheConfig* cache) {
+  in.choice("tier", {"off", "memory", "disk"}, &cache->tier);
+  in.integer("disk_bytes", 1 << 20, int64_t{1} << 50, &cache->disk_bytes);
+}
+
+template <class Section>
+void visit_cache_owners(Section& in, std::map<std::string, std::string>* owners) {
+  in.strings(owners);
+}
+
+template <class Section>
+void visit_sampling(Section& in, SamplingConfig* sampling) {
+  in.sampling(&sampling->models);
+}
+
+template <class Section>
+void visit_roles(Section& in, std::map<std::string, std::string>* roles) {
+  in.strings(roles);
+}
+
+template <class Section>
+void visit_keep_alive(Section& in, std::map<std::string, int64_t>* keep_alive_ms) {
+  in.integers(0, 7 * kMaxMs, keep_alive_ms);
+}
+
+}  // namespace hearth::broker

@@ -1,0 +1,197 @@
+#include "daemon/broker/observe/reports.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace hearth::broker {
+namespace {
+
+// Workers send a heartbeat four times a second: one that misses six is not well.
+constexpr int64_t kSilentUs = 1'500'000;
+
+std::string state_of(const Residency::Resident& resident) {
+  if (resident.worker != nullptr) {
+    switch (resident.worker->state()) {
+      case Worker::State::kStarting: return "loading";
+      case Worker::State::kReady: return "resident";
+      case Worker::State::kDraining:
+      case Worker::State::kEnding: return "draining";
+    }
+  }
+  if (resident.wanted) return "loading";
+  if (resident.problem) return "failed";
+  return resident.parked ? "parked" : "found";
+}
+
+std::string worker_state(Worker::State state) {
+  switch (state) {
+    case Worker::State::kStarting: return "starting";
+    case Worker::State::kReady: return "ready";
+    case Worker::State::kDraining: return "draining";
+    case Worker::State::kEnding: return "lost";
+  }
+  return "lost";
+}
+
+std::string request_state(const LiveRequest& request) {
+  if (request.state == LiveRequest::State::kWaiting) {
+    return request.deaths > 0 ? "recovering" : "queued";
+  }
+  if (!request.started) return "waiting";
+  return request.first_delta_us == 0 ? "prefill" : "decode";
+}
+
+}  // namespace
+
+ipc::PongReply Reports::pong() const {
+  return {.instance = instance_.id,
+          .pid = ::getpid(),
+          .version = instance_.version,
+          .uptime_ms = (clock_.now_us() - instance_.started_us) / 1000,
+          .draining = instance_.draining};
+}
+
+ipc::ModelEntry Reports::model_entry(const ModelFile& file) const {
+  ipc::ModelEntry entry;
+  entry.name = file.name;
+  entry.roles = directory_.roles_of(file.name);
+  entry.state = "found";
+  entry.file_bytes = file.bytes;
+  const auto found = residency_.residents().find(file.name);
+  if (found == residency_.residents().end()) return entry;
+  const Residency::Resident& resident = found->second;
+  entry.state = state_of(resident);
+  entry.memory_bytes = residency_.memory_bytes(resident);
+  entry.keep_alive_ms = residency_.keep_alive_ms(resident);
+  if (resident.problem) entry.problem = resident.problem->message;
+  if (resident.facts) {
+    entry.architecture = resident.facts->architecture;
+    entry.file_type = resident.facts->file_type;
+    entry.num_parameters = resident.facts->num_parameters;
+    entry.context_length = resident.facts->context_length;
+    entry.sampling = resident.facts->sampling;
+    if (resident.facts->experts.bytes > 0) entry.experts = resident.facts->experts;
+    entry.chat_template = resident.facts->chat_template;
+  }
+  if (resident.worker == nullptr) return entry;
+  entry.load_share = resident.worker->load_share();
+  entry.worker_pid = resident.worker->pid();
+  if (resident.worker->facts() != nullptr) {
+    entry.device = resident.facts->device;
+    entry.idle_ms = (clock_.now_us() - resident.last_used_us) / 1000;
+    entry.weight_bytes = resident.facts->weight_bytes;
+    entry.kv_bytes = resident.facts->kv_bytes;
+    entry.kv_bytes_used = resident.worker->snapshot().kv_bytes_used;
+    entry.draft = resident.facts->draft;
+    entry.gpu = resident.worker->snapshot().gpu;
+  }
+  return entry;
+}
+
+ipc::ModelsReply Reports::models() const {
+  directory_.rescan();
+  ipc::ModelsReply reply;
+  for (const auto& [name, file] : directory_.models()) reply.models.push_back(model_entry(file));
+  for (const auto& dir : directory_.dirs()) reply.folders.push_back(dir.string());
+  return reply;
+}
+
+ipc::PsReply Reports::ps(const Caller& caller) const {
+  ipc::PsReply reply;
+  dispatcher_.requests().for_each([&](const LiveRequest& request) {
+    if (!may_touch(caller, request.owner)) return;
+    reply.requests.push_back({.id = request.id,
+                              .owner = owner_name(request.owner),
+                              .model = request.model,
+                              .state = request_state(request),
+                              .priority = request.is_generate() ? request.generate().priority : "",
+                              .prompt_tokens = request.prompt_tokens,
+                              .output_tokens = static_cast<int32_t>(request.output_tokens()),
+                              .age_ms = (clock_.now_us() - request.received_us) / 1000});
+  });
+  for (const auto& [name, resident] : residency_.residents()) {
+    if (resident.worker != nullptr || resident.wanted) {
+      reply.models.push_back(model_entry(resident.file));
+    }
+  }
+  return reply;
+}
+
+std::vector<HubRequest> Reports::hub_requests() const {
+  std::vector<HubRequest> out;
+  dispatcher_.requests().for_each([&](const LiveRequest& request) {
+    if (!request.is_generate()) return;
+    HubRequest& each = out.emplace_back();
+    each.owner = request.owner;
+    ipc::WatchedRequest& row = each.row;
+    row.number = request.number;
+    row.id = request.id;
+    row.owner = owner_name(request.owner);
+    row.model = request.model;
+    row.priority = request.generate().priority;
+    row.state = request_state(request);
+    if (request.state == LiveRequest::State::kWaiting) {
+      row.waiting_for = request.queued.reason;
+      row.queue_position = std::max(0, request.queued.position);
+      row.estimate_ms = request.queued.estimate_ms;
+    }
+    row.age_ms = (clock_.now_us() - request.received_us) / 1000;
+    row.prompt_tokens = request.prompt_tokens;
+    row.output_tokens = static_cast<int32_t>(request.output_tokens());
+    if (request.first_delta_us != 0) row.ttft_us = request.first_delta_us - request.received_us;
+  });
+  return out;
+}
+
+ipc::StatsReply Reports::stats() const {
+  const RequestCounters& counters = dispatcher_.counters();
+  ipc::StatsReply reply;
+  reply.instance = instance_.id;
+  reply.version = instance_.version;
+  reply.uptime_ms = (clock_.now_us() - instance_.started_us) / 1000;
+  reply.requests_live = static_cast<int32_t>(dispatcher_.requests().size());
+  reply.requests_total = counters.total;
+  reply.requests_done = counters.done;
+  reply.requests_failed = counters.failed;
+  reply.requests_cancelled = counters.cancelled;
+  reply.output_tokens_total = counters.output_tokens;
+  for (const auto& [name, resident] : residency_.residents()) {
+    if (resident.worker == nullptr) continue;
+    const Worker& worker = *resident.worker;
+    reply.workers.push_back({.model = name,
+                             .device = worker.facts() != nullptr ? worker.facts()->device : "",
+                             .state = worker_state(worker.state()),
+                             .pid = worker.pid(),
+                             .restarts = resident.restarts,
+                             .heartbeat_age_ms = (clock_.now_us() - worker.last_sign_us()) / 1000,
+                             .snapshot = worker.snapshot()});
+  }
+  return reply;
+}
+
+ipc::HealthReply Reports::health() const {
+  ipc::HealthReply reply;
+  directory_.refresh();
+  if (directory_.models().empty()) {
+    reply.problems.emplace_back("there is no model in the model directories");
+  }
+  for (const auto& [name, resident] : residency_.residents()) {
+    if (resident.problem) {
+      reply.problems.push_back(fmt::format("model {}: {}", name, resident.problem->message));
+    } else if (resident.worker != nullptr && resident.worker->is_ready() &&
+               clock_.now_us() - resident.worker->last_sign_us() > kSilentUs) {
+      reply.problems.push_back(
+          fmt::format("model {}: its worker has given no sign of life for {} ms", name,
+                      (clock_.now_us() - resident.worker->last_sign_us()) / 1000));
+    } else if (resident.failures_in_row > 0 && resident.worker == nullptr) {
+      reply.problems.push_back(fmt::format("model {}: its worker died {} times in a row", name,
+                                           resident.failures_in_row));
+    }
+  }
+  reply.status = instance_.draining ? "draining" : reply.problems.empty() ? "ok" : "degraded";
+  return reply;
+}
+
+}  // namespace hearth::broker

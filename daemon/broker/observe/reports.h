@@ -1,0 +1,52 @@
+#pragma once
+// What the broker says about itself: the replies to models, ps, stats and health, built from its
+// tables. Reads only; owned by the io thread.
+
+#include "daemon/broker/observe/event_hub.h"
+#include "daemon/broker/requests/dispatcher.h"
+#include "daemon/broker/requests/session.h"
+#include "daemon/broker/residency/model_directory.h"
+#include "daemon/broker/residency/residency.h"
+#include "ipc/schema/messages.h"
+#include "kernels/base/clock.h"
+
+namespace hearth::broker {
+
+/// This start of this daemon.
+struct Instance {
+  std::string id;  ///< random, new at each start
+  std::string version;
+  int64_t started_us = 0;
+  bool draining = false;
+};
+
+class Reports {
+ public:
+  Reports(const Clock& clock, const Instance& instance, ModelDirectory& directory,
+          const Residency& residency, const Dispatcher& dispatcher)
+      : clock_(clock),
+        instance_(instance),
+        directory_(directory),
+        residency_(residency),
+        dispatcher_(dispatcher) {}
+
+  ipc::PongReply pong() const;
+  ipc::ModelsReply models() const;
+  /// The caller's requests; everybody's for an administrator.
+  ipc::PsReply ps(const Caller& caller) const;
+  ipc::StatsReply stats() const;
+  /// Every live request, for those who watch.
+  std::vector<HubRequest> hub_requests() const;
+  ipc::HealthReply health() const;
+
+ private:
+  ipc::ModelEntry model_entry(const ModelFile& file) const;
+
+  const Clock& clock_;
+  const Instance& instance_;
+  ModelDirectory& directory_;
+  const Residency& residency_;
+  const Dispatcher& dispatcher_;
+};
+
+}  // namespace hearth::broker

@@ -1,0 +1,67 @@
+#include "daemon/broker/requests/admission.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+namespace hearth::broker {
+
+Result<void> Admission::admit(const Load& load, const Demand& demand) const {
+  if (draining_) {
+    return Error{ErrorCode::kUnavailable, "the daemon is stopping and takes no new requests", ""};
+  }
+  if (demand.bytes > static_cast<size_t>(limits_.max_message_bytes)) {
+    return Error{
+        ErrorCode::kTooLarge,
+        fmt::format("message of {} bytes, limit {}", demand.bytes, limits_.max_message_bytes), ""};
+  }
+  if (load.live >= static_cast<size_t>(limits_.max_requests)) {
+    return Error{ErrorCode::kBusy,
+                 fmt::format("{} requests are live, limit {}", load.live, limits_.max_requests),
+                 ""};
+  }
+  if (load.owner_live >= static_cast<size_t>(limits_.max_requests_per_owner)) {
+    return Error{ErrorCode::kBusy,
+                 fmt::format("you have {} live requests, limit {}", load.owner_live,
+                             limits_.max_requests_per_owner),
+                 ""};
+  }
+  if (load.queued_bytes + demand.bytes > static_cast<size_t>(limits_.max_queued_bytes)) {
+    return Error{ErrorCode::kBusy,
+                 fmt::format("requests of {} bytes are held, limit {}", load.queued_bytes,
+                             limits_.max_queued_bytes),
+                 ""};
+  }
+  if (load.owner_bytes + demand.bytes > static_cast<size_t>(limits_.max_queued_bytes_per_owner)) {
+    return Error{ErrorCode::kBusy,
+                 fmt::format("your live requests hold {} bytes, limit {}", load.owner_bytes,
+                             limits_.max_queued_bytes_per_owner),
+                 ""};
+  }
+  const int64_t most = limits_.max_output_tokens_per_owner;
+  if (most > 0 && demand.tokens > most) {
+    // Waiting would not help.
+    return Error{
+        ErrorCode::kTooLarge,
+        fmt::format("n times max_tokens is {}, limit {} for each owner", demand.tokens, most),
+        "max_tokens"};
+  }
+  if (most > 0 && load.owner_tokens + demand.tokens > most) {
+    return Error{ErrorCode::kBusy,
+                 fmt::format("your live requests may make {} tokens, with this one {}, limit {}",
+                             load.owner_tokens, load.owner_tokens + demand.tokens, most),
+                 "max_tokens"};
+  }
+  return {};
+}
+
+void Admission::note_duration_ms(double ms) {
+  mean_duration_ms_ += (ms - mean_duration_ms_) / 16.0;
+}
+
+int64_t Admission::retry_ms(size_t live) const {
+  const double one_ends_ms = mean_duration_ms_ / static_cast<double>(std::max<size_t>(live, 1));
+  return static_cast<int64_t>(std::clamp(one_ends_ms, 50.0, 10'000.0));
+}
+
+}  // namespace hearth::broker

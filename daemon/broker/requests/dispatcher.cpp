@@ -1,0 +1,603 @@
+#include "daemon/broker/requests/dispatcher.h"
+
+#include <fmt/core.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/broker/requests/dispatcher_origin.h"
+#include "ipc/wire/codec.h"
+#include "ipc/wire/frames.h"
+#include "ipc/wire/worker_codec.h"
+#include "kernels/base/log.h"
+
+namespace hearth::broker {
+namespace {
+
+// As encode_event() begins a reply.
+constexpr std::string_view kReplyBegins = R"({"event":"reply")";
+constexpr int32_t kDeathsToPoison = 2;
+// How often a better estimate alone is worth an event.
+constexpr int64_t kEstimateEveryUs = 1'000'000;
+
+// Below 2^53, so that every JSON reader gives the same number back.
+uint64_t random_seed() {
+  uint64_t value = 0;
+  if (::getrandom(&value, sizeof value, 0) != sizeof value) {
+    value = static_cast<uint64_t>(SteadyClock().now_us()) * 0x9E3779B97F4A7C15u;
+  }
+  return value >> 11;
+}
+
+const std::string& model_of(const ipc::ClientRequest& request) {
+  if (const auto* tokenize = std::get_if<ipc::TokenizeRequest>(&request)) return tokenize->model;
+  if (const auto* embed = std::get_if<ipc::EmbedRequest>(&request)) return embed->model;
+  return std::get<ipc::GenerateRequest>(request).model;
+}
+
+double ms_between(int64_t from_us, int64_t to_us) {
+  return static_cast<double>(to_us - from_us) / 1000.0;
+}
+
+}  // namespace
+
+std::string too_slow(size_t backlog_bytes, std::string_view consequence) {
+  return ipc::encode_event(ipc::ErrorEvent{
+      Error{ErrorCode::kTooLarge,
+            fmt::format("{} bytes of answers wait for this connection, which reads too slowly; {}",
+                        backlog_bytes, consequence),
+            ""},
+      0});
+}
+
+// ---- From clients ------------------------------------------------------------------------------
+
+void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::ClientRequest request,
+                        size_t bytes) {
+  submit(caller, id, std::move(request), bytes, Origin{});
+}
+
+Result<void> Dispatcher::admit(const Caller& caller, size_t bytes, int64_t tokens) const {
+  const RequestTable::OwnerUse owner = table_.owner_use(caller.uid);
+  const Load load{.live = table_.size(),
+                  .owner_live = owner.requests,
+                  .queued_bytes = table_.queued_bytes(),
+                  .owner_bytes = owner.bytes,
+                  .owner_tokens = owner.tokens};
+  return admission_.admit(load, {.bytes = bytes, .tokens = tokens});
+}
+
+void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::ClientRequest request,
+                        size_t bytes, Origin origin) {
+  if (Result<void> admitted = admit(caller, bytes, max_output_tokens_of(request)); !admitted) {
+    return reply_error(caller.peer, id, admitted.take_error());
+  }
+  Result<ModelFile> file = file_of(model_of(request));
+  if (!file) return reply_error(caller.peer, id, file.take_error());
+  if (Result<void> may = residency_->may_want(file->name); !may) {
+    return reply_error(caller.peer, id, may.take_error());
+  }
+
+  LiveRequest live;
+  live.peer = caller.peer;
+  live.id = id;
+  live.owner = caller.uid;
+  live.named = model_of(request);
+  live.model = file->name;
+  live.bytes = bytes;
+  live.received_us = clock_.now_us();
+  if (auto* generate = std::get_if<ipc::GenerateRequest>(&request)) {
+    // Chosen here and not by a worker, so that a resumed request goes on with the same text.
+    if (!generate->seed) generate->seed = random_seed();
+    generate->cache = cache_.allowed(owner_name(caller.uid), generate->cache);
+    live.samples.resize(static_cast<size_t>(generate->n));
+  }
+  live.request = std::move(request);
+  live.prefix = std::move(origin.prefix);
+  live.fork_of = origin.of;
+  live.fork_sample = origin.sample;
+  Result<LiveRequest*> added = table_.add(std::move(live));
+  if (!added) return reply_error(caller.peer, id, added.take_error());
+  if ((*added)->is_generate()) {
+    (*added)->log = &replay_.begin((*added)->number, caller.uid, id, (*added)->samples.size());
+    (*added)->log->model = file->name;
+  }
+  ++counters_.total;
+  log_debug("request", "number={} owner={} model={} bytes={}", (*added)->number, caller.uid,
+            file->name, bytes);
+  place(**added, *file);
+}
+
+// A model whose file was deleted is served for as long as it stays in memory.
+Result<ModelFile> Dispatcher::file_of(const std::string& name) {
+  Result<ModelFile> file = models_.resolve(name);
+  if (file.ok() || file.error().code != ErrorCode::kNotFound) return file;
+  const Residency::Resident* resident = residency_->find(models_.target_of(name));
+  if (resident == nullptr || resident->worker == nullptr || !resident->worker->is_ready()) {
+    return file;
+  }
+  return resident->file;
+}
+
+void Dispatcher::place(LiveRequest& request, const ModelFile& file) {
+  const uint64_t number = request.number;
+  Worker* worker = residency_->want(file);
+  if (table_.find(number) == nullptr) return;  // the model could not be started; it was told
+  if (worker != nullptr) {
+    forward(request, *worker);
+  } else {
+    announce_waiting();
+  }
+}
+
+void Dispatcher::forward(LiveRequest& request, Worker& worker) {
+  ipc::WorkerRequest out;
+  out.id = request.number;
+  out.owner = owner_name(request.owner);
+  out.received_ms_ago = (clock_.now_us() - request.received_us) / 1000;
+  if (request.is_generate()) {
+    out.verb = ipc::Verb::kGenerate;
+    out.generate = request.generate();
+    out.resume = request.resume();
+    out.prefix = request.prefix;
+    out.fork_of = request.fork_of;
+    out.fork_sample = request.fork_sample;
+  } else if (const auto* embed = std::get_if<ipc::EmbedRequest>(&request.request)) {
+    out.verb = ipc::Verb::kEmbed;
+    out.embed = *embed;
+  } else {
+    out.verb = ipc::Verb::kTokenize;
+    out.tokenize = std::get<ipc::TokenizeRequest>(request.request);
+  }
+  request.state = LiveRequest::State::kForwarded;
+  request.encoding = 0;
+  if (side_ == nullptr || request.bytes <= kInlineBytes) {
+    return worker.send_request(request.number, ipc::encode_worker_request(out));
+  }
+  request.encoding = ++encodings_made_;
+  auto words = std::make_shared<std::string>();
+  side_->run(
+      request.owner,
+      [words, from = std::make_shared<ipc::WorkerRequest>(std::move(out))]() mutable {
+        *words = ipc::encode_worker_request(*from);
+        from.reset();
+      },
+      [this, number = request.number, encoding = request.encoding, words] {
+        on_encoded(number, encoding, *words);
+      });
+}
+
+// Meanwhile the request may have ended, or waits again because its worker is gone.
+void Dispatcher::on_encoded(uint64_t number, uint64_t encoding, const std::string& json) {
+  LiveRequest* request = table_.find(number);
+  if (request == nullptr || request->encoding != encoding ||
+      request->state != LiveRequest::State::kForwarded) {
+    return;
+  }
+  request->encoding = 0;
+  if (request->cancelling || request->muted) return end_without_worker(*request, "cancelled");
+  if (Worker* worker = residency_->worker_of(request->model)) worker->send_request(number, json);
+}
+
+void Dispatcher::cancel(const Caller& caller, const std::string& id,
+                        const ipc::CancelRequest& request) {
+  LiveRequest* target = table_.find(caller.uid, request.id);
+  if (target == nullptr && caller.is_admin) target = table_.find_any_owner(request.id);
+  if (target == nullptr) {
+    // Somebody else's request is not there for this caller: ids are no business of others.
+    return reply_error(caller.peer, id,
+                       Error{ErrorCode::kNotFound, "you have no live request of that id", "id"});
+  }
+  const uint64_t number = target->number;
+  reply(caller.peer, id, ipc::CancelReply{.id = request.id});
+  // The answer may have shown that the connection is gone, and that has ended its requests.
+  if (LiveRequest* live = table_.find(number)) cancel_request(*live);
+}
+
+void Dispatcher::cancel_request(LiveRequest& request) {
+  if (request.state == LiveRequest::State::kWaiting) {
+    end_without_worker(request, "cancelled");
+  } else {
+    tell_worker_to_cancel(request);
+  }
+}
+
+void Dispatcher::tell_worker_to_cancel(LiveRequest& request) {
+  if (request.cancelling || request.state != LiveRequest::State::kForwarded) return;
+  request.cancelling = true;
+  if (Worker* worker = residency_->worker_of(request.model)) {
+    worker->send_cancel(request.number);
+  }
+}
+
+void Dispatcher::repoint(const std::string& role) {
+  const Result<ModelFile> file = models_.resolve(role);
+  if (!file) return;  // what waits goes on as it was
+  const std::vector<uint64_t> waiting = table_.numbers([&](const LiveRequest& request) {
+    return request.named == role && request.model != file->name && request.untouched() &&
+           !request.muted;
+  });
+  for (const uint64_t number : waiting) {
+    LiveRequest* request = table_.find(number);
+    if (request == nullptr) continue;  // the one before it found that the model cannot be started
+    table_.move_to_model(*request, file->name);
+    if (request->log != nullptr) request->log->model = file->name;
+    place(*request, *file);
+  }
+}
+
+void Dispatcher::connection_gone(const PeerId& peer) {
+  unwatch(peer);
+  const std::vector<uint64_t> numbers = table_.numbers([&](const LiveRequest& request) {
+    return request.peer == peer && !request.muted && !request.left;
+  });
+  for (const uint64_t number : numbers) {
+    LiveRequest* request = table_.find(number);
+    if (request->is_generate() && request->generate().detach) {
+      request->left = true;
+      continue;
+    }
+    log_info("peer_gone", "number={} owner={}", number, request->owner);
+    request->muted = true;
+    cancel_request(*request);
+  }
+}
+
+void Dispatcher::fail_all(const Error& error) {
+  for (const uint64_t number : table_.numbers([](const LiveRequest&) { return true; })) {
+    LiveRequest& request = *table_.find(number);
+    tell_worker_to_cancel(request);
+    end_error(request, ipc::ErrorEvent{error, 0});
+  }
+}
+
+void Dispatcher::tick() {
+  for (const PeerId& peer : std::exchange(gone_, {})) connection_gone(peer);
+  const std::vector<uint64_t> unread = table_.numbers([](const LiveRequest& request) {
+    return request.state == LiveRequest::State::kWaiting && request.muted;
+  });
+  for (const uint64_t number : unread) end_without_worker(*table_.find(number), "cancelled");
+
+  const int64_t now_us = clock_.now_us();
+  const std::vector<uint64_t> late = table_.numbers([&](const LiveRequest& request) {
+    // A worker watches the deadlines of what it has.
+    return request.state == LiveRequest::State::kWaiting && request.is_generate() &&
+           request.generate().deadline_ms > 0 &&
+           (now_us - request.received_us) / 1000 >= request.generate().deadline_ms;
+  });
+  for (const uint64_t number : late) end_without_worker(*table_.find(number), "deadline");
+  replay_.tick(now_us);
+  announce_waiting();
+}
+
+void Dispatcher::announce_waiting() {
+  struct Waiting {
+    std::string reason;
+    int64_t estimate_ms = 0;
+    int32_t ahead = 0;
+  };
+  std::map<std::string, Waiting> models;
+  const int64_t now_us = clock_.now_us();
+  const std::vector<uint64_t> waiting = table_.numbers(
+      [](const LiveRequest& request) { return request.state == LiveRequest::State::kWaiting; });
+  for (const uint64_t number : waiting) {
+    LiveRequest* request = table_.find(number);
+    const auto [model, first] = models.try_emplace(request->model);
+    if (first) {
+      model->second.reason = residency_->waiting_reason(request->model);
+      model->second.estimate_ms = residency_->estimate_ms(request->model);
+    }
+    const ipc::QueuedEvent now{.reason = model->second.reason,
+                               .position = model->second.ahead++,
+                               .estimate_ms = model->second.estimate_ms};
+    const bool better_known = now.estimate_ms != request->queued.estimate_ms &&
+                              now_us - request->queued_said_us >= kEstimateEveryUs;
+    const bool news = better_known || now.reason != request->queued.reason ||
+                      now.position != request->queued.position;
+    if (!news || !request->is_generate()) continue;
+    request->queued = now;
+    request->queued_said_us = now_us;
+    send_event(*request, ipc::encode_event(now), Size::kBounded);
+  }
+}
+
+// ---- From workers ------------------------------------------------------------------------------
+
+bool Dispatcher::model_in_use(const std::string& model) const {
+  return table_.model_size(model) > 0;
+}
+
+void Dispatcher::on_model_ready(const std::string& model) {
+  Worker* worker = residency_->worker_of(model);
+  const std::vector<uint64_t> waiting = table_.numbers([&](const LiveRequest& request) {
+    return request.model == model && request.state == LiveRequest::State::kWaiting &&
+           !request.muted;
+  });
+  for (const uint64_t number : waiting) forward(*table_.find(number), *worker);
+}
+
+void Dispatcher::on_model_answer(const std::string& model, uint64_t number,
+                                 const ipc::Answer& answer) {
+  LiveRequest* request = table_.find(number);
+  // Answers to a request that ended here meanwhile are late, not wrong.
+  if (request == nullptr || request->model != model ||
+      request->state != LiveRequest::State::kForwarded) {
+    return;
+  }
+  if (answer.is_delta) {
+    on_delta(*request, answer);
+  } else {
+    on_event(*request, answer);
+  }
+}
+
+void Dispatcher::on_delta(LiveRequest& request, const ipc::Answer& answer) {
+  Result<ipc::DeltaPayload> payload = ipc::decode_delta_payload(answer.payload);
+  if (payload && payload->header.num_parts > 0) {
+    auto parts = ipc::decode_parts(*payload);
+    if (!parts) payload = parts.take_error();
+  }
+  Result<bool> wanted =
+      payload ? accept_delta(&request, payload->header, answer.ids) : Result<bool>(payload.error());
+  if (!wanted) {
+    log_error("worker_protocol", "number={} error=\"{}\"", request.number, wanted.error().message);
+    tell_worker_to_cancel(request);
+    return end_error(request,
+                     ipc::ErrorEvent{Error{ErrorCode::kInternal, wanted.error().message, ""}, 0});
+  }
+  if (!*wanted) return;
+  if (request.first_delta_us == 0) request.first_delta_us = clock_.now_us();
+  counters_.output_tokens += payload->header.num_tokens;
+  const OutgoingView out{.number = request.number,
+                         .request_id = request.id,
+                         .is_delta = true,
+                         .sample = payload->header.sample,
+                         .payload = answer.payload,
+                         .ids = answer.ids,
+                         .logprobs = answer.logprobs};
+  replay_.add(*request.log, out);
+  send(request, out, Size::kBounded);
+}
+
+void Dispatcher::on_event(LiveRequest& request, const ipc::Answer& answer) {
+  // To read a large reply would keep everybody else waiting, and nothing in it is for us.
+  if (answer.json.size() > kInlineBytes && answer.json.starts_with(kReplyBegins)) {
+    return end_reply(request, answer.json);
+  }
+  Result<ipc::Event> event = ipc::decode_event(answer.json);
+  if (!event) {
+    log_error("worker_protocol", "number={} error=\"{}\"", request.number, event.error().message);
+    return;
+  }
+  const std::string_view json = answer.json;
+  // A resumed request begins again in its new worker; what the client has seen is not said twice.
+  if (const auto* started = std::get_if<ipc::StartedEvent>(&*event)) {
+    request.prompt_tokens = started->prompt_tokens;
+    if (std::exchange(request.started, true)) return;
+    if (request.log != nullptr) replay_.note(*request.log, &ReplayLog::started, json);
+    send_event(request, json, Size::kBounded);
+  } else if (std::holds_alternative<ipc::PromptLogprobsEvent>(*event)) {
+    if (std::exchange(request.prompt_logprobs, true)) return;
+    if (request.log != nullptr) replay_.note(*request.log, &ReplayLog::prompt_logprobs, json);
+    send_event(request, json, Size::kBounded);
+  } else if (const auto* sample_done = std::get_if<ipc::SampleDoneEvent>(&*event)) {
+    const auto sample = static_cast<size_t>(sample_done->sample);
+    if (sample >= request.samples.size() || !request.samples[sample].finish_reason.empty()) return;
+    request.samples[sample].finish_reason = sample_done->reason;
+    replay_.note_sample_done(*request.log, sample, json);
+    send_event(request, json, Size::kBounded);
+  } else if (std::holds_alternative<ipc::ProgressEvent>(*event)) {
+    // Only the latest matters, so none is kept for a client that is behind.
+    if (request.left || output_.backlog_messages(request.peer) == 0) {
+      send_event(request, json, Size::kBounded);
+    }
+  } else if (auto* done = std::get_if<ipc::DoneEvent>(&*event)) {
+    end_done(request, std::move(*done));
+  } else if (auto* error = std::get_if<ipc::ErrorEvent>(&*event)) {
+    end_error(request, std::move(*error));
+  } else {
+    end_reply(request, json);
+  }
+}
+
+void Dispatcher::end_reply(LiveRequest& request, std::string_view json) {
+  send_event(request, json, Size::kBounded);
+  ++counters_.done;
+  erase(request);
+}
+
+std::vector<uint64_t> Dispatcher::forwarded_to(const std::string& model) const {
+  return table_.numbers([&](const LiveRequest& request) {
+    return request.model == model && request.state == LiveRequest::State::kForwarded;
+  });
+}
+
+void Dispatcher::on_model_stopped(const std::string& model) {
+  for (const uint64_t number : forwarded_to(model)) {
+    LiveRequest& request = *table_.find(number);
+    if (request.muted || request.cancelling) {
+      end_without_worker(request, "cancelled");
+    } else {
+      request.state = LiveRequest::State::kWaiting;
+    }
+  }
+}
+
+void Dispatcher::on_model_lost(const std::string& model, const std::string& how) {
+  for (const uint64_t number : forwarded_to(model)) {
+    LiveRequest& request = *table_.find(number);
+    ++request.deaths;
+    if (request.muted || request.cancelling) {
+      end_without_worker(request, "cancelled");
+    } else if (request.deaths >= kDeathsToPoison) {
+      end_error(request,
+                ipc::ErrorEvent{Error{ErrorCode::kPoison,
+                                      fmt::format("was being computed at {} deaths of the worker "
+                                                  "(last: {}) and is not tried again",
+                                                  request.deaths, how),
+                                      ""},
+                                0});
+    } else {
+      request.state = LiveRequest::State::kWaiting;
+    }
+  }
+}
+
+void Dispatcher::on_model_failed(const std::string& model, const Error& error) {
+  const std::vector<uint64_t> numbers =
+      table_.numbers([&](const LiveRequest& request) { return request.model == model; });
+  for (const uint64_t number : numbers) {
+    end_error(*table_.find(number), ipc::ErrorEvent{error, 0});
+  }
+}
+
+// ---- Endings -----------------------------------------------------------------------------------
+
+void Dispatcher::end_done(LiveRequest& request, ipc::DoneEvent done) {
+  const bool cancelled = std::find(done.finish_reasons.begin(), done.finish_reasons.end(),
+                                   "cancelled") != done.finish_reasons.end();
+  if (request.deaths > 0) {
+    // The last worker knows its own part only.
+    const int64_t now_us = clock_.now_us();
+    done.resumed = request.deaths;
+    if (request.first_delta_us > 0) {
+      done.timings.ttft_ms = ms_between(request.received_us, request.first_delta_us);
+      const size_t gaps = std::max<size_t>(request.samples.front().ids.size(), 2) - 1;
+      done.timings.tpot_ms = ms_between(request.first_delta_us, now_us) / static_cast<double>(gaps);
+    }
+  }
+  ++(cancelled ? counters_.cancelled : counters_.done);
+  log_info("request_done",
+           "number={} owner={} model={} tokens={} ms={:.0f} resumed={} cancelled={}",
+           request.number, request.owner, request.model, request.output_tokens(),
+           ms_between(request.received_us, clock_.now_us()), done.resumed, cancelled);
+  if (on_done_) on_done_(request.owner, request.id, done);
+  const std::string last = ipc::encode_event(done);
+  send_event(request, last, Size::kMustFit);
+  end_log(request, last);
+  erase(request);
+}
+
+// Of a request that no worker has: what `done` says is known here.
+void Dispatcher::end_without_worker(LiveRequest& request, const std::string& reason) {
+  if (!request.is_generate()) {
+    return end_error(request, ipc::ErrorEvent{Error{ErrorCode::kCancelled, "cancelled", ""}, 0});
+  }
+  ipc::DoneEvent done;
+  for (const SampleLog& sample : request.samples) {
+    done.finish_reasons.push_back(sample.finish_reason.empty() ? reason : sample.finish_reason);
+  }
+  done.model = request.model;
+  done.seed = request.generate().seed.value_or(0);
+  done.usage.prompt_tokens = request.prompt_tokens;
+  done.usage.output_tokens = static_cast<int32_t>(request.output_tokens());
+  done.timings.total_ms = ms_between(request.received_us, clock_.now_us());
+  if (!request.started) done.timings.queue_ms = done.timings.total_ms;
+  end_done(request, std::move(done));
+}
+
+void Dispatcher::end_error(LiveRequest& request, ipc::ErrorEvent error) {
+  if (error.error.code == ErrorCode::kBusy && error.retry_ms == 0) {
+    error.retry_ms = admission_.retry_ms(table_.size());
+  }
+  log_info("request_failed", "number={} owner={} model={} code={}", request.number, request.owner,
+           request.model, name(error.error.code));
+  ++counters_.failed;
+  const std::string last = ipc::encode_event(error);
+  send_event(request, last, Size::kMustFit);
+  end_log(request, last);
+  erase(request);
+}
+
+void Dispatcher::erase(LiveRequest& request) {
+  admission_.note_duration_ms(ms_between(request.received_us, clock_.now_us()));
+  table_.erase(request.number);
+}
+
+// ---- To clients --------------------------------------------------------------------------------
+
+void Dispatcher::send_event(LiveRequest& request, std::string_view json, Size size) {
+  OutgoingView out;
+  out.payload = json;
+  send(request, out, size);
+}
+
+void Dispatcher::send(LiveRequest& request, OutgoingView outgoing, Size size) {
+  if (!request.watchers.empty()) tell_watchers(request, outgoing, size == Size::kMustFit);
+  if (request.muted || request.left) return;
+  outgoing.number = request.number;
+  outgoing.request_id = request.id;
+  switch (output_.push(request.peer, outgoing, size == Size::kMustFit)) {
+    case OutputBuffer::Outcome::kSent:
+    case OutputBuffer::Outcome::kQueued: break;
+    case OutputBuffer::Outcome::kOverflow: on_overflow(request); break;
+    case OutputBuffer::Outcome::kGone:
+      if (request.is_generate() && request.generate().detach) {
+        request.left = true;
+      } else {
+        request.muted = true;
+        tell_worker_to_cancel(request);
+      }
+      gone_.insert(request.peer);  // the connection's other requests: at the next tick
+      break;
+  }
+}
+
+void Dispatcher::on_overflow(LiveRequest& request) {
+  log_warn("slow_reader", "number={} owner={} backlog_bytes={}", request.number, request.owner,
+           output_.backlog_bytes(request.peer));
+  const bool detach = request.is_generate() && request.generate().detach;
+  Outgoing last;
+  last.number = request.number;
+  last.request_id = request.id;
+  last.payload = too_slow(
+      output_.backlog_bytes(request.peer),
+      detach ? "the request goes on; attach comes back to it" : "the request was cancelled");
+  output_.push(request.peer, last, true);
+  if (detach) {
+    request.left = true;
+    return;
+  }
+  request.muted = true;
+  tell_worker_to_cancel(request);
+}
+
+void Dispatcher::reply(const PeerId& peer, const std::string& id, const ipc::Event& event) {
+  Outgoing out;
+  out.request_id = id;
+  out.payload = ipc::encode_event(event);
+  switch (output_.push(peer, out, false)) {
+    case OutputBuffer::Outcome::kSent:
+    case OutputBuffer::Outcome::kQueued: break;
+    case OutputBuffer::Outcome::kGone: connection_gone(peer); break;
+    case OutputBuffer::Outcome::kOverflow: on_reply_dropped(peer, id); break;
+  }
+}
+
+// Said once per stall: to say it of each would be the flood again.
+void Dispatcher::on_reply_dropped(const PeerId& peer, const std::string& id) {
+  ++counters_.replies_dropped;
+  if (!output_.note_dropped(peer)) return;
+  const size_t bytes = output_.backlog_bytes(peer);
+  log_warn("replies_dropped", "id={} backlog_bytes={} total={}", id, bytes,
+           counters_.replies_dropped);
+  Outgoing notice;
+  notice.request_id = id;
+  notice.payload = ipc::encode_event(ipc::ErrorEvent{
+      Error{ErrorCode::kTooLarge,
+            fmt::format("{} bytes of answers wait for this connection, which does not read; this "
+                        "answer and those that follow are dropped until it does",
+                        bytes),
+            ""},
+      0});
+  output_.push(peer, notice, true);
+}
+
+void Dispatcher::reply_error(const PeerId& peer, const std::string& id, Error error) {
+  ipc::ErrorEvent event{std::move(error), 0};
+  if (event.error.code == ErrorCode::kBusy) event.retry_ms = admission_.retry_ms(table_.size());
+  reply(peer, id, event);
+}
+
+}  // namespace hearth::broker

@@ -1,0 +1,137 @@
+#pragma once
+// The life of a request inside the broker: admitted, waiting for its model, forwarded to a worker,
+// its answers passed on, resumed by the next worker when one dies, ended. Owned by the io thread.
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "daemon/broker/config/config.h"
+#include "daemon/broker/process/side_thread.h"
+#include "daemon/broker/requests/admission.h"
+#include "daemon/broker/requests/replay.h"
+#include "daemon/broker/requests/request_table.h"
+#include "daemon/broker/requests/session.h"
+#include "daemon/broker/residency/model_directory.h"
+#include "daemon/broker/residency/residency.h"
+#include "daemon/broker/transport/output_buffer.h"
+#include "ipc/schema/messages.h"
+#include "kernels/base/clock.h"
+
+namespace hearth::broker {
+
+struct RequestCounters {
+  uint64_t total = 0;  ///< admitted
+  uint64_t done = 0;
+  uint64_t failed = 0;
+  uint64_t cancelled = 0;
+  uint64_t output_tokens = 0;
+  uint64_t replies_dropped = 0;  ///< to connections that send and do not read
+};
+
+class Dispatcher final : public ResidencyListener {
+ public:
+  Dispatcher(const Clock& clock, Admission& admission, ModelDirectory& models, OutputBuffer& output,
+             const LimitsConfig& limits = {})
+      : clock_(clock), admission_(admission), models_(models), output_(output), replay_(limits) {}
+
+  /// Before anything else; the two know each other.
+  void set_residency(Residency& residency) { residency_ = &residency; }
+
+  /// Called with each generate request that ends with `done`.
+  using OnDone = std::function<void(uint32_t owner, const std::string& id, const ipc::DoneEvent&)>;
+  void on_done(OnDone fn) { on_done_ = std::move(fn); }
+  /// Where large requests are put into a worker's words; without one, on the spot.
+  void set_side_thread(SideThread& side) { side_ = &side; }
+  /// How far the prefixes of requests may go.
+  void set_cache(const CacheConfig& cache) { cache_ = cache; }
+
+  /// For what is kept from now on.
+  void set_limits(const LimitsConfig& limits) { replay_.set_limits(limits); }
+
+  /// Whether a request of `bytes` that may make `tokens` would be taken now; else why not.
+  Result<void> admit(const Caller& caller, size_t bytes, int64_t tokens) const;
+  /// A generate, tokenize or embed request of `bytes`. Whatever happens, the client is told.
+  void submit(const Caller& caller, const std::string& id, ipc::ClientRequest request,
+              size_t bytes);
+  /// Answers the cancel message `id`; the request it names ends with its own `done`.
+  void cancel(const Caller& caller, const std::string& id, const ipc::CancelRequest& request);
+  /// Sends what the request of this owner was answered so far, and goes on with what comes.
+  void attach(const Caller& caller, const std::string& id, const ipc::AttachRequest& request);
+  /// A new request that goes on from this owner's.
+  void fork(const Caller& caller, const std::string& id, const ipc::ForkRequest& request);
+  /// `role` points at another model now: what named it and was not begun is the new one's.
+  void repoint(const std::string& role);
+  /// Nobody reads there any more: its requests are cancelled.
+  void connection_gone(const PeerId& peer);
+  /// Ends every live request with this error.
+  void fail_all(const Error& error);
+  /// Deadlines and queue positions of what waits here. Call a few times a second.
+  void tick();
+
+  /// An event that belongs to no live request (a reply, or a refusal).
+  void reply(const PeerId& peer, const std::string& id, const ipc::Event& event);
+  void reply_error(const PeerId& peer, const std::string& id, Error error);
+
+  const RequestTable& requests() const { return table_; }
+  const Replay& replay() const { return replay_; }
+  const RequestCounters& counters() const { return counters_; }
+
+  bool model_in_use(const std::string& model) const override;
+  void on_model_ready(const std::string& model) override;
+  void on_model_answer(const std::string& model, uint64_t number,
+                       const ipc::Answer& answer) override;
+  void on_model_stopped(const std::string& model) override;
+  void on_model_lost(const std::string& model, const std::string& how) override;
+  void on_model_failed(const std::string& model, const Error& error) override;
+
+ private:
+  struct Origin;
+  void submit(const Caller& caller, const std::string& id, ipc::ClientRequest request, size_t bytes,
+              Origin origin);
+  void tell_watchers(LiveRequest& request, const OutgoingView& outgoing, bool must_fit);
+  void unwatch(const PeerId& peer);
+  void end_log(LiveRequest& request, const std::string& last);
+  Result<ModelFile> file_of(const std::string& name);
+  void place(LiveRequest& request, const ModelFile& file);
+  void forward(LiveRequest& request, Worker& worker);
+  void on_encoded(uint64_t number, uint64_t encoding, const std::string& json);
+  void on_delta(LiveRequest& request, const ipc::Answer& answer);
+  void on_event(LiveRequest& request, const ipc::Answer& answer);
+  void announce_waiting();
+  std::vector<uint64_t> forwarded_to(const std::string& model) const;
+  void cancel_request(LiveRequest& request);
+  void tell_worker_to_cancel(LiveRequest& request);
+
+  // The ways a request ends here; the reference is dead afterwards.
+  void end_done(LiveRequest& request, ipc::DoneEvent done);
+  void end_without_worker(LiveRequest& request, const std::string& reason);
+  void end_error(LiveRequest& request, ipc::ErrorEvent error);
+  void end_reply(LiveRequest& request, std::string_view json);
+
+  enum class Size { kBounded, kMustFit };
+  void send_event(LiveRequest& request, std::string_view json, Size size);
+  void send(LiveRequest& request, OutgoingView outgoing, Size size);
+  void on_overflow(LiveRequest& request);
+  void on_reply_dropped(const PeerId& peer, const std::string& id);
+  void erase(LiveRequest& request);
+
+  const Clock& clock_;
+  Admission& admission_;
+  ModelDirectory& models_;
+  OutputBuffer& output_;
+  Residency* residency_ = nullptr;
+  SideThread* side_ = nullptr;
+  Replay replay_;
+  RequestTable table_;
+  uint64_t watchers_made_ = 0;
+  uint64_t encodings_made_ = 0;
+  RequestCounters counters_;
+  OnDone on_done_;
+  CacheConfig cache_;
+  std::set<PeerId> gone_;  // connections found closed since the last tick
+};
+
+}  // namespace hearth::broker

@@ -1,0 +1,187 @@
+// The dispatcher's second half: coming back to a request, and going on from one.
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "daemon/broker/requests/dispatcher.h"
+#include "daemon/broker/requests/dispatcher_origin.h"
+#include "ipc/wire/codec.h"
+#include "kernels/base/log.h"
+
+namespace hearth::broker {
+namespace {
+
+constexpr size_t kMaxWatchers = 16;  // of one request
+
+// What others have is not there for this caller, in the same words.
+Error not_found() {
+  return Error{ErrorCode::kNotFound,
+               "you have no live request of that id, and none that ended a short while ago", "id"};
+}
+
+}  // namespace
+
+void Dispatcher::attach(const Caller& caller, const std::string& id,
+                        const ipc::AttachRequest& request) {
+  const ReplayLog* log = replay_.find(caller.uid, request.id);
+  if (log == nullptr) return reply_error(caller.peer, id, not_found());
+  LiveRequest* live = log->live() ? table_.find(log->number) : nullptr;
+  if (live != nullptr && live->watchers.size() >= kMaxWatchers) {
+    return reply_error(
+        caller.peer, id,
+        Error{ErrorCode::kBusy,
+              fmt::format("{} connections read this request already", kMaxWatchers), "id"});
+  }
+  const auto ids_of = [&](size_t sample) -> std::span<const int32_t> {
+    return live != nullptr ? live->samples[sample].ids : log->samples[sample].ids;
+  };
+  const auto from = static_cast<uint32_t>(request.from);
+  ipc::AttachedEvent attached{
+      .id = request.id, .model = log->model, .live = live != nullptr, .from = {}};
+  std::vector<Outgoing> answers(1);
+  const auto say = [&](const std::string& json) {
+    if (!json.empty()) answers.emplace_back().payload = json;
+  };
+  say(log->started);
+  say(log->prompt_logprobs);
+  for (uint32_t i = 0; i < log->samples.size(); ++i) {
+    const ReplayLog::Sample& sample = log->samples[i];
+    attached.from.push_back(
+        static_cast<int32_t>(replay_from(sample, from, static_cast<uint32_t>(ids_of(i).size()))));
+    Outgoing delta = replay_delta(sample, i, from, ids_of(i));
+    if (delta.is_delta) answers.push_back(std::move(delta));
+  }
+  for (const ReplayLog::Sample& sample : log->samples) say(sample.done);
+  say(log->last);
+  answers.front().payload = ipc::encode_event(attached);
+
+  // Not a request's number: where the same connection reads the request itself, the two do not
+  // merge.
+  const uint64_t number = ~uint64_t{0} - watchers_made_++;
+  const bool ended = live == nullptr;
+  if (live != nullptr) live->watchers.push_back({caller.peer, id, number});
+  for (Outgoing& answer : answers) {
+    answer.number = number;
+    answer.request_id = id;
+    switch (output_.push(caller.peer, answer, false)) {
+      case OutputBuffer::Outcome::kSent:
+      case OutputBuffer::Outcome::kQueued: break;
+      case OutputBuffer::Outcome::kGone: return connection_gone(caller.peer);
+      case OutputBuffer::Outcome::kOverflow: {
+        if (!ended)
+          std::erase_if(live->watchers, [&](const auto& w) { return w.number == number; });
+        Outgoing last;
+        last.number = number;
+        last.request_id = id;
+        last.payload = ipc::encode_event(ipc::ErrorEvent{
+            Error{ErrorCode::kTooLarge,
+                  fmt::format("{} bytes of answers wait for this connection; attach from a later "
+                              "token, or read first",
+                              output_.backlog_bytes(caller.peer)),
+                  "from"},
+            0});
+        output_.push(caller.peer, last, true);
+        return;
+      }
+    }
+  }
+}
+
+void Dispatcher::tell_watchers(LiveRequest& request, const OutgoingView& outgoing, bool must_fit) {
+  std::erase_if(request.watchers, [&](const Watcher& watcher) {
+    OutgoingView theirs = outgoing;
+    theirs.number = watcher.number;
+    theirs.request_id = watcher.id;
+    switch (output_.push(watcher.peer, theirs, must_fit)) {
+      case OutputBuffer::Outcome::kSent:
+      case OutputBuffer::Outcome::kQueued: return false;
+      case OutputBuffer::Outcome::kGone: gone_.insert(watcher.peer); return true;
+      case OutputBuffer::Outcome::kOverflow: break;
+    }
+    log_warn("slow_watcher", "number={} owner={} backlog_bytes={}", request.number, request.owner,
+             output_.backlog_bytes(watcher.peer));
+    Outgoing last;
+    last.number = watcher.number;
+    last.request_id = watcher.id;
+    last.payload = too_slow(output_.backlog_bytes(watcher.peer), "attach again");
+    output_.push(watcher.peer, last, true);
+    return true;
+  });
+}
+
+void Dispatcher::unwatch(const PeerId& peer) {
+  for (const uint64_t number :
+       table_.numbers([](const LiveRequest& request) { return !request.watchers.empty(); })) {
+    std::erase_if(table_.find(number)->watchers,
+                  [&](const Watcher& watcher) { return watcher.peer == peer; });
+  }
+}
+
+// What it was and made is needed only by those who come later.
+void Dispatcher::end_log(LiveRequest& request, const std::string& last) {
+  if (request.log == nullptr) return;
+  ReplayLog& log = *std::exchange(request.log, nullptr);
+  log.request = std::move(std::get<ipc::GenerateRequest>(request.request));
+  log.prefix = std::move(request.prefix);
+  for (size_t i = 0; i < log.samples.size(); ++i) {
+    log.samples[i].ids = std::move(request.samples[i].ids);
+  }
+  replay_.end(log, last, clock_.now_us());
+}
+
+void Dispatcher::fork(const Caller& caller, const std::string& id,
+                      const ipc::ForkRequest& request) {
+  const auto refuse = [&](ErrorCode code, std::string message, std::string field) {
+    reply_error(caller.peer, id, Error{code, std::move(message), std::move(field)});
+  };
+  const ReplayLog* log = replay_.find(caller.uid, request.id);
+  if (log == nullptr) return reply_error(caller.peer, id, not_found());
+  const LiveRequest* live = log->live() ? table_.find(log->number) : nullptr;
+  if (static_cast<size_t>(request.sample) >= log->samples.size()) {
+    return refuse(
+        ErrorCode::kInvalidArgument,
+        fmt::format("sample: met {}, the request has {}", request.sample, log->samples.size()),
+        "sample");
+  }
+  const auto sample = static_cast<size_t>(request.sample);
+  const std::vector<int32_t>& ids =
+      live != nullptr ? live->samples[sample].ids : log->samples[sample].ids;
+  const size_t from = request.from < 0 ? ids.size() : static_cast<size_t>(request.from);
+  if (from > ids.size()) {
+    return refuse(ErrorCode::kInvalidArgument,
+                  fmt::format("from: met {}, sample {} has {} tokens", from, sample, ids.size()),
+                  "from");
+  }
+  ipc::GenerateRequest next = live != nullptr ? live->generate() : log->request;
+  const auto done = static_cast<int32_t>(from);
+  next.model = log->model;  // a role may mean another by now
+  next.n = request.n;
+  next.seed = request.seed;
+  next.detach = request.detach;
+  next.prompt_logprobs = false;
+  next.cache_keep_s = 0;
+  if (request.max_tokens > 0) {
+    next.max_tokens = request.max_tokens;
+  } else if (next.max_tokens > 0) {
+    next.max_tokens -= done;
+    if (next.max_tokens <= 0) {
+      return refuse(ErrorCode::kInvalidArgument,
+                    "max_tokens: the request had none left there, want a number", "max_tokens");
+    }
+  }
+  next.min_tokens = std::max(0, next.min_tokens - done);
+  if (next.max_tokens > 0) next.min_tokens = std::min(next.min_tokens, next.max_tokens);
+
+  Origin origin;
+  origin.prefix = live != nullptr ? live->prefix : log->prefix;
+  origin.prefix.insert(origin.prefix.end(), ids.begin(),
+                       ids.begin() + static_cast<ptrdiff_t>(from));
+  if (live != nullptr) origin.of = live->number;
+  origin.sample = request.sample;
+  const size_t bytes = next.prompt.size() + next.messages.text.size() +
+                       (next.prompt_ids.size() + origin.prefix.size()) * sizeof(int32_t);
+  submit(caller, id, std::move(next), bytes, std::move(origin));
+}
+
+}  // namespace hearth::broker

@@ -1,0 +1,23 @@
+#pragma once
+// What the two halves of the dispatcher share. Private to it.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/broker/requests/dispatcher.h"
+
+namespace hearth::broker {
+
+/// Where a fork comes from; see ipc::WorkerRequest.
+struct Dispatcher::Origin {
+  std::vector<int32_t> prefix{};
+  uint64_t of = 0;
+  int32_t sample = 0;
+};
+
+/// The last words to a reader that is too slow.
+std::string too_slow(size_t backlog_bytes, std::string_view consequence);
+
+}  // namespace hearth::broker

@@ -1,0 +1,249 @@
+#include "daemon/broker/requests/model_verbs.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/base/log.h"
+
+namespace hearth::broker {
+namespace {
+
+// Verbs under way; each costs an event per tick.
+constexpr size_t kMaxTasks = 64;
+
+}  // namespace
+
+Result<void> ModelVerbs::may_ask(const Caller& caller) const {
+  if (!caller.is_admin) {
+    return Error{ErrorCode::kForbidden,
+                 "models are loaded, unloaded and swapped by administrators: root, the daemon's "
+                 "user and the members of server.admin_group",
+                 ""};
+  }
+  if (tasks_.size() >= kMaxTasks) {
+    return Error{ErrorCode::kBusy,
+                 fmt::format("{} such verbs are under way, limit {}", tasks_.size(), kMaxTasks),
+                 ""};
+  }
+  return {};
+}
+
+// ---- Asked -------------------------------------------------------------------------------------
+
+void ModelVerbs::load(const Caller& caller, const std::string& id,
+                      const ipc::LoadRequest& request) {
+  const auto refuse = [&](Error error) {
+    dispatcher_.reply_error(caller.peer, id, std::move(error));
+  };
+  if (Result<void> may = may_ask(caller); !may) return refuse(may.take_error());
+  Result<ModelFile> file = models_.resolve(request.model);
+  if (!file) return refuse(file.take_error());
+  std::string draft = request.draft;
+  if (draft != "auto" && draft != "none") {
+    Result<ModelFile> small = models_.resolve(draft);
+    if (!small) return refuse({small.error().code, small.error().message, "draft"});
+    draft = small->path.string();
+  }
+  begin({.verb = ipc::Verb::kLoad,
+         .peer = caller.peer,
+         .id = id,
+         .role = {},
+         .model = file->name,
+         .since_us = clock_.now_us(),
+         .said = {}},
+        *file, request.keep_alive_ms, draft);
+}
+
+void ModelVerbs::swap(const Caller& caller, const std::string& id,
+                      const ipc::SwapRequest& request) {
+  const auto refuse = [&](Error error) {
+    dispatcher_.reply_error(caller.peer, id, std::move(error));
+  };
+  if (Result<void> may = may_ask(caller); !may) return refuse(may.take_error());
+  Result<std::string> before = models_.model_of_role(request.role);
+  if (!before) return refuse(before.take_error());
+  Result<ModelFile> file = models_.resolve(request.model);
+  if (!file) return refuse(file.take_error());
+  begin({.verb = ipc::Verb::kSwap,
+         .peer = caller.peer,
+         .id = id,
+         .role = request.role,
+         .model = file->name,
+         .since_us = clock_.now_us(),
+         .said = {}},
+        *file, -1);
+}
+
+void ModelVerbs::unload(const Caller& caller, const std::string& id,
+                        const ipc::UnloadRequest& request) {
+  const auto refuse = [&](Error error) {
+    dispatcher_.reply_error(caller.peer, id, std::move(error));
+  };
+  if (Result<void> may = may_ask(caller); !may) return refuse(may.take_error());
+  Result<ModelFile> file = models_.resolve(request.model);
+  if (!file) return refuse(file.take_error());
+  for (const Task& task : take(file->name, false)) {
+    if (task.peer.door == Door::kNone) continue;
+    dispatcher_.reply_error(task.peer, task.id,
+                            Error{ErrorCode::kCancelled, "the model was unloaded meanwhile", ""});
+  }
+  if (!residency_.unload(file->name)) {
+    return dispatcher_.reply(caller.peer, id,
+                             ipc::UnloadReply{.model = file->name, .was_resident = false});
+  }
+  tasks_.push_back({.verb = ipc::Verb::kUnload,
+                    .peer = caller.peer,
+                    .id = id,
+                    .role = {},
+                    .model = file->name,
+                    .since_us = clock_.now_us(),
+                    .said = {}});
+  say(tasks_.back());
+}
+
+bool ModelVerbs::preload() {
+  const Result<ModelFile> file = models_.resolve("default");
+  if (!file) return false;
+  begin({.verb = ipc::Verb::kLoad,
+         .peer = {},
+         .id = {},
+         .role = {},
+         .model = file->name,
+         .since_us = clock_.now_us(),
+         .said = {}},
+        *file, -1);
+  return true;
+}
+
+bool ModelVerbs::preloading() const {
+  return std::any_of(tasks_.begin(), tasks_.end(),
+                     [](const Task& task) { return task.peer.door == Door::kNone; });
+}
+
+void ModelVerbs::begin(Task task, const ModelFile& file, int64_t keep_alive_ms,
+                       const std::string& draft) {
+  std::string replaces;
+  if (task.verb == ipc::Verb::kSwap) replaces = models_.model_of_role(task.role).value();
+  tasks_.push_back(std::move(task));
+  residency_.load(file, keep_alive_ms, replaces, draft);
+  const Worker* worker = residency_.worker_of(file.name);
+  if (worker != nullptr && worker->is_ready()) return on_model_ready(file.name);
+  tick();
+}
+
+// ---- Done --------------------------------------------------------------------------------------
+
+ModelVerbs::Tasks ModelVerbs::take(const std::string& model, bool unloads) {
+  Tasks taken;
+  for (auto it = tasks_.begin(); it != tasks_.end();) {
+    const auto here = it++;
+    if (here->model == model && (here->verb == ipc::Verb::kUnload) == unloads) {
+      taken.splice(taken.end(), tasks_, here);
+    }
+  }
+  return taken;
+}
+
+bool ModelVerbs::model_in_use(const std::string& model) const {
+  return std::any_of(tasks_.begin(), tasks_.end(), [&](const Task& task) {
+    return task.model == model && task.verb != ipc::Verb::kUnload;
+  });
+}
+
+void ModelVerbs::on_model_ready(const std::string& model) {
+  for (const Task& task : take(model, false)) finish_loaded(task);
+}
+
+void ModelVerbs::finish_loaded(const Task& task) {
+  const ipc::WorkerReady& facts = *residency_.find(task.model)->facts;
+  // A verb that took a moment took at least one: 0 says that the model was there.
+  const int64_t taken_us = clock_.now_us() - task.since_us;
+  const bool waited = !task.said.stage.empty();
+  const int64_t load_ms = waited ? std::max<int64_t>(taken_us / 1000, 1) : 0;
+  if (task.verb == ipc::Verb::kLoad) {
+    if (task.peer.door == Door::kNone) return;
+    return dispatcher_.reply(task.peer, task.id,
+                             ipc::LoadReply{.model = task.model,
+                                            .load_ms = load_ms,
+                                            .weight_bytes = facts.weight_bytes,
+                                            .kv_bytes = facts.kv_bytes,
+                                            .draft = facts.draft});
+  }
+  Result<std::string> before = models_.set_role(task.role, task.model);
+  if (!before) return dispatcher_.reply_error(task.peer, task.id, before.take_error());
+  log_info("swap", "role={} model={} before={} us={}", task.role, task.model, *before, taken_us);
+  dispatcher_.reply(
+      task.peer, task.id,
+      ipc::SwapReply{
+          .role = task.role, .model = task.model, .previous = *before, .load_ms = load_ms});
+  dispatcher_.repoint(task.role);
+}
+
+void ModelVerbs::finish_unloaded(const std::string& model) {
+  for (const Task& task : take(model, true)) {
+    dispatcher_.reply(task.peer, task.id, ipc::UnloadReply{.model = model, .was_resident = true});
+  }
+}
+
+void ModelVerbs::on_model_stopped(const std::string& model) { finish_unloaded(model); }
+
+// It is loaded again for those who wait for it; for those who wanted it away it is away.
+void ModelVerbs::on_model_lost(const std::string& model, const std::string&) {
+  finish_unloaded(model);
+}
+
+void ModelVerbs::on_model_failed(const std::string& model, const Error& error) {
+  finish_unloaded(model);
+  for (const Task& task : take(model, false)) {
+    if (task.peer.door != Door::kNone) dispatcher_.reply_error(task.peer, task.id, error);
+  }
+}
+
+void ModelVerbs::fail_all(const Error& error) {
+  for (const Task& task : std::exchange(tasks_, {})) {
+    if (task.peer.door != Door::kNone) dispatcher_.reply_error(task.peer, task.id, error);
+  }
+}
+
+// ---- Meanwhile ---------------------------------------------------------------------------------
+
+ipc::LoadingEvent ModelVerbs::now(const Task& task) const {
+  ipc::LoadingEvent event;
+  event.model = task.model;
+  const Residency::Resident* resident = residency_.find(task.model);
+  if (task.verb == ipc::Verb::kUnload) {
+    event.stage = "draining";
+    return event;
+  }
+  event.estimate_ms = residency_.estimate_ms(task.model);
+  const bool loads = resident != nullptr && resident->worker != nullptr &&
+                     resident->worker->state() == Worker::State::kStarting;
+  if (!loads) {
+    const std::string reason = residency_.waiting_reason(task.model);
+    event.stage = reason == "recovering" ? "recovering" : "room";
+    return event;
+  }
+  const ipc::WorkerLoadProgress* progress = resident->worker->progress();
+  event.stage = progress == nullptr ? "starting" : progress->stage;
+  if (progress != nullptr) {
+    event.bytes_done = progress->bytes_done;
+    event.bytes_total = progress->bytes_total;
+  }
+  return event;
+}
+
+void ModelVerbs::say(Task& task) {
+  ipc::LoadingEvent event = now(task);
+  const bool news = event.stage != task.said.stage || event.bytes_done != task.said.bytes_done;
+  if (!news) return;
+  task.said = event;
+  if (task.peer.door != Door::kNone) dispatcher_.reply(task.peer, task.id, event);
+}
+
+void ModelVerbs::tick() {
+  for (Task& task : tasks_) say(task);
+}
+
+}  // namespace hearth::broker

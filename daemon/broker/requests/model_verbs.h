@@ -1,0 +1,75 @@
+#pragma once
+// load, unload and swap: who asked, how far it is, and the reply when it is done. The work itself
+// is the residency's; this tells administrators of it. Owned by the io thread.
+
+#include <cstdint>
+#include <list>
+#include <string>
+
+#include "daemon/broker/requests/dispatcher.h"
+#include "daemon/broker/requests/session.h"
+#include "daemon/broker/residency/model_directory.h"
+#include "daemon/broker/residency/residency.h"
+#include "ipc/schema/messages.h"
+#include "kernels/base/clock.h"
+
+namespace hearth::broker {
+
+class ModelVerbs final : public ResidencyListener {
+ public:
+  ModelVerbs(const Clock& clock, ModelDirectory& models, Residency& residency,
+             Dispatcher& dispatcher)
+      : clock_(clock), models_(models), residency_(residency), dispatcher_(dispatcher) {}
+
+  /// Each is answered with `loading` events and one reply or error. kForbidden for all but
+  /// administrators.
+  void load(const Caller& caller, const std::string& id, const ipc::LoadRequest& request);
+  void unload(const Caller& caller, const std::string& id, const ipc::UnloadRequest& request);
+  void swap(const Caller& caller, const std::string& id, const ipc::SwapRequest& request);
+
+  /// The default role's model, at start, for nobody in particular. False: there is none.
+  bool preload();
+
+  /// Says what is new. Call a few times a second.
+  void tick();
+  /// Ends what is under way with this error.
+  void fail_all(const Error& error);
+  size_t num_waiting() const { return tasks_.size(); }
+  /// preload() is still under way.
+  bool preloading() const;
+
+  bool model_in_use(const std::string& model) const override;
+  void on_model_ready(const std::string& model) override;
+  void on_model_stopped(const std::string& model) override;
+  void on_model_lost(const std::string& model, const std::string& how) override;
+  void on_model_failed(const std::string& model, const Error& error) override;
+
+ private:
+  struct Task {
+    ipc::Verb verb = ipc::Verb::kLoad;
+    PeerId peer;  ///< whom to tell; of no door: nobody
+    std::string id;
+    std::string role;  ///< kSwap
+    std::string model;
+    int64_t since_us = 0;
+    ipc::LoadingEvent said;
+  };
+  using Tasks = std::list<Task>;
+
+  Result<void> may_ask(const Caller& caller) const;
+  void begin(Task task, const ModelFile& file, int64_t keep_alive_ms,
+             const std::string& draft = "auto");
+  void finish_loaded(const Task& task);
+  void finish_unloaded(const std::string& model);
+  Tasks take(const std::string& model, bool unloads);
+  ipc::LoadingEvent now(const Task& task) const;
+  void say(Task& task);
+
+  const Clock& clock_;
+  ModelDirectory& models_;
+  Residency& residency_;
+  Dispatcher& dispatcher_;
+  Tasks tasks_;
+};
+
+}  // namespace hearth::broker

@@ -1,0 +1,133 @@
+#include "daemon/broker/requests/request_table.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace hearth::broker {
+
+int64_t LiveRequest::output_tokens() const {
+  int64_t total = 0;
+  for (const SampleLog& sample : samples) total += static_cast<int64_t>(sample.ids.size());
+  return total;
+}
+
+int64_t max_output_tokens_of(const ipc::ClientRequest& request) {
+  const auto* generate = std::get_if<ipc::GenerateRequest>(&request);
+  return generate == nullptr ? 0 : int64_t{generate->n} * generate->max_tokens;
+}
+
+std::vector<std::vector<int32_t>> LiveRequest::resume() const {
+  if (output_tokens() == 0) return {};
+  std::vector<std::vector<int32_t>> out;
+  for (const SampleLog& sample : samples) out.push_back(sample.ids);
+  return out;
+}
+
+Result<LiveRequest*> RequestTable::add(LiveRequest request) {
+  const std::pair key{request.owner, request.id};
+  if (by_owner_and_id_.contains(key)) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "a live request has this id already; ids are unique "
+                 "among an owner's live requests",
+                 "id"};
+  }
+  request.number = ++last_number_;
+  const uint64_t number = request.number;
+  queued_bytes_ += request.bytes;
+  OwnerUse& owner = owners_[request.owner];
+  ++owner.requests;
+  owner.bytes += request.bytes;
+  owner.tokens += request.max_output_tokens();
+  ++model_sizes_[request.model];
+  by_owner_and_id_.emplace(key, number);
+  by_number_.emplace_back(number, std::make_unique<LiveRequest>(std::move(request)));
+  return by_number_.back().second.get();
+}
+
+std::vector<RequestTable::Entry>::iterator RequestTable::at_or_behind(uint64_t number) {
+  return std::ranges::lower_bound(by_number_, number, {}, &Entry::first);
+}
+
+LiveRequest* RequestTable::find(uint64_t number) {
+  const auto it = at_or_behind(number);
+  return it == by_number_.end() || it->first != number ? nullptr : it->second.get();
+}
+
+LiveRequest* RequestTable::find(uint32_t owner, const std::string& id) {
+  const auto it = by_owner_and_id_.find({owner, id});
+  return it == by_owner_and_id_.end() ? nullptr : find(it->second);
+}
+
+LiveRequest* RequestTable::find_any_owner(const std::string& id) {
+  for (const auto& [number, request] : by_number_) {
+    if (request->id == id) return request.get();
+  }
+  return nullptr;
+}
+
+void RequestTable::erase(uint64_t number) {
+  const auto it = at_or_behind(number);
+  if (it == by_number_.end() || it->first != number) return;
+  const LiveRequest& request = *it->second;
+  queued_bytes_ -= request.bytes;
+  by_owner_and_id_.erase({request.owner, request.id});
+  const auto owner = owners_.find(request.owner);
+  owner->second.bytes -= request.bytes;
+  owner->second.tokens -= request.max_output_tokens();
+  if (--owner->second.requests == 0) owners_.erase(owner);
+  const auto model = model_sizes_.find(request.model);
+  if (--model->second == 0) model_sizes_.erase(model);
+  by_number_.erase(it);
+}
+
+size_t RequestTable::model_size(const std::string& model) const {
+  const auto it = model_sizes_.find(model);
+  return it == model_sizes_.end() ? 0 : it->second;
+}
+
+void RequestTable::move_to_model(LiveRequest& request, const std::string& model) {
+  const auto before = model_sizes_.find(request.model);
+  if (--before->second == 0) model_sizes_.erase(before);
+  ++model_sizes_[model];
+  request.model = model;
+}
+
+RequestTable::OwnerUse RequestTable::owner_use(uint32_t owner) const {
+  const auto it = owners_.find(owner);
+  return it == owners_.end() ? OwnerUse() : it->second;
+}
+
+Result<bool> accept_delta(LiveRequest* request, const ipc::DeltaHeader& header,
+                          std::string_view ids) {
+  if (header.sample >= request->samples.size()) {
+    return Error{ErrorCode::kInternal,
+                 fmt::format("delta of sample {}, the request has {}", header.sample,
+                             request->samples.size()),
+                 ""};
+  }
+  if (ids.size() != size_t{header.num_tokens} * sizeof(int32_t)) {
+    return Error{
+        ErrorCode::kInternal,
+        fmt::format("delta of {} tokens with {} bytes of ids", header.num_tokens, ids.size()), ""};
+  }
+  SampleLog& sample = request->samples[header.sample];
+  if (header.first_index != sample.ids.size()) {
+    return Error{ErrorCode::kInternal,
+                 fmt::format("delta begins at token {}, {} were sent", header.first_index,
+                             sample.ids.size()),
+                 ""};
+  }
+  if (header.num_tokens == 0) {
+    if (sample.tail_sent) return false;
+    sample.tail_sent = true;
+    return true;
+  }
+  const size_t sent = sample.ids.size();
+  sample.ids.resize(sent + header.num_tokens);
+  std::memcpy(sample.ids.data() + sent, ids.data(), ids.size());
+  return true;
+}
+
+}  // namespace hearth::broker

@@ -1,0 +1,55 @@
+#pragma once
+// Who speaks on a connection, and what they may do. The owner is what the kernel says about the
+// peer of the socket, or over TCP the key that the peer proved; nothing in a payload is believed
+// about identity. Owned by the io thread.
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <set>
+#include <string>
+
+#include "daemon/broker/transport/peer_id.h"
+#include "ipc/wire/socket.h"
+#include "kernels/base/result.h"
+
+namespace hearth::broker {
+
+struct Caller {
+  PeerId peer;  ///< the connection
+  uint32_t uid = 0;
+  bool is_admin = false;  ///< sees and cancels everybody's requests
+};
+
+/// See it, cancel it.
+inline bool may_touch(const Caller& caller, uint32_t owner) {
+  return caller.is_admin || caller.uid == owner;
+}
+
+/// "uid:1000"
+std::string owner_name(uint32_t uid);
+
+class Rights {
+ public:
+  /// Administrators: root, the daemon's own user, and the members of `admin_group` ("": none),
+  /// looked up here and by refresh(), so that no request waits for a name service.
+  /// kInvalidArgument when there is no such group.
+  static Result<Rights> create(const std::string& admin_group, uint32_t daemon_uid);
+
+  /// Looks the group up again where the system's list of groups has changed since, or where
+  /// `at_once`. A group that is gone has no members. True: somebody came or went.
+  bool refresh(bool at_once);
+
+  bool is_admin(const ipc::PeerCredentials& peer) const;
+
+ private:
+  bool look_up();
+
+  std::string admin_group_;
+  std::set<uint32_t> always_;  // administrators without the group
+  std::set<uint32_t> uids_;
+  std::set<uint32_t> gids_;
+  int64_t groups_changed_ns_ = 0;
+};
+
+}  // namespace hearth::broker

@@ -1,0 +1,166 @@
+#include "daemon/broker/residency/model_directory.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "ipc/text/utf8.h"
+
+namespace hearth::broker {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kDefaultRole = "default";
+constexpr size_t kMaxAdopted = 256;
+
+}  // namespace
+
+ModelDirectory::ModelDirectory(std::vector<fs::path> dirs, std::map<std::string, std::string> roles)
+    : dirs_(std::move(dirs)), roles_(std::move(roles)) {
+  rescan();
+}
+
+void ModelDirectory::configure(std::vector<fs::path> dirs,
+                               const std::map<std::string, std::string>& roles) {
+  dirs_ = std::move(dirs);
+  for (const auto& [role, model] : roles) {
+    if (model.empty()) {
+      roles_.erase(role);
+    } else {
+      roles_[role] = model;
+    }
+  }
+  rescan();
+}
+
+void ModelDirectory::refresh() {
+  const bool changed = std::ranges::any_of(folders_, [](const ipc::ModelFolder& folder) {
+    return ipc::changed_ns(folder.path) != folder.changed_ns;
+  });
+  if (changed) rescan();
+}
+
+void ModelDirectory::rescan() {
+  ipc::FoundModels found = ipc::list_model_files(dirs_);
+  folders_ = std::move(found.folders);
+  models_.clear();
+  for (ipc::FoundModel& each : found.models) {
+    models_.emplace(each.name, ModelFile{each.name, std::move(each.path), each.bytes});
+  }
+  for (const ModelFile& each : adopted_) models_.emplace(each.name, each);
+}
+
+std::vector<std::string> ModelDirectory::names() const {
+  std::vector<std::string> out;
+  for (const auto& [name, model] : models_) out.push_back(name);
+  return out;
+}
+
+const ModelFile* ModelDirectory::find(const std::string& target) const {
+  if (const auto same = models_.find(target); same != models_.end()) return &same->second;
+  const std::string name = ipc::match_model_name(target, names());
+  return name.empty() ? nullptr : &models_.at(name);
+}
+
+Result<std::string> ModelDirectory::adopt(const fs::path& file) {
+  std::error_code error;
+  const fs::path path = fs::canonical(file, error);
+  const uint64_t bytes = error ? 0 : fs::file_size(path, error);
+  if (error || !ipc::has_model_suffix(path.filename().string())) {
+    return Error{ErrorCode::kNotFound,
+                 fmt::format("{}: there is no such .gguf file", ipc::to_valid_utf8(file.string())),
+                 "model"};
+  }
+  refresh();
+  for (const auto& [name, model] : models_) {
+    if (fs::equivalent(model.path, path, error)) return name;
+  }
+  std::string name = path.stem().string();
+  for (int i = 2; models_.contains(name); ++i) {
+    name = fmt::format("{}@{}", path.stem().string(), i);
+  }
+  if (!ipc::is_model_name(name) || adopted_.size() >= kMaxAdopted) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("{}: want a plain file name, and at most {} files by their paths",
+                             ipc::to_valid_utf8(file.string()), kMaxAdopted),
+                 "model"};
+  }
+  adopted_.push_back(ModelFile{name, path, bytes});
+  models_.emplace(name, adopted_.back());
+  return name;
+}
+
+std::string ModelDirectory::target_of(const std::string& name) const {
+  if (const auto role = roles_.find(name); role != roles_.end()) return role->second;
+  if (name == kDefaultRole && !models_.empty()) return models_.begin()->first;
+  return name;
+}
+
+Result<ModelFile> ModelDirectory::resolve(const std::string& name) {
+  if (name.find('/') != std::string::npos) {
+    return Error{
+        ErrorCode::kForbidden,
+        fmt::format("{}: a model is named by its file's name; only the daemon's own user may "
+                    "name a path. Put the file into {}",
+                    ipc::to_valid_utf8(name),
+                    dirs_.empty() ? "a model directory" : dirs_.front().string()),
+        "model"};
+  }
+  refresh();
+  const ModelFile* model = find(target_of(name));
+  std::error_code ignored;
+  if (model == nullptr || !fs::exists(model->path, ignored)) {
+    rescan();  // two changes within one tick of the file system's clock look like one
+    model = find(target_of(name));
+  }
+  if (model == nullptr) return not_found(name, target_of(name));
+  return *model;
+}
+
+Result<std::string> ModelDirectory::model_of_role(const std::string& role) const {
+  if (roles_.contains(role) || role == kDefaultRole) return target_of(role);
+  std::vector<std::string> names = {std::string(kDefaultRole)};
+  for (const auto& [known, model] : roles_) {
+    if (known != kDefaultRole) names.push_back(known);
+  }
+  return Error{ErrorCode::kNotFound,
+               fmt::format("no role {}; there are: {}", role, fmt::join(names, ", ")), "role"};
+}
+
+Result<std::string> ModelDirectory::set_role(const std::string& role, const std::string& model) {
+  HEARTH_ASSIGN_OR_RETURN(std::string before, model_of_role(role));
+  roles_[role] = model;
+  return before;
+}
+
+Error ModelDirectory::not_found(const std::string& name, const std::string& target) const {
+  if (models_.empty()) {
+    std::vector<std::string> dirs;
+    for (const fs::path& dir : dirs_) dirs.push_back(dir.string());
+    return {
+        ErrorCode::kNotFound,
+        fmt::format("there is no .gguf file in the model directories ({})", fmt::join(dirs, ", ")),
+        "model"};
+  }
+  return {
+      ErrorCode::kNotFound,
+      fmt::format("no model {}{}; there are: {}", target,
+                  target == name ? "" : fmt::format(" (role {})", name), fmt::join(names(), ", ")),
+      "model"};
+}
+
+std::vector<std::string> ModelDirectory::roles_of(const std::string& model) const {
+  std::vector<std::string> out;
+  if (!roles_.contains(std::string(kDefaultRole)) &&
+      target_of(std::string(kDefaultRole)) == model) {
+    out.emplace_back(kDefaultRole);
+  }
+  for (const auto& [role, target] : roles_) {
+    if (target == model) out.push_back(role);
+  }
+  return out;
+}
+
+}  // namespace hearth::broker

@@ -1,0 +1,462 @@
+#include "daemon/broker/residency/residency.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/base/check.h"
+#include "kernels/base/log.h"
+
+namespace hearth::broker {
+namespace {
+
+// Deaths in a row before `ready` after which a model is given up: a file that crashes its reader,
+// a machine without the memory for it.
+constexpr int32_t kLoadAttempts = 3;
+// After giving up, a new request waits so long for the next attempt: no storm of processes.
+constexpr int64_t kAfterGivingUpUs = 1'000'000;
+// A worker that served for so long starts the counting of failures anew.
+constexpr int64_t kStableUs = 30'000'000;
+
+}  // namespace
+
+Residency::Residency(const Clock& clock, const Config& config, MemoryBudget budget,
+                     StartWorker start)
+    : clock_(clock), config_(config), budget_(std::move(budget)), start_worker_(std::move(start)) {}
+
+// ---- What is wanted ----------------------------------------------------------------------------
+
+Residency::Resident& Residency::wanted_now(const ModelFile& file) {
+  Resident& resident = residents_[file.name];
+  const int64_t now_us = clock_.now_us();
+  resident.last_used_us = now_us;
+  // One on its way out is followed by another once it has gone.
+  const bool on_its_way_in = resident.worker != nullptr && !resident.worker->is_leaving();
+  if (!resident.wanted && !on_its_way_in) {
+    if (resident.file.path != file.path || resident.file.bytes != file.bytes) {
+      resident.plan_bytes.reset();  // another file of that name
+    }
+    resident.file = file;
+    resident.wanted = true;
+    resident.wanted_since_us = now_us;
+  }
+  return resident;
+}
+
+Worker* Residency::want(const ModelFile& file) {
+  const auto known = residents_.find(file.name);
+  if (known != residents_.end() && known->second.worker != nullptr &&
+      known->second.worker->is_ready()) {
+    known->second.last_used_us = clock_.now_us();
+    return known->second.worker.get();
+  }
+  const bool news = known == residents_.end() || !known->second.wanted;
+  wanted_now(file);
+  if (news) tick();
+  return nullptr;
+}
+
+Result<void> Residency::may_want(const std::string& model) const {
+  if (config_.residency.load_on_demand) return {};
+  const Resident* resident = find(model);
+  if (resident != nullptr && (resident->allowed || resident->worker != nullptr)) return {};
+  return Error{ErrorCode::kUnavailable,
+               fmt::format("model {} is not in memory, and residency.load_on_demand is off: an "
+                           "administrator may load it",
+                           model),
+               "model"};
+}
+
+void Residency::load(const ModelFile& file, int64_t keep_alive_ms, const std::string& replaces,
+                     const std::string& draft) {
+  if (Resident& known = residents_[file.name]; draft != "auto" && known.draft != draft) {
+    known.draft = draft;
+    if (known.worker != nullptr && !known.worker->is_leaving()) {
+      log_info("model_unload", "model={} why=draft", file.name);
+      known.worker->drain();
+    }
+  }
+  Resident& resident = wanted_now(file);
+  resident.allowed = true;
+  resident.insisted = true;
+  resident.replaces = replaces;
+  resident.not_before_us = 0;
+  if (keep_alive_ms >= 0) resident.keep_alive_ms = keep_alive_ms;
+  if (resident.worker != nullptr && resident.worker->is_ready()) {
+    resident.insisted = false;
+  } else {
+    tick();
+  }
+}
+
+bool Residency::unload(const std::string& model) {
+  const auto it = residents_.find(model);
+  if (it == residents_.end()) return false;
+  Resident& resident = it->second;
+  resident.allowed = false;
+  resident.insisted = false;
+  resident.draft = "auto";
+  resident.parked = false;
+  resident.wanted = resident.wanted && in_use(model);  // requests that wait bring it back
+  if (resident.worker == nullptr) return false;
+  log_info("model_unload", "model={} why=asked", model);
+  resident.worker->drain();
+  return true;
+}
+
+Worker* Residency::worker_of(const std::string& model) {
+  const auto it = residents_.find(model);
+  return it == residents_.end() ? nullptr : it->second.worker.get();
+}
+
+const Residency::Resident* Residency::find(const std::string& model) const {
+  const auto it = residents_.find(model);
+  return it == residents_.end() ? nullptr : &it->second;
+}
+
+// ---- What is said of it ------------------------------------------------------------------------
+
+std::string Residency::waiting_reason(const std::string& model) const {
+  const Resident* resident = find(model);
+  if (resident == nullptr) return "loading";
+  if (resident->failures_in_row > 0) return "recovering";
+  const bool not_yet = resident->worker == nullptr || resident->worker->is_leaving();
+  return not_yet && resident->wanted && !has_room(*resident) ? "busy" : "loading";
+}
+
+int64_t Residency::estimate_ms(const std::string& model) const {
+  const Resident* resident = find(model);
+  if (resident == nullptr) return 0;
+  if (resident->worker == nullptr || resident->worker->is_leaving()) {
+    return resident->facts ? resident->facts->load_ms : 0;
+  }
+  const Worker& worker = *resident->worker;
+  const int64_t taken_ms = (clock_.now_us() - worker.starting_since_us()) / 1000;
+  if (resident->facts) return std::max<int64_t>(resident->facts->load_ms - taken_ms, 1);
+  const double share = worker.load_share();
+  if (share <= 0) return 0;
+  return static_cast<int64_t>(static_cast<double>(taken_ms) * (1 - share) / share);
+}
+
+uint64_t Residency::known_bytes(const Resident& resident) const {
+  if (resident.plan_bytes) return *resident.plan_bytes;
+  // Not less than its weights as they lie in the file, and the KV that is configured.
+  return resident.file.bytes + static_cast<uint64_t>(config_.worker.kv_bytes);
+}
+
+uint64_t Residency::memory_bytes(const Resident& resident) const {
+  return resident.plan_bytes.value_or(0);
+}
+
+uint64_t Residency::host_bytes_to_come() const {
+  uint64_t bytes = 0;
+  for (const auto& [name, resident] : residents_) {
+    if (resident.worker == nullptr || resident.worker->plan() == nullptr) continue;
+    const uint64_t bound = resident.worker->plan()->host_bytes;
+    bytes += bound - std::min(bound, resident.worker->snapshot().store.ram_bytes);
+  }
+  return bytes;
+}
+
+int64_t Residency::keep_alive_ms(const Resident& resident) const {
+  if (resident.keep_alive_ms >= 0) return resident.keep_alive_ms;
+  const auto own = config_.keep_alive_ms.find(resident.file.name);
+  return own == config_.keep_alive_ms.end() ? config_.residency.keep_alive_ms : own->second;
+}
+
+size_t Residency::num_running() const {
+  return static_cast<size_t>(
+      std::count_if(residents_.begin(), residents_.end(),
+                    [](const auto& entry) { return entry.second.worker != nullptr; }));
+}
+
+std::vector<std::string> Residency::running() const {
+  std::vector<std::string> out;
+  for (const auto& [name, resident] : residents_) {
+    if (resident.worker != nullptr) out.push_back(name);
+  }
+  return out;
+}
+
+bool Residency::in_use(const std::string& model) const {
+  return std::any_of(listeners_.begin(), listeners_.end(),
+                     [&](const auto* listener) { return listener->model_in_use(model); });
+}
+
+// ---- Time --------------------------------------------------------------------------------------
+
+void Residency::tick() {
+  for (auto& [name, resident] : residents_) {
+    if (resident.worker != nullptr) look_after(resident);
+  }
+  if (draining_ || suspended_) return;
+
+  const int64_t now_us = clock_.now_us();
+  std::vector<Resident*> due;
+  for (auto& [name, resident] : residents_) {
+    if (!resident.wanted || resident.worker != nullptr || resident.not_before_us > now_us) continue;
+    // Those who waited may have been cancelled, or went to another model with their role.
+    resident.wanted = resident.insisted || in_use(name);
+    if (resident.wanted) due.push_back(&resident);
+  }
+  std::sort(due.begin(), due.end(), [](const Resident* a, const Resident* b) {
+    if (a->insisted != b->insisted) return a->insisted;
+    return a->wanted_since_us < b->wanted_since_us;
+  });
+  for (Resident* resident : due) {
+    if (resident->worker != nullptr || !resident->wanted) continue;  // a listener was quicker
+    if (!has_room(*resident)) {
+      // Those behind it wait too: a stream of small models would keep a large one out for ever.
+      make_room(*resident);
+      break;
+    }
+    start(*resident);
+  }
+}
+
+void Residency::look_after(Resident& resident) {
+  const int64_t now_us = clock_.now_us();
+  Worker& worker = *resident.worker;
+  worker.check_timeouts();
+  if (!worker.is_ready()) return;
+  if (resident.failures_in_row > 0 && now_us - worker.starting_since_us() > kStableUs) {
+    resident.failures_in_row = 0;
+  }
+  if (in_use(resident.file.name)) {
+    resident.last_used_us = now_us;
+    return;
+  }
+  const int64_t keep_ms = keep_alive_ms(resident);
+  if (keep_ms > 0 && now_us - resident.last_used_us >= keep_ms * 1000) {
+    log_info("model_unload", "model={} why=idle keep_alive_ms={}", resident.file.name, keep_ms);
+    resident.parked = true;
+    worker.drain();
+  }
+}
+
+// ---- Room --------------------------------------------------------------------------------------
+
+MemoryBudget::InUse Residency::taken_beside(const Resident& resident) const {
+  MemoryBudget::InUse taken;
+  for (const auto& [name, other] : residents_) {
+    if (other.worker == nullptr || &other == &resident) continue;
+    const uint64_t bytes = known_bytes(other);
+    taken.bytes += bytes;
+    if (other.worker->is_ready()) continue;
+    const double to_come = 1.0 - other.worker->load_share();
+    taken.to_come_bytes += static_cast<uint64_t>(static_cast<double>(bytes) * to_come);
+  }
+  return taken;
+}
+
+bool Residency::has_room(const Resident& wanted) const {
+  if (num_running() == 0) return true;  // if it does not fit now it never will; it says so itself
+  if (num_running() >= static_cast<size_t>(config_.limits.max_resident)) return false;
+  return budget_.fits(known_bytes(wanted), taken_beside(wanted));
+}
+
+// One at a time: what one gives back may be enough.
+void Residency::make_room(const Resident& wanted) {
+  for (const auto& [name, resident] : residents_) {
+    if (resident.worker != nullptr && resident.worker->is_leaving()) return;
+  }
+  Resident* leaving = who_leaves_for(wanted);
+  if (leaving == nullptr) return;
+  log_info("model_unload", "model={} why=room for={}", leaving->file.name, wanted.file.name);
+  leaving->parked = true;
+  leaving->worker->drain();
+}
+
+Residency::Resident* Residency::who_leaves_for(const Resident& wanted) {
+  const int64_t now_us = clock_.now_us();
+  Resident* idle = nullptr;
+  Resident* busy = nullptr;
+  for (auto& [name, resident] : residents_) {
+    if (resident.worker == nullptr) continue;
+    if (!in_use(name)) {
+      if (idle == nullptr || resident.last_used_us < idle->last_used_us) idle = &resident;
+      continue;
+    }
+    const int64_t turn_us = config_.residency.turn_ms * 1000;
+    const bool had_turn = wanted.insisted || now_us - resident.ready_since_us >= turn_us;
+    if (!resident.worker->is_ready() || !had_turn) continue;
+    if (busy == nullptr || name == wanted.replaces ||
+        (busy->file.name != wanted.replaces && resident.ready_since_us < busy->ready_since_us)) {
+      busy = &resident;
+    }
+  }
+  return idle != nullptr ? idle : busy;
+}
+
+// ---- Lives and deaths --------------------------------------------------------------------------
+
+void Residency::start(Resident& resident) {
+  ModelFile file = resident.file;
+  file.draft = resident.draft;
+  Result<std::unique_ptr<Worker>> worker = start_worker_(file, *this);
+  if (!worker) return give_up(resident, worker.error());
+  resident.worker = std::move(worker).value();
+  resident.wanted = false;
+  resident.parked = false;
+  log_info("worker_started", "model={} pid={}", resident.file.name, resident.worker->pid());
+}
+
+void Residency::give_up(Resident& resident, Error error) {
+  const std::string model = resident.file.name;
+  log_error("model_failed", "model={} code={} error=\"{}\"", model, name(error.code),
+            error.message);
+  resident.wanted = false;
+  resident.insisted = false;
+  resident.failures_in_row = 0;
+  resident.not_before_us = clock_.now_us() + kAfterGivingUpUs;
+  resident.problem = error;
+  for (ResidencyListener* listener : listeners_) listener->on_model_failed(model, error);
+}
+
+void Residency::back_off(Resident& resident) {
+  const int64_t base_ms = config_.worker.restart_delay_ms;
+  const int64_t max_ms = std::max(base_ms, config_.worker.restart_delay_max_ms);
+  const int32_t doublings = std::min(resident.failures_in_row, 20);
+  const int64_t delay_ms = std::min(max_ms, base_ms << doublings);
+  ++resident.failures_in_row;
+  resident.not_before_us = clock_.now_us() + delay_ms * 1000;
+}
+
+void Residency::suspend(const std::function<bool(const Worker&)>& closes) {
+  if (suspended_ || draining_) return;
+  suspended_ = true;
+  for (auto& [name, resident] : residents_) {
+    if (resident.worker == nullptr || !closes(*resident.worker)) continue;
+    if (!resident.worker->is_leaving()) to_resume_.push_back(name);
+    log_info("model_unload", "model={} why=sleep", name);
+    resident.parked = true;
+    resident.worker->stop();
+  }
+}
+
+void Residency::resume() {
+  if (!suspended_) return;
+  suspended_ = false;
+  for (const std::string& name : std::exchange(to_resume_, {})) {
+    wanted_now(residents_[name].file).insisted = true;
+  }
+  tick();
+}
+
+void Residency::drain() {
+  draining_ = true;
+  for (auto& [name, resident] : residents_) {
+    resident.wanted = false;
+    if (resident.worker != nullptr) resident.worker->drain();
+  }
+}
+
+Residency::Resident& Residency::resident_of(const Worker& worker) {
+  const auto it = std::find_if(residents_.begin(), residents_.end(), [&](const auto& entry) {
+    return entry.second.worker.get() == &worker;
+  });
+  HEARTH_CHECK(it != residents_.end());
+  return it->second;
+}
+
+// What was guessed from the file's size is known now, before the memory is taken.
+void Residency::on_worker_plan(Worker& worker) {
+  Resident& resident = resident_of(worker);
+  const ipc::WorkerPlan& plan = *worker.plan();
+  resident.plan_bytes = plan.weight_bytes + plan.kv_bytes + plan.other_bytes;
+  const uint64_t bytes = *resident.plan_bytes;
+  if (budget_.hopeless(bytes)) {
+    resident.doomed = Error{
+        ErrorCode::kOutOfMemory,
+        fmt::format("model {} takes {} bytes (weights {}, KV {}), residency.memory_bytes is {}",
+                    resident.file.name, bytes, plan.weight_bytes, plan.kv_bytes,
+                    budget_.budget_bytes()),
+        "model"};
+    return worker.kill("it does not fit");
+  }
+  const MemoryBudget::InUse others = taken_beside(resident);
+  if (plan.device_free_bytes > 0) budget_.found_device(plan.device_free_bytes, others);
+  // Without a budget what is free was asked a moment ago, and others' guesses are no better.
+  if (budget_.budget_bytes() == 0 || budget_.fits(bytes, others)) return;
+  log_info("model_waits", "model={} bytes={} others={} budget={}", resident.file.name, bytes,
+           others.bytes, budget_.budget_bytes());
+  if (!resident.wanted) {
+    resident.wanted = true;
+    resident.wanted_since_us = worker.starting_since_us();
+  }
+  worker.drain();
+}
+
+void Residency::on_worker_ready(Worker& worker) {
+  Resident& resident = resident_of(worker);
+  resident.facts = *worker.facts();
+  resident.problem.reset();
+  resident.insisted = false;
+  resident.replaces.clear();
+  resident.ready_since_us = resident.last_used_us = clock_.now_us();
+  log_info("model_ready", "model={} pid={} device=\"{}\" load_ms={} context={} kv_bytes={}",
+           resident.file.name, worker.pid(), resident.facts->device, resident.facts->load_ms,
+           resident.facts->context_length, resident.facts->kv_bytes);
+  for (ResidencyListener* listener : listeners_) listener->on_model_ready(resident.file.name);
+}
+
+void Residency::on_worker_news(Worker&) {}
+
+void Residency::on_worker_answer(Worker& worker, uint64_t number, const ipc::Answer& answer) {
+  const std::string& model = resident_of(worker).file.name;
+  for (ResidencyListener* listener : listeners_) listener->on_model_answer(model, number, answer);
+}
+
+void Residency::on_worker_ended(Worker& worker, const std::string& how) {
+  Resident& resident = resident_of(worker);
+  const std::string model = resident.file.name;
+  const std::optional<Error> failure =
+      resident.doomed ? std::exchange(resident.doomed, std::nullopt) : worker.failure();
+  const bool stopped = worker.said_stopped();
+  const bool was_ready = worker.facts() != nullptr;
+  resident.worker.reset();  // `worker` is gone from here on
+  if (failure) {
+    give_up(resident, *failure);
+  } else if (stopped || draining_) {
+    log_info("worker_ended", "model={} how=\"{}\"", model, how);
+    // Requests may have come while it was on its way out, or while it loaded in vain.
+    if (!draining_) {
+      for (ResidencyListener* listener : listeners_) listener->on_model_stopped(model);
+      want_again_if_in_use(resident);
+    }
+  } else {
+    on_death(resident, how, was_ready);
+  }
+  tick();  // somebody may wait for the room
+}
+
+void Residency::on_death(Resident& resident, const std::string& how, bool was_ready) {
+  const std::string model = resident.file.name;
+  back_off(resident);
+  log_error("worker_died", "model={} how=\"{}\" in_row={} retry_in_ms={}", model, how,
+            resident.failures_in_row, (resident.not_before_us - clock_.now_us()) / 1000);
+  if (!was_ready && resident.failures_in_row >= kLoadAttempts) {
+    return give_up(resident,
+                   Error{ErrorCode::kUnavailable,
+                         fmt::format("the worker of model {} ended {} times in a row, last while "
+                                     "loading: {}",
+                                     model, resident.failures_in_row, how),
+                         "model"});
+  }
+  ++resident.restarts;
+  for (ResidencyListener* listener : listeners_) listener->on_model_lost(model, how);
+  want_again_if_in_use(resident);
+}
+
+void Residency::want_again_if_in_use(Resident& resident) {
+  if (resident.wanted || !in_use(resident.file.name)) return;
+  resident.wanted = true;
+  resident.wanted_since_us = clock_.now_us();
+}
+
+void Residency::on_worker_watch(Worker& worker, std::string_view update) {
+  if (watcher_) watcher_(resident_of(worker).file.name, update);
+}
+
+}  // namespace hearth::broker

@@ -1,0 +1,100 @@
+#pragma once
+// What the broker knows of a worker and may ask of it, however it runs: as a process, or as
+// something a test plays. Owned by the io thread.
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "ipc/schema/worker_messages.h"
+#include "ipc/wire/frames.h"
+#include "kernels/base/result.h"
+
+namespace hearth::broker {
+
+class Worker;
+
+/// What a worker tells its owner, on the io thread.
+class WorkerListener {
+ public:
+  virtual ~WorkerListener() = default;
+  /// Before it takes memory: see plan().
+  virtual void on_worker_plan(Worker& worker) = 0;
+  virtual void on_worker_ready(Worker& worker) = 0;
+  /// Loading went on, or a heartbeat came: see progress() and snapshot().
+  virtual void on_worker_news(Worker& worker) = 0;
+  /// An answer to request `number`.
+  virtual void on_worker_answer(Worker& worker, uint64_t number, const ipc::Answer& answer) = 0;
+  /// The process has ended; the last call, and the listener may destroy the worker in it.
+  virtual void on_worker_ended(Worker& worker, const std::string& how) = 0;
+  /// What it tells those who watch, encoded; only after watch(true).
+  virtual void on_worker_watch(Worker&, std::string_view) {}
+};
+
+class Worker {
+ public:
+  enum class State {
+    kStarting,  ///< from fork to `ready`
+    kReady,
+    kDraining,  ///< takes nothing new
+    kEnding,    ///< killed or failed; only its end is awaited
+  };
+
+  virtual ~Worker() = default;
+
+  State state() const { return state_; }
+  bool is_ready() const { return state_ == State::kReady; }
+  bool is_leaving() const { return state_ == State::kDraining || state_ == State::kEnding; }
+  pid_t pid() const { return pid_; }
+  int64_t starting_since_us() const { return started_us_; }
+  int64_t last_sign_us() const { return last_sign_us_; }
+  /// What it will take, once it has read its file's head; null before.
+  const ipc::WorkerPlan* plan() const { return plan_ ? &*plan_ : nullptr; }
+  /// How far loading is; null before it says so.
+  const ipc::WorkerLoadProgress* progress() const { return progress_ ? &*progress_ : nullptr; }
+  double load_share() const;  ///< of the weights, 0 to 1
+  /// What `ready` said; null before.
+  const ipc::WorkerReady* facts() const { return ready_ ? &*ready_ : nullptr; }
+  const ipc::WorkerSnapshot& snapshot() const { return snapshot_; }
+  /// Why it cannot serve, where it said so itself.
+  const std::optional<Error>& failure() const { return failure_; }
+  /// It ended as asked; its exit is no death.
+  bool said_stopped() const { return said_stopped_; }
+
+  virtual void send_request(uint64_t number, const std::string& json) = 0;
+  virtual void send_cancel(uint64_t number) = 0;
+  /// It ends its live requests and exits by itself. One that still starts is killed.
+  virtual void drain() = 0;
+  /// It ends at once; its requests are another's.
+  virtual void stop() = 0;
+  virtual void kill(const std::string& why) = 0;
+  /// Whether it shall tell what its engine does; true again: from the beginning.
+  virtual void watch(bool on) = 0;
+  bool watched() const { return watched_; }
+  /// Kills it when it has given no sign of life for too long.
+  virtual void check_timeouts() = 0;
+
+ protected:
+  State state_ = State::kStarting;
+  pid_t pid_ = 0;
+  int64_t started_us_ = 0;
+  int64_t last_sign_us_ = 0;
+  std::optional<ipc::WorkerPlan> plan_;
+  std::optional<ipc::WorkerLoadProgress> progress_;
+  std::optional<ipc::WorkerReady> ready_;
+  ipc::WorkerSnapshot snapshot_;
+  std::optional<Error> failure_;
+  bool said_stopped_ = false;
+  bool watched_ = false;
+};
+
+inline double Worker::load_share() const {
+  if (ready_) return 1;
+  if (!progress_ || progress_->bytes_total == 0) return 0;
+  return static_cast<double>(progress_->bytes_done) / static_cast<double>(progress_->bytes_total);
+}
+
+}  // namespace hearth::broker

@@ -1,0 +1,289 @@
+#include "daemon/broker/residency/worker_process.h"
+
+#include <fmt/core.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <sstream>
+
+#include "ipc/schema/version.h"
+#include "ipc/wire/frames.h"
+#include "ipc/wire/worker_codec.h"
+#include "kernels/base/log.h"
+
+namespace hearth::broker {
+namespace fs = std::filesystem;
+namespace {
+
+std::string program_name(std::string_view device) {
+  return device.starts_with("cuda") ? "hearth-worker-cuda" : "hearth-worker-cpu";
+}
+
+std::vector<fs::path> program_dirs() {
+  const fs::path here = program_dir();
+  std::vector<fs::path> dirs = {here, (here / "../libexec/hearth").lexically_normal()};
+  std::stringstream path(std::getenv("PATH") == nullptr ? "" : std::getenv("PATH"));
+  for (std::string dir; std::getline(path, dir, ':');) {
+    if (dir.starts_with('/')) dirs.emplace_back(dir);
+  }
+  return dirs;
+}
+
+fs::path find_in(const std::vector<fs::path>& dirs, const std::string& name) {
+  for (const fs::path& dir : dirs) {
+    if (::access((dir / name).c_str(), X_OK) == 0) return dir / name;
+  }
+  return {};
+}
+
+/// The driver's control node, or that of a virtual machine whose host lends its GPU (WSL 2).
+bool nvidia_driver_loaded() {
+  return ::access("/dev/nvidiactl", F_OK) == 0 || ::access("/dev/dxg", F_OK) == 0;
+}
+
+}  // namespace
+
+std::string choose_device(const std::string& wanted, bool cuda_worker, bool nvidia_driver) {
+  if (wanted != "auto") return wanted;
+  return cuda_worker && nvidia_driver ? "cuda:0" : "cpu";
+}
+
+std::string device_of_worker(const WorkerConfig& config) {
+  if (!config.program.empty()) return config.device;
+  return choose_device(config.device, !find_in(program_dirs(), program_name("cuda")).empty(),
+                       nvidia_driver_loaded());
+}
+
+Result<fs::path> find_worker_program(const WorkerConfig& config) {
+  if (!config.program.empty()) {
+    if (::access(config.program.c_str(), X_OK) == 0) return config.program;
+    return Error{ErrorCode::kNotFound,
+                 fmt::format("worker.program {}: not an executable file", config.program.string()),
+                 ""};
+  }
+  const std::vector<fs::path> dirs = program_dirs();
+  const std::string name = program_name(device_of_worker(config));
+  fs::path found = find_in(dirs, name);
+  if (!found.empty()) return found;
+  return Error{ErrorCode::kNotFound,
+               fmt::format("no {} in {}, {} or on PATH", name, dirs[0].string(), dirs[1].string()),
+               ""};
+}
+
+std::vector<std::string> worker_arguments(const fs::path& program, const WorkerConfig& config,
+                                          const fs::path& model, const fs::path& socket,
+                                          const fs::path& state_dir, LogLevel log_level) {
+  std::vector<std::string> argv = {program.string(), "serve",   "--socket",
+                                   socket.string(),  "--model", model.string()};
+  const auto add = [&argv](const char* flag, const std::string& value) {
+    argv.emplace_back(flag);
+    argv.push_back(value);
+  };
+  add("--log-level", std::string(name(log_level)));
+  add("--device", config.device);
+  add("--threads", std::to_string(config.threads));
+  if (!config.cpu_variant.empty()) add("--cpu-variant", config.cpu_variant);
+  add("--numerics", config.numerics);
+  add("--kv-type", config.kv_type);
+  add("--kv-bytes", std::to_string(config.kv_bytes));
+  add("--block-size", std::to_string(config.block_size));
+  add("--context-length", std::to_string(config.context_length));
+  add("--max-seqs", std::to_string(config.max_seqs));
+  add("--max-step-tokens", std::to_string(config.max_step_tokens));
+  add("--policy", config.policy);
+  add("--chunked-prefill", config.chunked_prefill ? "true" : "false");
+  add("--waiting-served-ratio", fmt::format("{}", config.waiting_served_ratio));
+  add("--prefix-cache", config.prefix_cache ? "true" : "false");
+  add("--speculation", config.speculation);
+  add("--draft", config.draft.empty() ? "none" : config.draft);
+  add("--prefix-ram-bytes", std::to_string(config.prefix_cache ? config.prefix_ram_bytes : 0));
+  if (config.prefix_cache && config.prefix_store && !state_dir.empty()) {
+    add("--prefix-dir", (state_dir / "prefix").string());
+    add("--prefix-store-bytes", std::to_string(config.prefix_store_bytes));
+    add("--prefix-owner-bytes", std::to_string(config.prefix_owner_bytes));
+    add("--prefix-pinned-bytes", std::to_string(config.prefix_pinned_bytes));
+    add("--always-restore", config.prefix_restore != "auto" ? "true" : "false");
+    add("--restore-both", config.prefix_restore == "both" ? "true" : "false");
+  }
+  return argv;
+}
+
+Result<std::unique_ptr<WorkerProcess>> WorkerProcess::start(boost::asio::io_context& io,
+                                                            const Clock& clock, const Setup& setup,
+                                                            WorkerListener& listener) {
+  HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<WorkerSocket> socket,
+                          WorkerSocket::listen(io, setup.socket));
+  HEARTH_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::start(setup.argv));
+  std::unique_ptr<WorkerProcess> worker(
+      new WorkerProcess(io, clock, setup, std::move(child), std::move(socket), listener));
+  WorkerProcess* raw = worker.get();
+  raw->socket_->start(
+      raw->pid_,
+      {.on_message = [raw](const ipc::PipeMessage& message) { raw->on_message(message); },
+       .on_broken = [raw](const std::string& why) { raw->broke_the_protocol(why); }});
+  return worker;
+}
+
+WorkerProcess::WorkerProcess(boost::asio::io_context& io, const Clock& clock, const Setup& setup,
+                             ChildProcess child, std::unique_ptr<WorkerSocket> socket,
+                             WorkerListener& listener)
+    : clock_(clock),
+      setup_(setup),
+      listener_(listener),
+      child_(std::move(child)),
+      socket_(std::move(socket)),
+      exit_watch_(io, child_.pidfd()) {
+  pid_ = child_.pid();
+  started_us_ = last_sign_us_ = clock.now_us();
+  watch_exit();
+}
+
+// A wake-up is a hint, not the end of the process: to take it for one would be to stand in waitpid.
+void WorkerProcess::watch_exit() {
+  exit_watch_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                         [this, alive = alive_](const boost::system::error_code& error) {
+                           if (!*alive || error) return;
+                           child_.has_ended() ? on_exit() : watch_exit();
+                         });
+}
+
+WorkerProcess::~WorkerProcess() {
+  *alive_ = false;
+  if (exit_watch_.is_open()) exit_watch_.release();  // the pidfd is child_'s
+  std::error_code ignored;
+  fs::remove(setup_.socket, ignored);
+}
+
+void WorkerProcess::on_exit() {
+  // What it sent last (why it failed, tokens) may still be on its way to us.
+  socket_->drain();
+  exit_watch_.release();  // before the pidfd is closed
+  std::string how = child_.reap();
+  if (!kill_reason_.empty()) how = fmt::format("killed: {}", kill_reason_);
+  state_ = State::kEnding;
+  listener_.on_worker_ended(*this, how);
+}
+
+void WorkerProcess::on_message(const ipc::PipeMessage& message) {
+  switch (message.kind) {
+    case ipc::PipeKind::kAnswers: return on_answers(message.bytes);
+    case ipc::PipeKind::kWatch: return listener_.on_worker_watch(*this, message.bytes);
+    case ipc::PipeKind::kEvent: {
+      const Result<ipc::WorkerEvent> event = ipc::decode_worker_event(message.bytes);
+      if (!event) return broke_the_protocol(event.error().message);
+      return on_event(*event);
+    }
+    case ipc::PipeKind::kRequest:
+    case ipc::PipeKind::kControl: return broke_the_protocol("said what only a broker says");
+  }
+}
+
+void WorkerProcess::broke_the_protocol(const std::string& how) {
+  kill(fmt::format("broke the protocol: {}", how));
+}
+
+void WorkerProcess::on_answers(std::string_view answers) {
+  const std::shared_ptr<bool> alive = alive_;
+  while (!answers.empty() && *alive) {
+    const Result<ipc::NumberedAnswer> next = ipc::take_answer(&answers);
+    if (!next) return broke_the_protocol(next.error().message);
+    listener_.on_worker_answer(*this, next->number, next->answer);
+  }
+}
+
+void WorkerProcess::on_event(const ipc::WorkerEvent& event) {
+  last_sign_us_ = clock_.now_us();
+  if (const auto* hello = std::get_if<ipc::WorkerHello>(&event)) {
+    if (hello->version == ipc::version()) return;
+    failure_ = Error{ErrorCode::kUnsupported,
+                     fmt::format("{} is of version {}, this daemon of {}", setup_.argv.front(),
+                                 hello->version, ipc::version()),
+                     ""};
+    kill("another version");
+  } else if (const auto* progress = std::get_if<ipc::WorkerLoadProgress>(&event)) {
+    progress_ = *progress;
+    listener_.on_worker_news(*this);
+  } else if (const auto* plan = std::get_if<ipc::WorkerPlan>(&event)) {
+    if (state_ != State::kStarting) return;
+    plan_ = *plan;
+    listener_.on_worker_plan(*this);
+  } else if (const auto* ready = std::get_if<ipc::WorkerReady>(&event)) {
+    if (state_ != State::kStarting) return;  // too late: it is to end
+    ready_ = *ready;
+    state_ = State::kReady;
+    listener_.on_worker_ready(*this);
+  } else if (const auto* failed = std::get_if<ipc::WorkerFailed>(&event)) {
+    failure_ = failed->error;
+    state_ = State::kEnding;
+    send_control(0, ipc::WorkerControl::kStop);  // it waits for this, so that we have read why
+  } else if (const auto* heartbeat = std::get_if<ipc::WorkerHeartbeat>(&event)) {
+    snapshot_ = heartbeat->snapshot;
+    listener_.on_worker_news(*this);
+  } else if (std::get_if<ipc::WorkerStopped>(&event) != nullptr) {
+    said_stopped_ = true;
+    state_ = State::kEnding;
+    send_control(0, ipc::WorkerControl::kStop);
+  }
+}
+
+void WorkerProcess::send(uint64_t number, ipc::PipeKind kind, const std::string& bytes) {
+  // Where it is gone, the end of its process says so, or its silence.
+  if (!socket_->send({kind, number, bytes})) log_debug("worker_gone", "pid={}", pid_);
+}
+
+void WorkerProcess::send_request(uint64_t number, const std::string& json) {
+  send(number, ipc::PipeKind::kRequest, json);
+}
+
+void WorkerProcess::send_control(uint64_t number, ipc::WorkerControl control) {
+  send(number, ipc::PipeKind::kControl, ipc::encode_worker_control(control));
+}
+
+void WorkerProcess::send_cancel(uint64_t number) {
+  send_control(number, ipc::WorkerControl::kCancel);
+}
+
+void WorkerProcess::drain() {
+  if (state_ == State::kStarting) {
+    said_stopped_ = true;  // it has nothing to end
+    return kill("not needed any more");
+  }
+  if (state_ != State::kReady) return;
+  state_ = State::kDraining;
+  send_control(0, ipc::WorkerControl::kDrain);
+}
+
+void WorkerProcess::stop() {
+  if (state_ == State::kStarting) return drain();
+  said_stopped_ = true;
+  kill("told to stop");
+}
+
+void WorkerProcess::watch(bool on) {
+  if (state_ != State::kReady && state_ != State::kDraining) return;
+  watched_ = on;
+  send(0, ipc::PipeKind::kWatch, on ? "1" : "0");
+}
+
+void WorkerProcess::kill(const std::string& why) {
+  if (kill_reason_.empty()) {
+    kill_reason_ = why;
+    log_warn("worker_killed", "pid={} why=\"{}\"", pid_, why);
+  }
+  state_ = State::kEnding;
+  child_.signal(SIGKILL);
+}
+
+void WorkerProcess::check_timeouts() {
+  if (!kill_reason_.empty()) return;
+  const int64_t silent_ms = (clock_.now_us() - last_sign_us_) / 1000;
+  const bool loading = state_ == State::kStarting;
+  const int64_t limit_ms = loading ? setup_.load_timeout_ms : setup_.heartbeat_timeout_ms;
+  if (silent_ms > limit_ms) {
+    kill(fmt::format("no sign of life for {} ms{}", silent_ms, loading ? " while loading" : ""));
+  }
+}
+
+}  // namespace hearth::broker

@@ -1,0 +1,86 @@
+#pragma once
+// One worker: its process, its socket, and what it said about itself. Owned by the io thread.
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/broker/config/config.h"
+#include "daemon/broker/process/child_process.h"
+#include "daemon/broker/residency/worker.h"
+#include "daemon/broker/residency/worker_socket.h"
+#include "ipc/schema/worker_messages.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/result.h"
+
+namespace hearth::broker {
+
+/// What `worker.device` means where hearth-worker-cuda is installed or not, and an NVIDIA driver is
+/// loaded or not: "cpu" or "cuda:N". Only auto ever becomes another: a device that was asked for
+/// and is not there is the worker's error.
+std::string choose_device(const std::string& wanted, bool cuda_worker, bool nvidia_driver);
+/// The same on this machine; `worker.device` as it is where a program is configured.
+std::string device_of_worker(const WorkerConfig& config);
+
+/// The program a worker is: the configured one, or the device's hearth-worker-<device> beside this
+/// program, in ../libexec/hearth, or on PATH. kNotFound lists where it was looked for.
+Result<std::filesystem::path> find_worker_program(const WorkerConfig& config);
+
+/// Arguments of `program` for serving `model` over `socket`; prefixes are kept below `state_dir`,
+/// nowhere where it is empty.
+std::vector<std::string> worker_arguments(const std::filesystem::path& program,
+                                          const WorkerConfig& config,
+                                          const std::filesystem::path& model,
+                                          const std::filesystem::path& socket,
+                                          const std::filesystem::path& state_dir,
+                                          LogLevel log_level);
+
+class WorkerProcess final : public Worker {
+ public:
+  struct Setup {
+    std::vector<std::string> argv;
+    std::filesystem::path socket;  ///< bound by us, before the process starts
+    int64_t heartbeat_timeout_ms = 0;
+    int64_t load_timeout_ms = 0;
+  };
+  static Result<std::unique_ptr<WorkerProcess>> start(boost::asio::io_context& io,
+                                                      const Clock& clock, const Setup& setup,
+                                                      WorkerListener& listener);
+  ~WorkerProcess() override;
+
+  void send_request(uint64_t number, const std::string& json) override;
+  void send_cancel(uint64_t number) override;
+  void drain() override;
+  void stop() override;
+  void kill(const std::string& why) override;
+  void watch(bool on) override;
+  void check_timeouts() override;
+
+ private:
+  WorkerProcess(boost::asio::io_context& io, const Clock& clock, const Setup& setup,
+                ChildProcess child, std::unique_ptr<WorkerSocket> socket, WorkerListener& listener);
+  void on_message(const ipc::PipeMessage& message);
+  void on_answers(std::string_view answers);
+  void on_event(const ipc::WorkerEvent& event);
+  void watch_exit();
+  void on_exit();
+  void broke_the_protocol(const std::string& how);
+  void send(uint64_t number, ipc::PipeKind kind, const std::string& bytes);
+  void send_control(uint64_t number, ipc::WorkerControl control);
+
+  const Clock& clock_;
+  Setup setup_;
+  WorkerListener& listener_;
+  ChildProcess child_;
+  std::unique_ptr<WorkerSocket> socket_;
+  boost::asio::posix::stream_descriptor exit_watch_;
+  std::string kill_reason_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace hearth::broker

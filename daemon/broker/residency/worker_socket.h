@@ -1,0 +1,57 @@
+#pragma once
+// The broker's end of a worker's pipe inside the Asio loop: listens, takes the one process that may
+// connect, and passes on what that says. Owned and used by the io thread.
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "ipc/wire/worker_pipe.h"
+#include "kernels/base/result.h"
+
+namespace hearth::broker {
+
+class WorkerSocket {
+ public:
+  /// Either may destroy this object. `on_broken`: what came is no message.
+  struct Handlers {
+    std::function<void(const ipc::PipeMessage& message)> on_message;
+    std::function<void(const std::string& why)> on_broken;
+  };
+
+  /// Binds and listens, mode 0600.
+  static Result<std::unique_ptr<WorkerSocket>> listen(boost::asio::io_context& io,
+                                                      const std::filesystem::path& path);
+  ~WorkerSocket();
+  WorkerSocket(const WorkerSocket&) = delete;
+  WorkerSocket& operator=(const WorkerSocket&) = delete;
+
+  /// The process that may connect. From here on its messages come.
+  void start(int32_t pid, Handlers handlers);
+  /// False: nobody has connected yet, or it is gone.
+  bool send(const ipc::PipeMessage& message);
+  /// Takes all that has arrived now, without waiting for the loop.
+  void drain();
+
+ private:
+  WorkerSocket(boost::asio::io_context& io, int listen_fd);
+  void wait_for_peer();
+  void accept();
+  void wait_for_bytes();
+  void wait_for_room();
+  bool take();
+
+  boost::asio::posix::stream_descriptor listener_;
+  boost::asio::posix::stream_descriptor stream_;  // the pipe's descriptor, which it owns
+  int32_t pid_ = 0;
+  Handlers handlers_;
+  std::shared_ptr<ipc::WorkerPipe> pipe_;  // null before it connects; kept while a message is read
+  bool broken_ = false;
+  bool waiting_for_room_ = false;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // handlers outlive us by a turn
+};
+
+}  // namespace hearth::broker

@@ -1,0 +1,127 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+
+#include "daemon/worker/load/device.h"
+#include "daemon/worker/observe/nvml.h"
+#include "kernels/base/log.h"
+#include "kernels/cuda/host/ceilings.h"
+#include "kernels/cuda/host/cublaslt.h"
+#include "kernels/cuda/op_table.h"
+
+namespace hearth::worker {
+namespace {
+
+/// For captured steps and whatever the driver takes by itself. Never measured on a device: what was
+/// taken of it is told when a model is loaded.
+constexpr uint64_t kReservedBytes = uint64_t{192} << 20;
+
+std::string gib(uint64_t bytes) {
+  return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1u << 30));
+}
+
+std::string version_text(int32_t version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+Result<kernels::CudaOptions> to_kernels(const DeviceOptions& options) {
+  HEARTH_ASSIGN_OR_RETURN(const int32_t ordinal, parse_cuda_device(options.device));
+  // All kernels are loaded when the device is opened: one loaded at its first use takes memory that
+  // the plan has given away by then. An administrator's own setting stays.
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  HEARTH_ASSIGN_OR_RETURN(const kernels::Numerics numerics, parse_numerics(options.numerics));
+  return kernels::CudaOptions{.device = ordinal, .numerics = numerics};
+}
+
+/// Whether `fast` is to be had, and that it is in use.
+DeviceCheck describe_fast(const kernels::CudaOptions& cuda, const kernels::OpTable& ops) {
+  if (!ops.device.notice.empty()) return {"warn", "fast numerics", ops.device.notice};
+  const Result<kernels::CublasLt> library = kernels::open_cublaslt();
+  const bool fast = cuda.numerics == kernels::Numerics::kFast;
+  if (!library.ok()) {
+    return {"ok", "fast numerics", fmt::format("not to be had: {}", library.error().message)};
+  }
+  return {"ok", "fast numerics",
+          fmt::format("{}, {}", library->name,
+                      fast ? "in use: rows depend on their batch" : "not asked for")};
+}
+
+Result<std::vector<DeviceCheck>> describe(const DeviceOptions& options) {
+  HEARTH_ASSIGN_OR_RETURN(const kernels::CudaOptions cuda, to_kernels(options));
+  HEARTH_ASSIGN_OR_RETURN(const kernels::CudaDevice device, kernels::cuda_probe(cuda));
+  HEARTH_ASSIGN_OR_RETURN(const kernels::OpTable ops, kernels::cuda_ops(cuda));
+  return std::vector<DeviceCheck>{
+      {"ok", "device", fmt::format("cuda:{}: {}", cuda.device, device.name)},
+      {"ok", "code path",
+       fmt::format("compute capability {}.{}; the driver supports CUDA {}, this build has {}",
+                   device.compute_major, device.compute_minor, version_text(device.driver_version),
+                   version_text(device.runtime_version))},
+      {"ok", "device memory",
+       fmt::format("{} free of {}", gib(device.memory_free_bytes), gib(device.memory_bytes))},
+      {"ok", "condition", gpu_condition(device.pci_bus_id)},
+      {"ok", "numerics",
+       fmt::format("{}: devices of equal name compute equal bits", ops.numerics_id)},
+      describe_fast(cuda, ops),
+  };
+}
+
+}  // namespace
+
+std::string_view device_kind() { return "cuda"; }
+
+Result<kernels::OpTable> open_device(const DeviceOptions& options, kernels::Packing) {
+  HEARTH_ASSIGN_OR_RETURN(const kernels::CudaOptions cuda, to_kernels(options));
+  HEARTH_ASSIGN_OR_RETURN(kernels::OpTable ops, kernels::cuda_ops(cuda));
+  if (!ops.device.notice.empty()) log_warn("device_notice", "\"{}\"", ops.device.notice);
+  return ops;
+}
+
+Result<kernels::Ceilings> measure_device(const kernels::OpTable& ops, size_t read_bytes) {
+  return kernels::measure_cuda_ceilings(ops, read_bytes);
+}
+
+uint64_t packed_bytes(std::span<const kernels::HostTensor> tensors, kernels::WeightRole role) {
+  return kernels::cuda_packed_bytes(tensors, role);
+}
+
+uint64_t PackingMeter::add(std::span<const kernels::HostTensor> tensors, kernels::WeightRole role) {
+  const kernels::CudaPacking packing = kernels::cuda_packing(tensors, role);
+  rounding_bytes_ += packing.rounding_bytes;
+  activation_bytes_ = std::max(activation_bytes_, packing.activation_scratch_bytes);
+  expert_bytes_ = std::max(expert_bytes_, packing.expert_scratch_bytes);
+  return packed_bytes(tensors, role);
+}
+
+std::optional<uint64_t> reserved_bytes() { return kReservedBytes; }
+
+std::optional<DeviceUse> device_use(const kernels::OpTable& ops) {
+  const kernels::CudaMemoryUse use = kernels::cuda_memory_use(ops);
+  return DeviceUse{use.free_bytes, use.graph_bytes, use.graphs_refused};
+}
+
+ReadGpu gpu_reader(const DeviceOptions& options) {
+  const Result<kernels::CudaOptions> cuda = to_kernels(options);
+  if (!cuda.ok()) return nullptr;
+  const Result<kernels::CudaDevice> device = kernels::cuda_probe(*cuda);
+  if (!device.ok()) return nullptr;
+  // Opened by the first read: that may hang as well.
+  auto nvml = std::make_shared<std::optional<Result<Nvml>>>();
+  return [nvml, bus_id = device->pci_bus_id]() -> std::optional<ipc::GpuSnapshot> {
+    if (!*nvml) {
+      nvml->emplace(Nvml::open(bus_id));
+      if (!(*nvml)->ok()) log_info("gpu_watch", "why_not=\"{}\"", (*nvml)->error().message);
+    }
+    if (!(*nvml)->ok()) return std::nullopt;
+    return (**nvml)->read();
+  };
+}
+
+std::vector<DeviceCheck> describe_device(const DeviceOptions& options) {
+  Result<std::vector<DeviceCheck>> checks = describe(options);
+  if (!checks.ok()) return {{"fail", "device", checks.error().message}};
+  return std::move(checks).value();
+}
+
+}  // namespace hearth::worker

@@ -1,0 +1,61 @@
+#include "daemon/worker/load/fingerprint_cache.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "models/gguf/fingerprint.h"
+
+namespace hearth::worker {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr size_t kDigestChars = 32;
+
+std::string first_line(const models::FileIdentity& file) {
+  return fmt::format("size {} mtime_ns {} ctime_ns {}", file.size_bytes, file.mtime_ns,
+                     file.ctime_ns);
+}
+
+std::string read(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return std::string((std::istreambuf_iterator<char>(in)), {});
+}
+
+// Renamed into place, so that no reader sees half of it. Best effort: it only saves time.
+void write(const fs::path& path, const std::string& text) {
+  const fs::path part = path.string() + fmt::format(".{}", ::getpid());
+  std::error_code ignored;
+  {
+    std::ofstream out(part, std::ios::binary);
+    out << text;
+    out.flush();
+    if (!out) {
+      fs::remove(part, ignored);
+      return;
+    }
+  }
+  fs::rename(part, path, ignored);
+}
+
+}  // namespace
+
+Result<std::string> cached_fingerprint(const models::ReadableFile& file, const fs::path& folder) {
+  if (folder.empty()) return models::fingerprint_file(file);
+  HEARTH_ASSIGN_OR_RETURN(const models::FileIdentity before, models::FileIdentity::of(file));
+  const fs::path entry = folder / fmt::format("{}-{}", before.device, before.inode);
+  const std::string head = first_line(before) + "\n";
+  const std::string kept = read(entry);
+  const bool whole = kept.size() == head.size() + kDigestChars && kept.starts_with(head) &&
+                     kept.find_first_not_of("0123456789abcdef", head.size()) == kept.npos;
+  if (whole) return kept.substr(head.size());
+  HEARTH_ASSIGN_OR_RETURN(std::string digest, models::fingerprint_file(file));
+  // A file that changed while it was read has no digest worth keeping.
+  const Result<models::FileIdentity> after = models::FileIdentity::of(file);
+  if (after.ok() && *after == before) write(entry, head + digest);
+  return digest;
+}
+
+}  // namespace hearth::worker

@@ -1,0 +1,76 @@
+#include "daemon/worker/load/model_work.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "daemon/worker/load/inspection.h"
+
+namespace hearth::worker {
+
+ModelWork work_of(const models::GgufFile& file, const models::ModelInfo& info) {
+  ModelWork work;
+  work.num_heads = info.num_heads;
+  work.groups = info.groups;
+  const std::string prefix = info.architecture + ".";
+  const auto experts = file.get_or<uint32_t>(prefix + "expert_count", 0);
+  const auto used = file.get_or<uint32_t>(prefix + "expert_used_count", 0);
+  if (experts.ok() && used.ok() && experts.value() > 0) {
+    work.experts_used = std::min(1.0, static_cast<double>(used.value()) / experts.value());
+  }
+  const bool tied = file.find_tensor("output.weight") == nullptr;
+  double quantized = 0, plain = 0;
+  for (const models::GgufTensor& tensor : file.tensors()) {
+    const auto bytes = static_cast<double>(tensor.bytes.size());
+    const double ops = 2.0 * static_cast<double>(tensor.num_elements());
+    const bool blocks = tensor.dtype && kernels::info(*tensor.dtype).block_elements > 1;
+    if (tensor.name == "output.weight" || (tied && tensor.name == "token_embd.weight")) {
+      work.head_bytes += bytes;
+      work.head_ops += ops;
+    } else if (tensor.name == "token_embd.weight") {
+      continue;  // one row of it per token
+    } else if (tensor.num_dims == 3 && tensor.name.find("_exps") != tensor.name.npos) {
+      work.expert_bytes += bytes;
+      work.expert_ops += ops * work.experts_used;
+      work.unused_parameters +=
+          static_cast<double>(tensor.num_elements()) * (1 - work.experts_used);
+    } else {
+      work.body_bytes += bytes;
+      if (tensor.num_dims >= 2) work.body_ops += ops;
+    }
+    (blocks ? quantized : plain) += bytes;
+  }
+  work.quantized = quantized > plain;
+  return work;
+}
+
+double chosen_share(double share, double rows) {
+  return share > 0 ? 1 - std::pow(1 - std::min(share, 1.0), rows) : 0;
+}
+
+StepWork step_work(const ModelWork& model, kernels::DType kv_type, double rows, double outputs,
+                   double sequences, double context) {
+  StepWork step;
+  step.bytes = model.body_bytes + model.head_bytes +
+               model.expert_bytes * chosen_share(model.experts_used, rows);
+  step.matmul_ops = rows * (model.body_ops + model.expert_ops) + outputs * model.head_ops;
+  for (const models::LayerGroup& group : model.groups) {
+    const bool sliding = group.kind == models::LayerGroup::Kind::kSliding;
+    const double seen = sliding ? std::min(context, static_cast<double>(group.window)) : context;
+    step.bytes += sequences * seen * static_cast<double>(kv_bytes_per_token(group, kv_type));
+    // q.k and the weighted sum of v.
+    step.attention_ops += rows * seen * 4.0 * model.num_heads * group.head_dim * group.num_layers;
+  }
+  return step;
+}
+
+Bound least_time(const StepWork& work, bool quantized, const kernels::Ceilings& ceilings) {
+  const bool int8 = quantized && ceilings.int8_ops_per_s > 0;
+  const double peak = int8 ? ceilings.int8_ops_per_s : ceilings.f32_ops_per_s;
+  const double reading = work.bytes / ceilings.read_bytes_per_s;
+  const double computing = work.matmul_ops / peak + work.attention_ops / ceilings.f32_ops_per_s;
+  if (reading >= computing) return {reading, "read"};
+  return {computing, int8 ? "int8" : "f32"};
+}
+
+}  // namespace hearth::worker

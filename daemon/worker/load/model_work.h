@@ -1,0 +1,49 @@
+#pragma once
+// What a step of a model costs at least: bytes that must be read, operations that must be done.
+// From the file's tensors; pure arithmetic.
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/host/ceilings.h"
+#include "models/gguf/gguf_file.h"
+#include "models/model.h"
+
+namespace hearth::worker {
+
+struct ModelWork {
+  double body_bytes = 0;         ///< of the weights that every token passes
+  double expert_bytes = 0;       ///< of all experts together
+  double head_bytes = 0;         ///< of the output head
+  double body_ops = 0;           ///< per token; a multiplication and an addition count as two
+  double expert_ops = 0;         ///< per token: of the experts that it uses
+  double head_ops = 0;           ///< per output row
+  double experts_used = 0;       ///< share of the experts that one token uses
+  double unused_parameters = 0;  ///< of the experts that one token does not use
+  bool quantized = false;        ///< most bytes are: the int8 unit computes, else the f32 unit
+  int32_t num_heads = 0;
+  std::vector<models::LayerGroup> groups;
+};
+ModelWork work_of(const models::GgufFile& file, const models::ModelInfo& info);
+
+/// Share of the experts that some of `rows` tokens choose, each `share` of them at random.
+double chosen_share(double share, double rows);
+
+/// One step: `rows` tokens, of which `outputs` reach the head, each attending to `context`
+/// positions on average, of `sequences` sequences.
+struct StepWork {
+  double bytes = 0;          ///< weights once, and each sequence's KV
+  double matmul_ops = 0;     ///< on the unit that the weights' type uses
+  double attention_ops = 0;  ///< on the f32 unit
+};
+StepWork step_work(const ModelWork& model, kernels::DType kv_type, double rows, double outputs,
+                   double sequences, double context);
+
+/// The least time that these ceilings allow: the larger of reading and computing.
+struct Bound {
+  double seconds = 0;
+  const char* by = "";  ///< "read", "int8" or "f32"
+};
+Bound least_time(const StepWork& work, bool quantized, const kernels::Ceilings& ceilings);
+
+}  // namespace hearth::worker

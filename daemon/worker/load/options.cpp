@@ -1,0 +1,71 @@
+#include "daemon/worker/load/options.h"
+
+#include <fmt/core.h>
+
+#include <charconv>
+#include <string_view>
+
+namespace hearth::worker {
+
+Result<int32_t> parse_cuda_device(const std::string& name) {
+  if (name == "auto") return 0;
+  constexpr std::string_view kPrefix = "cuda:";
+  int32_t ordinal = -1;
+  if (name.starts_with(kPrefix)) {
+    const char* end = name.data() + name.size();
+    const auto [at, error] = std::from_chars(name.data() + kPrefix.size(), end, ordinal);
+    if (error != std::errc() || at != end) ordinal = -1;
+  }
+  if (ordinal >= 0) return ordinal;
+  return Error{
+      ErrorCode::kInvalidArgument,
+      fmt::format("--device {}: hearth-worker-cuda computes on GPUs, want auto or cuda:N", name),
+      "device"};
+}
+
+Result<kernels::Numerics> parse_numerics(const std::string& name) {
+  if (name == "exact") return kernels::Numerics::kExact;
+  if (name == "fast") return kernels::Numerics::kFast;
+  return Error{ErrorCode::kInvalidArgument, fmt::format("--numerics {}: want exact or fast", name),
+               "numerics"};
+}
+
+Result<kernels::DType> parse_kv_type(const std::string& name) {
+  if (name == "f16") return kernels::DType::kF16;
+  if (name == "f32") return kernels::DType::kF32;
+  if (name == "bf16") return kernels::DType::kBF16;
+  if (name == "q8_0") return kernels::DType::kQ8_0;
+  return Error{ErrorCode::kInvalidArgument,
+               fmt::format("--kv-type {}: want f16, bf16, q8_0 or f32", name), "kv_type"};
+}
+
+Result<engine::SchedulerPolicy> parse_policy(const std::string& name) {
+  if (name == "continuous") return engine::SchedulerPolicy::kContinuous;
+  if (name == "static") return engine::SchedulerPolicy::kStatic;
+  return Error{ErrorCode::kInvalidArgument,
+               fmt::format("--policy {}: want continuous or static", name), "policy"};
+}
+
+Result<engine::SpeculationConfig> parse_speculation(const std::string& name) {
+  engine::SpeculationConfig config;
+  config.enabled = name != "off";
+  if (name == "lookup" || name == "off") return config;
+  return Error{ErrorCode::kInvalidArgument,
+               fmt::format("--speculation {}: want lookup or off", name), "speculation"};
+}
+
+DraftChoice choose_draft(const std::string& setting, const std::filesystem::path& model) {
+  if (setting.empty() || setting == "none") return {};
+  DraftChoice choice{setting, setting == "auto"};
+  std::error_code ignored;
+  if (choice.found_by_name) {
+    choice.path = model.parent_path() / (model.stem().string() + "-draft.gguf");
+    if (!std::filesystem::is_regular_file(choice.path, ignored)) return {};
+  } else if (!choice.path.has_parent_path() && choice.path.extension() != ".gguf") {
+    choice.path = model.parent_path() / (setting + ".gguf");
+  }
+  if (std::filesystem::equivalent(choice.path, model, ignored)) return {};
+  return choice;
+}
+
+}  // namespace hearth::worker

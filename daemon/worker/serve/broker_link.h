@@ -1,0 +1,71 @@
+#pragma once
+// The worker's end of its socket to the broker. Owned by the front door.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "daemon/worker/text/sample_text.h"
+#include "ipc/schema/messages.h"
+#include "ipc/schema/worker_messages.h"
+#include "ipc/wire/frames.h"
+#include "ipc/wire/worker_pipe.h"
+#include "kernels/base/result.h"
+
+namespace hearth::worker {
+
+/// What the broker says.
+struct BrokerControl {
+  uint64_t number = 0;  ///< kCancel: the request
+  ipc::WorkerControl control = ipc::WorkerControl::kStop;
+};
+/// A request that cannot be read is answered with the error.
+struct UnreadableRequest {
+  uint64_t number = 0;
+  Error error;
+};
+/// Whether somebody watches; true again: anew.
+struct WatchControl {
+  bool on = false;
+};
+using FromBroker = std::variant<ipc::WorkerRequest, BrokerControl, UnreadableRequest, WatchControl>;
+
+class BrokerLink {
+ public:
+  static Result<BrokerLink> connect(const std::filesystem::path& socket);
+
+  int fd() const { return pipe_.fd(); }
+  /// What to wait for, as poll(2) says it.
+  short events() const;
+  /// The broker is gone.
+  bool ended() const { return ended_; }
+  /// The next message; nothing when none waits.
+  std::optional<FromBroker> receive();
+
+  /// About the worker itself; behind all answers.
+  void send(const ipc::WorkerEvent& event);
+  /// An encoded ipc::WatchUpdate.
+  void send_watch(const std::string& update);
+
+  /// An answer to request `number`. Answers go in one message, with the next flush().
+  void send(uint64_t number, const ipc::Event& event);
+  void send_error(uint64_t number, Error error);
+  void send_delta(uint64_t number, uint32_t sample, const SampleText::Pending& pending);
+  /// Sends the answers, as far as the socket has room for what was sent.
+  void flush();
+
+ private:
+  explicit BrokerLink(ipc::WorkerPipe pipe) : pipe_(std::move(pipe)) {}
+  void send(ipc::PipeKind kind, const std::string& bytes);
+  void add(uint64_t number, const ipc::Answer& answer);
+
+  ipc::WorkerPipe pipe_;
+  bool drained_ = false;  // the last read took all that was there
+  bool ended_ = false;
+  std::string answers_;  // not sent yet
+};
+
+}  // namespace hearth::worker

@@ -1,0 +1,310 @@
+#include "daemon/worker/serve/engine_thread.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <chrono>
+#include <future>
+#include <utility>
+
+#include "daemon/worker/load/device.h"
+#include "daemon/worker/load/device_plan.h"
+#include "daemon/worker/load/measuring_ops.h"
+#include "daemon/worker/load/model_work.h"
+#include "daemon/worker/load/price_file.h"
+#include "daemon/worker/load/sampling_defaults.h"
+#include "engine/kv/memory_plan.h"
+#include "engine/speculation/draft_model.h"
+#include "engine/store/ram_store.h"
+#include "engine/store/sqlite_store.h"
+#include "ipc/files/paths.h"
+#include "kernels/base/log.h"
+#include "models/gguf/fingerprint.h"
+#include "models/gguf/gguf_file.h"
+#include "models/tokenizer/text_end.h"
+
+namespace hearth::worker {
+namespace {
+
+constexpr size_t kMailboxMessages = 1 << 16;
+constexpr int64_t kProgressEveryUs = 50'000;
+/// Share of right guesses at which a draft that was found by its name must pay.
+constexpr double kGoodDraft = 0.8;
+
+/// A draft changes speed alone: a model is served without one that cannot be loaded.
+void warn_no_draft(const std::filesystem::path& draft, const Error& error) {
+  log_warn("no_draft", "draft={} code={} message=\"{}\"", draft.string(), name(error.code),
+           error.message);
+}
+
+}  // namespace
+
+EngineThread::EngineThread(const ServeOptions& options, const Clock& clock)
+    : options_(options),
+      clock_(clock),
+      messages_(kMailboxMessages, true),
+      store_commands_(kMailboxMessages),
+      thread_([this] {
+        ::pthread_setname_np(::pthread_self(), "engine");
+        run();
+      }) {}
+
+EngineThread::~EngineThread() {
+  // In this order, and in the other one in run(): at least one of the two sees the other's word.
+  stop_ = true;
+  if (engine::Engine* engine = running_) engine->inbox().post(engine::Stop{});
+  thread_.join();
+}
+
+void EngineThread::run() {
+  Result<EngineLoaded> loaded = load();
+  if (!loaded) return messages_.post(loaded.take_error());
+  messages_.post(std::move(loaded).value());
+  running_ = engine_.get();
+  if (stop_) return;
+  engine_->run();
+  save_prices(prices_, engine_->prices());
+}
+
+Result<EngineLoaded> EngineThread::load() {
+  const int64_t begin_us = clock_.now_us();
+  HEARTH_ASSIGN_OR_RETURN(kernels::OpTable ops,
+                          open_device(options_.device, kernels::Packing::kLate));
+  HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(options_.model));
+  // Beside all else: one thread's work, of which a large vocabulary has as much as a small model
+  // takes to load. Joined before the file goes, whatever is returned.
+  std::future<Result<std::unique_ptr<models::Tokenizer>>> tokenizer =
+      std::async(std::launch::async, [&file] { return models::load_tokenizer(file); });
+  // Before anything that takes long. What cannot be planned is not loaded: the broker would count
+  // it as taking nothing.
+  DraftChoice choice;
+  if (options_.engine.speculation.enabled) choice = choose_draft(options_.draft, options_.model);
+  file.set_fingerprint("-");  // which a plan has no use for: without one the whole file is read
+  HEARTH_ASSIGN_OR_RETURN(const LoadPlan planned, plan(file, &choice.path, ops));
+  messages_.post(planned);
+  const kernels::OpTable device = ops;  // the engine's, to ask what was taken
+  HEARTH_ASSIGN_OR_RETURN(ModelSource source, ModelSource::open(*file.source(), digest_folder()));
+  source_.emplace(std::move(source));
+  file.set_fingerprint(source_->digest());
+  templates_ = models::ChatTemplates::load(file);
+
+  int64_t next_us = 0;
+  const auto progress = [&](const models::LoadProgress& done) {
+    if (clock_.now_us() < next_us) return;
+    next_us = clock_.now_us() + kProgressEveryUs;
+    messages_.post(done);
+  };
+  HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<models::Model> model,
+                          models::load_model(file, ops, progress));
+  HEARTH_ASSIGN_OR_RETURN(tokenizer_, tokenizer.get());
+  EngineLoaded out;
+  out.info = model->info();
+  const ModelWork work = work_of(file, out.info);
+  out.experts = {.unused_parameters = static_cast<uint64_t>(work.unused_parameters),
+                 .bytes = static_cast<uint64_t>(work.expert_bytes),
+                 .share = work.experts_used};
+  out.sampling = sampling_defaults(file, options_.sampling);
+  HEARTH_ASSIGN_OR_RETURN(out.text_end, models::load_text_end(file, *tokenizer_));
+  out.device = ops.device;
+  std::unique_ptr<engine::DraftModel> draft;
+  uint64_t draft_kv_bytes = 0;
+  if (!choice.path.empty()) {
+    auto loaded = load_draft(choice.path, model->info(), ops);
+    if (loaded.ok()) {
+      draft = std::move(loaded).value();
+      out.draft = choice.path.stem().string();
+      out.draft_weight_bytes = draft->info().weight_bytes;
+      draft_kv_bytes = draft->memory_plan().kv_bytes;
+    } else {
+      warn_no_draft(choice.path, loaded.error());
+    }
+  }
+  HEARTH_ASSIGN_OR_RETURN(
+      engine_,
+      engine::Engine::create(options_.engine, std::move(ops), std::move(model), clock_,
+                             std::move(draft), wants_store() ? &store_commands_ : nullptr));
+  const std::string machine =
+      fmt::format("{} {}, {}, {} threads", out.device.kind, out.device.variant, out.device.name,
+                  out.device.num_threads);
+  if (!options_.prefix_dir.empty()) {
+    prices_ = price_file(options_.prefix_dir.parent_path() / "prices", out.info.fingerprint,
+                         device.numerics_id, machine);
+  }
+  engine_->restore_prices(load_prices(prices_));
+  messages_.post(WarmingUp{});
+  engine_->set_weights_check([this] { return source_->check(); });
+  engine_->warm_up(false);
+  HEARTH_TRY(source_->check());
+  if (!out.draft.empty()) {
+    // One that nobody asked for must promise something: it takes memory.
+    const double gain = engine_->guess_gain(kGoodDraft);
+    const bool kept = !choice.found_by_name || gain > 1;
+    log_info("draft", "model={} gain_at_{:.1f}={:.2f} kept={}", out.draft, kGoodDraft, gain, kept);
+    if (!kept) {
+      engine_->drop_paid_proposer();
+      out.draft.clear();
+      out.draft_weight_bytes = draft_kv_bytes = 0;
+    }
+  }
+  HEARTH_ASSIGN_OR_RETURN(out.device_memory, settle(device, planned));
+  if (wants_store() && options_.engine.prefix_cache && out.info.generates) {
+    start_store();
+  }
+  out.tokenizer = tokenizer_.get();
+  out.templates = &templates_;
+  out.commands = &engine_->inbox();
+  out.events = &engine_->outbox();
+  out.watch = &engine_->watch_port();
+  out.context_length = engine_->context_length();
+  out.kv_bytes = engine_->kv_bytes() + draft_kv_bytes;
+  out.read_gpu = gpu_reader(options_.device);
+  out.load_ms = (clock_.now_us() - begin_us) / 1000;
+  return out;
+}
+
+// Next to the prefixes, which are found by digests.
+std::filesystem::path EngineThread::digest_folder() const {
+  if (options_.prefix_dir.empty()) return {};
+  const std::filesystem::path folder = options_.prefix_dir.parent_path() / "fingerprints";
+  return ipc::ensure_private_dir(folder).ok() ? folder : std::filesystem::path();
+}
+
+// Says what will be taken. On a device with memory of its own it also settles what the pools get of
+// it, and refuses what does not fit.
+Result<LoadPlan> EngineThread::plan(const models::GgufFile& file, std::filesystem::path* draft,
+                                    const kernels::OpTable& ops) {
+  const std::optional<uint64_t> reserved = reserved_bytes();
+  PackingMeter packing;
+  HEARTH_ASSIGN_OR_RETURN(
+      const std::unique_ptr<models::Model> model,
+      models::load_model(file, measuring_ops([&packing](auto tensors, auto role) {
+                           return packing.add(tensors, role);
+                         }),
+                         nullptr));
+  LoadPlan of_draft;
+  if (!draft->empty()) {
+    Result<LoadPlan> its = plan_draft(*draft, model->info(), ops, &packing);
+    if (its.ok()) {
+      of_draft = *its;
+    } else {
+      warn_no_draft(*draft, its.error());
+      draft->clear();
+    }
+  }
+  if (reserved) {
+    const DeviceRoom room{
+        .free_bytes = ops.device.memory_free_bytes,
+        .reserved_bytes = *reserved,
+        .weight_bytes = model->info().weight_bytes,
+        .scratch_bytes = packing.extra_bytes(),
+        .draft_bytes = of_draft.weight_bytes + of_draft.kv_bytes + of_draft.other_bytes};
+    HEARTH_ASSIGN_OR_RETURN(options_.engine, fit_to_device(options_.engine, *model, room));
+  }
+  HEARTH_ASSIGN_OR_RETURN(
+      const engine::MemoryPlan memory,
+      engine::plan_memory(options_.engine, *model, ops.device.memory_free_bytes));
+  return LoadPlan{.weight_bytes = model->info().weight_bytes + of_draft.weight_bytes,
+                  .kv_bytes = memory.kv_bytes + of_draft.kv_bytes,
+                  .other_bytes = memory.total_bytes() - memory.kv_bytes + of_draft.other_bytes +
+                                 packing.extra_bytes() + reserved.value_or(0),
+                  .device_free_bytes = reserved ? ops.device.memory_free_bytes : 0,
+                  .host_bytes = ram_bytes()};
+}
+
+// When all is loaded and captured: what of the reserve that took.
+Result<std::optional<ipc::DeviceMemory>> EngineThread::settle(const kernels::OpTable& ops,
+                                                              const LoadPlan& planned) const {
+  const std::optional<DeviceUse> use = device_use(ops);
+  const std::optional<uint64_t> reserved = reserved_bytes();
+  if (!use || !reserved) return std::optional<ipc::DeviceMemory>();
+  const DeviceBill bill{
+      .free_before_bytes = planned.device_free_bytes,
+      .planned_bytes = planned.weight_bytes + planned.kv_bytes + planned.other_bytes - *reserved,
+      .reserved_bytes = *reserved,
+      .free_after_bytes = use->free_bytes,
+      .graph_bytes = use->graph_bytes,
+      .graphs_refused = use->graphs_refused};
+  const uint64_t taken = bill.taken_bytes();
+  log_info("device_memory", "planned={} reserved={} taken={} graphs={} free={}", bill.planned_bytes,
+           *reserved, taken, bill.graph_bytes, bill.free_after_bytes);
+  HEARTH_TRY(check_reserve(bill));
+  if (taken > *reserved) {
+    log_warn("device_memory",
+             "taken={} reserved={} free={} why=\"more than was reserved went "
+             "beside the plan, here or to others; there was room\"",
+             taken, *reserved, bill.free_after_bytes);
+  }
+  return std::optional(ipc::DeviceMemory{bill.planned_bytes, *reserved, taken, bill.graph_bytes});
+}
+
+Result<LoadPlan> EngineThread::plan_draft(const std::filesystem::path& path,
+                                          const models::ModelInfo& target,
+                                          const kernels::OpTable& ops,
+                                          PackingMeter* packing) const {
+  HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(path));
+  file.set_fingerprint("-");
+  const auto measuring =
+      measuring_ops([packing](auto tensors, auto role) { return packing->add(tensors, role); });
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<models::Model> small,
+                          models::load_model(file, measuring, nullptr));
+  HEARTH_ASSIGN_OR_RETURN(
+      const engine::MemoryPlan its,
+      engine::plan_draft_memory(options_.engine, target, *small, ops.device.memory_free_bytes));
+  return LoadPlan{.weight_bytes = small->info().weight_bytes,
+                  .kv_bytes = its.kv_bytes,
+                  .other_bytes = its.total_bytes() - its.kv_bytes};
+}
+
+Result<std::unique_ptr<engine::DraftModel>> EngineThread::load_draft(
+    const std::filesystem::path& path, const models::ModelInfo& target,
+    const kernels::OpTable& ops) {
+  HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(path));
+  HEARTH_ASSIGN_OR_RETURN(std::string fingerprint, models::fingerprint_file(path));
+  file.set_fingerprint(std::move(fingerprint));
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<models::Tokenizer> tokenizer,
+                          models::load_tokenizer(file));
+  HEARTH_TRY(engine::check_same_tokens(*tokenizer_, *tokenizer));
+  HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<models::Model> model,
+                          models::load_model(file, ops, nullptr));
+  HEARTH_ASSIGN_OR_RETURN(
+      std::unique_ptr<engine::DraftModel> draft,
+      engine::DraftModel::create(options_.engine, target, ops, std::move(model), clock_));
+  log_info("draft_loaded", "file={} kv_bytes={}", path.string(), draft->memory_plan().kv_bytes);
+  return draft;
+}
+
+uint64_t EngineThread::ram_bytes() const {
+  return reserved_bytes().has_value() ? options_.prefix_ram_bytes : 0;
+}
+
+std::unique_ptr<engine::BlockStore> EngineThread::open_database() const {
+  // Without the folder the store is degraded, says why, and works once somebody has mended that.
+  if (const Result<void> made = ipc::ensure_private_dir(options_.prefix_dir); !made.ok()) {
+    log_warn("prefix_dir", "error=\"{}\"", made.error().message);
+  }
+  engine::SqliteStoreConfig config;
+  config.folder = options_.prefix_dir;
+  config.budget_bytes = options_.prefix_store_bytes;
+  config.owner_budget_bytes = options_.prefix_owner_bytes;
+  config.owner_pinned_bytes = options_.prefix_pinned_bytes;
+  config.now_ms = [] {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(
+               std::chrono::system_clock::now().time_since_epoch())
+        .count();
+  };
+  return std::make_unique<engine::SqliteStore>(std::move(config), engine_->kv_layout());
+}
+
+void EngineThread::start_store() {
+  std::unique_ptr<engine::BlockStore> store;
+  if (!options_.prefix_dir.empty()) store = open_database();
+  if (ram_bytes() > 0) {
+    store = std::make_unique<engine::RamStore>(engine_->kv_layout(), ram_bytes(), std::move(store));
+  }
+  store_ = std::make_unique<engine::StoreThread>(
+      std::move(store), store_commands_, [engine = engine_.get()](engine::StoreReply reply) {
+        engine->inbox().post(std::move(reply));
+      });
+}
+
+}  // namespace hearth::worker

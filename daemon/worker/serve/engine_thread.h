@@ -1,0 +1,113 @@
+#pragma once
+// The thread that owns the device, the model and the engine: loads, says so, steps until told to
+// stop.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <variant>
+
+#include "daemon/worker/load/device.h"
+#include "daemon/worker/load/model_source.h"
+#include "daemon/worker/load/options.h"
+#include "daemon/worker/load/price_file.h"
+#include "daemon/worker/observe/gpu_watch.h"
+#include "engine/engine.h"
+#include "engine/store/store_thread.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/mailbox.h"
+#include "kernels/base/result.h"
+#include "models/model.h"
+#include "models/template/chat_template.h"
+#include "models/tokenizer/tokenizer.h"
+
+namespace hearth::engine {
+class DraftModel;
+}
+
+namespace hearth::worker {
+
+/// Everything is loaded. The pointers live as long as the EngineThread.
+struct EngineLoaded {
+  const models::Tokenizer* tokenizer = nullptr;
+  const models::ChatTemplates* templates = nullptr;
+  Mailbox<engine::EngineCommand>* commands = nullptr;
+  Mailbox<std::vector<engine::EngineEvent>>* events = nullptr;
+  engine::WatchPort* watch = nullptr;
+  models::ModelInfo info;
+  kernels::DeviceInfo device;
+  int32_t context_length = 0;
+  std::optional<int32_t> text_end;  ///< see models::load_text_end
+  uint64_t kv_bytes = 0;            ///< the draft model's included
+  int64_t load_ms = 0;
+  std::string draft;  ///< the model that guesses too; "": none
+  ipc::SamplingDefaults sampling{};
+  ipc::ExpertUse experts{};
+  uint64_t draft_weight_bytes = 0;
+  std::optional<ipc::DeviceMemory> device_memory;  ///< of a device with memory of its own
+  ReadGpu read_gpu;                                ///< null: nothing to ask
+};
+
+/// What will be taken, said before any weight is; a draft model's share included where it can be
+/// had.
+struct LoadPlan {
+  uint64_t weight_bytes = 0;
+  uint64_t kv_bytes = 0;
+  uint64_t other_bytes = 0;        ///< activations, logits, index, a device's driver and scratch
+  uint64_t device_free_bytes = 0;  ///< 0: the device has no memory of its own
+  uint64_t host_bytes = 0;         ///< then: for what leaves it
+};
+/// The weights are there; the engine tries itself out.
+struct WarmingUp {};
+
+/// What the thread says before there is an engine.
+using LoadMessage = std::variant<LoadPlan, models::LoadProgress, WarmingUp, EngineLoaded, Error>;
+
+class EngineThread {
+ public:
+  EngineThread(const ServeOptions& options, const Clock& clock);
+  ~EngineThread();  // stops the engine at once, and joins; a load under way is waited for
+  EngineThread(const EngineThread&) = delete;
+  EngineThread& operator=(const EngineThread&) = delete;
+
+  /// The plan, progress, and last EngineLoaded or an Error. Its fd wakes the reader.
+  Mailbox<LoadMessage>& messages() { return messages_; }
+
+ private:
+  void run();
+  Result<EngineLoaded> load();
+  std::filesystem::path digest_folder() const;
+  /// Clears `draft` where that model cannot be planned: it is not loaded then.
+  Result<LoadPlan> plan(const models::GgufFile& file, std::filesystem::path* draft,
+                        const kernels::OpTable& ops);
+  Result<LoadPlan> plan_draft(const std::filesystem::path& path, const models::ModelInfo& target,
+                              const kernels::OpTable& ops, PackingMeter* packing) const;
+  Result<std::optional<ipc::DeviceMemory>> settle(const kernels::OpTable& ops,
+                                                  const LoadPlan& planned) const;
+  Result<std::unique_ptr<engine::DraftModel>> load_draft(const std::filesystem::path& path,
+                                                         const models::ModelInfo& target,
+                                                         const kernels::OpTable& ops);
+  /// Host memory for what leaves the device; 0 where that computes in it anyway.
+  uint64_t ram_bytes() const;
+  bool wants_store() const { return !options_.prefix_dir.empty() || ram_bytes() > 0; }
+  std::unique_ptr<engine::BlockStore> open_database() const;
+  void start_store();
+
+  ServeOptions options_;  ///< the engine thread's own; the plan settles its kv_bytes
+  const Clock& clock_;
+  Mailbox<LoadMessage> messages_;
+  std::unique_ptr<models::Tokenizer> tokenizer_;
+  models::ChatTemplates templates_;
+  Mailbox<engine::StoreCommand> store_commands_;
+  std::optional<ModelSource> source_;  ///< outlives the engine, which asks it
+  std::unique_ptr<engine::Engine> engine_;
+  PriceFile prices_;
+  std::unique_ptr<engine::StoreThread> store_;  ///< replies to the engine's inbox
+  std::atomic<bool> stop_{false};
+  std::atomic<engine::Engine*> running_{nullptr};
+  std::thread thread_;
+};
+
+}  // namespace hearth::worker

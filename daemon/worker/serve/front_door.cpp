@@ -1,0 +1,607 @@
+#include "daemon/worker/serve/front_door.h"
+
+#include <fmt/core.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <utility>
+
+#include "daemon/worker/load/device.h"
+#include "ipc/schema/version.h"
+#include "ipc/text/shown_text.h"
+#include "ipc/text/utf8.h"
+#include "ipc/wire/codec.h"
+#include "kernels/base/check.h"
+#include "kernels/base/log.h"
+
+namespace hearth::worker {
+namespace {
+
+constexpr int64_t kHeartbeatUs = 250'000;
+constexpr int kWaitMs = 250;  // also how soon a lost broker is noticed
+constexpr int kWatchedWaitMs = 100;
+constexpr int kDeltaEveryMs = 2;  // of one stream
+constexpr int64_t kLeaveUs = 2'000'000;
+constexpr int kExitFailed = 3;  // could not serve, and has said why
+
+std::string_view reason_name(engine::FinishReason reason) {
+  switch (reason) {
+    case engine::FinishReason::kStop: return "stop";
+    case engine::FinishReason::kLength: return "length";
+    case engine::FinishReason::kCancelled: return "cancelled";
+    case engine::FinishReason::kDeadline: return "deadline";
+  }
+  return "stop";
+}
+
+double to_ms(double us) { return us / 1000.0; }
+
+// What a token stands for, as text: see ipc::TokenLogprobs.
+std::string shown_piece(std::string_view piece) {
+  if (ipc::is_valid_utf8(piece)) return std::string(piece);
+  std::string out = "bytes:";
+  for (const char byte : piece) out += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
+  return out;
+}
+
+// A control token has no piece; its entry says which it is.
+std::string shown_token(const models::Tokenizer& tokenizer, int32_t id) {
+  return shown_piece(tokenizer.is_control(id) ? tokenizer.entry(id) : tokenizer.piece(id));
+}
+
+std::optional<ipc::TokenLogprobs> logprobs_of(const models::Tokenizer& tokenizer,
+                                              const engine::TokenEvent& token) {
+  if (!token.logprob) return std::nullopt;
+  ipc::TokenLogprobs out;
+  out.logprob = *token.logprob;
+  out.text = shown_token(tokenizer, token.token);
+  for (const engine::TokenLogprob& top : token.top_logprobs) {
+    out.top.push_back({top.token, top.logprob, shown_token(tokenizer, top.token)});
+  }
+  return out;
+}
+
+std::string miss_words(engine::MissReason reason, int32_t first_missed) {
+  const std::string from = fmt::format("from token {} on: ", first_missed);
+  switch (reason) {
+    case engine::MissReason::kNone: break;
+    case engine::MissReason::kOff:
+      return "from token 0 on: the cache is off, for this request or in the configuration";
+    case engine::MissReason::kNew: return from + "nothing that begins like it was kept";
+    case engine::MissReason::kOther: return from + "what is kept goes on with other tokens";
+    case engine::MissReason::kEnded:
+      return from + "what was kept ends there; more of it was never computed, or was evicted";
+    case engine::MissReason::kSlow:
+      return from + "the rest is on disk, but computing it was expected to be faster";
+    case engine::MissReason::kBeside:
+      return from + "computed while what follows came from disk, which was faster than either";
+  }
+  return "";
+}
+
+/// The prompt's text around a token, for the request's owner: what is kept has the first part and
+/// not all of the second, which is one block.
+std::string parting_words(const models::Tokenizer& tokenizer, const std::vector<int32_t>& prompt,
+                          int32_t token) {
+  constexpr int32_t kBefore = 8, kBehind = kernels::kAttentionTile;
+  const auto text = [&](int32_t begin, int32_t end) {
+    std::string out;
+    for (int32_t i = std::max(0, begin); i < std::min(end, static_cast<int32_t>(prompt.size()));
+         ++i) {
+      const auto id = prompt[static_cast<size_t>(i)];
+      out += tokenizer.is_control(id) ? tokenizer.entry(id) : tokenizer.piece(id);
+    }
+    return ipc::one_line(out, 80);
+  };
+  if (token <= 0 || token >= static_cast<int32_t>(prompt.size())) return "";
+  return fmt::format("; behind \"{}\" it reads \"{}\"", text(token - kBefore, token),
+                     text(token, token + kBehind));
+}
+
+ipc::SpeculationStats to_wire(const engine::SpeculationCounts& from) {
+  // Places that no step had a guess for are not sent.
+  const auto places = std::ranges::find(from.drafted_at, uint64_t{0}) - from.drafted_at.begin();
+  return {.verifications = from.verifications,
+          .drafted_tokens = from.drafted_tokens,
+          .accepted_tokens = from.accepted_tokens,
+          .drafted_at = {from.drafted_at.begin(), from.drafted_at.begin() + places},
+          .accepted_at = {from.accepted_at.begin(), from.accepted_at.begin() + places},
+          .mean_accepted = from.mean_accepted(),
+          .saved_ms = to_ms(from.saved_us)};
+}
+
+std::string_view state_name(engine::StoreState state) {
+  switch (state) {
+    case engine::StoreState::kOff: return "off";
+    case engine::StoreState::kWriting: return "writing";
+    case engine::StoreState::kReading: return "reading";
+    case engine::StoreState::kDegraded: return "degraded";
+  }
+  return "off";
+}
+
+ipc::StoreSnapshot to_wire(const engine::StoreStats& from) {
+  return {.state = std::string(state_name(from.state)),
+          .entries = from.entries,
+          .bytes = from.bytes,
+          .budget_bytes = from.budget_bytes,
+          .chunks_loaded = from.chunks_loaded,
+          .chunks_saved = from.chunks_saved,
+          .chunks_evicted = from.chunks_evicted,
+          .chunks_dropped = from.chunks_dropped,
+          .chunks_refused = from.chunks_refused,
+          .pins_refused = from.pins_refused,
+          .last_error = from.last_error,
+          .ram_budget_bytes = from.ram_budget_bytes,
+          .ram_bytes = from.ram_bytes,
+          .ram_pinned_bytes = from.ram_pinned_bytes,
+          .ram_chunks = from.ram_chunks,
+          .ram_loaded = from.ram_loaded,
+          .ram_evicted = from.ram_evicted};
+}
+
+ipc::WorkerSnapshot to_wire(const engine::EngineSnapshot& from) {
+  return {.num_steps = from.num_steps,
+          .num_running = from.num_running,
+          .num_waiting = from.num_waiting,
+          .num_preempted = from.num_preempted,
+          .kv_blocks_total = from.kv_blocks_total,
+          .kv_blocks_used = from.kv_blocks_used,
+          .kv_blocks_cached = from.kv_blocks_cached,
+          .kv_bytes = from.kv_bytes,
+          .kv_bytes_used = from.kv_bytes_used,
+          .prompt_tokens_total = from.prompt_tokens_total,
+          .prompt_tokens_cached = from.prompt_tokens_cached,
+          .prefill_tokens_total = from.prefill_tokens_total,
+          .decode_tokens_total = from.decode_tokens_total,
+          .preemptions_total = from.preemptions_total,
+          .speculation = to_wire(from.speculation),
+          .prefill_tokens_per_s = from.prefill_tokens_per_s,
+          .decode_tokens_per_s = from.decode_tokens_per_s,
+          .step_ms_recent = from.step_ms_recent,
+          .prompt_tokens_restored = from.prompt_tokens_restored,
+          .store = to_wire(from.store),
+          .device_memory = {},
+          .gpu = {}};
+}
+
+ipc::WorkerReady to_wire(const EngineLoaded& loaded) {
+  return {.model = loaded.info.name,
+          .architecture = loaded.info.architecture,
+          .title = loaded.info.title,
+          .file_type = loaded.info.file_type,
+          .fingerprint = loaded.info.fingerprint,
+          .device = loaded.device.kind + " " + loaded.device.variant,
+          .context_length = loaded.context_length,
+          .vocab_size = loaded.info.vocab_size,
+          .num_parameters = loaded.info.num_parameters,
+          .weight_bytes = loaded.info.weight_bytes + loaded.draft_weight_bytes,
+          .kv_bytes = loaded.kv_bytes,
+          .load_ms = loaded.load_ms,
+          .draft = loaded.draft,
+          .sampling = loaded.sampling,
+          .experts = loaded.experts,
+          .chat_template = loaded.templates != nullptr && !loaded.templates->empty()};
+}
+
+}  // namespace
+
+FrontDoor::FrontDoor(const ServeOptions& options, BrokerLink link, int signal_fd)
+    : options_(options),
+      link_(std::move(link)),
+      signal_fd_(signal_fd),
+      broker_pid_(::getppid()),
+      engine_thread_(std::make_unique<EngineThread>(options_, clock_)) {
+  link_.send(ipc::WorkerHello{.pid = ::getpid(),
+                              .version = std::string(ipc::version()),
+                              .device = std::string(device_kind())});
+}
+
+int FrontDoor::run() {
+  while (state_ != State::kEnded) {
+    wait();
+    if (::getppid() != broker_pid_ || link_.ended()) {
+      // Nobody reads us any more, and nothing here is worth a moment's delay.
+      log_warn("broker_gone", "pid={}", broker_pid_);
+      std::_Exit(kExitFailed);
+    }
+    if (state_ == State::kLeaving && clock_.now_us() >= leave_by_us_) state_ = State::kEnded;
+    if (state_ == State::kDraining && streams_.empty()) leave();
+    heartbeat();
+  }
+  // A load under way cannot be interrupted, and holds nothing that needs an orderly end.
+  if (!engine_) std::_Exit(exit_status_);
+  return exit_status_;
+}
+
+void FrontDoor::wait() {
+  const int engine_fd = engine_ ? engine_->events->fd() : -1;
+  const int prep_fd = prep_ ? prep_->results().fd() : -1;
+  // A descriptor below zero is passed over.
+  std::array<pollfd, 5> items = {{{link_.fd(), link_.events(), 0},
+                                  {signal_fd_, POLLIN, 0},
+                                  {engine_thread_->messages().fd(), POLLIN, 0},
+                                  {engine_fd, POLLIN, 0},
+                                  {prep_fd, POLLIN, 0}}};
+  const int idle_ms = events_.on() ? kWatchedWaitMs : kWaitMs;
+  if (::poll(items.data(), items.size(), touched_.empty() ? idle_ms : kDeltaEveryMs) < 0) {
+    for (pollfd& item : items) item.revents = 0;  // a signal came
+  }
+
+  if (items[1].revents != 0) on_signal();
+  if (items[0].revents != 0) on_broker();
+  for (LoadMessage& message : engine_thread_->messages().drain()) on_load(message);
+  if (prep_) {
+    for (PrepResult& result : prep_->results().drain()) on_prep(result);
+  }
+  if (engine_) {
+    for (const auto& step : engine_->events->drain()) {
+      for (const engine::EngineEvent& event : step) on_engine(event);
+    }
+    flush_due();
+  }
+  link_.flush();
+}
+
+// A message costs the same whether it holds one token or five, so a stream's tokens that come
+// faster than anybody reads go together. The first of a request, and all that come slower, go at
+// once.
+void FrontDoor::flush_due() {
+  const int64_t now_us = clock_.now_us();
+  std::erase_if(touched_, [&](uint64_t number) {
+    Stream* stream = find(number);
+    if (stream == nullptr) return true;
+    if (now_us - stream->flushed_us < kDeltaEveryMs * 1000) return false;
+    stream->touched = false;
+    flush(number, *stream);
+    return true;
+  });
+}
+
+// ---- The broker --------------------------------------------------------------------------------
+
+void FrontDoor::on_signal() {
+  signalfd_siginfo info{};
+  if (::read(signal_fd_, &info, sizeof info) == sizeof info) begin_draining();
+}
+
+void FrontDoor::on_broker() {
+  while (std::optional<FromBroker> message = link_.receive()) {
+    if (auto* request = std::get_if<ipc::WorkerRequest>(&*message)) {
+      on_request(std::move(*request));
+    } else if (auto* unreadable = std::get_if<UnreadableRequest>(&*message)) {
+      link_.send_error(unreadable->number, std::move(unreadable->error));
+    } else if (const auto* watch = std::get_if<WatchControl>(&*message)) {
+      watch->on ? events_.start() : events_.stop();
+      next_heartbeat_us_ = 0;
+    } else {
+      const BrokerControl& control = std::get<BrokerControl>(*message);
+      switch (control.control) {
+        case ipc::WorkerControl::kCancel: on_cancel(control.number); break;
+        case ipc::WorkerControl::kDrain: begin_draining(); break;
+        case ipc::WorkerControl::kStop: state_ = State::kEnded; return;
+      }
+    }
+  }
+}
+
+void FrontDoor::on_request(ipc::WorkerRequest request) {
+  const uint64_t number = request.id;
+  // It was sent before our `stopped` was read: the broker gives it to the next worker.
+  if (state_ != State::kServing) return;
+  Stream stream;
+  stream.n = request.generate.n;
+  stream.seed = request.generate.seed.value_or(0);
+  stream.stop = request.generate.stop;
+  stream.resume = request.resume;
+  stream.deadline_ms = request.generate.deadline_ms;
+  stream.received_us = clock_.now_us() - request.received_ms_ago * 1000;
+  if (!streams_.emplace(number, std::move(stream)).second) {
+    log_error("request_twice", "number={}", number);
+    return;
+  }
+  prep_->post(std::move(request));
+}
+
+void FrontDoor::on_cancel(uint64_t number) {
+  Stream* stream = find(number);
+  if (stream == nullptr) return;  // its end and this message have passed each other
+  if (stream->embeds) {
+    embeds_->cancel(number);
+  } else if (stream->in_engine) {
+    engine_->commands->post(engine::CancelRequest{number});
+  } else {
+    stream->cancelled = true;
+  }
+}
+
+void FrontDoor::begin_draining() {
+  if (state_ == State::kServing) state_ = State::kDraining;
+  if (state_ == State::kLoading) leave();
+}
+
+void FrontDoor::leave() {
+  link_.send(ipc::WorkerStopped{});
+  state_ = State::kLeaving;
+  leave_by_us_ = clock_.now_us() + kLeaveUs;
+}
+
+// ---- Loading -----------------------------------------------------------------------------------
+
+void FrontDoor::on_load(LoadMessage& message) {
+  if (const auto* progress = std::get_if<models::LoadProgress>(&message)) {
+    link_.send(ipc::WorkerLoadProgress{progress->bytes_done, progress->bytes_total, "reading"});
+    load_bytes_ = progress->bytes_total;
+  } else if (const auto* plan = std::get_if<LoadPlan>(&message)) {
+    link_.send(ipc::WorkerPlan{plan->weight_bytes, plan->kv_bytes, plan->other_bytes,
+                               plan->device_free_bytes, plan->host_bytes});
+  } else if (std::holds_alternative<WarmingUp>(message)) {
+    link_.send(ipc::WorkerLoadProgress{load_bytes_, load_bytes_, "warming_up"});
+  } else if (auto* loaded = std::get_if<EngineLoaded>(&message)) {
+    engine_ = std::move(*loaded);
+    PrepModel model = make_prep_model(engine_->info.name, engine_->context_length,
+                                      *engine_->tokenizer, engine_->draft, engine_->templates);
+    model.architecture = engine_->info.architecture;
+    model.generates = engine_->info.generates;
+    model.pooling = engine_->info.pooling;
+    model.text_end = engine_->text_end;
+    model.sampling = engine_->sampling;
+    prep_ = std::make_unique<PrepThread>(std::move(model));
+    embeds_.emplace(*engine_->commands, engine_->info.name);
+    if (engine_->read_gpu) gpu_.emplace(std::move(engine_->read_gpu), clock_);
+    link_.send(to_wire(*engine_));
+    if (state_ == State::kLoading) state_ = State::kServing;
+  } else {
+    const Error& error = std::get<Error>(message);
+    log_error("load_failed", "code={} error=\"{}\"", name(error.code), error.message);
+    link_.send(ipc::WorkerFailed{error});
+    exit_status_ = kExitFailed;
+    state_ = State::kLeaving;
+    leave_by_us_ = clock_.now_us() + kLeaveUs;
+  }
+}
+
+// The engine's own answer to a question in its inbox: a sign that its thread goes round.
+void FrontDoor::heartbeat() {
+  if (!engine_ || snapshot_asked_ || clock_.now_us() < next_heartbeat_us_) return;
+  snapshot_asked_ = true;
+  next_heartbeat_us_ = clock_.now_us() + (events_.on() ? EventsPublisher::kEveryUs : kHeartbeatUs);
+  engine_->watch->wanted.store(events_.on(), std::memory_order_relaxed);
+  engine_->commands->post(engine::WantSnapshot{});
+}
+
+// ---- Streams -----------------------------------------------------------------------------------
+
+Stream* FrontDoor::find(uint64_t number) {
+  const auto it = streams_.find(number);
+  return it == streams_.end() ? nullptr : &it->second;
+}
+
+double FrontDoor::ms_since(int64_t from_us) const {
+  return to_ms(static_cast<double>(clock_.now_us() - from_us));
+}
+
+void FrontDoor::on_prep(PrepResult& result) {
+  Stream* stream = find(result.number);
+  HEARTH_CHECK(stream != nullptr, "number={}", result.number);
+  if (auto* error = std::get_if<Error>(&result.outcome)) {
+    link_.send_error(result.number, std::move(*error));
+    streams_.erase(result.number);
+    return;
+  }
+  if (auto* reply = std::get_if<ipc::TokenizeReply>(&result.outcome)) {
+    link_.send(result.number, std::move(*reply));
+    streams_.erase(result.number);
+    return;
+  }
+  if (auto* embed = std::get_if<PreparedEmbed>(&result.outcome)) {
+    stream->embeds = true;
+    const bool cancelled = stream->cancelled;
+    end_embed(embeds_->begin(result.number, stream->received_us, std::move(*embed)));
+    if (cancelled) embeds_->cancel(result.number);
+    return;
+  }
+  if (stream->cancelled) return end_cancelled(result.number);
+
+  auto& prepared = std::get<PreparedRequest>(result.outcome);
+  engine::Request& request = prepared.request;
+  stream->prompt_tokens = static_cast<int32_t>(request.prompt.size());
+  stream->prompt = request.prompt;
+  stream->prompt_logprobs = request.sampling.prompt_logprobs;
+  request.received_us = stream->received_us;
+  if (stream->deadline_ms > 0) {
+    request.deadline_us = stream->received_us + stream->deadline_ms * 1000;
+  }
+  for (size_t i = 0; i < static_cast<size_t>(stream->n); ++i) {
+    Stream::Sample sample{SampleText(*engine_->tokenizer, prepared.strip_first_space, stream->stop),
+                          ""};
+    if (prepared.reading) {
+      sample.text.read_as(prepared.reading, static_cast<uint32_t>(i), *engine_->tokenizer,
+                          prepared.answered);
+    }
+    if (i < stream->resume.size()) sample.text.replay(stream->resume[i]);
+    stream->samples.push_back(std::move(sample));
+  }
+  engine::EngineCommand command = std::move(request);
+  if (!engine_->commands->try_post(command)) {
+    link_.send_error(result.number, Error{ErrorCode::kBusy, "the engine's inbox is full", ""});
+    streams_.erase(result.number);
+    return;
+  }
+  stream->in_engine = true;
+}
+
+void FrontDoor::end_cancelled(uint64_t number) {
+  const Stream& stream = *find(number);
+  ipc::DoneEvent done;
+  done.finish_reasons.assign(static_cast<size_t>(stream.n), "cancelled");
+  done.model = engine_->info.name;
+  done.seed = stream.seed;
+  done.timings.queue_ms = done.timings.total_ms = ms_since(stream.received_us);
+  link_.send(number, done);
+  streams_.erase(number);
+}
+
+void FrontDoor::on_engine(const engine::EngineEvent& event) {
+  if (const auto* token = std::get_if<engine::TokenEvent>(&event)) {
+    on_token(*token);
+  } else if (const auto* started = std::get_if<engine::StartedEvent>(&event)) {
+    if (const Stream* stream = find(started->id)) {
+      link_.send(started->id,
+                 ipc::StartedEvent{.model = engine_->info.name,
+                                   .prompt_tokens = stream->prompt_tokens,
+                                   .cached_tokens = started->cached_tokens,
+                                   .queue_ms = to_ms(static_cast<double>(started->queue_us))});
+      // Nothing was foreseen, and the engine has nothing to say.
+      if (stream->prompt_logprobs && stream->prompt.size() == 1)
+        send_prompt_logprobs(started->id, {});
+    }
+  } else if (const auto* progress = std::get_if<engine::ProgressEvent>(&event)) {
+    if (EmbedJobs::owns(progress->id)) return;
+    link_.send(progress->id, ipc::ProgressEvent{.prompt_done = progress->prompt_tokens_done,
+                                                .prompt_total = progress->prompt_tokens,
+                                                .position = progress->queue_position,
+                                                .waiting_for = progress->waiting_for,
+                                                .estimate_ms = progress->estimate_us / 1000});
+  } else if (const auto* prompt = std::get_if<engine::PromptLogprobsEvent>(&event)) {
+    send_prompt_logprobs(prompt->id, *prompt);
+  } else if (const auto* sample = std::get_if<engine::SampleDoneEvent>(&event)) {
+    on_sample_done(*sample);
+  } else if (const auto* embedding = std::get_if<engine::EmbeddingEvent>(&event)) {
+    end_embed(embeds_->take(*embedding));
+  } else if (const auto* done = std::get_if<engine::RequestDoneEvent>(&event)) {
+    if (EmbedJobs::owns(done->id)) return end_embed(embeds_->take(*done));
+    on_request_done(*done);
+  } else if (const auto* failed = std::get_if<engine::RequestFailedEvent>(&event)) {
+    if (EmbedJobs::owns(failed->id)) return end_embed(embeds_->take(*failed));
+    if (Stream* stream = find(failed->id)) flush(failed->id, *stream);
+    link_.send_error(failed->id, damaged_.explain(failed->error));
+    streams_.erase(failed->id);
+  } else if (std::holds_alternative<engine::ModelLostEvent>(event)) {
+    begin_draining();  // the broker starts another worker for the requests that come
+  } else if (const auto* snapshot = std::get_if<engine::SnapshotEvent>(&event)) {
+    snapshot_asked_ = false;
+    ipc::WorkerHeartbeat beat{to_wire(snapshot->snapshot)};
+    beat.snapshot.device_memory = engine_->device_memory;
+    if (gpu_) beat.snapshot.gpu = gpu_->latest();
+    link_.send(std::move(beat));
+    for (auto& watch : engine_->watch->out.drain()) {
+      if (events_.on()) link_.send_watch(events_.encode(std::move(watch)));
+    }
+  }
+}
+
+void FrontDoor::end_embed(const std::optional<EmbedJobs::Outcome>& outcome) {
+  if (!outcome) return;
+  if (outcome->reply.ok()) {
+    link_.send(outcome->number, *outcome->reply);
+  } else {
+    link_.send_error(outcome->number, outcome->reply.error());
+  }
+  streams_.erase(outcome->number);
+}
+
+void FrontDoor::send_prompt_logprobs(uint64_t number, const engine::PromptLogprobsEvent& event) {
+  const Stream* stream = find(number);
+  if (stream == nullptr) return;
+  ipc::PromptLogprobsEvent out{.logprobs = event.logprobs, .ids = stream->prompt};
+  const models::Tokenizer& tokenizer = *engine_->tokenizer;
+  for (const int32_t id : stream->prompt) out.texts.push_back(shown_token(tokenizer, id));
+  for (const auto& best : event.top) {
+    std::vector<ipc::TopLogprob>& to = out.top.emplace_back();
+    for (const engine::TokenLogprob& top : best) {
+      to.push_back({top.token, top.logprob, shown_token(tokenizer, top.token)});
+    }
+  }
+  link_.send(number, out);
+}
+
+void FrontDoor::on_token(const engine::TokenEvent& token) {
+  Stream* stream = find(token.id);
+  if (stream == nullptr) return;
+  SampleText& text = stream->samples[static_cast<size_t>(token.sample)].text;
+  if (!text.stopped()) {
+    text.push(token.token, logprobs_of(*engine_->tokenizer, token));
+    if (!std::exchange(stream->touched, true)) touched_.push_back(token.id);
+  }
+  // Said again while tokens still come: of a resumed request the engine may not have had the
+  // sample yet when it was said first.
+  if (text.stopped()) {
+    engine_->commands->post(engine::FinishSample{token.id, token.sample});
+  }
+}
+
+void FrontDoor::flush(uint64_t number, Stream& stream) {
+  bool sent = false;
+  for (size_t i = 0; i < stream.samples.size(); ++i) {
+    if (const auto pending = stream.samples[i].text.take()) {
+      link_.send_delta(number, static_cast<uint32_t>(i), *pending);
+      sent = true;
+    }
+  }
+  if (!sent) return;
+  const int64_t now_us = clock_.now_us();
+  if (stream.flushed_us > 0) events_.add_gap(now_us - stream.flushed_us);
+  stream.flushed_us = now_us;
+}
+
+void FrontDoor::on_sample_done(const engine::SampleDoneEvent& done) {
+  Stream* stream = find(done.id);
+  if (stream == nullptr) return;
+  flush(done.id, *stream);
+  Stream::Sample& sample = stream->samples[static_cast<size_t>(done.sample)];
+  // The end of the text that no token carries: a delta of zero tokens behind the others.
+  const SampleText::Pending tail = sample.text.finish();
+  const int32_t num_tokens = sample.text.num_tokens();
+  if (!tail.text.empty() || !tail.parts.empty()) {
+    link_.send_delta(done.id, static_cast<uint32_t>(done.sample), tail);
+  }
+  sample.finish_reason = sample.text.stopped() ? "stop" : reason_name(done.reason);
+  const bool calls = sample.text.num_calls() > 0 && sample.text.stop().empty();
+  if (calls && sample.finish_reason == "stop") sample.finish_reason = "tool_calls";
+  link_.send(done.id, ipc::SampleDoneEvent{.sample = done.sample,
+                                           .reason = sample.finish_reason,
+                                           .num_tokens = num_tokens,
+                                           .stop = sample.text.stop()});
+}
+
+void FrontDoor::on_request_done(const engine::RequestDoneEvent& from) {
+  Stream* stream = find(from.id);
+  if (stream == nullptr) return;
+  ipc::DoneEvent done;
+  for (const Stream::Sample& sample : stream->samples) {
+    done.finish_reasons.push_back(sample.finish_reason);
+    done.usage.output_tokens += sample.text.num_tokens();
+    done.usage.reasoning_tokens += sample.text.num_reasoning_tokens();
+  }
+  done.model = engine_->info.name;
+  done.seed = stream->seed;
+  done.usage.prompt_tokens = from.prompt_tokens;
+  done.usage.cached_tokens = from.cached_tokens;
+  done.usage.drafted_tokens = static_cast<int32_t>(from.speculation.drafted_tokens);
+  done.usage.accepted_tokens = static_cast<int32_t>(from.speculation.accepted_tokens);
+  done.usage.cached_disk_tokens = from.cached_disk_tokens;
+  done.timings.queue_ms = to_ms(static_cast<double>(from.queue_us));
+  done.timings.prefill_ms = to_ms(static_cast<double>(from.prefill_us));
+  done.timings.ttft_ms = to_ms(static_cast<double>(from.ttft_us));
+  done.timings.tpot_ms = to_ms(from.tpot_us);
+  done.timings.total_ms = ms_since(stream->received_us);
+  done.timings.restore_ms = to_ms(static_cast<double>(from.restore_us));
+  done.timings.saved_ms = to_ms(static_cast<double>(from.saved_us));
+  done.preemptions = from.preemptions;
+  done.cache_miss = miss_words(from.miss, from.missed_from);
+  const bool parts =
+      from.miss == engine::MissReason::kOther || from.miss == engine::MissReason::kEnded;
+  if (parts)
+    done.cache_miss += parting_words(*engine_->tokenizer, stream->prompt, from.missed_from);
+  done.bandwidth_share = from.bandwidth_share;
+  done.speculation = to_wire(from.speculation);
+  link_.send(from.id, done);
+  streams_.erase(from.id);
+}
+
+}  // namespace hearth::worker

@@ -1,0 +1,114 @@
+#pragma once
+// The worker's main thread: talks to the broker, turns tokens into text, streams it. Everything
+// slow is on another thread: tokenizing in prep, computing in the engine.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/worker/load/damaged_weights.h"
+#include "daemon/worker/load/options.h"
+#include "daemon/worker/observe/events_publisher.h"
+#include "daemon/worker/serve/broker_link.h"
+#include "daemon/worker/serve/embed_jobs.h"
+#include "daemon/worker/serve/engine_thread.h"
+#include "daemon/worker/serve/prep.h"
+#include "daemon/worker/text/sample_text.h"
+#include "kernels/base/clock.h"
+
+namespace hearth::worker {
+
+/// A request between receipt and `done`.
+struct Stream {
+  int32_t n = 1;
+  uint64_t seed = 0;
+  std::vector<std::string> stop;
+  std::vector<std::vector<int32_t>> resume;  ///< per sample, tokens that the client has
+  int64_t deadline_ms = 0;
+  int64_t received_us = 0;  ///< by the broker, on our clock
+  bool in_engine = false;
+  bool cancelled = false;  ///< before the engine had it
+  bool embeds = false;     ///< its texts are EmbedJobs'
+  int32_t prompt_tokens = 0;
+  std::vector<int32_t> prompt;
+  bool prompt_logprobs = false;  ///< are wanted
+  int64_t flushed_us = 0;        ///< when tokens were sent last
+  bool touched = false;          ///< has tokens to send
+
+  struct Sample {
+    SampleText text;
+    std::string finish_reason;  ///< empty while it grows
+  };
+  std::vector<Sample> samples;  ///< once prepared
+};
+
+class FrontDoor {
+ public:
+  /// `signal_fd`: a signalfd of SIGTERM. Starts loading.
+  FrontDoor(const ServeOptions& options, BrokerLink link, int signal_fd);
+
+  /// Serves until the broker says stop, until drained, or until the broker is gone; the process's
+  /// exit status.
+  int run();
+
+ private:
+  enum class State {
+    kLoading,
+    kServing,
+    kDraining,  ///< takes nothing new; ends when the live requests have
+    kLeaving,   ///< has said its last word; waits for the broker's stop, for a moment
+    kEnded,
+  };
+
+  void wait();
+  void on_signal();
+  void on_broker();
+  void on_load(LoadMessage& message);
+  void on_prep(PrepResult& result);
+  void on_engine(const engine::EngineEvent& event);
+
+  void on_request(ipc::WorkerRequest request);
+  void on_cancel(uint64_t number);
+  void begin_draining();
+  void leave();
+  void heartbeat();
+
+  void on_token(const engine::TokenEvent& token);
+  void on_sample_done(const engine::SampleDoneEvent& done);
+  void on_request_done(const engine::RequestDoneEvent& done);
+  void flush_due();
+  void flush(uint64_t number, Stream& stream);
+  void end_cancelled(uint64_t number);
+  void end_embed(const std::optional<EmbedJobs::Outcome>& outcome);
+  void send_prompt_logprobs(uint64_t number, const engine::PromptLogprobsEvent& event);
+  Stream* find(uint64_t number);
+  double ms_since(int64_t from_us) const;
+
+  const ServeOptions options_;
+  SteadyClock clock_;
+  BrokerLink link_;
+  const int signal_fd_;
+  const int broker_pid_;
+  State state_ = State::kLoading;
+  int exit_status_ = 0;
+  int64_t leave_by_us_ = 0;
+  int64_t next_heartbeat_us_ = 0;
+  bool snapshot_asked_ = false;
+  uint64_t load_bytes_ = 0;  // of the weights, as loading said
+  DamagedWeights damaged_{options_.model};
+  EventsPublisher events_;
+  std::map<uint64_t, Stream> streams_;
+  std::vector<uint64_t> touched_;  // streams with tokens to send
+
+  // Destroyed from the last up: prep reads the tokenizer that the engine thread owns.
+  std::unique_ptr<EngineThread> engine_thread_;
+  std::optional<EngineLoaded> engine_;
+  std::unique_ptr<PrepThread> prep_;
+  std::optional<EmbedJobs> embeds_;
+  std::optional<GpuWatch> gpu_;
+};
+
+}  // namespace hearth::worker

@@ -1,0 +1,472 @@
+#include "daemon/worker/serve/prep.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <utility>
+
+#include "daemon/worker/text/chat_prompt.h"
+#include "daemon/worker/text/kept_marks.h"
+#include "daemon/worker/text/token_spans.h"
+
+namespace hearth::worker {
+namespace {
+
+constexpr size_t kPrepMessages = 1 << 16;
+
+engine::Priority priority_of(const std::string& name) {
+  if (name == "interactive") return engine::Priority::kInteractive;
+  if (name == "batch") return engine::Priority::kBatch;
+  return engine::Priority::kNormal;
+}
+
+Result<void> check_id(const PrepModel& model, int32_t id, std::string_view field, size_t index) {
+  const int32_t vocab_size = model.tokenizer->vocab_size();
+  if (id >= 0 && id < vocab_size) return {};
+  return Error{ErrorCode::kInvalidArgument,
+               fmt::format("{}[{}] is {}, model {} has tokens 0..{}", field, index, id, model.name,
+                           vocab_size - 1),
+               std::string(field)};
+}
+
+Result<void> check_ids(const PrepModel& model, const std::vector<int32_t>& ids,
+                       std::string_view field) {
+  for (size_t i = 0; i < ids.size(); ++i) HEARTH_TRY(check_id(model, ids[i], field, i));
+  return {};
+}
+
+// Every token stands for at most so many bytes, and BOS and the space put in front add to the text
+// and do not take from it: a longer text has more tokens than the context, whatever they are.
+uint64_t most_text_bytes(const PrepModel& model) {
+  return static_cast<uint64_t>(model.context_length) *
+         std::max<uint64_t>(1, model.tokenizer->max_piece_bytes());
+}
+
+Result<void> check_could_fit(const PrepModel& model, size_t text_bytes, std::string_view field) {
+  const uint64_t most = most_text_bytes(model);
+  if (text_bytes <= most) return {};
+  return Error{ErrorCode::kContextOverflow,
+               fmt::format("{} of {} bytes: the context of {} tokens holds at most {} bytes", field,
+                           text_bytes, model.context_length, most),
+               std::string(field)};
+}
+
+/// How many tokens stand for the text's first `bytes` bytes and no more, BOS included.
+int32_t tokens_within(const PrepModel& model, const std::vector<int32_t>& tokens,
+                      std::string_view text, size_t bytes) {
+  int32_t count = 0;
+  for (const std::optional<ByteSpan>& span : token_spans(*model.tokenizer, tokens, text)) {
+    if (!span || span->end > bytes) break;
+    ++count;
+  }
+  return count;
+}
+
+struct Prompt {
+  std::vector<int32_t> ids;
+  std::vector<engine::KeptPrefix> kept{};          ///< as marks in a conversation ask for
+  std::shared_ptr<const AnswerReading> reading{};  ///< of a conversation's answer
+  std::optional<engine::CallGrammar> forced{};     ///< a call that it must make
+};
+
+/// Of the prompt that the template made of a conversation, what its marks mean: see kept_marks.h.
+std::vector<engine::KeptPrefix> kept_by_marks(const PrepModel& model, const ChatPrompt& prompt,
+                                              const ipc::Json& conversation,
+                                              const std::vector<KeepMark>& marks,
+                                              const models::ChatSurroundings& surroundings) {
+  std::vector<engine::KeptPrefix> out;
+  for (const KeepMark& mark : marks) {
+    const ipc::Json changed = changed_behind(conversation, mark);
+    if (changed == conversation) {
+      out.push_back({static_cast<int32_t>(prompt.ids.size()), mark.seconds});
+      continue;
+    }
+    const Result<std::string> other =
+        model.templates->render("", ipc::dump_json(changed), surroundings);
+    if (!other.ok()) continue;
+    const auto differ = std::ranges::mismatch(prompt.text, *other).in1;
+    const auto alike = static_cast<size_t>(differ - prompt.text.begin());
+    out.push_back({tokens_within(model, prompt.ids, prompt.text, alike), mark.seconds});
+  }
+  return out;
+}
+
+// The conversation as the model's template puts it.
+Result<Prompt> chat_tokens(const PrepModel& model, const ipc::GenerateRequest& request) {
+  if (model.templates == nullptr || model.templates->empty()) {
+    return Error{ErrorCode::kUnsupported,
+                 fmt::format("messages: model {} has no chat template; send prompt", model.name),
+                 "messages"};
+  }
+  HEARTH_ASSIGN_OR_RETURN(ChatRequest chat, model.chat->read(request));
+  std::string& conversation = chat.conversation;
+  std::vector<KeepMark> marks;
+  ipc::Json parsed;
+  if (conversation.find("\"cache_keep_") != std::string::npos) {
+    parsed = ipc::Json::parse(conversation, nullptr, false);
+    if (parsed.is_object()) {
+      HEARTH_ASSIGN_OR_RETURN(marks, take_marks(parsed));
+      conversation = ipc::dump_json(parsed);
+    }
+  }
+  const models::ChatSurroundings surroundings = models::chat_surroundings(*model.tokenizer);
+  Result<ChatPrompt> prompt = chat_prompt(*model.tokenizer, *model.templates, "", conversation,
+                                          surroundings, most_text_bytes(model));
+  if (prompt && prompt->ids.empty()) {
+    return Error{ErrorCode::kInvalidArgument, "messages: the template makes no tokens of them",
+                 "messages"};
+  }
+  if (prompt) {
+    std::vector<engine::KeptPrefix> kept =
+        kept_by_marks(model, *prompt, parsed, marks, surroundings);
+    Prompt out{.ids = {}, .kept = std::move(kept)};
+    out.reading = model.chat->reading(chat, prompt->text, prompt->ids, request.seed.value_or(0));
+    out.ids = std::move(prompt->ids);
+    out.forced = std::move(chat.forced);
+    if (!out.forced) return out;
+    out.forced->reasoning = out.reading->shape.reasoning;
+    out.forced->reasoning_open = out.reading->shape.reasoning_open;
+    for (const auto& [id, mark] : out.reading->marks) out.forced->control_marks.push_back(mark);
+    return out;
+  }
+  Error error = prompt.take_error();
+  // No model of that name is missing, but a template for these messages.
+  if (error.code == ErrorCode::kNotFound) error.code = ErrorCode::kUnsupported;
+  error.message = "messages: " + error.message;
+  error.field = "messages";
+  return error;
+}
+
+/// A prompt that is a user's message, where the model has a template for one.
+bool is_message(const PrepModel& model, const ipc::GenerateRequest& request) {
+  return request.prompt_as == "message" && request.prompt_ids.empty() && request.messages.empty() &&
+         model.templates != nullptr && !model.templates->empty();
+}
+
+/// `request` with its prompt as the conversation's only message.
+ipc::GenerateRequest as_conversation(const ipc::GenerateRequest& request) {
+  ipc::GenerateRequest out = request;
+  const ipc::Json message = {{"role", "user"}, {"content", request.prompt}};
+  out.messages.text = ipc::dump_json(ipc::Json::array({message}));
+  return out;
+}
+
+Result<Prompt> prompt_of(const PrepModel& model, const ipc::GenerateRequest& request) {
+  if (!request.prompt_ids.empty()) {
+    HEARTH_TRY(check_ids(model, request.prompt_ids, "prompt_ids"));
+    return Prompt{request.prompt_ids, {}};
+  }
+  if (!request.messages.empty()) return chat_tokens(model, request);
+  if (is_message(model, request)) return chat_tokens(model, as_conversation(request));
+  HEARTH_TRY(check_could_fit(model, request.prompt.size(), "prompt"));
+  const models::EncodeOptions options{.add_bos = !request.raw,
+                                      .parse_special = request.parse_special};
+  std::vector<int32_t> tokens = model.tokenizer->encode(request.prompt, options);
+  if (tokens.empty()) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "prompt: no tokens; this model puts none in front, so want some text", "prompt"};
+  }
+  return Prompt{std::move(tokens), {}};
+}
+
+/// The tokens that may follow the prompt.
+Result<int32_t> check_context(const PrepModel& model, size_t prompt, int32_t max_tokens) {
+  if (max_tokens == 0 && prompt < static_cast<size_t>(model.context_length)) {
+    return model.context_length - static_cast<int32_t>(prompt);
+  }
+  max_tokens = std::max(max_tokens, 1);
+  const uint64_t together = prompt + static_cast<uint64_t>(max_tokens);
+  if (together <= static_cast<uint64_t>(model.context_length)) return max_tokens;
+  return Error{ErrorCode::kContextOverflow,
+               fmt::format("the prompt's {} tokens and max_tokens {} make {}, the context of model "
+                           "{} holds {}",
+                           prompt, max_tokens, together, model.name, model.context_length),
+               "max_tokens"};
+}
+
+engine::SamplingParams sampling_of(const ipc::GenerateRequest& request,
+                                   const ipc::SamplingDefaults& defaults) {
+  engine::SamplingParams out;
+  out.temperature = request.temperature.value_or(defaults.temperature);
+  out.top_k = request.top_k.value_or(defaults.top_k);
+  out.top_p = request.top_p.value_or(defaults.top_p);
+  out.min_p = request.min_p.value_or(defaults.min_p);
+  out.typical_p = request.typical_p;
+  out.repetition_penalty = request.repetition_penalty.value_or(defaults.repetition_penalty);
+  out.presence_penalty = request.presence_penalty;
+  out.frequency_penalty = request.frequency_penalty;
+  out.penalty_window = request.penalty_window.value_or(defaults.penalty_window);
+  out.logit_bias = request.logit_bias;
+  out.seed = request.seed.value_or(0);
+  out.top_logprobs = request.logprobs;
+  out.prompt_logprobs = request.prompt_logprobs;
+  return out;
+}
+
+/// What the request as a whole wants kept.
+Result<void> mark_kept(const PrepModel& model, const ipc::GenerateRequest& request,
+                       engine::Request* to) {
+  const bool no_text = request.prompt.empty() || is_message(model, request);
+  if (request.cache_keep_bytes != 0 && request.cache_keep_s != 0 && no_text) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "cache_keep_bytes: met no text as prompt; want cache_keep_tokens, or cache_keep_s "
+                 "in a message",
+                 "cache_keep_bytes"};
+  }
+  if (request.cache_keep_s == 0) return {};
+  engine::KeptPrefix keep{static_cast<int32_t>(to->prompt.size()), request.cache_keep_s};
+  if (request.cache_keep_tokens != 0) {
+    keep.num_tokens = std::min(keep.num_tokens, request.cache_keep_tokens);
+  }
+  if (request.cache_keep_bytes != 0) {
+    keep.num_tokens =
+        std::min(keep.num_tokens, tokens_within(model, to->prompt, request.prompt,
+                                                static_cast<size_t>(request.cache_keep_bytes)));
+  }
+  to->kept.push_back(keep);
+  return {};
+}
+
+/// A draft asked for by name must be the one that is there: the same text would come in any case,
+/// but not as fast as the client thinks.
+Result<void> check_draft(const PrepModel& model, const std::string& draft) {
+  if (draft == "auto" || draft == "none" || draft == model.draft) return {};
+  const std::string there = model.draft.empty() ? "no draft model" : "draft model " + model.draft;
+  return Error{ErrorCode::kInvalidArgument,
+               fmt::format("draft {}: model {} was loaded with {}", draft, model.name, there),
+               "draft"};
+}
+
+bool all_control(const PrepModel& model, const std::vector<int32_t>& tokens) {
+  return std::all_of(tokens.begin(), tokens.end(),
+                     [&](int32_t id) { return model.tokenizer->is_control(id); });
+}
+
+Result<PreparedRequest> prepare_generate(const PrepModel& model,
+                                         const ipc::WorkerRequest& request) {
+  const ipc::GenerateRequest& generate = request.generate;
+  if (!model.generates) {
+    return Error{ErrorCode::kUnsupported,
+                 fmt::format("model {} makes vectors of texts (embed) and no text", model.name),
+                 "model"};
+  }
+  HEARTH_TRY(check_ids(model, generate.stop_ids, "stop_ids"));
+  for (size_t i = 0; i < generate.logit_bias.size(); ++i) {
+    HEARTH_TRY(check_id(model, generate.logit_bias[i].first, "logit_bias", i));
+  }
+  for (const std::vector<int32_t>& sample : request.resume) {
+    HEARTH_TRY(check_ids(model, sample, "resume"));
+  }
+  HEARTH_TRY(check_draft(model, generate.draft));
+  HEARTH_ASSIGN_OR_RETURN(Prompt prompt, prompt_of(model, generate));
+  // A text begins where the prompt ends; that of a fork where the first one's prompt did.
+  const bool begins = all_control(model, prompt.ids);
+  HEARTH_TRY(check_ids(model, request.prefix, "prefix"));
+  prompt.ids.insert(prompt.ids.end(), request.prefix.begin(), request.prefix.end());
+  HEARTH_ASSIGN_OR_RETURN(const int32_t max_tokens,
+                          check_context(model, prompt.ids.size(), generate.max_tokens));
+  if (generate.min_tokens > max_tokens) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("min_tokens: met {}, the context has room for {}", generate.min_tokens,
+                             max_tokens),
+                 "min_tokens"};
+  }
+
+  PreparedRequest out;
+  const bool adds_space = model.tokenizer->adds_space_prefix();
+  out.strip_first_space = adds_space && all_control(model, prompt.ids);
+  engine::Request& to = out.request;
+  to.id = request.id;
+  to.owner = request.owner;
+  // No owner's name has a line break in it.
+  to.cache_salt = generate.cache_share.empty() ? request.owner : "shared\n" + generate.cache_share;
+  to.priority = priority_of(generate.priority);
+  to.prompt = std::move(prompt.ids);
+  to.kept = std::move(prompt.kept);
+  to.n = generate.n;
+  to.max_tokens = max_tokens;
+  to.min_tokens = generate.min_tokens;
+  to.stop_ids = generate.stop_ids;
+  if (!generate.ignore_eos) {
+    const std::vector<int32_t> ends =
+        prompt.reading ? model.chat->end_ids(*prompt.reading, model.end_ids) : model.end_ids;
+    to.stop_ids.insert(to.stop_ids.end(), ends.begin(), ends.end());
+  }
+  to.sampling = sampling_of(generate, model.sampling);
+  to.speculate = generate.speculate;
+  to.use_draft = generate.draft != "none";
+  to.use_prefix_cache = generate.cache != "off";
+  to.use_prefix_store = generate.cache == "disk";
+  HEARTH_TRY(mark_kept(model, generate, &to));
+  to.resume = request.resume;
+  to.constraint_prefix = static_cast<int32_t>(request.prefix.size());
+  to.fork_of = request.fork_of;
+  to.fork_sample = request.fork_sample;
+  if (!generate.json_schema.empty() || !generate.grammar.empty()) {
+    if (generate.ignore_eos) {
+      return Error{ErrorCode::kInvalidArgument,
+                   "ignore_eos: a text that follows a schema or a grammar ends where that does",
+                   "ignore_eos"};
+    }
+    HEARTH_ASSIGN_OR_RETURN(
+        to.constraint,
+        model.constraints->get(generate.json_schema, generate.grammar, adds_space && begins));
+  }
+  if (prompt.forced) {
+    std::vector<int32_t> marks;
+    for (const auto& [id, mark] : prompt.reading->marks) marks.push_back(id);
+    HEARTH_ASSIGN_OR_RETURN(to.constraint, model.constraints->get(*prompt.forced, marks));
+  }
+  out.reading = std::move(prompt.reading);
+  out.answered = request.prefix;
+  return out;
+}
+
+Result<ipc::TokenizeReply> prepare_tokenize(const PrepModel& model,
+                                            const ipc::TokenizeRequest& request) {
+  HEARTH_TRY(check_could_fit(model, request.text.size(), "text"));
+  ipc::TokenizeReply reply;
+  reply.model = model.name;
+  if (!request.messages.empty()) {
+    ipc::GenerateRequest conversation;
+    conversation.messages = request.messages;
+    conversation.tools = request.tools;
+    conversation.template_kwargs = request.template_kwargs;
+    HEARTH_ASSIGN_OR_RETURN(Prompt prompt, chat_tokens(model, conversation));
+    reply.ids = std::move(prompt.ids);
+  } else {
+    reply.ids = model.tokenizer->encode(
+        request.text, {.add_bos = !request.raw, .parse_special = request.parse_special});
+  }
+  for (const int32_t id : reply.ids) reply.entries.emplace_back(model.tokenizer->entry(id));
+  return reply;
+}
+
+Result<models::Pooling> pooling_of(const PrepModel& model, const std::string& name) {
+  if (name == "mean") return models::Pooling::kMean;
+  if (name == "cls") return models::Pooling::kCls;
+  if (name == "last") return models::Pooling::kLast;
+  if (model.pooling != models::Pooling::kNone) return model.pooling;
+  return Error{ErrorCode::kInvalidArgument,
+               fmt::format("pooling: the file of model {} does not say how its rows become one "
+                           "vector ({}.pooling_type); want mean, cls or last",
+                           model.name, model.architecture),
+               "pooling"};
+}
+
+/// As a text that is embedded is put: with what closes it.
+Result<std::vector<int32_t>> text_tokens(const PrepModel& model, const std::string& text,
+                                         const std::string& field) {
+  HEARTH_TRY(check_could_fit(model, text.size(), field));
+  std::vector<int32_t> tokens = model.tokenizer->encode(text, {});
+  if (model.text_end) tokens.push_back(*model.text_end);
+  if (!tokens.empty()) return tokens;
+  return Error{ErrorCode::kInvalidArgument, fmt::format("{}: no tokens, want some text", field),
+               "texts"};
+}
+
+Result<PreparedEmbed> prepare_embed(const PrepModel& model, const ipc::WorkerRequest& request) {
+  const ipc::EmbedRequest& embed = request.embed;
+  HEARTH_ASSIGN_OR_RETURN(const models::Pooling pooling, pooling_of(model, embed.pooling));
+  PreparedEmbed out;
+  const size_t count = embed.texts.size() + embed.ids.size();
+  for (size_t i = 0; i < count; ++i) {
+    const bool text = !embed.texts.empty();
+    const std::string field = fmt::format("{}[{}]", text ? "texts" : "ids", i);
+    engine::Request to;
+    if (text) {
+      HEARTH_ASSIGN_OR_RETURN(to.prompt, text_tokens(model, embed.texts[i], field));
+    } else {
+      HEARTH_TRY(check_ids(model, embed.ids[i], field));
+      to.prompt = embed.ids[i];
+    }
+    if (to.prompt.size() > static_cast<size_t>(model.context_length)) {
+      return Error{ErrorCode::kContextOverflow,
+                   fmt::format("{}: {} tokens, the context of model {} holds {}", field,
+                               to.prompt.size(), model.name, model.context_length),
+                   text ? "texts" : "ids"};
+    }
+    to.owner = to.cache_salt = request.owner;
+    to.pooling = pooling;
+    to.normalize = embed.normalize;
+    to.sampling.temperature = 0;
+    to.use_prefix_store = false;
+    to.speculate = false;
+    out.texts.push_back(std::move(to));
+  }
+  return out;
+}
+
+template <typename T>
+PrepResult result_of(uint64_t number, Result<T> outcome) {
+  if (outcome.ok()) return {number, std::move(outcome).value()};
+  return {number, outcome.take_error()};
+}
+
+}  // namespace
+
+PrepModel make_prep_model(std::string name, int32_t context_length,
+                          const models::Tokenizer& tokenizer, std::string draft,
+                          const models::ChatTemplates* templates) {
+  PrepModel model;
+  model.name = std::move(name);
+  model.context_length = context_length;
+  model.tokenizer = &tokenizer;
+  model.draft = std::move(draft);
+  model.constraints = std::make_shared<ConstraintCache>(tokenizer);
+  model.templates = templates;
+  model.chat = std::make_shared<ChatModel>(tokenizer, templates);
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (tokenizer.is_end_of_generation(id)) model.end_ids.push_back(id);
+  }
+  return model;
+}
+
+PrepResult prepare(const PrepModel& model, const ipc::WorkerRequest& request) {
+  if (request.verb == ipc::Verb::kTokenize) {
+    return result_of(request.id, prepare_tokenize(model, request.tokenize));
+  }
+  if (request.verb == ipc::Verb::kEmbed) {
+    return result_of(request.id, prepare_embed(model, request));
+  }
+  return result_of(request.id, prepare_generate(model, request));
+}
+
+PrepThread::PrepThread(PrepModel model)
+    : model_(std::move(model)),
+      inbox_(kPrepMessages),
+      results_(kPrepMessages, true),
+      thread_([this] { run(); }) {}
+
+PrepThread::~PrepThread() {
+  inbox_.post(Stop{});
+  thread_.join();
+}
+
+void PrepThread::post(ipc::WorkerRequest request) { inbox_.post(std::move(request)); }
+
+// Owners in turn, so that nobody's many texts are ahead of somebody else's one.
+void PrepThread::run() {
+  std::map<std::string, std::deque<ipc::WorkerRequest>> waiting;
+  std::string last;
+  while (true) {
+    auto arrived = waiting.empty() ? inbox_.wait_and_drain(std::chrono::hours(1)) : inbox_.drain();
+    for (auto& message : arrived) {
+      auto* request = std::get_if<ipc::WorkerRequest>(&message);
+      if (request == nullptr) return;
+      waiting[request->owner].push_back(std::move(*request));
+    }
+    if (waiting.empty()) continue;
+    auto turn = waiting.upper_bound(last);
+    if (turn == waiting.end()) turn = waiting.begin();
+    last = turn->first;
+    const ipc::WorkerRequest request = std::move(turn->second.front());
+    turn->second.pop_front();
+    if (turn->second.empty()) waiting.erase(turn);
+    results_.post(prepare(model_, request));
+  }
+}
+
+}  // namespace hearth::worker

@@ -1,0 +1,230 @@
+#include "daemon/worker/text/chat_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "ipc/wire/json.h"
+
+namespace hearth::worker {
+namespace {
+
+using ipc::Json;
+
+Error wrong(std::string_view field, const std::string& what,
+            ErrorCode code = ErrorCode::kInvalidArgument) {
+  return {code, fmt::format("{}: {}", field, what), std::string(field)};
+}
+
+Json parsed(const std::string& text) { return Json::parse(text, nullptr, false); }
+
+/// The functions of `tools`, each {"type":"function","function":{"name":...,"parameters":{...}}}.
+Result<std::vector<engine::CallableFunction>> functions_of(const std::string& tools) {
+  const Json list = parsed(tools);
+  std::vector<engine::CallableFunction> out;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const std::string at = fmt::format("[{}]", i);
+    const Json& tool = list[i];
+    const auto type = tool.find("type");
+    if (type != tool.end() && *type != "function") {
+      return wrong("tools", at + ".type: only functions are supported", ErrorCode::kUnsupported);
+    }
+    const auto function = tool.find("function");
+    if (function == tool.end() || !function->is_object()) {
+      return wrong("tools", at + ".function: absent, want an object");
+    }
+    const auto name = function->find("name");
+    if (name == function->end() || !name->is_string() ||
+        !models::is_function_name(name->get_ref<const std::string&>())) {
+      return wrong("tools", at + ".function.name: want 1 to 64 letters, digits, _, - or ., and "
+                                 "neither auto, none nor required");
+    }
+    const std::string& text = name->get_ref<const std::string&>();
+    if (std::ranges::find(out, text, &engine::CallableFunction::name) != out.end()) {
+      return wrong("tools", at + ".function.name: the same as another's");
+    }
+    const auto parameters = function->find("parameters");
+    const bool some = parameters != function->end() && !parameters->is_null();
+    if (some && !parameters->is_object()) {
+      return wrong("tools", at + ".function.parameters: want a JSON schema");
+    }
+    out.push_back(
+        {text, some && !parameters->empty()
+                   ? ipc::dump_json(*parameters)
+                   : R"({"type":"object","properties":{},"additionalProperties":false})"});
+  }
+  return out;
+}
+
+// Arguments as the template wants them, an object or its text.
+void put_arguments(Json& call, bool as_text) {
+  const auto function = call.find("function");
+  if (function == call.end() || !function->is_object()) return;
+  const auto arguments = function->find("arguments");
+  if (arguments == function->end()) return;
+  if (as_text) {
+    if (!arguments->is_string()) *arguments = ipc::dump_json(*arguments);
+    return;
+  }
+  if (!arguments->is_string()) return;
+  Json object = parsed(arguments->get_ref<const std::string&>());
+  if (object.is_object()) *arguments = std::move(object);
+}
+
+uint64_t mixed(uint64_t value) {  // splitmix64's finalizer (Steele et al. 2014)
+  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;
+  value = (value ^ (value >> 27)) * 0x94D049BB133111EBu;
+  return value ^ (value >> 31);
+}
+
+}  // namespace
+
+std::string call_id(uint64_t key, uint32_t sample, int32_t index) {
+  constexpr std::string_view kLetters =
+      "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+  uint64_t value = mixed(key ^ mixed((uint64_t{sample} << 32 | static_cast<uint32_t>(index)) + 1));
+  std::string out;
+  for (int i = 0; i < 9; ++i) {
+    out += kLetters[value % kLetters.size()];
+    value /= kLetters.size();
+  }
+  return out;
+}
+
+const models::AnswerFormat& ChatModel::format(bool with_tools) {
+  auto& known = formats_[with_tools ? 1 : 0];
+  if (!known) {
+    known =
+        models::find_answer_format(*templates_, with_tools, models::chat_surroundings(tokenizer_));
+  }
+  return *known;
+}
+
+std::optional<int32_t> ChatModel::control_token(const std::string& mark) const {
+  for (const int32_t id : tokenizer_.encode(mark, {.add_bos = false, .parse_special = true})) {
+    if (tokenizer_.entry(id) == mark && tokenizer_.is_control(id)) return id;
+  }
+  return std::nullopt;
+}
+
+// Calls in the form that the template reads; a result's message gets the name of what was called.
+Result<std::string> ChatModel::messages_for_template(const std::string& messages,
+                                                     const models::AnswerFormat& format) const {
+  Json list = parsed(messages);
+  std::map<std::string, std::string> called;
+  for (Json& message : list) {
+    const auto calls = message.find("tool_calls");
+    if (calls != message.end() && calls->is_array() && !calls->empty()) {
+      for (Json& call : *calls) {
+        if (!call.is_object()) return wrong("messages", "tool_calls: want objects");
+        put_arguments(call, format.arguments_as_text);
+        const Json& function = call.contains("function") ? call["function"] : call;
+        const bool named = function.is_object() && function.contains("name") &&
+                           function["name"].is_string() && call.contains("id") &&
+                           call["id"].is_string();
+        if (named) called[call["id"].get<std::string>()] = function["name"].get<std::string>();
+      }
+      const auto content = message.find("content");
+      if (format.null_content && (content == message.end() || *content == "")) {
+        message["content"] = nullptr;
+      }
+    }
+    const auto answered = message.find("tool_call_id");
+    if (answered != message.end() && answered->is_string() && !message.contains("name")) {
+      const auto known = called.find(answered->get_ref<const std::string&>());
+      if (known != called.end()) message["name"] = known->second;
+    }
+  }
+  return ipc::dump_json(list);
+}
+
+Result<ChatRequest> ChatModel::read(const ipc::GenerateRequest& request) {
+  ChatRequest out;
+  out.with_tools = !request.tools.empty() && request.tool_choice != "none";
+  const std::string& choice = request.tool_choice;
+  const bool must = choice != "auto" && choice != "none";
+  if (must && !out.with_tools) {
+    return wrong("tool_choice", fmt::format("met {} without tools", ipc::printable(choice)));
+  }
+  const models::AnswerFormat& known = format(out.with_tools);
+  const bool bound = !request.json_schema.empty() || !request.grammar.empty();
+  if (out.with_tools) {
+    HEARTH_ASSIGN_OR_RETURN(auto functions, functions_of(request.tools.text));
+    if (known.tools == nullptr) return wrong("tools", known.problem, ErrorCode::kUnsupported);
+    if (bound) {
+      return wrong("tools", "met them and a schema or grammar for the answer, want one",
+                   ErrorCode::kUnsupported);
+    }
+    out.shape.tools = known.tools;
+    for (const auto& function : functions) out.shape.functions.push_back(function.name);
+    out.shape.one_call = !request.parallel_tool_calls;
+    if (must) {
+      if (request.ignore_eos) {
+        return wrong("ignore_eos", "an answer that must call a function ends where the call does");
+      }
+      if (choice != "required") {
+        std::erase_if(functions, [&choice](const auto& each) { return each.name != choice; });
+        if (functions.empty()) {
+          return wrong("tool_choice",
+                       fmt::format("met {}, want auto, none, required or the name of a function",
+                                   ipc::printable(choice)));
+        }
+      }
+      out.forced.emplace();
+      out.forced->format = known.tools;
+      out.forced->functions = std::move(functions);
+      out.forced->one_call = out.shape.one_call;
+    }
+  }
+  // What follows a schema or a grammar is that, and has no marks.
+  if (!bound) {
+    out.shape.reasoning = known.reasoning;
+    out.shape.channels = known.channels;
+  }
+
+  // What is said last holds: the template's own variables cannot replace the messages.
+  out.conversation += '{';
+  if (!request.template_kwargs.empty()) {
+    const std::string& members = request.template_kwargs.text;
+    out.conversation += members.substr(1, members.size() - 2) + ",";
+  }
+  if (out.with_tools) out.conversation += "\"tools\":" + request.tools.text + ",";
+  std::string messages = request.messages.text;
+  if (messages.find("\"tool_calls\"") != std::string::npos) {
+    HEARTH_ASSIGN_OR_RETURN(messages, messages_for_template(messages, known));
+  }
+  out.conversation += "\"messages\":" + messages + "}";
+  return out;
+}
+
+std::shared_ptr<const AnswerReading> ChatModel::reading(const ChatRequest& request,
+                                                        const std::string& prompt_text,
+                                                        const std::vector<int32_t>& prompt,
+                                                        uint64_t seed) {
+  if (!request.shape.any()) return nullptr;
+  auto out = std::make_shared<AnswerReading>();
+  out->shape = request.shape;
+  out->shape.reasoning_open = models::reasoning_is_open(out->shape.reasoning, prompt_text);
+  for (const std::string& mark : format(request.with_tools).marks()) {
+    if (const auto id = control_token(mark)) out->marks.emplace(*id, mark);
+  }
+  // Of all that decides over the answer, so that a resumed request says the same ids, and the next
+  // turn of a conversation others.
+  out->call_key = mixed(seed);
+  for (const int32_t id : prompt) out->call_key = mixed(out->call_key + static_cast<uint32_t>(id));
+  return out;
+}
+
+std::vector<int32_t> ChatModel::end_ids(const AnswerReading& reading,
+                                        std::vector<int32_t> own) const {
+  std::erase_if(own, [&reading](int32_t id) { return reading.marks.contains(id); });
+  if (!reading.shape.channels) return own;
+  for (const std::string_view end : models::find_tool_format("harmony")->ends) {
+    const auto id = control_token(std::string(end));
+    if (id && std::ranges::find(own, *id) == own.end()) own.push_back(*id);
+  }
+  return own;
+}
+
+}  // namespace hearth::worker

@@ -1,0 +1,72 @@
+#pragma once
+// One sample on its way from tokens to text: detokenizer, stop strings, the marks of an answer in a
+// conversation, and what a delta of it will hold. Owned by the front door.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/worker/text/chat_model.h"
+#include "daemon/worker/text/stop_matcher.h"
+#include "ipc/schema/deltas.h"
+#include "models/answer/answer_parser.h"
+#include "models/tokenizer/tokenizer.h"
+
+namespace hearth::worker {
+
+class SampleText {
+ public:
+  SampleText(const models::Tokenizer& tokenizer, bool strip_first_space,
+             std::vector<std::string> stops)
+      : detokenizer_(tokenizer, strip_first_space), stops_(std::move(stops)) {}
+
+  /// The text is an answer that is read so. Before anything else is called. `tokenizer` outlives
+  /// it; `answered`: tokens of the answer that stand in the prompt already.
+  void read_as(std::shared_ptr<const AnswerReading> reading, uint32_t sample,
+               const models::Tokenizer& tokenizer, const std::vector<int32_t>& answered);
+
+  /// Tokens that an earlier worker has sent with their text: goes over them without output.
+  void replay(const std::vector<int32_t>& ids);
+
+  /// Takes the next token. Once stopped() it is ignored: the text ended before it.
+  void push(int32_t id, std::optional<ipc::TokenLogprobs> logprobs);
+
+  /// A stop string was completed, or the one call that was allowed; the last token counted is the
+  /// one that did it.
+  bool stopped() const { return stops_.matched() || (parser_ && parser_->ended()); }
+  const std::string& stop() const { return stops_.which(); }
+  int32_t num_tokens() const { return num_tokens_; }
+  int32_t num_reasoning_tokens() const { return num_reasoning_tokens_; }
+  int32_t num_calls() const { return num_calls_; }
+
+  /// What came since the last take; nothing when no token did.
+  struct Pending {
+    uint32_t first_index = 0;
+    std::string text;                   ///< or, where there are parts, nothing
+    std::vector<ipc::DeltaPart> parts;  ///< not all of them text
+    std::vector<int32_t> ids;
+    std::vector<ipc::TokenLogprobs> logprobs;
+  };
+  std::optional<Pending> take();
+
+  /// No token follows: what was held back is the rest of the text; it may be empty.
+  Pending finish();
+
+ private:
+  std::string text_of(int32_t id);
+  void add(std::string text, bool last);
+
+  models::StreamingDetokenizer detokenizer_;
+  StopMatcher stops_;
+  std::shared_ptr<const AnswerReading> reading_;
+  std::optional<models::AnswerParser> parser_;
+  uint32_t sample_ = 0;
+  int32_t num_tokens_ = 0;
+  int32_t num_reasoning_tokens_ = 0;
+  int32_t num_calls_ = 0;
+  Pending pending_;
+};
+
+}  // namespace hearth::worker

@@ -1,0 +1,94 @@
+#include "daemon/worker/tools/bench/speculation_report.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "ipc/text/shown_text.h"
+#include "ipc/wire/json.h"
+
+namespace hearth::worker {
+namespace {
+
+using ipc::Json;
+
+double share(uint64_t part, uint64_t whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+/// Acceptance by place, as far as there were guesses.
+std::vector<double> by_place(const engine::SpeculationCounts& counts) {
+  std::vector<double> out;
+  for (size_t i = 0; i < counts.drafted_at.size() && counts.drafted_at[i] > 0; ++i) {
+    out.push_back(share(counts.accepted_at[i], counts.drafted_at[i]));
+  }
+  return out;
+}
+
+double mean_accepted(const engine::SpeculationCounts& counts) {
+  return share(counts.accepted_tokens, counts.verifications);
+}
+
+double least(const std::vector<double>& values) {
+  return values.empty() ? 0 : *std::ranges::min_element(values);
+}
+double largest(const std::vector<double>& values) {
+  return values.empty() ? 0 : *std::ranges::max_element(values);
+}
+
+}  // namespace
+
+std::string as_text(const SpeculationReport& report) {
+  const engine::SpeculationCounts& counts = report.counts;
+  std::string out = fmt::format(
+      "{}, {}; {}, {} threads\n"
+      "guesses by {}, {} per step; {} sequences of up to {} tokens, temperature {}\n\n",
+      ipc::one_line(report.model, 100), report.type, ipc::one_line(report.device, 100),
+      report.threads, ipc::one_line(report.proposer, 100),
+      report.width == 0 ? "as many as pay" : fmt::format("{}", report.width), report.sequences,
+      report.tokens, report.temperature);
+  out += fmt::format("plain         {:>10.1f} tokens/s\nwith guesses  {:>10.1f} tokens/s\n",
+                     median(report.plain_tokens_per_s), median(report.guessed_tokens_per_s));
+  out += fmt::format("ratio         {:>10.3f} ({:.3f} to {:.3f})\n", median(report.ratios),
+                     least(report.ratios), largest(report.ratios));
+  out += fmt::format("drafted {}, accepted {} ({:.1f} %), {:.2f} per verification; by place",
+                     counts.drafted_tokens, counts.accepted_tokens,
+                     100 * share(counts.accepted_tokens, counts.drafted_tokens),
+                     mean_accepted(counts));
+  for (const double chance : by_place(counts)) out += fmt::format(" {:.2f}", chance);
+  out += fmt::format("\nsaved {:.2f} s", report.saved_s);
+  if (report.draft_step_us > 0)
+    out += fmt::format(", a draft step {:.0f} us", report.draft_step_us);
+  out += fmt::format(
+      "\n\nMedians of {} rounds, each with and without in turn; every text was the same.\n",
+      report.ratios.size());
+  return out;
+}
+
+std::string as_json(const SpeculationReport& report) {
+  const engine::SpeculationCounts& counts = report.counts;
+  Json out = Json::object();
+  out["model"] = report.model;
+  out["type"] = report.type;
+  out["device"] = report.device;
+  out["threads"] = report.threads;
+  out["proposer"] = report.proposer;
+  out["sequences"] = report.sequences;
+  out["tokens"] = report.tokens;
+  out["width"] = report.width;
+  out["temperature"] = report.temperature;
+  out["plain_tokens_per_s"] = report.plain_tokens_per_s;
+  out["guessed_tokens_per_s"] = report.guessed_tokens_per_s;
+  out["ratios"] = report.ratios;
+  out["ratio"] = median(report.ratios);
+  out["verifications"] = counts.verifications;
+  out["drafted_tokens"] = counts.drafted_tokens;
+  out["accepted_tokens"] = counts.accepted_tokens;
+  out["acceptance_by_place"] = by_place(counts);
+  out["mean_accepted"] = mean_accepted(counts);
+  out["saved_s"] = report.saved_s;
+  out["draft_step_us"] = report.draft_step_us;
+  return ipc::dump_json(out) + "\n";
+}
+
+}  // namespace hearth::worker

@@ -1,0 +1,241 @@
+// hearth bench: how fast a model file, or a shape with random weights, runs on this device, and how
+// much of what the device could do that is.
+
+#include "daemon/worker/tools/bench/verb_bench.h"
+
+#include <fmt/core.h>
+
+#include <memory>
+#include <optional>
+
+#include "daemon/worker/load/device.h"
+#include "daemon/worker/tools/bench/bench_case.h"
+#include "daemon/worker/tools/bench/bench_model.h"
+#include "daemon/worker/tools/bench/bench_rig.h"
+#include "daemon/worker/tools/command_line.h"
+#include "daemon/worker/tools/progress_line.h"
+#include "daemon/worker/tools/stop_flag.h"
+#include "daemon/worker/tools/verbs.h"
+#include "ipc/files/model_file.h"
+#include "ipc/text/shown_text.h"
+#include "kernels/host/ceilings.h"
+#include "models/random_model.h"
+
+namespace hearth::worker {
+
+Result<BenchModel> open_model(const BenchOptions& options) {
+  if (options.shape.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(options.file));
+    return BenchModel::open(path);
+  }
+  HEARTH_ASSIGN_OR_RETURN(const models::ModelShape shape, models::find_shape(options.shape));
+  HEARTH_ASSIGN_OR_RETURN(models::RandomModel random,
+                          models::RandomModel::create(shape, options.type, options.seed));
+  return BenchModel::make(std::move(random));
+}
+
+namespace {
+
+using BenchOptions = BenchOptions;
+
+Result<void> write_shape(const BenchOptions& options) {
+  HEARTH_ASSIGN_OR_RETURN(const models::ModelShape shape, models::find_shape(options.write_shape));
+  HEARTH_ASSIGN_OR_RETURN(const models::RandomModel model,
+                          models::RandomModel::create(shape, options.type, options.seed));
+  HEARTH_ASSIGN_OR_RETURN(const kernels::OpTable ops, open_device(options.device));
+  ProgressLine progress;
+  progress.stage(fmt::format("writing {}, {}", options.file, ipc::human_bytes(model.file_bytes())));
+  return models::write_random_model(
+      model, options.file, ops.device.num_threads, [&](uint64_t done, uint64_t total) {
+        progress.detail(fmt::format(
+            "{:.0f} %", 100.0 * static_cast<double>(done) / static_cast<double>(total)));
+        return !stop_wanted();
+      });
+}
+
+void take_best(kernels::Ceilings* best, const kernels::Ceilings& now) {
+  best->read_bytes_per_s = std::max(best->read_bytes_per_s, now.read_bytes_per_s);
+  best->f32_ops_per_s = std::max(best->f32_ops_per_s, now.f32_ops_per_s);
+  best->int8_ops_per_s = std::max(best->int8_ops_per_s, now.int8_ops_per_s);
+}
+
+/// Prompt tokens of a step: enough to keep a GPU's tensor cores busy.
+constexpr int32_t kGpuChunk = 2048;
+
+Result<kernels::Ceilings> ceilings_of(const kernels::OpTable& ops, const BenchOptions& options) {
+  return measure_device(ops, static_cast<size_t>(options.read_mib) << 20);
+}
+
+Result<BenchReport> run(const BenchOptions& options) {
+  ProgressLine progress;
+  HEARTH_ASSIGN_OR_RETURN(const kernels::DType kv_type, parse_kv_type(options.kv_type));
+  HEARTH_ASSIGN_OR_RETURN(const BenchModel source, open_model(options));
+  const models::ModelInfo& info = source.measured().info();
+  if (!info.generates) {
+    return Error{ErrorCode::kUnsupported,
+                 fmt::format("{} makes vectors of texts and no text: bench measures decoding",
+                             source.name()),
+                 ""};
+  }
+  BenchReport report;
+  report.kv_type = kv_type;
+  HEARTH_ASSIGN_OR_RETURN(const kernels::OpTable ops, open_device(options.device));
+  const bool gpu = ops.device.kind == "cuda";
+  std::vector<BenchCase> cases = bench_cases(options.quick, gpu, info.context_length);
+  if (cases.empty()) {
+    return Error{
+        ErrorCode::kUnsupported,
+        fmt::format("a context of {} tokens is too short to measure anything", info.context_length),
+        ""};
+  }
+  engine::EngineConfig config = bench_config(cases, info, kv_type);
+  if (gpu) config.scheduler.max_step_tokens = kGpuChunk;
+  HEARTH_ASSIGN_OR_RETURN(
+      const engine::MemoryPlan plan,
+      engine::plan_memory(config, source.measured(), ops.device.memory_free_bytes));
+  HEARTH_TRY(check_memory(source.weight_bytes(), plan.total_bytes(), source.scratch_bytes(),
+                          ops.device.memory_free_bytes));
+
+  progress.stage("measuring the ceilings");
+  HEARTH_ASSIGN_OR_RETURN(report.ceilings, ceilings_of(ops, options));
+  progress.stage(fmt::format("loading {}", ipc::human_bytes(source.weight_bytes())));
+  HEARTH_ASSIGN_OR_RETURN(
+      std::unique_ptr<models::Model> model, source.load(ops, [&](const models::LoadProgress& at) {
+        progress.detail(fmt::format("{:.0f} %", 100.0 * static_cast<double>(at.bytes_done) /
+                                                    static_cast<double>(at.bytes_total)));
+      }));
+  if (stop_wanted()) return Error{ErrorCode::kCancelled, "interrupted", ""};
+  report.model = options.shape.empty() ? source.name() : "random " + options.shape;
+  report.type = info.file_type;
+  report.parameters = info.num_parameters;
+  report.weight_bytes = source.weight_bytes();
+  report.work = source.work();
+  report.device = fmt::format("{} {}", ops.device.name, ops.device.variant);
+  report.threads = ops.device.num_threads;
+  report.numerics = ops.numerics_id;
+  report.rounds = options.rounds > 0 ? options.rounds : options.quick ? 3 : 5;
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<BenchRig> rig,
+                          BenchRig::create(config, ops, std::move(model)));
+
+  // The engine learns what a step costs before anything counts.
+  progress.stage("warming up");
+  for (const BenchCase& each : cases) {
+    report.cases.push_back({each, {}});
+    if (each.prompt <= 512) HEARTH_TRY(rig->measure(each));
+  }
+  for (int32_t round = 0; round < report.rounds; ++round) {
+    progress.stage(fmt::format("round {} of {}", round + 1, report.rounds));
+    if (round > 0) {
+      HEARTH_ASSIGN_OR_RETURN(const kernels::Ceilings now, ceilings_of(ops, options));
+      take_best(&report.ceilings, now);
+    }
+    for (CaseResult& result : report.cases) {
+      progress.detail(result.what.name());
+      HEARTH_ASSIGN_OR_RETURN(const double seconds, rig->measure(result.what));
+      result.seconds.push_back(seconds);
+      const std::vector<double>& gaps = rig->gaps_us();
+      result.gaps_us.insert(result.gaps_us.end(), gaps.begin(), gaps.end());
+    }
+  }
+  return report;
+}
+
+int report_end(const Error& error) {
+  report_failure(error);
+  return error.code == ErrorCode::kCancelled ? kInterrupted : kFailed;
+}
+
+int bench(const BenchOptions& options) {
+  const int sources = !options.write_shape.empty()
+                          ? (options.file.empty() ? 0 : 1)
+                          : (!options.file.empty()) + (!options.shape.empty());
+  if (sources != 1 || (!options.shape.empty() && !options.write_shape.empty())) {
+    std::fputs(
+        "hearth: bench: want one of FILE, --shape NAME, or --write-shape NAME and the FILE to "
+        "write\n",
+        stderr);
+    return kUsage;
+  }
+  catch_stop_signals();
+  if (!options.write_shape.empty()) {
+    const Result<void> written = write_shape(options);
+    return written.ok() ? 0 : report_end(written.error());
+  }
+  if (options.speculate || !options.replay.empty()) {
+    const Result<kernels::OpTable> ops = open_device(options.device);
+    if (!ops.ok()) return report_end(ops.error());
+    const Result<SpeculationReport> report = run_speculation(options, *ops);
+    if (!report.ok()) return report_end(report.error());
+    return write_stdout(options.json ? as_json(*report) : as_text(*report)) ? 0 : kFailed;
+  }
+  const Result<BenchReport> report = run(options);
+  if (!report.ok()) return report_end(report.error());
+  return write_stdout(options.json ? as_json(*report) : as_text(*report)) ? 0 : kFailed;
+}
+
+void add_speculation_options(Verb verb, BenchOptions& options) {
+  verb.flag("--speculate", options.speculate,
+            "decode with guesses and without, in turn, and compare speed and text");
+  verb.option("--replay", options.replay,
+              "guess what the plain run said, spoiled: 0.8 (right with that chance), "
+              "0.9,0.7,0.5 (by place in a step), 1101 (by position), then :SEED or nothing")
+      .type_name("PATTERN");
+  verb.option(
+          "--draft", options.draft,
+          "who guesses beside lookup: auto (MODEL-draft.gguf beside MODEL.gguf), none, a file, or "
+          "a "
+          "shape's name for random weights; with --replay it says the replayed guesses, at its own "
+          "cost")
+      .type_name("NAME");
+  verb.option("--draft-type", options.draft_type, "weight type of a draft's shape").type_name("T");
+  verb.option("--width", options.width, "guesses verified per step; 0: as many as pay")
+      .range(0, 32);
+  verb.option("--sequences", options.sequences, "with --speculate: at once; default 1")
+      .range(1, 64);
+  verb.option("--tokens", options.tokens, "with --speculate: of each sequence; default 128")
+      .range(2, 1 << 20);
+  verb.option("--temperature", options.temperature,
+              "with --speculate; default 0 for a file, 0.8 for random weights")
+      .range(0.0, 10.0);
+  verb.option("--prompt", options.prompt, "with --speculate: of a file; default: tales begin");
+}
+
+}  // namespace
+
+void add_bench(Verb program) {
+  const auto options = std::make_shared<BenchOptions>();
+  Verb verb = program.verb("bench", "How fast a model runs here, and of what ceiling");
+  verb.option("FILE", options->file, "a .gguf file, or a model's name");
+  std::string shapes;
+  for (const models::ModelShape& shape : models::named_shapes()) {
+    shapes += fmt::format("{}{}", shapes.empty() ? "" : ", ", shape.name);
+  }
+  verb.option("--shape", options->shape, "random weights of this shape instead: " + shapes)
+      .type_name("NAME");
+  verb.option("--write-shape", options->write_shape,
+              "write random weights of this shape to FILE, a GGUF file that any engine loads")
+      .type_name("NAME");
+  verb.option("--type", options->type, "of random weights, or a mix as Q4_K_M; default Q8_0")
+      .type_name("T");
+  verb.option("--seed", options->seed, "of random weights; default 1");
+  verb.flag("--quick", options->quick, "short prompts, three rounds");
+  verb.option("--rounds", options->rounds, "how often all is measured; default 3 or 5")
+      .range(1, 1000);
+  verb.option("--kv-type", options->kv_type, "f16, bf16, q8_0 or f32");
+  verb.option("--read-mib", options->read_mib,
+              "size of what is read for the bandwidth; several times the cache, default 256")
+      .range(1, 1 << 16);
+  verb.option("--device", options->device.device, "cpu or cuda:N; default: the CPU")
+      .type_name("NAME");
+  verb.option("--numerics", options->device.numerics,
+              "exact (default), or fast: on a GPU, prompts by cuBLASLt where it is installed")
+      .type_name("MODE");
+  verb.option("--threads", options->device.threads, "compute threads; 0: one per core")
+      .range(0, 4096);
+  verb.option("--cpu-variant", options->device.cpu_variant, "code path; default: the best");
+  verb.flag("--json", options->json, "one JSON object");
+  add_speculation_options(verb, *options);
+  verb.run([options] { return bench(*options); });
+}
+
+}  // namespace hearth::worker

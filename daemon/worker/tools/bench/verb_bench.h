@@ -1,0 +1,43 @@
+#pragma once
+// What `hearth bench` was told, and what its ways share.
+
+#include <cstdint>
+#include <string>
+
+#include "daemon/worker/load/options.h"
+#include "daemon/worker/tools/bench/bench_model.h"
+#include "daemon/worker/tools/bench/speculation_report.h"
+
+namespace hearth::worker {
+
+struct BenchOptions {
+  std::string file;
+  std::string shape;
+  std::string write_shape;
+  std::string type = "Q8_0";
+  std::string kv_type = "f16";
+  uint64_t seed = 1;
+  bool quick = false;
+  bool json = false;
+  int32_t rounds = 0;  ///< 0: 3 quick, 5 full
+  int32_t read_mib = 256;
+  DeviceOptions device;
+
+  // With guesses against without.
+  bool speculate = false;
+  std::string replay;          ///< a ReplayPattern; "": lookup guesses
+  std::string draft = "auto";  ///< as of serve, or a shape's name
+  std::string draft_type = "Q8_0";
+  std::string prompt;  ///< "": beginnings of tales, or random tokens for random weights
+  int32_t width = 0;
+  int32_t sequences = 1;
+  int32_t tokens = 128;
+  float temperature = -1;  ///< -1: 0 for a file, 0.8 for random weights, which repeat themselves
+};
+/// The file or the shape that is measured.
+Result<BenchModel> open_model(const BenchOptions& options);
+
+/// hearth bench --speculate.
+Result<SpeculationReport> run_speculation(const BenchOptions& options, const kernels::OpTable& ops);
+
+}  // namespace hearth::worker

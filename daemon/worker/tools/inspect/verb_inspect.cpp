@@ -1,0 +1,45 @@
+// hearth inspect FILE: what a model file holds.
+
+#include <memory>
+
+#include "daemon/worker/load/inspection.h"
+#include "daemon/worker/tools/command_line.h"
+#include "daemon/worker/tools/verbs.h"
+#include "ipc/files/model_file.h"
+
+namespace hearth::worker {
+namespace {
+
+struct InspectVerb {
+  std::string file;
+  bool json = false;
+  InspectionFormat format;
+};
+
+Result<void> run_inspect(const InspectVerb& options) {
+  HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(options.file));
+  HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(path));
+  // The digest of a file that is only looked at is nobody's business, and means reading all of it.
+  file.set_fingerprint("-");
+  const Inspection inspection = inspect(file, path.string());
+  write_stdout(options.json ? as_json(inspection, options.format)
+                            : as_text(inspection, options.format));
+  return {};
+}
+
+}  // namespace
+
+void add_inspect(Verb program) {
+  const auto options = std::make_shared<InspectVerb>();
+  Verb verb = program.verb("inspect", "What a model file holds, and whether it runs here");
+  verb.option("FILE", options->file, "a .gguf file, or a model's name").required();
+  verb.flag("--tensors", options->format.tensors, "the list of tensors too");
+  verb.flag("--all", options->format.all, "arrays and texts in full, and all tensors");
+  verb.flag("--json", options->json, "one JSON object");
+  verb.run([options] {
+    const Result<void> done = run_inspect(*options);
+    return done.ok() ? 0 : report_failure(done.error());
+  });
+}
+
+}  // namespace hearth::worker

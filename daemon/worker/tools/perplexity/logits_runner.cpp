@@ -1,0 +1,95 @@
+#include "daemon/worker/tools/perplexity/logits_runner.h"
+
+#include <utility>
+
+#include "kernels/base/check.h"
+
+namespace hearth::worker {
+namespace {
+
+using kernels::DeviceBuffer;
+
+constexpr int32_t kBlockSize = 16;
+constexpr size_t kIndexParts = 9;
+
+}  // namespace
+
+int32_t LogitsRunner::num_blocks() const { return (context_ + kBlockSize - 1) / kBlockSize; }
+
+Result<std::unique_ptr<LogitsRunner>> LogitsRunner::create(std::unique_ptr<models::Model> model,
+                                                           kernels::OpTable ops,
+                                                           kernels::DType kv_type,
+                                                           int32_t context) {
+  std::unique_ptr<LogitsRunner> out(new LogitsRunner(std::move(model), std::move(ops), context));
+  out->model_->set_context_length(context);
+  HEARTH_TRY(out->model_->reserve(kStepTokens, kStepTokens));
+  for (const models::LayerGroup& group : out->info().groups) {
+    const int64_t block_bytes = group.block_bytes(kv_type, kBlockSize);
+    HEARTH_ASSIGN_OR_RETURN(
+        DeviceBuffer memory,
+        DeviceBuffer::allocate(out->ops_, static_cast<size_t>(block_bytes * out->num_blocks()),
+                               "KV blocks"));
+    out->pools_.push_back({memory.data(), block_bytes, kBlockSize, kv_type});
+    out->pool_memory_.push_back(std::move(memory));
+  }
+  const auto vocab = static_cast<size_t>(out->info().vocab_size);
+  HEARTH_ASSIGN_OR_RETURN(
+      out->logits_,
+      DeviceBuffer::allocate(out->ops_, kStepTokens * vocab * sizeof(float), "logits"));
+  const auto index_ints = kIndexParts * kStepTokens + static_cast<size_t>(out->num_blocks());
+  HEARTH_ASSIGN_OR_RETURN(out->index_,
+                          DeviceBuffer::allocate(out->ops_, index_ints * sizeof(int32_t), "index"));
+  out->host_logits_.resize(kStepTokens * vocab);
+  return out;
+}
+
+std::span<const float> LogitsRunner::step(std::span<const int32_t> tokens) {
+  const auto count = static_cast<int32_t>(tokens.size());
+  HEARTH_CHECK(count >= 1 && count <= kStepTokens && length_ + count <= context_,
+               "{} tokens behind {} of {}", count, length_, context_);
+  // Parts of kStepTokens each: counts, ids, positions, sequence, query start, context, outputs,
+  // slots, and the block table, which is the identity.
+  std::vector<int32_t> index(kIndexParts * kStepTokens + static_cast<size_t>(num_blocks()));
+  const auto part = [&](size_t i) { return index.data() + i * kStepTokens; };
+  part(0)[0] = count;
+  part(0)[1] = 1;
+  part(0)[2] = count;
+  for (int32_t i = 0; i < count; ++i) {
+    part(1)[i] = tokens[static_cast<size_t>(i)];
+    part(2)[i] = length_ + i;
+    part(6)[i] = i;
+    part(7)[i] = length_ + i;
+  }
+  part(4)[1] = count;
+  part(5)[0] = length_ + count;
+  for (int32_t i = 0; i < num_blocks(); ++i) part(8)[i] = i;
+  ops_.copy_to_device(ops_.state.get(), index_.data(), index.data(),
+                      index.size() * sizeof(int32_t));
+  const auto at = [&](size_t i) { return index_.as<int32_t>() + i * kStepTokens; };
+  const std::vector<kernels::GroupIndex> groups(
+      pools_.size(), {.block_table = at(8), .max_blocks = num_blocks(), .slot_mapping = at(7)});
+  kernels::BatchIndex batch;
+  batch.num_tokens = count;
+  batch.num_seqs = 1;
+  batch.num_outputs = count;
+  batch.counts = at(0);
+  batch.token_ids = at(1);
+  batch.positions = at(2);
+  batch.seq_idx = at(3);
+  batch.query_start = at(4);
+  batch.context_len = at(5);
+  batch.output_rows = at(6);
+  batch.groups = groups;
+  kernels::TensorView logits;
+  logits.data = logits_.data();
+  logits.rows = count;
+  logits.cols = logits.row_stride = info().vocab_size;
+  model_->forward({&batch, pools_, logits});
+  ops_.synchronize(ops_.state.get());
+  length_ += count;
+  const size_t values = tokens.size() * static_cast<size_t>(info().vocab_size);
+  ops_.copy_to_host(ops_.state.get(), host_logits_.data(), logits_.data(), values * sizeof(float));
+  return std::span(host_logits_).first(values);
+}
+
+}  // namespace hearth::worker

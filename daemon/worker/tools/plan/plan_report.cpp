@@ -1,0 +1,196 @@
+#include <fmt/core.h>
+
+#include "daemon/worker/load/inspection.h"
+#include "daemon/worker/tools/plan/serving_plan.h"
+#include "ipc/text/shown_text.h"
+#include "ipc/wire/json.h"
+
+namespace hearth::worker {
+namespace {
+
+using ipc::Json;
+using kernels::DType;
+
+std::string exactly(uint64_t bytes) {
+  return fmt::format("{} ({} bytes)", ipc::human_bytes(bytes), bytes);
+}
+
+std::string rate_of(const StepTime& step) {
+  return step.seconds > 0 ? fmt::format("{:.1f}", step.rate()) : "?";
+}
+
+std::string ms_of(const StepTime& step) {
+  return step.seconds > 0 ? fmt::format("{:.2f}", step.seconds * 1e3) : "?";
+}
+
+std::string kv_lines(const models::ModelInfo& info) {
+  std::string out;
+  for (const models::LayerGroup& group : info.groups) {
+    out += fmt::format(
+        "  KV {:<14} {} layers, {} KV heads of {}: {} bytes per token as f16, {} as "
+        "q8_0, {} as f32\n",
+        describe(group), group.num_layers, group.num_kv_heads, group.head_dim,
+        kv_bytes_per_token(group, DType::kF16), kv_bytes_per_token(group, DType::kQ8_0),
+        kv_bytes_per_token(group, DType::kF32));
+  }
+  return out;
+}
+
+std::string memory_lines(const ServingPlan& plan) {
+  std::string out = fmt::format("  weights           {}\n", exactly(plan.weight_bytes));
+  if (plan.draft_weight_bytes > 0) {
+    out += fmt::format("  draft's weights   {}\n", exactly(plan.draft_weight_bytes));
+  }
+  if (!plan.refusal.empty()) return out + fmt::format("  does not start    {}\n", plan.refusal);
+  const engine::MemoryPlan& memory = plan.memory;
+  out += fmt::format("  KV blocks         {}\n", exactly(memory.kv_bytes));
+  out += fmt::format("  activations       {}\n", exactly(memory.activation_bytes));
+  out += fmt::format("  logits, index     {}\n", exactly(memory.logits_bytes + memory.index_bytes));
+  if (plan.reserved_bytes > 0) {
+    out += fmt::format("  driver, graphs    {} reserved; hearth stats tells what is taken\n",
+                       exactly(plan.reserved_bytes));
+  }
+  out += fmt::format("  in all            {} of {}: {}\n",
+                     exactly(plan.weight_bytes + plan.draft_weight_bytes + plan.reserved_bytes +
+                             memory.total_bytes()),
+                     ipc::human_bytes(plan.memory_bytes), plan.fits ? "fits" : "does NOT fit");
+  if (plan.prefix_ram_bytes > 0) {
+    out += fmt::format("  host memory       {} for prefixes behind the device's, at most\n",
+                       exactly(plan.prefix_ram_bytes));
+  }
+  return out;
+}
+
+Json as_json(const StepTime& step) {
+  Json out = Json::object();
+  out["bytes"] = step.bytes;
+  out["ops"] = step.ops;
+  out["ops_per_byte"] = step.intensity();
+  if (step.seconds > 0) {
+    out["seconds"] = step.seconds;
+    out["tokens_per_s"] = step.rate();
+    out["bound"] = step.bound;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string as_text(const ServingPlan& plan, const PlanTitle& title, const PlanModel& target,
+                    const PlanQuestion& question) {
+  const models::ModelInfo& info = target.model->info();
+  const engine::EngineConfig& engine = question.engine;
+  const kernels::Ceilings& rates = question.ceilings;
+  std::string out = fmt::format("{}, {}, {} parameters, context {}\n{}\n\nMemory\n",
+                                ipc::one_line(title.model, 100), info.file_type,
+                                ipc::human_count(info.num_parameters), info.context_length,
+                                ipc::one_line(title.device, 200));
+  out += kv_lines(info) + memory_lines(plan);
+  out += fmt::format(
+      "\nContexts that fit beside the weights, KV as {}\n  {:>8} {:>20} {:>10} {:>14}\n",
+      kernels::info(engine.kv_type).name, "tokens", "bytes of one", "sequences", "KV as q8_0");
+  for (const ContextFit& each : plan.contexts) {
+    out += fmt::format("  {:>8} {:>20} {:>10} {:>14}\n", each.context, each.sequence_bytes,
+                       each.sequences, each.sequences_q8);
+  }
+  out += fmt::format(
+      "\nDecode at {} tokens of context\n  {:>9} {:>10} {:>10} {:>10} {:>9}  {:<6} {:>13}\n",
+      question.context, "sequences", "GB read", "ms", "tokens/s", "op/byte", "bound", "KV as q8_0");
+  for (const DecodeForecast& each : plan.decode) {
+    out += fmt::format("  {:>9} {:>10.1f} {:>10} {:>10} {:>9.1f}  {:<6} {:>13}{}\n", each.sequences,
+                       each.step.bytes / 1e9, ms_of(each.step), rate_of(each.step),
+                       each.step.intensity(), each.step.bound.empty() ? "?" : each.step.bound,
+                       rate_of(each.with_q8_kv), each.fits ? "" : "  over memory");
+  }
+  if (plan.ridge > 0) {
+    out += fmt::format("  ridge: {:.1f} op/byte; below it reading bounds a step\n", plan.ridge);
+  }
+  out +=
+      fmt::format("\nPrefill of {} tokens: {} ms, {} tokens/s, {:.1f} op/byte\n", question.context,
+                  ms_of(plan.prefill), rate_of(plan.prefill), plan.prefill.intensity());
+  const GuessForecast& guesses = plan.guesses;
+  out += fmt::format(
+      "Guessing {} tokens, {:.0f} % right: {:.2f} tokens per step, {} tokens/s by "
+      "lookup",
+      question.guess_width, question.acceptance * 100, guesses.tokens_per_step,
+      rate_of(guesses.lookup));
+  if (guesses.draft) out += fmt::format(", {} by the draft model", rate_of(*guesses.draft));
+  out += fmt::format(
+      "\n\nLeast times: every weight read once a step, the KV of each sequence, and the "
+      "arithmetic, "
+      "at\nread {} GB/s, f32 {} Gop/s, int8 {} Gop/s. hearth bench measures what is reached.\n",
+      rates.read_bytes_per_s > 0 ? fmt::format("{:.1f}", rates.read_bytes_per_s / 1e9) : "?",
+      rates.f32_ops_per_s > 0 ? fmt::format("{:.0f}", rates.f32_ops_per_s / 1e9) : "?",
+      rates.int8_ops_per_s > 0 ? fmt::format("{:.0f}", rates.int8_ops_per_s / 1e9) : "?");
+  return out;
+}
+
+std::string as_json(const ServingPlan& plan, const PlanTitle& title, const PlanModel& target,
+                    const PlanQuestion& question) {
+  const models::ModelInfo& info = target.model->info();
+  Json out = Json::object();
+  out["model"] = title.model;
+  out["type"] = info.file_type;
+  out["parameters"] = info.num_parameters;
+  Json memory = Json::object();
+  memory["device_bytes"] = plan.memory_bytes;
+  memory["weight_bytes"] = plan.weight_bytes;
+  memory["draft_weight_bytes"] = plan.draft_weight_bytes;
+  memory["kv_bytes"] = plan.memory.kv_bytes;
+  memory["activation_bytes"] = plan.memory.activation_bytes;
+  memory["logits_bytes"] = plan.memory.logits_bytes;
+  memory["index_bytes"] = plan.memory.index_bytes;
+  if (plan.reserved_bytes > 0) memory["reserved_bytes"] = plan.reserved_bytes;
+  if (plan.prefix_ram_bytes > 0) memory["prefix_ram_bytes"] = plan.prefix_ram_bytes;
+  memory["fits"] = plan.fits;
+  if (!plan.refusal.empty()) memory["refusal"] = plan.refusal;
+  out["memory"] = std::move(memory);
+  const kernels::Ceilings& rates = question.ceilings;
+  Json ceilings = Json::object();
+  if (rates.read_bytes_per_s > 0) ceilings["read_bytes_per_s"] = rates.read_bytes_per_s;
+  if (rates.f32_ops_per_s > 0) ceilings["f32_ops_per_s"] = rates.f32_ops_per_s;
+  if (rates.int8_ops_per_s > 0) ceilings["int8_ops_per_s"] = rates.int8_ops_per_s;
+  out["ceilings"] = std::move(ceilings);
+  Json groups = Json::array();
+  for (const models::LayerGroup& group : info.groups) {
+    Json each = Json::object();
+    each["kind"] = describe(group);
+    each["layers"] = group.num_layers;
+    each["kv_bytes_per_token_f16"] = kv_bytes_per_token(group, DType::kF16);
+    each["kv_bytes_per_token_q8_0"] = kv_bytes_per_token(group, DType::kQ8_0);
+    groups.push_back(std::move(each));
+  }
+  out["groups"] = std::move(groups);
+  Json contexts = Json::array();
+  for (const ContextFit& fit : plan.contexts) {
+    Json each = Json::object();
+    each["context"] = fit.context;
+    each["sequence_bytes"] = fit.sequence_bytes;
+    each["sequences"] = fit.sequences;
+    each["sequences_q8_0"] = fit.sequences_q8;
+    contexts.push_back(std::move(each));
+  }
+  out["contexts"] = std::move(contexts);
+  out["context"] = question.context;
+  Json decode = Json::array();
+  for (const DecodeForecast& forecast : plan.decode) {
+    Json each = as_json(forecast.step);
+    each["sequences"] = forecast.sequences;
+    each["fits"] = forecast.fits;
+    each["with_kv_q8_0"] = as_json(forecast.with_q8_kv);
+    decode.push_back(std::move(each));
+  }
+  out["decode"] = std::move(decode);
+  out["prefill"] = as_json(plan.prefill);
+  if (plan.ridge > 0) out["ridge_ops_per_byte"] = plan.ridge;
+  Json guesses = Json::object();
+  guesses["width"] = question.guess_width;
+  guesses["acceptance"] = question.acceptance;
+  guesses["tokens_per_step"] = plan.guesses.tokens_per_step;
+  guesses["lookup"] = as_json(plan.guesses.lookup);
+  if (plan.guesses.draft) guesses["draft"] = as_json(*plan.guesses.draft);
+  out["guesses"] = std::move(guesses);
+  return ipc::dump_json(out) + "\n";
+}
+
+}  // namespace hearth::worker

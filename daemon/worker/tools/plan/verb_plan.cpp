@@ -1,0 +1,177 @@
+// hearth plan: what serving a model would take and bring, before anything is loaded.
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "daemon/worker/load/device.h"
+#include "daemon/worker/tools/bench/bench_model.h"
+#include "daemon/worker/tools/command_line.h"
+#include "daemon/worker/tools/plan/quantity.h"
+#include "daemon/worker/tools/plan/serving_plan.h"
+#include "daemon/worker/tools/verbs.h"
+#include "ipc/files/model_file.h"
+#include "ipc/text/shown_text.h"
+
+namespace hearth::worker {
+namespace {
+
+struct PlanVerb {
+  std::string file;
+  std::string shape;
+  std::string type = "Q8_0";
+  std::string draft;
+  std::string kv_type = "f16";
+  std::string memory, bandwidth, flops, kv_bytes;
+  std::string prefix_ram = "4GiB";
+  int32_t context = 0;
+  int32_t read_mib = 256;
+  bool json = false;
+  DeviceOptions device;
+  PlanQuestion question;
+};
+
+Result<BenchModel> open_model(const PlanVerb& options) {
+  if (options.shape.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(options.file));
+    return BenchModel::open(path);
+  }
+  HEARTH_ASSIGN_OR_RETURN(const models::ModelShape shape, models::find_shape(options.shape));
+  HEARTH_ASSIGN_OR_RETURN(models::RandomModel random,
+                          models::RandomModel::create(shape, options.type, 1));
+  return BenchModel::make(std::move(random));
+}
+
+/// Rates that were given, or, where none was, those of this machine.
+Result<std::string> find_rates(const PlanVerb& options, PlanQuestion* question) {
+  kernels::Ceilings& ceilings = question->ceilings;
+  if (!options.bandwidth.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(ceilings.read_bytes_per_s,
+                            parse_quantity("bandwidth", options.bandwidth));
+  }
+  if (!options.flops.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(ceilings.f32_ops_per_s, parse_quantity("flops", options.flops));
+    ceilings.int8_ops_per_s = ceilings.f32_ops_per_s;
+  }
+  if (!options.memory.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(const double bytes, parse_quantity("memory", options.memory));
+    question->memory_bytes = static_cast<uint64_t>(bytes);
+  }
+  const bool given = !options.bandwidth.empty() || !options.flops.empty();
+  if (given && !options.memory.empty()) return std::string("a device as given");
+  HEARTH_ASSIGN_OR_RETURN(const kernels::OpTable ops, open_device(options.device));
+  if (options.memory.empty()) question->memory_bytes = ops.device.memory_free_bytes;
+  if (given) return std::string("rates as given; memory that is free here");
+  HEARTH_ASSIGN_OR_RETURN(ceilings,
+                          measure_device(ops, static_cast<size_t>(options.read_mib) << 20));
+  return fmt::format("{} {}, {} threads, ceilings measured now", ops.device.name,
+                     ops.device.variant, ops.device.num_threads);
+}
+
+Result<std::string> run_plan(const PlanVerb& options) {
+  PlanQuestion question = options.question;
+  HEARTH_ASSIGN_OR_RETURN(question.engine.kv_type, parse_kv_type(options.kv_type));
+  if (!options.kv_bytes.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(const double bytes, parse_quantity("kv-bytes", options.kv_bytes));
+    question.engine.kv_bytes = static_cast<uint64_t>(bytes);
+  }
+  HEARTH_ASSIGN_OR_RETURN(const BenchModel target, open_model(options));
+  std::optional<BenchModel> draft;
+  if (!options.draft.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(options.draft));
+    HEARTH_ASSIGN_OR_RETURN(BenchModel opened, BenchModel::open(path));
+    draft = std::move(opened);
+  }
+  const int32_t longest = target.measured().info().context_length;
+  question.context = options.context > 0 ? options.context : std::min(1024, longest);
+  if (question.context > longest) {
+    return Error{
+        ErrorCode::kInvalidArgument,
+        fmt::format("--context {}: want at most {}, the model's", question.context, longest),
+        "context"};
+  }
+  PlanTitle title;
+  HEARTH_ASSIGN_OR_RETURN(title.device, find_rates(options, &question));
+  title.model = options.shape.empty() ? target.name() : "shape " + options.shape;
+  question.reserved_bytes = reserved_bytes().value_or(0);
+  if (reserved_bytes() && options.prefix_ram != "0") {
+    HEARTH_ASSIGN_OR_RETURN(const double bytes,
+                            parse_quantity("prefix-ram-bytes", options.prefix_ram));
+    question.prefix_ram_bytes = static_cast<uint64_t>(bytes);
+  }
+  const PlanModel planned{&target.measured(), &target.work()};
+  PlanModel draft_model;
+  if (draft) draft_model = {&draft->measured(), &draft->work()};
+  HEARTH_ASSIGN_OR_RETURN(const ServingPlan plan,
+                          make_plan(planned, draft ? &draft_model : nullptr, question));
+  return options.json ? as_json(plan, title, planned, question)
+                      : as_text(plan, title, planned, question);
+}
+
+int plan(const PlanVerb& options) {
+  if (options.file.empty() == options.shape.empty()) {
+    std::fputs("hearth: plan: want one of a file or model's name, and --shape NAME\n", stderr);
+    return kUsage;
+  }
+  const Result<std::string> report = run_plan(options);
+  if (!report.ok()) return report_failure(report.error());
+  return write_stdout(*report) ? 0 : kFailed;
+}
+
+}  // namespace
+
+void add_plan(Verb program) {
+  const auto options = std::make_shared<PlanVerb>();
+  engine::EngineConfig& engine = options->question.engine;
+  Verb verb = program.verb("plan", "What serving a model takes and brings, unloaded");
+  verb.option("FILE", options->file, "a .gguf file, or a model's name");
+  std::string shapes;
+  for (const models::ModelShape& shape : models::named_shapes()) {
+    shapes += fmt::format("{}{}", shapes.empty() ? "" : ", ", shape.name);
+  }
+  verb.option("--shape", options->shape, "a model of this shape instead: " + shapes)
+      .type_name("NAME");
+  verb.option("--type", options->type, "of the shape's weights, or a mix as Q4_K_M; default Q8_0")
+      .type_name("T");
+  verb.option("--context", options->context,
+              "tokens that each sequence has; default 1024 or the model's")
+      .range(1, 1 << 24);
+  verb.option("--memory", options->memory, "of the device; default: what is free here")
+      .type_name("BYTES");
+  verb.option("--bandwidth", options->bandwidth,
+              "of reading; default: measured, where --flops is not given either")
+      .type_name("BYTES/S");
+  verb.option("--flops", options->flops, "operations per second; default: as above")
+      .type_name("OP/S");
+  verb.option("--draft", options->draft, "a small model that guesses: a file or name")
+      .type_name("MODEL");
+  verb.option("--guesses", options->question.guess_width, "tokens guessed a step; default 4")
+      .range(1, 32);
+  verb.option("--acceptance", options->question.acceptance,
+              "chance that a guess is right; default 0.8")
+      .range(0.0, 1.0);
+  verb.option("--kv-type", options->kv_type, "f16, bf16, q8_0 or f32");
+  verb.option("--kv-bytes", options->kv_bytes, "memory for KV; default: chosen").type_name("BYTES");
+  verb.option("--prefix-ram-bytes", options->prefix_ram,
+              "on a GPU: host memory for prefixes; default 4GiB")
+      .type_name("BYTES");
+  verb.option("--max-seqs", engine.scheduler.max_seqs, "sequences at once; default 64");
+  verb.option("--max-step-tokens", engine.scheduler.max_step_tokens,
+              "rows of one step; default 512");
+  verb.option("--context-length", engine.context_length, "that is served; default: the model's");
+  verb.option("--read-mib", options->read_mib, "size of what is read for the bandwidth")
+      .range(1, 1 << 16);
+  verb.option("--device", options->device.device, "cpu or cuda:N; default: the CPU")
+      .type_name("NAME");
+  verb.option("--numerics", options->device.numerics,
+              "exact (default), or fast: on a GPU, prompts by cuBLASLt where it is installed")
+      .type_name("MODE");
+  verb.option("--threads", options->device.threads, "compute threads; 0: one per core")
+      .range(0, 4096);
+  verb.flag("--json", options->json, "one JSON object");
+  verb.run([options] { return plan(*options); });
+}
+
+}  // namespace hearth::worker

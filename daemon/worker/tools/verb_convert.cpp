@@ -1,0 +1,92 @@
+// hearth convert FOLDER OUT: published weights as one model file.
+
+#include <fmt/core.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "daemon/worker/load/measuring_ops.h"
+#include "daemon/worker/tools/command_line.h"
+#include "daemon/worker/tools/progress_line.h"
+#include "daemon/worker/tools/stop_flag.h"
+#include "daemon/worker/tools/verbs.h"
+#include "ipc/text/shown_text.h"
+#include "models/convert/convert.h"
+#include "models/gguf/gguf_file.h"
+#include "models/model.h"
+#include "models/tokenizer/tokenizer.h"
+
+namespace hearth::worker {
+namespace {
+
+struct ConvertVerb {
+  std::string folder;
+  std::string out;
+  std::string type;
+  bool without_tokenizer = false;
+};
+
+/// What was written is what this build loads: the file's shapes against its metadata, and the
+/// tokenizer.
+Result<void> check(const ConvertVerb& options) {
+  HEARTH_ASSIGN_OR_RETURN(const models::GgufFile file, models::GgufFile::open(options.out));
+  HEARTH_TRY(models::load_model(file, measuring_ops(), nullptr));
+  if (!options.without_tokenizer) HEARTH_TRY(models::load_tokenizer(file));
+  return {};
+}
+
+Result<models::ConvertReport> run_convert(const ConvertVerb& options) {
+  models::ConvertOptions convert;
+  convert.without_tokenizer = options.without_tokenizer;
+  if (options.type == "F32") convert.type = kernels::DType::kF32;
+  if (options.type == "F16") convert.type = kernels::DType::kF16;
+  if (options.type == "BF16") convert.type = kernels::DType::kBF16;
+  ProgressLine progress;
+  progress.stage(fmt::format("writing {}", options.out));
+  HEARTH_ASSIGN_OR_RETURN(
+      models::ConvertReport report,
+      models::convert_folder(
+          options.folder, options.out, convert, [&](uint64_t done, uint64_t total) {
+            progress.detail(fmt::format(
+                "{:.0f} %", 100.0 * static_cast<double>(done) / static_cast<double>(total)));
+            return !stop_wanted();
+          }));
+  if (Result<void> fine = check(options); !fine.ok()) {
+    std::error_code ignored;
+    std::filesystem::remove(options.out, ignored);
+    return fine.take_error();
+  }
+  return report;
+}
+
+int convert(const ConvertVerb& options) {
+  catch_stop_signals();
+  const Result<models::ConvertReport> done = run_convert(options);
+  if (!done.ok()) {
+    report_failure(done.error());
+    return done.error().code == ErrorCode::kCancelled ? kInterrupted : kFailed;
+  }
+  const std::string said =
+      fmt::format("{}: {} tensors, {}; try: hearth inspect {}\n", done->architecture,
+                  done->num_tensors, ipc::human_bytes(done->bytes), options.out);
+  return write_stdout(said) ? 0 : kFailed;
+}
+
+}  // namespace
+
+void add_convert(Verb program) {
+  const auto options = std::make_shared<ConvertVerb>();
+  Verb verb = program.verb("convert", "Writes published weights (safetensors) as a model file");
+  verb.option("FOLDER", options->folder, "with config.json, tokenizer.json and *.safetensors")
+      .required();
+  verb.option("OUT", options->out, "the .gguf file to write").required();
+  verb.option("--type", options->type, "of matrices: F32, F16, BF16; else as they are stored")
+      .type_name("T")
+      .one_of({"F32", "F16", "BF16"});
+  verb.flag("--without-tokenizer", options->without_tokenizer,
+            "the folder has none; only token ids can be asked then");
+  verb.run([options] { return convert(*options); });
+}
+
+}  // namespace hearth::worker

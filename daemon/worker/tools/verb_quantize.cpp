@@ -1,0 +1,87 @@
+// hearth quantize IN OUT --type T: a model file in another type.
+
+#include <fmt/core.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "daemon/worker/load/device.h"
+#include "daemon/worker/tools/command_line.h"
+#include "daemon/worker/tools/progress_line.h"
+#include "daemon/worker/tools/stop_flag.h"
+#include "daemon/worker/tools/verbs.h"
+#include "ipc/files/model_file.h"
+#include "ipc/text/shown_text.h"
+#include "models/quantize/quantize_file.h"
+
+namespace hearth::worker {
+namespace {
+
+struct QuantizeVerb {
+  std::string in;
+  std::string out;
+  std::string type;
+  bool requantize = false;
+  bool force = false;
+  DeviceOptions device;
+};
+
+Result<models::QuantizeReport> run_quantize(const QuantizeVerb& options) {
+  models::QuantizeOptions quantize;
+  HEARTH_ASSIGN_OR_RETURN(quantize.mix, models::find_mix(options.type));
+  quantize.requantize = options.requantize;
+  HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(options.in));
+  std::error_code ignored;
+  if (std::filesystem::equivalent(path, options.out, ignored)) {
+    return Error{ErrorCode::kInvalidArgument, "OUT is IN; want another file", "out"};
+  }
+  if (!options.force && std::filesystem::exists(options.out, ignored)) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("{} is there already; --force writes over it", options.out), "out"};
+  }
+  HEARTH_ASSIGN_OR_RETURN(const models::GgufFile file, models::GgufFile::open(path));
+  HEARTH_ASSIGN_OR_RETURN(const kernels::OpTable ops, open_device(options.device));
+  quantize.num_threads = ops.device.num_threads;
+  ProgressLine progress;
+  progress.stage(fmt::format("writing {} as {}", options.out, quantize.mix.name));
+  return models::quantize_file(file, options.out, quantize, [&](uint64_t done, uint64_t total) {
+    progress.detail(
+        fmt::format("{:.0f} %", 100.0 * static_cast<double>(done) / static_cast<double>(total)));
+    return !stop_wanted();
+  });
+}
+
+int quantize(const QuantizeVerb& options) {
+  catch_stop_signals();
+  const Result<models::QuantizeReport> done = run_quantize(options);
+  if (!done.ok()) {
+    report_failure(done.error());
+    return done.error().code == ErrorCode::kCancelled ? kInterrupted : kFailed;
+  }
+  const std::string said = fmt::format(
+      "{} of {} tensors stored anew: {} instead of {}\n", done->num_changed, done->num_tensors,
+      ipc::human_bytes(done->bytes_after), ipc::human_bytes(done->bytes_before));
+  return write_stdout(said) ? 0 : kFailed;
+}
+
+}  // namespace
+
+void add_quantize(Verb program) {
+  const auto options = std::make_shared<QuantizeVerb>();
+  Verb verb = program.verb("quantize", "Writes a model file in another type");
+  verb.option("IN", options->in, "a .gguf file, or a model's name").required();
+  verb.option("OUT", options->out, "the file to write").required();
+  std::string names;
+  for (const models::Mix& mix : models::mixes()) {
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", mix.name);
+  }
+  verb.option("--type", options->type, names).type_name("T").required();
+  verb.flag("--requantize", options->requantize, "of a file below eight bits, too");
+  verb.flag("--force", options->force, "write over OUT if it is there");
+  verb.option("--device", options->device.device, "cpu or cuda:N; default: the CPU")
+      .type_name("NAME");
+  verb.option("--threads", options->device.threads, "0: one per core").range(0, 4096);
+  verb.run([options] { return quantize(*options); });
+}
+
+}  // namespace hearth::worker

@@ -1,0 +1,206 @@
+#include "engine/kv/block_pool.h"
+
+#include <utility>
+
+#include "engine/kv/prefix_value.h"
+#include "kernels/base/check.h"
+
+namespace hearth::engine {
+
+BlockPool::BlockPool(int32_t num_blocks, int32_t num_shelves) {
+  HEARTH_CHECK(num_blocks >= 0 && num_shelves >= 1 && num_shelves <= 256,
+               "num_blocks={} num_shelves={}", num_blocks, num_shelves);
+  shelves_.resize(static_cast<size_t>(num_shelves));
+  blocks_.resize(static_cast<size_t>(num_blocks));
+  free_.reserve(blocks_.size());
+  for (int32_t block = num_blocks - 1; block >= 0; --block) free_.push_back(block);
+}
+
+const BlockPool::Block& BlockPool::at(int32_t block) const {
+  HEARTH_CHECK(block >= 0 && block < num_blocks(), "block={} of {}", block, num_blocks());
+  return blocks_[static_cast<size_t>(block)];
+}
+
+BlockPool::Block& BlockPool::at(int32_t block) {
+  return const_cast<Block&>(static_cast<const BlockPool*>(this)->at(block));
+}
+
+std::optional<int32_t> BlockPool::allocate(int32_t shelf) {
+  if (free_.empty()) return std::nullopt;
+  const int32_t block = free_.back();
+  free_.pop_back();
+  at(block).refs = 1;
+  put_on(block, shelf);
+  return block;
+}
+
+void BlockPool::put_on(int32_t block, int32_t shelf) {
+  HEARTH_CHECK(shelf >= 0 && static_cast<size_t>(shelf) < shelves_.size(), "shelf {}", shelf);
+  at(block).shelf = static_cast<uint8_t>(shelf);
+  ++shelf_of(block).held;
+}
+
+void BlockPool::set_free(int32_t block) {
+  Block& b = at(block);
+  --shelf_of(block).held;
+  b.uses = 0;
+  b.recompute_us = 0;
+  b.continued = false;
+  free_.push_back(block);
+}
+
+void BlockPool::add_ref(int32_t block) {
+  Block& b = at(block);
+  if (b.refs == 0) {
+    HEARTH_CHECK(b.indexed, "block {} is free", block);
+    take_out(block);
+    --num_cached_;
+  }
+  ++b.refs;
+}
+
+void BlockPool::release(int32_t block) {
+  Block& b = at(block);
+  HEARTH_CHECK(b.refs > 0, "block {} has no reference", block);
+  if (--b.refs > 0) return;
+  if (!b.indexed) return set_free(block);
+  b.value = prefix_value(shelf_of(block).age, b.uses, b.recompute_us, 1);
+  b.released = ++releases_;
+  ++num_cached_;
+  push(block);
+}
+
+void BlockPool::set_indexed(int32_t block, int32_t shelf, double recompute_us) {
+  Block& b = at(block);
+  HEARTH_CHECK(b.refs > 0 && !b.indexed, "block {}: refs={} indexed={}", block, b.refs, b.indexed);
+  b.indexed = true;
+  b.recompute_us = recompute_us;
+  --shelf_of(block).held;
+  put_on(block, shelf);
+}
+
+void BlockPool::clear_indexed(int32_t block) {
+  Block& b = at(block);
+  HEARTH_CHECK(b.indexed, "block {} is not indexed", block);
+  b.indexed = false;
+  b.continued = false;
+  if (b.refs > 0) return;
+  take_out(block);
+  --num_cached_;
+  set_free(block);
+}
+
+void BlockPool::set_continued(int32_t block, bool continued) {
+  Block& b = at(block);
+  if (std::exchange(b.continued, continued) == continued) return;
+  if (b.refs > 0 || !b.indexed) return;
+  continued ? take_out(block) : push(block);
+}
+
+std::optional<int32_t> BlockPool::next_evicted() const {
+  const Shelf* fullest = nullptr;
+  for (const Shelf& shelf : shelves_) {
+    if (shelf.heap.empty()) continue;
+    if (fullest == nullptr || shelf.held > fullest->held) fullest = &shelf;
+  }
+  if (fullest == nullptr) return std::nullopt;
+  return fullest->heap.front();
+}
+
+void BlockPool::evict(int32_t block) {
+  double& age = shelf_of(block).age;
+  age = std::max(age, at(block).value);
+  clear_indexed(block);
+}
+
+bool BlockPool::goes_before(int32_t a, int32_t b) const {
+  const Block& x = at(a);
+  const Block& y = at(b);
+  return x.value != y.value ? x.value < y.value : x.released < y.released;
+}
+
+void BlockPool::push(int32_t block) {
+  Block& b = at(block);
+  if (b.continued) return;
+  std::vector<int32_t>& heap = shelf_of(block).heap;
+  b.place = static_cast<int32_t>(heap.size());
+  heap.push_back(block);
+  sift(heap, heap.size() - 1);
+}
+
+void BlockPool::take_out(int32_t block) {
+  Block& b = at(block);
+  if (b.place == kNone) return;
+  std::vector<int32_t>& heap = shelf_of(block).heap;
+  const auto place = static_cast<size_t>(std::exchange(b.place, kNone));
+  const int32_t last = heap.back();
+  heap.pop_back();
+  if (last == block) return;
+  heap[place] = last;
+  sift(heap, place);
+}
+
+// Moves the block at that place up or down, until the heap is in order.
+void BlockPool::sift(std::vector<int32_t>& heap, size_t place) {
+  const int32_t block = heap[place];
+  const auto put = [&](size_t where, int32_t what) {
+    heap[where] = what;
+    at(what).place = static_cast<int32_t>(where);
+  };
+  while (place > 0 && goes_before(block, heap[(place - 1) / 2])) {
+    put(place, heap[(place - 1) / 2]);
+    place = (place - 1) / 2;
+  }
+  while (true) {
+    size_t child = 2 * place + 1;
+    if (child >= heap.size()) break;
+    if (child + 1 < heap.size() && goes_before(heap[child + 1], heap[child])) ++child;
+    if (!goes_before(heap[child], block)) break;
+    put(place, heap[child]);
+    place = child;
+  }
+  put(place, block);
+}
+
+void BlockPool::check_integrity(std::span<const int32_t> expected_refs) const {
+  HEARTH_CHECK(expected_refs.size() == blocks_.size());
+  int32_t used = 0;
+  for (int32_t block = 0; block < num_blocks(); ++block) {
+    const int32_t expected = expected_refs[static_cast<size_t>(block)];
+    HEARTH_CHECK(at(block).refs == expected, "block {}: {} references, {} exist", block,
+                 at(block).refs, expected);
+    if (expected > 0) ++used;
+  }
+  for (const int32_t block : free_) {
+    HEARTH_CHECK(at(block).refs == 0 && !at(block).indexed, "free block {}: refs={} indexed={}",
+                 block, at(block).refs, at(block).indexed);
+  }
+  int32_t cached = 0;
+  std::vector<int32_t> held(shelves_.size(), 0);
+  for (int32_t block = 0; block < num_blocks(); ++block) {
+    const Block& b = at(block);
+    held[b.shelf] += b.refs > 0 || b.indexed ? 1 : 0;
+    const bool is_cached = b.refs == 0 && b.indexed;
+    cached += is_cached ? 1 : 0;
+    HEARTH_CHECK((b.place != kNone) == (is_cached && !b.continued),
+                 "block {}: refs={} indexed={} continued={} place={}", block, b.refs, b.indexed,
+                 b.continued, b.place);
+  }
+  for (size_t i = 0; i < shelves_.size(); ++i) {
+    const std::vector<int32_t>& heap = shelves_[i].heap;
+    for (size_t place = 0; place < heap.size(); ++place) {
+      const Block& b = at(heap[place]);
+      HEARTH_CHECK(b.shelf == i && b.place == static_cast<int32_t>(place) &&
+                       (place == 0 || !goes_before(heap[place], heap[(place - 1) / 2])),
+                   "block {} at {} of shelf {}: place={} shelf={}", heap[place], place, i, b.place,
+                   b.shelf);
+    }
+    HEARTH_CHECK(held[i] == shelves_[i].held, "shelf {}: {} counted, {} held", i, held[i],
+                 shelves_[i].held);
+  }
+  HEARTH_CHECK(cached == num_cached_, "cached={} counted={}", num_cached_, cached);
+  HEARTH_CHECK(num_free() + used + cached == num_blocks(), "free={} used={} cached={} of {}",
+               num_free(), used, cached, num_blocks());
+}
+
+}  // namespace hearth::engine

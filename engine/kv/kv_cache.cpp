@@ -1,0 +1,636 @@
+#include "engine/kv/kv_cache.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "engine/cost/step_cost.h"
+#include "kernels/base/check.h"
+
+namespace hearth::engine {
+namespace {
+
+std::vector<int32_t> pool_sizes(std::span<const KvGroup> groups) {
+  std::vector<int32_t> sizes;
+  for (const KvGroup& group : groups) sizes.push_back(group.num_blocks);
+  return sizes;
+}
+
+}  // namespace
+
+KvCache::KvCache(int32_t block_size, std::span<const KvGroup> groups)
+    : block_size_(block_size),
+      groups_(groups.begin(), groups.end()),
+      index_(block_size, pool_sizes(groups)) {
+  HEARTH_CHECK(block_size > 0 && !groups.empty(), "block_size={} groups={}", block_size,
+               groups.size());
+  for (const KvGroup& group : groups) pools_.emplace_back(group.num_blocks, kNumShelves + 1);
+}
+
+int32_t KvCache::first_visible_block(int32_t group, int32_t position) const {
+  const int32_t window = groups_[static_cast<size_t>(group)].window;
+  if (window == 0) return 0;
+  return std::max(0, position - window + 1) / block_size_;
+}
+
+int32_t KvCache::peak_blocks(int32_t group, int32_t num_tokens, int32_t step_tokens) const {
+  const int32_t all = blocks_for(num_tokens);
+  const int32_t window = groups_[static_cast<size_t>(group)].window;
+  if (window == 0) return all;
+  // The window before the step's first row, and the step's rows, each touching one block more than
+  // they fill.
+  return std::min(all, blocks_for(window) + blocks_for(std::min(num_tokens, step_tokens)) + 1);
+}
+
+// ---- Lookup ---------------------------------------------------------------------------------
+
+void KvCache::find(NodeId root, std::span<const int32_t> tokens, int32_t max_tokens,
+                   std::vector<NodeId>& nodes) const {
+  nodes.clear();
+  if (root == kNoNode) return;
+  const int32_t max_blocks =
+      std::min(max_tokens, static_cast<int32_t>(tokens.size())) / block_size_;
+  const auto block_size = static_cast<size_t>(block_size_);
+  NodeId node = root;
+  // Per sliding group, how many consecutive nodes up to here have a block; and the longest prefix
+  // at which every group has what a query right behind it sees.
+  std::vector<int32_t> run(groups_.size(), 0);
+  size_t usable = 0;
+  for (int32_t depth = 0; depth < max_blocks; ++depth) {
+    node = index_.find_child(node,
+                             tokens.subspan(static_cast<size_t>(depth) * block_size, block_size));
+    if (node == kNoNode) break;
+    bool complete = true;
+    bool hole = false;
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      int32_t& length = run[static_cast<size_t>(group)];
+      length = index_.block(node, group) == kNoBlock ? 0 : length + 1;
+      const int32_t next_position = (depth + 1) * block_size_;
+      const int32_t needed = depth + 1 - first_visible_block(group, next_position);
+      if (length >= needed) continue;
+      complete = false;
+      // A gap in a full group stays one for everything behind it.
+      hole = hole || groups_[static_cast<size_t>(group)].window == 0;
+    }
+    if (hole) break;
+    nodes.push_back(node);
+    if (complete) usable = nodes.size();
+  }
+  nodes.resize(usable);
+}
+
+int32_t KvCache::cached_tokens(std::string_view scope, std::span<const int32_t> tokens,
+                               int32_t max_tokens) const {
+  find(index_.find_root(scope), tokens, max_tokens, found_);
+  return static_cast<int32_t>(found_.size()) * block_size_;
+}
+
+void KvCache::begin(SequenceBlocks& seq, std::string_view scope, std::span<const int32_t> tokens,
+                    int32_t max_tokens) {
+  begin_private(seq);
+  seq.tip = index_.pin_root(scope);
+  find(seq.tip, tokens, max_tokens, found_);
+  if (found_.empty()) return;
+  const auto depth = static_cast<int32_t>(found_.size());
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    std::vector<int32_t>& table = seq.tables[static_cast<size_t>(group)];
+    table.assign(found_.size(), kNoBlock);
+    for (int32_t i = first_visible_block(group, depth * block_size_); i < depth; ++i) {
+      const int32_t block = index_.block(found_[static_cast<size_t>(i)], group);
+      pools_[static_cast<size_t>(group)].add_ref(block);
+      table[static_cast<size_t>(i)] = block;
+    }
+  }
+  index_.pin(found_.back());
+  unpin(seq.tip);
+  seq.tip = found_.back();
+  seq.num_indexed = depth;
+  seq.num_tokens = depth * block_size_;
+}
+
+void KvCache::count_uses(const SequenceBlocks& seq) {
+  for (size_t group = 0; group < seq.tables.size(); ++group) {
+    for (const int32_t block : seq.tables[group]) {
+      if (block != kNoBlock) pools_[group].count_use(block);
+    }
+  }
+}
+
+void KvCache::begin_private(SequenceBlocks& seq) {
+  HEARTH_CHECK(seq.tables.empty() && seq.tip == kNoNode, "the sequence has begun already");
+  seq.tables.resize(groups_.size());
+}
+
+bool KvCache::can_adopt(const SequenceBlocks& seq) const {
+  if (seq.tip == kNoNode || seq.num_tokens != seq.num_indexed * block_size_) return false;
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    if (groups_[static_cast<size_t>(group)].window != 0 ||
+        seq.tables[static_cast<size_t>(group)].size() != static_cast<size_t>(seq.num_indexed)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+int32_t KvCache::adopt(SequenceBlocks& seq, std::span<const int32_t> tokens, int32_t max_tokens) {
+  if (!can_adopt(seq)) return 0;
+  const int32_t before = seq.num_tokens;
+  const auto block_size = static_cast<size_t>(block_size_);
+  while (seq.num_tokens + block_size_ <= max_tokens) {
+    const NodeId node =
+        index_.find_child(seq.tip, tokens.subspan(static_cast<size_t>(seq.num_tokens), block_size));
+    if (node == kNoNode) break;
+    bool complete = true;
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      complete = complete && index_.block(node, group) != kNoBlock;
+    }
+    if (!complete) break;
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      const int32_t block = index_.block(node, group);
+      pools_[static_cast<size_t>(group)].add_ref(block);
+      pools_[static_cast<size_t>(group)].count_use(block);
+      seq.tables[static_cast<size_t>(group)].push_back(block);
+    }
+    index_.pin(node);
+    unpin(seq.tip);
+    seq.tip = node;
+    ++seq.num_indexed;
+    seq.num_tokens += block_size_;
+  }
+  return seq.num_tokens - before;
+}
+
+// ---- Growing --------------------------------------------------------------------------------
+
+bool KvCache::write_needs_copy(const SequenceBlocks& seq, int32_t group) const {
+  if (seq.num_tokens % block_size_ == 0) return false;
+  const std::vector<int32_t>& table = seq.tables[static_cast<size_t>(group)];
+  const int32_t block = table[static_cast<size_t>(seq.num_tokens / block_size_)];
+  return pool(group).ref_count(block) > 1 || pool(group).indexed(block);
+}
+
+int32_t KvCache::missing_blocks(const SequenceBlocks& seq, int32_t group,
+                                int32_t num_tokens) const {
+  const auto held = static_cast<int32_t>(seq.tables[static_cast<size_t>(group)].size());
+  const int32_t grown = std::max(0, blocks_for(num_tokens) - held);
+  return grown + (num_tokens > seq.num_tokens && write_needs_copy(seq, group) ? 1 : 0);
+}
+
+int32_t KvCache::wanted_blocks(const SequenceBlocks& seq, int32_t group, int32_t num_tokens,
+                               int32_t step_tokens) const {
+  const int32_t missing =
+      std::max(0, missing_blocks(seq, group, num_tokens) - num_ahead(seq, group));
+  if (groups_[static_cast<size_t>(group)].window == 0) return missing;
+  const std::vector<int32_t>& table = seq.tables[static_cast<size_t>(group)];
+  const auto held = static_cast<int32_t>(
+      std::ranges::count_if(table, [](int32_t block) { return block != kNoBlock; }));
+  return std::min(missing, std::max(0, peak_blocks(group, num_tokens, step_tokens) - held));
+}
+
+int32_t KvCache::num_ahead(const SequenceBlocks& seq, int32_t group) const {
+  if (seq.ahead.blocks.empty()) return 0;
+  const std::vector<int32_t>& blocks = seq.ahead.blocks[static_cast<size_t>(group)];
+  return static_cast<int32_t>(
+      std::ranges::count_if(blocks, [](int32_t block) { return block != kNoBlock; }));
+}
+
+int32_t KvCache::exclusive_blocks(const SequenceBlocks& seq, int32_t group) const {
+  if (seq.tables.empty()) return 0;
+  const std::vector<int32_t>& table = seq.tables[static_cast<size_t>(group)];
+  const auto of_table = std::ranges::count_if(
+      table, [&](int32_t block) { return block != kNoBlock && pool(group).ref_count(block) == 1; });
+  return static_cast<int32_t>(of_table) + num_ahead(seq, group);
+}
+
+int32_t KvCache::shelf_of(NodeId tip) const {
+  return tip == kNoNode ? kNumShelves : index_.shelf(tip);
+}
+
+int32_t KvCache::take_block(int32_t group, NodeId tip) {
+  BlockPool& pool = pools_[static_cast<size_t>(group)];
+  if (pool.num_free() == 0) {
+    const std::optional<int32_t> evicted = pool.next_evicted();
+    HEARTH_CHECK(evicted.has_value(), "group {} has no block left", group);
+    const NodeId node = index_.detach(group, *evicted);
+    pool.evict(*evicted);
+    if (groups_[static_cast<size_t>(group)].window == 0) {
+      // Without this block the node is no hit for anybody, so its blocks of other groups are
+      // useless too. They are unreferenced: who holds them holds this one.
+      HEARTH_CHECK(index_.num_children(node) == 0, "evicting node {} under its children", node);
+      for (int32_t other = 0; other < num_groups(); ++other) {
+        const int32_t block = index_.block(node, other);
+        if (block == kNoBlock) continue;
+        index_.detach(other, block);
+        pools_[static_cast<size_t>(other)].clear_indexed(block);
+      }
+    }
+    lost_last_child(index_.prune(node));
+  }
+  return *pool.allocate(shelf_of(tip));
+}
+
+NodeId KvCache::add_child(NodeId parent, std::span<const int32_t> tokens) {
+  const bool leaf = index_.num_children(parent) == 0;
+  const NodeId child = index_.find_or_add_child(parent, tokens);
+  if (leaf && child != kNoNode) set_continued(parent, true);
+  return child;
+}
+
+void KvCache::attach(NodeId node, int32_t group, int32_t block) {
+  index_.attach(node, group, block);
+  const double us = cost_ == nullptr || !cost_->measured_prefill()
+                        ? 0
+                        : cost_->prefill_us({(index_.depth(node) - 1) * block_size_, block_size_});
+  BlockPool& pool = pools_[static_cast<size_t>(group)];
+  pool.set_indexed(block, index_.shelf(node), us);
+  if (!slides(group) && index_.num_children(node) > 0) pool.set_continued(block, true);
+}
+
+// In sliding groups what follows does without a block as soon as it is out of sight.
+void KvCache::set_continued(NodeId node, bool continued) {
+  if (node == kNoNode) return;
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    const int32_t block = index_.block(node, group);
+    if (!slides(group) && block != kNoBlock) {
+      pools_[static_cast<size_t>(group)].set_continued(block, continued);
+    }
+  }
+}
+
+bool KvCache::reserve(SequenceBlocks& seq, int32_t num_tokens, std::vector<BlockCopy>& copies) {
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    if (missing_blocks(seq, group, num_tokens) > pool(group).num_available()) return false;
+  }
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    std::vector<int32_t>& table = seq.tables[static_cast<size_t>(group)];
+    if (num_tokens > seq.num_tokens && write_needs_copy(seq, group)) {
+      int32_t& last = table[static_cast<size_t>(seq.num_tokens / block_size_)];
+      const int32_t copy = take_block(group, seq.tip);
+      copies.push_back({group, last, copy});
+      pools_[static_cast<size_t>(group)].release(last);
+      last = copy;
+    }
+    while (static_cast<int32_t>(table.size()) < blocks_for(num_tokens)) {
+      table.push_back(take_block(group, seq.tip));
+    }
+  }
+  return true;
+}
+
+void KvCache::index_block(SequenceBlocks& seq, std::span<const int32_t> tokens) {
+  const auto depth = static_cast<size_t>(seq.num_indexed);
+  const auto block_size = static_cast<size_t>(block_size_);
+  const NodeId node = add_child(seq.tip, tokens.subspan(depth * block_size, block_size));
+  if (node == kNoNode) {
+    stop_indexing(seq);
+    return;
+  }
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    BlockPool& pool = pools_[static_cast<size_t>(group)];
+    int32_t& mine = seq.tables[static_cast<size_t>(group)][depth];
+    const int32_t theirs = index_.block(node, group);
+    if (mine == kNoBlock) continue;  // restored, and out of a sliding window
+    if (theirs == kNoBlock) {
+      attach(node, group, mine);
+    } else if (theirs != mine) {
+      // Somebody computed the same tokens: the values are equal (batch invariance), so hold theirs.
+      pool.add_ref(theirs);
+      pool.release(mine);
+      mine = theirs;
+    }
+  }
+  index_.pin(node);
+  unpin(seq.tip);
+  seq.tip = node;
+  ++seq.num_indexed;
+}
+
+void KvCache::stop_indexing(SequenceBlocks& seq) {
+  if (seq.tip == kNoNode) return;
+  unpin(seq.tip);
+  seq.tip = kNoNode;
+}
+
+void KvCache::store(SequenceBlocks& seq, std::span<const int32_t> tokens, int32_t num_tokens) {
+  HEARTH_CHECK(num_tokens >= seq.num_tokens && static_cast<size_t>(num_tokens) <= tokens.size(),
+               "stored {}, now {} of {}", seq.num_tokens, num_tokens, tokens.size());
+  seq.num_tokens = num_tokens;
+  while (seq.tip != kNoNode && (seq.num_indexed + 1) * block_size_ <= num_tokens) {
+    index_block(seq, tokens);
+  }
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    std::vector<int32_t>& table = seq.tables[static_cast<size_t>(group)];
+    // From the border backwards: everything further back was given back before.
+    for (int32_t i = first_visible_block(group, num_tokens) - 1; i >= 0; --i) {
+      int32_t& block = table[static_cast<size_t>(i)];
+      if (block == kNoBlock) break;
+      pools_[static_cast<size_t>(group)].release(block);
+      block = kNoBlock;
+    }
+  }
+}
+
+void KvCache::trim(SequenceBlocks& seq) {
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    std::vector<int32_t>& table = seq.tables[static_cast<size_t>(group)];
+    while (static_cast<int32_t>(table.size()) > blocks_for(seq.num_tokens)) {
+      pools_[static_cast<size_t>(group)].release(table.back());
+      table.pop_back();
+    }
+  }
+}
+
+// ---- Sharing and giving back ----------------------------------------------------------------
+
+int32_t KvCache::share_partial(const SequenceBlocks& of, std::span<const int32_t> tokens_of,
+                               SequenceBlocks& seq, std::span<const int32_t> tokens,
+                               int32_t max_tokens) {
+  if (of.tables.empty() || seq.num_tokens % block_size_ != 0) return 0;
+  const auto depth = static_cast<size_t>(seq.num_tokens / block_size_);
+  const auto most = static_cast<size_t>(
+      std::max(0, std::min({of.num_tokens, max_tokens, seq.num_tokens + block_size_ - 1})));
+  const size_t compared = std::min({most, tokens_of.size(), tokens.size()});
+  const auto equal = static_cast<int32_t>(
+      std::ranges::mismatch(tokens_of.first(compared), tokens.first(compared)).in1 -
+      tokens_of.begin());
+  if (equal <= seq.num_tokens) return 0;
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    const std::vector<int32_t>& theirs = of.tables[static_cast<size_t>(group)];
+    if (seq.tables[static_cast<size_t>(group)].size() != depth || theirs.size() <= depth ||
+        theirs[depth] == kNoBlock) {
+      return 0;
+    }
+  }
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    const int32_t block = of.tables[static_cast<size_t>(group)][depth];
+    pools_[static_cast<size_t>(group)].add_ref(block);
+    seq.tables[static_cast<size_t>(group)].push_back(block);
+  }
+  const int32_t gained = equal - seq.num_tokens;
+  seq.num_tokens = equal;
+  return gained;
+}
+
+void KvCache::fork(const SequenceBlocks& parent, SequenceBlocks& child) {
+  HEARTH_CHECK(parent.ahead.blocks.empty(), "a prompt forks when all of it is there");
+  begin_private(child);
+  child.tables = parent.tables;
+  child.num_tokens = parent.num_tokens;
+  child.tip = parent.tip;
+  child.num_indexed = parent.num_indexed;
+  if (child.tip != kNoNode) index_.pin(child.tip);
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    for (const int32_t block : child.tables[group]) {
+      if (block != kNoBlock) pools_[group].add_ref(block);
+    }
+  }
+}
+
+void KvCache::release(SequenceBlocks& seq) {
+  drop_ahead(seq);
+  for (size_t group = 0; group < seq.tables.size(); ++group) {
+    std::vector<int32_t>& table = seq.tables[group];
+    for (auto block = table.rbegin(); block != table.rend(); ++block) {
+      if (*block == kNoBlock) continue;
+      pools_[group].count_end(*block);
+      pools_[group].release(*block);
+    }
+  }
+  stop_indexing(seq);
+  seq = SequenceBlocks{};
+}
+
+// ---- The slow tier --------------------------------------------------------------------------
+
+int32_t KvCache::insert(std::string_view scope, std::span<const int32_t> tokens,
+                        int32_t first_block, int32_t count, std::span<const uint64_t> present,
+                        std::vector<BlockWrite>& writes) {
+  const auto block_size = static_cast<size_t>(block_size_);
+  HEARTH_CHECK(present.size() == groups_.size() && first_block >= 0 && count >= 0 &&
+                   static_cast<size_t>(first_block + count) * block_size <= tokens.size(),
+               "groups={} first={} count={} tokens={}", present.size(), first_block, count,
+               tokens.size());
+  // The chain is held while it grows, like a sequence's: nothing of it is evicted for its own sake,
+  // and it is given back last to first, so that it will be evicted from its end.
+  SequenceBlocks chain;
+  begin_private(chain);
+  chain.tip = index_.pin_root(scope);
+  const auto hold = [&](NodeId node) {
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      const int32_t block = index_.block(node, group);
+      if (block != kNoBlock) pools_[static_cast<size_t>(group)].add_ref(block);
+      chain.tables[static_cast<size_t>(group)].push_back(block);
+    }
+    index_.pin(node);
+    unpin(chain.tip);
+    chain.tip = node;
+    ++chain.num_indexed;
+  };
+  const auto whole = [&](NodeId node) {
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      if (!slides(group) && index_.block(node, group) == kNoBlock) return false;
+    }
+    return true;
+  };
+  const auto tokens_of = [&](int32_t depth) {
+    return tokens.subspan(static_cast<size_t>(depth) * block_size, block_size);
+  };
+  int32_t taken = 0;
+  // Where all groups slide nothing but the window is kept: what is in front are names alone.
+  bool all_slide = true;
+  for (int32_t group = 0; group < num_groups(); ++group) all_slide = all_slide && slides(group);
+  while (chain.num_indexed < first_block) {
+    const std::span<const int32_t> block = tokens_of(chain.num_indexed);
+    const NodeId node =
+        all_slide ? add_child(chain.tip, block) : index_.find_child(chain.tip, block);
+    if (node == kNoNode || !whole(node)) break;
+    hold(node);
+  }
+  for (; chain.num_indexed == first_block + taken && taken < count; ++taken) {
+    const auto given = [&](int32_t group) {
+      return (present[static_cast<size_t>(group)] >> taken & 1u) != 0;
+    };
+    bool room = true;
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      HEARTH_CHECK(slides(group) || given(group), "block {} of group {}", taken, group);
+      room = room && (!given(group) || pool(group).num_available() > 0);
+    }
+    if (!room) break;
+    const NodeId node = add_child(chain.tip, tokens_of(chain.num_indexed));
+    if (node == kNoNode) break;
+    // What the node has already is held before anything is evicted for the rest of it.
+    hold(node);
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      int32_t& block = chain.tables[static_cast<size_t>(group)].back();
+      if (block != kNoBlock || !given(group)) continue;
+      block = take_block(group, node);
+      attach(node, group, block);
+      writes.push_back({group, block, taken});
+    }
+    index_.set_stored(node);
+  }
+  release(chain);
+  return taken;
+}
+
+int32_t KvCache::insert_ahead(SequenceBlocks& seq, int32_t first_block, int32_t count,
+                              int32_t end_block, std::span<const uint64_t> present,
+                              std::vector<BlockWrite>& writes) {
+  AheadBlocks& ahead = seq.ahead;
+  if (ahead.blocks.empty()) {
+    ahead.blocks.resize(groups_.size());
+    ahead.first = ahead.end = end_block;
+  }
+  if (ahead.end != end_block || first_block + count != ahead.first) return 0;
+  const auto begin = static_cast<ptrdiff_t>(writes.size());
+  int32_t taken = 0;
+  for (; taken < count && ahead.first > seq.num_tokens / block_size_; ++taken) {
+    const int32_t index = count - 1 - taken;
+    const auto wanted = [&](int32_t group) {
+      return first_block + index >= first_visible_block(group, end_block * block_size_);
+    };
+    bool possible = true;
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      const bool given = (present[static_cast<size_t>(group)] >> index & 1u) != 0;
+      possible = possible && (!wanted(group) || (given && pool(group).num_available() > 0));
+    }
+    if (!possible) break;
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      std::vector<int32_t>& blocks = ahead.blocks[static_cast<size_t>(group)];
+      blocks.push_back(wanted(group) ? take_block(group, seq.tip) : kNoBlock);
+      if (blocks.back() != kNoBlock) writes.push_back({group, blocks.back(), index});
+    }
+    --ahead.first;
+  }
+  // In the order of the bytes.
+  std::sort(writes.begin() + begin, writes.end(), [](const BlockWrite& a, const BlockWrite& b) {
+    return std::tie(a.index, a.group) < std::tie(b.index, b.group);
+  });
+  return taken;
+}
+
+int32_t KvCache::join_ahead(SequenceBlocks& seq, std::span<const int32_t> tokens) {
+  const AheadBlocks& ahead = seq.ahead;
+  const int32_t front = seq.num_tokens / block_size_;
+  if (ahead.first == ahead.end || front < ahead.first) return 0;
+  const int32_t end = ahead.end;
+  const int32_t gained = end * block_size_ - seq.num_tokens;
+  if (gained <= 0) {  // it got there on other ways
+    drop_ahead(seq);
+    return 0;
+  }
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    BlockPool& pool = pools_[static_cast<size_t>(group)];
+    std::vector<int32_t>& table = seq.tables[static_cast<size_t>(group)];
+    const std::vector<int32_t>& blocks = ahead.blocks[static_cast<size_t>(group)];
+    const auto give_back = [&pool](int32_t block) {
+      if (block != kNoBlock) pool.release(block);
+    };
+    // One that is filled in part, and what was reserved.
+    for (; static_cast<int32_t>(table.size()) > front; table.pop_back()) give_back(table.back());
+    for (int32_t i = ahead.first; i < end; ++i) {
+      const int32_t block = blocks[static_cast<size_t>(end - 1 - i)];
+      if (i < front) {
+        give_back(block);
+      } else {
+        table.push_back(block);
+      }
+    }
+    for (int32_t i = 0; i < first_visible_block(group, end * block_size_); ++i) {
+      give_back(std::exchange(table[static_cast<size_t>(i)], kNoBlock));
+    }
+  }
+  seq.ahead = AheadBlocks();
+  store(seq, tokens, end * block_size_);
+  NodeId node = seq.tip;
+  for (int32_t i = end; node != kNoNode && i > front; --i) {
+    index_.set_stored(node);
+    node = index_.parent(node);
+  }
+  return gained;
+}
+
+void KvCache::drop_ahead(SequenceBlocks& seq) {
+  for (size_t group = 0; group < seq.ahead.blocks.size(); ++group) {
+    for (const int32_t block : seq.ahead.blocks[group]) {
+      if (block != kNoBlock) pools_[group].release(block);
+    }
+  }
+  seq.ahead = AheadBlocks();
+}
+
+std::vector<NodeMark> KvCache::marks(const SequenceBlocks& seq) const {
+  std::vector<NodeMark> out;
+  if (seq.tip == kNoNode) return out;
+  out.resize(static_cast<size_t>(seq.num_indexed));
+  NodeId node = seq.tip;
+  for (auto mark = out.rbegin(); mark != out.rend(); ++mark) {
+    *mark = {node, index_.hash(node)};
+    node = index_.parent(node);
+  }
+  return out;
+}
+
+std::vector<bool> KvCache::cached_blocks(std::string_view scope, std::span<const int32_t> tokens,
+                                         int32_t group, int32_t num_blocks) const {
+  std::vector<bool> out;
+  NodeId node = index_.find_root(scope);
+  const auto block_size = static_cast<size_t>(block_size_);
+  while (node != kNoNode && static_cast<int32_t>(out.size()) < num_blocks) {
+    node = index_.find_child(node, tokens.subspan(out.size() * block_size, block_size));
+    if (node != kNoNode) out.push_back(index_.block(node, group) != kNoBlock);
+  }
+  return out;
+}
+
+int32_t KvCache::continuations(std::string_view scope, std::span<const int32_t> tokens,
+                               int32_t num_blocks) const {
+  NodeId node = index_.find_root(scope);
+  const auto block_size = static_cast<size_t>(block_size_);
+  for (int32_t i = 0; i < num_blocks && node != kNoNode; ++i) {
+    node = index_.find_child(node, tokens.subspan(static_cast<size_t>(i) * block_size, block_size));
+  }
+  return node == kNoNode ? 0 : index_.num_children(node);
+}
+
+void KvCache::check_integrity(std::span<const SequenceBlocks* const> live) const {
+  index_.check_integrity();
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    std::vector<int32_t> refs(static_cast<size_t>(pool(group).num_blocks()), 0);
+    for (const SequenceBlocks* seq : live) {
+      if (seq->tables.empty()) continue;
+      for (const int32_t block : seq->tables[static_cast<size_t>(group)]) {
+        if (block != kNoBlock) ++refs[static_cast<size_t>(block)];
+      }
+      if (seq->ahead.blocks.empty()) continue;
+      for (const int32_t block : seq->ahead.blocks[static_cast<size_t>(group)]) {
+        if (block != kNoBlock) ++refs[static_cast<size_t>(block)];
+      }
+    }
+    pool(group).check_integrity(refs);
+    for (int32_t block = 0; block < pool(group).num_blocks(); ++block) {
+      const NodeId node = index_.node_of(group, block);
+      HEARTH_CHECK(pool(group).indexed(block) == (node != kNoNode), "block {} of group {}", block,
+                   group);
+      HEARTH_CHECK(pool(group).continued(block) ==
+                       (node != kNoNode && !slides(group) && index_.num_children(node) > 0),
+                   "block {} of group {}", block, group);
+    }
+  }
+  for (const SequenceBlocks* seq : live) {
+    // The chain of the cursor is the chain of the tables, at every depth.
+    NodeId node = seq->tip;
+    for (int32_t depth = seq->num_indexed - 1; node != kNoNode && depth >= 0; --depth) {
+      for (int32_t group = 0; group < num_groups(); ++group) {
+        const int32_t block = seq->tables[static_cast<size_t>(group)][static_cast<size_t>(depth)];
+        HEARTH_CHECK(block == kNoBlock || block == index_.block(node, group),
+                     "depth {} of group {}: block {}", depth, group, block);
+      }
+      node = index_.parent(node);
+    }
+    HEARTH_CHECK(seq->tip == kNoNode || index_.parent(node) == kNoNode,
+                 "the chain misses its root");
+  }
+}
+
+}  // namespace hearth::engine

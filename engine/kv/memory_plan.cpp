@@ -1,0 +1,190 @@
+#include "engine/kv/memory_plan.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+namespace hearth::engine {
+namespace {
+
+constexpr int32_t kMaxContext = 1 << 24;
+constexpr int32_t kMaxSeqs = 4096;
+constexpr int32_t kMaxStepTokens = 1 << 16;
+constexpr double kUsefulContexts = 4;
+constexpr double kUsefulTokens = 32768;
+
+Error bad(std::string_view field, const std::string& met, const std::string& want) {
+  return {ErrorCode::kInvalidArgument, fmt::format("{} is {}, want {}", field, met, want),
+          std::string(field)};
+}
+
+template <typename T>
+Result<void> check_range(std::string_view field, T value, T min, T max) {
+  if (value >= min && value <= max) return {};  // false for NaN
+  return bad(field, fmt::format("{}", value), fmt::format("{} to {}", min, max));
+}
+
+Result<void> check_config(const EngineConfig& config, const models::ModelInfo& info) {
+  const SchedulerConfig& s = config.scheduler;
+  HEARTH_TRY(check_range("max_seqs", s.max_seqs, 1, kMaxSeqs));
+  HEARTH_TRY(check_range("max_step_tokens", s.max_step_tokens, 1, kMaxStepTokens));
+  HEARTH_TRY(check_range("max_queue", s.max_queue, 0, 1 << 20));
+  HEARTH_TRY(check_range("waiting_served_ratio", s.waiting_served_ratio, 0.0, 1e6));
+  HEARTH_TRY(check_range("decode_step_stretch", s.decode_step_stretch, 1.0, 1e6));
+  HEARTH_TRY(check_range<int64_t>("prefill_step_us", s.prefill_step_us, 1, 3'600'000'000));
+  HEARTH_TRY(check_range<int64_t>("aging_us", s.aging_us, 1, 3'600'000'000));
+  const SpeculationConfig& speculation = config.speculation;
+  HEARTH_TRY(check_range("speculation.max_width", speculation.max_width, 1, kExtraOutputs));
+  HEARTH_TRY(check_range("speculation.fixed_width", speculation.fixed_width, 0, kExtraOutputs));
+  HEARTH_TRY(check_range("context_length", config.context_length, 0,
+                         std::min(info.context_length, kMaxContext)));
+  if (config.block_size < kernels::kAttentionTile || config.block_size > 1024 ||
+      config.block_size % kernels::kAttentionTile != 0) {
+    return bad("block_size", fmt::format("{}", config.block_size),
+               fmt::format("a multiple of {} up to 1024", kernels::kAttentionTile));
+  }
+  if (info.groups.empty() || info.vocab_size <= 0 || info.context_length <= 0) {
+    return Error{ErrorCode::kCorrupt,
+                 fmt::format("the model has {} layer groups, {} tokens and a context of {}",
+                             info.groups.size(), info.vocab_size, info.context_length),
+                 ""};
+  }
+  return {};
+}
+
+/// Where the configuration does not say: full contexts that there is room for. A few, or, of a
+/// model with a short context, so many that kUsefulTokens fit; never more than half of all
+/// sequences use.
+double useful_contexts(const MemoryPlan& plan) {
+  const double few = std::max<double>(kUsefulContexts, kUsefulTokens / plan.context_length);
+  return std::min(few, plan.max_seqs / 2.0);
+}
+
+int32_t ceil_div(int64_t a, int64_t b) { return static_cast<int32_t>((a + b - 1) / b); }
+
+/// Blocks that one sequence with a full context needs while it is computed. As
+/// KvCache::peak_blocks.
+int32_t full_context_blocks(const models::LayerGroup& group, const MemoryPlan& plan) {
+  const int32_t all = ceil_div(plan.context_length, plan.block_size);
+  if (group.kind == models::LayerGroup::Kind::kFull) return all;
+  return std::min(all, ceil_div(group.window, plan.block_size) +
+                           ceil_div(plan.max_step_tokens, plan.block_size) + 1);
+}
+
+IndexLayout lay_out_index(const MemoryPlan& plan) {
+  // Each array starts on its own cache line.
+  constexpr size_t kAlign = 64;
+  IndexLayout layout;
+  const auto place = [&layout](int64_t count) {
+    const size_t offset = layout.bytes;
+    const size_t bytes = static_cast<size_t>(count) * sizeof(int32_t);
+    layout.bytes += (bytes + kAlign - 1) / kAlign * kAlign;
+    return offset;
+  };
+  layout.counts = place(3);
+  layout.query_start = place(plan.max_seqs + 1);
+  layout.context_len = place(plan.max_seqs);
+  layout.output_rows = place(plan.max_outputs);
+  layout.token_ids = place(plan.max_step_tokens);
+  layout.positions = place(plan.max_step_tokens);
+  layout.seq_idx = place(plan.max_step_tokens);
+  for (size_t group = 0; group < plan.groups.size(); ++group) {
+    layout.slot_mapping.push_back(place(plan.max_step_tokens));
+  }
+  // Last: the only ones whose used part is far smaller than the whole.
+  for (const GroupPlan& group : plan.groups) {
+    layout.block_table.push_back(place(int64_t{plan.max_seqs} * group.max_blocks));
+  }
+  return layout;
+}
+
+}  // namespace
+
+EngineConfig config_for(const EngineConfig& given, const models::ModelInfo& info) {
+  EngineConfig config = given;
+  if (info.generates) return config;
+  config.kv_type = kernels::DType::kF32;
+  config.prefix_cache = false;
+  config.speculation.enabled = false;
+  config.scheduler.chunked_prefill = false;
+  // Room for as many tokens as two steps have at most, and a border for each text.
+  const int32_t context =
+      std::max(1, config.context_length > 0 ? config.context_length
+                                            : std::min(info.context_length, kMaxContext));
+  const int64_t tokens = 2 * int64_t{std::max(config.scheduler.max_step_tokens, context)} +
+                         int64_t{config.scheduler.max_seqs} * config.block_size;
+  config.kv_bytes = 0;
+  for (const models::LayerGroup& group : info.groups) {
+    config.kv_bytes += static_cast<uint64_t>(group.block_bytes(config.kv_type, config.block_size)) *
+                       static_cast<uint64_t>(tokens / std::max(1, config.block_size) + 1);
+  }
+  return config;
+}
+
+Result<MemoryPlan> plan_memory(const EngineConfig& given, const models::Model& model,
+                               uint64_t device_free_bytes) {
+  const models::ModelInfo& info = model.info();
+  const EngineConfig config = config_for(given, info);
+  HEARTH_TRY(check_config(config, info));
+  MemoryPlan plan;
+  plan.context_length = config.context_length > 0 ? config.context_length
+                                                  : std::min(info.context_length, kMaxContext);
+  plan.max_seqs = config.scheduler.max_seqs;
+  plan.block_size = config.block_size;
+  // Whole prompts are one step each.
+  plan.max_step_tokens = config.scheduler.chunked_prefill
+                             ? config.scheduler.max_step_tokens
+                             : std::max(config.scheduler.max_step_tokens, plan.context_length);
+  plan.max_outputs = plan.max_seqs + kExtraOutputs;
+
+  double full_bytes = 0;  // of one sequence with a full context
+  std::vector<int32_t> full_blocks;
+  uint64_t least_bytes = 0;
+  for (const models::LayerGroup& group : info.groups) {
+    GroupPlan& out = plan.groups.emplace_back();
+    out.block_bytes = group.block_bytes(config.kv_type, config.block_size);
+    out.max_blocks = ceil_div(plan.context_length, plan.block_size);
+    full_blocks.push_back(full_context_blocks(group, plan));
+    full_bytes += static_cast<double>(out.block_bytes) * full_blocks.back();
+    // A sliding group's window always fits, so that only full groups limit how long a sequence
+    // may become.
+    const int32_t least = group.kind == models::LayerGroup::Kind::kFull ? 1 : full_blocks.back();
+    least_bytes += static_cast<uint64_t>(out.block_bytes) * static_cast<uint64_t>(least);
+  }
+  double kv_bytes = static_cast<double>(config.kv_bytes);
+  if (config.kv_bytes == 0) {
+    kv_bytes =
+        std::min(full_bytes * useful_contexts(plan), static_cast<double>(device_free_bytes) / 4);
+    // At least one sequence with a full context, where that is what the model is for.
+    kv_bytes = std::max(kv_bytes, std::min(full_bytes, static_cast<double>(device_free_bytes) / 2));
+  }
+  const double share = kv_bytes / full_bytes;
+  for (size_t i = 0; i < plan.groups.size(); ++i) {
+    // A slot is block_id * block_size + offset, in 31 bits.
+    const double most = std::numeric_limits<int32_t>::max() / plan.block_size - 1;
+    const double blocks = std::floor(share * full_blocks[i] + 1e-9);
+    const bool full = info.groups[i].kind == models::LayerGroup::Kind::kFull;
+    plan.groups[i].num_blocks =
+        std::max(full ? 0 : full_blocks[i], static_cast<int32_t>(std::min(most, blocks)));
+    plan.kv_bytes += static_cast<uint64_t>(plan.groups[i].num_blocks) *
+                     static_cast<uint64_t>(plan.groups[i].block_bytes);
+    if (plan.groups[i].num_blocks > 0) continue;
+    return Error{ErrorCode::kOutOfMemory,
+                 fmt::format("{} bytes for KV blocks, want at least {} (one block per layer "
+                             "group); a full context takes {}",
+                             static_cast<uint64_t>(kv_bytes), least_bytes,
+                             static_cast<uint64_t>(full_bytes)),
+                 "kv_bytes"};
+  }
+  plan.index = lay_out_index(plan);
+  plan.index_bytes = plan.index.bytes;
+  plan.logits_bytes = static_cast<uint64_t>(plan.max_outputs) *
+                      static_cast<uint64_t>(info.generates ? info.vocab_size : 1) * sizeof(float);
+  plan.activation_bytes = model.activation_bytes(plan.max_step_tokens, plan.max_outputs);
+  return plan;
+}
+
+}  // namespace hearth::engine

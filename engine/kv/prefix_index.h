@@ -1,0 +1,127 @@
+#pragma once
+// Which blocks hold the KV of which tokens: a tree of full blocks, found by hash.
+//
+// A node stands for `block_size` tokens after those of its parent. Its hash is XXH3-128 over
+// (parent hash, token ids); a root's hash is over its scope, a text of all that changes KV (model
+// fingerprint, rope and context settings, KV type, numerics_id, block size, salt). A lookup goes
+// from the root down and compares parent and tokens at each node: the hash finds, it proves
+// nothing. So a hit is exact, and a chain is looked up to its first gap.
+//
+// A node lives while a group's block is attached to it, a child needs it for that comparison, or a
+// sequence's cursor pins it. The index counts no block references: KvCache joins it with the pools.
+// The slow tier names chains by the same hashes; a node knows whether it was given its blocks.
+//
+// Owned by the engine thread.
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/kv/chain_hash.h"
+
+namespace hearth::engine {
+
+using NodeId = int32_t;
+inline constexpr NodeId kNoNode = -1;
+/// Roots, that is owners, are told apart by so many when it comes to eviction; more share some.
+inline constexpr int32_t kNumShelves = 64;
+inline constexpr int32_t kNoBlock = -1;
+
+class PrefixIndex {
+ public:
+  /// `num_blocks`: blocks of each layer group's pool.
+  PrefixIndex(int32_t block_size, std::span<const int32_t> num_blocks);
+
+  /// The root of that scope, or kNoNode where nothing was ever kept under it.
+  NodeId find_root(std::string_view scope) const;
+  /// The node of that hash, or kNoNode.
+  NodeId find(const Hash128& hash) const;
+  /// The root of that scope, made where there is none, with one pin more.
+  NodeId pin_root(std::string_view scope);
+
+  /// The child of `parent` that holds exactly these block_size tokens, or kNoNode.
+  NodeId find_child(NodeId parent, std::span<const int32_t> tokens) const;
+  /// That child, made where there is none. kNoNode when another chain has the same hash: then the
+  /// blocks of this one cannot be kept.
+  NodeId find_or_add_child(NodeId parent, std::span<const int32_t> tokens);
+
+  void pin(NodeId node);
+  /// Also prunes, and returns what `prune` does.
+  NodeId unpin(NodeId node);
+
+  /// Attaches a block, where the node has none of that group.
+  void attach(NodeId node, int32_t group, int32_t block);
+  /// Takes the block from its node and returns the node, which stays until `prune`.
+  NodeId detach(int32_t group, int32_t block);
+  /// Drops the node, then its ancestors, as far as nothing keeps them. The ancestor that has lost
+  /// its last child by that and stays, or kNoNode.
+  NodeId prune(NodeId node);
+
+  /// Whether the node is there still, and the one of that hash.
+  bool has(NodeId node, const Hash128& hash) const;
+  /// The node's blocks were given to, or came from, the slow tier. Forgotten with the node.
+  bool stored(NodeId node) const { return at(node).stored; }
+  void set_stored(NodeId node) { at(node).stored = true; }
+  void clear_stored();
+
+  int32_t block(NodeId node, int32_t group) const;
+  int32_t num_children(NodeId node) const { return at(node).num_children; }
+  NodeId parent(NodeId node) const { return at(node).parent; }
+  /// Blocks from the root up to and with this one; 0 of a root.
+  int32_t depth(NodeId node) const { return at(node).depth; }
+  /// That of the node's root: blocks of one chain lie on one shelf of their pool.
+  int32_t shelf(NodeId node) const { return at(node).shelf; }
+  const Hash128& hash(NodeId node) const { return at(node).hash; }
+  std::span<const int32_t> tokens(NodeId node) const;
+  /// Nodes alive, roots included.
+  int32_t num_nodes() const { return num_nodes_; }
+  /// Numbers of nodes are below this.
+  NodeId end_node() const { return static_cast<NodeId>(nodes_.size()); }
+  bool alive(NodeId node) const { return nodes_[static_cast<size_t>(node)].alive; }
+  bool is_root(NodeId node) const { return at(node).is_root; }
+
+  /// Stops the process unless counts, parents, hashes and attached blocks agree with each other.
+  void check_integrity() const;
+  /// The node a block is attached to, or kNoNode.
+  NodeId node_of(int32_t group, int32_t block) const;
+
+ private:
+  struct Node {
+    Hash128 hash;
+    NodeId parent = kNoNode;
+    int32_t depth = 0;
+    int32_t num_children = 0;
+    int32_t pins = 0;
+    int32_t num_attached = 0;
+    bool alive = false;
+    bool is_root = false;
+    bool stored = false;
+    uint8_t shelf = 0;
+  };
+  struct HashOfHash {
+    size_t operator()(const Hash128& hash) const { return static_cast<size_t>(hash.low); }
+  };
+
+  const Node& at(NodeId node) const;
+  Node& at(NodeId node);
+  NodeId take_node();
+  int32_t* blocks_of(NodeId node);
+
+  const size_t block_size_;
+  const size_t num_groups_;
+  std::vector<Node> nodes_;
+  std::vector<int32_t> tokens_;  ///< (nodes, block_size)
+  std::vector<int32_t> blocks_;  ///< (nodes, groups), kNoBlock where nothing is attached
+  std::vector<NodeId> unused_;
+  int32_t num_nodes_ = 0;
+  std::vector<std::vector<NodeId>> node_of_block_;  ///< per group
+  std::unordered_map<Hash128, NodeId, HashOfHash> by_hash_;
+  std::unordered_map<std::string, NodeId> roots_;
+  std::array<int32_t, kNumShelves> roots_of_shelf_{};
+};
+
+}  // namespace hearth::engine

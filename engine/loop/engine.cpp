@@ -1,0 +1,378 @@
+#include "engine/engine.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "engine/kv/memory_plan.h"
+#include "engine/loop/engine_impl.h"
+
+namespace hearth::engine {
+namespace {
+
+/// Beyond the queue: cancels and the like, which come in bursts.
+constexpr size_t kInboxSlack = 1024;
+constexpr size_t kOutboxMessages = 1 << 16;
+/// Without a command for so long, it is an idle moment. Who loads a model asks it at once.
+constexpr std::chrono::milliseconds kIdle{250};
+/// Bytes copied out for the store in one step: a millisecond or two.
+constexpr uint64_t kOfferBytesPerStep = 8 << 20;
+/// And at the end, of what was offered last.
+constexpr uint64_t kOfferBytesAtEnd = 64 << 20;
+/// While weights are late, they are packed behind tokens for so many times as long as a step took.
+constexpr int64_t kPackSteps = 3;
+/// Before the thread sleeps while something is being restored: a few hundred microseconds, which no
+/// other thread that has work is kept waiting for.
+constexpr int kLooks = 500;
+/// Decode steps without a guess before one is launched that nobody could guess for.
+constexpr int32_t kAheadAfter = 16;
+
+std::vector<KvGroup> kv_groups(const MemoryPlan& plan, const models::ModelInfo& info) {
+  std::vector<KvGroup> groups;
+  for (size_t i = 0; i < plan.groups.size(); ++i) {
+    const bool sliding = info.groups[i].kind == models::LayerGroup::Kind::kSliding;
+    groups.push_back({plan.groups[i].num_blocks, sliding ? info.groups[i].window : 0});
+  }
+  return groups;
+}
+
+/// All that changes the KV of given tokens, the salt apart.
+std::string prefix_scope(const EngineConfig& config, const MemoryPlan& plan,
+                         const models::ModelInfo& info, const kernels::OpTable& ops) {
+  return fmt::format("{}\n{}\n{}\n{}\n{}\n", info.fingerprint, plan.context_length,
+                     kernels::info(config.kv_type).name, ops.numerics_id, plan.block_size);
+}
+
+KvLayout layout_of(std::string identity, const MemoryPlan& plan, const models::ModelInfo& info) {
+  KvLayout layout;
+  layout.model = info.name;
+  layout.identity = std::move(identity);
+  layout.block_size = plan.block_size;
+  for (const GroupPlan& group : plan.groups) layout.block_bytes.push_back(group.block_bytes);
+  return layout;
+}
+
+}  // namespace
+
+Engine::Impl::Impl(const EngineConfig& engine_config, std::string scope,
+                   std::unique_ptr<ModelRunner> model_runner, const Clock& engine_clock,
+                   std::unique_ptr<Proposer> proposer, Mailbox<StoreCommand>* store)
+    : config(engine_config),
+      clock(engine_clock),
+      scope_prefix(std::move(scope)),
+      runner(std::move(model_runner)),
+      kv(runner->memory_plan().block_size, kv_groups(runner->memory_plan(), runner->info())),
+      scheduler(config.scheduler,
+                {runner->memory_plan().context_length, runner->memory_plan().max_step_tokens,
+                 runner->memory_plan().max_outputs},
+                kv),
+      sampler(runner->info().vocab_size),
+      speculator(config.speculation, std::move(proposer)),
+      recorder(engine_clock),
+      inbox(static_cast<size_t>(config.scheduler.max_queue) + kInboxSlack),
+      outbox(kOutboxMessages, true) {
+  if (store == nullptr || !config.prefix_cache) return;
+  disk = std::make_unique<DiskTier>(
+      layout_of(scope_prefix, runner->memory_plan(), runner->info()), kv, *runner, *store,
+      config.always_restore,
+      config.scheduler.chunked_prefill ? config.restore_overlap : RestoreOverlap::kNever);
+  // What it has computed is kept as a finished one's is: it may be evicted before it goes on.
+  scheduler.on_preempt([this](const Sequence& seq) { disk->offer(seq); });
+  scheduler.on_admit([this](Sequence& seq) { disk->admitted(seq, scheduler.cost()); });
+}
+
+// ---- The step loop --------------------------------------------------------------------------
+
+bool Engine::Impl::step() {
+  take_commands();
+  bool copied = false;
+  if (disk != nullptr && !model_lost) {
+    copied = disk->pump(scheduler.cost(), now_us, kOfferBytesPerStep);
+    const uint64_t joined = disk->take_joined_tokens();
+    totals.prompt_tokens_restored += joined;
+    totals.prompt_tokens_cached += joined;
+  }
+  const bool computed = !stopping && !model_lost && advance();
+  tell();
+  return computed || copied;
+}
+
+void Engine::Impl::tell() {
+  if (std::exchange(snapshot_wanted, false)) {
+    tell_watchers();
+    events.emplace_back(SnapshotEvent{snapshot()});
+  }
+  if (!events.empty()) outbox.post(std::exchange(events, {}));
+}
+
+void Engine::Impl::take_commands() {
+  std::ranges::move(inbox.drain(), std::back_inserter(commands));
+  now_us = clock.now_us();
+  for (EngineCommand& command : std::exchange(commands, {})) {
+    std::visit([this](auto& c) { handle(c); }, command);
+  }
+  for (LiveRequest* late : scheduler.expired(now_us)) {
+    if (!late->ended) end_request(*late, FinishReason::kDeadline);
+  }
+  remove_ended();
+}
+
+// Guesses, plans, computes. False: there was nothing to compute.
+bool Engine::Impl::advance() {
+  fetch_preempted();
+  if (speculator.enabled()) {
+    scheduler.decoding(decoding);
+    const int64_t begin_us = clock.now_us();
+    speculator.propose(decoding, scheduler.cost(), scheduler.prefill_wanted());
+    now_us = clock.now_us();  // a draft model's time is not the step's
+    guesses.unpaid_us += static_cast<double>(now_us - begin_us);
+  }
+  const StepPlan& plan = next_plan();
+  const bool computed = !plan.empty();
+  if (computed) compute(plan);
+  remove_ended();
+  say_progress();
+  return computed;
+}
+
+const StepPlan& Engine::Impl::next_plan() {
+  foreseen = runner->ahead();
+  if (foreseen && speculator.enabled()) {
+    // It was launched without them; the next ones will not be.
+    const auto guessed = [](const Sequence* seq) { return !seq->drafted.empty(); };
+    if (std::ranges::any_of(decoding, guessed)) guesses.steps_without = 0;
+  }
+  if (foreseen) {
+    const StepPlan& plan = scheduler.plan_foreseen();
+    if (!plan.empty()) return plan;
+    runner->drop_ahead();
+    foreseen = false;
+  }
+  const StepPlan& plan = scheduler.plan();
+  guesses.steps_without = plan.num_drafted > 0 ? 0 : guesses.steps_without;
+  return plan;
+}
+
+// Once per preemption. Of several samples, each has but a little of its own behind the prompt.
+void Engine::Impl::fetch_preempted() {
+  if (disk == nullptr || scheduler.num_preempted() == 0) return;
+  LiveRequest* live = scheduler.preempted_with_room();
+  if (live == nullptr || live->request.n > 1) return;
+  if (std::exchange(live->asked_preemptions, live->preemptions) == live->preemptions) return;
+  disk->ask(*live, scheduler.cost(), now_us);
+}
+
+void Engine::Impl::run() {
+  while (true) {
+    const bool worked = step();
+    if (stopping || (draining && scheduler.live().empty())) break;
+    const bool idle = scheduler.live().empty();
+    if (weights_late && !model_lost && (worked || idle)) {
+      pack_weights(idle ? 0 : packing_us);
+      continue;
+    }
+    if (worked) continue;
+    if (idle && !memory_touched && !model_lost) {
+      memory_touched = !touch_memory();
+      continue;
+    }
+    if (idle && prices_wanted && !model_lost) {
+      commands = inbox.wait_and_drain(kIdle);
+      if (commands.empty()) measure_prices();
+      continue;
+    }
+    // Nothing to do means that nothing is live, or that it waits for the store: only a command can
+    // change that, or the end of its patience.
+    std::chrono::microseconds wait = std::chrono::hours(1);
+    if (const auto deadline = disk == nullptr ? std::nullopt : disk->next_deadline_us()) {
+      wait = std::chrono::microseconds(std::max<int64_t>(0, *deadline - clock.now_us()));
+    }
+    // Of a restore the next piece is there in a moment; to be woken for it would take as long.
+    for (int look = 0; disk != nullptr && disk->loading() && look < kLooks; ++look) {
+      if (inbox.size() > 0) break;
+      std::this_thread::yield();
+    }
+    commands = inbox.wait_and_drain(wait);
+  }
+  if (disk != nullptr && !model_lost) disk->flush(scheduler.cost(), kOfferBytesAtEnd);
+  outbox.post({StoppedEvent{}});
+}
+
+void Engine::Impl::compute(const StepPlan& plan) {
+  // One that was launched ahead began when the last one ended.
+  const int64_t begin_us = foreseen ? computed_us : now_us;
+  say_started(plan);
+  plan_draws(plan);
+  runner->start(plan, wishes);
+  if (may_run_ahead()) runner->start_next(plan);
+  runner->finish(plan);
+  now_us = clock.now_us();
+  computed_us = now_us;
+  if (weights_late && !weights_intact()) return;
+  scheduler.stored(plan);
+  const uint64_t accepted_before = speculator.counts().accepted_tokens;
+  price_guesses(plan, now_us - begin_us);
+  take_outputs(plan);
+  // What the host does beside the next step is no part of this one.
+  const int64_t end_us = runner->ahead() ? now_us : clock.now_us();
+  scheduler.finish_step(plan, end_us - begin_us);
+  // Behind tokens, what is late is soon in its place, and a gap between two of them is not that
+  // alone. A prompt's next step might be its last and would wait for it.
+  packing_us = (plan.num_outputs > 0 ? kPackSteps : 1) * (end_us - begin_us);
+
+  const int32_t prefill_tokens = plan.num_tokens - plan.num_decode_rows - plan.num_drafted;
+  if (plan.num_decode_rows > 0) ++guesses.steps_without;
+  ++totals.num_steps;
+  if (foreseen) ++totals.num_steps_ahead;
+  totals.prefill_tokens_total += static_cast<uint64_t>(prefill_tokens);
+  const uint64_t decoded = static_cast<uint64_t>(plan.num_decode_rows) +
+                           (speculator.counts().accepted_tokens - accepted_before);
+  totals.decode_tokens_total += decoded;
+  if (guesses.in_step) {
+    const double per_sequence = static_cast<double>(decoded) / plan.num_decode_rows;
+    speculator.add_saved_us(per_sequence * guesses.plain_us - guesses.spent_us);
+  }
+  prefill_rate.add(prefill_tokens, begin_us, end_us);
+  decode_rate.add(static_cast<double>(decoded), begin_us, end_us);
+  step_rate.add(1, end_us - begin_us);
+  if (recorder.on() && !rehearsing) {
+    recorder.add(plan, scheduler, totals.num_steps, end_us, end_us - begin_us,
+                 speculator.counts().accepted_tokens - accepted_before);
+  }
+}
+
+// Whether the next step shall be launched before this one's tokens are known: the device draws them
+// all, and nothing is there that another step than the foreseen one would be due for.
+bool Engine::Impl::may_run_ahead() {
+  const bool drawn = !wishes.empty() && std::ranges::all_of(wishes, [](const RowWish& wish) {
+    return wish.kind == RowWish::Kind::kToken;
+  });
+  const bool guesses_rest = !speculator.enabled() || (config.speculation.fixed_width == 0 &&
+                                                      guesses.steps_without >= kAheadAfter &&
+                                                      !speculator.has_paid_proposer());
+  return drawn && config.run_ahead && !rehearsing && guesses_rest && inbox.size() == 0 &&
+         scheduler.foresee();
+}
+
+// What the guesses of this step cost, and a plain one in its place. Guessing that led to none is
+// charged to the next step that has some.
+void Engine::Impl::price_guesses(const StepPlan& plan, int64_t step_us) {
+  guesses.in_step = plan.num_drafted > 0;
+  if (!guesses.in_step) return;
+  const StepCost& cost = scheduler.cost();
+  const int32_t rows = plan.num_decode_rows + plan.num_drafted;
+  guesses.plain_us = cost.rows_us(plan.num_decode_rows);
+  // Beside prefill, what the rows cost alone is known from other steps.
+  guesses.spent_us = std::exchange(guesses.unpaid_us, 0) +
+                     (plan.num_tokens > rows ? cost.rows_us(rows) : static_cast<double>(step_us));
+}
+
+// ---- Commands -------------------------------------------------------------------------------
+
+void Engine::Impl::handle(Request& request) {
+  const RequestId id = request.id;
+  const auto refuse = [&](Error error) {
+    events.emplace_back(RequestFailedEvent{id, std::move(error)});
+  };
+  if (draining || stopping) {
+    return refuse({ErrorCode::kUnavailable, "the engine is stopping and takes no requests", ""});
+  }
+  if (model_lost) return refuse(*model_lost);
+  if (Result<void> fine = check_request(request, runner->info().vocab_size); !fine.ok()) {
+    return refuse(fine.take_error());
+  }
+  if (request.received_us == 0) request.received_us = now_us;
+  if (!config.prefix_cache) request.use_prefix_cache = false;
+  if (!runner->info().generates && request.pooling == models::Pooling::kNone) {
+    return refuse({ErrorCode::kUnsupported, "the model makes vectors of texts and no text", ""});
+  }
+  std::string scope =
+      scope_prefix + (request.cache_salt.empty() ? request.owner : request.cache_salt);
+  Result<LiveRequest*> added = scheduler.add(std::move(request), std::move(scope));
+  if (!added.ok()) return refuse(added.take_error());
+
+  LiveRequest& live = **added;
+  live.next_progress_us = now_us;
+  if (disk != nullptr) disk->ask(live, scheduler.cost(), now_us);
+  const std::vector<std::vector<int32_t>>& resume = live.request.resume;
+  if (live.forked && !resume.empty() &&
+      resume.front().size() == static_cast<size_t>(live.request.max_tokens)) {
+    end_sample(*live.samples.front(), FinishReason::kLength);
+  }
+}
+
+void Engine::Impl::handle(CancelRequest& cancel) {
+  LiveRequest* live = scheduler.find(cancel.id);
+  if (live != nullptr && !live->ended) end_request(*live, FinishReason::kCancelled);
+}
+
+void Engine::Impl::handle(FinishSample& finish) {
+  LiveRequest* live = scheduler.find(finish.id);
+  if (live == nullptr || live->ended) return;
+  for (const auto& seq : live->samples) {
+    if (seq->sample != finish.sample || !live->forked) continue;
+    if (seq->state != Sequence::State::kFinished) end_sample(*seq, FinishReason::kStop);
+  }
+}
+
+// ---- The public face ------------------------------------------------------------------------
+
+Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& given, kernels::OpTable ops,
+                                               std::unique_ptr<models::Model> model,
+                                               const Clock& clock,
+                                               std::unique_ptr<Proposer> proposer,
+                                               Mailbox<StoreCommand>* store) {
+  const EngineConfig config = config_for(given, model->info());
+  HEARTH_ASSIGN_OR_RETURN(const MemoryPlan plan,
+                          plan_memory(config, *model, ops.device.memory_free_bytes));
+  std::string scope = prefix_scope(config, plan, model->info(), ops);
+  HEARTH_ASSIGN_OR_RETURN(
+      std::unique_ptr<ModelRunner> runner,
+      ModelRunner::create(plan, config.kv_type, std::move(ops), std::move(model)));
+  return std::unique_ptr<Engine>(new Engine(std::make_unique<Impl>(
+      config, std::move(scope), std::move(runner), clock, std::move(proposer), store)));
+}
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::~Engine() = default;
+
+Mailbox<EngineCommand>& Engine::inbox() { return impl_->inbox; }
+Mailbox<std::vector<EngineEvent>>& Engine::outbox() { return impl_->outbox; }
+void Engine::set_weights_check(std::function<Result<void>()> check) {
+  impl_->weights_check = std::move(check);
+}
+
+void Engine::warm_up(bool at_once) { impl_->warm_up(at_once); }
+bool Engine::measure_prices() { return impl_->measure_prices(); }
+bool Engine::step() { return impl_->step(); }
+void Engine::run() { impl_->run(); }
+const models::ModelInfo& Engine::model_info() const { return impl_->runner->info(); }
+const MemoryPlan& Engine::memory_plan() const { return impl_->runner->memory_plan(); }
+int32_t Engine::context_length() const { return memory_plan().context_length; }
+KvLayout Engine::kv_layout() const {
+  return layout_of(impl_->scope_prefix, memory_plan(), model_info());
+}
+uint64_t Engine::kv_bytes() const { return memory_plan().kv_bytes; }
+EngineSnapshot Engine::snapshot() const { return impl_->snapshot(); }
+WatchPort& Engine::watch_port() { return impl_->watch_port; }
+uint64_t Engine::watch_calls() const { return impl_->recorder.calls(); }
+double Engine::guess_gain(double chance) const {
+  return impl_->speculator.expected_gain(chance, impl_->scheduler.cost());
+}
+void Engine::time_gaps() { impl_->runner->time_gaps(); }
+std::vector<double> Engine::take_gaps() { return impl_->runner->take_gaps(); }
+StepPrices Engine::prices() const { return impl_->scheduler.cost().prices(); }
+
+void Engine::restore_prices(const StepPrices& prices) { impl_->scheduler.restore_prices(prices); }
+
+double Engine::step_us(int32_t rows) const { return impl_->scheduler.cost().rows_us(rows); }
+void Engine::drop_paid_proposer() { impl_->speculator.drop_paid_proposer(); }
+void Engine::check_integrity() const {
+  impl_->scheduler.check_integrity();
+  impl_->speculator.check_integrity();
+}
+
+}  // namespace hearth::engine

@@ -1,0 +1,136 @@
+#pragma once
+// The engine's insides, private to engine/engine*.cpp: engine.cpp has the step and the commands,
+// engine/loop/warm_up.cpp what is computed before the first request, engine/loop/outputs.cpp what a
+// step's logits become, engine/loop/reports.cpp what is told about it.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/cost/recent_rate.h"
+#include "engine/engine.h"
+#include "engine/kv/kv_cache.h"
+#include "engine/sampling/sampler.h"
+#include "engine/scheduling/scheduler.h"
+#include "engine/speculation/speculator.h"
+#include "engine/steps/model_runner.h"
+#include "engine/steps/step_record.h"
+#include "engine/tiers/disk_tier.h"
+
+namespace hearth::engine {
+
+struct Engine::Impl {
+  Impl(const EngineConfig& engine_config, std::string scope,
+       std::unique_ptr<ModelRunner> model_runner, const Clock& engine_clock,
+       std::unique_ptr<Proposer> proposer, Mailbox<StoreCommand>* store);
+
+  bool step();
+  void take_commands();
+  bool advance();
+  void tell();
+  void run();
+  void warm_up(bool at_once);
+  bool measure_prices();
+  bool touch_memory();
+  void pack_weights(int64_t for_us);
+  void pack_more(uint64_t bytes);
+  bool weights_intact();
+  struct Rehearsal {
+    int32_t prompt = 0;
+    int32_t outputs = 0;
+    bool widths = false;    ///< steps of several rows too
+    bool yielding = false;  ///< ends where a command waits
+  };
+  bool rehearse(const Rehearsal& part);
+
+  // Commands.
+  void handle(Request& request);
+  void handle(CancelRequest& cancel);
+  void handle(FinishSample& finish);
+  void handle(Drain&) { draining = true; }
+  void handle(Stop&) { stopping = true; }
+  void handle(SetThreads& threads) { runner->set_num_threads(threads.num_threads); }
+  void handle(WantSnapshot&) { snapshot_wanted = true; }
+  void handle(StoreReply& reply) {
+    if (disk != nullptr) disk->handle(reply, scheduler.cost(), now_us);
+  }
+
+  // One step.
+  void fetch_preempted();
+  const StepPlan& next_plan();
+  void compute(const StepPlan& plan);
+  bool may_run_ahead();
+  void price_guesses(const StepPlan& plan, int64_t step_us);
+  void say_started(const StepPlan& plan);
+  MissReason miss_of(const LiveRequest& live) const;
+  void take_outputs(const StepPlan& plan);
+  void take_final_rows(const PlannedRows& rows, int32_t first_row);
+  bool take_prompt_logprobs(const PlannedRows& rows, int32_t first_row);
+  void plan_draws(const StepPlan& plan);
+  Result<Sampled> sample(int32_t row, const SampleArgs& args);
+  bool draw(Sequence& seq, int32_t row, std::optional<int32_t> guess = {}, int32_t place = 0);
+  void verify(const PlannedRows& rows, int32_t first_row);
+  Result<void> constrain(Sequence& seq, int32_t index, SampleArgs& args);
+  void end_sample(Sequence& seq, FinishReason reason);
+  void end_request(LiveRequest& live, FinishReason reason);
+  void say_done(LiveRequest& live);
+  void fail(LiveRequest& live, Error error);
+  void remove_ended();
+  /// How long one that waits in this place will, as far as measured; 0: not known.
+  int64_t wait_us(int32_t position) const;
+  void say_progress();
+  void tell_watchers();
+  EngineSnapshot snapshot() const;
+
+  const EngineConfig config;
+  const Clock& clock;
+  const std::string scope_prefix;
+  std::unique_ptr<ModelRunner> runner;
+  KvCache kv;
+  Scheduler scheduler;
+  Sampler sampler;
+  Speculator speculator;
+  std::unique_ptr<DiskTier> disk;  ///< null without a store
+  StepRecorder recorder;
+  Mailbox<EngineCommand> inbox;
+  Mailbox<std::vector<EngineEvent>> outbox;
+
+  std::vector<EngineCommand> commands;  ///< drained, not yet handled
+  std::vector<EngineEvent> events;      ///< of this step
+  std::vector<LiveRequest*> ended;      ///< to be forgotten when the step is over
+  std::vector<Sequence*> decoding;      ///< scratch
+  std::vector<RowWish> wishes;          ///< of this step's output rows; none: the host draws
+  struct {
+    bool in_step = false;
+    double plain_us = 0;        ///< what this step would have taken without
+    double spent_us = 0;        ///< on it and on guessing
+    double unpaid_us = 0;       ///< guessing that no step was charged for yet
+    int32_t steps_without = 0;  ///< decode steps since there was any
+  } guesses;
+  int64_t now_us = 0;       ///< this step's idea of time
+  bool foreseen = false;    ///< this step was launched before the last one's tokens were known
+  int64_t computed_us = 0;  ///< when the device was done with the last step
+  bool draining = false;
+  bool stopping = false;
+  bool snapshot_wanted = false;
+  bool rehearsing = false;  ///< these steps are nobody's
+  std::function<Result<void>()> weights_check;
+  std::optional<Error> model_lost;  ///< what weights_check said
+  bool weights_late = false;        ///< some are packed for each step that needs them
+  int64_t packing_us = 0;           ///< how long they may be packed before the next step
+  int32_t touched_blocks = 0;       ///< of each group
+  bool memory_touched = true;
+  bool prices_wanted = false;  ///< what steps cost shall be measured when idle
+  EngineSnapshot totals;       ///< the counters that only grow
+  RecentThroughput prefill_rate, decode_rate;
+  RecentRate step_rate;
+  double service_us = 0;  ///< of the last requests, from the first row to the end; 0: none ended
+  WatchPort watch_port;
+};
+
+}  // namespace hearth::engine

@@ -1,0 +1,322 @@
+// What the logits of a step become: tokens, verified guesses, vectors, log probabilities, and the
+// ends of samples and requests.
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/grammar/constraint.h"
+#include "engine/loop/engine_impl.h"
+#include "kernels/base/log.h"
+
+namespace hearth::engine {
+namespace {
+
+/// What a device has to say of a row for a draw with these parameters, sample and position apart;
+/// nothing where the host needs all logits.
+std::optional<RowWish> device_wish(const SamplingParams& params, int32_t vocab_size) {
+  if (!params.logit_bias.empty() || params.repetition_penalty != 1.0f ||
+      params.presence_penalty != 0.0f || params.frequency_penalty != 0.0f ||
+      params.top_logprobs >= 0 || params.prompt_logprobs) {
+    return std::nullopt;
+  }
+  RowWish wish;
+  wish.kind = RowWish::Kind::kToken;
+  wish.draw.seed = params.seed;
+  if (params.temperature <= 0) return wish;
+  wish.draw.temperature = params.temperature;
+  const bool top_k = params.top_k > 0 && params.top_k < vocab_size;
+  if (top_k) {
+    wish.kind = RowWish::Kind::kBest;
+    if (params.top_k > kernels::BestLogits::kCount) return std::nullopt;
+    return wish;
+  }
+  if (params.top_p < 1 || params.min_p > 0 || params.typical_p < 1) return std::nullopt;
+  return wish;
+}
+
+}  // namespace
+
+void Engine::Impl::take_outputs(const StepPlan& plan) {
+  if (std::ranges::any_of(plan.rows,
+                          [](const auto& rows) { return rows.seq->request->embeds(); })) {
+    runner->fetch_final_rows();
+  }
+  int32_t next_row = 0;
+  int32_t next_token = 0;
+  for (const PlannedRows& rows : plan.rows) {
+    const int32_t end = rows.first + rows.count;
+    const int32_t first_token = std::exchange(next_token, next_token + rows.count);
+    const int32_t first_row = next_row;
+    next_row += end - rows.first_output;
+    Sequence& seq = *rows.seq;
+    LiveRequest& live = *seq.request;
+    // Another sample's row may have failed the whole request a moment ago.
+    if (live.ended || seq.state == Sequence::State::kFinished) continue;
+    if (live.embeds()) {
+      take_final_rows(rows, first_token);
+      continue;
+    }
+    if (!take_prompt_logprobs(rows, first_row)) continue;
+    if (end < static_cast<int32_t>(seq.tokens.size())) continue;
+    if (live.forked) {
+      verify(rows, next_row - 1 - rows.num_drafted);
+      continue;
+    }
+    // The prompt of several samples: each draws its first token from the same logits, unless it
+    // goes on behind tokens that it had before.
+    scheduler.fork(live);
+    for (size_t sample = 0; sample < live.samples.size() && !live.ended; ++sample) {
+      Sequence& each = *live.samples[sample];
+      const auto drawn = static_cast<int32_t>(each.tokens.size()) - live.prompt_size();
+      if (drawn == 0) {
+        draw(each, next_row - 1);
+      } else if (drawn == live.request.max_tokens) {
+        end_sample(each, FinishReason::kLength);
+      }
+    }
+  }
+}
+
+void Engine::Impl::take_final_rows(const PlannedRows& rows, int32_t first_row) {
+  LiveRequest& live = *rows.seq->request;
+  const Request& request = live.request;
+  const int32_t size = live.prompt_size();
+  for (int32_t i = 0; i < rows.count; ++i) {
+    live.pooled.add(request.pooling, rows.first + i, size, runner->final_row(first_row + i));
+  }
+  if (rows.first + rows.count < size) return;
+  Result<std::vector<float>> values = live.pooled.take(request.pooling, size, request.normalize);
+  if (!values.ok()) return fail(live, values.take_error());
+  live.first_token_us = now_us;
+  events.emplace_back(EmbeddingEvent{request.id, std::move(values).value()});
+  end_sample(*rows.seq, FinishReason::kStop);
+}
+
+// Draws the token behind the sequence's last one, and goes on behind each guess that is the token
+// drawn. Without guesses: one draw.
+void Engine::Impl::verify(const PlannedRows& rows, int32_t first_row) {
+  Sequence& seq = *rows.seq;
+  const size_t first = seq.tokens.size();
+  int32_t accepted = 0;
+  // Counted before the last token that ends the request is drawn; draw() adds what was accepted.
+  SpeculationCounts& counts = seq.request->speculation;
+  if (rows.num_drafted > 0) counts.add(rows.num_drafted, 0);
+  if (guesses.in_step) counts.saved_us -= guesses.spent_us;
+  const auto drawn = [&] {
+    if (guesses.in_step) counts.saved_us += guesses.plain_us;
+  };
+  while (accepted < rows.num_drafted) {
+    const int32_t guess = seq.drafted[static_cast<size_t>(accepted)];
+    drawn();
+    if (!draw(seq, first_row + accepted, guess, accepted)) break;
+    ++accepted;
+    if (seq.state != Sequence::State::kRunning) break;
+    scheduler.accept(seq);
+  }
+  const bool all_right = accepted == rows.num_drafted && seq.state == Sequence::State::kRunning;
+  if (all_right) {
+    drawn();
+    draw(seq, first_row + accepted);
+  }
+  if (rows.num_drafted > 0) scheduler.end_verification(seq);
+  speculator.learn(seq, first, rows.num_drafted, accepted);
+}
+
+bool Engine::Impl::take_prompt_logprobs(const PlannedRows& rows, int32_t first_row) {
+  LiveRequest& live = *rows.seq->request;
+  if (!live.request.sampling.prompt_logprobs || rows.seq->sample != 0) return true;
+  std::vector<float>& known = live.prompt_logprobs;
+  const int32_t end = std::min(rows.first + rows.count, live.prompt_size() - 1);
+  for (int32_t position = rows.first_output; position < end; ++position) {
+    if (position != static_cast<int32_t>(known.size())) continue;
+    const int32_t row = first_row + position - rows.first_output;
+    Result<float> logprob = sampler.logprob(runner->logits(row),
+                                            live.request.prompt[static_cast<size_t>(position) + 1]);
+    if (!logprob.ok()) {
+      fail(live, logprob.take_error());
+      return false;
+    }
+    known.push_back(*logprob);
+    if (live.request.sampling.top_logprobs > 0) {
+      live.prompt_top.push_back(
+          sampler.best(runner->logits(row), live.request.sampling.top_logprobs));
+    }
+    if (position + 2 == live.prompt_size()) {
+      events.emplace_back(PromptLogprobsEvent{live.request.id, known, live.prompt_top});
+    }
+  }
+  return true;
+}
+
+// What the text so far allows. Guesses that were refused never got into the tokens, so there is
+// nothing to take back: the state follows the tokens that stand.
+Result<void> Engine::Impl::constrain(Sequence& seq, int32_t index, SampleArgs& args) {
+  const Request& request = seq.request->request;
+  Constraint& constraint = *request.constraint;
+  // A fork's text begins inside its prompt.
+  const size_t prompt = request.prompt.size() - static_cast<size_t>(request.constraint_prefix);
+  const int32_t last = index + request.constraint_prefix;
+  for (; seq.constraint_tokens < last && seq.constraint_state != Constraint::kDead;
+       ++seq.constraint_tokens) {
+    seq.constraint_state = constraint.advance(
+        seq.constraint_state, seq.tokens[prompt + static_cast<size_t>(seq.constraint_tokens)]);
+  }
+  if (seq.constraint_state == Constraint::kDead) {
+    return Error{ErrorCode::kInternal, "the text has left what its schema or grammar allows", ""};
+  }
+  const Constraint::Mask& mask = constraint.mask(seq.constraint_state);
+  const bool may_end = constraint.accepts(seq.constraint_state);
+  // min_tokens holds while there is something to go on with.
+  const bool ends = may_end && (index >= request.min_tokens || mask.count == 0);
+  if (mask.count == 0 && (!ends || request.stop_ids.empty())) {
+    return Error{constraint.full() ? ErrorCode::kTooLarge : ErrorCode::kUnsupported,
+                 constraint.full()
+                     ? "json_schema or grammar: its texts have more states than are kept"
+                     : "json_schema or grammar: no token of the model goes on from the text so far",
+                 "json_schema"};
+  }
+  args.mask = mask.bits;
+  args.banned = {};
+  if (ends) {
+    args.also = request.stop_ids;
+  } else {
+    args.banned = request.stop_ids;
+  }
+  return {};
+}
+
+// Says of each row what it is wanted for, where a device could pick the token itself: then its
+// logits need not come here. What take_outputs() asks for beyond that is fetched, not wrong.
+void Engine::Impl::plan_draws(const StepPlan& plan) {
+  wishes.clear();
+  if (!runner->picks_tokens()) return;
+  wishes.resize(static_cast<size_t>(plan.num_outputs));
+  size_t next_row = 0;
+  for (const PlannedRows& rows : plan.rows) {
+    const Sequence& seq = *rows.seq;
+    const Request& request = seq.request->request;
+    const int32_t end = rows.first + rows.count;
+    next_row += static_cast<size_t>(end - rows.first_output);
+    const auto num_tokens = static_cast<int32_t>(seq.tokens.size());
+    const bool drawn_alone = seq.request->forked || request.n == 1;
+    if (end < num_tokens || !drawn_alone || request.constraint != nullptr) continue;
+    const std::optional<RowWish> wish = device_wish(request.sampling, runner->info().vocab_size);
+    if (!wish.has_value()) continue;
+    for (int32_t i = 0; i <= rows.num_drafted; ++i) {
+      const int32_t position = num_tokens + i;
+      if (position - seq.request->prompt_size() < request.min_tokens) continue;
+      RowWish& row = wishes[next_row - 1 - static_cast<size_t>(rows.num_drafted - i)];
+      row = *wish;
+      row.draw.sample = seq.sample;
+      row.draw.position = position;
+    }
+  }
+}
+
+Result<Sampled> Engine::Impl::sample(int32_t row, const SampleArgs& args) {
+  if (const auto token = runner->drawn(row, args.params->seed, args.sample, args.position)) {
+    Sampled out;
+    out.token = *token;
+    return out;
+  }
+  if (const kernels::BestLogits* best = runner->best_logits(row)) {
+    return sampler.sample(*best, args);
+  }
+  return sampler.sample(runner->logits(row), args);
+}
+
+// Whether the token drawn was the guess, and no stop. `place`: of the guess in its step.
+bool Engine::Impl::draw(Sequence& seq, int32_t row, std::optional<int32_t> guess, int32_t place) {
+  LiveRequest& live = *seq.request;
+  const Request& request = live.request;
+  const auto position = static_cast<int32_t>(seq.tokens.size());
+  const int32_t index = position - live.prompt_size();
+  SampleArgs args;
+  args.params = &request.sampling;
+  args.history = seq.tokens;
+  if (index < request.min_tokens) args.banned = request.stop_ids;
+  args.sample = seq.sample;
+  args.position = position;
+  if (request.constraint != nullptr) {
+    if (Result<void> constrained = constrain(seq, index, args); !constrained.ok()) {
+      fail(live, constrained.take_error());
+      return false;
+    }
+  }
+  Result<Sampled> sampled = sample(row, args);
+  if (!sampled.ok()) {
+    fail(live, sampled.take_error());
+    return false;
+  }
+
+  const int32_t token = sampled->token;
+  if (args.banned.empty() && std::ranges::find(request.stop_ids, token) != request.stop_ids.end()) {
+    end_sample(seq, FinishReason::kStop);
+    return false;
+  }
+  scheduler.append(seq, token);
+  ++live.output_tokens;
+  if (token == guess) {
+    ++live.speculation.accepted_tokens;
+    ++live.speculation
+          .accepted_at[std::min(static_cast<size_t>(place), SpeculationCounts::kPositions - 1)];
+  }
+  if (!live.first_token_us.has_value()) live.first_token_us = now_us;
+  if (seq.sample == 0) {
+    if (live.sample0_tokens++ == 0) live.first_token0_us = now_us;
+    live.last_token0_us = now_us;
+  }
+  events.emplace_back(TokenEvent{request.id, seq.sample, index, token, sampled->logprob,
+                                 std::move(sampled->top_logprobs)});
+  if (index + 1 == request.max_tokens) end_sample(seq, FinishReason::kLength);
+  return token == guess;
+}
+// ---- Ends -----------------------------------------------------------------------------------
+
+void Engine::Impl::end_sample(Sequence& seq, FinishReason reason) {
+  LiveRequest& live = *seq.request;
+  if (disk != nullptr) disk->offer(seq);
+  scheduler.finish(seq, reason);
+  events.emplace_back(
+      SampleDoneEvent{live.request.id, seq.sample, reason,
+                      static_cast<int32_t>(seq.tokens.size()) - live.prompt_size()});
+  if (live.finished()) say_done(live);
+}
+
+void Engine::Impl::end_request(LiveRequest& live, FinishReason reason) {
+  const std::vector<std::vector<int32_t>>& resume = live.request.resume;
+  for (size_t sample = 0; sample < static_cast<size_t>(live.request.n); ++sample) {
+    // Samples that do not exist yet end too, each with its own event.
+    size_t num_tokens = sample < resume.size() ? resume[sample].size() : 0;
+    if (live.forked) {
+      num_tokens = live.samples[sample]->tokens.size() - live.request.prompt.size();
+    }
+    if (sample < live.samples.size()) {
+      Sequence& seq = *live.samples[sample];
+      if (seq.state == Sequence::State::kFinished) continue;
+      scheduler.finish(seq, reason);
+    }
+    events.emplace_back(SampleDoneEvent{live.request.id, static_cast<int32_t>(sample), reason,
+                                        static_cast<int32_t>(num_tokens)});
+  }
+  say_done(live);
+}
+void Engine::Impl::fail(LiveRequest& live, Error error) {
+  live.ended = true;
+  ended.push_back(&live);
+  for (const auto& seq : live.samples) {
+    if (seq->state != Sequence::State::kFinished) scheduler.finish(*seq, FinishReason::kCancelled);
+  }
+  log_error("request_failed", "id={} code={} message=\"{}\"", live.request.id, name(error.code),
+            error.message);
+  events.emplace_back(RequestFailedEvent{live.request.id, std::move(error)});
+}
+
+void Engine::Impl::remove_ended() {
+  for (LiveRequest* live : std::exchange(ended, {})) {
+    speculator.forget(*live);
+    if (disk != nullptr) disk->forget(*live);
+    scheduler.remove(*live);
+  }
+}
+}  // namespace hearth::engine

@@ -1,0 +1,186 @@
+// What an engine computes before the first request and in its idle moments: prices of steps, memory
+// that is mapped.
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+#include "engine/kv/memory_plan.h"
+#include "engine/loop/engine_impl.h"
+#include "kernels/base/check.h"
+#include "kernels/base/log.h"
+
+namespace hearth::engine {
+namespace {
+
+// The warm-up's prompt is long enough for one pass over the weights to show its cost, and four
+// outputs are three plain decode steps: the first one pays for pages that were never touched.
+constexpr RequestId kWarmUpId = ~RequestId{0};
+constexpr int32_t kWarmUpPrompt = 32;
+constexpr int32_t kWarmUpOutputs = 4;
+/// In an idle moment, where somebody may come meanwhile: one from each kind of step.
+constexpr int32_t kFewOutputs = 2;
+constexpr int32_t kIdlePrompt = 4;
+/// Guesses per step of the rehearsal's second part, two steps each: what 2, 4 and 8 rows cost.
+constexpr int32_t kWarmUpWidths[] = {1, 3, 7};
+constexpr int32_t kWarmUpDrafts = 4;
+constexpr int32_t kWarmUpMoreOutputs = 40;
+/// Pool memory that is there before the first restore: a prompt of some thousand tokens restored
+/// into fresh pages would wait longer for the pages than for the disk.
+constexpr uint64_t kTouchedBytes = 64 << 20;
+constexpr uint64_t kTouchedAtOnce = 1 << 20;  ///< who comes meanwhile waits for it
+constexpr uint64_t kPackedAtOnce = 8 << 20;   ///< likewise; some milliseconds
+
+}  // namespace
+
+void Engine::Impl::warm_up(bool at_once) {
+  HEARTH_CHECK(scheduler.live().empty());
+  memory_touched = disk == nullptr;
+  pack_more(0);
+  while (at_once && !memory_touched) memory_touched = !touch_memory();
+  // A draft is judged by what it and steps of several rows cost, before anybody is served.
+  if (at_once || speculator.has_paid_proposer()) {
+    pack_more(UINT64_MAX);
+    rehearse({.prompt = kWarmUpPrompt, .outputs = kWarmUpOutputs, .widths = true});
+  } else {
+    prices_wanted = true;
+  }
+}
+
+void Engine::Impl::pack_more(uint64_t bytes) {
+  const uint64_t left = runner->pack_more(bytes);
+  if (weights_late != (left > 0)) {
+    log_info(left > 0 ? "weights_late" : "weights_packed", "bytes={} steps={}", left,
+             totals.num_steps);
+  }
+  const bool whole = weights_late && left == 0;
+  weights_late = left > 0;
+  scheduler.set_weights_late(weights_late);
+  if (whole) weights_intact();
+}
+
+bool Engine::Impl::weights_intact() {
+  if (model_lost || !weights_check) return !model_lost;
+  Result<void> intact = weights_check();
+  if (intact.ok()) return true;
+  model_lost = intact.take_error();
+  log_error("model_lost", "code={} message=\"{}\"", name(model_lost->code), model_lost->message);
+  for (const auto& live : scheduler.live()) {
+    if (!live->ended) fail(*live, *model_lost);
+  }
+  remove_ended();
+  events.emplace_back(ModelLostEvent{*model_lost});
+  return false;
+}
+
+// For that long, or until there is a request more to compute for.
+void Engine::Impl::pack_weights(int64_t for_us) {
+  const int64_t end_us = clock.now_us() + for_us;
+  const size_t live = scheduler.live().size();
+  do {
+    pack_more(kPackedAtOnce);
+    take_commands();
+    tell();
+  } while (weights_late && clock.now_us() < end_us && scheduler.live().size() <= live && !stopping);
+}
+
+// A part of it; false: there was none left. A device's memory needs it as little as it is hurt by
+// it.
+bool Engine::Impl::touch_memory() {
+  if (disk->warm_up()) return true;
+  const std::vector<GroupPlan>& groups = runner->memory_plan().groups;
+  const auto of_all_groups = std::accumulate(
+      groups.begin(), groups.end(), uint64_t{1}, [](uint64_t sum, const GroupPlan& group) {
+        return sum + static_cast<uint64_t>(group.block_bytes);
+      });
+  const auto wanted = static_cast<int32_t>(kTouchedBytes / of_all_groups);
+  const auto end = std::min<int64_t>(
+      wanted, touched_blocks + static_cast<int64_t>(kTouchedAtOnce / of_all_groups) + 1);
+  for (; touched_blocks < end; ++touched_blocks) {
+    for (int32_t group = 0; group < kv.num_groups(); ++group) {
+      const BlockPool& pool = kv.pool(group);
+      if (touched_blocks >= pool.num_blocks()) continue;
+      const bool free = pool.ref_count(touched_blocks) == 0 && !pool.indexed(touched_blocks);
+      if (free) runner->touch_block(group, touched_blocks);
+    }
+  }
+  return touched_blocks < wanted;
+}
+
+bool Engine::Impl::measure_prices() {
+  if (!prices_wanted) return true;
+  // What others keep in the blocks that it would take is worth more than its prices.
+  bool room = true;
+  for (int32_t g = 0; g < kv.num_groups(); ++g) {
+    room = room && kv.pool(g).num_free() * kv.block_size() > kWarmUpPrompt + kWarmUpMoreOutputs;
+  }
+  // Requests that came first have taught the one price; nobody asks for the other without guesses.
+  const auto plain = [this] {
+    return scheduler.cost().measured_prefill() ||
+           rehearse({.prompt = kWarmUpPrompt, .outputs = kFewOutputs, .yielding = true});
+  };
+  const auto widths = [this] {
+    return !speculator.enabled() ||
+           rehearse(
+               {.prompt = kIdlePrompt, .outputs = kFewOutputs, .widths = true, .yielding = true});
+  };
+  prices_wanted = room && !(plain() && widths());
+  return !prices_wanted;
+}
+
+// Steps of a request of its own, of which only prices stay. False: ended by a command that waits.
+bool Engine::Impl::rehearse(const Rehearsal& part) {
+  const auto kept =
+      std::tuple(totals, guesses, prefill_rate, decode_rate, step_rate, speculator.counts());
+  const int32_t context = runner->memory_plan().context_length;
+  Request request;
+  request.id = kWarmUpId;
+  request.max_tokens = part.outputs;
+  request.prompt.assign(static_cast<size_t>(std::clamp(context - part.outputs, 1, part.prompt)), 0);
+  request.use_prefix_cache = false;
+  request.sampling.temperature = 0;
+  if (!runner->info().generates) {
+    request.pooling = models::Pooling::kMean;
+    request.max_tokens = 0;
+  }
+  const auto prompt_tokens = static_cast<int32_t>(request.prompt.size());
+  const bool widths = part.widths && speculator.enabled() &&
+                      prompt_tokens + part.outputs + kWarmUpMoreOutputs <= context;
+  if (widths) request.max_tokens += kWarmUpMoreOutputs;
+  // A context or pool too small for it: requests will teach the scheduler.
+  if (!scheduler.add(std::move(request), "").ok()) return true;
+  rehearsing = true;
+  bool whole = true;
+  const auto next = [&] {
+    whole = whole && !(part.yielding && inbox.size() > 0);
+    return whole && advance();
+  };
+  if (widths) {
+    for (int32_t outputs = 0; outputs < part.outputs; ++outputs) next();
+    for (const int32_t width : kWarmUpWidths) {
+      speculator.force(width);
+      next();
+      next();
+    }
+    // The draft's first call computes the prompt, and touches memory that the next find mapped.
+    for (int32_t call = 0; speculator.has_paid_proposer() && call < kWarmUpDrafts; ++call) {
+      scheduler.decoding(decoding);
+      speculator.warm_up(decoding);
+      speculator.force(kWarmUpWidths[0]);
+      next();
+    }
+    speculator.force(0);
+  } else {
+    while (next()) {
+    }
+  }
+  if (LiveRequest* live = scheduler.find(kWarmUpId)) end_request(*live, FinishReason::kCancelled);
+  remove_ended();
+  rehearsing = false;
+  events.clear();
+  SpeculationCounts counts;
+  std::tie(totals, guesses, prefill_rate, decode_rate, step_rate, counts) = kept;
+  speculator.restore_counts(counts);
+  return whole;
+}
+}  // namespace hearth::engine

@@ -1,0 +1,186 @@
+#include "engine/sampling/logits.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+namespace hearth::engine {
+namespace {
+
+constexpr size_t kLanes =
+    8;  // independent chains, so that a loop can be vectors without reordering
+
+inline double exp_of(double x) {
+  constexpr double kShift = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer
+  const double held = x > -708.0 ? x : -708.0;
+  const double shifted = held * 1.4426950408889634 + kShift;
+  const double n = shifted - kShift;
+  // ln 2 in two parts, the first exact times n; |r| <= ln 2 / 2.
+  const double r = (held - n * 6.93147180369123816490e-01) - n * 1.90821492927058770002e-10;
+  // Taylor's series up to r^12: the next term is below 2e-16.
+  double p = 1.0 / 479001600;
+  p = p * r + 1.0 / 39916800;
+  p = p * r + 1.0 / 3628800;
+  p = p * r + 1.0 / 362880;
+  p = p * r + 1.0 / 40320;
+  p = p * r + 1.0 / 5040;
+  p = p * r + 1.0 / 720;
+  p = p * r + 1.0 / 120;
+  p = p * r + 1.0 / 24;
+  p = p * r + 1.0 / 6;
+  p = p * r + 0.5;
+  p = p * r + 1.0;
+  p = p * r + 1.0;
+  // n sits in the low bits of `shifted`; the shift drops all others.
+  const uint64_t scale = (std::bit_cast<uint64_t>(shifted) << 52) + (uint64_t{1023} << 52);
+  return p * std::bit_cast<double>(scale);
+}
+
+bool any_not_finite(std::span<const float> values) {
+  uint32_t any = 0;
+  for (const float value : values) {
+    const uint32_t exponent = std::bit_cast<uint32_t>(value) & 0x7f800000u;
+    any |= static_cast<uint32_t>(exponent == 0x7f800000u);
+  }
+  return any != 0;
+}
+
+std::span<const float> run_at(std::span<const float> logits, size_t begin) {
+  return logits.subspan(begin, std::min(kLogitRun, logits.size() - begin));
+}
+
+}  // namespace
+
+size_t first_not_finite(std::span<const float> logits) {
+  for (size_t begin = 0; begin < logits.size(); begin += kLogitRun) {
+    const std::span<const float> run = run_at(logits, begin);
+    if (!any_not_finite(run)) continue;
+    size_t i = 0;
+    while (!any_not_finite(run.subspan(i, 1))) ++i;
+    return begin + i;
+  }
+  return logits.size();
+}
+
+float largest(std::span<const float> logits) {
+  float lanes[kLanes];
+  std::fill_n(lanes, kLanes, -std::numeric_limits<float>::infinity());
+  size_t i = 0;
+  for (; i + kLanes <= logits.size(); i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      const float value = logits[i + lane];
+      lanes[lane] = value > lanes[lane] ? value : lanes[lane];
+    }
+  }
+  for (; i < logits.size(); ++i) lanes[0] = std::max(lanes[0], logits[i]);
+  return *std::max_element(lanes, lanes + kLanes);
+}
+
+size_t argmax(std::span<const float> logits) {
+  float best = logits[0];
+  size_t best_begin = 0;
+  for (size_t begin = 0; begin < logits.size(); begin += kLogitRun) {
+    const float run = largest(run_at(logits, begin));
+    if (!(run > best)) continue;
+    best = run;
+    best_begin = begin;
+  }
+  const auto found =
+      std::find(logits.begin() + static_cast<ptrdiff_t>(best_begin), logits.end(), best);
+  return static_cast<size_t>(found - logits.begin());
+}
+
+double exp_negative(double x) { return exp_of(x); }
+
+void steps_down(std::span<const float> logits, float max, float steps_per_logit, int32_t most,
+                int32_t* steps) {
+  const auto limit = static_cast<float>(most);
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const float down = (max - logits[i]) * steps_per_logit;
+    steps[i] = static_cast<int32_t>(down < limit ? down : limit);
+  }
+}
+
+void rough_weights(std::span<const float> logits, float max, float inverse_temperature,
+                   float* out) {
+  constexpr float kShift = 12582912.0f;  // 1.5 * 2^23
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const float x = (logits[i] - max) * inverse_temperature;
+    const float held = x > -87.0f ? x : -87.0f;
+    const float shifted = held * 1.44269504f + kShift;
+    const float n = shifted - kShift;
+    const float r = (held - n * 0.693145752f) - n * 1.42860677e-6f;
+    float p = 1.0f / 720;
+    p = p * r + 1.0f / 120;
+    p = p * r + 1.0f / 24;
+    p = p * r + 1.0f / 6;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    const uint32_t scale = (std::bit_cast<uint32_t>(shifted) << 23) + (uint32_t{127} << 23);
+    out[i] = p * std::bit_cast<float>(scale);
+  }
+}
+
+namespace {
+
+/// Adds the weights of one run, of all and of those from `least` on.
+void add_run(std::span<const float> run, float max, float inverse_temperature, float least,
+             RoughMass* mass) {
+  float values[kLogitRun], kept[kLogitRun];
+  rough_weights(run, max, inverse_temperature, values);
+  for (size_t i = 0; i < run.size(); ++i) kept[i] = run[i] >= least ? values[i] : 0.0f;
+  std::fill(values + run.size(), values + kLogitRun, 0.0f);
+  std::fill(kept + run.size(), kept + kLogitRun, 0.0f);
+  float all[kLanes] = {}, before[kLanes] = {};
+  for (size_t i = 0; i < kLogitRun; i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      all[lane] += values[i + lane];
+      before[lane] += kept[i + lane];
+    }
+  }
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    mass->all += all[lane];
+    mass->before += before[lane];
+  }
+}
+
+}  // namespace
+
+RoughMass rough_mass(std::span<const float> logits, float max, float inverse_temperature,
+                     size_t at) {
+  const float value = logits[at];
+  const float above = std::nextafter(value, std::numeric_limits<float>::infinity());
+  RoughMass mass;
+  const auto add = [&](size_t begin, size_t end, float least) {
+    for (; begin < end; begin += kLogitRun) {
+      const auto run = logits.subspan(begin, std::min(kLogitRun, end - begin));
+      add_run(run, max, inverse_temperature, least, &mass);
+    }
+  };
+  add(0, at, value);
+  add(at, logits.size(), above);
+  return mass;
+}
+
+double sum_weights(std::span<const float> logits, float max, double inverse_temperature) {
+  const double top = max;
+  double values[kLogitRun];
+  double lanes[kLanes] = {};
+  for (size_t begin = 0; begin < logits.size(); begin += kLogitRun) {
+    const std::span<const float> run = run_at(logits, begin);
+    for (size_t i = 0; i < run.size(); ++i) {
+      values[i] = exp_of((static_cast<double>(run[i]) - top) * inverse_temperature);
+    }
+    for (size_t i = run.size(); i < kLogitRun; ++i) values[i] = 0;
+    for (size_t i = 0; i < kLogitRun; i += kLanes) {
+      for (size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += values[i + lane];
+    }
+  }
+  double sum = 0;
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
+}  // namespace hearth::engine

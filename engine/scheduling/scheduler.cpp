@@ -1,0 +1,580 @@
+#include "engine/scheduling/scheduler.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "kernels/base/check.h"
+
+namespace hearth::engine {
+namespace {
+
+/// How many of an owner's oldest waiting sequences compete by cached prefix, and how often the
+/// oldest may be passed over.
+constexpr int32_t kPrefixWindow = 8;
+/// Recent past that fairness between owners looks at, in tokens served. A quiet owner's prompt goes
+/// before a busy one's for about two thirds of it.
+constexpr double kFairnessTokens = 16384;
+/// An owner is charged for a prompt at its end, or every so many tokens: prompts of several owners
+/// go one after the other then, which serves each sooner than turns within them would.
+constexpr int32_t kChargeTokens = 4096;
+/// Unchunked: decode steps after which a waiting prompt is prefilled whatever the ratio, as TGI's
+/// max_waiting_tokens (default 20).
+constexpr int32_t kMaxDecodeStepsInARow = 20;
+/// Prefill of a step that packs its weights: takes about as long as the packing, whatever the
+/// model.
+constexpr int32_t kLateTokens = 128;
+
+}  // namespace
+
+Scheduler::Scheduler(const SchedulerConfig& config, const Limits& limits, KvCache& kv)
+    : config_(config), limits_(limits), kv_(kv), owners_(kFairnessTokens) {
+  kv_.set_cost(&cost_);
+}
+
+Scheduler::~Scheduler() {
+  while (!live_.empty()) remove(*live_.back());
+  kv_.set_cost(nullptr);
+}
+
+// ---- Requests in and out --------------------------------------------------------------------
+
+Result<void> Scheduler::check_fits(const Request& request) const {
+  const int64_t prompt = static_cast<int64_t>(request.prompt.size());
+  const int64_t total = prompt + request.max_tokens;
+  if (total > limits_.context_length) {
+    return Error{ErrorCode::kContextOverflow,
+                 fmt::format("the prompt has {} tokens and max_tokens is {}: together {}, the "
+                             "context holds {}",
+                             prompt, request.max_tokens, total, limits_.context_length),
+                 "max_tokens"};
+  }
+  if (request.n > config_.max_seqs) {
+    return Error{
+        ErrorCode::kInvalidArgument,
+        fmt::format("n is {}, at most {} sequences run at once", request.n, config_.max_seqs), "n"};
+  }
+  for (int32_t group = 0; group < kv_.num_groups(); ++group) {
+    const int32_t needed =
+        kv_.peak_blocks(group, static_cast<int32_t>(total), limits_.max_step_tokens);
+    if (needed <= kv_.pool(group).num_blocks()) continue;
+    return Error{ErrorCode::kOutOfMemory,
+                 fmt::format("prompt and output of {} tokens need {} KV blocks of {} tokens, the "
+                             "pool of layer group {} has {}",
+                             total, needed, kv_.block_size(), group, kv_.pool(group).num_blocks()),
+                 "max_tokens"};
+  }
+  return {};
+}
+
+Result<LiveRequest*> Scheduler::add(Request request, std::string scope) {
+  if (by_id_.contains(request.id)) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("request id {} is in use by a live request", request.id), "id"};
+  }
+  HEARTH_TRY(check_fits(request));
+  const int32_t queued = num_waiting() - num_preempted();
+  if (queued >= config_.max_queue) {
+    return Error{ErrorCode::kBusy,
+                 fmt::format("{} requests are waiting, at most {} may", queued, config_.max_queue),
+                 ""};
+  }
+  auto live = std::make_unique<LiveRequest>();
+  live->arrival = next_arrival_++;
+  live->owner = owners_.enter(request.owner);
+  live->scope = std::move(scope);
+  live->forked = request.n == 1;
+  live->request = std::move(request);
+
+  auto seq = std::make_unique<Sequence>();
+  seq->request = live.get();
+  seq->tokens = live->request.prompt;
+  if (live->forked && !live->request.resume.empty()) {
+    const std::vector<int32_t>& resumed = live->request.resume.front();
+    seq->tokens.insert(seq->tokens.end(), resumed.begin(), resumed.end());
+  }
+  waiting_.push_back(seq.get());
+  settled_ = false;
+  live->samples.push_back(std::move(seq));
+
+  by_id_.emplace(live->request.id, live.get());
+  live_.push_back(std::move(live));
+  return live_.back().get();
+}
+
+LiveRequest* Scheduler::find(RequestId id) const {
+  const auto found = by_id_.find(id);
+  return found == by_id_.end() ? nullptr : found->second;
+}
+
+std::vector<LiveRequest*> Scheduler::expired(int64_t now_us) const {
+  std::vector<LiveRequest*> out;
+  for (const auto& live : live_) {
+    const int64_t deadline = live->request.deadline_us;
+    if (deadline > 0 && now_us >= deadline) out.push_back(live.get());
+  }
+  return out;
+}
+
+void Scheduler::fork(LiveRequest& request) {
+  HEARTH_CHECK(!request.forked && request.samples.size() == 1);
+  Sequence& base = *request.samples.front();
+  HEARTH_CHECK(base.blocks.num_tokens == request.prompt_size());
+  kv_.drop_ahead(base.blocks);  // it got there on other ways
+  const std::vector<std::vector<int32_t>>& resume = request.request.resume;
+  for (int32_t sample = 1; sample < request.request.n; ++sample) {
+    auto seq = std::make_unique<Sequence>();
+    seq->request = &request;
+    seq->sample = sample;
+    seq->state = Sequence::State::kRunning;
+    seq->tokens = base.tokens;
+    seq->last_step = base.last_step;
+    seq->last_turn = next_turn_++;
+    seq->admitted_rank = base.admitted_rank;
+    kv_.fork(base.blocks, seq->blocks);
+    running_.push_back(seq.get());
+    request.samples.push_back(std::move(seq));
+  }
+  for (size_t sample = 0; sample < resume.size(); ++sample) {
+    std::vector<int32_t>& tokens = request.samples[sample]->tokens;
+    tokens.insert(tokens.end(), resume[sample].begin(), resume[sample].end());
+  }
+  request.forked = true;  // n slots, one per sample from now on
+}
+
+void Scheduler::append(Sequence& seq, int32_t token) {
+  seq.tokens.push_back(token);
+  seq.decoding = seq.num_pending() == 1;
+}
+
+void Scheduler::accept(Sequence& seq) {
+  kv_.store(seq.blocks, seq.tokens, static_cast<int32_t>(seq.tokens.size()));
+  ++seq.uncharged;
+}
+
+void Scheduler::end_verification(Sequence& seq) {
+  seq.drafted.clear();
+  if (seq.state == Sequence::State::kRunning) kv_.trim(seq.blocks);
+}
+
+void Scheduler::finish(Sequence& seq, FinishReason reason) {
+  if (seq.state == Sequence::State::kRunning) leave_running(seq);
+  if (seq.state == Sequence::State::kWaiting) HEARTH_CHECK(std::erase(waiting_, &seq) == 1);
+  seq.state = Sequence::State::kFinished;
+  seq.reason = reason;
+  settled_ = false;
+}
+
+void Scheduler::remove(LiveRequest& request) {
+  for (const auto& seq : request.samples) {
+    if (seq->state != Sequence::State::kFinished) finish(*seq, FinishReason::kCancelled);
+  }
+  owners_.leave(request.request.owner);
+  by_id_.erase(request.request.id);
+  std::erase_if(live_, [&](const auto& live) { return live.get() == &request; });
+}
+
+// ---- Order ----------------------------------------------------------------------------------
+
+int32_t Scheduler::rank(const Sequence& seq) const {
+  if (seq.decoding) return seq.admitted_rank;
+  const auto priority = static_cast<int64_t>(seq.request->request.priority);
+  const int64_t age = passed_over_us_[static_cast<size_t>(priority)] / config_.aging_us;
+  // One above the highest class at most: then it goes before everything.
+  const auto aged = static_cast<int32_t>(std::max<int64_t>(-1, priority - age));
+  return seq.state == Sequence::State::kRunning ? std::min(seq.admitted_rank, aged) : aged;
+}
+
+Scheduler::Seniority Scheduler::seniority(const Sequence& seq) const {
+  return {rank(seq), seq.request->arrival, seq.sample};
+}
+
+bool Scheduler::goes_before(const Sequence& a, const Sequence& b) const {
+  const int32_t rank_a = rank(a);
+  const int32_t rank_b = rank(b);
+  if (rank_a != rank_b) return rank_a < rank_b;
+  const double served_a = owners_.position(*a.request->owner);
+  const double served_b = owners_.position(*b.request->owner);
+  if (served_a != served_b) return served_a < served_b;
+  return std::pair(a.request->arrival, a.sample) < std::pair(b.request->arrival, b.sample);
+}
+
+// ---- The step -------------------------------------------------------------------------------
+
+void Scheduler::begin_plan() {
+  plan_.rows.clear();
+  plan_.copies.clear();
+  plan_.num_tokens = plan_.num_outputs = plan_.num_decode_rows = plan_.num_drafted = 0;
+  extra_outputs_left_ = limits_.max_outputs - config_.max_seqs;
+}
+
+const StepPlan& Scheduler::plan() {
+  ++step_;
+  begin_plan();
+  if (running_.empty() && num_preempted() == 0) batch_open_ = true;
+
+  make_room();
+  if (config_.chunked_prefill) {
+    plan_decode();
+    const int32_t rows = plan_.num_decode_rows;
+    if (rows == 0 || weights_late_ || !cost_.wants_plain_step(rows)) plan_prefill();
+  } else {
+    // Whole prompts pause decode: a step is one or the other.
+    if (prefill_turn()) plan_prefill();
+    if (plan_.empty()) plan_decode();
+    if (plan_.empty()) plan_prefill();
+    decode_steps_in_a_row_ = plan_.num_decode_rows > 0 ? decode_steps_in_a_row_ + 1 : 0;
+  }
+  const auto restores = [](const Sequence* seq) { return seq->request->restoring(); };
+  HEARTH_CHECK(!plan_.empty() || (running_.empty() && std::ranges::all_of(waiting_, restores)),
+               "nothing planned: running={} waiting={} {}", running_.size(), waiting_.size(),
+               reason_);
+  settled_ = true;
+  num_foreseen_ = 0;
+  return plan_;
+}
+
+void Scheduler::plan_decode() {
+  order_.clear();
+  for (Sequence* seq : running_) {
+    if (seq->decoding) order_.push_back(seq);
+  }
+  const auto max_rows = static_cast<size_t>(limits_.max_step_tokens);
+  std::ranges::sort(order_, {}, [&](const Sequence* seq) { return seniority(*seq); });
+  if (order_.size() > max_rows) {
+    // More sequences than rows: they take turns.
+    std::ranges::sort(order_, {}, [](const Sequence* seq) { return seq->last_turn; });
+  }
+  for (Sequence* seq : order_) {
+    if (plan_.rows.size() == max_rows) break;
+    // One that was taken before may have preempted it.
+    if (seq->state != Sequence::State::kRunning) continue;
+    if (!reserve_or_preempt(*seq, static_cast<int32_t>(seq->tokens.size()))) continue;
+    plan_rows(*seq, 1);
+    ++plan_.num_decode_rows;
+  }
+  plan_drafts();
+}
+
+void Scheduler::decoding(std::vector<Sequence*>& out) const {
+  out.clear();
+  for (Sequence* seq : running_) {
+    if (seq->decoding) out.push_back(seq);
+  }
+}
+
+bool Scheduler::prefill_wanted() const {
+  return !waiting_.empty() ||
+         std::ranges::any_of(running_, [](const Sequence* seq) { return !seq->decoding; });
+}
+
+void Scheduler::plan_drafts() {
+  if (std::ranges::all_of(plan_.rows, [](const auto& rows) { return rows.seq->drafted.empty(); })) {
+    return;
+  }
+  const bool shared = prefill_wanted();
+  // What a plain step costs is learned from one.
+  if (shared && cost_.wants_plain_step(plan_.num_decode_rows)) return;
+  int32_t left = std::min(limits_.max_step_tokens - plan_.num_tokens, extra_outputs_left_);
+  if (shared) left /= 2;
+  for (PlannedRows& rows : plan_.rows) {
+    Sequence& seq = *rows.seq;
+    const auto size = static_cast<int32_t>(seq.tokens.size());
+    const LiveRequest& live = *seq.request;
+    // The last token of all is never one whose KV is needed.
+    const int32_t useful = live.prompt_size() + live.request.max_tokens - size - 1;
+    int32_t count = std::min({static_cast<int32_t>(seq.drafted.size()), useful, left});
+    if (count > 0 && (shared || !kv_.reserve(seq.blocks, size + count, plan_.copies))) {
+      count = std::min(count, kv_.reserved_tokens(seq.blocks) - size);
+    }
+    count = std::max(count, 0);
+    seq.drafted.resize(static_cast<size_t>(count));
+    rows.count += count;
+    rows.num_drafted = count;
+    plan_.num_tokens += count;
+    plan_.num_outputs += count;
+    plan_.num_drafted += count;
+    extra_outputs_left_ -= count;
+    left -= count;
+  }
+}
+
+bool Scheduler::prefill_turn() {
+  size_t decoding = 0;
+  for (const Sequence* seq : running_) decoding += seq->decoding ? 1 : 0;
+  const size_t waiting = waiting_.size() + running_.size() - decoding;
+  if (waiting == 0) return false;
+  const double wanted = std::floor(config_.waiting_served_ratio * static_cast<double>(decoding));
+  return decoding == 0 || static_cast<double>(waiting) >= wanted ||
+         decode_steps_in_a_row_ >= kMaxDecodeStepsInARow;
+}
+
+void Scheduler::plan_prefill() {
+  bool admission_open = true;
+  if (config_.policy == SchedulerPolicy::kStatic && batch_open_) {
+    // The whole batch enters at once, whatever the step has room to compute.
+    while (Sequence* seq = next_prefill(admission_open)) {
+      if (seq->state != Sequence::State::kWaiting || !admit(*seq)) break;
+    }
+    batch_open_ = running_.empty();
+    admission_open = false;
+  }
+  const int32_t decode_rows = plan_.num_decode_rows;
+  double room_us = weights_late_ ? cost_.prefill_us({0, kLateTokens})
+                                 : cost_.prefill_room_us(decode_rows, config_.decode_step_stretch,
+                                                         config_.prefill_step_us);
+  if (plan_.num_drafted > 0) {
+    room_us -=
+        std::max(0.0, cost_.rows_us(decode_rows + plan_.num_drafted) - cost_.rows_us(decode_rows));
+  }
+  bool first = true;  // gets a row however slow the device is
+  while (plan_.num_tokens < limits_.max_step_tokens) {
+    Sequence* seq = next_prefill(admission_open);
+    if (seq == nullptr) return;
+    if (seq->state == Sequence::State::kWaiting) {
+      if (config_.chunked_prefill && !first && room_us <= 0) return;
+      if (!admit(*seq)) {
+        // Nobody behind it may take the room it waits for.
+        admission_open = false;
+        continue;
+      }
+    }
+    int32_t max_tokens = limits_.max_step_tokens - plan_.num_tokens;
+    if (config_.chunked_prefill) {
+      if (computed_beside(*seq)) {
+        seq->skipped_step = step_;
+        continue;
+      }
+      const int32_t within = cost_.tokens_within(room_us, seq->blocks.num_tokens);
+      max_tokens = std::min(max_tokens, std::max(within, first ? 1 : 0));
+      if (max_tokens == 0) return;
+    }
+    const int32_t taken = plan_chunk(*seq, max_tokens);
+    if (taken == 0) {
+      seq->skipped_step = step_;
+      if (!config_.chunked_prefill) return;  // the step is full
+      continue;
+    }
+    room_us -= cost_.prefill_us({plan_.rows.back().first, taken});
+    first = false;
+    if (seq->num_pending() == taken && plan_.num_decode_rows == 0) {
+      // Its first token comes with this step, which shall not last for others' sake.
+      room_us = std::min(room_us, (config_.decode_step_stretch - 1) * cost_.decode_us(1));
+    }
+  }
+}
+
+Sequence* Scheduler::next_prefill(bool admission_open) {
+  Sequence* best = nullptr;
+  const auto consider = [&](Sequence* seq) {
+    if (best == nullptr || goes_before(*seq, *best)) best = seq;
+  };
+  for (Sequence* seq : running_) {
+    if (!seq->decoding && !planned(*seq) && seq->skipped_step != step_) consider(seq);
+  }
+  if (admission_open) {
+    for (Sequence* seq : waiting_) {
+      if (may_enter(*seq)) consider(seq);
+    }
+  }
+  if (best == nullptr || best->state != Sequence::State::kWaiting) return best;
+  return slots_short(*best) > 0 ? best : longest_cached_of_owner(*best);
+}
+
+Sequence* Scheduler::longest_cached_of_owner(Sequence& first) {
+  if (first.passed_over >= kPrefixWindow) return &first;
+  order_.clear();
+  for (Sequence* seq : waiting_) {
+    if (seq->request->owner == first.request->owner && may_enter(*seq) &&
+        rank(*seq) == rank(first)) {
+      order_.push_back(seq);
+    }
+  }
+  if (order_.size() < 2) return &first;
+  std::ranges::sort(order_, {}, [&](const Sequence* seq) { return seniority(*seq); });
+  if (order_.size() > kPrefixWindow) order_.resize(kPrefixWindow);
+  Sequence* best = &first;
+  int32_t best_cached = -1;
+  for (Sequence* seq : order_) {
+    const int32_t cached =
+        seq->request->request.use_prefix_cache
+            ? kv_.cached_tokens(seq->request->scope, seq->tokens, hit_limit(*seq))
+            : 0;
+    if (cached > best_cached) {
+      best = seq;
+      best_cached = cached;
+    }
+  }
+  if (best != &first) ++first.passed_over;
+  return best;
+}
+
+void Scheduler::adopt(Sequence& seq) {
+  const int32_t adopted = kv_.adopt(seq.blocks, seq.tokens, hit_limit(seq));
+  if (seq.request->preemptions == 0) seq.request->cached_tokens += adopted;
+}
+
+// Whether this step computes the sequence's next block already, for another sequence with the same
+// prefix: a step later it is there to be shared, and computing it twice would help nobody.
+bool Scheduler::computed_beside(Sequence& seq) {
+  const Request& request = seq.request->request;
+  if (!request.use_prefix_cache || request.sampling.prompt_logprobs) return false;
+  adopt(seq);
+  if (!kv_.can_adopt(seq.blocks)) return false;
+  const int32_t end = seq.blocks.num_tokens + kv_.block_size();
+  if (end > hit_limit(seq)) return false;
+  const std::span<const int32_t> prefix(seq.tokens.data(), static_cast<size_t>(end));
+  return std::ranges::any_of(plan_.rows, [&](const PlannedRows& rows) {
+    return rows.first < end && rows.first + rows.count >= end &&
+           rows.seq->request->request.use_prefix_cache &&
+           rows.seq->request->scope == seq.request->scope &&
+           std::ranges::equal(prefix, std::span(rows.seq->tokens).first(prefix.size()));
+  });
+}
+
+int32_t Scheduler::plan_chunk(Sequence& seq, int32_t max_tokens) {
+  LiveRequest& request = *seq.request;
+  adopt(seq);
+  const int32_t first = seq.blocks.num_tokens;
+  int32_t count = std::min(seq.num_pending(), max_tokens);
+  if (request.compute_until > first) count = std::min(count, request.compute_until - first);
+  if (!config_.chunked_prefill && count < seq.num_pending()) return 0;
+  const auto known = static_cast<int32_t>(request.prompt_logprobs.size());
+  if (request.request.sampling.prompt_logprobs && seq.sample == 0 &&
+      known + 1 < request.prompt_size()) {
+    // Every row from `known` on is an output row, and those are few.
+    count = std::min(count, std::max(0, known - first) + 1 + extra_outputs_left_);
+  }
+  while (count > 0 && !reserve_or_preempt(seq, first + count)) count /= 2;
+  if (count > 0) plan_rows(seq, count);
+  return count;
+}
+
+void Scheduler::plan_rows(Sequence& seq, int32_t count) {
+  LiveRequest& request = *seq.request;
+  PlannedRows rows;
+  rows.seq = &seq;
+  rows.first = seq.blocks.num_tokens;
+  rows.count = count;
+  const int32_t end = rows.first + count;
+  rows.first_output =
+      end == static_cast<int32_t>(seq.tokens.size()) && !request.embeds() ? end - 1 : end;
+  const auto known = static_cast<int32_t>(request.prompt_logprobs.size());
+  const int32_t first_unknown = std::max(rows.first, known);
+  if (request.request.sampling.prompt_logprobs && seq.sample == 0 &&
+      first_unknown < std::min(end, request.prompt_size() - 1)) {
+    rows.first_output = std::min(rows.first_output, first_unknown);
+  }
+  const int32_t outputs = end - rows.first_output;
+  extra_outputs_left_ -= std::max(0, outputs - 1);
+  rows.starts_request = !request.started;
+  request.started = true;
+  seq.last_step = step_;
+  seq.last_turn = next_turn_++;
+  plan_.num_tokens += count;
+  plan_.num_outputs += outputs;
+  plan_.rows.push_back(rows);
+}
+
+void Scheduler::stored(const StepPlan& plan) {
+  for (const PlannedRows& rows : plan.rows) {
+    const int32_t count = rows.count - rows.num_drafted;
+    kv_.store(rows.seq->blocks, rows.seq->tokens, rows.first + count);
+    rows.seq->uncharged += count;
+    if (rows.seq->num_pending() == 0 || rows.seq->uncharged >= kChargeTokens) charge(*rows.seq);
+  }
+}
+
+void Scheduler::charge(Sequence& seq) {
+  owners_.serve(*seq.request->owner, std::exchange(seq.uncharged, 0));
+}
+
+void Scheduler::finish_step(const StepPlan& plan, int64_t step_us) {
+  prefill_runs_.clear();
+  for (size_t i = static_cast<size_t>(plan.num_decode_rows); i < plan.rows.size(); ++i) {
+    prefill_runs_.push_back({plan.rows[i].first, plan.rows[i].count});
+  }
+  if (!weights_late_)
+    cost_.measured(plan.num_decode_rows + plan.num_drafted, prefill_runs_, step_us);
+  // Who got prefill rows, and who wanted them, by class.
+  std::array<bool, 3> served{};
+  std::array<bool, 3> wants{};
+  for (size_t i = static_cast<size_t>(plan.num_decode_rows); i < plan.rows.size(); ++i) {
+    served[static_cast<size_t>(plan.rows[i].seq->request->request.priority)] = true;
+  }
+  const auto note = [&wants](const Sequence* seq) {
+    if (!seq->decoding) wants[static_cast<size_t>(seq->request->request.priority)] = true;
+  };
+  std::ranges::for_each(running_, note);
+  std::ranges::for_each(waiting_, note);
+  bool higher_served = false;
+  for (size_t i = 0; i < served.size(); ++i) {
+    if (served[i] || !wants[i]) {
+      passed_over_us_[i] = 0;
+    } else if (higher_served) {
+      passed_over_us_[i] += step_us;
+    }
+    higher_served = higher_served || served[i];
+  }
+}
+
+// ---- Telling --------------------------------------------------------------------------------
+
+int32_t Scheduler::num_preempted() const {
+  return static_cast<int32_t>(
+      std::ranges::count_if(waiting_, [](const Sequence* seq) { return seq->request->started; }));
+}
+
+std::vector<WaitingInfo> Scheduler::waiting() const {
+  std::vector<Sequence*> order = waiting_;
+  std::ranges::sort(order,
+                    [&](const Sequence* a, const Sequence* b) { return goes_before(*a, *b); });
+  std::vector<WaitingInfo> out;
+  for (const Sequence* seq : order) {
+    if (std::ranges::any_of(out, [&](const auto& info) { return info.request == seq->request; })) {
+      continue;
+    }
+    const char* reason = "fairness";
+    if (seq->request->restoring()) {
+      reason = "restoring";
+    } else if (slots_short(*seq) > 0 || !may_enter(*seq)) {
+      reason = "slots";
+    } else if (out.empty() && *reason_ != '\0') {
+      reason = reason_;
+    }
+    out.push_back({seq->request, static_cast<int32_t>(out.size()) + 1, reason});
+  }
+  return out;
+}
+
+void Scheduler::check_integrity() const {
+  std::vector<const SequenceBlocks*> blocks;
+  int32_t slots = 0;
+  size_t running = 0;
+  size_t waiting = 0;
+  for (const auto& live : live_) {
+    int32_t live_slots = 0;
+    for (const auto& seq : live->samples) {
+      blocks.push_back(&seq->blocks);
+      if (seq->state == Sequence::State::kRunning) {
+        ++running;
+        live_slots += live->slots(*seq);
+        HEARTH_CHECK(seq->blocks.num_tokens < static_cast<int32_t>(seq->tokens.size()),
+                     "request {}: nothing to compute", live->request.id);
+      } else {
+        waiting += seq->state == Sequence::State::kWaiting ? 1 : 0;
+        HEARTH_CHECK(seq->blocks.tables.empty(), "request {} holds blocks", live->request.id);
+      }
+    }
+    slots += live_slots;
+  }
+  HEARTH_CHECK(running == running_.size() && waiting == waiting_.size() && slots == slots_used_,
+               "running {}/{} waiting {}/{} slots {}/{}", running, running_.size(), waiting,
+               waiting_.size(), slots, slots_used_);
+  HEARTH_CHECK(slots_used_ <= config_.max_seqs, "{} slots of {}", slots_used_, config_.max_seqs);
+  kv_.check_integrity(blocks);
+}
+
+}  // namespace hearth::engine

@@ -1,0 +1,222 @@
+#pragma once
+// What runs next. Pure logic: no device, no clock of its own (times are passed in), no randomness.
+//
+// Each plan() takes every running decode row, then prefill chunks as far as the time budget goes:
+// a step with decode rows lasts at most `decode_step_stretch` plain ones, one without at most
+// `prefill_step_us` or as many plain ones if that is longer, judged by StepCost. Behind the end of
+// a prompt a step without decode rows takes no more than beside one: a first token does not wait
+// for others' prompts. Order among prefills: rank, then owner (fewest tokens served), then the
+// longest cached prefix among the owner's oldest, then arrival. The rank is the class, raised by
+// one for each `aging_us` of steps in which a higher class had prefill rows and a class that wanted
+// some had none; a sequence keeps the rank it was admitted with. So no class starves, and age does
+// not undo fairness between the owners of one class.
+//
+// Room. A waiting sequence is admitted when slots are free and blocks for all its tokens are free
+// or evictable beyond what running prefills still need. Where there is no room:
+//  * a running sequence that needs a block preempts the youngest of the lowest class behind it;
+//  * a waiting one preempts running ones of a lower class, and of an owner of its own class who
+//    would still run at least as many as the waiting one's owner. So classes and owners get their
+//    share of slots, and no two sequences can take turns preempting each other.
+//
+// Guesses. A decoding sequence may bring `drafted` tokens: rows behind its own, all of them output
+// rows. They get what rows, outputs and blocks are left, and take nobody's: no block beyond those
+// held while anybody waits or prefills, and none of a step that shall be a plain one.
+//
+// A preempted sequence gives back its blocks (they stay cached) and waits with its tokens.
+//
+// Progress. Running sequences are ordered by (rank, arrival, sample); the first can preempt all
+// others and fits the pools alone (add() refuses what does not), so it finishes.
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/config.h"
+#include "engine/cost/step_cost.h"
+#include "engine/kv/kv_cache.h"
+#include "engine/scheduling/sequence.h"
+
+namespace hearth::engine {
+
+/// Rows of one sequence in a step: tokens [first, first + count).
+struct PlannedRows {
+  Sequence* seq = nullptr;
+  int32_t first = 0;
+  int32_t count = 0;
+  /// Logits are wanted from this position on, up to first + count; none where equal to that.
+  int32_t first_output = 0;
+  bool starts_request = false;  ///< the request's very first rows
+  int32_t num_drafted = 0;      ///< the last rows are guesses: Sequence::drafted
+};
+
+struct StepPlan {
+  std::vector<PlannedRows> rows;  ///< num_decode_rows sequences that decode, then prefills
+  std::vector<BlockCopy> copies;  ///< before the rows, in this order
+  int32_t num_tokens = 0;
+  int32_t num_outputs = 0;
+  int32_t num_decode_rows = 0;
+  int32_t num_drafted = 0;  ///< guesses, beside num_decode_rows
+  bool empty() const { return rows.empty(); }
+};
+
+/// A waiting request as ProgressEvent shows it.
+struct WaitingInfo {
+  LiveRequest* request = nullptr;
+  int32_t position = 0;     ///< from 1
+  const char* reason = "";  ///< "slots", "blocks", "fairness", "restoring"
+};
+
+class Scheduler {
+ public:
+  struct Limits {
+    int32_t context_length = 0;
+    int32_t max_step_tokens = 0;  ///< rows of a step that there are buffers for
+    int32_t max_outputs = 0;      ///< output rows of a step; more than max_seqs
+  };
+  Scheduler(const SchedulerConfig& config, const Limits& limits, KvCache& kv);
+  ~Scheduler();
+
+  /// Queues a request. kBusy (queue full), kContextOverflow, kInvalidArgument (n over max_seqs),
+  /// kOutOfMemory (can never fit the KV pools); each with its numbers. `scope`: see KvCache.
+  Result<LiveRequest*> add(Request request, std::string scope);
+  /// Requests whose deadline has passed.
+  std::vector<LiveRequest*> expired(int64_t now_us) const;
+
+  /// Picks the next step. Valid until the next call; its sequences must not be removed before
+  /// `stored`. Empty exactly when nothing is live, or all that is waits for the store.
+  const StepPlan& plan();
+  /// Makes room for the step behind the planned one, so that it can be launched before the tokens
+  /// of this one are known: the same rows, each a position further. False where another step may
+  /// be due: one that is not of decode rows alone, or is another's turn, or nobody's any more.
+  bool foresee();
+  /// In place of plan(): the step that was foreseen, less the sequences that have ended. Whoever
+  /// came since waits a step. Empty where all have ended; then plan() is to be called.
+  const StepPlan& plan_foreseen();
+  /// Running sequences that want one decode row each, in the order they were admitted.
+  void decoding(std::vector<Sequence*>& out) const;
+  /// Somebody waits, or has a prompt to be computed.
+  bool prefill_wanted() const;
+  /// Until told otherwise: each step packs the weights that it needs (OpTable::pack_more). That
+  /// teaches nothing about later ones, and a prompt wants few of them.
+  void set_weights_late(bool late) { weights_late_ = late; }
+  /// The planned rows were computed: their KV is there from now on, that of guesses not.
+  void stored(const StepPlan& plan);
+  /// The step has ended, sampling included: teaches the cost model.
+  void finish_step(const StepPlan& plan, int64_t step_us);
+
+  /// The prompt is computed: makes the other samples, sharing its blocks; all have their resumed
+  /// tokens behind the prompt.
+  void fork(LiveRequest& request);
+  /// A drawn token.
+  void append(Sequence& seq, int32_t token);
+  /// The last token was guessed: its KV is there too.
+  void accept(Sequence& seq);
+  /// What was guessed and not accepted leaves nothing behind.
+  void end_verification(Sequence& seq);
+  /// Called with each sequence that is preempted, while it still has its blocks.
+  void on_preempt(std::function<void(const Sequence&)> fn) { on_preempt_ = std::move(fn); }
+  /// Called with each sequence that is admitted, before it gets rows.
+  void on_admit(std::function<void(Sequence&)> fn) { on_admit_ = std::move(fn); }
+  /// The first that waits after a preemption, where there is room for all it has: what of it is not
+  /// cached any more can be fetched. Null: none.
+  LiveRequest* preempted_with_room();
+
+  /// Ends a sample and gives back its blocks.
+  void finish(Sequence& seq, FinishReason reason);
+  /// Forgets the request; its unfinished samples give back their blocks.
+  void remove(LiveRequest& request);
+
+  LiveRequest* find(RequestId id) const;
+  const std::vector<std::unique_ptr<LiveRequest>>& live() const { return live_; }
+  /// Requests with a waiting sequence, in the order they would be taken now.
+  std::vector<WaitingInfo> waiting() const;
+  int32_t num_running() const { return static_cast<int32_t>(running_.size()); }
+  int32_t num_waiting() const { return static_cast<int32_t>(waiting_.size()); }
+  /// Of the waiting sequences, those that ran before.
+  int32_t num_preempted() const;
+  uint64_t preemptions_total() const { return preemptions_total_; }
+  const StepCost& cost() const { return cost_; }
+  void restore_prices(const StepPrices& prices) { cost_.restore(prices); }
+
+  /// Stops the process unless pools, index, block tables and the counts here agree.
+  void check_integrity() const;
+
+ private:
+  /// Place in the order of seniority: lower goes first and may preempt higher.
+  struct Seniority {
+    int32_t rank;
+    uint64_t arrival;
+    int32_t sample;
+    auto operator<=>(const Seniority&) const = default;
+  };
+
+  Result<void> check_fits(const Request& request) const;
+  int32_t rank(const Sequence& seq) const;
+  Seniority seniority(const Sequence& seq) const;
+  bool goes_before(const Sequence& a, const Sequence& b) const;
+
+  // The step: who gets rows.
+  void begin_plan();
+  void plan_decode();
+  void plan_drafts();
+  void plan_prefill();
+  bool prefill_turn();
+  Sequence* next_prefill(bool admission_open);
+  Sequence* longest_cached_of_owner(Sequence& first);
+  void adopt(Sequence& seq);
+  bool computed_beside(Sequence& seq);
+  int32_t plan_chunk(Sequence& seq, int32_t max_tokens);
+  void plan_rows(Sequence& seq, int32_t count);
+  void charge(Sequence& seq);
+
+  // Room: who holds slots and blocks.
+  bool may_enter(const Sequence& seq) const;
+  void begin_blocks(Sequence& seq);
+  void share_fork(Sequence& seq);
+  int32_t hit_limit(const Sequence& seq) const;
+  int32_t blocks_short(const Sequence& begun, int32_t group) const;
+  int32_t slots_short(const Sequence& seq) const;
+  bool admit(Sequence& seq);
+  void make_room();
+  std::vector<Sequence*> displaceable(const Sequence& waiting) const;
+  bool reserve_or_preempt(Sequence& seq, int32_t num_tokens);
+  Sequence* youngest_behind(const Sequence& seq) const;
+  void preempt(Sequence& seq);
+  void leave_running(Sequence& seq);
+  bool planned(const Sequence& seq) const { return seq.last_step == step_; }
+
+  const SchedulerConfig config_;
+  const Limits limits_;
+  KvCache& kv_;
+  StepCost cost_;
+  bool weights_late_ = false;
+  OwnerShares owners_;
+  std::vector<std::unique_ptr<LiveRequest>> live_;  ///< in order of arrival
+  std::unordered_map<RequestId, LiveRequest*> by_id_;
+  std::vector<Sequence*> running_;
+  std::vector<Sequence*> waiting_;
+  int32_t slots_used_ = 0;
+  uint64_t next_arrival_ = 1;
+  std::array<int64_t, 3> passed_over_us_{};  ///< per class: its age, see above
+  uint64_t step_ = 0;
+  uint64_t next_turn_ = 1;
+  uint64_t preemptions_total_ = 0;
+  std::function<void(const Sequence&)> on_preempt_;
+  std::function<void(Sequence&)> on_admit_;
+  bool batch_open_ = true;             ///< static policy: the batch still takes requests
+  int32_t decode_steps_in_a_row_ = 0;  ///< unchunked: while something waited
+  const char* reason_ = "";            ///< why the last admission failed
+  bool settled_ = false;      ///< who waits has been looked at, and nothing has changed since
+  int32_t num_foreseen_ = 0;  ///< steps since plan()
+  StepPlan plan_;
+  int32_t extra_outputs_left_ = 0;        ///< of this step, for prompt logprobs
+  std::vector<Sequence*> order_;          ///< scratch
+  std::vector<PrefillRun> prefill_runs_;  ///< scratch
+};
+
+}  // namespace hearth::engine

@@ -1,0 +1,61 @@
+// The step behind a planned one, known before its tokens are: a device that has it in its queue
+// need not wait for the host between two steps.
+
+#include <algorithm>
+
+#include "engine/scheduling/scheduler.h"
+#include "kernels/base/check.h"
+
+namespace hearth::engine {
+namespace {
+
+/// Steps in a row that are foreseen while somebody waits: how long who waits grows older unseen.
+constexpr int32_t kForeseenInARow = 8;
+
+}  // namespace
+
+bool Scheduler::foresee() {
+  const bool all_decode = plan_.num_decode_rows == num_running() && plan_.num_drafted == 0 &&
+                          plan_.rows.size() == running_.size();
+  if (!all_decode || plan_.empty()) return false;
+  const auto restores = [](const Sequence* seq) { return seq->request->restoring(); };
+  const bool in_turn = config_.chunked_prefill && settled_ && num_foreseen_ < kForeseenInARow &&
+                       std::ranges::none_of(waiting_, restores);
+  if (!waiting_.empty() && !in_turn) return false;
+  for (const PlannedRows& rows : plan_.rows) {
+    const LiveRequest& live = *rows.seq->request;
+    const auto drawn = static_cast<int32_t>(rows.seq->tokens.size()) - live.prompt_size();
+    if (drawn + 1 >= live.request.max_tokens) return false;
+  }
+  for (const PlannedRows& rows : plan_.rows) {
+    const auto size = static_cast<int32_t>(rows.seq->tokens.size());
+    const size_t copies = plan_.copies.size();
+    if (!kv_.reserve(rows.seq->blocks, size + 1, plan_.copies)) return false;
+    // The block that this step writes is nobody else's any more, and the next one is new.
+    HEARTH_CHECK(plan_.copies.size() == copies, "{} copies", plan_.copies.size() - copies);
+  }
+  return true;
+}
+
+const StepPlan& Scheduler::plan_foreseen() {
+  const uint64_t foreseen = step_++;
+  ++num_foreseen_;
+  begin_plan();
+  order_.clear();
+  for (Sequence* seq : running_) {
+    if (seq->decoding && seq->last_step == foreseen) order_.push_back(seq);
+  }
+  std::ranges::sort(order_, {}, [](const Sequence* seq) { return seq->last_turn; });
+  for (Sequence* seq : order_) {
+    seq->drafted.clear();
+    const bool there =
+        kv_.reserve(seq->blocks, static_cast<int32_t>(seq->tokens.size()), plan_.copies);
+    HEARTH_CHECK(there && plan_.copies.empty(), "{} copies", plan_.copies.size());
+    plan_rows(*seq, 1);
+    ++plan_.num_decode_rows;
+  }
+  if (!config_.chunked_prefill) ++decode_steps_in_a_row_;
+  return plan_;
+}
+
+}  // namespace hearth::engine

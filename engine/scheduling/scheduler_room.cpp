@@ -1,0 +1,217 @@
+// The scheduler's second half: who holds slots and blocks, who is admitted, who is preempted.
+
+#include <algorithm>
+#include <functional>
+#include <unordered_map>
+
+#include "engine/scheduling/scheduler.h"
+#include "kernels/base/check.h"
+
+namespace hearth::engine {
+
+bool Scheduler::may_enter(const Sequence& seq) const {
+  if (seq.request->restoring()) return false;
+  return config_.policy == SchedulerPolicy::kContinuous || batch_open_ || seq.request->started;
+}
+
+int32_t Scheduler::hit_limit(const Sequence& seq) const {
+  // The last token is always computed: its logits are wanted.
+  const int32_t limit = static_cast<int32_t>(seq.tokens.size()) - 1;
+  const LiveRequest& request = *seq.request;
+  // Rows that were computed for somebody else are not there any more.
+  if (request.embeds() && request.request.pooling != models::Pooling::kLast) return 0;
+  const auto known = static_cast<int32_t>(request.prompt_logprobs.size());
+  if (request.request.sampling.prompt_logprobs && seq.sample == 0 &&
+      known + 1 < request.prompt_size()) {
+    return std::min(limit, known);
+  }
+  return limit;
+}
+
+void Scheduler::begin_blocks(Sequence& seq) {
+  if (seq.request->request.use_prefix_cache) {
+    kv_.begin(seq.blocks, seq.request->scope, seq.tokens, hit_limit(seq));
+    if (seq.request->request.fork_of != 0) share_fork(seq);
+  } else {
+    kv_.begin_private(seq.blocks);
+  }
+}
+
+// Full blocks were found by their tokens; what lies behind them is the parent's alone.
+void Scheduler::share_fork(Sequence& seq) {
+  const Request& request = seq.request->request;
+  const LiveRequest* parent = find(request.fork_of);
+  if (parent == nullptr || parent->scope != seq.request->scope) return;
+  for (const auto& of : parent->samples) {
+    // Until its prompt is computed, a request has one sequence for all samples.
+    if (of->sample != request.fork_sample && parent->forked) continue;
+    kv_.share_partial(of->blocks, of->tokens, seq.blocks, seq.tokens, hit_limit(seq));
+    return;
+  }
+}
+
+int32_t Scheduler::blocks_short(const Sequence& begun, int32_t group) const {
+  const auto wanted = [&](const Sequence& seq) {
+    return kv_.wanted_blocks(seq.blocks, group, static_cast<int32_t>(seq.tokens.size()),
+                             limits_.max_step_tokens);
+  };
+  int32_t needed = wanted(begun);
+  if (!running_.empty()) {
+    // Beside others it shall not be preempted by the next block that one of them needs.
+    needed += static_cast<int32_t>(running_.size()) + begun.request->slots(begun);
+    for (const Sequence* seq : running_) {
+      if (!seq->decoding) needed += wanted(*seq);
+    }
+  }
+  return needed - kv_.pool(group).num_available();
+}
+
+int32_t Scheduler::slots_short(const Sequence& seq) const {
+  return slots_used_ + seq.request->slots(seq) - config_.max_seqs;
+}
+
+bool Scheduler::admit(Sequence& seq) {
+  if (slots_short(seq) > 0) {
+    reason_ = "slots";
+    return false;
+  }
+  begin_blocks(seq);
+  for (int32_t group = 0; group < kv_.num_groups(); ++group) {
+    if (blocks_short(seq, group) <= 0) continue;
+    kv_.release(seq.blocks);
+    reason_ = "blocks";
+    return false;
+  }
+  kv_.count_uses(seq.blocks);
+  if (seq.request->preemptions == 0) seq.request->cached_tokens = seq.blocks.num_tokens;
+  reason_ = "";
+  seq.admitted_rank = rank(seq);
+  HEARTH_CHECK(std::erase(waiting_, &seq) == 1);
+  running_.push_back(&seq);
+  seq.state = Sequence::State::kRunning;
+  slots_used_ += seq.request->slots(seq);
+  seq.request->owner->slots_running += seq.request->slots(seq);
+  if (on_admit_) on_admit_(seq);
+  return true;
+}
+
+std::vector<Sequence*> Scheduler::displaceable(const Sequence& waiting) const {
+  std::vector<Sequence*> candidates = running_;
+  std::ranges::sort(candidates, std::greater{},
+                    [&](const Sequence* seq) { return seniority(*seq); });
+  const LiveRequest& request = *waiting.request;
+  const int32_t rank_waiting = rank(waiting);
+  const int32_t slots_after = request.owner->slots_running + request.slots(waiting);
+  std::unordered_map<const Owner*, int32_t> slots_left;
+  std::vector<Sequence*> out;
+  for (Sequence* seq : candidates) {
+    const LiveRequest& other = *seq->request;
+    int32_t& left = slots_left.try_emplace(other.owner, other.owner->slots_running).first->second;
+    const int32_t slots = other.slots(*seq);
+    const bool lower_class =
+        other.request.priority > request.request.priority && rank(*seq) > rank_waiting;
+    const bool same_class = other.request.priority == request.request.priority;
+    const bool over_share =
+        other.owner != request.owner && (same_class || lower_class) && left - slots >= slots_after;
+    if (!lower_class && !over_share) continue;
+    left -= slots;
+    out.push_back(seq);
+  }
+  return out;
+}
+
+void Scheduler::make_room() {
+  if (config_.policy == SchedulerPolicy::kStatic || waiting_.empty() || running_.empty()) return;
+  Sequence* first = nullptr;
+  for (Sequence* seq : waiting_) {
+    if (seq->request->restoring()) continue;
+    if (first == nullptr || goes_before(*seq, *first)) first = seq;
+  }
+  if (first == nullptr) return;
+  const std::vector<Sequence*> victims = displaceable(*first);
+  if (victims.empty()) return;
+
+  int32_t slots = slots_short(*first);
+  std::vector<int32_t> blocks;
+  begin_blocks(*first);
+  for (int32_t group = 0; group < kv_.num_groups(); ++group) {
+    blocks.push_back(blocks_short(*first, group));
+  }
+  kv_.release(first->blocks);
+  const auto enough = [&] {
+    return slots <= 0 && std::ranges::all_of(blocks, [](int32_t n) { return n <= 0; });
+  };
+  size_t count = 0;
+  while (!enough()) {
+    if (count == victims.size()) return;  // not even all of them make room: leave them alone
+    const Sequence& victim = *victims[count++];
+    slots -= victim.request->slots(victim);
+    for (int32_t group = 0; group < kv_.num_groups(); ++group) {
+      blocks[static_cast<size_t>(group)] -= kv_.exclusive_blocks(victim.blocks, group) + 1;
+    }
+  }
+  for (size_t i = 0; i < count; ++i) preempt(*victims[i]);
+}
+
+LiveRequest* Scheduler::preempted_with_room() {
+  Sequence* first = nullptr;
+  for (Sequence* seq : waiting_) {
+    if (seq->request->restoring()) continue;
+    if (first == nullptr || goes_before(*seq, *first)) first = seq;
+  }
+  if (first == nullptr || !first->request->started || slots_short(*first) > 0) return nullptr;
+  begin_blocks(*first);
+  bool room = true;
+  for (int32_t group = 0; group < kv_.num_groups(); ++group) {
+    room = room && blocks_short(*first, group) <= 0;
+  }
+  kv_.release(first->blocks);
+  return room ? first->request : nullptr;
+}
+
+Sequence* Scheduler::youngest_behind(const Sequence& seq) const {
+  Sequence* youngest = nullptr;
+  for (Sequence* other : running_) {
+    // Rows that are planned already were taken by somebody more senior, or are this step's.
+    if (other == &seq || planned(*other)) continue;
+    if (seniority(*other) < seniority(seq)) continue;
+    if (youngest == nullptr || seniority(*youngest) < seniority(*other)) {
+      youngest = other;
+    }
+  }
+  return youngest;
+}
+
+bool Scheduler::reserve_or_preempt(Sequence& seq, int32_t num_tokens) {
+  while (!kv_.reserve(seq.blocks, num_tokens, plan_.copies)) {
+    if (!seq.blocks.ahead.blocks.empty()) {
+      // What was loaded for it ahead is computed rather than that anybody stops.
+      kv_.drop_ahead(seq.blocks);
+      continue;
+    }
+    Sequence* victim = youngest_behind(seq);
+    if (victim == nullptr) return false;
+    preempt(*victim);
+  }
+  return true;
+}
+
+void Scheduler::leave_running(Sequence& seq) {
+  charge(seq);
+  kv_.release(seq.blocks);
+  HEARTH_CHECK(std::erase(running_, &seq) == 1);
+  slots_used_ -= seq.request->slots(seq);
+  seq.request->owner->slots_running -= seq.request->slots(seq);
+  seq.decoding = false;
+}
+
+void Scheduler::preempt(Sequence& seq) {
+  if (on_preempt_) on_preempt_(seq);
+  leave_running(seq);
+  seq.state = Sequence::State::kWaiting;
+  waiting_.push_back(&seq);
+  ++seq.request->preemptions;
+  ++preemptions_total_;
+}
+
+}  // namespace hearth::engine

@@ -1,0 +1,81 @@
+#pragma once
+// Blocks on their way between a device with memory of its own and the host, beside the steps: which
+// they are, where their bytes lie meanwhile, and who has to wait for them. Where a device computes
+// in host memory there is no such traffic, and none of it costs anything.
+//
+// The host's side is page-locked memory, taken once and handed out in pieces that come back whoever
+// drops them, on whatever thread. All else belongs to the engine thread.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/kv/memory_plan.h"
+#include "engine/store/chunk.h"
+#include "kernels/ops.h"
+
+namespace hearth::engine {
+
+class BlockTraffic {
+ public:
+  BlockTraffic() = default;
+  /// For blocks of these groups; nothing happens beside the steps before reserve().
+  BlockTraffic(const kernels::OpTable& ops, std::span<const GroupPlan> groups);
+
+  /// Takes host memory for `num_pieces` (64 at most) of `piece_bytes` each. Without any, where the
+  /// system gives none or the device needs none.
+  void reserve(size_t piece_bytes, int32_t num_pieces);
+  bool reserved() const { return pieces_ != nullptr; }
+  /// A piece for `bytes`; empty where none is free, or they do not fit.
+  ChunkData take(size_t bytes) const;
+  bool owns(std::span<const std::byte> memory) const;
+
+  /// Copies a block out, or in, when the steps so far have ended. The piece belongs to the copy
+  /// until mark() of that moment has ended.
+  void read(int32_t group, int32_t block, const std::byte* from, std::span<std::byte> piece);
+  void write(int32_t group, int32_t block, std::byte* to, std::span<const std::byte> piece);
+
+  /// Stands for all copies that were started so far.
+  uint64_t mark();
+  bool ended(uint64_t mark);
+  void wait();
+
+  /// Something may be under way that the next step does not wait for.
+  bool busy();
+  /// The block's bytes are being written.
+  bool arriving(int32_t group, int32_t block) const { return of(group, block).in > settled_; }
+  /// They are being read or written.
+  bool moving(int32_t group, int32_t block) const {
+    return of(group, block).out > settled_ || arriving(group, block);
+  }
+  /// What is computed from here on waits for the copies started so far.
+  void before_steps();
+  /// Something is computed: copies started from here on wait for it.
+  void steps_went_on() { behind_steps_ = false; }
+
+ private:
+  class Pieces;
+  /// The marks behind the last copies out of and into a block.
+  struct Moves {
+    uint64_t out = 0;
+    uint64_t in = 0;
+  };
+
+  const Moves& of(int32_t group, int32_t block) const {
+    return moves_[static_cast<size_t>(group)][static_cast<size_t>(block)];
+  }
+  Moves& start(int32_t group, int32_t block);
+
+  kernels::OpTable ops_;
+  std::vector<std::vector<Moves>> moves_;  ///< per group and block
+  uint64_t last_mark_ = 0;
+  bool unmarked_ = false;      ///< copies were started behind it
+  bool behind_steps_ = false;  ///< copies started now wait for all that is computed
+  uint64_t ended_ = 0;         ///< mark that is known to have
+  uint64_t settled_ = 0;       ///< mark that has, or that the next step waits for
+  std::shared_ptr<Pieces> pieces_;
+};
+
+}  // namespace hearth::engine

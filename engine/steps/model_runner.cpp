@@ -1,0 +1,327 @@
+#include "engine/steps/model_runner.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "kernels/base/check.h"
+
+namespace hearth::engine {
+
+using kernels::DeviceBuffer;
+using kernels::HostBuffer;
+
+Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const MemoryPlan& plan,
+                                                         kernels::DType kv_type,
+                                                         kernels::OpTable ops,
+                                                         std::unique_ptr<models::Model> model) {
+  auto runner =
+      std::unique_ptr<ModelRunner>(new ModelRunner(plan, std::move(ops), std::move(model)));
+  const kernels::OpTable& table = runner->ops_;
+  for (size_t i = 0; i < plan.groups.size(); ++i) {
+    const GroupPlan& group = plan.groups[i];
+    const auto bytes =
+        static_cast<size_t>(group.num_blocks) * static_cast<size_t>(group.block_bytes);
+    HEARTH_ASSIGN_OR_RETURN(
+        DeviceBuffer memory,
+        DeviceBuffer::allocate(table, bytes, fmt::format("KV blocks of layer group {}", i)));
+    runner->pools_.push_back({memory.data(), group.block_bytes, plan.block_size, kv_type});
+    runner->pool_memory_.push_back(std::move(memory));
+  }
+  HEARTH_ASSIGN_OR_RETURN(runner->index_,
+                          DeviceBuffer::allocate(table, plan.index_bytes, "index buffers"));
+  HEARTH_ASSIGN_OR_RETURN(runner->logits_,
+                          DeviceBuffer::allocate(table, plan.logits_bytes, "logits"));
+  runner->model_->set_context_length(plan.context_length);
+  HEARTH_TRY(runner->model_->reserve(plan.max_step_tokens, plan.max_outputs));
+
+  for (size_t i = 0; i < plan.groups.size(); ++i) {
+    runner->group_index_.push_back({runner->device(plan.index.block_table[i]),
+                                    plan.groups[i].max_blocks,
+                                    runner->device(plan.index.slot_mapping[i])});
+  }
+  kernels::BatchIndex& batch = runner->batch_;
+  batch.counts = runner->device(plan.index.counts);
+  batch.token_ids = runner->device(plan.index.token_ids);
+  batch.positions = runner->device(plan.index.positions);
+  batch.seq_idx = runner->device(plan.index.seq_idx);
+  batch.query_start = runner->device(plan.index.query_start);
+  batch.context_len = runner->device(plan.index.context_len);
+  batch.output_rows = runner->device(plan.index.output_rows);
+  batch.groups = runner->group_index_;
+  runner->traffic_ = BlockTraffic(table, plan.groups);
+  if (runner->info().generates) {
+    runner->captured_ = CapturedSteps(
+        table, batch, std::min(plan.max_outputs, plan.max_step_tokens),
+        [r = runner.get()](const kernels::BatchIndex& bounds) { r->forward(bounds); });
+  }
+  return runner;
+}
+
+ModelRunner::ModelRunner(const MemoryPlan& plan, kernels::OpTable ops,
+                         std::unique_ptr<models::Model> model)
+    : plan_(plan),
+      ops_(std::move(ops)),
+      model_(std::move(model)),
+      tables_((plan.index_bytes - plan.index.block_table.front()) / sizeof(int32_t)),
+      host_logits_(ops_, ops_.device.kind == "cuda" ? plan.logits_bytes : 0) {
+  const bool draws = ops_.draw != nullptr && ops_.allocate_host != nullptr &&
+                     model_->info().generates && host_logits_.page_locked();
+  buffers_[0] = StepBuffers(ops_, plan, draws);
+  if (!draws) return;
+  fetched_.resize(static_cast<size_t>(plan.max_outputs));
+  // A device reaches no other memory of the host.
+  picks_tokens_ = buffers_[0].page_locked();
+  if (picks_tokens_ && ops_.mark != nullptr) buffers_[1] = StepBuffers(ops_, plan, draws);
+}
+
+uint64_t ModelRunner::pack_more(uint64_t bytes) {
+  return ops_.pack_more != nullptr ? ops_.pack_more(ops_.state.get(), bytes) : 0;
+}
+
+void ModelRunner::set_num_threads(int32_t num_threads) {
+  if (ops_.set_num_threads == nullptr) return;
+  ops_.set_num_threads(ops_.state.get(), std::clamp(num_threads, 1, ops_.device.num_threads));
+}
+
+std::byte* ModelRunner::block_memory(int32_t group, int32_t block) const {
+  const GroupPlan& plan = plan_.groups[static_cast<size_t>(group)];
+  HEARTH_CHECK(block >= 0 && block < plan.num_blocks, "block {} of {}", block, plan.num_blocks);
+  return pools_[static_cast<size_t>(group)].base + int64_t{block} * plan.block_bytes;
+}
+
+void ModelRunner::read_block(int32_t group, int32_t block, std::span<std::byte> out) {
+  const auto bytes = static_cast<size_t>(plan_.groups[static_cast<size_t>(group)].block_bytes);
+  HEARTH_CHECK(out.size() >= bytes, "{} bytes, want {}", out.size(), bytes);
+  if (traffic_.owns(out)) {
+    return traffic_.read(group, block, block_memory(group, block), out.first(bytes));
+  }
+  traffic_.before_steps();
+  traffic_.steps_went_on();
+  ops_.copy_to_host(ops_.state.get(), out.data(), block_memory(group, block), bytes);
+}
+
+void ModelRunner::write_block(int32_t group, int32_t block, std::span<const std::byte> from) {
+  const auto bytes = static_cast<size_t>(plan_.groups[static_cast<size_t>(group)].block_bytes);
+  HEARTH_CHECK(from.size() >= bytes, "{} bytes, want {}", from.size(), bytes);
+  if (traffic_.owns(from)) {
+    return traffic_.write(group, block, block_memory(group, block), from.first(bytes));
+  }
+  traffic_.before_steps();
+  traffic_.steps_went_on();
+  ops_.copy_to_device(ops_.state.get(), block_memory(group, block), from.data(), bytes);
+}
+
+void ModelRunner::touch_block(int32_t group, int32_t block) {
+  zeros_.resize(static_cast<size_t>(plan_.groups[static_cast<size_t>(group)].block_bytes));
+  write_block(group, block, zeros_);
+}
+
+void ModelRunner::run(const StepPlan& plan, std::span<const RowWish> wishes) {
+  start(plan, wishes);
+  finish(plan);
+}
+
+void ModelRunner::start(const StepPlan& plan, std::span<const RowWish> wishes) {
+  num_outputs_ = plan.num_outputs;
+  if (take_ahead(plan)) return;
+  rows_of_ahead_.clear();
+  current_ = &buffers_for_step();
+  filled_ = current_;
+  launch(plan, 0);
+  ask_outputs(wishes);
+  if (gaps_timed_) filled_->end_stamp = ops_.clock->stamp(ops_.state.get());
+}
+
+void ModelRunner::start_next(const StepPlan& plan) {
+  if (ahead_ != nullptr || !buffers_[1].page_locked()) return;
+  if (current_->wishes.empty()) return;
+  const StepBuffers& from = *current_;
+  filled_ = &buffers_for_step();
+  filled_->rows.clear();
+  std::vector<RowWish> wishes;
+  for (int32_t i = 0; i < plan.num_outputs; ++i) {
+    RowWish wish = from.wishes[static_cast<size_t>(output_row(i))];
+    HEARTH_CHECK(wish.kind == RowWish::Kind::kToken, "row {}", i);
+    ++wish.draw.position;
+    wishes.push_back(wish);
+    const PlannedRows& rows = plan.rows[static_cast<size_t>(i)];
+    filled_->rows.push_back({rows.seq->request->arrival, rows.seq->sample, rows.first + 1});
+    filled_->fed_rows.as<int32_t>()[i] = output_row(i);
+  }
+  launch(plan, 1);
+  ask_outputs(wishes);
+  if (gaps_timed_) filled_->end_stamp = ops_.clock->stamp(ops_.state.get());
+  ahead_ = filled_;
+}
+
+// Whether the plan's rows are among those of the step that was launched ahead.
+bool ModelRunner::take_ahead(const StepPlan& plan) {
+  const StepBuffers* ahead = std::exchange(ahead_, nullptr);
+  if (ahead == nullptr) return false;
+  std::vector<int32_t> taken;
+  for (const PlannedRows& rows : plan.rows) {
+    const StepBuffers::RowOf row{rows.seq->request->arrival, rows.seq->sample, rows.first};
+    const auto found = std::ranges::find(ahead->rows, row);
+    if (found == ahead->rows.end() || rows.count != 1) return false;
+    taken.push_back(static_cast<int32_t>(found - ahead->rows.begin()));
+  }
+  rows_of_ahead_ = std::move(taken);
+  current_ = ahead == &buffers_[0] ? &buffers_[0] : &buffers_[1];
+  return true;
+}
+
+int32_t ModelRunner::output_row(int32_t i) const {
+  return rows_of_ahead_.empty() ? i : rows_of_ahead_[static_cast<size_t>(i)];
+}
+
+// Those that the last step started does not have, if there are others.
+StepBuffers& ModelRunner::buffers_for_step() {
+  const bool two = buffers_[1].index.size() > 0;
+  StepBuffers& buffers = two && current_ == &buffers_[0] ? buffers_[1] : buffers_[0];
+  if (buffers.mark != 0) ops_.wait(ops_.state.get(), std::exchange(buffers.mark, 0));
+  return buffers;
+}
+
+// Lays out and launches the plan's rows into filled_; each `shift` positions further, whose token
+// the device has.
+void ModelRunner::launch(const StepPlan& plan, int32_t shift) {
+  if (gaps_timed_) filled_->begin_stamp = ops_.clock->stamp(ops_.state.get());
+  order_traffic(plan, shift);
+  traffic_.steps_went_on();
+  if (shift == 0) copy_blocks(plan.copies);
+  lay_out(plan, shift);
+  if (shift != 0) feed_drawn(*current_);
+  if (!captured_.run(filled_->batch)) forward(filled_->batch);
+}
+
+void ModelRunner::feed_drawn(const StepBuffers& from) {
+  auto* token_ids = reinterpret_cast<int32_t*>(index_.data() + plan_.index.token_ids);
+  ops_.draw->feed(ops_.state.get(), {&filled_->batch, from.drawn.as<int32_t>(),
+                                     filled_->fed_rows.as<int32_t>(), token_ids});
+}
+
+// A step waits for what is on its way to a block that it reads, and to or from one that it writes;
+// all other traffic goes on beside it.
+void ModelRunner::order_traffic(const StepPlan& plan, int32_t shift) {
+  if (!traffic_.busy()) return;
+  bool meets = false;
+  for (const BlockCopy& copy : plan.copies) {
+    meets =
+        meets || traffic_.arriving(copy.group, copy.src) || traffic_.moving(copy.group, copy.dst);
+  }
+  for (const PlannedRows& rows : plan.rows) {
+    const int32_t first_written = (rows.first + shift) / plan_.block_size;
+    const int32_t end = (rows.first + shift + rows.count + plan_.block_size - 1) / plan_.block_size;
+    for (size_t group = 0; group < plan_.groups.size() && !meets; ++group) {
+      const auto g = static_cast<int32_t>(group);
+      const std::vector<int32_t>& table = rows.seq->blocks.tables[group];
+      for (int32_t i = 0; i < end && !meets; ++i) {
+        const int32_t block = table[static_cast<size_t>(i)];
+        if (block == kNoBlock) continue;
+        meets = i < first_written ? traffic_.arriving(g, block) : traffic_.moving(g, block);
+      }
+    }
+  }
+  if (meets) traffic_.before_steps();
+}
+
+void ModelRunner::forward(const kernels::BatchIndex& batch) {
+  const auto vocab = static_cast<int64_t>(info().vocab_size);
+  model_->forward(
+      {&batch, pools_, {logits_.data(), kernels::DType::kF32, batch.num_outputs, vocab, vocab}});
+}
+
+void ModelRunner::copy_blocks(std::span<const BlockCopy> copies) {
+  // One call may run its copies in any order. A block given back and taken again within one plan
+  // can be read by one copy and written by a later one, so such a pair goes into two calls.
+  size_t begin = 0;
+  for (size_t end = 0; end <= copies.size(); ++end) {
+    const auto pending = copies.subspan(begin, end - begin);
+    const bool flush =
+        end == copies.size() || std::ranges::any_of(pending, [&](const BlockCopy& copy) {
+          const BlockCopy& next = copies[end];
+          return copy.group != next.group || copy.src == next.dst || copy.dst == next.dst ||
+                 copy.dst == next.src;
+        });
+    if (!flush) continue;
+    if (!pending.empty()) copy_blocks_of(pending.front().group, pending);
+    begin = end;
+  }
+}
+
+void ModelRunner::copy_blocks_of(int32_t group, std::span<const BlockCopy> copies) {
+  copy_src_.clear();
+  copy_dst_.clear();
+  for (const BlockCopy& copy : copies) {
+    copy_src_.push_back(copy.src);
+    copy_dst_.push_back(copy.dst);
+  }
+  const models::KvPool& pool = pools_[static_cast<size_t>(group)];
+  ops_.copy_blocks(ops_.state.get(), {pool.base, pool.block_bytes, copy_src_, copy_dst_});
+}
+
+void ModelRunner::upload(size_t offset, size_t count) {
+  ops_.copy_to_device(ops_.state.get(), index_.data() + offset, host(offset),
+                      count * sizeof(int32_t));
+}
+
+void ModelRunner::lay_out(const StepPlan& plan, int32_t shift) {
+  const IndexLayout& at = plan_.index;
+  HEARTH_CHECK(plan.num_tokens <= plan_.max_step_tokens && plan.num_outputs <= plan_.max_outputs &&
+                   static_cast<int32_t>(plan.rows.size()) <= plan_.max_seqs,
+               "tokens={} outputs={} seqs={}", plan.num_tokens, plan.num_outputs, plan.rows.size());
+  kernels::BatchIndex& batch = filled_->batch;
+  batch = batch_;
+  batch.num_tokens = plan.num_tokens;
+  batch.num_seqs = static_cast<int32_t>(plan.rows.size());
+  batch.num_outputs = plan.num_outputs;
+  host(at.counts)[0] = batch.num_tokens;
+  host(at.counts)[1] = batch.num_seqs;
+  host(at.counts)[2] = batch.num_outputs;
+
+  int32_t row = 0;
+  int32_t output = 0;
+  for (int32_t i = 0; i < batch.num_seqs; ++i) {
+    const PlannedRows& rows = plan.rows[static_cast<size_t>(i)];
+    const Sequence& seq = *rows.seq;
+    const int32_t first = rows.first + shift;
+    host(at.query_start)[i] = row;
+    host(at.context_len)[i] = first + rows.count;
+    for (int32_t position = first; position < first + rows.count; ++position, ++row) {
+      host(at.token_ids)[row] = shift == 0 ? seq.token(position) : 0;
+      host(at.positions)[row] = position;
+      host(at.seq_idx)[row] = i;
+      if (position >= rows.first_output + shift) host(at.output_rows)[output++] = row;
+      for (size_t group = 0; group < plan_.groups.size(); ++group) {
+        const int32_t block =
+            seq.blocks.tables[group][static_cast<size_t>(position / plan_.block_size)];
+        host(at.slot_mapping[group])[row] = block * plan_.block_size + position % plan_.block_size;
+      }
+    }
+    for (size_t group = 0; group < plan_.groups.size(); ++group) {
+      lay_out_table(group, i, seq.blocks.tables[group]);
+    }
+  }
+  host(at.query_start)[batch.num_seqs] = row;
+  HEARTH_CHECK(row == plan.num_tokens && output == plan.num_outputs, "rows={} outputs={}", row,
+               output);
+  // Everything in front of the block tables at once.
+  upload(0, at.block_table.front() / sizeof(int32_t));
+}
+
+/// Sends what the device does not have yet: in most steps a row's table is that of the step before.
+void ModelRunner::lay_out_table(size_t group, int32_t row, std::span<const int32_t> table) {
+  const size_t stride = static_cast<size_t>(plan_.groups[group].max_blocks) * sizeof(int32_t);
+  const size_t offset = plan_.index.block_table[group] + static_cast<size_t>(row) * stride;
+  int32_t* known = tables_.data() + (offset - plan_.index.block_table.front()) / sizeof(int32_t);
+  const auto differs = std::ranges::mismatch(table, std::span(known, table.size())).in1;
+  const auto same = static_cast<size_t>(differs - table.begin());
+  if (same == table.size()) return;
+  const std::span<const int32_t> fresh = table.subspan(same);
+  std::ranges::copy(fresh, known + same);
+  std::ranges::copy(fresh, host(offset) + same);
+  upload(offset + same * sizeof(int32_t), fresh.size());
+}
+
+}  // namespace hearth::engine

@@ -1,0 +1,101 @@
+#pragma once
+// What a generate request is answered by beside its deltas.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ipc/schema/deltas.h"
+#include "ipc/schema/worker_stats.h"
+#include "kernels/base/result.h"
+
+namespace hearth::ipc {
+
+/// Waits in the broker, for a worker.
+struct QueuedEvent {
+  std::string reason;       ///< "loading" (the model), "busy", "recovering" (its worker died)
+  int32_t position = 0;     ///< requests of this model ahead of it
+  int64_t estimate_ms = 0;  ///< until it starts; 0: not known
+  bool operator==(const QueuedEvent&) const = default;
+};
+
+/// At most every 100 ms for a request that waits in the engine or prefills.
+struct ProgressEvent {
+  int32_t prompt_done = 0;   ///< prompt tokens computed
+  int32_t prompt_total = 0;  ///< prompt tokens
+  int32_t position = 0;      ///< in the engine's queue; 0: running
+  std::string waiting_for;   ///< "blocks", "slots", "fairness", "restoring"; "" while running
+  int64_t estimate_ms = 0;   ///< until it runs, by how long the last requests took; 0: not known
+  bool operator==(const ProgressEvent&) const = default;
+};
+
+/// The first rows enter a step.
+struct StartedEvent {
+  std::string model;  ///< the file, not the role
+  int32_t prompt_tokens = 0;
+  int32_t cached_tokens = 0;
+  double queue_ms = 0;
+  bool operator==(const StartedEvent&) const = default;
+};
+
+struct PromptLogprobsEvent {
+  std::vector<float> logprobs;       ///< of prompt tokens 1 .. n-1 given those before
+  std::vector<int32_t> ids{};        ///< of all prompt tokens, 0 .. n-1
+  std::vector<std::string> texts{};  ///< what they stand for, as of TokenLogprobs
+  /// Likeliest alternatives of tokens 1 .. n-1, where `logprobs` asks for some.
+  std::vector<std::vector<TopLogprob>> top{};
+  bool operator==(const PromptLogprobsEvent&) const = default;
+};
+
+struct SampleDoneEvent {
+  int32_t sample = 0;
+  std::string reason;  ///< stop, tool_calls, length, cancelled, deadline
+  int32_t num_tokens = 0;
+  std::string stop{};  ///< the stop string that ended it, if one did
+  bool operator==(const SampleDoneEvent&) const = default;
+};
+
+struct Usage {
+  int32_t prompt_tokens = 0;
+  int32_t cached_tokens = 0;
+  int32_t output_tokens = 0;       ///< of all samples
+  int32_t drafted_tokens = 0;      ///< guesses that were verified
+  int32_t accepted_tokens = 0;     ///< of them, those that were right: decode steps saved
+  int32_t cached_disk_tokens = 0;  ///< of the cached ones, restored from disk for this request
+  int32_t reasoning_tokens = 0;    ///< of the output tokens, those of reasoning
+  bool operator==(const Usage&) const = default;
+};
+struct Timings {
+  double queue_ms = 0;
+  double prefill_ms = 0;
+  double ttft_ms = 0;  ///< request received -> first token sent
+  double tpot_ms = 0;  ///< (last token - first token) / (output tokens - 1)
+  double total_ms = 0;
+  double restore_ms = 0;  ///< waited for the disk, before the first step
+  double saved_ms = 0;    ///< estimate: computing the cached tokens would have taken so much longer
+  bool operator==(const Timings&) const = default;
+};
+
+/// The last event of a generate request that did not fail.
+struct DoneEvent {
+  /// Per sample: stop, tool_calls (it stopped, and has calls), length, cancelled, deadline.
+  std::vector<std::string> finish_reasons;
+  std::string model;  ///< the file, not the role
+  uint64_t seed = 0;
+  Usage usage;
+  Timings timings;
+  int32_t preemptions = 0;
+  std::string cache_miss;      ///< why the prompt was computed from where it was, in words
+  int32_t resumed = 0;         ///< worker deaths that the request survived
+  double bandwidth_share = 0;  ///< of the device's measured read bandwidth; 0: not known
+  SpeculationStats speculation;
+  bool operator==(const DoneEvent&) const = default;
+};
+
+/// The last event of a request that failed.
+struct ErrorEvent {
+  Error error;
+  int64_t retry_ms = 0;  ///< kBusy: when to try again
+};
+
+}  // namespace hearth::ipc

@@ -1,0 +1,177 @@
+#pragma once
+// What the requests beside generate are answered by.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ipc/schema/sampling.h"
+#include "ipc/schema/worker_stats.h"
+
+namespace hearth::ipc {
+
+struct PongReply {
+  std::string instance;  ///< random, new at each start: another value is another daemon
+  int32_t pid = 0;
+  std::string version;
+  int64_t uptime_ms = 0;
+  bool draining = false;
+  bool operator==(const PongReply&) const = default;
+};
+
+struct TokenizeReply {
+  std::string model;
+  std::vector<int32_t> ids;
+  std::vector<std::string> entries;  ///< vocabulary entries as written ("▁the"), one per id
+  bool operator==(const TokenizeReply&) const = default;
+};
+
+struct CancelReply {
+  std::string id;
+  bool operator==(const CancelReply&) const = default;
+};
+
+struct ModelEntry {
+  std::string name;                ///< file name without suffix
+  std::vector<std::string> roles;  ///< that point at it
+  /// found (a file), loading, resident, draining, parked (was resident; the next request brings it
+  /// back), failed
+  std::string state;
+  uint64_t file_bytes = 0;
+  double load_share = 0;  ///< loading: 0 to 1
+  std::string problem;    ///< failed: the sentence
+  // Known once it has been resident:
+  std::string architecture;
+  std::string file_type;  ///< dominant weight type, e.g. "Q8_0"
+  uint64_t num_parameters = 0;
+  int32_t context_length = 0;
+  std::string device;  ///< "cpu avx512-vnni", ...; empty unless resident
+  uint64_t weight_bytes = 0;
+  uint64_t kv_bytes = 0;       ///< reserved for KV
+  uint64_t kv_bytes_used = 0;  ///< of them in blocks that hold something, cached prefixes included
+  int32_t worker_pid = 0;
+  /// Of memory: what it takes, or would take as far as that is known; 0: not known yet.
+  uint64_t memory_bytes = 0;
+  int64_t keep_alive_ms = 0;  ///< idle, it leaves after so long; 0: never
+  int64_t idle_ms = 0;        ///< resident: since its last request ended
+  std::string draft;          ///< the model that guesses for it while it is resident; "": none
+  /// How tokens are drawn where a request does not say; known once it has been resident.
+  std::optional<SamplingDefaults> sampling{};
+  std::optional<ExpertUse> experts{};  ///< of a mixture; known once it has been resident
+  bool chat_template = false;          ///< its file has one; known once it has been resident
+  std::optional<GpuSnapshot> gpu{};    ///< resident on one that tells
+  bool operator==(const ModelEntry&) const = default;
+};
+struct ModelsReply {
+  std::vector<ModelEntry> models;
+  std::vector<std::string> folders;  ///< searched, in order
+  bool operator==(const ModelsReply&) const = default;
+};
+
+struct PsEntry {
+  std::string id;
+  std::string owner;  ///< "uid:1000"
+  std::string model;
+  std::string state;  ///< queued, waiting, prefill, decode, recovering
+  std::string priority;
+  int32_t prompt_tokens = 0;
+  int32_t output_tokens = 0;
+  int64_t age_ms = 0;
+  bool operator==(const PsEntry&) const = default;
+};
+struct PsReply {
+  std::vector<PsEntry> requests;
+  std::vector<ModelEntry> models;  ///< resident or loading
+  bool operator==(const PsReply&) const = default;
+};
+
+struct WorkerStats {
+  std::string model;
+  std::string device;
+  std::string state;  ///< starting, ready, draining, lost
+  int32_t pid = 0;
+  int32_t restarts = 0;
+  int64_t heartbeat_age_ms = 0;
+  WorkerSnapshot snapshot;
+  bool operator==(const WorkerStats&) const = default;
+};
+struct StatsReply {
+  std::string instance;
+  std::string version;
+  int64_t uptime_ms = 0;
+  int32_t requests_live = 0;
+  uint64_t requests_total = 0;
+  uint64_t requests_done = 0;
+  uint64_t requests_failed = 0;
+  uint64_t requests_cancelled = 0;
+  uint64_t output_tokens_total = 0;
+  std::vector<WorkerStats> workers;
+  bool operator==(const StatsReply&) const = default;
+};
+
+struct HealthReply {
+  std::string status;                 ///< ok, degraded, draining
+  std::vector<std::string> problems;  ///< sentences; empty when ok
+  bool operator==(const HealthReply&) const = default;
+};
+
+/// Before the reply to load, unload and swap: at most every 100 ms, and only what is new.
+struct LoadingEvent {
+  std::string model;
+  /// "room" (others leave first), "starting", "reading", "warming_up", "recovering" (it died and is
+  /// tried again), "draining" (unload: its requests end)
+  std::string stage;
+  uint64_t bytes_done = 0;
+  uint64_t bytes_total = 0;
+  int64_t estimate_ms = 0;  ///< until it is ready; 0: not known
+  bool operator==(const LoadingEvent&) const = default;
+};
+
+struct LoadReply {
+  std::string model;    ///< the file, not the role
+  int64_t load_ms = 0;  ///< from the verb to this reply; 0: it was there
+  uint64_t weight_bytes = 0;
+  uint64_t kv_bytes = 0;
+  std::string draft;  ///< the model that guesses for it; "": none
+  bool operator==(const LoadReply&) const = default;
+};
+struct UnloadReply {
+  std::string model;
+  bool was_resident = false;
+  bool operator==(const UnloadReply&) const = default;
+};
+struct SwapReply {
+  std::string role;
+  std::string model;
+  std::string previous;  ///< that the role pointed at before
+  int64_t load_ms = 0;   ///< from the verb to the moment the role pointed elsewhere
+  bool operator==(const SwapReply&) const = default;
+};
+
+struct CacheReply {
+  bool ok = true;
+  std::string text;  ///< as `hearth cache` prints it
+  bool operator==(const CacheReply&) const = default;
+};
+
+/// The first answer to `attach`; what follows is what `generate` is answered by.
+struct AttachedEvent {
+  std::string id;     ///< the request
+  std::string model;  ///< the file, or what it will be
+  bool live = false;  ///< false: it has ended; `done` or `error` is kept with the rest
+  std::vector<int32_t>
+      from;  ///< per sample: its first token that will be sent again, or that comes
+  bool operator==(const AttachedEvent&) const = default;
+};
+
+struct EmbedReply {
+  std::string model;
+  int32_t dimensions = 0;
+  std::vector<int32_t> prompt_tokens;  ///< of each text
+  /// Of each text: f32, little endian, in base64 (RFC 4648 section 4).
+  std::vector<std::string> vectors;
+  bool operator==(const EmbedReply&) const = default;
+};
+
+}  // namespace hearth::ipc

@@ -1,7 +1,0 @@
-#include "ipc/version.h"
-
-namespace hearth::ipc {
-
-std::string_view version() { return HEARTH_VERSION; }
-
-}  // namespace hearth::ipc

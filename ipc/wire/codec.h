@@ -1,0 +1,45 @@
+#pragma once
+// JSON to and from the structs of ipc/schema/messages.h. What comes from a client is checked
+// against the field table value by value: an error names the field, what was met and what was
+// wanted, and quotes no user text. Answers are read leniently (unknown members are skipped), so
+// that an older client can talk to a newer daemon. Pure functions; any thread.
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ipc/schema/messages.h"
+#include "ipc/wire/frames.h"
+#include "kernels/base/result.h"
+
+namespace hearth::ipc {
+
+// ---- Requests -------------------------------------------------------------------------------
+
+/// Errors: kProtocol (not a JSON object, no such verb), kUnknownField, kInvalidArgument, kTooLarge;
+/// `field` names the field concerned.
+Result<ClientRequest> decode_request(std::string_view json);
+std::string encode_request(const ClientRequest& request);
+
+// ---- Answers ----------------------------------------------------------------------------------
+
+/// kProtocol: not an event; kUnsupported: an event this build does not know (skip it).
+Result<Event> decode_event(std::string_view json);
+std::string encode_event(const Event& event);
+
+/// Decodes a delta's frames; the header's count, the ids and the logprobs must agree.
+Result<Delta> decode_delta(const Answer& answer);
+/// The text of a part of DeltaChannel::kCall.
+Result<ToolCall> decode_tool_call(std::string_view json);
+std::string encode_tool_call(const ToolCall& call);
+/// As a delta carries them; read_logprobs() reads just this.
+std::string encode_logprobs(std::span<const TokenLogprobs> logprobs);
+/// A delta as one JSON object ({"event":"delta",...}), for people and scripts; not on the socket.
+std::string delta_as_json(const Delta& delta);
+
+/// `text` (UTF-8) as a JSON string, quotes included.
+std::string json_quote(std::string_view text);
+
+}  // namespace hearth::ipc

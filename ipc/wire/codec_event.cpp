@@ -1,0 +1,225 @@
+// Answers, and what broker and worker say to each other about the worker.
+
+#include <fmt/core.h>
+
+#include <array>
+
+#include "ipc/text/utf8.h"
+#include "ipc/wire/codec.h"
+#include "ipc/wire/convert.h"
+#include "ipc/wire/json_text.h"
+#include "ipc/wire/worker_codec.h"
+
+namespace hearth::ipc {
+namespace {
+
+constexpr JsonLimits kEventLimits{.max_bytes = 256u << 20, .max_values = 16u << 20};
+
+/// Name of each alternative of Event: {"event": name, ...}, or for the replies, which are told
+/// apart by the verb they answer, {"event": "reply", "verb": name, ...}.
+struct EventName {
+  std::string_view name;
+  bool reply;
+};
+constexpr auto kEventNames = std::to_array<EventName>({
+    {"queued", false},      {"progress", false}, {"started", false}, {"prompt_logprobs", false},
+    {"sample_done", false}, {"done", false},     {"error", false},   {"ping", true},
+    {"tokenize", true},     {"cancel", true},    {"models", true},   {"ps", true},
+    {"stats", true},        {"health", true},    {"loading", false}, {"load", true},
+    {"unload", true},       {"swap", true},      {"cache", true},    {"attached", false},
+    {"embed", true},
+});
+static_assert(kEventNames.size() == std::variant_size_v<Event>);
+
+constexpr std::array<std::string_view, std::variant_size_v<WorkerEvent>> kWorkerEventNames = {
+    "hello", "load_progress", "ready", "failed", "heartbeat", "stopped", "plan"};
+
+constexpr std::array<std::string_view, 3> kControlNames = {"cancel", "drain", "stop"};
+
+std::string_view text_of(const Json& object, std::string_view key) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_string()) return {};
+  return found->get_ref<const std::string&>();
+}
+
+Error unknown(std::string_view what, std::string_view met) {
+  return Error{ErrorCode::kUnsupported,
+               fmt::format("{}: met '{}', which is unknown here", what, printable(met)),
+               std::string(what)};
+}
+
+/// Reads alternative `index` of `Variant`.
+template <class Variant, size_t I = 0>
+Result<Variant> read_alternative(size_t index, const Json& object) {
+  if constexpr (I == std::variant_size_v<Variant>) {
+    return Error{ErrorCode::kInternal, "no such alternative", {}};
+  } else {
+    if (index != I) return read_alternative<Variant, I + 1>(index, object);
+    using T = std::variant_alternative_t<I, Variant>;
+    HEARTH_ASSIGN_OR_RETURN(T value, read_members<T>(object));
+    return Variant(std::in_place_index<I>, std::move(value));
+  }
+}
+
+}  // namespace
+
+Result<Event> decode_event(std::string_view json) {
+  HEARTH_ASSIGN_OR_RETURN(const Json object, parse_json_object(json, kEventLimits));
+  const std::string_view event = text_of(object, "event");
+  if (event.empty()) {
+    return Error{ErrorCode::kProtocol, "event: absent, want its name", "event"};
+  }
+  const bool reply = event == "reply";
+  const std::string_view met = reply ? text_of(object, "verb") : event;
+  for (size_t i = 0; i < kEventNames.size(); ++i) {
+    if (kEventNames[i].reply == reply && kEventNames[i].name == met) {
+      return read_alternative<Event>(i, object);
+    }
+  }
+  return unknown(reply ? "verb" : "event", met);
+}
+
+std::string encode_event(const Event& event) {
+  const EventName& name = kEventNames[event.index()];
+  Json object = Json::object();
+  if (name.reply) {
+    object["event"] = "reply";
+    object["verb"] = std::string(name.name);
+  } else {
+    object["event"] = std::string(name.name);
+  }
+  std::visit([&object](const auto& e) { write_members(object, e); }, event);
+  return dump_json(object);
+}
+
+Result<Delta> decode_delta(const Answer& answer) {
+  HEARTH_ASSIGN_OR_RETURN(const DeltaPayload payload, decode_delta_payload(answer.payload));
+  HEARTH_ASSIGN_OR_RETURN(std::vector<int32_t> ids, decode_ids(answer.ids));
+  if (ids.size() != payload.header.num_tokens) {
+    return Error{ErrorCode::kProtocol,
+                 fmt::format("delta: met {} ids, want the header's {}", ids.size(),
+                             payload.header.num_tokens),
+                 {}};
+  }
+  Delta delta{payload.header, std::string(payload.text), std::move(ids), {}, {}};
+  if (payload.header.num_parts > 0) {
+    HEARTH_ASSIGN_OR_RETURN(delta.parts, decode_parts(payload));
+    delta.text.clear();
+    for (const DeltaPart& part : delta.parts) {
+      if (part.channel == DeltaChannel::kText) delta.text += part.text;
+    }
+  }
+  if (!answer.logprobs.empty()) {
+    // parse_json_object wants an object; the frame is a list.
+    const std::string wrapped = fmt::format("{{\"logprobs\":{}}}", answer.logprobs);
+    HEARTH_ASSIGN_OR_RETURN(const Json object, parse_json_object(wrapped, kEventLimits));
+    JsonReader reader(object);
+    reader("logprobs", delta.logprobs);
+    HEARTH_TRY(std::move(reader).result());
+    if (delta.logprobs.size() != delta.ids.size()) {
+      return Error{
+          ErrorCode::kProtocol,
+          fmt::format("delta: met {} logprobs, want {}", delta.logprobs.size(), delta.ids.size()),
+          {}};
+    }
+  }
+  return delta;
+}
+
+Result<ToolCall> decode_tool_call(std::string_view json) {
+  HEARTH_ASSIGN_OR_RETURN(const Json object, parse_json_object(json, kEventLimits));
+  return read_members<ToolCall>(object);
+}
+
+std::string encode_tool_call(const ToolCall& call) {
+  Json object = Json::object();
+  write_members(object, call);
+  return dump_json(object);
+}
+
+std::string encode_logprobs(std::span<const TokenLogprobs> logprobs) {
+  std::string out = "[";
+  const auto quote = [&out](const std::string& text) {
+    is_valid_utf8(text) ? append_quoted(text, &out) : append_quoted(to_valid_utf8(text), &out);
+  };
+  for (const TokenLogprobs& token : logprobs) {
+    if (out.size() > 1) out += ',';
+    out += R"({"logprob":)";
+    append_number(token.logprob, &out);
+    out += R"(,"top":[)";
+    for (const TopLogprob& top : token.top) {
+      if (out.back() != '[') out += ',';
+      out += R"({"token":)";
+      out += std::to_string(top.token);
+      out += R"(,"logprob":)";
+      append_number(top.logprob, &out);
+      out += R"(,"text":)";
+      quote(top.text);
+      out += '}';
+    }
+    out += R"(],"text":)";
+    quote(token.text);
+    out += '}';
+  }
+  out += ']';
+  return out;
+}
+
+std::string delta_as_json(const Delta& delta) {
+  Json object = Json::object();
+  object["event"] = "delta";
+  object["sample"] = delta.header.sample;
+  object["first_index"] = delta.header.first_index;
+  object["text"] = delta.text;
+  if (!delta.parts.empty()) {
+    Json parts = Json::array();
+    for (const DeltaPart& part : delta.parts) {
+      parts.push_back({{"channel", std::string(name(part.channel))}, {"text", part.text}});
+    }
+    object["parts"] = std::move(parts);
+  }
+  object["ids"] = delta.ids;
+  if (!delta.logprobs.empty()) {
+    Json list = Json::array();
+    for (const TokenLogprobs& token : delta.logprobs) {
+      write_members(list.emplace_back(Json::object()), token);
+    }
+    object["logprobs"] = std::move(list);
+  }
+  return dump_json(object);
+}
+
+std::string json_quote(std::string_view text) { return dump_json(Json(std::string(text))); }
+
+Result<WorkerControl> decode_worker_control(std::string_view json) {
+  HEARTH_ASSIGN_OR_RETURN(const Json object, parse_json_object(json, kEventLimits));
+  const std::string_view control = text_of(object, "control");
+  for (size_t i = 0; i < kControlNames.size(); ++i) {
+    if (kControlNames[i] == control) return static_cast<WorkerControl>(i);
+  }
+  return unknown("control", control);
+}
+
+std::string encode_worker_control(WorkerControl control) {
+  Json object = Json::object();
+  object["control"] = std::string(kControlNames[static_cast<size_t>(control)]);
+  return dump_json(object);
+}
+
+Result<WorkerEvent> decode_worker_event(std::string_view json) {
+  HEARTH_ASSIGN_OR_RETURN(const Json object, parse_json_object(json, kEventLimits));
+  const std::string_view event = text_of(object, "event");
+  for (size_t i = 0; i < kWorkerEventNames.size(); ++i) {
+    if (kWorkerEventNames[i] == event) return read_alternative<WorkerEvent>(i, object);
+  }
+  return unknown("event", event);
+}
+
+std::string encode_worker_event(const WorkerEvent& event) {
+  Json object = Json::object();
+  object["event"] = std::string(kWorkerEventNames[event.index()]);
+  std::visit([&object](const auto& e) { write_members(object, e); }, event);
+  return dump_json(object);
+}
+
+}  // namespace hearth::ipc

@@ -1,0 +1,399 @@
+// Requests: every value against the field table.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ipc/schema/field_table.h"
+#include "ipc/text/utf8.h"
+#include "ipc/wire/codec.h"
+#include "ipc/wire/convert.h"
+#include "ipc/wire/worker_codec.h"
+
+namespace hearth::ipc {
+namespace {
+
+// The schemas of tools are nested deeply.
+constexpr int kRequestDepth = 32;
+constexpr JsonLimits kRequestLimits{.max_bytes = kMaxRequestBytes, .max_depth = kRequestDepth};
+// The broker's envelope: the request once more, and the tokens already sent.
+constexpr JsonLimits kWorkerLimits{
+    .max_bytes = 4 * kMaxRequestBytes, .max_depth = kRequestDepth + 1, .max_values = 32u << 20};
+
+/// In all lists of a kIdLists field together.
+constexpr size_t kMaxListedIds = 1'048'576;
+
+Error invalid(const Field& field, std::string_view met, std::string_view want) {
+  return Error{ErrorCode::kInvalidArgument,
+               fmt::format("{}: met {}, want {}", field.name, met, want), std::string(field.name)};
+}
+
+/// `number` as the table means it: integers without a point.
+std::string range(const Field& field) { return fmt::format("{} to {}", field.min, field.max); }
+
+bool in_range(const Field& field, double number) {
+  return number >= field.min && number <= field.max;  // false for NaN
+}
+
+bool has_control_character(std::string_view text) {
+  return std::any_of(text.begin(), text.end(), [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte < 0x20 || byte == 0x7F;
+  });
+}
+
+Result<void> check_integer(const Field& field, const Json& value, std::string_view where) {
+  // 1e3 and 5.0 are refused too: what a client writes as a fraction it may have computed as one.
+  const bool integral = value.is_number_integer() || value.is_number_unsigned();
+  if (integral && in_range(field, value.get<double>())) return {};
+  return invalid(field, fmt::format("{}{}", where, describe(value)),
+                 fmt::format("an integer {}", range(field)));
+}
+
+Result<void> check_text(const Field& field, const Json& value, std::string_view where) {
+  const std::string want = fmt::format("a string of {} bytes", range(field));
+  if (!value.is_string()) return invalid(field, fmt::format("{}{}", where, describe(value)), want);
+  const std::string& text = value.get_ref<const std::string&>();
+  if (!in_range(field, static_cast<double>(text.size()))) {
+    Error error = invalid(field, fmt::format("{}{}", where, describe(value)), want);
+    if (static_cast<double>(text.size()) > field.max) error.code = ErrorCode::kTooLarge;
+    return error;
+  }
+  return {};
+}
+
+Result<void> check_list(const Field& field, const Json& value, std::string_view items) {
+  if (value.is_array() && value.size() >= field.min_items && value.size() <= field.max_items) {
+    return {};
+  }
+  Error error =
+      invalid(field, describe(value),
+              fmt::format("a list of {} to {} {}", field.min_items, field.max_items, items));
+  if (value.is_array() && value.size() > field.max_items) error.code = ErrorCode::kTooLarge;
+  return error;
+}
+
+std::string item(size_t index) { return fmt::format("at [{}] ", index); }
+
+Result<void> check_value(const Field& field, const Json& value) {
+  switch (field.type) {
+    case FieldType::kBool:
+      if (!value.is_boolean()) return invalid(field, describe(value), "true or false");
+      return {};
+    case FieldType::kInteger: return check_integer(field, value, "");
+    case FieldType::kSeed:
+      if (value.is_number_unsigned()) return {};
+      return invalid(field, describe(value), "an integer 0 to 18446744073709551615");
+    case FieldType::kNumber:
+      if (value.is_number() && in_range(field, value.get<double>())) return {};
+      return invalid(field, describe(value), fmt::format("a number {}", range(field)));
+    case FieldType::kText: return check_text(field, value, "");
+    case FieldType::kName:
+      HEARTH_TRY(check_text(field, value, ""));
+      if (has_control_character(value.get_ref<const std::string&>())) {
+        return invalid(field, "a control character", "a name without any");
+      }
+      return {};
+    case FieldType::kChoice: {
+      const auto values = choices(field);
+      if (value.is_string() && std::find(values.begin(), values.end(),
+                                         value.get_ref<const std::string&>()) != values.end()) {
+        return {};
+      }
+      return invalid(field, describe(value), fmt::format("one of {}", fmt::join(values, ", ")));
+    }
+    case FieldType::kTextList: {
+      HEARTH_TRY(check_list(field, value, "strings"));
+      size_t index = 0;
+      for (const Json& text : value) HEARTH_TRY(check_text(field, text, item(index++)));
+      return {};
+    }
+    case FieldType::kIdList: {
+      HEARTH_TRY(check_list(field, value, "token ids"));
+      size_t index = 0;
+      for (const Json& id : value) HEARTH_TRY(check_integer(field, id, item(index++)));
+      return {};
+    }
+    case FieldType::kIdLists: {
+      HEARTH_TRY(check_list(field, value, "lists of token ids"));
+      size_t total = 0;
+      for (size_t i = 0; i < value.size(); ++i) {
+        const Json& list = value[i];
+        if (!list.is_array() || list.empty()) {
+          return invalid(field, item(i) + describe(list), "a list of token ids");
+        }
+        total += list.size();
+        for (const Json& id : list) HEARTH_TRY(check_integer(field, id, item(i)));
+      }
+      if (total > kMaxListedIds) {
+        Error error = invalid(field, fmt::format("{} ids", total),
+                              fmt::format("at most {} in all", kMaxListedIds));
+        error.code = ErrorCode::kTooLarge;
+        return error;
+      }
+      return {};
+    }
+    case FieldType::kLogitBias: {
+      HEARTH_TRY(check_list(field, value, "pairs"));
+      size_t index = 0;
+      for (const Json& pair : value) {
+        const std::string where = item(index++);
+        if (!pair.is_array() || pair.size() != 2) {
+          return invalid(field, where + describe(pair), "a pair [token id, number]");
+        }
+        const Json& id = pair[0];
+        if (!id.is_number_unsigned() || id.get<uint64_t>() > uint64_t{kMaxTokenId}) {
+          return invalid(field, where + describe(id),
+                         fmt::format("a token id 0 to {}", kMaxTokenId));
+        }
+        if (!pair[1].is_number() || !in_range(field, pair[1].get<double>())) {
+          return invalid(field, where + describe(pair[1]),
+                         fmt::format("a number {}", range(field)));
+        }
+      }
+      return {};
+    }
+    case FieldType::kObjects: {
+      HEARTH_TRY(check_list(field, value, "objects"));
+      size_t index = 0;
+      for (const Json& object : value) {
+        const std::string where = item(index++);
+        if (!object.is_object()) return invalid(field, where + describe(object), "an object");
+      }
+      return {};
+    }
+    case FieldType::kObject:
+      if (!value.is_object()) return invalid(field, describe(value), "an object");
+      return {};
+  }
+  return {};
+}
+
+Error required(std::string_view field, std::string_view want) {
+  return Error{ErrorCode::kInvalidArgument, fmt::format("{}: absent, want {}", field, want),
+               std::string(field)};
+}
+
+/// What one field's own range cannot say.
+Result<void> check_together(const Json& object, const GenerateRequest& request) {
+  const bool text = object.contains("prompt");
+  const bool ids = object.contains("prompt_ids");
+  const bool messages = object.contains("messages");
+  if (!text && !ids && !messages) return required("prompt", "it, prompt_ids or messages");
+  if (text && ids) {
+    return Error{ErrorCode::kInvalidArgument, "prompt_ids: met both it and prompt, want one",
+                 "prompt_ids"};
+  }
+  if (!request.json_schema.empty() && !request.grammar.empty()) {
+    return Error{ErrorCode::kInvalidArgument, "grammar: met both it and json_schema, want one",
+                 "grammar"};
+  }
+  if (messages && (text || ids)) {
+    return Error{
+        ErrorCode::kInvalidArgument,
+        fmt::format("messages: met both it and {}, want one", text ? "prompt" : "prompt_ids"),
+        "messages"};
+  }
+  for (const auto& [given, name] :
+       {std::pair(!request.tools.empty(), "tools"),
+        std::pair(!request.template_kwargs.empty(), "template_kwargs"),
+        std::pair(request.tool_choice != "auto", "tool_choice"),
+        std::pair(!request.parallel_tool_calls, "parallel_tool_calls")}) {
+    if (!given || messages) continue;
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("{}: met it without messages, want both", name), name};
+  }
+  if (request.max_tokens > 0 && request.min_tokens > request.max_tokens) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("min_tokens: met {}, want at most max_tokens, {}", request.min_tokens,
+                             request.max_tokens),
+                 "min_tokens"};
+  }
+  return {};
+}
+Result<void> check_together(const Json& object, const TokenizeRequest& request) {
+  const bool messages = object.contains("messages");
+  if (!object.contains("text") && !messages) return required("text", "it or messages");
+  if (object.contains("text") && messages) {
+    return Error{ErrorCode::kInvalidArgument, "messages: met both it and text, want one",
+                 "messages"};
+  }
+  for (const auto& [given, name] :
+       {std::pair(!request.tools.empty(), "tools"),
+        std::pair(!request.template_kwargs.empty(), "template_kwargs")}) {
+    if (!given || messages) continue;
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("{}: met it without messages, want both", name), name};
+  }
+  return {};
+}
+Result<void> check_together(const Json& object, const EmbedRequest&) {
+  const bool texts = object.contains("texts");
+  if (!texts && !object.contains("ids")) return required("texts", "it or ids");
+  if (texts && object.contains("ids")) {
+    return Error{ErrorCode::kInvalidArgument, "ids: met both it and texts, want one", "ids"};
+  }
+  return {};
+}
+Result<void> check_together(const Json& object, const AttachRequest&) {
+  if (!object.contains("id")) return required("id", "a request id");
+  return {};
+}
+Result<void> check_together(const Json& object, const ForkRequest&) {
+  if (!object.contains("id")) return required("id", "a request id");
+  return {};
+}
+Result<void> check_together(const Json& object, const SwapRequest&) {
+  if (!object.contains("model")) return required("model", "a model's name");
+  return {};
+}
+Result<void> check_together(const Json& object, const CancelRequest&) {
+  if (!object.contains("id")) return required("id", "a request id");
+  return {};
+}
+template <class T>
+Result<void> check_together(const Json&, const T&) {
+  return {};
+}
+
+template <class T>
+Result<ClientRequest> read_request(const Json& object) {
+  HEARTH_ASSIGN_OR_RETURN(T request, read_members<T>(object));
+  HEARTH_TRY(check_together(object, request));
+  return ClientRequest(std::move(request));
+}
+
+Result<ClientRequest> request_from(const Json& object) {
+  const auto verb_value = object.find("verb");
+  if (verb_value == object.end()) return required("verb", "ping, generate, ...");
+  std::optional<Verb> verb;
+  if (verb_value->is_string()) verb = verb_from_name(verb_value->get_ref<const std::string&>());
+  if (!verb) {
+    const bool text = verb_value->is_string();
+    return Error{ErrorCode::kProtocol,
+                 fmt::format("verb: met '{}', want ping, generate, tokenize, cancel, models, ps, "
+                             "stats, health, load, unload, swap, cache, attach, fork or embed",
+                             text ? printable(verb_value->get_ref<const std::string&>())
+                                  : describe(*verb_value)),
+                 "verb"};
+  }
+  for (const auto& [key, value] : object.items()) {
+    if (key == "verb") continue;
+    const Field* field = find_field(*verb, key);
+    if (field == nullptr) {
+      return Error{ErrorCode::kUnknownField,
+                   fmt::format("{}: no field of {}", printable(key), name(*verb)), printable(key)};
+    }
+    HEARTH_TRY(check_value(*field, value));
+  }
+  switch (*verb) {
+    case Verb::kPing: return read_request<PingRequest>(object);
+    case Verb::kGenerate: return read_request<GenerateRequest>(object);
+    case Verb::kTokenize: return read_request<TokenizeRequest>(object);
+    case Verb::kCancel: return read_request<CancelRequest>(object);
+    case Verb::kModels: return read_request<ModelsRequest>(object);
+    case Verb::kPs: return read_request<PsRequest>(object);
+    case Verb::kStats: return read_request<StatsRequest>(object);
+    case Verb::kHealth: return read_request<HealthRequest>(object);
+    case Verb::kLoad: return read_request<LoadRequest>(object);
+    case Verb::kUnload: return read_request<UnloadRequest>(object);
+    case Verb::kSwap: return read_request<SwapRequest>(object);
+    case Verb::kCache: return read_request<CacheRequest>(object);
+    case Verb::kAttach: return read_request<AttachRequest>(object);
+    case Verb::kFork: return read_request<ForkRequest>(object);
+    case Verb::kEmbed: return read_request<EmbedRequest>(object);
+  }
+  return Error{ErrorCode::kInternal, "a verb without a case", "verb"};
+}
+
+Json to_json(const ClientRequest& request) {
+  Json object = Json::object();
+  object["verb"] = std::string(name(verb_of(request)));
+  std::visit([&object](const auto& r) { write_members(object, r, /*skip_empty=*/true); }, request);
+  // The two texts whose absence means something else than an empty one.
+  if (const auto* generate = std::get_if<GenerateRequest>(&request)) {
+    if (generate->prompt_ids.empty() && generate->messages.empty()) {
+      object["prompt"] = generate->prompt;
+    } else {
+      object.erase("prompt");
+    }
+  } else if (const auto* tokenize = std::get_if<TokenizeRequest>(&request)) {
+    if (tokenize->messages.empty()) object["text"] = tokenize->text;
+  }
+  return object;
+}
+
+}  // namespace
+
+Result<ClientRequest> decode_request(std::string_view json) {
+  HEARTH_ASSIGN_OR_RETURN(const Json object, parse_json_object(json, kRequestLimits));
+  return request_from(object);
+}
+
+std::string encode_request(const ClientRequest& request) { return dump_json(to_json(request)); }
+
+Result<WorkerRequest> decode_worker_request(uint64_t id, std::string_view json) {
+  HEARTH_ASSIGN_OR_RETURN(const Json object, parse_json_object(json, kWorkerLimits));
+  struct Envelope {
+    std::string owner;
+    int64_t received_ms_ago = 0;
+    std::vector<std::vector<int32_t>> resume;
+    std::vector<int32_t> prefix;
+    uint64_t fork_of = 0;
+    int32_t fork_sample = 0;
+  } envelope;
+  JsonReader reader(object);
+  reader("owner", envelope.owner);
+  reader("received_ms_ago", envelope.received_ms_ago);
+  reader("resume", envelope.resume);
+  reader("prefix", envelope.prefix);
+  reader("fork_of", envelope.fork_of);
+  reader("fork_sample", envelope.fork_sample);
+  HEARTH_TRY(std::move(reader).result());
+  const auto inner = object.find("request");
+  if (inner == object.end() || !inner->is_object()) return required("request", "an object");
+  HEARTH_ASSIGN_OR_RETURN(ClientRequest request, request_from(*inner));
+
+  WorkerRequest out;
+  out.id = id;
+  out.verb = verb_of(request);
+  out.owner = std::move(envelope.owner);
+  out.received_ms_ago = envelope.received_ms_ago;
+  out.resume = std::move(envelope.resume);
+  out.prefix = std::move(envelope.prefix);
+  out.fork_of = envelope.fork_of;
+  out.fork_sample = envelope.fork_sample;
+  if (auto* generate = std::get_if<GenerateRequest>(&request)) {
+    out.generate = std::move(*generate);
+  } else if (auto* tokenize = std::get_if<TokenizeRequest>(&request)) {
+    out.tokenize = std::move(*tokenize);
+  } else if (auto* embed = std::get_if<EmbedRequest>(&request)) {
+    out.embed = std::move(*embed);
+  } else {
+    return Error{ErrorCode::kProtocol,
+                 fmt::format("verb: met {}, want generate, tokenize or embed", name(out.verb)),
+                 "verb"};
+  }
+  return out;
+}
+
+std::string encode_worker_request(const WorkerRequest& request) {
+  Json object = Json::object();
+  JsonWriter writer(object, /*skip_empty=*/true);
+  writer("owner", request.owner);
+  writer("received_ms_ago", request.received_ms_ago);
+  writer("resume", request.resume);
+  if (!request.prefix.empty()) {
+    writer("prefix", request.prefix);
+    writer("fork_of", request.fork_of);
+    writer("fork_sample", request.fork_sample);
+  }
+  switch (request.verb) {
+    case Verb::kTokenize: object["request"] = to_json(request.tokenize); break;
+    case Verb::kEmbed: object["request"] = to_json(request.embed); break;
+    default: object["request"] = to_json(request.generate);
+  }
+  return dump_json(object);
+}
+
+}  // namespace hearth::ipc

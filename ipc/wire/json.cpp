@@ -1,0 +1,171 @@
+#include "ipc/wire/json.h"
+
+#include <fmt/core.h>
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "ipc/text/utf8.h"
+
+namespace hearth::ipc {
+namespace {
+
+/// Builds the value from the parser's events. Written by hand because the library's own builder
+/// has no bound on depth and keeps the last of two equal keys without a word.
+class BoundedBuilder final : public nlohmann::json_sax<Json> {
+ public:
+  explicit BoundedBuilder(const JsonLimits& limits) : limits_(limits) {}
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(number_integer_t value) override { return add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return add(value); }
+  bool string(string_t& value) override { return add(std::move(value)); }
+  bool binary(binary_t&) override { return false; }
+  bool start_object(size_t) override { return open(Json::object()); }
+  bool start_array(size_t) override { return open(Json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+
+  bool key(string_t& key) override {
+    Json& object = *open_.back();
+    if (open_.size() == 1) field_ = printable(key);
+    if (object.size() >= limits_.max_object_keys) {
+      return fail(ErrorCode::kTooLarge,
+                  fmt::format("an object has more than {} keys", limits_.max_object_keys));
+    }
+    if (object.contains(key)) {
+      return fail(ErrorCode::kInvalidArgument, fmt::format("'{}' is given twice", printable(key)));
+    }
+    slot_ = &object[key];
+    return true;
+  }
+
+  bool parse_error(size_t position, const std::string&, const Json::exception& problem) override {
+    // 406 is a number too big for a double; its text quotes the number alone, yet the rule here is
+    // that nothing is quoted.
+    const bool overflow = problem.id == 406;
+    return fail(
+        overflow ? ErrorCode::kInvalidArgument : ErrorCode::kProtocol,
+        fmt::format("{} at byte {}",
+                    overflow ? "met a number beyond 1.8e308" : "met what is not JSON", position));
+  }
+
+  Json take_root() { return std::move(root_); }
+  Error take_error() {
+    if (!error_) error_ = Error{ErrorCode::kProtocol, "met what is not JSON", field_};
+    return std::move(*error_);
+  }
+
+ private:
+  bool fail(ErrorCode code, std::string what) {
+    if (!field_.empty()) what = fmt::format("{}: {}", field_, what);
+    error_ = Error{code, std::move(what), field_};
+    return false;
+  }
+
+  Json* place(Json value) {
+    if (open_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    if (open_.back()->is_array()) {
+      open_.back()->push_back(std::move(value));
+      return &open_.back()->back();
+    }
+    *slot_ = std::move(value);
+    return slot_;
+  }
+  bool add(Json value) {
+    if (++num_values_ > limits_.max_values) {
+      return fail(ErrorCode::kTooLarge, fmt::format("more than {} values", limits_.max_values));
+    }
+    place(std::move(value));
+    return true;
+  }
+  bool open(Json value) {
+    if (static_cast<int>(open_.size()) >= limits_.max_depth) {
+      return fail(ErrorCode::kTooLarge, fmt::format("nested deeper than {}", limits_.max_depth));
+    }
+    if (++num_values_ > limits_.max_values) {
+      return fail(ErrorCode::kTooLarge, fmt::format("more than {} values", limits_.max_values));
+    }
+    // A container is filled only while it is the innermost one, so no pointer in open_ moves.
+    open_.push_back(place(std::move(value)));
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  const JsonLimits& limits_;
+  Json root_;
+  std::vector<Json*> open_;
+  Json* slot_ = nullptr;  ///< where the value of the last key goes
+  size_t num_values_ = 0;
+  std::string field_;  ///< the top-level key last read
+  std::optional<Error> error_;
+};
+
+}  // namespace
+
+Result<Json> parse_json_object(std::string_view text, const JsonLimits& limits) {
+  if (text.size() > limits.max_bytes) {
+    return Error{ErrorCode::kTooLarge,
+                 fmt::format("JSON of {} bytes, want at most {}", text.size(), limits.max_bytes),
+                 {}};
+  }
+  const size_t valid = valid_utf8_prefix(text);
+  if (valid != text.size()) {
+    return Error{ErrorCode::kProtocol, fmt::format("byte {} is not UTF-8", valid + 1), {}};
+  }
+  // JSON has no raw NUL anywhere, but the library takes one for the end of the text.
+  if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    return Error{ErrorCode::kProtocol, fmt::format("met what is not JSON at byte {}", nul + 1), {}};
+  }
+  BoundedBuilder builder(limits);
+  bool whole = false;
+  try {
+    whole = Json::sax_parse(text.begin(), text.end(), &builder);
+  } catch (const std::exception&) {
+    return Error{ErrorCode::kInternal, "the JSON parser failed", {}};
+  }
+  if (!whole) return builder.take_error();
+  Json root = builder.take_root();
+  if (!root.is_object()) {
+    return Error{
+        ErrorCode::kProtocol, fmt::format("met {}, want a JSON object", describe(root)), {}};
+  }
+  return root;
+}
+
+std::string dump_json(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string describe(const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::null: return "null";
+    case Json::value_t::boolean: return value.get<bool>() ? "true" : "false";
+    case Json::value_t::number_integer:
+    case Json::value_t::number_unsigned:
+    case Json::value_t::number_float: return value.dump();
+    case Json::value_t::string:
+      return fmt::format("a string of {} bytes", value.get_ref<const std::string&>().size());
+    case Json::value_t::array: return fmt::format("a list of {}", value.size());
+    case Json::value_t::object: return "an object";
+    default: return "something else";
+  }
+}
+
+std::string printable(std::string_view name) {
+  std::string out;
+  for (const char c : name.substr(0, 40)) out += c > 0x20 && c < 0x7F ? c : '?';
+  if (name.size() > 40) out += "...";
+  return out;
+}
+
+}  // namespace hearth::ipc

@@ -1,0 +1,302 @@
+#include "ipc/wire/protocol_page.h"
+
+#include <fmt/format.h>
+
+#include <string_view>
+#include <vector>
+
+#include "ipc/schema/field_table.h"
+#include "ipc/wire/codec.h"
+
+namespace hearth::ipc {
+namespace {
+
+constexpr std::string_view kFramesSection = R"(# HEARTH/1
+
+Local programs talk to the daemon over a ZeroMQ socket: a DEALER connects to `api.sock` in the
+runtime directory (`/run/hearth` for the service; for a user `$XDG_RUNTIME_DIR/hearth`, else
+`~/.cache/hearth/run`; `HEARTH_RUNTIME_DIR` goes first). JSON is UTF-8. This page is written by
+`hearth protocol` from the table that the daemon itself checks requests against.
+
+## Frames
+
+| client sends | daemon answers |
+|---|---|
+| `HEARTH/1` | `HEARTH/1` |
+| request id | the same request id |
+| JSON request | `event`, then JSON; or |
+| | `delta`, then header and text, then token ids, then logprobs (where asked for) |
+
+A request id is 1 to 64 visible ASCII characters, chosen by the client, unique among its user's
+live requests. Who the user is, the kernel says; nothing in a message is believed about it.
+
+A delta's header is 16 bytes, four little-endian 32-bit numbers: sample, index of the delta's first
+token among the sample's generated tokens, number of tokens, number of parts. Where that is 0, UTF-8
+text follows in the same frame; a character that is not whole yet waits for the next delta. Answers
+to `messages` can have parts instead: each two little-endian 32-bit numbers, channel and bytes, and
+so many bytes of UTF-8. Channel 0 is text; 1 is reasoning, where the model's template marks it; 2
+begins a call of a function, `{"index":0,"id":"a1B2c3D4e","name":"f"}`; 3 is more of that call's
+arguments, as JSON text. The ids frame holds that many
+little-endian 32-bit token ids. A first index other than the one expected means that a delta was
+lost. The logprobs frame is a JSON list with one
+`{"logprob":x,"top":[{"token":i,"logprob":x,"text":"a"}],"text":"a"}` per token; a token whose bytes
+are no UTF-8 by themselves has the text `bytes:\xe2\x82`, in hexadecimal.
+
+`generate` is answered by `queued`\*, `progress`\*, `started`, `prompt_logprobs` (where asked for),
+deltas, one `sample_done` per sample, and last `done` or `error`. Every other verb is answered by
+one `reply`, or `error`; that of `load`, `unload` and `swap` follows `loading`\* and comes when it is
+done, which may take long. `fork` is answered like `generate`, and `attach` by `attached` and then
+like `generate`: what was sent before comes first, with the events in the order above. Skip events and members that you do not know.
+
+A request of more than 32 MiB, deeper than 32 levels, with a field that is unknown, given twice or
+out of range is refused with an `error` that names the field. Numbers without a fraction are wanted
+where the table says integer, and integers go up to 2^64 - 1: keep them whole when you parse.
+)";
+
+struct VerbMeaning {
+  Verb verb;
+  std::string_view meaning;
+};
+constexpr VerbMeaning kVerbMeanings[] = {
+    {Verb::kGenerate, "Continues a prompt."},
+    {Verb::kTokenize, "Turns text into token ids with the model's tokenizer; may load the model."},
+    {Verb::kEmbed,
+     "Texts as vectors, by an embedding model or by a decoder's last rows. Each vector is f32, "
+     "little endian, in base64."},
+    {Verb::kAttach,
+     "The answers of one of the caller's own requests, again from a token on and then as they "
+     "come; also from\nanother connection, and a short while after its end. `from` in `attached` "
+     "is the first token of each sample\nthat follows: a later one than asked for where the "
+     "daemon's memory for it was too small. Leaving ends nothing."},
+    {Verb::kFork,
+     "New samples that go on from what such a request has written so far, or from an earlier token "
+     "of it; their\ntokens are those of a request of its own whose prompt is all of that. What is "
+     "not given is as that request\nsaid it. KV blocks of a running request are shared, not "
+     "computed again."},
+    {Verb::kCancel,
+     "Ends a live request of the same user; that request's `done` has the reason `cancelled`."},
+    {Verb::kPing, "Is anybody there. Another `instance` is another daemon: its requests are gone."},
+    {Verb::kModels, "The models that can be named, and the folders searched."},
+    {Verb::kPs, "The caller's live requests (an admin sees everybody's) and the resident models."},
+    {Verb::kStats, "Counters since the start, and each worker's last state."},
+    {Verb::kHealth, "Whether the daemon can serve, and what is wrong if it cannot."},
+    {Verb::kLoad, "Brings a model into memory; for administrators, as the next two."},
+    {Verb::kUnload,
+     "Takes a model out of memory once its requests have ended; a later request loads it again."},
+    {Verb::kSwap,
+     "Loads a model and then points a role at it, until the daemon ends. Requests under way go on "
+     "where they\nare; where the model cannot be loaded, the role stays as it was."},
+    {Verb::kCache,
+     "Looks after the prefixes kept on disk: the caller's own, whether their model is resident or "
+     "not."},
+};
+
+std::string type_of(const Field& field) {
+  switch (field.type) {
+    case FieldType::kBool: return "true or false";
+    case FieldType::kInteger: return "integer";
+    case FieldType::kSeed: return "integer";
+    case FieldType::kNumber: return "number";
+    case FieldType::kText:
+    case FieldType::kName: return "string";
+    case FieldType::kChoice: return "string";
+    case FieldType::kTextList: return "list of strings";
+    case FieldType::kIdList: return "list of integers";
+    case FieldType::kIdLists: return "list of lists of integers";
+    case FieldType::kLogitBias: return "list of pairs";
+    case FieldType::kObjects: return "list of objects";
+    case FieldType::kObject: return "object";
+  }
+  return "";
+}
+
+/// 1e6 as 1000000: {:.15g} keeps integers of the table whole.
+std::string plain(double number) { return fmt::format("{:.15g}", number); }
+
+std::string range_of(const Field& field) {
+  const std::string range = fmt::format("{} to {}", plain(field.min), plain(field.max));
+  switch (field.type) {
+    case FieldType::kBool: return "";
+    case FieldType::kInteger:
+    case FieldType::kNumber: return range;
+    case FieldType::kSeed: return "0 to 18446744073709551615";
+    case FieldType::kText:
+    case FieldType::kName: return range + " bytes";
+    case FieldType::kChoice: return fmt::format("{}", fmt::join(choices(field), ", "));
+    case FieldType::kTextList:
+      return fmt::format("at most {}, each {} bytes", field.max_items, range);
+    case FieldType::kIdList:
+      return fmt::format("{} to {}, each {}", field.min_items, field.max_items, range);
+    case FieldType::kIdLists:
+      return fmt::format("{} to {} lists, each integer {}", field.min_items, field.max_items,
+                         range);
+    case FieldType::kLogitBias:
+      return fmt::format("at most {}, numbers {}", field.max_items, range);
+    case FieldType::kObjects: return fmt::format("{} to {}", field.min_items, field.max_items);
+    case FieldType::kObject: return "";
+  }
+  return "";
+}
+
+std::string fields_of(Verb verb) {
+  std::string rows;
+  for (const Field& field : request_fields()) {
+    if (!has_verb(field, verb)) continue;
+    // Bytes already stand in the range.
+    const std::string unit = field.unit == "bytes" ? "" : std::string(field.unit);
+    rows += fmt::format(
+        "| `{}` | {} | {} | {} | {} | {} |\n", field.name, type_of(field), range_of(field), unit,
+        field.default_value.empty() ? "" : fmt::format("`{}`", field.default_value), field.meaning);
+  }
+  if (rows.empty()) return "No fields.\n";
+  return "| field | type | range | unit | default | meaning |\n|---|---|---|---|---|---|\n" + rows;
+}
+
+std::string_view meaning(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalidArgument: return "A field has a value it may not have.";
+    case ErrorCode::kUnknownField: return "A field that the verb does not have.";
+    case ErrorCode::kProtocol: return "Frames or JSON that are not of this protocol.";
+    case ErrorCode::kNotFound: return "No such model or request.";
+    case ErrorCode::kForbidden: return "It belongs to somebody else.";
+    case ErrorCode::kContextOverflow: return "Prompt and output do not fit; both numbers are said.";
+    case ErrorCode::kTooLarge: return "Over a bound on bytes or counts.";
+    case ErrorCode::kBusy: return "A queue is full; try again after `retry_ms`.";
+    case ErrorCode::kUnavailable: return "The daemon is stopping, or no worker could be started.";
+    case ErrorCode::kDeadline: return "The request's own deadline passed before it began.";
+    case ErrorCode::kCancelled: return "Cancelled before it began.";
+    case ErrorCode::kPoison: return "Two workers died with this request; it is not tried again.";
+    case ErrorCode::kCorrupt: return "The model's file contradicts itself.";
+    case ErrorCode::kUnsupported: return "Well formed, but not something this build does.";
+    case ErrorCode::kOutOfMemory: return "Does not fit into memory; the numbers are said.";
+    case ErrorCode::kIo: return "The operating system refused.";
+    case ErrorCode::kLost: return "The daemon or the worker went away (said by client libraries).";
+    case ErrorCode::kInternal: return "A bug of hearth's.";
+  }
+  return "";
+}
+
+/// One of each event, encoded by the codec: the page cannot show another form.
+std::vector<Event> example_events() {
+  ModelEntry model;
+  model.name = "stories";
+  model.roles = {"default"};
+  model.state = "resident";
+  model.file_bytes = 1'185'376;
+  model.load_share = 1;
+  model.architecture = "llama";
+  model.file_type = "Q8_0";
+  model.num_parameters = 1'100'000;
+  model.context_length = 1024;
+  model.device = "cpu avx512-vnni";
+  model.weight_bytes = 1'200'000;
+  model.kv_bytes = 8'388'608;
+  model.worker_pid = 4243;
+  model.memory_bytes = 10'000'000;
+  model.keep_alive_ms = 1'800'000;
+  DoneEvent done;
+  done.finish_reasons = {"stop"};
+  done.model = "stories";
+  done.seed = 7;
+  done.usage = {12, 8, 180, 96, 71};
+  done.timings = {0.4, 6.5, 9.25, 1.5, 277.75};
+  done.cache_miss = "from token 8 on: what was kept ends there";
+  done.bandwidth_share = 0.5;
+  done.speculation = {40, 96, 71, {40, 32, 24}, {33, 22, 16}, 1.775, 61.5};
+  StatsReply stats;
+  stats.instance = "5f0c9d31a7e24b68";
+  stats.version = "0.1.0";
+  stats.uptime_ms = 60'000;
+  stats.requests_live = 1;
+  stats.requests_total = 10;
+  stats.requests_done = 9;
+  stats.output_tokens_total = 1800;
+  WorkerStats worker;
+  worker.model = "stories";
+  worker.device = "cpu avx512-vnni";
+  worker.state = "ready";
+  worker.pid = 4243;
+  worker.heartbeat_age_ms = 90;
+  worker.snapshot.kv_blocks_total = {512};
+  worker.snapshot.kv_blocks_used = {12};
+  worker.snapshot.kv_blocks_cached = {40};
+  WorkerStats on_gpu;
+  on_gpu.model = "large";
+  on_gpu.device = "cuda sm_90";
+  on_gpu.state = "ready";
+  on_gpu.pid = 4244;
+  on_gpu.heartbeat_age_ms = 120;
+  on_gpu.snapshot.store.ram_budget_bytes = 4'294'967'296;
+  on_gpu.snapshot.store.ram_bytes = 1'073'741'824;
+  on_gpu.snapshot.device_memory = {88'000'000'000, 201'326'592, 100'663'296, 50'331'648};
+  on_gpu.snapshot.gpu = {.name = "NVIDIA H200",
+                         .driver = "580.65.06",
+                         .memory_used_bytes = 89'000'000'000,
+                         .memory_total_bytes = 150'000'000'000,
+                         .sm_clock_mhz = 1755,
+                         .sm_clock_max_mhz = 1980,
+                         .memory_clock_mhz = 3201,
+                         .power_mw = 412'345,
+                         .power_limit_mw = 700'000,
+                         .temperature_c = 51,
+                         .utilization_percent = 97,
+                         .throttled = "power limit"};
+  stats.workers = {worker, on_gpu};
+  return {
+      QueuedEvent{"loading", 0, 1500},
+      ProgressEvent{128, 4000, 0, ""},
+      StartedEvent{"stories", 12, 8, 0.4},
+      PromptLogprobsEvent{{-0.25f}, {1, 403}, {"<s>", " Once"}, {{{403, -0.25f, " Once"}}}},
+      SampleDoneEvent{0, "stop", 180},
+      done,
+      ErrorEvent{{ErrorCode::kInvalidArgument, "temperature: met -1, want a number 0 to 10",
+                  "temperature"},
+                 0},
+      PongReply{"5f0c9d31a7e24b68", 4242, "0.1.0", 60'000, false},
+      TokenizeReply{"stories", {1, 403, 407}, {"<s>", "\xE2\x96\x81Once", "\xE2\x96\x81upon"}},
+      CancelReply{"r1"},
+      ModelsReply{{model}, {"/var/lib/hearth/models"}},
+      PsReply{{{"r1", "uid:1000", "stories", "decode", "normal", 12, 30, 456}}, {model}},
+      stats,
+      HealthReply{"ok", {}},
+      LoadingEvent{"stories", "reading", 600'000, 1'185'376, 40},
+      LoadReply{"stories", 95, 1'200'000, 8'388'608, ""},
+      UnloadReply{"stories", true},
+      SwapReply{"default", "stories", "tales", 95},
+      CacheReply{true, "stories: 3 chunks\n"},
+      AttachedEvent{"r1", "stories", true, {64}},
+      EmbedReply{"stories", 2, {3}, {"mpkZPwAAAL8="}},
+  };
+}
+
+}  // namespace
+
+std::string protocol_page() {
+  std::string page(kFramesSection);
+  page += "\n## Requests\n\nA request is one JSON object: `verb`, and the fields of that verb.\n";
+  for (const VerbMeaning& entry : kVerbMeanings) {
+    page +=
+        fmt::format("\n### {}\n\n{}\n\n{}", name(entry.verb), entry.meaning, fields_of(entry.verb));
+  }
+  page += fmt::format(
+      "\nAn example (what is left out has its default):\n\n"
+      "```json\n{}\n```\n",
+      R"({"verb":"generate","model":"default","prompt":"Once upon a time","max_tokens":200,"temperature":0})");
+  page +=
+      "\n## Events\n\nOne of each, as the daemon writes them. Times are milliseconds; a reason "
+      "is `stop`, `tool_calls`\n(it stopped, and has calls), `length`, `cancelled` or `deadline`; "
+      "`tpot_ms` is the mean time per output token after the first. `gpu` is there for models on a "
+      "GPU "
+      "whose\nmanagement library (NVML) is installed, in `stats` and in the models of `ps`; what "
+      "it does not say is\nempty or -1.\n\n```json\n";
+  for (const Event& event : example_events()) page += encode_event(event) + "\n";
+  page += "```\n\n## Error codes\n\n| code | means |\n|---|---|\n";
+  for (int i = 0; i <= static_cast<int>(ErrorCode::kInternal); ++i) {
+    const auto code = static_cast<ErrorCode>(i);
+    page += fmt::format("| `{}` | {} |\n", hearth::name(code), meaning(code));
+  }
+  page += "\n`field` names the request field concerned, or is empty.\n";
+  return page;
+}
+
+}  // namespace hearth::ipc

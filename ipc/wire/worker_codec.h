@@ -1,0 +1,24 @@
+#pragma once
+// JSON to and from the structs of ipc/schema/worker_messages.h, as codec.h does it for clients.
+// Pure functions; any thread.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "ipc/schema/worker_messages.h"
+#include "kernels/base/result.h"
+
+namespace hearth::ipc {
+
+/// `id` is the number frame's, `verb` must be generate or tokenize.
+Result<WorkerRequest> decode_worker_request(uint64_t id, std::string_view json);
+std::string encode_worker_request(const WorkerRequest& request);
+
+Result<WorkerControl> decode_worker_control(std::string_view json);
+std::string encode_worker_control(WorkerControl control);
+
+Result<WorkerEvent> decode_worker_event(std::string_view json);
+std::string encode_worker_event(const WorkerEvent& event);
+
+}  // namespace hearth::ipc

@@ -1,0 +1,158 @@
+#include "ipc/wire/worker_pipe.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "ipc/files/paths.h"
+#include "kernels/base/check.h"
+
+namespace hearth::ipc {
+namespace {
+
+constexpr size_t kHeaderBytes = 16;
+constexpr size_t kReadBytes = 64 << 10;
+// Buffers that a long message has left behind are given back.
+constexpr size_t kKeptBytes = 1 << 20;
+// No message of either end comes near it: a length beyond is no length.
+constexpr uint32_t kMessageBytesMax = 1u << 31;
+
+void append_little(std::string& out, uint64_t value, int bytes) {
+  for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i) & 0xFF);
+}
+
+uint64_t load_little(const char* at, int bytes) {
+  uint64_t out = 0;
+  for (int i = 0; i < bytes; ++i) {
+    out |= static_cast<uint64_t>(static_cast<unsigned char>(at[i])) << (8 * i);
+  }
+  return out;
+}
+
+Error pipe_error(std::string_view what) {
+  return Error{ErrorCode::kIo, fmt::format("{}: {}", what, std::strerror(errno)), ""};
+}
+
+}  // namespace
+
+void append_pipe_message(std::string& out, const PipeMessage& message) {
+  HEARTH_CHECK(message.bytes.size() < kMessageBytesMax, "{} bytes", message.bytes.size());
+  append_little(out, message.bytes.size(), 4);
+  append_little(out, static_cast<uint32_t>(message.kind), 4);
+  append_little(out, message.number, 8);
+  out.append(message.bytes);
+}
+
+std::span<char> PipeReader::room() {
+  if (begin_ == end_) {
+    begin_ = end_ = 0;
+    if (buffer_.size() > kKeptBytes) {
+      buffer_.clear();
+      buffer_.shrink_to_fit();
+    }
+  }
+  if (buffer_.size() - end_ < kReadBytes) {
+    if (begin_ > 0) {
+      std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
+      end_ -= std::exchange(begin_, 0);
+    }
+    if (buffer_.size() - end_ < kReadBytes) buffer_.resize(2 * end_ + kReadBytes);
+  }
+  return {buffer_.data() + end_, kReadBytes};
+}
+
+Result<std::optional<PipeMessage>> PipeReader::next() {
+  if (end_ - begin_ < kHeaderBytes) return std::optional<PipeMessage>();
+  const char* header = buffer_.data() + begin_;
+  const auto bytes = static_cast<uint32_t>(load_little(header, 4));
+  const auto kind = static_cast<uint32_t>(load_little(header + 4, 4));
+  if (bytes >= kMessageBytesMax || kind >= kNumPipeKinds) {
+    return Error{ErrorCode::kProtocol,
+                 fmt::format("message of kind {} and {} bytes, want a kind below {}", kind, bytes,
+                             kNumPipeKinds),
+                 ""};
+  }
+  if (end_ - begin_ - kHeaderBytes < bytes) return std::optional<PipeMessage>();
+  begin_ += kHeaderBytes + bytes;
+  return std::optional<PipeMessage>(
+      {static_cast<PipeKind>(kind), load_little(header + 8, 8), {header + kHeaderBytes, bytes}});
+}
+
+WorkerPipe::WorkerPipe(int fd) : fd_(fd) {
+  const int flags = ::fcntl(fd, F_GETFL);
+  HEARTH_CHECK(flags >= 0 && ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0, "fd={}", fd);
+}
+
+WorkerPipe::~WorkerPipe() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+WorkerPipe::WorkerPipe(WorkerPipe&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)),
+      reader_(std::move(other.reader_)),
+      out_(std::move(other.out_)),
+      sent_(std::exchange(other.sent_, 0)) {}
+
+Result<WorkerPipe> WorkerPipe::connect(const std::filesystem::path& socket) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = socket.string();
+  if (path.size() >= sizeof address.sun_path) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("{}: a socket's path has at most {} bytes", path, kMaxSocketPathBytes),
+                 ""};
+  }
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return pipe_error("socket");
+  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    const Error error = pipe_error(fmt::format("connect {}", path));
+    ::close(fd);
+    return error;
+  }
+  return WorkerPipe(fd);
+}
+
+bool WorkerPipe::send(const PipeMessage& message) {
+  append_pipe_message(out_, message);
+  return write();
+}
+
+bool WorkerPipe::write() {
+  while (has_unsent()) {
+    const ssize_t n = ::send(fd_, out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      // What was sent makes room for what is added meanwhile, seldom enough.
+      if (sent_ > kKeptBytes) out_.erase(0, std::exchange(sent_, 0));
+      return true;
+    }
+    if (n < 0) return false;
+    sent_ += static_cast<size_t>(n);
+  }
+  sent_ = 0;
+  out_.clear();
+  if (out_.capacity() > kKeptBytes) out_.shrink_to_fit();
+  return true;
+}
+
+WorkerPipe::Read WorkerPipe::read() {
+  const std::span<char> room = reader_.room();
+  ssize_t n = -1;
+  do {
+    n = ::recv(fd_, room.data(), room.size(), 0);
+  } while (n < 0 && errno == EINTR);
+  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Read::kDrained;
+  if (n <= 0) return Read::kEnded;
+  reader_.filled(static_cast<size_t>(n));
+  return static_cast<size_t>(n) == room.size() ? Read::kMore : Read::kDrained;
+}
+
+}  // namespace hearth::ipc

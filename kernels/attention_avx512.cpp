@@ -1,9 +1,0 @@
-#include "kernels/simd_avx512.h"
-// The vocabulary first, then what is written in it.
-#include "kernels/attention_body.h"
-
-namespace hearth::kernels {
-
-constinit const AttentionKernels kAttentionAvx512 = attention_kernels();
-
-}  // namespace hearth::kernels

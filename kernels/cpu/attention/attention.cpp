@@ -1,0 +1,266 @@
+#include <algorithm>
+
+#include "kernels/base/check.h"
+#include "kernels/cpu/op_table.h"
+#include "kernels/ops/checks.h"
+#include "kernels/ops/encoder_kernels.h"
+#include "kernels/ops/kv_layout.h"
+
+namespace hearth::kernels::cpu {
+namespace {
+
+/// Rows computed together: query heads that share `kv_head`, of neighbouring tokens of a sequence.
+struct HeadRows {
+  int32_t seq;
+  int32_t kv_head;
+  int32_t first_token;
+  int32_t first_row;  ///< row i of the set is head (first_row + i) % group of token
+  int32_t num_rows;   ///<   first_token + (first_row + i) / group
+  int32_t first_split;
+  int32_t num_splits;
+  int64_t first_partial;  ///< index of its first partial where splits run apart
+};
+
+struct Attention {
+  const AttentionArgs& args;
+  const GroupIndex& index;
+  const AttentionKernels& kernels;
+  int32_t heads_per_kv_head;
+  bool to_all;  ///< a query sees what is behind it, too
+
+  int32_t token_of(const HeadRows& set, int32_t row) const {
+    return set.first_token + (set.first_row + row) / heads_per_kv_head;
+  }
+  int32_t head_of(const HeadRows& set, int32_t row) const {
+    return set.kv_head * heads_per_kv_head + (set.first_row + row) % heads_per_kv_head;
+  }
+  SeenPositions seen_by(int32_t token) const { return seen_positions(args, token, to_all); }
+};
+
+/// Partials of one split: the kernel's, and o of its rows.
+struct Partial {
+  AttentionPartial* ml;
+  float* o;  ///< (rows, padded head_dim)
+};
+
+/// An array of partials, each with room for the rows of the largest set.
+struct Partials {
+  std::byte* memory;
+  size_t bytes_each;
+
+  static size_t bytes_for(int32_t rows, int32_t head_dim) {
+    static_assert(sizeof(AttentionPartial) % 64 == 0);
+    return sizeof(AttentionPartial) + sizeof(float) * static_cast<size_t>(rows) *
+                                          static_cast<size_t>(padded_head_dim(head_dim));
+  }
+  Partial at(int64_t index) const {
+    std::byte* one = memory + static_cast<size_t>(index) * bytes_each;
+    return {reinterpret_cast<AttentionPartial*>(one),
+            reinterpret_cast<float*>(one + sizeof(AttentionPartial))};
+  }
+};
+
+size_t scratch_bytes(int32_t head_dim) {
+  return static_cast<size_t>(attention_scratch_floats(head_dim)) * sizeof(float);
+}
+
+std::vector<HeadRows> row_sets(const Attention& a) {
+  const BatchIndex& batch = *a.args.batch;
+  const int32_t tokens = num_rows(batch, Rows::kTokens);
+  std::vector<HeadRows> sets;
+  for (int32_t begin = 0; begin < tokens;) {
+    const int32_t seq = batch.seq_idx[begin];
+    int32_t end = begin;
+    while (end < tokens && batch.seq_idx[end] == seq) ++end;
+    for (int32_t kv_head = 0; kv_head < a.args.kv.num_kv_heads; ++kv_head) {
+      const int32_t rows = (end - begin) * a.heads_per_kv_head;
+      for (int32_t row = 0; row < rows; row += kMaxAttentionRows) {
+        HeadRows set{};
+        set.seq = seq;
+        set.kv_head = kv_head;
+        set.first_token = begin + row / a.heads_per_kv_head;
+        set.first_row = row % a.heads_per_kv_head;
+        set.num_rows = std::min(kMaxAttentionRows, rows - row);
+        SeenPositions all = a.seen_by(set.first_token);
+        const int32_t last_token = a.token_of(set, set.num_rows - 1);
+        for (int32_t token = set.first_token + 1; token <= last_token; ++token) {
+          const SeenPositions seen = a.seen_by(token);
+          all.first = std::min(all.first, seen.first);
+          all.last = std::max(all.last, seen.last);
+        }
+        set.first_split = all.first / kAttentionSplit;
+        set.num_splits = all.last / kAttentionSplit - set.first_split + 1;
+        sets.push_back(set);
+      }
+    }
+    begin = end;
+  }
+  return sets;
+}
+
+AttentionFn kernel_of(const AttentionKernels& kernels, DType kv_type) {
+  switch (kv_type) {
+    case DType::kF32: return kernels.f32;
+    case DType::kF16: return kernels.f16;
+    case DType::kBF16: return kernels.bf16;
+    case DType::kQ8_0: return kernels.q8_0;
+    default: HEARTH_CHECK(false, "KV type {}", info(kv_type).name);
+  }
+  return nullptr;
+}
+
+/// `ahead` is the last split that the same thread will compute of the set.
+void compute_split(const Attention& a, const HeadRows& set, int32_t split, int32_t ahead,
+                   float* scratch, const Partial& out) {
+  const PagedKv& kv = a.args.kv;
+  const int64_t head_bytes = kv_head_bytes(kv.dtype, kv.block_size, kv.head_dim);
+  const auto* layer = reinterpret_cast<const char*>(kv.base) + kv.layer_offset;
+  AttentionSplit task{};
+  task.num_rows = set.num_rows;
+  for (int32_t r = 0; r < set.num_rows; ++r) {
+    const int32_t token = a.token_of(set, r);
+    task.q[r] = a.args.q.row<float>(token) + int64_t{a.head_of(set, r)} * kv.head_dim;
+    const SeenPositions seen = a.seen_by(token);
+    task.first[r] = seen.first;
+    task.last[r] = seen.last;
+    task.tree_begin[r] = seen.tree_begin;
+    task.tree[r] = seen.tree;
+    task.last_ahead = std::max(task.last_ahead, task.last[r]);
+  }
+  task.last_ahead = std::min(task.last_ahead, (ahead + 1) * kAttentionSplit - 1);
+  task.begin = split * kAttentionSplit;
+  task.end = task.begin + kAttentionSplit;
+  task.blocks = a.index.block_table + int64_t{set.seq} * a.index.max_blocks;
+  task.k = layer + set.kv_head * head_bytes;
+  task.v = layer + (kv.num_kv_heads + set.kv_head) * head_bytes;
+  task.block_bytes = kv.block_bytes;
+  task.block_size = kv.block_size;
+  task.head_dim = kv.head_dim;
+  task.scale = a.args.scale;
+  task.soft_cap = a.args.soft_cap;
+  task.scratch = scratch;
+  kernel_of(a.kernels, kv.dtype)(task, out.ml, out.o);
+}
+
+/// Adds the next split, in ascending order, to what the set has so far.
+void merge(const Attention& a, const HeadRows& set, const Partial& total, const Partial& next) {
+  const int32_t head_dim = a.args.kv.head_dim;
+  const int64_t padded = padded_head_dim(head_dim);
+  for (int32_t r = 0; r < set.num_rows; ++r) {
+    a.kernels.merge(&total.ml->m[r], &total.ml->l[r], total.o + r * padded, next.ml->m[r],
+                    next.ml->l[r], next.o + r * padded, head_dim);
+  }
+}
+
+void finish(const Attention& a, const HeadRows& set, const Partial& total) {
+  const int32_t head_dim = a.args.kv.head_dim;
+  for (int32_t r = 0; r < set.num_rows; ++r) {
+    const int32_t head = a.head_of(set, r);
+    const float* sink = a.args.sinks != nullptr ? a.args.sinks->vector + head : nullptr;
+    a.kernels.finish(total.ml->m[r], total.ml->l[r], total.o + r * padded_head_dim(head_dim), sink,
+                     head_dim,
+                     a.args.out.row<float>(a.token_of(set, r)) + int64_t{head} * head_dim);
+  }
+}
+
+/// Every set on one thread, split after split.
+void run_sets(CpuState& state, const Attention& a, const std::vector<HeadRows>& sets, int32_t rows,
+              int64_t work) {
+  const int32_t head_dim = a.args.kv.head_dim;
+  const size_t each = Partials::bytes_for(rows, head_dim);
+  state.for_each(static_cast<int64_t>(sets.size()), work, [&](int64_t item, int32_t thread) {
+    const HeadRows& set = sets[static_cast<size_t>(item)];
+    std::byte* memory = state.thread_scratch[static_cast<size_t>(thread)].at_least(
+        2 * each + scratch_bytes(head_dim));
+    const Partials partials{memory, each};
+    auto* floats = reinterpret_cast<float*>(memory + 2 * each);
+    for (int32_t s = 0; s < set.num_splits; ++s) {
+      compute_split(a, set, set.first_split + s, set.first_split + set.num_splits - 1, floats,
+                    partials.at(s == 0 ? 0 : 1));
+      if (s > 0) merge(a, set, partials.at(0), partials.at(1));
+    }
+    finish(a, set, partials.at(0));
+  });
+}
+
+/// Few sets over long contexts (decode): items are a few neighbouring splits of a set, each with a
+/// partial of its own, merged afterwards.
+void run_splits(CpuState& state, const Attention& a, std::vector<HeadRows>& sets, int32_t rows,
+                int64_t num_splits, int64_t work) {
+  struct Item {
+    int32_t set;
+    int32_t first;  ///< among the set's splits
+    int32_t last;
+  };
+  // Neighbours, so that one split asks for the memory of the next; few enough of them that a slow
+  // core does not keep the others waiting for its last item.
+  constexpr int32_t kItemsPerThread = 8;
+  const auto each_item = static_cast<int32_t>(
+      std::clamp<int64_t>(num_splits / (kItemsPerThread * state.pool.active()), 1, 8));
+  std::vector<Item> items;
+  int64_t num_partials = 0;
+  for (size_t i = 0; i < sets.size(); ++i) {
+    sets[i].first_partial = num_partials;
+    num_partials += sets[i].num_splits;
+    for (int32_t s = 0; s < sets[i].num_splits; s += each_item) {
+      items.push_back(
+          {static_cast<int32_t>(i), s, std::min(s + each_item, sets[i].num_splits) - 1});
+    }
+  }
+  const int32_t head_dim = a.args.kv.head_dim;
+  const size_t each = Partials::bytes_for(rows, head_dim);
+  const Partials partials{state.partials.at_least(static_cast<size_t>(num_partials) * each), each};
+  state.for_each(static_cast<int64_t>(items.size()), work, [&](int64_t index, int32_t thread) {
+    const Item& item = items[static_cast<size_t>(index)];
+    const HeadRows& set = sets[static_cast<size_t>(item.set)];
+    std::byte* memory =
+        state.thread_scratch[static_cast<size_t>(thread)].at_least(scratch_bytes(head_dim));
+    for (int32_t s = item.first; s <= item.last; ++s) {
+      compute_split(a, set, set.first_split + s, set.first_split + item.last,
+                    reinterpret_cast<float*>(memory), partials.at(set.first_partial + s));
+    }
+  });
+  for (const HeadRows& set : sets) {
+    const Partial total = partials.at(set.first_partial);
+    for (int32_t s = 1; s < set.num_splits; ++s) {
+      merge(a, set, total, partials.at(set.first_partial + s));
+    }
+    finish(a, set, total);
+  }
+}
+
+void attend(void* state_pointer, const AttentionArgs& args, bool to_all) {
+  check_args(args);
+  auto& state = *static_cast<CpuState*>(state_pointer);
+  const Attention a{args, args.batch->groups[static_cast<size_t>(args.group)], state.attention,
+                    args.num_heads / args.kv.num_kv_heads, to_all};
+  std::vector<HeadRows> sets = row_sets(a);
+  int64_t splits = 0;
+  int64_t work = 0;
+  int32_t most_rows = 0;
+  for (const HeadRows& set : sets) {
+    splits += set.num_splits;
+    most_rows = std::max(most_rows, set.num_rows);
+    const int32_t last_token = a.token_of(set, set.num_rows - 1);
+    const SeenPositions seen = a.seen_by(last_token);
+    work += int64_t{set.num_rows} * (seen.last - seen.first + 1) * args.kv.head_dim / 8;
+  }
+  const auto num_sets = static_cast<int64_t>(sets.size());
+  const bool few = num_sets < 16 * state.pool.active();
+  if (few && splits > num_sets) {
+    run_splits(state, a, sets, most_rows, splits, work);
+  } else {
+    run_sets(state, a, sets, most_rows, work);
+  }
+}
+
+}  // namespace
+
+void attention(void* state, const AttentionArgs& args) { attend(state, args, false); }
+
+void attention_to_all(void* state, const AttentionArgs& args) {
+  HEARTH_CHECK(args.window == 0 && args.batch->tree_mask == nullptr, "window {}", args.window);
+  attend(state, args, true);
+}
+
+}  // namespace hearth::kernels::cpu

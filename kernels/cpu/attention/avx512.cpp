@@ -1,0 +1,9 @@
+#include "kernels/cpu/simd/avx512.h"
+// The vocabulary first, then what is written in it.
+#include "kernels/cpu/attention/body.h"
+
+namespace hearth::kernels {
+
+constinit const AttentionKernels kAttentionAvx512 = attention_kernels();
+
+}  // namespace hearth::kernels

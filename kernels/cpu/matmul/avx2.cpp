@@ -1,0 +1,9 @@
+#include "kernels/cpu/simd/avx2.h"
+// The vocabulary first, then what is written in it.
+#include "kernels/cpu/matmul/body.h"
+
+namespace hearth::kernels {
+
+constinit const MatmulKernels kMatmulAvx2 = matmul_kernels();
+
+}  // namespace hearth::kernels

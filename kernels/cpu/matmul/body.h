@@ -1,0 +1,192 @@
+#pragma once
+// The matmul kernels, written once over a simd_*.h vocabulary and compiled per instruction set.
+// Every output has one chain over K in ascending order, whatever the tile.
+
+#include "kernels/cpu/matmul/kernels.h"
+#include "kernels/cpu/matmul/quantized_body.h"
+#include "kernels/cpu/simd/math.h"
+
+namespace hearth::kernels {
+namespace {
+
+struct F32Weights {
+  static constexpr int64_t kBytes = 4;
+  static HEARTH_SIMD F load_lanes(const uint8_t* p) {
+    return load(reinterpret_cast<const float*>(p));
+  }
+};
+struct F16Weights {
+  static constexpr int64_t kBytes = 2;
+  static HEARTH_SIMD F load_lanes(const uint8_t* p) {
+    return load_f16(reinterpret_cast<const uint16_t*>(p));
+  }
+};
+struct Bf16Weights {
+  static constexpr int64_t kBytes = 2;
+  static HEARTH_SIMD F load_lanes(const uint8_t* p) {
+    return load_bf16(reinterpret_cast<const uint16_t*>(p));
+  }
+};
+
+/// Registers of weights in flight: one per kLanes outputs, over several groups where the tile is
+/// narrow, because a chain of fused multiply-adds waits about four cycles for each step.
+constexpr int columns_of(int width) {
+  int columns = kColumns1;
+  while (columns > kParts && columns * width > kMaxTile * kColumnsN) columns /= 2;
+  return columns;
+}
+
+/// kWidth token rows times kColumns registers of outputs, beginning at one group.
+template <typename W, int kWidth, int kColumns>
+HEARTH_SIMD void dot_plain(const MatmulPanel& a, int32_t group) {
+  constexpr int64_t kStep = 16 * W::kBytes;
+  const float* x = static_cast<const float*>(a.tile);
+  float* sums = a.sums + static_cast<int64_t>(group) * kWidth * 16;
+  const uint8_t* columns[kColumns];
+  float* out[kColumns];
+#pragma GCC unroll 16
+  for (int c = 0; c < kColumns; ++c) {
+    columns[c] = a.weights + (group + c / kParts) * a.group_bytes + c % kParts * kLanes * W::kBytes;
+    out[c] = sums + c / kParts * kWidth * 16 + c % kParts * kLanes;
+  }
+  F acc[kColumns][kWidth];
+#pragma GCC unroll 16
+  for (int c = 0; c < kColumns; ++c) {
+#pragma GCC unroll 16
+    for (int t = 0; t < kWidth; ++t) acc[c][t] = a.first == 0 ? zero() : load(out[c] + 16 * t);
+  }
+  for (int64_t k = a.first; k < a.last; ++k) {
+    F w[kColumns];
+#pragma GCC unroll 16
+    for (int c = 0; c < kColumns; ++c) w[c] = W::load_lanes(columns[c] + k * kStep);
+#pragma GCC unroll 16
+    for (int t = 0; t < kWidth; ++t) {
+      const F xt = set1(x[k * kWidth + t]);
+#pragma GCC unroll 16
+      for (int c = 0; c < kColumns; ++c) acc[c][t] = fma(xt, w[c], acc[c][t]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int c = 0; c < kColumns; ++c) {
+#pragma GCC unroll 16
+    for (int t = 0; t < kWidth; ++t) store(out[c] + 16 * t, acc[c][t]);
+  }
+}
+
+template <typename W, int kWidth>
+void panel_plain(const MatmulPanel& a) {
+  constexpr int kColumns = columns_of(kWidth);
+  constexpr int kGroups = kColumns > kParts ? kColumns / kParts : 1;
+  int32_t g = 0;
+  if constexpr (kGroups > 1) {
+    for (; g + kGroups <= a.num_groups; g += kGroups) dot_plain<W, kWidth, kColumns>(a, g);
+  }
+  for (; g < a.num_groups; ++g) dot_plain<W, kWidth, kParts>(a, g);
+}
+
+template <typename W>
+void matmul_plain(const MatmulPanel& a) {
+  with_width(a.width, [&]<int kWidth>() { panel_plain<W, kWidth>(a); });
+}
+
+void pack_plain(const PackTile& a) {
+  auto* tile = static_cast<float*>(a.tile);
+  for (int32_t t = 0; t < a.width; ++t) {
+    const float* x = t < a.rows ? a.row(t) : nullptr;
+    for (int64_t k = a.first; k < a.last; ++k) tile[k * a.width + t] = t < a.rows ? x[k] : 0.0f;
+  }
+}
+
+/// One block of one row, as MatmulArgs states it: d, the sums of both halves, and q.
+HEARTH_SIMD float quantize_block(const float* x, int32_t (&sums)[2], int8_t (&q)[kQuantBlock]) {
+  I largest[kParts];
+#pragma GCC unroll 4
+  for (int p = 0; p < kParts; ++p) {
+    const float* at = x + p * kLanes;
+    largest[p] = max_ints(magnitude(load(at)), magnitude(load(at + 16)));
+  }
+  const int32_t bits = max16(largest);
+  float amax;
+  __builtin_memcpy(&amax, &bits, sizeof amax);
+  if (!(amax >= 1e-30f && amax <= 3.40282347e38f)) {
+    for (int8_t& each : q) each = 0;
+    sums[0] = sums[1] = 0;
+    return amax / 127.0f;
+  }
+  const F inverse = set1(127.0f / amax);
+#pragma GCC unroll 2
+  for (int h = 0; h < 2; ++h) {
+    I integers[kParts];
+#pragma GCC unroll 4
+    for (int p = 0; p < kParts; ++p) {
+      const int at = 16 * h + p * kLanes;
+      integers[p] = rounded(mul(load(x + at), inverse));
+      store_i8(q + at, integers[p]);
+    }
+    sums[h] = sum16(integers);
+  }
+  return amax / 127.0f;
+}
+
+void pack_quantized(const PackTile& a) {
+  for (int64_t b = a.first / kQuantBlock; b < a.last / kQuantBlock; ++b) {
+    const ActivationBlock block(a.tile, b, a.width);
+    for (int32_t t = 0; t < a.width; ++t) {
+      int8_t row[kQuantBlock] = {};
+      float d = 0.0f;
+      int32_t sums[2] = {};
+      if (t < a.rows) d = quantize_block(a.row(t) + b * kQuantBlock, sums, row);
+      for (int j = 0; j < 8; ++j) __builtin_memcpy(block.q + (j * a.width + t) * 4, row + 4 * j, 4);
+      block.d[t] = d;
+      block.minus_128_sum[t] = -128 * (sums[0] + sums[1]);
+      block.d_sum[t] = d * static_cast<float>(sums[0] + sums[1]);
+      for (int h = 0; h < 2; ++h) {
+        block.half_minus_128_sum[h * a.width + t] = -128 * sums[h];
+        block.half_d_sum[h * a.width + t] = d * static_cast<float>(sums[h]);
+      }
+    }
+  }
+}
+
+template <bool kAdds>
+HEARTH_SIMD void write_rows(const WriteSums& a) {
+  const float* sums = a.sums;
+  int64_t o = 0;
+  for (; o + kGroup <= a.outputs; o += kGroup, sums += a.width * kGroup) {
+#pragma GCC unroll 4
+    for (int p = 0; p < kParts; ++p) {
+      const F sum = load(sums + p * kLanes);
+      store(a.out + o + p * kLanes, kAdds ? add(sum, load(a.residual + o + p * kLanes)) : sum);
+    }
+  }
+  for (int64_t i = o; i < a.outputs; ++i) {
+    a.out[i] = kAdds ? sums[i - o] + a.residual[i] : sums[i - o];
+  }
+}
+
+void write_sums(const WriteSums& a) {
+  return a.residual != nullptr ? write_rows<true>(a) : write_rows<false>(a);
+}
+
+constexpr MatmulKernels matmul_kernels() {
+  MatmulKernels kernels{{},
+                        kManyTile,
+                        pack_plain,
+                        pack_quantized,
+                        matmul_plain<F32Weights>,
+                        matmul_plain<F16Weights>,
+                        matmul_plain<Bf16Weights>,
+                        matmul_quantized<Q8_0Source>,
+                        write_sums,
+                        {}};
+  set_quant_kernels(kernels.quant);
+  constexpr int kAll[] = {1, 2, 4, 6, 8};
+  int count = 0;
+  for (const int width : kAll) {
+    if (width <= kMaxTile) kernels.widths[count++] = width;
+  }
+  return kernels;
+}
+
+}  // namespace
+}  // namespace hearth::kernels

@@ -1,0 +1,425 @@
+#pragma once
+// Dot products of quantized weights, written once over a simd_*.h vocabulary. A source says how one
+// block's bytes, scales and mins come into registers: straight from a packed group (Packed, and
+// Q8_0Source) or from unpacked scratch (Unpacked); the chain over blocks is the same code for all,
+// so its bits are.
+
+#include "kernels/cpu/matmul/kernels.h"
+#include "kernels/cpu/simd/math.h"
+
+namespace hearth::kernels {
+namespace {
+
+/// `run.operator()<width>()` for the width met; widths past kMaxTile are not compiled.
+template <typename Run>
+HEARTH_SIMD void with_width(int32_t width, const Run& run) {
+  switch (width) {
+    case 1: return run.template operator()<1>();
+    case 2: return run.template operator()<2>();
+    case 4:
+      if constexpr (kMaxTile >= 4) return run.template operator()<4>();
+      break;
+    case 6:
+      if constexpr (kMaxTile >= 6) return run.template operator()<6>();
+      break;
+    case 8:
+      if constexpr (kMaxTile >= 8) return run.template operator()<8>();
+      break;
+  }
+  __builtin_trap();
+}
+
+/// The arrays of one packed block of activations (kernels/cpu/matmul/kernels.h).
+struct ActivationBlock {
+  float* d;
+  int32_t* minus_128_sum;
+  int8_t* q;
+  float* d_sum;
+  int32_t* half_minus_128_sum;
+  float* half_d_sum;
+
+  HEARTH_SIMD ActivationBlock(const void* tile, int64_t b, int width) {
+    char* block = const_cast<char*>(static_cast<const char*>(tile)) + b * width * kQuantBlockBytes;
+    d = reinterpret_cast<float*>(block);
+    minus_128_sum = reinterpret_cast<int32_t*>(d + width);
+    q = reinterpret_cast<int8_t*>(minus_128_sum + width);
+    d_sum = reinterpret_cast<float*>(q + kQuantBlock * width);
+    half_minus_128_sum = reinterpret_cast<int32_t*>(d_sum + width);
+    half_d_sum = reinterpret_cast<float*>(half_minus_128_sum + 2 * width);
+  }
+};
+
+/// f(constant<0>), f(constant<1>), ..: shift counts of bytes must be constants.
+template <int kValue>
+struct Constant {
+  static constexpr int value = kValue;
+};
+template <int kCount, int kNext = 0, typename F1>
+HEARTH_SIMD void unrolled(const F1& f) {
+  if constexpr (kNext < kCount) {
+    f(Constant<kNext>{});
+    unrolled<kCount, kNext + 1>(f);
+  }
+}
+
+struct Q8_0Source {
+  static constexpr int kSubs = 1;
+  static constexpr bool kHasMin = false;
+  static constexpr bool kWide = true;
+  static constexpr int kOffset = 128;
+
+  const uint8_t* bytes;
+  const uint8_t* scales;
+  int64_t block;
+
+  HEARTH_SIMD Q8_0Source(const uint8_t* group, int64_t, int64_t first)
+      : bytes(group + q8_bytes_at(first)), scales(group + q8_scales_at(first)), block(first) {}
+  HEARTH_SIMD void next() {
+    bytes += block % 2 == 0 ? 512 : kQ8PairBytes - 512;
+    scales += block % 2 == 0 ? 32 : kQ8PairBytes - 32;
+    ++block;
+  }
+  template <int j>
+  HEARTH_SIMD B code(int part) const {
+    return load_raw(bytes + j * 64 + part * kLanes * 4);
+  }
+  HEARTH_SIMD void scale_and_min(int, int part, F* scale, F*) const {
+    *scale = load_f16(reinterpret_cast<const uint16_t*>(scales) + part * kLanes);
+  }
+};
+
+/// What unpack_panel writes. Narrow weights have one offset there, whatever their type's.
+template <int kSubsOf, bool kHasMinOf, bool kWideOf>
+struct Unpacked {
+  static constexpr int kSubs = kSubsOf;
+  static constexpr bool kHasMin = kHasMinOf;
+  static constexpr bool kWide = kWideOf;
+  static constexpr int kOffset = kHasMin ? 0 : kWide ? 128 : kNarrowOffset;
+  static constexpr int kBytes = 512 + kSubs * (kHasMin ? 2 : 1) * 64;
+
+  const uint8_t* at;
+
+  HEARTH_SIMD Unpacked(const uint8_t* group, int64_t, int64_t) : at(group) {}
+  HEARTH_SIMD void next() { at += kBytes; }
+  template <int j>
+  HEARTH_SIMD B code(int part) const {
+    return load_raw(at + j * 64 + part * kLanes * 4);
+  }
+  HEARTH_SIMD void scale_and_min(int sub, int part, F* scale, F* min) const {
+    const auto* floats = reinterpret_cast<const float*>(at + 512) + part * kLanes;
+    *scale = load(floats + sub * 16);
+    if constexpr (kHasMin) *min = load(floats + (kSubs + sub) * 16);
+  }
+};
+
+/// A group as quant_layout.h describes it.
+template <DType kType>
+struct Packed {
+  static constexpr QuantLayout kLayout = quant_layout(kType);
+  static constexpr int kSubs = kLayout.subs;
+  static constexpr bool kHasMin = kLayout.has_min;
+  static constexpr bool kWide = kLayout.wide();
+  static constexpr int kOffset = kLayout.offset;
+
+  const uint8_t* head;
+  const uint8_t* body;
+  const uint8_t* planes;
+  int sub_block;  ///< of a block of 256: which 32
+
+  HEARTH_SIMD Packed(const uint8_t* group, int64_t cols, int64_t first) {
+    const int64_t block = first * kQuantBlock / kLayout.block;
+    head = group + block * kLayout.head_bytes;
+    body = group + kLayout.bodies_at(cols) + block * kLayout.body_bytes();
+    sub_block = kLayout.block == kQuantBlock ? 0 : static_cast<int>(first % 8);
+    planes = body + sub_block * kLayout.plane_bytes();
+  }
+  HEARTH_SIMD void next() {
+    planes += kLayout.plane_bytes();
+    if (kLayout.block == kQuantBlock || ++sub_block == 8) {
+      sub_block = 0;
+      head += kLayout.head_bytes;
+      body += kLayout.body_bytes();
+      planes = body;
+    }
+  }
+
+  /// Inputs 4 j .. 4 j + 3 as weight + offset.
+  template <int j>
+  HEARTH_SIMD B code(int part) const {
+    const uint8_t* at = planes + part * kLanes * 4;
+    B code;
+    if constexpr (kLayout.nibbles) {
+      const B raw = load_raw(at + j % 4 * 64);
+      code = j < 4 ? and_bytes(raw, 15) : and_bytes(shift_bytes<4>(raw), 15);
+      at += 256;
+    }
+    if constexpr (kLayout.twos) {
+      constexpr int kTo = kLayout.nibbles ? 4 : 0;
+      const B two = and_bytes(shift_bytes<j % 4 * 2 - kTo>(load_raw(at + j / 4 * 64)), 3 << kTo);
+      code = kLayout.nibbles ? or_bytes(code, two) : two;
+      at += 128;
+    }
+    if constexpr (kLayout.ones) {
+      constexpr int kTo = kLayout.nibbles ? 4 : 2;
+      code = or_bytes(code, and_bytes(shift_bytes<j - kTo>(load_raw(at)), 1 << kTo));
+    }
+    if constexpr (kLayout.codebook == Codebook::kIq4) code = lookup(code, kIq4Plus128);
+    if constexpr (kLayout.codebook == Codebook::kFp4) code = lookup(code, kFp4Plus16);
+    return code;
+  }
+
+  HEARTH_SIMD void scale_and_min(int sub, int part, F* scale, F* min) const {
+    const int lanes = part * kLanes;
+    const auto* halves = reinterpret_cast<const uint16_t*>(head) + lanes;
+    const uint8_t* scales = body + 8 * kLayout.plane_bytes() + lanes;
+    if constexpr (kType == DType::kMXFP4) {
+      *scale = load_e8m0(head + lanes);
+      return;
+    }
+    const F d = load_f16(halves);
+    if constexpr (kLayout.block == kQuantBlock) {
+      *scale = d;
+      if constexpr (kHasMin) *min = load_f16(halves + 16);
+      return;
+    }
+    const int b = sub_block;
+    if constexpr (kLayout.sub_scales == SubScales::kSigned) {
+      *scale = mul(d, to_float(load_i8(scales + (2 * b + sub) * 16)));
+    } else if constexpr (kLayout.sub_scales == SubScales::kNibbles) {
+      const I both = load_u8(scales + (2 * b + sub) * 16);
+      *scale = mul(d, to_float(and_ints(both, 15)));
+      *min = minus_product(load_f16(halves + 16), to_float(shift_ints(both, 4)));
+    } else if constexpr (kLayout.sub_scales == SubScales::kOneSix) {
+      const I low = and_ints(shift_ints(load_u8(scales + b / 2 * 16), b % 2 * 4), 15);
+      const I high = and_ints(shift_ints(load_u8(head + 32 + b / 4 * 16 + lanes), b % 4 * 2), 3);
+      *scale = mul(d, to_float(minus_32(or_ints(low, high, 4))));
+    } else if constexpr (kHasMin) {  // kTwoSix: scale and min
+      const I low = load_u8(scales + b * 16);
+      const I high = shift_ints(load_u8(scales + 128 + b / 2 * 16), b % 2 * 4);
+      const I first_six = or_ints(and_ints(low, 15), and_ints(high, 3), 4);
+      const I second_six = or_ints(shift_ints(low, 4), and_ints(high, 12), 2);
+      *scale = mul(d, to_float(first_six));
+      *min = minus_product(load_f16(halves + 16), to_float(second_six));
+    } else {  // kTwoSix: scales of both halves
+      const I low = shift_ints(load_u8(scales + b * 16), 4 * sub);
+      const I high = shift_ints(load_u8(scales + 128 + b / 2 * 16), b % 2 * 4 + 2 * sub);
+      *scale = mul(d, to_float(minus_32(or_ints(and_ints(low, 15), and_ints(high, 3), 4))));
+    }
+  }
+
+  static constexpr auto kIq4Plus128 = [] {
+    CodeTable table{};
+    for (int i = 0; i < 16; ++i) table.values[i] = static_cast<uint8_t>(kIq4Values[i] + 128);
+    return table;
+  }();
+  static constexpr auto kFp4Plus16 = [] {
+    CodeTable table{};
+    for (int i = 0; i < 16; ++i) table.values[i] = static_cast<uint8_t>(kFp4Values[i] + 16);
+    return table;
+  }();
+};
+
+/// Fetches a block's share of `Ahead` for kGroups groups. What is not read soon goes to L2, as L1
+/// would lose it before.
+template <int kGroups>
+struct Fetch {
+  const uint8_t* at;
+  int64_t group_bytes;
+  int64_t block_bytes;
+  int32_t lines;
+  bool soon;
+
+  HEARTH_SIMD Fetch(const Ahead& ahead, int32_t group, bool wanted)
+      : at(ahead.at + group * ahead.group_bytes),
+        group_bytes(ahead.group_bytes),
+        block_bytes(ahead.block_bytes),
+        lines(wanted ? ahead.lines : 0),
+        soon(ahead.soon) {}
+  HEARTH_SIMD void block() {
+    for (int32_t i = 0; i < lines; ++i) {
+#pragma GCC unroll 2
+      for (int g = 0; g < kGroups; ++g) {
+        if (soon) {
+          __builtin_prefetch(at + 64 * i + g * group_bytes, 0, 3);
+        } else {
+          __builtin_prefetch(at + 64 * i + g * group_bytes, 0, 2);
+        }
+      }
+    }
+    at += block_bytes;
+  }
+};
+
+/// Registers of outputs that share the loads of kWidth rows of activations. One row waits for
+/// memory, which is read fastest in order: one group at a time.
+constexpr int dot_columns(int width) {
+  if (width == 1 && kParts == 1) return 1;
+  if (kParts == 4 && 4 * width <= kDotChains) return 4;
+  return 2 * width <= kDotChains ? 2 : 1;
+}
+
+/// And the groups that they are from.
+constexpr int dot_groups(int columns) { return (columns + kParts - 1) / kParts; }
+
+/// kWidth token rows times kColumns registers of outputs, from register `part` of a group.
+template <typename Source, int kWidth, int kColumns>
+HEARTH_SIMD void dot_quantized(const MatmulPanel& a, int32_t group, int part) {
+  constexpr int kSubs = Source::kSubs;
+  constexpr int kGroups = dot_groups(kColumns);
+  static_assert(kGroups <= 2);
+  // A group without a partner is its own: what it is worth is computed and stored twice.
+  const int32_t partner = group + 1 < a.num_groups ? group + 1 : group;
+  const int64_t first_block = a.first / kQuantBlock;
+  Source sources[] = {{a.weights + group * a.group_bytes, a.cols, first_block},
+                      {a.weights + partner * a.group_bytes, a.cols, first_block}};
+  float* const group_sums[] = {a.sums + int64_t{group} * kWidth * 16,
+                               a.sums + int64_t{partner} * kWidth * 16};
+  float* sums[kColumns];
+  F acc[kColumns][kWidth];  // the compiler keeps those of the widest in memory
+#pragma GCC unroll 4
+  for (int c = 0; c < kColumns; ++c) {
+    sums[c] = group_sums[c / kParts] + (part + c % kParts) * kLanes;
+#pragma GCC unroll 16
+    for (int t = 0; t < kWidth; ++t) acc[c][t] = a.first == 0 ? zero() : load(sums[c] + 16 * t);
+  }
+  Fetch<kGroups> fetch(a.ahead, group, part == 0);
+  for (int64_t b = first_block; b < a.last / kQuantBlock; ++b) {
+    fetch.block();
+    const ActivationBlock x(a.tile, b, kWidth);
+    F half[kColumns][kWidth];  // what the first of two sub-blocks adds, before d
+#pragma GCC unroll 2
+    for (int s = 0; s < kSubs; ++s) {
+      const int32_t* start = kSubs == 1 ? x.minus_128_sum : x.half_minus_128_sum + s * kWidth;
+      Sum sum[kColumns][kWidth];
+#pragma GCC unroll 16
+      for (int t = 0; t < kWidth; ++t) {
+        const Sum begin = dot_start<Source::kOffset, Source::kWide>(start[t]);
+#pragma GCC unroll 4
+        for (int c = 0; c < kColumns; ++c) sum[c][t] = begin;
+      }
+      unrolled<8 / kSubs>([&](auto step) HEARTH_SIMD_LAMBDA {
+        // Both nibbles of a byte one after the other.
+        constexpr int i = decltype(step)::value;
+        constexpr int kPaired = i % 2 * 4 + i / 2;
+        const auto use = [&](auto which) HEARTH_SIMD_LAMBDA {
+          constexpr int j = decltype(which)::value;
+          decltype(dot_operand<Source::kWide>(B{})) w[kColumns];
+#pragma GCC unroll 4
+          for (int c = 0; c < kColumns; ++c) {
+            w[c] =
+                dot_operand<Source::kWide>(sources[c / kParts].template code<j>(part + c % kParts));
+          }
+#pragma GCC unroll 16
+          for (int t = 0; t < kWidth; ++t) {
+            const Four four = load_four(x.q, j * kWidth + t);
+#pragma GCC unroll 4
+            for (int c = 0; c < kColumns; ++c) sum[c][t] = dot4(sum[c][t], w[c], four);
+          }
+        };
+        if constexpr (kSubs == 1) {
+          use(Constant<kPaired>{});
+        } else if (s == 0) {
+          use(Constant<i>{});
+        } else {
+          use(Constant<4 + i>{});
+        }
+      });
+      F scale[kColumns];
+      F min[kColumns];
+#pragma GCC unroll 4
+      for (int c = 0; c < kColumns; ++c) {
+        sources[c / kParts].scale_and_min(s, part + c % kParts, &scale[c], &min[c]);
+      }
+#pragma GCC unroll 16
+      for (int t = 0; t < kWidth; ++t) {
+        const F d = set1(x.d[t]);
+#pragma GCC unroll 4
+        for (int c = 0; c < kColumns; ++c) {
+          if constexpr (kSubs == 1) {
+            acc[c][t] = fma(to_float(sum[c][t]), mul(d, scale[c]), acc[c][t]);
+          } else if (s == 0) {
+            half[c][t] = mul(to_float(sum[c][t]), scale[c]);
+          } else {
+            acc[c][t] = fma(fma(to_float(sum[c][t]), scale[c], half[c][t]), d, acc[c][t]);
+          }
+        }
+      }
+      if constexpr (Source::kHasMin) {
+        const float* d_sums = kSubs == 1 ? x.d_sum : x.half_d_sum + s * kWidth;
+#pragma GCC unroll 16
+        for (int t = 0; t < kWidth; ++t) {
+          const F d_sum = set1(d_sums[t]);
+#pragma GCC unroll 4
+          for (int c = 0; c < kColumns; ++c) acc[c][t] = fma(d_sum, min[c], acc[c][t]);
+        }
+      }
+    }
+#pragma GCC unroll 2
+    for (int g = 0; g < kGroups; ++g) sources[g].next();
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < kColumns; ++c) {
+#pragma GCC unroll 16
+    for (int t = 0; t < kWidth; ++t) store(sums[c] + 16 * t, acc[c][t]);
+  }
+}
+
+template <typename Source>
+void matmul_quantized(const MatmulPanel& a) {
+  with_width(a.width, [&]<int kWidth>() {
+    constexpr int kColumns = dot_columns(kWidth);
+    for (int32_t g = 0; g < a.num_groups; g += dot_groups(kColumns)) {
+      for (int part = 0; part < kParts; part += kColumns) {
+        dot_quantized<Source, kWidth, kColumns>(a, g, part);
+      }
+    }
+  });
+}
+
+template <DType kType>
+void unpack_panel(const UnpackPanel& a) {
+  using From = Packed<kType>;
+  constexpr int kShift =
+      From::kHasMin || From::kWide ? 0 : kNarrowOffset - From::kOffset;  // of the bytes' offset
+  uint8_t* out = a.out;
+  for (int32_t g = 0; g < a.num_groups; ++g) {
+    From source(a.weights + g * a.group_bytes, a.cols, a.first / kQuantBlock);
+    for (int64_t b = a.first / kQuantBlock; b < a.last / kQuantBlock; ++b) {
+      for (int part = 0; part < kParts; ++part) {
+        unrolled<8>([&](auto step) HEARTH_SIMD_LAMBDA {
+          constexpr int j = decltype(step)::value;
+          const B code = source.template code<j>(part);
+          store_raw(out + j * 64 + part * kLanes * 4, kShift == 0 ? code : add_bytes(code, kShift));
+        });
+        auto* floats = reinterpret_cast<float*>(out + 512) + part * kLanes;
+        for (int s = 0; s < From::kSubs; ++s) {
+          F scale;
+          F min;
+          source.scale_and_min(s, part, &scale, &min);
+          store(floats + s * 16, scale);
+          if constexpr (From::kHasMin) store(floats + (From::kSubs + s) * 16, min);
+        }
+      }
+      source.next();
+      out += unpacked_block_bytes(From::kLayout);
+    }
+  }
+}
+
+template <DType kType>
+constexpr QuantKernels quant_kernels() {
+  using From = Packed<kType>;
+  return {matmul_quantized<From>, unpack_panel<kType>,
+          matmul_quantized<Unpacked<From::kSubs, From::kHasMin, From::kWide>>};
+}
+
+template <int kIndex = 0>
+constexpr void set_quant_kernels(QuantKernels* kernels) {
+  if constexpr (kIndex < kNumQuantTypes) {
+    kernels[kIndex] = quant_kernels<kQuantTypes[kIndex]>();
+    set_quant_kernels<kIndex + 1>(kernels);
+  }
+}
+
+}  // namespace
+}  // namespace hearth::kernels

@@ -1,0 +1,50 @@
+#pragma once
+// Matrix products on the CPU pool: rows of activations that meet one matrix each, cut into tiles.
+// What matmul and moe_matmul share. Private to kernels/.
+
+#include <algorithm>
+#include <span>
+
+#include "kernels/cpu/op_table.h"
+
+namespace hearth::kernels::cpu {
+
+/// Token rows cut into as few tiles as the widest kernel allows (for more than two of them, the one
+/// that is best for many), those as narrow as hold them, and the last in the narrowest that holds
+/// the rest.
+struct Tiles {
+  int32_t rows;
+  int32_t full_width;
+  int32_t last_width;
+  int32_t count;
+
+  Tiles(const MatmulKernels& kernels, int32_t num_rows) : rows(num_rows), full_width(1) {
+    for (const int32_t width : kernels.widths) full_width = std::max(full_width, width);
+    if (rows > 2 * full_width) full_width = kernels.many_width;
+    count = (rows + full_width - 1) / full_width;
+    for (const int32_t width : kernels.widths) {
+      if (width * count >= rows) full_width = std::min(full_width, width);
+    }
+    last_width = full_width;
+    for (const int32_t width : kernels.widths) {
+      if (width >= rows_of(count - 1)) last_width = std::min(last_width, width);
+    }
+  }
+  int32_t rows_of(int32_t tile) const { return std::min(full_width, rows - tile * full_width); }
+  int32_t width_of(int32_t tile) const { return tile + 1 < count ? full_width : last_width; }
+};
+
+/// Rows of x that meet the matrix of one expert (of the whole weight: expert 0).
+struct RowSet {
+  int32_t expert;
+  const int32_t* x_rows;    ///< which rows of x; null: 0, 1, ..
+  const int32_t* out_rows;  ///< where each goes in `out`; null: 0, 1, ..
+  Tiles tiles;
+};
+
+/// out[out_rows[i]] = x[x_rows[i]] times the set's matrix, plus residual where given, for all sets.
+/// Sets have at least one row.
+void multiply_rows(CpuState& state, const TensorView& x, const PackedWeight& weight,
+                   std::span<const RowSet> sets, const TensorView* residual, const TensorView& out);
+
+}  // namespace hearth::kernels::cpu

@@ -1,0 +1,9 @@
+#include "kernels/cpu/simd/avx2.h"
+// The vocabulary first, then what is written in it.
+#include "kernels/cpu/rows/body.h"
+
+namespace hearth::kernels {
+
+constinit const RowKernels kRowAvx2 = row_kernels();
+
+}  // namespace hearth::kernels

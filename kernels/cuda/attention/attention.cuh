@@ -1,0 +1,132 @@
+#pragma once
+// Attention in splits of kSplit positions at absolute multiples, for several heads of one KV head
+// at a time, so that K and V are read once for all of them; here of f32 KV, which is for diagnosis,
+// and of heads that the tensor cores do not take (kernels/cuda/attention/tiles.cu). Per row, KV
+// head and split:
+//   1. scores: each warp takes tiles of 16 positions; two lanes per position add up the even and
+//      the odd shares of the head dimension, then add to each other;
+//   2. one warp per head: the split's maximum, weights exp(score - maximum), and their sum;
+//   3. one thread per value dimension and run of positions: one chain of fma over ascending
+//      positions; runs are added in ascending order.
+// Splits merge in ascending order by the rule of the online softmax. Nothing of it depends on other
+// rows or on which kernel ran, so a row's result is the same in any step. Positions that the row
+// does not see are never read: they may hold anything.
+//   attention_kernel<..., false>  one block per split, partial results through the table's scratch,
+//                                 merged by merge_kernel: few rows, long contexts
+//   attention_kernel<..., true>   one block for all splits of a row, merged as it goes
+
+#include "kernels/cuda/attention/kv.cuh"
+
+namespace hearth::kernels {
+
+inline constexpr int kSplit = 256;
+inline constexpr int kAttentionThreads = 256;
+inline constexpr int kAttentionWarps = kAttentionThreads / kWarp;
+inline constexpr int kSplitTiles = kSplit / kAttentionTile;
+static_assert(2 * kAttentionTile == kWarp, "step 1 has two lanes per position");
+/// Heads that share K and V in one block, at most.
+inline constexpr int kMaxHeads = 8;
+/// Values of a head, at most: one or two per thread.
+inline constexpr int kMaxHeadDim = 2 * kAttentionThreads;
+
+struct AttentionParams {
+  const int32_t* count;
+  const int32_t* positions;
+  const int32_t* context_len;  ///< of sequences
+  bool to_all;                 ///< rows see all of it, not up to themselves
+  const uint64_t* tree_mask;   ///< of rows, or null: AttentionArgs
+  const int32_t* query_start;  ///< of sequences, for trees alone
+  const int32_t* seq_idx;
+  const int32_t* block_table;
+  int32_t max_blocks;
+  int32_t first_row;  ///< of this launch
+  int32_t heads_per_kv;
+  int32_t head_groups;  ///< blocks that share a KV head
+  RowsView q;
+  RowsView out;
+  KvView kv;
+  float scale;
+  float soft_cap;
+  int32_t window;
+  const float* sinks;
+  int32_t max_splits;
+  float* partial;  ///< (rows, heads, max_splits, head_dim + 2): values, maximum, sum
+};
+
+/// The positions that a row sees: of begin .. end - 1 those that are not hidden.
+struct Seen {
+  int begin;
+  int end;
+  int tree_begin;  ///< from here on those are seen whose bit is set; past `end` without a tree
+  uint64_t tree;
+
+  /// Of a position below `end`.
+  __device__ bool hides(int position) const {
+    return position >= tree_begin && (tree >> (position - tree_begin) & 1) == 0;
+  }
+};
+inline constexpr int kNoTree = 0x7fffffff;
+
+/// Of a tree's node. Its own position is seen, and what lies between `begin` and the tree: so no
+/// split from the first to the last is without a position, as a tree is shorter than one.
+__device__ inline Seen seen_in_tree(const AttentionParams& a, int row, uint64_t tree) {
+  static_assert(kMaxTreeRows <= kSplit);
+  const int seq = a.seq_idx[row];
+  const int first_row = a.query_start[seq];
+  const int tree_begin = a.context_len[seq] - (a.query_start[seq + 1] - first_row);
+  const int own = row - first_row;
+  int begin = 0;
+  if (a.window > 0 && a.positions[row] >= a.window) {
+    begin = a.positions[row] - a.window + 1;
+    for (int i = 0; i < own; ++i) {
+      if (a.positions[first_row + i] < begin) tree &= ~(uint64_t{1} << i);
+    }
+    if (begin >= tree_begin) {
+      begin = tree_begin;
+      while (begin < tree_begin + own && (tree >> (begin - tree_begin) & 1) == 0) ++begin;
+    }
+  }
+  return {begin, tree_begin + own + 1, tree_begin, tree};
+}
+__device__ inline Seen seen_by(const AttentionParams& a, int row) {
+  if (a.to_all) return {0, a.context_len[a.seq_idx[row]], kNoTree, 0};
+  if (a.tree_mask != nullptr) {
+    const uint64_t tree = a.tree_mask[row];
+    if (tree != 0) return seen_in_tree(a, row, tree);
+  }
+  const int position = a.positions[row];
+  return {a.window > 0 && position >= a.window ? position - a.window + 1 : 0, position + 1, kNoTree,
+          0};
+}
+__device__ inline float* partial_of(const AttentionParams& a, int64_t row, int head, int split) {
+  const int64_t heads = int64_t{a.kv.num_kv_heads} * a.heads_per_kv;
+  return a.partial +
+         (((row - a.first_row) * heads + head) * a.max_splits + split) * (a.kv.head_dim + 2);
+}
+
+/// One step of the online softmax: what is there keeps `keep`, what is added counts `add`.
+struct Merge {
+  float maximum;
+  float keep;
+  float add;
+};
+__device__ inline Merge merge(float maximum, float next) {
+  const float both = fmaxf(maximum, next);
+  return {both, expf(maximum - both), expf(next - both)};
+}
+/// The division by the sum, with the sink's share in it.
+__device__ inline float finished(float value, float maximum, float sum, const float* sink) {
+  if (sink == nullptr) return value / sum;
+  const Merge with = merge(maximum, *sink);
+  return value * with.keep / (sum * with.keep + with.add);
+}
+
+void attend_f32(cudaStream_t stream, const AttentionParams& params, int rows, bool whole);
+void attend_f16(cudaStream_t stream, const AttentionParams& params, int rows, bool whole);
+void attend_bf16(cudaStream_t stream, const AttentionParams& params, int rows, bool whole);
+void attend_q8(cudaStream_t stream, const AttentionParams& params, int rows, bool whole);
+/// Of f16, bf16 and q8_0 KV in tiles: kernels/cuda/attention/tiles.cu.
+void attend_tiles(cudaStream_t stream, DType dtype, const AttentionParams& params, int rows,
+                  bool whole);
+
+}  // namespace hearth::kernels

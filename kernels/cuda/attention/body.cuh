@@ -1,0 +1,299 @@
+#pragma once
+// The kernel of attention.cuh for one KV type, compiled in a file of its own per type.
+
+#include "kernels/cuda/attention/attention.cuh"
+
+namespace hearth::kernels {
+namespace {
+
+/// What one split leaves in shared memory, per head.
+template <int kHeads>
+struct SplitScores {
+  float weight[kHeads][kSplit];  // scores, then exp(score - maximum)
+  float maximum[kHeads];
+  float sum[kHeads];
+};
+
+/// Shares half, half + 2, ... of q . k of one position, for every head. Both lanes' sums make the
+/// dot product.
+template <typename T, int kShare, int kHeads>
+__device__ void half_dots(const AttentionParams& a, const float* q, int kv_head, int64_t block,
+                          int offset, int half, float (&sum)[kHeads]) {
+  const KvView& kv = a.kv;
+  const T* key = keys<const T>(kv, block);
+  for (int share = half; share < kv.head_dim / kShare; share += 2) {
+    const int first = share * kShare;
+    const T* at = key + key_element(kv_head, offset, first, kv.head_dim, kv.block_size, kShare);
+    float k[kShare];
+    if constexpr (kShare > 1) {
+      const Share<T> stored = load_as<Share<T>>(at);
+#pragma unroll
+      for (int i = 0; i < kShare; ++i) k[i] = to_float(stored.element[i]);
+    } else {
+      k[0] = to_float(*at);
+    }
+    if constexpr (kScaled<T>) {
+      const float d = to_float(scales_of(kv, key)[key_scale(kv, kv_head, offset, first)]);
+#pragma unroll
+      for (int i = 0; i < kShare; ++i) k[i] *= d;  // exact
+    }
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) {
+#pragma unroll
+      for (int i = 0; i < kShare; ++i) sum[h] = fmaf(q[h * kv.head_dim + first + i], k[i], sum[h]);
+    }
+  }
+}
+
+/// Step 1 for one tile: scores of positions [seen.begin, seen.end) of it, -infinity for the others.
+template <typename T, int kShare, int kHeads>
+__device__ void score_tile(const AttentionParams& a, const float* q, const int32_t* table,
+                           int kv_head, int tile_begin, const Seen& seen,
+                           SplitScores<kHeads>& split) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int position = tile_begin + lane % kAttentionTile;
+  const bool there = position >= seen.begin && position < seen.end &&
+                     (a.tree_mask == nullptr || !seen.hides(position));
+  float score[kHeads] = {};
+  if (there) {
+    half_dots<T, kShare, kHeads>(a, q, kv_head, table[position / a.kv.block_size],
+                                 position % a.kv.block_size, lane / kAttentionTile, score);
+  }
+#pragma unroll
+  for (int h = 0; h < kHeads; ++h) {
+    float value = score[h] + __shfl_xor_sync(kAllLanes, score[h], kAttentionTile);
+    value *= a.scale;
+    if (a.soft_cap > 0) value = a.soft_cap * tanhf(value / a.soft_cap);
+    if (lane < kAttentionTile) split.weight[h][position % kSplit] = there ? value : -INFINITY;
+  }
+}
+
+/// Step 2 for one head, by one warp, of positions [first, last) of the split: whole tiles.
+template <int kHeads>
+__device__ void weigh(SplitScores<kHeads>& split, int head, int first, int last) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  float* weights = split.weight[head];
+  float maximum = -INFINITY;
+  for (int i = first + lane; i < last; i += kWarp) maximum = fmaxf(maximum, weights[i]);
+  for (int offset = 16; offset > 0; offset /= 2) {
+    maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, offset));
+  }
+  // In the order of absolute positions: where the row's window begins inside a split must not
+  // change who adds what.
+  float sum = 0;
+  for (int i = lane; i < kSplit; i += kWarp) {
+    if (i < first || i >= last) continue;
+    weights[i] = expf(weights[i] - maximum);
+    sum += weights[i];
+  }
+  sum = warp_sum(sum);
+  if (lane == 0) {
+    split.maximum[head] = maximum;
+    split.sum[head] = sum;
+  }
+}
+
+/// Step 3 for one dimension: what is seen of positions [from, to), one chain per head.
+template <typename T, int kHeads>
+__device__ void add_values(const AttentionParams& a, const int32_t* table, int kv_head, int d,
+                           int from, int to, const Seen& seen, const SplitScores<kHeads>& split,
+                           float (&sum)[kHeads]) {
+  const KvView& kv = a.kv;
+  for (int begin = from; begin < to;) {
+    // Up to the end of the tile: one look into the table.
+    int end = (begin / kAttentionTile + 1) * kAttentionTile;
+    if (end > to) end = to;
+    const T* value = values<const T>(kv, table[begin / kv.block_size]);
+    const int offset = begin % kv.block_size;
+    const T* at = value + value_element(kv_head, offset, d, kv.head_dim, kv.block_size);
+    const auto count = end - begin;
+#pragma unroll 8
+    for (int i = 0; i < count; ++i) {
+      if (a.tree_mask != nullptr && seen.hides(begin + i)) continue;
+      float v = to_float(at[int64_t{i} * kv.head_dim]);
+      if constexpr (kScaled<T>) {
+        v *= to_float(scales_of(kv, value)[value_scale(kv, kv_head, offset + i, d)]);  // exact
+      }
+#pragma unroll
+      for (int h = 0; h < kHeads; ++h) {
+        sum[h] = fmaf(split.weight[h][(begin + i) % kSplit], v, sum[h]);
+      }
+    }
+    begin = end;
+  }
+}
+
+/// Threads of a run of positions in step 3, and the runs that a block has.
+struct ValueThreads {
+  int width;
+  int runs;
+};
+__host__ __device__ inline ValueThreads value_threads(int head_dim) {
+  int width = (head_dim + kWarp - 1) / kWarp * kWarp;
+  if (width > kAttentionThreads) width = kAttentionThreads;
+  int runs = 1;
+  while (2 * runs * width <= kAttentionThreads) runs *= 2;
+  return {width, runs};
+}
+
+template <typename T, int kShare, int kHeads, bool kWhole>
+__global__ void __launch_bounds__(kAttentionThreads) attention_kernel(AttentionParams a) {
+  constexpr int kDims = kMaxHeadDim / kAttentionThreads;
+  const int row = a.first_row + static_cast<int>(blockIdx.x);
+  if (row >= *a.count) return;
+  const Seen seen = seen_by(a, row);
+  const int first_split = seen.begin / kSplit;
+  const int last_split = (seen.end - 1) / kSplit;
+  int split_index = kWhole ? first_split : static_cast<int>(blockIdx.z);
+  if (split_index < first_split || split_index > last_split) return;
+
+  const int thread = static_cast<int>(threadIdx.x);
+  const int head_dim = a.kv.head_dim;
+  const int kv_head = static_cast<int>(blockIdx.y) / a.head_groups;
+  const int in_group = static_cast<int>(blockIdx.y) % a.head_groups * kHeads;
+  const int first_head = kv_head * a.heads_per_kv + in_group;
+  const int num_heads = a.heads_per_kv - in_group < kHeads ? a.heads_per_kv - in_group : kHeads;
+  const int32_t* table = a.block_table + static_cast<int64_t>(a.seq_idx[row]) * a.max_blocks;
+
+  HEARTH_DYN_SHARED(float, q);  // (kHeads, head_dim); then runs' sums, (runs, kHeads, width)
+  float* run_sums = q + kHeads * head_dim;
+  __shared__ SplitScores<kHeads> split;
+  for (int i = thread; i < kHeads * head_dim; i += kAttentionThreads) {
+    // Heads past the group's are zero, and their results are dropped.
+    q[i] = i / head_dim < num_heads
+               ? a.q.data[row * a.q.stride + int64_t{first_head} * head_dim + i]
+               : 0.0f;
+  }
+  __syncthreads();
+
+  const ValueThreads shape = value_threads(head_dim);
+  const int run = thread / shape.width;
+  const int own_dim = thread % shape.width;
+  [[maybe_unused]] float total_max[kHeads];  // these three with kWhole alone
+  [[maybe_unused]] float total_sum[kHeads] = {};
+  [[maybe_unused]] float total[kDims][kHeads] = {};
+#pragma unroll
+  for (int h = 0; h < kHeads; ++h) total_max[h] = -INFINITY;
+  for (bool more = true; more; ++split_index) {
+    const int start = split_index * kSplit;
+    const Seen here = {seen.begin > start ? seen.begin : start,
+                       seen.end < start + kSplit ? seen.end : start + kSplit, seen.tree_begin,
+                       seen.tree};
+    const int first_tile = here.begin / kAttentionTile;
+    const int last_tile = (here.end - 1) / kAttentionTile;
+    for (int tile = first_tile + thread / kWarp; tile <= last_tile; tile += kAttentionWarps) {
+      score_tile<T, kShare, kHeads>(a, q, table, kv_head, tile * kAttentionTile, here, split);
+    }
+    __syncthreads();
+    for (int h = thread / kWarp; h < kHeads; h += kAttentionWarps) {
+      weigh<kHeads>(split, h, first_tile * kAttentionTile - start,
+                    (last_tile + 1) * kAttentionTile - start);
+    }
+    __syncthreads();
+
+    float part[kDims][kHeads] = {};
+#pragma unroll
+    for (int i = 0; i < kDims; ++i) {
+      const int d = own_dim + i * kAttentionThreads;
+      if (run >= shape.runs || d >= head_dim) continue;
+      const int run_begin = start + run * (kSplit / shape.runs);
+      const int run_end = run_begin + kSplit / shape.runs;
+      add_values<T, kHeads>(a, table, kv_head, d, here.begin > run_begin ? here.begin : run_begin,
+                            here.end < run_end ? here.end : run_end, here, split, part[i]);
+    }
+    if (shape.runs > 1) {  // then there is one dimension per thread
+      if (run < shape.runs) {
+#pragma unroll
+        for (int h = 0; h < kHeads; ++h) {
+          run_sums[(run * kHeads + h) * shape.width + own_dim] = part[0][h];
+        }
+      }
+      __syncthreads();
+#pragma unroll
+      for (int h = 0; h < kHeads; ++h) {
+        part[0][h] = 0;
+        for (int r = 0; r < shape.runs; ++r) {
+          part[0][h] += run_sums[(r * kHeads + h) * shape.width + own_dim];
+        }
+      }
+    }
+
+    if constexpr (!kWhole) {
+      for (int h = 0; h < num_heads; ++h) {
+        float* to = partial_of(a, row, first_head + h, split_index);
+#pragma unroll
+        for (int i = 0; i < kDims; ++i) {
+          const int d = own_dim + i * kAttentionThreads;
+          if (run == 0 && d < head_dim) to[d] = part[i][h];
+        }
+        if (thread == 0) {
+          to[head_dim] = split.maximum[h];
+          to[head_dim + 1] = split.sum[h];
+        }
+      }
+      more = false;
+    } else {
+#pragma unroll
+      for (int h = 0; h < kHeads; ++h) {
+        const Merge with = merge(total_max[h], split.maximum[h]);
+        total_sum[h] = fmaf(split.sum[h], with.add, total_sum[h] * with.keep);
+#pragma unroll
+        for (int i = 0; i < kDims; ++i) {
+          total[i][h] = fmaf(part[i][h], with.add, total[i][h] * with.keep);
+        }
+        total_max[h] = with.maximum;
+      }
+      more = split_index != last_split;
+      if (more) __syncthreads();  // the next split overwrites what this one read
+    }
+  }
+
+  if constexpr (kWhole) {
+    for (int h = 0; h < num_heads; ++h) {
+      const int head = first_head + h;
+      float* out = a.out.data + row * a.out.stride + int64_t{head} * head_dim;
+#pragma unroll
+      for (int i = 0; i < kDims; ++i) {
+        const int d = own_dim + i * kAttentionThreads;
+        if (run != 0 || d >= head_dim) continue;
+        out[d] = finished(total[i][h], total_max[h], total_sum[h],
+                          a.sinks == nullptr ? nullptr : a.sinks + head);
+      }
+    }
+  }
+}
+
+template <typename T, int kShare, int kHeads>
+void launch_heads(cudaStream_t stream, AttentionParams params, int rows, bool whole) {
+  params.head_groups = (params.heads_per_kv + kHeads - 1) / kHeads;
+  const ValueThreads shape = value_threads(params.kv.head_dim);
+  const size_t shared =
+      sizeof(float) * kHeads * static_cast<size_t>(params.kv.head_dim + shape.runs * shape.width);
+  const dim3 grid(static_cast<unsigned>(rows),
+                  static_cast<unsigned>(params.kv.num_kv_heads * params.head_groups),
+                  static_cast<unsigned>(whole ? 1 : params.max_splits));
+  if (whole) {
+    HEARTH_LAUNCH(stream, (attention_kernel<T, kShare, kHeads, true>), grid, kAttentionThreads,
+                  shared, params);
+  } else {
+    HEARTH_LAUNCH(stream, (attention_kernel<T, kShare, kHeads, false>), grid, kAttentionThreads,
+                  shared, params);
+  }
+}
+
+template <typename T>
+void launch_attention(cudaStream_t stream, const AttentionParams& params, int rows, bool whole) {
+  constexpr int kShare = Share<T>::kCount;
+  if (key_share(params.kv.head_dim, sizeof(T)) != kShare) {
+    launch_heads<T, 1, 1>(stream, params, rows, whole);
+  } else if (params.heads_per_kv == 1) {
+    launch_heads<T, kShare, 1>(stream, params, rows, whole);
+  } else if (params.heads_per_kv <= 4) {
+    launch_heads<T, kShare, 4>(stream, params, rows, whole);
+  } else {
+    launch_heads<T, kShare, kMaxHeads>(stream, params, rows, whole);
+  }
+}
+
+}  // namespace
+}  // namespace hearth::kernels

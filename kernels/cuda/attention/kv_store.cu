@@ -1,0 +1,117 @@
+#include "kernels/cuda/attention/kv_tiles.cuh"
+
+namespace hearth::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+
+struct StoreParams {
+  const int32_t* count;
+  const int32_t* slot_mapping;
+  RowsView k;
+  RowsView v;
+  KvView kv;
+};
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) kv_store_kernel(StoreParams p) {
+  const int64_t row = blockIdx.x;
+  if (row >= *p.count) return;
+  const KvView& kv = p.kv;
+  const int slot = p.slot_mapping[row];
+  if (slot < 0) return;
+  const int position = slot % kv.block_size;
+  const int share = key_share(kv.head_dim, sizeof(T));
+  T* key = keys<T>(kv, slot / kv.block_size);
+  T* value = values<T>(kv, slot / kv.block_size);
+  for (int c = static_cast<int>(threadIdx.x); c < kv.num_kv_heads * kv.head_dim; c += kThreads) {
+    const int head = c / kv.head_dim;
+    const int d = c % kv.head_dim;
+    const bool tiled = kTileable<T> && tiled_head(kv.head_dim);
+    const int64_t k = tiled ? tiled_key(head, position, d, kv.head_dim, kv.block_size)
+                            : key_element(head, position, d, kv.head_dim, kv.block_size, share);
+    const int64_t v = tiled ? tiled_value(head, position, d, kv.head_dim, kv.block_size)
+                            : value_element(head, position, d, kv.head_dim, kv.block_size);
+    from_float(p.k.data[row * p.k.stride + c], key + k);
+    from_float(p.v.data[row * p.v.stride + c], value + v);
+  }
+}
+
+/// A warp's 32 values as integers and a scale, by kv_layout.h; lanes past the last have 0.
+__device__ int8_t quantize_lane(float value, Half* scale) {
+  const uint32_t bits = warp_max(__float_as_uint(value) & 0x7fffffffu);
+  from_float(bits < 0x7f800000u ? __uint_as_float(bits) / 127.0f : NAN, scale);
+  const float d = to_float(*scale);
+  if (d == 0 || !(d <= 65504.0f)) return 0;
+  return static_cast<int8_t>(fminf(fmaxf(rintf(value * (1.0f / d)), -127.0f), 127.0f));
+}
+
+/// One warp per 32 dimensions of a head.
+__global__ void __launch_bounds__(kThreads) kv_store_q8_kernel(StoreParams p) {
+  const int64_t row = blockIdx.x;
+  if (row >= *p.count) return;
+  const KvView& kv = p.kv;
+  const int slot = p.slot_mapping[row];
+  if (slot < 0) return;
+  const int position = slot % kv.block_size;
+  const int share = key_share(kv.head_dim, 1);
+  const bool tiled = tiled_head(kv.head_dim);
+  auto* key = keys<int8_t>(kv, slot / kv.block_size);
+  auto* value = values<int8_t>(kv, slot / kv.block_size);
+  const auto lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int per_head = kv_scales(kv.head_dim);
+  for (int i = static_cast<int>(threadIdx.x) / kWarp; i < kv.num_kv_heads * per_head;
+       i += kThreads / kWarp) {
+    const int head = i / per_head;
+    const int first = i % per_head * kKvScaleDims;
+    const int d = first + lane;
+    const bool there = d < kv.head_dim;
+    const int64_t c = int64_t{head} * kv.head_dim + d;
+    Half scale;
+    const int8_t k = quantize_lane(there ? p.k.data[row * p.k.stride + c] : 0.0f, &scale);
+    if (there) {
+      key[tiled ? tiled_q8_key(head, position, d, kv.head_dim, kv.block_size)
+                : key_element(head, position, d, kv.head_dim, kv.block_size, share)] = k;
+    }
+    const int64_t scales = tile_scales(head, position, first, kv.head_dim, kv.block_size);
+    if (lane == 0) {
+      scales_of(kv, key)[tiled ? scales + key_scale_in_tile(position)
+                               : key_scale(kv, head, position, first)] = scale;
+    }
+    const int8_t v = quantize_lane(there ? p.v.data[row * p.v.stride + c] : 0.0f, &scale);
+    if (there) {
+      value[tiled ? tiled_value(head, position, d, kv.head_dim, kv.block_size)
+                  : value_element(head, position, d, kv.head_dim, kv.block_size)] = v;
+    }
+    if (lane == 0) {
+      scales_of(kv, value)[tiled ? scales + value_scale_in_tile(position)
+                                 : value_scale(kv, head, position, first)] = scale;
+    }
+  }
+}
+
+}  // namespace
+
+void cuda::kv_store(void* state, const KvStoreArgs& args) {
+  const BatchIndex& batch = *args.batch;
+  if (batch.num_tokens == 0) return;
+  const StoreParams params{row_count(batch, Rows::kTokens), batch.groups[args.group].slot_mapping,
+                           rows_view(args.k), rows_view(args.v), kv_view(args.kv)};
+  cudaStream_t stream = cuda_state(state).stream.get();
+  const int rows = batch.num_tokens;
+  switch (args.kv.dtype) {
+    case DType::kF32:
+      HEARTH_LAUNCH(stream, kv_store_kernel<float>, rows, kThreads, 0, params);
+      break;
+    case DType::kF16:
+      HEARTH_LAUNCH(stream, kv_store_kernel<Half>, rows, kThreads, 0, params);
+      break;
+    case DType::kBF16:
+      HEARTH_LAUNCH(stream, kv_store_kernel<BFloat16>, rows, kThreads, 0, params);
+      break;
+    case DType::kQ8_0: HEARTH_LAUNCH(stream, kv_store_q8_kernel, rows, kThreads, 0, params); break;
+    default: HEARTH_EXPECT(false, static_cast<int>(args.kv.dtype));
+  }
+}
+
+}  // namespace hearth::kernels

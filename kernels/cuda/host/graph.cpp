@@ -1,0 +1,66 @@
+// Steps captured as CUDA graphs: some hundred launches become one.
+
+#include "kernels/cuda/host/check.h"
+#include "kernels/cuda/host/op_functions.h"
+#include "kernels/cuda/host/state.h"
+
+namespace hearth::kernels {
+namespace {
+
+struct GraphCloser {
+  void operator()(cudaGraph_t graph) const { HEARTH_CUDA_CHECK(cudaGraphDestroy(graph)); }
+};
+using CudaGraph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, GraphCloser>;
+struct GraphExecCloser {
+  void operator()(cudaGraphExec_t exec) const { HEARTH_CUDA_CHECK(cudaGraphExecDestroy(exec)); }
+};
+using CudaGraphExec = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, GraphExecCloser>;
+
+struct CudaStep : CapturedStep {
+  CudaGraphExec exec;
+  int64_t scratch_moves = 0;  ///< of the state, when it was captured
+};
+
+}  // namespace
+
+void cuda::begin_capture(void* state) {
+  cuda_state(state).capturing = true;
+  // Other threads' calls do not concern this stream: one that measures or probes may go on.
+  HEARTH_CUDA_CHECK(
+      cudaStreamBeginCapture(cuda_state(state).stream.get(), cudaStreamCaptureModeThreadLocal));
+}
+
+std::unique_ptr<CapturedStep> cuda::end_capture(void* opaque) {
+  CudaState& state = cuda_state(opaque);
+  state.capturing = false;
+  cudaGraph_t captured = nullptr;
+  HEARTH_CUDA_CHECK(cudaStreamEndCapture(state.stream.get(), &captured));
+  const CudaGraph graph(captured);
+  const uint64_t free_before = free_device_bytes();
+  cudaGraphExec_t exec = nullptr;
+  const cudaError_t error = cudaGraphInstantiate(&exec, graph.get(), 0);
+  if (error == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    ++state.graphs_refused;
+    return nullptr;
+  }
+  HEARTH_CUDA_CHECK(error);
+  auto step = std::make_unique<CudaStep>();
+  step->exec.reset(exec);
+  step->scratch_moves = state.scratch_moves;
+  // What the device keeps of it is taken now, not at the first launch.
+  HEARTH_CUDA_CHECK(cudaGraphUpload(exec, state.stream.get()));
+  const uint64_t free_after = free_device_bytes();
+  if (free_after < free_before) state.graph_bytes += free_before - free_after;
+  return step;
+}
+
+bool cuda::replay(void* opaque, const CapturedStep& captured) {
+  CudaState& state = cuda_state(opaque);
+  const auto& step = static_cast<const CudaStep&>(captured);
+  if (step.scratch_moves != state.scratch_moves) return false;
+  HEARTH_CUDA_CHECK(cudaGraphLaunch(step.exec.get(), state.stream.get()));
+  return true;
+}
+
+}  // namespace hearth::kernels

@@ -1,0 +1,128 @@
+// Device memory, copies and waiting on the stream of the ops (kernels/cuda/host/side_copies.cpp:
+// beside it).
+
+#include <cstring>
+
+#include "kernels/cuda/host/check.h"
+#include "kernels/cuda/host/op_functions.h"
+#include "kernels/cuda/host/state.h"
+
+namespace hearth::kernels {
+
+void StreamCloser::operator()(cudaStream_t stream) const {
+  HEARTH_CUDA_CHECK(cudaStreamDestroy(stream));
+}
+
+cudaError_t create_stream(CudaStream* stream) {
+  cudaStream_t made = nullptr;
+  const cudaError_t error = cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking);
+  if (error == cudaSuccess) stream->reset(made);
+  return error;
+}
+
+void CudaFree::operator()(void* memory) const { HEARTH_CUDA_CHECK(cudaFree(memory)); }
+
+cudaError_t make_current(int device) {
+  thread_local int current = -1;
+  if (current == device) return cudaSuccess;
+  const cudaError_t error = cudaSetDevice(device);
+  if (error == cudaSuccess) current = device;
+  return error;
+}
+
+CudaState& cuda_state_of_product(void* state) {
+  CudaState& cuda = *static_cast<CudaState*>(state);
+  // A table may be made by one thread and used by another, and the current device is the thread's.
+  HEARTH_CUDA_CHECK(make_current(cuda.device));
+  return cuda;
+}
+
+uint64_t free_device_bytes() {
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  HEARTH_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
+  return free_bytes;
+}
+
+CudaState& cuda_state(void* state) {
+  CudaState& cuda = cuda_state_of_product(state);
+  cuda.quant.held = {};
+  return cuda;
+}
+
+CudaMemory cuda_malloc(size_t bytes) {
+  void* memory = nullptr;
+  const cudaError_t error = cudaMalloc(&memory, bytes);
+  if (error == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();  // this error does not outlive the call: take it off the thread
+    return nullptr;
+  }
+  HEARTH_CUDA_CHECK(error);
+  return CudaMemory(memory);
+}
+
+namespace cuda {
+
+void* allocate(void* state, size_t bytes) {
+  CudaState& cuda = cuda_state(state);
+  CudaMemory memory = cuda_malloc(bytes);
+  if (memory == nullptr) return nullptr;
+  HEARTH_CUDA_CHECK(cudaMemsetAsync(memory.get(), 0, bytes, cuda.stream.get()));
+  return memory.release();
+}
+
+void release(void* state, void* memory, size_t) {
+  cuda_state(state);
+  CudaFree()(memory);  // waits for the work that is queued
+}
+
+// From pageable memory the call returns when the bytes have been taken over: into a staging buffer
+// of the driver or to the device. Page-locked memory is read when the stream comes to it.
+void copy_to_device(void* state, void* dst, const void* src, size_t bytes) {
+  if (bytes == 0) return;
+  HEARTH_CUDA_CHECK(
+      cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, cuda_state(state).stream.get()));
+}
+
+void copy_to_host(void* state, void* dst, const void* src, size_t bytes) {
+  if (bytes == 0) return;
+  cudaStream_t stream = cuda_state(state).stream.get();
+  HEARTH_CUDA_CHECK(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, stream));
+  HEARTH_CUDA_CHECK(cudaStreamSynchronize(stream));
+}
+
+void synchronize(void* state) {
+  HEARTH_CUDA_CHECK(cudaStreamSynchronize(cuda_state(state).stream.get()));
+}
+
+void* allocate_host(void* state, size_t bytes) {
+  cuda_state(state);
+  void* memory = nullptr;
+  const cudaError_t error = cudaHostAlloc(&memory, bytes, cudaHostAllocDefault);
+  if (error == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();  // a limit on locked memory, say
+    return nullptr;
+  }
+  HEARTH_CUDA_CHECK(error);
+  std::memset(memory, 0, bytes);
+  return memory;
+}
+
+void release_host(void* state, void* memory) {
+  synchronize(state);  // a copy may still read it
+  HEARTH_CUDA_CHECK(cudaStreamSynchronize(cuda_state(state).side.stream.get()));
+  HEARTH_CUDA_CHECK(cudaFreeHost(memory));
+}
+
+void copy_blocks(void* state, const CopyBlocksArgs& args) {
+  cudaStream_t stream = cuda_state(state).stream.get();
+  for (size_t i = 0; i < args.src.size(); ++i) {
+    if (args.src[i] == args.dst[i]) continue;
+    HEARTH_CUDA_CHECK(cudaMemcpyAsync(
+        args.base + args.dst[i] * args.block_bytes, args.base + args.src[i] * args.block_bytes,
+        static_cast<size_t>(args.block_bytes), cudaMemcpyDeviceToDevice, stream));
+  }
+}
+
+}  // namespace cuda
+}  // namespace hearth::kernels

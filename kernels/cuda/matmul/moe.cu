@@ -1,0 +1,215 @@
+// Mixture of experts around its matrix products: who goes where, in which order, and back.
+
+#include "kernels/cuda/matmul/moe_slices.cuh"
+
+namespace hearth::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+
+struct RouteParams {
+  const int32_t* count;
+  RowsView logits;
+  int32_t num_experts;
+  int32_t top_k;
+  bool normalize;
+  float scale;
+  int32_t* ids;
+  int64_t ids_stride;
+  RowsView weights;
+};
+
+/// Whether (value a of expert i) comes before (b of j): larger, or equal and of the lower id. A NaN
+/// comes behind all numbers, so that the ids are those of experts whatever comes.
+__device__ bool before(float a, int i, float b, int j) {
+  if (a > b) return true;
+  if (b > a) return false;
+  const bool a_is = a == a;
+  const bool b_is = b == b;
+  return a_is != b_is ? a_is : i < j;
+}
+
+/// One warp per token. Each lane has experts lane, lane + 32, ...; the chosen are marked in shared
+/// memory. Sums go over experts in ascending order, in double.
+__global__ void __launch_bounds__(kWarp) route_kernel(RouteParams p) {
+  const int row = static_cast<int>(blockIdx.x);
+  if (row >= *p.count) return;
+  const auto lane = static_cast<int>(threadIdx.x);
+  HEARTH_DYN_SHARED(int32_t, chosen);
+  const float* logits = p.logits.data + row * p.logits.stride;
+  int32_t* ids = p.ids + row * p.ids_stride;
+  float* weights = p.weights.data + row * p.weights.stride;
+  for (int e = lane; e < p.num_experts; e += kWarp) chosen[e] = 0;
+  __syncwarp();
+  for (int j = 0; j < p.top_k; ++j) {
+    int best = -1;
+    for (int e = lane; e < p.num_experts; e += kWarp) {
+      if (chosen[e] == 0 && (best < 0 || before(logits[e], e, logits[best], best))) best = e;
+    }
+    for (int offset = 16; offset > 0; offset /= 2) {
+      const int other = __shfl_xor_sync(kAllLanes, best, offset);
+      if (other < 0) continue;
+      if (best < 0 || before(logits[other], other, logits[best], best)) best = other;
+    }
+    if (lane == 0) {
+      chosen[best] = 1;
+      ids[j] = best;
+    }
+    __syncwarp();
+  }
+  if (lane != 0) return;
+  const double largest = logits[ids[0]];
+  double sum = 0;
+  if (p.normalize) {
+    for (int j = 0; j < p.top_k; ++j) sum += exp(logits[ids[j]] - largest);
+  } else {
+    for (int e = 0; e < p.num_experts; ++e) sum += exp(logits[e] - largest);
+  }
+  for (int j = 0; j < p.top_k; ++j) {
+    weights[j] =
+        static_cast<float>(exp(logits[ids[j]] - largest) / sum * static_cast<double>(p.scale));
+  }
+}
+
+struct SliceParams {
+  const int32_t* count;
+  const int32_t* ids;
+  int64_t ids_stride;
+  int32_t top_k;
+  int32_t first;
+  int32_t tokens;
+  int32_t num_experts;
+  int32_t width;
+  int32_t num_slices;  ///< the bound
+  int32_t* choices;
+  ExpertSlice* slices;
+};
+
+/// One block. A thread has experts thread, thread + 256, ..., and looks at all choices: there are
+/// at most kQuantRows.
+__global__ void __launch_bounds__(kThreads) slices_kernel(SliceParams p) {
+  HEARTH_DYN_SHARED(int32_t, begins);  // per expert: rows, then where they begin; likewise slices
+  int32_t* slice_begins = begins + p.num_experts;
+  const auto thread = static_cast<int>(threadIdx.x);
+  const int left = *p.count - p.first;
+  const int tokens = left < 0 ? 0 : left < p.tokens ? left : p.tokens;
+  const int choices = tokens * p.top_k;
+  const auto expert_of = [&](int choice) {
+    return p.ids[(p.first + choice / p.top_k) * p.ids_stride + choice % p.top_k];
+  };
+  for (int e = thread; e < p.num_experts; e += kThreads) {
+    int rows = 0;
+    for (int c = 0; c < choices; ++c) rows += expert_of(c) == e ? 1 : 0;
+    begins[e] = rows;
+  }
+  __syncthreads();
+  if (thread == 0) {
+    int rows = 0;
+    int slices = 0;
+    for (int e = 0; e < p.num_experts; ++e) {
+      const int own = begins[e];
+      begins[e] = rows;
+      slice_begins[e] = slices;
+      rows += own;
+      slices += (own + p.width - 1) / p.width;
+    }
+    for (int s = slices; s < p.num_slices; ++s) p.slices[s] = {0, 0, 0, 0};
+  }
+  __syncthreads();
+  for (int e = thread; e < p.num_experts; e += kThreads) {
+    int at = begins[e];
+    for (int c = 0; c < choices; ++c) {
+      if (expert_of(c) == e) p.choices[at++] = p.first * p.top_k + c;
+    }
+    int slice = slice_begins[e];
+    for (int first = begins[e]; first < at; first += p.width) {
+      p.slices[slice++] = {e, first, at - first < p.width ? at - first : p.width, 0};
+    }
+  }
+}
+
+struct CombineParams {
+  const int32_t* count;
+  RowsView x;
+  RowsView weights;
+  int32_t top_k;
+  int32_t cols;
+  RowsView out;
+};
+
+__global__ void __launch_bounds__(kThreads) combine_kernel(CombineParams p) {
+  const int64_t row = blockIdx.x;
+  if (row >= *p.count) return;
+  const float* weights = p.weights.data + row * p.weights.stride;
+  for (int c = static_cast<int>(threadIdx.x); c < p.cols; c += kThreads) {
+    float sum = 0;
+    for (int j = 0; j < p.top_k; ++j) {
+      sum = fmaf(weights[j], p.x.data[(row * p.top_k + j) * p.x.stride + c], sum);
+    }
+    p.out.data[row * p.out.stride + c] += sum;
+  }
+}
+
+const int32_t* ids_of(const TensorView& ids) {
+  HEARTH_EXPECT(ids.dtype == DType::kI32, static_cast<int>(ids.dtype));
+  return static_cast<const int32_t*>(ids.data);
+}
+
+}  // namespace
+
+int64_t list_slices(CudaState& state, const MoeMatmulArgs& args, int32_t first, int32_t count,
+                    int32_t num_experts, int width, MatmulRows* rows) {
+  const auto top_k = static_cast<int32_t>(args.ids.cols);
+  const int64_t choices = int64_t{count} * top_k;
+  // Every expert's last slice may be a single row.
+  const int64_t bound = choices / width + (choices < num_experts ? choices : num_experts);
+  HEARTH_EXPECT(num_experts <= state.moe.max_experts && choices <= kQuantRows, num_experts,
+                choices);
+  const SliceParams params{row_count(*args.batch, Rows::kTokens),
+                           ids_of(args.ids),
+                           args.ids.row_stride,
+                           top_k,
+                           first,
+                           count,
+                           num_experts,
+                           width,
+                           static_cast<int32_t>(bound),
+                           static_cast<int32_t*>(state.moe.choices.get()),
+                           static_cast<ExpertSlice*>(state.moe.slices.get())};
+  const size_t shared = 2 * static_cast<size_t>(num_experts) * sizeof(int32_t);
+  HEARTH_LAUNCH(state.stream.get(), slices_kernel, 1, kThreads, shared, params);
+  rows->choices = params.choices;
+  rows->slices = params.slices;
+  return bound;
+}
+
+void cuda::moe_route(void* state, const MoeRouteArgs& args) {
+  const int32_t rows = args.batch->num_tokens;
+  if (rows == 0) return;
+  const auto num_experts = static_cast<int32_t>(args.logits.cols);
+  const RouteParams params{row_count(*args.batch, Rows::kTokens),
+                           rows_view(args.logits),
+                           num_experts,
+                           args.top_k,
+                           args.normalize,
+                           args.scale,
+                           const_cast<int32_t*>(ids_of(args.ids)),  // a view does not say what for
+                           args.ids.row_stride,
+                           rows_view(args.weights)};
+  HEARTH_LAUNCH(cuda_state(state).stream.get(), route_kernel, rows, kWarp,
+                static_cast<size_t>(num_experts) * sizeof(int32_t), params);
+}
+
+void cuda::moe_combine(void* state, const MoeCombineArgs& args) {
+  const int32_t rows = args.batch->num_tokens;
+  if (rows == 0) return;
+  const CombineParams params{row_count(*args.batch, Rows::kTokens),
+                             rows_view(args.x),
+                             rows_view(args.weights),
+                             static_cast<int32_t>(args.weights.cols),
+                             static_cast<int32_t>(args.out.cols),
+                             rows_view(args.out)};
+  HEARTH_LAUNCH(cuda_state(state).stream.get(), combine_kernel, rows, kThreads, 0, params);
+}
+
+}  // namespace hearth::kernels

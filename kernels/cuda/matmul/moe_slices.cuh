@@ -1,0 +1,13 @@
+#pragma once
+
+#include "kernels/cuda/matmul/rows.cuh"
+
+namespace hearth::kernels {
+
+/// Sorts the choices of tokens [first, first + count) by expert and cuts each expert's into slices
+/// of `width` rows, in the table's scratch, for which it sets the list and the slices of `rows`.
+/// Returns a bound of their number: slices past the last one have no rows.
+int64_t list_slices(CudaState& state, const MoeMatmulArgs& args, int32_t first, int32_t count,
+                    int32_t num_experts, int width, MatmulRows* rows);
+
+}  // namespace hearth::kernels

@@ -1,0 +1,117 @@
+#pragma once
+// How quantized weights lie on the device: the file's bits in the order in which the tensor cores'
+// operands want them. One set of index functions for the code that packs on the host and for the
+// kernels.
+//
+// Outputs come in groups of 16, the rows of one instruction; inputs in chunks of 256. A group's
+// chunks follow each other; what pads a last group or chunk never reaches a result. A chunk:
+//   heads    K types: per output d f16, and dmin f16 where there are mins
+//   scales   per output, 16 or 8 bytes
+//              types of 32: 8 f16 d (MXFP4: 8 bytes E8M0); Q4_1, Q5_1: behind all of them 8 f16 m
+//              Q4_K, Q5_K: 8 scales, 8 mins; Q2_K: 16 times scale low, min high
+//              Q3_K, Q6_K: 16 int8; IQ4_XS: 8 int8
+//   planes   each (.., 32 lanes, 16 bytes): a lane loads its share at once
+//              bytes    8 of them, one per block of 32 inputs
+//              nibbles  4: block b in [b / 2], nibble b % 2
+//              twos     2: block b in [b / 4], field b % 4 of two bits
+//              ones     1: bit b
+//            A code is its nibble, or its two bits, with the next plane's bits above.
+// Of a lane's 16 bytes, byte i of word r belongs to output lane / 4 + 8 (r % 2) and to input
+// 16 (r / 2) + 4 (lane % 4) + i of the block: operand A of mma.m16n8k32 (PTX ISA, "Matrix Fragments
+// for mma.m16n8k32").
+//
+// Activations, per row and pair of blocks, 64 bytes: (4, 2, 8): [i % 16 / 4][block % 2], inputs
+// i % 4 of the lower 16 and then of the upper: operand B. Per block also its scale and the sums of
+// its halves.
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/ops/dtype.h"
+#include "kernels/quant/quant_layout.h"
+
+namespace hearth::kernels {
+
+inline constexpr int kGroupOutputs = 16;
+inline constexpr int kChunkInputs = 256;
+inline constexpr int kChunkBlocks = 8;
+inline constexpr int kPlaneBytes = 512;
+
+struct QuantForm {
+  bool of_32;  ///< d belongs to 32 inputs and there are no integer scales
+  int subs;    ///< scales per 32 inputs: 1 or 2
+  bool has_min;
+  int offset;  ///< subtracted from each code
+  bool bytes, nibbles, twos, ones;
+  Codebook codebook;
+  int head_bytes;   ///< per output and chunk
+  int scale_bytes;  ///< likewise
+
+  __host__ __device__ constexpr int num_planes() const {
+    return (bytes ? 8 : 0) + (nibbles ? 4 : 0) + (twos ? 2 : 0) + (ones ? 1 : 0);
+  }
+  __host__ __device__ constexpr int first_two() const { return nibbles ? 4 : 0; }
+  __host__ __device__ constexpr int first_one() const { return first_two() + (twos ? 2 : 0); }
+  __host__ __device__ constexpr int scales_at() const { return kGroupOutputs * head_bytes; }
+  __host__ __device__ constexpr int planes_at() const {
+    return kGroupOutputs * (head_bytes + scale_bytes);
+  }
+  __host__ __device__ constexpr int chunk_bytes() const {
+    return planes_at() + num_planes() * kPlaneBytes;
+  }
+};
+
+constexpr QuantForm quant_form(DType type) {
+  if (type == DType::kQ8_0) {
+    return {true, 1, false, 0, true, false, false, false, Codebook::kNone, 0, 16};
+  }
+  const QuantLayout l = quant_layout(type);
+  const bool of_32 = l.block == 32;
+  const int offset = l.codebook == Codebook::kNone ? l.offset : 0;
+  const int head = of_32 ? 0 : l.has_min ? 4 : 2;
+  const int scale = type == DType::kMXFP4 || type == DType::kIQ4_XS ? 8
+                    : of_32 && l.has_min                            ? 32
+                                                                    : 16;
+  return {of_32,  l.subs, l.has_min,  offset, false, l.nibbles,
+          l.twos, l.ones, l.codebook, head,   scale};
+}
+
+__host__ __device__ constexpr int64_t num_chunks(int64_t cols) {
+  return (cols + kChunkInputs - 1) / kChunkInputs;
+}
+/// Chunks of one of the parts that a product's inputs are cut into (kParts).
+__host__ __device__ constexpr int64_t chunks_per_part(int64_t chunks, int parts) {
+  return (chunks + parts - 1) / parts;
+}
+
+/// Byte of a lane's share, of a plane that holds whole bytes: (output of the group, input of the
+/// block).
+__host__ __device__ constexpr int share_byte(int output, int input) {
+  const int lane = output % 8 * 4 + input % 16 / 4;
+  const int word = output / 8 + input / 16 * 2;
+  return lane * 16 + word * 4 + input % 4;
+}
+
+/// Byte of an activation in its row.
+__host__ __device__ constexpr int64_t activation_byte(int64_t input) {
+  const int64_t block = input / 32;
+  const int64_t i = input % 32;
+  return block / 2 * 64 + i % 16 / 4 * 16 + block % 2 * 8 + i / 16 * 4 + i % 4;
+}
+
+/// What goes with 32 quantized activations.
+struct alignas(8) ActivationBlock {
+  float d;
+  int16_t sum[2];  ///< of the lower and the upper 16
+};
+
+/// Rows of one expert, as listed by `moe_slices`.
+struct ExpertSlice {
+  int32_t expert;
+  int32_t first;  ///< in the list of choices
+  int32_t num_rows;
+  int32_t unused;
+};
+
+}  // namespace hearth::kernels

@@ -1,0 +1,113 @@
+#pragma once
+// Which rows a block of a matrix product computes, and with which matrix: a slice of the step's
+// rows, or of the rows that chose one expert. And the parts that its inputs are cut into.
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/matmul/quant_layout.cuh"
+
+namespace hearth::kernels {
+
+/// Parts that the inputs of every product are cut into: one warp each where rows are few, one after
+/// the other where they are many. Each is a chain of its own; they are added in ascending order.
+/// Part of the numerics.
+inline constexpr int kParts = 8;
+static_assert(kParts * kWarp == 256);
+
+struct MatmulRows {
+  const int32_t* count;  ///< of the step
+  int32_t first_row;     ///< this round's rows begin here
+  // Of a mixture of experts; slices null: none.
+  const ExpertSlice* slices;
+  const int32_t* choices;  ///< token * top_k + choice
+  int32_t top_k;
+  bool x_per_choice;
+};
+
+/// Up to kWidth rows of x, of the round's, and of `out`, of the step's.
+struct RowSlice {
+  int32_t expert;
+  int32_t num_rows;  ///< 0: nothing to do
+  int32_t first;
+  const MatmulRows& rows;
+
+  __device__ int32_t in(int32_t n) const {
+    if (rows.slices == nullptr) return first + n;
+    const int32_t choice = rows.choices[first + n];
+    return rows.x_per_choice ? choice - rows.first_row * rows.top_k
+                             : choice / rows.top_k - rows.first_row;
+  }
+  __device__ int64_t out(int32_t n) const {
+    return rows.slices == nullptr ? rows.first_row + first + n : rows.choices[first + n];
+  }
+};
+
+__device__ inline RowSlice slice_of(const MatmulRows& rows, int32_t index, int32_t width) {
+  if (rows.slices != nullptr) {
+    const ExpertSlice slice = rows.slices[index];
+    return {slice.expert, slice.num_rows, slice.first, rows};
+  }
+  const int32_t first = index * width;
+  const int32_t left = *rows.count - rows.first_row - first;
+  return {0, left < 0 ? 0 : left < width ? left : width, first, rows};
+}
+
+/// Stores one output of a row, with its residual where there is one.
+template <typename Params>
+__device__ void store_output(const Params& p, int64_t row, int64_t output, float sum) {
+  if (p.residual.data != nullptr) sum += p.residual.data[row * p.residual.stride + output];
+  p.out.data[row * p.out.stride + output] = sum;
+}
+
+/// Where each warp has one part of 16 outputs (of group blockIdx.y) and 8 * kTiles rows, as the
+/// tensor cores leave them: adds the parts up in ascending order and stores the sums.
+template <int kTiles, typename Params>
+__device__ void store_parts(const Params& p, const RowSlice& slice, const float (&acc)[kTiles][4]) {
+  constexpr int kRows = 8 * kTiles;
+  __shared__ float parts[kParts][kRows][kGroupOutputs + 1];
+  const auto lane = static_cast<int>(threadIdx.x) % kWarp;
+  const auto part = static_cast<int>(threadIdx.x) / kWarp;
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      parts[part][8 * tile + 2 * (lane % 4) + i % 2][lane / 4 + i / 2 * 8] = acc[tile][i];
+    }
+  }
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * kGroupOutputs; i += kParts * kWarp) {
+    const int n = i / kGroupOutputs;
+    const int64_t output = int64_t{blockIdx.y} * kGroupOutputs + i % kGroupOutputs;
+    if (n >= slice.num_rows || output >= p.outputs) continue;
+    float sum = 0;
+#pragma unroll
+    for (int k = 0; k < kParts; ++k) sum += parts[k][n][i % kGroupOutputs];
+    store_output(p, slice.out(n), output, sum);
+  }
+}
+
+/// What products of quantized weights take.
+struct QuantMatmul {
+  MatmulRows rows;
+  const std::byte* weights;
+  int64_t expert_bytes;
+  int32_t num_blocks;  ///< of 32 inputs
+  int32_t chunks;
+  int32_t outputs;                ///< of this segment
+  const std::byte* x;             ///< (rows of the round, chunks * 256) activation_byte
+  const ActivationBlock* blocks;  ///< (rows of the round, chunks * 8)
+  RowsView residual;              ///< data null: none
+  RowsView out;                   ///< both begin at the segment's first output
+};
+
+/// A matrix product's launch: `slices` slices of `width` rows. `wide` where the rows are many and
+/// not of experts.
+template <DType kType>
+void run_quant(cudaStream_t stream, const QuantMatmul& params, int64_t slices, int width);
+template <DType kType>
+void run_quant_tiles(cudaStream_t stream, const QuantMatmul& params, int64_t rows);
+
+inline constexpr int kFewRows = 8;  ///< widths of slices
+inline constexpr int kManyRows = 32;
+inline constexpr int kTileRows = 64;  ///< rows of a block where they are more
+
+}  // namespace hearth::kernels

@@ -1,0 +1,32 @@
+#include "kernels/cuda/device.cuh"
+#include "kernels/ops/encoder_kernels.h"
+
+namespace hearth::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+
+__global__ void __launch_bounds__(kThreads)
+    gelu_kernel(const int32_t* count, RowsView x, int cols) {
+  const int row = static_cast<int>(blockIdx.x);
+  if (row >= *count) return;
+  float* to = x.data + row * x.stride;
+  const int step = static_cast<int>(gridDim.y) * kThreads;
+  for (int c = static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x); c < cols;
+       c += step) {
+    to[c] = 0.5f * to[c] * erfcf(-0.70710678118654752f * to[c]);
+  }
+}
+
+}  // namespace
+
+void cuda::gelu(void* state, const GeluArgs& args) {
+  const int32_t rows = row_bound(*args.batch, Rows::kTokens);
+  const auto cols = static_cast<int>(args.x.cols);
+  if (rows == 0) return;
+  const int across = cols <= 16 * kThreads ? (cols + kThreads - 1) / kThreads : 16;
+  HEARTH_LAUNCH(cuda_state(state).stream.get(), gelu_kernel, grid2(rows, across), kThreads, 0,
+                row_count(*args.batch, Rows::kTokens), rows_view(args.x), cols);
+}
+
+}  // namespace hearth::kernels

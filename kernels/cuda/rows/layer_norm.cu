@@ -1,0 +1,55 @@
+// One block per row, two passes: the mean, then the squares around it. Every thread sums its
+// columns in ascending order, then a fixed tree, so the sums depend on the values and their number
+// alone.
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/ops/encoder_kernels.h"
+
+namespace hearth::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+
+/// Sum over the block, in every thread.
+__device__ float block_sum(float value, float* of_warps) {
+  const int thread = static_cast<int>(threadIdx.x);
+  value = warp_sum(value);
+  if (thread % kWarp == 0) of_warps[thread / kWarp] = value;
+  __syncthreads();
+  float sum = 0;
+  for (int w = 0; w < kThreads / kWarp; ++w) sum += of_warps[w];
+  return sum;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    layer_norm_kernel(const int32_t* count, RowsView x, const float* weight, const float* bias,
+                      int cols, float eps, RowsView out) {
+  const int row = static_cast<int>(blockIdx.x);
+  if (row >= *count) return;
+  const float* in = x.data + row * x.stride;
+  float* to = out.data + row * out.stride;
+  const int thread = static_cast<int>(threadIdx.x);
+  __shared__ float sums[2][kThreads / kWarp];
+
+  float sum = 0;
+  for (int c = thread; c < cols; c += kThreads) sum += in[c];
+  const float mean = block_sum(sum, sums[0]) / static_cast<float>(cols);
+  sum = 0;
+  for (int c = thread; c < cols; c += kThreads) sum = fmaf(in[c] - mean, in[c] - mean, sum);
+  const float scale = 1.0f / sqrtf(block_sum(sum, sums[1]) / static_cast<float>(cols) + eps);
+  for (int c = thread; c < cols; c += kThreads) {
+    to[c] = fmaf((in[c] - mean) * scale, weight[c], bias[c]);
+  }
+}
+
+}  // namespace
+
+void cuda::layer_norm(void* state, const LayerNormArgs& args) {
+  const int32_t rows = row_bound(*args.batch, Rows::kTokens);
+  if (rows == 0) return;
+  HEARTH_LAUNCH(cuda_state(state).stream.get(), layer_norm_kernel, rows, kThreads, 0,
+                row_count(*args.batch, Rows::kTokens), rows_view(args.x), args.weight->vector,
+                args.bias->vector, static_cast<int>(args.x.cols), args.eps, rows_view(args.out));
+}
+
+}  // namespace hearth::kernels

@@ -1,0 +1,63 @@
+// The step's table of angles, and the rotation of heads by it.
+
+#include "kernels/cuda/device.cuh"
+
+namespace hearth::kernels {
+namespace {
+
+constexpr int kThreads = 128;
+
+__global__ void __launch_bounds__(kThreads)
+    rope_table_kernel(const int32_t* count, const int32_t* positions, const float* inv_freq,
+                      int num_pairs, float magnitude, RowsView cos_sin) {
+  const int row = static_cast<int>(blockIdx.x);
+  if (row >= *count) return;
+  float* out = cos_sin.data + row * cos_sin.stride;
+  for (int i = static_cast<int>(threadIdx.x); i < num_pairs; i += kThreads) {
+    // In double: at position 100 000 an f32 angle is off by 0.004.
+    const double angle = static_cast<double>(positions[row]) * static_cast<double>(inv_freq[i]);
+    out[2 * i] = static_cast<float>(cos(angle) * static_cast<double>(magnitude));
+    out[2 * i + 1] = static_cast<float>(sin(angle) * static_cast<double>(magnitude));
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    rope_kernel(const int32_t* count, RowsView x, int num_heads, int head_dim, RowsView cos_sin,
+                int num_pairs, RopePairs pairs) {
+  const int row = static_cast<int>(blockIdx.x);
+  if (row >= *count) return;
+  const float* angles = cos_sin.data + row * cos_sin.stride;
+  const bool neighbours = pairs == RopePairs::kNeighbours;
+  for (int n = static_cast<int>(threadIdx.x); n < num_heads * num_pairs; n += kThreads) {
+    const int i = n % num_pairs;
+    float* head = x.data + row * x.stride + static_cast<int64_t>(n / num_pairs) * head_dim;
+    float* a = head + (neighbours ? 2 * i : i);
+    float* b = head + (neighbours ? 2 * i + 1 : i + num_pairs);
+    const float c = angles[2 * i];
+    const float s = angles[2 * i + 1];
+    const float rotated = *a * c - *b * s;
+    *b = *b * c + *a * s;
+    *a = rotated;
+  }
+}
+
+}  // namespace
+
+void cuda::rope_table(void* state, const RopeTableArgs& args) {
+  const int32_t rows = row_bound(*args.batch, Rows::kTokens);
+  if (rows == 0) return;
+  HEARTH_LAUNCH(cuda_state(state).stream.get(), rope_table_kernel, rows, kThreads, 0,
+                row_count(*args.batch, Rows::kTokens), args.batch->positions, args.inv_freq->vector,
+                static_cast<int>(args.inv_freq->cols), args.magnitude, rows_view(args.cos_sin));
+}
+
+void cuda::rope(void* state, const RopeArgs& args) {
+  const int32_t rows = row_bound(*args.batch, Rows::kTokens);
+  if (rows == 0) return;
+  HEARTH_LAUNCH(cuda_state(state).stream.get(), rope_kernel, rows, kThreads, 0,
+                row_count(*args.batch, Rows::kTokens), rows_view(args.x), args.num_heads,
+                args.head_dim, rows_view(args.cos_sin), static_cast<int>(args.cos_sin.cols / 2),
+                args.pairs);
+}
+
+}  // namespace hearth::kernels

@@ -1,0 +1,238 @@
+#include "kernels/host/ceilings.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/host/host_memory.h"
+
+namespace hearth::kernels {
+namespace {
+
+constexpr int kRounds = 20'000;  // of 16 independent chains each
+
+/// Keeps a value alive without storing it anywhere the compiler could see through.
+template <typename T>
+void keep(const T& value) {
+  asm volatile("" : : "m"(value) : "memory");
+}
+
+uint64_t sum_of(const uint64_t* data, size_t count) {
+  uint64_t sums[16] = {};
+  for (size_t i = 0; i < count; i += 16) {
+    for (size_t j = 0; j < 16; ++j) sums[j] += data[i + j];
+  }
+  uint64_t total = 0;
+  for (const uint64_t sum : sums) total += sum;
+  return total;
+}
+
+double f32_plain() {
+  float chains[16][4] = {};
+  for (int i = 0; i < kRounds; ++i) {
+    for (auto& chain : chains) {
+      for (float& lane : chain) lane = lane * 0.999f + 0.5f;
+    }
+  }
+  keep(chains);
+  return 16.0 * 4 * 2 * kRounds;
+}
+
+#if defined(__x86_64__)
+
+__attribute__((target("avx2,fma"))) double f32_avx2() {
+  __m256 chains[12];
+  for (__m256& chain : chains) chain = _mm256_setzero_ps();
+  const __m256 a = _mm256_set1_ps(0.999f);
+  for (int i = 0; i < kRounds; ++i) {
+#pragma GCC unroll 12
+    for (__m256& chain : chains) chain = _mm256_fmadd_ps(chain, a, a);
+  }
+  for (const __m256& chain : chains) keep(chain);
+  return 12.0 * 8 * 2 * kRounds;
+}
+
+/// Bytes through maddubs and madd, as the AVX2 kernel does them.
+__attribute__((target("avx2"))) double int8_avx2() {
+  __m256i chains[12];
+  for (__m256i& chain : chains) chain = _mm256_setzero_si256();
+  __m256i a = _mm256_set1_epi8(3);
+  const __m256i ones = _mm256_set1_epi16(1);
+  for (int i = 0; i < kRounds; ++i) {
+#pragma GCC unroll 12
+    for (__m256i& chain : chains) {
+      asm volatile("" : "+x"(a));  // not the same product twelve times
+      const __m256i pairs = _mm256_maddubs_epi16(a, a);
+      chain = _mm256_add_epi32(chain, _mm256_madd_epi16(pairs, ones));
+    }
+  }
+  for (const __m256i& chain : chains) keep(chain);
+  return 12.0 * 32 * 2 * kRounds;
+}
+
+__attribute__((target("avx512f"))) double f32_avx512() {
+  __m512 chains[16];
+  for (__m512& chain : chains) chain = _mm512_setzero_ps();
+  const __m512 a = _mm512_set1_ps(0.999f);
+  for (int i = 0; i < kRounds; ++i) {
+#pragma GCC unroll 16
+    for (__m512& chain : chains) chain = _mm512_fmadd_ps(chain, a, a);
+  }
+  for (const __m512& chain : chains) keep(chain);
+  return 16.0 * 16 * 2 * kRounds;
+}
+
+__attribute__((target("avx512f,avx512bw"))) double int8_avx512() {
+  __m512i chains[16];
+  for (__m512i& chain : chains) chain = _mm512_setzero_si512();
+  __m512i a = _mm512_set1_epi8(3);
+  const __m512i ones = _mm512_set1_epi16(1);
+  for (int i = 0; i < kRounds; ++i) {
+#pragma GCC unroll 16
+    for (__m512i& chain : chains) {
+      asm volatile("" : "+v"(a));
+      const __m512i pairs = _mm512_maddubs_epi16(a, a);
+      chain = _mm512_add_epi32(chain, _mm512_madd_epi16(pairs, ones));
+    }
+  }
+  for (const __m512i& chain : chains) keep(chain);
+  return 16.0 * 64 * 2 * kRounds;
+}
+
+__attribute__((target("avx512f,avx512vnni"))) double int8_vnni() {
+  __m512i chains[16];
+  for (__m512i& chain : chains) chain = _mm512_setzero_si512();
+  const __m512i a = _mm512_set1_epi8(3);
+  for (int i = 0; i < kRounds; ++i) {
+#pragma GCC unroll 16
+    for (__m512i& chain : chains) chain = _mm512_dpbusd_epi32(chain, a, a);
+  }
+  for (const __m512i& chain : chains) keep(chain);
+  return 16.0 * 64 * 2 * kRounds;
+}
+
+#elif defined(__aarch64__)
+
+double f32_neon() {
+  float32x4_t chains[16];
+  for (float32x4_t& chain : chains) chain = vdupq_n_f32(0.0f);
+  const float32x4_t a = vdupq_n_f32(0.999f);
+  for (int i = 0; i < kRounds; ++i) {
+#pragma GCC unroll 16
+    for (float32x4_t& chain : chains) chain = vfmaq_f32(a, chain, a);
+  }
+  for (const float32x4_t& chain : chains) keep(chain);
+  return 16.0 * 4 * 2 * kRounds;
+}
+
+/// Bytes through smull and sadalp, as the NEON kernel does them.
+double int8_neon() {
+  int32x4_t chains[16];
+  for (int32x4_t& chain : chains) chain = vdupq_n_s32(0);
+  int8x8_t a = vdup_n_s8(3);
+  for (int i = 0; i < kRounds; ++i) {
+#pragma GCC unroll 16
+    for (int32x4_t& chain : chains) {
+      asm volatile("" : "+w"(a));  // not the same product sixteen times
+      chain = vpadalq_s16(chain, vmull_s8(a, a));
+    }
+  }
+  for (const int32x4_t& chain : chains) keep(chain);
+  return 16.0 * 8 * 2 * kRounds;
+}
+
+__attribute__((target("arch=armv8.2-a+dotprod"))) double int8_neondot() {
+  int32x4_t chains[16];
+  for (int32x4_t& chain : chains) chain = vdupq_n_s32(0);
+  const int8x16_t a = vdupq_n_s8(3);
+  for (int i = 0; i < kRounds; ++i) {
+#pragma GCC unroll 16
+    for (int32x4_t& chain : chains) chain = vdotq_s32(chain, a, a);
+  }
+  for (const int32x4_t& chain : chains) keep(chain);
+  return 16.0 * 16 * 2 * kRounds;
+}
+
+#endif
+
+double seconds_of(auto&& body) {
+  const auto start = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Operations per second of all threads, each running `unit` a few times; the best of five.
+double rate(ThreadPool& pool, double (*unit)()) {
+  double best = 0;
+  const int64_t items = 8 * pool.active();
+  for (int run = 0; run < 5; ++run) {
+    double ops = 0;
+    const double seconds = seconds_of([&] {
+      pool.run(items, [&](int64_t item, int32_t) {
+        const double done = unit();
+        if (item == 0) ops = done;
+      });
+    });
+    best = std::max(best, ops * static_cast<double>(items) / seconds);
+  }
+  return best;
+}
+
+double read_rate(ThreadPool& pool, size_t bytes) {
+  constexpr size_t kChunk = size_t{256} << 10;
+  bytes = std::max(bytes / kChunk, size_t{1}) * kChunk;
+  void* memory = allocate_host(bytes);
+  if (memory == nullptr) return 0;
+  auto* data = static_cast<uint64_t*>(memory);
+  std::fill(data, data + bytes / 8, 1);
+  std::vector<uint64_t> sums(static_cast<size_t>(pool.num_threads()) * 8);
+  double best = 0;
+  for (int run = 0; run < 5; ++run) {
+    const double seconds = seconds_of([&] {
+      pool.run(static_cast<int64_t>(bytes / kChunk), [&](int64_t item, int32_t thread) {
+        sums[static_cast<size_t>(thread) * 8] +=
+            sum_of(data + static_cast<size_t>(item) * kChunk / 8, kChunk / 8);
+      });
+    });
+    best = std::max(best, static_cast<double>(bytes) / seconds);
+  }
+  keep(sums[0]);
+  release_host(memory, bytes);
+  return best;
+}
+
+}  // namespace
+
+Ceilings measure_ceilings(ThreadPool& pool, const std::string& variant, size_t read_bytes) {
+  Ceilings ceilings;
+  ceilings.read_bytes_per_s = read_rate(pool, read_bytes);
+#if defined(__x86_64__)
+  if (variant == "avx2") {
+    ceilings.f32_ops_per_s = rate(pool, f32_avx2);
+    ceilings.int8_ops_per_s = rate(pool, int8_avx2);
+    return ceilings;
+  }
+  if (variant == "avx512" || variant == "avx512vnni") {
+    ceilings.f32_ops_per_s = rate(pool, f32_avx512);
+    ceilings.int8_ops_per_s = rate(pool, variant == "avx512" ? int8_avx512 : int8_vnni);
+    return ceilings;
+  }
+#elif defined(__aarch64__)
+  if (variant == "neon" || variant == "neondot") {
+    ceilings.f32_ops_per_s = rate(pool, f32_neon);
+    ceilings.int8_ops_per_s = rate(pool, variant == "neon" ? int8_neon : int8_neondot);
+    return ceilings;
+  }
+#endif
+  ceilings.f32_ops_per_s = rate(pool, f32_plain);
+  return ceilings;
+}
+
+}  // namespace hearth::kernels

@@ -1,0 +1,82 @@
+#include "kernels/host/host_memory.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string>
+
+#include "kernels/host/cgroup.h"
+
+namespace hearth::kernels {
+namespace {
+
+// Smaller requests come from the heap: there the sanitizers see an overrun.
+constexpr size_t kMapFrom = size_t{1} << 20;
+
+size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+/// What is mapped for so many bytes. Whole huge pages would leave a megabyte of every matrix unused
+/// and resident; so its end lies in small ones.
+size_t mapped_bytes(size_t bytes) {
+  return round_up(bytes, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
+}
+
+}  // namespace
+
+void* allocate_host(size_t bytes) {
+  if (bytes > SIZE_MAX / 2) return nullptr;
+  if (bytes < kMapFrom) {
+    void* memory = nullptr;
+    if (posix_memalign(&memory, 64, std::max<size_t>(bytes, 1)) != 0) return nullptr;
+    std::memset(memory, 0, bytes);
+    return memory;
+  }
+  // Map one huge page more than needed and cut the ends, so that the start is aligned to one.
+  const size_t size = mapped_bytes(bytes);
+  void* mapped =
+      mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  auto* first = static_cast<std::byte*>(mapped);
+  const size_t skip =
+      round_up(reinterpret_cast<uintptr_t>(first), kHugePage) - reinterpret_cast<uintptr_t>(first);
+  if (skip > 0) munmap(first, skip);
+  if (skip < kHugePage) munmap(first + skip + size, kHugePage - skip);
+  madvise(first + skip, size, MADV_HUGEPAGE);  // advice: a kernel without it is only slower
+  return first + skip;
+}
+
+void release_host(void* memory, size_t bytes) {
+  if (bytes < kMapFrom) {
+    std::free(memory);
+  } else {
+    munmap(memory, mapped_bytes(bytes));
+  }
+}
+
+HostMemoryInfo host_memory_info(const char* root) {
+  HostMemoryInfo info;
+  std::ifstream meminfo(std::string(root) + "/proc/meminfo");
+  std::string key;
+  size_t kib = 0;
+  std::string unit;
+  while (meminfo >> key >> kib && std::getline(meminfo, unit)) {
+    if (key == "MemTotal:") info.total_bytes = kib * 1024;
+    if (key == "MemAvailable:") info.available_bytes = kib * 1024;
+  }
+  for (const std::string& group : cgroup_directories(root)) {
+    const auto limit = read_cgroup_number(group + "/memory.max");
+    if (!limit) continue;
+    const auto used = read_cgroup_number(group + "/memory.current").value_or(0);
+    info.total_bytes = std::min<size_t>(info.total_bytes, *limit);
+    info.available_bytes =
+        std::min<size_t>(info.available_bytes, *limit > used ? *limit - used : 0);
+  }
+  return info;
+}
+
+}  // namespace hearth::kernels

@@ -1,0 +1,133 @@
+#include "kernels/host/thread_pool.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "kernels/base/check.h"
+
+namespace hearth::kernels {
+namespace {
+
+// Long enough to bridge the serial work between two ops of a step, short enough that an idle
+// engine is seen at 0 % of a CPU.
+constexpr auto kSpin = std::chrono::microseconds(50);
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb");  // `yield` takes no time on cores of one thread
+#endif
+}
+
+/// Waits for `done` without giving up the CPU; false when kSpin passed first.
+template <typename Done>
+bool spin_until(const Done& done) {
+  const auto deadline = std::chrono::steady_clock::now() + kSpin;
+  while (true) {
+    for (int i = 0; i < 64; ++i) {
+      if (done()) return true;
+      pause();
+    }
+    if (std::chrono::steady_clock::now() >= deadline) return done();
+  }
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(int32_t num_threads) : active_(num_threads) {
+  HEARTH_CHECK(num_threads >= 1, "{} threads", num_threads);
+  for (int32_t i = 1; i < num_threads; ++i) {
+    threads_.emplace_back([this, i] { work(i); });
+    pthread_setname_np(threads_.back().native_handle(), "compute");
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  stopping_.store(true);
+  set_active(num_threads());
+  epoch_.fetch_add(1);
+  epoch_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ThreadPool::set_active(int32_t num_threads) {
+  HEARTH_CHECK(num_threads >= 1 && num_threads <= this->num_threads(), "{} of {} threads",
+               num_threads, this->num_threads());
+  active_.store(num_threads);
+  active_.notify_all();
+}
+
+void ThreadPool::run_loop(const Loop& loop) {
+  loop_ = loop;
+  next_item_.store(0, std::memory_order_relaxed);
+  const bool alone = active() == 1 || loop.num_items <= 1;
+  if (alone) return claim_items(0);
+
+  uint32_t epoch = epoch_.load(std::memory_order_relaxed) + 1;
+  if (epoch == 0) epoch = 1;  // 0 is a closed gate
+  gate_.store(uint64_t{epoch} << 32, std::memory_order_release);
+  epoch_.store(epoch);
+  epoch_.notify_all();  // looks at a count of sleepers first: no system call while they spin
+
+  claim_items(0);
+  // Close the gate; then wait for those inside, who are on their last items.
+  gate_.fetch_and(0xffffffffu, std::memory_order_acq_rel);
+  const auto empty = [this] { return gate_.load(std::memory_order_acquire) == 0; };
+  // One who is still inside after a while has lost its core to another process. Sleeping leaves
+  // ours to it: the kernel moves a waiting thread to an idle core, never to a spinning one.
+  while (!spin_until(empty)) {
+    const uint64_t inside = gate_.load(std::memory_order_acquire);
+    if (inside != 0) gate_.wait(inside, std::memory_order_acquire);
+  }
+}
+
+void ThreadPool::work(int32_t thread) {
+  uint32_t epoch = 0;
+  while (true) {
+    epoch = wait_for_loop(epoch);
+    if (stopping_.load()) return;
+    const int32_t active = active_.load();
+    if (thread >= active) {
+      active_.wait(active);
+      continue;
+    }
+    if (!join(epoch)) continue;
+    claim_items(thread);
+    gate_.fetch_sub(1, std::memory_order_release);
+    gate_.notify_one();  // no system call while the caller spins
+  }
+}
+
+uint32_t ThreadPool::wait_for_loop(uint32_t last_epoch) const {
+  const auto announced = [&] { return epoch_.load(std::memory_order_acquire) != last_epoch; };
+  if (!spin_until(announced)) epoch_.wait(last_epoch);
+  return epoch_.load(std::memory_order_acquire);
+}
+
+bool ThreadPool::join(uint32_t epoch) {
+  uint64_t gate = gate_.load(std::memory_order_acquire);
+  while (gate >> 32 == epoch) {
+    if (gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acquire)) return true;
+  }
+  return false;
+}
+
+void ThreadPool::claim_items(int32_t thread) {
+  const Loop loop = loop_;
+  int64_t first = next_item_.load(std::memory_order_relaxed);
+  while (first < loop.num_items) {
+    const int64_t count = std::max<int64_t>(1, (loop.num_items - first) / (2 * active()));
+    if (!next_item_.compare_exchange_weak(first, first + count, std::memory_order_relaxed)) {
+      continue;
+    }
+    for (int64_t item = first; item < first + count; ++item) {
+      loop.body(loop.context, item, thread);
+    }
+    first = next_item_.load(std::memory_order_relaxed);
+  }
+}
+
+}  // namespace hearth::kernels

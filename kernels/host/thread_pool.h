@@ -1,0 +1,69 @@
+#pragma once
+// Persistent threads that share one loop at a time with the thread that calls it.
+//
+// Items of a loop are claimed through a single counter, so a slow or late core does less of the
+// loop instead of delaying it; a thread that does not wake in time is not waited for at all. A
+// claim is a run of neighbours, as what they read often lies in a row: half of a thread's share of
+// what is left, down to one item. Between loops threads watch for the next one for some tens of
+// microseconds, then sleep: an idle pool takes no CPU.
+//
+// One thread owns the pool and makes all calls. Which thread computes an item, and in which order,
+// changes from run to run: items must not depend on it.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace hearth::kernels {
+
+class ThreadPool {
+ public:
+  /// The caller counts as one of `num_threads` (>= 1).
+  explicit ThreadPool(int32_t num_threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int32_t num_threads() const { return static_cast<int32_t>(threads_.size()) + 1; }
+  /// Threads that take part from now on, the caller included: 1 .. num_threads().
+  void set_active(int32_t num_threads);
+  int32_t active() const { return active_.load(std::memory_order_relaxed); }
+
+  /// body(item, thread) for every item in [0, num_items), then returns; thread is in
+  /// [0, num_threads()), 0 the caller, and names what belongs to a thread (its scratch memory).
+  template <typename Body>
+  void run(int64_t num_items, const Body& body) {
+    run_loop({num_items, &body, [](const void* context, int64_t item, int32_t thread) {
+                (*static_cast<const Body*>(context))(item, thread);
+              }});
+  }
+
+ private:
+  struct Loop {
+    int64_t num_items;
+    const void* context;
+    void (*body)(const void* context, int64_t item, int32_t thread);
+  };
+
+  void run_loop(const Loop& loop);
+  void work(int32_t thread);
+  uint32_t wait_for_loop(uint32_t last_epoch) const;
+  bool join(uint32_t epoch);
+  void claim_items(int32_t thread);
+
+  // A loop is announced by its epoch. `gate_` holds the epoch of the loop that may be joined, or 0
+  // while none may, above the number of threads inside: joining is one compare-and-swap, so that
+  // no thread can enter a loop that its caller has closed.
+  std::atomic<uint32_t> epoch_{0};
+  std::atomic<uint64_t> gate_{0};
+  std::atomic<int32_t> active_;  ///< threads from this number on sleep on it
+  std::atomic<bool> stopping_{false};
+  alignas(64) std::atomic<int64_t> next_item_{0};
+  alignas(64) Loop loop_{};
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace hearth::kernels

@@ -1,9 +1,0 @@
-#include "kernels/matmul_quant.cuh"
-
-namespace hearth::kernels {
-
-HEARTH_QUANT_KERNELS(kQ8_0);
-HEARTH_QUANT_KERNELS(kQ4_0);
-HEARTH_QUANT_KERNELS(kQ4_1);
-
-}  // namespace hearth::kernels

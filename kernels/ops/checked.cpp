@@ -1,0 +1,295 @@
+// Two tables, one memory: every op runs on `b`, then, from the same inputs, on `a`, and what they
+// wrote is compared. KV layout and activations are the same for all tables in host memory; only
+// weights are packed twice.
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels/base/check.h"
+#include "kernels/ops.h"
+#include "kernels/ops/checks.h"
+#include "kernels/ops/half.h"
+
+namespace hearth::kernels {
+namespace {
+
+struct CheckedState {
+  OpTable a;
+  OpTable b;
+  CheckedOptions options;
+};
+
+struct CheckedWeight final : Weight {
+  std::unique_ptr<Weight> a;
+  std::unique_ptr<Weight> b;
+};
+
+const Weight* side(const Weight* weight, std::unique_ptr<Weight> CheckedWeight::*which) {
+  return weight != nullptr ? (static_cast<const CheckedWeight*>(weight)->*which).get() : nullptr;
+}
+
+/// A piece of memory that an op writes: `count` elements of one type.
+struct Region {
+  std::byte* data;
+  DType dtype;
+  int64_t count;
+
+  size_t bytes() const { return bytes_of(dtype, static_cast<uint64_t>(count)); }
+};
+
+/// The elements of all regions, as f32, and their bytes to put back.
+struct Snapshot {
+  std::vector<std::byte> bytes;
+
+  explicit Snapshot(const std::vector<Region>& regions) {
+    for (const Region& r : regions) bytes.insert(bytes.end(), r.data, r.data + r.bytes());
+  }
+  void restore(const std::vector<Region>& regions) const {
+    const std::byte* at = bytes.data();
+    for (const Region& r : regions) {
+      std::memcpy(r.data, at, r.bytes());
+      at += r.bytes();
+    }
+  }
+};
+
+double element(const std::byte* data, DType dtype, int64_t i) {
+  float value;
+  uint16_t half;
+  int32_t integer;
+  switch (dtype) {
+    case DType::kF32: std::memcpy(&value, data + 4 * i, 4); return value;
+    case DType::kF16: std::memcpy(&half, data + 2 * i, 2); return f32_from_f16(half);
+    case DType::kBF16: std::memcpy(&half, data + 2 * i, 2); return f32_from_bf16(half);
+    case DType::kI32: std::memcpy(&integer, data + 4 * i, 4); return integer;
+    default: return static_cast<double>(data[i]);
+  }
+}
+
+/// The share of `scale` by which two values differ; NaN equals NaN, infinity its like.
+double difference(double a, double b, double scale) {
+  if (a == b || (std::isnan(a) && std::isnan(b))) return 0;
+  const double share = std::abs(a - b) / scale;
+  return std::isnan(share) ? std::numeric_limits<double>::infinity() : share;
+}
+
+void compare(std::string_view op, const CheckedState& state, const std::vector<Region>& regions,
+             const std::vector<std::byte>& b_bytes) {
+  double largest = 1e-30;
+  for (const Region& r : regions) {
+    if (r.dtype == DType::kI32) continue;  // no magnitudes: ids
+    for (int64_t i = 0; i < r.count; ++i) {
+      const double value = std::abs(element(r.data, r.dtype, i));
+      if (std::isfinite(value)) largest = std::max(largest, value);
+    }
+  }
+  const std::byte* b = b_bytes.data();
+  for (size_t n = 0; n < regions.size(); ++n) {
+    const Region& r = regions[n];
+    for (int64_t i = 0; i < r.count; ++i) {
+      const double va = element(r.data, r.dtype, i);
+      const double vb = element(b, r.dtype, i);
+      const double tolerance = r.dtype == DType::kI32 ? 0 : state.options.relative_tolerance;
+      HEARTH_CHECK(difference(va, vb, largest) <= tolerance,
+                   "op {}: row {} column {}: {} has {}, {} has {}, largest {}", op, n, i,
+                   state.a.device.variant, va, state.b.device.variant, vb, largest);
+    }
+    b += r.bytes();
+  }
+}
+
+template <typename RunA, typename RunB>
+void run_both(std::string_view op, const CheckedState& state, const std::vector<Region>& regions,
+              const RunA& run_a, const RunB& run_b) {
+  const Snapshot before(regions);
+  run_b();
+  state.b.synchronize(state.b.state.get());
+  const Snapshot after_b(regions);
+  before.restore(regions);
+  run_a();
+  state.a.synchronize(state.a.state.get());
+  compare(op, state, regions, after_b.bytes);
+}
+
+std::vector<Region> rows_of(const TensorView& view, int32_t rows) {
+  std::vector<Region> regions;
+  for (int32_t r = 0; r < rows; ++r) {
+    regions.push_back({reinterpret_cast<std::byte*>(view.row<float>(r)), view.dtype, view.cols});
+  }
+  return regions;
+}
+
+/// One whole layer of every block that a slot lies in, each block once.
+std::vector<Region> blocks_of(const KvStoreArgs& args) {
+  const PagedKv& kv = args.kv;
+  const int32_t* slots = args.batch->groups[static_cast<size_t>(args.group)].slot_mapping;
+  std::vector<int32_t> blocks;
+  for (int32_t t = 0; t < num_rows(*args.batch, Rows::kTokens); ++t) {
+    if (slots[t] >= 0) blocks.push_back(slots[t] / kv.block_size);
+  }
+  std::sort(blocks.begin(), blocks.end());
+  blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
+  // q8_0 by its bytes, which the tables agree on.
+  const DType type = kv.dtype == DType::kQ8_0 ? DType::kI8 : kv.dtype;
+  const int64_t bytes = kv_layer_bytes(kv.dtype, kv.block_size, kv.num_kv_heads, kv.head_dim);
+  const int64_t count = bytes / static_cast<int64_t>(bytes_of(type, 1));
+  std::vector<Region> regions;
+  for (const int32_t block : blocks) {
+    regions.push_back({kv.base + block * kv.block_bytes + kv.layer_offset, type, count});
+  }
+  return regions;
+}
+
+/// Runs `op` of both tables; `weight` is the args' member that holds a weight, or null.
+template <typename Args>
+void run_op(std::string_view name, void* state_pointer, const Args& args,
+            const std::vector<Region>& regions, void (*OpTable::*op)(void*, const Args&),
+            const Weight* Args::*weight = nullptr) {
+  const auto& state = *static_cast<const CheckedState*>(state_pointer);
+  Args for_a = args;
+  Args for_b = args;
+  if (weight != nullptr) {
+    for_a.*weight = side(args.*weight, &CheckedWeight::a);
+    for_b.*weight = side(args.*weight, &CheckedWeight::b);
+  }
+  run_both(
+      name, state, regions, [&] { (state.a.*op)(state.a.state.get(), for_a); },
+      [&] { (state.b.*op)(state.b.state.get(), for_b); });
+}
+
+Result<std::unique_ptr<Weight>> pack_both(void* state_pointer, std::span<const HostTensor> tensors,
+                                          WeightRole role) {
+  const auto& state = *static_cast<const CheckedState*>(state_pointer);
+  auto weight = std::make_unique<CheckedWeight>();
+  HEARTH_ASSIGN_OR_RETURN(weight->a, state.a.pack_weights(state.a.state.get(), tensors, role));
+  HEARTH_ASSIGN_OR_RETURN(weight->b, state.b.pack_weights(state.b.state.get(), tensors, role));
+  weight->rows = weight->a->rows;
+  weight->cols = weight->a->cols;
+  weight->num_experts = weight->a->num_experts;
+  weight->bytes = weight->a->bytes + weight->b->bytes;
+  weight->vector = weight->a->vector;
+  return std::unique_ptr<Weight>(std::move(weight));
+}
+
+OpTable& a_of(void* state) { return static_cast<CheckedState*>(state)->a; }
+
+int32_t tokens_of(const BatchIndex* batch) { return num_rows(*batch, Rows::kTokens); }
+
+void set_ops(OpTable& table) {
+  table.embed = [](void* s, const EmbedArgs& args) {
+    run_op("embed", s, args, rows_of(args.out, tokens_of(args.batch)), &OpTable::embed,
+           &EmbedArgs::table);
+  };
+  table.rms_norm = [](void* s, const RmsNormArgs& given) {
+    RmsNormArgs args = given;
+    args.reader = nullptr;  // it is neither table's
+    run_op("rms_norm", s, args, rows_of(args.out, num_rows(*args.batch, args.rows)),
+           &OpTable::rms_norm, &RmsNormArgs::weight);
+  };
+  table.matmul = [](void* s, const MatmulArgs& args) {
+    run_op("matmul", s, args, rows_of(args.out, num_rows(*args.batch, args.rows)), &OpTable::matmul,
+           &MatmulArgs::w);
+  };
+  table.add_bias = [](void* s, const AddBiasArgs& args) {
+    run_op("add_bias", s, args, rows_of(args.out, tokens_of(args.batch)), &OpTable::add_bias,
+           &AddBiasArgs::bias);
+  };
+  table.add_scaled = [](void* s, const AddScaledArgs& args) {
+    run_op("add_scaled", s, args, rows_of(args.out, tokens_of(args.batch)), &OpTable::add_scaled);
+  };
+  table.soft_cap = [](void* s, const SoftCapArgs& args) {
+    run_op("soft_cap", s, args, rows_of(args.x, num_rows(*args.batch, args.rows)),
+           &OpTable::soft_cap);
+  };
+  table.rope_table = [](void* s, const RopeTableArgs& args) {
+    run_op("rope_table", s, args, rows_of(args.cos_sin, tokens_of(args.batch)),
+           &OpTable::rope_table, &RopeTableArgs::inv_freq);
+  };
+  table.rope = [](void* s, const RopeArgs& args) {
+    run_op("rope", s, args, rows_of(args.x, tokens_of(args.batch)), &OpTable::rope);
+  };
+  table.kv_store = [](void* s, const KvStoreArgs& args) {
+    run_op("kv_store", s, args, blocks_of(args), &OpTable::kv_store);
+  };
+  table.attention = [](void* s, const AttentionArgs& args) {
+    run_op("attention", s, args, rows_of(args.out, tokens_of(args.batch)), &OpTable::attention,
+           &AttentionArgs::sinks);
+  };
+  table.gated_activation = [](void* s, const GatedActivationArgs& given) {
+    GatedActivationArgs args = given;
+    args.reader = nullptr;
+    run_op("gated_activation", s, args,
+           rows_of(args.out, tokens_of(args.batch) * args.rows_per_token),
+           &OpTable::gated_activation);
+  };
+  table.gather_rows = [](void* s, const GatherRowsArgs& args) {
+    run_op("gather_rows", s, args, rows_of(args.out, num_rows(*args.batch, Rows::kOutputs)),
+           &OpTable::gather_rows);
+  };
+  table.copy_blocks = [](void* s, const CopyBlocksArgs& args) {
+    std::vector<Region> regions;
+    for (const int32_t block : args.dst) {
+      regions.push_back({args.base + block * args.block_bytes, DType::kI8, args.block_bytes});
+    }
+    run_op("copy_blocks", s, args, regions, &OpTable::copy_blocks);
+  };
+}
+
+void set_moe_ops(OpTable& table) {
+  table.moe_route = [](void* s, const MoeRouteArgs& args) {
+    std::vector<Region> regions = rows_of(args.ids, tokens_of(args.batch));
+    for (const Region& r : rows_of(args.weights, tokens_of(args.batch))) regions.push_back(r);
+    run_op("moe_route", s, args, regions, &OpTable::moe_route);
+  };
+  table.moe_matmul = [](void* s, const MoeMatmulArgs& args) {
+    const int64_t rows = tokens_of(args.batch) * args.ids.cols;
+    run_op("moe_matmul", s, args, rows_of(args.out, static_cast<int32_t>(rows)),
+           &OpTable::moe_matmul, &MoeMatmulArgs::w);
+  };
+  table.moe_combine = [](void* s, const MoeCombineArgs& args) {
+    run_op("moe_combine", s, args, rows_of(args.out, tokens_of(args.batch)), &OpTable::moe_combine);
+  };
+}
+
+}  // namespace
+
+OpTable checked_ops(OpTable a, OpTable b, const CheckedOptions& options) {
+  OpTable table;
+  const bool has_moe = a.moe_route != nullptr && b.moe_route != nullptr;
+  table.device = a.device;
+  table.device.variant = fmt::format("{} checked by {}", a.device.variant, b.device.variant);
+  table.numerics_id = a.numerics_id;
+  table.state = std::make_shared<CheckedState>(CheckedState{std::move(a), std::move(b), options});
+  table.allocate = [](void* s, size_t bytes) {
+    const OpTable& t = a_of(s);
+    return t.allocate(t.state.get(), bytes);
+  };
+  table.release = [](void* s, void* memory, size_t bytes) {
+    const OpTable& t = a_of(s);
+    t.release(t.state.get(), memory, bytes);
+  };
+  table.copy_to_device = [](void* s, void* dst, const void* src, size_t bytes) {
+    const OpTable& t = a_of(s);
+    t.copy_to_device(t.state.get(), dst, src, bytes);
+  };
+  table.copy_to_host = [](void* s, void* dst, const void* src, size_t bytes) {
+    const OpTable& t = a_of(s);
+    t.copy_to_host(t.state.get(), dst, src, bytes);
+  };
+  table.synchronize = [](void*) {};  // every op has waited for both
+  table.set_num_threads = [](void* s, int32_t num_threads) {
+    for (OpTable* t : {&static_cast<CheckedState*>(s)->a, &static_cast<CheckedState*>(s)->b}) {
+      t->set_num_threads(t->state.get(), std::min(num_threads, t->device.num_threads));
+    }
+  };
+  table.pack_weights = pack_both;
+  set_ops(table);
+  if (has_moe) set_moe_ops(table);
+  return table;
+}
+
+}  // namespace hearth::kernels

@@ -1,0 +1,286 @@
+#include "kernels/ops/checks.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "kernels/base/check.h"
+#include "kernels/ops/half.h"
+
+namespace hearth::kernels {
+namespace {
+
+void check_view(const TensorView& view, int64_t rows, int64_t cols, const char* what,
+                DType dtype = DType::kF32) {
+  HEARTH_CHECK(rows == 0 || view.data != nullptr, "{}", what);
+  HEARTH_CHECK(view.dtype == dtype, "{}: {}, want {}", what, info(view.dtype).name,
+               info(dtype).name);
+  HEARTH_CHECK(view.rows >= rows && view.cols == cols && view.row_stride >= cols,
+               "{}: ({}, {}) stride {}, want ({}, {})", what, view.rows, view.cols, view.row_stride,
+               rows, cols);
+}
+
+void check_vector(const Weight* weight, int64_t cols, const char* what) {
+  HEARTH_CHECK(weight != nullptr && weight->vector != nullptr, "{}", what);
+  HEARTH_CHECK(weight->cols == cols, "{}: {} values, want {}", what, weight->cols, cols);
+}
+
+void check_kv(const BatchIndex& batch, int32_t group, const PagedKv& kv) {
+  HEARTH_CHECK(group >= 0 && static_cast<size_t>(group) < batch.groups.size(), "group {} of {}",
+               group, batch.groups.size());
+  HEARTH_CHECK(kv.base != nullptr);
+  HEARTH_CHECK(kv.dtype == DType::kF32 || kv.dtype == DType::kF16 || kv.dtype == DType::kBF16 ||
+                   kv.dtype == DType::kQ8_0,
+               "KV type {}", info(kv.dtype).name);
+  HEARTH_CHECK(kv.block_size > 0 && kv.block_size % kAttentionTile == 0, "block_size {}",
+               kv.block_size);
+  HEARTH_CHECK(kv.num_kv_heads > 0 && kv.head_dim > 0, "{} x {}", kv.num_kv_heads, kv.head_dim);
+  const int64_t layer = kv_layer_bytes(kv.dtype, kv.block_size, kv.num_kv_heads, kv.head_dim);
+  HEARTH_CHECK(kv.layer_offset >= 0 && kv.layer_offset + layer <= kv.block_bytes,
+               "layer at {}+{} of {}", kv.layer_offset, layer, kv.block_bytes);
+}
+
+/// A tree's rows by AttentionArgs; the masks are in memory that the host reads.
+void check_trees(const BatchIndex& batch) {
+  for (int32_t row = 0; row < num_rows(batch, Rows::kTokens); ++row) {
+    const int32_t seq = batch.seq_idx[row];
+    const int32_t begin = batch.query_start[seq];
+    const int32_t rows = batch.query_start[seq + 1] - begin;
+    const uint64_t mask = batch.tree_mask[row];
+    HEARTH_CHECK((mask == 0) == (batch.tree_mask[begin] == 0), "row {} of {}: a tree in part",
+                 row - begin, rows);
+    if (mask == 0) continue;
+    HEARTH_CHECK(rows <= kMaxTreeRows, "{} rows of a tree", rows);
+    HEARTH_CHECK(mask >> (row - begin) == 1, "row {} of {}: sees {:#x}", row - begin, rows, mask);
+  }
+}
+
+Error unsupported(const HostTensor& tensor, std::string why) {
+  return Error{ErrorCode::kUnsupported, fmt::format("{}: {}", tensor.name, why), ""};
+}
+
+}  // namespace
+
+int32_t num_rows(const BatchIndex& batch, Rows rows) {
+  const bool tokens = rows == Rows::kTokens;
+  const int32_t bound = tokens ? batch.num_tokens : batch.num_outputs;
+  if (batch.counts == nullptr) return bound;
+  const int32_t exact = batch.counts[tokens ? 0 : 2];
+  HEARTH_CHECK(exact >= 0 && exact <= bound, "{} rows, bound {}", exact, bound);
+  return exact;
+}
+
+void check_args(const EmbedArgs& args) {
+  HEARTH_CHECK(args.table != nullptr && args.table->vector == nullptr);
+  check_view(args.out, num_rows(*args.batch, Rows::kTokens), args.table->cols, "embed out");
+}
+
+void check_args(const RmsNormArgs& args) {
+  const int32_t rows = num_rows(*args.batch, args.rows);
+  check_view(args.x, rows, args.x.cols, "rms_norm x");
+  check_view(args.out, rows, args.x.cols, "rms_norm out");
+  HEARTH_CHECK(args.weight != nullptr && args.weight->vector != nullptr);
+  HEARTH_CHECK(args.weight->cols > 0 && args.x.cols % args.weight->cols == 0,
+               "rms_norm weight: {} values for {} columns", args.weight->cols, args.x.cols);
+}
+
+void check_args(const MatmulArgs& args) {
+  HEARTH_CHECK(args.w != nullptr && args.w->vector == nullptr && args.w->num_experts == 1);
+  const int32_t rows = num_rows(*args.batch, args.rows);
+  check_view(args.x, rows, args.w->cols, "matmul x");
+  check_view(args.out, rows, args.w->rows, "matmul out");
+  if (args.residual != nullptr) check_view(*args.residual, rows, args.w->rows, "matmul residual");
+}
+
+void check_args(const AddBiasArgs& args) {
+  check_view(args.out, num_rows(*args.batch, Rows::kTokens), args.out.cols, "add_bias out");
+  check_vector(args.bias, args.out.cols, "add_bias bias");
+}
+
+void check_args(const AddScaledArgs& args) {
+  const int32_t rows = num_rows(*args.batch, Rows::kTokens);
+  check_view(args.x, rows, args.out.cols, "add_scaled x");
+  check_view(args.out, rows, args.out.cols, "add_scaled out");
+}
+
+void check_args(const SoftCapArgs& args) {
+  check_view(args.x, num_rows(*args.batch, args.rows), args.x.cols, "soft_cap x");
+  HEARTH_CHECK(args.soft_cap >= 0, "soft_cap {}", args.soft_cap);
+}
+
+void check_args(const RopeTableArgs& args) {
+  HEARTH_CHECK(args.inv_freq != nullptr && args.inv_freq->vector != nullptr);
+  check_view(args.cos_sin, num_rows(*args.batch, Rows::kTokens), 2 * args.inv_freq->cols,
+             "rope_table out");
+}
+
+void check_args(const RopeArgs& args) {
+  const int32_t rows = num_rows(*args.batch, Rows::kTokens);
+  check_view(args.x, rows, static_cast<int64_t>(args.num_heads) * args.head_dim, "rope x");
+  check_view(args.cos_sin, rows, args.cos_sin.cols, "rope cos_sin");
+  HEARTH_CHECK(args.cos_sin.cols % 2 == 0 && args.cos_sin.cols <= args.head_dim,
+               "rope_dim {}, head_dim {}", args.cos_sin.cols, args.head_dim);
+}
+
+void check_args(const KvStoreArgs& args) {
+  check_kv(*args.batch, args.group, args.kv);
+  const int64_t cols = static_cast<int64_t>(args.kv.num_kv_heads) * args.kv.head_dim;
+  const int32_t rows = num_rows(*args.batch, Rows::kTokens);
+  check_view(args.k, rows, cols, "kv_store k");
+  check_view(args.v, rows, cols, "kv_store v");
+}
+
+SeenPositions seen_positions(const AttentionArgs& args, int32_t row, bool to_all) {
+  const BatchIndex& batch = *args.batch;
+  const int32_t seq = batch.seq_idx[row];
+  if (to_all) return {0, batch.context_len[seq] - 1, SeenPositions::kNoTree, 0};
+  const int32_t depth = batch.positions[row];
+  const int32_t first = args.window > 0 ? std::max(0, depth - args.window + 1) : 0;
+  uint64_t tree = batch.tree_mask != nullptr ? batch.tree_mask[row] : 0;
+  if (tree == 0) return {first, depth, SeenPositions::kNoTree, 0};
+
+  const int32_t begin = batch.query_start[seq];
+  const int32_t tree_begin = batch.context_len[seq] - (batch.query_start[seq + 1] - begin);
+  for (int32_t i = 0; i < row - begin; ++i) {
+    if (batch.positions[begin + i] < first) tree &= ~(uint64_t{1} << i);
+  }
+  return {first < tree_begin ? first : tree_begin + std::countr_zero(tree),
+          tree_begin + row - begin, tree_begin, tree};
+}
+
+void check_args(const AttentionArgs& args) {
+  check_kv(*args.batch, args.group, args.kv);
+  HEARTH_CHECK(args.num_heads > 0 && args.num_heads % args.kv.num_kv_heads == 0,
+               "{} heads, {} kv heads", args.num_heads, args.kv.num_kv_heads);
+  HEARTH_CHECK(args.window >= 0 && args.soft_cap >= 0, "window {} soft_cap {}", args.window,
+               args.soft_cap);
+  const int64_t cols = static_cast<int64_t>(args.num_heads) * args.kv.head_dim;
+  const int32_t rows = num_rows(*args.batch, Rows::kTokens);
+  check_view(args.q, rows, cols, "attention q");
+  check_view(args.out, rows, cols, "attention out");
+  if (args.sinks != nullptr) check_vector(args.sinks, args.num_heads, "attention sinks");
+  if (args.batch->tree_mask != nullptr && args.batch->counts != nullptr) check_trees(*args.batch);
+}
+
+void check_args(const GatedActivationArgs& args) {
+  HEARTH_CHECK(args.rows_per_token > 0, "{} rows per token", args.rows_per_token);
+  const int64_t rows = int64_t{num_rows(*args.batch, Rows::kTokens)} * args.rows_per_token;
+  check_view(args.gate_up, rows, 2 * args.out.cols, "gated_activation gate_up");
+  check_view(args.out, rows, args.out.cols, "gated_activation out");
+}
+
+void check_args(const GatherRowsArgs& args) {
+  check_view(args.x, num_rows(*args.batch, Rows::kTokens), args.x.cols, "gather_rows x");
+  check_view(args.out, num_rows(*args.batch, Rows::kOutputs), args.x.cols, "gather_rows out");
+}
+
+void check_args(const CopyBlocksArgs& args) {
+  HEARTH_CHECK(args.src.size() == args.dst.size(), "{} to {} blocks", args.src.size(),
+               args.dst.size());
+  HEARTH_CHECK(args.base != nullptr || args.src.empty());
+}
+
+void check_args(const DrawArgs& args) {
+  check_view(args.logits, num_rows(*args.batch, Rows::kOutputs), args.logits.cols, "draw logits");
+  HEARTH_CHECK(args.logits.cols > 0 && args.rows != nullptr && args.tokens != nullptr, "{} logits",
+               args.logits.cols);
+}
+
+void check_args(const BestLogitsArgs& args) {
+  check_view(args.logits, num_rows(*args.batch, Rows::kOutputs), args.logits.cols, "best logits");
+  HEARTH_CHECK(args.logits.cols > 0 && args.best != nullptr, "{} logits", args.logits.cols);
+}
+
+void check_args(const MoeRouteArgs& args) {
+  const int32_t rows = num_rows(*args.batch, Rows::kTokens);
+  HEARTH_CHECK(args.top_k > 0 && args.top_k <= args.logits.cols, "top_k {} of {}", args.top_k,
+               args.logits.cols);
+  check_view(args.logits, rows, args.logits.cols, "moe_route logits");
+  check_view(args.ids, rows, args.top_k, "moe_route ids", DType::kI32);
+  check_view(args.weights, rows, args.top_k, "moe_route weights");
+}
+
+void check_args(const MoeMatmulArgs& args) {
+  HEARTH_CHECK(args.w != nullptr && args.w->vector == nullptr);
+  const int64_t tokens = num_rows(*args.batch, Rows::kTokens);
+  const int64_t choices = tokens * args.ids.cols;
+  check_view(args.x, args.x_per_choice ? choices : tokens, args.w->cols, "moe_matmul x");
+  check_view(args.ids, tokens, args.ids.cols, "moe_matmul ids", DType::kI32);
+  check_view(args.out, choices, args.w->rows, "moe_matmul out");
+}
+
+void check_args(const MoeCombineArgs& args) {
+  const int64_t tokens = num_rows(*args.batch, Rows::kTokens);
+  check_view(args.x, tokens * args.weights.cols, args.out.cols, "moe_combine x");
+  check_view(args.weights, tokens, args.weights.cols, "moe_combine weights");
+  check_view(args.out, tokens, args.out.cols, "moe_combine out");
+}
+
+Result<void> check_tensors(std::span<const HostTensor> tensors, WeightRole role) {
+  HEARTH_CHECK(!tensors.empty());
+  for (const HostTensor& tensor : tensors) {
+    const DTypeInfo& type = info(tensor.dtype);
+    if (!type.usable_as_weight) {
+      return unsupported(tensor, fmt::format("type {} cannot be computed with", type.name));
+    }
+    // Sides up to 2^31 keep every product below in 64 bits.
+    constexpr int64_t kMaxSide = int64_t{1} << 31;
+    if (tensor.rows <= 0 || tensor.cols <= 0 || tensor.rows > kMaxSide || tensor.cols > kMaxSide) {
+      return unsupported(tensor, fmt::format("shape [{},{}]", tensor.rows, tensor.cols));
+    }
+    if (tensor.cols % type.block_elements != 0) {
+      return unsupported(tensor, fmt::format("rows of {} values in type {}, want a multiple of {}",
+                                             tensor.cols, type.name, type.block_elements));
+    }
+    const uint64_t want = bytes_of(
+        tensor.dtype, static_cast<uint64_t>(tensor.rows) * static_cast<uint64_t>(tensor.cols));
+    if (tensor.bytes.size() != want) {
+      return unsupported(tensor, fmt::format("{} bytes, want {}", tensor.bytes.size(), want));
+    }
+    if (role == WeightRole::kVector && (tensor.rows != 1 || type.block_elements != 1)) {
+      return unsupported(tensor, fmt::format("[{},{}] of type {} where a plain vector is wanted",
+                                             tensor.rows, tensor.cols, type.name));
+    }
+    if (role == WeightRole::kEmbedding && tensors.size() != 1) {
+      return unsupported(tensor, "an embedding is one tensor");
+    }
+    if (tensor.num_experts != 1 && role != WeightRole::kExperts) {
+      return unsupported(tensor, "a tensor of experts where a matrix is wanted");
+    }
+    if (tensor.num_experts <= 0 || tensor.rows % tensor.num_experts != 0 ||
+        tensor.num_experts != tensors[0].num_experts) {
+      return unsupported(
+          tensor, fmt::format("{} rows of {} experts, {} in {}", tensor.rows, tensor.num_experts,
+                              tensors[0].num_experts, tensors[0].name));
+    }
+    if ((role == WeightRole::kMatmul || role == WeightRole::kExperts) &&
+        tensor.cols != tensors[0].cols) {
+      return unsupported(tensor, fmt::format("{} inputs, but joined to {} with {}", tensor.cols,
+                                             tensors[0].name, tensors[0].cols));
+    }
+  }
+  return {};
+}
+
+std::vector<float> vector_values(std::span<const HostTensor> tensors) {
+  std::vector<float> values;
+  for (const HostTensor& tensor : tensors) {
+    for (int64_t i = 0; i < tensor.cols; ++i) {
+      const std::byte* at = tensor.bytes.data() + bytes_of(tensor.dtype, static_cast<uint64_t>(i));
+      if (tensor.dtype == DType::kF32) {
+        float value;
+        std::memcpy(&value, at, sizeof value);
+        values.push_back(value);
+      } else {
+        uint16_t bits;
+        std::memcpy(&bits, at, sizeof bits);
+        values.push_back(tensor.dtype == DType::kF16 ? f32_from_f16(bits) : f32_from_bf16(bits));
+      }
+    }
+  }
+  return values;
+}
+
+}  // namespace hearth::kernels

@@ -1,0 +1,58 @@
+#pragma once
+// What every table checks before it computes: shapes that do not fit are bugs of the caller. And
+// what pack_weights checks before it packs: tensors come from files, so those are errors by name.
+
+#include <limits>
+#include <span>
+
+#include "kernels/ops.h"
+#include "kernels/ops/draw.h"
+
+namespace hearth::kernels {
+
+/// Rows that this step computes: the exact count where the index holds one.
+int32_t num_rows(const BatchIndex& batch, Rows rows);
+
+/// The positions that a row sees: first .. last, and of those from `tree_begin` on only the ones
+/// whose bit is set in `tree`. Memory of the index is the host's.
+struct SeenPositions {
+  int32_t first;
+  int32_t last;
+  int32_t tree_begin;
+  uint64_t tree;
+
+  static constexpr int32_t kNoTree = std::numeric_limits<int32_t>::max();
+  bool has(int32_t position) const {
+    return position >= first && position <= last &&
+           (position < tree_begin || (tree >> (position - tree_begin) & 1) != 0);
+  }
+};
+/// `to_all`: what is behind the row, too.
+SeenPositions seen_positions(const AttentionArgs& args, int32_t row, bool to_all);
+
+void check_args(const EmbedArgs& args);
+void check_args(const RmsNormArgs& args);
+void check_args(const MatmulArgs& args);
+void check_args(const AddBiasArgs& args);
+void check_args(const AddScaledArgs& args);
+void check_args(const SoftCapArgs& args);
+void check_args(const RopeTableArgs& args);
+void check_args(const RopeArgs& args);
+void check_args(const KvStoreArgs& args);
+void check_args(const AttentionArgs& args);
+void check_args(const GatedActivationArgs& args);
+void check_args(const GatherRowsArgs& args);
+void check_args(const CopyBlocksArgs& args);
+void check_args(const DrawArgs& args);
+void check_args(const BestLogitsArgs& args);
+void check_args(const MoeRouteArgs& args);
+void check_args(const MoeMatmulArgs& args);
+void check_args(const MoeCombineArgs& args);
+
+/// kUnsupported, naming the tensor, for a type, shape or size that cannot be packed for `role`.
+Result<void> check_tensors(std::span<const HostTensor> tensors, WeightRole role);
+
+/// The f32 values of vector tensors (f32, f16 or bf16), one after the other.
+std::vector<float> vector_values(std::span<const HostTensor> tensors);
+
+}  // namespace hearth::kernels

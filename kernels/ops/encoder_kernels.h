@@ -1,0 +1,31 @@
+#pragma once
+// The encoders' ops by table. Private to kernels/.
+
+#include "kernels/ops/encoder_ops.h"
+
+namespace hearth::kernels {
+
+void check_args(const LayerNormArgs& args);
+void check_args(const GeluArgs& args);
+
+namespace reference {
+void layer_norm(void*, const LayerNormArgs&);
+void gelu(void*, const GeluArgs&);
+void attention_to_all(void*, const AttentionArgs&);
+extern const EncoderOps kEncoderOps;
+}  // namespace reference
+
+namespace cpu {
+void layer_norm(void*, const LayerNormArgs&);
+void gelu(void*, const GeluArgs&);
+void attention_to_all(void*, const AttentionArgs&);
+extern const EncoderOps kEncoderOps;
+}  // namespace cpu
+
+namespace cuda {
+void layer_norm(void*, const LayerNormArgs&);
+void gelu(void*, const GeluArgs&);
+void attention_to_all(void*, const AttentionArgs&);
+}  // namespace cuda
+
+}  // namespace hearth::kernels

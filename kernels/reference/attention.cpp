@@ -1,0 +1,111 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/base/check.h"
+#include "kernels/ops/checks.h"
+#include "kernels/ops/encoder_kernels.h"
+#include "kernels/ops/half.h"
+#include "kernels/ops/kv_layout.h"
+#include "kernels/reference/op_table.h"
+
+namespace hearth::kernels::reference {
+namespace {
+
+double load(const std::byte* head, DType dtype, int64_t index) {
+  switch (dtype) {
+    case DType::kF32: return reinterpret_cast<const float*>(head)[index];
+    case DType::kF16: return f32_from_f16(reinterpret_cast<const uint16_t*>(head)[index]);
+    case DType::kBF16: return f32_from_bf16(reinterpret_cast<const uint16_t*>(head)[index]);
+    default: HEARTH_CHECK(false, "KV type {}", info(dtype).name);
+  }
+  return 0;
+}
+
+/// K and V of one kv head as they were stored, rounded.
+struct StoredHead {
+  const PagedKv& kv;
+  KvIndex at{kv.block_size, kv.head_dim};
+
+  double k(const std::byte* head, int32_t dim, int32_t offset) const {
+    if (kv.dtype != DType::kQ8_0) return load(head, kv.dtype, at.k(dim, offset));
+    return quantized(head, at.k(dim, offset), at.k_scale(dim, offset));
+  }
+  double v(const std::byte* head, int32_t dim, int32_t offset) const {
+    if (kv.dtype != DType::kQ8_0) return load(head, kv.dtype, at.v(dim, offset));
+    return quantized(head, at.v(dim, offset), at.v_scale(dim, offset));
+  }
+  double quantized(const std::byte* head, int64_t index, int64_t scale_index) const {
+    return static_cast<double>(static_cast<int8_t>(head[index])) *
+           load(head + at.values(), DType::kF16, scale_index);
+  }
+};
+
+/// One head of one query token over the positions that it sees.
+void attend(const AttentionArgs& args, const int32_t* blocks, int32_t head,
+            const std::vector<int32_t>& seen, const float* q, float* out) {
+  const PagedKv& kv = args.kv;
+  const StoredHead stored{kv};
+  const int64_t head_bytes = kv_head_bytes(kv.dtype, kv.block_size, kv.head_dim);
+  const int32_t kv_head = head / (args.num_heads / kv.num_kv_heads);
+  const auto k_of = [&](int32_t position) {
+    return kv.base + blocks[position / kv.block_size] * kv.block_bytes + kv.layer_offset +
+           kv_head * head_bytes;
+  };
+
+  std::vector<double> scores;
+  double largest = args.sinks != nullptr ? static_cast<double>(args.sinks->vector[head])
+                                         : -std::numeric_limits<double>::infinity();
+  for (const int32_t p : seen) {
+    double dot = 0;
+    for (int32_t d = 0; d < kv.head_dim; ++d) {
+      dot += q[d] * stored.k(k_of(p), d, p % kv.block_size);
+    }
+    double score = dot * args.scale;
+    if (args.soft_cap > 0) score = args.soft_cap * std::tanh(score / args.soft_cap);
+    scores.push_back(score);
+    largest = std::max(largest, score);
+  }
+
+  double sum = args.sinks != nullptr ? std::exp(args.sinks->vector[head] - largest) : 0.0;
+  for (double& score : scores) sum += score = std::exp(score - largest);
+  for (int32_t d = 0; d < kv.head_dim; ++d) {
+    double value = 0;
+    for (size_t i = 0; i < seen.size(); ++i) {
+      value += scores[i] *
+               stored.v(k_of(seen[i]) + kv.num_kv_heads * head_bytes, d, seen[i] % kv.block_size);
+    }
+    out[d] = static_cast<float>(value / sum);
+  }
+}
+
+/// `to_all`: a query sees what is behind it, too.
+void attend_rows(const AttentionArgs& args, bool to_all) {
+  check_args(args);
+  const BatchIndex& batch = *args.batch;
+  const GroupIndex& group = batch.groups[static_cast<size_t>(args.group)];
+  for (int32_t t = 0; t < num_rows(batch, Rows::kTokens); ++t) {
+    const SeenPositions range = seen_positions(args, t, to_all);
+    std::vector<int32_t> seen;
+    for (int32_t p = range.first; p <= range.last; ++p) {
+      if (range.has(p)) seen.push_back(p);
+    }
+    const int32_t* blocks = group.block_table + int64_t{batch.seq_idx[t]} * group.max_blocks;
+    for (int32_t head = 0; head < args.num_heads; ++head) {
+      const int64_t column = static_cast<int64_t>(head) * args.kv.head_dim;
+      attend(args, blocks, head, seen, args.q.row<float>(t) + column,
+             args.out.row<float>(t) + column);
+    }
+  }
+}
+
+}  // namespace
+
+void attention(void*, const AttentionArgs& args) { attend_rows(args, false); }
+
+void attention_to_all(void*, const AttentionArgs& args) {
+  HEARTH_CHECK(args.window == 0 && args.batch->tree_mask == nullptr, "window {}", args.window);
+  attend_rows(args, true);
+}
+
+}  // namespace hearth::kernels::reference

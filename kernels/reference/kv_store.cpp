@@ -1,0 +1,86 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels/base/check.h"
+#include "kernels/ops/checks.h"
+#include "kernels/ops/half.h"
+#include "kernels/ops/kv_layout.h"
+#include "kernels/reference/op_table.h"
+
+namespace hearth::kernels::reference {
+namespace {
+
+void store(std::byte* head, DType dtype, int64_t index, float value) {
+  switch (dtype) {
+    case DType::kF32: reinterpret_cast<float*>(head)[index] = value; break;
+    case DType::kF16: reinterpret_cast<uint16_t*>(head)[index] = f16_from_f32(value); break;
+    case DType::kBF16: reinterpret_cast<uint16_t*>(head)[index] = bf16_from_f32(value); break;
+    default: HEARTH_CHECK(false, "KV type {}", info(dtype).name);
+  }
+}
+
+/// The scale of n values, as stored.
+uint16_t scale_of(const float* x, int32_t n) {
+  float largest = 0;
+  for (int32_t i = 0; i < n; ++i) {
+    if (!std::isfinite(x[i])) return f16_from_f32(std::numeric_limits<float>::quiet_NaN());
+    largest = std::max(largest, std::abs(x[i]));
+  }
+  return f16_from_f32(largest / 127.0f);
+}
+
+int8_t quantized(float x, uint16_t scale) {
+  const float d = f32_from_f16(scale);
+  if (d == 0 || !std::isfinite(d)) return 0;
+  return static_cast<int8_t>(std::clamp(std::nearbyint(x * (1.0f / d)), -127.0f, 127.0f));
+}
+
+/// K or V of one head of one token; `index_of(d)` and `scale_index_of(d)` say where dimension d
+/// goes.
+template <typename IndexOf, typename ScaleIndexOf>
+void store_head(std::byte* head, const PagedKv& kv, const float* x, const IndexOf& index_of,
+                const ScaleIndexOf& scale_index_of) {
+  if (kv.dtype != DType::kQ8_0) {
+    for (int32_t d = 0; d < kv.head_dim; ++d) store(head, kv.dtype, index_of(d), x[d]);
+    return;
+  }
+  std::byte* scales = head + KvIndex{kv.block_size, kv.head_dim}.values();
+  for (int32_t first = 0; first < kv.head_dim; first += kKvScaleDims) {
+    const int32_t n = std::min(kKvScaleDims, kv.head_dim - first);
+    const uint16_t scale = scale_of(x + first, n);
+    std::memcpy(scales + 2 * scale_index_of(first), &scale, sizeof scale);
+    for (int32_t d = first; d < first + n; ++d) {
+      head[index_of(d)] = static_cast<std::byte>(quantized(x[d], scale));
+    }
+  }
+}
+
+}  // namespace
+
+void kv_store(void*, const KvStoreArgs& args) {
+  check_args(args);
+  const PagedKv& kv = args.kv;
+  const KvIndex at{kv.block_size, kv.head_dim};
+  const int64_t head_bytes = kv_head_bytes(kv.dtype, kv.block_size, kv.head_dim);
+  const int32_t* slots = args.batch->groups[static_cast<size_t>(args.group)].slot_mapping;
+  for (int32_t t = 0; t < num_rows(*args.batch, Rows::kTokens); ++t) {
+    if (slots[t] < 0) continue;
+    const int32_t offset = slots[t] % kv.block_size;
+    std::byte* layer = kv.base + slots[t] / kv.block_size * kv.block_bytes + kv.layer_offset;
+    for (int32_t h = 0; h < kv.num_kv_heads; ++h) {
+      const int64_t column = static_cast<int64_t>(h) * kv.head_dim;
+      store_head(
+          layer + h * head_bytes, kv, args.k.row<float>(t) + column,
+          [&](int32_t d) { return at.k(d, offset); },
+          [&](int32_t d) { return at.k_scale(d, offset); });
+      store_head(
+          layer + (kv.num_kv_heads + h) * head_bytes, kv, args.v.row<float>(t) + column,
+          [&](int32_t d) { return at.v(d, offset); },
+          [&](int32_t d) { return at.v_scale(d, offset); });
+    }
+  }
+}
+
+}  // namespace hearth::kernels::reference

@@ -1,0 +1,124 @@
+#include <algorithm>
+#include <bit>
+#include <cfloat>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/ops/checks.h"
+#include "kernels/ops/half.h"
+#include "kernels/quant/quant_layout.h"
+#include "kernels/quant/quant_types.h"
+#include "kernels/reference/op_table.h"
+
+namespace hearth::kernels::reference {
+namespace {
+
+/// Sixteen weights of one scale, as MatmulArgs states them: scale * q[i] + min.
+struct SubBlock {
+  double scale;
+  double min;
+  int8_t q[16];
+};
+
+std::vector<SubBlock> sub_blocks(DType type, std::span<const std::byte> row, int64_t cols) {
+  std::vector<SubBlock> subs;
+  subs.reserve(static_cast<size_t>(cols / 16));
+  const auto step = static_cast<size_t>(info(type).block_bytes);
+  for (size_t at = 0; at < row.size(); at += step) {
+    if (type == DType::kQ8_0) {
+      uint16_t d;
+      std::memcpy(&d, row.data() + at, 2);
+      for (int half = 0; half < 2; ++half) {
+        subs.push_back({f32_from_f16(d), 0, {}});
+        std::memcpy(subs.back().q, row.data() + at + 2 + 16 * half, 16);
+      }
+      continue;
+    }
+    const QuantLayout layout = quant_layout(type);
+    const QuantValues values = values_of(type, take_apart(type, row.data() + at));
+    for (int i = 0; i < layout.block / 16; ++i) {
+      const int s = layout.subs == 2 ? i : i / 2;
+      subs.push_back({values.scale[s], values.min[s], {}});
+      std::copy_n(values.q + 16 * i, 16, subs.back().q);
+    }
+  }
+  return subs;
+}
+
+double dot(const std::vector<SubBlock>& w, const std::vector<QuantizedBlock>& x) {
+  double sum = 0;
+  for (size_t s = 0; s < w.size(); ++s) {
+    const QuantizedBlock& block = x[s / 2];
+    const int8_t* q = block.q + s % 2 * 16;
+    int32_t products = 0;
+    int32_t inputs = 0;
+    for (int i = 0; i < 16; ++i) {
+      products += q[i] * w[s].q[i];
+      inputs += q[i];
+    }
+    sum += block.d * (w[s].scale * products + w[s].min * inputs);
+  }
+  return sum;
+}
+
+}  // namespace
+
+QuantizedBlock quantize_block(const float* x) {
+  // The magnitude bits order like the magnitudes, with NaN above infinity.
+  uint32_t largest = 0;
+  for (int i = 0; i < 32; ++i) {
+    largest = std::max(largest, std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu);
+  }
+  const float amax = std::bit_cast<float>(largest);
+  QuantizedBlock block{amax / 127.0f, {}};
+  if (!(amax >= kQuantizeMin && amax <= FLT_MAX)) return block;
+  const float inverse = 127.0f / amax;
+  for (int i = 0; i < 32; ++i) {
+    block.q[i] = static_cast<int8_t>(std::nearbyint(x[i] * inverse));
+  }
+  return block;
+}
+
+Activations::Activations(const float* values, int64_t cols)
+    : x(values), quantized(static_cast<size_t>(cols / 32)) {
+  for (size_t b = 0; b < quantized.size(); ++b) quantized[b] = quantize_block(values + 32 * b);
+}
+
+void multiply_row(const StoredWeight& w, int64_t row, int32_t expert,
+                  const std::vector<Activations>& inputs,
+                  const std::function<void(size_t input, double sum)>& done) {
+  const StoredWeight::Tensor& tensor = w.tensor_of(row);
+  const std::span<const std::byte> bytes = w.row_bytes(row, expert);
+  if (info(tensor.dtype).block_elements > 1) {
+    const std::vector<SubBlock> subs = sub_blocks(tensor.dtype, bytes, w.cols);
+    for (size_t i = 0; i < inputs.size(); ++i) done(i, dot(subs, inputs[i].quantized));
+    return;
+  }
+  std::vector<float> values(static_cast<size_t>(w.cols));
+  dequantize(tensor.dtype, bytes, values);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    double sum = 0;
+    for (size_t k = 0; k < values.size(); ++k) {
+      sum += static_cast<double>(inputs[i].x[k]) * values[k];
+    }
+    done(i, sum);
+  }
+}
+
+void matmul(void*, const MatmulArgs& args) {
+  check_args(args);
+  const auto& w = static_cast<const StoredWeight&>(*args.w);
+  std::vector<Activations> inputs;
+  for (int32_t t = 0; t < num_rows(*args.batch, args.rows); ++t) {
+    inputs.emplace_back(args.x.row<float>(t), w.cols);
+  }
+  for (int64_t o = 0; o < w.rows; ++o) {
+    multiply_row(w, o, 0, inputs, [&](size_t t, double sum) {
+      const auto r = static_cast<int64_t>(t);
+      const double residual = args.residual != nullptr ? args.residual->row<float>(r)[o] : 0.0f;
+      args.out.row<float>(r)[o] = static_cast<float>(sum + residual);
+    });
+  }
+}
+
+}  // namespace hearth::kernels::reference

@@ -1,0 +1,81 @@
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/base/check.h"
+#include "kernels/ops/checks.h"
+#include "kernels/reference/op_table.h"
+
+namespace hearth::kernels::reference {
+
+void route_row(const float* logits, int64_t num_experts, const MoeRouteArgs& args, int32_t* ids,
+               float* weights) {
+  // A NaN is never larger than what was found, so the ids are those of experts whatever comes.
+  for (int32_t j = 0; j < args.top_k; ++j) {
+    int32_t best = -1;
+    for (int32_t e = 0; e < num_experts; ++e) {
+      if (std::find(ids, ids + j, e) != ids + j) continue;
+      if (best < 0 || logits[e] > logits[best]) best = e;
+    }
+    ids[j] = best;
+  }
+  double largest = logits[ids[0]];
+  double sum = 0;
+  for (int64_t e = 0; e < num_experts; ++e) sum += std::exp(logits[e] - largest);
+  if (args.normalize) {
+    sum = 0;
+    for (int32_t j = 0; j < args.top_k; ++j) sum += std::exp(logits[ids[j]] - largest);
+  }
+  for (int32_t j = 0; j < args.top_k; ++j) {
+    weights[j] = static_cast<float>(std::exp(logits[ids[j]] - largest) / sum * args.scale);
+  }
+}
+
+void moe_route(void*, const MoeRouteArgs& args) {
+  check_args(args);
+  for (int32_t t = 0; t < num_rows(*args.batch, Rows::kTokens); ++t) {
+    route_row(args.logits.row<float>(t), args.logits.cols, args, args.ids.row<int32_t>(t),
+              args.weights.row<float>(t));
+  }
+}
+
+void moe_matmul(void*, const MoeMatmulArgs& args) {
+  check_args(args);
+  const auto& w = static_cast<const StoredWeight&>(*args.w);
+  const int32_t tokens = num_rows(*args.batch, Rows::kTokens);
+  for (int32_t expert = 0; expert < w.num_experts; ++expert) {
+    std::vector<Activations> inputs;
+    std::vector<float*> outputs;
+    for (int32_t t = 0; t < tokens; ++t) {
+      for (int64_t j = 0; j < args.ids.cols; ++j) {
+        const int32_t id = args.ids.row<int32_t>(t)[j];
+        HEARTH_CHECK(id >= 0 && id < w.num_experts, "expert {} of {}", id, w.num_experts);
+        if (id != expert) continue;
+        const int64_t choice = t * args.ids.cols + j;
+        inputs.emplace_back(args.x.row<float>(args.x_per_choice ? choice : t), w.cols);
+        outputs.push_back(args.out.row<float>(choice));
+      }
+    }
+    for (int64_t o = 0; o < w.rows && !inputs.empty(); ++o) {
+      multiply_row(w, o, expert, inputs,
+                   [&](size_t i, double sum) { outputs[i][o] = static_cast<float>(sum); });
+    }
+  }
+}
+
+void moe_combine(void*, const MoeCombineArgs& args) {
+  check_args(args);
+  const int64_t top_k = args.weights.cols;
+  for (int32_t t = 0; t < num_rows(*args.batch, Rows::kTokens); ++t) {
+    for (int64_t c = 0; c < args.out.cols; ++c) {
+      double sum = 0;
+      for (int64_t j = 0; j < top_k; ++j) {
+        sum += static_cast<double>(args.weights.row<float>(t)[j]) *
+               args.x.row<float>(t * top_k + j)[c];
+      }
+      float& out = args.out.row<float>(t)[c];
+      out = static_cast<float>(out + sum);
+    }
+  }
+}
+
+}  // namespace hearth::kernels::reference

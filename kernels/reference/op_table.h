@@ -1,0 +1,77 @@
+#pragma once
+// The reference ops, one file each. They are the specification: the formula in scalar loops,
+// accumulated in double, one thread. Private to kernels/ and its tests.
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/ops.h"
+#include "kernels/ops/draw.h"
+
+namespace hearth::kernels::reference {
+
+/// A weight as the file stores it: the tensors' bytes in order, rows concatenated.
+class StoredWeight final : public Weight {
+ public:
+  struct Tensor {
+    DType dtype;
+    int64_t first_row;  ///< within one expert's rows
+    int64_t rows;       ///< of one expert
+    std::vector<std::byte> bytes;
+  };
+
+  const Tensor& tensor_of(int64_t row) const;
+  std::span<const std::byte> row_bytes(int64_t row, int32_t expert = 0) const;
+
+  std::vector<Tensor> tensors;
+  std::vector<float> values;  ///< role kVector
+};
+
+/// One quantized block of activations, as MatmulArgs states it.
+struct QuantizedBlock {
+  float d;
+  int8_t q[32];
+};
+QuantizedBlock quantize_block(const float* x);
+
+/// One input row, and quantized where its length allows.
+struct Activations {
+  Activations(const float* values, int64_t cols);
+  const float* x;
+  std::vector<QuantizedBlock> quantized;
+};
+
+/// One output of the weight (of one expert) for several inputs: done(index of the input, sum).
+void multiply_row(const StoredWeight& w, int64_t row, int32_t expert,
+                  const std::vector<Activations>& inputs,
+                  const std::function<void(size_t input, double sum)>& done);
+
+Result<std::unique_ptr<Weight>> pack_weights(void*, std::span<const HostTensor>, WeightRole);
+
+void embed(void*, const EmbedArgs&);
+void rms_norm(void*, const RmsNormArgs&);
+void matmul(void*, const MatmulArgs&);
+void add_bias(void*, const AddBiasArgs&);
+void add_scaled(void*, const AddScaledArgs&);
+void soft_cap(void*, const SoftCapArgs&);
+void rope_table(void*, const RopeTableArgs&);
+void rope(void*, const RopeArgs&);
+void kv_store(void*, const KvStoreArgs&);
+void attention(void*, const AttentionArgs&);
+void gated_activation(void*, const GatedActivationArgs&);
+void gather_rows(void*, const GatherRowsArgs&);
+/// One token of moe_route; the CPU table computes it alike.
+void route_row(const float* logits, int64_t num_experts, const MoeRouteArgs& args, int32_t* ids,
+               float* weights);
+void moe_route(void*, const MoeRouteArgs&);
+void moe_matmul(void*, const MoeMatmulArgs&);
+void moe_combine(void*, const MoeCombineArgs&);
+void copy_blocks(void*, const CopyBlocksArgs&);
+void draw(void*, const DrawArgs&);
+void best_logits(void*, const BestLogitsArgs&);
+void feed(void*, const FeedArgs&);
+inline constexpr DrawOps kDrawOps = {draw, best_logits, feed};
+
+}  // namespace hearth::kernels::reference

@@ -1,9 +1,0 @@
-#include "kernels/simd_avx2.h"
-// The vocabulary first, then what is written in it.
-#include "kernels/row_body.h"
-
-namespace hearth::kernels {
-
-constinit const RowKernels kRowAvx2 = row_kernels();
-
-}  // namespace hearth::kernels
