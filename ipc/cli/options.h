@@ -92,12 +92,13 @@ struct Options {
   ChatOptions chat;
   AttachOptions attach;  ///< fork, too
   EmbedOptions embed;
-  /// Of a verb that a worker program knows: the verb and what follows it, as written.
-  std::vector<std::string> worker_words;
+  /// Of a verb that another program reads: the verb and what follows it, as written.
+  std::vector<std::string> passed_on;
 };
 
 struct Parsed {
   Options options;
+  int (*run)(const Options&) = nullptr;  ///< what the verb does; the result is the exit status
   bool finished = false;  ///< help, version or an error was printed: end with `status`
   int status = kOk;
 };

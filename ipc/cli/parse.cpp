@@ -7,7 +7,9 @@
 #include <string_view>
 
 #include "ipc/cli/options.h"
+#include "ipc/cli/program.h"
 #include "ipc/cli/terminal.h"
+#include "ipc/cli/verbs.h"
 #include "ipc/schema/field_table.h"
 #include "ipc/schema/version.h"
 #include "ipc/text/did_you_mean.h"
@@ -152,22 +154,27 @@ void add_field(CLI::App& verb, const Field& field,
   }
 }
 
-void add_run(CLI::App& app, RunOptions& options) {
-  CLI::App* verb = app.add_subcommand("run", "Answers a prompt, or goes on from it");
-  verb->add_option("MODEL", options.model, "a model's name (hearth models), a role or a .gguf file")
+/// Flags of every verb that starts a daemon where none answers.
+void add_start_flags(CLI::App& verb, bool& no_start, bool& allow_root) {
+  verb.add_flag("--no-start", no_start, "start no daemon where none answers");
+  verb.add_flag("--allow-root", allow_root, "start one as root, too");
+}
+
+void define_run(CLI::App& verb, Options& all) {
+  RunOptions& options = all.run;
+  verb.add_option("MODEL", options.model, "a model's name (hearth models), a role or a .gguf file")
       ->required();
-  verb->add_option("PROMPT", options.prompt_words, "the question, or the words to go on from");
-  verb->add_option("-f,--file", options.file, "the prompt is this file's text; - is stdin")
+  verb.add_option("PROMPT", options.prompt_words, "the question, or the words to go on from");
+  verb.add_option("-f,--file", options.file, "the prompt is this file's text; - is stdin")
       ->type_name("FILE");
-  verb->add_flag("--json", options.json, "one JSON line per event on stdout");
-  verb->add_flag("--ids", options.ids, "token ids instead of text");
-  verb->add_flag("--stats", options.stats, "the line of timings on stderr, piped or not");
-  verb->add_flag("--raw", options.raw, "go on from the prompt, whatever template the model has");
-  verb->add_flag_callback(
+  verb.add_flag("--json", options.json, "one JSON line per event on stdout");
+  verb.add_flag("--ids", options.ids, "token ids instead of text");
+  verb.add_flag("--stats", options.stats, "the line of timings on stderr, piped or not");
+  verb.add_flag("--raw", options.raw, "go on from the prompt, whatever template the model has");
+  verb.add_flag_callback(
       "--no-bos", [&options] { options.fields.emplace_back("raw", "true"); },
       "put no BOS token in front of the prompt");
-  verb->add_flag("--no-start", options.no_start, "start no daemon where none answers");
-  verb->add_flag("--allow-root", options.allow_root, "start one as root, too");
+  add_start_flags(verb, options.no_start, options.allow_root);
   for (const Field& field : ipc::request_fields()) {
     // A conversation is no affair of flags.
     const bool chat = field.name == "messages" || field.name == "tools" ||
@@ -175,17 +182,16 @@ void add_run(CLI::App& app, RunOptions& options) {
                       field.name == "template_kwargs";
     const bool elsewhere = field.name == "model" || field.name == "prompt" ||
                            field.name == "prompt_as" || field.name == "raw" || chat;
-    if (has_verb(field, ipc::Verb::kGenerate) && !elsewhere)
-      add_field(*verb, field, options.fields);
+    if (has_verb(field, ipc::Verb::kGenerate) && !elsewhere) add_field(verb, field, options.fields);
   }
-  verb->footer(kRunFooter);
+  verb.footer(kRunFooter);
 }
 
-void add_chat(CLI::App& app, ChatOptions& options) {
-  CLI::App* verb = app.add_subcommand("chat", "A conversation with a model, at the terminal");
-  verb->add_option("MODEL", options.model, "a model's name, a role or a file; default: default");
-  verb->add_option("QUESTION", options.words, "the first question");
-  verb->add_option_function<std::string>(
+void define_chat(CLI::App& verb, Options& all) {
+  ChatOptions& options = all.chat;
+  verb.add_option("MODEL", options.model, "a model's name, a role or a file; default: default");
+  verb.add_option("QUESTION", options.words, "the first question");
+  verb.add_option_function<std::string>(
           "--resume",
           [&options](const std::string& name) {
             options.resume = true;
@@ -194,14 +200,13 @@ void add_chat(CLI::App& app, ChatOptions& options) {
           "goes on with a conversation; without NAME: with the last one")
       ->expected(0, 1)
       ->type_name("[NAME]");
-  verb->add_flag("--list", options.list, "the conversations that are kept");
-  verb->add_option("--name", options.name, "the new conversation's name; default: date and time")
+  verb.add_flag("--list", options.list, "the conversations that are kept");
+  verb.add_option("--name", options.name, "the new conversation's name; default: date and time")
       ->type_name("NAME");
-  verb->add_option("--system", options.system, "what the model is told in front of all")
+  verb.add_option("--system", options.system, "what the model is told in front of all")
       ->type_name("TEXT");
-  verb->add_flag("--hide-reasoning", options.hide_reasoning, "does not show it");
-  verb->add_flag("--no-start", options.no_start, "start no daemon where none answers");
-  verb->add_flag("--allow-root", options.allow_root, "start one as root, too");
+  verb.add_flag("--hide-reasoning", options.hide_reasoning, "does not show it");
+  add_start_flags(verb, options.no_start, options.allow_root);
   for (const char* name : {"max_tokens", "temperature", "top_k", "top_p", "min_p",
                            "repetition_penalty", "seed", "ignore_eos", "draft", "cache"}) {
     Field field = *ipc::find_field(ipc::Verb::kGenerate, name);
@@ -209,78 +214,82 @@ void add_chat(CLI::App& app, ChatOptions& options) {
       field.meaning = "Tokens of an answer, at most; 0: as many as the context has room for.";
       field.default_value = "0";
     }
-    add_field(*verb, field, options.fields);
+    add_field(verb, field, options.fields);
   }
-  verb->footer(kChatFooter);
+  verb.footer(kChatFooter);
 }
 
-void add_tokenize(CLI::App& app, TokenizeOptions& options) {
-  CLI::App* verb = app.add_subcommand("tokenize", "Shows the tokens of a text");
-  verb->add_option("MODEL", options.model_word, "a .gguf file, a model's name or a role");
-  verb->add_option("TEXT", options.text_words, "the text; else a file's (-f) or piped stdin");
-  verb->add_option("--model", options.model, "the model; then every word is text")
+void define_tokenize(CLI::App& verb, Options& all) {
+  TokenizeOptions& options = all.tokenize;
+  verb.add_option("MODEL", options.model_word, "a .gguf file, a model's name or a role");
+  verb.add_option("TEXT", options.text_words, "the text; else a file's (-f) or piped stdin");
+  verb.add_option("--model", options.model, "the model; then every word is text")
       ->type_name("MODEL");
-  verb->add_option("-f,--file", options.file, "the text is this file's; - is stdin")
+  verb.add_option("-f,--file", options.file, "the text is this file's; - is stdin")
       ->type_name("FILE");
-  verb->add_flag("--raw", options.raw, "no BOS token in front");
-  verb->add_flag("--special,--parse-special", options.parse_special,
-                 "control tokens in the text are tokens");
-  verb->add_flag("--ids", options.ids, "the ids alone, in one line");
-  verb->add_flag("--json", options.json, "as JSON");
-  verb->add_flag("--no-start", options.no_start, "start no daemon where none answers");
-  verb->add_flag("--allow-root", options.allow_root, "start one as root, too");
-  verb->footer(kTokenizeFooter);
+  verb.add_flag("--raw", options.raw, "no BOS token in front");
+  verb.add_flag("--special,--parse-special", options.parse_special,
+                "control tokens in the text are tokens");
+  verb.add_flag("--ids", options.ids, "the ids alone, in one line");
+  verb.add_flag("--json", options.json, "as JSON");
+  add_start_flags(verb, options.no_start, options.allow_root);
+  verb.footer(kTokenizeFooter);
 }
 
-void add_attach(CLI::App& app, AttachOptions& options) {
-  CLI::App* verb = app.add_subcommand("attach", "Back to one of your requests, live or just ended");
-  verb->add_option("ID", options.id, "as hearth run --detach or hearth ps shows it")->required();
-  verb->add_option("--from", options.from, "from this token of each sample on; default 0")
+/// What attach and fork print.
+void add_stream_flags(CLI::App& verb, AttachOptions& options) {
+  verb.add_flag("--json", options.json, "one JSON line per event on stdout");
+  verb.add_flag("--ids", options.ids, "token ids instead of text");
+  verb.add_flag("--stats", options.stats, "the line of timings on stderr, piped or not");
+}
+
+void define_attach(CLI::App& verb, Options& all) {
+  AttachOptions& options = all.attach;
+  verb.add_option("ID", options.id, "as hearth run --detach or hearth ps shows it")->required();
+  verb.add_option("--from", options.from, "from this token of each sample on; default 0")
       ->check(CLI::Range(0, 1 << 20))
       ->type_name("INT");
-  CLI::App* fork = app.add_subcommand("fork", "Goes on from what a request has written so far");
-  fork->add_option("ID", options.id, "a request of yours, live or just ended")->required();
-  fork->add_option_function<int>(
-          "--from", [&options](const int& from) { options.from = from; },
-          "behind so many of its tokens; default: all that it has")
-      ->check(CLI::Range(0, 1 << 20))
-      ->type_name("INT");
-  fork->add_option("--sample", options.sample, "of that request; default 0")
-      ->check(CLI::Range(0, 15))
-      ->type_name("INT");
-  fork->add_option("-n,--n", options.n, "continuations; default 1")
-      ->check(CLI::Range(1, 16))
-      ->type_name("INT");
-  fork->add_option("--max-tokens", options.max_tokens,
-                   "of each; default: as many as the request had left there")
-      ->check(CLI::Range(1, 1 << 20))
-      ->type_name("INT");
-  fork->add_option("--seed", options.seed, "default: the daemon chooses one")->type_name("INT");
-  for (CLI::App* each : {verb, fork}) {
-    each->add_flag("--json", options.json, "one JSON line per event on stdout");
-    each->add_flag("--ids", options.ids, "token ids instead of text");
-    each->add_flag("--stats", options.stats, "the line of timings on stderr, piped or not");
-  }
-  verb->footer(
+  add_stream_flags(verb, options);
+  verb.footer(
       "\nWhat was sent before is sent again, then it streams. Ctrl-C leaves it running (hearth "
       "cancel ends it).");
 }
 
-void add_embed(CLI::App& app, EmbedOptions& options) {
-  CLI::App* verb = app.add_subcommand("embed", "Texts as vectors");
-  verb->add_option("MODEL", options.model, "a model's name or a role")->required();
-  verb->add_option("TEXT", options.text_words, "the text; else a file's (-f) or piped stdin");
-  verb->add_option("-f,--file", options.file, "the text is this file's; - is stdin")
+void define_fork(CLI::App& verb, Options& all) {
+  AttachOptions& options = all.attach;
+  verb.add_option("ID", options.id, "a request of yours, live or just ended")->required();
+  verb.preparse_callback([&options](size_t) { options.from = -1; });
+  verb.add_option("--from", options.from, "behind so many of its tokens; default: all that it has")
+      ->check(CLI::Range(0, 1 << 20))
+      ->type_name("INT");
+  verb.add_option("--sample", options.sample, "of that request; default 0")
+      ->check(CLI::Range(0, 15))
+      ->type_name("INT");
+  verb.add_option("-n,--n", options.n, "continuations; default 1")
+      ->check(CLI::Range(1, 16))
+      ->type_name("INT");
+  verb.add_option("--max-tokens", options.max_tokens,
+                  "of each; default: as many as the request had left there")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("INT");
+  verb.add_option("--seed", options.seed, "default: the daemon chooses one")->type_name("INT");
+  add_stream_flags(verb, options);
+}
+
+void define_embed(CLI::App& verb, Options& all) {
+  EmbedOptions& options = all.embed;
+  verb.add_option("MODEL", options.model, "a model's name or a role")->required();
+  verb.add_option("TEXT", options.text_words, "the text; else a file's (-f) or piped stdin");
+  verb.add_option("-f,--file", options.file, "the text is this file's; - is stdin")
       ->type_name("FILE");
-  verb->add_flag("--lines", options.lines, "each line is a text of its own");
-  verb->add_option("--pooling", options.pooling,
-                   "how the tokens' rows become one vector; default: as the model's file says")
+  verb.add_flag("--lines", options.lines, "each line is a text of its own");
+  verb.add_option("--pooling", options.pooling,
+                  "how the tokens' rows become one vector; default: as the model's file says")
       ->check(CLI::IsMember({"auto", "mean", "cls", "last"}))
       ->type_name("HOW");
-  verb->add_flag("--no-normalize", options.raw, "vectors as they are, not scaled to length 1");
-  verb->add_flag("--json", options.json, "one JSON object");
-  verb->add_flag("--no-start", options.no_start, "start no daemon where none answers");
-  verb->add_flag("--allow-root", options.allow_root, "start one as root, too");
+  verb.add_flag("--no-normalize", options.raw, "vectors as they are, not scaled to length 1");
+  verb.add_flag("--json", options.json, "one JSON object");
+  add_start_flags(verb, options.no_start, options.allow_root);
 }
 
 /// With --model every word is text.
@@ -294,23 +303,146 @@ Result<void> name_tokenize_model(TokenizeOptions* options) {
   return Error{ErrorCode::kInvalidArgument, "tokenize: want a model's name or file", "model"};
 }
 
-/// Verbs without a daemon of which another program, the worker or hearth-pull, knows what they
-/// take.
-struct WorkerVerb {
-  std::string_view name;
+void define_json(CLI::App& verb, Options& options) {
+  verb.add_flag("--json", options.json, "as JSON");
+}
+
+void define_stats(CLI::App& verb, Options& options) {
+  define_json(verb, options);
+  verb.add_option("--record", options.record,
+                  "keep what happens in this file, for hearth-monitor --replay; Ctrl-C ends")
+      ->type_name("FILE");
+  verb.add_option("--for", options.record_s, "seconds to record; 0: until Ctrl-C")
+      ->check(CLI::Range(0.0, 86'400.0))
+      ->type_name("SECONDS");
+}
+
+void define_top(CLI::App& verb, Options& options) {
+  verb.add_flag("--once", options.once, "one picture, and end");
+}
+
+void define_cancel(CLI::App& verb, Options& options) {
+  verb.add_option("ID", options.request_id, "as hearth ps shows it")->required();
+}
+
+void define_load(CLI::App& verb, Options& options) {
+  define_json(verb, options);
+  verb.add_option("MODEL", options.model, "a model's name, a role or a .gguf file")->required();
+  verb.add_option("--keep-alive", options.keep_alive,
+                  "idle, it leaves after so long: 90s, 30m, 8h, never")
+      ->type_name("TIME");
+  verb.add_option("--draft", options.draft,
+                  "its draft model, a small one, or none; default: as configured")
+      ->type_name("NAME");
+  add_start_flags(verb, options.no_start, options.allow_root);
+}
+
+void define_unload(CLI::App& verb, Options& options) {
+  define_json(verb, options);
+  verb.add_option("MODEL", options.model, "a model's name or a role")->required();
+}
+
+void define_swap(CLI::App& verb, Options& options) {
+  define_json(verb, options);
+  verb.add_option("ROLE", options.role, "default, or a role of the configuration")->required();
+  verb.add_option("MODEL", options.model, "the model's name or a .gguf file")->required();
+  add_start_flags(verb, options.no_start, options.allow_root);
+}
+
+void define_ping(CLI::App& verb, Options& options) {
+  define_json(verb, options);
+  verb.add_option("--wait-ms", options.wait_ms, "keep trying for so long")
+      ->check(CLI::Range(0, 600'000));
+}
+
+void define_start(CLI::App& verb, Options& options) {
+  verb.add_flag("--allow-root", options.allow_root, "start one as root, too");
+}
+
+void define_keygen(CLI::App& verb, Options& options) {
+  verb.add_option("FILE", options.key_file, "the secret key goes here (mode 0600)")->required();
+}
+
+void define_nothing(CLI::App&, Options&) {}
+
+int run_worker(const Options& options) { return exec_worker(options.passed_on); }
+
+/// One verb: all that the program knows of it. Help, completions, the manual page and main() take
+/// it from here.
+struct Verb {
+  const char* name;
   const char* meaning;
+  /// Its options. Null: another program knows them (the worker, hearth-pull) and reads the words.
+  void (*define)(CLI::App&, Options&);
+  int (*run)(const Options&);
 };
-constexpr WorkerVerb kWorkerVerbs[] = {
-    {"cache", "The prefixes kept on disk: ls, stats, rm, pin, unpin, verify, compact, warm, why"},
-    {"bench", "How fast a model runs here, and of what ceiling"},
-    {"inspect", "What a model file holds, and whether it runs here"},
-    {"perplexity", "How well a model foresees a text, and how far it is from another"},
-    {"convert", "Writes published weights (safetensors) as a model file"},
-    {"quantize", "Writes a model file in another type"},
-    {"pull", "Fetches a model file: https://..., hf:OWNER/REPO/FILE"},
-    {"render", "The prompt that a model's chat template makes of messages, and its tokens"},
-    {"plan", "What serving a model takes and brings, before it is loaded"},
+// In the order of the help.
+constexpr Verb kVerbs[] = {
+    {"run", "Answers a prompt, or goes on from it", define_run,
+     [](const Options& options) { return run(options.run); }},
+    {"chat", "A conversation with a model, at the terminal", define_chat,
+     [](const Options& options) { return chat(options.chat); }},
+    {"models", "Models that can be run, and the folders searched", define_json,
+     [](const Options& options) { return models(options.json); }},
+    {"ps", "Live requests, and the models in memory", define_json,
+     [](const Options& options) { return ps(options.json); }},
+    {"stats", "The daemon's counters and each worker's state", define_stats,
+     [](const Options& options) {
+       return options.record.empty() ? stats(options.json)
+                                     : record(options.record, options.record_s);
+     }},
+    {"top", "The essentials, drawn anew every second", define_top,
+     [](const Options& options) { return top(options.once); }},
+    {"cancel", "Ends one of your requests", define_cancel,
+     [](const Options& options) { return cancel(options.request_id); }},
+    {"attach", "Back to one of your requests, live or just ended", define_attach,
+     [](const Options& options) { return attach(options.attach); }},
+    {"fork", "Goes on from what a request has written so far", define_fork,
+     [](const Options& options) { return fork_request(options.attach); }},
+    {"embed", "Texts as vectors", define_embed,
+     [](const Options& options) { return embed(options.embed); }},
+    {"load", "Brings a model into memory", define_load,
+     [](const Options& options) { return load(options); }},
+    {"unload", "Takes a model out of memory once its requests have ended", define_unload,
+     [](const Options& options) { return unload(options); }},
+    {"swap", "Loads a model and points a role at it", define_swap,
+     [](const Options& options) { return swap(options); }},
+    {"ping", "Whether a daemon answers", define_ping,
+     [](const Options& options) { return ping(options.json, options.wait_ms); }},
+    {"tokenize", "Shows the tokens of a text", define_tokenize,
+     [](const Options& options) { return tokenize(options.tokenize); }},
+    {"start", "Starts a daemon of your own, where none answers", define_start,
+     [](const Options& options) { return start(options.allow_root); }},
+    {"stop", "Stops your own daemon once its requests have ended", define_nothing,
+     [](const Options&) { return stop(); }},
+    {"cache", "The prefixes kept on disk: ls, stats, rm, pin, unpin, verify, compact, warm, why",
+     nullptr, [](const Options& options) { return cache(options.passed_on); }},
+    {"bench", "How fast a model runs here, and of what ceiling", nullptr, run_worker},
+    {"inspect", "What a model file holds, and whether it runs here", nullptr, run_worker},
+    {"perplexity", "How well a model foresees a text, and how far it is from another", nullptr,
+     run_worker},
+    {"convert", "Writes published weights (safetensors) as a model file", nullptr, run_worker},
+    {"quantize", "Writes a model file in another type", nullptr, run_worker},
+    {"pull", "Fetches a model file: https://..., hf:OWNER/REPO/FILE", nullptr,
+     [](const Options& options) { return exec_pull(options.passed_on); }},
+    {"render", "The prompt that a model's chat template makes of messages, and its tokens", nullptr,
+     run_worker},
+    {"plan", "What serving a model takes and brings, before it is loaded", nullptr, run_worker},
+    {"keygen", "Makes a pair of keys for connections over TCP", define_keygen,
+     [](const Options& options) { return keygen(options.key_file); }},
+    {"config", "Every setting, and where its value came from", define_nothing,
+     [](const Options&) { return config(); }},
+    {"doctor", "What hearth would use on this machine, and why", define_json,
+     [](const Options& options) { return doctor(options.json); }},
+    {"protocol", "Prints the protocol's documentation as Markdown", define_nothing,
+     [](const Options&) { return protocol(); }},
 };
+
+/// Null: there is no such verb.
+const Verb* find_verb(std::string_view name) {
+  const auto* found = std::ranges::find(kVerbs, name, &Verb::name);
+  return found == std::end(kVerbs) ? nullptr : found;
+}
 
 constexpr size_t kHelpColumns = 80;
 
@@ -324,46 +456,31 @@ constexpr OtherName kOtherNames[] = {{"list", "models"},      {"ls", "models"}, 
                                      {"generate", "run"},     {"ask", "run"},   {"complete", "run"},
                                      {"embeddings", "embed"}, {"status", "ps"}, {"quit", "stop"}};
 
-/// Null: there is no such verb.
-const CLI::App* find_verb(const CLI::App& app, const std::string& name) {
-  for (const CLI::App* verb : app.get_subcommands({})) {
-    if (verb->get_name() == name) return verb;
-  }
-  return nullptr;
-}
-
 /// The verb that a word which is none was meant as; "": nobody knows.
-std::string verb_meant(const CLI::App& app, const std::string& word) {
+std::string verb_meant(const std::string& word) {
   for (const OtherName& other : kOtherNames) {
     if (other.word == word) return "hearth " + std::string(other.verb);
   }
   std::vector<std::string> verbs = {"help"};
-  for (const CLI::App* verb : app.get_subcommands({})) verbs.push_back(verb->get_name());
+  for (const Verb& verb : kVerbs) verbs.emplace_back(verb.name);
   const std::string nearest = ipc::nearest_word(word, verbs);
   return nearest.empty() ? "" : "hearth " + nearest;
 }
 
 /// A sentence about the first of `words` that is an option of no kind; "": all are known.
-std::string flag_meant(const CLI::App& app, const std::vector<std::string>& words) {
-  const CLI::App* verb = find_verb(app, words.front());
-  if (verb == nullptr) verb = &app;
+std::string flag_meant(const CLI::App& verb, const std::vector<std::string>& words) {
   std::vector<std::string> known;
-  for (const CLI::Option* option : verb->get_options()) {
+  for (const CLI::Option* option : verb.get_options()) {
     for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
   }
   for (const std::string& word : words) {
     if (word == "--") break;
     const std::string name = word.substr(0, word.find('='));
     if (!name.starts_with("--") || std::ranges::find(known, name) != known.end()) continue;
-    return fmt::format("{}: no option {}{}", verb->get_name(), ipc::to_valid_utf8(name),
+    return fmt::format("{}: no option {}{}", verb.get_name(), ipc::to_valid_utf8(name),
                        ipc::did_you_mean(ipc::nearest_word(name, known)));
   }
   return "";
-}
-
-bool is_worker_verb(std::string_view word) {
-  return std::any_of(std::begin(kWorkerVerbs), std::end(kWorkerVerbs),
-                     [word](const WorkerVerb& verb) { return verb.name == word; });
 }
 
 }  // namespace
@@ -377,64 +494,10 @@ Parsed parse(int argc, char** argv) {
   app.footer(kFooter);
   app.get_formatter()->column_width(34);
 
-  add_run(app, options.run);
-  add_chat(app, options.chat);
-  const auto add_plain = [&](const char* name, const char* meaning) {
-    CLI::App* verb = app.add_subcommand(name, meaning);
-    verb->add_flag("--json", options.json, "as JSON");
-    return verb;
-  };
-  add_plain("models", "Models that can be run, and the folders searched");
-  add_plain("ps", "Live requests, and the models in memory");
-  CLI::App* stats = add_plain("stats", "The daemon's counters and each worker's state");
-  stats
-      ->add_option("--record", options.record,
-                   "keep what happens in this file, for hearth-monitor --replay; Ctrl-C ends")
-      ->type_name("FILE");
-  stats->add_option("--for", options.record_s, "seconds to record; 0: until Ctrl-C")
-      ->check(CLI::Range(0.0, 86'400.0))
-      ->type_name("SECONDS");
-  app.add_subcommand("top", "The essentials, drawn anew every second")
-      ->add_flag("--once", options.once, "one picture, and end");
-  app.add_subcommand("cancel", "Ends one of your requests")
-      ->add_option("ID", options.request_id, "as hearth ps shows it")
-      ->required();
-  add_attach(app, options.attach);
-  add_embed(app, options.embed);
-  CLI::App* load = add_plain("load", "Brings a model into memory");
-  load->add_option("MODEL", options.model, "a model's name, a role or a .gguf file")->required();
-  load->add_option("--keep-alive", options.keep_alive,
-                   "idle, it leaves after so long: 90s, 30m, 8h, never")
-      ->type_name("TIME");
-  load->add_option("--draft", options.draft,
-                   "its draft model, a small one, or none; default: as configured")
-      ->type_name("NAME");
-  add_plain("unload", "Takes a model out of memory once its requests have ended")
-      ->add_option("MODEL", options.model, "a model's name or a role")
-      ->required();
-  CLI::App* swap = add_plain("swap", "Loads a model and points a role at it");
-  swap->add_option("ROLE", options.role, "default, or a role of the configuration")->required();
-  swap->add_option("MODEL", options.model, "the model's name or a .gguf file")->required();
-  for (CLI::App* each : {load, swap}) {
-    each->add_flag("--no-start", options.no_start, "start no daemon where none answers");
-    each->add_flag("--allow-root", options.allow_root, "start one as root, too");
+  for (const Verb& verb : kVerbs) {
+    CLI::App* const defined = app.add_subcommand(verb.name, verb.meaning);
+    if (verb.define != nullptr) verb.define(*defined, options);
   }
-  add_plain("ping", "Whether a daemon answers")
-      ->add_option("--wait-ms", options.wait_ms, "keep trying for so long")
-      ->check(CLI::Range(0, 600'000));
-  add_tokenize(app, options.tokenize);
-  app.add_subcommand("start", "Starts a daemon of your own, where none answers")
-      ->add_flag("--allow-root", options.allow_root, "start one as root, too");
-  app.add_subcommand("stop", "Stops your own daemon once its requests have ended");
-  for (const WorkerVerb& verb : kWorkerVerbs) {
-    app.add_subcommand(std::string(verb.name), verb.meaning);
-  }
-  app.add_subcommand("keygen", "Makes a pair of keys for connections over TCP")
-      ->add_option("FILE", options.key_file, "the secret key goes here (mode 0600)")
-      ->required();
-  app.add_subcommand("config", "Every setting, and where its value came from");
-  add_plain("doctor", "What hearth would use on this machine, and why");
-  app.add_subcommand("protocol", "Prints the protocol's documentation as Markdown");
 
   const auto finish = [&parsed](int status) -> Parsed& {
     parsed.finished = true;
@@ -452,30 +515,31 @@ Parsed parse(int argc, char** argv) {
     words.emplace_back("--help");
   }
   const std::string& first = words.front();
-  if (is_worker_verb(first)) {  // its options and its help are the worker's
-    options.verb = first;
-    options.worker_words = words;
-    return parsed;
-  }
-  if (!first.starts_with('-') && find_verb(app, first) == nullptr) {
+  const Verb* const verb = find_verb(first);
+  if (verb == nullptr && !first.starts_with('-')) {
     complain(fmt::format("no verb {}{}", ipc::to_valid_utf8(first),
-                         ipc::did_you_mean(verb_meant(app, first))));
+                         ipc::did_you_mean(verb_meant(first))));
     return finish(kUsage);
+  }
+  if (verb != nullptr) {
+    options.verb = verb->name;
+    parsed.run = verb->run;
+    if (verb->define == nullptr) {
+      options.passed_on = std::move(words);
+      return parsed;
+    }
   }
   try {
     app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
-    options.verb = app.get_subcommands().front()->get_name();
   } catch (const CLI::CallForHelp&) {
     write_stdout(ipc::wrap_lines(app.help(), kHelpColumns));
     return finish(kOk);
   } catch (const CLI::ParseError& problem) {
-    const std::string meant = flag_meant(app, words);
+    const std::string meant =
+        flag_meant(verb == nullptr ? app : *app.get_subcommand(verb->name), words);
     if (meant.empty()) return finish(app.exit(problem) == 0 ? kOk : kUsage);
     complain(meant);
     return finish(kUsage);
-  }
-  if (options.verb == "fork" && !app.get_subcommand("fork")->count("--from")) {
-    options.attach.from = -1;
   }
   if (options.verb != "tokenize") return parsed;
   if (const Result<void> named = name_tokenize_model(&options.tokenize); !named.ok()) {

@@ -120,7 +120,7 @@ TEST_CASE("tokenize: the model is the first word, or --model's and then every wo
 TEST_CASE("a verb of the worker is passed on as it is written") {
   const Parsed parsed = parse_words({"inspect", "--help", "--no-such-flag", "a b"});
   CHECK_FALSE(parsed.finished);
-  CHECK(parsed.options.worker_words ==
+  CHECK(parsed.options.passed_on ==
         std::vector<std::string>{"inspect", "--help", "--no-such-flag", "a b"});
 }
 
