@@ -204,11 +204,14 @@ Result<std::unique_ptr<Worker>> Broker::start_worker(const ModelFile& file,
     }
     config.prefix_ram_bytes = static_cast<int64_t>(share);
   }
-  std::vector<std::string> argv = worker_arguments(
-      program, config, file.path, socket, config_.server.state_dir, config_.server.log_level);
-  const std::string sampling = config_.sampling.arguments(file.name);
-  if (!sampling.empty()) argv.insert(argv.end(), {"--sampling", sampling});
-  const WorkerProcess::Setup setup{.argv = std::move(argv),
+  ipc::ServeSettings settings;
+  settings.engine = config;
+  settings.sampling = config_.sampling.of(file.name);
+  settings.log_level = name(config_.server.log_level);
+  if (config.prefix_cache && config.prefix_store && !config_.server.state_dir.empty()) {
+    settings.prefix_dir = (config_.server.state_dir / "prefix").string();
+  }
+  const WorkerProcess::Setup setup{.argv = worker_arguments(program, file.path, socket, settings),
                                    .socket = socket,
                                    .heartbeat_timeout_ms = config_.worker.heartbeat_timeout_ms,
                                    .load_timeout_ms = config_.worker.load_timeout_ms};

@@ -175,14 +175,14 @@ void define_run(CLI::App& verb, Options& all) {
       "--no-bos", [&options] { options.fields.emplace_back("raw", "true"); },
       "put no BOS token in front of the prompt");
   add_start_flags(verb, options.no_start, options.allow_root);
-  for (const Field& field : ipc::request_fields()) {
+  for (const Field& field : ipc::fields(ipc::Verb::kGenerate)) {
     // A conversation is no affair of flags.
     const bool chat = field.name == "messages" || field.name == "tools" ||
                       field.name == "tool_choice" || field.name == "parallel_tool_calls" ||
                       field.name == "template_kwargs";
     const bool elsewhere = field.name == "model" || field.name == "prompt" ||
                            field.name == "prompt_as" || field.name == "raw" || chat;
-    if (has_verb(field, ipc::Verb::kGenerate) && !elsewhere) add_field(verb, field, options.fields);
+    if (!elsewhere) add_field(verb, field, options.fields);
   }
   verb.footer(kRunFooter);
 }

@@ -3,9 +3,13 @@
 // `visitor("name", object.member)` for each. Included by the codec's .cpp files only.
 
 #include <concepts>
+#include <tuple>
 #include <type_traits>
+#include <variant>
 
 #include "ipc/schema/messages.h"
+#include "ipc/schema/request_fields.h"
+#include "ipc/schema/serve_settings.h"
 #include "ipc/schema/worker_messages.h"
 
 namespace hearth::ipc {
@@ -29,126 +33,59 @@ void bind(V& v, R& r) {
   v("penalty_window", r.penalty_window);
 }
 
-// ---- Requests ----
-
-template <class V, Of<GenerateRequest> R>
+template <class V, Of<SamplingSettings> R>
 void bind(V& v, R& r) {
-  v("model", r.model);
-  v("prompt", r.prompt);
-  v("prompt_as", r.prompt_as);
-  v("prompt_ids", r.prompt_ids);
-  v("messages", r.messages);
-  v("tools", r.tools);
-  v("tool_choice", r.tool_choice);
-  v("parallel_tool_calls", r.parallel_tool_calls);
-  v("template_kwargs", r.template_kwargs);
-  v("raw", r.raw);
-  v("parse_special", r.parse_special);
-  v("n", r.n);
-  v("max_tokens", r.max_tokens);
-  v("min_tokens", r.min_tokens);
   v("temperature", r.temperature);
   v("top_k", r.top_k);
   v("top_p", r.top_p);
   v("min_p", r.min_p);
-  v("typical_p", r.typical_p);
   v("repetition_penalty", r.repetition_penalty);
-  v("presence_penalty", r.presence_penalty);
-  v("frequency_penalty", r.frequency_penalty);
   v("penalty_window", r.penalty_window);
-  v("logit_bias", r.logit_bias);
-  v("seed", r.seed);
-  v("stop", r.stop);
-  v("stop_ids", r.stop_ids);
-  v("ignore_eos", r.ignore_eos);
-  v("logprobs", r.logprobs);
-  v("prompt_logprobs", r.prompt_logprobs);
-  v("priority", r.priority);
-  v("deadline_ms", r.deadline_ms);
-  v("cache", r.cache);
-  v("cache_keep_s", r.cache_keep_s);
-  v("cache_keep_tokens", r.cache_keep_tokens);
-  v("cache_keep_bytes", r.cache_keep_bytes);
-  v("cache_share", r.cache_share);
-  v("speculate", r.speculate);
-  v("json_schema", r.json_schema);
-  v("grammar", r.grammar);
+}
+template <class V, Of<EngineSettings> R>
+void bind(V& v, R& r) {
+  v("device", r.device);
+  v("threads", r.threads);
+  v("cpu_variant", r.cpu_variant);
+  v("numerics", r.numerics);
+  v("kv_type", r.kv_type);
+  v("kv_bytes", r.kv_bytes);
+  v("block_size", r.block_size);
+  v("context_length", r.context_length);
+  v("max_seqs", r.max_seqs);
+  v("max_step_tokens", r.max_step_tokens);
+  v("policy", r.policy);
+  v("chunked_prefill", r.chunked_prefill);
+  v("waiting_served_ratio", r.waiting_served_ratio);
+  v("prefix_cache", r.prefix_cache);
+  v("speculation", r.speculation);
   v("draft", r.draft);
-  v("detach", r.detach);
+  v("prefix_store", r.prefix_store);
+  v("prefix_store_bytes", r.prefix_store_bytes);
+  v("prefix_owner_bytes", r.prefix_owner_bytes);
+  v("prefix_pinned_bytes", r.prefix_pinned_bytes);
+  v("prefix_ram_bytes", r.prefix_ram_bytes);
+  v("prefix_restore", r.prefix_restore);
 }
-template <class V, Of<TokenizeRequest> R>
+template <class V, Of<ServeSettings> R>
 void bind(V& v, R& r) {
-  v("model", r.model);
-  v("text", r.text);
-  v("raw", r.raw);
-  v("parse_special", r.parse_special);
-  v("messages", r.messages);
-  v("tools", r.tools);
-  v("template_kwargs", r.template_kwargs);
-}
-template <class V, Of<CancelRequest> R>
-void bind(V& v, R& r) {
-  v("id", r.id);
-}
-template <class V, Of<PingRequest> R>
-void bind(V&, R&) {}
-template <class V, Of<ModelsRequest> R>
-void bind(V&, R&) {}
-template <class V, Of<PsRequest> R>
-void bind(V&, R&) {}
-template <class V, Of<StatsRequest> R>
-void bind(V&, R&) {}
-template <class V, Of<HealthRequest> R>
-void bind(V&, R&) {}
-template <class V, Of<LoadRequest> R>
-void bind(V& v, R& r) {
-  v("model", r.model);
-  v("keep_alive_ms", r.keep_alive_ms);
-  v("draft", r.draft);
-}
-template <class V, Of<UnloadRequest> R>
-void bind(V& v, R& r) {
-  v("model", r.model);
-}
-template <class V, Of<SwapRequest> R>
-void bind(V& v, R& r) {
-  v("role", r.role);
-  v("model", r.model);
-}
-template <class V, Of<CacheRequest> R>
-void bind(V& v, R& r) {
-  v("op", r.op);
-  v("model", r.model);
-  v("names", r.names);
-  v("ttl_s", r.ttl_s);
-  v("all", r.all);
-  v("wipe", r.wipe);
-  v("show_text", r.show_text);
-  v("as_json", r.as_json);
+  v("engine", r.engine);
+  v("sampling", r.sampling);
+  v("log_level", r.log_level);
+  v("prefix_dir", r.prefix_dir);
 }
 
-template <class V, Of<AttachRequest> R>
+template <class T, class Variant>
+inline constexpr bool kIsAlternative = false;
+template <class T, class... Ts>
+inline constexpr bool kIsAlternative<T, std::variant<Ts...>> = (std::same_as<T, Ts> || ...);
+
+// Requests are bound by their rows in request_fields.h.
+template <class V, class R>
+requires kIsAlternative<std::remove_const_t<R>, ClientRequest>
 void bind(V& v, R& r) {
-  v("id", r.id);
-  v("from", r.from);
-}
-template <class V, Of<ForkRequest> R>
-void bind(V& v, R& r) {
-  v("id", r.id);
-  v("sample", r.sample);
-  v("from", r.from);
-  v("n", r.n);
-  v("max_tokens", r.max_tokens);
-  v("seed", r.seed);
-  v("detach", r.detach);
-}
-template <class V, Of<EmbedRequest> R>
-void bind(V& v, R& r) {
-  v("model", r.model);
-  v("texts", r.texts);
-  v("ids", r.ids);
-  v("pooling", r.pooling);
-  v("normalize", r.normalize);
+  std::apply([&](const auto&... rows) { (v(rows.field.name, r.*rows.member), ...); },
+             request_fields::kRowsOf<std::remove_const_t<R>>);
 }
 
 // ---- Events ----

@@ -1,6 +1,7 @@
 #pragma once
-// The one table of request fields. The codec checks every value against it, and the protocol page
-// and the command line's help are written from it, so that none of them can say something else.
+// The request fields as data: name, type, range, unit, default and meaning. The codec checks every
+// value against them; the protocol page and the command line's help are written from them. They
+// are declared in request_fields.h.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,34 +24,32 @@ enum class FieldType {
   kIdList,     ///< min_items..max_items integers min..max
   kIdLists,    ///< min_items..max_items such lists, none of them empty
   kLogitBias,  ///< max_items pairs [token id, number min..max]
-  kObjects,    ///< min_items..max_items JSON objects, whatever they hold
-  kObject,     ///< a JSON object, whatever it holds
+  kObjects,    ///< min_items..max_items JSON objects with any members
+  kObject,     ///< a JSON object with any members
 };
 
 struct Field {
   std::string_view name;
-  FieldType type;
-  uint32_t verbs;  ///< bit `1 << Verb`
-  double min;      ///< of the value, of each list item, or of a string's bytes
-  double max;
-  size_t min_items;
-  size_t max_items;
-  std::string_view unit;           ///< "tokens", "ms", "bytes", or empty
-  std::string_view default_value;  ///< as JSON; empty: see `meaning`
-  std::string_view meaning;        ///< one sentence
+  FieldType type = FieldType::kBool;
+  std::string_view unit = "";     ///< "tokens", "ms", "bytes", or empty
+  std::string_view meaning = "";  ///< one sentence
+  double min = 0;                 ///< of the value, of each list item, or of a string's bytes
+  double max = 0;
+  size_t min_items = 0;
+  size_t max_items = 0;
+  std::span<const std::string_view> choices = {};
+  /// This field or another one must be given, so an empty value differs from an absent one.
+  bool one_of_several = false;
+  /// As JSON, from the struct; empty where absence is no value. Filled in by fields().
+  std::string_view default_value = "";
 };
 
 /// Token ids on the wire; the model's vocabulary bounds them further.
 inline constexpr int32_t kMaxTokenId = 16'777'215;
 
-/// All fields, in the order of the protocol page.
-std::span<const Field> request_fields();
-/// The field of that name of that verb; null: there is none.
+/// The fields of a verb, in the order of the protocol page.
+std::span<const Field> fields(Verb verb);
+/// The field of that name of that verb; null if there is none.
 const Field* find_field(Verb verb, std::string_view name);
-inline bool has_verb(const Field& field, Verb verb) {
-  return (field.verbs >> static_cast<int>(verb) & 1u) != 0;
-}
-/// The values of a kChoice field.
-std::span<const std::string_view> choices(const Field& field);
 
 }  // namespace hearth::ipc

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 namespace hearth::ipc {
 
@@ -17,6 +18,10 @@ struct SamplingSettings {
   std::optional<int32_t> penalty_window{};
   bool operator==(const SamplingSettings&) const = default;
 };
+
+/// Sets the member of that name. False, and nothing set: there is none, or a generate request may
+/// not have that value.
+bool set_sampling(std::string_view name, double value, SamplingSettings* settings);
 
 /// What holds for a model. The values here are those of a model of which nobody says anything.
 struct SamplingDefaults {

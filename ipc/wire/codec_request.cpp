@@ -95,12 +95,13 @@ Result<void> check_value(const Field& field, const Json& value) {
       }
       return {};
     case FieldType::kChoice: {
-      const auto values = choices(field);
-      if (value.is_string() && std::find(values.begin(), values.end(),
-                                         value.get_ref<const std::string&>()) != values.end()) {
+      if (value.is_string() &&
+          std::ranges::find(field.choices, value.get_ref<const std::string&>()) !=
+              field.choices.end()) {
         return {};
       }
-      return invalid(field, describe(value), fmt::format("one of {}", fmt::join(values, ", ")));
+      return invalid(field, describe(value),
+                     fmt::format("one of {}", fmt::join(field.choices, ", ")));
     }
     case FieldType::kTextList: {
       HEARTH_TRY(check_list(field, value, "strings"));
@@ -263,6 +264,13 @@ Result<ClientRequest> read_request(const Json& object) {
   return ClientRequest(std::move(request));
 }
 
+template <size_t... Verbs>
+Result<ClientRequest> read_verb(Verb verb, const Json& object, std::index_sequence<Verbs...>) {
+  using Reader = Result<ClientRequest> (*)(const Json&);
+  constexpr Reader kReaders[] = {read_request<std::variant_alternative_t<Verbs, ClientRequest>>...};
+  return kReaders[static_cast<size_t>(verb)](object);
+}
+
 Result<ClientRequest> request_from(const Json& object) {
   const auto verb_value = object.find("verb");
   if (verb_value == object.end()) return required("verb", "ping, generate, ...");
@@ -286,24 +294,7 @@ Result<ClientRequest> request_from(const Json& object) {
     }
     HEARTH_TRY(check_value(*field, value));
   }
-  switch (*verb) {
-    case Verb::kPing: return read_request<PingRequest>(object);
-    case Verb::kGenerate: return read_request<GenerateRequest>(object);
-    case Verb::kTokenize: return read_request<TokenizeRequest>(object);
-    case Verb::kCancel: return read_request<CancelRequest>(object);
-    case Verb::kModels: return read_request<ModelsRequest>(object);
-    case Verb::kPs: return read_request<PsRequest>(object);
-    case Verb::kStats: return read_request<StatsRequest>(object);
-    case Verb::kHealth: return read_request<HealthRequest>(object);
-    case Verb::kLoad: return read_request<LoadRequest>(object);
-    case Verb::kUnload: return read_request<UnloadRequest>(object);
-    case Verb::kSwap: return read_request<SwapRequest>(object);
-    case Verb::kCache: return read_request<CacheRequest>(object);
-    case Verb::kAttach: return read_request<AttachRequest>(object);
-    case Verb::kFork: return read_request<ForkRequest>(object);
-    case Verb::kEmbed: return read_request<EmbedRequest>(object);
-  }
-  return Error{ErrorCode::kInternal, "a verb without a case", "verb"};
+  return read_verb(*verb, object, std::make_index_sequence<kNumVerbs>());
 }
 
 Json to_json(const ClientRequest& request) {
@@ -393,6 +384,17 @@ std::string encode_worker_request(const WorkerRequest& request) {
     case Verb::kEmbed: object["request"] = to_json(request.embed); break;
     default: object["request"] = to_json(request.generate);
   }
+  return dump_json(object);
+}
+
+Result<ServeSettings> decode_serve_settings(std::string_view json) {
+  HEARTH_ASSIGN_OR_RETURN(const Json object, parse_json_object(json, kRequestLimits));
+  return read_members<ServeSettings>(object);
+}
+
+std::string encode_serve_settings(const ServeSettings& settings) {
+  Json object = Json::object();
+  write_members(object, settings);
   return dump_json(object);
 }
 

@@ -128,15 +128,15 @@ class JsonWriter {
   JsonWriter(Json& object, bool skip_empty) : object_(object), skip_empty_(skip_empty) {}
 
   template <class T>
-  void operator()(const char* name, const T& value) {
+  void operator()(std::string_view name, const T& value) {
     if constexpr (requires { value.empty(); }) {
       if (skip_empty_ && value.empty()) return;
     }
     if constexpr (requires { value.has_value(); }) {
       if (!value.has_value()) return;
-      object_[name] = write(*value);
+      object_[std::string(name)] = write(*value);
     } else {
-      object_[name] = write(value);
+      object_[std::string(name)] = write(value);
     }
   }
 

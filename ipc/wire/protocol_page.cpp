@@ -122,7 +122,7 @@ std::string range_of(const Field& field) {
     case FieldType::kSeed: return "0 to 18446744073709551615";
     case FieldType::kText:
     case FieldType::kName: return range + " bytes";
-    case FieldType::kChoice: return fmt::format("{}", fmt::join(choices(field), ", "));
+    case FieldType::kChoice: return fmt::format("{}", fmt::join(field.choices, ", "));
     case FieldType::kTextList:
       return fmt::format("at most {}, each {} bytes", field.max_items, range);
     case FieldType::kIdList:
@@ -140,8 +140,7 @@ std::string range_of(const Field& field) {
 
 std::string fields_of(Verb verb) {
   std::string rows;
-  for (const Field& field : request_fields()) {
-    if (!has_verb(field, verb)) continue;
+  for (const Field& field : fields(verb)) {
     // Bytes already stand in the range.
     const std::string unit = field.unit == "bytes" ? "" : std::string(field.unit);
     rows += fmt::format(

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "ipc/schema/serve_settings.h"
 #include "ipc/schema/worker_messages.h"
 #include "kernels/base/result.h"
 
@@ -14,6 +15,9 @@ namespace hearth::ipc {
 /// `id` is the number frame's, `verb` must be generate or tokenize.
 Result<WorkerRequest> decode_worker_request(uint64_t id, std::string_view json);
 std::string encode_worker_request(const WorkerRequest& request);
+
+Result<ServeSettings> decode_serve_settings(std::string_view json);
+std::string encode_serve_settings(const ServeSettings& settings);
 
 Result<WorkerControl> decode_worker_control(std::string_view json);
 std::string encode_worker_control(WorkerControl control);

@@ -4,7 +4,7 @@
 #   bash tests/tidy/format.sh --fix     formats them
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-if ! clang-format --version 2>/dev/null | grep -q 'version 14\.'; then
+if [[ $(clang-format --version 2>/dev/null) != *'version 14.'* ]]; then
   echo "[hearth-skip] needs clang-format 14 (packaging/install_deps.sh --test)"
   exit 0
 fi

@@ -295,17 +295,15 @@ Result<toml::table> parse(std::string_view text, std::string_view source) {
 
 }  // namespace
 
-std::string SamplingConfig::arguments(const std::string& model) const {
-  std::map<std::string, double> fields;
-  for (const std::string& name : {model, std::string()}) {
+ipc::SamplingSettings SamplingConfig::of(const std::string& model) const {
+  ipc::SamplingSettings settings;
+  for (const std::string& name : {std::string(), model}) {
     const auto found = models.find(name);
-    if (found != models.end()) fields.insert(found->second.begin(), found->second.end());
+    if (found == models.end()) continue;
+    // Names and ranges were checked when the configuration was read.
+    for (const auto& [field, value] : found->second) ipc::set_sampling(field, value, &settings);
   }
-  std::string out;
-  for (const auto& [field, value] : fields) {
-    out += fmt::format("{}{}={}", out.empty() ? "" : " ", field, value);
-  }
-  return out;
+  return settings;
 }
 
 Result<void> apply_toml(std::string_view text, std::string_view source, Config* config) {

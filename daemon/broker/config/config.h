@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ipc/files/paths.h"
+#include "ipc/schema/serve_settings.h"
 #include "kernels/base/log.h"
 #include "kernels/base/result.h"
 
@@ -57,37 +58,12 @@ struct ResidencyConfig {
   bool load_on_demand = true;  ///< requests load what is not there; else only administrators
 };
 
-/// How workers are started and watched; and what is passed on to their engine.
-struct WorkerConfig {
-  /// cpu; cuda:N; auto: a GPU where hearth-worker-cuda is installed and an NVIDIA driver is loaded,
-  /// else the CPU. With `program` set, told to it as it is. Not auto by itself until that worker
-  /// has computed on a GPU: nobody shall be its first user without having asked for it.
-  std::string device = "cpu";
-  std::filesystem::path
-      program;          ///< "": hearth-worker-<device> beside hearthd, in ../libexec/hearth, PATH
-  int64_t threads = 0;  ///< 0: one per physical core
-  std::string cpu_variant;         ///< "": best this CPU has
-  std::string numerics = "exact";  ///< or fast: a GPU's cuBLASLt for prompts, where installed
-  std::string kv_type = "f16";
-  int64_t kv_bytes = 0;  ///< 0: the engine's own choice
-  int64_t block_size = 16;
-  int64_t context_length = 0;  ///< 0: the model's
-  int64_t max_seqs = 64;
-  int64_t max_step_tokens = 512;
-  std::string policy = "continuous";
-  bool chunked_prefill = true;
-  double waiting_served_ratio = 0.3;
-  bool prefix_cache = true;
-  std::string speculation = "lookup";  ///< or off
-  std::string draft = "auto";          ///< MODEL-draft beside MODEL; none; a file or name beside it
-  bool prefix_store = true;            ///< keep them on disk too, below state_dir
-  int64_t prefix_store_bytes = int64_t{8} << 30;   ///< of one model's database
-  int64_t prefix_owner_bytes = 0;                  ///< of it one owner's; 0: as much as there is
-  int64_t prefix_pinned_bytes = int64_t{2} << 30;  ///< and of that pinned
-  int64_t prefix_ram_bytes = int64_t{4} << 30;     ///< host memory behind a GPU's; 0: none
-  std::string prefix_restore = "auto";             ///< "always": whether it pays or not; for tests
-  int64_t heartbeat_timeout_ms = 60'000;  ///< an engine that says nothing for so long is killed
-  int64_t load_timeout_ms = 300'000;      ///< and one whose loading makes no progress
+/// How workers are started and watched, and the settings that they are given.
+struct WorkerConfig : ipc::EngineSettings {
+  /// "": hearth-worker-<device> next to hearthd, in ../libexec/hearth, or on PATH.
+  std::filesystem::path program;
+  int64_t heartbeat_timeout_ms = 60'000;  ///< without a heartbeat for this long it is killed
+  int64_t load_timeout_ms = 300'000;      ///< and without progress in loading
   int64_t restart_delay_ms = 100;         ///< after a death; doubles with each in a row
   int64_t restart_delay_max_ms = 30'000;
 };
@@ -124,8 +100,8 @@ struct HttpConfig {
 struct SamplingConfig {
   /// Field of a generate request -> number; of all models under "", of one under its name.
   std::map<std::string, std::map<std::string, double>> models;
-  /// "temperature=0.7 top_k=20": what holds for that model, as a worker is told.
-  std::string arguments(const std::string& model) const;
+  /// The settings of one model.
+  ipc::SamplingSettings of(const std::string& model) const;
 };
 
 struct Config {

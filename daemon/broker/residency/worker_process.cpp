@@ -72,42 +72,11 @@ Result<fs::path> find_worker_program(const WorkerConfig& config) {
                ""};
 }
 
-std::vector<std::string> worker_arguments(const fs::path& program, const WorkerConfig& config,
-                                          const fs::path& model, const fs::path& socket,
-                                          const fs::path& state_dir, LogLevel log_level) {
-  std::vector<std::string> argv = {program.string(), "serve",   "--socket",
-                                   socket.string(),  "--model", model.string()};
-  const auto add = [&argv](const char* flag, const std::string& value) {
-    argv.emplace_back(flag);
-    argv.push_back(value);
-  };
-  add("--log-level", std::string(name(log_level)));
-  add("--device", config.device);
-  add("--threads", std::to_string(config.threads));
-  if (!config.cpu_variant.empty()) add("--cpu-variant", config.cpu_variant);
-  add("--numerics", config.numerics);
-  add("--kv-type", config.kv_type);
-  add("--kv-bytes", std::to_string(config.kv_bytes));
-  add("--block-size", std::to_string(config.block_size));
-  add("--context-length", std::to_string(config.context_length));
-  add("--max-seqs", std::to_string(config.max_seqs));
-  add("--max-step-tokens", std::to_string(config.max_step_tokens));
-  add("--policy", config.policy);
-  add("--chunked-prefill", config.chunked_prefill ? "true" : "false");
-  add("--waiting-served-ratio", fmt::format("{}", config.waiting_served_ratio));
-  add("--prefix-cache", config.prefix_cache ? "true" : "false");
-  add("--speculation", config.speculation);
-  add("--draft", config.draft.empty() ? "none" : config.draft);
-  add("--prefix-ram-bytes", std::to_string(config.prefix_cache ? config.prefix_ram_bytes : 0));
-  if (config.prefix_cache && config.prefix_store && !state_dir.empty()) {
-    add("--prefix-dir", (state_dir / "prefix").string());
-    add("--prefix-store-bytes", std::to_string(config.prefix_store_bytes));
-    add("--prefix-owner-bytes", std::to_string(config.prefix_owner_bytes));
-    add("--prefix-pinned-bytes", std::to_string(config.prefix_pinned_bytes));
-    add("--always-restore", config.prefix_restore != "auto" ? "true" : "false");
-    add("--restore-both", config.prefix_restore == "both" ? "true" : "false");
-  }
-  return argv;
+std::vector<std::string> worker_arguments(const fs::path& program, const fs::path& model,
+                                          const fs::path& socket,
+                                          const ipc::ServeSettings& settings) {
+  return {program.string(), "serve",        "--socket",   socket.string(),
+          "--model",        model.string(), "--settings", ipc::encode_serve_settings(settings)};
 }
 
 Result<std::unique_ptr<WorkerProcess>> WorkerProcess::start(boost::asio::io_context& io,

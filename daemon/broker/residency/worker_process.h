@@ -31,14 +31,11 @@ std::string device_of_worker(const WorkerConfig& config);
 /// program, in ../libexec/hearth, or on PATH. kNotFound lists where it was looked for.
 Result<std::filesystem::path> find_worker_program(const WorkerConfig& config);
 
-/// Arguments of `program` for serving `model` over `socket`; prefixes are kept below `state_dir`,
-/// nowhere where it is empty.
+/// Arguments of `program` for serving `model` over `socket`.
 std::vector<std::string> worker_arguments(const std::filesystem::path& program,
-                                          const WorkerConfig& config,
                                           const std::filesystem::path& model,
                                           const std::filesystem::path& socket,
-                                          const std::filesystem::path& state_dir,
-                                          LogLevel log_level);
+                                          const ipc::ServeSettings& settings);
 
 class WorkerProcess final : public Worker {
  public:

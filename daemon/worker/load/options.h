@@ -6,6 +6,7 @@
 
 #include "engine/engine.h"
 #include "ipc/schema/sampling.h"
+#include "ipc/schema/serve_settings.h"
 #include "kernels/base/log.h"
 #include "kernels/base/result.h"
 
@@ -38,6 +39,11 @@ struct ServeOptions {
   ipc::SamplingSettings sampling;  ///< of the configuration
   LogLevel log_level = LogLevel::kInfo;
 };
+
+/// The engine's configuration and what else serving needs. kInvalidArgument names the setting.
+Result<ServeOptions> serve_options(const std::filesystem::path& socket,
+                                   const std::filesystem::path& model,
+                                   const ipc::ServeSettings& settings);
 
 /// N of "cuda:N", 0 of "auto"; kInvalidArgument for any other name.
 Result<int32_t> parse_cuda_device(const std::string& name);

@@ -294,9 +294,12 @@ TEST_CASE("sampling is set for all models and for single ones") {
       "[sampling]\ntemperature = 0.7\ntop_k = 20\n[sampling.\"a-1.5B\"]\ntop_k = 5\nmin_p = 0.1\n",
       "f.toml", &config);
   REQUIRE_MESSAGE(read.ok(), (read.ok() ? "" : read.error().message));
-  CHECK(config.sampling.arguments("other") == "temperature=0.7 top_k=20");
-  CHECK(config.sampling.arguments("a-1.5B") == "min_p=0.1 temperature=0.7 top_k=5");
-  CHECK(Config().sampling.arguments("m") == "");
+  ipc::SamplingSettings want{.temperature = 0.7f, .top_k = 20};
+  CHECK(config.sampling.of("other") == want);
+  want.top_k = 5;
+  want.min_p = 0.1f;
+  CHECK(config.sampling.of("a-1.5B") == want);
+  CHECK(Config().sampling.of("m") == ipc::SamplingSettings());
   std::map<std::string, Setting> by_key;
   for (const Setting& setting : list_settings(config)) by_key[setting.key] = setting;
   CHECK(by_key["sampling.temperature"].value == "0.7");
@@ -306,7 +309,7 @@ TEST_CASE("sampling is set for all models and for single ones") {
   REQUIRE(apply_toml(settings_as_toml(list_settings(config)), "printed", &again).ok());
   CHECK(again.sampling.models == config.sampling.models);
   REQUIRE(apply_assignment("sampling.tales.temperature=0", &again).ok());
-  CHECK(again.sampling.arguments("tales").find("temperature=0 ") != std::string::npos);
+  CHECK(again.sampling.of("tales").temperature == 0.0f);
   for (const char* wrong : {"temperature = 11", "temperature = \"hot\"", "top_k = 1.5", "heat = 1",
                             "[sampling.m]\ntop_p = 2"}) {
     CAPTURE(wrong);

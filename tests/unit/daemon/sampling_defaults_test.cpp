@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -31,9 +32,8 @@ TEST_CASE("a file's own sampling goes before the configuration's, and that befor
   w.set_u32("general.sampling.top_k", 64);
   w.set_f32("general.sampling.penalty_repeat", 1.125f);
   const SamplingFile parsed(w);
-  const auto configured = parse_sampling("temperature=1.5 top_p=0.5 min_p=0.125");
-  REQUIRE(configured.ok());
-  const ipc::SamplingDefaults met = sampling_defaults(*parsed.file, *configured);
+  const ipc::SamplingSettings configured{.temperature = 1.5f, .top_p = 0.5f, .min_p = 0.125f};
+  const ipc::SamplingDefaults met = sampling_defaults(*parsed.file, configured);
   CHECK(met.temperature == 0.25f);
   CHECK(met.top_k == 64);
   CHECK(met.top_p == 0.5f);
@@ -58,14 +58,17 @@ TEST_CASE("a file's value that no request could have is left out") {
   CHECK(sampling_of_file(*parsed.file) == ipc::SamplingSettings());
 }
 
-TEST_CASE("what a worker is told of sampling is checked") {
-  CHECK(parse_sampling("").ok());
-  CHECK(parse_sampling("penalty_window=-1")->penalty_window == -1);
-  for (const char* wrong : {"temperature", "temperature=", "temperature=x", "temperature=11",
-                            "heat=1", "top_k=1.5", "top_k=1,top_p=1"}) {
-    CAPTURE(wrong);
-    CHECK_FALSE(parse_sampling(wrong).ok());
-  }
+TEST_CASE("a sampling setting takes what a request may have") {
+  ipc::SamplingSettings settings;
+  CHECK(ipc::set_sampling("penalty_window", -1, &settings));
+  CHECK(settings.penalty_window == -1);
+  const ipc::SamplingSettings before = settings;
+  CHECK_FALSE(ipc::set_sampling("temperature", 11, &settings));
+  CHECK_FALSE(ipc::set_sampling("temperature", std::nan(""), &settings));
+  CHECK_FALSE(ipc::set_sampling("top_k", 1.5, &settings));
+  CHECK_FALSE(ipc::set_sampling("max_tokens", 1, &settings));
+  CHECK_FALSE(ipc::set_sampling("heat", 1, &settings));
+  CHECK(settings == before);
 }
 
 TEST_CASE("a weight that is no number is found by its tensor and place") {

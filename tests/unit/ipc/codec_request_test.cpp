@@ -108,8 +108,8 @@ TEST_CASE("what is absent has the default of the table, which is the struct's") 
   plain.prompt = "x";
   CHECK(*decoded == ClientRequest(plain));
   // The table's defaults, said aloud, change nothing.
-  for (const Field& field : request_fields()) {
-    if (!has_verb(field, Verb::kGenerate) || field.default_value.empty()) continue;
+  for (const Field& field : fields(Verb::kGenerate)) {
+    if (field.default_value.empty()) continue;
     const auto said = decode_generate(fmt::format(R"("{}":{})", field.name, field.default_value));
     REQUIRE_MESSAGE(said.ok(), field.name);
     CHECK_MESSAGE(*said == ClientRequest(plain), field.name);
@@ -120,8 +120,8 @@ TEST_CASE("every field of the table reaches its struct and the wire") {
   GenerateRequest request = every_field_set();
   request.grammar = "root ::= \"a\"";  // beside json_schema, which only a reader refuses
   const std::string json = encode_request(request) + encode_request(chat());
-  for (const Field& field : request_fields()) {
-    if (!has_verb(field, Verb::kGenerate) || field.name == "prompt_ids") continue;
+  for (const Field& field : fields(Verb::kGenerate)) {
+    if (field.name == "prompt_ids") continue;
     CHECK_MESSAGE(json.find(fmt::format("\"{}\":", field.name)) != std::string::npos, field.name);
   }
 }
@@ -196,9 +196,8 @@ TEST_CASE("numeric fields at the extremes: in range, or an error that names the 
       {"4294967296", 4294967296.0, true},
   };
   int checked = 0;
-  for (const Field& field : request_fields()) {
+  for (const Field& field : fields(Verb::kGenerate)) {
     if (field.type != FieldType::kInteger && field.type != FieldType::kNumber) continue;
-    if (!has_verb(field, Verb::kGenerate)) continue;
     for (const Extreme& extreme : extremes) {
       const bool want_ok = extreme.value >= field.min && extreme.value <= field.max &&
                            (extreme.integer || field.type == FieldType::kNumber);

@@ -1,0 +1,508 @@
+#pragma once
+// The one table of request fields: each row binds a member of a request's struct to its name on the
+// wire, range, unit and meaning. Codec, protocol page and command line are made from it, so a new
+// field is a member in requests.h and a row here. Defaults are those of the structs. Included by
+// .cpp files of ipc/ only.
+
+#include <array>
+#include <string_view>
+#include <tuple>
+
+#include "ipc/schema/field_table.h"
+#include "ipc/schema/protocol.h"
+#include "ipc/schema/requests.h"
+
+namespace hearth::ipc {
+
+template <class Request, class Member>
+struct FieldRow {
+  Member Request::*member;
+  Field field;
+};
+template <class Request, class Member>
+constexpr FieldRow<Request, Member> row(Member Request::*member, const Field& field) {
+  return {member, field};
+}
+
+namespace request_fields {
+
+inline constexpr double kTextBytes = 16u << 20;
+inline constexpr double kSchemaBytes = 256u << 10;
+inline constexpr double kTokens = 1'048'576;
+inline constexpr double kMonthS = 30.0 * 24 * 3600;
+inline constexpr double kWeekMs = 7.0 * 24 * 3600 * 1000;
+inline constexpr double kLastId = kMaxTokenId;
+
+inline constexpr std::array<std::string_view, 3> kPriorities = {"interactive", "normal", "batch"};
+inline constexpr std::array<std::string_view, 3> kCacheTiers = {"off", "memory", "disk"};
+inline constexpr std::array<std::string_view, 8> kCacheOps = {"ls",    "stats",  "rm",      "pin",
+                                                              "unpin", "verify", "compact", "why"};
+inline constexpr std::array<std::string_view, 2> kPromptForms = {"text", "message"};
+inline constexpr std::array<std::string_view, 4> kPoolings = {"auto", "mean", "cls", "last"};
+
+// Fields of several verbs.
+inline constexpr Field kModel = {
+    .name = "model",
+    .type = FieldType::kName,
+    .unit = "bytes",
+    .meaning =
+        "A role (`default`, or one of the configuration) or the name of a model file, without "
+        "suffix. From the daemon's own user on the local socket also a file's absolute path.",
+    .min = 1,
+    .max = 4096};
+inline constexpr Field kMessages = {
+    .name = "messages",
+    .type = FieldType::kObjects,
+    .meaning =
+        "A conversation, each an object with `role` and `content`, put into words by the model's "
+        "chat template. A message, or a tool, with `cache_keep_s` (0 to 2592000) keeps it and all "
+        "before it on disk so long; with `cache_keep_bytes` beside it up to so many bytes of its "
+        "`content`. At most four do.",
+    .min_items = 1,
+    .max_items = 4096};
+inline constexpr Field kTools = {
+    .name = "tools",
+    .type = FieldType::kObjects,
+    .meaning = "With `messages`: the functions that the template tells the model of.",
+    .max_items = 256};
+inline constexpr Field kTemplateKwargs = {
+    .name = "template_kwargs",
+    .type = FieldType::kObject,
+    .meaning = "With `messages`: more variables for the template, such as `enable_thinking`."};
+inline constexpr Field kRaw = {
+    .name = "raw",
+    .type = FieldType::kBool,
+    .meaning = "Put no BOS token in front of the text, whatever the model's metadata say."};
+inline constexpr Field kParseSpecial = {
+    .name = "parse_special",
+    .type = FieldType::kBool,
+    .meaning = "Control tokens written in the text become those tokens; otherwise they stay text."};
+inline constexpr Field kN = {.name = "n",
+                             .type = FieldType::kInteger,
+                             .unit = "samples",
+                             .meaning = "Samples grown from the prompt; they share its KV blocks.",
+                             .min = 1,
+                             .max = 16};
+inline constexpr Field kSeed = {
+    .name = "seed",
+    .type = FieldType::kSeed,
+    .meaning =
+        "The same request with the same seed gives the same text, whatever else runs; absent: the "
+        "daemon chooses one, and `done` reports it.",
+    .max = 18446744073709551615.0};
+inline constexpr Field kDetach = {
+    .name = "detach",
+    .type = FieldType::kBool,
+    .meaning =
+        "Go on when the client leaves or reads too slowly; `attach` comes back to it by its id."};
+inline constexpr Field kId = {
+    .name = "id",
+    .type = FieldType::kName,
+    .unit = "bytes",
+    .meaning = "One of the caller's own requests, live or ended a short while ago; required.",
+    .min = 1,
+    .max = kMaxRequestIdBytes};
+
+/// The rows of a request, in the order of the protocol page.
+template <class Request>
+inline constexpr auto kRowsOf = std::tuple<>{};
+
+template <>
+inline constexpr auto kRowsOf<GenerateRequest> = std::tuple{
+    row(&GenerateRequest::model, kModel),
+    row(&GenerateRequest::prompt,
+        {.name = "prompt",
+         .type = FieldType::kText,
+         .unit = "bytes",
+         .meaning =
+             "The text to go on from; this, `prompt_ids` or `messages`, exactly one of them.",
+         .max = kTextBytes,
+         .one_of_several = true}),
+    row(&GenerateRequest::prompt_as,
+        {.name = "prompt_as",
+         .type = FieldType::kChoice,
+         .meaning = "`text`: `prompt` is continued. `message`: it is a user's message, put into "
+                    "words by the model's chat template; a model without one continues it.",
+         .choices = kPromptForms}),
+    row(&GenerateRequest::prompt_ids,
+        {.name = "prompt_ids",
+         .type = FieldType::kIdList,
+         .unit = "tokens",
+         .meaning = "The prompt as token ids, computed exactly as given: no BOS is put in front.",
+         .max = kLastId,
+         .min_items = 1,
+         .max_items = 1'048'576}),
+    row(&GenerateRequest::messages, kMessages),
+    row(&GenerateRequest::tools, kTools),
+    row(&GenerateRequest::tool_choice,
+        {.name = "tool_choice",
+         .type = FieldType::kName,
+         .unit = "bytes",
+         .meaning = "`auto`, `none` (the template is told of no tools), `required`, or the name of "
+                    "the function to call. What is required is enforced: the arguments are valid "
+                    "against the function's schema.",
+         .min = 1,
+         .max = 256}),
+    row(&GenerateRequest::parallel_tool_calls,
+        {.name = "parallel_tool_calls",
+         .type = FieldType::kBool,
+         .meaning = "With `tools`: false ends a sample with its first call."}),
+    row(&GenerateRequest::template_kwargs, kTemplateKwargs),
+    row(&GenerateRequest::raw, kRaw),
+    row(&GenerateRequest::parse_special, kParseSpecial),
+    row(&GenerateRequest::n, kN),
+    row(&GenerateRequest::max_tokens,
+        {.name = "max_tokens",
+         .type = FieldType::kInteger,
+         .unit = "tokens",
+         .meaning = "Tokens per sample, at most; prompt and `max_tokens` must fit the context "
+                    "together. 0: as many as the context has room for.",
+         .max = kTokens}),
+    row(&GenerateRequest::min_tokens,
+        {.name = "min_tokens",
+         .type = FieldType::kInteger,
+         .unit = "tokens",
+         .meaning = "No sample ends by itself before so many tokens; at most `max_tokens`.",
+         .max = kTokens}),
+    row(&GenerateRequest::temperature,
+        {.name = "temperature",
+         .type = FieldType::kNumber,
+         .meaning = "Divides the logits; 0 always takes the likeliest token (ties: the lowest id). "
+                    "Absent: the model's, else 0.8.",
+         .max = 10}),
+    row(&GenerateRequest::top_k,
+        {.name = "top_k",
+         .type = FieldType::kInteger,
+         .unit = "tokens",
+         .meaning = "Keeps the likeliest k tokens; 0 keeps all. Absent: the model's, else 40.",
+         .max = kTokens}),
+    row(&GenerateRequest::top_p,
+        {.name = "top_p",
+         .type = FieldType::kNumber,
+         .meaning = "Keeps the fewest tokens whose probability together reaches this; 1 keeps all. "
+                    "Absent: the model's, else 0.95.",
+         .max = 1}),
+    row(&GenerateRequest::min_p,
+        {.name = "min_p",
+         .type = FieldType::kNumber,
+         .meaning = "Drops tokens less likely than this share of the likeliest one's probability; "
+                    "0 drops none. Absent: the model's, else 0.",
+         .max = 1}),
+    row(&GenerateRequest::typical_p,
+        {.name = "typical_p",
+         .type = FieldType::kNumber,
+         .meaning = "Keeps the most typical tokens up to this probability; 1 keeps all.",
+         .max = 1}),
+    row(&GenerateRequest::repetition_penalty,
+        {.name = "repetition_penalty",
+         .type = FieldType::kNumber,
+         .meaning = "Divides positive and multiplies negative logits of tokens already there; 1 "
+                    "changes nothing. Absent: the model's, else 1.",
+         .min = 0.01,
+         .max = 10}),
+    row(&GenerateRequest::presence_penalty,
+        {.name = "presence_penalty",
+         .type = FieldType::kNumber,
+         .meaning = "Subtracted from the logit of each token already there.",
+         .min = -10,
+         .max = 10}),
+    row(&GenerateRequest::frequency_penalty,
+        {.name = "frequency_penalty",
+         .type = FieldType::kNumber,
+         .meaning = "Subtracted from a token's logit once for each time it is already there.",
+         .min = -10,
+         .max = 10}),
+    row(&GenerateRequest::penalty_window,
+        {.name = "penalty_window",
+         .type = FieldType::kInteger,
+         .unit = "tokens",
+         .meaning = "How many last tokens of prompt and output the penalties look at; -1: all. "
+                    "Absent: the model's, else 256.",
+         .min = -1,
+         .max = kTokens}),
+    row(&GenerateRequest::logit_bias,
+        {.name = "logit_bias",
+         .type = FieldType::kLogitBias,
+         .meaning = "Pairs `[token id, number]`: the number is added to that token's logit.",
+         .min = -10000,
+         .max = 10000,
+         .max_items = 1024}),
+    row(&GenerateRequest::seed, kSeed),
+    row(&GenerateRequest::stop,
+        {.name = "stop",
+         .type = FieldType::kTextList,
+         .unit = "bytes",
+         .meaning =
+             "A sample ends before the first of these strings; the string is not part of the text.",
+         .min = 1,
+         .max = 256,
+         .max_items = 16}),
+    row(&GenerateRequest::stop_ids,
+        {.name = "stop_ids",
+         .type = FieldType::kIdList,
+         .unit = "tokens",
+         .meaning =
+             "A sample ends with the first of these tokens, as it does with the model's end token.",
+         .max = kLastId,
+         .max_items = 256}),
+    row(&GenerateRequest::ignore_eos,
+        {.name = "ignore_eos",
+         .type = FieldType::kBool,
+         .meaning = "Go on past the model's end tokens, up to `max_tokens`."}),
+    row(&GenerateRequest::logprobs,
+        {.name = "logprobs",
+         .type = FieldType::kInteger,
+         .unit = "tokens",
+         .meaning =
+             "Log probability of each token and of that many likeliest alternatives; -1: none.",
+         .min = -1,
+         .max = 20}),
+    row(&GenerateRequest::prompt_logprobs,
+        {.name = "prompt_logprobs",
+         .type = FieldType::kBool,
+         .meaning = "Also the log probability of each prompt token given those before it."}),
+    row(&GenerateRequest::priority,
+        {.name = "priority",
+         .type = FieldType::kChoice,
+         .meaning =
+             "The scheduler's class: `interactive` goes before `normal`, `normal` before `batch`.",
+         .choices = kPriorities}),
+    row(&GenerateRequest::deadline_ms,
+        {.name = "deadline_ms",
+         .type = FieldType::kInteger,
+         .unit = "ms",
+         .meaning =
+             "Ends the request with reason `deadline` so long after it was received; 0: never.",
+         .max = kWeekMs}),
+    row(&GenerateRequest::speculate, {.name = "speculate",
+                                      .type = FieldType::kBool,
+                                      .meaning = "Guess tokens ahead and verify several in one "
+                                                 "step where that pays; the text is the same."}),
+    row(&GenerateRequest::draft,
+        {.name = "draft",
+         .type = FieldType::kName,
+         .unit = "bytes",
+         .meaning = "The small model that guesses too: `auto`, the one that the model was loaded "
+                    "with if any; `none`; or its name, which is refused where the model was loaded "
+                    "with another or none.",
+         .min = 1,
+         .max = 256}),
+    row(&GenerateRequest::cache,
+        {.name = "cache",
+         .type = FieldType::kChoice,
+         .meaning = "Where the prefix is looked up and kept: `off`, in `memory`, or on `disk` too, "
+                    "as far as the configuration lets this owner.",
+         .choices = kCacheTiers}),
+    row(&GenerateRequest::cache_keep_s,
+        {.name = "cache_keep_s",
+         .type = FieldType::kInteger,
+         .unit = "s",
+         .meaning = "The prompt's prefix stays on disk so long, whatever else is evicted there, as "
+                    "far as its owner's bound for pins allows; 0: it is kept like any other.",
+         .max = kMonthS}),
+    row(&GenerateRequest::cache_keep_tokens,
+        {.name = "cache_keep_tokens",
+         .type = FieldType::kInteger,
+         .unit = "tokens",
+         .meaning =
+             "`cache_keep_s` is meant for the prompt's first so many tokens; 0: for all of it.",
+         .max = kTokens}),
+    row(&GenerateRequest::cache_keep_bytes,
+        {.name = "cache_keep_bytes",
+         .type = FieldType::kInteger,
+         .unit = "bytes",
+         .meaning = "The same in bytes of the prompt's text: up to the end of a message, say; 0: "
+                    "for all of it.",
+         .max = kTextBytes}),
+    row(&GenerateRequest::cache_share,
+        {.name = "cache_share",
+         .type = FieldType::kName,
+         .unit = "bytes",
+         .meaning =
+             "The prefix is looked up and kept among those of everybody who gives the same name, "
+             "which shows them by its speed what was asked before; empty: among the caller's own.",
+         .max = 64}),
+    row(&GenerateRequest::json_schema, {.name = "json_schema",
+                                        .type = FieldType::kText,
+                                        .unit = "bytes",
+                                        .meaning = "A JSON schema, as text: a sample that ends by "
+                                                   "itself is JSON that is valid against it.",
+                                        .min = 1,
+                                        .max = kSchemaBytes}),
+    row(&GenerateRequest::grammar, {.name = "grammar",
+                                    .type = FieldType::kText,
+                                    .unit = "bytes",
+                                    .meaning = "A grammar in GBNF: a sample that ends by itself is "
+                                               "of its language; or `json_schema`, not both.",
+                                    .min = 1,
+                                    .max = kSchemaBytes}),
+    row(&GenerateRequest::detach, kDetach)};
+
+template <>
+inline constexpr auto kRowsOf<TokenizeRequest> = std::tuple{
+    row(&TokenizeRequest::model, kModel),
+    row(&TokenizeRequest::messages, kMessages),
+    row(&TokenizeRequest::tools, kTools),
+    row(&TokenizeRequest::template_kwargs, kTemplateKwargs),
+    row(&TokenizeRequest::text, {.name = "text",
+                                 .type = FieldType::kText,
+                                 .unit = "bytes",
+                                 .meaning = "The text to turn into tokens; this or `messages`.",
+                                 .max = kTextBytes,
+                                 .one_of_several = true}),
+    row(&TokenizeRequest::raw, kRaw),
+    row(&TokenizeRequest::parse_special, kParseSpecial)};
+
+template <>
+inline constexpr auto kRowsOf<CancelRequest> = std::tuple{
+    row(&CancelRequest::id, {.name = "id",
+                             .type = FieldType::kName,
+                             .unit = "bytes",
+                             .meaning = "The request to end, one of the caller's own; required.",
+                             .min = 1,
+                             .max = kMaxRequestIdBytes})};
+
+template <>
+inline constexpr auto kRowsOf<LoadRequest> = std::tuple{
+    row(&LoadRequest::model, kModel),
+    row(&LoadRequest::keep_alive_ms,
+        {.name = "keep_alive_ms",
+         .type = FieldType::kInteger,
+         .unit = "ms",
+         .meaning =
+             "Without a request for so long it leaves the memory; 0: never; -1: as configured.",
+         .min = -1,
+         .max = kWeekMs}),
+    row(&LoadRequest::draft,
+        {.name = "draft",
+         .type = FieldType::kName,
+         .unit = "bytes",
+         .meaning = "The small model that guesses for it: `auto`, as it is or else as configured; "
+                    "`none`; or a model's name. In memory with another, it is loaded again once "
+                    "its requests have ended.",
+         .min = 1,
+         .max = 256})};
+
+template <>
+inline constexpr auto kRowsOf<UnloadRequest> = std::tuple{row(&UnloadRequest::model, kModel)};
+
+template <>
+inline constexpr auto kRowsOf<SwapRequest> = std::tuple{
+    row(&SwapRequest::role, {.name = "role",
+                             .type = FieldType::kName,
+                             .unit = "bytes",
+                             .meaning = "The role: `default`, or one of the configuration.",
+                             .min = 1,
+                             .max = 256}),
+    row(&SwapRequest::model,
+        {.name = "model",
+         .type = FieldType::kName,
+         .unit = "bytes",
+         .meaning = "The model file, without suffix, that the role shall point at; required.",
+         .min = 1,
+         .max = 4096})};
+
+template <>
+inline constexpr auto kRowsOf<CacheRequest> = std::tuple{
+    row(&CacheRequest::op,
+        {.name = "op",
+         .type = FieldType::kChoice,
+         .meaning = "What to do with the prefixes kept on disk; `why`: tells why a request's "
+                    "prompt had to be computed. `verify` and `compact` are for admins.",
+         .choices = kCacheOps}),
+    row(&CacheRequest::model, {.name = "model",
+                               .type = FieldType::kName,
+                               .unit = "bytes",
+                               .meaning = "Only this model's prefixes; empty: those of all models.",
+                               .max = 256}),
+    row(&CacheRequest::names,
+        {.name = "names",
+         .type = FieldType::kTextList,
+         .unit = "bytes",
+         .meaning = "The prefixes meant, as `ls` shows them; for `why` a request's id.",
+         .min = 1,
+         .max = 64,
+         .max_items = 64}),
+    row(&CacheRequest::ttl_s, {.name = "ttl_s",
+                               .type = FieldType::kInteger,
+                               .unit = "s",
+                               .meaning = "`pin`: how long.",
+                               .min = 1,
+                               .max = kMonthS}),
+    row(&CacheRequest::all, {.name = "all",
+                             .type = FieldType::kBool,
+                             .meaning = "`rm`: all of the caller's, without names; from an admin, "
+                                        "with every `op`: of every owner."}),
+    row(&CacheRequest::wipe,
+        {.name = "wipe", .type = FieldType::kBool, .meaning = "`rm`: leave no byte in the files."}),
+    row(&CacheRequest::show_text, {.name = "show_text",
+                                   .type = FieldType::kBool,
+                                   .meaning = "`ls`: the first words of each."}),
+    row(&CacheRequest::as_json, {.name = "as_json",
+                                 .type = FieldType::kBool,
+                                 .meaning = "`ls`, `stats`: the text is JSON."})};
+
+template <>
+inline constexpr auto kRowsOf<AttachRequest> = std::tuple{
+    row(&AttachRequest::id, kId),
+    row(&AttachRequest::from, {.name = "from",
+                               .type = FieldType::kInteger,
+                               .unit = "tokens",
+                               .meaning = "What was sent before is sent again from the delta that "
+                                          "holds this token of a sample on, as far as it is kept.",
+                               .max = kTokens})};
+
+template <>
+inline constexpr auto kRowsOf<ForkRequest> = std::tuple{
+    row(&ForkRequest::n, kN),
+    row(&ForkRequest::seed, kSeed),
+    row(&ForkRequest::detach, kDetach),
+    row(&ForkRequest::id, kId),
+    row(&ForkRequest::sample, {.name = "sample",
+                               .type = FieldType::kInteger,
+                               .meaning = "The sample of it to go on from.",
+                               .max = 15}),
+    row(&ForkRequest::from,
+        {.name = "from",
+         .type = FieldType::kInteger,
+         .unit = "tokens",
+         .meaning = "Go on behind so many tokens of that sample; -1: behind all that it has.",
+         .min = -1,
+         .max = kTokens}),
+    row(&ForkRequest::max_tokens,
+        {.name = "max_tokens",
+         .type = FieldType::kInteger,
+         .unit = "tokens",
+         .meaning = "Tokens per sample, at most; 0: as many as the request had left there.",
+         .max = kTokens})};
+
+template <>
+inline constexpr auto kRowsOf<EmbedRequest> = std::tuple{
+    row(&EmbedRequest::model, kModel),
+    row(&EmbedRequest::texts, {.name = "texts",
+                               .type = FieldType::kTextList,
+                               .unit = "bytes",
+                               .meaning = "One vector is computed for each; this, or `ids`.",
+                               .max = kTextBytes,
+                               .min_items = 1,
+                               .max_items = 2048}),
+    row(&EmbedRequest::ids, {.name = "ids",
+                             .type = FieldType::kIdLists,
+                             .unit = "tokens",
+                             .meaning = "The same as token ids, computed exactly as given.",
+                             .max = kLastId,
+                             .min_items = 1,
+                             .max_items = 2048}),
+    row(&EmbedRequest::pooling,
+        {.name = "pooling",
+         .type = FieldType::kChoice,
+         .meaning = "How the tokens' rows become one vector: `auto`, as the model's file says; "
+                    "`mean`; `cls`, the first; `last`.",
+         .choices = kPoolings}),
+    row(&EmbedRequest::normalize, {.name = "normalize",
+                                   .type = FieldType::kBool,
+                                   .meaning = "Scale each vector to length 1."})};
+
+}  // namespace request_fields
+
+}  // namespace hearth::ipc

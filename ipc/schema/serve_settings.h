@@ -1,0 +1,51 @@
+#pragma once
+// Settings of a worker that serves, as the broker passes them on: one JSON text on its command
+// line. A new setting of the engine is a member here, its name in bind.h, and its key and range in
+// daemon/broker/config/settings.h.
+
+#include <cstdint>
+#include <string>
+
+#include "ipc/schema/sampling.h"
+
+namespace hearth::ipc {
+
+/// The part of [worker] in hearth.toml that concerns the engine and its device.
+struct EngineSettings {
+  /// cpu; cuda:N; auto: a GPU where hearth-worker-cuda is installed and an NVIDIA driver is loaded,
+  /// else the CPU. Passed on unchanged where a worker program is configured. The default stays cpu
+  /// until that worker has computed on a GPU.
+  std::string device = "cpu";
+  int64_t threads = 0;             ///< 0: one per physical core
+  std::string cpu_variant;         ///< "": best this CPU has
+  std::string numerics = "exact";  ///< or fast: a GPU's cuBLASLt for prompts, where installed
+  std::string kv_type = "f16";
+  int64_t kv_bytes = 0;  ///< 0: the engine's own choice
+  int64_t block_size = 16;
+  int64_t context_length = 0;  ///< 0: the model's
+  int64_t max_seqs = 64;
+  int64_t max_step_tokens = 512;
+  std::string policy = "continuous";
+  bool chunked_prefill = true;
+  double waiting_served_ratio = 0.3;
+  bool prefix_cache = true;
+  std::string speculation = "lookup";  ///< or off
+  std::string draft = "auto";  ///< MODEL-draft next to MODEL; none; a file, or a name next to it
+  bool prefix_store = true;    ///< keep prefixes on disk too
+  int64_t prefix_store_bytes = int64_t{8} << 30;   ///< of one model's database
+  int64_t prefix_owner_bytes = 0;                  ///< of one owner in it; 0: no bound
+  int64_t prefix_pinned_bytes = int64_t{2} << 30;  ///< pinned in it
+  int64_t prefix_ram_bytes = int64_t{4} << 30;     ///< host memory that backs a GPU's; 0: none
+  std::string prefix_restore = "auto";  ///< always, both: even where it does not pay; for tests
+  bool operator==(const EngineSettings&) const = default;
+};
+
+struct ServeSettings {
+  EngineSettings engine;
+  SamplingSettings sampling;  ///< of the configuration, for this model
+  std::string log_level = "info";
+  std::string prefix_dir;  ///< of the databases of prefixes; "": none are kept
+  bool operator==(const ServeSettings&) const = default;
+};
+
+}  // namespace hearth::ipc

@@ -1,0 +1,93 @@
+#include <doctest/doctest.h>
+
+#include "daemon/worker/load/options.h"
+#include "ipc/wire/worker_codec.h"
+
+namespace hearth::worker {
+namespace {
+
+TEST_CASE("every setting of the engine reaches its configuration") {
+  ipc::ServeSettings settings;
+  ipc::EngineSettings& engine = settings.engine;
+  engine.device = "cuda:1";
+  engine.threads = 3;
+  engine.cpu_variant = "avx2";
+  engine.numerics = "fast";
+  engine.kv_type = "f32";
+  engine.kv_bytes = 123;
+  engine.block_size = 32;
+  engine.context_length = 77;
+  engine.max_seqs = 9;
+  engine.max_step_tokens = 10;
+  engine.policy = "static";
+  engine.chunked_prefill = false;
+  engine.waiting_served_ratio = 1.25;
+  engine.speculation = "off";
+  engine.draft = "small";
+  engine.prefix_store_bytes = 5'000'000;
+  engine.prefix_owner_bytes = 7;
+  engine.prefix_pinned_bytes = 8;
+  engine.prefix_ram_bytes = 9;
+  engine.prefix_restore = "always";
+  settings.sampling.top_k = 5;
+  settings.log_level = "warn";
+  settings.prefix_dir = "/s/prefix";
+  const auto travelled = ipc::decode_serve_settings(ipc::encode_serve_settings(settings));
+  REQUIRE(travelled.ok());
+  CHECK(*travelled == settings);
+  const Result<ServeOptions> read = serve_options("/run/1.sock", "/m/a b.gguf", *travelled);
+  REQUIRE(read.ok());
+  const ServeOptions& options = *read;
+  CHECK(options.socket == "/run/1.sock");
+  CHECK(options.model == "/m/a b.gguf");
+  CHECK(options.device.device == "cuda:1");
+  CHECK(options.device.threads == 3);
+  CHECK(options.device.cpu_variant == "avx2");
+  CHECK(options.device.numerics == "fast");
+  CHECK(options.engine.kv_type == kernels::DType::kF32);
+  CHECK(options.engine.kv_bytes == 123);
+  CHECK(options.engine.block_size == 32);
+  CHECK(options.engine.context_length == 77);
+  CHECK(options.engine.prefix_cache);
+  CHECK_FALSE(options.engine.speculation.enabled);
+  CHECK(options.engine.scheduler.max_seqs == 9);
+  CHECK(options.engine.scheduler.max_step_tokens == 10);
+  CHECK(options.engine.scheduler.policy == engine::SchedulerPolicy::kStatic);
+  CHECK_FALSE(options.engine.scheduler.chunked_prefill);
+  CHECK(options.engine.scheduler.waiting_served_ratio == 1.25);
+  CHECK(options.engine.always_restore);
+  CHECK(options.engine.restore_overlap != engine::RestoreOverlap::kAlways);
+  CHECK(options.draft == "small");
+  CHECK(options.prefix_dir == "/s/prefix");
+  CHECK(options.prefix_store_bytes == 5'000'000);
+  CHECK(options.prefix_owner_bytes == 7);
+  CHECK(options.prefix_pinned_bytes == 8);
+  CHECK(options.prefix_ram_bytes == 9);
+  CHECK(options.sampling.top_k == 5);
+  CHECK(options.log_level == LogLevel::kWarn);
+
+  engine.prefix_restore = "both";
+  CHECK(serve_options("/s", "/m", settings)->engine.restore_overlap ==
+        engine::RestoreOverlap::kAlways);
+  engine.prefix_cache = false;
+  CHECK(serve_options("/s", "/m", settings)->prefix_ram_bytes == 0);
+}
+
+TEST_CASE("a setting with a value that it may not have is named") {
+  const auto refused = [](auto change) {
+    ipc::ServeSettings settings;
+    change(settings);
+    const Result<ServeOptions> read = serve_options("/s", "/m", settings);
+    REQUIRE_FALSE(read.ok());
+    return read.error().field;
+  };
+  CHECK(refused([](auto& s) { s.engine.kv_type = "f8"; }) == "kv_type");
+  CHECK(refused([](auto& s) { s.engine.policy = "x"; }) == "policy");
+  CHECK(refused([](auto& s) { s.engine.speculation = "x"; }) == "speculation");
+  CHECK(refused([](auto& s) { s.log_level = "x"; }) == "log_level");
+  CHECK_FALSE(ipc::decode_serve_settings(R"({"engine":{"threads":"many"}})").ok());
+  CHECK_FALSE(ipc::decode_serve_settings("[]").ok());
+}
+
+}  // namespace
+}  // namespace hearth::worker
