@@ -26,10 +26,10 @@
 //     if (*next) handle((*next)->request_id, (*next)->what); // Delta or Event
 //   }
 //
-// It never hangs. While anything is waited for it pings; a daemon from which nothing came for about
-// 1.5 s, whose connection ended, or whose instance id changed is lost: every call then returns
-// kLost, at once, and a new Client is needed. The end of a Client cancels its live requests, but
-// for those with `detach`, which attach() comes back to.
+// It never hangs: it pings while it waits. A daemon is lost if it sent nothing for about 1.5 s, its
+// connection ended, or its instance id changed. Every call then returns kLost at once, and a new
+// Client is needed. Destroying a Client cancels its live requests, except those with `detach`, to
+// which attach() returns.
 
 #include <cstdint>
 #include <filesystem>
@@ -46,16 +46,16 @@
 namespace hearth::ipc {
 
 struct ClientOptions {
-  /// Where the daemon's sockets are; empty: client_runtime_dirs() in order, the first that answers.
+  /// The directory of the daemon's sockets; empty: the first of client_runtime_dirs() that answers.
   std::filesystem::path runtime_dir;
   /// "HOST:PORT": over TCP instead, with the daemon's public key and our own secret key's file;
   /// empty, and without a runtime_dir: $HEARTH_TCP, $HEARTH_TCP_SERVER_KEY, $HEARTH_TCP_KEY_FILE.
   std::string tcp = "";
   std::string tcp_server_key = "";
   std::filesystem::path tcp_key_file = {};
-  int answer_ms = 1500;        ///< for the first pong of a daemon whose socket is open
-  int ping_interval_ms = 400;  ///< of silence, then a ping
-  int lost_after_ms = 1500;    ///< of silence; more than ping_interval_ms
+  int answer_ms = 1500;        ///< how long a daemon may take for its first pong
+  int ping_interval_ms = 400;  ///< silence before a ping
+  int lost_after_ms = 1500;    ///< silence after which it is lost; more than ping_interval_ms
 };
 
 /// Something for one request.
@@ -69,19 +69,21 @@ struct Arrival {
 struct GenerateCallbacks {
   std::function<void(const Delta&)> on_delta;
   std::function<void(const Event&)> on_event;  ///< queued, progress, started, sample_done, ...
-  /// Asked at least every 100 ms; true cancels once, and `done` then says so.
+  /// Called at least every 100 ms. If it returns true the request is cancelled, and its `done` says
+  /// so.
   std::function<bool()> cancelled;
 };
 
 class Client {
  public:
-  /// kUnavailable where no daemon listens (within 200 ms) or the one that does answers nothing.
+  /// kUnavailable if no daemon listens (known within 200 ms) or the one that listens does not
+  /// answer.
   static Result<Client> connect(const ClientOptions& options = {});
   ~Client();
   Client(Client&&) noexcept;
   Client& operator=(Client&&) noexcept;
 
-  /// What the daemon last said of itself.
+  /// The daemon's latest pong.
   const PongReply& daemon() const;
   const std::filesystem::path& runtime_dir() const;
 
@@ -92,14 +94,14 @@ class Client {
   Result<StatsReply> stats();
   Result<HealthReply> health();
   Result<CacheReply> cache(const CacheRequest& request);
-  /// Loads the model where it is not resident; that may take long.
+  /// Loads the model if it is not resident, which may take long.
   Result<TokenizeReply> tokenize(const TokenizeRequest& request);
   Result<EmbedReply> embed(const EmbedRequest& request);
   /// Of a request of the same user, of this client or of another.
   Result<CancelReply> cancel(const std::string& request_id);
 
-  /// The models' places in memory, for administrators. They wait until it is done, which may take
-  /// long; `on_loading` hears how far it is.
+  /// Model management, for administrators. These wait until it is done, which may take long;
+  /// `on_loading` receives the progress.
   using OnLoading = std::function<void(const LoadingEvent&)>;
   Result<LoadReply> load(const LoadRequest& request, const OnLoading& on_loading = {});
   Result<UnloadReply> unload(const UnloadRequest& request, const OnLoading& on_loading = {});
@@ -109,16 +111,16 @@ class Client {
   /// Runs one request to its end. The request's own error, or kLost.
   Result<DoneEvent> generate(const GenerateRequest& request, const GenerateCallbacks& callbacks);
 
-  /// Sends a request and returns its id without waiting. `id` empty: chosen here. kBusy when
-  /// nothing more can be sent just now.
+  /// Sends a request and returns its id without waiting. An empty `id` is replaced by a random one.
+  /// kBusy if nothing more can be sent at the moment.
   Result<std::string> start(const GenerateRequest& request, std::string_view id = {});
-  /// Goes back to a request of the same user, live or ended a short while ago: an AttachedEvent,
-  /// then what it was answered from that token on, then what comes. The end of this Client does not
-  /// end it. As start().
+  /// Returns to a request of the same user, live or recently ended: an AttachedEvent, then its
+  /// answers from that token on, then what follows. Destroying this Client does not cancel it. Like
+  /// start().
   Result<std::string> attach(const AttachRequest& request, std::string_view id = {});
-  /// New samples that go on from such a request; answered like one. As start().
+  /// New samples that continue such a request; answered like one. Like start().
   Result<std::string> fork(const ForkRequest& request, std::string_view id = {});
-  /// Asks for the end of a live request; its DoneEvent follows. Does not wait.
+  /// Cancels a live request; its DoneEvent follows. Does not wait.
   Result<void> request_cancel(const std::string& request_id);
   /// The next arrival of any live request; nothing after `timeout_ms` (0: without waiting; -1: no
   /// limit). kLost: see above.
@@ -126,8 +128,8 @@ class Client {
   /// Started and not yet ended.
   size_t num_live() const;
 
-  /// Becomes readable when something arrives, for a program with its own poll(2): then call
-  /// next(0) until it returns nothing; and call it every ping_interval_ms anyway.
+  /// Becomes readable when something arrives, for a program with its own poll(2). Then call next(0)
+  /// until it returns nothing. Also call it every ping_interval_ms.
   int fd() const;
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// The model files there are, what they are called, and the file that a user means by a name.
+// Finds model files, names them, and resolves the name that a user gives.
 
 #include <cstdint>
 #include <filesystem>
@@ -11,40 +11,40 @@
 
 namespace hearth::ipc {
 
-/// What may be a model's name: it goes into logs, replies and a worker's arguments.
+/// Whether `name` may name a model; names go into logs, replies and a worker's arguments.
 bool is_model_name(std::string_view name);
-/// Whether the name of a file ends in .gguf, in capitals or not.
+/// Whether the file name ends in .gguf, in any case.
 bool has_model_suffix(std::string_view file_name);
-/// Whether a person who writes this means a file: it has a "/" or ends in .gguf.
+/// Whether a word means a file: it contains a "/" or ends in .gguf.
 bool is_written_as_file(std::string_view word);
 
 struct FoundModel {
-  std::string name;  ///< the file's without suffix; "NAME@OWNER" where that is taken
+  std::string name;  ///< the file's name without suffix; "NAME@OWNER" if that is taken
   std::filesystem::path path;
   uint64_t bytes = 0;
 };
-/// A folder that was read, and when it had changed before that, ns; 0: it is not there.
+/// A folder that was read, and the time of its last change, ns; 0: it does not exist.
 struct ModelFolder {
   std::filesystem::path path;
   int64_t changed_ns = 0;
 };
 int64_t changed_ns(const std::filesystem::path& folder);
 struct FoundModels {
-  std::vector<FoundModel> models;    ///< of two files of one name, the first folder's
+  std::vector<FoundModel> models;    ///< if two files have the same name, the first folder's
   std::vector<ModelFolder> folders;  ///< subfolders included
 };
-/// The .gguf files of `dirs` and of two levels of subfolders (OWNER/NAME/file.gguf), in the order
-/// of the folders and then of their names. Left out: hidden files, names with control characters or
-/// a leading dash, and projectors of images (mmproj*). At most 10,000 entries are looked at.
+/// The .gguf files in `dirs` and two levels of subfolders (OWNER/NAME/file.gguf), ordered by folder
+/// and then by name. Skips hidden files, names with control characters or a leading dash, and image
+/// projectors (mmproj*). Reads at most 10,000 entries.
 FoundModels list_model_files(const std::vector<std::filesystem::path>& dirs);
 
-/// The name among `names` that `asked` means: the same; else with or without .gguf; else in other
-/// capitals, where only one fits. "" where none does, or several do.
+/// The name among `names` that `asked` means: the same name; else with or without .gguf; else in
+/// another case, if only one fits. "" if none fits, or several do.
 std::string match_model_name(std::string_view asked, const std::vector<std::string>& names);
 
-/// `file_or_name` where it is an existing file; else what it means in the model directories
-/// (ipc/files/paths.h), unless it has a "/". kNotFound says where was looked. For people's own
-/// command lines.
+/// `file_or_name` if it is an existing file; else, unless it contains a "/", the model of that name
+/// in the model directories (ipc/files/paths.h). kNotFound lists the folders searched. For command
+/// lines only.
 Result<std::filesystem::path> find_model_file(const std::string& file_or_name);
 
 }  // namespace hearth::ipc

@@ -1,6 +1,6 @@
 #pragma once
-// Where hearth's files are, for the service and for a user, and the checks that a directory of
-// sockets needs before anybody trusts it.
+// The locations of hearth's files, for the service and for a user, and the checks that a directory
+// of sockets must pass before it is trusted.
 //
 //             service (root or user hearth,       a user
 //             where /run/hearth exists)
@@ -9,9 +9,9 @@
 //   config    /etc/hearth/hearth.toml             $XDG_CONFIG_HOME/hearth/hearth.toml (~/.config)
 //   models    /var/lib/hearth/models              $XDG_DATA_HOME/hearth/models (~/.local/share),
 //                                                 then /var/lib/hearth/models
-// and last the models that came with the program (share/hearth/models beside its bin). The
-// environment goes first: HEARTH_RUNTIME_DIR, HEARTH_STATE_DIR, HEARTH_CONFIG (a file),
-// HEARTH_MODEL_DIRS (a list with colons). XDG variables that are not absolute paths are ignored.
+// and finally the models installed with the program (share/hearth/models next to its bin). The
+// environment takes precedence: HEARTH_RUNTIME_DIR, HEARTH_STATE_DIR, HEARTH_CONFIG (a file),
+// HEARTH_MODEL_DIRS (separated by colons). XDG variables that are not absolute paths are ignored.
 
 #include <sys/types.h>
 
@@ -24,12 +24,12 @@
 
 namespace hearth::ipc {
 
-/// What the choice depends on; given, so that a test can give it. Take it before threads start.
+/// The inputs of the choice, passed in so that tests can set them. Read it before threads start.
 struct Environment {
   std::function<std::string(const char*)> variable;  ///< empty: unset
   std::filesystem::path home;
   bool service_user = false;         ///< root, or the user named hearth
-  std::filesystem::path root = "/";  ///< of the service's paths
+  std::filesystem::path root = "/";  ///< prefix of the service's paths
   std::filesystem::path program;     ///< the running file, or empty
 
   static Environment of_process();
@@ -43,18 +43,18 @@ struct Paths {
   std::vector<std::filesystem::path> model_dirs;  ///< searched in order; some may not exist
 };
 
-/// kInvalidArgument names the variable that is not an absolute path. Nothing is created.
+/// kInvalidArgument names a variable that is not an absolute path. Creates nothing.
 Result<Paths> resolve_paths(const Environment& environment);
 
-/// Runtime directories that a client tries in order: its own, then the service's. With
-/// HEARTH_RUNTIME_DIR that one alone.
+/// Runtime directories that a client tries in order: its own, then the service's. If
+/// HEARTH_RUNTIME_DIR is set, only that one.
 std::vector<std::filesystem::path> client_runtime_dirs(const Environment& environment);
 
-/// Makes `path` with `mode` (parents 0700) where it is absent. What is there must be a directory
-/// (no link), owned by this process's user, with no permission beyond 0750. kForbidden otherwise.
+/// Creates `path` with `mode` (parents 0700) if it is absent. An existing path must be a directory
+/// (not a link) owned by this process's user, with no permission beyond 0750; else kForbidden.
 Result<void> ensure_private_dir(const std::filesystem::path& path, mode_t mode = 0700);
 
-inline constexpr size_t kMaxSocketPathBytes = 107;  ///< sun_path, less its end
+inline constexpr size_t kMaxSocketPathBytes = 107;  ///< sun_path without its terminating zero
 
 /// "ipc:///run/hearth/api.sock". kInvalidArgument for a path over kMaxSocketPathBytes.
 Result<std::string> ipc_endpoint(const std::filesystem::path& socket);

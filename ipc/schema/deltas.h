@@ -1,5 +1,5 @@
 #pragma once
-// New text and tokens of one sample: what a generation is answered by, many times.
+// Deltas: the new text and tokens of one sample. A generation is answered by many of them.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,18 +19,18 @@ struct DeltaHeader {
 };
 inline constexpr size_t kDeltaHeaderBytes = 16;
 
-/// What a part of a conversation's answer is, in the order of its number on the wire.
+/// Kinds of parts in an answer to a conversation. The order gives the numbers on the wire.
 enum class DeltaChannel : uint32_t {
   kText,
-  kReasoning,  ///< what the model's template marks as such
+  kReasoning,  ///< text that the model's template marks as reasoning
   kCall,       ///< a call begins: {"index":0,"id":"a1B2c3D4e","name":"f"}
-  kArguments,  ///< of the call that began last: more of their JSON text
+  kArguments,  ///< more JSON text of the arguments of the latest call
 };
 inline constexpr uint32_t kNumDeltaChannels = 4;
 /// "text", "reasoning", "call", "arguments"
 std::string_view name(DeltaChannel channel);
 
-/// On the wire: channel and number of bytes, little endian, 4 bytes each; then the text.
+/// Wire layout: channel and number of bytes (little endian, 4 bytes each), then the text.
 struct DeltaPart {
   DeltaChannel channel = DeltaChannel::kText;
   std::string text{};
@@ -41,33 +41,33 @@ inline constexpr size_t kPartHeaderBytes = 8;
 /// The text of a kCall part, as JSON.
 struct ToolCall {
   int32_t index = 0;  ///< among the calls of the sample
-  std::string id;     ///< 9 letters and digits; a conversation has it once
+  std::string id;     ///< 9 letters and digits, unique in the conversation
   std::string name;
   bool operator==(const ToolCall&) const = default;
 };
 
 struct TopLogprob {
   int32_t token = 0;
-  float logprob = 0;   ///< natural log, of the distribution before temperature and truncation
-  std::string text{};  ///< as of TokenLogprobs
+  float logprob = 0;   ///< natural log of the probability before temperature and truncation
+  std::string text{};  ///< as in TokenLogprobs
   bool operator==(const TopLogprob&) const = default;
 };
-/// Of one generated token.
+/// Log probabilities of one generated token.
 struct TokenLogprobs {
   float logprob = 0;
   std::vector<TopLogprob> top;  ///< best first
-  /// What the token stands for; bytes that are no UTF-8 by themselves as "bytes:\\xe2\\x82".
+  /// The token's text. Bytes that are not valid UTF-8 by themselves become "bytes:\\xe2\\x82".
   std::string text{};
   bool operator==(const TokenLogprobs&) const = default;
 };
 
 struct Delta {
   DeltaHeader header;
-  /// Valid UTF-8; lags behind the ids while a character is incomplete. Of a delta with parts: those
-  /// that are text.
+  /// Valid UTF-8. It lags behind the ids while a character is incomplete. In a delta with parts,
+  /// the text parts alone.
   std::string text;
   std::vector<int32_t> ids;
-  std::vector<TokenLogprobs> logprobs;  ///< one per token, or empty where none were asked for
+  std::vector<TokenLogprobs> logprobs;  ///< one per token, or empty if not requested
   std::vector<DeltaPart> parts{};       ///< empty: all is text
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// What a generate request is answered by beside its deltas.
+// The events that answer a generate request, in addition to its deltas.
 
 #include <cstdint>
 #include <string>
@@ -19,7 +19,7 @@ struct QueuedEvent {
   bool operator==(const QueuedEvent&) const = default;
 };
 
-/// At most every 100 ms for a request that waits in the engine or prefills.
+/// Sent at most every 100 ms while a request waits in the engine or prefills.
 struct ProgressEvent {
   int32_t prompt_done = 0;   ///< prompt tokens computed
   int32_t prompt_total = 0;  ///< prompt tokens
@@ -29,7 +29,7 @@ struct ProgressEvent {
   bool operator==(const ProgressEvent&) const = default;
 };
 
-/// The first rows enter a step.
+/// Sent when the request's first rows enter a step.
 struct StartedEvent {
   std::string model;  ///< the file, not the role
   int32_t prompt_tokens = 0;
@@ -39,10 +39,10 @@ struct StartedEvent {
 };
 
 struct PromptLogprobsEvent {
-  std::vector<float> logprobs;       ///< of prompt tokens 1 .. n-1 given those before
+  std::vector<float> logprobs;       ///< of prompt tokens 1 .. n-1, given the tokens before each
   std::vector<int32_t> ids{};        ///< of all prompt tokens, 0 .. n-1
-  std::vector<std::string> texts{};  ///< what they stand for, as of TokenLogprobs
-  /// Likeliest alternatives of tokens 1 .. n-1, where `logprobs` asks for some.
+  std::vector<std::string> texts{};  ///< their texts, as in TokenLogprobs
+  /// Most likely alternatives of tokens 1 .. n-1, if `logprobs` asks for any.
   std::vector<std::vector<TopLogprob>> top{};
   bool operator==(const PromptLogprobsEvent&) const = default;
 };
@@ -51,7 +51,7 @@ struct SampleDoneEvent {
   int32_t sample = 0;
   std::string reason;  ///< stop, tool_calls, length, cancelled, deadline
   int32_t num_tokens = 0;
-  std::string stop{};  ///< the stop string that ended it, if one did
+  std::string stop{};  ///< the stop string that ended it, if any
   bool operator==(const SampleDoneEvent&) const = default;
 };
 
@@ -59,10 +59,10 @@ struct Usage {
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;
   int32_t output_tokens = 0;       ///< of all samples
-  int32_t drafted_tokens = 0;      ///< guesses that were verified
-  int32_t accepted_tokens = 0;     ///< of them, those that were right: decode steps saved
-  int32_t cached_disk_tokens = 0;  ///< of the cached ones, restored from disk for this request
-  int32_t reasoning_tokens = 0;    ///< of the output tokens, those of reasoning
+  int32_t drafted_tokens = 0;      ///< drafted tokens that were verified
+  int32_t accepted_tokens = 0;     ///< of these, accepted: decode steps saved
+  int32_t cached_disk_tokens = 0;  ///< of the cached tokens, restored from disk for this request
+  int32_t reasoning_tokens = 0;    ///< of the output tokens, reasoning
   bool operator==(const Usage&) const = default;
 };
 struct Timings {
@@ -71,23 +71,23 @@ struct Timings {
   double ttft_ms = 0;  ///< request received -> first token sent
   double tpot_ms = 0;  ///< (last token - first token) / (output tokens - 1)
   double total_ms = 0;
-  double restore_ms = 0;  ///< waited for the disk, before the first step
-  double saved_ms = 0;    ///< estimate: computing the cached tokens would have taken so much longer
+  double restore_ms = 0;  ///< spent waiting for the disk before the first step
+  double saved_ms = 0;    ///< estimate: the extra time that computing the cached tokens would take
   bool operator==(const Timings&) const = default;
 };
 
 /// The last event of a generate request that did not fail.
 struct DoneEvent {
-  /// Per sample: stop, tool_calls (it stopped, and has calls), length, cancelled, deadline.
+  /// Per sample: stop, tool_calls (it stopped and has calls), length, cancelled, deadline.
   std::vector<std::string> finish_reasons;
   std::string model;  ///< the file, not the role
   uint64_t seed = 0;
   Usage usage;
   Timings timings;
   int32_t preemptions = 0;
-  std::string cache_miss;      ///< why the prompt was computed from where it was, in words
+  std::string cache_miss;      ///< a sentence: why the rest of the prompt was not cached
   int32_t resumed = 0;         ///< worker deaths that the request survived
-  double bandwidth_share = 0;  ///< of the device's measured read bandwidth; 0: not known
+  double bandwidth_share = 0;  ///< share of the device's measured read bandwidth; 0: not known
   SpeculationStats speculation;
   bool operator==(const DoneEvent&) const = default;
 };

@@ -9,17 +9,17 @@
 //                                                                   or parts (see DeltaPart)
 //                                                            delta: token ids, i32 little endian
 //                                                            delta: JSON array of logprobs (only
-//                                                                   where they were asked for)
+//                                                                   if they were requested)
 //
-// A request id is 1 to 64 visible ASCII characters; it belongs to its owner (the uid the kernel
-// names for the connection) and is unique among that owner's live requests. A request's answer is
-// either one reply event ("reply", or "error"; load, unload and swap say loading* before it) or,
-// for `generate`, the events queued* progress* started prompt_logprobs? delta* sample_done* and
-// last `done` or `error`.
+// A request id is 1 to 64 visible ASCII characters. It belongs to its owner (the uid that the
+// kernel reports for the connection) and is unique among that owner's live requests. The answer to
+// a request is either one reply event ("reply" or "error"; load, unload and swap send loading*
+// first) or, for `generate`, the events queued* progress* started prompt_logprobs? delta*
+// sample_done* and finally `done` or `error`.
 //
-// What the broker and its workers say to each other is drawn in worker_pipe.h. The broker puts the
-// client's frames in front of each of a worker's answers and sends it on; it keeps the ids frame of
-// each delta (the token log, for resuming) and parses neither text nor JSON of a token.
+// worker_pipe.h describes the messages between the broker and its workers. The broker puts the
+// client's frames in front of each answer of a worker and passes it on. It keeps the ids frame of
+// each delta (the token log, for resuming) and parses neither a token's text nor its JSON.
 
 #include <cstddef>
 #include <string_view>

@@ -1,5 +1,5 @@
 #pragma once
-// What the requests beside generate are answered by.
+// The replies to every verb but generate.
 
 #include <cstdint>
 #include <optional>
@@ -12,7 +12,7 @@
 namespace hearth::ipc {
 
 struct PongReply {
-  std::string instance;  ///< random, new at each start: another value is another daemon
+  std::string instance;  ///< random, new at each start: identifies this run of the daemon
   int32_t pid = 0;
   std::string version;
   int64_t uptime_ms = 0;
@@ -34,7 +34,7 @@ struct CancelReply {
 
 struct ModelEntry {
   std::string name;                ///< file name without suffix
-  std::vector<std::string> roles;  ///< that point at it
+  std::vector<std::string> roles;  ///< roles that point at it
   /// found (a file), loading, resident, draining, parked (was resident; the next request brings it
   /// back), failed
   std::string state;
@@ -49,18 +49,18 @@ struct ModelEntry {
   std::string device;  ///< "cpu avx512-vnni", ...; empty unless resident
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;       ///< reserved for KV
-  uint64_t kv_bytes_used = 0;  ///< of them in blocks that hold something, cached prefixes included
+  uint64_t kv_bytes_used = 0;  ///< of these, in blocks in use or caching a prefix
   int32_t worker_pid = 0;
-  /// Of memory: what it takes, or would take as far as that is known; 0: not known yet.
+  /// Memory that it takes, or would take once loaded; 0: not known yet.
   uint64_t memory_bytes = 0;
-  int64_t keep_alive_ms = 0;  ///< idle, it leaves after so long; 0: never
+  int64_t keep_alive_ms = 0;  ///< it is unloaded after being idle this long; 0: never
   int64_t idle_ms = 0;        ///< resident: since its last request ended
-  std::string draft;          ///< the model that guesses for it while it is resident; "": none
+  std::string draft;          ///< its draft model while it is resident; "": none
   /// How tokens are drawn where a request does not say; known once it has been resident.
   std::optional<SamplingDefaults> sampling{};
   std::optional<ExpertUse> experts{};  ///< of a mixture; known once it has been resident
   bool chat_template = false;          ///< its file has one; known once it has been resident
-  std::optional<GpuSnapshot> gpu{};    ///< resident on one that tells
+  std::optional<GpuSnapshot> gpu{};    ///< if it is resident on a GPU that reports its state
   bool operator==(const ModelEntry&) const = default;
 };
 struct ModelsReply {
@@ -116,11 +116,11 @@ struct HealthReply {
   bool operator==(const HealthReply&) const = default;
 };
 
-/// Before the reply to load, unload and swap: at most every 100 ms, and only what is new.
+/// Sent before the reply to load, unload and swap, at most every 100 ms and only on a change.
 struct LoadingEvent {
   std::string model;
-  /// "room" (others leave first), "starting", "reading", "warming_up", "recovering" (it died and is
-  /// tried again), "draining" (unload: its requests end)
+  /// "room" (other models are unloaded first), "starting", "reading", "warming_up", "recovering"
+  /// (its worker died and is restarted), "draining" (unload: its requests finish)
   std::string stage;
   uint64_t bytes_done = 0;
   uint64_t bytes_total = 0;
@@ -130,10 +130,10 @@ struct LoadingEvent {
 
 struct LoadReply {
   std::string model;    ///< the file, not the role
-  int64_t load_ms = 0;  ///< from the verb to this reply; 0: it was there
+  int64_t load_ms = 0;  ///< from the request to this reply; 0: it was resident
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
-  std::string draft;  ///< the model that guesses for it; "": none
+  std::string draft;  ///< its draft model; "": none
   bool operator==(const LoadReply&) const = default;
 };
 struct UnloadReply {
@@ -144,8 +144,8 @@ struct UnloadReply {
 struct SwapReply {
   std::string role;
   std::string model;
-  std::string previous;  ///< that the role pointed at before
-  int64_t load_ms = 0;   ///< from the verb to the moment the role pointed elsewhere
+  std::string previous;  ///< the model that the role pointed at before
+  int64_t load_ms = 0;   ///< from the request until the role points at the new model
   bool operator==(const SwapReply&) const = default;
 };
 
@@ -155,21 +155,20 @@ struct CacheReply {
   bool operator==(const CacheReply&) const = default;
 };
 
-/// The first answer to `attach`; what follows is what `generate` is answered by.
+/// The first answer to `attach`; the same events as for `generate` follow.
 struct AttachedEvent {
-  std::string id;     ///< the request
-  std::string model;  ///< the file, or what it will be
-  bool live = false;  ///< false: it has ended; `done` or `error` is kept with the rest
-  std::vector<int32_t>
-      from;  ///< per sample: its first token that will be sent again, or that comes
+  std::string id;             ///< the request
+  std::string model;          ///< the file, or what it will be
+  bool live = false;          ///< false: it has ended; its `done` or `error` follows
+  std::vector<int32_t> from;  ///< per sample: the first token that will be sent
   bool operator==(const AttachedEvent&) const = default;
 };
 
 struct EmbedReply {
   std::string model;
   int32_t dimensions = 0;
-  std::vector<int32_t> prompt_tokens;  ///< of each text
-  /// Of each text: f32, little endian, in base64 (RFC 4648 section 4).
+  std::vector<int32_t> prompt_tokens;  ///< per text
+  /// Per text: f32, little endian, in base64 (RFC 4648 section 4).
   std::vector<std::string> vectors;
   bool operator==(const EmbedReply&) const = default;
 };

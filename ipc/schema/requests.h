@@ -1,5 +1,5 @@
 #pragma once
-// What a client asks for, as plain data; ranges and defaults are those of the field tables.
+// Requests as plain data. Their ranges are in request_fields.h; the defaults here hold.
 
 #include <cstdint>
 #include <optional>
@@ -12,48 +12,48 @@
 namespace hearth::ipc {
 
 enum class Verb {
-  kPing,  ///< is anybody there: answers from the broker at once, with the instance id
+  kPing,  ///< answered by the broker at once, with the daemon's instance id
   kGenerate,
   kTokenize,
   kCancel,
   kModels,
-  kPs,  ///< live requests of the caller (of everybody for an admin)
+  kPs,  ///< live requests of the caller; for an administrator, all of them
   kStats,
   kHealth,
-  kLoad,    ///< a model into memory; answered once it is there
-  kUnload,  ///< out of memory, once its requests have ended
-  kSwap,    ///< a role to another model, once that is in memory
-  kCache,   ///< looks after the prefixes on disk, of the caller (of everybody for an admin)
-  kAttach,  ///< the answers of a live request of the same owner, or of one that ended just now
-  kFork,    ///< continues from what such a request has written so far; answered like generate
-  kEmbed,   ///< texts as vectors
+  kLoad,    ///< loads a model; answered once it is resident
+  kUnload,  ///< unloads a model once its requests have ended
+  kSwap,    ///< points a role at another model once that is resident
+  kCache,   ///< manages the caller's prefixes on disk; for an administrator, all of them
+  kAttach,  ///< the answers of a live or recently ended request of the same owner
+  kFork,    ///< continues from what such a request has generated so far; answered like generate
+  kEmbed,   ///< computes embeddings of texts
 };
 inline constexpr int kNumVerbs = 15;
 
-/// A JSON value that is passed on as it came; who reads it knows what it may hold.
+/// A JSON value that is passed on unparsed; the code that uses it checks its contents.
 struct JsonText {
   std::string text;  ///< "": an empty list or object
   bool empty() const { return text.empty(); }
   bool operator==(const JsonText&) const = default;
 };
 
-/// A generate request, ranges checked. Defaults are those of the field table.
+/// A generate request with its ranges checked.
 struct GenerateRequest {
   std::string model = "default";     ///< a role or a model's name
   std::string prompt;                ///< text; or
-  std::string prompt_as = "text";    ///< or message: a user's, where the model has a chat template
-  std::vector<int32_t> prompt_ids;   ///< token ids, exactly as they shall be computed; or
+  std::string prompt_as = "text";    ///< or message: a user's, if the model has a chat template
+  std::vector<int32_t> prompt_ids;   ///< token ids, computed exactly as given; or
   JsonText messages;                 ///< a list of objects, for the model's chat template
-  JsonText tools;                    ///< a list of objects: what the template is told of functions
+  JsonText tools;                    ///< a list of objects: the functions passed to the template
   std::string tool_choice = "auto";  ///< auto, none, required, or a function's name
   bool parallel_tool_calls = true;   ///< false: a sample ends with its first call
   JsonText template_kwargs;          ///< an object: more variables for the template
-  bool raw = false;                  ///< no BOS put in front
+  bool raw = false;                  ///< no BOS token is prepended
   bool parse_special = false;        ///< control tokens in the prompt's text become tokens
   int32_t n = 1;
   int32_t max_tokens = 256;  ///< 0: as many as the context has room for
   int32_t min_tokens = 0;
-  // Absent: as the model's SamplingDefaults say.
+  // Absent: the model's SamplingDefaults apply.
   std::optional<float> temperature;
   std::optional<int32_t> top_k;
   std::optional<float> top_p;
@@ -72,16 +72,16 @@ struct GenerateRequest {
   bool prompt_logprobs = false;
   std::string priority = "normal";  ///< interactive, normal, batch
   int64_t deadline_ms = 0;          ///< from receipt; 0: none
-  bool speculate = true;            ///< guess tokens ahead: the same text, sooner
-  std::string draft = "auto";       ///< who guesses beside lookup: auto, none, or a model's name
+  bool speculate = true;            ///< draft tokens: the same text, sooner
+  std::string draft = "auto";       ///< draft model in addition to lookup: auto, none, or a name
   std::string cache = "disk";       ///< where the prefix is looked up and kept: off, memory, disk
-  int64_t cache_keep_s = 0;         ///< its prompt stays on disk so long, whatever is evicted
-  int32_t cache_keep_tokens = 0;    ///< the first so many tokens of it do; 0: all
+  int64_t cache_keep_s = 0;         ///< the prompt's prefix is not evicted from disk for this long
+  int32_t cache_keep_tokens = 0;    ///< only its first tokens, this many; 0: all
   int32_t cache_keep_bytes = 0;     ///< the same in bytes of the prompt's text; 0: all
-  std::string cache_share;          ///< shared with whoever names the same; "": with nobody
-  std::string json_schema;          ///< JSON text of a schema that the text follows; empty: none
-  std::string grammar;              ///< GBNF that the text follows; empty: none
-  bool detach = false;              ///< goes on when its client leaves; `attach` comes back to it
+  std::string cache_share;          ///< shared with owners that give the same name; "": not shared
+  std::string json_schema;          ///< JSON text of a schema that constrains the text; empty: none
+  std::string grammar;              ///< GBNF that constrains the text; empty: none
+  bool detach = false;              ///< continues when its client leaves; see `attach`
   bool operator==(const GenerateRequest&) const = default;
 };
 
@@ -90,15 +90,15 @@ struct TokenizeRequest {
   std::string text;  ///< this, or messages
   bool raw = false;
   bool parse_special = false;
-  JsonText messages{};  ///< a conversation: the tokens of what the model's template makes of it
-  JsonText tools{};     ///< with `messages`, as of generate
+  JsonText messages{};  ///< a conversation, rendered by the model's chat template
+  JsonText tools{};     ///< with `messages`, as in GenerateRequest
   JsonText template_kwargs{};
   bool operator==(const TokenizeRequest&) const = default;
 };
 
-/// Ends a live request of the same owner; its own answer is then `done` with reason cancelled.
+/// Cancels a live request of the same owner. That request then ends with `done`, reason cancelled.
 struct CancelRequest {
-  std::string id;  ///< of the request to end
+  std::string id;  ///< the request to cancel
   bool operator==(const CancelRequest&) const = default;
 };
 
@@ -118,55 +118,54 @@ struct HealthRequest {
   bool operator==(const HealthRequest&) const = default;
 };
 
-/// For administrators, as the two below. Loading goes on when the one who asked goes away.
+/// For administrators, like the next two. Loading continues if the client disconnects.
 struct LoadRequest {
   std::string model = "default";
-  int64_t keep_alive_ms = -1;  ///< idle, it leaves after so long; 0: never; -1: as configured
-  std::string draft =
-      "auto";  ///< who guesses for it: auto (as it is, or as configured), none, name
+  int64_t keep_alive_ms = -1;  ///< unloaded after being idle this long; 0: never; -1: as configured
+  std::string draft = "auto";  ///< its draft model: auto (unchanged, or as configured), none, name
   bool operator==(const LoadRequest&) const = default;
 };
 struct UnloadRequest {
   std::string model = "default";
   bool operator==(const UnloadRequest&) const = default;
 };
-/// Requests that name the role are the new model's from one moment on; those under way end where
-/// they are. Where the model cannot be loaded nothing changes.
+/// From one moment on, requests that name the role use the new model; running ones finish on the
+/// old one. If the model cannot be loaded, nothing changes.
 struct SwapRequest {
   std::string role = "default";
   std::string model;
   bool operator==(const SwapRequest&) const = default;
 };
 
-/// What `hearth cache` does on files, for those who cannot reach the daemon's.
+/// What `hearth cache` does on files, for users who cannot access the daemon's.
 struct CacheRequest {
   std::string op = "ls";           ///< ls, stats, rm, pin, unpin, verify, compact, why
-  std::string model;               ///< only this one's prefixes; "": of all
-  std::vector<std::string> names;  ///< as ls shows them; why: one request id
-  int64_t ttl_s = 3600;            ///< pin: so long
-  bool all = false;                ///< rm: without names; admins: of every owner
-  bool wipe = false;               ///< rm: leave no byte in the files
+  std::string model;               ///< only this model's prefixes; "": all models'
+  std::vector<std::string> names;  ///< as ls prints them; why: one request id
+  int64_t ttl_s = 3600;            ///< pin: for this long
+  bool all = false;                ///< rm: without names; administrators: of every owner
+  bool wipe = false;               ///< rm: overwrite the bytes in the files
   bool show_text = false;          ///< ls: first words
   bool as_json = false;            ///< ls, stats
   bool operator==(const CacheRequest&) const = default;
 };
 
-/// The answers of a request from a token on: what was sent before, then what comes, as of
-/// `generate`, behind an AttachedEvent.
+/// The answers of a request from a given token on: an AttachedEvent, what was already sent, then
+/// what follows, in the form of `generate`.
 struct AttachRequest {
   std::string id;    ///< the request
-  int32_t from = 0;  ///< of each sample, from the delta that holds this token on
+  int32_t from = 0;  ///< per sample: start with the delta that holds this token
   bool operator==(const AttachRequest&) const = default;
 };
 
-/// Samples that go on from the first tokens of a request's sample as if these had been the end of
-/// its prompt; everything else is as that request said it.
+/// New samples that continue after the first tokens of a request's sample, as if those ended its
+/// prompt. All other settings are that request's.
 struct ForkRequest {
   std::string id;                ///< the request
-  int32_t sample = 0;            ///< of it
-  int32_t from = -1;             ///< behind so many tokens of it; -1: behind those it has
-  int32_t n = 1;                 ///< samples
-  int32_t max_tokens = 0;        ///< of each; 0: what the request had left there
+  int32_t sample = 0;            ///< its sample
+  int32_t from = -1;             ///< after this many of its tokens; -1: after all that it has
+  int32_t n = 1;                 ///< new samples
+  int32_t max_tokens = 0;        ///< of each; 0: what the request had left at that token
   std::optional<uint64_t> seed;  ///< absent: the daemon chooses; `done` reports it
   bool detach = false;
   bool operator==(const ForkRequest&) const = default;
@@ -175,7 +174,7 @@ struct ForkRequest {
 struct EmbedRequest {
   std::string model = "default";
   std::vector<std::string> texts;         ///< one vector for each; or
-  std::vector<std::vector<int32_t>> ids;  ///< token ids, exactly as they shall be computed
+  std::vector<std::vector<int32_t>> ids;  ///< token ids, computed exactly as given
   std::string pooling = "auto";           ///< auto (as the model's file says), mean, cls, last
   bool normalize = true;                  ///< each vector has length 1
   bool operator==(const EmbedRequest&) const = default;

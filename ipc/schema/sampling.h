@@ -1,5 +1,6 @@
 #pragma once
-// How tokens are drawn where a request does not say: one set per model, the same for every client.
+// Sampling parameters for requests that leave them out: one set per model, the same for every
+// client.
 
 #include <cstdint>
 #include <optional>
@@ -7,8 +8,8 @@
 
 namespace hearth::ipc {
 
-/// What a model's file, or the configuration, says about drawing. Ranges are those of the fields of
-/// a generate request.
+/// The sampling parameters that a model's file or the configuration sets. Ranges are those of the
+/// fields of a generate request.
 struct SamplingSettings {
   std::optional<float> temperature{};
   std::optional<int32_t> top_k{};
@@ -23,7 +24,7 @@ struct SamplingSettings {
 /// not have that value.
 bool set_sampling(std::string_view name, double value, SamplingSettings* settings);
 
-/// What holds for a model. The values here are those of a model of which nobody says anything.
+/// The parameters of a model. The values here apply if neither file nor configuration sets any.
 struct SamplingDefaults {
   float temperature = 0.8f;
   int32_t top_k = 40;
@@ -34,7 +35,7 @@ struct SamplingDefaults {
   bool operator==(const SamplingDefaults&) const = default;
 };
 
-/// The values that `settings` has replace those of `defaults`.
+/// `defaults` with the values that `settings` sets.
 inline SamplingDefaults with(SamplingDefaults defaults, const SamplingSettings& settings) {
   defaults.temperature = settings.temperature.value_or(defaults.temperature);
   defaults.top_k = settings.top_k.value_or(defaults.top_k);

@@ -1,11 +1,11 @@
 #pragma once
-// What a dashboard is told, as plain data, and its bytes. Goes from a worker to the broker, and
-// from the broker to whoever listens on events.sock (ipc/client/event_stream.h), which draws it.
+// The data that dashboards draw, as plain structs, and its encoding. A worker sends it to the
+// broker, which publishes it on events.sock (ipc/client/event_stream.h).
 //
 // Layout: a version byte (2), then the fields of WatchUpdate in the order below. Numbers are
 // LEB128, signed ones zigzag; a list is its length and its elements; a text is its length and its
-// bytes. Bounds are WatchLimits; a message that breaks one, ends early or has bytes left is refused
-// as a whole.
+// bytes. Bounds are in WatchLimits; a message that exceeds one, ends early or has bytes left over
+// is refused as a whole.
 
 #include <cstdint>
 #include <string>
@@ -28,9 +28,9 @@ struct WatchLimits {
   static constexpr uint64_t kGapBuckets = 1088;
 };
 
-/// Part of a prompt, computed by one step.
+/// The part of a prompt that one step computed.
 struct WatchedChunk {
-  uint64_t request = 0;  ///< the broker's number; 0: of somebody else
+  uint64_t request = 0;  ///< the broker's number; 0: another owner's
   int32_t tokens = 0;
   bool operator==(const WatchedChunk&) const = default;
 };
@@ -43,7 +43,7 @@ struct WatchedGaps {
   bool operator==(const WatchedGaps&) const = default;
 };
 uint32_t gap_bucket(int64_t gap_us);
-/// In the middle of the bucket.
+/// The middle of the bucket, microseconds.
 double gap_us(uint32_t bucket);
 
 /// One step of the engine.
@@ -58,37 +58,37 @@ struct WatchedStep {
   int32_t prefills_unlisted = 0;  ///< tokens
   int32_t running = 0;            ///< sequences after the step
   int32_t waiting = 0;
-  int32_t preempted = 0;  ///< since the step before
+  int32_t preempted = 0;  ///< since the previous step
   bool operator==(const WatchedStep&) const = default;
 };
 
 enum class WatchedBlock : uint8_t {
   kFree,
-  kUsed,    ///< one sequence refers to it
-  kShared,  ///< several do
-  kCached,  ///< none does; the prefix index keeps it
-  kPinned,  ///< none does; the slow tier keeps it until its pin ends
-  kMoving,  ///< its bytes came from the slow tier, or went there, since the last message
+  kUsed,    ///< referenced by one sequence
+  kShared,  ///< referenced by several sequences
+  kCached,  ///< unreferenced; kept by the prefix index
+  kPinned,  ///< unreferenced; pinned in the slow tier
+  kMoving,  ///< copied from or to the slow tier since the last message
 };
 inline constexpr int kNumWatchedBlocks = 6;
 
-/// `count` blocks from `first` on: alike, but for the position, which grows by one from block to
-/// block where the blocks are in use.
+/// `count` blocks from `first` on that are alike. The position of blocks in use grows by one from
+/// block to block.
 struct BlockRun {
   uint32_t first = 0;
   uint32_t count = 0;
   WatchedBlock state = WatchedBlock::kFree;
   uint8_t refs = 0;      ///< 255: that many or more
-  uint64_t request = 0;  ///< one of those that refer to it; 0: none, or somebody else's
-  int32_t position = 0;  ///< of the first, in blocks, within its sequence
-  bool on_disk = false;  ///< the slow tier has it too
+  uint64_t request = 0;  ///< one of the requests that reference it; 0: none, or another owner's
+  int32_t position = 0;  ///< of the first block within its sequence, in blocks
+  bool on_disk = false;  ///< the slow tier holds it too
   bool operator==(const BlockRun&) const = default;
 };
 
 struct PoolUpdate {
   int32_t group = 0;
   int32_t num_blocks = 0;
-  bool full = false;  ///< what is in no run is free; else it is as it was
+  bool full = false;  ///< blocks in no run are free; otherwise they are unchanged
   std::vector<BlockRun> runs;
   bool operator==(const PoolUpdate&) const = default;
 };
@@ -121,37 +121,37 @@ struct WatchedRequest : WatchedProgress {
   bool operator==(const WatchedRequest&) const = default;
 };
 
-/// Cached blocks that follow one another, with nothing branching off between them.
+/// A run of cached blocks without a branch between them.
 struct WatchedPrefix {
-  /// Of the last block: the hash that the store knows it by (its first and last 8 bytes), and that
-  /// of the block in front of the run; 0, 0: none.
+  /// The store's hash of the last block (its first and last 8 bytes), and that of the block before
+  /// the run; 0, 0: none.
   uint64_t name_high = 0, name_low = 0;
   uint64_t parent_high = 0, parent_low = 0;
-  int32_t end_block = 0;   ///< blocks from the start of the prompt up to the run's end
-  int32_t num_blocks = 0;  ///< of any group, in memory
-  int32_t in_use = 0;      ///< of those, by running sequences
+  int32_t end_block = 0;   ///< blocks from the start of the prompt to the run's end
+  int32_t num_blocks = 0;  ///< in memory, of all groups
+  int32_t in_use = 0;      ///< of these, used by running sequences
   bool pinned = false;
   bool operator==(const WatchedPrefix&) const = default;
 };
 
 struct WatchUpdate {
-  uint64_t sequence = 0;  ///< one more than the last of this worker; a gap is a lost message
+  uint64_t sequence = 0;  ///< counts this worker's messages; a gap means that one was lost
   int64_t now_us = 0;
   uint64_t steps_dropped = 0;
   int32_t block_size = 0;  ///< tokens
   std::vector<WatchedStep> steps;
-  std::vector<PoolUpdate> pools;  ///< none: as they were
+  std::vector<PoolUpdate> pools;  ///< empty: unchanged
   std::vector<WatchedRequest> requests;
-  bool has_prefixes = false;            ///< else they are as they were
+  bool has_prefixes = false;            ///< false: the prefixes are unchanged
   std::vector<WatchedPrefix> prefixes;  ///< for administrators
-  uint64_t resident_bytes = 0;          ///< of the worker's memory; 0: not known
-  int64_t power_mw = 0;                 ///< of the machine's processors, recently; 0: not known
+  uint64_t resident_bytes = 0;          ///< of the worker process; 0: not known
+  int64_t power_mw = 0;                 ///< recent power of the machine's CPUs; 0: not known
   std::vector<WatchedGaps> gaps;        ///< of all requests, since the last message
   bool operator==(const WatchUpdate&) const = default;
 };
 
 std::string encode_watch(const WatchUpdate& update);
-/// kProtocol says what was met and what was wanted.
+/// kProtocol: the bytes are not such a message.
 Result<WatchUpdate> decode_watch(std::string_view bytes);
 
 }  // namespace hearth::ipc

@@ -1,5 +1,5 @@
 #pragma once
-// What the broker and its workers say to each other beside what clients are sent.
+// Messages between the broker and its workers, apart from what is passed on to clients.
 
 #include <cstdint>
 #include <string>
@@ -13,29 +13,29 @@
 
 namespace hearth::ipc {
 
-/// What the broker adds to a request before a worker sees it.
+/// A request as a worker receives it: what the client asked for and what the broker adds.
 struct WorkerRequest {
   uint64_t id = 0;                           ///< the frame in front; not in the JSON
   Verb verb = Verb::kGenerate;               ///< kGenerate, kTokenize or kEmbed
   std::string owner;                         ///< "uid:1000"
-  int64_t received_ms_ago = 0;               ///< spent in the broker already
+  int64_t received_ms_ago = 0;               ///< time already spent in the broker
   GenerateRequest generate;                  ///< verb kGenerate; its seed is set
   TokenizeRequest tokenize;                  ///< verb kTokenize
   EmbedRequest embed;                        ///< verb kEmbed
   std::vector<std::vector<int32_t>> resume;  ///< per sample, tokens already sent
-  /// A fork: tokens behind the prompt, and the live request (0: none any more) whose sample has
+  /// A fork: the tokens after the prompt, and the live request (0: it has ended) whose sample
   /// computed them.
   std::vector<int32_t> prefix;
   uint64_t fork_of = 0;
   int32_t fork_sample = 0;
 };
 
-/// Broker -> worker, "control". `kCancel` concerns the request of the number in front; the others
+/// Broker -> worker, "control". `kCancel` is about the request whose number precedes it; the others
 /// have number 0.
 enum class WorkerControl {
   kCancel,
-  kDrain,  ///< admit nothing more, end the live requests, then say stopped
-  kStop,   ///< end now
+  kDrain,  ///< admit nothing more, finish the live requests, then send WorkerStopped
+  kStop,   ///< exit now
 };
 
 // Worker -> broker, "event" with number 0.
@@ -47,15 +47,14 @@ struct WorkerHello {
   std::string device;   ///< "cpu", "cuda:0"
   bool operator==(const WorkerHello&) const = default;
 };
-/// Before any weight is in memory: what will be.
+/// Memory that the worker will take, sent before it loads any weight.
 struct WorkerPlan {
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
   uint64_t other_bytes = 0;  ///< activations, logits, index, a device's driver
-  /// Free on a device with memory of its own before any of it is taken; 0: it is the host's memory.
+  /// Free on a device with its own memory before any is taken; 0: the device uses host memory.
   uint64_t device_free_bytes = 0;
-  uint64_t host_bytes =
-      0;  ///< of a worker on such a device: what it may come to take of the host's
+  uint64_t host_bytes = 0;  ///< on such a device: host memory that the worker may take later
   bool operator==(const WorkerPlan&) const = default;
 };
 struct WorkerLoadProgress {
@@ -64,36 +63,36 @@ struct WorkerLoadProgress {
   std::string stage = "reading";  ///< or "warming_up"
   bool operator==(const WorkerLoadProgress&) const = default;
 };
-/// Serves from here on.
+/// The worker serves requests from now on.
 struct WorkerReady {
   std::string model;
   std::string architecture;
   std::string title;
   std::string file_type;
   std::string fingerprint;
-  std::string device;  ///< with the path chosen: "cpu avx512-vnni"
+  std::string device;  ///< with the code path: "cpu avx512-vnni"
   int32_t context_length = 0;
   int32_t vocab_size = 0;
   uint64_t num_parameters = 0;
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
   int64_t load_ms = 0;
-  std::string draft;  ///< the model that guesses for it; "": none
+  std::string draft;  ///< its draft model; "": none
   SamplingDefaults sampling{};
   ExpertUse experts{};
-  bool chat_template = false;  ///< its file has one
+  bool chat_template = false;  ///< its file has a chat template
   bool operator==(const WorkerReady&) const = default;
 };
-/// Cannot serve; the worker ends after it.
+/// The worker cannot serve and exits after this.
 struct WorkerFailed {
   Error error;
 };
-/// A sign of life of the engine thread, a few times a second.
+/// Sent by the engine thread a few times a second.
 struct WorkerHeartbeat {
   WorkerSnapshot snapshot;
   bool operator==(const WorkerHeartbeat&) const = default;
 };
-/// Drained; the worker ends after it.
+/// The worker is drained and exits after this.
 struct WorkerStopped {
   bool operator==(const WorkerStopped&) const = default;
 };

@@ -1,5 +1,5 @@
 #pragma once
-// What a worker says of its engine, a few times a second.
+// The state of a worker's engine, as it reports it a few times a second.
 
 #include <cstdint>
 #include <optional>
@@ -8,15 +8,15 @@
 
 namespace hearth::ipc {
 
-/// Guesses verified: of a request, or of a worker's engine so far; see engine::SpeculationCounts.
+/// Drafted tokens of one request, or of a worker's engine so far; see engine::SpeculationCounts.
 struct SpeculationStats {
-  uint64_t verifications = 0;  ///< times that a sequence had guesses in a step
+  uint64_t verifications = 0;  ///< times that a sequence had drafted tokens in a step
   uint64_t drafted_tokens = 0;
   uint64_t accepted_tokens = 0;
-  std::vector<uint64_t> drafted_at;   ///< by place among the guesses of a step, to the last used
-  std::vector<uint64_t> accepted_at;  ///< of them
+  std::vector<uint64_t> drafted_at;   ///< by position in the draft, up to the last one used
+  std::vector<uint64_t> accepted_at;  ///< of these, accepted
   double mean_accepted = 0;           ///< accepted_tokens / verifications
-  double saved_ms = 0;                ///< estimate: plain decoding would have taken so much longer
+  double saved_ms = 0;                ///< estimate: the extra time that plain decoding would take
   bool operator==(const SpeculationStats&) const = default;
 };
 
@@ -30,21 +30,21 @@ struct StoreSnapshot {
   uint64_t chunks_saved = 0;
   uint64_t chunks_evicted = 0;
   uint64_t chunks_dropped = 0;  ///< not written: queue full, disk full, an error
-  uint64_t chunks_refused = 0;  ///< damaged, or not ours
-  uint64_t pins_refused = 0;    ///< their owner has pinned as much as may be
+  uint64_t chunks_refused = 0;  ///< damaged, or written with another key
+  uint64_t pins_refused = 0;    ///< because the owner's bound on pins is reached
   std::string last_error;
-  // Of a worker on a GPU: host memory in front of the disk, or alone.
+  // On a GPU: host memory in front of the disk, or without a disk.
   uint64_t ram_budget_bytes = 0;  ///< 0: none
   uint64_t ram_bytes = 0;
-  uint64_t ram_pinned_bytes = 0;  ///< of them, of chunks that are pinned on disk
+  uint64_t ram_pinned_bytes = 0;  ///< of these, of chunks pinned on disk
   uint64_t ram_chunks = 0;
-  uint64_t ram_loaded = 0;  ///< of chunks_loaded, those that came from it
+  uint64_t ram_loaded = 0;  ///< of chunks_loaded, those read from host memory
   uint64_t ram_evicted = 0;
   bool operator==(const StoreSnapshot&) const = default;
 };
 
-/// A worker's GPU as its management library sees it, whoever uses it; read once a second. What that
-/// does not say is empty, or -1.
+/// A worker's GPU as its management library reports it, all its users included; read once a second.
+/// Values that it does not report are empty or -1.
 struct GpuSnapshot {
   std::string name;    ///< "NVIDIA H200"
   std::string driver;  ///< its version
@@ -56,25 +56,25 @@ struct GpuSnapshot {
   int64_t power_mw = -1;
   int64_t power_limit_mw = -1;
   int32_t temperature_c = -1;
-  int32_t utilization_percent = -1;  ///< of the last second or so, in which anything ran
-  std::string throttled;             ///< why its clocks are lower than they could be; "": nothing
+  int32_t utilization_percent = -1;  ///< share of about the last second in which a kernel ran
+  std::string throttled;             ///< why its clocks are reduced; "": they are not
   bool operator==(const GpuSnapshot&) const = default;
 };
 
-/// What a worker took of a device with memory of its own.
+/// Memory that a worker took on a device with its own memory.
 struct DeviceMemory {
-  uint64_t planned_bytes = 0;   ///< weights, KV, buffers: known ahead, to the byte
-  uint64_t reserved_bytes = 0;  ///< for captured steps and the driver: not known ahead
-  uint64_t taken_bytes = 0;     ///< that went beside the plan, by whomever, while it was loaded
-  uint64_t graph_bytes = 0;     ///< of them, while steps were captured
+  uint64_t planned_bytes = 0;   ///< weights, KV, buffers: known in advance, to the byte
+  uint64_t reserved_bytes = 0;  ///< for captured steps and the driver: not known in advance
+  uint64_t taken_bytes = 0;     ///< taken in addition to the plan during loading, by any process
+  uint64_t graph_bytes = 0;     ///< of these, while steps were captured
   bool operator==(const DeviceMemory&) const = default;
 };
 
-/// What a token leaves out of a mixture of experts; all zero of a model that is none.
+/// The experts that a token uses in a mixture of experts; all zero for other models.
 struct ExpertUse {
   uint64_t unused_parameters = 0;  ///< of the experts that one token does not use
   uint64_t bytes = 0;              ///< of all experts, in the model's file
-  double share = 0;                ///< of them that one token uses
+  double share = 0;                ///< share of them that one token uses
   bool operator==(const ExpertUse&) const = default;
 };
 
@@ -88,7 +88,7 @@ struct WorkerSnapshot {
   std::vector<int32_t> kv_blocks_used;    ///< referenced by sequences
   std::vector<int32_t> kv_blocks_cached;  ///< unreferenced, held by the prefix index
   uint64_t kv_bytes = 0;
-  uint64_t kv_bytes_used = 0;  ///< of them in blocks that hold something: used or cached
+  uint64_t kv_bytes_used = 0;  ///< of these, in blocks that are used or cached
   uint64_t prompt_tokens_total = 0;
   uint64_t prompt_tokens_cached = 0;
   uint64_t prefill_tokens_total = 0;
@@ -98,10 +98,10 @@ struct WorkerSnapshot {
   double prefill_tokens_per_s = 0;  ///< in the last seconds
   double decode_tokens_per_s = 0;   ///< in the last seconds
   double step_ms_recent = 0;
-  uint64_t prompt_tokens_restored = 0;  ///< of the cached ones, from disk
+  uint64_t prompt_tokens_restored = 0;  ///< of the cached tokens, from disk
   StoreSnapshot store;
-  std::optional<DeviceMemory> device_memory{};  ///< absent where it computes in the host's
-  std::optional<GpuSnapshot> gpu{};             ///< absent on a CPU, and where nothing tells
+  std::optional<DeviceMemory> device_memory{};  ///< absent if it computes in host memory
+  std::optional<GpuSnapshot> gpu{};             ///< absent on a CPU and without NVML
   bool operator==(const WorkerSnapshot&) const = default;
 };
 

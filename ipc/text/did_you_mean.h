@@ -1,5 +1,5 @@
 #pragma once
-// What a person may have meant by a word that is not known. Pure functions.
+// Suggestions for a mistyped word. Pure functions.
 
 #include <span>
 #include <string>
@@ -7,12 +7,12 @@
 
 namespace hearth::ipc {
 
-/// The candidate that `word` is nearest to: one that begins with it (of at least three characters,
-/// leading dashes not counted), else one at most two edits away (an edit inserts, drops, replaces
-/// or swaps characters; one, for words of up to four characters). "": none.
+/// The candidate nearest to `word`: one that begins with it (if it has at least three characters,
+/// not counting leading dashes), else one at most two edits away, or one edit for words of up to
+/// four characters. An edit inserts, drops, replaces or swaps characters. "": none.
 std::string nearest_word(std::string_view word, std::span<const std::string> candidates);
 
-/// "; did you mean WORD?", or nothing where `word` is empty.
+/// "; did you mean WORD?", or "" if `word` is empty.
 std::string did_you_mean(std::string_view word);
 
 }  // namespace hearth::ipc

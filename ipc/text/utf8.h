@@ -1,5 +1,5 @@
 #pragma once
-// UTF-8 as RFC 3629 has it: no overlong forms, no surrogates, nothing past U+10FFFF.
+// UTF-8 as RFC 3629 defines it: no overlong forms, no surrogates, nothing above U+10FFFF.
 
 #include <cstddef>
 #include <string>
@@ -7,13 +7,13 @@
 
 namespace hearth::ipc {
 
-/// Length of the longest prefix of `text` that is whole, valid characters; text.size() when all is.
+/// Length of the longest prefix of `text` that consists of complete, valid characters.
 size_t valid_utf8_prefix(std::string_view text);
 
 inline bool is_valid_utf8(std::string_view text) { return valid_utf8_prefix(text) == text.size(); }
 
-/// `text` with every byte that belongs to no valid character replaced by U+FFFD. For bytes that go
-/// into a message of ours (a file name, say), never for text of a model.
+/// `text` with every byte outside a valid character replaced by U+FFFD. For bytes quoted in our own
+/// messages, such as a file name; never for model output.
 std::string to_valid_utf8(std::string_view text);
 
 }  // namespace hearth::ipc

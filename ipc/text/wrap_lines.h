@@ -1,14 +1,14 @@
 #pragma once
-// Help that fits a terminal.
+// Wraps help texts to the width of a terminal.
 
 #include <string>
 #include <string_view>
 
 namespace hearth::ipc {
 
-/// Lines of more than `columns` characters go on below, under where their description begins:
-/// behind the first run of two blanks after the words at their beginning, else behind their indent.
-/// A word that is longer than a line stays whole.
+/// Wraps lines of more than `columns` characters. The rest is indented to where the description
+/// begins: after the first run of two blanks that follows the leading words, else after the line's
+/// indent. A word longer than a line is not broken.
 std::string wrap_lines(std::string_view text, size_t columns);
 
 }  // namespace hearth::ipc

@@ -1,8 +1,8 @@
 #pragma once
-// JSON to and from the structs of ipc/schema/messages.h. What comes from a client is checked
-// against the field table value by value: an error names the field, what was met and what was
-// wanted, and quotes no user text. Answers are read leniently (unknown members are skipped), so
-// that an older client can talk to a newer daemon. Pure functions; any thread.
+// JSON to and from the structs of ipc/schema/messages.h. Each value from a client is checked
+// against the field table: an error names the field, the value met and the values wanted, and
+// quotes no user text. Answers are read leniently (unknown members are skipped) so that an older
+// client can talk to a newer daemon. Pure functions; any thread.
 
 #include <optional>
 #include <span>
@@ -18,8 +18,8 @@ namespace hearth::ipc {
 
 // ---- Requests -------------------------------------------------------------------------------
 
-/// Errors: kProtocol (not a JSON object, no such verb), kUnknownField, kInvalidArgument, kTooLarge;
-/// `field` names the field concerned.
+/// Errors: kProtocol (not a JSON object, unknown verb), kUnknownField, kInvalidArgument, kTooLarge;
+/// `field` names the field.
 Result<ClientRequest> decode_request(std::string_view json);
 std::string encode_request(const ClientRequest& request);
 
@@ -34,7 +34,7 @@ Result<Delta> decode_delta(const Answer& answer);
 /// The text of a part of DeltaChannel::kCall.
 Result<ToolCall> decode_tool_call(std::string_view json);
 std::string encode_tool_call(const ToolCall& call);
-/// As a delta carries them; read_logprobs() reads just this.
+/// The logprobs frame of a delta; read_logprobs() reads exactly this form.
 std::string encode_logprobs(std::span<const TokenLogprobs> logprobs);
 /// A delta as one JSON object ({"event":"delta",...}), for people and scripts; not on the socket.
 std::string delta_as_json(const Delta& delta);

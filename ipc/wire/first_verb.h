@@ -1,5 +1,5 @@
 #pragma once
-// What a request asks for, before it is read.
+// The verb of a request, without parsing the request.
 
 #include <optional>
 #include <string_view>
@@ -8,8 +8,8 @@
 
 namespace hearth::ipc {
 
-/// The verb, where it stands first, as encode_request() writes it. Nothing else is looked at, and
-/// the request need not be one.
+/// The verb, if it is the first member, as encode_request() writes it. The rest is not looked at
+/// and need not be valid.
 std::optional<Verb> first_verb(std::string_view json);
 
 }  // namespace hearth::ipc

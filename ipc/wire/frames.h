@@ -1,5 +1,5 @@
 #pragma once
-// The frames around the JSON, as ipc/schema/messages.h draws them. Views point into the caller's
+// The frames around the JSON; ipc/schema/protocol.h has their layout. Views point into the caller's
 // frames.
 
 #include <cstdint>
@@ -28,13 +28,13 @@ struct ClientMessage {
   std::string_view request_id;
   std::string_view json;
 };
-/// `frames` without the routing frame. kProtocol says what was met and what was wanted.
+/// `frames` without the routing frame. kProtocol: not frames of a request.
 Result<ClientMessage> parse_client_message(FrameViews frames);
-/// The second frame of anything, if it may be a request id: to address an error reply.
+/// The second frame, if it is a valid request id, to address an error reply.
 std::optional<std::string_view> request_id_of(FrameViews frames);
 bool is_request_id(std::string_view id);
 
-/// What follows the address in an answer, for clients and for the broker alike.
+/// The part of an answer that follows its address; the same for clients and for the broker.
 struct Answer {
   bool is_delta = false;
   std::string_view json;      ///< event
@@ -51,34 +51,34 @@ struct DaemonMessage {
 };
 Result<DaemonMessage> parse_daemon_message(FrameViews frames);
 
-/// What a worker has for its requests goes together, as much as there is: a message costs more than
-/// a token. Of each answer, little endian: number of the request (u64), 0 event or 1 delta, three
-/// sizes in bytes (u32 each), and what has these: JSON and twice nothing, or payload, ids,
+/// A worker sends all pending answers in one message, because a message costs more than a token.
+/// Per answer, little endian: request number (u64), 0 for an event or 1 for a delta, three sizes in
+/// bytes (u32 each), then three parts of these sizes: JSON and two empty parts, or payload, ids and
 /// logprobs.
 void append_answer(std::string& answers, uint64_t number, const Answer& answer);
 struct NumberedAnswer {
   uint64_t number = 0;
   Answer answer;
 };
-/// Takes the first off the front of `answers`, which are not empty; views into them. kProtocol: no
-/// whole answer, or of no request.
+/// Takes the first answer off the front of `answers`, which must not be empty; returns views into
+/// it. kProtocol: the answer is incomplete or belongs to no request.
 Result<NumberedAnswer> take_answer(std::string_view* answers);
 
 // ---- Little-endian pieces, the same on every machine -----------------------------------------
 
 std::string encode_delta_payload(const DeltaHeader& header, std::string_view text);
-/// The same with parts; `header` need not have their number.
+/// The same with parts; their number need not be set in `header`.
 std::string encode_delta_payload(const DeltaHeader& header, std::span<const DeltaPart> parts);
 struct DeltaPayload {
   DeltaHeader header;
-  std::string_view text;  ///< of a delta with parts: they, as they stand on the wire
+  std::string_view text;  ///< in a delta with parts: the encoded parts
 };
-/// kProtocol: shorter than its header, text not UTF-8. Parts are not looked at.
+/// kProtocol: shorter than its header, or text that is not UTF-8. Parts are not checked.
 Result<DeltaPayload> decode_delta_payload(std::string_view frame);
-/// kProtocol: their number is not the header's, they are longer or shorter than the frame, of no
-/// known channel, or not UTF-8.
+/// kProtocol: a number or sizes that do not fit the header and the frame, an unknown channel, or
+/// text that is not UTF-8.
 Result<std::vector<DeltaPart>> decode_parts(const DeltaPayload& payload);
-/// A text on the wire as the one part that it is.
+/// Plain text as a single encoded part.
 std::string text_as_part(std::string_view text);
 
 std::string encode_ids(std::span<const int32_t> ids);

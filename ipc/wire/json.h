@@ -1,7 +1,7 @@
 #pragma once
-// Bounded JSON for the codec: depth, number of values and bytes have limits, a key given twice is
-// an error, and the parser's own messages (which quote the input) never leave. Included by .cpp
-// files only: nlohmann's header costs seconds.
+// Bounded JSON for the codec: depth, number of values and bytes are limited, a duplicate key is an
+// error, and the parser's own messages, which quote the input, are not passed on. Included by .cpp
+// files only, because nlohmann's header takes seconds to compile.
 
 #include <cstddef>
 #include <nlohmann/json.hpp>
@@ -12,7 +12,7 @@
 
 namespace hearth::ipc {
 
-/// Keeps the order of the keys: an event's "event" stands first.
+/// Keeps the order of the keys, so that an event begins with "event".
 using Json = nlohmann::ordered_json;
 
 struct JsonLimits {
@@ -22,17 +22,17 @@ struct JsonLimits {
   size_t max_object_keys = 256;  ///< per object
 };
 
-/// The object that `text` is. kProtocol where it is not one (the byte, counted from 1, and, where
-/// known, the top-level field are named), kTooLarge over a limit, kInvalidArgument for a key given
-/// twice.
+/// Parses `text`, a JSON object. kProtocol if it is not one (naming the byte, counted from 1, and
+/// the top-level field if known), kTooLarge above a limit, kInvalidArgument for a duplicate key.
 Result<Json> parse_json_object(std::string_view text, const JsonLimits& limits);
 
 std::string dump_json(const Json& json);
 
-/// What a value is, for an error: "-1", "true", "a string of 12 bytes", "an object". Never quotes.
+/// Describes a value for an error: "-1", "true", "a string of 12 bytes", "an object". Quotes no
+/// text.
 std::string describe(const Json& value);
 
-/// Up to 40 visible ASCII characters of a name that came from outside, for an error.
+/// Up to 40 visible ASCII characters of an untrusted name, for an error.
 std::string printable(std::string_view name);
 
 }  // namespace hearth::ipc

@@ -1,23 +1,23 @@
 #pragma once
-// Pieces of JSON written straight into a text: for what is said once a token, where a tree of
-// values would cost more than all the rest.
+// JSON written directly into a string, for messages sent once per token, where a tree of values
+// would cost more than everything else.
 
 #include <string>
 #include <string_view>
 
 namespace hearth::ipc {
 
-/// `text` (UTF-8) appended as a JSON string, quotes included.
+/// Appends `text` (UTF-8) as a JSON string, quotes included.
 void append_quoted(std::string_view text, std::string* out);
-/// What the JSON string `quoted` says, appended. It is one, quotes included: see quoted_bytes().
+/// Appends the text of the JSON string `quoted` (quotes included; see quoted_bytes()).
 void append_unquoted(std::string_view quoted, std::string* out);
-/// The shortest decimal that reads back as this float; null of what is no number.
+/// Appends the shortest decimal that reads back as this float; null for NaN and infinities.
 void append_number(float value, std::string* out);
 
-/// Bytes of the JSON string at the front of `json`, quotes included; 0: there is none. Whether its
-/// bytes are UTF-8 is not looked at.
+/// Length in bytes of the JSON string at the front of `json`, quotes included; 0: there is none.
+/// Does not check that it is UTF-8.
 size_t quoted_bytes(std::string_view json);
-/// The same of a JSON number.
+/// The same for a JSON number.
 size_t number_bytes(std::string_view json);
 
 }  // namespace hearth::ipc

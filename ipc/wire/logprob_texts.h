@@ -1,6 +1,6 @@
 #pragma once
-// The logprobs frame of a delta, read without a value being made of it: a number or a string that
-// goes on into other JSON is taken over as it stands.
+// The logprobs frame of a delta as views: numbers and strings are copied into other JSON without
+// being parsed.
 
 #include <cstddef>
 #include <string_view>
@@ -8,7 +8,7 @@
 
 namespace hearth::ipc {
 
-/// Both as JSON, views into the frame: a number or null, and a string with its quotes.
+/// JSON, views into the frame: a number or null, and a string with its quotes.
 struct LogprobText {
   std::string_view logprob;
   std::string_view text;
@@ -24,8 +24,8 @@ struct LogprobTexts {
   std::vector<LogprobText> top;
 };
 
-/// Reads what encode_logprobs() writes, and that alone: members in its order and no blanks. False:
-/// it is something else, or not UTF-8; `out` is then of no use.
+/// Reads exactly what encode_logprobs() writes: members in that order and no blanks. False: it is
+/// something else, or not UTF-8; `out` is then unspecified.
 bool read_logprobs(std::string_view frame, LogprobTexts* out);
 
 }  // namespace hearth::ipc

@@ -1,6 +1,5 @@
 #pragma once
-// Whether somebody listens at a unix socket, asked of the kernel: no answer of theirs is waited
-// for.
+// Asks the kernel whether a process listens on a Unix socket, without waiting for its answer.
 
 #include <filesystem>
 
@@ -9,9 +8,9 @@
 
 namespace hearth::ipc {
 
-/// Who listens at `socket` (the process that called listen). kUnavailable with the system's reason
-/// where nobody does: no such file, or left over from a process that ended. kForbidden where this
-/// process may not ask, with the group that may.
+/// The process that called listen() on `socket`. kUnavailable with the system's reason if none
+/// does: there is no such file, or its process has ended. kForbidden if this process may not
+/// connect; the message names the group that may.
 Result<PeerCredentials> probe_listener(const std::filesystem::path& socket);
 
 }  // namespace hearth::ipc

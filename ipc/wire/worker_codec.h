@@ -12,7 +12,7 @@
 
 namespace hearth::ipc {
 
-/// `id` is the number frame's, `verb` must be generate or tokenize.
+/// `id` comes from the number frame. The verb must be generate, tokenize or embed.
 Result<WorkerRequest> decode_worker_request(uint64_t id, std::string_view json);
 std::string encode_worker_request(const WorkerRequest& request);
 

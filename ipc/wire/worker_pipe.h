@@ -1,18 +1,18 @@
 #pragma once
-// The connection of a broker and a worker: a Unix stream socket with no thread behind it, so that
-// what one end says wakes nobody but the other. Messages in both directions, little endian:
+// The connection between the broker and a worker: a Unix stream socket without a thread of its own,
+// so that a message wakes only its receiver. Messages in both directions, little endian:
 //
 //   u32 bytes   u32 kind   u64 number   bytes
 //
 //   broker -> worker                      worker -> broker
 //   request, control: number of the       event: JSON of a WorkerEvent, about the worker itself
-//   request, 0 of none; JSON              answers: see append_answer in frames.h
-//   watch: "1" tell what you do, from     watch: an encoded WatchUpdate
-//   the beginning; "0" no more
+//   request or 0; JSON                    answers: see append_answer in frames.h
+//   watch: "1" start sending updates,     watch: an encoded WatchUpdate
+//   with a full one; "0" stop
 //
-// Neither end ever waits for the other. What the socket does not take waits in the sender's memory,
-// without a bound of its own: what goes to a worker was admitted, what comes from one is bounded by
-// the tokens that live requests may have, and both ends read at once. One thread owns an end.
+// Neither end waits for the other. Bytes that the socket does not take are kept in the sender's
+// memory without a bound of its own: requests to a worker were admitted, answers are bounded by the
+// tokens that live requests may generate, and both ends read immediately. One thread owns an end.
 
 #include <cstddef>
 #include <cstdint>
@@ -41,16 +41,16 @@ void append_pipe_message(std::string& out, const PipeMessage& message);
 /// Bytes in, messages out.
 class PipeReader {
  public:
-  /// Room for what comes next; the views that next() gave end here.
+  /// Space for the next bytes. Invalidates the views that next() returned.
   std::span<char> room();
   void filled(size_t bytes) { end_ += bytes; }
-  /// The next whole message, a view into this; nothing: more bytes are wanted. kProtocol: no
-  /// message begins so, and none follows.
+  /// The next complete message, a view into this reader; nothing: more bytes are needed. kProtocol:
+  /// not a message; the stream cannot be read further.
   Result<std::optional<PipeMessage>> next();
 
  private:
   std::vector<char> buffer_;
-  size_t begin_ = 0;  // of what next() has not given
+  size_t begin_ = 0;  // of the bytes that next() has not returned
   size_t end_ = 0;
 };
 
@@ -62,23 +62,23 @@ class WorkerPipe {
   WorkerPipe(WorkerPipe&& other) noexcept;
   WorkerPipe& operator=(WorkerPipe&&) = delete;
 
-  /// To a socket that is listened on.
+  /// Connects to a listening socket.
   static Result<WorkerPipe> connect(const std::filesystem::path& socket);
 
   int fd() const { return fd_; }
 
-  /// Writes as much as the socket takes now; the rest waits for write(). False: the other end is
-  /// gone.
+  /// Writes as much as the socket takes now and keeps the rest for write(). False: the other end
+  /// has closed.
   bool send(const PipeMessage& message);
   bool write();
   bool has_unsent() const { return sent_ < out_.size(); }
 
   enum class Read {
     kMore,     ///< there may be more to read
-    kDrained,  ///< all that was there
-    kEnded,    ///< the other end is gone, and nothing more comes
+    kDrained,  ///< everything available was read
+    kEnded,    ///< the other end has closed; nothing more follows
   };
-  /// Reads once, at most 64 KiB; the views that next() gave end here.
+  /// Reads once, at most 64 KiB. Invalidates the views that next() returned.
   Read read();
   Result<std::optional<PipeMessage>> next() { return reader_.next(); }
 
