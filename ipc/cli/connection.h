@@ -1,5 +1,5 @@
 #pragma once
-// Reaching the daemon, and what is said when that fails.
+// Connects to the daemon and reports failures.
 
 #include <optional>
 
@@ -11,16 +11,16 @@
 
 namespace hearth::cli {
 
-/// A connected client, or nothing after the reason was printed: the status is then kNoDaemon.
+/// A connected client, or nothing after printing the reason; the exit status is then kNoDaemon.
 std::optional<ipc::Client> connect();
-/// The same, starting a daemon of the user's own where none answers.
+/// The same, but starts the user's own daemon if none answers.
 /// As root only where `allow_root`, or HEARTH_ALLOW_ROOT=1 in the environment, insists.
 std::optional<ipc::Client> connect_or_start(bool no_start, bool allow_root = false);
 
-/// Prints the error and returns the status that belongs to it.
+/// Prints the error and returns its exit status.
 int fail(const Error& error);
 
-/// Prints `reply` with `print`, or as one JSON line, or the error; returns the status.
+/// Prints `reply` with `print` or as one JSON line, or prints the error; returns the exit status.
 template <class Reply, class Print>
 int show(const Result<Reply>& reply, bool json, Print print) {
   if (!reply.ok()) return fail(reply.error());

@@ -1,5 +1,5 @@
 #pragma once
-// Starting hearthd for a user who has none running.
+// Starts hearthd for a user without a running daemon.
 
 #include "ipc/client/client.h"
 #include "kernels/base/result.h"
@@ -7,10 +7,10 @@
 namespace hearth::cli {
 
 /// Starts hearthd, detached from this terminal, with its output in hearthd.log in the state
-/// directory, and waits until it answers: at most 10 s. Says on stderr what it does. kUnavailable
-/// with the reason: no program found, it ended (the last line of its log), it does not answer; for
-/// a service's user: that systemctl is the one to start it; for root, unless `allow_root` or
-/// HEARTH_ALLOW_ROOT=1 insists: what to do instead.
+/// directory, and waits at most 10 s until it answers. Reports on stderr what it does. kUnavailable
+/// with the reason: no program found; it exited (the last line of its log); it does not answer; the
+/// user is the service's, who should use systemctl; the user is root and neither `allow_root` nor
+/// HEARTH_ALLOW_ROOT=1 is set.
 Result<ipc::Client> start_daemon(bool allow_root);
 
 }  // namespace hearth::cli

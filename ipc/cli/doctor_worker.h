@@ -1,6 +1,6 @@
 #pragma once
-// What a worker program says about itself: `hearth-worker-<device> doctor --json` prints one JSON
-// object, {"checks":[{"level":"ok" | "warn" | "fail","name":"...","detail":"..."}]}.
+// The checks that a worker program makes on itself: `hearth-worker-<device> doctor --json` prints
+// one JSON object, {"checks":[{"level":"ok" | "warn" | "fail","name":"...","detail":"..."}]}.
 
 #include <filesystem>
 #include <string>
@@ -16,12 +16,12 @@ std::string_view name(Level level);
 
 struct Check {
   Level level = Level::kOk;
-  std::string name;    ///< what was looked at
-  std::string detail;  ///< what was found, and what follows from it
+  std::string name;    ///< what was checked
+  std::string detail;  ///< the finding and its consequence
 };
 
 Result<std::vector<Check>> parse_worker_checks(std::string_view json);
-/// What a program printed, on both of its outputs, and its exit status.
+/// A program's output on stdout and stderr, and its exit status.
 struct Said {
   std::string text;
   int status = 0;

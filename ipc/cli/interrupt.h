@@ -1,12 +1,12 @@
 #pragma once
-// Ctrl-C and SIGTERM as a flag, so that a request is cancelled and what came is kept.
+// Ctrl-C and SIGTERM as a flag, so that a request is cancelled and its output so far is kept.
 
 namespace hearth::cli {
 
-/// From here on the first SIGINT or SIGTERM raises the flag; the second ends the program.
+/// From now on the first SIGINT or SIGTERM sets the flag and the second ends the program.
 void catch_interrupts();
 bool interrupted();
-/// The flag is down again: for who goes on after it.
+/// Clears the flag, for callers that continue after an interrupt.
 void clear_interrupt();
 
 }  // namespace hearth::cli

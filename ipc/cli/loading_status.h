@@ -1,5 +1,5 @@
 #pragma once
-// How far a load is, on the terminal's status line, while the one who asked waits.
+// Shows the progress of a load on the terminal's status line.
 
 #include <cstdint>
 #include <string>

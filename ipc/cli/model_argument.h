@@ -1,5 +1,5 @@
 #pragma once
-// A model as people write it: a name, a role, or a file.
+// A model argument on the command line: a name, a role, or a file.
 
 #include <string>
 
@@ -7,8 +7,8 @@
 
 namespace hearth::cli {
 
-/// The absolute path of a file that is written as one (./file.gguf), which a daemon of the same
-/// user takes; anything else as it is written. kNotFound where a word with a "/" is no file.
+/// If `word` is written as a file (./file.gguf), its absolute path, which a daemon of the same user
+/// accepts; otherwise `word` unchanged. kNotFound if a word with a "/" is not a file.
 Result<std::string> model_argument(const std::string& word);
 
 }  // namespace hearth::cli

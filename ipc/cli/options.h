@@ -1,5 +1,5 @@
 #pragma once
-// What the command line said, as plain data. Only parse.cpp knows the library that reads it.
+// The parsed command line as plain data. Only parse.cpp uses the parsing library.
 
 #include <cstdint>
 #include <optional>
@@ -11,11 +11,11 @@
 
 namespace hearth::cli {
 
-/// The program's exit status; the footer of --help says the same.
+/// The program's exit status, as the footer of --help lists it.
 enum ExitCode {
   kOk = 0,
   kFailed = 1,        ///< the request or the verb failed
-  kUsage = 2,         ///< the command line makes no sense
+  kUsage = 2,         ///< the command line is wrong
   kNoDaemon = 3,      ///< no daemon answers, or it went away
   kInterrupted = 130  ///< Ctrl-C
 };
@@ -24,12 +24,12 @@ struct RunOptions {
   std::string model;
   std::vector<std::string> prompt_words;
   std::string file;  ///< "-": standard input
-  /// Field of the table and its value as written, in the order given; lists repeat the name.
+  /// Field names and their values as written, in the given order; lists repeat the name.
   std::vector<std::pair<std::string, std::string>> fields;
   bool json = false;
   bool ids = false;
   bool stats = false;
-  bool raw = false;  ///< the prompt is text to go on from, past a chat template
+  bool raw = false;  ///< continue the prompt as text, without the chat template
   bool no_start = false;
   bool allow_root = false;
 };
@@ -50,7 +50,7 @@ struct TokenizeOptions {
 /// attach and fork.
 struct AttachOptions {
   std::string id;
-  int from = 0;  ///< fork: -1, behind all tokens
+  int from = 0;  ///< fork: -1, after all tokens
   int sample = 0;
   int n = 1;
   int max_tokens = 0;
@@ -75,7 +75,7 @@ struct EmbedOptions {
 struct Options {
   std::string verb;
   bool json = false;        ///< models, ps, stats, ping, doctor, load, unload, swap
-  int wait_ms = 0;          ///< ping: keep trying for so long
+  int wait_ms = 0;          ///< ping: keep trying for this long
   std::string request_id;   ///< cancel
   std::string role;         ///< swap
   std::string model;        ///< load, unload, swap
@@ -84,7 +84,7 @@ struct Options {
   bool once = false;        ///< top: one picture
   std::string record;       ///< stats: the file to record into
   double record_s = 0;      ///< stats: seconds; 0: until interrupted
-  std::string draft;        ///< load: its draft model; empty: as it is
+  std::string draft;        ///< load: its draft model; empty: unchanged
   bool no_start = false;    ///< load, swap
   bool allow_root = false;  ///< load, swap, start
   RunOptions run;
@@ -92,7 +92,7 @@ struct Options {
   ChatOptions chat;
   AttachOptions attach;  ///< fork, too
   EmbedOptions embed;
-  /// Of a verb that another program reads: the verb and what follows it, as written.
+  /// For a verb that another program parses: the verb and all following words, as written.
   std::vector<std::string> passed_on;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// Flags as fields of a request: text from the command line becomes the JSON that any client would
-// send, and the codec's own checks judge it.
+// Turns flags into request fields: the command line becomes the JSON that any client would send,
+// and the codec checks it.
 
 #include <string>
 #include <utility>
@@ -11,8 +11,8 @@
 
 namespace hearth::cli {
 
-/// `fields` as RunOptions holds them. `prompt` is left out where prompt_ids are given (and must be
-/// empty then). Errors as ipc::decode_request gives them.
+/// `fields` as in RunOptions. `prompt` must be empty if prompt_ids are given, and is then left out.
+/// Errors as for ipc::decode_request.
 Result<ipc::GenerateRequest> request_from_flags(
     const std::string& model, const std::string& prompt,
     const std::vector<std::pair<std::string, std::string>>& fields);

@@ -1,5 +1,5 @@
 #pragma once
-// The answers of a generation on a terminal or in a pipe, and following one to its end.
+// Prints the answers of a generation to a terminal or a pipe, until its end.
 
 #include <string>
 #include <string_view>
@@ -14,13 +14,13 @@ namespace hearth::cli {
 struct StreamOptions {
   bool json = false;           ///< one JSON line per event
   bool ids = false;            ///< token ids instead of text
-  bool stats = false;          ///< the line of timings, piped or not
+  bool stats = false;          ///< print the line of timings, piped or not
   bool raw = false;            ///< the prompt was continued as text
-  bool explain_empty = false;  ///< say why there is no text at all
+  bool explain_empty = false;  ///< if there is no text at all, explain why
 };
 
-/// Puts what arrives where it belongs: text (or ids, or JSON lines) on stdout, everything else on
-/// stderr. With several samples the first one streams, the others follow when all have ended.
+/// Prints text (or ids, or JSON lines) to stdout and everything else to stderr. With several
+/// samples the first one streams, and the others follow when all have ended.
 class StreamPrinter {
  public:
   explicit StreamPrinter(const StreamOptions& options)
@@ -28,9 +28,9 @@ class StreamPrinter {
 
   void take(const ipc::Delta& delta);
   void take(const ipc::Event& event);
-  /// After the last event.
+  /// Call after the last event.
   void end(const ipc::DoneEvent* done);
-  /// Why stdout takes no more (a full disk, say); 0: it does.
+  /// The errno of a failed write to stdout (a full disk, for example); 0: none failed.
   int problem() const { return problem_; }
 
  private:
@@ -46,14 +46,14 @@ class StreamPrinter {
   int problem_ = 0;
 };
 
-/// Why an answer has no text, in a sentence; `raw`: its prompt was continued as text.
+/// A sentence that explains why an answer has no text; `raw`: its prompt was continued as text.
 std::string why_empty(const ipc::DoneEvent& done, bool raw);
 
 enum class OnInterrupt {
-  kCancel,  ///< Ctrl-C ends the request
-  kLeave,   ///< and here only the reading of it
+  kCancel,  ///< Ctrl-C cancels the request
+  kLeave,   ///< Ctrl-C only stops reading it
 };
-/// Shows what arrives for `id` until its end; the program's exit status.
+/// Prints what arrives for `id` until its end; returns the exit status.
 int follow(ipc::Client& client, const std::string& id, StreamPrinter& printer,
            OnInterrupt on_interrupt);
 

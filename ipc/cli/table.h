@@ -1,5 +1,5 @@
 #pragma once
-// Rows of text in columns, which fit the terminal: names that are too long are cut in the middle.
+// Tables that fit the terminal: long names are shortened in the middle.
 
 #include <string>
 #include <vector>
@@ -8,17 +8,17 @@ namespace hearth::cli {
 
 struct Column {
   std::string title;
-  bool right = false;  ///< numbers
-  size_t least = 0;    ///< above 0: where the rows are too wide, it is cut to no fewer characters
+  bool right = false;  ///< align right, for numbers
+  size_t least = 0;    ///< above 0: it may be shortened to this many characters
 };
 
-/// Lines of `columns` and `rows`, two blanks between columns, each as wide as its widest cell;
-/// cells are shown as one_line() shows them. Where a line has more than `width` characters (0: as
-/// many as there are) the widest column that may be cut is, until it fits or all have their least.
+/// The table as lines: two blanks between columns, each column as wide as its widest cell, cells as
+/// one_line() prints them. If a line has more than `width` characters (0: no bound), the widest
+/// column that may be shortened is, until the line fits or all columns are at their least width.
 std::string table(std::vector<Column> columns, std::vector<std::vector<std::string>> rows,
                   size_t width);
 
-/// "abcdefghij" in 7 characters: "abc…hij". Of valid UTF-8.
+/// "abcdefghij" in 7 characters: "abc…hij". `text` must be valid UTF-8.
 std::string cut_middle(const std::string& text, size_t chars);
 
 }  // namespace hearth::cli

@@ -1,5 +1,5 @@
 #pragma once
-// What may reach a terminal.
+// Output to terminals and pipes.
 
 #include <cstddef>
 #include <string>
@@ -11,9 +11,9 @@ namespace hearth::cli {
 
 bool stdout_is_terminal();
 bool stderr_is_terminal();
-/// Characters of a line of stdout's terminal; 0 where it is none: lines may be as long as they are.
+/// Columns of stdout's terminal; 0 if stdout is not a terminal, so that lines need not be cut.
 size_t terminal_columns();
-/// Both go to the same file, pipe or terminal.
+/// Whether both write to the same file, pipe or terminal.
 bool stdout_and_stderr_are_one();
 
 using ipc::human_bytes;
@@ -21,14 +21,14 @@ using ipc::human_count;
 using ipc::human_duration;
 using ipc::terminal_safe;
 
-/// Writes to stdout at once; false when nobody reads any more.
+/// Writes to stdout without buffering; false if its reader has gone.
 bool write_stdout(std::string_view text);
-/// Writes to stderr. Not fmt::print, which throws where stderr is closed or full.
+/// Writes to stderr. Unlike fmt::print it does not throw if stderr is closed or full.
 void write_stderr(std::string_view text);
 /// "hearth: <message>\n" on stderr.
 void complain(std::string_view message);
 
-/// A line on stderr that the next one overwrites; nothing where stderr is no terminal.
+/// A line on stderr that the next one overwrites; prints nothing if stderr is not a terminal.
 class StatusLine {
  public:
   ~StatusLine() { clear(); }

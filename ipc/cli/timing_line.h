@@ -6,8 +6,8 @@
 
 namespace hearth::cli {
 
-/// "prompt 12 (cached 8) · TTFT 31 ms · 84.2 tokens/s · stop"; a second and more that the cache has
-/// saved is told, and what came from disk.
+/// "prompt 12 (cached 8) · TTFT 31 ms · 84.2 tokens/s · stop". Also names tokens restored from
+/// disk, and the time that the cache saved if it is a second or more.
 std::string timing_line(const ipc::DoneEvent& done);
 
 }  // namespace hearth::cli

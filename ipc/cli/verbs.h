@@ -1,5 +1,5 @@
 #pragma once
-// One function and one file per verb. Each prints, and returns the program's exit status.
+// One function and one file per verb. Each prints its result and returns the exit status.
 
 #include <string>
 #include <vector>
@@ -15,28 +15,27 @@ namespace hearth::cli {
 
 int run(const RunOptions& options);
 int chat(const ChatOptions& options);
-/// The same with a daemon that was reached already.
+/// The same with a connected client.
 int chat_with(ipc::Client client, const ChatOptions& options);
-/// Whether a conversation with that model can begin; loads it. kUnsupported: it has no chat
-/// template for one; kNotFound and the like as the daemon says them.
+/// Loads the model and checks that it can hold a conversation. kUnsupported: it has no chat
+/// template; other errors are the daemon's.
 Result<void> check_chat(ipc::Client& client, const std::string& model, const std::string& system);
 int tokenize(const TokenizeOptions& options);
 int models(bool json);
 int ps(bool json);
 int stats(bool json);
-/// What `hearth ps` and `hearth stats` print.
-/// "resident", "load 40 %"
+/// The state of a model as `hearth ps` and `hearth models` print it: "resident", "load 40 %".
 std::string state_text(const ipc::ModelEntry& model);
-/// Tables are cut to `width` characters a line; 0: as wide as they are.
+/// Tables are shortened to `width` characters per line; 0: not shortened.
 std::string ps_text(const ipc::PsReply& reply, size_t width = 0);
 std::string models_text(const ipc::ModelsReply& reply, size_t width = 0);
 std::string requests_table(const ipc::PsReply& reply, size_t width, size_t most_rows);
 std::string stats_text(const ipc::StatsReply& reply);
-/// Host memory behind a GPU's, as `hearth stats` and `hearth cache stats` say it.
+/// Host memory that backs a GPU's, as `hearth stats` and `hearth cache stats` print it.
 std::string ram_text(const ipc::StoreSnapshot& store);
 int record(const std::string& file, double seconds);
 int top(bool once);
-/// What `hearth top` draws, at most `rows` lines of `width` characters.
+/// The screen of `hearth top`: at most `rows` lines of `width` characters.
 std::string top_text(const ipc::StatsReply& stats, const ipc::PsReply& ps, int rows,
                      size_t width = 0);
 int cancel(const std::string& request_id);
@@ -46,7 +45,7 @@ int embed(const EmbedOptions& options);
 int load(const Options& options);
 int unload(const Options& options);
 int swap(const Options& options);
-/// `words`: "cache" and what follows it.
+/// `words`: "cache" and all following words.
 int cache(const std::vector<std::string>& words);
 int ping(bool json, int wait_ms);
 int start(bool allow_root);

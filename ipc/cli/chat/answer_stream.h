@@ -1,5 +1,5 @@
 #pragma once
-// One answer on its way to the screen: reasoning dimmed, text as it is.
+// Prints one streamed answer: reasoning dimmed, text as it is.
 
 #include <optional>
 #include <string>
@@ -17,8 +17,8 @@ struct ChatAnswer {
   std::optional<Error> error;
 };
 
-/// Streams the answer to a request that was started until it ends. Ctrl-C cancels it, and what came
-/// is kept; a second Ctrl-C while that is under way ends the program.
+/// Prints the answer to a started request until it ends. Ctrl-C cancels it and keeps the text so
+/// far; a second Ctrl-C meanwhile ends the program.
 ChatAnswer stream_answer(ipc::Client& client, const ipc::GenerateRequest& request,
                          bool show_reasoning);
 

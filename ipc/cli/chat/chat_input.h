@@ -1,5 +1,5 @@
 #pragma once
-// What the user says next: a message of one line or several, or a command.
+// Reads the user's next message, of one or several lines, or the next command.
 
 #include <string>
 #include <string_view>
@@ -11,15 +11,15 @@ namespace hearth::cli {
 struct ChatInput {
   enum class Kind { kMessage, kCommand, kNothing, kEnd };
   Kind kind = Kind::kNothing;
-  std::string text{};     ///< of a message; of a command, what follows its name
+  std::string text{};     ///< the message, or what follows the command's name
   std::string command{};  ///< "retry"
 };
 
-/// A line that ends in a backslash goes on in the next one; lines between two of """ are one
-/// message. Ctrl-C drops what was begun.
+/// A line that ends in a backslash continues on the next line; lines between two lines of """ are
+/// one message. Ctrl-C drops an unfinished message.
 ChatInput read_chat_input(LineEditor& editor, const std::string& prompt);
 
-/// "/retry", "/system Be brief." and so on; "//" in front of a message that begins with a slash.
+/// Parses "/retry", "/system Be brief." and so on. "//" begins a message that starts with a slash.
 ChatInput parse_chat_line(std::string line);
 
 }  // namespace hearth::cli

@@ -1,5 +1,5 @@
 #pragma once
-// A conversation at the terminal: what was said, what can be done with it, and where it is kept.
+// A conversation at the terminal: its messages, the commands on them, and the file that keeps them.
 
 #include <filesystem>
 #include <optional>
@@ -22,14 +22,14 @@ class ChatSession {
         chat_(std::move(chat)),
         options_(options) {}
 
-  /// What there is so far, and how to go on.
+  /// Prints the conversation so far and how to continue.
   void greet() const;
-  /// The user's words, and the answer to them. The words are saved before they are asked, the
-  /// answer once it has come. False: none came.
+  /// Sends the user's message and prints the answer. The message is saved before it is sent, the
+  /// answer when it is complete. False: there was no answer.
   bool say(const std::string& text);
-  /// False: the program shall end.
+  /// Executes a command. False: the program should end.
   bool command(const ChatInput& input);
-  /// The daemon went away.
+  /// Whether the daemon was lost.
   bool lost() const { return lost_; }
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// Lines from a terminal, with editing and a history on disk (libedit); from anything else, as they
-// are. Only line_editor.cpp knows the library.
+// Reads lines: from a terminal with editing and a history on disk (libedit), from anything else
+// unchanged. Only line_editor.cpp uses the library.
 
 #include <filesystem>
 #include <memory>
@@ -10,7 +10,7 @@ namespace hearth::cli {
 
 class LineEditor {
  public:
-  /// `history`: the file; made with mode 0600. Empty: none is kept.
+  /// `history`: the history file, created with mode 0600. Empty: no history.
   explicit LineEditor(std::filesystem::path history);
   ~LineEditor();
   LineEditor(const LineEditor&) = delete;
@@ -21,9 +21,9 @@ class LineEditor {
     kInterrupted,  ///< Ctrl-C
     kEnd,          ///< Ctrl-D on an empty line, or the end of the input
   };
-  /// The next line, without its end. `prompt` is shown on a terminal alone.
+  /// Reads the next line, without its newline. `prompt` is shown on a terminal only.
   Outcome read(const std::string& prompt, std::string* line);
-  /// For the arrow keys, now and next time.
+  /// Adds a line to the history.
   void remember(const std::string& text);
 
  private:

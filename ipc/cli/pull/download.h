@@ -1,7 +1,7 @@
 #pragma once
-// One file over HTTP, in as many connections as it takes. It grows as NAME.part beside its name,
-// is hashed while it is written, and gets its name when it is whole and right. What came before an
-// interruption stays: the next try, of this process or a later one, asks for the rest.
+// Downloads one file over HTTP, in as many connections as needed. It grows as NAME.part, is hashed
+// while it is written, and is renamed when it is complete and its hash is right. After an
+// interruption the next attempt, of this process or a later one, requests the rest.
 
 #include <cstdint>
 #include <filesystem>
@@ -15,34 +15,34 @@ namespace hearth::cli {
 struct DownloadOptions {
   std::string url;
   std::filesystem::path target;
-  std::string sha256;        ///< wanted, 64 hex digits; empty: what the server says, if anything
+  std::string sha256;        ///< expected, 64 hex digits; empty: the server's, if it names one
   bool hash_in_tag = false;  ///< an (X-Linked-)ETag of 64 hex digits is the content's SHA-256
-  std::string token;         ///< sent as bearer, to the first host alone
+  std::string token;         ///< bearer token, sent only to the first host
   bool allow_http = false;   ///< plain http from other machines
-  int max_failures = 5;      ///< in a row, without a byte between them
+  int max_failures = 5;      ///< in a row, without a byte received between them
   int64_t pause_ms = 500;    ///< after the first failure; doubles, 15 s at most
-  int64_t stall_s = 30;      ///< without a byte is a failure
+  int64_t stall_s = 30;      ///< seconds without a byte that count as a failure
 };
 
 struct DownloadProgress {
   uint64_t bytes_done = 0;
   uint64_t bytes_total = 0;  ///< 0: not known
-  uint64_t bytes_kept = 0;   ///< of an earlier try
-  std::string trouble;       ///< why it is being tried again; empty while bytes come
+  uint64_t bytes_kept = 0;   ///< from an earlier attempt
+  std::string trouble;       ///< why it is being retried; empty while bytes arrive
 };
-/// False: stop, and keep what came.
+/// Returns false to stop and keep what was received.
 using DownloadWatch = std::function<bool(const DownloadProgress&)>;
 
 struct Downloaded {
   uint64_t bytes = 0;
-  uint64_t bytes_kept = 0;  ///< of that, from an earlier try
+  uint64_t bytes_kept = 0;  ///< of these, from an earlier attempt
   std::string sha256;       ///< of the content
-  bool verified = false;    ///< against what the caller or the server said
+  bool verified = false;    ///< against the hash from the caller or the server
 };
 
-/// Errors: kForbidden (address, redirect, refused by the server), kNotFound, kBusy (somebody else
-/// pulls it), kCorrupt (another hash; no GGUF file; nothing is kept then), kOutOfMemory (no room on
-/// the disk), kIo, kCancelled.
+/// Errors: kForbidden (address, redirect, refused by the server), kNotFound, kBusy (another process
+/// downloads it), kCorrupt (wrong hash or not a GGUF file; nothing is kept), kOutOfMemory (the disk
+/// is full), kIo, kCancelled.
 Result<Downloaded> download(const DownloadOptions& options, const DownloadWatch& watch);
 
 }  // namespace hearth::cli

@@ -1,5 +1,5 @@
 #pragma once
-// The growing file: NAME.part, and NAME.part.tag with the server's tag of the version it is of.
+// A partial download: NAME.part, and NAME.part.tag with the server's tag of its version.
 
 #include <cstdint>
 #include <filesystem>
@@ -13,27 +13,27 @@ namespace hearth::cli {
 
 class PartOnDisk {
  public:
-  /// Opens or makes it, locked against other processes (kBusy). What is there already is hashed.
+  /// Opens or creates it, locked against other processes (kBusy). Existing bytes are hashed.
   static Result<PartOnDisk> open(const std::filesystem::path& target);
   ~PartOnDisk();
   PartOnDisk(PartOnDisk&& other) noexcept;
   PartOnDisk& operator=(PartOnDisk&&) = delete;
 
   uint64_t size_bytes() const { return size_bytes_; }
-  /// Of the version that the bytes are of; empty: not known.
+  /// The tag of the version that the bytes belong to; empty: not known.
   const std::string& tag() const { return tag_; }
   Result<void> set_tag(const std::string& tag);
-  /// kCorrupt as soon as it shows that this is no GGUF file.
+  /// kCorrupt as soon as the bytes cannot be a GGUF file.
   Result<void> append(std::span<const std::byte> bytes);
-  /// Back to nothing.
+  /// Drops all bytes.
   Result<void> restart();
-  /// kOutOfMemory where the disk has no room for so many bytes more.
+  /// kOutOfMemory if the disk has no room for this many more bytes.
   Result<void> check_room(uint64_t more_bytes) const;
   /// The content's hash. Nothing may be appended afterwards.
   std::string finish_hash() { return hash_.finish(); }
-  /// On disk and under its name.
+  /// Syncs the file and gives it its final name.
   Result<void> commit();
-  /// Removed, tag and all.
+  /// Removes the file and its tag.
   void discard();
 
  private:

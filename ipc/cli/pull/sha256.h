@@ -1,5 +1,5 @@
 #pragma once
-// SHA-256 (FIPS 180-4, section 6.2), fed piece by piece.
+// SHA-256 (FIPS 180-4, section 6.2), incremental.
 
 #include <array>
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace hearth::cli {
 class Sha256 {
  public:
   void update(std::span<const std::byte> bytes);
-  /// 64 lower-case hex digits of all that was fed; nothing may be fed afterwards.
+  /// The hash as 64 lower-case hex digits. Nothing may be added afterwards.
   std::string finish();
 
  private:
