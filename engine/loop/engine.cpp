@@ -161,7 +161,8 @@ void Engine::Impl::fetch_preempted() {
   if (disk == nullptr || scheduler.num_preempted() == 0) return;
   LiveRequest* live = scheduler.preempted_with_room();
   if (live == nullptr || live->request.n > 1) return;
-  if (std::exchange(live->asked_preemptions, live->preemptions) == live->preemptions) return;
+  if (live->restore.asked_preemptions == live->preemptions) return;
+  live->restore.asked_preemptions = live->preemptions;
   disk->ask(*live, scheduler.cost(), now_us);
 }
 

@@ -87,7 +87,7 @@ void Engine::Impl::take_final_rows(const PlannedRows& rows, int32_t first_row) {
   if (rows.first + rows.count < size) return;
   Result<std::vector<float>> values = live.pooled.take(request.pooling, size, request.normalize);
   if (!values.ok()) return fail(live, values.take_error());
-  live.first_token_us = now_us;
+  live.stats.first_token_us = now_us;
   events.emplace_back(EmbeddingEvent{request.id, std::move(values).value()});
   end_sample(*rows.seq, FinishReason::kStop);
 }
@@ -99,7 +99,7 @@ void Engine::Impl::verify(const PlannedRows& rows, int32_t first_row) {
   const size_t first = seq.tokens.size();
   int32_t accepted = 0;
   // Counted before the last token that ends the request is drawn; draw() adds what was accepted.
-  SpeculationCounts& counts = seq.request->speculation;
+  SpeculationCounts& counts = seq.request->stats.speculation;
   if (rows.num_drafted > 0) counts.add(rows.num_drafted, 0);
   if (guesses.in_step) counts.saved_us -= guesses.spent_us;
   const auto drawn = [&] {
@@ -255,16 +255,16 @@ bool Engine::Impl::draw(Sequence& seq, int32_t row, std::optional<int32_t> guess
     return false;
   }
   scheduler.append(seq, token);
-  ++live.output_tokens;
+  ++live.stats.output_tokens;
   if (token == guess) {
-    ++live.speculation.accepted_tokens;
-    ++live.speculation
+    ++live.stats.speculation.accepted_tokens;
+    ++live.stats.speculation
           .accepted_at[std::min(static_cast<size_t>(place), SpeculationCounts::kPositions - 1)];
   }
-  if (!live.first_token_us.has_value()) live.first_token_us = now_us;
+  if (!live.stats.first_token_us.has_value()) live.stats.first_token_us = now_us;
   if (seq.sample == 0) {
-    if (live.sample0_tokens++ == 0) live.first_token0_us = now_us;
-    live.last_token0_us = now_us;
+    if (live.stats.sample0_tokens++ == 0) live.stats.sample0_first_us = now_us;
+    live.stats.sample0_last_us = now_us;
   }
   events.emplace_back(TokenEvent{request.id, seq.sample, index, token, sampled->logprob,
                                  std::move(sampled->top_logprobs)});

@@ -9,73 +9,77 @@ namespace hearth::engine {
 namespace {
 
 constexpr int64_t kProgressEveryUs = 100'000;
+
 }  // namespace
 
 void Engine::Impl::say_started(const StepPlan& plan) {
   for (const PlannedRows& rows : plan.rows) {
     if (!rows.starts_request) continue;
     LiveRequest& live = *rows.seq->request;
-    live.started_us = now_us;
-    live.cached_tokens = std::min(live.cached_tokens, live.prompt_size());
-    live.disk_tokens += std::clamp(live.cached_tokens - live.restored_from, 0,
-                                   std::max(0, live.restored_until - live.restored_from));
-    const PrefillRun cached{0, live.cached_tokens};
-    live.saved_us = 0;  // what was never measured is not told
+    RequestStats& stats = live.stats;
+    stats.started_us = now_us;
+    stats.cached_tokens = std::min(stats.cached_tokens, live.prompt_size());
+    const int32_t restored = std::max(0, live.restore.end_token - live.restore.first_token);
+    stats.disk_tokens += std::clamp(stats.cached_tokens - live.restore.first_token, 0, restored);
+    const PrefillRun cached{0, stats.cached_tokens};
+    stats.saved_us = 0;  // an estimate is reported only from measured costs
     if (scheduler.cost().knows(cached)) {
-      live.saved_us = std::max<int64_t>(
-          0, static_cast<int64_t>(scheduler.cost().prefill_us(cached)) - live.restore_us);
+      const auto computed_us = static_cast<int64_t>(scheduler.cost().prefill_us(cached));
+      stats.saved_us = std::max<int64_t>(0, computed_us - live.restore.waited_us);
     }
-    live.miss = miss_of(live);
-    live.missed_from = live.cached_tokens;
-    totals.prompt_tokens_restored += static_cast<uint64_t>(live.disk_tokens);
+    stats.miss = miss_of(live);
+    stats.missed_from = stats.cached_tokens;
+    totals.prompt_tokens_restored += static_cast<uint64_t>(stats.disk_tokens);
     totals.prompt_tokens_total += static_cast<uint64_t>(live.prompt_size());
-    totals.prompt_tokens_cached += static_cast<uint64_t>(live.cached_tokens);
+    totals.prompt_tokens_cached += static_cast<uint64_t>(stats.cached_tokens);
     events.emplace_back(
-        StartedEvent{live.request.id, live.cached_tokens, now_us - live.request.received_us});
+        StartedEvent{live.request.id, stats.cached_tokens, now_us - live.request.received_us});
   }
 }
 
 MissReason Engine::Impl::miss_of(const LiveRequest& live) const {
   if (!live.request.use_prefix_cache) return MissReason::kOff;
   const int32_t block_size = kv.block_size();
-  const int32_t cached = live.cached_tokens / block_size;
+  const int32_t cached = live.stats.cached_tokens / block_size;
   if (cached >= (live.prompt_size() - 1) / block_size) return MissReason::kNone;
-  if (live.loads_beside) return MissReason::kBeside;
-  if (live.store_slow) return MissReason::kSlow;
+  if (live.restore.overlaps) return MissReason::kBeside;
+  if (live.restore.store_slow) return MissReason::kSlow;
   if (cached == 0) return MissReason::kNew;
   const int32_t others = kv.continuations(live.scope, live.request.prompt, cached);
   return others > 0 ? MissReason::kOther : MissReason::kEnded;
 }
+
 void Engine::Impl::say_done(LiveRequest& live) {
   live.ended = true;
   ended.push_back(&live);
+  const RequestStats& stats = live.stats;
   const int64_t received_us = live.request.received_us;
   RequestDoneEvent done;
   done.id = live.request.id;
   done.prompt_tokens = live.prompt_size();
-  done.cached_tokens = live.cached_tokens;
-  done.cached_disk_tokens = live.disk_tokens;
-  done.miss = live.miss;
-  // It was not as expected.
-  if (live.miss == MissReason::kBeside && live.disk_tokens == 0) done.miss = MissReason::kEnded;
-  done.missed_from = live.missed_from;
-  done.restore_us = live.restore_us;
-  done.saved_us = live.saved_us;
-  done.output_tokens = live.output_tokens;
+  done.cached_tokens = stats.cached_tokens;
+  done.cached_disk_tokens = stats.disk_tokens;
+  done.miss = stats.miss;
+  // The end of the prompt was to be loaded, and none of it was.
+  if (stats.miss == MissReason::kBeside && stats.disk_tokens == 0) done.miss = MissReason::kEnded;
+  done.missed_from = stats.missed_from;
+  done.restore_us = live.restore.waited_us;
+  done.saved_us = stats.saved_us;
+  done.output_tokens = stats.output_tokens;
   done.preemptions = live.preemptions;
-  done.speculation = live.speculation;
-  done.queue_us = live.started_us.value_or(now_us) - received_us;
-  if (live.first_token_us.has_value()) {
-    done.prefill_us = *live.first_token_us - *live.started_us;
-    done.ttft_us = *live.first_token_us - received_us;
+  done.speculation = stats.speculation;
+  done.queue_us = stats.started_us.value_or(now_us) - received_us;
+  if (stats.first_token_us.has_value()) {
+    done.prefill_us = *stats.first_token_us - *stats.started_us;
+    done.ttft_us = *stats.first_token_us - received_us;
   }
-  if (live.sample0_tokens > 1) {
-    done.tpot_us =
-        static_cast<double>(live.last_token0_us - live.first_token0_us) / (live.sample0_tokens - 1);
+  if (stats.sample0_tokens > 1) {
+    done.tpot_us = static_cast<double>(stats.sample0_last_us - stats.sample0_first_us) /
+                   (stats.sample0_tokens - 1);
   }
-  if (live.started_us.has_value() && !rehearsing) {
+  if (stats.started_us.has_value() && !rehearsing) {
     constexpr double kGain = 0.25;
-    const auto took_us = static_cast<double>(now_us - *live.started_us);
+    const auto took_us = static_cast<double>(now_us - *stats.started_us);
     service_us = service_us > 0 ? service_us + kGain * (took_us - service_us) : took_us;
   }
   events.emplace_back(done);
@@ -90,7 +94,7 @@ int64_t Engine::Impl::wait_us(int32_t position) const {
 
 void Engine::Impl::say_progress() {
   const auto due = [this](LiveRequest& live) {
-    if (live.first_token_us.has_value() || now_us < live.next_progress_us) return false;
+    if (live.stats.first_token_us.has_value() || now_us < live.next_progress_us) return false;
     live.next_progress_us = now_us + kProgressEveryUs;
     return true;
   };

@@ -227,7 +227,7 @@ const StepPlan& Scheduler::plan() {
     if (plan_.empty()) plan_prefill();
     decode_steps_in_a_row_ = plan_.num_decode_rows > 0 ? decode_steps_in_a_row_ + 1 : 0;
   }
-  const auto restores = [](const Sequence* seq) { return seq->request->restoring(); };
+  const auto restores = [](const Sequence* seq) { return seq->request->restore.waits(); };
   HEARTH_CHECK(!plan_.empty() || (running_.empty() && std::ranges::all_of(waiting_, restores)),
                "nothing planned: running={} waiting={} {}", running_.size(), waiting_.size(),
                reason_);
@@ -413,7 +413,7 @@ Sequence* Scheduler::longest_cached_of_owner(Sequence& first) {
 
 void Scheduler::adopt(Sequence& seq) {
   const int32_t adopted = kv_.adopt(seq.blocks, seq.tokens, hit_limit(seq));
-  if (seq.request->preemptions == 0) seq.request->cached_tokens += adopted;
+  if (seq.request->preemptions == 0) seq.request->stats.cached_tokens += adopted;
 }
 
 // Whether this step computes the sequence's next block already, for another sequence with the same
@@ -439,7 +439,8 @@ int32_t Scheduler::plan_chunk(Sequence& seq, int32_t max_tokens) {
   adopt(seq);
   const int32_t first = seq.blocks.num_tokens;
   int32_t count = std::min(seq.num_pending(), max_tokens);
-  if (request.compute_until > first) count = std::min(count, request.compute_until - first);
+  const int32_t until = request.restore.compute_until;
+  if (until > first) count = std::min(count, until - first);
   if (!config_.chunked_prefill && count < seq.num_pending()) return 0;
   const auto known = static_cast<int32_t>(request.prompt_logprobs.size());
   if (request.request.sampling.prompt_logprobs && seq.sample == 0 &&
@@ -537,7 +538,7 @@ std::vector<WaitingInfo> Scheduler::waiting() const {
       continue;
     }
     const char* reason = "fairness";
-    if (seq->request->restoring()) {
+    if (seq->request->restore.waits()) {
       reason = "restoring";
     } else if (slots_short(*seq) > 0 || !may_enter(*seq)) {
       reason = "slots";

@@ -18,7 +18,7 @@ bool Scheduler::foresee() {
   const bool all_decode = plan_.num_decode_rows == num_running() && plan_.num_drafted == 0 &&
                           plan_.rows.size() == running_.size();
   if (!all_decode || plan_.empty()) return false;
-  const auto restores = [](const Sequence* seq) { return seq->request->restoring(); };
+  const auto restores = [](const Sequence* seq) { return seq->request->restore.waits(); };
   const bool in_turn = config_.chunked_prefill && settled_ && num_foreseen_ < kForeseenInARow &&
                        std::ranges::none_of(waiting_, restores);
   if (!waiting_.empty() && !in_turn) return false;

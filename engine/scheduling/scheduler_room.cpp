@@ -10,7 +10,7 @@
 namespace hearth::engine {
 
 bool Scheduler::may_enter(const Sequence& seq) const {
-  if (seq.request->restoring()) return false;
+  if (seq.request->restore.waits()) return false;
   return config_.policy == SchedulerPolicy::kContinuous || batch_open_ || seq.request->started;
 }
 
@@ -83,7 +83,7 @@ bool Scheduler::admit(Sequence& seq) {
     return false;
   }
   kv_.count_uses(seq.blocks);
-  if (seq.request->preemptions == 0) seq.request->cached_tokens = seq.blocks.num_tokens;
+  if (seq.request->preemptions == 0) seq.request->stats.cached_tokens = seq.blocks.num_tokens;
   reason_ = "";
   seq.admitted_rank = rank(seq);
   HEARTH_CHECK(std::erase(waiting_, &seq) == 1);
@@ -124,7 +124,7 @@ void Scheduler::make_room() {
   if (config_.policy == SchedulerPolicy::kStatic || waiting_.empty() || running_.empty()) return;
   Sequence* first = nullptr;
   for (Sequence* seq : waiting_) {
-    if (seq->request->restoring()) continue;
+    if (seq->request->restore.waits()) continue;
     if (first == nullptr || goes_before(*seq, *first)) first = seq;
   }
   if (first == nullptr) return;
@@ -156,7 +156,7 @@ void Scheduler::make_room() {
 LiveRequest* Scheduler::preempted_with_room() {
   Sequence* first = nullptr;
   for (Sequence* seq : waiting_) {
-    if (seq->request->restoring()) continue;
+    if (seq->request->restore.waits()) continue;
     if (first == nullptr || goes_before(*seq, *first)) first = seq;
   }
   if (first == nullptr || !first->request->started || slots_short(*first) > 0) return nullptr;

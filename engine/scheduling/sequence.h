@@ -1,6 +1,5 @@
 #pragma once
-// A live request and the sequences grown for it: one per sample. Owned by the scheduler, on the
-// engine thread; the step loop writes the statistics.
+// A live request and its sequences, one per sample. Owned by the scheduler, on the engine thread.
 
 #include <algorithm>
 #include <cstdint>
@@ -56,6 +55,40 @@ struct Sequence {
   int32_t num_pending() const { return static_cast<int32_t>(tokens.size()) - blocks.num_tokens; }
 };
 
+/// What the slow tier does for one request. Written by DiskTier.
+struct RestoreState {
+  uint64_t id = 0;          ///< of the lookup or load in progress; 0: none
+  bool overlaps = false;    ///< the end of the prompt is loaded while its front is computed
+  bool store_slow = false;  ///< stored blocks were not waited for
+  /// The prompt tokens loaded while the request waited: [first_token, end_token).
+  int32_t first_token = 0;
+  int32_t end_token = 0;
+  /// While `overlaps`: the position up to which the coming step shall compute; 0: no limit.
+  int32_t compute_until = 0;
+  int64_t waited_us = 0;
+  int32_t asked_preemptions = 0;  ///< preemptions of the request at the last lookup after one
+
+  /// The request waits for the store, and the scheduler passes over it.
+  bool waits() const { return id != 0 && !overlaps; }
+};
+
+/// What is measured of one request for its RequestDoneEvent. Written by the step loop, except as
+/// noted; times are on the engine's clock.
+struct RequestStats {
+  std::optional<int64_t> started_us;
+  std::optional<int64_t> first_token_us;  ///< of any sample
+  int64_t sample0_first_us = 0;           ///< first and last token of sample 0
+  int64_t sample0_last_us = 0;
+  int32_t sample0_tokens = 0;  ///< drawn by this engine
+  int32_t output_tokens = 0;
+  int32_t cached_tokens = 0;  ///< by the scheduler at admission; DiskTier adds what it restores
+  int32_t disk_tokens = 0;    ///< of cached_tokens, restored from the store
+  MissReason miss = MissReason::kNone;
+  int32_t missed_from = 0;
+  int64_t saved_us = 0;           ///< computing the cached tokens would have taken, less the wait
+  SpeculationCounts speculation;  ///< of all samples
+};
+
 struct LiveRequest {
   Request request;
   uint64_t arrival = 0;  ///< order of admission to the queue
@@ -67,36 +100,13 @@ struct LiveRequest {
   bool started = false;  ///< it had rows in a step
   bool ended = false;    ///< its last event is said; removed at the end of the step
 
-  // Statistics of the step loop. Times on the engine's clock.
-  std::optional<int64_t> started_us;
-  std::optional<int64_t> first_token_us;
-  int64_t first_token0_us = 0;  ///< of sample 0
-  int64_t last_token0_us = 0;
-  int64_t next_progress_us = 0;
-  int32_t sample0_tokens = 0;  ///< drawn by this engine
-  int32_t cached_tokens = 0;
-  int32_t output_tokens = 0;
   int32_t preemptions = 0;
-  SpeculationCounts speculation;  ///< of all samples
+  RestoreState restore;
+  RequestStats stats;
+  int64_t next_progress_us = 0;  ///< when the next ProgressEvent is due, on the engine's clock
   std::vector<float> prompt_logprobs;
-  std::vector<std::vector<TokenLogprob>> prompt_top;  ///< beside them, where asked for
+  std::vector<std::vector<TokenLogprob>> prompt_top;  ///< per prompt_logprobs, where requested
   PooledRows pooled;                                  ///< of a request with `pooling`
-
-  // Written by DiskTier.
-  int32_t asked_preemptions = 0;  ///< its preemptions when it was last asked for
-  uint64_t restore_id = 0;        ///< not 0: the store works for it; see restoring()
-  int64_t restore_us = 0;         ///< waited for it
-  int32_t restored_from = 0;      ///< prompt tokens [restored_from, restored_until) came from it
-  int32_t restored_until = 0;
-  int32_t disk_tokens = 0;    ///< of cached_tokens
-  bool store_slow = false;    ///< what it has was not waited for
-  bool loads_beside = false;  ///< the store loads its end while its front is computed
-  int32_t compute_until = 0;  ///< then: how far the coming step shall get; 0: no matter
-  MissReason miss = MissReason::kNone;
-  int32_t missed_from = 0;
-  int64_t saved_us = 0;  ///< what the cached tokens would have cost, less the wait
-  /// It waits for the store, and is passed over.
-  bool restoring() const { return restore_id != 0 && !loads_beside; }
 
   bool finished() const {
     return forked && std::ranges::all_of(samples, [](const auto& seq) {

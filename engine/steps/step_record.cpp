@@ -50,13 +50,14 @@ RequestWatch row_of(const LiveRequest& live, int64_t now_us) {
   row.id = live.request.id;
   row.prompt_tokens = live.prompt_size();
   row.prompt_done = std::min(live.samples.front()->blocks.num_tokens, live.prompt_size());
-  row.cached_tokens = live.started ? live.cached_tokens : 0;
-  row.output_tokens = live.output_tokens;
-  row.drafted_tokens = static_cast<int32_t>(live.speculation.drafted_tokens);
-  row.accepted_tokens = static_cast<int32_t>(live.speculation.accepted_tokens);
+  const RequestStats& stats = live.stats;
+  row.cached_tokens = live.started ? stats.cached_tokens : 0;
+  row.output_tokens = stats.output_tokens;
+  row.drafted_tokens = static_cast<int32_t>(stats.speculation.drafted_tokens);
+  row.accepted_tokens = static_cast<int32_t>(stats.speculation.accepted_tokens);
   row.preemptions = live.preemptions;
-  row.queue_us = live.started_us.value_or(now_us) - live.request.received_us;
-  if (live.first_token_us) row.ttft_us = *live.first_token_us - live.request.received_us;
+  row.queue_us = stats.started_us.value_or(now_us) - live.request.received_us;
+  if (stats.first_token_us) row.ttft_us = *stats.first_token_us - live.request.received_us;
   return row;
 }
 

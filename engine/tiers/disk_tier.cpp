@@ -107,7 +107,7 @@ void DiskTier::ask(LiveRequest& live, const StepCost& cost, int64_t now_us) {
   restore.live = &live;
   restore.asked_us = now_us;
   restore.deadline_us = now_us + (always_ ? kAlwaysUs : static_cast<int64_t>(recompute_us));
-  live.restore_id = id;
+  live.restore.id = id;
   FindChain find;
   find.id = id;
   find.chain.owner = request.owner;
@@ -122,10 +122,10 @@ void DiskTier::ask(LiveRequest& live, const StepCost& cost, int64_t now_us) {
 void DiskTier::end(std::map<ChainId, Restore>::iterator at, int64_t now_us) {
   Restore& restore = at->second;
   LiveRequest& live = *restore.live;
-  live.restore_id = 0;
+  live.restore.id = 0;
   if (restore.beside) {
-    live.loads_beside = false;
-    live.compute_until = 0;
+    live.restore.overlaps = false;
+    live.restore.compute_until = 0;
     if (restore.bytes_loaded > 0 && restore.load_us > 0) {
       average(us_per_byte_,
               static_cast<double>(restore.load_us) / static_cast<double>(restore.bytes_loaded));
@@ -134,7 +134,7 @@ void DiskTier::end(std::map<ChainId, Restore>::iterator at, int64_t now_us) {
     }
     kv_.drop_ahead(live.samples.front()->blocks);
   } else {
-    live.restore_us += now_us - restore.asked_us;
+    live.restore.waited_us += now_us - restore.asked_us;
   }
   loading_bytes_under_way_ -= restore.bytes_under_way;
   store_.post(EndFind{at->first});
@@ -142,7 +142,7 @@ void DiskTier::end(std::map<ChainId, Restore>::iterator at, int64_t now_us) {
 }
 
 void DiskTier::forget(LiveRequest& live) {
-  if (const auto at = restores_.find(live.restore_id); at != restores_.end()) {
+  if (const auto at = restores_.find(live.restore.id); at != restores_.end()) {
     end(at, at->second.asked_us);
   }
 }
@@ -180,7 +180,7 @@ void DiskTier::on(ChainFound& found, const StepCost& cost, int64_t now_us) {
   }
   if (way == RestoreWay::kCompute) {
     us_per_byte_ *= kDoubt;
-    live.store_slow = true;
+    live.restore.store_slow = true;
     return end(at, now_us);
   }
   restore.end_block = usable;
@@ -191,8 +191,8 @@ void DiskTier::on(ChainFound& found, const StepCost& cost, int64_t now_us) {
   restore.beside = true;
   restore.ahead_block = usable;
   restore.us_per_block = prefix.load_us;
-  live.loads_beside = true;
-  live.restore_us += now_us - restore.asked_us;
+  live.restore.overlaps = true;
+  live.restore.waited_us += now_us - restore.asked_us;
 }
 
 void DiskTier::load_alone(ChainId id, Restore& restore, const StepCost& cost, int64_t now_us) {
@@ -204,7 +204,7 @@ void DiskTier::load_alone(ChainId id, Restore& restore, const StepCost& cost, in
       static_cast<int64_t>(cost.prefill_us({cached, std::max(0, end - cached)}));
   restore.deadline_us = now_us + (always_ ? kAlwaysUs : computed_us);
   restore.load_began_us = now_us;
-  live.restored_from = cached;
+  live.restore.first_token = cached;
   ask_for_chunks(id, restore);
 }
 
@@ -356,7 +356,7 @@ bool DiskTier::take(Restore& restore, const FoundChunk& wanted, ChunkLoaded& loa
   const std::vector<int32_t>& tokens = live.samples.front()->tokens;
   writes_.clear();
   const int32_t taken = kv_.insert(live.scope, tokens, first, count, present, writes_);
-  live.restored_until = std::max(live.restored_until, (first + taken) * layout_.block_size);
+  live.restore.end_token = std::max(live.restore.end_token, (first + taken) * layout_.block_size);
   write(shape, count, loaded.data.span());
   return taken == count;
 }
@@ -383,7 +383,7 @@ void DiskTier::write(const ChunkShape& shape, int32_t count, std::span<const std
 // ---- In, beside computing -------------------------------------------------------------------
 
 void DiskTier::admitted(Sequence& seq, const StepCost& cost) {
-  const auto at = restores_.find(seq.request->restore_id);
+  const auto at = restores_.find(seq.request->restore.id);
   if (at == restores_.end() || !at->second.beside) return;
   Restore& restore = at->second;
   // Preempted since, with all that was loaded.
@@ -431,10 +431,10 @@ bool DiskTier::advance(ChainId id, Restore& restore, const StepCost& cost) {
   if (const int32_t gained = kv_.join_ahead(seq.blocks, seq.tokens); gained > 0) {
     const int32_t of_prompt = std::clamp(live.prompt_size() - before, 0, gained);
     if (live.preemptions == 0) {
-      live.cached_tokens += of_prompt;
-      live.disk_tokens += of_prompt;
-      if (live.started_us.has_value()) {
-        live.saved_us += static_cast<int64_t>(cost.prefill_us({before, of_prompt}));
+      live.stats.cached_tokens += of_prompt;
+      live.stats.disk_tokens += of_prompt;
+      if (live.stats.started_us.has_value()) {
+        live.stats.saved_us += static_cast<int64_t>(cost.prefill_us({before, of_prompt}));
         joined_tokens_ += static_cast<uint64_t>(of_prompt);
       }
     }
@@ -449,7 +449,7 @@ bool DiskTier::advance(ChainId id, Restore& restore, const StepCost& cost) {
     return false;
   }
   if (!more) {
-    live.compute_until = restore.ahead_block * layout_.block_size;
+    live.restore.compute_until = restore.ahead_block * layout_.block_size;
     return true;
   }
   StoredPrefix prefix{layout_.block_size, front, restore.ahead_block, restore.us_per_block};
@@ -457,7 +457,7 @@ bool DiskTier::advance(ChainId id, Restore& restore, const StepCost& cost) {
     prefix.load_us = static_cast<double>(restore.load_us) / restore.blocks_loaded;
   }
   const int32_t meeting = meeting_block(cost, prefix);
-  live.compute_until = std::max(meeting, front + 1) * layout_.block_size;
+  live.restore.compute_until = std::max(meeting, front + 1) * layout_.block_size;
   while (!restore.to_ask.empty() && loading_bytes_under_way_ < kBesideWindow) {
     FoundChunk& chunk = restore.to_ask.back();
     if (chunk.shape.index * chunk_blocks_ + chunk.shape.num_blocks <= meeting) break;
@@ -604,7 +604,7 @@ bool DiskTier::pump(const StepCost& cost, int64_t now_us, uint64_t max_bytes) {
     if (restore.beside && !restore.admitted) {
       if (std::exchange(restore.passed_over, true)) {
         // It waits for others anyway: all of it can come meanwhile.
-        restore.beside = restore.live->loads_beside = false;
+        restore.beside = restore.live->restore.overlaps = false;
         restore.asked_us = now_us;
         load_alone(at->first, restore, cost, now_us);
       }
@@ -613,7 +613,7 @@ bool DiskTier::pump(const StepCost& cost, int64_t now_us, uint64_t max_bytes) {
     } else if (now_us >= at->second.deadline_us) {
       // Loading did not keep its promise: the next one shall know.
       if (at->second.load_began_us > 0) us_per_byte_ = std::min(us_per_byte_ * 2, kMaxUsPerByte);
-      at->second.live->store_slow = true;
+      at->second.live->restore.store_slow = true;
       end(at, now_us);
     }
     at = next;
