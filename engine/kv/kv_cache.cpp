@@ -27,12 +27,6 @@ KvCache::KvCache(int32_t block_size, std::span<const KvGroup> groups)
   for (const KvGroup& group : groups) pools_.emplace_back(group.num_blocks, kNumShelves + 1);
 }
 
-int32_t KvCache::first_visible_block(int32_t group, int32_t position) const {
-  const int32_t window = groups_[static_cast<size_t>(group)].window;
-  if (window == 0) return 0;
-  return std::max(0, position - window + 1) / block_size_;
-}
-
 int32_t KvCache::peak_blocks(int32_t group, int32_t num_tokens, int32_t step_tokens) const {
   const int32_t all = blocks_for(num_tokens);
   const int32_t window = groups_[static_cast<size_t>(group)].window;
@@ -52,31 +46,13 @@ void KvCache::find(NodeId root, std::span<const int32_t> tokens, int32_t max_tok
       std::min(max_tokens, static_cast<int32_t>(tokens.size())) / block_size_;
   const auto block_size = static_cast<size_t>(block_size_);
   NodeId node = root;
-  // Per sliding group, how many consecutive nodes up to here have a block; and the longest prefix
-  // at which every group has what a query right behind it sees.
-  std::vector<int32_t> run(groups_.size(), 0);
-  size_t usable = 0;
-  for (int32_t depth = 0; depth < max_blocks; ++depth) {
-    node = index_.find_child(node,
-                             tokens.subspan(static_cast<size_t>(depth) * block_size, block_size));
-    if (node == kNoNode) break;
-    bool complete = true;
-    bool hole = false;
-    for (int32_t group = 0; group < num_groups(); ++group) {
-      int32_t& length = run[static_cast<size_t>(group)];
-      length = index_.block(node, group) == kNoBlock ? 0 : length + 1;
-      const int32_t next_position = (depth + 1) * block_size_;
-      const int32_t needed = depth + 1 - first_visible_block(group, next_position);
-      if (length >= needed) continue;
-      complete = false;
-      // A gap in a full group stays one for everything behind it.
-      hole = hole || groups_[static_cast<size_t>(group)].window == 0;
-    }
-    if (hole) break;
-    nodes.push_back(node);
-    if (complete) usable = nodes.size();
-  }
-  nodes.resize(usable);
+  const auto next = [&] {
+    node = index_.find_child(node, tokens.subspan(nodes.size() * block_size, block_size));
+    if (node != kNoNode) nodes.push_back(node);
+    return node != kNoNode;
+  };
+  const auto has = [&](int32_t group) { return index_.block(node, group) != kNoBlock; };
+  nodes.resize(static_cast<size_t>(usable_prefix(groups_, block_size_, max_blocks, next, has)));
 }
 
 int32_t KvCache::cached_tokens(std::string_view scope, std::span<const int32_t> tokens,

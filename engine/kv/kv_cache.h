@@ -22,16 +22,11 @@
 
 #include "engine/kv/block_pool.h"
 #include "engine/kv/prefix_index.h"
+#include "engine/kv/usable_prefix.h"
 
 namespace hearth::engine {
 
 class StepCost;
-
-/// One layer group as block bookkeeping sees it.
-struct KvGroup {
-  int32_t num_blocks = 0;
-  int32_t window = 0;  ///< sliding: positions attended to; 0: a full group
-};
 
 /// A copy the device has to make before the step's rows are computed.
 struct BlockCopy {
@@ -180,8 +175,11 @@ class KvCache {
   /// What was stored may be gone: all of it may be offered again.
   void clear_stored() { index_.clear_stored(); }
   bool slides(int32_t group) const { return groups_[static_cast<size_t>(group)].window != 0; }
-  /// First logical block that a query at `position` sees.
-  int32_t first_visible_block(int32_t group, int32_t position) const;
+  std::span<const KvGroup> groups() const { return groups_; }
+  /// First logical block that a query at `position` attends to.
+  int32_t first_visible_block(int32_t group, int32_t position) const {
+    return engine::first_visible_block(groups_[static_cast<size_t>(group)], block_size_, position);
+  }
   /// Of the chain's first `num_blocks` blocks, which have KV of that group cached; up to the first
   /// block whose tokens are not known.
   std::vector<bool> cached_blocks(std::string_view scope, std::span<const int32_t> tokens,

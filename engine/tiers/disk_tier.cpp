@@ -257,24 +257,12 @@ int32_t DiskTier::choose(const LiveRequest& live, int32_t max_blocks,
       have[group][static_cast<size_t>(block)] = true;
     });
   }
-  // The longest prefix at which every group has what a query right behind it sees.
-  int32_t usable = 0;
-  int32_t whole = 0;  // up to here the full groups have no gap
-  std::vector<int32_t> run(num_groups, 0);
-  for (; whole < max_blocks; ++whole) {
-    bool gap = false;
-    bool complete = true;
-    for (size_t group = 0; group < num_groups; ++group) {
-      const auto g = static_cast<int32_t>(group);
-      run[group] = have[group][static_cast<size_t>(whole)] ? run[group] + 1 : 0;
-      gap = gap || (!kv_.slides(g) && run[group] == 0);
-      const int32_t needed =
-          whole + 1 - kv_.first_visible_block(g, (whole + 1) * layout_.block_size);
-      complete = complete && run[group] >= needed;
-    }
-    if (gap) break;
-    if (complete) usable = whole + 1;
-  }
+  size_t num_seen = 0;
+  const auto next = [&] { return num_seen++ < max; };
+  const auto has = [&](int32_t group) -> bool {
+    return have[static_cast<size_t>(group)][num_seen - 1];
+  };
+  const int32_t usable = usable_prefix(kv_.groups(), layout_.block_size, max_blocks, next, has);
   // Of several with the same blocks the first one does.
   std::vector<std::vector<bool>>& got = cached;
   std::erase_if(chunks, [&](FoundChunk& chunk) {

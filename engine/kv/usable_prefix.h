@@ -1,0 +1,49 @@
+#pragma once
+// How much of the front of a chain of blocks a sequence can go on from, when not every layer group
+// has every block. Pure: KvCache asks it of blocks in memory, the slow tier of stored ones too.
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace hearth::engine {
+
+/// One layer group as block bookkeeping sees it.
+struct KvGroup {
+  int32_t num_blocks = 0;
+  int32_t window = 0;  ///< sliding: positions attended to; 0: a full group
+};
+
+/// First logical block that a query at `position` attends to.
+inline int32_t first_visible_block(const KvGroup& group, int32_t block_size, int32_t position) {
+  if (group.window == 0) return 0;
+  return std::max(0, position - group.window + 1) / block_size;
+}
+
+/// The longest usable prefix, in blocks: the largest n up to `max_blocks` for which every group has
+/// all blocks that a query at position n * block_size attends to.
+///   next()      moves to the next block of the chain, block 0 first; false at the chain's end
+///   has(group)  whether that group has the block moved to
+template <typename Next, typename Has>
+int32_t usable_prefix(std::span<const KvGroup> groups, int32_t block_size, int32_t max_blocks,
+                      Next next, Has has) {
+  std::vector<int32_t> run(groups.size(), 0);  // consecutive blocks that each group has, up to here
+  int32_t usable = 0;
+  for (int32_t num_blocks = 1; num_blocks <= max_blocks && next(); ++num_blocks) {
+    bool complete = true;
+    for (size_t group = 0; group < groups.size(); ++group) {
+      run[group] = has(static_cast<int32_t>(group)) ? run[group] + 1 : 0;
+      const int32_t position = num_blocks * block_size;
+      const int32_t first = first_visible_block(groups[group], block_size, position);
+      if (run[group] >= num_blocks - first) continue;
+      // A gap in a full group is visible from every later position.
+      if (groups[group].window == 0) return usable;
+      complete = false;
+    }
+    if (complete) usable = num_blocks;
+  }
+  return usable;
+}
+
+}  // namespace hearth::engine
