@@ -6,7 +6,7 @@
 // model_runner fills the index buffers
 // -> the model calls ops -> the sampler picks or verifies tokens -> events to the outbox. No I/O,
 // no lock outside the mailboxes, no device memory taken after create(). The slow tier of the KV
-// cache is another thread behind two more mailboxes (engine/tiers/disk_tier.h).
+// cache is another thread behind two more mailboxes (engine/tiers/).
 
 #include <cstdint>
 #include <memory>

@@ -9,6 +9,7 @@
 
 #include "engine/kv/memory_plan.h"
 #include "engine/loop/engine_impl.h"
+#include "kernels/base/match.h"
 
 namespace hearth::engine {
 namespace {
@@ -57,6 +58,13 @@ KvLayout layout_of(std::string identity, const MemoryPlan& plan, const models::M
 
 }  // namespace
 
+SlowTier::SlowTier(KvLayout layout, KvCache& kv, ModelRunner& runner, Mailbox<StoreCommand>& store,
+                   const EngineConfig& config)
+    : link(std::move(layout), runner, store),
+      restorer(link, kv, runner, config.always_restore,
+               config.scheduler.chunked_prefill ? config.restore_overlap : RestoreOverlap::kNever),
+      saver(link, kv, runner) {}
+
 Engine::Impl::Impl(const EngineConfig& engine_config, std::string scope,
                    std::unique_ptr<ModelRunner> model_runner, const Clock& engine_clock,
                    std::unique_ptr<Proposer> proposer, Mailbox<StoreCommand>* store)
@@ -75,13 +83,11 @@ Engine::Impl::Impl(const EngineConfig& engine_config, std::string scope,
       inbox(static_cast<size_t>(config.scheduler.max_queue) + kInboxSlack),
       outbox(kOutboxMessages, true) {
   if (store == nullptr || !config.prefix_cache) return;
-  disk = std::make_unique<DiskTier>(
-      layout_of(scope_prefix, runner->memory_plan(), runner->info()), kv, *runner, *store,
-      config.always_restore,
-      config.scheduler.chunked_prefill ? config.restore_overlap : RestoreOverlap::kNever);
-  // What it has computed is kept as a finished one's is: it may be evicted before it goes on.
-  scheduler.on_preempt([this](const Sequence& seq) { disk->offer(seq); });
-  scheduler.on_admit([this](Sequence& seq) { disk->admitted(seq, scheduler.cost()); });
+  disk = std::make_unique<SlowTier>(layout_of(scope_prefix, runner->memory_plan(), runner->info()),
+                                    kv, *runner, *store, config);
+  // A preempted sequence is saved like a finished one: its blocks may be evicted before it resumes.
+  scheduler.on_preempt([this](const Sequence& seq) { disk->saver.offer(seq); });
+  scheduler.on_admit([this](Sequence& seq) { disk->restorer.admitted(seq, scheduler.cost()); });
 }
 
 // ---- The step loop --------------------------------------------------------------------------
@@ -90,8 +96,10 @@ bool Engine::Impl::step() {
   take_commands();
   bool copied = false;
   if (disk != nullptr && !model_lost) {
-    copied = disk->pump(scheduler.cost(), now_us, kOfferBytesPerStep);
-    const uint64_t joined = disk->take_joined_tokens();
+    disk->restorer.pump(scheduler.cost(), now_us);
+    copied = disk->link.post_copied();
+    copied = disk->saver.pump(scheduler.cost(), kOfferBytesPerStep) || copied;
+    const uint64_t joined = disk->restorer.take_joined_tokens();
     totals.prompt_tokens_restored += joined;
     totals.prompt_tokens_cached += joined;
   }
@@ -163,7 +171,7 @@ void Engine::Impl::fetch_preempted() {
   if (live == nullptr || live->request.n > 1) return;
   if (live->restore.asked_preemptions == live->preemptions) return;
   live->restore.asked_preemptions = live->preemptions;
-  disk->ask(*live, scheduler.cost(), now_us);
+  disk->restorer.look_up(*live, scheduler.cost(), now_us);
 }
 
 void Engine::Impl::run() {
@@ -188,17 +196,17 @@ void Engine::Impl::run() {
     // Nothing to do means that nothing is live, or that it waits for the store: only a command can
     // change that, or the end of its patience.
     std::chrono::microseconds wait = std::chrono::hours(1);
-    if (const auto deadline = disk == nullptr ? std::nullopt : disk->next_deadline_us()) {
+    if (const auto deadline = disk == nullptr ? std::nullopt : disk->restorer.next_deadline_us()) {
       wait = std::chrono::microseconds(std::max<int64_t>(0, *deadline - clock.now_us()));
     }
     // Of a restore the next piece is there in a moment; to be woken for it would take as long.
-    for (int look = 0; disk != nullptr && disk->loading() && look < kLooks; ++look) {
+    for (int look = 0; disk != nullptr && disk->restorer.loading() && look < kLooks; ++look) {
       if (inbox.size() > 0) break;
       std::this_thread::yield();
     }
     commands = inbox.wait_and_drain(wait);
   }
-  if (disk != nullptr && !model_lost) disk->flush(scheduler.cost(), kOfferBytesAtEnd);
+  if (disk != nullptr && !model_lost) disk->saver.flush(scheduler.cost(), kOfferBytesAtEnd);
   outbox.post({StoppedEvent{}});
 }
 
@@ -297,7 +305,7 @@ void Engine::Impl::handle(Request& request) {
 
   LiveRequest& live = **added;
   live.next_progress_us = now_us;
-  if (disk != nullptr) disk->ask(live, scheduler.cost(), now_us);
+  if (disk != nullptr) disk->restorer.look_up(live, scheduler.cost(), now_us);
   const std::vector<std::vector<int32_t>>& resume = live.request.resume;
   if (live.forked && !resume.empty() &&
       resume.front().size() == static_cast<size_t>(live.request.max_tokens)) {
@@ -308,6 +316,18 @@ void Engine::Impl::handle(Request& request) {
 void Engine::Impl::handle(CancelRequest& cancel) {
   LiveRequest* live = scheduler.find(cancel.id);
   if (live != nullptr && !live->ended) end_request(*live, FinishReason::kCancelled);
+}
+
+void Engine::Impl::handle(StoreReply& reply) {
+  if (disk == nullptr) return;
+  match(
+      reply, [this](ChainFound& found) { disk->restorer.found(found, scheduler.cost(), now_us); },
+      [this](ChunkLoaded& loaded) { disk->restorer.loaded(loaded, now_us); },
+      [this](ChunkSaved& saved) { disk->saver.saved(saved); },
+      [this](StoreReport& report) {
+        if (disk->link.take_report(report)) kv.clear_stored();
+      },
+      [this](PinnedChunks& pinned) { disk->link.take_pinned(pinned); });
 }
 
 void Engine::Impl::handle(FinishSample& finish) {

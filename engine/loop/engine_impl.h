@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "engine/cost/recent_rate.h"
 #include "engine/engine.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/sampling/sampler.h"
@@ -20,9 +19,21 @@
 #include "engine/speculation/speculator.h"
 #include "engine/steps/model_runner.h"
 #include "engine/steps/step_record.h"
-#include "engine/tiers/disk_tier.h"
+#include "engine/tiers/prefix_restorer.h"
+#include "engine/tiers/prefix_saver.h"
+#include "engine/tiers/store_link.h"
 
 namespace hearth::engine {
+
+/// The engine's side of the store: what it restores and what it saves.
+struct SlowTier {
+  SlowTier(KvLayout layout, KvCache& kv, ModelRunner& runner, Mailbox<StoreCommand>& store,
+           const EngineConfig& config);
+
+  StoreLink link;
+  PrefixRestorer restorer;
+  PrefixSaver saver;
+};
 
 struct Engine::Impl {
   Impl(const EngineConfig& engine_config, std::string scope,
@@ -56,9 +67,7 @@ struct Engine::Impl {
   void handle(Stop&) { stopping = true; }
   void handle(SetThreads& threads) { runner->set_num_threads(threads.num_threads); }
   void handle(WantSnapshot&) { snapshot_wanted = true; }
-  void handle(StoreReply& reply) {
-    if (disk != nullptr) disk->handle(reply, scheduler.cost(), now_us);
-  }
+  void handle(StoreReply& reply);
 
   // One step.
   void fetch_preempted();
@@ -95,7 +104,7 @@ struct Engine::Impl {
   Scheduler scheduler;
   Sampler sampler;
   Speculator speculator;
-  std::unique_ptr<DiskTier> disk;  ///< null without a store
+  std::unique_ptr<SlowTier> disk;  ///< null without a store
   StepRecorder recorder;
   Mailbox<EngineCommand> inbox;
   Mailbox<std::vector<EngineEvent>> outbox;

@@ -275,7 +275,7 @@ bool Engine::Impl::draw(Sequence& seq, int32_t row, std::optional<int32_t> guess
 
 void Engine::Impl::end_sample(Sequence& seq, FinishReason reason) {
   LiveRequest& live = *seq.request;
-  if (disk != nullptr) disk->offer(seq);
+  if (disk != nullptr) disk->saver.offer(seq);
   scheduler.finish(seq, reason);
   events.emplace_back(
       SampleDoneEvent{live.request.id, seq.sample, reason,
@@ -315,7 +315,7 @@ void Engine::Impl::fail(LiveRequest& live, Error error) {
 void Engine::Impl::remove_ended() {
   for (LiveRequest* live : std::exchange(ended, {})) {
     speculator.forget(*live);
-    if (disk != nullptr) disk->forget(*live);
+    if (disk != nullptr) disk->restorer.forget(*live);
     scheduler.remove(*live);
   }
 }

@@ -138,16 +138,20 @@ EngineSnapshot Engine::Impl::snapshot() const {
   out.decode_tokens_per_s = decode_rate.per_second(clock.now_us());
   const double steps_per_s = step_rate.per_second();
   out.step_ms_recent = steps_per_s > 0 ? 1000 / steps_per_s : 0;
-  if (disk != nullptr) out.store = disk->stats();
+  if (disk != nullptr) {
+    out.store = disk->link.stats();
+    out.store.chunks_dropped += disk->saver.offers_dropped();
+  }
   return out;
 }
 void Engine::Impl::tell_watchers() {
   recorder.watch(watch_port.wanted.load(std::memory_order_relaxed));
-  if (disk != nullptr) disk->note_moves(recorder.moved());
+  if (disk != nullptr) disk->link.record_moves(recorder.moved());
   if (!recorder.on()) return;
-  auto watch = disk == nullptr ? recorder.take(scheduler, kv, 0, {})
-                               : recorder.take(scheduler, kv, disk->chunk_blocks(), disk->pinned());
-  if (disk != nullptr && watch->has_prefixes) disk->ask_pinned();
+  auto watch = disk == nullptr
+                   ? recorder.take(scheduler, kv, 0, {})
+                   : recorder.take(scheduler, kv, disk->link.chunk_blocks(), disk->link.pinned());
+  if (disk != nullptr && watch->has_prefixes) disk->link.ask_pinned();
   if (!watch_port.out.try_post(watch)) recorder.lost(*watch);
 }
 }  // namespace hearth::engine

@@ -87,7 +87,7 @@ void Engine::Impl::pack_weights(int64_t for_us) {
 // A part of it; false: there was none left. A device's memory needs it as little as it is hurt by
 // it.
 bool Engine::Impl::touch_memory() {
-  if (disk->warm_up()) return true;
+  if (disk->link.warm_up()) return true;
   const std::vector<GroupPlan>& groups = runner->memory_plan().groups;
   const auto of_all_groups = std::accumulate(
       groups.begin(), groups.end(), uint64_t{1}, [](uint64_t sum, const GroupPlan& group) {

@@ -55,7 +55,7 @@ struct Sequence {
   int32_t num_pending() const { return static_cast<int32_t>(tokens.size()) - blocks.num_tokens; }
 };
 
-/// What the slow tier does for one request. Written by DiskTier.
+/// What the slow tier does for one request. Written by PrefixRestorer.
 struct RestoreState {
   uint64_t id = 0;          ///< of the lookup or load in progress; 0: none
   bool overlaps = false;    ///< the end of the prompt is loaded while its front is computed
@@ -81,8 +81,9 @@ struct RequestStats {
   int64_t sample0_last_us = 0;
   int32_t sample0_tokens = 0;  ///< drawn by this engine
   int32_t output_tokens = 0;
-  int32_t cached_tokens = 0;  ///< by the scheduler at admission; DiskTier adds what it restores
-  int32_t disk_tokens = 0;    ///< of cached_tokens, restored from the store
+  /// Of the prompt; set by the scheduler at admission, and PrefixRestorer adds what it restores.
+  int32_t cached_tokens = 0;
+  int32_t disk_tokens = 0;  ///< of cached_tokens, restored from the store
   MissReason miss = MissReason::kNone;
   int32_t missed_from = 0;
   int64_t saved_us = 0;           ///< computing the cached tokens would have taken, less the wait

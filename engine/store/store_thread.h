@@ -2,7 +2,8 @@
 // The thread that owns the block store. Reads go before writes: a request waits for them. Writes
 // are gathered into transactions of some MiB, between which reads are looked for.
 //
-// What it holds is bounded by the engine, which has only so many bytes under way (see DiskTier).
+// What it holds is bounded by the engine, which has only so many bytes under way (see
+// PrefixRestorer and PrefixSaver).
 
 #include <atomic>
 #include <deque>

@@ -1,0 +1,67 @@
+#pragma once
+// Saves prefixes to the store (the slow tier).
+//
+// A sequence that ends or is preempted offers its full blocks. They are copied out as fast as the
+// store takes them, a few MiB per step, and only while they are cached: an offer holds no blocks.
+//
+// Owned by the engine thread.
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "engine/kv_cache.h"
+#include "engine/sequence.h"
+#include "engine/step_cost.h"
+#include "engine/tiers/store_link.h"
+
+namespace hearth::engine {
+
+class PrefixSaver {
+ public:
+  PrefixSaver(StoreLink& link, KvCache& kv, ModelRunner& runner);
+
+  /// The sequence, which still holds its blocks, ends or is preempted.
+  void offer(const Sequence& seq);
+  /// Before each step: copies out offers, up to `max_bytes`, as far as the store keeps up. True
+  /// where something was copied: there may be more.
+  bool pump(const StepCost& cost, uint64_t max_bytes);
+  /// Copies out what is still offered, up to `max_bytes`, however far behind the store is.
+  void flush(const StepCost& cost, uint64_t max_bytes);
+  void saved(ChunkSaved& saved);
+
+  /// Offers that were given up because too many waited or their blocks were evicted.
+  uint64_t offers_dropped() const { return offers_dropped_; }
+
+ private:
+  struct Offer {
+    ChainId id = 0;
+    Chain chain;  ///< moved out with the first chunk
+    std::vector<NodeMark> marks;
+    int32_t next_chunk = 0;
+    std::vector<PinnedBlocks> pins;
+    bool opened = false;  ///< the store has `chain`
+  };
+  /// The chunk of an offer that is due, as far as its blocks are still cached.
+  struct DueChunk {
+    ChunkShape shape;
+    std::span<const NodeMark> marks;
+    bool stored = true;  ///< the store was given all its blocks before
+  };
+
+  DueChunk due_chunk(const Offer& offer) const;
+  /// Copies the blocks of a chunk and sends it. Returns the bytes copied.
+  uint64_t send_chunk(const Offer& offer, DueChunk due, const StepCost& cost);
+  /// Copies out, or only touches, the first offer's next chunk. Returns the bytes copied.
+  uint64_t send_next(const StepCost& cost);
+
+  StoreLink& link_;
+  KvCache& kv_;
+  ModelRunner& runner_;
+  std::deque<Offer> offers_;
+  uint64_t bytes_under_way_ = 0;  ///< sent, and not yet written or dropped by the store
+  uint64_t offers_dropped_ = 0;
+};
+
+}  // namespace hearth::engine
