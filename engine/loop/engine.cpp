@@ -94,18 +94,20 @@ Engine::Impl::Impl(const EngineConfig& engine_config, std::string scope,
 
 bool Engine::Impl::step() {
   take_commands();
-  bool copied = false;
-  if (disk != nullptr && !model_lost) {
-    disk->restorer.pump(scheduler.cost(), now_us);
-    copied = disk->link.post_copied();
-    copied = disk->saver.pump(scheduler.cost(), kOfferBytesPerStep) || copied;
-    const uint64_t joined = disk->restorer.take_joined_tokens();
-    totals.prompt_tokens_restored += joined;
-    totals.prompt_tokens_cached += joined;
-  }
+  const bool copied = !model_lost && pump_store();
   const bool computed = !stopping && !model_lost && advance();
   tell();
   return computed || copied;
+}
+
+// True where blocks are being copied out: there may be more.
+bool Engine::Impl::pump_store() {
+  if (disk == nullptr) return false;
+  disk->restorer.pump(scheduler.cost(), now_us);
+  const bool copying = disk->link.post_copied();
+  const bool copied = disk->saver.pump(scheduler.cost(), kOfferBytesPerStep);
+  counters.add_joined_tokens(disk->restorer.take_joined_tokens());
+  return copying || copied;
 }
 
 void Engine::Impl::tell() {
@@ -136,7 +138,7 @@ bool Engine::Impl::advance() {
     const int64_t begin_us = clock.now_us();
     speculator.propose(decoding, scheduler.cost(), scheduler.prefill_wanted());
     now_us = clock.now_us();  // a draft model's time is not the step's
-    guesses.unpaid_us += static_cast<double>(now_us - begin_us);
+    counters.add_draft_us(static_cast<double>(now_us - begin_us));
   }
   const StepPlan& plan = next_plan();
   const bool computed = !plan.empty();
@@ -151,7 +153,7 @@ const StepPlan& Engine::Impl::next_plan() {
   if (foreseen && speculator.enabled()) {
     // It was launched without them; the next ones will not be.
     const auto guessed = [](const Sequence* seq) { return !seq->drafted.empty(); };
-    if (std::ranges::any_of(decoding, guessed)) guesses.steps_without = 0;
+    if (std::ranges::any_of(decoding, guessed)) steps_without_drafts = 0;
   }
   if (foreseen) {
     const StepPlan& plan = scheduler.plan_foreseen();
@@ -160,7 +162,7 @@ const StepPlan& Engine::Impl::next_plan() {
     foreseen = false;
   }
   const StepPlan& plan = scheduler.plan();
-  guesses.steps_without = plan.num_drafted > 0 ? 0 : guesses.steps_without;
+  if (plan.num_drafted > 0) steps_without_drafts = 0;
   return plan;
 }
 
@@ -211,7 +213,7 @@ void Engine::Impl::run() {
 }
 
 void Engine::Impl::compute(const StepPlan& plan) {
-  // One that was launched ahead began when the last one ended.
+  // A step that was launched ahead began when the last one ended.
   const int64_t begin_us = foreseen ? computed_us : now_us;
   say_started(plan);
   plan_draws(plan);
@@ -222,34 +224,19 @@ void Engine::Impl::compute(const StepPlan& plan) {
   computed_us = now_us;
   if (weights_late && !weights_intact()) return;
   scheduler.stored(plan);
-  const uint64_t accepted_before = speculator.counts().accepted_tokens;
-  price_guesses(plan, now_us - begin_us);
+  counters.step_computed(plan, scheduler.cost(), now_us - begin_us);
   take_outputs(plan);
-  // What the host does beside the next step is no part of this one.
+  // Host work that overlaps the next step is not charged to this one.
   const int64_t end_us = runner->ahead() ? now_us : clock.now_us();
   scheduler.finish_step(plan, end_us - begin_us);
-  // Behind tokens, what is late is soon in its place, and a gap between two of them is not that
-  // alone. A prompt's next step might be its last and would wait for it.
+  counters.step_done(plan, foreseen, begin_us, end_us);
+  if (plan.num_decode_rows > 0) ++steps_without_drafts;
+  // Packing after a step with tokens may take longer: packed weights soon make up for a longer gap
+  // between two tokens. A prompt's next step may be its last, and its first token would wait.
   packing_us = (plan.num_outputs > 0 ? kPackSteps : 1) * (end_us - begin_us);
-
-  const int32_t prefill_tokens = plan.num_tokens - plan.num_decode_rows - plan.num_drafted;
-  if (plan.num_decode_rows > 0) ++guesses.steps_without;
-  ++totals.num_steps;
-  if (foreseen) ++totals.num_steps_ahead;
-  totals.prefill_tokens_total += static_cast<uint64_t>(prefill_tokens);
-  const uint64_t decoded = static_cast<uint64_t>(plan.num_decode_rows) +
-                           (speculator.counts().accepted_tokens - accepted_before);
-  totals.decode_tokens_total += decoded;
-  if (guesses.in_step) {
-    const double per_sequence = static_cast<double>(decoded) / plan.num_decode_rows;
-    speculator.add_saved_us(per_sequence * guesses.plain_us - guesses.spent_us);
-  }
-  prefill_rate.add(prefill_tokens, begin_us, end_us);
-  decode_rate.add(static_cast<double>(decoded), begin_us, end_us);
-  step_rate.add(1, end_us - begin_us);
   if (recorder.on() && !rehearsing) {
-    recorder.add(plan, scheduler, totals.num_steps, end_us, end_us - begin_us,
-                 speculator.counts().accepted_tokens - accepted_before);
+    recorder.add(plan, scheduler, counters.num_steps(), end_us, end_us - begin_us,
+                 counters.accepted_in_step());
   }
 }
 
@@ -260,23 +247,10 @@ bool Engine::Impl::may_run_ahead() {
     return wish.kind == RowWish::Kind::kToken;
   });
   const bool guesses_rest = !speculator.enabled() || (config.speculation.fixed_width == 0 &&
-                                                      guesses.steps_without >= kAheadAfter &&
+                                                      steps_without_drafts >= kAheadAfter &&
                                                       !speculator.has_paid_proposer());
   return drawn && config.run_ahead && !rehearsing && guesses_rest && inbox.size() == 0 &&
          scheduler.foresee();
-}
-
-// What the guesses of this step cost, and a plain one in its place. Guessing that led to none is
-// charged to the next step that has some.
-void Engine::Impl::price_guesses(const StepPlan& plan, int64_t step_us) {
-  guesses.in_step = plan.num_drafted > 0;
-  if (!guesses.in_step) return;
-  const StepCost& cost = scheduler.cost();
-  const int32_t rows = plan.num_decode_rows + plan.num_drafted;
-  guesses.plain_us = cost.rows_us(plan.num_decode_rows);
-  // Beside prefill, what the rows cost alone is known from other steps.
-  guesses.spent_us = std::exchange(guesses.unpaid_us, 0) +
-                     (plan.num_tokens > rows ? cost.rows_us(rows) : static_cast<double>(step_us));
 }
 
 // ---- Commands -------------------------------------------------------------------------------

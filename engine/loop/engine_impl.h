@@ -14,8 +14,10 @@
 
 #include "engine/engine.h"
 #include "engine/kv/kv_cache.h"
+#include "engine/loop/engine_counters.h"
 #include "engine/sampling/sampler.h"
 #include "engine/scheduling/scheduler.h"
+#include "engine/steps/model_runner.h"
 #include "engine/speculation/speculator.h"
 #include "engine/steps/model_runner.h"
 #include "engine/steps/step_record.h"
@@ -41,6 +43,7 @@ struct Engine::Impl {
        std::unique_ptr<Proposer> proposer, Mailbox<StoreCommand>* store);
 
   bool step();
+  bool pump_store();
   void take_commands();
   bool advance();
   void tell();
@@ -74,7 +77,6 @@ struct Engine::Impl {
   const StepPlan& next_plan();
   void compute(const StepPlan& plan);
   bool may_run_ahead();
-  void price_guesses(const StepPlan& plan, int64_t step_us);
   void say_started(const StepPlan& plan);
   MissReason miss_of(const LiveRequest& live) const;
   void take_outputs(const StepPlan& plan);
@@ -82,7 +84,13 @@ struct Engine::Impl {
   bool take_prompt_logprobs(const PlannedRows& rows, int32_t first_row);
   void plan_draws(const StepPlan& plan);
   Result<Sampled> sample(int32_t row, const SampleArgs& args);
-  bool draw(Sequence& seq, int32_t row, std::optional<int32_t> guess = {}, int32_t place = 0);
+  /// A token, unless a stop id was drawn or the request failed; and why the sample ends with it,
+  /// which the caller has to do.
+  struct Drawn {
+    std::optional<int32_t> token;
+    std::optional<FinishReason> end;
+  };
+  Drawn draw(Sequence& seq, int32_t row);
   void verify(const PlannedRows& rows, int32_t first_row);
   Result<void> constrain(Sequence& seq, int32_t index, SampleArgs& args);
   void end_sample(Sequence& seq, FinishReason reason);
@@ -114,14 +122,8 @@ struct Engine::Impl {
   std::vector<LiveRequest*> ended;      ///< to be forgotten when the step is over
   std::vector<Sequence*> decoding;      ///< scratch
   std::vector<RowWish> wishes;          ///< of this step's output rows; none: the host draws
-  struct {
-    bool in_step = false;
-    double plain_us = 0;        ///< what this step would have taken without
-    double spent_us = 0;        ///< on it and on guessing
-    double unpaid_us = 0;       ///< guessing that no step was charged for yet
-    int32_t steps_without = 0;  ///< decode steps since there was any
-  } guesses;
-  int64_t now_us = 0;       ///< this step's idea of time
+  int32_t steps_without_drafts = 0;     ///< decode steps since the last one that had any
+  int64_t now_us = 0;                   ///< this step's idea of time
   bool foreseen = false;    ///< this step was launched before the last one's tokens were known
   int64_t computed_us = 0;  ///< when the device was done with the last step
   bool draining = false;
@@ -135,10 +137,7 @@ struct Engine::Impl {
   int32_t touched_blocks = 0;       ///< of each group
   bool memory_touched = true;
   bool prices_wanted = false;  ///< what steps cost shall be measured when idle
-  EngineSnapshot totals;       ///< the counters that only grow
-  RecentThroughput prefill_rate, decode_rate;
-  RecentRate step_rate;
-  double service_us = 0;  ///< of the last requests, from the first row to the end; 0: none ended
+  EngineCounters counters;
   WatchPort watch_port;
 };
 

@@ -69,7 +69,8 @@ void Engine::Impl::take_outputs(const StepPlan& plan) {
       Sequence& each = *live.samples[sample];
       const auto drawn = static_cast<int32_t>(each.tokens.size()) - live.prompt_size();
       if (drawn == 0) {
-        draw(each, next_row - 1);
+        const Drawn first = draw(each, next_row - 1);
+        if (first.end) end_sample(each, *first.end);
       } else if (drawn == live.request.max_tokens) {
         end_sample(each, FinishReason::kLength);
       }
@@ -92,34 +93,26 @@ void Engine::Impl::take_final_rows(const PlannedRows& rows, int32_t first_row) {
   end_sample(*rows.seq, FinishReason::kStop);
 }
 
-// Draws the token behind the sequence's last one, and goes on behind each guess that is the token
-// drawn. Without guesses: one draw.
+// Draws the token after the sequence's last one, and continues after each draft token that equals
+// the token drawn. Without a draft this is one draw.
 void Engine::Impl::verify(const PlannedRows& rows, int32_t first_row) {
   Sequence& seq = *rows.seq;
   const size_t first = seq.tokens.size();
   int32_t accepted = 0;
-  // Counted before the last token that ends the request is drawn; draw() adds what was accepted.
-  SpeculationCounts& counts = seq.request->stats.speculation;
-  if (rows.num_drafted > 0) counts.add(rows.num_drafted, 0);
-  if (guesses.in_step) counts.saved_us -= guesses.spent_us;
-  const auto drawn = [&] {
-    if (guesses.in_step) counts.saved_us += guesses.plain_us;
-  };
-  while (accepted < rows.num_drafted) {
-    const int32_t guess = seq.drafted[static_cast<size_t>(accepted)];
-    drawn();
-    if (!draw(seq, first_row + accepted, guess, accepted)) break;
+  int32_t draws = 0;
+  Drawn drawn;
+  while (!drawn.end) {
+    drawn = draw(seq, first_row + accepted);
+    ++draws;
+    const bool more = accepted < rows.num_drafted;
+    if (!more || drawn.token != seq.drafted[static_cast<size_t>(accepted)]) break;
     ++accepted;
-    if (seq.state != Sequence::State::kRunning) break;
-    scheduler.accept(seq);
+    if (!drawn.end) scheduler.accept(seq);
   }
-  const bool all_right = accepted == rows.num_drafted && seq.state == Sequence::State::kRunning;
-  if (all_right) {
-    drawn();
-    draw(seq, first_row + accepted);
-  }
+  counters.verified(seq.request->stats, rows.num_drafted, accepted, draws);
+  if (drawn.end) end_sample(seq, *drawn.end);
   if (rows.num_drafted > 0) scheduler.end_verification(seq);
-  speculator.learn(seq, first, rows.num_drafted, accepted);
+  speculator.learn(seq, first, rows.num_drafted);
 }
 
 bool Engine::Impl::take_prompt_logprobs(const PlannedRows& rows, int32_t first_row) {
@@ -225,8 +218,7 @@ Result<Sampled> Engine::Impl::sample(int32_t row, const SampleArgs& args) {
   return sampler.sample(runner->logits(row), args);
 }
 
-// Whether the token drawn was the guess, and no stop. `place`: of the guess in its step.
-bool Engine::Impl::draw(Sequence& seq, int32_t row, std::optional<int32_t> guess, int32_t place) {
+Engine::Impl::Drawn Engine::Impl::draw(Sequence& seq, int32_t row) {
   LiveRequest& live = *seq.request;
   const Request& request = live.request;
   const auto position = static_cast<int32_t>(seq.tokens.size());
@@ -240,37 +232,27 @@ bool Engine::Impl::draw(Sequence& seq, int32_t row, std::optional<int32_t> guess
   if (request.constraint != nullptr) {
     if (Result<void> constrained = constrain(seq, index, args); !constrained.ok()) {
       fail(live, constrained.take_error());
-      return false;
+      return {};
     }
   }
   Result<Sampled> sampled = sample(row, args);
   if (!sampled.ok()) {
     fail(live, sampled.take_error());
-    return false;
+    return {};
   }
 
   const int32_t token = sampled->token;
   if (args.banned.empty() && std::ranges::find(request.stop_ids, token) != request.stop_ids.end()) {
-    end_sample(seq, FinishReason::kStop);
-    return false;
+    return {{}, FinishReason::kStop};
   }
   scheduler.append(seq, token);
-  ++live.stats.output_tokens;
-  if (token == guess) {
-    ++live.stats.speculation.accepted_tokens;
-    ++live.stats.speculation
-          .accepted_at[std::min(static_cast<size_t>(place), SpeculationCounts::kPositions - 1)];
-  }
-  if (!live.stats.first_token_us.has_value()) live.stats.first_token_us = now_us;
-  if (seq.sample == 0) {
-    if (live.stats.sample0_tokens++ == 0) live.stats.sample0_first_us = now_us;
-    live.stats.sample0_last_us = now_us;
-  }
+  live.stats.count_token(seq.sample, now_us);
   events.emplace_back(TokenEvent{request.id, seq.sample, index, token, sampled->logprob,
                                  std::move(sampled->top_logprobs)});
-  if (index + 1 == request.max_tokens) end_sample(seq, FinishReason::kLength);
-  return token == guess;
+  if (index + 1 == request.max_tokens) return {token, FinishReason::kLength};
+  return {token, {}};
 }
+
 // ---- Ends -----------------------------------------------------------------------------------
 
 void Engine::Impl::end_sample(Sequence& seq, FinishReason reason) {

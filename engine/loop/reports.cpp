@@ -29,9 +29,7 @@ void Engine::Impl::say_started(const StepPlan& plan) {
     }
     stats.miss = miss_of(live);
     stats.missed_from = stats.cached_tokens;
-    totals.prompt_tokens_restored += static_cast<uint64_t>(stats.disk_tokens);
-    totals.prompt_tokens_total += static_cast<uint64_t>(live.prompt_size());
-    totals.prompt_tokens_cached += static_cast<uint64_t>(stats.cached_tokens);
+    counters.request_started(live);
     events.emplace_back(
         StartedEvent{live.request.id, stats.cached_tokens, now_us - live.request.received_us});
   }
@@ -77,19 +75,14 @@ void Engine::Impl::say_done(LiveRequest& live) {
     done.tpot_us = static_cast<double>(stats.sample0_last_us - stats.sample0_first_us) /
                    (stats.sample0_tokens - 1);
   }
-  if (stats.started_us.has_value() && !rehearsing) {
-    constexpr double kGain = 0.25;
-    const auto took_us = static_cast<double>(now_us - *stats.started_us);
-    service_us = service_us > 0 ? service_us + kGain * (took_us - service_us) : took_us;
-  }
+  counters.request_done(stats, now_us);
   events.emplace_back(done);
 }
 
 // Those before it and those that run end one after the other, as many at once as run now.
 int64_t Engine::Impl::wait_us(int32_t position) const {
   const int32_t running = scheduler.num_running();
-  if (service_us <= 0 || running == 0) return 0;
-  return static_cast<int64_t>(service_us * position / running);
+  return running == 0 ? 0 : static_cast<int64_t>(counters.service_us() * position / running);
 }
 
 void Engine::Impl::say_progress() {
@@ -118,7 +111,7 @@ void Engine::Impl::say_progress() {
 }
 
 EngineSnapshot Engine::Impl::snapshot() const {
-  EngineSnapshot out = totals;
+  EngineSnapshot out = counters.snapshot(clock.now_us());
   out.time_us = now_us;
   out.num_running = scheduler.num_running();
   out.num_preempted = scheduler.num_preempted();
@@ -133,11 +126,6 @@ EngineSnapshot Engine::Impl::snapshot() const {
   }
   out.kv_bytes = runner->memory_plan().kv_bytes;
   out.preemptions_total = scheduler.preemptions_total();
-  out.speculation = speculator.counts();
-  out.prefill_tokens_per_s = prefill_rate.per_second(clock.now_us());
-  out.decode_tokens_per_s = decode_rate.per_second(clock.now_us());
-  const double steps_per_s = step_rate.per_second();
-  out.step_ms_recent = steps_per_s > 0 ? 1000 / steps_per_s : 0;
   if (disk != nullptr) {
     out.store = disk->link.stats();
     out.store.chunks_dropped += disk->saver.offers_dropped();

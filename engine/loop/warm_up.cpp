@@ -51,7 +51,7 @@ void Engine::Impl::pack_more(uint64_t bytes) {
   const uint64_t left = runner->pack_more(bytes);
   if (weights_late != (left > 0)) {
     log_info(left > 0 ? "weights_late" : "weights_packed", "bytes={} steps={}", left,
-             totals.num_steps);
+             counters.num_steps());
   }
   const bool whole = weights_late && left == 0;
   weights_late = left > 0;
@@ -130,8 +130,7 @@ bool Engine::Impl::measure_prices() {
 
 // Steps of a request of its own, of which only prices stay. False: ended by a command that waits.
 bool Engine::Impl::rehearse(const Rehearsal& part) {
-  const auto kept =
-      std::tuple(totals, guesses, prefill_rate, decode_rate, step_rate, speculator.counts());
+  const auto kept = std::tuple(counters, steps_without_drafts);
   const int32_t context = runner->memory_plan().context_length;
   Request request;
   request.id = kWarmUpId;
@@ -178,9 +177,7 @@ bool Engine::Impl::rehearse(const Rehearsal& part) {
   remove_ended();
   rehearsing = false;
   events.clear();
-  SpeculationCounts counts;
-  std::tie(totals, guesses, prefill_rate, decode_rate, step_rate, counts) = kept;
-  speculator.restore_counts(counts);
+  std::tie(counters, steps_without_drafts) = kept;
   return whole;
 }
 }  // namespace hearth::engine

@@ -88,6 +88,14 @@ struct RequestStats {
   int32_t missed_from = 0;
   int64_t saved_us = 0;           ///< computing the cached tokens would have taken, less the wait
   SpeculationCounts speculation;  ///< of all samples
+
+  void count_token(int32_t sample, int64_t now_us) {
+    ++output_tokens;
+    if (!first_token_us.has_value()) first_token_us = now_us;
+    if (sample != 0) return;
+    if (sample0_tokens++ == 0) sample0_first_us = now_us;
+    sample0_last_us = now_us;
+  }
 };
 
 struct LiveRequest {

@@ -253,9 +253,8 @@ void Speculator::check_integrity() const {
   for (const auto& proposer : proposers_) proposer->check_integrity();
 }
 
-void Speculator::learn(const Sequence& seq, size_t first, int32_t drafted, int32_t accepted) {
+void Speculator::learn(const Sequence& seq, size_t first, int32_t drafted) {
   if (!config_.enabled) return;
-  if (drafted > 0) counts_.add(drafted, accepted);
   const auto found = states_.find(&seq);
   if (found == states_.end()) return;
   State& state = found->second;

@@ -42,9 +42,8 @@ class Speculator {
   /// Sets `drafted` of the sequences, which are all that decode in the coming step.
   /// `first_tokens_due`: somebody waits for its first token, so that no proposer may catch up now.
   void propose(std::span<Sequence* const> decoding, const StepCost& cost, bool first_tokens_due);
-  /// A step has drawn the tokens of `seq` from position `first` on, `drafted` guesses of it were
-  /// verified and `accepted` of them right.
-  void learn(const Sequence& seq, size_t first, int32_t drafted, int32_t accepted);
+  /// A step has drawn the tokens of `seq` from position `first` on, and verified `drafted` tokens.
+  void learn(const Sequence& seq, size_t first, int32_t drafted);
   void forget(const LiveRequest& live);
 
   /// Until told otherwise every sequence verifies `width` guesses, whatever they are; 0: back to
@@ -62,9 +61,6 @@ class Speculator {
   bool has_paid_proposer() const;
 
   bool enabled() const { return config_.enabled; }
-  const SpeculationCounts& counts() const { return counts_; }
-  void restore_counts(const SpeculationCounts& counts) { counts_ = counts; }
-  void add_saved_us(double us) { counts_.saved_us += us; }
   size_t num_sequences() const { return states_.size(); }
   void check_integrity() const;
 
@@ -105,7 +101,6 @@ class Speculator {
   /// What all sequences taught, per proposer: where a new sequence begins.
   std::vector<std::array<Acceptance, kConfidences>> beliefs_;
   std::unordered_map<const Sequence*, State> states_;
-  SpeculationCounts counts_;
   int32_t forced_width_ = 0;
   int64_t next_trial_ = 0;  ///< step at which a proposer that does not pay is asked all the same
   int64_t trial_every_ = kFirstTrial;

@@ -128,7 +128,7 @@ void StepRecorder::watch(bool on) {
 }
 
 void StepRecorder::add(const StepPlan& plan, const Scheduler& scheduler, uint64_t step,
-                       int64_t end_us, int64_t duration_us, uint64_t accepted) {
+                       int64_t end_us, int64_t duration_us, int32_t accepted) {
   HEARTH_CHECK(on_);
   ++calls_;
   const uint64_t preemptions = scheduler.preemptions_total();
@@ -145,7 +145,7 @@ void StepRecorder::add(const StepPlan& plan, const Scheduler& scheduler, uint64_
   record.duration_us = duration_us;
   record.decode_rows = plan.num_decode_rows;
   record.draft_rows = plan.num_drafted;
-  record.accepted = static_cast<int32_t>(accepted);
+  record.accepted = accepted;
   record.running = scheduler.num_running();
   record.waiting = scheduler.num_waiting();
   record.preempted = static_cast<int32_t>(preempted);

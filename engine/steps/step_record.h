@@ -129,7 +129,7 @@ class StepRecorder {
   bool on() const { return on_; }
   /// Only while on().
   void add(const StepPlan& plan, const Scheduler& scheduler, uint64_t step, int64_t end_us,
-           int64_t duration_us, uint64_t accepted);
+           int64_t duration_us, int32_t accepted);
   std::shared_ptr<const EngineWatch> take(const Scheduler& scheduler, const KvCache& kv,
                                           int32_t chunk_blocks,
                                           std::span<const PinnedChunk> pinned);
