@@ -10,7 +10,7 @@ namespace hearth::engine {
 namespace {
 
 Error bad(std::string_view field, const std::string& message) {
-  return {ErrorCode::kInvalidArgument, fmt::format("{} {}", field, message), std::string(field)};
+  return Error::invalid(fmt::format("{} {}", field, message), std::string(field));
 }
 
 Result<void> check_ids(std::string_view field, std::span<const int32_t> ids, int32_t vocab_size) {

@@ -28,8 +28,8 @@ Result<DeviceBuffer> DeviceBuffer::allocate(const OpTable& ops, size_t bytes,
   if (bytes == 0) return buffer;
   void* memory = ops.allocate(ops.state.get(), bytes);
   if (memory == nullptr) {
-    return Error{ErrorCode::kOutOfMemory,
-                 fmt::format("{}: no {} bytes on device {}", what, bytes, ops.device.name), ""};
+    return Error::out_of_memory(
+        fmt::format("{}: no {} bytes on device {}", what, bytes, ops.device.name));
   }
   buffer.data_ = static_cast<std::byte*>(memory);
   buffer.size_ = bytes;

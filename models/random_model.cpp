@@ -163,9 +163,8 @@ Result<ModelShape> find_shape(std::string_view name) {
     if (shape.name == name) return shape;
     names.push_back(shape.name);
   }
-  return Error{ErrorCode::kNotFound,
-               fmt::format("no shape is called {}, want one of {}", name, fmt::join(names, ", ")),
-               "shape"};
+  return Error::not_found(
+      fmt::format("no shape is called {}, want one of {}", name, fmt::join(names, ", ")), "shape");
 }
 
 std::span<const DType> weight_types() {
@@ -188,10 +187,9 @@ Result<DType> parse_weight_type(std::string_view name) {
     names.push_back(kernels::info(type).name);
     if (names.back() == name) return type;
   }
-  return Error{ErrorCode::kUnsupported,
-               fmt::format("no weights can be made of type {}, want one of {}", name,
-                           fmt::join(names, ", ")),
-               "type"};
+  return Error::unsupported(fmt::format("no weights can be made of type {}, want one of {}", name,
+                                        fmt::join(names, ", ")),
+                            "type");
 }
 
 Result<RandomModel> RandomModel::create(const ModelShape& shape, DType type, uint64_t seed) {
@@ -239,10 +237,10 @@ Result<RandomModel> RandomModel::create(std::vector<Tensor> tensors, GgufWriter 
   for (Tensor& tensor : model.tensors_) {
     const kernels::DTypeInfo& info = kernels::info(tensor.dtype);
     if (tensor.cols % info.block_elements != 0) {
-      return Error{ErrorCode::kUnsupported,
-                   fmt::format("{}: rows of {} inputs, {} wants a multiple of {}", tensor.name,
-                               tensor.cols, info.name, info.block_elements),
-                   "type"};
+      return Error::unsupported(
+          fmt::format("{}: rows of {} inputs, {} wants a multiple of {}", tensor.name, tensor.cols,
+                      info.name, info.block_elements),
+          "type");
     }
     const auto cols = static_cast<uint64_t>(tensor.cols), rows = static_cast<uint64_t>(tensor.rows);
     tensor.bytes = kernels::bytes_of(tensor.dtype, rows * cols);

@@ -31,7 +31,7 @@ double kept_share(const RopeConfig& config, int32_t i) {
 }
 
 Error out_of_range(std::string_view key, float value, std::string_view wanted) {
-  return Error{ErrorCode::kCorrupt, fmt::format("{}: {}, want {}", key, value, wanted), ""};
+  return Error::corrupt(fmt::format("{}: {}, want {}", key, value, wanted));
 }
 
 }  // namespace
@@ -44,10 +44,8 @@ Result<RopeConfig> RopeConfig::load(const GgufFile& file, std::string_view archi
   RopeConfig config;
   HEARTH_ASSIGN_OR_RETURN(config.dim, file.get_or<int32_t>(key("dimension_count"), head_dim));
   if (config.dim < 2 || config.dim % 2 != 0 || config.dim > head_dim) {
-    return Error{ErrorCode::kCorrupt,
-                 fmt::format("{}: {}, want an even number from 2 to the head size {}",
-                             key("dimension_count"), config.dim, head_dim),
-                 ""};
+    return Error::corrupt(fmt::format("{}: {}, want an even number from 2 to the head size {}",
+                                      key("dimension_count"), config.dim, head_dim));
   }
   HEARTH_ASSIGN_OR_RETURN(config.base, file.get_or(key("freq_base"), config.base));
   if (config.base <= 1.0f) return out_of_range(key("freq_base"), config.base, "more than 1");
@@ -83,10 +81,9 @@ Result<RopeConfig> RopeConfig::load(const GgufFile& file, std::string_view archi
     return out_of_range(key("scaling.factor"), config.factor, "1 beside type longrope");
   }
   if (type != "yarn") {
-    return Error{ErrorCode::kUnsupported,
-                 fmt::format("{}: \"{}\", this build knows none, linear, yarn, longrope",
-                             key("scaling.type"), printable(type)),
-                 ""};
+    return Error::unsupported(
+        fmt::format("{}: \"{}\", this build knows none, linear, yarn, longrope",
+                    key("scaling.type"), printable(type)));
   }
   config.scaling = Scaling::kYarn;
   HEARTH_ASSIGN_OR_RETURN(config.original_context, file.get<int32_t>(original_key));

@@ -23,8 +23,7 @@ Result<const GgufTensor*> TensorSet::want(std::string_view name,
                                           std::initializer_list<int64_t> dims) {
   HEARTH_ASSIGN_OR_RETURN(const GgufTensor* tensor, want_if_present(name, dims));
   if (tensor != nullptr) return tensor;
-  return Error{ErrorCode::kCorrupt,
-               fmt::format("{}: missing, want shape [{}]", name, fmt::join(dims, ",")), ""};
+  return Error::corrupt(fmt::format("{}: missing, want shape [{}]", name, fmt::join(dims, ",")));
 }
 
 Result<const GgufTensor*> TensorSet::want_if_present(std::string_view name,
@@ -40,10 +39,8 @@ Result<const GgufTensor*> TensorSet::want_if_present(std::string_view name,
   const bool is_vector = dims.size() == 1;
   if (!tensor->dtype || !kernels::info(*tensor->dtype).usable_as_weight ||
       (is_vector && kernels::info(*tensor->dtype).block_elements != 1)) {
-    return Error{ErrorCode::kUnsupported,
-                 fmt::format("{}: {}, which this build cannot compute with{}", name,
-                             tensor->type_name(), is_vector ? " in a vector" : ""),
-                 ""};
+    return Error::unsupported(fmt::format("{}: {}, which this build cannot compute with{}", name,
+                                          tensor->type_name(), is_vector ? " in a vector" : ""));
   }
   return tensor;
 }
@@ -57,10 +54,9 @@ Result<void> TensorSet::check_all_used() const {
   const auto unused = std::find(used_.begin(), used_.end(), false);
   if (unused == used_.end()) return {};
   const GgufTensor& tensor = file_.tensors()[static_cast<size_t>(unused - used_.begin())];
-  return Error{ErrorCode::kUnsupported,
-               fmt::format("{}: a tensor of shape {} that this architecture has no place for",
-                           printable(tensor.name), tensor.shape()),
-               ""};
+  return Error::unsupported(
+      fmt::format("{}: a tensor of shape {} that this architecture has no place for",
+                  printable(tensor.name), tensor.shape()));
 }
 
 kernels::HostTensor host_tensor(const GgufTensor& tensor) {

@@ -55,8 +55,7 @@ class GbnfReader {
   Error fail(const std::string& what) const {
     int line = 1;
     for (const char c : text_.substr(0, at_)) line += c == '\n';
-    return {ErrorCode::kInvalidArgument, fmt::format("grammar, line {}: {}", line, what),
-            "grammar"};
+    return Error::invalid(fmt::format("grammar, line {}: {}", line, what), "grammar");
   }
   char now() const { return at_ < text_.size() ? text_[at_] : '\0'; }
   bool take(std::string_view what) {

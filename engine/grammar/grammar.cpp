@@ -136,7 +136,7 @@ class Grammar::Builder {
   /// Edges for `p` from `from` to `to`.
   Result<void> put(const Piece& p, int32_t from, int32_t to, int depth) {
     if (g_.nodes_.size() > kMaxGrammarNodes || depth > kMaxGrammarDepth) {
-      return Error{ErrorCode::kTooLarge, "the grammar is too large, or nested too deeply", ""};
+      return Error::too_large("the grammar is too large, or nested too deeply");
     }
     switch (p.type) {
       case Piece::Type::kText: {
@@ -254,7 +254,7 @@ void first_rules(const Piece& p, const std::vector<bool>& rules, std::vector<int
 
 Result<int> depth_of(const Piece& p, int depth = 0) {
   if (depth > kMaxGrammarDepth) {
-    return Error{ErrorCode::kTooLarge, "the grammar is nested too deeply", ""};
+    return Error::too_large("the grammar is nested too deeply");
   }
   for (const PiecePtr& part : p.parts) HEARTH_TRY(depth_of(*part, depth + 1));
   return depth;
@@ -290,10 +290,9 @@ Result<void> check_left_recursion(const std::vector<PiecePtr>& rules,
       }
       const auto next = static_cast<size_t>(begins[rule][at++]);
       if (state[next] == 1) {
-        return Error{ErrorCode::kUnsupported,
-                     fmt::format("the rule '{}' begins with itself: not supported",
-                                 next < names.size() ? names[next] : std::to_string(next)),
-                     ""};
+        return Error::unsupported(
+            fmt::format("the rule '{}' begins with itself: not supported",
+                        next < names.size() ? names[next] : std::to_string(next)));
       }
       if (state[next] != 0) continue;
       state[next] = 1;

@@ -48,9 +48,9 @@ class PatternReader {
 
  private:
   Error fail(std::string_view what) const {
-    return {ErrorCode::kUnsupported,
-            fmt::format("pattern '{}': {} is not supported", whole_.substr(0, 100), what),
-            "json_schema"};
+    return Error::unsupported(
+        fmt::format("pattern '{}': {} is not supported", whole_.substr(0, 100), what),
+        "json_schema");
   }
   bool take(char c) {
     if (!rest_.starts_with(c)) return false;

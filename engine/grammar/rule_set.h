@@ -13,7 +13,7 @@ class RuleSet {
  public:
   /// kTooLarge over the bound. Rule 0, the first, is the whole text. `name` is for messages.
   Result<int32_t> add(PiecePtr body, std::string name = {}) {
-    if (rules_.size() >= kMaxRules) return Error{ErrorCode::kTooLarge, "too large", ""};
+    if (rules_.size() >= kMaxRules) return Error::too_large("too large");
     rules_.push_back(std::move(body));
     names_.push_back(std::move(name));
     return static_cast<int32_t>(rules_.size()) - 1;

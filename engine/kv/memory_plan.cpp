@@ -17,8 +17,7 @@ constexpr double kUsefulContexts = 4;
 constexpr double kUsefulTokens = 32768;
 
 Error bad(std::string_view field, const std::string& met, const std::string& want) {
-  return {ErrorCode::kInvalidArgument, fmt::format("{} is {}, want {}", field, met, want),
-          std::string(field)};
+  return Error::invalid(fmt::format("{} is {}, want {}", field, met, want), std::string(field));
 }
 
 template <typename T>
@@ -47,10 +46,9 @@ Result<void> check_config(const EngineConfig& config, const models::ModelInfo& i
                fmt::format("a multiple of {} up to 1024", kernels::kAttentionTile));
   }
   if (info.groups.empty() || info.vocab_size <= 0 || info.context_length <= 0) {
-    return Error{ErrorCode::kCorrupt,
-                 fmt::format("the model has {} layer groups, {} tokens and a context of {}",
-                             info.groups.size(), info.vocab_size, info.context_length),
-                 ""};
+    return Error::corrupt(
+        fmt::format("the model has {} layer groups, {} tokens and a context of {}",
+                    info.groups.size(), info.vocab_size, info.context_length));
   }
   return {};
 }
@@ -172,12 +170,12 @@ Result<MemoryPlan> plan_memory(const EngineConfig& given, const models::Model& m
     plan.kv_bytes += static_cast<uint64_t>(plan.groups[i].num_blocks) *
                      static_cast<uint64_t>(plan.groups[i].block_bytes);
     if (plan.groups[i].num_blocks > 0) continue;
-    return Error{ErrorCode::kOutOfMemory,
-                 fmt::format("{} bytes for KV blocks, want at least {} (one block per layer "
-                             "group); a full context takes {}",
-                             static_cast<uint64_t>(kv_bytes), least_bytes,
-                             static_cast<uint64_t>(full_bytes)),
-                 "kv_bytes"};
+    return Error::out_of_memory(
+        fmt::format("{} bytes for KV blocks, want at least {} (one block per layer "
+                    "group); a full context takes {}",
+                    static_cast<uint64_t>(kv_bytes), least_bytes,
+                    static_cast<uint64_t>(full_bytes)),
+        "kv_bytes");
   }
   plan.index = lay_out_index(plan);
   plan.index_bytes = plan.index.bytes;

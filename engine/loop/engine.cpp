@@ -261,7 +261,7 @@ void Engine::Impl::handle(Request& request) {
     events.emplace_back(RequestFailedEvent{id, std::move(error)});
   };
   if (draining || stopping) {
-    return refuse({ErrorCode::kUnavailable, "the engine is stopping and takes no requests", ""});
+    return refuse(Error::unavailable("the engine is stopping and takes no requests"));
   }
   if (model_lost) return refuse(*model_lost);
   if (Result<void> fine = check_request(request, runner->info().vocab_size); !fine.ok()) {
@@ -270,7 +270,7 @@ void Engine::Impl::handle(Request& request) {
   if (request.received_us == 0) request.received_us = now_us;
   if (!config.prefix_cache) request.use_prefix_cache = false;
   if (!runner->info().generates && request.pooling == models::Pooling::kNone) {
-    return refuse({ErrorCode::kUnsupported, "the model makes vectors of texts and no text", ""});
+    return refuse(Error::unsupported("the model makes vectors of texts and no text"));
   }
   std::string scope =
       scope_prefix + (request.cache_salt.empty() ? request.owner : request.cache_salt);

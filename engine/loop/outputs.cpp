@@ -155,7 +155,7 @@ Result<void> Engine::Impl::constrain(Sequence& seq, int32_t index, SampleArgs& a
         seq.constraint_state, seq.tokens[prompt + static_cast<size_t>(seq.constraint_tokens)]);
   }
   if (seq.constraint_state == Constraint::kDead) {
-    return Error{ErrorCode::kInternal, "the text has left what its schema or grammar allows", ""};
+    return Error::internal("the text has left what its schema or grammar allows");
   }
   const Constraint::Mask& mask = constraint.mask(seq.constraint_state);
   const bool may_end = constraint.accepts(seq.constraint_state);

@@ -60,26 +60,25 @@ Result<void> Scheduler::check_fits(const Request& request) const {
     const int32_t needed =
         kv_.peak_blocks(group, static_cast<int32_t>(total), limits_.max_step_tokens);
     if (needed <= kv_.pool(group).num_blocks()) continue;
-    return Error{ErrorCode::kOutOfMemory,
-                 fmt::format("prompt and output of {} tokens need {} KV blocks of {} tokens, the "
-                             "pool of layer group {} has {}",
-                             total, needed, kv_.block_size(), group, kv_.pool(group).num_blocks()),
-                 "max_tokens"};
+    return Error::out_of_memory(
+        fmt::format("prompt and output of {} tokens need {} KV blocks of {} tokens, the "
+                    "pool of layer group {} has {}",
+                    total, needed, kv_.block_size(), group, kv_.pool(group).num_blocks()),
+        "max_tokens");
   }
   return {};
 }
 
 Result<LiveRequest*> Scheduler::add(Request request, std::string scope) {
   if (by_id_.contains(request.id)) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("request id {} is in use by a live request", request.id), "id"};
+    return Error::invalid(fmt::format("request id {} is in use by a live request", request.id),
+                          "id");
   }
   HEARTH_TRY(check_fits(request));
   const int32_t queued = num_waiting() - num_preempted();
   if (queued >= config_.max_queue) {
-    return Error{ErrorCode::kBusy,
-                 fmt::format("{} requests are waiting, at most {} may", queued, config_.max_queue),
-                 ""};
+    return Error::busy(
+        fmt::format("{} requests are waiting, at most {} may", queued, config_.max_queue));
   }
   auto live = std::make_unique<LiveRequest>();
   live->arrival = next_arrival_++;

@@ -24,8 +24,7 @@ constexpr double kOverheadGain = 0.1;
 
 Result<void> check_same_tokens(const models::Tokenizer& target, const models::Tokenizer& draft) {
   const auto differ = [](const std::string& what) {
-    return Error{ErrorCode::kInvalidArgument,
-                 "the draft model's tokens are not the model's: " + what, "draft"};
+    return Error::invalid("the draft model's tokens are not the model's: " + what, "draft");
   };
   if (target.vocab_size() != draft.vocab_size()) {
     return differ(fmt::format("it has {}, want {}", draft.vocab_size(), target.vocab_size()));
@@ -56,10 +55,9 @@ Result<std::unique_ptr<DraftModel>> DraftModel::create(const EngineConfig& confi
                                                        std::unique_ptr<models::Model> model,
                                                        const Clock& clock) {
   if (model->info().vocab_size != target.vocab_size) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("the draft model's vocabulary has {} tokens, want {}",
-                             model->info().vocab_size, target.vocab_size),
-                 "draft"};
+    return Error::invalid(fmt::format("the draft model's vocabulary has {} tokens, want {}",
+                                      model->info().vocab_size, target.vocab_size),
+                          "draft");
   }
   HEARTH_ASSIGN_OR_RETURN(const MemoryPlan plan,
                           plan_draft_memory(config, target, *model, ops.device.memory_free_bytes));

@@ -24,11 +24,11 @@ std::optional<T> number(std::string_view text) {
 }
 
 Error bad_pattern(std::string_view text, std::string_view why) {
-  return {ErrorCode::kInvalidArgument,
-          fmt::format("pattern {}: {}; want a chance (0.8), chances by place (0.9,0.7,0.5) or ones "
-                      "and zeros by position (1101), then :SEED or nothing",
-                      text, why),
-          "replay"};
+  return Error::invalid(
+      fmt::format("pattern {}: {}; want a chance (0.8), chances by place (0.9,0.7,0.5) or ones "
+                  "and zeros by position (1101), then :SEED or nothing",
+                  text, why),
+      "replay");
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ Result<std::vector<FoundChunk>> RamStore::find(const NamedChain& chain, int32_t 
 
 Result<ChunkData> RamStore::load(const NamedChain& chain, FoundChunk* found) {
   if (found->row >= 0) {
-    if (below_ == nullptr) return Error{ErrorCode::kNotFound, "no such chunk", ""};
+    if (below_ == nullptr) return Error::not_found("no such chunk");
     if (!spare_.empty()) {
       below_->recycle(std::move(spare_.back()));
       spare_.pop_back();
@@ -93,7 +93,7 @@ Result<ChunkData> RamStore::load(const NamedChain& chain, FoundChunk* found) {
     return data;
   }
   const auto at = kept_.find(found->row);
-  if (at == kept_.end()) return Error{ErrorCode::kNotFound, "the chunk was evicted", ""};
+  if (at == kept_.end()) return Error::not_found("the chunk was evicted");
   const ChunkData& from = at->second.data;
   const auto fits = std::ranges::find_if(
       spare_, [&](const ChunkData& spare) { return spare.capacity >= from.size; });

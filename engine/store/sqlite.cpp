@@ -192,14 +192,14 @@ Result<Statement> Database::prepare(std::string_view sql) {
 Result<int64_t> Database::query_integer(std::string_view sql) {
   HEARTH_ASSIGN_OR_RETURN(Statement statement, prepare(sql));
   HEARTH_ASSIGN_OR_RETURN(const bool row, statement.step());
-  if (!row) return Error{ErrorCode::kNotFound, name_ + ": no row", ""};
+  if (!row) return Error::not_found(name_ + ": no row");
   return statement.integer(0);
 }
 
 Result<std::string> Database::query_text(std::string_view sql) {
   HEARTH_ASSIGN_OR_RETURN(Statement statement, prepare(sql));
   HEARTH_ASSIGN_OR_RETURN(const bool row, statement.step());
-  if (!row) return Error{ErrorCode::kNotFound, name_ + ": no row", ""};
+  if (!row) return Error::not_found(name_ + ": no row");
   return statement.text(0);
 }
 
@@ -218,7 +218,7 @@ Result<Blob> Blob::open(Database& database, const char* table, const char* colum
       believed(::sqlite3_blob_open(database.database_.get(), "main", table, column, row, 0, &raw));
   out.blob_.reset(raw);
   // SQLITE_ERROR is also what a row that is gone, or no blob, gives.
-  if (code == SQLITE_ERROR) return Error{ErrorCode::kNotFound, database.error(code).message, ""};
+  if (code == SQLITE_ERROR) return Error::not_found(database.error(code).message);
   if (code != SQLITE_OK) return database.error(code);
   return out;
 }

@@ -188,7 +188,7 @@ void SqliteStore::fail(const char* doing, const Error& error) {
 void SqliteStore::refuse(int64_t row, std::string_view problem) {
   ++stats_.chunks_refused;
   ++stats_.epoch;
-  note("verify", {ErrorCode::kCorrupt, fmt::format("row {}: {}", row, problem), ""});
+  note("verify", Error::corrupt(fmt::format("row {}: {}", row, problem)));
   if (!lease_.held()) return;
   if (Result<void> gone = contents_.remove(row); !gone.ok()) fail("delete", gone.error());
 }
@@ -283,7 +283,7 @@ Result<void> SqliteStore::find_in_chunk(const NamedChain& chain, int32_t index, 
 }
 
 Result<ChunkData> SqliteStore::load(const NamedChain& chain, FoundChunk* found) {
-  const Error miss{ErrorCode::kNotFound, "the chunk is gone", ""};
+  const Error miss = Error::not_found("the chunk is gone");
   if (!ensure_open() || !key_) return miss;
   Result<bool> there = open_->by_id.bind(0, found->row).step();
   if (!there.ok()) {
@@ -314,7 +314,7 @@ Result<ChunkData> SqliteStore::load(const NamedChain& chain, FoundChunk* found) 
     return checksum.take_error();
   }
   if (*checksum != stored->checksum) {
-    const Error wrong{ErrorCode::kCorrupt, "checksum differs", ""};
+    const Error wrong = Error::corrupt("checksum differs");
     refuse(row.id, wrong.message);
     return wrong;
   }
@@ -327,8 +327,8 @@ Result<ChunkData> SqliteStore::load(const NamedChain& chain, FoundChunk* found) 
 Result<Hash128> SqliteStore::read_data(const ChunkRow& row, std::span<std::byte> out) {
   HEARTH_ASSIGN_OR_RETURN(Blob blob, Blob::open(open_->database, "chunk", "data", row.id));
   if (blob.size() != out.size()) {
-    return Error{ErrorCode::kCorrupt,
-                 fmt::format("{} bytes in row {}, want {}", blob.size(), row.id, out.size()), ""};
+    return Error::corrupt(
+        fmt::format("{} bytes in row {}, want {}", blob.size(), row.id, out.size()));
   }
   StoreKey::Check check = key_->begin_check(layout_hash_, row, out.size());
   for (size_t at = 0; at < out.size(); at += kReadPiece) {
@@ -369,11 +369,11 @@ Result<void> SqliteStore::save(std::span<const ChunkToSave> chunks) {
     if (doing != nullptr) fail(doing, error);
     return error;
   };
-  if (!ensure_open()) return drop(nullptr, {ErrorCode::kUnavailable, stats_.last_error, ""});
+  if (!ensure_open()) return drop(nullptr, Error::unavailable(stats_.last_error));
   HEARTH_ASSIGN_OR_RETURN(const bool room, room_on_disk());
   if (!room) {
     stats_.last_error = "save: the disk is nearly full";
-    return drop(nullptr, {ErrorCode::kTooLarge, stats_.last_error, ""});
+    return drop(nullptr, Error::too_large(stats_.last_error));
   }
   Result<bool> lease = take_lease();
   if (!lease.ok()) return drop("lease", lease.take_error());
@@ -387,7 +387,7 @@ Result<void> SqliteStore::save(std::span<const ChunkToSave> chunks) {
     HEARTH_ASSIGN_OR_RETURN(const bool mine, lease_.renew(config_.now_ms()));
     if (!mine) {
       stats_.state = StoreState::kReading;
-      return Error{ErrorCode::kBusy, "the lease was taken over", ""};
+      return Error::busy("the lease was taken over");
     }
     for (const ChunkToSave& chunk : chunks) HEARTH_TRY(save_one(chunk));
     HEARTH_TRY(contents_.evict(config_.now_ms() / 1000));
@@ -497,7 +497,7 @@ Result<void> SqliteStore::save_one(const ChunkToSave& chunk) {
 }
 
 Result<bool> SqliteStore::touch(const NamedChain& chain, int32_t index, int32_t num_blocks) {
-  if (!ensure_open()) return Error{ErrorCode::kUnavailable, stats_.last_error, ""};
+  if (!ensure_open()) return Error::unavailable(stats_.last_error);
   const auto last = static_cast<size_t>(index) * static_cast<size_t>(layout_.chunk_blocks()) +
                     static_cast<size_t>(num_blocks);
   if (last >= chain.names.size()) return false;
@@ -519,7 +519,7 @@ Result<bool> SqliteStore::touch(const NamedChain& chain, int32_t index, int32_t 
 }
 
 Result<int32_t> SqliteStore::pin(const NamedChain& chain, int32_t num_blocks, int64_t seconds) {
-  if (!ensure_open()) return Error{ErrorCode::kUnavailable, stats_.last_error, ""};
+  if (!ensure_open()) return Error::unavailable(stats_.last_error);
   Result<bool> lease = take_lease();
   if (!lease.ok()) return lease.take_error();
   if (!*lease) return Error{ErrorCode::kForbidden, "nothing may be written now", ""};
@@ -527,7 +527,7 @@ Result<int32_t> SqliteStore::pin(const NamedChain& chain, int32_t num_blocks, in
   const auto work = [&]() -> Result<void> {
     HEARTH_ASSIGN_OR_RETURN(const std::vector<FoundChunk> found, find(chain, 0, num_blocks));
     // Looking may have closed it.
-    if (open_ == nullptr) return Error{ErrorCode::kUnavailable, stats_.last_error, ""};
+    if (open_ == nullptr) return Error::unavailable(stats_.last_error);
     HEARTH_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(open_->database));
     const int64_t now_s = config_.now_ms() / 1000;
     for (const FoundChunk& chunk : found) {

@@ -16,7 +16,7 @@ Result<int64_t> number_from(std::string_view text, const char* what) {
   int64_t value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (problem == std::errc{} && end == text.data() + text.size() && value > 0) return value;
-  return Error{ErrorCode::kCorrupt, fmt::format("{}: met '{}', want a number", what, text), ""};
+  return Error::corrupt(fmt::format("{}: met '{}', want a number", what, text));
 }
 
 Result<KvLayout> layout_from(Database& database) {
@@ -30,7 +30,7 @@ Result<KvLayout> layout_from(Database& database) {
   HEARTH_ASSIGN_OR_RETURN(const int64_t tokens, number_from(block_size, "block_size"));
   constexpr int64_t kMaxBlockSize = 1 << 16;
   if (tokens > kMaxBlockSize) {
-    return Error{ErrorCode::kCorrupt, fmt::format("block_size: {}", tokens), ""};
+    return Error::corrupt(fmt::format("block_size: {}", tokens));
   }
   layout.block_size = static_cast<int32_t>(tokens);
   HEARTH_ASSIGN_OR_RETURN(const std::string bytes, value("block_bytes"));
@@ -41,14 +41,14 @@ Result<KvLayout> layout_from(Database& database) {
         number_from(std::string_view(bytes).substr(from, to - from), "block_bytes"));
     constexpr int64_t kMaxBlockBytes = int64_t{1} << 32;
     if (group > kMaxBlockBytes || layout.block_bytes.size() == 64) {
-      return Error{ErrorCode::kCorrupt, fmt::format("block_bytes: {}", bytes), ""};
+      return Error::corrupt(fmt::format("block_bytes: {}", bytes));
     }
     layout.block_bytes.push_back(group);
     from = to + 1;
   }
   HEARTH_ASSIGN_OR_RETURN(const std::string hash, value("layout"));
   if (hash != to_hex(layout.hash())) {
-    return Error{ErrorCode::kCorrupt, "the layout does not agree with its hash", ""};
+    return Error::corrupt("the layout does not agree with its hash");
   }
   return layout;
 }
@@ -75,7 +75,7 @@ Result<StoreAdmin> StoreAdmin::open(const fs::path& file, int busy_ms) {
   StoreAdmin out;
   out.file_ = file;
   if (!fs::is_regular_file(fs::symlink_status(file))) {
-    return Error{ErrorCode::kNotFound, fmt::format("{}: no such file", file.string()), ""};
+    return Error::not_found(fmt::format("{}: no such file", file.string()));
   }
   HEARTH_ASSIGN_OR_RETURN(out.database_, Database::open(file));
   out.database_.set_busy_timeout(busy_ms);
@@ -181,17 +181,16 @@ Result<void> StoreAdmin::compact() {
   HEARTH_ASSIGN_OR_RETURN(const int64_t busy,
                           database_.query_integer("PRAGMA wal_checkpoint(TRUNCATE)"));
   if (busy == 0) return {};
-  return Error{ErrorCode::kBusy,
-               fmt::format("{}: another process reads it, so its log could not be emptied: again "
-                           "in a moment",
-                           file_.filename().string()),
-               ""};
+  return Error::busy(
+      fmt::format("{}: another process reads it, so its log could not be emptied: again "
+                  "in a moment",
+                  file_.filename().string()));
 }
 
 Result<VerifyReport> StoreAdmin::verify() {
   HEARTH_ASSIGN_OR_RETURN(const std::string check, database_.query_text("PRAGMA quick_check(1)"));
   if (check != "ok") {
-    return Error{ErrorCode::kCorrupt, fmt::format("{}: {}", file_.filename().string(), check), ""};
+    return Error::corrupt(fmt::format("{}: {}", file_.filename().string(), check));
   }
   HEARTH_ASSIGN_OR_RETURN(const StoreKey key, StoreKey::open(file_.parent_path() / "key"));
   VerifyReport report;

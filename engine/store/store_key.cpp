@@ -24,8 +24,7 @@ constexpr uint64_t kFormat = 1;
 constexpr int kAttempts = 5;
 
 Error io_error(const fs::path& file, std::string_view what) {
-  return {ErrorCode::kIo,
-          fmt::format("{}: {}: {}", file.filename().string(), what, std::strerror(errno)), ""};
+  return Error::io(fmt::format("{}: {}: {}", file.filename().string(), what, std::strerror(errno)));
 }
 
 class Fd {
@@ -85,7 +84,7 @@ Result<StoreKey> StoreKey::open(const fs::path& file) {
     }
     HEARTH_TRY(make(file));
   }
-  return Error{ErrorCode::kBusy, file.filename().string() + ": keeps changing", ""};
+  return Error::busy(file.filename().string() + ": keeps changing");
 }
 
 Result<void> StoreKey::make(const fs::path& file) {

@@ -62,10 +62,8 @@ Result<void> set_up(Database& db, const KvLayout& layout, const std::string& nam
   HEARTH_ASSIGN_OR_RETURN(application, db.query_integer("PRAGMA application_id"));
   HEARTH_ASSIGN_OR_RETURN(const int64_t version, db.query_integer("PRAGMA user_version"));
   if (application != kStoreApplicationId || version != kStoreFormat) {
-    return Error{ErrorCode::kCorrupt,
-                 fmt::format("{}: application {:x} format {}, want {:x} format {}", name,
-                             application, version, kStoreApplicationId, kStoreFormat),
-                 ""};
+    return Error::corrupt(fmt::format("{}: application {:x} format {}, want {:x} format {}", name,
+                                      application, version, kStoreApplicationId, kStoreFormat));
   }
   const Result<std::string> found = db.query_text("SELECT value FROM meta WHERE key = 'layout'");
   if (!found.ok() && found.error().code != ErrorCode::kNotFound &&
@@ -73,7 +71,7 @@ Result<void> set_up(Database& db, const KvLayout& layout, const std::string& nam
     return found.error();
   }
   if (!found.ok() || *found != hash) {
-    return Error{ErrorCode::kCorrupt, name + ": of another model or layout", ""};
+    return Error::corrupt(name + ": of another model or layout");
   }
   return {};
 }

@@ -44,7 +44,7 @@ Result<StoredRow> row_from(const Statement& statement, const KvLayout& layout) {
   out.data_bytes = static_cast<uint64_t>(statement.integer(12));
 
   const auto bad = [&](const std::string& what) {
-    return Error{ErrorCode::kCorrupt, fmt::format("row {}: {}", row.id, what), ""};
+    return Error::corrupt(fmt::format("row {}: {}", row.id, what));
   };
   if (num_blocks < 1 || num_blocks > layout.chunk_blocks()) {
     return bad(fmt::format("{} blocks, want 1 to {}", num_blocks, layout.chunk_blocks()));
@@ -102,10 +102,8 @@ Result<void> put_aside(const fs::path& file) {
   fs::remove_all(aside, problem);
   fs::rename(file, aside, problem);
   if (problem) {
-    return Error{ErrorCode::kIo,
-                 fmt::format("{}: is damaged and cannot be moved away: {}",
-                             file.filename().string(), problem.message()),
-                 ""};
+    return Error::io(fmt::format("{}: is damaged and cannot be moved away: {}",
+                                 file.filename().string(), problem.message()));
   }
   log_warn("prefix_store", "put_aside=\"{}\"", aside.string());
   return {};

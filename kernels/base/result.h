@@ -44,9 +44,32 @@ struct Error {
   std::string message;  ///< a sentence: what was met and what was wanted
   std::string field;    ///< the request field concerned, or empty
 
-  /// A file or database whose content contradicts itself.
+  // The codes that are made in more than one place; see ErrorCode for what each means.
+  static Error invalid(std::string message, std::string field = {}) {
+    return {ErrorCode::kInvalidArgument, std::move(message), std::move(field)};
+  }
+  static Error not_found(std::string message, std::string field = {}) {
+    return {ErrorCode::kNotFound, std::move(message), std::move(field)};
+  }
+  static Error too_large(std::string message, std::string field = {}) {
+    return {ErrorCode::kTooLarge, std::move(message), std::move(field)};
+  }
+  static Error busy(std::string message) { return {ErrorCode::kBusy, std::move(message), {}}; }
+  static Error unavailable(std::string message) {
+    return {ErrorCode::kUnavailable, std::move(message), {}};
+  }
   static Error corrupt(std::string message) {
     return {ErrorCode::kCorrupt, std::move(message), {}};
+  }
+  static Error unsupported(std::string message, std::string field = {}) {
+    return {ErrorCode::kUnsupported, std::move(message), std::move(field)};
+  }
+  static Error out_of_memory(std::string message, std::string field = {}) {
+    return {ErrorCode::kOutOfMemory, std::move(message), std::move(field)};
+  }
+  static Error io(std::string message) { return {ErrorCode::kIo, std::move(message), {}}; }
+  static Error internal(std::string message) {
+    return {ErrorCode::kInternal, std::move(message), {}};
   }
 };
 

@@ -52,10 +52,8 @@ Result<const Variant*> choose(const std::string& name) {
     if (wanted && variant.supported(features)) chosen = &variant;
   }
   if (chosen != nullptr) return chosen;
-  return Error{ErrorCode::kUnsupported,
-               fmt::format("CPU variant '{}' cannot run here, want one of: {}", name,
-                           fmt::join(cpu_variants(), ", ")),
-               ""};
+  return Error::unsupported(fmt::format("CPU variant '{}' cannot run here, want one of: {}", name,
+                                        fmt::join(cpu_variants(), ", ")));
 }
 
 }  // namespace
@@ -72,9 +70,8 @@ std::vector<std::string> cpu_variants() {
 Result<OpTable> cpu_ops(const CpuOptions& options, Packing packing) {
   constexpr int32_t kMostThreads = 1024;
   if (options.num_threads < 0 || options.num_threads > kMostThreads) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("{} threads, want 0 .. {}", options.num_threads, kMostThreads),
-                 "threads"};
+    return Error::invalid(
+        fmt::format("{} threads, want 0 .. {}", options.num_threads, kMostThreads), "threads");
   }
   HEARTH_ASSIGN_OR_RETURN(const Variant* variant, choose(options.variant));
   const int32_t threads =

@@ -6,9 +6,8 @@ namespace hearth::kernels {
 namespace {
 
 Error not_built() {
-  return Error{ErrorCode::kUnsupported,
-               "this build has no CUDA ops (configured without a CUDA toolkit, or HEARTH_CUDA=OFF)",
-               ""};
+  return Error::unsupported(
+      "this build has no CUDA ops (configured without a CUDA toolkit, or HEARTH_CUDA=OFF)");
 }
 
 }  // namespace

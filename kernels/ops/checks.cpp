@@ -58,7 +58,7 @@ void check_trees(const BatchIndex& batch) {
 }
 
 Error unsupported(const HostTensor& tensor, std::string why) {
-  return Error{ErrorCode::kUnsupported, fmt::format("{}: {}", tensor.name, why), ""};
+  return Error::unsupported(fmt::format("{}: {}", tensor.name, why));
 }
 
 }  // namespace

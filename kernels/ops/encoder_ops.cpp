@@ -32,10 +32,8 @@ void check_args(const GeluArgs& args) { check_rows(*args.batch, args.x, args.x.c
 
 Result<EncoderOps> encoder_ops(const OpTable& table) {
   if (table.encoder != nullptr) return *table.encoder;
-  return Error{ErrorCode::kUnsupported,
-               fmt::format("encoders need layer norms, which this build does not do on {}",
-                           table.device.kind),
-               ""};
+  return Error::unsupported(fmt::format(
+      "encoders need layer norms, which this build does not do on {}", table.device.kind));
 }
 
 }  // namespace hearth::kernels

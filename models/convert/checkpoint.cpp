@@ -21,11 +21,9 @@ Result<Checkpoint> Checkpoint::open(const fs::path& folder) {
        it.increment(problem)) {
     if (it->path().extension() == ".safetensors") paths.push_back(it->path());
   }
-  if (problem)
-    return Error{ErrorCode::kIo, fmt::format("{}: {}", folder.string(), problem.message()), ""};
+  if (problem) return Error::io(fmt::format("{}: {}", folder.string(), problem.message()));
   if (paths.empty()) {
-    return Error{ErrorCode::kNotFound, fmt::format("{}: no .safetensors file", folder.string()),
-                 ""};
+    return Error::not_found(fmt::format("{}: no .safetensors file", folder.string()));
   }
   std::ranges::sort(paths);
   std::map<std::string_view, const SafeTensor*> seen;
@@ -36,9 +34,8 @@ Result<Checkpoint> Checkpoint::open(const fs::path& folder) {
   for (const SafetensorsFile& file : out.files_) {
     for (const auto& [name, tensor] : file.tensors()) {
       if (seen.emplace(name, &tensor).second) continue;
-      return Error{ErrorCode::kCorrupt,
-                   fmt::format("{}: two files have a tensor {}", folder.string(), printable(name)),
-                   ""};
+      return Error::corrupt(
+          fmt::format("{}: two files have a tensor {}", folder.string(), printable(name)));
     }
   }
   return out;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/base/match.h"
 #include "kernels/ops/half.h"
 #include "models/convert/checkpoint.h"
 #include "models/convert/family_keys.h"
@@ -109,10 +110,9 @@ class Writer {
         const uint64_t at = swaps ? swapped(tensor, first + i) : first + i;
         const float value = value_at(from, bytes, at) + added;
         if (type == DType::kF16 && std::isfinite(value) && std::fabs(value) > 65504.0f) {
-          return Error{ErrorCode::kInvalidArgument,
-                       fmt::format("{}: {} is beyond F16; want --type BF16 or F32",
-                                   printable(part.tensor->name), value),
-                       "type"};
+          return Error::invalid(fmt::format("{}: {} is beyond F16; want --type BF16 or F32",
+                                            printable(part.tensor->name), value),
+                                "type");
         }
         encode(type, value, buffer_.data() + i * to_bytes);
       }
@@ -130,10 +130,11 @@ class Writer {
 };
 
 void set(GgufWriter& writer, const std::string& key, const FamilyKeys::Value& value) {
-  if (const auto* count = std::get_if<uint32_t>(&value)) writer.set_u32(key, *count);
-  if (const auto* factor = std::get_if<float>(&value)) writer.set_f32(key, *factor);
-  if (const auto* flag = std::get_if<bool>(&value)) writer.set_bool(key, *flag);
-  if (const auto* text = std::get_if<std::string>(&value)) writer.set_string(key, *text);
+  match(
+      value, [&](const uint32_t& count) { writer.set_u32(key, count); },
+      [&](const float& factor) { writer.set_f32(key, factor); },
+      [&](const bool& flag) { writer.set_bool(key, flag); },
+      [&](const std::string& text) { writer.set_string(key, text); });
 }
 
 /// general.file_type

@@ -13,11 +13,11 @@ namespace hearth::models {
 namespace {
 
 Error unsupported(std::string_view key, std::string_view met) {
-  return Error{ErrorCode::kUnsupported,
-               fmt::format("config.json: {}: {}, which this build does not convert", key, met), ""};
+  return Error::unsupported(
+      fmt::format("config.json: {}: {}, which this build does not convert", key, met));
 }
 Error corrupt_config(std::string_view key, std::string_view want) {
-  return Error{ErrorCode::kCorrupt, fmt::format("config.json: {}: want {}", key, want), ""};
+  return Error::corrupt(fmt::format("config.json: {}: want {}", key, want));
 }
 
 struct ConvertedFamily {
@@ -431,16 +431,14 @@ class Reader {
 
 Result<FamilyKeys> family_keys(const Json& config) {
   HEARTH_ASSIGN_OR_RETURN(const auto type, text_at(config, "model_type"));
-  if (!type) return Error{ErrorCode::kCorrupt, "config.json: model_type: missing", ""};
+  if (!type) return Error::corrupt("config.json: model_type: missing");
   std::string known;
   for (const ConvertedFamily& family : kConvertedFamilies) {
     if (family.model_type == *type) return Reader(config, family).read();
     known += fmt::format("{}{}", known.empty() ? "" : ", ", family.model_type);
   }
-  return Error{ErrorCode::kUnsupported,
-               fmt::format("config.json: model_type: \"{}\", this build converts {}",
-                           printable(*type), known),
-               ""};
+  return Error::unsupported(fmt::format("config.json: model_type: \"{}\", this build converts {}",
+                                        printable(*type), known));
 }
 
 }  // namespace hearth::models

@@ -13,14 +13,14 @@ constexpr size_t kMaxBytes = size_t{256} << 20;  // the largest tokenizers have 
 constexpr int kMaxDepth = 64;
 
 Error wrong(std::string_view key, std::string_view want) {
-  return Error{ErrorCode::kCorrupt, fmt::format("{}: want {}", printable(key), want), ""};
+  return Error::corrupt(fmt::format("{}: want {}", printable(key), want));
 }
 
 template <class T>
 Result<T> wanted(Result<std::optional<T>> found, std::string_view key) {
   if (!found.ok()) return found.take_error();
   if (!found->has_value()) {
-    return Error{ErrorCode::kCorrupt, fmt::format("{}: missing", printable(key)), ""};
+    return Error::corrupt(fmt::format("{}: missing", printable(key)));
   }
   return **found;
 }
@@ -30,8 +30,7 @@ Result<T> wanted(Result<std::optional<T>> found, std::string_view key) {
 Result<Json> read_json_file(const std::filesystem::path& path) {
   HEARTH_ASSIGN_OR_RETURN(const FileMapping file, FileMapping::open(path));
   const auto corrupt = [&](std::string_view what) {
-    return Error{ErrorCode::kCorrupt,
-                 fmt::format("{}: {}", printable(path.filename().string()), what), ""};
+    return Error::corrupt(fmt::format("{}: {}", printable(path.filename().string()), what));
   };
   if (file.bytes().size() > kMaxBytes) return corrupt("larger than 256 MiB");
   bool too_deep = false;

@@ -42,13 +42,11 @@ class Planner {
   Result<const SafeTensor*> find(const std::string& name, size_t num_dims) {
     const SafeTensor* tensor = in_.tensor(name);
     if (tensor == nullptr) {
-      return Error{ErrorCode::kCorrupt, fmt::format("{}: missing", name), ""};
+      return Error::corrupt(fmt::format("{}: missing", name));
     }
     if (tensor->shape.size() != num_dims || tensor->num_elements() == 0) {
-      return Error{ErrorCode::kCorrupt,
-                   fmt::format("{}: {} dimensions, want {} and at least one value", name,
-                               tensor->shape.size(), num_dims),
-                   ""};
+      return Error::corrupt(fmt::format("{}: {} dimensions, want {} and at least one value", name,
+                                        tensor->shape.size(), num_dims));
     }
     HEARTH_TRY(tensor->dtype());
     used_.insert(name);
@@ -66,9 +64,8 @@ class Planner {
       // shape[0] counts rows, of a bias values.
       const uint64_t rows = tensor->shape.front();
       if (rows % heads != 0 || rows / heads % 2 != 0) {
-        return Error{ErrorCode::kCorrupt,
-                     fmt::format("{}: {} rows, want pairs for each of {} heads", from, rows, heads),
-                     ""};
+        return Error::corrupt(
+            fmt::format("{}: {} rows, want pairs for each of {} heads", from, rows, heads));
       }
     }
     PlannedTensor planned;
@@ -160,8 +157,7 @@ class Planner {
       HEARTH_ASSIGN_OR_RETURN(const SafeTensor* tensor, find(name, 2));
       const SafeTensor* first = planned.parts.empty() ? tensor : planned.parts.front().tensor;
       if (tensor->shape != first->shape || tensor->type != first->type) {
-        return Error{ErrorCode::kCorrupt,
-                     fmt::format("{}: not of the shape and type of expert 0", name), ""};
+        return Error::corrupt(fmt::format("{}: not of the shape and type of expert 0", name));
       }
       planned.parts.push_back({tensor, 0, tensor->num_elements()});
     }
@@ -176,7 +172,7 @@ class Planner {
     const size_t rows_at = tensor.shape.size() - 2;
     const uint64_t cols = tensor.shape.back(), rows = tensor.shape[rows_at];
     if (rows % 2 != 0) {
-      return Error{ErrorCode::kCorrupt, fmt::format("{}: an odd number of rows", tensor.name), ""};
+      return Error::corrupt(fmt::format("{}: an odd number of rows", tensor.name));
     }
     const uint64_t matrices = rows_at == 0 ? 1 : tensor.shape.front();
     PlannedTensor planned;
@@ -210,10 +206,9 @@ class Planner {
   Result<void> check_all_used() const {
     for (const SafeTensor* tensor : in_.tensors()) {
       if (used_.contains(tensor->name)) continue;
-      return Error{ErrorCode::kUnsupported,
-                   fmt::format("{}: not a tensor of architecture {} as this build knows it",
-                               printable(tensor->name), k_.architecture),
-                   ""};
+      return Error::unsupported(
+          fmt::format("{}: not a tensor of architecture {} as this build knows it",
+                      printable(tensor->name), k_.architecture));
     }
     return {};
   }

@@ -24,10 +24,10 @@ constexpr uint64_t kMaxTokenId = 1 << 22;
 constexpr int32_t kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6;
 
 Error unsupported(std::string message) {
-  return Error{ErrorCode::kUnsupported, "tokenizer.json: " + std::move(message), ""};
+  return Error::unsupported("tokenizer.json: " + std::move(message));
 }
 Error corrupt_tokenizer(std::string message) {
-  return Error{ErrorCode::kCorrupt, "tokenizer.json: " + std::move(message), ""};
+  return Error::corrupt("tokenizer.json: " + std::move(message));
 }
 
 std::string type_of(const Json& part) {

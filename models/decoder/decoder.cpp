@@ -23,10 +23,9 @@ namespace {
 Result<void> check_ops(const DecoderConfig& c, const OpTable& ops) {
   const auto want = [&](bool needed, bool there, std::string_view op) -> Result<void> {
     if (!needed || there) return {};
-    return Error{ErrorCode::kUnsupported,
-                 fmt::format("architecture {}: needs {}, which this build does not do on {}",
-                             c.architecture, op, ops.device.kind),
-                 ""};
+    return Error::unsupported(
+        fmt::format("architecture {}: needs {}, which this build does not do on {}", c.architecture,
+                    op, ops.device.kind));
   };
   HEARTH_TRY(want(c.has_branch(), ops.add_scaled != nullptr, "scaled sums"));
   const bool experts =

@@ -119,8 +119,7 @@ class LayerFinder {
   }
 
   Error missing(std::string_view rest, int64_t size) const {
-    return Error{ErrorCode::kCorrupt, fmt::format("{}: missing, want shape [{}]", name(rest), size),
-                 ""};
+    return Error::corrupt(fmt::format("{}: missing, want shape [{}]", name(rest), size));
   }
 
   static Result<void> all_or_none(std::initializer_list<const GgufTensor*> tensors) {
@@ -132,8 +131,8 @@ class LayerFinder {
       ++count;
     }
     if (count == 0 || count == tensors.size()) return {};
-    return Error{ErrorCode::kUnsupported,
-                 fmt::format("{}: a bias without those it is joined with", present->name), ""};
+    return Error::unsupported(
+        fmt::format("{}: a bias without those it is joined with", present->name));
   }
 
   TensorSet& set_;
@@ -155,10 +154,9 @@ Result<const GgufTensor*> find_embedding(const GgufFile& file, TensorSet& set, i
   if (!file.has("tokenizer.ggml.tokens")) return embedding;
   HEARTH_ASSIGN_OR_RETURN(const auto tokens, file.get<GgufStrings>("tokenizer.ggml.tokens"));
   if (tokens.size() == static_cast<size_t>(vocab_size)) return embedding;
-  return Error{ErrorCode::kCorrupt,
-               fmt::format("token_embd.weight: shape {}, want a row for each of the {} tokens",
-                           embedding->shape(), tokens.size()),
-               ""};
+  return Error::corrupt(
+      fmt::format("token_embd.weight: shape {}, want a row for each of the {} tokens",
+                  embedding->shape(), tokens.size()));
 }
 
 Result<void> find_rope_tensors(TensorSet& set, const DecoderConfig& c, DecoderTensors& t) {

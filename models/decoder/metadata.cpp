@@ -80,14 +80,12 @@ void Metadata::know(std::initializer_list<std::string_view> keys) {
 }
 
 Error Metadata::corrupt(std::string_view key, std::string_view met_and_want) const {
-  return Error{ErrorCode::kCorrupt, fmt::format("{}: {}", full(key), met_and_want), ""};
+  return Error::corrupt(fmt::format("{}: {}", full(key), met_and_want));
 }
 
 Error Metadata::unsupported(std::string_view key, std::string_view met) const {
-  return Error{ErrorCode::kUnsupported,
-               fmt::format("{}: {}, which this build does not do for architecture {}", full(key),
-                           met, architecture_),
-               ""};
+  return Error::unsupported(fmt::format("{}: {}, which this build does not do for architecture {}",
+                                        full(key), met, architecture_));
 }
 
 Result<int32_t> Metadata::number(std::string_view key, int32_t most) {
@@ -137,10 +135,9 @@ Result<void> Metadata::refuse_others() const {
     const std::string_view key = entry.key.substr(prefix.size());
     if (known_.contains(key) || std::ranges::count(kHarmless, key) > 0) continue;
     if (says_nothing(file_, entry, key)) continue;
-    return Error{ErrorCode::kUnsupported,
-                 fmt::format("{}: {}, which this build does not do for architecture {}",
-                             printable(entry.key), shown(file_, entry), architecture_),
-                 ""};
+    return Error::unsupported(
+        fmt::format("{}: {}, which this build does not do for architecture {}",
+                    printable(entry.key), shown(file_, entry), architecture_));
   }
   return {};
 }

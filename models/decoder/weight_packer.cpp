@@ -62,8 +62,7 @@ Result<std::vector<float>> positive_values(const GgufTensor* tensor) {
   std::vector<float> values;
   if (tensor == nullptr) return values;
   if (*tensor->dtype != kernels::DType::kF32) {
-    return Error{ErrorCode::kUnsupported,
-                 fmt::format("{}: {}, want F32", tensor->name, tensor->type_name()), ""};
+    return Error::unsupported(fmt::format("{}: {}, want F32", tensor->name, tensor->type_name()));
   }
   for (uint64_t i = 0; i < tensor->dims[0]; ++i) {
     const auto value = load_unaligned<float>(tensor->bytes.data() + i * sizeof(float));

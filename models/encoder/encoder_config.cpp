@@ -43,13 +43,12 @@ Result<Pooling> load_pooling(const GgufFile& file, std::string_view architecture
     default: break;
   }
   if (type == kRank) {
-    return Error{ErrorCode::kUnsupported,
-                 fmt::format("{}: 4 (rank), which this build does not do: a score of two texts is "
-                             "no vector",
-                             key),
-                 ""};
+    return Error::unsupported(
+        fmt::format("{}: 4 (rank), which this build does not do: a score of two texts is "
+                    "no vector",
+                    key));
   }
-  return Error{ErrorCode::kCorrupt, fmt::format("{}: {}, want 0 to 4", key, type), ""};
+  return Error::corrupt(fmt::format("{}: {}, want 0 to 4", key, type));
 }
 
 }  // namespace hearth::models

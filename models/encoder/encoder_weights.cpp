@@ -96,19 +96,16 @@ Result<const GgufTensor*> find_rows(const GgufFile& file, TensorSet& set, std::s
                         : least;
   HEARTH_ASSIGN_OR_RETURN(tensor, set.want(name, {width, rows}));
   if (rows >= least) return tensor;
-  return Error{ErrorCode::kCorrupt,
-               fmt::format("{}: shape {}, want at least {} rows", name, tensor->shape(), least),
-               ""};
+  return Error::corrupt(
+      fmt::format("{}: shape {}, want at least {} rows", name, tensor->shape(), least));
 }
 
 /// The first row of the token types, which all tokens of a single text have.
 Result<WeightHandle> pack_token_type(WeightPacker& packer, const GgufTensor* tensor) {
   kernels::HostTensor row = host_tensor(*tensor);
   if (kernels::info(row.dtype).block_elements != 1) {
-    return Error{ErrorCode::kUnsupported,
-                 fmt::format("{}: type {} where plain values are wanted", tensor->name,
-                             kernels::info(row.dtype).name),
-                 ""};
+    return Error::unsupported(fmt::format("{}: type {} where plain values are wanted", tensor->name,
+                                          kernels::info(row.dtype).name));
   }
   row.rows = 1;
   row.bytes = row.bytes.first(kernels::bytes_of(row.dtype, static_cast<uint64_t>(row.cols)));
@@ -126,10 +123,9 @@ Result<EncoderWeights> EncoderWeights::load(const GgufFile& file, const EncoderC
   if (file.has("tokenizer.ggml.tokens")) {
     HEARTH_ASSIGN_OR_RETURN(const auto tokens, file.get<GgufStrings>("tokenizer.ggml.tokens"));
     if (tokens.size() != embedding->dims[1]) {
-      return Error{ErrorCode::kCorrupt,
-                   fmt::format("token_embd.weight: shape {}, want a row for each of the {} tokens",
-                               embedding->shape(), tokens.size()),
-                   ""};
+      return Error::corrupt(
+          fmt::format("token_embd.weight: shape {}, want a row for each of the {} tokens",
+                      embedding->shape(), tokens.size()));
     }
   }
   const GgufTensor* types = nullptr;

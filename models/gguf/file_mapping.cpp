@@ -32,8 +32,7 @@ Result<ReadableFile> ReadableFile::open(const std::filesystem::path& path) {
   struct stat status {};
   if (::fstat(file.fd_, &status) != 0) return system_error(path, "stat", errno);
   if (!S_ISREG(status.st_mode)) {
-    return Error{ErrorCode::kInvalidArgument, fmt::format("{}: not a regular file", path.string()),
-                 ""};
+    return Error::invalid(fmt::format("{}: not a regular file", path.string()));
   }
   file.size_bytes_ = static_cast<size_t>(status.st_size);
   return file;

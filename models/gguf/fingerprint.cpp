@@ -47,7 +47,7 @@ Result<std::string> fingerprint_file(const ReadableFile& file) {
   const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(),
                                                                               XXH3_freeState);
   if (state == nullptr) {
-    return Error{ErrorCode::kOutOfMemory, "no memory for the state of a digest", ""};
+    return Error::out_of_memory("no memory for the state of a digest");
   }
   XXH3_128bits_reset(state.get());
   std::vector<std::byte> chunk(kChunkBytes);

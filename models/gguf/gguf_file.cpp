@@ -49,7 +49,7 @@ constexpr std::string_view kUnfinished =
 
 template <typename... Args>
 Error corrupt_gguf(fmt::format_string<Args...> format, Args&&... args) {
-  return Error{ErrorCode::kCorrupt, fmt::format(format, std::forward<Args>(args)...), ""};
+  return Error::corrupt(fmt::format(format, std::forward<Args>(args)...));
 }
 
 bool multiply(uint64_t a, uint64_t b, uint64_t* product) {

@@ -109,8 +109,7 @@ Result<Mix> find_mix(std::string_view name) {
     if (same) return mix;
     known += fmt::format("{}{}", known.empty() ? "" : ", ", mix.name);
   }
-  return Error{ErrorCode::kUnsupported,
-               fmt::format("type {}: want one of {}", printable(name), known), "type"};
+  return Error::unsupported(fmt::format("type {}: want one of {}", printable(name), known), "type");
 }
 
 MixModel MixModel::of(const GgufFile& file) {

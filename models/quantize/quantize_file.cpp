@@ -26,7 +26,7 @@ bool is_coarse(DType type) {
 
 Result<void> check(const GgufTensor& tensor, DType to, const QuantizeOptions& options) {
   const auto refuse = [&](std::string why) {
-    return Error{ErrorCode::kUnsupported, fmt::format("{}: {}", printable(tensor.name), why), ""};
+    return Error::unsupported(fmt::format("{}: {}", printable(tensor.name), why));
   };
   if (!tensor.dtype)
     return refuse(fmt::format("{}, which this build cannot read", tensor.type_name()));

@@ -219,8 +219,7 @@ Result<std::vector<std::byte>> quantize_rows(DType type, std::span<const float> 
                                              int64_t cols) {
   const kernels::DTypeInfo& type_info = kernels::info(type);
   if (!type_info.usable_as_weight) {
-    return Error{ErrorCode::kUnsupported, fmt::format("no encoder for type {}", type_info.name),
-                 ""};
+    return Error::unsupported(fmt::format("no encoder for type {}", type_info.name));
   }
   if (cols <= 0 || cols % type_info.block_elements != 0 ||
       values.size() % static_cast<size_t>(cols) != 0) {

@@ -113,8 +113,8 @@ Result<kernels::DType> SafeTensor::dtype() const {
   if (type == "F32") return kernels::DType::kF32;
   if (type == "F16") return kernels::DType::kF16;
   if (type == "BF16") return kernels::DType::kBF16;
-  return Error{ErrorCode::kUnsupported,
-               fmt::format("{}: type {}, want F32, F16 or BF16", printable(name), type), ""};
+  return Error::unsupported(
+      fmt::format("{}: type {}, want F32, F16 or BF16", printable(name), type));
 }
 
 Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path) {

@@ -19,7 +19,7 @@ using jinja::Kind;
 using jinja::Value;
 
 Error wrong_message(std::string_view field, std::string_view what) {
-  return {ErrorCode::kInvalidArgument, fmt::format("{}: {}", field, what), std::string(field)};
+  return Error::invalid(fmt::format("{}: {}", field, what), std::string(field));
 }
 
 Result<void> check_messages(const Value* messages) {
@@ -56,7 +56,7 @@ Result<std::string> ChatTemplate::render(std::string_view conversation,
   jinja::Renderer renderer({}, surroundings.now);
   HEARTH_ASSIGN_OR_RETURN(const Value input, jinja::parse_json(renderer.arena(), conversation));
   if (!input.is_dict()) {
-    return Error{ErrorCode::kInvalidArgument, "a conversation is a JSON object", "messages"};
+    return Error::invalid("a conversation is a JSON object", "messages");
   }
   HEARTH_TRY(check_messages(input.dict().find("messages")));
   if (!surroundings.bos_token.empty()) {
@@ -122,10 +122,10 @@ Result<std::string> ChatTemplates::render(std::string_view name, std::string_vie
     return std::ranges::find(sources_, wanted, &Source::name);
   };
   if (sources_.empty()) {
-    return Error{ErrorCode::kNotFound,
-                 "the model has no chat template (tokenizer.chat_template): give it a prompt "
-                 "instead of messages",
-                 "messages"};
+    return Error::not_found(
+        "the model has no chat template (tokenizer.chat_template): give it a prompt "
+        "instead of messages",
+        "messages");
   }
   auto source = find(name);
   if (name.empty() && find("tool_use") != sources_.end()) {
@@ -136,10 +136,9 @@ Result<std::string> ChatTemplates::render(std::string_view name, std::string_vie
     if (tools != nullptr && jinja::truth(*tools)) source = find("tool_use");
   }
   if (source == sources_.end()) {
-    return Error{ErrorCode::kNotFound,
-                 fmt::format("the model has no chat template '{}'; it has: '{}'", printable(name),
-                             fmt::join(names(), "', '")),
-                 "template"};
+    return Error::not_found(fmt::format("the model has no chat template '{}'; it has: '{}'",
+                                        printable(name), fmt::join(names(), "', '")),
+                            "template");
   }
   HEARTH_ASSIGN_OR_RETURN(const ChatTemplate compiled, ChatTemplate::compile(source->text));
   return compiled.render(conversation, surroundings);

@@ -55,8 +55,8 @@ class Reader {
 
   Result<Value> value(int depth) {
     if (depth > kMaxJsonDepth) {
-      return Error{ErrorCode::kTooLarge,
-                   fmt::format("JSON, byte {}: nested deeper than {}", at_ + 1, kMaxJsonDepth), ""};
+      return Error::too_large(
+          fmt::format("JSON, byte {}: nested deeper than {}", at_ + 1, kMaxJsonDepth));
     }
     blanks();
     switch (now()) {

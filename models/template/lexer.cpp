@@ -42,7 +42,7 @@ class Lexer {
 
  private:
   Error fail(const std::string& what) const {
-    return {ErrorCode::kUnsupported, fmt::format("chat template, line {}: {}", line_, what), ""};
+    return Error::unsupported(fmt::format("chat template, line {}: {}", line_, what));
   }
   std::string_view rest() const { return std::string_view(text_).substr(at_); }
   bool starts(std::string_view with) const { return rest().starts_with(with); }

@@ -55,12 +55,11 @@ class TokenCursor {
     }
   }
   Error fail(const std::string& what, int line) const {
-    return {ErrorCode::kUnsupported, fmt::format("chat template, line {}: {}", line, what), ""};
+    return Error::unsupported(fmt::format("chat template, line {}: {}", line, what));
   }
   Error fail(const std::string& what) const { return fail(what, now().line); }
   Error too_deep() const {
-    return {ErrorCode::kTooLarge,
-            fmt::format("chat template, line {}: nested too deeply", now().line), ""};
+    return Error::too_large(fmt::format("chat template, line {}: nested too deeply", now().line));
   }
   Result<void> want_op(std::string_view op) {
     if (skip_op(op)) return {};

@@ -69,10 +69,8 @@ Result<void> BpeTokenizer::load_rule(const GgufFile& file) {
   HEARTH_ASSIGN_OR_RETURN(const auto name, file.get_or<std::string_view>(kKey, "default"));
   rule_ = PreTokenizer::find(name);
   if (rule_ == nullptr) {
-    return Error{ErrorCode::kUnsupported,
-                 fmt::format("{}: \"{}\", this build knows {}", kKey, printable(name),
-                             PreTokenizer::known_names()),
-                 ""};
+    return Error::unsupported(fmt::format("{}: \"{}\", this build knows {}", kKey, printable(name),
+                                          PreTokenizer::known_names()));
   }
   return {};
 }

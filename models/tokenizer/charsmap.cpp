@@ -28,8 +28,7 @@ Result<Charsmap> Charsmap::load(const GgufFile& file) {
   HEARTH_ASSIGN_OR_RETURN(const auto bytes, file.get<GgufNumbers<int32_t>>(kCharsmapKey));
   if (bytes.size() == 0) return map;
   const auto refused = [&](std::string_view why) {
-    return Error{ErrorCode::kCorrupt,
-                 fmt::format("{}: {} bytes, {}", kCharsmapKey, bytes.size(), why), ""};
+    return Error::corrupt(fmt::format("{}: {} bytes, {}", kCharsmapKey, bytes.size(), why));
   };
   const auto unit_at = [&](size_t at) {
     uint32_t unit = 0;

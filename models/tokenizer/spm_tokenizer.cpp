@@ -103,11 +103,10 @@ Result<void> SpmTokenizer::index_tokens() {
   }
   const auto missing = std::find(byte_ids_.begin(), byte_ids_.end(), kNoToken);
   if (missing != byte_ids_.end() && !vocabulary().unknown()) {
-    return Error{ErrorCode::kCorrupt,
-                 fmt::format("tokenizer.ggml.tokens: no byte token <0x{:02X}> and no unknown token "
-                             "to stand in for it",
-                             missing - byte_ids_.begin()),
-                 ""};
+    return Error::corrupt(
+        fmt::format("tokenizer.ggml.tokens: no byte token <0x{:02X}> and no unknown token "
+                    "to stand in for it",
+                    missing - byte_ids_.begin()));
   }
   return {};
 }

@@ -15,8 +15,8 @@ Result<std::optional<int32_t>> load_text_end(const GgufFile& file, const Tokeniz
     if (id < static_cast<uint32_t>(tokenizer.vocab_size())) {
       return std::optional<int32_t>(static_cast<int32_t>(id));
     }
-    return Error{ErrorCode::kCorrupt,
-                 fmt::format("{}: {}, want less than {}", kSep, id, tokenizer.vocab_size()), ""};
+    return Error::corrupt(
+        fmt::format("{}: {}, want less than {}", kSep, id, tokenizer.vocab_size()));
   }
   HEARTH_ASSIGN_OR_RETURN(const bool add_eos, file.get_or("tokenizer.ggml.add_eos_token", false));
   return add_sep || add_eos ? tokenizer.eos() : std::nullopt;

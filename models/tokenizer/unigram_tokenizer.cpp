@@ -96,10 +96,9 @@ Result<void> UnigramTokenizer::index_tokens() {
   trie_ = ByteTrie(std::move(texts));
   has_all_bytes_ = std::find(byte_ids_.begin(), byte_ids_.end(), kNoToken) == byte_ids_.end();
   if (!has_all_bytes_ && !vocabulary().unknown()) {
-    return Error{ErrorCode::kCorrupt,
-                 "tokenizer.ggml.unknown_token_id: missing, and there are no byte tokens to say "
-                 "what no token says",
-                 ""};
+    return Error::corrupt(
+        "tokenizer.ggml.unknown_token_id: missing, and there are no byte tokens to say "
+        "what no token says");
   }
   return {};
 }

@@ -27,8 +27,8 @@ Result<void> VocabularyTokenizer::load_vocabulary(const GgufFile& file) {
   HEARTH_ASSIGN_OR_RETURN(add_space_prefix_,
                           file.get_or("tokenizer.ggml.add_space_prefix", add_space_prefix_));
   if (add_bos_ && !bos()) {
-    return Error{ErrorCode::kCorrupt,
-                 fmt::format("{}: true, but tokenizer.ggml.bos_token_id is missing", kAddBos), ""};
+    return Error::corrupt(
+        fmt::format("{}: true, but tokenizer.ggml.bos_token_id is missing", kAddBos));
   }
   // tokenizer.ggml.add_eos_token is not read: encode() makes prompts, and a prompt that ends in EOS
   // asks for nothing more.

@@ -69,10 +69,9 @@ Result<void> WordPieceTokenizer::load(const GgufFile& file) {
   HEARTH_ASSIGN_OR_RETURN(strip_accents_,
                           file.get_or("tokenizer.ggml.normalizer.strip_accents", lowercase_));
   if (!vocabulary().unknown()) {
-    return Error{ErrorCode::kCorrupt,
-                 "tokenizer.ggml.unknown_token_id: missing, and WordPiece needs a token for words "
-                 "that the vocabulary cannot say",
-                 ""};
+    return Error::corrupt(
+        "tokenizer.ggml.unknown_token_id: missing, and WordPiece needs a token for words "
+        "that the vocabulary cannot say");
   }
   const auto text_of = [this](int32_t id) { return unmarked(entry(id)); };
   index_pieces(text_of, text_of);

@@ -122,8 +122,8 @@ void pack_next(CpuState& cpu, PackedWeight::Segment& segment, int64_t count) {
 }
 
 Error no_memory(const HostTensor& first, size_t bytes) {
-  return Error{ErrorCode::kOutOfMemory,
-               fmt::format("{}: no memory for {} bytes of packed weights", first.name, bytes), ""};
+  return Error::out_of_memory(
+      fmt::format("{}: no memory for {} bytes of packed weights", first.name, bytes));
 }
 
 uint64_t segment_bytes(const HostTensor& tensor) {

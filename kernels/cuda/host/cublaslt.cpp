@@ -102,7 +102,7 @@ bool find_all(void* library, CublasLtApi* api, std::string* missing) {
          find(library, "cublasLtMatmul", &api->matmul, missing);
 }
 
-Error no_cublaslt(std::string why) { return {ErrorCode::kUnavailable, std::move(why), ""}; }
+Error no_cublaslt(std::string why) { return Error::unavailable(std::move(why)); }
 
 }  // namespace
 

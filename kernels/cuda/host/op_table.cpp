@@ -103,8 +103,7 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   if (error == cudaSuccess) error = create_marks(&state->marks);
   if (error == cudaSuccess) error = create_side_stream(&state->side);
   if (error != cudaSuccess) {
-    return Error{ErrorCode::kUnavailable, fmt::format("{}: {}", device.name, cuda_reason(error)),
-                 ""};
+    return Error::unavailable(fmt::format("{}: {}", device.name, cuda_reason(error)));
   }
 
   HEARTH_TRY(take(device, kPartialBytes, &state->partial));
@@ -116,8 +115,7 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   size_t free_bytes = 0;
   size_t total_bytes = 0;
   if (error = cudaMemGetInfo(&free_bytes, &total_bytes); error != cudaSuccess) {
-    return Error{ErrorCode::kUnavailable, fmt::format("{}: {}", device.name, cuda_reason(error)),
-                 ""};
+    return Error::unavailable(fmt::format("{}: {}", device.name, cuda_reason(error)));
   }
 
   OpTable table;

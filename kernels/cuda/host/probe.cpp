@@ -15,9 +15,7 @@ std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-Error unavailable(std::string message) {
-  return Error{ErrorCode::kUnavailable, std::move(message), ""};
-}
+Error unavailable(std::string message) { return Error::unavailable(std::move(message)); }
 
 Error failed(const char* what, cudaError_t error) {
   return unavailable(fmt::format("{}: {}", what, cuda_reason(error)));
@@ -58,10 +56,9 @@ Result<CudaDevice> cuda_probe(const CudaOptions& options) {
   }
   HEARTH_ASSIGN_OR_RETURN(const int count, count_devices(device));
   if (options.device < 0 || options.device >= count) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("CUDA device {}: this machine has {} (0 to {})", options.device, count,
-                             count - 1),
-                 "device"};
+    return Error::invalid(fmt::format("CUDA device {}: this machine has {} (0 to {})",
+                                      options.device, count, count - 1),
+                          "device");
   }
   cudaDeviceProp properties{};
   if (cudaError_t error = cudaGetDeviceProperties(&properties, options.device);

@@ -183,10 +183,8 @@ Error no_memory(const HostTensor& tensor, size_t bytes) {
   size_t free_bytes = 0;
   size_t total_bytes = 0;
   HEARTH_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
-  return Error{ErrorCode::kOutOfMemory,
-               fmt::format("{}: {} bytes on a device with {} of {} free", tensor.name, bytes,
-                           free_bytes, total_bytes),
-               ""};
+  return Error::out_of_memory(fmt::format("{}: {} bytes on a device with {} of {} free",
+                                          tensor.name, bytes, free_bytes, total_bytes));
 }
 
 /// Tensors from the first on that share its type.
@@ -348,10 +346,8 @@ Result<std::unique_ptr<Weight>> cuda::pack_weights(void* opaque,
   HEARTH_TRY(check_tensors(tensors, role));
   for (const HostTensor& tensor : tensors) {
     if (tensor.num_experts <= kMaxExperts) continue;
-    return Error{ErrorCode::kUnsupported,
-                 fmt::format("{}: {} experts, want at most {} on this device", tensor.name,
-                             tensor.num_experts, kMaxExperts),
-                 ""};
+    return Error::unsupported(fmt::format("{}: {} experts, want at most {} on this device",
+                                          tensor.name, tensor.num_experts, kMaxExperts));
   }
   CudaState& state = cuda_state(opaque);
   if (role == WeightRole::kVector) return pack_vector(state, tensors);
