@@ -37,8 +37,6 @@ inline constexpr int32_t kAttentionTile = 16;
 /// Positions per attention split. Partial softmax results are merged per split, so it is part of
 /// the numerics and never derived from thread count or batch.
 inline constexpr int32_t kAttentionSplit = 512;
-/// Rows of a tree of guesses (AttentionArgs): a bit of a mask each.
-inline constexpr int32_t kMaxTreeRows = 64;
 
 /// Rows of device memory that someone else owns. Element (r, c) is at data + r * row_stride + c.
 struct TensorView {
@@ -95,7 +93,6 @@ struct BatchIndex {
   const int32_t* query_start = nullptr;  ///< (num_seqs + 1): first row of each sequence
   const int32_t* context_len = nullptr;  ///< (num_seqs): tokens attended to, this step's included
   const int32_t* output_rows = nullptr;  ///< (num_outputs): token rows that reach the head
-  const uint64_t* tree_mask = nullptr;   ///< (num_tokens), or null: AttentionArgs
   std::span<const GroupIndex> groups;
 };
 
@@ -258,20 +255,8 @@ struct KvStoreArgs {
 ///   as one more logit without a value where given.
 /// The step's own K and V were stored before, so they are read back after rounding.
 ///
-/// Trees of guesses. Where batch->tree_mask is given, and not 0 for the rows of a sequence, these
-/// (all that it has in the step, at most kMaxTreeRows) are a tree's nodes, parents first. Row i of
-/// them has its K and V in position first + i, first being context_len less their number;
-/// `positions`, by which rope turns, is its depth: `first` of a root. It sees the positions before
-/// `first`, and position first + j where bit j of its mask is set: its ancestors' bits and its own,
-/// none above. A window goes by depth: p - window + 1 .. p, before `first` and among the ancestors.
-/// A row that sees all of the tree's rows up to itself has the bits of a plain step. The bits of
-/// others are not those of their path alone, whose positions lie closer together in the sums; but
-/// no bit of them depends on rows they do not see, while V of these is finite. Not for encoders.
-/// A captured step keeps whether masks were given and where; they are read at each replay. Nothing
-/// in the engine makes trees so far.
-///
 /// Source: Kwon et al. 2023 (PagedAttention) section 4; Milakov and Gimelshein 2018 (online
-/// softmax); Miao et al. 2024 (SpecInfer) section 4 (the mask of a tree).
+/// softmax).
 struct AttentionArgs {
   const BatchIndex* batch;
   int32_t group = 0;

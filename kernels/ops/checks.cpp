@@ -42,21 +42,6 @@ void check_kv(const BatchIndex& batch, int32_t group, const PagedKv& kv) {
                "layer at {}+{} of {}", kv.layer_offset, layer, kv.block_bytes);
 }
 
-/// A tree's rows by AttentionArgs; the masks are in memory that the host reads.
-void check_trees(const BatchIndex& batch) {
-  for (int32_t row = 0; row < num_rows(batch, Rows::kTokens); ++row) {
-    const int32_t seq = batch.seq_idx[row];
-    const int32_t begin = batch.query_start[seq];
-    const int32_t rows = batch.query_start[seq + 1] - begin;
-    const uint64_t mask = batch.tree_mask[row];
-    HEARTH_CHECK((mask == 0) == (batch.tree_mask[begin] == 0), "row {} of {}: a tree in part",
-                 row - begin, rows);
-    if (mask == 0) continue;
-    HEARTH_CHECK(rows <= kMaxTreeRows, "{} rows of a tree", rows);
-    HEARTH_CHECK(mask >> (row - begin) == 1, "row {} of {}: sees {:#x}", row - begin, rows, mask);
-  }
-}
-
 Error unsupported(const HostTensor& tensor, std::string why) {
   return Error::unsupported(fmt::format("{}: {}", tensor.name, why));
 }
@@ -135,19 +120,9 @@ void check_args(const KvStoreArgs& args) {
 SeenPositions seen_positions(const AttentionArgs& args, int32_t row, bool to_all) {
   const BatchIndex& batch = *args.batch;
   const int32_t seq = batch.seq_idx[row];
-  if (to_all) return {0, batch.context_len[seq] - 1, SeenPositions::kNoTree, 0};
-  const int32_t depth = batch.positions[row];
-  const int32_t first = args.window > 0 ? std::max(0, depth - args.window + 1) : 0;
-  uint64_t tree = batch.tree_mask != nullptr ? batch.tree_mask[row] : 0;
-  if (tree == 0) return {first, depth, SeenPositions::kNoTree, 0};
-
-  const int32_t begin = batch.query_start[seq];
-  const int32_t tree_begin = batch.context_len[seq] - (batch.query_start[seq + 1] - begin);
-  for (int32_t i = 0; i < row - begin; ++i) {
-    if (batch.positions[begin + i] < first) tree &= ~(uint64_t{1} << i);
-  }
-  return {first < tree_begin ? first : tree_begin + std::countr_zero(tree),
-          tree_begin + row - begin, tree_begin, tree};
+  if (to_all) return {0, batch.context_len[seq] - 1};
+  const int32_t position = batch.positions[row];
+  return {args.window > 0 ? std::max(0, position - args.window + 1) : 0, position};
 }
 
 void check_args(const AttentionArgs& args) {
@@ -161,7 +136,6 @@ void check_args(const AttentionArgs& args) {
   check_view(args.q, rows, cols, "attention q");
   check_view(args.out, rows, cols, "attention out");
   if (args.sinks != nullptr) check_vector(args.sinks, args.num_heads, "attention sinks");
-  if (args.batch->tree_mask != nullptr && args.batch->counts != nullptr) check_trees(*args.batch);
 }
 
 void check_args(const GatedActivationArgs& args) {

@@ -2,7 +2,6 @@
 // What every table checks before it computes: shapes that do not fit are bugs of the caller. And
 // what pack_weights checks before it packs: tensors come from files, so those are errors by name.
 
-#include <limits>
 #include <span>
 
 #include "kernels/ops.h"
@@ -13,21 +12,12 @@ namespace hearth::kernels {
 /// Rows that this step computes: the exact count where the index holds one.
 int32_t num_rows(const BatchIndex& batch, Rows rows);
 
-/// The positions that a row sees: first .. last, and of those from `tree_begin` on only the ones
-/// whose bit is set in `tree`. Memory of the index is the host's.
+/// The positions that a row attends to. Memory of the index is the host's.
 struct SeenPositions {
   int32_t first;
   int32_t last;
-  int32_t tree_begin;
-  uint64_t tree;
-
-  static constexpr int32_t kNoTree = std::numeric_limits<int32_t>::max();
-  bool has(int32_t position) const {
-    return position >= first && position <= last &&
-           (position < tree_begin || (tree >> (position - tree_begin) & 1) != 0);
-  }
 };
-/// `to_all`: what is behind the row, too.
+/// `to_all`: positions after the row's own, too.
 SeenPositions seen_positions(const AttentionArgs& args, int32_t row, bool to_all);
 
 void check_args(const EmbedArgs& args);

@@ -43,7 +43,7 @@ struct StoredHead {
 
 /// One head of one query token over the positions that it sees.
 void attend(const AttentionArgs& args, const int32_t* blocks, int32_t head,
-            const std::vector<int32_t>& seen, const float* q, float* out) {
+            const SeenPositions& seen, const float* q, float* out) {
   const PagedKv& kv = args.kv;
   const StoredHead stored{kv};
   const int64_t head_bytes = kv_head_bytes(kv.dtype, kv.block_size, kv.head_dim);
@@ -56,7 +56,7 @@ void attend(const AttentionArgs& args, const int32_t* blocks, int32_t head,
   std::vector<double> scores;
   double largest = args.sinks != nullptr ? static_cast<double>(args.sinks->vector[head])
                                          : -std::numeric_limits<double>::infinity();
-  for (const int32_t p : seen) {
+  for (int32_t p = seen.first; p <= seen.last; ++p) {
     double dot = 0;
     for (int32_t d = 0; d < kv.head_dim; ++d) {
       dot += q[d] * stored.k(k_of(p), d, p % kv.block_size);
@@ -71,9 +71,9 @@ void attend(const AttentionArgs& args, const int32_t* blocks, int32_t head,
   for (double& score : scores) sum += score = std::exp(score - largest);
   for (int32_t d = 0; d < kv.head_dim; ++d) {
     double value = 0;
-    for (size_t i = 0; i < seen.size(); ++i) {
-      value += scores[i] *
-               stored.v(k_of(seen[i]) + kv.num_kv_heads * head_bytes, d, seen[i] % kv.block_size);
+    for (int32_t p = seen.first; p <= seen.last; ++p) {
+      value += scores[static_cast<size_t>(p - seen.first)] *
+               stored.v(k_of(p) + kv.num_kv_heads * head_bytes, d, p % kv.block_size);
     }
     out[d] = static_cast<float>(value / sum);
   }
@@ -85,11 +85,7 @@ void attend_rows(const AttentionArgs& args, bool to_all) {
   const BatchIndex& batch = *args.batch;
   const GroupIndex& group = batch.groups[static_cast<size_t>(args.group)];
   for (int32_t t = 0; t < num_rows(batch, Rows::kTokens); ++t) {
-    const SeenPositions range = seen_positions(args, t, to_all);
-    std::vector<int32_t> seen;
-    for (int32_t p = range.first; p <= range.last; ++p) {
-      if (range.has(p)) seen.push_back(p);
-    }
+    const SeenPositions seen = seen_positions(args, t, to_all);
     const int32_t* blocks = group.block_table + int64_t{batch.seq_idx[t]} * group.max_blocks;
     for (int32_t head = 0; head < args.num_heads; ++head) {
       const int64_t column = static_cast<int64_t>(head) * args.kv.head_dim;
@@ -104,7 +100,7 @@ void attend_rows(const AttentionArgs& args, bool to_all) {
 void attention(void*, const AttentionArgs& args) { attend_rows(args, false); }
 
 void attention_to_all(void*, const AttentionArgs& args) {
-  HEARTH_CHECK(args.window == 0 && args.batch->tree_mask == nullptr, "window {}", args.window);
+  HEARTH_CHECK(args.window == 0, "window {}", args.window);
   attend_rows(args, true);
 }
 

@@ -264,66 +264,6 @@ TEST_CASE("attention: a row's value depends on its own sequence alone") {
   }
 }
 
-TEST_CASE("attention: trees of guesses, in every order of threads") {
-  HEARTH_CUDA_TABLE(ops);
-  kernels::testing::Random random(4);
-  const auto tree = [&random](int32_t id, int32_t cached, int32_t rows) {
-    return SeqPart{id, cached, rows, kernels::testing::random_tree(random, rows)};
-  };
-  for (const int32_t head_dim : {20, 32}) {
-    for (const DType type : {DType::kF16, DType::kQ8_0}) {
-      const Case c{.kv_type = type, .kv_heads = 1, .heads = 3, .head_dim = head_dim, .window = 30};
-      same_as_reference(ops, c, {tree(1, 40, 11), {2, 9, 2}, tree(3, 240, 30)});
-      // Rows enough for a block per row.
-      same_as_reference(ops, c, {tree(1, 250, 64), {2, 0, 5}});
-    }
-  }
-}
-
-TEST_CASE("attention: a captured step reads its trees at each replay") {
-  HEARTH_CUDA_TABLE(ops);
-  for (const DType type : {DType::kF16, DType::kQ8_0, DType::kF32}) {
-    const Case c{.kv_type = type, .kv_heads = 1, .heads = 2, .head_dim = 32};
-    const std::vector<int32_t> fork = {-1, 0, 0, 1, 2};
-    // Depths are a chain's, of which attention takes none where there is no window.
-    const std::vector<SeqPart> parts = {{1, 20, 5, kernels::testing::chain(5)}};
-    Pool pool(ops, c, parts);
-    pool.store(whole(parts));
-    Step step(ops, parts, pool.tables(), c.block_size);
-    const DeviceRows q(ops, step.bound(), 64, token_rows(parts, Stream::kQuery, 64));
-    const DeviceRows out(ops, step.bound(), 64);
-    const kernels::AttentionArgs args{.batch = &step.batch(),
-                                      .q = q.view(),
-                                      .kv = pool.kv(),
-                                      .num_heads = 2,
-                                      .scale = 0.4f,
-                                      .out = out.view()};
-    const auto run_with = [&](const std::vector<int32_t>& parents, bool captured,
-                              const kernels::CapturedStep* replayed) {
-      step.set_tree_mask(kernels::testing::Tree(parents).masks);
-      if (captured) {
-        REQUIRE(ops.replay(ops.state.get(), *replayed));
-      } else {
-        ops.attention(ops.state.get(), args);
-      }
-      return out.read(5);
-    };
-    const std::vector<float> forked = run_with(fork, false, nullptr);
-    const std::vector<float> chained = run_with(kernels::testing::chain(5), false, nullptr);
-    CHECK(forked != chained);
-    ops.begin_capture(ops.state.get());
-    ops.attention(ops.state.get(), args);
-    const auto captured = ops.end_capture(ops.state.get());
-    REQUIRE(captured != nullptr);
-    CHECK(run_with(fork, true, captured.get()) == forked);
-    CHECK(run_with(kernels::testing::chain(5), true, captured.get()) == chained);
-    // No tree at all: plain rows, which see what a chain sees.
-    step.set_tree_mask(std::vector<uint64_t>(5, 0));
-    REQUIRE(ops.replay(ops.state.get(), *captured));
-    CHECK(out.read(5) == chained);
-  }
-}
-
 TEST_CASE("attention over q8_0: queries of any size, and those that are not finite") {
   HEARTH_CUDA_TABLE(ops);
   for (const float factor : {1e-30f, 1e-3f, 1e30f, INFINITY}) {

@@ -119,16 +119,12 @@ Step::Step(const OpTable& ops, const std::vector<SeqPart>& parts,
   size_t max_blocks = 1;
   for (const auto& table : tables) max_blocks = std::max(max_blocks, table.size() + 1);
   std::vector<int32_t> table(parts.size() * max_blocks, kNoBlock);
-  std::vector<uint64_t> masks;
   for (size_t s = 0; s < parts.size(); ++s) {
     const SeqPart& part = parts[s];
-    const kernels::testing::Tree tree(part.parents);
     std::copy(tables[s].begin(), tables[s].end(),
               table.begin() + static_cast<int64_t>(s * max_blocks));
     for (int32_t p = part.cached; p < part.cached + part.scheduled; ++p) {
-      const auto node = static_cast<size_t>(p - part.cached);
-      positions.push_back(part.parents.empty() ? p : part.cached + tree.depths[node]);
-      masks.push_back(part.parents.empty() ? 0 : tree.masks[node]);
+      positions.push_back(p);
       seq_idx.push_back(static_cast<int32_t>(s));
       slots.push_back(tables[s][static_cast<size_t>(p / block_size)] * block_size + p % block_size);
     }
@@ -139,10 +135,6 @@ Step::Step(const OpTable& ops, const std::vector<SeqPart>& parts,
   slots_ = upload(ops, slots);
   groups_.push_back({table_.as<int32_t>(), static_cast<int32_t>(max_blocks), slots_.as<int32_t>()});
   finish(positions, seq_idx, query_start, context_len);
-  if (std::ranges::any_of(masks, [](uint64_t mask) { return mask != 0; })) {
-    tree_mask_ = upload(ops, masks);
-    batch_.tree_mask = tree_mask_.as<uint64_t>();
-  }
 }
 
 Step::Step(const OpTable& ops, int32_t num_tokens) : ops_(ops) {
@@ -178,11 +170,6 @@ void Step::finish(const std::vector<int32_t>& positions, const std::vector<int32
   batch_.context_len = context_len_.as<int32_t>();
   batch_.output_rows = output_rows_.as<int32_t>();
   batch_.groups = groups_;
-}
-
-void Step::set_tree_mask(const std::vector<uint64_t>& masks) {
-  ops_.copy_to_device(ops_.state.get(), tree_mask_.data(), masks.data(),
-                      masks.size() * sizeof(uint64_t));
 }
 
 void Step::set_counts(int32_t num_tokens, int32_t num_outputs) {

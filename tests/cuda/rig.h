@@ -78,10 +78,9 @@ kernels::DeviceBuffer upload(const kernels::OpTable& ops, const std::vector<T>& 
 
 /// The rows of a step that belong to one sequence.
 struct SeqPart {
-  int32_t id;                         ///< what its random numbers depend on
-  int32_t cached;                     ///< tokens before this step
-  int32_t scheduled;                  ///< tokens of this step
-  std::vector<int32_t> parents = {};  ///< of these, where they are a tree; -1: the tokens before
+  int32_t id;         ///< what its random numbers depend on
+  int32_t cached;     ///< tokens before this step
+  int32_t scheduled;  ///< tokens of this step
 };
 
 /// A step's index in device memory. The launch bounds are larger than the counts.
@@ -99,8 +98,6 @@ class Step {
   int32_t num_tokens() const { return num_tokens_; }
   int32_t num_outputs() const { return num_outputs_; }
   int32_t bound() const { return batch_.num_tokens; }
-  /// Changes what the device sees of the trees' masks, where there are any.
-  void set_tree_mask(const std::vector<uint64_t>& masks);
   /// Changes what the device sees of the counts, as between replays of one captured step.
   void set_counts(int32_t num_tokens, int32_t num_outputs);
 
@@ -114,7 +111,7 @@ class Step {
   int32_t num_tokens_ = 0;
   int32_t num_outputs_ = 0;
   kernels::DeviceBuffer counts_, token_ids_, positions_, seq_idx_, query_start_, context_len_,
-      output_rows_, table_, slots_, tree_mask_;
+      output_rows_, table_, slots_;
   std::vector<kernels::GroupIndex> groups_;
   kernels::BatchIndex batch_;
 };

@@ -195,29 +195,6 @@ std::unique_ptr<Weight> pack(const OpTable& ops, const std::vector<Tensor>& tens
   return std::move(packed).value();
 }
 
-Tree::Tree(const std::vector<int32_t>& parents) {
-  for (size_t i = 0; i < parents.size(); ++i) {
-    const auto parent = static_cast<size_t>(parents[i]);
-    const bool root = parents[i] < 0;
-    depths.push_back(root ? 0 : depths[parent] + 1);
-    masks.push_back((root ? 0 : masks[parent]) | uint64_t{1} << i);
-  }
-}
-
-std::vector<int32_t> random_tree(Random& random, int32_t rows) {
-  std::vector<int32_t> parents;
-  for (int32_t i = 0; i < rows; ++i) {
-    parents.push_back(random.below(3) > 0 ? i - 1 : random.below(i + 1) - 1);
-  }
-  return parents;
-}
-
-std::vector<int32_t> chain(int32_t rows) {
-  std::vector<int32_t> parents(static_cast<size_t>(rows));
-  std::iota(parents.begin(), parents.end(), -1);
-  return parents;
-}
-
 Batch::Batch(const std::vector<SequenceShape>& sequences, int32_t block_size, uint32_t seed) {
   int32_t longest = 1;
   for (const SequenceShape& s : sequences) longest = std::max(longest, s.context);
@@ -234,14 +211,11 @@ Batch::Batch(const std::vector<SequenceShape>& sequences, int32_t block_size, ui
   query_start_.push_back(0);
   size_t next_block = 0;
   for (int32_t s = 0; s < num_seqs; ++s) {
-    const auto& [context, queries, parents] = sequences[static_cast<size_t>(s)];
-    const Tree tree(parents);
+    const auto& [context, queries] = sequences[static_cast<size_t>(s)];
     int32_t* table = block_table_.data() + static_cast<ptrdiff_t>(s) * max_blocks;
     for (int32_t b = 0; b * block_size < context; ++b) table[b] = order[next_block++];
     for (int32_t p = context - queries; p < context; ++p) {
-      const auto node = static_cast<size_t>(p - (context - queries));
-      positions_.push_back(parents.empty() ? p : context - queries + tree.depths[node]);
-      tree_mask_.push_back(parents.empty() ? 0 : tree.masks[node]);
+      positions_.push_back(p);
       seq_idx_.push_back(s);
       slots.push_back(table[p / block_size] * block_size + p % block_size);
     }
@@ -250,7 +224,6 @@ Batch::Batch(const std::vector<SequenceShape>& sequences, int32_t block_size, ui
     output_rows.push_back(static_cast<int32_t>(positions_.size()) - 1);
   }
   token_ids.assign(positions_.size(), 0);
-  const bool trees = std::ranges::any_of(tree_mask_, [](uint64_t mask) { return mask != 0; });
   counts_ = {static_cast<int32_t>(positions_.size()), num_seqs, num_seqs};
   groups_ = {{block_table_.data(), max_blocks, slots.data()}};
   index_ = {.num_tokens = counts_[0],
@@ -263,7 +236,6 @@ Batch::Batch(const std::vector<SequenceShape>& sequences, int32_t block_size, ui
             .query_start = query_start_.data(),
             .context_len = context_len_.data(),
             .output_rows = output_rows.data(),
-            .tree_mask = trees ? tree_mask_.data() : nullptr,
             .groups = groups_};
 }
 

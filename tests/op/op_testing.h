@@ -86,19 +86,7 @@ std::unique_ptr<Weight> pack(const OpTable& ops, const std::vector<Tensor>& tens
 struct SequenceShape {
   int32_t context;
   int32_t queries;
-  std::vector<int32_t> parents = {};  ///< of the queries where they are a tree; -1: the context
 };
-
-/// What tree_mask says of a tree's rows, and how deep they lie below the context.
-struct Tree {
-  std::vector<uint64_t> masks;
-  std::vector<int32_t> depths;
-
-  explicit Tree(const std::vector<int32_t>& parents);
-};
-/// Parents of `rows` nodes: long branches and short ones.
-std::vector<int32_t> random_tree(Random& random, int32_t rows);
-std::vector<int32_t> chain(int32_t rows);
 
 /// A step's index over a pool of blocks in random order.
 class Batch {
@@ -119,7 +107,6 @@ class Batch {
  private:
   int32_t num_blocks_ = 0;
   std::vector<int32_t> positions_, seq_idx_, query_start_, context_len_, block_table_, counts_;
-  std::vector<uint64_t> tree_mask_;
   std::vector<GroupIndex> groups_;
   BatchIndex index_;
 };

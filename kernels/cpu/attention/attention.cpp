@@ -123,8 +123,6 @@ void compute_split(const Attention& a, const HeadRows& set, int32_t split, int32
     const SeenPositions seen = a.seen_by(token);
     task.first[r] = seen.first;
     task.last[r] = seen.last;
-    task.tree_begin[r] = seen.tree_begin;
-    task.tree[r] = seen.tree;
     task.last_ahead = std::max(task.last_ahead, task.last[r]);
   }
   task.last_ahead = std::min(task.last_ahead, (ahead + 1) * kAttentionSplit - 1);
@@ -259,7 +257,7 @@ void attend(void* state_pointer, const AttentionArgs& args, bool to_all) {
 void attention(void* state, const AttentionArgs& args) { attend(state, args, false); }
 
 void attention_to_all(void* state, const AttentionArgs& args) {
-  HEARTH_CHECK(args.window == 0 && args.batch->tree_mask == nullptr, "window {}", args.window);
+  HEARTH_CHECK(args.window == 0, "window {}", args.window);
   attend(state, args, true);
 }
 

@@ -305,25 +305,15 @@ struct Work {
   float* o;  ///< (rows, padded)
 };
 
-/// What a row sees of [tile, tile + kSoftmaxTile), relative to `tile`.
+/// The positions of [tile, tile + kSoftmaxTile) that a row attends to, relative to `tile`.
 struct Range {
   int from;
   int to;
-  uint64_t hidden;  ///< of these the positions whose bit is set are not seen: other nodes of a tree
 
   Range(const AttentionSplit& a, int row, int32_t tile)
       : from(a.first[row] > tile ? static_cast<int>(a.first[row] - tile) : 0),
         to(a.last[row] - tile < kSoftmaxTile - 1 ? static_cast<int>(a.last[row] - tile + 1)
-                                                 : kSoftmaxTile),
-        hidden(0) {
-    static_assert(kSoftmaxTile == 64, "a bit per position");
-    const int32_t begin = a.tree_begin[row] - tile;  // a tree is as long as a tile at most
-    if (from >= to || begin >= to || begin <= -kSoftmaxTile) return;
-    hidden = begin >= 0 ? ~a.tree[row] << begin : ~a.tree[row] >> -begin;
-    hidden = hidden >> from << from;
-    if (to < kSoftmaxTile) hidden &= (uint64_t{1} << to) - 1;
-  }
-  bool hides(int j) const { return (hidden >> j & 1) != 0; }
+                                                 : kSoftmaxTile) {}
   bool operator==(const Range&) const = default;
 };
 
@@ -337,26 +327,10 @@ void rows_of_tile(const Work& w, const Source& kv, int row, const Range& range, 
     float* mine = scores + r * kSoftmaxTile;
     for (int j = 0; j < range.from; ++j) mine[j] = kMinusInfinity;
     for (int j = range.to; j < kSoftmaxTile; ++j) mine[j] = kMinusInfinity;
-    if (range.hidden != 0) {
-      for (int j = range.from; j < range.to; ++j) {
-        if (range.hides(j)) mine[j] = kMinusInfinity;
-      }
-    }
     alpha[r] = tile_softmax(mine, w.partial->m + row + r, w.l + 16 * (row + r));
   }
   float* o = w.o + row * w.padded;
-  if (range.hidden == 0) {
-    tile_values<kRows, kAsk>(kv, w.padded, range.from, range.to, scores, alpha, next, o);
-    return;
-  }
-  // One run of neighbours after the other; the factor of what was there before goes to the first.
-  for (int from = range.from, to; from < range.to; from = to) {
-    to = from + 1;
-    if (range.hides(from)) continue;
-    while (to < range.to && !range.hides(to)) ++to;
-    tile_values<kRows, false>(kv, w.padded, from, to, scores, alpha, next, o);
-    for (float& factor : alpha) factor = 1.0f;
-  }
+  tile_values<kRows, kAsk>(kv, w.padded, range.from, range.to, scores, alpha, next, o);
 }
 
 template <bool kAsk, typename Source>

@@ -33,8 +33,6 @@ struct AttentionSplit {
   int32_t num_rows;                   ///< 1 .. kMaxAttentionRows
   int32_t first[kMaxAttentionRows];   ///< positions that a row sees: first .. last
   int32_t last[kMaxAttentionRows];
-  int32_t tree_begin[kMaxAttentionRows];  ///< of these, from here on only those whose bit is set
-  uint64_t tree[kMaxAttentionRows];       ///< here; past `last` where there is no tree
   int32_t begin;  ///< positions of the split, absolute; multiples of kSoftmaxTile
   int32_t end;
   int32_t last_ahead;     ///< of the positions behind the split whose memory may be asked for

@@ -91,14 +91,11 @@ void attend_rows(void* opaque, const AttentionArgs& args, bool to_all) {
   cudaStream_t stream = state.stream.get();
   const GroupIndex& group = batch.groups[args.group];
   HEARTH_EXPECT(args.kv.head_dim <= kMaxHeadDim, args.kv.head_dim);
-  HEARTH_EXPECT(!to_all || batch.tree_mask == nullptr);
   AttentionParams params{};
   params.count = row_count(batch, Rows::kTokens);
   params.positions = batch.positions;
   params.context_len = batch.context_len;
   params.to_all = to_all;
-  params.tree_mask = batch.tree_mask;
-  params.query_start = batch.query_start;
   params.seq_idx = batch.seq_idx;
   params.block_table = group.block_table;
   params.max_blocks = group.max_blocks;

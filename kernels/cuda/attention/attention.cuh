@@ -34,8 +34,6 @@ struct AttentionParams {
   const int32_t* positions;
   const int32_t* context_len;  ///< of sequences
   bool to_all;                 ///< rows see all of it, not up to themselves
-  const uint64_t* tree_mask;   ///< of rows, or null: AttentionArgs
-  const int32_t* query_start;  ///< of sequences, for trees alone
   const int32_t* seq_idx;
   const int32_t* block_table;
   int32_t max_blocks;
@@ -53,50 +51,15 @@ struct AttentionParams {
   float* partial;  ///< (rows, heads, max_splits, head_dim + 2): values, maximum, sum
 };
 
-/// The positions that a row sees: of begin .. end - 1 those that are not hidden.
+/// The positions that a row attends to: begin .. end - 1.
 struct Seen {
   int begin;
   int end;
-  int tree_begin;  ///< from here on those are seen whose bit is set; past `end` without a tree
-  uint64_t tree;
-
-  /// Of a position below `end`.
-  __device__ bool hides(int position) const {
-    return position >= tree_begin && (tree >> (position - tree_begin) & 1) == 0;
-  }
 };
-inline constexpr int kNoTree = 0x7fffffff;
-
-/// Of a tree's node. Its own position is seen, and what lies between `begin` and the tree: so no
-/// split from the first to the last is without a position, as a tree is shorter than one.
-__device__ inline Seen seen_in_tree(const AttentionParams& a, int row, uint64_t tree) {
-  static_assert(kMaxTreeRows <= kSplit);
-  const int seq = a.seq_idx[row];
-  const int first_row = a.query_start[seq];
-  const int tree_begin = a.context_len[seq] - (a.query_start[seq + 1] - first_row);
-  const int own = row - first_row;
-  int begin = 0;
-  if (a.window > 0 && a.positions[row] >= a.window) {
-    begin = a.positions[row] - a.window + 1;
-    for (int i = 0; i < own; ++i) {
-      if (a.positions[first_row + i] < begin) tree &= ~(uint64_t{1} << i);
-    }
-    if (begin >= tree_begin) {
-      begin = tree_begin;
-      while (begin < tree_begin + own && (tree >> (begin - tree_begin) & 1) == 0) ++begin;
-    }
-  }
-  return {begin, tree_begin + own + 1, tree_begin, tree};
-}
 __device__ inline Seen seen_by(const AttentionParams& a, int row) {
-  if (a.to_all) return {0, a.context_len[a.seq_idx[row]], kNoTree, 0};
-  if (a.tree_mask != nullptr) {
-    const uint64_t tree = a.tree_mask[row];
-    if (tree != 0) return seen_in_tree(a, row, tree);
-  }
+  if (a.to_all) return {0, a.context_len[a.seq_idx[row]]};
   const int position = a.positions[row];
-  return {a.window > 0 && position >= a.window ? position - a.window + 1 : 0, position + 1, kNoTree,
-          0};
+  return {a.window > 0 && position >= a.window ? position - a.window + 1 : 0, position + 1};
 }
 __device__ inline float* partial_of(const AttentionParams& a, int64_t row, int head, int split) {
   const int64_t heads = int64_t{a.kv.num_kv_heads} * a.heads_per_kv;

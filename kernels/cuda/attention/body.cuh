@@ -52,8 +52,7 @@ __device__ void score_tile(const AttentionParams& a, const float* q, const int32
                            SplitScores<kHeads>& split) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int position = tile_begin + lane % kAttentionTile;
-  const bool there = position >= seen.begin && position < seen.end &&
-                     (a.tree_mask == nullptr || !seen.hides(position));
+  const bool there = position >= seen.begin && position < seen.end;
   float score[kHeads] = {};
   if (there) {
     half_dots<T, kShare, kHeads>(a, q, kv_head, table[position / a.kv.block_size],
@@ -93,10 +92,10 @@ __device__ void weigh(SplitScores<kHeads>& split, int head, int first, int last)
   }
 }
 
-/// Step 3 for one dimension: what is seen of positions [from, to), one chain per head.
+/// Step 3 for one dimension: positions [from, to), one chain per head.
 template <typename T, int kHeads>
 __device__ void add_values(const AttentionParams& a, const int32_t* table, int kv_head, int d,
-                           int from, int to, const Seen& seen, const SplitScores<kHeads>& split,
+                           int from, int to, const SplitScores<kHeads>& split,
                            float (&sum)[kHeads]) {
   const KvView& kv = a.kv;
   for (int begin = from; begin < to;) {
@@ -109,7 +108,6 @@ __device__ void add_values(const AttentionParams& a, const int32_t* table, int k
     const auto count = end - begin;
 #pragma unroll 8
     for (int i = 0; i < count; ++i) {
-      if (a.tree_mask != nullptr && seen.hides(begin + i)) continue;
       float v = to_float(at[int64_t{i} * kv.head_dim]);
       if constexpr (kScaled<T>) {
         v *= to_float(scales_of(kv, value)[value_scale(kv, kv_head, offset + i, d)]);  // exact
@@ -177,8 +175,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(AttentionP
   for (bool more = true; more; ++split_index) {
     const int start = split_index * kSplit;
     const Seen here = {seen.begin > start ? seen.begin : start,
-                       seen.end < start + kSplit ? seen.end : start + kSplit, seen.tree_begin,
-                       seen.tree};
+                       seen.end < start + kSplit ? seen.end : start + kSplit};
     const int first_tile = here.begin / kAttentionTile;
     const int last_tile = (here.end - 1) / kAttentionTile;
     for (int tile = first_tile + thread / kWarp; tile <= last_tile; tile += kAttentionWarps) {
@@ -199,7 +196,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(AttentionP
       const int run_begin = start + run * (kSplit / shape.runs);
       const int run_end = run_begin + kSplit / shape.runs;
       add_values<T, kHeads>(a, table, kv_head, d, here.begin > run_begin ? here.begin : run_begin,
-                            here.end < run_end ? here.end : run_end, here, split, part[i]);
+                            here.end < run_end ? here.end : run_end, split, part[i]);
     }
     if (shape.runs > 1) {  // then there is one dimension per thread
       if (run < shape.runs) {

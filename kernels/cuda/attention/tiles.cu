@@ -55,10 +55,7 @@ __device__ void score_tile(const AttentionParams& a, const Column* columns, int 
       const Seen& seen = columns[column].seen;
       float value = c[tile][i] * columns[column].unscale * a.scale;
       if (a.soft_cap > 0) value = a.soft_cap * tanhf(value / a.soft_cap);
-      if (position < seen.begin || position >= seen.end ||
-          (a.tree_mask != nullptr && seen.hides(position))) {
-        value = -INFINITY;
-      }
+      if (position < seen.begin || position >= seen.end) value = -INFINITY;
       scores[column * kColumnStride + position % kSplit] = __float_as_uint(value);
     }
   }
@@ -209,7 +206,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kWhole ? 3 : 4)
     const bool there = thread < num_columns;
     c.row = there ? first_row + thread / group_heads : -1;
     c.head = kv_head * a.heads_per_kv + in_group + thread % group_heads;
-    c.seen = there ? seen_by(a, c.row) : Seen{0, 0, kNoTree, 0};
+    c.seen = there ? seen_by(a, c.row) : Seen{0, 0};
   }
   __syncthreads();
 #pragma unroll
