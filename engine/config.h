@@ -61,7 +61,6 @@ struct EngineConfig {
   RestoreOverlap restore_overlap = RestoreOverlap::kByRates;
   /// Where the device draws tokens: launch the next step before the host has seen this one's.
   bool run_ahead = true;
-  uint64_t seed = 0;  ///< of nothing that a client can see; tie-breaks in tests
   SchedulerConfig scheduler;
   SpeculationConfig speculation;
 };

@@ -103,15 +103,11 @@ struct FinishSample {
 struct Drain {};
 /// run() returns at once.
 struct Stop {};
-/// Another worker on this device needs room: yields, threads.
-struct SetThreads {
-  int32_t num_threads = 0;
-};
 /// A `SnapshotEvent` is wanted at the end of the next step.
 struct WantSnapshot {};
 
-using EngineCommand = std::variant<Request, CancelRequest, FinishSample, Drain, Stop, SetThreads,
-                                   WantSnapshot, StoreReply>;
+using EngineCommand =
+    std::variant<Request, CancelRequest, FinishSample, Drain, Stop, WantSnapshot, StoreReply>;
 
 /// The engine's own check of a request: what would make it read outside its arrays, or loop. The
 /// wire's ranges are checked where requests enter. kInvalidArgument names the field.

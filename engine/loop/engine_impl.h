@@ -68,7 +68,6 @@ struct Engine::Impl {
   void handle(FinishSample& finish);
   void handle(Drain&) { draining = true; }
   void handle(Stop&) { stopping = true; }
-  void handle(SetThreads& threads) { runner->set_num_threads(threads.num_threads); }
   void handle(WantSnapshot&) { snapshot_wanted = true; }
   void handle(StoreReply& reply);
 

@@ -79,11 +79,6 @@ uint64_t ModelRunner::pack_more(uint64_t bytes) {
   return ops_.pack_more != nullptr ? ops_.pack_more(ops_.state.get(), bytes) : 0;
 }
 
-void ModelRunner::set_num_threads(int32_t num_threads) {
-  if (ops_.set_num_threads == nullptr) return;
-  ops_.set_num_threads(ops_.state.get(), std::clamp(num_threads, 1, ops_.device.num_threads));
-}
-
 std::byte* ModelRunner::block_memory(int32_t group, int32_t block) const {
   const GroupPlan& plan = plan_.groups[static_cast<size_t>(group)];
   HEARTH_CHECK(block >= 0 && block < plan.num_blocks, "block {} of {}", block, plan.num_blocks);

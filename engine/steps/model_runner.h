@@ -84,7 +84,6 @@ class ModelRunner {
 
   const models::ModelInfo& info() const { return model_->info(); }
   const MemoryPlan& memory_plan() const { return plan_; }
-  void set_num_threads(int32_t num_threads);
 
  private:
   ModelRunner(const MemoryPlan& plan, kernels::OpTable ops, std::unique_ptr<models::Model> model);
