@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "kernels/base/check.h"
+#include "kernels/base/random.h"
 #include "kernels/host/thread_pool.h"
 #include "models/part_file.h"
 #include "models/quantize/mix.h"
@@ -30,19 +31,13 @@ constexpr ModelShape kShapes[] = {
     {"13B", 40, 5120, 13824, 40, 40, 128, 32000, 4096, false},
 };
 
-uint64_t mix(uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-  return z ^ (z >> 31);
-}
-
 /// SplitMix64.
 class Noise {
  public:
   explicit Noise(uint64_t seed) : state_(seed) {}
   uint64_t bits() {
-    state_ += 0x9E3779B97F4A7C15u;
-    return mix(state_);
+    state_ += kSplitMixStep;
+    return splitmix(state_);
   }
   /// Uniform in [-1, 1).
   float next() { return static_cast<float>(static_cast<int32_t>(bits() >> 32)) * 0x1p-31f; }
@@ -251,7 +246,7 @@ Result<RandomModel> RandomModel::create(std::vector<Tensor> tensors, GgufWriter 
     const std::pair key(tensor.dtype, tensor.cols);
     if (!is_searched(tensor.dtype) || model.pools_.contains(key)) continue;
     std::vector<float> values(kPoolBlocks * static_cast<size_t>(info.block_elements));
-    Noise noise(mix(mix(seed ^ fnv_hash(info.name)) + cols));
+    Noise noise(splitmix(splitmix(seed ^ fnv_hash(info.name)) + cols));
     for (float& value : values) value = scale_of(tensor.cols) * noise.next();
     HEARTH_ASSIGN_OR_RETURN(model.pools_[key],
                             quantize_rows(tensor.dtype, values, info.block_elements));
@@ -273,14 +268,14 @@ const RandomModel::Tensor* RandomModel::find(std::string_view name) const {
 
 void RandomModel::fill(const Tensor& tensor, int64_t first, int64_t count,
                        std::span<std::byte> out) const {
-  const uint64_t seed = mix(seed_ ^ fnv_hash(tensor.name));
+  const uint64_t seed = splitmix(seed_ ^ fnv_hash(tensor.name));
   if (const auto pool = pools_.find({tensor.dtype, tensor.cols}); pool != pools_.end()) {
     const size_t block = pool->second.size() / kPoolBlocks;
     const size_t row_bytes = tensor.bytes / static_cast<size_t>(tensor.rows);
     HEARTH_CHECK(out.size() == static_cast<size_t>(count) * row_bytes, "{} bytes", out.size());
     std::byte* at = out.data();
     for (int64_t row = first; row < first + count; ++row) {
-      Noise noise(mix(seed + static_cast<uint64_t>(row)));
+      Noise noise(splitmix(seed + static_cast<uint64_t>(row)));
       for (size_t byte = 0; byte < row_bytes; byte += block, at += block) {
         std::memcpy(at, pool->second.data() + (noise.bits() >> 32) % kPoolBlocks * block, block);
       }
@@ -292,7 +287,7 @@ void RandomModel::fill(const Tensor& tensor, int64_t first, int64_t count,
     const float scale = scale_of(tensor.cols);
     float* value = values.data();
     for (int64_t row = first; row < first + count; ++row) {
-      Noise noise(mix(seed + static_cast<uint64_t>(row)));
+      Noise noise(splitmix(seed + static_cast<uint64_t>(row)));
       for (int64_t col = 0; col < tensor.cols; ++col) *value++ = scale * noise.next();
     }
   }

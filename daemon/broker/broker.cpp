@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 #include <signal.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,6 +21,7 @@
 #include "ipc/wire/frames.h"
 #include "kernels/base/log.h"
 #include "kernels/base/log_level.h"
+#include "kernels/base/random.h"
 
 namespace hearth::broker {
 namespace {
@@ -54,13 +54,7 @@ bool computes(ipc::Verb verb) {
   return verb == ipc::Verb::kGenerate || verb == ipc::Verb::kTokenize || verb == ipc::Verb::kEmbed;
 }
 
-std::string random_hex() {
-  unsigned char bytes[8] = {};
-  [[maybe_unused]] const ssize_t n = ::getrandom(bytes, sizeof bytes, 0);
-  std::string out;
-  for (const unsigned char byte : bytes) out += fmt::format("{:02x}", byte);
-  return out;
-}
+std::string random_hex() { return fmt::format("{:016x}", random_bits()); }
 
 }  // namespace
 

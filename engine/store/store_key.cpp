@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 
 #include "engine/store/keyed_hash.h"
 #include "engine/store/stored_row.h"
+#include "kernels/base/random.h"
 
 namespace hearth::engine {
 namespace fs = std::filesystem;
@@ -89,9 +89,7 @@ Result<StoreKey> StoreKey::open(const fs::path& file) {
 
 Result<void> StoreKey::make(const fs::path& file) {
   std::array<std::byte, kBytes> secret;
-  if (::getrandom(secret.data(), kBytes, 0) != static_cast<ssize_t>(kBytes)) {
-    return io_error(file, "random bytes");
-  }
+  if (!fill_random(secret)) return io_error(file, "random bytes");
   // Written in full under another name first, and onto the disk: a process that finds the file
   // finds all of it, after a power cut as well.
   const fs::path temporary = fmt::format("{}.{}", file.string(), ::getpid());

@@ -1,13 +1,13 @@
 #include "engine/store/writer_lease.h"
 
 #include <signal.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <fstream>
 
 #include "engine/store/stored_row.h"
+#include "kernels/base/random.h"
 
 namespace hearth::engine {
 namespace {
@@ -24,9 +24,8 @@ std::string boot_id() {
 
 std::string random_token() {
   Hash128 token;
-  // Where there is no randomness, the process id tells two writers apart.
-  if (::getrandom(&token, sizeof token, 0) != sizeof token)
-    token.low = static_cast<uint64_t>(::getpid());
+  token.low = random_bits();
+  token.high = random_bits();
   return to_hex(token);
 }
 

@@ -1,7 +1,6 @@
 #include "ipc/client/client.h"
 
 #include <fmt/core.h>
-#include <sys/random.h>
 
 #include <algorithm>
 #include <deque>
@@ -15,6 +14,7 @@
 #include "ipc/wire/probe.h"
 #include "ipc/wire/socket.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/random.h"
 
 namespace hearth::ipc {
 namespace fs = std::filesystem;
@@ -23,12 +23,7 @@ namespace {
 constexpr int kCallMs = 5000;  ///< for verbs that the broker answers by itself
 constexpr int kNoLimit = -1;
 
-std::string random_prefix() {
-  uint32_t value = 0;
-  // Needs no check: a short answer only makes the prefix less random, and ids stay the owner's own.
-  [[maybe_unused]] const ssize_t n = ::getrandom(&value, sizeof value, 0);
-  return fmt::format("{:08x}", value);
-}
+std::string random_prefix() { return fmt::format("{:08x}", random_bits() >> 32); }
 
 Error lost(std::string message) { return Error{ErrorCode::kLost, std::move(message), {}}; }
 

@@ -10,6 +10,7 @@
 
 #include "ipc/files/paths.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/little_endian.h"
 
 namespace hearth::ipc {
 namespace {
@@ -17,25 +18,14 @@ namespace {
 constexpr std::string_view kMagic = "HEARTHREC1\n";
 constexpr int kQueuedMessages = 1000;
 
-void append_u32(std::string& out, size_t value) {
-  for (int shift = 0; shift < 32; shift += 8) out += static_cast<char>(value >> shift & 0xFF);
-}
 void append_text(std::string& out, std::string_view text) {
-  append_u32(out, text.size());
+  append_u32(out, static_cast<uint32_t>(text.size()));
   out += text;
-}
-
-uint64_t load(std::string_view bytes, size_t count) {
-  uint64_t value = 0;
-  for (size_t i = 0; i < count; ++i) {
-    value |= static_cast<uint64_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
-  }
-  return value;
 }
 
 bool take_text(std::string_view& rest, std::string& out) {
   if (rest.size() < 4) return false;
-  const uint64_t size = load(rest, 4);
+  const size_t size = load_u32(rest.data());
   if (size > rest.size() - 4) return false;
   out.assign(rest.substr(4, size));
   rest.remove_prefix(4 + size);
@@ -100,14 +90,12 @@ Result<RecordingWriter> RecordingWriter::create(const std::filesystem::path& fil
 
 Result<void> RecordingWriter::add(const StreamMessage& message) {
   std::string rest;
-  const auto time = static_cast<uint64_t>(message.time_us);
-  append_u32(rest, time & 0xFFFFFFFF);
-  append_u32(rest, time >> 32);
+  append_u64(rest, static_cast<uint64_t>(message.time_us));
   append_text(rest, message.kind);
   append_text(rest, message.model);
   append_text(rest, message.payload);
   std::string length;
-  append_u32(length, rest.size());
+  append_u32(length, static_cast<uint32_t>(rest.size()));
   if (out_ << length << rest << std::flush) return {};
   return Error{ErrorCode::kIo, "the recording cannot be written", ""};
 }
@@ -120,14 +108,14 @@ Result<std::vector<StreamMessage>> parse_recording(std::string_view bytes) {
   bytes.remove_prefix(kMagic.size());
   std::vector<StreamMessage> out;
   while (bytes.size() >= 4) {
-    const uint64_t size = load(bytes, 4);
+    const size_t size = load_u32(bytes.data());
     if (size > bytes.size() - 4) break;  // the recorder was killed amid it
     std::string_view rest = bytes.substr(4, size);
     bytes.remove_prefix(4 + size);
     StreamMessage message;
     bool whole = size <= kMaxStreamMessageBytes && rest.size() >= 8;
     if (whole) {
-      message.time_us = static_cast<int64_t>(load(rest, 8));
+      message.time_us = static_cast<int64_t>(load_u64(rest.data()));
       rest.remove_prefix(8);
       whole = take_text(rest, message.kind) && take_text(rest, message.model) &&
               take_text(rest, message.payload) && rest.empty();

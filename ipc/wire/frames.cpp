@@ -6,6 +6,7 @@
 #include <array>
 
 #include "ipc/text/utf8.h"
+#include "kernels/base/little_endian.h"
 
 namespace hearth::ipc {
 namespace {
@@ -14,16 +15,6 @@ constexpr size_t kAnswerHeaderBytes = 24;
 
 Error protocol_error(std::string message) {
   return Error{ErrorCode::kProtocol, std::move(message), {}};
-}
-
-uint32_t load_u32(const char* at) {
-  const auto byte = [at](int i) {
-    return static_cast<uint32_t>(static_cast<unsigned char>(at[i]));
-  };
-  return byte(0) | byte(1) << 8 | byte(2) << 16 | byte(3) << 24;
-}
-void append_u32(std::string& out, uint32_t value) {
-  for (int shift = 0; shift < 32; shift += 8) out += static_cast<char>(value >> shift & 0xFF);
 }
 
 void append_part(std::string& out, DeltaChannel channel, std::string_view text) {
@@ -94,8 +85,7 @@ Result<DaemonMessage> parse_daemon_message(FrameViews frames) {
 }
 
 void append_answer(std::string& answers, uint64_t number, const Answer& answer) {
-  append_u32(answers, static_cast<uint32_t>(number));
-  append_u32(answers, static_cast<uint32_t>(number >> 32));
+  append_u64(answers, number);
   append_u32(answers, answer.is_delta ? 1 : 0);
   const std::string_view first = answer.is_delta ? answer.payload : answer.json;
   for (const std::string_view piece : {first, answer.ids, answer.logprobs}) {
@@ -110,7 +100,7 @@ Result<NumberedAnswer> take_answer(std::string_view* answers) {
   }
   const char* header = answers->data();
   NumberedAnswer out;
-  out.number = load_u32(header) | uint64_t{load_u32(header + 4)} << 32;
+  out.number = load_u64(header);
   const uint32_t kind = load_u32(header + 8);
   if (out.number == 0 || kind > 1) {
     return protocol_error(fmt::format("answer: met kind {} for request {}", kind, out.number));

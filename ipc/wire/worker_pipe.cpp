@@ -13,6 +13,7 @@
 
 #include "ipc/files/paths.h"
 #include "kernels/base/check.h"
+#include "kernels/base/little_endian.h"
 
 namespace hearth::ipc {
 namespace {
@@ -24,18 +25,6 @@ constexpr size_t kKeptBytes = 1 << 20;
 // No message of either end comes near it: a length beyond is no length.
 constexpr uint32_t kMessageBytesMax = 1u << 31;
 
-void append_little(std::string& out, uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i) & 0xFF);
-}
-
-uint64_t load_little(const char* at, int bytes) {
-  uint64_t out = 0;
-  for (int i = 0; i < bytes; ++i) {
-    out |= static_cast<uint64_t>(static_cast<unsigned char>(at[i])) << (8 * i);
-  }
-  return out;
-}
-
 Error pipe_error(std::string_view what) {
   return Error{ErrorCode::kIo, fmt::format("{}: {}", what, std::strerror(errno)), ""};
 }
@@ -44,9 +33,9 @@ Error pipe_error(std::string_view what) {
 
 void append_pipe_message(std::string& out, const PipeMessage& message) {
   HEARTH_CHECK(message.bytes.size() < kMessageBytesMax, "{} bytes", message.bytes.size());
-  append_little(out, message.bytes.size(), 4);
-  append_little(out, static_cast<uint32_t>(message.kind), 4);
-  append_little(out, message.number, 8);
+  append_u32(out, static_cast<uint32_t>(message.bytes.size()));
+  append_u32(out, static_cast<uint32_t>(message.kind));
+  append_u64(out, message.number);
   out.append(message.bytes);
 }
 
@@ -71,8 +60,8 @@ std::span<char> PipeReader::room() {
 Result<std::optional<PipeMessage>> PipeReader::next() {
   if (end_ - begin_ < kHeaderBytes) return std::optional<PipeMessage>();
   const char* header = buffer_.data() + begin_;
-  const auto bytes = static_cast<uint32_t>(load_little(header, 4));
-  const auto kind = static_cast<uint32_t>(load_little(header + 4, 4));
+  const auto bytes = load_u32(header);
+  const auto kind = load_u32(header + 4);
   if (bytes >= kMessageBytesMax || kind >= kNumPipeKinds) {
     return Error{ErrorCode::kProtocol,
                  fmt::format("message of kind {} and {} bytes, want a kind below {}", kind, bytes,
@@ -82,7 +71,7 @@ Result<std::optional<PipeMessage>> PipeReader::next() {
   if (end_ - begin_ - kHeaderBytes < bytes) return std::optional<PipeMessage>();
   begin_ += kHeaderBytes + bytes;
   return std::optional<PipeMessage>(
-      {static_cast<PipeKind>(kind), load_little(header + 8, 8), {header + kHeaderBytes, bytes}});
+      {static_cast<PipeKind>(kind), load_u64(header + 8), {header + kHeaderBytes, bytes}});
 }
 
 WorkerPipe::WorkerPipe(int fd) : fd_(fd) {

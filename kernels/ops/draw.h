@@ -13,23 +13,12 @@
 
 #include <cstdint>
 
+#include "kernels/base/random.h"
 #include "kernels/ops.h"
-
-#if defined(__CUDACC__)
-#define HEARTH_HOST_DEVICE __host__ __device__
-#else
-#define HEARTH_HOST_DEVICE
-#endif
 
 namespace hearth::kernels {
 
-/// A SplitMix64 finalizer (Steele, Lea and Flood 2014; constants of Stafford's variant 13).
-HEARTH_HOST_DEVICE constexpr uint64_t noise_mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
+HEARTH_HOST_DEVICE constexpr uint64_t noise_mix(uint64_t x) { return splitmix(x + kSplitMixStep); }
 HEARTH_HOST_DEVICE constexpr uint64_t noise_key(uint64_t seed, int32_t sample, int32_t position) {
   return noise_mix(noise_mix(noise_mix(seed) ^ static_cast<uint32_t>(sample)) ^
                    static_cast<uint32_t>(position));

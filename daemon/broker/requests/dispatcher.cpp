@@ -1,7 +1,6 @@
 #include "daemon/broker/requests/dispatcher.h"
 
 #include <fmt/core.h>
-#include <sys/random.h>
 
 #include <algorithm>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "ipc/wire/frames.h"
 #include "ipc/wire/worker_codec.h"
 #include "kernels/base/log.h"
+#include "kernels/base/random.h"
 
 namespace hearth::broker {
 namespace {
@@ -22,13 +22,7 @@ constexpr int32_t kDeathsToPoison = 2;
 constexpr int64_t kEstimateEveryUs = 1'000'000;
 
 // Below 2^53, so that every JSON reader gives the same number back.
-uint64_t random_seed() {
-  uint64_t value = 0;
-  if (::getrandom(&value, sizeof value, 0) != sizeof value) {
-    value = static_cast<uint64_t>(SteadyClock().now_us()) * 0x9E3779B97F4A7C15u;
-  }
-  return value >> 11;
-}
+uint64_t random_seed() { return random_bits() >> 11; }
 
 const std::string& model_of(const ipc::ClientRequest& request) {
   if (const auto* tokenize = std::get_if<ipc::TokenizeRequest>(&request)) return tokenize->model;

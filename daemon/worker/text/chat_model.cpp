@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ipc/wire/json.h"
+#include "kernels/base/random.h"
 
 namespace hearth::worker {
 namespace {
@@ -72,18 +73,13 @@ void put_arguments(Json& call, bool as_text) {
   if (object.is_object()) *arguments = std::move(object);
 }
 
-uint64_t mixed(uint64_t value) {  // splitmix64's finalizer (Steele et al. 2014)
-  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;
-  value = (value ^ (value >> 27)) * 0x94D049BB133111EBu;
-  return value ^ (value >> 31);
-}
-
 }  // namespace
 
 std::string call_id(uint64_t key, uint32_t sample, int32_t index) {
   constexpr std::string_view kLetters =
       "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-  uint64_t value = mixed(key ^ mixed((uint64_t{sample} << 32 | static_cast<uint32_t>(index)) + 1));
+  uint64_t value =
+      splitmix(key ^ splitmix((uint64_t{sample} << 32 | static_cast<uint32_t>(index)) + 1));
   std::string out;
   for (int i = 0; i < 9; ++i) {
     out += kLetters[value % kLetters.size()];
@@ -211,8 +207,9 @@ std::shared_ptr<const AnswerReading> ChatModel::reading(const ChatRequest& reque
   }
   // Of all that decides over the answer, so that a resumed request says the same ids, and the next
   // turn of a conversation others.
-  out->call_key = mixed(seed);
-  for (const int32_t id : prompt) out->call_key = mixed(out->call_key + static_cast<uint32_t>(id));
+  out->call_key = splitmix(seed);
+  for (const int32_t id : prompt)
+    out->call_key = splitmix(out->call_key + static_cast<uint32_t>(id));
   return out;
 }
 
