@@ -17,6 +17,7 @@
 #include "engine/kv/memory_plan.h"
 #include "engine/request.h"
 #include "engine/speculation/proposer.h"
+#include "engine/step_cost.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/mailbox.h"
 #include "kernels/base/result.h"
@@ -60,17 +61,17 @@ class Engine {
   void warm_up(bool at_once = true);
   /// What run() does in an idle moment. Ends, to be tried again, where a command waits; true: done,
   /// or not to be had (no free blocks).
-  bool measure_prices();
+  bool measure_costs();
 
   /// Expected speed over plain decoding, of one sequence by the proposer that computes, were each
   /// guess right with that chance; from what the warm-up measured. 1: it does not pay, or there is
   /// none.
-  double guess_gain(double chance) const;
+  double draft_gain(double chance) const;
   /// What a step of so many decode rows was measured to take, in us.
   double step_us(int32_t rows) const;
   /// What was learned of costs, and what an earlier engine learned: before anything was computed.
-  StepPrices prices() const;
-  void restore_prices(const StepPrices& prices);
+  MeasuredCosts measured_costs() const;
+  void restore_costs(const MeasuredCosts& prices);
   /// The device's idle times between steps, from now on; then those since the last call, in
   /// microseconds. None where a device computes while it is called.
   void time_gaps();

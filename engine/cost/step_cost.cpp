@@ -183,13 +183,13 @@ bool StepCost::knows(const PrefillRun& run) const {
   return known;
 }
 
-StepPrices StepCost::prices() const {
-  StepPrices out;
+MeasuredCosts StepCost::measured_costs() const {
+  MeasuredCosts out;
   for (const Token& token : tokens_) out.token_us.push_back(token.known ? token.us : 0);
   return out;
 }
 
-void StepCost::restore(const StepPrices& prices) {
+void StepCost::restore(const MeasuredCosts& prices) {
   for (size_t c = 0; c < std::min(tokens_.size(), prices.token_us.size()); ++c) {
     const double us = prices.token_us[c];
     if (us >= kMinTokenUs && us <= kMaxTokenUs) tokens_[c] = {us, kRestored, true};

@@ -33,7 +33,7 @@ struct PrefillRun {
 };
 
 /// What is kept of measured costs for a later engine of the same model on the same machine.
-struct StepPrices {
+struct MeasuredCosts {
   std::vector<double> token_us;  ///< of a prefill token, per class of position; 0: not measured
 };
 
@@ -70,9 +70,9 @@ class StepCost {
   /// A step with these rows took `step_us`.
   void measured(int32_t decode_rows, std::span<const PrefillRun> prefill, int64_t step_us);
 
-  StepPrices prices() const;
+  MeasuredCosts measured_costs() const;
   /// Before anything was measured. Values that no step could have had are left out.
-  void restore(const StepPrices& prices);
+  void restore(const MeasuredCosts& prices);
 
  private:
   static constexpr int kRowClasses = 24;

@@ -7,10 +7,10 @@
 
 namespace hearth::engine {
 
-BlockPool::BlockPool(int32_t num_blocks, int32_t num_shelves) {
-  HEARTH_CHECK(num_blocks >= 0 && num_shelves >= 1 && num_shelves <= 256,
-               "num_blocks={} num_shelves={}", num_blocks, num_shelves);
-  shelves_.resize(static_cast<size_t>(num_shelves));
+BlockPool::BlockPool(int32_t num_blocks, int32_t num_owner_lists) {
+  HEARTH_CHECK(num_blocks >= 0 && num_owner_lists >= 1 && num_owner_lists <= 256,
+               "num_blocks={} num_owner_lists={}", num_blocks, num_owner_lists);
+  owner_lists_.resize(static_cast<size_t>(num_owner_lists));
   blocks_.resize(static_cast<size_t>(num_blocks));
   free_.reserve(blocks_.size());
   for (int32_t block = num_blocks - 1; block >= 0; --block) free_.push_back(block);
@@ -25,24 +25,25 @@ BlockPool::Block& BlockPool::at(int32_t block) {
   return const_cast<Block&>(static_cast<const BlockPool*>(this)->at(block));
 }
 
-std::optional<int32_t> BlockPool::allocate(int32_t shelf) {
+std::optional<int32_t> BlockPool::allocate(int32_t owner_list) {
   if (free_.empty()) return std::nullopt;
   const int32_t block = free_.back();
   free_.pop_back();
   at(block).refs = 1;
-  put_on(block, shelf);
+  put_on(block, owner_list);
   return block;
 }
 
-void BlockPool::put_on(int32_t block, int32_t shelf) {
-  HEARTH_CHECK(shelf >= 0 && static_cast<size_t>(shelf) < shelves_.size(), "shelf {}", shelf);
-  at(block).shelf = static_cast<uint8_t>(shelf);
-  ++shelf_of(block).held;
+void BlockPool::put_on(int32_t block, int32_t owner_list) {
+  HEARTH_CHECK(owner_list >= 0 && static_cast<size_t>(owner_list) < owner_lists_.size(),
+               "owner list {}", owner_list);
+  at(block).owner_list = static_cast<uint8_t>(owner_list);
+  ++owner_list_of(block).held;
 }
 
 void BlockPool::set_free(int32_t block) {
   Block& b = at(block);
-  --shelf_of(block).held;
+  --owner_list_of(block).held;
   b.uses = 0;
   b.recompute_us = 0;
   b.continued = false;
@@ -64,19 +65,19 @@ void BlockPool::release(int32_t block) {
   HEARTH_CHECK(b.refs > 0, "block {} has no reference", block);
   if (--b.refs > 0) return;
   if (!b.indexed) return set_free(block);
-  b.value = prefix_value(shelf_of(block).age, b.uses, b.recompute_us, 1);
+  b.value = prefix_value(owner_list_of(block).age, b.uses, b.recompute_us, 1);
   b.released = ++releases_;
   ++num_cached_;
   push(block);
 }
 
-void BlockPool::set_indexed(int32_t block, int32_t shelf, double recompute_us) {
+void BlockPool::set_indexed(int32_t block, int32_t owner_list, double recompute_us) {
   Block& b = at(block);
   HEARTH_CHECK(b.refs > 0 && !b.indexed, "block {}: refs={} indexed={}", block, b.refs, b.indexed);
   b.indexed = true;
   b.recompute_us = recompute_us;
-  --shelf_of(block).held;
-  put_on(block, shelf);
+  --owner_list_of(block).held;
+  put_on(block, owner_list);
 }
 
 void BlockPool::clear_indexed(int32_t block) {
@@ -98,17 +99,17 @@ void BlockPool::set_continued(int32_t block, bool continued) {
 }
 
 std::optional<int32_t> BlockPool::next_evicted() const {
-  const Shelf* fullest = nullptr;
-  for (const Shelf& shelf : shelves_) {
-    if (shelf.heap.empty()) continue;
-    if (fullest == nullptr || shelf.held > fullest->held) fullest = &shelf;
+  const OwnerList* fullest = nullptr;
+  for (const OwnerList& owner_list : owner_lists_) {
+    if (owner_list.heap.empty()) continue;
+    if (fullest == nullptr || owner_list.held > fullest->held) fullest = &owner_list;
   }
   if (fullest == nullptr) return std::nullopt;
   return fullest->heap.front();
 }
 
 void BlockPool::evict(int32_t block) {
-  double& age = shelf_of(block).age;
+  double& age = owner_list_of(block).age;
   age = std::max(age, at(block).value);
   clear_indexed(block);
 }
@@ -122,7 +123,7 @@ bool BlockPool::goes_before(int32_t a, int32_t b) const {
 void BlockPool::push(int32_t block) {
   Block& b = at(block);
   if (b.continued) return;
-  std::vector<int32_t>& heap = shelf_of(block).heap;
+  std::vector<int32_t>& heap = owner_list_of(block).heap;
   b.place = static_cast<int32_t>(heap.size());
   heap.push_back(block);
   sift(heap, heap.size() - 1);
@@ -131,7 +132,7 @@ void BlockPool::push(int32_t block) {
 void BlockPool::take_out(int32_t block) {
   Block& b = at(block);
   if (b.place == kNone) return;
-  std::vector<int32_t>& heap = shelf_of(block).heap;
+  std::vector<int32_t>& heap = owner_list_of(block).heap;
   const auto place = static_cast<size_t>(std::exchange(b.place, kNone));
   const int32_t last = heap.back();
   heap.pop_back();
@@ -176,27 +177,27 @@ void BlockPool::check_integrity(std::span<const int32_t> expected_refs) const {
                  block, at(block).refs, at(block).indexed);
   }
   int32_t cached = 0;
-  std::vector<int32_t> held(shelves_.size(), 0);
+  std::vector<int32_t> held(owner_lists_.size(), 0);
   for (int32_t block = 0; block < num_blocks(); ++block) {
     const Block& b = at(block);
-    held[b.shelf] += b.refs > 0 || b.indexed ? 1 : 0;
+    held[b.owner_list] += b.refs > 0 || b.indexed ? 1 : 0;
     const bool is_cached = b.refs == 0 && b.indexed;
     cached += is_cached ? 1 : 0;
     HEARTH_CHECK((b.place != kNone) == (is_cached && !b.continued),
                  "block {}: refs={} indexed={} continued={} place={}", block, b.refs, b.indexed,
                  b.continued, b.place);
   }
-  for (size_t i = 0; i < shelves_.size(); ++i) {
-    const std::vector<int32_t>& heap = shelves_[i].heap;
+  for (size_t i = 0; i < owner_lists_.size(); ++i) {
+    const std::vector<int32_t>& heap = owner_lists_[i].heap;
     for (size_t place = 0; place < heap.size(); ++place) {
       const Block& b = at(heap[place]);
-      HEARTH_CHECK(b.shelf == i && b.place == static_cast<int32_t>(place) &&
+      HEARTH_CHECK(b.owner_list == i && b.place == static_cast<int32_t>(place) &&
                        (place == 0 || !goes_before(heap[place], heap[(place - 1) / 2])),
-                   "block {} at {} of shelf {}: place={} shelf={}", heap[place], place, i, b.place,
-                   b.shelf);
+                   "block {} at {} of owner list {}: place={} owner_list={}", heap[place], place, i,
+                   b.place, b.owner_list);
     }
-    HEARTH_CHECK(held[i] == shelves_[i].held, "shelf {}: {} counted, {} held", i, held[i],
-                 shelves_[i].held);
+    HEARTH_CHECK(held[i] == owner_lists_[i].held, "owner list {}: {} counted, {} held", i, held[i],
+                 owner_lists_[i].held);
   }
   HEARTH_CHECK(cached == num_cached_, "cached={} counted={}", num_cached_, cached);
   HEARTH_CHECK(num_free() + used + cached == num_blocks(), "free={} used={} cached={} of {}",

@@ -6,10 +6,10 @@
 //   free    no reference, not in the prefix index
 //   used    at least one sequence refers to it (it may be in the prefix index too)
 //   cached  no reference, but in the prefix index: kept until evicted
-// Used and cached blocks lie on shelves, one for each owner. The fullest shelf gives first, its
-// least valuable block (prefix_value): so nobody can flush what another keeps while holding more
-// himself. A block that others continue is not given before them.
-// An operation takes O(log blocks) and a look at each shelf. Owned by the engine thread.
+// Used and cached blocks are on owner lists, one per owner. Eviction takes the least valuable block
+// (prefix_value) of the fullest list, so no owner can flush the blocks of another while holding more
+// itself. A block that other blocks continue is evicted after them.
+// An operation takes O(log blocks + owner lists). Owned by the engine thread.
 
 #include <algorithm>
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace hearth::engine {
 
 class BlockPool {
  public:
-  explicit BlockPool(int32_t num_blocks, int32_t num_shelves = 1);
+  explicit BlockPool(int32_t num_blocks, int32_t num_owner_lists = 1);
 
   int32_t num_blocks() const { return static_cast<int32_t>(blocks_.size()); }
   int32_t num_free() const { return static_cast<int32_t>(free_.size()); }
@@ -30,9 +30,9 @@ class BlockPool {
   /// What could be handed out: free blocks, and cached ones once they are evicted.
   int32_t num_available() const { return num_free() + num_cached(); }
 
-  /// A free block, now with one reference and on that shelf. Nothing when none is free: evict
+  /// A free block, now with one reference and on that owner list. Nothing when none is free: evict
   /// first.
-  std::optional<int32_t> allocate(int32_t shelf = 0);
+  std::optional<int32_t> allocate(int32_t owner_list = 0);
   /// One more reference on a used or cached block.
   void add_ref(int32_t block);
   /// One reference less. At none, the block becomes cached if it is indexed, free otherwise; of
@@ -41,25 +41,27 @@ class BlockPool {
   int32_t ref_count(int32_t block) const { return at(block).refs; }
 
   bool indexed(int32_t block) const { return at(block).indexed; }
-  /// The block (used) is in the prefix index from now on, on that shelf. `recompute_us`: of its
-  /// tokens; 0 for all: last use alone decides.
-  void set_indexed(int32_t block, int32_t shelf = 0, double recompute_us = 0);
+  /// The block (used) is in the prefix index from now on, on that owner list. `recompute_us`: the
+  /// time to compute its tokens again; 0 for all blocks: last use alone decides.
+  void set_indexed(int32_t block, int32_t owner_list = 0, double recompute_us = 0);
   /// A sequence has found the block (used).
   void count_use(int32_t block) { ++at(block).uses; }
-  /// A sequence ends that holds it: it may be gone on with.
+  /// A sequence that holds it ends, and a later one may continue it.
   void count_end(int32_t block) { at(block).uses = std::max<int64_t>(at(block).uses, 1); }
-  /// Whether other blocks are of no use without this one. While they are, it is not evicted.
+  /// Whether other blocks need this one. As long as they do, it is not evicted.
   void set_continued(int32_t block, bool continued);
   bool continued(int32_t block) const { return at(block).continued; }
-  /// The prefix index forgot the block; if nobody refers to it, it is free.
+  /// The prefix index dropped the block; without references it is free.
   void clear_indexed(int32_t block);
-  /// The block to evict: of the fullest shelf that has one, the least valuable cached block that
-  /// nothing continues.
+  /// The block to evict: in the fullest owner list that has one, the least valuable cached block
+  /// that no other block continues.
   std::optional<int32_t> next_evicted() const;
-  /// As clear_indexed, for the sake of room: what stays on its shelf has aged.
+  /// As clear_indexed, to make room: the blocks that stay on its owner list age by it.
   void evict(int32_t block);
-  /// Blocks on the shelf.
-  int32_t num_held(int32_t shelf) const { return shelves_[static_cast<size_t>(shelf)].held; }
+  /// Blocks on the owner list.
+  int32_t num_held(int32_t owner_list) const {
+    return owner_lists_[static_cast<size_t>(owner_list)].held;
+  }
 
   /// Stops the process unless every block is in one state and has `expected_refs[block]`
   /// references.
@@ -71,15 +73,15 @@ class BlockPool {
     int32_t refs = 0;
     bool indexed = false;
     bool continued = false;
-    uint8_t shelf = 0;
-    int32_t place = kNone;  ///< in its shelf's heap, where it may be evicted
+    uint8_t owner_list = 0;
+    int32_t place = kNone;  ///< in its owner list's heap, where it may be evicted
     int64_t uses = 0;
     double recompute_us = 0;
     double value = 0;       ///< when it was released
     uint64_t released = 0;  ///< order of releases
   };
 
-  struct Shelf {
+  struct OwnerList {
     int32_t held = 0;
     double age = 0;
     std::vector<int32_t> heap;  ///< what may be evicted, the least valuable on top
@@ -87,8 +89,8 @@ class BlockPool {
 
   const Block& at(int32_t block) const;
   Block& at(int32_t block);
-  Shelf& shelf_of(int32_t block) { return shelves_[at(block).shelf]; }
-  void put_on(int32_t block, int32_t shelf);
+  OwnerList& owner_list_of(int32_t block) { return owner_lists_[at(block).owner_list]; }
+  void put_on(int32_t block, int32_t owner_list);
   void set_free(int32_t block);
   bool goes_before(int32_t a, int32_t b) const;
   void push(int32_t block);
@@ -97,7 +99,7 @@ class BlockPool {
 
   std::vector<Block> blocks_;
   std::vector<int32_t> free_;  ///< a stack: the block freed last is warm in the cache
-  std::vector<Shelf> shelves_;
+  std::vector<OwnerList> owner_lists_;
   int32_t num_cached_ = 0;
   uint64_t releases_ = 0;
 };

@@ -24,7 +24,7 @@ KvCache::KvCache(int32_t block_size, std::span<const KvGroup> groups)
       index_(block_size, pool_sizes(groups)) {
   HEARTH_CHECK(block_size > 0 && !groups.empty(), "block_size={} groups={}", block_size,
                groups.size());
-  for (const KvGroup& group : groups) pools_.emplace_back(group.num_blocks, kNumShelves + 1);
+  for (const KvGroup& group : groups) pools_.emplace_back(group.num_blocks, kNumOwnerLists + 1);
 }
 
 int32_t KvCache::peak_blocks(int32_t group, int32_t num_tokens, int32_t step_tokens) const {
@@ -178,8 +178,8 @@ int32_t KvCache::exclusive_blocks(const SequenceBlocks& seq, int32_t group) cons
   return static_cast<int32_t>(of_table) + num_ahead(seq, group);
 }
 
-int32_t KvCache::shelf_of(NodeId tip) const {
-  return tip == kNoNode ? kNumShelves : index_.shelf(tip);
+int32_t KvCache::owner_list_of(NodeId tip) const {
+  return tip == kNoNode ? kNumOwnerLists : index_.owner_list(tip);
 }
 
 int32_t KvCache::take_block(int32_t group, NodeId tip) {
@@ -202,7 +202,7 @@ int32_t KvCache::take_block(int32_t group, NodeId tip) {
     }
     lost_last_child(index_.prune(node));
   }
-  return *pool.allocate(shelf_of(tip));
+  return *pool.allocate(owner_list_of(tip));
 }
 
 NodeId KvCache::add_child(NodeId parent, std::span<const int32_t> tokens) {
@@ -218,7 +218,7 @@ void KvCache::attach(NodeId node, int32_t group, int32_t block) {
                         ? 0
                         : cost_->prefill_us({(index_.depth(node) - 1) * block_size_, block_size_});
   BlockPool& pool = pools_[static_cast<size_t>(group)];
-  pool.set_indexed(block, index_.shelf(node), us);
+  pool.set_indexed(block, index_.owner_list(node), us);
   if (!slides(group) && index_.num_children(node) > 0) pool.set_continued(block, true);
 }
 

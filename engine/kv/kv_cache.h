@@ -201,7 +201,7 @@ class KvCache {
             std::vector<NodeId>& nodes) const;
   bool write_needs_copy(const SequenceBlocks& seq, int32_t group) const;
   /// Where blocks of a chain with that tip lie; those of sequences that are not indexed are apart.
-  int32_t shelf_of(NodeId tip) const;
+  int32_t owner_list_of(NodeId tip) const;
   int32_t take_block(int32_t group, NodeId tip);
   NodeId add_child(NodeId parent, std::span<const int32_t> tokens);
   void attach(NodeId node, int32_t group, int32_t block);

@@ -69,9 +69,9 @@ NodeId PrefixIndex::pin_root(std::string_view scope) {
     root = take_node();
     at(root).is_root = true;
     at(root).hash = scope_hash(scope);
-    const auto emptiest = std::ranges::min_element(roots_of_shelf_);
+    const auto emptiest = std::ranges::min_element(roots_of_list_);
     ++*emptiest;
-    at(root).shelf = static_cast<uint8_t>(emptiest - roots_of_shelf_.begin());
+    at(root).owner_list = static_cast<uint8_t>(emptiest - roots_of_list_.begin());
     roots_.emplace(scope, root);
   }
   pin(root);
@@ -99,7 +99,7 @@ NodeId PrefixIndex::find_or_add_child(NodeId parent, std::span<const int32_t> to
   const NodeId node = take_node();
   at(node).hash = hash;
   at(node).parent = parent;
-  at(node).shelf = at(parent).shelf;
+  at(node).owner_list = at(parent).owner_list;
   at(node).depth = at(parent).depth + 1;
   ++at(parent).num_children;
   std::copy(tokens.begin(), tokens.end(),
@@ -155,7 +155,7 @@ NodeId PrefixIndex::prune(NodeId node) {
     }
     const NodeId parent = n.parent;
     if (n.is_root) {
-      --roots_of_shelf_[n.shelf];
+      --roots_of_list_[n.owner_list];
       std::erase_if(roots_, [node](const auto& entry) { return entry.second == node; });
     } else {
       by_hash_.erase(n.hash);

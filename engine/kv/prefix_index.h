@@ -28,7 +28,7 @@ namespace hearth::engine {
 using NodeId = int32_t;
 inline constexpr NodeId kNoNode = -1;
 /// Roots, that is owners, are told apart by so many when it comes to eviction; more share some.
-inline constexpr int32_t kNumShelves = 64;
+inline constexpr int32_t kNumOwnerLists = 64;
 inline constexpr int32_t kNoBlock = -1;
 
 class PrefixIndex {
@@ -73,8 +73,8 @@ class PrefixIndex {
   NodeId parent(NodeId node) const { return at(node).parent; }
   /// Blocks from the root up to and with this one; 0 of a root.
   int32_t depth(NodeId node) const { return at(node).depth; }
-  /// That of the node's root: blocks of one chain lie on one shelf of their pool.
-  int32_t shelf(NodeId node) const { return at(node).shelf; }
+  /// That of the node's root: the blocks of one chain are on one owner list of their pool.
+  int32_t owner_list(NodeId node) const { return at(node).owner_list; }
   const Hash128& hash(NodeId node) const { return at(node).hash; }
   std::span<const int32_t> tokens(NodeId node) const;
   /// Nodes alive, roots included.
@@ -100,7 +100,7 @@ class PrefixIndex {
     bool alive = false;
     bool is_root = false;
     bool stored = false;
-    uint8_t shelf = 0;
+    uint8_t owner_list = 0;
   };
   struct HashOfHash {
     size_t operator()(const Hash128& hash) const { return static_cast<size_t>(hash.low); }
@@ -121,7 +121,7 @@ class PrefixIndex {
   std::vector<std::vector<NodeId>> node_of_block_;  ///< per group
   std::unordered_map<Hash128, NodeId, HashOfHash> by_hash_;
   std::unordered_map<std::string, NodeId> roots_;
-  std::array<int32_t, kNumShelves> roots_of_shelf_{};
+  std::array<int32_t, kNumOwnerLists> roots_of_list_{};
 };
 
 }  // namespace hearth::engine

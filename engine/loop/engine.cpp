@@ -96,7 +96,7 @@ bool Engine::Impl::step() {
   take_commands();
   const bool copied = !model_lost && pump_store();
   const bool computed = !stopping && !model_lost && advance();
-  tell();
+  publish();
   return computed || copied;
 }
 
@@ -110,9 +110,9 @@ bool Engine::Impl::pump_store() {
   return copying || copied;
 }
 
-void Engine::Impl::tell() {
+void Engine::Impl::publish() {
   if (std::exchange(snapshot_wanted, false)) {
-    tell_watchers();
+    publish_watch();
     events.emplace_back(SnapshotEvent{snapshot()});
   }
   if (!events.empty()) outbox.post(std::exchange(events, {}));
@@ -144,22 +144,22 @@ bool Engine::Impl::advance() {
   const bool computed = !plan.empty();
   if (computed) compute(plan);
   remove_ended();
-  say_progress();
+  report_progress();
   return computed;
 }
 
 const StepPlan& Engine::Impl::next_plan() {
-  foreseen = runner->ahead();
-  if (foreseen && speculator.enabled()) {
+  launched_ahead = runner->ahead();
+  if (launched_ahead && speculator.enabled()) {
     // It was launched without them; the next ones will not be.
     const auto guessed = [](const Sequence* seq) { return !seq->drafted.empty(); };
     if (std::ranges::any_of(decoding, guessed)) steps_without_drafts = 0;
   }
-  if (foreseen) {
-    const StepPlan& plan = scheduler.plan_foreseen();
+  if (launched_ahead) {
+    const StepPlan& plan = scheduler.plan_ahead();
     if (!plan.empty()) return plan;
     runner->drop_ahead();
-    foreseen = false;
+    launched_ahead = false;
   }
   const StepPlan& plan = scheduler.plan();
   if (plan.num_drafted > 0) steps_without_drafts = 0;
@@ -190,9 +190,9 @@ void Engine::Impl::run() {
       memory_touched = !touch_memory();
       continue;
     }
-    if (idle && prices_wanted && !model_lost) {
+    if (idle && costs_wanted && !model_lost) {
       commands = inbox.wait_and_drain(kIdle);
-      if (commands.empty()) measure_prices();
+      if (commands.empty()) measure_costs();
       continue;
     }
     // Nothing to do means that nothing is live, or that it waits for the store: only a command can
@@ -214,8 +214,8 @@ void Engine::Impl::run() {
 
 void Engine::Impl::compute(const StepPlan& plan) {
   // A step that was launched ahead began when the last one ended.
-  const int64_t begin_us = foreseen ? computed_us : now_us;
-  say_started(plan);
+  const int64_t begin_us = launched_ahead ? computed_us : now_us;
+  report_started(plan);
   plan_draws(plan);
   runner->start(plan, wishes);
   if (may_run_ahead()) runner->start_next(plan);
@@ -229,12 +229,12 @@ void Engine::Impl::compute(const StepPlan& plan) {
   // Host work that overlaps the next step is not charged to this one.
   const int64_t end_us = runner->ahead() ? now_us : clock.now_us();
   scheduler.finish_step(plan, end_us - begin_us);
-  counters.step_done(plan, foreseen, begin_us, end_us);
+  counters.step_done(plan, launched_ahead, begin_us, end_us);
   if (plan.num_decode_rows > 0) ++steps_without_drafts;
   // Packing after a step with tokens may take longer: packed weights soon make up for a longer gap
   // between two tokens. A prompt's next step may be its last, and its first token would wait.
   packing_us = (plan.num_outputs > 0 ? kPackSteps : 1) * (end_us - begin_us);
-  if (recorder.on() && !rehearsing) {
+  if (recorder.on() && !warming_up) {
     recorder.add(plan, scheduler, counters.num_steps(), end_us, end_us - begin_us,
                  counters.accepted_in_step());
   }
@@ -246,11 +246,11 @@ bool Engine::Impl::may_run_ahead() {
   const bool drawn = !wishes.empty() && std::ranges::all_of(wishes, [](const RowWish& wish) {
     return wish.kind == RowWish::Kind::kToken;
   });
-  const bool guesses_rest = !speculator.enabled() || (config.speculation.fixed_width == 0 &&
-                                                      steps_without_drafts >= kAheadAfter &&
-                                                      !speculator.has_paid_proposer());
-  return drawn && config.run_ahead && !rehearsing && guesses_rest && inbox.size() == 0 &&
-         scheduler.foresee();
+  const bool drafts_rest = !speculator.enabled() ||
+                           (config.speculation.fixed_width == 0 &&
+                            steps_without_drafts >= kAheadAfter && !speculator.has_paid_proposer());
+  return drawn && config.run_ahead && !warming_up && drafts_rest && inbox.size() == 0 &&
+         scheduler.reserve_ahead();
 }
 
 // ---- Commands -------------------------------------------------------------------------------
@@ -341,7 +341,7 @@ void Engine::set_weights_check(std::function<Result<void>()> check) {
 }
 
 void Engine::warm_up(bool at_once) { impl_->warm_up(at_once); }
-bool Engine::measure_prices() { return impl_->measure_prices(); }
+bool Engine::measure_costs() { return impl_->measure_costs(); }
 bool Engine::step() { return impl_->step(); }
 void Engine::run() { impl_->run(); }
 const models::ModelInfo& Engine::model_info() const { return impl_->runner->info(); }
@@ -354,14 +354,14 @@ uint64_t Engine::kv_bytes() const { return memory_plan().kv_bytes; }
 EngineSnapshot Engine::snapshot() const { return impl_->snapshot(); }
 WatchPort& Engine::watch_port() { return impl_->watch_port; }
 uint64_t Engine::watch_calls() const { return impl_->recorder.calls(); }
-double Engine::guess_gain(double chance) const {
+double Engine::draft_gain(double chance) const {
   return impl_->speculator.expected_gain(chance, impl_->scheduler.cost());
 }
 void Engine::time_gaps() { impl_->runner->time_gaps(); }
 std::vector<double> Engine::take_gaps() { return impl_->runner->take_gaps(); }
-StepPrices Engine::prices() const { return impl_->scheduler.cost().prices(); }
+MeasuredCosts Engine::measured_costs() const { return impl_->scheduler.cost().measured_costs(); }
 
-void Engine::restore_prices(const StepPrices& prices) { impl_->scheduler.restore_prices(prices); }
+void Engine::restore_costs(const MeasuredCosts& prices) { impl_->scheduler.restore_costs(prices); }
 
 double Engine::step_us(int32_t rows) const { return impl_->scheduler.cost().rows_us(rows); }
 void Engine::drop_paid_proposer() { impl_->speculator.drop_paid_proposer(); }

@@ -46,21 +46,21 @@ struct Engine::Impl {
   bool pump_store();
   void take_commands();
   bool advance();
-  void tell();
+  void publish();
   void run();
   void warm_up(bool at_once);
-  bool measure_prices();
+  bool measure_costs();
   bool touch_memory();
   void pack_weights(int64_t for_us);
   void pack_more(uint64_t bytes);
   bool weights_intact();
-  struct Rehearsal {
+  struct WarmUpPart {
     int32_t prompt = 0;
     int32_t outputs = 0;
     bool widths = false;    ///< steps of several rows too
     bool yielding = false;  ///< ends where a command waits
   };
-  bool rehearse(const Rehearsal& part);
+  bool run_warm_up(const WarmUpPart& part);
 
   // Commands.
   void handle(Request& request);
@@ -76,7 +76,7 @@ struct Engine::Impl {
   const StepPlan& next_plan();
   void compute(const StepPlan& plan);
   bool may_run_ahead();
-  void say_started(const StepPlan& plan);
+  void report_started(const StepPlan& plan);
   MissReason miss_of(const LiveRequest& live) const;
   void take_outputs(const StepPlan& plan);
   void take_final_rows(const PlannedRows& rows, int32_t first_row);
@@ -94,13 +94,13 @@ struct Engine::Impl {
   Result<void> constrain(Sequence& seq, int32_t index, SampleArgs& args);
   void end_sample(Sequence& seq, FinishReason reason);
   void end_request(LiveRequest& live, FinishReason reason);
-  void say_done(LiveRequest& live);
+  void report_done(LiveRequest& live);
   void fail(LiveRequest& live, Error error);
   void remove_ended();
   /// How long one that waits in this place will, as far as measured; 0: not known.
   int64_t wait_us(int32_t position) const;
-  void say_progress();
-  void tell_watchers();
+  void report_progress();
+  void publish_watch();
   EngineSnapshot snapshot() const;
 
   const EngineConfig config;
@@ -123,19 +123,19 @@ struct Engine::Impl {
   std::vector<RowWish> wishes;          ///< of this step's output rows; none: the host draws
   int32_t steps_without_drafts = 0;     ///< decode steps since the last one that had any
   int64_t now_us = 0;                   ///< this step's idea of time
-  bool foreseen = false;    ///< this step was launched before the last one's tokens were known
-  int64_t computed_us = 0;  ///< when the device was done with the last step
+  bool launched_ahead = false;  ///< this step was launched before the last one's tokens were known
+  int64_t computed_us = 0;      ///< when the device was done with the last step
   bool draining = false;
   bool stopping = false;
   bool snapshot_wanted = false;
-  bool rehearsing = false;  ///< these steps are nobody's
+  bool warming_up = false;  ///< these steps are nobody's
   std::function<Result<void>()> weights_check;
   std::optional<Error> model_lost;  ///< what weights_check said
   bool weights_late = false;        ///< some are packed for each step that needs them
   int64_t packing_us = 0;           ///< how long they may be packed before the next step
   int32_t touched_blocks = 0;       ///< of each group
   bool memory_touched = true;
-  bool prices_wanted = false;  ///< what steps cost shall be measured when idle
+  bool costs_wanted = false;  ///< what steps cost shall be measured when idle
   EngineCounters counters;
   WatchPort watch_port;
 };

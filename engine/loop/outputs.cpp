@@ -262,7 +262,7 @@ void Engine::Impl::end_sample(Sequence& seq, FinishReason reason) {
   events.emplace_back(
       SampleDoneEvent{live.request.id, seq.sample, reason,
                       static_cast<int32_t>(seq.tokens.size()) - live.prompt_size()});
-  if (live.finished()) say_done(live);
+  if (live.finished()) report_done(live);
 }
 
 void Engine::Impl::end_request(LiveRequest& live, FinishReason reason) {
@@ -281,7 +281,7 @@ void Engine::Impl::end_request(LiveRequest& live, FinishReason reason) {
     events.emplace_back(SampleDoneEvent{live.request.id, static_cast<int32_t>(sample), reason,
                                         static_cast<int32_t>(num_tokens)});
   }
-  say_done(live);
+  report_done(live);
 }
 void Engine::Impl::fail(LiveRequest& live, Error error) {
   live.ended = true;

@@ -12,7 +12,7 @@ constexpr int64_t kProgressEveryUs = 100'000;
 
 }  // namespace
 
-void Engine::Impl::say_started(const StepPlan& plan) {
+void Engine::Impl::report_started(const StepPlan& plan) {
   for (const PlannedRows& rows : plan.rows) {
     if (!rows.starts_request) continue;
     LiveRequest& live = *rows.seq->request;
@@ -47,7 +47,7 @@ MissReason Engine::Impl::miss_of(const LiveRequest& live) const {
   return others > 0 ? MissReason::kOther : MissReason::kEnded;
 }
 
-void Engine::Impl::say_done(LiveRequest& live) {
+void Engine::Impl::report_done(LiveRequest& live) {
   live.ended = true;
   ended.push_back(&live);
   const RequestStats& stats = live.stats;
@@ -85,7 +85,7 @@ int64_t Engine::Impl::wait_us(int32_t position) const {
   return running == 0 ? 0 : static_cast<int64_t>(counters.service_us() * position / running);
 }
 
-void Engine::Impl::say_progress() {
+void Engine::Impl::report_progress() {
   const auto due = [this](LiveRequest& live) {
     if (live.stats.first_token_us.has_value() || now_us < live.next_progress_us) return false;
     live.next_progress_us = now_us + kProgressEveryUs;
@@ -132,7 +132,7 @@ EngineSnapshot Engine::Impl::snapshot() const {
   }
   return out;
 }
-void Engine::Impl::tell_watchers() {
+void Engine::Impl::publish_watch() {
   recorder.watch(watch_port.wanted.load(std::memory_order_relaxed));
   if (disk != nullptr) disk->link.record_moves(recorder.moved());
   if (!recorder.on()) return;

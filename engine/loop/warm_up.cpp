@@ -41,9 +41,9 @@ void Engine::Impl::warm_up(bool at_once) {
   // A draft is judged by what it and steps of several rows cost, before anybody is served.
   if (at_once || speculator.has_paid_proposer()) {
     pack_more(UINT64_MAX);
-    rehearse({.prompt = kWarmUpPrompt, .outputs = kWarmUpOutputs, .widths = true});
+    run_warm_up({.prompt = kWarmUpPrompt, .outputs = kWarmUpOutputs, .widths = true});
   } else {
-    prices_wanted = true;
+    costs_wanted = true;
   }
 }
 
@@ -80,7 +80,7 @@ void Engine::Impl::pack_weights(int64_t for_us) {
   do {
     pack_more(kPackedAtOnce);
     take_commands();
-    tell();
+    publish();
   } while (weights_late && clock.now_us() < end_us && scheduler.live().size() <= live && !stopping);
 }
 
@@ -107,8 +107,8 @@ bool Engine::Impl::touch_memory() {
   return touched_blocks < wanted;
 }
 
-bool Engine::Impl::measure_prices() {
-  if (!prices_wanted) return true;
+bool Engine::Impl::measure_costs() {
+  if (!costs_wanted) return true;
   // What others keep in the blocks that it would take is worth more than its prices.
   bool room = true;
   for (int32_t g = 0; g < kv.num_groups(); ++g) {
@@ -117,19 +117,19 @@ bool Engine::Impl::measure_prices() {
   // Requests that came first have taught the one price; nobody asks for the other without guesses.
   const auto plain = [this] {
     return scheduler.cost().measured_prefill() ||
-           rehearse({.prompt = kWarmUpPrompt, .outputs = kFewOutputs, .yielding = true});
+           run_warm_up({.prompt = kWarmUpPrompt, .outputs = kFewOutputs, .yielding = true});
   };
   const auto widths = [this] {
     return !speculator.enabled() ||
-           rehearse(
+           run_warm_up(
                {.prompt = kIdlePrompt, .outputs = kFewOutputs, .widths = true, .yielding = true});
   };
-  prices_wanted = room && !(plain() && widths());
-  return !prices_wanted;
+  costs_wanted = room && !(plain() && widths());
+  return !costs_wanted;
 }
 
 // Steps of a request of its own, of which only prices stay. False: ended by a command that waits.
-bool Engine::Impl::rehearse(const Rehearsal& part) {
+bool Engine::Impl::run_warm_up(const WarmUpPart& part) {
   const auto kept = std::tuple(counters, steps_without_drafts);
   const int32_t context = runner->memory_plan().context_length;
   Request request;
@@ -148,7 +148,7 @@ bool Engine::Impl::rehearse(const Rehearsal& part) {
   if (widths) request.max_tokens += kWarmUpMoreOutputs;
   // A context or pool too small for it: requests will teach the scheduler.
   if (!scheduler.add(std::move(request), "").ok()) return true;
-  rehearsing = true;
+  warming_up = true;
   bool whole = true;
   const auto next = [&] {
     whole = whole && !(part.yielding && inbox.size() > 0);
@@ -175,7 +175,7 @@ bool Engine::Impl::rehearse(const Rehearsal& part) {
   }
   if (LiveRequest* live = scheduler.find(kWarmUpId)) end_request(*live, FinishReason::kCancelled);
   remove_ended();
-  rehearsing = false;
+  warming_up = false;
   events.clear();
   std::tie(counters, steps_without_drafts) = kept;
   return whole;

@@ -231,7 +231,7 @@ const StepPlan& Scheduler::plan() {
                "nothing planned: running={} waiting={} {}", running_.size(), waiting_.size(),
                reason_);
   settled_ = true;
-  num_foreseen_ = 0;
+  num_ahead_ = 0;
   return plan_;
 }
 

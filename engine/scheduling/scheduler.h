@@ -93,10 +93,10 @@ class Scheduler {
   /// Makes room for the step behind the planned one, so that it can be launched before the tokens
   /// of this one are known: the same rows, each a position further. False where another step may
   /// be due: one that is not of decode rows alone, or is another's turn, or nobody's any more.
-  bool foresee();
+  bool reserve_ahead();
   /// In place of plan(): the step that was foreseen, less the sequences that have ended. Whoever
   /// came since waits a step. Empty where all have ended; then plan() is to be called.
-  const StepPlan& plan_foreseen();
+  const StepPlan& plan_ahead();
   /// Running sequences that want one decode row each, in the order they were admitted.
   void decoding(std::vector<Sequence*>& out) const;
   /// Somebody waits, or has a prompt to be computed.
@@ -141,7 +141,7 @@ class Scheduler {
   int32_t num_preempted() const;
   uint64_t preemptions_total() const { return preemptions_total_; }
   const StepCost& cost() const { return cost_; }
-  void restore_prices(const StepPrices& prices) { cost_.restore(prices); }
+  void restore_costs(const MeasuredCosts& prices) { cost_.restore(prices); }
 
   /// Stops the process unless pools, index, block tables and the counts here agree.
   void check_integrity() const;
@@ -211,8 +211,8 @@ class Scheduler {
   bool batch_open_ = true;             ///< static policy: the batch still takes requests
   int32_t decode_steps_in_a_row_ = 0;  ///< unchunked: while something waited
   const char* reason_ = "";            ///< why the last admission failed
-  bool settled_ = false;      ///< who waits has been looked at, and nothing has changed since
-  int32_t num_foreseen_ = 0;  ///< steps since plan()
+  bool settled_ = false;   ///< who waits has been looked at, and nothing has changed since
+  int32_t num_ahead_ = 0;  ///< steps since plan()
   StepPlan plan_;
   int32_t extra_outputs_left_ = 0;        ///< of this step, for prompt logprobs
   std::vector<Sequence*> order_;          ///< scratch

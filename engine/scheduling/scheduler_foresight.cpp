@@ -10,16 +10,16 @@ namespace hearth::engine {
 namespace {
 
 /// Steps in a row that are foreseen while somebody waits: how long who waits grows older unseen.
-constexpr int32_t kForeseenInARow = 8;
+constexpr int32_t kAheadInARow = 8;
 
 }  // namespace
 
-bool Scheduler::foresee() {
+bool Scheduler::reserve_ahead() {
   const bool all_decode = plan_.num_decode_rows == num_running() && plan_.num_drafted == 0 &&
                           plan_.rows.size() == running_.size();
   if (!all_decode || plan_.empty()) return false;
   const auto restores = [](const Sequence* seq) { return seq->request->restore.waits(); };
-  const bool in_turn = config_.chunked_prefill && settled_ && num_foreseen_ < kForeseenInARow &&
+  const bool in_turn = config_.chunked_prefill && settled_ && num_ahead_ < kAheadInARow &&
                        std::ranges::none_of(waiting_, restores);
   if (!waiting_.empty() && !in_turn) return false;
   for (const PlannedRows& rows : plan_.rows) {
@@ -37,13 +37,13 @@ bool Scheduler::foresee() {
   return true;
 }
 
-const StepPlan& Scheduler::plan_foreseen() {
-  const uint64_t foreseen = step_++;
-  ++num_foreseen_;
+const StepPlan& Scheduler::plan_ahead() {
+  const uint64_t launched_ahead = step_++;
+  ++num_ahead_;
   begin_plan();
   order_.clear();
   for (Sequence* seq : running_) {
-    if (seq->decoding && seq->last_step == foreseen) order_.push_back(seq);
+    if (seq->decoding && seq->last_step == launched_ahead) order_.push_back(seq);
   }
   std::ranges::sort(order_, {}, [](const Sequence* seq) { return seq->last_turn; });
   for (Sequence* seq : order_) {

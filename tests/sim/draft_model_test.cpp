@@ -143,10 +143,10 @@ TEST_CASE("the warm-up says what a draft promises; one that promises nothing can
     EngineConfig config;
     config.speculation.lookup = false;
     Simulation sim(config, model, draft);
-    CHECK(sim.engine().guess_gain(0.8) == 1);  // nothing is known yet
+    CHECK(sim.engine().draft_gain(0.8) == 1);  // nothing is known yet
     sim.engine().warm_up();
-    const double gain = sim.engine().guess_gain(0.8);
-    CHECK(sim.engine().guess_gain(0.0) == 1);
+    const double gain = sim.engine().draft_gain(0.8);
+    CHECK(sim.engine().draft_gain(0.0) == 1);
     if (cheap) {
       CHECK(gain > 1.8);
       CHECK(gain < 3.5);

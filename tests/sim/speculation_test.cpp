@@ -302,7 +302,7 @@ TEST_CASE("what steps cost is measured in an idle moment, without any request") 
   model.cost = {20'000, 3'000, 0};
   Simulation sim({}, model);
   sim.engine().warm_up(false);
-  CHECK(sim.engine().measure_prices());
+  CHECK(sim.engine().measure_costs());
   CHECK(sim.engine().step_us(1) == doctest::Approx(23'000));
   CHECK(sim.engine().step_us(8) == doctest::Approx(20'000 + 8 * 3'000));
   CHECK(sim.engine().snapshot().num_steps == 0);
@@ -316,10 +316,10 @@ TEST_CASE("what steps of several rows cost is measured in an idle moment") {
   sim.engine().warm_up(false);
   CHECK(sim.engine().step_us(8) < 40'000);
   sim.submit(make_request(1, 20, 4));
-  CHECK_FALSE(sim.engine().measure_prices());  // who waits comes first
+  CHECK_FALSE(sim.engine().measure_costs());  // who waits comes first
   sim.run_until_idle();
   const EngineSnapshot before = sim.engine().snapshot();
-  CHECK(sim.engine().measure_prices());
+  CHECK(sim.engine().measure_costs());
   CHECK_FALSE(sim.step());
   CHECK(sim.engine().step_us(8) == doctest::Approx(20'000 + 8 * 3'000));
   const EngineSnapshot after = sim.engine().snapshot();

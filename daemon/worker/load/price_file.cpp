@@ -47,7 +47,7 @@ PriceFile price_file(const fs::path& folder, const std::string& fingerprint,
           std::move(device)};
 }
 
-engine::StepPrices load_prices(const PriceFile& file) {
+engine::MeasuredCosts load_prices(const PriceFile& file) {
   std::ifstream in(file.path, std::ios::binary);
   if (file.path.empty() || !in.is_open()) return {};
   std::string text(kMaxBytes + 1, '\0');
@@ -57,7 +57,7 @@ engine::StepPrices load_prices(const PriceFile& file) {
   if (!object.ok() || object->value("device", Json()) != file.device) return {};
   const Json list = object->value("prefill_token_us", Json());
   if (!list.is_array()) return {};
-  engine::StepPrices prices;
+  engine::MeasuredCosts prices;
   for (const Json& each : list) {
     if (!each.is_number()) return {};
     prices.token_us.push_back(each.get<double>());
@@ -65,7 +65,7 @@ engine::StepPrices load_prices(const PriceFile& file) {
   return prices;
 }
 
-void save_prices(const PriceFile& file, const engine::StepPrices& prices) {
+void save_prices(const PriceFile& file, const engine::MeasuredCosts& prices) {
   const bool any = std::ranges::any_of(prices.token_us, [](double us) { return us > 0; });
   if (file.path.empty() || !any) return;
   Json object = Json::object();

@@ -19,8 +19,8 @@ PriceFile price_file(const std::filesystem::path& folder, const std::string& fin
                      const std::string& numerics, std::string device);
 
 /// None where there is no file, or one of another device, or one that makes no sense.
-engine::StepPrices load_prices(const PriceFile& file);
+engine::MeasuredCosts load_prices(const PriceFile& file);
 /// With today's date. Best effort: it only saves guessing.
-void save_prices(const PriceFile& file, const engine::StepPrices& prices);
+void save_prices(const PriceFile& file, const engine::MeasuredCosts& prices);
 
 }  // namespace hearth::worker

@@ -63,7 +63,7 @@ void EngineThread::run() {
   running_ = engine_.get();
   if (stop_) return;
   engine_->run();
-  save_prices(prices_, engine_->prices());
+  save_prices(prices_, engine_->measured_costs());
 }
 
 Result<EngineLoaded> EngineThread::load() {
@@ -130,14 +130,14 @@ Result<EngineLoaded> EngineThread::load() {
     prices_ = price_file(options_.prefix_dir.parent_path() / "prices", out.info.fingerprint,
                          device.numerics_id, machine);
   }
-  engine_->restore_prices(load_prices(prices_));
+  engine_->restore_costs(load_prices(prices_));
   messages_.post(WarmingUp{});
   engine_->set_weights_check([this] { return source_->check(); });
   engine_->warm_up(false);
   HEARTH_TRY(source_->check());
   if (!out.draft.empty()) {
     // One that nobody asked for must promise something: it takes memory.
-    const double gain = engine_->guess_gain(kGoodDraft);
+    const double gain = engine_->draft_gain(kGoodDraft);
     const bool kept = !choice.found_by_name || gain > 1;
     log_info("draft", "model={} gain_at_{:.1f}={:.2f} kept={}", out.draft, kGoodDraft, gain, kept);
     if (!kept) {

@@ -84,60 +84,60 @@ Ids ids_of(const StepPlan& plan) {
   return ids;
 }
 
-TEST_CASE("a step of decode rows is foreseen, and is those of its rows that go on") {
+TEST_CASE("a step of decode rows is planned ahead, with the rows that continue") {
   Bench bench(64);
   for (const RequestId id : {1, 2, 3}) bench.add(id, 10 * static_cast<int32_t>(id), 40);
   while (bench.num_decode_rows < 3) {
     bench.step();
-    CHECK(bench.scheduler.foresee() == (bench.num_decode_rows == 3));
+    CHECK(bench.scheduler.reserve_ahead() == (bench.num_decode_rows == 3));
   }
   const StepPlan& plan = bench.scheduler.plan();
   REQUIRE(ids_of(plan) == Ids{1, 2, 3});
-  REQUIRE(bench.scheduler.foresee());
+  REQUIRE(bench.scheduler.reserve_ahead());
   draw_all(bench, plan);
   // Who comes now waits a step, and the step behind that is not foreseen.
   bench.add(4, 4, 4);
-  CHECK(ids_of(bench.scheduler.plan_foreseen()) == Ids{1, 2, 3});
+  CHECK(ids_of(bench.scheduler.plan_ahead()) == Ids{1, 2, 3});
   for (const PlannedRows& rows : plan.rows) {
     CHECK(rows.count == 1);
     CHECK(rows.first + 1 == static_cast<int32_t>(rows.seq->tokens.size()));
   }
-  CHECK_FALSE(bench.scheduler.foresee());
+  CHECK_FALSE(bench.scheduler.reserve_ahead());
   draw_all(bench, plan);
   CHECK(ids_of(bench.scheduler.plan()) == Ids{1, 2, 3, 4});
-  CHECK_FALSE(bench.scheduler.foresee());
+  CHECK_FALSE(bench.scheduler.reserve_ahead());
   draw_all(bench, plan);
 
   // Those that end meanwhile are no rows of the foreseen step.
   bench.scheduler.remove(*bench.scheduler.find(4));
   REQUIRE(ids_of(bench.scheduler.plan()) == Ids{1, 2, 3});
-  REQUIRE(bench.scheduler.foresee());
+  REQUIRE(bench.scheduler.reserve_ahead());
   draw_all(bench, plan);
   bench.scheduler.remove(*bench.scheduler.find(2));
-  CHECK(ids_of(bench.scheduler.plan_foreseen()) == Ids{1, 3});
-  REQUIRE(bench.scheduler.foresee());
+  CHECK(ids_of(bench.scheduler.plan_ahead()) == Ids{1, 3});
+  REQUIRE(bench.scheduler.reserve_ahead());
   draw_all(bench, plan);
   for (const RequestId id : {1, 3}) bench.scheduler.remove(*bench.scheduler.find(id));
-  CHECK(bench.scheduler.plan_foreseen().empty());
+  CHECK(bench.scheduler.plan_ahead().empty());
   bench.scheduler.check_integrity();
 }
 
-TEST_CASE("behind a sequence's last token no step is foreseen") {
+TEST_CASE("no step is planned ahead after a sequence's last token") {
   Bench bench(64);
   bench.add(1, 4, 6);
   bench.step();
-  int foreseen = 0;
+  int launched_ahead = 0;
   const StepPlan& plan = bench.scheduler.plan();
-  while (bench.scheduler.foresee()) {
+  while (bench.scheduler.reserve_ahead()) {
     draw_all(bench, plan);
-    REQUIRE(bench.scheduler.plan_foreseen().rows.size() == 1);
-    ++foreseen;
+    REQUIRE(bench.scheduler.plan_ahead().rows.size() == 1);
+    ++launched_ahead;
   }
   CHECK(plan.rows.at(0).seq->tokens.size() == 4 + 5);  // the sixth is this step's
-  CHECK(foreseen == 4);
+  CHECK(launched_ahead == 4);
 }
 
-TEST_CASE("while somebody waits, only so many steps in a row are foreseen") {
+TEST_CASE("while a request waits, only a few steps in a row are planned ahead") {
   SchedulerConfig config;
   config.max_seqs = 1;
   Bench bench(64, config);
@@ -145,18 +145,18 @@ TEST_CASE("while somebody waits, only so many steps in a row are foreseen") {
   bench.step();
   bench.add(2, 4, 4);
   const StepPlan& plan = bench.scheduler.plan();
-  int foreseen = 0;
-  while (bench.scheduler.foresee()) {
+  int launched_ahead = 0;
+  while (bench.scheduler.reserve_ahead()) {
     draw_all(bench, plan);
-    REQUIRE(bench.scheduler.plan_foreseen().rows.size() == 1);
-    ++foreseen;
-    REQUIRE(foreseen < 40);
+    REQUIRE(bench.scheduler.plan_ahead().rows.size() == 1);
+    ++launched_ahead;
+    REQUIRE(launched_ahead < 40);
   }
-  CHECK(foreseen > 2);
+  CHECK(launched_ahead > 2);
   bench.scheduler.check_integrity();
 }
 
-TEST_CASE("no block is left for the step behind: it is not foreseen") {
+TEST_CASE("without a block for the next step, it is not planned ahead") {
   Bench bench(7);
   for (const RequestId id : {1, 2, 3}) {
     bench.add(id, 2, 60, Priority::kNormal, "a", 100 * static_cast<int32_t>(id));
@@ -164,9 +164,9 @@ TEST_CASE("no block is left for the step behind: it is not foreseen") {
   for (int i = 0; i < 20 && bench.num_decode_rows < 3; ++i) bench.step();
   const StepPlan& plan = bench.scheduler.plan();
   REQUIRE(plan.num_decode_rows == 3);
-  while (bench.scheduler.foresee()) {
+  while (bench.scheduler.reserve_ahead()) {
     draw_all(bench, plan);
-    REQUIRE(bench.scheduler.plan_foreseen().rows.size() == 3);
+    REQUIRE(bench.scheduler.plan_ahead().rows.size() == 3);
   }
   // Each wants its third block within a few steps of the others, and there is one.
   CHECK(bench.kv.pool(0).num_available() == 0);

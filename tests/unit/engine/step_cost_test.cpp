@@ -46,7 +46,7 @@ TEST_CASE("what was not measured is not known; kept prices are, and are correcte
   CHECK_FALSE(cost.knows({0, 1000}));
 
   StepCost next;
-  next.restore(cost.prices());
+  next.restore(cost.measured_costs());
   CHECK(next.knows({0, 300}));
   CHECK_FALSE(next.knows({0, 1000}));
   CHECK(next.prefill_us({0, 300}) == cost.prefill_us({0, 300}));
