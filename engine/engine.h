@@ -17,7 +17,6 @@
 #include "engine/kv/memory_plan.h"
 #include "engine/request.h"
 #include "engine/speculation/proposer.h"
-#include "engine/step_cost.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/mailbox.h"
 #include "kernels/base/result.h"

@@ -7,9 +7,9 @@
 //   used    at least one sequence refers to it (it may be in the prefix index too)
 //   cached  no reference, but in the prefix index: kept until evicted
 // Used and cached blocks are on owner lists, one per owner. Eviction takes the least valuable block
-// (prefix_value) of the fullest list, so no owner can flush the blocks of another while holding more
-// itself. A block that other blocks continue is evicted after them.
-// An operation takes O(log blocks + owner lists). Owned by the engine thread.
+// (prefix_value) of the fullest list, so no owner can flush the blocks of another while holding
+// more itself. A block that other blocks continue is evicted after them. An operation takes O(log
+// blocks + owner lists). Owned by the engine thread.
 
 #include <algorithm>
 #include <cstdint>

@@ -4,10 +4,10 @@
 
 #include <cstdint>
 
-#include "engine/recent_rate.h"
-#include "engine/scheduler.h"
-#include "engine/sequence.h"
-#include "engine/step_cost.h"
+#include "engine/cost/recent_rate.h"
+#include "engine/cost/step_cost.h"
+#include "engine/scheduling/scheduler.h"
+#include "engine/scheduling/sequence.h"
 
 namespace hearth::engine {
 

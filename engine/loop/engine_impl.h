@@ -17,7 +17,6 @@
 #include "engine/loop/engine_counters.h"
 #include "engine/sampling/sampler.h"
 #include "engine/scheduling/scheduler.h"
-#include "engine/steps/model_runner.h"
 #include "engine/speculation/speculator.h"
 #include "engine/steps/model_runner.h"
 #include "engine/steps/step_record.h"

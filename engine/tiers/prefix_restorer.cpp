@@ -327,7 +327,8 @@ void PrefixRestorer::begin_waiting(ChainId id, Restore& restore, const StepCost&
 }
 
 void PrefixRestorer::load_next(ChainId id, Restore& restore) {
-  while (!restore.to_load.empty() && (restore.under_way.empty() || bytes_under_way_ < kLoadWindow)) {
+  while (!restore.to_load.empty() &&
+         (restore.under_way.empty() || bytes_under_way_ < kLoadWindow)) {
     load(id, restore, std::move(restore.to_load.front()));
     restore.to_load.pop_front();
   }

@@ -23,10 +23,10 @@
 #include <vector>
 
 #include "engine/config.h"
-#include "engine/kv_cache.h"
-#include "engine/restore_plan.h"
-#include "engine/sequence.h"
-#include "engine/step_cost.h"
+#include "engine/cost/step_cost.h"
+#include "engine/kv/kv_cache.h"
+#include "engine/scheduling/sequence.h"
+#include "engine/tiers/restore_plan.h"
 #include "engine/tiers/store_link.h"
 
 namespace hearth::engine {

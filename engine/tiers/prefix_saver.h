@@ -11,9 +11,9 @@
 #include <span>
 #include <vector>
 
-#include "engine/kv_cache.h"
-#include "engine/sequence.h"
-#include "engine/step_cost.h"
+#include "engine/cost/step_cost.h"
+#include "engine/kv/kv_cache.h"
+#include "engine/scheduling/sequence.h"
 #include "engine/tiers/store_link.h"
 
 namespace hearth::engine {

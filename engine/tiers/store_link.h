@@ -3,8 +3,8 @@
 // mailbox to it, the memory that chunks travel in, and what the store reported last.
 //
 // On a device with memory of its own, blocks are copied alongside the steps
-// (engine/block_traffic.h). A command that carries such bytes is posted once its copies have ended,
-// in the order of sending, and a buffer that is being copied from is used again after that.
+// (engine/steps/block_traffic.h). A command that carries such bytes is posted once its copies have
+// ended, in the order of sending, and a buffer that is being copied from is used again after that.
 //
 // Owned by the engine thread.
 
@@ -13,8 +13,8 @@
 #include <deque>
 #include <vector>
 
-#include "engine/model_runner.h"
-#include "engine/step_record.h"
+#include "engine/steps/model_runner.h"
+#include "engine/steps/step_record.h"
 #include "engine/store/store_messages.h"
 #include "kernels/base/mailbox.h"
 
