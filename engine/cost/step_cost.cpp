@@ -60,7 +60,7 @@ double StepCost::price(int position_class) const {
   // Not measured: as the nearest class before it, which is too cheap by less than the next measure
   // corrects; else as the nearest behind, which is too dear.
   for (int c = position_class; c >= 0; --c) {
-    if (const double us = tokens_[static_cast<size_t>(c)].us; us > 0) return us;
+    if (const double us = tokens_[c].us; us > 0) return us;
   }
   for (const Token& token : tokens_) {
     if (token.us > 0) return token.us;
@@ -71,7 +71,7 @@ double StepCost::price(int position_class) const {
 double StepCost::token_us(int32_t position) const { return price(position_class(position)); }
 
 double StepCost::decode_us(int32_t rows) const {
-  const double known = decode_[static_cast<size_t>(row_class(rows))].us;
+  const double known = decode_[row_class(rows)].us;
   if (known > 0) return known;
   return decode_steps_ > 0 ? rows_us(rows) : kPriorDecodeUs;
 }
@@ -136,13 +136,13 @@ double StepCost::rows_us(int32_t rows) const {
 }
 
 bool StepCost::wants_plain_step(int32_t rows) const {
-  const Decode& decode = decode_[static_cast<size_t>(row_class(rows))];
+  const Decode& decode = decode_[row_class(rows)];
   return decode.us == 0 || decode.unmeasured >= kMaxUnmeasured;
 }
 
 double StepCost::base_us(int32_t decode_rows) const {
   if (decode_rows > 0) return decode_us(decode_rows);
-  return decode_[static_cast<size_t>(row_class(1))].us;
+  return decode_[row_class(1)].us;
 }
 
 double StepCost::prefill_room_us(int32_t decode_rows, double stretch, int64_t step_us) const {
@@ -178,7 +178,7 @@ bool StepCost::knows(const PrefillRun& run) const {
   bool known = true;
   for_each_class(run, [&](int c, int32_t) {
     // The first step of all pays for pages that were never touched.
-    known = known && tokens_[static_cast<size_t>(c)].known;
+    known = known && tokens_[c].known;
   });
   return known;
 }
@@ -201,11 +201,11 @@ void StepCost::measured(int32_t decode_rows, std::span<const PrefillRun> prefill
   std::array<int32_t, kPositionClasses> tokens{};
   int32_t num_tokens = 0;
   for (const PrefillRun& run : prefill) {
-    for_each_class(run, [&](int c, int32_t count) { tokens[static_cast<size_t>(c)] += count; });
+    for_each_class(run, [&](int c, int32_t count) { tokens[c] += count; });
     num_tokens += run.count;
   }
   if (num_tokens == 0 && decode_rows == 0) return;
-  Decode& decode = decode_[static_cast<size_t>(row_class(decode_rows))];
+  Decode& decode = decode_[row_class(decode_rows)];
   if (num_tokens == 0) {
     decode.us = decode.us > 0 ? moved_average(decode.us, us) : us;
     decode.unmeasured = 0;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "kernels/base/sizes.h"
+
 namespace hearth::engine {
 namespace {
 
@@ -25,7 +27,7 @@ Constraint::Constraint(Grammar grammar, std::shared_ptr<const TokenTrie> trie, b
   // A state of its own in place of the first: it comes back to itself nowhere, so one space is all.
   std::vector<Place> places = states_.front().places;
   const bool accepts = states_.front().accepts;
-  const auto plain = static_cast<int32_t>(states_.size());
+  const auto plain = size32(states_);
   states_.push_back({std::move(places), accepts, nullptr});
   for (auto& [key, number] : state_numbers_) {
     if (number == kStart) number = plain;
@@ -45,7 +47,7 @@ int32_t Constraint::push(int32_t node, int32_t stack) {
   }
   if (grammar_.is_end(at)) return stack;
   const uint64_t key = static_cast<uint64_t>(node) << 32 | static_cast<uint32_t>(stack);
-  const auto [found, is_new] = stack_numbers_.emplace(key, static_cast<int32_t>(stacks_.size()));
+  const auto [found, is_new] = stack_numbers_.emplace(key, size32(stacks_));
   if (is_new) stacks_.push_back({node, stack});
   return found->second;
 }
@@ -70,7 +72,7 @@ int32_t Constraint::state_of(const std::vector<Place>& from) {
       if (place.stack == 0) {
         accepts = true;
       } else {
-        add(stacks_[static_cast<size_t>(place.stack)]);
+        add(stacks_[place.stack]);
       }
       continue;
     }
@@ -96,7 +98,7 @@ int32_t Constraint::state_of(const std::vector<Place>& from) {
     full_ = true;
     return kDead;
   }
-  const auto number = static_cast<int32_t>(states_.size());
+  const auto number = size32(states_);
   state_numbers_.emplace(std::move(key), number);
   states_.push_back({std::move(places), accepts, nullptr});
   return number;
@@ -104,7 +106,7 @@ int32_t Constraint::state_of(const std::vector<Place>& from) {
 
 int32_t Constraint::advance_byte(int32_t state, uint8_t byte) {
   {
-    State& from = states_[static_cast<size_t>(state)];
+    State& from = states_[state];
     if (from.steps == nullptr) {
       from.steps = std::make_unique<std::array<int32_t, 256>>();
       from.steps->fill(kUnknown);
@@ -112,14 +114,14 @@ int32_t Constraint::advance_byte(int32_t state, uint8_t byte) {
     if ((*from.steps)[byte] != kUnknown) return (*from.steps)[byte];
   }
   std::vector<Place> to;
-  for (const Place& place : states_[static_cast<size_t>(state)].places) {
+  for (const Place& place : states_[state].places) {
     for (const Grammar::Edge& edge : grammar_.edges(place.node)) {
       if (edge.type != Grammar::Edge::Type::kBytes || byte < edge.low || byte > edge.high) continue;
       to.push_back({edge.to, place.stack});
     }
   }
   const int32_t number = to.empty() ? kDead : state_of(to);
-  (*states_[static_cast<size_t>(state)].steps)[byte] = number;
+  (*states_[state].steps)[byte] = number;
   return number;
 }
 
@@ -156,7 +158,7 @@ const Constraint::Mask& Constraint::mask(int32_t state) {
     }
     at[node.depth + 1u] = next;
     for (int32_t t = node.tokens_begin; t < node.tokens_end; ++t) {
-      const auto id = static_cast<size_t>(tokens[static_cast<size_t>(t)]);
+      const auto id = static_cast<size_t>(tokens[t]);
       mask->bits[id / 64] |= uint64_t{1} << (id % 64);
       ++mask->count;
     }

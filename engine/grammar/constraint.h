@@ -36,7 +36,7 @@ class Constraint {
   /// kDead where the token is not allowed.
   int32_t advance(int32_t state, int32_t token);
   /// Whether the text may end here.
-  bool accepts(int32_t state) const { return states_[static_cast<size_t>(state)].accepts; }
+  bool accepts(int32_t state) const { return states_[state].accepts; }
 
   /// Bit `id % 64` of word `id / 64`: token `id` may come next. Valid until the next call of any
   /// other state.

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "engine/grammar/grammar.h"
+#include "kernels/base/sizes.h"
 #include "models/template/text.h"
 #include "models/tokenizer/utf8.h"
 
@@ -86,7 +87,7 @@ class GbnfReader {
     return std::string(text_.substr(begin, std::min<size_t>(at_ - begin, 100)));
   }
   int32_t rule_of(const std::string& name) {
-    const auto [found, is_new] = numbers_.emplace(name, static_cast<int32_t>(rules_.size()));
+    const auto [found, is_new] = numbers_.emplace(name, size32(rules_));
     if (is_new) {
       rules_.emplace_back();
       names_.push_back(name);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "kernels/base/sizes.h"
+
 namespace hearth::engine {
 namespace {
 
@@ -129,9 +131,9 @@ class Grammar::Builder {
   int32_t node() {
     g_.nodes_.emplace_back();
     g_.is_end_.push_back(false);
-    return static_cast<int32_t>(g_.nodes_.size()) - 1;
+    return size32(g_.nodes_) - 1;
   }
-  void end(int32_t node) { g_.is_end_[static_cast<size_t>(node)] = true; }
+  void end(int32_t node) { g_.is_end_[node] = true; }
 
   /// Edges for `p` from `from` to `to`.
   Result<void> put(const Piece& p, int32_t from, int32_t to, int depth) {
@@ -176,7 +178,7 @@ class Grammar::Builder {
   }
 
  private:
-  void edge(int32_t from, Edge e) { g_.nodes_[static_cast<size_t>(from)].push_back(e); }
+  void edge(int32_t from, Edge e) { g_.nodes_[from].push_back(e); }
   void nothing(int32_t from, int32_t to) { edge(from, {Edge::Type::kNothing, 0, 0, 0, to}); }
 
   void chars(const CharRanges& ranges, int32_t from, int32_t to) {
@@ -229,7 +231,7 @@ bool nullable(const Piece& p, const std::vector<bool>& rules) {
     case Piece::Type::kSeq: return std::ranges::all_of(p.parts, part);
     case Piece::Type::kAny: return std::ranges::any_of(p.parts, part);
     case Piece::Type::kRepeat: return p.min == 0 || part(p.parts[0]);
-    case Piece::Type::kRule: return rules[static_cast<size_t>(p.rule)];
+    case Piece::Type::kRule: return rules[p.rule];
   }
   return false;
 }

@@ -73,10 +73,10 @@ class Grammar {
   static Result<Grammar> compile(const std::vector<PiecePtr>& rules,
                                  const std::vector<std::string>& names);
 
-  const std::vector<Edge>& edges(int32_t node) const { return nodes_[static_cast<size_t>(node)]; }
-  int32_t first(int32_t rule) const { return first_[static_cast<size_t>(rule)]; }
+  const std::vector<Edge>& edges(int32_t node) const { return nodes_[node]; }
+  int32_t first(int32_t rule) const { return first_[rule]; }
   /// Where the rule that the node belongs to has been met. It has no edges.
-  bool is_end(int32_t node) const { return is_end_[static_cast<size_t>(node)]; }
+  bool is_end(int32_t node) const { return is_end_[node]; }
   size_t num_nodes() const { return nodes_.size(); }
 
  private:

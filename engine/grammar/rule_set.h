@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/grammar/grammar.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::engine {
 
@@ -16,10 +17,10 @@ class RuleSet {
     if (rules_.size() >= kMaxRules) return Error::too_large("too large");
     rules_.push_back(std::move(body));
     names_.push_back(std::move(name));
-    return static_cast<int32_t>(rules_.size()) - 1;
+    return size32(rules_) - 1;
   }
   /// Of a rule that was added without a body.
-  void set(int32_t rule, PiecePtr body) { rules_[static_cast<size_t>(rule)] = std::move(body); }
+  void set(int32_t rule, PiecePtr body) { rules_[rule] = std::move(body); }
   /// The piece by a rule of its own, so that using it often costs little.
   Result<PiecePtr> as_rule(PiecePtr body) {
     HEARTH_ASSIGN_OR_RETURN(const int32_t rule, add(std::move(body)));

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "engine/grammar/schema_reader.h"
+#include "kernels/base/sizes.h"
 #include "models/template/json.h"
 #include "models/template/text.h"
 
@@ -74,7 +75,7 @@ Result<PiecePtr> SchemaReader::object(const Dict& d, int depth) {
   HEARTH_ASSIGN_OR_RETURN(const int32_t max, count(d, "maxProperties", -1));
   const bool plain_map = none_named && required.empty() && !closed;
   // Names may come twice, so of a map one at least is all that can be promised.
-  if (min > (plain_map ? 1 : static_cast<int32_t>(required.size()))) {
+  if (min > (plain_map ? 1 : size32(required))) {
     return unsupported("minProperties here");
   }
   if (max >= 0 && max < min) return wrong("maxProperties is below minProperties");
@@ -127,7 +128,7 @@ Result<PiecePtr> SchemaReader::object(const Dict& d, int depth) {
 
   int32_t most = -1;  // properties that the schema does not name
   if (max >= 0) {
-    most = max - static_cast<int32_t>(properties.size());
+    most = max - size32(properties);
     if (most < 0) return unsupported("maxProperties below the number of properties");
   }
   PiecePtr other;

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "engine/grammar/schema_reader.h"
+#include "kernels/base/sizes.h"
 #include "models/template/json.h"
 #include "models/template/text.h"
 
@@ -148,7 +149,7 @@ Result<PiecePtr> SchemaReader::array(const Dict& d, int depth) {
   }
   const Value* const items = d.find("items");
   const bool closed = items != nullptr && items->kind() == Kind::kBool && items->as_int() == 0;
-  const auto known = static_cast<int32_t>(first.size());
+  const auto known = size32(first);
   if (closed && min > known) return wrong("minItems is above what prefixItems allow");
   PiecePtr tail = nothing_piece();  // behind all of `first`
   if (!closed && (max < 0 || max > known)) {
@@ -164,7 +165,7 @@ Result<PiecePtr> SchemaReader::array(const Dict& d, int depth) {
     tail = repeat_piece(seq_piece({comma_piece(), item}), least, most);
   }
   for (int32_t i = std::min(known, max < 0 ? known : max) - 1; i >= 0; --i) {
-    HEARTH_ASSIGN_OR_RETURN(PiecePtr item, schema(first[static_cast<size_t>(i)], depth + 1));
+    HEARTH_ASSIGN_OR_RETURN(PiecePtr item, schema(first[i], depth + 1));
     PiecePtr from_here =
         seq_piece({i > 0 ? comma_piece() : nothing_piece(), std::move(item), tail});
     if (i >= min) from_here = optional_piece(std::move(from_here));

@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/base/sizes.h"
+
 namespace hearth::engine {
 
-TokenTrie::TokenTrie(std::span<const std::string_view> pieces)
-    : vocab_size_(static_cast<int32_t>(pieces.size())) {
+TokenTrie::TokenTrie(std::span<const std::string_view> pieces) : vocab_size_(size32(pieces)) {
   begins_.push_back(0);
   for (const std::string_view piece : pieces) {
     text_.insert(text_.end(), piece.begin(), piece.end());
@@ -14,7 +15,7 @@ TokenTrie::TokenTrie(std::span<const std::string_view> pieces)
   }
   std::vector<int32_t> order;
   for (int32_t id = 0; id < vocab_size_; ++id) {
-    const size_t size = pieces[static_cast<size_t>(id)].size();
+    const size_t size = pieces[id].size();
     // A longer one than a node's depth can tell is never drawn.
     if (size > 0 && size < std::numeric_limits<uint16_t>::max()) order.push_back(id);
   }
@@ -26,7 +27,7 @@ TokenTrie::TokenTrie(std::span<const std::string_view> pieces)
   std::string_view before;
   const auto close = [&](size_t depth) {
     for (; open.size() > depth; open.pop_back()) {
-      nodes_[static_cast<size_t>(open.back())].after = static_cast<int32_t>(nodes_.size());
+      nodes_[open.back()].after = size32(nodes_);
     }
   };
   for (const int32_t id : order) {
@@ -36,13 +37,13 @@ TokenTrie::TokenTrie(std::span<const std::string_view> pieces)
       ++common;
     }
     close(common);
-    const auto at = static_cast<int32_t>(tokens_.size());
+    const auto at = size32(tokens_);
     for (size_t i = common; i < now.size(); ++i) {
-      open.push_back(static_cast<int32_t>(nodes_.size()));
+      open.push_back(size32(nodes_));
       nodes_.push_back({static_cast<uint8_t>(now[i]), static_cast<uint16_t>(i), 0, at, at});
     }
     tokens_.push_back(id);
-    nodes_[static_cast<size_t>(open.back())].tokens_end = at + 1;
+    nodes_[open.back()].tokens_end = at + 1;
     max_bytes_ = std::max(max_bytes_, now.size());
     before = now;
   }

@@ -4,21 +4,22 @@
 
 #include "engine/kv/prefix_value.h"
 #include "kernels/base/check.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::engine {
 
 BlockPool::BlockPool(int32_t num_blocks, int32_t num_owner_lists) {
   HEARTH_CHECK(num_blocks >= 0 && num_owner_lists >= 1 && num_owner_lists <= 256,
                "num_blocks={} num_owner_lists={}", num_blocks, num_owner_lists);
-  owner_lists_.resize(static_cast<size_t>(num_owner_lists));
-  blocks_.resize(static_cast<size_t>(num_blocks));
+  owner_lists_.resize(num_owner_lists);
+  blocks_.resize(num_blocks);
   free_.reserve(blocks_.size());
   for (int32_t block = num_blocks - 1; block >= 0; --block) free_.push_back(block);
 }
 
 const BlockPool::Block& BlockPool::at(int32_t block) const {
   HEARTH_CHECK(block >= 0 && block < num_blocks(), "block={} of {}", block, num_blocks());
-  return blocks_[static_cast<size_t>(block)];
+  return blocks_[block];
 }
 
 BlockPool::Block& BlockPool::at(int32_t block) {
@@ -124,7 +125,7 @@ void BlockPool::push(int32_t block) {
   Block& b = at(block);
   if (b.continued) return;
   std::vector<int32_t>& heap = owner_list_of(block).heap;
-  b.place = static_cast<int32_t>(heap.size());
+  b.place = size32(heap);
   heap.push_back(block);
   sift(heap, heap.size() - 1);
 }
@@ -167,7 +168,7 @@ void BlockPool::check_integrity(std::span<const int32_t> expected_refs) const {
   HEARTH_CHECK(expected_refs.size() == blocks_.size());
   int32_t used = 0;
   for (int32_t block = 0; block < num_blocks(); ++block) {
-    const int32_t expected = expected_refs[static_cast<size_t>(block)];
+    const int32_t expected = expected_refs[block];
     HEARTH_CHECK(at(block).refs == expected, "block {}: {} references, {} exist", block,
                  at(block).refs, expected);
     if (expected > 0) ++used;

@@ -17,14 +17,16 @@
 #include <span>
 #include <vector>
 
+#include "kernels/base/sizes.h"
+
 namespace hearth::engine {
 
 class BlockPool {
  public:
   explicit BlockPool(int32_t num_blocks, int32_t num_owner_lists = 1);
 
-  int32_t num_blocks() const { return static_cast<int32_t>(blocks_.size()); }
-  int32_t num_free() const { return static_cast<int32_t>(free_.size()); }
+  int32_t num_blocks() const { return size32(blocks_); }
+  int32_t num_free() const { return size32(free_); }
   int32_t num_cached() const { return num_cached_; }
   int32_t num_used() const { return num_blocks() - num_free() - num_cached(); }
   /// What could be handed out: free blocks, and cached ones once they are evicted.
@@ -59,9 +61,7 @@ class BlockPool {
   /// As clear_indexed, to make room: the blocks that stay on its owner list age by it.
   void evict(int32_t block);
   /// Blocks on the owner list.
-  int32_t num_held(int32_t owner_list) const {
-    return owner_lists_[static_cast<size_t>(owner_list)].held;
-  }
+  int32_t num_held(int32_t owner_list) const { return owner_lists_[owner_list].held; }
 
   /// Stops the process unless every block is in one state and has `expected_refs[block]`
   /// references.

@@ -6,6 +6,7 @@
 
 #include "engine/cost/step_cost.h"
 #include "kernels/base/check.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::engine {
 namespace {
@@ -29,7 +30,7 @@ KvCache::KvCache(int32_t block_size, std::span<const KvGroup> groups)
 
 int32_t KvCache::peak_blocks(int32_t group, int32_t num_tokens, int32_t step_tokens) const {
   const int32_t all = blocks_for(num_tokens);
-  const int32_t window = groups_[static_cast<size_t>(group)].window;
+  const int32_t window = groups_[group].window;
   if (window == 0) return all;
   // The window before the step's first row, and the step's rows, each touching one block more than
   // they fill.
@@ -42,8 +43,7 @@ void KvCache::find(NodeId root, std::span<const int32_t> tokens, int32_t max_tok
                    std::vector<NodeId>& nodes) const {
   nodes.clear();
   if (root == kNoNode) return;
-  const int32_t max_blocks =
-      std::min(max_tokens, static_cast<int32_t>(tokens.size())) / block_size_;
+  const int32_t max_blocks = std::min(max_tokens, size32(tokens)) / block_size_;
   const auto block_size = static_cast<size_t>(block_size_);
   NodeId node = root;
   const auto next = [&] {
@@ -52,13 +52,13 @@ void KvCache::find(NodeId root, std::span<const int32_t> tokens, int32_t max_tok
     return node != kNoNode;
   };
   const auto has = [&](int32_t group) { return index_.block(node, group) != kNoBlock; };
-  nodes.resize(static_cast<size_t>(usable_prefix(groups_, block_size_, max_blocks, next, has)));
+  nodes.resize(usable_prefix(groups_, block_size_, max_blocks, next, has));
 }
 
 int32_t KvCache::cached_tokens(std::string_view scope, std::span<const int32_t> tokens,
                                int32_t max_tokens) const {
   find(index_.find_root(scope), tokens, max_tokens, found_);
-  return static_cast<int32_t>(found_.size()) * block_size_;
+  return size32(found_) * block_size_;
 }
 
 void KvCache::begin(SequenceBlocks& seq, std::string_view scope, std::span<const int32_t> tokens,
@@ -67,14 +67,14 @@ void KvCache::begin(SequenceBlocks& seq, std::string_view scope, std::span<const
   seq.tip = index_.pin_root(scope);
   find(seq.tip, tokens, max_tokens, found_);
   if (found_.empty()) return;
-  const auto depth = static_cast<int32_t>(found_.size());
+  const auto depth = size32(found_);
   for (int32_t group = 0; group < num_groups(); ++group) {
-    std::vector<int32_t>& table = seq.tables[static_cast<size_t>(group)];
+    std::vector<int32_t>& table = seq.tables[group];
     table.assign(found_.size(), kNoBlock);
     for (int32_t i = first_visible_block(group, depth * block_size_); i < depth; ++i) {
-      const int32_t block = index_.block(found_[static_cast<size_t>(i)], group);
-      pools_[static_cast<size_t>(group)].add_ref(block);
-      table[static_cast<size_t>(i)] = block;
+      const int32_t block = index_.block(found_[i], group);
+      pools_[group].add_ref(block);
+      table[i] = block;
     }
   }
   index_.pin(found_.back());
@@ -100,8 +100,8 @@ void KvCache::begin_private(SequenceBlocks& seq) {
 bool KvCache::can_adopt(const SequenceBlocks& seq) const {
   if (seq.tip == kNoNode || seq.num_tokens != seq.num_indexed * block_size_) return false;
   for (int32_t group = 0; group < num_groups(); ++group) {
-    if (groups_[static_cast<size_t>(group)].window != 0 ||
-        seq.tables[static_cast<size_t>(group)].size() != static_cast<size_t>(seq.num_indexed)) {
+    if (groups_[group].window != 0 ||
+        seq.tables[group].size() != static_cast<size_t>(seq.num_indexed)) {
       return false;
     }
   }
@@ -123,9 +123,9 @@ int32_t KvCache::adopt(SequenceBlocks& seq, std::span<const int32_t> tokens, int
     if (!complete) break;
     for (int32_t group = 0; group < num_groups(); ++group) {
       const int32_t block = index_.block(node, group);
-      pools_[static_cast<size_t>(group)].add_ref(block);
-      pools_[static_cast<size_t>(group)].count_use(block);
-      seq.tables[static_cast<size_t>(group)].push_back(block);
+      pools_[group].add_ref(block);
+      pools_[group].count_use(block);
+      seq.tables[group].push_back(block);
     }
     index_.pin(node);
     unpin(seq.tip);
@@ -140,14 +140,14 @@ int32_t KvCache::adopt(SequenceBlocks& seq, std::span<const int32_t> tokens, int
 
 bool KvCache::write_needs_copy(const SequenceBlocks& seq, int32_t group) const {
   if (seq.num_tokens % block_size_ == 0) return false;
-  const std::vector<int32_t>& table = seq.tables[static_cast<size_t>(group)];
-  const int32_t block = table[static_cast<size_t>(seq.num_tokens / block_size_)];
+  const std::vector<int32_t>& table = seq.tables[group];
+  const int32_t block = table[seq.num_tokens / block_size_];
   return pool(group).ref_count(block) > 1 || pool(group).indexed(block);
 }
 
 int32_t KvCache::missing_blocks(const SequenceBlocks& seq, int32_t group,
                                 int32_t num_tokens) const {
-  const auto held = static_cast<int32_t>(seq.tables[static_cast<size_t>(group)].size());
+  const auto held = size32(seq.tables[group]);
   const int32_t grown = std::max(0, blocks_for(num_tokens) - held);
   return grown + (num_tokens > seq.num_tokens && write_needs_copy(seq, group) ? 1 : 0);
 }
@@ -156,8 +156,8 @@ int32_t KvCache::wanted_blocks(const SequenceBlocks& seq, int32_t group, int32_t
                                int32_t step_tokens) const {
   const int32_t missing =
       std::max(0, missing_blocks(seq, group, num_tokens) - num_ahead(seq, group));
-  if (groups_[static_cast<size_t>(group)].window == 0) return missing;
-  const std::vector<int32_t>& table = seq.tables[static_cast<size_t>(group)];
+  if (groups_[group].window == 0) return missing;
+  const std::vector<int32_t>& table = seq.tables[group];
   const auto held = static_cast<int32_t>(
       std::ranges::count_if(table, [](int32_t block) { return block != kNoBlock; }));
   return std::min(missing, std::max(0, peak_blocks(group, num_tokens, step_tokens) - held));
@@ -165,14 +165,14 @@ int32_t KvCache::wanted_blocks(const SequenceBlocks& seq, int32_t group, int32_t
 
 int32_t KvCache::num_ahead(const SequenceBlocks& seq, int32_t group) const {
   if (seq.ahead.blocks.empty()) return 0;
-  const std::vector<int32_t>& blocks = seq.ahead.blocks[static_cast<size_t>(group)];
+  const std::vector<int32_t>& blocks = seq.ahead.blocks[group];
   return static_cast<int32_t>(
       std::ranges::count_if(blocks, [](int32_t block) { return block != kNoBlock; }));
 }
 
 int32_t KvCache::exclusive_blocks(const SequenceBlocks& seq, int32_t group) const {
   if (seq.tables.empty()) return 0;
-  const std::vector<int32_t>& table = seq.tables[static_cast<size_t>(group)];
+  const std::vector<int32_t>& table = seq.tables[group];
   const auto of_table = std::ranges::count_if(
       table, [&](int32_t block) { return block != kNoBlock && pool(group).ref_count(block) == 1; });
   return static_cast<int32_t>(of_table) + num_ahead(seq, group);
@@ -183,13 +183,13 @@ int32_t KvCache::owner_list_of(NodeId tip) const {
 }
 
 int32_t KvCache::take_block(int32_t group, NodeId tip) {
-  BlockPool& pool = pools_[static_cast<size_t>(group)];
+  BlockPool& pool = pools_[group];
   if (pool.num_free() == 0) {
     const std::optional<int32_t> evicted = pool.next_evicted();
     HEARTH_CHECK(evicted.has_value(), "group {} has no block left", group);
     const NodeId node = index_.detach(group, *evicted);
     pool.evict(*evicted);
-    if (groups_[static_cast<size_t>(group)].window == 0) {
+    if (groups_[group].window == 0) {
       // Without this block the node is no hit for anybody, so its blocks of other groups are
       // useless too. They are unreferenced: who holds them holds this one.
       HEARTH_CHECK(index_.num_children(node) == 0, "evicting node {} under its children", node);
@@ -197,7 +197,7 @@ int32_t KvCache::take_block(int32_t group, NodeId tip) {
         const int32_t block = index_.block(node, other);
         if (block == kNoBlock) continue;
         index_.detach(other, block);
-        pools_[static_cast<size_t>(other)].clear_indexed(block);
+        pools_[other].clear_indexed(block);
       }
     }
     lost_last_child(index_.prune(node));
@@ -217,7 +217,7 @@ void KvCache::attach(NodeId node, int32_t group, int32_t block) {
   const double us = cost_ == nullptr || !cost_->measured_prefill()
                         ? 0
                         : cost_->prefill_us({(index_.depth(node) - 1) * block_size_, block_size_});
-  BlockPool& pool = pools_[static_cast<size_t>(group)];
+  BlockPool& pool = pools_[group];
   pool.set_indexed(block, index_.owner_list(node), us);
   if (!slides(group) && index_.num_children(node) > 0) pool.set_continued(block, true);
 }
@@ -228,7 +228,7 @@ void KvCache::set_continued(NodeId node, bool continued) {
   for (int32_t group = 0; group < num_groups(); ++group) {
     const int32_t block = index_.block(node, group);
     if (!slides(group) && block != kNoBlock) {
-      pools_[static_cast<size_t>(group)].set_continued(block, continued);
+      pools_[group].set_continued(block, continued);
     }
   }
 }
@@ -238,15 +238,15 @@ bool KvCache::reserve(SequenceBlocks& seq, int32_t num_tokens, std::vector<Block
     if (missing_blocks(seq, group, num_tokens) > pool(group).num_available()) return false;
   }
   for (int32_t group = 0; group < num_groups(); ++group) {
-    std::vector<int32_t>& table = seq.tables[static_cast<size_t>(group)];
+    std::vector<int32_t>& table = seq.tables[group];
     if (num_tokens > seq.num_tokens && write_needs_copy(seq, group)) {
-      int32_t& last = table[static_cast<size_t>(seq.num_tokens / block_size_)];
+      int32_t& last = table[seq.num_tokens / block_size_];
       const int32_t copy = take_block(group, seq.tip);
       copies.push_back({group, last, copy});
-      pools_[static_cast<size_t>(group)].release(last);
+      pools_[group].release(last);
       last = copy;
     }
-    while (static_cast<int32_t>(table.size()) < blocks_for(num_tokens)) {
+    while (size32(table) < blocks_for(num_tokens)) {
       table.push_back(take_block(group, seq.tip));
     }
   }
@@ -262,8 +262,8 @@ void KvCache::index_block(SequenceBlocks& seq, std::span<const int32_t> tokens) 
     return;
   }
   for (int32_t group = 0; group < num_groups(); ++group) {
-    BlockPool& pool = pools_[static_cast<size_t>(group)];
-    int32_t& mine = seq.tables[static_cast<size_t>(group)][depth];
+    BlockPool& pool = pools_[group];
+    int32_t& mine = seq.tables[group][depth];
     const int32_t theirs = index_.block(node, group);
     if (mine == kNoBlock) continue;  // restored, and out of a sliding window
     if (theirs == kNoBlock) {
@@ -295,12 +295,12 @@ void KvCache::store(SequenceBlocks& seq, std::span<const int32_t> tokens, int32_
     index_block(seq, tokens);
   }
   for (int32_t group = 0; group < num_groups(); ++group) {
-    std::vector<int32_t>& table = seq.tables[static_cast<size_t>(group)];
+    std::vector<int32_t>& table = seq.tables[group];
     // From the border backwards: everything further back was given back before.
     for (int32_t i = first_visible_block(group, num_tokens) - 1; i >= 0; --i) {
-      int32_t& block = table[static_cast<size_t>(i)];
+      int32_t& block = table[i];
       if (block == kNoBlock) break;
-      pools_[static_cast<size_t>(group)].release(block);
+      pools_[group].release(block);
       block = kNoBlock;
     }
   }
@@ -308,9 +308,9 @@ void KvCache::store(SequenceBlocks& seq, std::span<const int32_t> tokens, int32_
 
 void KvCache::trim(SequenceBlocks& seq) {
   for (int32_t group = 0; group < num_groups(); ++group) {
-    std::vector<int32_t>& table = seq.tables[static_cast<size_t>(group)];
-    while (static_cast<int32_t>(table.size()) > blocks_for(seq.num_tokens)) {
-      pools_[static_cast<size_t>(group)].release(table.back());
+    std::vector<int32_t>& table = seq.tables[group];
+    while (size32(table) > blocks_for(seq.num_tokens)) {
+      pools_[group].release(table.back());
       table.pop_back();
     }
   }
@@ -331,16 +331,15 @@ int32_t KvCache::share_partial(const SequenceBlocks& of, std::span<const int32_t
       tokens_of.begin());
   if (equal <= seq.num_tokens) return 0;
   for (int32_t group = 0; group < num_groups(); ++group) {
-    const std::vector<int32_t>& theirs = of.tables[static_cast<size_t>(group)];
-    if (seq.tables[static_cast<size_t>(group)].size() != depth || theirs.size() <= depth ||
-        theirs[depth] == kNoBlock) {
+    const std::vector<int32_t>& theirs = of.tables[group];
+    if (seq.tables[group].size() != depth || theirs.size() <= depth || theirs[depth] == kNoBlock) {
       return 0;
     }
   }
   for (int32_t group = 0; group < num_groups(); ++group) {
-    const int32_t block = of.tables[static_cast<size_t>(group)][depth];
-    pools_[static_cast<size_t>(group)].add_ref(block);
-    seq.tables[static_cast<size_t>(group)].push_back(block);
+    const int32_t block = of.tables[group][depth];
+    pools_[group].add_ref(block);
+    seq.tables[group].push_back(block);
   }
   const int32_t gained = equal - seq.num_tokens;
   seq.num_tokens = equal;
@@ -394,8 +393,8 @@ int32_t KvCache::insert(std::string_view scope, std::span<const int32_t> tokens,
   const auto hold = [&](NodeId node) {
     for (int32_t group = 0; group < num_groups(); ++group) {
       const int32_t block = index_.block(node, group);
-      if (block != kNoBlock) pools_[static_cast<size_t>(group)].add_ref(block);
-      chain.tables[static_cast<size_t>(group)].push_back(block);
+      if (block != kNoBlock) pools_[group].add_ref(block);
+      chain.tables[group].push_back(block);
     }
     index_.pin(node);
     unpin(chain.tip);
@@ -423,9 +422,7 @@ int32_t KvCache::insert(std::string_view scope, std::span<const int32_t> tokens,
     hold(node);
   }
   for (; chain.num_indexed == first_block + taken && taken < count; ++taken) {
-    const auto given = [&](int32_t group) {
-      return (present[static_cast<size_t>(group)] >> taken & 1u) != 0;
-    };
+    const auto given = [&](int32_t group) { return (present[group] >> taken & 1u) != 0; };
     bool room = true;
     for (int32_t group = 0; group < num_groups(); ++group) {
       HEARTH_CHECK(slides(group) || given(group), "block {} of group {}", taken, group);
@@ -437,7 +434,7 @@ int32_t KvCache::insert(std::string_view scope, std::span<const int32_t> tokens,
     // What the node has already is held before anything is evicted for the rest of it.
     hold(node);
     for (int32_t group = 0; group < num_groups(); ++group) {
-      int32_t& block = chain.tables[static_cast<size_t>(group)].back();
+      int32_t& block = chain.tables[group].back();
       if (block != kNoBlock || !given(group)) continue;
       block = take_block(group, node);
       attach(node, group, block);
@@ -467,12 +464,12 @@ int32_t KvCache::insert_ahead(SequenceBlocks& seq, int32_t first_block, int32_t 
     };
     bool possible = true;
     for (int32_t group = 0; group < num_groups(); ++group) {
-      const bool given = (present[static_cast<size_t>(group)] >> index & 1u) != 0;
+      const bool given = (present[group] >> index & 1u) != 0;
       possible = possible && (!wanted(group) || (given && pool(group).num_available() > 0));
     }
     if (!possible) break;
     for (int32_t group = 0; group < num_groups(); ++group) {
-      std::vector<int32_t>& blocks = ahead.blocks[static_cast<size_t>(group)];
+      std::vector<int32_t>& blocks = ahead.blocks[group];
       blocks.push_back(wanted(group) ? take_block(group, seq.tip) : kNoBlock);
       if (blocks.back() != kNoBlock) writes.push_back({group, blocks.back(), index});
     }
@@ -496,16 +493,16 @@ int32_t KvCache::join_ahead(SequenceBlocks& seq, std::span<const int32_t> tokens
     return 0;
   }
   for (int32_t group = 0; group < num_groups(); ++group) {
-    BlockPool& pool = pools_[static_cast<size_t>(group)];
-    std::vector<int32_t>& table = seq.tables[static_cast<size_t>(group)];
-    const std::vector<int32_t>& blocks = ahead.blocks[static_cast<size_t>(group)];
+    BlockPool& pool = pools_[group];
+    std::vector<int32_t>& table = seq.tables[group];
+    const std::vector<int32_t>& blocks = ahead.blocks[group];
     const auto give_back = [&pool](int32_t block) {
       if (block != kNoBlock) pool.release(block);
     };
     // One that is filled in part, and what was reserved.
-    for (; static_cast<int32_t>(table.size()) > front; table.pop_back()) give_back(table.back());
+    for (; size32(table) > front; table.pop_back()) give_back(table.back());
     for (int32_t i = ahead.first; i < end; ++i) {
-      const int32_t block = blocks[static_cast<size_t>(end - 1 - i)];
+      const int32_t block = blocks[end - 1 - i];
       if (i < front) {
         give_back(block);
       } else {
@@ -513,7 +510,7 @@ int32_t KvCache::join_ahead(SequenceBlocks& seq, std::span<const int32_t> tokens
       }
     }
     for (int32_t i = 0; i < first_visible_block(group, end * block_size_); ++i) {
-      give_back(std::exchange(table[static_cast<size_t>(i)], kNoBlock));
+      give_back(std::exchange(table[i], kNoBlock));
     }
   }
   seq.ahead = AheadBlocks();
@@ -538,7 +535,7 @@ void KvCache::drop_ahead(SequenceBlocks& seq) {
 std::vector<NodeMark> KvCache::marks(const SequenceBlocks& seq) const {
   std::vector<NodeMark> out;
   if (seq.tip == kNoNode) return out;
-  out.resize(static_cast<size_t>(seq.num_indexed));
+  out.resize(seq.num_indexed);
   NodeId node = seq.tip;
   for (auto mark = out.rbegin(); mark != out.rend(); ++mark) {
     *mark = {node, index_.hash(node)};
@@ -552,7 +549,7 @@ std::vector<bool> KvCache::cached_blocks(std::string_view scope, std::span<const
   std::vector<bool> out;
   NodeId node = index_.find_root(scope);
   const auto block_size = static_cast<size_t>(block_size_);
-  while (node != kNoNode && static_cast<int32_t>(out.size()) < num_blocks) {
+  while (node != kNoNode && size32(out) < num_blocks) {
     node = index_.find_child(node, tokens.subspan(out.size() * block_size, block_size));
     if (node != kNoNode) out.push_back(index_.block(node, group) != kNoBlock);
   }
@@ -575,12 +572,12 @@ void KvCache::check_integrity(std::span<const SequenceBlocks* const> live) const
     std::vector<int32_t> refs(static_cast<size_t>(pool(group).num_blocks()), 0);
     for (const SequenceBlocks* seq : live) {
       if (seq->tables.empty()) continue;
-      for (const int32_t block : seq->tables[static_cast<size_t>(group)]) {
-        if (block != kNoBlock) ++refs[static_cast<size_t>(block)];
+      for (const int32_t block : seq->tables[group]) {
+        if (block != kNoBlock) ++refs[block];
       }
       if (seq->ahead.blocks.empty()) continue;
-      for (const int32_t block : seq->ahead.blocks[static_cast<size_t>(group)]) {
-        if (block != kNoBlock) ++refs[static_cast<size_t>(block)];
+      for (const int32_t block : seq->ahead.blocks[group]) {
+        if (block != kNoBlock) ++refs[block];
       }
     }
     pool(group).check_integrity(refs);
@@ -598,7 +595,7 @@ void KvCache::check_integrity(std::span<const SequenceBlocks* const> live) const
     NodeId node = seq->tip;
     for (int32_t depth = seq->num_indexed - 1; node != kNoNode && depth >= 0; --depth) {
       for (int32_t group = 0; group < num_groups(); ++group) {
-        const int32_t block = seq->tables[static_cast<size_t>(group)][static_cast<size_t>(depth)];
+        const int32_t block = seq->tables[group][depth];
         HEARTH_CHECK(block == kNoBlock || block == index_.block(node, group),
                      "depth {} of group {}: block {}", depth, group, block);
       }

@@ -23,6 +23,7 @@
 #include "engine/kv/block_pool.h"
 #include "engine/kv/prefix_index.h"
 #include "engine/kv/usable_prefix.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::engine {
 
@@ -82,8 +83,8 @@ class KvCache {
   void set_cost(const StepCost* cost) { cost_ = cost; }
 
   int32_t block_size() const { return block_size_; }
-  int32_t num_groups() const { return static_cast<int32_t>(groups_.size()); }
-  const BlockPool& pool(int32_t group) const { return pools_[static_cast<size_t>(group)]; }
+  int32_t num_groups() const { return size32(groups_); }
+  const BlockPool& pool(int32_t group) const { return pools_[group]; }
   int32_t blocks_for(int32_t num_tokens) const {
     return (num_tokens + block_size_ - 1) / block_size_;
   }
@@ -127,7 +128,7 @@ class KvCache {
   void store(SequenceBlocks& seq, std::span<const int32_t> tokens, int32_t num_tokens);
   /// Positions from the start on that have a block, reserved ones included.
   int32_t reserved_tokens(const SequenceBlocks& seq) const {
-    return static_cast<int32_t>(seq.tables.front().size()) * block_size_;
+    return size32(seq.tables.front()) * block_size_;
   }
   /// Gives back the blocks behind the stored tokens: reserved for tokens that were rejected.
   void trim(SequenceBlocks& seq);
@@ -174,11 +175,11 @@ class KvCache {
   void set_stored(const NodeMark& mark) { index_.set_stored(mark.node); }
   /// What was stored may be gone: all of it may be offered again.
   void clear_stored() { index_.clear_stored(); }
-  bool slides(int32_t group) const { return groups_[static_cast<size_t>(group)].window != 0; }
+  bool slides(int32_t group) const { return groups_[group].window != 0; }
   std::span<const KvGroup> groups() const { return groups_; }
   /// First logical block that a query at `position` attends to.
   int32_t first_visible_block(int32_t group, int32_t position) const {
-    return engine::first_visible_block(groups_[static_cast<size_t>(group)], block_size_, position);
+    return engine::first_visible_block(groups_[group], block_size_, position);
   }
   /// Of the chain's first `num_blocks` blocks, which have KV of that group cached; up to the first
   /// block whose tokens are not known.

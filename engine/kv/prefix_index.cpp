@@ -14,10 +14,9 @@ PrefixIndex::PrefixIndex(int32_t block_size, std::span<const int32_t> num_blocks
 }
 
 const PrefixIndex::Node& PrefixIndex::at(NodeId node) const {
-  HEARTH_CHECK(node >= 0 && static_cast<size_t>(node) < nodes_.size() &&
-                   nodes_[static_cast<size_t>(node)].alive,
+  HEARTH_CHECK(node >= 0 && static_cast<size_t>(node) < nodes_.size() && nodes_[node].alive,
                "node={}", node);
-  return nodes_[static_cast<size_t>(node)];
+  return nodes_[node];
 }
 
 PrefixIndex::Node& PrefixIndex::at(NodeId node) {
@@ -39,7 +38,7 @@ int32_t PrefixIndex::block(NodeId node, int32_t group) const {
 }
 
 NodeId PrefixIndex::node_of(int32_t group, int32_t block) const {
-  return node_of_block_[static_cast<size_t>(group)][static_cast<size_t>(block)];
+  return node_of_block_[group][block];
 }
 
 NodeId PrefixIndex::take_node() {
@@ -51,8 +50,8 @@ NodeId PrefixIndex::take_node() {
   }
   const NodeId node = unused_.back();
   unused_.pop_back();
-  nodes_[static_cast<size_t>(node)] = Node{};
-  nodes_[static_cast<size_t>(node)].alive = true;
+  nodes_[node] = Node{};
+  nodes_[node].alive = true;
   std::fill_n(blocks_of(node), num_groups_, kNoBlock);
   ++num_nodes_;
   return node;
@@ -127,7 +126,7 @@ void PrefixIndex::clear_stored() {
 
 void PrefixIndex::attach(NodeId node, int32_t group, int32_t block) {
   int32_t& slot = blocks_of(node)[group];
-  NodeId& owner = node_of_block_[static_cast<size_t>(group)][static_cast<size_t>(block)];
+  NodeId& owner = node_of_block_[group][block];
   HEARTH_CHECK(slot == kNoBlock && owner == kNoNode && !at(node).is_root,
                "node {} group {} has block {}, block {} has node {}", node, group, slot, block,
                owner);
@@ -137,7 +136,7 @@ void PrefixIndex::attach(NodeId node, int32_t group, int32_t block) {
 }
 
 NodeId PrefixIndex::detach(int32_t group, int32_t block) {
-  NodeId& owner = node_of_block_[static_cast<size_t>(group)][static_cast<size_t>(block)];
+  NodeId& owner = node_of_block_[group][block];
   const NodeId node = owner;
   HEARTH_CHECK(node != kNoNode, "block {} of group {} is attached nowhere", block, group);
   blocks_of(node)[group] = kNoBlock;
@@ -176,7 +175,7 @@ void PrefixIndex::check_integrity() const {
   int32_t roots = 0;
   size_t attached = 0;
   for (NodeId node = 0; node < static_cast<NodeId>(nodes_.size()); ++node) {
-    const Node& n = nodes_[static_cast<size_t>(node)];
+    const Node& n = nodes_[node];
     if (!n.alive) continue;
     ++alive;
     HEARTH_CHECK(n.num_children > 0 || n.pins > 0 || n.num_attached > 0, "node {} has no reason",
@@ -184,7 +183,7 @@ void PrefixIndex::check_integrity() const {
     if (n.is_root) {
       ++roots;
     } else {
-      ++children[static_cast<size_t>(n.parent)];
+      ++children[n.parent];
       HEARTH_CHECK(n.hash == chain_hash(at(n.parent).hash, tokens(node)), "node {}", node);
       HEARTH_CHECK(n.depth == at(n.parent).depth + 1, "node {}", node);
       HEARTH_CHECK(by_hash_.at(n.hash) == node, "node {}", node);
@@ -202,10 +201,9 @@ void PrefixIndex::check_integrity() const {
     attached += static_cast<size_t>(blocks);
   }
   for (NodeId node = 0; node < static_cast<NodeId>(nodes_.size()); ++node) {
-    const Node& n = nodes_[static_cast<size_t>(node)];
-    HEARTH_CHECK(!n.alive || n.num_children == children[static_cast<size_t>(node)],
-                 "node {}: {} children, {} exist", node, n.num_children,
-                 children[static_cast<size_t>(node)]);
+    const Node& n = nodes_[node];
+    HEARTH_CHECK(!n.alive || n.num_children == children[node], "node {}: {} children, {} exist",
+                 node, n.num_children, children[node]);
   }
   size_t owned = 0;
   for (const std::vector<NodeId>& group : node_of_block_) {

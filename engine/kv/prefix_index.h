@@ -81,7 +81,7 @@ class PrefixIndex {
   int32_t num_nodes() const { return num_nodes_; }
   /// Numbers of nodes are below this.
   NodeId end_node() const { return static_cast<NodeId>(nodes_.size()); }
-  bool alive(NodeId node) const { return nodes_[static_cast<size_t>(node)].alive; }
+  bool alive(NodeId node) const { return nodes_[node].alive; }
   bool is_root(NodeId node) const { return at(node).is_root; }
 
   /// Stops the process unless counts, parents, hashes and attached blocks agree with each other.

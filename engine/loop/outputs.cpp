@@ -7,6 +7,7 @@
 #include "engine/grammar/constraint.h"
 #include "engine/loop/engine_impl.h"
 #include "kernels/base/log.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::engine {
 namespace {
@@ -57,7 +58,7 @@ void Engine::Impl::take_outputs(const StepPlan& plan) {
       continue;
     }
     if (!take_prompt_logprobs(rows, first_row)) continue;
-    if (end < static_cast<int32_t>(seq.tokens.size())) continue;
+    if (end < size32(seq.tokens)) continue;
     if (live.forked) {
       verify(rows, next_row - 1 - rows.num_drafted);
       continue;
@@ -67,7 +68,7 @@ void Engine::Impl::take_outputs(const StepPlan& plan) {
     scheduler.fork(live);
     for (size_t sample = 0; sample < live.samples.size() && !live.ended; ++sample) {
       Sequence& each = *live.samples[sample];
-      const auto drawn = static_cast<int32_t>(each.tokens.size()) - live.prompt_size();
+      const auto drawn = size32(each.tokens) - live.prompt_size();
       if (drawn == 0) {
         const Drawn first = draw(each, next_row - 1);
         if (first.end) end_sample(each, *first.end);
@@ -105,7 +106,7 @@ void Engine::Impl::verify(const PlannedRows& rows, int32_t first_row) {
     drawn = draw(seq, first_row + accepted);
     ++draws;
     const bool more = accepted < rows.num_drafted;
-    if (!more || drawn.token != seq.drafted[static_cast<size_t>(accepted)]) break;
+    if (!more || drawn.token != seq.drafted[accepted]) break;
     ++accepted;
     if (!drawn.end) scheduler.accept(seq);
   }
@@ -121,7 +122,7 @@ bool Engine::Impl::take_prompt_logprobs(const PlannedRows& rows, int32_t first_r
   std::vector<float>& known = live.prompt_logprobs;
   const int32_t end = std::min(rows.first + rows.count, live.prompt_size() - 1);
   for (int32_t position = rows.first_output; position < end; ++position) {
-    if (position != static_cast<int32_t>(known.size())) continue;
+    if (position != size32(known)) continue;
     const int32_t row = first_row + position - rows.first_output;
     Result<float> logprob = sampler.logprob(runner->logits(row),
                                             live.request.prompt[static_cast<size_t>(position) + 1]);
@@ -183,14 +184,14 @@ Result<void> Engine::Impl::constrain(Sequence& seq, int32_t index, SampleArgs& a
 void Engine::Impl::plan_draws(const StepPlan& plan) {
   wishes.clear();
   if (!runner->picks_tokens()) return;
-  wishes.resize(static_cast<size_t>(plan.num_outputs));
+  wishes.resize(plan.num_outputs);
   size_t next_row = 0;
   for (const PlannedRows& rows : plan.rows) {
     const Sequence& seq = *rows.seq;
     const Request& request = seq.request->request;
     const int32_t end = rows.first + rows.count;
     next_row += static_cast<size_t>(end - rows.first_output);
-    const auto num_tokens = static_cast<int32_t>(seq.tokens.size());
+    const auto num_tokens = size32(seq.tokens);
     const bool drawn_alone = seq.request->forked || request.n == 1;
     if (end < num_tokens || !drawn_alone || request.constraint != nullptr) continue;
     const std::optional<RowWish> wish = device_wish(request.sampling, runner->info().vocab_size);
@@ -221,7 +222,7 @@ Result<Sampled> Engine::Impl::sample(int32_t row, const SampleArgs& args) {
 Engine::Impl::Drawn Engine::Impl::draw(Sequence& seq, int32_t row) {
   LiveRequest& live = *seq.request;
   const Request& request = live.request;
-  const auto position = static_cast<int32_t>(seq.tokens.size());
+  const auto position = size32(seq.tokens);
   const int32_t index = position - live.prompt_size();
   SampleArgs args;
   args.params = &request.sampling;
@@ -259,9 +260,8 @@ void Engine::Impl::end_sample(Sequence& seq, FinishReason reason) {
   LiveRequest& live = *seq.request;
   if (disk != nullptr) disk->saver.offer(seq);
   scheduler.finish(seq, reason);
-  events.emplace_back(
-      SampleDoneEvent{live.request.id, seq.sample, reason,
-                      static_cast<int32_t>(seq.tokens.size()) - live.prompt_size()});
+  events.emplace_back(SampleDoneEvent{live.request.id, seq.sample, reason,
+                                      size32(seq.tokens) - live.prompt_size()});
   if (live.finished()) report_done(live);
 }
 

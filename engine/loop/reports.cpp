@@ -24,8 +24,8 @@ void Engine::Impl::report_started(const StepPlan& plan) {
     const PrefillRun cached{0, stats.cached_tokens};
     stats.saved_us = 0;  // an estimate is reported only from measured costs
     if (scheduler.cost().knows(cached)) {
-      const auto computed_us = static_cast<int64_t>(scheduler.cost().prefill_us(cached));
-      stats.saved_us = std::max<int64_t>(0, computed_us - live.restore.waited_us);
+      const auto compute_us = static_cast<int64_t>(scheduler.cost().prefill_us(cached));
+      stats.saved_us = std::max<int64_t>(0, compute_us - live.restore.waited_us);
     }
     stats.miss = miss_of(live);
     stats.missed_from = stats.cached_tokens;
@@ -121,7 +121,7 @@ EngineSnapshot Engine::Impl::snapshot() const {
     out.kv_blocks_used.push_back(kv.pool(group).num_used());
     out.kv_blocks_cached.push_back(kv.pool(group).num_cached());
     const int64_t held = kv.pool(group).num_used() + kv.pool(group).num_cached();
-    const GroupPlan& plan = runner->memory_plan().groups[static_cast<size_t>(group)];
+    const GroupPlan& plan = runner->memory_plan().groups[group];
     out.kv_bytes_used += static_cast<uint64_t>(held * plan.block_bytes);
   }
   out.kv_bytes = runner->memory_plan().kv_bytes;

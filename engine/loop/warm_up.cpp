@@ -9,6 +9,7 @@
 #include "engine/loop/engine_impl.h"
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::engine {
 namespace {
@@ -142,7 +143,7 @@ bool Engine::Impl::run_warm_up(const WarmUpPart& part) {
     request.pooling = models::Pooling::kMean;
     request.max_tokens = 0;
   }
-  const auto prompt_tokens = static_cast<int32_t>(request.prompt.size());
+  const auto prompt_tokens = size32(request.prompt);
   const bool widths = part.widths && speculator.enabled() &&
                       prompt_tokens + part.outputs + kWarmUpMoreOutputs <= context;
   if (widths) request.max_tokens += kWarmUpMoreOutputs;

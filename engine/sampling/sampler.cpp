@@ -96,7 +96,7 @@ Sampler::Sampler(int32_t vocab_size) : counts_(static_cast<size_t>(vocab_size), 
 
 Result<float> Sampler::logprob(std::span<const float> logits, int32_t token) const {
   HEARTH_TRY(check_finite(logits));
-  return static_cast<float>(logits[static_cast<size_t>(token)] - log_sum_exp(logits));
+  return static_cast<float>(logits[token] - log_sum_exp(logits));
 }
 
 std::vector<TokenLogprob> Sampler::best(std::span<const float> logits, int32_t count) const {
@@ -129,7 +129,7 @@ Result<Sampled> Sampler::sample(std::span<float> logits, const SampleArgs& args)
   }
   restore(logits);
   if (params.top_logprobs >= 0) {
-    out.logprob = static_cast<float>(logits[static_cast<size_t>(out.token)] - log_sum);
+    out.logprob = static_cast<float>(logits[out.token] - log_sum);
   }
   return out;
 }
@@ -182,14 +182,14 @@ void Sampler::truncate(const SamplingParams& params) {
 
 void Sampler::restore(std::span<float> logits) {
   for (auto changed = changed_.rbegin(); changed != changed_.rend(); ++changed) {
-    logits[static_cast<size_t>(changed->id)] = changed->before;
+    logits[changed->id] = changed->before;
   }
 }
 
 // ---- Bias, penalties, bans ------------------------------------------------------------------
 
 void Sampler::set(std::span<float> logits, int32_t id, float value) {
-  float& logit = logits[static_cast<size_t>(id)];
+  float& logit = logits[id];
   changed_.push_back({id, logit});
   logit = value;
 }
@@ -200,19 +200,19 @@ void Sampler::apply_bias_and_penalties(std::span<float> logits, const SampleArgs
   const SamplingParams& params = *args.params;
   changed_.clear();
   for (const auto& [id, bias] : params.logit_bias) {
-    set(logits, id, std::clamp(logits[static_cast<size_t>(id)] + bias, -kLimit, kLimit));
+    set(logits, id, std::clamp(logits[id] + bias, -kLimit, kLimit));
   }
   if (params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f ||
       params.frequency_penalty != 0.0f) {
     std::span<const int32_t> window = args.history;
     if (params.penalty_window >= 0 && static_cast<size_t>(params.penalty_window) < window.size()) {
-      window = window.last(static_cast<size_t>(params.penalty_window));
+      window = window.last(params.penalty_window);
     }
-    for (const int32_t id : window) ++counts_[static_cast<size_t>(id)];
+    for (const int32_t id : window) ++counts_[id];
     for (const int32_t id : window) {
-      const int32_t count = std::exchange(counts_[static_cast<size_t>(id)], 0);
+      const int32_t count = std::exchange(counts_[id], 0);
       if (count == 0) continue;
-      float logit = logits[static_cast<size_t>(id)];
+      float logit = logits[id];
       logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
       logit -= params.presence_penalty + params.frequency_penalty * static_cast<float>(count);
       set(logits, id, std::clamp(logit, -kLimit, kLimit));
@@ -292,7 +292,7 @@ int32_t Sampler::draw_masked(std::span<const float> logits, const SampleArgs& ar
   }
   if (params.top_k > 0 && static_cast<size_t>(params.top_k) < candidates_.size()) {
     sort_best(static_cast<size_t>(params.top_k));
-    candidates_.resize(static_cast<size_t>(params.top_k));
+    candidates_.resize(params.top_k);
   }
   if (params.top_p < 1) truncate_top_p(params.top_p);
   if (params.min_p > 0) truncate_min_p(params.min_p);
@@ -343,7 +343,7 @@ void Sampler::collect_top_p(std::span<const float> logits, double top_p, double 
   int32_t border = 0;
   double mass = 0;  // of the bins in front of the border's
   for (; border + 1 < kBins; ++border) {
-    const double with = mass + bins_[static_cast<size_t>(border)];
+    const double with = mass + bins_[border];
     if (with >= top_p * total) break;
     mass = with;
   }
@@ -394,7 +394,7 @@ void Sampler::collect_top_k(std::span<const float> logits, size_t k, double temp
         std::ranges::pop_heap(candidates_, kBetter);
         candidates_.pop_back();
       }
-      if (candidates_.size() == k) worst = logits[static_cast<size_t>(candidates_.front().id)];
+      if (candidates_.size() == k) worst = logits[candidates_.front().id];
     }
   }
   std::ranges::sort_heap(candidates_, kBetter);
@@ -490,16 +490,14 @@ int32_t Sampler::draw_from_all(std::span<const float> logits, const SampleArgs& 
                                std::optional<int32_t> worst) const {
   const uint64_t key = kernels::noise_key(args.params->seed, args.sample, args.position);
   const double temperature = args.params->temperature;
-  const float least_logit =
-      worst ? logits[static_cast<size_t>(*worst)] : -std::numeric_limits<float>::infinity();
+  const float least_logit = worst ? logits[*worst] : -std::numeric_limits<float>::infinity();
   const auto is_in = [&](float logit, int32_t id) {
     return logit > least_logit || (logit == least_logit && id < *worst);
   };
   Best best;
   // The likeliest first: its score leaves few of the others a chance.
   const auto first = static_cast<int32_t>(argmax(logits));
-  best.consider(logits[static_cast<size_t>(first)] / temperature, kernels::noise_bits(key, first),
-                first);
+  best.consider(logits[first] / temperature, kernels::noise_bits(key, first), first);
   for (size_t begin = 0; begin < logits.size(); begin += kLogitRun) {
     const size_t end = std::min(logits.size(), begin + kLogitRun);
     const float run = largest(logits.subspan(begin, end - begin));
@@ -531,14 +529,14 @@ std::optional<int32_t> Sampler::draw_then_cut(std::span<const float> logits,
   const double temperature = params.temperature;
   const auto inverse = static_cast<float>(std::min(1 / temperature, 1e6));
   const auto best = static_cast<int32_t>(argmax(logits));
-  const float max = logits[static_cast<size_t>(best)];
+  const float max = logits[best];
   const double top = max / temperature;
   std::optional<int32_t> worst;
   for (int i = 0; i < kDraws; ++i) {
     const int32_t token = draw_from_all(logits, args, worst);
     if (token == best) return token;
     worst = token;
-    const double x = logits[static_cast<size_t>(token)] / temperature;
+    const double x = logits[token] / temperature;
     if (params.min_p > 0 && x < top + std::log(params.min_p) && x < top) continue;
     const RoughMass mass = rough_mass(logits, max, inverse, static_cast<size_t>(token));
     const double over = mass.before - params.top_p * mass.all;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::engine {
 namespace {
@@ -149,7 +150,7 @@ void Scheduler::append(Sequence& seq, int32_t token) {
 }
 
 void Scheduler::accept(Sequence& seq) {
-  kv_.store(seq.blocks, seq.tokens, static_cast<int32_t>(seq.tokens.size()));
+  kv_.store(seq.blocks, seq.tokens, size32(seq.tokens));
   ++seq.uncharged;
 }
 
@@ -180,7 +181,7 @@ void Scheduler::remove(LiveRequest& request) {
 int32_t Scheduler::rank(const Sequence& seq) const {
   if (seq.decoding) return seq.admitted_rank;
   const auto priority = static_cast<int64_t>(seq.request->request.priority);
-  const int64_t age = passed_over_us_[static_cast<size_t>(priority)] / config_.aging_us;
+  const int64_t age = passed_over_us_[priority] / config_.aging_us;
   // One above the highest class at most: then it goes before everything.
   const auto aged = static_cast<int32_t>(std::max<int64_t>(-1, priority - age));
   return seq.state == Sequence::State::kRunning ? std::min(seq.admitted_rank, aged) : aged;
@@ -250,7 +251,7 @@ void Scheduler::plan_decode() {
     if (plan_.rows.size() == max_rows) break;
     // One that was taken before may have preempted it.
     if (seq->state != Sequence::State::kRunning) continue;
-    if (!reserve_or_preempt(*seq, static_cast<int32_t>(seq->tokens.size()))) continue;
+    if (!reserve_or_preempt(*seq, size32(seq->tokens))) continue;
     plan_rows(*seq, 1);
     ++plan_.num_decode_rows;
   }
@@ -280,16 +281,16 @@ void Scheduler::plan_drafts() {
   if (shared) left /= 2;
   for (PlannedRows& rows : plan_.rows) {
     Sequence& seq = *rows.seq;
-    const auto size = static_cast<int32_t>(seq.tokens.size());
+    const auto size = size32(seq.tokens);
     const LiveRequest& live = *seq.request;
     // The last token of all is never one whose KV is needed.
     const int32_t useful = live.prompt_size() + live.request.max_tokens - size - 1;
-    int32_t count = std::min({static_cast<int32_t>(seq.drafted.size()), useful, left});
+    int32_t count = std::min({size32(seq.drafted), useful, left});
     if (count > 0 && (shared || !kv_.reserve(seq.blocks, size + count, plan_.copies))) {
       count = std::min(count, kv_.reserved_tokens(seq.blocks) - size);
     }
     count = std::max(count, 0);
-    seq.drafted.resize(static_cast<size_t>(count));
+    seq.drafted.resize(count);
     rows.count += count;
     rows.num_drafted = count;
     plan_.num_tokens += count;
@@ -441,7 +442,7 @@ int32_t Scheduler::plan_chunk(Sequence& seq, int32_t max_tokens) {
   const int32_t until = request.restore.compute_until;
   if (until > first) count = std::min(count, until - first);
   if (!config_.chunked_prefill && count < seq.num_pending()) return 0;
-  const auto known = static_cast<int32_t>(request.prompt_logprobs.size());
+  const auto known = size32(request.prompt_logprobs);
   if (request.request.sampling.prompt_logprobs && seq.sample == 0 &&
       known + 1 < request.prompt_size()) {
     // Every row from `known` on is an output row, and those are few.
@@ -459,9 +460,8 @@ void Scheduler::plan_rows(Sequence& seq, int32_t count) {
   rows.first = seq.blocks.num_tokens;
   rows.count = count;
   const int32_t end = rows.first + count;
-  rows.first_output =
-      end == static_cast<int32_t>(seq.tokens.size()) && !request.embeds() ? end - 1 : end;
-  const auto known = static_cast<int32_t>(request.prompt_logprobs.size());
+  rows.first_output = end == size32(seq.tokens) && !request.embeds() ? end - 1 : end;
+  const auto known = size32(request.prompt_logprobs);
   const int32_t first_unknown = std::max(rows.first, known);
   if (request.request.sampling.prompt_logprobs && seq.sample == 0 &&
       first_unknown < std::min(end, request.prompt_size() - 1)) {
@@ -544,7 +544,7 @@ std::vector<WaitingInfo> Scheduler::waiting() const {
     } else if (out.empty() && *reason_ != '\0') {
       reason = reason_;
     }
-    out.push_back({seq->request, static_cast<int32_t>(out.size()) + 1, reason});
+    out.push_back({seq->request, size32(out) + 1, reason});
   }
   return out;
 }
@@ -561,8 +561,8 @@ void Scheduler::check_integrity() const {
       if (seq->state == Sequence::State::kRunning) {
         ++running;
         live_slots += live->slots(*seq);
-        HEARTH_CHECK(seq->blocks.num_tokens < static_cast<int32_t>(seq->tokens.size()),
-                     "request {}: nothing to compute", live->request.id);
+        HEARTH_CHECK(seq->blocks.num_tokens < size32(seq->tokens), "request {}: nothing to compute",
+                     live->request.id);
       } else {
         waiting += seq->state == Sequence::State::kWaiting ? 1 : 0;
         HEARTH_CHECK(seq->blocks.tables.empty(), "request {} holds blocks", live->request.id);

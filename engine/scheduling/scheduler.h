@@ -40,6 +40,7 @@
 #include "engine/cost/step_cost.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/scheduling/sequence.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::engine {
 
@@ -135,8 +136,8 @@ class Scheduler {
   const std::vector<std::unique_ptr<LiveRequest>>& live() const { return live_; }
   /// Requests with a waiting sequence, in the order they would be taken now.
   std::vector<WaitingInfo> waiting() const;
-  int32_t num_running() const { return static_cast<int32_t>(running_.size()); }
-  int32_t num_waiting() const { return static_cast<int32_t>(waiting_.size()); }
+  int32_t num_running() const { return size32(running_); }
+  int32_t num_waiting() const { return size32(waiting_); }
   /// Of the waiting sequences, those that ran before.
   int32_t num_preempted() const;
   uint64_t preemptions_total() const { return preemptions_total_; }

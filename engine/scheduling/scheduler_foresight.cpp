@@ -5,6 +5,7 @@
 
 #include "engine/scheduling/scheduler.h"
 #include "kernels/base/check.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::engine {
 namespace {
@@ -24,11 +25,11 @@ bool Scheduler::reserve_ahead() {
   if (!waiting_.empty() && !in_turn) return false;
   for (const PlannedRows& rows : plan_.rows) {
     const LiveRequest& live = *rows.seq->request;
-    const auto drawn = static_cast<int32_t>(rows.seq->tokens.size()) - live.prompt_size();
+    const auto drawn = size32(rows.seq->tokens) - live.prompt_size();
     if (drawn + 1 >= live.request.max_tokens) return false;
   }
   for (const PlannedRows& rows : plan_.rows) {
-    const auto size = static_cast<int32_t>(rows.seq->tokens.size());
+    const auto size = size32(rows.seq->tokens);
     const size_t copies = plan_.copies.size();
     if (!kv_.reserve(rows.seq->blocks, size + 1, plan_.copies)) return false;
     // The block that this step writes is nobody else's any more, and the next one is new.
@@ -48,8 +49,7 @@ const StepPlan& Scheduler::plan_ahead() {
   std::ranges::sort(order_, {}, [](const Sequence* seq) { return seq->last_turn; });
   for (Sequence* seq : order_) {
     seq->drafted.clear();
-    const bool there =
-        kv_.reserve(seq->blocks, static_cast<int32_t>(seq->tokens.size()), plan_.copies);
+    const bool there = kv_.reserve(seq->blocks, size32(seq->tokens), plan_.copies);
     HEARTH_CHECK(there && plan_.copies.empty(), "{} copies", plan_.copies.size());
     plan_rows(*seq, 1);
     ++plan_.num_decode_rows;

@@ -6,6 +6,7 @@
 
 #include "engine/scheduling/scheduler.h"
 #include "kernels/base/check.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::engine {
 
@@ -16,11 +17,11 @@ bool Scheduler::may_enter(const Sequence& seq) const {
 
 int32_t Scheduler::hit_limit(const Sequence& seq) const {
   // The last token is always computed: its logits are wanted.
-  const int32_t limit = static_cast<int32_t>(seq.tokens.size()) - 1;
+  const int32_t limit = size32(seq.tokens) - 1;
   const LiveRequest& request = *seq.request;
   // Rows that were computed for somebody else are not there any more.
   if (request.embeds() && request.request.pooling != models::Pooling::kLast) return 0;
-  const auto known = static_cast<int32_t>(request.prompt_logprobs.size());
+  const auto known = size32(request.prompt_logprobs);
   if (request.request.sampling.prompt_logprobs && seq.sample == 0 &&
       known + 1 < request.prompt_size()) {
     return std::min(limit, known);
@@ -52,13 +53,12 @@ void Scheduler::share_fork(Sequence& seq) {
 
 int32_t Scheduler::blocks_short(const Sequence& begun, int32_t group) const {
   const auto wanted = [&](const Sequence& seq) {
-    return kv_.wanted_blocks(seq.blocks, group, static_cast<int32_t>(seq.tokens.size()),
-                             limits_.max_step_tokens);
+    return kv_.wanted_blocks(seq.blocks, group, size32(seq.tokens), limits_.max_step_tokens);
   };
   int32_t needed = wanted(begun);
   if (!running_.empty()) {
     // Beside others it shall not be preempted by the next block that one of them needs.
-    needed += static_cast<int32_t>(running_.size()) + begun.request->slots(begun);
+    needed += size32(running_) + begun.request->slots(begun);
     for (const Sequence* seq : running_) {
       if (!seq->decoding) needed += wanted(*seq);
     }
@@ -147,7 +147,7 @@ void Scheduler::make_room() {
     const Sequence& victim = *victims[count++];
     slots -= victim.request->slots(victim);
     for (int32_t group = 0; group < kv_.num_groups(); ++group) {
-      blocks[static_cast<size_t>(group)] -= kv_.exclusive_blocks(victim.blocks, group) + 1;
+      blocks[group] -= kv_.exclusive_blocks(victim.blocks, group) + 1;
     }
   }
   for (size_t i = 0; i < count; ++i) preempt(*victims[i]);

@@ -12,6 +12,7 @@
 #include "engine/request.h"
 #include "engine/sampling/pooling.h"
 #include "engine/scheduling/owner_shares.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::engine {
 
@@ -52,7 +53,7 @@ struct Sequence {
     const auto at = static_cast<size_t>(position);
     return at < tokens.size() ? tokens[at] : drafted[at - tokens.size()];
   }
-  int32_t num_pending() const { return static_cast<int32_t>(tokens.size()) - blocks.num_tokens; }
+  int32_t num_pending() const { return size32(tokens) - blocks.num_tokens; }
 };
 
 /// What the slow tier does for one request. Written by PrefixRestorer.
@@ -123,7 +124,7 @@ struct LiveRequest {
            });
   }
   bool embeds() const { return request.pooling != models::Pooling::kNone; }
-  int32_t prompt_size() const { return static_cast<int32_t>(request.prompt.size()); }
+  int32_t prompt_size() const { return size32(request.prompt); }
   /// Slots it takes when running: a prompt keeps room for all its samples.
   int32_t slots(const Sequence&) const { return forked ? 1 : request.n; }
 };

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::engine {
 namespace {
@@ -119,7 +120,7 @@ void DraftModel::follow(Shadow& shadow, const Sequence& seq) {
     ++same;
   }
   mine.tokens.assign(seq.tokens.begin(), seq.tokens.end());
-  shadow.confirmed = static_cast<int32_t>(mine.tokens.size());
+  shadow.confirmed = size32(mine.tokens);
   if (mine.blocks.tables.empty()) return begin(shadow);
   // The last token is computed (again): its logits are wanted.
   shadow.computed = std::min({shadow.computed, static_cast<int32_t>(same), shadow.confirmed - 1});
@@ -178,8 +179,8 @@ void DraftModel::check_integrity() const {
 bool DraftModel::add_rows(Shadow& shadow, int32_t end, bool output) {
   const int32_t count = end - shadow.computed;
   const MemoryPlan& memory = runner_->memory_plan();
-  if (plan_.num_tokens + count > memory.max_step_tokens ||
-      static_cast<int32_t>(plan_.rows.size()) == memory.max_seqs || !reserve(shadow, end)) {
+  if (plan_.num_tokens + count > memory.max_step_tokens || size32(plan_.rows) == memory.max_seqs ||
+      !reserve(shadow, end)) {
     shadow.wanted = 0;
     return false;
   }
@@ -257,7 +258,7 @@ void DraftModel::propose(std::span<Draft* const> drafts, double catch_up_us) {
     in_step_.clear();
     for (Shadow* shadow : active_) {
       if (shadow->wanted <= round) continue;
-      const auto end = static_cast<int32_t>(shadow->seq.tokens.size());
+      const auto end = size32(shadow->seq.tokens);
       if (add_rows(*shadow, end, true)) in_step_.push_back(shadow);
     }
     if (in_step_.empty()) break;
@@ -269,7 +270,7 @@ void DraftModel::propose(std::span<Draft* const> drafts, double catch_up_us) {
       if (!draw(shadow, static_cast<int32_t>(i))) shadow.wanted = 0;
     }
     cost_.measured(plan_.num_tokens, {}, clock_.now_us() - begin_us);
-    plain_us += cost_.rows_us(static_cast<int32_t>(in_step_.size()));
+    plain_us += cost_.rows_us(size32(in_step_));
   }
   if (plain_us > 0) {
     const double beyond = static_cast<double>(clock_.now_us() - call_us) - plain_us;
@@ -286,7 +287,7 @@ void DraftModel::propose(std::span<Draft* const> drafts, double catch_up_us) {
 bool DraftModel::draw(Shadow& shadow, int32_t output_row) {
   Sequence& seq = shadow.seq;
   const Request& request = seq.request->request;
-  const auto position = static_cast<int32_t>(seq.tokens.size());
+  const auto position = size32(seq.tokens);
   SampleArgs args;
   args.params = &shadow.sampling;
   args.history = seq.tokens;

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "kernels/base/check.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::engine {
 
@@ -29,14 +30,14 @@ void LookupIndex::insert(std::span<const int32_t> text, int32_t position) {
 }
 
 LookupIndex::Match LookupIndex::find(std::span<const int32_t> text) {
-  const auto size = static_cast<int32_t>(text.size());
+  const auto size = size32(text);
   HEARTH_CHECK(size >= indexed_, "the text has {} tokens, it had {}", size, indexed_);
   // The last pair itself is left out until there is one behind it.
   indexed_ = std::max(indexed_, size - 1 - capacity_);
   for (; indexed_ < size - 1; ++indexed_) insert(text, indexed_);
   Match best;
   if (size < kMinMatch + 1) return best;
-  const auto at = [&](int32_t position) { return text[static_cast<size_t>(position)]; };
+  const auto at = [&](int32_t position) { return text[position]; };
   int32_t end = head_[bucket(at(size - 2), at(size - 1))];
   // What is older than the capacity has lost its place in the chain to somebody else.
   const int32_t oldest = std::max(1, indexed_ - capacity_);

@@ -7,6 +7,7 @@
 #include "engine/kv/memory_plan.h"
 #include "engine/speculation/lookup_proposer.h"
 #include "kernels/base/check.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::engine {
 namespace {
@@ -85,8 +86,7 @@ void Speculator::propose(std::span<Sequence* const> decoding, const StepCost& co
       continue;
     }
     const Request& request = seq->request->request;
-    const int32_t left =
-        seq->request->prompt_size() + request.max_tokens - static_cast<int32_t>(seq->tokens.size());
+    const int32_t left = seq->request->prompt_size() + request.max_tokens - size32(seq->tokens);
     if (!request.speculate || left < 2) continue;
     State& state = state_of(*seq);
     state.draft.tokens.clear();
@@ -98,7 +98,7 @@ void Speculator::propose(std::span<Sequence* const> decoding, const StepCost& co
     asked_states_.push_back(&state);
   }
   if (asked_.empty()) return;
-  const auto plain_rows = static_cast<int32_t>(decoding.size());
+  const auto plain_rows = size32(decoding);
   rows_us_.begin(cost, plain_rows);
   ask_free_proposers();
   const double catch_up_us = first_tokens_due ? 0 : kCatchUp * cost.rows_us(plain_rows);
@@ -117,13 +117,13 @@ void Speculator::propose(std::span<Sequence* const> decoding, const StepCost& co
 }
 
 double Speculator::chance(const State& state, size_t proposer, int32_t confidence) const {
-  return state.acceptance[proposer][static_cast<size_t>(confidence)].chance();
+  return state.acceptance[proposer][confidence].chance();
 }
 
 void Speculator::lay_out_choices() {
   choices_.clear();
   for (const State* state : asked_states_) {
-    const auto available = static_cast<int32_t>(state->draft.tokens.size());
+    const auto available = size32(state->draft.tokens);
     const double right =
         available > 0 ? chance(*state, state->proposer, state->draft.confidence) : 0;
     choices_.push_back({right, available, available});
@@ -164,7 +164,7 @@ void Speculator::ask_paid_proposer(size_t p, int32_t plain_rows, double catch_up
         with[i] = {right.value_or(chance(state, p, kPaidConfidence)),
                    std::min(k, state.draft.max_tokens), 0};
       }
-      const auto spent = proposer.propose_us(static_cast<int32_t>(better.size()), k);
+      const auto spent = proposer.propose_us(size32(better), k);
       return choose_widths(with, plain_rows, kExtraOutputs, std::ref(rows_us_), spent.value_or(0));
     };
     std::vector<WidthChoice> without = choices_;

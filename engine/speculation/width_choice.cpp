@@ -33,7 +33,7 @@ double choose_widths(std::span<WidthChoice> choices, int32_t plain_rows, int32_t
   // Stable: a sequence's guesses stay in their order, equal ones in that of the sequences.
   std::ranges::stable_sort(guesses, std::greater{}, &Guess::worth);
   if (guesses.size() > static_cast<size_t>(std::max(0, max_extra))) {
-    guesses.resize(static_cast<size_t>(std::max(0, max_extra)));
+    guesses.resize(std::max(0, max_extra));
   }
   const double plain = plain_rows / rows_us(plain_rows);
   double best = plain * kWorthwhile;

@@ -78,7 +78,7 @@ bool BlockTraffic::owns(std::span<const std::byte> memory) const {
 BlockTraffic::Moves& BlockTraffic::start(int32_t group, int32_t block) {
   if (!std::exchange(behind_steps_, true)) ops_.side_copies->after_ops(ops_.state.get());
   unmarked_ = true;
-  return moves_[static_cast<size_t>(group)][static_cast<size_t>(block)];
+  return moves_[group][block];
 }
 
 void BlockTraffic::read(int32_t group, int32_t block, const std::byte* from,

@@ -63,9 +63,7 @@ class BlockTraffic {
     uint64_t in = 0;
   };
 
-  const Moves& of(int32_t group, int32_t block) const {
-    return moves_[static_cast<size_t>(group)][static_cast<size_t>(block)];
-  }
+  const Moves& of(int32_t group, int32_t block) const { return moves_[group][block]; }
   Moves& start(int32_t group, int32_t block);
 
   kernels::OpTable ops_;

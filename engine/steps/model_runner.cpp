@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/base/check.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::engine {
 
@@ -69,7 +70,7 @@ ModelRunner::ModelRunner(const MemoryPlan& plan, kernels::OpTable ops,
                      model_->info().generates && host_logits_.page_locked();
   buffers_[0] = StepBuffers(ops_, plan, draws);
   if (!draws) return;
-  fetched_.resize(static_cast<size_t>(plan.max_outputs));
+  fetched_.resize(plan.max_outputs);
   // A device reaches no other memory of the host.
   picks_tokens_ = buffers_[0].page_locked();
   if (picks_tokens_ && ops_.mark != nullptr) buffers_[1] = StepBuffers(ops_, plan, draws);
@@ -80,13 +81,13 @@ uint64_t ModelRunner::pack_more(uint64_t bytes) {
 }
 
 std::byte* ModelRunner::block_memory(int32_t group, int32_t block) const {
-  const GroupPlan& plan = plan_.groups[static_cast<size_t>(group)];
+  const GroupPlan& plan = plan_.groups[group];
   HEARTH_CHECK(block >= 0 && block < plan.num_blocks, "block {} of {}", block, plan.num_blocks);
-  return pools_[static_cast<size_t>(group)].base + int64_t{block} * plan.block_bytes;
+  return pools_[group].base + int64_t{block} * plan.block_bytes;
 }
 
 void ModelRunner::read_block(int32_t group, int32_t block, std::span<std::byte> out) {
-  const auto bytes = static_cast<size_t>(plan_.groups[static_cast<size_t>(group)].block_bytes);
+  const auto bytes = static_cast<size_t>(plan_.groups[group].block_bytes);
   HEARTH_CHECK(out.size() >= bytes, "{} bytes, want {}", out.size(), bytes);
   if (traffic_.owns(out)) {
     return traffic_.read(group, block, block_memory(group, block), out.first(bytes));
@@ -97,7 +98,7 @@ void ModelRunner::read_block(int32_t group, int32_t block, std::span<std::byte> 
 }
 
 void ModelRunner::write_block(int32_t group, int32_t block, std::span<const std::byte> from) {
-  const auto bytes = static_cast<size_t>(plan_.groups[static_cast<size_t>(group)].block_bytes);
+  const auto bytes = static_cast<size_t>(plan_.groups[group].block_bytes);
   HEARTH_CHECK(from.size() >= bytes, "{} bytes, want {}", from.size(), bytes);
   if (traffic_.owns(from)) {
     return traffic_.write(group, block, block_memory(group, block), from.first(bytes));
@@ -108,7 +109,7 @@ void ModelRunner::write_block(int32_t group, int32_t block, std::span<const std:
 }
 
 void ModelRunner::touch_block(int32_t group, int32_t block) {
-  zeros_.resize(static_cast<size_t>(plan_.groups[static_cast<size_t>(group)].block_bytes));
+  zeros_.resize(plan_.groups[group].block_bytes);
   write_block(group, block, zeros_);
 }
 
@@ -136,11 +137,11 @@ void ModelRunner::start_next(const StepPlan& plan) {
   filled_->rows.clear();
   std::vector<RowWish> wishes;
   for (int32_t i = 0; i < plan.num_outputs; ++i) {
-    RowWish wish = from.wishes[static_cast<size_t>(output_row(i))];
+    RowWish wish = from.wishes[output_row(i)];
     HEARTH_CHECK(wish.kind == RowWish::Kind::kToken, "row {}", i);
     ++wish.draw.position;
     wishes.push_back(wish);
-    const PlannedRows& rows = plan.rows[static_cast<size_t>(i)];
+    const PlannedRows& rows = plan.rows[i];
     filled_->rows.push_back({rows.seq->request->arrival, rows.seq->sample, rows.first + 1});
     filled_->fed_rows.as<int32_t>()[i] = output_row(i);
   }
@@ -167,7 +168,7 @@ bool ModelRunner::take_ahead(const StepPlan& plan) {
 }
 
 int32_t ModelRunner::output_row(int32_t i) const {
-  return rows_of_ahead_.empty() ? i : rows_of_ahead_[static_cast<size_t>(i)];
+  return rows_of_ahead_.empty() ? i : rows_of_ahead_[i];
 }
 
 // Those that the last step started does not have, if there are others.
@@ -212,7 +213,7 @@ void ModelRunner::order_traffic(const StepPlan& plan, int32_t shift) {
       const auto g = static_cast<int32_t>(group);
       const std::vector<int32_t>& table = rows.seq->blocks.tables[group];
       for (int32_t i = 0; i < end && !meets; ++i) {
-        const int32_t block = table[static_cast<size_t>(i)];
+        const int32_t block = table[i];
         if (block == kNoBlock) continue;
         meets = i < first_written ? traffic_.arriving(g, block) : traffic_.moving(g, block);
       }
@@ -252,7 +253,7 @@ void ModelRunner::copy_blocks_of(int32_t group, std::span<const BlockCopy> copie
     copy_src_.push_back(copy.src);
     copy_dst_.push_back(copy.dst);
   }
-  const models::KvPool& pool = pools_[static_cast<size_t>(group)];
+  const models::KvPool& pool = pools_[group];
   ops_.copy_blocks(ops_.state.get(), {pool.base, pool.block_bytes, copy_src_, copy_dst_});
 }
 
@@ -264,12 +265,12 @@ void ModelRunner::upload(size_t offset, size_t count) {
 void ModelRunner::lay_out(const StepPlan& plan, int32_t shift) {
   const IndexLayout& at = plan_.index;
   HEARTH_CHECK(plan.num_tokens <= plan_.max_step_tokens && plan.num_outputs <= plan_.max_outputs &&
-                   static_cast<int32_t>(plan.rows.size()) <= plan_.max_seqs,
+                   size32(plan.rows) <= plan_.max_seqs,
                "tokens={} outputs={} seqs={}", plan.num_tokens, plan.num_outputs, plan.rows.size());
   kernels::BatchIndex& batch = filled_->batch;
   batch = batch_;
   batch.num_tokens = plan.num_tokens;
-  batch.num_seqs = static_cast<int32_t>(plan.rows.size());
+  batch.num_seqs = size32(plan.rows);
   batch.num_outputs = plan.num_outputs;
   host(at.counts)[0] = batch.num_tokens;
   host(at.counts)[1] = batch.num_seqs;
@@ -278,7 +279,7 @@ void ModelRunner::lay_out(const StepPlan& plan, int32_t shift) {
   int32_t row = 0;
   int32_t output = 0;
   for (int32_t i = 0; i < batch.num_seqs; ++i) {
-    const PlannedRows& rows = plan.rows[static_cast<size_t>(i)];
+    const PlannedRows& rows = plan.rows[i];
     const Sequence& seq = *rows.seq;
     const int32_t first = rows.first + shift;
     host(at.query_start)[i] = row;
@@ -289,8 +290,7 @@ void ModelRunner::lay_out(const StepPlan& plan, int32_t shift) {
       host(at.seq_idx)[row] = i;
       if (position >= rows.first_output + shift) host(at.output_rows)[output++] = row;
       for (size_t group = 0; group < plan_.groups.size(); ++group) {
-        const int32_t block =
-            seq.blocks.tables[group][static_cast<size_t>(position / plan_.block_size)];
+        const int32_t block = seq.blocks.tables[group][position / plan_.block_size];
         host(at.slot_mapping[group])[row] = block * plan_.block_size + position % plan_.block_size;
       }
     }

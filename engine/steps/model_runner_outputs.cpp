@@ -92,7 +92,7 @@ std::optional<int32_t> ModelRunner::drawn(int32_t i, uint64_t seed, int32_t samp
                                           int32_t position) const {
   if (current_->wishes.empty()) return std::nullopt;
   const int32_t row = output_row(i);
-  const RowWish& wish = current_->wishes[static_cast<size_t>(row)];
+  const RowWish& wish = current_->wishes[row];
   if (wish.kind != RowWish::Kind::kToken || wish.draw.seed != seed || wish.draw.sample != sample ||
       wish.draw.position != position) {
     return std::nullopt;
@@ -105,7 +105,7 @@ std::optional<int32_t> ModelRunner::drawn(int32_t i, uint64_t seed, int32_t samp
 const kernels::BestLogits* ModelRunner::best_logits(int32_t i) const {
   if (current_->wishes.empty()) return nullptr;
   const int32_t row = output_row(i);
-  if (current_->wishes[static_cast<size_t>(row)].kind != RowWish::Kind::kBest) return nullptr;
+  if (current_->wishes[row].kind != RowWish::Kind::kBest) return nullptr;
   const kernels::BestLogits& best = current_->best.as<kernels::BestLogits>()[row];
   return best.token[0] == kernels::kNotDrawn ? nullptr : &best;
 }
@@ -114,7 +114,7 @@ void ModelRunner::fetch_final_rows() {
   const kernels::BatchIndex& batch = current_->batch;
   final_rows_ = model_->final_rows(batch);
   if (ops_.device.kind != "cuda") return ops_.synchronize(ops_.state.get());
-  host_rows_.resize(static_cast<size_t>(batch.num_tokens * final_rows_.row_stride));
+  host_rows_.resize(batch.num_tokens * final_rows_.row_stride);
   ops_.copy_to_host(ops_.state.get(), host_rows_.data(), final_rows_.data,
                     host_rows_.size() * sizeof(float));
   final_rows_.data = host_rows_.data();

@@ -16,11 +16,11 @@ std::vector<BlockCell> cells_of(const Scheduler& scheduler, const KvCache& kv, i
   const PrefixIndex& index = kv.index();
   std::vector<BlockCell> cells(static_cast<size_t>(pool.num_blocks()));
   for (int32_t block = 0; block < pool.num_blocks(); ++block) {
-    BlockCell& cell = cells[static_cast<size_t>(block)];
+    BlockCell& cell = cells[block];
     const int32_t refs = pool.ref_count(block);
     cell.refs = static_cast<uint8_t>(std::min(refs, 255));
     const NodeId node = pool.indexed(block) ? index.node_of(group, block) : kNoNode;
-    const bool kept = node != kNoNode && pinned[static_cast<size_t>(node)];
+    const bool kept = node != kNoNode && pinned[node];
     cell.state = refs > 1          ? BlockState::kShared
                  : refs == 1       ? BlockState::kUsed
                  : kept            ? BlockState::kPinned
@@ -32,10 +32,10 @@ std::vector<BlockCell> cells_of(const Scheduler& scheduler, const KvCache& kv, i
     for (const auto& seq : live->samples) {
       const auto& tables = seq->blocks.tables;
       if (static_cast<size_t>(group) >= tables.size()) continue;
-      const std::vector<int32_t>& table = tables[static_cast<size_t>(group)];
+      const std::vector<int32_t>& table = tables[group];
       for (size_t i = 0; i < table.size(); ++i) {
         if (table[i] < 0) continue;
-        BlockCell& cell = cells[static_cast<size_t>(table[i])];
+        BlockCell& cell = cells[table[i]];
         if (cell.request != 0) continue;
         cell.request = live->request.id;
         cell.position = static_cast<int32_t>(i);
@@ -70,12 +70,11 @@ std::vector<PrefixRun> prefix_runs(const KvCache& kv, int32_t chunk_blocks, size
   std::vector<NodeId> way;
   const auto depth_of = [&](NodeId node) {
     way.clear();
-    for (; depths[static_cast<size_t>(node)] < 0 && !index.is_root(node);
-         node = index.parent(node)) {
+    for (; depths[node] < 0 && !index.is_root(node); node = index.parent(node)) {
       way.push_back(node);
     }
-    int32_t depth = std::max(0, depths[static_cast<size_t>(node)]);
-    for (auto at = way.rbegin(); at != way.rend(); ++at) depths[static_cast<size_t>(*at)] = ++depth;
+    int32_t depth = std::max(0, depths[node]);
+    for (auto at = way.rbegin(); at != way.rend(); ++at) depths[*at] = ++depth;
     return depth;
   };
   const auto ends_run = [&](NodeId node) {
@@ -110,7 +109,7 @@ std::vector<bool> pinned_nodes(const KvCache& kv, std::span<const PinnedChunk> c
   for (const PinnedChunk& chunk : chunks) {
     NodeId node = index.find(chunk.last);
     for (int32_t i = 0; i < chunk.num_blocks && node != kNoNode && !index.is_root(node); ++i) {
-      pinned[static_cast<size_t>(node)] = true;
+      pinned[node] = true;
       node = index.parent(node);
     }
   }
@@ -181,8 +180,7 @@ std::shared_ptr<const EngineWatch> StepRecorder::take(const Scheduler& scheduler
       out->pools.push_back(cells_of(scheduler, kv, group, kept));
     }
     for (const MovedBlock& moved : std::exchange(moved_, {})) {
-      BlockCell& cell =
-          out->pools[static_cast<size_t>(moved.group)][static_cast<size_t>(moved.block)];
+      BlockCell& cell = out->pools[moved.group][moved.block];
       const bool plain = cell.state == BlockState::kUsed || cell.state == BlockState::kCached ||
                          cell.state == BlockState::kPinned;
       if (plain) cell.state = BlockState::kMoving;
@@ -193,7 +191,7 @@ std::shared_ptr<const EngineWatch> StepRecorder::take(const Scheduler& scheduler
     out->prefixes = prefix_runs(kv, chunk_blocks, kMaxPrefixes);
     const std::vector<bool> kept = pinned_nodes(kv, pinned);
     for (PrefixRun& run : out->prefixes) {
-      run.pinned = kept[static_cast<size_t>(kv.index().find(run.name))];
+      run.pinned = kept[kv.index().find(run.name)];
     }
     prefixes_due_us_ = next_due(kPrefixesEveryUs);
   }

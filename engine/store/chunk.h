@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/kv/chain_hash.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::engine {
 
@@ -80,7 +81,7 @@ struct NamedChain {
   Chain chain;
   std::vector<Hash128> names;     ///< [i]: behind i blocks; [0] is the root
   std::vector<Hash128> prefixes;  ///< per chunk, see StoreKey::prefixes
-  int32_t num_blocks() const { return static_cast<int32_t>(names.size()) - 1; }
+  int32_t num_blocks() const { return size32(names) - 1; }
 };
 /// Names the chain's whole blocks; tokens behind the last of them are cut off. No prefixes.
 NamedChain name_chain(Chain chain, int32_t block_size);

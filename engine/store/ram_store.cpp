@@ -55,7 +55,7 @@ Result<std::vector<FoundChunk>> RamStore::find(const NamedChain& chain, int32_t 
   for (int32_t index = first_block / chunk_blocks_;
        index * chunk_blocks_ < std::min(max_blocks, chain.num_blocks()); ++index) {
     const int32_t first = index * chunk_blocks_;
-    const Hash128& front = chain.names[static_cast<size_t>(first)];
+    const Hash128& front = chain.names[first];
     const auto [begin, end] = by_front_.equal_range(front);
     for (auto at = begin; at != end; ++at) {
       const Kept& kept = kept_.at(at->second);
@@ -124,7 +124,7 @@ void RamStore::keep(const NamedChain& chain, const ChunkShape& shape,
   const int32_t end = first + shape.num_blocks;
   // Of a chunk that was found by a part of it, the other tokens are not known.
   if (shape.num_blocks <= 0 || end > chain.num_blocks()) return;
-  const Hash128& front = chain.names[static_cast<size_t>(first)];
+  const Hash128& front = chain.names[first];
   std::vector<int64_t> covered;
   Compared compared;
   const auto [begin, last] = by_front_.equal_range(front);
@@ -149,7 +149,7 @@ void RamStore::keep(const NamedChain& chain, const ChunkShape& shape,
   kept.tokens = shared_tokens(chain.chain.tokens);
   if (!make_room(bytes)) return;
   kept.front = front;
-  kept.last = chain.names[static_cast<size_t>(end)];
+  kept.last = chain.names[end];
   kept.pinned = pins_.contains(kept.last);
   kept.root = chain.chain.root;
   kept.owner = chain.chain.owner;
@@ -257,7 +257,7 @@ Result<bool> RamStore::touch(const NamedChain& chain, int32_t index, int32_t num
   if (first + num_blocks > chain.num_blocks()) return false;
   bool here = false;
   Compared compared;
-  const auto [begin, end] = by_front_.equal_range(chain.names[static_cast<size_t>(first)]);
+  const auto [begin, end] = by_front_.equal_range(chain.names[first]);
   for (auto at = begin; at != end; ++at) {
     const Kept& kept = kept_.at(at->second);
     if (common_blocks(kept, chain, first + num_blocks, &compared) < num_blocks) continue;

@@ -243,8 +243,8 @@ Result<void> SqliteStore::find_in_chunk(const NamedChain& chain, int32_t index, 
       // load() would refuse it: it says so there, and deletes it.
       if (!stored.ok()) continue;
       const ChunkRow& row = stored->row;
-      if (row.shape.index != index || row.parent != chain.names[static_cast<size_t>(first)] ||
-          row.prefix != chain.prefixes[static_cast<size_t>(index)]) {
+      if (row.shape.index != index || row.parent != chain.names[first] ||
+          row.prefix != chain.prefixes[index]) {
         continue;
       }
       if (std::any_of(out.begin() + static_cast<ptrdiff_t>(begin), out.end(),
@@ -267,7 +267,7 @@ Result<void> SqliteStore::find_in_chunk(const NamedChain& chain, int32_t index, 
   // Rows that are a part of the chain, the longest first; then those that begin like it. Among many
   // that share a beginning, the first kind would not be found by that beginning.
   for (int32_t last = std::min(first + chunk_blocks, chain.num_blocks()); last > first; --last) {
-    open_->by_last.bind(0, hash_bytes(chain.names[static_cast<size_t>(last)]));
+    open_->by_last.bind(0, hash_bytes(chain.names[last]));
     HEARTH_TRY(take(open_->by_last));
     if (out.size() > begin) break;
   }
@@ -454,7 +454,7 @@ Result<void> SqliteStore::save_one(const ChunkToSave& chunk) {
   row.parent = chain.names[first];
   row.first = chain.names[first + 1];
   row.last = chain.names[last];
-  row.prefix = chain.prefixes[static_cast<size_t>(shape.index)];
+  row.prefix = chain.prefixes[shape.index];
   row.shape = shape;
   const auto tokens =
       std::span(chain.chain.tokens).subspan(first * block_size, (last - first) * block_size);

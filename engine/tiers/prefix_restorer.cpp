@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::engine {
 namespace {
@@ -48,7 +49,7 @@ PrefixRestorer::PrefixRestorer(StoreLink& link, KvCache& kv, ModelRunner& runner
 
 int32_t PrefixRestorer::max_blocks(const LiveRequest& live) const {
   // The last token is always computed: its logits are needed.
-  return (static_cast<int32_t>(live.samples.front()->tokens.size()) - 1) / link_.block_size();
+  return (size32(live.samples.front()->tokens) - 1) / link_.block_size();
 }
 
 int32_t PrefixRestorer::cached_blocks(const LiveRequest& live, int32_t max_blocks) const {
@@ -215,15 +216,11 @@ int32_t PrefixRestorer::choose(const LiveRequest& live, int32_t max_blocks,
     }
   };
   for (const FoundChunk& chunk : chunks) {
-    for_each_block(chunk, [&](size_t group, int32_t block) {
-      have[group][static_cast<size_t>(block)] = true;
-    });
+    for_each_block(chunk, [&](size_t group, int32_t block) { have[group][block] = true; });
   }
   size_t num_seen = 0;
   const auto next = [&] { return num_seen++ < max; };
-  const auto has = [&](int32_t group) -> bool {
-    return have[static_cast<size_t>(group)][num_seen - 1];
-  };
+  const auto has = [&](int32_t group) -> bool { return have[group][num_seen - 1]; };
   const int32_t usable = usable_prefix(kv_.groups(), link_.block_size(), max_blocks, next, has);
   // Of several chunks with the same blocks, the first one is enough.
   std::vector<std::vector<bool>>& got = cached;
@@ -233,8 +230,8 @@ int32_t PrefixRestorer::choose(const LiveRequest& live, int32_t max_blocks,
       const auto g = static_cast<int32_t>(group);
       if (block >= usable) return;
       if (block < kv_.first_visible_block(g, usable * link_.block_size())) return;
-      if (got[group][static_cast<size_t>(block)]) return;
-      got[group][static_cast<size_t>(block)] = true;
+      if (got[group][block]) return;
+      got[group][block] = true;
       needed = true;
     });
     return !needed;

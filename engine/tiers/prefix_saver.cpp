@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/base/sizes.h"
+
 namespace hearth::engine {
 namespace {
 
@@ -75,7 +77,7 @@ uint64_t PrefixSaver::send_chunk(const Offer& offer, DueChunk due, const StepCos
   data.size = bytes;
   size_t offset = 0;
   for (int32_t i = 0; i < shape.num_blocks; ++i) {
-    const NodeMark& mark = due.marks[static_cast<size_t>(i)];
+    const NodeMark& mark = due.marks[i];
     for (size_t group = 0; group < layout.num_groups(); ++group) {
       if (!shape.has(group, i)) continue;
       const auto g = static_cast<int32_t>(group);
@@ -96,7 +98,7 @@ uint64_t PrefixSaver::send_chunk(const Offer& offer, DueChunk due, const StepCos
 uint64_t PrefixSaver::send_next(const StepCost& cost) {
   Offer& offer = offers_.front();
   DueChunk due = due_chunk(offer);
-  const bool evicted = due.shape.num_blocks < static_cast<int32_t>(due.marks.size());
+  const bool evicted = due.shape.num_blocks < size32(due.marks);
   uint64_t bytes = 0;
   if (due.shape.num_blocks > 0) {
     if (!std::exchange(offer.opened, true)) {

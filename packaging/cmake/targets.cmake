@@ -8,6 +8,12 @@ target_compile_options(hearth_warnings INTERFACE
 target_compile_options(hearth_warnings INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -fno-omit-frame-pointer>)
 
+# Conversions that may change a value are written out. Signs are not warned of: counts are int32_t, and
+# containers are indexed by them.
+function(hearth_warn_conversions target)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wconversion>)
+endfunction()
+
 # Sanitized builds are for running tests: -Og compiles in a quarter of the time of -O2, and line numbers
 # are all that a report needs.
 if(NOT HEARTH_SANITIZE STREQUAL "")
