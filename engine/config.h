@@ -9,7 +9,7 @@ namespace hearth::engine {
 
 enum class SchedulerPolicy {
   kContinuous,  ///< sequences join and leave at every step
-  kStatic,      ///< a batch is filled, runs until all of it ends; for comparison
+  kStatic,      ///< a batch is filled and runs until all of it ends; for comparison
 };
 
 struct SchedulerConfig {
@@ -21,20 +21,20 @@ struct SchedulerConfig {
   /// As TGI defines it: a prefill pauses decode when waiting/running reaches this ratio. Only
   /// without chunked prefill.
   double waiting_served_ratio = 0.3;
-  double decode_step_stretch = 3.0;  ///< a step with decode rows lasts at most so many plain ones
-  /// A step without decode rows lasts at most so long, or decode_step_stretch plain steps of one
-  /// row where that is longer.
+  double decode_step_stretch = 3.0;  ///< bound on a step with decode rows, in plain decode steps
+  /// Bound on a step without decode rows; or decode_step_stretch plain steps of one row, where that
+  /// is longer.
   int64_t prefill_step_us = 250'000;
-  int64_t aging_us = 2'000'000;  ///< passed over for so long, a class is raised by one
+  int64_t aging_us = 2'000'000;  ///< a class that is passed over this long rises by one rank
 };
 
-/// Guessing tokens and verifying several in one step. Changes speed, never text.
+/// Drafting tokens and verifying several in one step. Changes speed, never text.
 struct SpeculationConfig {
   bool enabled = true;
-  bool lookup = true;     ///< guess by looking up the text's own past
-  int32_t max_width = 8;  ///< guesses verified per sequence and step, at most
-  /// Verify exactly so many where there are guesses, whatever they cost; 0: as many as pay. For
-  /// tests and measurements.
+  bool lookup = true;     ///< draft by looking up earlier text of the sequence
+  int32_t max_width = 8;  ///< draft tokens verified per sequence and step, at most
+  /// Verify exactly this many draft tokens, whatever they cost; 0: as many as pay. For tests and
+  /// measurements.
   int32_t fixed_width = 0;
   uint64_t draft_kv_bytes = 0;  ///< for the draft model's KV pools; as EngineConfig::kv_bytes
 };
@@ -55,11 +55,11 @@ struct EngineConfig {
   uint64_t kv_bytes = 0;
   int32_t context_length = 0;  ///< 0: the model's
   bool prefix_cache = true;
-  /// Restore what the store has whether or not recomputing would be faster; for tests.
+  /// Restore stored prefixes even where recomputing would be faster; for tests.
   bool always_restore = false;
   /// Only with chunked prefill.
   RestoreOverlap restore_overlap = RestoreOverlap::kByRates;
-  /// Where the device draws tokens: launch the next step before the host has seen this one's.
+  /// Where the device draws tokens: launch the next step before this one's tokens reach the host.
   bool run_ahead = true;
   SchedulerConfig scheduler;
   SpeculationConfig speculation;

@@ -1,12 +1,12 @@
 #pragma once
 // The engine: one model, one device, many sequences. A library without a socket in it.
 //
-// Owned and run by one thread. Others reach it through the two mailboxes only. One iteration of
-// `step()`: drain the inbox -> the speculator guesses -> the scheduler plans a batch ->
-// model_runner fills the index buffers
-// -> the model calls ops -> the sampler picks or verifies tokens -> events to the outbox. No I/O,
-// no lock outside the mailboxes, no device memory taken after create(). The slow tier of the KV
-// cache is another thread behind two more mailboxes (engine/tiers/).
+// Owned and run by one thread. Other threads reach it only through the two mailboxes. One iteration
+// of `step()`: drain the inbox -> the speculator drafts tokens -> the scheduler plans a batch ->
+// model_runner fills the index buffers -> the model calls ops -> the sampler picks or verifies
+// tokens -> events go to the outbox. It does no I/O, takes no lock outside the mailboxes, and no
+// device memory after create(). The store of the KV cache runs on another thread, reached through
+// two more mailboxes (engine/tiers/).
 
 #include <cstdint>
 #include <memory>
@@ -29,11 +29,11 @@ struct WatchPort;
 
 class Engine {
  public:
-  /// `store`: where the slow tier is asked, null without one; its replies come as commands. It
-  /// outlives the engine.
   /// Takes all device memory (pools, activations, index buffers, logits). kOutOfMemory holds the
-  /// numbers; kInvalidArgument names the field. `proposer`: guesses beside lookup, before it where
-  /// guessing is free; may be null.
+  /// numbers; kInvalidArgument names the field.
+  /// `proposer`: drafts in addition to lookup, and before it where its drafts are free; may be
+  /// null. `store`: the inbox of the store's thread, null without a store. It outlives the engine,
+  /// and its replies arrive as commands.
   static Result<std::unique_ptr<Engine>> create(const EngineConfig& config, kernels::OpTable ops,
                                                 std::unique_ptr<models::Model> model,
                                                 const Clock& clock,
@@ -43,59 +43,59 @@ class Engine {
 
   /// Any thread. Bounded; full means kBusy.
   Mailbox<EngineCommand>& inbox();
-  /// Drained by one thread; each message is what one step said. Has an eventfd.
+  /// Drained by one thread; each message holds the events of one step. Has an eventfd.
   Mailbox<std::vector<EngineEvent>>& outbox();
 
-  /// `check` is asked whether the weights are what they were, on the engine's thread: after each
-  /// step that read some of them from the model's file, before a token of it leaves, and when the
-  /// last of them has been packed. After an error nothing more is computed or stored: every request
-  /// ends with it, and a ModelLostEvent says so. Before run().
+  /// `check` verifies that the model's file has not changed. It runs on the engine's thread after
+  /// each step that read weights from the file, before any token of the step is sent, and once more
+  /// when the last weight has been packed. After an error the engine computes and stores nothing:
+  /// every request fails with the error, and a ModelLostEvent reports it. Call before run().
   void set_weights_check(std::function<Result<void>()> check);
 
-  /// Computes steps of a prompt of its own, so that the scheduler knows what steps of one and of
-  /// several rows cost and memory is mapped before the first request. Before run(), with nothing
-  /// live; leaves no trace in the cache, the counters and the outbox. Not `at_once`, and where no
-  /// draft is to be judged, run() does it in its first idle moment, so that the first token after a
-  /// load does not wait for it.
+  /// Computes steps of a prompt of its own, so that before the first request the scheduler knows
+  /// the cost of steps and memory is mapped. Call before run(), with nothing live; leaves no trace
+  /// in the cache, the counters or the outbox. Without `at_once`, and without a draft model to
+  /// judge, run() does this in its first idle moment, so that it does not delay the first token
+  /// after a load.
   void warm_up(bool at_once = true);
-  /// What run() does in an idle moment. Ends, to be tried again, where a command waits; true: done,
-  /// or not to be had (no free blocks).
+  /// What run() does in that idle moment. False: a command arrived first, so try again later. True:
+  /// done, or impossible for lack of free blocks.
   bool measure_costs();
 
-  /// Expected speed over plain decoding, of one sequence by the proposer that computes, were each
-  /// guess right with that chance; from what the warm-up measured. 1: it does not pay, or there is
-  /// none.
+  /// Expected speed relative to plain decoding, for one sequence with the draft model, if each
+  /// draft token is right with that chance; from the costs that the warm-up measured. 1: drafting
+  /// does not pay, or there is no draft model.
   double draft_gain(double chance) const;
-  /// What a step of so many decode rows was measured to take, in us.
+  /// Measured duration of a step with that many decode rows, in us.
   double step_us(int32_t rows) const;
-  /// What was learned of costs, and what an earlier engine learned: before anything was computed.
+  /// The costs measured so far. restore_costs() takes those of an earlier engine; call it before
+  /// anything was computed.
   MeasuredCosts measured_costs() const;
   void restore_costs(const MeasuredCosts& prices);
-  /// The device's idle times between steps, from now on; then those since the last call, in
-  /// microseconds. None where a device computes while it is called.
+  /// From now on records the device's idle times between steps. take_gaps() returns those since the
+  /// last call, in microseconds; none where the device computes inside the call.
   void time_gaps();
   std::vector<double> take_gaps();
-  /// Frees the proposer that computes. Before run(), with nothing live.
+  /// Frees the draft model. Call before run(), with nothing live.
   void drop_paid_proposer();
 
   /// One iteration. False when there was nothing to compute (the caller may then wait).
   bool step();
-  /// Steps until a Stop, or until a Drain has emptied it; waits while idle, using no CPU.
+  /// Steps until a Stop, or until a Drain has emptied it; uses no CPU while idle.
   void run();
 
   const models::ModelInfo& model_info() const;
   int32_t context_length() const;
   /// Device memory by part; what was allocated is exactly this.
   const MemoryPlan& memory_plan() const;
-  /// What a store of this engine's blocks keeps.
+  /// The layout under which a store keeps this engine's blocks.
   KvLayout kv_layout() const;
   /// Bytes of KV pools.
   uint64_t kv_bytes() const;
   EngineSnapshot snapshot() const;  ///< engine thread, or no thread running
-  /// What a dashboard is told (engine/steps/step_record.h), by snapshots that come while it is
-  /// wanted.
+  /// Where a dashboard turns records on and receives them (engine/steps/step_record.h).
   WatchPort& watch_port();
-  /// Times that something was recorded for it; grows only while it is wanted.
+  /// How often something was recorded for a dashboard; grows only while records are on.
   uint64_t watch_calls() const;
   /// Stops the process when free + used + cached differs from the pool, or a reference count from
   /// the references there are. For tests and idle moments.

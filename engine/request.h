@@ -20,7 +20,7 @@ namespace hearth::engine {
 /// Chosen by the front door; unique among the live requests of one engine.
 using RequestId = uint64_t;
 
-/// What the text of a request must follow; see engine/grammar/constraint.h.
+/// The schema or grammar of a request's text; see engine/grammar/constraint.h.
 class Constraint;
 
 enum class Priority { kInteractive, kNormal, kBatch };
@@ -44,7 +44,7 @@ struct SamplingParams {
   bool prompt_logprobs = false;
 };
 
-/// A prompt's first tokens, as far as they fill blocks, and how long they shall be kept.
+/// A prompt's first tokens, as far as they fill blocks, and how long to keep them.
 struct KeptPrefix {
   int32_t num_tokens = 0;
   int64_t seconds = 0;
@@ -64,28 +64,28 @@ struct Request {
   std::vector<int32_t>
       stop_ids;  ///< end the sample (reason stop), end-of-generation ids among them
   SamplingParams sampling;
-  /// Shared by its samples, used on the engine thread alone once posted; null: any text.
+  /// Shared by its samples; used only on the engine thread once posted; null: any text.
   std::shared_ptr<Constraint> constraint;
   bool use_prefix_cache = true;
-  bool use_prefix_store = true;  ///< the slow tier too, where the engine has one
-  /// Beginnings of the prompt that stay in the slow tier so many seconds, whatever else is evicted
-  /// there, as far as its owner's bound allows.
+  bool use_prefix_store = true;  ///< the store, too, if the engine has one
+  /// Prefixes of the prompt that the store keeps for a number of seconds, whatever else it evicts,
+  /// as far as the bound of their owner allows.
   std::vector<KeptPrefix> kept;
-  bool speculate = true;    ///< may be guessed ahead; the same text, sooner or not
-  bool use_draft = true;    ///< by the draft model too, where the engine has one
+  bool speculate = true;    ///< tokens may be drafted; the text stays the same
+  bool use_draft = true;    ///< by the draft model, too, if the engine has one
   int64_t deadline_us = 0;  ///< on the engine's clock; 0: none
   int64_t received_us = 0;  ///< on the engine's clock; start of queue_ms and ttft_ms
-  /// Resuming after a lost worker: per sample, the tokens that were already sent. They count into
-  /// max_tokens, are not sent again, and the text goes on as if nothing had happened.
+  /// Resuming after a lost worker: per sample, the tokens that were already sent. They count
+  /// towards max_tokens and are not sent again; the text continues after them.
   std::vector<std::vector<int32_t>> resume;
-  /// Not kNone: a vector is wanted and no token. max_tokens is 0, n is 1, and the answer is an
-  /// EmbeddingEvent.
+  /// Not kNone: the request asks for a vector instead of tokens. max_tokens is 0, n is 1, and the
+  /// answer is an EmbeddingEvent.
   models::Pooling pooling = models::Pooling::kNone;
   bool normalize = true;  ///< that vector has length 1
-  /// A fork: the text that `constraint` holds begins so many tokens before the prompt's end.
+  /// A fork: the text under `constraint` begins this many tokens before the prompt's end.
   int32_t constraint_prefix = 0;
-  /// A fork: the blocks of this live request's sample are shared as far as its tokens are the
-  /// prompt's, a partly filled one included; 0: of none. It only saves computing.
+  /// A fork: the live request and sample whose blocks are shared as far as the tokens are equal, a
+  /// partly filled block included; 0: none. It only saves computing.
   RequestId fork_of = 0;
   int32_t fork_sample = 0;
 };
@@ -109,8 +109,9 @@ struct WantSnapshot {};
 using EngineCommand =
     std::variant<Request, CancelRequest, FinishSample, Drain, Stop, WantSnapshot, StoreReply>;
 
-/// The engine's own check of a request: what would make it read outside its arrays, or loop. The
-/// wire's ranges are checked where requests enter. kInvalidArgument names the field.
+/// The engine's own check of a request, for values that would make it read outside its arrays or
+/// loop. The ranges of the protocol are checked where requests enter. kInvalidArgument names the
+/// field.
 Result<void> check_request(const Request& request, int32_t vocab_size);
 
 // ---- Events ---------------------------------------------------------------------------------
@@ -122,8 +123,8 @@ struct TokenLogprob {
   float logprob = 0.0f;  ///< natural log, of the distribution before temperature and truncation
 };
 
-/// One generated token. A stop or end-of-generation id is not one: it ends the sample, and only the
-/// SampleDoneEvent tells.
+/// One generated token. A stop or end-of-generation id makes no event: it ends the sample, which
+/// SampleDoneEvent reports.
 struct TokenEvent {
   RequestId id = 0;
   int32_t sample = 0;
@@ -147,13 +148,13 @@ struct ProgressEvent {
   int32_t prompt_tokens = 0;
   int32_t queue_position = 0;  ///< 0: running
   std::string waiting_for;     ///< "blocks", "slots", "fairness", "restoring", "" while running
-  int64_t estimate_us = 0;     ///< until it runs, by how long others took; 0: not known
+  int64_t estimate_us = 0;  ///< until it runs, from the durations of earlier requests; 0: not known
 };
 
 struct PromptLogprobsEvent {
   RequestId id = 0;
   std::vector<float> logprobs;  ///< of prompt tokens 1 .. n-1 given those before
-  /// Of each of them the best alternatives, where top_logprobs asks for some; best first.
+  /// For each of them the best alternatives, if top_logprobs asks for some; best first.
   std::vector<std::vector<TokenLogprob>> top;
 };
 
@@ -170,32 +171,32 @@ struct SampleDoneEvent {
   int32_t num_tokens = 0;  ///< generated, resumed ones included
 };
 
-/// Why a prompt was computed from its first token on that was not cached.
+/// Why the first uncached token of a prompt, and those after it, had to be computed.
 enum class MissReason {
-  kNone,    ///< all full blocks in front of the last token were cached
+  kNone,    ///< all full blocks before the last token were cached
   kOff,     ///< by the request, or by the configuration
-  kNew,     ///< nothing kept begins like it
-  kOther,   ///< what is kept goes on with other tokens
-  kEnded,   ///< what is kept ends there, or has lost what came behind
+  kNew,     ///< no cached prefix begins like it
+  kOther,   ///< cached prefixes continue with other tokens
+  kEnded,   ///< cached prefixes end there, or their continuation was evicted
   kSlow,    ///< the rest is stored, and computing it was expected to be faster
-  kBeside,  ///< it was computed while what follows it came from the store
+  kBeside,  ///< it was computed while the rest was loaded from the store
 };
 
-/// Guesses verified: of a request, or over all of them. The mean accepted length is
-/// accepted_tokens / verifications; each accepted token saved its sequence one decode step.
+/// Counts of draft tokens, of one request or of all. The mean accepted length is accepted_tokens /
+/// verifications; each accepted token saved its sequence one decode step.
 struct SpeculationCounts {
   static constexpr size_t kPositions = 16;
-  uint64_t verifications = 0;  ///< times that a sequence had guesses in a step
+  uint64_t verifications = 0;  ///< times that a sequence had draft tokens in a step
   uint64_t drafted_tokens = 0;
   uint64_t accepted_tokens = 0;
-  /// By place among the guesses of a step, from 0; those further back count as the last.
+  /// By place among the draft tokens of a step, from 0; later places count as the last.
   std::array<uint64_t, kPositions> drafted_at{}, accepted_at{};
-  /// Estimate: what plain steps would have taken for the tokens of the steps that had guesses, less
-  /// what these steps and the guessing took. Of a request: as it saw them; below 0 where guesses of
-  /// its neighbours cost it more than its own brought.
+  /// Estimate: the time that plain steps would have taken for the tokens of steps with drafts, less
+  /// the time that these steps and drafting took. For one request it is below 0 where drafts of
+  /// other requests in the same steps cost it more time than its own saved.
   double saved_us = 0;
 
-  /// A sequence's guesses in one step.
+  /// Adds the draft tokens of one sequence in one step.
   void add(int32_t drafted, int32_t accepted);
   double mean_accepted() const {
     return verifications == 0
@@ -234,7 +235,7 @@ struct RequestFailedEvent {
 struct EngineSnapshot {
   int64_t time_us = 0;
   uint64_t num_steps = 0;
-  uint64_t num_steps_ahead = 0;  ///< of them, launched before the tokens before them were known
+  uint64_t num_steps_ahead = 0;  ///< of them, launched before the previous step's tokens were known
   int32_t num_running = 0;
   int32_t num_waiting = 0;
   int32_t num_preempted = 0;
@@ -259,8 +260,8 @@ struct SnapshotEvent {
   EngineSnapshot snapshot;
 };
 
-/// The model can compute no more: its weights are not what they were. Every live request has failed
-/// with `error`, and so does each that comes.
+/// The model's file has changed, so the engine computes no more. Every live request has failed with
+/// `error`, and so does each new one.
 struct ModelLostEvent {
   Error error;
 };

@@ -10,6 +10,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/random.h"
+#include "kernels/base/sizes.h"
 #include "kernels/host/thread_pool.h"
 #include "models/part_file.h"
 #include "models/quantize/mix.h"
@@ -80,7 +81,7 @@ void set_vocabulary(GgufWriter* writer, int32_t size) {
     types.push_back(6);
   }
   tokens.emplace_back("\xE2\x96\x81");
-  for (int32_t i = 0; static_cast<int32_t>(tokens.size()) < size; ++i) tokens.push_back(word(i));
+  for (int32_t i = 0; size32(tokens) < size; ++i) tokens.push_back(word(i));
   types.resize(tokens.size(), 1);
   std::vector<float> scores(tokens.size(), 0.0f);
   for (size_t id = kFirstWord; id < scores.size(); ++id) {

@@ -105,7 +105,7 @@ std::vector<float> rope_frequencies(const RopeConfig& config, std::span<const fl
   std::vector<float> frequencies;
   for (int32_t i = 0; i < pairs; ++i) {
     double frequency = std::pow(static_cast<double>(config.base), -2.0 * i / config.dim);
-    if (!divisors.empty()) frequency /= static_cast<double>(divisors[static_cast<size_t>(i)]);
+    if (!divisors.empty()) frequency /= static_cast<double>(divisors[i]);
     const double squeezed = frequency / static_cast<double>(config.factor);
     switch (config.scaling) {
       case RopeConfig::Scaling::kNone: break;

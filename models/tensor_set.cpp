@@ -47,13 +47,13 @@ Result<const GgufTensor*> TensorSet::want_if_present(std::string_view name,
 
 void TensorSet::ignore(std::string_view name) {
   const GgufTensor* tensor = file_.find_tensor(name);
-  if (tensor != nullptr) used_[static_cast<size_t>(tensor - file_.tensors().data())] = true;
+  if (tensor != nullptr) used_[tensor - file_.tensors().data()] = true;
 }
 
 Result<void> TensorSet::check_all_used() const {
   const auto unused = std::find(used_.begin(), used_.end(), false);
   if (unused == used_.end()) return {};
-  const GgufTensor& tensor = file_.tensors()[static_cast<size_t>(unused - used_.begin())];
+  const GgufTensor& tensor = file_.tensors()[unused - used_.begin()];
   return Error::unsupported(
       fmt::format("{}: a tensor of shape {} that this architecture has no place for",
                   printable(tensor.name), tensor.shape()));

@@ -1,5 +1,5 @@
 #pragma once
-// What happened lately, recent things counting more.
+// Rates of recent events, in which newer events count more.
 
 #include <algorithm>
 #include <cmath>
@@ -7,8 +7,7 @@
 
 namespace hearth::engine {
 
-/// Events per second of busy time: both sums fade with the busy time that passes, by 1/e in two
-/// seconds.
+/// Events per second of busy time. Both sums decay with busy time, by 1/e in two seconds.
 class RecentRate {
  public:
   void add(double count, int64_t busy_us) {
@@ -24,9 +23,9 @@ class RecentRate {
   double seconds_ = 0;
 };
 
-/// Events per second as they pass on a clock on the wall: the count fades by 1/e in two seconds, so
-/// that it says nothing of a time long ago once there are no more. In the first half second it is
-/// what there would be in one if no more came.
+/// Events per second of wall time. The count decays by 1/e in two seconds, so the rate falls to
+/// zero once events stop. In the first half second it is what half a second would show if no more
+/// came.
 class RecentThroughput {
  public:
   void add(double count, int64_t begin_us, int64_t end_us) {

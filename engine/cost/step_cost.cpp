@@ -8,21 +8,21 @@ namespace hearth::engine {
 namespace {
 
 constexpr double kPriorDecodeUs = 20'000;
-/// A first chunk of a few tokens on any device.
+/// Assumed before any measurement: on any device a first chunk is a few tokens.
 constexpr double kPriorTokenUs = 32'000;
 constexpr double kGain = 0.4;
-/// Of a row beyond those that were measured, relative to the step, where one row count is all that
-/// is known: cheap, so that it is tried.
+/// Cost of a row beyond the only row count that was measured, relative to the step: low, so that it
+/// is tried.
 constexpr double kPriorRow = 0.05;
-/// Points move slower than classes: speculation compares two of them.
+/// Points change more slowly than classes, because speculation compares two of them.
 constexpr double kPointGain = 0.15;
 constexpr double kMinTokenUs = 0.01;
 constexpr double kMaxTokenUs = 1e9;
-/// Measures that a restored price counts for: the next few may still correct it by much.
+/// Measurements that a restored cost counts for: the next few may still correct it a lot.
 constexpr int32_t kRestored = 2;
 constexpr int32_t kMaxTokens = 1 << 24;
-/// A step with so many prefill tokens counts half as much as one with very many: the fewer they
-/// are, the more of what is measured is something else.
+/// A step with this many prefill tokens counts half as much as one with very many: with few tokens,
+/// most of the measured time is something else.
 constexpr double kFewTokens = 16;
 /// Positions of the first class; attention is a small part of a token's cost there.
 constexpr int32_t kFirstClass = 256;
@@ -57,8 +57,8 @@ void StepCost::for_each_class(const PrefillRun& run, const Fn& fn) {
 }
 
 double StepCost::price(int position_class) const {
-  // Not measured: as the nearest class before it, which is too cheap by less than the next measure
-  // corrects; else as the nearest behind, which is too dear.
+  // Not measured: like the nearest class before it, which is a little too cheap, and the next
+  // measurement corrects that; otherwise like the nearest after it, which is too expensive.
   for (int c = position_class; c >= 0; --c) {
     if (const double us = tokens_[c].us; us > 0) return us;
   }
@@ -88,8 +88,7 @@ void StepCost::measure_point(int32_t rows, double us) {
     point.rows = rows;
     point.us = us;
   } else {
-    // The very first step of a kind touches memory that the next ones find mapped, so the lower of
-    // the first two counts.
+    // The very first step of a kind also maps memory, so the lower of the first two counts.
     const double gain = std::max(kPointGain, 1.0 / (1 + point.measures));
     const double seen = std::clamp(us, 0.5 * point.us, 2.0 * point.us);
     point.rows += gain * (rows - point.rows);
@@ -108,7 +107,7 @@ double StepCost::rows_us(int32_t rows) const {
   const auto believed = [this](const Point& point) {
     return point.measures > 0 && decode_steps_ - point.step < kForgotten;
   };
-  // Some point is believed as soon as there is any: the last one measured.
+  // The last point measured is always used.
   const Point* below = nullptr;
   const Point* before = nullptr;  // the one below that
   const Point* above = nullptr;
@@ -124,7 +123,7 @@ double StepCost::rows_us(int32_t rows) const {
     }
   }
   if (below == nullptr && above == nullptr) return kPriorDecodeUs;
-  // Fewer rows than were ever measured cost at most as much.
+  // Fewer rows than were ever measured cost no more than those.
   if (below == nullptr) return above->us;
   double slope = kPriorRow * below->us;
   if (above != nullptr) {
@@ -177,7 +176,7 @@ double StepCost::prefill_us(const PrefillRun& run) const {
 bool StepCost::knows(const PrefillRun& run) const {
   bool known = true;
   for_each_class(run, [&](int c, int32_t) {
-    // The first step of all pays for pages that were never touched.
+    // The very first step also maps memory.
     known = known && tokens_[c].known;
   });
   return known;
@@ -217,8 +216,8 @@ void StepCost::measured(int32_t decode_rows, std::span<const PrefillRun> prefill
   double expected_us = 0;
   for (size_t c = 0; c < tokens.size(); ++c) expected_us += tokens[c] * price(static_cast<int>(c));
   const bool any = std::exchange(measured_prefill_, true);
-  // By how much these tokens were dearer than thought. One step cannot tell its classes apart, so
-  // each learns by its share of the tokens.
+  // How much more these tokens cost than expected. One step cannot tell its classes apart, so each
+  // class changes by its share of the tokens.
   const double ratio = (us - base_us(decode_rows)) / expected_us;
   for (size_t c = 0; c < tokens.size(); ++c) {
     if (tokens[c] == 0) continue;

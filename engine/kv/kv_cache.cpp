@@ -190,8 +190,8 @@ int32_t KvCache::take_block(int32_t group, NodeId tip) {
     const NodeId node = index_.detach(group, *evicted);
     pool.evict(*evicted);
     if (groups_[group].window == 0) {
-      // Without this block the node is no hit for anybody, so its blocks of other groups are
-      // useless too. They are unreferenced: who holds them holds this one.
+      // Without this block the node can serve no lookup, so its blocks of other groups are useless,
+      // too. They have no references: a sequence that holds them holds this one.
       HEARTH_CHECK(index_.num_children(node) == 0, "evicting node {} under its children", node);
       for (int32_t other = 0; other < num_groups(); ++other) {
         const int32_t block = index_.block(node, other);
@@ -222,7 +222,7 @@ void KvCache::attach(NodeId node, int32_t group, int32_t block) {
   if (!slides(group) && index_.num_children(node) > 0) pool.set_continued(block, true);
 }
 
-// In sliding groups what follows does without a block as soon as it is out of sight.
+// In sliding groups the blocks that follow do not need one that has left the window.
 void KvCache::set_continued(NodeId node, bool continued) {
   if (node == kNoNode) return;
   for (int32_t group = 0; group < num_groups(); ++group) {
@@ -269,7 +269,8 @@ void KvCache::index_block(SequenceBlocks& seq, std::span<const int32_t> tokens) 
     if (theirs == kNoBlock) {
       attach(node, group, mine);
     } else if (theirs != mine) {
-      // Somebody computed the same tokens: the values are equal (batch invariance), so hold theirs.
+      // Another sequence computed the same tokens: the values are equal (batch invariance), so
+      // share its block.
       pool.add_ref(theirs);
       pool.release(mine);
       mine = theirs;
@@ -296,7 +297,7 @@ void KvCache::store(SequenceBlocks& seq, std::span<const int32_t> tokens, int32_
   }
   for (int32_t group = 0; group < num_groups(); ++group) {
     std::vector<int32_t>& table = seq.tables[group];
-    // From the border backwards: everything further back was given back before.
+    // From the border backwards: everything further back was released before.
     for (int32_t i = first_visible_block(group, num_tokens) - 1; i >= 0; --i) {
       int32_t& block = table[i];
       if (block == kNoBlock) break;
@@ -316,7 +317,7 @@ void KvCache::trim(SequenceBlocks& seq) {
   }
 }
 
-// ---- Sharing and giving back ----------------------------------------------------------------
+// ---- Sharing and releasing ----------------------------------------------------------------
 
 int32_t KvCache::share_partial(const SequenceBlocks& of, std::span<const int32_t> tokens_of,
                                SequenceBlocks& seq, std::span<const int32_t> tokens,
@@ -385,8 +386,8 @@ int32_t KvCache::insert(std::string_view scope, std::span<const int32_t> tokens,
                    static_cast<size_t>(first_block + count) * block_size <= tokens.size(),
                "groups={} first={} count={} tokens={}", present.size(), first_block, count,
                tokens.size());
-  // The chain is held while it grows, like a sequence's: nothing of it is evicted for its own sake,
-  // and it is given back last to first, so that it will be evicted from its end.
+  // The chain is held while it grows, like a sequence's: none of its blocks is evicted to make room
+  // for the next, and it is released last to first, so that it will be evicted from its end.
   SequenceBlocks chain;
   begin_private(chain);
   chain.tip = index_.pin_root(scope);
@@ -411,7 +412,8 @@ int32_t KvCache::insert(std::string_view scope, std::span<const int32_t> tokens,
     return tokens.subspan(static_cast<size_t>(depth) * block_size, block_size);
   };
   int32_t taken = 0;
-  // Where all groups slide nothing but the window is kept: what is in front are names alone.
+  // Where all groups slide, only the blocks of the window are kept: the nodes before them are names
+  // without blocks.
   bool all_slide = true;
   for (int32_t group = 0; group < num_groups(); ++group) all_slide = all_slide && slides(group);
   while (chain.num_indexed < first_block) {
@@ -431,7 +433,7 @@ int32_t KvCache::insert(std::string_view scope, std::span<const int32_t> tokens,
     if (!room) break;
     const NodeId node = add_child(chain.tip, tokens_of(chain.num_indexed));
     if (node == kNoNode) break;
-    // What the node has already is held before anything is evicted for the rest of it.
+    // The node's existing blocks are held before others are evicted for the missing ones.
     hold(node);
     for (int32_t group = 0; group < num_groups(); ++group) {
       int32_t& block = chain.tables[group].back();
@@ -488,7 +490,7 @@ int32_t KvCache::join_ahead(SequenceBlocks& seq, std::span<const int32_t> tokens
   if (ahead.first == ahead.end || front < ahead.first) return 0;
   const int32_t end = ahead.end;
   const int32_t gained = end * block_size_ - seq.num_tokens;
-  if (gained <= 0) {  // it got there on other ways
+  if (gained <= 0) {  // it was computed or cached meanwhile
     drop_ahead(seq);
     return 0;
   }
@@ -499,7 +501,7 @@ int32_t KvCache::join_ahead(SequenceBlocks& seq, std::span<const int32_t> tokens
     const auto give_back = [&pool](int32_t block) {
       if (block != kNoBlock) pool.release(block);
     };
-    // One that is filled in part, and what was reserved.
+    // A partly filled block, and reserved ones.
     for (; size32(table) > front; table.pop_back()) give_back(table.back());
     for (int32_t i = ahead.first; i < end; ++i) {
       const int32_t block = blocks[end - 1 - i];

@@ -1,17 +1,19 @@
 #pragma once
-// Who holds which KV block: the pools of all layer groups, the prefix index over them, and the
-// block tables of sequences. Pure bookkeeping; device copies are handed out as a list.
+// Which sequence holds which KV block: the pools of all layer groups, the prefix index over them,
+// and the block tables of sequences. Pure bookkeeping; device copies are returned as a list.
 //
-// What holds after each call:
+// Invariants after each call:
 //  * A sequence refers to the blocks of positions [0, num_tokens), in sliding groups only to those
 //    its next query can see, and to blocks reserved for the coming step.
-//  * Full blocks are never written again. A partly filled last block may be shared by forks, and
-//    so may the front of another's full one; the one that writes first copies it, unless it is the
-//    last that refers to it and it is not indexed.
+//  * Full blocks are never written again. Forks may share a partly filled last block, and a
+//  sequence
+//    may share the front of another's full block; the first to write copies the block, unless it
+//    holds the only reference and the block is not indexed.
 //  * A sequence whose chain is indexed refers to the indexed block at every depth (its own copy of
-//    equal tokens is given back when it finds another), and blocks are released last to first.
-//  * In a full group no block is evicted before those that follow it: chains are cut at their ends.
-//    Among the ends, and the blocks of sliding groups, the least valuable goes (prefix_value).
+//    equal tokens is released when it finds an indexed one), and blocks are released last to first.
+//  * In a full group no block is evicted before those that follow it, so chains shrink from their
+//    ends. Of these ends, and of the blocks of sliding groups, the least valuable is evicted first
+//    (prefix_value).
 //
 // Owned by the engine thread.
 
@@ -36,21 +38,21 @@ struct BlockCopy {
   int32_t dst = 0;
 };
 
-/// Bytes that have to be put into a block, which is cached already.
+/// A cached block whose bytes have to be written.
 struct BlockWrite {
   int32_t group = 0;
   int32_t block = 0;
   int32_t index = 0;  ///< among the blocks that were given to `insert`
 };
 
-/// A node remembered without holding it: it may be gone, and its number another's, when looked at.
+/// Names a node without holding it: later the node may be gone, and its number another node's.
 struct NodeMark {
   NodeId node = kNoNode;
   Hash128 hash;
 };
 
-/// Blocks [first, end) of a sequence that came from the slow tier while it computes what is in
-/// front of them: they join it when it has come so far. They grow towards the front.
+/// Blocks [first, end) of a sequence that were restored while it computes the positions before
+/// them. They join the sequence when it has computed that far. `first` moves towards the front.
 struct AheadBlocks {
   int32_t first = 0;
   int32_t end = 0;
@@ -58,7 +60,7 @@ struct AheadBlocks {
   std::vector<std::vector<int32_t>> blocks;
 };
 
-/// The KV of one sequence. Moved, never copied: it stands for references (see KvCache::fork).
+/// The KV of one sequence. Moved, never copied, because it owns references (see KvCache::fork).
 struct SequenceBlocks {
   /// Per group, logical -> physical; kNoBlock where a sliding group gave the block back.
   std::vector<std::vector<int32_t>> tables;
@@ -79,7 +81,7 @@ class KvCache {
  public:
   KvCache(int32_t block_size, std::span<const KvGroup> groups);
 
-  /// From now on blocks are valued by what computing them anew would cost; null: by last use alone.
+  /// From now on blocks are valued by the cost of computing them again; null: by last use alone.
   void set_cost(const StepCost* cost) { cost_ = cost; }
 
   int32_t block_size() const { return block_size_; }
@@ -100,68 +102,69 @@ class KvCache {
   /// `max_tokens` tokens.
   void begin(SequenceBlocks& seq, std::string_view scope, std::span<const int32_t> tokens,
              int32_t max_tokens);
-  /// What the sequence has found serves it: counts as a use of it. (A sequence may begin only to
-  /// see whether there is room for it.)
+  /// Counts a use of the blocks that the sequence has found. (A separate call, because a sequence
+  /// may begin only to check whether there is room for it.)
   void count_uses(const SequenceBlocks& seq);
-  /// Starts a sequence that neither looks up nor leaves anything in the index.
+  /// Starts a sequence that does not use the index, neither for lookup nor for keeping blocks.
   void begin_private(SequenceBlocks& seq);
-  /// Stands at a block border, all before it indexed, in a model whose groups are all full.
+  /// Whether the sequence ends at a block border, all its blocks are indexed and all groups are
+  /// full.
   bool can_adopt(const SequenceBlocks& seq) const;
-  /// Where the sequence can_adopt, takes what others have computed since. Returns
-  /// the tokens gained. For models whose groups are all full.
+  /// If the sequence can_adopt, takes the blocks that others have computed since. Returns the
+  /// tokens gained.
   int32_t adopt(SequenceBlocks& seq, std::span<const int32_t> tokens, int32_t max_tokens);
 
   /// Blocks of `group` to be allocated before positions [seq.num_tokens, num_tokens) can be
   /// written.
   int32_t missing_blocks(const SequenceBlocks& seq, int32_t group, int32_t num_tokens) const;
-  /// As far as they will be held at the same time, when computed in steps of up to `step_tokens`
-  /// rows: less than missing_blocks in sliding groups.
+  /// The most of them that will be held at the same time, if computed in steps of up to
+  /// `step_tokens` rows: fewer than missing_blocks in sliding groups.
   int32_t wanted_blocks(const SequenceBlocks& seq, int32_t group, int32_t num_tokens,
                         int32_t step_tokens) const;
-  /// Blocks of `group` that nobody else refers to: what `release` makes available.
+  /// Blocks of `group` that only this sequence refers to: `release` makes them available.
   int32_t exclusive_blocks(const SequenceBlocks& seq, int32_t group) const;
   /// Makes positions [seq.num_tokens, num_tokens) writable, evicting cached blocks where none is
   /// free. False, and nothing changed, when there are not enough. Appends the copies to be made.
   bool reserve(SequenceBlocks& seq, int32_t num_tokens, std::vector<BlockCopy>& copies);
-  /// K and V of tokens[0, num_tokens) are stored: indexes the blocks that became full, and gives
-  /// back those that fell out of a sliding window.
+  /// K and V of tokens[0, num_tokens) are stored: indexes the blocks that became full, and releases
+  /// those that left a sliding window.
   void store(SequenceBlocks& seq, std::span<const int32_t> tokens, int32_t num_tokens);
   /// Positions from the start on that have a block, reserved ones included.
   int32_t reserved_tokens(const SequenceBlocks& seq) const {
     return size32(seq.tables.front()) * block_size_;
   }
-  /// Gives back the blocks behind the stored tokens: reserved for tokens that were rejected.
+  /// Releases the blocks after the stored tokens, which were reserved for rejected tokens.
   void trim(SequenceBlocks& seq);
 
-  /// `seq` has just begun and stands at a block border: shares the block of `of` that goes on
-  /// behind it, up to token `max_tokens`, as far as the tokens of the two are equal. Returns the
-  /// tokens gained, less than a block; 0 where `of` has nothing there.
+  /// `seq` has just begun and ends at a block border: shares the next block of `of`, up to token
+  /// `max_tokens`, as far as the tokens of the two are equal. Returns the tokens gained, less than
+  /// a block; 0 where `of` has no such block.
   int32_t share_partial(const SequenceBlocks& of, std::span<const int32_t> tokens_of,
                         SequenceBlocks& seq, std::span<const int32_t> tokens, int32_t max_tokens);
   /// `child` (empty) shares all blocks of `parent` from now on.
   void fork(const SequenceBlocks& parent, SequenceBlocks& child);
-  /// Gives back every reference; `seq` is empty after. Indexed blocks stay cached.
+  /// Releases every reference and leaves `seq` empty. Indexed blocks stay cached.
   void release(SequenceBlocks& seq);
 
   // ---- The slow tier ----
 
-  /// Puts `count` blocks that come from elsewhere behind the first `first_block` blocks of the
-  /// chain, as cached ones; bit i of present[group] says whether block i has that group's KV (full
-  /// groups: always). Evicts cached blocks where none is free. Returns how many it took: fewer
-  /// where the chain in front is not cached (any more), or blocks ran out. The bytes of `writes`
-  /// (appended) must be written before anything else is done here.
+  /// Adds `count` restored blocks after the first `first_block` blocks of the chain, as cached
+  /// ones. Bit i of present[group] says whether block i has that group's KV (full groups: always).
+  /// Evicts cached blocks where none is free. Returns how many it took: fewer where the chain
+  /// before them is not cached (any more), or blocks ran out. Appends to `writes`; their bytes must
+  /// be written before the next call here.
   int32_t insert(std::string_view scope, std::span<const int32_t> tokens, int32_t first_block,
                  int32_t count, std::span<const uint64_t> present, std::vector<BlockWrite>& writes);
-  /// Puts `count` blocks that come from elsewhere directly in front of those that are ahead of the
-  /// sequence, the last of all being `end_block` - 1; `present`, `writes` as for insert. Returns
-  /// how many of them it took, the last ones: fewer where the sequence has got so far itself or no
-  /// block is left, none where they are not those that are missing.
+  /// Adds `count` restored blocks directly before those that are ahead of the sequence; the last of
+  /// all is `end_block` - 1. `present` and `writes` as for insert. Returns how many it took, from
+  /// the last backwards: fewer where the sequence has computed that far itself or no block is left,
+  /// none where they are not the ones that come next.
   int32_t insert_ahead(SequenceBlocks& seq, int32_t first_block, int32_t count, int32_t end_block,
                        std::span<const uint64_t> present, std::vector<BlockWrite>& writes);
-  /// Where the sequence has come to what is ahead of it, takes that as stored. Returns the tokens
+  /// If the sequence has reached the blocks ahead of it, takes them over. Returns the tokens
   /// gained.
   int32_t join_ahead(SequenceBlocks& seq, std::span<const int32_t> tokens);
-  /// Gives back what is ahead of the sequence.
+  /// Releases the blocks that are ahead of the sequence.
   void drop_ahead(SequenceBlocks& seq);
 
   /// The nodes of a sequence's indexed blocks, first to last.
@@ -173,7 +176,7 @@ class KvCache {
   }
   bool stored(const NodeMark& mark) const { return index_.stored(mark.node); }
   void set_stored(const NodeMark& mark) { index_.set_stored(mark.node); }
-  /// What was stored may be gone: all of it may be offered again.
+  /// The store may have lost its blocks: all of them may be offered again.
   void clear_stored() { index_.clear_stored(); }
   bool slides(int32_t group) const { return groups_[group].window != 0; }
   std::span<const KvGroup> groups() const { return groups_; }
@@ -181,13 +184,13 @@ class KvCache {
   int32_t first_visible_block(int32_t group, int32_t position) const {
     return engine::first_visible_block(groups_[group], block_size_, position);
   }
-  /// Of the chain's first `num_blocks` blocks, which have KV of that group cached; up to the first
-  /// block whose tokens are not known.
+  /// For each of the chain's first `num_blocks` blocks, whether that group's KV is cached; ends at
+  /// the first block that the index does not have.
   std::vector<bool> cached_blocks(std::string_view scope, std::span<const int32_t> tokens,
                                   int32_t group, int32_t num_blocks) const;
 
-  /// How many kept blocks go on behind the chain's first `num_blocks` blocks, whatever their
-  /// tokens. 0 also where those are not kept themselves.
+  /// How many different blocks in the index continue the chain's first `num_blocks` blocks. 0 also
+  /// where those are not in the index themselves.
   int32_t continuations(std::string_view scope, std::span<const int32_t> tokens,
                         int32_t num_blocks) const;
 
@@ -201,7 +204,8 @@ class KvCache {
   void find(NodeId root, std::span<const int32_t> tokens, int32_t max_tokens,
             std::vector<NodeId>& nodes) const;
   bool write_needs_copy(const SequenceBlocks& seq, int32_t group) const;
-  /// Where blocks of a chain with that tip lie; those of sequences that are not indexed are apart.
+  /// The owner list for blocks of a chain with that tip; blocks of sequences that are not indexed
+  /// have a list of their own.
   int32_t owner_list_of(NodeId tip) const;
   int32_t take_block(int32_t group, NodeId tip);
   NodeId add_child(NodeId parent, std::span<const int32_t> tokens);

@@ -53,9 +53,8 @@ Result<void> check_config(const EngineConfig& config, const models::ModelInfo& i
   return {};
 }
 
-/// Where the configuration does not say: full contexts that there is room for. A few, or, of a
-/// model with a short context, so many that kUsefulTokens fit; never more than half of all
-/// sequences use.
+/// The default number of full contexts that the pools hold: a few, or for a model with a short
+/// context as many as hold kUsefulTokens; never more than half of all sequences use.
 double useful_contexts(const MemoryPlan& plan) {
   const double few = std::max<double>(kUsefulContexts, kUsefulTokens / plan.context_length);
   return std::min(few, plan.max_seqs / 2.0);
@@ -92,7 +91,7 @@ IndexLayout lay_out_index(const MemoryPlan& plan) {
   for (size_t group = 0; group < plan.groups.size(); ++group) {
     layout.slot_mapping.push_back(place(plan.max_step_tokens));
   }
-  // Last: the only ones whose used part is far smaller than the whole.
+  // The tables come last: only of them the used part is far smaller than the whole.
   for (const GroupPlan& group : plan.groups) {
     layout.block_table.push_back(place(int64_t{plan.max_seqs} * group.max_blocks));
   }
@@ -108,7 +107,7 @@ EngineConfig config_for(const EngineConfig& given, const models::ModelInfo& info
   config.prefix_cache = false;
   config.speculation.enabled = false;
   config.scheduler.chunked_prefill = false;
-  // Room for as many tokens as two steps have at most, and a border for each text.
+  // Room for the tokens of two full steps, and a partly filled block for each text.
   const int32_t context =
       std::max(1, config.context_length > 0 ? config.context_length
                                             : std::min(info.context_length, kMaxContext));
@@ -156,7 +155,7 @@ Result<MemoryPlan> plan_memory(const EngineConfig& given, const models::Model& m
   if (config.kv_bytes == 0) {
     kv_bytes =
         std::min(full_bytes * useful_contexts(plan), static_cast<double>(device_free_bytes) / 4);
-    // At least one sequence with a full context, where that is what the model is for.
+    // At least one sequence with a full context, if the model generates text.
     kv_bytes = std::max(kv_bytes, std::min(full_bytes, static_cast<double>(device_free_bytes) / 2));
   }
   const double share = kv_bytes / full_bytes;

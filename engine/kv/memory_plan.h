@@ -10,8 +10,7 @@
 
 namespace hearth::engine {
 
-/// Output rows of a step beyond one per sequence: what prompt logprobs and guesses to be verified
-/// may use of it.
+/// Output rows of a step in addition to one per sequence: for prompt logprobs and draft tokens.
 inline constexpr int32_t kExtraOutputs = 32;
 
 struct GroupPlan {
@@ -43,12 +42,13 @@ struct MemoryPlan {
   uint64_t total_bytes() const { return kv_bytes + index_bytes + logits_bytes + activation_bytes; }
 };
 
-/// What is different for an encoder, whatever was asked for: a text is one step, K and V stay f32
-/// and for a few texts, and nothing is kept or guessed. As it is for models that generate.
+/// The configuration for this model. An encoder computes a text in one step, keeps K and V in f32
+/// for a few texts, and caches and drafts nothing, whatever was asked for. Unchanged for models
+/// that generate.
 EngineConfig config_for(const EngineConfig& config, const models::ModelInfo& info);
 
-/// kInvalidArgument names the field and what it may be; kOutOfMemory holds the bytes wanted and
-/// what the pools need at least.
+/// kInvalidArgument names the field and its range; kOutOfMemory holds the bytes available and the
+/// bytes that the pools need at least.
 Result<MemoryPlan> plan_memory(const EngineConfig& config, const models::Model& model,
                                uint64_t device_free_bytes);
 

@@ -4,12 +4,13 @@
 // A node stands for `block_size` tokens after those of its parent. Its hash is XXH3-128 over
 // (parent hash, token ids); a root's hash is over its scope, a text of all that changes KV (model
 // fingerprint, rope and context settings, KV type, numerics_id, block size, salt). A lookup goes
-// from the root down and compares parent and tokens at each node: the hash finds, it proves
-// nothing. So a hit is exact, and a chain is looked up to its first gap.
+// from the root down and compares parent and tokens at each node, because a hash alone proves
+// nothing. So a hit is exact, and a lookup ends at the chain's first gap.
 //
-// A node lives while a group's block is attached to it, a child needs it for that comparison, or a
-// sequence's cursor pins it. The index counts no block references: KvCache joins it with the pools.
-// The slow tier names chains by the same hashes; a node knows whether it was given its blocks.
+// A node lives as long as a group's block is attached to it, a child needs it for that comparison,
+// or a sequence's cursor pins it. The index counts no block references; KvCache connects it with
+// the pools. The store names chains by the same hashes, and a node knows whether the store has its
+// blocks.
 //
 // Owned by the engine thread.
 
@@ -27,7 +28,7 @@ namespace hearth::engine {
 
 using NodeId = int32_t;
 inline constexpr NodeId kNoNode = -1;
-/// Roots, that is owners, are told apart by so many when it comes to eviction; more share some.
+/// Owner lists of a pool. With more roots (owners) than this, several share a list.
 inline constexpr int32_t kNumOwnerLists = 64;
 inline constexpr int32_t kNoBlock = -1;
 
@@ -36,17 +37,17 @@ class PrefixIndex {
   /// `num_blocks`: blocks of each layer group's pool.
   PrefixIndex(int32_t block_size, std::span<const int32_t> num_blocks);
 
-  /// The root of that scope, or kNoNode where nothing was ever kept under it.
+  /// The root of that scope, or kNoNode where the index has none.
   NodeId find_root(std::string_view scope) const;
   /// The node of that hash, or kNoNode.
   NodeId find(const Hash128& hash) const;
-  /// The root of that scope, made where there is none, with one pin more.
+  /// The root of that scope, made if there is none, pinned once more.
   NodeId pin_root(std::string_view scope);
 
   /// The child of `parent` that holds exactly these block_size tokens, or kNoNode.
   NodeId find_child(NodeId parent, std::span<const int32_t> tokens) const;
-  /// That child, made where there is none. kNoNode when another chain has the same hash: then the
-  /// blocks of this one cannot be kept.
+  /// That child, made if there is none. kNoNode if another chain has the same hash: then the blocks
+  /// of this chain cannot be indexed.
   NodeId find_or_add_child(NodeId parent, std::span<const int32_t> tokens);
 
   void pin(NodeId node);
@@ -57,13 +58,13 @@ class PrefixIndex {
   void attach(NodeId node, int32_t group, int32_t block);
   /// Takes the block from its node and returns the node, which stays until `prune`.
   NodeId detach(int32_t group, int32_t block);
-  /// Drops the node, then its ancestors, as far as nothing keeps them. The ancestor that has lost
-  /// its last child by that and stays, or kNoNode.
+  /// Drops the node, then its ancestors, until one has a reason to live. Returns that ancestor if
+  /// it has lost its last child, or kNoNode.
   NodeId prune(NodeId node);
 
-  /// Whether the node is there still, and the one of that hash.
+  /// Whether the node is alive and has that hash.
   bool has(NodeId node, const Hash128& hash) const;
-  /// The node's blocks were given to, or came from, the slow tier. Forgotten with the node.
+  /// Whether the store has the node's blocks. Dropped with the node.
   bool stored(NodeId node) const { return at(node).stored; }
   void set_stored(NodeId node) { at(node).stored = true; }
   void clear_stored();
@@ -71,7 +72,7 @@ class PrefixIndex {
   int32_t block(NodeId node, int32_t group) const;
   int32_t num_children(NodeId node) const { return at(node).num_children; }
   NodeId parent(NodeId node) const { return at(node).parent; }
-  /// Blocks from the root up to and with this one; 0 of a root.
+  /// Blocks from the root up to and including this one; 0 for a root.
   int32_t depth(NodeId node) const { return at(node).depth; }
   /// That of the node's root: the blocks of one chain are on one owner list of their pool.
   int32_t owner_list(NodeId node) const { return at(node).owner_list; }

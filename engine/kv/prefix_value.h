@@ -1,31 +1,33 @@
 #pragma once
-// What a kept piece of KV is worth: the one rule by which memory (BlockPool) and disk
-// (ChunkRanking) choose what goes when room is wanted. Pure arithmetic.
+// The value of a cached piece of KV: the one rule by which memory (BlockPool) and disk
+// (ChunkRanking) choose what to evict. Pure arithmetic.
 
 #include <algorithm>
 #include <cstdint>
 
 namespace hearth::engine {
 
-/// Uses counted at most. What was popular once is forgotten after that many turnovers of all that
-/// its owner keeps.
+/// Uses counted at most. A piece that was popular once is evicted after that many turnovers of its
+/// owner's cache.
 inline constexpr int64_t kMaxUsesCounted = 32;
 
 /// Recompute cost x likelihood of reuse per byte, on a scale that rises as the cache turns over:
 ///
 ///   value = age + min(uses, kMaxUsesCounted) x recompute_us / bytes
 ///
-///   age           of the owner's cache when the piece was used last: the value of what was evicted
-///                 last (0 while nothing was). So a piece that is not used any more is overtaken by
-///                 what comes, the sooner the less it is worth.
-///   uses          sequences that found it, and one for those that ended there: what was used
-///                 before is used again. 0: nobody is expected to come back to it.
-///   recompute_us  to compute its tokens anew, by measured rates; grows with their position, as
-///                 attention looks back further.
-///   bytes         room that it takes. Where all pieces are of one size, 1 will do.
+///   age           of the owner's cache at the piece's last use: the value of the piece evicted
+///   last
+///                 (0 before the first eviction). So newer pieces overtake one that is not used any
+///                 more, the less valuable the sooner.
+///   uses          sequences that found it, plus one if any ended there: a piece that was used
+///   before
+///                 is likely to be used again. 0: no reuse is expected.
+///   recompute_us  time to compute its tokens again, by measured rates; grows with their position,
+///                 as attention looks back further.
+///   bytes         room that it takes; 1 where all pieces have one size.
 ///
-/// The least valuable goes first; of equal ones, the one used longest ago. With a cost of 0
-/// everywhere this is last use alone.
+/// The least valuable is evicted first; of equal ones, the one used longest ago. With a cost of 0
+/// everywhere, last use alone decides.
 /// Source: GreedyDual-Size with Frequency, Cherkasova 1998 (HPL-98-69R1); the bound on uses is
 /// ours.
 inline double prefix_value(double age, int64_t uses, double recompute_us, double bytes) {

@@ -1,6 +1,7 @@
 #pragma once
-// How much of the front of a chain of blocks a sequence can go on from, when not every layer group
-// has every block. Pure: KvCache asks it of blocks in memory, the slow tier of stored ones too.
+// The longest prefix of a chain of blocks from which a sequence can continue, when not every layer
+// group has every block. Pure; used for blocks in memory (KvCache) and in the store
+// (PrefixRestorer).
 
 #include <algorithm>
 #include <cstdint>

@@ -14,21 +14,22 @@
 namespace hearth::engine {
 namespace {
 
-/// Beyond the queue: cancels and the like, which come in bursts.
+/// Commands beyond the queue's requests: cancels and the like, which come in bursts.
 constexpr size_t kInboxSlack = 1024;
 constexpr size_t kOutboxMessages = 1 << 16;
-/// Without a command for so long, it is an idle moment. Who loads a model asks it at once.
+/// After this long without a command the engine counts as idle. A client that loads a model usually
+/// sends its first request at once.
 constexpr std::chrono::milliseconds kIdle{250};
 /// Bytes copied out for the store in one step: a millisecond or two.
 constexpr uint64_t kOfferBytesPerStep = 8 << 20;
-/// And at the end, of what was offered last.
+/// The same at the end, for what was offered last.
 constexpr uint64_t kOfferBytesAtEnd = 64 << 20;
-/// While weights are late, they are packed behind tokens for so many times as long as a step took.
+/// Late weights are packed after a step with tokens for this many times the step's duration.
 constexpr int64_t kPackSteps = 3;
-/// Before the thread sleeps while something is being restored: a few hundred microseconds, which no
-/// other thread that has work is kept waiting for.
+/// How often the thread polls the inbox before it sleeps during a restore: a few hundred
+/// microseconds. It yields in between, so no thread with work waits for it.
 constexpr int kLooks = 500;
-/// Decode steps without a guess before one is launched that nobody could guess for.
+/// Decode steps without a draft before run-ahead starts.
 constexpr int32_t kAheadAfter = 16;
 
 std::vector<KvGroup> kv_groups(const MemoryPlan& plan, const models::ModelInfo& info) {
@@ -40,7 +41,7 @@ std::vector<KvGroup> kv_groups(const MemoryPlan& plan, const models::ModelInfo& 
   return groups;
 }
 
-/// All that changes the KV of given tokens, the salt apart.
+/// Everything that changes the KV of given tokens, except the salt.
 std::string prefix_scope(const EngineConfig& config, const MemoryPlan& plan,
                          const models::ModelInfo& info, const kernels::OpTable& ops) {
   return fmt::format("{}\n{}\n{}\n{}\n{}\n", info.fingerprint, plan.context_length,
@@ -130,7 +131,7 @@ void Engine::Impl::take_commands() {
   remove_ended();
 }
 
-// Guesses, plans, computes. False: there was nothing to compute.
+// Drafts, plans, computes. False: there was nothing to compute.
 bool Engine::Impl::advance() {
   fetch_preempted();
   if (speculator.enabled()) {
@@ -151,9 +152,9 @@ bool Engine::Impl::advance() {
 const StepPlan& Engine::Impl::next_plan() {
   launched_ahead = runner->ahead();
   if (launched_ahead && speculator.enabled()) {
-    // It was launched without them; the next ones will not be.
-    const auto guessed = [](const Sequence* seq) { return !seq->drafted.empty(); };
-    if (std::ranges::any_of(decoding, guessed)) steps_without_drafts = 0;
+    // This step was launched without drafts; later ones will wait for them.
+    const auto has_draft = [](const Sequence* seq) { return !seq->drafted.empty(); };
+    if (std::ranges::any_of(decoding, has_draft)) steps_without_drafts = 0;
   }
   if (launched_ahead) {
     const StepPlan& plan = scheduler.plan_ahead();
@@ -166,7 +167,8 @@ const StepPlan& Engine::Impl::next_plan() {
   return plan;
 }
 
-// Once per preemption. Of several samples, each has but a little of its own behind the prompt.
+// Once per preemption. A request of several samples is left out: each has only a short text of its
+// own after the shared prompt.
 void Engine::Impl::fetch_preempted() {
   if (disk == nullptr || scheduler.num_preempted() == 0) return;
   LiveRequest* live = scheduler.preempted_with_room();
@@ -195,13 +197,13 @@ void Engine::Impl::run() {
       if (commands.empty()) measure_costs();
       continue;
     }
-    // Nothing to do means that nothing is live, or that it waits for the store: only a command can
-    // change that, or the end of its patience.
+    // There was nothing to compute: nothing is live, or all that is waits for the store. Only a
+    // command changes that, or the deadline of a restore.
     std::chrono::microseconds wait = std::chrono::hours(1);
     if (const auto deadline = disk == nullptr ? std::nullopt : disk->restorer.next_deadline_us()) {
       wait = std::chrono::microseconds(std::max<int64_t>(0, *deadline - clock.now_us()));
     }
-    // Of a restore the next piece is there in a moment; to be woken for it would take as long.
+    // The next chunk of a restore arrives soon; waking up for it would take as long.
     for (int look = 0; disk != nullptr && disk->restorer.loading() && look < kLooks; ++look) {
       if (inbox.size() > 0) break;
       std::this_thread::yield();
@@ -240,8 +242,8 @@ void Engine::Impl::compute(const StepPlan& plan) {
   }
 }
 
-// Whether the next step shall be launched before this one's tokens are known: the device draws them
-// all, and nothing is there that another step than the foreseen one would be due for.
+// Whether to launch the next step before this one's tokens are known: the device draws all of them,
+// and nothing is pending that would call for another step.
 bool Engine::Impl::may_run_ahead() {
   const bool drawn = !wishes.empty() && std::ranges::all_of(wishes, [](const RowWish& wish) {
     return wish.kind == RowWish::Kind::kToken;

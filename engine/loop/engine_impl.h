@@ -1,7 +1,7 @@
 #pragma once
-// The engine's insides, private to engine/engine*.cpp: engine.cpp has the step and the commands,
-// engine/loop/warm_up.cpp what is computed before the first request, engine/loop/outputs.cpp what a
-// step's logits become, engine/loop/reports.cpp what is told about it.
+// The engine's implementation, private to engine/loop/: engine.cpp has the step and the commands,
+// warm_up.cpp what is computed before the first request, outputs.cpp turns a step's logits into
+// tokens and other results, reports.cpp makes the events and snapshots.
 
 #include <cstdint>
 #include <functional>
@@ -57,7 +57,7 @@ struct Engine::Impl {
     int32_t prompt = 0;
     int32_t outputs = 0;
     bool widths = false;    ///< steps of several rows too
-    bool yielding = false;  ///< ends where a command waits
+    bool yielding = false;  ///< ends when a command arrives
   };
   bool run_warm_up(const WarmUpPart& part);
 
@@ -96,7 +96,7 @@ struct Engine::Impl {
   void report_done(LiveRequest& live);
   void fail(LiveRequest& live, Error error);
   void remove_ended();
-  /// How long one that waits in this place will, as far as measured; 0: not known.
+  /// Expected wait of the request at this place in the queue, from measurements; 0: not known.
   int64_t wait_us(int32_t position) const;
   void report_progress();
   void publish_watch();
@@ -117,24 +117,24 @@ struct Engine::Impl {
 
   std::vector<EngineCommand> commands;  ///< drained, not yet handled
   std::vector<EngineEvent> events;      ///< of this step
-  std::vector<LiveRequest*> ended;      ///< to be forgotten when the step is over
+  std::vector<LiveRequest*> ended;      ///< removed at the end of the step
   std::vector<Sequence*> decoding;      ///< scratch
   std::vector<RowWish> wishes;          ///< of this step's output rows; none: the host draws
   int32_t steps_without_drafts = 0;     ///< decode steps since the last one that had any
-  int64_t now_us = 0;                   ///< this step's idea of time
+  int64_t now_us = 0;                   ///< read once or twice per step
   bool launched_ahead = false;  ///< this step was launched before the last one's tokens were known
-  int64_t computed_us = 0;      ///< when the device was done with the last step
+  int64_t computed_us = 0;      ///< when the device finished the last step
   bool draining = false;
   bool stopping = false;
   bool snapshot_wanted = false;
-  bool warming_up = false;  ///< these steps are nobody's
+  bool warming_up = false;  ///< steps belong to no client's request
   std::function<Result<void>()> weights_check;
-  std::optional<Error> model_lost;  ///< what weights_check said
-  bool weights_late = false;        ///< some are packed for each step that needs them
-  int64_t packing_us = 0;           ///< how long they may be packed before the next step
+  std::optional<Error> model_lost;  ///< the error of weights_check
+  bool weights_late = false;        ///< some weights are packed anew for each step
+  int64_t packing_us = 0;           ///< how long weights may be packed before the next step
   int32_t touched_blocks = 0;       ///< of each group
   bool memory_touched = true;
-  bool costs_wanted = false;  ///< what steps cost shall be measured when idle
+  bool costs_wanted = false;  ///< measure the cost of steps when idle
   EngineCounters counters;
   WatchPort watch_port;
 };

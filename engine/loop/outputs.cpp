@@ -1,5 +1,5 @@
-// What the logits of a step become: tokens, verified guesses, vectors, log probabilities, and the
-// ends of samples and requests.
+// Turns the logits of a step into tokens, verified drafts, vectors and log probabilities, and ends
+// samples and requests.
 
 #include <algorithm>
 #include <utility>
@@ -12,8 +12,8 @@
 namespace hearth::engine {
 namespace {
 
-/// What a device has to say of a row for a draw with these parameters, sample and position apart;
-/// nothing where the host needs all logits.
+/// What a device computes for a row that is drawn with these parameters, without sample and
+/// position; nothing where the host needs all logits.
 std::optional<RowWish> device_wish(const SamplingParams& params, int32_t vocab_size) {
   if (!params.logit_bias.empty() || params.repetition_penalty != 1.0f ||
       params.presence_penalty != 0.0f || params.frequency_penalty != 0.0f ||
@@ -51,7 +51,7 @@ void Engine::Impl::take_outputs(const StepPlan& plan) {
     next_row += end - rows.first_output;
     Sequence& seq = *rows.seq;
     LiveRequest& live = *seq.request;
-    // Another sample's row may have failed the whole request a moment ago.
+    // Another sample's row may have failed the whole request in this step.
     if (live.ended || seq.state == Sequence::State::kFinished) continue;
     if (live.embeds()) {
       take_final_rows(rows, first_token);
@@ -64,7 +64,7 @@ void Engine::Impl::take_outputs(const StepPlan& plan) {
       continue;
     }
     // The prompt of several samples: each draws its first token from the same logits, unless it
-    // goes on behind tokens that it had before.
+    // resumes after tokens of an earlier run.
     scheduler.fork(live);
     for (size_t sample = 0; sample < live.samples.size() && !live.ended; ++sample) {
       Sequence& each = *live.samples[sample];
@@ -142,8 +142,8 @@ bool Engine::Impl::take_prompt_logprobs(const PlannedRows& rows, int32_t first_r
   return true;
 }
 
-// What the text so far allows. Guesses that were refused never got into the tokens, so there is
-// nothing to take back: the state follows the tokens that stand.
+// Sets what the text so far allows. Rejected draft tokens never enter the sequence, so the
+// constraint's state only moves forward.
 Result<void> Engine::Impl::constrain(Sequence& seq, int32_t index, SampleArgs& args) {
   const Request& request = seq.request->request;
   Constraint& constraint = *request.constraint;
@@ -160,7 +160,7 @@ Result<void> Engine::Impl::constrain(Sequence& seq, int32_t index, SampleArgs& a
   }
   const Constraint::Mask& mask = constraint.mask(seq.constraint_state);
   const bool may_end = constraint.accepts(seq.constraint_state);
-  // min_tokens holds while there is something to go on with.
+  // min_tokens holds as long as any token can continue the text.
   const bool ends = may_end && (index >= request.min_tokens || mask.count == 0);
   if (mask.count == 0 && (!ends || request.stop_ids.empty())) {
     return Error{constraint.full() ? ErrorCode::kTooLarge : ErrorCode::kUnsupported,
@@ -179,8 +179,8 @@ Result<void> Engine::Impl::constrain(Sequence& seq, int32_t index, SampleArgs& a
   return {};
 }
 
-// Says of each row what it is wanted for, where a device could pick the token itself: then its
-// logits need not come here. What take_outputs() asks for beyond that is fetched, not wrong.
+// Plans for each row whether the device can pick the token itself, so that its logits stay there.
+// If take_outputs() needs more, it is fetched.
 void Engine::Impl::plan_draws(const StepPlan& plan) {
   wishes.clear();
   if (!runner->picks_tokens()) return;

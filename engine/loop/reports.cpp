@@ -1,4 +1,4 @@
-// What an engine tells of its requests and of itself.
+// The events and snapshots that an engine publishes about its requests and itself.
 
 #include <algorithm>
 
@@ -58,7 +58,7 @@ void Engine::Impl::report_done(LiveRequest& live) {
   done.cached_tokens = stats.cached_tokens;
   done.cached_disk_tokens = stats.disk_tokens;
   done.miss = stats.miss;
-  // The end of the prompt was to be loaded, and none of it was.
+  // Loading the end of the prompt was planned, but none of it was loaded.
   if (stats.miss == MissReason::kBeside && stats.disk_tokens == 0) done.miss = MissReason::kEnded;
   done.missed_from = stats.missed_from;
   done.restore_us = live.restore.waited_us;
@@ -79,7 +79,7 @@ void Engine::Impl::report_done(LiveRequest& live) {
   events.emplace_back(done);
 }
 
-// Those before it and those that run end one after the other, as many at once as run now.
+// Assumes that requests end one after another, and that as many run at once as now.
 int64_t Engine::Impl::wait_us(int32_t position) const {
   const int32_t running = scheduler.num_running();
   return running == 0 ? 0 : static_cast<int64_t>(counters.service_us() * position / running);

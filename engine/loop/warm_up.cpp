@@ -1,5 +1,5 @@
-// What an engine computes before the first request and in its idle moments: prices of steps, memory
-// that is mapped.
+// What an engine does before the first request and in idle moments: it measures the cost of steps,
+// maps memory and packs late weights.
 
 #include <algorithm>
 #include <numeric>
@@ -14,22 +14,22 @@
 namespace hearth::engine {
 namespace {
 
-// The warm-up's prompt is long enough for one pass over the weights to show its cost, and four
-// outputs are three plain decode steps: the first one pays for pages that were never touched.
+// The warm-up's prompt is long enough to show the cost of one pass over the weights. Four outputs
+// are three plain decode steps; the first of these is slower, as it touches new pages.
 constexpr RequestId kWarmUpId = ~RequestId{0};
 constexpr int32_t kWarmUpPrompt = 32;
 constexpr int32_t kWarmUpOutputs = 4;
-/// In an idle moment, where somebody may come meanwhile: one from each kind of step.
+/// In an idle moment, when a request may arrive: one step of each kind.
 constexpr int32_t kFewOutputs = 2;
 constexpr int32_t kIdlePrompt = 4;
-/// Guesses per step of the rehearsal's second part, two steps each: what 2, 4 and 8 rows cost.
+/// Draft tokens per step of the warm-up's second part, two steps each: the cost of 2, 4 and 8 rows.
 constexpr int32_t kWarmUpWidths[] = {1, 3, 7};
 constexpr int32_t kWarmUpDrafts = 4;
 constexpr int32_t kWarmUpMoreOutputs = 40;
-/// Pool memory that is there before the first restore: a prompt of some thousand tokens restored
-/// into fresh pages would wait longer for the pages than for the disk.
+/// Pool memory that is mapped before the first restore: restoring a prompt of some thousand tokens
+/// into fresh pages takes longer for the pages than for the disk.
 constexpr uint64_t kTouchedBytes = 64 << 20;
-constexpr uint64_t kTouchedAtOnce = 1 << 20;  ///< who comes meanwhile waits for it
+constexpr uint64_t kTouchedAtOnce = 1 << 20;  ///< a request that arrives meanwhile waits for it
 constexpr uint64_t kPackedAtOnce = 8 << 20;   ///< likewise; some milliseconds
 
 }  // namespace
@@ -39,7 +39,7 @@ void Engine::Impl::warm_up(bool at_once) {
   memory_touched = disk == nullptr;
   pack_more(0);
   while (at_once && !memory_touched) memory_touched = !touch_memory();
-  // A draft is judged by what it and steps of several rows cost, before anybody is served.
+  // A draft model is judged by its cost and by that of steps of several rows, before any request.
   if (at_once || speculator.has_paid_proposer()) {
     pack_more(UINT64_MAX);
     run_warm_up({.prompt = kWarmUpPrompt, .outputs = kWarmUpOutputs, .widths = true});
@@ -74,7 +74,7 @@ bool Engine::Impl::weights_intact() {
   return false;
 }
 
-// For that long, or until there is a request more to compute for.
+// Packs for that long, or until another request arrives.
 void Engine::Impl::pack_weights(int64_t for_us) {
   const int64_t end_us = clock.now_us() + for_us;
   const size_t live = scheduler.live().size();
@@ -85,8 +85,8 @@ void Engine::Impl::pack_weights(int64_t for_us) {
   } while (weights_late && clock.now_us() < end_us && scheduler.live().size() <= live && !stopping);
 }
 
-// A part of it; false: there was none left. A device's memory needs it as little as it is hurt by
-// it.
+// Touches a part of it; false: there was none left. On a device with memory of its own this is
+// neither needed nor harmful.
 bool Engine::Impl::touch_memory() {
   if (disk->link.warm_up()) return true;
   const std::vector<GroupPlan>& groups = runner->memory_plan().groups;
@@ -110,12 +110,12 @@ bool Engine::Impl::touch_memory() {
 
 bool Engine::Impl::measure_costs() {
   if (!costs_wanted) return true;
-  // What others keep in the blocks that it would take is worth more than its prices.
+  // Only free blocks are used: cached prefixes are worth more than measured costs.
   bool room = true;
   for (int32_t g = 0; g < kv.num_groups(); ++g) {
     room = room && kv.pool(g).num_free() * kv.block_size() > kWarmUpPrompt + kWarmUpMoreOutputs;
   }
-  // Requests that came first have taught the one price; nobody asks for the other without guesses.
+  // Earlier requests may have shown the cost of prefill; the other costs matter only to drafts.
   const auto plain = [this] {
     return scheduler.cost().measured_prefill() ||
            run_warm_up({.prompt = kWarmUpPrompt, .outputs = kFewOutputs, .yielding = true});
@@ -129,7 +129,8 @@ bool Engine::Impl::measure_costs() {
   return !costs_wanted;
 }
 
-// Steps of a request of its own, of which only prices stay. False: ended by a command that waits.
+// Runs steps of a request of its own, which leave nothing but measured costs. False: ended by a
+// command.
 bool Engine::Impl::run_warm_up(const WarmUpPart& part) {
   const auto kept = std::tuple(counters, steps_without_drafts);
   const int32_t context = runner->memory_plan().context_length;
@@ -147,7 +148,7 @@ bool Engine::Impl::run_warm_up(const WarmUpPart& part) {
   const bool widths = part.widths && speculator.enabled() &&
                       prompt_tokens + part.outputs + kWarmUpMoreOutputs <= context;
   if (widths) request.max_tokens += kWarmUpMoreOutputs;
-  // A context or pool too small for it: requests will teach the scheduler.
+  // The context or the pool is too small: the scheduler learns from requests.
   if (!scheduler.add(std::move(request), "").ok()) return true;
   warming_up = true;
   bool whole = true;
@@ -162,7 +163,7 @@ bool Engine::Impl::run_warm_up(const WarmUpPart& part) {
       next();
       next();
     }
-    // The draft's first call computes the prompt, and touches memory that the next find mapped.
+    // The draft model's first call computes the prompt and maps memory for the next calls.
     for (int32_t call = 0; speculator.has_paid_proposer() && call < kWarmUpDrafts; ++call) {
       scheduler.decoding(decoding);
       speculator.warm_up(decoding);

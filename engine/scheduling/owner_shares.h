@@ -1,12 +1,12 @@
 #pragma once
 // Fair shares between owners, counted in tokens served. Pure logic.
 //
-// Each owner has a count of tokens served that fades as tokens are served to anybody: by 1/e every
-// `window` tokens. The scheduler serves the lowest count first. So two busy owners share evenly; an
-// owner that was quiet goes first until it has caught up with the recent past, which is its whole
-// credit: nothing is hoarded over longer times, and nothing is gained by leaving and coming back.
-// Counts below a 64th of the window are all equal: an owner who waits is not passed for ever by
-// newcomers, because its own count fades meanwhile.
+// Each owner has a count of tokens served, which decays by 1/e for every `window` tokens served to
+// any owner. The scheduler serves the lowest count first. So two busy owners share evenly, and an
+// owner that was quiet goes first until it has caught up with the recent past. Its credit is
+// bounded by that: waiting longer gains nothing, and neither does leaving and coming back. Counts
+// below a 64th of the window are equal, so newcomers cannot pass a waiting owner forever: its own
+// count decays meanwhile.
 
 #include <cstdint>
 #include <memory>
@@ -26,14 +26,14 @@ class OwnerShares {
  public:
   explicit OwnerShares(double window_tokens) : window_(window_tokens) {}
 
-  /// One live request more. The pointer is valid until the matching `leave`.
+  /// Adds a live request. The pointer is valid until the matching `leave`.
   Owner* enter(const std::string& name);
   void leave(const std::string& name);
   void serve(Owner& owner, int32_t tokens);
   /// What the scheduler compares: lowest first.
   double position(const Owner& owner) const;
 
-  /// Owners remembered: those with live requests, and the few that were served much lately.
+  /// Owners kept: those with live requests, and the few that were served much recently.
   size_t num_known() const { return owners_.size(); }
 
  private:

@@ -15,16 +15,16 @@ namespace {
 /// How many of an owner's oldest waiting sequences compete by cached prefix, and how often the
 /// oldest may be passed over.
 constexpr int32_t kPrefixWindow = 8;
-/// Recent past that fairness between owners looks at, in tokens served. A quiet owner's prompt goes
-/// before a busy one's for about two thirds of it.
+/// The recent past that counts for fairness between owners, in tokens served. A quiet owner's
+/// prompt goes before a busy one's for about two thirds of it.
 constexpr double kFairnessTokens = 16384;
-/// An owner is charged for a prompt at its end, or every so many tokens: prompts of several owners
-/// go one after the other then, which serves each sooner than turns within them would.
+/// An owner is charged for a prompt at its end, or after this many tokens. So prompts of several
+/// owners are computed one after another, which finishes each sooner than taking turns would.
 constexpr int32_t kChargeTokens = 4096;
 /// Unchunked: decode steps after which a waiting prompt is prefilled whatever the ratio, as TGI's
 /// max_waiting_tokens (default 20).
 constexpr int32_t kMaxDecodeStepsInARow = 20;
-/// Prefill of a step that packs its weights: takes about as long as the packing, whatever the
+/// Prefill tokens of a step that packs its weights: they take about as long as the packing, for any
 /// model.
 constexpr int32_t kLateTokens = 128;
 
@@ -122,7 +122,7 @@ void Scheduler::fork(LiveRequest& request) {
   HEARTH_CHECK(!request.forked && request.samples.size() == 1);
   Sequence& base = *request.samples.front();
   HEARTH_CHECK(base.blocks.num_tokens == request.prompt_size());
-  kv_.drop_ahead(base.blocks);  // it got there on other ways
+  kv_.drop_ahead(base.blocks);  // the rest of the prompt was computed
   const std::vector<std::vector<int32_t>>& resume = request.request.resume;
   for (int32_t sample = 1; sample < request.request.n; ++sample) {
     auto seq = std::make_unique<Sequence>();
@@ -182,7 +182,7 @@ int32_t Scheduler::rank(const Sequence& seq) const {
   if (seq.decoding) return seq.admitted_rank;
   const auto priority = static_cast<int64_t>(seq.request->request.priority);
   const int64_t age = passed_over_us_[priority] / config_.aging_us;
-  // One above the highest class at most: then it goes before everything.
+  // At most one above the highest class: then it goes before every other.
   const auto aged = static_cast<int32_t>(std::max<int64_t>(-1, priority - age));
   return seq.state == Sequence::State::kRunning ? std::min(seq.admitted_rank, aged) : aged;
 }
@@ -249,7 +249,7 @@ void Scheduler::plan_decode() {
   }
   for (Sequence* seq : order_) {
     if (plan_.rows.size() == max_rows) break;
-    // One that was taken before may have preempted it.
+    // An earlier sequence of this step may have preempted it.
     if (seq->state != Sequence::State::kRunning) continue;
     if (!reserve_or_preempt(*seq, size32(seq->tokens))) continue;
     plan_rows(*seq, 1);
@@ -275,7 +275,7 @@ void Scheduler::plan_drafts() {
     return;
   }
   const bool shared = prefill_wanted();
-  // What a plain step costs is learned from one.
+  // The cost of a plain step is learned from one.
   if (shared && cost_.wants_plain_step(plan_.num_decode_rows)) return;
   int32_t left = std::min(limits_.max_step_tokens - plan_.num_tokens, extra_outputs_left_);
   if (shared) left /= 2;
@@ -336,7 +336,7 @@ void Scheduler::plan_prefill() {
     if (seq->state == Sequence::State::kWaiting) {
       if (config_.chunked_prefill && !first && room_us <= 0) return;
       if (!admit(*seq)) {
-        // Nobody behind it may take the room it waits for.
+        // No later sequence may take the room it waits for.
         admission_open = false;
         continue;
       }
@@ -360,7 +360,7 @@ void Scheduler::plan_prefill() {
     room_us -= cost_.prefill_us({plan_.rows.back().first, taken});
     first = false;
     if (seq->num_pending() == taken && plan_.num_decode_rows == 0) {
-      // Its first token comes with this step, which shall not last for others' sake.
+      // Its first token comes with this step, which others' prompts shall not make longer.
       room_us = std::min(room_us, (config_.decode_step_stretch - 1) * cost_.decode_us(1));
     }
   }
@@ -416,8 +416,8 @@ void Scheduler::adopt(Sequence& seq) {
   if (seq.request->preemptions == 0) seq.request->stats.cached_tokens += adopted;
 }
 
-// Whether this step computes the sequence's next block already, for another sequence with the same
-// prefix: a step later it is there to be shared, and computing it twice would help nobody.
+// Whether this step already computes the sequence's next block for another sequence with the same
+// prefix. One step later the block can be shared, so it is not computed twice.
 bool Scheduler::computed_beside(Sequence& seq) {
   const Request& request = seq.request->request;
   if (!request.use_prefix_cache || request.sampling.prompt_logprobs) return false;
@@ -498,7 +498,7 @@ void Scheduler::finish_step(const StepPlan& plan, int64_t step_us) {
   }
   if (!weights_late_)
     cost_.measured(plan.num_decode_rows + plan.num_drafted, prefill_runs_, step_us);
-  // Who got prefill rows, and who wanted them, by class.
+  // The classes that got prefill rows, and those that needed some.
   std::array<bool, 3> served{};
   std::array<bool, 3> wants{};
   for (size_t i = static_cast<size_t>(plan.num_decode_rows); i < plan.rows.size(); ++i) {
@@ -520,7 +520,7 @@ void Scheduler::finish_step(const StepPlan& plan, int64_t step_us) {
   }
 }
 
-// ---- Telling --------------------------------------------------------------------------------
+// ---- Reports --------------------------------------------------------------------------------
 
 int32_t Scheduler::num_preempted() const {
   return static_cast<int32_t>(

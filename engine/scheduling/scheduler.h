@@ -3,9 +3,10 @@
 //
 // Each plan() takes every running decode row, then prefill chunks as far as the time budget goes:
 // a step with decode rows lasts at most `decode_step_stretch` plain ones, one without at most
-// `prefill_step_us` or as many plain ones if that is longer, judged by StepCost. Behind the end of
-// a prompt a step without decode rows takes no more than beside one: a first token does not wait
-// for others' prompts. Order among prefills: rank, then owner (fewest tokens served), then the
+// `prefill_step_us` or as many plain ones if that is longer, judged by StepCost. After the end of a
+// prompt, a step without decode rows takes no more prefill than one with decode rows would: a first
+// token does not wait for other prompts. Order among prefills: rank, then owner (fewest tokens
+// served), then the
 // longest cached prefix among the owner's oldest, then arrival. The rank is the class, raised by
 // one for each `aging_us` of steps in which a higher class had prefill rows and a class that wanted
 // some had none; a sequence keeps the rank it was admitted with. So no class starves, and age does
@@ -13,14 +14,14 @@
 //
 // Room. A waiting sequence is admitted when slots are free and blocks for all its tokens are free
 // or evictable beyond what running prefills still need. Where there is no room:
-//  * a running sequence that needs a block preempts the youngest of the lowest class behind it;
-//  * a waiting one preempts running ones of a lower class, and of an owner of its own class who
+//  * a running sequence that needs a block preempts the youngest of the lowest class below it;
+//  * a waiting one preempts running ones of a lower class, and of an owner of its own class that
 //    would still run at least as many as the waiting one's owner. So classes and owners get their
 //    share of slots, and no two sequences can take turns preempting each other.
 //
-// Guesses. A decoding sequence may bring `drafted` tokens: rows behind its own, all of them output
-// rows. They get what rows, outputs and blocks are left, and take nobody's: no block beyond those
-// held while anybody waits or prefills, and none of a step that shall be a plain one.
+// Drafts. A decoding sequence may bring `drafted` tokens: rows after its own, all of them output
+// rows. They get only the rows, outputs and blocks that are left over: no block beyond those
+// already held while any sequence waits or prefills, and none in a step that is to be a plain one.
 //
 // A preempted sequence gives back its blocks (they stay cached) and waits with its tokens.
 //
@@ -49,10 +50,10 @@ struct PlannedRows {
   Sequence* seq = nullptr;
   int32_t first = 0;
   int32_t count = 0;
-  /// Logits are wanted from this position on, up to first + count; none where equal to that.
+  /// Logits are needed for positions [first_output, first + count).
   int32_t first_output = 0;
   bool starts_request = false;  ///< the request's very first rows
-  int32_t num_drafted = 0;      ///< the last rows are guesses: Sequence::drafted
+  int32_t num_drafted = 0;      ///< the last rows are of Sequence::drafted
 };
 
 struct StepPlan {
@@ -61,7 +62,7 @@ struct StepPlan {
   int32_t num_tokens = 0;
   int32_t num_outputs = 0;
   int32_t num_decode_rows = 0;
-  int32_t num_drafted = 0;  ///< guesses, beside num_decode_rows
+  int32_t num_drafted = 0;  ///< draft rows, not counted in num_decode_rows
   bool empty() const { return rows.empty(); }
 };
 
@@ -91,45 +92,46 @@ class Scheduler {
   /// Picks the next step. Valid until the next call; its sequences must not be removed before
   /// `stored`. Empty exactly when nothing is live, or all that is waits for the store.
   const StepPlan& plan();
-  /// Makes room for the step behind the planned one, so that it can be launched before the tokens
-  /// of this one are known: the same rows, each a position further. False where another step may
-  /// be due: one that is not of decode rows alone, or is another's turn, or nobody's any more.
+  /// Reserves blocks for the step after the planned one, so that it can be launched before the
+  /// tokens of this one are known: the same rows, each one position further. False where a
+  /// different step may be due: one with other rows than decode rows, or because a sequence waits
+  /// or ends.
   bool reserve_ahead();
-  /// In place of plan(): the step that was foreseen, less the sequences that have ended. Whoever
-  /// came since waits a step. Empty where all have ended; then plan() is to be called.
+  /// In place of plan(): the step that was reserved, without the sequences that have ended. Newer
+  /// sequences wait one step. Empty where all have ended; then call plan().
   const StepPlan& plan_ahead();
-  /// Running sequences that want one decode row each, in the order they were admitted.
+  /// Running sequences that need one decode row each, in the order they were admitted.
   void decoding(std::vector<Sequence*>& out) const;
-  /// Somebody waits, or has a prompt to be computed.
+  /// A sequence waits, or has prompt tokens to compute.
   bool prefill_wanted() const;
-  /// Until told otherwise: each step packs the weights that it needs (OpTable::pack_more). That
-  /// teaches nothing about later ones, and a prompt wants few of them.
+  /// While set, each step packs the weights that it needs (OpTable::pack_more). Such steps say
+  /// nothing about the cost of later ones, and a prompt should take few of them.
   void set_weights_late(bool late) { weights_late_ = late; }
-  /// The planned rows were computed: their KV is there from now on, that of guesses not.
+  /// The planned rows were computed: their KV is stored from now on, except that of drafts.
   void stored(const StepPlan& plan);
-  /// The step has ended, sampling included: teaches the cost model.
+  /// The step has ended, sampling included: updates the cost model.
   void finish_step(const StepPlan& plan, int64_t step_us);
 
-  /// The prompt is computed: makes the other samples, sharing its blocks; all have their resumed
-  /// tokens behind the prompt.
+  /// The prompt is computed: makes the other samples, which share its blocks. Each sample has its
+  /// resumed tokens after the prompt.
   void fork(LiveRequest& request);
-  /// A drawn token.
+  /// Adds a drawn token.
   void append(Sequence& seq, int32_t token);
-  /// The last token was guessed: its KV is there too.
+  /// The last token was drafted, so its KV is stored already.
   void accept(Sequence& seq);
-  /// What was guessed and not accepted leaves nothing behind.
+  /// Drops the drafted tokens, and the blocks of those that were not accepted.
   void end_verification(Sequence& seq);
   /// Called with each sequence that is preempted, while it still has its blocks.
   void on_preempt(std::function<void(const Sequence&)> fn) { on_preempt_ = std::move(fn); }
   /// Called with each sequence that is admitted, before it gets rows.
   void on_admit(std::function<void(Sequence&)> fn) { on_admit_ = std::move(fn); }
-  /// The first that waits after a preemption, where there is room for all it has: what of it is not
-  /// cached any more can be fetched. Null: none.
+  /// The first preempted request, if there is room for all its blocks: those that are not cached
+  /// any more can then be fetched from the store. Null: none.
   LiveRequest* preempted_with_room();
 
-  /// Ends a sample and gives back its blocks.
+  /// Ends a sample and releases its blocks.
   void finish(Sequence& seq, FinishReason reason);
-  /// Forgets the request; its unfinished samples give back their blocks.
+  /// Removes the request; its unfinished samples release their blocks.
   void remove(LiveRequest& request);
 
   LiveRequest* find(RequestId id) const;
@@ -212,7 +214,7 @@ class Scheduler {
   bool batch_open_ = true;             ///< static policy: the batch still takes requests
   int32_t decode_steps_in_a_row_ = 0;  ///< unchunked: while something waited
   const char* reason_ = "";            ///< why the last admission failed
-  bool settled_ = false;   ///< who waits has been looked at, and nothing has changed since
+  bool settled_ = false;   ///< no waiting sequence could be admitted, and nothing has changed since
   int32_t num_ahead_ = 0;  ///< steps since plan()
   StepPlan plan_;
   int32_t extra_outputs_left_ = 0;        ///< of this step, for prompt logprobs

@@ -1,4 +1,4 @@
-// The scheduler's second half: who holds slots and blocks, who is admitted, who is preempted.
+// The scheduler's second half: which sequences hold slots and blocks, are admitted or preempted.
 
 #include <algorithm>
 #include <functional>
@@ -16,10 +16,10 @@ bool Scheduler::may_enter(const Sequence& seq) const {
 }
 
 int32_t Scheduler::hit_limit(const Sequence& seq) const {
-  // The last token is always computed: its logits are wanted.
+  // The last token is always computed: its logits are needed.
   const int32_t limit = size32(seq.tokens) - 1;
   const LiveRequest& request = *seq.request;
-  // Rows that were computed for somebody else are not there any more.
+  // Pooling needs the final rows of all tokens, and those of earlier requests are not kept.
   if (request.embeds() && request.request.pooling != models::Pooling::kLast) return 0;
   const auto known = size32(request.prompt_logprobs);
   if (request.request.sampling.prompt_logprobs && seq.sample == 0 &&
@@ -38,7 +38,7 @@ void Scheduler::begin_blocks(Sequence& seq) {
   }
 }
 
-// Full blocks were found by their tokens; what lies behind them is the parent's alone.
+// Full blocks were found by their tokens; the partly filled one after them belongs to the parent.
 void Scheduler::share_fork(Sequence& seq) {
   const Request& request = seq.request->request;
   const LiveRequest* parent = find(request.fork_of);
@@ -57,7 +57,8 @@ int32_t Scheduler::blocks_short(const Sequence& begun, int32_t group) const {
   };
   int32_t needed = wanted(begun);
   if (!running_.empty()) {
-    // Beside others it shall not be preempted by the next block that one of them needs.
+    // One more block per running sequence, so that the next block that one of them needs does not
+    // preempt the new one.
     needed += size32(running_) + begun.request->slots(begun);
     for (const Sequence* seq : running_) {
       if (!seq->decoding) needed += wanted(*seq);
@@ -143,7 +144,7 @@ void Scheduler::make_room() {
   };
   size_t count = 0;
   while (!enough()) {
-    if (count == victims.size()) return;  // not even all of them make room: leave them alone
+    if (count == victims.size()) return;  // preempting all of them would not make enough room
     const Sequence& victim = *victims[count++];
     slots -= victim.request->slots(victim);
     for (int32_t group = 0; group < kv_.num_groups(); ++group) {
@@ -172,7 +173,7 @@ LiveRequest* Scheduler::preempted_with_room() {
 Sequence* Scheduler::youngest_behind(const Sequence& seq) const {
   Sequence* youngest = nullptr;
   for (Sequence* other : running_) {
-    // Rows that are planned already were taken by somebody more senior, or are this step's.
+    // A sequence with planned rows is more senior, or its rows are already part of this step.
     if (other == &seq || planned(*other)) continue;
     if (seniority(*other) < seniority(seq)) continue;
     if (youngest == nullptr || seniority(*youngest) < seniority(*other)) {
@@ -185,7 +186,7 @@ Sequence* Scheduler::youngest_behind(const Sequence& seq) const {
 bool Scheduler::reserve_or_preempt(Sequence& seq, int32_t num_tokens) {
   while (!kv_.reserve(seq.blocks, num_tokens, plan_.copies)) {
     if (!seq.blocks.ahead.blocks.empty()) {
-      // What was loaded for it ahead is computed rather than that anybody stops.
+      // Computing what was loaded ahead for it is better than preempting a sequence.
       kv_.drop_ahead(seq.blocks);
       continue;
     }

@@ -33,11 +33,11 @@ struct Sequence {
   SequenceBlocks blocks;
   /// Its last token is the only one without KV and was drawn since it was (re)admitted.
   bool decoding = false;
-  /// Guesses of the tokens behind the last one, to be verified by the coming step.
+  /// Draft tokens after the last one, to be verified by the coming step.
   std::vector<int32_t> drafted;
   FinishReason reason = FinishReason::kStop;
 
-  /// Behind the first `constraint_tokens` of its output, Request::constraint_prefix included.
+  /// After the first `constraint_tokens` of its output, Request::constraint_prefix included.
   int32_t constraint_state = 0;
   int32_t constraint_tokens = 0;  ///< see Constraint; 0 without one
 
@@ -48,7 +48,7 @@ struct Sequence {
   int32_t uncharged = 0;      ///< tokens computed that its owner was not charged for yet
   int32_t passed_over = 0;  ///< times a later one of its owner was preferred for its cached prefix
 
-  /// At a position of its tokens, or of the guesses behind them.
+  /// At a position of its tokens, or of the draft tokens after them.
   int32_t token(int32_t position) const {
     const auto at = static_cast<size_t>(position);
     return at < tokens.size() ? tokens[at] : drafted[at - tokens.size()];
@@ -108,7 +108,7 @@ struct LiveRequest {
   std::vector<std::unique_ptr<Sequence>> samples;
   bool forked = false;   ///< all samples exist
   bool started = false;  ///< it had rows in a step
-  bool ended = false;    ///< its last event is said; removed at the end of the step
+  bool ended = false;    ///< its last event is made; removed at the end of the step
 
   int32_t preemptions = 0;
   RestoreState restore;

@@ -1,6 +1,6 @@
 #pragma once
-// How likely a guess is to be right, learned from guesses: a moving average that starts at a belief
-// and leaves it quickly.
+// The chance that a draft token is right: a moving average of results that starts at an assumed
+// value and leaves it quickly.
 
 #include <algorithm>
 #include <cstdint>

@@ -11,13 +11,13 @@
 namespace hearth::engine {
 namespace {
 
-/// Rows of one step at most: more only matter to prompts, and those have time.
+/// Rows of one step at most: more would only speed up prompts, which may take their time.
 constexpr int32_t kDraftStepTokens = 256;
-/// A shadow that is at most so far behind computes what it missed in its first drafting step; the
-/// second where no time is given for catching up.
+/// A shadow that is at most this far behind computes the missing rows in its first drafting step;
+/// the second value holds where no time is given for catching up.
 constexpr int32_t kNear = 32;
 constexpr int32_t kVeryNear = 8;
-/// A chunk is worth reading the weights for.
+/// The smallest chunk that is worth reading the weights for.
 constexpr int32_t kMinChunk = 16;
 constexpr double kOverheadGain = 0.1;
 
@@ -110,7 +110,7 @@ void DraftModel::begin(Shadow& shadow) {
   shadow.computed = seq.blocks.num_tokens;
 }
 
-// Brings the shadow's tokens to those of its sequence, keeping the KV of guesses that came true.
+// Sets the shadow's tokens to those of its sequence, keeping the KV of accepted draft tokens.
 void DraftModel::follow(Shadow& shadow, const Sequence& seq) {
   Sequence& mine = shadow.seq;
   auto same = static_cast<size_t>(shadow.confirmed);
@@ -122,7 +122,7 @@ void DraftModel::follow(Shadow& shadow, const Sequence& seq) {
   mine.tokens.assign(seq.tokens.begin(), seq.tokens.end());
   shadow.confirmed = size32(mine.tokens);
   if (mine.blocks.tables.empty()) return begin(shadow);
-  // The last token is computed (again): its logits are wanted.
+  // The last token is computed (again): its logits are needed.
   shadow.computed = std::min({shadow.computed, static_cast<int32_t>(same), shadow.confirmed - 1});
   if (shadow.computed > mine.blocks.num_tokens) {
     kv_.store(mine.blocks, mine.tokens, shadow.computed);
@@ -138,7 +138,7 @@ DraftModel::Shadow* DraftModel::droppable_for(const Shadow& shadow) const {
   for (const auto& [seq, other] : shadows_) {
     if (other.get() == &shadow || other->seq.blocks.tables.empty()) continue;
     const bool asked = other->last_asked == calls_;
-    // Of those that guess in this call the elder stay, and who has rows in this step.
+    // Keeps the older ones of those that draft in this call, and any with rows in this step.
     if (asked && (other->last_step == steps_ || age(*other) < age(shadow))) continue;
     const auto younger = [&age](const Shadow& x, const Shadow& y) { return age(y) < age(x); };
     if (best == nullptr || other->last_asked < best->last_asked ||
@@ -175,7 +175,8 @@ void DraftModel::check_integrity() const {
 
 // ---- Steps ----------------------------------------------------------------------------------
 
-// Rows of [computed, end) for the coming step. False, and no guess of it any more, without room.
+// Plans rows [computed, end) for the coming step. False, and it drafts no more, if there is no
+// room.
 bool DraftModel::add_rows(Shadow& shadow, int32_t end, bool output) {
   const int32_t count = end - shadow.computed;
   const MemoryPlan& memory = runner_->memory_plan();
@@ -199,7 +200,7 @@ bool DraftModel::add_rows(Shadow& shadow, int32_t end, bool output) {
 
 void DraftModel::begin_step() {
   ++steps_;
-  // In place: a tiny model's step is short enough to see an allocation.
+  // In place: an allocation shows in the step of a tiny model.
   plan_.rows.clear();
   plan_.copies.clear();
   plan_.num_tokens = plan_.num_outputs = 0;
@@ -235,11 +236,11 @@ void DraftModel::propose(std::span<Draft* const> drafts, double catch_up_us) {
     draft->tokens.clear();
     Shadow& shadow = shadow_of(*draft->seq);
     follow(shadow, *draft->seq);
-    // The last guess is drawn behind the one before it, whose row must be in the context.
+    // The last draft token is drawn after the one before it, whose row must be in the context.
     shadow.wanted =
         std::min(draft->max_tokens, runner_->memory_plan().context_length - shadow.confirmed + 1);
-    // Its last token was computed before, as of a sequence that had no turn since: its logits are
-    // gone, and what it saw may have left a sliding window.
+    // Its last token was computed earlier, for a sequence that had no turn since: the logits are
+    // gone, and positions it attended to may have left a sliding window.
     if (shadow.seq.blocks.num_tokens >= shadow.confirmed) shadow.wanted = 0;
     if (shadow.wanted <= 0) continue;
     if (shadow.confirmed - shadow.computed > near) {
@@ -283,7 +284,7 @@ void DraftModel::propose(std::span<Draft* const> drafts, double catch_up_us) {
   }
 }
 
-// False where nothing can follow: the end of the text, or a draft model that computes no numbers.
+// False where no token can follow: at the end of the text, or if the logits are not finite.
 bool DraftModel::draw(Shadow& shadow, int32_t output_row) {
   Sequence& seq = shadow.seq;
   const Request& request = seq.request->request;
@@ -299,7 +300,7 @@ bool DraftModel::draw(Shadow& shadow, int32_t output_row) {
   int32_t token = sampled->token;
   if (script_ != nullptr) {
     const auto place = static_cast<size_t>(position - shadow.confirmed);
-    token = script_->guess(seq, static_cast<size_t>(position), place).value_or(token);
+    token = script_->draft(seq, static_cast<size_t>(position), place).value_or(token);
   }
   const auto& stops = request.stop_ids;
   if (std::ranges::find(stops, token) != stops.end() && args.banned.empty()) return false;

@@ -1,13 +1,13 @@
 #pragma once
-// A small model guesses for a large one: same vocabulary, its own device memory, KV pools and
-// prefix index, drafting for all sequences together. Its guesses are drawn with the request's own
-// sampling and noise, so that two models that agree say the same.
+// A small model that drafts for a large one: same vocabulary, its own device memory, KV pools and
+// prefix index. It drafts for all sequences together, and draws with the request's own sampling and
+// noise, so that it drafts the target's tokens wherever the two models agree.
 //
-// Each sequence has a shadow here. What a shadow's KV holds beyond the target's tokens are guesses:
-// those that came true stay, the others are overwritten; only the target's own tokens are indexed.
-// A shadow that is behind (a long prompt, a sequence guessed by others for a while) catches up in
-// chunks within the time that is given for it, and guesses nothing meanwhile. Where its pools are
-// full, shadows that were not asked for longest are dropped, then those of the youngest requests.
+// Each sequence has a shadow here. A shadow's KV covers the target's tokens and draft tokens after
+// them; accepted ones stay, others are overwritten. Only the target's tokens are indexed. A shadow
+// that is behind (a long prompt, or a sequence that another proposer drafted for) catches up in
+// chunks within the time it is given, and drafts nothing meanwhile. When the pools are full, the
+// shadows that have been unused longest are dropped, then those of the youngest requests.
 //
 // Owned by the engine thread.
 
@@ -27,11 +27,11 @@
 namespace hearth::engine {
 
 /// kInvalidArgument with the first difference: every id must mean the same bytes and the same kind
-/// of token, or a guess would mean something else.
+/// of token in both models.
 Result<void> check_same_tokens(const models::Tokenizer& target, const models::Tokenizer& draft);
 
-/// What a draft model takes beside its weights: `config` is the engine's, `draft` the model with
-/// its sizes. kOutOfMemory with the numbers.
+/// The memory that a draft model takes in addition to its weights: `config` is the engine's,
+/// `draft` the model with its sizes. kOutOfMemory with the numbers.
 Result<MemoryPlan> plan_draft_memory(const EngineConfig& config, const models::ModelInfo& target,
                                      const models::Model& draft, uint64_t device_free_bytes);
 
@@ -45,8 +45,8 @@ class DraftModel final : public Proposer {
                                                     std::unique_ptr<models::Model> model,
                                                     const Clock& clock);
 
-  /// From now on it says what the script says where that is known, and takes as long as it takes:
-  /// for measurements. The script outlives it.
+  /// From now on it drafts what the script has, where the script knows the text, at its own cost in
+  /// time: for measurements. The script outlives it.
   void replay(const ReplayScript* script) { script_ = script; }
 
   std::string_view name() const override { return "draft"; }
@@ -63,13 +63,13 @@ class DraftModel final : public Proposer {
 
  private:
   struct Shadow {
-    Sequence seq;             ///< its tokens: the target's, then guesses
+    Sequence seq;             ///< its tokens: the target's, then draft tokens
     SamplingParams sampling;  ///< the request's, without logprobs
     int32_t confirmed = 0;    ///< tokens that are the target's
-    int32_t computed = 0;     ///< positions with KV, guesses included
+    int32_t computed = 0;     ///< positions with KV, draft tokens included
     uint64_t last_asked = 0;
     uint64_t last_step = 0;  ///< that it had rows in
-    int32_t wanted = 0;      ///< guesses, in this call
+    int32_t wanted = 0;      ///< draft tokens, in this call
   };
 
   DraftModel(std::unique_ptr<ModelRunner> runner, std::vector<KvGroup> groups, const Clock& clock);
@@ -81,7 +81,7 @@ class DraftModel final : public Proposer {
   void begin_step();
   bool add_rows(Shadow& shadow, int32_t end, bool output);
   void catch_up(std::span<Shadow* const> behind, double budget_us);
-  /// One step of the planned rows; returns what it took.
+  /// Computes the planned rows; returns the time it took, in us.
   int64_t run_step();
   bool draw(Shadow& shadow, int32_t output_row);
 
@@ -91,7 +91,7 @@ class DraftModel final : public Proposer {
   const Clock& clock_;
   const ReplayScript* script_ = nullptr;
   StepCost cost_;
-  double overhead_us_ = 0;  ///< of a call beyond its plain steps: rows that it missed, bookkeeping
+  double overhead_us_ = 0;  ///< of a call, in addition to its plain steps: missed rows, bookkeeping
   std::unordered_map<const Sequence*, std::unique_ptr<Shadow>> shadows_;
   uint64_t calls_ = 0;
   uint64_t steps_ = 0;

@@ -32,14 +32,14 @@ void LookupIndex::insert(std::span<const int32_t> text, int32_t position) {
 LookupIndex::Match LookupIndex::find(std::span<const int32_t> text) {
   const auto size = size32(text);
   HEARTH_CHECK(size >= indexed_, "the text has {} tokens, it had {}", size, indexed_);
-  // The last pair itself is left out until there is one behind it.
+  // The last pair is not indexed until another follows it.
   indexed_ = std::max(indexed_, size - 1 - capacity_);
   for (; indexed_ < size - 1; ++indexed_) insert(text, indexed_);
   Match best;
   if (size < kMinMatch + 1) return best;
   const auto at = [&](int32_t position) { return text[position]; };
   int32_t end = head_[bucket(at(size - 2), at(size - 1))];
-  // What is older than the capacity has lost its place in the chain to somebody else.
+  // Entries older than the capacity have been overwritten.
   const int32_t oldest = std::max(1, indexed_ - capacity_);
   for (int32_t seen = 0; end >= oldest && seen < kMaxCandidates; ++seen) {
     const int32_t longest = std::min(kMaxMatch, end + 1);
@@ -52,7 +52,7 @@ LookupIndex::Match LookupIndex::find(std::span<const int32_t> text) {
   return best;
 }
 
-void LookupIndex::guess(std::span<const int32_t> text, const Match& match, int32_t count,
+void LookupIndex::draft(std::span<const int32_t> text, const Match& match, int32_t count,
                         std::vector<int32_t>& out) {
   out.clear();
   if (match.length == 0) return;

@@ -1,7 +1,7 @@
 #pragma once
-// Finds where the end of a text stood before in it, as it grows: what followed there is a good
-// guess of what follows now. Source: prompt lookup decoding (Saxena 2023), with the search made
-// incremental.
+// Finds where the last tokens of a growing text occurred before in it: the tokens that followed
+// there are a good draft of those that follow now. Source: prompt lookup decoding (Saxena 2023),
+// with the search made incremental.
 //
 // Every pair of neighbouring tokens is chained to the pair before it with the same hash, newest
 // first, as dictionary coders chain theirs. A lookup walks the chain of the last pair, at most
@@ -25,14 +25,14 @@ class LookupIndex {
   explicit LookupIndex(int32_t max_tokens);
 
   struct Match {
-    int32_t next = 0;    ///< position behind the earlier place
+    int32_t next = 0;    ///< position after the earlier place
     int32_t length = 0;  ///< equal tokens before it; 0: nothing found
   };
-  /// Where the last tokens of `text` stood before. `text` is the one of earlier calls, grown.
+  /// Where the last tokens of `text` occurred before. `text` is that of earlier calls, grown.
   Match find(std::span<const int32_t> text);
-  /// The up to `count` tokens that followed there, as if the text went on repeating itself: behind
-  /// its end the guess continues from its own beginning.
-  static void guess(std::span<const int32_t> text, const Match& match, int32_t count,
+  /// Up to `count` tokens that followed there, as if the text repeated itself: past the end of the
+  /// text, the draft continues from its own beginning.
+  static void draft(std::span<const int32_t> text, const Match& match, int32_t count,
                     std::vector<int32_t>& out);
 
   size_t bytes() const { return (head_.size() + prev_.size()) * sizeof(int32_t); }

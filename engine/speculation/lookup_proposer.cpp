@@ -3,7 +3,7 @@
 namespace hearth::engine {
 namespace {
 
-/// The longer the text before was the same, the surer.
+/// The longer the equal text before, the higher the confidence.
 int32_t confidence_of(int32_t match_length) {
   if (match_length >= 12) return 3;
   if (match_length >= 6) return 2;
@@ -18,7 +18,7 @@ void LookupProposer::propose(std::span<Draft* const> drafts, double) {
     const int32_t longest = live.prompt_size() + live.request.max_tokens;
     LookupIndex& index = indexes_.try_emplace(draft->seq, longest).first->second;
     const LookupIndex::Match match = index.find(draft->seq->tokens);
-    LookupIndex::guess(draft->seq->tokens, match, draft->max_tokens, draft->tokens);
+    LookupIndex::draft(draft->seq->tokens, match, draft->max_tokens, draft->tokens);
     draft->confidence = confidence_of(match.length);
   }
 }

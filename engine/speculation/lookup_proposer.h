@@ -1,6 +1,6 @@
 #pragma once
-// Prompt lookup: proposes what followed where the end of the prompt and output stood before. Costs
-// a microsecond and no device time.
+// Prompt lookup: proposes the tokens that followed an earlier occurrence of the text's last tokens.
+// Costs a microsecond and no device time.
 
 #include <unordered_map>
 

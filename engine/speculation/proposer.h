@@ -1,6 +1,6 @@
 #pragma once
-// Who guesses what a sequence says next. The target verifies every guess, so a proposer changes how
-// fast text comes and never which.
+// The interface of proposers, which draft the next tokens of sequences. The target verifies every
+// draft token, so a proposer changes the speed of a text and never its content.
 //
 // Owned by the engine thread. A proposer may keep state per sequence, keyed by its address, which
 // is valid until `forget`.
@@ -15,16 +15,16 @@
 
 namespace hearth::engine {
 
-/// Guesses come in classes of how sure their proposer is of them; the chance of being accepted is
-/// learned for each class apart.
+/// A proposer assigns each draft to a class of confidence. The chance of acceptance is learned for
+/// each class separately.
 inline constexpr int32_t kConfidences = 4;
 
-/// A wish for tokens that may follow a sequence's last one, and what came of it.
+/// A request for tokens that may follow a sequence's last one, and the answer.
 struct Draft {
   const Sequence* seq = nullptr;
   int32_t max_tokens = 0;       ///< > 0
-  std::vector<int32_t> tokens;  ///< out; empty: no guess
-  int32_t confidence = 0;       ///< out; 0 .. kConfidences-1, larger is surer
+  std::vector<int32_t> tokens;  ///< out; empty: no draft
+  int32_t confidence = 0;       ///< out; 0 .. kConfidences-1, larger is more confident
 };
 
 class Proposer {
@@ -32,21 +32,21 @@ class Proposer {
   virtual ~Proposer() = default;
   virtual std::string_view name() const = 0;
   /// Fills the drafts of all sequences that want one in this step. Deterministic: the same tokens
-  /// in the same order of calls give the same guesses. `catch_up_us`: what may be spent, beyond
-  /// guessing, on sequences whose past it has not seen yet.
+  /// in the same order of calls give the same drafts. `catch_up_us`: time that may be spent, in
+  /// addition to drafting, on sequences whose earlier tokens it has not computed yet.
   virtual void propose(std::span<Draft* const> drafts, double catch_up_us) = 0;
-  /// The sequence has ended or is about to be forgotten.
+  /// The sequence is removed.
   virtual void forget(const Sequence& seq) { (void)seq; }
-  /// Whether a guess costs nothing worth counting: then it is asked even where the guess is only
-  /// compared with what comes, to learn how good it would have been. One that is not is asked
-  /// behind those that are, and where that pays.
+  /// Whether a draft costs nothing worth counting. Such a proposer is also asked where no draft is
+  /// verified, to learn how good its drafts would have been. A proposer that computes is asked
+  /// after those, and only where it pays.
   virtual bool free() const { return true; }
-  /// What `tokens` guesses each of so many sequences take, in us; nothing where that is not known.
+  /// The time to draft `tokens` tokens for each of so many sequences, in us; nothing if not known.
   virtual std::optional<double> propose_us(int32_t sequences, int32_t tokens) const {
     (void)sequences, (void)tokens;
     return 0;
   }
-  /// Stops the process where its bookkeeping does not add up.
+  /// Stops the process if its bookkeeping is inconsistent.
   virtual void check_integrity() const {}
 };
 

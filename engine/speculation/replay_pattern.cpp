@@ -60,7 +60,7 @@ Result<ReplayPattern> ReplayPattern::parse(std::string_view text) {
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
     const auto chance = number<double>(text.substr(begin, end - begin));
-    // Written so that what is no number at all is refused too.
+    // Written so that NaN is refused, too.
     if (!chance.has_value() || !(*chance >= 0 && *chance <= 1)) {
       return bad_pattern(whole, "a chance is not a number from 0 to 1");
     }
@@ -87,7 +87,7 @@ void ReplayScript::know(RequestId id, int32_t sample, std::vector<int32_t> outpu
   outputs_[{id, sample}] = std::move(output);
 }
 
-std::optional<int32_t> ReplayScript::guess(const Sequence& seq, size_t position,
+std::optional<int32_t> ReplayScript::draft(const Sequence& seq, size_t position,
                                            size_t place) const {
   const auto known = outputs_.find({seq.request->request.id, seq.sample});
   const size_t prompt = seq.request->request.prompt.size();

@@ -1,12 +1,12 @@
 #pragma once
-// Which guesses shall be right, where that is said and not found out: for measurements and tests.
+// Decides which draft tokens are right, for measurements and tests with a given acceptance.
 //
 // As text, PATTERN[:SEED]:
-//   0.8               each guess is right with that chance
-//   0.9,0.8,0.6       the first, second, ... guess of a step is; the last chance holds for the rest
-//   1101              the guess of the token at position p is right if digit p % 4 is 1
-// A position's luck follows from the seed (default 11) and the position alone, so that a run can be
-// repeated, and a guess that was wrong is wrong again in the next step.
+//   0.8               each draft token is right with that chance
+//   0.9,0.8,0.6       the same for the first, second, ... of a step; the last value for all others
+//   1101              the draft token at position p is right if digit p % 4 is 1
+// The result at a position depends on the seed (default 11) and the position alone, so that a run
+// can be repeated, and a draft token that was wrong is wrong again in the next step.
 
 #include <cstddef>
 #include <cstdint>
@@ -25,12 +25,12 @@ class ReplayPattern {
  public:
   /// By position; not empty. Implicit: a row of bits is a pattern.
   ReplayPattern(std::vector<bool> by_position);
-  /// By place among the guesses of a step; not empty.
+  /// By place among the draft tokens of a step; not empty.
   ReplayPattern(std::vector<double> chances, uint64_t seed);
-  /// kInvalidArgument says what was wrong and what is wanted.
+  /// kInvalidArgument names the mistake and the allowed forms.
   static Result<ReplayPattern> parse(std::string_view text);
 
-  /// Of the guess of the token at `position` of the text, the `place`-th of its step from 0.
+  /// For the draft token at `position` of the text, the `place`-th of its step, from 0.
   bool right(size_t position, size_t place) const;
 
  private:
@@ -39,16 +39,16 @@ class ReplayPattern {
   uint64_t seed_ = 0;
 };
 
-/// What sequences will say, and the guesses of it, spoiled by a pattern.
+/// The texts that sequences will produce, and drafts of them made wrong by a pattern.
 class ReplayScript {
  public:
   ReplayScript(ReplayPattern pattern, int32_t vocab_size);
 
-  /// What the sample will say, from its first generated token on.
+  /// The sample's text, from its first generated token on.
   void know(RequestId id, int32_t sample, std::vector<int32_t> output);
-  /// Of the token at `position` of the sequence's text (prompt included); nothing where what it
-  /// says is not known.
-  std::optional<int32_t> guess(const Sequence& seq, size_t position, size_t place) const;
+  /// A draft of the token at `position` of the sequence's text (prompt included); nothing where the
+  /// text is not known.
+  std::optional<int32_t> draft(const Sequence& seq, size_t position, size_t place) const;
 
  private:
   ReplayPattern pattern_;

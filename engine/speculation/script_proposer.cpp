@@ -8,9 +8,9 @@ void ScriptProposer::propose(std::span<Draft* const> drafts, double) {
     draft->tokens.clear();
     draft->confidence = kConfidences - 1;
     for (size_t place = 0; place < static_cast<size_t>(draft->max_tokens); ++place) {
-      const auto guess = script_.guess(seq, seq.tokens.size() + place, place);
-      if (!guess.has_value()) break;
-      draft->tokens.push_back(*guess);
+      const auto token = script_.draft(seq, seq.tokens.size() + place, place);
+      if (!token.has_value()) break;
+      draft->tokens.push_back(*token);
     }
   }
 }

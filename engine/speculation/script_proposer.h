@@ -1,6 +1,6 @@
 #pragma once
-// Says the guesses of a script for nothing: for measurements where acceptance shall be what one
-// says and everything else real. At a draft model's cost: DraftModel::replay.
+// Proposes the drafts of a script at no cost, for measurements with a given acceptance and
+// everything else real. At the cost of a draft model: DraftModel::replay.
 
 #include "engine/speculation/proposer.h"
 #include "engine/speculation/replay_pattern.h"

@@ -12,25 +12,25 @@
 namespace hearth::engine {
 namespace {
 
-/// What a guess of each class is believed to be worth before any was verified.
+/// Assumed chance that a draft token of each class is right, before any was verified.
 constexpr std::array<double, kConfidences> kBeliefs = {0.3, 0.45, 0.65, 0.8};
-/// All sequences together teach slower than one teaches itself.
+/// The average of all sequences changes more slowly than that of one sequence.
 constexpr double kSlowestBelief = 1.0 / 200;
-/// A sequence whose guesses have not paid for this long is looked at every kIdleEvery steps only:
-/// on a tiny model even a microsecond is seen.
+/// A sequence whose drafts have not paid for this many steps gets drafts only every kIdleEvery
+/// steps: on a tiny model even a microsecond shows.
 constexpr int32_t kIdleAfter = 64;
 constexpr int64_t kIdleEvery = 4;
-/// What a step without guesses costs is measured at least so often, in decode steps: what guesses
-/// gain is judged against it.
+/// A step without drafts is measured at least this often, in decode steps: the gain of drafts is
+/// relative to it.
 constexpr int64_t kPlainEvery = 128;
-/// Guesses of a proposer that computes are all of one class.
+/// The drafts of a proposer that computes are all of one class.
 constexpr int32_t kPaidConfidence = 2;
-/// By how much a proposer that computes must be better than none, as expected: what it costs is
-/// known less well than what a row does.
+/// The expected gain from which a proposer that computes is used: its cost is known less well than
+/// that of a row.
 constexpr double kPaidMargin = 1.05;
-/// Of a plain step, what a proposer may spend on catching up before it.
+/// Share of a plain step's time that a proposer may spend on catching up before it.
 constexpr double kCatchUp = 0.5;
-/// What a proposer may spend on catching up before the first request.
+/// Time that a proposer may spend on catching up before the first request.
 constexpr double kWarmUpUs = 1e6;
 
 }  // namespace
@@ -146,7 +146,7 @@ void Speculator::ask_free_proposers() {
 void Speculator::ask_paid_proposer(size_t p, int32_t plain_rows, double catch_up_us) {
   Proposer& proposer = *proposers_[p];
   lay_out_choices();
-  std::vector<size_t> better;  // sequences that it is likelier to be right about
+  std::vector<size_t> better;  // sequences for which it is more likely to be right
   for (size_t i = 0; i < asked_states_.size(); ++i) {
     if (!asked_[i]->request->request.use_draft) continue;
     const double own = chance(*asked_states_[i], p, kPaidConfidence);
@@ -179,7 +179,7 @@ void Speculator::ask_paid_proposer(size_t p, int32_t plain_rows, double catch_up
     }
     trial = width == 0;
     if (trial) {
-      // What it would bring now is not known while it is not asked; tried where it could pay.
+      // Its current acceptance is not known while it is not asked, so try it where it could pay.
       if (steps_ < next_trial_ || (known && gain_of(config_.max_width, 1.0) <= 1)) return;
       better.resize(1);
       width = 1;
@@ -197,11 +197,11 @@ void Speculator::ask_paid_proposer(size_t p, int32_t plain_rows, double catch_up
     wishes_.push_back(&state.draft);
   }
   proposer.propose(wishes_, catch_up_us);
-  const bool guessed =
+  const bool has_draft =
       std::ranges::any_of(wishes_, [](const Draft* d) { return !d->tokens.empty(); });
   if (trial) ++trial_asks_;
-  // A trial lasts until there was a guess, or until catching up for one has cost enough.
-  if (trial && !guessed && trial_asks_ < kMaxTrialAsks) return;
+  // A trial lasts until there is a draft, or until catching up has cost enough.
+  if (trial && !has_draft && trial_asks_ < kMaxTrialAsks) return;
   trial_asks_ = 0;
   next_trial_ = steps_ + trial_every_;
   if (trial) trial_every_ = std::min(2 * trial_every_, kLastTrial);
@@ -259,11 +259,11 @@ void Speculator::learn(const Sequence& seq, size_t first, int32_t drafted) {
   if (found == states_.end()) return;
   State& state = found->second;
   if (drafted > 0) state.idle_steps = 0;
-  const std::vector<int32_t>& guesses = state.draft.tokens;
+  const std::vector<int32_t>& drafted_tokens = state.draft.tokens;
   const auto confidence = static_cast<size_t>(state.draft.confidence);
-  // The tokens drawn judge one guess more than was verified.
-  for (size_t i = 0; i < guesses.size() && first + i < seq.tokens.size(); ++i) {
-    const bool right = seq.tokens[first + i] == guesses[i];
+  // The tokens drawn judge one draft token more than was verified.
+  for (size_t i = 0; i < drafted_tokens.size() && first + i < seq.tokens.size(); ++i) {
+    const bool right = seq.tokens[first + i] == drafted_tokens[i];
     state.acceptance[state.proposer][confidence].add(right);
     beliefs_[state.proposer][confidence].add(right);
     if (!right) break;

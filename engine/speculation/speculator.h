@@ -1,21 +1,21 @@
 #pragma once
-// Decides before each step which sequences bring guesses and how many, and learns after it how good
-// they were.
+// Decides before each step which sequences bring draft tokens and how many, and learns after the
+// step how good they were.
 //
-// Every decoding sequence is offered to the proposers in order, those whose guesses are free before
-// those that compute; the first that has a guess gives it, unless one that computes is likelier
-// right and worth its time. How many of its tokens are verified follows from the chance that they
-// are right (per sequence and class of confidence, begun at what all sequences taught) and from the
-// measured cost of rows: see width_choice.h. Guesses that cost nothing are made even where none is
-// verified and compared with what was drawn, so that a sequence whose text becomes predictable is
-// noticed without one row spent.
+// The proposers are asked in order for each decoding sequence, those with free drafts before those
+// that compute. The first draft is used, unless a proposer that computes is more likely to be right
+// and worth its time. The number of tokens to verify follows from the chance that they are right
+// (per sequence and class of confidence, starting from the average of all sequences) and from the
+// measured cost of rows: see width_choice.h. Free drafts are made even where none is verified, and
+// compared with the tokens drawn, so that a sequence whose text becomes predictable is noticed at
+// no cost.
 //
 // Verification is by equality, for every request: the token at each position is drawn from the
-// target's logits exactly as without guesses (the noise is addressed by seed, sample, position and
-// token), and a guess is accepted if it is that token. So the text is the same at any width, and
-// the seed that `done` reports reproduces it, whether the client gave it or not. For a guess that
-// comes without probabilities, as of lookup, rejection sampling accepts with the same chance; see
-// verifier.h.
+// target's logits exactly as without drafts (the noise is addressed by seed, sample, position and
+// token), and a draft token is accepted if it is that token. So the text is the same at any width,
+// and the seed that `done` reports reproduces it, whether the client chose it or not. For drafts
+// without probabilities, such as those of lookup, rejection sampling accepts with the same chance;
+// see verifier.h.
 //
 // Owned by the engine thread. Memory: see LookupIndex, per live sequence.
 
@@ -36,28 +36,28 @@ namespace hearth::engine {
 
 class Speculator {
  public:
-  /// `proposer`: beside lookup; may be null.
+  /// `proposer`: in addition to lookup; may be null.
   Speculator(const SpeculationConfig& config, std::unique_ptr<Proposer> proposer);
 
-  /// Sets `drafted` of the sequences, which are all that decode in the coming step.
-  /// `first_tokens_due`: somebody waits for its first token, so that no proposer may catch up now.
+  /// Sets `drafted` of the sequences, which must be all that decode in the coming step.
+  /// `first_tokens_due`: a request waits for its first token, so no proposer may catch up now.
   void propose(std::span<Sequence* const> decoding, const StepCost& cost, bool first_tokens_due);
   /// A step has drawn the tokens of `seq` from position `first` on, and verified `drafted` tokens.
   void learn(const Sequence& seq, size_t first, int32_t drafted);
   void forget(const LiveRequest& live);
 
-  /// Until told otherwise every sequence verifies `width` guesses, whatever they are; 0: back to
-  /// what pays. For measuring rows before the first request.
+  /// Makes every sequence verify `width` draft tokens, whatever they are; 0: back to what pays. For
+  /// measuring the cost of rows before the first request.
   void force(int32_t width) { forced_width_ = width; }
 
-  /// Lets proposers that compute guess for these sequences, so that it is known what that takes.
-  /// The guesses are forgotten; each sequence must have grown before the next call.
+  /// Lets proposers that compute draft for these sequences, to measure their cost. The drafts are
+  /// dropped; each sequence must grow before the next call.
   void warm_up(std::span<Sequence* const> decoding);
-  /// Tokens per time over plain decoding of one sequence, were each guess of a proposer that
-  /// computes right with that chance; at least 1.
+  /// Expected speed of one sequence relative to plain decoding, if each draft token of a proposer
+  /// that computes is right with that chance; at least 1.
   double expected_gain(double chance, const StepCost& cost) const;
   void drop_paid_proposer();
-  /// Whether somebody guesses at a cost: a small model.
+  /// Whether there is a proposer that computes: a draft model.
   bool has_paid_proposer() const;
 
   bool enabled() const { return config_.enabled; }
@@ -73,11 +73,10 @@ class Speculator {
     Draft draft;  ///< of this step
     size_t proposer = 0;
     std::vector<std::array<Acceptance, kConfidences>> acceptance;  ///< per proposer
-    int32_t idle_steps = 0;  ///< since a guess of it was verified
+    int32_t idle_steps = 0;  ///< since a draft token of it was verified
   };
 
-  /// StepCost::rows_us, looked up once per row count and step: a tiny model's step is short enough
-  /// to see it.
+  /// StepCost::rows_us, looked up once per row count and step: the time shows on a tiny model.
   class RowsUs {
    public:
     void begin(const StepCost& cost, int32_t plain_rows);
@@ -93,16 +92,16 @@ class Speculator {
   void ask_free_proposers();
   void ask_paid_proposer(size_t p, int32_t plain_rows, double catch_up_us);
   double chance(const State& state, size_t proposer, int32_t confidence) const;
-  /// The choices as the guesses stand.
+  /// Fills choices_ from the current drafts.
   void lay_out_choices();
 
   const SpeculationConfig config_;
   std::vector<std::unique_ptr<Proposer>> proposers_;
-  /// What all sequences taught, per proposer: where a new sequence begins.
+  /// The average of all sequences, per proposer, from which a new sequence starts.
   std::vector<std::array<Acceptance, kConfidences>> beliefs_;
   std::unordered_map<const Sequence*, State> states_;
   int32_t forced_width_ = 0;
-  int64_t next_trial_ = 0;  ///< step at which a proposer that does not pay is asked all the same
+  int64_t next_trial_ = 0;  ///< step at which a proposer that does not pay is tried again
   int64_t trial_every_ = kFirstTrial;
   int32_t trial_asks_ = 0;
   int64_t steps_ = 0;

@@ -15,11 +15,12 @@ double probability_of(std::span<const TokenProbability> from, int32_t token) {
 }  // namespace
 
 Verdict verify_by_rejection(std::span<const TokenProbability> q,
-                            std::span<const TokenProbability> p, int32_t guess, double accept_noise,
-                            double draw_noise) {
+                            std::span<const TokenProbability> p, int32_t drafted,
+                            double accept_noise, double draw_noise) {
   HEARTH_CHECK(!q.empty(), "no token can be drawn");
   // accept_noise < q / p, without dividing by what may be 0.
-  if (accept_noise * probability_of(p, guess) < probability_of(q, guess)) return {true, guess};
+  if (accept_noise * probability_of(p, drafted) < probability_of(q, drafted))
+    return {true, drafted};
   const auto excess = [p](const TokenProbability& entry) {
     return std::max(0.0, entry.probability - probability_of(p, entry.token));
   };

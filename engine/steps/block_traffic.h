@@ -1,10 +1,11 @@
 #pragma once
-// Blocks on their way between a device with memory of its own and the host, beside the steps: which
-// they are, where their bytes lie meanwhile, and who has to wait for them. Where a device computes
-// in host memory there is no such traffic, and none of it costs anything.
+// Copies of blocks between the host and a device with memory of its own, made alongside the steps:
+// which blocks are being copied, where their bytes are meanwhile, and which steps and copies wait
+// for them. A device that computes in host memory needs no such copies, and this costs nothing
+// there.
 //
-// The host's side is page-locked memory, taken once and handed out in pieces that come back whoever
-// drops them, on whatever thread. All else belongs to the engine thread.
+// The host's side is page-locked memory, taken once and handed out in pieces. A piece returns when
+// it is dropped, on any thread. Everything else belongs to the engine thread.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,43 +22,43 @@ namespace hearth::engine {
 class BlockTraffic {
  public:
   BlockTraffic() = default;
-  /// For blocks of these groups; nothing happens beside the steps before reserve().
+  /// For blocks of these groups. Before reserve(), copies are not made alongside steps.
   BlockTraffic(const kernels::OpTable& ops, std::span<const GroupPlan> groups);
 
-  /// Takes host memory for `num_pieces` (64 at most) of `piece_bytes` each. Without any, where the
+  /// Takes host memory for `num_pieces` (64 at most) of `piece_bytes` each. Takes none where the
   /// system gives none or the device needs none.
   void reserve(size_t piece_bytes, int32_t num_pieces);
   bool reserved() const { return pieces_ != nullptr; }
-  /// A piece for `bytes`; empty where none is free, or they do not fit.
+  /// A piece for `bytes`; empty where none is free or the piece is too small.
   ChunkData take(size_t bytes) const;
   bool owns(std::span<const std::byte> memory) const;
 
-  /// Copies a block out, or in, when the steps so far have ended. The piece belongs to the copy
-  /// until mark() of that moment has ended.
+  /// Copies a block out, or in, after the steps so far. The piece belongs to the copy until the
+  /// mark() taken afterwards has ended.
   void read(int32_t group, int32_t block, const std::byte* from, std::span<std::byte> piece);
   void write(int32_t group, int32_t block, std::byte* to, std::span<const std::byte> piece);
 
-  /// Stands for all copies that were started so far.
+  /// Identifies all copies that were started so far.
   uint64_t mark();
   bool ended(uint64_t mark);
   void wait();
 
-  /// Something may be under way that the next step does not wait for.
+  /// A copy may be in progress that the next step does not wait for.
   bool busy();
   /// The block's bytes are being written.
   bool arriving(int32_t group, int32_t block) const { return of(group, block).in > settled_; }
-  /// They are being read or written.
+  /// The block's bytes are being read or written.
   bool moving(int32_t group, int32_t block) const {
     return of(group, block).out > settled_ || arriving(group, block);
   }
-  /// What is computed from here on waits for the copies started so far.
+  /// Steps launched from here on wait for the copies started so far.
   void before_steps();
-  /// Something is computed: copies started from here on wait for it.
+  /// A step was launched: copies started from here on wait for it.
   void steps_went_on() { behind_steps_ = false; }
 
  private:
   class Pieces;
-  /// The marks behind the last copies out of and into a block.
+  /// The marks after the last copies out of and into a block.
   struct Moves {
     uint64_t out = 0;
     uint64_t in = 0;

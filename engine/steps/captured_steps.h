@@ -1,8 +1,8 @@
 #pragma once
-// Decode and verify steps captured ahead, so that one launch runs what would be some hundred.
-// A captured step has launch bounds for a number of rows, its bucket, and runs every step of at
-// most as many: the exact numbers are in the index buffers, and rows past them are left alone.
-// Results are those of the ops called one by one, bit for bit. Owned by the engine thread.
+// Decode and verify steps captured in advance, so that one launch replaces some hundred. A captured
+// step has launch bounds for a number of rows, its bucket, and serves every step of at most that
+// many: the exact numbers are in the index buffers, and rows beyond them are not touched. Results
+// are bit for bit those of the ops called one by one. Owned by the engine thread.
 
 #include <cstdint>
 #include <functional>
@@ -19,13 +19,13 @@ class CapturedSteps {
   using Forward = std::function<void(const kernels::BatchIndex& bounds)>;
 
   CapturedSteps() = default;
-  /// For steps of at most `max_rows` rows, captured now. None where the table cannot; where the
-  /// device has no memory left for them, as many as it took.
+  /// Captures steps of at most `max_rows` rows. None if the table cannot capture; fewer if the
+  /// device runs out of memory.
   CapturedSteps(const kernels::OpTable& ops, const kernels::BatchIndex& batch, int32_t max_rows,
                 Forward forward);
 
-  /// Launches a step in which every row is an output row. False, and nothing is launched, where
-  /// none was captured that is wide enough: then its ops are to be called one by one.
+  /// Launches a step in which every row is an output row. False, and nothing is launched, if no
+  /// captured step is wide enough: then call its ops one by one.
   bool run(const kernels::BatchIndex& batch);
 
   /// Launch bounds of the captured steps, ascending, the last one `max_rows` or 64.

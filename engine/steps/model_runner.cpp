@@ -71,7 +71,7 @@ ModelRunner::ModelRunner(const MemoryPlan& plan, kernels::OpTable ops,
   buffers_[0] = StepBuffers(ops_, plan, draws);
   if (!draws) return;
   fetched_.resize(plan.max_outputs);
-  // A device reaches no other memory of the host.
+  // The device can reach no other memory of the host.
   picks_tokens_ = buffers_[0].page_locked();
   if (picks_tokens_ && ops_.mark != nullptr) buffers_[1] = StepBuffers(ops_, plan, draws);
 }
@@ -171,7 +171,7 @@ int32_t ModelRunner::output_row(int32_t i) const {
   return rows_of_ahead_.empty() ? i : rows_of_ahead_[i];
 }
 
-// Those that the last step started does not have, if there are others.
+// The buffers that the last started step does not use, if there are two.
 StepBuffers& ModelRunner::buffers_for_step() {
   const bool two = buffers_[1].index.size() > 0;
   StepBuffers& buffers = two && current_ == &buffers_[0] ? buffers_[1] : buffers_[0];
@@ -179,8 +179,8 @@ StepBuffers& ModelRunner::buffers_for_step() {
   return buffers;
 }
 
-// Lays out and launches the plan's rows into filled_; each `shift` positions further, whose token
-// the device has.
+// Lays out the plan's rows in filled_ and launches them, each `shift` positions further; the device
+// has the tokens of those positions.
 void ModelRunner::launch(const StepPlan& plan, int32_t shift) {
   if (gaps_timed_) filled_->begin_stamp = ops_.clock->stamp(ops_.state.get());
   order_traffic(plan, shift);
@@ -197,8 +197,8 @@ void ModelRunner::feed_drawn(const StepBuffers& from) {
                                      filled_->fed_rows.as<int32_t>(), token_ids});
 }
 
-// A step waits for what is on its way to a block that it reads, and to or from one that it writes;
-// all other traffic goes on beside it.
+// A step waits for copies into blocks that it reads, and for copies into or out of blocks that it
+// writes; all other copies run alongside it.
 void ModelRunner::order_traffic(const StepPlan& plan, int32_t shift) {
   if (!traffic_.busy()) return;
   bool meets = false;
@@ -301,11 +301,11 @@ void ModelRunner::lay_out(const StepPlan& plan, int32_t shift) {
   host(at.query_start)[batch.num_seqs] = row;
   HEARTH_CHECK(row == plan.num_tokens && output == plan.num_outputs, "rows={} outputs={}", row,
                output);
-  // Everything in front of the block tables at once.
+  // Everything before the block tables at once.
   upload(0, at.block_table.front() / sizeof(int32_t));
 }
 
-/// Sends what the device does not have yet: in most steps a row's table is that of the step before.
+/// Sends only what has changed: in most steps a row's table is that of the step before.
 void ModelRunner::lay_out_table(size_t group, int32_t row, std::span<const int32_t> table) {
   const size_t stride = static_cast<size_t>(plan_.groups[group].max_blocks) * sizeof(int32_t);
   const size_t offset = plan_.index.block_table[group] + static_cast<size_t>(row) * stride;

@@ -1,8 +1,8 @@
 #pragma once
 // Computes planned steps: owns the engine's device memory (KV pools, index buffers, logits), lays
 // out the index arrays of each step at addresses that never change, and brings logits to the host.
-// A device that draws tokens itself may have two steps in its queue: the second goes on with the
-// tokens of the first before the host has seen them. Owned by the engine thread.
+// A device that draws tokens itself may have two steps in its queue: the second uses the tokens of
+// the first before the host has seen them. Owned by the engine thread.
 
 #include <cstdint>
 #include <memory>
@@ -29,57 +29,57 @@ class ModelRunner {
                                                      kernels::OpTable ops,
                                                      std::unique_ptr<models::Model> model);
 
-  /// Makes the plan's copies, computes its rows, waits, and fetches what is wanted of its output
-  /// rows; all logits where nothing is said of them.
+  /// Makes the plan's copies, computes its rows, waits, and fetches the results in `wishes` of its
+  /// output rows; all logits without wishes.
   void run(const StepPlan& plan, std::span<const RowWish> wishes = {});
 
-  // The same in parts, for a device that shall not wait between steps.
-  /// Launches the step, or takes the one that was launched ahead where the plan is of rows of it.
+  // The same in parts, for a device that should not wait between steps.
+  /// Launches the step, or takes the one that was launched ahead if the plan has only rows of it.
   void start(const StepPlan& plan, std::span<const RowWish> wishes);
-  /// Behind start(), of a plan that the scheduler has foreseen the next one of: launches that too,
-  /// if the device knows how. Each row must have been started with a wish for a token.
+  /// After start(), if the scheduler has reserved the next step: launches that, too, if the device
+  /// can. Each row must have been started with a wish for a token.
   void start_next(const StepPlan& plan);
   /// Waits for the step that start() was called for.
   void finish(const StepPlan& plan);
-  /// A step is under way, or has ended, that no plan was started for yet.
+  /// A step was launched ahead whose plan has not been started yet.
   bool ahead() const { return ahead_ != nullptr; }
-  /// Nobody will start a plan for it. What it writes is behind the tokens of its sequences.
+  /// No plan will be started for it. It writes only after the tokens of its sequences.
   void drop_ahead() { ahead_ = nullptr; }
 
-  /// From now on the device's idle times are measured: from the end of one step to the beginning
-  /// of the next. Nothing where it computes when it is called.
+  /// From now on measures the device's idle times, from the end of one step to the beginning of the
+  /// next. Nothing where the device computes inside the call.
   void time_gaps() { gaps_timed_ = ops_.clock != nullptr; }
   /// Microseconds, of the steps since the last call.
   std::vector<double> take_gaps() { return std::exchange(gaps_us_, {}); }
 
-  /// Whether a device has the logits and picks tokens of them: then wishes are worth saying.
+  /// Whether the device has the logits and can pick tokens: only then are wishes used.
   bool picks_tokens() const { return picks_tokens_; }
-  /// The token of row `i`, drawn by the device with exactly these; none where it was not asked for,
-  /// or is left to the host (kernels/ops/draw.h).
+  /// The token of row `i`, drawn by the device with exactly these; none if it was not asked for or
+  /// is left to the host (kernels/ops/draw.h).
   std::optional<int32_t> drawn(int32_t i, uint64_t seed, int32_t sample, int32_t position) const;
   /// The best logits of row `i`, or null: likewise.
   const kernels::BestLogits* best_logits(int32_t i) const;
   /// Row `i` of the last step's outputs, in the order of the plan's rows. Host memory; the sampler
-  /// may write into it. Fetched now where it was not wanted.
+  /// may write into it. Fetched now if it was not fetched with the step.
   std::span<float> logits(int32_t i);
 
-  /// Makes the rows of the last step behind the model's last norm readable by final_row(): what
-  /// embeddings are made of.
+  /// Fetches the rows of the last step after the model's last norm, for final_row(): embeddings are
+  /// made from them.
   void fetch_final_rows();
   /// Row `i` of the last step, in the order of the plan's rows. Host memory, until the next step.
   std::span<const float> final_row(int32_t i) const;
 
-  /// The KV of one block, to and from host memory; layers in the pool's own order. Where that is
-  /// of traffic(), it goes on beside the steps, and the host memory is free again
-  /// when traffic().mark() of that moment has ended.
+  /// Copies the KV of one block to or from host memory; layers in the pool's order. If the memory
+  /// is a piece of traffic(), the copy runs alongside the steps, and the piece is free again when
+  /// the traffic().mark() taken afterwards has ended.
   void read_block(int32_t group, int32_t block, std::span<std::byte> out);
   void write_block(int32_t group, int32_t block, std::span<const std::byte> from);
   BlockTraffic& traffic() { return traffic_; }
-  /// Has the system map the block's memory: writes zeros. Only where nobody has the block.
+  /// Makes the system map the block's memory by writing zeros. Only for a block that is not in use.
   void touch_block(int32_t group, int32_t block);
 
-  /// Has the device take some `bytes` more of weights that were put off (OpTable::pack_more), also
-  /// of a draft in the same table; what is left.
+  /// Packs about `bytes` more of the late weights (OpTable::pack_more), also those of a draft model
+  /// in the same table. Returns the bytes that are left.
   uint64_t pack_more(uint64_t bytes);
 
   const models::ModelInfo& info() const { return model_->info(); }

@@ -1,4 +1,4 @@
-// What a step leaves: tokens that the device drew, or logits and the last rows brought to the host.
+// The results of a step: tokens that the device drew, or logits and final rows fetched to the host.
 
 #include <algorithm>
 #include <utility>
@@ -8,7 +8,7 @@
 
 namespace hearth::engine {
 
-// Logits stay where they are as long as nobody wants all of a row's.
+// Logits stay on the device unless all logits of a row are needed.
 void ModelRunner::ask_outputs(std::span<const RowWish> wishes) {
   StepBuffers& step = *filled_;
   const kernels::BatchIndex& batch = step.batch;
@@ -40,7 +40,7 @@ void ModelRunner::ask_outputs(std::span<const RowWish> wishes) {
   if (ops_.mark != nullptr) step.mark = ops_.mark(ops_.state.get());
 }
 
-// Of two steps, one behind the other. Whoever is launched ahead is asked when its turn has come.
+// For two steps in a row: the results of the one launched ahead are read when its turn comes.
 void ModelRunner::time_gap() {
   const uint64_t before = std::exchange(last_end_stamp_, current_->end_stamp);
   const bool known =
@@ -58,13 +58,13 @@ void ModelRunner::finish(const StepPlan& plan) {
   std::fill(fetched_.begin(), fetched_.end(), false);
   if (gaps_timed_) time_gap();
   if (ahead_ == nullptr || !left_to_host()) return;
-  // Logits are wanted that the step ahead overwrites: this one again, which has the same. That one
-  // went on with no token of that row, and is nobody's.
+  // The step launched ahead overwrites the logits that are needed, so this step is computed again,
+  // with the same result. The step ahead had no token for that row and is dropped.
   drop_ahead();
   start(plan, {});
 }
 
-/// Whether the device has drawn no token where it was asked for one.
+/// Whether the device was asked for a token and drew none.
 bool ModelRunner::left_to_host() const {
   const auto* tokens = current_->drawn.as<int32_t>();
   for (int32_t i = 0; i < num_outputs_; ++i) {

@@ -1,7 +1,7 @@
 #pragma once
-// What the host and the device share of one step: the index on its way to the device, and how
-// tokens are drawn and which. A device with work queued behind the step still reads and writes
-// them, so they are written again only when its mark has ended. Owned by the engine thread.
+// The buffers of one step that the host and the device share: the index to be sent to the device,
+// the parameters of draws and the tokens drawn. A device with more work in its queue may still use
+// them, so they are written again only when the step's mark has ended. Owned by the engine thread.
 
 #include <cstdint>
 #include <optional>
@@ -14,11 +14,11 @@
 
 namespace hearth::engine {
 
-/// What is wanted of an output row.
+/// The result to fetch of an output row.
 struct RowWish {
   enum class Kind {
     kLogits,  ///< all of them
-    kToken,   ///< a token drawn as `draw` says
+    kToken,   ///< a token drawn by `draw`
     kBest,    ///< the best logits
   };
   Kind kind = Kind::kLogits;
@@ -26,7 +26,7 @@ struct RowWish {
 };
 
 struct StepBuffers {
-  /// Whose row it is, also when the sequence is gone and another is where it was.
+  /// The row's sequence; still valid if the sequence is gone and another has its address.
   struct RowOf {
     uint64_t arrival = 0;
     int32_t sample = 0;
@@ -35,9 +35,9 @@ struct StepBuffers {
   };
 
   StepBuffers() = default;
-  /// `draws`: with those for tokens that the device picks.
+  /// `draws`: with buffers for tokens that the device picks.
   StepBuffers(const kernels::OpTable& ops, const MemoryPlan& plan, bool draws);
-  /// All of it is memory that the device reaches.
+  /// Whether the device can reach all of this memory.
   bool page_locked() const;
 
   kernels::HostBuffer index;                   ///< laid out as the device's

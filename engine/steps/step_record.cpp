@@ -131,7 +131,7 @@ void StepRecorder::add(const StepPlan& plan, const Scheduler& scheduler, uint64_
   HEARTH_CHECK(on_);
   ++calls_;
   const uint64_t preemptions = scheduler.preemptions_total();
-  // Those from before somebody watched are not this step's.
+  // Preemptions from before recording began do not count for this step.
   const uint64_t preempted = preemptions - preemptions_before_.value_or(preemptions);
   preemptions_before_ = preemptions;
   if (steps_.size() == kMaxSteps) {

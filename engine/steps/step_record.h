@@ -1,7 +1,7 @@
 #pragma once
-// What the engine tells those who watch it: a record per step, the state of every KV block, the
-// progress of every live request. Nothing is recorded, and nothing looked at, while nobody watches.
-// Owned by the engine thread; what `take` returns is an owned value.
+// What a dashboard shows of the engine: a record per step, the state of every KV block, the
+// progress of every live request. Nothing is recorded while no dashboard is connected. Owned by the
+// engine thread; `take` returns an owned value.
 
 #include <atomic>
 #include <cstdint>
@@ -34,12 +34,12 @@ struct StepRecord {
   int64_t duration_us = 0;
   int32_t decode_rows = 0;
   int32_t draft_rows = 0;
-  int32_t accepted = 0;             ///< guesses that were right
+  int32_t accepted = 0;             ///< draft tokens that were right
   std::vector<StepChunk> prefills;  ///< in the order of the batch
   int32_t prefills_unlisted = 0;    ///< tokens of chunks beyond StepRecorder::kMaxChunks
   int32_t running = 0;              ///< sequences, after the step
   int32_t waiting = 0;
-  int32_t preempted = 0;  ///< sequences that gave back their blocks since the step before
+  int32_t preempted = 0;  ///< sequences preempted since the step before
 };
 
 /// kPinned: cached, and the store keeps it from eviction.
@@ -57,7 +57,7 @@ struct BlockCell {
 /// Blocks that follow one another in the prefix index, with nothing branching off between them.
 struct PrefixRun {
   Hash128 name;    ///< of the last one
-  Hash128 parent;  ///< of the one in front of the run, or the root
+  Hash128 parent;  ///< of the block before the run, or the root
   int32_t end_block = 0;
   int32_t num_blocks = 0;  ///< held in memory, of any group
   int32_t in_use = 0;      ///< of those
@@ -65,7 +65,7 @@ struct PrefixRun {
   bool operator==(const PrefixRun&) const = default;
 };
 
-/// A block whose bytes went to the slow tier or came from it.
+/// A block whose bytes were copied to the store or from it.
 struct MovedBlock {
   int32_t group = 0;
   int32_t block = 0;
@@ -97,17 +97,17 @@ struct EngineWatch {
   std::vector<PrefixRun> prefixes;
 };
 
-/// Between the engine and whoever watches it: while `wanted`, an EngineWatch is posted before each
+/// Connects the engine with a dashboard: while `wanted`, an EngineWatch is posted before each
 /// SnapshotEvent. Any thread.
 struct WatchPort {
   std::atomic<bool> wanted{false};
   Mailbox<std::shared_ptr<const EngineWatch>> out{16};
 };
 
-/// Runs also end where chunks of the store do (every `chunk_blocks` blocks; 0: there is none), so
-/// that names on both sides are the same. At most `limit`.
+/// Runs also end where chunks of the store end (every `chunk_blocks` blocks; 0: no store), so that
+/// both use the same names. At most `limit`.
 std::vector<PrefixRun> prefix_runs(const KvCache& kv, int32_t chunk_blocks, size_t limit);
-/// Of every node of the prefix index, whether it belongs to one of these chunks.
+/// For every node of the prefix index, whether it belongs to one of these chunks.
 std::vector<bool> pinned_nodes(const KvCache& kv, std::span<const PinnedChunk> chunks);
 
 class StepRecorder {
@@ -117,8 +117,8 @@ class StepRecorder {
   static constexpr size_t kMaxRequests = 1024;
   static constexpr size_t kMaxPrefixes = 4096;
   static constexpr size_t kMaxMoved = 1 << 16;
-  /// Maps and trees are made no more often than this, and at most one part in kCostShare of the
-  /// engine's time goes into them, however many blocks there are.
+  /// Maps and trees are made no more often than this, and take at most one part in kCostShare of
+  /// the engine's time, however many blocks there are.
   static constexpr int64_t kMapEveryUs = 90'000;
   static constexpr int64_t kPrefixesEveryUs = 2'000'000;
   static constexpr int64_t kCostShare = 400;
@@ -133,9 +133,9 @@ class StepRecorder {
   std::shared_ptr<const EngineWatch> take(const Scheduler& scheduler, const KvCache& kv,
                                           int32_t chunk_blocks,
                                           std::span<const PinnedChunk> pinned);
-  /// It reached nobody.
+  /// The watch could not be posted.
   void lost(const EngineWatch& watch) { dropped_ += watch.steps_dropped + watch.steps.size(); }
-  /// Where to note blocks that move between tiers; null while nobody watches.
+  /// Where to record blocks that move between tiers; null while off.
   std::vector<MovedBlock>* moved() { return on_ ? &moved_ : nullptr; }
   /// Calls of add and take since the start.
   uint64_t calls() const { return calls_; }

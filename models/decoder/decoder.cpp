@@ -88,7 +88,7 @@ void Decoder::forward(const StepArgs& args) {
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     const LayerSpec& spec = config_.layers[i];
     layer({batch, weights_.layers[i], spec, layer_kv(args.pools, spec),
-           config_.groups[static_cast<size_t>(spec.group)].window});
+           config_.groups[spec.group].window});
   }
   if (batch.num_outputs > 0) head(batch, args.logits);
 }
@@ -146,7 +146,7 @@ void Decoder::head(const BatchIndex& batch, const TensorView& logits) {
 }
 
 PagedKv Decoder::layer_kv(std::span<const KvPool> pools, const LayerSpec& spec) const {
-  const KvPool& pool = pools[static_cast<size_t>(spec.group)];
+  const KvPool& pool = pools[spec.group];
   PagedKv kv;
   kv.base = pool.base;
   kv.block_bytes = pool.block_bytes;
@@ -193,7 +193,7 @@ void Decoder::rotate(const LayerStep& s, const TensorView& heads, int32_t num_he
                       .x = heads,
                       .num_heads = num_heads,
                       .head_dim = config_.head_dim,
-                      .cos_sin = act_.cos_sin[static_cast<size_t>(s.spec.rope)],
+                      .cos_sin = act_.cos_sin[s.spec.rope],
                       .pairs = config_.pairs});
 }
 

@@ -53,7 +53,7 @@ Result<DecoderConfig> DecoderConfig::load_common(Metadata& m) {
           "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow"});
   c.ropes = {rope};
   c.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
-  c.layers.resize(static_cast<size_t>(c.num_layers));
+  c.layers.resize(c.num_layers);
   c.set_window(0, [](int32_t) { return false; });
   return c;
 }
@@ -64,7 +64,7 @@ void DecoderConfig::set_window(int32_t window, const std::function<bool(int32_t)
   LayerGroup sliding = group_of(*this, window);
   for (int32_t i = 0; i < num_layers; ++i) {
     const bool in_window = window > 0 && slides(i);
-    LayerSpec& layer = layers[static_cast<size_t>(i)];
+    LayerSpec& layer = layers[i];
     layer.group = in_window ? 1 : 0;
     layer.index = in_window ? sliding.num_layers++ : full.num_layers++;
   }
@@ -76,8 +76,8 @@ void DecoderConfig::set_window(int32_t window, const std::function<bool(int32_t)
 }
 
 bool DecoderConfig::is_sliding(int32_t layer) const {
-  const int32_t group = layers[static_cast<size_t>(layer)].group;
-  return groups[static_cast<size_t>(group)].kind == LayerGroup::Kind::kSliding;
+  const int32_t group = layers[layer].group;
+  return groups[group].kind == LayerGroup::Kind::kSliding;
 }
 
 Result<ExpertConfig> load_experts(Metadata& m, const DecoderConfig& c, bool normalize) {
@@ -108,8 +108,7 @@ Result<std::function<bool(int32_t)>> sliding_pattern(Metadata& m, int32_t num_la
     }
     auto flags = std::make_shared<std::vector<bool>>();
     for (int32_t i = 0; i < num_layers; ++i) flags->push_back(entry->payload[i] != std::byte{0});
-    return std::function<bool(int32_t)>(
-        [flags](int32_t layer) { return (*flags)[static_cast<size_t>(layer)]; });
+    return std::function<bool(int32_t)>([flags](int32_t layer) { return (*flags)[layer]; });
   }
   if (given) {
     HEARTH_ASSIGN_OR_RETURN(period, m.count_or(kKey, period));

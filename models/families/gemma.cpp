@@ -101,7 +101,7 @@ Result<std::unique_ptr<Model>> load_gemma3(const GgufFile& file, const kernels::
   // By the pattern, not the group: a window that covers the context still is a sliding layer's.
   c.ropes.push_back(local);
   for (int32_t i = 0; i < c.num_layers; ++i) {
-    c.layers[static_cast<size_t>(i)].rope = slides(i) ? 1 : 0;
+    c.layers[i].rope = slides(i) ? 1 : 0;
   }
   scale_by_width(c, 62);
   return load_decoder<SandwichDecoder>(file, c, ops, progress);

@@ -46,7 +46,7 @@ Result<void> set_sliding_layers(Metadata& m, DecoderConfig& c) {
                           m.factor_or("rope.freq_base_swa", kMaxSlidingBase, c.ropes.front().base));
   c.ropes.push_back(plain);
   for (int32_t i = 0; i < c.num_layers; ++i) {
-    c.layers[static_cast<size_t>(i)].rope = slides(i) ? 1 : 0;
+    c.layers[i].rope = slides(i) ? 1 : 0;
   }
   return {};
 }

@@ -19,7 +19,7 @@ class Levels {
     size_t code = 0;
     for (int i = 0; i < kSteps; ++i) {
       while (code + 1 < levels.size() && i - kZero >= levels[code] + levels[code + 1]) ++code;
-      nearest_[static_cast<size_t>(i)] = static_cast<uint8_t>(code);
+      nearest_[i] = static_cast<uint8_t>(code);
     }
   }
 

@@ -27,8 +27,7 @@ using kernels::QuantLayout;
 template <int kHalf>
 constexpr std::array<int8_t, 2 * kHalf> integers() {
   std::array<int8_t, 2 * kHalf> levels{};
-  for (int i = 0; i < 2 * kHalf; ++i)
-    levels[static_cast<size_t>(i)] = static_cast<int8_t>(i - kHalf);
+  for (int i = 0; i < 2 * kHalf; ++i) levels[i] = static_cast<int8_t>(i - kHalf);
   return levels;
 }
 constexpr auto kFour = integers<4>();

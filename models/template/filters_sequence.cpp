@@ -211,7 +211,7 @@ Result<Value> batch(Runtime& run, const Value& value, const CallArguments& argum
   if (!row.empty()) {
     if (a[1] != nullptr && !a[1]->is_none()) {
       HEARTH_TRY(run.charge(static_cast<uint64_t>(size)));
-      row.resize(static_cast<size_t>(size), *a[1]);
+      row.resize(size, *a[1]);
     }
     HEARTH_ASSIGN_OR_RETURN(const Value rest, run.list(std::move(row)));
     out.push_back(rest);

@@ -343,7 +343,7 @@ Result<Value> list_method(Runtime& run, const Value& self, std::string_view name
     const auto size = static_cast<int64_t>(items.size());
     if (at < 0) at += size;
     if (at < 0 || at >= size) return run.fail("pop: no such item");
-    const Value out = items[static_cast<size_t>(at)];
+    const Value out = items[at];
     items.erase(items.begin() + at);
     return out;
   }

@@ -415,7 +415,7 @@ Result<Value> Runtime::item(const Value& value, const Value& key) {
           static_cast<int64_t>(is_text ? count_chars(value.text()) : value.list().items.size());
       const int64_t at = key.as_int() < 0 ? key.as_int() + size : key.as_int();
       if (at < 0 || at >= size) return Value::undefined("item out of range");
-      if (!is_text) return value.list().items[static_cast<size_t>(at)];
+      if (!is_text) return value.list().items[at];
       const std::string_view rest =
           value.text().substr(char_offset(value.text(), static_cast<size_t>(at)));
       return Value::of(rest.substr(0, first_char(rest).bytes));
@@ -526,7 +526,7 @@ Result<std::vector<const Value*>> Runtime::bind(
     if (found == names.end()) {
       return unsupported(fmt::format("{} has no argument '{}'", what, name.substr(0, 40)));
     }
-    const Value*& slot = out[static_cast<size_t>(found - names.begin())];
+    const Value*& slot = out[found - names.begin()];
     if (slot != nullptr) return fail(fmt::format("{} has '{}' twice", what, name.substr(0, 40)));
     slot = &value;
   }

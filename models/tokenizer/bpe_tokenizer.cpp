@@ -80,7 +80,7 @@ void BpeTokenizer::index_tokens() {
   // the byte alphabet.
   index_pieces([this](int32_t id) { return bytes_of_entry(entry(id)); },
                [this](int32_t id) { return std::string(entry(id)); });
-  ids_.reserve(static_cast<size_t>(vocab_size()));
+  ids_.reserve(vocab_size());
   for (int32_t id = 0; id < vocab_size(); ++id) {
     const bool is_added = vocabulary().type(id) == TokenType::kUserDefined;
     if (may_be_spelled(id) && !is_added && !piece(id).empty()) ids_.insert(piece(id), id);
@@ -97,7 +97,7 @@ Result<void> BpeTokenizer::load_merges(const GgufFile& file) {
   // Merges name tokens by their entries. Where two tokens have one entry, the one that may come out
   // of merging counts.
   TokenIndex by_entry;
-  by_entry.reserve(static_cast<size_t>(vocab_size()));
+  by_entry.reserve(vocab_size());
   for (int32_t id = 0; id < vocab_size(); ++id) {
     if (!may_be_spelled(id)) by_entry.insert(entry(id), id);
   }
@@ -151,14 +151,13 @@ Result<void> BpeTokenizer::index_bytes() {
 }
 
 void BpeTokenizer::find_whole_pieces() {
-  is_whole_piece_.resize(static_cast<size_t>(vocab_size()));
+  is_whole_piece_.resize(vocab_size());
   std::vector<int32_t> ids;
   for (int32_t id = 0; id < vocab_size(); ++id) {
     if (ids_.find(piece(id)) != id) continue;
     ids.clear();
     if (!rule_->whole_pieces_first) merge_piece(piece(id), &ids);
-    is_whole_piece_[static_cast<size_t>(id)] =
-        rule_->whole_pieces_first || (ids.size() == 1 && ids[0] == id);
+    is_whole_piece_[id] = rule_->whole_pieces_first || (ids.size() == 1 && ids[0] == id);
   }
 }
 
@@ -178,7 +177,7 @@ void BpeTokenizer::encode_plain(std::string_view text, std::vector<int32_t>* ids
 void BpeTokenizer::append_piece(std::string_view piece, std::vector<int32_t>* scratch,
                                 std::vector<int32_t>* ids) const {
   const int32_t whole = ids_.find(piece);
-  if (whole >= 0 && is_whole_piece_[static_cast<size_t>(whole)]) {
+  if (whole >= 0 && is_whole_piece_[whole]) {
     ids->push_back(whole);
     return;
   }

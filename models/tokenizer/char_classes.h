@@ -45,9 +45,8 @@ constexpr std::array<uint8_t, 128> ascii_classes() {
   for (size_t c = '0'; c <= '9'; ++c) classes[c] = kNumber;
   for (size_t c = 'A'; c <= 'Z'; ++c) classes[c] = kUpper;
   for (size_t c = 'a'; c <= 'z'; ++c) classes[c] = kLower;
-  for (const char c : {'$', '+', '<', '=', '>', '^', '`', '|', '~'})
-    classes[static_cast<size_t>(c)] = kSymbol;
-  for (const char c : {' ', '\t', '\n', '\v', '\f', '\r'}) classes[static_cast<size_t>(c)] = kSpace;
+  for (const char c : {'$', '+', '<', '=', '>', '^', '`', '|', '~'}) classes[c] = kSymbol;
+  for (const char c : {' ', '\t', '\n', '\v', '\f', '\r'}) classes[c] = kSpace;
   return classes;
 }
 inline constexpr std::array<uint8_t, 128> kAsciiClasses = ascii_classes();

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/sizes.h"
 #include "models/gguf/gguf_file.h"
 #include "models/tokenizer/bpe_merges.h"
 #include "models/tokenizer/token_index.h"
@@ -95,7 +96,7 @@ Result<void> SpmTokenizer::index_tokens() {
   const auto text_of = [this](int32_t id) { return unmarked(entry(id)); };
   index_pieces(text_of, text_of);
   byte_ids_.fill(kNoToken);
-  ids_.reserve(static_cast<size_t>(vocab_size()));
+  ids_.reserve(vocab_size());
   for (int32_t id = 0; id < vocab_size(); ++id) {
     if (vocabulary().type(id) == TokenType::kByte) byte_ids_[*byte_of_entry(entry(id))] = id;
     // Vocabularies in the wild hold duplicates; the last one counts.
@@ -126,7 +127,7 @@ void SpmTokenizer::index_characters() {
       if (is_new) {
         at->second = ids_.find(character);
         if (at->second == kNoToken) {
-          at->second = vocab_size() + static_cast<int32_t>(characters_.size());
+          at->second = vocab_size() + size32(characters_);
           characters_.emplace_back(character);
         }
         if (key_of(character) < ascii_ids_.size()) ascii_ids_[key_of(character)] = at->second;
@@ -160,11 +161,11 @@ void SpmTokenizer::index_merges() {
   }
   merges_.reserve(merges.size());
   for (const Merge& m : merges) {
-    const auto rank = std::lower_bound(best_first.begin(), best_first.end(),
-                                       scores[static_cast<size_t>(m.merged)], std::greater<>());
+    const auto rank =
+        std::lower_bound(best_first.begin(), best_first.end(), scores[m.merged], std::greater<>());
     merges_.add(m.left, m.right, m.merged, static_cast<uint32_t>(rank - best_first.begin()));
   }
-  is_whole_piece_.resize(static_cast<size_t>(vocab_size()));
+  is_whole_piece_.resize(vocab_size());
   std::vector<int32_t> symbols;
   for (int32_t id = 0; id < vocab_size(); ++id) {
     if (ids_.find(entry(id)) != id) continue;
@@ -175,7 +176,7 @@ void SpmTokenizer::index_merges() {
       rest.remove_prefix(bytes);
     }
     merges_.merge(&symbols);
-    is_whole_piece_[static_cast<size_t>(id)] = symbols.size() == 1 && symbols[0] == id;
+    is_whole_piece_[id] = symbols.size() == 1 && symbols[0] == id;
   }
 }
 
@@ -207,7 +208,7 @@ void SpmTokenizer::encode_plain(std::string_view text, std::vector<int32_t>* ids
 void SpmTokenizer::append_piece(std::string_view piece, std::vector<int32_t>* symbols,
                                 std::vector<int32_t>* ids) const {
   const int32_t whole = ids_.find(piece);
-  if (whole != kNoToken && is_whole_piece_[static_cast<size_t>(whole)]) {
+  if (whole != kNoToken && is_whole_piece_[whole]) {
     ids->push_back(whole);
     return;
   }
@@ -216,7 +217,7 @@ void SpmTokenizer::append_piece(std::string_view piece, std::vector<int32_t>* sy
     if (symbol == kNoToken) {
       append_missing(piece, ids);  // joins nothing, so it is all of the piece
     } else if (symbol >= vocab_size()) {
-      append_missing(characters_[static_cast<size_t>(symbol - vocab_size())], ids);
+      append_missing(characters_[symbol - vocab_size()], ids);
     } else {
       ids->push_back(symbol);
     }

@@ -166,7 +166,7 @@ void UnigramTokenizer::encode_plain(std::string_view plain, std::vector<int32_t>
     trie_.match_front(rest, [&](int32_t id, size_t bytes) {
       is_known |= bytes == char_bytes;
       const bool is_added = vocabulary().type(id) == TokenType::kUserDefined;
-      offer(id, bytes, is_added ? 0 : scores_[static_cast<size_t>(id)]);
+      offer(id, bytes, is_added ? 0 : scores_[id]);
     });
     if (!is_known) offer(kNoToken, char_bytes, unknown_score_);
     at += char_bytes;

@@ -64,7 +64,7 @@ Result<void> Vocabulary::load_types(const GgufFile& file) {
   if (!file.has(kKey)) {
     // Without types the byte tokens are told by their text.
     for (int32_t id = 0; id < size(); ++id) {
-      if (byte_of_entry(entry(id))) types_[static_cast<size_t>(id)] = TokenType::kByte;
+      if (byte_of_entry(entry(id))) types_[id] = TokenType::kByte;
     }
     return {};
   }
@@ -109,21 +109,20 @@ Result<void> Vocabulary::load_special_ids(const GgufFile& file) {
   HEARTH_ASSIGN_OR_RETURN(const auto eom, special_id(file, "tokenizer.ggml.eom_token_id"));
   ends_.assign(types_.size(), false);
   for (const std::optional<int32_t>& id : {eos_, eot, eom}) {
-    if (id) ends_[static_cast<size_t>(*id)] = true;
+    if (id) ends_[*id] = true;
   }
   for (int32_t id = 0; id < size(); ++id) {
     if (std::find(kEndsOfTurn.begin(), kEndsOfTurn.end(), entry(id)) == kEndsOfTurn.end()) continue;
-    ends_[static_cast<size_t>(id)] = true;
+    ends_[id] = true;
     // Some converters call it user-defined or normal: then any user's text could end the turn.
-    types_[static_cast<size_t>(id)] = TokenType::kControl;
+    types_[id] = TokenType::kControl;
   }
   if (!file.has("tokenizer.ggml.token_type")) {
     // Without types, these are not text either.
     for (const std::optional<int32_t>& id : {bos_, eos_, eot, eom}) {
-      if (id) types_[static_cast<size_t>(*id)] = TokenType::kControl;
+      if (id) types_[*id] = TokenType::kControl;
     }
-    if (unknown_ && type(*unknown_) != TokenType::kControl)
-      types_[static_cast<size_t>(*unknown_)] = TokenType::kUnknown;
+    if (unknown_ && type(*unknown_) != TokenType::kControl) types_[*unknown_] = TokenType::kUnknown;
   }
   if (!unknown_) {
     const auto at = std::find(types_.begin(), types_.end(), TokenType::kUnknown);
@@ -133,7 +132,7 @@ Result<void> Vocabulary::load_special_ids(const GgufFile& file) {
     if (unknown_ == bos_ || is_end_of_generation(*unknown_)) {
       unknown_.reset();  // what means something else cannot stand for text
     } else {
-      types_[static_cast<size_t>(*unknown_)] = TokenType::kUnknown;
+      types_[*unknown_] = TokenType::kUnknown;
     }
   }
   return {};

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/base/result.h"
+#include "kernels/base/sizes.h"
 #include "models/tokenizer/string_pool.h"
 
 namespace hearth::models {
@@ -31,11 +32,11 @@ class Vocabulary {
   /// eom_token_id, unknown_token_id}. kCorrupt names the key.
   static Result<Vocabulary> load(const GgufFile& file);
 
-  int32_t size() const { return static_cast<int32_t>(types_.size()); }
+  int32_t size() const { return size32(types_); }
   bool holds(int32_t id) const { return id >= 0 && id < size(); }
-  std::string_view entry(int32_t id) const { return entries_[static_cast<size_t>(id)]; }
-  TokenType type(int32_t id) const { return types_[static_cast<size_t>(id)]; }
-  bool is_end_of_generation(int32_t id) const { return ends_[static_cast<size_t>(id)]; }
+  std::string_view entry(int32_t id) const { return entries_[id]; }
+  TokenType type(int32_t id) const { return types_[id]; }
+  bool is_end_of_generation(int32_t id) const { return ends_[id]; }
 
   std::optional<int32_t> bos() const { return bos_; }
   std::optional<int32_t> eos() const { return eos_; }

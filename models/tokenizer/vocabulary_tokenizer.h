@@ -16,7 +16,7 @@ namespace hearth::models {
 class VocabularyTokenizer : public Tokenizer {
  public:
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options) const override;
-  std::string_view piece(int32_t id) const override { return pieces_[static_cast<size_t>(id)]; }
+  std::string_view piece(int32_t id) const override { return pieces_[id]; }
   std::string_view entry(int32_t id) const override { return vocabulary_.entry(id); }
   int32_t vocab_size() const override { return vocabulary_.size(); }
   bool is_end_of_generation(int32_t id) const override {
@@ -46,7 +46,7 @@ class VocabularyTokenizer : public Tokenizer {
   /// text by `name_of(id)`, which is their text too.
   template <typename TextOf, typename NameOf>
   void index_pieces(const TextOf& text_of, const NameOf& name_of) {
-    pieces_.reserve(static_cast<size_t>(vocabulary_.size()));
+    pieces_.reserve(vocabulary_.size());
     for (int32_t id = 0; id < vocabulary_.size(); ++id) {
       switch (vocabulary_.type(id)) {
         case TokenType::kControl:

@@ -75,7 +75,7 @@ Result<void> WordPieceTokenizer::load(const GgufFile& file) {
   }
   const auto text_of = [this](int32_t id) { return unmarked(entry(id)); };
   index_pieces(text_of, text_of);
-  ids_.reserve(static_cast<size_t>(vocab_size()));
+  ids_.reserve(vocab_size());
   for (int32_t id = 0; id < vocab_size(); ++id) {
     if (may_be_spelled(id) && !entry(id).empty()) ids_.insert(entry(id), id);
   }
@@ -114,8 +114,8 @@ void WordPieceTokenizer::append_normalized(uint32_t code, Word* word,
   const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code), parts.data(),
                                              parts.size(), UTF8PROC_DECOMPOSE, &boundary);
   for (utf8proc_ssize_t i = 0; i < count; ++i) {
-    if (utf8proc_category(parts[static_cast<size_t>(i)]) == UTF8PROC_CATEGORY_MN) continue;
-    append_char(static_cast<uint32_t>(parts[static_cast<size_t>(i)]), word, ids);
+    if (utf8proc_category(parts[i]) == UTF8PROC_CATEGORY_MN) continue;
+    append_char(static_cast<uint32_t>(parts[i]), word, ids);
   }
 }
 

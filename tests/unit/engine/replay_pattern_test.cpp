@@ -70,16 +70,16 @@ TEST_CASE("a script spoils what it knows, and knows nothing else") {
   live.request.prompt = {1, 2, 3};
   Sequence seq;
   seq.request = &live;
-  CHECK_FALSE(script.guess(seq, 3, 0).has_value());
+  CHECK_FALSE(script.draft(seq, 3, 0).has_value());
   script.know(4, 0, {10, 11, 12, 49, 14});
-  CHECK_FALSE(script.guess(seq, 2, 0).has_value());
-  CHECK(script.guess(seq, 3, 0) == 10);
-  CHECK(script.guess(seq, 4, 1) == 11);
-  CHECK(script.guess(seq, 6, 3) == 0);  // 49 spoiled, in a vocabulary of 50
-  CHECK(script.guess(seq, 7, 4) == 14);
-  CHECK_FALSE(script.guess(seq, 8, 5).has_value());
+  CHECK_FALSE(script.draft(seq, 2, 0).has_value());
+  CHECK(script.draft(seq, 3, 0) == 10);
+  CHECK(script.draft(seq, 4, 1) == 11);
+  CHECK(script.draft(seq, 6, 3) == 0);  // 49 spoiled, in a vocabulary of 50
+  CHECK(script.draft(seq, 7, 4) == 14);
+  CHECK_FALSE(script.draft(seq, 8, 5).has_value());
   seq.sample = 1;
-  CHECK_FALSE(script.guess(seq, 3, 0).has_value());
+  CHECK_FALSE(script.draft(seq, 3, 0).has_value());
 }
 
 }  // namespace

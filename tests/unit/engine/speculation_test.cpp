@@ -13,30 +13,30 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-Tokens guess(LookupIndex& index, const Tokens& text, int32_t count) {
+Tokens drafted(LookupIndex& index, const Tokens& text, int32_t count) {
   Tokens out;
-  LookupIndex::guess(text, index.find(text), count, out);
+  LookupIndex::draft(text, index.find(text), count, out);
   return out;
 }
 
 TEST_CASE("lookup: what followed the last time, by the longest run before it") {
   LookupIndex index(1000);
-  CHECK(guess(index, {1}, 4).empty());
-  CHECK(guess(index, {1, 2}, 4).empty());
-  CHECK(guess(index, {1, 2, 3}, 4).empty());
+  CHECK(drafted(index, {1}, 4).empty());
+  CHECK(drafted(index, {1, 2}, 4).empty());
+  CHECK(drafted(index, {1, 2, 3}, 4).empty());
   // "2 3" stood at 1 and was followed by 4.
-  CHECK(guess(index, {1, 2, 3, 4, 5, 2, 3}, 2) == Tokens{4, 5});
+  CHECK(drafted(index, {1, 2, 3, 4, 5, 2, 3}, 2) == Tokens{4, 5});
   // Twice now: "2 3" followed by 9 is newer, "5 2 3" followed by 9 is longer as well.
-  CHECK(guess(index, {1, 2, 3, 4, 5, 2, 3, 9, 7, 5, 2, 3}, 1) == Tokens{9});
+  CHECK(drafted(index, {1, 2, 3, 4, 5, 2, 3, 9, 7, 5, 2, 3}, 1) == Tokens{9});
   // "1 2 3" is older and longer than the others.
-  CHECK(guess(index, {1, 2, 3, 4, 5, 2, 3, 9, 7, 5, 2, 3, 0, 1, 2, 3}, 3) == Tokens{4, 5, 2});
+  CHECK(drafted(index, {1, 2, 3, 4, 5, 2, 3, 9, 7, 5, 2, 3, 0, 1, 2, 3}, 3) == Tokens{4, 5, 2});
 }
 
 TEST_CASE("lookup: a loop goes on, beyond what is written") {
   LookupIndex index(100);
-  CHECK(guess(index, {7, 8, 7, 8, 7, 8}, 5) == Tokens{7, 8, 7, 8, 7});
+  CHECK(drafted(index, {7, 8, 7, 8, 7, 8}, 5) == Tokens{7, 8, 7, 8, 7});
   LookupIndex same(100);
-  CHECK(guess(same, {4, 4, 4}, 4) == Tokens{4, 4, 4, 4});
+  CHECK(drafted(same, {4, 4, 4}, 4) == Tokens{4, 4, 4, 4});
 }
 
 /// The longest run of equal tokens that ends at an earlier place, by trying all; newest of equals.

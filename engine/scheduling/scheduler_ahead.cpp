@@ -1,5 +1,5 @@
-// The step behind a planned one, known before its tokens are: a device that has it in its queue
-// need not wait for the host between two steps.
+// Plans the step after a planned one before that one's tokens are known. With the next step already
+// in its queue, a device does not wait for the host between two steps.
 
 #include <algorithm>
 
@@ -10,7 +10,7 @@
 namespace hearth::engine {
 namespace {
 
-/// Steps in a row that are foreseen while somebody waits: how long who waits grows older unseen.
+/// Steps in a row that are planned ahead while a sequence waits: admission is not tried in them.
 constexpr int32_t kAheadInARow = 8;
 
 }  // namespace
@@ -32,7 +32,7 @@ bool Scheduler::reserve_ahead() {
     const auto size = size32(rows.seq->tokens);
     const size_t copies = plan_.copies.size();
     if (!kv_.reserve(rows.seq->blocks, size + 1, plan_.copies)) return false;
-    // The block that this step writes is nobody else's any more, and the next one is new.
+    // The block that this step writes is not shared any more, and the next block is new.
     HEARTH_CHECK(plan_.copies.size() == copies, "{} copies", plan_.copies.size() - copies);
   }
   return true;
