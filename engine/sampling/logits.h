@@ -1,6 +1,6 @@
 #pragma once
-// Passes over one row of logits, a vocabulary wide: 128,000 values in tens of microseconds. Plain
-// loops without a branch per value, which compilers turn into vectors of whatever the build allows.
+// Passes over one row of logits, as long as the vocabulary: 128,000 values in tens of microseconds.
+// Plain loops without a branch per value, which the compiler vectorizes.
 
 #include <cstddef>
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace hearth::engine {
 
-/// Values looked at together: where their largest does not matter, none of them does.
+/// Values that are examined together: if their largest does not matter, none of them does.
 inline constexpr size_t kLogitRun = 256;
 
 /// Index of the first value that is not finite, or logits.size().
 size_t first_not_finite(std::span<const float> logits);
 
-/// The largest of them, and none is NaN. -infinity of none.
+/// The largest of them, none of which is NaN. -infinity for an empty row.
 float largest(std::span<const float> logits);
 
 /// Index of the largest, the first of equals. `logits` is not empty.
@@ -40,7 +40,7 @@ struct RoughMass {
 RoughMass rough_mass(std::span<const float> logits, float max, float inverse_temperature,
                      size_t at);
 
-/// The sum of exp_negative((logits[i] - max) * inverse_temperature), in one order whatever the
+/// The sum of exp_negative((logits[i] - max) * inverse_temperature), in the same order in every
 /// build.
 double sum_weights(std::span<const float> logits, float max, double inverse_temperature);
 

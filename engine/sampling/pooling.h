@@ -1,6 +1,6 @@
 #pragma once
-// The rows of a text as they come, step by step, and the one vector they become. A row is added in
-// double, in order of position, so that it does not matter how the text was cut into steps.
+// Collects the rows of a text, step by step, into one vector. Rows are added in double, in order of
+// position, so the result does not depend on how the text was divided into steps.
 
 #include <cstdint>
 #include <span>
@@ -13,11 +13,11 @@ namespace hearth::engine {
 
 class PooledRows {
  public:
-  /// The row of a token; those of a text come in order, and begin again at position 0 where it is
-  /// computed anew. `size`: tokens of the text.
+  /// Adds the row of a token. The rows of a text come in order, and begin again at position 0 if
+  /// the text is computed again. `size`: tokens of the text.
   void add(models::Pooling pooling, int32_t position, int32_t size, std::span<const float> row);
 
-  /// All have come. kInternal where a value is not finite.
+  /// The vector, once all rows were added. kInternal if a value is not finite.
   Result<std::vector<float>> take(models::Pooling pooling, int32_t size, bool normalize);
 
  private:

@@ -12,9 +12,10 @@
 // the same text whatever else runs, after a preemption, and after a restart. (Maddison, Tarlow and
 // Minka 2014, section 2.)
 //
-// Cheap for large vocabularies: with top-k a bounded heap over one scan; with top-p candidates are
-// sorted only around its border; noise becomes a number only where it may win. Takes no memory
-// after the first calls with the largest sizes (logprob lists apart). Owned by the engine thread.
+// Fast for large vocabularies: top-k needs one scan with a bounded heap; top-p sorts candidates
+// only around its border; the logarithms of the noise are computed only where it may win. Takes no
+// memory after the first calls with the largest sizes, except for logprob lists. Owned by the
+// engine thread.
 
 #include <cstdint>
 #include <optional>
@@ -28,7 +29,7 @@
 
 namespace hearth::engine {
 
-/// How the error of a request begins whose logits are no numbers (kInternal).
+/// The beginning of the error of a request whose logits are not finite (kInternal).
 inline constexpr std::string_view kNotFinite = "the model computed the logit";
 
 /// 64 uniform bits for one candidate (kernels/ops/draw.h): a mix chained over seed, sample and
@@ -68,9 +69,9 @@ class Sampler {
   /// one is not a finite number: names the first such token.
   Result<Sampled> sample(std::span<float> logits, const SampleArgs& args);
 
-  /// As above from the best logits of the row, where params.top_k is in 1 .. BestLogits::kCount and
-  /// below the vocabulary's size, and bias, penalties, mask, bans and log probabilities are not
-  /// asked for. The same token: nothing else would be looked at.
+  /// The same from the best logits of the row, if params.top_k is in 1 .. BestLogits::kCount and
+  /// below the vocabulary's size, and there are no bias, penalties, mask, bans or log
+  /// probabilities. The token is the same, because no other logits matter then.
   Result<Sampled> sample(const kernels::BestLogits& best, const SampleArgs& args);
 
   /// The distribution that `sample` draws from: the tokens left after truncation, by ascending id.

@@ -1,6 +1,6 @@
 #pragma once
-// The slow tier as its thread sees it: synchronous, one database at a time. The engine never calls
-// it (see store_thread.h); simulations put another one in its place.
+// The interface of a store of blocks, as its thread uses it: synchronous, one database at a time.
+// The engine never calls it directly (see store_thread.h); simulations use another implementation.
 
 #include <cstdint>
 #include <memory>
@@ -24,7 +24,7 @@ enum class StoreState {
   kOff,       ///< not configured
   kWriting,   ///< holds the writer's lease
   kReading,   ///< another process holds it
-  kDegraded,  ///< something is wrong: `last_error`; tried again after a while
+  kDegraded,  ///< an error, see `last_error`; retried after a while
 };
 
 struct StoreStats {
@@ -35,11 +35,11 @@ struct StoreStats {
   uint64_t chunks_loaded = 0;
   uint64_t chunks_saved = 0;
   uint64_t chunks_evicted = 0;
-  uint64_t chunks_dropped = 0;  ///< offered, and not written: queue full, no lease, an error
-  uint64_t chunks_refused = 0;  ///< found, and damaged or not ours
-  uint64_t pins_refused = 0;    ///< their owner has pinned as much as may be
+  uint64_t chunks_dropped = 0;  ///< offered and not written: queue full, no lease, or an error
+  uint64_t chunks_refused = 0;  ///< found, but damaged or written by another installation
+  uint64_t pins_refused = 0;    ///< their owner has reached its bound of pinned bytes
   std::string last_error;
-  /// Grows when chunks that were saved may be gone: what was offered once may be offered again.
+  /// Grows when saved chunks may be lost, so that they may be offered again.
   uint64_t epoch = 0;
   // In host memory, in front of the database (ram_store.h).
   uint64_t ram_budget_bytes = 0;  ///< 0: none
@@ -53,7 +53,7 @@ struct StoreStats {
   bool answers() const { return takes_offers() || state == StoreState::kReading; }
 };
 
-/// A chunk that is kept from eviction for a while yet.
+/// A chunk that is pinned: it is not evicted until its time is over.
 struct PinnedChunk {
   Hash128 last;  ///< name of its last block
   int32_t num_blocks = 0;
@@ -73,17 +73,17 @@ class BlockStore {
   virtual Result<ChunkData> load(const NamedChain& chain, FoundChunk* found) = 0;
   /// Writes them in one transaction; those that are there already are only touched.
   virtual Result<void> save(std::span<const ChunkToSave> chunks) = 0;
-  /// A stored chunk was of use, though it was found in memory. False: it is not there.
+  /// Counts a use of a stored chunk whose blocks were found in memory. False: it is not stored.
   virtual Result<bool> touch(const NamedChain& chain, int32_t index, int32_t num_blocks) = 0;
-  /// Keeps the chain's first `num_blocks` blocks, as far as they are stored, from eviction for so
-  /// long. Returns how many are pinned: fewer at the owner's bound.
+  /// Pins the chain's first `num_blocks` blocks, as far as they are stored, for that long. Returns
+  /// how many are pinned: fewer at the owner's bound.
   virtual Result<int32_t> pin(const NamedChain& chain, int32_t num_blocks, int64_t seconds) = 0;
-  /// At most `limit`; none where that cannot be told.
+  /// At most `limit`; none if the store cannot list them.
   virtual std::vector<PinnedChunk> pinned(size_t /*limit*/) { return {}; }
   /// Memory that load may use.
   virtual void recycle(ChunkData) {}
-  /// To be called every second or so, and when there is nothing else to do: lease, recovery, late
-  /// bookkeeping.
+  /// Call every second or so, and when idle: it keeps the lease, recovers from errors and catches
+  /// up on bookkeeping.
   virtual void tick() = 0;
   virtual StoreStats stats() const = 0;
 };

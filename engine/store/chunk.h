@@ -1,6 +1,6 @@
 #pragma once
-// What a store keeps: chains of blocks, cut into chunks at absolute multiples of the chunk length.
-// Plain data, shared by the engine, the store's thread and the database.
+// The unit of a store: chains of blocks are divided into chunks at absolute multiples of the chunk
+// length. Plain data, shared by the engine, the store's thread and the database.
 //
 // The bytes of a chunk: block by block, in each block group by group, those that are present.
 
@@ -20,7 +20,7 @@ namespace hearth::engine {
 /// The shape of an engine's KV. Chunks of another shape are never read.
 struct KvLayout {
   std::string model;     ///< its name, for people
-  std::string identity;  ///< a text of all that changes KV apart from tokens and salt
+  std::string identity;  ///< everything besides tokens and salt that changes KV, as text
   int32_t block_size = 0;
   std::vector<int64_t> block_bytes;  ///< per layer group
 
@@ -31,7 +31,7 @@ struct KvLayout {
   Hash128 hash() const;
 };
 
-/// Chunks have at most so many blocks: a mask has as many bits.
+/// Most blocks in a chunk: the bits of a mask.
 inline constexpr int32_t kMaxChunkBlocks = 64;
 
 struct ChunkShape {
@@ -45,7 +45,7 @@ struct ChunkShape {
   uint64_t data_bytes(const KvLayout& layout) const;
 };
 
-/// Whose the memory of a chunk is, where it is not the heap's.
+/// Owner of a chunk's memory, if it is not the heap.
 class ChunkSource {
  public:
   virtual ~ChunkSource() = default;
@@ -63,13 +63,13 @@ struct ChunkFree {
 struct ChunkData {
   std::unique_ptr<std::byte[], ChunkFree> bytes;
   size_t size = 0;
-  size_t capacity = 0;  ///< it may serve again, for as much
+  size_t capacity = 0;  ///< the buffer may be used again, for up to this many bytes
 
   static ChunkData of_size(size_t size) { return {{new std::byte[size], ChunkFree{}}, size, size}; }
   std::span<std::byte> span() const { return {bytes.get(), size}; }
 };
 
-/// The tokens of a chain from its root on, and whose they are.
+/// The tokens of a chain from its root on, and their owner.
 struct Chain {
   std::string owner;
   Hash128 root;  ///< scope_hash
@@ -79,17 +79,18 @@ struct Chain {
 /// A chain with the names of its blocks, computed once.
 struct NamedChain {
   Chain chain;
-  std::vector<Hash128> names;     ///< [i]: behind i blocks; [0] is the root
+  std::vector<Hash128> names;     ///< [i]: after i blocks; [0] is the root
   std::vector<Hash128> prefixes;  ///< per chunk, see StoreKey::prefixes
   int32_t num_blocks() const { return size32(names) - 1; }
 };
-/// Names the chain's whole blocks; tokens behind the last of them are cut off. No prefixes.
+/// Names the chain's full blocks and drops the tokens after them. Computes no prefixes.
 NamedChain name_chain(Chain chain, int32_t block_size);
 
 /// A stored chunk that continues a chain.
 struct FoundChunk {
   int64_t row = 0;
-  /// With the blocks whose tokens are the chain's: fewer than are stored where they part.
+  /// Only the blocks whose tokens are the chain's: fewer than stored if the tokens differ in the
+  /// chunk.
   ChunkShape shape;
   uint64_t bytes = 0;  ///< to be read for it
 };

@@ -1,8 +1,8 @@
 #pragma once
-// Which stored chunk goes first when room is wanted: what eviction has to know of a database's
-// rows, kept in memory so that no eviction looks through them. Pure logic.
+// Which stored chunk to evict first: everything that eviction needs to know of a database's rows,
+// kept in memory so that an eviction does not scan them. Pure logic.
 //
-// Of one owner the least valuable chunk goes first (prefix_value), but never one that others
+// Of one owner the least valuable chunk is evicted first (prefix_value), but never one that others
 // continue, and no pinned one before its time is over. Each operation takes O(log chunks); a chunk
 // takes about 200 bytes.
 
@@ -35,28 +35,28 @@ struct RankedChunk {
 class ChunkRanking {
  public:
   void clear();
-  /// With its value as it was when it was used last.
+  /// Adds a chunk, with its value at its last use.
   void add(RankedChunk chunk);
-  /// All that is stored was added: goes on from the age at which it was left. What was worth less
-  /// was evicted, so that is the least value there is.
+  /// All stored chunks were added: continues from the age of the last run. Chunks of less value
+  /// were evicted, so that age is the least value of all.
   void resume();
   void remove(int64_t row);
-  /// Gone for the sake of room: what its owner keeps has aged.
+  /// Evicted to make room: the owner's other chunks age by it.
   void evict(int64_t row);
 
-  /// What a chunk of that owner is worth that is used now.
+  /// The value of a chunk of that owner that is used now.
   double value_now(const std::string& owner, int64_t hits, double recompute_us,
                    uint64_t bytes) const;
   int64_t hits(int64_t row) const {
     const auto at = chunks_.find(row);
     return at == chunks_.end() ? 0 : at->second.hits;
   }
-  /// Used once more. Its value; 0 where it is not known.
+  /// Counts a use and returns the new value; 0 for an unknown row.
   double use(int64_t row, int64_t now_s);
-  /// Not to go before then. A pin is never shortened.
+  /// Pins it until then. A pin is never shortened.
   void pin(int64_t row, int64_t until_s);
 
-  /// The owner's chunk to go first, or null. Valid until the next change.
+  /// The owner's chunk to evict first, or null. Valid until the next change.
   const RankedChunk* next(const std::string& owner, int64_t now_s);
   size_t size() const { return chunks_.size(); }
 

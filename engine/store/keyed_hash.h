@@ -1,7 +1,7 @@
 #pragma once
-// XXH3-128 with a secret of our own, in pieces. The same value on every machine; where there is
-// AVX2 the bytes go through it, faster than they can be read. On a Zen 5, of a MiB in the core's
-// cache, 128 KiB at a time: SSE2 10 GB/s, AVX2 35, AVX-512 20.
+// XXH3-128 with a secret of our own, computed in pieces. The same value on every machine. Uses AVX2
+// where the processor has it, which is faster than the bytes can be read. On a Zen 5, for a MiB in
+// the core's cache, 128 KiB at a time: SSE2 10 GB/s, AVX2 35, AVX-512 20.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace hearth::engine {
 
 class KeyedHash {
  public:
-  /// `secret`: 136 bytes or more, which outlive it in their place.
+  /// `secret`: 136 bytes or more, which outlive it and do not move.
   explicit KeyedHash(std::span<const std::byte> secret);
   ~KeyedHash();
   KeyedHash(KeyedHash&&) noexcept;
@@ -26,7 +26,7 @@ class KeyedHash {
     number(value.low);
     number(value.high);
   }
-  /// Length first, so that neighbours cannot trade bytes.
+  /// The length first, so that bytes cannot move from one field to the next unnoticed.
   template <typename T>
   void list(std::span<const T> values) {
     number(values.size());

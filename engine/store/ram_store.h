@@ -1,13 +1,12 @@
 #pragma once
-// Host memory in front of the database: what leaves a device with memory of its own is found here
-// first. Where there is no database, it is all that there is behind the device.
+// A store in host memory, in front of the database, for devices with memory of their own: lookups
+// come here first. Without a database it is the only store.
 //
-// Chunks are kept under the name of the chain in front of them, with all tokens up to their end:
-// these are compared on every hit, a name alone is no proof. Of the owner who has the most, the
-// chain that was used longest ago goes first, its last chunk before those in front of it; nothing
-// goes for the sake of what is used at the same time. What is pinned in the database goes when
-// there is nothing else: it is in the database as well, and the bound holds. Used by the store's
-// thread alone.
+// A chunk is kept under the name of the chain before it, with all tokens up to its end, which are
+// compared on every hit, because a name alone proves nothing. Eviction takes the chain used longest
+// ago of the owner with the most bytes, last chunk first, and never a chunk used at the same time.
+// Chunks that are pinned in the database are evicted last: the database has them, too, and the
+// bound on memory holds. Used only by the store's thread.
 
 #include <compare>
 #include <cstdint>
@@ -43,7 +42,7 @@ class RamStore final : public BlockStore {
  private:
   using Tokens = std::shared_ptr<const std::vector<int32_t>>;
   struct Kept {
-    Hash128 front;  ///< name of the chain in front of it
+    Hash128 front;  ///< name of the chain before it
     Hash128 root;
     std::string owner;
     Tokens tokens;  ///< of a chain that it is part of, from the root on
@@ -57,7 +56,7 @@ class RamStore final : public BlockStore {
   struct HashOfHash {
     size_t operator()(const Hash128& hash) const { return static_cast<size_t>(hash.low); }
   };
-  /// Goes first: the lowest use, then the highest index.
+  /// Order of eviction: the oldest use first, then the highest index.
   struct Place {
     uint64_t use;
     int32_t from_end;
@@ -104,7 +103,7 @@ class RamStore final : public BlockStore {
   uint64_t epoch_ = 0;
   StoreStats own_;
   std::vector<ChunkData> spare_;  ///< to load into
-  ChunkData freed_;               ///< of what went last: fresh pages cost more than copying
+  ChunkData freed_;               ///< of the chunk evicted last: fresh pages cost more than copying
 };
 
 }  // namespace hearth::engine

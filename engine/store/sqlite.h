@@ -4,7 +4,7 @@
 //
 // Error codes: kBusy (another connection holds the lock), kCorrupt (the file is no database, or a
 // damaged one), kTooLarge (the disk is full), kForbidden (read-only), kIo for the rest; the message
-// is SQLite's own, behind the file's name.
+// is SQLite's own, after the file's name.
 
 #include <cstddef>
 #include <cstdint>
@@ -36,7 +36,7 @@ class Statement {
 
   /// True: a row is there. False: the statement has ended, and was reset.
   Result<bool> step();
-  /// Steps to the end, passing over rows.
+  /// Steps to the end and ignores rows.
   Result<void> run();
   void reset();
 
@@ -70,9 +70,9 @@ class Database {
   Result<int64_t> query_integer(std::string_view sql);
   Result<std::string> query_text(std::string_view sql);
 
-  /// Reads through a mapping of the file's first so many bytes: no copy into a page cache. The last
-  /// `ready_bytes` of it are read at once, so that no page of them is missed later. See BusGuard
-  /// for what it costs; a page that could not be read is kIo from then on.
+  /// Reads the file's first bytes through a mapping, without a copy into a page cache. The last
+  /// `ready_bytes` of it are read at once, so that they cause no page fault later. See BusGuard for
+  /// the risk; after a page could not be read, every call returns kIo.
   Result<void> map(int64_t bytes, int64_t ready_bytes);
 
   int64_t last_insert_id() const;

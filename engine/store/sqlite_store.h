@@ -2,9 +2,9 @@
 // Block chains in one SQLite database per model and KV layout. Owned by one thread; any number of
 // processes may have the same file open, and one of them, that with the lease, writes.
 //
-// What can be wrong with a row is a miss; the row is deleted and counted. What can be wrong with
-// the file turns the store off for a while (a second, doubling up to half a minute); a file that is
-// no database, or a damaged one, is replaced by an empty one. Nothing is lost but time.
+// A damaged row counts as a miss and is deleted and counted. An error of the file turns the store
+// off for a while (a second, doubling up to half a minute); a file that is no database, or a
+// damaged one, is replaced by an empty one. Only time is lost.
 
 #include <filesystem>
 #include <functional>
@@ -23,7 +23,7 @@ namespace hearth::engine {
 
 struct SqliteStoreConfig {
   std::filesystem::path folder;              ///< exists, private to this user
-  uint64_t budget_bytes = 8ull << 30;        ///< of KV; least valuable chunks go first
+  uint64_t budget_bytes = 8ull << 30;        ///< of KV; the least valuable chunks are evicted first
   uint64_t owner_budget_bytes = 0;           ///< of KV of one owner; 0: as much as there is
   uint64_t owner_pinned_bytes = 2ull << 30;  ///< of it pinned, at most
   uint64_t min_free_bytes = 1ull << 30;      ///< of the file system; nothing is written below
@@ -34,7 +34,7 @@ struct SqliteStoreConfig {
 
 class SqliteStore final : public BlockStore {
  public:
-  /// Opens nothing yet that could fail: the first tick or use does.
+  /// Opens no file yet; the first tick or use does.
   SqliteStore(SqliteStoreConfig config, KvLayout layout);
   ~SqliteStore() override;
 

@@ -1,6 +1,6 @@
 #pragma once
-// Looking after databases of prefixes from outside, beside a worker that may have them open: what
-// is in them, removing, verifying, compacting. Needs no model.
+// Maintenance of prefix databases, also while a worker has them open: listing, removing, verifying,
+// compacting. Needs no model.
 
 #include <filesystem>
 #include <string>
@@ -33,7 +33,8 @@ class StoreAdmin {
  public:
   /// The databases of a folder, by name. kForbidden where it cannot be read.
   static Result<std::vector<std::filesystem::path>> files(const std::filesystem::path& folder);
-  /// kCorrupt where it is no database of this version. `busy_ms`: how long others are waited for.
+  /// kCorrupt if it is no database of this version. `busy_ms`: how long to wait for other
+  /// processes.
   static Result<StoreAdmin> open(const std::filesystem::path& file, int busy_ms = 5'000);
 
   const KvLayout& layout() const { return layout_; }
@@ -41,18 +42,18 @@ class StoreAdmin {
   /// Bytes of the file and its journals.
   uint64_t file_bytes() const;
   Result<std::vector<StoredEntry>> entries();
-  /// Removes rows. With `wipe` no byte of them stays in the database and its log: it is written
-  /// anew. kBusy where another process reads just now, so that the log cannot be emptied.
+  /// Removes rows. With `wipe` the database is rewritten, so that no byte of them stays in it or
+  /// its log. kBusy if another process is reading, so that the log cannot be emptied.
   Result<void> remove(const std::vector<int64_t>& rows, bool wipe);
-  /// Keeps rows from eviction until then (seconds since 1970; 0: lets them go again). An owner's
-  /// pins are bounded: returns how many rows were left out for that.
+  /// Pins rows until then (seconds since 1970; 0: unpins them). Returns how many rows were not
+  /// pinned because of their owner's bound.
   Result<uint64_t> pin(const std::vector<int64_t>& rows, int64_t until_s, int64_t now_s,
                        uint64_t owner_pinned_bytes);
-  /// The first tokens of a row's chunk, at most so many. For people: not verified.
+  /// The first tokens of a row's chunk, at most that many. For display: not verified.
   Result<std::vector<int32_t>> first_tokens(int64_t row, size_t most);
-  /// Gives back what was freed.
+  /// Returns freed space to the file system.
   Result<void> compact();
-  /// Reads everything; removes what does not agree with its checksum.
+  /// Reads all chunks and removes those that do not match their checksum.
   Result<VerifyReport> verify();
 
  private:

@@ -1,10 +1,10 @@
 #pragma once
-// What a database holds, counted by owner, and what has to go when that is too much. Rows are
-// removed here and nowhere else, so that the counts agree with them.
+// The contents of a database, counted by owner, and eviction from it. Rows are removed only here,
+// so that the counts agree with them.
 //
-// What goes is the least valuable (prefix_value), taken from whoever has the most bytes; so nobody
-// can flush what another keeps while keeping more himself. A chunk that others continue stays as
-// long as they do, and a pinned one until its time is over.
+// Eviction takes the least valuable chunk (prefix_value) of the owner with the most bytes, so no
+// owner can flush the chunks of another while keeping more itself. A chunk that others continue
+// stays as long as they do, and a pinned one until its time is over.
 
 #include <cstdint>
 #include <map>
@@ -23,7 +23,7 @@ struct StoreBounds {
   uint64_t owner_pinned_bytes = 0;  ///< of each owner's pinned chunks: further pins are refused
 };
 
-/// Copied before a transaction, and put back where it fails.
+/// Copied before a transaction, and restored if it fails.
 struct StoreCounts {
   uint64_t entries = 0;
   uint64_t bytes = 0;
@@ -35,7 +35,7 @@ class StoreContents {
  public:
   explicit StoreContents(const StoreBounds& bounds) : bounds_(bounds) {}
 
-  /// With each connection: counts what is there. `close` before that connection ends.
+  /// Called for each connection: counts the rows. Call `close` before the connection ends.
   Result<void> open(Database& database);
   void close();
   Result<void> recount();
@@ -45,24 +45,24 @@ class StoreContents {
     counts_ = std::move(counts);
     ranked_ = false;
   }
-  /// What a chunk that is written now is worth.
+  /// The value of a chunk that is written now.
   double value_now(const std::string& owner, int64_t hits, double recompute_us,
                    uint64_t bytes) const {
     return ranking_.value_now(owner, hits, recompute_us, bytes);
   }
   void added(RankedChunk chunk);
   Result<void> remove(int64_t row);
-  /// Times that the row was of use; 0 where it is not known.
+  /// Counted uses of the row; 0 if it is not known.
   int64_t hits(int64_t row) const { return ranking_.hits(row); }
-  /// It was of use now.
+  /// Counts a use.
   Result<void> touch(int64_t row, int64_t now_s);
-  /// Until the bounds are kept, or all that is left is pinned.
+  /// Evicts until the bounds are kept, or only pinned chunks are left.
   Result<void> evict(int64_t now_s);
   /// False: the owner's pins would pass their bound. A pin is never shortened.
   Result<bool> pin(int64_t row, int64_t until_s, int64_t now_s);
 
  private:
-  /// False: nothing of that owner's may go.
+  /// False: none of the owner's chunks may be evicted.
   Result<bool> evict_one(const std::string& owner, int64_t now_s);
   Result<bool> evict_of_fullest(int64_t now_s);
   void uncount(const std::string& owner, uint64_t bytes);

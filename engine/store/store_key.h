@@ -1,6 +1,6 @@
 #pragma once
-// The checksum of stored chunks: XXH3-128 with a secret that each installation draws for itself. It
-// finds damage, and rows that were not written here; it is no signature.
+// The checksum of stored chunks: XXH3-128 with a random secret of the installation. It detects
+// damage and rows that another installation wrote; it is no signature.
 
 #include <array>
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace hearth::engine {
 
-/// All that a row says about its chunk, the bytes and the counters apart.
+/// The description of a chunk in its row, without the bytes and the counters.
 struct ChunkRow {
   int64_t id = 0;
   std::string owner;
@@ -28,16 +28,17 @@ struct ChunkRow {
 
 class StoreKey {
  public:
-  /// Reads `file` (192 bytes, mode 0600), or makes it. What is there and is no key is put aside and
-  /// replaced: what was stored under the lost key is never found again, and evicted in time. kIo.
+  /// Reads `file` (192 bytes, mode 0600), or makes it. A file that is no key is set aside and
+  /// replaced: chunks stored under the lost key are never found again, and are evicted in time.
+  /// kIo.
   static Result<StoreKey> open(const std::filesystem::path& file);
 
-  /// For each chunk of the chain, the keyed hash of its root and of all tokens in front of the
-  /// chunk: so a row answers for its whole chain, and not for a name that may be somebody else's.
+  /// For each chunk of the chain, the keyed hash of its root and of all tokens before the chunk. So
+  /// a row is valid for its whole chain only, and not for another chain with the same name.
   std::vector<Hash128> prefixes(const KvLayout& layout, const Chain& chain) const;
-  /// Of a row and its bytes.
+  /// The checksum of a row and its bytes.
   Hash128 check(const Hash128& layout, const ChunkRow& row, std::span<const std::byte> data) const;
-  /// The same where the bytes come in pieces. The key outlives it, in its place.
+  /// The same for bytes that come in pieces. The key outlives it and does not move.
   class Check {
    public:
     void add(std::span<const std::byte> bytes);

@@ -1,6 +1,6 @@
 #pragma once
-// What crosses the mailboxes between the engine and the store's thread. Plain owned values. The
-// engine chooses the ids; those of finds and of offers are apart.
+// The messages between the engine and the store's thread. Plain owned values. The engine chooses
+// the ids, which are unique over finds and offers.
 
 #include <cstdint>
 #include <variant>
@@ -15,13 +15,13 @@ using ChainId = uint64_t;
 
 // Engine -> store.
 
-/// What is stored of the chain from block `first_block` on? Answered by ChainFound.
+/// Asks for the stored chunks of the chain from block `first_block` on. Answered by ChainFound.
 struct FindChain {
   ChainId id = 0;
   Chain chain;
   int32_t first_block = 0;
   int32_t max_blocks = 0;
-  int32_t asker_cpu = -1;  ///< where the asker runs; -1: not known
+  int32_t asker_cpu = -1;  ///< the engine thread's core; -1: not known
 };
 /// Answered by ChunkLoaded, in the order of asking.
 struct LoadChunk {
@@ -29,12 +29,12 @@ struct LoadChunk {
   FoundChunk chunk;
   ChunkData spare;  ///< memory for it; may be empty
 };
-/// Nothing more is wanted of a find.
+/// Ends a find.
 struct EndFind {
   ChainId id = 0;
 };
 
-/// So many blocks from the root shall stay so long.
+/// Pins a number of blocks from the root for that long.
 struct PinnedBlocks {
   int32_t num_blocks = 0;
   int64_t seconds = 0;
@@ -62,7 +62,7 @@ struct EndOffer {
   ChainId id = 0;
   std::vector<PinnedBlocks> pins;
 };
-/// Which chunks are pinned? Answered by PinnedChunks. For those who watch.
+/// Asks for the pinned chunks, for a dashboard. Answered by PinnedChunks.
 struct ListPinned {};
 
 using StoreCommand = std::variant<FindChain, LoadChunk, EndFind, OfferChain, OfferChunk, TouchChunk,
@@ -79,15 +79,15 @@ struct ChunkLoaded {
   bool ok = false;
   ChunkShape shape;  ///< as stored
   ChunkData data;
-  int64_t load_us = 0;  ///< that the store's thread took for it
+  int64_t load_us = 0;  ///< time that the store's thread took
 };
-/// Written or dropped: its bytes are not held any more.
+/// The chunk was written or dropped, and its bytes are no longer held.
 struct ChunkSaved {
   ChainId id = 0;
   uint64_t bytes = 0;
   ChunkData spare;  ///< its memory
 };
-/// Every second or so, and after changes.
+/// Sent every second or so, and after changes.
 struct StoreReport {
   StoreStats stats;
 };

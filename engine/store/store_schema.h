@@ -7,7 +7,7 @@
 //          parent: of the block before it, or the root; prefix, checksum: see StoreKey; value: see
 //          prefix_value; present: 8 bytes per layer group; tokens: 4 bytes each; data last, so
 //          that a walk over the small columns does not touch it
-//   lease  at most one row: who writes
+//   lease  at most one row: the process that writes
 //
 // Settings as measured: pages of 32 KiB, WAL, synchronous NORMAL (a power cut loses the newest
 // chunks and damages none), secure_delete off (deletes are 10 times faster; see wipe), checkpoints
@@ -24,8 +24,8 @@ namespace hearth::engine {
 inline constexpr int64_t kStoreFormat = 2;                  ///< PRAGMA user_version
 inline constexpr int64_t kStoreApplicationId = 0x68727468;  ///< PRAGMA application_id: "hrth"
 
-/// Settings and tables of a connection; makes the tables where the file is new. kCorrupt where it
-/// is another program's, of another format, or of another model or layout. `name`: for messages.
+/// Sets up a connection and makes the tables if the file is new. kCorrupt if the file is of another
+/// program, format, model or layout. `name`: for messages.
 Result<void> set_up(Database& database, const KvLayout& layout, const std::string& name);
 
 }  // namespace hearth::engine

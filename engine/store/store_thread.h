@@ -1,6 +1,6 @@
 #pragma once
-// The thread that owns the block store. Reads go before writes: a request waits for them. Writes
-// are gathered into transactions of some MiB, between which reads are looked for.
+// The thread that owns the block store. Reads go before writes, because a request waits for them.
+// Writes are collected into transactions of some MiB, and pending reads are served between them.
 //
 // What it holds is bounded by the engine, which has only so many bytes under way (see
 // PrefixRestorer and PrefixSaver).
@@ -24,11 +24,11 @@ class StoreWorker {
   StoreWorker(std::unique_ptr<BlockStore> store, std::function<void(StoreReply)> reply);
 
   void handle(StoreCommand command);
-  /// Somebody waits for chunks of what was found.
+  /// A find is open: a request waits for its chunks.
   bool restoring() const { return !finds_.empty(); }
-  /// Writes one transaction of what was offered. False: nothing waits.
+  /// Writes one transaction of offered chunks. False: none is waiting.
   bool write_some();
-  /// Lease, recovery; and a report where something has changed.
+  /// Keeps the lease, recovers from errors, and reports changes.
   void tick();
 
  private:
@@ -62,7 +62,7 @@ class StoreThread {
   /// `commands` outlives it. `reply` is called on the thread.
   StoreThread(std::unique_ptr<BlockStore> store, Mailbox<StoreCommand>& commands,
               std::function<void(StoreReply)> reply);
-  /// Writes what was offered, and joins.
+  /// Writes the offered chunks, and joins the thread.
   ~StoreThread();
   StoreThread(const StoreThread&) = delete;
   StoreThread& operator=(const StoreThread&) = delete;

@@ -1,6 +1,6 @@
 #pragma once
-// A chunk's row as a database gives it back: checked against the layout before anything is done
-// with its numbers. And the names of databases and blocks.
+// A chunk's row as read from a database, checked against the layout before any of its numbers is
+// used. Also the file names of databases and the names of blocks.
 
 #include <cstdint>
 #include <filesystem>
@@ -17,15 +17,15 @@ namespace hearth::engine {
 std::string store_file_name(const KvLayout& layout);
 /// Removes a database and its journals; its absence is no error.
 void remove_store_file(const std::filesystem::path& file);
-/// Where put_aside moves `file`: the same name with ".damaged" at its end.
+/// The path to which put_aside moves `file`: its name with ".damaged" appended.
 std::filesystem::path aside_name(const std::filesystem::path& file);
-/// Moves away what stands in the place of a file of the store, whatever it is; what was put aside
-/// before is removed. kIo.
+/// Moves whatever is at the path of a file of the store aside, replacing what was moved before.
+/// kIo.
 Result<void> put_aside(const std::filesystem::path& file);
 
 std::string to_hex(const Hash128& hash);
 std::span<const std::byte> hash_bytes(const Hash128& hash);
-/// Zero where it has not 16 bytes.
+/// Zero unless it has 16 bytes.
 Hash128 hash_from(std::span<const std::byte> bytes);
 /// All columns of a chunk row but `data`, for row_from.
 inline constexpr std::string_view kRowColumns =
@@ -36,7 +36,7 @@ struct StoredRow {
   Hash128 checksum;
   uint64_t data_bytes = 0;
 };
-/// Checks counts and sizes against the layout: nothing here can overflow afterwards.
+/// Checks counts and sizes against the layout, so that nothing can overflow afterwards.
 Result<StoredRow> row_from(const Statement& statement, const KvLayout& layout);
 
 }  // namespace hearth::engine

@@ -1,6 +1,7 @@
 #pragma once
-// Who writes into a database: one process at a time, by a row that says who and since when. A lease
-// lapses when it is not renewed, when its process is gone, or with the boot it was taken in.
+// The right to write into a database: one process at a time, by a row with its identity and the
+// time of its last renewal. A lease lapses when it is not renewed, when its process is gone, or
+// after a reboot.
 
 #include <cstdint>
 #include <string>
@@ -13,13 +14,14 @@ class WriterLease {
  public:
   WriterLease();
 
-  /// With each connection, before anything else here; `close` before that connection ends.
+  /// Call first for each connection, and `close` before the connection ends.
   Result<void> open(Database& database);
   void close();
 
-  /// Takes or renews it, at most every two seconds; true: it is ours. Begins a transaction.
+  /// Takes or renews the lease, at most every two seconds; true: this process holds it. Begins a
+  /// transaction.
   Result<bool> take(int64_t now_ms);
-  /// Inside a transaction of the caller: a writer that slept past its lease finds out here.
+  /// Called inside a transaction: detects that another writer took the lease meanwhile.
   Result<bool> renew(int64_t now_ms);
   /// The caller's transaction was committed.
   void renewed(int64_t now_ms) { renewed_ms_ = now_ms; }
