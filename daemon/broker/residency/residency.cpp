@@ -401,8 +401,6 @@ void Residency::on_worker_ready(Worker& worker) {
   for (ResidencyListener* listener : listeners_) listener->on_model_ready(resident.file.name);
 }
 
-void Residency::on_worker_news(Worker&) {}
-
 void Residency::on_worker_answer(Worker& worker, uint64_t number, const ipc::Answer& answer) {
   const std::string& model = resident_of(worker).file.name;
   for (ResidencyListener* listener : listeners_) listener->on_model_answer(model, number, answer);

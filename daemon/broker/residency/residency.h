@@ -120,7 +120,6 @@ class Residency final : public WorkerListener {
 
   void on_worker_plan(Worker& worker) override;
   void on_worker_ready(Worker& worker) override;
-  void on_worker_news(Worker& worker) override;
   void on_worker_answer(Worker& worker, uint64_t number, const ipc::Answer& answer) override;
   void on_worker_ended(Worker& worker, const std::string& how) override;
   void on_worker_watch(Worker& worker, std::string_view update) override;

@@ -24,8 +24,6 @@ class WorkerListener {
   /// Before it takes memory: see plan().
   virtual void on_worker_plan(Worker& worker) = 0;
   virtual void on_worker_ready(Worker& worker) = 0;
-  /// Loading went on, or a heartbeat came: see progress() and snapshot().
-  virtual void on_worker_news(Worker& worker) = 0;
   /// An answer to request `number`.
   virtual void on_worker_answer(Worker& worker, uint64_t number, const ipc::Answer& answer) = 0;
   /// The process has ended; the last call, and the listener may destroy the worker in it.

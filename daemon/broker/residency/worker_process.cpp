@@ -173,7 +173,6 @@ void WorkerProcess::on_event(const ipc::WorkerEvent& event) {
     kill("another version");
   } else if (const auto* progress = std::get_if<ipc::WorkerLoadProgress>(&event)) {
     progress_ = *progress;
-    listener_.on_worker_news(*this);
   } else if (const auto* plan = std::get_if<ipc::WorkerPlan>(&event)) {
     if (state_ != State::kStarting) return;
     plan_ = *plan;
@@ -189,7 +188,6 @@ void WorkerProcess::on_event(const ipc::WorkerEvent& event) {
     send_control(0, ipc::WorkerControl::kStop);  // it waits for this, so that we have read why
   } else if (const auto* heartbeat = std::get_if<ipc::WorkerHeartbeat>(&event)) {
     snapshot_ = heartbeat->snapshot;
-    listener_.on_worker_news(*this);
   } else if (std::get_if<ipc::WorkerStopped>(&event) != nullptr) {
     said_stopped_ = true;
     state_ = State::kEnding;

@@ -49,7 +49,7 @@ void FakeWorker::load_on() {
   if (steps_ < traits.load_steps) {
     progress_ = ipc::WorkerLoadProgress{static_cast<uint64_t>(steps_),
                                         static_cast<uint64_t>(traits.load_steps), "reading"};
-    return listener_.on_worker_news(*this);
+    return;
   }
   if (traits.fails) {
     failure_ = *traits.fails;
