@@ -1,5 +1,5 @@
 #pragma once
-// What any model file says about itself, whatever its family.
+// General information from a model file of any family.
 
 #include "models/gguf/gguf_file.h"
 #include "models/model.h"

@@ -1,8 +1,8 @@
 #pragma once
-// How a model's answers are written, found out from its chat template: what it makes of a message
-// that calls a function must be what one of the known formats reads back as that call; where it
-// makes nothing of one, its own text must name a format's marks. Nothing else is taken for a
-// format.
+// Detects the format of a model's answers from its chat template. The template's rendering of a
+// message that calls a function must be readable as that call by one of the known formats. If the
+// template renders no calls, its own text must contain a format's marks. Otherwise no format is
+// assumed.
 
 #include <string>
 
@@ -24,11 +24,11 @@ struct AnswerFormat {
   std::vector<std::string> marks() const;
 };
 
-/// Of the template that is used with tools, or without. A few renderings.
+/// The format of the template that is used with tools, or without. Takes a few renderings.
 AnswerFormat find_answer_format(const ChatTemplates& templates, bool with_tools,
                                 const ChatSurroundings& surroundings);
 
-/// Whether a prompt that ends so has begun the reasoning of the answer.
+/// Whether a prompt with this end has begun the reasoning of the answer.
 bool reasoning_is_open(const ReasoningMarks& marks, std::string_view prompt);
 
 }  // namespace hearth::models

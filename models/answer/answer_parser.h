@@ -1,7 +1,7 @@
 #pragma once
-// An answer's text, read as it comes: text, reasoning, calls of functions. What comes out, put
-// together, depends on the text alone and not on how it was cut; and all of the text that is no
-// mark comes out. Not for use by two threads.
+// Parses an answer's text as it arrives into text, reasoning and calls of functions. The joined
+// output depends on the text alone and not on how it was divided, and contains all text except
+// marks. Not thread-safe.
 
 #include <memory>
 #include <optional>
@@ -17,7 +17,7 @@
 
 namespace hearth::models {
 
-/// What is looked for in one answer.
+/// What to parse in one answer.
 struct AnswerShape {
   const ToolFormat* tools = nullptr;   ///< null: no calls
   std::vector<std::string> functions;  ///< that may be called
@@ -26,7 +26,7 @@ struct AnswerShape {
   bool reasoning_open = false;  ///< the prompt has begun it
   bool channels = false;        ///< in the manner of "harmony", calls or not
 
-  /// There is something to look for.
+  /// Whether there is anything to parse.
   bool any() const { return tools != nullptr || channels || !reasoning.empty(); }
 };
 
@@ -36,7 +36,7 @@ class AnswerParser {
 
   /// Appends to `pieces`. Once ended() it is ignored.
   void push(std::string_view text, AnswerPieces* pieces);
-  /// No text follows: what was held back.
+  /// The text is complete: appends what was held back.
   void finish(AnswerPieces* pieces);
 
   /// The one call that was allowed is complete.

@@ -1,5 +1,5 @@
 #pragma once
-// What an answer is made of, once its marks have been read.
+// The pieces of an answer after its marks were parsed.
 
 #include <string>
 #include <string_view>
@@ -20,7 +20,7 @@ struct AnswerPiece {
 };
 using AnswerPieces = std::vector<AnswerPiece>;
 
-/// What follows the same is one piece with it; nothing is none.
+/// Appends to the last piece if that is of the same kind; empty text adds nothing.
 inline void append_piece(AnswerPieces* pieces, AnswerPiece::Type type, std::string_view text) {
   if (type == AnswerPiece::Type::kCall) {
     pieces->push_back({type, std::string(text)});

@@ -1,13 +1,13 @@
 #pragma once
-// A call as a JSON object, {"name": "f", "arguments": {...}}, byte by byte: its name and the text
-// of its arguments as they come, in either order.
+// Parses a call as a JSON object, {"name": "f", "arguments": {...}}, byte by byte: its name and the
+// text of its arguments as they arrive, in either order.
 
 #include <string>
 #include <string_view>
 
 namespace hearth::models {
 
-/// The end of one JSON value, found without building it.
+/// Finds the end of one JSON value without building it.
 class ValueScanner {
  public:
   enum class Step { kMore, kDone, kPast, kWrong };
@@ -35,7 +35,7 @@ class CallObject {
   bool has_name() const { return has_name_; }
   const std::string& name() const { return name_; }
   bool has_arguments() const { return has_arguments_; }
-  /// What came of them since it was last asked.
+  /// The new part of the arguments since the last call.
   std::string take_arguments() {
     std::string out;
     out.swap(arguments_);

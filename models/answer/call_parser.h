@@ -1,7 +1,7 @@
 #pragma once
-// Calls of functions in an answer's text, by any format whose calls stand between marks. What
-// begins like a call and turns out to be none, or calls a function that was not offered, stays
-// text, exactly as it came. A call is said once its name is known and its arguments have begun.
+// Parses calls of functions in an answer's text, for any format whose calls are between marks. Text
+// that begins like a call but is none, or that calls a function that was not offered, stays text,
+// unchanged. A call is reported once its name is known and its arguments have begun.
 
 #include <optional>
 #include <string>
@@ -21,7 +21,7 @@ class CallParser {
 
   void push(char c, AnswerPieces* pieces);
   void finish(AnswerPieces* pieces);
-  /// Calls that have ended.
+  /// Number of calls that have ended.
   int32_t num_ended() const { return num_ended_; }
 
  private:
@@ -51,7 +51,7 @@ class CallParser {
   void start_object();
   bool offered(std::string_view name) const;
   void announce(const std::string& name, AnswerPieces* pieces);
-  /// No call after all: what was kept is text, and `c` follows it.
+  /// It is no call: what was kept is text, and `c` follows it.
   void give_up(char c, AnswerPieces* pieces);
   void ended(State next);
 

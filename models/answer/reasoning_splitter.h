@@ -1,6 +1,6 @@
 #pragma once
-// Reasoning at the beginning of an answer, between two marks, apart from what follows. The breaks
-// between lines beside the marks belong to neither.
+// Separates the reasoning at the beginning of an answer, between two marks, from the text after it.
+// Line breaks next to the marks belong to neither.
 
 #include <string>
 #include <string_view>
@@ -24,7 +24,7 @@ class ReasoningSplitter {
                : open         ? State::kInside
                               : State::kBefore) {}
 
-  /// Reasoning goes to `pieces`; returns what is not.
+  /// Appends reasoning to `pieces` and returns the rest.
   std::string push(std::string_view text, AnswerPieces* pieces);
   std::string finish(AnswerPieces* pieces);
   bool inside() const { return state_ == State::kInside; }

@@ -1,6 +1,6 @@
 #pragma once
-// The ways in which families of models write calls of functions. Which of them a model follows, its
-// chat template shows: see answer_format.h.
+// The formats in which families of models write calls of functions. A model's format is detected
+// from its chat template: see answer_format.h.
 
 #include <span>
 #include <string>
@@ -16,33 +16,33 @@ enum class CallStyle {
   kChannels,  ///< messages with a header each, to functions.NAME; see channel_parser.h
 };
 
-/// All texts are ASCII or whole characters. Blanks between them may differ in an answer.
+/// All texts are ASCII or complete characters. Blanks between them may differ in an answer.
 struct ToolFormat {
   std::string_view id;  ///< for people: "hermes"
   CallStyle style = CallStyle::kObject;
-  std::string_view open;        ///< in front of a call, or of their list; "": see `bare`
-  std::string_view list_begin;  ///< kList: more that stands between `open` and the list
-  std::string_view close;       ///< behind it; the end of the answer may take its place
+  std::string_view open;        ///< before a call or the list of calls; "": see `bare`
+  std::string_view list_begin;  ///< kList: more text between `open` and the list
+  std::string_view close;       ///< after it; may be missing at the end of the answer
   std::string_view name_key;    ///< kObject, kList
   std::string_view arguments_key;
-  std::string_view lead;      ///< kNamed: in front of the name
-  std::string_view name_end;  ///< kNamed: behind the name
-  /// The answer itself begins with the object; `optional_open` may stand in front.
+  std::string_view lead;      ///< kNamed: before the name
+  std::string_view name_end;  ///< kNamed: after the name
+  /// The answer itself begins with the object; `optional_open` may come before it.
   bool bare = false;
   std::string_view optional_open;
-  std::vector<std::string_view> around;  ///< marks around calls, which mean nothing else
+  std::vector<std::string_view> around;  ///< marks around calls, without other meaning
   /// Marks that can be control tokens, and are text here nevertheless.
   std::vector<std::string_view> marks;
   std::vector<std::string_view> ends;  ///< tokens that end an answer which makes calls
 
   /// How a call is written when a grammar enforces one.
   struct Written {
-    std::string_view first;  ///< in front of the first
+    std::string_view first;  ///< before the first
     std::string_view before_name;
     std::string_view between;  ///< name and arguments
     std::string_view behind;   ///< the arguments
     std::string_view separator;
-    std::string_view last;  ///< behind the last
+    std::string_view last;  ///< after the last
     bool several = false;
   } written;
 };
@@ -54,7 +54,7 @@ const ToolFormat* find_tool_format(std::string_view id);
 /// "hermes, mistral, ..."
 std::string tool_format_ids();
 
-/// What may stand in a function's name: letters, digits, _ - and .
+/// Whether a character may be in a function's name: letters, digits, _ - and .
 bool is_name_char(char c);
 /// 1 to 64 of them, and none of the words of tool_choice.
 bool is_function_name(std::string_view name);

@@ -15,8 +15,8 @@ namespace hearth::models {
 /// Immutable after open(). Spans of tensors live as long as it does.
 class Checkpoint {
  public:
-  /// Takes every *.safetensors of the folder. kNotFound: no config.json, no weights. kCorrupt: two
-  /// files have a tensor of one name, and what the files' own readers say.
+  /// Opens every *.safetensors of the folder. kNotFound: no config.json or no weights. kCorrupt:
+  /// two files have a tensor of the same name, or a file cannot be read.
   static Result<Checkpoint> open(const std::filesystem::path& folder);
 
   const std::filesystem::path& folder() const { return folder_; }

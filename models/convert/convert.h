@@ -1,5 +1,6 @@
 #pragma once
-// A folder of published weights (safetensors, config.json, tokenizer.json) as one GGUF file.
+// Converts a folder of published weights (safetensors, config.json, tokenizer.json) to one GGUF
+// file.
 
 #include <cstdint>
 #include <filesystem>
@@ -12,10 +13,10 @@
 namespace hearth::models {
 
 struct ConvertOptions {
-  /// Of matrices: F32, F16 or BF16; nothing: as they are stored. Vectors and what routes between
-  /// experts are F32 always.
+  /// The type of matrices: F32, F16 or BF16; nothing: as they are stored. Vectors and the routers
+  /// of experts are always F32.
   std::optional<kernels::DType> type;
-  /// Leave the tokenizer out, where the folder has none: only token ids can be asked then.
+  /// Leave the tokenizer out, if the folder has none: the model then accepts only token ids.
   bool without_tokenizer = false;
 };
 
@@ -25,9 +26,10 @@ struct ConvertReport {
   uint64_t bytes = 0;  ///< of tensors
 };
 
-/// Writes `out` (PartFile: whole or not at all). Memory beside the files' pages: a few MiB. Errors
-/// as of Checkpoint::open, family_keys, plan_tensors, add_tokenizer; kInvalidArgument names the
-/// tensor with a value that F16 cannot hold; kCancelled where `progress` said so.
+/// Writes `out` (PartFile: complete or not at all). Takes a few MiB of memory in addition to the
+/// files' pages. Errors of Checkpoint::open, family_keys, plan_tensors and add_tokenizer;
+/// kInvalidArgument names the tensor with a value that F16 cannot hold; kCancelled if `progress`
+/// returned false.
 Result<ConvertReport> convert_folder(const std::filesystem::path& folder,
                                      const std::filesystem::path& out,
                                      const ConvertOptions& options,

@@ -1,5 +1,5 @@
 #pragma once
-// What config.json says about a model, in the words of GGUF metadata.
+// Translates a model's config.json to GGUF metadata.
 
 #include <cstdint>
 #include <string>
@@ -18,16 +18,16 @@ struct FamilyKeys {
   std::string architecture;                            ///< general.architecture
   std::vector<std::pair<std::string, Value>> entries;  ///< full keys
 
-  // What laying out the tensors needs to know.
+  // Needed to lay out the tensors.
   uint64_t width = 0;
   uint64_t num_layers = 0;
   uint64_t num_heads = 0;
   uint64_t num_kv_heads = 0;
   uint64_t num_experts = 0;
-  /// Rotated pairs are halves of a head in published weights; here they are to be neighbours.
+  /// Rotated pairs are halves of a head in published weights, and must become neighbours here.
   bool swaps_pairs = false;
   bool adds_one_to_norms = false;  ///< Gemma stores norm weights without their 1
-  bool norms_branches = false;     ///< has norms behind attention and feed-forward
+  bool norms_branches = false;     ///< has norms after attention and feed-forward
   bool norms_before = true;
   bool tied = false;  ///< the head is the embedding
   /// Vectors that published weights keep in config.json: divisors of the rotation's frequencies.

@@ -1,6 +1,6 @@
 #pragma once
-// JSON files that lie beside published weights: untrusted, so bounded in size and depth, and read
-// by accessors that check what they meet instead of throwing.
+// The JSON files of published weights: untrusted, so bounded in size and depth, and read by
+// accessors that check types instead of throwing.
 
 #include <cstdint>
 #include <filesystem>

@@ -1,5 +1,5 @@
 #pragma once
-// Which published tensors make which tensor of a GGUF file, and what is done to their values.
+// Maps published tensors to the tensors of a GGUF file, with the changes made to their values.
 
 #include <cstdint>
 #include <string>
@@ -27,7 +27,7 @@ struct PlannedTensor {
   std::vector<uint64_t> dims;  ///< the contiguous one first
   Change change = Change::kNone;
   uint64_t num_heads = 0;     ///< kSwapPairs
-  std::vector<Part> parts;    ///< one behind the other; all of one type
+  std::vector<Part> parts;    ///< one after another; all of one type
   std::vector<float> values;  ///< instead of parts
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// tokenizer.json and its neighbours (tokenizer_config.json, generation_config.json, a chat
-// template) in the words of GGUF metadata.
+// Translates tokenizer.json and the files next to it (tokenizer_config.json,
+// generation_config.json, a chat template) to GGUF metadata.
 
 #include <cstdint>
 #include <filesystem>

@@ -1,6 +1,6 @@
 #pragma once
-// The numbers of a decoder, read from a file's metadata and checked, and which of the common parts
-// its family is made of.
+// The sizes and parameters of a decoder, read from a file's metadata and checked, and the common
+// parts that its family uses.
 
 #include <cstdint>
 #include <functional>
@@ -15,10 +15,10 @@
 
 namespace hearth::models {
 
-/// What stands between the projections and the rotation.
+/// The norms between the projections and the rotation.
 enum class QkNorm {
   kNone,
-  kHeads,  ///< each head of q and of k is normed alone
+  kHeads,  ///< each head of q and of k is normed separately
   kWidth,  ///< q and k are normed over all heads together
 };
 
@@ -26,18 +26,18 @@ enum class QkNorm {
 struct LayerSpec {
   int32_t group = 0;  ///< of ModelInfo::groups
   int32_t index = 0;  ///< among the layers of that group
-  int32_t rope = 0;   ///< of DecoderConfig::ropes; kNoRope: positions are not told to this layer
+  int32_t rope = 0;   ///< of DecoderConfig::ropes; kNoRope: this layer does not use positions
 };
 inline constexpr int32_t kNoRope = -1;
 
-/// A feed-forward of which each token uses a few parts.
+/// A mixture of experts: a feed-forward of which each token uses a few parts.
 struct ExpertConfig {
   int32_t count = 0;  ///< 0: no experts
   int32_t used = 0;   ///< per token; 1 to count
   int32_t ffn_width = 0;
   bool normalize = false;        ///< the shares of those used sum to 1
   float scale = 1;               ///< of their sum
-  int32_t shared_ffn_width = 0;  ///< of one that every token uses beside them; 0: none
+  int32_t shared_ffn_width = 0;  ///< of the expert that every token uses in addition; 0: none
 };
 
 struct DecoderConfig {
@@ -63,7 +63,7 @@ struct DecoderConfig {
   QkNorm qk_norm = QkNorm::kNone;
   bool pre_norms = true;         ///< attn_norm and ffn_norm
   bool post_norms = false;       ///< post_attention_norm and post_ffw_norm
-  bool qkv_bias = false;         ///< must be there; elsewhere it may
+  bool qkv_bias = false;         ///< required; optional in other families
   bool fused_gate_up = false;    ///< ffn_up holds gate and up
   bool rope_divisors = false;    ///< rope_freqs.weight may be there
   bool long_rope = false;        ///< rope_factors_long.weight and _short may be there
@@ -80,7 +80,7 @@ struct DecoderConfig {
   int32_t dense_ffn_width() const {
     return experts.count > 0 ? experts.shared_ffn_width : ffn_width;
   }
-  /// Whether the branches stay apart from the residual stream until they are whole.
+  /// Whether a branch is computed completely before it is added to the residual stream.
   bool has_branch() const { return post_norms || residual_scale != 1; }
 
   /// What all families have: sizes, epsilon, one rope, one full group with all layers.

@@ -1,5 +1,5 @@
 #pragma once
-// The tensors of a decoder's file, found by name and checked by shape, before any is taken in.
+// The tensors of a decoder's file, found by name and checked by shape before any is loaded.
 
 #include <vector>
 

@@ -1,5 +1,5 @@
 #pragma once
-// The weights of a decoder: found in a file, checked, taken into a device.
+// The weights of a decoder: found in a file, checked, and loaded into a device.
 
 #include <cstdint>
 #include <vector>
@@ -27,7 +27,7 @@ struct DecoderWeights {
     WeightHandle down;  ///< (width, ffn_width)
     WeightHandle down_bias;
     WeightHandle ffn_post_norm;  ///< vector of width
-    // Beside experts, gate_up and down are those of the one that all tokens use.
+    // With experts, gate_up and down are those of the expert that all tokens use.
     WeightHandle router;           ///< (experts.count, width)
     WeightHandle gate_up_experts;  ///< per expert (2 experts.ffn_width, width): gate, then up
     WeightHandle down_experts;     ///< per expert (width, experts.ffn_width)
@@ -35,7 +35,7 @@ struct DecoderWeights {
 
   WeightHandle embedding;                      ///< (vocab_size, width)
   std::vector<WeightHandle> rope_frequencies;  ///< per config.ropes: vector of rope.dim / 2
-  WeightHandle long_rope_frequencies;          ///< what the first becomes in a long context
+  WeightHandle long_rope_frequencies;          ///< replace the first in a long context
   std::vector<Layer> layers;
   WeightHandle output_norm;
   WeightHandle output;  ///< (vocab_size, width), or null where the head is tied to the embedding
@@ -43,8 +43,8 @@ struct DecoderWeights {
   const kernels::Weight* head() const { return output ? output.get() : embedding.get(); }
   uint64_t bytes = 0;  ///< of all, on the device
 
-  /// Checks all tensors, then takes them in layer by layer, and gives the file's pages back behind
-  /// it. Errors name the tensor: kCorrupt, kUnsupported, kOutOfMemory.
+  /// Checks all tensors, then loads them layer by layer and releases the file's pages as it goes.
+  /// Errors name the tensor: kCorrupt, kUnsupported, kOutOfMemory.
   static Result<DecoderWeights> load(const GgufFile& file, const DecoderConfig& config,
                                      const kernels::OpTable& ops, const LoadProgressFn& progress);
 };

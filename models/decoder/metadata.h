@@ -1,7 +1,7 @@
 #pragma once
-// The metadata of one architecture as a family asks for it: each key by name and range, and none
-// left over that nobody asked for. A model that ignores a key computes something else than its
-// author meant.
+// The metadata of one architecture as a family reads it: each key by name and range. A key that was
+// not read is an error, because a model that ignores a key may compute something other than
+// intended.
 
 #include <cstdint>
 #include <set>
@@ -46,8 +46,8 @@ class Metadata {
   /// The same; `fallback` where missing or 0, which converters write for "none".
   Result<float> factor_or(std::string_view key, float most, float fallback);
 
-  /// kUnsupported, naming the first key of this architecture that nobody asked for, unless its
-  /// value says that what it stands for is absent, or it changes no logit.
+  /// kUnsupported, naming the first key of this architecture that was not read, unless its value
+  /// means that the feature is absent, or it changes no logit.
   Result<void> refuse_others() const;
 
   Error corrupt(std::string_view key, std::string_view met_and_want) const;

@@ -1,6 +1,6 @@
 #pragma once
-// Takes a file's tensors into a device one after the other: counts bytes, reports progress, and
-// gives the file's pages back behind itself.
+// Loads a file's tensors into a device one after another: counts bytes, reports progress, and
+// releases the file's pages as it goes.
 
 #include <initializer_list>
 #include <memory>
@@ -25,7 +25,7 @@ class WeightPacker {
   /// dimension counts experts.
   Result<WeightHandle> pack(std::initializer_list<const GgufTensor*> tensors,
                             kernels::WeightRole role);
-  /// A vector that no file holds as such; null where there are no values.
+  /// Packs a computed vector; null if there are no values.
   Result<WeightHandle> pack_values(std::string_view name, std::span<const float> values);
 
   void report() const;

@@ -1,12 +1,12 @@
 #pragma once
-// Transformers in which every token sees the whole text, as op calls. There are no logits: the rows
-// behind the last layer are what is wanted of them.
+// Transformers in which every token attends to the whole text, as op calls. There are no logits:
+// the result is the rows after the last layer.
 //
 //   x = norm(embed(token) + token_type + position)
 //   for each layer:   x = norm(x + attention(x) W_out);  x = norm(x + feed_forward(x) W_down)
 //
-// A text is computed in one step, and its K and V are needed for one layer only: all layers use the
-// same place in the same blocks.
+// A text is computed in one step, and the K and V of a layer are needed only within it: all layers
+// use the same place in the same blocks.
 //
 // Source: Vaswani et al. 2017; Devlin et al. 2018 (BERT).
 
@@ -21,7 +21,7 @@ namespace hearth::models {
 
 class Encoder final : public Model {
  public:
-  /// Reads what `config` asks for. Errors as of load_model.
+  /// Loads the weights that `config` needs. Errors as of load_model.
   static Result<std::unique_ptr<Model>> load(const GgufFile& file, const EncoderConfig& config,
                                              const kernels::OpTable& ops,
                                              const LoadProgressFn& progress);

@@ -1,6 +1,6 @@
 #pragma once
-// The numbers of an encoder, read from a file's metadata and checked, and which parts its family is
-// made of.
+// The sizes and parameters of an encoder, read from a file's metadata and checked, and the parts
+// that its family uses.
 
 #include <cstdint>
 #include <optional>
@@ -28,7 +28,7 @@ struct EncoderConfig {
   std::optional<RopeConfig> rope;  ///< positions rotate q and k; nothing: they are learned rows
   bool gated = false;              ///< silu(gate) * up; else gelu(up)
 
-  /// What all encoders have. Errors name the key.
+  /// Reads what all encoders have. Errors name the key.
   static Result<EncoderConfig> load_common(Metadata& metadata);
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// The weights of an encoder: found in a file, checked, taken into a device.
+// The weights of an encoder: found in a file, checked, and loaded into a device.
 
 #include <cstdint>
 #include <vector>
@@ -33,15 +33,14 @@ struct EncoderWeights {
   };
 
   WeightHandle embedding;   ///< (vocab_size, width)
-  WeightHandle token_type;  ///< vector of width: what a text's tokens are told that they are of
-                            ///< the first text; null: nothing
+  WeightHandle token_type;  ///< vector of width, added to the tokens of a first text; null: none
   WeightHandle positions;   ///< (context_length or more, width); null with rotary positions
   WeightHandle rope_frequencies;  ///< vector of head_dim / 2, or null
   NormWeights embedding_norm;
   std::vector<Layer> layers;
   uint64_t bytes = 0;  ///< of all, on the device
 
-  /// Checks all tensors, then takes them in. Errors name the tensor: kCorrupt, kUnsupported,
+  /// Checks all tensors, then loads them. Errors name the tensor: kCorrupt, kUnsupported,
   /// kOutOfMemory.
   static Result<EncoderWeights> load(const GgufFile& file, const EncoderConfig& config,
                                      const kernels::OpTable& ops, const LoadProgressFn& progress);

@@ -1,5 +1,5 @@
 #pragma once
-// Which weights of a file are no numbers.
+// Finds weights of a file that are not finite numbers.
 
 #include <functional>
 #include <optional>
@@ -9,9 +9,9 @@
 
 namespace hearth::models {
 
-/// The first tensor, in the file's order, that holds a NaN or an infinity, in a sentence with the
-/// value's place. Nothing where all values are finite, or once `stop` says so (asked every 64 Ki
-/// values). Reads and dequantizes the whole file.
+/// A sentence that names the first tensor, in the file's order, with a NaN or an infinity, and the
+/// value's place. Nothing if all values are finite, or after `stop` returned true (called every 64
+/// Ki values). Reads and dequantizes the whole file.
 std::optional<std::string> find_bad_weight(const GgufFile& file, const std::function<bool()>& stop);
 
 }  // namespace hearth::models

@@ -1,5 +1,5 @@
 #pragma once
-// Floats into the stored types that hearth writes.
+// Encodes floats in the types that hearth writes.
 
 #include <cstddef>
 #include <span>

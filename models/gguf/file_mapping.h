@@ -36,8 +36,8 @@ class ReadableFile {
   size_t size_bytes_ = 0;
 };
 
-/// Mapped for as long as the object lives. A file that is cut short by somebody else meanwhile
-/// raises SIGBUS on access: map it for loading, not for serving.
+/// Mapped for as long as the object lives. If another process truncates the file meanwhile, access
+/// raises SIGBUS: map it for loading, not for serving.
 class FileMapping {
  public:
   FileMapping() = default;
@@ -49,11 +49,11 @@ class FileMapping {
 
   std::span<const std::byte> bytes() const { return bytes_; }
   const ReadableFile& file() const { return file_; }
-  /// The part can be read without waiting for a disk, as far as a sample tells. Always false where
-  /// the file system cannot say, or outside the mapping.
+  /// Whether the part can be read without waiting for a disk, judged by a sample. Always false if
+  /// the file system cannot tell, or outside the mapping.
   bool in_page_cache(std::span<const std::byte> part) const;
-  /// Takes the whole pages of `part` out of this process's resident memory; they come back from the
-  /// file when read again. A part outside the mapping is left alone.
+  /// Removes the complete pages of `part` from this process's resident memory; they are read from
+  /// the file again when needed. A part outside the mapping is ignored.
   void drop_pages(std::span<const std::byte> part) const;
 
  private:

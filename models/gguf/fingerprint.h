@@ -1,5 +1,5 @@
 #pragma once
-// What a model file is, by content: the root of every prefix hash.
+// Identifies a model file by its content: the root of every prefix hash.
 
 #include <cstddef>
 #include <cstdint>
@@ -31,9 +31,9 @@ struct FileIdentity {
   int64_t mtime_ns = 0;
   int64_t ctime_ns = 0;
 
-  /// Of what `path` leads to, links followed. kNotFound, kForbidden, kIo.
+  /// Of the file that `path` leads to, following links. kNotFound, kForbidden, kIo.
   static Result<FileIdentity> of(const std::filesystem::path& path);
-  /// Of the open file, whatever its name leads to by now. kIo.
+  /// Of the open file, even if its name leads to another file now. kIo.
   static Result<FileIdentity> of(const ReadableFile& file);
   bool operator==(const FileIdentity&) const = default;
 };

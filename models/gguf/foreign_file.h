@@ -1,5 +1,5 @@
 #pragma once
-// What a file is that was taken for a model file and is none.
+// Recognizes files that were given as a model file and are something else.
 
 #include <cstddef>
 #include <span>
@@ -7,8 +7,8 @@
 
 namespace hearth::models {
 
-/// A sentence about a file that does not begin with GGUF's magic: what it is, and what to do. Empty
-/// where nothing is known of it. Looks at the first bytes alone.
+/// A sentence about a file that does not begin with GGUF's magic: what it is and what to do. Empty
+/// if the format is unknown. Reads only the first bytes.
 std::string describe_foreign_file(std::span<const std::byte> content);
 
 }  // namespace hearth::models

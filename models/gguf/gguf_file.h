@@ -1,6 +1,6 @@
 #pragma once
-// A GGUF model file, parsed where it lies: metadata and tensors are views into the mapping. All of
-// the file that is not tensor data is checked by open(); tensor data is any bytes.
+// A GGUF model file, parsed in place: metadata and tensors are views into the mapping. open()
+// checks everything except tensor data, which may be any bytes.
 //
 // Immutable after open(), so any thread may read it. Every string_view and span handed out lives as
 // long as the GgufFile (parse(): as long as the bytes given).
@@ -40,10 +40,10 @@ struct GgufTensor {
 
 class GgufFile {
  public:
-  /// kNotFound, kForbidden, kIo: the system's reason. kCorrupt: names the key or tensor, what was
-  /// met and what was wanted. kUnsupported: another version or byte order.
+  /// kNotFound, kForbidden, kIo: the system's reason. kCorrupt: names the key or tensor, the value
+  /// met and the value wanted. kUnsupported: another version or byte order.
   static Result<GgufFile> open(const std::filesystem::path& path);
-  /// The same over bytes that the caller keeps. `name` is what name() says.
+  /// The same for bytes that the caller keeps. `name` is returned by name().
   static Result<GgufFile> parse(std::span<const std::byte> content, std::string name);
 
   /// File name without suffix.
