@@ -8,6 +8,7 @@
 #include <fstream>
 #include <set>
 
+#include "kernels/base/sizes.h"
 #include "kernels/host/cgroup.h"
 
 namespace hearth::kernels {
@@ -62,7 +63,7 @@ int32_t physical_cores(const std::vector<int32_t>& cpus, const std::string& root
     const bool known = siblings && !siblings->empty();
     cores.insert(known ? *std::min_element(siblings->begin(), siblings->end()) : cpu);
   }
-  return static_cast<int32_t>(cores.size());
+  return size32(cores);
 }
 
 std::optional<int32_t> cgroup_cpus(const std::string& root) {

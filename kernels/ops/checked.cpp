@@ -126,7 +126,7 @@ std::vector<Region> rows_of(const TensorView& view, int32_t rows) {
 /// One whole layer of every block that a slot lies in, each block once.
 std::vector<Region> blocks_of(const KvStoreArgs& args) {
   const PagedKv& kv = args.kv;
-  const int32_t* slots = args.batch->groups[static_cast<size_t>(args.group)].slot_mapping;
+  const int32_t* slots = args.batch->groups[args.group].slot_mapping;
   std::vector<int32_t> blocks;
   for (int32_t t = 0; t < num_rows(*args.batch, Rows::kTokens); ++t) {
     if (slots[t] >= 0) blocks.push_back(slots[t] / kv.block_size);

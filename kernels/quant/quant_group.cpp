@@ -274,8 +274,7 @@ constexpr auto kPlaceRows = place_rows(std::make_index_sequence<kNumQuantTypes>(
 }  // namespace
 
 void place_row(DType type, const std::byte* row, int64_t cols, int lane, std::byte* group) {
-  kPlaceRows[static_cast<size_t>(quant_index(type))](row, cols, lane,
-                                                     reinterpret_cast<uint8_t*>(group));
+  kPlaceRows[quant_index(type)](row, cols, lane, reinterpret_cast<uint8_t*>(group));
 }
 
 void lane_values(DType type, const std::byte* group, int64_t cols, int lane, float* out) {

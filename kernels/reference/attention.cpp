@@ -72,7 +72,7 @@ void attend(const AttentionArgs& args, const int32_t* blocks, int32_t head,
   for (int32_t d = 0; d < kv.head_dim; ++d) {
     double value = 0;
     for (int32_t p = seen.first; p <= seen.last; ++p) {
-      value += scores[static_cast<size_t>(p - seen.first)] *
+      value += scores[p - seen.first] *
                stored.v(k_of(p) + kv.num_kv_heads * head_bytes, d, p % kv.block_size);
     }
     out[d] = static_cast<float>(value / sum);
@@ -83,7 +83,7 @@ void attend(const AttentionArgs& args, const int32_t* blocks, int32_t head,
 void attend_rows(const AttentionArgs& args, bool to_all) {
   check_args(args);
   const BatchIndex& batch = *args.batch;
-  const GroupIndex& group = batch.groups[static_cast<size_t>(args.group)];
+  const GroupIndex& group = batch.groups[args.group];
   for (int32_t t = 0; t < num_rows(batch, Rows::kTokens); ++t) {
     const SeenPositions seen = seen_positions(args, t, to_all);
     const int32_t* blocks = group.block_table + int64_t{batch.seq_idx[t]} * group.max_blocks;

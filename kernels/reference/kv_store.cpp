@@ -64,7 +64,7 @@ void kv_store(void*, const KvStoreArgs& args) {
   const PagedKv& kv = args.kv;
   const KvIndex at{kv.block_size, kv.head_dim};
   const int64_t head_bytes = kv_head_bytes(kv.dtype, kv.block_size, kv.head_dim);
-  const int32_t* slots = args.batch->groups[static_cast<size_t>(args.group)].slot_mapping;
+  const int32_t* slots = args.batch->groups[args.group].slot_mapping;
   for (int32_t t = 0; t < num_rows(*args.batch, Rows::kTokens); ++t) {
     if (slots[t] < 0) continue;
     const int32_t offset = slots[t] % kv.block_size;

@@ -22,7 +22,7 @@ struct SubBlock {
 
 std::vector<SubBlock> sub_blocks(DType type, std::span<const std::byte> row, int64_t cols) {
   std::vector<SubBlock> subs;
-  subs.reserve(static_cast<size_t>(cols / 16));
+  subs.reserve(cols / 16);
   const auto step = static_cast<size_t>(info(type).block_bytes);
   for (size_t at = 0; at < row.size(); at += step) {
     if (type == DType::kQ8_0) {

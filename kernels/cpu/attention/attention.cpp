@@ -167,9 +167,8 @@ void run_sets(CpuState& state, const Attention& a, const std::vector<HeadRows>& 
   const int32_t head_dim = a.args.kv.head_dim;
   const size_t each = Partials::bytes_for(rows, head_dim);
   state.for_each(static_cast<int64_t>(sets.size()), work, [&](int64_t item, int32_t thread) {
-    const HeadRows& set = sets[static_cast<size_t>(item)];
-    std::byte* memory = state.thread_scratch[static_cast<size_t>(thread)].at_least(
-        2 * each + scratch_bytes(head_dim));
+    const HeadRows& set = sets[item];
+    std::byte* memory = state.thread_scratch[thread].at_least(2 * each + scratch_bytes(head_dim));
     const Partials partials{memory, each};
     auto* floats = reinterpret_cast<float*>(memory + 2 * each);
     for (int32_t s = 0; s < set.num_splits; ++s) {
@@ -209,10 +208,9 @@ void run_splits(CpuState& state, const Attention& a, std::vector<HeadRows>& sets
   const size_t each = Partials::bytes_for(rows, head_dim);
   const Partials partials{state.partials.at_least(static_cast<size_t>(num_partials) * each), each};
   state.for_each(static_cast<int64_t>(items.size()), work, [&](int64_t index, int32_t thread) {
-    const Item& item = items[static_cast<size_t>(index)];
-    const HeadRows& set = sets[static_cast<size_t>(item.set)];
-    std::byte* memory =
-        state.thread_scratch[static_cast<size_t>(thread)].at_least(scratch_bytes(head_dim));
+    const Item& item = items[index];
+    const HeadRows& set = sets[item.set];
+    std::byte* memory = state.thread_scratch[thread].at_least(scratch_bytes(head_dim));
     for (int32_t s = item.first; s <= item.last; ++s) {
       compute_split(a, set, set.first_split + s, set.first_split + item.last,
                     reinterpret_cast<float*>(memory), partials.at(set.first_partial + s));
@@ -230,7 +228,7 @@ void run_splits(CpuState& state, const Attention& a, std::vector<HeadRows>& sets
 void attend(void* state_pointer, const AttentionArgs& args, bool to_all) {
   check_args(args);
   auto& state = *static_cast<CpuState*>(state_pointer);
-  const Attention a{args, args.batch->groups[static_cast<size_t>(args.group)], state.attention,
+  const Attention a{args, args.batch->groups[args.group], state.attention,
                     args.num_heads / args.kv.num_kv_heads, to_all};
   std::vector<HeadRows> sets = row_sets(a);
   int64_t splits = 0;

@@ -78,15 +78,14 @@ void kv_store(void* state_pointer, const KvStoreArgs& args) {
   const KvIndex at{kv.block_size, kv.head_dim};
   const int64_t head_bytes = kv_head_bytes(kv.dtype, kv.block_size, kv.head_dim);
   const int32_t rows = num_rows(*args.batch, Rows::kTokens);
-  const int32_t* slots = args.batch->groups[static_cast<size_t>(args.group)].slot_mapping;
+  const int32_t* slots = args.batch->groups[args.group].slot_mapping;
   const int64_t n = kv.head_dim;
 
   // By head, not by token: neighbouring tokens share the cache lines of K.
   state.for_each(kv.num_kv_heads, rows * args.k.cols, [&](int64_t item, int32_t thread) {
     const auto head = static_cast<int32_t>(item);
-    auto* rounded =
-        reinterpret_cast<uint16_t*>(state.thread_scratch[static_cast<size_t>(thread)].at_least(
-            static_cast<size_t>(2 * n) * sizeof(uint16_t)));
+    auto* rounded = reinterpret_cast<uint16_t*>(
+        state.thread_scratch[thread].at_least(static_cast<size_t>(2 * n) * sizeof(uint16_t)));
     for (int32_t t = 0; t < rows; ++t) {
       if (slots[t] < 0) continue;
       const int32_t offset = slots[t] % kv.block_size;

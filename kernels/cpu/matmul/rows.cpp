@@ -102,7 +102,7 @@ class Products {
     const int64_t panel_bytes =
         (plan.groups_per_panel * plan.inputs_per_panel / kQuantBlock * block_bytes + 63) / 64 * 64;
     const int64_t late_bytes = segment.whole() ? 0 : groups * segment.group_bytes;
-    std::byte* scratch = state_.thread_scratch[static_cast<size_t>(thread)].at_least(
+    std::byte* scratch = state_.thread_scratch[thread].at_least(
         static_cast<size_t>(sums_bytes + panel_bytes + late_bytes));
     auto* sums = reinterpret_cast<float*>(scratch);
     auto* panel_scratch = reinterpret_cast<uint8_t*>(scratch) + sums_bytes;

@@ -16,8 +16,7 @@ void embed(void* state, const EmbedArgs& args) {
   s.for_each(rows, rows * table.cols * 2, [&](int64_t t, int32_t thread) {
     const int32_t token = args.batch->token_ids[t];
     HEARTH_CHECK(token >= 0 && token < table.rows, "token {} of {}", token, table.rows);
-    unpack_row(table, token, args.scale, s.thread_scratch[static_cast<size_t>(thread)],
-               args.out.row<float>(t));
+    unpack_row(table, token, args.scale, s.thread_scratch[thread], args.out.row<float>(t));
   });
 }
 
