@@ -1,6 +1,6 @@
 #pragma once
-// What an answer must be that has to call a function: the marks of the model's format, the name of
-// one of the functions, and arguments that are valid against its schema.
+// The grammar of an answer that has to call a function: the marks of the model's format, the name
+// of one of the functions, and arguments that are valid against its schema.
 
 #include <span>
 #include <string>
@@ -20,16 +20,16 @@ struct CallableFunction {
 
 struct CallGrammar {
   const models::ToolFormat* format = nullptr;
-  std::vector<CallableFunction> functions;  ///< one of them at least is called
+  std::vector<CallableFunction> functions;  ///< at least one of them is called
   bool one_call = false;
-  models::ReasoningMarks reasoning;  ///< may stand in front of the call
+  models::ReasoningMarks reasoning;  ///< may come before the call
   bool reasoning_open = false;       ///< the prompt has begun it: it must end first
   /// Marks that are control tokens of the vocabulary: each is one symbol, see mark_symbol().
   std::vector<std::string> control_marks;
 };
 
-/// What stands for control mark `index` in a grammar and in a TokenTrie's pieces: bytes that no
-/// text has, so that nothing but the mark itself is meant.
+/// The bytes that represent control mark `index` in a grammar and in a TokenTrie's pieces. No text
+/// contains them, so only the mark itself matches.
 std::string mark_symbol(size_t index);
 
 /// Errors name the function and have the field tools.

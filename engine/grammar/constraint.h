@@ -1,11 +1,12 @@
 #pragma once
-// Which tokens may come next: a grammar over a vocabulary. The states of the text so far are found
-// as they are met (sets of places in the grammar, each with the rules to come back to), numbered,
-// and remembered with their steps and masks; so a state that was met before costs a look.
+// Which tokens may come next: a grammar over a vocabulary. A state is a set of places in the
+// grammar, each with the rules to return to. States are computed when they are first reached,
+// numbered, and kept with their transitions and masks, so a state that is reached again costs one
+// lookup.
 //
-// A state is a number that never changes its meaning: sequences keep theirs by value, a token taken
-// back is the state before it, and samples of one request share all that was found. Used by one
-// thread at a time: made in `prep`, then the engine's.
+// A state's number never changes its meaning: sequences keep theirs by value, going back one token
+// means using the previous state, and the samples of a request share all states. Used by one thread
+// at a time: made in `prep`, then by the engine.
 
 #include <array>
 #include <atomic>
@@ -23,17 +24,17 @@ namespace hearth::engine {
 
 class Constraint {
  public:
-  /// Bounds of what is remembered; a text that leads over the first ends its request.
+  /// Bounds of what is kept; a text that needs more than the first ends its request.
   static constexpr size_t kMaxStates = 40'000;
   static constexpr size_t kMaxMaskBytes = 32u << 20;
   static constexpr int32_t kStart = 0;
-  static constexpr int32_t kDead = -1;  ///< no text goes on from here
+  static constexpr int32_t kDead = -1;  ///< no text can continue from here
 
-  /// `skip_space`: one space may stand in front, which whoever shows the text takes off.
+  /// `skip_space`: the text may begin with one space, which is removed before it is shown.
   Constraint(Grammar grammar, std::shared_ptr<const TokenTrie> trie, bool skip_space = false);
 
   int32_t advance_byte(int32_t state, uint8_t byte);
-  /// kDead where the token is not allowed.
+  /// kDead if the token is not allowed.
   int32_t advance(int32_t state, int32_t token);
   /// Whether the text may end here.
   bool accepts(int32_t state) const { return states_[state].accepts; }
@@ -46,12 +47,12 @@ class Constraint {
   };
   const Mask& mask(int32_t state);
 
-  /// Over kMaxStates: everything from there on is dead. Any thread may ask.
+  /// kMaxStates are reached: every further state is dead. Any thread may call this.
   bool full() const { return full_.load(std::memory_order_relaxed); }
   size_t num_states() const { return states_.size(); }
 
  private:
-  /// A place in the grammar: a node, and where to go on once its rule is met.
+  /// A place in the grammar: a node, and where to continue when its rule is complete.
   struct Place {
     int32_t node = 0;
     int32_t stack = 0;
@@ -68,7 +69,7 @@ class Constraint {
 
   const Grammar grammar_;
   const std::shared_ptr<const TokenTrie> trie_;
-  std::vector<Place> stacks_;  ///< by number: the node to go on at, and the rest; 0 is empty
+  std::vector<Place> stacks_;  ///< by number: the node to continue at, and the rest; 0 is empty
   std::unordered_map<uint64_t, int32_t> stack_numbers_;
   std::vector<State> states_;
   std::unordered_map<std::string, int32_t> state_numbers_;

@@ -1,7 +1,7 @@
 #pragma once
-// What a text must follow, as rules over bytes: a recursive transition network. Each rule is a
-// small non-deterministic automaton whose edges take a byte of a range, nothing, or a whole rule.
-// Made by the readers of JSON schemas and GBNF; walked by `Constraint`.
+// A grammar of texts, as rules over bytes: a recursive transition network. Each rule is a small
+// non-deterministic automaton whose edges take a byte of a range, nothing, or a complete rule. Made
+// by the readers of JSON schemas and GBNF; used by `Constraint`.
 
 #include <cstdint>
 #include <memory>
@@ -14,12 +14,12 @@
 
 namespace hearth::engine {
 
-/// Bounds of one grammar. Sources are untrusted: what is larger is refused.
+/// Bounds of one grammar. Sources are untrusted; a larger grammar is an error.
 inline constexpr size_t kMaxGrammarNodes = 400'000;
 inline constexpr int kMaxGrammarDepth = 100;
 inline constexpr int32_t kMaxGrammarRepeat = 10'000;
 
-/// A piece of a grammar: a tree without circles; circles go through rules.
+/// A piece of a grammar: a tree without cycles; cycles go through rules.
 struct Piece;
 using PiecePtr = std::shared_ptr<const Piece>;
 
@@ -30,7 +30,7 @@ struct Piece {
   enum class Type {
     kText,    ///< `text`, byte by byte
     kChars,   ///< one character of `chars`, as UTF-8
-    kSeq,     ///< `parts` one after the other
+    kSeq,     ///< `parts` one after another
     kAny,     ///< one of `parts`; none: nothing matches
     kRepeat,  ///< parts[0], `min` to `max` times; max -1: any number
     kRule,    ///< the rule of that number
@@ -52,7 +52,7 @@ PiecePtr repeat_piece(PiecePtr part, int32_t min, int32_t max);
 PiecePtr optional_piece(PiecePtr part);
 PiecePtr rule_piece(int32_t rule);
 
-/// All characters but `chars`, without surrogates.
+/// All characters except `chars` and surrogates.
 CharRanges complement(CharRanges chars);
 /// Sorted, without overlaps.
 CharRanges normalized(CharRanges chars);
@@ -75,7 +75,7 @@ class Grammar {
 
   const std::vector<Edge>& edges(int32_t node) const { return nodes_[node]; }
   int32_t first(int32_t rule) const { return first_[rule]; }
-  /// Where the rule that the node belongs to has been met. It has no edges.
+  /// The end of the rule that the node belongs to. It has no edges.
   bool is_end(int32_t node) const { return is_end_[node]; }
   size_t num_nodes() const { return nodes_.size(); }
 
@@ -91,8 +91,8 @@ class Grammar {
 /// construct; kTooLarge. `field` of errors is json_schema or grammar.
 Result<Grammar> compile_json_schema(std::string_view schema);
 Result<Grammar> compile_gbnf(std::string_view source);
-/// What a regular expression matches, anywhere in the text unless ^ and $ say otherwise; each
-/// character through `encode` (the identity, or its form inside a JSON string).
+/// The texts that a regular expression matches, anywhere in the text unless anchored by ^ and $.
+/// Each character goes through `encode` (the identity, or its form inside a JSON string).
 Result<PiecePtr> compile_pattern(std::string_view pattern, PiecePtr (*encode)(const CharRanges&));
 
 }  // namespace hearth::engine

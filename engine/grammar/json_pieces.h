@@ -1,5 +1,5 @@
 #pragma once
-// The parts of which JSON texts are made, as grammars.
+// Grammars of the parts of JSON texts.
 
 #include <cstdint>
 
@@ -13,13 +13,13 @@ inline constexpr int64_t kMostInteger = 999'999'999'999'999;
 
 PiecePtr nothing_piece();
 PiecePtr digit_piece();
-PiecePtr comma_piece();  ///< with at most one blank behind it
+PiecePtr comma_piece();  ///< with at most one blank after it
 PiecePtr colon_piece();
-/// Characters as they stand inside a JSON string: as themselves, or escaped where they must be.
+/// Characters in a JSON string: as themselves, or escaped where necessary.
 PiecePtr in_json_string(const CharRanges& chars);
 
 PiecePtr integer_range(int64_t low, int64_t high);
-/// Numbers from low to high, both 0 or above, with or without digits behind a point.
+/// Numbers from low to high, both 0 or above, with or without digits after a point.
 PiecePtr real_range(int64_t low, int64_t high, bool low_in, bool high_in);
 
 /// Those that need rules, each made once.

@@ -1,5 +1,5 @@
 #pragma once
-// The rules of a grammar in the making, shared by those who write parts of it. Bounded.
+// The rules of a grammar under construction, shared by the readers of its parts. Bounded.
 
 #include <string>
 #include <utility>
@@ -21,7 +21,7 @@ class RuleSet {
   }
   /// Of a rule that was added without a body.
   void set(int32_t rule, PiecePtr body) { rules_[rule] = std::move(body); }
-  /// The piece by a rule of its own, so that using it often costs little.
+  /// Puts the piece into a rule of its own, so that using it often costs little.
   Result<PiecePtr> as_rule(PiecePtr body) {
     HEARTH_ASSIGN_OR_RETURN(const int32_t rule, add(std::move(body)));
     return rule_piece(rule);

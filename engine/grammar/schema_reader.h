@@ -1,5 +1,5 @@
 #pragma once
-// A JSON schema on its way into rules. See json_schema.cpp for what is promised.
+// Translates a JSON schema into rules. json_schema.cpp lists the supported keywords.
 
 #include <algorithm>
 #include <optional>
@@ -44,7 +44,7 @@ class SchemaReader {
  public:
   explicit SchemaReader(RuleSet& rules) : rules_(rules), json_(rules) {}
 
-  /// A piece that stands for all texts of the schema; its rules join the others. One call.
+  /// A piece that matches all texts of the schema; its rules are added to the others. Call once.
   Result<PiecePtr> read(std::string_view text);
 
  private:
@@ -61,7 +61,7 @@ class SchemaReader {
   static Result<void> check_words(const Dict& d);
   Result<std::vector<PiecePtr>> by_type(const Dict& d, int depth);
   Result<PiecePtr> of_type(const Dict& d, std::string_view type, int depth);
-  /// Those named, or the one that the keywords speak of; none: any.
+  /// The types that are named, or the one that the keywords imply; none: any.
   static Result<std::vector<std::string_view>> types_of(const Dict& d);
   static bool is_of(const Value& value, std::string_view type);
   Result<std::vector<Value>> allowed_values(const Dict& d,
@@ -72,12 +72,14 @@ class SchemaReader {
   /// "#/$defs/name".
   Result<Value> resolve(std::string_view pointer);
   Result<Value> target_of(const Value& s);
-  /// `to` gets what `from` says; what both say must be the same, properties and required apart.
+  /// Copies the keywords of `from` to `to`; except for properties and required, keywords in both
+  /// must be equal.
   Result<void> merge(Dict& to, const Dict& from, std::string_view where);
   Result<Value> without(const Dict& d, std::string_view word);
   Result<Value> all_of(const Dict& d);
   Result<PiecePtr> any_of(const Dict& d, const Value& parts, std::string_view word, int depth);
-  /// oneOf is anyOf where no value can be of two branches: types differ, or constants do.
+  /// oneOf equals anyOf if no value can match two branches, because their types or constants
+  /// differ.
   Result<void> check_disjoint(const Value& parts);
   Result<bool> disjoint(const Dict& a, const Dict& b);
   static bool requires_property(const Dict& d, const Value& name);
@@ -96,8 +98,8 @@ class SchemaReader {
 
   /// A key that is none of `names`, plain characters only.
   PiecePtr other_key(std::vector<std::string> names);
-  /// What may follow the first `at` bytes that all of `names` share. Bytes of a character that is
-  /// cut by a border are cut with it: names are compared character by character.
+  /// What may follow the first `at` bytes that all of `names` share. Names are compared character
+  /// by character, so a character is never divided.
   PiecePtr other_rest(const std::vector<std::string>& names, size_t at, int depth);
   Result<PiecePtr> object(const Dict& d, int depth);
 

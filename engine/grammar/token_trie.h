@@ -1,5 +1,6 @@
 #pragma once
-// The vocabulary by the bytes of its tokens, in the order of a walk: a node, then all below it.
+// The vocabulary as a trie over the bytes of its tokens, in pre-order: a node, then all nodes below
+// it.
 
 #include <cstdint>
 #include <span>
@@ -13,8 +14,8 @@ class TokenTrie {
  public:
   struct Node {
     uint8_t byte = 0;
-    uint16_t depth = 0;        ///< bytes in front of it
-    int32_t after = 0;         ///< first node behind those below it
+    uint16_t depth = 0;        ///< bytes before it
+    int32_t after = 0;         ///< first node after those below it
     int32_t tokens_begin = 0;  ///< of tokens(): those that end here
     int32_t tokens_end = 0;
   };

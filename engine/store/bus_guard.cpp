@@ -16,9 +16,9 @@ thread_local volatile sig_atomic_t has_tripped = 0;
 struct sigaction before;
 uintptr_t page_bytes = 4096;
 
-// A system call and two flags: all of it may run inside a signal handler. Private memory takes the
-// page's place, writable since the log's index is mapped for writing; it goes with the mapping when
-// the connection is closed.
+// One system call and two flags, all of which a signal handler may use. Private memory replaces the
+// page. It is writable, because the log's index is mapped for writing, and is unmapped with the
+// rest when the connection is closed.
 void on_bus_error(int signal, siginfo_t* info, void* context) {
   const int saved_errno = errno;
   if (on != 0 && info->si_code == BUS_ADRERR) {
@@ -36,7 +36,7 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
   if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
     return before.sa_handler(signal);
   }
-  // Returning repeats the access, and then it ends the process as it would have.
+  // Returning repeats the access, which then ends the process as it would have.
   ::sigaction(SIGBUS, &before, nullptr);
 }
 

@@ -25,7 +25,7 @@ void ChunkRanking::for_each_named(const Hash128& last, const Fn& fn) {
 
 void ChunkRanking::add(RankedChunk chunk) {
   remove(chunk.row);
-  // A row says what it likes.
+  // The numbers of a row are untrusted.
   const auto number = [](double value) { return std::isfinite(value) && value > 0 ? value : 0; };
   chunk.value = number(chunk.value);
   chunk.recompute_us = number(chunk.recompute_us);

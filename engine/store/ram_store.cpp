@@ -7,9 +7,9 @@ namespace hearth::engine {
 namespace {
 
 constexpr size_t kMaxSpareEntries = 4;
-/// Pinned chunks that the database is asked for: as many as memory may have, or more.
+/// Pinned chunks to ask the database for: at least as many as memory may hold.
 constexpr size_t kMaxPins = 1 << 16;
-/// Beside its bytes.
+/// Charged for a chunk in addition to its bytes.
 constexpr uint64_t kChunkOverhead = 512;
 
 }  // namespace
@@ -27,9 +27,9 @@ NamedChain RamStore::name(Chain chain) const {
   return name_chain(std::move(chain), layout_.block_size);
 }
 
-// ---- Looking --------------------------------------------------------------------------------
+// ---- Lookup --------------------------------------------------------------------------------
 
-/// Blocks of the chunk, up to block `max_blocks` of the chain, whose tokens and all in front of
+/// Blocks of the chunk, up to block `max_blocks` of the chain, whose tokens and all tokens before
 /// them are the chain's.
 int32_t RamStore::common_blocks(const Kept& kept, const NamedChain& chain, int32_t max_blocks,
                                 Compared* last) const {
@@ -75,7 +75,7 @@ Result<std::vector<FoundChunk>> RamStore::find(const NamedChain& chain, int32_t 
   for (const FoundChunk& found : out) use(found.row);
   if (below_ == nullptr || whole >= max_blocks) return out;
   Result<std::vector<FoundChunk>> more = below_->find(chain, first_block, max_blocks);
-  // Of several with the same blocks the first one is taken: what is here.
+  // Of several chunks with the same blocks the first is taken: the one in memory.
   if (more.ok()) std::ranges::move(*more, std::back_inserter(out));
   std::ranges::stable_sort(out, {}, [](const FoundChunk& chunk) { return chunk.shape.index; });
   return out;
@@ -122,7 +122,7 @@ void RamStore::keep(const NamedChain& chain, const ChunkShape& shape,
                     std::span<const std::byte> data) {
   const int32_t first = shape.index * chunk_blocks_;
   const int32_t end = first + shape.num_blocks;
-  // Of a chunk that was found by a part of it, the other tokens are not known.
+  // If only a part of the chunk was found, its other tokens are not known.
   if (shape.num_blocks <= 0 || end > chain.num_blocks()) return;
   const Hash128& front = chain.names[first];
   std::vector<int64_t> covered;
@@ -192,7 +192,7 @@ bool RamStore::make_room(uint64_t bytes) {
     const std::set<Place>* places = most_of(&Owner::order);
     if (places == nullptr) places = most_of(&Owner::pinned);
     if (places == nullptr) return false;
-    // The beginning of a chain is of more use than its end, and what was found is to be loaded.
+    // The beginning of a chain is more useful than its end, and found chunks will be loaded.
     const Place first = *places->begin();
     if (first.use == uses_) return false;
     ++own_.ram_evicted;
@@ -210,8 +210,8 @@ void RamStore::set_pinned(int64_t row, Kept& kept, bool pinned) {
   own_.ram_pinned_bytes += pinned ? kept.bytes : -kept.bytes;
 }
 
-// Pins come from requests, from `hearth cache pin` in another process, and end by themselves: the
-// database alone knows them all.
+// Pins come from requests and from `hearth cache pin` in another process, and expire: only the
+// database knows all of them.
 void RamStore::learn_pins() {
   if (below_ == nullptr || kept_.empty()) return;
   pins_.clear();
@@ -244,7 +244,7 @@ RamStore::Tokens RamStore::shared_tokens(const std::vector<int32_t>& tokens) {
 
 ChunkData RamStore::memory_for(size_t bytes) {
   ChunkData out = std::exchange(freed_, {});
-  // One that is much too large would hold what nobody is charged for.
+  // A much larger buffer would hold memory that no owner is charged for.
   if (out.capacity < bytes || out.capacity > bytes + bytes / 8) out = ChunkData::of_size(bytes);
   out.size = bytes;
   return out;
@@ -266,7 +266,7 @@ Result<bool> RamStore::touch(const NamedChain& chain, int32_t index, int32_t num
   }
   Result<bool> below = false;
   if (below_ != nullptr) below = below_->touch(chain, index, num_blocks);
-  // Whoever believes it stored shall offer it again.
+  // The engine may offer it again.
   if (!here && !(below.ok() && *below)) ++epoch_;
   return here || (below.ok() && *below);
 }

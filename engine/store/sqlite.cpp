@@ -28,7 +28,7 @@ ErrorCode code_of(int sqlite_code) {
   }
 }
 
-/// What SQLite made of pages that could not be read is no answer.
+/// A result computed from pages that could not be read is an error.
 int believed(int code) { return BusGuard::tripped() ? SQLITE_IOERR_READ : code; }
 
 }  // namespace
@@ -159,7 +159,7 @@ Result<void> Database::map(int64_t bytes, int64_t ready_bytes) {
   if (file == nullptr || file->pMethods == nullptr || file->pMethods->iVersion < 3) return {};
   sqlite3_int64 size = 0;
   if (file->pMethods->xFileSize(file, &size) != SQLITE_OK) return {};
-  // SQLite lends nothing that ends within 256 bytes of the mapping's end.
+  // SQLite gives no pointer to data that ends within 256 bytes of the mapping's end.
   constexpr int64_t kPage = 4096;
   const int64_t end = std::min<int64_t>(size, bytes) / kPage * kPage - kPage;
   const int64_t begin = std::max<int64_t>(0, end - ready_bytes);
@@ -169,7 +169,7 @@ Result<void> Database::map(int64_t bytes, int64_t ready_bytes) {
       memory == nullptr) {
     return {};
   }
-  // A kernel that does not know it, or a page that cannot be read: then they are missed later.
+  // If the kernel does not support it, or a page cannot be read, the pages are read later.
   ::madvise(memory, static_cast<size_t>(end - begin), MADV_POPULATE_READ);
   file->pMethods->xUnfetch(file, begin, memory);
 #endif
@@ -184,7 +184,7 @@ Result<Statement> Database::prepare(std::string_view sql) {
   out.statement_.reset(raw);
   if (code == SQLITE_OK) return out;
   Error problem = error(code);
-  // Our statements are fixed: a table or a column that they name is not there.
+  // Our statements are fixed, so a table or column that they name is missing.
   if (code == SQLITE_ERROR) problem.code = ErrorCode::kCorrupt;
   return problem;
 }
@@ -217,7 +217,7 @@ Result<Blob> Blob::open(Database& database, const char* table, const char* colum
   const int code =
       believed(::sqlite3_blob_open(database.database_.get(), "main", table, column, row, 0, &raw));
   out.blob_.reset(raw);
-  // SQLITE_ERROR is also what a row that is gone, or no blob, gives.
+  // SQLITE_ERROR is also the result for a missing row or a value that is no blob.
   if (code == SQLITE_ERROR) return Error::not_found(database.error(code).message);
   if (code != SQLITE_OK) return database.error(code);
   return out;
@@ -240,12 +240,12 @@ Result<Transaction> Transaction::begin(Database& database) {
 }
 
 Transaction::~Transaction() {
-  // Fails where SQLite has rolled back by itself (disk full, I/O error), which is as good.
+  // Fails if SQLite has rolled back by itself (disk full, I/O error), which has the same effect.
   if (database_ != nullptr) (void)database_->execute("ROLLBACK");
 }
 
 Result<void> Transaction::commit() {
-  // Nothing is written that was made from such pages.
+  // Nothing that was computed from such pages is written.
   if (BusGuard::tripped()) return database_->error(SQLITE_IOERR_READ);
   HEARTH_TRY(database_->execute("COMMIT"));
   database_ = nullptr;

@@ -20,14 +20,14 @@ constexpr int64_t kRetryMaxMs = 30'000;
 constexpr int64_t kLogEveryMs = 10'000;
 constexpr int kBusyMs = 250;
 constexpr int64_t kMappedBytes = int64_t{2} << 30;  // SQLite takes hardly more; the rest is read
-/// What was written last is what comes back first: without page faults on its way.
+/// The newest data is read first when it is restored: these bytes are read ahead of page faults.
 constexpr int64_t kReadyBytes = 128 << 20;
 constexpr size_t kMaxTouched = 4096;
-/// Rows looked at that begin like a chain and go on otherwise.
+/// Rows examined that begin like a chain and continue differently.
 constexpr int kMaxSiblings = 8;
-/// Buffers kept for the next chunks: page faults cost as much as reading does.
+/// Buffers kept for the next chunks, as page faults cost as much as reading.
 constexpr size_t kMaxSpareChunks = 8;
-/// Read and hashed piece by piece, so that the second finds it in the core's cache.
+/// Read and hashed in pieces of this size, so that hashing finds them in the core's cache.
 constexpr size_t kReadPiece = 128 << 10;
 
 template <typename T>
@@ -73,7 +73,7 @@ SqliteStore::SqliteStore(SqliteStoreConfig config, KvLayout layout)
 
 SqliteStore::~SqliteStore() {
   if (open_ == nullptr) return;
-  BusGuard::turn_on();  // it may be another thread than the one that has used it
+  BusGuard::turn_on();  // the thread may differ from the one that used it before
   (void)write_touched();
   lease_.give_back();
   close();
@@ -144,7 +144,7 @@ Result<void> SqliteStore::open() {
   }
   stats_.state = StoreState::kReading;
   if (Result<bool> lease = take_lease(); !lease.ok() && lease.error().code != ErrorCode::kBusy) {
-    // Reading may work all the same.
+    // Reading may still work.
     stats_.last_error = "lease: " + lease.error().message;
   }
   return {};
@@ -161,7 +161,7 @@ void SqliteStore::note(const char* doing, const Error& error) {
 
 void SqliteStore::fail(const char* doing, const Error& error) {
   note(doing, error);
-  // Somebody else writes for a moment: nothing is wrong.
+  // Another process is writing, which is no error.
   if (error.code == ErrorCode::kBusy && open_ != nullptr) return;
   const int64_t now = config_.now_ms();
   retry_delay_ms_ = std::clamp(retry_delay_ms_ * 2, kRetryMs, kRetryMaxMs);
@@ -171,7 +171,7 @@ void SqliteStore::fail(const char* doing, const Error& error) {
   stats_.state = StoreState::kDegraded;
   if (open_ != nullptr &&
       (error.code == ErrorCode::kTooLarge || error.code == ErrorCode::kForbidden)) {
-    // The disk is full, or read-only: what is there can still be read.
+    // The disk is full or read-only: existing rows can still be read.
     write_retry_at_ms_ = now + retry_delay_ms_;
     return;
   }
@@ -193,7 +193,7 @@ void SqliteStore::refuse(int64_t row, std::string_view problem) {
   if (Result<void> gone = contents_.remove(row); !gone.ok()) fail("delete", gone.error());
 }
 
-// ---- Who writes -----------------------------------------------------------------------------
+// ---- The lease -----------------------------------------------------------------------------
 
 Result<bool> SqliteStore::take_lease() {
   const int64_t now = config_.now_ms();
@@ -240,7 +240,7 @@ Result<void> SqliteStore::find_in_chunk(const NamedChain& chain, int32_t index, 
       HEARTH_ASSIGN_OR_RETURN(const bool more, statement.step());
       if (!more) return {};
       const Result<StoredRow> stored = row_from(statement, layout_);
-      // load() would refuse it: it says so there, and deletes it.
+      // load() will find the damage, report it and delete the row.
       if (!stored.ok()) continue;
       const ChunkRow& row = stored->row;
       if (row.shape.index != index || row.parent != chain.names[first] ||
@@ -264,8 +264,8 @@ Result<void> SqliteStore::find_in_chunk(const NamedChain& chain, int32_t index, 
     }
   };
   const int32_t end = std::min(first + chunk_blocks, max_blocks);
-  // Rows that are a part of the chain, the longest first; then those that begin like it. Among many
-  // that share a beginning, the first kind would not be found by that beginning.
+  // Rows that are part of the chain, the longest first; then those that begin like it. If many
+  // share a beginning, a search by the beginning alone could miss the first kind.
   for (int32_t last = std::min(first + chunk_blocks, chain.num_blocks()); last > first; --last) {
     open_->by_last.bind(0, hash_bytes(chain.names[last]));
     HEARTH_TRY(take(open_->by_last));
@@ -300,7 +300,7 @@ Result<ChunkData> SqliteStore::load(const NamedChain& chain, FoundChunk* found) 
   const ChunkRow& row = stored->row;
   const auto index = static_cast<size_t>(found->shape.index);
   const auto first = index * static_cast<size_t>(layout_.chunk_blocks());
-  // The row may be another one than was found: ids are used again.
+  // The row may differ from the one that was found, because ids are reused.
   if (row.shape.index != found->shape.index || index >= chain.prefixes.size() ||
       row.root != chain.chain.root || row.parent != chain.names[first] ||
       row.prefix != chain.prefixes[index] ||
@@ -383,7 +383,7 @@ Result<void> SqliteStore::save(std::span<const ChunkToSave> chunks) {
   const uint64_t saved_before = stats_.chunks_saved;
   const auto written = [&]() -> Result<void> {
     HEARTH_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(open_->database));
-    // In the same transaction as the rows: a writer that slept past its lease finds out here.
+    // In the same transaction as the rows, so that a writer whose lease has lapsed notices it.
     HEARTH_ASSIGN_OR_RETURN(const bool mine, lease_.renew(config_.now_ms()));
     if (!mine) {
       stats_.state = StoreState::kReading;
@@ -410,7 +410,7 @@ Result<void> SqliteStore::save_one(const ChunkToSave& chunk) {
   const size_t first = static_cast<size_t>(shape.index) * chunk_blocks;
   const size_t last = first + static_cast<size_t>(shape.num_blocks);
   const auto block_size = static_cast<size_t>(layout_.block_size);
-  // Named before there was a key, or a caller's mistake: not kept.
+  // Named before there was a key, or the caller's mistake: not stored.
   if (last >= chain.names.size() || static_cast<size_t>(shape.index) >= chain.prefixes.size()) {
     ++stats_.chunks_dropped;
     return {};
@@ -426,7 +426,7 @@ Result<void> SqliteStore::save_one(const ChunkToSave& chunk) {
     }
     if (holds) return contents_.touch(found.row, config_.now_ms() / 1000);
   }
-  // What is a part of the new one goes; how often it was of use is not forgotten.
+  // Rows that are part of the new one are removed; their uses are added to it.
   std::vector<int64_t> covered;
   int64_t hits = 0;
   for (size_t end = last; end > first; --end) {
@@ -510,7 +510,7 @@ Result<bool> SqliteStore::touch(const NamedChain& chain, int32_t index, int32_t 
     return looked.take_error();
   }
   if (longest < num_blocks) {
-    // Evicted: what it held may be offered again.
+    // Evicted: its blocks may be offered again.
     ++stats_.epoch;
     return false;
   }
@@ -526,7 +526,7 @@ Result<int32_t> SqliteStore::pin(const NamedChain& chain, int32_t num_blocks, in
   int32_t pinned = 0;
   const auto work = [&]() -> Result<void> {
     HEARTH_ASSIGN_OR_RETURN(const std::vector<FoundChunk> found, find(chain, 0, num_blocks));
-    // Looking may have closed it.
+    // The lookup may have closed the database.
     if (open_ == nullptr) return Error::unavailable(stats_.last_error);
     HEARTH_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(open_->database));
     const int64_t now_s = config_.now_ms() / 1000;
@@ -534,7 +534,7 @@ Result<int32_t> SqliteStore::pin(const NamedChain& chain, int32_t num_blocks, in
       HEARTH_ASSIGN_OR_RETURN(const bool fits, contents_.pin(chunk.row, now_s + seconds, now_s));
       if (!fits) {
         ++stats_.pins_refused;
-        break;  // what follows is of no use without it
+        break;  // later blocks are useless without it
       }
       pinned =
           std::max(pinned, chunk.shape.index * layout_.chunk_blocks() + chunk.shape.num_blocks);
@@ -549,7 +549,7 @@ Result<int32_t> SqliteStore::pin(const NamedChain& chain, int32_t num_blocks, in
 std::vector<PinnedChunk> SqliteStore::pinned(size_t limit) {
   if (!ensure_open()) return {};
   const auto look = [&]() -> Result<std::vector<PinnedChunk>> {
-    // The inner one is answered by the index alone: rows are large.
+    // The inner query uses only the index, because rows are large.
     HEARTH_ASSIGN_OR_RETURN(
         Statement rows,
         open_->database.prepare("SELECT last, num_blocks FROM chunk WHERE id IN (SELECT id FROM"
@@ -589,7 +589,7 @@ void SqliteStore::tick() {
     const int64_t version = there ? open_->data_version.integer(0) : 0;
     open_->data_version.reset();
     if (version != data_version_) {
-      // Another connection has written: what we counted, and what we saved, may be gone.
+      // Another connection has written, so our counts and saved chunks may be outdated.
       if (data_version_ != 0) {
         ++stats_.epoch;
         HEARTH_TRY(contents_.recount());

@@ -118,7 +118,7 @@ Result<std::vector<StoredEntry>> StoreAdmin::entries() {
     entry.root = hash_from(rows.blob(2));
     entry.parent = hash_from(rows.blob(3));
     entry.last = hash_from(rows.blob(4));
-    // For people only: what is absurd is shown as little.
+    // For display only: impossible values are shown as small ones.
     entry.index = static_cast<int32_t>(std::clamp<int64_t>(rows.integer(5), 0, 1 << 24));
     entry.num_blocks =
         static_cast<int32_t>(std::clamp<int64_t>(rows.integer(6), 0, layout_.chunk_blocks()));
@@ -138,7 +138,7 @@ Result<void> StoreAdmin::remove(const std::vector<int64_t>& rows, bool wipe) {
     for (const int64_t row : rows) HEARTH_TRY(erase.bind(0, row).run());
     HEARTH_TRY(transaction.commit());
   }
-  // What was deleted before, without wiping, may still lie in free pages: they go too.
+  // Rows deleted earlier without wiping may remain in free pages, which are wiped, too.
   if (wipe) return compact();
   return {};
 }

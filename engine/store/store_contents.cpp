@@ -19,7 +19,7 @@ Result<void> StoreContents::open(Database& database) {
   database_ = &database;
   HEARTH_ASSIGN_OR_RETURN(
       erase_, database.prepare("DELETE FROM chunk WHERE id = ? RETURNING owner, bytes"));
-  // Another process may have pinned it a moment ago.
+  // Another process may have pinned it meanwhile.
   HEARTH_ASSIGN_OR_RETURN(evict_,
                           database.prepare("DELETE FROM chunk WHERE id = ? AND pinned_until <= ?"
                                            " RETURNING owner, bytes"));
@@ -47,7 +47,7 @@ void StoreContents::close() {
 }
 
 Result<void> StoreContents::recount() {
-  // An index answers it: rows are large.
+  // This query uses only an index, because rows are large.
   HEARTH_ASSIGN_OR_RETURN(
       Statement rows,
       database_->prepare("SELECT id, owner, bytes, idx, used, hits, recompute_us, value,"
@@ -148,7 +148,7 @@ Result<bool> StoreContents::evict_one(const std::string& owner, int64_t now_s) {
     const int64_t row = chunk->row;
     HEARTH_ASSIGN_OR_RETURN(const bool gone, evict_.bind(0, row).bind(1, now_s).step());
     if (gone) {
-      // Whose it is by the row: what the index has said may be damaged.
+      // The owner is read from the row, because the index may be damaged.
       const std::string whose = evict_.text(0);
       const auto bytes = static_cast<uint64_t>(std::max<int64_t>(0, evict_.integer(1)));
       HEARTH_TRY(evict_.run());

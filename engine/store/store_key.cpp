@@ -20,7 +20,7 @@ namespace {
 /// Version of what is hashed and stored; part of every checksum.
 constexpr uint64_t kFormat = 1;
 
-/// Of making a key while other processes make and lose theirs.
+/// Attempts to make a key while other processes make and replace theirs.
 constexpr int kAttempts = 5;
 
 Error io_error(const fs::path& file, std::string_view what) {
@@ -43,8 +43,8 @@ class Fd {
 
 }  // namespace
 
-// The whole of a good key file; nothing where there is none, or where what is there is no key: not
-// a regular file, or of another size (a power cut before the bytes reached the disk leaves 0).
+// The content of a valid key file; nothing if there is none, or if the file is no key: not a
+// regular file, or of another size (0 after a power cut before the bytes reached the disk).
 Result<std::optional<StoreKey>> StoreKey::read(const fs::path& file, bool* damaged) {
   *damaged = false;
   // O_NONBLOCK: opening a FIFO must not wait for its writer.
@@ -76,7 +76,7 @@ Result<StoreKey> StoreKey::open(const fs::path& file) {
     if (found) return std::move(*found);
     if (damaged) {
       HEARTH_TRY(put_aside(file));
-      // Another process may have put the damaged one aside and made a good one before we did.
+      // Another process may have set the damaged file aside and made a valid one meanwhile.
       const fs::path aside = aside_name(file);
       HEARTH_ASSIGN_OR_RETURN(found, read(aside, &damaged));
       if (found && ::link(aside.c_str(), file.c_str()) == 0) ::unlink(aside.c_str());
@@ -90,8 +90,8 @@ Result<StoreKey> StoreKey::open(const fs::path& file) {
 Result<void> StoreKey::make(const fs::path& file) {
   std::array<std::byte, kBytes> secret;
   if (!fill_random(secret)) return io_error(file, "random bytes");
-  // Written in full under another name first, and onto the disk: a process that finds the file
-  // finds all of it, after a power cut as well.
+  // Written completely under another name first, and flushed to the disk, so that a process that
+  // finds the file finds all of it, even after a power cut.
   const fs::path temporary = fmt::format("{}.{}", file.string(), ::getpid());
   Result<void> written;
   {

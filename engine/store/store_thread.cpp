@@ -10,14 +10,14 @@ namespace hearth::engine {
 namespace {
 
 constexpr uint64_t kTransactionBytes = 4 << 20;
-constexpr size_t kMaxPinned = 1024;  // that are told
+constexpr size_t kMaxPinned = 1024;  // in one answer
 constexpr auto kTickEvery = std::chrono::milliseconds(1000);
-/// A few hundred microseconds, given up to any thread that has work.
+/// Polls for a few hundred microseconds, and yields to any thread that has work.
 constexpr int kRestoreLooks = 500;
 
-/// Keeps this thread off the core of who waits for what it reads. On one core each of them would
-/// wait for the other, and a core that idles does not take one of two that both have work: 24 MiB
-/// took 3.2 to 4.7 ms to restore, and 3.0 to 3.6 apart.
+/// Keeps this thread off the core of the thread that waits for its reads. On one core they would
+/// wait for each other, and an idle core does not take over one of two busy threads: restoring 24
+/// MiB took 3.2 to 4.7 ms on one core, and 3.0 to 3.6 ms on two.
 class Apart {
  public:
   Apart() { known_ = ::sched_getaffinity(0, sizeof allowed_, &allowed_) == 0; }
@@ -113,7 +113,7 @@ bool StoreWorker::write_some() {
       (void)store_->touch(chain->second, write.shape.index, write.shape.num_blocks);
     }
   }
-  // What fails was counted, and said where it has to be.
+  // Failures were counted and logged by the store.
   if (!chunks.empty()) (void)store_->save(chunks);
   for (Write& write : batch) {
     if (write.kind == Write::Kind::kChunk) {
@@ -145,7 +145,7 @@ StoreThread::StoreThread(std::unique_ptr<BlockStore> store, Mailbox<StoreCommand
 
 StoreThread::~StoreThread() {
   stop_ = true;
-  commands_.post(EndFind{});  // wakes it
+  commands_.post(EndFind{});  // wakes the thread
   thread_.join();
 }
 
@@ -159,12 +159,12 @@ void StoreThread::run() {
     const auto wait = writing ? std::chrono::microseconds(0)
                               : std::chrono::duration_cast<std::chrono::microseconds>(
                                     next_tick - steady_clock::now());
-    // Who has asked for one chunk asks for the next in a moment: to be woken for it takes longer.
+    // The engine asks for the next chunk soon; waking up for it would take longer.
     for (int look = 0; worker_.restoring() && !writing && look < kRestoreLooks; ++look) {
       if (commands_.size() > 0) break;
       std::this_thread::yield();
     }
-    // Before draining: what was posted before it was set is drained then.
+    // Read before draining, so that every command posted before it was set is drained.
     const bool last = stop_;
     for (StoreCommand& command :
          commands_.wait_and_drain(std::max(wait, std::chrono::microseconds(0)))) {

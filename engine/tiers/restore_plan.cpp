@@ -19,7 +19,7 @@ double load_us(const StoredPrefix& prefix, int32_t first_block) {
 }  // namespace
 
 int32_t meeting_block(const StepCost& cost, const StoredPrefix& prefix) {
-  // The further they go, the longer computing takes and the less is left to load.
+  // A later block takes longer to compute up to, and leaves less to load.
   int32_t low = prefix.first_block;
   int32_t high = std::max(low, prefix.end_block);
   while (low < high) {
