@@ -19,7 +19,9 @@ Result<void> check_finite(std::span<const float> logits) {
   if (bad == logits.size()) return {};
   return Error{
       ErrorCode::kInternal,
-      fmt::format("{} {} for token {}, want a finite number", kNotFinite, logits[bad], bad), ""};
+      fmt::format("the model computed the logit {} for token {}, want a finite number",
+                  logits[bad], bad),
+      ""};
 }
 
 /// log of the sum of exp(logits).

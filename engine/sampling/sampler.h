@@ -20,7 +20,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "engine/request.h"
@@ -28,9 +27,6 @@
 #include "kernels/ops/draw.h"
 
 namespace hearth::engine {
-
-/// The beginning of the error of a request whose logits are not finite (kInternal).
-inline constexpr std::string_view kNotFinite = "the model computed the logit";
 
 /// 64 uniform bits for one candidate (kernels/ops/draw.h): a mix chained over seed, sample and
 /// position, then once more over the token.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "models/gguf/file_mapping.h"
+#include "models/gguf/weight_check.h"
 
 namespace hearth::models {
 namespace {
@@ -42,7 +43,7 @@ Result<std::string> fingerprint_file(const std::filesystem::path& path) {
   return fingerprint_file(file);
 }
 
-Result<std::string> fingerprint_file(const ReadableFile& file) {
+Result<std::string> fingerprint_file(const ReadableFile& file, WeightCheck* check) {
   ::posix_fadvise(file.fd(), 0, 0, POSIX_FADV_SEQUENTIAL);
   const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(),
                                                                               XXH3_freeState);
@@ -58,7 +59,9 @@ Result<std::string> fingerprint_file(const ReadableFile& file) {
     if (got < 0) return system_error(file.path(), "read", errno);
     if (got == 0) break;
     at += got;
-    XXH3_128bits_update(state.get(), chunk.data(), static_cast<size_t>(got));
+    const std::span<const std::byte> piece(chunk.data(), static_cast<size_t>(got));
+    XXH3_128bits_update(state.get(), piece.data(), piece.size());
+    if (check != nullptr) check->add(piece);
   }
   return hex(XXH3_128bits_digest(state.get()));
 }

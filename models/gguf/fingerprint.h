@@ -16,9 +16,11 @@ namespace hearth::models {
 /// about the disk's speed for a cold file. Not a defence against crafted collisions.
 std::string fingerprint(std::span<const std::byte> content);
 
+class WeightCheck;
+
 /// The same, read in pieces of 1 MiB from the start of the file, wherever the descriptor stands.
-/// kNotFound, kForbidden, kIo.
-Result<std::string> fingerprint_file(const ReadableFile& file);
+/// `check` gets every piece while it is in a cache. kNotFound, kForbidden, kIo.
+Result<std::string> fingerprint_file(const ReadableFile& file, WeightCheck* check = nullptr);
 Result<std::string> fingerprint_file(const std::filesystem::path& path);
 
 /// Equal identities have equal content as far as the file system tells: the key under which a

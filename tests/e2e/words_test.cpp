@@ -189,17 +189,20 @@ TEST_CASE("tokens are drawn alike over every way: as the file says, else the con
   CHECK(told("plain")["top_k"] == 3);
 }
 
-TEST_CASE("weights that are no numbers are named") {
+TEST_CASE("a model with a NaN among its weights is refused when it is loaded") {
   const Sandbox sandbox;
   const fs::path tiny = sandbox.path() / "tiny.gguf";
   write_tiny_model(tiny, 1);
   rewrite(tiny, sandbox.models() / "bad.gguf", kNoMore, "blk.1.ffn_up.weight");
   const Daemon daemon(sandbox);
-  const CommandOutcome outcome = run_hearth(sandbox, "run --no-start bad the");
-  CHECK(outcome.status == 1);
-  CHECK_MESSAGE(
-      outcome.err.find("blk.1.ffn_up.weight [64,96]: value 10 of 6144 is nan") != std::string::npos,
-      outcome.err);
+  for (const char* words : {"load --no-start bad", "run --no-start bad the", "load --no-start bad"}) {
+    CAPTURE(words);
+    const CommandOutcome outcome = run_hearth(sandbox, words);
+    CHECK(outcome.status == 1);
+    CHECK_MESSAGE(outcome.err.find("bad.gguf: the weights are damaged: blk.1.ffn_up.weight [64,96]: "
+                                   "value 10 of 6144 is nan") != std::string::npos,
+                  outcome.err);
+  }
 }
 
 TEST_CASE("a file that is no model fails with what it is, wherever it is met") {

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "models/gguf/fingerprint.h"
+#include "models/gguf/weight_check.h"
 
 namespace hearth::worker {
 namespace fs = std::filesystem;
@@ -15,7 +16,7 @@ namespace {
 constexpr size_t kDigestChars = 32;
 
 std::string first_line(const models::FileIdentity& file) {
-  return fmt::format("size {} mtime_ns {} ctime_ns {}", file.size_bytes, file.mtime_ns,
+  return fmt::format("finite size {} mtime_ns {} ctime_ns {}", file.size_bytes, file.mtime_ns,
                      file.ctime_ns);
 }
 
@@ -40,10 +41,19 @@ void write(const fs::path& path, const std::string& text) {
   fs::rename(part, path, ignored);
 }
 
+Result<std::string> read_and_check(const models::ReadableFile& file,
+                                   const models::GgufFile& weights) {
+  models::WeightCheck check(weights);
+  HEARTH_ASSIGN_OR_RETURN(std::string digest, models::fingerprint_file(file, &check));
+  HEARTH_TRY(check.finish());
+  return digest;
+}
+
 }  // namespace
 
-Result<std::string> cached_fingerprint(const models::ReadableFile& file, const fs::path& folder) {
-  if (folder.empty()) return models::fingerprint_file(file);
+Result<std::string> cached_fingerprint(const models::ReadableFile& file,
+                                       const models::GgufFile& weights, const fs::path& folder) {
+  if (folder.empty()) return read_and_check(file, weights);
   HEARTH_ASSIGN_OR_RETURN(const models::FileIdentity before, models::FileIdentity::of(file));
   const fs::path entry = folder / fmt::format("{}-{}", before.device, before.inode);
   const std::string head = first_line(before) + "\n";
@@ -51,7 +61,7 @@ Result<std::string> cached_fingerprint(const models::ReadableFile& file, const f
   const bool whole = kept.size() == head.size() + kDigestChars && kept.starts_with(head) &&
                      kept.find_first_not_of("0123456789abcdef", head.size()) == kept.npos;
   if (whole) return kept.substr(head.size());
-  HEARTH_ASSIGN_OR_RETURN(std::string digest, models::fingerprint_file(file));
+  HEARTH_ASSIGN_OR_RETURN(std::string digest, read_and_check(file, weights));
   // A file that changed while it was read has no digest worth keeping.
   const Result<models::FileIdentity> after = models::FileIdentity::of(file);
   if (after.ok() && *after == before) write(entry, head + digest);

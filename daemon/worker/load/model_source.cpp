@@ -31,16 +31,16 @@ Error changed(const models::ReadableFile& file) {
 
 }  // namespace
 
-Result<ModelSource> ModelSource::open(const models::ReadableFile& file,
+Result<ModelSource> ModelSource::open(const models::GgufFile& file,
                                       const std::filesystem::path& digests) {
-  HEARTH_ASSIGN_OR_RETURN(models::ReadableFile ours, file.duplicate());
+  HEARTH_ASSIGN_OR_RETURN(models::ReadableFile ours, file.source()->duplicate());
   HEARTH_ASSIGN_OR_RETURN(const models::FileIdentity identity, models::FileIdentity::of(ours));
   const int64_t age_ns = wall_ns() - identity.ctime_ns;
   if (age_ns >= 0 && age_ns < kTickNs) {
     std::this_thread::sleep_for(std::chrono::nanoseconds(kTickNs - age_ns));
   }
   ModelSource source(std::move(ours), identity);
-  HEARTH_ASSIGN_OR_RETURN(source.digest_, cached_fingerprint(source.file_, digests));
+  HEARTH_ASSIGN_OR_RETURN(source.digest_, cached_fingerprint(source.file_, file, digests));
   HEARTH_ASSIGN_OR_RETURN(const models::FileIdentity after, models::FileIdentity::of(source.file_));
   if (after != identity) return changed(source.file_);
   return source;

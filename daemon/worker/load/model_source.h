@@ -8,15 +8,17 @@
 
 #include "kernels/base/result.h"
 #include "models/gguf/fingerprint.h"
+#include "models/gguf/gguf_file.h"
 
 namespace hearth::worker {
 
 class ModelSource {
  public:
-  /// The digest of `file` as cached_fingerprint gives it, and the identity that the file had before
-  /// and after that. Waits until the file is a little older than the file system's clock can tell
-  /// apart. kCorrupt where it changed meanwhile; errors of reading it.
-  static Result<ModelSource> open(const models::ReadableFile& file,
+  /// The digest of `file`, which was opened and not parsed, as cached_fingerprint gives it, and the
+  /// identity that the file had before and after that. Waits until the file is a little older than
+  /// the file system's clock can tell apart. kCorrupt where it changed meanwhile; errors of
+  /// cached_fingerprint.
+  static Result<ModelSource> open(const models::GgufFile& file,
                                   const std::filesystem::path& digests);
 
   const std::string& digest() const { return digest_; }

@@ -9,6 +9,7 @@
 
 #include "daemon/worker/load/device.h"
 #include "daemon/worker/load/device_plan.h"
+#include "daemon/worker/load/fingerprint_cache.h"
 #include "daemon/worker/load/measuring_ops.h"
 #include "daemon/worker/load/model_work.h"
 #include "daemon/worker/load/price_file.h"
@@ -19,7 +20,6 @@
 #include "engine/store/sqlite_store.h"
 #include "ipc/files/paths.h"
 #include "kernels/base/log.h"
-#include "models/gguf/fingerprint.h"
 #include "models/gguf/gguf_file.h"
 #include "models/tokenizer/text_end.h"
 
@@ -83,7 +83,7 @@ Result<EngineLoaded> EngineThread::load() {
   HEARTH_ASSIGN_OR_RETURN(const LoadPlan planned, plan(file, &choice.path, ops));
   messages_.post(planned);
   const kernels::OpTable device = ops;  // the engine's, to ask what was taken
-  HEARTH_ASSIGN_OR_RETURN(ModelSource source, ModelSource::open(*file.source(), digest_folder()));
+  HEARTH_ASSIGN_OR_RETURN(ModelSource source, ModelSource::open(file, digest_folder()));
   source_.emplace(std::move(source));
   file.set_fingerprint(source_->digest());
   templates_ = models::ChatTemplates::load(file);
@@ -259,7 +259,8 @@ Result<std::unique_ptr<engine::DraftModel>> EngineThread::load_draft(
     const std::filesystem::path& path, const models::ModelInfo& target,
     const kernels::OpTable& ops) {
   HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(path));
-  HEARTH_ASSIGN_OR_RETURN(std::string fingerprint, models::fingerprint_file(path));
+  HEARTH_ASSIGN_OR_RETURN(std::string fingerprint,
+                          cached_fingerprint(*file.source(), file, {}));
   file.set_fingerprint(std::move(fingerprint));
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<models::Tokenizer> tokenizer,
                           models::load_tokenizer(file));

@@ -479,7 +479,7 @@ void FrontDoor::on_engine(const engine::EngineEvent& event) {
   } else if (const auto* failed = std::get_if<engine::RequestFailedEvent>(&event)) {
     if (EmbedJobs::owns(failed->id)) return end_embed(embeds_->take(*failed));
     if (Stream* stream = find(failed->id)) flush(failed->id, *stream);
-    link_.send_error(failed->id, damaged_.explain(failed->error));
+    link_.send_error(failed->id, failed->error);
     streams_.erase(failed->id);
   } else if (std::holds_alternative<engine::ModelLostEvent>(event)) {
     begin_draining();  // the broker starts another worker for the requests that come

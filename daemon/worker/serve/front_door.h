@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "daemon/worker/load/damaged_weights.h"
 #include "daemon/worker/load/options.h"
 #include "daemon/worker/observe/events_publisher.h"
 #include "daemon/worker/serve/broker_link.h"
@@ -98,7 +97,6 @@ class FrontDoor {
   int64_t next_heartbeat_us_ = 0;
   bool snapshot_asked_ = false;
   uint64_t load_bytes_ = 0;  // of the weights, as loading said
-  DamagedWeights damaged_{options_.model};
   EventsPublisher events_;
   std::map<uint64_t, Stream> streams_;
   std::vector<uint64_t> touched_;  // streams with tokens to send

@@ -6,9 +6,12 @@
 #include <chrono>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <thread>
+#include <vector>
 
 #include "models/gguf/fingerprint.h"
+#include "models/gguf/gguf_writer.h"
 #include "tests/temp_dir.h"
 
 namespace hearth::worker {
@@ -23,9 +26,12 @@ struct DigestFolder {
   fs::path only_entry() const { return fs::directory_iterator(path / "kept")->path(); }
 };
 
+// Digests are of any file: these have no weights to check.
 Result<std::string> digest_of(const fs::path& file, const fs::path& folder) {
+  static const std::vector<std::byte> kNoWeights = models::GgufWriter().bytes();
+  HEARTH_ASSIGN_OR_RETURN(const models::GgufFile none, models::GgufFile::parse(kNoWeights, "none"));
   HEARTH_ASSIGN_OR_RETURN(const models::ReadableFile open, models::ReadableFile::open(file));
-  return cached_fingerprint(open, folder);
+  return cached_fingerprint(open, none, folder);
 }
 
 TEST_CASE("a digest is kept until the file changes; what is damaged is computed again") {
@@ -64,6 +70,28 @@ TEST_CASE("another content of equal size and time of modification has a digest o
   REQUIRE(fs::last_write_time(file) == written);
   CHECK(digest_of(file, kept).value() == models::fingerprint_file(file).value());
   CHECK(digest_of(file, kept).value() != before);
+}
+
+TEST_CASE("a file with a NaN among its weights is refused each time, and no digest is kept") {
+  const DigestFolder folder;
+  const fs::path file = folder.path / "bad.gguf";
+  const uint64_t dims[] = {32, 2};
+  std::vector<float> values(64, 0.5f);
+  values[33] = std::numeric_limits<float>::quiet_NaN();
+  models::GgufWriter writer;
+  writer.add_floats("a.weight", dims, kernels::DType::kF16, values);
+  REQUIRE(writer.write(file).ok());
+  const auto weights = models::GgufFile::open(file);
+  REQUIRE(weights.ok());
+  for (const fs::path& kept : {folder.path / "kept", folder.path / "kept", fs::path()}) {
+    const Result<std::string> met = cached_fingerprint(*weights->source(), *weights, kept);
+    REQUIRE_FALSE(met.ok());
+    CHECK(met.error().code == ErrorCode::kCorrupt);
+    CHECK(met.error().message ==
+          "bad.gguf: the weights are damaged: a.weight [32,2]: value 33 of 64 is nan, want a finite "
+          "number; download or convert the file again");
+    CHECK(fs::is_empty(folder.path / "kept"));
+  }
 }
 
 TEST_CASE("without a folder, or with one that cannot be written, digests are computed") {

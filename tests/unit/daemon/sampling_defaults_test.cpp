@@ -1,5 +1,5 @@
 // How tokens are drawn where a request does not say: the file's word, else the configuration's,
-// else hearth's; and weights that are no numbers.
+// else hearth's.
 
 #include "daemon/worker/load/sampling_defaults.h"
 
@@ -10,7 +10,6 @@
 #include <optional>
 #include <vector>
 
-#include "models/gguf/bad_weight.h"
 #include "models/gguf/gguf_writer.h"
 
 namespace hearth::worker {
@@ -69,23 +68,6 @@ TEST_CASE("a sampling setting takes what a request may have") {
   CHECK_FALSE(ipc::set_sampling("max_tokens", 1, &settings));
   CHECK_FALSE(ipc::set_sampling("heat", 1, &settings));
   CHECK(settings == before);
-}
-
-TEST_CASE("a weight that is no number is found by its tensor and place") {
-  const uint64_t dims[] = {32, 2};
-  std::vector<float> values(64, 0.5f);
-  models::GgufWriter good;
-  good.add_floats("a.weight", dims, kernels::DType::kF32, values);
-  good.add_floats("q.weight", dims, kernels::DType::kQ8_0, values);
-  const auto never = [] { return false; };
-  CHECK_FALSE(models::find_bad_weight(*SamplingFile(good).file, never).has_value());
-  models::GgufWriter bad;
-  bad.add_floats("a.weight", dims, kernels::DType::kF32, values);
-  values[33] = std::numeric_limits<float>::quiet_NaN();
-  bad.add_floats("b.weight", dims, kernels::DType::kF16, values);
-  const SamplingFile parsed(bad);
-  CHECK(models::find_bad_weight(*parsed.file, never) == "b.weight [32,2]: value 33 of 64 is nan");
-  CHECK_FALSE(models::find_bad_weight(*parsed.file, [] { return true; }).has_value());
 }
 
 }  // namespace

@@ -1,0 +1,175 @@
+#include "models/gguf/weight_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "kernels/dtype.h"
+#include "kernels/quant/blocks.h"
+#include "kernels/quant/quant_types.h"
+
+namespace hearth::models {
+namespace {
+
+using kernels::DType;
+namespace stored = kernels::stored;
+
+constexpr uint64_t kAtOnce = 1 << 16;  // values; a multiple of every type's block
+
+// A product of this power of two and a code of MXFP4, which goes up to 12, may exceed an f32.
+constexpr uint8_t kLargeE8M0 = 253;
+
+// IEEE numbers are NaN or infinite when all bits of the exponent are set.
+template <typename T>
+bool all_set(const std::byte* first, uint64_t count, uint64_t stride, T mask) {
+  unsigned met = 0;
+  const auto look = [&](uint64_t step) {
+    for (uint64_t i = 0; i < count; ++i) {
+      T bits;
+      std::memcpy(&bits, first + i * step, sizeof bits);
+      met |= static_cast<unsigned>((bits & mask) == mask);
+    }
+  };
+  if (stride == sizeof(T)) {
+    look(sizeof(T));  // a constant: the compiler makes vectors of it
+  } else {
+    look(stride);
+  }
+  return met != 0;
+}
+
+/// Where the first value of `tensor` that is not finite is, and which one it is.
+std::optional<std::string> find_bad_value(const GgufTensor& tensor) {
+  std::vector<float> values;
+  const uint64_t all = tensor.num_elements();
+  for (uint64_t done = 0; done < all; done += kAtOnce) {
+    const uint64_t count = std::min(kAtOnce, all - done);
+    values.resize(count);
+    kernels::dequantize(*tensor.dtype,
+                        tensor.bytes.subspan(kernels::bytes_of(*tensor.dtype, done),
+                                             kernels::bytes_of(*tensor.dtype, count)),
+                        values);
+    const auto bad = std::ranges::find_if(values, [](float value) { return !std::isfinite(value); });
+    if (bad == values.end()) continue;
+    return fmt::format("{} {}: value {} of {} is {}", printable(tensor.name), tensor.shape(),
+                       done + static_cast<uint64_t>(bad - values.begin()), all, *bad);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+WeightCheck::WeightCheck(const GgufFile& file) : file_(file) {
+  for (size_t i = 0; i < file.tensors().size(); ++i) {
+    const GgufTensor& tensor = file.tensors()[i];
+    if (!tensor.dtype || !kernels::info(*tensor.dtype).usable_as_weight) continue;
+    Field kind = Field::kHalf;
+    uint64_t offset = 0;  // in the block
+    switch (*tensor.dtype) {
+      case DType::kF32: kind = Field::kF32; break;
+      case DType::kF16: kind = Field::kHalf; break;
+      case DType::kBF16: kind = Field::kBF16; break;
+      case DType::kMXFP4: kind = Field::kE8M0; break;
+      case DType::kQ4_1:
+      case DType::kQ5_1:
+      case DType::kQ4_K:
+      case DType::kQ5_K: kind = Field::kTwoHalves; break;
+      case DType::kQ2_K:
+        kind = Field::kTwoHalves;
+        offset = offsetof(stored::Q2_K, d);
+        break;
+      case DType::kQ3_K: offset = offsetof(stored::Q3_K, d); break;
+      case DType::kQ6_K: offset = offsetof(stored::Q6_K, d); break;
+      default: break;  // d is the block's first field
+    }
+    const auto begin = static_cast<uint64_t>(tensor.bytes.data() - file.content().data());
+    fields_.push_back({.tensor = i,
+                       .kind = kind,
+                       .next = begin + offset,
+                       .end = begin + tensor.bytes.size(),
+                       .stride = static_cast<uint64_t>(kernels::info(*tensor.dtype).block_bytes)});
+  }
+  std::ranges::sort(fields_, {}, &Fields::next);
+}
+
+uint64_t WeightCheck::width(Field kind) {
+  switch (kind) {
+    case Field::kF32:
+    case Field::kTwoHalves: return 4;
+    case Field::kHalf:
+    case Field::kBF16: return 2;
+    case Field::kE8M0: return 1;
+  }
+  return 1;
+}
+
+bool WeightCheck::any_suspect(Field kind, const std::byte* first, uint64_t count,
+                              uint64_t stride) {
+  switch (kind) {
+    case Field::kF32: return all_set<uint32_t>(first, count, stride, 0x7f800000);
+    case Field::kHalf: return all_set<uint16_t>(first, count, stride, 0x7c00);
+    case Field::kBF16: return all_set<uint16_t>(first, count, stride, 0x7f80);
+    case Field::kTwoHalves:
+      return all_set<uint16_t>(first, count, stride, 0x7c00) ||
+             all_set<uint16_t>(first + 2, count, stride, 0x7c00);
+    case Field::kE8M0:
+      for (uint64_t i = 0; i < count; ++i) {
+        if (std::to_integer<uint8_t>(first[i * stride]) >= kLargeE8M0) return true;
+      }
+      return false;
+  }
+  return false;
+}
+
+void WeightCheck::add(std::span<const std::byte> bytes) {
+  const uint64_t begin = at_;
+  at_ += bytes.size();
+  for (; current_ < fields_.size(); ++current_) {
+    Fields& fields = fields_[current_];
+    const uint64_t wide = width(fields.kind);
+    if (!begun_.empty()) {
+      const uint64_t wanted = std::min<uint64_t>(wide - begun_.size(), bytes.size());
+      begun_.insert(begun_.end(), bytes.begin(), bytes.begin() + static_cast<int64_t>(wanted));
+      if (begun_.size() < wide) return;
+      fields.suspect |= any_suspect(fields.kind, begun_.data(), 1, wide);
+      fields.next += fields.stride;
+      begun_.clear();
+    }
+    if (fields.next < fields.end && fields.next + wide <= at_) {
+      const uint64_t left = (fields.end - fields.next + fields.stride - 1) / fields.stride;
+      const uint64_t count = std::min(left, (at_ - wide - fields.next) / fields.stride + 1);
+      fields.suspect |=
+          any_suspect(fields.kind, bytes.data() + (fields.next - begin), count, fields.stride);
+      fields.next += count * fields.stride;
+    }
+    if (fields.next < fields.end) {
+      if (fields.next < at_) {
+        begun_.assign(bytes.begin() + static_cast<int64_t>(fields.next - begin), bytes.end());
+      }
+      return;
+    }
+  }
+}
+
+Result<void> WeightCheck::finish() const {
+  for (const Fields& fields : fields_) {
+    if (!fields.suspect) continue;
+    const GgufTensor& tensor = file_.tensors()[fields.tensor];
+    const std::optional<std::string> bad = find_bad_value(tensor);
+    file_.drop_pages(tensor.bytes);
+    if (!bad) continue;
+    const std::string name =
+        file_.source() != nullptr ? file_.source()->path().filename().string() : file_.name();
+    return Error::corrupt(
+        fmt::format("{}: the weights are damaged: {}, want a finite number; download or convert the "
+                    "file again",
+                    name, *bad));
+  }
+  return {};
+}
+
+}  // namespace hearth::models
