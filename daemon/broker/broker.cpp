@@ -32,6 +32,7 @@ constexpr milliseconds kTick{100};
 // Descriptors for everything but clients: workers, model and cache programs, files, epoll.
 constexpr size_t kOtherDescriptors = 160;
 constexpr int64_t kRightsEveryTicks = 10;
+constexpr uint64_t kFilesEveryTicks = 10;
 // How soon a full connection is tried again: at once for a short stall, seldom for a long one.
 constexpr int64_t kRetryMinMs = 1;
 constexpr int64_t kRetryMaxMs = 16;
@@ -97,7 +98,8 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, Rights rights)
                    return start_worker(file, listener);
                  }),
       model_verbs_(clock_, models_, residency_, dispatcher_),
-      reports_(clock_, instance_, models_, residency_, dispatcher_),
+      model_facts_(io_, worker_program(config.worker)),
+      reports_(clock_, instance_, config_, models_, model_facts_, residency_, dispatcher_),
       cache_verbs_(io_, {worker_program(config.worker),
                          config.worker.prefix_store ? config.server.state_dir : "",
                          config.server.model_dirs, config.worker.prefix_pinned_bytes}),
@@ -469,6 +471,10 @@ void Broker::every_tick() {
   dispatcher_.tick();
   model_verbs_.tick();
   disk_budget_.tick(clock_.now_us());
+  if (ticks_ % kFilesEveryTicks == 1 && drain_deadline_us_ == 0) {
+    models_.refresh();
+    model_facts_.refresh(models_.models());
+  }
   say_when_ready();
   watch_new_workers();
   clients_->tick();

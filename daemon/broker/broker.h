@@ -25,6 +25,7 @@
 #include "daemon/broker/requests/session.h"
 #include "daemon/broker/residency/disk_budget.h"
 #include "daemon/broker/residency/model_directory.h"
+#include "daemon/broker/residency/model_facts.h"
 #include "daemon/broker/residency/residency.h"
 #include "daemon/broker/transport/output_buffer.h"
 #include "daemon/broker/transport/server.h"
@@ -104,6 +105,7 @@ class Broker {
   Dispatcher dispatcher_;
   Residency residency_;
   ModelVerbs model_verbs_;
+  ModelFacts model_facts_;
   Reports reports_;
   CacheVerbs cache_verbs_;
   DiskBudget disk_budget_;

@@ -63,7 +63,7 @@ class Finder {
     std::error_code error;
     const uint64_t bytes = entry.file_size(error);
     if (error || !is_model_name(name) || !names_.insert(name).second) return;
-    out_.models.push_back({std::move(name), entry.path(), bytes});
+    out_.models.push_back({std::move(name), entry.path(), bytes, changed_ns(entry.path())});
   }
 
   FoundModels out_;
@@ -73,9 +73,9 @@ class Finder {
 
 }  // namespace
 
-int64_t changed_ns(const fs::path& folder) {
+int64_t changed_ns(const fs::path& file_or_folder) {
   struct stat info {};
-  const bool there = ::stat(folder.c_str(), &info) == 0;
+  const bool there = ::stat(file_or_folder.c_str(), &info) == 0;
   return there ? info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec : 0;
 }
 

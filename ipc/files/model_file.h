@@ -22,13 +22,15 @@ struct FoundModel {
   std::string name;  ///< the file's name without suffix; "NAME@OWNER" if that is taken
   std::filesystem::path path;
   uint64_t bytes = 0;
+  int64_t changed_ns = 0;
 };
 /// A folder that was read, and the time of its last change, ns; 0: it does not exist.
 struct ModelFolder {
   std::filesystem::path path;
   int64_t changed_ns = 0;
 };
-int64_t changed_ns(const std::filesystem::path& folder);
+/// When its content changed last, ns; 0: it is not there.
+int64_t changed_ns(const std::filesystem::path& file_or_folder);
 struct FoundModels {
   std::vector<FoundModel> models;    ///< if two files have the same name, the first folder's
   std::vector<ModelFolder> folders;  ///< subfolders included

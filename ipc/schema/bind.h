@@ -23,7 +23,8 @@ void bind(V& v, R& r) {
   v("bytes", r.bytes);
   v("share", r.share);
 }
-template <class V, Of<SamplingDefaults> R>
+template <class V, class R>
+requires Of<R, SamplingDefaults> || Of<R, SamplingSettings>
 void bind(V& v, R& r) {
   v("temperature", r.temperature);
   v("top_k", r.top_k);
@@ -435,6 +436,7 @@ void bind(V& v, R& r) {
 template <class V, Of<WorkerReady> R>
 void bind(V& v, R& r) {
   v("sampling", r.sampling);
+  v("experts", r.experts);
   v("chat_template", r.chat_template);
   v("model", r.model);
   v("architecture", r.architecture);
@@ -449,6 +451,15 @@ void bind(V& v, R& r) {
   v("kv_bytes", r.kv_bytes);
   v("load_ms", r.load_ms);
   v("draft", r.draft);
+}
+template <class V, Of<FileFacts> R>
+void bind(V& v, R& r) {
+  v("architecture", r.architecture);
+  v("file_type", r.file_type);
+  v("num_parameters", r.num_parameters);
+  v("context_length", r.context_length);
+  v("sampling", r.sampling);
+  v("chat_template", r.chat_template);
 }
 template <class V, Of<WorkerFailed> R>
 void bind(V& v, R& r) {

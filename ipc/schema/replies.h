@@ -41,11 +41,12 @@ struct ModelEntry {
   uint64_t file_bytes = 0;
   double load_share = 0;  ///< loading: 0 to 1
   std::string problem;    ///< failed: the sentence
-  // Known once it has been resident:
+  // As the file says; known soon after the file was found, unless this build refuses it:
   std::string architecture;
   std::string file_type;  ///< dominant weight type, e.g. "Q8_0"
   uint64_t num_parameters = 0;
-  int32_t context_length = 0;
+  int32_t context_length = 0;  ///< as configured where that is less
+  // Known once it has been resident:
   std::string device;  ///< "cpu avx512-vnni", ...; empty unless resident
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;       ///< reserved for KV
@@ -56,10 +57,10 @@ struct ModelEntry {
   int64_t keep_alive_ms = 0;  ///< it is unloaded after being idle this long; 0: never
   int64_t idle_ms = 0;        ///< resident: since its last request ended
   std::string draft;          ///< its draft model while it is resident; "": none
-  /// How tokens are drawn where a request does not say; known once it has been resident.
+  /// How tokens are drawn where a request does not say; known with the file's other facts.
   std::optional<SamplingDefaults> sampling{};
   std::optional<ExpertUse> experts{};  ///< of a mixture; known once it has been resident
-  bool chat_template = false;          ///< its file has one; known once it has been resident
+  bool chat_template = false;          ///< its file has one; known with the file's other facts
   std::optional<GpuSnapshot> gpu{};    ///< if it is resident on a GPU that reports its state
   bool operator==(const ModelEntry&) const = default;
 };

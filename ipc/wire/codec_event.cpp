@@ -222,4 +222,15 @@ std::string encode_worker_event(const WorkerEvent& event) {
   return dump_json(object);
 }
 
+Result<FileFacts> decode_file_facts(std::string_view json) {
+  HEARTH_ASSIGN_OR_RETURN(const Json object, parse_json_object(json, kEventLimits));
+  return read_members<FileFacts>(object);
+}
+
+std::string encode_file_facts(const FileFacts& facts) {
+  Json object = Json::object();
+  write_members(object, facts);
+  return dump_json(object);
+}
+
 }  // namespace hearth::ipc

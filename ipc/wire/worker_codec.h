@@ -25,4 +25,7 @@ std::string encode_worker_control(WorkerControl control);
 Result<WorkerEvent> decode_worker_event(std::string_view json);
 std::string encode_worker_event(const WorkerEvent& event);
 
+Result<FileFacts> decode_file_facts(std::string_view json);
+std::string encode_file_facts(const FileFacts& facts);
+
 }  // namespace hearth::ipc

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -149,6 +150,23 @@ TEST_CASE("tokens are drawn alike over every way: as the file says, else the con
   rewrite(tiny, cold, [](models::GgufWriter& w) { w.set_f32("general.sampling.temp", 0.0f); });
   const Daemon daemon(sandbox, {"sampling.temperature=0.5", "sampling.plain.top_k=3"});
   ipc::Client client = daemon.connect();
+  // Before either is loaded; a file that this build refuses has no facts.
+  std::ofstream(sandbox.models() / "page.gguf") << "<!DOCTYPE html><html></html>";
+  std::map<std::string, ipc::ModelEntry> found;
+  CHECK(eventually([&] {
+    for (ipc::ModelEntry& entry : client.models()->models) found[entry.name] = entry;
+    return found["cold"].sampling && found["plain"].sampling;
+  }));
+  for (const char* model : {"cold", "plain"}) {
+    CHECK(found[model].state == "found");
+    CHECK(found[model].architecture == "llama");
+    CHECK(found[model].context_length > 0);
+  }
+  REQUIRE(found["cold"].sampling.has_value());
+  CHECK(found["cold"].sampling->temperature == 0.0f);
+  CHECK(found["cold"].sampling->top_k == 40);
+  CHECK(found["plain"].sampling->temperature == 0.5f);
+  CHECK(found["plain"].sampling->top_k == 3);
   HttpClient http(daemon);
   const auto native = [&](const std::string& model,
                           const std::function<void(ipc::GenerateRequest&)>& say) {
@@ -187,6 +205,18 @@ TEST_CASE("tokens are drawn alike over every way: as the file says, else the con
   CHECK(told("cold")["top_k"] == 40);
   CHECK(told("plain")["temperature"] == 0.5);
   CHECK(told("plain")["top_k"] == 3);
+  for (const ipc::ModelEntry& loaded : client.models()->models) {
+    if (loaded.name == "page") {
+      CHECK_FALSE(loaded.sampling.has_value());
+      continue;
+    }
+    CHECK(loaded.state == "resident");
+    CHECK(loaded.sampling == found[loaded.name].sampling);
+    CHECK(loaded.context_length == found[loaded.name].context_length);
+    CHECK(loaded.chat_template == found[loaded.name].chat_template);
+    CHECK(loaded.file_type == found[loaded.name].file_type);
+    CHECK(loaded.num_parameters == found[loaded.name].num_parameters);
+  }
 }
 
 TEST_CASE("a model with a NaN among its weights is refused when it is loaded") {
@@ -195,13 +225,15 @@ TEST_CASE("a model with a NaN among its weights is refused when it is loaded") {
   write_tiny_model(tiny, 1);
   rewrite(tiny, sandbox.models() / "bad.gguf", kNoMore, "blk.1.ffn_up.weight");
   const Daemon daemon(sandbox);
-  for (const char* words : {"load --no-start bad", "run --no-start bad the", "load --no-start bad"}) {
+  for (const char* words :
+       {"load --no-start bad", "run --no-start bad the", "load --no-start bad"}) {
     CAPTURE(words);
     const CommandOutcome outcome = run_hearth(sandbox, words);
     CHECK(outcome.status == 1);
-    CHECK_MESSAGE(outcome.err.find("bad.gguf: the weights are damaged: blk.1.ffn_up.weight [64,96]: "
-                                   "value 10 of 6144 is nan") != std::string::npos,
-                  outcome.err);
+    CHECK_MESSAGE(
+        outcome.err.find("bad.gguf: the weights are damaged: blk.1.ffn_up.weight [64,96]: "
+                         "value 10 of 6144 is nan") != std::string::npos,
+        outcome.err);
   }
 }
 

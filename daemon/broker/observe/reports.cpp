@@ -53,12 +53,28 @@ ipc::PongReply Reports::pong() const {
           .draining = instance_.draining};
 }
 
+// What a worker will say once it has loaded the file.
+void Reports::add_file_facts(const ModelFile& file, ipc::ModelEntry* entry) const {
+  const ipc::FileFacts* facts = files_.find(file);
+  if (facts == nullptr || facts->context_length == 0) return;
+  entry->architecture = facts->architecture;
+  entry->file_type = facts->file_type;
+  entry->num_parameters = facts->num_parameters;
+  const int64_t configured = config_.worker.context_length;
+  entry->context_length =
+      static_cast<int32_t>(configured > 0 ? std::min<int64_t>(facts->context_length, configured)
+                                          : facts->context_length);
+  entry->sampling = ipc::with(ipc::with({}, config_.sampling.of(file.name)), facts->sampling);
+  entry->chat_template = facts->chat_template;
+}
+
 ipc::ModelEntry Reports::model_entry(const ModelFile& file) const {
   ipc::ModelEntry entry;
   entry.name = file.name;
   entry.roles = directory_.roles_of(file.name);
   entry.state = "found";
   entry.file_bytes = file.bytes;
+  add_file_facts(file, &entry);
   const auto found = residency_.residents().find(file.name);
   if (found == residency_.residents().end()) return entry;
   const Residency::Resident& resident = found->second;

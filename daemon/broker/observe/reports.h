@@ -2,10 +2,12 @@
 // What the broker says about itself: the replies to models, ps, stats and health, built from its
 // tables. Reads only; owned by the io thread.
 
+#include "daemon/broker/config/config.h"
 #include "daemon/broker/observe/event_hub.h"
 #include "daemon/broker/requests/dispatcher.h"
 #include "daemon/broker/requests/session.h"
 #include "daemon/broker/residency/model_directory.h"
+#include "daemon/broker/residency/model_facts.h"
 #include "daemon/broker/residency/residency.h"
 #include "ipc/schema/messages.h"
 #include "kernels/base/clock.h"
@@ -22,10 +24,13 @@ struct Instance {
 
 class Reports {
  public:
-  Reports(const Clock& clock, const Instance& instance, ModelDirectory& directory,
-          const Residency& residency, const Dispatcher& dispatcher)
+  Reports(const Clock& clock, const Instance& instance, const Config& config,
+          ModelDirectory& directory, const ModelFacts& files, const Residency& residency,
+          const Dispatcher& dispatcher)
       : clock_(clock),
         instance_(instance),
+        config_(config),
+        files_(files),
         directory_(directory),
         residency_(residency),
         dispatcher_(dispatcher) {}
@@ -41,9 +46,12 @@ class Reports {
 
  private:
   ipc::ModelEntry model_entry(const ModelFile& file) const;
+  void add_file_facts(const ModelFile& file, ipc::ModelEntry* entry) const;
 
   const Clock& clock_;
   const Instance& instance_;
+  const Config& config_;
+  const ModelFacts& files_;
   ModelDirectory& directory_;
   const Residency& residency_;
   const Dispatcher& dispatcher_;

@@ -1,22 +1,14 @@
 #include "daemon/broker/requests/cache_verbs.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <boost/asio/buffer.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <utility>
 
 #include "ipc/text/utf8.h"
-#include "kernels/base/log.h"
 
 namespace hearth::broker {
-namespace asio = boost::asio;
 namespace {
 
 constexpr size_t kMaxRuns = 4;
@@ -112,21 +104,9 @@ Result<std::string> MissLog::why(uint32_t owner, const std::string& id) const {
 
 // ---- Running ------------------------------------------------------------------------------------
 
-struct CacheVerbs::Run {
-  Run(asio::io_context& io, int read_fd, ChildProcess started, Answer on_end)
-      : output(io, read_fd), timer(io), child(std::move(started)), answer(std::move(on_end)) {}
-  asio::posix::stream_descriptor output;
-  asio::steady_timer timer;
-  ChildProcess child;
-  Answer answer;
-  std::array<char, 16384> piece{};
-  std::string text;
-};
-
-CacheVerbs::CacheVerbs(asio::io_context& io, CachePaths paths)
-    : io_(io), paths_(std::move(paths)) {}
-
-CacheVerbs::~CacheVerbs() = default;
+CacheVerbs::CacheVerbs(boost::asio::io_context& io, CachePaths paths)
+    : paths_(std::move(paths)),
+      runs_(io, {.runs = kMaxRuns, .output_bytes = kMaxOutputBytes, .time = kMaxTime}) {}
 
 void CacheVerbs::handle(const Caller& caller, const ipc::CacheRequest& request, Answer answer) {
   if (request.op == "why") {
@@ -139,54 +119,11 @@ void CacheVerbs::handle(const Caller& caller, const ipc::CacheRequest& request, 
   }
   Result<std::vector<std::string>> arguments = cache_arguments(paths_, caller, request);
   if (!arguments.ok()) return answer(arguments.take_error());
-  if (running_.size() >= kMaxRuns) {
-    return answer(Error{ErrorCode::kBusy, "other cache requests are being answered", ""});
-  }
-  int fds[2];
-  if (::pipe2(fds, O_CLOEXEC) != 0) return answer(Error{ErrorCode::kIo, "pipe", ""});
-  Result<ChildProcess> child = ChildProcess::start(*arguments, fds[1]);
-  ::close(fds[1]);
-  if (!child.ok()) {
-    ::close(fds[0]);
-    return answer(child.take_error());
-  }
-  const uint64_t number = next_number_++;
-  Run& run = *(running_[number] =
-                   std::make_unique<Run>(io_, fds[0], std::move(child).value(), std::move(answer)));
-  run.timer.expires_after(kMaxTime);
-  run.timer.async_wait([this, number](const boost::system::error_code& error) {
-    if (!error) end(number, "took too long");
+  const Result<void> started = runs_.start(*arguments, [answer](Result<ProgramRuns::Ended> ended) {
+    if (!ended.ok()) return answer(ended.take_error());
+    answer(ipc::CacheReply{ended->ok, ipc::to_valid_utf8(ended->output)});
   });
-  read(number);
-}
-
-// What a handler is about may have ended since it was queued: numbers are looked up, never kept
-// alive.
-void CacheVerbs::read(uint64_t number) {
-  Run& run = *running_.at(number);
-  run.output.async_read_some(
-      asio::buffer(run.piece),
-      [this, number](const boost::system::error_code& error, size_t bytes) {
-        if (error == asio::error::operation_aborted || !running_.contains(number)) return;
-        if (error) return end(number, nullptr);  // its output is closed: it has ended
-        Run& read_from = *running_.at(number);
-        read_from.text.append(read_from.piece.data(), bytes);
-        if (read_from.text.size() > kMaxOutputBytes) return end(number, "too much to say");
-        read(number);
-      });
-}
-
-void CacheVerbs::end(uint64_t number, const char* problem) {
-  const auto at = running_.find(number);
-  if (at == running_.end()) return;
-  const std::unique_ptr<Run> ended = std::move(at->second);
-  running_.erase(at);
-  if (problem != nullptr) {
-    log_warn("cache_verb", "problem=\"{}\"", problem);
-    return ended->answer(Error{ErrorCode::kUnavailable, problem, ""});
-  }
-  const bool ok = ended->child.reap() == "exit status 0";
-  ended->answer(ipc::CacheReply{ok, ipc::to_valid_utf8(ended->text)});
+  if (!started.ok()) answer(started.error());
 }
 
 }  // namespace hearth::broker

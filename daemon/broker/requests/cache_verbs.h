@@ -11,11 +11,10 @@
 #include <filesystem>
 #include <functional>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "daemon/broker/process/child_process.h"
+#include "daemon/broker/process/program_runs.h"
 #include "daemon/broker/requests/session.h"
 #include "ipc/schema/messages.h"
 
@@ -55,22 +54,15 @@ class CacheVerbs {
   using Answer = std::function<void(Result<ipc::CacheReply>)>;
 
   CacheVerbs(boost::asio::io_context& io, CachePaths paths);
-  ~CacheVerbs();
 
   /// Answers once, now or when the program has ended. kBusy where too many run.
   void handle(const Caller& caller, const ipc::CacheRequest& request, Answer answer);
   MissLog& misses() { return misses_; }
 
  private:
-  struct Run;
-  void read(uint64_t number);
-  void end(uint64_t number, const char* problem);
-
-  boost::asio::io_context& io_;
   const CachePaths paths_;
   MissLog misses_;
-  std::map<uint64_t, std::unique_ptr<Run>> running_;
-  uint64_t next_number_ = 1;
+  ProgramRuns runs_;
 };
 
 }  // namespace hearth::broker

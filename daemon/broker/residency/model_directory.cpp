@@ -47,7 +47,8 @@ void ModelDirectory::rescan() {
   folders_ = std::move(found.folders);
   models_.clear();
   for (ipc::FoundModel& each : found.models) {
-    models_.emplace(each.name, ModelFile{each.name, std::move(each.path), each.bytes});
+    models_.emplace(each.name,
+                    ModelFile{each.name, std::move(each.path), each.bytes, each.changed_ns});
   }
   for (const ModelFile& each : adopted_) models_.emplace(each.name, each);
 }
@@ -87,7 +88,7 @@ Result<std::string> ModelDirectory::adopt(const fs::path& file) {
                              ipc::to_valid_utf8(file.string()), kMaxAdopted),
                  "model"};
   }
-  adopted_.push_back(ModelFile{name, path, bytes});
+  adopted_.push_back(ModelFile{name, path, bytes, ipc::changed_ns(path)});
   models_.emplace(name, adopted_.back());
   return name;
 }

@@ -17,6 +17,7 @@ struct ModelFile {
   std::string name;  ///< file name without suffix
   std::filesystem::path path;
   uint64_t bytes = 0;
+  int64_t changed_ns = 0;
   std::string draft = "auto";  ///< who guesses for it, where a load said so; auto: as configured
 };
 

@@ -19,6 +19,7 @@ inline constexpr int kInterrupted = 130;
 void add_bench(Verb program);
 void add_cache(Verb program);
 void add_convert(Verb program);
+void add_describe(Verb program);
 void add_inspect(Verb program);
 void add_perplexity(Verb program);
 void add_plan(Verb program);

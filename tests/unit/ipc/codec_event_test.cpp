@@ -193,7 +193,8 @@ TEST_CASE("what workers say comes back as it was") {
   check_worker_round_trip(WorkerHello{4242, "0.1.0", "cpu"});
   check_worker_round_trip(WorkerLoadProgress{1u << 20, uint64_t{1} << 33, "warming_up"});
   check_worker_round_trip(WorkerReady{"stories", "llama", "Stories", "F32", "ab12", "cpu avx2", 512,
-                                      512, 260'000, 1, 2, 300, "small"});
+                                      512, 260'000, 1, 2, 300, "small",
+                                      SamplingDefaults{.top_k = 7}, ExpertUse{10, 20, 0.25}, true});
   check_worker_round_trip(WorkerHeartbeat{snapshot()});
   check_worker_round_trip(WorkerStopped{});
   check_worker_round_trip(WorkerPlan{uint64_t{1} << 40, 2, 3, uint64_t{1} << 41, 5});
@@ -208,6 +209,20 @@ TEST_CASE("what workers say comes back as it was") {
     CHECK(*decode_worker_control(encode_worker_control(control)) == control);
   }
   CHECK_FALSE(decode_worker_control(R"({"control":"dance"})").ok());
+}
+
+TEST_CASE("what a worker says of a file comes back as it was") {
+  const FileFacts facts{.architecture = "llama",
+                        .file_type = "Q8_0",
+                        .num_parameters = 260'000,
+                        .context_length = 512,
+                        .sampling = {.top_k = 3, .min_p = 0.25f},
+                        .chat_template = true};
+  const auto met = decode_file_facts(encode_file_facts(facts));
+  REQUIRE(met.ok());
+  CHECK(*met == facts);
+  CHECK_FALSE(decode_file_facts("").ok());
+  CHECK_FALSE(decode_file_facts(R"({"context_length":"many"})").ok());
 }
 
 TEST_CASE("a delta's header, ids and logprobs agree or it is refused") {

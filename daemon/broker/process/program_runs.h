@@ -1,0 +1,51 @@
+#pragma once
+// Runs of other programs whose output is wanted: bounded in number, time and output. Owned by the
+// io thread.
+
+#include <boost/asio/io_context.hpp>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/base/result.h"
+
+namespace hearth::broker {
+
+class ProgramRuns {
+ public:
+  struct Bounds {
+    size_t runs = 1;
+    size_t output_bytes = 0;
+    std::chrono::milliseconds time{0};
+  };
+  struct Ended {
+    bool ok = false;     ///< exit status 0
+    std::string output;  ///< stdout and stderr
+  };
+  /// kUnavailable: the run exceeded a bound and was killed.
+  using Then = std::function<void(Result<Ended>)>;
+
+  ProgramRuns(boost::asio::io_context& io, Bounds bounds) : io_(io), bounds_(bounds) {}
+  ~ProgramRuns();  // kills what still runs; nobody is told
+
+  /// Starts argv[0]; `then` is called once, after its output has been closed. kBusy where as many
+  /// run already, kIo where it cannot be started: `then` is not called.
+  Result<void> start(const std::vector<std::string>& argv, Then then);
+  size_t running() const { return running_.size(); }
+
+ private:
+  struct Run;
+  void read(uint64_t number);
+  void end(uint64_t number, const char* problem);
+
+  boost::asio::io_context& io_;
+  const Bounds bounds_;
+  std::map<uint64_t, std::unique_ptr<Run>> running_;
+  uint64_t next_number_ = 1;
+};
+
+}  // namespace hearth::broker

@@ -1,0 +1,46 @@
+// hearth-worker-<device> describe FILE: what the broker lists of a model that was never loaded.
+
+#include <filesystem>
+#include <memory>
+
+#include "daemon/worker/command_line.h"
+#include "daemon/worker/measuring_ops.h"
+#include "daemon/worker/sampling_defaults.h"
+#include "daemon/worker/verbs.h"
+#include "ipc/worker_codec.h"
+#include "models/file_info.h"
+#include "models/gguf/gguf_file.h"
+#include "models/model.h"
+#include "models/template/chat_template.h"
+
+namespace hearth::worker {
+namespace {
+
+Result<void> describe(const std::filesystem::path& path) {
+  HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(path));
+  file.set_fingerprint("-");  // which would mean reading all of the file
+  HEARTH_ASSIGN_OR_RETURN(const models::ModelInfo info, models::describe_file(file));
+  ipc::FileFacts facts{.architecture = info.architecture,
+                       .file_type = info.file_type,
+                       .num_parameters = info.num_parameters,
+                       .sampling = sampling_of_file(file),
+                       .chat_template = !models::ChatTemplates::load(file).empty()};
+  const auto model = models::load_model(file, measuring_ops(), nullptr);
+  if (model.ok()) facts.context_length = (*model)->info().context_length;
+  write_stdout(ipc::encode_file_facts(facts) + "\n");
+  return {};
+}
+
+}  // namespace
+
+void add_describe(Verb program) {
+  const auto path = std::make_shared<std::filesystem::path>();
+  Verb verb = program.verb("describe", "One line of JSON about a model file, for the daemon");
+  verb.option("FILE", *path, "a .gguf file").required();
+  verb.run([path] {
+    const Result<void> done = describe(*path);
+    return done.ok() ? 0 : report_failure(done.error());
+  });
+}
+
+}  // namespace hearth::worker
