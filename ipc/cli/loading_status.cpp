@@ -30,6 +30,13 @@ std::string loading_text(const ipc::LoadingEvent& event) {
   return text;
 }
 
+std::string waiting_text(const ipc::QueuedEvent& event) {
+  std::string text = "waiting: " + event.reason;
+  if (event.position > 0) text += fmt::format(", {} ahead", event.position);
+  if (event.estimate_ms > 0) text += ", about " + human_duration(event.estimate_ms);
+  return text;
+}
+
 Result<int64_t> parse_keep_alive(const std::string& text) {
   if (text == "never") return 0;
   int64_t number = 0;

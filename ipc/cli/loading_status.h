@@ -1,10 +1,11 @@
 #pragma once
-// Shows the progress of a load on the terminal's status line.
+// Shows what a request waits for, and the progress of a load, on the terminal's status line.
 
 #include <cstdint>
 #include <string>
 
 #include "ipc/cli/terminal.h"
+#include "ipc/schema/events.h"
 #include "ipc/schema/replies.h"
 #include "kernels/base/result.h"
 
@@ -12,6 +13,9 @@ namespace hearth::cli {
 
 /// "tales: reading 1.2 GiB of 3.4 GiB, 2 s left"
 std::string loading_text(const ipc::LoadingEvent& event);
+
+/// "waiting: slots, 2 ahead, about 3.0 s"
+std::string waiting_text(const ipc::QueuedEvent& event);
 
 /// "90", "90s", "30m", "8h" or "never" as milliseconds, 0: never; kInvalidArgument says what is
 /// wanted. A number alone is seconds.

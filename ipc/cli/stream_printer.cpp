@@ -9,6 +9,7 @@
 
 #include "ipc/cli/connection.h"
 #include "ipc/cli/interrupt.h"
+#include "ipc/cli/loading_status.h"
 #include "ipc/cli/timing_line.h"
 #include "ipc/wire/codec.h"
 
@@ -24,19 +25,7 @@ std::string ids_as_text(const std::vector<int32_t>& ids) {
   return text;
 }
 
-std::string describe(const ipc::QueuedEvent& queued) {
-  std::string text = "waiting: " + queued.reason;
-  if (queued.position > 0) text += fmt::format(", {} ahead", queued.position);
-  if (queued.estimate_ms > 0) text += ", about " + human_duration(queued.estimate_ms);
-  return text;
-}
 std::string describe(const ipc::ProgressEvent& progress) {
-  if (progress.position > 0) {
-    std::string text =
-        fmt::format("waiting for {}, place {}", progress.waiting_for, progress.position);
-    if (progress.estimate_ms > 0) text += ", about " + human_duration(progress.estimate_ms);
-    return text;
-  }
   return fmt::format("prompt {} of {} tokens", progress.prompt_done, progress.prompt_total);
 }
 
@@ -80,7 +69,7 @@ void StreamPrinter::take(const ipc::Delta& delta) {
 void StreamPrinter::take(const ipc::Event& event) {
   if (options_.json) return line(ipc::encode_event(event));
   if (const auto* queued = std::get_if<ipc::QueuedEvent>(&event)) {
-    status_.show(describe(*queued));
+    status_.show(waiting_text(*queued));
   } else if (const auto* progress = std::get_if<ipc::ProgressEvent>(&event)) {
     status_.show(describe(*progress));
   }

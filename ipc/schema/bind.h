@@ -125,9 +125,6 @@ template <class V, Of<ProgressEvent> R>
 void bind(V& v, R& r) {
   v("prompt_done", r.prompt_done);
   v("prompt_total", r.prompt_total);
-  v("position", r.position);
-  v("waiting_for", r.waiting_for);
-  v("estimate_ms", r.estimate_ms);
 }
 template <class V, Of<StartedEvent> R>
 void bind(V& v, R& r) {

@@ -11,21 +11,23 @@
 
 namespace hearth::ipc {
 
-/// Waits in the broker, for a worker.
+/// Waits: in the broker for a worker, then in the worker's queue. At most every 100 ms.
 struct QueuedEvent {
-  std::string reason;       ///< "loading" (the model), "busy", "recovering" (its worker died)
-  int32_t position = 0;     ///< requests of this model ahead of it
-  int64_t estimate_ms = 0;  ///< until it starts; 0: not known
+  /// For a worker: "loading" (the model), "busy" (other models fill the memory), "recovering" (its
+  /// worker died). In the worker's queue: "slots" (as many run as may), "blocks" (no KV is free),
+  /// "fairness" (others' turn), "restoring" (its prefix comes from disk).
+  std::string reason;
+  int32_t position = 0;  ///< requests of this model that wait ahead of it
+  /// Until it starts, 0: not known. For a worker: how long the model took to load last. In the
+  /// queue: by how long the last requests took, those ahead of it included.
+  int64_t estimate_ms = 0;
   bool operator==(const QueuedEvent&) const = default;
 };
 
-/// Sent at most every 100 ms while a request waits in the engine or prefills.
+/// Sent at most every 100 ms while the prompt is computed.
 struct ProgressEvent {
   int32_t prompt_done = 0;   ///< prompt tokens computed
   int32_t prompt_total = 0;  ///< prompt tokens
-  int32_t position = 0;      ///< in the engine's queue; 0: running
-  std::string waiting_for;   ///< "blocks", "slots", "fairness", "restoring"; "" while running
-  int64_t estimate_ms = 0;   ///< until it runs, by how long the last requests took; 0: not known
   bool operator==(const ProgressEvent&) const = default;
 };
 

@@ -243,7 +243,8 @@ std::vector<Event> example_events() {
   stats.workers = {worker, on_gpu};
   return {
       QueuedEvent{"loading", 0, 1500},
-      ProgressEvent{128, 4000, 0, ""},
+      QueuedEvent{"slots", 2, 3000},
+      ProgressEvent{128, 4000},
       StartedEvent{"stories", 12, 8, 0.4},
       PromptLogprobsEvent{{-0.25f}, {1, 403}, {"<s>", " Once"}, {{{403, -0.25f, " Once"}}}},
       SampleDoneEvent{0, "stop", 180},
@@ -282,7 +283,8 @@ std::string protocol_page() {
       "```json\n{}\n```\n",
       R"({"verb":"generate","model":"default","prompt":"Once upon a time","max_tokens":200,"temperature":0})");
   page +=
-      "\n## Events\n\nOne of each, as the daemon writes them. Times are milliseconds; a reason "
+      "\n## Events\n\nExamples of each, as the daemon writes them. Times are milliseconds; a "
+      "reason "
       "is `stop`, `tool_calls`\n(it stopped, and has calls), `length`, `cancelled` or `deadline`; "
       "`tpot_ms` is the mean time per output token after the first. `gpu` is there for models on a "
       "GPU "

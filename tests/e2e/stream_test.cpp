@@ -42,6 +42,48 @@ TEST_CASE("a request is streamed: queued, started, deltas, sample_done, done") {
   CHECK(count_of<ipc::SampleDoneEvent>(answer) == 1);
 }
 
+TEST_CASE(
+    "a request that waits behind others knows its place, and for how long by measured rates") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox, {"worker.max_seqs=1"});
+  ipc::Client client = daemon.connect();
+  ipc::Client watcher = daemon.connect();
+  // The rate is that of this one.
+  const Answer measured = run(client, seeded(1, 300));
+  REQUIRE_MESSAGE(measured.done, why(measured));
+  REQUIRE(client.start(seeded(2, 6000), "long").ok());
+  REQUIRE(eventually([&] {
+    const auto ps = watcher.ps();
+    return ps.ok() && ps->requests.size() == 1 && ps->requests[0].state == "decode";
+  }));
+  REQUIRE(client.start(seeded(3, 8), "first").ok());
+  REQUIRE(client.start(seeded(4, 8), "second").ok());
+  auto answers = collect(client, 3);
+  const auto told = [&](const std::string& id) {
+    std::vector<ipc::QueuedEvent> out;
+    for (const ipc::Event& event : answers[id].events) {
+      const auto* queued = std::get_if<ipc::QueuedEvent>(&event);
+      if (queued != nullptr && queued->reason == "slots") out.push_back(*queued);
+    }
+    return out;
+  };
+  CHECK(told("long").empty());
+  const auto first = told("first"), second = told("second");
+  REQUIRE_FALSE(first.empty());
+  REQUIRE_FALSE(second.empty());
+  for (const ipc::QueuedEvent& event : first) CHECK(event.position == 0);
+  CHECK(second.front().position == 1);
+  // As long as the measured one took, for each request that has to end before: in whole
+  // milliseconds, rounded down.
+  const int64_t one_ms = first.front().estimate_ms;
+  CHECK(one_ms > 0);
+  CHECK(static_cast<double>(one_ms) <= measured.done->timings.total_ms);
+  CHECK(second.front().estimate_ms >= 2 * one_ms);
+  CHECK(second.front().estimate_ms <= 2 * one_ms + 1);
+  CHECK(answers["first"].done->usage.output_tokens == 8);
+  CHECK(answers["second"].done->usage.output_tokens == 8);
+}
+
 TEST_CASE("a real model says word for word what was recorded") {
   const std::filesystem::path model = tests::test_data("models/stories260K-f32.gguf");
   const std::filesystem::path reference = tests::test_data("models/stories260K-reference.json");

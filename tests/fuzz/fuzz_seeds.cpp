@@ -212,7 +212,7 @@ void wire(Folder out) {
   stats.workers.resize(1);
   stats.workers[0].snapshot.kv_blocks_total = {1, 2};
   for (const Event& event : std::vector<Event>{
-           QueuedEvent{"busy", 1, 2}, ProgressEvent{1, 2, 3, "slots"}, StartedEvent{"m", 1, 0, 0.5},
+           QueuedEvent{"busy", 1, 2}, ProgressEvent{1, 2}, StartedEvent{"m", 1, 0, 0.5},
            PromptLogprobsEvent{{-1.0f}}, SampleDoneEvent{0, "stop", 2}, DoneEvent{},
            ErrorEvent{{ErrorCode::kBusy, "busy", "model"}, 5}, PongReply{},
            TokenizeReply{"m", {1}, {"a"}}, CancelReply{"r"}, models_reply, ps, stats,

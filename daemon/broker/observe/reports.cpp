@@ -148,7 +148,7 @@ std::vector<HubRequest> Reports::hub_requests() const {
     row.model = request.model;
     row.priority = request.generate().priority;
     row.state = request_state(request);
-    if (request.state == LiveRequest::State::kWaiting) {
+    if (!request.started) {
       row.waiting_for = request.queued.reason;
       row.queue_position = std::max(0, request.queued.position);
       row.estimate_ms = request.queued.estimate_ms;

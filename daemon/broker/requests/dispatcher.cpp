@@ -145,6 +145,7 @@ void Dispatcher::forward(LiveRequest& request, Worker& worker) {
     out.tokenize = std::get<ipc::TokenizeRequest>(request.request);
   }
   request.state = LiveRequest::State::kForwarded;
+  request.queued = kNotQueued;  // until the worker says where it waits
   request.encoding = 0;
   if (side_ == nullptr || request.bytes <= kInlineBytes) {
     return worker.send_request(request.number, ipc::encode_worker_request(out));
@@ -280,7 +281,9 @@ void Dispatcher::announce_waiting() {
     const auto [model, first] = models.try_emplace(request->model);
     if (first) {
       model->second.reason = residency_->waiting_reason(request->model);
-      model->second.estimate_ms = residency_->estimate_ms(request->model);
+      // Until others' requests have ended: not known.
+      const bool behind_others = model->second.reason == "busy";
+      model->second.estimate_ms = behind_others ? 0 : residency_->estimate_ms(request->model);
     }
     const ipc::QueuedEvent now{.reason = model->second.reason,
                                .position = model->second.ahead++,
@@ -381,17 +384,25 @@ void Dispatcher::on_event(LiveRequest& request, const ipc::Answer& answer) {
     request.samples[sample].finish_reason = sample_done->reason;
     replay_.note_sample_done(*request.log, sample, json);
     send_event(request, json, Size::kBounded);
+  } else if (auto* queued = std::get_if<ipc::QueuedEvent>(&*event)) {
+    request.queued = std::move(*queued);
+    send_newest(request, json);
   } else if (std::holds_alternative<ipc::ProgressEvent>(*event)) {
-    // Only the latest matters, so none is kept for a client that is behind.
-    if (request.left || output_.backlog_messages(request.peer) == 0) {
-      send_event(request, json, Size::kBounded);
-    }
+    request.queued = kNotQueued;
+    send_newest(request, json);
   } else if (auto* done = std::get_if<ipc::DoneEvent>(&*event)) {
     end_done(request, std::move(*done));
   } else if (auto* error = std::get_if<ipc::ErrorEvent>(&*event)) {
     end_error(request, std::move(*error));
   } else {
     end_reply(request, json);
+  }
+}
+
+// Only the latest matters, so none is kept for a client that is behind.
+void Dispatcher::send_newest(LiveRequest& request, std::string_view json) {
+  if (request.left || output_.backlog_messages(request.peer) == 0) {
+    send_event(request, json, Size::kBounded);
   }
 }
 

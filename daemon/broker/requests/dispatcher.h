@@ -110,6 +110,7 @@ class Dispatcher final : public ResidencyListener {
   void end_without_worker(LiveRequest& request, const std::string& reason);
   void end_error(LiveRequest& request, ipc::ErrorEvent error);
   void end_reply(LiveRequest& request, std::string_view json);
+  void send_newest(LiveRequest& request, std::string_view json);
 
   enum class Size { kBounded, kMustFit };
   void send_event(LiveRequest& request, std::string_view json, Size size);

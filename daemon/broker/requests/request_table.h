@@ -34,6 +34,9 @@ struct Watcher {
 
 struct ReplayLog;
 
+/// Of a request whose client was not told that it waits.
+inline const ipc::QueuedEvent kNotQueued{.reason = {}, .position = -1, .estimate_ms = 0};
+
 struct LiveRequest {
   enum class State {
     kWaiting,    ///< in the broker: its model loads, recovers, or waits for room
@@ -72,7 +75,7 @@ struct LiveRequest {
   uint64_t fork_of = 0;
   int32_t fork_sample = 0;
 
-  ipc::QueuedEvent queued{.reason = {}, .position = -1, .estimate_ms = 0};
+  ipc::QueuedEvent queued = kNotQueued;  ///< as its client was told last
   int64_t queued_said_us = 0;
 
   bool is_generate() const { return std::holds_alternative<ipc::GenerateRequest>(request); }

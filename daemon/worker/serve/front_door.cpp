@@ -446,6 +446,17 @@ void FrontDoor::end_cancelled(uint64_t number) {
   streams_.erase(number);
 }
 
+void FrontDoor::send_progress(const engine::ProgressEvent& progress) {
+  if (progress.queue_position > 0) {
+    link_.send(progress.id, ipc::QueuedEvent{.reason = progress.waiting_for,
+                                             .position = progress.queue_position - 1,
+                                             .estimate_ms = progress.estimate_us / 1000});
+  } else {
+    link_.send(progress.id, ipc::ProgressEvent{.prompt_done = progress.prompt_tokens_done,
+                                               .prompt_total = progress.prompt_tokens});
+  }
+}
+
 void FrontDoor::on_engine(const engine::EngineEvent& event) {
   if (const auto* token = std::get_if<engine::TokenEvent>(&event)) {
     on_token(*token);
@@ -462,11 +473,7 @@ void FrontDoor::on_engine(const engine::EngineEvent& event) {
     }
   } else if (const auto* progress = std::get_if<engine::ProgressEvent>(&event)) {
     if (EmbedJobs::owns(progress->id)) return;
-    link_.send(progress->id, ipc::ProgressEvent{.prompt_done = progress->prompt_tokens_done,
-                                                .prompt_total = progress->prompt_tokens,
-                                                .position = progress->queue_position,
-                                                .waiting_for = progress->waiting_for,
-                                                .estimate_ms = progress->estimate_us / 1000});
+    send_progress(*progress);
   } else if (const auto* prompt = std::get_if<engine::PromptLogprobsEvent>(&event)) {
     send_prompt_logprobs(prompt->id, *prompt);
   } else if (const auto* sample = std::get_if<engine::SampleDoneEvent>(&event)) {

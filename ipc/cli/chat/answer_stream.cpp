@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "ipc/cli/interrupt.h"
+#include "ipc/cli/loading_status.h"
 
 namespace hearth::cli {
 namespace {
@@ -26,13 +27,8 @@ class Screen {
   void text(std::string_view text) { put(text, false); }
   void wait(const ipc::Event& event) {
     if (const auto* queued = std::get_if<ipc::QueuedEvent>(&event)) {
-      status_.show("waiting: " + queued->reason);
+      status_.show(waiting_text(*queued));
     } else if (const auto* progress = std::get_if<ipc::ProgressEvent>(&event)) {
-      if (progress->position > 0) {
-        return status_.show(fmt::format(
-            "waiting, place {}{}", progress->position,
-            progress->estimate_ms > 0 ? ", about " + human_duration(progress->estimate_ms) : ""));
-      }
       status_.show(
           fmt::format("reading {} of {} tokens", progress->prompt_done, progress->prompt_total));
     }

@@ -313,6 +313,8 @@ TEST_CASE("a worker's word about itself is checked") {
 TEST_CASE("how far a load is, in words") {
   CHECK(loading_text({"tales", "reading", 1u << 30, 3u << 30, 2000}) ==
         "tales: reading 1.0 GiB of 3.0 GiB, 2.0 s left");
+  CHECK(waiting_text({"slots", 2, 3000}) == "waiting: slots, 2 ahead, about 3.0 s");
+  CHECK(waiting_text({"busy", 0, 0}) == "waiting: busy");
   CHECK(loading_text({"tales", "room", 0, 0, 0}) == "tales: waiting for room");
   CHECK(loading_text({"tales", "something new", 0, 0, 0}) == "tales: something new");
 }

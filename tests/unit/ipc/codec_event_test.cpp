@@ -91,7 +91,7 @@ ModelEntry model() {
 
 TEST_CASE("events come back from the wire as they were") {
   check_round_trip(QueuedEvent{"loading", 3, 1500});
-  check_round_trip(ProgressEvent{128, 4000, 2, "blocks"});
+  check_round_trip(ProgressEvent{128, 4000});
   check_round_trip(StartedEvent{"stories", 12, 8, 1.5});
   check_round_trip(PromptLogprobsEvent{{-0.5f, -12.25f}});
   check_round_trip(PromptLogprobsEvent{{-0.5f}, {1, 2}, {"a", "b"}, {{{2, -0.5f, "b"}}}});
