@@ -6,11 +6,12 @@
 #include <algorithm>
 #include <ctime>
 #include <fstream>
-#include <iterator>
+#include <optional>
 #include <utility>
 
 #include "ipc/files/paths.h"
 #include "ipc/wire/json.h"
+#include "kernels/base/log.h"
 
 namespace hearth::worker {
 namespace fs = std::filesystem;
@@ -19,6 +20,8 @@ namespace {
 using ipc::Json;
 
 constexpr size_t kMaxBytes = 1 << 16;
+constexpr const char* kReadRate = "read_bytes_per_s";
+constexpr const char* kInt8Rate = "int8_ops_per_s";
 constexpr ipc::JsonLimits kLimits{.max_bytes = kMaxBytes, .max_depth = 4};
 
 std::string plain_name(const std::string& text) {
@@ -38,23 +41,70 @@ std::string today() {
   return text;
 }
 
+/// Another value after each start of the machine; empty: not known.
+std::string boot_id() {
+  std::ifstream in("/proc/sys/kernel/random/boot_id");
+  std::string text;
+  std::getline(in, text);
+  return text;
+}
+
+/// The JSON object in a file, where it is of this device.
+std::optional<Json> read_object(const fs::path& path, const std::string& device) {
+  std::ifstream in(path, std::ios::binary);
+  if (path.empty() || !in.is_open()) return std::nullopt;
+  std::string text(kMaxBytes + 1, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(in.gcount()));
+  Result<Json> object = ipc::parse_json_object(text, kLimits);
+  if (!object.ok() || object->value("device", Json()) != device) return std::nullopt;
+  return std::move(object).value();
+}
+
+/// Renamed into place, so that no reader sees half of it.
+void write_object(const fs::path& path, const Json& object) {
+  const fs::path part = path.string() + fmt::format(".{}", ::getpid());
+  std::error_code ignored;
+  std::ofstream out(part, std::ios::binary);
+  out << ipc::dump_json(object) << "\n";
+  out.close();
+  if (out) {
+    fs::rename(part, path, ignored);
+  } else {
+    fs::remove(part, ignored);
+  }
+}
+
+double number_of(const Json& object, const char* key) {
+  const Json value = object.value(key, Json());
+  return value.is_number() ? value.get<double>() : 0;
+}
+
+bool far_apart(double a, double b) {
+  return a > 0 && b > 0 && (a > b * kOtherMachine || b > a * kOtherMachine);
+}
+
 }  // namespace
 
 PriceFile price_file(const fs::path& folder, const std::string& fingerprint,
                      const std::string& numerics, std::string device) {
   if (folder.empty() || fingerprint.empty() || !ipc::ensure_private_dir(folder).ok()) return {};
   return {folder / fmt::format("{}-{}.json", plain_name(fingerprint), plain_name(numerics)),
-          std::move(device)};
+          std::move(device), folder / "ceilings.json"};
 }
 
 engine::MeasuredCosts load_prices(const PriceFile& file) {
-  std::ifstream in(file.path, std::ios::binary);
-  if (file.path.empty() || !in.is_open()) return {};
-  std::string text(kMaxBytes + 1, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(in.gcount()));
-  const Result<Json> object = ipc::parse_json_object(text, kLimits);
-  if (!object.ok() || object->value("device", Json()) != file.device) return {};
+  const std::optional<Json> object = read_object(file.path, file.device);
+  if (!object) return {};
+  if (const std::optional<Json> now = read_object(file.ceilings, file.device)) {
+    for (const char* rate : {kReadRate, kInt8Rate}) {
+      const double then = number_of(*object, rate), last = number_of(*now, rate);
+      if (!far_apart(then, last)) continue;
+      log_info("prices_dropped", "file={} {}={:.3g} now={:.3g}", file.path.filename().string(),
+               rate, then, last);
+      return {};
+    }
+  }
   const Json list = object->value("prefill_token_us", Json());
   if (!list.is_array()) return {};
   engine::MeasuredCosts prices;
@@ -72,17 +122,29 @@ void save_prices(const PriceFile& file, const engine::MeasuredCosts& prices) {
   object["made"] = today();
   object["device"] = file.device;
   object["prefill_token_us"] = prices.token_us;
-  // Renamed into place, so that no reader sees half of it.
-  const fs::path part = file.path.string() + fmt::format(".{}", ::getpid());
-  std::error_code ignored;
-  std::ofstream out(part, std::ios::binary);
-  out << ipc::dump_json(object) << "\n";
-  out.close();
-  if (out) {
-    fs::rename(part, file.path, ignored);
-  } else {
-    fs::remove(part, ignored);
+  if (has_ceilings(file)) {
+    const std::optional<Json> now = read_object(file.ceilings, file.device);
+    for (const char* rate : {kReadRate, kInt8Rate}) {
+      if (now && number_of(*now, rate) > 0) object[rate] = number_of(*now, rate);
+    }
   }
+  write_object(file.path, object);
+}
+
+bool has_ceilings(const PriceFile& file) {
+  const std::optional<Json> object = read_object(file.ceilings, file.device);
+  return object && object->value("boot", Json()) == boot_id();
+}
+
+void note_ceilings(const PriceFile& file, const kernels::Ceilings& ceilings) {
+  if (file.ceilings.empty()) return;
+  Json object = Json::object();
+  object["made"] = today();
+  object["boot"] = boot_id();
+  object["device"] = file.device;
+  object[kReadRate] = ceilings.read_bytes_per_s;
+  object[kInt8Rate] = ceilings.int8_ops_per_s;
+  write_object(file.ceilings, object);
 }
 
 }  // namespace hearth::worker

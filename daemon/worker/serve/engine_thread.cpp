@@ -28,6 +28,8 @@ namespace {
 
 constexpr size_t kMailboxMessages = 1 << 16;
 constexpr int64_t kProgressEveryUs = 50'000;
+/// Read for the device's ceilings: more than the caches of most, and little beside a model.
+constexpr size_t kCeilingBytes = 64 << 20;
 /// Share of right guesses at which a draft that was found by its name must pay.
 constexpr double kGoodDraft = 0.8;
 
@@ -131,6 +133,12 @@ Result<EngineLoaded> EngineThread::load() {
                          device.numerics_id, machine);
   }
   engine_->restore_costs(load_prices(prices_));
+  if (!reserved_bytes() && !prices_.path.empty() && !has_ceilings(prices_)) {
+    out.note_ceilings = [device, file = prices_] {
+      const auto measured = measure_device(device, kCeilingBytes);
+      if (measured.ok()) note_ceilings(file, *measured);
+    };
+  }
   messages_.post(WarmingUp{});
   engine_->set_weights_check([this] { return source_->check(); });
   engine_->warm_up(false);
@@ -259,8 +267,7 @@ Result<std::unique_ptr<engine::DraftModel>> EngineThread::load_draft(
     const std::filesystem::path& path, const models::ModelInfo& target,
     const kernels::OpTable& ops) {
   HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(path));
-  HEARTH_ASSIGN_OR_RETURN(std::string fingerprint,
-                          cached_fingerprint(*file.source(), file, {}));
+  HEARTH_ASSIGN_OR_RETURN(std::string fingerprint, cached_fingerprint(*file.source(), file, {}));
   file.set_fingerprint(std::move(fingerprint));
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<models::Tokenizer> tokenizer,
                           models::load_tokenizer(file));

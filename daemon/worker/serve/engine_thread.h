@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -48,6 +49,9 @@ struct EngineLoaded {
   uint64_t draft_weight_bytes = 0;
   std::optional<ipc::DeviceMemory> device_memory;  ///< of a device with memory of its own
   ReadGpu read_gpu;                                ///< null: nothing to ask
+  /// Measures and keeps the device's ceilings, which takes some 50 ms of all its threads; null:
+  /// they are known, or of a GPU, whose name says enough.
+  std::function<void()> note_ceilings;
 };
 
 /// What will be taken, said before any weight is; a draft model's share included where it can be

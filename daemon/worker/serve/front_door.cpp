@@ -24,7 +24,8 @@ namespace {
 constexpr int64_t kHeartbeatUs = 250'000;
 constexpr int kWaitMs = 250;  // also how soon a lost broker is noticed
 constexpr int kWatchedWaitMs = 100;
-constexpr int kDeltaEveryMs = 2;  // of one stream
+constexpr int kDeltaEveryMs = 2;         // of one stream
+constexpr int64_t kIdleUs = 10'000'000;  // before the device's ceilings are measured
 constexpr int64_t kLeaveUs = 2'000'000;
 constexpr int kExitFailed = 3;  // could not serve, and has said why
 
@@ -212,6 +213,7 @@ int FrontDoor::run() {
     if (state_ == State::kLeaving && clock_.now_us() >= leave_by_us_) state_ = State::kEnded;
     if (state_ == State::kDraining && streams_.empty()) leave();
     heartbeat();
+    note_ceilings_when_idle();
   }
   // A load under way cannot be interrupted, and holds nothing that needs an orderly end.
   if (!engine_) std::_Exit(exit_status_);
@@ -372,6 +374,13 @@ void FrontDoor::heartbeat() {
   next_heartbeat_us_ = clock_.now_us() + (events_.on() ? EventsPublisher::kEveryUs : kHeartbeatUs);
   engine_->watch->wanted.store(events_.on(), std::memory_order_relaxed);
   engine_->commands->post(engine::WantSnapshot{});
+}
+
+void FrontDoor::note_ceilings_when_idle() {
+  if (!engine_ || !engine_->note_ceilings || state_ != State::kServing) return;
+  if (!streams_.empty() || idle_since_us_ == 0) idle_since_us_ = clock_.now_us();
+  if (clock_.now_us() - idle_since_us_ < kIdleUs) return;
+  noting_ceilings_ = std::async(std::launch::async, std::exchange(engine_->note_ceilings, nullptr));
 }
 
 // ---- Streams -----------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 // slow is on another thread: tokenizing in prep, computing in the engine.
 
 #include <cstdint>
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -74,6 +75,7 @@ class FrontDoor {
   void begin_draining();
   void leave();
   void heartbeat();
+  void note_ceilings_when_idle();
 
   void on_token(const engine::TokenEvent& token);
   void on_sample_done(const engine::SampleDoneEvent& done);
@@ -97,6 +99,7 @@ class FrontDoor {
   int64_t leave_by_us_ = 0;
   int64_t next_heartbeat_us_ = 0;
   bool snapshot_asked_ = false;
+  int64_t idle_since_us_ = 0;
   uint64_t load_bytes_ = 0;  // of the weights, as loading said
   EventsPublisher events_;
   std::map<uint64_t, Stream> streams_;
@@ -108,6 +111,7 @@ class FrontDoor {
   std::unique_ptr<PrepThread> prep_;
   std::optional<EmbedJobs> embeds_;
   std::optional<GpuWatch> gpu_;
+  std::future<void> noting_ceilings_;  // waited for at the end
 };
 
 }  // namespace hearth::worker

@@ -1,0 +1,93 @@
+// Measured costs of steps, kept for a later worker of the same model on the same machine.
+
+#include "daemon/worker/price_file.h"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "tests/temp_dir.h"
+
+namespace hearth::worker {
+namespace {
+
+namespace fs = std::filesystem;
+
+const engine::StepPrices kPrices{.token_us = {0, 12.5, 13}};
+
+struct Prices {
+  tests::TempDir temp;
+  PriceFile file = price_file(temp.path() / "prices", "ab12", "exact", "cpu avx2, 2 threads");
+  std::string text() const {
+    std::ifstream in(file.path);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+};
+
+TEST_CASE("prices come back on the device that they were measured on, with their date") {
+  const Prices kept;
+  CHECK(load_prices(kept.file).token_us.empty());
+  save_prices(kept.file, {.token_us = {0, 0}});  // nothing was measured
+  CHECK_FALSE(fs::exists(kept.file.path));
+  save_prices(kept.file, kPrices);
+  CHECK(load_prices(kept.file).token_us == kPrices.token_us);
+  CHECK(kept.text().find("\"made\":\"2") != std::string::npos);
+  const fs::path folder = kept.file.path.parent_path();
+  CHECK(load_prices(price_file(folder, "ab12", "exact", "cpu avx2, 4 threads")).token_us.empty());
+  CHECK(load_prices(price_file(folder, "cd34", "exact", kept.file.device)).token_us.empty());
+  for (const char* wrong : {"", "[]", "{}", "{\"device\":\"cpu avx2, 2 threads\"}",
+                            "{\"device\":\"cpu avx2, 2 threads\",\"prefill_token_us\":[\"1\"]}"}) {
+    std::ofstream(kept.file.path) << wrong;
+    CHECK(load_prices(kept.file).token_us.empty());
+  }
+}
+
+TEST_CASE("prices are dropped where the machine's ceilings are others than at their making") {
+  const Prices kept;
+  CHECK_FALSE(has_ceilings(kept.file));
+  note_ceilings(kept.file, {.read_bytes_per_s = 1e10, .int8_ops_per_s = 1e12});
+  CHECK(has_ceilings(kept.file));
+  save_prices(kept.file, kPrices);
+  CHECK(kept.text().find("\"read_bytes_per_s\":1e+10") != std::string::npos);
+  CHECK(kept.text().find("\"int8_ops_per_s\":1e+12") != std::string::npos);
+  struct Case {
+    kernels::Ceilings now;
+    bool kept;
+  };
+  for (const auto& [now, stay] :
+       {Case{{.read_bytes_per_s = 1.9e10, .int8_ops_per_s = 0.6e12}, true},
+        Case{{.read_bytes_per_s = 2.1e10, .int8_ops_per_s = 1e12}, false},
+        Case{{.read_bytes_per_s = 0.4e10, .int8_ops_per_s = 1e12}, false},
+        Case{{.read_bytes_per_s = 1e10, .int8_ops_per_s = 2.1e12}, false},
+        Case{{.read_bytes_per_s = 1e10, .int8_ops_per_s = 0.4e12}, false},
+        Case{{.read_bytes_per_s = 1e10}, true}}) {
+    CAPTURE(now.read_bytes_per_s);
+    CAPTURE(now.int8_ops_per_s);
+    note_ceilings(kept.file, now);
+    CHECK(load_prices(kept.file).token_us.empty() != stay);
+  }
+}
+
+TEST_CASE(
+    "ceilings of an earlier start of the machine are measured again, and not kept with prices") {
+  const Prices kept;
+  std::ofstream(kept.file.ceilings) << R"({"boot":"earlier","device":"cpu avx2, 2 threads",)"
+                                    << R"("read_bytes_per_s":1e10,"int8_ops_per_s":1e12})";
+  CHECK_FALSE(has_ceilings(kept.file));
+  save_prices(kept.file, kPrices);
+  CHECK(kept.text().find("bytes_per_s") == std::string::npos);
+  CHECK(load_prices(kept.file).token_us == kPrices.token_us);
+}
+
+TEST_CASE("without a folder nothing is kept") {
+  const PriceFile none = price_file("", "ab12", "exact", "cpu");
+  save_prices(none, kPrices);
+  note_ceilings(none, {});
+  CHECK(load_prices(none).token_us.empty());
+  CHECK_FALSE(has_ceilings(none));
+}
+
+}  // namespace
+}  // namespace hearth::worker
