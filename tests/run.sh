@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test that this machine can run.
-#   bash tests/run.sh          release, then our own code under ASan + UBSan, reduced counts
-#   bash tests/run.sh --full   full counts, TSan, soaks, fuzzing, demo, tests and packages on a bare Debian 12
-#                              and, where packaging/install_deps.sh --aarch64 was run, the kernels for AArch64
-#                              in QEMU too; adds a row to tests/bench/RESULTS.md
+#   bash tests/run.sh             our own code under ASan + UBSan, then release, reduced counts
+#   bash tests/run.sh --release   release alone
+#   bash tests/run.sh --full      full counts, TSan, soaks, fuzzing, demo, tests and packages on a bare Debian 12
+#                                 and, where packaging/install_deps.sh --aarch64 was run, the kernels for AArch64
+#                                 in QEMU too; writes a row into docs/benchmarks.md
+# --full takes hours and is made of stages. In a clean tree build/full/ remembers which of them passed for this commit:
+# started again after an interruption it goes on with the first that did not. Remove build/full to run all again.
 # Published models, the official HTTP clients and a bare Debian 12 are downloaded once, into ~/.cache/hearth-tests;
 # without network the tests that need them show as skipped. HEARTH_TEST_DATA names a directory with real models and
 # tokenizers; without it the tests that need them show as skipped. HEARTH_JOBS sets the parallelism (default: the
@@ -11,11 +14,12 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-full=0
+full=0 release_only=0
 case ${1:-} in
   "") ;;
   --full) full=1 ;;
-  *) echo "usage: bash tests/run.sh [--full]" >&2; exit 2 ;;
+  --release) release_only=1 ;;
+  *) echo "usage: bash tests/run.sh [--release|--full]" >&2; exit 2 ;;
 esac
 jobs=${HEARTH_JOBS:-$(nproc)}
 started=$(date +%s)
@@ -28,6 +32,7 @@ bash packaging/install_deps.sh --test
 
 results=()
 second_tries=()
+minutes=0
 # The tests of a log of ctest that failed and then passed.
 passed_at_second_try() {
   awk '/Test +#[0-9]+: / {
@@ -36,6 +41,32 @@ passed_at_second_try() {
   }' "$1"
 }
 note() { printf '\n== %s (after %d min)\n' "$1" $((($(date +%s) - started) / 60)); }
+# The commit that the tree holds; nothing where it holds more.
+clean_commit() { [[ -n $(git status --porcelain 2>&1) ]] || git rev-parse HEAD; }
+
+# stage NAME COMMAND...: runs the command, which sets $outcome, unless it passed for this commit before.
+stage() {
+  local name=$1 kept=build/full/$1 begun commit
+  shift
+  commit=$(clean_commit)
+  if [[ $full == 1 && -n $commit && -f $kept && $(sed -n 1p "$kept") == "$commit" ]]; then
+    note "$name: passed before for this commit"
+    results+=("$(sed -n 2p "$kept")")
+    minutes=$((minutes + $(sed -n 3p "$kept")))
+    return
+  fi
+  begun=$(date +%s)
+  outcome=
+  "$@"
+  local took=$((($(date +%s) - begun + 59) / 60))
+  results+=("$name: $outcome, $took min")
+  minutes=$((minutes + took))
+  if [[ $full == 1 && -n $commit && $(clean_commit) == "$commit" ]]; then
+    mkdir -p build/full
+    printf '%s\n%s\n%d\n' "$commit" "${results[-1]}" $took >"$kept"
+  fi
+}
+
 # run_preset PRESET TARGETS... -- CTEST_OPTIONS...
 run_preset() {
   local preset=$1 targets=()
@@ -53,42 +84,57 @@ run_preset() {
   rc=${PIPESTATUS[0]}
   set -e
   while read -r name; do second_tries+=("$preset: $name"); done < <(passed_at_second_try "$log")
-  results+=("$preset: $(grep -oE '[0-9]+% tests passed.*' "$log" | tail -n 1)")
+  outcome=$(grep -oE '[0-9]+% tests passed.*' "$log" | tail -n 1)
   return "$rc"
 }
 
-# The sanitized builds first, the release build last: the output ends with its summary.
-run_preset asan --
-if [[ $full == 1 ]]; then
-  run_preset tsan base_tests kernels_tests models_tests engine_tests store_tests ipc_tests broker_tests \
-    worker_tests op_tests sim_tests hearth -- -L 'unit|sim|op' -E '^fuzz:'
+run_aarch64() {
   if command -v aarch64-linux-gnu-g++ >/dev/null && command -v qemu-aarch64-static >/dev/null &&
     [[ -d build/aarch64-sysroot ]]; then
     run_preset cpu-aarch64 op_tests kernels_tests -- -L 'unit|op' --timeout 1800
   else
-    results+=("cpu-aarch64: skipped, needs packaging/install_deps.sh --aarch64")
+    outcome="skipped, needs packaging/install_deps.sh --aarch64"
   fi
+}
+run_fuzz() {
+  note fuzz
+  HEARTH_FUZZ_SECONDS=${HEARTH_FUZZ_SECONDS:-600} bash tests/fuzz/run.sh
+  outcome="${HEARTH_FUZZ_SECONDS:-600} s a target, no crash"
+}
+run_bare() {
+  note "bare machine: $1"
+  mkdir -p build/full
+  bash tests/packaging/bare.sh "--$1" 2>&1 | tee "build/full/bare-$1.log"
+  outcome=$(grep -m 1 -o '\[hearth-skip\] bare machine.*' "build/full/bare-$1.log" || echo passed)
+}
+
+# The sanitized builds first, the release build last: the output ends with its summary.
+if [[ $release_only == 0 ]]; then stage asan run_preset asan --; fi
+if [[ $full == 1 ]]; then
+  stage tsan run_preset tsan base_tests kernels_tests models_tests engine_tests store_tests ipc_tests broker_tests \
+    worker_tests op_tests sim_tests hearth -- -L 'unit|sim|op' -E '^fuzz:'
+  stage aarch64 run_aarch64
   export HEARTH_TEST_FULL=1  # where counts cost minutes and not hours
-fi
-run_preset release --
-if [[ $full == 0 ]]; then
+  stage release run_preset release -- -LE '^bare$'  # which has stages of its own
+  stage fuzz run_fuzz
+  for part in presets demo packages tests; do stage "bare-$part" run_bare "$part"; done
+else
+  stage release run_preset release --
   printf '\n%d tests passed at the second try alone\n' ${#second_tries[@]}
   if [[ ${#second_tries[@]} -gt 0 ]]; then printf '  %s\n' "${second_tries[@]}"; fi
 fi
+note done
+printf '%s\n' "${results[@]}"
 if [[ $full == 1 ]]; then
-  note fuzz
-  HEARTH_FUZZ_SECONDS=${HEARTH_FUZZ_SECONDS:-600} bash tests/fuzz/run.sh
-  results+=("fuzz: ${HEARTH_FUZZ_SECONDS:-600} s a target, no crash")
-  note "bare machine"
-  bash tests/packaging/bare.sh --full | tee build/bare.log
-  results+=("bare machine: $(grep -m 1 '^\[hearth-skip\] bare machine' build/bare.log || echo "demo, tests, packages")")
-  minutes=$((($(date +%s) - started + 59) / 60))
   cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
-  note done
-  printf '%s\n' "${results[@]}"
-  row=$(printf '| %s | %s | %s, %s cores | %s | %s |' "$(date -u +%F)" "$(git rev-parse --short HEAD)" \
-    "$cpu" "$(nproc)" "$(IFS=';'; echo "${results[*]}")" "$minutes min")
-  # Into the table at the top, newest first.
-  awk -v row="$row" '{ print } /^\|---/ && !done { print row; done = 1 }' tests/bench/RESULTS.md >build/RESULTS.md
-  cp build/RESULTS.md tests/bench/RESULTS.md
+  row=$(printf '| %s | %s | %s, %s cores | %s | %s min |' "$(date -u +%F)" "$(git rev-parse --short HEAD)" \
+    "$cpu" "$(nproc)" "$(IFS=';'; echo "${results[*]}")" "$minutes")
+  # In place of the row there; that one goes to the top of the table in the history.
+  table='^\| date \| commit \| machine \| result \| time \|$'
+  old=$(awk -v table="$table" '$0 ~ table { at = NR } at && NR == at + 2' docs/benchmarks.md)
+  awk -v table="$table" -v row="$row" '$0 ~ table { at = NR } at && NR == at + 2 { print row; next } { print }' \
+    docs/benchmarks.md >build/full/benchmarks.md
+  awk -v table="$table" -v row="$old" '{ print } $0 ~ table { at = NR } at && NR == at + 1 { print row }' \
+    docs/benchmarks-history.md >build/full/benchmarks-history.md
+  cp build/full/benchmarks.md build/full/benchmarks-history.md docs/
 fi

@@ -2,18 +2,21 @@
 # hearth on a bare Debian 12: a root made by debootstrap (minbase), with no package that the tree does not install itself.
 #   bash tests/packaging/bare.sh          packaging/install_deps.sh, then every preset that the documentation names is
 #                                         configured; the same again with --test
+#   ... --presets     the same, and the presets that need more packages
 #   ... --demo        packaging/demo.sh
-#   ... --tests       tests/run.sh
+#   ... --tests       tests/run.sh --release
 #   ... --packages    the deb and the tarball: built, installed into a bare root, asked for a tale, removed
-#   ... --full        all of this, each in a root of its own, and the presets that need more packages
+#   ... --full        all of this, each in a root of its own
 # Needs root, debootstrap, mount namespaces and a mirror of Debian; without one of them it is skipped and says why.
 # Mirror and proxy are those of this machine's apt. The root and the downloaded packages are kept for the next run in
-# ${XDG_CACHE_HOME:-~/.cache}/hearth-tests/bare.
+# ${XDG_CACHE_HOME:-~/.cache}/hearth-tests/bare. Builds share this machine's compiler cache: the tree has the path in the
+# root that it has here, and a cached object counts only where compiler, sources and headers are the same.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 tree=$PWD
 release=bookworm
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/hearth-tests/bare
+downloads=${XDG_CACHE_HOME:-$HOME/.cache}/hearth-tests
+cache=$downloads/bare
 
 skip() { echo "[hearth-skip] bare machine: $*"; exit 0; }
 note() { printf '\n== %s (%d s)\n' "$1" "$SECONDS"; }
@@ -44,21 +47,31 @@ fresh_root() {
   mount --rbind /dev "$root/dev"
   mount --rbind /sys "$root/sys"
   mount --bind "$cache/debs" "$root/var/cache/apt/archives"
+  mkdir -p "$root/var/cache/ccache"
+  mount --bind "$compiler_cache" "$root/var/cache/ccache"
+  # What tests download, at the same path: a Python environment holds its own.
+  mkdir -p "$root$downloads"
+  mount --bind "$downloads" "$root$downloads"
   cp /etc/resolv.conf "$root/etc/resolv.conf"
   apt-config dump Acquire | grep -E '^Acquire::[A-Za-z:-]+ "' | grep -vE '^Acquire::(IndexTargets|Changelogs)' \
     >"$root/etc/apt/apt.conf.d/00host" || true
   cp "$work/sources.list" "$root/etc/apt/sources.list"
   # Speed: nothing of this root outlives a power cut.
   echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/unsafe-io"
-  mkdir "$root/hearth"
+  start_in=/mnt
   run "apt-get -qq -o APT::Update::Error-Mode=any update" || skip "the mirror of Debian does not answer"
 }
-copy_tree() { git_files | tar -C "$tree" --null -T - --ignore-failed-read -cf - | tar -C "$root/hearth" -xf -; }
-# run COMMAND: in the root, in the tree's copy.
+copy_tree() {
+  mkdir -p "$root$tree"
+  git_files | tar -C "$tree" --null -T - --ignore-failed-read -cf - | tar -C "$root$tree" -xf -
+  start_in=$tree
+}
+# run COMMAND: in the root, in the tree's copy where there is one.
 run() {
   chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb LC_ALL=C.UTF-8 \
-    HEARTH_IN_BARE_ROOT=1 ${HEARTH_JOBS:+HEARTH_JOBS="$HEARTH_JOBS"} \
-    ${HEARTH_FUZZ_SECONDS:+HEARTH_FUZZ_SECONDS="$HEARTH_FUZZ_SECONDS"} bash -c "cd /hearth && $1" </dev/null
+    HEARTH_IN_BARE_ROOT=1 CCACHE_DIR=/var/cache/ccache XDG_CACHE_HOME="${downloads%/*}" \
+    ${HEARTH_JOBS:+HEARTH_JOBS="$HEARTH_JOBS"} \
+    ${HEARTH_FUZZ_SECONDS:+HEARTH_FUZZ_SECONDS="$HEARTH_FUZZ_SECONDS"} bash -c "cd $start_in && $1" </dev/null
 }
 configure() {
   local preset=$1 log=$work/configure.log env=
@@ -94,8 +107,8 @@ check_presets() {
   if [[ $(run "ctest --test-dir build/cpu -N") == *": not built"* ]]; then
     fail "install_deps.sh --test leaves tests out"
   fi
-  if [[ $part != full ]]; then
-    if [[ ${#other[@]} -gt 0 ]]; then echo "Left to --full: ${other[*]}, with packages of their own"; fi
+  if [[ $part == short ]]; then
+    if [[ ${#other[@]} -gt 0 ]]; then echo "Left to --presets: ${other[*]}, with packages of their own"; fi
     return
   fi
   for preset in "${other[@]}"; do
@@ -116,21 +129,21 @@ check_packages() {
   local built left
   note "building the packages"
   fresh_root packages
-  built=$root/hearth/build/package
+  built=$root$tree/build/package
   copy_tree
   run "bash packaging/build_deb.sh && bash packaging/build_tarball.sh"
   note "the deb in a bare root"
   fresh_root deb
-  cp "$built"/hearth_*.deb "$root/hearth/"
+  cp "$built"/hearth_*.deb "$root/mnt/"
   run "DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ./hearth_*.deb >/dev/null"
   ask_for_a_tale hearth
   run "DEBIAN_FRONTEND=noninteractive apt-get purge -y -qq hearth >/dev/null"
-  left=$(run "find / -xdev -name '*hearth*' -not -path '/hearth*' -not -path '/home/*' -not -path '/var/log/*' \
-    -not -path '/var/cache/*' -not -path '/tmp/*'")
+  left=$(run "find / -xdev -name '*hearth*' -not -path '/mnt/*' -not -path '$downloads*' -not -path '/home/*' \
+    -not -path '/var/log/*' -not -path '/var/cache/*' -not -path '/tmp/*'")
   [[ -z $left ]] || fail "purging the package leaves: $left"
   note "the tarball in a bare root"
   fresh_root tarball
-  cp "$built"/hearth-*.tar.gz "$root/hearth/"
+  cp "$built"/hearth-*.tar.gz "$root/mnt/"
   run "mkdir /opt/hearth && tar -C /opt/hearth --strip-components=1 -xf hearth-*.tar.gz && chmod 755 /opt/hearth"
   ask_for_a_tale /opt/hearth/bin/hearth
   run "rm -r /opt/hearth"
@@ -145,19 +158,19 @@ check_script() {
 }
 
 inside() {
-  if [[ $part == presets || $part == full ]]; then check_presets; fi
+  if [[ $part == short || $part == presets || $part == full ]]; then check_presets; fi
   if [[ $part == demo || $part == full ]]; then check_script demo "bash packaging/demo.sh"; fi
   if [[ $part == packages || $part == full ]]; then check_packages; fi
-  if [[ $part == tests || $part == full ]]; then check_script tests "bash tests/run.sh"; fi
+  if [[ $part == tests || $part == full ]]; then check_script tests "bash tests/run.sh --release"; fi
   note "done on a bare machine: $part"
 }
 
-part=presets
+part=short
 case ${1:-} in
   "") ;;
-  --demo | --tests | --packages | --full) part=${1#--} ;;
-  --inside) part=$2 work=$3; inside; exit ;;
-  *) echo "usage: bash tests/packaging/bare.sh [--demo|--tests|--packages|--full]" >&2; exit 2 ;;
+  --presets | --demo | --tests | --packages | --full) part=${1#--} ;;
+  --inside) part=$2 work=$3 compiler_cache=$4; inside; exit ;;
+  *) echo "usage: bash tests/packaging/bare.sh [--presets|--demo|--tests|--packages|--full]" >&2; exit 2 ;;
 esac
 
 [[ -z ${HEARTH_IN_BARE_ROOT:-} ]] || skip "this is one already"
@@ -175,7 +188,8 @@ apt-get indextargets --no-release-info --format 'deb $(REPO_URI) $(RELEASE) $(CO
 mirror=$(awk -v r=$release '$3 == r { print $2; exit }' "$work/sources.list")
 [[ -n $mirror ]] || skip "apt has no source of Debian 12 here"
 
-mkdir -p "$cache/debs/partial"
+compiler_cache=$(ccache --get-config cache_dir 2>/dev/null || echo "$cache/ccache")
+mkdir -p "$cache/debs/partial" "$compiler_cache"
 find "$cache" -type f -mtime +30 -delete  # security updates make them old
 if [[ ! -s $cache/$release.tar ]]; then
   proxy=
@@ -190,4 +204,4 @@ if [[ ! -s $cache/$release.tar ]]; then
   mv "$cache/$release.tar.part" "$cache/$release.tar"
   rm -rf --one-file-system "$work/base"
 fi
-unshare --mount --pid --fork --kill-child bash "${BASH_SOURCE[0]}" --inside "$part" "$work"
+unshare --mount --pid --fork --kill-child bash "${BASH_SOURCE[0]}" --inside "$part" "$work" "$compiler_cache"
