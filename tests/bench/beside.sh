@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Compares hearth with another engine's program on the same model file, the engines in turn, and prints a section for
-# tests/bench/RESULTS.md: date, machine, versions, medians with the least and the largest.
+# docs/benchmarks.md: date, machine, versions, medians with the least and the largest.
 #   bash tests/bench/beside.sh PROGRAM FILE.gguf [ROUNDS]       default: 3 rounds
 # PROGRAM is the path of a program of llama.cpp or of a fork; its name says what is compared. None is built here.
 #   llama-bench           prefill of 512 tokens, decode of one sequence

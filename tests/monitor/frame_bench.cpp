@@ -1,5 +1,5 @@
 // CPU time to build a frame of each panel, and to raster it, with a busy daemon's data. No test:
-// run it by hand, on a quiet machine; tests/bench/RESULTS.md has the figures.
+// run it by hand, on a quiet machine; docs/benchmarks.md has the figures.
 
 #include <fmt/core.h>
 
