@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "kernels/dtype.h"
+#include "kernels/ops/dtype.h"
 #include "kernels/quant/blocks.h"
 #include "kernels/quant/quant_types.h"
 

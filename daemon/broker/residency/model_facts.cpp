@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "ipc/worker_codec.h"
+#include "ipc/wire/worker_codec.h"
 #include "kernels/base/log.h"
 
 namespace hearth::broker {

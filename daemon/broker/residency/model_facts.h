@@ -13,7 +13,7 @@
 
 #include "daemon/broker/residency/model_directory.h"
 #include "daemon/broker/process/program_runs.h"
-#include "ipc/worker_messages.h"
+#include "ipc/schema/worker_messages.h"
 
 namespace hearth::broker {
 

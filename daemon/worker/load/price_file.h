@@ -15,7 +15,7 @@
 namespace hearth::worker {
 
 /// Ceilings further apart than this factor are those of different machines. A step's cost that is
-/// wrong by less corrects itself in a few steps (engine/step_cost.h), and a busy machine can halve
+/// wrong by less corrects itself in a few steps (engine/cost/step_cost.h), and a busy machine can halve
 /// what is measured.
 inline constexpr double kOtherMachine = 2;
 

@@ -1,6 +1,6 @@
 // Measured costs of steps, kept for a later worker of the same model on the same machine.
 
-#include "daemon/worker/price_file.h"
+#include "daemon/worker/load/price_file.h"
 
 #include <doctest/doctest.h>
 

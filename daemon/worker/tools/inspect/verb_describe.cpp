@@ -3,11 +3,11 @@
 #include <filesystem>
 #include <memory>
 
-#include "daemon/worker/command_line.h"
-#include "daemon/worker/measuring_ops.h"
-#include "daemon/worker/sampling_defaults.h"
-#include "daemon/worker/verbs.h"
-#include "ipc/worker_codec.h"
+#include "daemon/worker/tools/command_line.h"
+#include "daemon/worker/load/measuring_ops.h"
+#include "daemon/worker/load/sampling_defaults.h"
+#include "daemon/worker/tools/verbs.h"
+#include "ipc/wire/worker_codec.h"
 #include "models/file_info.h"
 #include "models/gguf/gguf_file.h"
 #include "models/model.h"
