@@ -96,6 +96,11 @@ run_aarch64() {
     outcome="skipped, needs packaging/install_deps.sh --aarch64"
   fi
 }
+run_soak() {
+  note soak
+  python3 tests/soak/soak.py build/release/bin models/demo --hours 0.1
+  outcome="6 min, nothing grew"
+}
 run_fuzz() {
   note fuzz
   HEARTH_FUZZ_SECONDS=${HEARTH_FUZZ_SECONDS:-600} bash tests/fuzz/run.sh
@@ -116,6 +121,7 @@ if [[ $full == 1 ]]; then
   stage aarch64 run_aarch64
   export HEARTH_TEST_FULL=1  # where counts cost minutes and not hours
   stage release run_preset release -- -LE '^bare$'  # which has stages of its own
+  stage soak run_soak
   stage fuzz run_fuzz
   for part in presets demo packages tests; do stage "bare-$part" run_bare "$part"; done
 else

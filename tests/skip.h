@@ -1,6 +1,7 @@
 #pragma once
 // Tests that need what this machine may lack are shown as skipped, with the reason.
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -28,6 +29,13 @@ inline std::filesystem::path test_data(const std::string& relative) {
 inline bool full_counts() {
   const char* full = std::getenv("HEARTH_TEST_FULL");
   return full != nullptr && *full == '1';
+}
+
+/// First of the seeds that random tests try in addition to their fixed ones; 0: none. .ci/run sets
+/// HEARTH_NIGHT_SEED to the day, so that each night tries others.
+inline uint64_t night_seed() {
+  const char* night = std::getenv("HEARTH_NIGHT_SEED");
+  return night != nullptr ? std::strtoull(night, nullptr, 10) * 100'000 : 0;
 }
 
 }  // namespace hearth::tests

@@ -33,16 +33,6 @@ void bind(V& v, R& r) {
   v("repetition_penalty", r.repetition_penalty);
   v("penalty_window", r.penalty_window);
 }
-
-template <class V, Of<SamplingSettings> R>
-void bind(V& v, R& r) {
-  v("temperature", r.temperature);
-  v("top_k", r.top_k);
-  v("top_p", r.top_p);
-  v("min_p", r.min_p);
-  v("repetition_penalty", r.repetition_penalty);
-  v("penalty_window", r.penalty_window);
-}
 template <class V, Of<EngineSettings> R>
 void bind(V& v, R& r) {
   v("device", r.device);

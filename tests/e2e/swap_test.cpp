@@ -130,6 +130,69 @@ TEST_CASE("role swaps with room for one model: the old one drains first, nothing
                   full ? 20 : 3);
 }
 
+TEST_CASE("random verbs of an administrator under clients that never stop: nothing lost or wrong") {
+  Sandbox sandbox;
+  const Daemon daemon(with_models(sandbox),
+                      {"limits.max_resident=2", "residency.memory_bytes=1073741824", "roles.fast=one"});
+  std::atomic<bool> stop = false;
+  std::vector<Streamer> streamers(3);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < streamers.size(); ++i) {
+    threads.emplace_back([&, i] { streamers[i].run(daemon, i, stop); });
+  }
+  ipc::Client admin = daemon.connect();
+  std::mt19937_64 random(tests::night_seed() != 0 ? tests::night_seed() : 23);
+  std::vector<std::string> failed;
+  const auto expect = [&failed](const std::string& verb, const auto& reply) {
+    if (!reply.ok()) failed.push_back(verb + ": " + reply.error().message);
+  };
+  const int verbs = tests::full_counts() ? 200 : 50;
+  for (int i = 0; i < verbs; ++i) {
+    const std::string model = kNames[random() % 2];
+    switch (random() % 9) {
+      case 0: expect("swap default", admin.swap({.role = "default", .model = model})); break;
+      case 1: expect("swap fast", admin.swap({.role = "fast", .model = model})); break;
+      case 2: expect("load", admin.load({.model = model})); break;
+      case 3: expect("unload", admin.unload({.model = model})); break;
+      case 4: expect("ps", admin.ps()); break;
+      case 5: expect("models", admin.models()); break;
+      case 6: expect("stats", admin.stats()); break;
+      case 7: expect("cache", admin.cache({.op = "stats"})); break;
+      case 8: {
+        // Of a request of its own, early or late.
+        const std::string id = "own-" + std::to_string(i);
+        expect("start", admin.start(named("fast", 7, 400), id));
+        if (random() % 2 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        (void)admin.cancel(id);  // it may have ended
+        const auto answers = collect(admin, 1);
+        if (!answers.at(id).done) failed.push_back(id + ": " + why(answers.at(id)));
+        break;
+      }
+    }
+  }
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  CHECK(failed == std::vector<std::string>{});
+  std::map<std::pair<std::string, uint64_t>, std::vector<int32_t>> want;
+  size_t texts = 0;
+  for (const std::string& model : kNames) {
+    for (uint64_t seed = 0; seed < Streamer::kSeeds; ++seed) {
+      const Answer answer = run(admin, named(model, seed, Streamer::kTokens));
+      REQUIRE_MESSAGE(answer.done, why(answer));
+      want[{model, seed}] = answer.ids[0];
+    }
+  }
+  for (const Streamer& streamer : streamers) {
+    CHECK(streamer.problems == std::vector<std::string>{});
+    texts += streamer.texts.size();
+    for (const Streamer::Text& text : streamer.texts) {
+      CHECK(text.ids == want[{text.model, text.seed}]);
+    }
+  }
+  CHECK(texts > streamers.size());
+  CHECK(daemon.wait_until_idle());
+}
+
 TEST_CASE("load, unload and the states between, as the command line tells them") {
   Sandbox sandbox;
   const Daemon daemon(with_models(sandbox), {"roles.fast=one", "keep_alive_ms.two=1"});

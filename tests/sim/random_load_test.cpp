@@ -193,6 +193,13 @@ TEST_CASE("random load says what it must, whatever happens") {
   const int seeds = (full_counts() ? 10'000 : 2'000) / kSlowdown;
   Met met;
   for (int seed = 1; seed <= seeds; ++seed) run_seed(static_cast<uint64_t>(seed), met);
+  if (const uint64_t night = night_seed(); night != 0) {
+    const auto more = static_cast<uint64_t>(seeds) / 4;
+    MESSAGE("seeds " << night << " to " << night + more - 1);
+    Met of_night;
+    for (uint64_t seed = night; seed < night + more; ++seed) run_seed(seed, of_night);
+    CHECK(of_night.requests >= 5 * more);
+  }
   const auto count = static_cast<uint64_t>(seeds);
   CHECK(met.requests >= 5 * seeds);
   CHECK(met.refused < met.requests / 4);

@@ -26,6 +26,8 @@ struct ProgramRuns::Run {
   std::string text;
 };
 
+ProgramRuns::ProgramRuns(asio::io_context& io, Bounds bounds) : io_(io), bounds_(bounds) {}
+
 ProgramRuns::~ProgramRuns() = default;
 
 Result<void> ProgramRuns::start(const std::vector<std::string>& argv, Then then) {

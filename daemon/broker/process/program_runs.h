@@ -29,7 +29,7 @@ class ProgramRuns {
   /// kUnavailable: the run exceeded a bound and was killed.
   using Then = std::function<void(Result<Ended>)>;
 
-  ProgramRuns(boost::asio::io_context& io, Bounds bounds) : io_(io), bounds_(bounds) {}
+  ProgramRuns(boost::asio::io_context& io, Bounds bounds);
   ~ProgramRuns();  // kills what still runs; nobody is told
 
   /// Starts argv[0]; `then` is called once, after its output has been closed. kBusy where as many

@@ -168,6 +168,13 @@ TEST_CASE("random loads, unloads, swaps, requests, cancels and deaths end well i
     CAPTURE(seed);
     Interleaving(seed).run(60);
   }
+  if (const uint64_t night = tests::night_seed(); night != 0) {
+    MESSAGE("seeds " << night << " to " << night + runs / 4 - 1);
+    for (uint64_t seed = night; seed < night + runs / 4; ++seed) {
+      CAPTURE(seed);
+      Interleaving(seed).run(60);
+    }
+  }
 }
 
 }  // namespace
