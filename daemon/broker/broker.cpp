@@ -628,24 +628,9 @@ void Broker::watch_new_workers() {
 
 // What `systemctl status` shows.
 void Broker::report_status() {
-  std::string status = fmt::format("{} live requests; models:", dispatcher_.requests().size());
-  if (drain_deadline_us_ != 0) status = "stopping; " + status;
-  if (residency_.suspended()) status = "asleep; " + status;
-  for (const auto& [name, resident] : residency_.residents()) {
-    if (resident.worker == nullptr) {
-      if (resident.problem) status += fmt::format(" {} (failed)", name);
-    } else if (resident.worker->is_ready()) {
-      status += " " + name;
-    } else if (resident.worker->is_leaving()) {
-      status += fmt::format(" {} (leaving)", name);
-    } else {
-      // In tenths: a line for each percent would be a message for each tick.
-      const int percent = static_cast<int>(resident.worker->load_share() * 10) * 10;
-      status += fmt::format(" {} (loading, {} %)", name, percent);
-    }
-  }
+  std::string status = reports_.service_status();
   if (status == status_) return;
-  status_ = status;
+  status_ = std::move(status);
   systemd_.status(status_);
 }
 

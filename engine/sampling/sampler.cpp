@@ -17,11 +17,10 @@ namespace {
 Result<void> check_finite(std::span<const float> logits) {
   const size_t bad = first_not_finite(logits);
   if (bad == logits.size()) return {};
-  return Error{
-      ErrorCode::kInternal,
-      fmt::format("the model computed the logit {} for token {}, want a finite number",
-                  logits[bad], bad),
-      ""};
+  return Error{ErrorCode::kInternal,
+               fmt::format("the model computed the logit {} for token {}, want a finite number",
+                           logits[bad], bad),
+               ""};
 }
 
 /// log of the sum of exp(logits).

@@ -41,7 +41,7 @@ struct ModelEntry {
   uint64_t file_bytes = 0;
   double load_share = 0;  ///< loading: 0 to 1
   std::string problem;    ///< failed: the sentence
-  // As the file says; known soon after the file was found, unless this build refuses it:
+  // From the file; known soon after the file was found, unless this build refuses it:
   std::string architecture;
   std::string file_type;  ///< dominant weight type, e.g. "Q8_0"
   uint64_t num_parameters = 0;

@@ -99,13 +99,13 @@ struct WorkerStopped {
 using WorkerEvent = std::variant<WorkerHello, WorkerLoadProgress, WorkerReady, WorkerFailed,
                                  WorkerHeartbeat, WorkerStopped, WorkerPlan>;
 
-/// What a model file says of itself without being loaded: the last line that
+/// Facts from the head of a model file, which is not loaded for them: the last line that
 /// `hearth-worker-<device> describe FILE` prints.
 struct FileFacts {
   std::string architecture;
   std::string file_type;  ///< dominant weight type, e.g. "Q8_0"
   uint64_t num_parameters = 0;
-  int32_t context_length = 0;  ///< as the file says; 0: this build refuses the file
+  int32_t context_length = 0;  ///< from the file; 0: this build refuses the file
   SamplingSettings sampling{};
   bool chat_template = false;
   bool operator==(const FileFacts&) const = default;

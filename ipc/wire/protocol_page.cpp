@@ -242,8 +242,7 @@ std::vector<Event> example_events() {
                          .throttled = "power limit"};
   stats.workers = {worker, on_gpu};
   return {
-      QueuedEvent{"loading", 0, 1500},
-      QueuedEvent{"slots", 2, 3000},
+      QueuedEvent{"slots", 2, 1500},
       ProgressEvent{128, 4000},
       StartedEvent{"stories", 12, 8, 0.4},
       PromptLogprobsEvent{{-0.25f}, {1, 403}, {"<s>", " Once"}, {{{403, -0.25f, " Once"}}}},
@@ -283,7 +282,7 @@ std::string protocol_page() {
       "```json\n{}\n```\n",
       R"({"verb":"generate","model":"default","prompt":"Once upon a time","max_tokens":200,"temperature":0})");
   page +=
-      "\n## Events\n\nExamples of each, as the daemon writes them. Times are milliseconds; a "
+      "\n## Events\n\nOne of each, as the daemon writes them. Times are milliseconds; a "
       "reason "
       "is `stop`, `tool_calls`\n(it stopped, and has calls), `length`, `cancelled` or `deadline`; "
       "`tpot_ms` is the mean time per output token after the first. `gpu` is there for models on a "

@@ -26,12 +26,12 @@ constexpr uint8_t kLargeE8M0 = 253;
 // IEEE numbers are NaN or infinite when all bits of the exponent are set.
 template <typename T>
 bool all_set(const std::byte* first, uint64_t count, uint64_t stride, T mask) {
-  unsigned met = 0;
+  bool met = false;
   const auto look = [&](uint64_t step) {
     for (uint64_t i = 0; i < count; ++i) {
       T bits;
       std::memcpy(&bits, first + i * step, sizeof bits);
-      met |= static_cast<unsigned>((bits & mask) == mask);
+      met |= (bits & mask) == mask;
     }
   };
   if (stride == sizeof(T)) {
@@ -39,7 +39,7 @@ bool all_set(const std::byte* first, uint64_t count, uint64_t stride, T mask) {
   } else {
     look(stride);
   }
-  return met != 0;
+  return met;
 }
 
 /// Where the first value of `tensor` that is not finite is, and which one it is.
@@ -53,7 +53,8 @@ std::optional<std::string> find_bad_value(const GgufTensor& tensor) {
                         tensor.bytes.subspan(kernels::bytes_of(*tensor.dtype, done),
                                              kernels::bytes_of(*tensor.dtype, count)),
                         values);
-    const auto bad = std::ranges::find_if(values, [](float value) { return !std::isfinite(value); });
+    const auto bad =
+        std::ranges::find_if(values, [](float value) { return !std::isfinite(value); });
     if (bad == values.end()) continue;
     return fmt::format("{} {}: value {} of {} is {}", printable(tensor.name), tensor.shape(),
                        done + static_cast<uint64_t>(bad - values.begin()), all, *bad);
@@ -107,8 +108,7 @@ uint64_t WeightCheck::width(Field kind) {
   return 1;
 }
 
-bool WeightCheck::any_suspect(Field kind, const std::byte* first, uint64_t count,
-                              uint64_t stride) {
+bool WeightCheck::any_suspect(Field kind, const std::byte* first, uint64_t count, uint64_t stride) {
   switch (kind) {
     case Field::kF32: return all_set<uint32_t>(first, count, stride, 0x7f800000);
     case Field::kHalf: return all_set<uint16_t>(first, count, stride, 0x7c00);
@@ -164,10 +164,10 @@ Result<void> WeightCheck::finish() const {
     if (!bad) continue;
     const std::string name =
         file_.source() != nullptr ? file_.source()->path().filename().string() : file_.name();
-    return Error::corrupt(
-        fmt::format("{}: the weights are damaged: {}, want a finite number; download or convert the "
-                    "file again",
-                    name, *bad));
+    return Error::corrupt(fmt::format(
+        "{}: the weights are damaged: {}, want a finite number; download or convert the "
+        "file again",
+        name, *bad));
   }
   return {};
 }

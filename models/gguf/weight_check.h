@@ -28,7 +28,7 @@ class WeightCheck {
 
  private:
   enum class Field : uint8_t { kF32, kHalf, kTwoHalves, kBF16, kE8M0 };
-  /// The fields of one tensor that tell whether its values are finite.
+  /// The fields of one tensor that show whether its values are finite.
   struct Fields {
     size_t tensor = 0;
     Field kind = Field::kF32;

@@ -42,8 +42,7 @@ TEST_CASE("a request is streamed: queued, started, deltas, sample_done, done") {
   CHECK(count_of<ipc::SampleDoneEvent>(answer) == 1);
 }
 
-TEST_CASE(
-    "a request that waits behind others knows its place, and for how long by measured rates") {
+TEST_CASE("a request that waits for others knows its place, and for how long by measured rates") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox, {"worker.max_seqs=1"});
   ipc::Client client = daemon.connect();
@@ -59,7 +58,7 @@ TEST_CASE(
   REQUIRE(client.start(seeded(3, 8), "first").ok());
   REQUIRE(client.start(seeded(4, 8), "second").ok());
   auto answers = collect(client, 3);
-  const auto told = [&](const std::string& id) {
+  const auto waits_of = [&](const std::string& id) {
     std::vector<ipc::QueuedEvent> out;
     for (const ipc::Event& event : answers[id].events) {
       const auto* queued = std::get_if<ipc::QueuedEvent>(&event);
@@ -67,8 +66,8 @@ TEST_CASE(
     }
     return out;
   };
-  CHECK(told("long").empty());
-  const auto first = told("first"), second = told("second");
+  CHECK(waits_of("long").empty());
+  const auto first = waits_of("first"), second = waits_of("second");
   REQUIRE_FALSE(first.empty());
   REQUIRE_FALSE(second.empty());
   for (const ipc::QueuedEvent& event : first) CHECK(event.position == 0);

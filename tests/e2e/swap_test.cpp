@@ -132,8 +132,9 @@ TEST_CASE("role swaps with room for one model: the old one drains first, nothing
 
 TEST_CASE("random verbs of an administrator under clients that never stop: nothing lost or wrong") {
   Sandbox sandbox;
-  const Daemon daemon(with_models(sandbox),
-                      {"limits.max_resident=2", "residency.memory_bytes=1073741824", "roles.fast=one"});
+  const Daemon daemon(
+      with_models(sandbox),
+      {"limits.max_resident=2", "residency.memory_bytes=1073741824", "roles.fast=one"});
   std::atomic<bool> stop = false;
   std::vector<Streamer> streamers(3);
   std::vector<std::thread> threads;

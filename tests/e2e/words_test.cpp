@@ -150,23 +150,6 @@ TEST_CASE("tokens are drawn alike over every way: as the file says, else the con
   rewrite(tiny, cold, [](models::GgufWriter& w) { w.set_f32("general.sampling.temp", 0.0f); });
   const Daemon daemon(sandbox, {"sampling.temperature=0.5", "sampling.plain.top_k=3"});
   ipc::Client client = daemon.connect();
-  // Before either is loaded; a file that this build refuses has no facts.
-  std::ofstream(sandbox.models() / "page.gguf") << "<!DOCTYPE html><html></html>";
-  std::map<std::string, ipc::ModelEntry> found;
-  CHECK(eventually([&] {
-    for (ipc::ModelEntry& entry : client.models()->models) found[entry.name] = entry;
-    return found["cold"].sampling && found["plain"].sampling;
-  }));
-  for (const char* model : {"cold", "plain"}) {
-    CHECK(found[model].state == "found");
-    CHECK(found[model].architecture == "llama");
-    CHECK(found[model].context_length > 0);
-  }
-  REQUIRE(found["cold"].sampling.has_value());
-  CHECK(found["cold"].sampling->temperature == 0.0f);
-  CHECK(found["cold"].sampling->top_k == 40);
-  CHECK(found["plain"].sampling->temperature == 0.5f);
-  CHECK(found["plain"].sampling->top_k == 3);
   HttpClient http(daemon);
   const auto native = [&](const std::string& model,
                           const std::function<void(ipc::GenerateRequest&)>& say) {
@@ -205,17 +188,51 @@ TEST_CASE("tokens are drawn alike over every way: as the file says, else the con
   CHECK(told("cold")["top_k"] == 40);
   CHECK(told("plain")["temperature"] == 0.5);
   CHECK(told("plain")["top_k"] == 3);
+}
+
+TEST_CASE("facts of a model file are known before it is loaded, and stay the same") {
+  const Sandbox sandbox;
+  const fs::path tiny = sandbox.models() / "plain.gguf";
+  write_tiny_model(tiny, 1, kWordsTemplate);
+  rewrite(tiny, sandbox.models() / "cold.gguf",
+          [](models::GgufWriter& w) { w.set_f32("general.sampling.temp", 0.0f); });
+  // A file that this build refuses has no facts.
+  std::ofstream(sandbox.models() / "page.gguf") << "<!DOCTYPE html><html></html>";
+  const Daemon daemon(sandbox, {"sampling.temperature=0.5", "sampling.plain.top_k=3"});
+  ipc::Client client = daemon.connect();
+  std::map<std::string, ipc::ModelEntry> found;
+  REQUIRE(eventually([&] {
+    for (ipc::ModelEntry& entry : client.models()->models) found[entry.name] = entry;
+    return found["cold"].sampling && found["plain"].sampling;
+  }));
+  CHECK(found["cold"].sampling->temperature == 0.0f);
+  CHECK(found["cold"].sampling->top_k == 40);
+  CHECK(found["plain"].sampling->temperature == 0.5f);
+  CHECK(found["plain"].sampling->top_k == 3);
+  CHECK_FALSE(found["page"].sampling.has_value());
+  HttpClient http(daemon);
+  const auto listed = nlohmann::json::parse(http.ask("GET", "/v1/models/cold").body)["hearth"];
+  CHECK(listed["sampling"]["temperature"] == 0.0);
+  CHECK(listed["context_length"] == found["cold"].context_length);
+  CHECK(run_hearth(sandbox, "models").out.find("context ") != std::string::npos);
+  for (const char* model : {"cold", "plain"}) {
+    CAPTURE(model);
+    CHECK(found[model].state == "found");
+    CHECK(found[model].architecture == "llama");
+    CHECK(found[model].context_length > 0);
+    CHECK(found[model].chat_template);
+    REQUIRE(client.load({.model = model}).ok());
+  }
   for (const ipc::ModelEntry& loaded : client.models()->models) {
-    if (loaded.name == "page") {
-      CHECK_FALSE(loaded.sampling.has_value());
-      continue;
-    }
+    if (loaded.name != "cold" && loaded.name != "plain") continue;
+    CAPTURE(loaded.name);
+    const ipc::ModelEntry& before = found[loaded.name];
     CHECK(loaded.state == "resident");
-    CHECK(loaded.sampling == found[loaded.name].sampling);
-    CHECK(loaded.context_length == found[loaded.name].context_length);
-    CHECK(loaded.chat_template == found[loaded.name].chat_template);
-    CHECK(loaded.file_type == found[loaded.name].file_type);
-    CHECK(loaded.num_parameters == found[loaded.name].num_parameters);
+    CHECK(loaded.sampling == before.sampling);
+    CHECK(loaded.context_length == before.context_length);
+    CHECK(loaded.chat_template == before.chat_template);
+    CHECK(loaded.file_type == before.file_type);
+    CHECK(loaded.num_parameters == before.num_parameters);
   }
 }
 

@@ -1,4 +1,4 @@
-"""Serves mixed requests for a long time and looks at what stays behind.
+"""Serves mixed requests for a long time and looks at what is left over.
 
     python3 tests/soak/soak.py BIN MODELS [--hours H]      default: 24; tests/run.sh --full takes 0.1
 
@@ -28,7 +28,7 @@ import time
 # Allocators keep what a burst took; a leak of one small object per request is more than this in an hour.
 MOST_GROWTH_KIB = 4096
 CLIENTS = 6
-PROMPTS = ["Once upon a time", "The king had three sons", "In a dark wood there lived", "A poor miller said"]
+PROMPTS = ["Once upon a time", "The king had three sons", "In a dark wood there lived", "A poor miller had"]
 
 parser = argparse.ArgumentParser()
 parser.add_argument("bin")
@@ -159,7 +159,7 @@ try:
     if daemon.poll() is not None:
         problems.append(f"the daemon ended with {daemon.returncode}")
     else:
-        time.sleep(2)  # several heartbeats: what they say is of an idle worker
+        time.sleep(2)  # several heartbeats: they describe an idle worker
         for worker in workers():
             if worker["restarts"] != 0 or any(worker["snapshot"]["kv_blocks_used"]):
                 problems.append(f"worker: {worker['restarts']} restarts, blocks {worker['snapshot']['kv_blocks_used']}")

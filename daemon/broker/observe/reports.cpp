@@ -53,7 +53,7 @@ ipc::PongReply Reports::pong() const {
           .draining = instance_.draining};
 }
 
-// What a worker will say once it has loaded the file.
+// The facts that a worker will report once it has loaded the file.
 void Reports::add_file_facts(const ModelFile& file, ipc::ModelEntry* entry) const {
   const ipc::FileFacts* facts = files_.find(file);
   if (facts == nullptr || facts->context_length == 0) return;
@@ -208,6 +208,26 @@ ipc::HealthReply Reports::health() const {
   }
   reply.status = instance_.draining ? "draining" : reply.problems.empty() ? "ok" : "degraded";
   return reply;
+}
+
+std::string Reports::service_status() const {
+  std::string status = fmt::format("{} live requests; models:", dispatcher_.requests().size());
+  if (instance_.draining) status = "stopping; " + status;
+  if (residency_.suspended()) status = "asleep; " + status;
+  for (const auto& [name, resident] : residency_.residents()) {
+    if (resident.worker == nullptr) {
+      if (resident.problem) status += fmt::format(" {} (failed)", name);
+    } else if (resident.worker->is_ready()) {
+      status += " " + name;
+    } else if (resident.worker->is_leaving()) {
+      status += fmt::format(" {} (leaving)", name);
+    } else {
+      // In tenths: a line for each percent would be a message for each tick.
+      const int percent = static_cast<int>(resident.worker->load_share() * 10) * 10;
+      status += fmt::format(" {} (loading, {} %)", name, percent);
+    }
+  }
+  return status;
 }
 
 }  // namespace hearth::broker

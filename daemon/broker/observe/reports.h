@@ -43,6 +43,8 @@ class Reports {
   /// Every live request, for those who watch.
   std::vector<HubRequest> hub_requests() const;
   ipc::HealthReply health() const;
+  /// One line for the service manager.
+  std::string service_status() const;
 
  private:
   ipc::ModelEntry model_entry(const ModelFile& file) const;

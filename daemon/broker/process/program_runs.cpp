@@ -64,7 +64,7 @@ void ProgramRuns::read(uint64_t number) {
         if (error) return end(number, nullptr);  // its output is closed: it has ended
         Run& read_from = *running_.at(number);
         read_from.text.append(read_from.piece.data(), bytes);
-        if (read_from.text.size() > bounds_.output_bytes) return end(number, "too much to say");
+        if (read_from.text.size() > bounds_.output_bytes) return end(number, "too much output");
         read(number);
       });
 }

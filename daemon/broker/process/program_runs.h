@@ -30,7 +30,7 @@ class ProgramRuns {
   using Then = std::function<void(Result<Ended>)>;
 
   ProgramRuns(boost::asio::io_context& io, Bounds bounds);
-  ~ProgramRuns();  // kills what still runs; nobody is told
+  ~ProgramRuns();  // kills what still runs, without a call of `then`
 
   /// Starts argv[0]; `then` is called once, after its output has been closed. kBusy where as many
   /// run already, kIo where it cannot be started: `then` is not called.

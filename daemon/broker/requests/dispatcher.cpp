@@ -18,8 +18,6 @@ namespace {
 // As encode_event() begins a reply.
 constexpr std::string_view kReplyBegins = R"({"event":"reply")";
 constexpr int32_t kDeathsToPoison = 2;
-// How often a better estimate alone is worth an event.
-constexpr int64_t kEstimateEveryUs = 1'000'000;
 
 // Below 2^53, so that every JSON reader gives the same number back.
 uint64_t random_seed() { return random_bits() >> 11; }
@@ -145,7 +143,7 @@ void Dispatcher::forward(LiveRequest& request, Worker& worker) {
     out.tokenize = std::get<ipc::TokenizeRequest>(request.request);
   }
   request.state = LiveRequest::State::kForwarded;
-  request.queued = kNotQueued;  // until the worker says where it waits
+  request.queued = kNotQueued;  // until the worker reports where it waits
   request.encoding = 0;
   if (side_ == nullptr || request.bytes <= kInlineBytes) {
     return worker.send_request(request.number, ipc::encode_worker_request(out));
@@ -266,39 +264,6 @@ void Dispatcher::tick() {
   announce_waiting();
 }
 
-void Dispatcher::announce_waiting() {
-  struct Waiting {
-    std::string reason;
-    int64_t estimate_ms = 0;
-    int32_t ahead = 0;
-  };
-  std::map<std::string, Waiting> models;
-  const int64_t now_us = clock_.now_us();
-  const std::vector<uint64_t> waiting = table_.numbers(
-      [](const LiveRequest& request) { return request.state == LiveRequest::State::kWaiting; });
-  for (const uint64_t number : waiting) {
-    LiveRequest* request = table_.find(number);
-    const auto [model, first] = models.try_emplace(request->model);
-    if (first) {
-      model->second.reason = residency_->waiting_reason(request->model);
-      // Until others' requests have ended: not known.
-      const bool behind_others = model->second.reason == "busy";
-      model->second.estimate_ms = behind_others ? 0 : residency_->estimate_ms(request->model);
-    }
-    const ipc::QueuedEvent now{.reason = model->second.reason,
-                               .position = model->second.ahead++,
-                               .estimate_ms = model->second.estimate_ms};
-    const bool better_known = now.estimate_ms != request->queued.estimate_ms &&
-                              now_us - request->queued_said_us >= kEstimateEveryUs;
-    const bool news = better_known || now.reason != request->queued.reason ||
-                      now.position != request->queued.position;
-    if (!news || !request->is_generate()) continue;
-    request->queued = now;
-    request->queued_said_us = now_us;
-    send_event(*request, ipc::encode_event(now), Size::kBounded);
-  }
-}
-
 // ---- From workers ------------------------------------------------------------------------------
 
 bool Dispatcher::model_in_use(const std::string& model) const {
@@ -396,13 +361,6 @@ void Dispatcher::on_event(LiveRequest& request, const ipc::Answer& answer) {
     end_error(request, std::move(*error));
   } else {
     end_reply(request, json);
-  }
-}
-
-// Only the latest matters, so none is kept for a client that is behind.
-void Dispatcher::send_newest(LiveRequest& request, std::string_view json) {
-  if (request.left || output_.backlog_messages(request.peer) == 0) {
-    send_event(request, json, Size::kBounded);
   }
 }
 

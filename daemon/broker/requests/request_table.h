@@ -34,7 +34,7 @@ struct Watcher {
 
 struct ReplayLog;
 
-/// Of a request whose client was not told that it waits.
+/// Of a request that was sent no QueuedEvent.
 inline const ipc::QueuedEvent kNotQueued{.reason = {}, .position = -1, .estimate_ms = 0};
 
 struct LiveRequest {
@@ -75,7 +75,7 @@ struct LiveRequest {
   uint64_t fork_of = 0;
   int32_t fork_sample = 0;
 
-  ipc::QueuedEvent queued = kNotQueued;  ///< as its client was told last
+  ipc::QueuedEvent queued = kNotQueued;  ///< the last one that was sent
   int64_t queued_said_us = 0;
 
   bool is_generate() const { return std::holds_alternative<ipc::GenerateRequest>(request); }

@@ -1,5 +1,5 @@
 #pragma once
-// What model files say of themselves, for listings of models that were never loaded. A worker
+// Facts from the heads of model files, for listings of models that were never loaded. A worker
 // program reads each file, one after the other: a damaged file can end that program and not the
 // broker. Owned by the io thread.
 
@@ -11,8 +11,8 @@
 #include <optional>
 #include <string>
 
-#include "daemon/broker/residency/model_directory.h"
 #include "daemon/broker/process/program_runs.h"
+#include "daemon/broker/residency/model_directory.h"
 #include "ipc/schema/worker_messages.h"
 
 namespace hearth::broker {

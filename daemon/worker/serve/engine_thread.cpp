@@ -7,12 +7,12 @@
 #include <future>
 #include <utility>
 
+#include "daemon/worker/load/cost_file.h"
 #include "daemon/worker/load/device.h"
 #include "daemon/worker/load/device_plan.h"
 #include "daemon/worker/load/fingerprint_cache.h"
 #include "daemon/worker/load/measuring_ops.h"
 #include "daemon/worker/load/model_work.h"
-#include "daemon/worker/load/price_file.h"
 #include "daemon/worker/load/sampling_defaults.h"
 #include "engine/kv/memory_plan.h"
 #include "engine/speculation/draft_model.h"
@@ -28,7 +28,8 @@ namespace {
 
 constexpr size_t kMailboxMessages = 1 << 16;
 constexpr int64_t kProgressEveryUs = 50'000;
-/// Read for the device's ceilings: more than the caches of most, and little beside a model.
+/// Read for the device's ceilings: more than the caches of most machines hold, and little next to a
+/// model.
 constexpr size_t kCeilingBytes = 64 << 20;
 /// Share of right guesses at which a draft that was found by its name must pay.
 constexpr double kGoodDraft = 0.8;
@@ -65,7 +66,7 @@ void EngineThread::run() {
   running_ = engine_.get();
   if (stop_) return;
   engine_->run();
-  save_prices(prices_, engine_->measured_costs());
+  save_costs(costs_, engine_->measured_costs());
 }
 
 Result<EngineLoaded> EngineThread::load() {
@@ -125,20 +126,7 @@ Result<EngineLoaded> EngineThread::load() {
       engine_,
       engine::Engine::create(options_.engine, std::move(ops), std::move(model), clock_,
                              std::move(draft), wants_store() ? &store_commands_ : nullptr));
-  const std::string machine =
-      fmt::format("{} {}, {}, {} threads", out.device.kind, out.device.variant, out.device.name,
-                  out.device.num_threads);
-  if (!options_.prefix_dir.empty()) {
-    prices_ = price_file(options_.prefix_dir.parent_path() / "prices", out.info.fingerprint,
-                         device.numerics_id, machine);
-  }
-  engine_->restore_costs(load_prices(prices_));
-  if (!reserved_bytes() && !prices_.path.empty() && !has_ceilings(prices_)) {
-    out.note_ceilings = [device, file = prices_] {
-      const auto measured = measure_device(device, kCeilingBytes);
-      if (measured.ok()) note_ceilings(file, *measured);
-    };
-  }
+  restore_costs(device, &out);
   messages_.post(WarmingUp{});
   engine_->set_weights_check([this] { return source_->check(); });
   engine_->warm_up(false);
@@ -168,6 +156,21 @@ Result<EngineLoaded> EngineThread::load() {
   out.read_gpu = gpu_reader(options_.device);
   out.load_ms = (clock_.now_us() - begin_us) / 1000;
   return out;
+}
+
+void EngineThread::restore_costs(const kernels::OpTable& device, EngineLoaded* loaded) {
+  if (options_.prefix_dir.empty()) return;
+  const std::string machine =
+      fmt::format("{} {}, {}, {} threads", device.device.kind, device.device.variant,
+                  device.device.name, device.device.num_threads);
+  costs_ = cost_file(options_.prefix_dir.parent_path() / "prices", loaded->info.fingerprint,
+                     device.numerics_id, machine);
+  engine_->restore_costs(load_costs(costs_));
+  if (reserved_bytes() || costs_.path.empty() || has_ceilings(costs_)) return;
+  loaded->note_ceilings = [device, file = costs_] {
+    const auto measured = measure_device(device, kCeilingBytes);
+    if (measured.ok()) note_ceilings(file, *measured);
+  };
 }
 
 // Next to the prefixes, which are found by digests.

@@ -10,10 +10,10 @@
 #include <thread>
 #include <variant>
 
+#include "daemon/worker/load/cost_file.h"
 #include "daemon/worker/load/device.h"
 #include "daemon/worker/load/model_source.h"
 #include "daemon/worker/load/options.h"
-#include "daemon/worker/load/price_file.h"
 #include "daemon/worker/observe/gpu_watch.h"
 #include "engine/engine.h"
 #include "engine/store/store_thread.h"
@@ -50,7 +50,7 @@ struct EngineLoaded {
   std::optional<ipc::DeviceMemory> device_memory;  ///< of a device with memory of its own
   ReadGpu read_gpu;                                ///< null: nothing to ask
   /// Measures and keeps the device's ceilings, which takes some 50 ms of all its threads; null:
-  /// they are known, or of a GPU, whose name says enough.
+  /// they are known, or of a GPU, which its name identifies.
   std::function<void()> note_ceilings;
 };
 
@@ -83,6 +83,8 @@ class EngineThread {
   void run();
   Result<EngineLoaded> load();
   std::filesystem::path digest_folder() const;
+  /// What the model's steps were measured to cost before.
+  void restore_costs(const kernels::OpTable& device, EngineLoaded* loaded);
   /// Clears `draft` where that model cannot be planned: it is not loaded then.
   Result<LoadPlan> plan(const models::GgufFile& file, std::filesystem::path* draft,
                         const kernels::OpTable& ops);
@@ -107,7 +109,7 @@ class EngineThread {
   Mailbox<engine::StoreCommand> store_commands_;
   std::optional<ModelSource> source_;  ///< outlives the engine, which asks it
   std::unique_ptr<engine::Engine> engine_;
-  PriceFile prices_;
+  CostFile costs_;
   std::unique_ptr<engine::StoreThread> store_;  ///< replies to the engine's inbox
   std::atomic<bool> stop_{false};
   std::atomic<engine::Engine*> running_{nullptr};

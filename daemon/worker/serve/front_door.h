@@ -82,7 +82,6 @@ class FrontDoor {
   void on_request_done(const engine::RequestDoneEvent& done);
   void flush_due();
   void flush(uint64_t number, Stream& stream);
-  void send_progress(const engine::ProgressEvent& progress);
   void end_cancelled(uint64_t number);
   void end_embed(const std::optional<EmbedJobs::Outcome>& outcome);
   void send_prompt_logprobs(uint64_t number, const engine::PromptLogprobsEvent& event);

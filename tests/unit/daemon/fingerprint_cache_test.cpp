@@ -87,9 +87,10 @@ TEST_CASE("a file with a NaN among its weights is refused each time, and no dige
     const Result<std::string> met = cached_fingerprint(*weights->source(), *weights, kept);
     REQUIRE_FALSE(met.ok());
     CHECK(met.error().code == ErrorCode::kCorrupt);
-    CHECK(met.error().message ==
-          "bad.gguf: the weights are damaged: a.weight [32,2]: value 33 of 64 is nan, want a finite "
-          "number; download or convert the file again");
+    CHECK(
+        met.error().message ==
+        "bad.gguf: the weights are damaged: a.weight [32,2]: value 33 of 64 is nan, want a finite "
+        "number; download or convert the file again");
     CHECK(fs::is_empty(folder.path / "kept"));
   }
 }

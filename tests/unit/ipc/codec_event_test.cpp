@@ -211,7 +211,7 @@ TEST_CASE("what workers say comes back as it was") {
   CHECK_FALSE(decode_worker_control(R"({"control":"dance"})").ok());
 }
 
-TEST_CASE("what a worker says of a file comes back as it was") {
+TEST_CASE("facts of a file come back as they were") {
   const FileFacts facts{.architecture = "llama",
                         .file_type = "Q8_0",
                         .num_parameters = 260'000,

@@ -18,10 +18,10 @@ namespace {
 
 using kernels::DType;
 
-constexpr DType kTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16,   DType::kQ8_0, DType::kQ4_0,
-                            DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,   DType::kQ2_K, DType::kQ3_K,
-                            DType::kQ4_K, DType::kQ5_K, DType::kQ6_K,   DType::kIQ4_NL,
-                            DType::kIQ4_XS, DType::kMXFP4};
+constexpr DType kTypes[] = {DType::kF32,  DType::kF16,    DType::kBF16,   DType::kQ8_0,
+                            DType::kQ4_0, DType::kQ4_1,   DType::kQ5_0,   DType::kQ5_1,
+                            DType::kQ2_K, DType::kQ3_K,   DType::kQ4_K,   DType::kQ5_K,
+                            DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4};
 
 struct Contents {
   explicit Contents(const GgufWriter& writer) : bytes(writer.bytes()) {}
@@ -51,8 +51,8 @@ TEST_CASE("blocks of random bits are refused exactly when one of their values is
     const DType type = kTypes[random() % std::size(kTypes)];
     const kernels::DTypeInfo& info = kernels::info(type);
     const bool plain = info.block_elements == 1;
-    const uint64_t dims[] = {plain ? 5 : static_cast<uint64_t>(info.block_elements) *
-                                             (1 + random() % 3)};
+    const uint64_t dims[] = {
+        plain ? 5 : static_cast<uint64_t>(info.block_elements) * (1 + random() % 3)};
     std::vector<std::byte> bytes(kernels::bytes_of(type, dims[0]));
     for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
     // Scales of MXFP4 that are too large only together with large codes.
@@ -80,8 +80,8 @@ TEST_CASE("blocks of random bits are refused exactly when one of their values is
     }
     ++refused;
     CHECK(met.error().code == ErrorCode::kCorrupt);
-    CHECK(met.error().message.find(fmt::format("t [{}]: value {} of {} is ", dims[0],
-                                               bad - values.begin(), dims[0])) !=
+    CHECK(met.error().message.find(
+              fmt::format("t [{}]: value {} of {} is ", dims[0], bad - values.begin(), dims[0])) !=
           std::string::npos);
   }
   CHECK(refused > 200);
@@ -108,8 +108,8 @@ TEST_CASE("every block of every type is looked at") {
       const GgufFile file = contents.parse();
       const Result<void> met = check_in_pieces(file, random, 64);
       REQUIRE_FALSE(met.ok());
-      CHECK(met.error().message.find(fmt::format("bad [{},3]: value {} of ", dims[0],
-                                                 at * block)) != std::string::npos);
+      CHECK(met.error().message.find(
+                fmt::format("bad [{},3]: value {} of ", dims[0], at * block)) != std::string::npos);
     }
     GgufWriter w;
     w.add_tensor("good", dims, type, zeros);

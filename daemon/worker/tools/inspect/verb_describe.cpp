@@ -3,9 +3,9 @@
 #include <filesystem>
 #include <memory>
 
-#include "daemon/worker/tools/command_line.h"
 #include "daemon/worker/load/measuring_ops.h"
 #include "daemon/worker/load/sampling_defaults.h"
+#include "daemon/worker/tools/command_line.h"
 #include "daemon/worker/tools/verbs.h"
 #include "ipc/wire/worker_codec.h"
 #include "models/file_info.h"

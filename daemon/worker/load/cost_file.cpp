@@ -1,4 +1,4 @@
-#include "daemon/worker/load/price_file.h"
+#include "daemon/worker/load/cost_file.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -86,42 +86,42 @@ bool far_apart(double a, double b) {
 
 }  // namespace
 
-PriceFile price_file(const fs::path& folder, const std::string& fingerprint,
-                     const std::string& numerics, std::string device) {
+CostFile cost_file(const fs::path& folder, const std::string& fingerprint,
+                   const std::string& numerics, std::string device) {
   if (folder.empty() || fingerprint.empty() || !ipc::ensure_private_dir(folder).ok()) return {};
   return {folder / fmt::format("{}-{}.json", plain_name(fingerprint), plain_name(numerics)),
           std::move(device), folder / "ceilings.json"};
 }
 
-engine::MeasuredCosts load_prices(const PriceFile& file) {
+engine::MeasuredCosts load_costs(const CostFile& file) {
   const std::optional<Json> object = read_object(file.path, file.device);
   if (!object) return {};
   if (const std::optional<Json> now = read_object(file.ceilings, file.device)) {
     for (const char* rate : {kReadRate, kInt8Rate}) {
       const double then = number_of(*object, rate), last = number_of(*now, rate);
       if (!far_apart(then, last)) continue;
-      log_info("prices_dropped", "file={} {}={:.3g} now={:.3g}", file.path.filename().string(),
-               rate, then, last);
+      log_info("costs_dropped", "file={} {}={:.3g} now={:.3g}", file.path.filename().string(), rate,
+               then, last);
       return {};
     }
   }
   const Json list = object->value("prefill_token_us", Json());
   if (!list.is_array()) return {};
-  engine::MeasuredCosts prices;
+  engine::MeasuredCosts costs;
   for (const Json& each : list) {
     if (!each.is_number()) return {};
-    prices.token_us.push_back(each.get<double>());
+    costs.token_us.push_back(each.get<double>());
   }
-  return prices;
+  return costs;
 }
 
-void save_prices(const PriceFile& file, const engine::MeasuredCosts& prices) {
-  const bool any = std::ranges::any_of(prices.token_us, [](double us) { return us > 0; });
+void save_costs(const CostFile& file, const engine::MeasuredCosts& costs) {
+  const bool any = std::ranges::any_of(costs.token_us, [](double us) { return us > 0; });
   if (file.path.empty() || !any) return;
   Json object = Json::object();
   object["made"] = today();
   object["device"] = file.device;
-  object["prefill_token_us"] = prices.token_us;
+  object["prefill_token_us"] = costs.token_us;
   if (has_ceilings(file)) {
     const std::optional<Json> now = read_object(file.ceilings, file.device);
     for (const char* rate : {kReadRate, kInt8Rate}) {
@@ -131,12 +131,12 @@ void save_prices(const PriceFile& file, const engine::MeasuredCosts& prices) {
   write_object(file.path, object);
 }
 
-bool has_ceilings(const PriceFile& file) {
+bool has_ceilings(const CostFile& file) {
   const std::optional<Json> object = read_object(file.ceilings, file.device);
   return object && object->value("boot", Json()) == boot_id();
 }
 
-void note_ceilings(const PriceFile& file, const kernels::Ceilings& ceilings) {
+void note_ceilings(const CostFile& file, const kernels::Ceilings& ceilings) {
   if (file.ceilings.empty()) return;
   Json object = Json::object();
   object["made"] = today();

@@ -1,6 +1,6 @@
 // Measured costs of steps, kept for a later worker of the same model on the same machine.
 
-#include "daemon/worker/load/price_file.h"
+#include "daemon/worker/load/cost_file.h"
 
 #include <doctest/doctest.h>
 
@@ -15,41 +15,41 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const engine::StepPrices kPrices{.token_us = {0, 12.5, 13}};
+const engine::StepPrices kCosts{.token_us = {0, 12.5, 13}};
 
-struct Prices {
+struct Kept {
   tests::TempDir temp;
-  PriceFile file = price_file(temp.path() / "prices", "ab12", "exact", "cpu avx2, 2 threads");
+  CostFile file = cost_file(temp.path() / "prices", "ab12", "exact", "cpu avx2, 2 threads");
   std::string text() const {
     std::ifstream in(file.path);
     return {std::istreambuf_iterator<char>(in), {}};
   }
 };
 
-TEST_CASE("prices come back on the device that they were measured on, with their date") {
-  const Prices kept;
-  CHECK(load_prices(kept.file).token_us.empty());
-  save_prices(kept.file, {.token_us = {0, 0}});  // nothing was measured
+TEST_CASE("costs come back on the device that they were measured on, with their date") {
+  const Kept kept;
+  CHECK(load_costs(kept.file).token_us.empty());
+  save_costs(kept.file, {.token_us = {0, 0}});  // nothing was measured
   CHECK_FALSE(fs::exists(kept.file.path));
-  save_prices(kept.file, kPrices);
-  CHECK(load_prices(kept.file).token_us == kPrices.token_us);
+  save_costs(kept.file, kCosts);
+  CHECK(load_costs(kept.file).token_us == kCosts.token_us);
   CHECK(kept.text().find("\"made\":\"2") != std::string::npos);
   const fs::path folder = kept.file.path.parent_path();
-  CHECK(load_prices(price_file(folder, "ab12", "exact", "cpu avx2, 4 threads")).token_us.empty());
-  CHECK(load_prices(price_file(folder, "cd34", "exact", kept.file.device)).token_us.empty());
+  CHECK(load_costs(cost_file(folder, "ab12", "exact", "cpu avx2, 4 threads")).token_us.empty());
+  CHECK(load_costs(cost_file(folder, "cd34", "exact", kept.file.device)).token_us.empty());
   for (const char* wrong : {"", "[]", "{}", "{\"device\":\"cpu avx2, 2 threads\"}",
                             "{\"device\":\"cpu avx2, 2 threads\",\"prefill_token_us\":[\"1\"]}"}) {
     std::ofstream(kept.file.path) << wrong;
-    CHECK(load_prices(kept.file).token_us.empty());
+    CHECK(load_costs(kept.file).token_us.empty());
   }
 }
 
-TEST_CASE("prices are dropped where the machine's ceilings are others than at their making") {
-  const Prices kept;
+TEST_CASE("costs are dropped where the machine's ceilings are others than at their making") {
+  const Kept kept;
   CHECK_FALSE(has_ceilings(kept.file));
   note_ceilings(kept.file, {.read_bytes_per_s = 1e10, .int8_ops_per_s = 1e12});
   CHECK(has_ceilings(kept.file));
-  save_prices(kept.file, kPrices);
+  save_costs(kept.file, kCosts);
   CHECK(kept.text().find("\"read_bytes_per_s\":10000000000.0") != std::string::npos);
   CHECK(kept.text().find("\"int8_ops_per_s\":1000000000000.0") != std::string::npos);
   struct Case {
@@ -66,26 +66,26 @@ TEST_CASE("prices are dropped where the machine's ceilings are others than at th
     CAPTURE(now.read_bytes_per_s);
     CAPTURE(now.int8_ops_per_s);
     note_ceilings(kept.file, now);
-    CHECK(load_prices(kept.file).token_us.empty() != stay);
+    CHECK(load_costs(kept.file).token_us.empty() != stay);
   }
 }
 
 TEST_CASE(
-    "ceilings of an earlier start of the machine are measured again, and not kept with prices") {
-  const Prices kept;
+    "ceilings of an earlier start of the machine are measured again, and not kept with costs") {
+  const Kept kept;
   std::ofstream(kept.file.ceilings) << R"({"boot":"earlier","device":"cpu avx2, 2 threads",)"
                                     << R"("read_bytes_per_s":1e10,"int8_ops_per_s":1e12})";
   CHECK_FALSE(has_ceilings(kept.file));
-  save_prices(kept.file, kPrices);
+  save_costs(kept.file, kCosts);
   CHECK(kept.text().find("bytes_per_s") == std::string::npos);
-  CHECK(load_prices(kept.file).token_us == kPrices.token_us);
+  CHECK(load_costs(kept.file).token_us == kCosts.token_us);
 }
 
 TEST_CASE("without a folder nothing is kept") {
-  const PriceFile none = price_file("", "ab12", "exact", "cpu");
-  save_prices(none, kPrices);
+  const CostFile none = cost_file("", "ab12", "exact", "cpu");
+  save_costs(none, kCosts);
   note_ceilings(none, {});
-  CHECK(load_prices(none).token_us.empty());
+  CHECK(load_costs(none).token_us.empty());
   CHECK_FALSE(has_ceilings(none));
 }
 

@@ -1,0 +1,59 @@
+// What clients hear while their requests wait.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "daemon/broker/requests/dispatcher.h"
+#include "daemon/broker/residency/residency.h"
+#include "ipc/wire/codec.h"
+
+namespace hearth::broker {
+namespace {
+
+// How often a better estimate alone is worth an event.
+constexpr int64_t kEstimateEveryUs = 1'000'000;
+
+}  // namespace
+
+void Dispatcher::announce_waiting() {
+  struct Waiting {
+    std::string reason;
+    int64_t estimate_ms = 0;
+    int32_t ahead = 0;
+  };
+  std::map<std::string, Waiting> models;
+  const int64_t now_us = clock_.now_us();
+  const std::vector<uint64_t> waiting = table_.numbers(
+      [](const LiveRequest& request) { return request.state == LiveRequest::State::kWaiting; });
+  for (const uint64_t number : waiting) {
+    LiveRequest* request = table_.find(number);
+    const auto [model, first] = models.try_emplace(request->model);
+    if (first) {
+      model->second.reason = residency_->waiting_reason(request->model);
+      // Until others' requests have ended: not known.
+      const bool behind_others = model->second.reason == "busy";
+      model->second.estimate_ms = behind_others ? 0 : residency_->estimate_ms(request->model);
+    }
+    const ipc::QueuedEvent now{.reason = model->second.reason,
+                               .position = model->second.ahead++,
+                               .estimate_ms = model->second.estimate_ms};
+    const bool better_known = now.estimate_ms != request->queued.estimate_ms &&
+                              now_us - request->queued_said_us >= kEstimateEveryUs;
+    const bool news = better_known || now.reason != request->queued.reason ||
+                      now.position != request->queued.position;
+    if (!news || !request->is_generate()) continue;
+    request->queued = now;
+    request->queued_said_us = now_us;
+    send_event(*request, ipc::encode_event(now), Size::kBounded);
+  }
+}
+
+// Only the latest matters, so none is kept for a client that reads too slowly.
+void Dispatcher::send_newest(LiveRequest& request, std::string_view json) {
+  if (request.left || output_.backlog_messages(request.peer) == 0) {
+    send_event(request, json, Size::kBounded);
+  }
+}
+
+}  // namespace hearth::broker
