@@ -202,7 +202,8 @@ TEST_CASE("facts of a model file are known before it is loaded, and stay the sam
   ipc::Client client = daemon.connect();
   std::map<std::string, ipc::ModelEntry> found;
   REQUIRE(eventually([&] {
-    for (ipc::ModelEntry& entry : client.models()->models) found[entry.name] = entry;
+    const auto reply = client.models();
+    for (const ipc::ModelEntry& entry : reply->models) found[entry.name] = entry;
     return found["cold"].sampling && found["plain"].sampling;
   }));
   CHECK(found["cold"].sampling->temperature == 0.0f);
@@ -223,7 +224,9 @@ TEST_CASE("facts of a model file are known before it is loaded, and stay the sam
     CHECK(found[model].chat_template);
     REQUIRE(client.load({.model = model}).ok());
   }
-  for (const ipc::ModelEntry& loaded : client.models()->models) {
+  const auto reply = client.models();
+  REQUIRE(reply.ok());
+  for (const ipc::ModelEntry& loaded : reply->models) {
     if (loaded.name != "cold" && loaded.name != "plain") continue;
     CAPTURE(loaded.name);
     const ipc::ModelEntry& before = found[loaded.name];
