@@ -1,6 +1,7 @@
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "ipc/text/shown_text.h"
 #include "monitor/panels.h"
@@ -36,6 +37,20 @@ std::string cell_text(const ipc::ModelEntry& entry, int column) {
                                   : "–";
     default: return "";
   }
+}
+
+/// Of the longest text of each column, so that columns share the room by what they hold.
+std::array<float, kNumModelColumns> column_widths(const ipc::ModelsReply& models) {
+  std::array<float, kNumModelColumns> out{};
+  for (int i = 0; i < kNumModelColumns; ++i) {
+    float& widest = out[static_cast<size_t>(i)];
+    widest = ImGui::CalcTextSize(kModelColumns[i]).x;
+    for (const ipc::ModelEntry& entry : models.models) {
+      widest = std::max(widest, ImGui::CalcTextSize(cell_text(entry, i).c_str()).x);
+    }
+    widest += 2 * ImGui::GetStyle().CellPadding.x;
+  }
+  return out;
 }
 
 ImU32 model_colour(const Theme& theme, const std::string& state) {
@@ -127,14 +142,17 @@ void draw_models(const Snapshot& snapshot, View& view) {
   put_small(view, "models/age", age_text(snapshot.now_us(), snapshot.models_us()),
             view.theme.faint);
   ImGui::PushFont(view.fonts.small);
-  if (ImGui::BeginTable("models", kNumModelColumns,
+  // A table keeps the shares that its columns had first: one of other texts is another table.
+  const auto widths = column_widths(snapshot.models());
+  if (ImGui::BeginTable(fmt::format("models {:.0f}", fmt::join(widths, " ")).c_str(),
+                        kNumModelColumns,
                         ImGuiTableFlags_RowBg | ImGuiTableFlags_Resizable |
                             ImGuiTableFlags_ScrollY | ImGuiTableFlags_BordersInnerH,
                         {0, ImGui::GetContentRegionAvail().y - 26 * view.scale})) {
     ImGui::TableSetupScrollFreeze(0, 1);
-    constexpr float kWeights[] = {1.6f, 0.9f, 1.1f, 0.9f, 0.9f, 0.8f, 0.8f, 0.9f, 1.1f, 0.9f, 1.9f};
     for (int i = 0; i < kNumModelColumns; ++i) {
-      ImGui::TableSetupColumn(kModelColumns[i], ImGuiTableColumnFlags_WidthStretch, kWeights[i]);
+      ImGui::TableSetupColumn(kModelColumns[i], ImGuiTableColumnFlags_WidthStretch,
+                              widths[static_cast<size_t>(i)]);
     }
     ImGui::TableHeadersRow();
     for (const ipc::ModelEntry& entry : snapshot.models().models) {

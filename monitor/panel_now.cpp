@@ -53,8 +53,10 @@ void headlines(const Snapshot& snapshot, View& view, const ModelView* model) {
   const double limit =
       model != nullptr && ceiling > 0 ? read_bytes_per_s(snapshot, *model) / ceiling : 0;
   std::string text, unit;
+  // What is drawn below is of the chosen model.
+  const bool several = snapshot.stats().workers.size() > 1;
   split(t.decode, text, unit);
-  headline(view, "now/decode", "Decode", text, unit,
+  headline(view, "now/decode", several ? "Decode, all models" : "Decode", text, unit,
            model == nullptr
                ? "no model in memory"
                : fmt::format("step {}{}", ms_text(model->stats.snapshot.step_ms_recent),
@@ -62,8 +64,8 @@ void headlines(const Snapshot& snapshot, View& view, const ModelView* model) {
            theme.decode, width);
   ImGui::SameLine();
   split(t.prefill, text, unit);
-  headline(view, "now/prefill", "Prefill", text, unit, "prompt tokens computed", theme.prefill,
-           width);
+  headline(view, "now/prefill", several ? "Prefill, all models" : "Prefill", text, unit,
+           "prompt tokens computed", theme.prefill, width);
   ImGui::SameLine();
   headline(view, "now/requests", "Running", fmt::format("{}", t.running),
            t.running == 1 ? "sequence" : "sequences",
@@ -103,12 +105,17 @@ void memory_of(const Snapshot& snapshot, View& view, const ipc::WorkerStats& wor
     weights = entry.weight_bytes;
     for (const std::string& role : entry.roles) roles += (roles.empty() ? "" : ", ") + role;
   }
+  const std::string about = fmt::format("{}{}{} · {}", roles, roles.empty() ? "" : " · ",
+                                        worker.device, age_text(snapshot.now_us(), told.stats_us));
+  const float room = ImGui::GetContentRegionAvail().x;
   put_text(view, "now/memory/model", worker.model);
-  ImGui::SameLine();
-  put_small(view, "now/memory/device",
-            fmt::format("{}{}{} · {}", roles, roles.empty() ? "" : " · ", worker.device,
-                        age_text(snapshot.now_us(), told.stats_us)),
-            theme.faint);
+  // Next to the name where both fit, else below it.
+  ImGui::PushFont(view.fonts.small);
+  const float both = ImGui::GetItemRectSize().x + ImGui::GetStyle().ItemSpacing.x +
+                     ImGui::CalcTextSize(about.c_str()).x;
+  ImGui::PopFont();
+  if (both <= room) ImGui::SameLine();
+  put_small(view, "now/memory/device", about, theme.faint);
   const ipc::WorkerSnapshot& s = worker.snapshot;
   put_small(
       view, "now/memory/bytes",

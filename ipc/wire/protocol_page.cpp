@@ -43,7 +43,10 @@ lost. The logprobs frame is a JSON list with one
 are no UTF-8 by themselves has the text `bytes:\xe2\x82`, in hexadecimal.
 
 `generate` is answered by `queued`\*, `progress`\*, `started`, `prompt_logprobs` (where asked for),
-deltas, one `sample_done` per sample, and last `done` or `error`. Every other verb is answered by
+deltas, one `sample_done` per sample, and last `done` or `error`. `queued` has the reason (`loading`,
+`busy`, `recovering`: for a worker; `slots`, `blocks`, `fairness`, `restoring`: in the worker's queue),
+the requests of this model that wait ahead, and the time until it starts: how long the model took to load
+last, then by how long requests took lately; 0 where that is unknown, as it is for `busy`. Every other verb is answered by
 one `reply`, or `error`; that of `load`, `unload` and `swap` follows `loading`\* and comes when it is
 done, which may take long. `fork` is answered like `generate`, and `attach` by `attached` and then
 like `generate`: what was sent before comes first, with the events in the order above. Skip events and members that you do not know.
