@@ -23,23 +23,52 @@ constexpr uint64_t kAtOnce = 1 << 16;  // values; a multiple of every type's blo
 // A product of this power of two and a code of MXFP4, which goes up to 12, may exceed an f32.
 constexpr uint8_t kLargeE8M0 = 253;
 
-// IEEE numbers are NaN or infinite when all bits of the exponent are set.
-template <typename T>
-bool all_set(const std::byte* first, uint64_t count, uint64_t stride, T mask) {
-  bool met = false;
-  const auto look = [&](uint64_t step) {
-    for (uint64_t i = 0; i < count; ++i) {
-      T bits;
-      std::memcpy(&bits, first + i * step, sizeof bits);
-      met |= (bits & mask) == mask;
+// A number is NaN or infinite when all bits of its exponent are set: then adding the lowest of them
+// carries into the sign's place, which is cleared before. Numbers of 16 bits go two to a word.
+struct Format {
+  uint32_t exponent;
+  uint32_t lowest;
+  uint32_t sign;
+};
+constexpr Format kF32Format{0x7f800000, 0x00800000, 0x80000000};
+constexpr Format kHalfFormat{0x7c007c00, 0x04000400, 0x80008000};
+constexpr Format kBF16Format{0x7f807f80, 0x00800080, 0x80008000};
+
+/// Whether one of the numbers in `bytes`, one after the other, is not finite.
+bool any_not_finite(std::span<const std::byte> bytes, const Format& format) {
+  using Words = uint32_t __attribute__((vector_size(16)));
+  Words met[2] = {};
+  size_t at = 0;
+  for (; at + sizeof met <= bytes.size(); at += sizeof met) {
+    for (size_t i = 0; i < 2; ++i) {
+      Words words;
+      std::memcpy(&words, bytes.data() + at + i * sizeof words, sizeof words);
+      met[i] |= (words & format.exponent) + format.lowest;
     }
-  };
-  if (stride == sizeof(T)) {
-    look(sizeof(T));  // a constant: the compiler makes vectors of it
-  } else {
-    look(stride);
   }
-  return met;
+  met[0] |= met[1];
+  uint32_t all = met[0][0] | met[0][1] | met[0][2] | met[0][3];
+  while (at < bytes.size()) {
+    uint32_t word = 0;  // zeros are finite
+    const size_t size = std::min(sizeof word, bytes.size() - at);
+    std::memcpy(&word, bytes.data() + at, size);
+    all |= (word & format.exponent) + format.lowest;
+    at += size;
+  }
+  return (all & format.sign) != 0;
+}
+
+/// The same of `count` Words, `stride` bytes apart.
+template <typename Word>
+bool any_not_finite(const std::byte* first, uint64_t count, uint64_t stride, const Format& format) {
+  if (stride == sizeof(Word)) return any_not_finite({first, count * stride}, format);
+  uint32_t all = 0;
+  for (uint64_t i = 0; i < count; ++i) {
+    Word word;
+    std::memcpy(&word, first + i * stride, sizeof word);
+    all |= (word & format.exponent) + format.lowest;
+  }
+  return (all & format.sign) != 0;
 }
 
 /// Where the first value of `tensor` that is not finite is, and which one it is.
@@ -110,12 +139,10 @@ uint64_t WeightCheck::width(Field kind) {
 
 bool WeightCheck::any_suspect(Field kind, const std::byte* first, uint64_t count, uint64_t stride) {
   switch (kind) {
-    case Field::kF32: return all_set<uint32_t>(first, count, stride, 0x7f800000);
-    case Field::kHalf: return all_set<uint16_t>(first, count, stride, 0x7c00);
-    case Field::kBF16: return all_set<uint16_t>(first, count, stride, 0x7f80);
-    case Field::kTwoHalves:
-      return all_set<uint16_t>(first, count, stride, 0x7c00) ||
-             all_set<uint16_t>(first + 2, count, stride, 0x7c00);
+    case Field::kF32: return any_not_finite<uint32_t>(first, count, stride, kF32Format);
+    case Field::kHalf: return any_not_finite<uint16_t>(first, count, stride, kHalfFormat);
+    case Field::kBF16: return any_not_finite<uint16_t>(first, count, stride, kBF16Format);
+    case Field::kTwoHalves: return any_not_finite<uint32_t>(first, count, stride, kHalfFormat);
     case Field::kE8M0:
       for (uint64_t i = 0; i < count; ++i) {
         if (std::to_integer<uint8_t>(first[i * stride]) >= kLargeE8M0) return true;
