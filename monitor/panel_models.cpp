@@ -43,7 +43,7 @@ std::string cell_text(const ipc::ModelEntry& entry, int column) {
 std::array<float, kNumModelColumns> column_widths(const ipc::ModelsReply& models) {
   std::array<float, kNumModelColumns> out{};
   for (int i = 0; i < kNumModelColumns; ++i) {
-    float& widest = out[static_cast<size_t>(i)];
+    float& widest = out[i];
     widest = ImGui::CalcTextSize(kModelColumns[i]).x;
     for (const ipc::ModelEntry& entry : models.models) {
       widest = std::max(widest, ImGui::CalcTextSize(cell_text(entry, i).c_str()).x);
@@ -151,8 +151,7 @@ void draw_models(const Snapshot& snapshot, View& view) {
                         {0, ImGui::GetContentRegionAvail().y - 26 * view.scale})) {
     ImGui::TableSetupScrollFreeze(0, 1);
     for (int i = 0; i < kNumModelColumns; ++i) {
-      ImGui::TableSetupColumn(kModelColumns[i], ImGuiTableColumnFlags_WidthStretch,
-                              widths[static_cast<size_t>(i)]);
+      ImGui::TableSetupColumn(kModelColumns[i], ImGuiTableColumnFlags_WidthStretch, widths[i]);
     }
     ImGui::TableHeadersRow();
     for (const ipc::ModelEntry& entry : snapshot.models().models) {
