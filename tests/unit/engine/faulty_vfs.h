@@ -1,8 +1,9 @@
 #pragma once
 // The platform's VFS of SQLite, with a failure at its Nth file operation, and at all after it until
-// told otherwise. One thread.
+// told otherwise; or with a power cut before its Nth operation. One thread.
 
 #include <cstdint>
+#include <filesystem>
 
 namespace hearth::tests {
 
@@ -14,7 +15,13 @@ struct FaultyVfs {
   /// Operation `nth` from now on (0: the next) and `count - 1` behind it fail.
   static void fail_at(int64_t nth, Fault fault, int64_t count);
   static void heal();
-  /// Operations since fail_at or heal.
+  /// Before operation `nth` from now on, `to` becomes a copy of the folder `from` as a machine
+  /// could find it that lost power then: each write since a file's last sync is there, is not
+  /// there, or is there in part. Files that are written without SQLite are as they are. Call while
+  /// no file is open.
+  static void cut_at(int64_t nth, uint64_t seed, const std::filesystem::path& from,
+                     const std::filesystem::path& to);
+  /// Operations since fail_at, heal or cut_at.
   static int64_t operations();
 };
 
