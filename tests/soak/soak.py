@@ -28,6 +28,7 @@ import time
 # Allocators keep what a burst took; a leak of one small object per request is more than this in an hour.
 MOST_GROWTH_KIB = 4096
 CLIENTS = 6
+JSON = {"Content-Type": "application/json"}
 PROMPTS = ["Once upon a time", "The king had three sons", "In a dark wood there lived", "A poor miller had"]
 
 parser = argparse.ArgumentParser()
@@ -56,7 +57,7 @@ def hearth(*words):
 
 def ask(path, body):
     connection = Connection("localhost")
-    connection.request("POST", path, json.dumps(body))
+    connection.request("POST", path, json.dumps(body), JSON)
     answer = connection.getresponse()
     text = answer.read().decode()
     connection.close()
@@ -68,7 +69,7 @@ def ask(path, body):
 def stream(body, leave_after):
     """The text of a stream, or of its first events."""
     connection = Connection("localhost")
-    connection.request("POST", "/v1/completions", json.dumps(dict(body, stream=True)))
+    connection.request("POST", "/v1/completions", json.dumps(dict(body, stream=True)), JSON)
     answer = connection.getresponse()
     text, events = "", 0
     for line in answer:
@@ -129,7 +130,7 @@ def workers():
 
 
 daemon = subprocess.Popen([args.bin + "/hearthd", *(["--allow-root"] if os.geteuid() == 0 else []),
-                           "--model-dir", args.models], env=env, stderr=open(work + "/log", "w"))
+                           "--set", "server.log_level=warn", "--model-dir", args.models], env=env, stderr=open(work + "/log", "w"))
 samples = []
 try:
     if hearth("ping", "--wait-ms", "10000").returncode != 0:
@@ -139,7 +140,7 @@ try:
         thread.start()
     begun, unloaded = time.time(), time.time()
     pause = max(1.0, seconds / 600)
-    while time.time() - begun < seconds and daemon.poll() is None:
+    while time.time() - begun < seconds and daemon.poll() is None and len(problems) < 100:
         time.sleep(pause)
         sample = [resident_kib(daemon.pid), len(os.listdir(f"/proc/{daemon.pid}/fd")), 0]
         try:
