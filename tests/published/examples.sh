@@ -57,6 +57,7 @@ filled() {
   line=${line//--against OTHER/}
   line=${line//-f TEXT/--tokens 300 -f letter.txt}
   line=${line//--shape S /--shape tiny }
+  line=${line//--speculate FILE.gguf/--speculate IN.gguf}  # five rounds of a model that is small
   line=${line//--write-shape tiny FILE.gguf/--write-shape tiny tiny.gguf}
   line=${line//\[NAME\]/}
   line=${line/hearth embed MODEL/hearth embed $name --pooling mean}
