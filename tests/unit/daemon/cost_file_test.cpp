@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const engine::StepPrices kCosts{.token_us = {0, 12.5, 13}};
+const engine::MeasuredCosts kCosts{.token_us = {0, 12.5, 13}};
 
 struct Kept {
   tests::TempDir temp;
