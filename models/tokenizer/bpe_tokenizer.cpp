@@ -28,7 +28,8 @@ class BpeTokenizer final : public VocabularyTokenizer {
   std::string_view kind() const override { return "gpt2"; }
 
  protected:
-  void encode_plain(std::string_view text, std::vector<int32_t>* ids) const override;
+  void encode_plain(std::string_view text, EncodePace& pace,
+                    std::vector<int32_t>* ids) const override;
 
  private:
   Result<void> load_rule(const GgufFile& file);
@@ -163,7 +164,8 @@ void BpeTokenizer::find_whole_pieces() {
 
 // ---- Encoding -------------------------------------------------------------------------------
 
-void BpeTokenizer::encode_plain(std::string_view text, std::vector<int32_t>* ids) const {
+void BpeTokenizer::encode_plain(std::string_view text, EncodePace& pace,
+                                std::vector<int32_t>* ids) const {
   std::string changed;
   if (rule_->composes) text = changed = compose(text);
   if (adds_space_prefix() && !char_at(text, 0).is(kSpace)) {
@@ -171,7 +173,10 @@ void BpeTokenizer::encode_plain(std::string_view text, std::vector<int32_t>* ids
     text = changed;
   }
   std::vector<int32_t> scratch;
-  rule_->split(text, [&](std::string_view piece) { append_piece(piece, &scratch, ids); });
+  rule_->split(text, [&](std::string_view piece) {
+    append_piece(piece, &scratch, ids);
+    pace.done(piece.size());
+  });
 }
 
 void BpeTokenizer::append_piece(std::string_view piece, std::vector<int32_t>* scratch,

@@ -34,7 +34,8 @@ class SpmTokenizer final : public VocabularyTokenizer {
   std::string_view kind() const override { return "llama"; }
 
  protected:
-  void encode_plain(std::string_view text, std::vector<int32_t>* ids) const override;
+  void encode_plain(std::string_view text, EncodePace& pace,
+                    std::vector<int32_t>* ids) const override;
 
  private:
   Result<void> load_scores(const GgufFile& file);
@@ -182,7 +183,8 @@ void SpmTokenizer::index_merges() {
 
 // ---- Encoding -------------------------------------------------------------------------------
 
-void SpmTokenizer::encode_plain(std::string_view text, std::vector<int32_t>* ids) const {
+void SpmTokenizer::encode_plain(std::string_view text, EncodePace& pace,
+                                std::vector<int32_t>* ids) const {
   std::string escaped;
   escaped.reserve(text.size() + text.size() / 2 + kSpaceMark.size());
   if (adds_space_prefix()) escaped += kSpaceMark;
@@ -197,6 +199,7 @@ void SpmTokenizer::encode_plain(std::string_view text, std::vector<int32_t>* ids
     if (!symbols.empty() && !may_join(symbols.back(), id)) {
       append_piece(whole.substr(begin, at - begin), &symbols, ids);
       symbols.clear();
+      pace.done(at - begin);
       begin = at;
     }
     symbols.push_back(id);

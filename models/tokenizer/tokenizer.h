@@ -14,14 +14,27 @@ namespace hearth::models {
 
 class GgufFile;
 
+/// Lets a thread do other work while it encodes a long text.
+class EncodePause {
+ public:
+  virtual ~EncodePause() = default;
+  /// Called between two pieces of the text, each time about Tokenizer::kSliceBytes of it are done.
+  /// It may call encode() of the same tokenizer. The ids do not depend on it.
+  virtual void pause() = 0;
+};
+
 struct EncodeOptions {
   bool add_bos = true;  ///< as the file's metadata says; false: never
   bool parse_special =
       false;  ///< text of control tokens becomes those tokens; otherwise it stays text
+  EncodePause* pause = nullptr;  ///< null: the text is encoded in one go
 };
 
 class Tokenizer {
  public:
+  /// Text between two calls of EncodePause::pause(): a few milliseconds.
+  static constexpr size_t kSliceBytes = 16 << 10;
+
   virtual ~Tokenizer() = default;
 
   /// Any bytes are accepted; what is not UTF-8 goes through byte tokens.

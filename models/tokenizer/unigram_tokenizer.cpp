@@ -25,7 +25,8 @@ class UnigramTokenizer final : public VocabularyTokenizer {
   std::string_view kind() const override { return "t5"; }
 
  protected:
-  void encode_plain(std::string_view text, std::vector<int32_t>* ids) const override;
+  void encode_plain(std::string_view text, EncodePace& pace,
+                    std::vector<int32_t>* ids) const override;
 
  private:
   /// The best way to say the text up to a place: what its last token is and where that begins.
@@ -140,7 +141,8 @@ std::string UnigramTokenizer::normalized(std::string_view text) const {
   return out;
 }
 
-void UnigramTokenizer::encode_plain(std::string_view plain, std::vector<int32_t>* ids) const {
+void UnigramTokenizer::encode_plain(std::string_view plain, EncodePace& pace,
+                                    std::vector<int32_t>* ids) const {
   const std::string text = normalized(plain);
   // Where no token that began earlier reaches past a place, every path goes through it: the path up
   // to there is settled, so `best` holds a word or so at a time.
@@ -152,6 +154,7 @@ void UnigramTokenizer::encode_plain(std::string_view plain, std::vector<int32_t>
     if (at > begin && at - begin + 1 == best.size()) {
       append_path(std::string_view(text).substr(begin), best, &after_unknown, ids);
       best.assign(1, {.score = 0});
+      pace.done(at - begin);
       begin = at;
     }
     const std::string_view rest = std::string_view(text).substr(at);

@@ -39,11 +39,12 @@ std::vector<int32_t> VocabularyTokenizer::encode(std::string_view text,
                                                  const EncodeOptions& options) const {
   HEARTH_CHECK(text.size() <= kMaxTextBytes, "{} bytes", text.size());
   std::vector<int32_t> ids;
+  EncodePace pace(options.pause);
   if (options.add_bos && add_bos_) ids.push_back(*bos());
   // Each run of plain text between special tokens is a text of its own, so each gets the space in
   // front. That is how the models were trained on chats.
   special_.partition(
-      text, options.parse_special, [&](std::string_view plain) { encode_plain(plain, &ids); },
+      text, options.parse_special, [&](std::string_view plain) { encode_plain(plain, pace, &ids); },
       [&](int32_t id) { ids.push_back(id); });
   return ids;
 }

@@ -13,6 +13,24 @@
 
 namespace hearth::models {
 
+/// Counts the text that is encoded and pauses after each slice. A pause is possible between any two
+/// pieces, because no token reaches across the end of a piece.
+class EncodePace {
+ public:
+  explicit EncodePace(EncodePause* pause) : pause_(pause) {}
+  /// The next `bytes` of the text are tokens now.
+  void done(size_t bytes) {
+    done_ += bytes;
+    if (pause_ == nullptr || done_ < Tokenizer::kSliceBytes) return;
+    done_ = 0;
+    pause_->pause();
+  }
+
+ private:
+  EncodePause* pause_;
+  size_t done_ = 0;
+};
+
 class VocabularyTokenizer : public Tokenizer {
  public:
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options) const override;
@@ -34,7 +52,9 @@ class VocabularyTokenizer : public Tokenizer {
   static constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 
   /// Ids of a run of text without special tokens, never empty and at most kMaxTextBytes.
-  virtual void encode_plain(std::string_view text, std::vector<int32_t>* ids) const = 0;
+  /// Calls `pace` after each piece.
+  virtual void encode_plain(std::string_view text, EncodePace& pace,
+                            std::vector<int32_t>* ids) const = 0;
 
   /// Reads the vocabulary, tokenizer.ggml.add_bos_token and tokenizer.ggml.add_space_prefix.
   Result<void> load_vocabulary(const GgufFile& file);

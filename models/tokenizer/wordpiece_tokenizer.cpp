@@ -45,7 +45,8 @@ class WordPieceTokenizer final : public VocabularyTokenizer {
   std::string_view kind() const override { return "bert"; }
 
  protected:
-  void encode_plain(std::string_view text, std::vector<int32_t>* ids) const override;
+  void encode_plain(std::string_view text, EncodePace& pace,
+                    std::vector<int32_t>* ids) const override;
 
  private:
   /// A word being gathered: kSpaceMark and its characters.
@@ -82,11 +83,13 @@ Result<void> WordPieceTokenizer::load(const GgufFile& file) {
   return {};
 }
 
-void WordPieceTokenizer::encode_plain(std::string_view text, std::vector<int32_t>* ids) const {
+void WordPieceTokenizer::encode_plain(std::string_view text, EncodePace& pace,
+                                      std::vector<int32_t>* ids) const {
   Word word;
   for (size_t at = 0; at < text.size();) {
     const Char c = char_at(text, at);
     at += c.bytes;
+    pace.done(c.bytes);
     if (is_dropped(c)) continue;
     if (c.is(kSpace)) {
       end_word(&word, ids);
