@@ -368,6 +368,14 @@ Result<WorkerRequest> decode_worker_request(uint64_t id, std::string_view json) 
   return out;
 }
 
+std::string_view owner_of_worker_request(std::string_view json) {
+  constexpr std::string_view kBegin = R"({"owner":")";
+  if (!json.starts_with(kBegin)) return {};
+  json.remove_prefix(kBegin.size());
+  const size_t end = json.find('"');
+  return end == std::string_view::npos ? std::string_view() : json.substr(0, end);
+}
+
 std::string encode_worker_request(const WorkerRequest& request) {
   Json object = Json::object();
   JsonWriter writer(object, /*skip_empty=*/true);

@@ -47,10 +47,7 @@ std::optional<FromBroker> BrokerLink::receive() {
       if (control) return BrokerControl{message.number, *control};
       log_error("broker_control", "error=\"{}\"", control.error().message);
     } else if (message.kind == ipc::PipeKind::kRequest) {
-      Result<ipc::WorkerRequest> request =
-          ipc::decode_worker_request(message.number, message.bytes);
-      if (!request) return UnreadableRequest{message.number, request.take_error()};
-      return std::move(request).value();
+      return RequestText{message.number, std::string(message.bytes)};
     } else {
       log_error("broker_message", "kind={}", static_cast<uint32_t>(message.kind));
     }
@@ -85,7 +82,10 @@ void BrokerLink::send(const ipc::WorkerEvent& event) {
 void BrokerLink::send_watch(const std::string& update) { send(ipc::PipeKind::kWatch, update); }
 
 void BrokerLink::send(uint64_t number, const ipc::Event& event) {
-  const std::string json = ipc::encode_event(event);
+  send_event(number, ipc::encode_event(event));
+}
+
+void BrokerLink::send_event(uint64_t number, const std::string& json) {
   add(number, {.is_delta = false, .json = json, .payload = {}, .ids = {}, .logprobs = {}});
 }
 

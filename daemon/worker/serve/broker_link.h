@@ -22,16 +22,16 @@ struct BrokerControl {
   uint64_t number = 0;  ///< kCancel: the request
   ipc::WorkerControl control = ipc::WorkerControl::kStop;
 };
-/// A request that cannot be read is answered with the error.
-struct UnreadableRequest {
+/// A request as it was sent. Decoding it is work for another thread.
+struct RequestText {
   uint64_t number = 0;
-  Error error;
+  std::string json;
 };
 /// Whether somebody watches; true again: anew.
 struct WatchControl {
   bool on = false;
 };
-using FromBroker = std::variant<ipc::WorkerRequest, BrokerControl, UnreadableRequest, WatchControl>;
+using FromBroker = std::variant<RequestText, BrokerControl, WatchControl>;
 
 class BrokerLink {
  public:
@@ -52,6 +52,7 @@ class BrokerLink {
 
   /// An answer to request `number`. Answers go in one message, with the next flush().
   void send(uint64_t number, const ipc::Event& event);
+  void send_event(uint64_t number, const std::string& json);
   void send_error(uint64_t number, Error error);
   void send_delta(uint64_t number, uint32_t sample, const SampleText::Pending& pending);
   /// Sends the answers, as far as the socket has room for what was sent.

@@ -137,13 +137,15 @@ int FrontDoor::run() {
 
 void FrontDoor::wait() {
   const int engine_fd = engine_ ? engine_->events->fd() : -1;
-  const int prep_fd = prep_ ? prep_->results().fd() : -1;
+  const int prep_fd = prep_ ? prep_->answers().fd() : -1;
+  const int long_prep_fd = long_prep_ ? long_prep_->answers().fd() : -1;
   // A descriptor below zero is passed over.
-  std::array<pollfd, 5> items = {{{link_.fd(), link_.events(), 0},
+  std::array<pollfd, 6> items = {{{link_.fd(), link_.events(), 0},
                                   {signal_fd_, POLLIN, 0},
                                   {engine_thread_->messages().fd(), POLLIN, 0},
                                   {engine_fd, POLLIN, 0},
-                                  {prep_fd, POLLIN, 0}}};
+                                  {prep_fd, POLLIN, 0},
+                                  {long_prep_fd, POLLIN, 0}}};
   const int idle_ms = events_.on() ? kWatchedWaitMs : kWaitMs;
   if (::poll(items.data(), items.size(), touched_.empty() ? idle_ms : kDeltaEveryMs) < 0) {
     for (pollfd& item : items) item.revents = 0;  // a signal came
@@ -152,8 +154,9 @@ void FrontDoor::wait() {
   if (items[1].revents != 0) on_signal();
   if (items[0].revents != 0) on_broker();
   for (LoadMessage& message : engine_thread_->messages().drain()) on_load(message);
-  if (prep_) {
-    for (PrepResult& result : prep_->results().drain()) on_prep(result);
+  for (PrepThread* prep : {prep_.get(), long_prep_.get()}) {
+    if (prep == nullptr) continue;
+    for (PrepAnswer& answer : prep->answers().drain()) on_prep(answer);
   }
   if (engine_) {
     for (const auto& step : engine_->events->drain()) {
@@ -188,10 +191,8 @@ void FrontDoor::on_signal() {
 
 void FrontDoor::on_broker() {
   while (std::optional<FromBroker> message = link_.receive()) {
-    if (auto* request = std::get_if<ipc::WorkerRequest>(&*message)) {
+    if (auto* request = std::get_if<RequestText>(&*message)) {
       on_request(std::move(*request));
-    } else if (auto* unreadable = std::get_if<UnreadableRequest>(&*message)) {
-      link_.send_error(unreadable->number, std::move(unreadable->error));
     } else if (const auto* watch = std::get_if<WatchControl>(&*message)) {
       watch->on ? events_.start() : events_.stop();
       next_heartbeat_us_ = 0;
@@ -206,22 +207,17 @@ void FrontDoor::on_broker() {
   }
 }
 
-void FrontDoor::on_request(ipc::WorkerRequest request) {
-  const uint64_t number = request.id;
+void FrontDoor::on_request(RequestText request) {
   // It was sent before our `stopped` was read: the broker gives it to the next worker.
   if (state_ != State::kServing) return;
   Stream stream;
-  stream.n = request.generate.n;
-  stream.seed = request.generate.seed.value_or(0);
-  stream.stop = request.generate.stop;
-  stream.resume = request.resume;
-  stream.deadline_ms = request.generate.deadline_ms;
-  stream.received_us = clock_.now_us() - request.received_ms_ago * 1000;
-  if (!streams_.emplace(number, std::move(stream)).second) {
-    log_error("request_twice", "number={}", number);
+  stream.received_us = clock_.now_us();
+  if (!streams_.emplace(request.number, std::move(stream)).second) {
+    log_error("request_twice", "number={}", request.number);
     return;
   }
-  prep_->post(std::move(request));
+  PrepThread& prep = request.json.size() <= kShortRequestBytes ? *prep_ : *long_prep_;
+  prep.post(request.number, std::move(request.json));
 }
 
 void FrontDoor::on_cancel(uint64_t number) {
@@ -260,14 +256,8 @@ void FrontDoor::on_load(LoadMessage& message) {
     link_.send(ipc::WorkerLoadProgress{load_bytes_, load_bytes_, "warming_up"});
   } else if (auto* loaded = std::get_if<EngineLoaded>(&message)) {
     engine_ = std::move(*loaded);
-    PrepModel model = make_prep_model(engine_->info.name, engine_->context_length,
-                                      *engine_->tokenizer, engine_->draft, engine_->templates);
-    model.architecture = engine_->info.architecture;
-    model.generates = engine_->info.generates;
-    model.pooling = engine_->info.pooling;
-    model.text_end = engine_->text_end;
-    model.sampling = engine_->sampling;
-    prep_ = std::make_unique<PrepThread>(std::move(model));
+    prep_ = std::make_unique<PrepThread>(prep_model(*engine_));
+    long_prep_ = std::make_unique<PrepThread>(prep_model(*engine_), PrepThread::Priority::kLow);
     embeds_.emplace(*engine_->commands, engine_->info.name);
     if (engine_->read_gpu) gpu_.emplace(std::move(engine_->read_gpu), clock_);
     link_.send(to_wire(*engine_));
@@ -309,51 +299,53 @@ double FrontDoor::ms_since(int64_t from_us) const {
   return to_ms(static_cast<double>(clock_.now_us() - from_us));
 }
 
-void FrontDoor::on_prep(PrepResult& result) {
-  Stream* stream = find(result.number);
-  HEARTH_CHECK(stream != nullptr, "number={}", result.number);
-  if (auto* error = std::get_if<Error>(&result.outcome)) {
-    link_.send_error(result.number, std::move(*error));
-    streams_.erase(result.number);
+void FrontDoor::on_prep(PrepAnswer& answer) {
+  Stream* stream = find(answer.number);
+  HEARTH_CHECK(stream != nullptr, "number={}", answer.number);
+  if (auto* error = std::get_if<Error>(&answer.outcome)) {
+    link_.send_error(answer.number, std::move(*error));
+    streams_.erase(answer.number);
     return;
   }
-  if (auto* reply = std::get_if<ipc::TokenizeReply>(&result.outcome)) {
-    link_.send(result.number, std::move(*reply));
-    streams_.erase(result.number);
+  if (const auto* reply = std::get_if<EncodedReply>(&answer.outcome)) {
+    link_.send_event(answer.number, reply->json);
+    streams_.erase(answer.number);
     return;
   }
-  if (auto* embed = std::get_if<PreparedEmbed>(&result.outcome)) {
+  stream->asked = std::move(answer.asked);
+  stream->received_us -= stream->asked.received_ms_ago * 1000;
+  if (auto* embed = std::get_if<PreparedEmbed>(&answer.outcome)) {
     stream->embeds = true;
     const bool cancelled = stream->cancelled;
-    end_embed(embeds_->begin(result.number, stream->received_us, std::move(*embed)));
-    if (cancelled) embeds_->cancel(result.number);
+    end_embed(embeds_->begin(answer.number, stream->received_us, std::move(*embed)));
+    if (cancelled) embeds_->cancel(answer.number);
     return;
   }
-  if (stream->cancelled) return end_cancelled(result.number);
+  if (stream->cancelled) return end_cancelled(answer.number);
 
-  auto& prepared = std::get<PreparedRequest>(result.outcome);
+  auto& prepared = std::get<PreparedRequest>(answer.outcome);
   engine::Request& request = prepared.request;
   stream->prompt_tokens = static_cast<int32_t>(request.prompt.size());
   stream->prompt = request.prompt;
   stream->prompt_logprobs = request.sampling.prompt_logprobs;
   request.received_us = stream->received_us;
-  if (stream->deadline_ms > 0) {
-    request.deadline_us = stream->received_us + stream->deadline_ms * 1000;
+  if (stream->asked.deadline_ms > 0) {
+    request.deadline_us = stream->received_us + stream->asked.deadline_ms * 1000;
   }
-  for (size_t i = 0; i < static_cast<size_t>(stream->n); ++i) {
-    Stream::Sample sample{SampleText(*engine_->tokenizer, prepared.strip_first_space, stream->stop),
-                          ""};
+  for (size_t i = 0; i < stream->asked.n; ++i) {
+    Stream::Sample sample{
+        SampleText(*engine_->tokenizer, prepared.strip_first_space, stream->asked.stop), ""};
     if (prepared.reading) {
       sample.text.read_as(prepared.reading, static_cast<uint32_t>(i), *engine_->tokenizer,
                           prepared.answered);
     }
-    if (i < stream->resume.size()) sample.text.replay(stream->resume[i]);
+    if (i < stream->asked.resume.size()) sample.text.replay(stream->asked.resume[i]);
     stream->samples.push_back(std::move(sample));
   }
   engine::EngineCommand command = std::move(request);
   if (!engine_->commands->try_post(command)) {
-    link_.send_error(result.number, Error{ErrorCode::kBusy, "the engine's inbox is full", ""});
-    streams_.erase(result.number);
+    link_.send_error(answer.number, Error{ErrorCode::kBusy, "the engine's inbox is full", ""});
+    streams_.erase(answer.number);
     return;
   }
   stream->in_engine = true;
@@ -362,9 +354,9 @@ void FrontDoor::on_prep(PrepResult& result) {
 void FrontDoor::end_cancelled(uint64_t number) {
   const Stream& stream = *find(number);
   ipc::DoneEvent done;
-  done.finish_reasons.assign(static_cast<size_t>(stream.n), "cancelled");
+  done.finish_reasons.assign(stream.asked.n, "cancelled");
   done.model = engine_->info.name;
-  done.seed = stream.seed;
+  done.seed = stream.asked.seed;
   done.timings.queue_ms = done.timings.total_ms = ms_since(stream.received_us);
   link_.send(number, done);
   streams_.erase(number);
@@ -499,7 +491,7 @@ void FrontDoor::on_request_done(const engine::RequestDoneEvent& from) {
     done.usage.reasoning_tokens += sample.text.num_reasoning_tokens();
   }
   done.model = engine_->info.name;
-  done.seed = stream->seed;
+  done.seed = stream->asked.seed;
   done.usage.prompt_tokens = from.prompt_tokens;
   done.usage.cached_tokens = from.cached_tokens;
   done.usage.drafted_tokens = static_cast<int32_t>(from.speculation.drafted_tokens);

@@ -1,6 +1,6 @@
 #pragma once
 // The worker's main thread: talks to the broker, turns tokens into text, streams it. Everything
-// slow is on another thread: tokenizing in prep, computing in the engine.
+// slow is on another thread: decoding and tokenizing in prep, computing in the engine.
 
 #include <cstdint>
 #include <future>
@@ -15,7 +15,7 @@
 #include "daemon/worker/serve/broker_link.h"
 #include "daemon/worker/serve/embed_jobs.h"
 #include "daemon/worker/serve/engine_thread.h"
-#include "daemon/worker/serve/prep.h"
+#include "daemon/worker/serve/prep_thread.h"
 #include "daemon/worker/text/sample_text.h"
 #include "kernels/base/clock.h"
 
@@ -23,12 +23,8 @@ namespace hearth::worker {
 
 /// A request between receipt and `done`.
 struct Stream {
-  int32_t n = 1;
-  uint64_t seed = 0;
-  std::vector<std::string> stop;
-  std::vector<std::vector<int32_t>> resume;  ///< per sample, tokens that the client has
-  int64_t deadline_ms = 0;
-  int64_t received_us = 0;  ///< by the broker, on our clock
+  Asked asked{};            ///< once prepared
+  int64_t received_us = 0;  ///< here; once prepared: by the broker, on our clock
   bool in_engine = false;
   bool cancelled = false;  ///< before the engine had it
   bool embeds = false;     ///< its texts are EmbedJobs'
@@ -67,10 +63,10 @@ class FrontDoor {
   void on_signal();
   void on_broker();
   void on_load(LoadMessage& message);
-  void on_prep(PrepResult& result);
+  void on_prep(PrepAnswer& answer);
   void on_engine(const engine::EngineEvent& event);
 
-  void on_request(ipc::WorkerRequest request);
+  void on_request(RequestText request);
   void on_cancel(uint64_t number);
   void begin_draining();
   void leave();
@@ -108,6 +104,7 @@ class FrontDoor {
   std::unique_ptr<EngineThread> engine_thread_;
   std::optional<EngineLoaded> engine_;
   std::unique_ptr<PrepThread> prep_;
+  std::unique_ptr<PrepThread> long_prep_;  // of requests above kShortRequestBytes
   std::optional<EmbedJobs> embeds_;
   std::optional<GpuWatch> gpu_;
   std::future<void> noting_ceilings_;  // waited for at the end

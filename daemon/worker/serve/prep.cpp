@@ -3,8 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <deque>
-#include <map>
 #include <utility>
 
 #include "daemon/worker/text/chat_prompt.h"
@@ -13,8 +11,6 @@
 
 namespace hearth::worker {
 namespace {
-
-constexpr size_t kPrepMessages = 1 << 16;
 
 engine::Priority priority_of(const std::string& name) {
   if (name == "interactive") return engine::Priority::kInteractive;
@@ -94,7 +90,8 @@ std::vector<engine::KeptPrefix> kept_by_marks(const PrepModel& model, const Chat
 }
 
 // The conversation as the model's template puts it.
-Result<Prompt> chat_tokens(const PrepModel& model, const ipc::GenerateRequest& request) {
+Result<Prompt> chat_tokens(const PrepModel& model, const ipc::GenerateRequest& request,
+                           models::EncodePause* pause) {
   if (model.templates == nullptr || model.templates->empty()) {
     return Error{ErrorCode::kUnsupported,
                  fmt::format("messages: model {} has no chat template; send prompt", model.name),
@@ -113,7 +110,7 @@ Result<Prompt> chat_tokens(const PrepModel& model, const ipc::GenerateRequest& r
   }
   const models::ChatSurroundings surroundings = models::chat_surroundings(*model.tokenizer);
   Result<ChatPrompt> prompt = chat_prompt(*model.tokenizer, *model.templates, "", conversation,
-                                          surroundings, most_text_bytes(model));
+                                          surroundings, most_text_bytes(model), pause);
   if (prompt && prompt->ids.empty()) {
     return Error{ErrorCode::kInvalidArgument, "messages: the template makes no tokens of them",
                  "messages"};
@@ -153,16 +150,17 @@ ipc::GenerateRequest as_conversation(const ipc::GenerateRequest& request) {
   return out;
 }
 
-Result<Prompt> prompt_of(const PrepModel& model, const ipc::GenerateRequest& request) {
+Result<Prompt> prompt_of(const PrepModel& model, const ipc::GenerateRequest& request,
+                         models::EncodePause* pause) {
   if (!request.prompt_ids.empty()) {
     HEARTH_TRY(check_ids(model, request.prompt_ids, "prompt_ids"));
     return Prompt{request.prompt_ids, {}};
   }
-  if (!request.messages.empty()) return chat_tokens(model, request);
-  if (is_message(model, request)) return chat_tokens(model, as_conversation(request));
+  if (!request.messages.empty()) return chat_tokens(model, request, pause);
+  if (is_message(model, request)) return chat_tokens(model, as_conversation(request), pause);
   HEARTH_TRY(check_could_fit(model, request.prompt.size(), "prompt"));
-  const models::EncodeOptions options{.add_bos = !request.raw,
-                                      .parse_special = request.parse_special};
+  const models::EncodeOptions options{
+      .add_bos = !request.raw, .parse_special = request.parse_special, .pause = pause};
   std::vector<int32_t> tokens = model.tokenizer->encode(request.prompt, options);
   if (tokens.empty()) {
     return Error{ErrorCode::kInvalidArgument,
@@ -244,8 +242,8 @@ bool all_control(const PrepModel& model, const std::vector<int32_t>& tokens) {
                      [&](int32_t id) { return model.tokenizer->is_control(id); });
 }
 
-Result<PreparedRequest> prepare_generate(const PrepModel& model,
-                                         const ipc::WorkerRequest& request) {
+Result<PreparedRequest> prepare_generate(const PrepModel& model, const ipc::WorkerRequest& request,
+                                         models::EncodePause* pause) {
   const ipc::GenerateRequest& generate = request.generate;
   if (!model.generates) {
     return Error{ErrorCode::kUnsupported,
@@ -260,7 +258,7 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model,
     HEARTH_TRY(check_ids(model, sample, "resume"));
   }
   HEARTH_TRY(check_draft(model, generate.draft));
-  HEARTH_ASSIGN_OR_RETURN(Prompt prompt, prompt_of(model, generate));
+  HEARTH_ASSIGN_OR_RETURN(Prompt prompt, prompt_of(model, generate, pause));
   // A text begins where the prompt ends; that of a fork where the first one's prompt did.
   const bool begins = all_control(model, prompt.ids);
   HEARTH_TRY(check_ids(model, request.prefix, "prefix"));
@@ -325,7 +323,8 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model,
 }
 
 Result<ipc::TokenizeReply> prepare_tokenize(const PrepModel& model,
-                                            const ipc::TokenizeRequest& request) {
+                                            const ipc::TokenizeRequest& request,
+                                            models::EncodePause* pause) {
   HEARTH_TRY(check_could_fit(model, request.text.size(), "text"));
   ipc::TokenizeReply reply;
   reply.model = model.name;
@@ -334,11 +333,12 @@ Result<ipc::TokenizeReply> prepare_tokenize(const PrepModel& model,
     conversation.messages = request.messages;
     conversation.tools = request.tools;
     conversation.template_kwargs = request.template_kwargs;
-    HEARTH_ASSIGN_OR_RETURN(Prompt prompt, chat_tokens(model, conversation));
+    HEARTH_ASSIGN_OR_RETURN(Prompt prompt, chat_tokens(model, conversation, pause));
     reply.ids = std::move(prompt.ids);
   } else {
     reply.ids = model.tokenizer->encode(
-        request.text, {.add_bos = !request.raw, .parse_special = request.parse_special});
+        request.text,
+        {.add_bos = !request.raw, .parse_special = request.parse_special, .pause = pause});
   }
   for (const int32_t id : reply.ids) reply.entries.emplace_back(model.tokenizer->entry(id));
   return reply;
@@ -358,16 +358,17 @@ Result<models::Pooling> pooling_of(const PrepModel& model, const std::string& na
 
 /// As a text that is embedded is put: with what closes it.
 Result<std::vector<int32_t>> text_tokens(const PrepModel& model, const std::string& text,
-                                         const std::string& field) {
+                                         const std::string& field, models::EncodePause* pause) {
   HEARTH_TRY(check_could_fit(model, text.size(), field));
-  std::vector<int32_t> tokens = model.tokenizer->encode(text, {});
+  std::vector<int32_t> tokens = model.tokenizer->encode(text, {.pause = pause});
   if (model.text_end) tokens.push_back(*model.text_end);
   if (!tokens.empty()) return tokens;
   return Error{ErrorCode::kInvalidArgument, fmt::format("{}: no tokens, want some text", field),
                "texts"};
 }
 
-Result<PreparedEmbed> prepare_embed(const PrepModel& model, const ipc::WorkerRequest& request) {
+Result<PreparedEmbed> prepare_embed(const PrepModel& model, const ipc::WorkerRequest& request,
+                                    models::EncodePause* pause) {
   const ipc::EmbedRequest& embed = request.embed;
   HEARTH_ASSIGN_OR_RETURN(const models::Pooling pooling, pooling_of(model, embed.pooling));
   PreparedEmbed out;
@@ -377,7 +378,7 @@ Result<PreparedEmbed> prepare_embed(const PrepModel& model, const ipc::WorkerReq
     const std::string field = fmt::format("{}[{}]", text ? "texts" : "ids", i);
     engine::Request to;
     if (text) {
-      HEARTH_ASSIGN_OR_RETURN(to.prompt, text_tokens(model, embed.texts[i], field));
+      HEARTH_ASSIGN_OR_RETURN(to.prompt, text_tokens(model, embed.texts[i], field, pause));
     } else {
       HEARTH_TRY(check_ids(model, embed.ids[i], field));
       to.prompt = embed.ids[i];
@@ -424,49 +425,15 @@ PrepModel make_prep_model(std::string name, int32_t context_length,
   return model;
 }
 
-PrepResult prepare(const PrepModel& model, const ipc::WorkerRequest& request) {
+PrepResult prepare(const PrepModel& model, const ipc::WorkerRequest& request,
+                   models::EncodePause* pause) {
   if (request.verb == ipc::Verb::kTokenize) {
-    return result_of(request.id, prepare_tokenize(model, request.tokenize));
+    return result_of(request.id, prepare_tokenize(model, request.tokenize, pause));
   }
   if (request.verb == ipc::Verb::kEmbed) {
-    return result_of(request.id, prepare_embed(model, request));
+    return result_of(request.id, prepare_embed(model, request, pause));
   }
-  return result_of(request.id, prepare_generate(model, request));
-}
-
-PrepThread::PrepThread(PrepModel model)
-    : model_(std::move(model)),
-      inbox_(kPrepMessages),
-      results_(kPrepMessages, true),
-      thread_([this] { run(); }) {}
-
-PrepThread::~PrepThread() {
-  inbox_.post(Stop{});
-  thread_.join();
-}
-
-void PrepThread::post(ipc::WorkerRequest request) { inbox_.post(std::move(request)); }
-
-// Owners in turn, so that nobody's many texts are ahead of somebody else's one.
-void PrepThread::run() {
-  std::map<std::string, std::deque<ipc::WorkerRequest>> waiting;
-  std::string last;
-  while (true) {
-    auto arrived = waiting.empty() ? inbox_.wait_and_drain(std::chrono::hours(1)) : inbox_.drain();
-    for (auto& message : arrived) {
-      auto* request = std::get_if<ipc::WorkerRequest>(&message);
-      if (request == nullptr) return;
-      waiting[request->owner].push_back(std::move(*request));
-    }
-    if (waiting.empty()) continue;
-    auto turn = waiting.upper_bound(last);
-    if (turn == waiting.end()) turn = waiting.begin();
-    last = turn->first;
-    const ipc::WorkerRequest request = std::move(turn->second.front());
-    turn->second.pop_front();
-    if (turn->second.empty()) waiting.erase(turn);
-    results_.post(prepare(model_, request));
-  }
+  return result_of(request.id, prepare_generate(model, request, pause));
 }
 
 }  // namespace hearth::worker

@@ -1,12 +1,10 @@
 #pragma once
-// From a request as it came to what the engine computes: tokens, bounds, sampling. And the thread
-// that does it, so that a long prompt delays no stream.
+// From a request as it came to what the engine computes: tokens, bounds, sampling.
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <variant>
 #include <vector>
 
@@ -17,7 +15,6 @@
 #include "ipc/schema/events.h"
 #include "ipc/schema/replies.h"
 #include "ipc/schema/worker_messages.h"
-#include "kernels/base/mailbox.h"
 #include "kernels/base/result.h"
 #include "models/template/chat_template.h"
 #include "models/tokenizer/tokenizer.h"
@@ -59,29 +56,8 @@ struct PrepResult {
 
 /// Renders, tokenizes and checks one request. kContextOverflow has the prompt's size and the
 /// context's; a text that could not fit whatever its tokens is refused before it is tokenized.
-/// Nothing is ever cut off.
-PrepResult prepare(const PrepModel& model, const ipc::WorkerRequest& request);
-
-class PrepThread {
- public:
-  explicit PrepThread(PrepModel model);
-  ~PrepThread();  // joins; unprepared requests are dropped
-  PrepThread(const PrepThread&) = delete;
-  PrepThread& operator=(const PrepThread&) = delete;
-
-  /// Requests in; their number is bounded by the broker.
-  void post(ipc::WorkerRequest request);
-  /// Results out, each owner's in order; its fd wakes the reader.
-  Mailbox<PrepResult>& results() { return results_; }
-
- private:
-  struct Stop {};
-  void run();
-
-  const PrepModel model_;
-  Mailbox<std::variant<ipc::WorkerRequest, Stop>> inbox_;
-  Mailbox<PrepResult> results_;
-  std::thread thread_;
-};
+/// Nothing is ever cut off. `pause` is called while a long text is tokenized.
+PrepResult prepare(const PrepModel& model, const ipc::WorkerRequest& request,
+                   models::EncodePause* pause = nullptr);
 
 }  // namespace hearth::worker

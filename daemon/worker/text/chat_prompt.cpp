@@ -7,7 +7,8 @@ namespace hearth::worker {
 Result<ChatPrompt> chat_prompt(const models::Tokenizer& tokenizer,
                                const models::ChatTemplates& templates,
                                std::string_view template_name, std::string_view conversation,
-                               const models::ChatSurroundings& surroundings, uint64_t most_bytes) {
+                               const models::ChatSurroundings& surroundings, uint64_t most_bytes,
+                               models::EncodePause* pause) {
   ChatPrompt out;
   HEARTH_ASSIGN_OR_RETURN(out.text, templates.render(template_name, conversation, surroundings));
   if (out.text.size() > most_bytes) {
@@ -18,7 +19,8 @@ Result<ChatPrompt> chat_prompt(const models::Tokenizer& tokenizer,
   }
   const std::string& bos = surroundings.bos_token;
   const bool has_bos = !bos.empty() && out.text.starts_with(bos);
-  out.ids = tokenizer.encode(out.text, {.add_bos = !has_bos, .parse_special = true});
+  out.ids =
+      tokenizer.encode(out.text, {.add_bos = !has_bos, .parse_special = true, .pause = pause});
   return out;
 }
 

@@ -19,11 +19,13 @@ struct ChatPrompt {
 
 /// `conversation`, `template_name`, `surroundings` and errors as in ChatTemplates::render. The BOS
 /// token goes in front where the model's metadata put one there, unless the template has written it
-/// itself. A text of more than `most_bytes` is not tokenized: kContextOverflow.
+/// itself. A text of more than `most_bytes` is not tokenized: kContextOverflow. `pause` as in
+/// models::EncodeOptions.
 Result<ChatPrompt> chat_prompt(const models::Tokenizer& tokenizer,
                                const models::ChatTemplates& templates,
                                std::string_view template_name, std::string_view conversation,
                                const models::ChatSurroundings& surroundings,
-                               uint64_t most_bytes = UINT64_MAX);
+                               uint64_t most_bytes = UINT64_MAX,
+                               models::EncodePause* pause = nullptr);
 
 }  // namespace hearth::worker

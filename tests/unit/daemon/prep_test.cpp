@@ -3,9 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
-#include <thread>
 
 #include "models/gguf/gguf_file.h"
 #include "tests/unit/models/test_vocab.h"
@@ -558,23 +556,6 @@ TEST_CASE("tokenize answers ids and entries") {
   CHECK(reply.ids == f.tokenizer->encode("the abc", {}));
   REQUIRE(reply.entries.size() == reply.ids.size());
   CHECK(reply.entries.front() == "<s>");
-}
-
-TEST_CASE("the thread answers in order and drops nothing") {
-  const Fixture f;
-  PrepThread thread(f.model);
-  constexpr uint64_t kCount = 200;
-  for (uint64_t i = 1; i <= kCount; ++i) {
-    ipc::WorkerRequest in = Fixture::request("the abc");
-    in.id = i;
-    thread.post(std::move(in));
-  }
-  uint64_t next = 1;
-  while (next <= kCount) {
-    for (const PrepResult& result : thread.results().wait_and_drain(std::chrono::seconds(60))) {
-      CHECK(result.number == next++);
-    }
-  }
 }
 
 }  // namespace

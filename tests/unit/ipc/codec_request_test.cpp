@@ -403,6 +403,9 @@ TEST_CASE("a worker's request carries the owner, the wait and the tokens already
   CHECK(back->id == 77);
   CHECK(back->verb == Verb::kGenerate);
   CHECK(back->owner == "uid:1000");
+  CHECK(owner_of_worker_request(encode_worker_request(request)) == "uid:1000");
+  CHECK(owner_of_worker_request(encode_worker_request(WorkerRequest{})).empty());
+  CHECK(owner_of_worker_request(R"({"owner":"uid)").empty());
   CHECK(back->received_ms_ago == 12);
   CHECK(back->generate == request.generate);
   CHECK(back->resume == request.resume);
