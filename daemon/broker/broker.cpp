@@ -115,7 +115,7 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, Rights rights)
                        known.insert(database_name(name));
                      }
                    }),
-      http_(dispatcher_, output_, reports_) {
+      http_(dispatcher_, output_, reports_, side_) {
   dispatcher_.set_residency(residency_);
   residency_.add_listener(dispatcher_);
   residency_.add_listener(model_verbs_);
@@ -305,7 +305,7 @@ void Broker::on_client_message(const Caller& caller, zmtp::Message message) {
   auto json = std::make_shared<std::string>(std::move(message.frames[2]));
   auto request = std::make_shared<std::optional<Result<ipc::ClientRequest>>>();
   side_.run(
-      caller.uid,
+      caller.uid, bytes,
       [json, request] {
         request->emplace(ipc::decode_request(*json));
         json->clear();

@@ -23,6 +23,7 @@ Result<void> HttpFront::open(boost::asio::io_context& io, const Config& config,
   server.allowed_origins = config.http.allowed_origins;
   server.max_connections = config.http.max_connections;
   server.max_body_bytes = config.limits.max_message_bytes;
+  server.inline_bytes = kInlineBytes;
   server.idle_timeout_ms = config.http.idle_timeout_ms;
   server.header_timeout_ms = config.http.header_timeout_ms;
   server.body_timeout_ms = config.http.body_timeout_ms;
@@ -44,6 +45,10 @@ ipc::SendOutcome HttpFront::send(uint64_t exchange, const OutgoingView& outgoing
     answer.json = outgoing.payload;
   }
   return server_->deliver(exchange, answer);
+}
+
+Result<void> HttpFront::admit(uint32_t uid, size_t bytes) const {
+  return dispatcher_.admit({.peer = {}, .uid = uid, .is_admin = false}, bytes, 0);
 }
 
 void HttpFront::submit(const http::Exchanger& from, const std::string& id,

@@ -2,10 +2,13 @@
 // What the HTTP front door asks of the broker, in the broker's own terms: an HTTP request is one
 // more connection that asks for one thing. Owned by the io thread.
 
+#include <functional>
 #include <memory>
+#include <utility>
 
 #include "daemon/broker/config/config.h"
 #include "daemon/broker/observe/reports.h"
+#include "daemon/broker/process/side_thread.h"
 #include "daemon/broker/requests/dispatcher.h"
 #include "daemon/broker/transport/output_buffer.h"
 #include "daemon/http/server.h"
@@ -14,8 +17,8 @@ namespace hearth::broker {
 
 class HttpFront final : public http::Backend {
  public:
-  HttpFront(Dispatcher& dispatcher, OutputBuffer& output, const Reports& reports)
-      : dispatcher_(dispatcher), output_(output), reports_(reports) {}
+  HttpFront(Dispatcher& dispatcher, OutputBuffer& output, const Reports& reports, SideThread& side)
+      : dispatcher_(dispatcher), output_(output), reports_(reports), side_(side) {}
 
   /// Listens where the configuration says, if anywhere.
   Result<void> open(boost::asio::io_context& io, const Config& config,
@@ -26,6 +29,11 @@ class HttpFront final : public http::Backend {
   /// No answer is under way.
   bool idle() const { return !server_ || server_->idle(); }
 
+  Result<void> admit(uint32_t uid, size_t bytes) const override;
+  void run_aside(uint32_t uid, size_t bytes, std::function<void()> work,
+                 std::function<void()> then) override {
+    side_.run(uid, bytes, std::move(work), std::move(then));
+  }
   void submit(const http::Exchanger& from, const std::string& id, ipc::ClientRequest request,
               size_t bytes) override;
   void gone(const http::Exchanger& from) override;
@@ -39,6 +47,7 @@ class HttpFront final : public http::Backend {
   Dispatcher& dispatcher_;
   OutputBuffer& output_;
   const Reports& reports_;
+  SideThread& side_;
   std::unique_ptr<http::HttpServer> server_;
 };
 

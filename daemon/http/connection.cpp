@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <utility>
+#include <variant>
 
 #include "daemon/http/api_embeddings.h"
 #include "daemon/http/metrics.h"
@@ -22,6 +23,41 @@ int64_t seconds_since_1970() {
   return std::chrono::duration_cast<std::chrono::seconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
+}
+
+}  // namespace
+
+/// What a body asks for, and what the answer needs to know of its request.
+struct ParsedBody {
+  Route route;
+  bool may_chunk = false;
+  size_t bytes = 0;
+  using Asked = std::variant<Call, ipc::TokenizeRequest, EmbeddingsCall>;
+  Result<Asked> asked;
+};
+
+namespace {
+
+// Pure; any thread.
+ParsedBody parse_body(const Route& route, const HttpRequest& request) {
+  ParsedBody out{route, request.may_chunk, request.body.size(), Error{}};
+  const auto take = [&out](auto parsed) {
+    if (parsed.ok()) {
+      out.asked = ParsedBody::Asked(std::move(parsed).value());
+    } else {
+      out.asked = parsed.take_error();
+    }
+  };
+  if (route.action == Action::kTokenize) {
+    take(parse_tokenize(request.body));
+  } else if (route.action == Action::kCountTokens) {
+    take(parse_count_tokens(request.body));
+  } else if (route.action == Action::kEmbeddings) {
+    take(parse_embeddings(request.body));
+  } else {
+    take(parse_call(route.api, request.body));
+  }
+  return out;
 }
 
 }  // namespace
@@ -53,7 +89,7 @@ ReaderLimits Connection::limits() const {
 }
 
 void Connection::read() {
-  if (reading_ || closed_ || (exchange_ && reader_.waiting_bytes() > kAheadBytes)) return;
+  if (reading_ || closed_ || (busy() && reader_.waiting_bytes() > kAheadBytes)) return;
   reading_ = true;
   socket_.async_read_some(boost::asio::buffer(in_),
                           [self = shared_from_this()](const error_code& error, size_t bytes) {
@@ -67,7 +103,7 @@ void Connection::on_read(const error_code& error, size_t bytes) {
   if (error) {
     // Nobody is there any more, or will say more: what was asked is not wanted.
     if (exchange_) return abandon();
-    if (!idle() && !lingering_) {
+    if (!idle() && !lingering_ && parsing_bytes_ == 0) {
       last_ = true;  // an answer is still being written
       return;
     }
@@ -77,6 +113,8 @@ void Connection::on_read(const error_code& error, size_t bytes) {
     reader_.push(std::string_view(in_.data(), bytes));
     if (charge()) {
       process();
+    } else if (busy()) {
+      return exchange_ ? abandon() : close();
     } else {
       last_ = true;
       respond(refused(route_.api, {429, "your requests that are coming in hold too many bytes"}));
@@ -87,7 +125,7 @@ void Connection::on_read(const error_code& error, size_t bytes) {
 
 // What has come of a request takes memory before anything can be said to it.
 bool Connection::charge() {
-  const size_t bytes = reader_.held_bytes();
+  const size_t bytes = reader_.held_bytes() + parsing_bytes_;
   if (bytes == charged_) return true;
   if (!host_.charge(peer_uid_, charged_, bytes)) return false;
   charged_ = bytes;
@@ -95,7 +133,7 @@ bool Connection::charge() {
 }
 
 void Connection::process() {
-  while (!closed_ && !exchange_ && !last_) {
+  while (!closed_ && !busy() && !last_) {
     const RequestReader::State state = reader_.state();
     if (state == RequestReader::State::kFailed) {
       last_ = true;
@@ -153,17 +191,10 @@ void Connection::handle(HttpRequest request) {
   last_ = !request.keep_alive;
   phase_ = -1;  // whatever follows has its own time
   switch (route_.action) {
-    case Action::kGenerate: {
-      Result<Call> call = parse_call(route_.api, request.body);
-      if (!call) return respond_error(route_.api, call.error());
-      return begin(std::move(call).value(), request);
-    }
-    case Action::kTokenize: {
-      Result<ipc::TokenizeRequest> tokenize = parse_tokenize(request.body);
-      if (!tokenize) return respond_error(route_.api, tokenize.error());
-      return submit(std::move(tokenize).value(), request.body.size(),
-                    Exchange{.number = host_.new_exchange()});
-    }
+    case Action::kGenerate:
+    case Action::kTokenize:
+    case Action::kEmbeddings:
+    case Action::kCountTokens: return parse(std::move(request));
     case Action::kModels: return respond({.body = models_body(host_.backend().models())});
     case Action::kModel: {
       std::string body = model_body(host_.backend().models(), route_.model);
@@ -179,18 +210,6 @@ void Connection::handle(HttpRequest request) {
     case Action::kMetrics:
       return respond({.body = metrics_text(host_.backend().stats()),
                       .type = "text/plain; version=0.0.4; charset=utf-8"});
-    case Action::kEmbeddings: {
-      Result<EmbeddingsCall> call = parse_embeddings(request.body);
-      if (!call) return respond_error(route_.api, call.error());
-      return submit(std::move(call->request), request.body.size(),
-                    Exchange{.number = host_.new_exchange(), .base64 = call->base64});
-    }
-    case Action::kCountTokens: {
-      Result<ipc::TokenizeRequest> count = parse_count_tokens(request.body);
-      if (!count) return respond_error(route_.api, count.error());
-      return submit(std::move(count).value(), request.body.size(),
-                    Exchange{.number = host_.new_exchange(), .api = route_.api, .counts = true});
-    }
     case Action::kPreflight:
       return respond({.status = 204,
                       .body = {},
@@ -202,15 +221,58 @@ void Connection::handle(HttpRequest request) {
   }
 }
 
-void Connection::begin(Call call, const HttpRequest& request) {
-  Exchange exchange{.number = host_.new_exchange(),
-                    .api = call.api,
-                    .stream = call.stream,
-                    .chunked = request.may_chunk};
+void Connection::parse(HttpRequest request) {
+  const size_t bytes = request.body.size();
+  if (bytes <= host_.config().inline_bytes) return begin(parse_body(route_, request));
+  if (const Result<void> room = host_.backend().admit(uid_, bytes); !room) {
+    return respond_error(route_.api, room.error(), kRetryMs);
+  }
+  parsing_bytes_ = bytes;
+  struct Work {
+    Route route;
+    HttpRequest request;
+    std::optional<ParsedBody> parsed{};
+  };
+  auto work = std::make_shared<Work>(Work{route_, std::move(request)});
+  host_.backend().run_aside(
+      uid_, bytes,
+      [work] {
+        work->parsed = parse_body(work->route, work->request);
+        work->request = {};
+      },
+      [self = shared_from_this(), work] { self->on_parsed(std::move(*work->parsed)); });
+}
+
+void Connection::on_parsed(ParsedBody body) {
+  if (closed_) return;
+  parsing_bytes_ = 0;
+  begin(std::move(body));
+  if (closed_) return;
+  process();
+  read();
+}
+
+void Connection::begin(ParsedBody body) {
+  const Api api = body.route.api;
+  if (!body.asked) return respond_error(api, body.asked.error());
+  Exchange exchange{.number = host_.new_exchange(), .api = api};
+  if (auto* tokenize = std::get_if<ipc::TokenizeRequest>(&*body.asked)) {
+    exchange.counts = body.route.action == Action::kCountTokens;
+    return submit(std::move(*tokenize), body.bytes, std::move(exchange));
+  }
+  if (auto* embeddings = std::get_if<EmbeddingsCall>(&*body.asked)) {
+    exchange.embeds = true;
+    exchange.base64 = embeddings->base64;
+    return submit(std::move(embeddings->request), body.bytes, std::move(exchange));
+  }
+  Call& call = std::get<Call>(*body.asked);
+  exchange.api = call.api;
+  exchange.stream = call.stream;
+  exchange.chunked = body.may_chunk;
   exchange.writer = make_answer_writer(
       call, fmt::format("{}-{}", host_.config().instance, exchange.number), seconds_since_1970());
-  if (call.stream && !request.may_chunk) last_ = true;
-  submit(std::move(call.request), request.body.size(), std::move(exchange));
+  if (call.stream && !body.may_chunk) last_ = true;
+  submit(std::move(call.request), body.bytes, std::move(exchange));
 }
 
 void Connection::submit(ipc::ClientRequest request, size_t bytes, Exchange exchange) {
@@ -227,7 +289,7 @@ void Connection::set_deadline() {
   int64_t ms = config.idle_timeout_ms;
   if (lingering_) {
     ms = kLingerMs;
-  } else if (exchange_) {
+  } else if (busy()) {
     deadline_ms_ = kNever;
     return;
   } else if (reader_.state() == RequestReader::State::kHeader) {
@@ -247,7 +309,7 @@ void Connection::check_deadlines(int64_t now) {
     log_info("http_write_timeout", "connection={}", number_);
     return exchange_ ? abandon() : close();
   }
-  if (now < deadline_ms_ || exchange_ || !writing_.empty()) return;
+  if (now < deadline_ms_ || busy() || !writing_.empty()) return;
   const RequestReader::State state = reader_.state();
   const bool midway = !lingering_ && (state == RequestReader::State::kHeader ||
                                       state == RequestReader::State::kBody);
@@ -270,6 +332,7 @@ void Connection::close() {
   if (exchange_) host_.leave(exchange_->number);
   exchange_.reset();
   host_.charge(peer_uid_, std::exchange(charged_, 0), 0);
+  host_.charge_answers(peer_uid_, std::exchange(answers_charged_, 0), 0);
   error_code ignored;
   socket_.close(ignored);
   host_.forget(number_);

@@ -26,6 +26,8 @@ using Socket = boost::asio::generic::stream_protocol::socket;
 
 /// A time that never comes, in ms of the steady clock.
 constexpr int64_t kNever = INT64_MAX;
+/// When to ask again for room that other requests or unread answers take.
+constexpr int64_t kRetryMs = 1'000;
 int64_t now_ms();
 
 class Connection;
@@ -49,6 +51,8 @@ class ConnectionHost {
   /// Of the user's share of bytes coming in, `bytes` instead of `before`. False, and nothing
   /// changed: it is used up.
   virtual bool charge(uint32_t peer_uid, size_t before, size_t bytes) = 0;
+  /// The same of long answers that wait to be written.
+  virtual bool charge_answers(uint32_t peer_uid, size_t before, size_t bytes) = 0;
   /// The peer showed a key that is none. And how long it has to wait before it may show another.
   virtual void wrong_key(uint32_t peer_uid) = 0;
   virtual int64_t key_wait_ms(uint32_t peer_uid) = 0;
@@ -64,6 +68,8 @@ struct Response {
 };
 Response refused(Api api, const Refusal& refusal);
 
+struct ParsedBody;
+
 /// A generation, or a tokenization, on its way.
 struct Exchange {
   uint64_t number = 0;
@@ -72,8 +78,9 @@ struct Exchange {
   bool chunked = false;
   bool begun = false;                      ///< the head of a stream was sent
   std::unique_ptr<AnswerWriter> writer{};  ///< null: tokenize, embed
-  bool base64 = false;                     ///< embed: vectors are not lists of numbers
-  bool counts = false;                     ///< tokenize: the number alone, in Anthropic's shape
+  bool embeds = false;
+  bool base64 = false;  ///< embed: vectors are not lists of numbers
+  bool counts = false;  ///< tokenize: the number alone, in Anthropic's shape
 };
 
 class Connection final : public std::enable_shared_from_this<Connection> {
@@ -85,7 +92,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void start();
   ipc::SendOutcome deliver(const ipc::Answer& answer);
   void check_deadlines(int64_t now);
-  bool idle() const { return !exchange_ && out_.empty() && writing_.empty(); }
+  bool idle() const { return !busy() && out_.empty() && writing_.empty(); }
   void close();
 
  private:
@@ -96,11 +103,18 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void process();
   bool admit(const HttpRequest& head);
   void handle(HttpRequest request);
-  void begin(Call call, const HttpRequest& request);
+  void parse(HttpRequest request);
+  void begin(ParsedBody body);
+  void on_parsed(ParsedBody body);
   void submit(ipc::ClientRequest request, size_t bytes, Exchange exchange);
   void respond(const Response& response);
   void respond_error(Api api, const Error& error, int64_t retry_ms = 0);
-  void on_event(const ipc::Answer& answer);
+  void on_event(const ipc::Event& event);
+  void read_aside(std::string_view json);
+  void fail(const Error& error, int64_t retry_ms = 0);
+  void end_reply(const Response& response);
+  /// A request is being parsed or answered: the next one waits.
+  bool busy() const { return parsing_bytes_ > 0 || exchange_.has_value(); }
   void begin_stream();
   void send_stream(std::string_view events);
   void send_chunk(std::string& chunk);
@@ -120,7 +134,9 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   const Rules rules_;
   const uint32_t uid_;
   const uint32_t peer_uid_;
-  size_t charged_ = 0;  // bytes of a request that is coming in
+  size_t charged_ = 0;          // bytes of a request that is coming in
+  size_t answers_charged_ = 0;  // bytes of a long answer in out_ or writing_
+  size_t parsing_bytes_ = 0;    // of a body that another thread parses; 0: none
   RequestReader reader_;
   bool reading_ = false;
   bool closed_ = false;
@@ -131,10 +147,11 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   Route route_;
   std::string origin_;  // an admitted page's, of the request under way
   std::optional<Exchange> exchange_;
-  bool blocked_ = false;  // the broker keeps answers until there is room
-  std::string out_;       // to be written next
-  std::string writing_;   // being written
-  size_t written_ = 0;    // of it
+  bool blocked_ = false;        // the broker keeps answers until there is room
+  bool reading_aside_ = false;  // another thread decodes an answer; the next ones wait
+  std::string out_;             // to be written next
+  std::string writing_;         // being written
+  size_t written_ = 0;          // of it
   int phase_ = -1;
   int64_t deadline_ms_ = kNever;
   int64_t write_deadline_ms_ = kNever;

@@ -1,6 +1,8 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <iterator>
+#include <memory>
 #include <utility>
 
 #include "daemon/http/api_embeddings.h"
@@ -15,6 +17,9 @@ constexpr size_t kOutBytes = 64 << 10;
 // And there; a reader that is further behind has lost its answer. With what strings keep in reserve
 // it has cost less than a MiB by then (384 KiB: up to 1.06 MiB).
 constexpr size_t kBacklogBytes = 256 << 10;
+// A longer reply to a tokenize request is refused instead of decoded: as values it takes ten times
+// as much.
+constexpr size_t kTokenizeReplyBytes = 8 << 20;
 // Of a size in hexadecimal and its line's end.
 constexpr size_t kChunkHead = 2 * sizeof(size_t) + 2;
 
@@ -65,6 +70,17 @@ std::string Connection::cors() const {
 }
 
 void Connection::respond(const Response& response) {
+  const size_t bytes = response.body.size();
+  if (bytes > host_.config().inline_bytes) {
+    const size_t charged = answers_charged_ + bytes;
+    if (!host_.charge_answers(peer_uid_, answers_charged_, charged)) {
+      return respond_error(
+          route_.api,
+          Error{ErrorCode::kBusy, "your connections do not read the long answers they have", ""},
+          kRetryMs);
+    }
+    answers_charged_ = charged;
+  }
   log_debug("http", "connection={} status={}", number_, response.status);
   fmt::format_to(std::back_inserter(out_), "HTTP/1.1 {} {}\r\n", response.status,
                  reason_phrase(response.status));
@@ -145,6 +161,10 @@ void Connection::finish() {
 
 ipc::SendOutcome Connection::deliver(const ipc::Answer& answer) {
   if (closed_ || !exchange_) return ipc::SendOutcome::kUnreachable;
+  if (reading_aside_) {
+    blocked_ = true;
+    return ipc::SendOutcome::kWouldBlock;
+  }
   if (exchange_->begun && out_.size() + writing_.size() - written_ > kOutBytes) {
     if (host_.backend().backlog_bytes(exchanger()) > kBacklogBytes) {
       log_warn("http_slow_reader", "connection={} backlog_bytes={}", number_,
@@ -156,7 +176,11 @@ ipc::SendOutcome Connection::deliver(const ipc::Answer& answer) {
     return ipc::SendOutcome::kWouldBlock;
   }
   if (!answer.is_delta) {
-    on_event(answer);
+    if (answer.json.size() > host_.config().inline_bytes) {
+      read_aside(answer.json);
+    } else if (const Result<ipc::Event> event = ipc::decode_event(answer.json)) {
+      on_event(*event);
+    }
     return ipc::SendOutcome::kSent;
   }
   if (!exchange_->writer) return ipc::SendOutcome::kSent;
@@ -167,52 +191,105 @@ ipc::SendOutcome Connection::deliver(const ipc::Answer& answer) {
   return ipc::SendOutcome::kSent;
 }
 
-void Connection::on_event(const ipc::Answer& answer) {
-  const Result<ipc::Event> event = ipc::decode_event(answer.json);
-  if (!event) return;
+// A long answer, decoded by another thread; one that is a body itself is put into its form there,
+// too.
+void Connection::read_aside(std::string_view json) {
+  const size_t max_bytes = limits().body_bytes;
+  const size_t most =
+      exchange_->writer || exchange_->embeds ? max_bytes : std::min(max_bytes, kTokenizeReplyBytes);
+  if (json.size() > most) {
+    return fail(Error{
+        ErrorCode::kTooLarge,
+        fmt::format("the answer has {} bytes, at most {} are sent over HTTP", json.size(), most),
+        ""});
+  }
+  struct Work {
+    std::string json;
+    bool counts = false;
+    bool base64 = false;
+    std::optional<Result<ipc::Event>> event{};
+    std::string body{};
+  };
+  auto work = std::make_shared<Work>(Work{std::string(json), exchange_->counts, exchange_->base64});
+  reading_aside_ = true;
+  host_.backend().run_aside(
+      uid_, json.size(),
+      [work] {
+        work->event.emplace(ipc::decode_event(work->json));
+        work->json = {};
+        if (!work->event->ok()) return;
+        const ipc::Event& event = **work->event;
+        if (const auto* reply = std::get_if<ipc::TokenizeReply>(&event)) {
+          work->body = work->counts ? count_tokens_body(*reply) : tokenize_body(*reply);
+        } else if (const auto* vectors = std::get_if<ipc::EmbedReply>(&event)) {
+          work->body = embeddings_body(*vectors, work->base64);
+        } else {
+          return;
+        }
+        work->event->value() = ipc::Event{};
+      },
+      [self = shared_from_this(), work, number = exchange_->number] {
+        Connection& connection = *self;
+        connection.reading_aside_ = false;
+        if (connection.closed_ || !connection.exchange_ || connection.exchange_->number != number) {
+          return;
+        }
+        if (!work->body.empty()) return connection.end_reply({.body = std::move(work->body)});
+        if (work->event->ok()) connection.on_event(**work->event);
+        if (connection.exchange_ && std::exchange(connection.blocked_, false)) {
+          connection.host_.backend().writable(connection.exchanger());
+        }
+      });
+}
+
+void Connection::end_reply(const Response& response) {
+  respond(response);
+  finish();
+}
+
+void Connection::fail(const Error& error, int64_t retry_ms) {
+  if (!exchange_->begun) {
+    respond_error(exchange_->api, error, retry_ms);
+    return finish();
+  }
+  std::string out;
+  exchange_->writer->failed(error, &out);
+  send_stream(out);
+  end_stream();
+}
+
+void Connection::on_event(const ipc::Event& event) {
   Exchange& exchange = *exchange_;
   std::string out;
-  const auto fail = [&](const Error& error, int64_t retry_ms) {
-    if (!exchange.begun) {
-      respond_error(exchange.api, error, retry_ms);
-      return finish();
-    }
-    exchange.writer->failed(error, &out);
-    send_stream(out);
-    end_stream();
-  };
-  if (const auto* error = std::get_if<ipc::ErrorEvent>(&*event)) {
+  if (const auto* error = std::get_if<ipc::ErrorEvent>(&event)) {
     return fail(error->error, error->retry_ms);
   }
-  if (const auto* reply = std::get_if<ipc::TokenizeReply>(&*event)) {
-    respond({.body = exchange.counts ? count_tokens_body(*reply) : tokenize_body(*reply)});
-    return finish();
+  if (const auto* reply = std::get_if<ipc::TokenizeReply>(&event)) {
+    return end_reply({.body = exchange.counts ? count_tokens_body(*reply) : tokenize_body(*reply)});
   }
-  if (const auto* reply = std::get_if<ipc::EmbedReply>(&*event)) {
-    respond({.body = embeddings_body(*reply, exchange.base64)});
-    return finish();
+  if (const auto* reply = std::get_if<ipc::EmbedReply>(&event)) {
+    return end_reply({.body = embeddings_body(*reply, exchange.base64)});
   }
   if (!exchange.writer) return;
-  if (const auto* started = std::get_if<ipc::StartedEvent>(&*event)) {
+  if (const auto* started = std::get_if<ipc::StartedEvent>(&event)) {
     exchange.writer->started(*started, &out);
     if (exchange.stream) send_stream(out);
-  } else if (const auto* prompt = std::get_if<ipc::PromptLogprobsEvent>(&*event)) {
+  } else if (const auto* prompt = std::get_if<ipc::PromptLogprobsEvent>(&event)) {
     exchange.writer->prompt_logprobs(*prompt, &out);
-  } else if (const auto* sample = std::get_if<ipc::SampleDoneEvent>(&*event)) {
+  } else if (const auto* sample = std::get_if<ipc::SampleDoneEvent>(&event)) {
     exchange.writer->sample_done(*sample, &out);
     if (exchange.stream && !out.empty()) send_stream(out);
-  } else if (const auto* done = std::get_if<ipc::DoneEvent>(&*event)) {
+  } else if (const auto* done = std::get_if<ipc::DoneEvent>(&event)) {
     if (const char* why = abnormal_end(*done)) {
       const bool late = std::string_view(why).find("deadline") != std::string_view::npos;
-      return fail(Error{late ? ErrorCode::kDeadline : ErrorCode::kCancelled, why, ""}, 0);
+      return fail(Error{late ? ErrorCode::kDeadline : ErrorCode::kCancelled, why, ""});
     }
     exchange.writer->done(*done, &out);
     if (exchange.stream) {
       send_stream(out);
       end_stream();
     } else {
-      respond({.body = std::move(out)});
-      finish();
+      end_reply({.body = std::move(out)});
     }
   }
 }
@@ -233,7 +310,7 @@ void Connection::flush() {
   if (closed_ || !writing_.empty()) return;
   if (out_.empty()) {
     write_deadline_ms_ = kNever;
-    if (last_ && !exchange_ && !lingering_) {
+    if (last_ && !busy() && !lingering_) {
       lingering_ = true;
       error_code ignored;
       socket_.shutdown(Socket::shutdown_send, ignored);
@@ -266,6 +343,9 @@ void Connection::on_written(const error_code& error, size_t bytes) {
   }
   writing_.clear();
   written_ = 0;
+  if (answers_charged_ > 0 && out_.empty()) {
+    host_.charge_answers(peer_uid_, std::exchange(answers_charged_, 0), 0);
+  }
   if (writing_.capacity() > kOutBytes * 2) writing_.shrink_to_fit();
   flush();
   if (blocked_ && exchange_ && out_.size() + writing_.size() - written_ <= kOutBytes) {

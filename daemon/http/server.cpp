@@ -26,7 +26,8 @@ namespace {
 
 namespace asio = boost::asio;
 constexpr std::chrono::milliseconds kTick{100};
-// Beyond one request of the largest size, what all of a user's may have come in together.
+// Beyond one request of the largest size, what all of a user's may have come in together; and what
+// several long answers of a user may take.
 constexpr size_t kShareBytes = 8 << 20;
 // Wrong keys that cost nothing; then each doubles the wait for the next.
 constexpr int kFreeWrongKeys = 5;
@@ -86,6 +87,15 @@ class Server final : public HttpServer, public ConnectionHost {
     peer.incoming = peer.incoming - before + bytes;
     return true;
   }
+  bool charge_answers(uint32_t peer_uid, size_t before, size_t bytes) override {
+    Peer& peer = peers_[peer_uid];
+    // One answer of any length is always sent.
+    if (bytes > before && peer.outgoing > 0 && peer.outgoing - before + bytes > kShareBytes) {
+      return false;
+    }
+    peer.outgoing = peer.outgoing - before + bytes;
+    return true;
+  }
   void wrong_key(uint32_t peer_uid) override {
     Peer& peer = peers_[peer_uid];
     if (++peer.wrong_keys <= kFreeWrongKeys) return;
@@ -104,6 +114,7 @@ class Server final : public HttpServer, public ConnectionHost {
   struct Peer {
     size_t connections = 0;
     size_t incoming = 0;  // bytes of requests that are coming in
+    size_t outgoing = 0;  // bytes of long answers that wait to be written
     int wrong_keys = 0;
     int64_t key_pause_ms = 0;
     int64_t no_key_before_ms = 0;

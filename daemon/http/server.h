@@ -10,6 +10,7 @@
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -31,6 +32,8 @@ struct ServerConfig {
   std::vector<std::string> allowed_origins;
   int64_t max_connections = 256;
   int64_t max_body_bytes = 32 << 20;
+  /// Bodies and answers up to here are parsed on the server's own thread.
+  size_t inline_bytes = 64 << 10;
   int64_t idle_timeout_ms = 60'000;
   int64_t header_timeout_ms = 10'000;
   int64_t body_timeout_ms = 60'000;
@@ -48,6 +51,12 @@ struct Exchanger {
 class Backend {
  public:
   virtual ~Backend() = default;
+  /// Whether a request of so many bytes would be taken now; else why not.
+  virtual Result<void> admit(uint32_t uid, size_t bytes) const = 0;
+  /// Runs `work` on another thread, users in turn, and `then` on the server's after it. `bytes` of
+  /// memory are held for it.
+  virtual void run_aside(uint32_t uid, size_t bytes, std::function<void()> work,
+                         std::function<void()> then) = 0;
   /// A generate or tokenize request of a user, under the id `id`; answered through
   /// HttpServer::deliver, also before this returns.
   virtual void submit(const Exchanger& from, const std::string& id, ipc::ClientRequest request,

@@ -15,8 +15,16 @@ SideThread::~SideThread() {
   thread_.join();
 }
 
-void SideThread::run(uint32_t owner, std::function<void()> work, std::function<void()> then) {
-  waiting_[owner].push_back({std::move(work), std::move(then)});
+size_t SideThread::bytes_of(uint32_t owner) const {
+  const auto found = bytes_of_.find(owner);
+  return found == bytes_of_.end() ? 0 : found->second;
+}
+
+void SideThread::run(uint32_t owner, size_t bytes, std::function<void()> work,
+                     std::function<void()> then) {
+  if (bytes > 0) bytes_of_[owner] += bytes;
+  bytes_ += bytes;
+  waiting_[owner].push_back({std::move(work), std::move(then), bytes});
   if (!busy_) start_next();
 }
 
@@ -30,15 +38,22 @@ void SideThread::start_next() {
   if (turn->second.empty()) waiting_.erase(turn);
   busy_ = true;
   if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
-  inbox_.post([this, alive = alive_, job = std::move(job)]() mutable {
+  inbox_.post([this, alive = alive_, owner = last_owner_, job = std::move(job)]() mutable {
     job.work();
-    boost::asio::post(io_, [this, alive, then = std::move(job.then)] {
+    boost::asio::post(io_, [this, alive, owner, bytes = job.bytes, then = std::move(job.then)] {
       if (!*alive) return;
       busy_ = false;
+      ended(owner, bytes);
       start_next();
       then();
     });
   });
+}
+
+void SideThread::ended(uint32_t owner, size_t bytes) {
+  bytes_ -= bytes;
+  const auto found = bytes_of_.find(owner);
+  if (found != bytes_of_.end() && (found->second -= bytes) == 0) bytes_of_.erase(found);
 }
 
 void SideThread::serve() {

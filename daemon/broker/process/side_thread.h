@@ -26,22 +26,29 @@ class SideThread {
   SideThread(const SideThread&) = delete;
   SideThread& operator=(const SideThread&) = delete;
 
-  /// `work` runs on the thread, and `then` after it on the io thread. The number of pieces is
-  /// bounded by whoever asks.
-  void run(uint32_t owner, std::function<void()> work, std::function<void()> then);
+  /// `work` runs on the thread, and `then` after it on the io thread. `bytes` of memory are held
+  /// for it; callers bound their sum.
+  void run(uint32_t owner, size_t bytes, std::function<void()> work, std::function<void()> then);
+  /// Of everything that has not ended, and of one owner's part of it.
+  size_t bytes() const { return bytes_; }
+  size_t bytes_of(uint32_t owner) const;
 
  private:
   struct Job {
     std::function<void()> work;
     std::function<void()> then;
+    size_t bytes = 0;
   };
   void start_next();
+  void ended(uint32_t owner, size_t bytes);
   void serve();
 
   boost::asio::io_context& io_;
   Mailbox<std::function<void()>> inbox_{2};  // an empty one: end
   std::thread thread_;                       // started with the first piece
   std::map<uint32_t, std::deque<Job>> waiting_;
+  std::map<uint32_t, size_t> bytes_of_;  // by owner, above 0
+  size_t bytes_ = 0;
   uint32_t last_owner_ = 0;
   bool busy_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -18,6 +18,7 @@ namespace {
 // As encode_event() begins a reply.
 constexpr std::string_view kReplyBegins = R"({"event":"reply")";
 constexpr int32_t kDeathsToPoison = 2;
+constexpr std::string_view kPromptLogprobsBegins = R"({"event":"prompt_logprobs")";
 
 // Below 2^53, so that every JSON reader gives the same number back.
 uint64_t random_seed() { return random_bits() >> 11; }
@@ -54,8 +55,8 @@ Result<void> Dispatcher::admit(const Caller& caller, size_t bytes, int64_t token
   const RequestTable::OwnerUse owner = table_.owner_use(caller.uid);
   const Load load{.live = table_.size(),
                   .owner_live = owner.requests,
-                  .queued_bytes = table_.queued_bytes(),
-                  .owner_bytes = owner.bytes,
+                  .queued_bytes = table_.queued_bytes() + (side_ ? side_->bytes() : 0),
+                  .owner_bytes = owner.bytes + (side_ ? side_->bytes_of(caller.uid) : 0),
                   .owner_tokens = owner.tokens};
   return admission_.admit(load, {.bytes = bytes, .tokens = tokens});
 }
@@ -323,9 +324,12 @@ void Dispatcher::on_delta(LiveRequest& request, const ipc::Answer& answer) {
 }
 
 void Dispatcher::on_event(LiveRequest& request, const ipc::Answer& answer) {
-  // To read a large reply would keep everybody else waiting, and nothing in it is for us.
-  if (answer.json.size() > kInlineBytes && answer.json.starts_with(kReplyBegins)) {
-    return end_reply(request, answer.json);
+  // Decoding a large answer would delay all other users, and nothing in it is for us.
+  if (answer.json.size() > kInlineBytes) {
+    if (answer.json.starts_with(kReplyBegins)) return end_reply(request, answer.json);
+    if (answer.json.starts_with(kPromptLogprobsBegins)) {
+      return on_prompt_logprobs(request, answer.json);
+    }
   }
   Result<ipc::Event> event = ipc::decode_event(answer.json);
   if (!event) {
@@ -340,9 +344,7 @@ void Dispatcher::on_event(LiveRequest& request, const ipc::Answer& answer) {
     if (request.log != nullptr) replay_.note(*request.log, &ReplayLog::started, json);
     send_event(request, json, Size::kBounded);
   } else if (std::holds_alternative<ipc::PromptLogprobsEvent>(*event)) {
-    if (std::exchange(request.prompt_logprobs, true)) return;
-    if (request.log != nullptr) replay_.note(*request.log, &ReplayLog::prompt_logprobs, json);
-    send_event(request, json, Size::kBounded);
+    on_prompt_logprobs(request, json);
   } else if (const auto* sample_done = std::get_if<ipc::SampleDoneEvent>(&*event)) {
     const auto sample = static_cast<size_t>(sample_done->sample);
     if (sample >= request.samples.size() || !request.samples[sample].finish_reason.empty()) return;
@@ -362,6 +364,12 @@ void Dispatcher::on_event(LiveRequest& request, const ipc::Answer& answer) {
   } else {
     end_reply(request, json);
   }
+}
+
+void Dispatcher::on_prompt_logprobs(LiveRequest& request, std::string_view json) {
+  if (std::exchange(request.prompt_logprobs, true)) return;
+  if (request.log != nullptr) replay_.note(*request.log, &ReplayLog::prompt_logprobs, json);
+  send_event(request, json, Size::kBounded);
 }
 
 void Dispatcher::end_reply(LiveRequest& request, std::string_view json) {

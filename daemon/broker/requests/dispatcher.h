@@ -100,6 +100,7 @@ class Dispatcher final : public ResidencyListener {
   void on_encoded(uint64_t number, uint64_t encoding, const std::string& json);
   void on_delta(LiveRequest& request, const ipc::Answer& answer);
   void on_event(LiveRequest& request, const ipc::Answer& answer);
+  void on_prompt_logprobs(LiveRequest& request, std::string_view json);
   void announce_waiting();
   std::vector<uint64_t> forwarded_to(const std::string& model) const;
   void cancel_request(LiveRequest& request);

@@ -1,0 +1,262 @@
+// What one connection costs the others: long bodies and long answers are read on another thread.
+
+#include <doctest/doctest.h>
+#include <fmt/core.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <deque>
+
+#include "daemon/http/server.h"
+#include "ipc/wire/codec.h"
+#include "tests/temp_dir.h"
+
+namespace hearth::http {
+namespace {
+
+constexpr size_t kInline = 1000;
+
+struct Job {
+  size_t bytes = 0;
+  std::function<void()> work;
+  std::function<void()> then;
+};
+
+/// Keeps what runs aside until the test runs it, and answers each request with `reply`.
+class FakeBackend final : public Backend {
+ public:
+  Result<void> admit(uint32_t, size_t bytes) const override {
+    if (bytes <= room) return {};
+    return Error{ErrorCode::kBusy, "full", ""};
+  }
+  void run_aside(uint32_t, size_t bytes, std::function<void()> work,
+                 std::function<void()> then) override {
+    jobs.push_back({bytes, std::move(work), std::move(then)});
+  }
+  void submit(const Exchanger& from, const std::string&, ipc::ClientRequest request,
+              size_t) override {
+    submitted.push_back(std::get<ipc::TokenizeRequest>(request).text.size());
+    const std::string json = ipc::encode_event(reply);
+    ipc::Answer answer;
+    answer.json = json;
+    CHECK(server->deliver(from.number, answer) == ipc::SendOutcome::kSent);
+  }
+  void gone(const Exchanger&) override {}
+  void writable(const Exchanger&) override {}
+  size_t backlog_bytes(const Exchanger&) const override { return 0; }
+  ipc::ModelsReply models() const override { return {}; }
+  ipc::StatsReply stats() const override { return {}; }
+  ipc::HealthReply health() const override { return {}; }
+
+  void run_next() {
+    REQUIRE_FALSE(jobs.empty());
+    Job job = std::move(jobs.front());
+    jobs.pop_front();
+    job.work();
+    job.then();
+  }
+
+  HttpServer* server = nullptr;
+  ipc::TokenizeReply reply;
+  size_t room = SIZE_MAX;
+  std::deque<Job> jobs;
+  std::vector<size_t> submitted;
+};
+
+class Fixture {
+ public:
+  Fixture() {
+    ServerConfig config;
+    config.socket = dir_.path() / "http.sock";
+    config.inline_bytes = kInline;
+    config.instance = "test";
+    server_ = HttpServer::open(io_, config, backend).value();
+    backend.server = server_.get();
+  }
+
+  /// A connection; descriptors end with the fixture.
+  int connect() {
+    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string path = (dir_.path() / "http.sock").string();
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    REQUIRE(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    fds_.push_back(fd);
+    return fd;
+  }
+  void tokenize(int fd, size_t bytes) {
+    const std::string json = R"({"text":")" + std::string(bytes, 'a') + "\"}";
+    send(fd, fmt::format("POST /tokenize HTTP/1.1\r\nHost: localhost\r\n"
+                         "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{}",
+                         json.size(), json));
+  }
+  void send(int fd, std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t n = ::send(fd, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (n > 0) bytes.remove_prefix(static_cast<size_t>(n));
+      turn();
+    }
+  }
+  /// Runs the server until `done`; false: nothing happens any more.
+  template <class Done>
+  bool run_until(Done done) {
+    for (int i = 0; i < 2000 && !done(); ++i) turn();
+    return done();
+  }
+  /// The status of the next answer; 0: none has come. All of the answer is read.
+  int status(int fd) {
+    std::string answer;
+    const bool whole = run_until([&] {
+      char buffer[65536];
+      for (ssize_t n; (n = ::recv(fd, buffer, sizeof buffer, MSG_DONTWAIT)) > 0;) {
+        answer.append(buffer, static_cast<size_t>(n));
+      }
+      const size_t head = answer.find("\r\n\r\n");
+      const size_t length = answer.find("Content-Length: ");
+      if (head == std::string::npos || length == std::string::npos) return false;
+      return answer.size() == head + 4 + std::stoul(answer.substr(length + 16));
+    });
+    body = whole ? answer.substr(answer.find("\r\n\r\n") + 4) : "";
+    return whole ? std::stoi(answer.substr(9, 3)) : 0;
+  }
+  bool silent(int fd) {
+    for (int i = 0; i < 50; ++i) turn();
+    char byte;
+    return ::recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) < 0;
+  }
+  void close(int fd) {
+    std::erase(fds_, fd);
+    ::close(fd);
+  }
+  ~Fixture() {
+    for (const int fd : fds_) ::close(fd);
+  }
+
+  FakeBackend backend;
+  std::string body;
+
+ private:
+  void turn() {
+    io_.restart();
+    if (io_.poll() == 0) io_.run_one_for(std::chrono::milliseconds(1));
+  }
+
+  tests::TempDir dir_;
+  boost::asio::io_context io_;
+  std::unique_ptr<HttpServer> server_;
+  std::vector<int> fds_;
+};
+
+TEST_CASE("while a long body is parsed elsewhere, another connection is answered") {
+  Fixture f;
+  const int long_one = f.connect(), short_one = f.connect();
+  f.tokenize(long_one, 50'000);
+  REQUIRE(f.run_until([&] { return f.backend.jobs.size() == 1; }));
+  CHECK(f.backend.jobs.front().bytes > 50'000);
+  f.tokenize(short_one, 10);
+  CHECK(f.status(short_one) == 200);
+  CHECK(f.backend.submitted == std::vector<size_t>{10});
+  CHECK(f.silent(long_one));
+  f.backend.run_next();
+  CHECK(f.status(long_one) == 200);
+  CHECK(f.backend.submitted == std::vector<size_t>{10, 50'000});
+  // The connection goes on as before.
+  f.tokenize(long_one, 20);
+  CHECK(f.status(long_one) == 200);
+}
+
+TEST_CASE("requests sent ahead wait for the one that is parsed elsewhere") {
+  Fixture f;
+  const int fd = f.connect();
+  f.tokenize(fd, 50'000);
+  f.tokenize(fd, 10);
+  REQUIRE(f.run_until([&] { return f.backend.jobs.size() == 1; }));
+  CHECK(f.silent(fd));
+  f.backend.run_next();
+  REQUIRE(f.run_until([&] { return f.backend.submitted.size() == 2; }));
+  CHECK(f.backend.submitted == std::vector<size_t>{50'000, 10});
+}
+
+TEST_CASE("a connection may close while its body is parsed") {
+  Fixture f;
+  const int fd = f.connect(), other = f.connect();
+  f.tokenize(fd, 50'000);
+  REQUIRE(f.run_until([&] { return f.backend.jobs.size() == 1; }));
+  f.close(fd);
+  f.tokenize(other, 10);
+  CHECK(f.status(other) == 200);
+  f.backend.run_next();
+  f.tokenize(other, 10);
+  CHECK(f.status(other) == 200);
+  CHECK(f.backend.submitted == std::vector<size_t>{10, 10});
+}
+
+TEST_CASE("a long body that does not fit is refused before it is parsed") {
+  Fixture f;
+  f.backend.room = 40'000;
+  const int fd = f.connect();
+  f.tokenize(fd, 50'000);
+  CHECK(f.status(fd) == 429);
+  CHECK(f.backend.jobs.empty());
+  f.tokenize(fd, 10);
+  CHECK(f.status(fd) == 200);
+}
+
+TEST_CASE("while a long answer is decoded elsewhere, another connection is answered") {
+  Fixture f;
+  const int long_one = f.connect(), short_one = f.connect();
+  f.backend.reply.ids.assign(5000, 7);
+  f.backend.reply.entries.assign(5000, "abc");
+  f.tokenize(long_one, 10);
+  REQUIRE(f.run_until([&] { return f.backend.jobs.size() == 1; }));
+  f.backend.reply = {};
+  f.tokenize(short_one, 10);
+  CHECK(f.status(short_one) == 200);
+  CHECK(f.silent(long_one));
+  f.backend.run_next();
+  CHECK(f.status(long_one) == 200);
+  CHECK(f.body.size() > 10'000);
+}
+
+TEST_CASE("an answer to tokenize that is too long for HTTP is refused and not decoded") {
+  Fixture f;
+  const int fd = f.connect();
+  f.backend.reply.ids.assign(300'000, 12'345);
+  f.backend.reply.entries.assign(300'000, std::string(30, 'a'));
+  f.tokenize(fd, 10);
+  CHECK(f.status(fd) == 413);
+  CHECK(f.backend.jobs.empty());
+}
+
+TEST_CASE("long answers that one user does not read are bounded together") {
+  Fixture f;
+  f.backend.reply.ids.assign(100'000, 7);
+  f.backend.reply.entries.assign(100'000, std::string(30, 'a'));
+  std::vector<int> fds;
+  int refused = 0;
+  for (int i = 0; i < 12; ++i) {
+    fds.push_back(f.connect());
+    f.tokenize(fds.back(), 10);
+    REQUIRE(f.run_until([&] { return f.backend.jobs.size() == 1; }));
+    f.backend.run_next();
+    char head[12] = {};
+    REQUIRE(f.run_until([&] {
+      return ::recv(fds.back(), head, sizeof head, MSG_DONTWAIT | MSG_PEEK) == sizeof head;
+    }));
+    refused += std::string_view(head, sizeof head).ends_with("429") ? 1 : 0;
+  }
+  CHECK(refused > 0);
+  CHECK(refused < 12);
+  // Those that are read now make room.
+  for (const int fd : fds) f.status(fd);
+  f.tokenize(fds[0], 10);
+  REQUIRE(f.run_until([&] { return f.backend.jobs.size() == 1; }));
+  f.backend.run_next();
+  CHECK(f.status(fds[0]) == 200);
+}
+
+}  // namespace
+}  // namespace hearth::http
