@@ -15,9 +15,8 @@
 namespace hearth::broker {
 namespace {
 
-// As encode_event() begins a reply.
+// As encode_event() begins a reply, and the log probabilities of a prompt.
 constexpr std::string_view kReplyBegins = R"({"event":"reply")";
-constexpr int32_t kDeathsToPoison = 2;
 constexpr std::string_view kPromptLogprobsBegins = R"({"event":"prompt_logprobs")";
 
 // Below 2^53, so that every JSON reader gives the same number back.
@@ -88,6 +87,7 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Client
   }
   live.request = std::move(request);
   live.prefix = std::move(origin.prefix);
+  live.fingerprint = std::move(origin.fingerprint);
   live.fork_of = origin.of;
   live.fork_sample = origin.sample;
   Result<LiveRequest*> added = table_.add(std::move(live));
@@ -117,14 +117,18 @@ void Dispatcher::place(LiveRequest& request, const ModelFile& file) {
   const uint64_t number = request.number;
   Worker* worker = residency_->want(file);
   if (table_.find(number) == nullptr) return;  // the model could not be started; it was told
-  if (worker != nullptr) {
+  if (worker != nullptr && num_suspects_ == 0) {
     forward(request, *worker);
   } else {
+    if (worker != nullptr) forward_waiting(request.model);
     announce_waiting();
   }
 }
 
 void Dispatcher::forward(LiveRequest& request, Worker& worker) {
+  if (Result<void> same = check_same_file(request, worker); !same) {
+    return end_error(request, ipc::ErrorEvent{same.take_error(), 0});
+  }
   ipc::WorkerRequest out;
   out.id = request.number;
   out.owner = owner_name(request.owner);
@@ -152,7 +156,7 @@ void Dispatcher::forward(LiveRequest& request, Worker& worker) {
   request.encoding = ++encodings_made_;
   auto words = std::make_shared<std::string>();
   side_->run(
-      request.owner,
+      request.owner, 0,  // the table counts the request's bytes
       [words, from = std::make_shared<ipc::WorkerRequest>(std::move(out))]() mutable {
         *words = ipc::encode_worker_request(*from);
         from.reset();
@@ -228,6 +232,7 @@ void Dispatcher::connection_gone(const PeerId& peer) {
   });
   for (const uint64_t number : numbers) {
     LiveRequest* request = table_.find(number);
+    if (request == nullptr) continue;
     if (request->is_generate() && request->generate().detach) {
       request->left = true;
       continue;
@@ -240,9 +245,10 @@ void Dispatcher::connection_gone(const PeerId& peer) {
 
 void Dispatcher::fail_all(const Error& error) {
   for (const uint64_t number : table_.numbers([](const LiveRequest&) { return true; })) {
-    LiveRequest& request = *table_.find(number);
-    tell_worker_to_cancel(request);
-    end_error(request, ipc::ErrorEvent{error, 0});
+    LiveRequest* request = table_.find(number);
+    if (request == nullptr) continue;
+    tell_worker_to_cancel(*request);
+    end_error(*request, ipc::ErrorEvent{error, 0});
   }
 }
 
@@ -251,7 +257,7 @@ void Dispatcher::tick() {
   const std::vector<uint64_t> unread = table_.numbers([](const LiveRequest& request) {
     return request.state == LiveRequest::State::kWaiting && request.muted;
   });
-  for (const uint64_t number : unread) end_without_worker(*table_.find(number), "cancelled");
+  end_all_without_worker(unread, "cancelled");
 
   const int64_t now_us = clock_.now_us();
   const std::vector<uint64_t> late = table_.numbers([&](const LiveRequest& request) {
@@ -260,24 +266,26 @@ void Dispatcher::tick() {
            request.generate().deadline_ms > 0 &&
            (now_us - request.received_us) / 1000 >= request.generate().deadline_ms;
   });
-  for (const uint64_t number : late) end_without_worker(*table_.find(number), "deadline");
+  end_all_without_worker(late, "deadline");
   replay_.tick(now_us);
   announce_waiting();
+}
+
+// The end of one may end others, and may let others begin.
+void Dispatcher::end_all_without_worker(const std::vector<uint64_t>& numbers,
+                                        const std::string& reason) {
+  for (const uint64_t number : numbers) {
+    LiveRequest* request = table_.find(number);
+    if (request != nullptr && request->state == LiveRequest::State::kWaiting) {
+      end_without_worker(*request, reason);
+    }
+  }
 }
 
 // ---- From workers ------------------------------------------------------------------------------
 
 bool Dispatcher::model_in_use(const std::string& model) const {
   return table_.model_size(model) > 0;
-}
-
-void Dispatcher::on_model_ready(const std::string& model) {
-  Worker* worker = residency_->worker_of(model);
-  const std::vector<uint64_t> waiting = table_.numbers([&](const LiveRequest& request) {
-    return request.model == model && request.state == LiveRequest::State::kWaiting &&
-           !request.muted;
-  });
-  for (const uint64_t number : waiting) forward(*table_.find(number), *worker);
 }
 
 void Dispatcher::on_model_answer(const std::string& model, uint64_t number,
@@ -321,6 +329,7 @@ void Dispatcher::on_delta(LiveRequest& request, const ipc::Answer& answer) {
                          .logprobs = answer.logprobs};
   replay_.add(*request.log, out);
   send(request, out, Size::kBounded);
+  if (request.deaths > 0) note_progress(request);
 }
 
 void Dispatcher::on_event(LiveRequest& request, const ipc::Answer& answer) {
@@ -378,48 +387,13 @@ void Dispatcher::end_reply(LiveRequest& request, std::string_view json) {
   erase(request);
 }
 
-std::vector<uint64_t> Dispatcher::forwarded_to(const std::string& model) const {
-  return table_.numbers([&](const LiveRequest& request) {
-    return request.model == model && request.state == LiveRequest::State::kForwarded;
-  });
-}
-
-void Dispatcher::on_model_stopped(const std::string& model) {
-  for (const uint64_t number : forwarded_to(model)) {
-    LiveRequest& request = *table_.find(number);
-    if (request.muted || request.cancelling) {
-      end_without_worker(request, "cancelled");
-    } else {
-      request.state = LiveRequest::State::kWaiting;
-    }
-  }
-}
-
-void Dispatcher::on_model_lost(const std::string& model, const std::string& how) {
-  for (const uint64_t number : forwarded_to(model)) {
-    LiveRequest& request = *table_.find(number);
-    ++request.deaths;
-    if (request.muted || request.cancelling) {
-      end_without_worker(request, "cancelled");
-    } else if (request.deaths >= kDeathsToPoison) {
-      end_error(request,
-                ipc::ErrorEvent{Error{ErrorCode::kPoison,
-                                      fmt::format("was being computed at {} deaths of the worker "
-                                                  "(last: {}) and is not tried again",
-                                                  request.deaths, how),
-                                      ""},
-                                0});
-    } else {
-      request.state = LiveRequest::State::kWaiting;
-    }
-  }
-}
-
 void Dispatcher::on_model_failed(const std::string& model, const Error& error) {
   const std::vector<uint64_t> numbers =
       table_.numbers([&](const LiveRequest& request) { return request.model == model; });
   for (const uint64_t number : numbers) {
-    end_error(*table_.find(number), ipc::ErrorEvent{error, 0});
+    if (LiveRequest* request = table_.find(number)) {
+      end_error(*request, ipc::ErrorEvent{error, 0});
+    }
   }
 }
 
@@ -428,10 +402,10 @@ void Dispatcher::on_model_failed(const std::string& model, const Error& error) {
 void Dispatcher::end_done(LiveRequest& request, ipc::DoneEvent done) {
   const bool cancelled = std::find(done.finish_reasons.begin(), done.finish_reasons.end(),
                                    "cancelled") != done.finish_reasons.end();
-  if (request.deaths > 0) {
+  if (request.resumed > 0) {
     // The last worker knows its own part only.
     const int64_t now_us = clock_.now_us();
-    done.resumed = request.deaths;
+    done.resumed = request.resumed;
     if (request.first_delta_us > 0) {
       done.timings.ttft_ms = ms_between(request.received_us, request.first_delta_us);
       const size_t gaps = std::max<size_t>(request.samples.front().ids.size(), 2) - 1;
@@ -483,7 +457,11 @@ void Dispatcher::end_error(LiveRequest& request, ipc::ErrorEvent error) {
 
 void Dispatcher::erase(LiveRequest& request) {
   admission_.note_duration_ms(ms_between(request.received_us, clock_.now_us()));
+  const bool others_waited = num_suspects_ > 0;
+  if (request.deaths > 0) --num_suspects_;
+  const std::string model = others_waited ? request.model : std::string();
   table_.erase(request.number);
+  if (others_waited) forward_waiting(model);
 }
 
 // ---- To clients --------------------------------------------------------------------------------

@@ -103,12 +103,16 @@ class Dispatcher final : public ResidencyListener {
   void on_prompt_logprobs(LiveRequest& request, std::string_view json);
   void announce_waiting();
   std::vector<uint64_t> forwarded_to(const std::string& model) const;
+  void forward_waiting(const std::string& model);
+  void note_progress(LiveRequest& request);
+  Result<void> check_same_file(LiveRequest& request, const Worker& worker);
   void cancel_request(LiveRequest& request);
   void tell_worker_to_cancel(LiveRequest& request);
 
   // The ways a request ends here; the reference is dead afterwards.
   void end_done(LiveRequest& request, ipc::DoneEvent done);
   void end_without_worker(LiveRequest& request, const std::string& reason);
+  void end_all_without_worker(const std::vector<uint64_t>& numbers, const std::string& reason);
   void end_error(LiveRequest& request, ipc::ErrorEvent error);
   void end_reply(LiveRequest& request, std::string_view json);
   void send_newest(LiveRequest& request, std::string_view json);
@@ -130,6 +134,7 @@ class Dispatcher final : public ResidencyListener {
   RequestTable table_;
   uint64_t watchers_made_ = 0;
   uint64_t encodings_made_ = 0;
+  size_t num_suspects_ = 0;  // live requests that were present at a death
   RequestCounters counters_;
   OnDone on_done_;
   CacheConfig cache_;

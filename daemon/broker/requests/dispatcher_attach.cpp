@@ -179,6 +179,7 @@ void Dispatcher::fork(const Caller& caller, const std::string& id,
                        ids.begin() + static_cast<ptrdiff_t>(from));
   if (live != nullptr) origin.of = live->number;
   origin.sample = request.sample;
+  if (from > 0 || !origin.prefix.empty()) origin.fingerprint = log->fingerprint;
   const size_t bytes = next.prompt.size() + next.messages.text.size() +
                        (next.prompt_ids.size() + origin.prefix.size()) * sizeof(int32_t);
   submit(caller, id, std::move(next), bytes, std::move(origin));

@@ -15,6 +15,7 @@ struct Dispatcher::Origin {
   std::vector<int32_t> prefix{};
   uint64_t of = 0;
   int32_t sample = 0;
+  std::string fingerprint{};  ///< of the model's file that made the prefix
 };
 
 /// The last words to a reader that is too slow.

@@ -30,7 +30,11 @@ void Dispatcher::announce_waiting() {
     LiveRequest* request = table_.find(number);
     const auto [model, first] = models.try_emplace(request->model);
     if (first) {
-      model->second.reason = residency_->waiting_reason(request->model);
+      const Worker* worker = residency_->worker_of(request->model);
+      // A ready worker with waiting requests: suspects of its last death run alone first.
+      model->second.reason = worker != nullptr && worker->is_ready()
+                                 ? "recovering"
+                                 : residency_->waiting_reason(request->model);
       // Until others' requests have ended: not known.
       const bool behind_others = model->second.reason == "busy";
       model->second.estimate_ms = behind_others ? 0 : residency_->estimate_ms(request->model);

@@ -40,6 +40,7 @@ struct ReplayLog {
   uint32_t owner = 0;
   std::string id;
   std::string model;             ///< the file
+  std::string fingerprint;       ///< of it, when a worker was given the request last
   ipc::GenerateRequest request;  ///< once it has ended
   std::vector<int32_t> prefix;   ///< of a fork: the tokens behind its prompt; once it has ended
   std::string started;

@@ -57,7 +57,10 @@ struct LiveRequest {
   bool cancelling = false;  ///< the worker was told
   uint64_t encoding = 0;    ///< it is being put into a worker's words: which time; 0: it is not
   bool left = false;        ///< detached: the connection that asked reads no more, and it goes on
-  int32_t deaths = 0;       ///< worker deaths it was present at
+  int32_t resumed = 0;      ///< worker deaths it was present at
+  int32_t deaths = 0;       ///< of them, those that it may have caused
+  bool went_on = false;     ///< a token has come since the last of them
+  std::string fingerprint;  ///< of the model's file when a worker was given it last; "": never
 
   // What the client was sent.
   bool started = false;
@@ -87,6 +90,8 @@ struct LiveRequest {
   bool untouched() const {
     return state == State::kWaiting && !started && deaths == 0 && output_tokens() == 0;
   }
+  /// It may kill its worker: no other such request is there at the same time.
+  bool is_tried() const { return deaths >= 2 || (deaths == 1 && !went_on); }
   /// Per sample, tokens sent; empty when none were.
   std::vector<std::vector<int32_t>> resume() const;
 };

@@ -25,7 +25,7 @@ FakeWorker::~FakeWorker() { std::erase(sim_.workers, this); }
 void FakeWorker::step() {
   if (state_ == State::kEnding) return listener_.on_worker_ended(*this, "played");
   if (state_ == State::kStarting) return load_on();
-  for (auto it = live_.begin(); it != live_.end();) {
+  for (auto it = live_.begin(); it != live_.end() && state_ != State::kEnding;) {
     const bool ended = serve(it->first, it->second);
     it = ended ? live_.erase(it) : std::next(it);
   }
@@ -63,6 +63,7 @@ void FakeWorker::load_on() {
   ready_->kv_bytes = traits.kv_bytes;
   ready_->load_ms = 60;
   ready_->draft = draft;
+  ready_->fingerprint = sim_.fingerprints[model_];
   state_ = State::kReady;
   listener_.on_worker_ready(*this);
 }
@@ -78,6 +79,11 @@ void FakeWorker::answer(uint64_t number, const ipc::Event& event) {
 bool FakeWorker::serve(uint64_t number, Live& live) {
   const ipc::GenerateRequest& request = live.request.generate;
   const auto wanted = static_cast<uint32_t>(request.max_tokens);
+  const auto deadly = sim_.deadly.find(*request.seed);
+  if (deadly != sim_.deadly.end() && live.sent >= deadly->second) {
+    die();
+    return false;
+  }
   if (!std::exchange(live.started, true)) answer(number, ipc::StartedEvent{model_, 1, 0, 0});
   if (!live.cancelled && live.sent < wanted) {
     std::vector<int32_t> ids;

@@ -129,6 +129,8 @@ class BrokerSim {
   Config config;
   std::map<std::string, ModelTraits> traits;
   std::vector<FakeWorker*> workers;
+  std::map<uint64_t, uint32_t> deadly;  ///< seed -> tokens after which that request ends its worker
+  std::map<std::string, std::string> fingerprints;  ///< of the models' files
   uint64_t device_bytes = 0;     ///< of a device with memory of its own; 0: there is none
   uint64_t host_free_bytes = 0;  ///< what the host says; 0: nothing
   std::set<PeerId> gone;         ///< connections that nobody reads any more

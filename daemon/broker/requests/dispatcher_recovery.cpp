@@ -1,0 +1,144 @@
+// The dispatcher's third part: what becomes of the requests of a worker that has ended.
+//
+// A request that kills its worker takes all others there with it, and the next worker, too, if they
+// all go there together. So each request that was present at a death is a suspect, and suspects go
+// before anything else of their model:
+//
+//   after one death    they are tried one after the other, each until its next token, next to those
+//                      that were tried. If the worker dies, it counts for the one that is tried.
+//   after two deaths   each runs with nothing else there, until its end.
+//
+// A request that was alone at its second death or a later one is refused, and no other.
+
+#include <fmt/core.h>
+
+#include <utility>
+
+#include "daemon/broker/requests/dispatcher.h"
+#include "kernels/base/log.h"
+
+namespace hearth::broker {
+namespace {
+
+constexpr int32_t kDeathsToPoison = 2;
+
+}  // namespace
+
+std::vector<uint64_t> Dispatcher::forwarded_to(const std::string& model) const {
+  return table_.numbers([&](const LiveRequest& request) {
+    return request.model == model && request.state == LiveRequest::State::kForwarded;
+  });
+}
+
+void Dispatcher::on_model_ready(const std::string& model) { forward_waiting(model); }
+
+void Dispatcher::on_model_stopped(const std::string& model) {
+  for (const uint64_t number : forwarded_to(model)) {
+    LiveRequest* request = table_.find(number);
+    if (request == nullptr) continue;
+    if (request->muted || request->cancelling) {
+      end_without_worker(*request, "cancelled");
+    } else {
+      request->state = LiveRequest::State::kWaiting;
+    }
+  }
+}
+
+void Dispatcher::on_model_lost(const std::string& model, const std::string& how) {
+  const std::vector<uint64_t> forwarded = forwarded_to(model);
+  size_t present = 0;  // at the death: some were not sent to it yet
+  bool trial = false;
+  for (const uint64_t number : forwarded) {
+    const LiveRequest& request = *table_.find(number);
+    if (request.encoding != 0) continue;
+    ++present;
+    trial |= request.is_tried();
+  }
+  for (const uint64_t number : forwarded) {
+    LiveRequest* request = table_.find(number);
+    if (request == nullptr) continue;
+    if (request->encoding == 0) {
+      const bool counts = !trial || request->is_tried();
+      if (counts && request->deaths++ == 0) ++num_suspects_;
+      request->went_on = false;
+      ++request->resumed;
+    }
+    if (request->muted || request->cancelling) {
+      end_without_worker(*request, "cancelled");
+    } else if (request->encoding == 0 && present == 1 && request->deaths >= kDeathsToPoison) {
+      end_error(*request,
+                ipc::ErrorEvent{Error{ErrorCode::kPoison,
+                                      fmt::format("was being computed at {} deaths of the worker, "
+                                                  "alone at the last one ({}), and is not tried "
+                                                  "again",
+                                                  request->deaths, how),
+                                      ""},
+                                0});
+    } else {
+      request->state = LiveRequest::State::kWaiting;
+      request->encoding = 0;
+    }
+  }
+}
+
+// To the model's worker goes what may go there now.
+void Dispatcher::forward_waiting(const std::string& model) {
+  Worker* worker = residency_->worker_of(model);
+  if (worker == nullptr || !worker->is_ready()) return;
+  std::vector<uint64_t> waiting;
+  size_t forwarded = 0;
+  bool trial = false;
+  LiveRequest* once = nullptr;   // the first that was present at one death
+  LiveRequest* twice = nullptr;  // and at more
+  for (const uint64_t number :
+       table_.numbers([&](const LiveRequest& request) { return request.model == model; })) {
+    LiveRequest& request = *table_.find(number);
+    if (request.state == LiveRequest::State::kForwarded) {
+      ++forwarded;
+      trial |= request.is_tried();
+    } else if (!request.muted) {
+      waiting.push_back(number);
+      if (once == nullptr && request.is_tried()) once = &request;
+      if (twice == nullptr && request.deaths >= 2) twice = &request;
+    }
+  }
+  if (trial) return;
+  if (twice != nullptr) {
+    if (forwarded == 0) forward(*twice, *worker);
+    return;
+  }
+  if (once != nullptr) return forward(*once, *worker);
+  for (const uint64_t number : waiting) {
+    // Forwarding one may end it, which may forward others.
+    LiveRequest* request = table_.find(number);
+    if (request != nullptr && request->state == LiveRequest::State::kWaiting) {
+      forward(*request, *worker);
+    }
+  }
+}
+
+// Its next token has come: the next one is tried.
+void Dispatcher::note_progress(LiveRequest& request) {
+  if (!std::exchange(request.went_on, true)) forward_waiting(request.model);
+}
+
+// A text goes on only with the weights that it began with.
+Result<void> Dispatcher::check_same_file(LiveRequest& request, const Worker& worker) {
+  const std::string now = worker.facts() == nullptr ? "" : worker.facts()->fingerprint;
+  const bool has_text =
+      request.output_tokens() > 0 || request.prompt_logprobs || !request.prefix.empty();
+  if (has_text && !request.fingerprint.empty() && request.fingerprint != now) {
+    log_warn("file_changed", "number={} model={} began_with={} met={}", request.number,
+             request.model, request.fingerprint, now);
+    return Error{ErrorCode::kUnavailable,
+                 fmt::format("the file of model {} was changed after this text began: it cannot go "
+                             "on; send the request again",
+                             request.model),
+                 "model"};
+  }
+  request.fingerprint = now;
+  if (request.log != nullptr) request.log->fingerprint = now;
+  return {};
+}
+
+}  // namespace hearth::broker
