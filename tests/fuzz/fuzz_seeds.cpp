@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/broker/transport/zmtp.h"
 #include "ipc/wire/codec.h"
 #include "ipc/wire/worker_codec.h"
 #include "ipc/wire/worker_pipe.h"
@@ -460,6 +461,34 @@ void answer(Folder out) {
   }
 }
 
+/// Connections of clients and listeners; see zmtp_fuzz.
+void zmtp(Folder out) {
+  namespace wire = broker::zmtp;
+  for (const char piece : {0, 1, 6, 63}) {
+    std::string bytes{piece, 1};
+    wire::append_ready(bytes, "DEALER");
+    wire::append_frame(bytes, "HEARTH/1", true);
+    wire::append_frame(bytes, "", true);
+    wire::append_frame(bytes, R"({"verb":"ping"})", false);
+    out.add(bytes);
+    wire::append_command(bytes, "PING",
+                         std::string("\0\x0a"
+                                     "abc",
+                                     5));
+    wire::append_command(bytes, "SUBSCRIBE", "metrics");
+    wire::append_frame(bytes, std::string("\1events"), false);
+    wire::append_frame(bytes, std::string(280, 'x'), false);
+    for (int i = 0; i < 5; ++i) wire::append_frame(bytes, "f", true);
+    wire::append_frame(bytes, "end", false);
+    out.add(bytes);
+    bytes = {piece, 0};
+    bytes += wire::greeting();
+    wire::append_error(bytes, "no");
+    out.add(bytes);
+    out.add(std::string{piece, 1} + std::string("\2\x7F\xFF\xFF\xFF\xFF\xFF\xFF\xFF", 9));
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -477,5 +506,6 @@ int main(int argc, char** argv) {
   chat_template(directory / "template");
   grammar(directory / "grammar");
   answer(directory / "answer");
+  zmtp(directory / "zmtp");
   return 0;
 }

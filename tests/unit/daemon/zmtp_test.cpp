@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <random>
 
 namespace hearth::broker::zmtp {
@@ -167,6 +168,37 @@ TEST_CASE("subscriptions come as messages of 3.0 and as commands of 3.1") {
   CHECK_FALSE(subscription_of(message));
   CHECK_FALSE(pong_of(Command{"PING", "a"}));
   CHECK_FALSE(pong_of(Command{"PING", std::string(40, 'a')}));
+}
+
+TEST_CASE("the same events in the same order, however a connection's bytes are cut") {
+  std::mt19937 random(9);
+  for (int i = 0; i < 500; ++i) {
+    std::string bytes = greeting();
+    std::vector<std::vector<std::string>> sent;
+    for (size_t n = 1 + random() % 6; n > 0; --n) {
+      if (random() % 4 == 0) append_command(bytes, "PING", std::string(2 + random() % 10, 'p'));
+      auto& frames = sent.emplace_back(1 + random() % kLimits.kept_frames);
+      for (std::string& frame : frames) {
+        frame.assign(random() % 3 == 0 ? 256 + random() % 50 : random() % 20,
+                     static_cast<char>('a' + random() % 26));
+        append_frame(bytes, frame, &frame != &frames.back());
+      }
+    }
+    Decoder decoder(kLimits);
+    std::vector<std::vector<std::string>> read;
+    for (std::string_view rest = bytes; !rest.empty();) {
+      const size_t piece = std::min<size_t>(rest.size(), random() % 40);
+      const Read part = read_all(decoder, rest.substr(0, piece), 1 << 20);
+      rest.remove_prefix(piece);
+      REQUIRE_FALSE(part.error);
+      for (const Message& message : part.messages) {
+        CHECK(message.whole);
+        read.push_back(message.frames);
+      }
+    }
+    CHECK(read == sent);
+    CHECK_FALSE(decoder.is_midway());
+  }
 }
 
 TEST_CASE("any bytes at all end in events or an error") {
