@@ -154,6 +154,8 @@ Result<void> use_curve(const Socket& socket, const std::string& server_key, cons
   return set_text(socket, ZMQ_CURVE_SECRETKEY, keys.secret_key);
 }
 
+int source_descriptor(const Frame& frame) { return zmq_msg_get(frame.handle(), ZMQ_SRCFD); }
+
 std::optional<uint32_t> authenticated_uid(const Frame& frame) {
   const char* text = zmq_msg_gets(frame.handle(), "User-Id");
   if (text == nullptr) return std::nullopt;

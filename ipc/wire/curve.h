@@ -45,5 +45,7 @@ Result<void> use_curve(const Socket& socket, const std::string& server_key, cons
 
 /// The user id that the authenticator assigned to the connection on which `frame` arrived, if any.
 std::optional<uint32_t> authenticated_uid(const Frame& frame);
+/// The descriptor of the connection a frame came by, which may be closed by now; -1: not known.
+int source_descriptor(const Frame& frame);
 
 }  // namespace hearth::ipc

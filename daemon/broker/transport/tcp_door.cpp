@@ -49,7 +49,11 @@ Result<std::unique_ptr<TcpDoor>> TcpDoor::open(boost::asio::io_context& io, cons
   door->socket_ = std::make_unique<ZmqOnAsio>(
       io, std::move(socket),
       [raw](ipc::Message& message, bool whole) { raw->on_message(message, whole); });
-  HEARTH_ASSIGN_OR_RETURN(door->relay_, TcpRelay::open(io, clock, config.tcp, inner));
+  const auto message_bytes = static_cast<size_t>(max_message_bytes);
+  const RelayLimits limits{.undelivered_bytes = message_bytes + (2 << 20),
+                           .undelivered_per_address = message_bytes + (10 << 20),
+                           .undelivered_total = 4 * message_bytes + (8 << 20)};
+  HEARTH_ASSIGN_OR_RETURN(door->relay_, TcpRelay::open(io, clock, config.tcp, inner, limits));
   log_info("listening", "tcp={} public_key={}", config.tcp, keys.public_key);
   return door;
 }
@@ -67,8 +71,10 @@ void TcpDoor::on_message(ipc::Message& message, bool whole) {
   // A client that chose its own routing id is not answered: the answer might be another's.
   if (!uid || routing_id.size() != kGeneratedBytes || routing_id.front() != '\0') {
     log_debug("tcp_refused", "count={}", ++num_refused_);
+    if (uid) relay_->delivered(peer_name(ipc::source_descriptor(message[1])), *uid);
     return;
   }
+  relay_->delivered(peer_name(ipc::source_descriptor(message[1])), *uid);
   zmtp::Message out;
   for (size_t i = 1; i < message.size(); ++i) {
     out.num_bytes += message[i].view().size();

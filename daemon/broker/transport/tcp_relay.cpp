@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <array>
@@ -9,7 +11,9 @@
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/write.hpp>
 #include <charconv>
+#include <cstring>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -29,6 +33,13 @@ constexpr size_t kMostBytes = 1024;  // of a server before READY: its greeting a
 constexpr int64_t kPenaltyUs = 100'000;
 constexpr int64_t kMaxPenaltyUs = 30'000'000;
 constexpr size_t kMaxAddresses = 4096;
+
+// An abstract name begins with a zero byte.
+std::string unix_name(const sockaddr_un& address, socklen_t bytes) {
+  constexpr size_t kPathAt = offsetof(sockaddr_un, sun_path);
+  if (address.sun_family != AF_UNIX || bytes <= kPathAt) return "";
+  return std::string(address.sun_path, std::min<size_t>(bytes - kPathAt, sizeof address.sun_path));
+}
 
 Result<tcp::endpoint> parse_address(const std::string& text) {
   const auto wrong = [&] {
@@ -73,10 +84,20 @@ class Pair : public std::enable_shared_from_this<Pair> {
   const std::string& address() const { return address_; }
   uint64_t number() const { return number_; }
   int64_t began_us() const { return began_us_; }
+  const std::string& name() const { return name_; }
+  size_t undelivered() const { return undelivered_; }
+  int64_t paused_since_us() const { return paused_since_us_; }  ///< kNotPaused: it is read
+  static constexpr int64_t kNotPaused = INT64_MAX;
+
+  /// A message has come out. How many bytes that frees.
+  size_t delivered() { return std::exchange(undelivered_, 0); }
+  void resume();
+  std::optional<uint32_t> uid;  // once a message has come
 
  private:
   void pump_in();
   void pump_out();
+  void on_bytes(size_t bytes);
 
   Relay& relay_;
   const uint64_t number_;
@@ -85,7 +106,10 @@ class Pair : public std::enable_shared_from_this<Pair> {
   stream_protocol::socket inner_;
   const int64_t began_us_;
   CurveHandshake handshake_;
-  size_t bytes_in_ = 0;  // before the key was admitted
+  std::string name_;        // of inner_
+  size_t bytes_in_ = 0;     // before the key was admitted
+  size_t undelivered_ = 0;  // bytes since a message came out
+  int64_t paused_since_us_ = kNotPaused;
   bool closed_ = false;
   std::array<char, 16384> in_;
   std::array<char, 16384> out_;
@@ -109,17 +133,27 @@ class Relay final : public TcpRelay {
     return acceptor_.local_endpoint(ignored).port();
   }
 
+  void delivered(std::string_view name, uint32_t uid) override;
+
   const RelayLimits& limits() const { return limits_; }
-  void closed(const Pair& pair);
+  int64_t now_us() const { return clock_.now_us(); }
+  void named(const Pair& pair) { names_[pair.name()] = pair.number(); }
+  void closed(Pair& pair);
+  /// Counts bytes on their way to libzmq.
+  void add_undelivered(const Pair& pair, size_t bytes);
+  bool may_read(const Pair& pair) const;
 
  private:
   struct Address {
     size_t connections = 0;
+    size_t undelivered = 0;
     int64_t penalty_us = 0;
     int64_t not_before_us = 0;
   };
   void accept();
   void admit(tcp::socket socket);
+  void freed(const std::string& address, size_t bytes);
+  std::shared_ptr<Pair> stalled() const;
 
   asio::io_context& io_;
   const Clock& clock_;
@@ -129,6 +163,9 @@ class Relay final : public TcpRelay {
   bool accepting_ = false;
   std::map<uint64_t, std::shared_ptr<Pair>> pairs_;
   std::map<std::string, Address> addresses_;
+  std::map<std::string, uint64_t, std::less<>> names_;  // of inner sockets -> pair
+  std::map<uint32_t, size_t> users_;                    // pairs by user, above 0
+  size_t undelivered_ = 0;
   uint64_t last_number_ = 0;
   uint64_t refused_ = 0;
   uint64_t refused_logged_ = 0;
@@ -137,29 +174,57 @@ class Relay final : public TcpRelay {
 
 void Pair::start(const std::filesystem::path& inner) {
   error_code error;
-  inner_.connect(stream_protocol::endpoint(inner.string()), error);
-  if (error) return close();
+  inner_.open(stream_protocol(), error);
+  // A name that the kernel chooses: it identifies the connection that a message of libzmq's came
+  // by.
+  sockaddr_un any{};
+  any.sun_family = AF_UNIX;
+  if (!error && ::bind(inner_.native_handle(), reinterpret_cast<sockaddr*>(&any),
+                       sizeof any.sun_family) == 0) {
+    sockaddr_un bound{};
+    socklen_t bytes = sizeof bound;
+    ::getsockname(inner_.native_handle(), reinterpret_cast<sockaddr*>(&bound), &bytes);
+    name_ = unix_name(bound, bytes);
+  }
+  if (!error && !name_.empty()) inner_.connect(stream_protocol::endpoint(inner.string()), error);
+  if (error || name_.empty()) return close();
+  relay_.named(*this);
   ::fcntl(inner_.native_handle(), F_SETFD, FD_CLOEXEC);
   pump_in();
   pump_out();
 }
 
 void Pair::pump_in() {
+  if (!relay_.may_read(*this)) {
+    paused_since_us_ = relay_.now_us();
+    return;
+  }
   outer_.async_read_some(asio::buffer(in_),
                          [self = shared_from_this()](const error_code& error, size_t bytes) {
                            if (self->closed_) return;
-                           if (error) return self->close();
-                           if (!self->admitted()) {
-                             self->bytes_in_ += bytes;
-                             if (self->bytes_in_ > self->relay_.limits().handshake_bytes)
-                               return self->close();
-                           }
-                           asio::async_write(self->inner_, asio::buffer(self->in_.data(), bytes),
-                                             [self](const error_code& failed, size_t) {
-                                               if (self->closed_) return;
-                                               failed ? self->close() : self->pump_in();
-                                             });
+                           error ? self->close() : self->on_bytes(bytes);
                          });
+}
+
+void Pair::on_bytes(size_t bytes) {
+  if (!admitted()) {
+    bytes_in_ += bytes;
+    if (bytes_in_ > relay_.limits().handshake_bytes) return close();
+  } else {
+    undelivered_ += bytes;
+    relay_.add_undelivered(*this, bytes);
+  }
+  asio::async_write(inner_, asio::buffer(in_.data(), bytes),
+                    [self = shared_from_this()](const error_code& failed, size_t) {
+                      if (self->closed_) return;
+                      failed ? self->close() : self->pump_in();
+                    });
+}
+
+void Pair::resume() {
+  if (closed_ || paused_since_us_ == kNotPaused || !relay_.may_read(*this)) return;
+  paused_since_us_ = kNotPaused;
+  pump_in();
 }
 
 void Pair::pump_out() {
@@ -234,8 +299,63 @@ void Relay::admit(tcp::socket socket) {
   pair->start(inner_);
 }
 
-void Relay::closed(const Pair& pair) {
+bool Relay::may_read(const Pair& pair) const {
+  const auto address = addresses_.find(pair.address());
+  return pair.undelivered() < limits_.undelivered_bytes &&
+         undelivered_ < limits_.undelivered_total &&
+         (address == addresses_.end() ||
+          address->second.undelivered < limits_.undelivered_per_address);
+}
+
+void Relay::add_undelivered(const Pair& pair, size_t bytes) {
+  undelivered_ += bytes;
+  addresses_[pair.address()].undelivered += bytes;
+}
+
+void Relay::freed(const std::string& address, size_t bytes) {
+  if (bytes == 0) return;
+  undelivered_ -= bytes;
+  addresses_[address].undelivered -= bytes;
+  std::vector<std::shared_ptr<Pair>> paused;
+  for (const auto& [number, pair] : pairs_) {
+    if (pair->paused_since_us() != Pair::kNotPaused) paused.push_back(pair);
+  }
+  for (const auto& pair : paused) pair->resume();
+}
+
+void Relay::delivered(std::string_view name, uint32_t uid) {
+  const auto found = names_.find(name);
+  if (found == names_.end()) return;
+  const std::shared_ptr<Pair> pair = pairs_.at(found->second);
+  if (!pair->uid) {
+    pair->uid = uid;
+    if (++users_[uid] > limits_.connections_per_user) {
+      log_warn("tcp_connections_of_user", "uid={} limit={}", uid, limits_.connections_per_user);
+      return pair->close();
+    }
+  }
+  freed(pair->address(), pair->delivered());
+}
+
+// The one that holds most, of those that wait for a message to be delivered for too long.
+std::shared_ptr<Pair> Relay::stalled() const {
+  std::shared_ptr<Pair> most;
+  bool waits = false;
+  for (const auto& [number, pair] : pairs_) {
+    if (pair->paused_since_us() != Pair::kNotPaused &&
+        clock_.now_us() - pair->paused_since_us() > limits_.undelivered_timeout_us) {
+      waits = true;
+    }
+    if (most == nullptr || pair->undelivered() > most->undelivered()) most = pair;
+  }
+  return waits ? most : nullptr;
+}
+
+void Relay::closed(Pair& pair) {
   if (pairs_.erase(pair.number()) == 0) return;
+  names_.erase(pair.name());
+  if (pair.uid && --users_[*pair.uid] == 0) users_.erase(*pair.uid);
+  freed(pair.address(), pair.delivered());
   Address& address = addresses_[pair.address()];
   --address.connections;
   if (pair.admitted()) {
@@ -260,9 +380,21 @@ void Relay::tick() {
     }
   }
   for (const auto& pair : late) pair->close();
+  if (const std::shared_ptr<Pair> pair = stalled()) {
+    log_warn("tcp_message_without_end", "address={} bytes={}", pair->address(),
+             pair->undelivered());
+    pair->close();
+  }
 }
 
 }  // namespace
+
+std::string peer_name(int fd) {
+  sockaddr_un peer{};
+  socklen_t bytes = sizeof peer;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &bytes) != 0) return "";
+  return unix_name(peer, bytes);
+}
 
 void CurveHandshake::push(std::string_view bytes) {
   if (admitted_ || bytes_.size() >= kMostBytes) return;

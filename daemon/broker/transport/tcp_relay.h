@@ -1,9 +1,11 @@
 #pragma once
 // Stands between clients on TCP and libzmq, which decrypts CURVE on a private Unix socket: what a
-// client without an admitted key may cost is bounded here, before libzmq sees it. A connection gets
-// a place, passes the few hundred bytes of a handshake and must have ended it in time; then bytes
-// go both ways as they come. An address whose keys were refused waits longer each time. Owned by
-// the io thread.
+// client may cost is bounded here, before libzmq sees it. A connection gets a place, passes the few
+// hundred bytes of a handshake and must have ended it in time; then bytes go both ways. libzmq
+// keeps a message in memory until its last frame has come, without a bound, so the relay counts the
+// bytes that a connection has sent since a message of it was delivered: beyond a bound it is not
+// read, and if no message is delivered then, the connection ends. An address whose keys were
+// refused waits longer each time. Owned by the io thread.
 
 #include <boost/asio/io_context.hpp>
 #include <cstddef>
@@ -11,6 +13,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "kernels/base/clock.h"
 #include "kernels/base/result.h"
@@ -22,6 +25,11 @@ struct RelayLimits {
   size_t connections_per_address = 16;
   size_t handshake_bytes = 4096;  ///< of a client, before its key was admitted
   int64_t handshake_timeout_us = 5'000'000;
+  size_t connections_per_user = 16;     ///< of one user, known by the key
+  size_t undelivered_bytes = 34 << 20;  ///< of one connection: a whole message must fit
+  size_t undelivered_per_address = 42 << 20;
+  size_t undelivered_total = 136 << 20;  ///< of all connections
+  int64_t undelivered_timeout_us = 5'000'000;
 };
 
 class TcpRelay {
@@ -36,9 +44,16 @@ class TcpRelay {
 
   /// Deadlines. Call a few times a second.
   virtual void tick() = 0;
+  /// A whole message of a user has come out of the inner socket whose other end has this name; see
+  /// peer_name().
+  virtual void delivered(std::string_view name, uint32_t uid) = 0;
   virtual size_t num_connections() const = 0;
   virtual uint16_t port() const = 0;
 };
+
+/// The name of the socket that `fd` is connected to; empty for an unnamed one and for anything
+/// else.
+std::string peer_name(int fd);
 
 /// Follows what a CURVE server says to a client, to see whether the client's key was admitted
 /// (ZeroMQ RFC 26: greeting, WELCOME, then READY). Pure.
