@@ -1,0 +1,220 @@
+// hearth-attack-bench: what one user can do to another, with the real hearthd and worker of this
+// build and the bundled model `tales`. One user asks for a stream after the other and, at the same
+// time, for short answers; the other attacks (attacks.cpp). Printed for each attack: the first
+// user's first token and worst gap between two parts of a stream, as times of those without an
+// attack, and the broker's resident memory beyond idle, at most during the attack and 10 s after
+// its end.
+//
+//   hearth-attack-bench [--smoke] [ATTACK]
+// Wants root, to be two users; without it both are one user, which is printed. --smoke: a
+// moment each, for ctest. Prints; never judges.
+
+#include <fmt/format.h>
+#include <grp.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ipc/schema/messages.h"
+#include "kernels/base/check.h"
+#include "tests/bench/attacks.h"
+#include "tests/bench/bench_daemon.h"
+#include "tests/temp_dir.h"
+
+namespace hearth::bench {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+
+constexpr uint32_t kAttacker = 65534;
+
+struct Lengths {
+  milliseconds measured{8'000};
+  milliseconds after{10'000};
+  int rounds = 1;
+};
+
+ipc::GenerateRequest request_for(int32_t max_tokens, uint64_t seed) {
+  ipc::GenerateRequest request;
+  request.model = "tales";
+  request.prompt = "Once upon a time";
+  request.prompt_as = "text";
+  request.max_tokens = max_tokens;
+  request.seed = seed;
+  request.ignore_eos = true;
+  request.cache = "off";
+  return request;
+}
+
+/// What the first user sees.
+struct Seen {
+  std::vector<double> first_token_ms;
+  std::vector<double> gap_ms;  ///< between two parts of a stream
+  int failed = 0;
+  int64_t most_bytes = 0;  ///< of the broker
+
+  double p99_ms() const { return quantile(first_token_ms, 0.99); }
+  double worst_gap_ms() const { return gap_ms.empty() ? 0 : *std::ranges::max_element(gap_ms); }
+};
+
+/// Deltas of requests, one after the other, until `stop`.
+template <class OnDelta>
+int ask_until(const Daemon& daemon, const std::atomic<bool>& stop, int32_t max_tokens,
+              OnDelta on_delta) {
+  ipc::Client client = daemon.connect();
+  int failed = 0;
+  for (uint64_t seed = 1; !stop; ++seed) {
+    const int64_t begin_us = now_us();
+    int64_t last_us = 0;
+    ipc::GenerateCallbacks callbacks;
+    callbacks.on_delta = [&](const ipc::Delta&) {
+      const int64_t at_us = now_us();
+      on_delta(begin_us, last_us, at_us);
+      last_us = at_us;
+    };
+    if (!client.generate(request_for(max_tokens, seed), callbacks).ok()) ++failed;
+  }
+  return failed;
+}
+
+Seen measure(const Daemon& daemon, milliseconds length) {
+  Seen seen;
+  std::atomic<bool> stop = false;
+  const auto ms = [](int64_t from, int64_t to) { return static_cast<double>(to - from) / 1000.0; };
+  int failed_short = 0, failed_long = 0;
+  std::thread streams([&] {
+    failed_long = ask_until(daemon, stop, 300, [&](int64_t, int64_t last_us, int64_t at_us) {
+      if (last_us > 0) seen.gap_ms.push_back(ms(last_us, at_us));
+    });
+  });
+  std::thread answers([&] {
+    failed_short =
+        ask_until(daemon, stop, 2, [&](int64_t begin_us, int64_t last_us, int64_t at_us) {
+          if (last_us == 0) seen.first_token_ms.push_back(ms(begin_us, at_us));
+        });
+  });
+  const int64_t end_us = now_us() + std::chrono::microseconds(length).count();
+  while (now_us() < end_us) {
+    seen.most_bytes = std::max(seen.most_bytes, resident_bytes(daemon.pid()));
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  stop = true;
+  streams.join();
+  answers.join();
+  seen.failed = failed_short + failed_long;
+  return seen;
+}
+
+/// A process of the other user's, killed at the end.
+class Attacker {
+ public:
+  Attacker(const Attack& attack, const fs::path& runtime) : pid_(::fork()) {
+    if (pid_ != 0) return;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::geteuid() == 0 &&
+        (::setgroups(0, nullptr) != 0 || ::setgid(kAttacker) != 0 || ::setuid(kAttacker) != 0)) {
+      ::_exit(9);
+    }
+    attack.run(runtime);
+    ::_exit(0);
+  }
+  ~Attacker() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Attacker(const Attacker&) = delete;
+  Attacker& operator=(const Attacker&) = delete;
+
+ private:
+  pid_t pid_;
+};
+
+/// The other user may connect, as a member of the daemon's group could.
+void let_in(const fs::path& dir, const fs::path& runtime) {
+  if (::geteuid() != 0) return;
+  const auto give = [](const fs::path& path) {
+    HEARTH_CHECK(::chown(path.c_str(), static_cast<uid_t>(-1), kAttacker) == 0, "{}",
+                 path.string());
+  };
+  HEARTH_CHECK(::chmod(dir.c_str(), 0711) == 0);
+  give(runtime);
+  HEARTH_CHECK(::chmod(runtime.c_str(), 0750) == 0);
+  for (const char* name : {"api.sock", "events.sock", "http.sock"}) give(runtime / name);
+}
+
+double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+void print(std::string_view name, const Seen& seen, const Seen& calm, int64_t idle,
+           std::optional<int64_t> after) {
+  fmt::print(
+      "{:<14} first token p50 {:6.2f} p99 {:7.2f} ms ({:5.2f} x, {} answers), worst gap {:7.2f} ms "
+      "({:5.2f} x), broker +{:.1f} MiB",
+      name, quantile(seen.first_token_ms, 0.5), seen.p99_ms(), seen.p99_ms() / calm.p99_ms(),
+      seen.first_token_ms.size(), seen.worst_gap_ms(), seen.worst_gap_ms() / calm.worst_gap_ms(),
+      mib(seen.most_bytes - idle));
+  if (after) fmt::print(", later +{:.1f} MiB", mib(*after - idle));
+  fmt::print("{}\n", seen.failed > 0 ? fmt::format(", {} FAILED", seen.failed) : "");
+  std::fflush(stdout);
+}
+
+int run(const Lengths& lengths, const std::string& only) {
+  if (::geteuid() != 0) fmt::print("not root: both users are one\n");
+  const tests::TempDir temp;
+  fs::create_directories(temp.path() / "models");
+  fs::copy_file(fs::path(HEARTH_SOURCE_DIR) / "models/demo/tales.gguf",
+                temp.path() / "models/tales.gguf");
+  const Daemon daemon(temp.path(), {});
+  let_in(temp.path(), daemon.runtime());
+  (void)measure(daemon, lengths.measured / 4);  // loads the model
+  const int64_t idle = resident_bytes(daemon.pid());
+  for (const Attack& attack : attacks()) {
+    if (!only.empty() && only != attack.name) continue;
+    // Before each: the machine changes meanwhile.
+    const Seen calm = measure(daemon, lengths.measured);
+    print("undisturbed", calm, calm, idle, std::nullopt);
+    Seen seen;
+    {
+      const Attacker attacker(attack, daemon.runtime());
+      std::this_thread::sleep_for(lengths.measured / 8);
+      seen = measure(daemon, lengths.measured);
+    }
+    std::this_thread::sleep_for(lengths.after);
+    print(attack.name, seen, calm, idle, resident_bytes(daemon.pid()));
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace hearth::bench
+
+int main(int argc, char** argv) {
+  hearth::bench::Lengths lengths;
+  std::string only;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const auto known = hearth::bench::attacks();
+    if (word == "--smoke") {
+      lengths = {.measured = std::chrono::milliseconds(300),
+                 .after = std::chrono::milliseconds(100)};
+    } else if (std::ranges::any_of(known, [&](const auto& each) { return word == each.name; })) {
+      only = word;
+    } else {
+      fmt::print(stderr, "usage: hearth-attack-bench [--smoke] [ATTACK]\n");
+      for (const auto& each : known) fmt::print(stderr, "  {:<14} {}\n", each.name, each.what);
+      return 2;
+    }
+  }
+  return hearth::bench::run(lengths, only);
+}
