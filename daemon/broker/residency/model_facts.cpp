@@ -12,14 +12,14 @@ namespace hearth::broker {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr size_t kMaxOutputBytes = 64 << 10;
-constexpr auto kMaxTime = std::chrono::seconds(10);
+constexpr size_t kMaxFactsBytes = 64 << 10;
+constexpr auto kMaxFactsTime = std::chrono::seconds(10);
 
 }  // namespace
 
 ModelFacts::ModelFacts(boost::asio::io_context& io, fs::path program)
     : program_(std::move(program)),
-      runs_(io, {.runs = 1, .output_bytes = kMaxOutputBytes, .time = kMaxTime}) {}
+      runs_(io, {.runs = 1, .output_bytes = kMaxFactsBytes, .time = kMaxFactsTime}) {}
 
 void ModelFacts::refresh(const std::map<std::string, ModelFile>& models) {
   std::set<fs::path> there;
