@@ -58,6 +58,15 @@ void bind(V& v, R& r) {
   v("prefix_ram_bytes", r.prefix_ram_bytes);
   v("prefix_restore", r.prefix_restore);
 }
+template <class V, Of<WorkerEnvelope> R>
+void bind(V& v, R& r) {
+  v("owner", r.owner);
+  v("received_ms_ago", r.received_ms_ago);
+  v("resume", r.resume);
+  v("prefix", r.prefix);
+  v("fork_of", r.fork_of);
+  v("fork_sample", r.fork_sample);
+}
 template <class V, Of<ServeSettings> R>
 void bind(V& v, R& r) {
   v("engine", r.engine);

@@ -13,21 +13,25 @@
 
 namespace hearth::ipc {
 
-/// A request as a worker receives it: what the client asked for and what the broker adds.
-struct WorkerRequest {
-  uint64_t id = 0;                           ///< the frame in front; not in the JSON
-  Verb verb = Verb::kGenerate;               ///< kGenerate, kTokenize or kEmbed
+/// What the broker adds to a client's request.
+struct WorkerEnvelope {
+  uint64_t id = 0;                           ///< the number frame; not in the JSON
   std::string owner;                         ///< "uid:1000"
   int64_t received_ms_ago = 0;               ///< time already spent in the broker
-  GenerateRequest generate;                  ///< verb kGenerate; its seed is set
-  TokenizeRequest tokenize;                  ///< verb kTokenize
-  EmbedRequest embed;                        ///< verb kEmbed
   std::vector<std::vector<int32_t>> resume;  ///< per sample, tokens already sent
   /// A fork: the tokens after the prompt, and the live request (0: it has ended) whose sample
   /// computed them.
   std::vector<int32_t> prefix;
   uint64_t fork_of = 0;
   int32_t fork_sample = 0;
+};
+
+/// A request as a worker receives it. The seed of a generate request is set.
+struct WorkerRequest : WorkerEnvelope {
+  std::variant<GenerateRequest, TokenizeRequest, EmbedRequest> task;
+
+  GenerateRequest& generate() { return std::get<GenerateRequest>(task); }
+  const GenerateRequest& generate() const { return std::get<GenerateRequest>(task); }
 };
 
 /// Broker -> worker, "control". `kCancel` is about the request whose number precedes it; the others

@@ -325,45 +325,25 @@ std::string encode_request(const ClientRequest& request) { return dump_json(to_j
 
 Result<WorkerRequest> decode_worker_request(uint64_t id, std::string_view json) {
   HEARTH_ASSIGN_OR_RETURN(const Json object, parse_json_object(json, kWorkerLimits));
-  struct Envelope {
-    std::string owner;
-    int64_t received_ms_ago = 0;
-    std::vector<std::vector<int32_t>> resume;
-    std::vector<int32_t> prefix;
-    uint64_t fork_of = 0;
-    int32_t fork_sample = 0;
-  } envelope;
+  WorkerRequest out;
   JsonReader reader(object);
-  reader("owner", envelope.owner);
-  reader("received_ms_ago", envelope.received_ms_ago);
-  reader("resume", envelope.resume);
-  reader("prefix", envelope.prefix);
-  reader("fork_of", envelope.fork_of);
-  reader("fork_sample", envelope.fork_sample);
+  bind(reader, static_cast<WorkerEnvelope&>(out));
   HEARTH_TRY(std::move(reader).result());
+  out.id = id;
   const auto inner = object.find("request");
   if (inner == object.end() || !inner->is_object()) return required("request", "an object");
   HEARTH_ASSIGN_OR_RETURN(ClientRequest request, request_from(*inner));
-
-  WorkerRequest out;
-  out.id = id;
-  out.verb = verb_of(request);
-  out.owner = std::move(envelope.owner);
-  out.received_ms_ago = envelope.received_ms_ago;
-  out.resume = std::move(envelope.resume);
-  out.prefix = std::move(envelope.prefix);
-  out.fork_of = envelope.fork_of;
-  out.fork_sample = envelope.fork_sample;
   if (auto* generate = std::get_if<GenerateRequest>(&request)) {
-    out.generate = std::move(*generate);
+    out.task = std::move(*generate);
   } else if (auto* tokenize = std::get_if<TokenizeRequest>(&request)) {
-    out.tokenize = std::move(*tokenize);
+    out.task = std::move(*tokenize);
   } else if (auto* embed = std::get_if<EmbedRequest>(&request)) {
-    out.embed = std::move(*embed);
+    out.task = std::move(*embed);
   } else {
-    return Error{ErrorCode::kProtocol,
-                 fmt::format("verb: met {}, want generate, tokenize or embed", name(out.verb)),
-                 "verb"};
+    return Error{
+        ErrorCode::kProtocol,
+        fmt::format("verb: met {}, want generate, tokenize or embed", name(verb_of(request))),
+        "verb"};
   }
   return out;
 }
@@ -376,22 +356,10 @@ std::string_view owner_of_worker_request(std::string_view json) {
   return end == std::string_view::npos ? std::string_view() : json.substr(0, end);
 }
 
-std::string encode_worker_request(const WorkerRequest& request) {
+std::string encode_worker_request(const WorkerEnvelope& envelope, const ClientRequest& request) {
   Json object = Json::object();
-  JsonWriter writer(object, /*skip_empty=*/true);
-  writer("owner", request.owner);
-  writer("received_ms_ago", request.received_ms_ago);
-  writer("resume", request.resume);
-  if (!request.prefix.empty()) {
-    writer("prefix", request.prefix);
-    writer("fork_of", request.fork_of);
-    writer("fork_sample", request.fork_sample);
-  }
-  switch (request.verb) {
-    case Verb::kTokenize: object["request"] = to_json(request.tokenize); break;
-    case Verb::kEmbed: object["request"] = to_json(request.embed); break;
-    default: object["request"] = to_json(request.generate);
-  }
+  write_members(object, envelope, /*skip_empty=*/true);
+  object["request"] = to_json(request);
   return dump_json(object);
 }
 

@@ -238,19 +238,17 @@ void wire(Folder out) {
   daemon("delta" + gap + encode_delta_payload({0, 0, 1, 5}, "text") + gap + encode_ids(one));
   daemon("delta" + gap + encode_delta_payload({0, 0, 1, 0}, "\xFF") + gap + encode_ids(one));
   daemon("delta" + gap + payload + gap + encode_ids(one) + gap + "[]");
-  WorkerRequest request;
-  request.owner = "uid:1";
-  request.generate = full;
-  request.resume = {{1, 2}};
+  WorkerEnvelope envelope;
+  envelope.owner = "uid:1";
+  envelope.resume = {{1, 2}};
   const auto pipe = [&out](std::initializer_list<PipeMessage> messages) {
     std::string bytes;
     for (const PipeMessage& message : messages) append_pipe_message(bytes, message);
     out.add("\x02\x07" + bytes);
   };
-  std::string first = encode_worker_request(request);
-  request.verb = Verb::kTokenize;
-  request.resume.clear();
-  const std::string second = encode_worker_request(request);
+  const std::string first = encode_worker_request(envelope, full);
+  envelope.resume.clear();
+  const std::string second = encode_worker_request(envelope, TokenizeRequest{});
   pipe({{PipeKind::kRequest, 1, first}, {PipeKind::kRequest, 2, second}});
   for (const WorkerControl control :
        {WorkerControl::kCancel, WorkerControl::kDrain, WorkerControl::kStop}) {

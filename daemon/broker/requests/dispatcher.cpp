@@ -85,7 +85,7 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Client
     generate->cache = cache_.allowed(owner_name(caller.uid), generate->cache);
     live.samples.resize(static_cast<size_t>(generate->n));
   }
-  live.request = std::move(request);
+  live.request = std::make_shared<const ipc::ClientRequest>(std::move(request));
   live.prefix = std::move(origin.prefix);
   live.fingerprint = std::move(origin.fingerprint);
   live.fork_of = origin.of;
@@ -129,40 +129,32 @@ void Dispatcher::forward(LiveRequest& request, Worker& worker) {
   if (Result<void> same = check_same_file(request, worker); !same) {
     return end_error(request, ipc::ErrorEvent{same.take_error(), 0});
   }
-  ipc::WorkerRequest out;
-  out.id = request.number;
-  out.owner = owner_name(request.owner);
-  out.received_ms_ago = (clock_.now_us() - request.received_us) / 1000;
+  ipc::WorkerEnvelope envelope;
+  envelope.id = request.number;
+  envelope.owner = owner_name(request.owner);
+  envelope.received_ms_ago = (clock_.now_us() - request.received_us) / 1000;
   if (request.is_generate()) {
-    out.verb = ipc::Verb::kGenerate;
-    out.generate = request.generate();
-    out.resume = request.resume();
-    out.prefix = request.prefix;
-    out.fork_of = request.fork_of;
-    out.fork_sample = request.fork_sample;
-  } else if (const auto* embed = std::get_if<ipc::EmbedRequest>(&request.request)) {
-    out.verb = ipc::Verb::kEmbed;
-    out.embed = *embed;
-  } else {
-    out.verb = ipc::Verb::kTokenize;
-    out.tokenize = std::get<ipc::TokenizeRequest>(request.request);
+    envelope.resume = request.resume();
+    envelope.prefix = request.prefix;
+    envelope.fork_of = request.fork_of;
+    envelope.fork_sample = request.fork_sample;
   }
   request.state = LiveRequest::State::kForwarded;
   request.queued = kNotQueued;  // until the worker reports where it waits
   request.encoding = 0;
   if (side_ == nullptr || request.bytes <= kInlineBytes) {
-    return worker.send_request(request.number, ipc::encode_worker_request(out));
+    return worker.send_request(request.number,
+                               ipc::encode_worker_request(envelope, *request.request));
   }
   request.encoding = ++encodings_made_;
-  auto words = std::make_shared<std::string>();
+  auto json = std::make_shared<std::string>();
   side_->run(
       request.owner, 0,  // the table counts the request's bytes
-      [words, from = std::make_shared<ipc::WorkerRequest>(std::move(out))]() mutable {
-        *words = ipc::encode_worker_request(*from);
-        from.reset();
+      [json, envelope = std::move(envelope), asked = request.request] {
+        *json = ipc::encode_worker_request(envelope, *asked);
       },
-      [this, number = request.number, encoding = request.encoding, words] {
-        on_encoded(number, encoding, *words);
+      [this, number = request.number, encoding = request.encoding, json] {
+        on_encoded(number, encoding, *json);
       });
 }
 

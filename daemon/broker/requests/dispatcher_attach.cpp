@@ -122,7 +122,7 @@ void Dispatcher::unwatch(const PeerId& peer) {
 void Dispatcher::end_log(LiveRequest& request, const std::string& last) {
   if (request.log == nullptr) return;
   ReplayLog& log = *std::exchange(request.log, nullptr);
-  log.request = std::move(std::get<ipc::GenerateRequest>(request.request));
+  log.request = request.request;
   log.prefix = std::move(request.prefix);
   for (size_t i = 0; i < log.samples.size(); ++i) {
     log.samples[i].ids = std::move(request.samples[i].ids);
@@ -153,7 +153,7 @@ void Dispatcher::fork(const Caller& caller, const std::string& id,
                   fmt::format("from: met {}, sample {} has {} tokens", from, sample, ids.size()),
                   "from");
   }
-  ipc::GenerateRequest next = live != nullptr ? live->generate() : log->request;
+  ipc::GenerateRequest next = live != nullptr ? live->generate() : log->generate();
   const auto done = static_cast<int32_t>(from);
   next.model = log->model;  // a role may mean another by now
   next.n = request.n;

@@ -10,7 +10,7 @@
 
 namespace hearth::broker {
 
-/// Where a fork comes from; see ipc::WorkerRequest.
+/// Where a fork comes from; see ipc::WorkerEnvelope.
 struct Dispatcher::Origin {
   std::vector<int32_t> prefix{};
   uint64_t of = 0;

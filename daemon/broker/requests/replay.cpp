@@ -66,7 +66,7 @@ void Replay::note_sample_done(ReplayLog& log, size_t sample, std::string_view js
 }
 
 void Replay::end(ReplayLog& log, std::string last, int64_t now_us) {
-  const ipc::GenerateRequest& request = log.request;
+  const ipc::GenerateRequest& request = log.generate();
   size_t added = last.size() + log.prefix.size() * sizeof(int32_t) + request.prompt.size() +
                  request.prompt_ids.size() * sizeof(int32_t) + request.messages.text.size() +
                  request.tools.text.size() + request.template_kwargs.text.size() +

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <span>
 #include <string>
@@ -39,10 +40,10 @@ struct ReplayLog {
   uint64_t number = 0;
   uint32_t owner = 0;
   std::string id;
-  std::string model;             ///< the file
-  std::string fingerprint;       ///< of it, when a worker was given the request last
-  ipc::GenerateRequest request;  ///< once it has ended
-  std::vector<int32_t> prefix;   ///< of a fork: the tokens behind its prompt; once it has ended
+  std::string model;        ///< the file
+  std::string fingerprint;  ///< of it, when a worker was given the request last
+  std::shared_ptr<const ipc::ClientRequest> request;  ///< of verb generate; once it has ended
+  std::vector<int32_t> prefix;  ///< of a fork: the tokens behind its prompt; once it has ended
   std::string started;
   std::string prompt_logprobs;
   std::vector<Sample> samples;
@@ -51,6 +52,7 @@ struct ReplayLog {
   size_t bytes = 0;
 
   bool live() const { return last.empty(); }
+  const ipc::GenerateRequest& generate() const { return std::get<ipc::GenerateRequest>(*request); }
 };
 
 class Replay {

@@ -71,9 +71,11 @@ struct LiveRequest {
   ReplayLog* log = nullptr;  ///< of a generate request
   std::vector<Watcher> watchers;
 
-  ipc::ClientRequest request;  ///< generate (its seed set), tokenize or embed
+  /// generate (its seed set), tokenize or embed. Shared with the side thread that encodes it and
+  /// with the log that outlives it; nobody copies or changes it.
+  std::shared_ptr<const ipc::ClientRequest> request;
 
-  // Of a fork: see ipc::WorkerRequest.
+  // Of a fork: see ipc::WorkerEnvelope.
   std::vector<int32_t> prefix;
   uint64_t fork_of = 0;
   int32_t fork_sample = 0;
@@ -81,11 +83,11 @@ struct LiveRequest {
   ipc::QueuedEvent queued = kNotQueued;  ///< the last one that was sent
   int64_t queued_said_us = 0;
 
-  bool is_generate() const { return std::holds_alternative<ipc::GenerateRequest>(request); }
-  const ipc::GenerateRequest& generate() const { return std::get<ipc::GenerateRequest>(request); }
+  bool is_generate() const { return std::holds_alternative<ipc::GenerateRequest>(*request); }
+  const ipc::GenerateRequest& generate() const { return std::get<ipc::GenerateRequest>(*request); }
   int64_t output_tokens() const;
   /// At most, of all samples.
-  int64_t max_output_tokens() const { return max_output_tokens_of(request); }
+  int64_t max_output_tokens() const { return max_output_tokens_of(*request); }
   /// Nothing was computed of it that was shown: another model may still take it.
   bool untouched() const {
     return state == State::kWaiting && !started && deaths == 0 && output_tokens() == 0;

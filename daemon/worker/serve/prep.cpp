@@ -244,7 +244,7 @@ bool all_control(const PrepModel& model, const std::vector<int32_t>& tokens) {
 
 Result<PreparedRequest> prepare_generate(const PrepModel& model, const ipc::WorkerRequest& request,
                                          models::EncodePause* pause) {
-  const ipc::GenerateRequest& generate = request.generate;
+  const ipc::GenerateRequest& generate = request.generate();
   if (!model.generates) {
     return Error{ErrorCode::kUnsupported,
                  fmt::format("model {} makes vectors of texts (embed) and no text", model.name),
@@ -369,7 +369,7 @@ Result<std::vector<int32_t>> text_tokens(const PrepModel& model, const std::stri
 
 Result<PreparedEmbed> prepare_embed(const PrepModel& model, const ipc::WorkerRequest& request,
                                     models::EncodePause* pause) {
-  const ipc::EmbedRequest& embed = request.embed;
+  const auto& embed = std::get<ipc::EmbedRequest>(request.task);
   HEARTH_ASSIGN_OR_RETURN(const models::Pooling pooling, pooling_of(model, embed.pooling));
   PreparedEmbed out;
   const size_t count = embed.texts.size() + embed.ids.size();
@@ -427,10 +427,10 @@ PrepModel make_prep_model(std::string name, int32_t context_length,
 
 PrepResult prepare(const PrepModel& model, const ipc::WorkerRequest& request,
                    models::EncodePause* pause) {
-  if (request.verb == ipc::Verb::kTokenize) {
-    return result_of(request.id, prepare_tokenize(model, request.tokenize, pause));
+  if (const auto* tokenize = std::get_if<ipc::TokenizeRequest>(&request.task)) {
+    return result_of(request.id, prepare_tokenize(model, *tokenize, pause));
   }
-  if (request.verb == ipc::Verb::kEmbed) {
+  if (std::holds_alternative<ipc::EmbedRequest>(request.task)) {
     return result_of(request.id, prepare_embed(model, request, pause));
   }
   return result_of(request.id, prepare_generate(model, request, pause));

@@ -22,12 +22,16 @@ constexpr int kMaxDepth = 10;
 constexpr int kLowNiceness = 10;
 
 Asked asked_by(ipc::WorkerRequest& request) {
-  return {.n = static_cast<size_t>(request.generate.n),
-          .seed = request.generate.seed.value_or(0),
-          .stop = std::move(request.generate.stop),
-          .resume = std::move(request.resume),
-          .deadline_ms = request.generate.deadline_ms,
-          .received_ms_ago = request.received_ms_ago};
+  Asked out;
+  out.resume = std::move(request.resume);
+  out.received_ms_ago = request.received_ms_ago;
+  if (auto* generate = std::get_if<ipc::GenerateRequest>(&request.task)) {
+    out.n = static_cast<size_t>(generate->n);
+    out.seed = generate->seed.value_or(0);
+    out.stop = std::move(generate->stop);
+    out.deadline_ms = generate->deadline_ms;
+  }
+  return out;
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ void FakeWorker::answer(uint64_t number, const ipc::Event& event) {
 
 // True when the request has ended.
 bool FakeWorker::serve(uint64_t number, Live& live) {
-  const ipc::GenerateRequest& request = live.request.generate;
+  const ipc::GenerateRequest& request = live.request.generate();
   const auto wanted = static_cast<uint32_t>(request.max_tokens);
   const auto deadly = sim_.deadly.find(*request.seed);
   if (deadly != sim_.deadly.end() && live.sent >= deadly->second) {

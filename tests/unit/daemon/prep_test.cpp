@@ -21,9 +21,9 @@ struct Fixture {
     ipc::WorkerRequest out;
     out.id = 7;
     out.owner = "uid:1000";
-    out.generate.prompt = prompt;
-    out.generate.max_tokens = max_tokens;
-    out.generate.seed = 3;
+    out.generate().prompt = prompt;
+    out.generate().max_tokens = max_tokens;
+    out.generate().seed = 3;
     return out;
   }
   engine::Request good(const ipc::WorkerRequest& request) const {
@@ -41,21 +41,21 @@ struct Fixture {
 TEST_CASE("a schema or a grammar is compiled once, and refused by name") {
   const Fixture f;
   ipc::WorkerRequest in = Fixture::request("the abc");
-  in.generate.json_schema = R"({"type":"boolean"})";
+  in.generate().json_schema = R"({"type":"boolean"})";
   const engine::Request out = f.good(in);
   CHECK(out.constraint != nullptr);
   CHECK(f.good(in).constraint == out.constraint);
-  in.generate.ignore_eos = true;
+  in.generate().ignore_eos = true;
   CHECK(f.bad(in).field == "ignore_eos");
-  in.generate.ignore_eos = false;
-  in.generate.json_schema = R"({"type":"array","uniqueItems":true})";
+  in.generate().ignore_eos = false;
+  in.generate().json_schema = R"({"type":"array","uniqueItems":true})";
   CHECK(f.bad(in).field == "json_schema");
   CHECK(f.bad(in).code == ErrorCode::kUnsupported);
-  in.generate.json_schema.clear();
+  in.generate().json_schema.clear();
   CHECK(f.good(in).constraint == nullptr);
-  in.generate.grammar = "root ::= [a-c]+";
+  in.generate().grammar = "root ::= [a-c]+";
   CHECK(f.good(in).constraint != nullptr);
-  in.generate.grammar = "root :=";
+  in.generate().grammar = "root :=";
   CHECK(f.bad(in).field == "grammar");
 }
 
@@ -75,9 +75,9 @@ TEST_CASE("what a request does not say is the model's own") {
   CHECK(out.min_p == 0.125f);
   CHECK(out.repetition_penalty == 1.5f);
   CHECK(out.penalty_window == 9);
-  in.generate.temperature = 1.0f;
-  in.generate.top_k = 0;
-  in.generate.penalty_window = -1;
+  in.generate().temperature = 1.0f;
+  in.generate().top_k = 0;
+  in.generate().penalty_window = -1;
   out = f.good(in).sampling;
   CHECK(out.temperature == 1.0f);
   CHECK(out.top_k == 0);
@@ -100,10 +100,10 @@ TEST_CASE("a prompt is a user's message where there is a template, and text else
     return std::get<PreparedRequest>(result.outcome).request.prompt;
   };
   ipc::WorkerRequest conversation = Fixture::request("");
-  conversation.generate.messages.text = R"([{"role":"user","content":"the \"abc\""}])";
+  conversation.generate().messages.text = R"([{"role":"user","content":"the \"abc\""}])";
   ipc::WorkerRequest message = Fixture::request("the \"abc\"");
   const std::vector<int32_t> text = ids(message);
-  message.generate.prompt_as = "message";
+  message.generate().prompt_as = "message";
   CHECK(ids(message) == ids(conversation));
   CHECK(ids(message) != text);
   // A model without a template goes on from it.
@@ -114,7 +114,7 @@ TEST_CASE("a prompt is a user's message where there is a template, and text else
 TEST_CASE("a prompt becomes tokens with BOS, and every parameter arrives") {
   const Fixture f;
   ipc::WorkerRequest in = Fixture::request("the abc");
-  ipc::GenerateRequest& g = in.generate;
+  ipc::GenerateRequest& g = in.generate();
   g.n = 2;
   g.min_tokens = 1;
   g.temperature = 0.5f;
@@ -176,7 +176,7 @@ TEST_CASE("a prompt becomes tokens with BOS, and every parameter arrives") {
 TEST_CASE("what shall be kept is counted in tokens or in the text's bytes") {
   const Fixture f;
   ipc::WorkerRequest in = Fixture::request("the abc the abc");
-  ipc::GenerateRequest& g = in.generate;
+  ipc::GenerateRequest& g = in.generate();
   CHECK(f.good(in).kept.empty());
   g.cache_keep_s = 60;
   const auto kept = [&] {
@@ -203,20 +203,20 @@ TEST_CASE("what shall be kept is counted in tokens or in the text's bytes") {
 TEST_CASE("a prefix is the owner's own unless the request names those it is shared with") {
   const Fixture f;
   ipc::WorkerRequest in = Fixture::request("abc");
-  in.generate.cache_share = "uid:1000";
+  in.generate().cache_share = "uid:1000";
   const std::string shared = f.good(in).cache_salt;
   CHECK(shared != "uid:1000");  // no name reaches another owner's
   in.owner = "uid:7";
   CHECK(f.good(in).cache_salt == shared);
   CHECK(f.good(in).owner == "uid:7");
-  in.generate.cache_share = "";
+  in.generate().cache_share = "";
   CHECK(f.good(in).cache_salt == "uid:7");
 }
 
 TEST_CASE("a draft by name is the one that is there, or refused with both names") {
   Fixture f;
   ipc::WorkerRequest in = Fixture::request("the abc");
-  in.generate.draft = "small";
+  in.generate().draft = "small";
   CHECK(f.bad(in).message == "draft small: model m was loaded with no draft model");
   CHECK(f.bad(in).field == "draft");
   CHECK(f.bad(in).code == ErrorCode::kInvalidArgument);
@@ -224,18 +224,18 @@ TEST_CASE("a draft by name is the one that is there, or refused with both names"
   CHECK(f.bad(in).message == "draft small: model m was loaded with draft model other");
   f.model.draft = "small";
   CHECK(f.good(in).use_draft);
-  in.generate.draft = "auto";
+  in.generate().draft = "auto";
   CHECK(f.good(in).use_draft);
 }
 
 TEST_CASE("raw puts nothing in front; ids are taken as they are; ignore_eos lets EOS pass") {
   const Fixture f;
   ipc::WorkerRequest raw = Fixture::request("abc");
-  raw.generate.raw = true;
+  raw.generate().raw = true;
   CHECK(f.good(raw).prompt.front() != 1);
   ipc::WorkerRequest ids = Fixture::request("");
-  ids.generate.prompt_ids = {4, 5, 6};
-  ids.generate.ignore_eos = true;
+  ids.generate().prompt_ids = {4, 5, 6};
+  ids.generate().ignore_eos = true;
   CHECK(f.good(ids).prompt == std::vector<int32_t>{4, 5, 6});
   CHECK(f.good(ids).stop_ids.empty());
 }
@@ -243,22 +243,22 @@ TEST_CASE("raw puts nothing in front; ids are taken as they are; ignore_eos lets
 TEST_CASE("a context that is too small is an error with both numbers") {
   const Fixture f;
   ipc::WorkerRequest in = Fixture::request("");
-  in.generate.prompt_ids.assign(60, 5);
-  in.generate.max_tokens = 4;
+  in.generate().prompt_ids.assign(60, 5);
+  in.generate().max_tokens = 4;
   CHECK(f.good(in).prompt.size() == 60);
-  in.generate.max_tokens = 5;
+  in.generate().max_tokens = 5;
   const Error error = f.bad(in);
   CHECK(error.code == ErrorCode::kContextOverflow);
   CHECK(error.message ==
         "the prompt's 60 tokens and max_tokens 5 make 65, the context of model m holds 64");
-  in.generate.max_tokens = 2147483647;
+  in.generate().max_tokens = 2147483647;
   CHECK(f.bad(in).code == ErrorCode::kContextOverflow);
 }
 
 TEST_CASE("a conversation becomes what the model's template makes of it") {
   const Fixture f;
   ipc::WorkerRequest in = Fixture::request("");
-  in.generate.messages.text = R"([{"role":"user","content":"the abc"}])";
+  in.generate().messages.text = R"([{"role":"user","content":"the abc"}])";
   const Error none = f.bad(in);
   CHECK(none.code == ErrorCode::kUnsupported);
   CHECK(none.field == "messages");
@@ -286,20 +286,20 @@ TEST_CASE("a conversation becomes what the model's template makes of it") {
     return ids == text("user: the abctail") ? std::string("tail") : std::string("other");
   };
   CHECK(prompt() == "plain");
-  in.generate.tools.text = R"([{"type":"function","function":{"name":"f"}}])";
+  in.generate().tools.text = R"([{"type":"function","function":{"name":"f"}}])";
   CHECK(prompt() == "tools");
-  in.generate.tool_choice = "none";
-  in.generate.template_kwargs.text = R"({"tail":"tail","messages":[]})";
+  in.generate().tool_choice = "none";
+  in.generate().template_kwargs.text = R"({"tail":"tail","messages":[]})";
   CHECK(prompt() == "tail");
   ipc::WorkerRequest count;
-  count.verb = ipc::Verb::kTokenize;
-  count.tokenize.messages = in.generate.messages;
-  count.tokenize.template_kwargs = in.generate.template_kwargs;
+  auto& tokenize = count.task.emplace<ipc::TokenizeRequest>();
+  tokenize.messages = in.generate().messages;
+  tokenize.template_kwargs = in.generate().template_kwargs;
   const PrepResult counted = prepare(model, count);
   REQUIRE(std::holds_alternative<ipc::TokenizeReply>(counted.outcome));
   CHECK(std::get<ipc::TokenizeReply>(counted.outcome).ids ==
         f.tokenizer->encode("user: the abctail", {}));
-  in.generate.messages.text = R"([{"role":"user","content":""}])";
+  in.generate().messages.text = R"([{"role":"user","content":""}])";
   CHECK(prompt().find("empty") != std::string::npos);
 }
 
@@ -336,9 +336,9 @@ TEST_CASE("a mark on a message keeps it and all before it, whatever the template
     model.chat = std::make_shared<ChatModel>(*f.tokenizer, &templates);
     ipc::WorkerRequest in = Fixture::request("");
     const auto prepared = [&](const char* mark) {
-      in.generate.messages.text = std::string(R"([{"role":"system","content":"the abc")") + mark +
-                                  R"(},{"role":"user","content":"abc the"},)"
-                                  R"({"role":"user","content":"the"}])";
+      in.generate().messages.text = std::string(R"([{"role":"system","content":"the abc")") + mark +
+                                    R"(},{"role":"user","content":"abc the"},)"
+                                    R"({"role":"user","content":"the"}])";
       PrepResult result = prepare(model, in);
       REQUIRE(std::holds_alternative<PreparedRequest>(result.outcome));
       return std::get<PreparedRequest>(result.outcome).request;
@@ -378,7 +378,7 @@ TEST_CASE("a conversation with functions: how its answer is read, and what it is
   model.templates = &templates;
   model.chat = std::make_shared<ChatModel>(*f.tokenizer, &templates);
   ipc::WorkerRequest in = Fixture::request("");
-  in.generate.messages.text = R"([{"role":"user","content":"the"}])";
+  in.generate().messages.text = R"([{"role":"user","content":"the"}])";
   const auto prepared = [&] {
     PrepResult result = prepare(model, in);
     REQUIRE_MESSAGE(std::holds_alternative<PreparedRequest>(result.outcome),
@@ -394,7 +394,7 @@ TEST_CASE("a conversation with functions: how its answer is read, and what it is
   REQUIRE(out.reading != nullptr);
   CHECK(out.reading->shape.tools == nullptr);
   CHECK(out.reading->shape.reasoning_open);
-  in.generate.tools.text =
+  in.generate().tools.text =
       R"([{"type":"function","function":{"name":"f","parameters":{"type":"object",)"
       R"("properties":{"a":{"type":"integer"}}}}},{"type":"function","function":{"name":"g"}}])";
   out = prepared();
@@ -407,11 +407,11 @@ TEST_CASE("a conversation with functions: how its answer is read, and what it is
   CHECK(call_id(key, 0, 0).size() == 9);
   CHECK(call_id(key, 0, 0) != call_id(key, 0, 1));
   CHECK(call_id(key, 0, 0) != call_id(key, 1, 0));
-  in.generate.seed = 4;
+  in.generate().seed = 4;
   CHECK(prepared().reading->call_key != key);
 
-  in.generate.tool_choice = "required";
-  in.generate.parallel_tool_calls = false;
+  in.generate().tool_choice = "required";
+  in.generate().parallel_tool_calls = false;
   out = prepared();
   CHECK(out.request.constraint != nullptr);
   CHECK(out.reading->shape.one_call);
@@ -427,20 +427,20 @@ TEST_CASE("a conversation with functions: how its answer is read, and what it is
   CHECK(fork.request.prompt == whole);
   CHECK(fork.reading->call_key == out.reading->call_key);
   in.prefix.clear();
-  in.generate.tool_choice = "g";
+  in.generate().tool_choice = "g";
   CHECK(prepared().request.constraint != out.request.constraint);
-  in.generate.tool_choice = "h";
+  in.generate().tool_choice = "h";
   CHECK(refused().field == "tool_choice");
-  in.generate.tool_choice = "required";
-  in.generate.ignore_eos = true;
+  in.generate().tool_choice = "required";
+  in.generate().ignore_eos = true;
   CHECK(refused().field == "ignore_eos");
-  in.generate.ignore_eos = false;
-  in.generate.grammar = "root ::= [a]";
+  in.generate().ignore_eos = false;
+  in.generate().grammar = "root ::= [a]";
   CHECK(refused().field == "tools");
   // A text that is bound is that: no reasoning is looked for in it.
-  in.generate.tools.text.clear();
-  in.generate.tool_choice = "auto";
-  in.generate.parallel_tool_calls = true;
+  in.generate().tools.text.clear();
+  in.generate().tool_choice = "auto";
+  in.generate().parallel_tool_calls = true;
   CHECK(prepared().reading == nullptr);
 }
 
@@ -456,7 +456,7 @@ TEST_CASE("a conversation that could not fit is refused before it is tokenized")
   model.chat = std::make_shared<ChatModel>(*f.tokenizer, &templates);
   ipc::WorkerRequest in = Fixture::request("");
   const size_t most = 64 * f.tokenizer->max_piece_bytes();
-  in.generate.messages.text =
+  in.generate().messages.text =
       R"([{"role":"user","content":")" + std::string(most + 1, 'a') + R"("}])";
   const PrepResult result = prepare(model, in);
   REQUIRE(std::holds_alternative<Error>(result.outcome));
@@ -478,10 +478,10 @@ TEST_CASE("a mark on the last message keeps the whole prompt; several keep each 
   model.templates = &templates;
   model.chat = std::make_shared<ChatModel>(*f.tokenizer, &templates);
   ipc::WorkerRequest in = Fixture::request("");
-  in.generate.messages.text = R"([{"role":"user","content":"the abc","cache_keep_s":300},
+  in.generate().messages.text = R"([{"role":"user","content":"the abc","cache_keep_s":300},
       {"role":"user","content":"abc the","cache_keep_s":60}])";
-  in.generate.cache_keep_s = 5;
-  in.generate.cache_keep_tokens = 3;
+  in.generate().cache_keep_s = 5;
+  in.generate().cache_keep_tokens = 3;
   PrepResult result = prepare(model, in);
   REQUIRE(std::holds_alternative<PreparedRequest>(result.outcome));
   const engine::Request out = std::get<PreparedRequest>(result.outcome).request;
@@ -490,7 +490,7 @@ TEST_CASE("a mark on the last message keeps the whole prompt; several keep each 
   CHECK(out.kept[0].num_tokens < static_cast<int32_t>(out.prompt.size()));
   CHECK(out.kept[1] == engine::KeptPrefix{static_cast<int32_t>(out.prompt.size()), 60});
   CHECK(out.kept[2] == engine::KeptPrefix{3, 5});
-  in.generate.messages.text = R"([{"role":"user","content":"the","cache_keep_s":"long"}])";
+  in.generate().messages.text = R"([{"role":"user","content":"the","cache_keep_s":"long"}])";
   result = prepare(model, in);
   REQUIRE(std::holds_alternative<Error>(result.outcome));
   CHECK(std::get<Error>(result.outcome).field == "messages");
@@ -499,13 +499,13 @@ TEST_CASE("a mark on the last message keeps the whole prompt; several keep each 
 TEST_CASE("max_tokens 0 is what the context has room for") {
   const Fixture f;
   ipc::WorkerRequest in = Fixture::request("");
-  in.generate.prompt_ids.assign(60, 5);
-  in.generate.max_tokens = 0;
+  in.generate().prompt_ids.assign(60, 5);
+  in.generate().max_tokens = 0;
   CHECK(f.good(in).max_tokens == 4);
-  in.generate.min_tokens = 5;
+  in.generate().min_tokens = 5;
   CHECK(f.bad(in).field == "min_tokens");
-  in.generate.min_tokens = 0;
-  in.generate.prompt_ids.assign(64, 5);
+  in.generate().min_tokens = 0;
+  in.generate().prompt_ids.assign(64, 5);
   CHECK(f.bad(in).code == ErrorCode::kContextOverflow);
 }
 
@@ -523,14 +523,14 @@ TEST_CASE("ids outside the vocabulary are errors that name the field and the pla
   const int32_t vocab = f.tokenizer->vocab_size();
   for (const int32_t wrong : {-1, vocab, 2147483647}) {
     ipc::WorkerRequest prompt = Fixture::request("");
-    prompt.generate.prompt_ids = {4, wrong};
+    prompt.generate().prompt_ids = {4, wrong};
     CHECK(f.bad(prompt).field == "prompt_ids");
     CHECK(f.bad(prompt).message.find("prompt_ids[1] is " + std::to_string(wrong)) == 0);
     ipc::WorkerRequest stop = Fixture::request("a");
-    stop.generate.stop_ids = {wrong};
+    stop.generate().stop_ids = {wrong};
     CHECK(f.bad(stop).field == "stop_ids");
     ipc::WorkerRequest bias = Fixture::request("a");
-    bias.generate.logit_bias = {{wrong, 1.0f}};
+    bias.generate().logit_bias = {{wrong, 1.0f}};
     CHECK(f.bad(bias).field == "logit_bias");
     ipc::WorkerRequest resume = Fixture::request("a");
     resume.resume = {{wrong}};
@@ -541,15 +541,14 @@ TEST_CASE("ids outside the vocabulary are errors that name the field and the pla
 TEST_CASE("a prompt of no tokens at all is an error") {
   const Fixture f;
   ipc::WorkerRequest in = Fixture::request("");
-  in.generate.raw = true;
+  in.generate().raw = true;
   CHECK(f.bad(in).field == "prompt");
 }
 
 TEST_CASE("tokenize answers ids and entries") {
   const Fixture f;
   ipc::WorkerRequest in;
-  in.verb = ipc::Verb::kTokenize;
-  in.tokenize.text = "the abc";
+  in.task.emplace<ipc::TokenizeRequest>().text = "the abc";
   const PrepResult result = prepare(f.model, in);
   const auto& reply = std::get<ipc::TokenizeReply>(result.outcome);
   CHECK(reply.model == "m");

@@ -30,23 +30,24 @@ std::string text_of(size_t bytes) {
 }
 
 std::string tokenize(const std::string& owner, size_t bytes) {
-  ipc::WorkerRequest request;
-  request.owner = owner;
-  request.verb = ipc::Verb::kTokenize;
-  request.tokenize.text = text_of(bytes);
-  return ipc::encode_worker_request(request);
+  ipc::WorkerEnvelope envelope;
+  envelope.owner = owner;
+  ipc::TokenizeRequest request;
+  request.text = text_of(bytes);
+  return ipc::encode_worker_request(envelope, request);
 }
 
 std::string prompt(const std::string& owner) {
-  ipc::WorkerRequest request;
-  request.owner = owner;
-  request.generate.prompt = "the abc";
-  request.generate.max_tokens = 8;
-  request.generate.n = 2;
-  request.generate.seed = 3;
-  request.generate.stop = {"end"};
-  request.resume = {{5, 6}, {7}};
-  return ipc::encode_worker_request(request);
+  ipc::WorkerEnvelope envelope;
+  envelope.owner = owner;
+  envelope.resume = {{5, 6}, {7}};
+  ipc::GenerateRequest request;
+  request.prompt = "the abc";
+  request.max_tokens = 8;
+  request.n = 2;
+  request.seed = 3;
+  request.stop = {"end"};
+  return ipc::encode_worker_request(envelope, request);
 }
 
 std::vector<PrepAnswer> answers_of(PrepThread& thread, size_t count) {

@@ -13,7 +13,7 @@ LiveRequest make(uint32_t owner, const std::string& id, size_t bytes = 10, int n
   request.id = id;
   request.peer = {.door = Door::kIpc, .uid = owner, .number = owner};
   request.bytes = bytes;
-  request.request = ipc::GenerateRequest{};
+  request.request = std::make_shared<const ipc::ClientRequest>(ipc::GenerateRequest{});
   request.samples.resize(static_cast<size_t>(n));
   return request;
 }

@@ -392,50 +392,40 @@ TEST_CASE("depth, keys, values and bytes have bounds") {
 }
 
 TEST_CASE("a worker's request carries the owner, the wait and the tokens already sent") {
-  WorkerRequest request;
-  request.id = 77;
-  request.owner = "uid:1000";
-  request.received_ms_ago = 12;
-  request.generate = every_field_set();
-  request.resume = {{1, 2, 3}, {}, {4}};
-  const auto back = decode_worker_request(77, encode_worker_request(request));
+  WorkerEnvelope envelope;
+  envelope.owner = "uid:1000";
+  envelope.received_ms_ago = 12;
+  envelope.resume = {{1, 2, 3}, {}, {4}};
+  const auto back = decode_worker_request(77, encode_worker_request(envelope, every_field_set()));
   REQUIRE(back.ok());
   CHECK(back->id == 77);
-  CHECK(back->verb == Verb::kGenerate);
   CHECK(back->owner == "uid:1000");
   CHECK(owner_of_worker_request(encode_worker_request(request)) == "uid:1000");
   CHECK(owner_of_worker_request(encode_worker_request(WorkerRequest{})).empty());
   CHECK(owner_of_worker_request(R"({"owner":"uid)").empty());
   CHECK(back->received_ms_ago == 12);
-  CHECK(back->generate == request.generate);
-  CHECK(back->resume == request.resume);
+  CHECK(back->generate() == every_field_set());
+  CHECK(back->resume == envelope.resume);
 
-  WorkerRequest tokenize;
-  tokenize.verb = Verb::kTokenize;
-  tokenize.tokenize = {"m", "", false, true};
-  const auto tokens = decode_worker_request(1, encode_worker_request(tokenize));
+  const TokenizeRequest tokenize = {"m", "", false, true};
+  const auto tokens = decode_worker_request(1, encode_worker_request({}, tokenize));
   REQUIRE(tokens.ok());
-  CHECK(tokens->verb == Verb::kTokenize);
-  CHECK(tokens->tokenize == tokenize.tokenize);
+  CHECK(std::get<TokenizeRequest>(tokens->task) == tokenize);
 
-  WorkerRequest fork;
-  fork.generate = every_field_set();
+  WorkerEnvelope fork;
   fork.prefix = {5, 6, 7};
   fork.fork_of = 9;
   fork.fork_sample = 1;
-  const auto forked = decode_worker_request(1, encode_worker_request(fork));
+  const auto forked = decode_worker_request(1, encode_worker_request(fork, every_field_set()));
   REQUIRE(forked.ok());
   CHECK(forked->prefix == fork.prefix);
   CHECK(forked->fork_of == 9);
   CHECK(forked->fork_sample == 1);
 
-  WorkerRequest embed;
-  embed.verb = Verb::kEmbed;
-  embed.embed = {"m", {}, {{1, 2}, {3}}, "last", false};
-  const auto vectors = decode_worker_request(1, encode_worker_request(embed));
+  const EmbedRequest embed = {"m", {}, {{1, 2}, {3}}, "last", false};
+  const auto vectors = decode_worker_request(1, encode_worker_request({}, embed));
   REQUIRE(vectors.ok());
-  CHECK(vectors->verb == Verb::kEmbed);
-  CHECK(vectors->embed == embed.embed);
+  CHECK(std::get<EmbedRequest>(vectors->task) == embed);
 
   CHECK_FALSE(decode_worker_request(1, "{}").ok());
   CHECK_FALSE(decode_worker_request(1, R"({"request":7})").ok());

@@ -100,7 +100,7 @@ TEST_CASE("damaged answers are refused or read, never trusted") {
       encode_event(ModelsReply{{model}, {"/m"}}),
       encode_event(ErrorEvent{{ErrorCode::kBusy, "full", ""}, 5}),
       encode_worker_event(WorkerHeartbeat{}),
-      encode_worker_request(WorkerRequest{}),
+      encode_worker_request(WorkerEnvelope{}, GenerateRequest{}),
       encode_worker_control(WorkerControl::kDrain),
   };
   std::mt19937_64 random(kSeed);
