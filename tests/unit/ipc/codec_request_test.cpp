@@ -400,8 +400,8 @@ TEST_CASE("a worker's request carries the owner, the wait and the tokens already
   REQUIRE(back.ok());
   CHECK(back->id == 77);
   CHECK(back->owner == "uid:1000");
-  CHECK(owner_of_worker_request(encode_worker_request(request)) == "uid:1000");
-  CHECK(owner_of_worker_request(encode_worker_request(WorkerRequest{})).empty());
+  CHECK(owner_of_worker_request(encode_worker_request(envelope, every_field_set())) == "uid:1000");
+  CHECK(owner_of_worker_request(encode_worker_request({}, every_field_set())).empty());
   CHECK(owner_of_worker_request(R"({"owner":"uid)").empty());
   CHECK(back->received_ms_ago == 12);
   CHECK(back->generate() == every_field_set());
