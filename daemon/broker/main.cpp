@@ -1,5 +1,6 @@
 // hearthd: reads its configuration and runs the broker.
 
+#include <malloc.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -140,5 +141,8 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   hearth::reserve_standard_descriptors();
+  // By default glibc raises this bound to the largest block that was freed, and keeps such blocks:
+  // what one large request took would never go back.
+  ::mallopt(M_MMAP_THRESHOLD, 256 << 10);
   return hearth::broker::run(argc, argv);
 }
