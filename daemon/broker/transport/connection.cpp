@@ -57,7 +57,6 @@ void Connection::read() {
   reading_ = true;
   socket_.async_read_some(boost::asio::buffer(in_),
                           [self = shared_from_this()](const error_code& error, size_t bytes) {
-                            self->reading_ = false;
                             self->on_read(error, bytes);
                           });
 }
@@ -65,6 +64,14 @@ void Connection::read() {
 void Connection::on_read(const error_code& error, size_t bytes) {
   if (closed_) return;
   if (error) return close();
+  host_.take_turn(peer_.credentials.uid,
+                  [self = shared_from_this(), bytes] { self->on_turn(bytes); });
+}
+
+// Until here nothing more is read: in_ has what came.
+void Connection::on_turn(size_t bytes) {
+  if (closed_) return;
+  reading_ = false;
   take(std::string_view(in_.data(), bytes));
   // There is probably more; once, so that a flood on one connection leaves the others their turns.
   if (bytes == in_.size() && !closed_ && holds_ == 0 && !waits_for_claim_) {

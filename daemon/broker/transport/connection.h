@@ -60,6 +60,8 @@ class ConnectionHost {
   /// Calls flush() soon, from the loop.
   virtual void flush_soon(std::shared_ptr<Connection> connection) = 0;
   virtual void post(std::function<void()> work) = 0;
+  /// Runs `work` soon; users take turns, however many connections each has.
+  virtual void take_turn(uint32_t uid, std::function<void()> work) = 0;
 
   /// Of the user's share of bytes being received. False: wait; retry_claim() follows.
   virtual bool claim(Connection& connection, size_t bytes) = 0;
@@ -101,6 +103,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
 
   void read();
   void on_read(const boost::system::error_code& error, size_t bytes);
+  void on_turn(size_t bytes);
   void take(std::string_view bytes);
   void on_event(zmtp::Event event);
   void on_command(const zmtp::Command& command);

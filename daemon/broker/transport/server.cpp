@@ -14,6 +14,8 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
+#include <functional>
+#include <map>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -87,6 +89,7 @@ class Server final : public TransportServer, public ConnectionHost {
   void on_closed(Connection& connection) override;
   void flush_soon(std::shared_ptr<Connection> connection) override;
   void post(std::function<void()> work) override;
+  void take_turn(uint32_t uid, std::function<void()> work) override;
   bool claim(Connection& connection, size_t bytes) override;
   void unclaim(Connection& connection, size_t bytes) override;
   bool may_queue(Connection& connection, size_t bytes) override;
@@ -104,6 +107,7 @@ class Server final : public TransportServer, public ConnectionHost {
     std::deque<uint64_t> wait_to_send;
   };
 
+  void next_turn();
   void wait_for_connections();
   void accept_some();
   bool accept_one();
@@ -133,6 +137,9 @@ class Server final : public TransportServer, public ConnectionHost {
   std::string refused_why_;
   int64_t deadlines_due_us_ = 0;
   std::vector<char> scratch_;
+  std::map<uint32_t, std::deque<std::function<void()>>> turns_;  // by user, never empty lists
+  uint32_t last_turn_ = 0;
+  bool turning_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // handlers outlive us by a turn
 };
 
@@ -285,6 +292,23 @@ void Server::post(std::function<void()> work) {
   boost::asio::post(io_, [alive = alive_, work = std::move(work)] {
     if (*alive) work();
   });
+}
+
+void Server::take_turn(uint32_t uid, std::function<void()> work) {
+  turns_[uid].push_back(std::move(work));
+  if (!std::exchange(turning_, true)) post([this] { next_turn(); });
+}
+
+void Server::next_turn() {
+  auto turn = turns_.upper_bound(last_turn_);
+  if (turn == turns_.end()) turn = turns_.begin();
+  last_turn_ = turn->first;
+  const std::function<void()> work = std::move(turn->second.front());
+  turn->second.pop_front();
+  if (turn->second.empty()) turns_.erase(turn);
+  turning_ = !turns_.empty();
+  if (turning_) post([this] { next_turn(); });
+  work();
 }
 
 // What one turn of the loop says to a connection goes in one call of the system.

@@ -3,15 +3,19 @@
 #include <doctest/doctest.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <map>
+#include <thread>
 
 #include "daemon/broker/transport/server.h"
 #include "daemon/broker/transport/tcp_relay.h"
+#include "tests/skip.h"
 #include "tests/temp_dir.h"
 
 namespace hearth::broker {
@@ -272,6 +276,61 @@ TEST_CASE("large messages of one user take turns; held connections are not read"
   CHECK(rig.met.size() == 3);
   rig.server->release(number);
   CHECK(rig.until([&] { return rig.met.size() == 4; }));
+}
+
+// Connects as another user: on Linux a thread has credentials of its own.
+int connect_as(uint32_t uid, const std::filesystem::path& path) {
+  int fd = -1;
+  std::thread([&] {
+    if (::syscall(SYS_setresuid, uid, uid, uid) != 0) return;
+    fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
+    if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return;
+    ::close(fd);
+    fd = -1;
+  }).join();
+  REQUIRE(fd >= 0);
+  return fd;
+}
+
+TEST_CASE("users take turns: many connections of one do not delay another's") {
+  if (::geteuid() != 0) HEARTH_SKIP("needs root, to be two users");
+  const tests::TempDir temp;
+  boost::asio::io_context io;
+  FakeClock clock;
+  std::vector<uint32_t> order;
+  TransportHandlers handlers;
+  handlers.on_message = [&](const TransportPeer& peer, zmtp::Message) {
+    order.push_back(peer.credentials.uid);
+  };
+  TransportLimits limits;
+  const auto server = TransportServer::open(io, clock, temp.path() / "api.sock",
+                                            SocketKind::kRouter, limits, std::move(handlers))
+                          .value();
+  std::filesystem::permissions(temp.path(), std::filesystem::perms(0711));
+  std::filesystem::permissions(temp.path() / "api.sock", std::filesystem::perms(0666));
+  std::string hello = zmtp::greeting(), message;
+  zmtp::append_ready(hello, "DEALER");
+  zmtp::append_frame(message, "x", false);
+  const auto turn = [&] {
+    io.restart();
+    io.run_for(std::chrono::milliseconds(20));
+  };
+  std::vector<int> many;
+  for (int i = 0; i < 40; ++i) many.push_back(connect_as(65533, temp.path() / "api.sock"));
+  const int one = connect_as(65534, temp.path() / "api.sock");
+  many.push_back(one);
+  for (const int fd : many) REQUIRE(::send(fd, hello.data(), hello.size(), MSG_NOSIGNAL) > 0);
+  turn();
+  turn();
+  // All at once, the single one last.
+  for (const int fd : many) REQUIRE(::send(fd, message.data(), message.size(), MSG_NOSIGNAL) > 0);
+  for (int i = 0; i < 50 && order.size() < many.size(); ++i) turn();
+  REQUIRE(order.size() == many.size());
+  CHECK(std::find(order.begin(), order.end(), 65534u) - order.begin() <= 2);
+  for (const int fd : many) ::close(fd);
 }
 
 TEST_CASE("a key counts as admitted by the server's READY alone") {
