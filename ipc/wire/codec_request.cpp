@@ -100,8 +100,8 @@ Result<void> check_value(const Field& field, const Json& value) {
               field.choices.end()) {
         return {};
       }
-      return invalid(field, describe(value),
-                     fmt::format("one of {}", fmt::join(field.choices, ", ")));
+      const std::string want = fmt::format("one of {}", fmt::join(field.choices, ", "));
+      return invalid(field, describe(value), want);
     }
     case FieldType::kTextList: {
       HEARTH_TRY(check_list(field, value, "strings"));
