@@ -21,6 +21,8 @@ constexpr std::array<std::string_view, kNumVerbs> kVerbNames = {
     "ping", "generate", "tokenize", "cancel", "models", "ps",   "stats", "health",
     "load", "unload",   "swap",     "cache",  "attach", "fork", "embed"};
 
+size_t place(Verb verb) { return static_cast<size_t>(verb); }
+
 /// A member's value as JSON; "" where the field has no default: it is required, or its absence
 /// means something that no value says.
 template <class T>
@@ -70,7 +72,7 @@ struct Tables {
 
 std::span<const Field> fields(Verb verb) {
   static const Tables tables;
-  return tables.fields[static_cast<size_t>(verb)];
+  return tables.fields[place(verb)];
 }
 
 const Field* find_field(Verb verb, std::string_view name) {
@@ -79,7 +81,7 @@ const Field* find_field(Verb verb, std::string_view name) {
   return found == all.end() ? nullptr : &*found;
 }
 
-std::string_view name(Verb verb) { return kVerbNames[static_cast<size_t>(verb)]; }
+std::string_view name(Verb verb) { return kVerbNames[place(verb)]; }
 
 std::optional<Verb> verb_from_name(std::string_view name) {
   for (size_t i = 0; i < kVerbNames.size(); ++i) {

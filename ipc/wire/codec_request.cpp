@@ -42,6 +42,10 @@ bool has_control_character(std::string_view text) {
   });
 }
 
+bool is_choice(const Field& field, std::string_view text) {
+  return std::ranges::find(field.choices, text) != field.choices.end();
+}
+
 Result<void> check_integer(const Field& field, const Json& value, std::string_view where) {
   // 1e3 and 5.0 are refused too: what a client writes as a fraction it may have computed as one.
   const bool integral = value.is_number_integer() || value.is_number_unsigned();
@@ -95,11 +99,7 @@ Result<void> check_value(const Field& field, const Json& value) {
       }
       return {};
     case FieldType::kChoice: {
-      if (value.is_string() &&
-          std::ranges::find(field.choices, value.get_ref<const std::string&>()) !=
-              field.choices.end()) {
-        return {};
-      }
+      if (value.is_string() && is_choice(field, value.get_ref<const std::string&>())) return {};
       const std::string want = fmt::format("one of {}", fmt::join(field.choices, ", "));
       return invalid(field, describe(value), want);
     }

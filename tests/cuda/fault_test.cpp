@@ -138,7 +138,7 @@ TEST_CASE("run: a CUDA error ends the process with its reason") {
     run_op();
   });
   CHECK(contains(lost, "device lost: uncorrectable memory error (cudaErrorECCUncorrectable)"));
-  CHECK(contains(lost, "cuda_memory.cpp"));
+  CHECK(contains(lost, "cuda/host/memory.cpp"));
   const std::string refused_launch = last_words([&] {
     shim::fail_call(1, cudaErrorUnknown);
     run_op();

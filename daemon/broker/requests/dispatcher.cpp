@@ -93,7 +93,7 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Client
   Result<LiveRequest*> added = table_.add(std::move(live));
   if (!added) return reply_error(caller.peer, id, added.take_error());
   if ((*added)->is_generate()) {
-    (*added)->log = &replay_.begin((*added)->number, caller.uid, id, (*added)->samples.size());
+    (*added)->log = &replay_.begin((*added)->number, caller.uid, id, (*added)->request);
     (*added)->log->model = file->name;
   }
   ++counters_.total;

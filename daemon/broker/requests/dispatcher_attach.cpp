@@ -122,7 +122,6 @@ void Dispatcher::unwatch(const PeerId& peer) {
 void Dispatcher::end_log(LiveRequest& request, const std::string& last) {
   if (request.log == nullptr) return;
   ReplayLog& log = *std::exchange(request.log, nullptr);
-  log.request = request.request;
   log.prefix = std::move(request.prefix);
   for (size_t i = 0; i < log.samples.size(); ++i) {
     log.samples[i].ids = std::move(request.samples[i].ids);

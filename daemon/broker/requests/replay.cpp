@@ -26,16 +26,18 @@ size_t first_mark(const ReplayLog::Sample& sample, uint32_t from) {
 
 }  // namespace
 
-ReplayLog& Replay::begin(uint64_t number, uint32_t owner, const std::string& id, size_t samples) {
+ReplayLog& Replay::begin(uint64_t number, uint32_t owner, const std::string& id,
+                         std::shared_ptr<const ipc::ClientRequest> request) {
   const auto known = by_id_.find({owner, id});
   if (known != by_id_.end()) drop(known->second);
   ReplayLog& log = logs_[number];
   log.number = number;
   log.owner = owner;
   log.id = id;
-  log.samples.resize(samples);
+  log.request = std::move(request);
+  log.samples.resize(static_cast<size_t>(log.generate().n));
   by_id_[{owner, id}] = number;
-  grow(log, sizeof(ReplayLog) + id.size() + samples * sizeof(ReplayLog::Sample));
+  grow(log, sizeof(ReplayLog) + id.size() + log.samples.size() * sizeof(ReplayLog::Sample));
   return log;
 }
 

@@ -42,7 +42,7 @@ struct ReplayLog {
   std::string id;
   std::string model;        ///< the file
   std::string fingerprint;  ///< of it, when a worker was given the request last
-  std::shared_ptr<const ipc::ClientRequest> request;  ///< of verb generate; once it has ended
+  std::shared_ptr<const ipc::ClientRequest> request;  ///< of verb generate
   std::vector<int32_t> prefix;  ///< of a fork: the tokens behind its prompt; once it has ended
   std::string started;
   std::string prompt_logprobs;
@@ -61,7 +61,8 @@ class Replay {
   void set_limits(const LimitsConfig& limits) { limits_ = limits; }
 
   /// A request begins; what was kept under its id is another's and goes.
-  ReplayLog& begin(uint64_t number, uint32_t owner, const std::string& id, size_t samples);
+  ReplayLog& begin(uint64_t number, uint32_t owner, const std::string& id,
+                   std::shared_ptr<const ipc::ClientRequest> request);
   /// A delta is sent.
   void add(ReplayLog& log, const OutgoingView& delta);
   /// An event is sent that a later reader needs.

@@ -10,35 +10,38 @@ namespace hearth::worker {
 Result<ServeOptions> serve_options(const std::filesystem::path& socket,
                                    const std::filesystem::path& model,
                                    const ipc::ServeSettings& settings) {
+  // The configuration's ranges hold: nothing is lost.
+  const auto i32 = [](int64_t value) { return static_cast<int32_t>(value); };
+  const auto u64 = [](int64_t value) { return static_cast<uint64_t>(value); };
   const ipc::EngineSettings& from = settings.engine;
   ServeOptions out;
   out.socket = socket;
   out.model = model;
   out.device = {.device = from.device,
-                .threads = static_cast<int32_t>(from.threads),
+                .threads = i32(from.threads),
                 .cpu_variant = from.cpu_variant,
                 .numerics = from.numerics};
 
   engine::EngineConfig& engine = out.engine;
   HEARTH_ASSIGN_OR_RETURN(engine.kv_type, parse_kv_type(from.kv_type));
   HEARTH_ASSIGN_OR_RETURN(engine.speculation, parse_speculation(from.speculation));
-  engine.kv_bytes = static_cast<uint64_t>(from.kv_bytes);
-  engine.block_size = static_cast<int32_t>(from.block_size);
-  engine.context_length = static_cast<int32_t>(from.context_length);
+  engine.kv_bytes = u64(from.kv_bytes);
+  engine.block_size = i32(from.block_size);
+  engine.context_length = i32(from.context_length);
   engine.prefix_cache = from.prefix_cache;
-  engine.scheduler.max_seqs = static_cast<int32_t>(from.max_seqs);
-  engine.scheduler.max_step_tokens = static_cast<int32_t>(from.max_step_tokens);
+  engine.scheduler.max_seqs = i32(from.max_seqs);
+  engine.scheduler.max_step_tokens = i32(from.max_step_tokens);
   HEARTH_ASSIGN_OR_RETURN(engine.scheduler.policy, parse_policy(from.policy));
   engine.scheduler.chunked_prefill = from.chunked_prefill;
   engine.scheduler.waiting_served_ratio = from.waiting_served_ratio;
 
   out.draft = from.draft;
-  out.prefix_ram_bytes = from.prefix_cache ? static_cast<uint64_t>(from.prefix_ram_bytes) : 0;
+  out.prefix_ram_bytes = from.prefix_cache ? u64(from.prefix_ram_bytes) : 0;
   if (!settings.prefix_dir.empty()) {
     out.prefix_dir = settings.prefix_dir;
-    out.prefix_store_bytes = static_cast<uint64_t>(from.prefix_store_bytes);
-    out.prefix_owner_bytes = static_cast<uint64_t>(from.prefix_owner_bytes);
-    out.prefix_pinned_bytes = static_cast<uint64_t>(from.prefix_pinned_bytes);
+    out.prefix_store_bytes = u64(from.prefix_store_bytes);
+    out.prefix_owner_bytes = u64(from.prefix_owner_bytes);
+    out.prefix_pinned_bytes = u64(from.prefix_pinned_bytes);
     engine.always_restore = from.prefix_restore != "auto";
     if (from.prefix_restore == "both") engine.restore_overlap = engine::RestoreOverlap::kAlways;
   }

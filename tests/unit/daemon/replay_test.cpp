@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <memory>
+#include <utility>
+
 #include "ipc/wire/codec.h"
 #include "ipc/wire/frames.h"
 #include "tests/unit/daemon/broker_sim.h"
@@ -24,6 +27,12 @@ Outgoing delta(uint32_t sample, uint32_t first, const std::string& text,
   return out;
 }
 
+std::shared_ptr<const ipc::ClientRequest> asked(int32_t samples) {
+  ipc::GenerateRequest request;
+  request.n = samples;
+  return std::make_shared<const ipc::ClientRequest>(std::move(request));
+}
+
 struct Read {
   uint32_t first = 0, count = 0;
   std::string text;
@@ -41,7 +50,7 @@ Read read(const ReplayLog::Sample& sample, uint32_t from, const std::vector<int3
 
 TEST_CASE("what was sent is sent again from the delta that holds the token") {
   Replay replay{LimitsConfig{}};
-  ReplayLog& log = replay.begin(1, 1000, "r", 1);
+  ReplayLog& log = replay.begin(1, 1000, "r", asked(1));
   const std::vector<int32_t> ids = {10, 11, 12, 13, 14};
   replay.add(log, delta(0, 0, "ab", {10, 11}, "[1,2]"));
   replay.add(log, delta(0, 2, "", {12}, "[3]"));
@@ -69,7 +78,7 @@ TEST_CASE("what was sent is sent again from the delta that holds the token") {
 
 TEST_CASE("parts of a delta come again as parts, beside plain text") {
   Replay replay{LimitsConfig{}};
-  ReplayLog& log = replay.begin(1, 1000, "r", 1);
+  ReplayLog& log = replay.begin(1, 1000, "r", asked(1));
   const std::vector<int32_t> ids = {10, 11, 12};
   replay.add(log, delta(0, 0, "a", {10}));
   Outgoing parts = delta(0, 1, "", {11});
@@ -93,13 +102,13 @@ TEST_CASE("parts of a delta come again as parts, beside plain text") {
 
 TEST_CASE("others do not find it, and an id that comes again is the new request's") {
   Replay replay{LimitsConfig{}};
-  ReplayLog& log = replay.begin(1, 1000, "r", 1);
+  ReplayLog& log = replay.begin(1, 1000, "r", asked(1));
   CHECK(replay.find(1000, "r") == &log);
   CHECK(replay.find(1001, "r") == nullptr);
   CHECK(replay.find(1000, "q") == nullptr);
   replay.end(log, "{}", 5);
   CHECK(replay.find(1000, "r") == &log);
-  ReplayLog& next = replay.begin(2, 1000, "r", 2);
+  ReplayLog& next = replay.begin(2, 1000, "r", asked(2));
   CHECK(replay.find(1000, "r") == &next);
   CHECK(next.live());
 }
@@ -108,7 +117,7 @@ TEST_CASE("kept for a while after the end, and then not a byte of it") {
   LimitsConfig limits;
   limits.attach_keep_ms = 100;
   Replay replay{limits};
-  ReplayLog& log = replay.begin(1, 1000, "r", 1);
+  ReplayLog& log = replay.begin(1, 1000, "r", asked(1));
   replay.add(log, delta(0, 0, "text", {1}));
   replay.tick(1'000'000);
   REQUIRE(replay.find(1000, "r") != nullptr);  // it runs
@@ -127,16 +136,16 @@ TEST_CASE("the bounds hold: ended ones go first, then beginnings; nobody else's 
   limits.attach_bytes = 30'000;
   Replay replay{limits};
   std::vector<int32_t> ids;
-  ReplayLog& other = replay.begin(1, 7, "other", 1);
+  ReplayLog& other = replay.begin(1, 7, "other", asked(1));
   for (uint32_t i = 0; i < 100; ++i) {
     ids.push_back(static_cast<int32_t>(i));
     replay.add(other, delta(0, i, "0123456789", {ids.back()}));
   }
   const size_t others_bytes = replay.owner_bytes(7);
-  ReplayLog& ended = replay.begin(2, 8, "ended", 1);
+  ReplayLog& ended = replay.begin(2, 8, "ended", asked(1));
   replay.add(ended, delta(0, 0, std::string(1000, 'x'), {1}));
   replay.end(ended, "{}", 1);
-  ReplayLog& live = replay.begin(3, 8, "live", 1);
+  ReplayLog& live = replay.begin(3, 8, "live", asked(1));
   ids.clear();
   std::string sent;
   for (uint32_t i = 0; i < 3000; ++i) {
