@@ -77,7 +77,7 @@ HostBuffer& HostBuffer::operator=(HostBuffer&& other) noexcept {
   if (release_ != nullptr) release_(state_.get(), data_);
   data_ = std::exchange(other.data_, nullptr);
   size_ = std::exchange(other.size_, 0);
-  ordinary_ = std::move(other.ordinary_);  // its elements stay where they are
+  ordinary_ = std::move(other.ordinary_);  // moving a vector does not move its elements
   state_ = std::move(other.state_);
   release_ = std::exchange(other.release_, nullptr);
   return *this;

@@ -1,23 +1,23 @@
 #pragma once
-// The compute boundary: all that models/ and engine/ know of compute.
+// The compute boundary: models/ and engine/ see nothing of compute beyond this header.
 //
-// Plain views, one <Op>Args struct per op, and OpTable: function pointers for the ops with memory
-// and copies beside them. reference_ops() is the specification (scalar, double accumulation),
-// cpu_ops() is what runs, checked_ops() runs two tables and compares.
+// It holds plain views, one <Op>Args struct per op, and OpTable: function pointers for the ops, for
+// memory and for copies. reference_ops() is the specification (scalar, double accumulation),
+// cpu_ops() is the production table for CPUs, checked_ops() runs two tables and compares them.
 //
-// Rules every table keeps:
-//  * Ops know tensors, never requests. A caller passes shapes that fit; a wrong shape is a bug
-//    (HEARTH_CHECK), because everything untrusted was checked where it entered.
-//  * Batch invariance. The value of an output row depends on its own inputs only: not on the other
-//    rows of the step, not on how rows are split over steps, threads or tiles. Every matmul output
+// Rules that every table keeps:
+//  * Ops know tensors, never requests. The caller passes shapes that fit; a wrong shape is a bug
+//    (HEARTH_CHECK), because untrusted input was checked where it entered.
+//  * Batch invariance. The value of an output row depends only on its own inputs: not on the other
+//    rows of the step, nor on how rows are split over steps, threads or tiles. Every matmul output
 //    element has one f32 accumulator chain over K in ascending order; attention walks fixed tiles
 //    of positions at absolute multiples of their length and merges splits of kAttentionSplit
 //    positions, also at absolute multiples, in ascending order. So results compare with ==.
-//  * All that varies from step to step is read from BatchIndex buffers at addresses that stay fixed
-//    for the engine's life; host scalars in it are upper bounds for launch shapes. A step can
-//    therefore be captured once and replayed.
-//  * Ops of one table are called from one thread (the engine's); they are asynchronous where the
-//    device is, and `synchronize` waits.
+//  * Everything that varies from step to step is read from BatchIndex buffers, whose addresses
+//    stay fixed for the engine's life; the host scalars in BatchIndex are upper bounds for launch
+//    shapes. A step can therefore be captured once and replayed.
+//  * All ops of a table are called from one thread (the engine's). They are asynchronous if the
+//    device is; `synchronize` waits.
 
 #include <cstddef>
 #include <cstdint>
@@ -32,13 +32,13 @@
 
 namespace hearth::kernels {
 
-/// Block sizes are multiples of it, and so are attention's tiles.
+/// Block sizes are multiples of this, and so are attention's tiles.
 inline constexpr int32_t kAttentionTile = 16;
-/// Positions per attention split. Partial softmax results are merged per split, so it is part of
-/// the numerics and never derived from thread count or batch.
+/// Positions per attention split. Partial softmax results are merged per split, so the split length
+/// is part of the numerics and never derived from thread count or batch.
 inline constexpr int32_t kAttentionSplit = 512;
 
-/// Rows of device memory that someone else owns. Element (r, c) is at data + r * row_stride + c.
+/// A view of rows of device memory. Element (r, c) is at data + r * row_stride + c.
 struct TensorView {
   void* data = nullptr;
   DType dtype = DType::kF32;
@@ -57,7 +57,7 @@ struct TensorView {
 /// One layer's K and V inside a pool of blocks.
 /// Physical block b of the pool starts at base + b * block_bytes and holds all layers of its group;
 /// this layer's part starts layer_offset bytes in and is kv_layer_bytes() long. The layout inside
-/// that part belongs to the op table: nobody else looks into a block.
+/// that part is private to the op table.
 struct PagedKv {
   std::byte* base = nullptr;
   int64_t block_bytes = 0;
@@ -68,39 +68,39 @@ struct PagedKv {
   int32_t head_dim = 0;
 };
 
-/// Bytes that one layer takes in one block: K and V of block_size tokens. The same in every table,
-/// since the block plan is made before a device is chosen.
+/// Bytes that one layer takes in one block: K and V of block_size tokens. Equal in every table,
+/// because the block plan is made before a device is chosen.
 int64_t kv_layer_bytes(DType dtype, int32_t block_size, int32_t num_kv_heads, int32_t head_dim);
 
-/// Per layer group, the part of the step's index that depends on the group's blocks.
+/// The part of a step's index that depends on the blocks of one layer group.
 struct GroupIndex {
-  const int32_t* block_table = nullptr;   ///< (num_seqs, max_blocks): logical -> physical block;
-                                          ///< entries outside [window start, context) never read
-  int32_t max_blocks = 0;                 ///< row stride of block_table
-  const int32_t* slot_mapping = nullptr;  ///< (num_tokens): block_id * block_size + offset where
-                                          ///< the token's K and V go; -1: nowhere
+  const int32_t* block_table = nullptr;  ///< (num_seqs, max_blocks): logical -> physical block;
+                                         ///< entries outside [window start, context) are never read
+  int32_t max_blocks = 0;                ///< row stride of block_table
+  const int32_t* slot_mapping = nullptr;  ///< (num_tokens): block_id * block_size + offset, the
+                                          ///< slot of the token's K and V; -1: not stored
 };
 
 /// What one step computes: ragged rows of several sequences. Pointers are device memory.
 struct BatchIndex {
   int32_t num_tokens = 0;  ///< rows of the step (upper bound under graph replay)
   int32_t num_seqs = 0;
-  int32_t num_outputs = 0;               ///< rows whose logits are wanted
+  int32_t num_outputs = 0;               ///< rows that need logits
   const int32_t* counts = nullptr;       ///< (3): the three numbers above, exact, device memory
   const int32_t* token_ids = nullptr;    ///< (num_tokens)
   const int32_t* positions = nullptr;    ///< (num_tokens): absolute position in its sequence
   const int32_t* seq_idx = nullptr;      ///< (num_tokens): row of block_table
   const int32_t* query_start = nullptr;  ///< (num_seqs + 1): first row of each sequence
   const int32_t* context_len = nullptr;  ///< (num_seqs): tokens attended to, this step's included
-  const int32_t* output_rows = nullptr;  ///< (num_outputs): token rows that reach the head
+  const int32_t* output_rows = nullptr;  ///< (num_outputs): token rows that feed the output head
   std::span<const GroupIndex> groups;
 };
 
 // ---- Weights --------------------------------------------------------------------------------
 
 /// A 2-D tensor as stored in a file: `rows` outputs of `cols` inputs each, row after row.
-/// Vectors have rows == 1; several join into one longer vector. A 3-D tensor of experts is the
-/// 2-D one of all their rows, expert after expert: `num_experts` divides `rows`.
+/// Vectors have rows == 1; several are joined into one longer vector. A 3-D tensor of experts is
+/// stored as one 2-D tensor, expert after expert: `num_experts` divides `rows`.
 struct HostTensor {
   std::string_view name;
   DType dtype = DType::kF32;
@@ -108,25 +108,24 @@ struct HostTensor {
   int64_t cols = 0;
   std::span<const std::byte> bytes;
   int32_t num_experts = 1;
-  /// Keeps `bytes` where they are for as long as it is held. Null: they are there until
-  /// pack_weights returns.
+  /// Keeps `bytes` valid while held. Null: `bytes` stays valid until pack_weights returns.
   std::shared_ptr<const void> owner = nullptr;
 };
 
 enum class WeightRole {
-  kMatmul,     ///< read by matmul; several tensors join into one (rows concatenated in order)
-  kEmbedding,  ///< read by embed, and by matmul where the output head is tied to it
+  kMatmul,     ///< read by matmul; several tensors are joined into one (rows concatenated in order)
+  kEmbedding,  ///< read by embed, and by matmul if the output head is tied to the embedding
   kVector,     ///< norms and biases: f32 in device memory, read through Weight::vector
-  kExperts,    ///< read by moe_matmul; tensors of equal num_experts join expert by expert
+  kExperts,    ///< read by moe_matmul; tensors of equal num_experts are joined expert by expert
 };
 
-/// Weights inside a device: opaque to all but the op table that packed them, which may re-lay them
-/// out. Resident once; the file's bytes are not needed afterwards, or once pack_more has taken
-/// them.
+/// Weights on a device, opaque to all but the op table that packed them, which may change their
+/// layout. The device holds one copy. The file's bytes are not needed after pack_weights or, for
+/// tensors packed late, after pack_more has packed them.
 class Weight {
  public:
   virtual ~Weight() = default;
-  int64_t rows = 0;               ///< outputs (of one expert), of all joined tensors
+  int64_t rows = 0;               ///< outputs (of one expert), over all joined tensors
   int64_t cols = 0;               ///< inputs
   size_t bytes = 0;               ///< device bytes owned
   const float* vector = nullptr;  ///< role kVector: `cols` floats; otherwise null
@@ -134,8 +133,8 @@ class Weight {
 };
 
 // ---- Ops ------------------------------------------------------------------------------------
-// Activations are f32 rows in every table so far. `batch` gives the row count: num_tokens rows,
-// or num_outputs rows where an op says so.
+// Activations are f32 rows in every table so far. `batch` gives the row count: num_tokens rows, or
+// num_outputs rows if the op says so.
 
 enum class Rows { kTokens, kOutputs };
 
@@ -148,38 +147,40 @@ struct EmbedArgs {
 };
 
 /// out = x / sqrt(mean(x^2) + eps) * weight. Source: Zhang and Sennrich 2019, equation 4.
-/// A weight narrower than x norms each run of weight->cols columns (a head) alone.
+/// If the weight is narrower than x, each run of weight->cols columns (a head) is normalized on its
+/// own.
 struct RmsNormArgs {
   const BatchIndex* batch;
   Rows rows = Rows::kTokens;
   TensorView x;
-  const Weight* weight;  ///< kVector of x.cols, or of a divisor of it
+  const Weight* weight;  ///< kVector of x.cols or of a divisor of it
   float eps;
   TensorView out;
-  /// The product that reads `out` next, where that is known: a device may prepare its input in the
-  /// same go. Results are the same with it and without.
+  /// The weight of the product that reads `out` next, if known: a device may prepare that product's
+  /// input in the same pass. Results do not depend on it.
   const Weight* reader = nullptr;
 };
 
-/// Least amax of a block of activations that is not taken for zero: 127 / amax must be finite.
+/// A block of activations whose amax is below this counts as zero: 127 / amax must be finite.
 inline constexpr float kQuantizeMin = 1e-30f;
 
-/// out[t][o] = sum_k x[t][k] * w[o][k], plus residual[t][o] where given (added last, once).
+/// out[t][o] = sum_k x[t][k] * w[o][k], plus residual[t][o] if given (added last, once).
 ///
-/// f32, f16, bf16 weights: one chain acc = fma(x[k], w[k], acc), k ascending, x in f32 (on CUDA,
-/// of f16 and bf16 weights, rounded: kernels/cuda/op_table.h).
+/// f32, f16, bf16 weights: one chain acc = fma(x[k], w[k], acc), k ascending, x in f32 (on CUDA, x
+/// is rounded for f16 and bf16 weights: kernels/cuda/op_table.h).
 ///
-/// Quantized weights, all types alike: x is first quantized per 32 inputs, amax = max |x|,
-/// d = amax / 127 (f32), q = round-half-even(x * (127 / amax)), all zero where amax is below
-/// kQuantizeMin or not finite (then d carries the NaN or infinity on). Weights are
-/// scale * w_q + min over sub-blocks of 32 inputs (16 in Q2_K, Q3_K and Q6_K), w_q being integers
-/// and `scale` the stored d times the sub-block's integer scale, exact in f32; `min` is
-/// -(dmin * integer), exact, or the stored m (Q4_1, Q5_1). One f32 chain per output, ascending (on
-/// CUDA eight, see kernels/cuda/op_table.h); sums of integers are exact, products d * .. and .. *
-/// scale_1 round:
-///   acc = fma(float(sum q * w_q), d * scale, acc)  on CPUs, of two sub-blocks of 16 inputs:
+/// Quantized weights, the same for all types. x is first quantized per 32 inputs: amax = max |x|,
+/// d = amax / 127 (f32), q = round-half-even(x * (127 / amax)); q is all zero if amax is below
+/// kQuantizeMin or not finite (d then passes the NaN or infinity on). Weights are scale * w_q + min
+/// over sub-blocks of 32 inputs (16 in Q2_K, Q3_K and Q6_K). w_q are integers; `scale` is the
+/// stored d times the sub-block's integer scale, exact in f32; `min` is -(dmin * integer), exact,
+/// or the stored m (Q4_1, Q5_1). There is one f32 chain per output, ascending (eight on CUDA, see
+/// kernels/cuda/op_table.h). Sums of integers are exact; the products d * .. and .. * scale_1
+/// round:
+///   acc = fma(float(sum q * w_q), d * scale, acc)  or, on CPUs for two sub-blocks of 16 inputs:
 ///   acc = fma(fma(float(sum_2), scale_2, float(sum_1) * scale_1), d, acc)
-///   acc = fma(d * float(sum q), min, acc)          types with mins only; a pair's first before it
+///   acc = fma(d * float(sum q), min, acc)          only types with mins; for a pair, the first's
+///                                                  before the second's
 struct MatmulArgs {
   const BatchIndex* batch;
   Rows rows = Rows::kTokens;
@@ -196,8 +197,8 @@ struct AddBiasArgs {
   TensorView out;
 };
 
-/// out[t] += x[t] * scale, in one rounding. The residual stream's sum where something stands
-/// between the product and the sum, such as a norm or a scale.
+/// out[t] += x[t] * scale, in one rounding. Adds to the residual stream when a norm or a scale
+/// stands between the product and the sum.
 struct AddScaledArgs {
   const BatchIndex* batch;
   TensorView x;  ///< (num_tokens, width)
@@ -216,7 +217,7 @@ struct SoftCapArgs {
 };
 
 /// cos_sin[t] = head_dim/2 pairs (cos, sin) of positions[t] * inv_freq[i], times `magnitude`,
-/// computed in double. Once per step, shared by all layers with the same frequencies.
+/// computed in double. Computed once per step for all layers with the same frequencies.
 struct RopeTableArgs {
   const BatchIndex* batch;
   const Weight* inv_freq;  ///< kVector of rope_dim / 2
@@ -251,9 +252,9 @@ struct KvStoreArgs {
 /// Attention of each query token over its sequence's paged KV, read in place through the block
 /// table; one op for prefill, chunk, decode and verify. Query at position p sees positions
 /// max(0, p - window + 1) .. p (all of 0 .. p without a window).
-///   scores = scale * q.k; soft_cap * tanh(scores / soft_cap) where given; softmax, with `sinks[h]`
-///   as one more logit without a value where given.
-/// The step's own K and V were stored before, so they are read back after rounding.
+///   scores = scale * q.k; then soft_cap * tanh(scores / soft_cap) if soft_cap is set; then
+///   softmax, with `sinks[h]`, if given, as one more logit that has no value.
+/// The step's own K and V were stored earlier, so they are read back rounded.
 ///
 /// Source: Kwon et al. 2023 (PagedAttention) section 4; Milakov and Gimelshein 2018 (online
 /// softmax).
@@ -272,7 +273,7 @@ struct AttentionArgs {
 
 enum class Activation { kSilu, kGeluTanh };
 
-/// out[r][i] = act(gate_up[r][i]) * gate_up[r][width + i], of `rows_per_token` rows for each token:
+/// out[r][i] = act(gate_up[r][i]) * gate_up[r][width + i]. Each token has `rows_per_token` rows:
 /// one, or one for each of its experts.
 struct GatedActivationArgs {
   const BatchIndex* batch;
@@ -280,7 +281,7 @@ struct GatedActivationArgs {
   Activation activation = Activation::kSilu;
   TensorView out;  ///< (num_tokens * rows_per_token, width)
   int32_t rows_per_token = 1;
-  const Weight* reader = nullptr;  ///< as RmsNormArgs'
+  const Weight* reader = nullptr;  ///< as in RmsNormArgs
 };
 
 /// out[i] = x[output_rows[i]]
@@ -290,11 +291,11 @@ struct GatherRowsArgs {
   TensorView out;  ///< (num_outputs, width)
 };
 
-// Mixture of experts. A token's choices j = 0 .. top_k - 1 are in order of falling logits.
+// Mixture of experts. The choices j = 0 .. top_k - 1 of a token are in descending order of logits.
 
-/// ids[t][j] = the expert of the j-th largest of logits[t] (ties: the lower id), weights[t][j] =
-/// its share of softmax(logits[t]) over all experts; divided by the sum of the chosen where
-/// `normalize` (which is the softmax over the chosen alone); times `scale`. Computed in double.
+/// ids[t][j] = the expert of the j-th largest of logits[t] (ties: the lower id); weights[t][j] =
+/// its share of softmax(logits[t]) over all experts, divided by the sum over the chosen experts if
+/// `normalize` (which equals a softmax over the chosen alone), times `scale`. Computed in double.
 /// Source: Shazeer et al. 2017, section 2.1; Jiang et al. 2024 (Mixtral), section 2.1.
 struct MoeRouteArgs {
   const BatchIndex* batch;
@@ -306,9 +307,9 @@ struct MoeRouteArgs {
   TensorView weights;  ///< (num_tokens, top_k)
 };
 
-/// out[t * top_k + j] = matmul of one input row with the matrix of expert ids[t][j]; chains are
-/// those of MatmulArgs. The input row is t * top_k + j where `x_per_choice`, else t. The matrix of
-/// an expert is read once for all rows that chose it.
+/// out[t * top_k + j] = matmul of one input row with the matrix of expert ids[t][j], with the
+/// chains of MatmulArgs. The input row is t * top_k + j if `x_per_choice`, else t. An expert's
+/// matrix is read once for all rows that chose it.
 struct MoeMatmulArgs {
   const BatchIndex* batch;
   TensorView x;  ///< (num_tokens, w->cols), or (num_tokens * top_k, w->cols)
@@ -327,7 +328,7 @@ struct MoeCombineArgs {
   TensorView out;      ///< (num_tokens, width): the residual
 };
 
-/// Copies whole blocks inside one pool: dst[i] = src[i]. For copy-on-write of a partial block.
+/// Copies whole blocks inside one pool: dst[i] = src[i]. Used for copy-on-write of a partial block.
 struct CopyBlocksArgs {
   std::byte* base;
   int64_t block_bytes;
@@ -337,7 +338,7 @@ struct CopyBlocksArgs {
 
 // ---- The table ------------------------------------------------------------------------------
 
-/// A step's ops, recorded once. Whoever asked for it owns it and lets go of it before the table.
+/// A step's ops, recorded once. The caller of end_capture owns it and destroys it before the table.
 class CapturedStep {
  public:
   virtual ~CapturedStep() = default;
@@ -350,7 +351,7 @@ struct DeviceInfo {
   int32_t num_threads = 1;
   uint64_t memory_bytes = 0;       ///< total that this process may use
   uint64_t memory_free_bytes = 0;  ///< when the table was made
-  std::string notice = {};  ///< what was asked for and is not there, in a sentence; mostly empty
+  std::string notice = {};  ///< a sentence on what was requested but is missing; usually empty
 };
 
 struct EncoderOps;
@@ -358,56 +359,58 @@ struct SideCopies;
 struct DrawOps;
 struct DeviceClock;
 
-/// Function pointers of one device. Copyable; copies share `state`, which the last one frees.
+/// Function pointers of one device. Copyable; copies share `state`, which the last copy frees.
 struct OpTable {
   DeviceInfo device;
-  /// Bumped whenever a kernel change can alter a bit; part of every stored prefix's key.
+  /// Changed whenever a kernel change can alter a bit of a result; part of every stored prefix's
+  /// key.
   std::string numerics_id;
   std::shared_ptr<void> state;
 
-  /// Device memory, zeroed, aligned to 64 bytes (huge pages where the device has them); null when
+  /// Device memory, zeroed, aligned to 64 bytes (in huge pages if the device has them); null if
   /// there is not enough.
   void* (*allocate)(void* state, size_t bytes) = nullptr;
   void (*release)(void* state, void* memory, size_t bytes) = nullptr;
-  /// The source may change at once, but one in memory of allocate_host not before it was waited
-  /// for.
+  /// The source may be reused when the call returns, unless it is memory of allocate_host: that may
+  /// be reused only after a wait.
   void (*copy_to_device)(void* state, void* dst, const void* src, size_t bytes) = nullptr;
   void (*copy_to_host)(void* state, void* dst, const void* src, size_t bytes) = nullptr;
   void (*synchronize)(void* state) = nullptr;
 
-  // These may be null in a table whose device computes in host memory.
-  /// Stands for all that was called so far; marks ascend from 1.
+  // The next ones may be null in a table whose device computes in host memory.
+  /// A mark after everything called so far; marks ascend from 1.
   uint64_t (*mark)(void* state) = nullptr;
-  /// Waits for what was called in front of that mark, while what was called behind it goes on.
+  /// Waits for everything called before that mark; work called after it continues.
   void (*wait)(void* state, uint64_t mark) = nullptr;
-  /// Host memory, zeroed, that copies to and from the device reach at the link's rate, and the
-  /// device itself at the same address; null when the system gives none.
+  /// Host memory, zeroed, that copies to and from the device access at the link's full rate and
+  /// that the device can address at the same address; null if the system provides none.
   void* (*allocate_host)(void* state, size_t bytes) = nullptr;
   void (*release_host)(void* state, void* memory) = nullptr;
-  /// Copies that run beside the ops (kernels/ops/side_copies.h).
+  /// Copies that run alongside the ops (kernels/ops/side_copies.h).
   const SideCopies* side_copies = nullptr;
-  /// What picks tokens where the logits are (kernels/ops/draw.h). The host can do without.
+  /// Picks tokens on the device that holds the logits (kernels/ops/draw.h). Optional: the host can
+  /// pick them.
   const DrawOps* draw = nullptr;
-  /// When the device does what (kernels/ops/device_clock.h). For measuring.
+  /// Device timestamps (kernels/ops/device_clock.h). For measuring.
   const DeviceClock* clock = nullptr;
 
-  // Null in a table whose steps cannot be captured.
-  /// The ops called from here to end_capture are recorded and do not run. None of them may pack,
+  // The next three are null in a table whose steps cannot be captured.
+  /// The ops called from here to end_capture are recorded and not run. Until then no call may pack,
   /// allocate, copy from or to the host, or wait.
   void (*begin_capture)(void* state) = nullptr;
-  /// Null when the device has no memory for it.
+  /// Null if the device has no memory for the recording.
   std::unique_ptr<CapturedStep> (*end_capture)(void* state) = nullptr;
-  /// Runs what was recorded, with what the BatchIndex buffers hold now. False, and nothing runs,
-  /// where a weight packed since then moved the ops' scratch: the step has to be captured again.
+  /// Runs a recorded step with the current contents of the BatchIndex buffers. Returns false and
+  /// runs nothing if packing a weight has moved the ops' scratch since: capture the step again.
   bool (*replay)(void* state, const CapturedStep& step) = nullptr;
 
-  /// Takes tensors into the device. Matrices joined have the same cols and may differ in type.
+  /// Copies tensors to the device. Joined matrices have the same cols and may differ in type.
   /// Errors: kUnsupported (type, shape, size), kOutOfMemory, both naming the tensor.
   Result<std::unique_ptr<Weight>> (*pack_weights)(void* state, std::span<const HostTensor> tensors,
                                                   WeightRole role) = nullptr;
-  /// Null in a table whose weights are packed when pack_weights returns. Otherwise packs some
-  /// `bytes` more of what it put off, which is tensors that have an owner, and says how many are
-  /// left. Ops compute the same bits before and after; before, each packs what it needs once more.
+  /// Null in a table that packs all weights in pack_weights. Otherwise packs about `bytes` more of
+  /// the tensors put off (those with an owner) and returns the bytes left. Ops compute the same
+  /// bits before and after; before, each op packs what it needs on every call.
   uint64_t (*pack_more)(void* state, uint64_t bytes) = nullptr;
 
   void (*embed)(void* state, const EmbedArgs&) = nullptr;
@@ -424,17 +427,16 @@ struct OpTable {
   void (*gather_rows)(void* state, const GatherRowsArgs&) = nullptr;
   void (*copy_blocks)(void* state, const CopyBlocksArgs&) = nullptr;
 
-  /// What encoders need beside the others (kernels/ops/encoder_ops.h); null in a table without
-  /// them.
+  /// Ops only encoders need (kernels/ops/encoder_ops.h); null in a table without them.
   const EncoderOps* encoder = nullptr;
 
-  // Null in a table that has no mixture of experts.
+  // The next three are null in a table without mixture of experts.
   void (*moe_route)(void* state, const MoeRouteArgs&) = nullptr;
   void (*moe_matmul)(void* state, const MoeMatmulArgs&) = nullptr;
   void (*moe_combine)(void* state, const MoeCombineArgs&) = nullptr;
 
-  /// Threads that the table's ops may use from now on (1 .. device.num_threads); results do not
-  /// change. For several workers on one machine.
+  /// Sets how many threads the table's ops may use (1 .. device.num_threads); results do not
+  /// change. For machines that run several workers.
   void (*set_num_threads)(void* state, int32_t num_threads) = nullptr;
 };
 
@@ -442,7 +444,7 @@ struct OpTable {
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
-  /// kOutOfMemory with the number of bytes and `what` when the device has not enough.
+  /// kOutOfMemory, with the number of bytes and `what`, if the device has too little memory.
   static Result<DeviceBuffer> allocate(const OpTable& ops, size_t bytes, std::string_view what);
   ~DeviceBuffer();
   DeviceBuffer(DeviceBuffer&& other) noexcept;
@@ -462,8 +464,8 @@ class DeviceBuffer {
   void (*release_)(void*, void*, size_t) = nullptr;
 };
 
-/// Owns host memory, zeroed, for copies from and to a table's device: page-locked where the table
-/// and the system have such memory, else ordinary.
+/// Owns host memory, zeroed, for copies from and to a table's device: page-locked if the table and
+/// the system provide such memory, else ordinary.
 class HostBuffer {
  public:
   HostBuffer() = default;
@@ -477,7 +479,8 @@ class HostBuffer {
     return static_cast<T*>(data_);
   }
   size_t size() const { return size_; }
-  /// Then it is the table's own kind of host memory (allocate_host), which its device reaches too.
+  /// True if this is the table's own kind of host memory (allocate_host), which its device can
+  /// address.
   bool page_locked() const { return release_ != nullptr; }
 
  private:
@@ -491,30 +494,30 @@ class HostBuffer {
 /// The specification: scalar loops, double accumulation, one thread.
 OpTable reference_ops();
 
-/// What may be given up for speed. Exact: batch invariance, as above, in every table. Fast: where a
-/// table knows something faster for many rows, their values may depend on the rows beside them.
+/// What may be given up for speed. Exact: every table keeps batch invariance, as described above.
+/// Fast: for many rows a table may use a faster method in which values depend on the other rows.
 enum class Numerics { kExact, kFast };
 
 struct CpuOptions {
   int32_t num_threads = 0;  ///< 0: one per physical core this process may use
   std::string variant;      ///< "": best this CPU has; else "plain", "avx2", "avx512", "avx512vnni"
 };
-/// When tensors that have an owner are packed; those without always at once.
+/// When tensors with an owner are packed. Tensors without one are always packed at once.
 enum class Packing { kAtOnce, kLate };
 
-/// The CPU's table. kUnsupported where `variant` names what this CPU does not have.
+/// The CPU's table. kUnsupported if `variant` names instructions that this CPU lacks.
 Result<OpTable> cpu_ops(const CpuOptions& options, Packing packing = Packing::kAtOnce);
 
 /// Variants that this CPU can run, slowest first.
 std::vector<std::string> cpu_variants();
 
 struct CheckedOptions {
-  double relative_tolerance = 1e-3;  ///< of the output's largest magnitude
+  double relative_tolerance = 1e-3;  ///< relative to the output's largest magnitude
 };
 
-/// Runs every op on `a` (whose results count) and on `b`, and stops the process with the op, the
-/// element and both values where they differ by more than the tolerance. For tests and diagnosis.
-/// Both tables compute in host memory, which is `a`'s; weights are packed by each.
+/// Runs every op on `a` (whose results are used) and on `b`; if they differ by more than the
+/// tolerance, stops the process with the op, the element and both values. For tests and diagnosis.
+/// Both tables compute in the host memory of `a`; each packs the weights for itself.
 OpTable checked_ops(OpTable a, OpTable b, const CheckedOptions& options);
 
 }  // namespace hearth::kernels

@@ -1,6 +1,6 @@
 #pragma once
-// Bugs stop the process: HEARTH_CHECK stays in release builds and prints what it saw. It is for our
-// own invariants; anything that comes from a file, a client or a socket is a Result instead.
+// Bugs stop the process: HEARTH_CHECK stays in release builds and prints the values involved. It is
+// for our own invariants; bad input from a file, a client or a socket is a Result instead.
 
 #include <fmt/core.h>
 

@@ -1,5 +1,5 @@
 #pragma once
-// Time is passed in, so that a test or a simulation owns it.
+// Time is passed in, so that a test or a simulation controls it.
 
 #include <atomic>
 #include <chrono>
@@ -7,7 +7,7 @@
 
 namespace hearth {
 
-/// Microseconds since an arbitrary start; monotonic, does not count suspend.
+/// Microseconds since an arbitrary start; monotonic, does not advance during suspend.
 class Clock {
  public:
   virtual ~Clock() = default;
@@ -23,7 +23,7 @@ class SteadyClock final : public Clock {
   }
 };
 
-/// A clock that moves only when told to.
+/// A clock that moves only when advanced.
 class FakeClock final : public Clock {
  public:
   int64_t now_us() const override { return now_us_.load(std::memory_order_relaxed); }

@@ -1,5 +1,5 @@
 #pragma once
-// Numbers as little-endian bytes in strings: messages and recordings.
+// Numbers as little-endian bytes in strings, for messages and recordings.
 
 #include <cstdint>
 #include <string>

@@ -40,11 +40,11 @@ int journal_priority(LogLevel level) {
   return 6;
 }
 
-// Below it a write to a pipe is whole or not at all (PIPE_BUF).
+// A pipe takes a write of up to this size (PIPE_BUF) whole or not at all.
 constexpr size_t kLineBytes = 4096;
 
-// stderr, without ever waiting for its reader: what does not fit is dropped and counted, and the
-// next line that fits says how many. Nobody's log is worth a stream.
+// Writes to stderr and never waits for its reader: lines that do not fit are dropped and counted,
+// and the next line that fits reports the count. Streams must not stall for a log.
 class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   StderrSink() {
@@ -52,7 +52,8 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
     if (::fstat(STDERR_FILENO, &info) != 0) return;
     is_socket_ = S_ISSOCK(info.st_mode);
     if (!S_ISFIFO(info.st_mode) && !S_ISCHR(info.st_mode)) return;
-    // A description of our own: O_NONBLOCK would be everybody's who shares the other.
+    // Open a file description of our own: O_NONBLOCK on the inherited one would affect every
+    // process that shares it.
     const int own = ::open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
     if (own >= 0) fd_ = own;
   }
@@ -99,7 +100,7 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
 
 void reserve_standard_descriptors() {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
-    // The lowest free one, which is this one.
+    // open() returns the lowest free descriptor, which is this one.
     if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF && ::open("/dev/null", O_RDWR) < 0) return;
   }
 }
@@ -137,7 +138,7 @@ std::string_view name(LogLevel level) {
 }
 
 void log_line(LogLevel level, std::string_view event, const std::string& fields) {
-  // A library user who never called init_logging still must not find logs on stdout.
+  // A library user who never called init_logging must not get logs on stdout.
   static const bool started = [] {
     if (!g_started) init_logging("hearth", LogLevel::kWarn);
     return true;

@@ -1,6 +1,6 @@
 #pragma once
 // Structured logs to stderr (journald collects them there): a level, an event name, key=value
-// pairs. User text never goes into a log: log ids, lengths and counts.
+// pairs. User text is never logged: log ids, lengths and counts.
 
 #include <fmt/core.h>
 
@@ -12,9 +12,10 @@ namespace hearth {
 enum class LogLevel { kDebug, kInfo, kWarn, kError };
 
 /// Starts logging for this process; lines begin with `program`. Under systemd (JOURNAL_STREAM set)
-/// lines carry sd-daemon priorities (<3> to <7>) instead of a time. Call once, before threads.
+/// lines carry sd-daemon priorities (<3> to <7>) instead of a time. Call once, before starting
+/// threads.
 void init_logging(std::string_view program, LogLevel level);
-/// The level of that name ("debug", "info", "warn", "error"); false if there is none.
+/// Parses a level's name ("debug", "info", "warn", "error"); false for any other text.
 bool parse_log_level(std::string_view text, LogLevel* level);
 std::string_view name(LogLevel level);
 

@@ -1,15 +1,15 @@
 #pragma once
-// How a process that logs begins, and changing how much is logged while it runs.
+// Process start of a program that logs, and changing the log level at run time.
 
 #include "kernels/base/log.h"
 
 namespace hearth {
 
-/// After init_logging(); any thread.
+/// Call after init_logging(), from any thread.
 void set_log_level(LogLevel level);
 
-/// Opens /dev/null for each of descriptors 0 to 2 that is closed, so that no socket or lock becomes
-/// what others take for stderr. Before anything is opened.
+/// Opens /dev/null on each closed descriptor of 0 to 2, so that no socket or lock takes the place
+/// of stderr. Call before anything else is opened.
 void reserve_standard_descriptors();
 
 }  // namespace hearth

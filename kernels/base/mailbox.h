@@ -1,6 +1,6 @@
 #pragma once
 // Bounded mailbox between two threads: the only place where hearth's threads share mutable state.
-// Messages are owned values. Many may post, one drains.
+// Messages are owned values. Several threads may post; one drains.
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -34,7 +34,7 @@ class Mailbox {
   Mailbox(const Mailbox&) = delete;
   Mailbox& operator=(const Mailbox&) = delete;
 
-  /// False, and `message` untouched, when full: the caller answers "busy" or keeps it.
+  /// False if full, leaving `message` untouched: the caller replies "busy" or keeps it.
   bool try_post(T& message) {
     {
       std::lock_guard lock(mutex_);
@@ -45,7 +45,7 @@ class Mailbox {
     return true;
   }
 
-  /// Posts even when full. For messages whose number is bounded elsewhere (one per request, say).
+  /// Posts even when full. For messages whose number is bounded elsewhere, e.g. one per request.
   void post(T message) {
     {
       std::lock_guard lock(mutex_);
@@ -74,7 +74,7 @@ class Mailbox {
     return queue_.size();
   }
 
-  /// Readable while something was posted since the last drain; -1 without `with_fd`.
+  /// Readable if something was posted since the last drain; -1 without `with_fd`.
   int fd() const { return fd_; }
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
-// match(variant, lambdas...): calls the lambda that takes the alternative held. One lambda per
-// alternative and no generic one, so that a new alternative breaks the build wherever it must be
-// handled.
+// match(variant, lambdas...): calls the lambda for the alternative that the variant holds. Pass one
+// lambda per alternative and no generic one, so that a new alternative breaks the build everywhere
+// it must be handled.
 
 #include <type_traits>
 #include <utility>

@@ -1,5 +1,5 @@
 #pragma once
-// Random bytes of the operating system, and SplitMix64 for numbers that must be reproducible.
+// Random bytes from the operating system, and SplitMix64 for reproducible numbers.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,9 +13,9 @@
 
 namespace hearth {
 
-/// False where the system gives none: then nothing may be kept secret by them.
+/// False if the system provides none: `out` must then not be used for secrets.
 bool fill_random(std::span<std::byte> out);
-/// 64 random bits, for names that must differ. Where the system gives none: of clock and process.
+/// 64 random bits for unique names. If the system provides none, derived from clock and process id.
 uint64_t random_bits();
 
 /// SplitMix64: adds kSplitMixStep to its state and mixes the sum. Source: Steele, Lea and Flood

@@ -1,7 +1,7 @@
 #pragma once
-// Errors as values. Every failure of a request ends as a code and a sentence on the wire, having
-// crossed a thread and a process on its way, so it is data from the start. Our own code throws
-// nothing; a library that throws is caught in the one file that wraps it.
+// Errors as values. Every failure of a request ends as a code and a sentence on the wire, after
+// crossing a thread and a process, so it is data from the start. Our own code throws nothing;
+// exceptions of a library are caught in the one file that wraps it.
 
 #include <new>
 #include <optional>
@@ -12,39 +12,39 @@
 
 namespace hearth {
 
-/// The one table of error codes; `name(code)` is what goes on the wire.
+/// The table of error codes; `name(code)` is the form on the wire.
 enum class ErrorCode {
-  kInvalidArgument,  ///< a field has a value it may not have; the message names it
-  kUnknownField,     ///< a field that the protocol does not know
-  kProtocol,         ///< a frame or envelope that is not of the protocol
+  kInvalidArgument,  ///< a field has a value outside its range; the message names the field
+  kUnknownField,     ///< a field that the protocol does not define
+  kProtocol,         ///< a frame or envelope that violates the protocol
   kNotFound,         ///< no such model, request, file
-  kForbidden,        ///< belongs to somebody else, or outside the model directories
+  kForbidden,        ///< owned by another user, or outside the model directories
   kContextOverflow,  ///< prompt and output do not fit the context; both numbers in the message
   kTooLarge,         ///< over a bound (message bytes, prompt bytes, ...)
   kBusy,             ///< a bounded queue is full; retry_ms says when to try again
-  kUnavailable,      ///< the daemon drains, or no worker could be started
+  kUnavailable,      ///< the daemon is draining, or no worker could be started
   kDeadline,         ///< the request's own deadline has passed
   kCancelled,        ///< cancelled by its owner
-  kPoison,           ///< present at two worker deaths; not tried a third time
+  kPoison,           ///< was running at two worker deaths; not tried a third time
   kCorrupt,          ///< a file or database whose content contradicts itself
-  kUnsupported,      ///< well formed, but not something this build does; named
+  kUnsupported,      ///< well-formed but not supported by this build; the message names it
   kOutOfMemory,      ///< does not fit; the message holds the numbers
   kIo,               ///< the operating system refused
   kLost,             ///< the daemon or worker went away
   kInternal,         ///< a bug of ours
 };
 
-/// Wire name, e.g. "context_overflow".
+/// Name on the wire, e.g. "context_overflow".
 std::string_view name(ErrorCode code);
-/// The code of that wire name; nothing for a name the table does not hold.
+/// The code with that wire name; empty for an unknown name.
 std::optional<ErrorCode> error_code_from_name(std::string_view name);
 
 struct Error {
   ErrorCode code = ErrorCode::kInternal;
-  std::string message;  ///< a sentence: what was met and what was wanted
-  std::string field;    ///< the request field concerned, or empty
+  std::string message;  ///< a sentence: the value met and the value wanted
+  std::string field;    ///< the request field at fault, or empty
 
-  // The codes that are made in more than one place; see ErrorCode for what each means.
+  // Helpers for codes used in more than one place; see ErrorCode for what each means.
   static Error invalid(std::string message, std::string field = {}) {
     return {ErrorCode::kInvalidArgument, std::move(message), std::move(field)};
   }
@@ -73,8 +73,8 @@ struct Error {
   }
 };
 
-/// A value or an Error. `Result<void>` is success or an Error. A hand-written union: std::variant
-/// in a header that every file includes took a tenth of the compiler's time.
+/// A value or an Error. `Result<void>` is success or an Error. The union is hand-written because
+/// std::variant, in a header that every file includes, took a tenth of the compile time.
 template <typename T>
 class [[nodiscard]] Result {
  public:

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kRounds = 20'000;  // of 16 independent chains each
 
-/// Keeps a value alive without storing it anywhere the compiler could see through.
+/// Keeps a value alive without a store that the compiler could analyze.
 template <typename T>
 void keep(const T& value) {
   asm volatile("" : : "m"(value) : "memory");
@@ -59,7 +59,7 @@ __attribute__((target("avx2,fma"))) double f32_avx2() {
   return 12.0 * 8 * 2 * kRounds;
 }
 
-/// Bytes through maddubs and madd, as the AVX2 kernel does them.
+/// Byte products by maddubs and madd, as in the AVX2 kernel.
 __attribute__((target("avx2"))) double int8_avx2() {
   __m256i chains[12];
   for (__m256i& chain : chains) chain = _mm256_setzero_si256();
@@ -68,7 +68,9 @@ __attribute__((target("avx2"))) double int8_avx2() {
   for (int i = 0; i < kRounds; ++i) {
 #pragma GCC unroll 12
     for (__m256i& chain : chains) {
-      asm volatile("" : "+x"(a));  // not the same product twelve times
+      asm volatile(
+          ""
+          : "+x"(a));  // otherwise the compiler computes the product once instead of twelve times
       const __m256i pairs = _mm256_maddubs_epi16(a, a);
       chain = _mm256_add_epi32(chain, _mm256_madd_epi16(pairs, ones));
     }
@@ -132,7 +134,7 @@ double f32_neon() {
   return 16.0 * 4 * 2 * kRounds;
 }
 
-/// Bytes through smull and sadalp, as the NEON kernel does them.
+/// Byte products by smull and sadalp, as in the NEON kernel.
 double int8_neon() {
   int32x4_t chains[16];
   for (int32x4_t& chain : chains) chain = vdupq_n_s32(0);
@@ -140,7 +142,9 @@ double int8_neon() {
   for (int i = 0; i < kRounds; ++i) {
 #pragma GCC unroll 16
     for (int32x4_t& chain : chains) {
-      asm volatile("" : "+w"(a));  // not the same product sixteen times
+      asm volatile(
+          ""
+          : "+w"(a));  // otherwise the compiler computes the product once instead of sixteen times
       chain = vpadalq_s16(chain, vmull_s8(a, a));
     }
   }
@@ -168,7 +172,7 @@ double seconds_of(auto&& body) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Operations per second of all threads, each running `unit` a few times; the best of five.
+/// Operations per second over all threads, each running `unit` a few times; the best of five.
 double rate(ThreadPool& pool, double (*unit)()) {
   double best = 0;
   const int64_t items = 8 * pool.active();

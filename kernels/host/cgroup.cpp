@@ -11,7 +11,7 @@ std::vector<std::string> cgroup_directories(const std::string& root) {
   std::string line;
   while (std::getline(file, line)) {
     if (line.rfind("0::/", 0) != 0) continue;  // v1 controllers have other numbers
-    std::string group = line.substr(3);        // "/a/b"; from here on empty for the top
+    std::string group = line.substr(3);        // "/a/b"; empty at the root group
     const bool outside_namespace = group.find("/..") != std::string::npos;
     if (group == "/" || outside_namespace) group.clear();
     while (true) {

@@ -1,5 +1,5 @@
 #pragma once
-// Where this process's control groups (v2) keep their limits.
+// The limit files of this process's control groups (v2).
 
 #include <cstdint>
 #include <optional>
@@ -12,7 +12,7 @@ namespace hearth::kernels {
 /// <root>/proc/self/cgroup under <root>/sys/fs/cgroup. Empty without cgroup v2.
 std::vector<std::string> cgroup_directories(const std::string& root);
 
-/// The number a limit file holds; nothing where it says "max", is absent or is no number.
+/// The number in a limit file; empty if the file says "max", is absent or holds no number.
 std::optional<uint64_t> read_cgroup_number(const std::string& file);
 
 }  // namespace hearth::kernels

@@ -13,8 +13,8 @@ namespace hearth::kernels {
 
 #if defined(__x86_64__)
 
-// Bit numbers: Intel SDM volume 2A, CPUID; volume 1, section 14.3 and 15.2 (detection of AVX and
-// AVX-512: the instruction bits, and XCR0 for the state that the OS saves).
+// Bit numbers: Intel SDM volume 2A, CPUID; volume 1, sections 14.3 and 15.2 (AVX and AVX-512 are
+// detected by the instruction bits and by XCR0, the state that the OS saves).
 CpuFeatures cpu_features() {
   CpuFeatures features;
   uint32_t a = 0, b = 0, c = 0, d = 0;
@@ -39,8 +39,9 @@ CpuFeatures cpu_features() {
 
 #elif defined(__aarch64__)
 
-// Arm ARM, A2.1: Advanced SIMD with f16 conversions and fused multiply-add belongs to the base of
-// ARMv8-A; the kernel says in AT_HWCAP what came later (its Documentation/arm64/elf_hwcaps.rst).
+// Arm ARM, A2.1: the base of ARMv8-A includes Advanced SIMD with f16 conversions and fused
+// multiply-add; the kernel reports later extensions in AT_HWCAP
+// (Documentation/arm64/elf_hwcaps.rst).
 CpuFeatures cpu_features() {
   CpuFeatures features;
   features.neon = true;

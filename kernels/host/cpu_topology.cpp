@@ -14,7 +14,8 @@
 namespace hearth::kernels {
 namespace {
 
-/// CPUs of the calling thread's affinity mask; empty if the kernel has more than the mask holds.
+/// CPUs of the calling thread's affinity mask; empty if the kernel has more CPUs than the mask
+/// holds.
 std::vector<int32_t> affinity() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -53,7 +54,7 @@ std::optional<std::vector<int32_t>> parse_cpu_list(std::string_view text) {
 }
 
 int32_t physical_cores(const std::vector<int32_t>& cpus, const std::string& root) {
-  std::set<int32_t> cores;  // each named by its lowest thread
+  std::set<int32_t> cores;  // each identified by its lowest thread
   for (const int32_t cpu : cpus) {
     std::ifstream file(root + "/sys/devices/system/cpu/cpu" + std::to_string(cpu) +
                        "/topology/thread_siblings_list");
@@ -89,7 +90,7 @@ int32_t usable_cores() {
 std::string cpu_name(const std::string& root) {
   std::ifstream file(root + "/proc/cpuinfo");
   std::string line;
-  std::string implementer;  // AArch64 has numbers for names
+  std::string implementer;  // AArch64 reports numbers instead of names
   while (std::getline(file, line)) {
     const size_t colon = line.find(": ");
     if (colon == std::string::npos) continue;

@@ -15,13 +15,13 @@
 namespace hearth::kernels {
 namespace {
 
-// Smaller requests come from the heap: there the sanitizers see an overrun.
+// Smaller requests come from the heap, where sanitizers detect overruns.
 constexpr size_t kMapFrom = size_t{1} << 20;
 
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-/// What is mapped for so many bytes. Whole huge pages would leave a megabyte of every matrix unused
-/// and resident; so its end lies in small ones.
+/// Bytes mapped for a request. Rounding to whole huge pages would leave a megabyte of every matrix
+/// unused and resident, so the end lies in small pages.
 size_t mapped_bytes(size_t bytes) {
   return round_up(bytes, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
 }
@@ -46,7 +46,7 @@ void* allocate_host(size_t bytes) {
       round_up(reinterpret_cast<uintptr_t>(first), kHugePage) - reinterpret_cast<uintptr_t>(first);
   if (skip > 0) munmap(first, skip);
   if (skip < kHugePage) munmap(first + skip + size, kHugePage - skip);
-  madvise(first + skip, size, MADV_HUGEPAGE);  // advice: a kernel without it is only slower
+  madvise(first + skip, size, MADV_HUGEPAGE);  // only advice: without huge pages access is slower
   return first + skip;
 }
 

@@ -1,22 +1,22 @@
 #pragma once
-// Host memory that a CPU table hands out: zeroed, aligned to 64 bytes, in huge pages as far as
-// whole ones of them fit, the rest in small ones.
+// Host memory for the CPU tables: zeroed, aligned to 64 bytes, in as many whole huge pages as fit,
+// the rest in small pages.
 
 #include <cstddef>
 
 namespace hearth::kernels {
 
-/// What memory comes in where it can; larger requests begin at one.
+/// Size of a huge page. Larger requests are aligned to one.
 inline constexpr size_t kHugePage = size_t{2} << 20;
 
-/// Null when there is not enough. Any thread.
+/// Null if there is not enough memory. Any thread.
 void* allocate_host(size_t bytes);
-/// `bytes` as it was asked for.
+/// `bytes` is the size passed to allocate_host.
 void release_host(void* memory, size_t bytes);
 
 struct HostMemoryInfo {
-  size_t total_bytes = 0;      ///< that this process may use: RAM, or its cgroup's limit
-  size_t available_bytes = 0;  ///< of that, not in use now
+  size_t total_bytes = 0;      ///< usable by this process: RAM, or its cgroup's limit
+  size_t available_bytes = 0;  ///< of that, currently unused
 };
 /// From /proc/meminfo and the cgroup limits (v2 memory.max of this process's group and its
 /// parents). `root` is "" outside tests.

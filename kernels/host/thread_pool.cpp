@@ -10,19 +10,19 @@
 namespace hearth::kernels {
 namespace {
 
-// Long enough to bridge the serial work between two ops of a step, short enough that an idle
-// engine is seen at 0 % of a CPU.
+// Long enough to bridge the serial work between two ops of a step, short enough that an idle engine
+// shows 0 % CPU.
 constexpr auto kSpin = std::chrono::microseconds(50);
 
 void pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
-  asm volatile("isb");  // `yield` takes no time on cores of one thread
+  asm volatile("isb");  // `yield` takes no time on cores with one thread
 #endif
 }
 
-/// Waits for `done` without giving up the CPU; false when kSpin passed first.
+/// Waits for `done` without giving up the CPU; false if kSpin passed first.
 template <typename Done>
 bool spin_until(const Done& done) {
   const auto deadline = std::chrono::steady_clock::now() + kSpin;
@@ -67,17 +67,18 @@ void ThreadPool::run_loop(const Loop& loop) {
   if (alone) return claim_items(0);
 
   uint32_t epoch = epoch_.load(std::memory_order_relaxed) + 1;
-  if (epoch == 0) epoch = 1;  // 0 is a closed gate
+  if (epoch == 0) epoch = 1;  // 0 means a closed gate
   gate_.store(uint64_t{epoch} << 32, std::memory_order_release);
   epoch_.store(epoch);
-  epoch_.notify_all();  // looks at a count of sleepers first: no system call while they spin
+  epoch_.notify_all();  // checks a count of sleepers first: no system call while they spin
 
   claim_items(0);
-  // Close the gate; then wait for those inside, who are on their last items.
+  // Close the gate; then wait for the threads inside to finish their last items.
   gate_.fetch_and(0xffffffffu, std::memory_order_acq_rel);
   const auto empty = [this] { return gate_.load(std::memory_order_acquire) == 0; };
-  // One who is still inside after a while has lost its core to another process. Sleeping leaves
-  // ours to it: the kernel moves a waiting thread to an idle core, never to a spinning one.
+  // A thread that is still inside after a while has lost its core to another process. Sleeping
+  // frees our core for it: the kernel moves a waiting thread to an idle core, never to a spinning
+  // one.
   while (!spin_until(empty)) {
     const uint64_t inside = gate_.load(std::memory_order_acquire);
     if (inside != 0) gate_.wait(inside, std::memory_order_acquire);

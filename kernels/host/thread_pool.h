@@ -1,14 +1,14 @@
 #pragma once
-// Persistent threads that share one loop at a time with the thread that calls it.
+// Persistent threads that run one loop at a time together with the calling thread.
 //
-// Items of a loop are claimed through a single counter, so a slow or late core does less of the
-// loop instead of delaying it; a thread that does not wake in time is not waited for at all. A
-// claim is a run of neighbours, as what they read often lies in a row: half of a thread's share of
-// what is left, down to one item. Between loops threads watch for the next one for some tens of
-// microseconds, then sleep: an idle pool takes no CPU.
+// Threads claim items of a loop through a single counter, so a slow or late core does fewer items
+// instead of delaying the loop, and a thread that does not wake in time is not waited for. A claim
+// is a run of consecutive items, because their data is often contiguous: half of a thread's share
+// of what is left, down to one item. Between loops threads spin for some tens of microseconds
+// waiting for the next one, then sleep: an idle pool uses no CPU.
 //
-// One thread owns the pool and makes all calls. Which thread computes an item, and in which order,
-// changes from run to run: items must not depend on it.
+// One thread owns the pool and makes all calls. Which thread computes an item and in which order
+// varies from run to run, so items must not depend on it.
 
 #include <atomic>
 #include <cstdint>
@@ -21,19 +21,19 @@ namespace hearth::kernels {
 
 class ThreadPool {
  public:
-  /// The caller counts as one of `num_threads` (>= 1).
+  /// `num_threads` (>= 1) includes the caller.
   explicit ThreadPool(int32_t num_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int32_t num_threads() const { return static_cast<int32_t>(threads_.size()) + 1; }
-  /// Threads that take part from now on, the caller included: 1 .. num_threads().
+  /// Sets how many threads take part in loops, the caller included: 1 .. num_threads().
   void set_active(int32_t num_threads);
   int32_t active() const { return active_.load(std::memory_order_relaxed); }
 
-  /// body(item, thread) for every item in [0, num_items), then returns; thread is in
-  /// [0, num_threads()), 0 the caller, and names what belongs to a thread (its scratch memory).
+  /// Calls body(item, thread) for every item in [0, num_items), then returns. `thread` is in [0,
+  /// num_threads()), 0 being the caller; use it to index per-thread data such as scratch memory.
   template <typename Body>
   void run(int64_t num_items, const Body& body) {
     run_loop({num_items, &body, [](const void* context, int64_t item, int32_t thread) {
@@ -54,12 +54,12 @@ class ThreadPool {
   bool join(uint32_t epoch);
   void claim_items(int32_t thread);
 
-  // A loop is announced by its epoch. `gate_` holds the epoch of the loop that may be joined, or 0
-  // while none may, above the number of threads inside: joining is one compare-and-swap, so that
-  // no thread can enter a loop that its caller has closed.
+  // A loop is announced by its epoch. `gate_` holds, above the number of threads inside, the epoch
+  // of the loop that may be joined, or 0 if none may. Joining is one compare-and-swap, so no thread
+  // can enter a loop that its caller has closed.
   std::atomic<uint32_t> epoch_{0};
   std::atomic<uint64_t> gate_{0};
-  std::atomic<int32_t> active_;  ///< threads from this number on sleep on it
+  std::atomic<int32_t> active_;  ///< threads with this number or above sleep on this variable
   std::atomic<bool> stopping_{false};
   alignas(64) std::atomic<int64_t> next_item_{0};
   alignas(64) Loop loop_{};

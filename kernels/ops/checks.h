@@ -1,6 +1,6 @@
 #pragma once
-// What every table checks before it computes: shapes that do not fit are bugs of the caller. And
-// what pack_weights checks before it packs: tensors come from files, so those are errors by name.
+// Checks that every table makes before it computes: a wrong shape is a bug of the caller. Also the
+// checks of pack_weights: tensors come from files, so a bad one is an error that names it.
 
 #include <span>
 
@@ -9,15 +9,15 @@
 
 namespace hearth::kernels {
 
-/// Rows that this step computes: the exact count where the index holds one.
+/// Rows that this step computes: the exact count if the index holds one.
 int32_t num_rows(const BatchIndex& batch, Rows rows);
 
-/// The positions that a row attends to. Memory of the index is the host's.
+/// The positions that a row attends to. The index must be in host memory.
 struct SeenPositions {
   int32_t first;
   int32_t last;
 };
-/// `to_all`: positions after the row's own, too.
+/// `to_all`: also the positions after the row's own.
 SeenPositions seen_positions(const AttentionArgs& args, int32_t row, bool to_all);
 
 void check_args(const EmbedArgs& args);
@@ -42,7 +42,7 @@ void check_args(const MoeCombineArgs& args);
 /// kUnsupported, naming the tensor, for a type, shape or size that cannot be packed for `role`.
 Result<void> check_tensors(std::span<const HostTensor> tensors, WeightRole role);
 
-/// The f32 values of vector tensors (f32, f16 or bf16), one after the other.
+/// The f32 values of vector tensors (f32, f16 or bf16), concatenated.
 std::vector<float> vector_values(std::span<const HostTensor> tensors);
 
 }  // namespace hearth::kernels

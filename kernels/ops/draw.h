@@ -1,15 +1,15 @@
 #pragma once
-// Tokens from rows of logits, on a device that has the logits in memory of its own: what the host
-// then reads is a token, or the few best ones, instead of a vocabulary of numbers.
+// Picks tokens from rows of logits on a device that keeps the logits in its own memory: the host
+// then reads one token, or the few best ones, instead of a whole vocabulary of numbers.
 //
-// A draw is by addressed Gumbel-max. The noise of a token is a function of (seed, sample, position,
-// token) alone: argmax of logit / temperature + noise is a draw from softmax(logit / temperature)
-// (Maddison, Tarlow and Minka 2014, section 2), the same whoever computes it. A device's logarithm
-// is not the host's to the last bit, so a device says nothing where two scores are nearer than that
-// could matter.
+// Tokens are drawn by addressed Gumbel-max. A token's noise is a function of (seed, sample,
+// position, token) alone; the argmax of logit / temperature + noise is a draw from softmax(logit /
+// temperature) (Maddison, Tarlow and Minka 2014, section 2), the same on every device. A device's
+// logarithm may differ from the host's in the last bits, so a device draws no token when two scores
+// are so close that the difference could matter.
 //
-// What is asked and answered may lie in memory of OpTable::allocate_host: it is little, and read
-// and written once.
+// Arguments and results may lie in memory of OpTable::allocate_host: they are small, and read and
+// written once.
 
 #include <cstdint>
 
@@ -23,11 +23,11 @@ HEARTH_HOST_DEVICE constexpr uint64_t noise_key(uint64_t seed, int32_t sample, i
   return noise_mix(noise_mix(noise_mix(seed) ^ static_cast<uint32_t>(sample)) ^
                    static_cast<uint32_t>(position));
 }
-/// 64 uniform bits for one token of the row with that key.
+/// 64 uniform bits for one token of the row with this key.
 HEARTH_HOST_DEVICE constexpr uint64_t noise_bits(uint64_t key, int32_t token) {
   return noise_mix(key ^ static_cast<uint32_t>(token));
 }
-/// In (0, 1): 52 bits, so that with the half added it is exact and below 1. The noise is
+/// In (0, 1): 52 bits, so that adding the half is exact and the result is below 1. The noise is
 /// -log(-log(u)), the standard Gumbel distribution's.
 HEARTH_HOST_DEVICE constexpr double noise_uniform(uint64_t bits) {
   return (static_cast<double>(bits >> 12) + 0.5) * 0x1p-52;
@@ -35,21 +35,21 @@ HEARTH_HOST_DEVICE constexpr double noise_uniform(uint64_t bits) {
 
 /// How the token of one row is drawn.
 struct DrawRow {
-  double temperature = 0;  ///< 0: the largest logit, the first of equals
+  double temperature = 0;  ///< 0: the largest logit, the first among equals
   uint64_t seed = 0;
   int32_t sample = 0;
-  int32_t position = 0;  ///< absolute, of the token
+  int32_t position = 0;  ///< absolute position of the token
 };
 
-/// What a row says where the host has to draw: a logit is not a finite number, or two scores are
-/// nearer to each other than kDrawSlack.
+/// Result of a row that the host has to draw: a logit is not a finite number, or two scores are
+/// closer to each other than kDrawSlack.
 inline constexpr int32_t kNotDrawn = -1;
-/// Of scores; relative to the largest where that is above 1. A thousand times what the logarithms
-/// of two libraries may differ by.
+/// Difference of scores, relative to the largest if that is above 1. It is a thousand times the
+/// difference that the logarithms of two libraries may have.
 inline constexpr double kDrawSlack = 1e-11;
 
-/// tokens[i] = the token that row i draws, or kNotDrawn; rows past the step's outputs are left
-/// alone.
+/// tokens[i] = the token drawn for row i, or kNotDrawn; rows past the step's outputs are not
+/// written.
 struct DrawArgs {
   const BatchIndex* batch;
   TensorView logits;    ///< (num_outputs, vocabulary)
@@ -57,29 +57,30 @@ struct DrawArgs {
   int32_t* tokens;      ///< (num_outputs)
 };
 
-/// The largest logits of one row, best first, of equals the lower token first.
+/// The largest logits of one row, best first; among equals the lower token first.
 struct BestLogits {
   static constexpr int32_t kCount = 64;
   float logit[kCount];
-  /// kNotDrawn behind the last where there are fewer; the first of all where a logit is not a
+  /// kNotDrawn after the last one if there are fewer; in the first element if a logit is not a
   /// finite number.
   int32_t token[kCount];
 };
 
-/// best[i] = those of row i. -0 counts as 0.
+/// best[i] = the largest logits of row i. -0 counts as 0.
 struct BestLogitsArgs {
   const BatchIndex* batch;
   TensorView logits;  ///< (num_outputs, vocabulary)
   BestLogits* best;   ///< (num_outputs)
 };
 
-/// token_ids[i] = tokens[rows[i]], or 0 where that is kNotDrawn: a step goes on with what another
-/// has drawn, before the host has seen it. Rows past the step's tokens are left alone.
+/// token_ids[i] = tokens[rows[i]], or 0 if that is kNotDrawn: one step continues with the tokens
+/// that another has drawn, before the host has read them. Rows past the step's tokens are not
+/// written.
 struct FeedArgs {
-  const BatchIndex* batch;  ///< of the step that goes on
-  const int32_t* tokens;    ///< what DrawArgs::tokens of the other was
+  const BatchIndex* batch;  ///< of the step that continues
+  const int32_t* tokens;    ///< DrawArgs::tokens of the earlier step
   const int32_t* rows;      ///< (num_tokens)
-  int32_t* token_ids;       ///< (num_tokens): the step's own
+  int32_t* token_ids;       ///< (num_tokens): of the step that continues
 };
 
 struct DrawOps {

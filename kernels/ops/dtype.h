@@ -1,6 +1,6 @@
 #pragma once
-// Element types of weights, activations and KV. Plain data only: files built for one instruction
-// set include this.
+// Element types of weights, activations and KV. Plain data only, because files built for one
+// instruction set include this header.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,8 +9,9 @@
 
 namespace hearth::kernels {
 
-/// Values are the tensor type ids of GGUF (ggml's published table), so a file's id converts after
-/// `dtype_from_gguf` has checked it. Types whose `usable` is false are known by size only.
+/// Values are GGUF's tensor type ids (ggml's published table), so an id from a file converts once
+/// `dtype_from_gguf` has checked it. For types whose `usable_as_weight` is false, only the size is
+/// known.
 enum class DType : uint8_t {
   kF32 = 0,
   kF16 = 1,
@@ -47,16 +48,16 @@ enum class DType : uint8_t {
 };
 
 struct DTypeInfo {
-  std::string_view name;   ///< as in file listings: "Q8_0"
+  std::string_view name;   ///< as in GGUF file listings: "Q8_0"
   int32_t block_elements;  ///< elements that share one stored block; 1 for plain types
   int32_t block_bytes;     ///< bytes of one stored block
   bool usable_as_weight;   ///< `pack_weights` accepts it
 };
 
-/// Size facts of a type. Every enumerator has an entry.
+/// Name and sizes of a type. Every enumerator has an entry.
 const DTypeInfo& info(DType type);
 
-/// The type of a GGUF id, or nothing for an id this table does not hold.
+/// The type with this GGUF id; empty for an unknown id.
 std::optional<DType> dtype_from_gguf(uint32_t id);
 
 /// Bytes of `num_elements` (a multiple of the block) of `type`. The caller has checked overflow.

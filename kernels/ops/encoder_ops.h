@@ -1,5 +1,5 @@
 #pragma once
-// Ops that only encoders need, on the memory and the weights of the OpTable that names them. They
+// Ops that only encoders need, on the memory and weights of the OpTable that points to them. They
 // keep the rules of kernels/ops.h.
 
 #include "kernels/base/result.h"
@@ -18,7 +18,7 @@ struct LayerNormArgs {
   TensorView out;  ///< like x
 };
 
-/// x = x * Phi(x) in place, Phi being the normal distribution's: the exact form, by erf.
+/// x = x * Phi(x) in place, Phi being the normal distribution function: the exact form, by erf.
 /// Source: Hendrycks and Gimpel 2016, section 2.
 struct GeluArgs {
   const BatchIndex* batch;
@@ -28,12 +28,12 @@ struct GeluArgs {
 struct EncoderOps {
   void (*layer_norm)(void* state, const LayerNormArgs&) = nullptr;
   void (*gelu)(void* state, const GeluArgs&) = nullptr;
-  /// As OpTable::attention, but each query sees all context_len positions of its sequence, whose K
-  /// and V are stored by now. No window.
+  /// Like OpTable::attention, but each query attends to all context_len positions of its sequence,
+  /// whose K and V are already stored. No window.
   void (*attention_to_all)(void* state, const AttentionArgs&) = nullptr;
 };
 
-/// The table's. kUnsupported where it has none.
+/// The table's encoder ops. kUnsupported if it has none.
 Result<EncoderOps> encoder_ops(const OpTable& table);
 
 }  // namespace hearth::kernels

@@ -1,7 +1,7 @@
 #pragma once
 // 16-bit floats in portable code: f16 (IEEE 754 binary16) and bf16 (upper half of f32). Conversions
-// to 16 bits round to nearest even, as the CPU's instructions do. Not included by files built for
-// one instruction set: inline code must not leak from there.
+// to 16 bits round to nearest even, as the CPU's instructions do. Files built for one instruction
+// set do not include this header: their inline code must not leak into portable files.
 
 #include <bit>
 #include <cstdint>

@@ -1,17 +1,17 @@
 #pragma once
-// Layout of one layer's K and V inside a block, shared by the reference and the CPU tables (so that
-// checked_ops can run both on one pool): K of every kv head, then V of every kv head, each
+// Layout of one layer's K and V inside a block, shared by the reference and the CPU tables so that
+// checked_ops can run both on one pool: K of every kv head, then V of every kv head, each
 // kv_head_bytes() long.
-//   K  (head_dim, block_size)   transposed: 16 positions of one dimension are a vector
+//   K  (head_dim, block_size)   transposed: 16 positions of one dimension form a vector
 //   V  (block_size, head_dim)
-// f16 and bf16 are rounded to nearest even. In q8_0 these are signed bytes, and behind them are the
-// scales of 32 dimensions each, f16; a value is integer * scale, exact in f32. The last scale of a
-// head may be that of fewer dimensions.
+// f16 and bf16 values are rounded to nearest even. In q8_0 the elements are signed bytes, followed
+// by f16 scales, one per 32 dimensions; a value is integer * scale, exact in f32. The last scale of
+// a head may cover fewer dimensions.
 //   K scales  (ceil(head_dim / 32), block_size)
 //   V scales  (block_size, ceil(head_dim / 32))
 // Per 32 values x of a head and token: d = f16(max |x| / 127), integer = x * (1 / d) rounded half
-// to even, held in -127 .. 127. All integers are 0 where d is 0, infinite, or NaN, which it is
-// where some x is not finite: then no finite value is read back.
+// to even, clamped to -127 .. 127. All integers are 0 if d is 0, infinite or NaN. d is NaN if some
+// x is not finite: then no finite value is read back.
 
 #include <cstdint>
 
@@ -34,7 +34,7 @@ inline int64_t kv_head_bytes(DType dtype, int32_t block_size, int32_t head_dim) 
       bytes_of(dtype, static_cast<uint64_t>(block_size) * static_cast<uint64_t>(head_dim)));
 }
 
-/// Index of K and V of (dimension, position in the block) within their head, and of their scales.
+/// Indices of K and V of (dimension, position in the block) within their head, and of their scales.
 struct KvIndex {
   int32_t block_size;
   int32_t head_dim;

@@ -1,5 +1,5 @@
 #pragma once
-// What weights take once a device has packed them, before anything is packed.
+// Sizes of packed weights, computed before anything is packed.
 
 #include <cstdint>
 #include <span>
@@ -8,8 +8,8 @@
 
 namespace hearth::kernels {
 
-/// Weight::bytes of what the CPU's pack_weights would return, whatever the variant. Tensors of
-/// types and shapes that it takes; their bytes are not read.
+/// Weight::bytes that the CPU's pack_weights would give the result, for every variant. The tensors'
+/// types and shapes must be packable; their bytes are not read.
 uint64_t cpu_packed_bytes(std::span<const HostTensor> tensors, WeightRole role);
 
 }  // namespace hearth::kernels

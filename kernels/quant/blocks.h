@@ -1,7 +1,8 @@
 #pragma once
 // The stored blocks of the quantized types, byte by byte, as ggml publishes them (ggml-common.h and
-// the gguf Python package's quants module). Little-endian; halves are IEEE binary16. Documentation
-// and sizes: code reads the bytes with memcpy, since blocks in a file have no alignment.
+// the gguf Python package's quants module). Little-endian; halves are IEEE binary16. These structs
+// serve as documentation and for sizes: code reads the bytes with memcpy, because blocks in a file
+// are not aligned.
 
 #include <cstdint>
 
@@ -41,7 +42,7 @@ struct MXFP4 {  ///< 2^(e - 128) * kFp4Values[q]: E8M0 scale halved, E2M1 values
   uint8_t qs[16];
 };
 
-// Blocks of 256 values in sub-blocks of 16 or 32 that have integer scales of their own.
+// Blocks of 256 values, in sub-blocks of 16 or 32 that each have an integer scale.
 
 /// d * (scales[i/16] & 15) * q - dmin * (scales[i/16] >> 4). Value 128 h + 32 f + i, i below 32, is
 /// field f of two bits of qs[32 h + i].
@@ -71,7 +72,7 @@ struct Q4_K {
   uint8_t qs[128];
 };
 
-/// As Q4_K; bit s of qh[i] is the fifth bit of value 32 s + i.
+/// Like Q4_K; bit s of qh[i] is the fifth bit of value 32 s + i.
 struct Q5_K {
   uint16_t d, dmin;
   uint8_t scales[12];
@@ -88,8 +89,9 @@ struct Q6_K {
   uint16_t d;
 };
 
-/// d * (scale[i/32] - 32) * kIq4Values[q]. Scale s: low four bits are nibble s % 2 of scales_l[s /
-/// 2], high two are field s of scales_h. Value 32 s + i as in the blocks of 32, qs + 16 s.
+/// d * (scale[i/32] - 32) * kIq4Values[q]. Scale s: the low four bits are nibble s % 2 of
+/// scales_l[s / 2], the high two are field s of scales_h. Value 32 s + i is stored as in the blocks
+/// of 32, at qs + 16 s.
 struct IQ4_XS {
   uint16_t d;
   uint16_t scales_h;

@@ -1,23 +1,24 @@
 #pragma once
-// What a quantized type is to the kernels, and where a packed group of it has its parts. Plain
-// data: files built for one instruction set include this.
+// How kernels see a quantized type, and where a packed group of it keeps its parts. Plain data,
+// because files built for one instruction set include this header.
 //
-// Every type comes down to one form. Input i of a block of 32 is worth
+// Every type reduces to one form. The value of input i of a block of 32 is
 //   scale[s] * (code[i] - offset) + min[s],   s = i / (32 / subs),
-// code through a codebook where the type has one; scale[s] is the block's d times an integer, which
-// f32 holds exactly.
+// where a type with a codebook maps its code through that first. scale[s] is the block's d times an
+// integer, exact in f32.
 //
-// Packed group of 16 outputs (Q8_0 has a layout of its own, kernels/cpu/matmul/kernels.h): first
-// the heads of all blocks, rounded up to a cache line, then their bodies. Bits are those of the
-// file in another order, so a group has the file's size.
-//   head   d: 16 f16 (MXFP4: 16 bytes E8M0); where there are, dmin or m: 16 f16; IQ4_XS: (2, 16)
-//          bytes, field b % 4 of [b / 4] the high two bits of the scale of 32-block b
-//   body   per 32 inputs its planes, one after the other; then the integer scales of all
-//   planes, as (.., 16 outputs, 4) bytes, where input 4 j + i is in byte i of an output:
+// A packed group has 16 outputs (Q8_0 has its own layout, kernels/cpu/matmul/kernels.h): first the
+// heads of all blocks, rounded up to a cache line, then their bodies. It holds the file's bits in
+// another order, so a group has the file's size.
+//   head   d: 16 f16 (MXFP4: 16 bytes E8M0); then, if the type has them, dmin or m: 16 f16;
+//          IQ4_XS: (2, 16) bytes, field b % 4 of [b / 4] the high two bits of the scale of
+//          32-block b
+//   body   the planes of each 32 inputs, one after the other; then the integer scales of all
+//   planes, as (.., 16 outputs, 4) bytes, with input 4 j + i in byte i of an output:
 //     nibbles  4 of them: [j % 4], low nibble for j below 4
 //     twos     2 of them: [j / 4], field j % 4 of two bits
 //     ones     1 of them: bit j
-//     A code is its nibble, or its two bits, with the next plane's bits above.
+//     A code is its nibble or its two bits, with the bits of the next plane above them.
 //   scales
 //     kTwoSix   (8, 16) bytes: low four bits of first and second; (4, 16): [b / 2], nibble b % 2:
 //               high two bits of first and second. Q3_K: scales of both halves; Q4_K: scale, min
@@ -37,7 +38,7 @@ enum class Codebook : uint8_t { kNone, kIq4, kFp4 };
 struct QuantLayout {
   int32_t block;   ///< inputs that share d: 32 or 256
   int32_t subs;    ///< scales per 32 inputs: 1 or 2
-  bool has_min;    ///< then offset is 0
+  bool has_min;    ///< if true, offset is 0
   int32_t offset;  ///< 0, or a power of two up to 128
   bool nibbles;
   bool twos;
@@ -54,14 +55,14 @@ struct QuantLayout {
     const bool bytes = sub_scales == SubScales::kNibbles || sub_scales == SubScales::kSigned;
     return 8 * plane_bytes() + (bytes ? 256 : sub_scales == SubScales::kTwoSix ? 192 : 64);
   }
-  /// From the group's begin to the first body.
+  /// Bytes from the start of the group to the first body.
   constexpr int64_t bodies_at(int64_t cols) const {
     return (cols / block * head_bytes + 63) / 64 * 64;
   }
   constexpr int64_t group_bytes(int64_t cols) const {
     return bodies_at(cols) + cols / block * body_bytes();
   }
-  /// The largest weight, offset and all, fits six bits: two products of it fit int16.
+  /// True unless every weight, offset included, fits in six bits; then two products fit in int16.
   constexpr bool wide() const { return codebook == Codebook::kIq4; }
 };
 
@@ -86,7 +87,7 @@ constexpr QuantLayout quant_layout(DType type) {
   }
 }
 
-/// Types that quant_layout describes, and the place of each in a kernel table.
+/// The types that quant_layout describes, in the order of their places in kernel tables.
 inline constexpr DType kQuantTypes[] = {
     DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kIQ4_NL, DType::kMXFP4,
     DType::kQ2_K, DType::kQ3_K, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K,   DType::kIQ4_XS};

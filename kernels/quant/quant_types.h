@@ -1,6 +1,6 @@
 #pragma once
-// Stored blocks in portable scalar code: taken apart for packing, and as values. What the reference
-// computes with, and what the golden vectors hold the formats to.
+// Stored blocks in portable scalar code: their fields, for packing, and their values. The reference
+// computes with this code, and the golden vectors test the formats against it.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,17 +10,17 @@
 
 namespace hearth::kernels {
 
-/// A stored block's fields as unsigned codes, in input order. Which exist: quant_layout().
+/// A stored block's fields as unsigned codes, in input order. quant_layout() says which exist.
 struct QuantCodes {
   uint16_t d;         ///< f16; MXFP4: E8M0
   uint16_t dmin;      ///< f16: dmin of K types, m of Q4_1 and Q5_1
-  uint8_t scale[16];  ///< per 16 inputs, or per 32 where subs is 1; int8 of Q6_K as its bits
+  uint8_t scale[16];  ///< per 16 inputs, or per 32 if subs is 1; Q6_K: the bits of its int8
   uint8_t min[16];
   uint8_t q[256];
 };
 
-/// The same as values: value[i] = scale[s] * q[i] + min[s], min being zero where a type has none.
-/// Of 16 inputs each, or of 32 where quant_layout().subs is 1.
+/// The same as values: value[i] = scale[s] * q[i] + min[s], where min is zero for a type without
+/// mins. Each s covers 16 inputs, or 32 if quant_layout().subs is 1.
 struct QuantValues {
   float scale[16];
   float min[16];
@@ -29,7 +29,7 @@ struct QuantValues {
 
 /// `type` is one of kQuantTypes.
 QuantCodes take_apart(DType type, const std::byte* block);
-/// d, dmin, scales and mins alone, as far as the type has them: nothing else is written.
+/// Only d, dmin, scales and mins, as far as the type has them; nothing else is written.
 void take_scales_apart(DType type, const std::byte* block, QuantCodes* codes);
 QuantValues values_of(DType type, const QuantCodes& codes);
 
@@ -40,7 +40,7 @@ void dequantize_codes(DType type, const QuantCodes& codes, float* out);
 float half_scale_of_e8m0(uint8_t e);
 
 /// Values of whole blocks of any usable type: F32, F16, BF16, Q8_0 and kQuantTypes. `blocks` holds
-/// out.size() values exactly. The same bits as the published definitions compute in f32.
+/// exactly out.size() values. Bit-identical to the published definitions computed in f32.
 void dequantize(DType type, std::span<const std::byte> blocks, std::span<float> out);
 
 }  // namespace hearth::kernels
