@@ -17,7 +17,7 @@ namespace {
 
 struct Variant {
   std::string_view name;
-  /// Variants with one id compute the same bits.
+  /// Variants with the same id compute the same bits.
   std::string_view numerics_id;
   bool (*supported)(const CpuFeatures&);
   const MatmulKernels* matmul;
@@ -115,7 +115,7 @@ Result<OpTable> cpu_ops(const CpuOptions& options, Packing packing) {
   table.moe_route = cpu::moe_route;
   table.moe_matmul = cpu::moe_matmul;
   table.moe_combine = cpu::moe_combine;
-  // Copies of memory: the reference has nothing to lose against another way.
+  // These only copy memory: the reference is as fast as any other way.
   table.gather_rows = reference::gather_rows;
   table.copy_blocks = reference::copy_blocks;
   return table;

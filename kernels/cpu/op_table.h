@@ -1,6 +1,6 @@
 #pragma once
-// The CPU ops, one file each, over the kernels of one instruction set. Private to kernels/ and its
-// tests. `state` of each op is a CpuState.
+// The CPU ops, one file each, built on the kernels of one instruction set. Private to kernels/ and
+// its tests. The `state` of each op is a CpuState.
 
 #include <cstddef>
 #include <cstdint>
@@ -25,9 +25,10 @@ class HostBuffer {
   HostBuffer(const HostBuffer&) = delete;
   HostBuffer& operator=(const HostBuffer&) = delete;
 
-  /// Exchanges the memory for `bytes` zeroed ones; false (and empty) when there are not enough.
+  /// Replaces the memory by `bytes` zeroed bytes; false (and empty) if there are not enough.
   bool reset(size_t bytes);
-  /// At least that much, content lost when it grows. No memory left stops the process.
+  /// Grows the memory to at least this size; growing loses its content. Too little memory stops the
+  /// process.
   std::byte* at_least(size_t bytes);
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
@@ -39,13 +40,13 @@ class HostBuffer {
 
 class PackedWeight;
 
-/// What was put off, in the order of pack_weights. Weights leave it when they end.
+/// Weights put off, in the order of pack_weights. A weight is removed when it is destroyed.
 struct LateWeights {
   std::vector<PackedWeight*> weights;
   uint64_t bytes = 0;
 };
 
-/// Scratch memory grows to what the largest step needs and stays.
+/// Scratch memory grows to the size that the largest step needs and is kept.
 struct CpuState {
   CpuState(int32_t num_threads, const MatmulKernels& m, const AttentionKernels& a,
            const RowKernels& r, Packing packing)
@@ -56,8 +57,8 @@ struct CpuState {
         thread_scratch(static_cast<size_t>(num_threads)),
         pool(num_threads) {}
 
-  /// body(item, thread) for each item: on all threads where `work` (about one cycle each) is worth
-  /// waking them, else on the caller.
+  /// Calls body(item, thread) for each item: on all threads if `work` (in units of about one cycle)
+  /// is worth waking them, else on the caller.
   template <typename Body>
   void for_each(int64_t num_items, int64_t work, const Body& body) {
     if (work >= kParallelFrom) return pool.run(num_items, body);
@@ -73,15 +74,15 @@ struct CpuState {
   HostBuffer plain_activations;             ///< packed for matmul
   HostBuffer quantized_activations;
   HostBuffer partials;                     ///< attention's, one per split
-  std::vector<HostBuffer> thread_scratch;  ///< of the op that runs, by thread
-  ThreadPool pool;                         ///< last: its threads end before the rest is freed
+  std::vector<HostBuffer> thread_scratch;  ///< of the current op, per thread
+  ThreadPool pool;  ///< last member: its threads end before the rest is freed
 };
 
-/// An op table's own pointer is to its CpuState.
+/// The `state` pointer of a CPU op table points to its CpuState.
 inline CpuState& state_of(void* state) { return *static_cast<CpuState*>(state); }
 
-/// A weight re-laid for matmul (kernels/cpu/matmul/kernels.h). Joined tensors stay apart, and so do
-/// experts: each begins a group.
+/// A weight packed for matmul (kernels/cpu/matmul/kernels.h). Joined tensors stay separate, and so
+/// do experts: each starts a new group.
 class PackedWeight final : public Weight {
  public:
   struct Segment {
@@ -90,13 +91,14 @@ class PackedWeight final : public Weight {
     int64_t rows;        ///< of one expert
     int64_t num_groups;  ///< of one expert
     int64_t group_bytes;
-    int64_t all_groups;  ///< of all experts, one after the other
-    std::byte* data;     ///< theirs
-    int64_t packed;      ///< so many of them are there
-    HostTensor source;   ///< of the others
+    int64_t all_groups;  ///< of all experts, concatenated
+    std::byte* data;     ///< memory of all groups
+    int64_t packed;      ///< number of groups packed so far
+    HostTensor source;   ///< the tensor that the remaining groups are packed from
 
     bool whole() const { return packed == all_groups; }
-    /// Groups [first, first + count) of all: where they are, or packed into `scratch` of so many.
+    /// Groups [first, first + count) over all experts: in place, or packed into `scratch`, which
+    /// has room for `count` groups.
     const std::byte* groups(int64_t first, int64_t count, std::byte* scratch) const;
   };
   PackedWeight() = default;
@@ -106,10 +108,10 @@ class PackedWeight final : public Weight {
 
   std::vector<Segment> segments;
   HostBuffer memory;
-  std::shared_ptr<LateWeights> late;  ///< has this one; null: it is whole
+  std::shared_ptr<LateWeights> late;  ///< contains this weight; null: it is completely packed
 };
 
-/// Row `row` of the weight, as f32 times `scale`. `scratch`: of the calling thread.
+/// Row `row` of the weight, as f32 times `scale`. `scratch` belongs to the calling thread.
 void unpack_row(const PackedWeight& weight, int64_t row, float scale, HostBuffer& scratch,
                 float* out);
 

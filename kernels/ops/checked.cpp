@@ -1,5 +1,5 @@
-// Two tables, one memory: every op runs on `b`, then, from the same inputs, on `a`, and what they
-// wrote is compared. KV layout and activations are the same for all tables in host memory; only
+// Runs two tables in one memory: every op runs on `b`, then, from the same inputs, on `a`, and the
+// outputs are compared. KV layout and activations are the same for all tables in host memory; only
 // weights are packed twice.
 
 #include <fmt/core.h>
@@ -41,7 +41,7 @@ struct Region {
   size_t bytes() const { return bytes_of(dtype, static_cast<uint64_t>(count)); }
 };
 
-/// The elements of all regions, as f32, and their bytes to put back.
+/// The elements of all regions, as f32, and their bytes for restoring.
 struct Snapshot {
   std::vector<std::byte> bytes;
 
@@ -70,7 +70,8 @@ double element(const std::byte* data, DType dtype, int64_t i) {
   }
 }
 
-/// The share of `scale` by which two values differ; NaN equals NaN, infinity its like.
+/// The difference of two values relative to `scale`; NaN equals NaN, and equal infinities are
+/// equal.
 double difference(double a, double b, double scale) {
   if (a == b || (std::isnan(a) && std::isnan(b))) return 0;
   const double share = std::abs(a - b) / scale;
@@ -81,7 +82,7 @@ void compare(std::string_view op, const CheckedState& state, const std::vector<R
              const std::vector<std::byte>& b_bytes) {
   double largest = 1e-30;
   for (const Region& r : regions) {
-    if (r.dtype == DType::kI32) continue;  // no magnitudes: ids
+    if (r.dtype == DType::kI32) continue;  // ids have no magnitudes
     for (int64_t i = 0; i < r.count; ++i) {
       const double value = std::abs(element(r.data, r.dtype, i));
       if (std::isfinite(value)) largest = std::max(largest, value);
@@ -123,7 +124,7 @@ std::vector<Region> rows_of(const TensorView& view, int32_t rows) {
   return regions;
 }
 
-/// One whole layer of every block that a slot lies in, each block once.
+/// The whole layer in every block that a slot lies in, each block once.
 std::vector<Region> blocks_of(const KvStoreArgs& args) {
   const PagedKv& kv = args.kv;
   const int32_t* slots = args.batch->groups[args.group].slot_mapping;
@@ -133,7 +134,7 @@ std::vector<Region> blocks_of(const KvStoreArgs& args) {
   }
   std::sort(blocks.begin(), blocks.end());
   blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
-  // q8_0 by its bytes, which the tables agree on.
+  // Compare q8_0 by its bytes, which are the same in all tables.
   const DType type = kv.dtype == DType::kQ8_0 ? DType::kI8 : kv.dtype;
   const int64_t bytes = kv_layer_bytes(kv.dtype, kv.block_size, kv.num_kv_heads, kv.head_dim);
   const int64_t count = bytes / static_cast<int64_t>(bytes_of(type, 1));
@@ -144,7 +145,7 @@ std::vector<Region> blocks_of(const KvStoreArgs& args) {
   return regions;
 }
 
-/// Runs `op` of both tables; `weight` is the args' member that holds a weight, or null.
+/// Runs `op` on both tables; `weight` is the member of the args that points to a weight, or null.
 template <typename Args>
 void run_op(std::string_view name, void* state_pointer, const Args& args,
             const std::vector<Region>& regions, void (*OpTable::*op)(void*, const Args&),
@@ -186,7 +187,7 @@ void set_ops(OpTable& table) {
   };
   table.rms_norm = [](void* s, const RmsNormArgs& given) {
     RmsNormArgs args = given;
-    args.reader = nullptr;  // it is neither table's
+    args.reader = nullptr;  // it belongs to neither table
     run_op("rms_norm", s, args, rows_of(args.out, num_rows(*args.batch, args.rows)),
            &OpTable::rms_norm, &RmsNormArgs::weight);
   };
@@ -280,7 +281,7 @@ OpTable checked_ops(OpTable a, OpTable b, const CheckedOptions& options) {
     const OpTable& t = a_of(s);
     t.copy_to_host(t.state.get(), dst, src, bytes);
   };
-  table.synchronize = [](void*) {};  // every op has waited for both
+  table.synchronize = [](void*) {};  // every op has already waited for both
   table.set_num_threads = [](void* s, int32_t num_threads) {
     for (OpTable* t : {&static_cast<CheckedState*>(s)->a, &static_cast<CheckedState*>(s)->b}) {
       t->set_num_threads(t->state.get(), std::min(num_threads, t->device.num_threads));

@@ -199,7 +199,7 @@ Result<void> check_tensors(std::span<const HostTensor> tensors, WeightRole role)
     if (!type.usable_as_weight) {
       return unsupported(tensor, fmt::format("type {} cannot be computed with", type.name));
     }
-    // Sides up to 2^31 keep every product below in 64 bits.
+    // Sides up to 2^31 keep every product below within 64 bits.
     constexpr int64_t kMaxSide = int64_t{1} << 31;
     if (tensor.rows <= 0 || tensor.cols <= 0 || tensor.rows > kMaxSide || tensor.cols > kMaxSide) {
       return unsupported(tensor, fmt::format("shape [{},{}]", tensor.rows, tensor.cols));

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kGroupLanes = 16;
 
-/// The bytes of one block of one lane: f(which plane's, ..) visits them the same way in and out.
+/// Where one block of one lane lies in its group, for placing rows and for reading them.
 struct BlockParts {
   const QuantLayout& layout;
   int lane;
@@ -39,15 +39,15 @@ uint32_t four(const uint8_t* bytes) {
   return word;
 }
 
-/// Word j of a lane's plane.
+/// Stores word j of a lane's plane.
 void put_word(uint8_t* plane, int j, uint32_t word) { std::memcpy(plane + j * 64, &word, 4); }
 
-/// Masks keep what a shift of a word brings over from the neighbouring byte out.
+/// Shifting a word brings in bits of the neighbouring byte; these masks remove them.
 constexpr uint32_t kLow = 0x0f0f0f0f;
 constexpr uint32_t kTwo = 0x03030303;
 constexpr uint32_t kOne = 0x01010101;
 
-/// 16 stored bytes, value i low and 16 + i high: a plane of nibbles as it is.
+/// 16 stored bytes, value i low and value 16 + i high: stored unchanged as a plane of nibbles.
 void put_nibbles(const uint8_t* qs, uint8_t* plane) {
   for (int j = 0; j < 4; ++j) put_word(plane, j, four(qs + 4 * j));
 }
@@ -61,7 +61,7 @@ void put_nibble_pair(const uint8_t* qs, uint8_t* low, uint8_t* high) {
   }
 }
 
-/// 32 stored bytes, field f of two bits of each.
+/// 32 stored bytes: field f of two bits of each.
 void put_twos(const uint8_t* qs, int f, uint8_t* plane) {
   for (int j = 0; j < 2; ++j) {
     uint32_t fields = 0;
@@ -82,7 +82,7 @@ void put_ones_of_32(const uint8_t* qh, uint8_t* plane) {
   const uint32_t stored = four(qh);
   uint32_t bits = 0;
   for (int i = 0; i < 4; ++i) {
-    // Each fourth bit from bit i on, moved together into a byte.
+    // Every fourth bit, starting with bit i, gathered into a byte.
     uint32_t each = stored >> i & 0x11111111;
     each = (each | each >> 3) & 0x03030303;
     each = (each | each >> 6) & 0x000f000f;
@@ -91,8 +91,8 @@ void put_ones_of_32(const uint8_t* qh, uint8_t* plane) {
   put_word(plane, 0, bits);
 }
 
-/// A block's codes into the planes of its 32-blocks. Bytes of the file to bytes of the group: what
-/// a load waits for, with as little in between as there can be.
+/// Stores a block's codes in the planes of its 32-blocks. Copies bytes of the file to bytes of the
+/// group with as little work as possible, because loading a model waits for this.
 template <DType kType>
 void put_codes(const BlockParts& at, const uint8_t* block) {
   const auto plane = [&at](int b) { return at.plane(b) + at.lane * 4; };
@@ -120,7 +120,7 @@ void put_codes(const BlockParts& at, const uint8_t* block) {
     }
   } else if constexpr (kType == DType::kQ6_K) {
     for (int b = 0; b < 8; ++b) {
-      if (b % 4 < 2) {  // its nibbles are the low ones, those of b + 2 the high ones
+      if (b % 4 < 2) {  // its nibbles are the low ones; those of b + 2 are the high ones
         put_nibble_pair(block + b / 4 * 64 + b % 4 * 32, plane(b), plane(b + 2));
       }
       put_twos(block + offsetof(stored::Q6_K, qh) + b / 4 * 32, b % 4, plane(b) + 256);
@@ -225,7 +225,7 @@ void get_scales(const BlockParts& at, QuantCodes& codes) {
   }
 }
 
-/// f(block, its parts in the group) for each stored block of a lane.
+/// Calls f(block, its parts in the group) for each stored block of a lane.
 template <typename Visit>
 void for_blocks(const QuantLayout& layout, int64_t cols, int lane, uint8_t* group,
                 const Visit& visit) {
@@ -250,11 +250,11 @@ void place_row_of(const std::byte* row, int64_t cols, int lane, uint8_t* group) 
     put_codes<kType>(at, block);
     if constexpr (kType == DType::kMXFP4) {
       at.head[lane] = block[0];
-    } else if constexpr (kLayout.block == 32) {  // d, and m behind it, come first
+    } else if constexpr (kLayout.block == 32) {  // d comes first, followed by m
       std::memcpy(at.head + 2 * lane, block, 2);
       if constexpr (kLayout.has_min) std::memcpy(at.head + 32 + 2 * lane, block + 2, 2);
     } else {
-      QuantCodes codes;  // all but its codes
+      QuantCodes codes;  // without its codes
       take_scales_apart(kType, reinterpret_cast<const std::byte*>(block), &codes);
       put_half(codes.d, at.head + 2 * lane);
       if constexpr (kLayout.has_min) put_half(codes.dmin, at.head + 32 + 2 * lane);

@@ -34,7 +34,7 @@ void fifth_bits(const uint8_t* qh, uint8_t* q) {
   for (int i = 0; i < 32; ++i) q[i] |= static_cast<uint8_t>(field(qh[i / 8], i % 8, 1) << 4);
 }
 
-/// 128 bytes: per 32 of them one sub-block low and the next high.
+/// 128 bytes: each 32 of them hold one sub-block in the low nibbles and the next in the high ones.
 void nibbles_of_256(const uint8_t* qs, uint8_t* q) {
   for (int c = 0; c < 4; ++c) {
     for (int i = 0; i < 32; ++i) {
@@ -44,7 +44,7 @@ void nibbles_of_256(const uint8_t* qs, uint8_t* q) {
   }
 }
 
-/// 64 bytes: per 32 of them four sub-blocks, one per field of two bits.
+/// 64 bytes: each 32 of them hold four sub-blocks, one per field of two bits.
 void twos_of_256(const uint8_t* qs, uint8_t* q) {
   for (int h = 0; h < 2; ++h) {
     for (int f = 0; f < 4; ++f) {
@@ -117,7 +117,7 @@ void scales_apart(const stored::Q6_K& b, QuantCodes& codes) {
 }
 
 void codes_apart(const stored::Q6_K& b, QuantCodes& codes) {
-  for (int n = 0; n < 8; ++n) {  // 32 at a time, for these loops to be vectors
+  for (int n = 0; n < 8; ++n) {  // 32 at a time, so that these loops vectorize
     const int f = n % 4;
     const uint8_t* low = b.ql + n / 4 * 64 + f % 2 * 32;
     const uint8_t* high = b.qh + n / 4 * 32;
@@ -172,7 +172,7 @@ void scales_apart(const stored::MXFP4& b, QuantCodes& codes) { codes.d = b.e; }
 
 void codes_apart(const stored::MXFP4& b, QuantCodes& codes) { nibbles_of_32(b.qs, codes.q); }
 
-/// visit(the block as its stored type).
+/// Calls visit(block), with the block as its stored type.
 template <typename Visit>
 void visit_block(DType type, const std::byte* block, const Visit& visit) {
   switch (type) {
@@ -192,7 +192,7 @@ void visit_block(DType type, const std::byte* block, const Visit& visit) {
   }
 }
 
-/// The integer that scale s multiplies d with.
+/// The integer factor of d in scale s.
 int32_t integer_scale(const QuantLayout& layout, DType type, uint8_t code) {
   if (layout.block == 32) return 1;
   if (type == DType::kQ6_K) return static_cast<int8_t>(code);
@@ -247,7 +247,7 @@ void dequantize_codes(DType type, const QuantCodes& codes, float* out) {
   const int sub = 32 / layout.subs;
   for (int i = 0; i < layout.block; ++i) {
     const float product = values.scale[i / sub] * static_cast<float>(values.q[i]);
-    // Adding a zero would lose the sign of a product of -0.
+    // Adding a zero would turn a product of -0 into 0.
     out[i] = layout.has_min ? product + values.min[i / sub] : product;
   }
 }

@@ -22,7 +22,7 @@ double load(const std::byte* head, DType dtype, int64_t index) {
   return 0;
 }
 
-/// K and V of one kv head as they were stored, rounded.
+/// Rounded K and V of one kv head, as stored.
 struct StoredHead {
   const PagedKv& kv;
   KvIndex at{kv.block_size, kv.head_dim};
@@ -79,7 +79,7 @@ void attend(const AttentionArgs& args, const int32_t* blocks, int32_t head,
   }
 }
 
-/// `to_all`: a query sees what is behind it, too.
+/// `to_all`: a query also attends to later positions.
 void attend_rows(const AttentionArgs& args, bool to_all) {
   check_args(args);
   const BatchIndex& batch = *args.batch;

@@ -37,8 +37,8 @@ int8_t quantized(float x, uint16_t scale) {
   return static_cast<int8_t>(std::clamp(std::nearbyint(x * (1.0f / d)), -127.0f, 127.0f));
 }
 
-/// K or V of one head of one token; `index_of(d)` and `scale_index_of(d)` say where dimension d
-/// goes.
+/// Stores K or V of one head of one token; `index_of(d)` and `scale_index_of(d)` give the places of
+/// dimension d.
 template <typename IndexOf, typename ScaleIndexOf>
 void store_head(std::byte* head, const PagedKv& kv, const float* x, const IndexOf& index_of,
                 const ScaleIndexOf& scale_index_of) {

@@ -13,7 +13,7 @@
 namespace hearth::kernels::reference {
 namespace {
 
-/// Sixteen weights of one scale, as MatmulArgs states them: scale * q[i] + min.
+/// Sixteen weights with one scale, as MatmulArgs defines them: scale * q[i] + min.
 struct SubBlock {
   double scale;
   double min;

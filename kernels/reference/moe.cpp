@@ -9,7 +9,7 @@ namespace hearth::kernels::reference {
 
 void route_row(const float* logits, int64_t num_experts, const MoeRouteArgs& args, int32_t* ids,
                float* weights) {
-  // A NaN is never larger than what was found, so the ids are those of experts whatever comes.
+  // A NaN never compares larger, so the ids are valid experts for any input.
   for (int32_t j = 0; j < args.top_k; ++j) {
     int32_t best = -1;
     for (int32_t e = 0; e < num_experts; ++e) {

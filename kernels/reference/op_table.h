@@ -1,6 +1,6 @@
 #pragma once
 // The reference ops, one file each. They are the specification: the formula in scalar loops,
-// accumulated in double, one thread. Private to kernels/ and its tests.
+// accumulated in double, on one thread. Private to kernels/ and its tests.
 
 #include <functional>
 #include <memory>
@@ -29,21 +29,22 @@ class StoredWeight final : public Weight {
   std::vector<float> values;  ///< role kVector
 };
 
-/// One quantized block of activations, as MatmulArgs states it.
+/// One quantized block of activations, as MatmulArgs defines it.
 struct QuantizedBlock {
   float d;
   int8_t q[32];
 };
 QuantizedBlock quantize_block(const float* x);
 
-/// One input row, and quantized where its length allows.
+/// One input row, also quantized if its length allows.
 struct Activations {
   Activations(const float* values, int64_t cols);
   const float* x;
   std::vector<QuantizedBlock> quantized;
 };
 
-/// One output of the weight (of one expert) for several inputs: done(index of the input, sum).
+/// Computes one output of the weight (of one expert) for several inputs: done(index of the input,
+/// sum).
 void multiply_row(const StoredWeight& w, int64_t row, int32_t expert,
                   const std::vector<Activations>& inputs,
                   const std::function<void(size_t input, double sum)>& done);
@@ -62,7 +63,7 @@ void kv_store(void*, const KvStoreArgs&);
 void attention(void*, const AttentionArgs&);
 void gated_activation(void*, const GatedActivationArgs&);
 void gather_rows(void*, const GatherRowsArgs&);
-/// One token of moe_route; the CPU table computes it alike.
+/// One token of moe_route; the CPU table uses this too.
 void route_row(const float* logits, int64_t num_experts, const MoeRouteArgs& args, int32_t* ids,
                float* weights);
 void moe_route(void*, const MoeRouteArgs&);

@@ -9,7 +9,7 @@
 namespace hearth::kernels::cpu {
 namespace {
 
-/// Rows computed together: query heads that share `kv_head`, of neighbouring tokens of a sequence.
+/// Rows computed together: query heads that share `kv_head`, of consecutive tokens of a sequence.
 struct HeadRows {
   int32_t seq;
   int32_t kv_head;
@@ -18,7 +18,7 @@ struct HeadRows {
   int32_t num_rows;   ///<   first_token + (first_row + i) / group
   int32_t first_split;
   int32_t num_splits;
-  int64_t first_partial;  ///< index of its first partial where splits run apart
+  int64_t first_partial;  ///< index of its first partial if splits are computed separately
 };
 
 struct Attention {
@@ -26,7 +26,7 @@ struct Attention {
   const GroupIndex& index;
   const AttentionKernels& kernels;
   int32_t heads_per_kv_head;
-  bool to_all;  ///< a query sees what is behind it, too
+  bool to_all;  ///< a query also attends to later positions
 
   int32_t token_of(const HeadRows& set, int32_t row) const {
     return set.first_token + (set.first_row + row) / heads_per_kv_head;
@@ -37,7 +37,7 @@ struct Attention {
   SeenPositions seen_by(int32_t token) const { return seen_positions(args, token, to_all); }
 };
 
-/// Partials of one split: the kernel's, and o of its rows.
+/// Partial results of one split: m and l from the kernel, and o of its rows.
 struct Partial {
   AttentionPartial* ml;
   float* o;  ///< (rows, padded head_dim)
@@ -109,7 +109,7 @@ AttentionFn kernel_of(const AttentionKernels& kernels, DType kv_type) {
   return nullptr;
 }
 
-/// `ahead` is the last split that the same thread will compute of the set.
+/// `ahead` is the last split of the set that the same thread will compute.
 void compute_split(const Attention& a, const HeadRows& set, int32_t split, int32_t ahead,
                    float* scratch, const Partial& out) {
   const PagedKv& kv = a.args.kv;
@@ -140,7 +140,7 @@ void compute_split(const Attention& a, const HeadRows& set, int32_t split, int32
   kernel_of(a.kernels, kv.dtype)(task, out.ml, out.o);
 }
 
-/// Adds the next split, in ascending order, to what the set has so far.
+/// Merges the next split, in ascending order, into the set's result so far.
 void merge(const Attention& a, const HeadRows& set, const Partial& total, const Partial& next) {
   const int32_t head_dim = a.args.kv.head_dim;
   const int64_t padded = padded_head_dim(head_dim);
@@ -161,7 +161,7 @@ void finish(const Attention& a, const HeadRows& set, const Partial& total) {
   }
 }
 
-/// Every set on one thread, split after split.
+/// Computes each set on one thread, split after split.
 void run_sets(CpuState& state, const Attention& a, const std::vector<HeadRows>& sets, int32_t rows,
               int64_t work) {
   const int32_t head_dim = a.args.kv.head_dim;
@@ -180,8 +180,8 @@ void run_sets(CpuState& state, const Attention& a, const std::vector<HeadRows>& 
   });
 }
 
-/// Few sets over long contexts (decode): items are a few neighbouring splits of a set, each with a
-/// partial of its own, merged afterwards.
+/// For few sets over long contexts (decode): an item is a few consecutive splits of a set; each
+/// split has its own partial result, and these are merged afterwards.
 void run_splits(CpuState& state, const Attention& a, std::vector<HeadRows>& sets, int32_t rows,
                 int64_t num_splits, int64_t work) {
   struct Item {
@@ -189,8 +189,8 @@ void run_splits(CpuState& state, const Attention& a, std::vector<HeadRows>& sets
     int32_t first;  ///< among the set's splits
     int32_t last;
   };
-  // Neighbours, so that one split asks for the memory of the next; few enough of them that a slow
-  // core does not keep the others waiting for its last item.
+  // Consecutive splits, so that one split prefetches the memory of the next; small items, so that a
+  // slow core does not keep the others waiting for its last item.
   constexpr int32_t kItemsPerThread = 8;
   const auto each_item = static_cast<int32_t>(
       std::clamp<int64_t>(num_splits / (kItemsPerThread * state.pool.active()), 1, 8));

@@ -1,12 +1,13 @@
 #pragma once
-// The attention kernels, written once over a simd_*.h vocabulary and compiled per instruction set.
+// The attention kernels, written once against the simd_*.h vocabulary, compiled per instruction
+// set.
 //
-// Positions are walked in tiles of kSoftmaxTile at absolute multiples, with a running maximum per
-// row (online softmax). K and V of a tile become f32 in scratch memory once, for all rows; where
-// few rows want them, in registers instead (InPlace), to the same values. A row's bits depend on
-// nothing but its own q, its positions and their K and V: every score is one chain over head_dim
-// and every o one chain over positions, however rows are grouped. V of a position is read for no
-// row that does not see it: unused slots hold anything, NaN too.
+// Positions are processed in tiles of kSoftmaxTile at absolute multiples, with a running maximum
+// per row (online softmax). K and V of a tile are converted to f32 in scratch memory once for all
+// rows; for few rows they are converted in registers instead (InPlace), to the same values. A row's
+// bits depend only on its own q, its positions and their K and V: every score is one chain over
+// head_dim and every o is one chain over positions, however rows are grouped. V of a position is
+// not read for a row that does not see the position: unused slots may hold anything, even NaN.
 
 #include "kernels/cpu/attention/kernels.h"
 #include "kernels/cpu/simd/math.h"
@@ -15,15 +16,15 @@ namespace hearth::kernels {
 namespace {
 
 constexpr float kMinusInfinity = -__builtin_inff();
-constexpr int kSubTile = 16;  // positions that lie in one block for certain
-// Rows and vectors of one block of chains: enough of them to hide fma latency, few enough for the
-// registers (16 + 4 + 1 of 32, 8 + 2 + 1 of 16).
+constexpr int kSubTile = 16;  // positions that are certain to lie in one block
+// Rows and vectors in one block of chains: enough to hide fma latency, few enough for the registers
+// (16 + 4 + 1 of 32, 8 + 2 + 1 of 16).
 constexpr int kRowBlock = 4;
 constexpr int kVecBlock = kRegisters == 32 ? 4 : 2;
 
-/// Where the next tile's K and V lie. Blocks lie anywhere in the pool, where no hardware prefetcher
-/// finds them, so the sums over one tile ask for the lines of the next, into L2, a few at a time:
-/// asked for all at once they wait for each other.
+/// Addresses of the next tile's K and V. Blocks are scattered over the pool, where no hardware
+/// prefetcher predicts them, so the sums over one tile prefetch the lines of the next into L2, a
+/// few at a time: prefetches issued all at once wait for each other.
 struct Next {
   const char* k[kSoftmaxTile / kSubTile];
   const char* v[kSoftmaxTile / kSubTile];
@@ -34,7 +35,7 @@ struct Next {
   HEARTH_SIMD void ask_k(int32_t d) const {
     for (const char* sub : k) __builtin_prefetch(sub + d * k_row_bytes, 0, 2);
   }
-  /// 64 dimensions from `first` on take two lines in f16.
+  /// 64 dimensions, starting with `first`, take two lines in f16.
   HEARTH_SIMD void ask_v(int j, int64_t first) const {
     const char* row = v[j / kSubTile] + j % kSubTile * v_row_bytes + first * value_bytes;
     __builtin_prefetch(row, 0, 2);
@@ -43,9 +44,10 @@ struct Next {
 };
 
 // ---- K and V as f32 ---------------------------------------------------------------------------
-// to_f32_k: 16 positions of K (head_dim, block_size) into columns of (head_dim, kSoftmaxTile).
-// to_f32_v: 16 positions of V (block_size, head_dim) into rows of (16, padded), zeros behind
-// head_dim. `offset` is the first position in its block.
+// to_f32_k: converts 16 positions of K (head_dim, block_size) to columns of (head_dim,
+// kSoftmaxTile).
+// to_f32_v: converts 16 positions of V (block_size, head_dim) to rows of (16, padded), with zeros
+// after head_dim. `offset` is the first position in its block.
 
 struct KvF32 {
   using T = float;
@@ -93,7 +95,7 @@ struct PlainTile {
   }
 };
 
-/// Integers times the scale of 32 of them, exact in f32.
+/// Integers times a scale per 32 of them, exact in f32.
 struct Q8Tile {
   static constexpr int64_t kValueBytes = 1;
   static constexpr bool kInPlace = false;
@@ -114,7 +116,7 @@ struct Q8Tile {
     }
   }
 
-  /// `scales` is room for those of 16 positions as f32.
+  /// `scales` has room for the scales of 16 positions as f32.
   static void to_f32_v(const AttentionSplit& a, const char* block, int32_t offset, float* scales,
                        float* out) {
     const int32_t n = a.head_dim;
@@ -143,9 +145,9 @@ struct Q8Tile {
   }
 };
 
-// ---- Where the chains take K and V of a tile from -----------------------------------------------
-// k_lanes: dimension d of kLanes positions, the vec-th of them. v_lanes: kLanes dimensions from d
-// of position j.
+// ---- Sources of K and V for the chains of a tile ------------------------------------------------
+// k_lanes: dimension d of kLanes positions, the vec-th such vector. v_lanes: kLanes dimensions of
+// position j, starting with d.
 
 /// As f32, from scratch memory.
 struct Scratch {
@@ -159,7 +161,8 @@ struct Scratch {
   HEARTH_SIMD F v_lanes(int j, int64_t d) const { return load(v + j * padded + d); }
 };
 
-/// f16, where it lies: a head_dim that vectors fill. Sub-tiles that no row sees are others again.
+/// f16, read in place: head_dim is a multiple of the vector length. Sub-tiles that no row sees
+/// point to a sub-tile that is seen.
 struct InPlace {
   const uint16_t* k[kSoftmaxTile / kSubTile];
   const uint16_t* v[kSoftmaxTile / kSubTile];
@@ -176,7 +179,7 @@ struct InPlace {
 
 // ---- Blocks of chains -------------------------------------------------------------------------
 
-/// e^x of one value, by the same operations as in a vector.
+/// e^x of one value, computed by the same operations as in a vector.
 float exp1(float x) { return first(exp(set1(x))); }
 
 /// score = cap * tanh(score / cap) for n scores, a multiple of 16.
@@ -186,7 +189,7 @@ void cap_scores(float* scores, int n, float cap) {
   }
 }
 
-/// scores[r][j] = scale * q[r] . k[j] (soft capped) for the positions of a tile.
+/// scores[r][j] = scale * q[r] . k[j] (with soft cap) for the positions of a tile.
 template <int kRows, bool kAsk, typename Source>
 void tile_scores(const AttentionSplit& a, const float* const* q, const Source& kv, const Next& next,
                  float* scores) {
@@ -224,8 +227,8 @@ void tile_scores(const AttentionSplit& a, const float* const* q, const Source& k
   if (a.soft_cap > 0) cap_scores(scores, kRows * kSoftmaxTile, a.soft_cap);
 }
 
-/// Turns a row's scores of a tile into weights against its new maximum, adds them to the 16 lanes
-/// of l, and returns what earlier weights are to be multiplied with.
+/// Turns a row's scores of a tile into weights relative to its new maximum, adds them to the 16
+/// lanes of l, and returns the factor for earlier weights.
 float tile_softmax(float* scores, float* m, float* l) {
   F largest[kParts];
   for (int p = 0; p < kParts; ++p) largest[p] = load(scores + p * kLanes);
@@ -296,7 +299,7 @@ void tile_values(const Source& kv, int64_t padded, int from, int to, const float
   }
 }
 
-/// What the rows of a split share, and what they have so far.
+/// Data shared by the rows of a split, and their results so far.
 struct Work {
   const AttentionSplit& a;
   AttentionPartial* partial;
@@ -317,7 +320,7 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-/// kRows rows from `row` on over one tile, of which all of them see `range`.
+/// kRows rows, starting with `row`, over one tile; all of them see `range`.
 template <int kRows, bool kAsk, typename Source>
 void rows_of_tile(const Work& w, const Source& kv, int row, const Range& range, const Next& next) {
   alignas(64) float scores[kRows * kSoftmaxTile];
@@ -350,7 +353,7 @@ int some_rows_of_tile(const Work& w, const Source& kv, int row, int alike, const
 
 // ---- One split --------------------------------------------------------------------------------
 
-/// All rows over one tile whose K and V are there.
+/// All rows over one tile whose K and V are available.
 template <typename Source>
 void tile_of_rows(const Work& w, const Source& kv, int32_t tile, const Next& next, bool ask) {
   const AttentionSplit& a = w.a;
@@ -360,7 +363,7 @@ void tile_of_rows(const Work& w, const Source& kv, int32_t tile, const Next& nex
       ++row;
       continue;
     }
-    int alike = 1;  // neighbours that see the same part: the heads of a token, or all of it
+    int alike = 1;  // neighbours that see the same positions: the heads of one token, or all rows
     while (alike < kRowBlock && row + alike < a.num_rows && Range(a, row + alike, tile) == range) {
       ++alike;
     }
@@ -376,7 +379,7 @@ void attend_split(const AttentionSplit& a, AttentionPartial* partial, float* o) 
   float* k = a.scratch;
   float* v = k + kSoftmaxTile * a.head_dim;
   float* l = v + kSoftmaxTile * padded;
-  float* scales = l + kMaxAttentionRows * 16;  // of 16 positions of V
+  float* scales = l + kMaxAttentionRows * 16;  // for 16 positions of V
   const Work w{a, partial, padded, l, o};
   const bool in_place = Kv::kInPlace && a.num_rows <= kRowBlock && a.head_dim % 64 == 0;
   int32_t seen_first = a.end;  // positions that any row sees

@@ -1,22 +1,22 @@
 #pragma once
-// What attention is to one instruction set. Plain data: files built for one instruction set include
-// this.
+// The interface of attention to one instruction set. Plain data, because files built for one
+// instruction set include this header.
 //
 // A row is one query head of one token. Rows of one sequence that share a kv head are computed
 // together, so that each K and V is loaded and converted once for all of them. A row's result over
-// one split of positions is a partial softmax: the largest score m, and with weights
-// e^(score - m) their sum l and the weighted sum of V, o. Rows without a position in the split have
-// m = -infinity.
+// one split of positions is a partial softmax: the largest score m and, with weights e^(score - m),
+// their sum l and the weighted sum of V, o. Rows without a position in the split have m =
+// -infinity.
 
 #include <cstdint>
 
 namespace hearth::kernels {
 
-/// Rows that share K and V once converted: 16 tokens of 4 heads per kv head. Converting is then a
-/// twentieth of the work, and all that is touched stays in L2.
+/// Rows that share converted K and V: 16 tokens of 4 heads per kv head. Converting is then a
+/// twentieth of the work, and all the data stays in L2.
 inline constexpr int kMaxAttentionRows = 64;
-/// Positions that share one new maximum of a row. Begins at absolute multiples, divides
-/// kAttentionSplit, and is part of the numerics.
+/// Positions that share one update of a row's maximum. Tiles start at absolute multiples; the size
+/// divides kAttentionSplit and is part of the numerics.
 inline constexpr int kSoftmaxTile = 64;
 
 /// Partial softmax of up to kMaxAttentionRows rows: o of row r is at o + r * padded_head_dim.
@@ -25,7 +25,7 @@ struct AttentionPartial {
   float l[kMaxAttentionRows];
 };
 
-/// Rows of V and o in scratch memory end on a whole vector.
+/// Rows of V and o in scratch memory are padded to a whole vector.
 constexpr int64_t padded_head_dim(int64_t head_dim) { return (head_dim + 15) / 16 * 16; }
 
 struct AttentionSplit {
@@ -35,7 +35,7 @@ struct AttentionSplit {
   int32_t last[kMaxAttentionRows];
   int32_t begin;  ///< positions of the split, absolute; multiples of kSoftmaxTile
   int32_t end;
-  int32_t last_ahead;     ///< of the positions behind the split whose memory may be asked for
+  int32_t last_ahead;     ///< last position after the split whose memory may be prefetched
   const int32_t* blocks;  ///< logical block -> physical block
   const char* k;          ///< K of the kv head in physical block 0 (layouts: kv_layout.h)
   const char* v;          ///< V of the kv head in physical block 0
@@ -48,7 +48,7 @@ struct AttentionSplit {
 };
 
 constexpr int64_t attention_scratch_floats(int64_t head_dim) {
-  // One tile of K and V as f32, l of each row in 16 lanes, the scales of 16 positions of V.
+  // One tile of K and V as f32, l of each row in 16 lanes, and the scales of 16 positions of V.
   return kSoftmaxTile * (head_dim + padded_head_dim(head_dim)) + kMaxAttentionRows * 16 +
          16 * ((head_dim + 31) / 32);
 }
@@ -56,15 +56,15 @@ constexpr int64_t attention_scratch_floats(int64_t head_dim) {
 using AttentionFn = void (*)(const AttentionSplit&, AttentionPartial* partial, float* o);
 
 struct AttentionKernels {
-  /// Computes one split into (partial, o), by type of KV.
+  /// Computes one split into (partial, o), one function per KV type.
   AttentionFn f32;
   AttentionFn f16;
   AttentionFn bf16;
   AttentionFn q8_0;
-  /// Adds a row's later partial to its earlier one: (m, l, o) of `head_dim` values.
+  /// Merges a row's later partial into its earlier one: (m, l, o) of `head_dim` values.
   void (*merge)(float* m, float* l, float* o, float later_m, float later_l, const float* later_o,
                 int32_t head_dim);
-  /// out = o / l, with `sink` as one more logit where it is given.
+  /// out = o / l, with `sink` as one more logit if it is given.
   void (*finish)(float m, float l, const float* o, const float* sink, int32_t head_dim, float* out);
 };
 

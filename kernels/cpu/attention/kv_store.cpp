@@ -26,8 +26,8 @@ void round_row(const RowKernels& kernels, DType dtype, const float* x, int64_t n
   for (int64_t i = 0; i < n; ++i) out[i] = bf16_from_f32(x[i]);
 }
 
-/// n values that share a scale (kv_layout.h). No branch per value, so that the loops are vectors
-/// on any CPU.
+/// n values that share a scale (kv_layout.h). No branch per value, so that the loops vectorize on
+/// any CPU.
 void quantize(const float* x, int32_t n, int8_t* out, uint16_t* scale) {
   constexpr uint32_t kMagnitude = 0x7fffffffu;
   uint32_t largest_bits = 0;  // magnitudes order like their bits, infinity and NaN above all
@@ -81,7 +81,7 @@ void kv_store(void* state_pointer, const KvStoreArgs& args) {
   const int32_t* slots = args.batch->groups[args.group].slot_mapping;
   const int64_t n = kv.head_dim;
 
-  // By head, not by token: neighbouring tokens share the cache lines of K.
+  // Parallel over heads, not tokens: neighbouring tokens share cache lines of K.
   state.for_each(kv.num_kv_heads, rows * args.k.cols, [&](int64_t item, int32_t thread) {
     const auto head = static_cast<int32_t>(item);
     auto* rounded = reinterpret_cast<uint16_t*>(

@@ -1,5 +1,5 @@
 #pragma once
-// The matmul kernels, written once over a simd_*.h vocabulary and compiled per instruction set.
+// The matmul kernels, written once against the simd_*.h vocabulary, compiled per instruction set.
 // Every output has one chain over K in ascending order, whatever the tile.
 
 #include "kernels/cpu/matmul/kernels.h"
@@ -28,15 +28,15 @@ struct Bf16Weights {
   }
 };
 
-/// Registers of weights in flight: one per kLanes outputs, over several groups where the tile is
-/// narrow, because a chain of fused multiply-adds waits about four cycles for each step.
+/// Weight registers in flight: one per kLanes outputs, over several groups if the tile is narrow,
+/// because each step of a chain of fused multiply-adds takes about four cycles.
 constexpr int columns_of(int width) {
   int columns = kColumns1;
   while (columns > kParts && columns * width > kMaxTile * kColumnsN) columns /= 2;
   return columns;
 }
 
-/// kWidth token rows times kColumns registers of outputs, beginning at one group.
+/// kWidth token rows times kColumns registers of outputs, starting with `group`.
 template <typename W, int kWidth, int kColumns>
 HEARTH_SIMD void dot_plain(const MatmulPanel& a, int32_t group) {
   constexpr int64_t kStep = 16 * W::kBytes;
@@ -97,7 +97,7 @@ void pack_plain(const PackTile& a) {
   }
 }
 
-/// One block of one row, as MatmulArgs states it: d, the sums of both halves, and q.
+/// Quantizes one block of one row as MatmulArgs defines it: d, the sums of both halves, and q.
 HEARTH_SIMD float quantize_block(const float* x, int32_t (&sums)[2], int8_t (&q)[kQuantBlock]) {
   I largest[kParts];
 #pragma GCC unroll 4

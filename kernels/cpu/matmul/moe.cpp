@@ -24,9 +24,10 @@ void moe_matmul(void* state, const MoeMatmulArgs& args) {
   const auto top_k = static_cast<int32_t>(args.ids.cols);
   if (tokens == 0 || top_k == 0) return;
 
-  // Choices sorted by expert, in order of rows among those of one.
+  // Choices sorted by expert; those of one expert are in order of rows.
   const auto experts = static_cast<size_t>(weight.num_experts);
-  std::vector<int32_t> end(experts + 1, 0);  // of expert e - 1 first, of e once it is filled
+  std::vector<int32_t> end(experts + 1,
+                           0);  // end of expert e - 1 at first, of e once its list is filled
   for (int32_t t = 0; t < tokens; ++t) {
     for (int32_t j = 0; j < top_k; ++j) {
       const int32_t id = args.ids.row<int32_t>(t)[j];

@@ -1,5 +1,5 @@
 #include "kernels/cpu/simd/neon.h"
-// The vocabulary first, then what is written in it.
+// The vocabulary must come before the code that uses it.
 #include "kernels/cpu/matmul/body.h"
 
 namespace hearth::kernels {

@@ -7,8 +7,7 @@ namespace {
 
 int64_t divide_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
 
-/// Bytes from a packed quantized group's begin to what input `k`, the first of a block, is read
-/// from.
+/// Offset within a packed quantized group from which input `k`, the first of a block, is read.
 int64_t bytes_at(DType dtype, int64_t cols, int64_t k) {
   if (dtype == DType::kQ8_0) return q8_bytes_at(k / kQuantBlock);
   const QuantLayout layout = quant_layout(dtype);
@@ -25,17 +24,18 @@ MatmulPlan::MatmulPlan(const PackedWeight::Segment& segment, int64_t read_bytes,
                        int64_t cols, int32_t num_threads) {
   constexpr int64_t kRowsPerItem = 144;
   constexpr int64_t kGroupsPerItem = 16;
-  // Few rows: weights stream from memory, items are small enough to even out slow cores.
+  // Few rows: weights stream from memory, and items are small enough to even out slow cores.
   constexpr int64_t kStreamBytes = 256 << 10;
-  // A panel that stays in L1. Quantized weights meet many rows so slowly that L2 keeps up, and long
-  // panels begin and end their chains less often.
+  // The size of a panel that stays in L1. Many rows per quantized weight take so long that L2 keeps
+  // up, and long panels start and end their chains less often.
   constexpr int64_t kPanelBytes = 20 << 10;
   constexpr int64_t kLongPanelBytes = 80 << 10;
   const bool streams = tiles.count <= 4;
   const bool quantized = is_quantized(segment.dtype);
 
   tile_blocks = divide_up(tiles.count, std::max<int64_t>(1, kRowsPerItem / tiles.full_width));
-  // Packed for one item alone: all tiles meet it, and it stays in the cache meanwhile.
+  // Groups packed late are packed for one item only: all tiles use them while they are in the
+  // cache.
   const bool late = !segment.whole();
   if (late) tile_blocks = 1;
   tiles_per_item = divide_up(tiles.count, tile_blocks);
@@ -44,7 +44,7 @@ MatmulPlan::MatmulPlan(const PackedWeight::Segment& segment, int64_t read_bytes,
   if (streams || late) {
     groups_per_item = std::clamp<int64_t>(kStreamBytes / segment.group_bytes, 4, 16);
   }
-  // So many that threads end at nearly the same time; claims of the pool are runs of them.
+  // Enough items that threads end at nearly the same time; the pool's claims are runs of items.
   const int64_t even = segment.num_groups * tile_blocks / (16 * num_threads);
   groups_per_item = divide_up(std::clamp<int64_t>(even, 1, groups_per_item), 2) * 2;
   num_items = divide_up(segment.num_groups, groups_per_item) * tile_blocks;
@@ -57,13 +57,13 @@ MatmulPlan::MatmulPlan(const PackedWeight::Segment& segment, int64_t read_bytes,
   ahead = quantized && !late ? Ahead::kNextPanel : Ahead::kNothing;
   in_order = false;
   if (tiles.rows == 1) {
-    // Hardly more than reading: each group from end to end.
+    // Hardly more work than reading: each group from end to end.
     groups_per_panel = groups_per_item;
     inputs_per_panel = cols;
     if (quantized && !late) ahead = Ahead::kNearby;
   } else if (quantized && is_read_once(tiles)) {
-    // Panels so short that they, the next ones and the tiles' share of their inputs stay in L1: all
-    // tiles fetch for the next panel, so memory is at work throughout.
+    // Panels short enough that the current one, the next one and the tiles' data for their inputs
+    // stay in L1: all tiles prefetch the next panel, so memory is busy throughout.
     inputs_per_panel = tiles.count == 1 ? 512 : 1024;
     in_order = true;
   }
@@ -85,8 +85,9 @@ FetchAhead::FetchAhead(const MatmulPlan& plan, const PackedWeight::Segment& segm
   };
   if (plan.ahead == MatmulPlan::Ahead::kNothing) return;
   if (plan.ahead == MatmulPlan::Ahead::kNearby) {
-    // As many bytes for each block as it has itself, head and all: every line is fetched once,
-    // across the borders of groups and into the next item, which the same thread mostly has.
+    // Each block prefetches as many bytes as it has itself, head included: every line is fetched
+    // once, across the borders of groups and into the next item, which usually goes to the same
+    // thread.
     constexpr int64_t kDistance = 8 << 10;
     const int64_t step = segment.group_bytes / (cols / kQuantBlock);
     share_ = {
@@ -95,16 +96,16 @@ FetchAhead::FetchAhead(const MatmulPlan& plan, const PackedWeight::Segment& segm
         .block_bytes = step,
         .lines = static_cast<int32_t>(divide_up(step, 64)),
         .soon = true};
-    lines_left_ = lines_per_share_ = 1;  // all of it for the only tile
+    lines_left_ = lines_per_share_ = 1;  // the only tile fetches all of it
     return;
   }
   PanelPlace next = plan.next(now, num_groups, cols);
   if (next.input >= cols || next.group >= num_groups) {
-    // The next item's first, which the same thread mostly has.
+    // The next item's first panel, which usually goes to the same thread.
     if (plan.tile_blocks > 1) return;
     next = {0, num_groups};
   }
-  // With a group's first inputs come the heads of all its blocks.
+  // A group's first inputs include the heads of all its blocks.
   const int64_t from = next.input == 0 ? 0 : bytes_at(segment.dtype, cols, next.input);
   lines_left_ = divide_up(bytes_at(segment.dtype, cols, end_of(next)) - from, 64);
   const int64_t blocks = (end_of(now) - now.input) / kQuantBlock;

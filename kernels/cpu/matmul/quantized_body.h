@@ -1,8 +1,8 @@
 #pragma once
-// Dot products of quantized weights, written once over a simd_*.h vocabulary. A source says how one
-// block's bytes, scales and mins come into registers: straight from a packed group (Packed, and
-// Q8_0Source) or from unpacked scratch (Unpacked); the chain over blocks is the same code for all,
-// so its bits are.
+// Dot products of quantized weights, written once against the simd_*.h vocabulary. A source loads
+// one block's bytes, scales and mins into registers: straight from a packed group (Packed and
+// Q8_0Source) or from unpacked scratch (Unpacked). The chain over blocks is the same code for all
+// of them, so the bits are the same.
 
 #include "kernels/cpu/matmul/kernels.h"
 #include "kernels/cpu/simd/math.h"
@@ -10,7 +10,7 @@
 namespace hearth::kernels {
 namespace {
 
-/// `run.operator()<width>()` for the width met; widths past kMaxTile are not compiled.
+/// Calls `run.operator()<width>()` for the given width; widths above kMaxTile are not compiled.
 template <typename Run>
 HEARTH_SIMD void with_width(int32_t width, const Run& run) {
   switch (width) {
@@ -49,7 +49,7 @@ struct ActivationBlock {
   }
 };
 
-/// f(constant<0>), f(constant<1>), ..: shift counts of bytes must be constants.
+/// Calls f(constant<0>), f(constant<1>), ..: shift counts of bytes must be constants.
 template <int kValue>
 struct Constant {
   static constexpr int value = kValue;
@@ -88,7 +88,7 @@ struct Q8_0Source {
   }
 };
 
-/// What unpack_panel writes. Narrow weights have one offset there, whatever their type's.
+/// Reads what unpack_panel writes. Narrow weights of all types have the same offset there.
 template <int kSubsOf, bool kHasMinOf, bool kWideOf>
 struct Unpacked {
   static constexpr int kSubs = kSubsOf;
@@ -124,7 +124,7 @@ struct Packed {
   const uint8_t* head;
   const uint8_t* body;
   const uint8_t* planes;
-  int sub_block;  ///< of a block of 256: which 32
+  int sub_block;  ///< which 32 inputs of a block of 256
 
   HEARTH_SIMD Packed(const uint8_t* group, int64_t cols, int64_t first) {
     const int64_t block = first * kQuantBlock / kLayout.block;
@@ -219,8 +219,8 @@ struct Packed {
   }();
 };
 
-/// Fetches a block's share of `Ahead` for kGroups groups. What is not read soon goes to L2, as L1
-/// would lose it before.
+/// Prefetches a block's share of `Ahead` for kGroups groups. Lines needed later go to L2, because
+/// L1 would evict them too soon.
 template <int kGroups>
 struct Fetch {
   const uint8_t* at;
@@ -258,16 +258,16 @@ constexpr int dot_columns(int width) {
   return 2 * width <= kDotChains ? 2 : 1;
 }
 
-/// And the groups that they are from.
+/// The groups that these registers span.
 constexpr int dot_groups(int columns) { return (columns + kParts - 1) / kParts; }
 
-/// kWidth token rows times kColumns registers of outputs, from register `part` of a group.
+/// kWidth token rows times kColumns registers of outputs, starting at register `part` of a group.
 template <typename Source, int kWidth, int kColumns>
 HEARTH_SIMD void dot_quantized(const MatmulPanel& a, int32_t group, int part) {
   constexpr int kSubs = Source::kSubs;
   constexpr int kGroups = dot_groups(kColumns);
   static_assert(kGroups <= 2);
-  // A group without a partner is its own: what it is worth is computed and stored twice.
+  // A group without a partner is its own partner: its results are computed and stored twice.
   const int32_t partner = group + 1 < a.num_groups ? group + 1 : group;
   const int64_t first_block = a.first / kQuantBlock;
   Source sources[] = {{a.weights + group * a.group_bytes, a.cols, first_block},
@@ -275,7 +275,7 @@ HEARTH_SIMD void dot_quantized(const MatmulPanel& a, int32_t group, int part) {
   float* const group_sums[] = {a.sums + int64_t{group} * kWidth * 16,
                                a.sums + int64_t{partner} * kWidth * 16};
   float* sums[kColumns];
-  F acc[kColumns][kWidth];  // the compiler keeps those of the widest in memory
+  F acc[kColumns][kWidth];  // the compiler keeps those of the widest tile in memory
 #pragma GCC unroll 4
   for (int c = 0; c < kColumns; ++c) {
     sums[c] = group_sums[c / kParts] + (part + c % kParts) * kLanes;
@@ -286,7 +286,7 @@ HEARTH_SIMD void dot_quantized(const MatmulPanel& a, int32_t group, int part) {
   for (int64_t b = first_block; b < a.last / kQuantBlock; ++b) {
     fetch.block();
     const ActivationBlock x(a.tile, b, kWidth);
-    F half[kColumns][kWidth];  // what the first of two sub-blocks adds, before d
+    F half[kColumns][kWidth];  // the sum of the first of two sub-blocks, before multiplying by d
 #pragma GCC unroll 2
     for (int s = 0; s < kSubs; ++s) {
       const int32_t* start = kSubs == 1 ? x.minus_128_sum : x.half_minus_128_sum + s * kWidth;
@@ -298,7 +298,7 @@ HEARTH_SIMD void dot_quantized(const MatmulPanel& a, int32_t group, int part) {
         for (int c = 0; c < kColumns; ++c) sum[c][t] = begin;
       }
       unrolled<8 / kSubs>([&](auto step) HEARTH_SIMD_LAMBDA {
-        // Both nibbles of a byte one after the other.
+        // Use both nibbles of a byte one after the other.
         constexpr int i = decltype(step)::value;
         constexpr int kPaired = i % 2 * 4 + i / 2;
         const auto use = [&](auto which) HEARTH_SIMD_LAMBDA {

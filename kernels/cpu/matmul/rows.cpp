@@ -13,7 +13,7 @@ int64_t tile_bytes(int32_t width, int64_t cols, bool quantized) {
   return (width * row + 63) / 64 * 64;
 }
 
-/// Packed activations of all sets: tiles of one size in bytes, set after set.
+/// Packed activations of all sets: tiles of equal size in bytes, set after set.
 struct PackedRows {
   const std::byte* data = nullptr;
   int64_t bytes_per_tile = 0;
@@ -75,7 +75,7 @@ struct Job {
   const std::byte* rows;  ///< packed: the set's first tile
   int64_t bytes_per_tile;
   MatmulPlan plan;
-  /// Null where the kernel reads the packed groups itself.
+  /// Null if the kernel reads the packed groups directly.
   const QuantKernels* unpacked;
 };
 
@@ -94,7 +94,7 @@ class Products {
     const auto last_tile =
         static_cast<int32_t>(std::min<int64_t>(tiles.count, first_tile + plan.tiles_per_item));
 
-    // Scratch: the tiles' sums, then the unpacked panel, then groups that are not packed yet.
+    // Scratch: the tiles' sums, then the unpacked panel, then groups packed late.
     const int64_t tile_sums = plan.groups_per_item * kGroup * tiles.full_width;
     const int64_t sums_bytes = (plan.tiles_per_item * tile_sums * 4 + 63) / 64 * 64;
     const int64_t block_bytes =
@@ -154,7 +154,7 @@ class Products {
   }
 
  private:
-  /// Sums of one tile, (groups, width, 16), to their place in `out`.
+  /// Writes the sums of one tile, (groups, width, 16), to `out`.
   void write_out(const RowSet& set, int32_t tile, const float* sums, int64_t first_output,
                  int64_t num_outputs) const {
     const int32_t width = set.tiles.width_of(tile);

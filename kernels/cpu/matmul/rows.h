@@ -1,6 +1,6 @@
 #pragma once
-// Matrix products on the CPU pool: rows of activations that meet one matrix each, cut into tiles.
-// What matmul and moe_matmul share. Private to kernels/.
+// Matrix products on the CPU pool: rows of activations that share one matrix, divided into tiles.
+// Used by matmul and moe_matmul. Private to kernels/.
 
 #include <algorithm>
 #include <span>
@@ -9,9 +9,9 @@
 
 namespace hearth::kernels::cpu {
 
-/// Token rows cut into as few tiles as the widest kernel allows (for more than two of them, the one
-/// that is best for many), those as narrow as hold them, and the last in the narrowest that holds
-/// the rest.
+/// Token rows divided into as few tiles as the widest kernel allows (for more than two tiles, the
+/// kernel that is fastest for many rows). Full tiles are as narrow as possible for that count; the
+/// last tile uses the narrowest width that holds the remaining rows.
 struct Tiles {
   int32_t rows;
   int32_t full_width;
@@ -34,16 +34,16 @@ struct Tiles {
   int32_t width_of(int32_t tile) const { return tile + 1 < count ? full_width : last_width; }
 };
 
-/// Rows of x that meet the matrix of one expert (of the whole weight: expert 0).
+/// Rows of x that are multiplied with the matrix of one expert (expert 0: the whole weight).
 struct RowSet {
   int32_t expert;
-  const int32_t* x_rows;    ///< which rows of x; null: 0, 1, ..
-  const int32_t* out_rows;  ///< where each goes in `out`; null: 0, 1, ..
+  const int32_t* x_rows;    ///< indices of the rows in x; null: 0, 1, ..
+  const int32_t* out_rows;  ///< index of each in `out`; null: 0, 1, ..
   Tiles tiles;
 };
 
-/// out[out_rows[i]] = x[x_rows[i]] times the set's matrix, plus residual where given, for all sets.
-/// Sets have at least one row.
+/// out[out_rows[i]] = x[x_rows[i]] times the set's matrix, plus residual if given, for all sets.
+/// Every set has at least one row.
 void multiply_rows(CpuState& state, const TensorView& x, const PackedWeight& weight,
                    std::span<const RowSet> sets, const TensorView* residual, const TensorView& out);
 

@@ -25,7 +25,7 @@ int64_t packed_group_bytes(DType dtype, int64_t cols) {
   return round_up(bytes, 64);
 }
 
-/// One stored row into its lane of a group.
+/// Places one stored row in its lane of a group.
 template <typename T>
 void place_plain_row(const std::byte* row, int64_t cols, int64_t lane, std::byte* group) {
   std::byte* to = group + static_cast<size_t>(lane) * sizeof(T);
@@ -47,8 +47,8 @@ void place_q8_0_row(const std::byte* row, int64_t cols, int64_t lane, std::byte*
   }
 }
 
-/// The same of four rows, `row_bytes` apart, for lanes [lane, lane + 4): words of four rows are
-/// turned into rows of four lanes, sixteen bytes at a time.
+/// The same for four rows, `row_bytes` apart, in lanes [lane, lane + 4): a transpose from words of
+/// four rows to rows of four lanes, sixteen bytes at a time.
 void place_four_q8_0_rows(const std::byte* row, int64_t row_bytes, int64_t cols, int64_t lane,
                           std::byte* group) {
   using Words = uint32_t __attribute__((vector_size(16)));
@@ -75,7 +75,7 @@ void place_four_q8_0_rows(const std::byte* row, int64_t row_bytes, int64_t cols,
   }
 }
 
-/// Group `group` of the segment, experts one after the other, from the tensor it is packed from.
+/// Packs group `group` of the segment, counted over all experts, from its source tensor.
 void pack_group(const PackedWeight::Segment& segment, int64_t group, std::byte* packed) {
   const HostTensor& tensor = segment.source;
   const int64_t first_lane = group % segment.num_groups * kGroup;
@@ -101,12 +101,12 @@ void pack_group(const PackedWeight::Segment& segment, int64_t group, std::byte* 
   }
 }
 
-/// Packs the segment's next `count` groups into their place.
+/// Packs the segment's next `count` groups in place.
 void pack_next(CpuState& cpu, PackedWeight::Segment& segment, int64_t count) {
   std::byte* first = segment.data + segment.packed * segment.group_bytes;
   const int64_t bytes = count * segment.group_bytes;
-  // All threads take part, a huge page at a time: packing alone, two of them would often wait for
-  // the same one, or clear it twice.
+  // First touch every huge page from a single thread: while packing, two threads would often wait
+  // for the same page, or clear it twice.
   const auto huge = static_cast<int64_t>(kHugePage);
   const int64_t skip = round_up(static_cast<int64_t>(reinterpret_cast<uintptr_t>(first)), huge) -
                        static_cast<int64_t>(reinterpret_cast<uintptr_t>(first));

@@ -1,5 +1,5 @@
 #pragma once
-// The row kernels, written once over a simd_*.h vocabulary and compiled per instruction set.
+// The row kernels, written once against the simd_*.h vocabulary, compiled per instruction set.
 
 #include "kernels/cpu/rows/kernels.h"
 #include "kernels/cpu/simd/math.h"
@@ -7,7 +7,7 @@
 namespace hearth::kernels {
 namespace {
 
-/// Calls step(offset, n) for registers of n = kLanes values, and once more for what is left.
+/// Calls step(offset, n) for full registers of n = kLanes values, and once more for the remainder.
 template <typename Step>
 HEARTH_SIMD void for_lanes(int64_t n, const Step& step) {
   int64_t i = 0;
@@ -69,7 +69,7 @@ void gelu_gate(const float* gate, const float* up, int64_t n, float* out) {
   });
 }
 
-// Scalar: element by element, so that vectorizing them cannot change a bit.
+// Scalar, element by element, so that vectorizing cannot change a bit.
 
 void rope_neighbours(float* x, const float* cos_sin, int64_t pairs) {
   for (int64_t i = 0; i < pairs; ++i) {
@@ -122,8 +122,8 @@ void soft_cap(float* x, int64_t n, float scale, float cap) {
   });
 }
 
-/// The sum of step(x[i]) over i; lane i of the 16 sums those of x[i], x[i + 16], ... Behind the end
-/// stands `fill`, of which step() is to be 0.
+/// The sum of step(x[i]) over i; lane i of the 16 sums x[i], x[i + 16], ... The end is padded with
+/// `fill`, for which step() must return 0.
 template <typename Step>
 HEARTH_SIMD float sum_of(const float* x, int64_t n, float fill, const Step& step) {
   F sums[kParts];

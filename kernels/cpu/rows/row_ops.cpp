@@ -1,4 +1,4 @@
-// The ops that treat each row alone.
+// The ops that process each row on its own.
 
 #include <algorithm>
 #include <cmath>
@@ -56,7 +56,7 @@ void soft_cap(void* state, const SoftCapArgs& args) {
   check_args(args);
   CpuState& s = state_of(state);
   const int32_t rows = num_rows(*args.batch, args.rows);
-  // A row of logits is as wide as the vocabulary, and a decode step has few rows: parts of a row.
+  // A row of logits is as wide as the vocabulary and a decode step has few rows, so split the rows.
   constexpr int64_t kPart = 4096;
   const int64_t parts = (args.x.cols + kPart - 1) / kPart;
   s.for_each(rows * parts, rows * args.x.cols * 2, [&](int64_t i, int32_t) {

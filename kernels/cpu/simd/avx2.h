@@ -1,5 +1,5 @@
 #pragma once
-// Vectors of 8 floats for AVX2, FMA and F16C: two of them are the 16 logical lanes. See
+// Vectors of 8 floats for AVX2, FMA and F16C: two of them form the 16 logical lanes. See
 // kernels/cpu/simd/avx512.h; results are the same to the bit.
 
 #include <immintrin.h>
@@ -165,8 +165,8 @@ HEARTH_SIMD F load_e8m0(const uint8_t* p) {
   return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, small, is_small));
 }
 
-// Wide weights: |w| times x with w's sign: pairs reach 2 * 128 * 127, which int16 holds. |-128| is
-// 128 as an unsigned byte, which is how maddubs reads it.
+// Wide weights: |w| times x with the sign of w; pairs reach 2 * 128 * 127, which int16 holds.
+// |-128| is 128 as an unsigned byte, which is how maddubs reads it.
 constexpr int kNarrowOffset = 32;
 using Sum = I;
 using Four = __m256i;
@@ -195,7 +195,7 @@ HEARTH_SIMD auto dot_operand(B stored) {
 }
 HEARTH_SIMD I add_pairs(I sum, __m256i pairs) {
   sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-  asm volatile("" : "+x"(sum));  // g++ 12 would put off these sums, and spill their terms
+  asm volatile("" : "+x"(sum));  // g++ 12 would delay these sums and spill their terms
   return sum;
 }
 HEARTH_SIMD I dot4(I sum, SignedBytes w, Four x) {

@@ -1,8 +1,8 @@
 #pragma once
-// Vectors of 16 floats for AVX-512 (F, BW, VL, DQ), with VNNI where the file is built for it. The
-// vocabulary is the same in kernels/cpu/simd/plain.h and kernels/cpu/simd/avx2.h; kernel bodies
-// (<op>_body.h) are written once in it. Included only by files built for that instruction set,
-// hence all of it is internal.
+// Vectors of 16 floats for AVX-512 (F, BW, VL, DQ), with VNNI if the file is built for it.
+// kernels/cpu/simd/plain.h and kernels/cpu/simd/avx2.h define the same vocabulary; kernel bodies
+// (<op>_body.h) are written once in terms of it. Included only by files built for that instruction
+// set, hence all of it is internal.
 
 #include <immintrin.h>
 
@@ -18,12 +18,11 @@ using F = __m512;           // kLanes floats
 using I = __m512i;          // kLanes int32
 constexpr int kLanes = 16;  // of the 16 logical lanes, in one register
 constexpr int kRegisters = 32;
-constexpr int kMaxTile = 8;   // token rows that share one load of weights
-constexpr int kManyTile = 6;  // and where there are many: quicker from L1
-constexpr int kColumns1 = 4;  // weight vectors in flight for one token row, to hide fma latency
-constexpr int kColumnsN = 3;  // and for kMaxTile of them, as registers allow
-constexpr int kDotChains =
-    16;  // quantized outputs in flight, each with a sum of integers beside it
+constexpr int kMaxTile = 8;     // token rows that share one load of weights
+constexpr int kManyTile = 6;    // the same if there are many rows: faster from L1
+constexpr int kColumns1 = 4;    // weight vectors in flight for one token row, to hide fma latency
+constexpr int kColumnsN = 3;    // the same for kMaxTile rows, limited by the registers
+constexpr int kDotChains = 16;  // quantized outputs in flight, each with an integer sum
 
 HEARTH_SIMD __mmask16 first_lanes(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
 
@@ -62,7 +61,7 @@ HEARTH_SIMD F add(F a, F b) { return _mm512_add_ps(a, b); }
 HEARTH_SIMD F sub(F a, F b) { return _mm512_sub_ps(a, b); }
 HEARTH_SIMD F mul(F a, F b) { return _mm512_mul_ps(a, b); }
 HEARTH_SIMD F div(F a, F b) { return _mm512_div_ps(a, b); }
-/// a > b ? a : b, so b where either is NaN.
+/// a > b ? a : b; so b if either is NaN.
 HEARTH_SIMD F max(F a, F b) { return _mm512_max_ps(a, b); }
 HEARTH_SIMD F min(F a, F b) { return _mm512_min_ps(a, b); }
 /// a * b + c, rounded once.
@@ -72,13 +71,13 @@ HEARTH_SIMD float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c
 HEARTH_SIMD F zero_below(F x, F limit, F value) {
   return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, limit, _CMP_NLT_UQ), value);
 }
-/// 2^n of t = 1.5 * 2^23 + n: the integer n sits in the low bits of t.
+/// 2^n for t = 1.5 * 2^23 + n: the integer n is in the low bits of t.
 HEARTH_SIMD F exp2_of_shifted(F t) {
   const __m512i bits = _mm512_slli_epi32(_mm512_castps_si512(t), 23);
   return _mm512_castsi512_ps(_mm512_add_epi32(bits, _mm512_set1_epi32(0x3f800000)));
 }
 
-/// Lanes i and i + 8 first, then 4, 2, 1 apart. `x` is the 16 logical lanes.
+/// Adds lanes i and i + 8 first, then lanes 4, 2, 1 apart. `x` holds the 16 logical lanes.
 HEARTH_SIMD float sum16(const F (&x)[1]) {
   const __m256 high = _mm512_extractf32x8_ps(x[0], 1);
   const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(x[0]), high);
@@ -89,7 +88,7 @@ HEARTH_SIMD float sum16(const F (&x)[1]) {
 HEARTH_SIMD float max16(const F (&x)[1]) { return _mm512_reduce_max_ps(x[0]); }
 HEARTH_SIMD float first(F x) { return _mm512_cvtss_f32(x); }
 
-// What quantizes activations. Magnitudes are the bits of |x| as integers, which order like |x| with
+// Quantizing of activations. Magnitudes are the bits of |x| as integers, which order like |x|, with
 // NaN above infinity.
 HEARTH_SIMD I magnitude(F x) {
   return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
@@ -99,7 +98,7 @@ HEARTH_SIMD int32_t max16(const I (&x)[1]) { return _mm512_reduce_max_epi32(x[0]
 HEARTH_SIMD int32_t sum16(const I (&x)[1]) { return _mm512_reduce_add_epi32(x[0]); }
 /// The nearest integers, half to even.
 HEARTH_SIMD I rounded(F x) { return _mm512_cvtps_epi32(x); }
-/// kLanes integers of -128 .. 127.
+/// Stores kLanes integers in -128 .. 127.
 HEARTH_SIMD void store_i8(int8_t* p, I x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x));
 }
@@ -118,7 +117,7 @@ HEARTH_SIMD B or_bytes(B a, B b) { return _mm512_or_si512(a, b); }
 HEARTH_SIMD B add_bytes(B x, int n) {
   return _mm512_add_epi8(x, _mm512_set1_epi8(static_cast<char>(n)));
 }
-/// Right by kBits, left where negative. Bits come in from the neighbouring byte: mask them away.
+/// Shifts right by kBits, left if negative. Bits of the neighbouring byte come in: mask them off.
 template <int kBits>
 HEARTH_SIMD B shift_bytes(B x) {
   if constexpr (kBits > 0) return _mm512_srli_epi16(x, kBits);
@@ -130,7 +129,7 @@ HEARTH_SIMD B lookup(B code, const CodeTable& table) {
   return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), code);
 }
 
-// kLanes small integers, and arithmetic on scales.
+// Loads of kLanes small integers, and arithmetic on scales.
 HEARTH_SIMD I load_u8(const uint8_t* p) {
   return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
@@ -149,7 +148,7 @@ HEARTH_SIMD F to_float(I x) { return _mm512_cvtepi32_ps(x); }
 HEARTH_SIMD F minus_product(F a, F b) {
   return _mm512_xor_ps(_mm512_mul_ps(a, b), _mm512_set1_ps(-0.0f));
 }
-/// 2^(e - 128) of kLanes bytes e; subnormal for e below 2.
+/// 2^(e - 128) for kLanes bytes e; subnormal for e below 2.
 HEARTH_SIMD F load_e8m0(const uint8_t* p) {
   const I e = load_u8(p);
   const I normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
@@ -159,18 +158,18 @@ HEARTH_SIMD F load_e8m0(const uint8_t* p) {
 }
 
 // Dot products: 4 weights of each of kLanes outputs, stored as w + offset, times the same 4
-// activations. 255 * 127 * 32 is far inside int32, so all of it is exact. The sum starts at
-// -offset times the sum of the activations, of which -128 times is given. Weights that are not
-// wide are below 64 as stored: there a product of two pairs fits int16 unsigned times signed.
-using Sum = I;  // of integers, while it grows
+// activations. 255 * 127 * 32 is far below the limit of int32, so everything is exact. The sum
+// starts at -offset times the sum of the activations; -128 times that sum is given. Stored weights
+// that are not wide are below 64, so a sum of two unsigned-times-signed products fits in int16.
+using Sum = I;  // a running sum of integers
 using Four = __m512i;
-/// Four number `index` of a block's activations.
+/// The index-th four of a block's activations.
 HEARTH_SIMD Four load_four(const int8_t* block, int index) {
   int32_t x;
   __builtin_memcpy(&x, block + index * 4, 4);
   return _mm512_set1_epi32(x);
 }
-/// x, a multiple of 128, times kOffset / 128.
+/// x, a multiple of 128, scaled by kOffset / 128.
 template <int kOffset>
 HEARTH_SIMD I of_offset(I x) {
   if constexpr (kOffset == 128) return x;
@@ -190,8 +189,8 @@ HEARTH_SIMD B dot_operand(B stored) {
 HEARTH_SIMD I dot4(I sum, B w, Four x) { return _mm512_dpbusd_epi32(sum, w, x); }
 #else
 constexpr int kNarrowOffset = 32;
-/// Wide weights, stored as w + 128: |w| times x with w's sign, pairs reach 2 * 128 * 127, which
-/// int16 holds.
+/// Wide weights, stored as w + 128: |w| times x with the sign of w; pairs reach 2 * 128 * 127,
+/// which int16 holds.
 struct SignedBytes {
   __m512i magnitude;
   __mmask64 negative;

@@ -1,6 +1,6 @@
 #pragma once
-// What kernel bodies share above a simd_*.h vocabulary: the 16 logical lanes, exp and tanh.
-// Include after one of those headers. The same sequence of operations on every CPU, so that the
+// Helpers for kernel bodies on top of the simd_*.h vocabulary: the 16 logical lanes, exp and tanh.
+// Include after one of those headers. Every CPU runs the same sequence of operations, so that the
 // fused variants agree to the bit.
 
 namespace hearth::kernels {
@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kParts = 16 / kLanes;  // registers that hold the 16 logical lanes
 
-/// x = n ln 2 + r with |r| <= ln 2 / 2; returns e^r - 1 and puts 2^n into `scale`. For |x| < 88.
+/// x = n ln 2 + r with |r| <= ln 2 / 2; returns e^r - 1 and stores 2^n in `scale`. For |x| < 88.
 /// The polynomial is Taylor's up to r^7: the next term is below 6e-9 of e^r.
 HEARTH_SIMD F exp_minus_1_reduced(F x, F* scale) {
   const F shift = set1(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer, half to even
@@ -26,7 +26,8 @@ HEARTH_SIMD F exp_minus_1_reduced(F x, F* scale) {
   return fma(mul(r, r), p, r);
 }
 
-/// e^x within 2 units in the last place; 0 below -87 (so of -infinity), e^88 above 88, NaN of NaN.
+/// e^x within 2 units in the last place; 0 below -87 (and for -infinity), e^88 above 88, NaN for
+/// NaN.
 HEARTH_SIMD F exp(F x) {
   const F low = set1(-87.0f);
   const F clamped = min(set1(88.0f), max(low, x));
@@ -39,7 +40,7 @@ HEARTH_SIMD F tanh(F x) {
   const F doubled = min(set1(40.0f), max(set1(-40.0f), add(x, x)));
   F scale;
   const F q = exp_minus_1_reduced(doubled, &scale);
-  const F e = fma(q, scale, sub(scale, set1(1.0f)));  // e^2x - 1, exact near 0 where scale is 1
+  const F e = fma(q, scale, sub(scale, set1(1.0f)));  // e^2x - 1, exact near 0, where scale is 1
   return div(e, add(e, set1(2.0f)));
 }
 

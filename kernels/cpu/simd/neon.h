@@ -1,14 +1,15 @@
 #pragma once
-// Vectors of 4 floats for AArch64: four of them are the 16 logical lanes. Fused multiply-add and
-// conversions of f16 are in every such CPU; dot products of bytes (ARMv8.2 dotprod) are used where
-// the file is built for them. See kernels/cpu/simd/avx512.h; results are the same to the bit, but
-// for which NaN a NaN is.
+// Vectors of 4 floats for AArch64: four of them form the 16 logical lanes. Every such CPU has fused
+// multiply-add and conversions of f16; dot products of bytes (ARMv8.2 dotprod) are used if the file
+// is built for them. See kernels/cpu/simd/avx512.h; results are the same to the bit, except for the
+// bits of a NaN.
 //
-// Tiles are for 32 registers of 128 bits: 6 token rows times 2 vectors of outputs are 12 sums of
-// integers and 12 of floats beside 2 of weights and 1 or 2 of activations, of which a load brings
-// those of 4 rows. Without dotprod a sum of integers takes two registers, and the floats wait in
-// memory: still fewer instructions per product than half as many sums (2.4 against 2.1 of Q8_0).
-// Of f32 weights, 6 rows times the 4 vectors of a group are 24 sums beside 4 of weights.
+// Tiles are sized for 32 registers of 128 bits: 6 token rows times 2 vectors of outputs are 12
+// integer and 12 float sums, next to 2 registers of weights and 1 or 2 of activations (one load
+// covers 4 rows). Without dotprod an integer sum takes two registers, and the floats stay in
+// memory: that is still fewer instructions per product than half as many sums (2.1 instead of 2.4
+// for Q8_0). For f32 weights, 6 rows times the 4 vectors of a group are 24 sums next to 4 registers
+// of weights.
 
 #include <arm_neon.h>
 
@@ -65,7 +66,7 @@ HEARTH_SIMD F add(F a, F b) { return vaddq_f32(a, b); }
 HEARTH_SIMD F sub(F a, F b) { return vsubq_f32(a, b); }
 HEARTH_SIMD F mul(F a, F b) { return vmulq_f32(a, b); }
 HEARTH_SIMD F div(F a, F b) { return vdivq_f32(a, b); }
-// Not vmaxq_f32, which is NaN where either is.
+// Not vmaxq_f32, which returns NaN if either is NaN.
 HEARTH_SIMD F max(F a, F b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
 HEARTH_SIMD F min(F a, F b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
 HEARTH_SIMD F fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
@@ -143,7 +144,7 @@ HEARTH_SIMD I load_i8(const uint8_t* p) {
   return vmovl_s16(vget_low_s16(vmovl_s8(bytes)));
 }
 HEARTH_SIMD I and_ints(I x, int mask) { return vandq_s32(x, vdupq_n_s32(mask)); }
-HEARTH_SIMD I shift_ints(I x, int right) {  // of values that are not negative
+HEARTH_SIMD I shift_ints(I x, int right) {  // for values that are not negative
   return vshlq_s32(x, vdupq_n_s32(-right));
 }
 HEARTH_SIMD I or_ints(I low, I high, int left) {
@@ -159,9 +160,9 @@ HEARTH_SIMD F load_e8m0(const uint8_t* p) {
   return vreinterpretq_f32_s32(vbslq_s32(vcltq_s32(e, vdupq_n_s32(2)), small, normal));
 }
 
-// Both factors of a product are signed bytes here. Wide weights lose their offset by one xor as
-// they are loaded, narrow ones as they are unpacked; those that are read as stored are below 64,
-// so the same byte either way, and their sums start as elsewhere.
+// Both factors of a product are signed bytes here. Wide weights lose their offset by one xor when
+// loaded, narrow ones when unpacked; those read as stored are below 64, so the byte is the same
+// either way, and their sums start as in the other headers.
 constexpr int kNarrowOffset = 0;
 template <bool kWide>
 HEARTH_SIMD int8x16_t dot_operand(B stored) {
@@ -169,7 +170,7 @@ HEARTH_SIMD int8x16_t dot_operand(B stored) {
 }
 template <int kOffset, bool kWide>
 constexpr bool kStartsAtZero = kOffset == 0 || kWide;
-/// x, a multiple of 128, times kOffset / 128.
+/// x, a multiple of 128, scaled by kOffset / 128.
 template <int kOffset>
 HEARTH_SIMD int32_t of_offset(int32_t x) {
   return x >> (7 - __builtin_ctz(kOffset));
@@ -183,7 +184,7 @@ HEARTH_SIMD Sum dot_start(int32_t minus_128_sum) {
   else
     return vdupq_n_s32(of_offset<kOffset>(minus_128_sum));
 }
-/// One of four fours that one load brings: the instruction chooses. `lane` is a constant once loops
+/// One of the four fours in a load, selected by the instruction. `lane` is a constant once loops
 /// are unrolled.
 struct Four {
   int8x16_t fours;
@@ -201,7 +202,7 @@ HEARTH_SIMD Sum dot4(Sum sum, int8x16_t w, Four x) {
   }
 }
 #else
-/// Lanes 2 i and 2 i + 1 of `low` and then `high` are of output i.
+/// Lanes 2 i and 2 i + 1 of `low` followed by `high` belong to output i.
 struct Sum {
   int32x4_t low;
   int32x4_t high;

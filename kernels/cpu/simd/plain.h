@@ -1,8 +1,8 @@
 #pragma once
 // Vectors of 4 floats in the compiler's portable vector extension, for any CPU. See
 // kernels/cpu/simd/avx512.h. A baseline x86-64 has no fused multiply-add and libm's is slow, so fma
-// here multiplies and adds in double (the product is exact) and rounds the sum to f32. Nearly
-// always that is the same bit, but not always: the plain table has a numerics_id of its own.
+// here multiplies and adds in double (the product is exact) and rounds the sum to f32. This nearly
+// always gives the same bits, but not always, so the plain table has its own numerics_id.
 
 #include <cstdint>
 
@@ -36,7 +36,7 @@ HEARTH_SIMD void store(float* p, F x) { __builtin_memcpy(p, &x, sizeof x); }
 HEARTH_SIMD void store_partial(float* p, F x, int n) {
   for (int i = 0; i < n; ++i) p[i] = x[i];
 }
-// Not inlined: the conversions are long, and their callers unroll.
+// Not inlined, because the conversions are long and their callers unroll.
 [[maybe_unused]] __attribute__((noinline)) F load_f16_partial(const uint16_t* p, int n) {
   F x{};
   for (int i = 0; i < n; ++i) x[i] = f32_from_f16(p[i]);
@@ -135,7 +135,7 @@ HEARTH_SIMD I load_i8(const uint8_t* p) {
            static_cast<int8_t>(p[3])};
 }
 HEARTH_SIMD I and_ints(I x, int mask) { return x & mask; }
-HEARTH_SIMD I shift_ints(I x, int right) { return x >> right; }  // of values that are not negative
+HEARTH_SIMD I shift_ints(I x, int right) { return x >> right; }  // for values that are not negative
 HEARTH_SIMD I or_ints(I low, I high, int left) { return low | (high << left); }
 HEARTH_SIMD I minus_32(I x) { return x - 32; }
 HEARTH_SIMD F to_float(I x) { return __builtin_convertvector(x, F); }
