@@ -1,7 +1,7 @@
 #pragma once
-// What every kernel file needs: launches, conversions, sums over a warp and a block. The same files
-// are compiled for the CPU by the tests (tests/cuda/shim), so kernels use no inline assembly and
-// name dynamic shared memory by macro.
+// Helpers for every kernel file: launches, conversions, sums over a warp and a block. The tests
+// compile the same files for the CPU (tests/cuda/shim), so kernels use no inline assembly and
+// declare dynamic shared memory by a macro.
 
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -20,7 +20,8 @@
   type* name = reinterpret_cast<type*>(hearth_dynamic_shared)
 #endif
 
-/// Launches and checks: HEARTH_LAUNCH(stream, kernel, grid, block, shared_bytes, arguments...).
+/// Launches a kernel and checks: HEARTH_LAUNCH(stream, kernel, grid, block, shared_bytes,
+/// arguments...).
 /// A template kernel goes in parentheses: (matmul<float, 8>).
 #define HEARTH_LAUNCH(stream, kernel, grid, block, shared_bytes, ...) \
   HEARTH_CUDA_CHECK(                                                  \
@@ -46,7 +47,7 @@ inline dim3 grid2(int64_t x, int64_t y) {
   return dim3(static_cast<unsigned>(x), static_cast<unsigned>(y));
 }
 
-/// Upper bound of a step's rows for a launch, and where the device finds the exact number.
+/// Upper bound of a step's rows for a launch, and the exact number in device memory.
 inline int32_t row_bound(const BatchIndex& batch, Rows rows) {
   return rows == Rows::kTokens ? batch.num_tokens : batch.num_outputs;
 }
@@ -54,7 +55,7 @@ inline const int32_t* row_count(const BatchIndex& batch, Rows rows) {
   return batch.counts + (rows == Rows::kTokens ? 0 : 2);
 }
 
-/// f32 rows in device memory, as kernels take them.
+/// f32 rows in device memory, in the form that kernels take.
 struct RowsView {
   float* data;
   int64_t stride;
@@ -89,7 +90,7 @@ __device__ inline void from_float(float value, BFloat16* out) {
   out->bits = static_cast<uint16_t>(rounded >> 16);
 }
 
-/// Loads a T, by one instruction on a device: the address is a multiple of its size.
+/// Loads a T with one instruction on a device; the address must be a multiple of its size.
 template <typename T>
 __device__ inline T load_as(const void* from) {
 #if defined(HEARTH_CUDA_SHIM)

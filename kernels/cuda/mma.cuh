@@ -1,11 +1,11 @@
 #pragma once
 // Products on the tensor cores, as one warp computes them. Fragments: PTX ISA, "Matrix Fragments
 // for mma.m16n8k32" and "mma.m16n8k16" (.s8), "mma.m16n8k16 with floating point type" (.f16,
-// .bf16). Sums of integers are exact, so no order of theirs can show in a result. Products of f16
-// and bf16 are exact in f32; how the device rounds their sum is its own affair, the same in every
+// .bf16). Sums of integers are exact, so their order does not affect a result. Products of f16 and
+// bf16 are exact in f32; how the device rounds their sum is unspecified, but the same in every
 // launch.
 //
-// The tests' stand-in for the CUDA runtime computes them by exchanges between a warp's lanes.
+// The tests' replacement for the CUDA runtime computes them by exchanges between a warp's lanes.
 
 #include <cuda_runtime.h>
 
@@ -32,7 +32,7 @@ __device__ inline void mma_s8_k16(int (&c)[4], uint32_t a0, uint32_t a1, uint32_
 
 #elif defined(__CUDA_ARCH__)
 
-// Compute capability 7.5 has eight rows at a time.
+// Compute capability 7.5 processes eight rows at a time.
 __device__ inline void mma_s8_k16(int (&c)[4], uint32_t a0, uint32_t a1, uint32_t b) {
   asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};"
       : "+r"(c[0]), "+r"(c[1])
@@ -61,8 +61,8 @@ __device__ inline void mma_s8_k32(int (&c)[4], const uint32_t (&a)[4], uint32_t 
 #endif
 }
 
-/// A B of bf16 where the tensor cores have no such type: every lane fetches its rows and columns.
-/// Each sum is one chain of fma, the 16 products ascending.
+/// A B for bf16 if the tensor cores lack this type: every lane fetches its rows and columns. Each
+/// sum is one chain of fma over the 16 products in ascending order.
 __device__ inline void mma_bf16_exchanged(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                           uint32_t b1) {
   const auto lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -70,7 +70,7 @@ __device__ inline void mma_bf16_exchanged(float (&c)[4], const uint32_t (&a)[4],
     return to_float(BFloat16{static_cast<uint16_t>(pair >> 16 * i)});
   };
 #pragma unroll
-  for (int upper = 0; upper < 2; ++upper) {  // of the 16 products
+  for (int upper = 0; upper < 2; ++upper) {  // half of the 16 products
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const uint32_t rows[2] = {__shfl_sync(kAllLanes, a[2 * upper], lane / 4 * 4 + i),
@@ -125,7 +125,7 @@ __device__ inline void mma_k16<BFloat16>(float (&c)[4], const uint32_t (&a)[4], 
 
 #elif defined(__CUDA_ARCH__)
 
-// Compute capability 7.5 has eight columns of A at a time, and no bf16.
+// Compute capability 7.5 processes eight columns of A at a time and lacks bf16.
 template <>
 __device__ inline void mma_k16<Half>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                      uint32_t b1) {

@@ -1,4 +1,4 @@
-// Stands in for the CUDA op table where hearth is built without a CUDA toolkit.
+// Replaces the CUDA op table in builds without a CUDA toolkit.
 
 #include "kernels/cuda/op_table.h"
 

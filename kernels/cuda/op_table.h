@@ -1,6 +1,6 @@
 #pragma once
-// The op table of one CUDA device. No CUDA header here: where hearth is built without a toolkit,
-// kernels/cuda/no_cuda.cpp answers, and callers cannot tell the builds apart but by the reply.
+// The op table of one CUDA device. This header includes no CUDA header: builds without a toolkit
+// link kernels/cuda/no_cuda.cpp instead, and callers see a difference only in the results.
 
 #include <cstdint>
 #include <string>
@@ -14,34 +14,34 @@ struct CublasLtApi;
 struct CudaOptions {
   int32_t device = 0;  ///< CUDA's ordinal, after CUDA_VISIBLE_DEVICES
   Numerics numerics = Numerics::kExact;
-  const CublasLtApi* cublaslt = nullptr;  ///< for tests: computes in place of the installed one
+  const CublasLtApi* cublaslt = nullptr;  ///< for tests: replaces the installed library
 };
 
-/// What the driver says of a device.
+/// Properties of a device, as the driver reports them.
 struct CudaDevice {
   int32_t ordinal = 0;
   std::string name;           ///< e.g. "NVIDIA H200"
-  std::string pci_bus_id;     ///< e.g. "0000:65:00.0", by which other libraries know it
+  std::string pci_bus_id;     ///< e.g. "0000:65:00.0", the name other libraries use for it
   int32_t compute_major = 0;  ///< compute capability, e.g. 9.0
   int32_t compute_minor = 0;
-  int32_t driver_version = 0;   ///< the CUDA version that the driver supports: 13000 is 13.0
+  int32_t driver_version = 0;   ///< newest CUDA version the driver supports: 13000 is 13.0
   int32_t runtime_version = 0;  ///< the CUDA version this was built with
   uint64_t memory_bytes = 0;
-  uint64_t memory_free_bytes = 0;  ///< at the time of the call, all processes considered
+  uint64_t memory_free_bytes = 0;  ///< at the time of the call, over all processes
 };
 
-/// Looks at a device without keeping anything on it but the driver's context.
-/// Errors: kUnsupported (built without CUDA; a device whose architecture this build has no code
-/// for), kUnavailable (no driver; driver too old, with both versions; no device; busy),
-/// kInvalidArgument (no such ordinal).
+/// Queries a device; only the driver's context stays on it. Errors: kUnsupported (built without
+/// CUDA; no code in this build for the device's architecture), kUnavailable (no driver; driver too
+/// old, with both versions; no device; busy), kInvalidArgument (no such ordinal).
 Result<CudaDevice> cuda_probe(const CudaOptions& options);
 
-/// Weight::bytes of what the CUDA table's pack_weights would return; their bytes are not read.
+/// Weight::bytes that the CUDA table's pack_weights would give the result; the tensors' bytes are
+/// not read.
 uint64_t cuda_packed_bytes(std::span<const HostTensor> tensors, WeightRole role);
 
-/// What the table takes beside the weights' own bytes for these tensors: the device gives large
-/// allocations in whole pages, and the scratch of ops grows with the widest weight. Of several
-/// weights, rounding adds up, and of each scratch the largest is taken.
+/// Device memory that the table needs for these tensors in addition to the weights' own bytes:
+/// large allocations are rounded up to whole pages, and the scratch of ops grows with the widest
+/// weight. Over several weights, the rounding adds up; of each scratch the largest counts.
 struct CudaPacking {
   uint64_t rounding_bytes = 0;
   uint64_t activation_scratch_bytes = 0;
@@ -49,33 +49,34 @@ struct CudaPacking {
 };
 CudaPacking cuda_packing(std::span<const HostTensor> tensors, WeightRole role);
 
-/// What became of the device's memory.
+/// Use of the device's memory.
 struct CudaMemoryUse {
-  uint64_t free_bytes = 0;     ///< now, all processes considered
-  uint64_t graph_bytes = 0;    ///< that went while this table's captured steps were made
-  int32_t graphs_refused = 0;  ///< of them, those for which there was none left
+  uint64_t free_bytes = 0;     ///< now, over all processes
+  uint64_t graph_bytes = 0;    ///< used up while this table captured steps
+  int32_t graphs_refused = 0;  ///< captures that failed for lack of memory
 };
-/// Of a table that cuda_ops made.
+/// For a table made by cuda_ops.
 CudaMemoryUse cuda_memory_use(const OpTable& ops);
 
-/// The table. Two rules of ops.h are here in a form that keeps a device busy with few rows, batch
-/// invariant all the same: a product's inputs are cut into eight parts, by the weight's shape
-/// alone, each a chain of its own, which are added in ascending order; and attention's splits have
-/// 256 positions. Products of f16 and bf16 weights round x to the weights' type for the tensor
-/// cores: to f16, per 64 inputs and scaled by a power of two of their own so that nothing
-/// overflows; to the sum of two bf16. A chain has one step per 64 inputs, whose sum is the tensor
-/// cores'. Attention over KV of 16 or 8 bits with heads of whole multiples of 16 up to 256 likewise
-/// takes its weights as f16, or as the sum of two bf16, and q as the sum of two; of q8_0, V as f16.
-/// One device, one stream for the ops and one for copies beside them (side_copies.h); ops are
-/// asynchronous, `copy_to_host` and `synchronize` wait. Ops allocate nothing, so a step can be
-/// captured. Every CUDA error after this call stops the process with its reason: a failed context
-/// cannot be trusted. Errors: cuda_probe's, and kOutOfMemory.
+/// Makes the table. Two rules of ops.h take a form that keeps a device busy with few rows, still
+/// batch invariant. First, a product's inputs are divided into eight parts, by the weight's shape
+/// alone; each part is its own chain, and the parts are added in ascending order. Second,
+/// attention's splits have 256 positions. Products of f16 and bf16 weights round x to the weights'
+/// type for the tensor cores: to f16, per 64 inputs, scaled by a power of two of their own so that
+/// nothing overflows; to bf16, as the sum of two. A chain has one step per 64 inputs, whose sum is
+/// computed by the tensor cores. Attention over KV of 16 or 8 bits, with head dimensions that are
+/// multiples of 16 up to 256, likewise takes its weights as f16 or as the sum of two bf16, and q as
+/// the sum of two; for q8_0, V becomes f16. The table uses one device, with one stream for the ops
+/// and one for copies alongside them (side_copies.h). Ops are asynchronous; `copy_to_host` and
+/// `synchronize` wait. Ops allocate nothing, so a step can be captured. Every CUDA error after this
+/// call stops the process with its reason, because a failed context cannot be trusted. Errors:
+/// those of cuda_probe, and kOutOfMemory.
 ///
-/// Fast numerics: products of more than kFastRows rows, but for those of f32 weights, of experts
-/// and of captured steps, are cuBLASLt's, of weights and x rounded to f16 or bf16
-/// (kernels/cuda/matmul/fast.cuh). Rows of `out` between the step's count and its bound may be
-/// written. Without the library the table is the exact one, by numerics_id as well, and
-/// device.notice says why.
+/// Fast numerics: cuBLASLt computes products of more than kFastRows rows, with weights and x
+/// rounded to f16 or bf16 (kernels/cuda/matmul/fast.cuh). Products of f32 weights, of experts and
+/// in captured steps stay with the other kernels. Rows of `out` between the step's count and its
+/// bound may be written. If the library is missing, the table is the exact one, with its
+/// numerics_id, and device.notice says why.
 Result<OpTable> cuda_ops(const CudaOptions& options);
 
 }  // namespace hearth::kernels

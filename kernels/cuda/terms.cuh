@@ -1,17 +1,17 @@
 #pragma once
-// Floats as sums of a few numbers of 16 bits, for the tensor cores.
+// Floats as sums of a few 16-bit numbers, for the tensor cores.
 
 #include "kernels/cuda/device.cuh"
 
 namespace hearth::kernels {
 
-/// A power of two and its inverse, both normal numbers.
+/// A power of two and its inverse, both of them normal numbers.
 struct PowerOfTwo {
   float scale;
   float inverse;
 };
-/// What brings a magnitude, given as the bits of a float, to 2^k .. 2^(k + 1), with k of 0 .. 100;
-/// below 2^(k - 120) no further.
+/// The factor that brings a magnitude, given as the bits of a float, to 2^k .. 2^(k + 1), for k in
+/// 0 .. 100. The factor for magnitudes below 2^(k - 120) is that for 2^(k - 120).
 template <uint32_t k>
 __device__ PowerOfTwo into_power(uint32_t magnitude) {
   uint32_t exponent = magnitude >> 23;
@@ -19,8 +19,8 @@ __device__ PowerOfTwo into_power(uint32_t magnitude) {
   return {__uint_as_float((254 + k - exponent) << 23),  // 2^(k - (exponent - 127))
           __uint_as_float((exponent - k) << 23)};
 }
-/// There f16 is finite and as fine as it gets. Beside an infinity or a NaN, which stay what they
-/// are, all finite numbers fit.
+/// In this range f16 is finite and has its full precision. If the largest magnitude is an infinity
+/// or a NaN, which stay what they are, all finite numbers still fit.
 __device__ inline PowerOfTwo into_half(uint32_t magnitude) { return into_power<14>(magnitude); }
 
 __device__ inline __half2 half2_of(uint32_t bits) {
@@ -31,7 +31,7 @@ __device__ inline uint32_t half2_bits(__half2 pair) {
   return __half_as_ushort(__low2half(pair)) |
          static_cast<uint32_t>(__half_as_ushort(__high2half(pair))) << 16;
 }
-/// Differences and products of two f16 each, rounded to f16.
+/// Differences and products of pairs of f16, rounded to f16.
 __device__ inline uint32_t half2_sub(uint32_t a, uint32_t b) {
   return half2_bits(__hsub2_rn(half2_of(a), half2_of(b)));
 }
@@ -42,7 +42,7 @@ __device__ inline uint32_t half2_mul(uint32_t a, uint32_t b) {
 __device__ inline uint16_t bits_of(Half value) { return value.bits; }
 __device__ inline uint16_t bits_of(BFloat16 value) { return value.bits; }
 
-/// Rounds to T and leaves in `value` what is missing; zero where the T is not finite.
+/// Rounds to T and leaves the remainder in `value`; the remainder is zero if the T is not finite.
 template <typename T>
 __device__ T take_term(float* value) {
   T rounded;

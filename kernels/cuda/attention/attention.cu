@@ -1,4 +1,4 @@
-// Which kernel of attention.cuh runs, and the merge of splits that lie in the table's scratch.
+// Chooses the kernel of attention.cuh, and merges splits stored in the table's scratch.
 
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/attention/kv_tiles.cuh"
@@ -7,11 +7,12 @@
 namespace hearth::kernels {
 namespace {
 
-/// Rows from which on a block per row fills the device: partial results need not leave it.
+/// From this number of rows on, one block per row fills the device, so partial results stay in the
+/// block.
 constexpr int kManyQueries = 64;
 constexpr int kMergeThreads = 128;
 
-/// One block per (row, head). The factors of all splits first, then each value's chain.
+/// One block per (row, head). Computes the factors of all splits first, then each value's chain.
 __global__ void __launch_bounds__(kMergeThreads) merge_kernel(AttentionParams a) {
   const int row = a.first_row + static_cast<int>(blockIdx.x);
   const int head = static_cast<int>(blockIdx.y);

@@ -1,19 +1,19 @@
 #pragma once
 // Attention in splits of kSplit positions at absolute multiples, for several heads of one KV head
-// at a time, so that K and V are read once for all of them; here of f32 KV, which is for diagnosis,
-// and of heads that the tensor cores do not take (kernels/cuda/attention/tiles.cu). Per row, KV
-// head and split:
-//   1. scores: each warp takes tiles of 16 positions; two lanes per position add up the even and
-//      the odd shares of the head dimension, then add to each other;
+// at a time, so that K and V are read once for all of them. The kernel here handles f32 KV, which
+// is for diagnosis, and heads unsuited to the tensor cores (kernels/cuda/attention/tiles.cu handles
+// the others). Per row, KV head and split:
+//  1. scores: each warp takes tiles of 16 positions; two lanes per position sum the even and the
+//      odd shares of the head dimension, then add up the two sums;
 //   2. one warp per head: the split's maximum, weights exp(score - maximum), and their sum;
-//   3. one thread per value dimension and run of positions: one chain of fma over ascending
+//  3. one thread per value dimension and run of positions: one chain of fma over ascending
 //      positions; runs are added in ascending order.
-// Splits merge in ascending order by the rule of the online softmax. Nothing of it depends on other
-// rows or on which kernel ran, so a row's result is the same in any step. Positions that the row
-// does not see are never read: they may hold anything.
+// Splits are merged in ascending order by the online softmax. Nothing depends on other rows or on
+// which kernel ran, so a row's result is the same in any step. Positions that the row does not see
+// are never read: they may hold anything.
 //   attention_kernel<..., false>  one block per split, partial results through the table's scratch,
 //                                 merged by merge_kernel: few rows, long contexts
-//   attention_kernel<..., true>   one block for all splits of a row, merged as it goes
+//   attention_kernel<..., true>   one block for all splits of a row, merged on the fly
 
 #include "kernels/cuda/attention/kv.cuh"
 
@@ -24,22 +24,22 @@ inline constexpr int kAttentionThreads = 256;
 inline constexpr int kAttentionWarps = kAttentionThreads / kWarp;
 inline constexpr int kSplitTiles = kSplit / kAttentionTile;
 static_assert(2 * kAttentionTile == kWarp, "step 1 has two lanes per position");
-/// Heads that share K and V in one block, at most.
+/// Most heads that share K and V in one block.
 inline constexpr int kMaxHeads = 8;
-/// Values of a head, at most: one or two per thread.
+/// Largest head dimension: one or two values per thread.
 inline constexpr int kMaxHeadDim = 2 * kAttentionThreads;
 
 struct AttentionParams {
   const int32_t* count;
   const int32_t* positions;
-  const int32_t* context_len;  ///< of sequences
-  bool to_all;                 ///< rows see all of it, not up to themselves
+  const int32_t* context_len;  ///< per sequence
+  bool to_all;                 ///< rows see the whole context, not only positions up to their own
   const int32_t* seq_idx;
   const int32_t* block_table;
   int32_t max_blocks;
-  int32_t first_row;  ///< of this launch
+  int32_t first_row;  ///< first row of this launch
   int32_t heads_per_kv;
-  int32_t head_groups;  ///< blocks that share a KV head
+  int32_t head_groups;  ///< blocks that share one KV head
   RowsView q;
   RowsView out;
   KvView kv;
@@ -67,7 +67,8 @@ __device__ inline float* partial_of(const AttentionParams& a, int64_t row, int h
          (((row - a.first_row) * heads + head) * a.max_splits + split) * (a.kv.head_dim + 2);
 }
 
-/// One step of the online softmax: what is there keeps `keep`, what is added counts `add`.
+/// One step of the online softmax: the factor of the old result is `keep`, that of the new one
+/// `add`.
 struct Merge {
   float maximum;
   float keep;
@@ -77,7 +78,7 @@ __device__ inline Merge merge(float maximum, float next) {
   const float both = fmaxf(maximum, next);
   return {both, expf(maximum - both), expf(next - both)};
 }
-/// The division by the sum, with the sink's share in it.
+/// Divides by the sum, which includes the sink.
 __device__ inline float finished(float value, float maximum, float sum, const float* sink) {
   if (sink == nullptr) return value / sum;
   const Merge with = merge(maximum, *sink);
@@ -88,7 +89,7 @@ void attend_f32(cudaStream_t stream, const AttentionParams& params, int rows, bo
 void attend_f16(cudaStream_t stream, const AttentionParams& params, int rows, bool whole);
 void attend_bf16(cudaStream_t stream, const AttentionParams& params, int rows, bool whole);
 void attend_q8(cudaStream_t stream, const AttentionParams& params, int rows, bool whole);
-/// Of f16, bf16 and q8_0 KV in tiles: kernels/cuda/attention/tiles.cu.
+/// For f16, bf16 and q8_0 KV in tiles: kernels/cuda/attention/tiles.cu.
 void attend_tiles(cudaStream_t stream, DType dtype, const AttentionParams& params, int rows,
                   bool whole);
 

@@ -1,12 +1,12 @@
 #pragma once
-// The kernel of attention.cuh for one KV type, compiled in a file of its own per type.
+// The kernel of attention.cuh for one KV type; each type is compiled in its own file.
 
 #include "kernels/cuda/attention/attention.cuh"
 
 namespace hearth::kernels {
 namespace {
 
-/// What one split leaves in shared memory, per head.
+/// Shared memory for one split, per head.
 template <int kHeads>
 struct SplitScores {
   float weight[kHeads][kSplit];  // scores, then exp(score - maximum)
@@ -14,8 +14,8 @@ struct SplitScores {
   float sum[kHeads];
 };
 
-/// Shares half, half + 2, ... of q . k of one position, for every head. Both lanes' sums make the
-/// dot product.
+/// Sums shares half, half + 2, ... of q . k of one position, for every head. The sums of both lanes
+/// add up to the dot product.
 template <typename T, int kShare, int kHeads>
 __device__ void half_dots(const AttentionParams& a, const float* q, int kv_head, int64_t block,
                           int offset, int half, float (&sum)[kHeads]) {
@@ -45,7 +45,7 @@ __device__ void half_dots(const AttentionParams& a, const float* q, int kv_head,
   }
 }
 
-/// Step 1 for one tile: scores of positions [seen.begin, seen.end) of it, -infinity for the others.
+/// Step 1 for one tile: scores of its positions [seen.begin, seen.end), -infinity for the others.
 template <typename T, int kShare, int kHeads>
 __device__ void score_tile(const AttentionParams& a, const float* q, const int32_t* table,
                            int kv_head, int tile_begin, const Seen& seen,
@@ -67,7 +67,8 @@ __device__ void score_tile(const AttentionParams& a, const float* q, const int32
   }
 }
 
-/// Step 2 for one head, by one warp, of positions [first, last) of the split: whole tiles.
+/// Step 2 for one head, by one warp, over positions [first, last) of the split, which are whole
+/// tiles.
 template <int kHeads>
 __device__ void weigh(SplitScores<kHeads>& split, int head, int first, int last) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -77,8 +78,8 @@ __device__ void weigh(SplitScores<kHeads>& split, int head, int first, int last)
   for (int offset = 16; offset > 0; offset /= 2) {
     maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, offset));
   }
-  // In the order of absolute positions: where the row's window begins inside a split must not
-  // change who adds what.
+  // In the order of absolute positions: the start of the row's window within a split must not
+  // change which thread adds what.
   float sum = 0;
   for (int i = lane; i < kSplit; i += kWarp) {
     if (i < first || i >= last) continue;
@@ -92,14 +93,14 @@ __device__ void weigh(SplitScores<kHeads>& split, int head, int first, int last)
   }
 }
 
-/// Step 3 for one dimension: positions [from, to), one chain per head.
+/// Step 3 for one dimension, over positions [from, to): one chain per head.
 template <typename T, int kHeads>
 __device__ void add_values(const AttentionParams& a, const int32_t* table, int kv_head, int d,
                            int from, int to, const SplitScores<kHeads>& split,
                            float (&sum)[kHeads]) {
   const KvView& kv = a.kv;
   for (int begin = from; begin < to;) {
-    // Up to the end of the tile: one look into the table.
+    // Up to the end of the tile: one table lookup.
     int end = (begin / kAttentionTile + 1) * kAttentionTile;
     if (end > to) end = to;
     const T* value = values<const T>(kv, table[begin / kv.block_size]);
@@ -121,7 +122,7 @@ __device__ void add_values(const AttentionParams& a, const int32_t* table, int k
   }
 }
 
-/// Threads of a run of positions in step 3, and the runs that a block has.
+/// Threads for one run of positions in step 3, and the number of runs in a block.
 struct ValueThreads {
   int width;
   int runs;
@@ -153,11 +154,11 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(AttentionP
   const int num_heads = a.heads_per_kv - in_group < kHeads ? a.heads_per_kv - in_group : kHeads;
   const int32_t* table = a.block_table + static_cast<int64_t>(a.seq_idx[row]) * a.max_blocks;
 
-  HEARTH_DYN_SHARED(float, q);  // (kHeads, head_dim); then runs' sums, (runs, kHeads, width)
+  HEARTH_DYN_SHARED(float, q);  // (kHeads, head_dim); then the runs' sums, (runs, kHeads, width)
   float* run_sums = q + kHeads * head_dim;
   __shared__ SplitScores<kHeads> split;
   for (int i = thread; i < kHeads * head_dim; i += kAttentionThreads) {
-    // Heads past the group's are zero, and their results are dropped.
+    // Heads past the group's last are zero; their results are dropped.
     q[i] = i / head_dim < num_heads
                ? a.q.data[row * a.q.stride + int64_t{first_head} * head_dim + i]
                : 0.0f;
@@ -167,7 +168,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(AttentionP
   const ValueThreads shape = value_threads(head_dim);
   const int run = thread / shape.width;
   const int own_dim = thread % shape.width;
-  [[maybe_unused]] float total_max[kHeads];  // these three with kWhole alone
+  [[maybe_unused]] float total_max[kHeads];  // these three are used only with kWhole
   [[maybe_unused]] float total_sum[kHeads] = {};
   [[maybe_unused]] float total[kDims][kHeads] = {};
 #pragma unroll
@@ -198,7 +199,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(AttentionP
       add_values<T, kHeads>(a, table, kv_head, d, here.begin > run_begin ? here.begin : run_begin,
                             here.end < run_end ? here.end : run_end, split, part[i]);
     }
-    if (shape.runs > 1) {  // then there is one dimension per thread
+    if (shape.runs > 1) {  // in this case there is one dimension per thread
       if (run < shape.runs) {
 #pragma unroll
         for (int h = 0; h < kHeads; ++h) {

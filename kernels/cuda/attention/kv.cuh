@@ -1,5 +1,5 @@
 #pragma once
-// One layer of a paged KV pool as kernels take it (layout: kernels/cuda/layout.cuh).
+// One layer of a paged KV pool in the form that kernels take (layout: kernels/cuda/layout.cuh).
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/layout.cuh"
@@ -11,7 +11,7 @@ struct KvView {
   std::byte* base;
   int64_t block_bytes;
   int64_t layer_offset;
-  int64_t value_offset;  ///< of V behind the layer's start, bytes
+  int64_t value_offset;  ///< bytes from the layer's start to V
   int32_t block_size;
   int32_t num_kv_heads;
   int32_t head_dim;
@@ -34,11 +34,11 @@ __device__ T* values(const KvView& kv, int64_t block) {
   return reinterpret_cast<T*>(kv.base + block * kv.block_bytes + kv.layer_offset + kv.value_offset);
 }
 
-/// In q8_0, which is int8_t here, the scales of all heads lie behind the integers of all heads.
+/// In q8_0 (int8_t here), the scales of all heads follow the integers of all heads.
 template <typename T>
 inline constexpr bool kScaled = sizeof(T) == 1;
-/// Index of the scale of 32 dimensions: those of neighbouring positions lie side by side for K,
-/// those of one position for V.
+/// Index of the scale of 32 dimensions. For K, scales of neighbouring positions are adjacent; for
+/// V, those of one position.
 __device__ inline int64_t key_scale(const KvView& kv, int kv_head, int position, int d) {
   const int64_t line = int64_t{kv_head} * kv_scales(kv.head_dim) + d / kKvScaleDims;
   return line * kv.block_size + position;
@@ -47,7 +47,7 @@ __device__ inline int64_t value_scale(const KvView& kv, int kv_head, int positio
   const int64_t line = int64_t{kv_head} * kv.block_size + position;
   return line * kv_scales(kv.head_dim) + d / kKvScaleDims;
 }
-/// Of K, or of V, whose integers begin at `integers`.
+/// The scales of K or of V, whose integers begin at `integers`.
 template <typename Byte>
 __device__ auto scales_of(const KvView& kv, Byte* integers) {
   using ScaleOf = std::conditional_t<std::is_const_v<Byte>, const Half, Half>;

@@ -37,7 +37,8 @@ __global__ void __launch_bounds__(kThreads) kv_store_kernel(StoreParams p) {
   }
 }
 
-/// A warp's 32 values as integers and a scale, by kv_layout.h; lanes past the last have 0.
+/// Quantizes a warp's 32 values to integers and a scale, as kv_layout.h defines it; lanes past the
+/// last have 0.
 __device__ int8_t quantize_lane(float value, Half* scale) {
   const uint32_t bits = warp_max(__float_as_uint(value) & 0x7fffffffu);
   from_float(bits < 0x7f800000u ? __uint_as_float(bits) / 127.0f : NAN, scale);

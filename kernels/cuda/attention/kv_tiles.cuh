@@ -1,17 +1,17 @@
 #pragma once
-// KV of f16, bf16 and q8_0 whose head_dim is a multiple of 16 lies in tiles of 16 positions and 16
-// dimensions, each in the order of the tensor cores' operand A (kernels/cuda/mma.cuh): a warp reads
-// a tile as 512 consecutive bytes. Inside a layer's K, or V, of one block:
+// KV of f16, bf16 and q8_0 whose head_dim is a multiple of 16 is stored in tiles of 16 positions
+// and 16 dimensions, each in the order of the tensor cores' operand A (kernels/cuda/mma.cuh): a
+// warp reads a tile as 512 consecutive bytes. Within a layer's K, or V, of one block:
 //   [kv head][16 positions][16 dimensions][lane: 32][register: 4][2 elements]
 // Element e of register r of lane 4 g + t is row g + 8 (r % 2), column 2 t + 8 (r / 2) + e of the
 // tile. Rows are positions in K and dimensions in V.
 //
-// In q8_0 the integers of V lie like that, a byte each, to become f16 on the way. Those of K are
-// operands as they are, of the product of bytes, whose tile has 32 dimensions; the last of a head
-// may have 16, which are registers 0 and 1:
+// In q8_0 the integers of V are stored in this order, one byte each, and become f16 when loaded.
+// Those of K are used unconverted as operands of byte products, whose tile has 32 dimensions; the
+// last tile of a head may have 16, in registers 0 and 1:
 //   [kv head][16 positions][32 dimensions][lane: 32][register: 4][4 elements]
-// Element e of register r of lane 4 g + t is position g + 8 (r % 2), dimension
-// 4 t + 16 (r / 2) + e. Behind the integers of all heads are the scales, a lane's side by side:
+// Element e of register r of lane 4 g + t is position g + 8 (r % 2), dimension 4 t + 16 (r / 2) +
+// e. The scales follow the integers of all heads; those of a lane are adjacent:
 //   K: [kv head][16 positions][32 dimensions][g: 8][positions g, g + 8]
 //   V: [kv head][16 positions][32 dimensions][t: 4][positions 2 t, 2 t + 1, 2 t + 8, 2 t + 9]
 
@@ -21,7 +21,7 @@ namespace hearth::kernels {
 
 inline constexpr int kKvTile = 16;
 inline constexpr int kKvTileElements = kKvTile * kKvTile;
-/// Dimensions of a head, at most.
+/// Largest head dimension in tiles.
 inline constexpr int kMaxTiledHeadDim = 256;
 
 template <typename T>
@@ -52,8 +52,8 @@ __host__ __device__ constexpr int64_t tiled_value(int kv_head, int position, int
          tile_element(d % kKvTile, position % kKvTile);
 }
 
-/// Of q8_0: the integer of (position, dimension) of K; the first scale of a tile, in K and in V,
-/// and a position's place behind it.
+/// For q8_0: the index of K's integer of (position, dimension); the first scale of a tile, in K and
+/// in V; and a position's offset from that.
 __host__ __device__ constexpr int64_t tiled_q8_key(int kv_head, int position, int d, int head_dim,
                                                    int block_size) {
   const int first = d / kKvScaleDims * kKvScaleDims;

@@ -1,19 +1,17 @@
-// Attention on the tensor cores, of KV in tiles (kernels/cuda/attention/kv_tiles.cuh): f16, bf16
-// and q8_0. A block has up to 16 columns, each a head of a row: the heads of one KV head, and as
-// many neighbouring rows of the same sequence as fit. Per split of attention.cuh:
-//   1. scores: a warp takes tiles of 16 positions, K being operand A and the columns operand B; a
-//      query is the sum of two numbers of the KV's type, so nearly all of its bits count (q8_0:
+// Attention on the tensor cores over KV in tiles (kernels/cuda/attention/kv_tiles.cuh): f16, bf16
+// and q8_0. A block has up to 16 columns, each one head of one row: the heads of one KV head, for
+// as many consecutive rows of the same sequence as fit. Per split of attention.cuh:
+//  1. scores: a warp takes tiles of 16 positions, with K as operand A and the columns as operand B;
+//      a query is the sum of two numbers of the KV's type, so nearly all of its bits count (q8_0:
 //      kernels/cuda/attention/tiles_q8.cuh)
-//   2. one warp per column: the split's maximum, weights exp(score - maximum), rounded (to f16
-//   once,
-//      with bf16 to the sum of two), and the sum of these rounded ones
-//   3. a warp takes tiles of 16 dimensions, V being operand A and the weights operand B, and adds
-//   up
-//      the split's tiles of positions, ascending
-// Splits merge as in attention.cuh. A position that a column does not see has weight 0 and changes
-// no bit of its sums (while V is finite, which a KV cache of f16 cannot promise), so what a row
-// computes depends neither on the rows of its block nor on how many there are. Elements of V that
-// no column sees count as 0: they may hold anything.
+//   2. one warp per column: the split's maximum, weights exp(score - maximum), rounded (to f16, or
+//      to the sum of two bf16), and the sum of these rounded weights
+//   3. a warp takes tiles of 16 dimensions, with V as operand A and the weights as operand B, and
+//      adds up the split's tiles of positions, ascending
+// Splits are merged as in attention.cuh. A position that a column does not see has weight 0 and
+// changes no bit of its sums (provided V is finite, which a KV cache of f16 cannot guarantee), so a
+// row's result depends neither on the other rows of its block nor on their number. Elements of V
+// that no column sees count as 0: they may hold anything.
 
 #include "kernels/cuda/attention/tiles.cuh"
 #include "kernels/cuda/attention/tiles_q8.cuh"
@@ -21,17 +19,17 @@
 namespace hearth::kernels {
 namespace {
 
-constexpr int kColumnStride = kSplit + 8;  // of scores: neighbours are in other banks
+constexpr int kColumnStride = kSplit + 8;  // of scores: neighbouring columns are in different banks
 constexpr int kColumnsPerWarp = kColumns / kAttentionWarps;
-/// Tiles of K, and of V, that a warp has asked for before it multiplies the first of them. With few
-/// rows it is memory that is waited for; with many, registers are better spent on more blocks.
+/// Tiles of K, and of V, that a warp loads before it multiplies the first of them. With few rows,
+/// memory is the bottleneck; with many, registers are better spent on more blocks.
 template <bool kWhole>
 constexpr int kTilesAhead = kWhole ? 1 : 2;
 
 __host__ __device__ inline int heads_of_block(int heads_per_kv) {
   return heads_per_kv < kColumns ? heads_per_kv : kColumns;
 }
-/// Rows that share a block: those of a prefill, or of guesses to be verified.
+/// Rows that share a block: those of a prefill, or of drafted tokens to verify.
 __host__ __device__ inline int rows_of_block(int heads_per_kv) {
   return kColumns / heads_of_block(heads_per_kv);
 }
@@ -61,12 +59,13 @@ __device__ void score_tile(const AttentionParams& a, const Column* columns, int 
   }
 }
 
-/// Whether a column sees a position of the split.
+/// True if a column sees a position of the split.
 __device__ inline bool sees(const Column& c, int start) {
   return c.row >= 0 && c.seen.begin < start + kSplit && c.seen.end > start;
 }
 
-/// Step 2 for one column, by one warp, of positions [first, last) of the split: whole tiles.
+/// Step 2 for one column, by one warp, over positions [first, last) of the split, which are whole
+/// tiles.
 template <typename T>
 __device__ void weigh(Column& column, int start, int first, int last, uint32_t* scores) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -78,8 +77,8 @@ __device__ void weigh(Column& column, int start, int first, int last, uint32_t* 
   for (int offset = 16; offset > 0; offset /= 2) {
     maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, offset));
   }
-  // In the order of absolute positions: where the block's range begins inside a split must not
-  // change who adds what.
+  // In the order of absolute positions: the start of the block's range within a split must not
+  // change which thread adds what.
   float sum = 0;
   for (int i = lane; i < kSplit; i += kWarp) {
     if (i < first || i >= last) continue;
@@ -100,7 +99,7 @@ __device__ void weigh(Column& column, int start, int first, int last, uint32_t* 
   }
 }
 
-/// Clears what lies outside positions [begin, end) in a tile of V that starts at tile_begin.
+/// Clears elements outside positions [begin, end) in a tile of V that starts at tile_begin.
 __device__ inline void clear_unseen(int tile_begin, int begin, int end, uint32_t (&v)[4]) {
   if (begin <= tile_begin && end >= tile_begin + kKvTile) return;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -114,7 +113,7 @@ __device__ inline void clear_unseen(int tile_begin, int begin, int end, uint32_t
   }
 }
 
-/// One step of the sums of 16 dimensions and 8 columns, whose weights begin at the tile's first
+/// One step of the sums of 16 dimensions and 8 columns. `weights` starts at the tile's first
 /// position.
 template <typename T>
 __device__ void add_tile(const uint32_t (&v)[4], const uint32_t* weights, float (&c)[4]) {
@@ -124,16 +123,17 @@ __device__ void add_tile(const uint32_t (&v)[4], const uint32_t* weights, float 
   const auto high = load_as<uint2>(own + 8);
 #pragma unroll
   for (int term = 0; term < Tiles<T>::kWeightTerms; ++term) {
-    const unsigned halves = term == 0 ? 0x5410 : 0x7632;  // of both numbers, the lower or the upper
+    const unsigned halves =
+        term == 0 ? 0x5410 : 0x7632;  // the lower or the upper halves of both numbers
     mma_k16<typename Tiles<T>::Number>(c, v, __byte_perm(low.x, low.y, halves),
                                        __byte_perm(high.x, high.y, halves));
   }
 }
 
-constexpr int kWarpDims = kMaxTiledHeadDim / kKvTile / kAttentionWarps;  // tiles of V of a warp
+constexpr int kWarpDims = kMaxTiledHeadDim / kKvTile / kAttentionWarps;  // tiles of V per warp
 
-/// The tiles of V that a warp has: with few of them, each goes to two warps, half of the columns
-/// each.
+/// The tiles of V that a warp handles. If there are few, two warps share each tile, with half of
+/// the columns each.
 struct WarpTiles {
   int first;
   int step;
@@ -162,8 +162,8 @@ __global__ void __launch_bounds__(kAttentionThreads, kWhole ? 3 : 4)
   const int seq = a.seq_idx[first_row];
   const int block_heads = heads_of_block(a.heads_per_kv);
   const int most_rows = rows_of_block(a.heads_per_kv);
-  // Blocks of rows begin at multiples of `most_rows`, where another sequence begins, and with the
-  // launch.
+  // Blocks of rows begin at multiples of `most_rows`, at the start of a sequence and at the start
+  // of the launch.
   if (blockIdx.x != 0 && first_row % most_rows != 0 && a.seq_idx[first_row - 1] == seq) return;
   const int past_launch = a.first_row + static_cast<int>(gridDim.x);
   const int end_row = past_launch < count ? past_launch : count;
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kWhole ? 3 : 4)
   const int column_tiles = (num_columns + 7) / 8;
   const int32_t* table = a.block_table + int64_t{seq} * a.max_blocks;
 
-  // What the block sees: the union of what its rows see.
+  // The positions that the block sees: from the first to the last that any of its rows sees.
   Seen seen = seen_by(a, first_row);
   for (int i = 1; i < num_rows; ++i) {
     const Seen next = seen_by(a, first_row + i);
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kWhole ? 3 : 4)
   if (split < first_split || split > last_split) return;
 
   __shared__ Column columns[kColumns];
-  HEARTH_DYN_SHARED(uint32_t, scores);  // (kColumns, kColumnStride); then the queries' operand
+  HEARTH_DYN_SHARED(uint32_t, scores);  // (kColumns, kColumnStride); then the queries as operand B
   auto* query = scores + kColumns * kColumnStride;
   if (thread < kColumns) {
     Column& c = columns[thread];
@@ -217,7 +217,8 @@ __global__ void __launch_bounds__(kAttentionThreads, kWhole ? 3 : 4)
 
   constexpr int kAhead = kTilesAhead<kWhole>;
   const WarpTiles own(head_dim);
-  [[maybe_unused]] float total[kWarpDims][kColumnTiles][4] = {};  // these three with kWhole alone
+  [[maybe_unused]] float total[kWarpDims][kColumnTiles][4] =
+      {};  // these three are used only with kWhole
   [[maybe_unused]] float total_max[kColumnTiles][2];
   [[maybe_unused]] float total_sum[kColumnTiles][2] = {};
 #pragma unroll

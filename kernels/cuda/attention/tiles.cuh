@@ -1,6 +1,6 @@
 #pragma once
-// What kernels/cuda/attention/tiles.cu does with K, V and queries of one KV type: f16 and bf16
-// here, q8_0 in kernels/cuda/attention/tiles_q8.cuh.
+// How kernels/cuda/attention/tiles.cu handles K, V and queries of one KV type: f16 and bf16 here,
+// q8_0 in kernels/cuda/attention/tiles_q8.cuh.
 
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/attention/kv_tiles.cuh"
@@ -15,15 +15,15 @@ constexpr int kColumnTiles = kColumns / 8;
 static_assert(kKvTile == kAttentionTile);
 
 struct Column {
-  int row;  ///< of the step; -1: there is none
+  int row;  ///< in the step; -1: unused column
   int head;
   Seen seen;
-  float unscale;  ///< of its query
+  float unscale;  ///< for its query
   float maximum;  ///< of its scores in this split
   float sum;      ///< of its weights
 };
 
-/// The query of a column; null: there is none.
+/// The query of a column; null for an unused one.
 __device__ inline const float* query_of(const AttentionParams& a, const Column& c) {
   if (c.row < 0) return nullptr;
   return a.q.data + c.row * a.q.stride + int64_t{c.head} * a.kv.head_dim;
@@ -38,14 +38,14 @@ __device__ inline uint32_t largest(const float* q, int head_dim) {
   return warp_max(most);
 }
 
-/// KV of f16 or bf16. Of each type:
-///   Number         the type of 16 bits in which V and the weights are multiplied
-///   kWeightTerms   numbers that a weight becomes; both fit where its score was
+/// KV of f16 or bf16. Members of each type:
+///   Number         16-bit type in which V and the weights are multiplied
+///   kWeightTerms   numbers that a weight becomes; together they fit in the place of its score
 ///   query_words    shared memory of all columns' queries as operand B, in 32-bit words
-///   store_query    makes one of them, by one warp
-///   dots           adds q . k of 16 positions and of `column_tiles` times 8 columns; kAhead loads
-///                  of K may be on their way at a time
-///   Values         a lane's part of 16 positions and 16 dimensions of V: as it lies, and as
+///   store_query    stores one of them, by one warp
+///   dots           adds q . k for 16 positions and `column_tiles` times 8 columns; at most kAhead
+///                  loads of K are in flight
+///   Values         a lane's part of 16 positions and 16 dimensions of V: as stored, and as
 ///                  operand A
 template <typename T>
 struct Tiles {

@@ -1,16 +1,16 @@
 #pragma once
-// Attention on the tensor cores over q8_0 KV. Scores are as good as f32: a query is an integer of
-// 23 bits per dimension, cut into three bytes, whose products with K's bytes are summed exactly
-// over the 32 dimensions of a scale; these sums, times the scale, are one chain of fma per score. V
-// becomes f16, integer times scale rounded once; that never loses to f16's smallest numbers,
-// multiples of which all scales are, and is infinite from 65520 on.
+// Attention on the tensor cores over q8_0 KV. Scores are as precise as f32: each dimension of a
+// query becomes an integer of 23 bits, divided into three bytes, whose products with K's bytes are
+// summed exactly over the 32 dimensions of a scale; these sums, times the scale, form one chain of
+// fma per score. V becomes f16: integer times scale, rounded once. This never underflows, because
+// all scales are multiples of f16's smallest number; from 65520 on the result is infinite.
 
 #include "kernels/cuda/attention/tiles.cuh"
 
 namespace hearth::kernels {
 namespace {
 
-/// Four signed bytes as f16, the first two in `low`: bytes of 1024 + 128 + integer, less 1152.
+/// Four signed bytes as f16, the first two in `low`: built as 1024 + 128 + integer, minus 1152.
 __device__ inline void halves_of(uint32_t bytes, uint32_t* low, uint32_t* high) {
   const uint32_t biased = bytes ^ 0x80808080u;
   *low = half2_sub(__byte_perm(biased, 0x64646464u, 0x4140), 0x64806480u);
@@ -27,8 +27,8 @@ struct Tiles<int8_t> {
     return kColumns * kv_scales(head_dim) * kKvScaleDims * kTerms / 4;
   }
 
-  /// [8 columns][32 dimensions][term: 3][lane][register: 2][4]. A query that is not finite leaves
-  /// no number finite.
+  /// [8 columns][32 dimensions][term: 3][lane][register: 2][4]. A query that is not finite gives no
+  /// finite score.
   static __device__ void store_query(const AttentionParams& a, int column, Column* columns,
                                      uint32_t* words) {
     auto* operand = reinterpret_cast<int8_t*>(words);
@@ -47,7 +47,7 @@ struct Tiles<int8_t> {
       int left = there ? static_cast<int>(rintf(q[d] * power.scale)) : 0;
       const int tile = column / 8 * steps + step;
 #pragma unroll
-      for (int term = 0; term < kTerms; ++term) {  // the lowest first
+      for (int term = 0; term < kTerms; ++term) {  // lowest first
         const auto byte = static_cast<int8_t>(left);
         left = (left - byte) / 256;
         operand[((tile * kTerms + term) * kWarp + of_lane) * 8 + lane / 16 * 4 + lane % 4] = byte;
@@ -90,7 +90,7 @@ struct Tiles<int8_t> {
           const auto bytes = load_as<uint2>(q + (term * kWarp + lane) * 2);
           mma_s8_k32(sum, k, bytes.x, bytes.y);
         };
-        int upper[4] = {};  // |sum| of 32 products is below 2^19: two terms fit an integer together
+        int upper[4] = {};  // |sum| of 32 products is below 2^19: an int holds two terms together
         multiply(2, upper);
 #pragma unroll
         for (int i = 0; i < 4; ++i) upper[i] *= 256;
@@ -109,7 +109,7 @@ struct Tiles<int8_t> {
 
   struct Values {
     uint2 stored;
-    uint2 scales;  ///< of positions 2 t, 2 t + 1 and of those eight further
+    uint2 scales;  ///< of positions 2 t, 2 t + 1, 2 t + 8 and 2 t + 9
 
     __device__ void load(const KvView& kv, int64_t block, int kv_head, int offset, int dim) {
       const int lane = static_cast<int>(threadIdx.x) % kWarp;

@@ -9,11 +9,11 @@
 namespace hearth::kernels {
 namespace {
 
-constexpr int kBlocks = 132 * 8;  // of 256 threads: more than a device holds at once
+constexpr int kBlocks = 132 * 8;  // of 256 threads: more than a device runs at once
 constexpr int kRounds = 1 << 14;
 constexpr int kRuns = 5;
 
-/// The best rate of a few runs of `work`, which queues so much of what is counted.
+/// The best rate of a few runs of `work`, which returns how much work it has queued.
 template <typename Work>
 double best_rate(const OpTable& ops, const Work& work) {
   using Clock = std::chrono::steady_clock;
@@ -36,7 +36,7 @@ Result<Ceilings> measure_cuda_ceilings(const OpTable& ops, size_t read_bytes) {
                           DeviceBuffer::allocate(ops, read_bytes, "measuring the bandwidth"));
   HEARTH_ASSIGN_OR_RETURN(const DeviceBuffer out, DeviceBuffer::allocate(ops, 64, "measuring"));
   cudaStream_t stream = cuda_state(ops.state.get()).stream.get();
-  // Long enough that the launch does not count.
+  // Long enough that the time of the launch is negligible.
   const auto times = static_cast<int>((size_t{64} << 30) / std::max<size_t>(read_bytes, 1));
   const int reads = std::clamp(times, 1, 64);
   Ceilings ceilings;

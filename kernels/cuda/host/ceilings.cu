@@ -6,9 +6,10 @@ namespace hearth::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kChains = 8;  // independent results per thread: more than a unit is deep
+constexpr int kChains = 8;  // independent results per thread: more than the depth of a unit
 
-/// Every word once; the sum is stored where it is what no memory holds, so that loads stay.
+/// Reads every word once. The sum is stored only for one unlikely value, so the loads are not
+/// optimized away.
 __global__ void __launch_bounds__(kThreads)
     read_kernel(const uint4* from, int64_t count, uint32_t* out) {
   const int64_t step = int64_t{gridDim.x} * kThreads;
@@ -35,7 +36,7 @@ __global__ void __launch_bounds__(kThreads) fma_kernel(int rounds, float* out) {
 }
 
 __global__ void __launch_bounds__(kThreads) mma_kernel(int rounds, int* out) {
-  // Random bits: a multiplier that is fed with zeros runs faster than any real one.
+  // Random bits: a multiplier runs faster on zeros than on real data.
   uint32_t seed = threadIdx.x * 2654435761u + blockIdx.x * 40503u + 1;
   const auto next = [&seed] {
     seed ^= seed << 13;

@@ -11,7 +11,7 @@ struct Reason {
   const char* words;
 };
 
-// The errors that an operator can act on. All others keep the driver's own sentence.
+// The errors that an operator can act on. All others keep the driver's message.
 constexpr Reason kReasons[] = {
     {cudaErrorMemoryAllocation, "device memory is exhausted"},
     {cudaErrorInsufficientDriver, "the NVIDIA driver is missing or too old"},

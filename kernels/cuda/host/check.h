@@ -13,7 +13,7 @@ namespace hearth {
 
 namespace hearth::kernels {
 
-/// What happened to the device, in words: "device lost", "memory access outside an allocation".
+/// A CUDA error in words: "device lost", "memory access outside an allocation".
 std::string cuda_reason(cudaError_t error);
 
 [[noreturn]] void cuda_failed(const char* file, int line, const char* call, cudaError_t error);
@@ -27,7 +27,7 @@ std::string joined(Values... values) {
 
 }  // namespace hearth::kernels
 
-/// Every CUDA call and launch outside the probe: an error ends the process with its reason.
+/// For every CUDA call and launch outside the probe: an error stops the process with its reason.
 #define HEARTH_CUDA_CHECK(call)                                                         \
   do {                                                                                  \
     if (const cudaError_t hearth_cuda_error = (call); hearth_cuda_error != cudaSuccess) \

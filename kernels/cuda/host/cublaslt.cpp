@@ -1,5 +1,5 @@
-// A row-major matrix is a column-major one transposed: D = out^T (outputs, rows) is computed as
-// op(A) B with A = weights (inputs, outputs) transposed and B = x (inputs, rows).
+// A row-major matrix is the transpose of a column-major one: D = out^T (outputs, rows) is computed
+// as op(A) B with A = weights (inputs, outputs) transposed and B = x (inputs, rows).
 
 #include "kernels/cuda/host/cublaslt.h"
 
@@ -51,7 +51,7 @@ Object made(int status, void* object, Destroy destroy) {
   return Object(status == kSuccess ? object : nullptr, Destroyer{destroy});
 }
 
-/// With null members where the library refuses.
+/// Members are null if the library refuses.
 Problem describe(const CublasLtApi& api, const LtShape& shape, int64_t rows, int64_t out_stride) {
   const auto layout = [&api](int type, int64_t height, int64_t width, int64_t ld) {
     void* object = nullptr;
@@ -116,10 +116,10 @@ std::string cublas_reason(int status) {
 Result<CublasLt> open_cublaslt(std::span<const char* const> names) {
   std::string why = "no library is named";
   for (const char* name : names) {
-    // It never goes again: what it has put into the driver outlives our last use of it.
+    // Never unloaded: state that it registers with the driver outlives our last use of it.
     void* library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library == nullptr) {
-      if (name == names.front()) why = ::dlerror();  // the others are second choices
+      if (name == names.front()) why = ::dlerror();  // the other names are fallbacks
       continue;
     }
     CublasLt found{{}, name};

@@ -1,7 +1,7 @@
 #pragma once
-// The part of cuBLASLt that `--numerics fast` computes with: opened at run time, never linked, and
-// without its header, so that programs run where it is not installed and build where it is not.
-// Source: cuBLAS 13 documentation, "Using the cuBLASLt API"; numbers from its public headers.
+// The part of cuBLASLt that `--numerics fast` uses. It is opened at run time, never linked, and its
+// header is not included, so that programs run and build where it is not installed. Source: cuBLAS
+// 13 documentation, "Using the cuBLASLt API"; numbers from its public headers.
 
 #include <compare>
 #include <cstddef>
@@ -29,7 +29,8 @@ struct LtHeuristic {
   int reserved[4] = {};
 };
 
-/// Of cublas_api.h, library_types.h and cublasLt.h (tests/cuda/cublaslt_header.cpp compares them).
+/// From cublas_api.h, library_types.h and cublasLt.h (tests/cuda/cublaslt_header.cpp compares
+/// them).
 namespace lt {
 inline constexpr int kSuccess = 0;
 inline constexpr int kInvalidValue = 7;
@@ -45,8 +46,8 @@ inline constexpr int kPreferAlignmentC = 7;
 inline constexpr int kPreferAlignmentD = 8;
 }  // namespace lt
 
-/// The library's functions; each answers with a cublasStatus_t, 0 where it went well. Handles and
-/// descriptors are opaque. A stream is a cudaStream_t.
+/// The library's functions; each returns a cublasStatus_t, 0 on success. Handles and descriptors
+/// are opaque. A stream is a cudaStream_t.
 struct CublasLtApi {
   size_t (*get_version)() = nullptr;
   int (*create)(void** handle) = nullptr;
@@ -70,20 +71,20 @@ struct CublasLtApi {
 /// An installed cuBLASLt; it stays loaded.
 struct CublasLt {
   CublasLtApi api;
-  std::string name;  ///< the file that was found
+  std::string name;  ///< the file that was opened
 };
-/// The first of `names` that can be opened. kUnavailable says why the last one cannot, or which
-/// function is missing.
+/// Opens the first of `names` that can be opened. kUnavailable says why the first one cannot be
+/// opened, or which function is missing.
 Result<CublasLt> open_cublaslt(std::span<const char* const> names);
-/// libcublasLt.so.13, then older names.
+/// Tries libcublasLt.so.13, then older names.
 Result<CublasLt> open_cublaslt();
 
-/// A status by cuBLAS's name for it.
+/// A status by its name in cuBLAS.
 std::string cublas_reason(int status);
 
 enum class LtType { kF16, kBF16 };
 
-/// A product's weights, and of its rows the number that its algorithm was chosen for.
+/// A product's weights, and the number of rows that its algorithm was chosen for.
 struct LtShape {
   LtType type = LtType::kF16;
   int64_t outputs = 0;
@@ -92,9 +93,9 @@ struct LtShape {
   auto operator<=>(const LtShape&) const = default;
 };
 
-/// Memory of one product: out (rows, outputs) = x (rows, inputs) * weights^T, plus `out` itself
-/// where `add`. Weights and x are packed rows of 16-bit floats, aligned to 256 bytes; out is f32
-/// with rows of a multiple of 16 bytes that begin at one.
+/// Memory of one product: out (rows, outputs) = x (rows, inputs) * weights^T, plus `out` itself if
+/// `add`. Weights and x are dense rows of 16-bit floats, aligned to 256 bytes; out is f32, and its
+/// rows are aligned to 16 bytes.
 struct LtProduct {
   const void* weights = nullptr;
   const void* x = nullptr;
@@ -107,8 +108,8 @@ struct LtProduct {
   void* stream = nullptr;
 };
 
-/// Products by cuBLASLt, with one algorithm per shape that is chosen before the first of them.
-/// Used by one thread.
+/// Products by cuBLASLt. Each shape has one algorithm, chosen before its first product. Used by one
+/// thread.
 class LtProducts {
  public:
   static Result<std::unique_ptr<LtProducts>> open(const CublasLtApi& api);
@@ -116,15 +117,16 @@ class LtProducts {
   LtProducts(const LtProducts&) = delete;
   LtProducts& operator=(const LtProducts&) = delete;
 
-  /// Chooses the algorithm of a shape by the library's heuristic, once; with none for it,
-  /// can_run(shape) is false. Host work alone, but not during a capture: kernels may be loaded.
+  /// Chooses the algorithm of a shape by the library's heuristic, once; if there is none,
+  /// can_run(shape) is false. Host work only, but not allowed during a capture, because kernels may
+  /// be loaded.
   void pin(const LtShape& shape, size_t workspace_bytes);
   bool can_run(const LtShape& shape) const;
-  /// Queues the product, with the shape's algorithm, of up to shape.rows rows. Where that does not
-  /// take so many rows the library chooses anew. Any other refusal ends the process by its name, as
-  /// a CUDA error does.
+  /// Queues a product of up to shape.rows rows with the shape's algorithm. If that algorithm does
+  /// not accept this number of rows, the library chooses another. Any other failure stops the
+  /// process with the status name, as a CUDA error does.
   void run(const LtShape& shape, const LtProduct& product) const;
-  /// The same with the shape's own algorithm or not at all.
+  /// The same, but with the shape's own algorithm only; false if it is not accepted.
   bool run_pinned(const LtShape& shape, const LtProduct& product) const;
 
   std::string version() const;  ///< e.g. "13.0.2"

@@ -1,4 +1,4 @@
-// Steps captured as CUDA graphs: some hundred launches become one.
+// Steps captured as CUDA graphs: one launch instead of some hundreds.
 
 #include "kernels/cuda/host/check.h"
 #include "kernels/cuda/host/op_functions.h"
@@ -18,14 +18,15 @@ using CudaGraphExec = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, Gr
 
 struct CudaStep : CapturedStep {
   CudaGraphExec exec;
-  int64_t scratch_moves = 0;  ///< of the state, when it was captured
+  int64_t scratch_moves = 0;  ///< CudaState::scratch_moves at the time of capture
 };
 
 }  // namespace
 
 void cuda::begin_capture(void* state) {
   cuda_state(state).capturing = true;
-  // Other threads' calls do not concern this stream: one that measures or probes may go on.
+  // Calls of other threads do not involve this stream, so threads that measure or probe may
+  // continue.
   HEARTH_CUDA_CHECK(
       cudaStreamBeginCapture(cuda_state(state).stream.get(), cudaStreamCaptureModeThreadLocal));
 }
@@ -48,7 +49,7 @@ std::unique_ptr<CapturedStep> cuda::end_capture(void* opaque) {
   auto step = std::make_unique<CudaStep>();
   step->exec.reset(exec);
   step->scratch_moves = state.scratch_moves;
-  // What the device keeps of it is taken now, not at the first launch.
+  // Reserve the device's memory for the graph now, not at the first launch.
   HEARTH_CUDA_CHECK(cudaGraphUpload(exec, state.stream.get()));
   const uint64_t free_after = free_device_bytes();
   if (free_after < free_before) state.graph_bytes += free_before - free_after;

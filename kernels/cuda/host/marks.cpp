@@ -1,5 +1,5 @@
-// Events, and what is made of them: marks, places in a stream's work that somebody waits for, and
-// stamps, places whose time is wanted.
+// Events and their uses: marks, which are points in a stream's work to wait for, and stamps, which
+// are points whose time is measured.
 
 #include "kernels/base/check.h"
 #include "kernels/cuda/host/check.h"
@@ -65,7 +65,7 @@ cudaError_t create_marks(StreamMarks* marks) {
 
 uint64_t make_mark(StreamMarks* marks, cudaStream_t stream) {
   const uint64_t made = marks->last + 1;
-  // Its event is an older mark's, which must not be asked for any more.
+  // The new mark reuses the event of an older mark, which must have ended first.
   if (made > StreamMarks::kMarks) wait_for_mark(marks, made - StreamMarks::kMarks);
   HEARTH_CUDA_CHECK(cudaEventRecord(event_of(*marks, made), stream));
   return marks->last = made;

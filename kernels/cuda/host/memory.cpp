@@ -1,5 +1,5 @@
-// Device memory, copies and waiting on the stream of the ops (kernels/cuda/host/side_copies.cpp:
-// beside it).
+// Device memory, copies and waiting on the stream of the ops (copies alongside the ops:
+// kernels/cuda/host/side_copies.cpp).
 
 #include <cstring>
 
@@ -32,7 +32,7 @@ cudaError_t make_current(int device) {
 
 CudaState& cuda_state_of_product(void* state) {
   CudaState& cuda = *static_cast<CudaState*>(state);
-  // A table may be made by one thread and used by another, and the current device is the thread's.
+  // The table may be made by one thread and used by another, and the current device is per thread.
   HEARTH_CUDA_CHECK(make_current(cuda.device));
   return cuda;
 }
@@ -54,7 +54,7 @@ CudaMemory cuda_malloc(size_t bytes) {
   void* memory = nullptr;
   const cudaError_t error = cudaMalloc(&memory, bytes);
   if (error == cudaErrorMemoryAllocation) {
-    (void)cudaGetLastError();  // this error does not outlive the call: take it off the thread
+    (void)cudaGetLastError();  // clear the error from the thread: the caller handles it
     return nullptr;
   }
   HEARTH_CUDA_CHECK(error);
@@ -73,11 +73,11 @@ void* allocate(void* state, size_t bytes) {
 
 void release(void* state, void* memory, size_t) {
   cuda_state(state);
-  CudaFree()(memory);  // waits for the work that is queued
+  CudaFree()(memory);  // waits for queued work
 }
 
-// From pageable memory the call returns when the bytes have been taken over: into a staging buffer
-// of the driver or to the device. Page-locked memory is read when the stream comes to it.
+// From pageable memory the call returns once the bytes are copied, to a staging buffer of the
+// driver or to the device. Page-locked memory is read when the stream reaches the copy.
 void copy_to_device(void* state, void* dst, const void* src, size_t bytes) {
   if (bytes == 0) return;
   HEARTH_CUDA_CHECK(
@@ -100,7 +100,7 @@ void* allocate_host(void* state, size_t bytes) {
   void* memory = nullptr;
   const cudaError_t error = cudaHostAlloc(&memory, bytes, cudaHostAllocDefault);
   if (error == cudaErrorMemoryAllocation) {
-    (void)cudaGetLastError();  // a limit on locked memory, say
+    (void)cudaGetLastError();  // e.g. a limit on locked memory
     return nullptr;
   }
   HEARTH_CUDA_CHECK(error);

@@ -1,5 +1,5 @@
 #pragma once
-// The functions that fill the CUDA op table; each in the file of its op.
+// The functions of the CUDA op table; each is in the file of its op.
 
 #include <memory>
 #include <span>

@@ -13,7 +13,7 @@ namespace hearth::kernels {
 namespace {
 
 /// Checks an op's shapes against the step's upper bounds, then runs it: the exact counts are in
-/// device memory, where the host cannot look.
+/// device memory, which the host cannot read.
 template <auto op, typename Args>
 void checked(void* state, const Args& args) {
   BatchIndex bounds = *args.batch;
@@ -36,7 +36,7 @@ constexpr EncoderOps kEncoderOps = {checked<cuda::layer_norm, LayerNormArgs>,
 constexpr DrawOps kDrawOps = {checked<cuda::draw, DrawArgs>,
                               checked<cuda::best_logits, BestLogitsArgs>, cuda::feed};
 
-/// A device has no threads of ours to give back.
+/// The device uses no CPU threads that could be given up.
 void set_num_threads(void*, int32_t num_threads) {
   HEARTH_CHECK(num_threads == 1, "{}", num_threads);
 }
@@ -73,7 +73,7 @@ Result<std::unique_ptr<LtProducts>> open_products(const CublasLtApi* api) {
   return LtProducts::open(library.api);
 }
 
-/// Returns what an operator should know: why there is no fast mode here, or nothing.
+/// Returns why fast mode is unavailable, for the operator; empty if it is available.
 Result<std::string> open_fast(const CudaDevice& device, const CublasLtApi* api,
                               FastScratch* scratch) {
   auto products = open_products(api);
@@ -122,9 +122,9 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   table.device = device_info(device);
   table.device.memory_free_bytes = free_bytes;
   table.device.notice = std::move(notice);
-  // Architectures share source but not machine code, and expf and division may differ by a bit.
+  // Architectures share source but not machine code: expf and division may differ by a bit.
   table.numerics_id = fmt::format("cuda-5-sm{}{}", device.compute_major, device.compute_minor);
-  if (state->fast.products != nullptr) {  // whose bits are the library's
+  if (state->fast.products != nullptr) {  // the bits depend on the library version
     table.numerics_id += fmt::format("-fast-{}", state->fast.products->version());
   }
   table.state = std::move(state);

@@ -1,4 +1,4 @@
-// What stands between this process and a CUDA device, each obstacle by its name.
+// Checks whether a CUDA device is usable and names each obstacle.
 
 #include <cuda_runtime.h>
 #include <fmt/core.h>
@@ -21,8 +21,8 @@ Error failed(const char* what, cudaError_t error) {
   return unavailable(fmt::format("{}: {}", what, cuda_reason(error)));
 }
 
-/// Devices that the driver offers. The runtime answers "insufficient driver" both where there is
-/// none and where it is too old; the driver's version tells them apart.
+/// Devices that the driver offers. The runtime reports "insufficient driver" both if there is none
+/// and if it is too old; the driver's version distinguishes the two.
 Result<int> count_devices(const CudaDevice& versions) {
   if (versions.driver_version == 0) {
     return unavailable("no NVIDIA driver (libcuda.so.1) on this machine");
@@ -73,7 +73,7 @@ Result<CudaDevice> cuda_probe(const CudaOptions& options) {
   if (cudaError_t error = make_current(options.device); error != cudaSuccess) {
     return failed(properties.name, error);
   }
-  // The first call that needs the context: a busy or exclusive device answers here.
+  // The first call that needs the context: a busy or exclusive device fails here.
   size_t free_bytes = 0;
   size_t total_bytes = 0;
   if (cudaError_t error = cudaMemGetInfo(&free_bytes, &total_bytes); error != cudaSuccess) {

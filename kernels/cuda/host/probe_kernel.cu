@@ -3,7 +3,7 @@
 namespace hearth::kernels {
 namespace {
 
-// All kernels are built for the same architectures, so one speaks for all.
+// All kernels are built for the same architectures, so testing one is enough.
 __global__ void probe_kernel() {}
 
 }  // namespace

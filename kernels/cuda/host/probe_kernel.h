@@ -4,7 +4,7 @@
 
 namespace hearth::kernels {
 
-/// Success where this build holds code that the current device can run.
+/// Success if this build has code that the current device can run.
 cudaError_t cuda_code_for_device();
 
 }  // namespace hearth::kernels

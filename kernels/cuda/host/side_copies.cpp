@@ -1,5 +1,5 @@
-// Copies beside the ops: a stream of their own, and events that order it and the ops' stream where
-// somebody says so.
+// Copies alongside the ops: a stream of their own, and events that order it with the ops' stream on
+// request.
 
 #include "kernels/cuda/host/check.h"
 #include "kernels/cuda/host/op_functions.h"
@@ -18,7 +18,7 @@ namespace cuda {
 namespace {
 
 void order(const CudaState& cuda, cudaStream_t first, cudaStream_t then) {
-  // What waits for an event waits for its last record before that call: one event serves them all.
+  // Waiting for an event waits for its latest record before the call, so one event is enough.
   HEARTH_CUDA_CHECK(cudaEventRecord(cuda.side.order.get(), first));
   HEARTH_CUDA_CHECK(cudaStreamWaitEvent(then, cuda.side.order.get(), 0));
 }

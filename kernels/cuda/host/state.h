@@ -1,6 +1,6 @@
 #pragma once
-// What one CUDA op table owns: the device's streams and the scratch of products.
-// Used by the engine's thread alone once the table is made.
+// The data of one CUDA op table: the device's streams and the scratch of products. Once the table
+// is made, only the engine's thread uses it.
 
 #include <cuda_runtime.h>
 
@@ -28,23 +28,23 @@ struct CudaFree {
 };
 using CudaMemory = std::unique_ptr<void, CudaFree>;
 
-/// Rows of activations that matmul quantizes at a time; more rows take several rounds. So scratch
-/// is bounded by the widest quantized weight and known when the weights are packed: ops allocate
-/// nothing, and a captured step's addresses stay valid.
+/// Rows of activations that matmul quantizes at a time; more rows take several rounds. So the size
+/// of the scratch is bounded by the widest quantized weight and known once the weights are packed:
+/// ops allocate nothing, and a captured step's addresses stay valid.
 inline constexpr int64_t kQuantRows = 2048;
 
-/// Rows that the scratch of quantized activations holds, for the product that reads them next.
+/// Rows held in the scratch of quantized activations, for the product that reads them next.
 struct QuantizedRows {
   const void* data = nullptr;  ///< null: none
   int64_t stride = 0;
   int64_t cols = 0;
-  int64_t rows = 0;  ///< bound of their number
+  int64_t rows = 0;  ///< upper bound of their number
   const int32_t* count = nullptr;
 };
 
-/// Activations as matmul's contract has them (kernels/cuda/matmul/quant_layout.cuh), in chunks of
-/// 256 inputs. Packing a weight with more inputs than any before moves it: steps captured earlier
-/// are void.
+/// Activations as matmul's definition quantizes them (kernels/cuda/matmul/quant_layout.cuh), in
+/// chunks of 256 inputs. Packing a weight with more inputs than any earlier one moves this scratch
+/// and invalidates captured steps.
 struct QuantScratch {
   CudaMemory values;  ///< (kQuantRows, max_chunks * 256) int8
   CudaMemory blocks;  ///< (kQuantRows, max_chunks * 8) ActivationBlock
@@ -52,51 +52,52 @@ struct QuantScratch {
   QuantizedRows held;
 };
 
-/// What `--numerics fast` computes with, all taken when the table is made
-/// (kernels/cuda/matmul/fast.cuh). The library's workspace is what its documentation wants for the
-/// devices that want most.
+/// Scratch of `--numerics fast`, all allocated when the table is made
+/// (kernels/cuda/matmul/fast.cuh). The workspace has the largest size that the library's
+/// documentation recommends for any device.
 inline constexpr int64_t kFastWeightBytes = int64_t{64} << 20;
 inline constexpr int64_t kFastRowBytes = int64_t{64} << 20;
 inline constexpr int64_t kFastWorkspaceBytes = int64_t{32} << 20;
 struct FastScratch {
-  int64_t weight_bytes = kFastWeightBytes;  ///< used of what was taken; a test makes it less
+  int64_t weight_bytes = kFastWeightBytes;  ///< how much of the memory is used; tests reduce it
   int64_t row_bytes = kFastRowBytes;
   CudaMemory weights;                    ///< a piece of a weight as f16 or bf16, row by row
-  CudaMemory rows;                       ///< those of x likewise
-  CudaMemory scales;                     ///< (kQuantRows) f32, of these rows
+  CudaMemory rows;                       ///< rows of x as f16 or bf16
+  CudaMemory scales;                     ///< (kQuantRows) f32, for these rows
   CudaMemory workspace;                  ///< kFastWorkspaceBytes
-  std::unique_ptr<LtProducts> products;  ///< null: there is no such mode here
+  std::unique_ptr<LtProducts> products;  ///< null: no fast mode in this table
 };
 
-/// Which rows go to which expert, of one round. Moves as QuantScratch does.
+/// Assignment of rows to experts in one round. Moves like QuantScratch.
 struct MoeScratch {
   CudaMemory choices;  ///< (kQuantRows) i32
   CudaMemory slices;   ///< (kQuantRows / 8 + max_experts) ExpertSlice
   int32_t max_experts = 0;
 };
 
-/// Attention's partial results: as many rows at a time as fit.
+/// Attention's partial results, for as many rows at a time as fit.
 inline constexpr int64_t kPartialBytes = int64_t{64} << 20;
 
-/// Places in a stream's work, numbered from 1.
+/// Marks in a stream's work, numbered from 1.
 struct StreamMarks {
-  /// Those that are told apart by an event; older ones have ended.
+  /// Only this many marks have an event each; older ones have ended.
   static constexpr uint64_t kMarks = 16;
-  CudaEvent events[kMarks];  ///< of mark m: m % kMarks
+  CudaEvent events[kMarks];  ///< mark m uses event m % kMarks
   uint64_t last = 0;
-  uint64_t ended = 0;  ///< known to have
+  uint64_t ended = 0;  ///< last mark known to have ended
 };
 
-/// Copies beside the ops (side_copies.h): their stream, and what orders it and the ops' stream.
+/// Copies alongside the ops (side_copies.h): their stream, and the event that orders it with the
+/// ops' stream.
 struct SideStream {
   CudaStream stream;
-  CudaEvent order;  ///< recorded and waited for at once
+  CudaEvent order;  ///< recorded and then waited for immediately
   StreamMarks marks;
 };
 
-/// Places in the ops' work with the time at which the device came there (device_clock.h).
+/// Timestamps in the ops' work (device_clock.h).
 struct Stamps {
-  std::vector<CudaEvent> events;  ///< of stamp s: s % size; made at the first one
+  std::vector<CudaEvent> events;  ///< stamp s uses event s % size; created at the first stamp
   uint64_t last = 0;
 };
 
@@ -111,37 +112,37 @@ struct CudaState {
   MoeScratch moe;
   FastScratch fast;
   bool capturing = false;
-  int64_t scratch_moves = 0;  ///< what was captured before the last move is void
-  uint64_t graph_bytes = 0;   ///< by which free memory shrank while steps were captured
+  int64_t scratch_moves = 0;  ///< steps captured before the last move are invalid
+  uint64_t graph_bytes = 0;   ///< free memory lost while steps were captured
   int32_t graphs_refused = 0;
 };
 
-/// Creates them. cudaSuccess, or the first error.
+/// Create streams and events. Return cudaSuccess or the first error.
 cudaError_t create_stream(CudaStream* stream);
 cudaError_t create_event(CudaEvent* event);
 cudaError_t create_marks(StreamMarks* marks);
 cudaError_t create_side_stream(SideStream* side);
 
-/// A new mark behind what `stream` was given so far; all marks of `marks` are of that stream.
+/// Makes a mark after the work queued so far on `stream`; all marks of `marks` are on that stream.
 uint64_t make_mark(StreamMarks* marks, cudaStream_t stream);
-/// Whether the stream has come past the mark. Does not wait.
+/// True if the stream has passed the mark. Does not wait.
 bool mark_ended(StreamMarks* marks, uint64_t mark);
 void wait_for_mark(StreamMarks* marks, uint64_t mark);
 
-/// Makes `device` the calling thread's current device, at no cost where it is already.
+/// Makes `device` the calling thread's current device; free if it already is.
 cudaError_t make_current(int device);
 
-/// The state behind an OpTable's pointer, its device made current for the calling thread. Whatever
-/// is called may write what the held quantized rows were made of, so they are forgotten; also what
-/// begins and ends a capture, so a captured step knows of no other. But a product says itself
-/// whether it does.
+/// The state of an op table; its device is made current for the calling thread. The call that
+/// follows may overwrite the rows that the held quantized rows were made from, so they are dropped;
+/// the same at the start and end of a capture, so that a captured step relies on no other. Products
+/// use cuda_state_of_product and drop the rows themselves if needed.
 CudaState& cuda_state(void* state);
 CudaState& cuda_state_of_product(void* state);
 
-/// Free on the current device now.
+/// Bytes free on the current device now.
 uint64_t free_device_bytes();
 
-/// Device memory with undefined content, or null where there is not enough. Not during capture.
+/// Device memory with undefined content, or null if there is not enough. Not during a capture.
 CudaMemory cuda_malloc(size_t bytes);
 
 }  // namespace hearth::kernels

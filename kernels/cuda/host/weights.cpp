@@ -1,4 +1,4 @@
-// Takes tensors of a file into panels on the device, a bounded number of host bytes at a time.
+// Packs a file's tensors into panels on the device, with a bounded amount of host memory.
 
 #include "kernels/cuda/host/weights.h"
 
@@ -20,14 +20,14 @@
 namespace hearth::kernels {
 namespace {
 
-/// Host bytes that are re-laid out before each copy to the device.
+/// Host bytes that are packed before each copy to the device.
 constexpr size_t kStagingBytes = size_t{64} << 20;
-/// Below this many bytes further threads are not worth their start.
+/// With fewer bytes per thread, starting another thread is not worth it.
 constexpr size_t kThreadBytes = size_t{1} << 20;
-/// Of a mixture: lists of their rows are kept in a block's shared memory.
+/// Limit for a mixture: per-expert lists are kept in a block's shared memory.
 constexpr int32_t kMaxExperts = 4096;
 
-/// How a type's outputs lie together: `outputs` of them in `bytes`.
+/// How outputs of a type are grouped: `outputs` of them in `bytes`.
 struct Unit {
   DType dtype;
   int64_t cols;
@@ -50,7 +50,7 @@ Unit unit_of(DType dtype, int64_t cols) {
 
 void put_half(uint16_t bits, std::byte* to) { std::memcpy(to, &bits, sizeof bits); }
 
-/// Codes of 32 inputs into the planes of their chunk, which were zero there.
+/// Stores the codes of 32 inputs in the planes of their chunk, which must be zero there.
 void put_codes(const QuantForm& form, const uint8_t* q, int b, int output, std::byte* planes) {
   const auto put = [planes](int plane, int at, int bits) {
     std::byte& byte = planes[plane * kPlaneBytes + at];
@@ -72,7 +72,7 @@ void put_codes(const QuantForm& form, const uint8_t* q, int b, int output, std::
   }
 }
 
-/// A stored block's scales and mins into their chunk; `b` counts blocks of 32 in the chunk.
+/// Stores a block's scales and mins in their chunk; `b` counts blocks of 32 in the chunk.
 void put_scales(DType dtype, const QuantForm& form, const QuantCodes& codes, int b, int output,
                 std::byte* chunk) {
   std::byte* scales = chunk + form.scales_at() + std::min(form.scale_bytes, 16) * output;
@@ -118,7 +118,7 @@ void place_quantized(const Unit& unit, const std::byte* row, int output, std::by
   }
 }
 
-/// One output's row of the file into its place in `unit`.
+/// Places one output's row from the file in its unit.
 void place_row(const Unit& unit, const std::byte* row, int output, std::byte* to) {
   if (info(unit.dtype).block_elements > 1) return place_quantized(unit, row, output, to);
   const auto element = static_cast<int>(bytes_of(unit.dtype, 1));
@@ -136,7 +136,7 @@ void place_row(const Unit& unit, const std::byte* row, int output, std::byte* to
   }
 }
 
-/// The rows of one expert in several tensors of one type, as one sequence.
+/// The rows of one expert over several tensors of one type, as one sequence.
 class ExpertRows {
  public:
   ExpertRows(std::span<const HostTensor> tensors, int32_t expert)
@@ -158,7 +158,7 @@ class ExpertRows {
   int32_t expert_;
 };
 
-/// Lays units [first, end) of an expert out in `staging`, on as many threads as pay.
+/// Packs units [first, end) of an expert into `staging`, on as many threads as pay off.
 void place_units(const Unit& unit, const ExpertRows& rows, int64_t num_rows, int64_t first,
                  int64_t end, std::span<std::byte> staging) {
   std::ranges::fill(staging, std::byte{0});
@@ -187,14 +187,14 @@ Error no_memory(const HostTensor& tensor, size_t bytes) {
                                           tensor.name, bytes, free_bytes, total_bytes));
 }
 
-/// Tensors from the first on that share its type.
+/// The leading tensors that share the first one's type.
 std::span<const HostTensor> same_type(std::span<const HostTensor> tensors) {
   size_t count = 1;
   while (count < tensors.size() && tensors[count].dtype == tensors[0].dtype) ++count;
   return tensors.first(count);
 }
 
-/// What a segment of these tensors, all of one type, will be.
+/// The segment that these tensors, all of one type, will form.
 WeightSegment measure_segment(std::span<const HostTensor> tensors) {
   WeightSegment segment;
   segment.dtype = tensors[0].dtype;
@@ -240,8 +240,8 @@ size_t slice_list_bytes(int32_t experts) {
   return (kQuantRows / 8 + static_cast<size_t>(experts)) * sizeof(ExpertSlice);
 }
 
-/// What an allocation takes of the device more than was asked for, at most: large ones are whole
-/// pages, small ones share some.
+/// The most that an allocation takes beyond its size: large ones occupy whole pages, small ones
+/// share pages.
 size_t rounding(size_t bytes) {
   constexpr size_t kPage = size_t{2} << 20;
   return bytes < kPage / 2 ? 0 : (kPage - bytes % kPage) % kPage;
@@ -258,7 +258,7 @@ Result<void> grow_scratch(CudaState& state, const HostTensor& tensor) {
     CudaMemory values = cuda_malloc(bytes);
     CudaMemory blocks = cuda_malloc(block_bytes);
     if (values == nullptr || blocks == nullptr) return no_memory(tensor, bytes + block_bytes);
-    // What pads a last chunk is loaded and dropped.
+    // The padding of a last chunk is loaded but does not affect results.
     HEARTH_CUDA_CHECK(cudaMemsetAsync(values.get(), 0, bytes, state.stream.get()));
     HEARTH_CUDA_CHECK(cudaMemsetAsync(blocks.get(), 0, block_bytes, state.stream.get()));
     quant = {std::move(values), std::move(blocks), chunks, {}};
@@ -278,7 +278,7 @@ Result<void> grow_scratch(CudaState& state, const HostTensor& tensor) {
   return {};
 }
 
-/// Now, not in a step: the library may load kernels for it.
+/// Done now, not within a step: the library may load kernels.
 void pin_algorithms(CudaState& state, const WeightSegment& segment, int64_t cols) {
   if (state.fast.products == nullptr) return;
   const FastPieces pieces(segment.dtype, segment.rows, cols, state.fast.weight_bytes);

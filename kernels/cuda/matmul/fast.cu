@@ -9,8 +9,9 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// 1 where the largest magnitude, given as a float's bits, is of ordinary size; else what brings it
-/// to 2^14 .. 2^15. At most 2^64: `out` has that scale for a while.
+/// Returns 1 if the largest magnitude, given as a float's bits, is of ordinary size; else the
+/// factor that brings it to 2^14 .. 2^15. At most 2^64, because `out` has that scale during the
+/// product.
 __device__ float row_scale(uint32_t magnitude) {
   const uint32_t exponent = magnitude >> 23;
   if (magnitude == 0 || (exponent >= 127 - 8 && exponent < 127 + 15)) return 1.0f;
@@ -111,7 +112,7 @@ void FastRound::convert(LtType type) {
 }
 
 bool FastRound::run(const WeightSegment& segment, RowsView residual, RowsView out) {
-  // A captured step keeps to kernels that are loaded, and to the rows that its counts say.
+  // A captured step must use kernels already loaded, and only as many rows as its counts say.
   if (state_.fast.products == nullptr || state_.capturing || rows_ <= kFastRows || !aligned(out)) {
     return false;
   }

@@ -1,6 +1,6 @@
-// Packed weights as rows of f16 or bf16, for products that are not ours
-// (kernels/cuda/matmul/fast.cuh). A warp has 16 outputs and one chunk of inputs, its lanes what
-// they have in our own products.
+// Packed weights as rows of f16 or bf16, for cuBLASLt's products (kernels/cuda/matmul/fast.cuh). A
+// warp unpacks 16 outputs and one chunk of inputs; its lanes hold the same parts as in our own
+// products.
 
 #include "kernels/cuda/layout.cuh"
 #include "kernels/cuda/matmul/fast.cuh"
@@ -14,7 +14,7 @@ namespace {
 constexpr int kWarps = 8;
 
 struct UnpackParams {
-  const std::byte* groups;  ///< from the first one on
+  const std::byte* groups;  ///< starting with the first one to unpack
   int32_t chunks;
   int32_t num_blocks;  ///< of 32 inputs; quantized weights
   int64_t inputs;
@@ -23,7 +23,7 @@ struct UnpackParams {
 
 __device__ inline float fit(float value, Half) {
   constexpr float kMost = 65504.0f;
-  return value > kMost ? kMost : value < -kMost ? -kMost : value;  // NaN stays
+  return value > kMost ? kMost : value < -kMost ? -kMost : value;  // NaN is kept
 }
 __device__ inline float fit(float value, BFloat16) { return value; }
 
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) unpack_quant_kernel(UnpackParam
   }
 }
 
-/// f16 and bf16 alike: their bits.
+/// Copies the bits; f16 and bf16 alike.
 __global__ void __launch_bounds__(kWarps* kWarp) unpack_half_kernel(UnpackParams p) {
   const auto lane = static_cast<int>(threadIdx.x) % kWarp;
   const int chunk = static_cast<int>(blockIdx.y) * kWarps + static_cast<int>(threadIdx.x) / kWarp;
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) unpack_half_kernel(UnpackParams
     const uint4& a = step[2 * half];
     const uint4& b = step[2 * half + 1];
     const int64_t input = int64_t{chunk} * kHalfChunk + lane % 4 * 16 + half * 8;
-    if (input >= p.inputs) break;  // a row has a multiple of 8, zeros behind its last
+    if (input >= p.inputs) break;  // a row has a multiple of 8, with zeros after its last input
     const int64_t row = int64_t{blockIdx.x} * kHalfOutputs + lane / 4;
     *reinterpret_cast<uint4*>(p.to + row * p.inputs + input) = {a.x, a.z, b.x, b.z};
     *reinterpret_cast<uint4*>(p.to + (row + 8) * p.inputs + input) = {a.y, a.w, b.y, b.w};

@@ -1,17 +1,17 @@
-// out = x w^T (+ residual) of f16 and bf16 weights on the tensor cores: weights are operand A,
-// sixteen outputs at a time, rows of x operand B, eight at a time (layout:
+// out = x w^T (+ residual) for f16 and bf16 weights on the tensor cores: weights are operand A,
+// sixteen outputs at a time; rows of x are operand B, eight at a time (layout:
 // kernels/cuda/layout.cuh).
 //
-// Operands are of the weights' type, so x is rounded to it, 64 inputs of a row at a time:
-//   f16   after a scaling by the power of two that brings the largest of them to 2^14 .. 2^15:
-//         nothing overflows, and what is lost in small ones is far below the largest one's rounding
-//   bf16  as the sum of two, x = high + low, of 16 bits together
-// Four (eight) instructions sum a chunk's products, one chain of f32 per output adds up a part's
-// chunks in ascending order, and kParts parts are added in ascending order: the same in both
-// kernels, so a row's value depends neither on the rows beside it nor on which ran.
-//   matmul_half_kernel        a block of warps has one group of 16 outputs and up to 32 rows, one
-//                             warp per part: few rows, all of the device reading weights
-//   matmul_half_tiles_kernel  a block has 128 outputs and 128 (64) rows, x in shared memory
+// Both operands have the weights' type, so x is rounded to it, 64 inputs of a row at a time:
+//   f16   after scaling by the power of two that brings the largest of them to 2^14 .. 2^15:
+//         nothing overflows, and the loss in small ones is far below the largest one's rounding
+//   bf16  as the sum of two, x = high + low, 16 bits together
+// Four (eight) instructions sum a chunk's products, one f32 chain per output adds up a part's
+// chunks in ascending order, and kParts parts are added in ascending order. This is the same in
+// both kernels, so a row's value depends neither on the other rows nor on which kernel ran.
+//   matmul_half_kernel        a block of warps computes one group of 16 outputs and up to 32 rows,
+//                             one warp per part: for few rows, when the whole device reads weights
+//   matmul_half_tiles_kernel  a block computes 128 outputs and 128 (64) rows, x in shared memory
 
 #include "kernels/cuda/layout.cuh"
 #include "kernels/cuda/matmul/half.cuh"
@@ -21,14 +21,14 @@
 namespace hearth::kernels {
 namespace {
 
-constexpr int kLaneInputs = 16;  // of a chunk
+constexpr int kLaneInputs = 16;  // per chunk
 static_assert(4 * kLaneInputs == kHalfChunk);
 
-/// Operands that a number of x becomes.
+/// Operands that represent one number of x.
 template <typename T>
 constexpr int kTerms = std::is_same_v<T, Half> ? 1 : 2;
 
-/// A lane's share of 16 outputs and one chunk.
+/// A lane's share of 16 outputs in one chunk.
 struct ChunkWeights {
   uint4 step[kHalfSteps];
 
@@ -46,7 +46,7 @@ struct ChunkRow {
   float unscale;
 };
 
-/// Inputs [first, first + 16) of a row; zeros past the last one.
+/// Loads inputs [first, first + 16) of a row; zeros past the last one.
 __device__ inline void load_inputs(const PlainMatmul& p, const float* row, int64_t first,
                                    float (&x)[kLaneInputs]) {
   if (p.aligned && first + kLaneInputs <= p.cols) {
@@ -64,14 +64,14 @@ __device__ inline void load_inputs(const PlainMatmul& p, const float* row, int64
   }
 }
 
-/// By all lanes of a warp; four neighbouring ones have a row.
+/// Called by all lanes of a warp; four neighbouring lanes share a row.
 template <typename T>
 __device__ ChunkRow<T> round_inputs(const float (&x)[kLaneInputs]) {
   ChunkRow<T> out;
   float scale = 1.0f;
   out.unscale = 1.0f;
   if constexpr (std::is_same_v<T, Half>) {
-    // The magnitude bits order like the magnitudes, with infinity and NaN above all.
+    // The bits of magnitudes order like the magnitudes, with infinity and NaN above all.
     uint32_t most = 0;
 #pragma unroll
     for (int i = 0; i < kLaneInputs; ++i) {
@@ -107,7 +107,7 @@ __device__ ChunkRow<T> round_inputs(const float (&x)[kLaneInputs]) {
   return out;
 }
 
-/// c += one chunk's products.
+/// c += the products of one chunk.
 template <typename T>
 __device__ void multiply(const ChunkWeights& w, const uint32_t (&x)[kTerms<T>][kHalfSteps][2],
                          float (&c)[4]) {
@@ -121,7 +121,7 @@ __device__ void multiply(const ChunkWeights& w, const uint32_t (&x)[kTerms<T>][k
   }
 }
 
-/// Adds a chunk's products, of columns with these scales.
+/// Adds a chunk's products; `left` and `right` are the scales of its columns.
 __device__ inline void add_chunk(const float (&c)[4], float left, float right, float (&acc)[4]) {
   acc[0] = fmaf(c[0], left, acc[0]);
   acc[1] = fmaf(c[1], right, acc[1]);
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_half_kernel(PlainMatmul 
   const uint4* group = static_cast<const uint4*>(p.panels) +
                        (slice.expert * p.expert_panels + blockIdx.y) * chunks * kChunkLoads + lane;
 
-  // Rows past the slice are the last one again: they are computed and dropped.
+  // Rows past the slice repeat the last one: they are computed and dropped.
   const float* x[kTiles];
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_half_kernel(PlainMatmul 
   const int begin = part * chunks_of_part(chunks);
   const int last = begin + chunks_of_part(chunks);
   const int end = last < chunks ? last : chunks;
-  constexpr int kAhead = 2;  // chunks that are being loaded meanwhile
+  constexpr int kAhead = 2;  // chunks in flight
   ChunkWeights next[kAhead];
 #pragma unroll
   for (int i = 0; i < kAhead; ++i) {
@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_half_kernel(PlainMatmul 
       multiply<T>(w, row.operand, c);
       float left = 1.0f;
       float right = 1.0f;
-      if constexpr (std::is_same_v<T, Half>) {  // of rows 2 t and 2 t + 1
+      if constexpr (std::is_same_v<T, Half>) {  // scales of rows 2 t and 2 t + 1
         left = __shfl_sync(kAllLanes, row.unscale, lane % 4 * 8);
         right = __shfl_sync(kAllLanes, row.unscale, lane % 4 * 8 + 4);
       }
@@ -187,14 +187,15 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_half_kernel(PlainMatmul 
   store_parts(p, slice, acc);
 }
 
-// A block of the tiles kernel: four warps side by side along the outputs, two along the rows.
-constexpr int kWarpGroups = 2;  // of 16 outputs
+// A block of the tiles kernel: four warps across the outputs times two across the rows.
+constexpr int kWarpGroups = 2;  // groups of 16 outputs per warp
 constexpr int kBlockGroups = 4 * kWarpGroups;
 template <typename T>
-constexpr int kWarpTiles = 8 / kTerms<T>;  // of 8 rows
+constexpr int kWarpTiles = 8 / kTerms<T>;  // tiles of 8 rows per warp
 template <typename T>
 constexpr int kBlockRows = 2 * 8 * kWarpTiles<T>;
-/// Of rows in shared memory: [term][lane of the row: 4][step][2]. Neighbours are in other banks.
+/// Bytes of a row in shared memory: [term][lane of the row: 4][step][2]. Neighbouring rows are in
+/// different banks.
 template <typename T>
 constexpr int kRowBytes = 2 * kHalfChunk* kTerms<T> + 16;
 
@@ -231,7 +232,8 @@ struct StagedRows {
 template <typename T>
 __global__ void __launch_bounds__(kParts* kWarp) matmul_half_tiles_kernel(PlainMatmul p) {
   constexpr int kTiles = kWarpTiles<T>;
-  constexpr int kTurns = kBlockRows<T> * 4 / (kParts * kWarp);  // of a thread, to stage a chunk
+  constexpr int kTurns =
+      kBlockRows<T> * 4 / (kParts * kWarp);  // turns of a thread per staged chunk
   const RowSlice slice = slice_of(p.rows, static_cast<int32_t>(blockIdx.x), kBlockRows<T>);
   if (slice.num_rows == 0) return;
   const auto thread = static_cast<int>(threadIdx.x);
@@ -240,7 +242,7 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_half_tiles_kernel(PlainM
   const auto chunks = static_cast<int>(half_chunks(p.cols));
   const int first_group = static_cast<int>(blockIdx.y) * kBlockGroups + warp % 4 * kWarpGroups;
   const int first_row = warp / 4 * 8 * kTiles;
-  // A group past the last is the last one again: its warp must reach the barriers.
+  // Groups past the last repeat the last one, because their warps must reach the barriers.
   const int last_group = (p.outputs - 1) / kHalfOutputs;
   const uint4* group[kWarpGroups];
 #pragma unroll
@@ -248,7 +250,7 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_half_tiles_kernel(PlainM
     const int64_t own = first_group + i < last_group ? first_group + i : last_group;
     group[i] = static_cast<const uint4*>(p.panels) + own * chunks * kChunkLoads + lane;
   }
-  // The rows that the thread stages, in turn: four threads have one.
+  // The rows that the thread stages, one per turn; four threads share a row.
   const float* x[kTurns];
 #pragma unroll
   for (int turn = 0; turn < kTurns; ++turn) {
@@ -278,12 +280,12 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_half_tiles_kernel(PlainM
       w[i] = next[i];
       if (more) next[i].load(group[i] + int64_t{chunk + 1} * kChunkLoads);
     }
-    // This chunk has been staged, and the other half of the memory has been read.
+    // This chunk is staged, and the other half of the memory is no longer read.
     __syncthreads();
     const StagedRows<T>& rows = staged[chunk % 2];
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
-      // The next chunk's loads are under way while a part of this one is multiplied.
+      // The next chunk is loaded while a part of this one is multiplied.
       if (more) {
         load_inputs(p, x[turn], int64_t{chunk + 1} * kHalfChunk + thread % 4 * kLaneInputs, inputs);
       }
@@ -338,7 +340,7 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_half_tiles_kernel(PlainM
 
 template <typename T>
 void run_type(cudaStream_t stream, const PlainMatmul& params, int64_t slices, int width) {
-  // Neighbouring blocks take other rows of the same weights, which the cache then still holds.
+  // Neighbouring blocks use other rows of the same weights, which are then still in the cache.
   const dim3 grid = grid2(slices, ceil_div(params.outputs, kHalfOutputs));
   constexpr int kThreads = kParts * kWarp;
   if (width == kFewRows) {

@@ -7,7 +7,7 @@ namespace hearth::kernels {
 /// Products of f16 and bf16 weights; `slices` slices of `width` rows, 8 or 32.
 void run_half(cudaStream_t stream, DType dtype, const PlainMatmul& params, int64_t slices,
               int width);
-/// The same of many rows, not of experts.
+/// The same for many rows, but not for experts.
 void run_half_tiles(cudaStream_t stream, DType dtype, const PlainMatmul& params, int64_t rows);
 
 }  // namespace hearth::kernels

@@ -1,4 +1,5 @@
-// matmul and moe_matmul: which kernel a weight's segments get, a bounded number of rows at a time.
+// matmul and moe_matmul: choose the kernel for each segment of a weight and run a bounded number of
+// rows at a time.
 
 #include "kernels/cuda/host/weights.h"
 #include "kernels/cuda/layout.cuh"
@@ -77,7 +78,7 @@ void cuda::matmul(void* opaque, const MatmulArgs& args) {
   cudaStream_t stream = state.stream.get();
   const auto& weight = static_cast<const CudaWeight&>(*args.w);
   const int64_t rows = row_bound(*args.batch, args.rows);
-  // The scratch of rounded or quantized activations bounds the rows of a round.
+  // The scratch of rounded or quantized activations limits the rows of a round.
   const bool fast = state.fast.products != nullptr;
   const int64_t round = fast ? fast_round_rows(weight.cols, state.fast.row_bytes) : kQuantRows;
   for (int64_t first = 0; first < rows; first += round) {
@@ -98,7 +99,7 @@ void cuda::matmul(void* opaque, const MatmulArgs& args) {
         params.first_x = first;
         params.residual = residual;
         params.out = out;
-        // The widest kernel that the rows fill; the choice does not change a bit.
+        // The widest kernel that the rows fill; the choice changes no bit.
         if (!is_half(segment.dtype)) {
           const int width = count == 1 ? 1 : count <= 4 ? 4 : kFewRows;
           run_plain(stream, params, ceil_div(count, width), width);
@@ -135,7 +136,7 @@ void cuda::moe_matmul(void* opaque, const MoeMatmulArgs& args) {
   const auto top_k = static_cast<int32_t>(args.ids.cols);
   const int32_t per_x = args.x_per_choice ? top_k : 1;
   const int64_t tokens = args.batch->num_tokens;
-  const int64_t per_round = kQuantRows / top_k;  // tokens: the list of choices is bounded as well
+  const int64_t per_round = kQuantRows / top_k;  // tokens: the list of choices is bounded too
   for (int64_t first = 0; first < tokens; first += per_round) {
     const int64_t count = tokens - first < per_round ? tokens - first : per_round;
     const int64_t choices = count * top_k;

@@ -1,4 +1,4 @@
-// Mixture of experts around its matrix products: who goes where, in which order, and back.
+// The parts of mixture of experts around its matrix products: routing, sorting and combining.
 
 #include "kernels/cuda/matmul/moe_slices.cuh"
 
@@ -19,8 +19,8 @@ struct RouteParams {
   RowsView weights;
 };
 
-/// Whether (value a of expert i) comes before (b of j): larger, or equal and of the lower id. A NaN
-/// comes behind all numbers, so that the ids are those of experts whatever comes.
+/// True if (value a of expert i) comes before (b of j): a is larger, or equal with the lower id. A
+/// NaN comes after all numbers, so the ids are valid experts for any input.
 __device__ bool before(float a, int i, float b, int j) {
   if (a > b) return true;
   if (b > a) return false;
@@ -29,8 +29,8 @@ __device__ bool before(float a, int i, float b, int j) {
   return a_is != b_is ? a_is : i < j;
 }
 
-/// One warp per token. Each lane has experts lane, lane + 32, ...; the chosen are marked in shared
-/// memory. Sums go over experts in ascending order, in double.
+/// One warp per token. Each lane handles experts lane, lane + 32, ...; chosen experts are marked in
+/// shared memory. Sums are over experts in ascending order, in double.
 __global__ void __launch_bounds__(kWarp) route_kernel(RouteParams p) {
   const int row = static_cast<int>(blockIdx.x);
   if (row >= *p.count) return;
@@ -80,15 +80,15 @@ struct SliceParams {
   int32_t tokens;
   int32_t num_experts;
   int32_t width;
-  int32_t num_slices;  ///< the bound
+  int32_t num_slices;  ///< upper bound
   int32_t* choices;
   ExpertSlice* slices;
 };
 
-/// One block. A thread has experts thread, thread + 256, ..., and looks at all choices: there are
-/// at most kQuantRows.
+/// One block. A thread handles experts thread, thread + 256, ..., and scans all choices, at most
+/// kQuantRows.
 __global__ void __launch_bounds__(kThreads) slices_kernel(SliceParams p) {
-  HEARTH_DYN_SHARED(int32_t, begins);  // per expert: rows, then where they begin; likewise slices
+  HEARTH_DYN_SHARED(int32_t, begins);  // per expert: rows, then their start; the same for slices
   int32_t* slice_begins = begins + p.num_experts;
   const auto thread = static_cast<int>(threadIdx.x);
   const int left = *p.count - p.first;
@@ -161,7 +161,7 @@ int64_t list_slices(CudaState& state, const MoeMatmulArgs& args, int32_t first, 
                     int32_t num_experts, int width, MatmulRows* rows) {
   const auto top_k = static_cast<int32_t>(args.ids.cols);
   const int64_t choices = int64_t{count} * top_k;
-  // Every expert's last slice may be a single row.
+  // Each expert's last slice may hold a single row.
   const int64_t bound = choices / width + (choices < num_experts ? choices : num_experts);
   HEARTH_EXPECT(num_experts <= state.moe.max_experts && choices <= kQuantRows, num_experts,
                 choices);
@@ -187,15 +187,16 @@ void cuda::moe_route(void* state, const MoeRouteArgs& args) {
   const int32_t rows = args.batch->num_tokens;
   if (rows == 0) return;
   const auto num_experts = static_cast<int32_t>(args.logits.cols);
-  const RouteParams params{row_count(*args.batch, Rows::kTokens),
-                           rows_view(args.logits),
-                           num_experts,
-                           args.top_k,
-                           args.normalize,
-                           args.scale,
-                           const_cast<int32_t*>(ids_of(args.ids)),  // a view does not say what for
-                           args.ids.row_stride,
-                           rows_view(args.weights)};
+  const RouteParams params{
+      row_count(*args.batch, Rows::kTokens),
+      rows_view(args.logits),
+      num_experts,
+      args.top_k,
+      args.normalize,
+      args.scale,
+      const_cast<int32_t*>(ids_of(args.ids)),  // a view does not distinguish const data
+      args.ids.row_stride,
+      rows_view(args.weights)};
   HEARTH_LAUNCH(cuda_state(state).stream.get(), route_kernel, rows, kWarp,
                 static_cast<size_t>(num_experts) * sizeof(int32_t), params);
 }

@@ -1,7 +1,7 @@
-// out = x w^T (+ residual) of f32 weights. A block of warps has one panel of 32
-// outputs, a lane each, and up to 8 rows; each warp has one part of the inputs (kParts), of which
-// every output is one chain of fma over ascending inputs, and the parts are added in ascending
-// order. A warp keeps its rows' inputs in shared memory, where all lanes read the same word.
+// out = x w^T (+ residual) for f32 weights. A block of warps computes one panel of 32 outputs, one
+// per lane, and up to 8 rows. Each warp computes one part of the inputs (kParts), in which every
+// output is one chain of fma over ascending inputs; the parts are added in ascending order. A warp
+// keeps its rows' inputs in shared memory, where all lanes read the same word.
 
 #include "kernels/cuda/layout.cuh"
 #include "kernels/cuda/matmul/plain.cuh"
@@ -9,12 +9,12 @@
 namespace hearth::kernels {
 namespace {
 
-constexpr int kLoads = 8;  // shares that a lane loads at a time, and the next 8 meanwhile
+constexpr int kLoads = 8;  // shares that a lane loads at a time, with the next 8 in flight
 
 struct Shares {
   Share<float> at[kLoads];
 
-  /// Shares from `first` on of those of a panel; past the last one they are zero.
+  /// Loads shares of a panel, starting with `first`; past the last one they are zero.
   __device__ void load(const Share<float>* panel, int64_t first, int64_t count) {
 #pragma unroll
     for (int s = 0; s < kLoads; ++s) {

@@ -4,17 +4,17 @@
 
 namespace hearth::kernels {
 
-/// What products of f32, f16 and bf16 weights take. Panels of 32 outputs, or groups of 16.
+/// Arguments of products of f32, f16 and bf16 weights, in panels of 32 outputs or groups of 16.
 struct PlainMatmul {
   MatmulRows rows;
   const void* panels;
   int64_t expert_panels;
   int64_t cols;
   int32_t outputs;  ///< of this segment
-  int64_t first_x;  ///< row of x that `rows` counts from
+  int64_t first_x;  ///< row of x where the rows of `rows` start
   RowsView x;
   RowsView residual;  ///< data null: none
-  RowsView out;       ///< both begin at the segment's first output
+  RowsView out;       ///< `out` and `residual` begin at the segment's first output
   bool aligned;       ///< rows of x can be loaded 16 bytes at a time (kernels/cuda/matmul/half.cu)
 };
 

@@ -1,11 +1,13 @@
 #pragma once
-// out = x w^T (+ residual) of quantized weights on the tensor cores: weights are operand A, sixteen
-// outputs at a time, rows of x operand B, eight at a time. The instruction sums integers, which is
-// exact; the chain of f32 per output, over blocks in ascending order and over kParts parts, is the
-// same in both kernels. So a row's value depends neither on the rows beside it nor on which ran.
-//   matmul_quant_kernel        a block of warps has one group of 16 outputs and up to 32 rows, one
-//                              warp per part: few rows, all of the device reading weights
-//   matmul_quant_tiles_kernel  a block has 128 outputs and 64 rows, activations in shared memory
+// out = x w^T (+ residual) for quantized weights on the tensor cores: weights are operand A,
+// sixteen outputs at a time; rows of x are operand B, eight at a time. The instruction sums
+// integers, which is exact; the f32 chain per output, over blocks and over kParts parts in
+// ascending order, is the same in both kernels. So a row's value depends neither on the other rows
+// nor on which kernel ran.
+//   matmul_quant_kernel        a block of warps computes one group of 16 outputs and up to 32 rows,
+//                              one warp per part: for few rows, when the whole device reads weights
+//   matmul_quant_tiles_kernel  a block computes 128 outputs and 64 rows, activations in shared
+//   memory
 
 #include "kernels/cuda/matmul/rows.cuh"
 #include "kernels/cuda/matmul/unpack.cuh"
@@ -13,7 +15,7 @@
 
 namespace hearth::kernels {
 
-/// The scales and sums of one block of two rows of x: columns 2 t and 2 t + 1 of a tile.
+/// The scales and sums of one block for two rows of x: columns 2 t and 2 t + 1 of a tile.
 struct ColumnPair {
   ActivationBlock column[2];
 };
@@ -37,7 +39,7 @@ __device__ void add_block(const ChunkShare<kType>& w, const uint32_t (&a)[4], in
       const int sum =
           kForm.subs == 2 ? x.column[j].sum[s] : x.column[j].sum[0] + x.column[j].sum[1];
       sums[j] = static_cast<float>(sum);
-      c[j] = c[2 + j] = -kForm.offset * sum;  // instead of subtracting it from every code
+      c[j] = c[2 + j] = -kForm.offset * sum;  // instead of subtracting the offset from every code
     }
     if constexpr (kForm.subs == 2) {
       mma_s8_k16(c, a[2 * s], a[2 * s + 1], s == 0 ? b0 : b1);
@@ -71,7 +73,7 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_quant_kernel(QuantMatmul
   const std::byte* group =
       p.weights + slice.expert * p.expert_bytes + int64_t{blockIdx.y} * p.chunks * kChunkBytes;
 
-  // Rows past the slice are the last one again: they are computed and dropped.
+  // Rows past the slice repeat the last one: they are computed and dropped.
   const std::byte* x[kTiles];
   const ActivationBlock* blocks[kTiles][2];
 #pragma unroll
@@ -126,12 +128,12 @@ template <DType kType>
 __global__ void __launch_bounds__(kParts* kWarp) matmul_quant_tiles_kernel(QuantMatmul p) {
   constexpr int kChunkBytes = quant_form(kType).chunk_bytes();
   constexpr int kTiles = kTileRows / 8;
-  constexpr int kRowBytes = kChunkInputs + 32;  // neighbouring rows in other banks
+  constexpr int kRowBytes = kChunkInputs + 32;  // neighbouring rows are in different banks
   const RowSlice slice = slice_of(p.rows, static_cast<int32_t>(blockIdx.x), kTileRows);
   if (slice.num_rows == 0) return;
   const auto lane = static_cast<int>(threadIdx.x) % kWarp;
   const auto warp = static_cast<int>(threadIdx.x) / kWarp;
-  // A warp past the last group computes the last one again: it must reach the barriers.
+  // A warp past the last group repeats the last one, because it must reach the barriers.
   const int64_t last_group = (p.outputs - 1) / kGroupOutputs;
   const int64_t own_group = int64_t{blockIdx.y} * kParts + warp;
   const std::byte* group =
@@ -143,7 +145,7 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_quant_tiles_kernel(Quant
   float acc[kTiles][4] = {};
   const auto per_part = static_cast<int>(chunks_per_part(p.chunks, kParts));
   for (int chunk = 0; chunk < p.chunks; ++chunk) {
-    __syncthreads();  // the chunk before has been read
+    __syncthreads();  // the previous chunk has been read
     for (int i = static_cast<int>(threadIdx.x); i < kTileRows * kChunkInputs / 16;
          i += kParts * kWarp) {
       const int n = i / (kChunkInputs / 16);
@@ -202,7 +204,7 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_quant_tiles_kernel(Quant
 
 template <DType kType>
 void run_quant(cudaStream_t stream, const QuantMatmul& params, int64_t slices, int width) {
-  // Neighbouring blocks take other rows of the same weights, which the cache then still holds.
+  // Neighbouring blocks use other rows of the same weights, which are then still in the cache.
   const dim3 grid = grid2(slices, (params.outputs + kGroupOutputs - 1) / kGroupOutputs);
   if (width == kFewRows) {
     HEARTH_LAUNCH(stream, (matmul_quant_kernel<kType, kFewRows / 8>), grid, kParts * kWarp, 0,
@@ -222,7 +224,7 @@ void run_quant_tiles(cudaStream_t stream, const QuantMatmul& params, int64_t row
   HEARTH_LAUNCH(stream, matmul_quant_tiles_kernel<kType>, grid, kParts * kWarp, 0, params);
 }
 
-/// In the file that compiles a type's kernels.
+/// For the file that compiles a type's kernels.
 #define HEARTH_QUANT_KERNELS(type)                                                      \
   template void run_quant<DType::type>(cudaStream_t, const QuantMatmul&, int64_t, int); \
   template void run_quant_tiles<DType::type>(cudaStream_t, const QuantMatmul&, int64_t)

@@ -1,28 +1,27 @@
 #pragma once
-// How quantized weights lie on the device: the file's bits in the order in which the tensor cores'
-// operands want them. One set of index functions for the code that packs on the host and for the
-// kernels.
+// Layout of quantized weights on the device: the file's bits in the order of the tensor cores'
+// operands. One set of index functions for the packing code on the host and for the kernels.
 //
-// Outputs come in groups of 16, the rows of one instruction; inputs in chunks of 256. A group's
-// chunks follow each other; what pads a last group or chunk never reaches a result. A chunk:
-//   heads    K types: per output d f16, and dmin f16 where there are mins
+// Outputs are in groups of 16, the rows of one instruction; inputs in chunks of 256. A group's
+// chunks are consecutive; the padding of a last group or chunk never affects a result. A chunk:
+//   heads    K types: per output d as f16, then dmin as f16 if there are mins
 //   scales   per output, 16 or 8 bytes
-//              types of 32: 8 f16 d (MXFP4: 8 bytes E8M0); Q4_1, Q5_1: behind all of them 8 f16 m
+//              types of 32: 8 f16 d (MXFP4: 8 bytes E8M0); Q4_1, Q5_1: after all d, 8 f16 m
 //              Q4_K, Q5_K: 8 scales, 8 mins; Q2_K: 16 times scale low, min high
 //              Q3_K, Q6_K: 16 int8; IQ4_XS: 8 int8
-//   planes   each (.., 32 lanes, 16 bytes): a lane loads its share at once
+//   planes   each (.., 32 lanes, 16 bytes): a lane loads its share in one load
 //              bytes    8 of them, one per block of 32 inputs
 //              nibbles  4: block b in [b / 2], nibble b % 2
 //              twos     2: block b in [b / 4], field b % 4 of two bits
 //              ones     1: bit b
-//            A code is its nibble, or its two bits, with the next plane's bits above.
+//            A code is its nibble or its two bits, with the bits of the next plane above them.
 // Of a lane's 16 bytes, byte i of word r belongs to output lane / 4 + 8 (r % 2) and to input
 // 16 (r / 2) + 4 (lane % 4) + i of the block: operand A of mma.m16n8k32 (PTX ISA, "Matrix Fragments
 // for mma.m16n8k32").
 //
-// Activations, per row and pair of blocks, 64 bytes: (4, 2, 8): [i % 16 / 4][block % 2], inputs
-// i % 4 of the lower 16 and then of the upper: operand B. Per block also its scale and the sums of
-// its halves.
+// Activations take 64 bytes per row and pair of blocks: (4, 2, 8) at [i % 16 / 4][block % 2], with
+// inputs i % 4 of the lower 16 followed by those of the upper: operand B. Each block also has a
+// scale and the sums of its halves.
 
 #include <cuda_runtime.h>
 
@@ -39,14 +38,14 @@ inline constexpr int kChunkBlocks = 8;
 inline constexpr int kPlaneBytes = 512;
 
 struct QuantForm {
-  bool of_32;  ///< d belongs to 32 inputs and there are no integer scales
+  bool of_32;  ///< d is per 32 inputs and there are no integer scales
   int subs;    ///< scales per 32 inputs: 1 or 2
   bool has_min;
   int offset;  ///< subtracted from each code
   bool bytes, nibbles, twos, ones;
   Codebook codebook;
   int head_bytes;   ///< per output and chunk
-  int scale_bytes;  ///< likewise
+  int scale_bytes;  ///< per output and chunk
 
   __host__ __device__ constexpr int num_planes() const {
     return (bytes ? 8 : 0) + (nibbles ? 4 : 0) + (twos ? 2 : 0) + (ones ? 1 : 0);
@@ -80,33 +79,32 @@ constexpr QuantForm quant_form(DType type) {
 __host__ __device__ constexpr int64_t num_chunks(int64_t cols) {
   return (cols + kChunkInputs - 1) / kChunkInputs;
 }
-/// Chunks of one of the parts that a product's inputs are cut into (kParts).
+/// Chunks in each of the parts that a product's inputs are divided into (kParts).
 __host__ __device__ constexpr int64_t chunks_per_part(int64_t chunks, int parts) {
   return (chunks + parts - 1) / parts;
 }
 
-/// Byte of a lane's share, of a plane that holds whole bytes: (output of the group, input of the
-/// block).
+/// Byte in a lane's share of a plane of whole bytes, for (output of the group, input of the block).
 __host__ __device__ constexpr int share_byte(int output, int input) {
   const int lane = output % 8 * 4 + input % 16 / 4;
   const int word = output / 8 + input / 16 * 2;
   return lane * 16 + word * 4 + input % 4;
 }
 
-/// Byte of an activation in its row.
+/// Byte offset of an activation in its row.
 __host__ __device__ constexpr int64_t activation_byte(int64_t input) {
   const int64_t block = input / 32;
   const int64_t i = input % 32;
   return block / 2 * 64 + i % 16 / 4 * 16 + block % 2 * 8 + i / 16 * 4 + i % 4;
 }
 
-/// What goes with 32 quantized activations.
+/// Scale and sums of 32 quantized activations.
 struct alignas(8) ActivationBlock {
   float d;
-  int16_t sum[2];  ///< of the lower and the upper 16
+  int16_t sum[2];  ///< over the lower and the upper 16
 };
 
-/// Rows of one expert, as listed by `moe_slices`.
+/// Rows of one expert, as list_slices() lists them.
 struct ExpertSlice {
   int32_t expert;
   int32_t first;  ///< in the list of choices

@@ -59,12 +59,12 @@ void quantize_rows(CudaState& state, const int32_t* count, int32_t per_token, Ro
 QuantTarget hold_quantized(CudaState& state, const BatchIndex& batch, Rows rows,
                            const TensorView& out, const Weight* reader) {
   const QuantTarget nowhere{};
-  // A hint may be anybody's weight.
+  // A hint may point to another table's weight.
   const auto* weight = dynamic_cast<const CudaWeight*>(reader);
   const int64_t bound = row_bound(batch, rows);
   if (weight == nullptr || weight->cols != out.cols || bound > kQuantRows) return nowhere;
   if (!has_quantized(*weight) || num_chunks(out.cols) > state.quant.max_chunks) return nowhere;
-  // The product will want 16-bit rows instead.
+  // The product will use 16-bit rows instead.
   const bool fast = state.fast.products != nullptr && !state.capturing && bound > kFastRows;
   if (fast) return nowhere;
   state.quant.held = {out.data, out.row_stride, out.cols, bound, row_count(batch, rows)};

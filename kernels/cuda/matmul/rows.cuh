@@ -1,29 +1,29 @@
 #pragma once
-// Which rows a block of a matrix product computes, and with which matrix: a slice of the step's
-// rows, or of the rows that chose one expert. And the parts that its inputs are cut into.
+// The rows that a block of a matrix product computes and the matrix they use: a slice of the step's
+// rows, or of the rows that chose one expert. Also the parts that the inputs are divided into.
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/matmul/quant_layout.cuh"
 
 namespace hearth::kernels {
 
-/// Parts that the inputs of every product are cut into: one warp each where rows are few, one after
-/// the other where they are many. Each is a chain of its own; they are added in ascending order.
-/// Part of the numerics.
+/// Parts that the inputs of every product are divided into: one warp each if there are few rows,
+/// one after the other if there are many. Each part is its own chain; parts are added in ascending
+/// order. Part of the numerics.
 inline constexpr int kParts = 8;
 static_assert(kParts * kWarp == 256);
 
 struct MatmulRows {
   const int32_t* count;  ///< of the step
-  int32_t first_row;     ///< this round's rows begin here
-  // Of a mixture of experts; slices null: none.
+  int32_t first_row;     ///< first row of this round
+  // For a mixture of experts; slices are null otherwise.
   const ExpertSlice* slices;
   const int32_t* choices;  ///< token * top_k + choice
   int32_t top_k;
   bool x_per_choice;
 };
 
-/// Up to kWidth rows of x, of the round's, and of `out`, of the step's.
+/// Up to kWidth rows of x, counted within the round, and of `out`, counted within the step.
 struct RowSlice {
   int32_t expert;
   int32_t num_rows;  ///< 0: nothing to do
@@ -51,15 +51,16 @@ __device__ inline RowSlice slice_of(const MatmulRows& rows, int32_t index, int32
   return {0, left < 0 ? 0 : left < width ? left : width, first, rows};
 }
 
-/// Stores one output of a row, with its residual where there is one.
+/// Stores one output of a row, with its residual if there is one.
 template <typename Params>
 __device__ void store_output(const Params& p, int64_t row, int64_t output, float sum) {
   if (p.residual.data != nullptr) sum += p.residual.data[row * p.residual.stride + output];
   p.out.data[row * p.out.stride + output] = sum;
 }
 
-/// Where each warp has one part of 16 outputs (of group blockIdx.y) and 8 * kTiles rows, as the
-/// tensor cores leave them: adds the parts up in ascending order and stores the sums.
+/// For kernels in which each warp computes one part of 16 outputs (of group blockIdx.y) and 8 *
+/// kTiles rows, laid out as by the tensor cores: adds the parts in ascending order and stores the
+/// sums.
 template <int kTiles, typename Params>
 __device__ void store_parts(const Params& p, const RowSlice& slice, const float (&acc)[kTiles][4]) {
   constexpr int kRows = 8 * kTiles;
@@ -85,7 +86,7 @@ __device__ void store_parts(const Params& p, const RowSlice& slice, const float 
   }
 }
 
-/// What products of quantized weights take.
+/// Arguments of products of quantized weights.
 struct QuantMatmul {
   MatmulRows rows;
   const std::byte* weights;
@@ -96,11 +97,11 @@ struct QuantMatmul {
   const std::byte* x;             ///< (rows of the round, chunks * 256) activation_byte
   const ActivationBlock* blocks;  ///< (rows of the round, chunks * 8)
   RowsView residual;              ///< data null: none
-  RowsView out;                   ///< both begin at the segment's first output
+  RowsView out;                   ///< `out` and `residual` begin at the segment's first output
 };
 
-/// A matrix product's launch: `slices` slices of `width` rows. `wide` where the rows are many and
-/// not of experts.
+/// Launch a matrix product: run_quant for `slices` slices of `width` rows, run_quant_tiles for many
+/// rows of a product without experts.
 template <DType kType>
 void run_quant(cudaStream_t stream, const QuantMatmul& params, int64_t slices, int width);
 template <DType kType>
@@ -108,6 +109,6 @@ void run_quant_tiles(cudaStream_t stream, const QuantMatmul& params, int64_t row
 
 inline constexpr int kFewRows = 8;  ///< widths of slices
 inline constexpr int kManyRows = 32;
-inline constexpr int kTileRows = 64;  ///< rows of a block where they are more
+inline constexpr int kTileRows = 64;  ///< rows of a block if there are more
 
 }  // namespace hearth::kernels

@@ -1,5 +1,5 @@
 #pragma once
-// From a type at run time to kernels compiled for it.
+// From a type known at run time to kernels compiled for it.
 
 #include "kernels/cuda/device.cuh"
 

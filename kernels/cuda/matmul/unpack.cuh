@@ -1,6 +1,6 @@
 #pragma once
 // A chunk of quantized weights (kernels/cuda/matmul/quant_layout.cuh) in a warp's registers, and
-// its parts as numbers.
+// the conversion of its parts to numbers.
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/matmul/quant_layout.cuh"
@@ -47,7 +47,7 @@ __device__ StoredScales load_scales(const std::byte* chunk, int output) {
   return out;
 }
 
-/// Scale s of the chunk: 8 of them, or 16 where there are two per block. Exact in f32.
+/// Scale s of the chunk, which has 8, or 16 if there are two per block. Exact in f32.
 template <DType kType>
 __device__ float scale_of(const StoredScales& stored, int s) {
   constexpr QuantForm kForm = quant_form(kType);
@@ -65,7 +65,7 @@ __device__ float scale_of(const StoredScales& stored, int s) {
   }
 }
 
-/// What is added to each product of scale s; only of types with mins.
+/// The term added to each product of scale s; only for types with mins.
 template <DType kType>
 __device__ float min_of(const StoredScales& stored, int s) {
   if constexpr (quant_form(kType).of_32) {
@@ -78,7 +78,7 @@ __device__ float min_of(const StoredScales& stored, int s) {
   }
 }
 
-/// Four entries of a codebook, from 4 i on.
+/// Four entries of a codebook, starting with entry 4 i.
 constexpr uint32_t table_word(Codebook book, int i) {
   uint32_t word = 0;
   for (int k = 0; k < 4; ++k) {
@@ -100,8 +100,8 @@ __device__ uint32_t look_up(uint32_t nibbles) {
   return __byte_perm(low, high, 0x3210u | (nibbles & 0x8888u) >> 1);
 }
 
-/// What one lane holds of a chunk: its shares of all planes, and the scales of its two outputs,
-/// lane / 4 and that + 8.
+/// A lane's part of a chunk: its shares of all planes, and the scales of its two outputs, lane / 4
+/// and lane / 4 + 8.
 template <DType kType>
 struct ChunkShare {
   uint4 plane[quant_form(kType).num_planes()];
@@ -118,7 +118,7 @@ struct ChunkShare {
     scales[1] = load_scales<kType>(chunk, lane / 4 + 8);
   }
 
-  /// Operand A of block b: codes, without their offset.
+  /// Operand A for block b: codes, without their offset.
   __device__ void codes(int b, uint32_t (&a)[4]) const {
     constexpr QuantForm kForm = quant_form(kType);
 #pragma unroll
@@ -137,7 +137,7 @@ struct ChunkShare {
           code |= (one & 0x01010101u) << (kForm.nibbles ? 4 : 2);
         }
         if constexpr (kForm.codebook != Codebook::kNone) {
-          // One nibble per byte, packed four to 16 bits.
+          // One nibble per byte, packed into 16 bits.
           const uint32_t two = code | code >> 4;
           code = look_up<kForm.codebook>((two & 0xffu) | (two >> 8 & 0xff00u));
         }
@@ -147,7 +147,7 @@ struct ChunkShare {
   }
 };
 
-/// One weight: (output of the group, input of the chunk). The bits of `dequantize`.
+/// One weight at (output of the group, input of the chunk), bit-identical to `dequantize`.
 template <DType kType>
 __device__ float weight_value(const std::byte* chunk, int output, int input) {
   constexpr QuantForm kForm = quant_form(kType);

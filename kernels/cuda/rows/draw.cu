@@ -1,8 +1,8 @@
-// Tokens from logits, in two launches each, so that a single row keeps the whole device busy: what
-// is best in each run of tokens, then in each row. Draws keep the best and the second best score.
-// Greedy rows compare f32 logits, the first of equals; others f64 scores, whose difference says
-// whether the host's logarithm could have chosen another. Which run a token is in changes nothing
-// of it, nor does the number of rows.
+// Tokens from logits, in two launches each so that a single row keeps the whole device busy: first
+// the best of each run of tokens, then the best of each row. Draws keep the best and the
+// second-best score. Greedy rows compare f32 logits, the first of equals winning; other rows
+// compare f64 scores, whose difference shows whether the host's logarithm could have led to another
+// token. Results depend neither on which run a token is in nor on the number of rows.
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/ops/draw.h"
@@ -12,14 +12,14 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kDrawWarps = kThreads / kWarp;
-/// Tokens of one block.
+/// Tokens per block.
 constexpr int kRun = 4096;
 
 struct Leader {
   double best;
   double second;
   int32_t token;  ///< kNotDrawn: none yet
-  int32_t bad;    ///< a logit was no finite number
+  int32_t bad;    ///< a logit was not a finite number
 };
 
 __device__ inline Leader nobody() { return {-INFINITY, -INFINITY, kNotDrawn, 0}; }
@@ -43,7 +43,7 @@ __device__ inline Leader exchanged(const Leader& mine, int offset) {
   return other;
 }
 
-/// Of the whole block; in thread 0.
+/// The leader of the whole block; valid in thread 0.
 __device__ inline Leader block_leader(Leader mine, Leader* of_warps) {
   for (int offset = 16; offset > 0; offset /= 2) mine = better(mine, exchanged(mine, offset));
   const int thread = static_cast<int>(threadIdx.x);
@@ -102,9 +102,9 @@ __global__ void __launch_bounds__(kThreads)
 
 constexpr int kBest = BestLogits::kCount;
 static_assert(kBest == 64 && kRun % kBest == 0);
-constexpr uint64_t kNoKey = 0;  ///< below any logit's
+constexpr uint64_t kNoKey = 0;  ///< below the key of any logit
 
-/// Orders as (logit, then the lower token) does; infinities and NaN come before all others.
+/// Keys order by logit, then by lower token; infinities and NaN come before all others.
 __device__ inline uint64_t key_of(float logit, int token) {
   const uint32_t bits = __float_as_uint(logit == 0.0f ? 0.0f : logit);
   const bool bad = (bits & 0x7f800000u) == 0x7f800000u;
@@ -117,7 +117,7 @@ __device__ inline float logit_of(uint64_t key) {
   return __uint_as_float((ordered >> 31) != 0 ? ordered & 0x7fffffffu : ~ordered);
 }
 
-/// keys[i] and keys[i + stride] in order, the larger first where `falling`.
+/// Orders keys[i] and keys[i + stride], the larger first if `falling`.
 __device__ inline void in_order(uint64_t* keys, int i, int stride, bool falling) {
   const uint64_t a = keys[i];
   const uint64_t b = keys[i + stride];
@@ -126,9 +126,10 @@ __device__ inline void in_order(uint64_t* keys, int i, int stride, bool falling)
   keys[i + stride] = a;
 }
 
-/// The kBest largest of keys[0, count), falling, to its front; count is kBest times a power of two.
-/// Each run of kBest is sorted by Batcher's bitonic network; then of two runs at a time the larger
-/// halves are kept. Source: Batcher 1968, "Sorting networks and their applications".
+/// Moves the kBest largest of keys[0, count) to the front, in descending order; count is kBest
+/// times a power of two. Each run of kBest is sorted by Batcher's bitonic network; then, for two
+/// runs at a time, the larger halves are kept. Source: Batcher 1968, "Sorting networks and their
+/// applications".
 __device__ void keep_best(uint64_t* keys, int count) {
   const int thread = static_cast<int>(threadIdx.x);
   for (int size = 2; size <= kBest; size *= 2) {
@@ -141,8 +142,8 @@ __device__ void keep_best(uint64_t* keys, int count) {
     }
   }
   for (int runs = count / kBest; runs > 1; runs /= 2) {
-    // Run r and run r + runs / 2, the latter backwards: pairwise the larger ones are the best of
-    // both, and bitonic.
+    // Run r and run r + runs / 2, the latter reversed: the larger of each pair form the best of
+    // both runs, and they are bitonic.
     __syncthreads();
     for (int i = thread; i < runs / 2 * kBest; i += kThreads) {
       const int other = (i / kBest + runs / 2) * kBest + (kBest - 1 - i % kBest);
@@ -174,7 +175,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = static_cast<int>(threadIdx.x); i < kBest; i += kThreads) to[i] = keys[i];
 }
 
-/// As many runs' best at a time as fit; what they leave goes on with the next.
+/// Merges as many runs' best at a time as fit; the survivors are merged with the next runs.
 __global__ void __launch_bounds__(kThreads)
     best_rows_kernel(const int32_t* count, int first_row, const uint64_t* best, int runs,
                      BestLogits* out) {

@@ -1,4 +1,4 @@
-// Reads single outputs out of the panels and groups that a tied output head reads whole.
+// Reads single outputs from a weight's panels and groups, which a tied output head reads whole.
 
 #include "kernels/cuda/host/weights.h"
 #include "kernels/cuda/layout.cuh"

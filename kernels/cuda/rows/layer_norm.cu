@@ -1,6 +1,6 @@
 // One block per row, two passes: the mean, then the squares around it. Every thread sums its
-// columns in ascending order, then a fixed tree, so the sums depend on the values and their number
-// alone.
+// columns in ascending order, then a fixed tree adds the threads' sums, so the sums depend only on
+// the values and their number.
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/ops/encoder_kernels.h"

@@ -1,5 +1,6 @@
-// One block per row, or per head where heads are normed alone. Every thread sums its columns in
-// ascending order, then a fixed tree: the sum depends on the values and their number alone.
+// One block per row, or per head if heads are normalized separately. Every thread sums its columns
+// in ascending order, then a fixed tree adds the threads' sums: the sum depends only on the values
+// and their number.
 
 #include "kernels/cuda/matmul/quantize.cuh"
 
