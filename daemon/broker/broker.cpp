@@ -29,23 +29,23 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTick{100};
-// Descriptors for everything but clients: workers, model and cache programs, files, epoll.
+// Descriptors for everything except clients: workers, model and cache programs, files, epoll.
 constexpr size_t kOtherDescriptors = 160;
 constexpr int64_t kRightsEveryTicks = 10;
 constexpr uint64_t kFilesEveryTicks = 10;
-// How soon a full connection is tried again: at once for a short stall, seldom for a long one.
+// Delay before a full connection is retried: short at first, longer for a long stall.
 constexpr int64_t kRetryMinMs = 1;
 constexpr int64_t kRetryMaxMs = 16;
-// How often the service manager is asked for more time, and for how much.
+// How often to ask the service manager for more time, and for how much.
 constexpr int64_t kExtendEveryUs = 1'000'000;
 constexpr int64_t kExtendMs = 30'000;
 constexpr int64_t kMemoryEveryUs = 100'000;
 // Two round trips of a client that asks again at once.
 constexpr int64_t kAwakeUs = 100;
-// After the live requests: for the workers to exit.
+// How long workers may take to exit once the live requests have ended.
 constexpr int64_t kWorkersExitUs = 5'000'000;
 
-// Where there is none, the first use says so.
+// If no program is found, the first use reports it.
 std::filesystem::path worker_program(const WorkerConfig& config) {
   const Result<std::filesystem::path> found = find_worker_program(config);
   return found.ok() ? *found : std::filesystem::path("hearth-worker-cpu");
@@ -60,7 +60,7 @@ std::string random_hex() { return fmt::format("{:016x}", random_bits()); }
 }  // namespace
 
 Result<std::unique_ptr<Broker>> Broker::create(const Config& config, ReadConfig reread) {
-  ::umask(0077);  // whatever is made from here on is ours alone until it is opened on purpose
+  ::umask(0077);  // files are private unless their mode is widened explicitly
   HEARTH_ASSIGN_OR_RETURN(Rights rights, Rights::create(config.server.admin_group, ::geteuid()));
   HEARTH_ASSIGN_OR_RETURN(RuntimeDir runtime_dir, RuntimeDir::take(config.server.runtime_dir));
   std::unique_ptr<Broker> broker(new Broker(config, std::move(runtime_dir), std::move(rights)));
@@ -132,13 +132,13 @@ Result<void> Broker::listen() {
   TransportLimits limits;
   limits.message = {.kept_frames = ipc::kMaxFrames,
                     .kept_bytes = message_bytes,
-                    // Room for a reply that says why, before the connection ends.
+                    // Leaves room to answer with the reason before the connection ends.
                     .max_bytes = message_bytes + (1 << 20)};
   limits.connections =
       bounded_connections(static_cast<size_t>(bounds.max_connections),
                           kOtherDescriptors + kMaxListeners + kMaxListenerConnections +
                               static_cast<size_t>(config_.http.max_connections));
-  // Nobody takes all the places.
+  // One user cannot take all the connections.
   limits.connections_per_user = std::min(static_cast<size_t>(bounds.max_connections_per_owner),
                                          limits.connections - limits.connections / 4);
   limits.receiving_bytes_per_user = message_bytes + (1 << 20);
@@ -170,7 +170,8 @@ Result<void> Broker::listen_on_tcp() {
     return PeerId{.door = Door::kTcp, .uid = uid, .number = number};
   };
   handlers.on_message = [this, peer_id](uint64_t number, uint32_t uid, zmtp::Message message) {
-    // A key says which user, and no key makes an administrator: that takes this machine's kernel.
+    // A key identifies a user. It never makes an administrator: that requires credentials from this
+    // machine's kernel.
     on_client_message(Caller{.peer = peer_id(number, uid), .uid = uid, .is_admin = false},
                       std::move(message));
   };
@@ -216,7 +217,7 @@ Result<std::unique_ptr<Worker>> Broker::start_worker(const ModelFile& file,
   return std::unique_ptr<Worker>(std::move(worker));
 }
 
-// Asked for each request that waits; the kernel is asked a few times a second.
+// Called for each waiting request, but asks the kernel only a few times a second.
 uint64_t Broker::available_memory() {
   const int64_t now_us = clock_.now_us();
   if (available_memory_us_ == 0 || now_us - available_memory_us_ >= kMemoryEveryUs) {
@@ -258,8 +259,8 @@ void Broker::run() {
   run_loop();
 }
 
-// Who has had an answer at once often asks again: for a moment the loop looks instead of sleeping,
-// since to be woken takes longer than to answer. Streams do not keep it awake.
+// A client that was just answered often asks again, and waking up takes longer than answering, so
+// spin briefly before sleeping. Streams do not extend the spinning.
 void Broker::run_loop() {
   while (io_.run_one() > 0) {
     while (steady_.now_us() < awake_until_us_ && !io_.stopped()) {
@@ -286,7 +287,7 @@ void Broker::on_client_message(const Caller& caller, zmtp::Message message) {
   const Result<ipc::ClientMessage> parsed = ipc::parse_client_message(frames);
   if (!parsed) return refuse(caller, id, parsed.error());
   const size_t bytes = message.num_bytes;
-  // Of a flood, the surplus is told at once: to read it first is what would make all of it late.
+  // Refuse excess requests of a flood at once: parsing them first would delay all of them.
   if (const std::optional<ipc::Verb> verb = ipc::first_verb(parsed->json);
       verb && computes(*verb)) {
     if (Result<void> room = dispatcher_.admit(caller, bytes, 0); !room) {
@@ -298,8 +299,8 @@ void Broker::on_client_message(const Caller& caller, zmtp::Message message) {
     handle(caller, id, ipc::decode_request(parsed->json), bytes);
     return hold_if_behind(caller.peer);
   }
-  // Read elsewhere. Meanwhile nothing more is taken from this connection: what it sends next may
-  // be about this request.
+  // Parse it on the side thread. Meanwhile take nothing more from this connection, because its next
+  // message may refer to this request.
   const bool ipc = caller.peer.door == Door::kIpc;
   if (ipc) clients_->hold(caller.peer.number);
   auto json = std::make_shared<std::string>(std::move(message.frames[2]));
@@ -322,12 +323,12 @@ void Broker::refuse(const Caller& caller, std::string_view id, Error error) {
   ++num_malformed_;
   log_debug("malformed", "count={} code={} error=\"{}\"", num_malformed_, name(error.code),
             error.message);
-  // Without a readable id nobody could tell what the answer answers.
+  // Without a readable id the client could not match the answer to its message.
   if (!id.empty()) dispatcher_.reply_error(caller.peer, std::string(id), std::move(error));
   hold_if_behind(caller.peer);
 }
 
-// A connection that does not read what it asked for is not asked what else it wants.
+// Stop reading from a connection that does not read its answers.
 void Broker::hold_if_behind(const PeerId& peer) {
   if (peer.door != Door::kIpc ||
       output_.backlog_bytes(peer) * 2 < static_cast<size_t>(config_.limits.output_buffer_bytes)) {
@@ -349,8 +350,8 @@ void Broker::on_gone(const PeerId& peer) {
   dispatcher_.connection_gone(peer);
 }
 
-// The daemon's own user could put the file into a model directory as well. Nobody over TCP or HTTP
-// is an administrator here.
+// The daemon's own user could place the file in a model directory as well. Callers over TCP or HTTP
+// are never administrators here.
 Result<void> Broker::adopt_path(const Caller& caller, ipc::ClientRequest* request) {
   if (!caller.is_admin || caller.uid != ::geteuid()) return {};
   const auto adopt = [this](std::string& model) -> Result<void> {
@@ -426,7 +427,8 @@ ipc::SendOutcome Broker::send_to_client(const PeerId& peer, const OutgoingView& 
   if (peer.door == Door::kNone) return ipc::SendOutcome::kUnreachable;
   if (peer.door == Door::kHttp) {
     const ipc::SendOutcome outcome = http_.send(peer.number, outgoing);
-    // Tried by the clock as well: a reader that has stopped is given up by what waits for it.
+    // Retry on a timer as well, so that the pending output of a reader that has stopped ends its
+    // connection.
     if (outcome == ipc::SendOutcome::kWouldBlock) retry_output();
     return outcome;
   }
@@ -443,7 +445,7 @@ ipc::SendOutcome Broker::send_to_client(const PeerId& peer, const OutgoingView& 
   return outcome;
 }
 
-// libzmq does not say when a full connection over TCP has room again, so it is tried by the clock.
+// libzmq does not signal that a full TCP connection has room again, so retry on a timer.
 void Broker::retry_output() {
   if (output_retry_armed_) return;
   output_retry_armed_ = true;
@@ -495,13 +497,13 @@ void Broker::wait_for_signal() {
   signals_.async_wait([this](const boost::system::error_code& error, int number) {
     if (error) return;
     log_info("signal", "number={}", number);
-    if (drain_deadline_us_ != 0) return io_.stop();  // the second one
+    if (drain_deadline_us_ != 0) return io_.stop();  // the second signal
     begin_draining();
     wait_for_signal();
   });
 }
 
-// From the hook that the service manager runs before and after the machine sleeps.
+// The service manager's hook sends these signals before and after the machine sleeps.
 void Broker::wait_for_sleep() {
   sleep_signals_.async_wait([this](const boost::system::error_code& error, int number) {
     if (error) return;
@@ -529,8 +531,7 @@ void Broker::wait_for_reload() {
   });
 }
 
-// A file that cannot be read changes nothing. Requests and workers that are there keep what they
-// began with.
+// An unreadable file changes nothing. Existing requests and workers keep their settings.
 void Broker::reload() {
   systemd_.reloading();
   const Result<Config> next = reread_();
@@ -561,7 +562,7 @@ void Broker::reload() {
     }
     for (const std::string& role : changes.roles) dispatcher_.repoint(role);
   }
-  // Not said before the first time: a token could not be made yet.
+  // Not before the first report: the service cannot generate a token yet.
   if (said_ready_) systemd_.ready(fmt::format("serving {}", runtime_dir_.path().string()));
 }
 
@@ -588,7 +589,7 @@ void Broker::check_drained() {
     drain_deadline_us_ = clock_.now_us() + kWorkersExitUs;
     return;
   }
-  // Over TCP at least a tick has passed since libzmq was given the last answer.
+  // For TCP, at least one tick has passed since libzmq took the last answer.
   const bool sent = !output_.has_backlog() && clients_->idle() && http_.idle();
   if ((residency_.empty() && sent) || late) {
     log_info("stopped", "workers_left={} unsent_bytes={}", residency_.empty() ? 0 : 1,
@@ -597,8 +598,8 @@ void Broker::check_drained() {
   }
 }
 
-// Once a token could be made: the default role's model is there, or has failed (what is wrong then
-// is in the status, and other models are served), or nobody asked for it at start.
+// Reports ready once the service could generate a token: the default role's model is loaded, has
+// failed (the status then gives the error, and other models are served), or is not loaded at start.
 void Broker::say_when_ready() {
   if (said_ready_ || drain_deadline_us_ != 0) return extend_timeout();
   if (model_verbs_.preloading()) return extend_timeout();
@@ -606,8 +607,8 @@ void Broker::say_when_ready() {
   systemd_.ready(fmt::format("serving {}", runtime_dir_.path().string()));
 }
 
-// A load is watched by load_timeout_ms and a drain ends by drain_timeout_ms: the service manager's
-// own patience, which knows neither the file nor the requests, is not the measure.
+// load_timeout_ms bounds a load and drain_timeout_ms a drain. The service manager's own timeout
+// knows neither the file nor the requests, so keep extending it.
 void Broker::extend_timeout() {
   const bool in_a_hurry = !said_ready_ || drain_deadline_us_ != 0;
   const int64_t now_us = clock_.now_us();
@@ -616,7 +617,7 @@ void Broker::extend_timeout() {
   systemd_.extend_timeout_ms(kExtendMs);
 }
 
-// Those that have become ready since somebody began to listen.
+// Watches workers that became ready after a client began to listen.
 void Broker::watch_new_workers() {
   if (events_->listeners() == 0) return;
   for (const auto& [name, resident] : residency_.residents()) {
@@ -626,7 +627,7 @@ void Broker::watch_new_workers() {
   }
 }
 
-// What `systemctl status` shows.
+// The status line shown by `systemctl status`.
 void Broker::report_status() {
   std::string status = reports_.service_status();
   if (status == status_) return;
@@ -634,8 +635,8 @@ void Broker::report_status() {
   systemd_.status(status_);
 }
 
-// Fed for what the io thread did, not for being woken: its ticks, in which workers are watched,
-// requests time out and output moves.
+// Notify the watchdog only if the io thread ran its ticks, in which workers are watched, requests
+// time out and output moves; waking up is not enough.
 void Broker::feed_watchdog() {
   if (ticks_ != std::exchange(ticks_fed_, ticks_)) systemd_.watchdog();
   watchdog_timer_.expires_after(milliseconds(systemd_.watchdog_interval_ms()));

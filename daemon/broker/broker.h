@@ -1,6 +1,6 @@
 #pragma once
-// The broker: one io thread that owns every client socket, worker process, timer and signal, and
-// passes what arrives to the parts that know what to do with it.
+// The broker: one io thread that owns all client sockets, worker processes, timers and signals, and
+// hands each arrival to the component responsible for it.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -39,12 +39,12 @@ namespace hearth::broker {
 class Broker {
  public:
   /// Takes the runtime directory and binds the socket. Errors say why the daemon cannot start.
-  /// `reread`: the configuration as it would be read now, for SIGHUP.
+  /// `reread` reads the configuration again, for SIGHUP.
   using ReadConfig = std::function<Result<Config>()>;
   static Result<std::unique_ptr<Broker>> create(const Config& config, ReadConfig reread = nullptr);
 
-  /// Serves until SIGTERM or SIGINT: then takes nothing new, lets live requests end for up to
-  /// drain_timeout_ms, and returns. A second signal ends it at once.
+  /// Serves until SIGTERM or SIGINT, then admits nothing new, gives live requests up to
+  /// drain_timeout_ms to finish, and returns. A second signal ends it at once.
   void run();
 
  private:
@@ -56,7 +56,7 @@ class Broker {
   Result<void> listen_on_tcp();
   void on_client_message(const Caller& caller, zmtp::Message message);
   void refuse(const Caller& caller, std::string_view id, Error error);
-  /// A model that the daemon's own user names by an absolute path gets a name.
+  /// Gives a name to a model that the daemon's own user requests by absolute path.
   Result<void> adopt_path(const Caller& caller, ipc::ClientRequest* request);
   void handle(const Caller& caller, const std::string& id, Result<ipc::ClientRequest> request,
               size_t bytes);
@@ -111,7 +111,7 @@ class Broker {
   DiskBudget disk_budget_;
   std::unique_ptr<TransportServer> clients_;
   std::unique_ptr<TcpDoor> tcp_;  // null without TCP
-  std::set<uint64_t> behind_;     // of clients_: held until they have read what waits for them
+  std::set<uint64_t> behind_;     // connections of clients_ held until they read their backlog
   std::unique_ptr<EventHub> events_;
   SideThread side_{io_};
   HttpFront http_;
@@ -122,14 +122,14 @@ class Broker {
   int64_t output_retry_ms_ = 1;
   uint64_t num_malformed_ = 0;
   uint64_t workers_started_ = 0;
-  uint64_t available_memory_ = 0;  // as it was read last
+  uint64_t available_memory_ = 0;  // at the last reading
   int64_t available_memory_us_ = 0;
   int64_t awake_until_us_ = 0;
   bool said_ready_ = false;
   int64_t extended_us_ = 0;
   uint64_t ticks_ = 0;
-  uint64_t ticks_fed_ = 0;  // as of the last word to the watchdog
-  std::string status_;      // as systemd was told last
+  uint64_t ticks_fed_ = 0;  // at the last watchdog notification
+  std::string status_;      // last status sent to systemd
 };
 
 }  // namespace hearth::broker

@@ -1,6 +1,6 @@
 #pragma once
-// What the HTTP front door asks of the broker, in the broker's own terms: an HTTP request is one
-// more connection that asks for one thing. Owned by the io thread.
+// Connects the HTTP front door to the broker. An HTTP request is one more connection that makes one
+// request. Owned by the io thread.
 
 #include <functional>
 #include <memory>
@@ -20,13 +20,13 @@ class HttpFront final : public http::Backend {
   HttpFront(Dispatcher& dispatcher, OutputBuffer& output, const Reports& reports, SideThread& side)
       : dispatcher_(dispatcher), output_(output), reports_(reports), side_(side) {}
 
-  /// Listens where the configuration says, if anywhere.
+  /// Listens on the configured addresses, if any.
   Result<void> open(boost::asio::io_context& io, const Config& config,
                     const std::filesystem::path& runtime_dir, const std::string& instance);
 
   /// `exchange`: the number of a peer of Door::kHttp.
   ipc::SendOutcome send(uint64_t exchange, const OutgoingView& outgoing);
-  /// No answer is under way.
+  /// No response is in progress.
   bool idle() const { return !server_ || server_->idle(); }
 
   Result<void> admit(uint32_t uid, size_t bytes) const override;

@@ -68,8 +68,8 @@ Result<Config> read_config(const Flags& flags) {
   return config;
 }
 
-// As many descriptors as we may have, for connections; and no core, which would hold what users
-// wrote.
+// Raises the descriptor limit to its maximum, for connections, and disables core dumps, which would
+// contain users' prompts.
 void raise_limits() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < kWantedDescriptors) {
@@ -141,8 +141,8 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   hearth::reserve_standard_descriptors();
-  // By default glibc raises this bound to the largest block that was freed, and keeps such blocks:
-  // what one large request took would never go back.
+  // By default glibc raises this threshold to the largest block freed so far and keeps such blocks,
+  // so the memory of one large request would never return to the system.
   ::mallopt(M_MMAP_THRESHOLD, 256 << 10);
   return hearth::broker::run(argc, argv);
 }

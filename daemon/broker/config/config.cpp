@@ -31,11 +31,11 @@ std::string quoted_list(const std::vector<std::string>& names) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// Reads the keys of one [section]; remembers which it was asked for, so that finish() can name
-// those that nobody knows. After the first error it does nothing more.
+// Reads the keys of one [section] and records which keys were requested, so that finish() can name
+// unknown ones. Does nothing after the first error.
 class SectionReader {
  public:
-  /// Notes in `sources` where each key that is there stands.
+  /// Records the location of each present key in `sources`.
   SectionReader(const toml::table& root, std::string_view source, std::string name,
                 std::map<std::string, std::string>* sources)
       : source_(source), name_(std::move(name)), sources_(sources) {
@@ -124,7 +124,7 @@ class SectionReader {
     *out = std::move(values);
   }
 
-  /// Every key of the section, whatever its name.
+  /// Reads every key of the section as an integer.
   void integers(int64_t min, int64_t max, std::map<std::string, int64_t>* out) {
     if (section_ == nullptr || error_) return;
     for (auto&& [key, node] : *section_) {
@@ -133,7 +133,7 @@ class SectionReader {
     }
   }
 
-  /// The same.
+  /// Reads every key of the section as a string.
   void strings(std::map<std::string, std::string>* out) {
     if (section_ == nullptr || error_) return;
     for (auto&& [key, node] : *section_) {
@@ -147,7 +147,7 @@ class SectionReader {
     }
   }
 
-  /// Numbers of all models, and a table of them for each model that is named.
+  /// Reads numbers that apply to all models, and one table of numbers per named model.
   void sampling(std::map<std::string, std::map<std::string, double>>* out) {
     if (section_ == nullptr || error_) return;
     for (auto&& [key, node] : *section_) {
@@ -213,7 +213,7 @@ class SectionReader {
     (*out)[model][name] = *value;
   }
   void note(std::string_view key, const toml::node& node) {
-    // An assignment of the command line is its own place.
+    // For an assignment on the command line, the location is the assignment itself.
     (*sources_)[fmt::format("{}.{}", name_, key)] =
         source_.starts_with("--") ? source_
                                   : fmt::format("{}:{}", source_, node.source().begin.line);
@@ -282,7 +282,7 @@ Result<void> read_root(const toml::table& root, std::string_view source, Config*
   return keep_alive.finish();
 }
 
-// The one place that meets toml++'s exceptions.
+// The only function that handles toml++'s exceptions.
 Result<toml::table> parse(std::string_view text, std::string_view source) {
   try {
     return toml::parse(text, source);
@@ -308,7 +308,7 @@ ipc::SamplingSettings SamplingConfig::of(const std::string& model) const {
 
 Result<void> apply_toml(std::string_view text, std::string_view source, Config* config) {
   HEARTH_ASSIGN_OR_RETURN(const toml::table root, parse(text, source));
-  // Into a copy: a file with an error changes nothing.
+  // Apply to a copy: a file with an error changes nothing.
   Config changed = *config;
   HEARTH_TRY(read_root(root, source, &changed));
   *config = std::move(changed);
@@ -317,7 +317,7 @@ Result<void> apply_toml(std::string_view text, std::string_view source, Config* 
 
 namespace {
 
-// It names programs that the daemon runs: whoever writes it is the daemon.
+// The file names programs that the daemon runs, so a user who can write it can act as the daemon.
 Result<void> check_writers(const fs::path& file) {
   struct stat info {};
   if (::stat(file.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return {};

@@ -1,6 +1,7 @@
 #pragma once
 // hearth.toml as plain data: every setting of the broker and of the workers it starts, with unit,
-// range and default. Read once at start; order of precedence: flags, environment, file, default.
+// range and default. Read at start and again on SIGHUP. Order of precedence: flags, environment,
+// file, default.
 
 #include <cstdint>
 #include <filesystem>
@@ -17,63 +18,64 @@
 namespace hearth::broker {
 
 struct ServerConfig {
-  std::filesystem::path runtime_dir;  ///< sockets and lock; "": as ipc/files/paths.h says
-  std::filesystem::path state_dir;    ///< prefixes on disk; "": as ipc/files/paths.h says
+  std::filesystem::path runtime_dir;  ///< sockets and lock; "": the default of ipc/files/paths.h
+  std::filesystem::path state_dir;    ///< prefixes on disk; "": the default of ipc/files/paths.h
   std::vector<std::filesystem::path>
-      model_dirs;           ///< searched in order; empty: as ipc/files/paths.h says
-  std::string admin_group;  ///< its members see and cancel everybody's requests; "": nobody
+      model_dirs;           ///< searched in order; empty: the default of ipc/files/paths.h
+  std::string admin_group;  ///< its members see and cancel all requests; "": no group
   LogLevel log_level = LogLevel::kInfo;
-  int64_t drain_timeout_ms = 30'000;  ///< after SIGTERM, until live requests are given up
-  /// When the service is ready: "loaded" (the default role's model is), "idle" (at once), "auto"
-  /// (loaded where a service manager waits, else idle).
+  int64_t drain_timeout_ms = 30'000;  ///< after SIGTERM, before live requests are ended
+  /// When the service reports ready: "loaded" (once the default role's model is loaded), "idle" (at
+  /// once), "auto" (loaded if a service manager waits, else idle).
   std::string start = "auto";
-  std::string tcp;  ///< "127.0.0.1:7117": also listen there, with CURVE; "": on ipc alone
-  std::filesystem::path tcp_secret_file;   ///< the daemon's key, as hearth keygen writes it
-  std::filesystem::path tcp_clients_file;  ///< public keys that may connect, and as which user
-  std::string sleep_closes = "gpu";  ///< workers that end before the machine sleeps: gpu, all, none
+  std::string tcp;  ///< "127.0.0.1:7117": also listen there, with CURVE; "": no TCP
+  std::filesystem::path tcp_secret_file;   ///< the daemon's key, written by hearth keygen
+  std::filesystem::path tcp_clients_file;  ///< public keys that may connect, and the user of each
+  std::string sleep_closes = "gpu";  ///< workers to end before the machine sleeps: gpu, all, none
 };
 
-/// Bounds on what clients may ask of the broker.
+/// Bounds on the load that clients may put on the broker.
 struct LimitsConfig {
   int64_t max_message_bytes = 32 << 20;  ///< one request, all frames
-  int64_t max_requests = 256;            ///< live requests of everybody
+  int64_t max_requests = 256;            ///< live requests of all users
   int64_t max_requests_per_owner = 128;
-  int64_t max_queued_bytes = 256 << 20;  ///< request bytes held, of everybody
+  int64_t max_queued_bytes = 256 << 20;  ///< request bytes held, of all users
   int64_t max_queued_bytes_per_owner = 128 << 20;
-  int64_t max_output_tokens_per_owner = 0;   ///< that live requests may still make; 0: no bound
-  int64_t output_buffer_bytes = 4 << 20;     ///< answers waiting for one slow connection
-  int64_t max_connections = 1024;            ///< to api.sock, as far as descriptors allow
+  int64_t max_output_tokens_per_owner = 0;   ///< that live requests may still generate; 0: no bound
+  int64_t output_buffer_bytes = 4 << 20;     ///< unread answers of one slow connection
+  int64_t max_connections = 1024;            ///< to api.sock, if the descriptor limit permits
   int64_t max_connections_per_owner = 256;   ///< of one user
   int64_t max_resident = 8;                  ///< models in memory at once
-  int64_t attach_bytes_per_owner = 8 << 20;  ///< answers kept for `attach`, of one owner
-  int64_t attach_bytes = 64 << 20;           ///< and of everybody
-  int64_t attach_keep_ms = 300'000;          ///< so long after a request's end
+  int64_t attach_bytes_per_owner = 8 << 20;  ///< answers kept for `attach`, per owner
+  int64_t attach_bytes = 64 << 20;           ///< the same, of all owners
+  int64_t attach_keep_ms = 300'000;          ///< after a request's end
 };
 
-/// Which models are in memory, and for how long.
+/// Which models stay in memory, and for how long.
 struct ResidencyConfig {
-  int64_t memory_bytes = 0;           ///< for all of them; 0: what is free when one is loaded
-  int64_t keep_alive_ms = 1'800'000;  ///< idle, a model leaves after so long; 0: never
-  int64_t turn_ms = 10'000;    ///< a model in use keeps its place so long when others wait for it
-  bool load_on_demand = true;  ///< requests load what is not there; else only administrators
+  int64_t memory_bytes = 0;           ///< for all models; 0: the memory free when one is loaded
+  int64_t keep_alive_ms = 1'800'000;  ///< idle time after which a model is unloaded; 0: never
+  int64_t turn_ms = 10'000;    ///< minimum stay of a model in use while others wait for memory
+  bool load_on_demand = true;  ///< requests may load models; false: only administrators may
 };
 
-/// How workers are started and watched, and the settings that they are given.
+/// How workers are started and watched, and the settings passed to them.
 struct WorkerConfig : ipc::EngineSettings {
   /// "": hearth-worker-<device> next to hearthd, in ../libexec/hearth, or on PATH.
   std::filesystem::path program;
-  int64_t heartbeat_timeout_ms = 60'000;  ///< without a heartbeat for this long it is killed
-  int64_t load_timeout_ms = 300'000;      ///< and without progress in loading
-  int64_t restart_delay_ms = 100;         ///< after a death; doubles with each in a row
+  int64_t heartbeat_timeout_ms = 60'000;  ///< time without a heartbeat after which it is killed
+  int64_t load_timeout_ms = 300'000;      ///< the same, without progress while loading
+  int64_t restart_delay_ms = 100;         ///< after a death; doubles with each successive one
   int64_t restart_delay_max_ms = 30'000;
 };
 
-/// Prefixes: how far those of each owner may go, and how much disk all databases take together.
+/// Prefix caching: the storage tier each owner may use, and the disk space of all databases.
 struct CacheConfig {
-  std::string tier = "disk";                  ///< off, memory, disk: what requests may ask for
-  int64_t disk_bytes = int64_t{32} << 30;     ///< databases that no worker has open go beyond it
-  std::map<std::string, std::string> owners;  ///< "uid:1000" -> off, memory, disk: instead of tier
-  /// What a request of that owner gets that asks for `wanted`.
+  std::string tier = "disk";  ///< off, memory, disk: the highest tier a request may use
+  int64_t disk_bytes = int64_t{32}
+                       << 30;  ///< beyond it, databases that no worker has open are dropped
+  std::map<std::string, std::string> owners;  ///< "uid:1000" -> off, memory, disk: overrides tier
+  /// The tier granted to a request of `owner` for `wanted`: the lower of the two.
   const std::string& allowed(const std::string& owner, const std::string& wanted) const {
     const auto found = owners.find(owner);
     const std::string& most = found == owners.end() ? tier : found->second;
@@ -82,23 +84,24 @@ struct CacheConfig {
   }
 };
 
-/// The HTTP front door: $RUNTIME/http.sock, and TCP where it is asked for.
+/// The HTTP front door: $RUNTIME/http.sock, and TCP if configured.
 struct HttpConfig {
   bool enabled = true;
-  std::string listen;                        ///< "127.0.0.1:8080", loopback alone; "": no TCP
-  std::filesystem::path keys_file;           ///< who may use TCP; "": the daemon's own user alone
-  std::vector<std::string> allowed_hosts;    ///< besides localhost and the address
-  std::vector<std::string> allowed_origins;  ///< of pages in a browser; none by default
+  std::string listen;                        ///< "127.0.0.1:8080", loopback only; "": no TCP
+  std::filesystem::path keys_file;           ///< keys for TCP; "": only the daemon's own user
+  std::vector<std::string> allowed_hosts;    ///< in addition to localhost and the address
+  std::vector<std::string> allowed_origins;  ///< of web pages in a browser; none by default
   int64_t max_connections = 256;
-  int64_t header_timeout_ms = 10'000;  ///< from a request's first byte to the end of its head
-  int64_t body_timeout_ms = 60'000;    ///< for its body
+  int64_t header_timeout_ms = 10'000;  ///< from a request's first byte to the end of its header
+  int64_t body_timeout_ms = 60'000;    ///< for the body
   int64_t idle_timeout_ms = 60'000;    ///< between requests
-  int64_t write_timeout_ms = 60'000;   ///< a reader that takes nothing for so long is given up
+  int64_t write_timeout_ms =
+      60'000;  ///< without progress by the reader, before its connection ends
 };
 
-/// How tokens are drawn where neither a request nor the model's file says.
+/// Sampling defaults, for fields that neither the request nor the model's file sets.
 struct SamplingConfig {
-  /// Field of a generate request -> number; of all models under "", of one under its name.
+  /// Field of a generate request -> number. Key: a model's name, or "" for all models.
   std::map<std::string, std::map<std::string, double>> models;
   /// The settings of one model.
   ipc::SamplingSettings of(const std::string& model) const;
@@ -112,38 +115,38 @@ struct Config {
   WorkerConfig worker;
   CacheConfig cache;
   SamplingConfig sampling;
-  std::map<std::string, std::string> roles;      ///< role -> model name
-  std::map<std::string, int64_t> keep_alive_ms;  ///< model name -> instead of residency's
-  /// "section.key" -> where its value was set: "/etc/hearth/hearth.toml:12", "environment
-  /// HEARTH_LOG", "--set ..."; absent: a default.
+  std::map<std::string, std::string> roles;  ///< role -> model name
+  std::map<std::string, int64_t>
+      keep_alive_ms;  ///< model name -> keep-alive that overrides residency.keep_alive_ms
+  /// "section.key" -> source of its value: "/etc/hearth/hearth.toml:12", "environment HEARTH_LOG",
+  /// "--set ..."; absent: the default.
   std::map<std::string, std::string> sources;
 };
 
-/// Reads `text` (TOML) over `config`: keys that are absent keep their value. Errors are
-/// kInvalidArgument and begin with "<source>:<line>:<column>: ". Unknown keys are errors.
+/// Applies `text` (TOML) to `config`; absent keys keep their value. Errors are kInvalidArgument and
+/// begin with "<source>:<line>:<column>: ". Unknown keys are errors.
 Result<void> apply_toml(std::string_view text, std::string_view source, Config* config);
 
-/// apply_toml of a file; kIo when it cannot be read.
+/// apply_toml of a file; kIo if it cannot be read.
 Result<void> apply_file(const std::filesystem::path& file, Config* config);
 
-/// One override of the command line: `limits.max_requests=4`. A value that is not valid TOML is
-/// taken as a string, so `--set worker.kv_type=f32` needs no quotes.
+/// Applies one override from the command line: `limits.max_requests=4`. A value that is not valid
+/// TOML is taken as a string, so `--set worker.kv_type=f32` needs no quotes.
 Result<void> apply_assignment(std::string_view assignment, Config* config);
 
-/// What HEARTH_RUNTIME_DIR, HEARTH_MODEL_DIRS (both already in `paths`) and HEARTH_LOG say, where
-/// they are set.
+/// Applies HEARTH_RUNTIME_DIR, HEARTH_MODEL_DIRS (both already in `paths`) and HEARTH_LOG, if set.
 Result<void> apply_environment(const ipc::Environment& environment, const ipc::Paths& paths,
                                Config* config);
 
-/// One setting as it is in effect.
+/// The effective value of one setting.
 struct Setting {
   std::string key;     ///< "limits.max_requests"
   std::string value;   ///< as TOML
-  std::string source;  ///< as Config::sources; "default"
+  std::string source;  ///< as in Config::sources; "default"
 };
-/// Every setting there is, in the order of the documentation.
+/// All settings, in the order of the documentation.
 std::vector<Setting> list_settings(const Config& config);
-/// The settings as a hearth.toml with each one's source behind it.
+/// The settings as a hearth.toml, each followed by its source.
 std::string settings_as_toml(const std::vector<Setting>& settings);
 
 /// Directory of the running program, from /proc/self/exe.

@@ -1,4 +1,4 @@
-// The settings in effect, each with where it came from.
+// Lists the effective settings, each with its source.
 
 #include <fmt/core.h>
 
@@ -28,7 +28,7 @@ std::string quoted(const std::string& text) {
   return out + "\"";
 }
 
-// Models' names have points and spaces in them.
+// Model names may contain dots and spaces.
 std::string as_toml_key(const std::string& key) {
   const bool bare = !key.empty() && std::all_of(key.begin(), key.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
@@ -37,7 +37,7 @@ std::string as_toml_key(const std::string& key) {
   return bare ? key : quoted(key);
 }
 
-// Takes the walk of daemon/broker/config/settings.h and writes down what it meets.
+// Runs the walk of daemon/broker/config/settings.h and records each setting.
 class SectionLister {
  public:
   SectionLister(std::string name, const Config& config, std::vector<Setting>* out)
@@ -47,7 +47,7 @@ class SectionLister {
     add(key, fmt::format("{}", *value));
   }
   void number(const char* key, double, double, const double* value) {
-    // TOML tells a float by its point.
+    // A TOML float needs a decimal point.
     std::string text = fmt::format("{}", *value);
     if (text.find_first_of(".en") == text.npos) text += ".0";
     add(key, text);
@@ -104,7 +104,7 @@ class SectionLister {
 
 std::vector<Setting> list_settings(const Config& config) {
   std::vector<Setting> out;
-  Config copy = config;  // the walk is one that may also write
+  Config copy = config;  // the walk takes a mutable config because it can also write
   SectionLister server("server", config, &out), http("http", config, &out),
       limits("limits", config, &out), residency("residency", config, &out),
       worker("worker", config, &out), cache("cache", config, &out),

@@ -7,7 +7,8 @@
 namespace hearth::broker {
 namespace {
 
-// Not where the sockets are, who is an administrator, and what sizes what is taken at start.
+// Not reloadable: the socket paths, the administrators, and whatever sizes resources taken at
+// start.
 constexpr std::array<std::string_view, 13> kReloadable = {"server.model_dirs",
                                                           "server.log_level",
                                                           "server.drain_timeout_ms",
@@ -26,7 +27,7 @@ constexpr std::array<std::string_view, 13> kReloadable = {"server.model_dirs",
 
 bool is_reloadable(std::string_view key) {
   if (key == "residency.memory_bytes") return false;
-  // Workers get theirs when they start.
+  // Workers receive theirs at start.
   for (const std::string_view section :
        {"residency.", "worker.", "sampling.", "roles.", "keep_alive_ms."}) {
     if (key.starts_with(section)) return true;
@@ -45,7 +46,7 @@ ConfigChanges take_over(const Config& next, Config* running) {
     if (same) continue;
     (is_reloadable(setting.key) ? changes.taken : changes.refused).push_back(setting);
   }
-  // What is left was in the sections whose keys are anybody's.
+  // The remaining entries are from sections with free-form keys, and were removed.
   for (auto& [key, setting] : before) {
     setting.value = "(gone)";
     changes.taken.push_back(std::move(setting));

@@ -1,5 +1,5 @@
 #pragma once
-// What a running daemon takes over from a configuration that was read again. Pure.
+// Decides which changes of a reread configuration a running daemon adopts. Pure.
 
 #include <string>
 #include <string_view>
@@ -9,17 +9,17 @@
 
 namespace hearth::broker {
 
-/// Whether a running daemon takes a changed value of "section.key"; the others are read when it
-/// starts.
+/// Whether a running daemon adopts a changed value of "section.key". Other settings take effect at
+/// the next start.
 bool is_reloadable(std::string_view key);
 
 struct ConfigChanges {
   std::vector<Setting> taken;      ///< in effect now
   std::vector<Setting> refused;    ///< in effect after a restart
-  std::vector<std::string> roles;  ///< of `taken`: roles that point elsewhere, or are gone
+  std::vector<std::string> roles;  ///< of `taken`: roles whose model changed, or that were removed
 };
 
-/// Copies what is_reloadable() from `next` into `running`, and says what differed.
+/// Copies the reloadable settings from `next` into `running` and returns the differences.
 ConfigChanges take_over(const Config& next, Config* running);
 
 }  // namespace hearth::broker

@@ -1,6 +1,6 @@
 #pragma once
-// Every setting of hearth.toml, once: key, range and place. What reads a section and what lists one
-// are given the same walk, so neither can forget a key. Private to the broker's configuration.
+// Lists every setting of hearth.toml once, with key, range and member. Reading and listing a
+// section use the same walk, so neither can miss a key. Private to the broker's configuration.
 
 #include <string>
 
@@ -8,7 +8,7 @@
 
 namespace hearth::broker {
 
-inline constexpr int64_t kMaxMs = 86'400'000;  ///< a day: longer waits are a typing error
+inline constexpr int64_t kMaxMs = 86'400'000;  ///< a day; longer values are probably typing errors
 
 template <class Section>
 void visit_server(Section& in, ServerConfig* server) {

@@ -10,12 +10,12 @@
 namespace hearth::broker {
 namespace {
 
-// What waits for a listener: seconds of messages. Beyond, it loses them.
+// Unread bytes per listener, enough for seconds of messages. Beyond it, messages are lost.
 constexpr size_t kListenerBytes = 1 << 20;
 constexpr int64_t kModelsEveryUs = 1'000'000;
-constexpr int64_t kMaxOfUser = 16;  // nobody takes all the places
+constexpr int64_t kMaxOfUser = 16;  // one user cannot take all the places
 constexpr size_t kMaxTopicBytes = 64;
-constexpr int64_t kForgetUs = 3'600'000'000;  // silent for so long, it gives its place to others
+constexpr int64_t kForgetUs = 3'600'000'000;  // a listener silent for this long loses its place
 
 }  // namespace
 
@@ -104,7 +104,7 @@ void EventHub::begin(Listener& listener) {
 void EventHub::on_alive(const TransportPeer& peer, std::string_view topic) {
   const auto found = listeners_.find(peer.number);
   if (found == listeners_.end()) {
-    // Forgotten, or refused for want of places: now there may be one.
+    // It was forgotten, or refused when all places were taken; there may be one now.
     join(peer, topic);
     return;
   }
@@ -138,7 +138,7 @@ void EventHub::publish(uint64_t connection, const Listener& listener, std::strin
                        std::string_view model, std::string_view payload) {
   const std::array<std::string_view, 4> frames = {listener.topic, kind, model, payload};
   ++sent_;
-  socket_->send(connection, frames);  // a listener that is behind loses it
+  socket_->send(connection, frames);  // lost if the listener is behind
 }
 
 void EventHub::tick() {
@@ -172,7 +172,8 @@ void EventHub::publish_requests() {
     ipc::WatchedRequest& row = each.row;
     if (row.waiting_for.empty()) row.waiting_for = from.waiting_for;
     if (row.queue_position == 0) row.queue_position = from.queue_position;
-    const int32_t sent = row.output_tokens;  // to the client: the broker knows better
+    const int32_t sent =
+        row.output_tokens;  // tokens sent to the client, which only the broker knows
     static_cast<ipc::WatchedProgress&>(row) = from;
     row.output_tokens = sent;
   }

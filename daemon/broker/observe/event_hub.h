@@ -1,13 +1,13 @@
 #pragma once
-// events.sock: tells dashboards what happens. Works only while somebody listens; a listener that
-// stops reading loses messages and holds nobody up.
+// events.sock: publishes the daemon's state to dashboards. Works only while a client listens; a
+// listener that stops reading loses messages and delays nothing.
 //
-// The socket is an XPUB: what a listener is subscribed to is decided here, from what the kernel
-// says about the peer. It asks for a topic of its user's that is its alone
-// (ipc/client/event_stream.h) and gets that; an administrator sees every request under it, others
-// their own, with the numbers of everybody else's put out. A connection has one topic; of others it
-// asks for, no memory is kept. A listener that has not said for a while that it reads is told
-// nothing more until it does. Owned by the io thread.
+// The socket is an XPUB. The hub decides each connection's subscriptions from the peer's
+// credentials, which the kernel reports. A listener asks for its own topic, which belongs to its
+// user (ipc/client/event_stream.h). An administrator sees every request on it; other users see
+// their own, and the numbers of all other requests are replaced by 0. A connection has one topic;
+// requests for others cost no memory. A listener whose lease expired is sent nothing until it
+// renews it. Owned by the io thread.
 
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
@@ -29,21 +29,21 @@
 namespace hearth::broker {
 
 inline constexpr size_t kMaxListeners = 64;
-/// To events.sock: those that listen, and some that do not yet.
+/// Connections to events.sock, including those that do not listen yet.
 inline constexpr size_t kMaxListenerConnections = 128;
 
-/// A live request with its owner, for the hub to show or to hide.
+/// A live request with its owner, which decides who sees it.
 struct HubRequest {
   uint32_t owner = 0;
   ipc::WatchedRequest row;
 };
 
-/// Where the hub gets what it publishes; asked only while somebody listens.
+/// Sources of the published data; called only while a client listens.
 struct HubSources {
   std::function<std::string()> stats;   ///< JSON reply
   std::function<std::string()> models;  ///< JSON reply
   std::function<std::vector<HubRequest>()> requests;
-  /// Whether workers shall tell; called with true again for each new listener.
+  /// Turns the workers' updates on or off; called with true again for each new listener.
   std::function<void(bool on)> watch_workers;
 };
 
@@ -54,9 +54,9 @@ class EventHub {
                                                 const std::filesystem::path& socket,
                                                 HubSources sources);
 
-  /// That are told; not those that have stopped reading.
+  /// Listeners that are sent messages; not those that stopped reading.
   int listeners() const;
-  /// Ten times a second: the snapshots that are due. Without listeners it does nothing.
+  /// Call ten times a second: publishes the snapshots that are due. Does nothing without listeners.
   void tick();
   /// A worker's encoded WatchUpdate.
   void on_watch(const std::string& model, std::string_view payload);
@@ -66,7 +66,7 @@ class EventHub {
   struct Listener {
     std::string topic;
     ipc::PeerCredentials peer;
-    bool reads = true;  ///< false: it is told nothing until it says so
+    bool reads = true;  ///< false: it is sent nothing until it renews its lease
     int64_t heard_us = 0;
   };
 
@@ -92,14 +92,14 @@ class EventHub {
   HubSources sources_;
   std::unique_ptr<TransportServer> socket_;
   std::map<uint64_t, Listener> listeners_;        ///< by connection
-  std::map<uint64_t, ipc::WatchedRequest> told_;  ///< what workers last said, by number
+  std::map<uint64_t, ipc::WatchedRequest> told_;  ///< requests last reported by workers, by number
   std::map<uint64_t, uint32_t> owners_;           ///< of live requests, by number
   int64_t models_due_us_ = 0;
   uint64_t sent_ = 0;
 };
 
-/// Numbers of requests that `visible` refuses become 0; rows of theirs are dropped, and so is the
-/// tree of prefixes, which is everybody's.
+/// Replaces the numbers of requests that `visible` refuses by 0. Drops their rows and the prefix
+/// tree, which all users share.
 void hide_requests(ipc::WatchUpdate& update, const std::function<bool(uint64_t)>& visible);
 
 }  // namespace hearth::broker

@@ -8,7 +8,7 @@
 namespace hearth::broker {
 namespace {
 
-// Workers send a heartbeat four times a second: one that misses six is not well.
+// Workers send four heartbeats a second; a worker that misses six is reported as unhealthy.
 constexpr int64_t kSilentUs = 1'500'000;
 
 std::string state_of(const Residency::Resident& resident) {
@@ -53,7 +53,7 @@ ipc::PongReply Reports::pong() const {
           .draining = instance_.draining};
 }
 
-// The facts that a worker will report once it has loaded the file.
+// Adds the facts that a worker will report once it has loaded the file.
 void Reports::add_file_facts(const ModelFile& file, ipc::ModelEntry* entry) const {
   const ipc::FileFacts* facts = files_.find(file);
   if (facts == nullptr || facts->context_length == 0) return;
@@ -222,7 +222,7 @@ std::string Reports::service_status() const {
     } else if (resident.worker->is_leaving()) {
       status += fmt::format(" {} (leaving)", name);
     } else {
-      // In tenths: a line for each percent would be a message for each tick.
+      // In steps of ten percent: finer steps would notify systemd at every tick.
       const int percent = static_cast<int>(resident.worker->load_share() * 10) * 10;
       status += fmt::format(" {} (loading, {} %)", name, percent);
     }

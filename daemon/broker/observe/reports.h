@@ -1,6 +1,6 @@
 #pragma once
-// What the broker says about itself: the replies to models, ps, stats and health, built from its
-// tables. Reads only; owned by the io thread.
+// Builds the replies to models, ps, stats and health from the broker's tables. Reads only; owned by
+// the io thread.
 
 #include "daemon/broker/config/config.h"
 #include "daemon/broker/observe/event_hub.h"
@@ -14,7 +14,7 @@
 
 namespace hearth::broker {
 
-/// This start of this daemon.
+/// One run of the daemon.
 struct Instance {
   std::string id;  ///< random, new at each start
   std::string version;
@@ -37,13 +37,13 @@ class Reports {
 
   ipc::PongReply pong() const;
   ipc::ModelsReply models() const;
-  /// The caller's requests; everybody's for an administrator.
+  /// The caller's requests; all requests for an administrator.
   ipc::PsReply ps(const Caller& caller) const;
   ipc::StatsReply stats() const;
-  /// Every live request, for those who watch.
+  /// Every live request, for the event hub.
   std::vector<HubRequest> hub_requests() const;
   ipc::HealthReply health() const;
-  /// One line for the service manager.
+  /// A one-line status for the service manager.
   std::string service_status() const;
 
  private:

@@ -1,8 +1,8 @@
 #pragma once
-// A clock that stands still while nobody runs us. Suspend does not count by itself (the steady
-// clock stops); a machine that was paused, or a daemon that was stopped, looks like a jump between
-// two readings, and the jump is left out: nothing expires because of it. Owned by the io thread,
-// which reads it a few times a second.
+// A clock that stands still while the process does not run. A suspend does not count, because the
+// steady clock stops. A paused machine or a stopped process shows as a jump between two readings;
+// the clock skips the jump, so that nothing expires because of it. Owned by the io thread, which
+// reads it a few times a second.
 
 #include "kernels/base/clock.h"
 
@@ -20,7 +20,7 @@ class AwakeClock final : public Clock {
   }
 
  private:
-  // Far more than the io thread is ever away, far less than any timeout of ours.
+  // Far longer than the io thread ever blocks, far shorter than any timeout.
   static constexpr int64_t kJumpUs = 5'000'000;
 
   const Clock& clock_;

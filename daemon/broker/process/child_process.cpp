@@ -20,15 +20,15 @@ namespace {
 
 constexpr char kOomScoreAdj[] = "500";
 
-// glibc 2.36 declares pidfd_open without C linkage; the kernel sets close-on-exec itself.
+// glibc 2.36 declares pidfd_open without C linkage. The kernel sets close-on-exec itself.
 int open_pidfd(pid_t pid) { return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)); }
 
 Error os_error(std::string_view what) {
   return {ErrorCode::kIo, fmt::format("{}: {}", what, ::strerror(errno)), ""};
 }
 
-// Between fork and exec: other threads of the parent may hold any lock, so only calls that are
-// async-signal-safe, and nothing that allocates.
+// Runs between fork and exec. Other threads of the parent may hold any lock, so only
+// async-signal-safe calls are allowed, and no allocation.
 [[noreturn]] void become(char* const* argv, pid_t parent, int error_fd, int output_fd) {
   const auto fail = [error_fd] {
     const int code = errno;
@@ -36,12 +36,12 @@ Error os_error(std::string_view what) {
     ::_exit(127);
   };
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(127);  // it ended before the line above could help
+  if (::getppid() != parent) ::_exit(127);  // the parent ended before prctl
   if (const int fd = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC); fd >= 0) {
     [[maybe_unused]] const ssize_t n = ::write(fd, kOomScoreAdj, sizeof kOomScoreAdj - 1);
   }
   take_usual_turns();
-  ::setpgid(0, 0);  // Ctrl-C at a terminal is for us; we tell our children
+  ::setpgid(0, 0);  // Ctrl-C at a terminal goes to the broker, which stops its children
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -81,7 +81,7 @@ Result<ChildProcess> ChildProcess::start(const std::vector<std::string>& argv, i
   ChildProcess child(pid, open_pidfd(pid));
   if (got == sizeof exec_errno) {
     errno = exec_errno;
-    return os_error(argv[0]);  // the destructor reaps it
+    return os_error(argv[0]);  // the destructor reaps the child
   }
   if (child.pidfd_ < 0) return os_error("pidfd_open");
   return child;
@@ -103,7 +103,7 @@ ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
 }
 
 void ChildProcess::signal(int number) const {
-  // The pid cannot be another's: it stays ours until reap().
+  // The pid cannot be reused before reap().
   if (pid_ > 0) ::kill(pid_, number);
 }
 

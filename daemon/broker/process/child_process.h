@@ -1,5 +1,6 @@
 #pragma once
-// A child process of the broker: started without a shell, tied to our life, watched by a pidfd.
+// A child process of the broker: started without a shell, killed if the broker dies, watched
+// through a pidfd.
 
 #include <sys/types.h>
 
@@ -13,11 +14,11 @@ namespace hearth::broker {
 /// Owns a running child. Destruction kills it and waits for it.
 class ChildProcess {
  public:
-  /// Starts argv[0] with these arguments. The child gets stdin from /dev/null, our stdout as its
-  /// stderr's companion (both to our stderr), no other descriptor, no blocked signal, a raised
-  /// oom_score_adj (the kernel shall end a worker before it ends us) and SIGKILL when the calling
-  /// thread ends. Call from the thread that lives as long as the process. kIo names what failed.
-  /// `output_fd`: its stdout and stderr go there instead; -1: to our stderr.
+  /// Starts argv[0] with these arguments. The child gets /dev/null as stdin, our stderr as both
+  /// stdout and stderr, no other descriptor, no blocked signals, a raised oom_score_adj (the kernel
+  /// should kill a worker before the broker) and SIGKILL when the calling thread ends. Call from a
+  /// thread that lives as long as the process. kIo names the step that failed. `output_fd` replaces
+  /// our stderr for its stdout and stderr, unless it is -1.
   static Result<ChildProcess> start(const std::vector<std::string>& argv, int output_fd = -1);
 
   ~ChildProcess();
@@ -28,11 +29,11 @@ class ChildProcess {
   /// Readable once the child has ended.
   int pidfd() const { return pidfd_; }
   void signal(int number) const;
-  /// It has ended, and reap() will not wait.
+  /// It has ended, so reap() will not wait.
   bool has_ended() const;
 
-  /// How it ended, as words ("exit status 3", "signal 9 (Killed)"), waiting for it if need be.
-  /// Call once; afterwards nothing is owned.
+  /// Waits for its end if necessary and describes it ("exit status 3", "signal 9 (Killed)"). Call
+  /// once; nothing is owned afterwards.
   std::string reap();
 
  private:

@@ -53,7 +53,7 @@ Result<void> ProgramRuns::start(const std::vector<std::string>& argv, Then then)
   return {};
 }
 
-// What a handler is about may have ended since it was queued: numbers are looked up, never kept
+// A run may end while its handler is queued, so handlers look it up by number instead of keeping it
 // alive.
 void ProgramRuns::read(uint64_t number) {
   Run& run = *running_.at(number);
@@ -61,7 +61,7 @@ void ProgramRuns::read(uint64_t number) {
       asio::buffer(run.piece),
       [this, number](const boost::system::error_code& error, size_t bytes) {
         if (error == asio::error::operation_aborted || !running_.contains(number)) return;
-        if (error) return end(number, nullptr);  // its output is closed: it has ended
+        if (error) return end(number, nullptr);  // its output is closed, so it has ended
         Run& read_from = *running_.at(number);
         read_from.text.append(read_from.piece.data(), bytes);
         if (read_from.text.size() > bounds_.output_bytes) return end(number, "too much output");

@@ -1,6 +1,6 @@
 #pragma once
-// Runs of other programs whose output is wanted: bounded in number, time and output. Owned by the
-// io thread.
+// Runs other programs and collects their output, bounded in number, time and bytes. Owned by the io
+// thread.
 
 #include <boost/asio/io_context.hpp>
 #include <chrono>
@@ -30,10 +30,10 @@ class ProgramRuns {
   using Then = std::function<void(Result<Ended>)>;
 
   ProgramRuns(boost::asio::io_context& io, Bounds bounds);
-  ~ProgramRuns();  // kills what still runs, without a call of `then`
+  ~ProgramRuns();  // kills what still runs, without calling `then`
 
-  /// Starts argv[0]; `then` is called once, after its output has been closed. kBusy where as many
-  /// run already, kIo where it cannot be started: `then` is not called.
+  /// Starts argv[0]; `then` is called once, after the program closed its output. If too many run
+  /// already (kBusy) or it cannot be started (kIo), `then` is not called.
   Result<void> start(const std::vector<std::string>& argv, Then then);
   size_t running() const { return running_.size(); }
 

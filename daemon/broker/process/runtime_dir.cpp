@@ -14,7 +14,7 @@ namespace hearth::broker {
 namespace fs = std::filesystem;
 namespace {
 
-// The longest socket below: /workers/<20 digits>.sock
+// The longest socket name in it: /workers/<20 digits>.sock
 constexpr size_t kLongestName = sizeof "/workers/18446744073709551615.sock" - 1;
 
 Error os_error(const fs::path& path, std::string_view what) {
@@ -59,7 +59,7 @@ Result<RuntimeDir> RuntimeDir::take(const fs::path& path) {
   HEARTH_TRY(ipc::ensure_private_dir(path, ::geteuid() == 0 ? 0750 : 0700));
   HEARTH_ASSIGN_OR_RETURN(const int lock_fd, take_lock(path / "lock"));
   RuntimeDir dir(path, lock_fd);
-  // Under the lock, what lies here is of a daemon that is gone.
+  // With the lock held, existing sockets belong to a daemon that is gone.
   std::error_code ignored;
   fs::remove_all(ipc::workers_dir(path), ignored);
   fs::remove(dir.api_socket(), ignored);
@@ -72,7 +72,7 @@ RuntimeDir::~RuntimeDir() {
   std::error_code ignored;
   fs::remove_all(ipc::workers_dir(path_), ignored);
   fs::remove(api_socket(), ignored);
-  ::close(lock_fd_);  // the lock file stays: removing it would let two daemons lock two files
+  ::close(lock_fd_);  // keep the lock file: removing it would let two daemons lock different files
 }
 
 RuntimeDir::RuntimeDir(RuntimeDir&& other) noexcept

@@ -1,5 +1,6 @@
 #pragma once
-// The directory of the sockets: made, guarded by file modes, and held by one daemon at a time.
+// The directory of the sockets: created, protected by file modes, and locked by one daemon at a
+// time.
 
 #include <filesystem>
 #include <string>
@@ -11,10 +12,10 @@ namespace hearth::broker {
 
 class RuntimeDir {
  public:
-  /// Makes `path` where it is missing (0750 for root's service, 0700 for a user) with a `workers`
-  /// directory (0700, emptied) inside, and takes the lock. Errors: kInvalidArgument for a path too
-  /// long for a socket or one that belongs to somebody else, kUnavailable when another daemon
-  /// holds it (the message has its pid), kIo.
+  /// Creates `path` if it does not exist (0750 for root's service, 0700 for a user) with a
+  /// `workers` directory (0700, emptied) inside, and takes the lock. Errors: kInvalidArgument if
+  /// the path is too long for a socket or belongs to another user, kUnavailable if another daemon
+  /// holds the lock (the message has its pid), kIo.
   static Result<RuntimeDir> take(const std::filesystem::path& path);
 
   ~RuntimeDir();

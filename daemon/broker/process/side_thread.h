@@ -1,7 +1,7 @@
 #pragma once
-// A thread for work that would keep the io thread from everybody else: reading a large request,
-// writing one. One piece at a time, owners in turn. Its owner is the io thread, which alone knows
-// what waits; the thread sees a piece of work and nothing else.
+// A thread for work that would block the io thread for too long: parsing a large request, writing
+// one. It runs one piece of work at a time; owners take turns. The io thread owns the queue; the
+// thread sees only the current piece.
 
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
@@ -15,21 +15,21 @@
 
 namespace hearth::broker {
 
-/// Requests and answers up to here are read and written on the io thread itself: about a
-/// millisecond.
+/// Requests and answers up to this size are parsed and written on the io thread, which takes about
+/// a millisecond.
 inline constexpr size_t kInlineBytes = 64 << 10;
 
 class SideThread {
  public:
   explicit SideThread(boost::asio::io_context& io) : io_(io) {}
-  ~SideThread();  // joins; what has not begun is dropped
+  ~SideThread();  // joins; work that has not begun is dropped
   SideThread(const SideThread&) = delete;
   SideThread& operator=(const SideThread&) = delete;
 
-  /// `work` runs on the thread, and `then` after it on the io thread. `bytes` of memory are held
-  /// for it; callers bound their sum.
+  /// Runs `work` on the side thread, then `then` on the io thread. `bytes` is the memory held for
+  /// it; callers bound the sum.
   void run(uint32_t owner, size_t bytes, std::function<void()> work, std::function<void()> then);
-  /// Of everything that has not ended, and of one owner's part of it.
+  /// Bytes of all unfinished work, and of one owner's.
   size_t bytes() const { return bytes_; }
   size_t bytes_of(uint32_t owner) const;
 
@@ -44,7 +44,7 @@ class SideThread {
   void serve();
 
   boost::asio::io_context& io_;
-  Mailbox<std::function<void()>> inbox_{2};  // an empty one: end
+  Mailbox<std::function<void()>> inbox_{2};  // an empty function ends the thread
   std::thread thread_;                       // started with the first piece
   std::map<uint32_t, std::deque<Job>> waiting_;
   std::map<uint32_t, size_t> bytes_of_;  // by owner, above 0

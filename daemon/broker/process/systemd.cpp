@@ -51,7 +51,7 @@ void SystemdNotifier::send(const std::string& message) {
   std::memcpy(to.sun_path, address_.data(), address_.size());
   if (to.sun_path[0] == '@') to.sun_path[0] = '\0';
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address_.size());
-  // Lost when systemd does not listen: nothing here depends on it.
+  // The message is lost if systemd does not listen; nothing depends on it.
   [[maybe_unused]] const ssize_t sent = ::sendto(fd_, message.data(), message.size(), MSG_NOSIGNAL,
                                                  reinterpret_cast<const sockaddr*>(&to), length);
 }

@@ -1,6 +1,6 @@
 #pragma once
 // The readiness protocol of systemd: one datagram per message to $NOTIFY_SOCKET. Without that
-// variable every call does nothing.
+// variable no call has an effect.
 
 #include <cstdint>
 #include <string>
@@ -10,8 +10,8 @@ namespace hearth::broker {
 
 class SystemdNotifier {
  public:
-  /// Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID and takes them out of the environment, so
-  /// that no child speaks in our name.
+  /// Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID and removes them from the environment, so
+  /// that no child can notify in our name.
   SystemdNotifier();
   ~SystemdNotifier();
   SystemdNotifier(const SystemdNotifier&) = delete;
@@ -19,16 +19,16 @@ class SystemdNotifier {
 
   void ready(std::string_view status) { send("READY=1\nSTATUS=" + std::string(status)); }
   void status(std::string_view status) { send("STATUS=" + std::string(status)); }
-  /// A start or a stop takes so long from now on, whatever the unit says.
+  /// Asks for this much time, from now, to finish starting or stopping, whatever the unit says.
   void extend_timeout_ms(int64_t ms) { send("EXTEND_TIMEOUT_USEC=" + std::to_string(ms * 1000)); }
-  /// Followed by ready().
+  /// Follow it by ready().
   void reloading() { send("RELOADING=1\nSTATUS=reading the configuration"); }
   void stopping() { send("STOPPING=1\nSTATUS=stopping"); }
   void watchdog() { send("WATCHDOG=1"); }
 
-  /// Somebody listens.
+  /// A service manager listens.
   bool active() const { return fd_ >= 0; }
-  /// How often watchdog() is due (half of what systemd allows); 0: never.
+  /// Interval of watchdog() calls (half of the interval that systemd allows); 0: never.
   int64_t watchdog_interval_ms() const { return watchdog_interval_ms_; }
 
  private:

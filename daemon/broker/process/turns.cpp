@@ -10,9 +10,9 @@
 namespace hearth::broker {
 namespace {
 
-constexpr uint64_t kShortNs = 100'000;  // the kernel takes none below it
+constexpr uint64_t kShortNs = 100'000;  // the kernel's minimum
 
-// As the kernel lays it out (sched_setattr(2)); glibc 2.36 has no wrapper.
+// The kernel's layout (sched_setattr(2)); glibc 2.36 has no wrapper.
 struct SchedAttributes {
   uint32_t size;
   uint32_t policy;
@@ -27,7 +27,7 @@ struct SchedAttributes {
 bool ask_for_turns_of(uint64_t ns) {
   SchedAttributes attributes{};
   const auto size = static_cast<uint32_t>(sizeof attributes);
-  // All else stays: a niceness that somebody gave us, or a policy.
+  // Keeps the other attributes, such as an inherited niceness or policy.
   if (::syscall(SYS_sched_getattr, 0, &attributes, size, 0) != 0) return false;
   if (attributes.policy != SCHED_OTHER && attributes.policy != SCHED_BATCH) return false;
   attributes.size = size;

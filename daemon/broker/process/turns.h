@@ -1,16 +1,15 @@
 #pragma once
-// How long this process's threads run at a time where others want the core too. The broker works
-// for microseconds and is waited for; the worker computes for as long as it may. A kernel that
-// knows only one length for all (Linux before 6.12) takes no notice, and nothing else depends on
-// it.
+// Sets the scheduler time slice of this process's threads on a busy core. The broker works for
+// microseconds and others wait for it; the worker computes as long as it can. Kernels with one
+// slice length for all threads (Linux before 6.12) ignore it, and nothing depends on it.
 
 namespace hearth::broker {
 
-/// The calling thread, and those that it starts from here on, ask for turns of 0.1 ms, which come
-/// sooner than long ones. False: the kernel refused.
+/// Requests slices of 0.1 ms for the calling thread and the threads that it starts later. Short
+/// slices are scheduled sooner than long ones. False: the kernel refused.
 bool take_short_turns();
 
-/// As if it never had. Async-signal-safe, for a child on its way to be another program.
+/// Restores the default. Async-signal-safe, for a child between fork and exec.
 void take_usual_turns();
 
 }  // namespace hearth::broker

@@ -40,7 +40,7 @@ Result<void> Admission::admit(const Load& load, const Demand& demand) const {
   }
   const int64_t most = limits_.max_output_tokens_per_owner;
   if (most > 0 && demand.tokens > most) {
-    // Waiting would not help.
+    // Not kBusy, because retrying would not help.
     return Error{
         ErrorCode::kTooLarge,
         fmt::format("n times max_tokens is {}, limit {} for each owner", demand.tokens, most),

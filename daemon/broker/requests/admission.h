@@ -1,6 +1,6 @@
 #pragma once
-// The bounds a request must pass before the broker keeps it, and the hint a refused client gets.
-// Pure arithmetic; owned by the io thread.
+// The bounds a request must pass before the broker keeps it, and the retry hint for a refused
+// client. Pure arithmetic; owned by the io thread.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,16 +10,16 @@
 
 namespace hearth::broker {
 
-/// What the broker holds at the moment a request arrives.
+/// The broker's load when a request arrives.
 struct Load {
-  size_t live = 0;           ///< requests of everybody
-  size_t owner_live = 0;     ///< of the one who asks
-  size_t queued_bytes = 0;   ///< of everybody's messages
-  size_t owner_bytes = 0;    ///< of the messages of the one who asks
-  int64_t owner_tokens = 0;  ///< that this one's live requests may make at most
+  size_t live = 0;           ///< requests of all users
+  size_t owner_live = 0;     ///< requests of the caller
+  size_t queued_bytes = 0;   ///< message bytes of all users
+  size_t owner_bytes = 0;    ///< message bytes of the caller
+  int64_t owner_tokens = 0;  ///< output tokens that the caller's live requests may still generate
 };
 
-/// What one request would add.
+/// The load that one request would add.
 struct Demand {
   size_t bytes = 0;    ///< of its message
   int64_t tokens = 0;  ///< n times max_tokens
@@ -32,13 +32,13 @@ class Admission {
   /// kUnavailable while draining, kTooLarge over max_message_bytes, kBusy over the other bounds;
   /// each names the bound and the number met.
   Result<void> admit(const Load& load, const Demand& demand) const;
-  /// For requests that come from now on.
+  /// Replaces the limits, for requests that arrive later.
   void set_limits(const LimitsConfig& limits) { limits_ = limits; }
 
-  /// A request lived so long: the base of retry_ms.
+  /// Records how long a request lived: the base of retry_ms.
   void note_duration_ms(double ms);
 
-  /// When a refused client should try again: about when one of `live` requests will have ended.
+  /// When a refused client should retry: about when one of the `live` requests will have ended.
   int64_t retry_ms(size_t live) const;
 
   void stop_admitting() { draining_ = true; }

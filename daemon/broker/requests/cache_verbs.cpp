@@ -50,7 +50,7 @@ Result<std::vector<std::string>> cache_arguments(const CachePaths& paths, const 
   if (takes_names && request.names.empty() && !(op == "rm" && request.all)) {
     return refuse(ErrorCode::kInvalidArgument, "names: want some, as ls shows them", "names");
   }
-  // Values stand behind "=": none of them can be taken for an option.
+  // Values follow "=", so that none can be parsed as an option.
   std::vector<std::string> out = {paths.program.string(), "cache", op,
                                   "--state-dir=" + paths.state_dir.string()};
   if (!request.model.empty()) out.push_back("--model=" + request.model);

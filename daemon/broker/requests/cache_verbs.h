@@ -1,9 +1,10 @@
 #pragma once
-// `cache` requests: each is a run of the worker program over the databases below the state
-// directory, as `hearth cache` is over a user's own, whether or not a model is resident; what it
-// prints is the reply. A caller reaches the prefixes of his own; an admin may reach all.
+// `cache` requests. Each runs the worker program over the databases in the state directory, as
+// `hearth cache` does for a user's own, whether or not a model is resident; its output is the
+// reply. Callers reach their own prefixes; administrators reach all.
 //
-// `why` is answered from what the workers said when requests ended. Owned by the io thread.
+// `why` is answered from the misses that workers reported when requests ended. Owned by the io
+// thread.
 
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
@@ -21,22 +22,22 @@
 namespace hearth::broker {
 
 struct CachePaths {
-  std::filesystem::path program;    ///< the worker's
-  std::filesystem::path state_dir;  ///< empty: nothing is kept
+  std::filesystem::path program;    ///< the worker program
+  std::filesystem::path state_dir;  ///< empty: prefixes are not stored
   std::vector<std::filesystem::path> model_dirs;
-  int64_t pinned_bytes = int64_t{2} << 30;  ///< that one owner may pin of a model's
+  int64_t pinned_bytes = int64_t{2} << 30;  ///< bound on one owner's pinned prefixes per model
 };
 
 /// The worker program's command line for that request. kInvalidArgument and kForbidden name the
-/// field: names that no prefix has, verbs for admins.
+/// field: invalid prefix names, verbs for administrators.
 Result<std::vector<std::string>> cache_arguments(const CachePaths& paths, const Caller& caller,
                                                  const ipc::CacheRequest& request);
 
-/// What requests missed, the newest of each owner.
+/// The prefix misses of requests, the newest per owner.
 class MissLog {
  public:
   void note(uint32_t owner, const std::string& id, const ipc::DoneEvent& done);
-  /// A sentence; kNotFound where the request is not remembered.
+  /// A sentence; kNotFound if the request is not in the log.
   Result<std::string> why(uint32_t owner, const std::string& id) const;
 
  private:
@@ -55,7 +56,7 @@ class CacheVerbs {
 
   CacheVerbs(boost::asio::io_context& io, CachePaths paths);
 
-  /// Answers once, now or when the program has ended. kBusy where too many run.
+  /// Answers once, now or when the program has ended. kBusy if too many run.
   void handle(const Caller& caller, const ipc::CacheRequest& request, Answer answer);
   MissLog& misses() { return misses_; }
 

@@ -15,11 +15,11 @@
 namespace hearth::broker {
 namespace {
 
-// As encode_event() begins a reply, and the log probabilities of a prompt.
+// How encode_event() begins a reply and the log probabilities of a prompt.
 constexpr std::string_view kReplyBegins = R"({"event":"reply")";
 constexpr std::string_view kPromptLogprobsBegins = R"({"event":"prompt_logprobs")";
 
-// Below 2^53, so that every JSON reader gives the same number back.
+// Below 2^53, so that every JSON reader preserves the number.
 uint64_t random_seed() { return random_bits() >> 11; }
 
 const std::string& model_of(const ipc::ClientRequest& request) {
@@ -80,7 +80,7 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Client
   live.bytes = bytes;
   live.received_us = clock_.now_us();
   if (auto* generate = std::get_if<ipc::GenerateRequest>(&request)) {
-    // Chosen here and not by a worker, so that a resumed request goes on with the same text.
+    // Chosen by the broker rather than a worker, so that a resumed request continues the same text.
     if (!generate->seed) generate->seed = random_seed();
     generate->cache = cache_.allowed(owner_name(caller.uid), generate->cache);
     live.samples.resize(static_cast<size_t>(generate->n));
@@ -102,7 +102,7 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Client
   place(**added, *file);
 }
 
-// A model whose file was deleted is served for as long as it stays in memory.
+// A model whose file was deleted is served as long as it stays in memory.
 Result<ModelFile> Dispatcher::file_of(const std::string& name) {
   Result<ModelFile> file = models_.resolve(name);
   if (file.ok() || file.error().code != ErrorCode::kNotFound) return file;
@@ -116,7 +116,8 @@ Result<ModelFile> Dispatcher::file_of(const std::string& name) {
 void Dispatcher::place(LiveRequest& request, const ModelFile& file) {
   const uint64_t number = request.number;
   Worker* worker = residency_->want(file);
-  if (table_.find(number) == nullptr) return;  // the model could not be started; it was told
+  if (table_.find(number) == nullptr)
+    return;  // the model could not be started, and the client has the error
   if (worker != nullptr && num_suspects_ == 0) {
     forward(request, *worker);
   } else {
@@ -140,7 +141,7 @@ void Dispatcher::forward(LiveRequest& request, Worker& worker) {
     envelope.fork_sample = request.fork_sample;
   }
   request.state = LiveRequest::State::kForwarded;
-  request.queued = kNotQueued;  // until the worker reports where it waits
+  request.queued = kNotQueued;  // until the worker reports its queue position
   request.encoding = 0;
   if (side_ == nullptr || request.bytes <= kInlineBytes) {
     return worker.send_request(request.number,
@@ -149,7 +150,7 @@ void Dispatcher::forward(LiveRequest& request, Worker& worker) {
   request.encoding = ++encodings_made_;
   auto json = std::make_shared<std::string>();
   side_->run(
-      request.owner, 0,  // the table counts the request's bytes
+      request.owner, 0,  // the request table counts the request's bytes
       [json, envelope = std::move(envelope), asked = request.request] {
         *json = ipc::encode_worker_request(envelope, *asked);
       },
@@ -158,7 +159,7 @@ void Dispatcher::forward(LiveRequest& request, Worker& worker) {
       });
 }
 
-// Meanwhile the request may have ended, or waits again because its worker is gone.
+// Meanwhile the request may have ended, or be waiting again because its worker is gone.
 void Dispatcher::on_encoded(uint64_t number, uint64_t encoding, const std::string& json) {
   LiveRequest* request = table_.find(number);
   if (request == nullptr || request->encoding != encoding ||
@@ -175,13 +176,13 @@ void Dispatcher::cancel(const Caller& caller, const std::string& id,
   LiveRequest* target = table_.find(caller.uid, request.id);
   if (target == nullptr && caller.is_admin) target = table_.find_any_owner(request.id);
   if (target == nullptr) {
-    // Somebody else's request is not there for this caller: ids are no business of others.
+    // Requests of other owners are reported as not found, so that their ids stay private.
     return reply_error(caller.peer, id,
                        Error{ErrorCode::kNotFound, "you have no live request of that id", "id"});
   }
   const uint64_t number = target->number;
   reply(caller.peer, id, ipc::CancelReply{.id = request.id});
-  // The answer may have shown that the connection is gone, and that has ended its requests.
+  // Sending the answer may have found the connection closed, which ends its requests.
   if (LiveRequest* live = table_.find(number)) cancel_request(*live);
 }
 
@@ -203,14 +204,15 @@ void Dispatcher::tell_worker_to_cancel(LiveRequest& request) {
 
 void Dispatcher::repoint(const std::string& role) {
   const Result<ModelFile> file = models_.resolve(role);
-  if (!file) return;  // what waits goes on as it was
+  if (!file) return;  // waiting requests keep their model
   const std::vector<uint64_t> waiting = table_.numbers([&](const LiveRequest& request) {
     return request.named == role && request.model != file->name && request.untouched() &&
            !request.muted;
   });
   for (const uint64_t number : waiting) {
     LiveRequest* request = table_.find(number);
-    if (request == nullptr) continue;  // the one before it found that the model cannot be started
+    if (request == nullptr)
+      continue;  // an earlier one found that the model cannot be started, which ended this one
     table_.move_to_model(*request, file->name);
     if (request->log != nullptr) request->log->model = file->name;
     place(*request, *file);
@@ -253,7 +255,7 @@ void Dispatcher::tick() {
 
   const int64_t now_us = clock_.now_us();
   const std::vector<uint64_t> late = table_.numbers([&](const LiveRequest& request) {
-    // A worker watches the deadlines of what it has.
+    // A worker watches the deadlines of forwarded requests.
     return request.state == LiveRequest::State::kWaiting && request.is_generate() &&
            request.generate().deadline_ms > 0 &&
            (now_us - request.received_us) / 1000 >= request.generate().deadline_ms;
@@ -263,7 +265,7 @@ void Dispatcher::tick() {
   announce_waiting();
 }
 
-// The end of one may end others, and may let others begin.
+// Ending one request may end others or let others begin.
 void Dispatcher::end_all_without_worker(const std::vector<uint64_t>& numbers,
                                         const std::string& reason) {
   for (const uint64_t number : numbers) {
@@ -283,7 +285,7 @@ bool Dispatcher::model_in_use(const std::string& model) const {
 void Dispatcher::on_model_answer(const std::string& model, uint64_t number,
                                  const ipc::Answer& answer) {
   LiveRequest* request = table_.find(number);
-  // Answers to a request that ended here meanwhile are late, not wrong.
+  // Answers to a request that has ended here are late, not wrong.
   if (request == nullptr || request->model != model ||
       request->state != LiveRequest::State::kForwarded) {
     return;
@@ -325,7 +327,7 @@ void Dispatcher::on_delta(LiveRequest& request, const ipc::Answer& answer) {
 }
 
 void Dispatcher::on_event(LiveRequest& request, const ipc::Answer& answer) {
-  // Decoding a large answer would delay all other users, and nothing in it is for us.
+  // Decoding a large answer would delay all other users, and the broker needs none of its content.
   if (answer.json.size() > kInlineBytes) {
     if (answer.json.starts_with(kReplyBegins)) return end_reply(request, answer.json);
     if (answer.json.starts_with(kPromptLogprobsBegins)) {
@@ -338,7 +340,8 @@ void Dispatcher::on_event(LiveRequest& request, const ipc::Answer& answer) {
     return;
   }
   const std::string_view json = answer.json;
-  // A resumed request begins again in its new worker; what the client has seen is not said twice.
+  // A resumed request starts again in its new worker; events that the client has seen are not
+  // repeated.
   if (const auto* started = std::get_if<ipc::StartedEvent>(&*event)) {
     request.prompt_tokens = started->prompt_tokens;
     if (std::exchange(request.started, true)) return;
@@ -395,7 +398,7 @@ void Dispatcher::end_done(LiveRequest& request, ipc::DoneEvent done) {
   const bool cancelled = std::find(done.finish_reasons.begin(), done.finish_reasons.end(),
                                    "cancelled") != done.finish_reasons.end();
   if (request.resumed > 0) {
-    // The last worker knows its own part only.
+    // The last worker knows only its own part.
     const int64_t now_us = clock_.now_us();
     done.resumed = request.resumed;
     if (request.first_delta_us > 0) {
@@ -416,7 +419,7 @@ void Dispatcher::end_done(LiveRequest& request, ipc::DoneEvent done) {
   erase(request);
 }
 
-// Of a request that no worker has: what `done` says is known here.
+// For a request that no worker has, the broker fills in `done` itself.
 void Dispatcher::end_without_worker(LiveRequest& request, const std::string& reason) {
   if (!request.is_generate()) {
     return end_error(request, ipc::ErrorEvent{Error{ErrorCode::kCancelled, "cancelled", ""}, 0});
@@ -480,7 +483,7 @@ void Dispatcher::send(LiveRequest& request, OutgoingView outgoing, Size size) {
         request.muted = true;
         tell_worker_to_cancel(request);
       }
-      gone_.insert(request.peer);  // the connection's other requests: at the next tick
+      gone_.insert(request.peer);  // the connection's other requests end at the next tick
       break;
   }
 }
@@ -516,7 +519,7 @@ void Dispatcher::reply(const PeerId& peer, const std::string& id, const ipc::Eve
   }
 }
 
-// Said once per stall: to say it of each would be the flood again.
+// Reported once per stall: a report for each reply would continue the flood.
 void Dispatcher::on_reply_dropped(const PeerId& peer, const std::string& id) {
   ++counters_.replies_dropped;
   if (!output_.note_dropped(peer)) return;

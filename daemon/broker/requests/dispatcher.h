@@ -1,6 +1,7 @@
 #pragma once
-// The life of a request inside the broker: admitted, waiting for its model, forwarded to a worker,
-// its answers passed on, resumed by the next worker when one dies, ended. Owned by the io thread.
+// The life of a request inside the broker: admission, waiting for its model, forwarding to a
+// worker, passing on its answers, resuming on the next worker after a death, the end. Owned by the
+// io thread.
 
 #include <cstdint>
 #include <functional>
@@ -37,41 +38,43 @@ class Dispatcher final : public ResidencyListener {
              const LimitsConfig& limits = {})
       : clock_(clock), admission_(admission), models_(models), output_(output), replay_(limits) {}
 
-  /// Before anything else; the two know each other.
+  /// Call before anything else; the two refer to each other.
   void set_residency(Residency& residency) { residency_ = &residency; }
 
   /// Called with each generate request that ends with `done`.
   using OnDone = std::function<void(uint32_t owner, const std::string& id, const ipc::DoneEvent&)>;
   void on_done(OnDone fn) { on_done_ = std::move(fn); }
-  /// Where large requests are put into a worker's words; without one, on the spot.
+  /// The thread that encodes large requests for a worker; without one, they are encoded on the io
+  /// thread.
   void set_side_thread(SideThread& side) { side_ = &side; }
-  /// How far the prefixes of requests may go.
+  /// The storage tiers that requests may use.
   void set_cache(const CacheConfig& cache) { cache_ = cache; }
 
-  /// For what is kept from now on.
+  /// For answers kept from now on.
   void set_limits(const LimitsConfig& limits) { replay_.set_limits(limits); }
 
-  /// Whether a request of `bytes` that may make `tokens` would be taken now; else why not.
+  /// Whether a request of `bytes` that may generate `tokens` would be admitted now, or the reason
+  /// it would not.
   Result<void> admit(const Caller& caller, size_t bytes, int64_t tokens) const;
-  /// A generate, tokenize or embed request of `bytes`. Whatever happens, the client is told.
+  /// A generate, tokenize or embed request of `bytes`. The client always gets an answer.
   void submit(const Caller& caller, const std::string& id, ipc::ClientRequest request,
               size_t bytes);
   /// Answers the cancel message `id`; the request it names ends with its own `done`.
   void cancel(const Caller& caller, const std::string& id, const ipc::CancelRequest& request);
-  /// Sends what the request of this owner was answered so far, and goes on with what comes.
+  /// Sends the answers so far of one of this owner's requests, then those that follow.
   void attach(const Caller& caller, const std::string& id, const ipc::AttachRequest& request);
-  /// A new request that goes on from this owner's.
+  /// A new request that continues one of this owner's requests.
   void fork(const Caller& caller, const std::string& id, const ipc::ForkRequest& request);
-  /// `role` points at another model now: what named it and was not begun is the new one's.
+  /// `role` now names another model: requests that used the role and have not begun move to it.
   void repoint(const std::string& role);
-  /// Nobody reads there any more: its requests are cancelled.
+  /// A connection closed: its requests are cancelled.
   void connection_gone(const PeerId& peer);
   /// Ends every live request with this error.
   void fail_all(const Error& error);
-  /// Deadlines and queue positions of what waits here. Call a few times a second.
+  /// Checks deadlines and queue positions of waiting requests. Call a few times a second.
   void tick();
 
-  /// An event that belongs to no live request (a reply, or a refusal).
+  /// An event that belongs to no live request (a reply or a refusal).
   void reply(const PeerId& peer, const std::string& id, const ipc::Event& event);
   void reply_error(const PeerId& peer, const std::string& id, Error error);
 
@@ -109,7 +112,7 @@ class Dispatcher final : public ResidencyListener {
   void cancel_request(LiveRequest& request);
   void tell_worker_to_cancel(LiveRequest& request);
 
-  // The ways a request ends here; the reference is dead afterwards.
+  // The ways a request ends in the broker; the reference is invalid afterwards.
   void end_done(LiveRequest& request, ipc::DoneEvent done);
   void end_without_worker(LiveRequest& request, const std::string& reason);
   void end_all_without_worker(const std::vector<uint64_t>& numbers, const std::string& reason);
@@ -134,7 +137,7 @@ class Dispatcher final : public ResidencyListener {
   RequestTable table_;
   uint64_t watchers_made_ = 0;
   uint64_t encodings_made_ = 0;
-  size_t num_suspects_ = 0;  // live requests that were present at a death
+  size_t num_suspects_ = 0;  // live requests that ran when a worker died
   RequestCounters counters_;
   OnDone on_done_;
   CacheConfig cache_;

@@ -1,4 +1,4 @@
-// The dispatcher's second half: coming back to a request, and going on from one.
+// Second part of the dispatcher: attaching to a request, and forking one.
 
 #include <fmt/core.h>
 
@@ -14,7 +14,8 @@ namespace {
 
 constexpr size_t kMaxWatchers = 16;  // of one request
 
-// What others have is not there for this caller, in the same words.
+// The same error for missing requests and for those of other owners, so that their ids stay
+// private.
 Error not_found() {
   return Error{ErrorCode::kNotFound,
                "you have no live request of that id, and none that ended a short while ago", "id"};
@@ -56,8 +57,8 @@ void Dispatcher::attach(const Caller& caller, const std::string& id,
   say(log->last);
   answers.front().payload = ipc::encode_event(attached);
 
-  // Not a request's number: where the same connection reads the request itself, the two do not
-  // merge.
+  // Not a request's number: if the same connection also reads the request itself, the two streams
+  // must not merge.
   const uint64_t number = ~uint64_t{0} - watchers_made_++;
   const bool ended = live == nullptr;
   if (live != nullptr) live->watchers.push_back({caller.peer, id, number});
@@ -118,7 +119,7 @@ void Dispatcher::unwatch(const PeerId& peer) {
   }
 }
 
-// What it was and made is needed only by those who come later.
+// Stores the request and its tokens, which only later attaches and forks need.
 void Dispatcher::end_log(LiveRequest& request, const std::string& last) {
   if (request.log == nullptr) return;
   ReplayLog& log = *std::exchange(request.log, nullptr);
@@ -154,7 +155,7 @@ void Dispatcher::fork(const Caller& caller, const std::string& id,
   }
   ipc::GenerateRequest next = live != nullptr ? live->generate() : log->generate();
   const auto done = static_cast<int32_t>(from);
-  next.model = log->model;  // a role may mean another by now
+  next.model = log->model;  // the role may name another model now
   next.n = request.n;
   next.seed = request.seed;
   next.detach = request.detach;

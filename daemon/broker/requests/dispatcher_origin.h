@@ -1,5 +1,5 @@
 #pragma once
-// What the two halves of the dispatcher share. Private to it.
+// Declarations shared by the dispatcher's source files. Private to it.
 
 #include <cstdint>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace hearth::broker {
 
-/// Where a fork comes from; see ipc::WorkerEnvelope.
+/// The origin of a fork; see ipc::WorkerEnvelope.
 struct Dispatcher::Origin {
   std::vector<int32_t> prefix{};
   uint64_t of = 0;
@@ -18,7 +18,7 @@ struct Dispatcher::Origin {
   std::string fingerprint{};  ///< of the model's file that made the prefix
 };
 
-/// The last words to a reader that is too slow.
+/// The error text for a client that reads too slowly.
 std::string too_slow(size_t backlog_bytes, std::string_view consequence);
 
 }  // namespace hearth::broker

@@ -1,14 +1,15 @@
-// The dispatcher's third part: what becomes of the requests of a worker that has ended.
+// Third part of the dispatcher: recovers the requests of a worker that has ended.
 //
-// A request that kills its worker takes all others there with it, and the next worker, too, if they
-// all go there together. So each request that was present at a death is a suspect, and suspects go
-// before anything else of their model:
+// A request that kills its worker takes all other requests there with it, and would also kill the
+// next worker if they were all sent there together. So each request that was running at a death is
+// a suspect, and suspects are sent before all other requests of their model:
 //
 //   after one death    they are tried one after the other, each until its next token, next to those
-//                      that were tried. If the worker dies, it counts for the one that is tried.
-//   after two deaths   each runs with nothing else there, until its end.
+//                      already tried. If the worker dies, the death counts against the one on
+//                      trial.
+//   after two deaths   each runs alone until its end.
 //
-// A request that was alone at its second death or a later one is refused, and no other.
+// Only a request that ran alone at its second or a later death is refused.
 
 #include <fmt/core.h>
 
@@ -46,7 +47,7 @@ void Dispatcher::on_model_stopped(const std::string& model) {
 
 void Dispatcher::on_model_lost(const std::string& model, const std::string& how) {
   const std::vector<uint64_t> forwarded = forwarded_to(model);
-  size_t present = 0;  // at the death: some were not sent to it yet
+  size_t present = 0;  // requests that the worker had; others were not sent to it yet
   bool trial = false;
   for (const uint64_t number : forwarded) {
     const LiveRequest& request = *table_.find(number);
@@ -81,15 +82,15 @@ void Dispatcher::on_model_lost(const std::string& model, const std::string& how)
   }
 }
 
-// To the model's worker goes what may go there now.
+// Forwards the waiting requests that may run now to the model's worker.
 void Dispatcher::forward_waiting(const std::string& model) {
   Worker* worker = residency_->worker_of(model);
   if (worker == nullptr || !worker->is_ready()) return;
   std::vector<uint64_t> waiting;
   size_t forwarded = 0;
   bool trial = false;
-  LiveRequest* once = nullptr;   // the first that was present at one death
-  LiveRequest* twice = nullptr;  // and at more
+  LiveRequest* once = nullptr;   // the first request with one death
+  LiveRequest* twice = nullptr;  // the first with two or more
   for (const uint64_t number :
        table_.numbers([&](const LiveRequest& request) { return request.model == model; })) {
     LiveRequest& request = *table_.find(number);
@@ -109,7 +110,7 @@ void Dispatcher::forward_waiting(const std::string& model) {
   }
   if (once != nullptr) return forward(*once, *worker);
   for (const uint64_t number : waiting) {
-    // Forwarding one may end it, which may forward others.
+    // Forwarding a request may end it, which may forward others.
     LiveRequest* request = table_.find(number);
     if (request != nullptr && request->state == LiveRequest::State::kWaiting) {
       forward(*request, *worker);
@@ -117,12 +118,12 @@ void Dispatcher::forward_waiting(const std::string& model) {
   }
 }
 
-// Its next token has come: the next one is tried.
+// The request on trial produced a token, so the next one is tried.
 void Dispatcher::note_progress(LiveRequest& request) {
   if (!std::exchange(request.went_on, true)) forward_waiting(request.model);
 }
 
-// A text goes on only with the weights that it began with.
+// A text may continue only with the weights that it began with.
 Result<void> Dispatcher::check_same_file(LiveRequest& request, const Worker& worker) {
   const std::string now = worker.facts() == nullptr ? "" : worker.facts()->fingerprint;
   const bool has_text =

@@ -1,4 +1,4 @@
-// What clients hear while their requests wait.
+// Reports queue positions and estimates to clients while their requests wait.
 
 #include <map>
 #include <string>
@@ -11,7 +11,7 @@
 namespace hearth::broker {
 namespace {
 
-// How often a better estimate alone is worth an event.
+// How often a changed estimate alone justifies an event.
 constexpr int64_t kEstimateEveryUs = 1'000'000;
 
 }  // namespace
@@ -35,7 +35,7 @@ void Dispatcher::announce_waiting() {
       model->second.reason = worker != nullptr && worker->is_ready()
                                  ? "recovering"
                                  : residency_->waiting_reason(request->model);
-      // Until others' requests have ended: not known.
+      // It is unknown when the requests of other models will end.
       const bool behind_others = model->second.reason == "busy";
       model->second.estimate_ms = behind_others ? 0 : residency_->estimate_ms(request->model);
     }
@@ -53,7 +53,7 @@ void Dispatcher::announce_waiting() {
   }
 }
 
-// Only the latest matters, so none is kept for a client that reads too slowly.
+// Only the latest event matters, so none is queued for a client that reads too slowly.
 void Dispatcher::send_newest(LiveRequest& request, std::string_view json) {
   if (request.left || output_.backlog_messages(request.peer) == 0) {
     send_event(request, json, Size::kBounded);

@@ -10,7 +10,7 @@
 namespace hearth::broker {
 namespace {
 
-// Verbs under way; each costs an event per tick.
+// Operations in progress; each costs an event per tick.
 constexpr size_t kMaxTasks = 64;
 
 }  // namespace
@@ -158,7 +158,7 @@ void ModelVerbs::on_model_ready(const std::string& model) {
 
 void ModelVerbs::finish_loaded(const Task& task) {
   const ipc::WorkerReady& facts = *residency_.find(task.model)->facts;
-  // A verb that took a moment took at least one: 0 says that the model was there.
+  // An operation that waited reports at least 1 ms: 0 means that the model was already there.
   const int64_t taken_us = clock_.now_us() - task.since_us;
   const bool waited = !task.said.stage.empty();
   const int64_t load_ms = waited ? std::max<int64_t>(taken_us / 1000, 1) : 0;
@@ -189,7 +189,7 @@ void ModelVerbs::finish_unloaded(const std::string& model) {
 
 void ModelVerbs::on_model_stopped(const std::string& model) { finish_unloaded(model); }
 
-// It is loaded again for those who wait for it; for those who wanted it away it is away.
+// The residency restarts the model for operations that wait for it; for unloads it is now unloaded.
 void ModelVerbs::on_model_lost(const std::string& model, const std::string&) {
   finish_unloaded(model);
 }

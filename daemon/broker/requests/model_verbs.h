@@ -1,6 +1,6 @@
 #pragma once
-// load, unload and swap: who asked, how far it is, and the reply when it is done. The work itself
-// is the residency's; this tells administrators of it. Owned by the io thread.
+// load, unload and swap: tracks who asked, reports progress, and replies when it is done. The
+// residency does the work. Owned by the io thread.
 
 #include <cstdint>
 #include <list>
@@ -21,21 +21,21 @@ class ModelVerbs final : public ResidencyListener {
              Dispatcher& dispatcher)
       : clock_(clock), models_(models), residency_(residency), dispatcher_(dispatcher) {}
 
-  /// Each is answered with `loading` events and one reply or error. kForbidden for all but
-  /// administrators.
+  /// Each is answered by `loading` events and one reply or error. kForbidden unless the caller is
+  /// an administrator.
   void load(const Caller& caller, const std::string& id, const ipc::LoadRequest& request);
   void unload(const Caller& caller, const std::string& id, const ipc::UnloadRequest& request);
   void swap(const Caller& caller, const std::string& id, const ipc::SwapRequest& request);
 
-  /// The default role's model, at start, for nobody in particular. False: there is none.
+  /// Loads the default role's model at start, without a client. False: there is no such model.
   bool preload();
 
-  /// Says what is new. Call a few times a second.
+  /// Sends new progress. Call a few times a second.
   void tick();
-  /// Ends what is under way with this error.
+  /// Ends all pending operations with this error.
   void fail_all(const Error& error);
   size_t num_waiting() const { return tasks_.size(); }
-  /// preload() is still under way.
+  /// preload() is still in progress.
   bool preloading() const;
 
   bool model_in_use(const std::string& model) const override;
@@ -47,7 +47,7 @@ class ModelVerbs final : public ResidencyListener {
  private:
   struct Task {
     ipc::Verb verb = ipc::Verb::kLoad;
-    PeerId peer;  ///< whom to tell; of no door: nobody
+    PeerId peer;  ///< the client to answer; Door::kNone: no client
     std::string id;
     std::string role;  ///< kSwap
     std::string model;

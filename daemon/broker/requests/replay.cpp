@@ -9,12 +9,12 @@
 namespace hearth::broker {
 namespace {
 
-/// The first mark that belongs to what is sent again.
+/// The first mark that a replay from token `from` includes.
 size_t first_mark(const ReplayLog::Sample& sample, uint32_t from) {
   size_t at = 0;
   while (at < sample.marks.size()) {
     const ReplayLog::Mark& mark = sample.marks[at];
-    // One without tokens is the end of a text, behind all of them.
+    // A mark without tokens is the end of a text and follows all its tokens.
     const bool wanted = mark.header.num_tokens == 0
                             ? mark.header.first_index >= from
                             : mark.header.first_index + mark.header.num_tokens > from;
@@ -77,7 +77,7 @@ void Replay::end(ReplayLog& log, std::string last, int64_t now_us) {
   log.last = std::move(last);
   log.ended_us = now_us;
   owners_[log.owner].ended.insert({now_us, log.number});
-  grow(log, added);  // the log may be gone behind this
+  grow(log, added);  // this may drop the log
 }
 
 void Replay::tick(int64_t now_us) {
@@ -124,14 +124,15 @@ void Replay::bound(uint32_t owner) {
   while (over() && drop_oldest_ended()) {
   }
   while (owner_over() || over()) {
-    // Whoever makes it too much gives: nobody can push out what others still write.
+    // The owner that exceeds the total loses data, so no owner can displace the live logs of
+    // others.
     ReplayLog* largest = nullptr;
     for (auto& [number, log] : logs_) {
       if (log.owner == owner && (largest == nullptr || log.bytes > largest->bytes)) largest = &log;
     }
     const size_t before = bytes_;
     if (largest != nullptr) halve(*largest);
-    if (bytes_ == before) return;  // what is left are heads, as many as there are live requests
+    if (bytes_ == before) return;  // only the fixed parts of live logs are left
   }
 }
 

@@ -1,8 +1,8 @@
 #pragma once
-// What was sent of each generate request, to be sent again to whoever attaches: for as long as it
-// runs and a short while after its end, bounded in bytes per owner and in all. Where the bound is
-// met, requests that have ended go first, the oldest before the others, then the older half of the
-// largest live one of that owner. Owned by the io thread.
+// Keeps the answers of each generate request, to send them again to a client that attaches: while
+// the request runs and for a short time after its end, bounded in bytes per owner and in total.
+// Beyond the bound, ended requests are dropped first, the oldest before the others, then the older
+// half of the owner's largest live one. Owned by the io thread.
 
 #include <cstdint>
 #include <map>
@@ -21,9 +21,9 @@
 
 namespace hearth::broker {
 
-/// One request's answers. What is not a delta is kept as its JSON.
+/// The answers of one request. Events other than deltas are kept as JSON.
 struct ReplayLog {
-  /// A delta, by where it ends in the sample's text and logprobs.
+  /// A delta, located by its end in the sample's text and logprobs.
   struct Mark {
     ipc::DeltaHeader header;
     size_t text_end = 0;
@@ -31,19 +31,19 @@ struct ReplayLog {
   };
   struct Sample {
     std::vector<Mark> marks;
-    std::string text;          ///< or parts, where a delta has some
-    std::string logprobs;      ///< members of the JSON list, each with a comma behind it
-    std::vector<int32_t> ids;  ///< all of them, once the request has ended
+    std::string text;          ///< or its encoded parts, if a delta has any
+    std::string logprobs;      ///< members of the JSON list, each followed by a comma
+    std::vector<int32_t> ids;  ///< all tokens, set when the request ends
     std::string done;          ///< sample_done
   };
 
   uint64_t number = 0;
   uint32_t owner = 0;
   std::string id;
-  std::string model;        ///< the file
-  std::string fingerprint;  ///< of it, when a worker was given the request last
-  std::shared_ptr<const ipc::ClientRequest> request;  ///< of verb generate
-  std::vector<int32_t> prefix;  ///< of a fork: the tokens behind its prompt; once it has ended
+  std::string model;        ///< its file's name
+  std::string fingerprint;  ///< of that file, when the request last went to a worker
+  std::shared_ptr<const ipc::ClientRequest> request;  ///< a generate request
+  std::vector<int32_t> prefix;  ///< of a fork: the tokens after its prompt; set at the end
   std::string started;
   std::string prompt_logprobs;
   std::vector<Sample> samples;
@@ -60,20 +60,20 @@ class Replay {
   explicit Replay(const LimitsConfig& limits) : limits_(limits) {}
   void set_limits(const LimitsConfig& limits) { limits_ = limits; }
 
-  /// A request begins; what was kept under its id is another's and goes.
+  /// A request begins; an older log under the same id is dropped.
   ReplayLog& begin(uint64_t number, uint32_t owner, const std::string& id,
                    std::shared_ptr<const ipc::ClientRequest> request);
   /// A delta is sent.
   void add(ReplayLog& log, const OutgoingView& delta);
-  /// An event is sent that a later reader needs.
+  /// Records a sent event that a client which attaches later needs.
   void note(ReplayLog& log, std::string ReplayLog::*event, std::string_view json);
   void note_sample_done(ReplayLog& log, size_t sample, std::string_view json);
-  /// The request has ended; what it was and made is in the log by now.
+  /// Records the end; call it once the log has the request and its tokens.
   void end(ReplayLog& log, std::string last, int64_t now_us);
-  /// Drops what ended too long ago.
+  /// Drops logs whose time has expired.
   void tick(int64_t now_us);
 
-  /// Null: there is none, or it is somebody else's.
+  /// Null if there is none or it belongs to another owner.
   ReplayLog* find(uint32_t owner, const std::string& id);
   size_t bytes() const { return bytes_; }
   size_t owner_bytes(uint32_t owner) const;
@@ -92,17 +92,18 @@ class Replay {
   std::map<std::pair<uint32_t, std::string>, uint64_t> by_id_;
   struct Owner {
     size_t bytes = 0;
-    std::set<std::pair<int64_t, uint64_t>> ended;  // when, and which: the oldest first
+    std::set<std::pair<int64_t, uint64_t>> ended;  // end time and number: the oldest first
   };
-  std::map<uint32_t, Owner> owners_;  // that have logs
+  std::map<uint32_t, Owner> owners_;  // owners with logs
   size_t bytes_ = 0;
 };
 
-/// The first token of a sample that would be sent again from token `from` on: that of the delta
-/// that holds it, or the first that is kept. `num_tokens`: those that there are; what is returned
-/// when nothing is left to be sent.
+/// The first token of a sample that a replay from token `from` would send: the first token of the
+/// delta that contains it, or the first one kept. Returns `num_tokens`, the number of tokens of the
+/// sample, if nothing is left to send.
 uint32_t replay_from(const ReplayLog::Sample& sample, uint32_t from, uint32_t num_tokens);
-/// That as one delta; no payload: nothing. `ids`: all of the sample.
+/// The replay as one delta, with an empty payload if there is nothing to send. `ids`: all tokens of
+/// the sample.
 Outgoing replay_delta(const ReplayLog::Sample& sample, uint32_t index, uint32_t from,
                       std::span<const int32_t> ids);
 

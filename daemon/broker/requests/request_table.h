@@ -1,6 +1,6 @@
 #pragma once
-// The live requests: who asked (connection, id, owner), what was asked, which worker has it, and
-// the log of tokens already sent, from which another worker can go on. Owned by the io thread.
+// The live requests: the client (connection, id, owner), the request, its worker, and the log of
+// tokens already sent, from which another worker can continue. Owned by the io thread.
 
 #include <cstdint>
 #include <map>
@@ -15,54 +15,54 @@
 
 namespace hearth::broker {
 
-/// What was sent of one sample.
+/// The part of one sample that was sent.
 struct SampleLog {
   std::vector<int32_t> ids;   ///< tokens sent, in order
-  bool tail_sent = false;     ///< the delta without tokens that ends a text; at most one
-  std::string finish_reason;  ///< of its sample_done, once that was sent
+  bool tail_sent = false;     ///< the delta without tokens that ends a text was sent; at most one
+  std::string finish_reason;  ///< of its sample_done, once sent
 };
 
-/// Tokens that a request may make: n times max_tokens; 0 of one that makes none.
+/// The most tokens that a request may generate: n times max_tokens; 0 if it generates none.
 int64_t max_output_tokens_of(const ipc::ClientRequest& request);
 
-/// Somebody who reads the answers beside the connection that asked.
+/// A client that reads the answers in addition to the connection that made the request.
 struct Watcher {
   PeerId peer;
-  std::string id;       ///< of the message that attached
-  uint64_t number = 0;  ///< in the output buffer, where a request's own deltas merge by its number
+  std::string id;       ///< of the attach message
+  uint64_t number = 0;  ///< in the output buffer, where deltas of a request merge by its number
 };
 
 struct ReplayLog;
 
-/// Of a request that was sent no QueuedEvent.
+/// The initial value of `queued`: no QueuedEvent was sent.
 inline const ipc::QueuedEvent kNotQueued{.reason = {}, .position = -1, .estimate_ms = 0};
 
 struct LiveRequest {
   enum class State {
-    kWaiting,    ///< in the broker: its model loads, recovers, or waits for room
+    kWaiting,    ///< in the broker: its model loads or recovers, or it waits for room
     kForwarded,  ///< a worker has it
   };
 
   uint64_t number = 0;  ///< the broker's, never reused
-  PeerId peer;          ///< connection that asked
+  PeerId peer;          ///< the connection that made the request
   std::string id;       ///< as the client wrote it
   uint32_t owner = 0;   ///< uid
-  std::string named;    ///< the role or model that it asked for
-  std::string model;    ///< what that meant; change it by RequestTable::move_to_model
-  size_t bytes = 0;     ///< of the message, held until the end
+  std::string named;    ///< the role or model that it named
+  std::string model;    ///< the model behind that name; changed by RequestTable::move_to_model
+  size_t bytes = 0;     ///< of the message; counted until the end
   int64_t received_us = 0;
 
   State state = State::kWaiting;
-  bool muted = false;       ///< nobody reads it any more; only the worker's end is awaited
-  bool cancelling = false;  ///< the worker was told
-  uint64_t encoding = 0;    ///< it is being put into a worker's words: which time; 0: it is not
-  bool left = false;        ///< detached: the connection that asked reads no more, and it goes on
-  int32_t resumed = 0;      ///< worker deaths it was present at
-  int32_t deaths = 0;       ///< of them, those that it may have caused
-  bool went_on = false;     ///< a token has come since the last of them
-  std::string fingerprint;  ///< of the model's file when a worker was given it last; "": never
+  bool muted = false;       ///< no client reads it; only the worker's end is awaited
+  bool cancelling = false;  ///< the worker was asked to cancel it
+  uint64_t encoding = 0;    ///< number of the encoding in progress on the side thread; 0: none
+  bool left = false;        ///< detached: its connection is gone, and it continues
+  int32_t resumed = 0;      ///< worker deaths while it ran
+  int32_t deaths = 0;       ///< of these, deaths that it may have caused
+  bool went_on = false;     ///< a token has arrived since the last of these
+  std::string fingerprint;  ///< of the model's file when it last went to a worker; "": never
 
-  // What the client was sent.
+  // Answers sent to the client.
   bool started = false;
   bool prompt_logprobs = false;
   int32_t prompt_tokens = 0;
@@ -71,40 +71,40 @@ struct LiveRequest {
   ReplayLog* log = nullptr;  ///< of a generate request
   std::vector<Watcher> watchers;
 
-  /// generate (its seed set), tokenize or embed. Shared with the side thread that encodes it and
-  /// with the log that outlives it; nobody copies or changes it.
+  /// generate (with its seed set), tokenize or embed. Shared with the side thread that encodes it
+  /// and with the log that outlives it; never copied or changed.
   std::shared_ptr<const ipc::ClientRequest> request;
 
-  // Of a fork: see ipc::WorkerEnvelope.
+  // For a fork: see ipc::WorkerEnvelope.
   std::vector<int32_t> prefix;
   uint64_t fork_of = 0;
   int32_t fork_sample = 0;
 
-  ipc::QueuedEvent queued = kNotQueued;  ///< the last one that was sent
+  ipc::QueuedEvent queued = kNotQueued;  ///< the last one sent
   int64_t queued_said_us = 0;
 
   bool is_generate() const { return std::holds_alternative<ipc::GenerateRequest>(*request); }
   const ipc::GenerateRequest& generate() const { return std::get<ipc::GenerateRequest>(*request); }
   int64_t output_tokens() const;
-  /// At most, of all samples.
+  /// The upper bound, over all samples.
   int64_t max_output_tokens() const { return max_output_tokens_of(*request); }
-  /// Nothing was computed of it that was shown: another model may still take it.
+  /// No output was sent and it killed no worker: another model may still take it.
   bool untouched() const {
     return state == State::kWaiting && !started && deaths == 0 && output_tokens() == 0;
   }
-  /// It may kill its worker: no other such request is there at the same time.
+  /// It may kill its worker, so it does not run together with another such request.
   bool is_tried() const { return deaths >= 2 || (deaths == 1 && !went_on); }
-  /// Per sample, tokens sent; empty when none were.
+  /// Per sample, the tokens sent; empty if none were.
   std::vector<std::vector<int32_t>> resume() const;
 };
 
 class RequestTable {
  public:
-  /// kInvalidArgument when the owner has a live request of that id.
+  /// kInvalidArgument if the owner has a live request with that id.
   Result<LiveRequest*> add(LiveRequest request);
   LiveRequest* find(uint64_t number);
   LiveRequest* find(uint32_t owner, const std::string& id);
-  /// Requests of any owner with that id, for an administrator.
+  /// A request of any owner with that id, for an administrator.
   LiveRequest* find_any_owner(const std::string& id);
   void erase(uint64_t number);
 
@@ -112,7 +112,7 @@ class RequestTable {
   struct OwnerUse {
     size_t requests = 0;
     size_t bytes = 0;    ///< of their messages
-    int64_t tokens = 0;  ///< that they may make at most
+    int64_t tokens = 0;  ///< upper bound on the tokens they may generate
   };
   OwnerUse owner_use(uint32_t owner) const;
   size_t owner_size(uint32_t owner) const { return owner_use(owner).requests; }
@@ -125,7 +125,7 @@ class RequestTable {
   void for_each(Visit visit) const {
     for (const auto& [number, request] : by_number_) visit(*request);
   }
-  /// Numbers in order of arrival of those for which `want(request)` holds.
+  /// Numbers of the requests for which `want(request)` holds, in order of arrival.
   template <typename Want>
   std::vector<uint64_t> numbers(Want want) const {
     std::vector<uint64_t> out;
@@ -139,7 +139,7 @@ class RequestTable {
   using Entry = std::pair<uint64_t, std::unique_ptr<LiveRequest>>;
   std::vector<Entry>::iterator at_or_behind(uint64_t number);
 
-  std::vector<Entry> by_number_;  // ascending: order of arrival; found once a token
+  std::vector<Entry> by_number_;  // ascending, which is order of arrival; searched once per token
   std::map<std::pair<uint32_t, std::string>, uint64_t> by_owner_and_id_;
   std::map<uint32_t, OwnerUse> owners_;
   std::map<std::string, size_t> model_sizes_;
@@ -147,9 +147,9 @@ class RequestTable {
   uint64_t last_number_ = 0;
 };
 
-/// Checks a worker's delta against the request's log and appends its tokens. False: drop it, the
-/// client has it already (a resumed worker repeats only the end of a text). kInternal: the worker
-/// broke the protocol; the message says how.
+/// Checks a worker's delta against the request's log and appends its tokens. False: drop it,
+/// because the client already has it (a resumed worker repeats only the end of a text). kInternal:
+/// the worker violated the protocol; the message says how.
 Result<bool> accept_delta(LiveRequest* request, const ipc::DeltaHeader& header,
                           std::string_view ids);
 

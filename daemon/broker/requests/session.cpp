@@ -12,7 +12,8 @@ namespace {
 
 constexpr const char* kGroups = "/etc/group";
 
-// 0 where there is no such file: groups come from elsewhere, and only a reload looks again.
+// 0 if the file does not exist: groups then come from elsewhere, and only a reload looks them up
+// again.
 int64_t groups_changed_ns() {
   struct stat info {};
   if (::stat(kGroups, &info) != 0) return 0;
@@ -35,7 +36,7 @@ Result<Rights> Rights::create(const std::string& admin_group, uint32_t daemon_ui
   return rights;
 }
 
-// On the only thread that asks for names: the static results of these calls are not shared.
+// Runs on the only thread that looks up names, so the static results of these calls are not shared.
 bool Rights::look_up() {
   uids_ = always_;
   gids_.clear();

@@ -1,7 +1,7 @@
 #pragma once
-// Who speaks on a connection, and what they may do. The owner is what the kernel says about the
-// peer of the socket, or over TCP the key that the peer proved; nothing in a payload is believed
-// about identity. Owned by the io thread.
+// The identity and rights of a connection. The owner is the user that the kernel reports for the
+// peer of the socket, or over TCP the user of the key that the peer proved. Identity is never taken
+// from a payload. Owned by the io thread.
 
 #include <sys/types.h>
 
@@ -18,10 +18,10 @@ namespace hearth::broker {
 struct Caller {
   PeerId peer;  ///< the connection
   uint32_t uid = 0;
-  bool is_admin = false;  ///< sees and cancels everybody's requests
+  bool is_admin = false;  ///< sees and cancels the requests of all users
 };
 
-/// See it, cancel it.
+/// Whether the caller may see and cancel requests of `owner`.
 inline bool may_touch(const Caller& caller, uint32_t owner) {
   return caller.is_admin || caller.uid == owner;
 }
@@ -31,13 +31,13 @@ std::string owner_name(uint32_t uid);
 
 class Rights {
  public:
-  /// Administrators: root, the daemon's own user, and the members of `admin_group` ("": none),
-  /// looked up here and by refresh(), so that no request waits for a name service.
-  /// kInvalidArgument when there is no such group.
+  /// Administrators: root, the daemon's own user, and the members of `admin_group` ("": none).
+  /// Looked up here and by refresh(), so that no request waits for a name service. kInvalidArgument
+  /// if the group does not exist.
   static Result<Rights> create(const std::string& admin_group, uint32_t daemon_uid);
 
-  /// Looks the group up again where the system's list of groups has changed since, or where
-  /// `at_once`. A group that is gone has no members. True: somebody came or went.
+  /// Looks the group up again if the system's list of groups has changed or if `at_once`. A deleted
+  /// group has no members. True: the membership changed.
   bool refresh(bool at_once);
 
   bool is_admin(const ipc::PeerCredentials& peer) const;

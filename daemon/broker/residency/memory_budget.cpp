@@ -22,8 +22,8 @@ uint64_t number_at(std::string_view text) {
   return value;
 }
 
-// What is left below `limit`, of which the pages of files that nobody used lately are given up on
-// demand; `cached` is their key in the group's statistics.
+// Memory left below `limit`. File pages that were not used lately are reclaimed on demand, so they
+// count as free; `cached` is their key in the group's statistics.
 uint64_t room_below(uint64_t limit, uint64_t current, const std::string& stat,
                     std::string_view cached) {
   if (const size_t at = stat.find(cached); at != stat.npos) {
@@ -32,7 +32,7 @@ uint64_t room_below(uint64_t limit, uint64_t current, const std::string& stat,
   return limit > current ? limit - current : 0;
 }
 
-// In this process's control group; where there is none, or it has no bound, UINT64_MAX.
+// Room in this process's control group; UINT64_MAX if there is no group or it has no limit.
 uint64_t room_in_group() {
   const std::string own = text_of("/proc/self/cgroup");
   const std::string v1 = group_path(own, "memory");

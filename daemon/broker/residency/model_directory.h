@@ -1,6 +1,6 @@
 #pragma once
-// The models there are: files in the model directories, named without suffix. A client names a
-// model or a role and never a path. Owned by the io thread.
+// Lists the files in the model directories, named without suffix. A client names a model or a role,
+// never a path. Owned by the io thread.
 
 #include <cstdint>
 #include <filesystem>
@@ -18,40 +18,40 @@ struct ModelFile {
   std::filesystem::path path;
   uint64_t bytes = 0;
   int64_t changed_ns = 0;
-  std::string draft = "auto";  ///< who guesses for it, where a load said so; auto: as configured
+  std::string draft = "auto";  ///< the draft for it, if a load named one; auto: as configured
 };
 
 class ModelDirectory {
  public:
   ModelDirectory(std::vector<std::filesystem::path> dirs, std::map<std::string, std::string> roles);
 
-  /// Reads the directories again. Directories that do not exist hold nothing; of two files of one
-  /// name the first directory's counts.
+  /// Reads the directories again. Missing directories count as empty; if two files have the same
+  /// name, the first directory's is used.
   void rescan();
-  /// The same where one has changed since the last time, which costs a look at each directory. A
-  /// file that only grew may be shown with the size it had.
+  /// The same if a directory has changed since the last scan, which costs a check of each
+  /// directory. A file that only grew may be listed with its earlier size.
   void refresh();
 
-  /// What `name` means now: a role's model or that model itself, with or without suffix and in any
-  /// capitals where that is unambiguous. The role `default` without a configuration is the first
-  /// model by name. kForbidden for a path, kNotFound otherwise; the message lists what there is.
+  /// Resolves `name` now: a role's model or the model itself, with or without suffix and in any
+  /// case if that is unambiguous. If the role `default` is not configured, it is the first model by
+  /// name. kForbidden for a path, kNotFound otherwise; the message lists the models.
   Result<ModelFile> resolve(const std::string& name);
 
-  /// Takes in a file outside of the directories, until the daemon ends, and returns its name: for
-  /// the daemon's own user, who could put it there. kNotFound where there is no such file.
+  /// Adds a file outside of the directories, until the daemon ends, and returns its name. For the
+  /// daemon's own user, who could also place the file there. kNotFound if there is no such file.
   Result<std::string> adopt(const std::filesystem::path& file);
 
-  /// Other folders, and what these roles are now; "" in `roles`: no role any more.
+  /// Replaces the directories and sets the given roles; "" in `roles` removes a role.
   void configure(std::vector<std::filesystem::path> dirs,
                  const std::map<std::string, std::string>& roles);
-  /// Points `role` at `model` from now on; returns the model that it pointed at. kNotFound lists
-  /// the roles where there is none of that name.
+  /// Points `role` at `model` and returns the model it pointed at before. kNotFound lists the roles
+  /// if none has that name.
   Result<std::string> set_role(const std::string& role, const std::string& model);
-  /// The model that `role` points at, whether there is such a file or not. Errors as set_role.
+  /// The model that `role` points at, whether or not its file exists. Errors as set_role.
   Result<std::string> model_of_role(const std::string& role) const;
 
   const std::map<std::string, ModelFile>& models() const { return models_; }
-  /// The roles that point at this model now.
+  /// The roles that point at this model.
   std::vector<std::string> roles_of(const std::string& model) const;
   const std::vector<std::filesystem::path>& dirs() const { return dirs_; }
 

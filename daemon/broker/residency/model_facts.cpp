@@ -41,7 +41,7 @@ const ipc::FileFacts* ModelFacts::find(const ModelFile& model) const {
   return known != known_.end() && known->second.facts ? &*known->second.facts : nullptr;
 }
 
-// A file that cannot be described is not tried again until it changes.
+// A file that could not be described is not retried until it changes.
 void ModelFacts::start_next() {
   if (to_read_.empty() || runs_.running() > 0) return;
   const fs::path path = std::move(to_read_.front());

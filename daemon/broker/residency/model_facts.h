@@ -1,7 +1,7 @@
 #pragma once
-// Facts from the heads of model files, for listings of models that were never loaded. A worker
-// program reads each file, one after the other: a damaged file can end that program and not the
-// broker. Owned by the io thread.
+// Facts from the headers of model files, for listings of models that were never loaded. A worker
+// program reads one file at a time, so a damaged file can crash that program but not the broker.
+// Owned by the io thread.
 
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
@@ -21,8 +21,8 @@ class ModelFacts {
  public:
   ModelFacts(boost::asio::io_context& io, std::filesystem::path program);
 
-  /// Reads those of `models` that were not read since they changed, and forgets the files that are
-  /// not among them. Call a few times a second; what is known already costs a comparison each.
+  /// Reads the files of `models` that are new or changed and forgets all other files. Call a few
+  /// times a second; a known file costs one comparison.
   void refresh(const std::map<std::string, ModelFile>& models);
   /// Null: not read yet, or not a model file.
   const ipc::FileFacts* find(const ModelFile& model) const;
@@ -41,7 +41,7 @@ class ModelFacts {
   ProgramRuns runs_;
 };
 
-/// The facts in the last line of what `describe` printed; its log may be in front of it.
+/// Parses the last line of the output of `describe`, which may follow log lines.
 std::optional<ipc::FileFacts> parse_description(std::string_view output);
 
 }  // namespace hearth::broker

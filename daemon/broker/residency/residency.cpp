@@ -11,12 +11,13 @@
 namespace hearth::broker {
 namespace {
 
-// Deaths in a row before `ready` after which a model is given up: a file that crashes its reader,
-// a machine without the memory for it.
+// Deaths in a row before `ready` after which a model is reported as failed: its file may crash the
+// reader, or the machine may lack memory for it.
 constexpr int32_t kLoadAttempts = 3;
-// After giving up, a new request waits so long for the next attempt: no storm of processes.
+// Delay after such a failure before a new request starts another attempt, to bound the number of
+// processes.
 constexpr int64_t kAfterGivingUpUs = 1'000'000;
-// A worker that served for so long starts the counting of failures anew.
+// A worker that served this long resets the count of failures.
 constexpr int64_t kStableUs = 30'000'000;
 
 }  // namespace
@@ -31,11 +32,11 @@ Residency::Resident& Residency::wanted_now(const ModelFile& file) {
   Resident& resident = residents_[file.name];
   const int64_t now_us = clock_.now_us();
   resident.last_used_us = now_us;
-  // One on its way out is followed by another once it has gone.
+  // A worker that is leaving is replaced once it has gone.
   const bool on_its_way_in = resident.worker != nullptr && !resident.worker->is_leaving();
   if (!resident.wanted && !on_its_way_in) {
     if (resident.file.path != file.path || resident.file.bytes != file.bytes) {
-      resident.plan_bytes.reset();  // another file of that name
+      resident.plan_bytes.reset();  // another file with that name
     }
     resident.file = file;
     resident.wanted = true;
@@ -98,7 +99,7 @@ bool Residency::unload(const std::string& model) {
   resident.insisted = false;
   resident.draft = "auto";
   resident.parked = false;
-  resident.wanted = resident.wanted && in_use(model);  // requests that wait bring it back
+  resident.wanted = resident.wanted && in_use(model);  // waiting requests load it again
   if (resident.worker == nullptr) return false;
   log_info("model_unload", "model={} why=asked", model);
   resident.worker->drain();
@@ -141,7 +142,7 @@ int64_t Residency::estimate_ms(const std::string& model) const {
 
 uint64_t Residency::known_bytes(const Resident& resident) const {
   if (resident.plan_bytes) return *resident.plan_bytes;
-  // Not less than its weights as they lie in the file, and the KV that is configured.
+  // At least the weights' size in the file plus the configured KV cache.
   return resident.file.bytes + static_cast<uint64_t>(config_.worker.kv_bytes);
 }
 
@@ -196,7 +197,7 @@ void Residency::tick() {
   std::vector<Resident*> due;
   for (auto& [name, resident] : residents_) {
     if (!resident.wanted || resident.worker != nullptr || resident.not_before_us > now_us) continue;
-    // Those who waited may have been cancelled, or went to another model with their role.
+    // The requests that waited may have been cancelled or moved to another model with their role.
     resident.wanted = resident.insisted || in_use(name);
     if (resident.wanted) due.push_back(&resident);
   }
@@ -205,9 +206,11 @@ void Residency::tick() {
     return a->wanted_since_us < b->wanted_since_us;
   });
   for (Resident* resident : due) {
-    if (resident->worker != nullptr || !resident->wanted) continue;  // a listener was quicker
+    if (resident->worker != nullptr || !resident->wanted)
+      continue;  // a listener has dealt with it meanwhile
     if (!has_room(*resident)) {
-      // Those behind it wait too: a stream of small models would keep a large one out for ever.
+      // Those after it wait too; otherwise a stream of small models could keep a large one out
+      // forever.
       make_room(*resident);
       break;
     }
@@ -251,12 +254,12 @@ MemoryBudget::InUse Residency::taken_beside(const Resident& resident) const {
 }
 
 bool Residency::has_room(const Resident& wanted) const {
-  if (num_running() == 0) return true;  // if it does not fit now it never will; it says so itself
+  if (num_running() == 0) return true;  // if it does not fit now it never will: the worker fails
   if (num_running() >= static_cast<size_t>(config_.limits.max_resident)) return false;
   return budget_.fits(known_bytes(wanted), taken_beside(wanted));
 }
 
-// One at a time: what one gives back may be enough.
+// Unloads one model at a time, because the memory of one may be enough.
 void Residency::make_room(const Resident& wanted) {
   for (const auto& [name, resident] : residents_) {
     if (resident.worker != nullptr && resident.worker->is_leaving()) return;
@@ -360,7 +363,7 @@ Residency::Resident& Residency::resident_of(const Worker& worker) {
   return it->second;
 }
 
-// What was guessed from the file's size is known now, before the memory is taken.
+// Replaces the estimate from the file's size by the worker's plan, before the memory is taken.
 void Residency::on_worker_plan(Worker& worker) {
   Resident& resident = resident_of(worker);
   const ipc::WorkerPlan& plan = *worker.plan();
@@ -377,7 +380,7 @@ void Residency::on_worker_plan(Worker& worker) {
   }
   const MemoryBudget::InUse others = taken_beside(resident);
   if (plan.device_free_bytes > 0) budget_.found_device(plan.device_free_bytes, others);
-  // Without a budget what is free was asked a moment ago, and others' guesses are no better.
+  // Without a budget, free memory was checked a moment ago, and estimates for others are no better.
   if (budget_.budget_bytes() == 0 || budget_.fits(bytes, others)) return;
   log_info("model_waits", "model={} bytes={} others={} budget={}", resident.file.name, bytes,
            others.bytes, budget_.budget_bytes());
@@ -413,12 +416,12 @@ void Residency::on_worker_ended(Worker& worker, const std::string& how) {
       resident.doomed ? std::exchange(resident.doomed, std::nullopt) : worker.failure();
   const bool stopped = worker.said_stopped();
   const bool was_ready = worker.facts() != nullptr;
-  resident.worker.reset();  // `worker` is gone from here on
+  resident.worker.reset();  // `worker` is destroyed here
   if (failure) {
     give_up(resident, *failure);
   } else if (stopped || draining_) {
     log_info("worker_ended", "model={} how=\"{}\"", model, how);
-    // Requests may have come while it was on its way out, or while it loaded in vain.
+    // Requests may have arrived while it was leaving, or while it failed to load.
     if (!draining_) {
       for (ResidencyListener* listener : listeners_) listener->on_model_stopped(model);
       want_again_if_in_use(resident);
@@ -426,7 +429,7 @@ void Residency::on_worker_ended(Worker& worker, const std::string& how) {
   } else {
     on_death(resident, how, was_ready);
   }
-  tick();  // somebody may wait for the room
+  tick();  // another model may wait for the room
 }
 
 void Residency::on_death(Resident& resident, const std::string& how, bool was_ready) {

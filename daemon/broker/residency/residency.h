@@ -1,11 +1,12 @@
 #pragma once
-// Which models are in memory: at most one worker each, started when first wanted, restarted with
-// growing delays when it dies, gone again after its keep-alive, drained to make room for another.
+// Decides which models are in memory. Each has at most one worker, which is started when first
+// wanted, restarted with growing delays after a death, ended after its keep-alive, and drained to
+// make room for another.
 //
-// Models that fit stay beside each other. Where one does not, the least recently used idle one
-// leaves; where all are in use, the one that served longest, once it has had its turn: it ends the
-// requests it has, and what comes meanwhile waits. So every model that is wanted gets memory, and
-// no request is cut off. Owned by the io thread.
+// Models that fit stay next to each other. If one does not fit, the least recently used idle model
+// is unloaded. If all are in use, the one that served longest is unloaded once its turn is over: it
+// finishes its requests while new ones wait. So every wanted model gets memory, and no request is
+// cut off. Owned by the io thread.
 
 #include <cstdint>
 #include <functional>
@@ -28,19 +29,20 @@ namespace hearth::broker {
 class ResidencyListener {
  public:
   virtual ~ResidencyListener() = default;
-  /// Requests of `model` wait in the broker or run in its worker, or somebody waits for it.
+  /// Whether requests of `model` wait in the broker or run in its worker, or a load of it is
+  /// pending.
   virtual bool model_in_use(const std::string& model) const = 0;
   virtual void on_model_ready(const std::string& model) = 0;
   virtual void on_model_answer(const std::string&, uint64_t, const ipc::Answer&) {}
-  /// Its worker ended as it was told to; what it had not answered is the next one's.
+  /// Its worker ended as requested; its unanswered requests go to the next worker.
   virtual void on_model_stopped(const std::string& model) = 0;
-  /// Its worker died with whatever it was doing. It is started again.
+  /// Its worker died, with all requests in progress. It will be restarted.
   virtual void on_model_lost(const std::string& model, const std::string& how) = 0;
-  /// It cannot be loaded; nothing is tried again until somebody wants it.
+  /// It cannot be loaded; there is no new attempt until it is wanted again.
   virtual void on_model_failed(const std::string& model, const Error& error) = 0;
 };
 
-/// Starts a worker of a model, which speaks to the listener.
+/// Starts a worker of a model that reports to the listener.
 using StartWorker =
     std::function<Result<std::unique_ptr<Worker>>(const ModelFile&, WorkerListener&)>;
 
@@ -48,74 +50,76 @@ class Residency final : public WorkerListener {
  public:
   struct Resident {
     ModelFile file;
-    std::unique_ptr<Worker> worker;  ///< null: not running at the moment
+    std::unique_ptr<Worker> worker;  ///< null: not running
     bool wanted = false;             ///< to be started as soon as allowed
-    bool insisted = false;  ///< by an administrator: others in use need not have had a turn
-    bool allowed = false;   ///< an administrator loaded it: requests may bring it back
-    bool parked = false;    ///< left after its keep-alive or for another
-    std::string replaces;   ///< goes before others where one in use must leave
+    bool insisted =
+        false;             ///< by an administrator: it does not wait for the turns of models in use
+    bool allowed = false;  ///< an administrator loaded it: requests may load it again
+    bool parked = false;   ///< unloaded after its keep-alive or for another
+    std::string replaces;  ///< the model in use to unload first for it
     int64_t wanted_since_us = 0;
     int64_t ready_since_us = 0;
     int64_t last_used_us = 0;
-    int64_t not_before_us = 0;   ///< back-off
+    int64_t not_before_us = 0;   ///< earliest restart after a death
     int64_t keep_alive_ms = -1;  ///< -1: as configured
     std::string draft = "auto";  ///< auto: as configured
     int32_t failures_in_row = 0;
     int32_t restarts = 0;
     std::optional<uint64_t> plan_bytes;     ///< known once a worker has read the file
     std::optional<ipc::WorkerReady> facts;  ///< known once it has been resident
-    std::optional<Error> doomed;            ///< its worker is killed for this
+    std::optional<Error> doomed;            ///< its worker is being killed because of this
     std::optional<Error> problem;           ///< why the last attempt failed
   };
 
   Residency(const Clock& clock, const Config& config, MemoryBudget budget, StartWorker start);
 
-  /// Before anything else. Told in this order.
+  /// Call before anything else. Listeners are called in this order.
   void add_listener(ResidencyListener& listener) { listeners_.push_back(&listener); }
 
-  /// Its worker, if it is ready for requests; otherwise null, and it is started when there is room.
+  /// Its worker, if it is ready for requests. Otherwise null, and a worker is started when there is
+  /// room.
   Worker* want(const ModelFile& file);
-  /// kUnavailable where requests may not bring this model into memory.
+  /// kUnavailable if requests may not load this model.
   Result<void> may_want(const std::string& model) const;
-  /// As want(), for an administrator: soon, at the cost of models in use (first of all `replaces`).
-  /// `keep_alive_ms` -1: as configured. A `draft` other than auto and the one it has: its worker is
-  /// drained, and the next one has that draft, until the model is unloaded.
+  /// Like want(), for an administrator: it may unload models in use (`replaces` first).
+  /// `keep_alive_ms` -1: as configured. If `draft` is neither auto nor the current draft, the
+  /// worker is drained and the next one gets that draft, until the model is unloaded.
   void load(const ModelFile& file, int64_t keep_alive_ms, const std::string& replaces,
             const std::string& draft = "auto");
   /// Drains it. False: it had no worker.
   bool unload(const std::string& model);
 
-  /// Its worker, whatever its state; null: none.
+  /// Its worker in any state; null: none.
   Worker* worker_of(const std::string& model);
-  /// Null: never wanted since the start.
+  /// Null: not wanted since the daemon started.
   const Resident* find(const std::string& model) const;
 
   /// Why a wanted model is not ready: "loading", "recovering" (its worker died) or "busy" (other
-  /// models fill the room).
+  /// models occupy the memory).
   std::string waiting_reason(const std::string& model) const;
-  /// Until it is ready, as far as loading shows; 0: not known.
+  /// Time until it is ready, estimated from the loading progress; 0: unknown.
   int64_t estimate_ms(const std::string& model) const;
-  /// What it takes or would take; 0: not known.
+  /// The memory that it takes or would take; 0: unknown.
   uint64_t memory_bytes(const Resident& resident) const;
   int64_t keep_alive_ms(const Resident& resident) const;
-  /// Of the host's memory, what workers on a GPU may still come to take for prefixes.
+  /// Host memory that workers on a GPU may still take for prefixes.
   uint64_t host_bytes_to_come() const;
 
-  /// Starts what is due, makes room, ends what is idle or silent. Call a few times a second.
+  /// Starts what is due, makes room, ends idle and silent workers. Call a few times a second.
   void tick();
 
   /// Before the machine sleeps: workers for which `closes` holds end at once, their requests wait,
-  /// nothing is started. resume() brings back what was there.
+  /// and nothing is started. resume() restarts them.
   void suspend(const std::function<bool(const Worker&)>& closes);
   void resume();
   bool suspended() const { return suspended_; }
 
-  /// Asks every worker to end its requests and exit; nothing is started any more.
+  /// Asks every worker to finish its requests and exit; starts no more.
   void drain();
   bool empty() const { return num_running() == 0; }  ///< no process is left
 
   const std::map<std::string, Resident>& residents() const { return residents_; }
-  /// The models that have a process now: not those that were parked, or failed.
+  /// The models that have a process; not parked or failed ones.
   std::vector<std::string> running() const;
 
   void on_worker_plan(Worker& worker) override;
@@ -124,7 +128,7 @@ class Residency final : public WorkerListener {
   void on_worker_ended(Worker& worker, const std::string& how) override;
   void on_worker_watch(Worker& worker, std::string_view update) override;
 
-  /// Who is told what watched workers say: model and encoded WatchUpdate.
+  /// Receives the updates of watched workers: model and encoded WatchUpdate.
   void set_watcher(std::function<void(const std::string&, std::string_view)> watcher) {
     watcher_ = std::move(watcher);
   }
@@ -148,7 +152,7 @@ class Residency final : public WorkerListener {
 
   const Clock& clock_;
   const Config& config_;
-  MemoryBudget budget_;  // of the one device that workers are started for
+  MemoryBudget budget_;  // of the one device that all workers use
   StartWorker start_worker_;
   std::vector<ResidencyListener*> listeners_;
   std::map<std::string, Resident> residents_;

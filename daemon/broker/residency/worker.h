@@ -1,6 +1,6 @@
 #pragma once
-// What the broker knows of a worker and may ask of it, however it runs: as a process, or as
-// something a test plays. Owned by the io thread.
+// The broker's view of a worker: its state and the requests it accepts, whether it is a process or
+// a test double. Owned by the io thread.
 
 #include <sys/types.h>
 
@@ -17,18 +17,18 @@ namespace hearth::broker {
 
 class Worker;
 
-/// What a worker tells its owner, on the io thread.
+/// Receives a worker's events, on the io thread.
 class WorkerListener {
  public:
   virtual ~WorkerListener() = default;
-  /// Before it takes memory: see plan().
+  /// Called before it takes memory: see plan().
   virtual void on_worker_plan(Worker& worker) = 0;
   virtual void on_worker_ready(Worker& worker) = 0;
   /// An answer to request `number`.
   virtual void on_worker_answer(Worker& worker, uint64_t number, const ipc::Answer& answer) = 0;
-  /// The process has ended; the last call, and the listener may destroy the worker in it.
+  /// The process has ended. This is the last call; the listener may destroy the worker in it.
   virtual void on_worker_ended(Worker& worker, const std::string& how) = 0;
-  /// What it tells those who watch, encoded; only after watch(true).
+  /// An encoded WatchUpdate; only after watch(true).
   virtual void on_worker_watch(Worker&, std::string_view) {}
 };
 
@@ -37,7 +37,7 @@ class Worker {
   enum class State {
     kStarting,  ///< from fork to `ready`
     kReady,
-    kDraining,  ///< takes nothing new
+    kDraining,  ///< takes no new requests
     kEnding,    ///< killed or failed; only its end is awaited
   };
 
@@ -49,30 +49,30 @@ class Worker {
   pid_t pid() const { return pid_; }
   int64_t starting_since_us() const { return started_us_; }
   int64_t last_sign_us() const { return last_sign_us_; }
-  /// What it will take, once it has read its file's head; null before.
+  /// The memory it will take, known once it has read the file's header; null before.
   const ipc::WorkerPlan* plan() const { return plan_ ? &*plan_ : nullptr; }
-  /// How far loading is; null before it says so.
+  /// Loading progress; null before the first report.
   const ipc::WorkerLoadProgress* progress() const { return progress_ ? &*progress_ : nullptr; }
   double load_share() const;  ///< of the weights, 0 to 1
-  /// What `ready` said; null before.
+  /// The content of `ready`; null before.
   const ipc::WorkerReady* facts() const { return ready_ ? &*ready_ : nullptr; }
   const ipc::WorkerSnapshot& snapshot() const { return snapshot_; }
-  /// Why it cannot serve, where it said so itself.
+  /// Why it cannot serve, if it reported that itself.
   const std::optional<Error>& failure() const { return failure_; }
-  /// It ended as asked; its exit is no death.
+  /// It ended as requested, so its exit is not a death.
   bool said_stopped() const { return said_stopped_; }
 
   virtual void send_request(uint64_t number, const std::string& json) = 0;
   virtual void send_cancel(uint64_t number) = 0;
-  /// It ends its live requests and exits by itself. One that still starts is killed.
+  /// It finishes its live requests and exits. A worker that is still starting is stopped at once.
   virtual void drain() = 0;
-  /// It ends at once; its requests are another's.
+  /// It ends at once; its requests go to another worker.
   virtual void stop() = 0;
   virtual void kill(const std::string& why) = 0;
-  /// Whether it shall tell what its engine does; true again: from the beginning.
+  /// Turns its engine updates on or off; true again: from the beginning.
   virtual void watch(bool on) = 0;
   bool watched() const { return watched_; }
-  /// Kills it when it has given no sign of life for too long.
+  /// Kills it if it has been silent for too long.
   virtual void check_timeouts() = 0;
 
  protected:

@@ -38,7 +38,7 @@ fs::path find_in(const std::vector<fs::path>& dirs, const std::string& name) {
   return {};
 }
 
-/// The driver's control node, or that of a virtual machine whose host lends its GPU (WSL 2).
+/// The driver's control node, or that of a virtual machine that shares its host's GPU (WSL 2).
 bool nvidia_driver_loaded() {
   return ::access("/dev/nvidiactl", F_OK) == 0 || ::access("/dev/dxg", F_OK) == 0;
 }
@@ -109,7 +109,8 @@ WorkerProcess::WorkerProcess(boost::asio::io_context& io, const Clock& clock, co
   watch_exit();
 }
 
-// A wake-up is a hint, not the end of the process: to take it for one would be to stand in waitpid.
+// A wake-up is only a hint that the process may have ended; treating it as the end could block in
+// waitpid.
 void WorkerProcess::watch_exit() {
   exit_watch_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                          [this, alive = alive_](const boost::system::error_code& error) {
@@ -120,13 +121,13 @@ void WorkerProcess::watch_exit() {
 
 WorkerProcess::~WorkerProcess() {
   *alive_ = false;
-  if (exit_watch_.is_open()) exit_watch_.release();  // the pidfd is child_'s
+  if (exit_watch_.is_open()) exit_watch_.release();  // child_ owns the pidfd
   std::error_code ignored;
   fs::remove(setup_.socket, ignored);
 }
 
 void WorkerProcess::on_exit() {
-  // What it sent last (why it failed, tokens) may still be on its way to us.
+  // Its last messages (an error, tokens) may still be in the socket.
   socket_->drain();
   exit_watch_.release();  // before the pidfd is closed
   std::string how = child_.reap();
@@ -178,14 +179,15 @@ void WorkerProcess::on_event(const ipc::WorkerEvent& event) {
     plan_ = *plan;
     listener_.on_worker_plan(*this);
   } else if (const auto* ready = std::get_if<ipc::WorkerReady>(&event)) {
-    if (state_ != State::kStarting) return;  // too late: it is to end
+    if (state_ != State::kStarting) return;  // too late: it is already being stopped
     ready_ = *ready;
     state_ = State::kReady;
     listener_.on_worker_ready(*this);
   } else if (const auto* failed = std::get_if<ipc::WorkerFailed>(&event)) {
     failure_ = failed->error;
     state_ = State::kEnding;
-    send_control(0, ipc::WorkerControl::kStop);  // it waits for this, so that we have read why
+    send_control(0, ipc::WorkerControl::kStop);  // the worker waits for this so that its error is
+                                                 // read before it exits
   } else if (const auto* heartbeat = std::get_if<ipc::WorkerHeartbeat>(&event)) {
     snapshot_ = heartbeat->snapshot;
   } else if (std::get_if<ipc::WorkerStopped>(&event) != nullptr) {
@@ -196,7 +198,7 @@ void WorkerProcess::on_event(const ipc::WorkerEvent& event) {
 }
 
 void WorkerProcess::send(uint64_t number, ipc::PipeKind kind, const std::string& bytes) {
-  // Where it is gone, the end of its process says so, or its silence.
+  // If it is gone, the end of its process or its silence is detected elsewhere.
   if (!socket_->send({kind, number, bytes})) log_debug("worker_gone", "pid={}", pid_);
 }
 
@@ -214,7 +216,7 @@ void WorkerProcess::send_cancel(uint64_t number) {
 
 void WorkerProcess::drain() {
   if (state_ == State::kStarting) {
-    said_stopped_ = true;  // it has nothing to end
+    said_stopped_ = true;  // it has no requests to finish
     return kill("not needed any more");
   }
   if (state_ != State::kReady) return;

@@ -1,5 +1,5 @@
 #pragma once
-// One worker: its process, its socket, and what it said about itself. Owned by the io thread.
+// One worker: its process, its socket, and its latest reports. Owned by the io thread.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -20,18 +20,18 @@
 
 namespace hearth::broker {
 
-/// What `worker.device` means where hearth-worker-cuda is installed or not, and an NVIDIA driver is
-/// loaded or not: "cpu" or "cuda:N". Only auto ever becomes another: a device that was asked for
-/// and is not there is the worker's error.
+/// Resolves `worker.device` to "cpu" or "cuda:N", given whether hearth-worker-cuda is installed and
+/// an NVIDIA driver is loaded. Only auto is ever replaced; if a requested device is missing, the
+/// worker reports the error.
 std::string choose_device(const std::string& wanted, bool cuda_worker, bool nvidia_driver);
-/// The same on this machine; `worker.device` as it is where a program is configured.
+/// The same for this machine; `worker.device` unchanged if a program is configured.
 std::string device_of_worker(const WorkerConfig& config);
 
-/// The program a worker is: the configured one, or the device's hearth-worker-<device> beside this
-/// program, in ../libexec/hearth, or on PATH. kNotFound lists where it was looked for.
+/// The worker program: the configured one, or hearth-worker-<device> next to this program, in
+/// ../libexec/hearth, or on PATH. kNotFound lists the places searched.
 Result<std::filesystem::path> find_worker_program(const WorkerConfig& config);
 
-/// Arguments of `program` for serving `model` over `socket`.
+/// Arguments of `program` to serve `model` over `socket`.
 std::vector<std::string> worker_arguments(const std::filesystem::path& program,
                                           const std::filesystem::path& model,
                                           const std::filesystem::path& socket,
@@ -41,7 +41,7 @@ class WorkerProcess final : public Worker {
  public:
   struct Setup {
     std::vector<std::string> argv;
-    std::filesystem::path socket;  ///< bound by us, before the process starts
+    std::filesystem::path socket;  ///< bound by the broker before the process starts
     int64_t heartbeat_timeout_ms = 0;
     int64_t load_timeout_ms = 0;
   };

@@ -42,9 +42,9 @@ Result<std::unique_ptr<WorkerSocket>> WorkerSocket::listen(boost::asio::io_conte
     return Error{ErrorCode::kIo, fmt::format("socket: {}", std::strerror(errno)), ""};
   }
   std::unique_ptr<WorkerSocket> out(new WorkerSocket(io, fd));
-  ::unlink(name.c_str());  // left behind by a daemon that was killed
+  ::unlink(name.c_str());  // left by a daemon that was killed
   if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      ::chmod(name.c_str(), 0600) != 0 ||  // inside a directory of mode 0700
+      ::chmod(name.c_str(), 0600) != 0 ||  // in a directory of mode 0700
       ::listen(fd, kBacklog) != 0) {
     return Error{ErrorCode::kIo, fmt::format("{}: {}", name, std::strerror(errno)), ""};
   }
@@ -74,7 +74,7 @@ void WorkerSocket::wait_for_peer() {
                        });
 }
 
-// The directory keeps other users out; this keeps out anything else of our own.
+// The directory keeps other users out; this check rejects other processes of the same user.
 void WorkerSocket::accept() {
   const int fd = ::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC);
   if (fd < 0) return;
@@ -97,8 +97,8 @@ void WorkerSocket::wait_for_bytes() {
                      });
 }
 
-// One read, at most 64 KiB, in one turn of the loop: a flood on one socket leaves the others their
-// turns. False: there is nothing more to wait for.
+// One read of at most 64 KiB per turn of the loop, so that a flood on one socket does not starve
+// the others. False: nothing more to wait for.
 bool WorkerSocket::take() {
   const std::shared_ptr<bool> alive = alive_;
   const std::shared_ptr<ipc::WorkerPipe> pipe = pipe_;
@@ -139,7 +139,7 @@ void WorkerSocket::wait_for_room() {
                      [this, alive = alive_](const boost::system::error_code& error) {
                        if (!*alive) return;
                        waiting_for_room_ = false;
-                       // Where the other end is gone, its process's end says so.
+                       // If the other end is gone, the end of its process is detected elsewhere.
                        if (error || !pipe_->write()) return;
                        if (pipe_->has_unsent()) wait_for_room();
                      });

@@ -1,6 +1,6 @@
 #pragma once
-// The broker's end of a worker's pipe inside the Asio loop: listens, takes the one process that may
-// connect, and passes on what that says. Owned and used by the io thread.
+// The broker's end of a worker's pipe, in the Asio loop: listens, accepts the one process that may
+// connect, and passes on its messages. Owned and used by the io thread.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -16,7 +16,7 @@ namespace hearth::broker {
 
 class WorkerSocket {
  public:
-  /// Either may destroy this object. `on_broken`: what came is no message.
+  /// Either may destroy this object. `on_broken`: the bytes received are not a message.
   struct Handlers {
     std::function<void(const ipc::PipeMessage& message)> on_message;
     std::function<void(const std::string& why)> on_broken;
@@ -29,11 +29,11 @@ class WorkerSocket {
   WorkerSocket(const WorkerSocket&) = delete;
   WorkerSocket& operator=(const WorkerSocket&) = delete;
 
-  /// The process that may connect. From here on its messages come.
+  /// Sets the process that may connect and begins to deliver its messages.
   void start(int32_t pid, Handlers handlers);
-  /// False: nobody has connected yet, or it is gone.
+  /// False: not connected yet, or disconnected.
   bool send(const ipc::PipeMessage& message);
-  /// Takes all that has arrived now, without waiting for the loop.
+  /// Delivers all messages that have arrived, without waiting for the loop.
   void drain();
 
  private:
@@ -45,13 +45,15 @@ class WorkerSocket {
   bool take();
 
   boost::asio::posix::stream_descriptor listener_;
-  boost::asio::posix::stream_descriptor stream_;  // the pipe's descriptor, which it owns
+  boost::asio::posix::stream_descriptor stream_;  // does not own the descriptor; the pipe does
   int32_t pid_ = 0;
   Handlers handlers_;
-  std::shared_ptr<ipc::WorkerPipe> pipe_;  // null before it connects; kept while a message is read
+  std::shared_ptr<ipc::WorkerPipe>
+      pipe_;  // null before it connects; kept alive while a message is read
   bool broken_ = false;
   bool waiting_for_room_ = false;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // handlers outlive us by a turn
+  std::shared_ptr<bool> alive_ =
+      std::make_shared<bool>(true);  // handlers may outlive us by one turn of the loop
 };
 
 }  // namespace hearth::broker

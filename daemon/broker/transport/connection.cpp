@@ -13,7 +13,7 @@ namespace {
 
 using boost::system::error_code;
 
-// Memory that an idle connection may keep.
+// Buffer memory that an idle connection may keep.
 constexpr size_t kIdleBytes = 16 << 10;
 constexpr int64_t kNever = -1;
 
@@ -25,7 +25,7 @@ std::string_view name_of(SocketKind kind) {
   return "";
 }
 
-// As RFC 28 and 29 pair them.
+// The socket types that may connect, from RFC 28 and 29.
 bool may_talk(SocketKind kind, std::string_view peer_type) {
   switch (kind) {
     case SocketKind::kRouter:
@@ -68,12 +68,13 @@ void Connection::on_read(const error_code& error, size_t bytes) {
                   [self = shared_from_this(), bytes] { self->on_turn(bytes); });
 }
 
-// Until here nothing more is read: in_ has what came.
+// No read is started before this point, because in_ holds the received bytes.
 void Connection::on_turn(size_t bytes) {
   if (closed_) return;
   reading_ = false;
   take(std::string_view(in_.data(), bytes));
-  // There is probably more; once, so that a flood on one connection leaves the others their turns.
+  // There is probably more. Read once more only, so that a flood on one connection does not starve
+  // others.
   if (bytes == in_.size() && !closed_ && holds_ == 0 && !waits_for_claim_) {
     const std::span<char> room = host_.scratch();
     const ssize_t n = ::recv(socket_.native_handle(), room.data(), room.size(), MSG_DONTWAIT);
@@ -109,7 +110,7 @@ void Connection::take(std::string_view bytes) {
   waits_for_claim_ = !claim_memory();
 }
 
-// Before the rest of a large message is read, its memory is taken from its user's share.
+// Takes the memory for a large message from its user's share before the rest is read.
 bool Connection::claim_memory() {
   const auto want = static_cast<size_t>(decoder_.message_bytes());
   if (want <= kSmallMessageBytes || want <= claimed_) return true;
@@ -163,7 +164,7 @@ void Connection::on_command(const zmtp::Command& command) {
   }
   if (command.name == "PING") {
     const std::optional<std::string_view> context = zmtp::pong_of(command);
-    // A peer that pings and does not read is not answered.
+    // A peer that sends pings but does not read gets no answer.
     if (!context || unsent_bytes() > host_.limits().unsent_bytes) return;
     std::string pong;
     zmtp::append_command(pong, "PONG", *context);
@@ -177,7 +178,7 @@ void Connection::on_command(const zmtp::Command& command) {
 void Connection::release() {
   if (holds_ == 0 || --holds_ > 0) return;
   if (claimed_ > 0) host_.unclaim(*this, std::exchange(claimed_, 0));
-  // Not here: the caller may be in the middle of what made room.
+  // Not here: the caller may be inside the code that made room.
   if (taking_ || closed_ || std::exchange(resuming_, true)) return;
   host_.post([self = shared_from_this()] {
     self->resuming_ = false;
@@ -209,7 +210,7 @@ ipc::SendOutcome Connection::send(std::span<const std::string_view> frames) {
   if (closed_ || state_ != State::kOpen) return ipc::SendOutcome::kUnreachable;
   size_t bytes = 0;
   for (const std::string_view frame : frames) bytes += frame.size();
-  // One message that is larger than the bound goes alone.
+  // A single message larger than the bound is sent if nothing else is unsent.
   const size_t unsent = unsent_bytes();
   if ((unsent > 0 && unsent + bytes > host_.limits().unsent_bytes) ||
       (bytes > kSmallMessageBytes && !host_.may_queue(*this, bytes))) {
@@ -226,7 +227,7 @@ ipc::SendOutcome Connection::send(std::span<const std::string_view> frames) {
   return ipc::SendOutcome::kSent;
 }
 
-// What the handshake and PONGs say; they wait for nobody.
+// For handshakes and PONGs, which are not subject to the bounds.
 void Connection::append(std::string_view bytes) {
   if (unsent_bytes() == 0) progress_us_ = host_.now_us();
   out_ += bytes;
@@ -246,7 +247,7 @@ void Connection::flush() {
       break;
     }
     if (n < 0) {
-      // Not here: a server that accepts may be in the middle of making us.
+      // Not here: the server may be in the middle of accepting this connection.
       host_.post([self = shared_from_this()] { self->close(); });
       return;
     }

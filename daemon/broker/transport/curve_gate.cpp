@@ -8,7 +8,7 @@
 namespace hearth::broker {
 namespace {
 
-// Frames of a question: version, request id, domain, address, routing id, mechanism, key.
+// Frames of a ZAP request: version, request id, domain, address, routing id, mechanism, key.
 constexpr size_t kQuestionFrames = 7;
 constexpr size_t kIdFrame = 1, kMechanismFrame = 5, kKeyFrame = 6;
 
@@ -35,7 +35,7 @@ void CurveGate::on_question(const ipc::Message& question) {
     const auto found = clients_.find(ipc::curve_key_of(question[kKeyFrame].view()));
     if (found != clients_.end()) user = fmt::format("{}", found->second);
   }
-  if (user.empty()) log_debug("tcp_key_refused", "");  // the relay knows the address
+  if (user.empty()) log_debug("tcp_key_refused", "");  // the relay logs the address
   ipc::Message answer;
   ipc::append(answer, std::string_view("1.0"), id, user.empty() ? "400" : "200",
               user.empty() ? "unknown key" : "OK", user, std::string_view());

@@ -1,6 +1,6 @@
 #pragma once
-// Who may connect over TCP: answers libzmq's questions (ZAP, ZeroMQ RFC 27) about each client's
-// public key, before anything of the client's is read. Owned by the io thread.
+// Decides who may connect over TCP: answers libzmq's ZAP requests (ZeroMQ RFC 27) about each
+// client's public key before any of the client's data is read. Owned by the io thread.
 
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
@@ -16,11 +16,12 @@ namespace hearth::broker {
 
 class CurveGate {
  public:
-  /// One per context, before its sockets are bound. `clients`: public key -> user id.
+  /// One per context; open it before the context's sockets are bound. `clients`: public key -> user
+  /// id.
   static Result<std::unique_ptr<CurveGate>> open(boost::asio::io_context& io,
                                                  const ipc::Context& context,
                                                  std::map<std::string, uint32_t> clients);
-  /// For connections from now on.
+  /// Applies to later connections.
   void set_clients(std::map<std::string, uint32_t> clients) { clients_ = std::move(clients); }
 
  private:

@@ -22,7 +22,7 @@ void merge_deltas(Outgoing* first, const OutgoingView& next) {
   std::string_view more = next.payload.substr(ipc::kDeltaHeaderBytes);
   std::string more_part;
   if (header.num_parts > 0 || added.num_parts > 0) {
-    // Where one of them has parts, plain text becomes a part of its own.
+    // If either has parts, plain text is converted to a part.
     if (header.num_parts == 0) {
       const std::string_view text = std::string_view(first->payload).substr(sizeof header);
       first->payload.replace(sizeof header, std::string::npos, ipc::text_as_part(text));

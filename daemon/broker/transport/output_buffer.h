@@ -1,9 +1,9 @@
 #pragma once
-// Answers on their way to clients, per connection, bounded.
+// Queues answers for clients, per connection, within a bound.
 //
-// The socket's own high-water mark is small, so a client that reads slowly has its backlog here,
-// where deltas of the same request and sample merge into one: a slow reader loses nothing, costs
-// memory only up to the bound, and slows nobody. A second bound holds for all connections of a user
+// The socket's own high-water mark is small, so the backlog of a slow client is here, where deltas
+// of the same request and sample are merged. A slow reader loses nothing, costs memory only up to
+// the bound, and delays no other client. A second bound applies to all connections of a user
 // together. Owned by the io thread.
 
 #include <cstdint>
@@ -22,9 +22,9 @@
 namespace hearth::broker {
 
 /// One message to a client, without the connection's address. Most are sent at once and never
-/// copied; what waits is an Outgoing.
+/// copied; a queued one is an Outgoing.
 struct OutgoingView {
-  uint64_t number = 0;          ///< the broker's number of the request; 0: belongs to none
+  uint64_t number = 0;          ///< the broker's number of the request; 0: no request
   std::string_view request_id;  ///< as the client wrote it
   bool is_delta = false;
   uint32_t sample = 0;          ///< deltas only
@@ -34,7 +34,7 @@ struct OutgoingView {
 
   size_t bytes() const { return payload.size() + ids.size() + logprobs.size() + request_id.size(); }
 };
-/// The same with memory of its own.
+/// The same, owning its memory.
 struct Outgoing {
   uint64_t number = 0;
   std::string request_id;
@@ -65,31 +65,31 @@ class OutputBuffer {
 
   using SendFn = std::function<ipc::SendOutcome(const PeerId& peer, const OutgoingView& answer)>;
 
-  /// `bytes_max`: backlog of one connection, in bytes of payload; all connections of one user
+  /// `bytes_max`: backlog of one connection in bytes of payload. All connections of one user
   /// together may have kConnectionsOfUser times as much.
   OutputBuffer(size_t bytes_max, SendFn send) : bytes_max_(bytes_max), send_(std::move(send)) {}
 
   enum class Outcome {
     kSent,
     kQueued,
-    kOverflow,  ///< not taken: the backlog would pass its bound
-    kGone,      ///< connection gone; its backlog is dropped
+    kOverflow,  ///< refused: the backlog would exceed its bound
+    kGone,      ///< the connection is closed; its backlog is dropped
   };
-  /// Sends at once where nothing waits before it, else queues or merges. A `must_fit` answer (the
-  /// last of a request, so their number is bounded) is queued beyond the bound.
+  /// Sends at once if the backlog is empty, else queues or merges. A `must_fit` answer (the last
+  /// one of a request, so their number is bounded) is queued even beyond the bound.
   Outcome push(const PeerId& peer, const OutgoingView& answer, bool must_fit);
 
-  /// Tries every backlog again. Returns the connections that turned out to be gone.
+  /// Retries every backlog. Returns the connections that turned out to be closed.
   std::vector<PeerId> retry();
-  /// Tries the backlog of one connection again, if it has one. False: the connection is gone, and
-  /// its backlog with it. Whoever sends to us is alive and may have made room by reading.
+  /// Retries the backlog of one connection, if it has one. False: the connection is closed and its
+  /// backlog dropped. Call it when the client sends: it is alive and may have made room by reading.
   bool retry(const PeerId& peer);
 
-  /// Notes that an answer to this connection was dropped. True for the first one since its backlog
-  /// began: the one time to say so.
+  /// Records that an answer to this connection was dropped. True for the first one since its
+  /// backlog began, which is the only one to report.
   bool note_dropped(const PeerId& peer);
 
-  /// The connection is gone: so is what waits for it.
+  /// The connection is closed: drops its backlog.
   void drop(const PeerId& peer);
 
   bool has_backlog() const { return !backlogs_.empty(); }
@@ -105,8 +105,8 @@ class OutputBuffer {
     std::list<Outgoing> answers;
     size_t bytes = 0;
     bool told_of_drops = false;
-    // Last queued delta of a request, per sample: what a new delta may merge with. Entries leave
-    // when their delta is sent or an event of the same request is queued behind it.
+    // Per sample, the last queued delta of a request, into which a new delta may merge. An entry is
+    // removed when its delta is sent or an event of the same request is queued after it.
     std::unordered_map<uint64_t, std::vector<std::pair<uint32_t, std::list<Outgoing>::iterator>>>
         last_delta;
   };
@@ -124,11 +124,11 @@ class OutputBuffer {
   size_t bytes_max_;
   SendFn send_;
   Backlogs backlogs_;
-  std::unordered_map<uint32_t, size_t> user_bytes_;  // of the users who have a backlog
+  std::unordered_map<uint32_t, size_t> user_bytes_;  // of users with a backlog
   uint64_t num_merged_ = 0;
 };
 
-/// Appends `next` to `first`, both deltas of the same request and sample, `next` following.
+/// Appends `next` to `first`; both are deltas of the same request and sample, and `next` follows.
 void merge_deltas(Outgoing* first, const OutgoingView& next);
 
 }  // namespace hearth::broker

@@ -1,7 +1,7 @@
 #pragma once
-// The broker's name for a connection that asks and is answered. Each door (api.sock, TCP, HTTP)
-// numbers its own connections and writes its own tag, so a number of one door never reaches a
-// connection of another. Nothing in it comes from a client.
+// The broker's name for a connection. Each door (api.sock, TCP, HTTP) numbers its own connections
+// and adds its own tag, so a number of one door never reaches a connection of another. No part of
+// it comes from a client.
 
 #include <compare>
 #include <cstddef>
@@ -11,7 +11,7 @@
 namespace hearth::broker {
 
 enum class Door : uint8_t {
-  kNone,  ///< nobody: what the daemon does for itself
+  kNone,  ///< no connection: work of the daemon itself
   kIpc,   ///< api.sock
   kTcp,   ///< ZeroMQ over TCP with CURVE
   kHttp,  ///< one exchange over HTTP
@@ -19,8 +19,8 @@ enum class Door : uint8_t {
 
 struct PeerId {
   Door door = Door::kNone;
-  uint32_t uid = 0;     ///< whom the connection belongs to
-  uint64_t number = 0;  ///< of that door's connections; never used twice
+  uint32_t uid = 0;     ///< the connection's user
+  uint64_t number = 0;  ///< of that door's connection; never reused
 
   auto operator<=>(const PeerId&) const = default;
 };

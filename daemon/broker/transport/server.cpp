@@ -27,7 +27,7 @@ namespace {
 
 using boost::asio::posix::stream_descriptor;
 
-// Connections accepted in one turn: a storm of them leaves others their turns.
+// Connections accepted per turn, so that a burst of them does not starve other work.
 constexpr int kAcceptBurst = 32;
 constexpr int64_t kDeadlinesEveryUs = 500'000;
 constexpr size_t kScratchBytes = 64 << 10;
@@ -125,7 +125,7 @@ class Server final : public TransportServer, public ConnectionHost {
   stream_descriptor listener_;
   bool bound_ = false;
   bool accepting_ = false;
-  int reserve_fd_ = -1;  // closed for a moment where no other descriptor is left
+  int reserve_fd_ = -1;  // closed briefly when no other descriptor is free
   std::unordered_map<uint64_t, std::shared_ptr<Connection>> connections_;
   std::unordered_map<uint32_t, User> users_;
   std::vector<std::shared_ptr<Connection>> to_flush_;
@@ -137,15 +137,16 @@ class Server final : public TransportServer, public ConnectionHost {
   std::string refused_why_;
   int64_t deadlines_due_us_ = 0;
   std::vector<char> scratch_;
-  std::map<uint32_t, std::deque<std::function<void()>>> turns_;  // by user, never empty lists
+  std::map<uint32_t, std::deque<std::function<void()>>> turns_;  // by user; no list is empty
   uint32_t last_turn_ = 0;
   bool turning_ = false;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // handlers outlive us by a turn
+  std::shared_ptr<bool> alive_ =
+      std::make_shared<bool>(true);  // handlers may outlive us by one turn
 };
 
 Server::~Server() {
   *alive_ = false;
-  // Their owner is going, too: nobody is told.
+  // The owner is being destroyed too, so no callback is called.
   for (const auto& [number, connection] : std::exchange(connections_, {})) connection->close();
   if (bound_) ::unlink(path_.c_str());
   if (reserve_fd_ >= 0) ::close(reserve_fd_);
@@ -165,7 +166,7 @@ Result<void> Server::listen() {
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return os_error(path_, "socket");
   listener_.assign(fd);
-  ::unlink(name.c_str());  // left behind by a daemon that was killed
+  ::unlink(name.c_str());  // left by a daemon that was killed
   if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     return os_error(path_, "bind");
   }
@@ -192,7 +193,7 @@ void Server::wait_for_connections() {
 void Server::accept_some() {
   for (int i = 0; i < kAcceptBurst; ++i) {
     if (accept_one()) continue;
-    // What cannot be accepted now is tried again at the next tick.
+    // Connections that cannot be accepted now are retried at the next tick.
     if (errno != EAGAIN && errno != EWOULDBLOCK) return;
     break;
   }
@@ -215,8 +216,9 @@ bool Server::accept_one() {
   }
 }
 
-// Without a descriptor for it a connection would wait for ever, and wake the loop all the while.
-// False, with the reason in errno: nobody waits, or the reserve is gone, too.
+// Accepts and closes one connection, using the reserved descriptor. Without a descriptor a
+// connection would wait forever and keep waking the loop. False, with the reason in errno: none
+// waits, or the reserve is gone too.
 bool Server::turn_one_away() {
   if (reserve_fd_ >= 0) ::close(reserve_fd_);
   const int fd = ::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC);
@@ -311,7 +313,7 @@ void Server::next_turn() {
   work();
 }
 
-// What one turn of the loop says to a connection goes in one call of the system.
+// Bytes sent to a connection within one turn of the loop go out in one system call.
 void Server::flush_soon(std::shared_ptr<Connection> connection) {
   to_flush_.push_back(std::move(connection));
   if (std::exchange(flushing_, true)) return;

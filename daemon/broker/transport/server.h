@@ -1,7 +1,7 @@
 #pragma once
-// A Unix socket that speaks ZMTP: accepts connections, asks the kernel who each one is, and bounds
-// what any user may take: connections, bytes being received, bytes that wait to be read. Running
-// out of descriptors is survived. Owned by the io thread.
+// A Unix socket that speaks ZMTP: accepts connections, obtains each peer's credentials from the
+// kernel, and bounds what one user may take: connections, bytes in reception, unread bytes. Running
+// out of descriptors does not stop it. Owned by the io thread.
 
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
@@ -18,42 +18,43 @@
 
 namespace hearth::broker {
 
-/// What a server tells its owner, from the loop. Any of them may call the server.
+/// Callbacks of a server, from the loop. Each may call the server.
 struct TransportHandlers {
   std::function<void(const TransportPeer& peer, zmtp::Message message)> on_message{};
   std::function<void(const TransportPeer& peer, bool on, std::string_view topic)> on_subscription{};
-  /// A send() to this connection was refused, and would not be now.
+  /// A send() to this connection was refused; there is room now.
   std::function<void(const TransportPeer& peer)> on_writable{};
-  /// Of a connection whose handshake was done: it has ended.
+  /// A connection whose handshake was complete has ended.
   std::function<void(const TransportPeer& peer)> on_gone{};
 };
 
 class TransportServer {
  public:
-  /// Binds `path`, mode 0660, in place of whatever socket lies there. kInvalidArgument: the path is
-  /// too long for a socket; kIo with the system's reason.
+  /// Binds `path`, mode 0660, and replaces an existing socket. kInvalidArgument: the path is too
+  /// long for a socket; kIo with the system's reason.
   static Result<std::unique_ptr<TransportServer>> open(
       boost::asio::io_context& io, const Clock& clock, const std::filesystem::path& path,
       SocketKind kind, const TransportLimits& limits, TransportHandlers handlers);
   virtual ~TransportServer() = default;
 
-  /// kWouldBlock: the connection has enough to read; keep the message, on_writable follows.
-  /// kUnreachable: there is no such connection (any more).
+  /// kWouldBlock: too many bytes are unsent; keep the message, on_writable follows. kUnreachable:
+  /// there is no such connection.
   virtual ipc::SendOutcome send(uint64_t number, std::span<const std::string_view> frames) = 0;
-  /// Nothing more is read from it until release() was called as often. No-ops once it is gone.
+  /// Stops reading from it until release() has been called as many times. No effect once it is
+  /// closed.
   virtual void hold(uint64_t number) = 0;
   virtual void release(uint64_t number) = 0;
-  /// Deadlines. Call a few times a second.
+  /// Checks deadlines. Call a few times a second.
   virtual void tick() = 0;
-  /// Everything that was sent was taken by the system.
+  /// The system has taken everything that was sent.
   virtual bool idle() const = 0;
 
   virtual size_t num_connections() const = 0;
   virtual uint64_t num_refused() const = 0;
 };
 
-/// How many connections `wanted` become where the process may have so many descriptors: each
-/// takes one, and `others` stay free for files, workers and other sockets.
+/// Reduces `wanted` connections to what the process's descriptor limit permits: each takes one, and
+/// `others` stay free for files, workers and other sockets.
 size_t bounded_connections(size_t wanted, size_t others);
 
 }  // namespace hearth::broker

@@ -10,9 +10,9 @@ namespace hearth::broker {
 namespace {
 
 constexpr int kHighWater = 64;
-// A ROUTER does not say who has left, so connections are remembered up to a number.
+// A ROUTER does not report disconnects, so a bounded number of connections is remembered.
 constexpr size_t kMaxKnown = 1024;
-// A zero byte and four more: what a ROUTER calls a connection that chose no name.
+// A zero byte and four more: the routing id that a ROUTER gives to a connection that chose none.
 constexpr size_t kGeneratedBytes = 5;
 
 }  // namespace
@@ -36,7 +36,7 @@ Result<std::unique_ptr<TcpDoor>> TcpDoor::open(boost::asio::io_context& io, cons
   const ipc::SocketOptions options{
       .send_high_water = kHighWater,
       .receive_high_water = kHighWater,
-      // A frame over it ends the connection, so it leaves room for a reply that says why.
+      // A larger frame ends the connection, so leave room to answer with the reason.
       .max_frame_bytes = max_message_bytes + (1 << 20),
       .reconnect = true,
       .routing_id = {}};
@@ -68,7 +68,8 @@ void TcpDoor::on_message(ipc::Message& message, bool whole) {
   const std::string_view routing_id = message.empty() ? "" : message.front().view();
   const std::optional<uint32_t> uid =
       message.size() < 2 ? std::nullopt : ipc::authenticated_uid(message[1]);
-  // A client that chose its own routing id is not answered: the answer might be another's.
+  // A client that chose its own routing id gets no answer, because the answer could reach another
+  // client.
   if (!uid || routing_id.size() != kGeneratedBytes || routing_id.front() != '\0') {
     log_debug("tcp_refused", "count={}", ++num_refused_);
     if (uid) relay_->delivered(peer_name(ipc::source_descriptor(message[1])), *uid);
@@ -90,7 +91,7 @@ uint64_t TcpDoor::number_of(std::string_view routing_id, uint32_t uid) {
   if (found != numbers_.end()) {
     const uint64_t number = found->second;
     if (known_.at(number).uid == uid) return number;
-    forget(number);  // another user has the name now
+    forget(number);  // the name belongs to another user now
   }
   if (known_.size() >= kMaxKnown) forget(known_.begin()->first);
   const uint64_t number = ++last_number_;
@@ -117,7 +118,7 @@ ipc::SendOutcome TcpDoor::send(uint64_t number, std::span<const std::string_view
   const ipc::SendOutcome outcome = socket_->send(message);
   if (outcome == ipc::SendOutcome::kUnreachable) {
     numbers_.erase(found->second.routing_id);
-    known_.erase(found);  // whoever sends hears of it
+    known_.erase(found);  // the caller handles kUnreachable
   }
   return outcome;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// Clients over TCP with CURVE keys. libzmq speaks to them, on a socket of its own that nobody else
-// uses, behind a relay that bounds what strangers may cost. Owned by the io thread.
+// Clients over TCP with CURVE keys. libzmq serves them on a private Unix socket, behind a relay
+// that bounds the resources that unauthenticated peers may use. Owned by the io thread.
 
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
@@ -30,17 +30,17 @@ class TcpDoor {
     std::function<void(uint64_t number, uint32_t uid)> on_gone{};
   };
 
-  /// `inner`: a path for a Unix socket, in a folder that nobody else may enter. Errors say why the
-  /// daemon cannot start.
+  /// `inner`: a path for a Unix socket, in a directory that other users cannot enter. Errors say
+  /// why the daemon cannot start.
   static Result<std::unique_ptr<TcpDoor>> open(boost::asio::io_context& io, const Clock& clock,
                                                const ServerConfig& config,
                                                int64_t max_message_bytes,
                                                const std::filesystem::path& inner,
                                                Handlers handlers);
 
-  /// kWouldBlock: nothing says when there is room again; try by the clock.
+  /// kWouldBlock: nothing signals that there is room again, so retry on a timer.
   ipc::SendOutcome send(uint64_t number, std::span<const std::string_view> frames);
-  /// For connections from now on: the keys as the file has them now.
+  /// Reads the file's keys again, for later connections.
   Result<void> read_clients(const std::filesystem::path& file);
   void tick() { relay_->tick(); }
 

@@ -28,8 +28,8 @@ using asio::local::stream_protocol;
 using boost::system::error_code;
 
 constexpr size_t kGreetingBytes = 64;
-constexpr size_t kMostBytes = 1024;  // of a server before READY: its greeting and a WELCOME
-// The wait of an address after refused keys: doubles from the first to the second.
+constexpr size_t kMostBytes = 1024;  // bytes of a server before READY: its greeting and a WELCOME
+// Wait imposed on an address after refused keys: doubles from the first value up to the second.
 constexpr int64_t kPenaltyUs = 100'000;
 constexpr int64_t kMaxPenaltyUs = 30'000'000;
 constexpr size_t kMaxAddresses = 4096;
@@ -66,7 +66,7 @@ Result<tcp::endpoint> parse_address(const std::string& text) {
 
 class Relay;
 
-// Two sockets and what goes between them.
+// A client's socket, its socket to libzmq, and the bytes relayed between them.
 class Pair : public std::enable_shared_from_this<Pair> {
  public:
   Pair(Relay& relay, uint64_t number, std::string address, tcp::socket outer, asio::io_context& io,
@@ -86,13 +86,13 @@ class Pair : public std::enable_shared_from_this<Pair> {
   int64_t began_us() const { return began_us_; }
   const std::string& name() const { return name_; }
   size_t undelivered() const { return undelivered_; }
-  int64_t paused_since_us() const { return paused_since_us_; }  ///< kNotPaused: it is read
+  int64_t paused_since_us() const { return paused_since_us_; }  ///< kNotPaused: not paused
   static constexpr int64_t kNotPaused = INT64_MAX;
 
-  /// A message has come out. How many bytes that frees.
+  /// A message was delivered. Returns the number of bytes that this frees.
   size_t delivered() { return std::exchange(undelivered_, 0); }
   void resume();
-  std::optional<uint32_t> uid;  // once a message has come
+  std::optional<uint32_t> uid;  // known once a message was delivered
 
  private:
   void pump_in();
@@ -108,7 +108,7 @@ class Pair : public std::enable_shared_from_this<Pair> {
   CurveHandshake handshake_;
   std::string name_;        // of inner_
   size_t bytes_in_ = 0;     // before the key was admitted
-  size_t undelivered_ = 0;  // bytes since a message came out
+  size_t undelivered_ = 0;  // bytes since the last delivered message
   int64_t paused_since_us_ = kNotPaused;
   bool closed_ = false;
   std::array<char, 16384> in_;
@@ -139,7 +139,7 @@ class Relay final : public TcpRelay {
   int64_t now_us() const { return clock_.now_us(); }
   void named(const Pair& pair) { names_[pair.name()] = pair.number(); }
   void closed(Pair& pair);
-  /// Counts bytes on their way to libzmq.
+  /// Counts bytes sent towards libzmq.
   void add_undelivered(const Pair& pair, size_t bytes);
   bool may_read(const Pair& pair) const;
 
@@ -175,8 +175,7 @@ class Relay final : public TcpRelay {
 void Pair::start(const std::filesystem::path& inner) {
   error_code error;
   inner_.open(stream_protocol(), error);
-  // A name that the kernel chooses: it identifies the connection that a message of libzmq's came
-  // by.
+  // A name chosen by the kernel, which identifies the connection on which a message reached libzmq.
   sockaddr_un any{};
   any.sun_family = AF_UNIX;
   if (!error && ::bind(inner_.native_handle(), reinterpret_cast<sockaddr*>(&any),
@@ -270,7 +269,7 @@ void Relay::accept() {
   acceptor_.async_accept([this, alive = alive_](const error_code& error, tcp::socket socket) {
     if (!*alive || error == asio::error::operation_aborted) return;
     accepting_ = false;
-    if (error) return;  // out of descriptors, say: the next tick tries again
+    if (error) return;  // for example out of descriptors: the next tick retries
     admit(std::move(socket));
     accept();
   });
@@ -337,7 +336,7 @@ void Relay::delivered(std::string_view name, uint32_t uid) {
   freed(pair->address(), pair->delivered());
 }
 
-// The one that holds most, of those that wait for a message to be delivered for too long.
+// If any pair has been paused for too long: the pair with the most undelivered bytes. Else null.
 std::shared_ptr<Pair> Relay::stalled() const {
   std::shared_ptr<Pair> most;
   bool waits = false;

@@ -7,7 +7,7 @@
 namespace hearth::broker {
 namespace {
 
-// Messages taken in one turn: a flood on one socket leaves the others their turns.
+// Messages taken per turn, so that a flood on one socket does not starve the others.
 constexpr int kBurst = 64;
 
 }  // namespace

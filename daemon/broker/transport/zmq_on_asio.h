@@ -1,9 +1,9 @@
 #pragma once
 // A ZeroMQ socket inside an Asio loop.
 //
-// ZMQ_FD is edge-triggered, and a send consumes the edge as a receive does. So: drain until nothing
-// waits before every wait, and look again after every send. The descriptor is libzmq's: it is
-// released, never closed, by us. Owned and used by the io thread.
+// ZMQ_FD is edge-triggered, and a send consumes the edge as a receive does. So drain all messages
+// before every wait, and check again after every send. The descriptor belongs to libzmq: release
+// it, never close it. Owned and used by the io thread.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -16,7 +16,7 @@ namespace hearth::broker {
 
 class ZmqOnAsio {
  public:
-  /// Called for every message, malformed ones (too many frames) with `ok` false. It may send, and
+  /// Called for every message; malformed ones (too many frames) with `ok` false. It may send and
   /// may destroy this object.
   using OnMessage = std::function<void(ipc::Message& message, bool ok)>;
 
@@ -29,7 +29,7 @@ class ZmqOnAsio {
 
  private:
   void drain();
-  void schedule();  // a drain in the next turn of the loop, once
+  void schedule();  // drains once, in the next turn of the loop
   void wait();
 
   boost::asio::io_context& io_;
@@ -38,7 +38,8 @@ class ZmqOnAsio {
   OnMessage on_message_;
   bool scheduled_ = false;
   bool waiting_ = false;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // handlers outlive us by a turn
+  std::shared_ptr<bool> alive_ =
+      std::make_shared<bool>(true);  // handlers may outlive us by one turn
 };
 
 }  // namespace hearth::broker

@@ -49,7 +49,7 @@ bool equal_no_case(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-// True once `header_` has so many bytes.
+// True once `header_` has `bytes` bytes.
 bool Decoder::fill_header(std::string_view* input, size_t bytes) {
   if (header_.size() < bytes) {
     const size_t n = std::min(bytes - header_.size(), input->size());
@@ -60,7 +60,7 @@ bool Decoder::fill_header(std::string_view* input, size_t bytes) {
 }
 
 Result<std::optional<Event>> Decoder::take_greeting(std::string_view* input) {
-  // Judged as it comes: what is no greeting may never have 64 bytes.
+  // Checked byte by byte: input that is not a greeting may never reach 64 bytes.
   const bool whole = fill_header(input, kGreetingBytes);
   const auto byte = [this](size_t at) { return static_cast<uint8_t>(header_[at]); };
   if ((!header_.empty() && byte(0) != 0xFF) || (header_.size() > 9 && byte(9) != 0x7F)) {
@@ -82,7 +82,7 @@ Result<std::optional<Event>> Decoder::take_greeting(std::string_view* input) {
   return std::optional<Event>(greeting);
 }
 
-// True once the header is whole and the body follows.
+// True once the header is complete and the body follows.
 Result<bool> Decoder::take_header(std::string_view* input) {
   if (!fill_header(input, 1)) return false;
   flags_ = static_cast<uint8_t>(header_[0]);

@@ -1,7 +1,7 @@
 #pragma once
-// ZMTP 3.1 (ZeroMQ RFC 23 and 37) with the NULL mechanism, the server's side: bytes in, greetings,
-// commands and messages out, and back. No socket in it: what is decoded depends on the bytes alone,
-// however they were cut, and no memory is taken for bytes that have not come.
+// The server side of ZMTP 3.1 (ZeroMQ RFC 23 and 37) with the NULL mechanism: decodes bytes to
+// greetings, commands and messages, and encodes them. It has no socket: the result depends only on
+// the bytes, however they were split, and no memory is taken for bytes that have not arrived.
 //
 //   greeting  64 bytes: FF, 8 bytes, 7F, major, minor, mechanism (20 bytes, zero-padded),
 //             as-server, 31 bytes
@@ -22,8 +22,8 @@ namespace hearth::broker::zmtp {
 
 inline constexpr size_t kGreetingBytes = 64;
 
-/// What a peer may send. Beyond `kept_*` a message still ends, so that its sender can be told why
-/// it was refused, but no more of it is kept; beyond `max_*` the connection ends.
+/// What a peer may send. A message beyond `kept_*` is still read to its end, so that its sender can
+/// be told why it was refused, but the excess is not kept. Beyond `max_*` the connection ends.
 struct Limits {
   size_t kept_frames = 8;           ///< of a message
   size_t kept_bytes = 1024;         ///< of a message, all frames
@@ -33,14 +33,14 @@ struct Limits {
 };
 
 struct Greeting {
-  uint8_t minor = 0;  ///< of version 3
+  uint8_t minor = 0;  ///< minor version of ZMTP 3
 };
 struct Command {
   std::string name;
   std::string data;
 };
 struct Message {
-  std::vector<std::string> frames;  ///< the first ones, where not all were kept
+  std::vector<std::string> frames;  ///< the first ones, if not all were kept
   size_t num_frames = 0;
   uint64_t num_bytes = 0;
   bool whole = true;  ///< every frame was kept
@@ -51,13 +51,14 @@ class Decoder {
  public:
   explicit Decoder(const Limits& limits) : limits_(limits) {}
 
-  /// Takes bytes off `input`. Nothing: all were taken, and more are wanted. kProtocol: this is not
-  /// ZMTP 3, or over a bound; kUnsupported: another version or mechanism. Nothing follows an error.
+  /// Consumes bytes of `input`. Nothing: all were consumed, and more are needed. kProtocol: not
+  /// ZMTP 3, or beyond a bound; kUnsupported: another version or mechanism. Do not call it after an
+  /// error.
   Result<std::optional<Event>> next(std::string_view* input);
 
-  /// Bytes that the message at hand takes once the frames that it has begun are whole.
+  /// Memory that the current message needs once its begun frames are complete.
   uint64_t message_bytes() const { return in_message_ ? kept_bytes_ : 0; }
-  /// In the middle of a greeting, a frame or a message.
+  /// Within a greeting, a frame or a message.
   bool is_midway() const { return !header_.empty() || state_ == State::kBody || in_message_; }
 
  private:
@@ -69,35 +70,36 @@ class Decoder {
 
   const Limits limits_;
   State state_ = State::kGreeting;
-  std::string header_;  // of a greeting or a frame, as far as it has come
+  std::string header_;  // of a greeting or a frame, received so far
   uint8_t flags_ = 0;
-  uint64_t left_ = 0;  // of the body
-  bool keeps_ = true;  // the body
+  uint64_t left_ = 0;  // bytes of the body still to come
+  bool keeps_ = true;  // whether the body is kept
   std::string body_;
   bool in_message_ = false;
-  uint64_t kept_bytes_ = 0;  // of the message's frames
+  uint64_t kept_bytes_ = 0;  // of the current message's frames
   Message message_;
 };
 
 std::string greeting();
 void append_frame(std::string& out, std::string_view body, bool more);
 void append_command(std::string& out, std::string_view name, std::string_view data);
-/// READY of a socket of that type ("ROUTER").
+/// The READY command of a socket of that type ("ROUTER").
 void append_ready(std::string& out, std::string_view socket_type);
-/// The last words of a handshake that failed; at most 255 bytes of `reason` go.
+/// The ERROR command of a failed handshake; at most 255 bytes of `reason` are sent.
 void append_error(std::string& out, std::string_view reason);
 
-/// The Socket-Type that a READY names. kProtocol: malformed properties, or none of that name.
+/// The Socket-Type in a READY. kProtocol: malformed properties, or no Socket-Type.
 Result<std::string> socket_type_of(std::string_view ready_data);
 
-/// A subscription or its end, by a command (3.1) or a message (3.0); nothing for anything else.
+/// A subscription or its cancellation, from a command (3.1) or a message (3.0); nothing for any
+/// other input.
 struct Subscription {
   bool on = false;
   std::string_view topic;
 };
 std::optional<Subscription> subscription_of(const Command& command);
 std::optional<Subscription> subscription_of(const Message& message);
-/// The data of the PONG that answers a PING; nothing where the PING is malformed.
+/// The data of the PONG that answers a PING; nothing if the PING is malformed.
 std::optional<std::string_view> pong_of(const Command& ping);
 
 }  // namespace hearth::broker::zmtp
