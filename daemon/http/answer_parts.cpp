@@ -61,7 +61,7 @@ Json response_call(const Head& head, const MadeCall& call, std::string_view stat
 
 namespace {
 
-// The tools as this API writes them: without the object around the function's members.
+// The tools in this API's format, which omits the object around a function's members.
 Json response_tools(const ipc::GenerateRequest& request) {
   Json out = Json::array();
   const Json tools = Json::parse(request.tools.text, nullptr, false);
@@ -108,7 +108,7 @@ Json response_json(const Call& call, const Head& head, const Sample* sample,
               {"store", false},
               {"truncation", "disabled"},
               {"usage", nullptr}};
-  // Null stands for the model's own default (/v1/models/ID).
+  // Null means the model's own default (/v1/models/ID).
   if (call.request.temperature) out["temperature"] = *call.request.temperature;
   if (call.request.top_p) out["top_p"] = *call.request.top_p;
   if (call.request.max_tokens > 0) out["max_output_tokens"] = call.request.max_tokens;
@@ -124,7 +124,7 @@ Json response_json(const Call& call, const Head& head, const Sample* sample,
   for (const MadeCall& each : sample->calls) {
     output.push_back(response_call(head, each, "completed"));
   }
-  // What was cut is the last.
+  // Only the last item can be truncated.
   if (cut) output.back()["status"] = "incomplete";
   out["output"] = std::move(output);
   const ipc::Usage& usage = done->usage;
@@ -152,7 +152,7 @@ Json anthropic_content(const Sample& sample) {
   const bool nothing = sample.reasoning.empty() && sample.calls.empty();
   if (!sample.text.empty() || nothing) out.push_back({{"type", "text"}, {"text", sample.text}});
   for (const MadeCall& each : sample.calls) {
-    // Cut off, they are no JSON; this API has no place for a part of it.
+    // Truncated arguments are not valid JSON, and this API cannot express partial ones.
     Json input = Json::parse(each.arguments, nullptr, false);
     if (!input.is_object()) input = Json::object();
     out.push_back({{"type", "tool_use"},

@@ -1,6 +1,5 @@
 #pragma once
-// What whole answers and streams of the APIs are made of. Included by this folder's .cpp files
-// only.
+// Shared parts of whole answers and streams of the APIs. Included by this folder's .cpp files only.
 
 #include <cstdint>
 #include <string>
@@ -21,14 +20,14 @@ using ipc::Json;
 struct Head {
   std::string id;  ///< with the API's prefix
   int64_t created_s = 0;
-  std::string model;  ///< the file, once it is known
+  std::string model;  ///< the file's name, once it is known
 };
 
 struct MadeCall {
   ipc::ToolCall call;
   std::string arguments;
 };
-/// One sample of an answer, as far as it has come.
+/// One sample of an answer, as received so far.
 struct Sample {
   std::string text{};
   std::string reasoning{};
@@ -47,7 +46,7 @@ Json chat_message(const Sample& sample);
 Json response_reasoning(const Head& head, std::string_view text, std::string_view status);
 Json response_call(const Head& head, const MadeCall& call, std::string_view status);
 Json response_message(const Head& head, std::string_view text, std::string_view status);
-/// `done` null: under way.
+/// `done` null: still in progress.
 Json response_json(const Call& call, const Head& head, const Sample* sample,
                    const ipc::DoneEvent* done);
 
@@ -56,10 +55,10 @@ Json response_json(const Call& call, const Head& head, const Sample* sample,
 Json anthropic_content(const Sample& sample);
 Json stop_reason(const Sample& sample);
 Json stop_sequence(const Sample& sample);
-/// input_tokens are those that were computed: the API counts cached ones apart.
+/// input_tokens excludes cached tokens, which the API counts separately.
 Json anthropic_usage(int32_t prompt, int32_t cached, int32_t output);
 
-/// A server-sent event with a type.
+/// A server-sent event with an event type.
 void append_event(std::string_view type, const Json& data, std::string* out);
 
 // ---- The writers.

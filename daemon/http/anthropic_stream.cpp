@@ -1,4 +1,4 @@
-// Streams of Anthropic's messages API: one content block after the other.
+// Streams of Anthropic's messages API: content blocks in sequence.
 
 #include <fmt/core.h>
 
@@ -53,7 +53,7 @@ class AnthropicStream final : public AnswerWriter {
   }
 
   void done(const ipc::DoneEvent& event, std::string* out) override {
-    // An answer of nothing is an empty text.
+    // An empty answer gets one empty text block.
     if (index_ == 0 && block_ == Block::kNone) {
       enter(Block::kText, {{"type", "text"}, {"text", ""}}, out);
     }

@@ -1,6 +1,6 @@
 #pragma once
-// Our events as answers of the OpenAI and Anthropic APIs: one JSON body, or server-sent events as
-// they come. Pure: events in, bytes out; chunked coding and sockets are somebody else's.
+// Converts the daemon's events to answers of the OpenAI and Anthropic APIs: one JSON body, or
+// server-sent events as they arrive. Pure: events in, bytes out, without sockets or chunked coding.
 
 #include <cstdint>
 #include <memory>
@@ -15,46 +15,46 @@
 
 namespace hearth::http {
 
-/// Of an error that ends a request before its answer began.
+/// The status of an error that ends a request before its answer has begun.
 int status_of(Api api, ErrorCode code);
-/// The error in the API's own shape.
+/// The error in the API's own format.
 std::string error_body(Api api, int status, const Error& error);
 
-/// Writes one answer. What a call of it appends to `out` is to be sent: nothing before done() where
-/// the answer is one body.
+/// Writes one answer. Each call appends the bytes to send to `out`. If the answer is one body, only
+/// done() appends.
 class AnswerWriter {
  public:
   virtual ~AnswerWriter() = default;
   virtual void started(const ipc::StartedEvent& event, std::string* out) = 0;
-  /// Of the prompt, where they were asked for; before the first delta.
+  /// Log probabilities of the prompt, if requested; before the first delta.
   virtual void prompt_logprobs(const ipc::PromptLogprobsEvent&, std::string*) {}
-  /// New text of a sample, and its tokens' log probabilities where they were asked for: the frame
-  /// of a delta (ipc::encode_logprobs), or empty.
+  /// New text of a sample, and its tokens' log probabilities if requested: the frame of a delta
+  /// (ipc::encode_logprobs), or empty.
   virtual void delta(uint32_t sample, std::string_view text, std::string_view logprobs,
                      std::string* out) = 0;
-  /// Of a conversation's answer: what its template marks as reasoning, the beginning of a call, and
-  /// more of that call's arguments.
+  /// Of a conversation's answer: the text that its template marks as reasoning, the beginning of a
+  /// call, and further arguments of that call.
   virtual void reasoning(uint32_t, std::string_view, std::string*) {}
   virtual void call(uint32_t, const ipc::ToolCall&, std::string*) {}
   virtual void arguments(uint32_t, std::string_view, std::string*) {}
   virtual void sample_done(const ipc::SampleDoneEvent& event, std::string* out) = 0;
   virtual void done(const ipc::DoneEvent& event, std::string* out) = 0;
-  /// An error after a stream has begun; its last words.
+  /// An error after a stream has begun; ends it.
   virtual void failed(const Error& error, std::string* out) = 0;
 };
 
-/// `id`: of the request, unique; `created_s`: seconds since 1970.
+/// `id`: the request's unique id; `created_s`: seconds since 1970.
 std::unique_ptr<AnswerWriter> make_answer_writer(const Call& call, std::string_view id,
                                                  int64_t created_s);
 
-/// A request that ended otherwise than these APIs have a word for (cancelled, deadline): as an
-/// error; nothing for `stop` and `length`.
+/// The error text for a request that ended in a way these APIs cannot express (cancelled,
+/// deadline); null for `stop` and `length`.
 const char* abnormal_end(const ipc::DoneEvent& done);
 
 std::string tokenize_body(const ipc::TokenizeReply& reply);
-/// OpenAI's list of models, roles included: names that a request may use.
+/// OpenAI's list of models, with the roles: all names that a request may use.
 std::string models_body(const ipc::ModelsReply& reply);
-/// One of that list; empty: no such name.
+/// One entry of that list; empty: no such name.
 std::string model_body(const ipc::ModelsReply& reply, std::string_view name);
 std::string health_body(const ipc::HealthReply& reply);
 

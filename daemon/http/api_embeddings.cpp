@@ -21,7 +21,7 @@ Error bad(ErrorCode code, std::string_view field, std::string_view what) {
   return Error{code, fmt::format("{}: {}", field, what), std::string(field)};
 }
 
-// A list of numbers that read back as the floats they are.
+// A list of numbers that parse back to exactly the same floats.
 void append_numbers(std::string_view vector, std::string* out) {
   const auto values = ipc::floats_of_base64(vector);
   *out += '[';
@@ -34,7 +34,7 @@ void append_numbers(std::string_view vector, std::string* out) {
   *out += ']';
 }
 
-/// The input as our own `texts` or `ids`.
+/// Converts the input to the daemon's `texts` or `ids`.
 Result<void> take_input(const Json& input, Json& request) {
   const auto integer = [](const Json& value) { return value.is_number_integer(); };
   if (input.is_string()) {
@@ -83,7 +83,7 @@ Result<EmbeddingsCall> parse_embeddings(std::string_view body) {
     } else if (key == "dimensions") {
       return bad(ErrorCode::kUnsupported, key,
                  "is not supported: no model file says that its vectors may be cut");
-    } else if (key == "user") {  // whom the caller acts for; it changes no answer
+    } else if (key == "user") {  // identifies an end user; does not change the answer
       if (!value.is_string()) return bad(ErrorCode::kInvalidArgument, key, "want a string");
     } else {
       const std::string name = ipc::printable(key);
@@ -134,7 +134,7 @@ Result<ipc::TokenizeRequest> parse_count_tokens(std::string_view body) {
     if (!object.contains(key)) continue;
     return bad(ErrorCode::kUnknownField, key, "is not a parameter of counting");
   }
-  // Read as the request that it counts for: the same prompt, or the same refusal.
+  // Parse it as a full request, so that the prompt or the refusal is the same.
   object["max_tokens"] = 1;
   HEARTH_ASSIGN_OR_RETURN(Call call, parse_call(Api::kMessages, ipc::dump_json(object)));
   ipc::TokenizeRequest out;

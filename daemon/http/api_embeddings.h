@@ -1,6 +1,5 @@
 #pragma once
-// /v1/embeddings and /v1/messages/count_tokens: what they ask for in terms of our verbs, and their
-// answers. Pure.
+// Parses requests to /v1/embeddings and /v1/messages/count_tokens and writes their answers. Pure.
 
 #include <string>
 #include <string_view>
@@ -13,14 +12,15 @@ namespace hearth::http {
 
 struct EmbeddingsCall {
   ipc::EmbedRequest request{};
-  bool base64 = false;  ///< vectors as f32 in base64, else as lists of numbers
+  bool base64 = false;  ///< vectors as f32 in base64; false: as lists of numbers
 };
 
-/// `input`: a text, texts, a list of token ids or lists of them. Errors as of parse_call.
+/// `input`: a text, a list of texts, a list of token ids or a list of such lists. Errors as in
+/// parse_call.
 Result<EmbeddingsCall> parse_embeddings(std::string_view body);
 std::string embeddings_body(const ipc::EmbedReply& reply, bool base64);
 
-/// A request of Anthropic's messages without what concerns the answer.
+/// A request of Anthropic's messages API, without the parameters that only affect the answer.
 Result<ipc::TokenizeRequest> parse_count_tokens(std::string_view body);
 std::string count_tokens_body(const ipc::TokenizeReply& reply);
 

@@ -1,4 +1,4 @@
-// Errors in the shape of each API.
+// Errors in the format of each API.
 
 #include "daemon/http/api_answer.h"
 #include "ipc/wire/json.h"
@@ -34,7 +34,7 @@ std::string_view anthropic_type(int status) {
   }
 }
 
-// The word that clients of this API look for, where it has one.
+// The error code that clients of this API test for, if it has one.
 std::string openai_code(int status, ErrorCode code) {
   if (status == 401) return "invalid_api_key";
   if (code == ErrorCode::kContextOverflow) return "context_length_exceeded";

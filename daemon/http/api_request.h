@@ -1,7 +1,7 @@
 #pragma once
-// Requests of the OpenAI and Anthropic APIs as requests of ours. Pure: text in, struct or error
-// out. What is not supported is refused by its name; nothing that would change the answer is
-// ignored. Error::field is the API's own name of the parameter.
+// Converts requests of the OpenAI and Anthropic APIs to the daemon's own. Pure: text in, struct or
+// error out. Unsupported parameters are refused by name, and nothing that would change the answer
+// is ignored. Error::field is the API's own name of the parameter.
 
 #include <string>
 #include <string_view>
@@ -23,15 +23,15 @@ struct Call {
   Api api = Api::kCompletions;
   ipc::GenerateRequest request{};
   bool stream = false;
-  bool include_usage = false;  ///< of a stream of kCompletions and kChat
-  bool echo = false;           ///< kCompletions, whole: the prompt in front of each text
+  bool include_usage = false;  ///< in a stream of kCompletions or kChat
+  bool echo = false;           ///< kCompletions, not streamed: the prompt before each text
 };
 
-/// kProtocol where the body is no JSON object; kInvalidArgument, kUnsupported, kUnknownField and
+/// kProtocol if the body is not a JSON object; kInvalidArgument, kUnsupported, kUnknownField and
 /// kTooLarge name the parameter.
 Result<Call> parse_call(Api api, std::string_view body);
 
-/// POST /tokenize: `model`, `text`, `raw`, `parse_special`, as the verb of the socket.
+/// POST /tokenize: `model`, `text`, `raw`, `parse_special`, like the socket's verb.
 Result<ipc::TokenizeRequest> parse_tokenize(std::string_view body);
 
 }  // namespace hearth::http

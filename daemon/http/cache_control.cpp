@@ -1,4 +1,4 @@
-// How these APIs say that a prompt, or the front of it, shall be kept.
+// Parses the parameters by which these APIs ask to keep a prompt, or its beginning, in the cache.
 
 #include <charconv>
 
@@ -7,7 +7,7 @@
 namespace hearth::http {
 namespace {
 
-/// Seconds that "5m" or "1h" stands for.
+/// Seconds of "5m" or "1h".
 std::optional<int64_t> seconds_of(std::string_view text) {
   constexpr int64_t kMost = 30 * 24 * 3600;
   int64_t count = 0;
@@ -47,7 +47,7 @@ int64_t take_cache_control(Members& in) {
 }
 
 void take_retention(Members& in, Json& request) {
-  in.text("prompt_cache_key");  // prefixes are found by what they say
+  in.text("prompt_cache_key");  // accepted and unused: prefixes are found by their content
   const auto retention = in.text("prompt_cache_retention");
   if (!retention || *retention == "in_memory" || *retention == "in-memory") return;
   if (*retention != "24h") {

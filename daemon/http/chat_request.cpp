@@ -28,13 +28,12 @@ Json take_call(Members& in, const Json& call, const std::string& path) {
     inner.check_unknown();
     in.take_error_of(inner);
   }
-  from.take("index");  // of a stream's deltas, put together
+  from.take("index");  // a member of a stream's deltas, which clients leave in
   from.check_unknown();
   in.take_error_of(from);
   return out;
 }
 
-// Of the chat API.
 void take_chat_messages(Members& in, Json& request) {
   const Json* messages = in.take("messages");
   if (messages == nullptr) {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kUnfinished = R"(,"finish_reason":null})";
 
-// Chunks of the OpenAI completion APIs. What stands around a token's text is made once.
+// Chunks of the OpenAI completion APIs. The JSON around a token's text is built once.
 class ChunkStream final : public AnswerWriter {
  public:
   ChunkStream(const Call& call, Head head)
@@ -30,7 +30,7 @@ class ChunkStream final : public AnswerWriter {
                   {"created", head_.created_s},
                   {"model", head_.model}};
     begin_ = "data: " + ipc::dump_json(begin);
-    begin_.back() = ',';  // of the object's end
+    begin_.back() = ',';  // replaces the object's closing brace
     end_ = call_.include_usage ? "],\"usage\":null}\n\n" : "]}\n\n";
     delta_end_ = std::string(R"(,"logprobs":null)") + kUnfinished + end_;
     for (size_t i = 0; i < choices_.size(); ++i) {
@@ -46,7 +46,7 @@ class ChunkStream final : public AnswerWriter {
 
   void delta(uint32_t sample, std::string_view text, std::string_view logprobs,
              std::string* out) override {
-    if (text.empty() && logprobs.empty()) return;  // a part of a character
+    if (text.empty() && logprobs.empty()) return;  // an incomplete character
     Choice& choice = choices_.at(sample);
     *out += choice.begin;
     *out += chat_ ? R"("delta":{"content":)" : R"("text":)";
@@ -121,9 +121,9 @@ class ChunkStream final : public AnswerWriter {
 
  private:
   struct Choice {
-    std::string begin;  // of its chunks, up to what is new
-    size_t offset = 0;  // characters so far
-    int32_t call = 0;   // index of the one under way
+    std::string begin;  // of each chunk, up to the new text
+    size_t offset = 0;  // characters sent so far
+    int32_t call = 0;   // index of the current call
   };
   void end_delta(std::string* out) const {
     *out += '}';
@@ -136,7 +136,7 @@ class ChunkStream final : public AnswerWriter {
   std::vector<Choice> choices_;  // by sample
   std::string begin_;
   std::string end_;
-  std::string delta_end_;  // behind a delta without log probabilities
+  std::string delta_end_;  // after a delta without log probabilities
 };
 
 }  // namespace

@@ -39,7 +39,7 @@ Result<Call> parse_completions(const Json& body) {
   if (call.stream && request.value("prompt_logprobs", Json(false)) == true) {
     in.unsupported("prompt_logprobs", "is not supported in a stream");
   }
-  // Its tokens, and what they stand for where the prompt was none but tokens.
+  // Requests the prompt's tokens, and their text if the prompt was given as token ids.
   if (call.echo && (request.contains("logprobs") || request.contains("prompt_ids"))) {
     request["prompt_logprobs"] = true;
   }

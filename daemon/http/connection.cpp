@@ -13,10 +13,10 @@
 namespace hearth::http {
 namespace {
 
-// Requests sent ahead of an answer.
+// Bound on pipelined bytes.
 constexpr size_t kAheadBytes = 64 << 10;
-// After an answer that ends the connection: for the client to read it. Closing at once could
-// destroy it on its way, where the client is still sending.
+// How long to wait, after an answer that ends the connection, for the client to read it. Closing at
+// once could discard the answer if the client is still sending.
 constexpr int64_t kLingerMs = 2'000;
 
 int64_t seconds_since_1970() {
@@ -27,7 +27,7 @@ int64_t seconds_since_1970() {
 
 }  // namespace
 
-/// What a body asks for, and what the answer needs to know of its request.
+/// A parsed body, with the facts about its request that the answer needs.
 struct ParsedBody {
   Route route;
   bool may_chunk = false;
@@ -101,7 +101,7 @@ void Connection::read() {
 void Connection::on_read(const error_code& error, size_t bytes) {
   if (closed_) return;
   if (error) {
-    // Nobody is there any more, or will say more: what was asked is not wanted.
+    // The client has closed the connection or its sending side, so the request is abandoned.
     if (exchange_) return abandon();
     if (!idle() && !lingering_ && parsing_bytes_ == 0) {
       last_ = true;  // an answer is still being written
@@ -123,7 +123,7 @@ void Connection::on_read(const error_code& error, size_t bytes) {
   read();
 }
 
-// What has come of a request takes memory before anything can be said to it.
+// Charges the memory of a partly received request to its user. False: the share is used up.
 bool Connection::charge() {
   const size_t bytes = reader_.held_bytes() + parsing_bytes_;
   if (bytes == charged_) return true;
@@ -157,7 +157,7 @@ void Connection::process() {
   set_deadline();
 }
 
-// Before the body is read: whoever may not ask shall not make us keep it.
+// Runs before the body is read, so that refused requests take no memory.
 bool Connection::admit(const HttpRequest& head) {
   head_checked_ = true;
   route_ = {};
@@ -189,7 +189,7 @@ bool Connection::admit(const HttpRequest& head) {
 
 void Connection::handle(HttpRequest request) {
   last_ = !request.keep_alive;
-  phase_ = -1;  // whatever follows has its own time
+  phase_ = -1;  // the next phase gets its own deadline
   switch (route_.action) {
     case Action::kGenerate:
     case Action::kTokenize:
@@ -297,7 +297,7 @@ void Connection::set_deadline() {
   } else if (reader_.state() == RequestReader::State::kBody) {
     ms = config.body_timeout_ms;
   }
-  // A sender that trickles gains no time by it: only another phase has another deadline.
+  // A client that sends slowly gains no time: only a new phase sets a new deadline.
   const int phase = lingering_ ? 9 : static_cast<int>(reader_.state());
   if (phase == phase_ && deadline_ms_ != kNever && phase != 0) return;
   phase_ = phase;
@@ -318,7 +318,7 @@ void Connection::check_deadlines(int64_t now) {
   respond(refused(api_of(""), {408, "the request took too long to come"}));
 }
 
-// The client is gone and so is its request.
+// The client has disconnected, so its request is cancelled.
 void Connection::abandon() {
   const Exchanger from = exchanger();
   close();

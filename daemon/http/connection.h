@@ -1,7 +1,6 @@
 #pragma once
-// One HTTP connection: requests read one after the other, each answered before the next is looked
-// at. connection.cpp has what comes in and what it may cost in time, connection_answers.cpp what
-// goes out.
+// One HTTP connection. It reads requests one after the other and answers each before it parses the
+// next. connection.cpp has input and deadlines, connection_answers.cpp output.
 
 #include <array>
 #include <boost/asio/generic/stream_protocol.hpp>
@@ -24,36 +23,36 @@ namespace hearth::http {
 using boost::system::error_code;
 using Socket = boost::asio::generic::stream_protocol::socket;
 
-/// A time that never comes, in ms of the steady clock.
+/// A deadline that never expires, in ms of the steady clock.
 constexpr int64_t kNever = INT64_MAX;
-/// When to ask again for room that other requests or unread answers take.
+/// Delay before retrying when other requests or unread answers take all the room.
 constexpr int64_t kRetryMs = 1'000;
 int64_t now_ms();
 
 class Connection;
 
-/// What a connection asks of the server that accepted it. Outlives it.
+/// The server that accepted a connection, as the connection sees it. Outlives it.
 class ConnectionHost {
  public:
   virtual ~ConnectionHost() = default;
   virtual const ServerConfig& config() const = 0;
   virtual Backend& backend() = 0;
-  /// Numbers one exchange to the broker.
+  /// A new number for one exchange with the broker.
   virtual uint64_t new_exchange() = 0;
-  /// From now on the broker's answers to `exchange` are the connection's.
+  /// Routes the broker's answers to `exchange` to this connection.
   virtual void enter(uint64_t exchange, std::shared_ptr<Connection> connection) = 0;
   virtual void leave(uint64_t exchange) = 0;
-  /// Where an event is made, one after the other: memory that stays in the caches, which buffers of
-  /// the connections' own would not. Whoever takes it is done with it when it returns.
+  /// A buffer in which to build one event. It is shared, so that it stays in the CPU caches, which
+  /// buffers per connection would not. A user must be done with it before returning.
   virtual std::string& scratch() = 0;
   /// The connection is closed.
   virtual void forget(uint64_t number) = 0;
-  /// Of the user's share of bytes coming in, `bytes` instead of `before`. False, and nothing
-  /// changed: it is used up.
+  /// Changes this connection's part of the user's share of incoming bytes from `before` to `bytes`.
+  /// False, without a change: the share is used up.
   virtual bool charge(uint32_t peer_uid, size_t before, size_t bytes) = 0;
-  /// The same of long answers that wait to be written.
+  /// The same for long answers that wait to be written.
   virtual bool charge_answers(uint32_t peer_uid, size_t before, size_t bytes) = 0;
-  /// The peer showed a key that is none. And how long it has to wait before it may show another.
+  /// Records that the peer sent an invalid key.
   virtual void wrong_key(uint32_t peer_uid) = 0;
   virtual int64_t key_wait_ms(uint32_t peer_uid) = 0;
   /// Runs `work` soon, from the loop.
@@ -64,28 +63,28 @@ struct Response {
   int status = 200;
   std::string body;
   std::string_view type = "application/json";
-  std::string fields{};  ///< more of the head, each with its line's end
+  std::string fields{};  ///< additional header lines, each with its line end
 };
 Response refused(Api api, const Refusal& refusal);
 
 struct ParsedBody;
 
-/// A generation, or a tokenization, on its way.
+/// A request in progress.
 struct Exchange {
   uint64_t number = 0;
   Api api = Api::kCompletions;
   bool stream = false;
   bool chunked = false;
-  bool begun = false;                      ///< the head of a stream was sent
-  std::unique_ptr<AnswerWriter> writer{};  ///< null: tokenize, embed
+  bool begun = false;                      ///< the header of a stream was sent
+  std::unique_ptr<AnswerWriter> writer{};  ///< null: tokenize or embed
   bool embeds = false;
-  bool base64 = false;  ///< embed: vectors are not lists of numbers
-  bool counts = false;  ///< tokenize: the number alone, in Anthropic's shape
+  bool base64 = false;  ///< embed: vectors in base64 instead of lists of numbers
+  bool counts = false;  ///< tokenize: only the number of tokens, in Anthropic's format
 };
 
 class Connection final : public std::enable_shared_from_this<Connection> {
  public:
-  /// `uid`: whom requests belong to; `peer_uid`: whom the connection's memory is charged to.
+  /// `uid`: the owner of requests; `peer_uid`: the user whose share holds the connection's memory.
   Connection(ConnectionHost& host, Socket socket, uint64_t number, Rules rules, uint32_t uid,
              uint32_t peer_uid);
 
@@ -113,7 +112,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void read_aside(std::string_view json);
   void fail(const Error& error, int64_t retry_ms = 0);
   void end_reply(const Response& response);
-  /// A request is being parsed or answered: the next one waits.
+  /// A request is being parsed or answered; the next one waits.
   bool busy() const { return parsing_bytes_ > 0 || exchange_.has_value(); }
   void begin_stream();
   void send_stream(std::string_view events);
@@ -134,24 +133,24 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   const Rules rules_;
   const uint32_t uid_;
   const uint32_t peer_uid_;
-  size_t charged_ = 0;          // bytes of a request that is coming in
+  size_t charged_ = 0;          // bytes of an incoming request
   size_t answers_charged_ = 0;  // bytes of a long answer in out_ or writing_
-  size_t parsing_bytes_ = 0;    // of a body that another thread parses; 0: none
+  size_t parsing_bytes_ = 0;    // of a body being parsed on the side thread; 0: none
   RequestReader reader_;
   bool reading_ = false;
   bool closed_ = false;
-  bool lingering_ = false;     // all is said; what still comes is thrown away
-  bool last_ = false;          // the connection ends with the answer under way
-  bool head_only_ = false;     // HEAD: the answer under way has no body
-  bool head_checked_ = false;  // of the request that is being read
+  bool lingering_ = false;     // the answer is complete; further input is discarded
+  bool last_ = false;          // the connection ends after the current answer
+  bool head_only_ = false;     // HEAD: the current answer has no body
+  bool head_checked_ = false;  // for the request being read
   Route route_;
-  std::string origin_;  // an admitted page's, of the request under way
+  std::string origin_;  // origin of the page that sent the current request, if admitted
   std::optional<Exchange> exchange_;
   bool blocked_ = false;        // the broker keeps answers until there is room
-  bool reading_aside_ = false;  // another thread decodes an answer; the next ones wait
+  bool reading_aside_ = false;  // the side thread decodes an answer; later ones wait
   std::string out_;             // to be written next
   std::string writing_;         // being written
-  size_t written_ = 0;          // of it
+  size_t written_ = 0;          // bytes of writing_ already written
   int phase_ = -1;
   int64_t deadline_ms_ = kNever;
   int64_t write_deadline_ms_ = kNever;

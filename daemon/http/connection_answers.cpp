@@ -12,15 +12,15 @@
 namespace hearth::http {
 namespace {
 
-// Bytes that wait for a slow reader here; beyond it they stay with the broker.
+// Unsent bytes per slow reader kept here; beyond it answers stay with the broker.
 constexpr size_t kOutBytes = 64 << 10;
-// And there; a reader that is further behind has lost its answer. With what strings keep in reserve
-// it has cost less than a MiB by then (384 KiB: up to 1.06 MiB).
+// The broker's part; a reader further behind loses its answer. With the spare capacity of strings,
+// it has cost less than about a MiB by then (384 KiB: up to 1.06 MiB).
 constexpr size_t kBacklogBytes = 256 << 10;
-// A longer reply to a tokenize request is refused instead of decoded: as values it takes ten times
-// as much.
+// A longer reply to a tokenize request is refused instead of decoded, because decoded values take
+// ten times as much memory.
 constexpr size_t kTokenizeReplyBytes = 8 << 20;
-// Of a size in hexadecimal and its line's end.
+// Bytes of a size in hexadecimal and its line end.
 constexpr size_t kChunkHead = 2 * sizeof(size_t) + 2;
 
 void write_part(uint32_t sample, const ipc::DeltaPart& part, AnswerWriter& writer,
@@ -46,7 +46,7 @@ void write_delta(const ipc::Answer& answer, AnswerWriter& writer, std::string* e
   }
   const Result<std::vector<ipc::DeltaPart>> parts = ipc::decode_parts(*payload);
   if (!parts) return;
-  // These go with the tokens, whatever the tokens became.
+  // Sent with the tokens, whatever text the tokens became.
   if (!answer.logprobs.empty()) writer.delta(sample, "", answer.logprobs, events);
   for (const ipc::DeltaPart& part : *parts) write_part(sample, part, writer, events);
 }
@@ -121,11 +121,11 @@ void Connection::send_stream(std::string_view events) {
   send_chunk(chunk);
 }
 
-// Events behind kChunkHead bytes, which are for the chunk's size.
+// Events after kChunkHead bytes reserved for the chunk's size.
 void Connection::send_chunk(std::string& chunk) {
   begin_stream();
   const size_t bytes = chunk.size() - kChunkHead;
-  if (bytes == 0) return flush();  // an empty chunk would be the last
+  if (bytes == 0) return flush();  // an empty chunk would end the body
   size_t begin = kChunkHead;
   if (exchange_->chunked) {
     chunk[--begin] = '\n';
@@ -145,13 +145,13 @@ void Connection::end_stream() {
   finish();
 }
 
-// The answer is whole, if not yet written.
+// The answer is complete, though possibly not written yet.
 void Connection::finish() {
   host_.leave(exchange_->number);
   exchange_.reset();
   blocked_ = false;
   flush();
-  // Not here: the broker may be in the middle of what made this answer.
+  // Not here: the broker may be inside the code that produced this answer.
   host_.post([self = shared_from_this()] {
     if (self->closed_) return;
     self->process();
@@ -191,8 +191,7 @@ ipc::SendOutcome Connection::deliver(const ipc::Answer& answer) {
   return ipc::SendOutcome::kSent;
 }
 
-// A long answer, decoded by another thread; one that is a body itself is put into its form there,
-// too.
+// Decodes a long answer on the side thread. If it becomes a whole body, it is formatted there too.
 void Connection::read_aside(std::string_view json) {
   const size_t max_bytes = limits().body_bytes;
   const size_t most =
@@ -294,7 +293,7 @@ void Connection::on_event(const ipc::Event& event) {
   }
 }
 
-// What is made elsewhere, and copied only as far as the socket does not take it now.
+// Writes bytes of another buffer; copies only the part that the socket does not take now.
 void Connection::write(std::string_view bytes) {
   if (!closed_ && out_.empty() && writing_.empty()) {
     error_code error;
@@ -321,12 +320,12 @@ void Connection::flush() {
   }
   writing_.swap(out_);
   written_ = 0;
-  // At once, as far as the socket takes it: to hear from the loop that a write is done costs as
-  // much as the write.
+  // Write directly as much as the socket takes: an asynchronous completion costs as much as the
+  // write itself.
   error_code error;
   const size_t bytes = socket_.write_some(boost::asio::buffer(writing_), error);
   if (!error || error == boost::asio::error::would_block) return on_written({}, bytes);
-  // Not here: the broker may be in the middle of what is written.
+  // Not here: the broker may be inside the code that produced these bytes.
   host_.post([self = shared_from_this(), error] { self->on_written(error, 0); });
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// The prompt as a part of a completion's answer. Pure.
+// The prompt as part of a completion's answer. Pure.
 
 #include <string>
 
@@ -7,10 +7,10 @@
 
 namespace hearth::http {
 
-/// What the prompt's tokens stand for, together.
+/// The text of the prompt's tokens.
 std::string prompt_text(const ipc::PromptLogprobsEvent& prompt);
 
-/// [null,-1.5,...]: one for each of the prompt's tokens, appended.
+/// Appends [null,-1.5,...], one element per token of the prompt.
 void append_prompt_logprobs(const ipc::PromptLogprobsEvent& prompt, std::string* out);
 
 }  // namespace hearth::http

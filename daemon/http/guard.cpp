@@ -28,7 +28,7 @@ bool visible(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c > 0x20 && c < 0x7F; });
 }
 
-// No branch and no end depends on the bytes of `secret`.
+// Neither branches nor loop bounds depend on the bytes of `secret`.
 bool equal_secret(std::string_view given, std::string_view secret) {
   unsigned difference = given.size() == secret.size() ? 0 : 1;
   for (size_t i = 0; i < given.size(); ++i) {
@@ -78,7 +78,7 @@ Result<Endpoint> parse_endpoint(std::string_view text) {
   if (known != 1) return wrong(kWant);
   const bool loopback = out.v6 ? IN6_IS_ADDR_LOOPBACK(&v6) : ntohl(v4.s_addr) >> 24 == 127;
   if (!loopback) return wrong("other machines could reach it; only loopback addresses are served");
-  if (out.v6) out.address = "::1";  // however it was written
+  if (out.v6) out.address = "::1";  // in canonical form
   return out;
 }
 
@@ -188,7 +188,7 @@ Result<Keys> Keys::parse(std::string_view text, std::string_view source) {
 
 Keys::Verdict Keys::check(std::string_view key, Scope scope) const {
   Verdict verdict = Verdict::kUnknown;
-  for (const Key& known : keys_) {  // all of them, whichever it is
+  for (const Key& known : keys_) {  // compare all keys, for constant time
     const bool same = equal_secret(key, known.secret);
     if (same) {
       verdict = known.scopes[static_cast<int>(scope)] ? Verdict::kAdmitted : Verdict::kOutOfScope;

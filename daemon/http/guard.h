@@ -1,6 +1,6 @@
 #pragma once
-// Who may ask: the Host and Origin that a request names (against pages that a browser loaded from
-// elsewhere: DNS rebinding, cross-site requests), and API keys. Pure but for reading the file.
+// Access checks: the Host and Origin of a request (against DNS rebinding and cross-site requests by
+// web pages), and API keys. Pure except for reading the key file.
 
 #include <cstdint>
 #include <filesystem>
@@ -19,17 +19,17 @@ struct Endpoint {
   bool v6 = false;
   uint16_t port = 0;  ///< 0: the system chooses
 };
-/// kInvalidArgument for what is not a literal address with a port, and for an address beyond this
-/// machine: 127.0.0.0/8 and ::1 alone are listened on.
+/// kInvalidArgument if it is not a literal address with a port, or not a loopback address: only
+/// 127.0.0.0/8 and ::1 may be listened on.
 Result<Endpoint> parse_endpoint(std::string_view text);
 
-/// What a listener is called. Names are compared whole and without regard to case.
+/// The host names of a listener. Names are compared whole and case-insensitively.
 class HostRules {
  public:
   /// The Unix socket: `localhost` and `hearth`.
   static HostRules of_unix_socket(std::vector<std::string> more);
-  /// `localhost`, `127.0.0.1` (or the address listened on) and `[::1]` with the port, which may be
-  /// left out where it is 80.
+  /// `localhost`, `127.0.0.1` (or the listener's address) and `[::1]` with the port, which may be
+  /// omitted if it is 80.
   static HostRules of_tcp(const Endpoint& endpoint, std::vector<std::string> more);
 
   bool allows(std::string_view host) const;
@@ -38,13 +38,14 @@ class HostRules {
   std::vector<std::string> names_;
 };
 
-/// No Origin: no browser, or a page's own request, as Sec-Fetch-Site says where it is sent. An
-/// Origin must be one of those allowed, byte for byte; "null" never is.
+/// Without an Origin, the request is not from a browser, or from the page's own origin, which
+/// Sec-Fetch-Site confirms if sent. An Origin must equal one of those allowed, byte for byte;
+/// "null" is never allowed.
 bool origin_allowed(const std::vector<std::string>& origins, std::string_view fetch_site,
                     const std::vector<std::string>& allowed);
 
-/// Headers that a page of an allowed origin may send: what the official JavaScript clients of both
-/// APIs do (openai 4 to 6, @anthropic-ai/sdk).
+/// Headers that a page of an allowed origin may send: those of both APIs' official JavaScript
+/// clients (openai 4 to 6, @anthropic-ai/sdk).
 inline constexpr std::string_view kAllowedHeaders =
     "authorization, content-type, accept, x-api-key, api-key, anthropic-version, anthropic-beta, "
     "anthropic-dangerous-direct-browser-access, openai-organization, openai-project, openai-beta, "
@@ -56,17 +57,17 @@ inline constexpr std::string_view kAllowedHeaders =
 
 enum class Scope { kGenerate, kRead, kMetrics };
 
-/// Keys from a file: one a line, `NAME SCOPES KEY`; SCOPES are generate, read, metrics or all, with
-/// commas; KEY has 16 to 256 visible ASCII characters. `#` begins a comment line.
+/// Keys from a file, one per line: `NAME SCOPES KEY`. SCOPES are generate, read, metrics or all,
+/// separated by commas; KEY has 16 to 256 visible ASCII characters. `#` begins a comment line.
 class Keys {
  public:
-  /// kForbidden when others than its owner may read or write the file, or it belongs to somebody
-  /// else; kInvalidArgument names the line, and quotes nothing of it.
+  /// kForbidden if other users may read or write the file, or if it belongs to another user;
+  /// kInvalidArgument names the line without quoting it.
   static Result<Keys> load(const std::filesystem::path& file);
   static Result<Keys> parse(std::string_view text, std::string_view source);
 
   enum class Verdict { kAdmitted, kUnknown, kOutOfScope };
-  /// In a time that does not depend on how much of the key was right.
+  /// The time it takes does not depend on how much of the key is correct.
   Verdict check(std::string_view key, Scope scope) const;
   size_t size() const { return keys_.size(); }
 
@@ -79,7 +80,7 @@ class Keys {
   std::vector<Key> keys_;
 };
 
-/// The key of "Bearer KEY", or nothing.
+/// The key of "Bearer KEY", if any.
 std::optional<std::string_view> bearer(std::string_view authorization);
 
 }  // namespace hearth::http

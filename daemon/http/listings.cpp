@@ -1,4 +1,4 @@
-// Answers that no model makes: tokens, models, health.
+// Answers that need no model output: tokens, models, health.
 
 #include <string>
 #include <vector>
@@ -37,7 +37,7 @@ Json model_json(const std::string& id, const ipc::ModelEntry& entry) {
             {"file_bytes", entry.file_bytes}}}};
 }
 
-// Every name that a request may use, with the model that it means.
+// Visits every name that a request may use, with its model.
 template <class Visit>
 void for_each_name(const ipc::ModelsReply& reply, Visit visit) {
   for (const ipc::ModelEntry& entry : reply.models) visit(entry.name, entry);

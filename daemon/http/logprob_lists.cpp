@@ -35,7 +35,7 @@ constexpr std::array<ByteText, 256> make_byte_texts() {
 }
 constexpr std::array<ByteText, 256> kByteTexts = make_byte_texts();
 
-/// The text of a token: a view into `quoted`, or of `memory` where that has escapes.
+/// The text of a token: a view into `quoted`, or into `memory` if it contains escapes.
 std::string_view unquoted(std::string_view quoted, std::string* memory) {
   if (quoted.find('\\') == std::string_view::npos) return quoted.substr(1, quoted.size() - 2);
   memory->clear();
@@ -43,7 +43,7 @@ std::string_view unquoted(std::string_view quoted, std::string* memory) {
   return *memory;
 }
 
-/// The bytes that a token's text means, as a list.
+/// Appends the bytes of a token's text as a list.
 void append_bytes(std::string_view text, std::string* out) {
   const auto append = [out](unsigned char byte) {
     out->append(kByteTexts[byte].text.data(), kByteTexts[byte].size);
@@ -130,7 +130,7 @@ void CompletionLogprobs::add(const ipc::LogprobText& own, const ipc::LogprobText
     const auto same_text = [](const ipc::LogprobText& a) {
       return [&a](const ipc::LogprobText& b) { return a.text == b.text; };
     };
-    // Two tokens may read alike; a key is there once, and the last of them counts.
+    // Two tokens may have the same text. Write each key once, with the value of the last.
     for (const ipc::LogprobText* each = top; each != top + num_top; ++each) {
       if (std::any_of(top, each, same_text(*each))) continue;
       const ipc::LogprobText* last = each;

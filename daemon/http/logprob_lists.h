@@ -1,6 +1,6 @@
 #pragma once
-// Log probabilities as OpenAI's completion APIs show them, made from the JSON of a delta by taking
-// its numbers and strings over. Included by this folder's .cpp files only.
+// Log probabilities in the format of OpenAI's completion APIs. Numbers and strings are copied
+// unparsed from a delta's JSON. Included by this folder's .cpp files only.
 
 #include <cstddef>
 #include <string>
@@ -10,20 +10,20 @@
 
 namespace hearth::http {
 
-/// Of chat: members of "content", each
+/// Of chat: elements of "content", each
 ///   {"token":...,"logprob":...,"bytes":[...],"top_logprobs":[{"token":...},...]}
 void append_chat_logprobs(const ipc::LogprobTexts& texts, std::string* members);
 /// {"content":[members],"refusal":null}
 void append_chat_logprobs_object(const std::string& members, std::string* out);
 
-/// Of completions: four lists, a member of each for a token.
+/// Of completions: four lists with one element per token.
 class CompletionLogprobs {
  public:
-  /// `offset`: characters before these tokens.
+  /// `offset`: number of characters before these tokens.
   explicit CompletionLogprobs(size_t offset = 0) : offset_(offset) {}
 
   void add(const ipc::LogprobTexts& texts);
-  /// A prompt's tokens, of which the first was foreseen by nothing.
+  /// A prompt's tokens; the first has no log probability.
   void add_prompt(const ipc::PromptLogprobsEvent& prompt);
   /// {"tokens":[...],"token_logprobs":[...],"top_logprobs":[...],"text_offset":[...]}
   void append_to(std::string* out) const;
@@ -37,7 +37,7 @@ class CompletionLogprobs {
   std::string logprobs_;
   std::string tops_;
   std::string offsets_;
-  std::string text_;  // of the token under way
+  std::string text_;  // of the current token
 };
 
 }  // namespace hearth::http

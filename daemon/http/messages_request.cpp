@@ -1,12 +1,12 @@
-// POST /v1/messages, Anthropic's
+// POST /v1/messages of the Anthropic API
 
 #include "daemon/http/request_members.h"
 
 namespace hearth::http {
 namespace {
 
-/// The blocks of one message: text; of the user, results of calls, each a message of its own to a
-/// template; of the assistant, calls and thinking.
+/// The blocks of one message: text; for the user, results of calls, each of which becomes a
+/// separate message; for the assistant, calls and thinking.
 void take_blocks(const Json& blocks, const std::string& role, const std::string& path, Members& in,
                  Json& messages) {
   Json message = {{"role", role}, {"content", ""}};
@@ -33,7 +33,7 @@ void take_blocks(const Json& blocks, const std::string& role, const std::string&
       if (const Json* content = block.take("content")) {
         result = text_of(*content, {"text"}, at + ".content", in);
       }
-      block.flag("is_error", false);  // the content tells
+      block.flag("is_error", false);  // the content conveys it
       messages.push_back(
           {{"role", "tool"}, {"tool_call_id", id.value_or("")}, {"content", result.value_or("")}});
       Kept mark;
@@ -128,7 +128,7 @@ Result<Call> parse_messages(const Json& body) {
   call.stream = in.flag("stream", false);
   take_tools(in, ToolWords::kMessages, request);
   if (const int64_t keep_s = take_cache_control(in); keep_s > 0) request["cache_keep_s"] = keep_s;
-  in.take("metadata");  // whom the caller acts for
+  in.take("metadata");  // identifies an end user
   in.only("service_tier", {"auto", "standard_only"});
   in.only("thinking", {Json::parse(R"({"type":"disabled"})")});
   HEARTH_TRY(in.finish());

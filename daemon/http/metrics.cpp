@@ -42,7 +42,7 @@ class Page {
   std::string_view name_;
 };
 
-/// What GPUs say of themselves, in base units; nothing where none does.
+/// GPU readings in base units; none if no GPU reports any.
 void add_gpus(Page& page, const ipc::StatsReply& stats) {
   using Gpu = ipc::GpuSnapshot;
   const auto of_gpus = [&](std::string_view name, std::string_view help, auto read) {
@@ -50,7 +50,7 @@ void add_gpus(Page& page, const ipc::StatsReply& stats) {
     for (const ipc::WorkerStats& worker : stats.workers) {
       if (!worker.snapshot.gpu) continue;
       const double value = read(*worker.snapshot.gpu);
-      if (value < 0) continue;  // it does not say
+      if (value < 0) continue;  // not reported
       if (!std::exchange(begun, true)) page.metric(name, "gauge", help);
       page.value(value, fmt::format("{{model=\"{}\",gpu=\"{}\"}}", label(worker.model),
                                     label(worker.snapshot.gpu->name)));

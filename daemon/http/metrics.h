@@ -1,5 +1,5 @@
 #pragma once
-// The daemon's counters as Prometheus reads them (text format 0.0.4). Pure.
+// The daemon's counters in Prometheus format (text format 0.0.4). Pure.
 
 #include <string>
 

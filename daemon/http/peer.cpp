@@ -18,7 +18,7 @@ struct Question {
   inet_diag_req_v2 body;
 };
 
-// `address` as sock_diag has it: four words, of which IPv4 uses the first.
+// Converts `address` to the form of sock_diag: four words, of which IPv4 uses the first.
 bool put_address(const sockaddr_storage& address, __be32* words, __be16* port) {
   if (address.ss_family == AF_INET) {
     sockaddr_in in{};
@@ -54,7 +54,7 @@ std::optional<uint32_t> ask(int netlink, const Question& question) {
   }
   inet_diag_msg found{};
   std::memcpy(&found, answer + NLMSG_HDRLEN, sizeof found);
-  // A listener may be returned where no connection matched.
+  // The kernel may return a listener if no connection matched.
   if (found.id.idiag_sport != question.body.id.idiag_sport ||
       found.id.idiag_dport != question.body.id.idiag_dport || found.idiag_state != 1) {
     return std::nullopt;
@@ -88,7 +88,7 @@ std::optional<uint32_t> tcp_peer_uid(int fd) {
   question.body.idiag_states = ~0u;
   question.body.id.idiag_cookie[0] = INET_DIAG_NOCOOKIE;
   question.body.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-  // The other end's socket: its source is what our peer is.
+  // Query the other end's socket, whose source address is our peer's.
   if (!put_address(theirs, question.body.id.idiag_src, &question.body.id.idiag_sport) ||
       !put_address(ours, question.body.id.idiag_dst, &question.body.id.idiag_dport)) {
     return std::nullopt;

@@ -70,7 +70,7 @@ void take_sampling(Members& in, Json& request) {
   in.copy("top_p", request);
   in.copy("presence_penalty", request);
   in.copy("frequency_penalty", request);
-  // As these APIs mean them, of the whole text.
+  // These APIs apply penalties over the whole text.
   if (request.contains("presence_penalty") || request.contains("frequency_penalty")) {
     request["penalty_window"] = -1;
   }
@@ -81,7 +81,7 @@ void take_sampling(Members& in, Json& request) {
         "stop_ids", "ignore_eos", "priority", "deadline_ms", "speculate", "cache", "grammar"}) {
     in.copy(ours, request);
   }
-  in.text("user");  // whom the caller acts for; it changes no answer
+  in.text("user");  // identifies an end user; does not change the answer
 }
 
 void take_stream(Members& in, Call& call) {
@@ -150,7 +150,7 @@ void take_format(Members& in, std::string_view name, const Json& format, bool ne
       if (!nested) schema.take("type");
       schema.text("name");
       schema.text("description");
-      schema.flag("strict", true);  // it is followed to the letter either way
+      schema.flag("strict", true);  // output follows the schema exactly either way
       const Json* value = schema.take("schema");
       if (value == nullptr || !value->is_object()) {
         schema.fail("schema", ErrorCode::kInvalidArgument, "absent, want an object");

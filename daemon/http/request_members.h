@@ -1,5 +1,5 @@
 #pragma once
-// Reading the JSON of an API's request: members asked for by name, and what the APIs share.
+// Reads the JSON of an API's request, member by member, and the parameters that the APIs share.
 // Included by this folder's .cpp files only.
 
 #include <fmt/format.h>
@@ -21,17 +21,17 @@ namespace hearth::http {
 using ipc::describe;
 using ipc::Json;
 
-/// Of a request's body.
+/// Bounds on a request's body.
 inline constexpr ipc::JsonLimits kBodyLimits{.max_bytes = ipc::kMaxRequestBytes, .max_depth = 30};
 
-/// The members of a JSON object, each asked for by name; what nobody asked for is refused. After
-/// the first error nothing more is noted.
+/// The members of a JSON object, each taken by name. Members that were not taken are refused. After
+/// the first error no other is recorded.
 class Members {
  public:
   explicit Members(const Json& object, std::string path = {})
       : object_(object), path_(std::move(path)) {}
 
-  /// Null: absent, or the value null, which these APIs take for absent.
+  /// Null: absent, or the value null, which these APIs treat as absent.
   const Json* take(std::string_view name) {
     known_.emplace_back(name);
     const auto found = object_.find(name);
@@ -63,12 +63,12 @@ class Members {
     wrong(name, *value, "a string");
     return std::nullopt;
   }
-  /// Passed on as it is: our own table checks it.
+  /// Copies the value unchecked; decode() checks it.
   void copy(std::string_view name, Json& to, std::string_view as) {
     if (const Json* value = take(name)) to[std::string(as)] = *value;
   }
   void copy(std::string_view name, Json& to) { copy(name, to, name); }
-  /// A parameter of which only these values mean what happens anyway.
+  /// A parameter whose only accepted values mean the behaviour that applies anyway.
   void only(std::string_view name, const std::vector<Json>& values) {
     const Json* value = take(name);
     if (value == nullptr || std::find(values.begin(), values.end(), *value) != values.end()) return;
@@ -100,54 +100,57 @@ class Members {
   std::optional<Error> error_;
 };
 
-/// Our own name of a parameter that the API calls otherwise, for errors.
+/// The daemon's name of a parameter that the API names differently, for errors.
 struct Renamed {
   std::string_view ours;
   std::string_view theirs;
 };
 
-/// A value checked by the table of the socket's protocol.
+/// Checks the values against the field table of the socket's protocol.
 Result<ipc::GenerateRequest> decode(const Json& request, const std::vector<Renamed>& renamed);
 
-/// The defaults of these APIs, where they are not ours.
+/// The defaults of these APIs that differ from the daemon's.
 Json new_request();
-/// To us 0 is "as many as fit"; to these APIs it is nothing.
+/// Refuses 0, which means "as many as fit" to the daemon but nothing to these APIs.
 void take_max_tokens(Members& in, std::string_view name, Json& request);
 void take_stop(Members& in, std::string_view name, Json& request);
-/// What the OpenAI completion APIs share, and what hearth adds to them.
+/// The parameters that the OpenAI completion APIs share, and hearth's extensions.
 void take_sampling(Members& in, Json& request);
 void take_stream(Members& in, Call& call);
 
-/// How much of a message is to be kept, with all before it, and how long.
+/// How much of a message to keep in the cache, with everything before it, and for how long.
 struct Kept {
-  int64_t seconds = 0;  ///< 0: not more than others
-  size_t bytes = 0;     ///< of its text; 0: all. The last mark and the longest time of several hold
+  int64_t seconds = 0;  ///< 0: no longer than other prompts
+  size_t bytes = 0;  ///< of its text; 0: all. Of several marks, the last and the longest time apply
 
   void add(int64_t for_seconds, size_t up_to);
-  /// As a mark of the socket's protocol, once the message has its content.
+  /// Adds it to `message` as a mark of the socket's protocol. Call it once the message has its
+  /// content.
   void write_to(Json& message) const;
 };
-/// What a `cache_control` says: keep this and all before it so many seconds. 0: absent, or wrong.
+/// The seconds for which a `cache_control` asks to keep the prompt up to here. 0: absent or
+/// invalid.
 int64_t take_cache_control(Members& in);
-/// How long the OpenAI APIs keep a prompt.
+/// How long the OpenAI APIs ask to keep a prompt.
 void take_retention(Members& in, Json& request);
 
-/// The text that `content` is: a string, or a list of parts of text (of these types), whose marks
-/// are added to `kept`. Nothing where it is something else; `in` has the error then.
+/// The text of `content`: a string, or a list of text parts (of these types), whose cache marks are
+/// added to `kept`. Nothing if it is anything else; `in` then has the error.
 std::optional<std::string> text_of(const Json& content, const std::vector<std::string>& types,
                                    const std::string& path, Members& in, Kept* kept = nullptr);
-/// A schema that is to be followed, from `format` ({"type":...}), whose schema is its member
-/// json_schema or (of the responses API) its own.
+/// The schema for the output, from `format` ({"type":...}): its member json_schema or, in the
+/// responses API, `format` itself.
 void take_format(Members& in, std::string_view name, const Json& format, bool nested,
                  Json& request);
-/// Whose way of saying it.
+/// The API whose tool format is parsed.
 enum class ToolWords { kChat, kResponses, kMessages };
-/// Functions that the model may call, as tools, tool_choice and parallel_tool_calls of ours.
+/// Functions that the model may call, converted to the daemon's tools, tool_choice and
+/// parallel_tool_calls.
 void take_tools(Members& in, ToolWords words, Json& request);
-/// A call that the assistant has made, for `tool_calls` of its message.
+/// A call made by the assistant, for the `tool_calls` of its message.
 Json made_call(const std::string& id, const std::string& name, Json arguments);
 
-// One file each.
+// Each is defined in a file of its own.
 Result<Call> parse_completions(const Json& body);
 Result<Call> parse_chat(const Json& body);
 Result<Call> parse_responses(const Json& body);

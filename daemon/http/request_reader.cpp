@@ -12,12 +12,12 @@ namespace beast = boost::beast;
 using beast::error_code;
 using beast::http::field;
 
-// A chunk's own line, and what a client may put between chunks.
+// Bound on a chunk's header line and on bytes between chunks.
 constexpr size_t kChunkLineBytes = 256;
 
 }  // namespace
 
-/// The first line ends in a version that is one, and not ours.
+/// Whether the first line ends in a valid HTTP version other than ours.
 bool other_version(std::string_view bytes) {
   const size_t end = bytes.find("\r\n");
   const size_t begin = bytes.substr(0, end).rfind(" HTTP/");
@@ -34,7 +34,7 @@ bool has_bare_line_feed(std::string_view head) {
   return false;
 }
 
-// Beast's parser; what it meets becomes an HttpRequest.
+// Wraps Beast's parser and fills an HttpRequest.
 class RequestReader::Parser final : public beast::http::basic_parser<true> {
  public:
   HttpRequest request;
@@ -75,7 +75,7 @@ class RequestReader::Parser final : public beast::http::basic_parser<true> {
   }
   void on_chunk_header_impl(std::uint64_t, beast::string_view extensions,
                             error_code& error) override {
-    // Nobody needs extensions; they could be sent without end.
+    // Extensions are not used and could be sent without end.
     if (extensions.size() > kChunkLineBytes) error = beast::http::error::bad_chunk_extension;
   }
   std::size_t on_chunk_body_impl(std::uint64_t, beast::string_view body, error_code&) override {
@@ -120,13 +120,13 @@ HttpRequest RequestReader::take() {
 void RequestReader::parse() {
   if (!parser_) {
     parser_ = std::make_unique<Parser>();
-    // The bound is kept below: Beast's depends on how the bytes were cut.
+    // Bounds are checked below, because Beast's depend on how the bytes were split.
     parser_->header_limit(static_cast<std::uint32_t>(limits_.header_bytes + 8));
     parser_->body_limit(limits_.body_bytes);
     parser_->eager(true);
   }
   if (!parser_->is_header_done()) {
-    // The parser may have taken the first line already, with its end.
+    // The parser may have consumed the first line and its line end.
     const bool ends = head_bytes_ > 0 && bytes_.starts_with("\r\n");
     const size_t end = ends ? 0 : bytes_.find("\r\n\r\n");
     const size_t rest = end == std::string::npos ? bytes_.size() : end + (ends ? 2 : 4);
@@ -154,11 +154,11 @@ void RequestReader::parse() {
   if (error && error != beast::http::error::need_more) {
     return fail(400, "the request is not well-formed HTTP: " + error.message());
   }
-  // The parser waits for an empty line that is never going to come.
+  // The parser would wait forever for an empty line.
   if (!parser_->is_header_done() && has_bare_line_feed(bytes_)) {
     return fail(400, "a line of the head ends in LF without CR");
   }
-  // The parser asks for a whole head, and for whole lines between chunks.
+  // The parser consumes only whole headers, and whole lines between chunks.
   const size_t most =
       parser_->is_header_done() ? kChunkLineBytes + limits_.header_bytes : limits_.header_bytes;
   if (!parser_->is_done() && bytes_.size() > most) {

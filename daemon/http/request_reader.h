@@ -1,6 +1,6 @@
 #pragma once
-// HTTP/1.1 requests out of the bytes of a connection (RFC 9112), bounded. No socket in it: what a
-// request is depends on its bytes alone, however they were cut.
+// Parses HTTP/1.1 requests from a connection's bytes (RFC 9112), within bounds. It has no socket:
+// the result depends only on the bytes, however they were split.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,8 @@
 
 namespace hearth::http {
 
-/// A request as it came. Fields that may stand once stand in lists, so that a second one is seen.
+/// A request as received. Fields that may occur only once are lists too, so that a second one is
+/// noticed.
 struct HttpRequest {
   std::string method;
   std::string target;
@@ -26,13 +27,13 @@ struct HttpRequest {
   std::vector<std::string> expectations;
   std::vector<std::string> codings;  ///< transfer-encoding
   std::string content_encoding;
-  std::string fetch_site;     ///< sec-fetch-site: browsers say where the page is from
+  std::string fetch_site;     ///< sec-fetch-site: browsers state the relation to the page's origin
   bool fetch_method = false;  ///< access-control-request-method: a preflight
   std::string body;
 };
 
 struct ReaderLimits {
-  size_t header_bytes = 16 << 10;  ///< request line and fields together
+  size_t header_bytes = 16 << 10;  ///< request line and header fields together
   size_t body_bytes = 32 << 20;
 };
 
@@ -42,25 +43,25 @@ class RequestReader {
   ~RequestReader();
 
   enum class State {
-    kIdle,    ///< nothing of a request has come
-    kHeader,  ///< a part of its head
-    kBody,    ///< the head, and a part of its body
-    kDone,    ///< take() it
-    kFailed,  ///< not HTTP, or over a bound; nothing more is read
+    kIdle,    ///< no byte of a request has arrived
+    kHeader,  ///< part of the header has arrived
+    kBody,    ///< the header and part of the body have arrived
+    kDone,    ///< complete: take() it
+    kFailed,  ///< not HTTP, or beyond a bound; reads no further
   };
-  /// Takes what came. Bytes behind a whole request wait until it was taken.
+  /// Adds received bytes. Bytes after a complete request wait until it is taken.
   State push(std::string_view bytes);
   State state() const { return state_; }
-  /// The head of a request whose body is still to come, or that is done.
+  /// The header of a request whose body is still arriving, or of a complete one.
   const HttpRequest& head() const;
-  /// kDone: the request. What follows it is looked at next.
+  /// kDone: returns the request, then parses the bytes after it.
   HttpRequest take();
-  /// kFailed: the status to answer with, and why.
+  /// kFailed: the status and the reason to answer with.
   int status() const { return status_; }
   const std::string& problem() const { return problem_; }
-  /// Memory of what has come and was not taken.
+  /// Memory of received bytes that were not taken.
   size_t held_bytes() const;
-  /// Bytes that wait behind the request.
+  /// Bytes received after the current request.
   size_t waiting_bytes() const { return bytes_.size(); }
 
  private:
@@ -71,7 +72,7 @@ class RequestReader {
   const ReaderLimits limits_;
   std::unique_ptr<Parser> parser_;
   std::string bytes_;      // not parsed yet
-  size_t head_bytes_ = 0;  // parsed of a head that is not done
+  size_t head_bytes_ = 0;  // bytes parsed of an incomplete header
   State state_ = State::kIdle;
   int status_ = 0;
   std::string problem_;

@@ -1,12 +1,12 @@
-// Functions that the model may call, in the words of each API.
+// Parses the functions that the model may call, in the format of each API.
 
 #include "daemon/http/request_members.h"
 
 namespace hearth::http {
 namespace {
 
-/// {"name":..., "description":..., "parameters":{...}} out of `from`, whose schema has this name.
-/// What is not known is refused by name; the caller checks that.
+/// Takes {"name":..., "description":..., "parameters":{...}} from `from`, whose schema member is
+/// called `schema`. Unknown members are refused by name, which the caller checks.
 Json take_function(Members& from, std::string_view schema, bool forced) {
   Json out = Json::object();
   if (const auto name = from.text("name")) {
@@ -63,7 +63,7 @@ Json take_tool(Members& in, const Json& tool, size_t index, ToolWords words, boo
   return out;
 }
 
-/// auto, none, required or a function's name.
+/// Returns auto, none, required or a function's name.
 std::string take_choice(Members& in, ToolWords words, bool* one_call) {
   const Json* choice = in.take("tool_choice");
   if (choice == nullptr) return "auto";
@@ -107,7 +107,7 @@ std::string take_choice(Members& in, ToolWords words, bool* one_call) {
 }  // namespace
 
 Json made_call(const std::string& id, const std::string& name, Json arguments) {
-  // Templates want them as an object, the OpenAI APIs have their text.
+  // Templates need an object; the OpenAI APIs send it as text.
   if (arguments.is_string()) {
     Json object = Json::parse(arguments.get_ref<const std::string&>(), nullptr, false);
     if (object.is_object()) arguments = std::move(object);

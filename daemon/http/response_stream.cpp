@@ -1,4 +1,4 @@
-// Streams of OpenAI's responses API: one output item after the other.
+// Streams of OpenAI's responses API: output items in sequence.
 
 #include <fmt/core.h>
 
@@ -83,7 +83,7 @@ class ResponseStream final : public AnswerWriter {
     }
     place_ = place;
     around_ = ipc::dump_json(place);
-    around_.erase(0, 1);  // its braces: members to stand among others
+    around_.erase(0, 1);  // without its opening brace: these members follow others
     around_.pop_back();
   }
 
@@ -152,7 +152,7 @@ class ResponseStream final : public AnswerWriter {
   Sample sample_;
   Item item_ = Item::kNone;
   int32_t index_ = 0;
-  std::string text_;  // of the item
+  std::string text_;  // of the current item
   Json place_;
   std::string around_;
   int64_t sequence_ = 0;

@@ -5,8 +5,8 @@
 namespace hearth::http {
 namespace {
 
-/// The assistant's message that the last items have begun, or a new one: reasoning, text and calls
-/// are items of their own here, and one message to a template.
+/// The assistant message that the last items belong to, or a new one. Reasoning, text and calls are
+/// separate items in this API, but one message for a template.
 Json& assistant_message(Json& messages) {
   if (messages.empty() || messages.back()["role"] != "assistant") {
     messages.push_back({{"role", "assistant"}, {"content", ""}});
@@ -27,7 +27,7 @@ void take_message(Members& item, Members& in, const std::string& path, Json& mes
   } else {
     item.fail("content", ErrorCode::kInvalidArgument, "absent, want a string");
   }
-  // Behind reasoning of its own; else a message by itself.
+  // Text that follows reasoning belongs to the same message; otherwise it is a new one.
   const bool continued =
       role == "assistant" && !messages.empty() && messages.back()["role"] == "assistant" &&
       messages.back()["content"] == "" && !messages.back().contains("tool_calls");

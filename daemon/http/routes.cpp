@@ -37,7 +37,7 @@ bool equal_no_case(std::string_view a, std::string_view b) {
   });
 }
 
-// application/json, with or without a charset of UTF-8.
+// application/json, with or without charset=utf-8.
 bool is_json(const std::vector<std::string>& types) {
   if (types.size() != 1) return false;
   std::string_view type = types.front();
@@ -60,7 +60,7 @@ int hex(char c) {
   return -1;
 }
 
-// The name in a path: %20 is a space. Nothing where it is malformed.
+// Decodes a name in a path, where %20 is a space. Nothing if it is malformed.
 std::optional<std::string> unescaped(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -112,8 +112,8 @@ std::optional<Refusal> check_form(const HttpRequest& head) {
   return std::nullopt;
 }
 
-// A target in both forms that a server must take (RFC 9112, 3.2): a path, or a whole address, whose
-// host then goes before the Host field.
+// A target in the two forms that a server must accept (RFC 9112, 3.2): a path, or an absolute URI,
+// whose host then overrides the Host field.
 struct Target {
   std::string_view host;
   std::string_view path;
@@ -146,7 +146,7 @@ std::optional<Refusal> route(const Rules& rules, const HttpRequest& head, Route*
   const std::optional<Target> target = parse_target(head);
   if (!target) return Refusal{400, "want a path, or an address with http"};
   out->api = api_of(target->path);
-  // Answered as GET is, without the body.
+  // Answered like GET, without the body.
   const std::string_view method = head.method == "HEAD" ? "GET" : std::string_view(head.method);
   if (!rules.hosts.allows(target->host)) {
     return Refusal{421, "this Host is not served here; http.allowed_hosts adds names"};
@@ -169,7 +169,7 @@ std::optional<Refusal> route(const Rules& rules, const HttpRequest& head, Route*
     }
     out->action = known.action;
     out->api = known.api;
-    // Asked by whatever watches the daemon, and telling no more than that it lives.
+    // Health needs no key: monitoring asks for it, and it only reports that the daemon is alive.
     if (known.action != Action::kHealth) {
       if (auto refusal = check_key(rules, head, known.scope)) return refusal;
     }
@@ -178,7 +178,7 @@ std::optional<Refusal> route(const Rules& rules, const HttpRequest& head, Route*
         !equal_no_case(head.content_encoding, "identity")) {
       return Refusal{415, "want a body without Content-Encoding"};
     }
-    // A page of another origin can send other types without asking first.
+    // Other content types can be sent by a page of another origin without a preflight.
     if (known.method == "POST" && !is_json(head.content_types)) {
       return Refusal{415, "want Content-Type: application/json"};
     }

@@ -1,6 +1,5 @@
 #pragma once
-// What a request asks for, by its method and path; and what it must be like before it is answered.
-// Pure.
+// Maps a request's method and path to an action and checks the request's header first. Pure.
 
 #include <optional>
 #include <string>
@@ -17,38 +16,38 @@ enum class Action {
   kGenerate,  ///< one of the APIs
   kTokenize,
   kModels,
-  kModel,  ///< one of them, by name
+  kModel,  ///< one model, by name
   kHealth,
   kMetrics,
   kEmbeddings,
-  kCountTokens,  ///< of Anthropic's messages
-  kPreflight,    ///< a browser asks whether it may
+  kCountTokens,  ///< of Anthropic's messages API
+  kPreflight,    ///< a browser's preflight for a cross-origin request
 };
 
 struct Route {
   Action action = Action::kHealth;
-  Api api = Api::kCompletions;  ///< whose shape errors have, too
+  Api api = Api::kCompletions;  ///< also the format of errors
   std::string model;            ///< kModel
 };
 
-/// A status other than 200, and why.
+/// A status other than 200, and the reason.
 struct Refusal {
   int status = 0;
   std::string message;
-  std::string allow{};  ///< 405: the methods there are
+  std::string allow{};  ///< 405: the allowed methods
 };
 
-/// What all requests of a listener are measured by.
+/// The rules of a listener, applied to all its requests.
 struct Rules {
   HostRules hosts;
   std::vector<std::string> origins;
-  const Keys* keys = nullptr;  ///< null: no key is asked for
-  bool other_user = false;     ///< the connection is not of a user who is admitted
+  const Keys* keys = nullptr;  ///< null: no key is required
+  bool other_user = false;     ///< the connection belongs to a user who is not admitted
 };
 
-/// Whose shape an error about this target has.
+/// The API whose format is used for errors about this target.
 Api api_of(std::string_view target);
-/// Where the request goes, or why nowhere. Looks at the head alone.
+/// Finds the route, or returns the refusal. Uses only the header.
 std::optional<Refusal> route(const Rules& rules, const HttpRequest& head, Route* out);
 
 /// "Not Found"

@@ -26,14 +26,14 @@ namespace {
 
 namespace asio = boost::asio;
 constexpr std::chrono::milliseconds kTick{100};
-// Beyond one request of the largest size, what all of a user's may have come in together; and what
-// several long answers of a user may take.
+// Bound on a user's incoming bytes, in addition to one request of the largest size, and on a user's
+// long answers.
 constexpr size_t kShareBytes = 8 << 20;
-// Wrong keys that cost nothing; then each doubles the wait for the next.
+// Wrong keys without a delay; each further one doubles the wait.
 constexpr int kFreeWrongKeys = 5;
 constexpr int64_t kKeyPauseMs = 100;
 constexpr int64_t kMaxKeyPauseMs = 10'000;
-// Connections of a peer that the kernel cannot name, or that no rule admits.
+// Connections of peers that the kernel cannot name or that no rule admits.
 constexpr size_t kStrangers = 8;
 constexpr uint32_t kNobody = UINT32_MAX;
 
@@ -89,7 +89,7 @@ class Server final : public HttpServer, public ConnectionHost {
   }
   bool charge_answers(uint32_t peer_uid, size_t before, size_t bytes) override {
     Peer& peer = peers_[peer_uid];
-    // One answer of any length is always sent.
+    // A single answer is always sent, whatever its length.
     if (bytes > before && peer.outgoing > 0 && peer.outgoing - before + bytes > kShareBytes) {
       return false;
     }
@@ -110,11 +110,11 @@ class Server final : public HttpServer, public ConnectionHost {
   void post(std::function<void()> work) override { asio::post(io_, std::move(work)); }
 
  private:
-  // Everything of one user, on whatever listener.
+  // Resources of one user, over all listeners.
   struct Peer {
     size_t connections = 0;
-    size_t incoming = 0;  // bytes of requests that are coming in
-    size_t outgoing = 0;  // bytes of long answers that wait to be written
+    size_t incoming = 0;  // bytes of incoming requests
+    size_t outgoing = 0;  // bytes of long answers waiting to be written
     int wrong_keys = 0;
     int64_t key_pause_ms = 0;
     int64_t no_key_before_ms = 0;
@@ -155,7 +155,7 @@ Result<void> Server::listen_unix() {
                  fmt::format("{}: a socket's path has at most 107 bytes", config_.socket.string()),
                  ""};
   }
-  // The runtime directory is locked by this daemon: what lies there is left from another.
+  // This daemon holds the lock of the runtime directory, so an existing socket is stale.
   std::error_code ignored;
   std::filesystem::remove(config_.socket, ignored);
   error_code error;
@@ -186,7 +186,7 @@ Result<void> Server::listen_tcp() {
   return {};
 }
 
-// Asio does not: a worker that is started later would hold the connection open.
+// Asio does not set it. A worker started later would otherwise hold the connection open.
 void close_on_exec(int fd) { ::fcntl(fd, F_SETFD, FD_CLOEXEC); }
 
 Result<void> Server::listen() {
@@ -207,7 +207,7 @@ void Server::accept(Acceptor& acceptor, bool* accepting) {
   acceptor.async_accept([this, &acceptor, accepting](const error_code& error, auto socket) {
     if (error == asio::error::operation_aborted) return;
     *accepting = false;
-    if (error) {  // out of descriptors, say: the next tick tries again
+    if (error) {  // for example out of descriptors: the next tick retries
       log_warn("http_accept", "error=\"{}\"", error.message());
       return;
     }
@@ -225,7 +225,7 @@ void Server::admit(Socket socket, bool tcp) {
   close_on_exec(socket.native_handle());
   error_code ignored;
   socket.non_blocking(true, ignored);
-  // Who it is comes before any count: nobody's connections shut out another user's.
+  // Identify the user before counting, so that unidentified connections cannot shut out a user.
   const int fd = socket.native_handle();
   const std::optional<uint32_t> named = tcp ? tcp_peer_uid(fd) : unix_peer_uid(fd);
   if (!tcp && !named) return;

@@ -1,4 +1,4 @@
-// Answers that are one body.
+// Answers sent as one body.
 
 #include <utility>
 
@@ -18,8 +18,8 @@ class WholeAnswer final : public AnswerWriter {
         logprobs_(samples_.size()) {}
 
   void started(const ipc::StartedEvent& event, std::string*) override { head_.model = event.model; }
-  // Log probabilities become JSON as they come: all of them at the end would keep everybody
-  // waiting.
+  // Convert log probabilities to JSON as they arrive: converting all at the end would delay all
+  // other users.
   void delta(uint32_t sample, std::string_view text, std::string_view logprobs,
              std::string*) override {
     if (sample >= samples_.size()) return;
@@ -61,7 +61,7 @@ class WholeAnswer final : public AnswerWriter {
   }
 
  private:
-  /// The prompt as text: as it was given, or else what its tokens stand for.
+  /// The prompt's text: as given, or decoded from its tokens.
   std::string echo() const {
     if (!call_.echo) return {};
     return call_.request.prompt_ids.empty() ? call_.request.prompt : prompt_text(prompt_);
@@ -90,7 +90,7 @@ class WholeAnswer final : public AnswerWriter {
 
   void append_completion(const ipc::DoneEvent& event, std::string* out) const {
     const bool chat = call_.api == Api::kChat;
-    const auto open = [out](const Json& object) {  // and more members follow
+    const auto open = [out](const Json& object) {  // leaves the object open for more members
       *out += ipc::dump_json(object);
       out->back() = ',';
     };
@@ -131,7 +131,7 @@ class WholeAnswer final : public AnswerWriter {
     *out += '}';
   }
 
-  /// One sample's: of chat, or of completions.
+  /// Of one sample, for chat or for completions.
   struct Logprobs {
     std::string chat{};
     CompletionLogprobs completion{};
