@@ -1,10 +1,9 @@
 #pragma once
-// What a model's steps were measured to cost on this machine, kept from one worker to the next.
+// Stores the measured costs of a model's steps on this machine, for the next worker.
 //
-// A cost is of the machine that it was measured on. Two things identify a machine: the device's
-// name, and its ceilings (bytes read and int8 operations per second), which a worker measures when
-// it is idle, once after each start of the machine. Costs that were measured under other ceilings
-// are dropped.
+// Costs are valid only for the machine on which they were measured. Two things identify a machine:
+// the device's name, and its ceilings (bytes read and int8 operations per second), which a worker
+// measures when it is idle, once after each boot. Costs measured under other ceilings are dropped.
 
 #include <filesystem>
 #include <string>
@@ -14,30 +13,30 @@
 
 namespace hearth::worker {
 
-/// Ceilings further apart than this factor are those of different machines. A step's cost that is
-/// wrong by less corrects itself in a few steps (engine/cost/step_cost.h), and a busy machine can
-/// halve what is measured.
+/// Ceilings that differ by more than this factor belong to different machines. A smaller error in a
+/// step's cost corrects itself in a few steps (engine/cost/step_cost.h), and load on the machine
+/// can halve a measurement.
 inline constexpr double kOtherMachine = 2;
 
 struct CostFile {
-  std::filesystem::path path;      ///< empty: nothing is kept
+  std::filesystem::path path;      ///< empty: nothing is stored
   std::string device;              ///< "cpu avx512vnni, AMD EPYC, 2 threads"
-  std::filesystem::path ceilings;  ///< the machine's, for all models
+  std::filesystem::path ceilings;  ///< the machine's file, for all models
 };
 
-/// `folder` is made where it is absent; a model's costs are found by its fingerprint and the
+/// Creates `folder` if it does not exist. A model's costs are identified by its fingerprint and the
 /// device's numerics.
 CostFile cost_file(const std::filesystem::path& folder, const std::string& fingerprint,
                    const std::string& numerics, std::string device);
 
-/// None where there is no file, or one of another device or of other ceilings than were noted last,
-/// or one that makes no sense.
+/// Empty if there is no file, or the file is for another device or other ceilings than the latest,
+/// or its content is invalid.
 engine::MeasuredCosts load_costs(const CostFile& file);
-/// With today's date and the ceilings, where those were noted since the machine started. Best
-/// effort: it only saves guessing.
+/// Adds today's date, and the ceilings if they were recorded since boot. Best effort: without the
+/// file, costs are estimated.
 void save_costs(const CostFile& file, const engine::MeasuredCosts& costs);
 
-/// Whether the device's ceilings were noted since the machine started.
+/// Whether the device's ceilings were recorded since boot.
 bool has_ceilings(const CostFile& file);
 void note_ceilings(const CostFile& file, const kernels::Ceilings& ceilings);
 

@@ -1,7 +1,7 @@
 #pragma once
-// What fits into a device with memory of its own, decided before anything is taken: pools sized
-// against what is free now, or a refusal with the numbers; and, once it is taken, whether what
-// could not be known ahead stayed within what was set aside for it. Pure arithmetic.
+// Decides what fits into a device with its own memory before any is taken: sizes the pools for the
+// memory free now, or refuses with the numbers. After loading, checks that the memory not known in
+// advance stayed within its reserve. Pure arithmetic.
 
 #include <cstdint>
 
@@ -12,36 +12,37 @@ namespace hearth::worker {
 
 struct DeviceRoom {
   uint64_t free_bytes = 0;      ///< on the device now
-  uint64_t reserved_bytes = 0;  ///< of them left to the driver and to captured steps
-  uint64_t weight_bytes = 0;    ///< packed, as the device takes them
-  uint64_t scratch_bytes = 0;   ///< of the ops, and pages that are not full
-  uint64_t draft_bytes = 0;     ///< a draft model and all that is its own
+  uint64_t reserved_bytes = 0;  ///< of these, left to the driver and to captured steps
+  uint64_t weight_bytes = 0;    ///< packed for the device
+  uint64_t scratch_bytes = 0;   ///< of the ops, and partly filled pages
+  uint64_t draft_bytes = 0;     ///< a draft model with everything it needs
   uint64_t fixed_bytes() const {
     return reserved_bytes + weight_bytes + scratch_bytes + draft_bytes;
   }
 };
 
-/// `config` with its kv_bytes settled. One that asks for a number of bytes gets it or nothing;
-/// kv_bytes 0 means as much as is useful (a few full contexts, as plan_memory says) and fits beside
-/// the rest. Errors: plan_memory's, and kOutOfMemory with each part where one KV block per layer
-/// group does not fit, and with the KV and the context that would.
+/// `config` with its kv_bytes determined. A configured size is used as it is or refused. kv_bytes 0
+/// means as much as is useful (a few full contexts, as in plan_memory) and fits next to the rest.
+/// Errors: those of plan_memory, and kOutOfMemory if one KV block per layer group does not fit,
+/// listing each part and the KV size and context that would fit.
 Result<engine::EngineConfig> fit_to_device(const engine::EngineConfig& config,
                                            const models::Model& model, const DeviceRoom& room);
 
-/// What of the device's memory went where, when all is loaded and captured.
+/// Use of the device's memory after loading and capturing.
 struct DeviceBill {
-  uint64_t free_before_bytes = 0;  ///< when it was planned
-  uint64_t planned_bytes = 0;      ///< all of the plan but what was reserved
+  uint64_t free_before_bytes = 0;  ///< at planning
+  uint64_t planned_bytes = 0;      ///< the whole plan except the reserve
   uint64_t reserved_bytes = 0;
   uint64_t free_after_bytes = 0;
-  uint64_t graph_bytes = 0;    ///< that captured steps took
-  int32_t graphs_refused = 0;  ///< for want of memory
-  /// That went without being planned: captured steps, the driver, and whoever else uses the device.
+  uint64_t graph_bytes = 0;    ///< taken by captured steps
+  int32_t graphs_refused = 0;  ///< for lack of memory
+  /// Memory taken outside the plan: by captured steps, the driver, and other processes on the
+  /// device.
   uint64_t taken_bytes() const;
 };
-/// Where more was taken than was reserved, the plan had room to spare and nothing is lost, or the
-/// device is full, and any call of the driver may be the one that fails: kOutOfMemory, with the
-/// numbers, before the first request. What is still free tells the two apart.
+/// If more was taken than reserved, either the plan left room and nothing is lost, or the device is
+/// full and any driver call may fail. The memory still free distinguishes the two; the second is
+/// kOutOfMemory, with the numbers, before the first request.
 Result<void> check_reserve(const DeviceBill& bill);
 
 }  // namespace hearth::worker

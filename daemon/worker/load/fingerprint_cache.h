@@ -1,7 +1,7 @@
 #pragma once
-// Digests of files that were read before, so that a model that comes back to memory is read once
-// and not twice. Known by device, inode, size and times of modification and change; a damaged or
-// missing entry is a miss.
+// Digests of model files read before, so that loading a model again reads its file once instead of
+// twice. An entry is identified by device, inode, size, and modification and change times; a
+// damaged or missing entry is a miss.
 
 #include <filesystem>
 #include <string>
@@ -12,9 +12,9 @@
 
 namespace hearth::worker {
 
-/// models::fingerprint_file(file), or what an entry of `folder` (ours alone; empty: none) says of
-/// the file as it is now. Whenever the file is read, its weights are checked on the way (`weights`
-/// is the same file, parsed): an entry exists only of a file whose weights are finite. Errors of
+/// models::fingerprint_file(file), or the entry in `folder` (private to us; empty: none) that
+/// matches the file's current identity. Reading the file also checks its weights (`weights` is the
+/// same file, parsed), so an entry exists only for a file whose weights are finite. Errors of
 /// reading the file and of that check.
 Result<std::string> cached_fingerprint(const models::ReadableFile& file,
                                        const models::GgufFile& weights,

@@ -1,6 +1,6 @@
 #pragma once
-// What a model file holds, as plain data: gathered from a parsed file without reading its weights,
-// printed by inspection_text.cpp and inspection_json.cpp. Views point into the file.
+// The content of a model file as plain data: gathered from a parsed file without reading its
+// weights, printed by inspection_text.cpp and inspection_json.cpp. Views point into the file.
 
 #include <cstdint>
 #include <optional>
@@ -28,53 +28,53 @@ struct SpecialToken {
 
 struct TokenizerSummary {
   std::string kind;  ///< "gpt2", "llama", ...; empty: the file has none
-  std::string pre;   ///< the splitting rule's name, where the file has one
+  std::string pre;   ///< name of the splitting rule, if the file has one
   uint64_t size = 0;
   uint64_t merges = 0;
   uint64_t control = 0;
-  bool adds_bos = false;  ///< an empty text has a token
+  bool adds_bos = false;  ///< even an empty text has a token
   std::vector<SpecialToken> special;
-  std::string problem;  ///< why this build cannot use it; empty: it can
+  std::string problem;  ///< why this build cannot use it; empty: no problem
 };
 
 struct ChatTemplate {
   std::string name;  ///< "" for the main one
   std::string_view text;
-  std::vector<std::string> mentions;  ///< of what clients ask about: "system", "tools", "think"
+  std::vector<std::string>
+      mentions;  ///< of features that clients ask for: "system", "tools", "think"
 };
 
 struct Inspection {
   std::string file;
   const models::GgufFile* gguf = nullptr;
-  std::string architecture;  ///< empty: not said
+  std::string architecture;  ///< empty: not given
   std::string title;
   uint64_t parameters = 0;
   uint64_t tensor_bytes = 0;
   std::vector<TypeShare> types;  ///< most bytes first
-  /// As its family sees it, and with it the layer groups; nothing where this build refuses the
-  /// file.
+  /// Of its family, with the layer groups; nothing if this build refuses the file.
   std::optional<models::ModelInfo> model;
-  std::string refused;  ///< then why
+  std::string refused;  ///< then the reason
   TokenizerSummary tokenizer;
   std::vector<ChatTemplate> templates;
 };
 
-/// Never fails: what cannot be known is said so. `path` is for display.
+/// Never fails: reports unknown facts as such. `path` is for display.
 Inspection inspect(const models::GgufFile& file, std::string path);
 
-/// KV bytes of one token in one group; whole, since block sizes are multiples of a tile.
+/// KV bytes of one token in one group; an integer, because block sizes are multiples of a tile.
 int64_t kv_bytes_per_token(const models::LayerGroup& group, kernels::DType kv_type);
 /// "full", "sliding 4096"
 std::string describe(const models::LayerGroup& group);
 
 struct InspectionFormat {
   bool all = false;      ///< arrays and texts in full
-  bool tensors = false;  ///< text: the list of tensors too
+  bool tensors = false;  ///< text output: list the tensors too
 };
-/// A table for people: control characters shown and not obeyed, arrays and long texts shortened.
+/// A table for people: control characters made visible, arrays and long texts shortened.
 std::string as_text(const Inspection& inspection, const InspectionFormat& format);
-/// One JSON object. Arrays are shortened to kShownElements unless `all`; bytes that are no UTF-8
-/// become U+FFFD.
+/// One JSON object. Arrays are shortened to kShownElements unless `all`; invalid UTF-8 becomes
+/// U+FFFD.
 std::string as_json(const Inspection& inspection, const InspectionFormat& format);
 
 inline constexpr size_t kShownElements = 8;

@@ -1,7 +1,7 @@
 #pragma once
-// An op table that takes weights in without taking them: it knows their sizes. With it a model file
-// is opened as the engine would open it, every key and tensor checked by its own family, and no
-// byte of a matrix is read. No op of it may be called.
+// An op table that records the sizes of weights without storing them. With it a model file is
+// opened as the engine would open it, with every key and tensor checked by its family, but without
+// reading a matrix. No op of it may be called.
 
 #include <cstdint>
 #include <functional>
@@ -12,12 +12,12 @@
 
 namespace hearth::worker {
 
-/// What a device's pack_weights would take for these tensors.
+/// The bytes that a device's pack_weights would take for these tensors.
 using PackedBytes =
     std::function<uint64_t(std::span<const kernels::HostTensor>, kernels::WeightRole)>;
 
-/// Vectors (norms, biases) are held, being small; a matrix is its shape. Weight::bytes of matrices
-/// are what `packed_bytes` says, by default of the CPU's table.
+/// Vectors (norms, biases) are stored, being small; of a matrix only the shape. Weight::bytes of
+/// matrices come from `packed_bytes`, by default the CPU table's.
 kernels::OpTable measuring_ops(PackedBytes packed_bytes = kernels::cpu_packed_bytes);
 
 }  // namespace hearth::worker

@@ -1,7 +1,7 @@
 #pragma once
-// The open file that a model's weights come from, and what it held when it was opened. While
-// weights are packed late the file is still read, and anybody who may write it can change it.
-// Thread: the engine's.
+// The open file of a model's weights, and its digest when it was opened. While weights are packed
+// late the file is still being read, and any process with write access can change it. Thread: the
+// engine's.
 
 #include <filesystem>
 #include <string>
@@ -14,17 +14,17 @@ namespace hearth::worker {
 
 class ModelSource {
  public:
-  /// The digest of `file`, which was opened and not parsed, as cached_fingerprint gives it, and the
-  /// identity that the file had before and after that. Waits until the file is a little older than
-  /// the file system's clock can tell apart. kCorrupt where it changed meanwhile; errors of
+  /// Computes the digest of `file`, which is open but not parsed, with cached_fingerprint, and
+  /// compares the file's identity before and after. Waits until the file is older than the
+  /// resolution of the file system's clock. kCorrupt if it changed meanwhile; errors of
   /// cached_fingerprint.
   static Result<ModelSource> open(const models::GgufFile& file,
                                   const std::filesystem::path& digests);
 
   const std::string& digest() const { return digest_; }
-  /// Whether the file holds what it held. One system call; only after a change of its identity that
-  /// need not be one of content (it was renamed, linked, had its mode changed) the whole file is
-  /// read again. kCorrupt where the content changed.
+  /// Checks that the file's content is unchanged, with one system call. Reads the whole file again
+  /// only if its identity changed in a way that may leave the content alone (renamed, linked, mode
+  /// changed). kCorrupt if the content changed.
   Result<void> check();
 
  private:

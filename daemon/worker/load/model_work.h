@@ -1,6 +1,6 @@
 #pragma once
-// What a step of a model costs at least: bytes that must be read, operations that must be done.
-// From the file's tensors; pure arithmetic.
+// The least work of a model's step: bytes that must be read, operations that must be done. From the
+// file's tensors; pure arithmetic.
 
 #include <cstdint>
 #include <vector>
@@ -12,7 +12,7 @@
 namespace hearth::worker {
 
 struct ModelWork {
-  double body_bytes = 0;         ///< of the weights that every token passes
+  double body_bytes = 0;         ///< of the weights that every token uses
   double expert_bytes = 0;       ///< of all experts together
   double head_bytes = 0;         ///< of the output head
   double body_ops = 0;           ///< per token; a multiplication and an addition count as two
@@ -26,20 +26,21 @@ struct ModelWork {
 };
 ModelWork work_of(const models::GgufFile& file, const models::ModelInfo& info);
 
-/// Share of the experts that some of `rows` tokens choose, each `share` of them at random.
+/// Share of the experts chosen by at least one of `rows` tokens, each choosing a `share` of them at
+/// random.
 double chosen_share(double share, double rows);
 
-/// One step: `rows` tokens, of which `outputs` reach the head, each attending to `context`
-/// positions on average, of `sequences` sequences.
+/// One step of `sequences` sequences: `rows` tokens, of which `outputs` reach the head, each
+/// attending to `context` positions on average.
 struct StepWork {
   double bytes = 0;          ///< weights once, and each sequence's KV
-  double matmul_ops = 0;     ///< on the unit that the weights' type uses
+  double matmul_ops = 0;     ///< on the unit for the weights' type
   double attention_ops = 0;  ///< on the f32 unit
 };
 StepWork step_work(const ModelWork& model, kernels::DType kv_type, double rows, double outputs,
                    double sequences, double context);
 
-/// The least time that these ceilings allow: the larger of reading and computing.
+/// The least time under these ceilings: the larger of reading and computing.
 struct Bound {
   double seconds = 0;
   const char* by = "";  ///< "read", "int8" or "f32"

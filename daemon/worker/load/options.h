@@ -1,5 +1,5 @@
 #pragma once
-// What `hearth-worker-<device> serve` was told: the model, the socket, the engine's settings.
+// The options of `hearth-worker-<device> serve`: the model, the socket, the engine's settings.
 
 #include <filesystem>
 #include <string>
@@ -13,34 +13,34 @@
 namespace hearth::worker {
 
 struct DeviceOptions {
-  /// "auto": the first device of the kind this program computes on; "cpu", or "cuda:N" by CUDA's
-  /// ordinal after CUDA_VISIBLE_DEVICES.
+  /// "auto": the first device of this program's kind; "cpu", or "cuda:N" by CUDA's ordinal after
+  /// CUDA_VISIBLE_DEVICES.
   std::string device = "auto";
   int32_t threads = 0;      ///< 0: one per physical core
   std::string cpu_variant;  ///< "": best this CPU has
-  /// exact, or fast: on a GPU many rows by cuBLASLt; a CPU knows nothing faster and stays exact.
+  /// exact, or fast: on a GPU, cuBLASLt for many rows; a CPU has nothing faster and stays exact.
   std::string numerics = "exact";
 };
 
 struct ServeOptions {
-  std::filesystem::path socket;  ///< the broker's, already bound
+  std::filesystem::path socket;  ///< the broker's; already bound
   std::filesystem::path model;
   DeviceOptions device;
   engine::EngineConfig engine;
-  /// auto: the file beside `model` that is named as its draft; none; or a file, or the name of a
+  /// auto: the file next to `model` that is named as its draft; none; or a file, or the name of a
   /// model in that folder.
   std::string draft = "auto";
-  std::filesystem::path prefix_dir;          ///< of the databases of prefixes; empty: none are kept
-  uint64_t prefix_store_bytes = 8ull << 30;  ///< of one database
-  uint64_t prefix_owner_bytes = 0;           ///< of it one owner's; 0: as much as there is
-  uint64_t prefix_pinned_bytes = 2ull << 30;  ///< and of that pinned
-  /// Of host memory in front of them, on a device with memory of its own; 0: none.
+  std::filesystem::path prefix_dir;  ///< for the prefix databases; empty: prefixes are not stored
+  uint64_t prefix_store_bytes = 8ull << 30;   ///< of one database
+  uint64_t prefix_owner_bytes = 0;            ///< of these, per owner; 0: no separate bound
+  uint64_t prefix_pinned_bytes = 2ull << 30;  ///< of these, pinned
+  /// Host memory for prefixes in front of the databases, on a device with its own memory; 0: none.
   uint64_t prefix_ram_bytes = 4ull << 30;
-  ipc::SamplingSettings sampling;  ///< of the configuration
+  ipc::SamplingSettings sampling;  ///< from the configuration
   LogLevel log_level = LogLevel::kInfo;
 };
 
-/// The engine's configuration and what else serving needs. kInvalidArgument names the setting.
+/// The engine's configuration and the other serving options. kInvalidArgument names the setting.
 Result<ServeOptions> serve_options(const std::filesystem::path& socket,
                                    const std::filesystem::path& model,
                                    const ipc::ServeSettings& settings);
@@ -49,16 +49,16 @@ Result<ServeOptions> serve_options(const std::filesystem::path& socket,
 Result<int32_t> parse_cuda_device(const std::string& name);
 /// exact, fast.
 Result<kernels::Numerics> parse_numerics(const std::string& name);
-/// The KV type of that name; kInvalidArgument lists those there are.
+/// The KV type of that name; kInvalidArgument lists the valid names.
 Result<kernels::DType> parse_kv_type(const std::string& name);
 Result<engine::SchedulerPolicy> parse_policy(const std::string& name);
-/// The draft model that a setting means.
+/// The draft model chosen by a setting.
 struct DraftChoice {
   std::filesystem::path path;  ///< empty: none
-  bool found_by_name = false;  ///< nobody asked for it: it must pay
+  bool found_by_name = false;  ///< not requested explicitly, so it must pay off
 };
-/// `auto` means MODEL-draft.gguf beside MODEL.gguf, if there is such a file. A model is no draft
-/// for itself.
+/// `auto` means MODEL-draft.gguf next to MODEL.gguf, if that file exists. A model is never its own
+/// draft.
 DraftChoice choose_draft(const std::string& setting, const std::filesystem::path& model);
 /// lookup, off.
 Result<engine::SpeculationConfig> parse_speculation(const std::string& name);

@@ -1,6 +1,6 @@
 #pragma once
-// How tokens of a model are drawn where a request does not say: the file's own word
-// (general.sampling.*), else the configuration's, else hearth's.
+// Sampling defaults of a model, for requests that do not set them: from the file
+// (general.sampling.*), else from the configuration, else hearth's.
 
 #include "ipc/schema/sampling.h"
 #include "models/gguf/gguf_file.h"
@@ -8,10 +8,10 @@
 namespace hearth::worker {
 
 /// The file's general.sampling.temp, top_k, top_p, min_p, penalty_repeat and penalty_last_n. A
-/// value of another type or out of the field's range is left out, with a warning in the log.
+/// value of the wrong type or out of range is skipped with a warning in the log.
 ipc::SamplingSettings sampling_of_file(const models::GgufFile& file);
 
-/// The file's over the configuration's over hearth's own.
+/// The file's values, else the configured ones, else hearth's own.
 ipc::SamplingDefaults sampling_defaults(const models::GgufFile& file,
                                         const ipc::SamplingSettings& configured);
 

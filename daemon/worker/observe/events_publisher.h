@@ -1,7 +1,7 @@
 #pragma once
-// Turns what the engine tells those who watch into messages for the broker: steps, the blocks that
-// changed since the last message, live requests. Whole block maps come first and every
-// kWholeEvery messages, so that who lost one is right again soon. Owned by the front door.
+// Converts the engine's state to messages for the broker: steps, blocks changed since the last
+// message, live requests. Full block maps are sent first and then every kWholeEvery messages, so
+// that a listener that lost one recovers soon. Owned by the front door.
 
 #include <array>
 #include <cstdint>
@@ -20,10 +20,10 @@ class EventsPublisher {
   static constexpr int64_t kEveryUs = 100'000;
   static constexpr uint64_t kWholeEvery = 50;
 
-  void start();  ///< somebody listens, or listens anew
+  void start();  ///< a client listens, for the first time or again
   void stop();
   bool on() const { return on_; }
-  /// Between two messages with tokens of one request.
+  /// The gap between two messages with tokens of the same request.
   void add_gap(int64_t us);
 
   /// The next message, encoded. Only while on().
@@ -32,13 +32,13 @@ class EventsPublisher {
  private:
   bool on_ = false;
   uint64_t sequence_ = 0;
-  uint64_t since_whole_ = 0;                                    ///< maps
-  std::shared_ptr<const engine::EngineWatch> before_;           ///< whose map was told last
+  uint64_t since_whole_ = 0;                           ///< messages since the last full map
+  std::shared_ptr<const engine::EngineWatch> before_;  ///< the state whose map was sent last
   std::array<uint32_t, ipc::WatchLimits::kGapBuckets> gaps_{};  ///< since the last message
   MachineMeter meter_;
 };
 
-/// The blocks of `now` that differ from `before`; where `whole`, all that are not free.
+/// The blocks of `now` that differ from `before`; if `whole`, all blocks that are not free.
 std::vector<ipc::BlockRun> block_runs(const std::vector<engine::BlockCell>& before,
                                       const std::vector<engine::BlockCell>& now, bool whole);
 

@@ -1,7 +1,7 @@
 #pragma once
-// What a GPU's management library says, read once a second on a thread of its own: a driver in
-// trouble may keep who asks it for ever, and then neither a step nor the front door waits. What was
-// read last grows old, is told no more, and the thread is left behind when the process ends.
+// Reads a GPU's management library once a second, on a separate thread: calls into a failing driver
+// may block forever, and neither a step nor the front door may wait for them. A reading that
+// becomes too old is not reported, and a blocked thread is abandoned when the process ends.
 
 #include <cstdint>
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace hearth::worker {
 
-/// nullopt: there is nothing to be said now. May hang.
+/// nullopt: no reading is available now. May block forever.
 using ReadGpu = std::function<std::optional<ipc::GpuSnapshot>()>;
 
 class GpuWatch {
@@ -21,19 +21,19 @@ class GpuWatch {
   static constexpr int64_t kEveryUs = 1'000'000;
   static constexpr int64_t kOldUs = 5'000'000;
 
-  /// `clock` outlives this object; a thread that is left behind does not ask it.
+  /// `clock` outlives this object; an abandoned thread does not use it.
   GpuWatch(ReadGpu read, const Clock& clock, int64_t every_us = kEveryUs);
-  ~GpuWatch();  // waits for a read under way, but not for one that hangs
+  ~GpuWatch();  // waits for a read in progress, but not for one that hangs
   GpuWatch(const GpuWatch&) = delete;
   GpuWatch& operator=(const GpuWatch&) = delete;
 
-  /// Never waits for a read. nullopt: none yet, or none of the last kOldUs.
+  /// Never waits for a read. nullopt: none succeeded yet, or within the last kOldUs.
   std::optional<ipc::GpuSnapshot> latest() const;
 
  private:
   struct Shared;
   const Clock& clock_;
-  std::shared_ptr<Shared> shared_;  ///< the thread's too: it may outlive us
+  std::shared_ptr<Shared> shared_;  ///< shared with the thread, which may outlive us
 };
 
 }  // namespace hearth::worker

@@ -1,6 +1,6 @@
 #pragma once
-// What NVIDIA's management library says of a GPU, where its library is installed: opened at run
-// time, never linked. Source: NVML API reference, device queries.
+// A GPU's state from NVIDIA's management library, if it is installed: opened at run time, never
+// linked. Source: NVML API reference, device queries.
 
 #include <memory>
 #include <string>
@@ -10,17 +10,17 @@
 
 namespace hearth::worker {
 
-/// One GPU, as the library knows it. One thread at a time; a call takes as long as the driver does,
-/// and of a driver that is in trouble that may be for ever.
+/// One GPU, as the library reports it. One thread at a time. A call takes as long as the driver
+/// does; if the driver fails, that may be forever.
 class Nvml {
  public:
-  /// `pci_bus_id` as CUDA gives it, "0000:65:00.0". kUnavailable says why there is nothing to ask.
+  /// `pci_bus_id` as CUDA reports it, "0000:65:00.0". kUnavailable gives the reason.
   static Result<Nvml> open(const std::string& pci_bus_id);
   ipc::GpuSnapshot read() const;
 
  private:
   struct Closer {
-    void operator()(void* library) const;  // shuts it down, and closes it
+    void operator()(void* library) const;  // shuts the library down and closes it
   };
   using Library = std::unique_ptr<void, Closer>;
   using Device = struct NvmlDevice*;  // opaque
@@ -31,7 +31,8 @@ class Nvml {
   Device device_ = nullptr;
 };
 
-/// All that is known of it but its name, as ipc::gpu_text has it; or why that is nothing.
+/// The GPU's state without its name, in the format of ipc::gpu_text, or the reason it is
+/// unavailable.
 std::string gpu_condition(const std::string& pci_bus_id);
 
 }  // namespace hearth::worker

@@ -17,17 +17,17 @@
 
 namespace hearth::worker {
 
-/// What the broker says.
+/// A control message from the broker.
 struct BrokerControl {
   uint64_t number = 0;  ///< kCancel: the request
   ipc::WorkerControl control = ipc::WorkerControl::kStop;
 };
-/// A request as it was sent. Decoding it is work for another thread.
+/// A request as received. Another thread decodes it.
 struct RequestText {
   uint64_t number = 0;
   std::string json;
 };
-/// Whether somebody watches; true again: anew.
+/// Whether a client watches; true again: a new one does, so begin again.
 struct WatchControl {
   bool on = false;
 };
@@ -38,24 +38,24 @@ class BrokerLink {
   static Result<BrokerLink> connect(const std::filesystem::path& socket);
 
   int fd() const { return pipe_.fd(); }
-  /// What to wait for, as poll(2) says it.
+  /// The events to wait for, in terms of poll(2).
   short events() const;
-  /// The broker is gone.
+  /// The broker has disconnected.
   bool ended() const { return ended_; }
-  /// The next message; nothing when none waits.
+  /// The next message; nothing if there is none.
   std::optional<FromBroker> receive();
 
-  /// About the worker itself; behind all answers.
+  /// An event of the worker itself; sent after all answers.
   void send(const ipc::WorkerEvent& event);
   /// An encoded ipc::WatchUpdate.
   void send_watch(const std::string& update);
 
-  /// An answer to request `number`. Answers go in one message, with the next flush().
+  /// Queues an answer to request `number`. Answers are sent in one message by the next flush().
   void send(uint64_t number, const ipc::Event& event);
   void send_event(uint64_t number, const std::string& json);
   void send_error(uint64_t number, Error error);
   void send_delta(uint64_t number, uint32_t sample, const SampleText::Pending& pending);
-  /// Sends the answers, as far as the socket has room for what was sent.
+  /// Sends the answers, as far as the socket has room.
   void flush();
 
  private:
@@ -64,7 +64,7 @@ class BrokerLink {
   void add(uint64_t number, const ipc::Answer& answer);
 
   ipc::WorkerPipe pipe_;
-  bool drained_ = false;  // the last read took all that was there
+  bool drained_ = false;  // the last read took everything available
   bool ended_ = false;
   std::string answers_;  // not sent yet
 };

@@ -1,7 +1,7 @@
 #pragma once
-// Requests for vectors: each text of one is a request of its own to the engine, so that texts of
-// several requests share its steps. Not all are posted at once: the engine's queue is for
-// everybody. Owned by the front door.
+// Embedding requests. Each text is a separate request to the engine, so that texts of several
+// requests share its steps. Only some are posted at once, because the engine's queue is shared with
+// all requests. Owned by the front door.
 
 #include <cstdint>
 #include <map>
@@ -16,7 +16,7 @@
 
 namespace hearth::worker {
 
-/// A request's texts, ready for the engine; ids and times are filled in by EmbedJobs.
+/// A request's texts, ready for the engine; EmbedJobs sets their ids and times.
 struct PreparedEmbed {
   std::vector<engine::Request> texts;
 };
@@ -26,26 +26,26 @@ class EmbedJobs {
   EmbedJobs(Mailbox<engine::EngineCommand>& commands, std::string model)
       : commands_(commands), model_(std::move(model)) {}
 
-  /// A request that has ended with this.
+  /// The outcome of a request that has ended.
   struct Outcome {
     uint64_t number = 0;
     Result<ipc::EmbedReply> reply;
   };
-  /// Something: the engine takes none of its texts, and it has ended.
+  /// If it returns an outcome, the engine refused a text and the request has ended.
   std::optional<Outcome> begin(uint64_t number, int64_t received_us, PreparedEmbed prepared);
-  /// Its answer is kCancelled once what runs of it has ended.
+  /// The answer is kCancelled once its running texts have ended.
   void cancel(uint64_t number);
 
-  /// Whether the engine's request is one of ours.
+  /// Whether the engine request is a text of such a job.
   static bool owns(engine::RequestId id) { return id >> 63 != 0; }
-  /// What the engine says of one of ours.
+  /// Handles an engine event for such a text.
   std::optional<Outcome> take(const engine::EmbeddingEvent& event);
   std::optional<Outcome> take(const engine::RequestDoneEvent& event);
   std::optional<Outcome> take(const engine::RequestFailedEvent& event);
 
  private:
   struct Job {
-    std::vector<engine::Request> texts;  ///< their prompts go to the engine
+    std::vector<engine::Request> texts;  ///< their prompts are moved to the engine
     size_t posted = 0;
     size_t ended = 0;
     ipc::EmbedReply reply;

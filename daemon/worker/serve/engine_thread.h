@@ -1,6 +1,6 @@
 #pragma once
-// The thread that owns the device, the model and the engine: loads, says so, steps until told to
-// stop.
+// The thread that owns the device, the model and the engine: loads, reports its progress, and steps
+// until stopped.
 
 #include <atomic>
 #include <cstdint>
@@ -30,7 +30,7 @@ class DraftModel;
 
 namespace hearth::worker {
 
-/// Everything is loaded. The pointers live as long as the EngineThread.
+/// Loading is complete. The pointers live as long as the EngineThread.
 struct EngineLoaded {
   const models::Tokenizer* tokenizer = nullptr;
   const models::ChatTemplates* templates = nullptr;
@@ -43,49 +43,49 @@ struct EngineLoaded {
   std::optional<int32_t> text_end;  ///< see models::load_text_end
   uint64_t kv_bytes = 0;            ///< the draft model's included
   int64_t load_ms = 0;
-  std::string draft;  ///< the model that guesses too; "": none
+  std::string draft;  ///< name of the draft model; "": none
   ipc::SamplingDefaults sampling{};
   ipc::ExpertUse experts{};
   uint64_t draft_weight_bytes = 0;
-  std::optional<ipc::DeviceMemory> device_memory;  ///< of a device with memory of its own
-  ReadGpu read_gpu;                                ///< null: nothing to ask
-  /// Measures and keeps the device's ceilings, which takes some 50 ms of all its threads; null:
-  /// they are known, or of a GPU, which its name identifies.
+  std::optional<ipc::DeviceMemory> device_memory;  ///< on a device with its own memory
+  ReadGpu read_gpu;                                ///< null: nothing to read
+  /// Measures and stores the device's ceilings, which occupies all its threads for some 50 ms.
+  /// Null: they are known, or the device is a GPU, which its name identifies.
   std::function<void()> note_ceilings;
 };
 
-/// What will be taken, said before any weight is; a draft model's share included where it can be
-/// had.
+/// The memory that will be taken, reported before any weight is loaded; includes a draft model if
+/// it can be loaded.
 struct LoadPlan {
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
   uint64_t other_bytes = 0;        ///< activations, logits, index, a device's driver and scratch
   uint64_t device_free_bytes = 0;  ///< 0: the device has no memory of its own
-  uint64_t host_bytes = 0;         ///< then: for what leaves it
+  uint64_t host_bytes = 0;         ///< in that case, for prefixes evicted from the device
 };
-/// The weights are there; the engine tries itself out.
+/// The weights are loaded; the engine warms up.
 struct WarmingUp {};
 
-/// What the thread says before there is an engine.
+/// Messages of the thread before the engine runs.
 using LoadMessage = std::variant<LoadPlan, models::LoadProgress, WarmingUp, EngineLoaded, Error>;
 
 class EngineThread {
  public:
   EngineThread(const ServeOptions& options, const Clock& clock);
-  ~EngineThread();  // stops the engine at once, and joins; a load under way is waited for
+  ~EngineThread();  // stops the engine at once and joins; waits for a load in progress
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
 
-  /// The plan, progress, and last EngineLoaded or an Error. Its fd wakes the reader.
+  /// The plan, progress, and finally EngineLoaded or an Error. Its fd wakes the reader.
   Mailbox<LoadMessage>& messages() { return messages_; }
 
  private:
   void run();
   Result<EngineLoaded> load();
   std::filesystem::path digest_folder() const;
-  /// What the model's steps were measured to cost before.
+  /// Restores the step costs measured by earlier workers.
   void restore_costs(const kernels::OpTable& device, EngineLoaded* loaded);
-  /// Clears `draft` where that model cannot be planned: it is not loaded then.
+  /// Clears `draft` if no plan can be made for that model; it is not loaded then.
   Result<LoadPlan> plan(const models::GgufFile& file, std::filesystem::path* draft,
                         const kernels::OpTable& ops);
   Result<LoadPlan> plan_draft(const std::filesystem::path& path, const models::ModelInfo& target,
@@ -95,22 +95,22 @@ class EngineThread {
   Result<std::unique_ptr<engine::DraftModel>> load_draft(const std::filesystem::path& path,
                                                          const models::ModelInfo& target,
                                                          const kernels::OpTable& ops);
-  /// Host memory for what leaves the device; 0 where that computes in it anyway.
+  /// Host memory for prefixes evicted from the device; 0 if the device computes in host memory.
   uint64_t ram_bytes() const;
   bool wants_store() const { return !options_.prefix_dir.empty() || ram_bytes() > 0; }
   std::unique_ptr<engine::BlockStore> open_database() const;
   void start_store();
 
-  ServeOptions options_;  ///< the engine thread's own; the plan settles its kv_bytes
+  ServeOptions options_;  ///< used by the engine thread; the plan sets its kv_bytes
   const Clock& clock_;
   Mailbox<LoadMessage> messages_;
   std::unique_ptr<models::Tokenizer> tokenizer_;
   models::ChatTemplates templates_;
   Mailbox<engine::StoreCommand> store_commands_;
-  std::optional<ModelSource> source_;  ///< outlives the engine, which asks it
+  std::optional<ModelSource> source_;  ///< outlives the engine, which checks it
   std::unique_ptr<engine::Engine> engine_;
   CostFile costs_;
-  std::unique_ptr<engine::StoreThread> store_;  ///< replies to the engine's inbox
+  std::unique_ptr<engine::StoreThread> store_;  ///< sends its replies to the engine's inbox
   std::atomic<bool> stop_{false};
   std::atomic<engine::Engine*> running_{nullptr};
   std::thread thread_;

@@ -1,6 +1,6 @@
 #pragma once
-// The worker's main thread: talks to the broker, turns tokens into text, streams it. Everything
-// slow is on another thread: decoding and tokenizing in prep, computing in the engine.
+// The worker's main thread: communicates with the broker, detokenizes and streams. Slow work runs
+// on other threads: decoding and tokenizing in prep, computing in the engine.
 
 #include <cstdint>
 #include <future>
@@ -21,24 +21,24 @@
 
 namespace hearth::worker {
 
-/// A request between receipt and `done`.
+/// A request from its receipt until `done`.
 struct Stream {
-  Asked asked{};            ///< once prepared
-  int64_t received_us = 0;  ///< here; once prepared: by the broker, on our clock
+  Asked asked{};            ///< set once prepared
+  int64_t received_us = 0;  ///< time of receipt here; once prepared, by the broker, on our clock
   bool in_engine = false;
-  bool cancelled = false;  ///< before the engine had it
-  bool embeds = false;     ///< its texts are EmbedJobs'
+  bool cancelled = false;  ///< cancelled before it reached the engine
+  bool embeds = false;     ///< an embedding request, handled by EmbedJobs
   int32_t prompt_tokens = 0;
   std::vector<int32_t> prompt;
-  bool prompt_logprobs = false;  ///< are wanted
-  int64_t flushed_us = 0;        ///< when tokens were sent last
+  bool prompt_logprobs = false;  ///< requested by the client
+  int64_t flushed_us = 0;        ///< when tokens were last sent
   bool touched = false;          ///< has tokens to send
 
   struct Sample {
     SampleText text;
-    std::string finish_reason;  ///< empty while it grows
+    std::string finish_reason;  ///< empty while it runs
   };
-  std::vector<Sample> samples;  ///< once prepared
+  std::vector<Sample> samples;  ///< set once prepared
 };
 
 class FrontDoor {
@@ -46,7 +46,8 @@ class FrontDoor {
   /// `signal_fd`: a signalfd of SIGTERM. Starts loading.
   FrontDoor(const ServeOptions& options, BrokerLink link, int signal_fd);
 
-  /// Serves until the broker says stop, until drained, or until the broker is gone; the process's
+  /// Serves until the broker sends stop, until drained, or until the broker disconnects. Returns
+  /// the process's exit status.
   /// exit status.
   int run();
 
@@ -54,8 +55,8 @@ class FrontDoor {
   enum class State {
     kLoading,
     kServing,
-    kDraining,  ///< takes nothing new; ends when the live requests have
-    kLeaving,   ///< has said its last word; waits for the broker's stop, for a moment
+    kDraining,  ///< admits nothing new; ends after the live requests
+    kLeaving,   ///< has sent its last event; waits briefly for the broker's stop
     kEnded,
   };
 
@@ -95,19 +96,20 @@ class FrontDoor {
   int64_t next_heartbeat_us_ = 0;
   bool snapshot_asked_ = false;
   int64_t idle_since_us_ = 0;
-  uint64_t load_bytes_ = 0;  // of the weights, as loading said
+  uint64_t load_bytes_ = 0;  // of the weights, as reported while loading
   EventsPublisher events_;
   std::map<uint64_t, Stream> streams_;
   std::vector<uint64_t> touched_;  // streams with tokens to send
 
-  // Destroyed from the last up: prep reads the tokenizer that the engine thread owns.
+  // Destruction runs from the last member up: prep reads the tokenizer, which the engine thread
+  // owns.
   std::unique_ptr<EngineThread> engine_thread_;
   std::optional<EngineLoaded> engine_;
   std::unique_ptr<PrepThread> prep_;
-  std::unique_ptr<PrepThread> long_prep_;  // of requests above kShortRequestBytes
+  std::unique_ptr<PrepThread> long_prep_;  // for requests above kShortRequestBytes
   std::optional<EmbedJobs> embeds_;
   std::optional<GpuWatch> gpu_;
-  std::future<void> noting_ceilings_;  // waited for at the end
+  std::future<void> noting_ceilings_;  // awaited before exit
 };
 
 }  // namespace hearth::worker

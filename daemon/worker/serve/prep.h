@@ -1,5 +1,5 @@
 #pragma once
-// From a request as it came to what the engine computes: tokens, bounds, sampling.
+// Prepares a received request for the engine: tokens, bounds, sampling.
 
 #include <cstdint>
 #include <memory>
@@ -21,32 +21,32 @@
 
 namespace hearth::worker {
 
-/// What preparing needs to know of the model. Immutable.
+/// The facts about the model that preparing needs. Immutable.
 struct PrepModel {
   std::string name;
   int32_t context_length = 0;
   const models::Tokenizer* tokenizer = nullptr;      ///< outlives the thread
   std::vector<int32_t> end_ids;                      ///< tokens that end a generation
-  std::string draft;                                 ///< the model that guesses too; "": none
-  std::shared_ptr<ConstraintCache> constraints;      ///< of the thread that prepares
-  const models::ChatTemplates* templates = nullptr;  ///< of conversations; outlives the thread
-  std::shared_ptr<ChatModel> chat{};                 ///< of the thread that prepares
+  std::string draft;                                 ///< name of the draft model; "": none
+  std::shared_ptr<ConstraintCache> constraints;      ///< used only by the preparing thread
+  const models::ChatTemplates* templates = nullptr;  ///< for conversations; outlives the thread
+  std::shared_ptr<ChatModel> chat{};                 ///< used only by the preparing thread
   std::string architecture{};
   bool generates = true;
-  models::Pooling pooling = models::Pooling::kNone;  ///< as the model's file says
-  std::optional<int32_t> text_end{};                 ///< closes a text that is embedded
-  ipc::SamplingDefaults sampling{};                  ///< where a request does not say
+  models::Pooling pooling = models::Pooling::kNone;  ///< as given in the model's file
+  std::optional<int32_t> text_end{};                 ///< appended to a text to embed
+  ipc::SamplingDefaults sampling{};                  ///< for fields that a request does not set
 };
 PrepModel make_prep_model(std::string name, int32_t context_length,
                           const models::Tokenizer& tokenizer, std::string draft = "",
                           const models::ChatTemplates* templates = nullptr);
 
-/// A request ready for the engine; times are filled in by the front door.
+/// A request ready for the engine; the front door sets its times.
 struct PreparedRequest {
   engine::Request request;
-  bool strip_first_space = false;  ///< the shown text begins at the sequence's first real token
+  bool strip_first_space = false;  ///< drop a leading space from the first real token's text
   std::shared_ptr<const AnswerReading> reading{};  ///< null: the output is text
-  std::vector<int32_t> answered{};                 ///< tokens of the answer that the prompt has
+  std::vector<int32_t> answered{};  ///< tokens of the answer that the prompt already contains
 };
 
 struct PrepResult {
@@ -54,9 +54,9 @@ struct PrepResult {
   std::variant<PreparedRequest, ipc::TokenizeReply, PreparedEmbed, Error> outcome;
 };
 
-/// Renders, tokenizes and checks one request. kContextOverflow has the prompt's size and the
-/// context's; a text that could not fit whatever its tokens is refused before it is tokenized.
-/// Nothing is ever cut off. `pause` is called while a long text is tokenized.
+/// Renders, tokenizes and checks one request. kContextOverflow gives the sizes of the prompt and
+/// the context; a text too long to fit however it is tokenized is refused beforehand. Nothing is
+/// ever truncated. `pause` is called while a long text is tokenized.
 PrepResult prepare(const PrepModel& model, const ipc::WorkerRequest& request,
                    models::EncodePause* pause = nullptr);
 

@@ -1,7 +1,7 @@
 #pragma once
-// A thread that decodes requests and prepares them, so that neither delays a stream. The front door
-// has two: one for short requests and one for long ones, because decoding JSON and rendering a
-// template cannot be interrupted.
+// A thread that decodes and prepares requests, so that neither delays a stream. The front door has
+// two, one for short and one for long requests, because decoding JSON and rendering a template
+// cannot be interrupted.
 
 #include <cstdint>
 #include <deque>
@@ -19,24 +19,24 @@ namespace hearth::worker {
 
 struct EngineLoaded;
 
-/// What preparing needs to know of a loaded model. Each thread has its own: what it compiles is not
-/// shared.
+/// The facts about a loaded model that preparing needs. Each thread has its own, because compiled
+/// constraints are not shared.
 PrepModel prep_model(const EngineLoaded& loaded);
 
-/// Requests of up to so many bytes are short: at most a few milliseconds each.
+/// Requests up to this size are short: they take at most a few milliseconds each.
 inline constexpr size_t kShortRequestBytes = 64 << 10;
 
-/// What the front door needs to know of a request itself.
+/// The fields of a request that the front door needs.
 struct Asked {
   size_t n = 1;
   uint64_t seed = 0;
   std::vector<std::string> stop;
-  std::vector<std::vector<int32_t>> resume;  ///< per sample, tokens that the client has
+  std::vector<std::vector<int32_t>> resume;  ///< per sample, tokens that the client already has
   int64_t deadline_ms = 0;
-  int64_t received_ms_ago = 0;  ///< when the broker sent it
+  int64_t received_ms_ago = 0;  ///< age of the request when the broker sent it
 };
 
-/// A reply as it is sent: writing a long one takes a while, too.
+/// An encoded reply, because writing a long one takes time too.
 struct EncodedReply {
   std::string json;
 };
@@ -56,12 +56,12 @@ class PrepThread {
   PrepThread(const PrepThread&) = delete;
   PrepThread& operator=(const PrepThread&) = delete;
 
-  /// A request as ipc::encode_worker_request() writes it; the broker bounds the number of requests
-  /// and their bytes.
+  /// A request in the format of ipc::encode_worker_request(). The broker bounds the number of
+  /// requests and their bytes.
   void post(uint64_t number, std::string json);
-  /// Answers out; the fd wakes the reader. Owners take turns, and each owner's requests stay in
-  /// order. While a text is tokenized, much shorter requests of other owners go ahead of the rest
-  /// of it, one after each slice.
+  /// Answers; the fd wakes the reader. Owners take turns, and each owner's requests stay in order.
+  /// While a long text is tokenized, much shorter requests of other owners are served in between,
+  /// one after each slice.
   Mailbox<PrepAnswer>& answers() { return answers_; }
 
  private:
@@ -83,8 +83,8 @@ class PrepThread {
   const PrepModel model_;
   Mailbox<std::variant<Job, Stop>> inbox_;
   Mailbox<PrepAnswer> answers_;
-  // The thread's own.
-  std::map<std::string, std::deque<Job>> waiting_;  // by owner, never empty lists
+  // Used only by this thread.
+  std::map<std::string, std::deque<Job>> waiting_;  // by owner; no list is empty
   std::string last_owner_;
   bool stopping_ = false;
   std::thread thread_;

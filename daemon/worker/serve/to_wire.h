@@ -1,5 +1,5 @@
 #pragma once
-// What the engine reports, in the form in which the broker gets it.
+// Converts the engine's reports to wire messages.
 
 #include "daemon/worker/serve/engine_thread.h"
 #include "ipc/schema/messages.h"

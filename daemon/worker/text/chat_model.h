@@ -1,6 +1,6 @@
 #pragma once
-// What a conversation becomes for one model: its prompt, what is looked for in the answer, and what
-// the answer is bound to. Owned by the thread that prepares.
+// Interprets a conversation for one model: renders its prompt, determines how to read the answer,
+// and which grammar constrains it. Owned by the preparing thread.
 
 #include <cstdint>
 #include <map>
@@ -19,37 +19,38 @@
 
 namespace hearth::worker {
 
-/// How the answers to one request are read.
+/// How to read the answers to one request.
 struct AnswerReading {
   models::AnswerShape shape;
-  std::map<int32_t, std::string> marks;  ///< control tokens that are text here
-  uint64_t call_key = 0;                 ///< makes the ids of calls
+  std::map<int32_t, std::string> marks;  ///< control tokens that the answer contains as text
+  uint64_t call_key = 0;                 ///< seed of the ids of calls
 };
 
 struct ChatRequest {
   std::string conversation;  ///< JSON, for the template
-  bool with_tools = false;   ///< the template is told of some
+  bool with_tools = false;   ///< the conversation defines tools
   models::AnswerShape shape;
-  std::optional<engine::CallGrammar> forced;  ///< a call that must be made
+  std::optional<engine::CallGrammar> forced;  ///< a call that the answer must make
 };
 
 class ChatModel {
  public:
-  /// Both outlive it; `templates` may be null.
+  /// Both outlive this object; `templates` may be null.
   ChatModel(const models::Tokenizer& tokenizer, const models::ChatTemplates* templates)
       : tokenizer_(tokenizer), templates_(templates) {}
 
-  /// A request with messages. kUnsupported names what the model's template or hearth does not know,
-  /// kInvalidArgument what contradicts itself; both with the field.
+  /// Reads a request with messages. kUnsupported names a feature that the model's template or
+  /// hearth does not support, kInvalidArgument a contradiction; both give the field.
   Result<ChatRequest> read(const ipc::GenerateRequest& request);
 
-  /// What the answers to it are read by; null: they are text. `prompt_text` and `prompt` are what
-  /// its conversation has become.
+  /// How to read the answers; null: as plain text. `prompt_text` and `prompt` are the rendered
+  /// conversation.
   std::shared_ptr<const AnswerReading> reading(const ChatRequest& request,
                                                const std::string& prompt_text,
                                                const std::vector<int32_t>& prompt, uint64_t seed);
 
-  /// Tokens that end such an answer: of the model's own, without those that are marks, and more.
+  /// Tokens that end such an answer: the model's own, except those that serve as marks, and
+  /// additional ones.
   std::vector<int32_t> end_ids(const AnswerReading& reading, std::vector<int32_t> own) const;
 
  private:
@@ -60,10 +61,11 @@ class ChatModel {
 
   const models::Tokenizer& tokenizer_;
   const models::ChatTemplates* templates_;
-  std::optional<models::AnswerFormat> formats_[2];  ///< without tools, with: once they are wanted
+  std::optional<models::AnswerFormat> formats_[2];  ///< [with_tools]; filled on first use
 };
 
-/// Nine letters and digits (more, or others, some templates refuse): of call `index` of a sample.
+/// An id of nine letters and digits, because some templates refuse any other form, for call `index`
+/// of a sample.
 std::string call_id(uint64_t key, uint32_t sample, int32_t index);
 
 }  // namespace hearth::worker

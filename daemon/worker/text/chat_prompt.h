@@ -1,5 +1,5 @@
 #pragma once
-// From a conversation to the tokens that a model shall go on from.
+// Renders a conversation to the prompt's tokens.
 
 #include <cstdint>
 #include <string>
@@ -13,13 +13,13 @@
 namespace hearth::worker {
 
 struct ChatPrompt {
-  std::string text;          ///< as the template wrote it
-  std::vector<int32_t> ids;  ///< control tokens that the text names are those tokens
+  std::string text;          ///< as the template rendered it
+  std::vector<int32_t> ids;  ///< control tokens named in the text become those tokens
 };
 
 /// `conversation`, `template_name`, `surroundings` and errors as in ChatTemplates::render. The BOS
-/// token goes in front where the model's metadata put one there, unless the template has written it
-/// itself. A text of more than `most_bytes` is not tokenized: kContextOverflow. `pause` as in
+/// token is added in front if the model's metadata requires it, unless the template has written it.
+/// A text of more than `most_bytes` is not tokenized: kContextOverflow. `pause` as in
 /// models::EncodeOptions.
 Result<ChatPrompt> chat_prompt(const models::Tokenizer& tokenizer,
                                const models::ChatTemplates& templates,

@@ -1,6 +1,6 @@
 #pragma once
-// Schemas and grammars compiled for one model's vocabulary. The last few are kept: what the engine
-// has found out about one of them serves the next request.
+// Schemas and grammars compiled for one model's vocabulary. The most recent ones are kept, so that
+// masks computed for one request serve the next.
 
 #include <list>
 #include <memory>
@@ -16,18 +16,18 @@
 
 namespace hearth::worker {
 
-/// Owned by the thread that prepares. A constraint belongs to the engine once it was handed out:
-/// the cache holds it and never looks inside.
+/// Owned by the preparing thread. Once returned, a constraint belongs to the engine; the cache
+/// holds it but does not access it.
 class ConstraintCache {
  public:
   explicit ConstraintCache(const models::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
-  /// One of the two texts is not empty. `strip_first_space`: the shown text loses a space that its
-  /// first token may have in front. Errors name json_schema or grammar.
+  /// Exactly one of the two texts is not empty. `strip_first_space`: the text drops a leading space
+  /// of its first token. Errors name json_schema or grammar.
   Result<std::shared_ptr<engine::Constraint>> get(const std::string& json_schema,
                                                   const std::string& grammar,
                                                   bool strip_first_space);
-  /// Of calls that must be made. `mark_ids`: the tokens of its control marks, in their order.
+  /// For calls that must be made. `mark_ids`: the tokens of its control marks, in order.
   Result<std::shared_ptr<engine::Constraint>> get(const engine::CallGrammar& calls,
                                                   const std::vector<int32_t>& mark_ids);
 
@@ -38,8 +38,8 @@ class ConstraintCache {
                                            bool strip_first_space);
 
   const models::Tokenizer& tokenizer_;
-  std::shared_ptr<const engine::TokenTrie> trie_;         ///< made for the first one
-  std::shared_ptr<const engine::TokenTrie> marked_trie_;  ///< the same with these marks
+  std::shared_ptr<const engine::TokenTrie> trie_;         ///< created on first use
+  std::shared_ptr<const engine::TokenTrie> marked_trie_;  ///< the same with these mark tokens
   std::vector<int32_t> marked_ids_;
   std::list<std::pair<std::string, std::shared_ptr<engine::Constraint>>> kept_;  ///< newest first
 };

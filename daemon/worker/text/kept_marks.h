@@ -1,17 +1,17 @@
 #pragma once
-// Marks in a conversation: "keep this message and all before it, for so long". A message, or a
-// tool, says so in a member of its own, `cache_keep_s`; `cache_keep_bytes` beside it leaves out
-// what comes behind the first so many bytes of the message's content. No template sees these
-// members: a prompt is the same with marks and without.
+// Cache marks in a conversation: "keep this message and everything before it for this long". A
+// message or a tool carries the mark in the member `cache_keep_s`; `cache_keep_bytes` next to it
+// limits the mark to that many bytes of the message's content. Templates never see these members,
+// so the prompt is the same with and without marks.
 //
-// Which tokens are meant cannot be read off a template's output, and cutting the conversation at
-// the mark and rendering that fails where it matters most: many templates refuse a system message
-// alone, put it into the first user message, or write earlier answers otherwise than the last. So
-// the conversation is rendered a second time as it is but with all words behind the mark changed:
-// what both texts begin with is what does not depend on them. It goes on to where the next
-// message's own words begin, some tokens past the mark. Where a template writes all of the marked
-// message behind something that is said later, that is nothing; and where it refuses the changed
-// conversation, nothing is kept and the request goes on.
+// The marked tokens cannot be read off the template's output. Rendering the conversation cut off at
+// the mark fails in the most important cases: many templates refuse a lone system message, put it
+// into the first user message, or write earlier answers differently from the last. So the
+// conversation is rendered a second time, unchanged except that all words after the mark are
+// replaced; the common prefix of both texts does not depend on those words. It extends to the first
+// word of the next message, some tokens past the mark. If a template writes the marked message
+// after later content, the prefix is empty; if it refuses the changed conversation, nothing is kept
+// and the request continues.
 
 #include <cstdint>
 #include <string>
@@ -24,17 +24,18 @@
 namespace hearth::worker {
 
 struct KeepMark {
-  int64_t message = -1;              ///< in the list of messages; -1: on a tool, before all of them
-  size_t bytes = std::string::npos;  ///< of its content, a text; npos: the whole message
+  int64_t message = -1;  ///< in the list of messages; -1: on a tool, before all messages
+  size_t bytes = std::string::npos;  ///< bytes of its text content; npos: the whole message
   int64_t seconds = 0;
 };
 inline constexpr size_t kMaxKeepMarks = 4;
 
-/// Takes the marks out of a conversation as ChatTemplates::render wants it. kInvalidArgument names
-/// the message and member that is no mark, or says that there are more than kMaxKeepMarks.
+/// Removes the marks from a conversation in the form that ChatTemplates::render takes.
+/// kInvalidArgument names the message and member of an invalid mark, or reports more than
+/// kMaxKeepMarks.
 Result<std::vector<KeepMark>> take_marks(ipc::Json& conversation);
 
-/// The same conversation, all that is said behind the mark said in other letters.
+/// The same conversation with all words after the mark replaced.
 ipc::Json changed_behind(ipc::Json conversation, const KeepMark& mark);
 
 }  // namespace hearth::worker

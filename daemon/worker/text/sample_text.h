@@ -1,6 +1,6 @@
 #pragma once
-// One sample on its way from tokens to text: detokenizer, stop strings, the marks of an answer in a
-// conversation, and what a delta of it will hold. Owned by the front door.
+// Converts one sample's tokens to text: detokenizer, stop strings, the marks in a conversation's
+// answer, and the content of the next delta. Owned by the front door.
 
 #include <cstdint>
 #include <memory>
@@ -27,31 +27,31 @@ class SampleText {
   void read_as(std::shared_ptr<const AnswerReading> reading, uint32_t sample,
                const models::Tokenizer& tokenizer, const std::vector<int32_t>& answered);
 
-  /// Tokens that an earlier worker has sent with their text: goes over them without output.
+  /// Tokens that an earlier worker already sent as text: processes them without output.
   void replay(const std::vector<int32_t>& ids);
 
   /// Takes the next token. Once stopped() it is ignored: the text ended before it.
   void push(int32_t id, std::optional<ipc::TokenLogprobs> logprobs);
 
-  /// A stop string was completed, or the one call that was allowed; the last token counted is the
-  /// one that did it.
+  /// A stop string was completed, or the only call allowed has ended. The last token counted is the
+  /// one that completed it.
   bool stopped() const { return stops_.matched() || (parser_ && parser_->ended()); }
   const std::string& stop() const { return stops_.which(); }
   int32_t num_tokens() const { return num_tokens_; }
   int32_t num_reasoning_tokens() const { return num_reasoning_tokens_; }
   int32_t num_calls() const { return num_calls_; }
 
-  /// What came since the last take; nothing when no token did.
+  /// The output since the last take; nothing if there was no token.
   struct Pending {
     uint32_t first_index = 0;
-    std::string text;                   ///< or, where there are parts, nothing
-    std::vector<ipc::DeltaPart> parts;  ///< not all of them text
+    std::string text;                   ///< empty if there are parts
+    std::vector<ipc::DeltaPart> parts;  ///< at least one is not text
     std::vector<int32_t> ids;
     std::vector<ipc::TokenLogprobs> logprobs;
   };
   std::optional<Pending> take();
 
-  /// No token follows: what was held back is the rest of the text; it may be empty.
+  /// The last token has come: held-back text is output now; it may be empty.
   Pending finish();
 
  private:

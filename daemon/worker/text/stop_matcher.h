@@ -1,6 +1,6 @@
 #pragma once
-// Finds stop strings in text that arrives piece by piece, and holds back what could still become
-// one. What comes out is a function of the pieces alone, so a resumed request repeats it exactly.
+// Finds stop strings in text that arrives in pieces, and holds back text that could still become
+// one. The output is a function of the pieces alone, so a resumed request repeats it exactly.
 
 #include <cstdint>
 #include <string>
@@ -11,19 +11,19 @@ namespace hearth::worker {
 
 class StopMatcher {
  public:
-  /// `stops`: not empty strings. Without any, text passes through.
+  /// `stops`: no empty strings. If there are none, text passes through.
   explicit StopMatcher(std::vector<std::string> stops) : stops_(std::move(stops)) {}
 
-  /// Text that is certain to be shown, now that `text` has followed. Once a stop string is
-  /// complete, what stands before it is returned and everything after is swallowed. Of several in
-  /// one piece the one that begins first counts.
+  /// Returns the text that is certain to be shown once `text` has arrived. When a stop string is
+  /// complete, returns the text before it and discards everything after. Of several in one piece,
+  /// the one that begins first counts.
   std::string push(std::string_view text);
 
-  /// The text has ended: what was held back belongs to it after all.
+  /// The text has ended: returns the text held back.
   std::string finish();
 
   bool matched() const { return matched_ != kNone; }
-  /// The stop string that was met; empty before. Of two at the same place, the first of the list.
+  /// The stop string that was found; empty before. Of two at the same place, the first in the list.
   const std::string& which() const {
     static const std::string none;
     return matched() ? stops_[matched_] : none;

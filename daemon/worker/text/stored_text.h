@@ -1,6 +1,6 @@
 #pragma once
-// The first words of stored prefixes: tokens put back into text by the tokenizer of the model that
-// they belong to, where its file is found.
+// Shows the first words of stored prefixes: detokenizes them with their model's tokenizer, if its
+// file is found.
 
 #include <cstdint>
 #include <filesystem>
@@ -16,10 +16,11 @@ namespace hearth::worker {
 
 class StoredText {
  public:
-  /// `model_dirs`: searched for MODEL.gguf; empty: those that a daemon of this user would search.
+  /// `model_dirs`: searched for MODEL.gguf; empty: the directories that this user's daemon would
+  /// search.
   explicit StoredText(const std::vector<std::string>& model_dirs);
 
-  /// One line without control characters; "?" where there is no such model, or no such token.
+  /// One line without control characters; "?" if the model or a token is unknown.
   std::string of(const std::string& model, std::span<const int32_t> tokens);
 
  private:

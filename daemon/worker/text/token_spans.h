@@ -1,5 +1,5 @@
 #pragma once
-// Which bytes of a text each of its tokens stands for.
+// The bytes of a text that each of its tokens stands for.
 
 #include <cstdint>
 #include <optional>
@@ -17,10 +17,10 @@ struct ByteSpan {
   bool operator==(const ByteSpan&) const = default;
 };
 
-/// One per token of `ids`, which `tokenizer` made of `text`. A token that stands for no bytes (BOS,
-/// a space put in front) has an empty span. From the first token on whose text differs from what is
-/// there (an unknown character, a normalized word), nothing: guessing would be wrong sooner or
-/// later. White space between the words of kinds that drop it belongs to no token.
+/// One per token of `ids`, the tokens of `text` by `tokenizer`. A token that stands for no bytes
+/// (BOS, an added leading space) has an empty span. From the first token whose text differs from
+/// `text` (an unknown character, a normalized word), none has a span, because spans after it would
+/// be unreliable. White space that the tokenizer drops between words belongs to no token.
 std::vector<std::optional<ByteSpan>> token_spans(const models::Tokenizer& tokenizer,
                                                  std::span<const int32_t> ids,
                                                  std::string_view text);

@@ -1,6 +1,5 @@
 #pragma once
-// Stored chunks as people look at them: a tree whose lines are runs of chunks that nothing branches
-// off.
+// Stored chunks as a tree for display. Each line is a run of chunks without branches.
 
 #include <cstdint>
 #include <optional>
@@ -11,30 +10,32 @@
 
 namespace hearth::worker {
 
-/// A run of chunks that nothing branches off: one line of the tree.
+/// A run of chunks without branches: one line of the tree.
 struct Run {
   std::vector<const engine::StoredEntry*> chunks;
   std::vector<size_t> next;  ///< runs that continue it
   std::optional<size_t> parent;
   uint64_t bytes() const;
-  /// What a person calls it: enough of the last block's name.
+  /// Its name for display: a sufficient part of the last block's name.
   std::string name() const;
   int64_t end_block(const engine::KvLayout& layout) const;
 };
 
 struct Tree {
   std::vector<Run> runs;
-  std::vector<size_t> roots;  ///< also those whose beginning is gone, or that are their own
+  std::vector<size_t>
+      roots;  ///< includes runs whose beginning is missing, and chunks that are their own parents
 };
 
-/// Each entry once, whatever they say of each other; depth costs no stack. The entries outlive it.
+/// Each entry appears once, even if the entries contradict each other. Does not recurse. The
+/// entries outlive the tree.
 Tree tree_of(const std::vector<engine::StoredEntry>& entries);
 
-/// The runs that `name` (four characters or more) begins the name of.
+/// The runs whose name begins with `name` (four characters or more).
 std::vector<size_t> runs_named(const Tree& tree, const std::string& name);
-/// Rows of the run and of all that continues it.
+/// Adds the rows of the run and of all runs that continue it.
 void take_behind(const Tree& tree, size_t run, std::vector<int64_t>& rows);
-/// Rows of the run and of all in front of it.
+/// Adds the rows of the run and of all runs before it.
 void take_in_front(const Tree& tree, size_t run, std::vector<int64_t>& rows);
 
 }  // namespace hearth::worker

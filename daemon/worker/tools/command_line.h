@@ -1,6 +1,6 @@
 #pragma once
-// The command line of a worker program: verbs with options and flags, bound to plain structs. The
-// parsing library stays in command_line.cpp, because its header alone takes seconds to compile.
+// The command line of a worker program: verbs with options and flags, bound to plain structs. Only
+// command_line.cpp includes the parsing library, because its header takes seconds to compile.
 
 #include <cstdint>
 #include <functional>
@@ -15,13 +15,13 @@ class Option;
 
 namespace hearth::worker {
 
-/// One option or flag of a verb; refers into the CommandLine that holds it.
+/// One option or flag of a verb; refers to the CommandLine that contains it.
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
 
   Option required();
-  /// What stands for the value in the help text, e.g. "BYTES".
+  /// The placeholder for the value in the help text, for example "BYTES".
   Option type_name(const char* name);
   /// Values below `low` or above `high` are refused.
   Option range(int32_t low, int32_t high) { return range(int64_t{low}, int64_t{high}); }
@@ -34,7 +34,7 @@ class Option {
   CLI::Option* option_;
 };
 
-/// A verb, or the program itself. Refers into the CommandLine that holds it.
+/// A verb, or the program itself. Refers to the CommandLine that contains it.
 class Verb {
  public:
   Verb(CLI::App* app, std::function<int()>* chosen) : app_(app), chosen_(chosen) {}
@@ -46,9 +46,9 @@ class Verb {
   Option flag(const std::string& names, bool& target, const std::string& help);
 
   Verb verb(const std::string& name, const std::string& help);
-  /// One of the verbs below this one must be given.
+  /// One of this verb's subverbs must be given.
   void require_verb();
-  /// What this verb does once the whole line is parsed; returns the exit status.
+  /// The function to run once the whole line is parsed; returns the exit status.
   void run(std::function<int()> body);
 
  private:
@@ -65,13 +65,13 @@ class CommandLine {
   CommandLine& operator=(const CommandLine&) = delete;
 
   Verb program();
-  /// Parses the words and runs the verb that they name. Returns its exit status, 0 after --help and
-  /// --version, kUsage after an error, which is printed.
+  /// Parses the arguments and runs the chosen verb. Returns its exit status, 0 after --help and
+  /// --version, or kUsage after a printed error.
   int parse_and_run(int argc, char** argv);
 
  private:
   std::unique_ptr<CLI::App> app_;
-  std::function<int()> chosen_;  ///< the body of the verb that the words name
+  std::function<int()> chosen_;  ///< the body of the chosen verb
 };
 
 }  // namespace hearth::worker

@@ -1,12 +1,12 @@
 #pragma once
-// `hearth-worker-<device> doctor`: what this device offers, what hearth would use of it, and why.
+// `hearth-worker-<device> doctor`: what the device offers, what hearth would use, and why.
 
 #include "daemon/worker/load/device.h"
 
 namespace hearth::worker {
 
 /// Prints the report to stdout, as lines or as the JSON object that `hearth doctor` reads,
-/// {"checks":[{"level","name","detail"}]}; the exit status: 0, or 1 where the device cannot be
+/// {"checks":[{"level","name","detail"}]}. Returns the exit status: 0, or 1 if the device cannot be
 /// used.
 int run_doctor(const DeviceOptions& options, bool as_json);
 

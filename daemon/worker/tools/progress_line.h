@@ -1,6 +1,6 @@
 #pragma once
-// How far a verb is, on stderr: one line that the next overwrites on a terminal, a line per stage
-// elsewhere.
+// A verb's progress on stderr: on a terminal one line that is overwritten, otherwise a line per
+// stage.
 
 #include <string>
 #include <string_view>

@@ -1,10 +1,10 @@
 #pragma once
-// Ctrl-C, SIGTERM and SIGHUP as a flag, so that a verb ends between two pieces of work and cleans
-// up behind itself.
+// Records Ctrl-C, SIGTERM and SIGHUP in a flag, so that a verb ends between two pieces of work and
+// cleans up.
 
 namespace hearth::worker {
 
-/// From here on these signals raise the flag and do nothing else; a closed pipe is a failed write.
+/// From now on these signals only set the flag, and writing to a closed pipe returns an error.
 void catch_stop_signals();
 bool stop_wanted();
 

@@ -1,7 +1,7 @@
 #pragma once
-// The verbs that compute without a daemon, one file each. `hearth VERB` becomes this program with
-// the same words, so they speak as hearth: results to stdout, everything else to stderr, exit
-// status 0, 1 (failed), 2 (the command line makes no sense) or 130 (Ctrl-C).
+// The verbs that compute without a daemon, one file each. `hearth VERB` executes this program with
+// the same arguments, so it behaves like hearth: results to stdout, everything else to stderr, exit
+// status 0, 1 (failed), 2 (invalid command line) or 130 (Ctrl-C).
 
 #include <string_view>
 
@@ -29,7 +29,7 @@ void add_tokenize(Verb program);
 
 /// "hearth: MESSAGE [code]" on stderr; kFailed.
 int report_failure(const Error& error);
-/// Writes to stdout at once; false when nobody reads any more.
+/// Writes to stdout and flushes; false if the reader has gone.
 bool write_stdout(std::string_view text);
 
 }  // namespace hearth::worker

@@ -1,6 +1,6 @@
 #pragma once
-// The model that is measured: a file, or a shape with seeded random weights that are made while
-// they are taken into the device, so that memory holds them once.
+// The model to measure: a file, or a shape with seeded random weights. Random weights are generated
+// while they are packed for the device, so that memory holds them once.
 
 #include <filesystem>
 #include <memory>
@@ -18,15 +18,15 @@ namespace hearth::worker {
 class BenchModel {
  public:
   static Result<BenchModel> open(const std::filesystem::path& path);
-  /// Address space for the whole file, memory for none of it.
+  /// Takes address space for the whole file, but no memory.
   static Result<BenchModel> make(models::RandomModel random);
 
   const std::string& name() const { return name_; }
-  /// As the engine would load it, with sizes and without weights.
+  /// The model as the engine would load it, with sizes and without weights.
   const models::Model& measured() const { return *measured_; }
   const ModelWork& work() const { return work_; }
   uint64_t weight_bytes() const { return weight_bytes_; }
-  /// Beyond the weights, while they are loaded.
+  /// In addition to the weights, while they are loaded.
   uint64_t scratch_bytes() const { return scratch_bytes_; }
 
   Result<std::unique_ptr<models::Model>> load(const kernels::OpTable& ops,

@@ -1,5 +1,5 @@
 #pragma once
-// An engine in this process, stepped by this thread, and how long its cases take.
+// Runs an engine in this process, stepped by the calling thread, and times its cases.
 
 #include <map>
 #include <memory>
@@ -11,11 +11,11 @@
 
 namespace hearth::worker {
 
-/// Engine settings for these cases: contexts and KV for the largest of them, no prefix cache.
+/// Engine settings for these cases: context and KV for the largest of them, no prefix cache.
 engine::EngineConfig bench_config(const std::vector<BenchCase>& cases,
                                   const models::ModelInfo& info, kernels::DType kv_type);
 
-/// kOutOfMemory with the parts where they do not fit into `free_bytes`.
+/// kOutOfMemory, with each part, if they do not fit into `free_bytes`.
 Result<void> check_memory(uint64_t weight_bytes, uint64_t engine_bytes, uint64_t scratch_bytes,
                           uint64_t free_bytes);
 
@@ -25,10 +25,10 @@ class BenchRig {
                                                   const kernels::OpTable& ops,
                                                   std::unique_ptr<models::Model> model);
 
-  /// Seconds per step (kDecode) or of the whole prompt (kPrefill). kCancelled when a signal came.
+  /// Seconds per step (kDecode) or of the whole prompt (kPrefill). kCancelled after a stop signal.
   Result<double> measure(const BenchCase& what);
-  /// Of the last case: the device's idle times between steps in which all sequences decode, in
-  /// microseconds; none where the device computes while it is called.
+  /// For the last case: the device's idle times between steps in which all sequences decode, in
+  /// microseconds; empty if the device computes synchronously.
   const std::vector<double>& gaps_us() const { return gaps_us_; }
 
  private:
@@ -45,7 +45,7 @@ class BenchRig {
   std::unique_ptr<engine::Engine> engine_;
   int32_t vocab_size_ = 0;
   engine::RequestId next_id_ = 1;
-  std::map<engine::RequestId, Seen> seen_;  // of the case that runs
+  std::map<engine::RequestId, Seen> seen_;  // of the running case
   std::vector<double> gaps_us_;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// Decoding with guesses against decoding without: what was measured, and what came out. Plain data.
+// Results of decoding with drafts compared with plain decoding. Plain data.
 
 #include <cstdint>
 #include <string>
@@ -17,15 +17,16 @@ struct SpeculationReport {
   int32_t threads = 0;
   int32_t sequences = 0;
   int32_t tokens = 0;  ///< per sequence, at most
-  int32_t width = 0;   ///< guesses verified per step; 0: as many as pay
+  int32_t width = 0;   ///< drafted tokens verified per step; 0: as many as pay off
   float temperature = 0;
-  /// Per round, the same texts with and without: tokens per second of all sequences together.
+  /// Per round, the same texts without and with drafts: tokens per second of all sequences
+  /// together.
   std::vector<double> plain_tokens_per_s, guessed_tokens_per_s;
-  /// guessed / plain of one round.
+  /// Drafted speed / plain speed of one round.
   std::vector<double> ratios;
   engine::SpeculationCounts counts;  ///< of all rounds
-  double saved_s = 0;                ///< the plain runs took so much longer, all rounds together
-  double draft_step_us = 0;          ///< as the draft model learned it; 0: no draft model
+  double saved_s = 0;        ///< time that drafts saved over the plain runs, all rounds together
+  double draft_step_us = 0;  ///< as measured by the draft model; 0: no draft model
 };
 
 double median(std::vector<double> values);

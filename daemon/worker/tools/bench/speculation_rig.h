@@ -1,6 +1,6 @@
 #pragma once
-// An engine in this process whose requests are decoded with guesses and without, in turn, so that a
-// machine with other work meets both. What is said is compared: a difference is an error.
+// Runs an engine in this process that decodes requests with drafts and without, in turn, so that
+// other load on the machine affects both. The texts are compared: a difference is an error.
 
 #include <map>
 #include <memory>
@@ -16,31 +16,31 @@
 
 namespace hearth::worker {
 
-/// What is asked, for each sequence.
+/// The workload.
 struct SpeculationAsk {
-  std::vector<std::vector<int32_t>> prompts;  ///< as many batches as hold all of them
+  std::vector<std::vector<int32_t>> prompts;  ///< run in as many batches as needed
   std::vector<int32_t> stop_ids;
-  int32_t sequences = 1;  ///< of a batch
+  int32_t sequences = 1;  ///< per batch
   int32_t tokens = 128;
   float temperature = 0;
-  int32_t width = 0;  ///< guesses verified per step; 0: as many as pay
+  int32_t width = 0;  ///< drafted tokens verified per step; 0: as many as pay off
 };
 
-/// Engine settings for it: contexts and KV for one batch, no prefix cache.
+/// Engine settings for it: context and KV for one batch, no prefix cache.
 engine::EngineConfig speculation_config(const SpeculationAsk& ask, const models::ModelInfo& info,
                                         kernels::DType kv_type);
 
 class SpeculationRig {
  public:
-  /// `draft`, may be null: guesses beside lookup. `pattern`: guesses are those of the plain run,
-  /// spoiled, in the place of lookup's; by the draft model, if there is one, at its cost.
+  /// `draft`, may be null: proposes in addition to lookup. `pattern`: instead of lookup, drafts are
+  /// the plain run's tokens with errors added; if there is a draft model, at its cost.
   static Result<std::unique_ptr<SpeculationRig>> create(
       const SpeculationAsk& ask, engine::EngineConfig config, const kernels::OpTable& ops,
       std::unique_ptr<models::Model> model, std::unique_ptr<models::Model> draft,
       std::optional<engine::ReplayPattern> pattern);
 
-  /// One round of all batches, appended to the report. The first call's is thrown away: it learns
-  /// what the texts are. kCancelled when a signal came, kInternal where a text differed.
+  /// Runs one round of all batches and appends it to the report. The first call's result is
+  /// discarded: it learns the texts. kCancelled after a stop signal, kInternal if a text differed.
   Result<void> round(SpeculationReport* report);
   /// Counts and step costs so far.
   void finish(SpeculationReport* report) const;
@@ -50,7 +50,7 @@ class SpeculationRig {
     std::vector<int32_t> tokens;
     std::vector<int64_t> at_us;
   };
-  /// From the last first token to the last token of all.
+  /// From the last sequence's first token to the last token of all.
   struct Timed {
     double tokens = 0;
     double seconds = 0;
@@ -61,11 +61,11 @@ class SpeculationRig {
 
   SpeculationAsk ask_;
   SteadyClock clock_;
-  std::unique_ptr<engine::ReplayScript> script_;  ///< null: none; outlives the engine
+  std::unique_ptr<engine::ReplayScript> script_;  ///< null: no script; outlives the engine
   engine::DraftModel* draft_ = nullptr;           ///< the engine's; null: none
   std::unique_ptr<engine::Engine> engine_;
   engine::RequestId next_id_ = 1;
-  std::vector<std::vector<int32_t>> plain_;  ///< what each prompt's plain run said
+  std::vector<std::vector<int32_t>> plain_;  ///< output of each prompt's plain run
   int32_t rounds_ = 0;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// What `hearth bench` was told, and what its ways share.
+// The options of `hearth bench` and the functions that its modes share.
 
 #include <cstdint>
 #include <string>
@@ -23,18 +23,19 @@ struct BenchOptions {
   int32_t read_mib = 256;
   DeviceOptions device;
 
-  // With guesses against without.
+  // Options of --speculate.
   bool speculate = false;
-  std::string replay;          ///< a ReplayPattern; "": lookup guesses
-  std::string draft = "auto";  ///< as of serve, or a shape's name
+  std::string replay;          ///< a ReplayPattern; "": drafts by lookup
+  std::string draft = "auto";  ///< as in serve, or a shape's name
   std::string draft_type = "Q8_0";
   std::string prompt;  ///< "": beginnings of tales, or random tokens for random weights
   int32_t width = 0;
   int32_t sequences = 1;
   int32_t tokens = 128;
-  float temperature = -1;  ///< -1: 0 for a file, 0.8 for random weights, which repeat themselves
+  float temperature =
+      -1;  ///< -1: 0 for a file, 0.8 for random weights, whose output repeats itself
 };
-/// The file or the shape that is measured.
+/// Opens the file or the shape to measure.
 Result<BenchModel> open_model(const BenchOptions& options);
 
 /// hearth bench --speculate.

@@ -1,5 +1,5 @@
 #pragma once
-// A value of a file's metadata, element by element: what inspect prints.
+// Visits the elements of a metadata value, for inspect.
 
 #include <cstdint>
 #include <string_view>
@@ -8,9 +8,9 @@
 
 namespace hearth::worker {
 
-/// Calls `take(value)` for the first `most` elements of an entry (one that is no array has one):
-/// with a bool, int64_t, uint64_t, double or std::string_view. Arrays of arrays have no elements to
-/// show. Returns how many there were.
+/// Calls `take(value)` for the first `most` elements of an entry (a scalar has one), with a bool,
+/// int64_t, uint64_t, double or std::string_view. Arrays of arrays have no elements to show.
+/// Returns the number of elements.
 template <typename Take>
 uint64_t each_element(const models::GgufEntry& entry, uint64_t most, const Take& take) {
   using models::GgufType;

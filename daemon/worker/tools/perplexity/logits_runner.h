@@ -1,6 +1,6 @@
 #pragma once
-// A model run over one text after the other without scheduler or sampler: the logits behind every
-// token.
+// Runs a model over texts one after the other, without scheduler or sampler, and returns the logits
+// after every token.
 
 #include <cstdint>
 #include <functional>
@@ -16,19 +16,19 @@ namespace hearth::worker {
 
 class LogitsRunner {
  public:
-  /// Texts of up to `context` tokens. Takes its memory here: kOutOfMemory.
+  /// For texts of up to `context` tokens. Allocates its memory here: kOutOfMemory.
   static Result<std::unique_ptr<LogitsRunner>> create(std::unique_ptr<models::Model> model,
                                                       kernels::OpTable ops, kernels::DType kv_type,
                                                       int32_t context);
 
   const models::ModelInfo& info() const { return model_->info(); }
 
-  /// A new text.
+  /// Begins a new text.
   void begin() { length_ = 0; }
-  /// Rows of a step, at most.
+  /// The most rows of a step.
   static constexpr int32_t kStepTokens = 128;
-  /// Up to kStepTokens tokens behind those before; their logits, one row of vocab_size each, which
-  /// stay until the next call.
+  /// Computes up to kStepTokens tokens that continue the text. Returns their logits, one row of
+  /// vocab_size each, valid until the next call.
   std::span<const float> step(std::span<const int32_t> tokens);
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// What serving a model would take and bring, from sizes and ceilings alone: memory to the byte as
-// the engine would allocate it, and the least times that reading and computing allow. Plain data
+// Predicts the memory and speed of serving a model from sizes and ceilings alone: memory to the
+// byte, as the engine would allocate it, and the least times for reading and computing. Plain data
 // and pure arithmetic.
 
 #include <cstdint>
@@ -16,35 +16,35 @@
 
 namespace hearth::worker {
 
-/// A rate of 0 in `ceilings` is not known: then nothing is bound by it.
+/// A rate of 0 in `ceilings` is unknown and bounds nothing.
 struct PlanQuestion {
   engine::EngineConfig engine;
   uint64_t memory_bytes = 0;  ///< of the device, for weights and everything else
-  /// Of a device with memory of its own: what is left to driver and captured steps, and the host's
-  /// memory that prefixes may come to take behind it.
+  /// For a device with its own memory: the reserve for the driver and captured steps, and the host
+  /// memory for prefixes.
   uint64_t reserved_bytes = 0;
   uint64_t prefix_ram_bytes = 0;
   int32_t context = 1024;   ///< positions that each sequence has in the predictions
-  int32_t guess_width = 4;  ///< tokens guessed per step
-  double acceptance = 0.8;  ///< chance that a guess is right
+  int32_t guess_width = 4;  ///< tokens drafted per step
+  double acceptance = 0.8;  ///< probability that a drafted token is accepted
   kernels::Ceilings ceilings;
 };
 
-/// A context length, and how many sequences of it fit into memory beside the weights.
+/// A context length, and the number of such sequences that fit into memory next to the weights.
 struct ContextFit {
   int32_t context = 0;
-  uint64_t sequence_bytes = 0;  ///< KV of one, in whole blocks
+  uint64_t sequence_bytes = 0;  ///< KV of one sequence, in whole blocks
   int64_t sequences = 0;
   int64_t sequences_q8 = 0;  ///< with KV as Q8_0
 };
 
-/// One step, at its least.
+/// One step, in the least time.
 struct StepTime {
   double bytes = 0;    ///< read: the weights once, and each sequence's KV
-  double ops = 0;      ///< done
+  double ops = 0;      ///< operations
   double seconds = 0;  ///< 0: no rate is known
-  std::string bound;   ///< "read", "int8", "f32"; empty: not known
-  double tokens = 0;   ///< that it brings
+  std::string bound;   ///< "read", "int8", "f32"; empty: unknown
+  double tokens = 0;   ///< tokens that it generates
   double rate() const { return seconds > 0 ? tokens / seconds : 0; }
   double intensity() const { return bytes > 0 ? ops / bytes : 0; }
 };
@@ -53,19 +53,19 @@ struct DecodeForecast {
   int32_t sequences = 0;
   StepTime step;
   StepTime with_q8_kv;
-  bool fits = false;  ///< into memory
+  bool fits = false;  ///< whether the plan fits into memory
 };
 
 struct GuessForecast {
   double tokens_per_step = 0;  ///< per sequence, expected
-  StepTime lookup;             ///< guesses that cost nothing
+  StepTime lookup;             ///< with drafts that cost nothing
   std::optional<StepTime> draft;
 };
 
 struct ServingPlan {
-  uint64_t weight_bytes = 0;  ///< as packed on the device
+  uint64_t weight_bytes = 0;  ///< as packed for the device
   uint64_t draft_weight_bytes = 0;
-  engine::MemoryPlan memory;  ///< as Engine::create would make it
+  engine::MemoryPlan memory;  ///< as computed by Engine::create
   uint64_t memory_bytes = 0;
   uint64_t reserved_bytes = 0;
   uint64_t prefix_ram_bytes = 0;
@@ -79,23 +79,23 @@ struct ServingPlan {
   GuessForecast guesses;
 };
 
-/// A model as planned with: opened with measuring_ops().
+/// A model to plan with, opened with measuring_ops().
 struct PlanModel {
   const models::Model* model = nullptr;
   const ModelWork* work = nullptr;
 };
 
-/// Never fails for want of memory: it says so. kInvalidArgument where the engine's configuration
-/// makes no sense. `draft`: null without one.
+/// Reports insufficient memory in the plan instead of failing. kInvalidArgument if the engine's
+/// configuration is invalid. `draft`: null without one.
 /// Every resident weight counts as read once per step (of experts, those expected to be chosen).
 /// Expected tokens per step: Leviathan et al. 2023, equation 1.
 Result<ServingPlan> make_plan(const PlanModel& target, const PlanModel* draft,
                               const PlanQuestion& question);
 
-/// Names for the head of a report.
+/// Names for the header of a report.
 struct PlanTitle {
   std::string model;
-  std::string device;  ///< where the rates come from
+  std::string device;  ///< the source of the rates
 };
 std::string as_text(const ServingPlan& plan, const PlanTitle& title, const PlanModel& target,
                     const PlanQuestion& question);
