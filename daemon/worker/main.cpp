@@ -1,5 +1,5 @@
-// hearth-worker-<device>: one model on one device, serving a broker; and the verbs that compute
-// without a daemon, which the command line runs as `hearth-worker-<device> VERB`.
+// hearth-worker-<device>: serves one model on one device to a broker. Also has the verbs that
+// compute without a daemon, which the command line runs as `hearth-worker-<device> VERB`.
 
 #include <signal.h>
 #include <sys/signalfd.h>
@@ -41,7 +41,7 @@ void add_device_options(Verb verb, DeviceOptions* device) {
   verb.option("--numerics", device->numerics, "exact, or fast: rows depend on their batch");
 }
 
-// Before any thread: they inherit the mask, so SIGTERM is read by the front door alone.
+// Runs before any thread starts: threads inherit the mask, so only the front door receives SIGTERM.
 int block_sigterm() {
   sigset_t set;
   ::sigemptyset(&set);

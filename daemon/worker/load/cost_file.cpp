@@ -41,7 +41,7 @@ std::string today() {
   return text;
 }
 
-/// Another value after each start of the machine; empty: not known.
+/// An id that differs after each boot; empty: unknown.
 std::string boot_id() {
   std::ifstream in("/proc/sys/kernel/random/boot_id");
   std::string text;
@@ -49,7 +49,7 @@ std::string boot_id() {
   return text;
 }
 
-/// The JSON object in a file, where it is of this device.
+/// The JSON object in a file, if it is for this device.
 std::optional<Json> read_object(const fs::path& path, const std::string& device) {
   std::ifstream in(path, std::ios::binary);
   if (path.empty() || !in.is_open()) return std::nullopt;
@@ -61,7 +61,7 @@ std::optional<Json> read_object(const fs::path& path, const std::string& device)
   return std::move(object).value();
 }
 
-/// Renamed into place, so that no reader sees half of it.
+/// Renamed into place, so that readers never see a partial file.
 void write_object(const fs::path& path, const Json& object) {
   const fs::path part = path.string() + fmt::format(".{}", ::getpid());
   std::error_code ignored;

@@ -27,12 +27,12 @@ Result<kernels::OpTable> open_device(const DeviceOptions& options, kernels::Pack
                              options.device),
                  "device"};
   }
-  HEARTH_TRY(parse_numerics(options.numerics));  // a CPU's exact products are its fastest
+  HEARTH_TRY(parse_numerics(options.numerics));  // a CPU's exact products are already its fastest
   return kernels::cpu_ops(to_kernels(options), packing);
 }
 
 Result<kernels::Ceilings> measure_device(const kernels::OpTable& ops, size_t read_bytes) {
-  // A pool of its own: that of the ops sleeps meanwhile.
+  // A separate pool; that of the ops is idle meanwhile.
   kernels::ThreadPool pool(ops.device.num_threads);
   return kernels::measure_ceilings(pool, ops.device.variant, read_bytes);
 }

@@ -14,8 +14,8 @@
 namespace hearth::worker {
 namespace {
 
-/// For captured steps and whatever the driver takes by itself. Never measured on a device: what was
-/// taken of it is told when a model is loaded.
+/// For captured steps and the driver's own allocations. Never measured on a device: loading a model
+/// logs how much of it was used.
 constexpr uint64_t kReservedBytes = uint64_t{192} << 20;
 
 std::string gib(uint64_t bytes) {
@@ -28,14 +28,14 @@ std::string version_text(int32_t version) {
 
 Result<kernels::CudaOptions> to_kernels(const DeviceOptions& options) {
   HEARTH_ASSIGN_OR_RETURN(const int32_t ordinal, parse_cuda_device(options.device));
-  // All kernels are loaded when the device is opened: one loaded at its first use takes memory that
-  // the plan has given away by then. An administrator's own setting stays.
+  // Load all kernels when the device is opened: a kernel loaded on first use would take memory that
+  // the plan has assigned by then. An administrator's own setting is kept.
   ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   HEARTH_ASSIGN_OR_RETURN(const kernels::Numerics numerics, parse_numerics(options.numerics));
   return kernels::CudaOptions{.device = ordinal, .numerics = numerics};
 }
 
-/// Whether `fast` is to be had, and that it is in use.
+/// Whether `fast` is available and in use.
 DeviceCheck describe_fast(const kernels::CudaOptions& cuda, const kernels::OpTable& ops) {
   if (!ops.device.notice.empty()) return {"warn", "fast numerics", ops.device.notice};
   const Result<kernels::CublasLt> library = kernels::open_cublaslt();
@@ -106,7 +106,7 @@ ReadGpu gpu_reader(const DeviceOptions& options) {
   if (!cuda.ok()) return nullptr;
   const Result<kernels::CudaDevice> device = kernels::cuda_probe(*cuda);
   if (!device.ok()) return nullptr;
-  // Opened by the first read: that may hang as well.
+  // Opened by the first read, because opening may also hang.
   auto nvml = std::make_shared<std::optional<Result<Nvml>>>();
   return [nvml, bus_id = device->pci_bus_id]() -> std::optional<ipc::GpuSnapshot> {
     if (!*nvml) {

@@ -9,12 +9,12 @@
 namespace hearth::worker {
 namespace {
 
-/// More than any device has: plan_memory then says what would be useful.
+/// More than any device has, so that plan_memory returns the useful maximum.
 constexpr uint64_t kPlenty = std::numeric_limits<int64_t>::max() / 4;
-/// Below it the device counts as full.
+/// With less than this free, the device counts as full.
 constexpr uint64_t kFullBytes = uint64_t{16} << 20;
 
-/// The longest context of which one sequence fits into so many bytes of KV; 0: none.
+/// The longest context of which one sequence fits into `kv_bytes`; 0: none.
 int32_t context_within(const engine::EngineConfig& config, const models::Model& model,
                        uint64_t kv_bytes) {
   int64_t fits = 0, too_long = int64_t{model.info().context_length} + 1;
@@ -22,7 +22,7 @@ int32_t context_within(const engine::EngineConfig& config, const models::Model& 
     engine::EngineConfig one = config;
     one.context_length = static_cast<int32_t>((fits + too_long) / 2);
     one.kv_bytes = 0;
-    one.scheduler.max_seqs = 2;  // half of what two use
+    one.scheduler.max_seqs = 2;  // plan_memory takes half of what two use
     const auto plan = engine::plan_memory(one, model, kPlenty);
     (plan.ok() && plan->kv_bytes <= kv_bytes ? fits : too_long) = one.context_length;
   }
@@ -57,8 +57,8 @@ Result<engine::EngineConfig> fit_to_device(const engine::EngineConfig& config,
   engine::EngineConfig out = config;
   const uint64_t fixed = room.fixed_bytes();
   if (config.kv_bytes == 0) {
-    // plan_memory takes a quarter of the free bytes at most, unless that is less than one full
-    // context: asked with all the bytes there could be, it says what would be useful.
+    // plan_memory takes at most a quarter of the free bytes, unless that is less than one full
+    // context. Given unlimited bytes, it returns the useful maximum.
     HEARTH_ASSIGN_OR_RETURN(const engine::MemoryPlan useful,
                             engine::plan_memory(config, model, kPlenty));
     const uint64_t others = useful.total_bytes() - useful.kv_bytes;

@@ -25,7 +25,7 @@ std::string read(const fs::path& path) {
   return std::string((std::istreambuf_iterator<char>(in)), {});
 }
 
-// Renamed into place, so that no reader sees half of it. Best effort: it only saves time.
+// Renamed into place, so that readers never see a partial file. Best effort: it only saves time.
 void write(const fs::path& path, const std::string& text) {
   const fs::path part = path.string() + fmt::format(".{}", ::getpid());
   std::error_code ignored;
@@ -62,7 +62,7 @@ Result<std::string> cached_fingerprint(const models::ReadableFile& file,
                      kept.find_first_not_of("0123456789abcdef", head.size()) == kept.npos;
   if (whole) return kept.substr(head.size());
   HEARTH_ASSIGN_OR_RETURN(std::string digest, read_and_check(file, weights));
-  // A file that changed while it was read has no digest worth keeping.
+  // The digest of a file that changed while it was read is not stored.
   const Result<models::FileIdentity> after = models::FileIdentity::of(file);
   if (after.ok() && *after == before) write(entry, head + digest);
   return digest;

@@ -95,7 +95,7 @@ TokenizerSummary summarize_tokenizer(const GgufFile& file) {
   return out;
 }
 
-/// The main template, and those with a name (tokenizer.chat_template.NAME).
+/// The main template and the named ones (tokenizer.chat_template.NAME).
 std::vector<ChatTemplate> chat_templates(const GgufFile& file) {
   constexpr std::array<std::string_view, 5> kWords = {"system", "tools", "tool_calls", "think",
                                                       "add_generation_prompt"};

@@ -7,7 +7,7 @@
 namespace hearth::worker {
 namespace {
 
-/// An op that is there, so that a model which needs it opens, and is never called.
+/// An op that is present, so that a model which needs it opens, but that is never called.
 template <typename Args>
 void never(void*, const Args&) {
   HEARTH_CHECK(false, "a measuring table computes nothing");
@@ -24,7 +24,7 @@ kernels::OpTable measuring_ops(PackedBytes packed_bytes) {
                   .memory_bytes = 0,
                   .memory_free_bytes = 0};
   table.numerics_id = "none";
-  // The table's functions are plain pointers: what they need is the state behind it.
+  // The table's functions are plain pointers, so their data is in the table's state.
   table.state = std::make_shared<PackedBytes>(std::move(packed_bytes));
   table.allocate = [](void*, size_t) -> void* { return nullptr; };
   table.release = [](void*, void*, size_t) {};
@@ -39,8 +39,8 @@ kernels::OpTable measuring_ops(PackedBytes packed_bytes) {
     weight->bytes = (*static_cast<PackedBytes*>(state))(tensors, role);
     return weight;
   };
-  // Ops that only some families need, which a loader looks for. Without `embed` an encoder takes
-  // the table for one that measures, and asks for no ops of its own.
+  // Ops that only some families need and that a loader checks for. Without `embed`, an encoder
+  // recognizes the table as a measuring one and requires no ops of its own.
   table.add_scaled = never<kernels::AddScaledArgs>;
   table.soft_cap = never<kernels::SoftCapArgs>;
   table.moe_route = never<kernels::MoeRouteArgs>;

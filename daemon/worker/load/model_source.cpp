@@ -13,7 +13,7 @@ namespace hearth::worker {
 namespace {
 
 /// File systems stamp changes with a clock that ticks every 1 to 10 ms: a second change within a
-/// tick leaves the stamp as it is.
+/// tick leaves the stamp unchanged.
 constexpr int64_t kTickNs = 20'000'000;
 
 int64_t wall_ns() {
@@ -50,7 +50,7 @@ Result<void> ModelSource::check() {
   HEARTH_ASSIGN_OR_RETURN(models::FileIdentity now, models::FileIdentity::of(file_));
   if (now == identity_) return {};
   if (now.size_bytes != identity_.size_bytes) return changed(file_);
-  // Its content may be what it was: renaming another file over its name, a new mode or a touch also
+  // The content may be unchanged: renaming another file over its name, a new mode or a touch also
   // change the times.
   HEARTH_ASSIGN_OR_RETURN(const std::string digest, models::fingerprint_file(file_));
   HEARTH_ASSIGN_OR_RETURN(const models::FileIdentity after, models::FileIdentity::of(file_));

@@ -28,7 +28,7 @@ ModelWork work_of(const models::GgufFile& file, const models::ModelInfo& info) {
       work.head_bytes += bytes;
       work.head_ops += ops;
     } else if (tensor.name == "token_embd.weight") {
-      continue;  // one row of it per token
+      continue;  // only one row of it per token
     } else if (tensor.num_dims == 3 && tensor.name.find("_exps") != tensor.name.npos) {
       work.expert_bytes += bytes;
       work.expert_ops += ops * work.experts_used;

@@ -22,7 +22,7 @@ ipc::WatchedBlock to_wire(BlockState state) {
   return ipc::WatchedBlock::kFree;
 }
 
-/// Whether `cell` goes on with what `run` holds.
+/// Whether `cell` extends `run`.
 bool continues(const ipc::BlockRun& run, const BlockCell& cell, size_t block) {
   if (run.first + run.count != block || run.state != to_wire(cell.state)) return false;
   if (run.refs != cell.refs || run.request != cell.request || run.on_disk != cell.on_disk) {

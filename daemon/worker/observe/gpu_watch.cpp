@@ -11,7 +11,7 @@
 namespace hearth::worker {
 namespace {
 
-/// Far more than a read takes; far less than anybody notices when a worker ends.
+/// Far longer than a read takes, too short to notice when a worker ends.
 constexpr auto kLeaveAfter = std::chrono::milliseconds(200);
 
 }  // namespace
@@ -34,7 +34,7 @@ GpuWatch::GpuWatch(ReadGpu read, const Clock& clock, int64_t every_us)
       lock.unlock();
       std::optional<ipc::GpuSnapshot> now = read();
       lock.lock();
-      if (shared->stop) break;  // the clock may be gone
+      if (shared->stop) break;  // the clock may no longer exist
       shared->latest = std::move(now);
       shared->read_us = clock.now_us();
       shared->changed.wait_for(lock, std::chrono::microseconds(every_us),

@@ -24,7 +24,7 @@ MachineMeter::MachineMeter(const fs::path& powercap, fs::path statm) : statm_(st
   std::error_code problem;
   for (fs::directory_iterator entry(powercap, problem), end; !problem && entry != end;
        entry.increment(problem)) {
-    // "intel-rapl:0" is a processor with all that belongs to it, "intel-rapl:0:1" a part of it.
+    // "intel-rapl:0" is a whole processor, "intel-rapl:0:1" a part of it.
     const std::string name = entry->path().filename();
     if (!name.starts_with("intel-rapl:") || name.find(':') != name.rfind(':')) continue;
     Package package;

@@ -17,7 +17,7 @@ constexpr int kNotSupported = 3;
 constexpr unsigned kSmClock = 1;
 constexpr unsigned kMemoryClock = 2;
 constexpr unsigned kTemperatureOfGpu = 0;
-constexpr unsigned kTextBytes = 96;  // what the library wants at most, of a name or version
+constexpr unsigned kTextBytes = 96;  // the library's largest size of a name or version
 
 struct MemoryInfo {  // nvmlMemory_t
   unsigned long long total, free, used;
@@ -26,8 +26,8 @@ struct Utilization {  // nvmlUtilization_t, in percent
   unsigned gpu, memory;
 };
 
-/// The library's function of that name; a missing one answers as NVML does for what a device
-/// cannot say.
+/// Calls the library's function of that name. A missing function returns NVML's code for a value
+/// that the device does not support.
 template <typename... Arguments>
 int call(void* library, const char* function, Arguments... arguments) {
   void* symbol = ::dlsym(library, function);
@@ -35,14 +35,14 @@ int call(void* library, const char* function, Arguments... arguments) {
   return reinterpret_cast<int (*)(Arguments...)>(symbol)(arguments...);
 }
 
-/// A query for one number; -1 where the device does not say.
+/// Queries one number; -1 if the device does not report it.
 template <typename Device, typename... Arguments>
 int32_t number(void* library, const char* function, Device device, Arguments... more) {
   unsigned value = 0;
   return call(library, function, device, more..., &value) == 0 ? static_cast<int32_t>(value) : -1;
 }
 
-/// A query for a text; empty where the device does not say.
+/// Queries a text; empty if the device does not report it.
 template <typename... Arguments>
 std::string text(void* library, const char* function, Arguments... arguments) {
   std::array<char, kTextBytes> out{};
@@ -51,8 +51,8 @@ std::string text(void* library, const char* function, Arguments... arguments) {
   return out.data();
 }
 
-/// Why clocks are lower than they could be, in words; what an idle GPU or an administrator's own
-/// setting does to them is no such reason.
+/// The reasons for reduced clocks, in words. An idle GPU and an administrator's own setting do not
+/// count as reasons.
 std::string reasons_in_words(unsigned long long reasons) {
   constexpr std::pair<unsigned long long, std::string_view> kReasons[] = {
       {0x04, "power limit"}, {0x08, "hardware slowdown"}, {0x20, "temperature"},
@@ -113,7 +113,7 @@ ipc::GpuSnapshot Nvml::read() const {
   if (call(library, "nvmlDeviceGetUtilizationRates", device_, &utilization) == 0) {
     out.utilization_percent = static_cast<int32_t>(utilization.gpu);
   }
-  // The newer name first: it is the only one that later drivers promise.
+  // Try the newer name first: later drivers promise only that one.
   unsigned long long reasons = 0;
   if (call(library, "nvmlDeviceGetCurrentClocksEventReasons", device_, &reasons) == 0 ||
       call(library, "nvmlDeviceGetCurrentClocksThrottleReasons", device_, &reasons) == 0) {
@@ -126,7 +126,7 @@ std::string gpu_condition(const std::string& pci_bus_id) {
   const Result<Nvml> nvml = Nvml::open(pci_bus_id);
   if (!nvml.ok()) return nvml.error().message;
   ipc::GpuSnapshot gpu = nvml->read();
-  gpu.name.clear();  // doctor has said it
+  gpu.name.clear();  // doctor has already printed it
   const std::string line = ipc::gpu_text(gpu);
   return line.empty() ? "the library says nothing of this device" : line;
 }

@@ -11,7 +11,7 @@
 namespace hearth::worker {
 namespace {
 
-// In one message: more only delays what stands in front.
+// Bytes of answers per message; larger messages only delay their first answer.
 constexpr size_t kAnswersBytes = 64 << 10;
 
 }  // namespace

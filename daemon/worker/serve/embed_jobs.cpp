@@ -7,7 +7,7 @@
 namespace hearth::worker {
 namespace {
 
-// Texts of one request in the engine at a time.
+// Texts of one request in the engine at the same time.
 constexpr size_t kAtOnce = 32;
 constexpr int kIndexBits = 12;  // 2048 texts at most
 static_assert(kAtOnce < (size_t{1} << kIndexBits));
@@ -60,7 +60,7 @@ std::optional<EmbedJobs::Outcome> EmbedJobs::take(const engine::EmbeddingEvent& 
   ipc::EmbedReply& reply = found->second.reply;
   reply.dimensions = static_cast<int32_t>(event.values.size());
   reply.vectors[index_of(event.id)] = ipc::base64_of_floats(event.values);
-  return std::nullopt;  // done follows
+  return std::nullopt;  // the done event follows
 }
 
 std::optional<EmbedJobs::Outcome> EmbedJobs::take(const engine::RequestDoneEvent& event) {

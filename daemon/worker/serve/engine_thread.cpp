@@ -28,13 +28,13 @@ namespace {
 
 constexpr size_t kMailboxMessages = 1 << 16;
 constexpr int64_t kProgressEveryUs = 50'000;
-/// Read for the device's ceilings: more than the caches of most machines hold, and little next to a
-/// model.
+/// Bytes read to measure the device's ceilings: more than most machines' caches, and little next to
+/// a model.
 constexpr size_t kCeilingBytes = 64 << 20;
-/// Share of right guesses at which a draft that was found by its name must pay.
+/// Acceptance rate at which a draft model found by its name must pay off.
 constexpr double kGoodDraft = 0.8;
 
-/// A draft changes speed alone: a model is served without one that cannot be loaded.
+/// A draft model only changes speed, so a model is served without one that cannot be loaded.
 void warn_no_draft(const std::filesystem::path& draft, const Error& error) {
   log_warn("no_draft", "draft={} code={} message=\"{}\"", draft.string(), name(error.code),
            error.message);
@@ -53,7 +53,7 @@ EngineThread::EngineThread(const ServeOptions& options, const Clock& clock)
       }) {}
 
 EngineThread::~EngineThread() {
-  // In this order, and in the other one in run(): at least one of the two sees the other's word.
+  // run() does the two steps in the opposite order, so at least one thread sees the other's write.
   stop_ = true;
   if (engine::Engine* engine = running_) engine->inbox().post(engine::Stop{});
   thread_.join();
@@ -74,18 +74,18 @@ Result<EngineLoaded> EngineThread::load() {
   HEARTH_ASSIGN_OR_RETURN(kernels::OpTable ops,
                           open_device(options_.device, kernels::Packing::kLate));
   HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(options_.model));
-  // Beside all else: one thread's work, of which a large vocabulary has as much as a small model
-  // takes to load. Joined before the file goes, whatever is returned.
+  // Runs in parallel with the rest of loading: a large vocabulary takes one thread as long as
+  // loading a small model. Joined before the file is closed on every return path.
   std::future<Result<std::unique_ptr<models::Tokenizer>>> tokenizer =
       std::async(std::launch::async, [&file] { return models::load_tokenizer(file); });
-  // Before anything that takes long. What cannot be planned is not loaded: the broker would count
-  // it as taking nothing.
+  // Plan before the slow steps. A model without a plan is not loaded, because the broker would
+  // count its memory as zero.
   DraftChoice choice;
   if (options_.engine.speculation.enabled) choice = choose_draft(options_.draft, options_.model);
-  file.set_fingerprint("-");  // which a plan has no use for: without one the whole file is read
+  file.set_fingerprint("-");  // not needed for a plan, and computing it reads the whole file
   HEARTH_ASSIGN_OR_RETURN(const LoadPlan planned, plan(file, &choice.path, ops));
   messages_.post(planned);
-  const kernels::OpTable device = ops;  // the engine's, to ask what was taken
+  const kernels::OpTable device = ops;  // a copy of the engine's table, to query the memory taken
   HEARTH_ASSIGN_OR_RETURN(ModelSource source, ModelSource::open(file, digest_folder()));
   source_.emplace(std::move(source));
   file.set_fingerprint(source_->digest());
@@ -132,7 +132,7 @@ Result<EngineLoaded> EngineThread::load() {
   engine_->warm_up(false);
   HEARTH_TRY(source_->check());
   if (!out.draft.empty()) {
-    // One that nobody asked for must promise something: it takes memory.
+    // A draft model that was not requested must promise a gain, because it takes memory.
     const double gain = engine_->draft_gain(kGoodDraft);
     const bool kept = !choice.found_by_name || gain > 1;
     log_info("draft", "model={} gain_at_{:.1f}={:.2f} kept={}", out.draft, kGoodDraft, gain, kept);
@@ -173,15 +173,15 @@ void EngineThread::restore_costs(const kernels::OpTable& device, EngineLoaded* l
   };
 }
 
-// Next to the prefixes, which are found by digests.
+// Next to the prefixes, which are identified by these digests.
 std::filesystem::path EngineThread::digest_folder() const {
   if (options_.prefix_dir.empty()) return {};
   const std::filesystem::path folder = options_.prefix_dir.parent_path() / "fingerprints";
   return ipc::ensure_private_dir(folder).ok() ? folder : std::filesystem::path();
 }
 
-// Says what will be taken. On a device with memory of its own it also settles what the pools get of
-// it, and refuses what does not fit.
+// Reports the memory that will be taken. On a device with its own memory it also sizes the pools,
+// and refuses a model that does not fit.
 Result<LoadPlan> EngineThread::plan(const models::GgufFile& file, std::filesystem::path* draft,
                                     const kernels::OpTable& ops) {
   const std::optional<uint64_t> reserved = reserved_bytes();
@@ -222,7 +222,7 @@ Result<LoadPlan> EngineThread::plan(const models::GgufFile& file, std::filesyste
                   .host_bytes = ram_bytes()};
 }
 
-// When all is loaded and captured: what of the reserve that took.
+// Compares the reserve with the memory taken, once everything is loaded and captured.
 Result<std::optional<ipc::DeviceMemory>> EngineThread::settle(const kernels::OpTable& ops,
                                                               const LoadPlan& planned) const {
   const std::optional<DeviceUse> use = device_use(ops);
@@ -289,7 +289,7 @@ uint64_t EngineThread::ram_bytes() const {
 }
 
 std::unique_ptr<engine::BlockStore> EngineThread::open_database() const {
-  // Without the folder the store is degraded, says why, and works once somebody has mended that.
+  // Without the directory the store is degraded, reports why, and works once it can be created.
   if (const Result<void> made = ipc::ensure_private_dir(options_.prefix_dir); !made.ok()) {
     log_warn("prefix_dir", "error=\"{}\"", made.error().message);
   }

@@ -23,12 +23,12 @@ namespace hearth::worker {
 namespace {
 
 constexpr int64_t kHeartbeatUs = 250'000;
-constexpr int kWaitMs = 250;  // also how soon a lost broker is noticed
+constexpr int kWaitMs = 250;  // also bounds how late a lost broker is noticed
 constexpr int kWatchedWaitMs = 100;
-constexpr int kDeltaEveryMs = 2;         // of one stream
-constexpr int64_t kIdleUs = 10'000'000;  // before the device's ceilings are measured
+constexpr int kDeltaEveryMs = 2;         // per stream
+constexpr int64_t kIdleUs = 10'000'000;  // idle time before the device's ceilings are measured
 constexpr int64_t kLeaveUs = 2'000'000;
-constexpr int kExitFailed = 3;  // could not serve, and has said why
+constexpr int kExitFailed = 3;  // could not serve; the reason was reported
 
 std::string_view reason_name(engine::FinishReason reason) {
   switch (reason) {
@@ -42,7 +42,7 @@ std::string_view reason_name(engine::FinishReason reason) {
 
 double to_ms(double us) { return us / 1000.0; }
 
-// What a token stands for, as text: see ipc::TokenLogprobs.
+// The text of a token as shown to clients: see ipc::TokenLogprobs.
 std::string shown_piece(std::string_view piece) {
   if (ipc::is_valid_utf8(piece)) return std::string(piece);
   std::string out = "bytes:";
@@ -50,7 +50,7 @@ std::string shown_piece(std::string_view piece) {
   return out;
 }
 
-// A control token has no piece; its entry says which it is.
+// A control token has no piece, so its vocabulary entry is shown.
 std::string shown_token(const models::Tokenizer& tokenizer, int32_t id) {
   return shown_piece(tokenizer.is_control(id) ? tokenizer.entry(id) : tokenizer.piece(id));
 }
@@ -85,8 +85,8 @@ std::string miss_words(engine::MissReason reason, int32_t first_missed) {
   return "";
 }
 
-/// The prompt's text around a token, for the request's owner: what is kept has the first part and
-/// not all of the second, which is one block.
+/// The prompt's text around `token`, where the cached prefix ends, for the request's owner. The
+/// cache has the first part but not all of the second, which is one block.
 std::string parting_words(const models::Tokenizer& tokenizer, const std::vector<int32_t>& prompt,
                           int32_t token) {
   constexpr int32_t kBefore = 8, kBehind = kernels::kAttentionTile;
@@ -121,7 +121,7 @@ int FrontDoor::run() {
   while (state_ != State::kEnded) {
     wait();
     if (::getppid() != broker_pid_ || link_.ended()) {
-      // Nobody reads us any more, and nothing here is worth a moment's delay.
+      // The broker is gone, and no state here needs an orderly end.
       log_warn("broker_gone", "pid={}", broker_pid_);
       std::_Exit(kExitFailed);
     }
@@ -130,7 +130,7 @@ int FrontDoor::run() {
     heartbeat();
     note_ceilings_when_idle();
   }
-  // A load under way cannot be interrupted, and holds nothing that needs an orderly end.
+  // A load in progress cannot be interrupted, and nothing in it needs an orderly end.
   if (!engine_) std::_Exit(exit_status_);
   return exit_status_;
 }
@@ -139,7 +139,7 @@ void FrontDoor::wait() {
   const int engine_fd = engine_ ? engine_->events->fd() : -1;
   const int prep_fd = prep_ ? prep_->answers().fd() : -1;
   const int long_prep_fd = long_prep_ ? long_prep_->answers().fd() : -1;
-  // A descriptor below zero is passed over.
+  // poll() ignores negative descriptors.
   std::array<pollfd, 6> items = {{{link_.fd(), link_.events(), 0},
                                   {signal_fd_, POLLIN, 0},
                                   {engine_thread_->messages().fd(), POLLIN, 0},
@@ -148,7 +148,7 @@ void FrontDoor::wait() {
                                   {long_prep_fd, POLLIN, 0}}};
   const int idle_ms = events_.on() ? kWatchedWaitMs : kWaitMs;
   if (::poll(items.data(), items.size(), touched_.empty() ? idle_ms : kDeltaEveryMs) < 0) {
-    for (pollfd& item : items) item.revents = 0;  // a signal came
+    for (pollfd& item : items) item.revents = 0;  // interrupted by a signal
   }
 
   if (items[1].revents != 0) on_signal();
@@ -167,9 +167,9 @@ void FrontDoor::wait() {
   link_.flush();
 }
 
-// A message costs the same whether it holds one token or five, so a stream's tokens that come
-// faster than anybody reads go together. The first of a request, and all that come slower, go at
-// once.
+// A message costs the same with one token or with five, so tokens of a stream that arrive in quick
+// succession are sent together. The first token of a request, and tokens that arrive slowly, are
+// sent at once.
 void FrontDoor::flush_due() {
   const int64_t now_us = clock_.now_us();
   std::erase_if(touched_, [&](uint64_t number) {
@@ -208,7 +208,7 @@ void FrontDoor::on_broker() {
 }
 
 void FrontDoor::on_request(RequestText request) {
-  // It was sent before our `stopped` was read: the broker gives it to the next worker.
+  // The broker sent it before it read our `stopped`, and gives it to the next worker.
   if (state_ != State::kServing) return;
   Stream stream;
   stream.received_us = clock_.now_us();
@@ -222,7 +222,7 @@ void FrontDoor::on_request(RequestText request) {
 
 void FrontDoor::on_cancel(uint64_t number) {
   Stream* stream = find(number);
-  if (stream == nullptr) return;  // its end and this message have passed each other
+  if (stream == nullptr) return;  // it ended while this message was on its way
   if (stream->embeds) {
     embeds_->cancel(number);
   } else if (stream->in_engine) {
@@ -272,7 +272,7 @@ void FrontDoor::on_load(LoadMessage& message) {
   }
 }
 
-// The engine's own answer to a question in its inbox: a sign that its thread goes round.
+// A snapshot request that the engine's thread answers shows that the thread is alive.
 void FrontDoor::heartbeat() {
   if (!engine_ || snapshot_asked_ || clock_.now_us() < next_heartbeat_us_) return;
   snapshot_asked_ = true;
@@ -372,7 +372,7 @@ void FrontDoor::on_engine(const engine::EngineEvent& event) {
                                    .prompt_tokens = stream->prompt_tokens,
                                    .cached_tokens = started->cached_tokens,
                                    .queue_ms = to_ms(static_cast<double>(started->queue_us))});
-      // Nothing was foreseen, and the engine has nothing to say.
+      // The prompt has only one token, which has no log probability, so the engine reports none.
       if (stream->prompt_logprobs && stream->prompt.size() == 1)
         send_prompt_logprobs(started->id, {});
     }
@@ -394,7 +394,7 @@ void FrontDoor::on_engine(const engine::EngineEvent& event) {
     link_.send_error(failed->id, failed->error);
     streams_.erase(failed->id);
   } else if (std::holds_alternative<engine::ModelLostEvent>(event)) {
-    begin_draining();  // the broker starts another worker for the requests that come
+    begin_draining();  // the broker starts another worker for new requests
   } else if (const auto* snapshot = std::get_if<engine::SnapshotEvent>(&event)) {
     snapshot_asked_ = false;
     ipc::WorkerHeartbeat beat{to_wire(snapshot->snapshot)};
@@ -440,8 +440,8 @@ void FrontDoor::on_token(const engine::TokenEvent& token) {
     text.push(token.token, logprobs_of(*engine_->tokenizer, token));
     if (!std::exchange(stream->touched, true)) touched_.push_back(token.id);
   }
-  // Said again while tokens still come: of a resumed request the engine may not have had the
-  // sample yet when it was said first.
+  // Repeated for each further token: when a resumed request first posted it, the engine may not
+  // have had the sample yet.
   if (text.stopped()) {
     engine_->commands->post(engine::FinishSample{token.id, token.sample});
   }
@@ -466,7 +466,7 @@ void FrontDoor::on_sample_done(const engine::SampleDoneEvent& done) {
   if (stream == nullptr) return;
   flush(done.id, *stream);
   Stream::Sample& sample = stream->samples[static_cast<size_t>(done.sample)];
-  // The end of the text that no token carries: a delta of zero tokens behind the others.
+  // The end of the text that belongs to no token: a delta of zero tokens after the others.
   const SampleText::Pending tail = sample.text.finish();
   const int32_t num_tokens = sample.text.num_tokens();
   if (!tail.text.empty() || !tail.parts.empty()) {

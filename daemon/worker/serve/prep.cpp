@@ -33,8 +33,8 @@ Result<void> check_ids(const PrepModel& model, const std::vector<int32_t>& ids,
   return {};
 }
 
-// Every token stands for at most so many bytes, and BOS and the space put in front add to the text
-// and do not take from it: a longer text has more tokens than the context, whatever they are.
+// No token stands for more bytes than this, and BOS and an added leading space only add tokens, so
+// a longer text always has more tokens than the context.
 uint64_t most_text_bytes(const PrepModel& model) {
   return static_cast<uint64_t>(model.context_length) *
          std::max<uint64_t>(1, model.tokenizer->max_piece_bytes());
@@ -49,7 +49,7 @@ Result<void> check_could_fit(const PrepModel& model, size_t text_bytes, std::str
                std::string(field)};
 }
 
-/// How many tokens stand for the text's first `bytes` bytes and no more, BOS included.
+/// The number of tokens that lie within the text's first `bytes` bytes, BOS included.
 int32_t tokens_within(const PrepModel& model, const std::vector<int32_t>& tokens,
                       std::string_view text, size_t bytes) {
   int32_t count = 0;
@@ -62,12 +62,12 @@ int32_t tokens_within(const PrepModel& model, const std::vector<int32_t>& tokens
 
 struct Prompt {
   std::vector<int32_t> ids;
-  std::vector<engine::KeptPrefix> kept{};          ///< as marks in a conversation ask for
-  std::shared_ptr<const AnswerReading> reading{};  ///< of a conversation's answer
-  std::optional<engine::CallGrammar> forced{};     ///< a call that it must make
+  std::vector<engine::KeptPrefix> kept{};          ///< requested by marks in the conversation
+  std::shared_ptr<const AnswerReading> reading{};  ///< for a conversation's answer
+  std::optional<engine::CallGrammar> forced{};     ///< a call that the answer must make
 };
 
-/// Of the prompt that the template made of a conversation, what its marks mean: see kept_marks.h.
+/// Converts the marks of a conversation to prefixes of its rendered prompt: see kept_marks.h.
 std::vector<engine::KeptPrefix> kept_by_marks(const PrepModel& model, const ChatPrompt& prompt,
                                               const ipc::Json& conversation,
                                               const std::vector<KeepMark>& marks,
@@ -89,7 +89,7 @@ std::vector<engine::KeptPrefix> kept_by_marks(const PrepModel& model, const Chat
   return out;
 }
 
-// The conversation as the model's template puts it.
+// Renders the conversation with the model's template and tokenizes it.
 Result<Prompt> chat_tokens(const PrepModel& model, const ipc::GenerateRequest& request,
                            models::EncodePause* pause) {
   if (model.templates == nullptr || model.templates->empty()) {
@@ -129,14 +129,14 @@ Result<Prompt> chat_tokens(const PrepModel& model, const ipc::GenerateRequest& r
     return out;
   }
   Error error = prompt.take_error();
-  // No model of that name is missing, but a template for these messages.
+  // Not found here means a template for these messages, not a model.
   if (error.code == ErrorCode::kNotFound) error.code = ErrorCode::kUnsupported;
   error.message = "messages: " + error.message;
   error.field = "messages";
   return error;
 }
 
-/// A prompt that is a user's message, where the model has a template for one.
+/// Whether the prompt is to be rendered as a user's message, and the model has a template for it.
 bool is_message(const PrepModel& model, const ipc::GenerateRequest& request) {
   return request.prompt_as == "message" && request.prompt_ids.empty() && request.messages.empty() &&
          model.templates != nullptr && !model.templates->empty();
@@ -169,7 +169,7 @@ Result<Prompt> prompt_of(const PrepModel& model, const ipc::GenerateRequest& req
   return Prompt{std::move(tokens), {}};
 }
 
-/// The tokens that may follow the prompt.
+/// The number of tokens that may follow the prompt.
 Result<int32_t> check_context(const PrepModel& model, size_t prompt, int32_t max_tokens) {
   if (max_tokens == 0 && prompt < static_cast<size_t>(model.context_length)) {
     return model.context_length - static_cast<int32_t>(prompt);
@@ -203,7 +203,7 @@ engine::SamplingParams sampling_of(const ipc::GenerateRequest& request,
   return out;
 }
 
-/// What the request as a whole wants kept.
+/// Sets the prefix to keep that the request's own fields ask for.
 Result<void> mark_kept(const PrepModel& model, const ipc::GenerateRequest& request,
                        engine::Request* to) {
   const bool no_text = request.prompt.empty() || is_message(model, request);
@@ -227,8 +227,8 @@ Result<void> mark_kept(const PrepModel& model, const ipc::GenerateRequest& reque
   return {};
 }
 
-/// A draft asked for by name must be the one that is there: the same text would come in any case,
-/// but not as fast as the client thinks.
+/// A draft model requested by name must be the one loaded. Without it the text would be the same,
+/// but slower than the client expects.
 Result<void> check_draft(const PrepModel& model, const std::string& draft) {
   if (draft == "auto" || draft == "none" || draft == model.draft) return {};
   const std::string there = model.draft.empty() ? "no draft model" : "draft model " + model.draft;
@@ -259,7 +259,7 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model, const ipc::Work
   }
   HEARTH_TRY(check_draft(model, generate.draft));
   HEARTH_ASSIGN_OR_RETURN(Prompt prompt, prompt_of(model, generate, pause));
-  // A text begins where the prompt ends; that of a fork where the first one's prompt did.
+  // The text begins where the prompt ends; for a fork, where the original prompt ended.
   const bool begins = all_control(model, prompt.ids);
   HEARTH_TRY(check_ids(model, request.prefix, "prefix"));
   prompt.ids.insert(prompt.ids.end(), request.prefix.begin(), request.prefix.end());
@@ -278,7 +278,7 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model, const ipc::Work
   engine::Request& to = out.request;
   to.id = request.id;
   to.owner = request.owner;
-  // No owner's name has a line break in it.
+  // No conflict with owner names, which contain no line breaks.
   to.cache_salt = generate.cache_share.empty() ? request.owner : "shared\n" + generate.cache_share;
   to.priority = priority_of(generate.priority);
   to.prompt = std::move(prompt.ids);
@@ -356,7 +356,7 @@ Result<models::Pooling> pooling_of(const PrepModel& model, const std::string& na
                "pooling"};
 }
 
-/// As a text that is embedded is put: with what closes it.
+/// Tokenizes a text to embed and appends its end token.
 Result<std::vector<int32_t>> text_tokens(const PrepModel& model, const std::string& text,
                                          const std::string& field, models::EncodePause* pause) {
   HEARTH_TRY(check_could_fit(model, text.size(), field));

@@ -14,11 +14,11 @@ namespace hearth::worker {
 namespace {
 
 constexpr size_t kPrepMessages = 1 << 16;
-// A request that goes ahead of the rest of another is at most a quarter as long, so at most so many
-// can be under way at once: 32 MiB, the longest message by default, is 4^9 times 128 bytes.
+// A request that interrupts another is at most a quarter as long, so the nesting is bounded: 32
+// MiB, the longest message by default, is 4^9 times 128 bytes.
 constexpr size_t kShorterBy = 4;
 constexpr int kMaxDepth = 10;
-// The threads that compute come first: a long request may wait, streams may not.
+// Low priority, because a long request may wait and streams may not.
 constexpr int kLowNiceness = 10;
 
 Asked asked_by(ipc::WorkerRequest& request) {
@@ -47,7 +47,7 @@ PrepModel prep_model(const EngineLoaded& loaded) {
   return model;
 }
 
-/// While a request is tokenized: a shorter one of another owner goes first.
+/// While a request is tokenized, lets shorter ones of other owners go first.
 class PrepThread::Turn final : public models::EncodePause {
  public:
   Turn(PrepThread& thread, const std::string& owner, size_t bytes, int depth)
@@ -73,7 +73,7 @@ PrepThread::PrepThread(PrepModel model, Priority priority)
       inbox_(kPrepMessages),
       answers_(kPrepMessages, true),
       thread_([this, priority] {
-        // On Linux the niceness is the calling thread's own.
+        // On Linux the niceness applies to the calling thread only.
         if (priority == Priority::kLow && ::setpriority(PRIO_PROCESS, 0, kLowNiceness) != 0) {
           log_debug("prep_priority", "niceness={} is refused", kLowNiceness);
         }
@@ -110,7 +110,7 @@ void PrepThread::collect(std::chrono::microseconds timeout) {
   }
 }
 
-// Owners in turn, so that one owner's many requests do not delay another's single one.
+// Owners take turns, so that one owner's many requests do not delay another's single one.
 std::optional<std::pair<std::string, PrepThread::Job>> PrepThread::take_next() {
   if (waiting_.empty()) return std::nullopt;
   auto turn = waiting_.upper_bound(last_owner_);

@@ -39,7 +39,7 @@ ipc::StoreSnapshot to_wire(const engine::StoreStats& from) {
 }  // namespace
 
 ipc::SpeculationStats to_wire(const engine::SpeculationCounts& from) {
-  // Places that no step had a guess for are not sent.
+  // Trailing positions at which no step had a draft are not sent.
   const auto places = std::ranges::find(from.drafted_at, uint64_t{0}) - from.drafted_at.begin();
   return {.verifications = from.verifications,
           .drafted_tokens = from.drafted_tokens,

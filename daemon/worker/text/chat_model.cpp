@@ -58,7 +58,7 @@ Result<std::vector<engine::CallableFunction>> functions_of(const std::string& to
   return out;
 }
 
-// Arguments as the template wants them, an object or its text.
+// Converts a call's arguments to the form the template needs, an object or its text.
 void put_arguments(Json& call, bool as_text) {
   const auto function = call.find("function");
   if (function == call.end() || !function->is_object()) return;
@@ -104,7 +104,7 @@ std::optional<int32_t> ChatModel::control_token(const std::string& mark) const {
   return std::nullopt;
 }
 
-// Calls in the form that the template reads; a result's message gets the name of what was called.
+// Converts calls to the template's form; a result's message gets the name of the function called.
 Result<std::string> ChatModel::messages_for_template(const std::string& messages,
                                                      const models::AnswerFormat& format) const {
   Json list = parsed(messages);
@@ -173,13 +173,14 @@ Result<ChatRequest> ChatModel::read(const ipc::GenerateRequest& request) {
       out.forced->one_call = out.shape.one_call;
     }
   }
-  // What follows a schema or a grammar is that, and has no marks.
+  // Output bound by a schema or grammar has no marks.
   if (!bound) {
     out.shape.reasoning = known.reasoning;
     out.shape.channels = known.channels;
   }
 
-  // What is said last holds: the template's own variables cannot replace the messages.
+  // Of duplicate members the last one counts, so the template's variables cannot replace the
+  // messages.
   out.conversation += '{';
   if (!request.template_kwargs.empty()) {
     const std::string& members = request.template_kwargs.text;
@@ -205,8 +206,8 @@ std::shared_ptr<const AnswerReading> ChatModel::reading(const ChatRequest& reque
   for (const std::string& mark : format(request.with_tools).marks()) {
     if (const auto id = control_token(mark)) out->marks.emplace(*id, mark);
   }
-  // Of all that decides over the answer, so that a resumed request says the same ids, and the next
-  // turn of a conversation others.
+  // Computed from everything that determines the answer, so that a resumed request produces the
+  // same ids, and the next turn of a conversation different ones.
   out->call_key = splitmix(seed);
   for (const int32_t id : prompt)
     out->call_key = splitmix(out->call_key + static_cast<uint32_t>(id));

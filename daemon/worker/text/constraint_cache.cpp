@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kKept = 4;
 
-// `marks`: control tokens that a grammar may want, each as its symbol.
+// `marks`: control tokens that a grammar may use, each as its own symbol.
 std::shared_ptr<const engine::TokenTrie> make_trie(const models::Tokenizer& tokenizer,
                                                    const std::vector<int32_t>& marks) {
   std::vector<std::string> symbols;
@@ -42,7 +42,7 @@ std::shared_ptr<engine::Constraint> ConstraintCache::keep(
     bool strip_first_space) {
   auto made =
       std::make_shared<engine::Constraint>(std::move(grammar), std::move(trie), strip_first_space);
-  // The first mask is the dearest, and no step waits for it here.
+  // The first mask costs the most, and here no step waits for it.
   made->mask(engine::Constraint::kStart);
   kept_.emplace_front(std::move(key), made);
   if (kept_.size() > kKept) kept_.pop_back();
@@ -74,7 +74,7 @@ Result<std::shared_ptr<engine::Constraint>> ConstraintCache::get(
   }
   if (auto known = find(key)) return known;
   HEARTH_ASSIGN_OR_RETURN(engine::Grammar compiled, engine::compile_call_grammar(calls));
-  // The marks are the model's, whatever the functions are; with tools and without they may differ.
+  // The marks depend on the model, not on the functions, but may differ with and without tools.
   if (marked_trie_ == nullptr || marked_ids_ != mark_ids) {
     marked_trie_ = make_trie(tokenizer_, mark_ids);
     marked_ids_ = mark_ids;

@@ -15,7 +15,7 @@ constexpr int64_t kMostSeconds =
     30 * 24 * 3600;  // as of a whole prompt: ipc/schema/field_table.cpp
 constexpr int64_t kMostBytes = 16 << 20;
 
-/// Removes the member; its value, an integer from 0 to `most`.
+/// Removes the member and returns its value, an integer from 0 to `most`.
 Result<std::optional<int64_t>> take_integer(Json& object, const char* name, int64_t most,
                                             std::string_view list, size_t index) {
   const auto found = object.find(name);
@@ -60,8 +60,8 @@ Result<void> take_marks_of(Json& conversation, const char* list, std::vector<Kee
   return {};
 }
 
-/// Other letters and digits, and another first character: a template that drops a part of it, or
-/// looks for a word in it, shows another text all the same.
+/// Replaces letters and digits and the first character, so that a template which drops a part of
+/// the text or searches it for a word still renders a different text.
 std::string changed(std::string_view text) {
   constexpr auto kOther = [] {
     std::array<char, 256> out{};
@@ -83,7 +83,7 @@ std::string changed(std::string_view text) {
   return out;
 }
 
-/// Every text in it, but for those that say what it is and what belongs together.
+/// Changes every text in it, except those that give a type or link items.
 void change(Json& value) {
   if (value.is_string()) {
     value = changed(value.get_ref<const std::string&>());

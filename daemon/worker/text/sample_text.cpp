@@ -18,7 +18,7 @@ ipc::DeltaChannel channel_of(models::AnswerPiece::Type type) {
   return ipc::DeltaChannel::kText;
 }
 
-// Text alone goes as text.
+// A delta with a single text part is sent as plain text.
 void make_plain(SampleText::Pending* pending) {
   if (pending->parts.size() != 1 || pending->parts[0].channel != ipc::DeltaChannel::kText) return;
   pending->text = std::move(pending->parts[0].text);
@@ -47,7 +47,7 @@ std::string SampleText::text_of(int32_t id) {
   return text;
 }
 
-// Into the delta that is being made.
+// Adds text to the pending delta.
 void SampleText::add(std::string text, bool last) {
   if (!parser_) {
     pending_.text += text;

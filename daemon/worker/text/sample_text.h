@@ -22,8 +22,8 @@ class SampleText {
              std::vector<std::string> stops)
       : detokenizer_(tokenizer, strip_first_space), stops_(std::move(stops)) {}
 
-  /// The text is an answer that is read so. Before anything else is called. `tokenizer` outlives
-  /// it; `answered`: tokens of the answer that stand in the prompt already.
+  /// Reads the text as a conversation's answer. Call it before anything else. `tokenizer` outlives
+  /// this object; `answered`: tokens of the answer that the prompt already contains.
   void read_as(std::shared_ptr<const AnswerReading> reading, uint32_t sample,
                const models::Tokenizer& tokenizer, const std::vector<int32_t>& answered);
 

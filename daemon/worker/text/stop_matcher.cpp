@@ -28,8 +28,8 @@ std::string StopMatcher::push(std::string_view text) {
   return out;
 }
 
-// The longest end of pending_ that begins a stop string. Nothing before it is kept, so pending_
-// stays shorter than the longest stop string and the search above is over a few bytes.
+// Length of the longest end of pending_ that begins a stop string. Nothing before it is kept, so
+// pending_ stays shorter than the longest stop string and the search above covers only a few bytes.
 size_t StopMatcher::held_back() const {
   size_t longest = 0;
   for (const std::string& stop : stops_) {

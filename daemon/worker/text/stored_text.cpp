@@ -12,7 +12,7 @@ namespace {
 
 std::unique_ptr<models::Tokenizer> load(const std::vector<fs::path>& dirs,
                                         const std::string& model) {
-  // A database is not trusted with a path.
+  // The name comes from a database, so it must not act as a path.
   if (model.empty() || model.find('/') != std::string::npos || model.front() == '.') return nullptr;
   for (const fs::path& dir : dirs) {
     const fs::path path = dir / (model + ".gguf");

@@ -35,7 +35,7 @@ std::vector<std::optional<ByteSpan>> token_spans(const models::Tokenizer& tokeni
     std::string_view piece = control ? tokenizer.entry(id) : tokenizer.piece(id);
     size_t skipped = 0;
     if (!begins_with(rest, piece, fold_case)) {
-      // A control token that is not written here was put here: it stands for no bytes.
+      // A control token that the text does not contain was added: it stands for no bytes.
       const size_t blanks = white_space_at(text, at);
       if (control && !(blanks > 0 && begins_with(rest.substr(blanks), piece, false))) {
         spans.push_back(ByteSpan{at, at});
@@ -43,7 +43,7 @@ std::vector<std::optional<ByteSpan>> token_spans(const models::Tokenizer& tokeni
       }
       if (control || drops_space) skipped = blanks;
       if (!begins_with(rest.substr(skipped), piece, fold_case) && piece.starts_with(' ')) {
-        piece.remove_prefix(1);  // the space that was put in front
+        piece.remove_prefix(1);  // the added leading space
       }
       if (!begins_with(rest.substr(skipped), piece, fold_case)) break;
     }

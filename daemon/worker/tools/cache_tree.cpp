@@ -29,8 +29,8 @@ Tree tree_of(const std::vector<StoredEntry>& entries) {
     lasts.insert(engine::to_hex(entry.last));
   }
   Tree tree;
-  // Rows are as crafted as they please: they may continue each other, or themselves. Each is shown
-  // once; who comes first to a name takes all that continues it.
+  // Rows are untrusted: they may continue each other, or themselves. Each is shown once; of several
+  // with the same name, the first takes all children.
   std::set<int64_t> seen;
   const auto take_children = [&](const StoredEntry& of) {
     std::vector<const StoredEntry*> out;
@@ -44,7 +44,7 @@ Tree tree_of(const std::vector<StoredEntry>& entries) {
     const StoredEntry* chunk;
     std::optional<size_t> parent;
   };
-  std::vector<Begin> begins;  // the next one last
+  std::vector<Begin> begins;  // a stack: the next one is last
   const auto grow = [&](const StoredEntry& root) {
     tree.roots.push_back(tree.runs.size());
     begins.push_back({&root, std::nullopt});

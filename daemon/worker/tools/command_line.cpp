@@ -85,8 +85,7 @@ namespace {
 
 constexpr size_t kHelpColumns = 80;
 
-/// The first of these words that is written as an option and is none, in a sentence; "": all are
-/// known.
+/// A sentence about the first argument that is written as an option but unknown; "": none.
 std::string unknown_option(const CLI::App& program, int argc, char** argv) {
   std::vector<std::string> known;
   std::string verb;

@@ -1,6 +1,6 @@
-// hearth cache ls|stats|rm|pin|unpin|verify|compact: the prefixes kept on disk. Works on the files,
-// whether or not a worker has them open; who may read the folder may look after it. The broker runs
-// it too, for clients of a service, with --owner.
+// hearth cache ls|stats|rm|pin|unpin|verify|compact: manages the prefixes kept on disk. It works on
+// the files, whether or not a worker has them open; anyone who may read the directory may manage
+// it. The broker also runs it, with --owner, for clients of a service.
 
 #include <fmt/core.h>
 
@@ -29,10 +29,11 @@ using engine::StoredEntry;
 
 struct CacheVerb {
   std::string state_dir;
-  std::string model;  ///< only this one's databases
+  std::string model;  ///< only this model's databases
   std::string owner;
   std::vector<std::string> names;
-  std::vector<std::string> model_dirs;  ///< --show-text: where the tokenizers are
+  std::vector<std::string>
+      model_dirs;  ///< --show-text: directories of the models with the tokenizers
   int64_t ttl_s = 3600;
   uint64_t pinned_bytes = 2ull << 30;
   bool show_text = false;
@@ -64,7 +65,7 @@ std::string size_text(uint64_t bytes) {
 struct Shown {
   const Tree& tree;
   StoreAdmin& admin;
-  StoredText* text;  ///< null: no words
+  StoredText* text;  ///< null: show no text
 };
 
 Result<void> print_run(const Shown& shown, size_t at, int depth, std::string& out) {
@@ -91,7 +92,7 @@ Result<void> print_tree(const Shown& shown, std::string& out) {
     size_t run;
     int depth;
   };
-  std::vector<Line> lines;  // the next one last
+  std::vector<Line> lines;  // a stack: the next one is last
   for (const size_t root : std::views::reverse(shown.tree.roots)) lines.push_back({root, 0});
   while (!lines.empty()) {
     const Line line = lines.back();
@@ -118,7 +119,7 @@ Result<fs::path> folder_of(const CacheVerb& options) {
   return paths.state / "prefix";
 }
 
-/// Calls fn(admin) for each database asked for; what cannot be opened is named, and passed over.
+/// Calls fn(admin) for each selected database; one that cannot be opened is reported and skipped.
 template <typename Fn>
 Result<bool> for_each_store(const CacheVerb& options, const Fn& fn) {
   HEARTH_ASSIGN_OR_RETURN(const fs::path folder, folder_of(options));
@@ -213,9 +214,9 @@ std::vector<int64_t> once_each(std::vector<int64_t> rows) {
   return rows;
 }
 
-/// Calls fn(admin, rows) for each database with the rows that the names, or all of them where none
-/// is given, stand for with all behind or in front of them. kNotFound names one that stands for
-/// nothing.
+/// Calls fn(admin, rows) for each database. `rows` are the rows of the named runs, or of all if no
+/// name is given, extended by `take` to everything before or after them. kNotFound gives a name
+/// that matches nothing.
 template <typename Fn>
 Result<bool> for_each_named(const CacheVerb& options,
                             void (*take)(const Tree&, size_t, std::vector<int64_t>&),
@@ -261,7 +262,7 @@ Result<bool> remove(const CacheVerb& options) {
   return good;
 }
 
-/// A prefix is of use with all in front of it, so that is pinned with it.
+/// A prefix is only useful with everything before it, so that is pinned too.
 Result<bool> set_pins(const CacheVerb& options, bool pin) {
   uint64_t chunks = 0;
   uint64_t left_out = 0;

@@ -1,4 +1,4 @@
-// hearth convert FOLDER OUT: published weights as one model file.
+// hearth convert FOLDER OUT: converts published weights to one model file.
 
 #include <fmt/core.h>
 
@@ -27,8 +27,7 @@ struct ConvertVerb {
   bool without_tokenizer = false;
 };
 
-/// What was written is what this build loads: the file's shapes against its metadata, and the
-/// tokenizer.
+/// Checks that this build can load the result: the shapes against the metadata, and the tokenizer.
 Result<void> check(const ConvertVerb& options) {
   HEARTH_ASSIGN_OR_RETURN(const models::GgufFile file, models::GgufFile::open(options.out));
   HEARTH_TRY(models::load_model(file, measuring_ops(), nullptr));

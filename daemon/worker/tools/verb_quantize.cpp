@@ -1,4 +1,4 @@
-// hearth quantize IN OUT --type T: a model file in another type.
+// hearth quantize IN OUT --type T: converts a model file to another type.
 
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-// hearth render MODEL -f FILE: the exact prompt that the model's own chat template makes of a
+// hearth render MODEL -f FILE: shows the exact prompt that the model's chat template renders for a
 // conversation, and its tokens.
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// hearth tokenize FILE: the tokens of standard input by the vocabulary of a model file.
+// hearth tokenize FILE: tokenizes standard input with a model file's vocabulary.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -65,7 +65,7 @@ std::string as_json(const std::string& name, const models::Tokenizer& tokenizer,
   return ipc::dump_json(out) + "\n";
 }
 
-/// A piece may be a part of a character: then its bytes as "\\xE6\\x97".
+/// Quotes a piece. If it is an incomplete character, shows its bytes as "\\xE6\\x97".
 std::string quoted_piece(std::string_view piece) {
   if (ipc::is_valid_utf8(piece)) return ipc::one_line(piece, 0);
   std::string out;

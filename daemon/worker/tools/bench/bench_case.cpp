@@ -65,7 +65,7 @@ Share share_of(const BenchReport& report, const CaseResult& result) {
   const BenchCase& what = result.what;
   StepWork work;
   if (what.kind == BenchCase::Kind::kPrefill) {
-    // Each row attends to those before it.
+    // Each row attends to all earlier ones.
     work = step_work(report.work, report.kv_type, what.prompt, 1, 1, (what.prompt + 1) / 2.0);
   } else {
     work = step_work(report.work, report.kv_type, what.sequences, what.sequences, what.sequences,

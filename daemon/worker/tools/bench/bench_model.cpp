@@ -24,11 +24,11 @@ struct BenchModel::Region {
 
 namespace {
 
-/// Packs until a signal comes. The bytes of a random model's tensors are made where the parsed file
-/// says that they are, just before they are packed.
+/// Packs weights until a stop signal. The bytes of a random tensor are generated at their place in
+/// the parsed file, just before they are packed.
 class Packer {
  public:
-  /// `random`, null for a file, has its tensors in `region`.
+  /// `random` is null for a file; otherwise its tensors are in `region`.
   Packer(const models::RandomModel* random, std::byte* region, const kernels::OpTable& ops)
       : random_(random), region_(region), ops_(ops), pool_(ops.device.num_threads) {}
 
@@ -42,7 +42,7 @@ class Packer {
   }
 
  private:
-  /// Null for a file, and for what a family makes itself.
+  /// Null for a file, and for tensors that a family creates itself.
   const models::RandomModel::Tensor* find(std::string_view name) const {
     return random_ == nullptr ? nullptr : random_->find(name);
   }
@@ -73,8 +73,8 @@ class Packer {
   kernels::ThreadPool pool_;
 };
 
-// An op table's functions get one state, the device's; the packer comes beside it. The model keeps
-// the table, and may pack something small of its own later: then there is no packer any more.
+// An op table's functions get only the device's state, so the packer is passed separately. The
+// model keeps the table and may pack small tensors later, when there is no packer.
 thread_local Packer* t_packer = nullptr;
 thread_local decltype(kernels::OpTable::pack_weights) t_pack_weights = nullptr;
 
@@ -105,7 +105,7 @@ Result<BenchModel> BenchModel::make(models::RandomModel random) {
                           models::GgufFile::parse({out.region_->data, bytes}, "random"));
   out.file_ = std::make_unique<models::GgufFile>(std::move(file));
   out.name_ = "random";
-  // Four tensors at most are packed together.
+  // At most four tensors are packed together.
   uint64_t largest = 0;
   for (const auto& tensor : random.tensors()) largest = std::max(largest, tensor.bytes);
   out.scratch_bytes_ = 4 * largest;

@@ -15,10 +15,10 @@ engine::EngineConfig bench_config(const std::vector<BenchCase>& cases,
                                   const models::ModelInfo& info, kernels::DType kv_type) {
   engine::EngineConfig config;
   config.kv_type = kv_type;
-  config.prefix_cache = false;  // nothing shall be saved by luck
+  config.prefix_cache = false;  // caching would falsify the measurement
   config.speculation.enabled = false;
   config.scheduler.max_seqs = 1;
-  int64_t blocks = 0;  // that the case that needs most needs
+  int64_t blocks = 0;  // blocks for the largest case
   for (const BenchCase& each : cases) {
     config.context_length = std::max(config.context_length, each.context());
     config.scheduler.max_seqs = std::max(config.scheduler.max_seqs, each.sequences);
@@ -101,7 +101,7 @@ Result<double> BenchRig::measure(const BenchCase& what) {
     HEARTH_ASSIGN_OR_RETURN(const bool computed, step());
     if (!computed) break;
     const std::vector<double> gaps = engine_->take_gaps();
-    // The step before was one of all sequences too where each has two tokens.
+    // With more than two tokens per sequence, the previous step also decoded all sequences.
     const bool all_decode = !cancelled && std::ranges::all_of(seen_, [&](const auto& each) {
       const auto tokens = static_cast<int32_t>(each.second.token_us.size());
       return tokens > 2 && tokens < what.tokens + what.lead();
@@ -122,8 +122,8 @@ Result<double> BenchRig::measure(const BenchCase& what) {
     begin_us = std::max(begin_us, seen.token_us.front());
     end_us = std::min(end_us, seen.token_us.back());
   }
-  // Only steps in which all sequences decode: neither those with another's prompt, nor those that
-  // are left when the first has ended.
+  // Count only steps in which all sequences decode: not those with another sequence's prompt, nor
+  // those after the first sequence has ended.
   double tokens = 0;
   for (const auto& [id, seen] : seen_) {
     tokens += static_cast<double>(std::ranges::count_if(

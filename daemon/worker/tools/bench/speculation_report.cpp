@@ -16,7 +16,7 @@ double share(uint64_t part, uint64_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-/// Acceptance by place, as far as there were guesses.
+/// Acceptance rate by position, as far as tokens were drafted.
 std::vector<double> by_place(const engine::SpeculationCounts& counts) {
   std::vector<double> out;
   for (size_t i = 0; i < counts.drafted_at.size() && counts.drafted_at[i] > 0; ++i) {

@@ -22,7 +22,7 @@ engine::EngineConfig speculation_config(const SpeculationAsk& ask, const models:
                                         kernels::DType kv_type) {
   engine::EngineConfig config;
   config.kv_type = kv_type;
-  config.prefix_cache = false;  // nothing shall be saved by luck
+  config.prefix_cache = false;  // caching would falsify the measurement
   config.scheduler.max_seqs = ask.sequences;
   size_t longest = 0;
   for (const std::vector<int32_t>& prompt : ask.prompts) longest = std::max(longest, prompt.size());
@@ -142,7 +142,7 @@ Result<void> SpeculationRig::round(SpeculationReport* report) {
     total->seconds += part.seconds;
   };
   for (size_t batch = 0; batch < num_batches(ask_); ++batch) {
-    // The first round must be plain first; later ones change the order.
+    // The first round must begin with the plain run; later rounds alternate.
     const bool swapped = rounds_ > 0 && (static_cast<size_t>(rounds_) + batch) % 2 != 0;
     for (const bool speculate : {swapped, !swapped}) {
       HEARTH_ASSIGN_OR_RETURN(const Timed timed, run(batch, speculate));

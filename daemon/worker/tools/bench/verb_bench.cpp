@@ -1,5 +1,5 @@
-// hearth bench: how fast a model file, or a shape with random weights, runs on this device, and how
-// much of what the device could do that is.
+// hearth bench: the speed of a model file, or of a shape with random weights, on this device, and
+// its share of what the device could achieve.
 
 #include "daemon/worker/tools/bench/verb_bench.h"
 
@@ -59,7 +59,7 @@ void take_best(kernels::Ceilings* best, const kernels::Ceilings& now) {
   best->int8_ops_per_s = std::max(best->int8_ops_per_s, now.int8_ops_per_s);
 }
 
-/// Prompt tokens of a step: enough to keep a GPU's tensor cores busy.
+/// Prompt tokens per step, enough to keep a GPU's tensor cores busy.
 constexpr int32_t kGpuChunk = 2048;
 
 Result<kernels::Ceilings> ceilings_of(const kernels::OpTable& ops, const BenchOptions& options) {
@@ -117,7 +117,7 @@ Result<BenchReport> run(const BenchOptions& options) {
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<BenchRig> rig,
                           BenchRig::create(config, ops, std::move(model)));
 
-  // The engine learns what a step costs before anything counts.
+  // The engine measures step costs before any round counts.
   progress.stage("warming up");
   for (const BenchCase& each : cases) {
     report.cases.push_back({each, {}});

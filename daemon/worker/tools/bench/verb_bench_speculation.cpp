@@ -1,4 +1,4 @@
-// hearth bench --speculate: decoding with guesses against decoding without.
+// hearth bench --speculate: compares decoding with and without drafts.
 
 #include <fmt/core.h>
 
@@ -40,10 +40,10 @@ std::vector<int32_t> random_prompt(int32_t number, int32_t vocab) {
 
 struct Draft {
   std::string name;
-  std::optional<BenchModel> model;  ///< nothing: none
+  std::optional<BenchModel> model;  ///< no value: no draft model
 };
 
-/// Both files' tokenizers, checked to be one; null where the weights are random.
+/// The target's tokenizer; if there is a draft file, its tokens must be the same.
 Result<std::unique_ptr<models::Tokenizer>> shared_tokenizer(const std::filesystem::path& target,
                                                             const std::filesystem::path& draft) {
   HEARTH_ASSIGN_OR_RETURN(const models::GgufFile file, models::GgufFile::open(target));
@@ -62,7 +62,7 @@ bool is_shape(const std::string& name) {
                              [&](const models::ModelShape& shape) { return shape.name == name; });
 }
 
-/// Of a shape with the target's vocabulary: for a random target, or with replayed guesses.
+/// A random draft with the target's vocabulary: for a random target, or with replayed drafts.
 Result<Draft> random_draft(const BenchOptions& options, int32_t vocab) {
   HEARTH_ASSIGN_OR_RETURN(models::ModelShape shape, models::find_shape(options.draft));
   shape.vocab = vocab;
@@ -87,7 +87,7 @@ Result<std::vector<std::vector<int32_t>>> prompts_for(const BenchOptions& option
     out.assign(static_cast<size_t>(options.sequences), tokenizer->encode(options.prompt, {}));
     return out;
   }
-  // All of the tales, and as many of them again as fill the last batch.
+  // All tales, repeated to fill the last batch.
   const size_t wanted = std::max(std::size(kTales), static_cast<size_t>(options.sequences));
   for (size_t i = 0; i < wanted; ++i) {
     out.push_back(tokenizer->encode(kTales[i % std::size(kTales)], {}));

@@ -1,4 +1,5 @@
-// hearth-worker-<device> describe FILE: what the broker lists of a model that was never loaded.
+// hearth-worker-<device> describe FILE: the facts that the broker lists for a model that was never
+// loaded.
 
 #include <filesystem>
 #include <memory>
@@ -18,7 +19,7 @@ namespace {
 
 Result<void> describe(const std::filesystem::path& path) {
   HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(path));
-  file.set_fingerprint("-");  // which would mean reading all of the file
+  file.set_fingerprint("-");  // a real one would require reading the whole file
   HEARTH_ASSIGN_OR_RETURN(const models::ModelInfo info, models::describe_file(file));
   ipc::FileFacts facts{.architecture = info.architecture,
                        .file_type = info.file_type,

@@ -1,4 +1,4 @@
-// hearth inspect FILE: what a model file holds.
+// hearth inspect FILE: shows the content of a model file.
 
 #include <memory>
 
@@ -19,7 +19,7 @@ struct InspectVerb {
 Result<void> run_inspect(const InspectVerb& options) {
   HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(options.file));
   HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(path));
-  // The digest of a file that is only looked at is nobody's business, and means reading all of it.
+  // A digest is not needed here, and computing it would read the whole file.
   file.set_fingerprint("-");
   const Inspection inspection = inspect(file, path.string());
   write_stdout(options.json ? as_json(inspection, options.format)

@@ -48,7 +48,7 @@ std::span<const float> LogitsRunner::step(std::span<const int32_t> tokens) {
   HEARTH_CHECK(count >= 1 && count <= kStepTokens && length_ + count <= context_,
                "{} tokens behind {} of {}", count, length_, context_);
   // Parts of kStepTokens each: counts, ids, positions, sequence, query start, context, outputs,
-  // slots, and the block table, which is the identity.
+  // slots; then the block table, which is the identity.
   std::vector<int32_t> index(kIndexParts * kStepTokens + static_cast<size_t>(num_blocks()));
   const auto part = [&](size_t i) { return index.data() + i * kStepTokens; };
   part(0)[0] = count;

@@ -27,12 +27,12 @@ class Scorer {
          TextScore* score)
       : model_(model), reference_(reference), tokenizer_(tokenizer), score_(score) {}
 
-  /// Runs a window and scores its tokens from `first` on; that one has a token before it.
+  /// Runs a window and scores its tokens from `first` on; token `first` must have a predecessor.
   void window(std::span<const int32_t> tokens, size_t first) {
     model_.begin();
     if (reference_ != nullptr) reference_->begin();
     for (size_t begin = 0; begin + 1 < tokens.size(); begin += LogitsRunner::kStepTokens) {
-      // The last token's forecast is of nothing.
+      // The last token predicts nothing in the window.
       const size_t count = std::min<size_t>(LogitsRunner::kStepTokens, tokens.size() - 1 - begin);
       const auto logits = model_.step(tokens.subspan(begin, count));
       std::span<const float> wanted;
@@ -150,10 +150,10 @@ Result<TextScore> score_text(LogitsRunner& model, LogitsRunner* reference,
     }
     return score;
   }
-  int64_t scored = bos.empty() ? 1 : 0;  // tokens of the text that need no scoring any more
+  int64_t scored = bos.empty() ? 1 : 0;  // tokens of the text already scored, or not scorable
   std::vector<int32_t> window;
   while (scored < count) {
-    // The first window scores all it holds, each later one `stride` tokens at its end.
+    // The first window scores all its tokens, each later one its last `stride`.
     const bool first = window.empty();
     const int64_t end = std::min(count, first ? room : scored + options.stride);
     const int64_t begin = std::max<int64_t>(0, end - room);
@@ -163,7 +163,7 @@ Result<TextScore> score_text(LogitsRunner& model, LogitsRunner* reference,
     scored = end;
     if (watch && !watch(score, count)) return Error{ErrorCode::kCancelled, "interrupted", ""};
   }
-  // The space that the tokenizer puts in front is none of the text's bytes.
+  // A leading space added by the tokenizer is not part of the text's bytes.
   const bool added = tokenizer.adds_space_prefix() && !bos.empty() && !tokens.empty() &&
                      tokenizer.piece(tokens[0]).starts_with(' ');
   if (added) --score.num_bytes;

@@ -1,5 +1,5 @@
-// hearth perplexity MODEL -f TEXT: how well a model foresees a text, and how far it is from
-// another.
+// hearth perplexity MODEL -f TEXT: how well a model predicts a text, and how far its predictions
+// are from a reference model's.
 
 #include <fmt/core.h>
 
@@ -58,7 +58,7 @@ Result<Loaded> load(const std::string& name, const PerplexityVerb& options,
   Loaded out;
   HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(name));
   HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(path));
-  file.set_fingerprint("-");  // of no use here, and a read of the whole file
+  file.set_fingerprint("-");  // not needed here; computing it reads the whole file
   out.file = std::make_unique<models::GgufFile>(std::move(file));
   HEARTH_ASSIGN_OR_RETURN(auto model, models::load_model(*out.file, ops, nullptr));
   HEARTH_ASSIGN_OR_RETURN(const kernels::DType kv_type, parse_kv_type(options.kv_type));

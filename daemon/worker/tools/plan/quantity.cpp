@@ -14,7 +14,7 @@ namespace {
 constexpr std::array<std::string_view, 7> kUnits = {"B",      "B/s",   "op/s", "ops",
                                                     "FLOP/s", "FLOPS", ""};
 
-/// Removes the multiple from the front of `text`; 1 where there is none.
+/// Removes the multiple from the front of `text`; 1 if there is none.
 double take_prefix(std::string_view* text) {
   constexpr std::string_view kPrefixes = "kMGT";
   if (text->empty()) return 1;

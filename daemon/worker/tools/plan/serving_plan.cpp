@@ -10,10 +10,10 @@ namespace {
 
 using kernels::DType;
 
-// Half of what addresses can say: sums stay far from overflow, and nothing is refused for its size.
+// Far below overflow in sums, and large enough that nothing is refused for its size.
 constexpr uint64_t kUnbounded = uint64_t{1} << 62;
 
-/// A step of `rows` tokens, `per_sequence` of them of each sequence.
+/// A step of `rows` tokens, `per_sequence` of them from each sequence.
 StepTime time_step(const PlanModel& on, DType kv_type, double sequences, double per_sequence,
                    double outputs, double context, const kernels::Ceilings& ceilings) {
   const ModelWork& work = *on.work;
@@ -78,7 +78,7 @@ int64_t how_many(uint64_t bytes, uint64_t each) {
 
 /// KV of one sequence with a full context, in whole blocks.
 Result<uint64_t> sequence_bytes(const PlanModel& target, engine::EngineConfig config) {
-  // Left to itself, and with memory without end, the engine takes enough for half of max_seqs full
+  // With kv_bytes 0 and unlimited memory, the engine takes enough for half of max_seqs full
   // contexts.
   config.kv_bytes = 0;
   config.scheduler.max_seqs = 2;
@@ -87,7 +87,8 @@ Result<uint64_t> sequence_bytes(const PlanModel& target, engine::EngineConfig co
   return plan.kv_bytes;
 }
 
-/// Sequences of `context` tokens beside `weights`, with the engine's other buffers as configured.
+/// The number of sequences of `context` tokens that fit next to `weights` and the engine's other
+/// buffers as configured.
 Result<ContextFit> fit(const PlanModel& target, const PlanQuestion& question, int32_t context,
                        uint64_t weights) {
   engine::EngineConfig config = question.engine;

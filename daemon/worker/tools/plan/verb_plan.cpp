@@ -1,4 +1,4 @@
-// hearth plan: what serving a model would take and bring, before anything is loaded.
+// hearth plan: predicts the memory and speed of serving a model, without loading it.
 
 #include <fmt/core.h>
 
@@ -44,7 +44,7 @@ Result<BenchModel> open_model(const PlanVerb& options) {
   return BenchModel::make(std::move(random));
 }
 
-/// Rates that were given, or, where none was, those of this machine.
+/// The given rates, or if none was given, this machine's.
 Result<std::string> find_rates(const PlanVerb& options, PlanQuestion* question) {
   kernels::Ceilings& ceilings = question->ceilings;
   if (!options.bandwidth.empty()) {
