@@ -1,5 +1,6 @@
 #pragma once
-// What a loaded model is to the engine: facts, layer groups, and one function that computes a step.
+// A loaded model as the engine sees it: its properties, its layer groups, and one function that
+// computes a step.
 
 #include <cstdint>
 #include <functional>
@@ -16,8 +17,8 @@ namespace hearth::models {
 
 class GgufFile;
 
-/// Layers whose KV has the same shape and life. Each group has its own block pool, and a physical
-/// block holds all layers of its group contiguously.
+/// Layers whose KV has the same shape and lifetime. Each group has its own block pool, and a
+/// physical block holds all layers of its group contiguously.
 struct LayerGroup {
   enum class Kind { kFull, kSliding };
   Kind kind = Kind::kFull;
@@ -47,10 +48,10 @@ struct ModelInfo {
   uint64_t weight_bytes = 0;  ///< packed, on the device
   uint64_t file_bytes = 0;
   std::vector<LayerGroup> groups;
-  /// False: an encoder. It has no logits, every token sees the whole text, which is therefore
-  /// computed in one step, and what is in the KV blocks afterwards is nobody's.
+  /// False: an encoder. It has no logits. Every token attends to the whole text, so a text is
+  /// computed in one step, and the contents of the KV blocks are worthless afterwards.
   bool generates = true;
-  Pooling pooling = Pooling::kNone;  ///< as the file says
+  Pooling pooling = Pooling::kNone;  ///< from the file
 };
 
 /// One layer group's pool as a step sees it.
@@ -72,17 +73,17 @@ class Model {
  public:
   virtual ~Model() = default;
   virtual const ModelInfo& info() const = 0;
-  /// The longest context that steps will have, where it is not info().context_length: some models
-  /// rotate by other frequencies in a short one. Call before `forward`, never after.
+  /// Sets the longest context that steps will have, if it is not info().context_length: some models
+  /// use other rotary frequencies in a short context. Call before the first `forward`.
   virtual void set_context_length(int32_t) {}
-  /// Takes activation memory for steps up to these bounds. Call once, before `forward`.
+  /// Allocates activation memory for steps up to these bounds. Call once, before `forward`.
   virtual Result<void> reserve(int32_t max_tokens, int32_t max_outputs) = 0;
-  /// Bytes that `reserve` would take.
+  /// Bytes that `reserve` would allocate.
   virtual uint64_t activation_bytes(int32_t max_tokens, int32_t max_outputs) const = 0;
   /// Computes one step: stores K and V of every token, writes the logits of the output rows.
   virtual void forward(const StepArgs& args) = 0;
-  /// The rows (num_tokens, width) of the last step behind the last norm: what embeddings are made
-  /// of. Device memory of the model, until the next step.
+  /// The rows (num_tokens, width) of the last step after the final norm; embeddings are made from
+  /// them. The model's device memory, valid until the next step.
   virtual kernels::TensorView final_rows(const kernels::BatchIndex&) { return {}; }
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// A file that is there whole or not at all: written beside its name, as NAME.part, and renamed when
-// everything is on disk.
+// A file that exists complete or not at all: it is written as NAME.part and renamed once all of it
+// is on disk.
 
 #include <cstddef>
 #include <cstdio>
@@ -12,18 +12,18 @@
 
 namespace hearth::models {
 
-/// Owns the file; one that was not finished is removed.
+/// Owns the file; the destructor removes one that was not finished.
 class PartFile {
  public:
-  /// kIo, kForbidden or kNotFound with the system's reason. A .part that an earlier process left is
-  /// written over.
+  /// kIo, kForbidden or kNotFound with the system's reason. A .part file left by an earlier process
+  /// is overwritten.
   static Result<PartFile> create(const std::filesystem::path& path);
   ~PartFile();
   PartFile(PartFile&& other) noexcept = default;
   PartFile& operator=(PartFile&&) = delete;
 
   Result<void> append(std::span<const std::byte> bytes);
-  /// On disk and under its name.
+  /// Syncs the file to disk and gives it its name.
   Result<void> finish();
 
  private:

@@ -4,9 +4,9 @@
 
 namespace hearth::models {
 
-/// How the rows of a text's tokens become one vector.
+/// How the rows of a text's tokens are combined to one vector.
 enum class Pooling : uint8_t {
-  kNone,  ///< they do not
+  kNone,  ///< not combined
   kMean,
   kCls,   ///< the first token's row
   kLast,  ///< the last token's row

@@ -1,7 +1,7 @@
 #pragma once
-// Models of family llama with seeded random weights: for measuring shapes without anybody's
-// weights. Their text means nothing; their speed is that of a real model. A vocabulary of bytes and
-// short words is part of them, so that any engine loads the file.
+// Models of family llama with seeded random weights, for measuring the speed of a shape without
+// published weights. Their text is meaningless; their speed is that of a real model. The file
+// includes a vocabulary of bytes and short words, so that any engine can load it.
 
 #include <cstdint>
 #include <filesystem>
@@ -38,9 +38,9 @@ std::span<const ModelShape> named_shapes();
 /// kNotFound lists the names.
 Result<ModelShape> find_shape(std::string_view name);
 
-/// Types that a random model can be had in: all that hearth computes with and can make.
+/// The weight types of random models: all that hearth can both compute with and encode.
 std::span<const kernels::DType> weight_types();
-/// One of them, as the user writes it: "F16", "Q4_K", ... kUnsupported lists them.
+/// Parses one of them as the user writes it: "F16", "Q4_K", ... kUnsupported lists them.
 Result<kernels::DType> parse_weight_type(std::string_view name);
 
 /// Immutable: any thread may read it.
@@ -56,31 +56,31 @@ class RandomModel {
     bool is_norm = false;  ///< all ones
   };
 
-  /// Matrices in `type`, norms in F32. kUnsupported where `type` has no encoder, or its blocks do
-  /// not divide the rows.
+  /// Matrices in `type`, norms in F32. kUnsupported if `type` has no encoder, or its blocks do not
+  /// divide the rows.
   static Result<RandomModel> create(const ModelShape& shape, kernels::DType type, uint64_t seed);
-  /// As the user writes it: a type of its own (Q4_K), or a mix of types (Q4_K_M; see
-  /// quantize/mix.h).
+  /// `type` as the user writes it: one type (Q4_K), or a mix of types (Q4_K_M; see quantize/mix.h).
   static Result<RandomModel> create(const ModelShape& shape, std::string_view type, uint64_t seed);
 
-  /// Everything in front of the tensors' data.
+  /// Everything before the tensors' data.
   const std::vector<std::byte>& header() const { return header_; }
   const std::vector<Tensor>& tensors() const { return tensors_; }
-  /// Null where there is none of that name.
+  /// Null if there is none of that name.
   const Tensor* find(std::string_view name) const;
   uint64_t file_bytes() const { return file_bytes_; }
   uint64_t parameters() const { return parameters_; }
 
-  /// Writes rows [first, first + count) of a tensor, in its type, to `out`. The same for any cut
-  /// into calls: every row has a stream of noise of its own (SplitMix64, Steele, Lea and Flood
-  /// 2014), scaled so that outputs have a variance of 1. Of types whose encoder searches for
-  /// scales, rows are put together from a few hundred blocks, which takes minutes less.
+  /// Writes rows [first, first + count) of a tensor, in its type, to `out`. The result does not
+  /// depend on how the rows are divided into calls: every row has its own stream of noise
+  /// (SplitMix64, Steele, Lea and Flood 2014), scaled so that outputs have a variance of 1. For
+  /// types whose encoder searches for scales, rows are assembled from a few hundred encoded blocks,
+  /// which saves minutes.
   void fill(const Tensor& tensor, int64_t first, int64_t count, std::span<std::byte> out) const;
 
  private:
   std::vector<std::byte> header_;
   std::vector<Tensor> tensors_;
-  /// Blocks of a type with searched scales, for rows of so many inputs.
+  /// Encoded blocks, by type with searched scales and number of inputs of a row.
   std::map<std::pair<kernels::DType, int64_t>, std::vector<std::byte>> pools_;
   uint64_t file_bytes_ = 0;
   uint64_t parameters_ = 0;
@@ -89,11 +89,11 @@ class RandomModel {
   static Result<RandomModel> create(std::vector<Tensor> tensors, GgufWriter writer, uint64_t seed);
 };
 
-/// Says how far it is; false: stop.
+/// Reports progress; returning false stops the work.
 using WriteProgressFn = std::function<bool(uint64_t bytes_done, uint64_t bytes_total)>;
 
-/// Writes the model as a GGUF file (PartFile) with so many threads. kCancelled where `progress`
-/// said so; nothing is left then, nor after an error.
+/// Writes the model as a GGUF file (PartFile) on `num_threads` threads. kCancelled if `progress`
+/// returned false. No file is left then, nor after an error.
 Result<void> write_random_model(const RandomModel& model, const std::filesystem::path& path,
                                 int32_t num_threads, const WriteProgressFn& progress);
 

@@ -14,20 +14,21 @@ namespace hearth::models {
 class GgufFile;
 
 struct RopeConfig {
-  enum class Scaling { kNone, kLinear, kYarn };  // LongRoPE is none, with divisors
+  enum class Scaling { kNone, kLinear, kYarn };  // LongRoPE is kNone with divisors
 
   int32_t dim = 0;        ///< values of each head that are rotated; even
   float base = 10000.0f;  ///< frequency of pair i is base^(-2i/dim)
   Scaling scaling = Scaling::kNone;
   float factor = 1.0f;            ///< positions are squeezed by this much; >= 1
   float attention_factor = 1.0f;  ///< multiplies cos and sin
-  /// Positions of the first training, where the file says it: YaRN and LongRoPE; else the largest
-  /// number.
+  /// Context length of the original training, if the file gives it (YaRN and LongRoPE); else the
+  /// largest number.
   int32_t original_context = INT32_MAX;
-  bool needs_divisors = false;  ///< LongRoPE's type: nothing without its tensors
+  bool needs_divisors = false;  ///< LongRoPE: an error without its tensors
   // YaRN only.
-  float beta_fast = 32.0f;  ///< pairs that turn more often than this over it keep their frequency,
-  float beta_slow = 1.0f;   ///< pairs that turn less often are squeezed, those between are mixed
+  float beta_fast =
+      32.0f;  ///< pairs with more turns than this over original_context keep their frequency,
+  float beta_slow = 1.0f;  ///< pairs with fewer turns are squeezed, those between are blended
 
   /// Reads ARCHITECTURE.rope.*. kCorrupt and kUnsupported name the key.
   static Result<RopeConfig> load(const GgufFile& file, std::string_view architecture,
@@ -35,8 +36,8 @@ struct RopeConfig {
 };
 
 /// Frequency of each of the dim / 2 pairs. `divisors` (empty, or one per pair) is the tensor
-/// rope_freqs.weight, in which files of the Llama 3.1 kind store their own stretching, or one of
-/// LongRoPE's rope_factors_long.weight and rope_factors_short.weight.
+/// rope_freqs.weight, in which Llama 3.1 files store their scaling, or one of LongRoPE's
+/// rope_factors_long.weight and rope_factors_short.weight.
 /// Source: Su et al. 2021; Chen et al. 2023 (linear); Peng et al. 2023 (YaRN) section 3.2; Ding et
 /// al. 2024 (LongRoPE).
 std::vector<float> rope_frequencies(const RopeConfig& config, std::span<const float> divisors);

@@ -1,6 +1,7 @@
 #pragma once
-// The tensors of a file as a family asks for them: each by name and shape, and none left over that
-// nobody asked for. A model that ignores a tensor computes something else than its author meant.
+// The tensors of a file as a family requests them: each by name and shape. A tensor that was never
+// requested is an error, because a model that ignores a tensor computes something other than its
+// author intended.
 
 #include <cstdint>
 #include <initializer_list>
@@ -18,18 +19,18 @@ class TensorSet {
   /// `file` outlives the set and what it returns.
   explicit TensorSet(const GgufFile& file);
 
-  /// The tensor, which has these dimensions (contiguous one first) and a type that can be computed
-  /// with. kCorrupt: missing, or "blk.0.attn_q.weight: shape [2048,2048], want [4096,2048]".
-  /// kUnsupported: its type. Asking marks it as used.
+  /// The tensor of that name, checked to have these dimensions (contiguous one first) and a type
+  /// that hearth computes with. kCorrupt: missing, or "blk.0.attn_q.weight: shape [2048,2048], want
+  /// [4096,2048]". kUnsupported: its type. Marks the tensor as used.
   Result<const GgufTensor*> want(std::string_view name, std::initializer_list<int64_t> dims);
-  /// The same, null where the file has none of that name.
+  /// The same; null if the file has none of that name.
   Result<const GgufTensor*> want_if_present(std::string_view name,
                                             std::initializer_list<int64_t> dims);
-  /// Without marking it.
+  /// Does not mark it as used.
   bool has(std::string_view name) const { return file_.find_tensor(name) != nullptr; }
   /// Marks a tensor as known and not needed.
   void ignore(std::string_view name);
-  /// kUnsupported, naming the first tensor nobody asked for.
+  /// kUnsupported, naming the first tensor that was not requested.
   Result<void> check_all_used() const;
 
  private:
@@ -37,7 +38,7 @@ class TensorSet {
   std::vector<bool> used_;  // by position in file_.tensors()
 };
 
-/// The tensor as pack_weights takes it; its bytes stay in the file.
+/// The tensor as pack_weights takes it; it views the file's bytes.
 kernels::HostTensor host_tensor(const GgufTensor& tensor);
 
 }  // namespace hearth::models

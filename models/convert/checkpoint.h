@@ -21,7 +21,7 @@ class Checkpoint {
 
   const std::filesystem::path& folder() const { return folder_; }
   const Json& config() const { return config_; }
-  /// Null where there is none of that name.
+  /// Null if there is none of that name.
   const SafeTensor* tensor(std::string_view name) const;
   /// In the order of their names.
   std::vector<const SafeTensor*> tensors() const;

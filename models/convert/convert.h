@@ -13,8 +13,8 @@
 namespace hearth::models {
 
 struct ConvertOptions {
-  /// The type of matrices: F32, F16 or BF16; nothing: as they are stored. Vectors and the routers
-  /// of experts are always F32.
+  /// The type of matrices: F32, F16 or BF16; absent: as they are stored. Vectors and the routers of
+  /// experts are always F32.
   std::optional<kernels::DType> type;
   /// Leave the tokenizer out, if the folder has none: the model then accepts only token ids.
   bool without_tokenizer = false;

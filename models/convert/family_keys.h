@@ -24,13 +24,14 @@ struct FamilyKeys {
   uint64_t num_heads = 0;
   uint64_t num_kv_heads = 0;
   uint64_t num_experts = 0;
-  /// Rotated pairs are halves of a head in published weights, and must become neighbours here.
+  /// Published weights rotate a head's first half with its second; here the values of a pair must
+  /// be adjacent.
   bool swaps_pairs = false;
   bool adds_one_to_norms = false;  ///< Gemma stores norm weights without their 1
   bool norms_branches = false;     ///< has norms after attention and feed-forward
   bool norms_before = true;
   bool tied = false;  ///< the head is the embedding
-  /// Vectors that published weights keep in config.json: divisors of the rotation's frequencies.
+  /// Vectors that published weights keep in config.json: divisors of the rotary frequencies.
   std::vector<std::pair<std::string, std::vector<float>>> vectors;
 };
 

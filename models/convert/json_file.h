@@ -15,20 +15,20 @@ namespace hearth::models {
 
 using Json = nlohmann::json;
 
-/// kNotFound, kForbidden, kIo: the system's reason. kCorrupt: no JSON object, nested too deeply, or
-/// larger than any such file.
+/// kNotFound, kForbidden, kIo: the system's reason. kCorrupt: not a JSON object, nested too deeply,
+/// or larger than such a file may be.
 Result<Json> read_json_file(const std::filesystem::path& path);
-/// The same, null where there is no such file.
+/// The same; null if there is no such file.
 Result<Json> read_json_file_if_there(const std::filesystem::path& path);
 
-/// Null where `key` is absent, null, or `object` is no object.
+/// Null if `key` is absent or null, or `object` is not an object.
 const Json* find(const Json& object, std::string_view key);
-/// kCorrupt names a key of another type. Absent and null are nothing.
+/// kCorrupt names a key of another type. If absent or null, the result is empty.
 Result<std::optional<double>> number_at(const Json& object, std::string_view key);
 Result<std::optional<uint64_t>> count_at(const Json& object, std::string_view key);
 Result<std::optional<bool>> flag_at(const Json& object, std::string_view key);
 Result<std::optional<std::string>> text_at(const Json& object, std::string_view key);
-/// kCorrupt where it is absent, too.
+/// kCorrupt also if it is absent.
 Result<uint64_t> want_count(const Json& object, std::string_view key);
 Result<double> want_number(const Json& object, std::string_view key);
 

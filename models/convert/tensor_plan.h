@@ -14,7 +14,7 @@ namespace hearth::models {
 struct PlannedTensor {
   enum class Change {
     kNone,
-    kSwapPairs,  ///< rows of a head: halves become neighbours
+    kSwapPairs,  ///< rows of a head: interleaves its two halves
     kAddOne,
   };
   /// Whole rows of a published tensor, in elements.
@@ -32,8 +32,8 @@ struct PlannedTensor {
 };
 
 /// Every tensor of the file to be, in order. kUnsupported names a published tensor that none of
-/// them needs, or one of a type that is not F32, F16 or BF16; kCorrupt one that is missing or of
-/// another shape than its kind has.
+/// them needs, or one of a type that is not F32, F16 or BF16; kCorrupt one that is missing or has
+/// the wrong shape.
 Result<std::vector<PlannedTensor>> plan_tensors(const Checkpoint& checkpoint,
                                                 const FamilyKeys& keys);
 

@@ -5,8 +5,8 @@
 //   x = norm(embed(token) + token_type + position)
 //   for each layer:   x = norm(x + attention(x) W_out);  x = norm(x + feed_forward(x) W_down)
 //
-// A text is computed in one step, and the K and V of a layer are needed only within it: all layers
-// use the same place in the same blocks.
+// A text is computed in one step, and the K and V of a layer are needed only within that layer, so
+// all layers share the same place in the same blocks.
 //
 // Source: Vaswani et al. 2017; Devlin et al. 2018 (BERT).
 
@@ -39,8 +39,8 @@ class Encoder final : public Model {
     kernels::TensorView qkv;      ///< (tokens, 3 width)
     kernels::TensorView attn;     ///< (tokens, width)
     kernels::TensorView up;       ///< (tokens, ffn_width), gated: 2 ffn_width
-    kernels::TensorView gated;    ///< (tokens, ffn_width), where config.gated
-    kernels::TensorView cos_sin;  ///< (tokens, rope.dim), where config.rope
+    kernels::TensorView gated;    ///< (tokens, ffn_width), if config.gated
+    kernels::TensorView cos_sin;  ///< (tokens, rope.dim), if config.rope
   };
 
   Encoder(const EncoderConfig& config, EncoderWeights weights, ModelInfo info, kernels::OpTable ops,

@@ -24,16 +24,16 @@ struct EncoderConfig {
   float eps = 0;         ///< of the layer norms
   Pooling pooling = Pooling::kNone;
 
-  // ---- Which parts: what a family sets ----
-  std::optional<RopeConfig> rope;  ///< positions rotate q and k; nothing: they are learned rows
+  // ---- Set by the family: which parts it uses ----
+  std::optional<RopeConfig> rope;  ///< positions rotate q and k; absent: positions are learned rows
   bool gated = false;              ///< silu(gate) * up; else gelu(up)
 
-  /// Reads what all encoders have. Errors name the key.
+  /// Reads the keys that all encoders have. Errors name the key.
   static Result<EncoderConfig> load_common(Metadata& metadata);
 };
 
-/// ARCHITECTURE.pooling_type; kNone where it is missing. kUnsupported for "rank" (a score of two
-/// texts is no vector), kCorrupt for a number that means nothing.
+/// ARCHITECTURE.pooling_type; kNone if it is missing. kUnsupported for "rank" (a score of two
+/// texts, not a vector), kCorrupt for an unknown number.
 Result<Pooling> load_pooling(const GgufFile& file, std::string_view architecture);
 
 }  // namespace hearth::models

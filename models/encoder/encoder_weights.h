@@ -18,7 +18,7 @@ struct NormWeights {
 };
 
 struct EncoderWeights {
-  /// Biases are null where the file has none.
+  /// Biases are null if the file has none.
   struct Layer {
     WeightHandle qkv;  ///< (3 width, width): q, then k, then v
     WeightHandle qkv_bias;
@@ -32,9 +32,10 @@ struct EncoderWeights {
     NormWeights ffn_norm;
   };
 
-  WeightHandle embedding;   ///< (vocab_size, width)
-  WeightHandle token_type;  ///< vector of width, added to the tokens of a first text; null: none
-  WeightHandle positions;   ///< (context_length or more, width); null with rotary positions
+  WeightHandle embedding;  ///< (vocab_size, width)
+  WeightHandle
+      token_type;  ///< vector of width, added to all tokens (the row of the first text); null: none
+  WeightHandle positions;         ///< (context_length or more, width); null with rotary positions
   WeightHandle rope_frequencies;  ///< vector of head_dim / 2, or null
   NormWeights embedding_norm;
   std::vector<Layer> layers;

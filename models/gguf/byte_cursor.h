@@ -1,5 +1,6 @@
 #pragma once
-// Walks untrusted bytes. Every read is checked against what is left; nothing is copied.
+// Reads untrusted bytes front to back. Every read is checked against the remaining bytes; nothing
+// is copied.
 
 #include <bit>
 #include <cstddef>
@@ -28,7 +29,7 @@ class ByteCursor {
   uint64_t offset() const { return offset_; }
   uint64_t remaining() const { return bytes_.size() - offset_; }
 
-  /// False, with nothing consumed, where fewer bytes are left.
+  /// False, with nothing consumed, if too few bytes remain.
   template <typename T>
   bool read(T* out) {
     if (remaining() < sizeof(T)) return false;

@@ -16,16 +16,16 @@ Error system_error(const std::filesystem::path& path, const char* what, int numb
 /// A regular file open for reading. Owns the descriptor.
 class ReadableFile {
  public:
-  /// system_error(), or kInvalidArgument where `path` is no regular file.
+  /// system_error(), or kInvalidArgument if `path` is not a regular file.
   static Result<ReadableFile> open(const std::filesystem::path& path);
-  ReadableFile() = default;  ///< of none
+  ReadableFile() = default;  ///< owns no file
   ~ReadableFile();
   ReadableFile(ReadableFile&& other) noexcept;
   ReadableFile& operator=(ReadableFile&& other) noexcept;
 
   int fd() const { return fd_; }
   size_t size_bytes() const { return size_bytes_; }
-  /// The name that it was opened by, for messages.
+  /// The name under which it was opened, for messages.
   const std::filesystem::path& path() const { return path_; }
   /// The same open file under a descriptor of its own. kIo.
   Result<ReadableFile> duplicate() const;

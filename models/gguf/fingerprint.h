@@ -12,20 +12,20 @@
 
 namespace hearth::models {
 
-/// XXH3-128 of all bytes, 32 hex digits (canonical, most significant first). Reads every page:
-/// about the disk's speed for a cold file. Not a defence against crafted collisions.
+/// XXH3-128 of all bytes, 32 hex digits (canonical, most significant first). Reads every page, at
+/// about the disk's speed for a cold file. Does not defend against crafted collisions.
 std::string fingerprint(std::span<const std::byte> content);
 
 class WeightCheck;
 
 /// The same, read in pieces of 1 MiB from the start of the file, wherever the descriptor stands.
-/// `check` gets every piece while it is in a cache. kNotFound, kForbidden, kIo.
+/// Each piece is also given to `check` while it is in the CPU cache. kNotFound, kForbidden, kIo.
 Result<std::string> fingerprint_file(const ReadableFile& file, WeightCheck* check = nullptr);
 Result<std::string> fingerprint_file(const std::filesystem::path& path);
 
-/// Equal identities have equal content as far as the file system tells: the key under which a
-/// caller may remember a fingerprint instead of reading the file again. A program can set the time
-/// of modification back (cp -p does), but not the time of change.
+/// Equal identities imply equal content as far as the file system can tell. A caller may use it as
+/// the key of a cached fingerprint instead of reading the file again. A program can set the time of
+/// modification back (cp -p does), but not the time of change.
 struct FileIdentity {
   uint64_t device = 0;
   uint64_t inode = 0;

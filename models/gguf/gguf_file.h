@@ -28,19 +28,19 @@ struct GgufTensor {
   std::array<uint64_t, 4> dims = {1, 1, 1, 1};  ///< ne[0], the contiguous one, first; all >= 1
   uint32_t num_dims = 0;                        ///< 1 to 4; the rest of `dims` is 1
   uint32_t type_id = 0;                         ///< as in the file
-  std::optional<kernels::DType> dtype;          ///< nothing for a type this build does not know
-  std::span<const std::byte> bytes;             ///< empty where dtype is
+  std::optional<kernels::DType> dtype;          ///< absent for a type this build does not know
+  std::span<const std::byte> bytes;             ///< empty if dtype is absent
 
   uint64_t num_elements() const { return dims[0] * dims[1] * dims[2] * dims[3]; }
   /// "[64,512]"
   std::string shape() const;
-  /// "Q8_0", or "type 77" where this build does not know it.
+  /// "Q8_0", or "type 77" if this build does not know it.
   std::string type_name() const;
 };
 
 class GgufFile {
  public:
-  /// kNotFound, kForbidden, kIo: the system's reason. kCorrupt: names the key or tensor, the value
+  /// kNotFound, kForbidden, kIo: the system's reason. kCorrupt names the key or tensor, the value
   /// met and the value wanted. kUnsupported: another version or byte order.
   static Result<GgufFile> open(const std::filesystem::path& path);
   /// The same for bytes that the caller keeps. `name` is returned by name().
@@ -54,39 +54,39 @@ class GgufFile {
   std::span<const GgufEntry> metadata() const { return metadata_; }
   std::span<const GgufTensor> tensors() const { return tensors_; }
 
-  /// Null where the file has no such key.
+  /// Null if the file has no such key.
   const GgufEntry* find(std::string_view key) const;
-  /// Null where the file has no such tensor.
+  /// Null if the file has no such tensor.
   const GgufTensor* find_tensor(std::string_view tensor_name) const;
   bool has(std::string_view key) const { return find(key) != nullptr; }
 
-  /// The value of `key`; kCorrupt names the key where it is missing, of another type, or does not
-  /// fit. Integers of any width are taken where the value fits; F64 is taken as float where finite.
-  /// T: uint32_t, int32_t, uint64_t, float, bool, std::string_view, GgufStrings,
-  /// GgufNumbers<int32_t>, GgufNumbers<float>.
+  /// The value of `key`; kCorrupt names the key if it is missing, of another type, or does not fit.
+  /// Integers of any width are accepted if the value fits; F64 is accepted as float if finite. T:
+  /// uint32_t, int32_t, uint64_t, float, bool, std::string_view, GgufStrings, GgufNumbers<int32_t>,
+  /// GgufNumbers<float>.
   template <typename T>
   Result<T> get(std::string_view key) const;
-  /// The same, `fallback` where the key is missing. A key that is there must be right.
+  /// The same; `fallback` if the key is missing. A key that is present must be valid.
   template <typename T>
   Result<T> get_or(std::string_view key, T fallback) const {
     if (!has(key)) return fallback;
     return get<T>(key);
   }
 
-  /// Hex digest of the content, where the caller set it (see models/gguf/fingerprint.h); else
-  /// empty.
+  /// Hex digest of the content if the caller set it (see models/gguf/fingerprint.h); else empty.
   const std::string& fingerprint() const { return fingerprint_; }
   void set_fingerprint(std::string hex) { fingerprint_ = std::move(hex); }
 
-  /// The file that is mapped; null after parse().
+  /// The mapped file; null after parse().
   const ReadableFile* source() const { return mapping_ != nullptr ? &mapping_->file() : nullptr; }
 
-  /// Gives back the memory of file pages that were read and are not needed again.
+  /// Releases the memory of file pages that were read and are not needed again.
   void drop_pages(std::span<const std::byte> part) const {
     if (mapping_ != nullptr) mapping_->drop_pages(part);
   }
-  /// Keeps `part` mapped, whatever becomes of this object, for as long as it is held: what may be
-  /// read again soon. Null where a disk would have to be waited for, and without a mapping.
+  /// Returns a handle that keeps `part` mapped as long as it is held, even after this object is
+  /// gone. For data that may be read again soon. Null if reading it would wait for a disk, and
+  /// after parse().
   std::shared_ptr<const void> keep_cached(std::span<const std::byte> part) const {
     return mapping_ != nullptr && mapping_->in_page_cache(part) ? mapping_ : nullptr;
   }
@@ -106,7 +106,8 @@ class GgufFile {
   std::string fingerprint_;
 };
 
-/// Text of a file made fit for a message: control and non-ASCII bytes as \xNN, cut at 128 bytes.
+/// Text from a file made safe for a message: control and non-ASCII bytes as \xNN, truncated to 128
+/// bytes.
 std::string printable(std::string_view text);
 
 }  // namespace hearth::models

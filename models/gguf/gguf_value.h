@@ -1,6 +1,6 @@
 #pragma once
-// Values of a GGUF file's metadata, viewed where they lie in the file. Whatever is reachable from
-// here was checked when the file was parsed.
+// Metadata values of a GGUF file, viewed in place. Everything reachable from here was checked when
+// the file was parsed.
 
 #include <cstddef>
 #include <cstdint>
@@ -31,7 +31,7 @@ enum class GgufType : uint32_t {
   kF64 = 12,
 };
 
-/// "u32", "string", ...; "unknown" for an id that is no enumerator.
+/// "u32", "string", ...; "unknown" for any other id.
 std::string_view name(GgufType type);
 /// Bytes of one value; 0 for strings, arrays and unknown ids.
 uint32_t fixed_bytes(GgufType type);
@@ -42,11 +42,12 @@ struct GgufEntry {
   GgufType type = GgufType::kU8;
   GgufType element_type = GgufType::kU8;  ///< kArray: of its elements; otherwise `type`
   uint64_t count = 1;                     ///< kArray: its elements; otherwise 1
-  /// The value without type and length. Array of strings: length and bytes of each in turn.
+  /// The value without type and length. In an array of strings, each has its length before its
+  /// bytes.
   std::span<const std::byte> payload;
 };
 
-/// An integer of any width. `negative` says that `bits` is a negative number in two's complement.
+/// An integer of any width. If `negative`, `bits` is a negative number in two's complement.
 struct GgufInteger {
   uint64_t bits = 0;
   bool negative = false;
@@ -60,11 +61,11 @@ struct GgufInteger {
     return bits <= static_cast<uint64_t>(std::numeric_limits<T>::max());
   }
 };
-/// `is_integer(type)` holds and fixed_bytes(type) bytes are readable.
+/// Requires is_integer(type) and fixed_bytes(type) readable bytes.
 GgufInteger load_integer(GgufType type, const std::byte* from);
 
-/// A numeric array of the file, seen as T (int32_t or float); every element fits. The file does not
-/// align its elements, so they are read by value. Valid while the file is.
+/// A numeric array of the file, read as T (int32_t or float); every element fits. Elements may be
+/// unaligned in the file, so they are read by value. Valid as long as the file.
 template <typename T>
 class GgufNumbers {
  public:
@@ -86,7 +87,7 @@ class GgufNumbers {
   const std::byte* data_ = nullptr;
 };
 
-/// An array of strings, read front to back. Valid while the file is.
+/// An array of strings, read front to back. Valid as long as the file.
 class GgufStrings {
  public:
   class Iterator {

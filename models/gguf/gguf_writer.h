@@ -1,8 +1,8 @@
 #pragma once
 // Builds a GGUF file (version 3, little endian; layout in gguf_file.cpp). Holds everything in
-// memory until it is written: for converted and generated models up to the size of RAM.
+// memory until it is written, so models are limited by the size of RAM.
 //
-// Keys and tensor names are the caller's own and used once each (HEARTH_CHECK).
+// The caller chooses keys and tensor names and uses each once (HEARTH_CHECK).
 
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace hearth::models {
 
-/// Of tensor data, where the file names no other.
+/// Alignment of tensor data if the file gives no other.
 inline constexpr uint64_t kGgufAlignment = 32;
 
 class GgufWriter {
@@ -30,25 +30,28 @@ class GgufWriter {
   void set_strings(std::string_view key, std::span<const std::string> values);
   void set_i32s(std::string_view key, std::span<const int32_t> values);
   void set_f32s(std::string_view key, std::span<const float> values);
-  /// An entry of another file as it is there.
+  /// Copies an entry of another file unchanged.
   void copy(const GgufEntry& entry);
 
-  /// A tensor of bytes as they will be in the file. dims: 1 to 4, the contiguous one first; `bytes`
-  /// has the size that dims and dtype give.
+  /// Adds a tensor whose bytes are already encoded. dims: 1 to 4, the contiguous one first; `bytes`
+  /// has the size that dims and dtype imply.
   void add_tensor(std::string_view name, std::span<const uint64_t> dims, kernels::DType dtype,
                   std::vector<std::byte> bytes);
-  /// The same from floats, rounded to `dtype`: F32, F16 or Q8_0 (rows then are multiples of 32).
+  /// The same from floats, which are encoded as `dtype`: F32, F16 or Q8_0 (rows then are multiples
+  /// of 32).
   void add_floats(std::string_view name, std::span<const uint64_t> dims, kernels::DType dtype,
                   std::span<const float> values);
 
-  /// A tensor whose bytes somebody else writes behind header(). Then neither bytes() nor write().
+  /// Declares a tensor whose bytes the caller writes after header(). bytes() and write() must then
+  /// not be called.
   void declare_tensor(std::string_view name, std::span<const uint64_t> dims, kernels::DType dtype);
 
-  /// Everything in front of the tensors' data, padding included. The tensors follow in the order in
+  /// Everything before the tensors' data, padding included. The tensors follow in the order in
   /// which they were added, each padded to a multiple of kGgufAlignment.
   std::vector<std::byte> header() const;
   std::vector<std::byte> bytes() const;
-  /// Writes beside `path` and renames, so nobody sees half a file. kIo, kForbidden, kNotFound.
+  /// Writes a temporary file and renames it to `path`, so no reader sees a partial file. kIo,
+  /// kForbidden, kNotFound.
   Result<void> write(const std::filesystem::path& path) const;
 
  private:
@@ -57,7 +60,7 @@ class GgufWriter {
     std::vector<uint64_t> dims;
     kernels::DType dtype;
     uint64_t size;
-    std::vector<std::byte> bytes;  // none of a tensor that was only declared
+    std::vector<std::byte> bytes;  // empty for a tensor that was only declared
   };
   void begin_entry(std::string_view key, GgufType type);
   void check_complete() const;

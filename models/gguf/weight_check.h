@@ -12,9 +12,9 @@
 
 namespace hearth::models {
 
-/// Give it every byte of the file in order, then ask finish(). A block of a quantized type is not
-/// dequantized: its values are finite when its f16 scales are, so two or four bytes of each block
-/// are looked at. Types that this build cannot compute with are not checked.
+/// Pass it every byte of the file in order, then call finish(). Blocks of quantized types are not
+/// dequantized: their values are finite if their f16 scales are, so only two or four bytes of each
+/// block are checked. Types that this build cannot compute with are not checked.
 class WeightCheck {
  public:
   /// `file` outlives the check.
@@ -23,7 +23,7 @@ class WeightCheck {
   /// The next bytes of the file, in pieces of any size.
   void add(std::span<const std::byte> bytes);
   /// kCorrupt names the file, the first tensor that holds a NaN or an infinity, and the value's
-  /// place. Reads such a tensor again, and nothing else.
+  /// position. Reads only such a tensor again.
   Result<void> finish() const;
 
  private:
@@ -32,7 +32,7 @@ class WeightCheck {
   struct Fields {
     size_t tensor = 0;
     Field kind = Field::kF32;
-    uint64_t next = 0;  ///< place in the file of the first one not looked at
+    uint64_t next = 0;  ///< offset in the file of the first field not yet checked
     uint64_t end = 0;   ///< of the tensor
     uint64_t stride = 0;
     bool suspect = false;
@@ -42,10 +42,10 @@ class WeightCheck {
   static bool any_suspect(Field kind, const std::byte* first, uint64_t count, uint64_t stride);
 
   const GgufFile& file_;
-  std::vector<Fields> fields_;  ///< in the order of their places
-  size_t current_ = 0;          ///< of fields_
+  std::vector<Fields> fields_;  ///< in file order
+  size_t current_ = 0;          ///< index into fields_
   uint64_t at_ = 0;             ///< bytes added
-  /// The part of a field that the piece before ended in.
+  /// The beginning of a field that the previous piece cut off.
   std::vector<std::byte> begun_;
 };
 

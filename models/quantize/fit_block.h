@@ -1,6 +1,6 @@
 #pragma once
-// Fitting of scales: which scale (and minimum) lets a few values be told best by small integer
-// codes. Errors are weighted by the values' squares, since large weights move a sum most.
+// Fits scales: finds the scale (and minimum) with which small integer codes represent a few values
+// best. Errors are weighted by the values' squares, because large weights affect a sum most.
 
 #include <algorithm>
 #include <array>
@@ -14,8 +14,8 @@ namespace hearth::models {
 class Levels {
  public:
   constexpr explicit Levels(std::span<const int8_t> levels) : levels_(levels) {
-    // Half way between two integers is a multiple of a half: a code is constant from each to the
-    // next.
+    // The midpoint of two integers is a multiple of one half, so the code is constant between
+    // adjacent multiples.
     size_t code = 0;
     for (int i = 0; i < kSteps; ++i) {
       while (code + 1 < levels.size() && i - kZero >= levels[code] + levels[code + 1]) ++code;
@@ -39,18 +39,18 @@ class Levels {
   std::array<uint8_t, kSteps> nearest_{};
 };
 
-/// To an integer, half to even; |value| below 2^22. Without SSE4.1, nearbyint is a call.
+/// Rounds to an integer, half to even; |value| below 2^22. Without SSE4.1, nearbyint is a call.
 inline float round_even(float value) { return value + 12582912.0f - 12582912.0f; }
 
-/// scale * level for each value: the scale, of either sign, of least error among a search around
-/// the one that brings the largest value to the last level. 0 for values that are all zero.
+/// scale * level for each value: the scale, of either sign, with the least error, found by a search
+/// around the one that maps the largest value to the last level. 0 if all values are zero.
 float fit_scale(std::span<const float> values, const Levels& levels);
 
 struct ScaleAndMin {
   float scale = 0;  ///< >= 0
   float min = 0;
 };
-/// scale * code + min, codes 0 .. max_code. `negative_min`: min is at most 0.
+/// Represents values as scale * code + min, codes 0 .. max_code. `negative_min`: min is at most 0.
 ScaleAndMin fit_scale_and_min(std::span<const float> values, int max_code, bool negative_min);
 
 }  // namespace hearth::models

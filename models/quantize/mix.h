@@ -1,7 +1,7 @@
 #pragma once
-// Which type each tensor of a model gets: most of them one type, those that a model's output hangs
-// on most a finer one. The mixes named as llama.cpp names them (Q4_K_M, ...) are its choices in
-// substance.
+// Chooses the type of each tensor of a model: one base type for most, and a more precise one for
+// the tensors that affect the output most. Mixes with names from llama.cpp (Q4_K_M, ...) make
+// essentially the same choices.
 
 #include <cstdint>
 #include <span>
@@ -16,15 +16,15 @@ namespace hearth::models {
 
 struct Mix {
   std::string_view name;  ///< "Q4_K_M", "Q8_0"
-  kernels::DType base;    ///< of what is not named otherwise
+  kernels::DType base;    ///< of all tensors without a special choice
   uint32_t file_type;     ///< general.file_type
 };
 
 std::span<const Mix> mixes();
-/// By name, in any case. kUnsupported lists them.
+/// Finds a mix by name, in any case. kUnsupported lists them.
 Result<Mix> find_mix(std::string_view name);
 
-/// What the choice depends on beside the tensor.
+/// What the choice depends on in addition to the tensor.
 struct MixModel {
   int32_t num_layers = 0;
   int32_t num_experts = 0;
@@ -34,9 +34,9 @@ struct MixModel {
   static MixModel of(const GgufFile& file);
 };
 
-/// The type that `mix` stores the tensor in; its own where it stays as it is: vectors, norms,
-/// expert routers. Rows that do not divide into the type's blocks get the nearest type whose blocks
-/// divide them, F16 at last.
+/// The type that `mix` stores the tensor in; vectors, norms and expert routers keep their own. If a
+/// row is not a whole number of blocks, the nearest type whose blocks divide it is chosen, F16 as a
+/// last resort.
 kernels::DType choose_type(const Mix& mix, const MixModel& model, const GgufTensor& tensor);
 
 }  // namespace hearth::models

@@ -1,5 +1,5 @@
 #pragma once
-// The inverse of kernels' take_apart: codes into a stored block.
+// Packs codes into a stored block; the inverse of take_apart in kernels/.
 
 #include <cstddef>
 

@@ -1,5 +1,5 @@
 #pragma once
-// A model file in another type, tensor by tensor and in bounded memory.
+// Rewrites a model file with other types, tensor by tensor and in bounded memory.
 
 #include <filesystem>
 
@@ -13,7 +13,7 @@ namespace hearth::models {
 struct QuantizeOptions {
   Mix mix{};
   int32_t num_threads = 1;
-  /// Take matrices that are quantized already, below eight bits: what was lost is lost twice.
+  /// Accept matrices that are already quantized below eight bits, although their errors add up.
   bool requantize = false;
 };
 
@@ -24,10 +24,12 @@ struct QuantizeReport {
   uint64_t num_changed = 0;
 };
 
-/// Writes `in` to `out` (PartFile: whole or not at all) with the mix's types; metadata as it was,
-/// but for general.file_type. Memory beside the file's pages: a few MiB per thread.
+/// Writes `in` to `out` (PartFile: complete or not at all) with the mix's types. Metadata is
+/// unchanged except general.file_type. Takes a few MiB of memory per thread in addition to the
+/// file's pages.
 /// kUnsupported: a tensor's type, or one below eight bits without `requantize`; kInvalidArgument
-/// names the tensor with a value that the type cannot hold; kCancelled where `progress` said so.
+/// names the tensor with a value that the type cannot hold; kCancelled if `progress` returned
+/// false.
 Result<QuantizeReport> quantize_file(const GgufFile& in, const std::filesystem::path& out,
                                      const QuantizeOptions& options,
                                      const WriteProgressFn& progress);

@@ -1,6 +1,6 @@
 #pragma once
-// A safetensors file, seen where it lies: names, types and shapes of tensors with their bytes.
-// Nothing in it is trusted: every offset is checked when it is opened.
+// A safetensors file, viewed in place: names, types and shapes of tensors with their bytes. The
+// file is untrusted: every offset is checked when it is opened.
 
 #include <cstdint>
 #include <filesystem>
@@ -30,13 +30,14 @@ struct SafeTensor {
 /// Immutable after open(), so any thread may read it. Spans live as long as the file.
 class SafetensorsFile {
  public:
-  /// kNotFound, kForbidden, kIo: the system's reason. kCorrupt names what was met and wanted.
+  /// kNotFound, kForbidden, kIo: the system's reason. kCorrupt names the value met and the value
+  /// wanted.
   static Result<SafetensorsFile> open(const std::filesystem::path& path);
-  /// The same over bytes that the caller keeps.
+  /// The same for bytes that the caller keeps.
   static Result<SafetensorsFile> parse(std::span<const std::byte> content);
 
   const std::map<std::string, SafeTensor, std::less<>>& tensors() const { return tensors_; }
-  /// Gives back the memory of pages that were read and are not needed again.
+  /// Releases the memory of pages that were read and are not needed again.
   void drop_pages(std::span<const std::byte> part) const { mapping_.drop_pages(part); }
 
  private:
