@@ -15,7 +15,7 @@ Result<ModelInfo> describe_file(const GgufFile& file) {
   HEARTH_ASSIGN_OR_RETURN(info.title, file.get_or<std::string_view>("general.name", ""));
   info.file_bytes = file.content().size();
 
-  // The type that most bytes have; general.file_type is often wrong in converted files.
+  // The type of most bytes, because general.file_type is often wrong in converted files.
   std::map<std::string, uint64_t> bytes_by_type;
   for (const GgufTensor& tensor : file.tensors()) {
     info.num_parameters += tensor.num_elements();

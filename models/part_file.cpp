@@ -26,7 +26,7 @@ Result<void> PartFile::append(std::span<const std::byte> bytes) {
 }
 
 Result<void> PartFile::finish() {
-  // The data is on disk before the name says so.
+  // Sync before renaming, so that the name never refers to incomplete data.
   const bool synced = std::fflush(file_.get()) == 0 && ::fsync(::fileno(file_.get())) == 0;
   if (!synced || std::rename(part().c_str(), path_.c_str()) != 0) {
     return system_error(path_, "write", errno);

@@ -21,7 +21,7 @@ namespace {
 
 using kernels::DType;
 
-constexpr int32_t kFirstWord = 3 + 256;  // behind <unk>, <s>, </s> and the bytes
+constexpr int32_t kFirstWord = 3 + 256;  // after <unk>, <s>, </s> and the bytes
 
 constexpr ModelShape kShapes[] = {
     {"tiny", 2, 256, 512, 4, 2, 64, 512, 2048, true},
@@ -47,11 +47,11 @@ class Noise {
   uint64_t state_;
 };
 
-/// Outputs have a variance of 1 for inputs of 1.
+/// The scale that gives outputs a variance of 1 if inputs have 1.
 float scale_of(int64_t cols) { return std::sqrt(3.0f / static_cast<float>(cols)); }
 
-/// Searching a block's scales takes microseconds, hours for a large model: rows of such types are
-/// put together from this many blocks.
+/// The search for a block's scales takes microseconds, which adds up to hours for a large model. So
+/// rows of such types are assembled from this many blocks.
 constexpr size_t kPoolBlocks = 256;
 bool is_searched(DType type) {
   return kernels::info(type).block_elements > 1 && type != DType::kQ8_0;
@@ -63,8 +63,8 @@ uint64_t fnv_hash(std::string_view text) {  // FNV-1a
   return hash;
 }
 
-/// "a" to "z", "aa" to "zz", ...: the index-th of them. Each but the first 26 is a word before it
-/// and a letter, so merging reaches them all.
+/// "a" to "z", "aa" to "zz", ...: the index-th of them. Each but the first 26 is an earlier word
+/// plus a letter, so merging reaches them all.
 std::string word(int32_t index) {
   std::string out;
   for (int64_t n = int64_t{index} + 1; n > 0; n = (n - 1) / 26) {
@@ -293,7 +293,7 @@ void RandomModel::fill(const Tensor& tensor, int64_t first, int64_t count,
     }
   }
   const auto bytes = quantize_rows(tensor.dtype, values, tensor.cols);
-  HEARTH_CHECK(bytes.ok(), "{}", bytes.error().message);  // create() has tried the type
+  HEARTH_CHECK(bytes.ok(), "{}", bytes.error().message);  // create() has checked the type
   HEARTH_CHECK(bytes.value().size() == out.size(), "{} bytes for {}", out.size(),
                bytes.value().size());
   std::memcpy(out.data(), bytes.value().data(), out.size());
@@ -301,7 +301,7 @@ void RandomModel::fill(const Tensor& tensor, int64_t first, int64_t count,
 
 Result<void> write_random_model(const RandomModel& model, const std::filesystem::path& path,
                                 int32_t num_threads, const WriteProgressFn& progress) {
-  constexpr int64_t kElements = 1 << 18;  // of one thread's turn
+  constexpr int64_t kElements = 1 << 18;  // that one thread fills per turn
   kernels::ThreadPool pool(num_threads);
   HEARTH_ASSIGN_OR_RETURN(PartFile file, PartFile::create(path));
   HEARTH_TRY(file.append(model.header()));

@@ -21,7 +21,7 @@ double pair_of_turns(const RopeConfig& config, double turns) {
          (2 * std::log(static_cast<double>(config.base)));
 }
 
-// How much of pair i keeps its frequency: 1 for fast pairs, 0 for slow ones, a ramp between.
+// The share of pair i that keeps its frequency: 1 for fast pairs, 0 for slow ones, a ramp between.
 double kept_share(const RopeConfig& config, int32_t i) {
   const double first = std::max(0.0, std::floor(pair_of_turns(config, config.beta_fast)));
   const double last =
@@ -75,7 +75,7 @@ Result<RopeConfig> RopeConfig::load(const GgufFile& file, std::string_view archi
     if (config.factor != 1.0f) config.scaling = Scaling::kLinear;
     return config;
   }
-  if (type == "longrope") {  // the stretching is in tensors
+  if (type == "longrope") {  // its scaling is stored in tensors
     config.needs_divisors = true;
     if (config.factor == 1.0f) return config;
     return out_of_range(key("scaling.factor"), config.factor, "1 beside type longrope");

@@ -42,7 +42,7 @@ struct RopeConfig {
 /// al. 2024 (LongRoPE).
 std::vector<float> rope_frequencies(const RopeConfig& config, std::span<const float> divisors);
 
-/// What cos and sin are multiplied by: attention_factor, for YaRN (section 3.4) times
+/// The multiplier of cos and sin: attention_factor, for YaRN (section 3.4) times
 /// 0.1 ln(factor) + 1.
 float rope_magnitude(const RopeConfig& config);
 

@@ -54,8 +54,8 @@ uint64_t num_elements(const PlannedTensor& tensor) {
   return count;
 }
 
-/// The element of the published tensor that element `i` of the new one is: rows of a head in halves
-/// (0 1 2 3 | 4 5 6 7) become neighbours (0 4 1 5 2 6 3 7).
+/// The index in the published tensor of element `i` of the new one: the halves of a head's rows (0
+/// 1 2 3 | 4 5 6 7) are interleaved (0 4 1 5 2 6 3 7).
 uint64_t swapped(const PlannedTensor& tensor, uint64_t i) {
   const uint64_t cols = tensor.dims.size() == 1 ? 1 : tensor.dims[0];
   const uint64_t rows = num_elements(tensor) / cols;
@@ -140,7 +140,8 @@ void set(GgufWriter& writer, const std::string& key, const FamilyKeys::Value& va
 /// general.file_type
 uint32_t file_type(DType type) { return type == DType::kF32 ? 0 : type == DType::kF16 ? 1 : 32; }
 
-/// The name of the folder, which for "." or "x/" is not its last part as written.
+/// The name of the folder. The path is resolved first, because "." or "x/" does not end in the
+/// name.
 std::string title_of(const std::filesystem::path& folder) {
   std::error_code problem;
   const auto whole = std::filesystem::weakly_canonical(folder, problem);

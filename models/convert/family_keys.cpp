@@ -27,10 +27,11 @@ struct ConvertedFamily {
   bool is_gemma = false;
   bool norms_branches = false;
   bool norms_before = true;
-  bool rope_divisors = false;     // takes Llama 3's
-  uint32_t sliding_period = 0;    // every so many-th layer is full, as the loader has it
-  bool whole_window = false;      // all layers slide where a window is given
-  uint64_t largest_by_width = 0;  // layers of the model that scales scores by width / heads
+  bool rope_divisors = false;   // accepts Llama 3's rope scaling
+  uint32_t sliding_period = 0;  // every sliding_period-th layer is full, as in the loader
+  bool whole_window = false;    // all layers slide if a window is given
+  uint64_t largest_by_width =
+      0;  // number of layers of the model that scales scores by width / heads
 };
 
 constexpr std::array kConvertedFamilies = {
@@ -119,7 +120,7 @@ class Reader {
     if (find(c_, "quantization_config") != nullptr) {
       return unsupported("quantization_config", "weights that are quantized already");
     }
-    // Gemma's older files say gelu and mean the one by tanh, as its newer key says.
+    // Gemma's older files name "gelu" but mean the tanh approximation, which the newer key names.
     const std::string_view key = family_.is_gemma ? "hidden_activation" : "hidden_act";
     const std::string_view want = family_.is_gemma ? "gelu_pytorch_tanh" : "silu";
     HEARTH_ASSIGN_OR_RETURN(const auto activation, text_at(c_, key));
@@ -162,10 +163,9 @@ class Reader {
   }
 
   // ---- The rotation
-  // ------------------------------------------------------------------------------
 
-  /// The object with rope_type and its numbers: newer files have one, for each kind of layer where
-  /// they differ; older ones rope_theta beside rope_scaling.
+  /// The object with rope_type and its numbers. Newer files have rope_parameters, one object per
+  /// kind of layer if these differ; older files have rope_theta next to rope_scaling.
   const Json* rope_object(std::string_view kind) const {
     const Json* newer = find(c_, "rope_parameters");
     if (newer == nullptr) return find(c_, "rope_scaling");
@@ -233,14 +233,16 @@ class Reader {
     set_count("rope.scaling.original_context_length", original.value_or(context_));
     set_factor("rope.scaling.yarn_beta_fast", fast.value_or(32));
     set_factor("rope.scaling.yarn_beta_slow", slow.value_or(1));
-    // The loader multiplies the paper's own magnitude; a given one stands instead of that.
+    // The loader multiplies by the paper's magnitude. A given one replaces that, so it is divided
+    // out.
     if (attention) {
       set_factor("rope.scaling.attn_factor", *attention / (0.1 * std::log(factor) + 1));
     }
     return {};
   }
 
-  // Dubey et al. 2024 (Llama 3): slow pairs turn `factor` times slower, with a ramp between.
+  // Dubey et al. 2024 (Llama 3): slow pairs rotate `factor` times slower, fast ones as before, with
+  // a ramp between.
   Result<void> read_llama3(const Json& rope, double base) {
     HEARTH_ASSIGN_OR_RETURN(const double factor, want_number(rope, "factor"));
     HEARTH_ASSIGN_OR_RETURN(const double low, want_number(rope, "low_freq_factor"));
@@ -299,10 +301,9 @@ class Reader {
     return {};
   }
 
-  // ---- Which layers see how far
-  // ------------------------------------------------------------------
+  // ---- Attention windows per layer
 
-  /// The loader knows a family's pattern; a file with another one is not that family's.
+  /// The loader knows the family's pattern of layer types; a file with another pattern is rejected.
   Result<void> check_layer_types() {
     const Json* types = find(c_, "layer_types");
     if (types == nullptr) return {};
@@ -315,7 +316,7 @@ class Reader {
       const std::string_view want = slides ? "sliding_attention" : "full_attention";
       const Json& met = (*types)[i];
       if (met.is_string() && met.get_ref<const std::string&>() == want) continue;
-      if (family_.whole_window) continue;  // says the window's reach, not a pattern
+      if (family_.whole_window) continue;  // the window decides, not a pattern
       return unsupported("layer_types", fmt::format("layer {} is not {}", i, want));
     }
     return {};
@@ -364,7 +365,6 @@ class Reader {
   }
 
   // ---- Experts and scales
-  // ------------------------------------------------------------------------
 
   Result<void> read_experts() {
     HEARTH_ASSIGN_OR_RETURN(auto count, count_at(c_, "num_local_experts"));

@@ -9,7 +9,7 @@
 namespace hearth::models {
 namespace {
 
-constexpr size_t kMaxBytes = size_t{256} << 20;  // the largest tokenizers have some tens of MiB
+constexpr size_t kMaxBytes = size_t{256} << 20;  // the largest tokenizers have tens of MiB
 constexpr int kMaxDepth = 64;
 
 Error wrong(std::string_view key, std::string_view want) {

@@ -28,7 +28,7 @@ class Planner {
     for (uint64_t i = 0; i < k_.num_layers; ++i) HEARTH_TRY(plan_layer(i));
     HEARTH_TRY(want("model.norm.weight", "output_norm.weight", 1, norm()));
     if (k_.tied) {
-      used_.insert("lm_head.weight");  // a copy of the embedding, where it is there at all
+      used_.insert("lm_head.weight");  // a copy of the embedding, if present
     } else {
       HEARTH_TRY(want("lm_head.weight", "output.weight", 2));
     }
@@ -61,7 +61,7 @@ class Planner {
                     Change change = Change::kNone, uint64_t heads = 0) {
     HEARTH_ASSIGN_OR_RETURN(const SafeTensor* tensor, find(from, num_dims));
     if (change == Change::kSwapPairs) {
-      // shape[0] counts rows, of a bias values.
+      // shape[0] is the number of rows, or of values of a bias.
       const uint64_t rows = tensor->shape.front();
       if (rows % heads != 0 || rows / heads % 2 != 0) {
         return Error::corrupt(
@@ -88,7 +88,7 @@ class Planner {
     const std::string from = fmt::format("model.layers.{}.", i), to = fmt::format("blk.{}.", i);
     HEARTH_TRY(plan_norms(from, to));
     HEARTH_TRY(plan_attention(from + "self_attn.", to));
-    used_.insert(from + "self_attn.rotary_emb.inv_freq");  // config.json says it too
+    used_.insert(from + "self_attn.rotary_emb.inv_freq");  // config.json has the same information
     if (k_.num_experts == 0) return plan_feed_forward(from + "mlp.", to);
     if (in_.tensor(from + "block_sparse_moe.input_linear.weight") != nullptr) {
       return plan_joined_experts(from, to);
@@ -148,7 +148,7 @@ class Planner {
     return maybe(from + "down_proj.bias", to + "ffn_down.bias", 1);
   }
 
-  /// The same matrix of every expert, one behind the other.
+  /// Stacks the same matrix of every expert, one after the other.
   Result<void> stack(const std::string& moe, const std::string& which, const std::string& to) {
     PlannedTensor planned;
     planned.name = to;
@@ -167,7 +167,7 @@ class Planner {
     return {};
   }
 
-  /// Rows [of the first or second half] of each matrix of a stack, or of one matrix.
+  /// Takes the first or second half of the rows of each matrix in a stack, or of one matrix.
   Result<void> half(const SafeTensor& tensor, bool second, const std::string& to) {
     const size_t rows_at = tensor.shape.size() - 2;
     const uint64_t cols = tensor.shape.back(), rows = tensor.shape[rows_at];

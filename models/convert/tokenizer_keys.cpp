@@ -35,7 +35,7 @@ std::string type_of(const Json& part) {
   return type != nullptr && type->is_string() ? type->get<std::string>() : std::string();
 }
 
-/// A part, or the parts of a Sequence, in order.
+/// The parts of a Sequence, in order, or the part itself.
 std::vector<const Json*> flat(const Json* part, const char* list) {
   if (part == nullptr) return {};
   if (type_of(*part) != "Sequence") return {part};
@@ -46,13 +46,14 @@ std::vector<const Json*> flat(const Json* part, const char* list) {
   return out;
 }
 
-/// How byte-level tokenizers split a text before they merge, by the expressions that published
-/// files have. The names are those of tokenizer.ggml.pre (tokenizer/pretokenizer).
+/// The splitting rule of a byte-level tokenizer: the expressions in published files and the names
+/// of tokenizer.ggml.pre for them (tokenizer/pretokenizer).
 struct Split {
   std::string_view expression;
-  std::string_view composed;    // with a normalizer NFC
+  std::string_view composed;    // name with an NFC normalizer
   std::string_view uncomposed;  // without
-  std::string_view whole;       // and pieces of the vocabulary are taken whole ("ignore_merges")
+  std::string_view
+      whole;  // name if whole pieces in the vocabulary become one token ("ignore_merges")
 };
 constexpr std::array kSplits = {
     Split{
@@ -84,7 +85,7 @@ class TokenizerReader {
     const Json* model = find(json_, "model");
     if (model == nullptr) return corrupt_tokenizer("no model");
     const std::string type = type_of(*model);
-    // Early files of byte-pair models do not say so.
+    // Early files of byte-pair models have no type.
     const bool is_bpe = type == "BPE" || (type.empty() && find(*model, "merges") != nullptr);
     if (!is_bpe) {
       return unsupported(fmt::format("model of type \"{}\", want BPE", printable(type)));
@@ -168,8 +169,8 @@ class TokenizerReader {
     return out;
   }
 
-  /// SentencePiece's kind: a piece's score is how early it was merged. The scores themselves are
-  /// not in the file, and only their order counts.
+  /// SentencePiece models: the score of a piece is the rank of its merge. The file does not have
+  /// the scores, and only their order matters.
   Result<void> read_sentence_pieces(const Json& model) {
     bool prefix = false;
     for (const Json* part : flat(find(json_, "normalizer"), "normalizers")) {
@@ -185,12 +186,12 @@ class TokenizerReader {
       if (type == "Metaspace") {
         HEARTH_ASSIGN_OR_RETURN(const auto scheme, text_at(*part, "prepend_scheme"));
         prefix = scheme ? *scheme != "never" : is_true(*part, "add_prefix_space", true);
-      } else if (type != "Split") {  // of spaces, which are no spaces any more
+      } else if (type != "Split") {  // splits at spaces, which were already replaced
         return unsupported(fmt::format("pre_tokenizer {} beside sentence pieces", printable(type)));
       }
     }
     HEARTH_ASSIGN_OR_RETURN(const auto merges, merges_of(model));
-    // Below every piece that a merge makes.
+    // Lower than the score of every merged piece.
     std::vector<float> scores(tokens_.size(), -static_cast<float>(merges.size() + 1));
     std::vector<bool> scored(tokens_.size(), false);
     for (size_t rank = 0; rank < merges.size(); ++rank) {
@@ -275,9 +276,9 @@ class TokenizerReader {
   }
 
   // ---- Special tokens
-  // ----------------------------------------------------------------------------
 
-  /// The id of a token that tokenizer_config.json names, as text or as an object with its content.
+  /// The id of a token that tokenizer_config.json names, as a string or as an object with
+  /// "content".
   Result<std::optional<uint64_t>> named(std::string_view key) const {
     const Json* value = find(settings_, key);
     if (value == nullptr) return std::optional<uint64_t>();
@@ -288,7 +289,7 @@ class TokenizerReader {
     return std::optional<uint64_t>(found->second);
   }
 
-  /// A number, or the first of a list; nothing where the vocabulary has no such token.
+  /// A number, or the first of a list; absent if the vocabulary has no such token.
   std::optional<uint64_t> first_id(std::string_view key) const {
     const Json* value = find(config_, key);
     if (value != nullptr && value->is_array() && !value->empty()) value = &value->front();

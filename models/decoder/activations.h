@@ -12,7 +12,7 @@ namespace hearth::models {
 struct Activations {
   kernels::TensorView x;        ///< (tokens, width): the residual stream
   kernels::TensorView normed;   ///< (tokens, width)
-  kernels::TensorView branch;   ///< (tokens, width), where config.has_branch()
+  kernels::TensorView branch;   ///< (tokens, width), if config.has_branch()
   kernels::TensorView qkv;      ///< (tokens, q_width + 2 kv_width)
   kernels::TensorView attn;     ///< (tokens, q_width)
   kernels::TensorView gate_up;  ///< (tokens, 2 dense_ffn_width)
@@ -24,7 +24,7 @@ struct Activations {
     kernels::TensorView gate_up;             ///< (tokens * used, 2 ffn_width)
     kernels::TensorView gated;               ///< (tokens * used, ffn_width)
     kernels::TensorView out;                 ///< (tokens * used, width)
-  } experts;                                 ///< where config.experts.count > 0
+  } experts;                                 ///< if config.experts.count > 0
   std::vector<kernels::TensorView> cos_sin;  ///< per config.ropes: (tokens, rope.dim)
   kernels::TensorView out_x;                 ///< (outputs, width)
   kernels::TensorView out_norm;              ///< (outputs, width)

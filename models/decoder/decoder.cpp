@@ -93,7 +93,7 @@ void Decoder::forward(const StepArgs& args) {
   if (batch.num_outputs > 0) head(batch, args.logits);
 }
 
-// Into memory that the next layer would write: nothing of the step is needed there any more.
+// The result reuses an activation buffer, whose content is no longer needed after the last layer.
 TensorView Decoder::final_rows(const BatchIndex& batch) {
   ops_.rms_norm(state(), {.batch = &batch,
                           .x = act_.x,
@@ -103,7 +103,7 @@ TensorView Decoder::final_rows(const BatchIndex& batch) {
   return act_.normed;
 }
 
-// ---- Before and behind the layers -------------------------------------------------------------
+// ---- Before and after the layers --------------------------------------------------------------
 
 const Weight* Decoder::frequencies(size_t rope) const {
   const bool stretched = rope == 0 && long_context_ && weights_.long_rope_frequencies;
@@ -123,7 +123,8 @@ void Decoder::embed(const BatchIndex& batch) {
   }
 }
 
-/// Only the rows asked for: a prefill wants one of hundreds, and the head is the largest matrix.
+/// Computes only the requested rows: a prefill needs one of hundreds, and the head is the largest
+/// matrix.
 void Decoder::head(const BatchIndex& batch, const TensorView& logits) {
   ops_.gather_rows(state(), {.batch = &batch, .x = act_.x, .out = act_.out_x});
   ops_.rms_norm(state(), {.batch = &batch,

@@ -1,10 +1,10 @@
 #pragma once
 // What decoders have in common: embedding, rotated attention over paged KV, gated feed-forward and
-// head, as op calls. A family says how its layers are made of these.
+// head, as op calls. A family composes its layers from these.
 //
 //   x = embed(token) * embedding_scale
 //   for each layer:   layer(x)
-//   logits = cap(norm(x) W_head * logit_scale), of the rows that are asked for
+//   logits = cap(norm(x) W_head * logit_scale), for the requested rows
 //
 // Source: Vaswani et al. 2017; Su et al. 2021 (RoPE); Ainslie et al. 2023 (GQA); Shazeer 2020
 // (gated units); Zhang and Sennrich 2019 (RMSNorm).
@@ -28,7 +28,7 @@ class Decoder : public Model {
     ModelInfo info;
     kernels::OpTable ops;
   };
-  /// Reads what `config` asks for. Errors as of load_model.
+  /// Loads the weights that `config` requires. Errors as of load_model.
   static Result<Parts> load_parts(const GgufFile& file, DecoderConfig config,
                                   const kernels::OpTable& ops, const LoadProgressFn& progress);
 
@@ -50,7 +50,7 @@ class Decoder : public Model {
     kernels::PagedKv kv;
     int32_t window;
   };
-  /// Adds to act().x what the layer adds.
+  /// Adds the layer's output to act().x.
   virtual void layer(const LayerStep& s) = 0;
 
   const DecoderConfig& config() const { return config_; }
@@ -60,15 +60,15 @@ class Decoder : public Model {
   void attention(const LayerStep& s, const kernels::TensorView& in);
   /// act().gated = activation(gate) * up of the rows of `in`, before the down projection.
   void gated(const LayerStep& s, const kernels::TensorView& in);
-  /// act().x += residual_scale * the feed-forward of the rows of `in`, of experts where the model
+  /// act().x += residual_scale * the feed-forward of the rows of `in`, with experts if the model
   /// has them.
   void add_feed_forward(const LayerStep& s, const kernels::TensorView& in);
-  /// `reader` is the product that reads `out` next, where there is one.
+  /// `reader`: the weight of the product that reads `out` next, if any.
   void norm(const LayerStep& s, const kernels::TensorView& x, const WeightHandle& weight,
             const kernels::TensorView& out, const kernels::Weight* reader = nullptr);
-  /// The product that the feed-forward begins with, where it begins with one.
+  /// The weight of the product that the feed-forward begins with, if it begins with one.
   const kernels::Weight* first_of_feed_forward(const LayerStep& s) const;
-  /// out = x W + bias, where there is one.
+  /// out = x W + bias, if there is a bias.
   void product(const LayerStep& s, const kernels::TensorView& x, const WeightHandle& w,
                const WeightHandle& bias, const kernels::TensorView& out);
   /// act().x += residual_scale * (y W + bias).

@@ -35,8 +35,8 @@ struct ExpertConfig {
   int32_t count = 0;  ///< 0: no experts
   int32_t used = 0;   ///< per token; 1 to count
   int32_t ffn_width = 0;
-  bool normalize = false;        ///< the shares of those used sum to 1
-  float scale = 1;               ///< of their sum
+  bool normalize = false;        ///< the shares of the used experts sum to 1
+  float scale = 1;               ///< of the experts' sum
   int32_t shared_ffn_width = 0;  ///< of the expert that every token uses in addition; 0: none
 };
 
@@ -51,13 +51,13 @@ struct DecoderConfig {
   int32_t head_dim = 0;
   float rms_eps = 0;
 
-  std::vector<RopeConfig> ropes;   ///< one, or that of full layers and that of sliding ones
+  std::vector<RopeConfig> ropes;   ///< one, or two: of full layers and of sliding layers
   std::vector<LayerGroup> groups;  ///< at least one
   std::vector<LayerSpec> layers;   ///< num_layers
 
   ExpertConfig experts;
 
-  // ---- Which parts: what a family sets ----
+  // ---- Set by the family: which parts it uses ----
   kernels::RopePairs pairs = kernels::RopePairs::kHalves;
   kernels::Activation activation = kernels::Activation::kSilu;
   QkNorm qk_norm = QkNorm::kNone;
@@ -65,8 +65,8 @@ struct DecoderConfig {
   bool post_norms = false;       ///< post_attention_norm and post_ffw_norm
   bool qkv_bias = false;         ///< required; optional in other families
   bool fused_gate_up = false;    ///< ffn_up holds gate and up
-  bool rope_divisors = false;    ///< rope_freqs.weight may be there
-  bool long_rope = false;        ///< rope_factors_long.weight and _short may be there
+  bool rope_divisors = false;    ///< rope_freqs.weight is allowed
+  bool long_rope = false;        ///< rope_factors_long.weight and _short are allowed
   float embedding_scale = 1;     ///< of the embedding's rows
   float attention_scale = 0;     ///< of q.k; load_common sets 1 / sqrt(head_dim)
   float attention_soft_cap = 0;  ///< 0: none
@@ -76,27 +76,29 @@ struct DecoderConfig {
 
   int64_t q_width() const { return int64_t{num_heads} * head_dim; }
   int64_t kv_width() const { return int64_t{num_kv_heads} * head_dim; }
-  /// Of the feed-forward that all tokens use; 0: there is none.
+  /// Width of the feed-forward that all tokens use; 0: there is none.
   int32_t dense_ffn_width() const {
     return experts.count > 0 ? experts.shared_ffn_width : ffn_width;
   }
   /// Whether a branch is computed completely before it is added to the residual stream.
   bool has_branch() const { return post_norms || residual_scale != 1; }
 
-  /// What all families have: sizes, epsilon, one rope, one full group with all layers.
+  /// Reads the keys that all families have: sizes, epsilon, one rope, one full group with all
+  /// layers.
   static Result<DecoderConfig> load_common(Metadata& metadata);
-  /// Puts the layers that `slides` names into a group of that window and the rest into a full one.
-  /// A window that covers the context is none.
+  /// Puts the layers for which `slides` is true into a group of that window and the rest into a
+  /// full group. A window that covers the context is ignored.
   void set_window(int32_t window, const std::function<bool(int32_t layer)>& slides);
-  /// True where the layer's KV is a sliding group's.
+  /// Whether the layer belongs to a sliding group.
   bool is_sliding(int32_t layer) const;
 };
 
-/// Reads expert_count and what belongs to it; `normalize` where the file does not say it.
+/// Reads expert_count and the keys of experts; `normalize` is the default if the file does not set
+/// it.
 Result<ExpertConfig> load_experts(Metadata& metadata, const DecoderConfig& config, bool normalize);
 
-/// Which layers slide: attention.sliding_window_pattern as one bool per layer, or as a period of
-/// which the last layer is full (0: all slide); `period` where the key is missing.
+/// Which layers slide: attention.sliding_window_pattern as one bool per layer, or as a period whose
+/// last layer is full (0: all slide); `period` if the key is missing.
 Result<std::function<bool(int32_t)>> sliding_pattern(Metadata& metadata, int32_t num_layers,
                                                      uint32_t period);
 

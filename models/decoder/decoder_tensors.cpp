@@ -12,7 +12,7 @@ namespace {
 
 using Found = Result<const GgufTensor*>;
 
-/// Asks for the tensors of one layer.
+/// Finds the tensors of one layer.
 class LayerFinder {
  public:
   LayerFinder(TensorSet& set, const DecoderConfig& config, int32_t index)
@@ -22,7 +22,7 @@ class LayerFinder {
     LayerTensors t{};
     HEARTH_TRY(find_attention(t));
     HEARTH_TRY(find_feed_forward(t));
-    // A buffer that early converters kept: the frequencies that metadata gives.
+    // A redundant buffer from early converters: the frequencies, which metadata defines.
     set_.ignore(name("attn_rot_embd"));
     set_.ignore(name("attn_rot_embd.weight"));
     return t;
@@ -36,7 +36,7 @@ class LayerFinder {
   Found maybe(std::string_view rest, std::initializer_list<int64_t> dims) {
     return set_.want_if_present(name(rest), dims);
   }
-  /// Wanted where `needed`, else not asked for: then a file that has it is refused.
+  /// Required if `needed`; else not requested, so a file that has the tensor is rejected.
   Found want_if(bool needed, std::string_view rest, std::initializer_list<int64_t> dims) {
     if (!needed) return nullptr;
     return want(rest, dims);
@@ -45,7 +45,8 @@ class LayerFinder {
   Result<void> find_attention(LayerTensors& t) {
     HEARTH_ASSIGN_OR_RETURN(t.attn_norm, want_if(c_.pre_norms, "attn_norm.weight", {c_.width}));
     const int64_t joined = c_.q_width() + 2 * c_.kv_width();
-    // Any family's files may join the three; those that always do get the error of the joined one.
+    // Files of any family may join q, k and v. A family that always does gets the error of the
+    // joined tensor.
     const bool separate = set_.has(name("attn_q.weight")) || !c_.fused_gate_up;
     HEARTH_ASSIGN_OR_RETURN(t.fused_qkv, separate ? maybe("attn_qkv.weight", {c_.width, joined})
                                                   : want("attn_qkv.weight", {c_.width, joined}));
@@ -140,7 +141,7 @@ class LayerFinder {
   const int32_t index_;
 };
 
-/// The embedding, whose rows the vocabulary counts.
+/// The embedding, with one row per token of the vocabulary.
 Result<const GgufTensor*> find_embedding(const GgufFile& file, TensorSet& set, int32_t width) {
   const GgufTensor* embedding = file.find_tensor("token_embd.weight");
   const auto vocab_size = static_cast<int64_t>(embedding != nullptr ? embedding->dims[1] : 1);

@@ -9,7 +9,7 @@
 
 namespace hearth::models {
 
-/// Null: the family or the file has none.
+/// Null if the family or the file has no such tensor.
 struct LayerTensors {
   const GgufTensor* attn_norm;
   const GgufTensor *fused_qkv, *fused_qkv_bias;  ///< in place of the six below
@@ -31,7 +31,7 @@ struct DecoderTensors {
   const GgufTensor* output_norm;
   const GgufTensor* output;
 
-  /// kCorrupt, kUnsupported: as TensorSet, and for a tensor that nothing asked for.
+  /// kCorrupt, kUnsupported: as TensorSet, and for a tensor that was not requested.
   static Result<DecoderTensors> find(const GgufFile& file, const DecoderConfig& config);
 };
 

@@ -47,7 +47,7 @@ Result<void> pack_frequencies(WeightPacker& packer, const DecoderTensors& t,
   HEARTH_ASSIGN_OR_RETURN(const std::vector<float> divisors, positive_values(first));
   HEARTH_ASSIGN_OR_RETURN(const std::vector<float> long_divisors, positive_values(t.rope_long));
   for (const RopeConfig& rope : config.ropes) {
-    // Stored divisors stretch the rotation of full layers.
+    // Stored divisors apply to the first rope, that of full layers.
     const bool stretched = w.rope_frequencies.empty();
     const std::vector<float> values =
         rope_frequencies(rope, stretched ? divisors : std::vector<float>());

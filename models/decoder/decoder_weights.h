@@ -12,7 +12,7 @@
 namespace hearth::models {
 
 struct DecoderWeights {
-  /// Null where the family or the file has no such tensor.
+  /// Null if the family or the file has no such tensor.
   struct Layer {
     WeightHandle attn_norm;  ///< vector of width
     WeightHandle qkv;        ///< (q_width + 2 kv_width, width): q, then k, then v
@@ -27,7 +27,7 @@ struct DecoderWeights {
     WeightHandle down;  ///< (width, ffn_width)
     WeightHandle down_bias;
     WeightHandle ffn_post_norm;  ///< vector of width
-    // With experts, gate_up and down are those of the expert that all tokens use.
+    // With experts, gate_up and down belong to the expert that all tokens use.
     WeightHandle router;           ///< (experts.count, width)
     WeightHandle gate_up_experts;  ///< per expert (2 experts.ffn_width, width): gate, then up
     WeightHandle down_experts;     ///< per expert (width, experts.ffn_width)
@@ -35,10 +35,10 @@ struct DecoderWeights {
 
   WeightHandle embedding;                      ///< (vocab_size, width)
   std::vector<WeightHandle> rope_frequencies;  ///< per config.ropes: vector of rope.dim / 2
-  WeightHandle long_rope_frequencies;          ///< replace the first in a long context
+  WeightHandle long_rope_frequencies;          ///< replaces the first in a long context
   std::vector<Layer> layers;
   WeightHandle output_norm;
-  WeightHandle output;  ///< (vocab_size, width), or null where the head is tied to the embedding
+  WeightHandle output;  ///< (vocab_size, width), or null if the head is tied to the embedding
 
   const kernels::Weight* head() const { return output ? output.get() : embedding.get(); }
   uint64_t bytes = 0;  ///< of all, on the device

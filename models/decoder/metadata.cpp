@@ -8,13 +8,13 @@
 namespace hearth::models {
 namespace {
 
-/// Change no logit of a decoder.
+/// Keys that change no logit of a decoder.
 constexpr std::array<std::string_view, 6> kHarmless = {
     "vocab_size",   "attention.layer_norm_epsilon", "rope.scaling.finetuned",
     "pooling_type", "tensor_data_layout",           "expert_used_count",
 };
 
-/// Values that say "as if this key were not there", beside 0, false and the empty string.
+/// Values that mean the same as a missing key, in addition to 0, false and the empty string.
 struct Neutral {
   std::string_view key;
   float value;

@@ -14,7 +14,7 @@
 
 namespace hearth::models {
 
-// Bounds far above real models; they keep all products of two in 64 bits and all sums in 32.
+// Bounds far above real models; any product of two fits in 64 bits and any sum in 32.
 inline constexpr int32_t kMaxWidth = 1 << 20;
 inline constexpr int32_t kMaxLayers = 1 << 12;
 inline constexpr int32_t kMaxContext = 1 << 28;
@@ -32,18 +32,18 @@ class Metadata {
   std::string full(std::string_view key) const;
   /// Marks the key as known.
   bool has(std::string_view key);
-  /// Several at once, for readers that ask the file themselves.
+  /// Marks several keys, for code that reads them from the file directly.
   void know(std::initializer_list<std::string_view> keys);
 
   /// 1 to `most`. A value for each layer is unsupported.
   Result<int32_t> number(std::string_view key, int32_t most);
   Result<int32_t> number_or(std::string_view key, int32_t most, int32_t fallback);
-  /// 0 to 2^32 - 1, `fallback` where missing.
+  /// 0 to 2^32 - 1, `fallback` if missing.
   Result<uint32_t> count_or(std::string_view key, uint32_t fallback);
   Result<bool> flag_or(std::string_view key, bool fallback);
   /// Above 0 and at most `most`.
   Result<float> factor(std::string_view key, float most);
-  /// The same; `fallback` where missing or 0, which converters write for "none".
+  /// The same; `fallback` if missing or 0, which converters write for "none".
   Result<float> factor_or(std::string_view key, float most, float fallback);
 
   /// kUnsupported, naming the first key of this architecture that was not read, unless its value

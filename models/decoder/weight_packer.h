@@ -21,7 +21,7 @@ class WeightPacker {
   /// All three outlive the packer.
   WeightPacker(const GgufFile& file, const kernels::OpTable& ops, const LoadProgressFn& progress);
 
-  /// Joins the tensors into one weight; null where one of them is null. Role kExperts: their last
+  /// Joins the tensors into one weight; null if one of them is null. Role kExperts: their last
   /// dimension counts experts.
   Result<WeightHandle> pack(std::initializer_list<const GgufTensor*> tensors,
                             kernels::WeightRole role);
@@ -43,7 +43,7 @@ class WeightPacker {
 };
 
 /// The values of an F32 vector whose elements have to be finite and above 0, such as divisors of
-/// frequencies; none where `tensor` is null. kUnsupported, kCorrupt name the tensor.
+/// frequencies; empty if `tensor` is null. kUnsupported, kCorrupt name the tensor.
 Result<std::vector<float>> positive_values(const GgufTensor* tensor);
 
 }  // namespace hearth::models

@@ -18,7 +18,7 @@ Result<std::unique_ptr<Model>> Encoder::load(const GgufFile& file, const Encoder
                                              const kernels::OpTable& ops,
                                              const LoadProgressFn& progress) {
   kernels::EncoderOps more;
-  if (ops.embed != nullptr) {  // a table that computes nothing measures
+  if (ops.embed != nullptr) {  // a table without ops only measures
     HEARTH_ASSIGN_OR_RETURN(more, kernels::encoder_ops(ops));
   }
   HEARTH_ASSIGN_OR_RETURN(ModelInfo info, describe_file(file));
@@ -101,7 +101,7 @@ void Encoder::embed(const BatchIndex& batch) {
     ops_.add_bias(state(), {.batch = &batch, .bias = weights_.token_type.get(), .out = act_.x});
   }
   if (weights_.positions) {
-    // The rows of another table, numbered by position.
+    // Position rows are embedded like tokens, with the positions as ids.
     BatchIndex by_position = batch;
     by_position.token_ids = batch.positions;
     ops_.embed(state(),

@@ -87,7 +87,7 @@ Result<EncoderWeights::Layer> pack_layer(WeightPacker& packer, const EncoderLaye
   return w;
 }
 
-/// A matrix whose rows something other than the metadata counts, at least `least` of them.
+/// A matrix whose number of rows is not in the metadata; at least `least`.
 Result<const GgufTensor*> find_rows(const GgufFile& file, TensorSet& set, std::string_view name,
                                     int64_t width, int64_t least) {
   const GgufTensor* tensor = file.find_tensor(name);
@@ -100,7 +100,7 @@ Result<const GgufTensor*> find_rows(const GgufFile& file, TensorSet& set, std::s
       fmt::format("{}: shape {}, want at least {} rows", name, tensor->shape(), least));
 }
 
-/// The first row of the token types, which all tokens of a single text have.
+/// The first row of the token types, which applies to all tokens of a single text.
 Result<WeightHandle> pack_token_type(WeightPacker& packer, const GgufTensor* tensor) {
   kernels::HostTensor row = host_tensor(*tensor);
   if (kernels::info(row.dtype).block_elements != 1) {

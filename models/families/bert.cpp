@@ -1,13 +1,13 @@
 #include "models/encoder/encoder.h"
 #include "models/families/families.h"
 
-// BERT and the embedding models made of it: positions are learned rows, the feed-forward is
+// BERT and the embedding models derived from it: positions are learned rows, the feed-forward is
 //
 //   gelu(x W_up + b_up) W_down + b_down        (gelu by erf)
 //
 // Source: Devlin et al. 2018.
 //
-// Nomic's: q and k are rotated (halves) instead, and the feed-forward is
+// Nomic's models instead rotate q and k (halves), and the feed-forward is
 //
 //   (silu(x W_gate) * x W_up) W_down
 //

@@ -8,15 +8,15 @@
 //   x = embed(token) * sqrt(width)
 //   Gemma 1, layers norm first:  x += attention(norm(x)) W_out
 //                                x += (gelu(gate) * up) W_down,  gate, up = norm(x) W_gate_up
-//   Gemma 2 and 3 norm what a branch adds once more:
+//   Gemma 2 and 3 norm each branch's output as well:
 //                                x += norm(attention(norm(x)) W_out)
 //                                x += norm((gelu(gate) * up) W_down)
 //
-// gelu is the one by tanh; pairs are halves. Norm weights are stored with their 1 added.
-// Gemma 2: scores and logits are soft capped; every second layer, from the first, slides.
+// gelu is the tanh approximation; rotated pairs are halves. Norm weights are stored with 1 added.
+// Gemma 2: scores and logits are soft capped; every second layer slides, starting with the first.
 // Gemma 3: no caps; heads of q and k are normed; five layers slide, the sixth is full. Sliding
-// layers rotate by base 10000, full ones by rope.freq_base and, in files for long contexts, at
-// positions squeezed by rope.scaling.factor.
+// layers rotate with base 10000, full ones with rope.freq_base and, in files for long contexts, at
+// positions divided by rope.scaling.factor.
 //
 // Source: Gemma Team 2024 (Gemma), 2024 (Gemma 2) section 2, 2025 (Gemma 3) section 2.
 
@@ -52,7 +52,7 @@ Result<DecoderConfig> load_gemma_config(Metadata& m) {
 }
 
 /// The largest models of both generations scale scores by the width per head instead of the head's
-/// size, which metadata does not say: they are known by their layers.
+/// size. Metadata does not record this, so they are recognized by their number of layers.
 void scale_by_width(DecoderConfig& c, int32_t layers_of_largest) {
   if (c.num_layers != layers_of_largest) return;
   c.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.width / c.num_heads));
@@ -98,7 +98,8 @@ Result<std::unique_ptr<Model>> load_gemma3(const GgufFile& file, const kernels::
   c.post_norms = true;
   c.qk_norm = QkNorm::kHeads;
   c.set_window(window, slides);
-  // By the pattern, not the group: a window that covers the context still is a sliding layer's.
+  // Uses the pattern, not the group: if the window covers the context, sliding layers are in the
+  // full group but still use the local rope.
   c.ropes.push_back(local);
   for (int32_t i = 0; i < c.num_layers; ++i) {
     c.layers[i].rope = slides(i) ? 1 : 0;

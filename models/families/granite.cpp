@@ -8,10 +8,10 @@
 //   x += residual_scale * (silu(gate) * up) W_down
 //   logits = norm(x) W_head / logit_scale
 //
-// Granite MoE has experts for its feed-forward, whose shares sum to 1 (decoder/experts.cpp), and
-// may have one more that all tokens use.
+// Granite MoE has a feed-forward of experts whose shares sum to 1 (decoder/experts.cpp), and may
+// have one more expert that all tokens use.
 //
-// Source: Granite Team 2024 (Granite 3.0) section 3; Yang et al. 2022 (scales that carry over to
+// Source: Granite Team 2024 (Granite 3.0) section 3; Yang et al. 2022 (scales that transfer to
 // other widths).
 
 namespace hearth::models {
@@ -27,7 +27,7 @@ Result<DecoderConfig> load_granite_config(Metadata& m) {
                           m.factor_or("attention.scale", kMaxScale, c.attention_scale));
   HEARTH_ASSIGN_OR_RETURN(const float divisor, m.factor("logit_scale", kMaxScale));
   c.logit_scale = 1.0f / divisor;
-  // Granite 4 says by this flag that no layer is told positions.
+  // In Granite 4 this flag, if false, means that no layer uses positions.
   HEARTH_ASSIGN_OR_RETURN(const bool rotated, m.flag_or("rope.scaling.finetuned", true));
   if (!rotated) {
     for (LayerSpec& layer : c.layers) layer.rope = kNoRope;

@@ -1,12 +1,12 @@
 #include "models/decoder/decoder.h"
 #include "models/families/families.h"
 
-// Llama 1 to 3.x, Mistral, Mixtral, TinyLlama, SmolLM and their kin. Layers norm first:
+// Llama 1 to 3.x, Mistral, Mixtral, TinyLlama, SmolLM and related models. Layers norm first:
 //
-//   q, k, v = norm(x) W_qkv;  rotate q, k (neighbours);  x += attention(q, k, v) W_out
+//   q, k, v = norm(x) W_qkv; rotate q, k (adjacent pairs); x += attention(q, k, v) W_out
 //   gate, up = norm(x) W_gate_up;                        x += (silu(gate) * up) W_down
 //
-// Mixtral has experts for the second line, whose shares sum to 1 (decoder/experts.cpp).
+// In Mixtral, the second line is a mixture of experts whose shares sum to 1 (decoder/experts.cpp).
 //
 // Source: Touvron et al. 2023 (Llama); Dubey et al. 2024 (Llama 3: stored divisors of the
 // frequencies); Jiang et al. 2023 (Mistral: the sliding window), 2024 (Mixtral).

@@ -1,15 +1,15 @@
 #include "models/decoder/decoder.h"
 #include "models/families/families.h"
 
-// OLMo 2 and 3. Nothing is normed before a branch, but what it adds is, and q and k over all their
-// heads together:
+// OLMo 2 and 3. Norms come after a branch instead of before it, and q and k are normed over all
+// their heads together:
 //
 //   q, k, v = x W_qkv;  q = norm(q), k = norm(k);  rotate q, k (halves)
 //   x += norm(attention(q, k, v) W_out)
 //   x += norm((silu(gate) * up) W_down),  gate, up = x W_gate_up
 //
 // OLMo 3 (the same architecture with a window): three layers slide, the fourth is full. Only full
-// layers stretch their rotation.
+// layers scale their rotation for long contexts.
 //
 // Source: OLMo Team 2024 (2 OLMo 2 Furious) section 3.1; OLMo Team 2025 (OLMo 3) section 3.
 

@@ -2,7 +2,8 @@
 #include "models/families/families.h"
 
 // OLMoE: layers norm first, q and k are normed over all their heads together, and the feed-forward
-// is one of experts whose shares are those of the softmax over all, so they do not sum to 1:
+// is a mixture of experts. Shares are taken from the softmax over all experts, so those of the used
+// ones do not sum to 1:
 //
 //   q, k, v = norm(x) W_qkv;  q = norm(q), k = norm(k);  rotate q, k (halves)
 //   x += attention(q, k, v) W_out;  x += experts(norm(x))

@@ -1,10 +1,11 @@
 #include "models/decoder/decoder.h"
 #include "models/families/families.h"
 
-// Phi 3, 3.5 and 4: as Llama, with q, k, v stored as one matrix and gate, up as another; pairs are
-// halves, part of each head in Phi 4 mini. Files for long contexts carry LongRoPE's divisors twice:
-// the short ones where the context in use is at most the one of the first training, the long ones
-// beyond. The choice holds for all of a load's positions, so a cached key never changes.
+// Phi 3, 3.5 and 4: as Llama, with q, k, v stored as one matrix and gate, up as another. Rotated
+// pairs are halves of the head, in Phi 4 mini of a part of it. Files for long contexts have two
+// sets of LongRoPE divisors: the short ones apply if the configured context is at most the original
+// training context, else the long ones. The choice is made once per load, so a cached key never
+// changes.
 //
 // Source: Abdin et al. 2024 (Phi-3) section 2; Ding et al. 2024 (LongRoPE) section 3.
 

@@ -5,7 +5,7 @@
 //
 //   q, k, v = norm(x) W_qkv;  q = norm_head(q), k = norm_head(k);  rotate q, k (halves)
 //
-// Qwen 3 MoE has experts for its feed-forward, whose shares sum to 1 (decoder/experts.cpp).
+// Qwen 3 MoE has a feed-forward of experts whose shares sum to 1 (decoder/experts.cpp).
 //
 // Source: Yang et al. 2025 (Qwen3) section 2; Dehghani et al. 2023 (norms of queries and keys).
 

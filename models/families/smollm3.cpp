@@ -1,7 +1,7 @@
 #include "models/decoder/decoder.h"
 #include "models/families/families.h"
 
-// SmolLM 3: as Llama, but every fourth layer rotates nothing, so that it attends by content alone.
+// SmolLM 3: as Llama, but every fourth layer does not rotate, so it attends by content alone.
 //
 // Source: Yang et al. 2025 (Rope to Nope and back again); Kazemnejad et al. 2023 (no positional
 // encoding).
@@ -9,7 +9,7 @@
 namespace hearth::models {
 namespace {
 
-constexpr size_t kPeriod = 4;  // metadata does not say it
+constexpr size_t kPeriod = 4;  // not in the metadata
 
 }  // namespace
 

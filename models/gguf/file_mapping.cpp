@@ -98,7 +98,8 @@ bool FileMapping::contains(std::span<const std::byte> part) const {
   return !bytes_.empty() && first >= begin && first + part.size() <= begin + bytes_.size();
 }
 
-// By reading without waiting: mincore tells only who may write the file, others always yes.
+// Reads a sample without waiting. mincore would not do: it answers truthfully only if the process
+// may write the file, and otherwise always "resident".
 bool FileMapping::in_page_cache(std::span<const std::byte> part) const {
   constexpr size_t kSampleEvery = 256 << 10;
   if (!contains(part)) return false;

@@ -17,21 +17,21 @@
 //                       array: u32 element type  u64 count  that many values without a type
 //   tensors    num_tensors times:   string name  u32 num_dims  u64 dims[num_dims] (contiguous
 //                                   dimension first)  u32 type id  u64 offset
-//   padding    to the next multiple of general.alignment (32 where the key is missing)
+//   padding to the next multiple of general.alignment (32 if the key is missing)
 //   data       tensor i at data + offset[i], each offset a multiple of the alignment
 //
 //   string     u64 length, that many bytes, no terminator
 //
-// Version 1 (32-bit counts) is of August 2023 and was never common; files of the other byte order
-// show as a version with its bytes swapped. Both are refused by name.
+// Version 1 (32-bit counts) dates from August 2023 and was never common; in files of the other byte
+// order the version's bytes are swapped. Both are rejected with an error that names the reason.
 
 namespace hearth::models {
 namespace {
 
-// Bounds far above any real file; they keep the work on a hostile one small.
+// Bounds far above any real file; they limit the work on a hostile one.
 constexpr uint64_t kMaxMetadata = 1 << 16;
 constexpr uint64_t kMaxTensors = 1 << 16;
-constexpr uint64_t kMaxGgufKeyBytes = (1 << 16) - 1;  // the specification's own
+constexpr uint64_t kMaxGgufKeyBytes = (1 << 16) - 1;  // from the specification
 constexpr uint64_t kMaxTensorNameBytes = 255;         // the specification says 64
 constexpr uint64_t kMaxStringBytes = 64 << 20;        // chat templates, licences
 constexpr uint64_t kMaxAlignment = 1 << 20;
@@ -43,7 +43,7 @@ constexpr uint32_t kMagic = 0x46554747;  // "GGUF"
 constexpr uint64_t kMinMetadataBytes = 8 + 1 + 4 + 1;
 constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
 
-/// What mostly happened to a file that ends too early.
+/// The usual reason why a file ends too early.
 constexpr std::string_view kUnfinished =
     ": a download that was not finished? Fetch it again (hearth pull goes on where it stopped)";
 
@@ -98,7 +98,7 @@ class GgufFile::Parser {
     HEARTH_TRY(tensor_data());
     return one_whole();
   }
-  /// Something stands behind the end of the file.
+  /// Something refers past the end of the file.
   bool ended_early() const { return ended_early_; }
 
  private:
@@ -211,8 +211,8 @@ Result<void> GgufFile::Parser::value(GgufEntry* entry) {
   return {};
 }
 
-// Walks over `count` values of one type. Every element takes at least one byte of the file (a
-// string 8, an array 12), so the work is bounded by the file's size whatever `count` says.
+// Skips `count` values of one type. Every element takes at least one byte of the file (a string 8,
+// an array 12), so the file's size bounds the work for any `count`.
 Result<void> GgufFile::Parser::skip_values(std::string_view key, GgufType type, uint64_t count,
                                            int depth) {
   if (const uint32_t width = fixed_bytes(type); width != 0) {
@@ -316,7 +316,7 @@ Result<uint64_t> GgufFile::Parser::tensor_bytes(const GgufTensor& tensor) const 
   return bytes;
 }
 
-// Of a model in several files each is a GGUF file of its own.
+// Rejects one part of a model that is split into several files; each part is a GGUF file.
 Result<void> GgufFile::Parser::one_whole() const {
   const auto parts = file_.get_or<uint32_t>("split.count", 1);
   if (!parts.ok() || parts.value() <= 1) return {};
@@ -329,7 +329,7 @@ Result<void> GgufFile::Parser::one_whole() const {
       ""};
 }
 
-// Places every tensor inside the file, and no two on the same bytes.
+// Checks that every tensor lies inside the file and no two share bytes.
 Result<void> GgufFile::Parser::tensor_data() {
   if (file_.tensors_.empty()) return {};  // such files may end without the padding
   const uint64_t size = file_.content_.size();
@@ -339,7 +339,7 @@ Result<void> GgufFile::Parser::tensor_data() {
   for (size_t i = 0; i < file_.tensors_.size(); ++i) {
     GgufTensor& tensor = file_.tensors_[i];
     if (!tensor.dtype) {
-      if (offsets_[i] < room) continue;  // its size is not known; using it is the error
+      if (offsets_[i] < room) continue;  // its size is unknown; only using it is an error
       return corrupt_gguf("{}: data at offset {}, the file has {} bytes of tensor data",
                           printable(tensor.name), offsets_[i], room);
     }

@@ -24,7 +24,7 @@ constexpr uint64_t kAtOnce = 1 << 16;  // values; a multiple of every type's blo
 constexpr uint8_t kLargeE8M0 = 253;
 
 // A number is NaN or infinite when all bits of its exponent are set: then adding the lowest of them
-// carries into the sign's place, which is cleared before. Numbers of 16 bits go two to a word.
+// carries into the sign bit, which was cleared before. Two 16-bit numbers are checked per word.
 struct Format {
   uint32_t exponent;
   uint32_t lowest;
@@ -34,7 +34,7 @@ constexpr Format kF32Format{0x7f800000, 0x00800000, 0x80000000};
 constexpr Format kHalfFormat{0x7c007c00, 0x04000400, 0x80008000};
 constexpr Format kBF16Format{0x7f807f80, 0x00800080, 0x80008000};
 
-/// Whether one of the numbers in `bytes`, one after the other, is not finite.
+/// Whether any of the contiguous numbers in `bytes` is not finite.
 bool any_not_finite(std::span<const std::byte> bytes, const Format& format) {
   using Words = uint32_t __attribute__((vector_size(16)));
   Words met[2] = {};
@@ -58,7 +58,7 @@ bool any_not_finite(std::span<const std::byte> bytes, const Format& format) {
   return (all & format.sign) != 0;
 }
 
-/// The same of `count` Words, `stride` bytes apart.
+/// The same for `count` Words, `stride` bytes apart.
 template <typename Word>
 bool any_not_finite(const std::byte* first, uint64_t count, uint64_t stride, const Format& format) {
   if (stride == sizeof(Word)) return any_not_finite({first, count * stride}, format);
@@ -71,7 +71,7 @@ bool any_not_finite(const std::byte* first, uint64_t count, uint64_t stride, con
   return (all & format.sign) != 0;
 }
 
-/// Where the first value of `tensor` that is not finite is, and which one it is.
+/// The first value of `tensor` that is not finite and its position, as text.
 std::optional<std::string> find_bad_value(const GgufTensor& tensor) {
   std::vector<float> values;
   const uint64_t all = tensor.num_elements();

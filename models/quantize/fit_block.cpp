@@ -7,9 +7,9 @@
 namespace hearth::models {
 namespace {
 
-constexpr int kSteps = 12;      // to either side of the first guess
-constexpr float kStep = 0.02f;  // of the first guess, each
-constexpr int kRounds = 3;      // of choosing codes, then scale and min for them
+constexpr int kSteps = 12;      // on either side of the initial scale
+constexpr float kStep = 0.02f;  // relative size of one step
+constexpr int kRounds = 3;      // each chooses codes, then scale and min for them
 
 std::vector<double> weights_of(std::span<const float> values) {
   double mean = 0;
@@ -32,9 +32,9 @@ float fit_scale(std::span<const float> values, const Levels& levels) {
   for (const float x : values) {
     if (std::abs(x) > std::abs(largest)) largest = x;
   }
-  // Below this, one over the scale may overflow; a stored half could not hold it anyhow.
+  // Below this, one over the scale may overflow, and a stored half could not hold the scale.
   if (std::abs(largest) < 1e-20f) return 0;
-  double best_gain = 0;  // the squared error that a scale takes away
+  double best_gain = 0;  // the squared error that a scale removes
   double best = 0;
   for (const float end : {levels.first(), levels.last()}) {
     for (int step = -kSteps; step <= kSteps; ++step) {

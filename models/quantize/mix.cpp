@@ -25,7 +25,7 @@ bool ends_with_one_of(std::string_view name, std::initializer_list<std::string_v
   return std::ranges::any_of(ends, [&](std::string_view end) { return name.ends_with(end); });
 }
 
-/// The number in "blk.N."; nothing elsewhere.
+/// The number in "blk.N."; absent for other names.
 std::optional<int32_t> layer_of(std::string_view name) {
   if (!name.starts_with("blk.")) return {};
   int32_t layer = 0;
@@ -39,14 +39,15 @@ bool is_telling_layer(int32_t layer, int32_t count) {
   return layer < count / 8 || layer >= 7 * count / 8 || (layer - count / 8) % 3 == 2;
 }
 
-/// Types of what the mixes single out inside a layer.
+/// The type of a tensor inside a layer.
 DType in_layer(const Mix& mix, const MixModel& model, std::string_view name, int32_t layer) {
   const bool v = name.ends_with(".attn_v.weight");
   const bool down = ends_with_one_of(name, {".ffn_down.weight", ".ffn_down_exps.weight"});
   const bool qkv = name.ends_with(".attn_qkv.weight");
   const bool out = name.ends_with(".attn_output.weight");
   const bool telling = is_telling_layer(layer, model.num_layers);
-  // Of eight experts the shared attention is a small part, and worth its bits.
+  // With eight experts the shared attention weights are a small part of the model and worth more
+  // bits.
   const bool coarse = kernels::info(mix.base).block_elements == 256 && mix.base != DType::kQ6_K;
   if (model.num_experts == 8 && coarse && (v || name.ends_with(".attn_k.weight"))) {
     return DType::kQ8_0;
@@ -72,7 +73,7 @@ DType in_layer(const Mix& mix, const MixModel& model, std::string_view name, int
   return mix.base;
 }
 
-/// A type of about as many bits whose blocks are 32 values.
+/// A type with blocks of 32 values and about as many bits per value.
 DType in_small_blocks(DType type) {
   switch (type) {
     case DType::kQ2_K:

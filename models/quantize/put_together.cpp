@@ -43,7 +43,7 @@ void six_bit_pairs(const QuantCodes& codes, uint8_t* scales) {
   }
 }
 
-/// Blocks of 32 with nibbles; d, m and fifth bits where the type has them.
+/// Blocks of 32 with nibbles, and with d, m and fifth bits if the type has them.
 template <typename Block>
 void block_of_32(const QuantCodes& codes, std::byte* to) {
   Block block{};

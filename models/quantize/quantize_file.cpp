@@ -18,7 +18,7 @@ namespace {
 
 using kernels::DType;
 
-constexpr int64_t kValues = 1 << 18;  // of one thread's turn
+constexpr int64_t kValues = 1 << 18;  // that one thread converts per turn
 
 bool is_coarse(DType type) {
   return kernels::info(type).block_elements > 1 && type != DType::kQ8_0;
@@ -41,7 +41,7 @@ Result<void> check(const GgufTensor& tensor, DType to, const QuantizeOptions& op
   return {};
 }
 
-/// The first error of several threads.
+/// Keeps the first error of several threads.
 class FirstError {
  public:
   void set(Error error) {
@@ -148,7 +148,7 @@ Result<QuantizeReport> quantize_file(const GgufFile& in, const std::filesystem::
   const MixModel model = MixModel::of(in);
   GgufWriter writer;
   for (const GgufEntry& entry : in.metadata()) {
-    // The tensors are laid out anew, and typed anew.
+    // These describe the layout and types of the tensors, which change.
     const bool own = entry.key == "general.alignment" || entry.key == "general.file_type" ||
                      entry.key == "general.quantization_version";
     if (!own) writer.copy(entry);

@@ -44,7 +44,7 @@ constexpr Levels kQ6Levels(kThirtyTwo);
 constexpr Levels kIq4Levels(kernels::kIq4Values);
 constexpr Levels kFp4Levels(kFp4Sorted);
 
-/// Levels of the types without mins.
+/// The levels of a type without mins.
 const Levels& levels_of(DType type) {
   switch (type) {
     case DType::kQ3_K: return kQ3Levels;
@@ -64,7 +64,7 @@ uint16_t to_half(float value) {
   return kernels::f16_from_f32(std::clamp(value, -65504.0f, 65504.0f));
 }
 
-/// Codes of some values for the scale and min that the block will have.
+/// Chooses the codes of `values` for the scale and min as they will be stored.
 void choose_codes(DType type, std::span<const float> values, float scale, float min, uint8_t* q) {
   const bool has_min = kernels::quant_layout(type).has_min;
   for (size_t i = 0; i < values.size(); ++i) {
@@ -78,7 +78,7 @@ void choose_codes(DType type, std::span<const float> values, float scale, float 
   }
 }
 
-/// Codes for the scales and mins that `codes` holds.
+/// Chooses all codes of a block for the scales and mins in `codes`.
 void choose_all_codes(DType type, std::span<const float> values, QuantCodes& codes) {
   const kernels::QuantValues stored = kernels::values_of(type, codes);
   const auto sub = static_cast<size_t>(32 / kernels::quant_layout(type).subs);
@@ -134,7 +134,7 @@ QuantCodes with_mins(DType type, std::span<const float> values) {
   return codes;
 }
 
-/// The d of least squared error for the codes chosen.
+/// The d with the least squared error for the chosen codes.
 uint16_t best_d(DType type, std::span<const float> values, const QuantCodes& codes) {
   QuantCodes unit = codes;
   unit.d = 0x3c00;  // 1
@@ -163,7 +163,7 @@ QuantCodes without_mins(DType type, std::span<const float> values) {
   if (layout.block == 32) {
     codes.d = to_half(largest);
   } else {
-    // The largest scale takes the negative end, which reaches one further.
+    // The largest scale maps to the negative end, which reaches one further.
     const float half = type == DType::kQ6_K ? 128 : 32;
     codes.d = to_half(largest / -half);
     const float d = f32_from_f16(codes.d);
@@ -228,7 +228,7 @@ Result<std::vector<std::byte>> quantize_rows(DType type, std::span<const float> 
                     values.size(), cols, type_info.name, type_info.block_elements),
         ""};
   }
-  // Searches square values and take differences: 1e30 keeps both finite.
+  // Searches square values and subtract them; below 1e30 both stay finite.
   const float most = type == DType::kF16             ? 65504.0f
                      : type == DType::kQ8_0          ? 65504.0f * 127
                      : type_info.block_elements == 1 ? std::numeric_limits<float>::max()

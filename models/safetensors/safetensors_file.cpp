@@ -21,11 +21,11 @@ namespace {
 
 using nlohmann::json;
 
-constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own bound
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // from the format's description
 constexpr size_t kMaxShapeDims = 8;
 constexpr int kMaxHeaderDepth = 8;
 
-/// Bytes of one element; nothing for a type that the format does not have.
+/// Bytes of one element; absent for a type that the format does not have.
 std::optional<uint64_t> element_bytes(std::string_view type) {
   constexpr std::pair<std::string_view, uint64_t> kElementTypes[] = {
       {"F64", 8},     {"I64", 8},     {"U64", 8},  {"F32", 4}, {"I32", 4},
@@ -37,7 +37,7 @@ std::optional<uint64_t> element_bytes(std::string_view type) {
   return {};
 }
 
-/// A whole number that is not negative; nothing else.
+/// The value if it is a non-negative integer.
 std::optional<uint64_t> whole(const json& value) {
   if (!value.is_number_unsigned()) return {};
   return value.get<uint64_t>();
@@ -83,8 +83,8 @@ Result<SafeTensor> read_tensor(const std::string& name, const json& entry,
   return out;
 }
 
-/// Null where the text is none, nested deeper than any header, or gives a name twice: readers then
-/// differ about which of the two it means.
+/// Null if the text is not JSON, is nested too deeply, or has a name twice, which readers resolve
+/// differently.
 json parse_header(std::string_view text) {
   bool bad = false;
   std::set<std::string> names;
