@@ -15,7 +15,7 @@ namespace {
 
 using Type = AnswerPiece::Type;
 
-// Words that no template has by itself.
+// Words that occur in no template.
 constexpr std::string_view kQuestion = "hearth-asks-7f3a";
 constexpr std::string_view kFunction = "hearth_probe_9c1e";
 
@@ -31,7 +31,7 @@ std::string conversation(bool null_content, bool arguments_as_text, bool with_ca
   return out + fmt::format(R"(],"add_generation_prompt":{}}})", with_call ? "false" : "true");
 }
 
-/// What stands behind the question.
+/// The rendered text after the question.
 std::optional<std::string> rendered(const ChatTemplates& templates, std::string_view name,
                                     const std::string& asked, const ChatSurroundings& with) {
   const Result<std::string> out = templates.render(name, asked, with);
@@ -49,7 +49,7 @@ std::string without_blanks(std::string_view text) {
   return out;
 }
 
-/// Whether the format finds the probe's call, and nothing but it.
+/// Whether the format finds the probe's call and nothing else.
 bool reads(const ToolFormat& format, std::string_view answer) {
   AnswerShape shape;
   shape.tools = &format;
@@ -69,7 +69,7 @@ bool reads(const ToolFormat& format, std::string_view answer) {
   return calls == 1 && without_blanks(arguments) == R"({"where":7})";
 }
 
-/// Formats whose marks the template's own text has, all of them.
+/// A format all of whose marks occur in the template's own text.
 const ToolFormat* by_marks(std::string_view source) {
   const auto has = [source](std::string_view text) {
     return source.find(text) != std::string_view::npos;
@@ -109,8 +109,8 @@ void find_tools(const ChatTemplates& templates, std::string_view name,
       shows_calls = true;
       const auto prompt =
           rendered(templates, name, conversation(null_content, as_text, false), surroundings);
-      // The answer begins where the prompt ends, or (where the template writes that otherwise) at
-      // some place behind the question.
+      // The answer begins where the prompt ends or, if the template renders that differently,
+      // somewhere after the question.
       std::vector<std::string_view> answers = {*made};
       if (prompt && made->starts_with(*prompt)) {
         answers.insert(answers.begin(), std::string_view(*made).substr(prompt->size()));

@@ -15,12 +15,12 @@ namespace hearth::models {
 struct AnswerFormat {
   const ToolFormat* tools = nullptr;  ///< null: see `problem`
   std::string problem;                ///< why calls are not read, in words
-  bool arguments_as_text = false;     ///< the template wants the arguments of calls as JSON text
-  bool null_content = false;          ///< and a message that calls to have the content null
+  bool arguments_as_text = false;     ///< the template expects the arguments of calls as JSON text
+  bool null_content = false;          ///< and the content of a message with calls to be null
   ReasoningMarks reasoning;
   bool channels = false;
 
-  /// Control tokens whose text belongs to the answer here.
+  /// Control tokens whose text is part of the answer in this format.
   std::vector<std::string> marks() const;
 };
 
@@ -28,7 +28,7 @@ struct AnswerFormat {
 AnswerFormat find_answer_format(const ChatTemplates& templates, bool with_tools,
                                 const ChatSurroundings& surroundings);
 
-/// Whether a prompt with this end has begun the reasoning of the answer.
+/// Whether the end of `prompt` opens the answer's reasoning.
 bool reasoning_is_open(const ReasoningMarks& marks, std::string_view prompt);
 
 }  // namespace hearth::models

@@ -24,7 +24,7 @@ struct AnswerShape {
   bool one_call = false;               ///< the answer ends with its first call
   ReasoningMarks reasoning;
   bool reasoning_open = false;  ///< the prompt has begun it
-  bool channels = false;        ///< in the manner of "harmony", calls or not
+  bool channels = false;        ///< the format "harmony", with or without calls
 
   /// Whether there is anything to parse.
   bool any() const { return tools != nullptr || channels || !reasoning.empty(); }

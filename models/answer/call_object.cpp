@@ -100,7 +100,7 @@ CallObject::Step CallObject::in_value(char c) {
   }
   if (meaning_ == Meaning::kArguments) arguments_ += c;
   if (meaning_ == Meaning::kName && c != '"') {
-    // Names of functions have nothing that JSON escapes.
+    // A function's name has no characters that JSON escapes.
     if (c == '\\' || name_.size() >= kMostKeyBytes) return Step::kWrong;
     name_ += c;
   }

@@ -28,8 +28,8 @@ class CallObject {
       : name_key_(name_key), arguments_key_(arguments_key) {}
 
   enum class Step { kMore, kDone, kWrong };
-  /// The first byte is the brace. Blanks are taken where JSON allows them. kWrong: this is no such
-  /// object; it was one so far.
+  /// The first byte is the brace. Blanks are accepted where JSON allows them. kWrong: with `c` it
+  /// is no such object.
   Step push(char c);
 
   bool has_name() const { return has_name_; }

@@ -42,8 +42,8 @@ void CallParser::push(char c, AnswerPieces* pieces) {
 
 // ---- Text.
 
-// Blanks wait until it is known whether text or a call follows: in front of a call, and behind one,
-// they mean nothing.
+// Blanks are held until it is known whether text or a call follows, because blanks before and after
+// a call are dropped.
 void CallParser::text(char c, AnswerPieces* pieces) {
   if (partial_.empty() && is_json_blank(c)) {
     blanks_ += c;
@@ -79,8 +79,7 @@ void CallParser::text(char c, AnswerPieces* pieces) {
   }
 }
 
-// The object, or the mark that may stand in front of it, is the first that comes; or there is text
-// and nothing else.
+// Either the answer begins with the object or its optional mark, or all of it is text.
 void CallParser::bare(char c, AnswerPieces* pieces) {
   kept_ += c;
   if (partial_.empty() && (is_json_blank(c) || (num_ended_ > 0 && c == ';'))) return;
@@ -98,13 +97,13 @@ void CallParser::bare(char c, AnswerPieces* pieces) {
     partial_.clear();
     state_ = State::kPlain;
     const std::string kept = std::exchange(kept_, {});
-    // Blanks between a call and text are nobody's.
+    // Blanks between a call and text are dropped.
     const size_t from = num_ended_ > 0 ? kept.find_first_not_of(" \t\r\n") : 0;
     append_piece(pieces, Type::kText, std::string_view(kept).substr(std::min(from, kept.size())));
   }
 }
 
-// ---- Into a call.
+// ---- Beginning of a call.
 
 void CallParser::opened() {
   state_ = State::kBegin;
@@ -179,7 +178,7 @@ void CallParser::object(char c, AnswerPieces* pieces) {
   ended(State::kClose);
 }
 
-// Of a list: in front of an object, or behind one.
+// In a list, before or after an object.
 void CallParser::between(char c, AnswerPieces* pieces) {
   if (c == '{') {
     start_object();
@@ -198,7 +197,7 @@ void CallParser::between(char c, AnswerPieces* pieces) {
   give_up(c, pieces);
 }
 
-// ---- A call that is no object.
+// ---- A call that is not an object.
 
 void CallParser::function_name(char c, AnswerPieces* pieces) {
   if (state_ == State::kName) {
@@ -239,7 +238,7 @@ void CallParser::arguments(char c, AnswerPieces* pieces) {
   ended(want_.empty() ? State::kText : State::kClose);
 }
 
-// ---- Out of it.
+// ---- End of a call.
 
 void CallParser::close(char c, AnswerPieces* pieces) {
   if (c == want_.front()) {
@@ -255,7 +254,7 @@ void CallParser::close(char c, AnswerPieces* pieces) {
     kept_ += c;
     return;
   }
-  // It has ended without its mark: a part of that, if any, is text.
+  // The call ended without its closing mark; a partial mark is text.
   state_ = State::kText;
   const std::string kept = std::exchange(kept_, {});
   for (const char each : kept) push(each, pieces);
@@ -271,7 +270,7 @@ void CallParser::ended(State next) {
 }
 
 void CallParser::give_up(char c, AnswerPieces* pieces) {
-  // A call that was announced stands as far as it has come.
+  // A call that was already reported ends here.
   if (announced_ && (object_ || state_ == State::kArguments)) ended(State::kText);
   const std::string kept = std::exchange(kept_, {});
   if (!kept.empty()) {
@@ -293,7 +292,7 @@ void CallParser::finish(AnswerPieces* pieces) {
     if (object_ || state_ == State::kArguments) ++num_ended_;
     return;
   }
-  // Blanks behind a call are nobody's; behind text they are text.
+  // Blanks after a call are dropped; after text they are text.
   const bool trailing = first_text_ && partial_.empty();
   append_piece(pieces, Type::kText, kept_);
   if (state_ == State::kText) {

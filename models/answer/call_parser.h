@@ -1,7 +1,7 @@
 #pragma once
 // Parses calls of functions in an answer's text, for any format whose calls are between marks. Text
-// that begins like a call but is none, or that calls a function that was not offered, stays text,
-// unchanged. A call is reported once its name is known and its arguments have begun.
+// that only begins like a call, or calls a function that was not offered, stays unchanged text. A
+// call is reported once its name is known and its arguments have begun.
 
 #include <optional>
 #include <string>
@@ -16,7 +16,7 @@ namespace hearth::models {
 
 class CallParser {
  public:
-  /// `format` outlives it. `functions`: those that may be called; none: any of a good name.
+  /// `format` outlives it. `functions`: those that may be called; empty: any with a valid name.
   CallParser(const ToolFormat& format, std::vector<std::string> functions);
 
   void push(char c, AnswerPieces* pieces);
@@ -27,11 +27,11 @@ class CallParser {
  private:
   enum class State {
     kText,
-    kBare,   ///< of a format without marks: only blanks so far, or blanks behind a call
+    kBare,   ///< a format without marks: only blanks so far, or only blanks since a call
     kPlain,  ///< text to the end
-    kBegin,  ///< behind `open`: what leads to the name or the object
+    kBegin,  ///< after `open`: the text that precedes the name or the object
     kObject,
-    kBetween,  ///< behind an object of a list
+    kBetween,  ///< after an object of a list
     kName,
     kNameEnd,
     kArguments,
@@ -51,20 +51,20 @@ class CallParser {
   void start_object();
   bool offered(std::string_view name) const;
   void announce(const std::string& name, AnswerPieces* pieces);
-  /// It is no call: what was kept is text, and `c` follows it.
+  /// It is not a call: the kept bytes are text, followed by `c`.
   void give_up(char c, AnswerPieces* pieces);
   void ended(State next);
 
   const ToolFormat& format_;
   const std::vector<std::string> functions_;
-  std::vector<std::string_view> marks_;  // those that text is searched for
+  std::vector<std::string_view> marks_;  // that text is searched for
   State state_;
   std::string blanks_;     // at the end of the text so far
-  std::string partial_;    // behind them: what may become a mark
-  std::string kept_;       // of a call that is not certain yet, all that came
-  std::string_view want_;  // of a literal, what is still to come
+  std::string partial_;    // after the blanks: the possible beginning of a mark
+  std::string kept_;       // all bytes of a possible call, until it is certain
+  std::string_view want_;  // the rest of a literal that must follow
   bool announced_ = false;
-  bool first_text_ = true;  // nothing but blanks since the last call
+  bool first_text_ = true;  // only blanks since the last call
   std::optional<CallObject> object_;
   std::string name_;
   ValueScanner value_;

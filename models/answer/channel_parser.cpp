@@ -17,7 +17,7 @@ constexpr std::string_view kStart = "<|start|>";
 constexpr std::string_view kRecipient = "to=functions.";
 constexpr std::array<std::string_view, 5> kBodyEnds = {"<|end|>", "<|call|>", "<|return|>", kStart,
                                                        kChannel};
-// Longer, a header is none.
+// Longer text is not a header.
 constexpr size_t kMostHeaderBytes = 512;
 
 // How the header of an answer's first message may begin; the prompt ends in "<|start|>assistant".

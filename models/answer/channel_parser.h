@@ -1,8 +1,8 @@
 #pragma once
-// Answers in channels (the format "harmony" of gpt-oss): messages, each a header and a body.
+// Parses answers in channels (the format "harmony" of gpt-oss): messages, each a header and a body.
 //   <|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>final<|message|>...
-// The channel analysis is reasoning; a header with to=functions.NAME, of a function that was
-// offered, calls it; every other body is text.
+// The channel analysis is reasoning; a header with to=functions.NAME calls that function if it was
+// offered; every other body is text.
 
 #include <string>
 #include <string_view>
@@ -28,8 +28,8 @@ class ChannelParser {
   enum class State {
     kHeader,
     kBody,
-    kGap,    ///< behind a body: up to the next <|start|>
-    kPlain,  ///< no such answer: all is text
+    kGap,    ///< after a body: up to the next <|start|>
+    kPlain,  ///< not this format: all is text
   };
   void header(char c, AnswerPieces* pieces);
   void body(char c, AnswerPieces* pieces);
@@ -38,8 +38,8 @@ class ChannelParser {
 
   const std::vector<std::string> functions_;
   State state_ = State::kHeader;
-  std::string header_;   // as far as it has come
-  std::string partial_;  // of a mark
+  std::string header_;   // the part received so far
+  std::string partial_;  // the possible beginning of a mark
   AnswerPiece::Type type_ = AnswerPiece::Type::kText;
   int32_t num_ended_ = 0;
 };

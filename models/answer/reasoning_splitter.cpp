@@ -6,7 +6,7 @@
 namespace hearth::models {
 namespace {
 
-// More line breaks in a row than these are not held back for a mark that may follow.
+// Longer runs of line breaks are not held back for a mark that may follow.
 constexpr size_t kHeldBreaks = 64;
 
 bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
@@ -56,7 +56,7 @@ void ReasoningSplitter::take_inside(char c, AnswerPieces* pieces) {
     state_ = State::kAfter;
     return;
   }
-  // What may still become the mark, and the breaks in front of it.
+  // Hold back a possible beginning of the mark and the line breaks before it.
   size_t held = std::min(held_.size(), marks_.end.size() - 1);
   while (held > 0 && !held_.ends_with(std::string_view(marks_.end).substr(0, held))) --held;
   size_t breaks = 0;

@@ -31,9 +31,9 @@ class ReasoningSplitter {
 
  private:
   enum class State {
-    kBefore,  ///< nothing but blanks and a part of the mark has come
+    kBefore,  ///< only blanks and part of the mark so far
     kInside,
-    kAfter,  ///< nothing but line breaks has come since
+    kAfter,  ///< only line breaks since the end mark
     kRest,
   };
   void take(char c, AnswerPieces* pieces, std::string* rest);
@@ -42,7 +42,7 @@ class ReasoningSplitter {
   const ReasoningMarks marks_;
   State state_;
   std::string held_;
-  bool begun_ = false;  // of the reasoning, something that is no line break
+  bool begun_ = false;  // the reasoning has something other than line breaks
 };
 
 }  // namespace hearth::models

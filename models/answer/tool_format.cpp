@@ -5,7 +5,7 @@
 namespace hearth::models {
 namespace {
 
-// The marks of DeepSeek's tokenizers: fullwidth bars, and a low block for the blank.
+// The marks of DeepSeek's tokenizers: fullwidth bars, and a low block (U+2581) in place of a space.
 #define HEARTH_BAR "\xEF\xBD\x9C"
 #define HEARTH_GAP "\xE2\x96\x81"
 constexpr std::string_view kCallsBegin =
@@ -115,7 +115,7 @@ std::vector<ToolFormat> make_formats() {
   deepseek.around = {kCallsBegin, kCallsEnd};
   deepseek.marks = {kCallsBegin, kCallsEnd, kCallBegin, kCallEnd, HEARTH_SEP};
   static const std::string fenced_first =
-      std::string(kCallsBegin);  // views into these stay good for the program's life
+      std::string(kCallsBegin);  // static, because views of these must stay valid
   static const std::string fenced_name = std::string(kCallBegin) + "function" HEARTH_SEP;
   static const std::string fenced_behind = "\n```" + std::string(kCallEnd);
   deepseek.written = {.first = fenced_first,
@@ -152,7 +152,7 @@ std::vector<ToolFormat> make_formats() {
                      .several = false};
   out.push_back(harmony);
 
-  // Last: nothing but the object itself marks it.
+  // Last, because only the object itself marks a call.
   ToolFormat llama;
   llama.id = "llama";
   llama.bare = true;

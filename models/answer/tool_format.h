@@ -31,32 +31,32 @@ struct ToolFormat {
   bool bare = false;
   std::string_view optional_open;
   std::vector<std::string_view> around;  ///< marks around calls, without other meaning
-  /// Marks that can be control tokens, and are text here nevertheless.
+  /// Marks that may be control tokens but are treated as text here.
   std::vector<std::string_view> marks;
-  std::vector<std::string_view> ends;  ///< tokens that end an answer which makes calls
+  std::vector<std::string_view> ends;  ///< tokens that end an answer with calls
 
   /// How a call is written when a grammar enforces one.
   struct Written {
-    std::string_view first;  ///< before the first
+    std::string_view first;  ///< before the first call
     std::string_view before_name;
-    std::string_view between;  ///< name and arguments
-    std::string_view behind;   ///< the arguments
+    std::string_view between;  ///< between name and arguments
+    std::string_view behind;   ///< after the arguments
     std::string_view separator;
-    std::string_view last;  ///< after the last
+    std::string_view last;  ///< after the last call
     bool several = false;
   } written;
 };
 
 /// In the order in which they are tried.
 std::span<const ToolFormat> tool_formats();
-/// Null: there is none of that id.
+/// Null if no format has that id.
 const ToolFormat* find_tool_format(std::string_view id);
 /// "hermes, mistral, ..."
 std::string tool_format_ids();
 
 /// Whether a character may be in a function's name: letters, digits, _ - and .
 bool is_name_char(char c);
-/// 1 to 64 of them, and none of the words of tool_choice.
+/// Whether a name has 1 to 64 of them and is not a keyword of tool_choice.
 bool is_function_name(std::string_view name);
 
 }  // namespace hearth::models

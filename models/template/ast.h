@@ -1,5 +1,5 @@
 #pragma once
-// A parsed template. Immutable; shared by all its renderings.
+// A parsed template. Immutable; all its renderings share it.
 
 #include <cstdint>
 #include <memory>
@@ -27,7 +27,7 @@ struct Expr {
     kItem,       ///< a[b]
     kSlice,      ///< a[b:c:d]; each may be absent
     kCall,       ///< a(arguments)
-    kFilter,     ///< a | name(arguments); no a: what a filter block holds
+    kFilter,     ///< a | name(arguments); without a: the content of a filter block
     kTest,       ///< a is name(arguments)
     kNot,
     kNegate,
@@ -78,12 +78,12 @@ struct Statement {
     kIf,      ///< branches; the last may have no condition
     kFor,
     kSet,       ///< target = value
-    kSetBlock,  ///< target = what the body renders, through `value`'s filters
+    kSetBlock,  ///< target = the rendered body, through `value`'s filters
     kMacro,
     kCallBlock,    ///< value(...) with the macro as caller
     kFilterBlock,  ///< the body through `value`'s filters
     kWith,
-    kGeneration,  ///< marks what the model wrote; rendered as it stands
+    kGeneration,  ///< marks text that the model wrote; rendered without change
     kBreak,
     kContinue,
   };

@@ -66,7 +66,7 @@ Result<std::string> ChatTemplate::render(std::string_view conversation,
     renderer.set_global("eos_token", Value::of(std::string_view(surroundings.eos_token)));
   }
   renderer.set_global("add_generation_prompt", Value::of(true));
-  // Templates ask whether these are none, not whether they are there.
+  // Templates test whether these are none, not whether they are defined.
   renderer.set_global("tools", Value::none());
   renderer.set_global("documents", Value::none());
   for (const auto& [key, value] : input.dict().entries()) renderer.set_global(key.text(), value);

@@ -1,8 +1,8 @@
 #pragma once
 // A model's own chat template: messages in, the exact prompt out. The language is Jinja's as chat
 // templates use it; whitespace, tojson, strftime_now, raise_exception and the generation block are
-// as Hugging Face transformers sets them (documentation of "chat templating"). A template reaches
-// nothing but its inputs, and is bounded in steps, memory, depth and output.
+// as Hugging Face transformers sets them (documentation of "chat templating"). A template can
+// access only its inputs, and its steps, memory, depth and output are bounded.
 //
 // Immutable once compiled, so any thread may render.
 
@@ -19,13 +19,13 @@ namespace hearth::models {
 class GgufFile;
 class Tokenizer;
 
-/// What a template finds beside the conversation.
+/// What a template can use in addition to the conversation.
 struct ChatSurroundings {
   std::string bos_token;  ///< as written; empty: undefined in the template
   std::string eos_token;
   std::tm now{};  ///< for strftime_now
 };
-/// The tokens of that vocabulary, and the local time.
+/// The tokens of `tokenizer` and the local time.
 ChatSurroundings chat_surroundings(const Tokenizer& tokenizer);
 
 class ChatTemplate {
@@ -34,9 +34,9 @@ class ChatTemplate {
   static Result<ChatTemplate> compile(std::string_view source);
 
   /// `conversation`: a JSON object. `messages`, an array of objects, is required;
-  /// `add_generation_prompt` is true where absent; `tools`, `documents` and every other key
-  /// (enable_thinking, ...) reach the template under their names. kInvalidArgument: the template
-  /// refuses the messages, or cannot work with them; the line is named. kProtocol: no JSON.
+  /// `add_generation_prompt` is true if absent; `tools`, `documents` and every other key
+  /// (enable_thinking, ...) are passed to the template under their names. kInvalidArgument names
+  /// the line: the template rejects the messages or fails on them. kProtocol: not JSON.
   Result<std::string> render(std::string_view conversation,
                              const ChatSurroundings& surroundings) const;
 
@@ -51,17 +51,17 @@ class ChatTemplates {
   static ChatTemplates load(const GgufFile& file);
 
   bool empty() const { return sources_.empty(); }
-  /// "", the one without a name, first where there is one.
+  /// The template without a name, if any, is first, as "".
   std::vector<std::string> names() const;
 
-  /// The one that a conversation is rendered with where none is named.
+  /// The template for a conversation that names none.
   std::string_view name_for(bool with_tools) const;
-  /// A template's own text; empty: there is none of that name.
+  /// A template's source; empty if there is none of that name.
   std::string_view source(std::string_view name) const;
 
-  /// Renders with the template `name`; of an empty name that of the conversation: `tool_use` where
-  /// it has tools and the file such a template, else the one without a name. kNotFound: the file
-  /// has no (such) template; it names those that there are.
+  /// Renders with the template `name`. If `name` is empty: with `tool_use` if the conversation has
+  /// tools and the file has that template, else with the template without a name. kNotFound: the
+  /// file has no (such) template; the message lists the existing ones.
   Result<std::string> render(std::string_view name, std::string_view conversation,
                              const ChatSurroundings& surroundings) const;
 

@@ -1,5 +1,5 @@
 #pragma once
-// Expressions, from Jinja's lowest precedence (a if b else c) down to names and literals.
+// Parses expressions, from Jinja's lowest precedence (a if b else c) to names and literals.
 
 #include <initializer_list>
 #include <string>
@@ -17,11 +17,11 @@ class ExpressionParser : protected TokenCursor {
   using TokenCursor::TokenCursor;
 
   ExprPtr make(Expr::Type type, int line) const;
-  /// Counts the depth of the tree; too deep is an error.
+  /// Sets the depth of the tree; an error if it is too deep.
   Result<ExprPtr> done(ExprPtr e);
   Result<ExprPtr> parse_expression(bool with_condition = true);
   Result<ExprPtr> parse_condition();
-  /// Operators of one level, from the left. `level` parses what they join.
+  /// Parses operators of one level, left-associative. `level` parses the operands.
   template <typename Level>
   Result<ExprPtr> parse_binary(std::initializer_list<std::string_view> operators, Type type,
                                Level&& level);
@@ -35,14 +35,14 @@ class ExpressionParser : protected TokenCursor {
   Result<ExprPtr> parse_power();
   Result<ExprPtr> parse_unary(bool with_filter);
   Result<ExprPtr> parse_primary();
-  /// `a` or `a, b`: a tuple where there is a comma, or nothing between brackets.
+  /// `a` or `a, b`: a tuple if there is a comma, or nothing between brackets.
   Result<ExprPtr> parse_tuple(bool in_brackets, bool with_condition = true);
   Result<ExprPtr> parse_postfix(ExprPtr e);
   Result<ExprPtr> parse_subscript(ExprPtr e, int line);
   Result<void> parse_arguments(Arguments& out);
   Result<ExprPtr> parse_call(ExprPtr e);
   Result<std::string> dotted_name();
-  /// Filters, tests and calls behind an expression. `inside`: the first filter has no "|".
+  /// Parses filters, tests and calls after an expression. `inside`: the first filter has no "|".
   Result<ExprPtr> parse_filters(ExprPtr e, bool inside);
   Result<ExprPtr> parse_test(ExprPtr e);
 };

@@ -1,5 +1,5 @@
 #pragma once
-// Filters, as Jinja's documentation lists them, in three tables, and where they are looked up.
+// Jinja's filters, as its documentation lists them, in three tables.
 
 #include <span>
 #include <string_view>
@@ -9,7 +9,7 @@
 
 namespace hearth::models::jinja {
 
-/// A call's arguments in the order of their names; null where absent.
+/// A call's arguments in the order of the declared names; null if absent.
 using Bound = std::vector<const Value*>;
 using Filter = Result<Value> (*)(Runtime&, const Value&, const CallArguments&);
 
@@ -22,7 +22,7 @@ std::span<const NamedFilter> text_filters();
 std::span<const NamedFilter> number_filters();
 std::span<const NamedFilter> sequence_filters();
 
-/// str(value), whose bytes count as work; `otherwise` where there is no value.
+/// str(value), charged by its bytes; text_or returns `otherwise` if there is no value.
 Result<std::string_view> text_of(Runtime& run, const Value& value);
 Result<std::string_view> text_or(Runtime& run, const Value* value, std::string_view otherwise);
 

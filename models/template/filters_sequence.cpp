@@ -72,7 +72,8 @@ Result<Value> items_of(Runtime& run, const Value& value, const CallArguments& ar
   return call_method(run, value, "items", {});
 }
 
-/// What items are ordered by: their attribute, and strings without regard to case.
+/// The sort key of an item: the item or its attribute, with strings in lower case unless
+/// `with_case`.
 Result<Value> order_key(Runtime& run, const Value& item, const Value* attribute, bool with_case) {
   Value key = item;
   if (attribute != nullptr && !attribute->is_none()) {
@@ -83,7 +84,7 @@ Result<Value> order_key(Runtime& run, const Value& item, const Value* attribute,
   return run.text(to_lower(key.text()));
 }
 
-/// A stable merge sort: comparing may fail, and then the order is left as it is.
+/// A stable merge sort whose comparisons may fail; then the error is returned.
 Result<std::vector<size_t>> sorted(Runtime& run, const std::vector<Value>& keys, bool descending) {
   std::vector<size_t> order(keys.size()), merged(keys.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -251,7 +252,7 @@ Result<Value> groupby(Runtime& run, const Value& value, const CallArguments& arg
   return run.list(std::move(out));
 }
 
-/// The arguments behind the first `skip`.
+/// The arguments after the first `skip`.
 CallArguments rest_of(const CallArguments& arguments, size_t skip) {
   CallArguments out;
   out.positional.assign(arguments.positional.begin() + static_cast<std::ptrdiff_t>(skip),

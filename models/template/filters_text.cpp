@@ -14,7 +14,7 @@ namespace {
 Result<Value> replace_text(Runtime& run, std::string_view text, std::string_view old,
                            std::string_view with, size_t most, bool markup) {
   std::string out;
-  if (old.empty()) {  // between all characters
+  if (old.empty()) {  // inserts `with` around every character
     size_t done = 0;
     for (std::string_view rest = text; done < most; ++done) {
       HEARTH_TRY(run.room(out.size(), with.size() + 4));
@@ -73,7 +73,7 @@ Result<Value> changed(Runtime& run, const Value& value, const CallArguments& arg
   return run.text(kChange(text), value.is_markup());
 }
 
-/// The filter title: a capital behind blanks, - ( { [ and <, whatever else stands there.
+/// The filter title: a capital after blanks, - ( { [ and <, but not after other characters.
 std::string title_words(std::string_view text) {
   std::string out;
   bool begin = true;

@@ -1,4 +1,4 @@
-// What a template can call: the global functions, macros, loops, cyclers.
+// The callables of templates: global functions, macros, loops, cyclers.
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 namespace hearth::models::jinja {
 namespace {
 
-/// As Python's sandbox has it.
+/// The bound of Jinja's sandbox.
 constexpr int64_t kMaxRange = 100'000;
 
 Result<Value> range(Runtime& run, const CallArguments& arguments) {

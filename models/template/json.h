@@ -1,6 +1,5 @@
 #pragma once
-// JSON as the template language sees it: into values, and out of them as Python's json.dumps
-// writes.
+// Parses JSON to values of the template language, and writes values as Python's json.dumps does.
 
 #include <cstdint>
 #include <string>
@@ -13,19 +12,19 @@ namespace hearth::models::jinja {
 
 inline constexpr int kMaxJsonDepth = 64;
 
-/// A whole JSON text. Objects keep their order; a key given twice has its last value. kProtocol
-/// names the byte, counted from 1, where it is not JSON or not UTF-8; kTooLarge when nested deeper
-/// than kMaxJsonDepth.
+/// Parses a complete JSON text. Objects keep their order; of a repeated key the last value counts.
+/// kProtocol names the first byte, counted from 1, that is not valid JSON or UTF-8; kTooLarge if
+/// nested deeper than kMaxJsonDepth.
 Result<Value> parse_json(Arena& arena, std::string_view text);
 
 struct JsonStyle {
   int64_t indent = -1;  ///< -1: all in one line
   bool ensure_ascii = false;
   bool sort_keys = false;
-  std::string item_separator;  ///< empty: json.dumps' own
+  std::string item_separator;  ///< empty: the default of json.dumps
   std::string key_separator;
 };
-/// Errors name what has no JSON form.
+/// Errors name the value that has no JSON form.
 Result<std::string> to_json(Runtime& run, const Value& value, const JsonStyle& style);
 
 }  // namespace hearth::models::jinja

@@ -14,7 +14,7 @@ bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 
 bool is_decimal(char c) { return c >= '0' && c <= '9'; }
 bool is_name(char c) { return is_name_start(c) || is_decimal(c); }
 
-/// Every line ends with "\n" alone, and the last one without.
+/// The source with "\n" line ends only, and without a final one.
 std::string normalized(std::string_view source) {
   std::string out;
   out.reserve(source.size());
@@ -62,7 +62,7 @@ class Lexer {
     if (!text.empty()) put(Token::Type::kText, std::string(text));
   }
 
-  /// What stays of the text in front of a tag, which has `sign` behind its delimiter.
+  /// The part of `text` that remains before a tag with `sign` after its delimiter.
   std::string_view trimmed(std::string_view text, char sign, bool is_variable) const {
     if (sign == '-') return strip_right(text);
     if (sign == '+' || is_variable) return text;
@@ -75,7 +75,8 @@ class Lexer {
 
   void skip_spaces() { advance(rest().size() - strip_left(rest()).size()); }
 
-  /// The end of a tag: "-%}" takes all blanks behind it, "%}" a newline, "+%}" nothing.
+  /// Takes the end of a tag: "-%}" also removes all blanks after it, "%}" one newline, "+%}"
+  /// nothing.
   bool take_end(std::string_view close, bool trims_newline) {
     if (starts("-") && rest().substr(1).starts_with(close)) {
       advance(1 + close.size());
@@ -149,7 +150,7 @@ class Lexer {
     advance(3);
     skip_spaces();
     take_end("%}", false);
-    // The newline behind {% raw %} stays.
+    // The newline after {% raw %} is kept.
     size_t open = 0;
     while ((open = rest().find("{%", open)) != std::string_view::npos) {
       std::string_view r = rest().substr(open + 2);
@@ -179,7 +180,7 @@ class Lexer {
 
   Result<void> inside(std::string_view close, Token::Type end) {
     const int begun = line_;
-    std::string open;  // brackets: inside them "}}" is two of them
+    std::string open;  // open brackets: inside them "}}" is two closing braces
     while (true) {
       skip_spaces();
       if (at_ >= text_.size()) {
@@ -187,7 +188,7 @@ class Lexer {
         return fail(fmt::format("a tag without its end {}", close));
       }
       if (open.empty()) {
-        // "-" belongs to the end only right in front of it.
+        // "-" belongs to the end only if directly before it.
         const int line = line_;
         if (take_end(close, end == Token::Type::kBlockEnd)) {
           put(end).line = line;
@@ -254,7 +255,7 @@ class Lexer {
     };
     size_t n = digits_from(begin, accepts);
     bool real = false;
-    // A number behind a point is an index: x.0.1
+    // A number after a point is an index: x.0.1
     const bool after_point = at_ > 0 && text_[at_ - 1] == '.';
     if (base == 10 && !after_point) {
       if (n + 1 < r.size() && r[n] == '.' && is_decimal(r[n + 1])) {
@@ -301,7 +302,7 @@ class Lexer {
   }
 
   Result<void> unescape(std::string_view r, std::string& out) const {
-    uint32_t high = 0;  // the first half of a pair of surrogates
+    uint32_t high = 0;  // the first half of a surrogate pair
     for (size_t i = 0; i < r.size();) {
       if (r[i] != '\\' || i + 1 >= r.size()) {
         if (high != 0) return fail("half a pair of surrogates in a string");
@@ -360,7 +361,7 @@ class Lexer {
         case '\'':
         case '"': out.push_back(c); break;
         case 'N': return fail("a character by its name (\\N) is not supported");
-        default:  // not an escape: both stay
+        default:  // not an escape: keep both characters
           out.push_back('\\');
           out.push_back(c);
       }

@@ -1,7 +1,8 @@
 #pragma once
-// A template's text as tokens. Whitespace as transformers sets it: trim_blocks (the newline behind
-// a block or a comment goes) and lstrip_blocks (so do blanks in front of one that begins its line),
-// and the signs - and + inside the delimiters. One newline at the end of the source goes.
+// Splits a template's source into tokens. Whitespace follows the settings of transformers:
+// trim_blocks (removes the newline after a block or comment), lstrip_blocks (removes blanks before
+// one that begins its line), and the signs - and + inside the delimiters. One newline at the end of
+// the source is removed.
 
 #include <cstdint>
 #include <string>
@@ -33,7 +34,7 @@ struct Token {
   int line = 1;
 };
 
-/// kUnsupported names the line, and what was met.
+/// kUnsupported names the line and the text met.
 Result<std::vector<Token>> tokenize_template(std::string_view source);
 
 }  // namespace hearth::models::jinja

@@ -11,7 +11,7 @@
 namespace hearth::models::jinja {
 namespace {
 
-/// Statements, and the text between them.
+/// Parses statements and the text between them.
 class Parser : ExpressionParser {
  public:
   using ExpressionParser::ExpressionParser;
@@ -26,7 +26,7 @@ class Parser : ExpressionParser {
  private:
   using Names = std::initializer_list<std::string_view>;
 
-  /// Up to a block that begins with one of `ends`; its name is the current token then.
+  /// Parses up to a block that begins with one of `ends`, and stops at that name.
   Result<void> parse_body(Names ends, Body& out) {
     const Nested nested(depth_);
     if (depth_ > kMaxNesting) return too_deep();
@@ -45,7 +45,7 @@ class Parser : ExpressionParser {
         add(out, Statement::Type::kOutput, line).value = std::move(value);
         continue;
       }
-      take();  // a block's begin
+      take();  // the beginning of the block
       if (is(Type::kName) && std::ranges::find(ends, now().text) != ends.end()) return {};
       HEARTH_TRY(parse_statement(out));
     }
@@ -195,7 +195,7 @@ class Parser : ExpressionParser {
     return want_op(")");
   }
 
-  // A body of its own: a loop around it is not one that `break` could leave.
+  // `break` inside a macro cannot leave a loop outside it.
   Result<void> parse_macro_body(Macro& macro, std::string_view end) {
     const int outer = std::exchange(loops_, 0);
     HEARTH_TRY(parse_body({end}, macro.body));

@@ -153,7 +153,7 @@ Result<void> Renderer::run_for(const Statement& s, const Value& over, int64_t de
   as_value.loop = &loop;
   const Value loop_value = Value::of(arena().new_callable(std::move(as_value)));
   Scope* inner = nullptr;
-  // The list may change on the way; what it had at the start is the bound.
+  // The list may change during the loop; its initial size is the bound.
   for (; loop.index < std::min(loop.size, items->items.size()); ++loop.index) {
     HEARTH_TRY(charge());
     if (inner == nullptr || inner->kept) {
@@ -400,7 +400,7 @@ Result<Value> Renderer::dict_expr(const Expr& e) {
   return Value::of(out);
 }
 
-// `input`: what the innermost filter works on, where the expression itself has nothing.
+// `input`: the value for the innermost filter if the expression has none.
 Result<Value> Renderer::filter_expr(const Expr& e, const std::optional<Value>& input) {
   Value value;
   if (e.a == nullptr) {

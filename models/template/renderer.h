@@ -1,8 +1,8 @@
 #pragma once
 // One rendering of a parsed template: names, expressions, statements, output.
 //
-// Names: loops, macros, call, with and set blocks open a scope; `if` does not. What is set in a
-// scope is forgotten at its end, which is why templates keep what shall last in a namespace().
+// Names: loops, macros, call, with and set blocks open a scope; `if` does not. A variable ends with
+// its scope, so templates keep longer-lived values in a namespace().
 
 #include <ctime>
 #include <deque>
@@ -20,7 +20,7 @@ namespace hearth::models::jinja {
 struct Scope {
   Scope* outer = nullptr;
   std::vector<std::pair<std::string_view, Value>> names;
-  bool kept = false;  ///< a macro may come back to it
+  bool kept = false;  ///< a macro may still refer to it
 
   Value* find(std::string_view name) {
     for (auto& [known, value] : names) {
@@ -37,13 +37,13 @@ struct Scope {
   }
 };
 
-/// A loop under way; `loop` in its body.
+/// A running loop; `loop` in its body.
 class LoopState {
  public:
   List* items = nullptr;
   size_t size = 0;
   size_t index = 0;
-  int64_t depth = 0;  ///< of a recursive loop inside itself
+  int64_t depth = 0;  ///< recursion depth of a recursive loop
   const Statement* statement = nullptr;
   Scope* scope = nullptr;  ///< around the loop
   std::optional<Value> last_changed;
@@ -51,10 +51,10 @@ class LoopState {
 
 class Renderer : public Runtime {
  public:
-  /// `now`: what strftime_now tells.
+  /// `now`: the time for strftime_now.
   Renderer(const Limits& limits, const std::tm& now) : Runtime(limits), now_(now) {}
 
-  /// A name that the template finds.
+  /// Defines a global name of the template.
   void set_global(std::string_view name, const Value& value) { root().set(name, value); }
   Result<std::string> render(const Body& body);
   Result<Value> call(const Value& callee, const CallArguments& arguments) override;
@@ -62,7 +62,7 @@ class Renderer : public Runtime {
  private:
   enum class Flow { kNext, kBreak, kContinue };
 
-  /// Counts what is inside each other, calls of C++ functions above all.
+  /// Counts the nesting depth, which bounds the recursion of the C++ functions here.
   class Deeper {
    public:
     explicit Deeper(Renderer& r) : renderer_(r) { ++renderer_.depth_; }
@@ -90,7 +90,7 @@ class Renderer : public Runtime {
   Result<Flow> run_if(const Statement& s);
   Result<void> run_for(const Statement& s, const Value& over, int64_t depth);
   Result<void> run_call_block(const Statement& s);
-  /// What a body writes, in a scope of its own.
+  /// The output of a body, which runs in its own scope.
   Result<std::string> captured(const Body& body);
   Value make_macro(const Macro& macro);
 

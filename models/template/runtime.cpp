@@ -9,7 +9,7 @@
 namespace hearth::models::jinja {
 namespace {
 
-/// Values inside each other that are shown or compared.
+/// Nesting of values that are printed or compared.
 constexpr int kMaxValueDepth = 100;
 
 void append_string_repr(std::string& out, std::string_view text) {
@@ -56,7 +56,7 @@ Result<void> Runtime::charge(uint64_t steps) {
 }
 
 Result<void> Runtime::room(size_t size, size_t more) const {
-  // One text is never longer than an output may be.
+  // A text must not be longer than the output may be.
   if (more <= limits_.max_output_bytes && size + more <= limits_.max_output_bytes) return {};
   return fail(fmt::format("makes a text of more than {} bytes", limits_.max_output_bytes),
               ErrorCode::kTooLarge);
@@ -199,7 +199,7 @@ Result<bool> Runtime::less(const Value& a, const Value& b, int depth) {
   }
   if (a.is_string() && b.is_string()) {
     HEARTH_TRY(charge_bytes(std::min(a.text().size(), b.text().size())));
-    return a.text() < b.text();  // bytes of UTF-8 are in the order of characters
+    return a.text() < b.text();  // UTF-8 bytes sort like the characters
   }
   if (a.is_sequence() && a.kind() == b.kind()) {
     const std::vector<Value>&x = a.list().items, &y = b.list().items;
@@ -461,7 +461,7 @@ Result<Value> Runtime::slice(const Value& value, const Value& start, const Value
     const size_t begin = offset(from), end = offset(to);
     return Value::of(all.substr(begin, end - begin), value.is_markup());
   }
-  // What lies on the way, without steps that leave 64 bits.
+  // Stop before `at` would overflow 64 bits.
   std::vector<size_t> picked;
   for (int64_t at = from; by > 0 ? at < to : at > to;) {
     picked.push_back(static_cast<size_t>(at));

@@ -1,5 +1,5 @@
 #pragma once
-// What the parts of the interpreter share while one template is rendered: the values' memory, the
+// The state that the parts of the interpreter share during one rendering: the values' memory, the
 // bounds, and Python's rules for values (str, repr, ==, <, in, +, indexing). Owned by one thread.
 
 #include <fmt/core.h>
@@ -16,12 +16,13 @@
 
 namespace hearth::models::jinja {
 
-/// A rendering's bounds. A step is a node evaluated, an item visited, or 64 bytes of text touched.
+/// A rendering's bounds. A step is one node evaluated, one item visited, or 64 bytes of text
+/// processed.
 struct Limits {
   uint64_t max_steps = 20'000'000;
-  size_t max_bytes = size_t{256} << 20;  ///< that values take
+  size_t max_bytes = size_t{256} << 20;  ///< of all values
   size_t max_output_bytes = size_t{32} << 20;
-  int max_depth = 500;  ///< of expressions, statements and macro calls inside each other
+  int max_depth = 500;  ///< nesting of expressions, statements and macro calls
 };
 
 struct CallArguments {
@@ -40,17 +41,17 @@ class Runtime {
 
   Arena& arena() { return arena_; }
   const Limits& limits() const { return limits_; }
-  /// The line that is at work; errors name it.
+  /// Sets the current line, which errors name.
   void set_line(int line) { line_ = line; }
   int line() const { return line_; }
   Error fail(const std::string& what, ErrorCode code = ErrorCode::kInvalidArgument) const;
   Error unsupported(const std::string& what) const { return fail(what, ErrorCode::kUnsupported); }
 
-  /// Counts work; kTooLarge beyond the bounds of steps or of memory.
+  /// Counts steps; kTooLarge if the bound of steps or of memory is exceeded.
   Result<void> charge(uint64_t steps = 1);
   Result<void> charge_bytes(size_t bytes) { return charge(1 + bytes / 64); }
 
-  // ---- Making values. Those that grow are checked against the bounds first.
+  // ---- Making values. Growth is checked against the bounds first.
   Value text(std::string value, bool markup = false) {
     return Value::of(arena_.keep(std::move(value)), markup);
   }
@@ -60,34 +61,35 @@ class Runtime {
   // ---- Python's rules.
   /// str(value), as an output shows it.
   Result<std::string> str(const Value& value);
-  Result<Value> str_value(const Value& value);  ///< without a copy where it is a string
+  Result<Value> str_value(const Value& value);  ///< without a copy if it is a string
   Result<void> append_repr(std::string& out, const Value& value, int depth = 0);
   Result<bool> equal(const Value& a, const Value& b, int depth = 0);
   /// a < b; an error for kinds that have no order.
   Result<bool> less(const Value& a, const Value& b, int depth = 0);
   Result<bool> contains(const Value& container, const Value& item);
   Result<Value> binary(std::string_view op, const Value& a, const Value& b);
-  /// The items of what can be iterated: a list itself, or a new one.
+  /// The items of an iterable: the list itself, or a new list.
   Result<List*> iterate(const Value& value);
   Result<size_t> length(const Value& value);
-  /// a.name and a[key], as Jinja looks them up: undefined where there is nothing.
+  /// a.name and a[key], as Jinja looks them up: undefined if missing.
   Result<Value> attribute(const Value& value, std::string_view name);
   Result<Value> item(const Value& value, const Value& key);
   Result<Value> slice(const Value& value, const Value& start, const Value& stop, const Value& step);
-  /// "a.b.0" from a value, as filters' attribute= has it.
+  /// The value at a path such as "a.b.0", as in the filter argument attribute=.
   Result<Value> path(const Value& value, const Value& path);
   Result<void> check_key(const Value& key) const;
-  /// An error that says what was undefined.
+  /// An error that names the undefined value.
   Error undefined_error(const Value& value) const;
 
-  /// `arguments` by position and name; absent ones are null. `what` names the function in errors.
+  /// Matches `arguments` to `names` by position and name; absent ones are null. `what` names the
+  /// function in errors.
   Result<std::vector<const Value*>> bind(const CallArguments& arguments, std::string_view what,
                                          std::initializer_list<std::string_view> names) const;
   Result<int64_t> integer(const Value* value, std::string_view what, int64_t otherwise) const;
   static bool flag(const Value* value, bool otherwise) {
     return value == nullptr ? otherwise : truth(*value);
   }
-  /// `out` may grow by `more` bytes.
+  /// Checks that a text of `size` bytes may grow by `more`.
   Result<void> room(size_t size, size_t more) const;
 
  private:
@@ -101,7 +103,7 @@ class Runtime {
   int line_ = 1;
 };
 
-// One file each.
+// Each of these has its own file.
 bool has_method(const Value& self, std::string_view name);
 Result<Value> call_method(Runtime& run, const Value& self, std::string_view name,
                           const CallArguments& arguments);

@@ -1,4 +1,4 @@
-// Tests: what stands behind `is`.
+// Tests, which follow `is`.
 
 #include <algorithm>
 #include <optional>
@@ -39,7 +39,7 @@ Result<bool> compare(Runtime& run, Compare how, const Value& a, const Value& b) 
   }
 }
 
-/// Tests of the value alone; nothing where there is no such test.
+/// Tests of the value alone; empty if there is no such test.
 std::optional<bool> plain(std::string_view name, const Value& v) {
   const Kind kind = v.kind();
   if (name == "defined") return kind != Kind::kUndefined;
@@ -54,7 +54,7 @@ std::optional<bool> plain(std::string_view name, const Value& v) {
   if (name == "string") return kind == Kind::kString;
   if (name == "mapping") return kind == Kind::kDict;
   if (name == "sequence" || name == "iterable") {
-    // An undefined value has a length, 0, and counts as both.
+    // An undefined value has length 0 and counts as both.
     return v.is_string() || v.is_sequence() || v.is_dict() || v.is_undefined();
   }
   if (name == "callable") return kind == Kind::kCallable || kind == Kind::kUndefined;
@@ -98,7 +98,7 @@ Result<bool> apply_test(Runtime& run, std::string_view name, const Value& value,
     if (a[0]->as_int() == 0) return run.fail("division by zero");
     return a[0]->as_int() == -1 || value.as_int() % a[0]->as_int() == 0;
   }
-  // sameas: one object. Small values are equal and of one kind.
+  // sameas: the same object; for small values, an equal value of the same kind.
   if (value.kind() != a[0]->kind()) return false;
   if (value.is_sequence() || value.is_dict()) return value.identity() == a[0]->identity();
   return run.equal(value, *a[0]);

@@ -18,7 +18,7 @@ utf8proc_category_t category(uint32_t code) {
 bool is_cased(uint32_t code) { return is_upper(code) || is_lower(code); }
 
 void append_upper(std::string& out, uint32_t code) {
-  if (code == 0xDF) {  // the one common letter whose capital is two
+  if (code == 0xDF) {  // sharp s: the one common letter whose capital has two characters
     out += "SS";
     return;
   }

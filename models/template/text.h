@@ -1,6 +1,5 @@
 #pragma once
-// Strings as Python counts them: in characters, whatever their bytes are. All texts are valid
-// UTF-8.
+// String functions that count in characters, as Python does. All texts are valid UTF-8.
 
 #include <cstdint>
 #include <string>
@@ -8,7 +7,7 @@
 
 namespace hearth::models::jinja {
 
-/// The character at the front of `text`, which is not empty, and its bytes.
+/// A character and the number of its bytes; first_char: `text` is not empty.
 struct Char {
   uint32_t code = 0;
   size_t bytes = 1;
@@ -30,14 +29,14 @@ std::string to_lower(std::string_view text);
 std::string to_title(std::string_view text);
 std::string capitalize(std::string_view text);
 
-/// Without blanks, or without any of `chars`, at its ends.
+/// Strips blanks, or any of `chars`, from the ends.
 std::string_view strip_left(std::string_view text);
 std::string_view strip_right(std::string_view text);
 inline std::string_view strip(std::string_view text) { return strip_left(strip_right(text)); }
 std::string_view strip_left(std::string_view text, std::string_view chars);
 std::string_view strip_right(std::string_view text, std::string_view chars);
 
-/// & < > " ' as entities.
+/// Replaces & < > " ' by entities.
 std::string escape_html(std::string_view text);
 
 }  // namespace hearth::models::jinja

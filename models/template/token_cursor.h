@@ -1,5 +1,5 @@
 #pragma once
-// A place among a template's tokens, and what parsers ask of it.
+// A position among a template's tokens, with the checks and steps that parsers need.
 
 #include <fmt/core.h>
 
@@ -85,7 +85,7 @@ class TokenCursor {
     int& depth;
   };
 
-  int depth_ = 0;  ///< of brackets and statements inside each other
+  int depth_ = 0;  ///< nesting of brackets and statements
 
  private:
   const std::vector<Token> tokens_;

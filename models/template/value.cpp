@@ -6,7 +6,7 @@
 namespace hearth::models::jinja {
 namespace {
 
-/// From so many entries on a dictionary is searched through a table.
+/// Dictionaries with at least this many entries use a hash table.
 constexpr size_t kIndexed = 12;
 
 }  // namespace
@@ -18,7 +18,7 @@ Dict::Key Dict::key_of(const Value& value) {
     case Kind::kInt: return {Kind::kInt, value.as_int(), {}};
     case Kind::kFloat: {
       const double number = value.as_float();
-      // 1.0 and 1 are one key.
+      // 1.0 and 1 are the same key.
       if (std::trunc(number) == number && std::abs(number) < 9e15) {
         return {Kind::kInt, static_cast<int64_t>(number), {}};
       }
@@ -112,8 +112,8 @@ bool truth(const Value& value) {
 std::string float_text(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
-  // The shortest digits that read back equal, as d.ddde+XX; Python writes them without an exponent
-  // from 1e-4 to 1e16.
+  // The shortest digits that parse to the same value, as d.ddde+XX. Python omits the exponent from
+  // 1e-4 to 1e16.
   char buffer[64];
   const auto end =
       std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific);

@@ -1,7 +1,7 @@
 #pragma once
-// Values of the template language, as Python's. A value is small and copied freely; what it refers
-// to lives in the `Arena` of one rendering and dies with it, so values may refer to each other in
-// circles. Strings are UTF-8 and views: cutting and stripping copy nothing.
+// Values of the template language, which behave as in Python. A value is small and cheap to copy;
+// the objects it refers to belong to the `Arena` of one rendering and are destroyed with it, so
+// cycles are allowed. Strings are UTF-8 views: slicing and stripping do not copy.
 
 #include <cstdint>
 #include <deque>
@@ -21,20 +21,20 @@ enum class Kind : uint8_t {
   kUndefined,
   kNone,
   kBool,
-  kInt,  ///< 64 bits; what does not fit is an error
+  kInt,  ///< 64 bits; overflow is an error
   kFloat,
   kString,
   kList,
   kTuple,
   kDict,
-  kNamespace,  ///< namespace(): the one thing that can be assigned into
+  kNamespace,  ///< namespace(): the only kind whose attributes can be assigned
   kCallable,
 };
 
 class Value {
  public:
   Value() = default;  ///< undefined
-  /// `name`: what was looked for; it outlives the value.
+  /// `name`: the name that was not found; it outlives the value.
   static Value undefined(std::string_view name) {
     Value v;
     v.text_ = name;
@@ -90,12 +90,12 @@ class Value {
   bool is_number() const { return is_int() || kind_ == Kind::kFloat; }
   bool is_markup() const { return markup_; }
 
-  // Only of the kind concerned.
-  int64_t as_int() const { return int_; }  ///< of a bool too
+  // Each requires a value of its kind.
+  int64_t as_int() const { return int_; }  ///< or of a bool
   double as_float() const { return kind_ == Kind::kFloat ? float_ : static_cast<double>(int_); }
-  std::string_view text() const { return text_; }  ///< of an undefined value: its name
+  std::string_view text() const { return text_; }  ///< for an undefined value, its name
   List& list() const { return *list_; }
-  Dict& dict() const { return *dict_; }  ///< of a namespace too
+  Dict& dict() const { return *dict_; }  ///< or of a namespace
   Callable& callable() const { return *callable_; }
   const void* identity() const { return list_; }
 
@@ -118,8 +118,7 @@ struct List {
   std::vector<Value> items;
 };
 
-/// In order of insertion. Keys are strings, or ints, or whatever else was given: compared as kinds
-/// and values are.
+/// A dictionary in order of insertion. Keys may be of any kind and are compared by kind and value.
 class Dict {
  public:
   using Entry = std::pair<Value, Value>;
@@ -145,23 +144,23 @@ class Dict {
     }
   };
   static Key key_of(const Value& value);
-  size_t locate(const Value& key) const;  ///< size() where it is not
+  size_t locate(const Value& key) const;  ///< size() if absent
 
   std::vector<Entry> entries_;
-  std::unordered_map<Key, size_t, KeyHash> index_;  ///< filled only where there are many
+  std::unordered_map<Key, size_t, KeyHash> index_;  ///< filled only if there are many entries
 };
 
 struct Macro;
 struct Scope;
 class LoopState;
 
-/// What can be called.
+/// A callable value.
 struct Callable {
   enum class Type {
     kFunction,  ///< by `name`: range, namespace, ...
     kMethod,    ///< `name` of `self`: "a".upper
     kMacro,
-    kLoop,    ///< the loop itself: its length and the like; called, its body over other items
+    kLoop,  ///< `loop`: has attributes such as length; a call runs the loop's body over other items
     kCycler,  ///< items in `state`
     kJoiner,
   };
@@ -172,10 +171,10 @@ struct Callable {
   Scope* scope = nullptr;  ///< where the macro was defined
   LoopState* loop = nullptr;
   List* items = nullptr;  ///< of a cycler
-  size_t position = 0;    ///< of a cycler; of a joiner: not the first time
+  size_t position = 0;    ///< of a cycler; of a joiner: nonzero after the first call
 };
 
-/// Owns all that the values of one rendering refer to.
+/// Owns everything that the values of one rendering refer to.
 class Arena {
  public:
   std::string_view keep(std::string text) {
@@ -194,7 +193,7 @@ class Arena {
     bytes_ += sizeof(Callable);
     return &callables_.emplace_back(std::move(callable));
   }
-  /// Told of what lists and dictionaries hold.
+  /// Adds the bytes that lists and dictionaries hold.
   void count(size_t bytes) { bytes_ += bytes; }
   size_t bytes() const { return bytes_; }
 
@@ -206,10 +205,10 @@ class Arena {
   size_t bytes_ = 0;
 };
 
-/// "str", "int", ... as Python names types in its messages.
+/// "str", "int", ...: the type names in Python's messages.
 std::string_view type_name(const Value& value);
 
-/// Whether it counts as true in a condition.
+/// Whether the value is true in a condition.
 bool truth(const Value& value);
 
 /// repr() of a float: "1.0", "1e-05".
