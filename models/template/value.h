@@ -118,7 +118,8 @@ struct List {
   std::vector<Value> items;
 };
 
-/// A dictionary in order of insertion. Keys may be of any kind and are compared by kind and value.
+/// A dictionary in order of insertion. Keys are usually strings or ints; keys are compared by kind
+/// and value.
 class Dict {
  public:
   using Entry = std::pair<Value, Value>;

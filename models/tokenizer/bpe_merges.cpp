@@ -9,8 +9,8 @@
 namespace hearth::models {
 namespace {
 
-// Up to here, looking at all pairs for the best is faster than keeping them sorted. Nearly every
-// piece of text is this short.
+// Up to this length, a linear search for the best pair is faster than a heap. Nearly every piece of
+// text is this short.
 constexpr size_t kShortIds = 48;
 
 }  // namespace
@@ -72,19 +72,20 @@ void BpeMerges::merge_short(std::vector<int32_t>* ids) const {
 }
 
 void BpeMerges::merge_long(std::vector<int32_t>* ids) const {
-  // A place in the text. Those that are left form a list.
+  // One place in the text. The places that remain form a linked list.
   struct Link {
     int32_t id;
     uint32_t prev, next;
-    uint32_t rank;  // of the pair with the next; kNoRank also where merged away
+    uint32_t rank;  // of the pair with the next; kNoRank also if this place was merged away
   };
-  // rank << 32 | place. One whose rank is not the place's any more is stale. (One whose rank is
-  // merges what is there now, even if that is another pair than when it was queued: every pair that
-  // can merge is queued, so the least is still the one to merge.)
+  // rank << 32 | place. A candidate is stale if its rank differs from the place's current rank. (If
+  // the ranks agree, the current pair is merged even if it is not the pair that was queued: every
+  // pair that can merge is queued, so the least candidate is still the right one.)
   using Candidate = uint64_t;
   const auto count = static_cast<uint32_t>(ids->size());
   std::vector<Link> links(count);
-  std::vector<Candidate> first;  // those of the text as given, sorted: most never enter the heap
+  std::vector<Candidate>
+      first;  // the initial pairs, sorted, so that most candidates never enter the heap
   std::vector<Candidate> later;  // a heap, the least on top
   for (uint32_t i = 0; i < count; ++i) {
     const bool is_last = i + 1 == count;

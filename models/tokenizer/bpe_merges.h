@@ -1,5 +1,5 @@
 #pragma once
-// Which pairs of tokens merge into which, in what order, and the merging itself.
+// A table of the pairs of tokens that merge, with result and rank, and the merge algorithm.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,13 +12,14 @@ class BpeMerges {
  public:
   static constexpr uint32_t kNoRank = UINT32_MAX;
 
-  /// Room for `count` merges. Once, before the first.
+  /// Reserves room for `count` merges. Call once, before the first add().
   void reserve(size_t count);
-  /// `left` and `right` side by side become `merged`; none is negative. Of two merges of one pair
+  /// Adjacent `left` and `right` become `merged`; none is negative. Of two merges of the same pair
   /// the first counts. `rank` is below kNoRank.
   void add(int32_t left, int32_t right, int32_t merged, uint32_t rank);
 
-  /// Merges in `ids` until nothing can be: always the pair of least rank, the leftmost on ties.
+  /// Merges pairs in `ids` until none can be merged, always the pair of least rank, the leftmost on
+  /// ties.
   /// O(n log n); `ids` may be of any length below 2^32. Negative ids merge with nothing.
   void merge(std::vector<int32_t>* ids) const;
 

@@ -43,13 +43,13 @@ class BpeTokenizer final : public VocabularyTokenizer {
   void merge_piece(std::string_view piece, std::vector<int32_t>* ids) const;
 
   const PreTokenizer* rule_ = nullptr;
-  TokenIndex ids_;  // of the bytes of what merging may produce; keys are views of pieces
+  TokenIndex ids_;  // by bytes, the tokens that merging may produce; keys are views of pieces
   BpeMerges merges_;
-  // A piece with the text of this token is this token: merging would come to it too, or the rule
-  // says so.
+  // Whether a piece with this token's text becomes this token: because merging gives the same
+  // result, or because the rule requires it.
   std::vector<bool> is_whole_piece_;
   std::array<int32_t, 256> byte_ids_ = {};  // kNoToken: no token for that byte
-  std::vector<int32_t> replacement_;        // U+FFFD, for a byte that the vocabulary cannot say
+  std::vector<int32_t> replacement_;        // U+FFFD, for a byte without a token
 };
 
 // ---- Loading --------------------------------------------------------------------------------
@@ -77,8 +77,8 @@ Result<void> BpeTokenizer::load_rule(const GgufFile& file) {
 }
 
 void BpeTokenizer::index_tokens() {
-  // User-defined tokens were added to a trained vocabulary, so they are written as they are, not in
-  // the byte alphabet.
+  // User-defined tokens were added to a trained vocabulary, so they are plain text, not in the byte
+  // alphabet.
   index_pieces([this](int32_t id) { return bytes_of_entry(entry(id)); },
                [this](int32_t id) { return std::string(entry(id)); });
   ids_.reserve(vocab_size());
@@ -95,8 +95,8 @@ Result<void> BpeTokenizer::load_merges(const GgufFile& file) {
     return Error::corrupt(
         fmt::format("{}: {} merges, want at most {}", kKey, merges.size(), kMaxMerges));
   }
-  // Merges name tokens by their entries. Where two tokens have one entry, the one that may come out
-  // of merging counts.
+  // Merges name tokens by their entries. If two tokens have the same entry, the one that plain text
+  // may encode to counts.
   TokenIndex by_entry;
   by_entry.reserve(vocab_size());
   for (int32_t id = 0; id < vocab_size(); ++id) {

@@ -1,7 +1,7 @@
 #pragma once
 // The alphabet in which byte-level BPE vocabularies are written: one printable character for each
-// byte. Bytes that print in Latin-1 are themselves; the other 68 are U+0100 and on, in order.
-// Source: Radford et al. 2019 (GPT-2).
+// byte. Bytes that are printable in Latin-1 stand for themselves; the other 68 are written U+0100
+// and up, in order. Source: Radford et al. 2019 (GPT-2).
 
 #include <array>
 #include <cstdint>
@@ -22,8 +22,8 @@ constexpr std::array<uint32_t, 256> byte_alphabet() {
   return codes;
 }
 
-/// The bytes that an entry of such a vocabulary stands for. Characters that are not of the alphabet
-/// stay as they are.
+/// The bytes that an entry of such a vocabulary stands for. Characters outside the alphabet stay
+/// unchanged.
 std::string bytes_of_entry(std::string_view entry);
 
 }  // namespace hearth::models

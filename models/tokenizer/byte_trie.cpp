@@ -8,7 +8,8 @@ namespace hearth::models {
 ByteTrie::ByteTrie(std::vector<std::pair<std::string_view, int32_t>> texts) {
   std::stable_sort(texts.begin(), texts.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  // Level by level: a node stands for the texts [begin, end), which share its first `depth` bytes.
+  // Builds level by level. A node represents the texts [begin, end), which share their first
+  // `depth` bytes.
   struct Range {
     uint32_t node;
     size_t begin, end;

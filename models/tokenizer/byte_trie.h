@@ -1,6 +1,6 @@
 #pragma once
-// A set of byte strings with a number each, walked byte by byte: finds all of them that begin at a
-// place in a text.
+// A set of byte strings, each with a number. Finds all of them that begin at a given place in a
+// text.
 
 #include <array>
 #include <cstdint>
@@ -29,16 +29,16 @@ class ByteTrie {
 
  private:
   struct Node {
-    uint32_t first_child = 0;  // children lie side by side, by byte
+    uint32_t first_child = 0;  // children are adjacent, sorted by byte
     uint16_t num_children = 0;
     uint8_t byte = 0;
     int32_t number = -1;  // -1: no text ends here
   };
-  /// 0, the root, where there is none.
+  /// 0, the root, if there is no such child.
   uint32_t child(uint32_t node, uint8_t byte) const;
 
   std::vector<Node> nodes_ = {{}};
-  std::array<uint32_t, 256> first_ = {};  // children of the root, most often asked for
+  std::array<uint32_t, 256> first_ = {};  // children of the root, which are looked up most
 };
 
 }  // namespace hearth::models

@@ -12,7 +12,7 @@ namespace {
 constexpr uint32_t kNumCodes = 0x110000;
 constexpr uint32_t kReplacementCode = 0xFFFD;
 
-// The property White_Space is no general category; it has not changed since Unicode 6.3.
+// White_Space is a property, not a general category; it has not changed since Unicode 6.3.
 bool is_white_space(uint32_t code) {
   return (code >= 0x09 && code <= 0x0D) || code == 0x20 || code == 0x85 || code == 0xA0 ||
          code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 || code == 0x2029 ||
@@ -48,7 +48,7 @@ uint8_t classes_of(uint32_t code) {
   }
 }
 
-// 1.1 MB, of which a text touches the pages of its own scripts. Filled once, in some 10 ms.
+// 1.1 MB, of which a text touches only the pages of its scripts. Filled once, in about 10 ms.
 const std::vector<uint8_t>& table() {
   static const std::vector<uint8_t> filled = [] {
     std::vector<uint8_t> classes(kNumCodes);

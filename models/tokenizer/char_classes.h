@@ -1,7 +1,6 @@
 #pragma once
-// What kind of character a code point is, in one byte: the classes that the tokenizers' splitting
-// rules speak of (\p{L}, \p{N}, \s, ...). Source: Unicode 15 general categories, by way of
-// utf8proc.
+// Character classes of code points, in one byte: those used by the tokenizers' splitting rules
+// (\p{L}, \p{N}, \s, ...). Source: Unicode 15 general categories, from utf8proc.
 
 #include <array>
 #include <cstddef>
@@ -26,14 +25,14 @@ inline constexpr uint8_t kLetter = kUpper | kLower | kOtherLetter;
 /// 0 for a control, format, private or unassigned code point. `code` is at most U+10FFFF.
 uint8_t char_classes(uint32_t code);
 
-/// One character of a text, or what stands in its place.
+/// One character of a text, or its replacement.
 struct Char {
-  uint32_t code = 0;    ///< U+FFFD where the bytes are no UTF-8
+  uint32_t code = 0;    ///< U+FFFD if the bytes are not UTF-8
   uint32_t bytes = 0;   ///< 0: past the end of the text
   uint8_t classes = 0;  ///< bits of CharClass
 
   bool is(uint8_t any_of) const { return (classes & any_of) != 0; }
-  /// There is a character, and it is of none of these classes.
+  /// Whether there is a character and it is in none of these classes.
   bool is_none_of(uint8_t these) const { return bytes != 0 && (classes & these) == 0; }
 };
 
@@ -55,8 +54,8 @@ Char wide_char_at(std::string_view text, size_t at);
 
 }  // namespace detail
 
-/// The character that begins at byte `at`; bytes == 0 where that is the end. What cannot be UTF-8
-/// counts as U+FFFD (a symbol) of as many bytes as front_char() says.
+/// The character that begins at byte `at`; bytes == 0 at the end of the text. Invalid UTF-8 counts
+/// as U+FFFD (a symbol) with the number of bytes that front_char() returns.
 inline Char char_at(std::string_view text, size_t at) {
   if (at >= text.size()) return {};
   const auto byte = static_cast<uint8_t>(text[at]);
@@ -64,13 +63,13 @@ inline Char char_at(std::string_view text, size_t at) {
   return detail::wide_char_at(text, at);
 }
 
-/// Where the run of characters of `classes` that begins at `at` ends.
+/// The end of the run of characters in `classes` that begins at `at`.
 inline size_t skip(std::string_view text, size_t at, uint8_t classes) {
   for (Char c = char_at(text, at); c.is(classes); c = char_at(text, at)) at += c.bytes;
   return at;
 }
 
-/// Where the run of characters of no class in `classes` that begins at `at` ends.
+/// The end of the run of characters in none of `classes` that begins at `at`.
 inline size_t skip_none_of(std::string_view text, size_t at, uint8_t classes) {
   for (Char c = char_at(text, at); c.is_none_of(classes); c = char_at(text, at)) at += c.bytes;
   return at;

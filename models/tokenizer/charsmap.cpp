@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kCharsmapKey = "tokenizer.ggml.precompiled_charsmap";
 constexpr size_t kUnitBytes = sizeof(uint32_t);
-// Far above real maps (some 20 and 40 bytes): what a file may make normalizing cost.
+// Far above real maps (about 20 and 40 bytes); bounds the cost of normalizing.
 constexpr size_t kMaxMatchBytes = 256;
 constexpr size_t kMaxReplacementBytes = 256;
 
@@ -67,7 +67,7 @@ Charsmap::Match Charsmap::match_front(std::string_view text) const {
   for (size_t i = 0; i < std::min(text.size(), kMaxMatchBytes); ++i) {
     const auto byte = static_cast<uint8_t>(text[i]);
     at ^= byte;
-    // A NUL leads to values, and is no byte of any key.
+    // A NUL leads to a value and is not part of any key.
     if (byte == 0 || at >= units_.size() || label_of(units_[at]) != byte) break;
     const bool ends_here = has_value(units_[at]);
     at ^= offset_of(units_[at]);

@@ -1,13 +1,13 @@
 #pragma once
-// SentencePiece's compiled normalization: what runs of bytes are replaced by, the longest run
-// first. tokenizer.ggml.precompiled_charsmap, layout (little endian):
+// SentencePiece's compiled normalization: a map from byte strings to their replacements, of which
+// the longest match applies. tokenizer.ggml.precompiled_charsmap, layout (little endian):
 //
 //   u32 bytes of the index | index: a double array of u32 units | texts, each ended by a NUL
 //
 // A unit of the double array: bits 0..7 the byte that leads to it (with bit 31: a value instead),
-// bit 8 whether a value hangs below, bits 10..30 the offset to its children, in units of 256 where
-// bit 9 is set. The unit of byte b below unit u is u ^ offset(u) ^ b; its value is at its offset
-// itself: where the replacing text begins. Source: Yata et al. (Darts-clone); SentencePiece's
+// bit 8 whether a key ends here, bits 10..30 the offset to its children, times 256 if bit 9 is set.
+// The child of unit u for byte b is unit u ^ offset(u) ^ b; the value of u, the start of the
+// replacement text, is in unit u ^ offset(u). Source: Yata et al. (Darts-clone); SentencePiece's
 // normalizer.
 
 #include <cstdint>
@@ -24,14 +24,14 @@ class GgufFile;
 class Charsmap {
  public:
   struct Match {
-    size_t bytes = 0;  ///< of the text that is replaced; 0: nothing is
+    size_t bytes = 0;  ///< length of the text that is replaced; 0: no match
     std::string_view replacement;
   };
 
-  /// An empty one where the file has none. kCorrupt names the key.
+  /// An empty map if the file has none. kCorrupt names the key.
   static Result<Charsmap> load(const GgufFile& file);
 
-  /// What replaces the front of `text`. Follows no link that leaves the map.
+  /// The longest match at the front of `text`. Never follows a link out of the map.
   Match match_front(std::string_view text) const;
 
  private:

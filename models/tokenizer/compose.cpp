@@ -13,8 +13,8 @@ namespace hearth::models {
 namespace {
 
 constexpr uint32_t kCodeSpace = 0x110000;
-constexpr uint32_t kFirstMark = 0x300;  // below, all text is in NFC
-// utf8proc sorts marks by insertion, so the length of what it is given must have a bound.
+constexpr uint32_t kFirstMark = 0x300;  // all text below it is in NFC
+// utf8proc sorts marks by insertion (quadratic), so its input must be bounded.
 constexpr size_t kMaxSegmentBytes = 1024;
 
 std::string compose_segment(std::string_view segment) {
@@ -31,7 +31,8 @@ std::string compose_segment(std::string_view segment) {
 bool may_change(uint32_t code) {
   const utf8proc_property_t* property = utf8proc_get_property(static_cast<utf8proc_int32_t>(code));
   if (property->combining_class != 0 || (char_classes(code) & kMark) != 0) return true;
-  if (code >= 0x1160 && code <= 0x11FF) return true;  // Hangul vowels and finals join syllables
+  if (code >= 0x1160 && code <= 0x11FF)
+    return true;  // Hangul vowels and finals combine with syllables
   if (property->decomp_type != 0 || property->decomp_seqindex == UINT16_MAX) return false;
   utf8proc_uint8_t bytes[4];
   const auto length = utf8proc_encode_char(static_cast<utf8proc_int32_t>(code), bytes);
@@ -66,13 +67,13 @@ std::string compose(std::string_view text) {
   const std::vector<bool>& changing = changing_codes();
   std::string out;
   out.reserve(text.size());
-  size_t done = 0;    // what of `text` is in `out`
-  size_t anchor = 0;  // the last character that nothing before it can touch
+  size_t done = 0;    // how much of `text` is in `out`
+  size_t anchor = 0;  // the last character that is independent of the text before it
   for (size_t at = 0; at < text.size();) {
     const Char c = char_at(text, at);
     if (!changing[c.code]) {
-      // U+FFFD that stands for broken bytes holds off the marks after it as the real one does, but
-      // is no text that may be handed on.
+      // A U+FFFD that replaces invalid bytes separates the marks after it like a real one, but the
+      // bytes must not be passed to compose_segment.
       const bool is_broken = c.code == 0xFFFD && text.substr(at, c.bytes) != "\xEF\xBF\xBD";
       at += c.bytes;
       anchor = is_broken ? at : at - c.bytes;

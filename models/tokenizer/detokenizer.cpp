@@ -31,7 +31,7 @@ std::string StreamingDetokenizer::push(int32_t id) {
 }
 
 std::string StreamingDetokenizer::finish() {
-  // What is held is the start of one character: push() has let go of everything else.
+  // Only the beginning of one character is held: push() has released everything else.
   const std::string text(held_.empty() ? std::string_view{} : kReplacementChar);
   held_.clear();
   return text;

@@ -1,6 +1,6 @@
 #pragma once
-// Finds the tokens that text names outright: user-defined tokens always, control tokens where the
-// caller may speak them.
+// Finds tokens that appear literally in text: user-defined tokens always, control tokens only if
+// the caller allows them.
 
 #include <array>
 #include <cstdint>
@@ -19,13 +19,14 @@ class SpecialTokens {
     size_t bytes = 0;
   };
 
-  /// An empty text is never found; of two equal texts the later counts.
+  /// An empty text never matches; of two equal texts the later counts.
   void add(std::string_view text, int32_t id, bool is_control);
-  /// The longest token at the front of `text`. Takes time up to the longest special token.
+  /// The longest token at the front of `text`. Takes time proportional to the longest special token
+  /// at most.
   std::optional<Match> match_front(std::string_view text, bool with_control) const;
 
-  /// Calls `plain(text)` for each run of plain text, never empty, and `token(id)` for each token
-  /// that `text` names between them, in turn.
+  /// Calls `plain(text)` for each run of plain text, never empty, and `token(id)` for each special
+  /// token between the runs, in order.
   template <typename Plain, typename Token>
   void partition(std::string_view text, bool with_control, const Plain& plain,
                  const Token& token) const {
@@ -51,7 +52,7 @@ class SpecialTokens {
   };
   std::vector<Node> nodes_ = {{}};
   std::unordered_map<uint64_t, uint32_t> edges_;  // node * 256 + byte -> node
-  std::array<bool, 256> begins_ = {};             // first bytes of any token: most text stops here
+  std::array<bool, 256> begins_ = {};  // bytes that begin any token; rules out most text quickly
 };
 
 }  // namespace hearth::models

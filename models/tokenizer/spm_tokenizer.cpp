@@ -52,17 +52,17 @@ class SpmTokenizer final : public VocabularyTokenizer {
   bool may_join(int32_t left, int32_t right) const;
 
   std::vector<float> scores_;  // while loading
-  TokenIndex ids_;  // of the entries of what merging may produce; keys are views of those
-  // Characters that are no tokens but parts of some go by ids past the vocabulary's.
+  TokenIndex ids_;  // by entry, the tokens that merging may produce; keys are views of the entries
+  // Characters that are part of tokens but not tokens themselves have ids past the vocabulary's.
   std::unordered_map<uint32_t, int32_t> character_ids_;
-  std::array<int32_t, 128> ascii_ids_ = {};  // the same for ASCII; kNoToken: in no token
-  std::vector<std::string> characters_;      // of the ids past the vocabulary's
-  // Two characters side by side in some token. No merge reaches across any other two, so text is
-  // cut there: nearly always at the spaces, and the pieces are short.
-  // A bit for each hash of such a pair: one bit for two pairs only makes a piece longer.
+  std::array<int32_t, 128> ascii_ids_ = {};  // ids of ASCII characters; kNoToken: in no token
+  std::vector<std::string> characters_;      // the characters with ids past the vocabulary's
+  // The pairs of adjacent characters inside tokens. No merge spans any other pair, so text is split
+  // there, nearly always at spaces, and the pieces are short.
+  // One bit per hash of a pair; a collision only makes a piece longer.
   std::vector<bool> joints_;
   BpeMerges merges_;
-  std::vector<bool> is_whole_piece_;        // merging the token's own text ends with the token
+  std::vector<bool> is_whole_piece_;        // merging the token's own text gives the token
   std::array<int32_t, 256> byte_ids_ = {};  // kNoToken: none for that byte
 };
 
@@ -100,7 +100,7 @@ Result<void> SpmTokenizer::index_tokens() {
   ids_.reserve(vocab_size());
   for (int32_t id = 0; id < vocab_size(); ++id) {
     if (vocabulary().type(id) == TokenType::kByte) byte_ids_[*byte_of_entry(entry(id))] = id;
-    // Vocabularies in the wild hold duplicates; the last one counts.
+    // Real vocabularies contain duplicates; the last one counts.
     if (may_be_spelled(id) && !entry(id).empty()) ids_.insert(entry(id), id);
   }
   const auto missing = std::find(byte_ids_.begin(), byte_ids_.end(), kNoToken);
@@ -139,10 +139,10 @@ void SpmTokenizer::index_characters() {
   }
 }
 
-// A merge makes a token of two texts that are tokens or characters: every such way of cutting
-// every token is one. The better the token's score, the sooner.
+// Each way to split a token into two texts that are tokens or characters is a merge. The better the
+// token's score, the lower the rank.
 void SpmTokenizer::index_merges() {
-  const std::vector<float> scores = std::exchange(scores_, {});  // of no use behind this
+  const std::vector<float> scores = std::exchange(scores_, {});  // not needed after this
   std::vector<float> best_first = scores;
   std::sort(best_first.begin(), best_first.end(), std::greater<>());
   best_first.erase(std::unique(best_first.begin(), best_first.end()), best_first.end());
@@ -218,7 +218,7 @@ void SpmTokenizer::append_piece(std::string_view piece, std::vector<int32_t>* sy
   merges_.merge(symbols);
   for (const int32_t symbol : *symbols) {
     if (symbol == kNoToken) {
-      append_missing(piece, ids);  // joins nothing, so it is all of the piece
+      append_missing(piece, ids);  // it merges with nothing, so it is the whole piece
     } else if (symbol >= vocab_size()) {
       append_missing(characters_[symbol - vocab_size()], ids);
     } else {

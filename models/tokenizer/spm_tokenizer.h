@@ -1,9 +1,9 @@
 #pragma once
 // tokenizer.ggml.model = "llama": SentencePiece's BPE as Llama 1 and 2, Mistral, TinyLlama and
-// Gemma ship it. Text is cut into characters, and the adjacent pair whose joined text has the best
-// score in the vocabulary is joined (leftmost on ties) until none can be. Characters the vocabulary
-// lacks become byte tokens. Spaces are written U+2581 inside. Source: Kudo and Richardson 2018
-// (SentencePiece); Sennrich et al. 2016 (BPE).
+// Gemma ship it. Text is split into characters. The adjacent pair whose joined text has the best
+// score in the vocabulary is merged (leftmost on ties) until no pair can be merged. Characters that
+// are not in the vocabulary become byte tokens. Internally, spaces are U+2581. Source: Kudo and
+// Richardson 2018 (SentencePiece); Sennrich et al. 2016 (BPE).
 
 #include <memory>
 

@@ -1,5 +1,5 @@
 #pragma once
-// Many short strings in one allocation, numbered in the order they were added.
+// Many short strings in one allocation, numbered in order of addition.
 
 #include <cstddef>
 #include <string_view>
@@ -7,7 +7,7 @@
 
 namespace hearth::models {
 
-/// Views stay valid while nothing is added, also when the pool is moved.
+/// Views stay valid until the next add(), even if the pool is moved.
 class StringPool {
  public:
   void reserve(size_t count) { ends_.reserve(count); }

@@ -1,5 +1,5 @@
 #pragma once
-// From texts to token ids: an open-addressing table over strings that somebody else keeps.
+// Maps texts to token ids: an open-addressing hash table over strings that the caller keeps.
 
 #include <cstddef>
 #include <cstdint>
@@ -8,20 +8,20 @@
 
 namespace hearth::models {
 
-/// Immutable once filled, so any thread may look.
+/// Immutable once filled, so any thread may read it.
 class TokenIndex {
  public:
-  /// Room for `count` texts. Once, before the first.
+  /// Reserves room for `count` texts. Call once, before the first insert().
   void reserve(size_t count);
-  /// The text must stay readable where it is. Of two equal ones the later counts.
+  /// `text` must outlive the table. Of two equal texts the later counts.
   void insert(std::string_view text, int32_t id);
-  /// -1 where no token has this text.
+  /// -1 if no token has this text.
   int32_t find(std::string_view text) const;
   size_t max_bytes() const { return max_bytes_; }
 
  private:
   struct Slot {
-    uint32_t tag = 0;  // of the hash: most other texts are told apart without being read
+    uint32_t tag = 0;  // part of the hash; avoids most text comparisons
     int32_t id = -1;   // -1: free
     std::string_view text;
   };

@@ -16,7 +16,7 @@
 namespace hearth::models {
 namespace {
 
-// An unknown character is this much worse than the worst token.
+// An unknown character scores this much less than the worst token.
 constexpr double kUnknownPenalty = 10;
 
 class UnigramTokenizer final : public VocabularyTokenizer {
@@ -29,7 +29,7 @@ class UnigramTokenizer final : public VocabularyTokenizer {
                     std::vector<int32_t>* ids) const override;
 
  private:
-  /// The best way to say the text up to a place: what its last token is and where that begins.
+  /// The best segmentation of the text up to a place: its last token and where that begins.
   struct Best {
     double score = -std::numeric_limits<double>::infinity();
     size_t begin = 0;
@@ -106,8 +106,8 @@ Result<void> UnigramTokenizer::index_tokens() {
 
 // ---- Encoding -------------------------------------------------------------------------------
 
-// With kSpaceMark for every space: in front of all if so asked, once for each run of them and not
-// at the end if extra ones go.
+// The normalized text, with kSpaceMark for spaces. One is added in front if adds_space_prefix(). If
+// extra spaces are removed, each run becomes one mark and trailing spaces are dropped.
 std::string UnigramTokenizer::normalized(std::string_view text) const {
   std::string out;
   out.reserve(text.size() + text.size() / 2 + kSpaceMark.size());
@@ -137,18 +137,18 @@ std::string UnigramTokenizer::normalized(std::string_view text) const {
     append(front.kind == Utf8Char::Kind::kWhole ? text.substr(0, front.bytes) : kReplacementChar);
     text.remove_prefix(front.bytes);
   }
-  if (out == kSpaceMark && after_space && remove_extra_spaces_) out.clear();  // of nothing
+  if (out == kSpaceMark && after_space && remove_extra_spaces_) out.clear();  // the text is empty
   return out;
 }
 
 void UnigramTokenizer::encode_plain(std::string_view plain, EncodePace& pace,
                                     std::vector<int32_t>* ids) const {
   const std::string text = normalized(plain);
-  // Where no token that began earlier reaches past a place, every path goes through it: the path up
-  // to there is settled, so `best` holds a word or so at a time.
+  // If no token that began earlier extends past a place, every path goes through that place. The
+  // path up to there is then final, so `best` covers only about a word at a time.
   std::vector<Best> best(1);
   best[0].score = 0;
-  size_t begin = 0;  // of what `best` is about
+  size_t begin = 0;  // where `best` begins
   bool after_unknown = false;
   for (size_t at = 0; at < text.size();) {
     if (at > begin && at - begin + 1 == best.size()) {
@@ -177,7 +177,7 @@ void UnigramTokenizer::encode_plain(std::string_view plain, EncodePace& pace,
   append_path(std::string_view(text).substr(begin), best, &after_unknown, ids);
 }
 
-// Unknown characters side by side are one unknown token, unless bytes can say them.
+// Adjacent unknown characters become one unknown token, unless byte tokens can represent them.
 void UnigramTokenizer::append_path(std::string_view text, const std::vector<Best>& best,
                                    bool* after_unknown, std::vector<int32_t>* ids) const {
   std::vector<size_t> ends;

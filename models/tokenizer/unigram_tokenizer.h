@@ -1,7 +1,7 @@
 #pragma once
 // tokenizer.ggml.model = "t5": SentencePiece's Unigram as T5 and XLM-R ship it. Text is normalized
-// by the compiled map of the metadata, spaces become U+2581, and of all ways to say it in tokens
-// the one with the best sum of scores is taken. Source: Kudo 2018 (subword regularization).
+// with the compiled map of the metadata, spaces become U+2581, and the segmentation into tokens
+// with the best sum of scores is chosen. Source: Kudo 2018 (subword regularization).
 
 #include <memory>
 
@@ -12,7 +12,7 @@ namespace hearth::models {
 
 /// Reads tokenizer.ggml.{tokens, scores, token_type, precompiled_charsmap, add_space_prefix,
 /// remove_extra_whitespaces, add_bos_token} and the special ids. kCorrupt names the key. encode()
-/// does not close with EOS.
+/// does not append EOS.
 Result<std::unique_ptr<Tokenizer>> load_unigram_tokenizer(const GgufFile& file);
 
 }  // namespace hearth::models

@@ -6,9 +6,10 @@ namespace hearth::models {
 namespace {
 
 struct Lead {
-  size_t length;         // bytes of the character; 0: no character begins so
-  uint8_t second_least;  // range of the second byte: narrower where overlong forms, surrogates or
-  uint8_t second_most;   // values past U+10FFFF would begin
+  size_t length;         // bytes of the character; 0: cannot begin a character
+  uint8_t second_least;  // range of the second byte: narrower if it would begin overlong forms,
+                         // surrogates or
+  uint8_t second_most;   // values past U+10FFFF
 };
 
 constexpr Lead lead_of(uint8_t byte) {

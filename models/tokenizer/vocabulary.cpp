@@ -15,7 +15,7 @@ constexpr size_t kMaxTokens = 1 << 22;
 constexpr size_t kMaxEntryBytes = 4096;
 
 // Control tokens that end a turn in the chat formats in use. Files often name only EOS in their
-// metadata, and a chat model that never says EOS would otherwise run to its token limit.
+// metadata, and a chat model that never emits EOS would otherwise run to its token limit.
 constexpr std::array<std::string_view, 7> kEndsOfTurn = {
     "<|eot_id|>",    "<|eom_id|>",    "<|im_end|>",      "<|end|>",
     "<|endoftext|>", "<end_of_turn>", "<|end_of_text|>",
@@ -62,7 +62,7 @@ Result<Vocabulary> Vocabulary::load(const GgufFile& file) {
 Result<void> Vocabulary::load_types(const GgufFile& file) {
   constexpr std::string_view kKey = "tokenizer.ggml.token_type";
   if (!file.has(kKey)) {
-    // Without types the byte tokens are told by their text.
+    // Without types, byte tokens are recognized by their text.
     for (int32_t id = 0; id < size(); ++id) {
       if (byte_of_entry(entry(id))) types_[id] = TokenType::kByte;
     }
@@ -114,7 +114,8 @@ Result<void> Vocabulary::load_special_ids(const GgufFile& file) {
   for (int32_t id = 0; id < size(); ++id) {
     if (std::find(kEndsOfTurn.begin(), kEndsOfTurn.end(), entry(id)) == kEndsOfTurn.end()) continue;
     ends_[id] = true;
-    // Some converters call it user-defined or normal: then any user's text could end the turn.
+    // Some converters mark it as user-defined or normal, which would let any user's text end the
+    // turn.
     types_[id] = TokenType::kControl;
   }
   if (!file.has("tokenizer.ggml.token_type")) {
@@ -130,7 +131,7 @@ Result<void> Vocabulary::load_special_ids(const GgufFile& file) {
   }
   if (unknown_ && type(*unknown_) == TokenType::kControl) {
     if (unknown_ == bos_ || is_end_of_generation(*unknown_)) {
-      unknown_.reset();  // what means something else cannot stand for text
+      unknown_.reset();  // a token with another meaning cannot stand for text
     } else {
       types_[*unknown_] = TokenType::kUnknown;
     }

@@ -1,5 +1,5 @@
 #pragma once
-// The token list of a GGUF file, checked, and what every kind of tokenizer reads from it.
+// The checked token list of a GGUF file and the metadata that every kind of tokenizer needs.
 
 #include <cstdint>
 #include <optional>
@@ -18,14 +18,14 @@ class GgufFile;
 enum class TokenType : uint8_t {
   kUndefined = 0,
   kNormal = 1,
-  kUnknown = 2,      ///< stands for what the vocabulary cannot say
+  kUnknown = 2,      ///< stands for text that the vocabulary cannot represent
   kControl = 3,      ///< BOS, EOS, turn markers: has no text
   kUserDefined = 4,  ///< always one token, wherever its text appears
   kUnused = 5,
   kByte = 6,  ///< "<0x0A>": one byte
 };
 
-/// Owns its strings: the file may go. Immutable.
+/// Owns its strings, so it may outlive the file. Immutable.
 class Vocabulary {
  public:
   /// Reads tokenizer.ggml.{tokens, token_type, bos_token_id, eos_token_id, eot_token_id,

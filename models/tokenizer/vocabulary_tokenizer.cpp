@@ -10,7 +10,7 @@
 namespace hearth::models {
 namespace {
 
-// Places in a text are numbered in 31 bits; the front door refuses far shorter texts.
+// Positions in a text take 31 bits; the worker rejects far shorter texts.
 constexpr size_t kMaxTextBytes = size_t{1} << 29;
 
 }  // namespace
@@ -30,8 +30,8 @@ Result<void> VocabularyTokenizer::load_vocabulary(const GgufFile& file) {
     return Error::corrupt(
         fmt::format("{}: true, but tokenizer.ggml.bos_token_id is missing", kAddBos));
   }
-  // tokenizer.ggml.add_eos_token is not read: encode() makes prompts, and a prompt that ends in EOS
-  // asks for nothing more.
+  // tokenizer.ggml.add_eos_token is not read: encode() makes prompts, and after EOS a model has
+  // nothing to continue.
   return {};
 }
 
@@ -41,8 +41,8 @@ std::vector<int32_t> VocabularyTokenizer::encode(std::string_view text,
   std::vector<int32_t> ids;
   EncodePace pace(options.pause);
   if (options.add_bos && add_bos_) ids.push_back(*bos());
-  // Each run of plain text between special tokens is a text of its own, so each gets the space in
-  // front. That is how the models were trained on chats.
+  // Each run of plain text between special tokens is encoded as a separate text, so each gets the
+  // space prefix, as in the models' chat training.
   special_.partition(
       text, options.parse_special, [&](std::string_view plain) { encode_plain(plain, pace, &ids); },
       [&](int32_t id) { ids.push_back(id); });

@@ -1,6 +1,6 @@
 #pragma once
-// What all kinds of tokenizers share: the vocabulary, the bytes of its tokens, BOS, and the special
-// tokens that text may name. A kind adds how the plain text between those is encoded.
+// The common part of all tokenizers: the vocabulary, the bytes of its tokens, BOS, and special
+// tokens in text. Each kind adds the encoding of the plain text between them.
 
 #include <string>
 #include <string_view>
@@ -13,12 +13,12 @@
 
 namespace hearth::models {
 
-/// Counts the text that is encoded and pauses after each slice. A pause is possible between any two
-/// pieces, because no token reaches across the end of a piece.
+/// Counts the encoded text and pauses after each slice. A pause is possible between any two pieces,
+/// because no token spans two pieces.
 class EncodePace {
  public:
   explicit EncodePace(EncodePause* pause) : pause_(pause) {}
-  /// The next `bytes` of the text are tokens now.
+  /// The next `bytes` of the text are encoded.
   void done(size_t bytes) {
     done_ += bytes;
     if (pause_ == nullptr || done_ < Tokenizer::kSliceBytes) return;
@@ -58,12 +58,12 @@ class VocabularyTokenizer : public Tokenizer {
 
   /// Reads the vocabulary, tokenizer.ggml.add_bos_token and tokenizer.ggml.add_space_prefix.
   Result<void> load_vocabulary(const GgufFile& file);
-  /// The flags where the metadata does not say; before load_vocabulary(). BOS is added by default
-  /// only where there is one.
+  /// Sets the flags for metadata that does not define them. Call before load_vocabulary(). BOS is
+  /// added by default only if the vocabulary has one.
   void set_defaults(bool add_bos, bool add_space_prefix);
-  /// Fills piece() of every token and the special tokens. `text_of(id)` is asked for tokens that
-  /// are neither control, unknown, user-defined nor byte tokens; user-defined ones are found in
-  /// text by `name_of(id)`, which is their text too.
+  /// Sets piece() of every token, and the special tokens. `text_of(id)` gives the text of tokens
+  /// that are not control, unknown, user-defined or byte tokens; `name_of(id)` gives the text of
+  /// user-defined tokens, by which they are also found in text.
   template <typename TextOf, typename NameOf>
   void index_pieces(const TextOf& text_of, const NameOf& name_of) {
     pieces_.reserve(vocabulary_.size());
@@ -89,10 +89,10 @@ class VocabularyTokenizer : public Tokenizer {
       }
     }
   }
-  /// Control, unknown and byte tokens never come out of plain text by their spelling: "<s>" and
-  /// "<0x0A>" stay text.
+  /// Whether plain text may encode to this token. Not so for control, unknown and byte tokens:
+  /// "<s>" and "<0x0A>" stay text.
   bool may_be_spelled(int32_t id) const;
-  /// `entry` with spaces for space marks, and the other way round.
+  /// Replaces space marks by spaces, and spaces by space marks.
   static std::string unmarked(std::string_view entry);
   static void append_marked(std::string_view text, std::string* out);
 

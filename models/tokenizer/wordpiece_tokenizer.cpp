@@ -16,10 +16,10 @@ namespace {
 
 constexpr size_t kMaxWordChars = 100;  // longer words are unknown
 constexpr uint32_t kReplacementCharacter = 0xFFFD;
-// Marks that NFD may take one character apart into, with room to spare.
+// More than enough for the NFD decomposition of one character.
 constexpr size_t kMaxDecomposed = 32;
 
-// Han characters, as BERT draws the line: each is a word.
+// Han characters as BERT defines them; each is a word.
 bool is_han(uint32_t code) {
   return (code >= 0x4E00 && code <= 0x9FFF) || (code >= 0x3400 && code <= 0x4DBF) ||
          (code >= 0x20000 && code <= 0x2A6DF) || (code >= 0x2A700 && code <= 0x2B73F) ||
@@ -27,7 +27,7 @@ bool is_han(uint32_t code) {
          (code >= 0xF900 && code <= 0xFAFF) || (code >= 0x2F800 && code <= 0x2FA1F);
 }
 
-// Controls, what is no character, and what stands for broken bytes.
+// Controls, unassigned code points, and replacements of invalid bytes.
 bool is_dropped(const Char& c) {
   if (c.code == '\t' || c.code == '\n' || c.code == '\r') return false;
   const bool is_c1_space = c.code == '\v' || c.code == '\f' || c.code == 0x85;
@@ -49,7 +49,7 @@ class WordPieceTokenizer final : public VocabularyTokenizer {
                     std::vector<int32_t>* ids) const override;
 
  private:
-  /// A word being gathered: kSpaceMark and its characters.
+  /// The current word: kSpaceMark and its characters.
   struct Word {
     std::string text{kSpaceMark};
     size_t num_chars = 0;
@@ -110,8 +110,8 @@ void WordPieceTokenizer::append_normalized(uint32_t code, Word* word,
     append_char(code, word, ids);
     return;
   }
-  // The order of marks, which a character's own decomposition cannot settle, does not matter: those
-  // that move are dropped.
+  // Decomposing characters one by one may leave marks in another order than NFD. That does not
+  // matter, because the marks that would move are dropped.
   std::array<utf8proc_int32_t, kMaxDecomposed> parts;
   int boundary = 0;
   const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code), parts.data(),
@@ -128,7 +128,7 @@ void WordPieceTokenizer::append_char(uint32_t code, Word* word, std::vector<int3
   }
   const bool is_word = is_punctuation(code);
   if (is_word) end_word(word, ids);
-  // Past the bound the word's length counts, not its text.
+  // Past the bound only the word's length matters, not its text.
   if (++word->num_chars <= kMaxWordChars) {
     utf8proc_uint8_t bytes[4];
     const auto length = utf8proc_encode_char(static_cast<utf8proc_int32_t>(code), bytes);

@@ -1,9 +1,9 @@
 #pragma once
 // tokenizer.ggml.model = "bert": WordPiece as BERT and the embedding models after it ship it. Text
-// is cleaned, lowered and stripped of accents where the metadata asks for it, and cut at spaces,
-// punctuation and Han characters; each word becomes the longest token at its front, then the
-// longest that goes on from there, or the unknown token where there is none. In GGUF, tokens that
-// begin a word have U+2581 in front, and the "##" of those that go on is gone.
+// is cleaned, converted to lower case and stripped of accents if the metadata says so, and split at
+// spaces, punctuation and Han characters. Each word becomes the longest token at its front, then
+// the longest continuation, and so on, or the unknown token if none fits. In GGUF, tokens that
+// begin a word have the prefix U+2581, and continuations lack their "##".
 // Source: Devlin et al. 2018 (BERT); Wu et al. 2016 (WordPiece).
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace hearth::models {
 
 /// Reads tokenizer.ggml.{tokens, token_type, add_bos_token, normalizer.lowercase,
 /// normalizer.strip_accents} and the special ids: bos_token_id is [CLS]. kCorrupt names the key.
-/// encode() does not close with [SEP].
+/// encode() does not append [SEP].
 Result<std::unique_ptr<Tokenizer>> load_wordpiece_tokenizer(const GgufFile& file);
 
 }  // namespace hearth::models

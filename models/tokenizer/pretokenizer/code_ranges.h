@@ -1,5 +1,5 @@
 #pragma once
-// Sets of code points that some rules list one by one. For the files of this folder.
+// Sets of code points that some rules enumerate. For use in this folder.
 
 #include <algorithm>
 #include <cstdint>
@@ -12,7 +12,7 @@ struct CodeRange {
   uint32_t last;  // inclusive
 };
 
-/// `ranges` ascend and do not touch.
+/// `ranges` are ascending and do not overlap.
 inline bool contains(std::span<const CodeRange> ranges, uint32_t code) {
   const auto at = std::partition_point(
       ranges.begin(), ranges.end(), [code](const CodeRange& range) { return range.last < code; });

@@ -31,7 +31,7 @@ struct Named {
   PreTokenizer rule;
 };
 
-// As the models' own tokenizer.json files have it. Names of one line of models stand together.
+// The rules of the models' own tokenizer.json files, grouped by model family.
 constexpr Named kNamed[] = {
     {"default", {kDefault}},
 

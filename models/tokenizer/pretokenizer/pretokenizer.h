@@ -1,7 +1,7 @@
 #pragma once
 // Splits text into the pieces inside which byte-level BPE merges, by the rule that
-// tokenizer.ggml.pre names. A rule is a list of stages: what one stage matches, and what it leaves
-// between its matches, are texts of their own for the next.
+// tokenizer.ggml.pre names. A rule is a list of stages. The matches of a stage, and the texts
+// between them, are separate inputs of the next stage.
 
 #include <cstddef>
 #include <span>
@@ -12,14 +12,14 @@
 
 namespace hearth::models {
 
-/// A rule and what else goes by its name. All of it is static.
+/// A rule and the flags that its name implies. All data is static.
 struct PreTokenizer {
   std::span<const Stage> stages;
-  /// A piece that is a token as a whole is that token, whatever merging would say.
+  /// A piece that equals a token becomes that token, regardless of merges.
   bool whole_pieces_first = false;
-  /// BOS comes first where the metadata does not say.
+  /// BOS is added if the metadata does not say.
   bool adds_bos = false;
-  /// Text is brought into Unicode's form NFC before.
+  /// Text is converted to Unicode form NFC first.
   bool composes = false;
 
   /// Null for a name this build does not know.
@@ -27,7 +27,7 @@ struct PreTokenizer {
   /// "default, gpt-2, ...", for messages.
   static std::string known_names();
 
-  /// Calls `emit(piece)` for each piece in turn; together they are `text`.
+  /// Calls `emit(piece)` for each piece in order; joined, the pieces are `text`.
   template <typename Emit>
   void split(std::string_view text, const Emit& emit) const {
     split_from(0, text, emit);

@@ -1,4 +1,4 @@
-// Stages that take runs of one kind of character, as parts of rules with several stages.
+// Stages that match runs of one kind of character, in rules with several stages.
 
 #include "models/tokenizer/pretokenizer/code_ranges.h"
 #include "models/tokenizer/pretokenizer/stage_parts.h"
@@ -12,7 +12,8 @@ size_t match_run(std::string_view text, size_t at) {
   return at;
 }
 
-// \s?[...]+: a space that is itself in the set is taken as one of the run where none follows.
+// \s?[...]+: if no run follows the space, a space that is itself in the set counts as part of the
+// run.
 template <bool (*kTakes)(const Char&)>
 size_t match_run_with_space(std::string_view text, size_t at) {
   const Char c = char_at(text, at);
@@ -51,7 +52,7 @@ size_t match_three_ascii_digits(std::string_view text, size_t at) {
 bool is_letter(const Char& c) { return c.is(kLetter); }
 bool is_unicode_punctuation(const Char& c) { return c.is(kPunctuation); }
 
-// \p{P} and ASCII's symbols but for the backtick.
+// \p{P} and ASCII symbols except the backtick.
 bool is_punctuation(const Char& c) {
   return c.is(kPunctuation) || (c.code < 0x80 && c.is(kSymbol) && c.code != '`');
 }
@@ -59,7 +60,7 @@ bool is_punctuation_or_backtick(const Char& c) {
   return c.is(kPunctuation) || (c.code < 0x80 && c.is(kSymbol));
 }
 
-// Letters with case, as the Unicode version of the rule's authors knew them.
+// Letters with case in the Unicode version that the rule's authors used.
 constexpr CodeRange kCasedLetters[] = {
     {'A', 'Z'},         {'a', 'z'},         {0xB5, 0xB5},       {0xC0, 0xD6},
     {0xD8, 0xF6},       {0xF8, 0x1BA},      {0x1BC, 0x1BF},     {0x1C4, 0x293},
@@ -100,8 +101,8 @@ bool is_han_or_kana(const Char& c) {
   return (c.code >= 0x4E00 && c.code <= 0x9FA5) || (c.code >= 0x3040 && c.code <= 0x30FF);
 }
 
-// What bloom's words leave out besides spaces: ( | . , ! ? and the full stops and commas of
-// Chinese, Devanagari, Urdu and Arabic.
+// Words of bloom exclude spaces, ( | . , ! ? and the full stops and commas of Chinese, Devanagari,
+// Urdu and Arabic.
 bool is_in_bloom_word(const Char& c) {
   switch (c.code) {
     case '(':
@@ -157,7 +158,7 @@ TextSpan deepseek_punctuation(std::string_view text, size_t from) {
 }
 
 TextSpan trailing_space(std::string_view text, size_t from) {
-  // Looking for it at each space would be quadratic in a run of them.
+  // Searching from each space of a run would be quadratic.
   size_t begin = text.size();
   for (size_t at = from; at < text.size();) {
     const Char c = char_at(text, at);

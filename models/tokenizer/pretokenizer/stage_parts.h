@@ -1,13 +1,13 @@
 #pragma once
-// Parts that several stages share. For the files of this folder.
+// Parts that several stages share. For use in this folder.
 
 #include "models/tokenizer/char_classes.h"
 #include "models/tokenizer/pretokenizer/stages.h"
 
 namespace hearth::models::stages {
 
-/// The first place at or after `from` where kMatch, given the text and a place, returns the end of
-/// a match (past that place).
+/// The first match at or after `from`. kMatch(text, at) returns the end of a match at `at`, or `at`
+/// if there is none.
 template <size_t (*kMatch)(std::string_view, size_t)>
 TextSpan search(std::string_view text, size_t from) {
   for (size_t at = from; at < text.size(); at += char_at(text, at).bytes) {
@@ -25,7 +25,7 @@ inline size_t skip_newlines(std::string_view text, size_t at) {
   return at;
 }
 
-/// End of \p{N}{1,most} at `at`, where a number is; most == 0: without bound.
+/// End of \p{N}{1,most} at `at`, which is a number; most == 0: without bound.
 inline size_t skip_numbers(std::string_view text, size_t at, int most) {
   if (most == 0) return skip(text, at, kNumber);
   Char c = char_at(text, at);
@@ -36,8 +36,8 @@ inline size_t skip_numbers(std::string_view text, size_t at, int most) {
   return at;
 }
 
-/// End of \s+(?!\S)|\s+ at `at`, where a space is: the whole run at the end of the text, all but
-/// its last character before other text, unless that is all of it.
+/// End of \s+(?!\S)|\s+ at `at`, which is a space: the whole run at the end of the text; before
+/// other text all but its last character, unless the run has only one.
 inline size_t match_spaces(std::string_view text, size_t at) {
   size_t end = at, last = at;
   for (Char c = char_at(text, end); c.is(kSpace); c = char_at(text, end)) {
@@ -47,7 +47,7 @@ inline size_t match_spaces(std::string_view text, size_t at) {
   return end == text.size() || last == at ? end : last;
 }
 
-/// End of \s*[\r\n]+|\s+(?!\S)|\s+ at `at`, where a space is: up to the run's last newline if it
+/// End of \s*[\r\n]+|\s+(?!\S)|\s+ at `at`, which is a space: up to the run's last newline if it
 /// has one.
 inline size_t match_spaces_by_lines(std::string_view text, size_t at) {
   size_t end = at, last = at, past_newline = at;
@@ -60,7 +60,7 @@ inline size_t match_spaces_by_lines(std::string_view text, size_t at) {
   return end == text.size() || last == at ? end : last;
 }
 
-/// End of (?i:'s|'t|'re|'ve|'m|'ll|'d) at `at`, or `at` where there is none.
+/// End of (?i:'s|'t|'re|'ve|'m|'ll|'d) at `at`, or `at` if there is none.
 inline size_t match_contraction(std::string_view text, size_t at) {
   const std::string_view rest = text.substr(at, 3);
   if (rest.size() < 2 || rest[0] != '\'') return at;
@@ -78,7 +78,7 @@ inline size_t match_contraction(std::string_view text, size_t at) {
     case 'l': return letter(2) == 'l' ? at + 3 : at;
     default: break;
   }
-  // The long s is an s in another case.
+  // The long s is an s under case folding.
   return rest.substr(1, 2) == "\xC5\xBF" ? at + 3 : at;
 }
 

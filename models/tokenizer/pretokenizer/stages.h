@@ -1,18 +1,17 @@
 #pragma once
-// The scanners that splitting rules are composed of, one for each regular expression of the
-// models' tokenizer.json files. Each finds what that expression would find, in one pass over the
-// text and without an engine: alternatives are tried in the expression's order, and where the
-// expression would back up, the scanner knows where to.
+// The scanners that splitting rules consist of, one for each regular expression in the
+// models' tokenizer.json files. Each finds the same matches as its expression, in one pass over the
+// text and without a regex engine: alternatives are tried in the expression's order, and where the
+// expression would backtrack, the scanner computes the position.
 //
-// Every scanner is linear over a whole text: what a failed try has looked at is part of the next
-// match.
+// Every scanner is linear in the text: text scanned by a failed attempt is part of the next match.
 
 #include <cstddef>
 #include <string_view>
 
 namespace hearth::models {
 
-/// Bytes [begin, end) of a text. Both are the text's size where nothing was found.
+/// Bytes [begin, end) of a text. Both are the text's size if nothing was found.
 struct TextSpan {
   size_t begin = 0;
   size_t end = 0;
@@ -23,7 +22,7 @@ using Stage = TextSpan (*)(std::string_view text, size_t from);
 
 namespace stages {
 
-// Words and all that lies between them: these match every character.
+// Words and everything between them: these match every character.
 
 /// 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 TextSpan gpt2(std::string_view text, size_t from);
@@ -45,7 +44,7 @@ TextSpan tekken(std::string_view text, size_t from);
 /// tekken with (?i:'s|'t|'re|'ve|'m|'ll|'d)? after both kinds of words, and \p{N}{1,3} for \p{N}
 TextSpan gpt4o(std::string_view text, size_t from);
 
-// Words of rules that have several stages: what these leave out is left to the next stage.
+// Words in rules with several stages: the next stage handles the text that these do not match.
 
 /// [!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+
 /// | ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+

@@ -5,7 +5,7 @@
 namespace hearth::models::stages {
 namespace {
 
-// 's|'t|'re|'ve|'m|'ll|'d: in lower case alone.
+// 's|'t|'re|'ve|'m|'ll|'d: in lower case only.
 size_t match_lower_contraction(std::string_view text, size_t at) {
   const size_t end = match_contraction(text, at);
   for (size_t i = at + 1; i < end; ++i) {
@@ -30,8 +30,8 @@ size_t match_gpt2(std::string_view text, size_t at) {
 
 enum class Tail { kNone, kNewlines, kNewlinesAndSlashes };
 
-// End of ` ?[^\s\p{L}\p{N}]+` and its tail at `at`, or `at`. `also_not`: further classes that the
-// run does not take.
+// End of ` ?[^\s\p{L}\p{N}]+` and its tail at `at`, or `at`. kAlsoNot: further classes that the run
+// excludes.
 template <Tail kTail, uint8_t kAlsoNot = 0>
 size_t match_others(std::string_view text, size_t at, const Char& c) {
   constexpr uint8_t kNot = kSpace | kLetter | kNumber | kAlsoNot;
@@ -45,7 +45,7 @@ size_t match_others(std::string_view text, size_t at, const Char& c) {
   return end;
 }
 
-// [^\r\n\p{L}\p{N}]: what a word may have in front.
+// [^\r\n\p{L}\p{N}]: the characters that may precede a word.
 bool may_lead_word(const Char& c) { return c.is_none_of(kLetter | kNumber) && !is_newline(c); }
 
 // kMarks: marks belong to words. kDigits: the longest run of numbers, 0 for any length.
@@ -67,8 +67,8 @@ size_t match_words(std::string_view text, size_t at) {
   return end > at ? end : match_spaces_by_lines(text, at);
 }
 
-// Words that end where an upper-case letter follows a lower-case one. Both parts take the letters
-// without case and the marks.
+// Words that end where an upper-case letter follows a lower-case one. Both parts include caseless
+// letters and marks.
 constexpr uint8_t kCaseless = kOtherLetter | kMark;
 constexpr uint8_t kUpperPart = kUpper | kCaseless;
 constexpr uint8_t kLowerPart = kLower | kCaseless;
@@ -82,7 +82,8 @@ size_t match_lower_word(std::string_view text, size_t at) {
     if (c.is(kCaseless)) past_caseless = end;
   }
   if (c.is(kLower)) return skip(text, end, kLowerPart);
-  // The first part has taken what the second needs and gives back as little as it can.
+  // The first part has taken a character that the second needs and gives back as little as
+  // possible.
   return past_caseless;
 }
 
