@@ -44,6 +44,7 @@ class Rig {
     relay = TcpRelay::open(io_, clock, "127.0.0.1:0", path, limits()).value();
   }
   ~Rig() {
+    relay.reset();  // before its io_context
     for (const int fd : fds_) ::close(fd);
     ::close(listener_);
   }
