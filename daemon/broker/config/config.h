@@ -72,8 +72,7 @@ struct WorkerConfig : ipc::EngineSettings {
 /// Prefix caching: the storage tier each owner may use, and the disk space of all databases.
 struct CacheConfig {
   std::string tier = "disk";  ///< off, memory, disk: the highest tier a request may use
-  int64_t disk_bytes = int64_t{32}
-                       << 30;  ///< beyond it, databases that no worker has open are dropped
+  int64_t disk_bytes = int64_t{32} << 30;     ///< beyond it, unopened databases are dropped
   std::map<std::string, std::string> owners;  ///< "uid:1000" -> off, memory, disk: overrides tier
   /// The tier granted to a request of `owner` for `wanted`: the lower of the two.
   const std::string& allowed(const std::string& owner, const std::string& wanted) const {
@@ -95,8 +94,7 @@ struct HttpConfig {
   int64_t header_timeout_ms = 10'000;  ///< from a request's first byte to the end of its header
   int64_t body_timeout_ms = 60'000;    ///< for the body
   int64_t idle_timeout_ms = 60'000;    ///< between requests
-  int64_t write_timeout_ms =
-      60'000;  ///< without progress by the reader, before its connection ends
+  int64_t write_timeout_ms = 60'000;   ///< without progress by the reader
 };
 
 /// Sampling defaults, for fields that neither the request nor the model's file sets.
@@ -115,9 +113,8 @@ struct Config {
   WorkerConfig worker;
   CacheConfig cache;
   SamplingConfig sampling;
-  std::map<std::string, std::string> roles;  ///< role -> model name
-  std::map<std::string, int64_t>
-      keep_alive_ms;  ///< model name -> keep-alive that overrides residency.keep_alive_ms
+  std::map<std::string, std::string> roles;      ///< role -> model name
+  std::map<std::string, int64_t> keep_alive_ms;  ///< model name -> overrides residency's
   /// "section.key" -> source of its value: "/etc/hearth/hearth.toml:12", "environment HEARTH_LOG",
   /// "--set ..."; absent: the default.
   std::map<std::string, std::string> sources;

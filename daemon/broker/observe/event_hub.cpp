@@ -172,8 +172,7 @@ void EventHub::publish_requests() {
     ipc::WatchedRequest& row = each.row;
     if (row.waiting_for.empty()) row.waiting_for = from.waiting_for;
     if (row.queue_position == 0) row.queue_position = from.queue_position;
-    const int32_t sent =
-        row.output_tokens;  // tokens sent to the client, which only the broker knows
+    const int32_t sent = row.output_tokens;  // to the client, known only to the broker
     static_cast<ipc::WatchedProgress&>(row) = from;
     row.output_tokens = sent;
   }

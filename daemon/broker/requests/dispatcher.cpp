@@ -116,8 +116,7 @@ Result<ModelFile> Dispatcher::file_of(const std::string& name) {
 void Dispatcher::place(LiveRequest& request, const ModelFile& file) {
   const uint64_t number = request.number;
   Worker* worker = residency_->want(file);
-  if (table_.find(number) == nullptr)
-    return;  // the model could not be started, and the client has the error
+  if (table_.find(number) == nullptr) return;  // the model could not start; client has the error
   if (worker != nullptr && num_suspects_ == 0) {
     forward(request, *worker);
   } else {
@@ -211,8 +210,7 @@ void Dispatcher::repoint(const std::string& role) {
   });
   for (const uint64_t number : waiting) {
     LiveRequest* request = table_.find(number);
-    if (request == nullptr)
-      continue;  // an earlier one found that the model cannot be started, which ended this one
+    if (request == nullptr) continue;  // an earlier one found that the model cannot start
     table_.move_to_model(*request, file->name);
     if (request->log != nullptr) request->log->model = file->name;
     place(*request, *file);

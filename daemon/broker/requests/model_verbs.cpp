@@ -30,7 +30,7 @@ Result<void> ModelVerbs::may_ask(const Caller& caller) const {
   return {};
 }
 
-// ---- Asked -------------------------------------------------------------------------------------
+// ---- Requests -----------------------------------------------------------------------------------
 
 void ModelVerbs::load(const Caller& caller, const std::string& id,
                       const ipc::LoadRequest& request) {
@@ -133,7 +133,7 @@ void ModelVerbs::begin(Task task, const ModelFile& file, int64_t keep_alive_ms,
   tick();
 }
 
-// ---- Done --------------------------------------------------------------------------------------
+// ---- Completion ---------------------------------------------------------------------------------
 
 ModelVerbs::Tasks ModelVerbs::take(const std::string& model, bool unloads) {
   Tasks taken;
@@ -207,7 +207,7 @@ void ModelVerbs::fail_all(const Error& error) {
   }
 }
 
-// ---- Meanwhile ---------------------------------------------------------------------------------
+// ---- Progress -----------------------------------------------------------------------------------
 
 ipc::LoadingEvent ModelVerbs::now(const Task& task) const {
   ipc::LoadingEvent event;

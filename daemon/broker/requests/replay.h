@@ -63,12 +63,12 @@ class Replay {
   /// A request begins; an older log under the same id is dropped.
   ReplayLog& begin(uint64_t number, uint32_t owner, const std::string& id,
                    std::shared_ptr<const ipc::ClientRequest> request);
-  /// A delta is sent.
+  /// Records a delta that was sent.
   void add(ReplayLog& log, const OutgoingView& delta);
   /// Records a sent event that a client which attaches later needs.
   void note(ReplayLog& log, std::string ReplayLog::*event, std::string_view json);
   void note_sample_done(ReplayLog& log, size_t sample, std::string_view json);
-  /// Records the end; call it once the log has the request and its tokens.
+  /// Records the end; call it once the log has the request's tokens.
   void end(ReplayLog& log, std::string last, int64_t now_us);
   /// Drops logs whose time has expired.
   void tick(int64_t now_us);

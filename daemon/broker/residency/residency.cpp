@@ -26,7 +26,7 @@ Residency::Residency(const Clock& clock, const Config& config, MemoryBudget budg
                      StartWorker start)
     : clock_(clock), config_(config), budget_(std::move(budget)), start_worker_(std::move(start)) {}
 
-// ---- What is wanted ----------------------------------------------------------------------------
+// ---- Wanted models ------------------------------------------------------------------------------
 
 Residency::Resident& Residency::wanted_now(const ModelFile& file) {
   Resident& resident = residents_[file.name];
@@ -116,7 +116,7 @@ const Residency::Resident* Residency::find(const std::string& model) const {
   return it == residents_.end() ? nullptr : &it->second;
 }
 
-// ---- What is said of it ------------------------------------------------------------------------
+// ---- Status and estimates -----------------------------------------------------------------------
 
 std::string Residency::waiting_reason(const std::string& model) const {
   const Resident* resident = find(model);
@@ -206,8 +206,7 @@ void Residency::tick() {
     return a->wanted_since_us < b->wanted_since_us;
   });
   for (Resident* resident : due) {
-    if (resident->worker != nullptr || !resident->wanted)
-      continue;  // a listener has dealt with it meanwhile
+    if (resident->worker != nullptr || !resident->wanted) continue;  // changed by a listener
     if (!has_room(*resident)) {
       // Those after it wait too; otherwise a stream of small models could keep a large one out
       // forever.
@@ -292,7 +291,7 @@ Residency::Resident* Residency::who_leaves_for(const Resident& wanted) {
   return idle != nullptr ? idle : busy;
 }
 
-// ---- Lives and deaths --------------------------------------------------------------------------
+// ---- Starts and ends of workers -----------------------------------------------------------------
 
 void Residency::start(Resident& resident) {
   ModelFile file = resident.file;

@@ -52,11 +52,10 @@ class Residency final : public WorkerListener {
     ModelFile file;
     std::unique_ptr<Worker> worker;  ///< null: not running
     bool wanted = false;             ///< to be started as soon as allowed
-    bool insisted =
-        false;             ///< by an administrator: it does not wait for the turns of models in use
-    bool allowed = false;  ///< an administrator loaded it: requests may load it again
-    bool parked = false;   ///< unloaded after its keep-alive or for another
-    std::string replaces;  ///< the model in use to unload first for it
+    bool insisted = false;           ///< an administrator loads it: it waits for no turns
+    bool allowed = false;            ///< an administrator loaded it: requests may load it again
+    bool parked = false;             ///< unloaded after its keep-alive or for another
+    std::string replaces;            ///< the model in use to unload first for it
     int64_t wanted_since_us = 0;
     int64_t ready_since_us = 0;
     int64_t last_used_us = 0;

@@ -48,12 +48,10 @@ class WorkerSocket {
   boost::asio::posix::stream_descriptor stream_;  // does not own the descriptor; the pipe does
   int32_t pid_ = 0;
   Handlers handlers_;
-  std::shared_ptr<ipc::WorkerPipe>
-      pipe_;  // null before it connects; kept alive while a message is read
+  std::shared_ptr<ipc::WorkerPipe> pipe_;  // null before it connects; kept while a message is read
   bool broken_ = false;
   bool waiting_for_room_ = false;
-  std::shared_ptr<bool> alive_ =
-      std::make_shared<bool>(true);  // handlers may outlive us by one turn of the loop
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // handlers may outlive us
 };
 
 }  // namespace hearth::broker

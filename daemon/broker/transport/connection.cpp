@@ -50,7 +50,7 @@ void Connection::start() {
   read();
 }
 
-// ---- In ----------------------------------------------------------------------------------------
+// ---- Input --------------------------------------------------------------------------------------
 
 void Connection::read() {
   if (reading_ || closed_ || holds_ > 0 || waits_for_claim_) return;
@@ -204,7 +204,7 @@ void Connection::fail(const Error& error) {
   close();
 }
 
-// ---- Out ---------------------------------------------------------------------------------------
+// ---- Output -------------------------------------------------------------------------------------
 
 ipc::SendOutcome Connection::send(std::span<const std::string_view> frames) {
   if (closed_ || state_ != State::kOpen) return ipc::SendOutcome::kUnreachable;
@@ -281,7 +281,7 @@ void Connection::wait_for_room() {
   });
 }
 
-// ---- Time and end ------------------------------------------------------------------------------
+// ---- Deadlines and closing ----------------------------------------------------------------------
 
 void Connection::check_deadlines(int64_t now_us) {
   const TransportLimits& limits = host_.limits();

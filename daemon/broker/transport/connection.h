@@ -130,9 +130,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   size_t written_ = 0;   // bytes of out_ already written
   bool flush_soon_ = false;
   bool waits_for_room_ = false;
-  bool blocked_ = false;  // a send() was refused
-  int64_t
-      since_us_;  // start of the handshake, then of the current message; negative between messages
+  bool blocked_ = false;     // a send() was refused
+  int64_t since_us_;         // start of handshake, then of message; negative between messages
   int64_t progress_us_ = 0;  // time of the last write progress
   std::array<char, 4096> in_;
 };

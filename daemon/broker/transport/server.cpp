@@ -140,8 +140,7 @@ class Server final : public TransportServer, public ConnectionHost {
   std::map<uint32_t, std::deque<std::function<void()>>> turns_;  // by user; no list is empty
   uint32_t last_turn_ = 0;
   bool turning_ = false;
-  std::shared_ptr<bool> alive_ =
-      std::make_shared<bool>(true);  // handlers may outlive us by one turn
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // handlers may outlive us
 };
 
 Server::~Server() {

@@ -38,8 +38,7 @@ class ZmqOnAsio {
   OnMessage on_message_;
   bool scheduled_ = false;
   bool waiting_ = false;
-  std::shared_ptr<bool> alive_ =
-      std::make_shared<bool>(true);  // handlers may outlive us by one turn
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // handlers may outlive us
 };
 
 }  // namespace hearth::broker

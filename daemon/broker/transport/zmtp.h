@@ -23,7 +23,8 @@ namespace hearth::broker::zmtp {
 inline constexpr size_t kGreetingBytes = 64;
 
 /// What a peer may send. A message beyond `kept_*` is still read to its end, so that its sender can
-/// be told why it was refused, but the excess is not kept. Beyond `max_*` the connection ends.
+/// be sent the reason for the refusal, but the excess is not kept. Beyond `max_*` the connection
+/// ends.
 struct Limits {
   size_t kept_frames = 8;           ///< of a message
   size_t kept_bytes = 1024;         ///< of a message, all frames

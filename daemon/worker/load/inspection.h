@@ -40,8 +40,7 @@ struct TokenizerSummary {
 struct ChatTemplate {
   std::string name;  ///< "" for the main one
   std::string_view text;
-  std::vector<std::string>
-      mentions;  ///< of features that clients ask for: "system", "tools", "think"
+  std::vector<std::string> mentions;  ///< features: "system", "tools", "think"
 };
 
 struct Inspection {

@@ -23,8 +23,7 @@ struct Run {
 
 struct Tree {
   std::vector<Run> runs;
-  std::vector<size_t>
-      roots;  ///< includes runs whose beginning is missing, and chunks that are their own parents
+  std::vector<size_t> roots;  ///< includes runs without a beginning, and self-parents
 };
 
 /// Each entry appears once, even if the entries contradict each other. Does not recurse. The

@@ -32,8 +32,7 @@ struct CacheVerb {
   std::string model;  ///< only this model's databases
   std::string owner;
   std::vector<std::string> names;
-  std::vector<std::string>
-      model_dirs;  ///< --show-text: directories of the models with the tokenizers
+  std::vector<std::string> model_dirs;  ///< --show-text: models with the tokenizers
   int64_t ttl_s = 3600;
   uint64_t pinned_bytes = 2ull << 30;
   bool show_text = false;

@@ -32,8 +32,7 @@ struct BenchOptions {
   int32_t width = 0;
   int32_t sequences = 1;
   int32_t tokens = 128;
-  float temperature =
-      -1;  ///< -1: 0 for a file, 0.8 for random weights, whose output repeats itself
+  float temperature = -1;  ///< -1: 0 for a file, 0.8 for random weights (repetitive)
 };
 /// Opens the file or the shape to measure.
 Result<BenchModel> open_model(const BenchOptions& options);
