@@ -23,7 +23,7 @@ constexpr int kLeaveMs = 500;
 
 using Kind = Command::Kind;
 
-/// Beside this program, or on PATH; empty where it is neither.
+/// The `hearth` next to this program, or on PATH; empty if neither exists.
 std::filesystem::path find_hearth() {
   const ipc::Environment environment = ipc::Environment::of_process();
   std::vector<std::filesystem::path> folders;

@@ -1,7 +1,7 @@
 #pragma once
-// Carries commands out beside the window, each on a thread of its own: neither the daemon nor a
-// program that measures for seconds is ever waited for by who draws. What concerns the daemon goes
-// over its request socket; plans are made by the program `hearth`.
+// Executes commands in the background, each on a thread of its own, so that drawing never waits for
+// the daemon or for a program that measures for seconds. Commands to the daemon use its request
+// socket; plans are made by the program `hearth`.
 
 #include <atomic>
 #include <filesystem>
@@ -17,14 +17,14 @@ class Actions {
  public:
   static constexpr size_t kMaxAtOnce = 8;
 
-  /// `hearth`: that program; empty: beside this one, or on PATH.
+  /// `hearth`: path of that program; empty: next to this one, or on PATH.
   explicit Actions(std::filesystem::path runtime_dir, std::filesystem::path hearth = {});
-  /// Stops programs. What the daemon is still asked to do goes on there, unheard.
+  /// Stops programs. Requests already sent to the daemon continue there; their answers are ignored.
   ~Actions();
   Actions(const Actions&) = delete;
   Actions& operator=(const Actions&) = delete;
 
-  /// Its answer comes later; at once when too many are under way.
+  /// The answer comes later, or at once if too many commands are running.
   void ask(const Command& command);
   std::vector<Answer> answers();
 

@@ -54,14 +54,14 @@ void App::set_dark(bool dark) {
 
 bool App::wants_frame() const {
   const int64_t since_us = snapshot_.now_us() - drawn_us_;
-  // Counters come several times a second where nothing runs, too; nobody looks at them so closely.
+  // Counters also arrive several times a second when nothing runs; they need no frequent redraw.
   if (snapshot_.connected() && snapshot_.stats().requests_live == 0)
     return since_us >= kIdleEveryUs;
   return snapshot_.revision() != drawn_revision_ || since_us >= kAgesEveryUs;
 }
 
 void App::answer(const Answer& answer) {
-  drawn_us_ = 0;  // shown at once, idle or not
+  drawn_us_ = 0;  // show it at once, even when idle
   using Kind = Command::Kind;
   const Kind kind = answer.command.kind;
   const auto failed = [&](const std::string& why) {
@@ -97,7 +97,7 @@ void App::answer(const Answer& answer) {
   view_.notice_ok = true;
   view_.notice_us = snapshot_.now_us();
   snapshot_.note(0, view_.notice);
-  view_.stored_asked_us = 0;  // what is on disk may be other now
+  view_.stored_asked_us = 0;  // the contents on disk may have changed
 }
 
 void App::keys() {

@@ -1,6 +1,6 @@
 #pragma once
-// The dashboard: messages in, frames out. Knows Dear ImGui and no window; who owns the window or
-// the picture calls `frame` between its own begin and end. One thread.
+// The dashboard: takes messages, draws frames. It uses Dear ImGui but no window; the owner of the
+// window or picture calls `frame` between its own begin and end. One thread.
 
 #include <filesystem>
 #include <vector>
@@ -16,13 +16,13 @@ class App {
 
   void apply(const ipc::StreamMessage& message) { snapshot_.apply(message); }
   void set_now(int64_t now_us) { snapshot_.set_now(now_us); }
-  /// What came of a command that View::ask was given.
+  /// The result of a command passed to View::ask.
   void answer(const Answer& answer);
 
-  /// Between ImGui::NewFrame and ImGui::Render.
+  /// Call between ImGui::NewFrame and ImGui::Render.
   void frame();
-  /// True when something that is drawn has changed since the last frame; ages count once a second,
-  /// and all is drawn every two seconds where no request is live.
+  /// True if something drawn has changed since the last frame. Ages are updated once a second;
+  /// while no request is live, everything is redrawn every two seconds.
   bool wants_frame() const;
   bool quit() const { return quit_; }
 
@@ -43,7 +43,7 @@ class App {
   int64_t drawn_us_ = 0;
 };
 
-/// What is remembered from one time to the next: theme, panel, window of time, ceilings.
+/// Settings saved between runs: theme, panel, time window, ceilings.
 struct Settings {
   bool dark = true;
   Panel panel = Panel::kNow;
@@ -51,10 +51,10 @@ struct Settings {
   Ceilings ceilings;
   int width = 1280, height = 800;
 };
-/// Lines "name value"; what is unknown or out of range is left as it was. Never fails.
+/// Parses lines "name value"; unknown or out-of-range entries keep their defaults. Never fails.
 Settings parse_settings(const std::string& text);
 std::string settings_text(const Settings& settings);
-/// $XDG_CONFIG_HOME/hearth/monitor.conf, or below ~/.config; empty where neither is known.
+/// $XDG_CONFIG_HOME/hearth/monitor.conf, or the same below ~/.config; empty if neither is known.
 std::filesystem::path settings_file();
 
 }  // namespace hearth::monitor

@@ -1,6 +1,6 @@
 #pragma once
-// What the user wants done, and what came of it. Panels make commands; who owns the sockets
-// (monitor/actions.h) carries them out.
+// Commands of the user, and their results. Panels create commands; the owner of the sockets
+// (monitor/actions.h) executes them.
 
 #include <string>
 
@@ -13,7 +13,7 @@ struct Command {
     kUnload,        ///< a model's name
     kSwap,          ///< a model's name; `role` is pointed at it
     kPlan,          ///< a model's name
-    kListCache,     ///< nothing: all that is on disk
+    kListCache,     ///< nothing: everything on disk
     kRemovePrefix,  ///< a prefix's name
     kPinPrefix,     ///< a prefix's name
     kUnpinPrefix,   ///< a prefix's name
@@ -26,10 +26,10 @@ struct Command {
 struct Answer {
   Command command;
   bool ok = false;
-  std::string text;  ///< what to show; of kPlan and kListCache the program's output
+  std::string text;  ///< text to show; for kPlan and kListCache, the program's output
 };
 
-/// "cancel story-1", for people.
+/// A description for people, e.g. "cancel story-1".
 std::string in_words(const Command& command);
 
 }  // namespace hearth::monitor

@@ -21,7 +21,7 @@ namespace {
 constexpr int kLookEveryMs = 50;
 constexpr size_t kErrorBytes = 2000;
 
-/// Both ends of a pipe, closed at the end.
+/// Both ends of a pipe, closed by the destructor.
 struct Pipe {
   int ends[2] = {-1, -1};
   Pipe() = default;
@@ -37,7 +37,7 @@ struct Pipe {
   }
 };
 
-/// What is there to be read; false at the end.
+/// Reads what is available; false at the end.
 bool take(int fd, std::string& out, size_t max_bytes) {
   std::array<char, 16384> bytes;
   const ssize_t count = ::read(fd, bytes.data(), bytes.size());

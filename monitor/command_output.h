@@ -1,5 +1,5 @@
 #pragma once
-// What another program prints.
+// Runs another program and captures its output.
 
 #include <atomic>
 #include <cstddef>
@@ -11,9 +11,9 @@
 
 namespace hearth::monitor {
 
-/// Runs `program` with `arguments` until it ends; its output. Where it fails, the end of what it
-/// said on standard error. It is killed, and that is kCancelled, when `stop` is set; kTooLarge
-/// beyond `max_bytes`.
+/// Runs `program` with `arguments` until it ends and returns its output. If it fails, the error
+/// holds the end of its standard error. Setting `stop` kills it (kCancelled); kTooLarge if the
+/// output exceeds `max_bytes`.
 Result<std::string> output_of(const std::filesystem::path& program,
                               const std::vector<std::string>& arguments, size_t max_bytes,
                               const std::atomic<bool>& stop);

@@ -34,7 +34,7 @@ ipc::StreamMessage requests_message(int64_t time_us, const ipc::PsReply& reply) 
   update.now_us = time_us;
   for (const ipc::PsEntry& entry : reply.requests) {
     ipc::WatchedRequest row;
-    // There is no number in the reply; the same name of the same owner is the same request.
+    // The reply has no number; equal name and owner mean the same request.
     row.number = std::hash<std::string>()(entry.owner + '\n' + entry.id) | 1;
     row.id = entry.id;
     row.owner = entry.owner;

@@ -1,6 +1,6 @@
 #pragma once
-// Where messages come from: the daemon's events.sock, and while that is silent (a daemon without
-// it) questions on its request socket, which know neither steps nor blocks. The daemon may come and
+// The source of messages: the daemon's events.sock or, while that is silent (some daemons lack it),
+// polling of its request socket, which reports neither steps nor blocks. The daemon may come and
 // go.
 
 #include <atomic>
@@ -18,29 +18,30 @@ namespace hearth::monitor {
 
 class Feed {
  public:
-  /// `runtime_dir` empty: the first of the usual ones where a daemon has sockets.
+  /// If `runtime_dir` is empty, uses the first of the usual directories in which a daemon has
+  /// sockets.
   static Result<std::unique_ptr<Feed>> open(std::filesystem::path runtime_dir);
   ~Feed();
   Feed(const Feed&) = delete;
   Feed& operator=(const Feed&) = delete;
 
-  /// What came, oldest first, after waiting up to `timeout_ms` for events.
+  /// Messages received, oldest first, after waiting up to `timeout_ms` for events.
   std::vector<ipc::StreamMessage> wait(int timeout_ms);
   const std::filesystem::path& runtime_dir() const { return runtime_dir_; }
 
  private:
   Feed(std::filesystem::path runtime_dir, ipc::EventStream stream);
-  void ask();  ///< the asking thread
+  void ask();  ///< runs in the polling thread
 
   const std::filesystem::path runtime_dir_;
   ipc::EventStream stream_;
   Mailbox<ipc::StreamMessage> answers_;
   std::atomic<bool> stop_{false};
-  std::atomic<int64_t> heard_us_{0};  ///< when events.sock last said something
+  std::atomic<int64_t> heard_us_{0};  ///< time of the last event from events.sock
   std::thread thread_;
 };
 
-/// The rows of `ps` as the broker's events would say them.
+/// The rows of `ps` in the form of the broker's events.
 ipc::StreamMessage requests_message(int64_t time_us, const ipc::PsReply& reply);
 
 }  // namespace hearth::monitor

@@ -54,10 +54,11 @@ void remember(const Settings& settings) {
   if (file.empty()) return;
   std::error_code ignored;
   std::filesystem::create_directories(file.parent_path(), ignored);
-  std::ofstream(file) << settings_text(settings);  // a dashboard works without
+  std::ofstream(file) << settings_text(settings);  // the dashboard works without saved settings
 }
 
-/// What came up to `after_s` seconds behind the first message: of the recording, or of the daemon.
+/// Messages from the first `after_s` seconds after the first message, from the recording or the
+/// daemon.
 Result<std::vector<ipc::StreamMessage>> messages_of(const Options& options) {
   if (options.replay.empty()) {
     HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Feed> feed, Feed::open(options.runtime_dir));
@@ -85,7 +86,7 @@ std::filesystem::path picture_file(const Options& options, Panel panel) {
          (file.stem().string() + "-" + std::string(panel_name(panel)) + file.extension().string());
 }
 
-/// What is on disk, which no event tells.
+/// Fetches the list of prefixes on disk, which no event reports.
 void list_cache(const Options& options, App& app) {
   constexpr int kPatienceMs = 5000;
   Actions actions(options.runtime_dir);
@@ -205,8 +206,8 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   const int status = hearth::monitor::run(argc, argv);
-  // A thread may still wait for the daemon to load a model: it is not waited for, and what it uses
-  // must not be taken down under it.
+  // A thread may still be waiting for the daemon to load a model. Exit without waiting for it, and
+  // without destroying what it uses.
   std::fflush(nullptr);
   ::_exit(status);
 }

@@ -1,6 +1,6 @@
 #pragma once
-// Frames without any display: an EGL context without a surface, a framebuffer of our own, and the
-// pixels read back. Needs Mesa or a driver that knows EGL_MESA_platform_surfaceless.
+// Frames without a display: an EGL context without a surface, an own framebuffer, and the pixels
+// read back. Needs Mesa or a driver that supports EGL_MESA_platform_surfaceless.
 
 #include <cstdint>
 #include <filesystem>
@@ -23,15 +23,15 @@ struct Picture {
 
 class Offscreen {
  public:
-  /// Makes the context and Dear ImGui's. kUnsupported says what is missing.
+  /// Creates the OpenGL and Dear ImGui contexts. kUnsupported says what is missing.
   static Result<std::unique_ptr<Offscreen>> create(int width, int height);
   ~Offscreen();
 
-  /// Draws `frames` times (tables and text settle in the second) and reads the last one back.
+  /// Draws `frames` times (tables and text settle in the second frame) and reads the last one back.
   Picture draw(const std::function<void()>& frame, int frames = 3);
-  /// The part of a frame that is the processor's: building it, without raster.
+  /// The CPU's share of a frame: building it, without rasterizing.
   void build_only(const std::function<void()>& frame);
-  /// The part that is the rasterizer's, of the frame last built.
+  /// The rasterizer's share, for the frame built last.
   void raster();
 
  private:
@@ -42,7 +42,7 @@ class Offscreen {
 
 Result<void> write_png(const Picture& picture, const std::filesystem::path& file);
 
-/// Pictures from pixels, in OpenGL. Needs a current context as long as it lives.
+/// Textures from pixels, in OpenGL. Needs a current context for its whole life.
 std::unique_ptr<Textures> make_gl_textures();
 
 }  // namespace hearth::monitor

@@ -36,7 +36,7 @@ void tell(const Snapshot& snapshot, const ipc::WatchedStep& step) {
 struct Area {
   ImVec2 min, max;
   int64_t begin_us, end_us;
-  double rows;  ///< at the top
+  double rows;  ///< at the top edge
   float x(int64_t time_us) const {
     const double share = static_cast<double>(time_us - begin_us) /
                          static_cast<double>(std::max<int64_t>(1, end_us - begin_us));
@@ -84,7 +84,7 @@ void draw_column(const View& view, const Area& area, const StepColumn& column) {
   add(column.prefill_tokens, view.theme.prefill);
 }
 
-/// The first step that ends behind `time_us`.
+/// The first step that ends after `time_us`.
 std::deque<ipc::WatchedStep>::const_iterator first_after(const ModelView& model, int64_t time_us) {
   return std::ranges::lower_bound(model.steps, time_us, {}, &ipc::WatchedStep::end_us);
 }
@@ -207,13 +207,13 @@ void timeline(const Snapshot& snapshot, View& view, const ModelView& model) {
     for (auto step = first; step != last; ++step) {
       const float right = area.x(step->end_us);
       float left = area.x(step->end_us - step->duration_us);
-      if (right - left > 5) left += 1;  // steps stay apart where there is room
-      // Else those that follow at once touch: a seam there would say that nothing was done.
+      if (right - left > 5) left += 1;  // leave a gap between steps if there is room
+      // Otherwise consecutive steps touch: a seam between them would look like idle time.
       if (left > before && left - before < 0.7f) left = before;
       if (mouse.x >= left && mouse.x <= right && mouse.y >= area.min.y && mouse.y <= area.max.y) {
         under_mouse = &*step;
       }
-      // Many steps in one pixel: the first one is drawn, the axis has no room for more.
+      // If many steps share a pixel, only the first is drawn; the axis has no room for more.
       if (right - before < 0.7f) continue;
       before = right;
       draw_step(view, area, *step, left, std::max(right, left + 1));

@@ -16,7 +16,7 @@ ImU32 colour_of(const View& view, const BlockCell& cell) {
   return view.theme.block[static_cast<size_t>(cell.state)];
 }
 
-/// Side of a cell in whole pixels, so that every block has as many; at least one.
+/// Side of a cell in whole pixels, the same for every block; at least one.
 int side_of(size_t blocks, ImVec2 room) {
   int side = std::max(
       1, static_cast<int>(std::sqrt(static_cast<double>(room.x) * static_cast<double>(room.y) /
@@ -29,7 +29,7 @@ int side_of(size_t blocks, ImVec2 room) {
   return std::min(side, 22);
 }
 
-/// The map's pixels: one per block, made anew when a cell, the theme or the size has changed.
+/// The map's pixels, one per block; rebuilt when a cell, the theme or the size has changed.
 struct Pixels {
   const Pool* pool = nullptr;
   uint64_t revision = 0;

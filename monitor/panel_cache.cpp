@@ -43,7 +43,7 @@ std::string cell_text(const PrefixLine& prefix, int64_t now_s, int column) {
   }
 }
 
-/// Asks again what is on disk, now and then.
+/// Requests the list of prefixes on disk every few seconds.
 void refresh(const Snapshot& snapshot, View& view) {
   constexpr int64_t kEveryUs = 5'000'000;
   if (!view.ask || !snapshot.connected()) return;
@@ -71,7 +71,7 @@ void tree(const Snapshot& snapshot, View& view, const ModelView& model) {
   const int64_t now_s = std::chrono::duration_cast<std::chrono::seconds>(
                             std::chrono::system_clock::now().time_since_epoch())
                             .count();
-  // Made anew only when something of it has changed.
+  // Rebuilt only when an input has changed.
   static struct {
     const ModelView* model = nullptr;
     int64_t prefixes_us = -1, stored_us = -1;

@@ -39,7 +39,7 @@ std::string cell_text(const ipc::ModelEntry& entry, int column) {
   }
 }
 
-/// Of the longest text of each column, so that columns share the room by what they hold.
+/// The width of the longest text in each column, so that columns share the room by content.
 std::array<float, kNumModelColumns> column_widths(const ipc::ModelsReply& models) {
   std::array<float, kNumModelColumns> out{};
   for (int i = 0; i < kNumModelColumns; ++i) {
@@ -60,7 +60,7 @@ ImU32 model_colour(const Theme& theme, const std::string& state) {
   return theme.muted;
 }
 
-/// What can be done with the chosen row.
+/// The actions available for the chosen row.
 void actions(const Snapshot& snapshot, View& view) {
   using Kind = Command::Kind;
   const auto& models = snapshot.models().models;
@@ -77,7 +77,7 @@ void actions(const Snapshot& snapshot, View& view) {
   if (in_memory && small_button(view, "models/unload", "Unload ...")) {
     view.confirm = Command{Kind::kUnload, entry->name, ""};
   }
-  // The roles there are; each may be pointed at this model.
+  // The existing roles; each may be pointed at this model.
   std::vector<std::string> roles;
   for (const ipc::ModelEntry& each : models) {
     for (const std::string& role : each.roles) {
@@ -111,7 +111,7 @@ void plan(View& view) {
   put_text(view, "models/plan/model", view.plan->model,
            view.plan->fits ? view.theme.good : view.theme.bad);
   if (!ImGui::BeginTable("plan", 4, ImGuiTableFlags_SizingStretchProp)) return;
-  // Two pairs of columns, filled downwards.
+  // Two pairs of columns, filled from top to bottom.
   const auto& lines = view.plan->lines;
   const size_t rows = (lines.size() + 1) / 2;
   for (size_t row = 0; row < rows; ++row) {
@@ -142,7 +142,7 @@ void draw_models(const Snapshot& snapshot, View& view) {
   put_small(view, "models/age", age_text(snapshot.now_us(), snapshot.models_us()),
             view.theme.faint);
   ImGui::PushFont(view.fonts.small);
-  // A table keeps the shares that its columns had first: one of other texts is another table.
+  // A table keeps its first column widths, so different texts need a table with another name.
   const auto widths = column_widths(snapshot.models());
   if (ImGui::BeginTable(fmt::format("models {:.0f}", fmt::join(widths, " ")).c_str(),
                         kNumModelColumns,

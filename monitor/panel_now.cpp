@@ -53,7 +53,7 @@ void headlines(const Snapshot& snapshot, View& view, const ModelView* model) {
   const double limit =
       model != nullptr && ceiling > 0 ? read_bytes_per_s(snapshot, *model) / ceiling : 0;
   std::string text, unit;
-  // What is drawn below is of the chosen model.
+  // The figures below are those of the chosen model.
   const bool several = snapshot.stats().workers.size() > 1;
   split(t.decode, text, unit);
   headline(view, "now/decode", several ? "Decode, all models" : "Decode", text, unit,
@@ -94,7 +94,7 @@ void headlines(const Snapshot& snapshot, View& view, const ModelView* model) {
            theme.good, width);
 }
 
-/// What one model's worker holds; its blocks as a bar.
+/// Memory held by one model's worker; its blocks as a bar.
 void memory_of(const Snapshot& snapshot, View& view, const ipc::WorkerStats& worker,
                const ModelView& told) {
   const Theme& theme = view.theme;
@@ -109,7 +109,7 @@ void memory_of(const Snapshot& snapshot, View& view, const ipc::WorkerStats& wor
                                         worker.device, age_text(snapshot.now_us(), told.stats_us));
   const float room = ImGui::GetContentRegionAvail().x;
   put_text(view, "now/memory/model", worker.model);
-  // Next to the name where both fit, else below it.
+  // On the line of the name if both fit, else below it.
   ImGui::PushFont(view.fonts.small);
   const float both = ImGui::GetItemRectSize().x + ImGui::GetStyle().ItemSpacing.x +
                      ImGui::CalcTextSize(about.c_str()).x;
@@ -151,7 +151,7 @@ void memory(const Snapshot& snapshot, View& view, const ModelView* shown) {
       memory_of(snapshot, view, worker, found->second);
     }
   }
-  // What room is left shows how that came to be.
+  // The remaining room shows plots of memory and power over time.
   if (shown == nullptr) return;
   const float gap = ImGui::GetStyle().ItemSpacing.y;
   const ImVec2 room = ImGui::GetContentRegionAvail();
@@ -175,7 +175,7 @@ void memory(const Snapshot& snapshot, View& view, const ModelView* shown) {
   }
 }
 
-/// Where prompt tokens came from, and which guesses were right, since the models were loaded.
+/// Sources of prompt tokens and accepted drafts, since the models were loaded.
 void cache_and_guesses(const Snapshot& snapshot, View& view) {
   const Totals t = add_up(snapshot);
   const ImVec2 bar{ImGui::GetContentRegionAvail().x, 12 * view.scale};

@@ -74,7 +74,7 @@ ImU32 request_colour(const Theme& theme, const std::string& state) {
   if (state == "ended") return theme.faint;
   if (state == "recovering") return theme.bad;
   if (state == "queued") return theme.muted;
-  return theme.request[3];  // waiting: apart from prefill
+  return theme.request[3];  // waiting: distinct from prefill
 }
 
 std::vector<const RequestView*> listed(const Snapshot& snapshot, const View& view) {
@@ -83,7 +83,7 @@ std::vector<const RequestView*> listed(const Snapshot& snapshot, const View& vie
     if (view.with_ended || !request.ended) rows.push_back(&request);
   }
   std::ranges::stable_sort(rows, [&](const RequestView* a, const RequestView* b) {
-    if (view.sort_column < 0) {  // the live ones first, the latest on top
+    if (view.sort_column < 0) {  // live requests first, the newest on top
       if (a->ended != b->ended) return b->ended;
       return a->received_us > b->received_us;
     }
@@ -188,7 +188,7 @@ void gantt(View& view, const RequestView& request) {
     }
   }
   ImGui::PushFont(view.fonts.small);
-  // Seconds since it came.
+  // Seconds since the request arrived.
   for (int i = 0; i <= 5; ++i) {
     const float x = at.x + width * static_cast<float>(i) / 5;
     const std::string text = ms_text(span_ms * i / 5);
@@ -208,7 +208,7 @@ void gantt(View& view, const RequestView& request) {
   ImGui::PopFont();
 }
 
-/// Up and down move through the table, Delete asks whether to end what is chosen.
+/// Up and Down move through the table; Delete asks for confirmation to cancel the selected request.
 void keys(const Snapshot& snapshot, View& view) {
   if (ImGui::GetIO().WantTextInput || view.confirm) return;
   const auto pressed = [](ImGuiKey key) { return ImGui::IsKeyPressed(ImGui::GetKeyIndex(key)); };

@@ -1,6 +1,6 @@
-// Work of each recent step against what the device can do. Operations: 2 per parameter that a row
-// uses; bytes: the weights that some row uses, once. KV, norms and the like are left out, so short
-// contexts are meant.
+// Work of each recent step compared with the device's ceilings. Operations: 2 per parameter that a
+// row uses. Bytes: the weights that at least one row uses, once each. KV, norms and the like are
+// left out, so this suits short contexts.
 
 #include <fmt/core.h>
 
@@ -37,7 +37,7 @@ std::vector<Point> points_of(const ModelView& model, const ipc::ModelEntry& entr
   return points;
 }
 
-/// "100 G"
+/// Formats 10^power, e.g. "100 G".
 std::string power_of_ten(double power) {
   constexpr const char* kPrefixes[] = {"", " k", " M", " G", " T", " P"};
   const auto thousands = static_cast<size_t>(std::clamp(std::floor(power / 3), 0.0, 5.0));

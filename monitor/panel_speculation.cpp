@@ -8,7 +8,7 @@
 namespace hearth::monitor {
 namespace {
 
-/// A bar per place among the guesses of a step: how many were made, how many were right.
+/// One bar per position among a step's drafted tokens: how many were drafted, how many accepted.
 void by_position(View& view, const ipc::SpeculationStats& stats) {
   const Theme& theme = view.theme;
   const float scale = view.scale;

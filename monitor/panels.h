@@ -1,5 +1,5 @@
 #pragma once
-// One function and one file per panel. Each draws the snapshot into the current window.
+// One function and one file per panel. Each draws the snapshot in the current window.
 
 #include "monitor/view.h"
 

@@ -1,5 +1,5 @@
 #pragma once
-// What `hearth plan --json` says of a model, as lines for people. Plain data.
+// The output of `hearth plan --json` for a model, as lines for people. Plain data.
 
 #include <string>
 #include <string_view>
@@ -13,11 +13,11 @@ struct PlanReport {
   std::string model;
   bool fits = false;
   std::vector<std::pair<std::string, std::string>> lines;  ///< label, value with its unit
-  double read_bytes_per_s = 0;  ///< the device's, as measured for the plan; 0: not told
+  double read_bytes_per_s = 0;  ///< of the device, as measured for the plan; 0: not reported
   double ops_per_s = 0;
 };
 
-/// kProtocol where `text` is no plan.
+/// kProtocol if `text` is not a plan.
 Result<PlanReport> parse_plan(std::string_view text);
 
 }  // namespace hearth::monitor

@@ -22,12 +22,12 @@ double tick_step_s(double window_s) {
   return 300;
 }
 
-/// The values of a series that fall on one column of pixels.
+/// The values of a series that fall in one column of pixels.
 struct Column {
   float x = 0;
   double sum = 0, low = 0, high = 0;
   int count = 0;
-  bool begins = false;  ///< a hole in time in front of it: a hole in the line
+  bool begins = false;  ///< follows a gap in time: the line is interrupted
   double mean() const { return sum / count; }
 };
 
@@ -52,11 +52,11 @@ void columns_of(const Series& series, const XOf& x_of, float left, std::vector<C
   }
 }
 
-/// What happened, and when: a line each, with its words where they find room.
+/// Draws a vertical line per mark, with its text if there is room.
 void draw_marks(View& view, const char* place, const std::deque<Mark>& marks, int64_t now_us,
                 double window_s, ImVec2 min, ImVec2 max) {
   ImDrawList* draw = ImGui::GetWindowDrawList();
-  // The latest first: of several at one time it says the most.
+  // The latest first: of several marks at one time it tells the most.
   float words_begin = max.x;
   for (auto each = marks.rbegin(); each != marks.rend(); ++each) {
     const Mark& mark = *each;
@@ -158,7 +158,7 @@ void plot(View& view, const char* place, std::span<const Line> lines, int64_t no
     return lower - static_cast<float>(std::clamp(value / max, 0.0, 1.0)) * (lower - upper);
   };
   const bool many = lower - upper > 90 * scale;
-  // Of a given top nothing is known: halves and quarters.
+  // A given top may be any number, so use halves and quarters.
   const int divisions = options.max > 0 ? (many ? 4 : 2) : nice_divisions(max, many);
   for (int i = 0; i <= divisions; ++i) {
     const double value = max * i / divisions;
@@ -192,7 +192,7 @@ void plot(View& view, const char* place, std::span<const Line> lines, int64_t no
     draw_marks(view, place, *options.marks, now_us, options.window_s, {left, upper},
                {right, lower});
 
-  // Neighbouring pieces of a filled area meet without a seam only where their edges are sharp.
+  // Adjacent pieces of a filled area join without a seam only if their edges are sharp.
   const ImDrawListFlags flags = draw->Flags;
   draw->PushClipRect({left, upper - 2}, {right + 1, lower + 1}, true);
   const ImVec2 mouse = ImGui::GetIO().MousePos;
@@ -217,7 +217,7 @@ void plot(View& view, const char* place, std::span<const Line> lines, int64_t no
     for (const Column& column : columns) {
       if (column.begins) stroke();
       points.push_back({column.x, y_of(column.mean())});
-      // Where several values share a pixel, how far they lie apart.
+      // If several values share a pixel, show their range.
       if (column.count > 1 && column.high > column.low) {
         draw->AddLine({column.x, y_of(column.high)}, {column.x, y_of(column.low)},
                       with_alpha(line.colour, 0.35f));

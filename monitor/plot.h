@@ -1,5 +1,5 @@
 #pragma once
-// Lines over time, with axes, grid, legend and the value under the mouse.
+// Line plots over time, with axes, grid, legend and the value under the mouse.
 
 #include <deque>
 #include <span>
@@ -21,21 +21,21 @@ struct PlotOptions {
   const char* unit = "";
   double window_s = 120;
   double max = 0;           ///< 0: from the values
-  double min_top = 0;       ///< the axis reaches at least so far
+  double min_top = 0;       ///< the axis reaches at least this value
   bool as_percent = false;  ///< values are shares
   const std::deque<Mark>* marks = nullptr;
 };
 
-/// Fills `size`, the legend included. `place` names its texts for tests.
+/// Fills `size`, legend included. `place` identifies its texts in tests.
 void plot(View& view, const char* place, std::span<const Line> lines, int64_t now_us,
           const PlotOptions& options, ImVec2 size);
 
 /// The next of 1, 1.5, 2, 3, 5, 7.5, 10, 15, ... that is not below `value`.
 double nice_ceiling(double value);
-/// Into how many parts an axis up to `top` is cut, so that the ticks are round: 2 to 5 where there
-/// is room for `many`, else 2 or 3.
+/// Number of parts of an axis up to `top`, chosen so that ticks are round: 2 to 5 if there is room
+/// for `many`, else 2 or 3.
 int nice_divisions(double top, bool many);
-/// How long ago, for an axis: "now", "−30 s", "−1.5 min".
+/// Age as an axis label: "now", "−30 s", "−1.5 min".
 std::string axis_age_text(double age_s);
 
 }  // namespace hearth::monitor

@@ -40,7 +40,7 @@ struct Node {
   bool shown = false;
 };
 
-/// Where nothing on disk branches off any more: a run of the store is called by its end.
+/// The chunk after which nothing on disk branches off: a run in the store is named after its end.
 size_t run_end(const std::vector<Node>& nodes, size_t at) {
   for (size_t steps = 0; steps < nodes.size(); ++steps) {
     size_t next = nodes.size();
@@ -67,7 +67,7 @@ Result<std::vector<StoredPrefix>> parse_cache_list(std::string_view list) {
                                .max_depth = 4,
                                .max_values = kMaxStoredPrefixes * 12,
                                .max_object_keys = 32};
-  // The parser wants an object; the list is an array.
+  // The parser accepts only objects and the list is an array, so wrap it.
   HEARTH_ASSIGN_OR_RETURN(const ipc::Json whole,
                           ipc::parse_json_object(fmt::format("{{\"all\":{}}}", list), limits));
   const ipc::Json& all = whole.begin().value();
@@ -141,7 +141,7 @@ std::vector<PrefixLine> prefix_tree(std::span<const StoredPrefix> stored, std::s
     size_t node;
     int depth;
   };
-  std::vector<Due> due;  // a stack: its end comes first
+  std::vector<Due> due;  // a stack; the end is processed first
   const auto add_due = [&](std::vector<size_t> some, int depth) {
     std::ranges::sort(some, in_order);
     for (auto at = some.rbegin(); at != some.rend(); ++at) due.push_back({*at, depth});
@@ -157,7 +157,7 @@ std::vector<PrefixLine> prefix_tree(std::span<const StoredPrefix> stored, std::s
     size_t at = next.node;
     while (true) {
       Node& node = nodes[at];
-      node.shown = true;  // who names itself as its ancestor is shown once
+      node.shown = true;  // a prefix that names itself as its ancestor is shown once
       line.name = node.name;
       line.end_token = node.end_token;
       if (node.disk != nullptr) {

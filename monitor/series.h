@@ -1,6 +1,6 @@
 #pragma once
-// A number over time: means of short buckets in a ring, so that ten minutes cost the same however
-// fast values come. Plain data.
+// A number over time: means of short buckets in a ring, so that ten minutes take the same memory
+// however often values arrive. Plain data.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,13 +15,13 @@ class Series {
 
   struct Point {
     int64_t time_us = 0;  ///< middle of the bucket
-    double value = 0;     ///< mean of what was added
+    double value = 0;     ///< mean of the added values
   };
 
-  /// Times before the last bucket count into it; values that are no numbers are left out.
+  /// Values older than the last bucket are added to it; values that are not finite are ignored.
   void add(int64_t time_us, double value);
   size_t size() const { return points_.size(); }
-  /// 0: the oldest.
+  /// Index 0 is the oldest point.
   Point operator[](size_t index) const;
   bool empty() const { return points_.empty(); }
   double last() const { return empty() ? 0 : (*this)[size() - 1].value; }
@@ -33,10 +33,10 @@ class Series {
     int64_t count = 0;
   };
   std::vector<Bucket> points_;
-  size_t first_ = 0;  ///< the oldest, once the ring is full
+  size_t first_ = 0;  ///< index of the oldest, once the ring is full
 };
 
-/// The value below which a share of `values` lies; 0 without any. Reorders them.
+/// The value below which a `share` of `values` lies; 0 if there are none. Reorders them.
 double percentile(std::vector<double>& values, double share);
 
 }  // namespace hearth::monitor

@@ -13,7 +13,7 @@ namespace hearth::monitor {
 namespace {
 
 constexpr size_t kMaxTtfts = 512;
-constexpr size_t kMaxListed = 256;  // models, problems and the like of one reply
+constexpr size_t kMaxListed = 256;  // models, problems and similar lists in one reply
 
 std::string shown(const std::string& text) { return ipc::one_line(text, kNameChars); }
 void make_shown(std::string& text) { text = shown(text); }
@@ -224,7 +224,7 @@ void Snapshot::on_models(const ipc::ModelsReply& reply) {
   if (!(before == models_)) ++revision_;
 }
 
-/// What a swap did.
+/// Logs the effect of a swap.
 void Snapshot::compare_roles(const ipc::ModelsReply& before) {
   std::map<std::string_view, std::string_view> holders;
   for (const ipc::ModelEntry& entry : before.models) {
@@ -247,7 +247,7 @@ void Snapshot::on_watch(const std::string& model, const ipc::WatchUpdate& update
     if (update.sequence > view->last_sequence) {
       view->messages_lost += update.sequence - view->last_sequence - 1;
     }
-    for (Pool& pool : view->pools) pool.known = false;  // until the next whole map
+    for (Pool& pool : view->pools) pool.known = false;  // until the next complete map
   }
   view->last_sequence = update.sequence;
   view->steps_lost += update.steps_dropped;
@@ -291,7 +291,7 @@ void Snapshot::add_step(ModelView& view, const ipc::WatchedStep& met) {
   step.running = not_negative(step.running);
   step.waiting = not_negative(step.waiting);
   step.preempted = not_negative(step.preempted);
-  if (!view.steps.empty() && step.end_us < view.steps.back().end_us) return;  // not in order
+  if (!view.steps.empty() && step.end_us < view.steps.back().end_us) return;  // out of order
   int64_t prefill = step.prefills_unlisted;
   for (ipc::WatchedChunk& chunk : step.prefills) {
     chunk.tokens = not_negative(chunk.tokens);
@@ -334,7 +334,7 @@ void Snapshot::add_pool(ModelView& view, const ipc::PoolUpdate& update) {
     ++pool.revision;
   }
   pool.time_us = now_us_;
-  if (!update.full && !pool.known) return;  // nothing to add it to
+  if (!update.full && !pool.known) return;  // no complete map to update yet
   if (update.full) {
     std::ranges::fill(pool.cells, BlockCell{});
     pool.counts = {};
@@ -396,7 +396,8 @@ void Snapshot::on_requests(const ipc::WatchUpdate& update) {
     ipc::WatchedRequest& row = request.row;
     request.raw_id = met.id;
     make_shown(row.id);
-    if (row.id != met.id) request.raw_id.clear();  // cut or escaped: not a name to act on
+    if (row.id != met.id)
+      request.raw_id.clear();  // truncated or escaped: unusable as an id for commands
     make_shown(row.owner);
     make_shown(row.model);
     make_shown(row.priority);

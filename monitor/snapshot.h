@@ -1,7 +1,7 @@
 #pragma once
-// All that the panels draw, made from the messages of events.sock. No window, no socket, no clock:
-// messages carry their time. Whatever they hold, memory is bounded and text is fit to be shown:
-// names are cut, control characters escaped. One thread.
+// Everything that the panels draw, made from the messages of events.sock. No window, no socket, no
+// clock: messages carry their time. Whatever they hold, memory is bounded and text is safe to show:
+// names are truncated, control characters escaped. One thread.
 
 #include <array>
 #include <cstdint>
@@ -17,12 +17,12 @@
 
 namespace hearth::monitor {
 
-inline constexpr size_t kNameChars = 48;  ///< of a name from outside
+inline constexpr size_t kNameChars = 48;  ///< limit for a name from outside
 inline constexpr int64_t kHistoryUs = 600'000'000;
 inline constexpr int64_t kGapWindowUs = 30'000'000;
 inline constexpr int64_t kLostUs = 1'500'000;  ///< silence after which the daemon counts as lost
 
-/// Steps of a tenth of a second, added up: what is left of those that the ring has forgotten.
+/// Totals of the steps in a tenth of a second, kept for steps that the ring has dropped.
 struct StepColumn {
   int64_t begin_us = 0;
   int32_t steps = 0;
@@ -45,19 +45,20 @@ struct BlockCell {
 
 struct Pool {
   std::vector<BlockCell> cells;
-  std::array<int64_t, ipc::kNumWatchedBlocks> counts{};  ///< by state
-  std::array<Series, ipc::kNumWatchedBlocks> history;    ///< blocks, by state
-  bool known = false;                                    ///< a whole map has come
+  std::array<int64_t, ipc::kNumWatchedBlocks> counts{};  ///< per state
+  std::array<Series, ipc::kNumWatchedBlocks> history;    ///< blocks per state
+  bool known = false;                                    ///< a complete map has arrived
   int64_t time_us = 0;                                   ///< of the last message
-  uint64_t revision = 0;                                 ///< grows with every change of a cell
+  uint64_t revision = 0;                                 ///< increases with every change of a cell
 };
 
-/// Gaps of the last kGapWindowUs, as the worker counts them; percentiles are known to 3 %.
+/// Gaps of the last kGapWindowUs in the worker's histogram buckets; percentiles are accurate to 3
+/// %.
 class RecentGaps {
  public:
   void add(int64_t now_us, const std::vector<ipc::WatchedGaps>& gaps);
   uint64_t count() const { return count_; }
-  double ms(double share) const;  ///< the gap below which this share lies; 0 without any
+  double ms(double share) const;  ///< the gap below which a `share` lies; 0 if there are none
 
  private:
   struct Batch {
@@ -70,7 +71,7 @@ class RecentGaps {
   uint64_t count_ = 0;
 };
 
-/// A model with a worker that tells.
+/// A model whose worker sends reports.
 struct ModelView {
   std::string name;
   ipc::WorkerStats stats;
@@ -85,18 +86,18 @@ struct ModelView {
   Series prefill_rate, decode_rate;          ///< tokens/s
   Series running, waiting, preempted;        ///< sequences
   Series step_ms, hit_rate, acceptance;      ///< ms, share, share
-  Series width;                              ///< guesses per verification
-  RecentGaps gaps;                           ///< between messages with tokens of one request
-  Series gap_ms_p50, gap_ms_p99;             ///< ms, of a tenth of a second each
+  Series width;                              ///< drafted tokens per verification
+  RecentGaps gaps;                           ///< between messages with tokens of the same request
+  Series gap_ms_p50, gap_ms_p99;             ///< ms, over a tenth of a second each
   std::vector<ipc::WatchedPrefix> prefixes;  ///< in memory; for administrators
-  int64_t prefixes_us = 0;                   ///< when they were told; 0: never
-  uint64_t resident_bytes = 0;               ///< of the worker; 0: not known
-  int64_t power_mw = 0;                      ///< 0: not known
+  int64_t prefixes_us = 0;                   ///< when they were reported; 0: never
+  uint64_t resident_bytes = 0;               ///< of the worker; 0: unknown
+  int64_t power_mw = 0;                      ///< 0: unknown
   Series memory, power;                      ///< GiB, W
   Series gpu_power;                          ///< W
 };
 
-/// What a request did from when to when.
+/// A state of a request, with its start and end.
 struct LifeSegment {
   std::string state;
   int64_t begin_us = 0;
@@ -104,8 +105,8 @@ struct LifeSegment {
 };
 
 struct RequestView {
-  ipc::WatchedRequest row;  ///< as it was last; its texts are fit to be shown
-  std::string raw_id;       ///< to cancel it by; empty where it was cut
+  ipc::WatchedRequest row;  ///< the latest row; its texts are safe to show
+  std::string raw_id;       ///< for cancelling it; empty if it was truncated
   int64_t received_us = 0;
   int64_t seen_us = 0;
   bool ended = false;
@@ -115,11 +116,11 @@ struct RequestView {
 
 struct LogLine {
   int64_t time_us = 0;
-  int level = 0;  ///< 0 said, 1 warning, 2 error
+  int level = 0;  ///< 0 info, 1 warning, 2 error
   std::string text;
 };
 
-/// Something that may explain a bend in a line: a swap, a load, a worker's death.
+/// An event that may explain a change in a plot: a swap, a load, a worker's death.
 struct Mark {
   int64_t time_us = 0;
   std::string text;
@@ -138,13 +139,13 @@ class Snapshot {
                                       << 20;  ///< blocks of all pools; further pools are not shown
 
   void apply(const ipc::StreamMessage& message);
-  /// What time has passed without messages: the daemon may be lost.
+  /// Advances the time when no messages arrive: the daemon may be lost.
   void set_now(int64_t now_us);
 
   int64_t now_us() const { return now_us_; }
   bool connected() const { return connected_; }
   int64_t last_message_us() const { return last_us_; }  ///< 0: none yet
-  /// Grows with each change that is worth a new picture.
+  /// Increases with each change that needs a redraw.
   uint64_t revision() const { return revision_; }
 
   const ipc::StatsReply& stats() const { return stats_; }
@@ -161,9 +162,9 @@ class Snapshot {
   size_t num_ttfts() const { return ttfts_ms_.size(); }
   uint64_t messages_refused() const { return refused_; }
 
-  /// A line for the log from elsewhere; `text` is fit to be shown.
+  /// Adds a line to the log; `text` must be safe to show.
   void note(int level, std::string text) { say(level, std::move(text)); }
-  /// What is drawn beside the messages has changed.
+  /// Something drawn has changed that did not come from a message.
   void touch() { ++revision_; }
 
  private:
@@ -198,8 +199,8 @@ class Snapshot {
   std::deque<Mark> marks_;
 };
 
-/// The scheduler's decision behind a step, in words: "decode 12 rows, 24 guessed (18 right);
-/// prefill 512 tokens of 2 prompts; 3 wait".
+/// The scheduler's decision for a step, in words: "decode 12 rows, 24 guessed (18 right); prefill
+/// 512 tokens of 2 prompts; 3 wait".
 std::string step_in_words(const ipc::WatchedStep& step);
 
 }  // namespace hearth::monitor

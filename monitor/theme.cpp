@@ -12,12 +12,12 @@ constexpr ImU32 rgb(uint32_t hex) {
 }
 ImVec4 vec(ImU32 colour) { return ImGui::ColorConvertU32ToFloat4(colour); }
 
-// Latin, Greek, Cyrillic, punctuation, arrows, mathematics, box and control pictures.
+// Latin, Greek, Cyrillic, punctuation, arrows, mathematics, control pictures, box drawing.
 constexpr ImWchar kRanges[] = {0x0020, 0x024F, 0x0370, 0x052F, 0x2010, 0x205E, 0x2190,
                                0x21FF, 0x2200, 0x22FF, 0x2400, 0x243F, 0x2500, 0x25FF,
                                0x2713, 0x2717, 0xFFFD, 0xFFFD, 0};
 
-// Debian's, Fedora's, Arch's.
+// The font folders of Debian, Fedora and Arch.
 constexpr const char* kFolders[] = {"/usr/share/fonts/truetype/dejavu/",
                                     "/usr/share/fonts/dejavu-sans-fonts/", "/usr/share/fonts/TTF/"};
 
@@ -104,7 +104,7 @@ Theme Theme::make(bool dark) {
 
 Fonts load_fonts(float scale) {
   const ImFontAtlas& atlas = *ImGui::GetIO().Fonts;
-  if (atlas.IsBuilt() && !atlas.Fonts.empty()) {  // another App of the same context
+  if (atlas.IsBuilt() && !atlas.Fonts.empty()) {  // made by another App in the same context
     const auto font = [&atlas](int index) {
       return atlas.Fonts[std::min(index, atlas.Fonts.Size - 1)];
     };

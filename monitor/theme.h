@@ -1,7 +1,7 @@
 #pragma once
 // Colours, fonts and distances. The hues are those of Okabe and Ito ("Color Universal Design",
-// 2008), which stay apart for colour-blind eyes; states differ in lightness too, so that a grey
-// picture tells.
+// 2008), which colour-blind people can distinguish; states also differ in lightness, so that a
+// greyscale picture is readable.
 
 #include <imgui.h>
 
@@ -17,12 +17,12 @@ struct Theme {
   ImU32 background, panel, raised, line, grid;
   ImU32 text, muted, faint;
   ImU32 accent, good, warn, bad;
-  ImU32 decode, draft, prefill;  ///< of plots
+  ImU32 decode, draft, prefill;  ///< in plots
   ImU32 block[ipc::kNumWatchedBlocks];
   ImU32 request[8];
 
   static Theme make(bool dark);
-  /// The colour of a request, the same everywhere.
+  /// The colour of a request, the same in every panel.
   ImU32 of_request(uint64_t number) const { return number == 0 ? muted : request[number % 8]; }
 };
 
@@ -33,8 +33,8 @@ struct Fonts {
   ImFont* bold = nullptr;
 };
 
-/// Where fonts are looked for, and whether they were there; the built-in font otherwise, which
-/// shows Latin letters alone.
+/// Loads the fonts from the usual folders. If they are missing, uses the built-in font, which has
+/// only Latin letters.
 Fonts load_fonts(float scale);
 void apply_style(const Theme& theme, float scale);
 

@@ -119,7 +119,7 @@ void nothing_yet(View& view, std::string_view why) {
 void choose_model(View& view, const Snapshot& snapshot) {
   if (snapshot.model_views().size() < 2) return;
   const ModelView* now = view.shown_model(snapshot);
-  // Room below the line, where an underscore stands.
+  // Leave room below the baseline for underscores.
   ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, ImVec2{6 * view.scale, 3 * view.scale});
   for (const auto& [name, each] : snapshot.model_views()) {
     const bool chosen = &each == now;

@@ -21,11 +21,11 @@
 namespace hearth::monitor {
 namespace {
 
-std::string glfw_problem;  // GLFW's callback has no place for a pointer of ours
+std::string glfw_problem;  // global because GLFW's error callback takes no user pointer
 
-/// While nothing happens the program sleeps; this is how late a message can be drawn.
+/// The program sleeps while nothing happens; this is the longest delay before a message is drawn.
 constexpr double kWaitS = 0.05;
-/// After input several frames follow: what was pressed shows its effect in the next ones.
+/// Draw several frames after input, because its effects show in the following frames.
 constexpr int kFramesAfterInput = 3;
 
 struct Glfw {
@@ -46,7 +46,7 @@ struct Glfw {
 int frames_due = kFramesAfterInput;
 void on_input() { frames_due = kFramesAfterInput; }
 
-/// Where messages come from, and the time that is drawn.
+/// The source of messages, and the time to draw.
 class Source {
  public:
   virtual ~Source() = default;
@@ -66,7 +66,7 @@ class LiveSource final : public Source {
   SteadyClock clock_;
 };
 
-/// Stands still at its end: nobody is lost there.
+/// Its time stops at the end of the recording, so that the daemon does not appear lost.
 class RecordedSource final : public Source {
  public:
   explicit RecordedSource(const std::vector<ipc::StreamMessage>& recording)

@@ -1,5 +1,5 @@
 #pragma once
-// The live window: GLFW, the daemon's events, frames when something has changed.
+// The live window: GLFW, the daemon's events, and a frame whenever something has changed.
 
 #include <filesystem>
 #include <vector>
@@ -11,14 +11,14 @@
 namespace hearth::monitor {
 
 struct WindowOptions {
-  std::filesystem::path runtime_dir;  ///< empty: the first where a daemon answers
+  std::filesystem::path runtime_dir;  ///< empty: the first in which a daemon answers
   Settings settings;
   double exit_after_s = 0;  ///< 0: until the user closes it
-  /// Shown instead of the daemon, as fast as it was recorded; empty: the daemon.
+  /// Shown instead of the daemon's events, at the recorded speed; empty: show the daemon.
   std::vector<ipc::StreamMessage> recording;
 };
 
-/// Runs until the window is closed; the settings as the user left them.
+/// Runs until the window is closed; returns the settings as the user left them.
 Result<Settings> run_window(const WindowOptions& options);
 
 }  // namespace hearth::monitor
