@@ -56,7 +56,7 @@ void columns_of(const Series& series, const XOf& x_of, float left, std::vector<C
 void draw_marks(View& view, const char* place, const std::deque<Mark>& marks, int64_t now_us,
                 double window_s, ImVec2 min, ImVec2 max) {
   ImDrawList* draw = ImGui::GetWindowDrawList();
-  // The latest first: of several marks at one time it tells the most.
+  // The latest first: of several marks at one time it is the most informative.
   float words_begin = max.x;
   for (auto each = marks.rbegin(); each != marks.rend(); ++each) {
     const Mark& mark = *each;

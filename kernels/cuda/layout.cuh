@@ -12,9 +12,9 @@
 // f16 and bf16 weights are divided into groups of 16 outputs and chunks of 64 inputs, padded with
 // zeros, in the order of the tensor cores' operand A: four instructions a chunk.
 //   [group][chunk][step: 4][lane: 32][register: 4][2 elements]
-// Element e of register r of lane 4 g + t belongs to output g + 8 (r % 2) and to input 16 t + 4
-// step + 2 (r / 2) + e of the chunk. The order of a chunk's inputs does not matter for their sum,
-// so they are numbered such that those of a lane are consecutive (operand B, in
+// Element e of register r of lane 4 g + t belongs to output g + 8 (r % 2) and to input
+// 16 t + 4 step + 2 (r / 2) + e of the chunk. The order of a chunk's inputs does not matter for
+// their sum, so they are numbered such that those of a lane are consecutive (operand B, in
 // kernels/cuda/matmul/half.cu).
 //
 // KV, per layer and block: K then V, each half of the bytes. kernels/cuda/attention/kv_tiles.cuh

@@ -9,8 +9,8 @@
 //                    their scales, (2, 16) f16. A last block without a partner leaves a gap.
 //   other quantized  quant/quant_layout.h
 // Unpacked weights are thread scratch, from which panels of many token rows are computed: per block
-// of 32 inputs { bytes (8, 16, 4), scales (subs, 16) f32, mins (subs, 16) f32 if the type has them
-// }.
+// of 32 inputs bytes (8, 16, 4), scales (subs, 16) f32 and, if the type has them, mins (subs, 16)
+// f32.
 // Packed activations. Token rows come in tiles of one of `widths`; rows past the last are zero:
 //   plain            (cols, width) f32
 //   quantized        (cols / 32) blocks of { d: f32, minus_128_sum: i32, q: (8, width, 4) i8,

@@ -3,10 +3,10 @@
 // at a time, so that K and V are read once for all of them. The kernel here handles f32 KV, which
 // is for diagnosis, and heads unsuited to the tensor cores (kernels/cuda/attention/tiles.cu handles
 // the others). Per row, KV head and split:
-//  1. scores: each warp takes tiles of 16 positions; two lanes per position sum the even and the
+//   1. scores: each warp takes tiles of 16 positions; two lanes per position sum the even and the
 //      odd shares of the head dimension, then add up the two sums;
 //   2. one warp per head: the split's maximum, weights exp(score - maximum), and their sum;
-//  3. one thread per value dimension and run of positions: one chain of fma over ascending
+//   3. one thread per value dimension and run of positions: one chain of fma over ascending
 //      positions; runs are added in ascending order.
 // Splits are merged in ascending order by the online softmax. Nothing depends on other rows or on
 // which kernel ran, so a row's result is the same in any step. Positions that the row does not see

@@ -1,8 +1,8 @@
 // Attention on the tensor cores over KV in tiles (kernels/cuda/attention/kv_tiles.cuh): f16, bf16
 // and q8_0. A block has up to 16 columns, each one head of one row: the heads of one KV head, for
 // as many consecutive rows of the same sequence as fit. Per split of attention.cuh:
-//  1. scores: a warp takes tiles of 16 positions, with K as operand A and the columns as operand B;
-//      a query is the sum of two numbers of the KV's type, so nearly all of its bits count (q8_0:
+//   1. scores: a warp takes tiles of 16 positions, K being operand A and the columns operand B; a
+//      query is the sum of two numbers of the KV's type, so nearly all of its bits count (q8_0:
 //      kernels/cuda/attention/tiles_q8.cuh)
 //   2. one warp per column: the split's maximum, weights exp(score - maximum), rounded (to f16, or
 //      to the sum of two bf16), and the sum of these rounded weights

@@ -8,9 +8,8 @@
 //   f16   A row of x whose largest magnitude is not in 2^-8 .. 2^15 is scaled by a power of two, so
 //         that it neither overflows nor loses precision. bf16 would need no scaling, but its 8 bits
 //         round x sixteen times as coarsely as the f16 that these weights have. The row of `out`
-//         has
-//         the same scale while the product is added to it, and is scaled back afterwards. So rows
-//         of ordinary size cost nothing extra, and only `out` is read and written.
+//         has the same scale while the product is added to it, and is scaled back afterwards. So
+//         rows of ordinary size cost nothing extra, and only `out` is read and written.
 //   bf16  x is rounded once (exact numerics use the sum of two bf16).
 // Weights beyond f16's range, +-65504, are clamped to it.
 //
