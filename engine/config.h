@@ -9,7 +9,7 @@ namespace hearth::engine {
 
 enum class SchedulerPolicy {
   kContinuous,  ///< sequences join and leave at every step
-  kStatic,      ///< a batch is filled and runs until all of it ends; for comparison
+  kStatic,      ///< a batch is filled and runs until all its sequences end; for comparison
 };
 
 struct SchedulerConfig {
@@ -22,8 +22,8 @@ struct SchedulerConfig {
   /// without chunked prefill.
   double waiting_served_ratio = 0.3;
   double decode_step_stretch = 3.0;  ///< bound on a step with decode rows, in plain decode steps
-  /// Bound on a step without decode rows; or decode_step_stretch plain steps of one row, where that
-  /// is longer.
+  /// Bound on a step without decode rows; or decode_step_stretch plain steps of one row if that is
+  /// longer.
   int64_t prefill_step_us = 250'000;
   int64_t aging_us = 2'000'000;  ///< a class that is passed over this long rises by one rank
 };
@@ -41,7 +41,7 @@ struct SpeculationConfig {
 
 /// Whether a request computes the front of a stored prefix while its end is loaded.
 enum class RestoreOverlap {
-  kByRates,  ///< where that is enough faster; see restore_plan.h
+  kByRates,  ///< if that is enough faster; see restore_plan.h
   kAlways,   ///< for tests
   kNever,
 };
@@ -50,7 +50,7 @@ struct EngineConfig {
   kernels::DType kv_type = kernels::DType::kF16;
   int32_t block_size = 16;
   /// Bytes for all KV pools; 0: enough for max_seqs half-full contexts, at most a quarter of the
-  /// device's free memory (half, where a quarter does not hold one full context). Split over layer
+  /// device's free memory (half if a quarter does not hold one full context). Split over layer
   /// groups in proportion to what a full context needs.
   uint64_t kv_bytes = 0;
   int32_t context_length = 0;  ///< 0: the model's
@@ -59,7 +59,7 @@ struct EngineConfig {
   bool always_restore = false;
   /// Only with chunked prefill.
   RestoreOverlap restore_overlap = RestoreOverlap::kByRates;
-  /// Where the device draws tokens: launch the next step before this one's tokens reach the host.
+  /// If the device draws tokens: launch the next step before this one's tokens reach the host.
   bool run_ahead = true;
   SchedulerConfig scheduler;
   SpeculationConfig speculation;

@@ -1,5 +1,5 @@
 #pragma once
-// The engine: one model, one device, many sequences. A library without a socket in it.
+// The engine: one model, one device, many sequences. A library without sockets.
 //
 // Owned and run by one thread. Other threads reach it only through the two mailboxes. One iteration
 // of `step()`: drain the inbox -> the speculator drafts tokens -> the scheduler plans a batch ->
@@ -31,9 +31,9 @@ class Engine {
  public:
   /// Takes all device memory (pools, activations, index buffers, logits). kOutOfMemory holds the
   /// numbers; kInvalidArgument names the field.
-  /// `proposer`: drafts in addition to lookup, and before it where its drafts are free; may be
-  /// null. `store`: the inbox of the store's thread, null without a store. It outlives the engine,
-  /// and its replies arrive as commands.
+  /// `proposer`: drafts in addition to lookup, and before it if its drafts are free; may be null.
+  /// `store`: the inbox of the store's thread, null without a store. It outlives the engine, and
+  /// its replies arrive as commands.
   static Result<std::unique_ptr<Engine>> create(const EngineConfig& config, kernels::OpTable ops,
                                                 std::unique_ptr<models::Model> model,
                                                 const Clock& clock,
@@ -58,8 +58,8 @@ class Engine {
   /// judge, run() does this in its first idle moment, so that it does not delay the first token
   /// after a load.
   void warm_up(bool at_once = true);
-  /// What run() does in that idle moment. False: a command arrived first, so try again later. True:
-  /// done, or impossible for lack of free blocks.
+  /// The warm-up that run() does when it is first idle. False: a command arrived first, so try
+  /// again later. True: done, or impossible for lack of free blocks.
   bool measure_costs();
 
   /// Expected speed relative to plain decoding, for one sequence with the draft model, if each
@@ -73,7 +73,7 @@ class Engine {
   MeasuredCosts measured_costs() const;
   void restore_costs(const MeasuredCosts& prices);
   /// From now on records the device's idle times between steps. take_gaps() returns those since the
-  /// last call, in microseconds; none where the device computes inside the call.
+  /// last call, in microseconds; none if the device computes inside the call.
   void time_gaps();
   std::vector<double> take_gaps();
   /// Frees the draft model. Call before run(), with nothing live.
@@ -93,7 +93,8 @@ class Engine {
   /// Bytes of KV pools.
   uint64_t kv_bytes() const;
   EngineSnapshot snapshot() const;  ///< engine thread, or no thread running
-  /// Where a dashboard turns records on and receives them (engine/steps/step_record.h).
+  /// The interface by which a dashboard turns records on and receives them
+  /// (engine/steps/step_record.h).
   WatchPort& watch_port();
   /// How often something was recorded for a dashboard; grows only while records are on.
   uint64_t watch_calls() const;

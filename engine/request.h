@@ -1,5 +1,5 @@
 #pragma once
-// What crosses the two mailboxes of the engine: commands in, events out. Plain owned values; the
+// The messages in the engine's two mailboxes: commands in, events out. Plain owned values; the
 // engine knows tokens and never text.
 
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace hearth::engine {
 
-/// Chosen by the front door; unique among the live requests of one engine.
+/// Chosen by the worker's front door; unique among the live requests of one engine.
 using RequestId = uint64_t;
 
 /// The schema or grammar of a request's text; see engine/grammar/constraint.h.
@@ -130,7 +130,7 @@ struct TokenEvent {
   int32_t sample = 0;
   int32_t index = 0;  ///< position among the sample's generated tokens
   int32_t token = 0;
-  std::optional<float> logprob;            ///< where logprobs were asked for
+  std::optional<float> logprob;            ///< if logprobs were requested
   std::vector<TokenLogprob> top_logprobs;  ///< best first
 };
 
@@ -192,8 +192,8 @@ struct SpeculationCounts {
   /// By place among the draft tokens of a step, from 0; later places count as the last.
   std::array<uint64_t, kPositions> drafted_at{}, accepted_at{};
   /// Estimate: the time that plain steps would have taken for the tokens of steps with drafts, less
-  /// the time that these steps and drafting took. For one request it is below 0 where drafts of
-  /// other requests in the same steps cost it more time than its own saved.
+  /// the time that these steps and drafting took. For one request it is below 0 if drafts of other
+  /// requests in the same steps cost it more time than its own saved.
   double saved_us = 0;
 
   /// Adds the draft tokens of one sequence in one step.
@@ -212,7 +212,7 @@ struct RequestDoneEvent {
   int32_t cached_tokens = 0;       ///< in memory when it started, or restored since
   int32_t cached_disk_tokens = 0;  ///< of those, restored for it from the store
   MissReason miss = MissReason::kNone;
-  int32_t missed_from = 0;    ///< the first prompt token that was computed, where `miss` says why
+  int32_t missed_from = 0;    ///< the first prompt token that was computed; `miss` gives the reason
   int32_t output_tokens = 0;  ///< of all samples, resumed ones not counted
   int32_t preemptions = 0;
   SpeculationCounts speculation;

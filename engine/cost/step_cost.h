@@ -16,7 +16,7 @@
 // The cost of decode rows is also kept as points (rows, us), one per row count up to kExactRows,
 // and rows_us interpolates between them: speculation needs this, where a batch of three sequences
 // may become one of seven rows. A point that was not measured for kForgotten decode steps is
-// ignored where newer ones exist, so that a row count that once looked expensive is tried again.
+// ignored if newer ones exist, so that a row count that once looked expensive is tried again.
 
 #include <array>
 #include <cstdint>
@@ -31,7 +31,7 @@ struct PrefillRun {
   int32_t count = 0;
 };
 
-/// What is kept of measured costs for a later engine of the same model on the same machine.
+/// Measured costs that a later engine of the same model on the same machine can reuse.
 struct MeasuredCosts {
   std::vector<double> token_us;  ///< of a prefill token, per class of position; 0: not measured
 };
@@ -53,8 +53,8 @@ class StepCost {
 
   /// The time, in us, that prefill may take in a step with `decode_rows` rows that may last
   /// `stretch` plain steps. A step without decode rows may last `step_us`, or `stretch` plain steps
-  /// of one row where that is longer: if reading the weights takes most of `step_us`, hardly a
-  /// token would fit.
+  /// of one row if that is longer: if reading the weights takes most of `step_us`, hardly a token
+  /// would fit.
   double prefill_room_us(int32_t decode_rows, double stretch, int64_t step_us) const;
   /// Prefill tokens from position `first` on that fit into `room_us`.
   int32_t tokens_within(double room_us, int32_t first) const;
@@ -92,7 +92,7 @@ class StepCost {
 
   double price(int position_class) const;
   /// The part of a step's cost that does not depend on its prefill tokens. Weights are read once
-  /// for all rows, so a step of prefill alone (0 rows) has that of one decode row, where it was
+  /// for all rows, so a step of prefill alone (0 rows) has that of one decode row if that was
   /// measured.
   double base_us(int32_t decode_rows) const;
 

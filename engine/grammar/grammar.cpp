@@ -18,7 +18,7 @@ std::shared_ptr<Piece> piece(Piece::Type type) {
 }
 
 /// UTF-8 of a range of characters, as ranges of bytes one after the other: cut so that all bytes
-/// behind the first differing one run over all of their values.
+/// after the first differing one cover all of their values.
 using ByteRanges = std::vector<std::pair<uint8_t, uint8_t>>;
 
 int utf8_length(uint32_t c) { return c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4; }

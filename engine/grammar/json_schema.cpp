@@ -1,8 +1,8 @@
-// JSON schemas (draft 2020-12, the part that a generator can promise) as grammars. What is made is
-// always valid; not all that is valid is made:
-//   objects   properties in the order of the schema; those that it does not name only where
-//             additionalProperties says so, or where it names none at all; those have short names
-//   blanks    at most one, behind a comma or a colon
+// JSON schemas (draft 2020-12, the part that a generator can promise) as grammars. The output is
+// always valid, but not all valid JSON is generated:
+//   objects   properties in the order of the schema; others only if additionalProperties
+//             says so or if the schema names none at all; those have short names
+//   blanks    at most one, after a comma or a colon
 //   numbers   at most 15 digits on each side of the point, exponents of one or two digits
 // A keyword that is not known, or cannot be promised, is an error that names it.
 

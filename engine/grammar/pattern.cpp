@@ -18,7 +18,8 @@ const CharRanges kDigits = {{'0', '9'}};
 const CharRanges kWords = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 const CharRanges kBlanks = {{'\t', '\r'}, {' ', ' '}};
 
-/// What is not in them, of ASCII: what lies beyond is a word or not depending on who asks.
+/// The ASCII characters outside of them; whether other characters belong to words differs between
+/// regex dialects.
 CharRanges ascii_complement(const CharRanges& chars) {
   CharRanges out;
   for (auto [low, high] : complement(chars)) {

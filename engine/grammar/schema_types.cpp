@@ -151,7 +151,7 @@ Result<PiecePtr> SchemaReader::array(const Dict& d, int depth) {
   const bool closed = items != nullptr && items->kind() == Kind::kBool && items->as_int() == 0;
   const auto known = size32(first);
   if (closed && min > known) return wrong("minItems is above what prefixItems allow");
-  PiecePtr tail = nothing_piece();  // behind all of `first`
+  PiecePtr tail = nothing_piece();  // after all of `first`
   if (!closed && (max < 0 || max > known)) {
     PiecePtr item;
     if (items == nullptr) {

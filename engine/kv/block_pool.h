@@ -29,15 +29,15 @@ class BlockPool {
   int32_t num_free() const { return size32(free_); }
   int32_t num_cached() const { return num_cached_; }
   int32_t num_used() const { return num_blocks() - num_free() - num_cached(); }
-  /// What could be handed out: free blocks, and cached ones once they are evicted.
+  /// Blocks that could be allocated: free ones, and cached ones after eviction.
   int32_t num_available() const { return num_free() + num_cached(); }
 
-  /// A free block, now with one reference and on that owner list. Nothing when none is free: evict
+  /// Takes a free block, with one reference and on that owner list. Empty if none is free: evict
   /// first.
   std::optional<int32_t> allocate(int32_t owner_list = 0);
-  /// One more reference on a used or cached block.
+  /// Adds a reference to a used or cached block.
   void add_ref(int32_t block);
-  /// One reference less. At none, the block becomes cached if it is indexed, free otherwise; of
+  /// Drops a reference. A block without references becomes cached if it is indexed, else free; of
   /// equally valuable ones released one after another, the first is evicted first.
   void release(int32_t block);
   int32_t ref_count(int32_t block) const { return at(block).refs; }
@@ -74,7 +74,7 @@ class BlockPool {
     bool indexed = false;
     bool continued = false;
     uint8_t owner_list = 0;
-    int32_t place = kNone;  ///< in its owner list's heap, where it may be evicted
+    int32_t place = kNone;  ///< index in its owner list's heap; kNone if it must not be evicted
     int64_t uses = 0;
     double recompute_us = 0;
     double value = 0;       ///< when it was released
@@ -84,7 +84,7 @@ class BlockPool {
   struct OwnerList {
     int32_t held = 0;
     double age = 0;
-    std::vector<int32_t> heap;  ///< what may be evicted, the least valuable on top
+    std::vector<int32_t> heap;  ///< blocks that may be evicted, the least valuable on top
   };
 
   const Block& at(int32_t block) const;

@@ -1,14 +1,13 @@
 #pragma once
-// Which sequence holds which KV block: the pools of all layer groups, the prefix index over them,
-// and the block tables of sequences. Pure bookkeeping; device copies are returned as a list.
+// Tracks which sequence holds which KV block: the pools of all layer groups, the prefix index over
+// them, and the block tables of sequences. Pure bookkeeping; device copies are returned as a list.
 //
 // Invariants after each call:
 //  * A sequence refers to the blocks of positions [0, num_tokens), in sliding groups only to those
 //    its next query can see, and to blocks reserved for the coming step.
 //  * Full blocks are never written again. Forks may share a partly filled last block, and a
-//  sequence
-//    may share the front of another's full block; the first to write copies the block, unless it
-//    holds the only reference and the block is not indexed.
+//    sequence may share the front of another's full block. The first to write copies the block,
+//    unless it holds the only reference and the block is not indexed.
 //  * A sequence whose chain is indexed refers to the indexed block at every depth (its own copy of
 //    equal tokens is released when it finds an indexed one), and blocks are released last to first.
 //  * In a full group no block is evicted before those that follow it, so chains shrink from their
@@ -56,13 +55,13 @@ struct NodeMark {
 struct AheadBlocks {
   int32_t first = 0;
   int32_t end = 0;
-  /// Per group, block end - 1 first; kNoBlock where a sliding group's window does not reach back.
+  /// Per group, block end - 1 first; kNoBlock if a sliding group's window does not reach back.
   std::vector<std::vector<int32_t>> blocks;
 };
 
 /// The KV of one sequence. Moved, never copied, because it owns references (see KvCache::fork).
 struct SequenceBlocks {
-  /// Per group, logical -> physical; kNoBlock where a sliding group gave the block back.
+  /// Per group, logical -> physical; kNoBlock if a sliding group released the block.
   std::vector<std::vector<int32_t>> tables;
   int32_t num_tokens = 0;   ///< positions whose K and V are stored
   NodeId tip = kNoNode;     ///< node of the last indexed full block, or the root; pinned.
@@ -123,8 +122,8 @@ class KvCache {
                         int32_t step_tokens) const;
   /// Blocks of `group` that only this sequence refers to: `release` makes them available.
   int32_t exclusive_blocks(const SequenceBlocks& seq, int32_t group) const;
-  /// Makes positions [seq.num_tokens, num_tokens) writable, evicting cached blocks where none is
-  /// free. False, and nothing changed, when there are not enough. Appends the copies to be made.
+  /// Makes positions [seq.num_tokens, num_tokens) writable, evicting cached blocks if none is free.
+  /// False, with nothing changed, if there are not enough. Appends the copies to be made.
   bool reserve(SequenceBlocks& seq, int32_t num_tokens, std::vector<BlockCopy>& copies);
   /// K and V of tokens[0, num_tokens) are stored: indexes the blocks that became full, and releases
   /// those that left a sliding window.
@@ -138,7 +137,7 @@ class KvCache {
 
   /// `seq` has just begun and ends at a block border: shares the next block of `of`, up to token
   /// `max_tokens`, as far as the tokens of the two are equal. Returns the tokens gained, less than
-  /// a block; 0 where `of` has no such block.
+  /// a block; 0 if `of` has no such block.
   int32_t share_partial(const SequenceBlocks& of, std::span<const int32_t> tokens_of,
                         SequenceBlocks& seq, std::span<const int32_t> tokens, int32_t max_tokens);
   /// `child` (empty) shares all blocks of `parent` from now on.
@@ -150,15 +149,15 @@ class KvCache {
 
   /// Adds `count` restored blocks after the first `first_block` blocks of the chain, as cached
   /// ones. Bit i of present[group] says whether block i has that group's KV (full groups: always).
-  /// Evicts cached blocks where none is free. Returns how many it took: fewer where the chain
-  /// before them is not cached (any more), or blocks ran out. Appends to `writes`; their bytes must
-  /// be written before the next call here.
+  /// Evicts cached blocks if none is free. Returns how many it added: fewer if the chain before
+  /// them is not cached (any more) or blocks ran out. Appends to `writes`; their bytes must be
+  /// written before the next call here.
   int32_t insert(std::string_view scope, std::span<const int32_t> tokens, int32_t first_block,
                  int32_t count, std::span<const uint64_t> present, std::vector<BlockWrite>& writes);
   /// Adds `count` restored blocks directly before those that are ahead of the sequence; the last of
-  /// all is `end_block` - 1. `present` and `writes` as for insert. Returns how many it took, from
-  /// the last backwards: fewer where the sequence has computed that far itself or no block is left,
-  /// none where they are not the ones that come next.
+  /// all is `end_block` - 1. `present` and `writes` as for insert. Returns how many it added, from
+  /// the last backwards: fewer if the sequence has computed that far itself or no block is left,
+  /// none if they are not the next ones.
   int32_t insert_ahead(SequenceBlocks& seq, int32_t first_block, int32_t count, int32_t end_block,
                        std::span<const uint64_t> present, std::vector<BlockWrite>& writes);
   /// If the sequence has reached the blocks ahead of it, takes them over. Returns the tokens
@@ -190,7 +189,7 @@ class KvCache {
                                   int32_t group, int32_t num_blocks) const;
 
   /// How many different blocks in the index continue the chain's first `num_blocks` blocks. 0 also
-  /// where those are not in the index themselves.
+  /// if those are not in the index themselves.
   int32_t continuations(std::string_view scope, std::span<const int32_t> tokens,
                         int32_t num_blocks) const;
 

@@ -1,5 +1,6 @@
 #pragma once
-// How much device memory an engine takes, to the byte, before it takes any. Pure arithmetic.
+// Computes how much device memory an engine takes, to the byte, before any is allocated. Pure
+// arithmetic.
 
 #include <cstdint>
 #include <vector>
@@ -43,8 +44,8 @@ struct MemoryPlan {
 };
 
 /// The configuration for this model. An encoder computes a text in one step, keeps K and V in f32
-/// for a few texts, and caches and drafts nothing, whatever was asked for. Unchanged for models
-/// that generate.
+/// for a few texts, and caches and drafts nothing, regardless of the given configuration. Unchanged
+/// for models that generate.
 EngineConfig config_for(const EngineConfig& config, const models::ModelInfo& info);
 
 /// kInvalidArgument names the field and its range; kOutOfMemory holds the bytes available and the

@@ -1,7 +1,7 @@
 #pragma once
-// Which blocks hold the KV of which tokens: a tree of full blocks, found by hash.
+// Maps tokens to the blocks that hold their KV: a tree of full blocks, found by hash.
 //
-// A node stands for `block_size` tokens after those of its parent. Its hash is XXH3-128 over
+// A node represents `block_size` tokens after those of its parent. Its hash is XXH3-128 over
 // (parent hash, token ids); a root's hash is over its scope, a text of all that changes KV (model
 // fingerprint, rope and context settings, KV type, numerics_id, block size, salt). A lookup goes
 // from the root down and compares parent and tokens at each node, because a hash alone proves
@@ -37,24 +37,24 @@ class PrefixIndex {
   /// `num_blocks`: blocks of each layer group's pool.
   PrefixIndex(int32_t block_size, std::span<const int32_t> num_blocks);
 
-  /// The root of that scope, or kNoNode where the index has none.
+  /// The root of that scope, or kNoNode if the index has none.
   NodeId find_root(std::string_view scope) const;
   /// The node of that hash, or kNoNode.
   NodeId find(const Hash128& hash) const;
-  /// The root of that scope, made if there is none, pinned once more.
+  /// The root of that scope, created if there is none, with one more pin.
   NodeId pin_root(std::string_view scope);
 
   /// The child of `parent` that holds exactly these block_size tokens, or kNoNode.
   NodeId find_child(NodeId parent, std::span<const int32_t> tokens) const;
-  /// That child, made if there is none. kNoNode if another chain has the same hash: then the blocks
-  /// of this chain cannot be indexed.
+  /// That child, created if there is none. kNoNode if another chain has the same hash: then the
+  /// blocks of this chain cannot be indexed.
   NodeId find_or_add_child(NodeId parent, std::span<const int32_t> tokens);
 
   void pin(NodeId node);
   /// Also prunes, and returns what `prune` does.
   NodeId unpin(NodeId node);
 
-  /// Attaches a block, where the node has none of that group.
+  /// Attaches a block if the node has none of that group.
   void attach(NodeId node, int32_t group, int32_t block);
   /// Takes the block from its node and returns the node, which stays until `prune`.
   NodeId detach(int32_t group, int32_t block);
@@ -80,7 +80,7 @@ class PrefixIndex {
   std::span<const int32_t> tokens(NodeId node) const;
   /// Nodes alive, roots included.
   int32_t num_nodes() const { return num_nodes_; }
-  /// Numbers of nodes are below this.
+  /// All node numbers are below this.
   NodeId end_node() const { return static_cast<NodeId>(nodes_.size()); }
   bool alive(NodeId node) const { return nodes_[node].alive; }
   bool is_root(NodeId node) const { return at(node).is_root; }
@@ -116,7 +116,7 @@ class PrefixIndex {
   const size_t num_groups_;
   std::vector<Node> nodes_;
   std::vector<int32_t> tokens_;  ///< (nodes, block_size)
-  std::vector<int32_t> blocks_;  ///< (nodes, groups), kNoBlock where nothing is attached
+  std::vector<int32_t> blocks_;  ///< (nodes, groups), kNoBlock if nothing is attached
   std::vector<NodeId> unused_;
   int32_t num_nodes_ = 0;
   std::vector<std::vector<NodeId>> node_of_block_;  ///< per group

@@ -16,15 +16,13 @@ inline constexpr int64_t kMaxUsesCounted = 32;
 ///   value = age + min(uses, kMaxUsesCounted) x recompute_us / bytes
 ///
 ///   age           of the owner's cache at the piece's last use: the value of the piece evicted
-///   last
-///                 (0 before the first eviction). So newer pieces overtake one that is not used any
-///                 more, the less valuable the sooner.
+///                 last (0 before the first eviction). So newer pieces overtake one that is no
+///                 longer used, the less valuable the sooner.
 ///   uses          sequences that found it, plus one if any ended there: a piece that was used
-///   before
-///                 is likely to be used again. 0: no reuse is expected.
+///                 before is likely to be used again. 0: no reuse is expected.
 ///   recompute_us  time to compute its tokens again, by measured rates; grows with their position,
 ///                 as attention looks back further.
-///   bytes         room that it takes; 1 where all pieces have one size.
+///   bytes         its size; 1 if all pieces have the same size.
 ///
 /// The least valuable is evicted first; of equal ones, the one used longest ago. With a cost of 0
 /// everywhere, last use alone decides.

@@ -1,6 +1,6 @@
 #pragma once
-// What an engine counts of its steps and requests, for snapshots and for what it reports of a
-// request. Decides nothing. Engine thread.
+// Counts an engine's steps and requests, for snapshots and for the reports of a request. Decides
+// nothing. Engine thread.
 
 #include <cstdint>
 
@@ -19,7 +19,7 @@ class EngineCounters {
   void add_joined_tokens(uint64_t tokens);
   void request_done(const RequestStats& stats, int64_t now_us);
 
-  /// Proposers took so long before the coming step.
+  /// Time that proposers took before the coming step.
   void add_draft_us(double us) { uncharged_draft_us_ += us; }
   /// The rows of a step are computed, in `step_us`; their tokens are drawn next.
   void step_computed(const StepPlan& plan, const StepCost& cost, int64_t step_us);
@@ -47,8 +47,8 @@ class EngineCounters {
   // This step.
   int32_t accepted_in_step_ = 0;
   bool has_drafts_ = false;
-  double plain_us_ = 0;            ///< the step would have taken without drafts
-  double drafted_us_ = 0;          ///< the step took, and drafting for it
+  double plain_us_ = 0;            ///< time that the step would have taken without drafts
+  double drafted_us_ = 0;          ///< time that the step took, including drafting for it
   double uncharged_draft_us_ = 0;  ///< drafting that no step was charged for yet
 };
 

@@ -26,7 +26,7 @@
 
 namespace hearth::engine {
 
-/// The engine's side of the store: what it restores and what it saves.
+/// The engine's side of the store: restoring and saving.
 struct SlowTier {
   SlowTier(KvLayout layout, KvCache& kv, ModelRunner& runner, Mailbox<StoreCommand>& store,
            const EngineConfig& config);

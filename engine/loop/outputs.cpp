@@ -13,7 +13,7 @@ namespace hearth::engine {
 namespace {
 
 /// What a device computes for a row that is drawn with these parameters, without sample and
-/// position; nothing where the host needs all logits.
+/// position; nothing if the host needs all logits.
 std::optional<RowWish> device_wish(const SamplingParams& params, int32_t vocab_size) {
   if (!params.logit_bias.empty() || params.repetition_penalty != 1.0f ||
       params.presence_penalty != 0.0f || params.frequency_penalty != 0.0f ||

@@ -30,7 +30,7 @@ double log_sum_exp(std::span<const float> logits) {
 }
 
 /// Least of the 64 bits of a token that may reach `score` from logit / temperature = x, or a little
-/// less. Noise grows with them, so most tokens are told apart by one comparison instead of two
+/// less. Noise grows with them, so most tokens are distinguished by one comparison instead of two
 /// logarithms.
 uint64_t least_bits(double score, double x) {
   // With noise g(u) >= wanted, u >= exp(-exp(-wanted)); counted from 1 downwards, where doubles
@@ -317,7 +317,7 @@ void Sampler::collect_from(std::span<const float> logits, float floor, double te
 void Sampler::collect_top_p(std::span<const float> logits, double top_p, double temperature) {
   constexpr int32_t kBins = 2048;
   const float max = largest(logits);
-  // Held where no difference of logits times it passes what a float holds.
+  // Bounded so that no difference of logits times it exceeds the range of a float.
   const auto inverse = static_cast<float>(std::min(1 / temperature, 1e6));
   const float bins_per_logit = inverse * (kBins / 32);  // the last bin takes all further down
   // Four sums of each bin in turn: most logits fall into one bin, and each addition to a sum waits

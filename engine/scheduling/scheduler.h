@@ -1,19 +1,19 @@
 #pragma once
-// What runs next. Pure logic: no device, no clock of its own (times are passed in), no randomness.
+// Decides what runs next. Pure logic: no device, no clock of its own (times are passed in), no
+// randomness.
 //
-// Each plan() takes every running decode row, then prefill chunks as far as the time budget goes:
-// a step with decode rows lasts at most `decode_step_stretch` plain ones, one without at most
+// Each plan() takes every running decode row, then prefill chunks within the time budget: a
+// step with decode rows lasts at most `decode_step_stretch` plain ones, one without at most
 // `prefill_step_us` or as many plain ones if that is longer, judged by StepCost. After the end of a
 // prompt, a step without decode rows takes no more prefill than one with decode rows would: a first
 // token does not wait for other prompts. Order among prefills: rank, then owner (fewest tokens
-// served), then the
-// longest cached prefix among the owner's oldest, then arrival. The rank is the class, raised by
-// one for each `aging_us` of steps in which a higher class had prefill rows and a class that wanted
-// some had none; a sequence keeps the rank it was admitted with. So no class starves, and age does
-// not undo fairness between the owners of one class.
+// served), then the longest cached prefix among the owner's oldest, then arrival. The rank is the
+// class, raised by one for each `aging_us` of steps in which a higher class had prefill rows and a
+// class that wanted some had none; a sequence keeps the rank it was admitted with. So no class
+// starves, and age does not undo fairness between the owners of one class.
 //
 // Room. A waiting sequence is admitted when slots are free and blocks for all its tokens are free
-// or evictable beyond what running prefills still need. Where there is no room:
+// or evictable beyond what running prefills still need. If there is no room:
 //  * a running sequence that needs a block preempts the youngest of the lowest class below it;
 //  * a waiting one preempts running ones of a lower class, and of an owner of its own class that
 //    would still run at least as many as the waiting one's owner. So classes and owners get their
@@ -77,7 +77,7 @@ class Scheduler {
  public:
   struct Limits {
     int32_t context_length = 0;
-    int32_t max_step_tokens = 0;  ///< rows of a step that there are buffers for
+    int32_t max_step_tokens = 0;  ///< rows of a step, limited by the buffers
     int32_t max_outputs = 0;      ///< output rows of a step; more than max_seqs
   };
   Scheduler(const SchedulerConfig& config, const Limits& limits, KvCache& kv);
@@ -93,19 +93,18 @@ class Scheduler {
   /// `stored`. Empty exactly when nothing is live, or all that is waits for the store.
   const StepPlan& plan();
   /// Reserves blocks for the step after the planned one, so that it can be launched before the
-  /// tokens of this one are known: the same rows, each one position further. False where a
-  /// different step may be due: one with other rows than decode rows, or because a sequence waits
-  /// or ends.
+  /// tokens of this one are known: the same rows, each one position further. False if a different
+  /// step may be due: one with other rows than decode rows, or because a sequence waits or ends.
   bool reserve_ahead();
   /// In place of plan(): the step that was reserved, without the sequences that have ended. Newer
-  /// sequences wait one step. Empty where all have ended; then call plan().
+  /// sequences wait one step. Empty if all have ended; then call plan().
   const StepPlan& plan_ahead();
   /// Running sequences that need one decode row each, in the order they were admitted.
   void decoding(std::vector<Sequence*>& out) const;
   /// A sequence waits, or has prompt tokens to compute.
   bool prefill_wanted() const;
-  /// While set, each step packs the weights that it needs (OpTable::pack_more). Such steps say
-  /// nothing about the cost of later ones, and a prompt should take few of them.
+  /// While set, each step packs the weights that it needs (OpTable::pack_more). The cost of such
+  /// steps does not predict that of later ones, and a prompt should take few of them.
   void set_weights_late(bool late) { weights_late_ = late; }
   /// The planned rows were computed: their KV is stored from now on, except that of drafts.
   void stored(const StepPlan& plan);
@@ -163,7 +162,7 @@ class Scheduler {
   Seniority seniority(const Sequence& seq) const;
   bool goes_before(const Sequence& a, const Sequence& b) const;
 
-  // The step: who gets rows.
+  // The step: which sequences get rows.
   void begin_plan();
   void plan_decode();
   void plan_drafts();
@@ -177,7 +176,7 @@ class Scheduler {
   void plan_rows(Sequence& seq, int32_t count);
   void charge(Sequence& seq);
 
-  // Room: who holds slots and blocks.
+  // Room: which sequences hold slots and blocks.
   bool may_enter(const Sequence& seq) const;
   void begin_blocks(Sequence& seq);
   void share_fork(Sequence& seq);

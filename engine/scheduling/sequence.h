@@ -56,7 +56,7 @@ struct Sequence {
   int32_t num_pending() const { return size32(tokens) - blocks.num_tokens; }
 };
 
-/// What the slow tier does for one request. Written by PrefixRestorer.
+/// The state of the slow tier for one request. Written by PrefixRestorer.
 struct RestoreState {
   uint64_t id = 0;          ///< of the lookup or load in progress; 0: none
   bool overlaps = false;    ///< the end of the prompt is loaded while its front is computed
@@ -73,8 +73,8 @@ struct RestoreState {
   bool waits() const { return id != 0 && !overlaps; }
 };
 
-/// What is measured of one request for its RequestDoneEvent. Written by the step loop, except as
-/// noted; times are on the engine's clock.
+/// Measurements of one request for its RequestDoneEvent. Written by the step loop, except as noted;
+/// times are on the engine's clock.
 struct RequestStats {
   std::optional<int64_t> started_us;
   std::optional<int64_t> first_token_us;  ///< of any sample

@@ -14,7 +14,7 @@ namespace {
 /// Rows of one step at most: more would only speed up prompts, which may take their time.
 constexpr int32_t kDraftStepTokens = 256;
 /// A shadow that is at most this far behind computes the missing rows in its first drafting step;
-/// the second value holds where no time is given for catching up.
+/// the second value applies if no time is given for catching up.
 constexpr int32_t kNear = 32;
 constexpr int32_t kVeryNear = 8;
 /// The smallest chunk that is worth reading the weights for.
@@ -284,7 +284,7 @@ void DraftModel::propose(std::span<Draft* const> drafts, double catch_up_us) {
   }
 }
 
-// False where no token can follow: at the end of the text, or if the logits are not finite.
+// False if no token can follow: at the end of the text, or if the logits are not finite.
 bool DraftModel::draw(Shadow& shadow, int32_t output_row) {
   Sequence& seq = shadow.seq;
   const Request& request = seq.request->request;

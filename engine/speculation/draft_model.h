@@ -45,7 +45,7 @@ class DraftModel final : public Proposer {
                                                     std::unique_ptr<models::Model> model,
                                                     const Clock& clock);
 
-  /// From now on it drafts what the script has, where the script knows the text, at its own cost in
+  /// From now on it drafts what the script has, if the script knows the text, at its own cost in
   /// time: for measurements. The script outlives it.
   void replay(const ReplayScript* script) { script_ = script; }
 

@@ -37,9 +37,9 @@ class Proposer {
   virtual void propose(std::span<Draft* const> drafts, double catch_up_us) = 0;
   /// The sequence is removed.
   virtual void forget(const Sequence& seq) { (void)seq; }
-  /// Whether a draft costs nothing worth counting. Such a proposer is also asked where no draft is
+  /// Whether the cost of a draft is negligible. Such a proposer is also asked when no draft is
   /// verified, to learn how good its drafts would have been. A proposer that computes is asked
-  /// after those, and only where it pays.
+  /// after those, and only if it pays.
   virtual bool free() const { return true; }
   /// The time to draft `tokens` tokens for each of so many sequences, in us; nothing if not known.
   virtual std::optional<double> propose_us(int32_t sequences, int32_t tokens) const {

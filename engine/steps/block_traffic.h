@@ -25,11 +25,11 @@ class BlockTraffic {
   /// For blocks of these groups. Before reserve(), copies are not made alongside steps.
   BlockTraffic(const kernels::OpTable& ops, std::span<const GroupPlan> groups);
 
-  /// Takes host memory for `num_pieces` (64 at most) of `piece_bytes` each. Takes none where the
+  /// Takes host memory for `num_pieces` (64 at most) of `piece_bytes` each. Takes none if the
   /// system gives none or the device needs none.
   void reserve(size_t piece_bytes, int32_t num_pieces);
   bool reserved() const { return pieces_ != nullptr; }
-  /// A piece for `bytes`; empty where none is free or the piece is too small.
+  /// A piece for `bytes`; empty if none is free or pieces are too small.
   ChunkData take(size_t bytes) const;
   bool owns(std::span<const std::byte> memory) const;
 
@@ -70,10 +70,10 @@ class BlockTraffic {
   kernels::OpTable ops_;
   std::vector<std::vector<Moves>> moves_;  ///< per group and block
   uint64_t last_mark_ = 0;
-  bool unmarked_ = false;      ///< copies were started behind it
-  bool behind_steps_ = false;  ///< copies started now wait for all that is computed
-  uint64_t ended_ = 0;         ///< mark that is known to have
-  uint64_t settled_ = 0;       ///< mark that has, or that the next step waits for
+  bool unmarked_ = false;      ///< copies were started after the last mark
+  bool behind_steps_ = false;  ///< copies started now wait for all launched steps
+  uint64_t ended_ = 0;         ///< last mark that is known to have ended
+  uint64_t settled_ = 0;       ///< last mark that has ended or that the next step waits for
   std::shared_ptr<Pieces> pieces_;
 };
 

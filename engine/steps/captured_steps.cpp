@@ -5,9 +5,9 @@
 namespace hearth::engine {
 namespace {
 
-/// Beyond it a step computes for so long that its launches are hidden behind it.
+/// Beyond this, a step computes for so long that its launches are hidden.
 constexpr int32_t kMaxRows = 64;
-/// Close together where a row more costs a launch bound's empty blocks most.
+/// Closely spaced for few rows, where the empty blocks of a larger launch bound cost most.
 constexpr int32_t kBuckets[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, kMaxRows};
 
 }  // namespace

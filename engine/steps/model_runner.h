@@ -43,11 +43,11 @@ class ModelRunner {
   void finish(const StepPlan& plan);
   /// A step was launched ahead whose plan has not been started yet.
   bool ahead() const { return ahead_ != nullptr; }
-  /// No plan will be started for it. It writes only after the tokens of its sequences.
+  /// Discards it: no plan will be started for it. It writes only after the tokens of its sequences.
   void drop_ahead() { ahead_ = nullptr; }
 
   /// From now on measures the device's idle times, from the end of one step to the beginning of the
-  /// next. Nothing where the device computes inside the call.
+  /// next. Measures nothing if the device computes inside the call.
   void time_gaps() { gaps_timed_ = ops_.clock != nullptr; }
   /// Microseconds, of the steps since the last call.
   std::vector<double> take_gaps() { return std::exchange(gaps_us_, {}); }
@@ -122,16 +122,16 @@ class ModelRunner {
   std::vector<kernels::GroupIndex> group_index_;
   kernels::BatchIndex batch_;  ///< addresses alone
   CapturedSteps captured_;
-  std::vector<int32_t> tables_;      ///< the block tables that index_ holds behind all uploads
-  kernels::HostBuffer host_logits_;  ///< where the device has memory of its own
+  std::vector<int32_t> tables_;      ///< the block tables in index_ after all uploads
+  kernels::HostBuffer host_logits_;  ///< if the device has memory of its own
   bool picks_tokens_ = false;
-  StepBuffers buffers_[2];               ///< one where no step is launched ahead
+  StepBuffers buffers_[2];               ///< one if no step is launched ahead
   StepBuffers* filled_ = &buffers_[0];   ///< those being laid out
   StepBuffers* current_ = &buffers_[0];  ///< of the last step that was started
-  StepBuffers* ahead_ = nullptr;         ///< of the step behind it
+  StepBuffers* ahead_ = nullptr;         ///< of the step launched ahead
   std::vector<int32_t> rows_of_ahead_;   ///< current_'s row of each output row; empty: the same
   int32_t num_outputs_ = 0;              ///< of the last plan started
-  std::vector<bool> fetched_;            ///< which logits are on the host, where not all are
+  std::vector<bool> fetched_;            ///< which logits are on the host, if not all are
   bool gaps_timed_ = false;
   uint64_t last_end_stamp_ = 0;
   std::vector<double> gaps_us_;

@@ -46,8 +46,8 @@ struct StepBuffers {
   std::vector<RowWish> wishes;   ///< empty: all logits are on the host
   std::vector<RowOf> rows;       ///< of a step launched ahead
   kernels::BatchIndex batch;
-  uint64_t mark = 0;  ///< behind it; 0: there is none, or nobody has to wait
-  /// Where steps are timed: in front of it and behind it, by the device's clock.
+  uint64_t mark = 0;  ///< after the step; 0: there is none, or nothing has to wait
+  /// If steps are timed: before and after the step, by the device's clock.
   uint64_t begin_stamp = 0;
   uint64_t end_stamp = 0;
 };

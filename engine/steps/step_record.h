@@ -1,7 +1,7 @@
 #pragma once
-// What a dashboard shows of the engine: a record per step, the state of every KV block, the
-// progress of every live request. Nothing is recorded while no dashboard is connected. Owned by the
-// engine thread; `take` returns an owned value.
+// The data of the engine that a dashboard shows: a record per step, the state of every KV block,
+// the progress of every live request. Nothing is recorded while no dashboard is connected. Owned by
+// the engine thread; `take` returns an owned value.
 
 #include <atomic>
 #include <cstdint>
@@ -50,7 +50,7 @@ struct BlockCell {
   int32_t position = 0;   ///< its place in that sequence's table
   BlockState state = BlockState::kFree;
   uint8_t refs = 0;      ///< 255: that many or more
-  bool on_disk = false;  ///< the store has it too
+  bool on_disk = false;  ///< also in the store
   bool operator==(const BlockCell&) const = default;
 };
 

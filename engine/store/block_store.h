@@ -17,7 +17,7 @@ struct ChunkToSave {
   const NamedChain* chain = nullptr;
   const ChunkShape* shape = nullptr;
   std::span<const std::byte> data;
-  double recompute_us = 0;  ///< to compute it anew; see prefix_value
+  double recompute_us = 0;  ///< time to recompute it; see prefix_value
 };
 
 enum class StoreState {
@@ -41,12 +41,12 @@ struct StoreStats {
   std::string last_error;
   /// Grows when saved chunks may be lost, so that they may be offered again.
   uint64_t epoch = 0;
-  // In host memory, in front of the database (ram_store.h).
+  // The tier in host memory, in front of the database (ram_store.h).
   uint64_t ram_budget_bytes = 0;  ///< 0: none
   uint64_t ram_bytes = 0;
   uint64_t ram_pinned_bytes = 0;  ///< of them, of what is pinned on disk
   uint64_t ram_chunks = 0;
-  uint64_t ram_loaded = 0;  ///< of chunks_loaded, those that came from it
+  uint64_t ram_loaded = 0;  ///< of chunks_loaded, those loaded from host memory
   uint64_t ram_evicted = 0;
 
   bool takes_offers() const { return state == StoreState::kWriting || ram_budget_bytes > 0; }
@@ -65,13 +65,13 @@ class BlockStore {
 
   virtual NamedChain name(Chain chain) const = 0;
   /// Chunks that continue the chain at block `first_block`, up to `max_blocks` from the root, in
-  /// order and without a gap in full groups. Where groups slide, there may be several with one
-  /// index. Empty: a miss. Errors are misses too, and already counted.
+  /// order and without a gap in full groups. With sliding groups, several may have the same index.
+  /// Empty: a miss. Errors are misses too, and already counted.
   virtual Result<std::vector<FoundChunk>> find(const NamedChain& chain, int32_t first_block,
                                                int32_t max_blocks) = 0;
   /// The bytes of a found chunk, verified; `found->shape` becomes the stored one.
   virtual Result<ChunkData> load(const NamedChain& chain, FoundChunk* found) = 0;
-  /// Writes them in one transaction; those that are there already are only touched.
+  /// Writes them in one transaction; chunks that are already stored are only touched.
   virtual Result<void> save(std::span<const ChunkToSave> chunks) = 0;
   /// Counts a use of a stored chunk whose blocks were found in memory. False: it is not stored.
   virtual Result<bool> touch(const NamedChain& chain, int32_t index, int32_t num_blocks) = 0;

@@ -37,7 +37,7 @@ inline constexpr int32_t kMaxChunkBlocks = 64;
 struct ChunkShape {
   int32_t index = 0;  ///< the chunk begins at block index * chunk_blocks
   int32_t num_blocks = 0;
-  /// Per group, bit i: block i of the chunk is there. Full groups have all of them, sliding ones
+  /// Per group, bit i: block i of the chunk is present. Full groups have all of them, sliding ones
   /// those that were in the window.
   std::vector<uint64_t> present;
 

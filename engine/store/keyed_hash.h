@@ -1,7 +1,7 @@
 #pragma once
 // XXH3-128 with a secret of our own, computed in pieces. The same value on every machine. Uses AVX2
-// where the processor has it, which is faster than the bytes can be read. On a Zen 5, for a MiB in
-// the core's cache, 128 KiB at a time: SSE2 10 GB/s, AVX2 35, AVX-512 20.
+// if the processor has it, which is faster than the bytes can be read. On a Zen 5, for a MiB in the
+// core's cache, 128 KiB at a time: SSE2 10 GB/s, AVX2 35, AVX-512 20.
 
 #include <cstddef>
 #include <cstdint>
@@ -39,7 +39,7 @@ class KeyedHash {
   std::unique_ptr<State> state_;
 };
 
-/// How a state takes bytes: one per instruction set. `state` is an XXH3_state_t.
+/// Adds bytes to a state: one function per instruction set. `state` is an XXH3_state_t.
 using HashUpdate = void (*)(void* state, const void* data, size_t size);
 void hash_update_plain(void* state, const void* data, size_t size);
 void hash_update_avx2(void* state, const void* data, size_t size);  ///< x86-64 only

@@ -1,5 +1,5 @@
-// Compiled for AVX2 and called only where the processor has it. All of xxhash.h is static here, so
-// the linker cannot use it in place of the portable code of another file.
+// Compiled for AVX2 and called only if the processor has it. All of xxhash.h is static here, so the
+// linker cannot use it in place of the portable code of another file.
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -57,7 +57,7 @@ class Statement {
 
 class Database {
  public:
-  /// Makes the file (mode 0600) where it is absent. `vfs`: the name of a registered one; null: the
+  /// Creates the file (mode 0600) if it is absent. `vfs`: the name of a registered one; null: the
   /// platform's.
   static Result<Database> open(const std::filesystem::path& file, const char* vfs = nullptr);
   /// An existing file, for reading only.
@@ -66,7 +66,7 @@ class Database {
   /// One or several statements without parameters.
   Result<void> execute(const std::string& sql);
   Result<Statement> prepare(std::string_view sql);
-  /// First column of the first row; kNotFound where there is none.
+  /// First column of the first row; kNotFound if there is none.
   Result<int64_t> query_integer(std::string_view sql);
   Result<std::string> query_text(std::string_view sql);
 
@@ -94,7 +94,7 @@ class Database {
 /// A blob cell that is read in pieces. No other statement of the connection may write meanwhile.
 class Blob {
  public:
-  /// kNotFound where the row is gone.
+  /// kNotFound if the row is gone.
   static Result<Blob> open(Database& database, const char* table, const char* column, int64_t row);
   size_t size() const;
   Result<void> read(size_t offset, std::span<std::byte> out);

@@ -31,7 +31,7 @@ struct VerifyReport {
 
 class StoreAdmin {
  public:
-  /// The databases of a folder, by name. kForbidden where it cannot be read.
+  /// The databases of a folder, by name. kForbidden if it cannot be read.
   static Result<std::vector<std::filesystem::path>> files(const std::filesystem::path& folder);
   /// kCorrupt if it is no database of this version. `busy_ms`: how long to wait for other
   /// processes.

@@ -3,12 +3,12 @@
 //
 // A request whose prompt continues past what is cached looks up the rest. While it is restoring,
 // the scheduler passes over it. Chunks that arrive become cached blocks like any others, so the
-// request then finds what it would have found had they been computed; they belong to nobody and may
-// be evicted. A request waits at most as long as recomputing would take, and not at all where
+// request then finds what it would have found had they been computed; they belong to no sequence
+// and may be evicted. A request waits at most as long as recomputing would take, and not at all if
 // loading takes longer, by rates measured here.
 //
-// Overlap. Where neither loading nor computing is much faster (restore_plan.h), the request does
-// not wait: it computes from the front while chunks are loaded from the end, into blocks of its own
+// Overlap. If neither loading nor computing is much faster (restore_plan.h), the request does not
+// wait: it computes from the front while chunks are loaded from the end, into blocks of its own
 // (AheadBlocks), until the two meet. What fails to load is computed.
 //
 // Owned by the engine thread. No I/O here: bytes travel in messages, and between messages and
@@ -37,7 +37,7 @@ class PrefixRestorer {
   PrefixRestorer(StoreLink& link, KvCache& kv, ModelRunner& runner, bool always,
                  RestoreOverlap overlap);
 
-  /// Looks up what follows the request's cached prefix, where that may pay. From then on the
+  /// Looks up the continuation of the request's cached prefix, if that may pay. From then on the
   /// request is restoring.
   void look_up(LiveRequest& live, const StepCost& cost, int64_t now_us);
   void found(ChainFound& found, const StepCost& cost, int64_t now_us);
@@ -47,8 +47,8 @@ class PrefixRestorer {
   /// The request has ended.
   void forget(LiveRequest& live);
 
-  /// Before each step: stops waiting for what took too long, and joins what was computed and what
-  /// was loaded where they meet.
+  /// Before each step: stops waiting for requests that took too long, and joins computed and loaded
+  /// blocks where they meet.
   void pump(const StepCost& cost, int64_t now_us);
   /// A request waits for the store now.
   bool loading() const { return !restores_.empty(); }
@@ -63,21 +63,21 @@ class PrefixRestorer {
     int64_t asked_us = 0;
     int64_t deadline_us = 0;
     int64_t load_began_us = 0;
-    int32_t end_block = 0;           ///< blocks from the root that will be there
-    std::deque<FoundChunk> to_load;  ///< not yet asked for
+    int32_t end_block = 0;           ///< blocks from the root after the restore
+    std::deque<FoundChunk> to_load;  ///< not yet requested
     std::deque<FoundChunk> under_way;
     uint64_t bytes_under_way = 0;
     uint64_t bytes_loaded = 0;
 
     bool overlaps = false;     ///< computing goes on meanwhile; `to_load` is taken from its end
-    bool admitted = false;     ///< its sequence has been, since
+    bool admitted = false;     ///< its sequence was admitted since
     bool passed_over = false;  ///< a step has begun in which it could have been admitted
     bool failed = false;       ///< nothing more will arrive
     int32_t preemptions = 0;   ///< of the request, when it was admitted
     int32_t ahead_block = 0;   ///< loaded: blocks [ahead_block, end_block)
     double us_per_block = 0;   ///< expected, until one was measured
     int32_t blocks_loaded = 0;
-    int64_t load_us = 0;  ///< that the store took for them
+    int64_t load_us = 0;  ///< time that the store took for them
   };
   using Restores = std::map<ChainId, Restore>;
 
@@ -93,7 +93,8 @@ class PrefixRestorer {
   /// Whether the chunks are one run from `cached` to `usable`, and hold all that is visible from
   /// there.
   bool unbroken(const std::vector<FoundChunk>& chunks, int32_t cached, int32_t usable) const;
-  /// Blocks of a chunk that the restore uses; 0: what was loaded is not what was found.
+  /// Blocks of a chunk that the restore uses; 0: the loaded chunk differs from the one that was
+  /// found.
   int32_t usable_count(const Restore& restore, const FoundChunk& wanted,
                        const ChunkLoaded& loaded) const;
   void write(const ChunkShape& shape, int32_t count, std::span<const std::byte> data);
@@ -107,11 +108,11 @@ class PrefixRestorer {
   bool insert(Restore& restore, const FoundChunk& wanted, ChunkLoaded& loaded);
 
   // While the request computes.
-  /// False: the restore has come to its end.
+  /// False: the restore has ended.
   bool advance(ChainId id, Restore& restore, const StepCost& cost);
-  /// Joins what was loaded to what was computed, where they have met. False: not yet.
+  /// Joins the loaded blocks to the computed ones if they have met. False: not yet.
   bool join(Restore& restore, const StepCost& cost);
-  /// Puts a chunk in front of what was loaded before.
+  /// Adds a chunk before those loaded earlier.
   void insert_ahead(Restore& restore, const FoundChunk& wanted, ChunkLoaded& loaded);
 
   StoreLink& link_;

@@ -22,12 +22,12 @@ class PrefixSaver {
  public:
   PrefixSaver(StoreLink& link, KvCache& kv, ModelRunner& runner);
 
-  /// The sequence, which still holds its blocks, ends or is preempted.
+  /// Called when a sequence ends or is preempted, while it still holds its blocks.
   void offer(const Sequence& seq);
-  /// Before each step: copies out offers, up to `max_bytes`, as far as the store keeps up. True
-  /// where something was copied: there may be more.
+  /// Before each step: copies out offers, up to `max_bytes`, as far as the store keeps up. True if
+  /// something was copied: there may be more.
   bool pump(const StepCost& cost, uint64_t max_bytes);
-  /// Copies out what is still offered, up to `max_bytes`, however far behind the store is.
+  /// Copies out what is still offered, up to `max_bytes`, even if the store cannot keep up.
   void flush(const StepCost& cost, uint64_t max_bytes);
   void saved(ChunkSaved& saved);
 
@@ -43,7 +43,7 @@ class PrefixSaver {
     std::vector<PinnedBlocks> pins;
     bool opened = false;  ///< the store has `chain`
   };
-  /// The chunk of an offer that is due, as far as its blocks are still cached.
+  /// The next chunk of an offer, as far as its blocks are still cached.
   struct DueChunk {
     ChunkShape shape;
     std::span<const NodeMark> marks;

@@ -33,11 +33,11 @@ class StoreLink {
   void post(StoreCommand command) { store_.post(std::move(command)); }
   /// Posts it when all copies started so far have ended, after what was sent before.
   void post_after_copies(StoreCommand command);
-  /// Posts what had to wait for copies that have ended since. True where more still waits.
+  /// Posts the commands whose copies have ended since. True if more commands still wait.
   bool post_copied();
   void wait_for_copies();
 
-  /// Memory for one chunk; empty where none is spare.
+  /// Memory for one chunk; empty if none is spare.
   ChunkData take_buffer();
   void keep_buffer(ChunkData buffer);
   /// Keeps it once the copies started so far have ended: they may read from it.
@@ -45,11 +45,11 @@ class StoreLink {
   /// Prepares the memory of one more chunk. False: there is enough.
   bool warm_up();
 
-  /// Until the store reports, it is taken to answer and to accept offers.
+  /// Until its first report, the store is assumed to answer and to accept offers.
   bool answers() const { return !reported_ || stats_.answers(); }
   bool takes_offers() const { return !reported_ || stats_.takes_offers(); }
   const StoreStats& stats() const { return stats_; }
-  /// True: the store is another one now, and may not hold what it was given.
+  /// True: the store was replaced, and may not hold the blocks it was given.
   bool take_report(StoreReport& report);
 
   /// Asks the store which chunks are pinned; `pinned` is its last answer.

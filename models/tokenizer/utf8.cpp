@@ -6,10 +6,11 @@ namespace hearth::models {
 namespace {
 
 struct Lead {
-  size_t length;         // bytes of the character; 0: cannot begin a character
-  uint8_t second_least;  // range of the second byte: narrower if it would begin overlong forms,
-                         // surrogates or
-  uint8_t second_most;   // values past U+10FFFF
+  size_t length;  // bytes of the character; 0: cannot begin a character
+  // Range of the second byte: narrower if it would begin overlong forms, surrogates or values past
+  // U+10FFFF.
+  uint8_t second_least;
+  uint8_t second_most;
 };
 
 constexpr Lead lead_of(uint8_t byte) {
