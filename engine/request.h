@@ -189,7 +189,7 @@ struct SpeculationCounts {
   uint64_t verifications = 0;  ///< times that a sequence had draft tokens in a step
   uint64_t drafted_tokens = 0;
   uint64_t accepted_tokens = 0;
-  /// By place among the draft tokens of a step, from 0; later places count as the last.
+  /// By position in a step's draft, from 0; later positions count as the last.
   std::array<uint64_t, kPositions> drafted_at{}, accepted_at{};
   /// Estimate: the time that plain steps would have taken for the tokens of steps with drafts, less
   /// the time that these steps and drafting took. For one request it is below 0 if drafts of other

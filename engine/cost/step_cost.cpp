@@ -216,7 +216,7 @@ void StepCost::measured(int32_t decode_rows, std::span<const PrefillRun> prefill
   double expected_us = 0;
   for (size_t c = 0; c < tokens.size(); ++c) expected_us += tokens[c] * price(static_cast<int>(c));
   const bool any = std::exchange(measured_prefill_, true);
-  // How much more these tokens cost than expected. One step cannot tell its classes apart, so each
+  // How much more these tokens cost than expected. One step cannot separate its classes, so each
   // class changes by its share of the tokens.
   const double ratio = (us - base_us(decode_rows)) / expected_us;
   for (size_t c = 0; c < tokens.size(); ++c) {

@@ -24,7 +24,7 @@ Constraint::Constraint(Grammar grammar, std::shared_ptr<const TokenTrie> trie, b
     states_.emplace_back();
   }
   if (!skip_space) return;
-  // A state of its own in place of the first: it comes back to itself nowhere, so one space is all.
+  // A separate start state that is never reached again, so only one space is skipped.
   std::vector<Place> places = states_.front().places;
   const bool accepts = states_.front().accepts;
   const auto plain = size32(states_);

@@ -1,4 +1,4 @@
-// Ranges of numbers as texts.
+// Grammars for the texts of numbers in a range.
 
 #include <algorithm>
 #include <cmath>

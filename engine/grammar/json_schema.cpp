@@ -137,7 +137,7 @@ Result<std::vector<std::string_view>> SchemaReader::types_of(const Dict& d) {
       out.push_back(name.text());
     }
     if (out.empty()) return wrong("type: an empty list");
-    // An integer is a number: both would be two ways to one text.
+    // An integer is also a number: with both, a text could match in two ways.
     if (among(out, "number")) std::erase(out, "integer");
     return out;
   }

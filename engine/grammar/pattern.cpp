@@ -101,7 +101,7 @@ class PatternReader {
     } else {
       return one;
     }
-    // Lazy or greedy, the texts matched are the same.
+    // Lazy and greedy repetitions match the same texts.
     take('?');
     if (!rest_.empty() && std::string_view("*+?{").find(rest_.front()) != std::string_view::npos) {
       return fail("a quantifier of a quantifier");
@@ -152,7 +152,7 @@ class PatternReader {
     return encode_(chars);
   }
 
-  /// Behind a backslash.
+  /// Reads what follows a backslash.
   Result<CharRanges> escape() {
     if (rest_.empty()) return fail("a backslash at the end");
     const char c = rest_.front();

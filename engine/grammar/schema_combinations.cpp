@@ -125,7 +125,7 @@ Result<Value> SchemaReader::all_of(const Dict& d) {
     with_properties += target.dict().find("properties") != nullptr ? 1 : 0;
     HEARTH_TRY(merge(base.dict(), target.dict(), "allOf"));
   }
-  // It would speak of the properties of its own schema alone.
+  // additionalProperties would cover only the properties of its own schema.
   if (with_properties > 1 && base.dict().find("additionalProperties") != nullptr) {
     return unsupported("additionalProperties inside allOf of several properties");
   }
@@ -211,7 +211,7 @@ Result<bool> SchemaReader::disjoint(const Dict& a, const Dict& b) {
     }
     return true;
   }
-  // Objects that must have one property of differing constants.
+  // Objects that require the same property with different constants.
   const Value *props_a = a.find("properties"), *props_b = b.find("properties");
   if (props_a == nullptr || props_b == nullptr || !props_a->is_dict() || !props_b->is_dict()) {
     return false;

@@ -74,7 +74,7 @@ Result<PiecePtr> SchemaReader::object(const Dict& d, int depth) {
   HEARTH_ASSIGN_OR_RETURN(const int32_t min, count(d, "minProperties", 0));
   HEARTH_ASSIGN_OR_RETURN(const int32_t max, count(d, "maxProperties", -1));
   const bool plain_map = none_named && required.empty() && !closed;
-  // Names may come twice, so of a map one at least is all that can be promised.
+  // A map's names may repeat, so the only lower bound that can be promised is one.
   if (min > (plain_map ? 1 : size32(required))) {
     return unsupported("minProperties here");
   }
@@ -137,7 +137,8 @@ Result<PiecePtr> SchemaReader::object(const Dict& d, int depth) {
         other,
         rules_.as_rule(seq_piece({other_key(std::move(names)), colon_piece(), other_value})));
   }
-  // From the end: what may stand from a property on, with something in front of it and without.
+  // From the end: the pieces that may follow from each property on, with and without a property
+  // before it.
   PiecePtr after =
       closed ? nothing_piece() : repeat_piece(seq_piece({comma_piece(), other}), 0, most);
   PiecePtr first = closed ? nothing_piece() : JsonPieces::separated(other, 0, most);

@@ -16,7 +16,7 @@ TokenTrie::TokenTrie(std::span<const std::string_view> pieces) : vocab_size_(siz
   std::vector<int32_t> order;
   for (int32_t id = 0; id < vocab_size_; ++id) {
     const size_t size = pieces[id].size();
-    // A longer one than a node's depth can tell is never drawn.
+    // A token longer than a node's depth can represent is never drawn.
     if (size > 0 && size < std::numeric_limits<uint16_t>::max()) order.push_back(id);
   }
   std::ranges::sort(order, [this](int32_t a, int32_t b) {

@@ -19,7 +19,7 @@ Hash128 scope_hash(std::string_view scope) {
 }
 
 Hash128 chain_hash(const Hash128& parent, std::span<const int32_t> tokens) {
-  // XXH3 takes 64 bits of seed and the parent is 128, so it goes in front of the tokens.
+  // XXH3 takes 64 bits of seed and the parent is 128, so it is hashed before the tokens.
   constexpr size_t kStackTokens = 256;
   int32_t stack[4 + kStackTokens];
   std::vector<int32_t> heap;

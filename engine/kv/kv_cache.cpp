@@ -412,8 +412,8 @@ int32_t KvCache::insert(std::string_view scope, std::span<const int32_t> tokens,
     return tokens.subspan(static_cast<size_t>(depth) * block_size, block_size);
   };
   int32_t taken = 0;
-  // Where all groups slide, only the blocks of the window are kept: the nodes before them are names
-  // without blocks.
+  // If all groups slide, only the blocks of the window are kept: the nodes before them have no
+  // blocks.
   bool all_slide = true;
   for (int32_t group = 0; group < num_groups(); ++group) all_slide = all_slide && slides(group);
   while (chain.num_indexed < first_block) {

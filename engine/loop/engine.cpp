@@ -101,7 +101,7 @@ bool Engine::Impl::step() {
   return computed || copied;
 }
 
-// True where blocks are being copied out: there may be more.
+// True if blocks are being copied out: there may be more.
 bool Engine::Impl::pump_store() {
   if (disk == nullptr) return false;
   disk->restorer.pump(scheduler.cost(), now_us);

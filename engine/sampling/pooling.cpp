@@ -32,7 +32,7 @@ Result<std::vector<float>> PooledRows::take(Pooling pooling, int32_t size, bool 
   if (!std::isfinite(squares)) {
     return Error::internal("the model computed a row with values that are no numbers");
   }
-  // A vector of zeros has no direction, and stays what it is.
+  // A vector of zeros has no direction and stays unchanged.
   const double scale = normalize && squares > 0 ? 1 / std::sqrt(squares) : 1;
   std::vector<float> out;
   out.reserve(sum.size());

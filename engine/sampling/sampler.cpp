@@ -33,8 +33,8 @@ double log_sum_exp(std::span<const float> logits) {
 /// less. Noise grows with them, so most tokens are distinguished by one comparison instead of two
 /// logarithms.
 uint64_t least_bits(double score, double x) {
-  // With noise g(u) >= wanted, u >= exp(-exp(-wanted)); counted from 1 downwards, where doubles
-  // would not tell the largest apart. The slacks are many times the rounding of scores and of u.
+  // With noise g(u) >= wanted, u >= exp(-exp(-wanted)); measured as the distance from 1, because
+  // doubles near 1 are too coarse. The slacks are many times the rounding of scores and of u.
   const double wanted = score - x - 1e-9 - 1e-14 * std::abs(x);
   const double below_one = -std::expm1(-std::exp(-wanted)) * (1 + 1e-9) + 0x1p-50;
   if (!(below_one < 1)) return 0;
@@ -232,8 +232,8 @@ constexpr auto kBetter = [](const auto& a, const auto& b) {
   return a.x != b.x ? a.x > b.x : a.id < b.id;
 };
 
-/// Appends those of one run (kLogitRun at most) that are wanted: all are written, and a later one
-/// over an unwanted one, for a branch per value would be guessed wrongly all the time.
+/// Appends the wanted values of one run (kLogitRun at most). Writes every value and advances only
+/// past wanted ones, because a branch per value would be mispredicted often.
 template <typename Candidate, typename Wanted>
 void append_run(std::vector<Candidate>* out, std::span<const float> logits, size_t begin,
                 size_t end, double temperature, const Wanted& wanted) {
@@ -256,7 +256,7 @@ void Sampler::collect(std::span<const float> logits, const SamplingParams& param
   if (params.top_p < 1) return collect_top_p(logits, params.top_p, temperature);
   float floor = -std::numeric_limits<float>::infinity();
   if (params.min_p > 0) {
-    // A little below what min-p asks for, which is decided later and exactly.
+    // A little below the bound of min-p, which is applied exactly later.
     const double max = largest(logits);
     const double below = (std::log(params.min_p) - 1e-3) * temperature - 1e-5 * std::abs(max);
     floor = static_cast<float>(std::max<double>(max + below, std::numeric_limits<float>::lowest()));
@@ -312,14 +312,14 @@ void Sampler::collect_from(std::span<const float> logits, float floor, double te
   }
 }
 
-// No order among those that stay is needed, only the border: the mass of all is summed up in bins
-// of falling logits, and candidates are sorted in the one bin where the border lies.
+// The kept tokens need no order, only the border matters. So the mass of all tokens is summed in
+// bins of falling logits, and candidates are sorted only in the bin that contains the border.
 void Sampler::collect_top_p(std::span<const float> logits, double top_p, double temperature) {
   constexpr int32_t kBins = 2048;
   const float max = largest(logits);
   // Bounded so that no difference of logits times it exceeds the range of a float.
   const auto inverse = static_cast<float>(std::min(1 / temperature, 1e6));
-  const float bins_per_logit = inverse * (kBins / 32);  // the last bin takes all further down
+  const float bins_per_logit = inverse * (kBins / 32);  // the last bin takes all lower logits
   // Four sums of each bin in turn: most logits fall into one bin, and each addition to a sum waits
   // for the one before it.
   constexpr size_t kSums = 4;
@@ -342,7 +342,7 @@ void Sampler::collect_top_p(std::span<const float> logits, double top_p, double 
   double total = 0;
   for (const double mass : bins_) total += mass;
   int32_t border = 0;
-  double mass = 0;  // of the bins in front of the border's
+  double mass = 0;  // of the bins before the border's bin
   for (; border + 1 < kBins; ++border) {
     const double with = mass + bins_[border];
     if (with >= top_p * total) break;
@@ -377,8 +377,8 @@ void Sampler::collect_top_p(std::span<const float> logits, double top_p, double 
 
 void Sampler::collect_top_k(std::span<const float> logits, size_t k, double temperature) {
   candidates_.clear();
-  // A heap with the worst of the k best in front. Almost every logit is below it, which a run of
-  // comparisons without branches finds out.
+  // A heap with the worst of the k best in front. Almost every logit is below it, so runs are first
+  // compared without branches.
   constexpr size_t kRun = 64;
   float worst = -std::numeric_limits<float>::infinity();
   for (size_t begin = 0; begin < logits.size(); begin += kRun) {
@@ -387,7 +387,7 @@ void Sampler::collect_top_k(std::span<const float> logits, size_t k, double temp
     for (size_t i = begin; i < end; ++i) any |= static_cast<uint32_t>(logits[i] > worst);
     if (any == 0) continue;
     for (size_t i = begin; i < end; ++i) {
-      // Ids ascend, so an equal logit is never better than one that is in.
+      // Ids ascend, so an equal logit is never better than one already in the heap.
       if (!(logits[i] > worst)) continue;
       candidates_.push_back({logits[i] / temperature, static_cast<int32_t>(i)});
       std::ranges::push_heap(candidates_, kBetter);
@@ -432,9 +432,9 @@ void Sampler::truncate_min_p(double min_p) {
   sort_best(1);
   const double floor = candidates_.front().x + std::log(min_p);
   const double max = candidates_.front().x;
-  // The best stays whatever min_p is.
+  // The best is kept for any min_p.
   std::erase_if(candidates_, [&](const Candidate& c) { return c.x < floor && c.x < max; });
-  // Erasing keeps the order, and what was sorted is the best: a prefix of what remains.
+  // Erasing keeps the order, and the sorted tokens were the best, so they stay a prefix.
   num_sorted_ = std::min(num_sorted_, candidates_.size());
 }
 
@@ -486,7 +486,8 @@ int32_t Sampler::draw(const SampleArgs& args) const {
   return best.token;
 }
 
-// The tokens that are better than `worst`, where one is given, which is not the best.
+// Draws from the tokens that are better than `worst`, or from all if it is not given. `worst` is
+// not the best token.
 int32_t Sampler::draw_from_all(std::span<const float> logits, const SampleArgs& args,
                                std::optional<int32_t> worst) const {
   const uint64_t key = kernels::noise_key(args.params->seed, args.sample, args.position);
@@ -496,7 +497,7 @@ int32_t Sampler::draw_from_all(std::span<const float> logits, const SampleArgs& 
     return logit > least_logit || (logit == least_logit && id < *worst);
   };
   Best best;
-  // The likeliest first: its score leaves few of the others a chance.
+  // The likeliest first: its score rules out most of the others.
   const auto first = static_cast<int32_t>(argmax(logits));
   best.consider(logits[first] / temperature, kernels::noise_bits(key, first), first);
   for (size_t begin = 0; begin < logits.size(); begin += kLogitRun) {
@@ -514,15 +515,15 @@ int32_t Sampler::draw_from_all(std::span<const float> logits, const SampleArgs& 
   return best.token;
 }
 
-// Top-p and min-p keep all tokens that are better than some one. What is drawn from all is drawn
-// from those too if it is one of them, which top-p makes likely, and whether it is takes no more
-// than two sums. If not, those that are better are left. Nothing where collecting promises to be
-// quicker, and where the sums, which are rough, leave a doubt.
+// Top-p and min-p keep all tokens down to some worst one. So a token drawn from all tokens is also
+// the draw among the kept ones if it is one of them, which top-p makes likely and two sums can
+// verify. If it is not, only the better tokens remain candidates. Returns nothing if collecting is
+// probably faster, or if the sums are too rough to decide.
 std::optional<int32_t> Sampler::draw_then_cut(std::span<const float> logits,
                                               const SampleArgs& args) const {
   constexpr int kDraws = 2;
   constexpr double kLeastTopP = 0.5;
-  constexpr double kDoubt = 1e-4;  // ten times what the sums may be wrong by
+  constexpr double kDoubt = 1e-4;  // ten times the possible error of the sums
   const SamplingParams& params = *args.params;
   const bool top_k = params.top_k > 0 && static_cast<size_t>(params.top_k) < logits.size();
   if (top_k || params.typical_p < 1) return std::nullopt;

@@ -21,8 +21,8 @@ constexpr double kFairnessTokens = 16384;
 /// An owner is charged for a prompt at its end, or after this many tokens. So prompts of several
 /// owners are computed one after another, which finishes each sooner than taking turns would.
 constexpr int32_t kChargeTokens = 4096;
-/// Unchunked: decode steps after which a waiting prompt is prefilled whatever the ratio, as TGI's
-/// max_waiting_tokens (default 20).
+/// Unchunked: decode steps after which a waiting prompt is prefilled regardless of the ratio, as
+/// TGI's max_waiting_tokens (default 20).
 constexpr int32_t kMaxDecodeStepsInARow = 20;
 /// Prefill tokens of a step that packs its weights: they take about as long as the packing, for any
 /// model.
@@ -221,7 +221,7 @@ const StepPlan& Scheduler::plan() {
     const int32_t rows = plan_.num_decode_rows;
     if (rows == 0 || weights_late_ || !cost_.wants_plain_step(rows)) plan_prefill();
   } else {
-    // Whole prompts pause decode: a step is one or the other.
+    // Whole prompts pause decode: a step has either prefill or decode rows.
     if (prefill_turn()) plan_prefill();
     if (plan_.empty()) plan_decode();
     if (plan_.empty()) plan_prefill();
@@ -314,7 +314,7 @@ bool Scheduler::prefill_turn() {
 void Scheduler::plan_prefill() {
   bool admission_open = true;
   if (config_.policy == SchedulerPolicy::kStatic && batch_open_) {
-    // The whole batch enters at once, whatever the step has room to compute.
+    // The whole batch is admitted at once, even if the step cannot compute all of it.
     while (Sequence* seq = next_prefill(admission_open)) {
       if (seq->state != Sequence::State::kWaiting || !admit(*seq)) break;
     }
@@ -329,7 +329,7 @@ void Scheduler::plan_prefill() {
     room_us -=
         std::max(0.0, cost_.rows_us(decode_rows + plan_.num_drafted) - cost_.rows_us(decode_rows));
   }
-  bool first = true;  // gets a row however slow the device is
+  bool first = true;  // gets a row even if the device is too slow for the budget
   while (plan_.num_tokens < limits_.max_step_tokens) {
     Sequence* seq = next_prefill(admission_open);
     if (seq == nullptr) return;

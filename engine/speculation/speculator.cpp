@@ -179,7 +179,7 @@ void Speculator::ask_paid_proposer(size_t p, int32_t plain_rows, double catch_up
     }
     trial = width == 0;
     if (trial) {
-      // Its current acceptance is not known while it is not asked, so try it if it could pay.
+      // Its current acceptance is unknown while it is not used, so try it if it could pay.
       if (steps_ < next_trial_ || (known && gain_of(config_.max_width, 1.0) <= 1)) return;
       better.resize(1);
       width = 1;

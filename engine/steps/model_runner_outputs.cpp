@@ -64,7 +64,7 @@ void ModelRunner::finish(const StepPlan& plan) {
   start(plan, {});
 }
 
-/// Whether the device was asked for a token and drew none.
+/// Whether a token was requested from the device and it drew none.
 bool ModelRunner::left_to_host() const {
   const auto* tokens = current_->drawn.as<int32_t>();
   for (int32_t i = 0; i < num_outputs_; ++i) {

@@ -51,7 +51,7 @@ Result<std::vector<FoundChunk>> RamStore::find(const NamedChain& chain, int32_t 
   std::vector<FoundChunk> out;
   Compared compared;
   ++uses_;
-  int32_t whole = first_block;  // up to here all groups are here
+  int32_t whole = first_block;  // up to here all groups are present
   for (int32_t index = first_block / chunk_blocks_;
        index * chunk_blocks_ < std::min(max_blocks, chain.num_blocks()); ++index) {
     const int32_t first = index * chunk_blocks_;
@@ -75,7 +75,7 @@ Result<std::vector<FoundChunk>> RamStore::find(const NamedChain& chain, int32_t 
   for (const FoundChunk& found : out) use(found.row);
   if (below_ == nullptr || whole >= max_blocks) return out;
   Result<std::vector<FoundChunk>> more = below_->find(chain, first_block, max_blocks);
-  // Of several chunks with the same blocks the first is taken: the one in memory.
+  // Of several chunks with the same blocks, the first is used: the one in memory.
   if (more.ok()) std::ranges::move(*more, std::back_inserter(out));
   std::ranges::stable_sort(out, {}, [](const FoundChunk& chunk) { return chunk.shape.index; });
   return out;

@@ -19,7 +19,8 @@ constexpr int64_t kRetryMs = 1'000;
 constexpr int64_t kRetryMaxMs = 30'000;
 constexpr int64_t kLogEveryMs = 10'000;
 constexpr int kBusyMs = 250;
-constexpr int64_t kMappedBytes = int64_t{2} << 30;  // SQLite takes hardly more; the rest is read
+constexpr int64_t kMappedBytes = int64_t{2}
+                                 << 30;  // SQLite's limit is about this; the rest is read
 /// The newest data is read first when it is restored: these bytes are read ahead of page faults.
 constexpr int64_t kReadyBytes = 128 << 20;
 constexpr size_t kMaxTouched = 4096;
@@ -108,7 +109,7 @@ Result<void> SqliteStore::open() {
   std::error_code ignored;
   const fs::file_type type = fs::symlink_status(file_, ignored).type();
   if (type != fs::file_type::regular && type != fs::file_type::not_found) {
-    HEARTH_TRY(put_aside(file_));  // a directory, say
+    HEARTH_TRY(put_aside(file_));  // for example if it is a directory
   }
   HEARTH_ASSIGN_OR_RETURN(Database database, Database::open(file_, config_.vfs));
   auto opened = std::make_unique<Open>();

@@ -12,8 +12,8 @@ namespace hearth::engine {
 namespace {
 
 constexpr size_t kMaxRestores = 64;
-/// Bytes on their way in while the request waits: few, so that what the store's thread has read is
-/// still in a cache of the cores when it is copied.
+/// Bytes being loaded while the request waits: few, so that bytes read by the store's thread are
+/// still in a CPU cache when they are copied.
 constexpr uint64_t kLoadWindow = 4 << 20;
 /// The same while the request computes, when chunks are taken only between steps: a second's worth
 /// of a slow disk, as a long step may last a quarter of one.
@@ -25,13 +25,13 @@ constexpr double kMaxUsPerByte = 0.1;  // 10 MB/s
 constexpr double kNewestShare = 0.25;
 /// A rate that forbids restoring is never measured again, so it is trusted a little less each time.
 constexpr double kDoubt = 0.98;
-/// A lookup is made only where computing would take this many times as long as the lookup.
+/// A lookup is made only if computing would take this many times as long as the lookup.
 constexpr double kWorthAsking = 8;
-/// The deadline where restoring does not depend on time.
+/// The deadline if restoring does not depend on time.
 constexpr int64_t kAlwaysUs = 60'000'000;
 
 void average(double& known, double measured) {
-  // Bounded, so that a machine that slept does not make all that follows look slow.
+  // Bounded, so that a suspended machine does not make later measurements look slow.
   known += kNewestShare * (std::clamp(measured, known / 4, known * 4) - known);
 }
 
@@ -106,7 +106,7 @@ void PrefixRestorer::end(Restores::iterator at, int64_t now_us) {
       average(us_per_byte_,
               static_cast<double>(restore.load_us) / static_cast<double>(restore.bytes_loaded));
     } else if (restore.bytes_under_way > 0 && !live.ended) {
-      us_per_byte_ = std::min(us_per_byte_ * 2, kMaxUsPerByte);  // nothing came in all that time
+      us_per_byte_ = std::min(us_per_byte_ * 2, kMaxUsPerByte);  // nothing arrived in all that time
     }
     kv_.drop_ahead(live.samples.front()->blocks);
   } else {
@@ -222,7 +222,7 @@ int32_t PrefixRestorer::choose(const LiveRequest& live, int32_t max_blocks,
   const auto next = [&] { return num_seen++ < max; };
   const auto has = [&](int32_t group) -> bool { return have[group][num_seen - 1]; };
   const int32_t usable = usable_prefix(kv_.groups(), link_.block_size(), max_blocks, next, has);
-  // Of several chunks with the same blocks, the first one is enough.
+  // If several chunks have the same blocks, the first one is enough.
   std::vector<std::vector<bool>>& got = cached;
   std::erase_if(chunks, [&](FoundChunk& chunk) {
     bool needed = false;
@@ -343,7 +343,7 @@ bool PrefixRestorer::insert(Restore& restore, const FoundChunk& wanted, ChunkLoa
       if (present[group] != low_bits(count)) return false;
       continue;
     }
-    // Blocks that no query will attend to would only take room.
+    // Blocks that no query attends to would only use memory.
     const int32_t visible = kv_.first_visible_block(g, restore.end_block * link_.block_size());
     present[group] &= ~low_bits(std::clamp(visible - first, 0, count));
   }
@@ -419,7 +419,7 @@ bool PrefixRestorer::advance(ChainId id, Restore& restore, const StepCost& cost)
   if (join(restore, cost)) return false;
   const int32_t front = seq.blocks.num_tokens / link_.block_size();
   const bool more = !restore.failed && !(restore.to_load.empty() && restore.under_way.empty());
-  // Nothing is ahead and nothing will be, or it was given back for lack of room.
+  // No block is ahead and none will be, or they were released for lack of room.
   const bool any = seq.blocks.ahead.first < seq.blocks.ahead.end;
   if (front >= restore.ahead_block || (!more && !any) ||
       (restore.ahead_block < restore.end_block && !any)) {

@@ -9,7 +9,7 @@ namespace hearth::engine {
 namespace {
 
 constexpr size_t kMaxOffers = 64;
-/// Bytes on their way to the store: enough to keep it busy during a long step.
+/// Bytes being sent to the store: enough to keep it busy during a long step.
 constexpr uint64_t kSaveWindow = 32 << 20;
 
 }  // namespace

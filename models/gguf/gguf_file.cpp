@@ -17,7 +17,7 @@
 //                       array: u32 element type  u64 count  that many values without a type
 //   tensors    num_tensors times:   string name  u32 num_dims  u64 dims[num_dims] (contiguous
 //                                   dimension first)  u32 type id  u64 offset
-//   padding to the next multiple of general.alignment (32 if the key is missing)
+//   padding    to the next multiple of general.alignment (32 if the key is missing)
 //   data       tensor i at data + offset[i], each offset a multiple of the alignment
 //
 //   string     u64 length, that many bytes, no terminator
