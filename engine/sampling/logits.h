@@ -34,7 +34,7 @@ void rough_weights(std::span<const float> logits, float max, float inverse_tempe
 
 struct RoughMass {
   double all = 0;
-  double before = 0;  ///< of values larger than the given one, or equal and in front of it
+  double before = 0;  ///< of values larger than the given one, or equal and before it
 };
 /// Sums of rough_weights to some 1e-5 of `all`, for the value at `at`.
 RoughMass rough_mass(std::span<const float> logits, float max, float inverse_temperature,

@@ -13,7 +13,7 @@
 // Minka 2014, section 2.)
 //
 // Fast for large vocabularies: top-k needs one scan with a bounded heap; top-p sorts candidates
-// only around its border; the logarithms of the noise are computed only where it may win. Takes no
+// only around its border; the logarithms of the noise are computed only if it may win. Takes no
 // memory after the first calls with the largest sizes, except for logprob lists. Owned by the
 // engine thread.
 

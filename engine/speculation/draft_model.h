@@ -37,7 +37,7 @@ Result<MemoryPlan> plan_draft_memory(const EngineConfig& config, const models::M
 
 class DraftModel final : public Proposer {
  public:
-  /// `config`: the engine's; pools of speculation.draft_kv_bytes. kInvalidArgument where the
+  /// `config`: the engine's; pools of speculation.draft_kv_bytes. kInvalidArgument if the
   /// vocabularies differ in size; kOutOfMemory with the numbers.
   static Result<std::unique_ptr<DraftModel>> create(const EngineConfig& config,
                                                     const models::ModelInfo& target,

@@ -46,7 +46,7 @@ class ReplayScript {
 
   /// The sample's text, from its first generated token on.
   void know(RequestId id, int32_t sample, std::vector<int32_t> output);
-  /// A draft of the token at `position` of the sequence's text (prompt included); nothing where the
+  /// A draft of the token at `position` of the sequence's text (prompt included); nothing if the
   /// text is not known.
   std::optional<int32_t> draft(const Sequence& seq, size_t position, size_t place) const;
 
