@@ -2,12 +2,16 @@
 
 #include <doctest/doctest.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "daemon/worker/tools/bench/bench_case.h"
 #include "daemon/worker/tools/bench/bench_model.h"
 #include "daemon/worker/tools/bench/bench_rig.h"
 #include "kernels/ops.h"
+#include "models/gguf/gguf_writer.h"
+#include "tests/temp_dir.h"
 
 namespace hearth::worker {
 namespace {
@@ -45,6 +49,20 @@ TEST_CASE("a token's work: the weights once, its KV, two operations per paramete
     CHECK(many.bytes == work.body_bytes + work.head_bytes + 16 * 100 * 2 * 2 * 2 * 128);
     CHECK(many.matmul_ops == 16 * one.matmul_ops);
   }
+}
+
+TEST_CASE("a file whose weights are not finite is refused") {
+  const tests::TempDir temp;
+  const auto file = temp.path() / "bad.gguf";
+  const uint64_t dims[] = {32};
+  std::vector<float> values(32, 0.5f);
+  values[3] = std::numeric_limits<float>::quiet_NaN();
+  models::GgufWriter writer;
+  writer.add_floats("a.weight", dims, kernels::DType::kF32, values);
+  REQUIRE(writer.write(file).ok());
+  const auto met = BenchModel::open(file);
+  REQUIRE_FALSE(met.ok());
+  CHECK(met.error().message.find("a.weight [32]: value 3 of 32 is nan") != std::string::npos);
 }
 
 TEST_CASE("a sliding group is read as far as its window") {

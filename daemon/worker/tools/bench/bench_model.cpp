@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "daemon/worker/load/fingerprint_cache.h"
 #include "daemon/worker/load/measuring_ops.h"
 #include "daemon/worker/tools/stop_flag.h"
 #include "kernels/host/thread_pool.h"
@@ -83,6 +84,8 @@ thread_local decltype(kernels::OpTable::pack_weights) t_pack_weights = nullptr;
 Result<BenchModel> BenchModel::open(const std::filesystem::path& path) {
   BenchModel out;
   HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(path));
+  // For its check alone: weights that are not finite are refused.
+  HEARTH_TRY(cached_fingerprint(*file.source(), file, {}));
   out.file_ = std::make_unique<models::GgufFile>(std::move(file));
   out.name_ = out.file_->name();
   HEARTH_TRY(out.measure());

@@ -7,8 +7,10 @@
 #include <fstream>
 #include <memory>
 #include <sstream>
+#include <utility>
 
 #include "daemon/worker/load/device.h"
+#include "daemon/worker/load/fingerprint_cache.h"
 #include "daemon/worker/tools/command_line.h"
 #include "daemon/worker/tools/perplexity/text_score.h"
 #include "daemon/worker/tools/progress_line.h"
@@ -58,7 +60,9 @@ Result<Loaded> load(const std::string& name, const PerplexityVerb& options,
   Loaded out;
   HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(name));
   HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(path));
-  file.set_fingerprint("-");  // not needed here; computing it reads the whole file
+  // Computing the digest reads the whole file and refuses weights that are not finite.
+  HEARTH_ASSIGN_OR_RETURN(std::string digest, cached_fingerprint(*file.source(), file, {}));
+  file.set_fingerprint(std::move(digest));
   out.file = std::make_unique<models::GgufFile>(std::move(file));
   HEARTH_ASSIGN_OR_RETURN(auto model, models::load_model(*out.file, ops, nullptr));
   HEARTH_ASSIGN_OR_RETURN(const kernels::DType kv_type, parse_kv_type(options.kv_type));
