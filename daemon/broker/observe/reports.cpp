@@ -39,7 +39,7 @@ std::string request_state(const LiveRequest& request) {
   if (request.state == LiveRequest::State::kWaiting) {
     return request.deaths > 0 ? "recovering" : "queued";
   }
-  if (!request.started) return "waiting";
+  if (!request.started()) return "waiting";
   return request.first_delta_us == 0 ? "prefill" : "decode";
 }
 
@@ -148,7 +148,7 @@ std::vector<HubRequest> Reports::hub_requests() const {
     row.model = request.model;
     row.priority = request.generate().priority;
     row.state = request_state(request);
-    if (!request.started) {
+    if (!request.started()) {
       row.waiting_for = request.queued.reason;
       row.queue_position = std::max(0, request.queued.position);
       row.estimate_ms = request.queued.estimate_ms;

@@ -83,18 +83,16 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Client
     // Chosen by the broker rather than a worker, so that a resumed request continues the same text.
     if (!generate->seed) generate->seed = random_seed();
     generate->cache = cache_.allowed(owner_name(caller.uid), generate->cache);
-    live.samples.resize(static_cast<size_t>(generate->n));
   }
   live.request = std::make_shared<const ipc::ClientRequest>(std::move(request));
-  live.prefix = std::move(origin.prefix);
-  live.fingerprint = std::move(origin.fingerprint);
   live.fork_of = origin.of;
   live.fork_sample = origin.sample;
   Result<LiveRequest*> added = table_.add(std::move(live));
   if (!added) return reply_error(caller.peer, id, added.take_error());
   if ((*added)->is_generate()) {
-    (*added)->log = &replay_.begin((*added)->number, caller.uid, id, (*added)->request);
-    (*added)->log->model = file->name;
+    (*added)->log = &logs_.begin((*added)->number, caller.uid, id, file->name, (*added)->request,
+                                 std::move(origin.prefix));
+    (*added)->log->fingerprint = std::move(origin.fingerprint);
   }
   ++counters_.total;
   log_debug("request", "number={} owner={} model={} bytes={}", (*added)->number, caller.uid,
@@ -133,9 +131,9 @@ void Dispatcher::forward(LiveRequest& request, Worker& worker) {
   envelope.id = request.number;
   envelope.owner = owner_name(request.owner);
   envelope.received_ms_ago = (clock_.now_us() - request.received_us) / 1000;
-  if (request.is_generate()) {
-    envelope.resume = request.resume();
-    envelope.prefix = request.prefix;
+  if (request.log != nullptr) {
+    envelope.resume = request.log->resume();
+    envelope.prefix = request.log->prefix;
     envelope.fork_of = request.fork_of;
     envelope.fork_sample = request.fork_sample;
   }
@@ -212,7 +210,6 @@ void Dispatcher::repoint(const std::string& role) {
     LiveRequest* request = table_.find(number);
     if (request == nullptr) continue;  // an earlier one found that the model cannot start
     table_.move_to_model(*request, file->name);
-    if (request->log != nullptr) request->log->model = file->name;
     place(*request, *file);
   }
 }
@@ -259,7 +256,7 @@ void Dispatcher::tick() {
            (now_us - request.received_us) / 1000 >= request.generate().deadline_ms;
   });
   end_all_without_worker(late, "deadline");
-  replay_.tick(now_us);
+  logs_.tick(now_us);
   announce_waiting();
 }
 
@@ -301,8 +298,9 @@ void Dispatcher::on_delta(LiveRequest& request, const ipc::Answer& answer) {
     auto parts = ipc::decode_parts(*payload);
     if (!parts) payload = parts.take_error();
   }
+  if (payload && request.log == nullptr) payload = Error::internal("delta of no generate request");
   Result<bool> wanted =
-      payload ? accept_delta(&request, payload->header, answer.ids) : Result<bool>(payload.error());
+      payload ? logs_.add(*request.log, payload->header, answer) : Result<bool>(payload.error());
   if (!wanted) {
     log_error("worker_protocol", "number={} error=\"{}\"", request.number, wanted.error().message);
     tell_worker_to_cancel(request);
@@ -319,7 +317,6 @@ void Dispatcher::on_delta(LiveRequest& request, const ipc::Answer& answer) {
                          .payload = answer.payload,
                          .ids = answer.ids,
                          .logprobs = answer.logprobs};
-  replay_.add(*request.log, out);
   send(request, out, Size::kBounded);
   if (request.deaths > 0) note_progress(request);
 }
@@ -329,7 +326,7 @@ void Dispatcher::on_event(LiveRequest& request, const ipc::Answer& answer) {
   if (answer.json.size() > kInlineBytes) {
     if (answer.json.starts_with(kReplyBegins)) return end_reply(request, answer.json);
     if (answer.json.starts_with(kPromptLogprobsBegins)) {
-      return on_prompt_logprobs(request, answer.json);
+      return send_once(request, &TokenLog::prompt_logprobs, answer.json);
     }
   }
   Result<ipc::Event> event = ipc::decode_event(answer.json);
@@ -338,20 +335,18 @@ void Dispatcher::on_event(LiveRequest& request, const ipc::Answer& answer) {
     return;
   }
   const std::string_view json = answer.json;
-  // A resumed request starts again in its new worker; events that the client has seen are not
-  // repeated.
   if (const auto* started = std::get_if<ipc::StartedEvent>(&*event)) {
     request.prompt_tokens = started->prompt_tokens;
-    if (std::exchange(request.started, true)) return;
-    if (request.log != nullptr) replay_.note(*request.log, &ReplayLog::started, json);
-    send_event(request, json, Size::kBounded);
+    send_once(request, &TokenLog::started, json);
   } else if (std::holds_alternative<ipc::PromptLogprobsEvent>(*event)) {
-    on_prompt_logprobs(request, json);
+    send_once(request, &TokenLog::prompt_logprobs, json);
   } else if (const auto* sample_done = std::get_if<ipc::SampleDoneEvent>(&*event)) {
     const auto sample = static_cast<size_t>(sample_done->sample);
-    if (sample >= request.samples.size() || !request.samples[sample].finish_reason.empty()) return;
-    request.samples[sample].finish_reason = sample_done->reason;
-    replay_.note_sample_done(*request.log, sample, json);
+    if (request.log == nullptr || sample >= request.log->samples.size() ||
+        !request.log->samples[sample].finish_reason.empty()) {
+      return;
+    }
+    logs_.note_sample_done(*request.log, sample, sample_done->reason, json);
     send_event(request, json, Size::kBounded);
   } else if (auto* queued = std::get_if<ipc::QueuedEvent>(&*event)) {
     request.queued = std::move(*queued);
@@ -368,9 +363,11 @@ void Dispatcher::on_event(LiveRequest& request, const ipc::Answer& answer) {
   }
 }
 
-void Dispatcher::on_prompt_logprobs(LiveRequest& request, std::string_view json) {
-  if (std::exchange(request.prompt_logprobs, true)) return;
-  if (request.log != nullptr) replay_.note(*request.log, &ReplayLog::prompt_logprobs, json);
+// A resumed request starts again in its new worker; what the client has seen is not repeated.
+void Dispatcher::send_once(LiveRequest& request, std::string TokenLog::*event,
+                           std::string_view json) {
+  if (request.log == nullptr || !(request.log->*event).empty()) return;
+  logs_.note(*request.log, event, json);
   send_event(request, json, Size::kBounded);
 }
 
@@ -401,7 +398,7 @@ void Dispatcher::end_done(LiveRequest& request, ipc::DoneEvent done) {
     done.resumed = request.resumed;
     if (request.first_delta_us > 0) {
       done.timings.ttft_ms = ms_between(request.received_us, request.first_delta_us);
-      const size_t gaps = std::max<size_t>(request.samples.front().ids.size(), 2) - 1;
+      const size_t gaps = std::max<size_t>(request.log->samples.front().ids.size(), 2) - 1;
       done.timings.tpot_ms = ms_between(request.first_delta_us, now_us) / static_cast<double>(gaps);
     }
   }
@@ -423,7 +420,7 @@ void Dispatcher::end_without_worker(LiveRequest& request, const std::string& rea
     return end_error(request, ipc::ErrorEvent{Error{ErrorCode::kCancelled, "cancelled", ""}, 0});
   }
   ipc::DoneEvent done;
-  for (const SampleLog& sample : request.samples) {
+  for (const TokenLog::Sample& sample : request.log->samples) {
     done.finish_reasons.push_back(sample.finish_reason.empty() ? reason : sample.finish_reason);
   }
   done.model = request.model;
@@ -431,7 +428,7 @@ void Dispatcher::end_without_worker(LiveRequest& request, const std::string& rea
   done.usage.prompt_tokens = request.prompt_tokens;
   done.usage.output_tokens = static_cast<int32_t>(request.output_tokens());
   done.timings.total_ms = ms_between(request.received_us, clock_.now_us());
-  if (!request.started) done.timings.queue_ms = done.timings.total_ms;
+  if (!request.started()) done.timings.queue_ms = done.timings.total_ms;
   end_done(request, std::move(done));
 }
 

@@ -12,9 +12,9 @@
 #include "daemon/broker/config/config.h"
 #include "daemon/broker/process/side_thread.h"
 #include "daemon/broker/requests/admission.h"
-#include "daemon/broker/requests/replay.h"
 #include "daemon/broker/requests/request_table.h"
 #include "daemon/broker/requests/session.h"
+#include "daemon/broker/requests/token_log.h"
 #include "daemon/broker/residency/model_directory.h"
 #include "daemon/broker/residency/residency.h"
 #include "daemon/broker/transport/output_buffer.h"
@@ -36,7 +36,7 @@ class Dispatcher final : public ResidencyListener {
  public:
   Dispatcher(const Clock& clock, Admission& admission, ModelDirectory& models, OutputBuffer& output,
              const LimitsConfig& limits = {})
-      : clock_(clock), admission_(admission), models_(models), output_(output), replay_(limits) {}
+      : clock_(clock), admission_(admission), models_(models), output_(output), logs_(limits) {}
 
   /// Call before anything else; the two refer to each other.
   void set_residency(Residency& residency) { residency_ = &residency; }
@@ -51,7 +51,7 @@ class Dispatcher final : public ResidencyListener {
   void set_cache(const CacheConfig& cache) { cache_ = cache; }
 
   /// For answers kept from now on.
-  void set_limits(const LimitsConfig& limits) { replay_.set_limits(limits); }
+  void set_limits(const LimitsConfig& limits) { logs_.set_limits(limits); }
 
   /// Whether a request of `bytes` that may generate `tokens` would be admitted now, or the reason
   /// it would not.
@@ -79,7 +79,7 @@ class Dispatcher final : public ResidencyListener {
   void reply_error(const PeerId& peer, const std::string& id, Error error);
 
   const RequestTable& requests() const { return table_; }
-  const Replay& replay() const { return replay_; }
+  const TokenLogs& logs() const { return logs_; }
   const RequestCounters& counters() const { return counters_; }
 
   bool model_in_use(const std::string& model) const override;
@@ -103,7 +103,7 @@ class Dispatcher final : public ResidencyListener {
   void on_encoded(uint64_t number, uint64_t encoding, const std::string& json);
   void on_delta(LiveRequest& request, const ipc::Answer& answer);
   void on_event(LiveRequest& request, const ipc::Answer& answer);
-  void on_prompt_logprobs(LiveRequest& request, std::string_view json);
+  void send_once(LiveRequest& request, std::string TokenLog::*event, std::string_view json);
   void announce_waiting();
   std::vector<uint64_t> forwarded_to(const std::string& model) const;
   void forward_waiting(const std::string& model);
@@ -133,7 +133,7 @@ class Dispatcher final : public ResidencyListener {
   OutputBuffer& output_;
   Residency* residency_ = nullptr;
   SideThread* side_ = nullptr;
-  Replay replay_;
+  TokenLogs logs_;
   RequestTable table_;
   uint64_t watchers_made_ = 0;
   uint64_t encodings_made_ = 0;

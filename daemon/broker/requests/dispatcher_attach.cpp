@@ -25,7 +25,7 @@ Error not_found() {
 
 void Dispatcher::attach(const Caller& caller, const std::string& id,
                         const ipc::AttachRequest& request) {
-  const ReplayLog* log = replay_.find(caller.uid, request.id);
+  const TokenLog* log = logs_.find(caller.uid, request.id);
   if (log == nullptr) return reply_error(caller.peer, id, not_found());
   LiveRequest* live = log->live() ? table_.find(log->number) : nullptr;
   if (live != nullptr && live->watchers.size() >= kMaxWatchers) {
@@ -34,9 +34,6 @@ void Dispatcher::attach(const Caller& caller, const std::string& id,
         Error{ErrorCode::kBusy,
               fmt::format("{} connections read this request already", kMaxWatchers), "id"});
   }
-  const auto ids_of = [&](size_t sample) -> std::span<const int32_t> {
-    return live != nullptr ? live->samples[sample].ids : log->samples[sample].ids;
-  };
   const auto from = static_cast<uint32_t>(request.from);
   ipc::AttachedEvent attached{
       .id = request.id, .model = log->model, .live = live != nullptr, .from = {}};
@@ -47,13 +44,12 @@ void Dispatcher::attach(const Caller& caller, const std::string& id,
   say(log->started);
   say(log->prompt_logprobs);
   for (uint32_t i = 0; i < log->samples.size(); ++i) {
-    const ReplayLog::Sample& sample = log->samples[i];
-    attached.from.push_back(
-        static_cast<int32_t>(replay_from(sample, from, static_cast<uint32_t>(ids_of(i).size()))));
-    Outgoing delta = replay_delta(sample, i, from, ids_of(i));
+    const TokenLog::Sample& sample = log->samples[i];
+    attached.from.push_back(static_cast<int32_t>(replay_from(sample, from)));
+    Outgoing delta = replay_delta(sample, i, from);
     if (delta.is_delta) answers.push_back(std::move(delta));
   }
-  for (const ReplayLog::Sample& sample : log->samples) say(sample.done);
+  for (const TokenLog::Sample& sample : log->samples) say(sample.done);
   say(log->last);
   answers.front().payload = ipc::encode_event(attached);
 
@@ -119,15 +115,10 @@ void Dispatcher::unwatch(const PeerId& peer) {
   }
 }
 
-// Stores the request and its tokens, which only later attaches and forks need.
+// From here on only attaches and forks need the log.
 void Dispatcher::end_log(LiveRequest& request, const std::string& last) {
   if (request.log == nullptr) return;
-  ReplayLog& log = *std::exchange(request.log, nullptr);
-  log.prefix = std::move(request.prefix);
-  for (size_t i = 0; i < log.samples.size(); ++i) {
-    log.samples[i].ids = std::move(request.samples[i].ids);
-  }
-  replay_.end(log, last, clock_.now_us());
+  logs_.end(*std::exchange(request.log, nullptr), last, clock_.now_us());
 }
 
 void Dispatcher::fork(const Caller& caller, const std::string& id,
@@ -135,9 +126,8 @@ void Dispatcher::fork(const Caller& caller, const std::string& id,
   const auto refuse = [&](ErrorCode code, std::string message, std::string field) {
     reply_error(caller.peer, id, Error{code, std::move(message), std::move(field)});
   };
-  const ReplayLog* log = replay_.find(caller.uid, request.id);
+  const TokenLog* log = logs_.find(caller.uid, request.id);
   if (log == nullptr) return reply_error(caller.peer, id, not_found());
-  const LiveRequest* live = log->live() ? table_.find(log->number) : nullptr;
   if (static_cast<size_t>(request.sample) >= log->samples.size()) {
     return refuse(
         ErrorCode::kInvalidArgument,
@@ -145,15 +135,14 @@ void Dispatcher::fork(const Caller& caller, const std::string& id,
         "sample");
   }
   const auto sample = static_cast<size_t>(request.sample);
-  const std::vector<int32_t>& ids =
-      live != nullptr ? live->samples[sample].ids : log->samples[sample].ids;
+  const std::vector<int32_t>& ids = log->samples[sample].ids;
   const size_t from = request.from < 0 ? ids.size() : static_cast<size_t>(request.from);
   if (from > ids.size()) {
     return refuse(ErrorCode::kInvalidArgument,
                   fmt::format("from: met {}, sample {} has {} tokens", from, sample, ids.size()),
                   "from");
   }
-  ipc::GenerateRequest next = live != nullptr ? live->generate() : log->generate();
+  ipc::GenerateRequest next = log->generate();
   const auto done = static_cast<int32_t>(from);
   next.model = log->model;  // the role may name another model now
   next.n = request.n;
@@ -174,10 +163,10 @@ void Dispatcher::fork(const Caller& caller, const std::string& id,
   if (next.max_tokens > 0) next.min_tokens = std::min(next.min_tokens, next.max_tokens);
 
   Origin origin;
-  origin.prefix = live != nullptr ? live->prefix : log->prefix;
+  origin.prefix = log->prefix;
   origin.prefix.insert(origin.prefix.end(), ids.begin(),
                        ids.begin() + static_cast<ptrdiff_t>(from));
-  if (live != nullptr) origin.of = live->number;
+  if (log->live()) origin.of = log->number;
   origin.sample = request.sample;
   if (from > 0 || !origin.prefix.empty()) origin.fingerprint = log->fingerprint;
   const size_t bytes = next.prompt.size() + next.messages.text.size() +

@@ -125,20 +125,20 @@ void Dispatcher::note_progress(LiveRequest& request) {
 
 // A text may continue only with the weights that it began with.
 Result<void> Dispatcher::check_same_file(LiveRequest& request, const Worker& worker) {
+  if (request.log == nullptr) return {};
+  TokenLog& log = *request.log;
   const std::string now = worker.facts() == nullptr ? "" : worker.facts()->fingerprint;
-  const bool has_text =
-      request.output_tokens() > 0 || request.prompt_logprobs || !request.prefix.empty();
-  if (has_text && !request.fingerprint.empty() && request.fingerprint != now) {
+  const bool has_text = log.num_tokens() > 0 || !log.prompt_logprobs.empty() || !log.prefix.empty();
+  if (has_text && !log.fingerprint.empty() && log.fingerprint != now) {
     log_warn("file_changed", "number={} model={} began_with={} met={}", request.number,
-             request.model, request.fingerprint, now);
+             request.model, log.fingerprint, now);
     return Error{ErrorCode::kUnavailable,
                  fmt::format("the file of model {} was changed after this text began: it cannot go "
                              "on; send the request again",
                              request.model),
                  "model"};
   }
-  request.fingerprint = now;
-  if (request.log != nullptr) request.log->fingerprint = now;
+  log.fingerprint = now;
   return {};
 }
 

@@ -1,28 +1,12 @@
 #include "daemon/broker/requests/request_table.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
-#include <cstring>
 
 namespace hearth::broker {
-
-int64_t LiveRequest::output_tokens() const {
-  int64_t total = 0;
-  for (const SampleLog& sample : samples) total += static_cast<int64_t>(sample.ids.size());
-  return total;
-}
 
 int64_t max_output_tokens_of(const ipc::ClientRequest& request) {
   const auto* generate = std::get_if<ipc::GenerateRequest>(&request);
   return generate == nullptr ? 0 : int64_t{generate->n} * generate->max_tokens;
-}
-
-std::vector<std::vector<int32_t>> LiveRequest::resume() const {
-  if (output_tokens() == 0) return {};
-  std::vector<std::vector<int32_t>> out;
-  for (const SampleLog& sample : samples) out.push_back(sample.ids);
-  return out;
 }
 
 Result<LiveRequest*> RequestTable::add(LiveRequest request) {
@@ -92,42 +76,12 @@ void RequestTable::move_to_model(LiveRequest& request, const std::string& model)
   if (--before->second == 0) model_sizes_.erase(before);
   ++model_sizes_[model];
   request.model = model;
+  if (request.log != nullptr) request.log->model = model;
 }
 
 RequestTable::OwnerUse RequestTable::owner_use(uint32_t owner) const {
   const auto it = owners_.find(owner);
   return it == owners_.end() ? OwnerUse() : it->second;
-}
-
-Result<bool> accept_delta(LiveRequest* request, const ipc::DeltaHeader& header,
-                          std::string_view ids) {
-  if (header.sample >= request->samples.size()) {
-    return Error{ErrorCode::kInternal,
-                 fmt::format("delta of sample {}, the request has {}", header.sample,
-                             request->samples.size()),
-                 ""};
-  }
-  if (ids.size() != size_t{header.num_tokens} * sizeof(int32_t)) {
-    return Error{
-        ErrorCode::kInternal,
-        fmt::format("delta of {} tokens with {} bytes of ids", header.num_tokens, ids.size()), ""};
-  }
-  SampleLog& sample = request->samples[header.sample];
-  if (header.first_index != sample.ids.size()) {
-    return Error{ErrorCode::kInternal,
-                 fmt::format("delta begins at token {}, {} were sent", header.first_index,
-                             sample.ids.size()),
-                 ""};
-  }
-  if (header.num_tokens == 0) {
-    if (sample.tail_sent) return false;
-    sample.tail_sent = true;
-    return true;
-  }
-  const size_t sent = sample.ids.size();
-  sample.ids.resize(sent + header.num_tokens);
-  std::memcpy(sample.ids.data() + sent, ids.data(), ids.size());
-  return true;
 }
 
 }  // namespace hearth::broker

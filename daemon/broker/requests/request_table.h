@@ -1,6 +1,6 @@
 #pragma once
-// The live requests: the client (connection, id, owner), the request, its worker, and the log of
-// tokens already sent, from which another worker can continue. Owned by the io thread.
+// The live requests: the client (connection, id, owner), the request, its model, and its token log,
+// from which another worker can continue. Owned by the io thread.
 
 #include <cstdint>
 #include <map>
@@ -9,18 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/broker/requests/token_log.h"
 #include "daemon/broker/transport/peer_id.h"
 #include "ipc/schema/messages.h"
 #include "kernels/base/result.h"
 
 namespace hearth::broker {
-
-/// The part of one sample that was sent.
-struct SampleLog {
-  std::vector<int32_t> ids;   ///< tokens sent, in order
-  bool tail_sent = false;     ///< the delta without tokens that ends a text was sent; at most one
-  std::string finish_reason;  ///< of its sample_done, once sent
-};
 
 /// The most tokens that a request may generate: n times max_tokens; 0 if it generates none.
 int64_t max_output_tokens_of(const ipc::ClientRequest& request);
@@ -31,8 +25,6 @@ struct Watcher {
   std::string id;       ///< of the attach message
   uint64_t number = 0;  ///< in the output buffer, where deltas of a request merge by its number
 };
-
-struct ReplayLog;
 
 /// The initial value of `queued`: no QueuedEvent was sent.
 inline const ipc::QueuedEvent kNotQueued{.reason = {}, .position = -1, .estimate_ms = 0};
@@ -60,23 +52,18 @@ struct LiveRequest {
   int32_t resumed = 0;      ///< worker deaths while it ran
   int32_t deaths = 0;       ///< of these, deaths that it may have caused
   bool went_on = false;     ///< a token has arrived since the last of these
-  std::string fingerprint;  ///< of the model's file when it last went to a worker; "": never
 
   // Answers sent to the client.
-  bool started = false;
-  bool prompt_logprobs = false;
+  TokenLog* log = nullptr;  ///< of a generate request, until its end; null: of any other
   int32_t prompt_tokens = 0;
   int64_t first_delta_us = 0;  ///< 0: none yet
-  std::vector<SampleLog> samples;
-  ReplayLog* log = nullptr;  ///< of a generate request
   std::vector<Watcher> watchers;
 
   /// generate (with its seed set), tokenize or embed. Shared with the side thread that encodes it
   /// and with the log that outlives it; never copied or changed.
   std::shared_ptr<const ipc::ClientRequest> request;
 
-  // For a fork: see ipc::WorkerEnvelope.
-  std::vector<int32_t> prefix;
+  // For a fork: see ipc::WorkerEnvelope. The log has its prefix.
   uint64_t fork_of = 0;
   int32_t fork_sample = 0;
 
@@ -85,17 +72,16 @@ struct LiveRequest {
 
   bool is_generate() const { return std::holds_alternative<ipc::GenerateRequest>(*request); }
   const ipc::GenerateRequest& generate() const { return std::get<ipc::GenerateRequest>(*request); }
-  int64_t output_tokens() const;
+  bool started() const { return log != nullptr && !log->started.empty(); }
+  int64_t output_tokens() const { return log == nullptr ? 0 : log->num_tokens(); }
   /// The upper bound, over all samples.
   int64_t max_output_tokens() const { return max_output_tokens_of(*request); }
   /// No output was sent and it killed no worker: another model may still take it.
   bool untouched() const {
-    return state == State::kWaiting && !started && deaths == 0 && output_tokens() == 0;
+    return state == State::kWaiting && !started() && deaths == 0 && output_tokens() == 0;
   }
   /// It may kill its worker, so it does not run together with another such request.
   bool is_tried() const { return deaths >= 2 || (deaths == 1 && !went_on); }
-  /// Per sample, the tokens sent; empty if none were.
-  std::vector<std::vector<int32_t>> resume() const;
 };
 
 class RequestTable {
@@ -146,11 +132,5 @@ class RequestTable {
   size_t queued_bytes_ = 0;
   uint64_t last_number_ = 0;
 };
-
-/// Checks a worker's delta against the request's log and appends its tokens. False: drop it,
-/// because the client already has it (a resumed worker repeats only the end of a text). kInternal:
-/// the worker violated the protocol; the message says how.
-Result<bool> accept_delta(LiveRequest* request, const ipc::DeltaHeader& header,
-                          std::string_view ids);
 
 }  // namespace hearth::broker

@@ -1,19 +1,20 @@
-#include "daemon/broker/requests/replay.h"
+#include "daemon/broker/requests/token_log.h"
+
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
-
-#include "kernels/base/check.h"
 
 namespace hearth::broker {
 namespace {
 
 /// The first mark that a replay from token `from` includes.
-size_t first_mark(const ReplayLog::Sample& sample, uint32_t from) {
+size_t first_mark(const TokenLog::Sample& sample, uint32_t from) {
   size_t at = 0;
   while (at < sample.marks.size()) {
-    const ReplayLog::Mark& mark = sample.marks[at];
+    const TokenLog::Mark& mark = sample.marks[at];
     // A mark without tokens is the end of a text and follows all its tokens.
     const bool wanted = mark.header.num_tokens == 0
                             ? mark.header.first_index >= from
@@ -26,27 +27,60 @@ size_t first_mark(const ReplayLog::Sample& sample, uint32_t from) {
 
 }  // namespace
 
-ReplayLog& Replay::begin(uint64_t number, uint32_t owner, const std::string& id,
-                         std::shared_ptr<const ipc::ClientRequest> request) {
+int64_t TokenLog::num_tokens() const {
+  int64_t total = 0;
+  for (const Sample& sample : samples) total += std::ssize(sample.ids);
+  return total;
+}
+
+std::vector<std::vector<int32_t>> TokenLog::resume() const {
+  std::vector<std::vector<int32_t>> out;
+  if (num_tokens() == 0) return out;
+  for (const Sample& sample : samples) out.push_back(sample.ids);
+  return out;
+}
+
+TokenLog& TokenLogs::begin(uint64_t number, uint32_t owner, const std::string& id,
+                           const std::string& model,
+                           std::shared_ptr<const ipc::ClientRequest> request,
+                           std::vector<int32_t> prefix) {
   const auto known = by_id_.find({owner, id});
   if (known != by_id_.end()) drop(known->second);
-  ReplayLog& log = logs_[number];
+  TokenLog& log = logs_[number];
   log.number = number;
   log.owner = owner;
   log.id = id;
+  log.model = model;
   log.request = std::move(request);
+  log.prefix = std::move(prefix);
   log.samples.resize(static_cast<size_t>(log.generate().n));
   by_id_[{owner, id}] = number;
-  grow(log, sizeof(ReplayLog) + id.size() + log.samples.size() * sizeof(ReplayLog::Sample));
+  grow(log, sizeof(TokenLog) + id.size() + log.samples.size() * sizeof(TokenLog::Sample));
   return log;
 }
 
-void Replay::add(ReplayLog& log, const OutgoingView& delta) {
-  HEARTH_CHECK(delta.payload.size() >= ipc::kDeltaHeaderBytes && delta.sample < log.samples.size());
-  ipc::DeltaHeader header;
-  std::memcpy(&header, delta.payload.data(), sizeof header);
-  ReplayLog::Sample& sample = log.samples[delta.sample];
-  size_t added = delta.payload.size() - ipc::kDeltaHeaderBytes + sizeof(ReplayLog::Mark);
+Result<bool> TokenLogs::add(TokenLog& log, const ipc::DeltaHeader& header,
+                            const ipc::Answer& delta) {
+  if (header.sample >= log.samples.size()) {
+    return Error::internal(
+        fmt::format("delta of sample {}, the request has {}", header.sample, log.samples.size()));
+  }
+  if (delta.ids.size() != size_t{header.num_tokens} * sizeof(int32_t)) {
+    return Error::internal(fmt::format("delta of {} tokens with {} bytes of ids", header.num_tokens,
+                                       delta.ids.size()));
+  }
+  TokenLog::Sample& sample = log.samples[header.sample];
+  const size_t sent = sample.ids.size();
+  if (header.first_index != sent) {
+    return Error::internal(
+        fmt::format("delta begins at token {}, {} were sent", header.first_index, sent));
+  }
+  if (header.num_tokens == 0 && std::exchange(sample.tail_sent, true)) return false;
+  if (header.num_tokens > 0) {
+    sample.ids.resize(sent + header.num_tokens);
+    std::memcpy(sample.ids.data() + sent, delta.ids.data(), delta.ids.size());
+  }
+  size_t added = delta.payload.size() - ipc::kDeltaHeaderBytes + sizeof(TokenLog::Mark);
   sample.text.append(delta.payload, ipc::kDeltaHeaderBytes);
   if (delta.logprobs.size() > 2) {  // "[a]" becomes "a,"
     sample.logprobs.append(delta.logprobs, 1, delta.logprobs.size() - 2);
@@ -55,58 +89,61 @@ void Replay::add(ReplayLog& log, const OutgoingView& delta) {
   }
   sample.marks.push_back({header, sample.text.size(), sample.logprobs.size()});
   grow(log, added);
+  return true;
 }
 
-void Replay::note(ReplayLog& log, std::string ReplayLog::*event, std::string_view json) {
+void TokenLogs::note(TokenLog& log, std::string TokenLog::*event, std::string_view json) {
   log.*event = json;
   grow(log, json.size());
 }
 
-void Replay::note_sample_done(ReplayLog& log, size_t sample, std::string_view json) {
+void TokenLogs::note_sample_done(TokenLog& log, size_t sample, std::string reason,
+                                 std::string_view json) {
+  log.samples[sample].finish_reason = std::move(reason);
   log.samples[sample].done = json;
   grow(log, json.size());
 }
 
-void Replay::end(ReplayLog& log, std::string last, int64_t now_us) {
+void TokenLogs::end(TokenLog& log, std::string last, int64_t now_us) {
   const ipc::GenerateRequest& request = log.generate();
   size_t added = last.size() + log.prefix.size() * sizeof(int32_t) + request.prompt.size() +
                  request.prompt_ids.size() * sizeof(int32_t) + request.messages.text.size() +
                  request.tools.text.size() + request.template_kwargs.text.size() +
                  request.json_schema.size() + request.grammar.size();
-  for (const ReplayLog::Sample& sample : log.samples) added += sample.ids.size() * sizeof(int32_t);
+  for (const TokenLog::Sample& sample : log.samples) added += sample.ids.size() * sizeof(int32_t);
   log.last = std::move(last);
   log.ended_us = now_us;
   owners_[log.owner].ended.insert({now_us, log.number});
   grow(log, added);  // this may drop the log
 }
 
-void Replay::tick(int64_t now_us) {
+void TokenLogs::tick(int64_t now_us) {
   for (auto it = logs_.begin(); it != logs_.end();) {
-    const ReplayLog& log = (it++)->second;
+    const TokenLog& log = (it++)->second;
     if (!log.live() && now_us - log.ended_us >= limits_.attach_keep_ms * 1000) drop(log.number);
   }
 }
 
-ReplayLog* Replay::find(uint32_t owner, const std::string& id) {
+TokenLog* TokenLogs::find(uint32_t owner, const std::string& id) {
   const auto it = by_id_.find({owner, id});
   return it == by_id_.end() ? nullptr : &logs_.at(it->second);
 }
 
-size_t Replay::owner_bytes(uint32_t owner) const {
+size_t TokenLogs::owner_bytes(uint32_t owner) const {
   const auto it = owners_.find(owner);
   return it == owners_.end() ? 0 : it->second.bytes;
 }
 
 // ---- The bound ---------------------------------------------------------------------------------
 
-void Replay::grow(ReplayLog& log, size_t bytes) {
+void TokenLogs::grow(TokenLog& log, size_t bytes) {
   log.bytes += bytes;
   owners_[log.owner].bytes += bytes;
   bytes_ += bytes;
   bound(log.owner);
 }
 
-void Replay::shrink(ReplayLog& log, size_t bytes) {
+void TokenLogs::shrink(TokenLog& log, size_t bytes) {
   log.bytes -= bytes;
   bytes_ -= bytes;
   const auto owner = owners_.find(log.owner);
@@ -114,7 +151,7 @@ void Replay::shrink(ReplayLog& log, size_t bytes) {
   if (owner->second.bytes == 0) owners_.erase(owner);
 }
 
-void Replay::bound(uint32_t owner) {
+void TokenLogs::bound(uint32_t owner) {
   const auto owner_over = [&] {
     return owner_bytes(owner) > static_cast<size_t>(limits_.attach_bytes_per_owner);
   };
@@ -126,7 +163,7 @@ void Replay::bound(uint32_t owner) {
   while (owner_over() || over()) {
     // The owner that exceeds the total loses data, so no owner can displace the live logs of
     // others.
-    ReplayLog* largest = nullptr;
+    TokenLog* largest = nullptr;
     for (auto& [number, log] : logs_) {
       if (log.owner == owner && (largest == nullptr || log.bytes > largest->bytes)) largest = &log;
     }
@@ -136,14 +173,14 @@ void Replay::bound(uint32_t owner) {
   }
 }
 
-bool Replay::drop_oldest_ended(uint32_t owner) {
+bool TokenLogs::drop_oldest_ended(uint32_t owner) {
   const auto it = owners_.find(owner);
   if (it == owners_.end() || it->second.ended.empty()) return false;
   drop(it->second.ended.begin()->second);
   return true;
 }
 
-bool Replay::drop_oldest_ended() {
+bool TokenLogs::drop_oldest_ended() {
   const std::pair<const uint32_t, Owner>* oldest = nullptr;
   for (const auto& each : owners_) {
     if (each.second.ended.empty()) continue;
@@ -154,28 +191,28 @@ bool Replay::drop_oldest_ended() {
   return oldest != nullptr && drop_oldest_ended(oldest->first);
 }
 
-void Replay::halve(ReplayLog& log) {
+void TokenLogs::halve(TokenLog& log) {
   size_t freed = 0;
-  for (ReplayLog::Sample& sample : log.samples) {
+  for (TokenLog::Sample& sample : log.samples) {
     const size_t count = (sample.marks.size() + 1) / 2;
     if (count == 0) continue;
-    const ReplayLog::Mark last = sample.marks[count - 1];
+    const TokenLog::Mark last = sample.marks[count - 1];
     sample.text.erase(0, last.text_end);
     sample.logprobs.erase(0, last.logprobs_end);
     sample.marks.erase(sample.marks.begin(), sample.marks.begin() + static_cast<ptrdiff_t>(count));
-    for (ReplayLog::Mark& mark : sample.marks) {
+    for (TokenLog::Mark& mark : sample.marks) {
       mark.text_end -= last.text_end;
       mark.logprobs_end -= last.logprobs_end;
     }
     sample.text.shrink_to_fit();
     sample.logprobs.shrink_to_fit();
     sample.marks.shrink_to_fit();
-    freed += last.text_end + last.logprobs_end + count * sizeof(ReplayLog::Mark);
+    freed += last.text_end + last.logprobs_end + count * sizeof(TokenLog::Mark);
   }
   shrink(log, freed);
 }
 
-void Replay::drop(uint64_t number) {
+void TokenLogs::drop(uint64_t number) {
   const auto it = logs_.find(number);
   if (!it->second.live()) owners_[it->second.owner].ended.erase({it->second.ended_us, number});
   shrink(it->second, it->second.bytes);
@@ -185,26 +222,24 @@ void Replay::drop(uint64_t number) {
 
 // ---- Reading -----------------------------------------------------------------------------------
 
-uint32_t replay_from(const ReplayLog::Sample& sample, uint32_t from, uint32_t num_tokens) {
+uint32_t replay_from(const TokenLog::Sample& sample, uint32_t from) {
   const size_t first = first_mark(sample, from);
-  return first < sample.marks.size() ? sample.marks[first].header.first_index : num_tokens;
+  return first < sample.marks.size() ? sample.marks[first].header.first_index
+                                     : static_cast<uint32_t>(sample.ids.size());
 }
 
-Outgoing replay_delta(const ReplayLog::Sample& sample, uint32_t index, uint32_t from,
-                      std::span<const int32_t> ids) {
+Outgoing replay_delta(const TokenLog::Sample& sample, uint32_t index, uint32_t from) {
   Outgoing out;
   for (size_t at = first_mark(sample, from); at < sample.marks.size(); ++at) {
-    const ReplayLog::Mark& mark = sample.marks[at];
+    const TokenLog::Mark& mark = sample.marks[at];
     const size_t text = at == 0 ? 0 : sample.marks[at - 1].text_end;
     const size_t logprobs = at == 0 ? 0 : sample.marks[at - 1].logprobs_end;
-    const size_t ids_end = size_t{mark.header.first_index} + mark.header.num_tokens;
-    HEARTH_CHECK(ids.size() >= ids_end, "{} ids, want {}", ids.size(), ids_end);
     Outgoing delta;
     delta.is_delta = true;
     delta.sample = index;
     delta.payload.assign(reinterpret_cast<const char*>(&mark.header), sizeof mark.header);
     delta.payload.append(sample.text, text, mark.text_end - text);
-    delta.ids.assign(reinterpret_cast<const char*>(ids.data() + mark.header.first_index),
+    delta.ids.assign(reinterpret_cast<const char*>(sample.ids.data() + mark.header.first_index),
                      mark.header.num_tokens * sizeof(int32_t));
     if (mark.logprobs_end > logprobs) {
       delta.logprobs = "[" + sample.logprobs.substr(logprobs, mark.logprobs_end - logprobs);

@@ -1,4 +1,4 @@
-#include "daemon/broker/requests/replay.h"
+#include "daemon/broker/requests/token_log.h"
 
 #include <doctest/doctest.h>
 
@@ -33,61 +33,72 @@ std::shared_ptr<const ipc::ClientRequest> asked(int32_t samples) {
   return std::make_shared<const ipc::ClientRequest>(std::move(request));
 }
 
+Result<bool> try_add(TokenLogs& logs, TokenLog& log, const Outgoing& delta) {
+  return logs.add(log, ipc::decode_delta_payload(delta.payload).value().header,
+                  {.is_delta = true,
+                   .json = {},
+                   .payload = delta.payload,
+                   .ids = delta.ids,
+                   .logprobs = delta.logprobs});
+}
+void add(TokenLogs& logs, TokenLog& log, const Outgoing& delta) {
+  CHECK(try_add(logs, log, delta).value());
+}
+
 struct Read {
   uint32_t first = 0, count = 0;
   std::string text;
   std::vector<int32_t> ids;
   std::string logprobs;
 };
-Read read(const ReplayLog::Sample& sample, uint32_t from, const std::vector<int32_t>& ids) {
-  const Outgoing out = replay_delta(sample, 0, from, ids);
-  if (!out.is_delta) return {static_cast<uint32_t>(ids.size()), 0, "", {}, ""};
+Read read(const TokenLog::Sample& sample, uint32_t from) {
+  const Outgoing out = replay_delta(sample, 0, from);
+  if (!out.is_delta) return {static_cast<uint32_t>(sample.ids.size()), 0, "", {}, ""};
   const ipc::DeltaPayload payload = ipc::decode_delta_payload(out.payload).value();
-  CHECK(payload.header.first_index == replay_from(sample, from, static_cast<uint32_t>(ids.size())));
+  CHECK(payload.header.first_index == replay_from(sample, from));
   return {payload.header.first_index, payload.header.num_tokens, std::string(payload.text),
           ipc::decode_ids(out.ids).value(), out.logprobs};
 }
 
 TEST_CASE("what was sent is sent again from the delta that holds the token") {
-  Replay replay{LimitsConfig{}};
-  ReplayLog& log = replay.begin(1, 1000, "r", asked(1));
+  TokenLogs logs{LimitsConfig{}};
+  TokenLog& log = logs.begin(1, 1000, "r", "m", asked(1));
   const std::vector<int32_t> ids = {10, 11, 12, 13, 14};
-  replay.add(log, delta(0, 0, "ab", {10, 11}, "[1,2]"));
-  replay.add(log, delta(0, 2, "", {12}, "[3]"));
-  replay.add(log, delta(0, 3, "cd", {13, 14}, "[4,5]"));
-  replay.add(log, delta(0, 5, "!", {}, "[]"));
-  const ReplayLog::Sample& sample = log.samples[0];
+  add(logs, log, delta(0, 0, "ab", {10, 11}, "[1,2]"));
+  add(logs, log, delta(0, 2, "", {12}, "[3]"));
+  add(logs, log, delta(0, 3, "cd", {13, 14}, "[4,5]"));
+  add(logs, log, delta(0, 5, "!", {}, "[]"));
+  const TokenLog::Sample& sample = log.samples[0];
   for (const uint32_t from : {0u, 1u}) {
-    const Read all = read(sample, from, ids);
+    const Read all = read(sample, from);
     CHECK(all.first == 0);
     CHECK(all.count == 5);
     CHECK(all.text == "abcd!");
     CHECK(all.ids == ids);
     CHECK(all.logprobs == "[1,2,3,4,5]");
   }
-  CHECK(read(sample, 2, ids).text == "cd!");
-  CHECK(read(sample, 2, ids).first == 2);
-  CHECK(read(sample, 2, ids).logprobs == "[3,4,5]");
-  CHECK(read(sample, 4, ids).first == 3);
-  CHECK(read(sample, 4, ids).text == "cd!");
-  CHECK(read(sample, 5, ids).text == "!");
-  CHECK(read(sample, 5, ids).count == 0);
-  CHECK(replay_from(sample, 6, 5) == 5);
-  CHECK_FALSE(replay_delta(sample, 0, 6, ids).is_delta);
+  CHECK(read(sample, 2).text == "cd!");
+  CHECK(read(sample, 2).first == 2);
+  CHECK(read(sample, 2).logprobs == "[3,4,5]");
+  CHECK(read(sample, 4).first == 3);
+  CHECK(read(sample, 4).text == "cd!");
+  CHECK(read(sample, 5).text == "!");
+  CHECK(read(sample, 5).count == 0);
+  CHECK(replay_from(sample, 6) == 5);
+  CHECK_FALSE(replay_delta(sample, 0, 6).is_delta);
 }
 
 TEST_CASE("parts of a delta come again as parts, beside plain text") {
-  Replay replay{LimitsConfig{}};
-  ReplayLog& log = replay.begin(1, 1000, "r", asked(1));
-  const std::vector<int32_t> ids = {10, 11, 12};
-  replay.add(log, delta(0, 0, "a", {10}));
+  TokenLogs logs{LimitsConfig{}};
+  TokenLog& log = logs.begin(1, 1000, "r", "m", asked(1));
+  add(logs, log, delta(0, 0, "a", {10}));
   Outgoing parts = delta(0, 1, "", {11});
   const std::vector<ipc::DeltaPart> said = {{ipc::DeltaChannel::kReasoning, "b"},
                                             {ipc::DeltaChannel::kText, "c"}};
   parts.payload = ipc::encode_delta_payload({.sample = 0, .first_index = 1, .num_tokens = 1}, said);
-  replay.add(log, parts);
-  replay.add(log, delta(0, 2, "d", {12}));
-  const Outgoing out = replay_delta(log.samples[0], 0, 0, ids);
+  add(logs, log, parts);
+  add(logs, log, delta(0, 2, "d", {12}));
+  const Outgoing out = replay_delta(log.samples[0], 0, 0);
   const ipc::DeltaPayload payload = ipc::decode_delta_payload(out.payload).value();
   CHECK(payload.header.num_tokens == 3);
   std::string text;
@@ -97,68 +108,69 @@ TEST_CASE("parts of a delta come again as parts, beside plain text") {
     text += std::string(name(part.channel)) + ":" + part.text + " ";
   }
   CHECK(text == "text:a reasoning:b text:c text:d ");
-  CHECK(read(log.samples[0], 2, ids).text == "d");
+  CHECK(read(log.samples[0], 2).text == "d");
 }
 
 TEST_CASE("others do not find it, and an id that comes again is the new request's") {
-  Replay replay{LimitsConfig{}};
-  ReplayLog& log = replay.begin(1, 1000, "r", asked(1));
-  CHECK(replay.find(1000, "r") == &log);
-  CHECK(replay.find(1001, "r") == nullptr);
-  CHECK(replay.find(1000, "q") == nullptr);
-  replay.end(log, "{}", 5);
-  CHECK(replay.find(1000, "r") == &log);
-  ReplayLog& next = replay.begin(2, 1000, "r", asked(2));
-  CHECK(replay.find(1000, "r") == &next);
+  TokenLogs logs{LimitsConfig{}};
+  TokenLog& log = logs.begin(1, 1000, "r", "m", asked(1));
+  CHECK(logs.find(1000, "r") == &log);
+  CHECK(logs.find(1001, "r") == nullptr);
+  CHECK(logs.find(1000, "q") == nullptr);
+  logs.end(log, "{}", 5);
+  CHECK(logs.find(1000, "r") == &log);
+  TokenLog& next = logs.begin(2, 1000, "r", "m", asked(2));
+  CHECK(logs.find(1000, "r") == &next);
   CHECK(next.live());
 }
 
 TEST_CASE("kept for a while after the end, and then not a byte of it") {
   LimitsConfig limits;
   limits.attach_keep_ms = 100;
-  Replay replay{limits};
-  ReplayLog& log = replay.begin(1, 1000, "r", asked(1));
-  replay.add(log, delta(0, 0, "text", {1}));
-  replay.tick(1'000'000);
-  REQUIRE(replay.find(1000, "r") != nullptr);  // it runs
-  replay.end(log, "{}", 1'000'000);
-  replay.tick(1'099'000);
-  CHECK(replay.find(1000, "r") != nullptr);
-  replay.tick(1'100'000);
-  CHECK(replay.find(1000, "r") == nullptr);
-  CHECK(replay.bytes() == 0);
-  CHECK(replay.owner_bytes(1000) == 0);
+  TokenLogs logs{limits};
+  TokenLog& log = logs.begin(1, 1000, "r", "m", asked(1));
+  add(logs, log, delta(0, 0, "text", {1}));
+  logs.tick(1'000'000);
+  REQUIRE(logs.find(1000, "r") != nullptr);  // it runs
+  logs.end(log, "{}", 1'000'000);
+  logs.tick(1'099'000);
+  CHECK(logs.find(1000, "r") != nullptr);
+  logs.tick(1'100'000);
+  CHECK(logs.find(1000, "r") == nullptr);
+  CHECK(logs.bytes() == 0);
+  CHECK(logs.owner_bytes(1000) == 0);
 }
 
 TEST_CASE("the bounds hold: ended ones go first, then beginnings; nobody else's live ones") {
   LimitsConfig limits;
   limits.attach_bytes_per_owner = 20'000;
   limits.attach_bytes = 30'000;
-  Replay replay{limits};
+  TokenLogs logs{limits};
   std::vector<int32_t> ids;
-  ReplayLog& other = replay.begin(1, 7, "other", asked(1));
+  TokenLog& other = logs.begin(1, 7, "other", "m", asked(1));
   for (uint32_t i = 0; i < 100; ++i) {
     ids.push_back(static_cast<int32_t>(i));
-    replay.add(other, delta(0, i, "0123456789", {ids.back()}));
+    add(logs, other, delta(0, i, "0123456789", {ids.back()}));
   }
-  const size_t others_bytes = replay.owner_bytes(7);
-  ReplayLog& ended = replay.begin(2, 8, "ended", asked(1));
-  replay.add(ended, delta(0, 0, std::string(1000, 'x'), {1}));
-  replay.end(ended, "{}", 1);
-  ReplayLog& live = replay.begin(3, 8, "live", asked(1));
+  const size_t others_bytes = logs.owner_bytes(7);
+  TokenLog& ended = logs.begin(2, 8, "ended", "m", asked(1));
+  add(logs, ended, delta(0, 0, std::string(1000, 'x'), {1}));
+  logs.end(ended, "{}", 1);
+  TokenLog& live = logs.begin(3, 8, "live", "m", asked(1));
   ids.clear();
   std::string sent;
   for (uint32_t i = 0; i < 3000; ++i) {
     ids.push_back(static_cast<int32_t>(i));
     const std::string text = std::to_string(i) + " ";
     sent += text;
-    replay.add(live, delta(0, i, text, {ids.back()}, "[" + text + "]"));
-    CHECK(replay.owner_bytes(8) <= 20'000);
-    CHECK(replay.bytes() <= 30'000);
+    add(logs, live, delta(0, i, text, {ids.back()}, "[" + text + "]"));
+    CHECK(logs.owner_bytes(8) <= 20'000);
+    CHECK(logs.bytes() <= 30'000);
   }
-  CHECK(replay.find(8, "ended") == nullptr);
-  CHECK(replay.owner_bytes(7) == others_bytes);
-  const Read rest = read(live.samples[0], 0, ids);
+  CHECK(logs.find(8, "ended") == nullptr);
+  CHECK(logs.owner_bytes(7) == others_bytes);
+  const Read rest = read(live.samples[0], 0);
+  CHECK(live.resume() == std::vector<std::vector<int32_t>>{ids});  // the next worker needs them all
   CHECK(rest.first > 0);
   CHECK(rest.first + rest.count == 3000);
   CHECK(rest.text.size() > 1000);
@@ -167,9 +179,50 @@ TEST_CASE("the bounds hold: ended ones go first, then beginnings; nobody else's 
   CHECK(rest.logprobs.starts_with("[" + std::to_string(rest.first) + " ,"));
   // No room at all: nothing is kept, and nothing breaks.
   limits.attach_bytes_per_owner = 0;
-  replay.set_limits(limits);
-  replay.add(live, delta(0, 3000, "x", {3000}));
+  logs.set_limits(limits);
+  add(logs, live, delta(0, 3000, "x", {3000}));
   CHECK(live.samples[0].marks.empty());
+}
+
+TEST_CASE("deltas extend the log of their sample, from which a request is resumed") {
+  TokenLogs logs{LimitsConfig{}};
+  TokenLog& log = logs.begin(1, 1000, "r", "m", asked(2));
+  CHECK(log.resume().empty());
+  add(logs, log, delta(0, 0, "ab", {5, 6}));
+  add(logs, log, delta(1, 0, "c", {7}));
+  add(logs, log, delta(0, 2, "d", {8}));
+  CHECK(log.resume() == std::vector<std::vector<int32_t>>{{5, 6, 8}, {7}});
+  CHECK(log.num_tokens() == 4);
+}
+
+TEST_CASE("a hole, an overlap, a wrong count or sample is an error and changes nothing") {
+  TokenLogs logs{LimitsConfig{}};
+  TokenLog& log = logs.begin(1, 1000, "r", "m", asked(1));
+  const size_t bytes = logs.bytes();
+  CHECK_FALSE(try_add(logs, log, delta(1, 0, "a", {5})).ok());
+  CHECK_FALSE(try_add(logs, log, delta(0, 1, "a", {5})).ok());
+  for (const uint32_t count : {2u, 0u, 0xFFFFFFFFu}) {
+    Outgoing wrong = delta(0, 0, "a", {5});
+    wrong.payload = ipc::encode_delta_payload({.sample = 0, .first_index = 0, .num_tokens = count},
+                                              std::string_view("a"));
+    CHECK_FALSE(try_add(logs, log, wrong).ok());
+  }
+  CHECK(log.num_tokens() == 0);
+  CHECK(log.samples[0].text.empty());
+  CHECK(logs.bytes() == bytes);
+  add(logs, log, delta(0, 0, "a", {5}));
+  CHECK_FALSE(try_add(logs, log, delta(0, 0, "a", {5})).ok());
+  CHECK(log.num_tokens() == 1);
+  CHECK(log.samples[0].text == "a");
+}
+
+TEST_CASE("the end of a text passes once; a resumed worker's second one is dropped") {
+  TokenLogs logs{LimitsConfig{}};
+  TokenLog& log = logs.begin(1, 1000, "r", "m", asked(1));
+  add(logs, log, delta(0, 0, "a", {5}));
+  add(logs, log, delta(0, 1, "!", {}));
+  CHECK_FALSE(try_add(logs, log, delta(0, 1, "!", {})).value());
+  CHECK(read(log.samples[0], 0).text == "a!");
 }
 
 // ---- Through the dispatcher --------------------------------------------------------------------
@@ -247,7 +300,7 @@ TEST_CASE("one who leaves with detach comes back to all of it, from anywhere") {
   sim.step(sim.config.limits.attach_keep_ms + 200);
   sim.dispatcher.attach(back, "late", {.id = "r"});
   REQUIRE(sim.answer(c(4), "late").error());
-  CHECK(sim.dispatcher.replay().bytes() == 0);
+  CHECK(sim.dispatcher.logs().bytes() == 0);
 }
 
 TEST_CASE("without detach the one who asked takes it along; a reader who leaves takes nothing") {
