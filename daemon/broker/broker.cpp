@@ -90,13 +90,13 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, Rights rights)
               [this](const PeerId& peer, const OutgoingView& outgoing) {
                 return send_to_client(peer, outgoing);
               }),
-      dispatcher_(clock_, admission_, models_, output_, config.limits),
       residency_(clock_, config_,
                  MemoryBudget(static_cast<uint64_t>(config_.residency.memory_bytes),
                               [this] { return available_memory(); }),
-                 [this](const ModelFile& file, WorkerListener& listener) {
-                   return start_worker(file, listener);
+                 [this](const ModelFile& file, WorkerListener& lifecycle) {
+                   return start_worker(file, lifecycle);
                  }),
+      dispatcher_(clock_, admission_, models_, residency_, output_, config.limits),
       model_verbs_(clock_, models_, residency_, dispatcher_),
       model_facts_(io_, worker_program(config.worker)),
       reports_(clock_, instance_, config_, models_, model_facts_, residency_, dispatcher_),
@@ -116,7 +116,6 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, Rights rights)
                      }
                    }),
       http_(dispatcher_, output_, reports_, side_) {
-  dispatcher_.set_residency(residency_);
   residency_.add_listener(dispatcher_);
   residency_.add_listener(model_verbs_);
   dispatcher_.set_cache(config.cache);
@@ -185,7 +184,7 @@ Result<void> Broker::listen_on_tcp() {
 }
 
 Result<std::unique_ptr<Worker>> Broker::start_worker(const ModelFile& file,
-                                                     WorkerListener& listener) {
+                                                     WorkerListener& lifecycle) {
   HEARTH_ASSIGN_OR_RETURN(const std::filesystem::path program, find_worker_program(config_.worker));
   const std::filesystem::path socket = runtime_dir_.worker_socket(++workers_started_);
   WorkerConfig config = config_.worker;
@@ -208,12 +207,15 @@ Result<std::unique_ptr<Worker>> Broker::start_worker(const ModelFile& file,
   if (config.prefix_cache && config.prefix_store && !config_.server.state_dir.empty()) {
     settings.prefix_dir = (config_.server.state_dir / "prefix").string();
   }
-  const WorkerProcess::Setup setup{.argv = worker_arguments(program, file.path, socket, settings),
+  const WorkerProcess::Setup setup{.model = file.name,
+                                   .argv = worker_arguments(program, file.path, socket, settings),
                                    .socket = socket,
                                    .heartbeat_timeout_ms = config_.worker.heartbeat_timeout_ms,
                                    .load_timeout_ms = config_.worker.load_timeout_ms};
-  HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<WorkerProcess> worker,
-                          WorkerProcess::start(io_, clock_, setup, listener));
+  HEARTH_ASSIGN_OR_RETURN(
+      std::unique_ptr<WorkerProcess> worker,
+      WorkerProcess::start(io_, clock_, setup,
+                           {.lifecycle = lifecycle, .answers = dispatcher_, .watch = *events_}));
   return std::unique_ptr<Worker>(std::move(worker));
 }
 
@@ -240,9 +242,6 @@ Result<void> Broker::listen_for_watchers() {
   HEARTH_ASSIGN_OR_RETURN(
       events_, EventHub::open(io_, clock_, rights_, ipc::events_socket(runtime_dir_.path()),
                               std::move(sources)));
-  residency_.set_watcher([this](const std::string& model, std::string_view update) {
-    events_->on_watch(model, update);
-  });
   return {};
 }
 

@@ -79,7 +79,7 @@ class Broker {
   void report_status();
   void say_when_ready();
   void extend_timeout();
-  Result<std::unique_ptr<Worker>> start_worker(const ModelFile& file, WorkerListener& listener);
+  Result<std::unique_ptr<Worker>> start_worker(const ModelFile& file, WorkerListener& lifecycle);
   uint64_t available_memory();
   void watch_new_workers();
 
@@ -102,8 +102,8 @@ class Broker {
   ModelDirectory models_;
   Admission admission_;
   OutputBuffer output_;
-  Dispatcher dispatcher_;
   Residency residency_;
+  Dispatcher dispatcher_;
   ModelVerbs model_verbs_;
   ModelFacts model_facts_;
   Reports reports_;

@@ -18,4 +18,18 @@ using Event =
                  StatsReply, HealthReply, LoadingEvent, LoadReply, UnloadReply, SwapReply,
                  CacheReply, AttachedEvent, EmbedReply>;
 
+/// What an event is, without its members. All replies to verbs are one kind.
+enum class EventKind {
+  kQueued,
+  kProgress,
+  kStarted,
+  kPromptLogprobs,
+  kSampleDone,
+  kDone,
+  kError,
+  kLoading,
+  kAttached,
+  kReply,
+};
+
 }  // namespace hearth::ipc

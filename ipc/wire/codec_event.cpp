@@ -15,19 +15,36 @@ namespace {
 
 constexpr JsonLimits kEventLimits{.max_bytes = 256u << 20, .max_values = 16u << 20};
 
-/// Name of each alternative of Event: {"event": name, ...}, or for the replies, which are told
-/// apart by the verb they answer, {"event": "reply", "verb": name, ...}.
+/// Name and kind of each alternative of Event: {"event": name, ...}, or for the replies, which
+/// differ by the verb that they answer, {"event": "reply", "verb": name, ...}.
 struct EventName {
   std::string_view name;
-  bool reply;
+  EventKind kind;
+
+  bool reply() const { return kind == EventKind::kReply; }
 };
 constexpr auto kEventNames = std::to_array<EventName>({
-    {"queued", false},      {"progress", false}, {"started", false}, {"prompt_logprobs", false},
-    {"sample_done", false}, {"done", false},     {"error", false},   {"ping", true},
-    {"tokenize", true},     {"cancel", true},    {"models", true},   {"ps", true},
-    {"stats", true},        {"health", true},    {"loading", false}, {"load", true},
-    {"unload", true},       {"swap", true},      {"cache", true},    {"attached", false},
-    {"embed", true},
+    {"queued", EventKind::kQueued},
+    {"progress", EventKind::kProgress},
+    {"started", EventKind::kStarted},
+    {"prompt_logprobs", EventKind::kPromptLogprobs},
+    {"sample_done", EventKind::kSampleDone},
+    {"done", EventKind::kDone},
+    {"error", EventKind::kError},
+    {"ping", EventKind::kReply},
+    {"tokenize", EventKind::kReply},
+    {"cancel", EventKind::kReply},
+    {"models", EventKind::kReply},
+    {"ps", EventKind::kReply},
+    {"stats", EventKind::kReply},
+    {"health", EventKind::kReply},
+    {"loading", EventKind::kLoading},
+    {"load", EventKind::kReply},
+    {"unload", EventKind::kReply},
+    {"swap", EventKind::kReply},
+    {"cache", EventKind::kReply},
+    {"attached", EventKind::kAttached},
+    {"embed", EventKind::kReply},
 });
 static_assert(kEventNames.size() == std::variant_size_v<Event>);
 
@@ -72,7 +89,7 @@ Result<Event> decode_event(std::string_view json) {
   const bool reply = event == "reply";
   const std::string_view met = reply ? text_of(object, "verb") : event;
   for (size_t i = 0; i < kEventNames.size(); ++i) {
-    if (kEventNames[i].reply == reply && kEventNames[i].name == met) {
+    if (kEventNames[i].reply() == reply && kEventNames[i].name == met) {
       return read_alternative<Event>(i, object);
     }
   }
@@ -82,7 +99,7 @@ Result<Event> decode_event(std::string_view json) {
 std::string encode_event(const Event& event) {
   const EventName& name = kEventNames[event.index()];
   Json object = Json::object();
-  if (name.reply) {
+  if (name.reply()) {
     object["event"] = "reply";
     object["verb"] = std::string(name.name);
   } else {
@@ -90,6 +107,18 @@ std::string encode_event(const Event& event) {
   }
   std::visit([&object](const auto& e) { write_members(object, e); }, event);
   return dump_json(object);
+}
+
+std::optional<EventKind> event_kind(std::string_view json) {
+  constexpr std::string_view kBegins = R"({"event":")";
+  if (!json.starts_with(kBegins)) return std::nullopt;
+  json.remove_prefix(kBegins.size());
+  const std::string_view met = json.substr(0, json.find('"'));
+  if (met == "reply") return EventKind::kReply;
+  for (const EventName& known : kEventNames) {
+    if (!known.reply() && known.name == met) return known.kind;
+  }
+  return std::nullopt;
 }
 
 Result<Delta> decode_delta(const Answer& answer) {

@@ -148,13 +148,17 @@ std::string text_as_part(std::string_view text) {
   return out;
 }
 
-Result<DeltaPayload> decode_delta_payload(std::string_view frame) {
+Result<DeltaHeader> decode_delta_header(std::string_view frame) {
   if (frame.size() < kDeltaHeaderBytes) {
     return protocol_error(fmt::format("delta payload: met {} bytes, want at least {}", frame.size(),
                                       kDeltaHeaderBytes));
   }
-  const DeltaHeader header{load_u32(frame.data()), load_u32(frame.data() + 4),
-                           load_u32(frame.data() + 8), load_u32(frame.data() + 12)};
+  return DeltaHeader{load_u32(frame.data()), load_u32(frame.data() + 4), load_u32(frame.data() + 8),
+                     load_u32(frame.data() + 12)};
+}
+
+Result<DeltaPayload> decode_delta_payload(std::string_view frame) {
+  HEARTH_ASSIGN_OR_RETURN(const DeltaHeader header, decode_delta_header(frame));
   const std::string_view text = frame.substr(kDeltaHeaderBytes);
   if (header.num_parts == 0 && !is_valid_utf8(text)) {
     return protocol_error("delta text: met bytes that are not UTF-8");

@@ -69,6 +69,8 @@ Result<NumberedAnswer> take_answer(std::string_view* answers);
 std::string encode_delta_payload(const DeltaHeader& header, std::string_view text);
 /// The same with parts; their number need not be set in `header`.
 std::string encode_delta_payload(const DeltaHeader& header, std::span<const DeltaPart> parts);
+/// kProtocol: shorter than a header.
+Result<DeltaHeader> decode_delta_header(std::string_view frame);
 struct DeltaPayload {
   DeltaHeader header;
   std::string_view text;  ///< in a delta with parts: the encoded parts

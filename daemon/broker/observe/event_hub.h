@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "daemon/broker/requests/session.h"
+#include "daemon/broker/residency/worker.h"
 #include "daemon/broker/transport/server.h"
 #include "ipc/schema/watch.h"
 #include "kernels/base/clock.h"
@@ -47,7 +48,7 @@ struct HubSources {
   std::function<void(bool on)> watch_workers;
 };
 
-class EventHub {
+class EventHub final : public WatchSink {
  public:
   static Result<std::unique_ptr<EventHub>> open(boost::asio::io_context& io, const Clock& clock,
                                                 const Rights& rights,
@@ -58,8 +59,7 @@ class EventHub {
   int listeners() const;
   /// Call ten times a second: publishes the snapshots that are due. Does nothing without listeners.
   void tick();
-  /// A worker's encoded WatchUpdate.
-  void on_watch(const std::string& model, std::string_view payload);
+  void on_watch(const std::string& model, std::string_view payload) override;
   uint64_t messages_sent() const { return sent_; }
 
  private:

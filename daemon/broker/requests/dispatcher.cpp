@@ -15,10 +15,6 @@
 namespace hearth::broker {
 namespace {
 
-// How encode_event() begins a reply and the log probabilities of a prompt.
-constexpr std::string_view kReplyBegins = R"({"event":"reply")";
-constexpr std::string_view kPromptLogprobsBegins = R"({"event":"prompt_logprobs")";
-
 // Below 2^53, so that every JSON reader preserves the number.
 uint64_t random_seed() { return random_bits() >> 11; }
 
@@ -26,6 +22,16 @@ const std::string& model_of(const ipc::ClientRequest& request) {
   if (const auto* tokenize = std::get_if<ipc::TokenizeRequest>(&request)) return tokenize->model;
   if (const auto* embed = std::get_if<ipc::EmbedRequest>(&request)) return embed->model;
   return std::get<ipc::GenerateRequest>(request).model;
+}
+
+// An event of a worker that the broker must read; nothing if it is not a valid T.
+template <class T>
+std::optional<T> read_event(uint64_t number, std::string_view json) {
+  Result<ipc::Event> event = ipc::decode_event(json);
+  if (T* found = event ? std::get_if<T>(&*event) : nullptr) return std::move(*found);
+  log_error("worker_protocol", "number={} error=\"{}\"", number,
+            event ? "an event that names another first" : event.error().message);
+  return std::nullopt;
 }
 
 double ms_between(int64_t from_us, int64_t to_us) {
@@ -67,7 +73,7 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Client
   }
   Result<ModelFile> file = file_of(model_of(request));
   if (!file) return reply_error(caller.peer, id, file.take_error());
-  if (Result<void> may = residency_->may_want(file->name); !may) {
+  if (Result<void> may = residency_.may_want(file->name); !may) {
     return reply_error(caller.peer, id, may.take_error());
   }
 
@@ -77,6 +83,7 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Client
   live.owner = caller.uid;
   live.named = model_of(request);
   live.model = file->name;
+  live.use = residency_.use(file->name);
   live.bytes = bytes;
   live.received_us = clock_.now_us();
   if (auto* generate = std::get_if<ipc::GenerateRequest>(&request)) {
@@ -104,7 +111,7 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Client
 Result<ModelFile> Dispatcher::file_of(const std::string& name) {
   Result<ModelFile> file = models_.resolve(name);
   if (file.ok() || file.error().code != ErrorCode::kNotFound) return file;
-  const Residency::Resident* resident = residency_->find(models_.target_of(name));
+  const Residency::Resident* resident = residency_.find(models_.target_of(name));
   if (resident == nullptr || resident->worker == nullptr || !resident->worker->is_ready()) {
     return file;
   }
@@ -113,7 +120,7 @@ Result<ModelFile> Dispatcher::file_of(const std::string& name) {
 
 void Dispatcher::place(LiveRequest& request, const ModelFile& file) {
   const uint64_t number = request.number;
-  Worker* worker = residency_->want(file);
+  Worker* worker = residency_.want(file);
   if (table_.find(number) == nullptr) return;  // the model could not start; client has the error
   if (worker != nullptr && num_suspects_ == 0) {
     forward(request, *worker);
@@ -165,7 +172,7 @@ void Dispatcher::on_encoded(uint64_t number, uint64_t encoding, const std::strin
   }
   request->encoding = 0;
   if (request->cancelling || request->muted) return end_without_worker(*request, "cancelled");
-  if (Worker* worker = residency_->worker_of(request->model)) worker->send_request(number, json);
+  if (Worker* worker = residency_.worker_of(request->model)) worker->send_request(number, json);
 }
 
 void Dispatcher::cancel(const Caller& caller, const std::string& id,
@@ -194,7 +201,7 @@ void Dispatcher::cancel_request(LiveRequest& request) {
 void Dispatcher::tell_worker_to_cancel(LiveRequest& request) {
   if (request.cancelling || request.state != LiveRequest::State::kForwarded) return;
   request.cancelling = true;
-  if (Worker* worker = residency_->worker_of(request.model)) {
+  if (Worker* worker = residency_.worker_of(request.model)) {
     worker->send_cancel(request.number);
   }
 }
@@ -209,7 +216,7 @@ void Dispatcher::repoint(const std::string& role) {
   for (const uint64_t number : waiting) {
     LiveRequest* request = table_.find(number);
     if (request == nullptr) continue;  // an earlier one found that the model cannot start
-    table_.move_to_model(*request, file->name);
+    request->move_to_model(file->name, residency_.use(file->name));
     place(*request, *file);
   }
 }
@@ -273,12 +280,7 @@ void Dispatcher::end_all_without_worker(const std::vector<uint64_t>& numbers,
 
 // ---- From workers ------------------------------------------------------------------------------
 
-bool Dispatcher::model_in_use(const std::string& model) const {
-  return table_.model_size(model) > 0;
-}
-
-void Dispatcher::on_model_answer(const std::string& model, uint64_t number,
-                                 const ipc::Answer& answer) {
+void Dispatcher::on_answer(const std::string& model, uint64_t number, const ipc::Answer& answer) {
   LiveRequest* request = table_.find(number);
   // Answers to a request that has ended here are late, not wrong.
   if (request == nullptr || request->model != model ||
@@ -288,79 +290,91 @@ void Dispatcher::on_model_answer(const std::string& model, uint64_t number,
   if (answer.is_delta) {
     on_delta(*request, answer);
   } else {
-    on_event(*request, answer);
+    on_event(*request, answer.json);
   }
 }
 
+// The text is passed on as it came. Only the header is read, for the log.
 void Dispatcher::on_delta(LiveRequest& request, const ipc::Answer& answer) {
-  Result<ipc::DeltaPayload> payload = ipc::decode_delta_payload(answer.payload);
-  if (payload && payload->header.num_parts > 0) {
-    auto parts = ipc::decode_parts(*payload);
-    if (!parts) payload = parts.take_error();
-  }
-  if (payload && request.log == nullptr) payload = Error::internal("delta of no generate request");
-  Result<bool> wanted =
-      payload ? logs_.add(*request.log, payload->header, answer) : Result<bool>(payload.error());
+  Result<ipc::DeltaHeader> header = ipc::decode_delta_header(answer.payload);
+  if (header && request.log == nullptr) header = Error::internal("delta of no generate request");
+  const Result<bool> wanted =
+      header ? logs_.add(*request.log, *header, answer) : Result<bool>(header.error());
   if (!wanted) {
     log_error("worker_protocol", "number={} error=\"{}\"", request.number, wanted.error().message);
     tell_worker_to_cancel(request);
-    return end_error(request,
-                     ipc::ErrorEvent{Error{ErrorCode::kInternal, wanted.error().message, ""}, 0});
+    return end_error(request, ipc::ErrorEvent{Error::internal(wanted.error().message), 0});
   }
   if (!*wanted) return;
   if (request.first_delta_us == 0) request.first_delta_us = clock_.now_us();
-  counters_.output_tokens += payload->header.num_tokens;
-  const OutgoingView out{.number = request.number,
-                         .request_id = request.id,
-                         .is_delta = true,
-                         .sample = payload->header.sample,
-                         .payload = answer.payload,
-                         .ids = answer.ids,
-                         .logprobs = answer.logprobs};
-  send(request, out, Size::kBounded);
+  counters_.output_tokens += header->num_tokens;
+  send(request,
+       {.number = request.number,
+        .request_id = request.id,
+        .is_delta = true,
+        .sample = header->sample,
+        .payload = answer.payload,
+        .ids = answer.ids,
+        .logprobs = answer.logprobs},
+       Size::kBounded);
   if (request.deaths > 0) note_progress(request);
 }
 
-void Dispatcher::on_event(LiveRequest& request, const ipc::Answer& answer) {
-  // Decoding a large answer would delay all other users, and the broker needs none of its content.
-  if (answer.json.size() > kInlineBytes) {
-    if (answer.json.starts_with(kReplyBegins)) return end_reply(request, answer.json);
-    if (answer.json.starts_with(kPromptLogprobsBegins)) {
-      return send_once(request, &TokenLog::prompt_logprobs, answer.json);
-    }
-  }
-  Result<ipc::Event> event = ipc::decode_event(answer.json);
-  if (!event) {
-    log_error("worker_protocol", "number={} error=\"{}\"", request.number, event.error().message);
+// Events are passed on as they came. Reading one costs more than passing it on, and a large one
+// would delay all other users, so only events with something for the broker are decoded.
+void Dispatcher::on_event(LiveRequest& request, std::string_view json) {
+  const std::optional<ipc::EventKind> kind = ipc::event_kind(json);
+  if (!kind) {
+    log_error("worker_protocol", "number={} error=\"an event without a known name\"",
+              request.number);
     return;
   }
-  const std::string_view json = answer.json;
-  if (const auto* started = std::get_if<ipc::StartedEvent>(&*event)) {
-    request.prompt_tokens = started->prompt_tokens;
-    send_once(request, &TokenLog::started, json);
-  } else if (std::holds_alternative<ipc::PromptLogprobsEvent>(*event)) {
-    send_once(request, &TokenLog::prompt_logprobs, json);
-  } else if (const auto* sample_done = std::get_if<ipc::SampleDoneEvent>(&*event)) {
-    const auto sample = static_cast<size_t>(sample_done->sample);
-    if (request.log == nullptr || sample >= request.log->samples.size() ||
-        !request.log->samples[sample].finish_reason.empty()) {
+  switch (*kind) {
+    case ipc::EventKind::kStarted:
+      if (const auto started = read_event<ipc::StartedEvent>(request.number, json)) {
+        request.prompt_tokens = started->prompt_tokens;
+        send_once(request, &TokenLog::started, json);
+      }
       return;
-    }
-    logs_.note_sample_done(*request.log, sample, sample_done->reason, json);
-    send_event(request, json, Size::kBounded);
-  } else if (auto* queued = std::get_if<ipc::QueuedEvent>(&*event)) {
-    request.queued = std::move(*queued);
-    send_newest(request, json);
-  } else if (std::holds_alternative<ipc::ProgressEvent>(*event)) {
-    request.queued = kNotQueued;
-    send_newest(request, json);
-  } else if (auto* done = std::get_if<ipc::DoneEvent>(&*event)) {
-    end_done(request, std::move(*done));
-  } else if (auto* error = std::get_if<ipc::ErrorEvent>(&*event)) {
-    end_error(request, std::move(*error));
-  } else {
-    end_reply(request, json);
+    case ipc::EventKind::kPromptLogprobs:
+      return send_once(request, &TokenLog::prompt_logprobs, json);
+    case ipc::EventKind::kSampleDone:
+      if (auto done = read_event<ipc::SampleDoneEvent>(request.number, json)) {
+        on_sample_done(request, std::move(*done), json);
+      }
+      return;
+    case ipc::EventKind::kQueued:
+      if (auto queued = read_event<ipc::QueuedEvent>(request.number, json)) {
+        request.queued = std::move(*queued);
+        send_newest(request, json);
+      }
+      return;
+    case ipc::EventKind::kProgress: request.queued = kNotQueued; return send_newest(request, json);
+    case ipc::EventKind::kDone:
+      if (auto done = read_event<ipc::DoneEvent>(request.number, json)) {
+        end_done(request, std::move(*done), json);
+      }
+      return;
+    case ipc::EventKind::kError:
+      if (auto error = read_event<ipc::ErrorEvent>(request.number, json)) {
+        end_error(request, std::move(*error), json);
+      }
+      return;
+    case ipc::EventKind::kLoading:
+    case ipc::EventKind::kAttached:
+    case ipc::EventKind::kReply: return end_reply(request, json);
   }
+}
+
+void Dispatcher::on_sample_done(LiveRequest& request, ipc::SampleDoneEvent done,
+                                std::string_view json) {
+  const auto sample = static_cast<size_t>(done.sample);
+  if (request.log == nullptr || sample >= request.log->samples.size() ||
+      !request.log->samples[sample].finish_reason.empty()) {
+    return;
+  }
+  logs_.note_sample_done(*request.log, sample, std::move(done.reason), json);
+  send_event(request, json, Size::kBounded);
 }
 
 // A resumed request starts again in its new worker; what the client has seen is not repeated.
@@ -389,7 +403,7 @@ void Dispatcher::on_model_failed(const std::string& model, const Error& error) {
 
 // ---- Endings -----------------------------------------------------------------------------------
 
-void Dispatcher::end_done(LiveRequest& request, ipc::DoneEvent done) {
+void Dispatcher::end_done(LiveRequest& request, ipc::DoneEvent done, std::string_view json) {
   const bool cancelled = std::find(done.finish_reasons.begin(), done.finish_reasons.end(),
                                    "cancelled") != done.finish_reasons.end();
   if (request.resumed > 0) {
@@ -408,7 +422,8 @@ void Dispatcher::end_done(LiveRequest& request, ipc::DoneEvent done) {
            request.number, request.owner, request.model, request.output_tokens(),
            ms_between(request.received_us, clock_.now_us()), done.resumed, cancelled);
   if (on_done_) on_done_(request.owner, request.id, done);
-  const std::string last = ipc::encode_event(done);
+  const bool as_it_came = !json.empty() && request.resumed == 0;
+  const std::string last = as_it_came ? std::string(json) : ipc::encode_event(done);
   send_event(request, last, Size::kMustFit);
   end_log(request, last);
   erase(request);
@@ -432,14 +447,14 @@ void Dispatcher::end_without_worker(LiveRequest& request, const std::string& rea
   end_done(request, std::move(done));
 }
 
-void Dispatcher::end_error(LiveRequest& request, ipc::ErrorEvent error) {
-  if (error.error.code == ErrorCode::kBusy && error.retry_ms == 0) {
-    error.retry_ms = admission_.retry_ms(table_.size());
-  }
+void Dispatcher::end_error(LiveRequest& request, ipc::ErrorEvent error, std::string_view json) {
+  const bool adds_retry = error.error.code == ErrorCode::kBusy && error.retry_ms == 0;
+  if (adds_retry) error.retry_ms = admission_.retry_ms(table_.size());
   log_info("request_failed", "number={} owner={} model={} code={}", request.number, request.owner,
            request.model, name(error.error.code));
   ++counters_.failed;
-  const std::string last = ipc::encode_event(error);
+  const bool as_it_came = !json.empty() && !adds_retry;
+  const std::string last = as_it_came ? std::string(json) : ipc::encode_event(error);
   send_event(request, last, Size::kMustFit);
   end_log(request, last);
   erase(request);

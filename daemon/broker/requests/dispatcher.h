@@ -32,14 +32,16 @@ struct RequestCounters {
   uint64_t replies_dropped = 0;  ///< to connections that send and do not read
 };
 
-class Dispatcher final : public ResidencyListener {
+class Dispatcher final : public ResidencyListener, public AnswerSink {
  public:
-  Dispatcher(const Clock& clock, Admission& admission, ModelDirectory& models, OutputBuffer& output,
-             const LimitsConfig& limits = {})
-      : clock_(clock), admission_(admission), models_(models), output_(output), logs_(limits) {}
-
-  /// Call before anything else; the two refer to each other.
-  void set_residency(Residency& residency) { residency_ = &residency; }
+  Dispatcher(const Clock& clock, Admission& admission, ModelDirectory& models, Residency& residency,
+             OutputBuffer& output, const LimitsConfig& limits = {})
+      : clock_(clock),
+        admission_(admission),
+        models_(models),
+        residency_(residency),
+        output_(output),
+        logs_(limits) {}
 
   /// Called with each generate request that ends with `done`.
   using OnDone = std::function<void(uint32_t owner, const std::string& id, const ipc::DoneEvent&)>;
@@ -82,10 +84,8 @@ class Dispatcher final : public ResidencyListener {
   const TokenLogs& logs() const { return logs_; }
   const RequestCounters& counters() const { return counters_; }
 
-  bool model_in_use(const std::string& model) const override;
+  void on_answer(const std::string& model, uint64_t number, const ipc::Answer& answer) override;
   void on_model_ready(const std::string& model) override;
-  void on_model_answer(const std::string& model, uint64_t number,
-                       const ipc::Answer& answer) override;
   void on_model_stopped(const std::string& model) override;
   void on_model_lost(const std::string& model, const std::string& how) override;
   void on_model_failed(const std::string& model, const Error& error) override;
@@ -102,7 +102,8 @@ class Dispatcher final : public ResidencyListener {
   void forward(LiveRequest& request, Worker& worker);
   void on_encoded(uint64_t number, uint64_t encoding, const std::string& json);
   void on_delta(LiveRequest& request, const ipc::Answer& answer);
-  void on_event(LiveRequest& request, const ipc::Answer& answer);
+  void on_event(LiveRequest& request, std::string_view json);
+  void on_sample_done(LiveRequest& request, ipc::SampleDoneEvent done, std::string_view json);
   void send_once(LiveRequest& request, std::string TokenLog::*event, std::string_view json);
   void announce_waiting();
   std::vector<uint64_t> forwarded_to(const std::string& model) const;
@@ -112,11 +113,12 @@ class Dispatcher final : public ResidencyListener {
   void cancel_request(LiveRequest& request);
   void tell_worker_to_cancel(LiveRequest& request);
 
-  // The ways a request ends in the broker; the reference is invalid afterwards.
-  void end_done(LiveRequest& request, ipc::DoneEvent done);
+  // The ways a request ends in the broker; the reference is invalid afterwards. `json`: the
+  // worker's event; empty: the broker ends the request itself.
+  void end_done(LiveRequest& request, ipc::DoneEvent done, std::string_view json = {});
   void end_without_worker(LiveRequest& request, const std::string& reason);
   void end_all_without_worker(const std::vector<uint64_t>& numbers, const std::string& reason);
-  void end_error(LiveRequest& request, ipc::ErrorEvent error);
+  void end_error(LiveRequest& request, ipc::ErrorEvent error, std::string_view json = {});
   void end_reply(LiveRequest& request, std::string_view json);
   void send_newest(LiveRequest& request, std::string_view json);
 
@@ -130,8 +132,8 @@ class Dispatcher final : public ResidencyListener {
   const Clock& clock_;
   Admission& admission_;
   ModelDirectory& models_;
+  Residency& residency_;
   OutputBuffer& output_;
-  Residency* residency_ = nullptr;
   SideThread* side_ = nullptr;
   TokenLogs logs_;
   RequestTable table_;

@@ -84,7 +84,7 @@ void Dispatcher::on_model_lost(const std::string& model, const std::string& how)
 
 // Forwards the waiting requests that may run now to the model's worker.
 void Dispatcher::forward_waiting(const std::string& model) {
-  Worker* worker = residency_->worker_of(model);
+  Worker* worker = residency_.worker_of(model);
   if (worker == nullptr || !worker->is_ready()) return;
   std::vector<uint64_t> waiting;
   size_t forwarded = 0;

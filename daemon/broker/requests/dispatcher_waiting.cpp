@@ -30,14 +30,14 @@ void Dispatcher::announce_waiting() {
     LiveRequest* request = table_.find(number);
     const auto [model, first] = models.try_emplace(request->model);
     if (first) {
-      const Worker* worker = residency_->worker_of(request->model);
+      const Worker* worker = residency_.worker_of(request->model);
       // A ready worker with waiting requests: suspects of its last death run alone first.
       model->second.reason = worker != nullptr && worker->is_ready()
                                  ? "recovering"
-                                 : residency_->waiting_reason(request->model);
+                                 : residency_.waiting_reason(request->model);
       // It is unknown when the requests of other models will end.
       const bool behind_others = model->second.reason == "busy";
-      model->second.estimate_ms = behind_others ? 0 : residency_->estimate_ms(request->model);
+      model->second.estimate_ms = behind_others ? 0 : residency_.estimate_ms(request->model);
     }
     const ipc::QueuedEvent now{.reason = model->second.reason,
                                .position = model->second.ahead++,

@@ -126,6 +126,7 @@ void ModelVerbs::begin(Task task, const ModelFile& file, int64_t keep_alive_ms,
                        const std::string& draft) {
   std::string replaces;
   if (task.verb == ipc::Verb::kSwap) replaces = models_.model_of_role(task.role).value();
+  task.use = residency_.use(file.name);
   tasks_.push_back(std::move(task));
   residency_.load(file, keep_alive_ms, replaces, draft);
   const Worker* worker = residency_.worker_of(file.name);
@@ -143,13 +144,8 @@ ModelVerbs::Tasks ModelVerbs::take(const std::string& model, bool unloads) {
       taken.splice(taken.end(), tasks_, here);
     }
   }
+  for (Task& task : taken) task.use.reset();
   return taken;
-}
-
-bool ModelVerbs::model_in_use(const std::string& model) const {
-  return std::any_of(tasks_.begin(), tasks_.end(), [&](const Task& task) {
-    return task.model == model && task.verb != ipc::Verb::kUnload;
-  });
 }
 
 void ModelVerbs::on_model_ready(const std::string& model) {

@@ -38,7 +38,6 @@ class ModelVerbs final : public ResidencyListener {
   /// preload() is still in progress.
   bool preloading() const;
 
-  bool model_in_use(const std::string& model) const override;
   void on_model_ready(const std::string& model) override;
   void on_model_stopped(const std::string& model) override;
   void on_model_lost(const std::string& model, const std::string& how) override;
@@ -53,6 +52,7 @@ class ModelVerbs final : public ResidencyListener {
     std::string model;
     int64_t since_us = 0;
     ipc::LoadingEvent said;
+    ModelUse use{};  ///< until it ends; none for kUnload
   };
   using Tasks = std::list<Task>;
 

@@ -9,6 +9,12 @@ int64_t max_output_tokens_of(const ipc::ClientRequest& request) {
   return generate == nullptr ? 0 : int64_t{generate->n} * generate->max_tokens;
 }
 
+void LiveRequest::move_to_model(const std::string& to, ModelUse its_use) {
+  model = to;
+  use = std::move(its_use);
+  if (log != nullptr) log->model = to;
+}
+
 Result<LiveRequest*> RequestTable::add(LiveRequest request) {
   const std::pair key{request.owner, request.id};
   if (by_owner_and_id_.contains(key)) {
@@ -24,7 +30,6 @@ Result<LiveRequest*> RequestTable::add(LiveRequest request) {
   ++owner.requests;
   owner.bytes += request.bytes;
   owner.tokens += request.max_output_tokens();
-  ++model_sizes_[request.model];
   by_owner_and_id_.emplace(key, number);
   by_number_.emplace_back(number, std::make_unique<LiveRequest>(std::move(request)));
   return by_number_.back().second.get();
@@ -61,22 +66,7 @@ void RequestTable::erase(uint64_t number) {
   owner->second.bytes -= request.bytes;
   owner->second.tokens -= request.max_output_tokens();
   if (--owner->second.requests == 0) owners_.erase(owner);
-  const auto model = model_sizes_.find(request.model);
-  if (--model->second == 0) model_sizes_.erase(model);
   by_number_.erase(it);
-}
-
-size_t RequestTable::model_size(const std::string& model) const {
-  const auto it = model_sizes_.find(model);
-  return it == model_sizes_.end() ? 0 : it->second;
-}
-
-void RequestTable::move_to_model(LiveRequest& request, const std::string& model) {
-  const auto before = model_sizes_.find(request.model);
-  if (--before->second == 0) model_sizes_.erase(before);
-  ++model_sizes_[model];
-  request.model = model;
-  if (request.log != nullptr) request.log->model = model;
 }
 
 RequestTable::OwnerUse RequestTable::owner_use(uint32_t owner) const {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "daemon/broker/requests/token_log.h"
+#include "daemon/broker/residency/residency.h"
 #include "daemon/broker/transport/peer_id.h"
 #include "ipc/schema/messages.h"
 #include "kernels/base/result.h"
@@ -40,7 +41,8 @@ struct LiveRequest {
   std::string id;       ///< as the client wrote it
   uint32_t owner = 0;   ///< uid
   std::string named;    ///< the role or model that it named
-  std::string model;    ///< the model behind that name; changed by RequestTable::move_to_model
+  std::string model;    ///< the model behind that name; changed by move_to_model()
+  ModelUse use;         ///< of that model
   size_t bytes = 0;     ///< of the message; counted until the end
   int64_t received_us = 0;
 
@@ -80,6 +82,7 @@ struct LiveRequest {
   bool untouched() const {
     return state == State::kWaiting && !started() && deaths == 0 && output_tokens() == 0;
   }
+  void move_to_model(const std::string& to, ModelUse its_use);
   /// It may kill its worker, so it does not run together with another such request.
   bool is_tried() const { return deaths >= 2 || (deaths == 1 && !went_on); }
 };
@@ -102,8 +105,6 @@ class RequestTable {
   };
   OwnerUse owner_use(uint32_t owner) const;
   size_t owner_size(uint32_t owner) const { return owner_use(owner).requests; }
-  size_t model_size(const std::string& model) const;
-  void move_to_model(LiveRequest& request, const std::string& model);
   size_t queued_bytes() const { return queued_bytes_; }
 
   /// In order of arrival.
@@ -128,7 +129,6 @@ class RequestTable {
   std::vector<Entry> by_number_;  // ascending, which is order of arrival; searched once per token
   std::map<std::pair<uint32_t, std::string>, uint64_t> by_owner_and_id_;
   std::map<uint32_t, OwnerUse> owners_;
-  std::map<std::string, size_t> model_sizes_;
   size_t queued_bytes_ = 0;
   uint64_t last_number_ = 0;
 };

@@ -181,8 +181,14 @@ std::vector<std::string> Residency::running() const {
 }
 
 bool Residency::in_use(const std::string& model) const {
-  return std::any_of(listeners_.begin(), listeners_.end(),
-                     [&](const auto* listener) { return listener->model_in_use(model); });
+  const auto it = uses_.find(model);
+  return it != uses_.end() && it->second > 0;
+}
+
+ModelUse Residency::use(const std::string& model) {
+  int32_t& uses = uses_[model];
+  ++uses;
+  return ModelUse(&uses);
 }
 
 // ---- Time --------------------------------------------------------------------------------------
@@ -403,11 +409,6 @@ void Residency::on_worker_ready(Worker& worker) {
   for (ResidencyListener* listener : listeners_) listener->on_model_ready(resident.file.name);
 }
 
-void Residency::on_worker_answer(Worker& worker, uint64_t number, const ipc::Answer& answer) {
-  const std::string& model = resident_of(worker).file.name;
-  for (ResidencyListener* listener : listeners_) listener->on_model_answer(model, number, answer);
-}
-
 void Residency::on_worker_ended(Worker& worker, const std::string& how) {
   Resident& resident = resident_of(worker);
   const std::string model = resident.file.name;
@@ -453,10 +454,6 @@ void Residency::want_again_if_in_use(Resident& resident) {
   if (resident.wanted || !in_use(resident.file.name)) return;
   resident.wanted = true;
   resident.wanted_since_us = clock_.now_us();
-}
-
-void Residency::on_worker_watch(Worker& worker, std::string_view update) {
-  if (watcher_) watcher_(resident_of(worker).file.name, update);
 }
 
 }  // namespace hearth::broker

@@ -14,7 +14,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,11 +28,7 @@ namespace hearth::broker {
 class ResidencyListener {
  public:
   virtual ~ResidencyListener() = default;
-  /// Whether requests of `model` wait in the broker or run in its worker, or a load of it is
-  /// pending.
-  virtual bool model_in_use(const std::string& model) const = 0;
   virtual void on_model_ready(const std::string& model) = 0;
-  virtual void on_model_answer(const std::string&, uint64_t, const ipc::Answer&) {}
   /// Its worker ended as requested; its unanswered requests go to the next worker.
   virtual void on_model_stopped(const std::string& model) = 0;
   /// Its worker died, with all requests in progress. It will be restarted.
@@ -41,6 +36,13 @@ class ResidencyListener {
   /// It cannot be loaded; there is no new attempt until it is wanted again.
   virtual void on_model_failed(const std::string& model, const Error& error) = 0;
 };
+
+/// While one exists, its model is in use: a request of it waits or runs, or a load is pending.
+/// Must not outlive the residency.
+struct ReleaseModel {
+  void operator()(int32_t* uses) const { --*uses; }
+};
+using ModelUse = std::unique_ptr<int32_t, ReleaseModel>;
 
 /// Starts a worker of a model that reports to the listener.
 using StartWorker =
@@ -74,6 +76,9 @@ class Residency final : public WorkerListener {
 
   /// Call before anything else. Listeners are called in this order.
   void add_listener(ResidencyListener& listener) { listeners_.push_back(&listener); }
+
+  ModelUse use(const std::string& model);
+  bool in_use(const std::string& model) const;
 
   /// Its worker, if it is ready for requests. Otherwise null, and a worker is started when there is
   /// room.
@@ -123,14 +128,7 @@ class Residency final : public WorkerListener {
 
   void on_worker_plan(Worker& worker) override;
   void on_worker_ready(Worker& worker) override;
-  void on_worker_answer(Worker& worker, uint64_t number, const ipc::Answer& answer) override;
   void on_worker_ended(Worker& worker, const std::string& how) override;
-  void on_worker_watch(Worker& worker, std::string_view update) override;
-
-  /// Receives the updates of watched workers: model and encoded WatchUpdate.
-  void set_watcher(std::function<void(const std::string&, std::string_view)> watcher) {
-    watcher_ = std::move(watcher);
-  }
 
  private:
   Resident& resident_of(const Worker& worker);
@@ -141,7 +139,6 @@ class Residency final : public WorkerListener {
   void want_again_if_in_use(Resident& resident);
   void back_off(Resident& resident);
   void look_after(Resident& resident);
-  bool in_use(const std::string& model) const;
   size_t num_running() const;
   uint64_t known_bytes(const Resident& resident) const;
   MemoryBudget::InUse taken_beside(const Resident& resident) const;
@@ -155,7 +152,7 @@ class Residency final : public WorkerListener {
   StartWorker start_worker_;
   std::vector<ResidencyListener*> listeners_;
   std::map<std::string, Resident> residents_;
-  std::function<void(const std::string&, std::string_view)> watcher_;
+  std::map<std::string, int32_t> uses_;  // by model; an entry stays, because leases point to it
   std::vector<std::string> to_resume_;
   bool suspended_ = false;
   bool draining_ = false;

@@ -17,19 +17,31 @@ namespace hearth::broker {
 
 class Worker;
 
-/// Receives a worker's events, on the io thread.
+/// Receives what happens to a worker, on the io thread.
 class WorkerListener {
  public:
   virtual ~WorkerListener() = default;
   /// Called before it takes memory: see plan().
   virtual void on_worker_plan(Worker& worker) = 0;
   virtual void on_worker_ready(Worker& worker) = 0;
-  /// An answer to request `number`.
-  virtual void on_worker_answer(Worker& worker, uint64_t number, const ipc::Answer& answer) = 0;
   /// The process has ended. This is the last call; the listener may destroy the worker in it.
   virtual void on_worker_ended(Worker& worker, const std::string& how) = 0;
-  /// An encoded WatchUpdate; only after watch(true).
-  virtual void on_worker_watch(Worker&, std::string_view) {}
+};
+
+/// Receives the answers of workers, on the io thread, straight from their sockets.
+class AnswerSink {
+ public:
+  virtual ~AnswerSink() = default;
+  /// The worker of `model` answers request `number`.
+  virtual void on_answer(const std::string& model, uint64_t number, const ipc::Answer& answer) = 0;
+};
+
+/// Receives the engine updates of watched workers, on the io thread.
+class WatchSink {
+ public:
+  virtual ~WatchSink() = default;
+  /// An encoded WatchUpdate of the worker of `model`; only after Worker::watch(true).
+  virtual void on_watch(const std::string& model, std::string_view update) = 0;
 };
 
 class Worker {

@@ -81,26 +81,22 @@ std::vector<std::string> worker_arguments(const fs::path& program, const fs::pat
 
 Result<std::unique_ptr<WorkerProcess>> WorkerProcess::start(boost::asio::io_context& io,
                                                             const Clock& clock, const Setup& setup,
-                                                            WorkerListener& listener) {
+                                                            const Receivers& receivers) {
   HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<WorkerSocket> socket,
                           WorkerSocket::listen(io, setup.socket));
   HEARTH_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::start(setup.argv));
   std::unique_ptr<WorkerProcess> worker(
-      new WorkerProcess(io, clock, setup, std::move(child), std::move(socket), listener));
-  WorkerProcess* raw = worker.get();
-  raw->socket_->start(
-      raw->pid_,
-      {.on_message = [raw](const ipc::PipeMessage& message) { raw->on_message(message); },
-       .on_broken = [raw](const std::string& why) { raw->broke_the_protocol(why); }});
+      new WorkerProcess(io, clock, setup, std::move(child), std::move(socket), receivers));
+  worker->socket_->start(worker->pid_, *worker);
   return worker;
 }
 
 WorkerProcess::WorkerProcess(boost::asio::io_context& io, const Clock& clock, const Setup& setup,
                              ChildProcess child, std::unique_ptr<WorkerSocket> socket,
-                             WorkerListener& listener)
+                             const Receivers& receivers)
     : clock_(clock),
       setup_(setup),
-      listener_(listener),
+      receivers_(receivers),
       child_(std::move(child)),
       socket_(std::move(socket)),
       exit_watch_(io, child_.pidfd()) {
@@ -133,33 +129,33 @@ void WorkerProcess::on_exit() {
   std::string how = child_.reap();
   if (!kill_reason_.empty()) how = fmt::format("killed: {}", kill_reason_);
   state_ = State::kEnding;
-  listener_.on_worker_ended(*this, how);
+  receivers_.lifecycle.on_worker_ended(*this, how);
 }
 
 void WorkerProcess::on_message(const ipc::PipeMessage& message) {
   switch (message.kind) {
     case ipc::PipeKind::kAnswers: return on_answers(message.bytes);
-    case ipc::PipeKind::kWatch: return listener_.on_worker_watch(*this, message.bytes);
+    case ipc::PipeKind::kWatch: return receivers_.watch.on_watch(setup_.model, message.bytes);
     case ipc::PipeKind::kEvent: {
       const Result<ipc::WorkerEvent> event = ipc::decode_worker_event(message.bytes);
-      if (!event) return broke_the_protocol(event.error().message);
+      if (!event) return on_broken(event.error().message);
       return on_event(*event);
     }
     case ipc::PipeKind::kRequest:
-    case ipc::PipeKind::kControl: return broke_the_protocol("said what only a broker says");
+    case ipc::PipeKind::kControl: return on_broken("said what only a broker says");
   }
 }
 
-void WorkerProcess::broke_the_protocol(const std::string& how) {
-  kill(fmt::format("broke the protocol: {}", how));
+void WorkerProcess::on_broken(const std::string& why) {
+  kill(fmt::format("broke the protocol: {}", why));
 }
 
 void WorkerProcess::on_answers(std::string_view answers) {
   const std::shared_ptr<bool> alive = alive_;
   while (!answers.empty() && *alive) {
     const Result<ipc::NumberedAnswer> next = ipc::take_answer(&answers);
-    if (!next) return broke_the_protocol(next.error().message);
-    listener_.on_worker_answer(*this, next->number, next->answer);
+    if (!next) return on_broken(next.error().message);
+    receivers_.answers.on_answer(setup_.model, next->number, next->answer);
   }
 }
 
@@ -177,12 +173,12 @@ void WorkerProcess::on_event(const ipc::WorkerEvent& event) {
   } else if (const auto* plan = std::get_if<ipc::WorkerPlan>(&event)) {
     if (state_ != State::kStarting) return;
     plan_ = *plan;
-    listener_.on_worker_plan(*this);
+    receivers_.lifecycle.on_worker_plan(*this);
   } else if (const auto* ready = std::get_if<ipc::WorkerReady>(&event)) {
     if (state_ != State::kStarting) return;  // too late: it is already being stopped
     ready_ = *ready;
     state_ = State::kReady;
-    listener_.on_worker_ready(*this);
+    receivers_.lifecycle.on_worker_ready(*this);
   } else if (const auto* failed = std::get_if<ipc::WorkerFailed>(&event)) {
     failure_ = failed->error;
     state_ = State::kEnding;

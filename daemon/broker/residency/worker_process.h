@@ -37,17 +37,24 @@ std::vector<std::string> worker_arguments(const std::filesystem::path& program,
                                           const std::filesystem::path& socket,
                                           const ipc::ServeSettings& settings);
 
-class WorkerProcess final : public Worker {
+class WorkerProcess final : public Worker, private WorkerSocket::Reader {
  public:
   struct Setup {
+    std::string model;
     std::vector<std::string> argv;
     std::filesystem::path socket;  ///< bound by the broker before the process starts
     int64_t heartbeat_timeout_ms = 0;
     int64_t load_timeout_ms = 0;
   };
+  /// Receivers of what the worker sends; they outlive it.
+  struct Receivers {
+    WorkerListener& lifecycle;
+    AnswerSink& answers;
+    WatchSink& watch;
+  };
   static Result<std::unique_ptr<WorkerProcess>> start(boost::asio::io_context& io,
                                                       const Clock& clock, const Setup& setup,
-                                                      WorkerListener& listener);
+                                                      const Receivers& receivers);
   ~WorkerProcess() override;
 
   void send_request(uint64_t number, const std::string& json) override;
@@ -60,19 +67,20 @@ class WorkerProcess final : public Worker {
 
  private:
   WorkerProcess(boost::asio::io_context& io, const Clock& clock, const Setup& setup,
-                ChildProcess child, std::unique_ptr<WorkerSocket> socket, WorkerListener& listener);
-  void on_message(const ipc::PipeMessage& message);
+                ChildProcess child, std::unique_ptr<WorkerSocket> socket,
+                const Receivers& receivers);
+  void on_message(const ipc::PipeMessage& message) override;
+  void on_broken(const std::string& why) override;
   void on_answers(std::string_view answers);
   void on_event(const ipc::WorkerEvent& event);
   void watch_exit();
   void on_exit();
-  void broke_the_protocol(const std::string& how);
   void send(uint64_t number, ipc::PipeKind kind, const std::string& bytes);
   void send_control(uint64_t number, ipc::WorkerControl control);
 
   const Clock& clock_;
   Setup setup_;
-  WorkerListener& listener_;
+  const Receivers receivers_;
   ChildProcess child_;
   std::unique_ptr<WorkerSocket> socket_;
   boost::asio::posix::stream_descriptor exit_watch_;

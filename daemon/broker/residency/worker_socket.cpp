@@ -59,9 +59,9 @@ WorkerSocket::~WorkerSocket() {
   if (stream_.is_open()) stream_.release();
 }
 
-void WorkerSocket::start(int32_t pid, Handlers handlers) {
+void WorkerSocket::start(int32_t pid, Reader& reader) {
   pid_ = pid;
-  handlers_ = std::move(handlers);
+  reader_ = &reader;
   wait_for_peer();
 }
 
@@ -107,11 +107,11 @@ bool WorkerSocket::take() {
     const Result<std::optional<ipc::PipeMessage>> message = pipe->next();
     if (!message) {
       broken_ = true;
-      handlers_.on_broken(message.error().message);
+      reader_->on_broken(message.error().message);
       return false;
     }
     if (!*message) return true;
-    handlers_.on_message(**message);
+    reader_->on_message(**message);
     if (!*alive) return false;
   }
 }

@@ -5,7 +5,6 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -16,10 +15,13 @@ namespace hearth::broker {
 
 class WorkerSocket {
  public:
-  /// Either may destroy this object. `on_broken`: the bytes received are not a message.
-  struct Handlers {
-    std::function<void(const ipc::PipeMessage& message)> on_message;
-    std::function<void(const std::string& why)> on_broken;
+  /// Either call may destroy the socket.
+  class Reader {
+   public:
+    virtual ~Reader() = default;
+    virtual void on_message(const ipc::PipeMessage& message) = 0;
+    /// The bytes received are not a message.
+    virtual void on_broken(const std::string& why) = 0;
   };
 
   /// Binds and listens, mode 0600.
@@ -29,8 +31,9 @@ class WorkerSocket {
   WorkerSocket(const WorkerSocket&) = delete;
   WorkerSocket& operator=(const WorkerSocket&) = delete;
 
-  /// Sets the process that may connect and begins to deliver its messages.
-  void start(int32_t pid, Handlers handlers);
+  /// Sets the process that may connect and begins to deliver its messages to `reader`, which
+  /// outlives this.
+  void start(int32_t pid, Reader& reader);
   /// False: not connected yet, or disconnected.
   bool send(const ipc::PipeMessage& message);
   /// Delivers all messages that have arrived, without waiting for the loop.
@@ -47,7 +50,7 @@ class WorkerSocket {
   boost::asio::posix::stream_descriptor listener_;
   boost::asio::posix::stream_descriptor stream_;  // does not own the descriptor; the pipe does
   int32_t pid_ = 0;
-  Handlers handlers_;
+  Reader* reader_ = nullptr;               // set by start()
   std::shared_ptr<ipc::WorkerPipe> pipe_;  // null before it connects; kept while a message is read
   bool broken_ = false;
   bool waiting_for_room_ = false;

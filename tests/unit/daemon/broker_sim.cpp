@@ -72,7 +72,7 @@ void FakeWorker::answer(uint64_t number, const ipc::Event& event) {
   const std::string json = ipc::encode_event(event);
   ipc::Answer out;
   out.json = json;
-  listener_.on_worker_answer(*this, number, out);
+  sim_.dispatcher.on_answer(model_, number, out);
 }
 
 // True when the request has ended.
@@ -98,7 +98,7 @@ bool FakeWorker::serve(uint64_t number, Live& live) {
     out.is_delta = true;
     out.payload = payload;
     out.ids = encoded;
-    listener_.on_worker_answer(*this, number, out);
+    sim_.dispatcher.on_answer(model_, number, out);
     live.sent += static_cast<uint32_t>(ids.size());
     return false;
   }
@@ -160,7 +160,6 @@ BrokerSim::BrokerSim(std::map<std::string, ModelTraits> given, Config settings, 
              [this](const PeerId& peer, const OutgoingView& outgoing) {
                return receive(peer, outgoing);
              }),
-      dispatcher(clock, admission, models, output),
       residency(clock, config,
                 MemoryBudget(static_cast<uint64_t>(config.residency.memory_bytes),
                              [this] { return host_free_bytes; }),
@@ -171,8 +170,8 @@ BrokerSim::BrokerSim(std::map<std::string, ModelTraits> given, Config settings, 
                   if (file.draft != "auto") worker->draft = fs::path(file.draft).stem();
                   return std::unique_ptr<Worker>(std::move(worker));
                 }),
+      dispatcher(clock, admission, models, residency, output),
       verbs(clock, models, residency, dispatcher) {
-  dispatcher.set_residency(residency);
   residency.add_listener(dispatcher);
   residency.add_listener(verbs);
   clock.advance_us(1'000'000);
@@ -202,6 +201,7 @@ ipc::SendOutcome BrokerSim::receive(const PeerId& peer, const OutgoingView& outg
     to.events.push_back(std::move(event).value());
   } else {
     to.last = std::move(event).value();
+    to.last_json = outgoing.payload;
     ++to.ends;
   }
   return ipc::SendOutcome::kSent;

@@ -81,6 +81,7 @@ struct SimAnswer {
   std::vector<int32_t> ids;
   std::vector<ipc::Event> events;  ///< without the last
   std::optional<ipc::Event> last;  ///< done, error or a reply
+  std::string last_json;           ///< as it came
   int ends = 0;
 
   const Error* error() const;
@@ -148,8 +149,8 @@ class BrokerSim {
   ModelDirectory models;
   Admission admission;
   OutputBuffer output;
-  Dispatcher dispatcher;
   Residency residency;
+  Dispatcher dispatcher;
   ModelVerbs verbs;
 };
 

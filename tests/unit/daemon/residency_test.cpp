@@ -67,7 +67,8 @@ TEST_CASE("two models that do not fit beside each other take turns however many 
   std::map<std::string, int> done;
   for (int step = 0; step < 2000; ++step) {
     for (const char* model : {"a", "b"}) {
-      if (sim.dispatcher.requests().model_size(model) < 3) {
+      const auto of_model = [&](const LiveRequest& request) { return request.model == model; };
+      if (sim.dispatcher.requests().numbers(of_model).size() < 3) {
         sim.generate(kUser, std::to_string(++asked), model, 20);
       }
     }
@@ -81,6 +82,34 @@ TEST_CASE("two models that do not fit beside each other take turns however many 
   CHECK(done["b"] > 50);
   CHECK(sim.starts > 6);
   CHECK(sim.starts < 60);  // turns, no thrashing
+}
+
+TEST_CASE("a model is in use until the last lease on it ends") {
+  BrokerSim sim({{"a", {}}, {"b", {}}}, with_budget(0));
+  CHECK_FALSE(sim.residency.in_use("a"));
+  ModelUse first = sim.residency.use("a");
+  ModelUse second = sim.residency.use("a");
+  CHECK(sim.residency.in_use("a"));
+  CHECK_FALSE(sim.residency.in_use("b"));
+  first.reset();
+  CHECK(sim.residency.in_use("a"));
+  second = sim.residency.use("b");  // moved to another model
+  CHECK_FALSE(sim.residency.in_use("a"));
+  CHECK(sim.residency.in_use("b"));
+}
+
+TEST_CASE("requests and pending loads use their model, unloads do not") {
+  BrokerSim sim({{"a", {}}, {"b", {}}}, with_budget(0));
+  sim.load("l", "a");
+  CHECK(sim.residency.in_use("a"));
+  REQUIRE(sim.run_until([&] { return sim.answer(BrokerSim::admin().peer, "l").ends == 1; }));
+  CHECK_FALSE(sim.residency.in_use("a"));
+  sim.generate(kUser, "r", "a", 3);
+  CHECK(sim.residency.in_use("a"));
+  REQUIRE(sim.run_until([&] { return sim.answer(kUser.peer, "r").ends == 1; }));
+  CHECK_FALSE(sim.residency.in_use("a"));
+  sim.unload("u", "a");
+  CHECK_FALSE(sim.residency.in_use("a"));
 }
 
 TEST_CASE("on a device with memory of its own that memory counts, and not the host's") {

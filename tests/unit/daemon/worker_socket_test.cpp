@@ -14,20 +14,18 @@ namespace hearth::broker {
 namespace {
 
 /// A socket that hears what processes say.
-struct Heard {
+struct Heard final : WorkerSocket::Reader {
   explicit Heard(const std::filesystem::path& socket) : path(socket) {
     auto opened = WorkerSocket::listen(io, path);
     REQUIRE(opened.ok());
     worker = std::move(opened).value();
   }
-  void start(pid_t pid) {
-    worker->start(pid, {.on_message =
-                            [this](const ipc::PipeMessage& message) {
-                              said.emplace_back(message.bytes);
-                              if (on_said) on_said();
-                            },
-                        .on_broken = [this](const std::string& why) { broken = why; }});
+  void start(pid_t pid) { worker->start(pid, *this); }
+  void on_message(const ipc::PipeMessage& message) override {
+    said.emplace_back(message.bytes);
+    if (on_said) on_said();
   }
+  void on_broken(const std::string& why) override { broken = why; }
   /// Until `done`; nothing here takes long.
   bool run_until(const std::function<bool()>& done) {
     for (int i = 0; i < 1000 && !done(); ++i) {

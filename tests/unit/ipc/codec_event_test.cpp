@@ -17,6 +17,7 @@ void check_round_trip(const T& event) {
   const auto back = decode_event(json);
   REQUIRE_MESSAGE(back.ok(), json << ": " << (back.ok() ? "" : back.error().message));
   REQUIRE_MESSAGE(std::holds_alternative<T>(*back), json);
+  CHECK_MESSAGE(event_kind(json).has_value(), json);
   CHECK_MESSAGE(std::get<T>(*back) == event, json);
 }
 template <class T>
@@ -186,6 +187,25 @@ TEST_CASE("unknown members are skipped, unknown events told apart from broken on
     const auto decoded = decode_event(wrong);
     REQUIRE_MESSAGE(!decoded.ok(), wrong);
     CHECK(decoded.error().code == ErrorCode::kInvalidArgument);
+  }
+}
+
+TEST_CASE("the kind of an event is read from its first member alone") {
+  CHECK(event_kind(encode_event(QueuedEvent{})) == EventKind::kQueued);
+  CHECK(event_kind(encode_event(ProgressEvent{})) == EventKind::kProgress);
+  CHECK(event_kind(encode_event(StartedEvent{})) == EventKind::kStarted);
+  CHECK(event_kind(encode_event(PromptLogprobsEvent{})) == EventKind::kPromptLogprobs);
+  CHECK(event_kind(encode_event(SampleDoneEvent{})) == EventKind::kSampleDone);
+  CHECK(event_kind(encode_event(DoneEvent{})) == EventKind::kDone);
+  CHECK(event_kind(encode_event(ErrorEvent{})) == EventKind::kError);
+  CHECK(event_kind(encode_event(LoadingEvent{})) == EventKind::kLoading);
+  CHECK(event_kind(encode_event(AttachedEvent{})) == EventKind::kAttached);
+  CHECK(event_kind(encode_event(LoadReply{})) == EventKind::kReply);
+  CHECK(event_kind(encode_event(EmbedReply{})) == EventKind::kReply);
+  CHECK(event_kind(R"({"event":"done",rubbish)") == EventKind::kDone);
+  for (const char* unknown : {"", "{}", R"({"event":"load"})", R"({"event":"sung"})",
+                              R"({"event":"don)", R"({"id":1,"event":"done"})"}) {
+    CHECK_MESSAGE(!event_kind(unknown).has_value(), unknown);
   }
 }
 
