@@ -21,6 +21,7 @@
 #include "ipc/wire/frames.h"
 #include "kernels/base/log.h"
 #include "kernels/base/log_level.h"
+#include "kernels/base/match.h"
 #include "kernels/base/random.h"
 
 namespace hearth::broker {
@@ -380,46 +381,42 @@ void Broker::handle(const Caller& caller, const std::string& id, Result<ipc::Cli
     dispatcher_.reply(caller.peer, id, event);
     awake_until_us_ = steady_.now_us() + kAwakeUs;
   };
-  switch (ipc::verb_of(request)) {
-    case ipc::Verb::kPing: return dispatcher_.reply(caller.peer, id, reports_.pong());
-    case ipc::Verb::kGenerate:
-    case ipc::Verb::kTokenize:
-    case ipc::Verb::kEmbed: return dispatcher_.submit(caller, id, std::move(request), bytes);
-    case ipc::Verb::kAttach:
-      return dispatcher_.attach(caller, id, std::get<ipc::AttachRequest>(request));
-    case ipc::Verb::kFork: return dispatcher_.fork(caller, id, std::get<ipc::ForkRequest>(request));
-    case ipc::Verb::kCancel:
-      return dispatcher_.cancel(caller, id, std::get<ipc::CancelRequest>(request));
-    case ipc::Verb::kModels: return reply(reports_.models());
-    case ipc::Verb::kPs: return reply(reports_.ps(caller));
-    case ipc::Verb::kStats: return reply(reports_.stats());
-    case ipc::Verb::kHealth: return reply(reports_.health());
-    case ipc::Verb::kLoad:
-    case ipc::Verb::kUnload:
-    case ipc::Verb::kSwap: return change_models(caller, id, request);
-    case ipc::Verb::kCache:
-      return cache_verbs_.handle(caller, std::get<ipc::CacheRequest>(request),
-                                 [this, peer = caller.peer, id](Result<ipc::CacheReply> answer) {
-                                   if (!answer.ok())
-                                     return dispatcher_.reply_error(peer, id, answer.take_error());
-                                   dispatcher_.reply(peer, id, *answer);
-                                 });
-  }
-}
-
-void Broker::change_models(const Caller& caller, const std::string& id,
-                           const ipc::ClientRequest& request) {
-  if (admission_.draining()) {
-    return dispatcher_.reply_error(caller.peer, id,
-                                   Error{ErrorCode::kUnavailable, "the daemon is stopping", ""});
-  }
-  if (const auto* load = std::get_if<ipc::LoadRequest>(&request)) {
-    model_verbs_.load(caller, id, *load);
-  } else if (const auto* unload = std::get_if<ipc::UnloadRequest>(&request)) {
-    model_verbs_.unload(caller, id, *unload);
-  } else {
-    model_verbs_.swap(caller, id, std::get<ipc::SwapRequest>(request));
-  }
+  const auto compute = [&](auto& each) { dispatcher_.submit(caller, id, std::move(each), bytes); };
+  // While it stops, the broker changes no models.
+  const auto change_models = [&](auto change) {
+    if (!admission_.draining()) return change();
+    dispatcher_.reply_error(caller.peer, id, Error::unavailable("the daemon is stopping"));
+  };
+  match(
+      request,
+      [&](const ipc::PingRequest&) { dispatcher_.reply(caller.peer, id, reports_.pong()); },
+      [&](ipc::GenerateRequest& generate) { compute(generate); },
+      [&](ipc::TokenizeRequest& tokenize) { compute(tokenize); },
+      [&](ipc::EmbedRequest& embed) { compute(embed); },
+      [&](const ipc::AttachRequest& attach) { dispatcher_.attach(caller, id, attach); },
+      [&](const ipc::ForkRequest& fork) { dispatcher_.fork(caller, id, fork); },
+      [&](const ipc::CancelRequest& cancel) { dispatcher_.cancel(caller, id, cancel); },
+      [&](const ipc::ModelsRequest&) { reply(reports_.models()); },
+      [&](const ipc::PsRequest&) { reply(reports_.ps(caller)); },
+      [&](const ipc::StatsRequest&) { reply(reports_.stats()); },
+      [&](const ipc::HealthRequest&) { reply(reports_.health()); },
+      [&](const ipc::LoadRequest& load) {
+        change_models([&] { model_verbs_.load(caller, id, load); });
+      },
+      [&](const ipc::UnloadRequest& unload) {
+        change_models([&] { model_verbs_.unload(caller, id, unload); });
+      },
+      [&](const ipc::SwapRequest& swap) {
+        change_models([&] { model_verbs_.swap(caller, id, swap); });
+      },
+      [&](const ipc::CacheRequest& cache) {
+        cache_verbs_.handle(caller, cache,
+                            [this, peer = caller.peer, id](Result<ipc::CacheReply> answer) {
+                              if (!answer.ok())
+                                return dispatcher_.reply_error(peer, id, answer.take_error());
+                              dispatcher_.reply(peer, id, *answer);
+                            });
+      });
 }
 
 ipc::SendOutcome Broker::send_to_client(const PeerId& peer, const OutgoingView& outgoing) {

@@ -65,8 +65,6 @@ class Broker {
   void on_gone(const PeerId& peer);
   void hold_if_behind(const PeerId& peer);
 
-  void change_models(const Caller& caller, const std::string& id,
-                     const ipc::ClientRequest& request);
   void wait_for_signal();
   void wait_for_sleep();
   void wait_for_reload();

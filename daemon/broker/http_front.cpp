@@ -52,7 +52,7 @@ Result<void> HttpFront::admit(uint32_t uid, size_t bytes) const {
 }
 
 void HttpFront::submit(const http::Exchanger& from, const std::string& id,
-                       ipc::ClientRequest request, size_t bytes) {
+                       ipc::ComputeRequest request, size_t bytes) {
   // HTTP offers no request that needs an administrator.
   const Caller caller{.peer = peer_of(from), .uid = from.uid, .is_admin = false};
   dispatcher_.submit(caller, id, std::move(request), bytes);

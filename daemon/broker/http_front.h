@@ -34,7 +34,7 @@ class HttpFront final : public http::Backend {
                  std::function<void()> then) override {
     side_.run(uid, bytes, std::move(work), std::move(then));
   }
-  void submit(const http::Exchanger& from, const std::string& id, ipc::ClientRequest request,
+  void submit(const http::Exchanger& from, const std::string& id, ipc::ComputeRequest request,
               size_t bytes) override;
   void gone(const http::Exchanger& from) override;
   void writable(const http::Exchanger& from) override;

@@ -275,7 +275,7 @@ void Connection::begin(ParsedBody body) {
   submit(std::move(call.request), body.bytes, std::move(exchange));
 }
 
-void Connection::submit(ipc::ClientRequest request, size_t bytes, Exchange exchange) {
+void Connection::submit(ipc::ComputeRequest request, size_t bytes, Exchange exchange) {
   exchange_ = std::move(exchange);
   const Exchanger from = exchanger();
   host_.enter(from.number, shared_from_this());

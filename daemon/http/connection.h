@@ -105,7 +105,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void parse(HttpRequest request);
   void begin(ParsedBody body);
   void on_parsed(ParsedBody body);
-  void submit(ipc::ClientRequest request, size_t bytes, Exchange exchange);
+  void submit(ipc::ComputeRequest request, size_t bytes, Exchange exchange);
   void respond(const Response& response);
   void respond_error(Api api, const Error& error, int64_t retry_ms = 0);
   void on_event(const ipc::Event& event);

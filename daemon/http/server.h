@@ -58,7 +58,7 @@ class Backend {
                          std::function<void()> then) = 0;
   /// A generate or tokenize request of a user, with the id `id`. Answered through
   /// HttpServer::deliver, possibly before this returns.
-  virtual void submit(const Exchanger& from, const std::string& id, ipc::ClientRequest request,
+  virtual void submit(const Exchanger& from, const std::string& id, ipc::ComputeRequest request,
                       size_t bytes) = 0;
   /// The client of this exchange has disconnected.
   virtual void gone(const Exchanger& from) = 0;

@@ -137,14 +137,20 @@ struct Client::Impl {
     Result<Event> event = decode_event(answer.json);
     if (event.ok()) {
       if (const auto* seen = std::get_if<PongReply>(&*event)) HEARTH_TRY(take_pong(*seen));
-      // tokenize may wait for its model; only a reply or an error ends the call.
-      const bool waits = std::holds_alternative<QueuedEvent>(*event) ||
-                         std::holds_alternative<ProgressEvent>(*event) ||
-                         std::holds_alternative<StartedEvent>(*event);
-      if (waits) return {};
-      if (const auto* loading = std::get_if<LoadingEvent>(&*event)) {
-        if (id == call_id && on_loading) on_loading(*loading);
-        return {};
+      switch (kind_of(*event)) {
+        // tokenize may wait for its model; only a reply or an error ends the call.
+        case EventKind::kQueued:
+        case EventKind::kProgress:
+        case EventKind::kStarted: return {};
+        case EventKind::kLoading:
+          if (id == call_id && on_loading) on_loading(std::get<LoadingEvent>(*event));
+          return {};
+        case EventKind::kPromptLogprobs:
+        case EventKind::kSampleDone:
+        case EventKind::kDone:
+        case EventKind::kError:
+        case EventKind::kAttached:
+        case EventKind::kReply: break;
       }
     }
     if (id == call_id) call_answer = std::move(event);

@@ -187,6 +187,9 @@ using ClientRequest =
                  CacheRequest, AttachRequest, ForkRequest, EmbedRequest>;
 inline Verb verb_of(const ClientRequest& request) { return static_cast<Verb>(request.index()); }
 
+/// The requests that a worker computes.
+using ComputeRequest = std::variant<GenerateRequest, TokenizeRequest, EmbedRequest>;
+
 /// Wire name, e.g. "generate".
 std::string_view name(Verb verb);
 std::optional<Verb> verb_from_name(std::string_view name);

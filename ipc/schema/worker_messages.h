@@ -28,7 +28,7 @@ struct WorkerEnvelope {
 
 /// A request as a worker receives it. The seed of a generate request is set.
 struct WorkerRequest : WorkerEnvelope {
-  std::variant<GenerateRequest, TokenizeRequest, EmbedRequest> task;
+  ComputeRequest task;
 
   GenerateRequest& generate() { return std::get<GenerateRequest>(task); }
   const GenerateRequest& generate() const { return std::get<GenerateRequest>(task); }

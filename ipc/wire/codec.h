@@ -28,6 +28,7 @@ std::string encode_request(const ClientRequest& request);
 /// kProtocol: not an event; kUnsupported: an event this build does not know (skip it).
 Result<Event> decode_event(std::string_view json);
 std::string encode_event(const Event& event);
+EventKind kind_of(const Event& event);
 /// The kind of an event, if its name is the first member, as encode_event() writes it. The rest is
 /// not looked at and need not be valid.
 std::optional<EventKind> event_kind(std::string_view json);

@@ -109,6 +109,8 @@ std::string encode_event(const Event& event) {
   return dump_json(object);
 }
 
+EventKind kind_of(const Event& event) { return kEventNames[event.index()].kind; }
+
 std::optional<EventKind> event_kind(std::string_view json) {
   constexpr std::string_view kBegins = R"({"event":")";
   if (!json.starts_with(kBegins)) return std::nullopt;

@@ -297,21 +297,44 @@ Result<ClientRequest> request_from(const Json& object) {
   return read_verb(*verb, object, std::make_index_sequence<kNumVerbs>());
 }
 
-Json to_json(const ClientRequest& request) {
+template <class R, size_t I = 0>
+constexpr Verb verb_of_type() {
+  if constexpr (std::is_same_v<R, std::variant_alternative_t<I, ClientRequest>>) {
+    return static_cast<Verb>(I);
+  } else {
+    return verb_of_type<R, I + 1>();
+  }
+}
+
+template <class R>
+Json to_json(const R& request) {
   Json object = Json::object();
-  object["verb"] = std::string(name(verb_of(request)));
-  std::visit([&object](const auto& r) { write_members(object, r, /*skip_empty=*/true); }, request);
+  object["verb"] = std::string(name(verb_of_type<R>()));
+  write_members(object, request, /*skip_empty=*/true);
   // The two texts whose absence means something else than an empty one.
-  if (const auto* generate = std::get_if<GenerateRequest>(&request)) {
-    if (generate->prompt_ids.empty() && generate->messages.empty()) {
-      object["prompt"] = generate->prompt;
+  if constexpr (std::is_same_v<R, GenerateRequest>) {
+    if (request.prompt_ids.empty() && request.messages.empty()) {
+      object["prompt"] = request.prompt;
     } else {
       object.erase("prompt");
     }
-  } else if (const auto* tokenize = std::get_if<TokenizeRequest>(&request)) {
-    if (tokenize->messages.empty()) object["text"] = tokenize->text;
+  } else if constexpr (std::is_same_v<R, TokenizeRequest>) {
+    if (request.messages.empty()) object["text"] = request.text;
   }
   return object;
+}
+
+/// The same request among those that a worker computes; nothing for any other.
+std::optional<ComputeRequest> as_compute_request(ClientRequest request) {
+  return std::visit(
+      [](auto& each) -> std::optional<ComputeRequest> {
+        if constexpr (kIsAlternative<std::decay_t<decltype(each)>, ComputeRequest>) {
+          return std::move(each);
+        } else {
+          return std::nullopt;
+        }
+      },
+      request);
 }
 
 }  // namespace
@@ -321,7 +344,9 @@ Result<ClientRequest> decode_request(std::string_view json) {
   return request_from(object);
 }
 
-std::string encode_request(const ClientRequest& request) { return dump_json(to_json(request)); }
+std::string encode_request(const ClientRequest& request) {
+  return std::visit([](const auto& each) { return dump_json(to_json(each)); }, request);
+}
 
 Result<WorkerRequest> decode_worker_request(uint64_t id, std::string_view json) {
   HEARTH_ASSIGN_OR_RETURN(const Json object, parse_json_object(json, kWorkerLimits));
@@ -333,18 +358,13 @@ Result<WorkerRequest> decode_worker_request(uint64_t id, std::string_view json) 
   const auto inner = object.find("request");
   if (inner == object.end() || !inner->is_object()) return required("request", "an object");
   HEARTH_ASSIGN_OR_RETURN(ClientRequest request, request_from(*inner));
-  if (auto* generate = std::get_if<GenerateRequest>(&request)) {
-    out.task = std::move(*generate);
-  } else if (auto* tokenize = std::get_if<TokenizeRequest>(&request)) {
-    out.task = std::move(*tokenize);
-  } else if (auto* embed = std::get_if<EmbedRequest>(&request)) {
-    out.task = std::move(*embed);
-  } else {
-    return Error{
-        ErrorCode::kProtocol,
-        fmt::format("verb: met {}, want generate, tokenize or embed", name(verb_of(request))),
-        "verb"};
+  const Verb verb = verb_of(request);
+  std::optional<ComputeRequest> task = as_compute_request(std::move(request));
+  if (!task) {
+    return Error{ErrorCode::kProtocol,
+                 fmt::format("verb: met {}, want generate, tokenize or embed", name(verb)), "verb"};
   }
+  out.task = *std::move(task);
   return out;
 }
 
@@ -356,10 +376,10 @@ std::string_view owner_of_worker_request(std::string_view json) {
   return end == std::string_view::npos ? std::string_view() : json.substr(0, end);
 }
 
-std::string encode_worker_request(const WorkerEnvelope& envelope, const ClientRequest& request) {
+std::string encode_worker_request(const WorkerEnvelope& envelope, const ComputeRequest& request) {
   Json object = Json::object();
   write_members(object, envelope, /*skip_empty=*/true);
-  object["request"] = to_json(request);
+  object["request"] = std::visit([](const auto& each) { return to_json(each); }, request);
   return dump_json(object);
 }
 

@@ -14,8 +14,7 @@ namespace hearth::ipc {
 
 /// `id` comes from the number frame. The verb must be generate, tokenize or embed.
 Result<WorkerRequest> decode_worker_request(uint64_t id, std::string_view json);
-/// `request` is a generate, tokenize or embed request.
-std::string encode_worker_request(const WorkerEnvelope& envelope, const ClientRequest& request);
+std::string encode_worker_request(const WorkerEnvelope& envelope, const ComputeRequest& request);
 /// The owner of a request that encode_worker_request() wrote, without decoding the rest; empty
 /// where the text does not begin with one.
 std::string_view owner_of_worker_request(std::string_view json);

@@ -48,9 +48,7 @@ void as_request(std::string_view json) {
 void as_worker_request(std::string_view json) {
   const auto request = decode_worker_request(7, json);
   if (!request.ok()) return check_error(request.error());
-  const ClientRequest task =
-      std::visit([](const auto& each) { return ClientRequest(each); }, request->task);
-  const auto again = decode_worker_request(7, encode_worker_request(*request, task));
+  const auto again = decode_worker_request(7, encode_worker_request(*request, request->task));
   HEARTH_CHECK(again.ok(), "{}", again.error().message);
   HEARTH_CHECK(again->task == request->task);
 }

@@ -18,10 +18,8 @@ namespace {
 // Below 2^53, so that every JSON reader preserves the number.
 uint64_t random_seed() { return random_bits() >> 11; }
 
-const std::string& model_of(const ipc::ClientRequest& request) {
-  if (const auto* tokenize = std::get_if<ipc::TokenizeRequest>(&request)) return tokenize->model;
-  if (const auto* embed = std::get_if<ipc::EmbedRequest>(&request)) return embed->model;
-  return std::get<ipc::GenerateRequest>(request).model;
+const std::string& model_of(const ipc::ComputeRequest& request) {
+  return std::visit([](const auto& each) -> const std::string& { return each.model; }, request);
 }
 
 // An event of a worker that the broker must read; nothing if it is not a valid T.
@@ -51,7 +49,7 @@ std::string too_slow(size_t backlog_bytes, std::string_view consequence) {
 
 // ---- From clients ------------------------------------------------------------------------------
 
-void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::ClientRequest request,
+void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::ComputeRequest request,
                         size_t bytes) {
   submit(caller, id, std::move(request), bytes, Origin{});
 }
@@ -66,7 +64,7 @@ Result<void> Dispatcher::admit(const Caller& caller, size_t bytes, int64_t token
   return admission_.admit(load, {.bytes = bytes, .tokens = tokens});
 }
 
-void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::ClientRequest request,
+void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::ComputeRequest request,
                         size_t bytes, Origin origin) {
   if (Result<void> admitted = admit(caller, bytes, max_output_tokens_of(request)); !admitted) {
     return reply_error(caller.peer, id, admitted.take_error());
@@ -91,7 +89,7 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Client
     if (!generate->seed) generate->seed = random_seed();
     generate->cache = cache_.allowed(owner_name(caller.uid), generate->cache);
   }
-  live.request = std::make_shared<const ipc::ClientRequest>(std::move(request));
+  live.request = std::make_shared<const ipc::ComputeRequest>(std::move(request));
   live.fork_of = origin.of;
   live.fork_sample = origin.sample;
   Result<LiveRequest*> added = table_.add(std::move(live));

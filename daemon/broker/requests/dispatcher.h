@@ -58,8 +58,8 @@ class Dispatcher final : public ResidencyListener, public AnswerSink {
   /// Whether a request of `bytes` that may generate `tokens` would be admitted now, or the reason
   /// it would not.
   Result<void> admit(const Caller& caller, size_t bytes, int64_t tokens) const;
-  /// A generate, tokenize or embed request of `bytes`. The client always gets an answer.
-  void submit(const Caller& caller, const std::string& id, ipc::ClientRequest request,
+  /// A request of `bytes`. The client always gets an answer.
+  void submit(const Caller& caller, const std::string& id, ipc::ComputeRequest request,
               size_t bytes);
   /// Answers the cancel message `id`; the request it names ends with its own `done`.
   void cancel(const Caller& caller, const std::string& id, const ipc::CancelRequest& request);
@@ -92,8 +92,8 @@ class Dispatcher final : public ResidencyListener, public AnswerSink {
 
  private:
   struct Origin;
-  void submit(const Caller& caller, const std::string& id, ipc::ClientRequest request, size_t bytes,
-              Origin origin);
+  void submit(const Caller& caller, const std::string& id, ipc::ComputeRequest request,
+              size_t bytes, Origin origin);
   void tell_watchers(LiveRequest& request, const OutgoingView& outgoing, bool must_fit);
   void unwatch(const PeerId& peer);
   void end_log(LiveRequest& request, const std::string& last);

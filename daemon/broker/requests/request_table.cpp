@@ -4,7 +4,7 @@
 
 namespace hearth::broker {
 
-int64_t max_output_tokens_of(const ipc::ClientRequest& request) {
+int64_t max_output_tokens_of(const ipc::ComputeRequest& request) {
   const auto* generate = std::get_if<ipc::GenerateRequest>(&request);
   return generate == nullptr ? 0 : int64_t{generate->n} * generate->max_tokens;
 }

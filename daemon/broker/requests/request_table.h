@@ -18,7 +18,7 @@
 namespace hearth::broker {
 
 /// The most tokens that a request may generate: n times max_tokens; 0 if it generates none.
-int64_t max_output_tokens_of(const ipc::ClientRequest& request);
+int64_t max_output_tokens_of(const ipc::ComputeRequest& request);
 
 /// A client that reads the answers in addition to the connection that made the request.
 struct Watcher {
@@ -61,9 +61,9 @@ struct LiveRequest {
   int64_t first_delta_us = 0;  ///< 0: none yet
   std::vector<Watcher> watchers;
 
-  /// generate (with its seed set), tokenize or embed. Shared with the side thread that encodes it
+  /// Its seed is set. Shared with the side thread that encodes it
   /// and with the log that outlives it; never copied or changed.
-  std::shared_ptr<const ipc::ClientRequest> request;
+  std::shared_ptr<const ipc::ComputeRequest> request;
 
   // For a fork: see ipc::WorkerEnvelope. The log has its prefix.
   uint64_t fork_of = 0;

@@ -42,7 +42,7 @@ std::vector<std::vector<int32_t>> TokenLog::resume() const {
 
 TokenLog& TokenLogs::begin(uint64_t number, uint32_t owner, const std::string& id,
                            const std::string& model,
-                           std::shared_ptr<const ipc::ClientRequest> request,
+                           std::shared_ptr<const ipc::ComputeRequest> request,
                            std::vector<int32_t> prefix) {
   const auto known = by_id_.find({owner, id});
   if (known != by_id_.end()) drop(known->second);

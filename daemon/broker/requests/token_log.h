@@ -50,8 +50,8 @@ struct TokenLog {
   std::string id;
   std::string model;        ///< its file's name
   std::string fingerprint;  ///< of that file, when the request last went to a worker; "": never
-  std::shared_ptr<const ipc::ClientRequest> request;  ///< a generate request
-  std::vector<int32_t> prefix;                        ///< of a fork: the tokens after its prompt
+  std::shared_ptr<const ipc::ComputeRequest> request;  ///< a generate request
+  std::vector<int32_t> prefix;                         ///< of a fork: the tokens after its prompt
   std::string started;
   std::string prompt_logprobs;
   std::vector<Sample> samples;
@@ -74,7 +74,7 @@ class TokenLogs {
   /// A request begins; the log of an ended one under the same id is dropped. The log stays where it
   /// is while the request lives.
   TokenLog& begin(uint64_t number, uint32_t owner, const std::string& id, const std::string& model,
-                  std::shared_ptr<const ipc::ClientRequest> request,
+                  std::shared_ptr<const ipc::ComputeRequest> request,
                   std::vector<int32_t> prefix = {});
   /// Checks a worker's delta against the log and appends it. False: drop it, because the client
   /// already has it (a resumed worker repeats only the end of a text). kInternal: the worker

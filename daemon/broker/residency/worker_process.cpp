@@ -12,6 +12,7 @@
 #include "ipc/wire/frames.h"
 #include "ipc/wire/worker_codec.h"
 #include "kernels/base/log.h"
+#include "kernels/base/match.h"
 
 namespace hearth::broker {
 namespace fs = std::filesystem;
@@ -161,36 +162,39 @@ void WorkerProcess::on_answers(std::string_view answers) {
 
 void WorkerProcess::on_event(const ipc::WorkerEvent& event) {
   last_sign_us_ = clock_.now_us();
-  if (const auto* hello = std::get_if<ipc::WorkerHello>(&event)) {
-    if (hello->version == ipc::version()) return;
-    failure_ = Error{ErrorCode::kUnsupported,
-                     fmt::format("{} is of version {}, this daemon of {}", setup_.argv.front(),
-                                 hello->version, ipc::version()),
-                     ""};
-    kill("another version");
-  } else if (const auto* progress = std::get_if<ipc::WorkerLoadProgress>(&event)) {
-    progress_ = *progress;
-  } else if (const auto* plan = std::get_if<ipc::WorkerPlan>(&event)) {
-    if (state_ != State::kStarting) return;
-    plan_ = *plan;
-    receivers_.lifecycle.on_worker_plan(*this);
-  } else if (const auto* ready = std::get_if<ipc::WorkerReady>(&event)) {
-    if (state_ != State::kStarting) return;  // too late: it is already being stopped
-    ready_ = *ready;
-    state_ = State::kReady;
-    receivers_.lifecycle.on_worker_ready(*this);
-  } else if (const auto* failed = std::get_if<ipc::WorkerFailed>(&event)) {
-    failure_ = failed->error;
-    state_ = State::kEnding;
-    send_control(0, ipc::WorkerControl::kStop);  // the worker waits for this so that its error is
-                                                 // read before it exits
-  } else if (const auto* heartbeat = std::get_if<ipc::WorkerHeartbeat>(&event)) {
-    snapshot_ = heartbeat->snapshot;
-  } else if (std::get_if<ipc::WorkerStopped>(&event) != nullptr) {
-    said_stopped_ = true;
-    state_ = State::kEnding;
-    send_control(0, ipc::WorkerControl::kStop);
-  }
+  match(
+      event, [this](const ipc::WorkerHello& hello) { on_hello(hello); },
+      [this](const ipc::WorkerLoadProgress& progress) { progress_ = progress; },
+      [this](const ipc::WorkerPlan& plan) {
+        if (state_ != State::kStarting) return;
+        plan_ = plan;
+        receivers_.lifecycle.on_worker_plan(*this);
+      },
+      [this](const ipc::WorkerReady& ready) {
+        if (state_ != State::kStarting) return;  // too late: it is already being stopped
+        ready_ = ready;
+        state_ = State::kReady;
+        receivers_.lifecycle.on_worker_ready(*this);
+      },
+      [this](const ipc::WorkerFailed& failed) {
+        failure_ = failed.error;
+        state_ = State::kEnding;
+        // The worker waits for this so that its error is read before it exits.
+        send_control(0, ipc::WorkerControl::kStop);
+      },
+      [this](const ipc::WorkerHeartbeat& heartbeat) { snapshot_ = heartbeat.snapshot; },
+      [this](const ipc::WorkerStopped&) {
+        said_stopped_ = true;
+        state_ = State::kEnding;
+        send_control(0, ipc::WorkerControl::kStop);
+      });
+}
+
+void WorkerProcess::on_hello(const ipc::WorkerHello& hello) {
+  if (hello.version == ipc::version()) return;
+  failure_ = Error::unsupported(fmt::format("{} is of version {}, this daemon of {}",
+                                            setup_.argv.front(), hello.version, ipc::version()));
+  kill("another version");
 }
 
 void WorkerProcess::send(uint64_t number, ipc::PipeKind kind, const std::string& bytes) {

@@ -73,6 +73,7 @@ class WorkerProcess final : public Worker, private WorkerSocket::Reader {
   void on_broken(const std::string& why) override;
   void on_answers(std::string_view answers);
   void on_event(const ipc::WorkerEvent& event);
+  void on_hello(const ipc::WorkerHello& hello);
   void watch_exit();
   void on_exit();
   void send(uint64_t number, ipc::PipeKind kind, const std::string& bytes);

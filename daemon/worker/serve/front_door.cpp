@@ -18,6 +18,8 @@
 #include "ipc/wire/codec.h"
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
+#include "kernels/base/match.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::worker {
 namespace {
@@ -40,7 +42,7 @@ std::string_view reason_name(engine::FinishReason reason) {
   return "stop";
 }
 
-double to_ms(double us) { return us / 1000.0; }
+double to_ms(int64_t us) { return static_cast<double>(us) / 1000.0; }
 
 // The text of a token as shown to clients: see ipc::TokenLogprobs.
 std::string shown_piece(std::string_view piece) {
@@ -191,19 +193,20 @@ void FrontDoor::on_signal() {
 
 void FrontDoor::on_broker() {
   while (std::optional<FromBroker> message = link_.receive()) {
-    if (auto* request = std::get_if<RequestText>(&*message)) {
-      on_request(std::move(*request));
-    } else if (const auto* watch = std::get_if<WatchControl>(&*message)) {
-      watch->on ? events_.start() : events_.stop();
-      next_heartbeat_us_ = 0;
-    } else {
-      const BrokerControl& control = std::get<BrokerControl>(*message);
-      switch (control.control) {
-        case ipc::WorkerControl::kCancel: on_cancel(control.number); break;
-        case ipc::WorkerControl::kDrain: begin_draining(); break;
-        case ipc::WorkerControl::kStop: state_ = State::kEnded; return;
-      }
-    }
+    match(
+        *message, [this](RequestText& request) { on_request(std::move(request)); },
+        [this](const WatchControl& watch) {
+          watch.on ? events_.start() : events_.stop();
+          next_heartbeat_us_ = 0;
+        },
+        [this](const BrokerControl& control) {
+          switch (control.control) {
+            case ipc::WorkerControl::kCancel: return on_cancel(control.number);
+            case ipc::WorkerControl::kDrain: return begin_draining();
+            case ipc::WorkerControl::kStop: state_ = State::kEnded; return;
+          }
+        });
+    if (state_ == State::kEnded) return;
   }
 }
 
@@ -246,30 +249,37 @@ void FrontDoor::leave() {
 // ---- Loading -----------------------------------------------------------------------------------
 
 void FrontDoor::on_load(LoadMessage& message) {
-  if (const auto* progress = std::get_if<models::LoadProgress>(&message)) {
-    link_.send(ipc::WorkerLoadProgress{progress->bytes_done, progress->bytes_total, "reading"});
-    load_bytes_ = progress->bytes_total;
-  } else if (const auto* plan = std::get_if<LoadPlan>(&message)) {
-    link_.send(ipc::WorkerPlan{plan->weight_bytes, plan->kv_bytes, plan->other_bytes,
-                               plan->device_free_bytes, plan->host_bytes});
-  } else if (std::holds_alternative<WarmingUp>(message)) {
-    link_.send(ipc::WorkerLoadProgress{load_bytes_, load_bytes_, "warming_up"});
-  } else if (auto* loaded = std::get_if<EngineLoaded>(&message)) {
-    engine_ = std::move(*loaded);
-    prep_ = std::make_unique<PrepThread>(prep_model(*engine_));
-    long_prep_ = std::make_unique<PrepThread>(prep_model(*engine_), PrepThread::Priority::kLow);
-    embeds_.emplace(*engine_->commands, engine_->info.name);
-    if (engine_->read_gpu) gpu_.emplace(std::move(engine_->read_gpu), clock_);
-    link_.send(to_wire(*engine_));
-    if (state_ == State::kLoading) state_ = State::kServing;
-  } else {
-    const Error& error = std::get<Error>(message);
-    log_error("load_failed", "code={} error=\"{}\"", name(error.code), error.message);
-    link_.send(ipc::WorkerFailed{error});
-    exit_status_ = kExitFailed;
-    state_ = State::kLeaving;
-    leave_by_us_ = clock_.now_us() + kLeaveUs;
-  }
+  match(
+      message,
+      [this](const models::LoadProgress& progress) {
+        link_.send(ipc::WorkerLoadProgress{progress.bytes_done, progress.bytes_total, "reading"});
+        load_bytes_ = progress.bytes_total;
+      },
+      [this](const LoadPlan& plan) {
+        link_.send(ipc::WorkerPlan{plan.weight_bytes, plan.kv_bytes, plan.other_bytes,
+                                   plan.device_free_bytes, plan.host_bytes});
+      },
+      [this](const WarmingUp&) {
+        link_.send(ipc::WorkerLoadProgress{load_bytes_, load_bytes_, "warming_up"});
+      },
+      [this](EngineLoaded& loaded) { on_loaded(std::move(loaded)); },
+      [this](const Error& error) {
+        log_error("load_failed", "code={} error=\"{}\"", name(error.code), error.message);
+        link_.send(ipc::WorkerFailed{error});
+        exit_status_ = kExitFailed;
+        state_ = State::kLeaving;
+        leave_by_us_ = clock_.now_us() + kLeaveUs;
+      });
+}
+
+void FrontDoor::on_loaded(EngineLoaded loaded) {
+  engine_ = std::move(loaded);
+  prep_ = std::make_unique<PrepThread>(prep_model(*engine_));
+  long_prep_ = std::make_unique<PrepThread>(prep_model(*engine_), PrepThread::Priority::kLow);
+  embeds_.emplace(*engine_->commands, engine_->info.name);
+  if (engine_->read_gpu) gpu_.emplace(std::move(engine_->read_gpu), clock_);
+  link_.send(to_wire(*engine_));
+  if (state_ == State::kLoading) state_ = State::kServing;
 }
 
 // A snapshot request that the engine's thread answers shows that the thread is alive.
@@ -295,60 +305,61 @@ Stream* FrontDoor::find(uint64_t number) {
   return it == streams_.end() ? nullptr : &it->second;
 }
 
-double FrontDoor::ms_since(int64_t from_us) const {
-  return to_ms(static_cast<double>(clock_.now_us() - from_us));
-}
+double FrontDoor::ms_since(int64_t from_us) const { return to_ms(clock_.now_us() - from_us); }
 
 void FrontDoor::on_prep(PrepAnswer& answer) {
-  Stream* stream = find(answer.number);
-  HEARTH_CHECK(stream != nullptr, "number={}", answer.number);
-  if (auto* error = std::get_if<Error>(&answer.outcome)) {
-    link_.send_error(answer.number, std::move(*error));
-    streams_.erase(answer.number);
-    return;
-  }
-  if (const auto* reply = std::get_if<EncodedReply>(&answer.outcome)) {
-    link_.send_event(answer.number, reply->json);
-    streams_.erase(answer.number);
-    return;
-  }
+  const uint64_t number = answer.number;
+  Stream* stream = find(number);
+  HEARTH_CHECK(stream != nullptr, "number={}", number);
   stream->asked = std::move(answer.asked);
   stream->received_us -= stream->asked.received_ms_ago * 1000;
-  if (auto* embed = std::get_if<PreparedEmbed>(&answer.outcome)) {
-    stream->embeds = true;
-    const bool cancelled = stream->cancelled;
-    end_embed(embeds_->begin(answer.number, stream->received_us, std::move(*embed)));
-    if (cancelled) embeds_->cancel(answer.number);
-    return;
-  }
-  if (stream->cancelled) return end_cancelled(answer.number);
+  match(
+      answer.outcome,
+      [&](Error& error) {
+        link_.send_error(number, std::move(error));
+        streams_.erase(number);
+      },
+      [&](const EncodedReply& reply) {
+        link_.send_event(number, reply.json);
+        streams_.erase(number);
+      },
+      [&](PreparedEmbed& embed) {
+        stream->embeds = true;
+        const bool cancelled = stream->cancelled;
+        end_embed(embeds_->begin(number, stream->received_us, std::move(embed)));
+        if (cancelled) embeds_->cancel(number);
+      },
+      [&](PreparedRequest& prepared) {
+        if (stream->cancelled) return end_cancelled(number);
+        begin(number, *stream, std::move(prepared));
+      });
+}
 
-  auto& prepared = std::get<PreparedRequest>(answer.outcome);
+void FrontDoor::begin(uint64_t number, Stream& stream, PreparedRequest prepared) {
   engine::Request& request = prepared.request;
-  stream->prompt_tokens = static_cast<int32_t>(request.prompt.size());
-  stream->prompt = request.prompt;
-  stream->prompt_logprobs = request.sampling.prompt_logprobs;
-  request.received_us = stream->received_us;
-  if (stream->asked.deadline_ms > 0) {
-    request.deadline_us = stream->received_us + stream->asked.deadline_ms * 1000;
+  stream.prompt_tokens = size32(request.prompt);
+  stream.prompt = request.prompt;
+  stream.prompt_logprobs = request.sampling.prompt_logprobs;
+  request.received_us = stream.received_us;
+  if (stream.asked.deadline_ms > 0) {
+    request.deadline_us = stream.received_us + stream.asked.deadline_ms * 1000;
   }
-  for (size_t i = 0; i < stream->asked.n; ++i) {
+  for (uint32_t i = 0; i < stream.asked.n; ++i) {
     Stream::Sample sample{
-        SampleText(*engine_->tokenizer, prepared.strip_first_space, stream->asked.stop), ""};
+        SampleText(*engine_->tokenizer, prepared.strip_first_space, stream.asked.stop), ""};
     if (prepared.reading) {
-      sample.text.read_as(prepared.reading, static_cast<uint32_t>(i), *engine_->tokenizer,
-                          prepared.answered);
+      sample.text.read_as(prepared.reading, i, *engine_->tokenizer, prepared.answered);
     }
-    if (i < stream->asked.resume.size()) sample.text.replay(stream->asked.resume[i]);
-    stream->samples.push_back(std::move(sample));
+    if (i < stream.asked.resume.size()) sample.text.replay(stream.asked.resume[i]);
+    stream.samples.push_back(std::move(sample));
   }
   engine::EngineCommand command = std::move(request);
   if (!engine_->commands->try_post(command)) {
-    link_.send_error(answer.number, Error{ErrorCode::kBusy, "the engine's inbox is full", ""});
-    streams_.erase(answer.number);
+    link_.send_error(number, Error::busy("the engine's inbox is full"));
+    streams_.erase(number);
     return;
   }
-  stream->in_engine = true;
+  stream.in_engine = true;
 }
 
 void FrontDoor::end_cancelled(uint64_t number) {
@@ -363,47 +374,52 @@ void FrontDoor::end_cancelled(uint64_t number) {
 }
 
 void FrontDoor::on_engine(const engine::EngineEvent& event) {
-  if (const auto* token = std::get_if<engine::TokenEvent>(&event)) {
-    on_token(*token);
-  } else if (const auto* started = std::get_if<engine::StartedEvent>(&event)) {
-    if (const Stream* stream = find(started->id)) {
-      link_.send(started->id,
-                 ipc::StartedEvent{.model = engine_->info.name,
-                                   .prompt_tokens = stream->prompt_tokens,
-                                   .cached_tokens = started->cached_tokens,
-                                   .queue_ms = to_ms(static_cast<double>(started->queue_us))});
-      // The prompt has only one token, which has no log probability, so the engine reports none.
-      if (stream->prompt_logprobs && stream->prompt.size() == 1)
-        send_prompt_logprobs(started->id, {});
-    }
-  } else if (const auto* progress = std::get_if<engine::ProgressEvent>(&event)) {
-    if (EmbedJobs::owns(progress->id)) return;
-    link_.send(progress->id, to_wire(*progress));
-  } else if (const auto* prompt = std::get_if<engine::PromptLogprobsEvent>(&event)) {
-    send_prompt_logprobs(prompt->id, *prompt);
-  } else if (const auto* sample = std::get_if<engine::SampleDoneEvent>(&event)) {
-    on_sample_done(*sample);
-  } else if (const auto* embedding = std::get_if<engine::EmbeddingEvent>(&event)) {
-    end_embed(embeds_->take(*embedding));
-  } else if (const auto* done = std::get_if<engine::RequestDoneEvent>(&event)) {
-    if (EmbedJobs::owns(done->id)) return end_embed(embeds_->take(*done));
-    on_request_done(*done);
-  } else if (const auto* failed = std::get_if<engine::RequestFailedEvent>(&event)) {
-    if (EmbedJobs::owns(failed->id)) return end_embed(embeds_->take(*failed));
-    if (Stream* stream = find(failed->id)) flush(failed->id, *stream);
-    link_.send_error(failed->id, failed->error);
-    streams_.erase(failed->id);
-  } else if (std::holds_alternative<engine::ModelLostEvent>(event)) {
-    begin_draining();  // the broker starts another worker for new requests
-  } else if (const auto* snapshot = std::get_if<engine::SnapshotEvent>(&event)) {
-    snapshot_asked_ = false;
-    ipc::WorkerHeartbeat beat{to_wire(snapshot->snapshot)};
-    beat.snapshot.device_memory = engine_->device_memory;
-    if (gpu_) beat.snapshot.gpu = gpu_->latest();
-    link_.send(std::move(beat));
-    for (auto& watch : engine_->watch->out.drain()) {
-      if (events_.on()) link_.send_watch(events_.encode(std::move(watch)));
-    }
+  match(
+      event, [this](const engine::TokenEvent& token) { on_token(token); },
+      [this](const engine::StartedEvent& started) { on_started(started); },
+      [this](const engine::ProgressEvent& progress) {
+        if (!EmbedJobs::owns(progress.id)) link_.send(progress.id, to_wire(progress));
+      },
+      [this](const engine::PromptLogprobsEvent& prompt) {
+        send_prompt_logprobs(prompt.id, prompt);
+      },
+      [this](const engine::SampleDoneEvent& done) { on_sample_done(done); },
+      [this](const engine::EmbeddingEvent& embedding) { end_embed(embeds_->take(embedding)); },
+      [this](const engine::RequestDoneEvent& done) {
+        if (EmbedJobs::owns(done.id)) return end_embed(embeds_->take(done));
+        on_request_done(done);
+      },
+      [this](const engine::RequestFailedEvent& failed) {
+        if (EmbedJobs::owns(failed.id)) return end_embed(embeds_->take(failed));
+        if (Stream* stream = find(failed.id)) flush(failed.id, *stream);
+        link_.send_error(failed.id, failed.error);
+        streams_.erase(failed.id);
+      },
+      // The broker starts another worker for new requests.
+      [this](const engine::ModelLostEvent&) { begin_draining(); },
+      [this](const engine::SnapshotEvent& snapshot) { on_snapshot(snapshot); },
+      [](const engine::StoppedEvent&) {});
+}
+
+void FrontDoor::on_started(const engine::StartedEvent& started) {
+  const Stream* stream = find(started.id);
+  if (stream == nullptr) return;
+  link_.send(started.id, ipc::StartedEvent{.model = engine_->info.name,
+                                           .prompt_tokens = stream->prompt_tokens,
+                                           .cached_tokens = started.cached_tokens,
+                                           .queue_ms = to_ms(started.queue_us)});
+  // The prompt has only one token, which has no log probability, so the engine reports none.
+  if (stream->prompt_logprobs && stream->prompt.size() == 1) send_prompt_logprobs(started.id, {});
+}
+
+void FrontDoor::on_snapshot(const engine::SnapshotEvent& event) {
+  snapshot_asked_ = false;
+  ipc::WorkerHeartbeat beat{to_wire(event.snapshot)};
+  beat.snapshot.device_memory = engine_->device_memory;
+  if (gpu_) beat.snapshot.gpu = gpu_->latest();
+  link_.send(std::move(beat));
+  for (auto& watch : engine_->watch->out.drain()) {
+    if (events_.on()) link_.send_watch(events_.encode(std::move(watch)));
   }
 }
 
@@ -497,13 +513,13 @@ void FrontDoor::on_request_done(const engine::RequestDoneEvent& from) {
   done.usage.drafted_tokens = static_cast<int32_t>(from.speculation.drafted_tokens);
   done.usage.accepted_tokens = static_cast<int32_t>(from.speculation.accepted_tokens);
   done.usage.cached_disk_tokens = from.cached_disk_tokens;
-  done.timings.queue_ms = to_ms(static_cast<double>(from.queue_us));
-  done.timings.prefill_ms = to_ms(static_cast<double>(from.prefill_us));
-  done.timings.ttft_ms = to_ms(static_cast<double>(from.ttft_us));
-  done.timings.tpot_ms = to_ms(from.tpot_us);
+  done.timings.queue_ms = to_ms(from.queue_us);
+  done.timings.prefill_ms = to_ms(from.prefill_us);
+  done.timings.ttft_ms = to_ms(from.ttft_us);
+  done.timings.tpot_ms = from.tpot_us / 1000.0;
   done.timings.total_ms = ms_since(stream->received_us);
-  done.timings.restore_ms = to_ms(static_cast<double>(from.restore_us));
-  done.timings.saved_ms = to_ms(static_cast<double>(from.saved_us));
+  done.timings.restore_ms = to_ms(from.restore_us);
+  done.timings.saved_ms = to_ms(from.saved_us);
   done.preemptions = from.preemptions;
   done.cache_miss = miss_words(from.miss, from.missed_from);
   const bool parts =

@@ -48,7 +48,6 @@ class FrontDoor {
 
   /// Serves until the broker sends stop, until drained, or until the broker disconnects. Returns
   /// the process's exit status.
-  /// exit status.
   int run();
 
  private:
@@ -64,8 +63,12 @@ class FrontDoor {
   void on_signal();
   void on_broker();
   void on_load(LoadMessage& message);
+  void on_loaded(EngineLoaded loaded);
   void on_prep(PrepAnswer& answer);
+  void begin(uint64_t number, Stream& stream, PreparedRequest prepared);
   void on_engine(const engine::EngineEvent& event);
+  void on_started(const engine::StartedEvent& started);
+  void on_snapshot(const engine::SnapshotEvent& event);
 
   void on_request(RequestText request);
   void on_cancel(uint64_t number);

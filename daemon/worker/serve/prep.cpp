@@ -8,6 +8,7 @@
 #include "daemon/worker/text/chat_prompt.h"
 #include "daemon/worker/text/kept_marks.h"
 #include "daemon/worker/text/token_spans.h"
+#include "kernels/base/match.h"
 
 namespace hearth::worker {
 namespace {
@@ -427,13 +428,17 @@ PrepModel make_prep_model(std::string name, int32_t context_length,
 
 PrepResult prepare(const PrepModel& model, const ipc::WorkerRequest& request,
                    models::EncodePause* pause) {
-  if (const auto* tokenize = std::get_if<ipc::TokenizeRequest>(&request.task)) {
-    return result_of(request.id, prepare_tokenize(model, *tokenize, pause));
-  }
-  if (std::holds_alternative<ipc::EmbedRequest>(request.task)) {
-    return result_of(request.id, prepare_embed(model, request, pause));
-  }
-  return result_of(request.id, prepare_generate(model, request, pause));
+  return match(
+      request.task,
+      [&](const ipc::GenerateRequest&) {
+        return result_of(request.id, prepare_generate(model, request, pause));
+      },
+      [&](const ipc::TokenizeRequest& tokenize) {
+        return result_of(request.id, prepare_tokenize(model, tokenize, pause));
+      },
+      [&](const ipc::EmbedRequest&) {
+        return result_of(request.id, prepare_embed(model, request, pause));
+      });
 }
 
 }  // namespace hearth::worker

@@ -9,6 +9,7 @@
 #include "ipc/wire/codec.h"
 #include "ipc/wire/worker_codec.h"
 #include "kernels/base/log.h"
+#include "kernels/base/match.h"
 
 namespace hearth::worker {
 namespace {
@@ -151,15 +152,13 @@ void PrepThread::serve(const std::string& owner, Job job, int depth) {
   Turn turn(*this, owner, job.bytes, depth);
   PrepResult result = prepare(model_, *request, &turn);
   answer.asked = asked_by(*request);
-  if (auto* generate = std::get_if<PreparedRequest>(&result.outcome)) {
-    answer.outcome = std::move(*generate);
-  } else if (auto* embed = std::get_if<PreparedEmbed>(&result.outcome)) {
-    answer.outcome = std::move(*embed);
-  } else if (auto* reply = std::get_if<ipc::TokenizeReply>(&result.outcome)) {
-    answer.outcome = EncodedReply{ipc::encode_event(std::move(*reply))};
-  } else {
-    answer.outcome = std::move(std::get<Error>(result.outcome));
-  }
+  match(
+      result.outcome, [&](PreparedRequest& generate) { answer.outcome = std::move(generate); },
+      [&](PreparedEmbed& embed) { answer.outcome = std::move(embed); },
+      [&](ipc::TokenizeReply& reply) {
+        answer.outcome = EncodedReply{ipc::encode_event(std::move(reply))};
+      },
+      [&](Error& error) { answer.outcome = std::move(error); });
   answers_.post(std::move(answer));
 }
 

@@ -35,7 +35,7 @@ class FakeBackend final : public Backend {
                  std::function<void()> then) override {
     jobs.push_back({bytes, std::move(work), std::move(then)});
   }
-  void submit(const Exchanger& from, const std::string&, ipc::ClientRequest request,
+  void submit(const Exchanger& from, const std::string&, ipc::ComputeRequest request,
               size_t) override {
     submitted.push_back(std::get<ipc::TokenizeRequest>(request).text.size());
     const std::string json = ipc::encode_event(reply);

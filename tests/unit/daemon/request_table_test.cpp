@@ -11,7 +11,7 @@ LiveRequest make(uint32_t owner, const std::string& id, size_t bytes = 10) {
   request.id = id;
   request.peer = {.door = Door::kIpc, .uid = owner, .number = owner};
   request.bytes = bytes;
-  request.request = std::make_shared<const ipc::ClientRequest>(ipc::GenerateRequest{});
+  request.request = std::make_shared<const ipc::ComputeRequest>(ipc::GenerateRequest{});
   return request;
 }
 

@@ -27,10 +27,10 @@ Outgoing delta(uint32_t sample, uint32_t first, const std::string& text,
   return out;
 }
 
-std::shared_ptr<const ipc::ClientRequest> asked(int32_t samples) {
+std::shared_ptr<const ipc::ComputeRequest> asked(int32_t samples) {
   ipc::GenerateRequest request;
   request.n = samples;
-  return std::make_shared<const ipc::ClientRequest>(std::move(request));
+  return std::make_shared<const ipc::ComputeRequest>(std::move(request));
 }
 
 Result<bool> try_add(TokenLogs& logs, TokenLog& log, const Outgoing& delta) {

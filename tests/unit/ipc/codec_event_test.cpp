@@ -17,7 +17,7 @@ void check_round_trip(const T& event) {
   const auto back = decode_event(json);
   REQUIRE_MESSAGE(back.ok(), json << ": " << (back.ok() ? "" : back.error().message));
   REQUIRE_MESSAGE(std::holds_alternative<T>(*back), json);
-  CHECK_MESSAGE(event_kind(json).has_value(), json);
+  CHECK_MESSAGE(event_kind(json) == kind_of(*back), json);
   CHECK_MESSAGE(std::get<T>(*back) == event, json);
 }
 template <class T>
