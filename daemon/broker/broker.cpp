@@ -279,10 +279,8 @@ void Broker::on_client_message(const Caller& caller, zmtp::Message message) {
   }
   if (message.num_bytes > static_cast<uint64_t>(config_.limits.max_message_bytes)) {
     return refuse(caller, id,
-                  Error{ErrorCode::kTooLarge,
-                        fmt::format("message of {} bytes, limit {}", message.num_bytes,
-                                    config_.limits.max_message_bytes),
-                        ""});
+                  Error::too_large(fmt::format("message of {} bytes, limit {}", message.num_bytes,
+                                               config_.limits.max_message_bytes)));
   }
   const Result<ipc::ClientMessage> parsed = ipc::parse_client_message(frames);
   if (!parsed) return refuse(caller, id, parsed.error());
@@ -576,8 +574,7 @@ void Broker::check_drained() {
   const bool late = clock_.now_us() >= drain_deadline_us_;
   if (!workers_told_) {
     if (dispatcher_.requests().size() > 0 && !late) return;
-    const Error stopped{ErrorCode::kUnavailable, "the daemon stopped before the request could end",
-                        ""};
+    const Error stopped = Error::unavailable("the daemon stopped before the request could end");
     dispatcher_.fail_all(stopped);
     model_verbs_.fail_all(stopped);
     residency_.drain();

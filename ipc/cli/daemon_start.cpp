@@ -29,10 +29,6 @@ namespace {
 
 constexpr auto kStartPatience = std::chrono::seconds(10);
 
-Error unavailable(std::string message) {
-  return Error{ErrorCode::kUnavailable, std::move(message), {}};
-}
-
 /// The last line of a log that is not empty, as far as a terminal may see it.
 std::string last_line(const fs::path& file) {
   std::ifstream in(file);
@@ -63,7 +59,7 @@ Result<pid_t> spawn_detached(const fs::path& program, const fs::path& log, bool 
   ::posix_spawn_file_actions_destroy(&actions);
   ::posix_spawnattr_destroy(&attributes);
   if (problem != 0) {
-    return unavailable(fmt::format("{}: {}", program.string(), std::strerror(problem)));
+    return Error::unavailable(fmt::format("{}: {}", program.string(), std::strerror(problem)));
   }
   return pid;
 }
@@ -77,12 +73,12 @@ Result<ipc::Client> wait_for_daemon(pid_t pid, const ipc::ClientOptions& options
     if (client.ok()) return client;
     int how = 0;
     if (::waitpid(pid, &how, WNOHANG) == pid) {
-      return unavailable(
+      return Error::unavailable(
           fmt::format("hearthd ended at once: {} (log: {})", last_line(log), log.string()));
     }
     const auto waited = std::chrono::steady_clock::now() - start;
     if (waited > kStartPatience || interrupted()) {
-      return unavailable(
+      return Error::unavailable(
           fmt::format("hearthd (pid {}) does not answer yet (log: {})", pid, log.string()));
     }
     status.show(fmt::format("waiting for hearthd, {:.1f} s",
@@ -97,17 +93,17 @@ Result<ipc::Client> start_daemon(bool allow_root) {
   const char* variable = std::getenv("HEARTH_ALLOW_ROOT");
   const bool insists = allow_root || (variable != nullptr && std::string_view(variable) == "1");
   if (::geteuid() == 0 && !insists) {
-    return unavailable(
+    return Error::unavailable(
         "and none is started as root; start the service (systemctl start hearth), be another user, "
         "or insist: --allow-root, HEARTH_ALLOW_ROOT=1");
   }
   HEARTH_ASSIGN_OR_RETURN(const ipc::Paths paths,
                           ipc::resolve_paths(ipc::Environment::of_process()));
   if (paths.service && ::getenv("HEARTH_RUNTIME_DIR") == nullptr) {
-    return unavailable("the service does not answer; start it with: systemctl start hearth");
+    return Error::unavailable("the service does not answer; start it with: systemctl start hearth");
   }
   const fs::path program = find_program("hearthd");
-  if (program.empty()) return unavailable("hearthd is neither beside hearth nor on PATH");
+  if (program.empty()) return Error::unavailable("hearthd is neither beside hearth nor on PATH");
   HEARTH_TRY(ipc::ensure_private_dir(paths.runtime));
   HEARTH_TRY(ipc::ensure_private_dir(paths.state));
   const fs::path log = paths.state / "hearthd.log";

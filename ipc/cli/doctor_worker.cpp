@@ -30,8 +30,6 @@ std::string text_of(const ipc::Json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-Error worker_error(std::string message) { return Error{ErrorCode::kIo, std::move(message), {}}; }
-
 /// Everything that comes by `fd` until its other end closes.
 Result<std::string> read_until_closed(int fd) {
   const auto give_up = std::chrono::steady_clock::now() + kDoctorPatience;
@@ -39,15 +37,15 @@ Result<std::string> read_until_closed(int fd) {
   while (true) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
         give_up - std::chrono::steady_clock::now());
-    if (left.count() <= 0) return worker_error("did not end within 10 s");
+    if (left.count() <= 0) return Error::io("did not end within 10 s");
     pollfd waiting{fd, POLLIN, 0};
     if (::poll(&waiting, 1, static_cast<int>(left.count())) <= 0) continue;
     char chunk[4096];
     const ssize_t n = ::read(fd, chunk, sizeof chunk);
     if (n == 0) return out;
-    if (n < 0 && errno != EINTR) return worker_error(std::strerror(errno));
+    if (n < 0 && errno != EINTR) return Error::io(std::strerror(errno));
     if (n > 0) out.append(chunk, static_cast<size_t>(n));
-    if (out.size() > kMaxOutputBytes) return worker_error("said more than 1 MiB");
+    if (out.size() > kMaxOutputBytes) return Error::io("said more than 1 MiB");
   }
 }
 
@@ -78,7 +76,7 @@ Result<std::vector<Check>> parse_worker_checks(std::string_view json) {
 Result<Said> run_and_read(const std::filesystem::path& program,
                           const std::vector<std::string>& words) {
   int pipe_fds[2];
-  if (::pipe2(pipe_fds, O_CLOEXEC) != 0) return worker_error(std::strerror(errno));
+  if (::pipe2(pipe_fds, O_CLOEXEC) != 0) return Error::io(std::strerror(errno));
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
@@ -95,7 +93,7 @@ Result<Said> run_and_read(const std::filesystem::path& program,
   ::close(pipe_fds[1]);
   if (problem != 0) {
     ::close(pipe_fds[0]);
-    return worker_error(std::strerror(problem));
+    return Error::io(std::strerror(problem));
   }
   Result<std::string> output = read_until_closed(pipe_fds[0]);
   ::close(pipe_fds[0]);
@@ -104,7 +102,7 @@ Result<Said> run_and_read(const std::filesystem::path& program,
   while (::waitpid(pid, &how, 0) < 0 && errno == EINTR) {
   }
   if (!output.ok()) return output.take_error();
-  if (WIFSIGNALED(how)) return worker_error(fmt::format("ended by signal {}", WTERMSIG(how)));
+  if (WIFSIGNALED(how)) return Error::io(fmt::format("ended by signal {}", WTERMSIG(how)));
   return Said{std::move(output).value(), WEXITSTATUS(how)};
 }
 

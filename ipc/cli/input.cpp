@@ -24,13 +24,11 @@ Result<std::string> read_all(std::FILE* in, const std::string& name) {
   while (const size_t n = std::fread(chunk, 1, sizeof chunk, in)) {
     text.append(chunk, n);
     if (text.size() > ipc::kMaxRequestBytes) {
-      return Error{ErrorCode::kTooLarge,
-                   fmt::format("{}: more than {} bytes", name, ipc::kMaxRequestBytes),
-                   {}};
+      return Error::too_large(fmt::format("{}: more than {} bytes", name, ipc::kMaxRequestBytes));
     }
   }
   if (std::ferror(in) != 0) {
-    return Error{ErrorCode::kIo, fmt::format("{}: {}", name, std::strerror(errno)), {}};
+    return Error::io(fmt::format("{}: {}", name, std::strerror(errno)));
   }
   return text;
 }
@@ -39,7 +37,7 @@ Result<std::string> read_file(const std::string& file) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in(std::fopen(file.c_str(), "rb"),
                                                            &std::fclose);
   if (in == nullptr) {
-    return Error{ErrorCode::kIo, fmt::format("{}: {}", file, std::strerror(errno)), {}};
+    return Error::io(fmt::format("{}: {}", file, std::strerror(errno)));
   }
   return read_all(in.get(), file);
 }
@@ -52,7 +50,7 @@ Result<std::string> without_newline(Result<std::string> text) {
 Result<std::string> read_source(const std::vector<std::string>& words, const std::string& file) {
   if (!words.empty()) {
     if (!file.empty()) {
-      return Error{ErrorCode::kInvalidArgument, "met both words and a file, want one", {}};
+      return Error::invalid("met both words and a file, want one");
     }
     return fmt::format("{}", fmt::join(words, " "));
   }
@@ -77,7 +75,7 @@ void say_what_is_waited_for() {
 Result<std::string> check_utf8(std::string text) {
   const size_t valid = ipc::valid_utf8_prefix(text);
   if (valid != text.size()) {
-    return Error{ErrorCode::kInvalidArgument, fmt::format("byte {} is not UTF-8", valid + 1), {}};
+    return Error::invalid(fmt::format("byte {} is not UTF-8", valid + 1));
   }
   return text;
 }

@@ -49,9 +49,9 @@ Result<int64_t> parse_keep_alive(const std::string& text) {
   if (error == std::errc{} && seconds > 0 && number > 0 && number <= kMaxSeconds / seconds) {
     return number * seconds * 1000;
   }
-  return Error{ErrorCode::kInvalidArgument,
-               fmt::format("--keep-alive {}: want 90s, 30m, 8h (up to a week) or never", text),
-               "keep_alive_ms"};
+  return Error::invalid(
+      fmt::format("--keep-alive {}: want 90s, 30m, 8h (up to a week) or never", text),
+      "keep_alive_ms");
 }
 
 }  // namespace hearth::cli

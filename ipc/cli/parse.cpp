@@ -300,7 +300,7 @@ Result<void> name_tokenize_model(TokenizeOptions* options) {
     options->text_words.insert(options->text_words.begin(), std::move(options->model_word));
   }
   if (!options->model.empty()) return {};
-  return Error{ErrorCode::kInvalidArgument, "tokenize: want a model's name or file", "model"};
+  return Error::invalid("tokenize: want a model's name or file", "model");
 }
 
 void define_json(CLI::App& verb, Options& options) {

@@ -46,9 +46,8 @@ Error exec_program(const fs::path& program, const std::vector<std::string>& argu
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   ::execv(program.c_str(), argv.data());
-  return Error{ErrorCode::kIo,
-               fmt::format("{}: {}", ipc::to_valid_utf8(program.string()), std::strerror(errno)),
-               {}};
+  return Error::io(
+      fmt::format("{}: {}", ipc::to_valid_utf8(program.string()), std::strerror(errno)));
 }
 
 int exec_pull(const std::vector<std::string>& arguments) {

@@ -36,21 +36,18 @@ Result<SavedChat> begin(const std::filesystem::path& folder, const ChatOptions& 
     std::string name = options.name;
     if (name.empty()) {
       const std::vector<std::string> names = chat_names(folder);
-      if (names.empty()) return Error{ErrorCode::kNotFound, "there is no conversation yet", ""};
+      if (names.empty()) return Error::not_found("there is no conversation yet");
       name = names.front();
     }
     HEARTH_ASSIGN_OR_RETURN(chat, load_chat(folder, name));
   } else {
     chat.name = options.name.empty() ? new_chat_name(folder) : options.name;
     if (!is_chat_name(chat.name)) {
-      return Error{ErrorCode::kInvalidArgument,
-                   "--name: want letters, digits, -, _ and ., at most 64", ""};
+      return Error::invalid("--name: want letters, digits, -, _ and ., at most 64");
     }
     if (load_chat(folder, chat.name).ok()) {
-      return Error{
-          ErrorCode::kInvalidArgument,
-          fmt::format("--name {0}: there is such a conversation (--resume {0} goes on)", chat.name),
-          ""};
+      return Error::invalid(fmt::format(
+          "--name {0}: there is such a conversation (--resume {0} goes on)", chat.name));
     }
   }
   if (!options.model.empty()) chat.model = options.model;

@@ -30,7 +30,7 @@ Result<void> put_on_stdin(std::string_view text) {
   const int number = errno;
   if (fd > STDIN_FILENO) ::close(fd);
   if (written) return {};
-  return Error{ErrorCode::kIo, fmt::format("text: {}", std::strerror(number)), {}};
+  return Error::io(fmt::format("text: {}", std::strerror(number)));
 }
 
 /// The worker reads the vocabulary alone, and knows where each token's bytes are.

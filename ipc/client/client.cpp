@@ -45,8 +45,8 @@ struct Client::Impl {
   Result<std::string> start(const ClientRequest& request, std::string_view id, bool reader) {
     std::string chosen = id.empty() ? new_id() : std::string(id);
     if (!is_request_id(chosen) || streams.contains(chosen)) {
-      return Error{ErrorCode::kInvalidArgument,
-                   "id: want 1 to 64 visible ASCII characters that no live request has", "id"};
+      return Error::invalid("id: want 1 to 64 visible ASCII characters that no live request has",
+                            "id");
     }
     HEARTH_TRY(send(chosen, request));
     streams[chosen].reader = reader;
@@ -64,7 +64,7 @@ struct Client::Impl {
       case SendOutcome::kWouldBlock:
         // The daemon's queue is full, or the connection has ended (it may not come back).
         HEARTH_TRY(check_listener());
-        return Error{ErrorCode::kBusy, "the daemon takes no more requests just now", {}};
+        return Error::busy("the daemon takes no more requests just now");
       case SendOutcome::kUnreachable:
       case SendOutcome::kFailed: break;
     }
@@ -267,7 +267,7 @@ struct Client::Impl {
   Result<Reply> call_for(const ClientRequest& request, int timeout_ms) {
     HEARTH_ASSIGN_OR_RETURN(Event event, call(request, timeout_ms));
     if (auto* reply = std::get_if<Reply>(&event)) return std::move(*reply);
-    return Error{ErrorCode::kProtocol, "the answer is not of the verb that was asked", {}};
+    return Error{ErrorCode::kProtocol, "the answer is not of the verb that was asked", ""};
   }
 
   template <class Reply>
@@ -337,13 +337,11 @@ Client& Client::operator=(Client&&) noexcept = default;
 
 Result<Client> Client::connect_tcp(const ClientOptions& options) {
   if (!is_curve_key(options.tcp_server_key)) {
-    return Error{ErrorCode::kInvalidArgument,
-                 "HEARTH_TCP_SERVER_KEY: want the daemon's public key, 40 characters", ""};
+    return Error::invalid("HEARTH_TCP_SERVER_KEY: want the daemon's public key, 40 characters");
   }
   if (options.tcp_key_file.empty()) {
-    return Error{ErrorCode::kInvalidArgument,
-                 "HEARTH_TCP_KEY_FILE: want the file of your own secret key (hearth keygen FILE)",
-                 ""};
+    return Error::invalid(
+        "HEARTH_TCP_KEY_FILE: want the file of your own secret key (hearth keygen FILE)");
   }
   HEARTH_ASSIGN_OR_RETURN(const CurveKeys keys, read_secret_key(options.tcp_key_file));
   HEARTH_ASSIGN_OR_RETURN(Context context, Context::create());
@@ -358,12 +356,11 @@ Result<Client> Client::connect_tcp(const ClientOptions& options) {
   impl->last_heard_us = impl->clock.now_us();
   const Result<PongReply> pong = impl->call_for<PongReply>(PingRequest{}, options.answer_ms);
   if (pong.ok()) return Client(std::move(impl));
-  return Error{ErrorCode::kUnavailable,
-               fmt::format("no answer from tcp {}: no daemon is there, its public key is not "
-                           "HEARTH_TCP_SERVER_KEY's, or its server.tcp_clients_file has no line "
-                           "for this client's key, {}",
-                           options.tcp, keys.public_key),
-               {}};
+  return Error::unavailable(
+      fmt::format("no answer from tcp {}: no daemon is there, its public key is not "
+                  "HEARTH_TCP_SERVER_KEY's, or its server.tcp_clients_file has no line "
+                  "for this client's key, {}",
+                  options.tcp, keys.public_key));
 }
 
 Result<Client> Client::connect(const ClientOptions& given) {
@@ -398,13 +395,12 @@ Result<Client> Client::connect(const ClientOptions& given) {
     Result<PongReply> pong = impl->call_for<PongReply>(PingRequest{}, options.answer_ms);
     if (pong.ok()) return Client(std::move(impl));
     if (!first) {
-      first = Error{ErrorCode::kUnavailable,
-                    fmt::format("{}: pid {} listens and does not answer ({})",
-                                api_socket(dir).string(), listener->pid, pong.error().message),
-                    {}};
+      first = Error::unavailable(fmt::format("{}: pid {} listens and does not answer ({})",
+                                             api_socket(dir).string(), listener->pid,
+                                             pong.error().message));
     }
   }
-  return Error{ErrorCode::kUnavailable, fmt::format("no daemon: {}", first->message), {}};
+  return Error::unavailable(fmt::format("no daemon: {}", first->message));
 }
 
 const PongReply& Client::daemon() const { return impl_->pong; }

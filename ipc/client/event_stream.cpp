@@ -47,7 +47,7 @@ Result<EventStream> EventStream::open(const std::filesystem::path& runtime_dir) 
   HEARTH_ASSIGN_OR_RETURN(Socket socket, Socket::open(context, SocketType::kSub, options));
   uint64_t random = 0;
   if (::getentropy(&random, sizeof random) != 0) {
-    return Error{ErrorCode::kIo, fmt::format("getentropy: {}", std::strerror(errno)), ""};
+    return Error::io(fmt::format("getentropy: {}", std::strerror(errno)));
   }
   const std::string topic = fmt::format("{}{:016x}", stream_topic_prefix(::geteuid()), random);
   HEARTH_TRY(socket.subscribe(topic));
@@ -83,7 +83,7 @@ Result<RecordingWriter> RecordingWriter::create(const std::filesystem::path& fil
   std::ofstream out(file, std::ios::binary | std::ios::trunc);
   out << kMagic;
   if (!out.flush()) {
-    return Error{ErrorCode::kIo, fmt::format("{}: {}", file.string(), std::strerror(errno)), ""};
+    return Error::io(fmt::format("{}: {}", file.string(), std::strerror(errno)));
   }
   return RecordingWriter(std::move(out));
 }
@@ -97,13 +97,12 @@ Result<void> RecordingWriter::add(const StreamMessage& message) {
   std::string length;
   append_u32(length, static_cast<uint32_t>(rest.size()));
   if (out_ << length << rest << std::flush) return {};
-  return Error{ErrorCode::kIo, "the recording cannot be written", ""};
+  return Error::io("the recording cannot be written");
 }
 
 Result<std::vector<StreamMessage>> parse_recording(std::string_view bytes) {
   if (!bytes.starts_with(kMagic)) {
-    return Error{ErrorCode::kInvalidArgument, "not a recording: it does not begin with HEARTHREC1",
-                 ""};
+    return Error::invalid("not a recording: it does not begin with HEARTHREC1");
   }
   bytes.remove_prefix(kMagic.size());
   std::vector<StreamMessage> out;
@@ -121,8 +120,7 @@ Result<std::vector<StreamMessage>> parse_recording(std::string_view bytes) {
               take_text(rest, message.payload) && rest.empty();
     }
     if (!whole) {
-      return Error{ErrorCode::kInvalidArgument,
-                   fmt::format("recording: message {} is damaged", out.size()), ""};
+      return Error::invalid(fmt::format("recording: message {} is damaged", out.size()));
     }
     out.push_back(std::move(message));
   }
@@ -134,16 +132,16 @@ Result<std::vector<StreamMessage>> read_recording(const std::filesystem::path& f
   std::error_code problem;
   const uintmax_t size = std::filesystem::file_size(file, problem);
   if (problem) {
-    return Error{ErrorCode::kNotFound, fmt::format("{}: {}", file.string(), problem.message()), ""};
+    return Error::not_found(fmt::format("{}: {}", file.string(), problem.message()));
   }
   if (size > max_bytes) {
-    return Error{ErrorCode::kTooLarge,
-                 fmt::format("{}: {} bytes, at most {}", file.string(), size, max_bytes), ""};
+    return Error::too_large(
+        fmt::format("{}: {} bytes, at most {}", file.string(), size, max_bytes));
   }
   std::ifstream in(file, std::ios::binary);
   std::ostringstream bytes;
   bytes << in.rdbuf();
-  if (!in) return Error{ErrorCode::kIo, fmt::format("{}: cannot be read", file.string()), ""};
+  if (!in) return Error::io(fmt::format("{}: cannot be read", file.string()));
   return parse_recording(bytes.view());
 }
 

@@ -119,7 +119,7 @@ Result<fs::path> find_model_file(const std::string& file_or_name) {
   if (fs::is_regular_file(file_or_name, ignored)) return fs::path(file_or_name);
   const std::string shown = to_valid_utf8(file_or_name);
   if (file_or_name.empty() || file_or_name.find('/') != std::string::npos) {
-    return Error{ErrorCode::kNotFound, fmt::format("{}: there is no such file", shown), "model"};
+    return Error::not_found(fmt::format("{}: there is no such file", shown), "model");
   }
   HEARTH_ASSIGN_OR_RETURN(const Paths paths, resolve_paths(Environment::of_process()));
   const FoundModels found = list_model_files(paths.model_dirs);
@@ -130,10 +130,10 @@ Result<fs::path> find_model_file(const std::string& file_or_name) {
   }
   std::vector<std::string> looked;
   for (const fs::path& dir : paths.model_dirs) looked.push_back(to_valid_utf8(dir.string()));
-  return Error{ErrorCode::kNotFound,
-               fmt::format("no file and no model is called {}; models are looked for in {}", shown,
-                           fmt::join(looked, ", ")),
-               "model"};
+  return Error::not_found(
+      fmt::format("no file and no model is called {}; models are looked for in {}", shown,
+                  fmt::join(looked, ", ")),
+      "model");
 }
 
 }  // namespace hearth::ipc

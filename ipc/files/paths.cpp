@@ -30,9 +30,8 @@ fs::path xdg(const Environment& environment, const char* variable, const char* f
 Result<fs::path> absolute_variable(const Environment& environment, const char* variable) {
   fs::path given = environment.variable(variable);
   if (!given.empty() && !given.is_absolute()) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("{}: met '{}', want an absolute path", variable, shown(given)),
-                 variable};
+    return Error::invalid(
+        fmt::format("{}: met '{}', want an absolute path", variable, shown(given)), variable);
   }
   return given;
 }
@@ -115,9 +114,9 @@ Result<Paths> resolve_paths(const Environment& environment) {
     paths.model_dirs = split_list(given);
     for (const fs::path& dir : paths.model_dirs) {
       if (dir.is_absolute()) continue;
-      return Error{ErrorCode::kInvalidArgument,
-                   fmt::format("HEARTH_MODEL_DIRS: met '{}', want absolute paths", shown(dir)),
-                   "HEARTH_MODEL_DIRS"};
+      return Error::invalid(
+          fmt::format("HEARTH_MODEL_DIRS: met '{}', want absolute paths", shown(dir)),
+          "HEARTH_MODEL_DIRS");
     }
     return paths;
   }
@@ -179,10 +178,9 @@ Result<void> ensure_private_dir(const fs::path& path, mode_t mode) {
 Result<std::string> ipc_endpoint(const fs::path& socket) {
   const std::string text = socket.string();
   if (text.size() > kMaxSocketPathBytes) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("{}: a socket path of {} bytes, want at most {}", shown(socket),
-                             text.size(), kMaxSocketPathBytes),
-                 "HEARTH_RUNTIME_DIR"};
+    return Error::invalid(fmt::format("{}: a socket path of {} bytes, want at most {}",
+                                      shown(socket), text.size(), kMaxSocketPathBytes),
+                          "HEARTH_RUNTIME_DIR");
   }
   return "ipc://" + text;
 }

@@ -92,9 +92,9 @@ class MembersReader {
   }
 
   Result<void> result() const {
-    if (!problem_.empty()) return Error{ErrorCode::kProtocol, "watch: " + problem_, {}};
+    if (!problem_.empty()) return Error{ErrorCode::kProtocol, "watch: " + problem_, ""};
     if (left_.empty()) return {};
-    return Error{ErrorCode::kProtocol, fmt::format("watch: {} bytes too many", left_.size()), {}};
+    return Error{ErrorCode::kProtocol, fmt::format("watch: {} bytes too many", left_.size()), ""};
   }
 
  private:
@@ -231,7 +231,7 @@ std::string encode_watch(const WatchUpdate& update) {
 
 Result<WatchUpdate> decode_watch(std::string_view bytes) {
   if (bytes.empty() || static_cast<uint8_t>(bytes.front()) != kVersion) {
-    return Error{ErrorCode::kProtocol, fmt::format("watch: want version {}", kVersion), {}};
+    return Error{ErrorCode::kProtocol, fmt::format("watch: want version {}", kVersion), ""};
   }
   MembersReader reader(bytes.substr(1));
   WatchUpdate update;

@@ -60,16 +60,15 @@ std::string_view text_of(const Json& object, std::string_view key) {
 }
 
 Error unknown(std::string_view what, std::string_view met) {
-  return Error{ErrorCode::kUnsupported,
-               fmt::format("{}: met '{}', which is unknown here", what, printable(met)),
-               std::string(what)};
+  return Error::unsupported(
+      fmt::format("{}: met '{}', which is unknown here", what, printable(met)), std::string(what));
 }
 
 /// Reads alternative `index` of `Variant`.
 template <class Variant, size_t I = 0>
 Result<Variant> read_alternative(size_t index, const Json& object) {
   if constexpr (I == std::variant_size_v<Variant>) {
-    return Error{ErrorCode::kInternal, "no such alternative", {}};
+    return Error::internal("no such alternative");
   } else {
     if (index != I) return read_alternative<Variant, I + 1>(index, object);
     using T = std::variant_alternative_t<I, Variant>;
@@ -130,7 +129,7 @@ Result<Delta> decode_delta(const Answer& answer) {
     return Error{ErrorCode::kProtocol,
                  fmt::format("delta: met {} ids, want the header's {}", ids.size(),
                              payload.header.num_tokens),
-                 {}};
+                 ""};
   }
   Delta delta{payload.header, std::string(payload.text), std::move(ids), {}, {}};
   if (payload.header.num_parts > 0) {
@@ -151,7 +150,7 @@ Result<Delta> decode_delta(const Answer& answer) {
       return Error{
           ErrorCode::kProtocol,
           fmt::format("delta: met {} logprobs, want {}", delta.logprobs.size(), delta.ids.size()),
-          {}};
+          ""};
     }
   }
   return delta;

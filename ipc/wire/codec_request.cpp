@@ -24,8 +24,8 @@ constexpr JsonLimits kWorkerLimits{
 constexpr size_t kMaxListedIds = 1'048'576;
 
 Error invalid(const Field& field, std::string_view met, std::string_view want) {
-  return Error{ErrorCode::kInvalidArgument,
-               fmt::format("{}: met {}, want {}", field.name, met, want), std::string(field.name)};
+  return Error::invalid(fmt::format("{}: met {}, want {}", field.name, met, want),
+                        std::string(field.name));
 }
 
 /// `number` as the table means it: integers without a point.
@@ -171,8 +171,7 @@ Result<void> check_value(const Field& field, const Json& value) {
 }
 
 Error required(std::string_view field, std::string_view want) {
-  return Error{ErrorCode::kInvalidArgument, fmt::format("{}: absent, want {}", field, want),
-               std::string(field)};
+  return Error::invalid(fmt::format("{}: absent, want {}", field, want), std::string(field));
 }
 
 /// What one field's own range cannot say.
@@ -182,18 +181,15 @@ Result<void> check_together(const Json& object, const GenerateRequest& request) 
   const bool messages = object.contains("messages");
   if (!text && !ids && !messages) return required("prompt", "it, prompt_ids or messages");
   if (text && ids) {
-    return Error{ErrorCode::kInvalidArgument, "prompt_ids: met both it and prompt, want one",
-                 "prompt_ids"};
+    return Error::invalid("prompt_ids: met both it and prompt, want one", "prompt_ids");
   }
   if (!request.json_schema.empty() && !request.grammar.empty()) {
-    return Error{ErrorCode::kInvalidArgument, "grammar: met both it and json_schema, want one",
-                 "grammar"};
+    return Error::invalid("grammar: met both it and json_schema, want one", "grammar");
   }
   if (messages && (text || ids)) {
-    return Error{
-        ErrorCode::kInvalidArgument,
+    return Error::invalid(
         fmt::format("messages: met both it and {}, want one", text ? "prompt" : "prompt_ids"),
-        "messages"};
+        "messages");
   }
   for (const auto& [given, name] :
        {std::pair(!request.tools.empty(), "tools"),
@@ -201,14 +197,12 @@ Result<void> check_together(const Json& object, const GenerateRequest& request) 
         std::pair(request.tool_choice != "auto", "tool_choice"),
         std::pair(!request.parallel_tool_calls, "parallel_tool_calls")}) {
     if (!given || messages) continue;
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("{}: met it without messages, want both", name), name};
+    return Error::invalid(fmt::format("{}: met it without messages, want both", name), name);
   }
   if (request.max_tokens > 0 && request.min_tokens > request.max_tokens) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("min_tokens: met {}, want at most max_tokens, {}", request.min_tokens,
-                             request.max_tokens),
-                 "min_tokens"};
+    return Error::invalid(fmt::format("min_tokens: met {}, want at most max_tokens, {}",
+                                      request.min_tokens, request.max_tokens),
+                          "min_tokens");
   }
   return {};
 }
@@ -216,15 +210,13 @@ Result<void> check_together(const Json& object, const TokenizeRequest& request) 
   const bool messages = object.contains("messages");
   if (!object.contains("text") && !messages) return required("text", "it or messages");
   if (object.contains("text") && messages) {
-    return Error{ErrorCode::kInvalidArgument, "messages: met both it and text, want one",
-                 "messages"};
+    return Error::invalid("messages: met both it and text, want one", "messages");
   }
   for (const auto& [given, name] :
        {std::pair(!request.tools.empty(), "tools"),
         std::pair(!request.template_kwargs.empty(), "template_kwargs")}) {
     if (!given || messages) continue;
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("{}: met it without messages, want both", name), name};
+    return Error::invalid(fmt::format("{}: met it without messages, want both", name), name);
   }
   return {};
 }
@@ -232,7 +224,7 @@ Result<void> check_together(const Json& object, const EmbedRequest&) {
   const bool texts = object.contains("texts");
   if (!texts && !object.contains("ids")) return required("texts", "it or ids");
   if (texts && object.contains("ids")) {
-    return Error{ErrorCode::kInvalidArgument, "ids: met both it and texts, want one", "ids"};
+    return Error::invalid("ids: met both it and texts, want one", "ids");
   }
   return {};
 }

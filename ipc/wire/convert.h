@@ -41,9 +41,8 @@ class JsonReader {
  private:
   void wrong(const Json& value, std::string_view want) {
     if (error_) return;
-    error_ =
-        Error{ErrorCode::kInvalidArgument,
-              fmt::format("{}: met {}, want {}", path_, describe(value), want), std::string(path_)};
+    error_ = Error::invalid(fmt::format("{}: met {}, want {}", path_, describe(value), want),
+                            std::string(path_));
   }
 
   void read(const Json& value, bool& out) {

@@ -30,7 +30,7 @@ Error io_error(const fs::path& file, const char* what) {
 
 Result<void> set_text(const Socket& socket, int option, const std::string& text) {
   if (zmq_setsockopt(socket.handle(), option, text.c_str(), text.size()) == 0) return {};
-  return Error{ErrorCode::kUnsupported, fmt::format("CURVE: {}", zmq_strerror(zmq_errno())), ""};
+  return Error::unsupported(fmt::format("CURVE: {}", zmq_strerror(zmq_errno())));
 }
 
 std::optional<uint32_t> user_id(const std::string& user) {
@@ -60,7 +60,7 @@ std::string curve_key_of(std::string_view bytes) {
 Result<CurveKeys> make_curve_keys() {
   KeyText public_key{}, secret_key{};
   if (zmq_curve_keypair(public_key.data(), secret_key.data()) != 0) {
-    return Error{ErrorCode::kUnsupported, fmt::format("CURVE: {}", zmq_strerror(zmq_errno())), ""};
+    return Error::unsupported(fmt::format("CURVE: {}", zmq_strerror(zmq_errno())));
   }
   return CurveKeys{public_key.data(), secret_key.data()};
 }
@@ -68,9 +68,8 @@ Result<CurveKeys> make_curve_keys() {
 Result<void> write_secret_key(const fs::path& file, const CurveKeys& keys) {
   const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0 && errno == EEXIST) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("{}: is there already, and keys are not written over", file.string()),
-                 ""};
+    return Error::invalid(
+        fmt::format("{}: is there already, and keys are not written over", file.string()));
   }
   if (fd < 0) return io_error(file, "open");
   const std::string text = keys.secret_key + "\n";
@@ -101,8 +100,7 @@ Result<CurveKeys> read_secret_key(const fs::path& file) {
   KeyText public_key{};
   if (!is_curve_key(keys.secret_key) ||
       zmq_curve_public(public_key.data(), keys.secret_key.c_str()) != 0) {
-    return Error{ErrorCode::kCorrupt, fmt::format("{}: no key of 40 characters", file.string()),
-                 ""};
+    return Error::corrupt(fmt::format("{}: no key of 40 characters", file.string()));
   }
   keys.public_key = public_key.data();
   return keys;
@@ -122,7 +120,7 @@ Result<std::map<std::string, uint32_t>> read_client_keys(const fs::path& file) {
   std::string line;
   for (int number = 1; std::getline(in, line); ++number) {
     const auto wrong = [&](std::string_view what) {
-      return Error{ErrorCode::kCorrupt, fmt::format("{}:{}: {}", file.string(), number, what), ""};
+      return Error::corrupt(fmt::format("{}:{}: {}", file.string(), number, what));
     };
     std::istringstream words(line);  // a # may be in a key, never in front of one that we make out
     std::string key, user, more;
@@ -142,7 +140,7 @@ Result<std::map<std::string, uint32_t>> read_client_keys(const fs::path& file) {
 Result<void> serve_curve(const Socket& socket, const CurveKeys& keys) {
   const int yes = 1;
   if (zmq_setsockopt(socket.handle(), ZMQ_CURVE_SERVER, &yes, sizeof yes) != 0) {
-    return Error{ErrorCode::kUnsupported, fmt::format("CURVE: {}", zmq_strerror(zmq_errno())), ""};
+    return Error::unsupported(fmt::format("CURVE: {}", zmq_strerror(zmq_errno())));
   }
   HEARTH_TRY(set_text(socket, ZMQ_CURVE_SECRETKEY, keys.secret_key));
   return set_text(socket, ZMQ_ZAP_DOMAIN, "hearth");

@@ -114,30 +114,29 @@ class BoundedBuilder final : public nlohmann::json_sax<Json> {
 
 Result<Json> parse_json_object(std::string_view text, const JsonLimits& limits) {
   if (text.size() > limits.max_bytes) {
-    return Error{ErrorCode::kTooLarge,
-                 fmt::format("JSON of {} bytes, want at most {}", text.size(), limits.max_bytes),
-                 {}};
+    return Error::too_large(
+        fmt::format("JSON of {} bytes, want at most {}", text.size(), limits.max_bytes));
   }
   const size_t valid = valid_utf8_prefix(text);
   if (valid != text.size()) {
-    return Error{ErrorCode::kProtocol, fmt::format("byte {} is not UTF-8", valid + 1), {}};
+    return Error{ErrorCode::kProtocol, fmt::format("byte {} is not UTF-8", valid + 1), ""};
   }
   // JSON has no raw NUL anywhere, but the library takes one for the end of the text.
   if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
-    return Error{ErrorCode::kProtocol, fmt::format("met what is not JSON at byte {}", nul + 1), {}};
+    return Error{ErrorCode::kProtocol, fmt::format("met what is not JSON at byte {}", nul + 1), ""};
   }
   BoundedBuilder builder(limits);
   bool whole = false;
   try {
     whole = Json::sax_parse(text.begin(), text.end(), &builder);
   } catch (const std::exception&) {
-    return Error{ErrorCode::kInternal, "the JSON parser failed", {}};
+    return Error::internal("the JSON parser failed");
   }
   if (!whole) return builder.take_error();
   Json root = builder.take_root();
   if (!root.is_object()) {
-    return Error{
-        ErrorCode::kProtocol, fmt::format("met {}, want a JSON object", describe(root)), {}};
+    return Error{ErrorCode::kProtocol, fmt::format("met {}, want a JSON object", describe(root)),
+                 ""};
   }
   return root;
 }

@@ -14,7 +14,7 @@ namespace hearth::ipc {
 namespace {
 
 Error io_error(std::string_view what) {
-  return Error{ErrorCode::kIo, fmt::format("{}: {}", what, zmq_strerror(zmq_errno())), {}};
+  return Error::io(fmt::format("{}: {}", what, zmq_strerror(zmq_errno())));
 }
 
 int to_zmq(SocketType type) {

@@ -26,7 +26,7 @@ constexpr size_t kKeptBytes = 1 << 20;
 constexpr uint32_t kMessageBytesMax = 1u << 31;
 
 Error pipe_error(std::string_view what) {
-  return Error{ErrorCode::kIo, fmt::format("{}: {}", what, std::strerror(errno)), ""};
+  return Error::io(fmt::format("{}: {}", what, std::strerror(errno)));
 }
 
 }  // namespace
@@ -94,9 +94,8 @@ Result<WorkerPipe> WorkerPipe::connect(const std::filesystem::path& socket) {
   address.sun_family = AF_UNIX;
   const std::string path = socket.string();
   if (path.size() >= sizeof address.sun_path) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("{}: a socket's path has at most {} bytes", path, kMaxSocketPathBytes),
-                 ""};
+    return Error::invalid(
+        fmt::format("{}: a socket's path has at most {} bytes", path, kMaxSocketPathBytes));
   }
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

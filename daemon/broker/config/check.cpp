@@ -11,7 +11,7 @@ namespace hearth::broker {
 namespace {
 
 Error invalid(const char* key, const std::string& value, const char* want) {
-  return Error{ErrorCode::kInvalidArgument, fmt::format("{} is \"{}\": {}", key, value, want), key};
+  return Error::invalid(fmt::format("{} is \"{}\": {}", key, value, want), key);
 }
 
 /// scheme://host[:port], as browsers write it.
@@ -50,10 +50,10 @@ Result<void> check_tcp(const ServerConfig& server) {
     return invalid("server.tcp", server.tcp, "want ADDRESS:PORT");
   }
   if (server.tcp_secret_file.empty() || server.tcp_clients_file.empty()) {
-    return Error{ErrorCode::kInvalidArgument,
-                 "server.tcp: want server.tcp_secret_file (hearth keygen) and "
-                 "server.tcp_clients_file, too: nobody connects without a key",
-                 "server"};
+    return Error::invalid(
+        "server.tcp: want server.tcp_secret_file (hearth keygen) and "
+        "server.tcp_clients_file, too: nobody connects without a key",
+        "server");
   }
   HEARTH_TRY(ipc::read_secret_key(server.tcp_secret_file));
   HEARTH_TRY(ipc::read_client_keys(server.tcp_clients_file));

@@ -219,7 +219,7 @@ class SectionReader {
                                   : fmt::format("{}:{}", source_, node.source().begin.line);
   }
   void fail(const toml::node& node, const std::string& message) {
-    if (!error_) error_ = Error{ErrorCode::kInvalidArgument, where(source_, node) + message, name_};
+    if (!error_) error_ = Error::invalid(where(source_, node) + message, name_);
   }
 
   std::string source_;
@@ -236,10 +236,9 @@ Result<void> read_root(const toml::table& root, std::string_view source, Config*
                                     "roles",  "keep_alive_ms"};
   for (auto&& [key, node] : root) {
     if (std::find(kSections.begin(), kSections.end(), key.str()) != kSections.end()) continue;
-    return Error{ErrorCode::kInvalidArgument,
-                 where(source, node) + fmt::format("unknown section or key {}; known: {}",
-                                                   key.str(), fmt::join(kSections, ", ")),
-                 std::string(key.str())};
+    return Error::invalid(where(source, node) + fmt::format("unknown section or key {}; known: {}",
+                                                            key.str(), fmt::join(kSections, ", ")),
+                          std::string(key.str()));
   }
   SectionReader server(root, source, "server", &config->sources);
   visit_server(server, &config->server);
@@ -265,11 +264,11 @@ Result<void> read_root(const toml::table& root, std::string_view source, Config*
   for (const auto& [owner, tier] : config->cache.owners) {
     const bool known = tier == "off" || tier == "memory" || tier == "disk";
     if (known && owner.starts_with("uid:")) continue;
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("{}: cache_owners.\"{}\" is \"{}\", want \"uid:NUMBER\" with off, "
-                             "memory or disk",
-                             source, owner, tier),
-                 "cache_owners"};
+    return Error::invalid(
+        fmt::format("{}: cache_owners.\"{}\" is \"{}\", want \"uid:NUMBER\" with off, "
+                    "memory or disk",
+                    source, owner, tier),
+        "cache_owners");
   }
   SectionReader sampling(root, source, "sampling", &config->sources);
   visit_sampling(sampling, &config->sampling);
@@ -288,8 +287,8 @@ Result<toml::table> parse(std::string_view text, std::string_view source) {
     return toml::parse(text, source);
   } catch (const toml::parse_error& error) {
     const toml::source_position at = error.source().begin;
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("{}:{}:{}: {}", source, at.line, at.column, error.description()), ""};
+    return Error::invalid(
+        fmt::format("{}:{}:{}: {}", source, at.line, at.column, error.description()));
   }
 }
 
@@ -343,7 +342,7 @@ Result<void> apply_file(const fs::path& file, Config* config) {
   std::ifstream in(file, std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(in)), {});
   if (!in.is_open() || in.bad()) {
-    return Error{ErrorCode::kIo, fmt::format("{}: cannot be read", file.string()), ""};
+    return Error::io(fmt::format("{}: cannot be read", file.string()));
   }
   return apply_toml(text, file.string(), config);
 }
@@ -351,8 +350,7 @@ Result<void> apply_file(const fs::path& file, Config* config) {
 Result<void> apply_assignment(std::string_view assignment, Config* config) {
   const size_t equals = assignment.find('=');
   if (equals == std::string_view::npos || equals == 0) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("--set {}: want section.key=value", assignment), ""};
+    return Error::invalid(fmt::format("--set {}: want section.key=value", assignment));
   }
   const std::string source = fmt::format("--set {}", assignment);
   const std::string key(assignment.substr(0, equals));
@@ -382,8 +380,8 @@ Result<void> apply_environment(const ipc::Environment& environment, const ipc::P
   }
   const std::string level = environment.variable("HEARTH_LOG");
   if (!level.empty() && !parse_log_level(level, &config->server.log_level)) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("HEARTH_LOG is \"{}\", want debug, info, warn or error", level), ""};
+    return Error::invalid(
+        fmt::format("HEARTH_LOG is \"{}\", want debug, info, warn or error", level));
   }
   if (!level.empty()) config->sources["server.log_level"] = "environment HEARTH_LOG";
   return {};

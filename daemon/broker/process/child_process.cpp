@@ -24,7 +24,7 @@ constexpr char kOomScoreAdj[] = "500";
 int open_pidfd(pid_t pid) { return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)); }
 
 Error os_error(std::string_view what) {
-  return {ErrorCode::kIo, fmt::format("{}: {}", what, ::strerror(errno)), ""};
+  return Error::io(fmt::format("{}: {}", what, ::strerror(errno)));
 }
 
 // Runs between fork and exec. Other threads of the parent may hold any lock, so only

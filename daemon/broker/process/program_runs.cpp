@@ -32,10 +32,10 @@ ProgramRuns::~ProgramRuns() = default;
 
 Result<void> ProgramRuns::start(const std::vector<std::string>& argv, Then then) {
   if (running_.size() >= bounds_.runs) {
-    return Error{ErrorCode::kBusy, "as many programs as may run at once are running", ""};
+    return Error::busy("as many programs as may run at once are running");
   }
   int fds[2];
-  if (::pipe2(fds, O_CLOEXEC) != 0) return Error{ErrorCode::kIo, "pipe", ""};
+  if (::pipe2(fds, O_CLOEXEC) != 0) return Error::io("pipe");
   Result<ChildProcess> child = ChildProcess::start(argv, fds[1]);
   ::close(fds[1]);
   if (!child.ok()) {
@@ -76,7 +76,7 @@ void ProgramRuns::end(uint64_t number, const char* problem) {
   running_.erase(at);
   if (problem != nullptr) {
     log_warn("program_run", "problem=\"{}\"", problem);
-    return ended->then(Error{ErrorCode::kUnavailable, problem, ""});
+    return ended->then(Error::unavailable(problem));
   }
   const bool ok = ended->child.reap() == "exit status 0";
   ended->then(Ended{ok, std::move(ended->text)});

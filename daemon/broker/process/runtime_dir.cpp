@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kLongestName = sizeof "/workers/18446744073709551615.sock" - 1;
 
 Error os_error(const fs::path& path, std::string_view what) {
-  return {ErrorCode::kIo, fmt::format("{}: {}: {}", path.string(), what, ::strerror(errno)), ""};
+  return Error::io(fmt::format("{}: {}: {}", path.string(), what, ::strerror(errno)));
 }
 
 Result<int> take_lock(const fs::path& file) {
@@ -31,10 +31,8 @@ Result<int> take_lock(const fs::path& file) {
     [[maybe_unused]] const ssize_t n = ::pread(fd, pid, sizeof pid - 1, 0);
     ::close(fd);
     if (!held) return error;
-    return Error{ErrorCode::kUnavailable,
-                 fmt::format("a hearth daemon (pid {}) already serves {}", std::atoi(pid),
-                             file.parent_path().string()),
-                 ""};
+    return Error::unavailable(fmt::format("a hearth daemon (pid {}) already serves {}",
+                                          std::atoi(pid), file.parent_path().string()));
   }
   const std::string pid = fmt::format("{}\n", ::getpid());
   if (::ftruncate(fd, 0) != 0 || ::pwrite(fd, pid.data(), pid.size(), 0) < 0) {
@@ -49,12 +47,11 @@ Result<int> take_lock(const fs::path& file) {
 
 Result<RuntimeDir> RuntimeDir::take(const fs::path& path) {
   if (path.string().size() + kLongestName > ipc::kMaxSocketPathBytes) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("runtime directory {}: {} bytes, want at most {}: a socket's path may "
-                             "have {}",
-                             path.string(), path.string().size(),
-                             ipc::kMaxSocketPathBytes - kLongestName, ipc::kMaxSocketPathBytes),
-                 ""};
+    return Error::invalid(
+        fmt::format("runtime directory {}: {} bytes, want at most {}: a socket's path may "
+                    "have {}",
+                    path.string(), path.string().size(), ipc::kMaxSocketPathBytes - kLongestName,
+                    ipc::kMaxSocketPathBytes));
   }
   HEARTH_TRY(ipc::ensure_private_dir(path, ::geteuid() == 0 ? 0750 : 0700));
   HEARTH_ASSIGN_OR_RETURN(const int lock_fd, take_lock(path / "lock"));

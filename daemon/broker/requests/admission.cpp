@@ -8,43 +8,34 @@ namespace hearth::broker {
 
 Result<void> Admission::admit(const Load& load, const Demand& demand) const {
   if (draining_) {
-    return Error{ErrorCode::kUnavailable, "the daemon is stopping and takes no new requests", ""};
+    return Error::unavailable("the daemon is stopping and takes no new requests");
   }
   if (demand.bytes > static_cast<size_t>(limits_.max_message_bytes)) {
-    return Error{
-        ErrorCode::kTooLarge,
-        fmt::format("message of {} bytes, limit {}", demand.bytes, limits_.max_message_bytes), ""};
+    return Error::too_large(
+        fmt::format("message of {} bytes, limit {}", demand.bytes, limits_.max_message_bytes));
   }
   if (load.live >= static_cast<size_t>(limits_.max_requests)) {
-    return Error{ErrorCode::kBusy,
-                 fmt::format("{} requests are live, limit {}", load.live, limits_.max_requests),
-                 ""};
+    return Error::busy(
+        fmt::format("{} requests are live, limit {}", load.live, limits_.max_requests));
   }
   if (load.owner_live >= static_cast<size_t>(limits_.max_requests_per_owner)) {
-    return Error{ErrorCode::kBusy,
-                 fmt::format("you have {} live requests, limit {}", load.owner_live,
-                             limits_.max_requests_per_owner),
-                 ""};
+    return Error::busy(fmt::format("you have {} live requests, limit {}", load.owner_live,
+                                   limits_.max_requests_per_owner));
   }
   if (load.queued_bytes + demand.bytes > static_cast<size_t>(limits_.max_queued_bytes)) {
-    return Error{ErrorCode::kBusy,
-                 fmt::format("requests of {} bytes are held, limit {}", load.queued_bytes,
-                             limits_.max_queued_bytes),
-                 ""};
+    return Error::busy(fmt::format("requests of {} bytes are held, limit {}", load.queued_bytes,
+                                   limits_.max_queued_bytes));
   }
   if (load.owner_bytes + demand.bytes > static_cast<size_t>(limits_.max_queued_bytes_per_owner)) {
-    return Error{ErrorCode::kBusy,
-                 fmt::format("your live requests hold {} bytes, limit {}", load.owner_bytes,
-                             limits_.max_queued_bytes_per_owner),
-                 ""};
+    return Error::busy(fmt::format("your live requests hold {} bytes, limit {}", load.owner_bytes,
+                                   limits_.max_queued_bytes_per_owner));
   }
   const int64_t most = limits_.max_output_tokens_per_owner;
   if (most > 0 && demand.tokens > most) {
     // Not kBusy, because retrying would not help.
-    return Error{
-        ErrorCode::kTooLarge,
+    return Error::too_large(
         fmt::format("n times max_tokens is {}, limit {} for each owner", demand.tokens, most),
-        "max_tokens"};
+        "max_tokens");
   }
   if (most > 0 && load.owner_tokens + demand.tokens > most) {
     return Error{ErrorCode::kBusy,

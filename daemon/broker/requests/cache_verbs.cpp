@@ -25,30 +25,26 @@ bool is_prefix_name(const std::string& name) {
 
 Result<std::vector<std::string>> cache_arguments(const CachePaths& paths, const Caller& caller,
                                                  const ipc::CacheRequest& request) {
-  const auto refuse = [](ErrorCode code, std::string message, const char* field) {
-    return Error{code, std::move(message), field};
-  };
   if (paths.state_dir.empty()) {
-    return refuse(ErrorCode::kUnavailable, "this daemon keeps no prefixes on disk", "");
+    return Error::unavailable("this daemon keeps no prefixes on disk");
   }
   const std::string& op = request.op;
   const bool everybody = caller.is_admin && request.all;
   if ((op == "verify" || op == "compact") && !caller.is_admin) {
-    return refuse(ErrorCode::kForbidden, fmt::format("{} concerns every owner: for admins", op),
-                  "op");
+    return Error{ErrorCode::kForbidden, fmt::format("{} concerns every owner: for admins", op),
+                 "op"};
   }
   for (const std::string& name : request.names) {
     if (!is_prefix_name(name)) {
-      return refuse(ErrorCode::kInvalidArgument,
-                    "names: want 4 to 32 hexadecimal digits, as ls shows them", "names");
+      return Error::invalid("names: want 4 to 32 hexadecimal digits, as ls shows them", "names");
     }
   }
   const bool takes_names = op == "rm" || op == "pin" || op == "unpin";
   if (!takes_names && !request.names.empty()) {
-    return refuse(ErrorCode::kInvalidArgument, fmt::format("names: {} takes none", op), "names");
+    return Error::invalid(fmt::format("names: {} takes none", op), "names");
   }
   if (takes_names && request.names.empty() && !(op == "rm" && request.all)) {
-    return refuse(ErrorCode::kInvalidArgument, "names: want some, as ls shows them", "names");
+    return Error::invalid("names: want some, as ls shows them", "names");
   }
   // Values follow "=", so that none can be parsed as an option.
   std::vector<std::string> out = {paths.program.string(), "cache", op,
@@ -97,9 +93,8 @@ Result<std::string> MissLog::why(uint32_t owner, const std::string& id) const {
       if (entry.id == id) return entry.sentence;
     }
   }
-  return Error{ErrorCode::kNotFound,
-               fmt::format("none of your last {} requests that ended has that id", kPerOwner),
-               "names"};
+  return Error::not_found(
+      fmt::format("none of your last {} requests that ended has that id", kPerOwner), "names");
 }
 
 // ---- Running ------------------------------------------------------------------------------------
@@ -111,7 +106,7 @@ CacheVerbs::CacheVerbs(boost::asio::io_context& io, CachePaths paths)
 void CacheVerbs::handle(const Caller& caller, const ipc::CacheRequest& request, Answer answer) {
   if (request.op == "why") {
     if (request.names.size() != 1) {
-      return answer(Error{ErrorCode::kInvalidArgument, "names: want one request id", "names"});
+      return answer(Error::invalid("names: want one request id", "names"));
     }
     Result<std::string> sentence = misses_.why(caller.uid, request.names.front());
     if (!sentence.ok()) return answer(sentence.take_error());

@@ -40,10 +40,9 @@ double ms_between(int64_t from_us, int64_t to_us) {
 
 std::string too_slow(size_t backlog_bytes, std::string_view consequence) {
   return ipc::encode_event(ipc::ErrorEvent{
-      Error{ErrorCode::kTooLarge,
-            fmt::format("{} bytes of answers wait for this connection, which reads too slowly; {}",
-                        backlog_bytes, consequence),
-            ""},
+      Error::too_large(
+          fmt::format("{} bytes of answers wait for this connection, which reads too slowly; {}",
+                      backlog_bytes, consequence)),
       0});
 }
 
@@ -180,7 +179,7 @@ void Dispatcher::cancel(const Caller& caller, const std::string& id,
   if (target == nullptr) {
     // Requests of other owners are reported as not found, so that their ids stay private.
     return reply_error(caller.peer, id,
-                       Error{ErrorCode::kNotFound, "you have no live request of that id", "id"});
+                       Error::not_found("you have no live request of that id", "id"));
   }
   const uint64_t number = target->number;
   reply(caller.peer, id, ipc::CancelReply{.id = request.id});
@@ -536,13 +535,12 @@ void Dispatcher::on_reply_dropped(const PeerId& peer, const std::string& id) {
            counters_.replies_dropped);
   Outgoing notice;
   notice.request_id = id;
-  notice.payload = ipc::encode_event(ipc::ErrorEvent{
-      Error{ErrorCode::kTooLarge,
-            fmt::format("{} bytes of answers wait for this connection, which does not read; this "
-                        "answer and those that follow are dropped until it does",
-                        bytes),
-            ""},
-      0});
+  notice.payload = ipc::encode_event(
+      ipc::ErrorEvent{Error::too_large(fmt::format(
+                          "{} bytes of answers wait for this connection, which does not read; this "
+                          "answer and those that follow are dropped until it does",
+                          bytes)),
+                      0});
   output_.push(peer, notice, true);
 }
 

@@ -17,8 +17,8 @@ constexpr size_t kMaxWatchers = 16;  // of one request
 // The same error for missing requests and for those of other owners, so that their ids stay
 // private.
 Error not_found() {
-  return Error{ErrorCode::kNotFound,
-               "you have no live request of that id, and none that ended a short while ago", "id"};
+  return Error::not_found(
+      "you have no live request of that id, and none that ended a short while ago", "id");
 }
 
 }  // namespace
@@ -72,11 +72,11 @@ void Dispatcher::attach(const Caller& caller, const std::string& id,
         last.number = number;
         last.request_id = id;
         last.payload = ipc::encode_event(ipc::ErrorEvent{
-            Error{ErrorCode::kTooLarge,
-                  fmt::format("{} bytes of answers wait for this connection; attach from a later "
-                              "token, or read first",
-                              output_.backlog_bytes(caller.peer)),
-                  "from"},
+            Error::too_large(
+                fmt::format("{} bytes of answers wait for this connection; attach from a later "
+                            "token, or read first",
+                            output_.backlog_bytes(caller.peer)),
+                "from"),
             0});
         output_.push(caller.peer, last, true);
         return;
@@ -123,24 +123,20 @@ void Dispatcher::end_log(LiveRequest& request, const std::string& last) {
 
 void Dispatcher::fork(const Caller& caller, const std::string& id,
                       const ipc::ForkRequest& request) {
-  const auto refuse = [&](ErrorCode code, std::string message, std::string field) {
-    reply_error(caller.peer, id, Error{code, std::move(message), std::move(field)});
-  };
+  const auto refuse = [&](Error error) { reply_error(caller.peer, id, std::move(error)); };
   const TokenLog* log = logs_.find(caller.uid, request.id);
   if (log == nullptr) return reply_error(caller.peer, id, not_found());
   if (static_cast<size_t>(request.sample) >= log->samples.size()) {
-    return refuse(
-        ErrorCode::kInvalidArgument,
+    return refuse(Error::invalid(
         fmt::format("sample: met {}, the request has {}", request.sample, log->samples.size()),
-        "sample");
+        "sample"));
   }
   const auto sample = static_cast<size_t>(request.sample);
   const std::vector<int32_t>& ids = log->samples[sample].ids;
   const size_t from = request.from < 0 ? ids.size() : static_cast<size_t>(request.from);
   if (from > ids.size()) {
-    return refuse(ErrorCode::kInvalidArgument,
-                  fmt::format("from: met {}, sample {} has {} tokens", from, sample, ids.size()),
-                  "from");
+    return refuse(Error::invalid(
+        fmt::format("from: met {}, sample {} has {} tokens", from, sample, ids.size()), "from"));
   }
   ipc::GenerateRequest next = log->generate();
   const auto done = static_cast<int32_t>(from);
@@ -155,8 +151,8 @@ void Dispatcher::fork(const Caller& caller, const std::string& id,
   } else if (next.max_tokens > 0) {
     next.max_tokens -= done;
     if (next.max_tokens <= 0) {
-      return refuse(ErrorCode::kInvalidArgument,
-                    "max_tokens: the request had none left there, want a number", "max_tokens");
+      return refuse(Error::invalid("max_tokens: the request had none left there, want a number",
+                                   "max_tokens"));
     }
   }
   next.min_tokens = std::max(0, next.min_tokens - done);

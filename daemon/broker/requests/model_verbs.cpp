@@ -23,9 +23,8 @@ Result<void> ModelVerbs::may_ask(const Caller& caller) const {
                  ""};
   }
   if (tasks_.size() >= kMaxTasks) {
-    return Error{ErrorCode::kBusy,
-                 fmt::format("{} such verbs are under way, limit {}", tasks_.size(), kMaxTasks),
-                 ""};
+    return Error::busy(
+        fmt::format("{} such verbs are under way, limit {}", tasks_.size(), kMaxTasks));
   }
   return {};
 }

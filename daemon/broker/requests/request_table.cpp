@@ -18,10 +18,10 @@ void LiveRequest::move_to_model(const std::string& to, ModelUse its_use) {
 Result<LiveRequest*> RequestTable::add(LiveRequest request) {
   const std::pair key{request.owner, request.id};
   if (by_owner_and_id_.contains(key)) {
-    return Error{ErrorCode::kInvalidArgument,
-                 "a live request has this id already; ids are unique "
-                 "among an owner's live requests",
-                 "id"};
+    return Error::invalid(
+        "a live request has this id already; ids are unique "
+        "among an owner's live requests",
+        "id");
   }
   request.number = ++last_number_;
   const uint64_t number = request.number;

@@ -70,9 +70,8 @@ Result<std::string> ModelDirectory::adopt(const fs::path& file) {
   const fs::path path = fs::canonical(file, error);
   const uint64_t bytes = error ? 0 : fs::file_size(path, error);
   if (error || !ipc::has_model_suffix(path.filename().string())) {
-    return Error{ErrorCode::kNotFound,
-                 fmt::format("{}: there is no such .gguf file", ipc::to_valid_utf8(file.string())),
-                 "model"};
+    return Error::not_found(
+        fmt::format("{}: there is no such .gguf file", ipc::to_valid_utf8(file.string())), "model");
   }
   refresh();
   for (const auto& [name, model] : models_) {
@@ -83,10 +82,10 @@ Result<std::string> ModelDirectory::adopt(const fs::path& file) {
     name = fmt::format("{}@{}", path.stem().string(), i);
   }
   if (!ipc::is_model_name(name) || adopted_.size() >= kMaxAdopted) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("{}: want a plain file name, and at most {} files by their paths",
-                             ipc::to_valid_utf8(file.string()), kMaxAdopted),
-                 "model"};
+    return Error::invalid(
+        fmt::format("{}: want a plain file name, and at most {} files by their paths",
+                    ipc::to_valid_utf8(file.string()), kMaxAdopted),
+        "model");
   }
   adopted_.push_back(ModelFile{name, path, bytes, ipc::changed_ns(path)});
   models_.emplace(name, adopted_.back());
@@ -126,8 +125,8 @@ Result<std::string> ModelDirectory::model_of_role(const std::string& role) const
   for (const auto& [known, model] : roles_) {
     if (known != kDefaultRole) names.push_back(known);
   }
-  return Error{ErrorCode::kNotFound,
-               fmt::format("no role {}; there are: {}", role, fmt::join(names, ", ")), "role"};
+  return Error::not_found(fmt::format("no role {}; there are: {}", role, fmt::join(names, ", ")),
+                          "role");
 }
 
 Result<std::string> ModelDirectory::set_role(const std::string& role, const std::string& model) {
@@ -140,16 +139,14 @@ Error ModelDirectory::not_found(const std::string& name, const std::string& targ
   if (models_.empty()) {
     std::vector<std::string> dirs;
     for (const fs::path& dir : dirs_) dirs.push_back(dir.string());
-    return {
-        ErrorCode::kNotFound,
+    return Error::not_found(
         fmt::format("there is no .gguf file in the model directories ({})", fmt::join(dirs, ", ")),
-        "model"};
+        "model");
   }
-  return {
-      ErrorCode::kNotFound,
+  return Error::not_found(
       fmt::format("no model {}{}; there are: {}", target,
                   target == name ? "" : fmt::format(" (role {})", name), fmt::join(names(), ", ")),
-      "model"};
+      "model");
 }
 
 std::vector<std::string> ModelDirectory::roles_of(const std::string& model) const {

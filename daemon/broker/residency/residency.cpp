@@ -375,12 +375,11 @@ void Residency::on_worker_plan(Worker& worker) {
   resident.plan_bytes = plan.weight_bytes + plan.kv_bytes + plan.other_bytes;
   const uint64_t bytes = *resident.plan_bytes;
   if (budget_.hopeless(bytes)) {
-    resident.doomed = Error{
-        ErrorCode::kOutOfMemory,
+    resident.doomed = Error::out_of_memory(
         fmt::format("model {} takes {} bytes (weights {}, KV {}), residency.memory_bytes is {}",
                     resident.file.name, bytes, plan.weight_bytes, plan.kv_bytes,
                     budget_.budget_bytes()),
-        "model"};
+        "model");
     return worker.kill("it does not fit");
   }
   const MemoryBudget::InUse others = taken_beside(resident);

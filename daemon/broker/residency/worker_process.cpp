@@ -60,17 +60,15 @@ std::string device_of_worker(const WorkerConfig& config) {
 Result<fs::path> find_worker_program(const WorkerConfig& config) {
   if (!config.program.empty()) {
     if (::access(config.program.c_str(), X_OK) == 0) return config.program;
-    return Error{ErrorCode::kNotFound,
-                 fmt::format("worker.program {}: not an executable file", config.program.string()),
-                 ""};
+    return Error::not_found(
+        fmt::format("worker.program {}: not an executable file", config.program.string()));
   }
   const std::vector<fs::path> dirs = program_dirs();
   const std::string name = program_name(device_of_worker(config));
   fs::path found = find_in(dirs, name);
   if (!found.empty()) return found;
-  return Error{ErrorCode::kNotFound,
-               fmt::format("no {} in {}, {} or on PATH", name, dirs[0].string(), dirs[1].string()),
-               ""};
+  return Error::not_found(
+      fmt::format("no {} in {}, {} or on PATH", name, dirs[0].string(), dirs[1].string()));
 }
 
 std::vector<std::string> worker_arguments(const fs::path& program, const fs::path& model,

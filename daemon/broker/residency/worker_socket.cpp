@@ -34,19 +34,19 @@ Result<std::unique_ptr<WorkerSocket>> WorkerSocket::listen(boost::asio::io_conte
   address.sun_family = AF_UNIX;
   const std::string name = path.string();
   if (name.size() >= sizeof address.sun_path) {
-    return Error{ErrorCode::kInvalidArgument, fmt::format("{}: too long for a socket", name), ""};
+    return Error::invalid(fmt::format("{}: too long for a socket", name));
   }
   std::memcpy(address.sun_path, name.c_str(), name.size() + 1);
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) {
-    return Error{ErrorCode::kIo, fmt::format("socket: {}", std::strerror(errno)), ""};
+    return Error::io(fmt::format("socket: {}", std::strerror(errno)));
   }
   std::unique_ptr<WorkerSocket> out(new WorkerSocket(io, fd));
   ::unlink(name.c_str());  // left by a daemon that was killed
   if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
       ::chmod(name.c_str(), 0600) != 0 ||  // in a directory of mode 0700
       ::listen(fd, kBacklog) != 0) {
-    return Error{ErrorCode::kIo, fmt::format("{}: {}", name, std::strerror(errno)), ""};
+    return Error::io(fmt::format("{}: {}", name, std::strerror(errno)));
   }
   return out;
 }

@@ -22,10 +22,10 @@ std::string_view device_kind() { return "cpu"; }
 
 Result<kernels::OpTable> open_device(const DeviceOptions& options, kernels::Packing packing) {
   if (options.device != "auto" && options.device != "cpu") {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("--device {}: hearth-worker-cpu computes on the CPU, want auto or cpu",
-                             options.device),
-                 "device"};
+    return Error::invalid(
+        fmt::format("--device {}: hearth-worker-cpu computes on the CPU, want auto or cpu",
+                    options.device),
+        "device");
   }
   HEARTH_TRY(parse_numerics(options.numerics));  // a CPU's exact products are already its fastest
   return kernels::cpu_ops(to_kernels(options), packing);

@@ -41,13 +41,13 @@ Error refusal(const engine::EngineConfig& config, const models::Model& model,
   }
   std::string draft;
   if (room.draft_bytes > 0) draft = fmt::format(", the draft model {}", room.draft_bytes);
-  return {ErrorCode::kOutOfMemory,
-          fmt::format("the device has {} bytes free, want {}: weights {}, KV blocks {}, "
-                      "activations, logits and index {}, scratch {}{}, reserved for driver and "
-                      "graphs {}; {}",
-                      room.free_bytes, fixed + kv_bytes, room.weight_bytes, kv_bytes, other_bytes,
-                      room.scratch_bytes, draft, room.reserved_bytes, would),
-          "kv_bytes"};
+  return Error::out_of_memory(
+      fmt::format("the device has {} bytes free, want {}: weights {}, KV blocks {}, "
+                  "activations, logits and index {}, scratch {}{}, reserved for driver and "
+                  "graphs {}; {}",
+                  room.free_bytes, fixed + kv_bytes, room.weight_bytes, kv_bytes, other_bytes,
+                  room.scratch_bytes, draft, room.reserved_bytes, would),
+      "kv_bytes");
 }
 
 }  // namespace
@@ -81,15 +81,14 @@ Result<void> check_reserve(const DeviceBill& bill) {
   const uint64_t taken = bill.taken_bytes();
   if (taken <= bill.reserved_bytes && bill.graphs_refused == 0) return {};
   if (bill.free_after_bytes >= kFullBytes && bill.graphs_refused == 0) return {};
-  return Error{
-      ErrorCode::kOutOfMemory,
+  return Error::out_of_memory(
       fmt::format("the device is full: {} bytes were taken beside the plan, {} of them by captured "
                   "steps ({} more found no room), where {} were reserved, and {} are left; set "
                   "worker.kv_bytes, to at least {} less than it has, or max_seqs",
                   taken, bill.graph_bytes, bill.graphs_refused, bill.reserved_bytes,
                   bill.free_after_bytes,
                   std::max(taken, bill.reserved_bytes) - bill.reserved_bytes + kFullBytes),
-      "kv_bytes"};
+      "kv_bytes");
 }
 
 }  // namespace hearth::worker

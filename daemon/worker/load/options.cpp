@@ -47,10 +47,9 @@ Result<ServeOptions> serve_options(const std::filesystem::path& socket,
   }
   out.sampling = settings.sampling;
   if (!parse_log_level(settings.log_level, &out.log_level)) {
-    return Error{
-        ErrorCode::kInvalidArgument,
+    return Error::invalid(
         fmt::format("log_level: met {}, want debug, info, warn or error", settings.log_level),
-        "log_level"};
+        "log_level");
   }
   return out;
 }
@@ -65,17 +64,15 @@ Result<int32_t> parse_cuda_device(const std::string& name) {
     if (error != std::errc() || at != end) ordinal = -1;
   }
   if (ordinal >= 0) return ordinal;
-  return Error{
-      ErrorCode::kInvalidArgument,
+  return Error::invalid(
       fmt::format("--device {}: hearth-worker-cuda computes on GPUs, want auto or cuda:N", name),
-      "device"};
+      "device");
 }
 
 Result<kernels::Numerics> parse_numerics(const std::string& name) {
   if (name == "exact") return kernels::Numerics::kExact;
   if (name == "fast") return kernels::Numerics::kFast;
-  return Error{ErrorCode::kInvalidArgument, fmt::format("--numerics {}: want exact or fast", name),
-               "numerics"};
+  return Error::invalid(fmt::format("--numerics {}: want exact or fast", name), "numerics");
 }
 
 Result<kernels::DType> parse_kv_type(const std::string& name) {
@@ -83,23 +80,20 @@ Result<kernels::DType> parse_kv_type(const std::string& name) {
   if (name == "f32") return kernels::DType::kF32;
   if (name == "bf16") return kernels::DType::kBF16;
   if (name == "q8_0") return kernels::DType::kQ8_0;
-  return Error{ErrorCode::kInvalidArgument,
-               fmt::format("--kv-type {}: want f16, bf16, q8_0 or f32", name), "kv_type"};
+  return Error::invalid(fmt::format("--kv-type {}: want f16, bf16, q8_0 or f32", name), "kv_type");
 }
 
 Result<engine::SchedulerPolicy> parse_policy(const std::string& name) {
   if (name == "continuous") return engine::SchedulerPolicy::kContinuous;
   if (name == "static") return engine::SchedulerPolicy::kStatic;
-  return Error{ErrorCode::kInvalidArgument,
-               fmt::format("--policy {}: want continuous or static", name), "policy"};
+  return Error::invalid(fmt::format("--policy {}: want continuous or static", name), "policy");
 }
 
 Result<engine::SpeculationConfig> parse_speculation(const std::string& name) {
   engine::SpeculationConfig config;
   config.enabled = name != "off";
   if (name == "lookup" || name == "off") return config;
-  return Error{ErrorCode::kInvalidArgument,
-               fmt::format("--speculation {}: want lookup or off", name), "speculation"};
+  return Error::invalid(fmt::format("--speculation {}: want lookup or off", name), "speculation");
 }
 
 DraftChoice choose_draft(const std::string& setting, const std::filesystem::path& model) {

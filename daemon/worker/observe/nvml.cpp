@@ -75,9 +75,7 @@ void Nvml::Closer::operator()(void* library) const {
 }
 
 Result<Nvml> Nvml::open(const std::string& pci_bus_id) {
-  const auto unavailable = [](std::string why) {
-    return Error{ErrorCode::kUnavailable, std::move(why), ""};
-  };
+  const auto unavailable = [](std::string why) { return Error::unavailable(std::move(why)); };
   void* opened = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (opened == nullptr) return unavailable(fmt::format("{} is not installed", kLibrary));
   if (const int error = call(opened, "nvmlInit_v2"); error != 0) {

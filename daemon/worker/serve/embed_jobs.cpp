@@ -39,7 +39,7 @@ void EmbedJobs::post_more(Job& job) {
   while (!job.error && job.posted < job.texts.size() && job.posted < job.ended + kAtOnce) {
     engine::EngineCommand command = std::move(job.texts[job.posted]);
     if (!commands_.try_post(command)) {
-      job.error = Error{ErrorCode::kBusy, "the engine's inbox is full", ""};
+      job.error = Error::busy("the engine's inbox is full");
       return;
     }
     ++job.posted;

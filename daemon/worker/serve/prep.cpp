@@ -22,10 +22,9 @@ engine::Priority priority_of(const std::string& name) {
 Result<void> check_id(const PrepModel& model, int32_t id, std::string_view field, size_t index) {
   const int32_t vocab_size = model.tokenizer->vocab_size();
   if (id >= 0 && id < vocab_size) return {};
-  return Error{ErrorCode::kInvalidArgument,
-               fmt::format("{}[{}] is {}, model {} has tokens 0..{}", field, index, id, model.name,
-                           vocab_size - 1),
-               std::string(field)};
+  return Error::invalid(fmt::format("{}[{}] is {}, model {} has tokens 0..{}", field, index, id,
+                                    model.name, vocab_size - 1),
+                        std::string(field));
 }
 
 Result<void> check_ids(const PrepModel& model, const std::vector<int32_t>& ids,
@@ -94,9 +93,9 @@ std::vector<engine::KeptPrefix> kept_by_marks(const PrepModel& model, const Chat
 Result<Prompt> chat_tokens(const PrepModel& model, const ipc::GenerateRequest& request,
                            models::EncodePause* pause) {
   if (model.templates == nullptr || model.templates->empty()) {
-    return Error{ErrorCode::kUnsupported,
-                 fmt::format("messages: model {} has no chat template; send prompt", model.name),
-                 "messages"};
+    return Error::unsupported(
+        fmt::format("messages: model {} has no chat template; send prompt", model.name),
+        "messages");
   }
   HEARTH_ASSIGN_OR_RETURN(ChatRequest chat, model.chat->read(request));
   std::string& conversation = chat.conversation;
@@ -113,8 +112,7 @@ Result<Prompt> chat_tokens(const PrepModel& model, const ipc::GenerateRequest& r
   Result<ChatPrompt> prompt = chat_prompt(*model.tokenizer, *model.templates, "", conversation,
                                           surroundings, most_text_bytes(model), pause);
   if (prompt && prompt->ids.empty()) {
-    return Error{ErrorCode::kInvalidArgument, "messages: the template makes no tokens of them",
-                 "messages"};
+    return Error::invalid("messages: the template makes no tokens of them", "messages");
   }
   if (prompt) {
     std::vector<engine::KeptPrefix> kept =
@@ -164,8 +162,8 @@ Result<Prompt> prompt_of(const PrepModel& model, const ipc::GenerateRequest& req
       .add_bos = !request.raw, .parse_special = request.parse_special, .pause = pause};
   std::vector<int32_t> tokens = model.tokenizer->encode(request.prompt, options);
   if (tokens.empty()) {
-    return Error{ErrorCode::kInvalidArgument,
-                 "prompt: no tokens; this model puts none in front, so want some text", "prompt"};
+    return Error::invalid("prompt: no tokens; this model puts none in front, so want some text",
+                          "prompt");
   }
   return Prompt{std::move(tokens), {}};
 }
@@ -209,10 +207,10 @@ Result<void> mark_kept(const PrepModel& model, const ipc::GenerateRequest& reque
                        engine::Request* to) {
   const bool no_text = request.prompt.empty() || is_message(model, request);
   if (request.cache_keep_bytes != 0 && request.cache_keep_s != 0 && no_text) {
-    return Error{ErrorCode::kInvalidArgument,
-                 "cache_keep_bytes: met no text as prompt; want cache_keep_tokens, or cache_keep_s "
-                 "in a message",
-                 "cache_keep_bytes"};
+    return Error::invalid(
+        "cache_keep_bytes: met no text as prompt; want cache_keep_tokens, or cache_keep_s "
+        "in a message",
+        "cache_keep_bytes");
   }
   if (request.cache_keep_s == 0) return {};
   engine::KeptPrefix keep{static_cast<int32_t>(to->prompt.size()), request.cache_keep_s};
@@ -233,9 +231,8 @@ Result<void> mark_kept(const PrepModel& model, const ipc::GenerateRequest& reque
 Result<void> check_draft(const PrepModel& model, const std::string& draft) {
   if (draft == "auto" || draft == "none" || draft == model.draft) return {};
   const std::string there = model.draft.empty() ? "no draft model" : "draft model " + model.draft;
-  return Error{ErrorCode::kInvalidArgument,
-               fmt::format("draft {}: model {} was loaded with {}", draft, model.name, there),
-               "draft"};
+  return Error::invalid(
+      fmt::format("draft {}: model {} was loaded with {}", draft, model.name, there), "draft");
 }
 
 bool all_control(const PrepModel& model, const std::vector<int32_t>& tokens) {
@@ -247,9 +244,8 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model, const ipc::Work
                                          models::EncodePause* pause) {
   const ipc::GenerateRequest& generate = request.generate();
   if (!model.generates) {
-    return Error{ErrorCode::kUnsupported,
-                 fmt::format("model {} makes vectors of texts (embed) and no text", model.name),
-                 "model"};
+    return Error::unsupported(
+        fmt::format("model {} makes vectors of texts (embed) and no text", model.name), "model");
   }
   HEARTH_TRY(check_ids(model, generate.stop_ids, "stop_ids"));
   for (size_t i = 0; i < generate.logit_bias.size(); ++i) {
@@ -267,10 +263,9 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model, const ipc::Work
   HEARTH_ASSIGN_OR_RETURN(const int32_t max_tokens,
                           check_context(model, prompt.ids.size(), generate.max_tokens));
   if (generate.min_tokens > max_tokens) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("min_tokens: met {}, the context has room for {}", generate.min_tokens,
-                             max_tokens),
-                 "min_tokens"};
+    return Error::invalid(fmt::format("min_tokens: met {}, the context has room for {}",
+                                      generate.min_tokens, max_tokens),
+                          "min_tokens");
   }
 
   PreparedRequest out;
@@ -305,9 +300,9 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model, const ipc::Work
   to.fork_sample = request.fork_sample;
   if (!generate.json_schema.empty() || !generate.grammar.empty()) {
     if (generate.ignore_eos) {
-      return Error{ErrorCode::kInvalidArgument,
-                   "ignore_eos: a text that follows a schema or a grammar ends where that does",
-                   "ignore_eos"};
+      return Error::invalid(
+          "ignore_eos: a text that follows a schema or a grammar ends where that does",
+          "ignore_eos");
     }
     HEARTH_ASSIGN_OR_RETURN(
         to.constraint,
@@ -350,11 +345,11 @@ Result<models::Pooling> pooling_of(const PrepModel& model, const std::string& na
   if (name == "cls") return models::Pooling::kCls;
   if (name == "last") return models::Pooling::kLast;
   if (model.pooling != models::Pooling::kNone) return model.pooling;
-  return Error{ErrorCode::kInvalidArgument,
-               fmt::format("pooling: the file of model {} does not say how its rows become one "
-                           "vector ({}.pooling_type); want mean, cls or last",
-                           model.name, model.architecture),
-               "pooling"};
+  return Error::invalid(
+      fmt::format("pooling: the file of model {} does not say how its rows become one "
+                  "vector ({}.pooling_type); want mean, cls or last",
+                  model.name, model.architecture),
+      "pooling");
 }
 
 /// Tokenizes a text to embed and appends its end token.
@@ -364,8 +359,7 @@ Result<std::vector<int32_t>> text_tokens(const PrepModel& model, const std::stri
   std::vector<int32_t> tokens = model.tokenizer->encode(text, {.pause = pause});
   if (model.text_end) tokens.push_back(*model.text_end);
   if (!tokens.empty()) return tokens;
-  return Error{ErrorCode::kInvalidArgument, fmt::format("{}: no tokens, want some text", field),
-               "texts"};
+  return Error::invalid(fmt::format("{}: no tokens, want some text", field), "texts");
 }
 
 Result<PreparedEmbed> prepare_embed(const PrepModel& model, const ipc::WorkerRequest& request,

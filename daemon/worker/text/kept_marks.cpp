@@ -25,10 +25,9 @@ Result<std::optional<int64_t>> take_integer(Json& object, const char* name, int6
   if (value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(most)) {
     return std::optional<int64_t>(value.get<int64_t>());
   }
-  return Error{ErrorCode::kInvalidArgument,
-               fmt::format("{}[{}].{}: met {}, want an integer from 0 to {}", list, index, name,
-                           ipc::describe(value), most),
-               std::string(list)};
+  return Error::invalid(fmt::format("{}[{}].{}: met {}, want an integer from 0 to {}", list, index,
+                                    name, ipc::describe(value), most),
+                        std::string(list));
 }
 
 Result<void> take_marks_of(Json& conversation, const char* list, std::vector<KeepMark>& marks) {
@@ -48,10 +47,9 @@ Result<void> take_marks_of(Json& conversation, const char* list, std::vector<Kee
     if (bytes.value_or(0) > 0) {
       const auto content = object.find("content");
       if (!seconds || content == object.end() || !content->is_string()) {
-        return Error{ErrorCode::kInvalidArgument,
-                     fmt::format("messages[{}].cache_keep_bytes: met it without {}", i,
-                                 seconds ? "a text as content" : "cache_keep_s"),
-                     "messages"};
+        return Error::invalid(fmt::format("messages[{}].cache_keep_bytes: met it without {}", i,
+                                          seconds ? "a text as content" : "cache_keep_s"),
+                              "messages");
       }
       mark.bytes = static_cast<size_t>(*bytes);
     }
@@ -104,10 +102,10 @@ Result<std::vector<KeepMark>> take_marks(Json& conversation) {
   HEARTH_TRY(take_marks_of(conversation, "tools", marks));
   HEARTH_TRY(take_marks_of(conversation, "messages", marks));
   if (marks.size() > kMaxKeepMarks) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("messages: met {} marks to keep what is before them, want at most {}",
-                             marks.size(), kMaxKeepMarks),
-                 "messages"};
+    return Error::invalid(
+        fmt::format("messages: met {} marks to keep what is before them, want at most {}",
+                    marks.size(), kMaxKeepMarks),
+        "messages");
   }
   return marks;
 }

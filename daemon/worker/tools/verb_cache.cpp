@@ -238,15 +238,14 @@ Result<bool> for_each_named(const CacheVerb& options,
         return fn(admin, once_each(std::move(rows)));
       }));
   if (unknown.empty()) return good;
-  return Error{ErrorCode::kNotFound,
-               fmt::format("{}: nothing of that name", ipc::one_line(*unknown.begin(), 0)), ""};
+  return Error::not_found(
+      fmt::format("{}: nothing of that name", ipc::one_line(*unknown.begin(), 0)));
 }
 
 Result<bool> remove(const CacheVerb& options) {
   const bool everything = options.all || !options.owner.empty() || !options.model.empty();
   if (options.names.empty() ? !everything : options.all) {
-    return Error{ErrorCode::kInvalidArgument,
-                 "rm: want names as ls shows them, or --all, --model or --owner", ""};
+    return Error::invalid("rm: want names as ls shows them, or --all, --model or --owner");
   }
   uint64_t removed = 0;
   HEARTH_ASSIGN_OR_RETURN(
@@ -280,10 +279,8 @@ Result<bool> set_pins(const CacheVerb& options, bool pin) {
   write_stdout(pin ? fmt::format("pinned {} chunks for {} s\n", chunks, options.ttl_s)
                    : fmt::format("unpinned {} chunks\n", chunks));
   if (left_out == 0) return good;
-  return Error{ErrorCode::kTooLarge,
-               fmt::format("{} chunks are not pinned: their owner's pins may take {}", left_out,
-                           size_text(options.pinned_bytes)),
-               ""};
+  return Error::too_large(fmt::format("{} chunks are not pinned: their owner's pins may take {}",
+                                      left_out, size_text(options.pinned_bytes)));
 }
 
 Result<bool> pin(const CacheVerb& options) { return set_pins(options, true); }

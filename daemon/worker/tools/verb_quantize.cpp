@@ -33,11 +33,11 @@ Result<models::QuantizeReport> run_quantize(const QuantizeVerb& options) {
   HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(options.in));
   std::error_code ignored;
   if (std::filesystem::equivalent(path, options.out, ignored)) {
-    return Error{ErrorCode::kInvalidArgument, "OUT is IN; want another file", "out"};
+    return Error::invalid("OUT is IN; want another file", "out");
   }
   if (!options.force && std::filesystem::exists(options.out, ignored)) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("{} is there already; --force writes over it", options.out), "out"};
+    return Error::invalid(fmt::format("{} is there already; --force writes over it", options.out),
+                          "out");
   }
   HEARTH_ASSIGN_OR_RETURN(const models::GgufFile file, models::GgufFile::open(path));
   HEARTH_ASSIGN_OR_RETURN(const kernels::OpTable ops, open_device(options.device));

@@ -45,8 +45,8 @@ Result<std::string> read_conversation(const std::string& name) {
     text.append(chunk, n);
   }
   if (text.size() > ipc::kMaxRequestBytes) {
-    return Error{ErrorCode::kTooLarge,
-                 fmt::format("{}: more than {} bytes", name, ipc::kMaxRequestBytes), "messages"};
+    return Error::too_large(fmt::format("{}: more than {} bytes", name, ipc::kMaxRequestBytes),
+                            "messages");
   }
   if (in == nullptr || std::ferror(in) != 0) {
     return Error{ErrorCode::kIo, fmt::format("{}: {}", name, std::strerror(errno)), "messages"};

@@ -39,8 +39,7 @@ Result<std::string> read_stdin() {
   while (const size_t n = std::fread(chunk, 1, sizeof chunk, stdin)) {
     text.append(chunk, n);
     if (text.size() > ipc::kMaxRequestBytes) {
-      return Error{ErrorCode::kTooLarge, fmt::format("more than {} bytes", ipc::kMaxRequestBytes),
-                   "text"};
+      return Error::too_large(fmt::format("more than {} bytes", ipc::kMaxRequestBytes), "text");
     }
   }
   if (std::ferror(stdin) != 0) return Error{ErrorCode::kIo, std::strerror(errno), "text"};

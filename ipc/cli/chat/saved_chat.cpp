@@ -28,7 +28,7 @@ constexpr ipc::JsonLimits kLimits{.max_bytes = 64u << 20, .max_depth = 8};
 constexpr std::string_view kSuffix = ".json";
 
 Error io_error(const fs::path& file) {
-  return Error{ErrorCode::kIo, fmt::format("{}: {}", file.string(), std::strerror(errno)), ""};
+  return Error::io(fmt::format("{}: {}", file.string(), std::strerror(errno)));
 }
 
 std::string text_member(const Json& object, const char* name) {
@@ -76,10 +76,10 @@ Result<fs::path> chats_folder() {
   const fs::path named = environment.variable("XDG_STATE_HOME");
   fs::path state = environment.variable("HEARTH_STATE_DIR");
   if (state.empty() && !named.is_absolute() && environment.home.empty()) {
-    return Error{ErrorCode::kIo, "no home directory, and no XDG_STATE_HOME", ""};
+    return Error::io("no home directory, and no XDG_STATE_HOME");
   }
   if (!state.empty() && !state.is_absolute()) {
-    return Error{ErrorCode::kInvalidArgument, "HEARTH_STATE_DIR: want an absolute path", ""};
+    return Error::invalid("HEARTH_STATE_DIR: want an absolute path");
   }
   // The user's own, of root and of the service's user too.
   if (state.empty()) {
@@ -116,15 +116,14 @@ Result<SavedChat> load_chat(const fs::path& folder, const std::string& name) {
   const fs::path file = folder / (name + std::string(kSuffix));
   std::ifstream in(file, std::ios::binary);
   if (!is_chat_name(name) || !in.is_open()) {
-    return Error{ErrorCode::kNotFound,
-                 fmt::format("no conversation '{}' (hearth chat --list shows those that there are)",
-                             ipc::printable(name)),
-                 ""};
+    return Error::not_found(
+        fmt::format("no conversation '{}' (hearth chat --list shows those that there are)",
+                    ipc::printable(name)));
   }
   const std::string text(std::istreambuf_iterator<char>(in), {});
   Result<Json> object = ipc::parse_json_object(text, kLimits);
   const auto corrupt = [&file](const std::string& why) {
-    return Error{ErrorCode::kCorrupt, fmt::format("{}: {}", file.string(), why), ""};
+    return Error::corrupt(fmt::format("{}: {}", file.string(), why));
   };
   if (!object.ok()) return corrupt(object.error().message);
   SavedChat chat;

@@ -166,7 +166,7 @@ bool Download::begin_body() {
   const uint64_t have = part_.size_bytes();
   if (status() == 206) {
     if (head_.range_start != have) {
-      return fail({ErrorCode::kIo, "the server answers with another part than was asked for", ""});
+      return fail(Error::io("the server answers with another part than was asked for"));
     }
     const bool other = (head_.range_total && total_ > 0 && *head_.range_total != total_) ||
                        (!head_.tag.empty() && !part_.tag().empty() && head_.tag != part_.tag());
@@ -200,8 +200,8 @@ bool Download::body(std::string_view bytes) {
   if (code != 200 && code != 206) return true;  // of a redirect or an error: nobody reads it
   if (!body_begun_ && !begin_body()) return false;
   if (total_ > 0 && part_.size_bytes() + bytes.size() > total_) {
-    return fail({ErrorCode::kIo,
-                 fmt::format("the server sends more than the {} bytes it announced", total_), ""});
+    return fail(
+        Error::io(fmt::format("the server sends more than the {} bytes it announced", total_)));
   }
   trouble_.clear();
   const Result<void> written = part_.append(std::as_bytes(std::span(bytes)));
@@ -289,7 +289,7 @@ Result<Next> Download::judge(CURLcode code, long http) {
     const bool hopeless = code == CURLE_PEER_FAILED_VERIFICATION ||
                           code == CURLE_SSL_CACERT_BADFILE || code == CURLE_UNSUPPORTED_PROTOCOL ||
                           code == CURLE_URL_MALFORMAT || code == CURLE_OUT_OF_MEMORY;
-    if (hopeless) return Error{ErrorCode::kIo, trouble_, ""};
+    if (hopeless) return Error::io(trouble_);
     return Next::kFailed;
   }
   const std::string said = fmt::format("the server answers with status {}", http);
@@ -312,7 +312,7 @@ Result<Next> Download::judge(CURLcode code, long http) {
     trouble_ = said;
     return Next::kFailed;
   }
-  if (http == 404 || http == 410) return Error{ErrorCode::kNotFound, said, "source"};
+  if (http == 404 || http == 410) return Error::not_found(said, "source");
   if (http == 401 || http == 403) {
     return Error{ErrorCode::kForbidden,
                  said + (options_.token.empty() ? "; HF_TOKEN may hold a token for a hub" : ""),
@@ -320,11 +320,11 @@ Result<Next> Download::judge(CURLcode code, long http) {
   }
   trouble_ = said;
   if (http >= 500 || http == 408 || http == 429) return Next::kFailed;
-  return Error{ErrorCode::kIo, said, ""};
+  return Error::io(said);
 }
 
 Result<Downloaded> Download::run() {
-  if (easy_ == nullptr) return Error{ErrorCode::kInternal, "no HTTP client", ""};
+  if (easy_ == nullptr) return Error::internal("no HTTP client");
   // Bytes of an unknown version are worth nothing unless the result can be checked.
   if (part_.size_bytes() > 0 && part_.tag().empty() && digest_.empty() && !options_.hash_in_tag) {
     HEARTH_TRY(part_.restart());
@@ -342,10 +342,8 @@ Result<Downloaded> Download::run() {
       if (next == Next::kAgain) continue;
     }
     if (++failures >= options_.max_failures) {
-      return Error{ErrorCode::kIo,
-                   fmt::format("{} ({} tries; what came is kept for the next time)",
-                               ipc::one_line(trouble_, 300), failures),
-                   ""};
+      return Error::io(fmt::format("{} ({} tries; what came is kept for the next time)",
+                                   ipc::one_line(trouble_, 300), failures));
     }
     for (int64_t waited_ms = 0; waited_ms < pause_ms; waited_ms += 50) {
       if (stopped()) return *error_;
@@ -363,12 +361,12 @@ Result<Downloaded> Download::finish() {
   out.verified = !digest_.empty();
   if (out.verified && out.sha256 != digest_) {
     part_.discard();
-    return Error{ErrorCode::kCorrupt,
-                 fmt::format("SHA-256 is {}, want {}; nothing was kept", out.sha256, digest_), ""};
+    return Error::corrupt(
+        fmt::format("SHA-256 is {}, want {}; nothing was kept", out.sha256, digest_));
   }
   if (out.bytes < 4) {
     part_.discard();
-    return Error{ErrorCode::kCorrupt, fmt::format("{} bytes are no GGUF file", out.bytes), ""};
+    return Error::corrupt(fmt::format("{} bytes are no GGUF file", out.bytes));
   }
   HEARTH_TRY(part_.commit());
   return out;
@@ -378,7 +376,7 @@ Result<Downloaded> Download::finish() {
 
 Result<Downloaded> download(const DownloadOptions& options, const DownloadWatch& watch) {
   if (!options.sha256.empty() && digest_of(options.sha256).empty()) {
-    return Error{ErrorCode::kInvalidArgument, "--sha256: want 64 hexadecimal digits", "sha256"};
+    return Error::invalid("--sha256: want 64 hexadecimal digits", "sha256");
   }
   HEARTH_TRY(check_address(options.url, options.allow_http));
   HEARTH_ASSIGN_OR_RETURN(PartOnDisk part, PartOnDisk::open(options.target));

@@ -140,10 +140,9 @@ Result<void> pull(const PullOptions& options) {
   download_options.allow_http = options.allow_http;
   std::error_code ignored;
   if (!options.force && fs::exists(download_options.target, ignored)) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("{} is there already (--force, --name)",
-                             ipc::one_line(download_options.target.string(), 0)),
-                 "name"};
+    return Error::invalid(fmt::format("{} is there already (--force, --name)",
+                                      ipc::one_line(download_options.target.string(), 0)),
+                          "name");
   }
   Progress progress;
   const auto done =

@@ -44,8 +44,7 @@ Result<PartOnDisk> PartOnDisk::open(const std::filesystem::path& target) {
                       opened.st_dev == named.st_dev;
   if (!locked) {
     ::close(std::exchange(out.fd_, -1));
-    return Error{ErrorCode::kBusy,
-                 fmt::format("{}: another process is pulling it", ipc::one_line(part, 0)), ""};
+    return Error::busy(fmt::format("{}: another process is pulling it", ipc::one_line(part, 0)));
   }
   HEARTH_TRY(out.hash_what_is_there());
   std::ifstream tag(out.tag_file(), std::ios::binary);
@@ -103,8 +102,7 @@ Result<void> PartOnDisk::append(std::span<const std::byte> bytes) {
     head_ += static_cast<char>(bytes[i]);
   }
   if (!kMagic.starts_with(head_)) {
-    return Error{ErrorCode::kCorrupt, "what the server sends is no GGUF file (it begins otherwise)",
-                 ""};
+    return Error::corrupt("what the server sends is no GGUF file (it begins otherwise)");
   }
   for (size_t done = 0; done < bytes.size();) {
     const ssize_t n = ::write(fd_, bytes.data() + done, bytes.size() - done);
@@ -134,11 +132,9 @@ Result<void> PartOnDisk::check_room(uint64_t more_bytes) const {
   if (::fstatvfs(fd_, &disk) != 0) return {};
   const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
   if (more_bytes <= free) return {};
-  return Error{ErrorCode::kOutOfMemory,
-               fmt::format("{}: {} more are to come, the disk has {} free",
-                           ipc::one_line(target_.parent_path().string(), 0),
-                           ipc::human_bytes(more_bytes), ipc::human_bytes(free)),
-               ""};
+  return Error::out_of_memory(fmt::format("{}: {} more are to come, the disk has {} free",
+                                          ipc::one_line(target_.parent_path().string(), 0),
+                                          ipc::human_bytes(more_bytes), ipc::human_bytes(free)));
 }
 
 Result<void> PartOnDisk::commit() {

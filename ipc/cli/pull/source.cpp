@@ -13,9 +13,7 @@
 namespace hearth::cli {
 namespace {
 
-Error invalid(std::string message) {
-  return {ErrorCode::kInvalidArgument, std::move(message), "source"};
-}
+Error invalid(std::string message) { return Error::invalid(std::move(message), "source"); }
 
 struct Address {
   std::string scheme, host, port, path;

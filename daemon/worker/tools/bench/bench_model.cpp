@@ -99,7 +99,7 @@ Result<BenchModel> BenchModel::make(models::RandomModel random) {
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
-    return Error{ErrorCode::kOutOfMemory, fmt::format("no {} bytes of address space", bytes), ""};
+    return Error::out_of_memory(fmt::format("no {} bytes of address space", bytes));
   }
   out.region_->data = static_cast<std::byte*>(memory);
   out.region_->bytes = bytes;

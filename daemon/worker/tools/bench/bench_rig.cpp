@@ -36,12 +36,10 @@ Result<void> check_memory(uint64_t weight_bytes, uint64_t engine_bytes, uint64_t
                           uint64_t free_bytes) {
   const uint64_t wanted = weight_bytes + engine_bytes + scratch_bytes;
   if (wanted <= free_bytes) return {};
-  return Error{ErrorCode::kOutOfMemory,
-               fmt::format("{} of memory wanted (weights {}, KV and steps {}, loading {}), {} free",
-                           ipc::human_bytes(wanted), ipc::human_bytes(weight_bytes),
-                           ipc::human_bytes(engine_bytes), ipc::human_bytes(scratch_bytes),
-                           ipc::human_bytes(free_bytes)),
-               ""};
+  return Error::out_of_memory(fmt::format(
+      "{} of memory wanted (weights {}, KV and steps {}, loading {}), {} free",
+      ipc::human_bytes(wanted), ipc::human_bytes(weight_bytes), ipc::human_bytes(engine_bytes),
+      ipc::human_bytes(scratch_bytes), ipc::human_bytes(free_bytes)));
 }
 
 Result<std::unique_ptr<BenchRig>> BenchRig::create(const engine::EngineConfig& config,
@@ -115,7 +113,7 @@ Result<double> BenchRig::measure(const BenchCase& what) {
   }
   int64_t begin_us = 0, end_us = std::numeric_limits<int64_t>::max();
   for (const auto& [id, seen] : seen_) {
-    if (seen.token_us.empty()) return Error{ErrorCode::kInternal, "a request had no token", ""};
+    if (seen.token_us.empty()) return Error::internal("a request had no token");
     if (what.kind == BenchCase::Kind::kPrefill) {
       return static_cast<double>(seen.token_us.front() - seen.posted_us) / 1e6;
     }
@@ -129,7 +127,7 @@ Result<double> BenchRig::measure(const BenchCase& what) {
     tokens += static_cast<double>(std::ranges::count_if(
         seen.token_us, [&](int64_t at_us) { return at_us > begin_us && at_us <= end_us; }));
   }
-  if (tokens == 0) return Error{ErrorCode::kInternal, "no step was measured", ""};
+  if (tokens == 0) return Error::internal("no step was measured");
   return static_cast<double>(end_us - begin_us) / 1e6 * what.sequences / tokens;
 }
 

@@ -114,16 +114,14 @@ Result<SpeculationRig::Timed> SpeculationRig::run(size_t batch, bool speculate) 
 
   int64_t begin_us = 0, end_us = 0;
   for (auto& [id, stream] : streams) {
-    if (stream.tokens.empty()) return Error{ErrorCode::kInternal, "a prompt had no answer", ""};
+    if (stream.tokens.empty()) return Error::internal("a prompt had no answer");
     begin_us = std::max(begin_us, stream.at_us.front());
     end_us = std::max(end_us, stream.at_us.back());
     const size_t i = begin + static_cast<size_t>(id - first_id);
     if (plain_.size() == i) plain_.push_back(stream.tokens);
     if (plain_.at(i) != stream.tokens) {
-      return Error{
-          ErrorCode::kInternal,
-          fmt::format("prompt {} got another text {} guesses", i, speculate ? "with" : "without"),
-          ""};
+      return Error::internal(
+          fmt::format("prompt {} got another text {} guesses", i, speculate ? "with" : "without"));
     }
   }
   Timed out;
@@ -150,7 +148,7 @@ Result<void> SpeculationRig::round(SpeculationReport* report) {
     }
   }
   if (plain.seconds <= 0 || guessed.seconds <= 0) {
-    return Error{ErrorCode::kInternal, "no step was measured", ""};
+    return Error::internal("no step was measured");
   }
   if (rounds_++ == 0) return {};
   report->plain_tokens_per_s.push_back(plain.tokens / plain.seconds);

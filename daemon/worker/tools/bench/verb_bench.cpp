@@ -72,10 +72,8 @@ Result<BenchReport> run(const BenchOptions& options) {
   HEARTH_ASSIGN_OR_RETURN(const BenchModel source, open_model(options));
   const models::ModelInfo& info = source.measured().info();
   if (!info.generates) {
-    return Error{ErrorCode::kUnsupported,
-                 fmt::format("{} makes vectors of texts and no text: bench measures decoding",
-                             source.name()),
-                 ""};
+    return Error::unsupported(fmt::format(
+        "{} makes vectors of texts and no text: bench measures decoding", source.name()));
   }
   BenchReport report;
   report.kv_type = kv_type;
@@ -83,10 +81,8 @@ Result<BenchReport> run(const BenchOptions& options) {
   const bool gpu = ops.device.kind == "cuda";
   std::vector<BenchCase> cases = bench_cases(options.quick, gpu, info.context_length);
   if (cases.empty()) {
-    return Error{
-        ErrorCode::kUnsupported,
-        fmt::format("a context of {} tokens is too short to measure anything", info.context_length),
-        ""};
+    return Error::unsupported(fmt::format("a context of {} tokens is too short to measure anything",
+                                          info.context_length));
   }
   engine::EngineConfig config = bench_config(cases, info, kv_type);
   if (gpu) config.scheduler.max_step_tokens = kGpuChunk;

@@ -78,7 +78,7 @@ Result<std::vector<std::vector<int32_t>>> prompts_for(const BenchOptions& option
   std::vector<std::vector<int32_t>> out;
   if (tokenizer == nullptr) {
     if (!options.prompt.empty()) {
-      return Error{ErrorCode::kInvalidArgument, "--prompt: random weights know no words", "prompt"};
+      return Error::invalid("--prompt: random weights know no words", "prompt");
     }
     for (int32_t i = 0; i < options.sequences; ++i) out.push_back(random_prompt(i, vocab));
     return out;
@@ -125,8 +125,7 @@ Result<SpeculationReport> run_speculation(const BenchOptions& options,
   } else if (!target.empty()) {
     draft_path = choose_draft(options.draft, target).path;
   } else if (options.draft != "auto" && options.draft != "none") {
-    return Error{ErrorCode::kInvalidArgument,
-                 "--draft: random weights want a shape's name, auto or none", "draft"};
+    return Error::invalid("--draft: random weights want a shape's name, auto or none", "draft");
   }
   if (!draft_path.empty()) {
     HEARTH_ASSIGN_OR_RETURN(draft.model, BenchModel::open(draft_path));

@@ -17,10 +17,6 @@ double log_sum(std::span<const float> logits) {
   return most + std::log(sum);
 }
 
-Error invalid(std::string message, std::string field) {
-  return {ErrorCode::kInvalidArgument, std::move(message), std::move(field)};
-}
-
 class Scorer {
  public:
   Scorer(LogitsRunner& model, LogitsRunner* reference, const models::Tokenizer& tokenizer,
@@ -109,7 +105,7 @@ double kl_divergence(std::span<const float> p_logits, std::span<const float> q_l
 Result<TextScore> score_text(LogitsRunner& model, LogitsRunner* reference,
                              const models::Tokenizer& tokenizer, const std::string& text,
                              const ScoreOptions& options, const ScoreWatch& watch) {
-  if (options.context < 2) return invalid("context: want at least 2 tokens", "context");
+  if (options.context < 2) return Error::invalid("context: want at least 2 tokens", "context");
   const std::vector<int32_t> bos = tokenizer.encode("", {});
   std::vector<int32_t> tokens = tokenizer.encode(text, {.add_bos = false, .parse_special = false});
   if (options.max_tokens > 0 && static_cast<int64_t>(tokens.size()) > options.max_tokens) {
@@ -117,18 +113,17 @@ Result<TextScore> score_text(LogitsRunner& model, LogitsRunner* reference,
   }
   const auto room = static_cast<int64_t>(options.context) - static_cast<int64_t>(bos.size());
   if (options.stride < 1 || options.stride > room) {
-    return invalid(fmt::format("stride is {}, want 1 to {}", options.stride, room), "stride");
+    return Error::invalid(fmt::format("stride is {}, want 1 to {}", options.stride, room),
+                          "stride");
   }
   const auto count = static_cast<int64_t>(tokens.size());
   if (count + static_cast<int64_t>(bos.size()) < 2) {
-    return invalid("text: too short to foresee anything", "text");
+    return Error::invalid("text: too short to foresee anything", "text");
   }
   for (const int32_t id : tokens) {
     if (id < 0 || id >= model.info().vocab_size) {
-      return Error{
-          ErrorCode::kCorrupt,
-          fmt::format("token {} of the tokenizer, the model has {}", id, model.info().vocab_size),
-          ""};
+      return Error::corrupt(
+          fmt::format("token {} of the tokenizer, the model has {}", id, model.info().vocab_size));
     }
   }
   TextScore score;
@@ -137,7 +132,7 @@ Result<TextScore> score_text(LogitsRunner& model, LogitsRunner* reference,
     tokens.insert(tokens.begin(), bos.begin(), bos.end());
     const auto size = static_cast<size_t>(options.context);
     if (tokens.size() < size) {
-      return invalid(
+      return Error::invalid(
           fmt::format("text: {} tokens, want at least a window of {}", tokens.size(), size),
           "text");
     }

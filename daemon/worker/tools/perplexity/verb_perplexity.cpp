@@ -67,10 +67,9 @@ Result<Loaded> load(const std::string& name, const PerplexityVerb& options,
   HEARTH_ASSIGN_OR_RETURN(auto model, models::load_model(*out.file, ops, nullptr));
   HEARTH_ASSIGN_OR_RETURN(const kernels::DType kv_type, parse_kv_type(options.kv_type));
   if (score.context > model->info().context_length) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("--context {}: {} has {}", score.context, out.file->name(),
-                             model->info().context_length),
-                 "context"};
+    return Error::invalid(fmt::format("--context {}: {} has {}", score.context, out.file->name(),
+                                      model->info().context_length),
+                          "context");
   }
   HEARTH_ASSIGN_OR_RETURN(out.runner,
                           LogitsRunner::create(std::move(model), ops, kv_type, score.context));
@@ -122,11 +121,10 @@ Result<TextScore> run_perplexity(const PerplexityVerb& options) {
   if (!options.against.empty()) {
     HEARTH_ASSIGN_OR_RETURN(reference, load(options.against, options, score, ops));
     if (reference.runner->info().vocab_size != model.runner->info().vocab_size) {
-      return Error{
-          ErrorCode::kInvalidArgument,
+      return Error::invalid(
           fmt::format("--against has {} tokens, the model {}", reference.runner->info().vocab_size,
                       model.runner->info().vocab_size),
-          "against"};
+          "against");
     }
   }
   progress.stage("scoring");

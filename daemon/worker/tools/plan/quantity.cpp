@@ -39,10 +39,10 @@ Result<double> parse_quantity(std::string_view field, std::string_view text) {
   if (problem == std::errc() && known && std::isfinite(value) && value >= 1 && value < 1e18) {
     return value;
   }
-  return Error{ErrorCode::kInvalidArgument,
-               fmt::format("--{} {}: want a number and a unit, as 80GB, 16GiB, 3.35TB/s or 989T",
-                           field, ipc::one_line(text, 40)),
-               std::string(field)};
+  return Error::invalid(
+      fmt::format("--{} {}: want a number and a unit, as 80GB, 16GiB, 3.35TB/s or 989T", field,
+                  ipc::one_line(text, 40)),
+      std::string(field));
 }
 
 }  // namespace hearth::worker

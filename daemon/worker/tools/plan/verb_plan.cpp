@@ -87,10 +87,9 @@ Result<std::string> run_plan(const PlanVerb& options) {
   const int32_t longest = target.measured().info().context_length;
   question.context = options.context > 0 ? options.context : std::min(1024, longest);
   if (question.context > longest) {
-    return Error{
-        ErrorCode::kInvalidArgument,
+    return Error::invalid(
         fmt::format("--context {}: want at most {}, the model's", question.context, longest),
-        "context"};
+        "context");
   }
   PlanTitle title;
   HEARTH_ASSIGN_OR_RETURN(title.device, find_rates(options, &question));
