@@ -87,16 +87,16 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, Rights rights)
                 .draining = false},
       models_(config.server.model_dirs, config.roles),
       admission_(config.limits),
-      output_(static_cast<size_t>(config.limits.output_buffer_bytes),
+      output_(config.limits.output_buffer_bytes,
               [this](const PeerId& peer, const OutgoingView& outgoing) {
                 return send_to_client(peer, outgoing);
               }),
-      residency_(clock_, config_,
-                 MemoryBudget(static_cast<uint64_t>(config_.residency.memory_bytes),
-                              [this] { return available_memory(); }),
-                 [this](const ModelFile& file, WorkerListener& lifecycle) {
-                   return start_worker(file, lifecycle);
-                 }),
+      residency_(
+          clock_, config_,
+          MemoryBudget(config_.residency.memory_bytes, [this] { return available_memory(); }),
+          [this](const ModelFile& file, WorkerListener& lifecycle) {
+            return start_worker(file, lifecycle);
+          }),
       dispatcher_(clock_, admission_, models_, residency_, output_, config.limits),
       model_verbs_(clock_, models_, residency_, dispatcher_),
       model_facts_(io_, worker_program(config.worker)),
@@ -106,7 +106,7 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, Rights rights)
                          config.server.model_dirs, config.worker.prefix_pinned_bytes}),
       disk_budget_(config.server.state_dir.empty() ? std::filesystem::path()
                                                    : config.server.state_dir / "prefix",
-                   static_cast<uint64_t>(config.cache.disk_bytes),
+                   config.cache.disk_bytes,
                    [this](std::set<std::string>& open, std::set<std::string>& known) {
                      models_.rescan();
                      for (const std::string& name : residency_.running()) {
@@ -128,19 +128,18 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, Rights rights)
 
 Result<void> Broker::listen() {
   const LimitsConfig& bounds = config_.limits;
-  const auto message_bytes = static_cast<size_t>(bounds.max_message_bytes);
+  const size_t message_bytes = bounds.max_message_bytes;
   TransportLimits limits;
   limits.message = {.kept_frames = ipc::kMaxFrames,
                     .kept_bytes = message_bytes,
                     // Leaves room to answer with the reason before the connection ends.
                     .max_bytes = message_bytes + (1 << 20)};
-  limits.connections =
-      bounded_connections(static_cast<size_t>(bounds.max_connections),
-                          kOtherDescriptors + kMaxListeners + kMaxListenerConnections +
-                              static_cast<size_t>(config_.http.max_connections));
+  limits.connections = bounded_connections(
+      bounds.max_connections,
+      kOtherDescriptors + kMaxListeners + kMaxListenerConnections + config_.http.max_connections);
   // One user cannot take all the connections.
-  limits.connections_per_user = std::min(static_cast<size_t>(bounds.max_connections_per_owner),
-                                         limits.connections - limits.connections / 4);
+  limits.connections_per_user = std::min<size_t>(bounds.max_connections_per_owner,
+                                                 limits.connections - limits.connections / 4);
   limits.receiving_bytes_per_user = message_bytes + (1 << 20);
   TransportHandlers handlers;
   handlers.on_message = [this](const TransportPeer& peer, zmtp::Message message) {
@@ -192,14 +191,14 @@ Result<std::unique_ptr<Worker>> Broker::start_worker(const ModelFile& file,
   config.device = device_of_worker(config);
   if (file.draft != "auto") config.draft = file.draft;
   if (config.device != "cpu") {
-    const auto configured = static_cast<uint64_t>(config.prefix_ram_bytes);
+    const uint64_t configured = config.prefix_ram_bytes;
     const uint64_t share =
         prefix_ram_share(configured, available_memory(), residency_.host_bytes_to_come());
     if (share < configured) {
       log_info("prefix_ram", "model={} bytes={} configured={} why=\"half of what is free\"",
                file.name, share, configured);
     }
-    config.prefix_ram_bytes = static_cast<int64_t>(share);
+    config.prefix_ram_bytes = share;
   }
   ipc::ServeSettings settings;
   settings.engine = config;
@@ -277,7 +276,7 @@ void Broker::on_client_message(const Caller& caller, zmtp::Message message) {
   if (caller.peer.door == Door::kTcp && !output_.retry(caller.peer)) {
     dispatcher_.connection_gone(caller.peer);
   }
-  if (message.num_bytes > static_cast<uint64_t>(config_.limits.max_message_bytes)) {
+  if (std::cmp_greater(message.num_bytes, config_.limits.max_message_bytes)) {
     return refuse(caller, id,
                   Error::too_large(fmt::format("message of {} bytes, limit {}", message.num_bytes,
                                                config_.limits.max_message_bytes)));
@@ -329,7 +328,7 @@ void Broker::refuse(const Caller& caller, std::string_view id, Error error) {
 // Stop reading from a connection that does not read its answers.
 void Broker::hold_if_behind(const PeerId& peer) {
   if (peer.door != Door::kIpc ||
-      output_.backlog_bytes(peer) * 2 < static_cast<size_t>(config_.limits.output_buffer_bytes)) {
+      std::cmp_less(output_.backlog_bytes(peer) * 2, config_.limits.output_buffer_bytes)) {
     return;
   }
   if (behind_.insert(peer.number).second) clients_->hold(peer.number);

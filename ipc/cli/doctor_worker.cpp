@@ -44,7 +44,7 @@ Result<std::string> read_until_closed(int fd) {
     const ssize_t n = ::read(fd, chunk, sizeof chunk);
     if (n == 0) return out;
     if (n < 0 && errno != EINTR) return Error::io(std::strerror(errno));
-    if (n > 0) out.append(chunk, static_cast<size_t>(n));
+    if (n > 0) out.append(chunk, n);
     if (out.size() > kMaxOutputBytes) return Error::io("said more than 1 MiB");
   }
 }

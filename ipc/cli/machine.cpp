@@ -96,7 +96,7 @@ std::optional<std::string> read_small_file(const std::string& path) {
   if (!in) return std::nullopt;
   std::string text(1 << 20, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(in.gcount()));
+  text.resize(in.gcount());
   return text;
 }
 

@@ -23,7 +23,7 @@ Result<void> put_on_stdin(std::string_view text) {
   bool written = fd >= 0;
   for (size_t done = 0; written && done < text.size();) {
     const ssize_t n = ::write(fd, text.data() + done, text.size() - done);
-    if (n > 0) done += static_cast<size_t>(n);
+    if (n > 0) done += n;
     written = n > 0 || (n < 0 && errno == EINTR);
   }
   written = written && ::lseek(fd, 0, SEEK_SET) == 0 && ::dup2(fd, STDIN_FILENO) >= 0;

@@ -19,7 +19,7 @@ constexpr std::string_view kMagic = "HEARTHREC1\n";
 constexpr int kQueuedMessages = 1000;
 
 void append_text(std::string& out, std::string_view text) {
-  append_u32(out, static_cast<uint32_t>(text.size()));
+  append_size(out, text.size());
   out += text;
 }
 
@@ -90,12 +90,12 @@ Result<RecordingWriter> RecordingWriter::create(const std::filesystem::path& fil
 
 Result<void> RecordingWriter::add(const StreamMessage& message) {
   std::string rest;
-  append_u64(rest, static_cast<uint64_t>(message.time_us));
+  append_u64(rest, message.time_us);
   append_text(rest, message.kind);
   append_text(rest, message.model);
   append_text(rest, message.payload);
   std::string length;
-  append_u32(length, static_cast<uint32_t>(rest.size()));
+  append_size(length, rest.size());
   if (out_ << length << rest << std::flush) return {};
   return Error::io("the recording cannot be written");
 }
@@ -114,7 +114,7 @@ Result<std::vector<StreamMessage>> parse_recording(std::string_view bytes) {
     StreamMessage message;
     bool whole = size <= kMaxStreamMessageBytes && rest.size() >= 8;
     if (whole) {
-      message.time_us = static_cast<int64_t>(load_u64(rest.data()));
+      message.time_us = load_u64(rest.data());
       rest.remove_prefix(8);
       whole = take_text(rest, message.kind) && take_text(rest, message.model) &&
               take_text(rest, message.payload) && rest.empty();

@@ -104,7 +104,7 @@ std::string human_duration(int64_t ms) {
 std::string gpu_text(const GpuSnapshot& gpu) {
   std::string out;
   const auto add = [&out](const std::string& part) { out += (out.empty() ? "" : ", ") + part; };
-  const auto bytes = [](int64_t value) { return human_bytes(static_cast<uint64_t>(value)); };
+  const auto bytes = [](int64_t value) { return human_bytes(value); };
   if (gpu.memory_used_bytes >= 0 && gpu.memory_total_bytes >= 0) {
     add(fmt::format("{} of {} used", bytes(gpu.memory_used_bytes), bytes(gpu.memory_total_bytes)));
   }

@@ -19,7 +19,7 @@ Error protocol_error(std::string message) {
 
 void append_part(std::string& out, DeltaChannel channel, std::string_view text) {
   append_u32(out, static_cast<uint32_t>(channel));
-  append_u32(out, static_cast<uint32_t>(text.size()));
+  append_size(out, text.size());
   out.append(text);
 }
 
@@ -89,7 +89,7 @@ void append_answer(std::string& answers, uint64_t number, const Answer& answer) 
   append_u32(answers, answer.is_delta ? 1 : 0);
   const std::string_view first = answer.is_delta ? answer.payload : answer.json;
   for (const std::string_view piece : {first, answer.ids, answer.logprobs}) {
-    append_u32(answers, static_cast<uint32_t>(piece.size()));
+    append_size(answers, piece.size());
   }
   for (const std::string_view piece : {first, answer.ids, answer.logprobs}) answers.append(piece);
 }
@@ -137,7 +137,7 @@ std::string encode_delta_payload(const DeltaHeader& header, std::span<const Delt
   append_u32(out, header.sample);
   append_u32(out, header.first_index);
   append_u32(out, header.num_tokens);
-  append_u32(out, static_cast<uint32_t>(parts.size()));
+  append_size(out, parts.size());
   for (const DeltaPart& part : parts) append_part(out, part.channel, part.text);
   return out;
 }
@@ -204,7 +204,7 @@ std::string_view name(DeltaChannel channel) {
 std::string encode_ids(std::span<const int32_t> ids) {
   std::string out;
   out.reserve(ids.size() * 4);
-  for (const int32_t id : ids) append_u32(out, static_cast<uint32_t>(id));
+  for (const int32_t id : ids) append_u32(out, id);
   return out;
 }
 
@@ -214,7 +214,7 @@ Result<std::vector<int32_t>> decode_ids(std::string_view frame) {
   }
   std::vector<int32_t> ids(frame.size() / 4);
   for (size_t i = 0; i < ids.size(); ++i) {
-    ids[i] = static_cast<int32_t>(load_u32(frame.data() + 4 * i));
+    ids[i] = load_u32(frame.data() + 4 * i);
   }
   return ids;
 }

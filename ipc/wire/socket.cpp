@@ -40,7 +40,7 @@ template <class T>
 bool take_number(std::string_view& text, T& out) {
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), out);
   if (problem != std::errc{}) return false;
-  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  text.remove_prefix(end - text.data());
   return true;
 }
 bool take_colon(std::string_view& text) {

@@ -33,7 +33,7 @@ Error pipe_error(std::string_view what) {
 
 void append_pipe_message(std::string& out, const PipeMessage& message) {
   HEARTH_CHECK(message.bytes.size() < kMessageBytesMax, "{} bytes", message.bytes.size());
-  append_u32(out, static_cast<uint32_t>(message.bytes.size()));
+  append_size(out, message.bytes.size());
   append_u32(out, static_cast<uint32_t>(message.kind));
   append_u64(out, message.number);
   out.append(message.bytes);
@@ -123,7 +123,7 @@ bool WorkerPipe::write() {
       return true;
     }
     if (n < 0) return false;
-    sent_ += static_cast<size_t>(n);
+    sent_ += n;
   }
   sent_ = 0;
   out_.clear();
@@ -139,7 +139,7 @@ WorkerPipe::Read WorkerPipe::read() {
   } while (n < 0 && errno == EINTR);
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Read::kDrained;
   if (n <= 0) return Read::kEnded;
-  reader_.filled(static_cast<size_t>(n));
+  reader_.filled(n);
   return static_cast<size_t>(n) == room.size() ? Read::kMore : Read::kDrained;
 }
 

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "kernels/base/check.h"
+
 namespace hearth {
 
 /// Appends the low `bytes` bytes of the value.
@@ -11,6 +13,11 @@ inline void append_little_endian(std::string& out, uint64_t value, int bytes) {
   for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i) & 0xFF);
 }
 inline void append_u32(std::string& out, uint32_t value) { append_little_endian(out, value, 4); }
+/// A size as a u32. Bounds far below it were checked before.
+inline void append_size(std::string& out, size_t size) {
+  HEARTH_CHECK(size <= UINT32_MAX, "size={}", size);
+  append_little_endian(out, size, 4);
+}
 inline void append_u64(std::string& out, uint64_t value) { append_little_endian(out, value, 8); }
 
 inline uint64_t load_little_endian(const char* from, int bytes) {

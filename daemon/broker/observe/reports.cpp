@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "kernels/base/sizes.h"
+
 namespace hearth::broker {
 namespace {
 
@@ -167,7 +169,7 @@ ipc::StatsReply Reports::stats() const {
   reply.instance = instance_.id;
   reply.version = instance_.version;
   reply.uptime_ms = (clock_.now_us() - instance_.started_us) / 1000;
-  reply.requests_live = static_cast<int32_t>(dispatcher_.requests().size());
+  reply.requests_live = size32(dispatcher_.requests());
   reply.requests_total = counters.total;
   reply.requests_done = counters.done;
   reply.requests_failed = counters.failed;

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace hearth::broker {
 
@@ -10,23 +11,23 @@ Result<void> Admission::admit(const Load& load, const Demand& demand) const {
   if (draining_) {
     return Error::unavailable("the daemon is stopping and takes no new requests");
   }
-  if (demand.bytes > static_cast<size_t>(limits_.max_message_bytes)) {
+  if (std::cmp_greater(demand.bytes, limits_.max_message_bytes)) {
     return Error::too_large(
         fmt::format("message of {} bytes, limit {}", demand.bytes, limits_.max_message_bytes));
   }
-  if (load.live >= static_cast<size_t>(limits_.max_requests)) {
+  if (std::cmp_greater_equal(load.live, limits_.max_requests)) {
     return Error::busy(
         fmt::format("{} requests are live, limit {}", load.live, limits_.max_requests));
   }
-  if (load.owner_live >= static_cast<size_t>(limits_.max_requests_per_owner)) {
+  if (std::cmp_greater_equal(load.owner_live, limits_.max_requests_per_owner)) {
     return Error::busy(fmt::format("you have {} live requests, limit {}", load.owner_live,
                                    limits_.max_requests_per_owner));
   }
-  if (load.queued_bytes + demand.bytes > static_cast<size_t>(limits_.max_queued_bytes)) {
+  if (std::cmp_greater(load.queued_bytes + demand.bytes, limits_.max_queued_bytes)) {
     return Error::busy(fmt::format("requests of {} bytes are held, limit {}", load.queued_bytes,
                                    limits_.max_queued_bytes));
   }
-  if (load.owner_bytes + demand.bytes > static_cast<size_t>(limits_.max_queued_bytes_per_owner)) {
+  if (std::cmp_greater(load.owner_bytes + demand.bytes, limits_.max_queued_bytes_per_owner)) {
     return Error::busy(fmt::format("your live requests hold {} bytes, limit {}", load.owner_bytes,
                                    limits_.max_queued_bytes_per_owner));
   }

@@ -365,7 +365,7 @@ void Dispatcher::on_event(LiveRequest& request, std::string_view json) {
 
 void Dispatcher::on_sample_done(LiveRequest& request, ipc::SampleDoneEvent done,
                                 std::string_view json) {
-  const auto sample = static_cast<size_t>(done.sample);
+  const size_t sample = done.sample;
   if (request.log == nullptr || sample >= request.log->samples.size() ||
       !request.log->samples[sample].finish_reason.empty()) {
     return;

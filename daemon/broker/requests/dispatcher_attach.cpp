@@ -8,6 +8,7 @@
 #include "daemon/broker/requests/dispatcher_origin.h"
 #include "ipc/wire/codec.h"
 #include "kernels/base/log.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::broker {
 namespace {
@@ -34,7 +35,7 @@ void Dispatcher::attach(const Caller& caller, const std::string& id,
         Error{ErrorCode::kBusy,
               fmt::format("{} connections read this request already", kMaxWatchers), "id"});
   }
-  const auto from = static_cast<uint32_t>(request.from);
+  const uint32_t from = request.from;
   ipc::AttachedEvent attached{
       .id = request.id, .model = log->model, .live = live != nullptr, .from = {}};
   std::vector<Outgoing> answers(1);
@@ -45,7 +46,7 @@ void Dispatcher::attach(const Caller& caller, const std::string& id,
   say(log->prompt_logprobs);
   for (uint32_t i = 0; i < log->samples.size(); ++i) {
     const TokenLog::Sample& sample = log->samples[i];
-    attached.from.push_back(static_cast<int32_t>(replay_from(sample, from)));
+    attached.from.push_back(replay_from(sample, from));
     Outgoing delta = replay_delta(sample, i, from);
     if (delta.is_delta) answers.push_back(std::move(delta));
   }
@@ -126,20 +127,19 @@ void Dispatcher::fork(const Caller& caller, const std::string& id,
   const auto refuse = [&](Error error) { reply_error(caller.peer, id, std::move(error)); };
   const TokenLog* log = logs_.find(caller.uid, request.id);
   if (log == nullptr) return reply_error(caller.peer, id, not_found());
-  if (static_cast<size_t>(request.sample) >= log->samples.size()) {
+  if (std::cmp_greater_equal(request.sample, log->samples.size())) {
     return refuse(Error::invalid(
         fmt::format("sample: met {}, the request has {}", request.sample, log->samples.size()),
         "sample"));
   }
-  const auto sample = static_cast<size_t>(request.sample);
-  const std::vector<int32_t>& ids = log->samples[sample].ids;
-  const size_t from = request.from < 0 ? ids.size() : static_cast<size_t>(request.from);
-  if (from > ids.size()) {
+  const std::vector<int32_t>& ids = log->samples[request.sample].ids;
+  const int32_t from = request.from < 0 ? size32(ids) : request.from;
+  if (from > size32(ids)) {
     return refuse(Error::invalid(
-        fmt::format("from: met {}, sample {} has {} tokens", from, sample, ids.size()), "from"));
+        fmt::format("from: met {}, sample {} has {} tokens", from, request.sample, ids.size()),
+        "from"));
   }
   ipc::GenerateRequest next = log->generate();
-  const auto done = static_cast<int32_t>(from);
   next.model = log->model;  // the role may name another model now
   next.n = request.n;
   next.seed = request.seed;
@@ -149,19 +149,18 @@ void Dispatcher::fork(const Caller& caller, const std::string& id,
   if (request.max_tokens > 0) {
     next.max_tokens = request.max_tokens;
   } else if (next.max_tokens > 0) {
-    next.max_tokens -= done;
+    next.max_tokens -= from;
     if (next.max_tokens <= 0) {
       return refuse(Error::invalid("max_tokens: the request had none left there, want a number",
                                    "max_tokens"));
     }
   }
-  next.min_tokens = std::max(0, next.min_tokens - done);
+  next.min_tokens = std::max(0, next.min_tokens - from);
   if (next.max_tokens > 0) next.min_tokens = std::min(next.min_tokens, next.max_tokens);
 
   Origin origin;
   origin.prefix = log->prefix;
-  origin.prefix.insert(origin.prefix.end(), ids.begin(),
-                       ids.begin() + static_cast<ptrdiff_t>(from));
+  origin.prefix.insert(origin.prefix.end(), ids.begin(), ids.begin() + from);
   if (log->live()) origin.of = log->number;
   origin.sample = request.sample;
   if (from > 0 || !origin.prefix.empty()) origin.fingerprint = log->fingerprint;

@@ -53,7 +53,7 @@ TokenLog& TokenLogs::begin(uint64_t number, uint32_t owner, const std::string& i
   log.model = model;
   log.request = std::move(request);
   log.prefix = std::move(prefix);
-  log.samples.resize(static_cast<size_t>(log.generate().n));
+  log.samples.resize(log.generate().n);
   by_id_[{owner, id}] = number;
   grow(log, sizeof(TokenLog) + id.size() + log.samples.size() * sizeof(TokenLog::Sample));
   return log;
@@ -153,9 +153,9 @@ void TokenLogs::shrink(TokenLog& log, size_t bytes) {
 
 void TokenLogs::bound(uint32_t owner) {
   const auto owner_over = [&] {
-    return owner_bytes(owner) > static_cast<size_t>(limits_.attach_bytes_per_owner);
+    return std::cmp_greater(owner_bytes(owner), limits_.attach_bytes_per_owner);
   };
-  const auto over = [&] { return bytes_ > static_cast<size_t>(limits_.attach_bytes); };
+  const auto over = [&] { return std::cmp_greater(bytes_, limits_.attach_bytes); };
   while (owner_over() && drop_oldest_ended(owner)) {
   }
   while (over() && drop_oldest_ended()) {
@@ -199,7 +199,7 @@ void TokenLogs::halve(TokenLog& log) {
     const TokenLog::Mark last = sample.marks[count - 1];
     sample.text.erase(0, last.text_end);
     sample.logprobs.erase(0, last.logprobs_end);
-    sample.marks.erase(sample.marks.begin(), sample.marks.begin() + static_cast<ptrdiff_t>(count));
+    sample.marks.erase(sample.marks.begin(), sample.marks.begin() + count);
     for (TokenLog::Mark& mark : sample.marks) {
       mark.text_end -= last.text_end;
       mark.logprobs_end -= last.logprobs_end;

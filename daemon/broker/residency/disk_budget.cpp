@@ -43,7 +43,7 @@ std::vector<PrefixDatabase> find_databases(const fs::path& folder) {
                             static_cast<uint64_t>(found.st_size), found.st_mtim.tv_sec};
     for (const char* journal : kJournals) {
       if (::lstat((at->path().string() + journal).c_str(), &found) != 0) continue;
-      database.bytes += static_cast<uint64_t>(found.st_size);
+      database.bytes += found.st_size;
       database.used_s = std::max<int64_t>(database.used_s, found.st_mtim.tv_sec);
     }
     out.push_back(std::move(database));

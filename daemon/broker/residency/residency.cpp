@@ -143,7 +143,7 @@ int64_t Residency::estimate_ms(const std::string& model) const {
 uint64_t Residency::known_bytes(const Resident& resident) const {
   if (resident.plan_bytes) return *resident.plan_bytes;
   // At least the weights' size in the file plus the configured KV cache.
-  return resident.file.bytes + static_cast<uint64_t>(config_.worker.kv_bytes);
+  return resident.file.bytes + config_.worker.kv_bytes;
 }
 
 uint64_t Residency::memory_bytes(const Resident& resident) const {
@@ -167,9 +167,8 @@ int64_t Residency::keep_alive_ms(const Resident& resident) const {
 }
 
 size_t Residency::num_running() const {
-  return static_cast<size_t>(
-      std::count_if(residents_.begin(), residents_.end(),
-                    [](const auto& entry) { return entry.second.worker != nullptr; }));
+  return std::ranges::count_if(residents_,
+                               [](const auto& entry) { return entry.second.worker != nullptr; });
 }
 
 std::vector<std::string> Residency::running() const {
@@ -260,7 +259,7 @@ MemoryBudget::InUse Residency::taken_beside(const Resident& resident) const {
 
 bool Residency::has_room(const Resident& wanted) const {
   if (num_running() == 0) return true;  // if it does not fit now it never will: the worker fails
-  if (num_running() >= static_cast<size_t>(config_.limits.max_resident)) return false;
+  if (std::cmp_greater_equal(num_running(), config_.limits.max_resident)) return false;
   return budget_.fits(known_bytes(wanted), taken_beside(wanted));
 }
 

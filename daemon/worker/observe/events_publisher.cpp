@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::worker {
 namespace {
@@ -139,10 +140,8 @@ std::string EventsPublisher::encode(std::shared_ptr<const engine::EngineWatch> w
   const bool whole = since_whole_++ % kWholeEvery == 0 || before_ == nullptr;
   for (size_t group = 0; group < watch->pools.size(); ++group) {
     const std::vector<BlockCell>& now = watch->pools[group];
-    ipc::PoolUpdate pool{.group = static_cast<int32_t>(group),
-                         .num_blocks = static_cast<int32_t>(now.size()),
-                         .full = whole,
-                         .runs = {}};
+    ipc::PoolUpdate pool{
+        .group = static_cast<int32_t>(group), .num_blocks = size32(now), .full = whole, .runs = {}};
     pool.runs = whole ? block_runs({}, now, true) : block_runs(before_->pools[group], now, false);
     out.pools.push_back(std::move(pool));
   }

@@ -98,8 +98,8 @@ ipc::GpuSnapshot Nvml::read() const {
   out.driver = text(library, "nvmlSystemGetDriverVersion");
   MemoryInfo memory{};
   if (call(library, "nvmlDeviceGetMemoryInfo", device_, &memory) == 0) {
-    out.memory_used_bytes = static_cast<int64_t>(memory.used);
-    out.memory_total_bytes = static_cast<int64_t>(memory.total);
+    out.memory_used_bytes = memory.used;
+    out.memory_total_bytes = memory.total;
   }
   out.sm_clock_mhz = number(library, "nvmlDeviceGetClockInfo", device_, kSmClock);
   out.sm_clock_max_mhz = number(library, "nvmlDeviceGetMaxClockInfo", device_, kSmClock);

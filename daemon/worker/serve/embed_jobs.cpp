@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "ipc/text/base64.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::worker {
 namespace {
@@ -29,7 +30,7 @@ std::optional<EmbedJobs::Outcome> EmbedJobs::begin(uint64_t number, int64_t rece
   for (size_t i = 0; i < job.texts.size(); ++i) {
     job.texts[i].id = id_of(number, i);
     job.texts[i].received_us = received_us;
-    job.reply.prompt_tokens.push_back(static_cast<int32_t>(job.texts[i].prompt.size()));
+    job.reply.prompt_tokens.push_back(size32(job.texts[i].prompt));
   }
   post_more(job);
   return end_if_all_have(number);
@@ -58,7 +59,7 @@ std::optional<EmbedJobs::Outcome> EmbedJobs::take(const engine::EmbeddingEvent& 
   const auto found = jobs_.find(number_of(event.id));
   if (found == jobs_.end()) return std::nullopt;
   ipc::EmbedReply& reply = found->second.reply;
-  reply.dimensions = static_cast<int32_t>(event.values.size());
+  reply.dimensions = size32(event.values);
   reply.vectors[index_of(event.id)] = ipc::base64_of_floats(event.values);
   return std::nullopt;  // the done event follows
 }

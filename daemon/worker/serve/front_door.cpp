@@ -94,14 +94,13 @@ std::string parting_words(const models::Tokenizer& tokenizer, const std::vector<
   constexpr int32_t kBefore = 8, kBehind = kernels::kAttentionTile;
   const auto text = [&](int32_t begin, int32_t end) {
     std::string out;
-    for (int32_t i = std::max(0, begin); i < std::min(end, static_cast<int32_t>(prompt.size()));
-         ++i) {
-      const auto id = prompt[static_cast<size_t>(i)];
+    for (int32_t i = std::max(0, begin); i < std::min(end, size32(prompt)); ++i) {
+      const auto id = prompt[i];
       out += tokenizer.is_control(id) ? tokenizer.entry(id) : tokenizer.piece(id);
     }
     return ipc::one_line(out, 80);
   };
-  if (token <= 0 || token >= static_cast<int32_t>(prompt.size())) return "";
+  if (token <= 0 || token >= size32(prompt)) return "";
   return fmt::format("; behind \"{}\" it reads \"{}\"", text(token - kBefore, token),
                      text(token, token + kBehind));
 }
@@ -451,7 +450,7 @@ void FrontDoor::send_prompt_logprobs(uint64_t number, const engine::PromptLogpro
 void FrontDoor::on_token(const engine::TokenEvent& token) {
   Stream* stream = find(token.id);
   if (stream == nullptr) return;
-  SampleText& text = stream->samples[static_cast<size_t>(token.sample)].text;
+  SampleText& text = stream->samples[token.sample].text;
   if (!text.stopped()) {
     text.push(token.token, logprobs_of(*engine_->tokenizer, token));
     if (!std::exchange(stream->touched, true)) touched_.push_back(token.id);
@@ -465,9 +464,9 @@ void FrontDoor::on_token(const engine::TokenEvent& token) {
 
 void FrontDoor::flush(uint64_t number, Stream& stream) {
   bool sent = false;
-  for (size_t i = 0; i < stream.samples.size(); ++i) {
+  for (uint32_t i = 0; i < stream.samples.size(); ++i) {
     if (const auto pending = stream.samples[i].text.take()) {
-      link_.send_delta(number, static_cast<uint32_t>(i), *pending);
+      link_.send_delta(number, i, *pending);
       sent = true;
     }
   }
@@ -481,12 +480,12 @@ void FrontDoor::on_sample_done(const engine::SampleDoneEvent& done) {
   Stream* stream = find(done.id);
   if (stream == nullptr) return;
   flush(done.id, *stream);
-  Stream::Sample& sample = stream->samples[static_cast<size_t>(done.sample)];
+  Stream::Sample& sample = stream->samples[done.sample];
   // The end of the text that belongs to no token: a delta of zero tokens after the others.
   const SampleText::Pending tail = sample.text.finish();
   const int32_t num_tokens = sample.text.num_tokens();
   if (!tail.text.empty() || !tail.parts.empty()) {
-    link_.send_delta(done.id, static_cast<uint32_t>(done.sample), tail);
+    link_.send_delta(done.id, done.sample, tail);
   }
   sample.finish_reason = sample.text.stopped() ? "stop" : reason_name(done.reason);
   const bool calls = sample.text.num_calls() > 0 && sample.text.stop().empty();

@@ -9,6 +9,7 @@
 #include "daemon/worker/text/kept_marks.h"
 #include "daemon/worker/text/token_spans.h"
 #include "kernels/base/match.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::worker {
 namespace {
@@ -76,7 +77,7 @@ std::vector<engine::KeptPrefix> kept_by_marks(const PrepModel& model, const Chat
   for (const KeepMark& mark : marks) {
     const ipc::Json changed = changed_behind(conversation, mark);
     if (changed == conversation) {
-      out.push_back({static_cast<int32_t>(prompt.ids.size()), mark.seconds});
+      out.push_back({size32(prompt.ids), mark.seconds});
       continue;
     }
     const Result<std::string> other =
@@ -213,7 +214,7 @@ Result<void> mark_kept(const PrepModel& model, const ipc::GenerateRequest& reque
         "cache_keep_bytes");
   }
   if (request.cache_keep_s == 0) return {};
-  engine::KeptPrefix keep{static_cast<int32_t>(to->prompt.size()), request.cache_keep_s};
+  engine::KeptPrefix keep{size32(to->prompt), request.cache_keep_s};
   if (request.cache_keep_tokens != 0) {
     keep.num_tokens = std::min(keep.num_tokens, request.cache_keep_tokens);
   }
@@ -295,7 +296,7 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model, const ipc::Work
   to.use_prefix_store = generate.cache == "disk";
   HEARTH_TRY(mark_kept(model, generate, &to));
   to.resume = request.resume;
-  to.constraint_prefix = static_cast<int32_t>(request.prefix.size());
+  to.constraint_prefix = size32(request.prefix);
   to.fork_of = request.fork_of;
   to.fork_sample = request.fork_sample;
   if (!generate.json_schema.empty() || !generate.grammar.empty()) {

@@ -27,7 +27,7 @@ Asked asked_by(ipc::WorkerRequest& request) {
   out.resume = std::move(request.resume);
   out.received_ms_ago = request.received_ms_ago;
   if (auto* generate = std::get_if<ipc::GenerateRequest>(&request.task)) {
-    out.n = static_cast<size_t>(generate->n);
+    out.n = generate->n;
     out.seed = generate->seed.value_or(0);
     out.stop = std::move(generate->stop);
     out.deadline_ms = generate->deadline_ms;

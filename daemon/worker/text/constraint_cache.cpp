@@ -16,12 +16,12 @@ std::shared_ptr<const engine::TokenTrie> make_trie(const models::Tokenizer& toke
   std::vector<std::string> symbols;
   for (size_t i = 0; i < marks.size(); ++i) symbols.push_back(engine::mark_symbol(i));
   std::vector<std::string_view> pieces;
-  pieces.reserve(static_cast<size_t>(tokenizer.vocab_size()));
+  pieces.reserve(tokenizer.vocab_size());
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
     const bool text = !tokenizer.is_control(id) && !tokenizer.is_end_of_generation(id);
     pieces.push_back(text ? tokenizer.piece(id) : std::string_view());
   }
-  for (size_t i = 0; i < marks.size(); ++i) pieces[static_cast<size_t>(marks[i])] = symbols[i];
+  for (size_t i = 0; i < marks.size(); ++i) pieces[marks[i]] = symbols[i];
   return std::make_shared<engine::TokenTrie>(pieces);
 }
 

@@ -65,11 +65,11 @@ std::string changed(std::string_view text) {
     std::array<char, 256> out{};
     for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<char>(i);
     for (int i = 0; i < 26; ++i) {
-      out[static_cast<size_t>('a' + i)] = static_cast<char>('a' + (i + 1) % 26);
-      out[static_cast<size_t>('A' + i)] = static_cast<char>('A' + (i + 1) % 26);
+      out['a' + i] = static_cast<char>('a' + (i + 1) % 26);
+      out['A' + i] = static_cast<char>('A' + (i + 1) % 26);
     }
     for (int i = 0; i < 10; ++i) {
-      out[static_cast<size_t>('0' + i)] = static_cast<char>('0' + (i + 1) % 10);
+      out['0' + i] = static_cast<char>('0' + (i + 1) % 10);
     }
     return out;
   }();
@@ -116,7 +116,7 @@ Json changed_behind(Json conversation, const KeepMark& mark) {
     change(messages[i]);
   }
   if (mark.message < 0 || mark.bytes == std::string::npos) return conversation;
-  Json& content = messages[static_cast<size_t>(mark.message)]["content"];
+  Json& content = messages[mark.message]["content"];
   const std::string& text = content.get_ref<const std::string&>();
   size_t at = std::min(mark.bytes, text.size());
   const auto within_character = [&] {

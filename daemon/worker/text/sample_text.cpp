@@ -77,7 +77,7 @@ void SampleText::replay(const std::vector<int32_t>& ids) {
     if (parser_ && parser_->reasoning()) ++num_reasoning_tokens_;
   }
   pending_ = {};
-  pending_.first_index = static_cast<uint32_t>(num_tokens_);
+  pending_.first_index = num_tokens_;
 }
 
 void SampleText::push(int32_t id, std::optional<ipc::TokenLogprobs> logprobs) {
@@ -97,7 +97,7 @@ SampleText::Pending SampleText::finish() {
   }
   add(std::move(text), true);
   Pending out = std::exchange(pending_, {});
-  out.first_index = static_cast<uint32_t>(num_tokens_);
+  out.first_index = num_tokens_;
   make_plain(&out);
   return out;
 }
@@ -105,7 +105,7 @@ SampleText::Pending SampleText::finish() {
 std::optional<SampleText::Pending> SampleText::take() {
   if (pending_.ids.empty()) return std::nullopt;
   Pending next;
-  next.first_index = static_cast<uint32_t>(num_tokens_);
+  next.first_index = num_tokens_;
   Pending out = std::exchange(pending_, std::move(next));
   make_plain(&out);
   return out;

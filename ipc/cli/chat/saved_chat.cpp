@@ -41,7 +41,7 @@ Result<void> write_all(int fd, std::string_view text, const fs::path& file) {
     const ssize_t n = ::write(fd, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return io_error(file);
-    text.remove_prefix(static_cast<size_t>(n));
+    text.remove_prefix(n);
   }
   if (::fsync(fd) != 0) return io_error(file);
   return {};

@@ -108,8 +108,8 @@ Result<void> PartOnDisk::append(std::span<const std::byte> bytes) {
     const ssize_t n = ::write(fd_, bytes.data() + done, bytes.size() - done);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return system_error(part(), n < 0 ? errno : EIO);
-    done += static_cast<size_t>(n);
-    size_bytes_ += static_cast<size_t>(n);
+    done += n;
+    size_bytes_ += n;
     hash_.update(bytes.subspan(done - static_cast<size_t>(n), static_cast<size_t>(n)));
   }
   return {};

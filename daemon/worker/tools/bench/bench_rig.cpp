@@ -8,6 +8,7 @@
 
 #include "daemon/worker/tools/stop_flag.h"
 #include "ipc/text/shown_text.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::worker {
 
@@ -101,13 +102,12 @@ Result<double> BenchRig::measure(const BenchCase& what) {
     const std::vector<double> gaps = engine_->take_gaps();
     // With more than two tokens per sequence, the previous step also decoded all sequences.
     const bool all_decode = !cancelled && std::ranges::all_of(seen_, [&](const auto& each) {
-      const auto tokens = static_cast<int32_t>(each.second.token_us.size());
+      const auto tokens = size32(each.second.token_us);
       return tokens > 2 && tokens < what.tokens + what.lead();
     });
     if (all_decode) gaps_us_.insert(gaps_us_.end(), gaps.begin(), gaps.end());
-    const bool done = std::ranges::all_of(seen_, [&](const auto& each) {
-      return static_cast<int32_t>(each.second.token_us.size()) >= what.tokens;
-    });
+    const bool done = std::ranges::all_of(
+        seen_, [&](const auto& each) { return size32(each.second.token_us) >= what.tokens; });
     if (done && !cancelled && what.lead() > 0) cancel_all();
     cancelled = cancelled || done;
   }

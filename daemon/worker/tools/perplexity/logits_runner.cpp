@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::worker {
 namespace {
@@ -44,7 +45,7 @@ Result<std::unique_ptr<LogitsRunner>> LogitsRunner::create(std::unique_ptr<model
 }
 
 std::span<const float> LogitsRunner::step(std::span<const int32_t> tokens) {
-  const auto count = static_cast<int32_t>(tokens.size());
+  const auto count = size32(tokens);
   HEARTH_CHECK(count >= 1 && count <= kStepTokens && length_ + count <= context_,
                "{} tokens behind {} of {}", count, length_, context_);
   // Parts of kStepTokens each: counts, ids, positions, sequence, query start, context, outputs,
@@ -55,7 +56,7 @@ std::span<const float> LogitsRunner::step(std::span<const int32_t> tokens) {
   part(0)[1] = 1;
   part(0)[2] = count;
   for (int32_t i = 0; i < count; ++i) {
-    part(1)[i] = tokens[static_cast<size_t>(i)];
+    part(1)[i] = tokens[i];
     part(2)[i] = length_ + i;
     part(6)[i] = i;
     part(7)[i] = length_ + i;

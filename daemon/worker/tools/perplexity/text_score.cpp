@@ -89,7 +89,7 @@ double TextScore::bits_per_byte() const {
 }
 
 double log_probability(std::span<const float> logits, int32_t id) {
-  return logits[static_cast<size_t>(id)] - log_sum(logits);
+  return logits[id] - log_sum(logits);
 }
 
 double kl_divergence(std::span<const float> p_logits, std::span<const float> q_logits) {
@@ -109,7 +109,7 @@ Result<TextScore> score_text(LogitsRunner& model, LogitsRunner* reference,
   const std::vector<int32_t> bos = tokenizer.encode("", {});
   std::vector<int32_t> tokens = tokenizer.encode(text, {.add_bos = false, .parse_special = false});
   if (options.max_tokens > 0 && static_cast<int64_t>(tokens.size()) > options.max_tokens) {
-    tokens.resize(static_cast<size_t>(options.max_tokens));
+    tokens.resize(options.max_tokens);
   }
   const auto room = static_cast<int64_t>(options.context) - static_cast<int64_t>(bos.size());
   if (options.stride < 1 || options.stride > room) {
@@ -137,8 +137,7 @@ Result<TextScore> score_text(LogitsRunner& model, LogitsRunner* reference,
           "text");
     }
     for (size_t begin = 0; begin + size <= tokens.size(); begin += size) {
-      std::vector<int32_t> window(tokens.begin() + static_cast<ptrdiff_t>(begin),
-                                  tokens.begin() + static_cast<ptrdiff_t>(begin + size));
+      std::vector<int32_t> window(tokens.begin() + begin, tokens.begin() + begin + size);
       std::ranges::copy(bos, window.begin());
       scorer.window(window, size / 2 + 1);
       if (watch && !watch(score, count)) return Error{ErrorCode::kCancelled, "interrupted", ""};
