@@ -91,7 +91,7 @@ OpTable unsure(OpTable ops) {
 
 }  // namespace
 
-TEST_CASE("ahead: most decode steps are launched early, and say the same") {
+TEST_CASE("ahead: most decode steps are launched early and give the same tokens") {
   HEARTH_CUDA_TABLE(ops);
   const OwnedFile file(RandomLlama(kShape, 1).file_bytes(DType::kF16));
   const auto serve = [&](const OpTable& table, bool run_ahead) {
@@ -120,7 +120,7 @@ TEST_CASE("ahead: most decode steps are launched early, and say the same") {
   CHECK(waiting.ahead == 0);
 }
 
-TEST_CASE("ahead: a row that the device leaves to the host is computed again") {
+TEST_CASE("ahead: a row whose draw the device leaves to the host is computed again") {
   HEARTH_CUDA_TABLE(ops);
   const OpTable table = unsure(ops);
   for (const int32_t window : {0, 24}) {
@@ -142,7 +142,7 @@ TEST_CASE("ahead: a row that the device leaves to the host is computed again") {
   }
 }
 
-TEST_CASE("ahead: whoever needs more than the device draws has it, and the others wait for them") {
+TEST_CASE("ahead: requests that need host sampling get it, and the others wait for them") {
   HEARTH_CUDA_TABLE(ops);
   const OwnedFile file(RandomLlama(kShape, 1).file_bytes(DType::kF16));
   const auto serve = [&](bool run_ahead) {
@@ -163,7 +163,7 @@ TEST_CASE("ahead: whoever needs more than the device draws has it, and the other
   CHECK(got.ahead > 0);
 }
 
-TEST_CASE("ahead: requests that come, end by stop tokens and are cancelled in any order") {
+TEST_CASE("ahead: requests arrive, end by stop tokens and are cancelled in any order") {
   HEARTH_CUDA_TABLE(ops);
   const int seeds = kernels::testing::full_counts() ? 60 : 6;
   for (int seed = 1; seed <= seeds; ++seed) {
@@ -213,7 +213,7 @@ TEST_CASE("ahead: requests that come, end by stop tokens and are cancelled in an
   }
 }
 
-TEST_CASE("ahead: begins where nobody has guessed for a while, and guesses end it") {
+TEST_CASE("ahead: starts after some steps without drafts, and ends when drafts come") {
   HEARTH_CUDA_TABLE(ops);
   const OwnedFile file(RandomLlama(kShape, 1).file_bytes(DType::kF16));
   const auto serve = [&](bool run_ahead, int32_t fixed_width) {
@@ -238,7 +238,7 @@ TEST_CASE("ahead: begins where nobody has guessed for a while, and guesses end i
   CHECK(fixed.ahead == 0);
 }
 
-TEST_CASE("gaps: the device's idle time between two steps, whether it was launched ahead or not") {
+TEST_CASE("gaps: the device's idle time between two steps, launched ahead or not") {
   HEARTH_CUDA_TABLE(ops);
   const OwnedFile file(RandomLlama(kShape, 1).file_bytes(DType::kF16));
   for (const bool run_ahead : {false, true}) {

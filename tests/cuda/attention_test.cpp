@@ -264,7 +264,7 @@ TEST_CASE("attention: a row's value depends on its own sequence alone") {
   }
 }
 
-TEST_CASE("attention over q8_0: queries of any size, and those that are not finite") {
+TEST_CASE("attention over q8_0: queries of any size, and queries that are not finite") {
   HEARTH_CUDA_TABLE(ops);
   for (const float factor : {1e-30f, 1e-3f, 1e30f, INFINITY}) {
     const Case c{.kv_type = DType::kQ8_0, .q_factor = factor};

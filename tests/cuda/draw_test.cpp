@@ -106,7 +106,7 @@ TEST_CASE("best logits") {
   }
 }
 
-TEST_CASE("draw, best logits: a row with a number that is not finite is left to the host") {
+TEST_CASE("draw, best logits: a row with a value that is not finite is left to the host") {
   HEARTH_CUDA_TABLE(ops);
   constexpr int64_t kVocab = 5000;
   for (const float bad :
@@ -128,7 +128,7 @@ TEST_CASE("draw, best logits: a row with a number that is not finite is left to 
   }
 }
 
-TEST_CASE("draw: where two scores are nearer than logarithms are exact, the host draws") {
+TEST_CASE("draw: where two scores are closer than logarithms are exact, the host draws") {
   HEARTH_CUDA_TABLE(ops);
   // Logits so large that the noise vanishes in them: all scores are equal.
   const std::vector<float> logits((kRows + Step::kSpareRows) * 8, 1e30f);
@@ -138,7 +138,7 @@ TEST_CASE("draw: where two scores are nearer than logarithms are exact, the host
   CHECK(tokens[1] == kernels::kNotDrawn);
 }
 
-TEST_CASE("feed: a step's tokens are those that another drew") {
+TEST_CASE("feed: a step reads the tokens that another step drew") {
   HEARTH_CUDA_TABLE(ops);
   const std::vector<int32_t> tokens = {7, kernels::kNotDrawn, 3, 9};
   const std::vector<int32_t> rows = {3, 1, 0, 0, 2};
@@ -159,7 +159,7 @@ TEST_CASE("feed: a step's tokens are those that another drew") {
   in_every_order([&] { CHECK(fed(ops) == want); });
 }
 
-TEST_CASE("marks: what was called in front of one is there when it was waited for") {
+TEST_CASE("marks: waiting for a mark covers everything enqueued before it") {
   HEARTH_CUDA_TABLE(ops);
   const std::vector<float> logits = logits_of(300, 4);
   const Step step(ops, 2 * kRows - 1);
@@ -184,7 +184,7 @@ TEST_CASE("marks: what was called in front of one is there when it was waited fo
   }
 }
 
-TEST_CASE("device clock: stamps ascend in time, more of them than there are events") {
+TEST_CASE("device clock: stamps ascend in time, with more stamps than events") {
   HEARTH_CUDA_TABLE(ops);
   const kernels::DeviceClock& clock = *ops.clock;
   const Step step(ops, 1);

@@ -128,7 +128,7 @@ TEST_CASE("captured steps: launch bounds") {
   CHECK(engine::CapturedSteps::buckets(4128).back() == 64);
 }
 
-TEST_CASE("engine: captured steps say what their ops say one by one") {
+TEST_CASE("engine: captured steps equal their ops called one by one") {
   HEARTH_CUDA_TABLE(ops);
   int64_t before = shim::num_graph_launches();
   const auto eager = serve(one_by_one(ops));
@@ -169,7 +169,7 @@ TEST_CASE("engine: captured steps say what their ops say one by one") {
   CHECK(shim::num_graph_launches() - before == 18);
 }
 
-TEST_CASE("engine: norms and activations quantize for the product behind them, three a layer") {
+TEST_CASE("engine: norms and activations quantize for the following product, three per layer") {
   HEARTH_CUDA_TABLE(ops);
   const OpTable eager = one_by_one(ops);
   const OpTable apart = without_readers(eager);
@@ -188,7 +188,7 @@ TEST_CASE("engine: norms and activations quantize for the product behind them, t
   CHECK(layer_apart - layer == kSteps * 3);
 }
 
-TEST_CASE("engine: steps whose scratch moved are captured again") {
+TEST_CASE("engine: steps are captured again after their scratch moved") {
   HEARTH_CUDA_TABLE(ops);
   const auto want = serve(one_by_one(ops));
   const OwnedFile file = model_file(1);
@@ -210,7 +210,8 @@ TEST_CASE("engine: steps whose scratch moved are captured again") {
   CHECK(shim::num_graph_launches() == refused_from);
 }
 
-TEST_CASE("engine: without memory for captured steps, or page-locked memory, it serves the same") {
+TEST_CASE(
+    "engine: serves the same tokens without memory for captured steps or page-locked memory") {
   HEARTH_CUDA_TABLE(ops);
   const auto want = serve(one_by_one(ops));
   const int64_t before = shim::num_graph_launches();
@@ -235,7 +236,7 @@ TEST_CASE("engine: without memory for captured steps, or page-locked memory, it 
   }
 }
 
-TEST_CASE("engine: tokens that the device picks are those that the host would pick") {
+TEST_CASE("engine: tokens drawn on the device equal those drawn on the host") {
   HEARTH_CUDA_TABLE(ops);
   OpTable on_host = ops;
   on_host.draw = nullptr;
@@ -292,7 +293,7 @@ TEST_CASE("engine: tokens that the device picks are those that the host would pi
   CHECK(mixed(ops) == mixed(on_host));
 }
 
-TEST_CASE("engine: guesses are verified by tokens that the device picks") {
+TEST_CASE("engine: drafts are verified with tokens drawn on the device") {
   HEARTH_CUDA_TABLE(ops);
   OpTable on_host = ops;
   on_host.draw = nullptr;

@@ -214,7 +214,7 @@ TEST_CASE("fast: every type unpacks to the bits of the reference, rounded to 16 
   }
 }
 
-TEST_CASE("fast: weights beyond what f16 holds are its largest numbers") {
+TEST_CASE("fast: weights outside the range of f16 become its largest values") {
   HEARTH_CUDA_TABLE(ops);
   Tensor tensor = random_tensor(8, DType::kQ8_0, 16, 32);
   const uint16_t d = kernels::f16_from_f32(60000.0f);
@@ -237,7 +237,7 @@ TEST_CASE("fast: weights beyond what f16 holds are its largest numbers") {
   CHECK(kernels::f32_from_f16(got[2]) == 60000.0f);
 }
 
-TEST_CASE("fast: products of every type, tails, residuals") {
+TEST_CASE("fast: products of every type, with tails and residuals") {
   const OpTable ops = fast_table();
   for (const DType type : weight_types()) {
     CAPTURE(kernels::info(type).name);
@@ -257,14 +257,14 @@ TEST_CASE("fast: products of every type, tails, residuals") {
   check(run(ops, {{DType::kF16, DType::kBF16}, {20, 7}, 64, 90, Case::kBeside}));
 }
 
-TEST_CASE("fast: threads in any order") {
+TEST_CASE("fast: threads in any order give the same bits") {
   in_every_order([] {
     const OpTable ops = fast_table();
     check(run(ops, {{DType::kQ6_K, DType::kF16}, {36, 20}, 256, 77, Case::kInPlace}));
   });
 }
 
-TEST_CASE("fast: rows that f16 does not hold are scaled, with and without a residual") {
+TEST_CASE("fast: rows outside the range of f16 are scaled, with and without a residual") {
   const OpTable ops = fast_table();
   const std::vector<float> sizes = {1.0f, 0x1p+20f, 0x1p-20f, 0x1p+90f, 0x1p-60f, 0x1p-110f, 3e4f};
   for (const auto residual : {Case::kNone, Case::kInPlace, Case::kBeside}) {
@@ -274,7 +274,7 @@ TEST_CASE("fast: rows that f16 does not hold are scaled, with and without a resi
   }
 }
 
-TEST_CASE("fast: a row that is not finite spoils no other") {
+TEST_CASE("fast: a row that is not finite affects no other row") {
   const OpTable ops = fast_table();
   for (const float bad : {INFINITY, NAN}) {
     std::vector<float> scales(80, 1.0f);
@@ -344,7 +344,7 @@ TEST_CASE("fast: algorithms are chosen when weights are packed, once per shape a
   CHECK(shim::cublaslt_calls().heuristics == before);
 }
 
-TEST_CASE("fast: a captured step keeps to our kernels, and replays with their bits") {
+TEST_CASE("fast: a captured step uses our kernels and replays with their bits") {
   const OpTable ops = fast_table();
   void* state = ops.state.get();
   const Tensor tensor = random_tensor(1, DType::kQ8_0, 20, 64);
@@ -386,7 +386,8 @@ TEST_CASE("fast: a captured step keeps to our kernels, and replays with their bi
 }
 
 TEST_CASE(
-    "fast: without an algorithm the product is ours; one that takes fewer rows is chosen anew") {
+    "fast: without an algorithm our kernels compute the product; one for fewer rows is chosen "
+    "anew") {
   const Case some{{DType::kQ8_0}, {20}, 64, 80, Case::kInPlace};
   std::vector<float> exact;
   {
@@ -410,7 +411,7 @@ TEST_CASE(
   shim::set_cublaslt_faults({});
 }
 
-TEST_CASE("fast: rows that are not aligned are ours") {
+TEST_CASE("fast: our kernels compute rows that are not aligned") {
   const OpTable ops = fast_table();
   const auto weight = pack(ops, {random_tensor(1, DType::kQ8_0, 20, 64)}, WeightRole::kMatmul);
   const Step step(ops, 80);
@@ -423,7 +424,7 @@ TEST_CASE("fast: rows that are not aligned are ours") {
   CHECK(products() == before);
 }
 
-TEST_CASE("fast: its name, its memory, and that nothing is left") {
+TEST_CASE("fast: numerics id, memory, and no allocation left at the end") {
   shim::reset();
   shim::set_machine({});
   shim::set_cublaslt_faults({});
@@ -448,7 +449,8 @@ TEST_CASE("fast: its name, its memory, and that nothing is left") {
 }
 
 TEST_CASE(
-    "fast: a library that is absent, strange or does not start is a notice, and the table exact") {
+    "fast: a library that is missing, incompatible or fails to start logs a notice, and exact "
+    "kernels compute") {
   CHECK(contains(kernels::open_cublaslt({}).take_error().message, "no library"));
   const char* const absent[] = {"libhearth-is-not-there.so.1", "libhearth-nor-this.so"};
   CHECK(contains(kernels::open_cublaslt(absent).take_error().message,
@@ -469,7 +471,7 @@ TEST_CASE(
   CHECK(shim::bytes_in_use() == static_cast<size_t>(kernels::kPartialBytes));
 }
 
-TEST_CASE("fast: memory that is not there is refused with numbers") {
+TEST_CASE("fast: memory that cannot be allocated is refused with the sizes") {
   const auto needed = static_cast<size_t>(kernels::kPartialBytes + kernels::kFastWeightBytes +
                                           kernels::kFastRowBytes + kernels::kFastWorkspaceBytes +
                                           kernels::kQuantRows * 4);
@@ -486,7 +488,7 @@ TEST_CASE("fast: memory that is not there is refused with numbers") {
   }
 }
 
-TEST_CASE("fast: whichever call fails at the start is an error, and in a step ends the process") {
+TEST_CASE("fast: any failing call is an error at start and ends the process in a step") {
   const OpTable ops = fast_table();
   const Case some{{DType::kQ4_K, DType::kF16}, {20, 4}, 256, 80, Case::kInPlace};
   run(ops, some);  // the scratch grows once

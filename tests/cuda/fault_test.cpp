@@ -36,7 +36,7 @@ bool contains(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("probe: obstacles by name") {
+TEST_CASE("probe: each obstacle is named") {
   Error error = refused({.driver_version = 0});
   CHECK(error.code == ErrorCode::kUnavailable);
   CHECK(contains(error.message, "no NVIDIA driver"));
@@ -55,7 +55,7 @@ TEST_CASE("probe: obstacles by name") {
   CHECK(contains(error.message, "compute capability 7.0"));
 }
 
-TEST_CASE("probe: what the device is") {
+TEST_CASE("probe: properties of the device") {
   shim::reset();
   shim::set_machine({.major = 12, .minor = 1, .memory_bytes = kScratch + 5000});
   const auto device = kernels::cuda_probe({});
@@ -74,7 +74,7 @@ TEST_CASE("probe: what the device is") {
   CHECK(table->numerics_id == "cuda-5-sm121");
 }
 
-TEST_CASE("start: any call may fail, and the error says why") {
+TEST_CASE("start: any call may fail, and the error gives the reason") {
   // Each attempt in a thread of its own: a thread's first use of a device is a call more.
   const auto attempt = [] {
     Result<kernels::OpTable> table = Error{};
@@ -102,7 +102,7 @@ TEST_CASE("start: any call may fail, and the error says why") {
   CHECK(shim::bytes_in_use() == 0);
 }
 
-TEST_CASE("weights that do not fit are an error with numbers, and leave nothing behind") {
+TEST_CASE("weights that do not fit are refused with sizes, and nothing stays allocated") {
   shim::reset();
   shim::set_machine({.memory_bytes = kScratch + 100000});
   {
@@ -147,7 +147,7 @@ TEST_CASE("run: a CUDA error ends the process with its reason") {
   CHECK(contains(refused_launch, "device lost (cudaErrorUnknown)"));
 }
 
-TEST_CASE("run: whichever call fails, the process ends with its reason") {
+TEST_CASE("run: any failing call ends the process with its reason") {
   HEARTH_CUDA_TABLE(ops);
   using kernels::DType;
   using kernels::Rows;
@@ -224,7 +224,7 @@ TEST_CASE("run: whichever call fails, the process ends with its reason") {
   }
 }
 
-TEST_CASE("weights: whichever allocation is refused, the error has numbers and nothing is left") {
+TEST_CASE("weights: any refused allocation is an error with sizes, and nothing stays allocated") {
   shim::reset();
   auto table = kernels::cuda_ops({});
   REQUIRE(table.ok());
@@ -249,7 +249,7 @@ TEST_CASE("weights: whichever allocation is refused, the error has numbers and n
   CHECK(shim::bytes_in_use() == 0);
 }
 
-TEST_CASE("memory: what weights take beside their bytes, and what captured steps take, is known") {
+TEST_CASE("memory: overhead of weights and of captured steps is counted") {
   shim::reset();
   auto table = kernels::cuda_ops({});
   REQUIRE(table.ok());

@@ -74,7 +74,7 @@ int64_t launches(const Body& body) {
 
 }  // namespace
 
-TEST_CASE("held rows: the same bits as without, and one launch less") {
+TEST_CASE("held rows: the same bits as without them, with one launch less") {
   HEARTH_CUDA_TABLE(ops);
   in_every_order([&] {
     for (const DType type : {DType::kQ8_0, DType::kQ5_1}) {
@@ -153,7 +153,7 @@ TEST_CASE("held rows: several products read them, of mixed and of other types") 
         }) == 1 + 3 + 1);
 }
 
-TEST_CASE("held rows: a weight of another table or kind is no reader") {
+TEST_CASE("held rows: a weight of another table or kind does not read them") {
   HEARTH_CUDA_TABLE(ops);
   const Parts p(ops, 4);
   const auto foreign =
@@ -171,7 +171,7 @@ TEST_CASE("held rows: a weight of another table or kind is no reader") {
   }
 }
 
-TEST_CASE("held rows: forgotten where their rows, or the scratch, are written") {
+TEST_CASE("held rows: forgotten when their rows or the scratch are overwritten") {
   HEARTH_CUDA_TABLE(ops);
   Parts p(ops, 6);
   void* state = ops.state.get();
@@ -231,7 +231,7 @@ TEST_CASE("held rows: forgotten where their rows, or the scratch, are written") 
   }
 }
 
-TEST_CASE("held rows: other rows, counts or columns are not theirs") {
+TEST_CASE("held rows: not used for other rows, counts or columns") {
   HEARTH_CUDA_TABLE(ops);
   const Parts p(ops, 8);
   const auto run = [&](const Weight* reader) {
@@ -266,7 +266,7 @@ TEST_CASE("held rows: other rows, counts or columns are not theirs") {
   CHECK(run(p.weight.get()) == want);
 }
 
-TEST_CASE("held rows: more rows than a round, and many under fast numerics, are not held") {
+TEST_CASE("held rows: more rows than one round, or many rows with fast numerics, are not held") {
   HEARTH_CUDA_TABLE(ops);
   {
     const Parts p(ops, static_cast<int32_t>(kernels::kQuantRows));  // the bound is beyond
@@ -287,7 +287,7 @@ TEST_CASE("held rows: more rows than a round, and many under fast numerics, are 
         }) == 2);
 }
 
-TEST_CASE("held rows: a captured step knows of none but its own, and replays with other counts") {
+TEST_CASE("held rows: a captured step uses only its own and replays with other counts") {
   HEARTH_CUDA_TABLE(ops);
   Parts p(ops, 7);
   void* state = ops.state.get();
@@ -317,7 +317,7 @@ TEST_CASE("held rows: a captured step knows of none but its own, and replays wit
   }
 }
 
-TEST_CASE("held rows: two models take turns on one table") {
+TEST_CASE("held rows: two models alternate on one table") {
   HEARTH_CUDA_TABLE(ops);
   const Parts a(ops, 5);
   const Parts b(ops, 9, DType::kQ4_0);

@@ -94,7 +94,7 @@ TEST_CASE("matmul: types, shapes and tails") {
   }
 }
 
-TEST_CASE("matmul: inputs that 16 bits hold are not rounded") {
+TEST_CASE("matmul: inputs that fit in 16 bits are not rounded") {
   HEARTH_CUDA_TABLE(ops);
   for (const DType type : {DType::kF16, DType::kBF16}) {
     for (const int32_t rows : {3, 20, 150}) {  // 150: two blocks of the tiles kernel
@@ -105,7 +105,7 @@ TEST_CASE("matmul: inputs that 16 bits hold are not rounded") {
   }
 }
 
-TEST_CASE("matmul: rows of 16 bits near the ends of what a float holds") {
+TEST_CASE("matmul: rows of 16 bits near the limits of the float range") {
   HEARTH_CUDA_TABLE(ops);
   // Of each size, against the same row of ordinary size: f16 alone would be infinite or zero there.
   for (const DType type : {DType::kF16, DType::kBF16}) {
@@ -138,7 +138,7 @@ TEST_CASE("matmul: more rows than one round of quantized activations") {
   same_as_reference(ops, {{DType::kF16}, {20}, 64, kRows});
 }
 
-TEST_CASE("matmul: joined tensors of differing types, residual, output rows") {
+TEST_CASE("matmul: joined tensors of different types, residual, output rows") {
   HEARTH_CUDA_TABLE(ops);
   same_as_reference(ops, {{DType::kF16, DType::kF16, DType::kQ8_0}, {50, 3, 70}, 96, 5, true});
   same_as_reference(ops, {{DType::kQ8_0, DType::kF32, DType::kQ8_0}, {33, 5, 31}, 64, 9});
@@ -152,7 +152,7 @@ TEST_CASE("matmul: an embedding is also the output head") {
   }
 }
 
-TEST_CASE("matmul: a row's value does not depend on the rows beside it") {
+TEST_CASE("matmul: a row's value does not depend on the other rows") {
   HEARTH_CUDA_TABLE(ops);
   // Inputs of which every part has some, and the last chunk or share is not full where it can be.
   const std::vector<DType> some = {DType::kF16,  DType::kBF16, DType::kF32,  DType::kQ8_0,

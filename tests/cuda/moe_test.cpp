@@ -90,7 +90,7 @@ TEST_CASE("moe_matmul: types, few and many rows, inputs per token and per choice
   same_as_reference(ops, {.types = {DType::kQ8_0}, .cols = 32, .experts = 40, .top_k = 8});
 }
 
-TEST_CASE("moe_matmul: a row's value does not depend on the rows beside it") {
+TEST_CASE("moe_matmul: a row's value does not depend on the other rows") {
   HEARTH_CUDA_TABLE(ops);
   for (const DType type : {DType::kF16, DType::kQ4_K}) {
     const Case many{.types = {type}, .cols = 2560, .tokens = 30};

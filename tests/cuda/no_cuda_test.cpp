@@ -2,7 +2,7 @@
 
 #include "kernels/cuda/op_table.h"
 
-TEST_CASE("a build without CUDA says so") {
+TEST_CASE("a build without CUDA reports that it has none") {
   const auto table = hearth::kernels::cuda_ops({});
   REQUIRE_FALSE(table.ok());
   CHECK(table.error().code == hearth::ErrorCode::kUnsupported);

@@ -218,7 +218,7 @@ TEST_CASE("copy_blocks") {
       0);
 }
 
-TEST_CASE("memory is zeroed, and too much of it is refused") {
+TEST_CASE("memory is zeroed, and an allocation that is too large is refused") {
   HEARTH_CUDA_TABLE(ops);
   for (int round = 0; round < 2; ++round) {  // the second reuses what the first has dirtied
     auto buffer = kernels::DeviceBuffer::allocate(ops, 1000, "test");

@@ -158,7 +158,7 @@ std::vector<float> fragment_product(bool exchanged) {
 
 }  // namespace
 
-TEST_CASE("tensor cores: the stand-in and the exchange in place of bf16 are PTX's product") {
+TEST_CASE("tensor cores: the stand-in and the replacement for bf16 equal PTX's product") {
   for (uint64_t seed = 0; seed < 3; ++seed) {
     shim::set_order(seed);
     CHECK(fragment_product(false) == fragment_product(true));
@@ -166,7 +166,7 @@ TEST_CASE("tensor cores: the stand-in and the exchange in place of bf16 are PTX'
   shim::set_order(0);
 }
 
-TEST_CASE("layout: every element of 16 bits has a place of its own, inputs of a lane in a row") {
+TEST_CASE("layout: every 16-bit element has its own place, and a lane's inputs are adjacent") {
   constexpr int64_t kCols = 100;
   constexpr int64_t kOutputs = 35;
   std::vector<int> taken(static_cast<size_t>(3 * 16 * 2 * 64));
@@ -182,7 +182,7 @@ TEST_CASE("layout: every element of 16 bits has a place of its own, inputs of a 
   }
 }
 
-TEST_CASE("shim: a missing barrier shows") {
+TEST_CASE("shim: a missing barrier is detected") {
   bool shown = false;
   for (uint64_t seed = 0; seed < 4; ++seed) {
     CHECK(neighbours_agree<true>(seed));
@@ -191,7 +191,7 @@ TEST_CASE("shim: a missing barrier shows") {
   CHECK(shown);
 }
 
-TEST_CASE("shim: barriers that a part of the block reaches are reported") {
+TEST_CASE("shim: barriers that only a part of the block reaches are reported") {
   CHECK(run(1, 32, 0, half_at_barrier, 0) == cudaErrorLaunchFailure);
   CHECK(shim::last_failure().find("__syncthreads at shim_test.cpp") != std::string::npos);
   CHECK(shim::last_failure().find("16 of 32 threads") != std::string::npos);
@@ -236,7 +236,7 @@ TEST_CASE("shim: warp operations") {
   shim::set_order(0);
 }
 
-TEST_CASE("shim: launches that a device refuses are refused") {
+TEST_CASE("shim: launches that a device would refuse are refused") {
   int* none = nullptr;
   CHECK(run(0, 32, 0, early_exit, none) == cudaErrorInvalidConfiguration);
   CHECK(run(dim3(1, 65536), 32, 0, early_exit, none) == cudaErrorInvalidConfiguration);

@@ -22,7 +22,7 @@ std::vector<float> values(const HostBuffer& from) {
 
 }  // namespace
 
-TEST_CASE("side copies: out behind the ops before, in before the ops behind") {
+TEST_CASE("side copies: out after the ops enqueued before, in before the ops enqueued after") {
   HEARTH_CUDA_TABLE(ops);
   void* state = ops.state.get();
   const kernels::SideCopies& side = *ops.side_copies;
@@ -65,7 +65,7 @@ TEST_CASE("side copies: out behind the ops before, in before the ops behind") {
   });
 }
 
-TEST_CASE("side copies: marks ascend and end in order, more of them than there are events") {
+TEST_CASE("side copies: marks ascend and complete in order, with more marks than events") {
   HEARTH_CUDA_TABLE(ops);
   void* state = ops.state.get();
   const kernels::SideCopies& side = *ops.side_copies;

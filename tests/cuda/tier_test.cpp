@@ -156,7 +156,7 @@ std::vector<std::vector<int32_t>> serve(Tiered& run, int32_t* restored) {
 
 }  // namespace
 
-TEST_CASE("tiers: what went to host memory and came back serves the same tokens") {
+TEST_CASE("tiers: KV that moved to host memory and back gives the same tokens") {
   HEARTH_CUDA_TABLE(ops);
   int32_t restored = 0;
   std::vector<std::vector<int32_t>> want;
@@ -173,7 +173,7 @@ TEST_CASE("tiers: what went to host memory and came back serves the same tokens"
   }
 }
 
-TEST_CASE("tiers: without page-locked memory, or copies beside the steps, the same") {
+TEST_CASE("tiers: the same without page-locked memory, and without copies during steps") {
   HEARTH_CUDA_TABLE(ops);
   OpTable refusing = ops;
   refusing.allocate_host = [](void*, size_t) -> void* { return nullptr; };

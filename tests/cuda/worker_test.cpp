@@ -83,7 +83,7 @@ TEST_CASE("cuda worker: kernels are loaded before free memory is read") {
   ::unsetenv("CUDA_MODULE_LOADING");
 }
 
-TEST_CASE("cuda worker: the plan is what is taken, to the byte; graphs are measured") {
+TEST_CASE("cuda worker: allocations equal the plan to the byte; graphs are measured") {
   const Loaded plain = load(kPlenty, 0, kKvBytes);
   REQUIRE(plain.plan.has_value());
   REQUIRE(plain.memory.has_value());
@@ -101,7 +101,8 @@ TEST_CASE("cuda worker: the plan is what is taken, to the byte; graphs are measu
   CHECK(captured.memory->taken_bytes == captured.memory->graph_bytes);
 }
 
-TEST_CASE("cuda worker: what does not fit is refused with what would; a full device is, too") {
+TEST_CASE(
+    "cuda worker: a plan that does not fit is refused with one that would; so is a full device") {
   const Loaded plain = load(kPlenty, 0, kKvBytes);
   REQUIRE(plain.plan.has_value());
   // The ops' own scratch is taken before the plan is made.
@@ -127,7 +128,7 @@ TEST_CASE("cuda worker: what does not fit is refused with what would; a full dev
   CHECK(roomy.memory->taken_bytes > roomy.memory->reserved_bytes);
 }
 
-TEST_CASE("cuda worker: what it may take of the host's memory is planned") {
+TEST_CASE("cuda worker: its use of host memory is planned") {
   CHECK(load(kPlenty, 0, kKvBytes).plan->host_bytes == 0);
   CHECK(load(kPlenty, 0, kKvBytes, 12345).plan->host_bytes == 12345);
 }

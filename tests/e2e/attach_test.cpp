@@ -48,7 +48,7 @@ ipc::GenerateRequest with_ids(std::vector<int32_t> prompt, uint64_t seed, int32_
   return request;
 }
 
-TEST_CASE("a detached request is come back to, live and ended, from any token") {
+TEST_CASE("a detached request can be attached while it runs and after its end, from any token") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   ipc::GenerateRequest request = seeded(5, 600);
@@ -96,7 +96,7 @@ TEST_CASE("a detached request is come back to, live and ended, from any token") 
   CHECK(refused.error->code == ErrorCode::kNotFound);
 }
 
-TEST_CASE("a fork says what a request of its own says, and shares the blocks that are there") {
+TEST_CASE("a fork gives the text of a request of its own and shares the existing blocks") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox, {"worker.speculation=lookup"});
   ipc::Client client = daemon.connect();
@@ -172,7 +172,7 @@ TEST_CASE("a fork says what a request of its own says, and shares the blocks tha
   CHECK(ended.done->usage.cached_tokens > 0);
 }
 
-TEST_CASE("a fork goes on inside the grammar that its parent began") {
+TEST_CASE("a fork continues inside the grammar that its parent began") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   ipc::Client client = daemon.connect();

@@ -49,7 +49,7 @@ mode_t mode_of(const std::filesystem::path& path) {
   return found.st_mode & 0777;
 }
 
-TEST_CASE("a conversation is held, changed and kept") {
+TEST_CASE("chat: a conversation is held, edited and saved") {
   const Fixture f;
   const Daemon daemon(f.sandbox);
   Terminal t(chat({"tiny", "--name", "first", "--max-tokens", "12", "--seed", "3", "--ignore-eos",
@@ -118,7 +118,7 @@ TEST_CASE("a conversation is held, changed and kept") {
   CHECK(list.seen().find("first ") != std::string::npos);
 }
 
-TEST_CASE("run without words at a terminal is a conversation, where the model has a template") {
+TEST_CASE("run without words on a terminal is a conversation if the model has a template") {
   const Fixture f;
   write_tiny_model(f.sandbox.models() / "plain.gguf", 1);
   const Daemon daemon(f.sandbox);
@@ -154,7 +154,7 @@ TEST_CASE("run without words at a terminal is a conversation, where the model ha
   CHECK(WEXITSTATUS(t.wait_for_exit()) == 0);
 }
 
-TEST_CASE("Ctrl-C stops the answer and not the program, and a conversation outlives kill -9") {
+TEST_CASE("Ctrl-C stops the answer and not the program, and a conversation survives kill -9") {
   const Fixture f;
   const Daemon daemon(f.sandbox);
   {

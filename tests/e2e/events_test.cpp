@@ -57,7 +57,7 @@ struct Seen {
   }
 };
 
-TEST_CASE("a listener sees the steps, blocks and rows of a running request, and then goes") {
+TEST_CASE("a listener sees the steps, blocks and rows of a running request, and then leaves") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   ipc::Client client = daemon.connect();
@@ -114,7 +114,7 @@ std::pair<int, std::string> hearth(const Sandbox& sandbox, const std::string& wo
   return {WIFEXITED(*how) ? WEXITSTATUS(*how) : -1, text_of(out)};
 }
 
-TEST_CASE("hearth stats --record keeps what happened, and hearth top draws what happens") {
+TEST_CASE("hearth stats --record stores events, and hearth top shows them live") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   ipc::Client client = daemon.connect();
@@ -151,7 +151,8 @@ TEST_CASE("hearth stats --record keeps what happened, and hearth top draws what 
   CHECK(text.find('\x1b') == std::string::npos);
 }
 
-TEST_CASE("a listener that stops reading is dropped, and told anew when it reads again") {
+TEST_CASE(
+    "a listener that stops reading is dropped, and gets a full snapshot when it reads again") {
   if (!tests::full_counts()) HEARTH_SKIP("takes ten seconds; HEARTH_TEST_FULL=1 runs it");
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
@@ -174,7 +175,7 @@ TEST_CASE("a listener that stops reading is dropped, and told anew when it reads
   }));
 }
 
-TEST_CASE("a listener outlives the daemon and hears the next one") {
+TEST_CASE("a listener survives the daemon and hears the next one") {
   const Sandbox sandbox;
   std::optional<Daemon> daemon(std::in_place, sandbox);
   ipc::EventStream stream = ipc::EventStream::open(daemon->runtime()).value();

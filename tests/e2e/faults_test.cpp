@@ -30,8 +30,7 @@ bool alive(pid_t pid) {
   return name_end != std::string::npos && stat.substr(name_end, 3) != ") Z";
 }
 
-TEST_CASE(
-    "a worker that is killed in mid-stream is replaced, and the text goes on as if nothing was") {
+TEST_CASE("a worker killed in mid-stream is replaced, and the text continues unchanged") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   ipc::Client client = daemon.connect();
@@ -65,7 +64,7 @@ TEST_CASE(
   CHECK(daemon.stats().workers[0].restarts == 1);
 }
 
-TEST_CASE("a request present at two deaths ends with poison; the others go on") {
+TEST_CASE("a request present at two deaths ends with poison; the others continue") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   ipc::Client client = daemon.connect();
@@ -106,7 +105,7 @@ TEST_CASE("a killed client's requests end and their blocks are free") {
   CHECK(daemon.stats().requests_cancelled == 1);
 }
 
-TEST_CASE("a connection that closes while its request waits leaves nothing behind") {
+TEST_CASE("a connection that closes while its request waits leaves nothing allocated") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   {
@@ -221,7 +220,9 @@ TEST_CASE("SIGTERM: live requests end, new ones are refused, the exit status is 
   CHECK_FALSE(std::filesystem::exists(ipc::api_socket(daemon.runtime())));
 }
 
-TEST_CASE("a drain that takes too long ends the requests with an error; a second signal at once") {
+TEST_CASE(
+    "a drain that takes too long ends the requests with an error; a second signal ends them at "
+    "once") {
   const Sandbox sandbox;
   {
     Daemon daemon(sandbox, {"server.drain_timeout_ms=100"});
@@ -251,7 +252,7 @@ TEST_CASE("a drain that takes too long ends the requests with an error; a second
   CHECK(WIFEXITED(daemon.wait_for_exit()));
 }
 
-TEST_CASE("a worker that is told to stop by hand drains, and the next request starts another") {
+TEST_CASE("a worker stopped by hand drains, and the next request starts another") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   ipc::Client client = daemon.connect();
@@ -271,7 +272,7 @@ TEST_CASE("a worker that is told to stop by hand drains, and the next request st
   CHECK(run(client, seeded(1, 5)).done.has_value());
 }
 
-TEST_CASE("a worker that is told to stop while it starts leaves no request waiting") {
+TEST_CASE("a worker stopped while it starts leaves no request waiting") {
   for (const int delay_ms : {0, 2, 5, 10, 20, 40}) {
     CAPTURE(delay_ms);
     const Sandbox sandbox;
@@ -295,7 +296,7 @@ TEST_CASE("a worker that is told to stop while it starts leaves no request waiti
   }
 }
 
-TEST_CASE("systemd hears when the daemon is ready, that it lives, and when it stops") {
+TEST_CASE("systemd is notified when the daemon is ready, alive and stopping") {
   const Sandbox sandbox;
   const std::string path = (sandbox.path() / "notify").string();
   const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -332,7 +333,7 @@ TEST_CASE("systemd hears when the daemon is ready, that it lives, and when it st
   ::close(fd);
 }
 
-TEST_CASE("a second daemon on the same directory is refused and says who is there") {
+TEST_CASE("a second daemon on the same directory is refused and names the first") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   const std::filesystem::path output = sandbox.path() / "second";

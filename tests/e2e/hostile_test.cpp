@@ -41,7 +41,7 @@ std::string bytes_of(std::mt19937& random, size_t max) {
   return out;
 }
 
-TEST_CASE("every number at its extremes is an error that names its field, or is served") {
+TEST_CASE("every number at its extremes is served or is an error that names its field") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox, {"worker.context_length=256"});
   ipc::Client watcher = daemon.connect();
@@ -108,7 +108,7 @@ TEST_CASE("every number at its extremes is an error that names its field, or is 
   CHECK(after.ids == before.ids);
 }
 
-TEST_CASE("what can be addressed is answered with the place, whatever else is wrong") {
+TEST_CASE("errors are answered to the request id if it can be read, whatever else is wrong") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   RawClient client(daemon);
@@ -143,7 +143,7 @@ TEST_CASE("what can be addressed is answered with the place, whatever else is wr
   CHECK(error_for(client, "alive")["verb"] == "ping");
 }
 
-TEST_CASE("a flood of noise changes nothing of another client's stream") {
+TEST_CASE("a flood of garbage does not change another client's stream") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   ipc::Client client = daemon.connect();
@@ -256,7 +256,8 @@ size_t resident_bytes(pid_t pid) {
   return resident * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-TEST_CASE("a routing id of a client's own reaches nobody else's request, over HTTP or api.sock") {
+TEST_CASE(
+    "a routing id chosen by a client reaches no other client's request, over HTTP or api.sock") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   const std::string body =
@@ -292,7 +293,7 @@ TEST_CASE("a routing id of a client's own reaches nobody else's request, over HT
   CHECK(answer->body.find("\"error\"") == std::string::npos);
 }
 
-TEST_CASE("connections beyond the descriptors are turned away, and the daemon lives on") {
+TEST_CASE("connections beyond the descriptor limit are refused, and the daemon continues") {
   const Sandbox sandbox;
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
@@ -321,7 +322,7 @@ TEST_CASE("connections beyond the descriptors are turned away, and the daemon li
   CHECK(eventually([&] { return ipc::Client::connect({.runtime_dir = daemon.runtime()}).ok(); }));
 }
 
-TEST_CASE("no message, and no subscription, makes the daemon's memory grow without bound") {
+TEST_CASE("no message and no subscription grows the daemon's memory without bound") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   ipc::Client client = daemon.connect();
@@ -363,7 +364,7 @@ TEST_CASE("no message, and no subscription, makes the daemon's memory grow witho
   CHECK(after.ids == want.ids);
 }
 
-TEST_CASE("answers that nobody reads are bounded, and their client gets no more work") {
+TEST_CASE("unread answers are bounded, and their client gets no more work") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox, {"limits.output_buffer_bytes=262144"});
   ipc::Client client = daemon.connect();
@@ -394,7 +395,7 @@ TEST_CASE("answers that nobody reads are bounded, and their client gets no more 
   CHECK(daemon.wait_until_idle());
 }
 
-TEST_CASE("a log that nobody reads, and one whose reader is gone, stop nothing") {
+TEST_CASE("a log that is not read, or whose reader has left, blocks nothing") {
   const Sandbox sandbox;
   const std::string log = (sandbox.path() / "log").string();
   REQUIRE(::mkfifo(log.c_str(), 0600) == 0);
@@ -407,7 +408,7 @@ TEST_CASE("a log that nobody reads, and one whose reader is gone, stop nothing")
   for (int i = 0; i < 20; ++i) REQUIRE(run(client, seeded(1, 1)).done);
 }
 
-TEST_CASE("bodies over HTTP that are half sent take a bounded share, and so do connections") {
+TEST_CASE("half-sent HTTP bodies, and idle connections, take a bounded share") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   ipc::Client client = daemon.connect();

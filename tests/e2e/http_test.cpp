@@ -80,7 +80,7 @@ uint16_t tcp_port(const Sandbox& sandbox) {
   return static_cast<uint16_t>(std::stoi(log.substr(at + 9)));
 }
 
-TEST_CASE("HTTP gives the text that the socket gives, whole and streamed") {
+TEST_CASE("HTTP gives the same text as the socket, whole and streamed") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   ipc::Client client = daemon.connect();
@@ -126,7 +126,7 @@ TEST_CASE("HTTP gives the text that the socket gives, whole and streamed") {
   CHECK(two["choices"][1]["logprobs"]["top_logprobs"][0].size() == 2);
 }
 
-TEST_CASE("conversations are put into words by the model's own template, in every API") {
+TEST_CASE("conversations are rendered by the model's own template, in every API") {
   const Sandbox sandbox;
   write_tiny_model(sandbox.models() / "tiny.gguf", 1,
                    "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}");
@@ -171,7 +171,7 @@ TEST_CASE("conversations are put into words by the model's own template, in ever
   CHECK(message.body.find("event: message_stop\n") != std::string::npos);
 }
 
-TEST_CASE("models, health, metrics and tokens are told over HTTP") {
+TEST_CASE("models, health, metrics and tokens over HTTP") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   HttpClient http(daemon);
@@ -189,7 +189,7 @@ TEST_CASE("models, health, metrics and tokens are told over HTTP") {
   CHECK(metrics.body.find("\nhearth_requests_total 1\n") != std::string::npos);
 }
 
-TEST_CASE("vectors over HTTP: as numbers and in base64, of texts and of their tokens") {
+TEST_CASE("embeddings over HTTP: as numbers and in base64, of texts and of their tokens") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   HttpClient http(daemon);
@@ -218,7 +218,7 @@ TEST_CASE("vectors over HTTP: as numbers and in base64, of texts and of their to
             .status == 400);
 }
 
-TEST_CASE("the prompt's log probabilities over HTTP are those of drawing it") {
+TEST_CASE("prompt logprobs over HTTP equal those of drawing the prompt") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   HttpClient http(daemon);
@@ -247,7 +247,7 @@ TEST_CASE("the prompt's log probabilities over HTTP are those of drawing it") {
   for (size_t i = 1; i < prompt; ++i) CHECK(listed[i] == said["logprobs"]["token_logprobs"][i]);
 }
 
-TEST_CASE("requests that are wrong are told so, and the connection goes on") {
+TEST_CASE("invalid requests get an error, and the connection stays usable") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   HttpClient http(daemon);
@@ -281,7 +281,7 @@ TEST_CASE("requests that are wrong are told so, and the connection goes on") {
   CHECK(http.ask("POST", "/v1/completions", completion(1, 3)).status == 200);
 }
 
-TEST_CASE("malformed and hostile bytes have their status, and disturb nobody") {
+TEST_CASE("malformed and hostile bytes get their status and disturb no other client") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox, {"http.header_timeout_ms=300", "http.body_timeout_ms=300"});
   daemon.connect();
@@ -346,7 +346,7 @@ TEST_CASE("malformed and hostile bytes have their status, and disturb nobody") {
   CHECK(text == run(client, same(9, 150)).texts.at(0));
 }
 
-TEST_CASE("requests sent ahead are answered in order") {
+TEST_CASE("pipelined requests are answered in order") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   HttpClient http(daemon);
@@ -408,7 +408,7 @@ TEST_CASE("a client that stops reading loses its own answer; others are answered
   CHECK(http.ask("GET", "/health").status == 200);
 }
 
-TEST_CASE("TCP admits the daemon's own user, or keys") {
+TEST_CASE("TCP admits the daemon's own user and holders of keys") {
   const Sandbox sandbox;
   {
     const Daemon daemon(sandbox, {"http.listen=127.0.0.1:0"});

@@ -14,7 +14,7 @@
 namespace hearth::e2e {
 namespace {
 
-TEST_CASE("beyond the bounds a client is told busy, and when to come back") {
+TEST_CASE("above the limits a client gets `busy` with a time to retry") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox, {"limits.max_requests_per_owner=2"});
   ipc::Client client = daemon.connect();
@@ -36,7 +36,8 @@ TEST_CASE("beyond the bounds a client is told busy, and when to come back") {
   CHECK(run(other, seeded(3, 5)).done.has_value());
 }
 
-TEST_CASE("a live id cannot be used twice, a free one can; cancelling nothing is an error") {
+TEST_CASE(
+    "a live id cannot be used twice, a finished one can; cancelling an unknown id is an error") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   ipc::Client client = daemon.connect();
@@ -54,7 +55,7 @@ TEST_CASE("a live id cannot be used twice, a free one can; cancelling nothing is
   CHECK(collect(other, 1).at("same").done.has_value());
 }
 
-TEST_CASE("a message over the bound is refused with both numbers") {
+TEST_CASE("a message above the limit is refused with both sizes") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox, {"limits.max_message_bytes=20000"});
   ipc::Client client = daemon.connect();
@@ -89,7 +90,7 @@ std::vector<int32_t> read_ids(RawClient& client, bool* done, size_t* deltas) {
   return ids;
 }
 
-TEST_CASE("a client that does not read loses nothing, and holds up nobody") {
+TEST_CASE("a client that does not read loses nothing and delays no other client") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox, {"limits.output_buffer_bytes=33554432"});
   ipc::Client client = daemon.connect();
@@ -114,7 +115,7 @@ TEST_CASE("a client that does not read loses nothing, and holds up nobody") {
   CHECK(deltas < static_cast<size_t>(kTokens) / 2);  // they merged
 }
 
-TEST_CASE("a backlog over its bound ends the request with an error, and only that one") {
+TEST_CASE("a backlog above its limit ends the request with an error, and only that one") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox, {"limits.output_buffer_bytes=65536"});
   ipc::Client client = daemon.connect();
@@ -138,7 +139,7 @@ TEST_CASE("a backlog over its bound ends the request with an error, and only tha
   CHECK(said);
 }
 
-TEST_CASE("a connection that breaks off without a word frees its blocks") {
+TEST_CASE("a connection that breaks without notice frees its blocks") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   {
@@ -154,7 +155,7 @@ TEST_CASE("a connection that breaks off without a word frees its blocks") {
   CHECK(daemon.stats().requests_cancelled == 1);
 }
 
-TEST_CASE("many requests with cancels at random leave no block behind") {
+TEST_CASE("many requests with random cancels leave no block allocated") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox, {"worker.kv_bytes=4194304"});
   const int requests = tests::full_counts() ? 1000 : 150;

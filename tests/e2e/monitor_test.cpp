@@ -55,7 +55,7 @@ monitor::Answer answer_to(monitor::Actions& actions, const Command& command) {
   return answer;
 }
 
-TEST_CASE("the dashboard's snapshot of a daemon that works") {
+TEST_CASE("the dashboard's snapshot of a working daemon") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   monitor::Snapshot snapshot;
@@ -123,7 +123,7 @@ TEST_CASE("the dashboard's commands: load, plan, cancel, swap, unload") {
   CHECK_FALSE(answer_to(nowhere, {Kind::kPlan, "tiny", ""}).ok);
 }
 
-TEST_CASE("hearth-monitor --screenshot of a daemon that works") {
+TEST_CASE("hearth-monitor --screenshot of a working daemon") {
 #ifndef HEARTH_E2E_MONITOR
   HEARTH_SKIP("hearth-monitor is not built, or is built with a sanitizer");
 #else

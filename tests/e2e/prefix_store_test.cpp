@@ -77,8 +77,8 @@ int32_t ask_all(const Daemon& daemon, const std::vector<ipc::GenerateRequest>& r
 }  // namespace
 
 TEST_CASE(
-    "the same tokens cold, in memory, from disk after a restart, partly computed, and after "
-    "kill -9") {
+    "the same tokens cold, from memory, from disk after a restart, partly computed, and after kill "
+    "-9") {
   const Sandbox sandbox;
   const std::vector<ipc::GenerateRequest> requests = prompts(tests::full_counts() ? 1000 : 64);
   std::vector<std::vector<int32_t>> cold;
@@ -121,7 +121,7 @@ TEST_CASE(
   CHECK(ask_all(daemon, requests, cold) == tokens);
 }
 
-TEST_CASE("a request, and the configuration, may keep a prompt from the disk") {
+TEST_CASE("a request, and the configuration, may keep a prompt off the disk") {
   const Sandbox sandbox;
   const fs::path folder = sandbox.state() / "prefix";
   ipc::GenerateRequest request = seeded(1, 4, std::string(100, 'a'));
@@ -154,7 +154,7 @@ TEST_CASE("a request, and the configuration, may keep a prompt from the disk") {
   CHECK((fs::status(folder).permissions() & fs::perms::mask) == fs::perms::owner_all);
 }
 
-TEST_CASE("a damaged database, and a state folder that is none, cost time and nothing else") {
+TEST_CASE("a damaged database, and a state folder that is a file, cost time and nothing else") {
   const Sandbox sandbox;
   const ipc::GenerateRequest request = seeded(5, 6, std::string(90, 'b'));
   std::vector<int32_t> want;
@@ -195,7 +195,7 @@ TEST_CASE("a damaged database, and a state folder that is none, cost time and no
   }
 }
 
-TEST_CASE("hearth cache shows and removes what is kept, beside the daemon that keeps it") {
+TEST_CASE("hearth cache lists and removes entries while the daemon runs") {
   const Sandbox sandbox;
   const ipc::GenerateRequest request = seeded(5, 6, std::string(90, 'c'));
   Daemon daemon(sandbox, kAlways);
@@ -236,7 +236,7 @@ TEST_CASE("hearth cache shows and removes what is kept, beside the daemon that k
   CHECK(ids_of(client, request).size() == 6);
 }
 
-TEST_CASE("a client asks the daemon: what is kept, why it missed, pin, remove") {
+TEST_CASE("a client asks the daemon for cache entries, miss reasons, pins and removal") {
   const Sandbox sandbox;
   ipc::GenerateRequest request = seeded(5, 6, std::string(90, 'd'));
   Daemon daemon(sandbox, kAlways);
@@ -311,7 +311,7 @@ TEST_CASE("a client asks the daemon: what is kept, why it missed, pin, remove") 
   ::unsetenv("XDG_STATE_HOME");
 }
 
-TEST_CASE("a mark on a message keeps it and all before it, and nothing behind it") {
+TEST_CASE("a cache marker keeps its message and everything before it, and nothing after it") {
   const Sandbox sandbox;
   write_tiny_model(sandbox.models() / "tiny.gguf", 1,
                    "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}");
@@ -362,7 +362,7 @@ TEST_CASE("a mark on a message keeps it and all before it, and nothing behind it
   CHECK(pinned().first == until);
 }
 
-TEST_CASE("the configuration says how far an owner's prefixes may go") {
+TEST_CASE("the configuration limits who may share an owner's prefixes") {
   const Sandbox sandbox;
   const ipc::GenerateRequest request = seeded(5, 6, std::string(90, 'f'));
   ipc::Usage usage;

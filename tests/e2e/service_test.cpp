@@ -33,7 +33,7 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
-TEST_CASE("SIGHUP reads the configuration again; one with an error changes nothing") {
+TEST_CASE("SIGHUP reloads the configuration; one with an error changes nothing") {
   const Sandbox sandbox;
   const fs::path file = sandbox.path() / "hearth.toml";
   std::ofstream(file) << "[limits]\nmax_requests_per_owner = 1\n[roles]\nchat = \"tiny\"\n";
@@ -84,7 +84,7 @@ TEST_CASE("SIGHUP reads the configuration again; one with an error changes nothi
   ::waitpid(pid, nullptr, 0);
 }
 
-TEST_CASE("root has to insist") {
+TEST_CASE("root must confirm that it wants to run the daemon") {
   if (::geteuid() != 0) {
     MESSAGE("not root: nothing to refuse");
     return;
@@ -157,7 +157,7 @@ TEST_CASE("over TCP a known key is its user and no administrator; others get no 
   CHECK(eventually([&] { return connect("unknown", server.public_key).ok(); }));
 }
 
-TEST_CASE("where a daemon named by HEARTH_TCP gives no answer, none is started in its place") {
+TEST_CASE("where a daemon named by HEARTH_TCP does not answer, none is started instead") {
   const Sandbox sandbox;
   const Result<ipc::CurveKeys> keys = ipc::make_curve_keys();
   REQUIRE(keys.ok());
@@ -182,7 +182,7 @@ TEST_CASE("where a daemon named by HEARTH_TCP gives no answer, none is started i
   CHECK(run_says("").find("HEARTH_TCP_KEY_FILE") != std::string::npos);
 }
 
-TEST_CASE("TCP without keys is refused at the start") {
+TEST_CASE("TCP without keys is refused at start") {
   const Sandbox sandbox;
   const fs::path log = sandbox.path() / "log";
   const pid_t pid = start_program(

@@ -42,7 +42,7 @@ TEST_CASE("a request is streamed: queued, started, deltas, sample_done, done") {
   CHECK(count_of<ipc::SampleDoneEvent>(answer) == 1);
 }
 
-TEST_CASE("a request that waits for others knows its place, and for how long by measured rates") {
+TEST_CASE("a waiting request gets its place in the queue and an estimate from measured rates") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox, {"worker.max_seqs=1"});
   ipc::Client client = daemon.connect();
@@ -83,7 +83,7 @@ TEST_CASE("a request that waits for others knows its place, and for how long by 
   CHECK(answers["second"].done->usage.output_tokens == 8);
 }
 
-TEST_CASE("a real model says word for word what was recorded") {
+TEST_CASE("a real model gives the recorded text word for word") {
   const std::filesystem::path model = tests::test_data("models/stories260K-f32.gguf");
   const std::filesystem::path reference = tests::test_data("models/stories260K-reference.json");
   if (model.empty() || reference.empty()) HEARTH_SKIP("no stories260K in HEARTH_TEST_DATA");
@@ -106,7 +106,7 @@ TEST_CASE("a real model says word for word what was recorded") {
   }
 }
 
-TEST_CASE("sixteen clients at once get exactly what each gets alone") {
+TEST_CASE("each of sixteen concurrent clients gets exactly the text it gets alone") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   constexpr uint64_t kClients = 16;
@@ -135,7 +135,7 @@ TEST_CASE("sixteen clients at once get exactly what each gets alone") {
   }
 }
 
-TEST_CASE("a seed gives the same text again; without one `done` says which was drawn") {
+TEST_CASE("a seed reproduces its text; without one `done` reports the seed that was drawn") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   ipc::Client client = daemon.connect();
@@ -151,7 +151,7 @@ TEST_CASE("a seed gives the same text again; without one `done` says which was d
   CHECK(run(client, request).ids == first.ids);
 }
 
-TEST_CASE("samples of one request differ, share a seed, and are the same next time") {
+TEST_CASE("samples of one request differ, share a seed, and are reproducible") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   ipc::Client client = daemon.connect();
@@ -169,7 +169,7 @@ TEST_CASE("samples of one request differ, share a seed, and are the same next ti
   CHECK(run(client, request).ids[0] == answer.ids[0]);
 }
 
-TEST_CASE("a stop string ends the text before itself, wherever tokens were cut") {
+TEST_CASE("a stop string ends the text before itself, however it is split into tokens") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   ipc::Client client = daemon.connect();
@@ -199,7 +199,7 @@ TEST_CASE("a stop string ends the text before itself, wherever tokens were cut")
   CHECK(daemon.wait_until_idle());
 }
 
-TEST_CASE("logprobs come one per token, with as many alternatives as asked for") {
+TEST_CASE("logprobs come one per token, with the requested number of alternatives") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   ipc::Client client = daemon.connect();
@@ -228,7 +228,7 @@ TEST_CASE("logprobs come one per token, with as many alternatives as asked for")
   CHECK(prompt_logprobs == static_cast<size_t>(done->usage.prompt_tokens) - 1);
 }
 
-TEST_CASE("a prompt that was computed before is found in the cache, and changes nothing") {
+TEST_CASE("a prompt that was computed before is found in the cache, and the text is unchanged") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   ipc::Client client = daemon.connect();
@@ -243,7 +243,7 @@ TEST_CASE("a prompt that was computed before is found in the cache, and changes 
   CHECK(second.ids == first.ids);
 }
 
-TEST_CASE("guesses by lookup and by a draft model: the same text, and done says how many") {
+TEST_CASE("drafts by lookup and by a draft model: the same text, and done reports how many") {
   const Sandbox sandbox;
   std::filesystem::create_directories(sandbox.models());
   write_tiny_model(sandbox.models() / "tiny.gguf", 1);
@@ -295,7 +295,7 @@ TEST_CASE("guesses by lookup and by a draft model: the same text, and done says 
   CHECK(answer.done->usage.drafted_tokens == 0);
 }
 
-TEST_CASE("a context that is too small is an error with both numbers") {
+TEST_CASE("a context that is too small is an error with both sizes") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox, {"worker.context_length=100"});
   ipc::Client client = daemon.connect();
@@ -311,7 +311,7 @@ TEST_CASE("a context that is too small is an error with both numbers") {
   CHECK(run(client, seeded(1, 20)).done.has_value());
 }
 
-TEST_CASE("a deadline ends a request with what it has") {
+TEST_CASE("a deadline ends a request with the text it has so far") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   ipc::Client client = daemon.connect();
@@ -366,7 +366,8 @@ TEST_CASE("tokenize, models, ps, stats and health answer") {
 }
 
 TEST_CASE(
-    "an unknown model is named with those there are; a path is refused; a broken file says why") {
+    "an unknown model's error lists the known ones; a path is refused; a broken file's error gives "
+    "the reason") {
   const Sandbox sandbox;
   write_tiny_model(sandbox.models() / "tiny.gguf", 1);
   std::ofstream(sandbox.models() / "broken.gguf") << "GGUF and then nothing of the kind";
@@ -397,7 +398,7 @@ TEST_CASE(
   CHECK(run(client, request).done.has_value());
 }
 
-TEST_CASE("with room for one model another takes its place once nobody uses it") {
+TEST_CASE("with room for one model, another replaces it once no request uses it") {
   const Sandbox sandbox;
   write_tiny_model(sandbox.models() / "one.gguf", 1);
   write_tiny_model(sandbox.models() / "two.gguf", 2);

@@ -118,7 +118,7 @@ void swap_under_load(const std::vector<std::string>& settings, int clients, int 
   CHECK(by_model.size() == 2);
 }
 
-TEST_CASE("role swaps beside each other under clients that never stop: nothing lost or wrong") {
+TEST_CASE("role swaps with room for both models under continuous clients: nothing lost or wrong") {
   const bool full = tests::full_counts();
   swap_under_load({"limits.max_resident=2", "residency.memory_bytes=1073741824"}, full ? 8 : 4,
                   full ? 20 : 6);
@@ -130,7 +130,7 @@ TEST_CASE("role swaps with room for one model: the old one drains first, nothing
                   full ? 20 : 3);
 }
 
-TEST_CASE("random verbs of an administrator under clients that never stop: nothing lost or wrong") {
+TEST_CASE("random admin verbs under continuous clients: nothing lost or wrong") {
   Sandbox sandbox;
   const Daemon daemon(
       with_models(sandbox),
@@ -196,7 +196,7 @@ TEST_CASE("random verbs of an administrator under clients that never stop: nothi
   CHECK(daemon.wait_until_idle());
 }
 
-TEST_CASE("load, unload and the states between, as the command line tells them") {
+TEST_CASE("load, unload and the states between, as the command line shows them") {
   Sandbox sandbox;
   const Daemon daemon(with_models(sandbox), {"roles.fast=one", "keep_alive_ms.two=1"});
   ipc::Client client = daemon.connect();
@@ -233,7 +233,7 @@ TEST_CASE("load, unload and the states between, as the command line tells them")
   CHECK(models->models[0].memory_bytes > loaded->weight_bytes + loaded->kv_bytes);
 }
 
-TEST_CASE("a model over the budget is refused with the numbers before its memory is taken") {
+TEST_CASE("a model above the budget is refused with the sizes before its memory is taken") {
   Sandbox sandbox;
   const Daemon daemon(with_models(sandbox), {"residency.memory_bytes=20000000"});  // KV is 32 MiB
   ipc::Client client = daemon.connect();
@@ -244,7 +244,8 @@ TEST_CASE("a model over the budget is refused with the numbers before its memory
         std::string::npos);
 }
 
-TEST_CASE("the machine sleeps in mid-stream: the worker is closed, and the text goes on after it") {
+TEST_CASE(
+    "the machine sleeps in mid-stream: the worker is closed, and the text continues afterwards") {
   Sandbox sandbox;
   const Daemon daemon(with_models(sandbox), {"server.sleep_closes=all"});
   ipc::Client client = daemon.connect();
@@ -265,7 +266,7 @@ TEST_CASE("the machine sleeps in mid-stream: the worker is closed, and the text 
   CHECK(answer.done->resumed == 0);  // no death: it was told to
 }
 
-TEST_CASE("under a service manager ready means that a token can be made") {
+TEST_CASE("under a service manager, ready means that a token can be generated") {
   Sandbox sandbox;
   const std::string path = (sandbox.path() / "notify").string();
   const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -293,7 +294,7 @@ TEST_CASE("under a service manager ready means that a token can be made") {
   ::close(fd);
 }
 
-TEST_CASE("a flood over the bound: the surplus is told busy, what was taken ends well") {
+TEST_CASE("a flood above the limit: the surplus gets `busy`, accepted requests end well") {
   Sandbox sandbox;
   const bool full = tests::full_counts();
   const int bound = full ? 256 : 16;

@@ -67,7 +67,7 @@ struct Keys {
   uint16_t port = unused_port();
 };
 
-TEST_CASE("connections over TCP without a key cost no memory, and the owner of a key gets in") {
+TEST_CASE("connections over TCP without a key take no memory, and the owner of a key is admitted") {
   const Sandbox sandbox;
   const Keys keys(sandbox);
   const Daemon daemon(sandbox, keys.settings(sandbox));
@@ -104,7 +104,7 @@ TEST_CASE("connections over TCP without a key cost no memory, and the owner of a
   CHECK(eventually([&] { return ipc::Client::connect(options).ok(); }));
 }
 
-TEST_CASE("a message over TCP that never ends is bounded, and its connection ends alone") {
+TEST_CASE("an endless message over TCP is bounded, and only its connection ends") {
   const Sandbox sandbox;
   const Keys keys(sandbox);
   const Daemon daemon(sandbox, keys.settings(sandbox));

@@ -81,7 +81,7 @@ void check_arguments(const std::string& name, const std::string& text) {
   for (const auto& [key, value] : arguments.items()) CHECK((key == "city" || key == "days"));
 }
 
-TEST_CASE("a call that is demanded is made, and is valid") {
+TEST_CASE("a required tool call is made, and is valid") {
   const Sandbox sandbox;
   write_tiny_model(sandbox.models() / "tiny.gguf", 1, kTemplate);
   const Daemon daemon(sandbox);
@@ -121,7 +121,7 @@ TEST_CASE("a call that is demanded is made, and is valid") {
   CHECK(named.reasons == std::vector<std::string>{"tool_calls", "tool_calls"});
 }
 
-TEST_CASE("calls and their results are told to the model in its template's words") {
+TEST_CASE("tool calls and their results are rendered by the model's template") {
   const Sandbox sandbox;
   write_tiny_model(sandbox.models() / "tiny.gguf", 1, kTemplate);
   const Daemon daemon(sandbox);
@@ -149,7 +149,7 @@ TEST_CASE("calls and their results are told to the model in its template's words
   CHECK(told.calls.empty());
 }
 
-TEST_CASE("what cannot be done with functions is refused by name") {
+TEST_CASE("unsupported requests with tools are refused by name") {
   const Sandbox sandbox;
   write_tiny_model(sandbox.models() / "tiny.gguf", 1, kTemplate);
   write_tiny_model(sandbox.models() / "other.gguf", 1,
@@ -206,7 +206,7 @@ std::vector<Json> events_of(const std::string& stream) {
   return out;
 }
 
-TEST_CASE("calls over HTTP, in every API, whole and streamed") {
+TEST_CASE("tool calls over HTTP, in every API, whole and streamed") {
   const Sandbox sandbox;
   write_tiny_model(sandbox.models() / "tiny.gguf", 1, kTemplate);
   const Daemon daemon(sandbox);
@@ -255,7 +255,7 @@ TEST_CASE("calls over HTTP, in every API, whole and streamed") {
   CHECK(said["content"][0]["type"] == "tool_use");
 }
 
-TEST_CASE("reasoning that the prompt has opened is told apart") {
+TEST_CASE("reasoning that the prompt has opened is separated from the answer") {
   const Sandbox sandbox;
   write_tiny_model(sandbox.models() / "tiny.gguf", 1,
                    "{% for m in messages %}{{ m.role }} {{ m.content.split('</think>')[-1] }} "

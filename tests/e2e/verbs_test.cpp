@@ -36,7 +36,7 @@ Outcome hearth(const Sandbox& sandbox, const std::string& words, const std::stri
           text_of(sandbox.path() / "err")};
 }
 
-TEST_CASE("inspect tells of the bundled model") {
+TEST_CASE("inspect shows the bundled model") {
   const Sandbox sandbox;
   const Outcome text = hearth(sandbox, "inspect tales");
   CHECK(text.status == 0);
@@ -52,7 +52,7 @@ TEST_CASE("inspect tells of the bundled model") {
   CHECK(facts["tokenizer"]["size"] == 4096);
 }
 
-TEST_CASE("inspect of what is no model names the reason") {
+TEST_CASE("inspect of a file that is not a model names the reason") {
   const Sandbox sandbox;
   std::ofstream(sandbox.path() / "no.gguf") << "no model";
   const Outcome outcome = hearth(sandbox, "inspect no.gguf");
@@ -111,7 +111,7 @@ TEST_CASE("render shows the prompt that the model's chat template makes, and its
   CHECK(hearth(sandbox, "render tales --template rag", R"({"messages":[]})").status == 1);
 }
 
-TEST_CASE("the help of cache names all its verbs, whoever answers them") {
+TEST_CASE("the help of cache names all its verbs, wherever they are implemented") {
   const Sandbox sandbox;
   const Outcome help = hearth(sandbox, "cache --help");
   CHECK(help.status == 0);
@@ -121,7 +121,7 @@ TEST_CASE("the help of cache names all its verbs, whoever answers them") {
   }
 }
 
-TEST_CASE("bench measures a shape, and tells of what ceiling") {
+TEST_CASE("bench measures a shape and reports shares of the ceiling") {
   const Sandbox sandbox;
   const Outcome outcome =
       hearth(sandbox, "bench --quick --rounds 1 --read-mib 8 --json --shape tiny --type F16");
@@ -138,7 +138,7 @@ TEST_CASE("bench measures a shape, and tells of what ceiling") {
   }
 }
 
-TEST_CASE("bench writes a shape that everything else reads") {
+TEST_CASE("bench writes a shape as a file that all other verbs read") {
   const Sandbox sandbox;
   CHECK(hearth(sandbox, "bench --write-shape tiny --type Q8_0 tiny.gguf").status == 0);
   const json facts = json::parse(hearth(sandbox, "inspect --json tiny.gguf").out);
@@ -152,7 +152,7 @@ TEST_CASE("bench writes a shape that everything else reads") {
   CHECK(hearth(sandbox, "bench --shape tiny --type nonesuch").status == 1);
 }
 
-TEST_CASE("plan tells sizes and rates of a model and of a shape, before anything is loaded") {
+TEST_CASE("plan shows sizes and rates of a model and of a shape before anything is loaded") {
   const Sandbox sandbox;
   const Outcome outcome =
       hearth(sandbox, "plan tales --bandwidth 10GB/s --memory 1GiB --context 64 --json");
@@ -173,7 +173,7 @@ TEST_CASE("plan tells sizes and rates of a model and of a shape, before anything
   CHECK(hearth(sandbox, "plan tales --context 1000000").status == 1);
 }
 
-TEST_CASE("quantize writes a smaller model, perplexity says how far it is from the first") {
+TEST_CASE("quantize writes a smaller model, perplexity measures its distance from the original") {
   const Sandbox sandbox;
   const Outcome written = hearth(sandbox, "quantize tales q8.gguf --type q8_0");
   CHECK(written.status == 0);
@@ -199,7 +199,7 @@ TEST_CASE("quantize writes a smaller model, perplexity says how far it is from t
   CHECK(hearth(sandbox, "quantize tales --type Q8_0").status == 2);
 }
 
-TEST_CASE("pull refuses what it should before it asks anybody") {
+TEST_CASE("pull refuses invalid sources before it connects") {
   const Sandbox sandbox;
   const Outcome plain = hearth(sandbox, "pull http://models.example/a.gguf");
   CHECK(plain.status == 1);
@@ -210,7 +210,7 @@ TEST_CASE("pull refuses what it should before it asks anybody") {
   CHECK(hearth(sandbox, "pull --help").out.find("--sha256") != std::string::npos);
 }
 
-TEST_CASE("Ctrl-C while a shape is written leaves nothing behind") {
+TEST_CASE("Ctrl-C while a shape is written leaves no file") {
   for (const int number : {SIGINT, SIGTERM}) {
     const Sandbox sandbox;
     const std::filesystem::path file = sandbox.path() / "m.gguf", part = file.string() + ".part";

@@ -51,7 +51,7 @@ void rewrite(const fs::path& from, const fs::path& to,
 
 const auto kNoMore = [](models::GgufWriter&) {};
 
-TEST_CASE("a daemon of one's own is started, takes a file by its path, and is stopped") {
+TEST_CASE("a user's own daemon is started, takes a file by its path, and is stopped") {
   const Sandbox sandbox;
   fs::create_directory(sandbox.path() / "elsewhere");
   write_tiny_model(sandbox.path() / "elsewhere/Own.GGUF", 1);
@@ -74,7 +74,7 @@ TEST_CASE("a daemon of one's own is started, takes a file by its path, and is st
   CHECK(run_hearth(sandbox, "ps").status == 3);
 }
 
-TEST_CASE("words are a message to a model with a template; what is piped in follows them") {
+TEST_CASE("words are a message to a model with a template; piped input follows them") {
   const Sandbox sandbox;
   write_tiny_model(sandbox.models() / "tiny.gguf", 1, kWordsTemplate);
   const Daemon daemon(sandbox);
@@ -131,7 +131,7 @@ TEST_CASE("a piped conversation is one question, and only the answer goes to std
   CHECK(plain.err.find("has no chat template") != std::string::npos);
 }
 
-TEST_CASE("a conversation that fills the context names the way out") {
+TEST_CASE("a full conversation's error names /new") {
   const Sandbox sandbox;
   write_tiny_model(sandbox.models() / "tiny.gguf", 1, kWordsTemplate);
   const Daemon daemon(sandbox, {"worker.context_length=64"});
@@ -143,7 +143,7 @@ TEST_CASE("a conversation that fills the context names the way out") {
   CHECK_MESSAGE(cut.err.find("the context is full; /new") != std::string::npos, cut.err);
 }
 
-TEST_CASE("tokens are drawn alike over every way: as the file says, else the configuration") {
+TEST_CASE("sampling defaults are equal over every API: the file's own, else the configuration's") {
   const Sandbox sandbox;
   const fs::path tiny = sandbox.models() / "plain.gguf", cold = sandbox.models() / "cold.gguf";
   write_tiny_model(tiny, 1);
@@ -190,7 +190,7 @@ TEST_CASE("tokens are drawn alike over every way: as the file says, else the con
   CHECK(told("plain")["top_k"] == 3);
 }
 
-TEST_CASE("facts of a model file are known before it is loaded, and stay the same") {
+TEST_CASE("facts of a model file are known before it is loaded, and do not change") {
   const Sandbox sandbox;
   const fs::path tiny = sandbox.models() / "plain.gguf";
   write_tiny_model(tiny, 1, kWordsTemplate);
@@ -257,7 +257,7 @@ TEST_CASE("a model with a NaN among its weights is refused when it is loaded") {
   }
 }
 
-TEST_CASE("a file that is no model fails with what it is, wherever it is met") {
+TEST_CASE("a file that is not a model is refused with what it is, by every verb") {
   const Sandbox sandbox;
   write_tiny_model(sandbox.models() / "tiny.gguf", 1);
   std::ofstream(sandbox.models() / "page.gguf") << "<!DOCTYPE html><html></html>";
@@ -270,7 +270,7 @@ TEST_CASE("a file that is no model fails with what it is, wherever it is met") {
   }
 }
 
-TEST_CASE("what steps cost is kept from one life to the next; what was not measured is not told") {
+TEST_CASE("measured step costs survive a restart; unmeasured times are not shown") {
   const Sandbox sandbox;
   write_tiny_model(sandbox.models() / "tiny.gguf", 1);
   const fs::path folder = sandbox.state() / "prices";
@@ -305,7 +305,7 @@ TEST_CASE("what steps cost is kept from one life to the next; what was not measu
   CHECK(restored.timings.saved_ms == 0);
 }
 
-TEST_CASE("the help of verbs that other programs know fits 80 columns, too") {
+TEST_CASE("the help of verbs that other programs implement fits 80 columns, too") {
   const Sandbox sandbox;
   for (const char* verb : {"inspect", "plan", "bench", "perplexity", "quantize", "convert",
                            "render", "cache", "cache ls", "pull"}) {

@@ -75,7 +75,7 @@ void make_folder(const fs::path& folder, const json& recording) {
   write(folder / "model.safetensors", safetensors_of(recording));
 }
 
-TEST_CASE("convert: logits of every family are those of the published files") {
+TEST_CASE("convert: logits of every family equal those of the published files") {
   const std::vector<std::string> names = recorded("");
   REQUIRE(names.size() >= 17);
   const std::vector<NamedTable> tables = all_tables();
@@ -162,7 +162,7 @@ TEST_CASE("convert: a folder of shards is one model, and a name in two of them i
   CHECK_FALSE(fs::exists(out.path() / "c.gguf"));
 }
 
-TEST_CASE("convert: token ids are those of the published tokenizer") {
+TEST_CASE("convert: token ids equal those of the published tokenizer") {
   const std::vector<std::string> names = recorded("tokenizer_");
   REQUIRE(names.size() >= 6);
   const json recording = read_json(kFolder / "qwen2.json");
@@ -207,7 +207,7 @@ struct Refusal {
   const char* names;  // is in the message
 };
 
-TEST_CASE("convert: what is not computed is refused by name") {
+TEST_CASE("convert: unsupported models are refused by name") {
   const std::vector<Refusal> refusals = {
       {"family", [](json& r) { r["config"]["model_type"] = "mamba"; }, ErrorCode::kUnsupported,
        "mamba"},
@@ -260,7 +260,7 @@ TEST_CASE("convert: what is not computed is refused by name") {
   }
 }
 
-TEST_CASE("convert: tokenizers that are not known or contradict themselves are refused by name") {
+TEST_CASE("convert: tokenizers that are unknown or inconsistent are refused by name") {
   const json good = read_json(kFolder / "tokenizer_qwen2.json");
   const std::vector<Refusal> refusals = {
       {"model", [](json& t) { t["model"]["type"] = "WordPiece"; }, ErrorCode::kUnsupported,

@@ -42,7 +42,7 @@ int others(const Rows& logits, const FamilyModel& model, const std::vector<int32
   return count;
 }
 
-TEST_CASE("families: logits are PyTorch's, ids are PyTorch's and llama.cpp's") {
+TEST_CASE("families: logits equal PyTorch's, ids equal PyTorch's and llama.cpp's") {
   const std::vector<NamedTable> tables = quiet_tables();
   const std::vector<std::string> names = family_names();
   REQUIRE(names.size() >= 16);
@@ -71,7 +71,7 @@ TEST_CASE("families: logits are PyTorch's, ids are PyTorch's and llama.cpp's") {
   }
 }
 
-TEST_CASE("families: f16 KV decides no step otherwise that is not nearly a tie") {
+TEST_CASE("families: f16 KV changes a token only where the choice is nearly a tie") {
   for (const std::string& name : family_names()) {
     const FamilyModel model = read_family(name);
     const OwnedFile owned(model.file_bytes(DType::kF32));
@@ -83,7 +83,7 @@ TEST_CASE("families: f16 KV decides no step otherwise that is not nearly a tie")
   }
 }
 
-TEST_CASE("families: alone, chunked and batched, the same bits") {
+TEST_CASE("families: alone, chunked and batched give the same bits") {
   for (const std::string& name : family_names()) {
     const FamilyModel model = read_family(name);
     const OwnedFile owned(model.file_bytes(DType::kQ8_0));

@@ -47,7 +47,7 @@ TEST_CASE("logits equal the formulas, for every shape, on every table") {
   }
 }
 
-TEST_CASE("weights in half precision cost about their rounding") {
+TEST_CASE("weights in half precision differ by about their rounding") {
   const LlamaShape shape = llama_shapes()[0];
   const RandomLlama model(shape, 8);
   const OwnedFile owned(model.file_bytes(DType::kF16));
@@ -61,7 +61,7 @@ TEST_CASE("weights in half precision cost about their rounding") {
   }
 }
 
-TEST_CASE("every table's logits are within bounds of the reference's, of Q8_0 and F32 weights") {
+TEST_CASE("every table's logits are within bounds of the reference's, with Q8_0 and F32 weights") {
   // Widths that are multiples of 32, so that every matrix is Q8_0 and goes through int8 products.
   LlamaShape shape = llama_shapes()[0];
   shape.tied = true;
@@ -105,7 +105,7 @@ TEST_CASE("every table's logits are within bounds of the reference's, of Q8_0 an
   }
 }
 
-TEST_CASE("alone, chunked, batched, on one thread: the logits are the same bits") {
+TEST_CASE("alone, chunked, batched and on one thread, logits have the same bits") {
   for (const DType weight_type : {DType::kF32, DType::kF16, DType::kQ8_0}) {
     for (const DType kv_type : {DType::kF32, DType::kF16, DType::kQ8_0}) {
       if (kv_type == DType::kQ8_0 && weight_type != DType::kQ8_0) continue;

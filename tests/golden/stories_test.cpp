@@ -23,7 +23,7 @@ struct Stories {
 };
 constexpr const char* kAbsent = "no HEARTH_TEST_DATA/models/stories260K-*";
 
-TEST_CASE("stories260K says word for word what was recorded, on every table with F32 KV") {
+TEST_CASE("stories260K gives the recorded text on every table with F32 KV") {
   const Stories stories;
   if (!stories.present()) HEARTH_SKIP(kAbsent);
   const models::GgufFile file = stories.file();
@@ -33,7 +33,7 @@ TEST_CASE("stories260K says word for word what was recorded, on every table with
   for (const NamedTable& table : all_tables()) check_equal(file, table, cases, 2e-4);
 }
 
-TEST_CASE("stories260K with F16 KV differs first where it was nearly a tie") {
+TEST_CASE("stories260K with F16 KV first differs where the choice was nearly a tie") {
   const Stories stories;
   if (!stories.present()) HEARTH_SKIP(kAbsent);
   const models::GgufFile file = stories.file();
@@ -58,7 +58,7 @@ TEST_CASE("stories260K: prompts encode and texts decode as recorded") {
   }
 }
 
-TEST_CASE("stories260K: what the model says about itself") {
+TEST_CASE("stories260K: the model's metadata") {
   const Stories stories;
   if (!stories.present()) HEARTH_SKIP(kAbsent);
   const models::GgufFile file = stories.file();

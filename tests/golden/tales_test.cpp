@@ -45,7 +45,7 @@ models::GgufFile open(const Bundled& b) {
   return std::move(opened).value();
 }
 
-TEST_CASE("the bundled models say what was recorded, on every table, with F32 and F16 KV") {
+TEST_CASE("the bundled models give the recorded text on every table, with F32 and F16 KV") {
   const auto models = bundled();
   if (models.empty()) HEARTH_SKIP(kAbsent);
   for (const Bundled& b : models) {

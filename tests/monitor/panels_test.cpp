@@ -38,7 +38,7 @@ void check_places(const Drawn& drawn, std::initializer_list<const char*> places)
   }
 }
 
-TEST_CASE("blocks: each cell's state is read back from the map's pixels") {
+TEST_CASE("blocks: each cell's state can be read back from the map's pixels") {
   HEARTH_SCREEN(offscreen);
   for (const bool dark : {true, false}) {
     Drawn drawn(*offscreen, recording(), dark);
@@ -71,7 +71,7 @@ TEST_CASE("blocks: each cell's state is read back from the map's pixels") {
   }
 }
 
-TEST_CASE("requests: the table says what the recording says") {
+TEST_CASE("requests: the table shows what the recording holds") {
   HEARTH_SCREEN(offscreen);
   Drawn drawn(*offscreen, recording());
   drawn.show(Panel::kRequests);
@@ -99,7 +99,7 @@ TEST_CASE("requests: the table says what the recording says") {
   check_places(drawn, {"requests/life/what", "requests/119/Owner"});
 }
 
-TEST_CASE("every panel: headlines, axes and legends are there, dark and light") {
+TEST_CASE("every panel: headlines, axes and legends are drawn, dark and light") {
   HEARTH_SCREEN(offscreen);
   for (const bool dark : {true, false}) {
     Drawn drawn(*offscreen, recording(), dark);
@@ -144,7 +144,7 @@ TEST_CASE("every panel: headlines, axes and legends are there, dark and light") 
   }
 }
 
-TEST_CASE("a GPU that tells has its line and its power, and prefixes behind it theirs") {
+TEST_CASE("a GPU that reports values gets its line and power, and its prefixes their tier") {
   HEARTH_SCREEN(offscreen);
   std::vector<ipc::StreamMessage> messages = recording();
   const auto last =
@@ -173,7 +173,7 @@ TEST_CASE("a GPU that tells has its line and its power, and prefixes behind it t
   CHECK(drawn.text("cache/store/ram_chunks") == "17, 3");
 }
 
-TEST_CASE("the same recording is the same picture") {
+TEST_CASE("the same recording gives the same picture") {
   HEARTH_SCREEN(offscreen);
   Drawn first(*offscreen, recording()), second(*offscreen, recording());
   first.show(Panel::kNow);
@@ -196,7 +196,7 @@ TEST_CASE("the same recording is the same picture") {
   CHECK(others < first.picture.rgba.size() / 1000);
 }
 
-TEST_CASE("no daemon, and a daemon that is gone, are states that are drawn") {
+TEST_CASE("a missing daemon and a lost daemon are drawn as states") {
   HEARTH_SCREEN(offscreen);
   Drawn drawn(*offscreen, {});
   for (int panel = 0; panel < kNumPanels; ++panel) drawn.show(static_cast<Panel>(panel));
@@ -209,7 +209,7 @@ TEST_CASE("no daemon, and a daemon that is gone, are states that are drawn") {
   CHECK(lost.text("side/age") == "heard 5 s ago");
 }
 
-TEST_CASE("a hostile recording is drawn, and nothing of it is obeyed") {
+TEST_CASE("a hostile recording is drawn, and none of its control characters act") {
   HEARTH_SCREEN(offscreen);
   std::vector<ipc::StreamMessage> messages = made_recording(2, 4, 64);
   const int64_t now_us = messages.back().time_us;
@@ -310,7 +310,7 @@ TEST_CASE("keyboard and mouse: panels, theme, selection, cancel with confirmatio
   io.MousePos = {-1e6f, -1e6f};
 }
 
-TEST_CASE("models and prefixes: what can be done with them, and what came of it") {
+TEST_CASE("models and prefixes: actions and their results") {
   HEARTH_SCREEN(offscreen);
   Drawn drawn(*offscreen, recording());
   std::vector<Command> asked;
@@ -387,7 +387,7 @@ TEST_CASE("models and prefixes: what can be done with them, and what came of it"
   io.MousePos = {-1e6f, -1e6f};
 }
 
-TEST_CASE("settings are kept, and rubbish in their file is left aside") {
+TEST_CASE("settings are saved, and garbage in their file is ignored") {
   Settings settings;
   settings.dark = false;
   settings.panel = Panel::kCache;

@@ -278,7 +278,7 @@ TEST_CASE("kv_store: the reference's bytes on every variant; slot -1 stores noth
   }
 }
 
-TEST_CASE("kv_store in q8_0: what is read back is near, or not finite where the value was not") {
+TEST_CASE("kv_store in q8_0: values read back are close, or not finite where they were not") {
   const Case c{
       .kv_type = DType::kQ8_0, .heads = 1, .kv_heads = 1, .head_dim = 40, .sequences = {{1, 1}}};
   // A single position has weight 1, so attention returns its V as stored.
@@ -305,7 +305,7 @@ TEST_CASE("kv_store in q8_0: what is read back is near, or not finite where the 
   }
 }
 
-TEST_CASE("q8_0 KV takes 34 bytes per 32 values, whatever the head's width is") {
+TEST_CASE("q8_0 KV takes 34 bytes per 32 values, whatever the head's width") {
   CHECK(kv_layer_bytes(DType::kQ8_0, 16, 8, 64) == 2 * 16 * 8 * 2 * 34);
   CHECK(kv_layer_bytes(DType::kQ8_0, 48, 3, 40) == 2 * 48 * 3 * (40 + 2 * 2));
   CHECK(kv_layer_bytes(DType::kF16, 16, 8, 64) == 2 * 16 * 8 * 64 * 2);

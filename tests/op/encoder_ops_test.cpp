@@ -40,7 +40,7 @@ void compare(const std::string& what, const Op& op, float bound, DType kv_type =
   }
 }
 
-TEST_CASE("layer_norm: every width, in place, around a mean that is far from 0") {
+TEST_CASE("layer_norm: every width, in place, around a mean far from 0") {
   Random random(seed_or(51));
   for (const int64_t width : {1, 7, 8, 15, 16, 17, 64, 100, 384, 1024}) {
     const Tensor weight = random_tensor(52, DType::kF32, 1, width);
@@ -75,7 +75,7 @@ TEST_CASE("layer_norm: every width, in place, around a mean that is far from 0")
   }
 }
 
-TEST_CASE("layer_norm is the formula") {
+TEST_CASE("layer_norm equals the formula") {
   const Tensor ones{"w", DType::kF32, 1, 2, std::vector<std::byte>(8)};
   const Batch batch(1);
   Tensor weight = ones, bias = ones;
@@ -176,7 +176,7 @@ Matrix attend(const OpTable& table, const EncoderOps& ops, const std::vector<int
   return rows;
 }
 
-TEST_CASE("attention to all: the reference's rows, and the same bits alone and beside others") {
+TEST_CASE("attention to all: equals the reference, and has the same bits alone and in a batch") {
   for (const DType type : {DType::kF32, DType::kF16}) {
     for (const int32_t head_dim : {16, 24, 64}) {
       for (const int32_t length : {1, 2, 16, 33, 530}) {
@@ -198,7 +198,7 @@ TEST_CASE("attention to all: the reference's rows, and the same bits alone and b
   }
 }
 
-TEST_CASE("attention to all sees what is behind: the first row of two is a mean of both values") {
+TEST_CASE("attention to all sees later positions: the first row of two is a mean of both values") {
   const EncoderOps ops = encoder_ops(reference()).value();
   const Matrix one = attend(reference(), ops, {2}, DType::kF32, 16, 1, 2);
   // Attention to what is in front would give the first row the first value alone, which lies

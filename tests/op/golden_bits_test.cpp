@@ -184,7 +184,7 @@ constexpr TypeBits kAttentionBits[] = {{DType::kF32, 0x0aa8dea8cef13315},
 constexpr uint64_t kRowBits = 0x38f8d791e66148cf;
 constexpr uint64_t kInputBits = 0x1c209c1e29d3e8e9;
 
-TEST_CASE("variants of one numerics_id have the recorded bits, whatever they are built for") {
+TEST_CASE("variants with one numerics_id have the recorded bits, whatever CPU they are built for") {
   // What goes in: other numbers here would be another standard library's, and no fault of an op.
   Hash inputs;
   inputs.add(random_matrix(72, 70, 512, 3));

@@ -101,7 +101,7 @@ void while_packing(const OpTable& late, uint64_t part, const Check& check) {
   }
 }
 
-TEST_CASE("products with weights that are packed late have the same bits") {
+TEST_CASE("products with weights packed late have the same bits") {
   Random random(seed_or(71));
   for (const Late& ops : pairs()) {
     CAPTURE(ops.late.device.variant);
@@ -129,7 +129,7 @@ TEST_CASE("products with weights that are packed late have the same bits") {
   }
 }
 
-TEST_CASE("rows of a table and experts that are packed late have the same bits") {
+TEST_CASE("rows of a table and experts packed late have the same bits") {
   Random random(seed_or(72));
   for (const Late& ops : pairs()) {
     CAPTURE(ops.late.device.variant);
@@ -156,7 +156,7 @@ TEST_CASE("rows of a table and experts that are packed late have the same bits")
   }
 }
 
-TEST_CASE("what is packed late is let go when it is packed, or when its weight ends") {
+TEST_CASE("the source of late packing is released when it is packed or its weight ends") {
   const OpTable ops = cpu_ops({.num_threads = 1, .variant = ""}, Packing::kLate).value();
   void* state = ops.state.get();
   CHECK(ops.pack_more(state, 1) == 0);
@@ -187,7 +187,7 @@ TEST_CASE("what is packed late is let go when it is packed, or when its weight e
   CHECK(ops.pack_more(state, 1) == 0);
 }
 
-TEST_CASE("tensors without an owner, vectors, and all of them by default are packed at once") {
+TEST_CASE("tensors without an owner, vectors, and by default all tensors are packed at once") {
   const Kept matrix(random_tensor(8, DType::kF32, 16, 64));
   const Kept vector(random_tensor(9, DType::kF32, 1, 64));
   const OpTable late = cpu_ops({.num_threads = 1, .variant = ""}, Packing::kLate).value();

@@ -219,22 +219,22 @@ void check_row_alone(DType dtype, int64_t cols, uint32_t seed) {
   }
 }
 
-TEST_CASE("matmul: a row has the same bits alone, among others and on any number of threads") {
+TEST_CASE("matmul: a row has the same bits alone, in a batch and on any number of threads") {
   const uint32_t seed = seed_or(12);
   CAPTURE(seed);
   for (const DType dtype : kPlainTypes) check_row_alone(dtype, 2080, seed);
   check_row_alone(DType::kQ8_0, 2080, seed);
 }
 
-TEST_CASE("matmul: blocks of 32, a row has the same bits alone and among others") {
+TEST_CASE("matmul: blocks of 32, a row has the same bits alone and in a batch") {
   for (const DType dtype : kBlockTypes) check_row_alone(dtype, full_counts() ? 2080 : 416, 12);
 }
 
-TEST_CASE("matmul: blocks of 256, a row has the same bits alone and among others") {
+TEST_CASE("matmul: blocks of 256, a row has the same bits alone and in a batch") {
   for (const DType dtype : kSuperTypes) check_row_alone(dtype, full_counts() ? 2048 : 512, 12);
 }
 
-TEST_CASE("matmul: any bytes at all are computed with: infinite and NaN scales, every code") {
+TEST_CASE("matmul: any bytes can be computed with: infinite and NaN scales, every code") {
   // What a hostile file holds. Nothing to compare but that all variants do the same.
   for (const DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
                             DType::kIQ4_NL, DType::kMXFP4, DType::kQ2_K, DType::kQ3_K, DType::kQ4_K,
@@ -309,7 +309,7 @@ TEST_CASE("matmul: extreme Q8_0 blocks are exact where the sum is") {
   }
 }
 
-TEST_CASE("matmul: scales at the ends of f16, zero blocks, tiny and infinite activations") {
+TEST_CASE("matmul: scales at the limits of f16, zero blocks, tiny and infinite activations") {
   const uint16_t largest = 0x7bff;
   const uint16_t least = 0x0001;
   const Tensor tensor = q8_0_row({{largest, 127}, {0, 77}, {least, -128}, {largest, -127}}, 16);
@@ -337,7 +337,7 @@ TEST_CASE("matmul: scales at the ends of f16, zero blocks, tiny and infinite act
   }
 }
 
-TEST_CASE("matmul: a NaN reaches its own row only") {
+TEST_CASE("matmul: a NaN reaches only its own row") {
   for (const DType dtype : {DType::kF32, DType::kQ8_0}) {
     const Case c{.joined = {{dtype, 40}}, .cols = 64, .tokens = 14};
     Random random(3);

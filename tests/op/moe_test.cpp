@@ -50,7 +50,7 @@ Route route(const OpTable& ops, Matrix& logits, int32_t top_k, bool normalize, f
   return out;
 }
 
-TEST_CASE("moe_route: the largest logits in falling order, their share of the softmax") {
+TEST_CASE("moe_route: the largest logits in descending order, with their share of the softmax") {
   Random random(seed_or(51));
   for (const int32_t experts : {1, 2, 8, 60, 128}) {
     for (const int32_t top_k : {1, 2, 8}) {

@@ -280,7 +280,7 @@ TEST_CASE("rope: both pairings, partial rotation, far positions") {
   }
 }
 
-TEST_CASE("gated activation: both kinds, far out to both sides") {
+TEST_CASE("gated activation: both kinds, far out on both sides") {
   for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
     for (const int64_t width : kWidths) {
       const Batch batch(7);
@@ -376,7 +376,7 @@ TEST_CASE("gather_rows and copy_blocks move bytes") {
   }
 }
 
-TEST_CASE("row ops: a row has the same bits alone and among others") {
+TEST_CASE("row ops: a row has the same bits alone and in a batch") {
   Random random(seed_or(38));
   const Tensor weight = random_tensor(39, DType::kF32, 1, 300);
   Matrix x(40, 600);

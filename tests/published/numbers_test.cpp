@@ -143,22 +143,22 @@ void forecasts_equal(const Model& model) {
   CHECK(halves(file, {}) == doctest::Approx(theirs_windows.at("nll").get<double>()).epsilon(5e-3));
 }
 
-TEST_CASE("SmolLM2 in F32: token ids and greedy ids are llama.cpp's") {
+TEST_CASE("SmolLM2 in F32: token ids and greedy ids equal llama.cpp's") {
   HEARTH_NEEDS_MODEL(kSmolLm2);
   ids_equal(kSmolLm2);
 }
 
-TEST_CASE("SmolLM2: likelihoods are llama.cpp's, KL of Q4_1 is at most 1.05 times its") {
+TEST_CASE("SmolLM2: likelihoods equal llama.cpp's, KL of Q4_1 is at most 1.05 times its") {
   HEARTH_NEEDS_MODEL(kSmolLm2);
   forecasts_equal(kSmolLm2);
 }
 
-TEST_CASE("Gemma 3 in F32: token ids and greedy ids are llama.cpp's") {
+TEST_CASE("Gemma 3 in F32: token ids and greedy ids equal llama.cpp's") {
   HEARTH_NEEDS_MODEL(kGemma3);
   ids_equal(kGemma3);
 }
 
-TEST_CASE("Gemma 3: likelihoods are llama.cpp's, KL of Q4_K_M is at most 1.05 times its") {
+TEST_CASE("Gemma 3: likelihoods equal llama.cpp's, KL of Q4_K_M is at most 1.05 times its") {
   HEARTH_NEEDS_MODEL(kGemma3);
   forecasts_equal(kGemma3);
 }

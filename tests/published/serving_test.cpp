@@ -95,7 +95,7 @@ TEST_CASE("SmolLM2: a conversation has the same answer over ZeroMQ, OpenAI's API
   CHECK(message["usage"]["output_tokens"] == plain.done->usage.output_tokens);
 }
 
-TEST_CASE("SmolLM2: answers bound to a schema are valid against it") {
+TEST_CASE("SmolLM2: answers bound to a schema are valid") {
   HEARTH_NEEDS_MODEL(kSmolLm2);
   const Sandbox sandbox;
   link_models(sandbox, {file_of(kSmolLm2)});

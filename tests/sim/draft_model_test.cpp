@@ -45,7 +45,7 @@ Request varied_request(RequestId id) {
   return request;
 }
 
-TEST_CASE("a copy of the model is a perfect draft: every guess is accepted") {
+TEST_CASE("a copy of the model is a perfect draft: every drafted token is accepted") {
   for (int32_t width = 1; width <= 8; ++width) {
     for (const std::vector<int32_t>& windows :
          {std::vector{0}, std::vector{0, 40}, std::vector{24}}) {
@@ -68,7 +68,7 @@ TEST_CASE("a copy of the model is a perfect draft: every guess is accepted") {
   }
 }
 
-TEST_CASE("a spoiled draft is right in part, and the text is the same") {
+TEST_CASE("a spoiled draft is partly right, and the text is unchanged") {
   const FakeModelConfig model;
   Simulation sim(with_width(4), model, model);
   sim.draft().after_step = [&](const models::StepArgs& args) {
@@ -89,7 +89,7 @@ TEST_CASE("a spoiled draft is right in part, and the text is the same") {
   CHECK(2 * counts.accepted_tokens > counts.drafted_tokens);
 }
 
-TEST_CASE("a draft that replays is as good as the pattern, and computes as if it guessed") {
+TEST_CASE("a replayed draft is as accurate as its pattern, and computes as a real one would") {
   FakeModelConfig model;
   FakeModelConfig draft = model;
   Simulation sim(with_width(3), model, draft);
@@ -118,7 +118,7 @@ TEST_CASE("a draft that replays is as good as the pattern, and computes as if it
   CHECK(most_rows <= 6);
 }
 
-TEST_CASE("who asks for no draft model gets none") {
+TEST_CASE("a request that asks for no draft model gets none") {
   const FakeModelConfig model;
   Simulation sim(with_width(3), model, model);
   Request request = make_request(1, 10, 30);
@@ -132,7 +132,7 @@ TEST_CASE("who asks for no draft model gets none") {
   CHECK(sim.record(2).done->speculation.drafted_tokens > 0);
 }
 
-TEST_CASE("the warm-up says what a draft promises; one that promises nothing can be dropped") {
+TEST_CASE("the warm-up reports what a draft promises; one that promises nothing can be dropped") {
   FakeModelConfig model;
   model.windows = {8};
   model.cost = {10'000, 300, 0};
@@ -171,7 +171,7 @@ TEST_CASE("the warm-up says what a draft promises; one that promises nothing can
   }
 }
 
-TEST_CASE("a draft that computes no numbers guesses nothing") {
+TEST_CASE("a draft whose logits are not finite drafts nothing") {
   const FakeModelConfig model;
   Simulation sim(with_width(4), model, model);
   sim.draft().after_step = [](const models::StepArgs& args) {
@@ -185,7 +185,8 @@ TEST_CASE("a draft that computes no numbers guesses nothing") {
   CHECK(sim.engine().snapshot().speculation.drafted_tokens == 0);
 }
 
-TEST_CASE("a draft of another vocabulary is refused; one of a shorter context stops at its end") {
+TEST_CASE(
+    "a draft with another vocabulary is refused; one with a shorter context stops at its end") {
   const FakeModelConfig model;
   FakeModelConfig other = model;
   other.vocab_size = 60;
@@ -213,7 +214,7 @@ TEST_CASE("a draft of another vocabulary is refused; one of a shorter context st
   CHECK(sim.record(2).done->speculation.drafted_tokens == 0);
 }
 
-TEST_CASE("too few blocks for all shadows: some guess less, nothing else") {
+TEST_CASE("with too few blocks for all drafts some requests draft less, and nothing else changes") {
   FakeModelConfig model;
   EngineConfig config = with_width(3);
   config.speculation.draft_kv_bytes = 2 * 16 * 16 * 8;  // eight blocks
@@ -230,7 +231,7 @@ TEST_CASE("too few blocks for all shadows: some guess less, nothing else") {
   CHECK(counts.accepted_tokens == counts.drafted_tokens);
 }
 
-TEST_CASE("a draft that is behind never delays a first token") {
+TEST_CASE("a draft that has to catch up never delays a first token") {
   FakeModelConfig model;
   model.context_length = 2048;
   model.windows = {16};  // less to hash
@@ -306,7 +307,7 @@ int64_t decode_us(const FakeModelConfig& model, const FakeModelConfig* draft, bo
   return last - first;
 }
 
-TEST_CASE("a draft model is used where it pays, and never slower than plain") {
+TEST_CASE("a draft model is used where it pays, and is never slower than plain decoding") {
   FakeModelConfig model;
   model.windows = {8};  // less to hash
   model.cost = {10'000, 300, 0};

@@ -21,7 +21,7 @@ EngineConfig small() {
   return config;
 }
 
-TEST_CASE("predicted memory is what is allocated, to the byte") {
+TEST_CASE("predicted memory equals allocated memory, to the byte") {
   for (const uint64_t kv_bytes : {uint64_t{0}, uint64_t{100'000}, uint64_t{3'000'000}}) {
     FakeModelConfig model;
     model.windows = {0, 100};
@@ -39,7 +39,7 @@ TEST_CASE("predicted memory is what is allocated, to the byte") {
   }
 }
 
-TEST_CASE("a configuration that cannot be is refused by name") {
+TEST_CASE("an impossible configuration is refused by name") {
   const auto error_of = [](auto change, uint64_t limit = UINT64_MAX) {
     EngineConfig config;
     config.kv_type = kernels::DType::kF32;
@@ -79,7 +79,7 @@ Error refused(Simulation& sim, const Request& request) {
   return *sim.record(request.id).error;
 }
 
-TEST_CASE("what cannot run is refused with its numbers") {
+TEST_CASE("a request that cannot run is refused with the sizes") {
   EngineConfig config = small();
   config.kv_bytes = 10 * 512;  // 10 blocks: 2 layers of 256 bytes each
   config.scheduler.max_seqs = 4;
@@ -124,7 +124,7 @@ TEST_CASE("what cannot run is refused with its numbers") {
   CHECK(sim.record(20).done.has_value());
 }
 
-TEST_CASE("a full queue is busy, and only for those who come too late") {
+TEST_CASE("a full queue is busy, only for requests that arrive when it is full") {
   EngineConfig config = small();
   config.scheduler.max_seqs = 1;
   config.scheduler.max_queue = 3;
@@ -135,7 +135,7 @@ TEST_CASE("a full queue is busy, and only for those who come too late") {
   for (RequestId id = 4; id <= 5; ++id) CHECK(sim.record(id).error->code == ErrorCode::kBusy);
 }
 
-TEST_CASE("a token that is not finite fails its request and no other") {
+TEST_CASE("logits that are not finite fail their own request and no other") {
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
         -std::numeric_limits<float>::infinity()}) {
@@ -160,7 +160,7 @@ TEST_CASE("a token that is not finite fails its request and no other") {
   }
 }
 
-TEST_CASE("prefixes are found under the same salt only, which is the owner's by default") {
+TEST_CASE("prefixes are found only under the same salt, by default the owner's") {
   Simulation sim(small(), {});
   Request request = make_request(1, 64, 4);
   const auto cached = [&](const std::string& owner, const std::string& salt) {
@@ -181,7 +181,7 @@ TEST_CASE("prefixes are found under the same salt only, which is the owner's by 
   CHECK(cached("uid:2", "shared") == 0);
 }
 
-TEST_CASE("a deadline ends a request where it stands") {
+TEST_CASE("a deadline ends a request in any state") {
   EngineConfig config = small();
   config.scheduler.max_seqs = 1;
   Simulation sim(config, {});
@@ -201,7 +201,7 @@ TEST_CASE("a deadline ends a request where it stands") {
   CHECK_FALSE(sim.record(2).started.has_value());
 }
 
-TEST_CASE("cancelling several samples before and after they exist says so for each") {
+TEST_CASE("cancelling several samples before and after they exist is reported for each") {
   for (const int steps : {0, 1, 2, 8}) {
     CAPTURE(steps);
     EngineConfig config = small();
@@ -223,7 +223,7 @@ TEST_CASE("cancelling several samples before and after they exist says so for ea
   }
 }
 
-TEST_CASE("one sample ends from outside, the others go on") {
+TEST_CASE("one sample is ended from outside, the others continue") {
   Simulation sim(small(), {});
   Request request = make_request(1, 30, 20);
   request.n = 3;
@@ -241,7 +241,7 @@ TEST_CASE("one sample ends from outside, the others go on") {
   CHECK(record.done.has_value());
 }
 
-TEST_CASE("a resumed request goes on as if nothing had happened") {
+TEST_CASE("a resumed request continues as if it had not been interrupted") {
   Request request = make_request(1, 40, 24);
   request.n = 3;
   request.sampling.temperature = 0.9f;
@@ -302,7 +302,7 @@ TEST_CASE("prompt logprobs are those of each next prompt token, at any chunk siz
   }
 }
 
-TEST_CASE("those who wait or prefill are told how it stands, ten times a second") {
+TEST_CASE("requests that wait or prefill get progress ten times a second") {
   FakeModelConfig model;
   model.cost = {5'000, 1'000, 0};
   EngineConfig config = small();
@@ -333,7 +333,7 @@ TEST_CASE("those who wait or prefill are told how it stands, ten times a second"
   CHECK(sim.record(3).progress.back().estimate_us <= first_us);
 }
 
-TEST_CASE("warming up teaches the scheduler and leaves no trace") {
+TEST_CASE("the warm-up teaches the scheduler and leaves no other state") {
   FakeModelConfig model;
   model.cost = {40'000, 1'000, 0};
   Simulation sim(small(), model);
@@ -355,7 +355,7 @@ TEST_CASE("warming up teaches the scheduler and leaves no trace") {
   sim.check_all_ended();
 }
 
-TEST_CASE("prompts that begin alike and come together are computed once") {
+TEST_CASE("prompts with the same beginning that arrive together compute it once") {
   FakeModelConfig model;
   model.cost = {5'000, 1'000, 0};
   EngineConfig config = small();
@@ -371,7 +371,7 @@ TEST_CASE("prompts that begin alike and come together are computed once") {
   CHECK(rows <= 200 + 3 * 16);
 }
 
-TEST_CASE("times of a request add up") {
+TEST_CASE("a request's times add up") {
   FakeModelConfig model;
   model.cost = {10'000, 0, 0};
   Simulation sim(small(), model);

@@ -43,7 +43,8 @@ size_t shortest(const Record& record) {
   return least;
 }
 
-TEST_CASE("a fork computes one token of its prompt, at any place, and says what it says alone") {
+TEST_CASE(
+    "a fork computes one token of its prompt, at any position, and gives the text it gives alone") {
   for (const auto& windows : {std::vector<int32_t>{0}, std::vector<int32_t>{0, 24}}) {
     FakeModelConfig model;
     model.windows = windows;
@@ -68,7 +69,7 @@ TEST_CASE("a fork computes one token of its prompt, at any place, and says what 
   }
 }
 
-TEST_CASE("a fork of the present state shares the partial block, window or none") {
+TEST_CASE("a fork of the current state shares the partial block, with a window or without") {
   for (const auto& windows : {std::vector<int32_t>{0}, std::vector<int32_t>{0, 24}}) {
     FakeModelConfig model;
     model.windows = windows;
@@ -85,7 +86,7 @@ TEST_CASE("a fork of the present state shares the partial block, window or none"
   }
 }
 
-TEST_CASE("forks of forks, cancels and little room: the right tokens, and no block is lost") {
+TEST_CASE("forks of forks, cancels and little memory: the right tokens, and no block is lost") {
   const int rounds = full_counts() ? 400 : 40;
   for (int round = 0; round < rounds; ++round) {
     CAPTURE(round);

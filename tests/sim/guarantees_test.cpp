@@ -142,7 +142,7 @@ int64_t worst_gap_us(Simulation& sim, int64_t from_us) {
   return worst;
 }
 
-TEST_CASE("while a 4000-token prompt prefills, streams keep their pace") {
+TEST_CASE("while a 4000-token prompt prefills, streams keep their rate") {
   for (const FakeCost& cost : kCosts) {
     CAPTURE(cost.per_token_us);
     FakeModelConfig model = long_context();
@@ -228,7 +228,7 @@ Ttft ttft_beside(int backlog, int32_t prompt_size) {
   return out;
 }
 
-TEST_CASE("an owner with 100 requests does not more than double another's TTFT") {
+TEST_CASE("an owner with 100 requests at most doubles another owner's TTFT") {
   for (const int32_t prompt_size : {20, 300, 2000}) {
     const Ttft alone = ttft_beside(0, prompt_size);
     const Ttft beside = ttft_beside(100, prompt_size);
@@ -239,7 +239,7 @@ TEST_CASE("an owner with 100 requests does not more than double another's TTFT")
   }
 }
 
-TEST_CASE("batch requests are served under a stream of interactive ones") {
+TEST_CASE("batch requests are served during a stream of interactive ones") {
   FakeModelConfig model = long_context();
   EngineConfig config = roomy();
   config.scheduler.max_seqs = 2;
@@ -267,7 +267,7 @@ TEST_CASE("batch requests are served under a stream of interactive ones") {
   sim.check_all_ended();
 }
 
-TEST_CASE("an interactive request takes the place of a batch one, which goes on later") {
+TEST_CASE("an interactive request preempts a batch one, which continues later") {
   EngineConfig config = roomy();
   config.scheduler.max_seqs = 1;
   config.speculation.enabled = false;  // its rows are counted
@@ -292,7 +292,7 @@ TEST_CASE("an interactive request takes the place of a batch one, which goes on 
   CHECK(rows <= 30 + 10 + 150 + 16);
 }
 
-TEST_CASE("the static policy lets nobody join a running batch") {
+TEST_CASE("the static policy adds no request to a running batch") {
   EngineConfig config = roomy();
   config.scheduler.policy = SchedulerPolicy::kStatic;
   config.scheduler.max_seqs = 4;
@@ -309,7 +309,7 @@ TEST_CASE("the static policy lets nobody join a running batch") {
   sim.check_all_ended();
 }
 
-TEST_CASE("unchunked: a prompt is one step, and waits until enough wait") {
+TEST_CASE("unchunked: a prompt is one step, and waits until enough requests wait") {
   EngineConfig config = roomy();
   config.scheduler.chunked_prefill = false;
   config.scheduler.max_step_tokens = 16;

@@ -51,7 +51,7 @@ TEST_CASE("copies of one plan happen in order, even where one reads what another
   CHECK(filled_with(6, 7));
 }
 
-TEST_CASE("a step's logits come back by output row") {
+TEST_CASE("a step's logits are returned by output row") {
   FakeClock clock;
   auto device = std::make_shared<FakeDevice>();
   const FakeModelConfig model_config;

@@ -189,7 +189,7 @@ void run_seed(uint64_t seed, Met& met) {
   }
 }
 
-TEST_CASE("random load says what it must, whatever happens") {
+TEST_CASE("random load gives the right tokens, whatever happens") {
   const int seeds = (full_counts() ? 10'000 : 2'000) / kSlowdown;
   Met met;
   for (int seed = 1; seed <= seeds; ++seed) run_seed(static_cast<uint64_t>(seed), met);

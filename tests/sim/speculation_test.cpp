@@ -62,7 +62,7 @@ EngineConfig with_width(int32_t width) {
   return config;
 }
 
-TEST_CASE("the same text at every width, by every proposer, whatever is asked") {
+TEST_CASE("the same text at every width, by every proposer, with every sampling option") {
   const int32_t prompts = full_counts() ? 500 : 50;
   const FakeModelConfig model;
   uint64_t accepted = 0, rejected = 0;
@@ -92,7 +92,7 @@ TEST_CASE("the same text at every width, by every proposer, whatever is asked") 
   CHECK(rejected > static_cast<uint64_t>(prompts) * 20);
 }
 
-TEST_CASE("logprobs of accepted tokens are those of plain decoding") {
+TEST_CASE("logprobs of accepted tokens equal those of plain decoding") {
   const FakeModelConfig model;
   const auto events = [&](int32_t width) {
     auto proposer = std::make_unique<ReplayProposer>(std::vector<bool>{true, true, true, false},
@@ -126,7 +126,7 @@ TEST_CASE("logprobs of accepted tokens are those of plain decoding") {
   }
 }
 
-TEST_CASE("a perfect guess of four saves four steps of five, and the counts say so") {
+TEST_CASE("four perfect draft tokens save four of five steps, and the counts show it") {
   const FakeModelConfig model;
   auto proposer = std::make_unique<ReplayProposer>(std::vector<bool>{true}, model.vocab_size);
   ReplayProposer& knows = *proposer;
@@ -154,7 +154,7 @@ TEST_CASE("a perfect guess of four saves four steps of five, and the counts say 
   CHECK(snapshot.decode_tokens_total == 50);
 }
 
-TEST_CASE("one wrong guess of three: what stands behind it is rejected too") {
+TEST_CASE("one wrong draft token of three: those after it are rejected, too") {
   const FakeModelConfig model;
   // Positions 0, 3, 6, ... are guessed wrong.
   auto proposer =
@@ -176,7 +176,7 @@ TEST_CASE("one wrong guess of three: what stands behind it is rejected too") {
   CHECK(counts.accepted_at[2] == 0);
 }
 
-TEST_CASE("who asks not to be guessed is not, and nobody is where it is off") {
+TEST_CASE("a request without speculation gets none, and none gets it where it is off") {
   const FakeModelConfig model;
   for (const bool enabled : {true, false}) {
     auto proposer = std::make_unique<ReplayProposer>(std::vector<bool>{true}, model.vocab_size);
@@ -227,7 +227,7 @@ int64_t decode_us(const FakeModelConfig& model, int32_t streams, double acceptan
   return last - first;
 }
 
-TEST_CASE("never slower than plain, and faster where guesses are good and rows cheap") {
+TEST_CASE("never slower than plain, and faster where drafts are good and rows cheap") {
   SpeculationConfig off;
   off.enabled = false;
   struct Row {
@@ -262,7 +262,7 @@ TEST_CASE("never slower than plain, and faster where guesses are good and rows c
   }
 }
 
-TEST_CASE("guesses wait while somebody needs room, and a prompt is prefilled beside them") {
+TEST_CASE("drafting pauses while a request needs memory, and prompts prefill in the same steps") {
   FakeModelConfig model;
   model.context_length = 1024;
   EngineConfig config = with_width(8);
@@ -285,7 +285,7 @@ TEST_CASE("guesses wait while somebody needs room, and a prompt is prefilled bes
   sim.check_all_ended();
 }
 
-TEST_CASE("a warm-up with guesses leaves nothing behind") {
+TEST_CASE("a warm-up with drafts leaves no state") {
   Simulation sim({}, {});
   sim.engine().warm_up();
   CHECK_FALSE(sim.step());

@@ -52,7 +52,7 @@ RequestDoneEvent run(Simulation& sim, const Request& request) {
 
 }  // namespace
 
-TEST_CASE("a prompt computed in one life is restored in the next, in time and to the token") {
+TEST_CASE("a prompt computed in one process is restored in the next, in time and to the token") {
   for (const std::vector<int32_t>& windows :
        {std::vector<int32_t>{0}, {0, 40}, {24}, {40, 0, 100}}) {
     CAPTURE(windows.size());
@@ -81,7 +81,7 @@ TEST_CASE("a prompt computed in one life is restored in the next, in time and to
   }
 }
 
-TEST_CASE("what a turn said is there for the next one") {
+TEST_CASE("an answer in one turn is cached for the next turn") {
   Setup setup;
   Request turn = make_request(1, 100, 60);
   {
@@ -98,7 +98,7 @@ TEST_CASE("what a turn said is there for the next one") {
   sim->check_all_ended();
 }
 
-TEST_CASE("half a chain is restored where half is there, behind what is in memory") {
+TEST_CASE("the stored half of a chain is restored after the part in memory") {
   Setup setup;
   {
     auto sim = setup.start();
@@ -115,7 +115,7 @@ TEST_CASE("half a chain is restored where half is there, behind what is in memor
   sim->check_all_ended();
 }
 
-TEST_CASE("cache off and memory-only requests leave nothing in the store and ask it nothing") {
+TEST_CASE("cache off and memory-only requests neither read nor write the store") {
   Setup setup;
   auto sim = setup.start();
   Request request = make_request(1, 200, 2);
@@ -147,7 +147,7 @@ TEST_CASE("another owner's prefix is not found") {
   CHECK(run(*sim, other).cached_tokens == 0);
 }
 
-TEST_CASE("a store that is slower than computing is not waited for longer than computing takes") {
+TEST_CASE("a slow store is not waited for longer than computing takes") {
   Setup setup;
   {
     auto sim = setup.start();
@@ -167,7 +167,7 @@ TEST_CASE("a store that is slower than computing is not waited for longer than c
   sim->check_all_ended();
 }
 
-TEST_CASE("others run while one is restoring") {
+TEST_CASE("other requests run while one is being restored") {
   Setup setup;
   {
     auto sim = setup.start();
@@ -184,7 +184,7 @@ TEST_CASE("others run while one is restoring") {
   sim->check_all_ended();
 }
 
-TEST_CASE("cancelled and expired while restoring") {
+TEST_CASE("cancelled and expired during a restore") {
   Setup setup;
   {
     auto sim = setup.start();
@@ -206,7 +206,7 @@ TEST_CASE("cancelled and expired while restoring") {
   CHECK(run(*sim, make_request(3, 100, 2, 40)).cached_tokens == 0);
 }
 
-TEST_CASE("what a request wants kept is pinned: its prompt, or beginnings of it") {
+TEST_CASE("what a request marks is pinned: its prompt, or beginnings of it") {
   Setup setup;
   auto sim = setup.start();
   Request request = make_request(1, 200, 40);
@@ -225,7 +225,7 @@ TEST_CASE("what a request wants kept is pinned: its prompt, or beginnings of it"
   CHECK(setup.chunks->pins[3].num_blocks == 6);  // the prompt's, not the answer's
 }
 
-TEST_CASE("a preempted sequence goes on from its blocks, in memory or from the store") {
+TEST_CASE("a preempted sequence continues from its blocks, in memory or from the store") {
   enum class Held { kMemory, kStore, kNowhere };
   for (const Held held : {Held::kMemory, Held::kStore, Held::kNowhere}) {
     CAPTURE(static_cast<int>(held));
@@ -277,7 +277,7 @@ struct BesideSetup : Setup {
 
 }  // namespace
 
-TEST_CASE("both at once is chosen by measured rates, and is faster than either") {
+TEST_CASE("loading while computing is chosen by measured rates, and is faster than either") {
   BesideSetup setup;
   constexpr int32_t kPrompts = 9;
   for (int32_t i = 0; i < kPrompts; ++i) {
@@ -321,7 +321,7 @@ TEST_CASE("both at once is chosen by measured rates, and is faster than either")
   }
 }
 
-TEST_CASE("computed and loaded parts meet, to the token, whatever groups there are") {
+TEST_CASE("computed and loaded parts meet, to the token, with any layer groups") {
   for (const std::vector<int32_t>& windows :
        {std::vector<int32_t>{0}, {0, 40}, {24}, {40, 0, 300}}) {
     for (const double us_per_byte : {0.0005, 0.024, 0.06}) {
@@ -349,7 +349,7 @@ TEST_CASE("computed and loaded parts meet, to the token, whatever groups there a
   }
 }
 
-TEST_CASE("what fails to come, or comes too late, is computed, and what came is used") {
+TEST_CASE("parts that fail to load, or load too late, are computed, and loaded ones are used") {
   struct Case {
     int fails_at;  ///< this load fails
     int64_t answer_us;
@@ -420,7 +420,7 @@ TEST_CASE("cancelled, preempted and passed over while its end is loaded") {
   }
 }
 
-TEST_CASE("where blocks run out, what was loaded ahead goes before anybody stops") {
+TEST_CASE("when blocks run out, blocks loaded ahead are freed before a request is preempted") {
   BesideSetup setup;
   setup.fill();
   setup.us_per_byte = 0.005;
@@ -436,7 +436,7 @@ TEST_CASE("where blocks run out, what was loaded ahead goes before anybody stops
   sim->check_all_ended();
 }
 
-TEST_CASE("any mixture of requests, restarts, faults and evictions: the right tokens") {
+TEST_CASE("any mixture of requests, restarts, faults and evictions gives the right tokens") {
   const int rounds = full_counts() ? 400 : 24;
   int64_t restored = 0;
   int64_t beside = 0;

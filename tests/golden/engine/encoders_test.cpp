@@ -132,7 +132,7 @@ std::vector<NamedTable> quiet_tables() {
   return tables;
 }
 
-TEST_CASE("encoders: rows and vectors are those of the published implementation") {
+TEST_CASE("encoders: rows and vectors equal those of the published implementation") {
   for (const std::string name : {"bert", "nomic-bert"}) {
     const EncoderModel model = read_encoder(name);
     // PyTorch's own f32 is 1.2e-5 and 7.3e-5 away from its f64: attention is sharper in the second.
@@ -156,7 +156,7 @@ TEST_CASE("encoders: rows and vectors are those of the published implementation"
   }
 }
 
-TEST_CASE("encoders: a text's vector is the same alone and among others, to the bit") {
+TEST_CASE("encoders: a text's vector is the same alone and in a batch, to the bit") {
   for (const std::string name : {"bert", "nomic-bert"}) {
     const EncoderModel model = read_encoder(name);
     for (const DType type : {DType::kF32, DType::kF16}) {
@@ -186,7 +186,7 @@ TEST_CASE("encoders: a text's vector is the same alone and among others, to the 
   }
 }
 
-TEST_CASE("encoders make no text, and take no text longer than their context") {
+TEST_CASE("encoders generate no text, and refuse a text longer than their context") {
   const EncoderModel model = read_encoder("bert");
   const OwnedFile owned(model.file.file_bytes(DType::kF32));
   Embedder embedder(owned.file, quiet_tables().back().ops, {});
@@ -204,7 +204,7 @@ TEST_CASE("encoders make no text, and take no text longer than their context") {
   CHECK(embedder.errors().at(7).code == ErrorCode::kInvalidArgument);
 }
 
-TEST_CASE("encoders: a file that says something else is refused by name") {
+TEST_CASE("encoders: a file with other settings is refused by name") {
   const auto refused = [](EncoderModel model, ErrorCode code, std::string_view what) {
     const OwnedFile owned(model.file.file_bytes(DType::kF32));
     const auto loaded = models::load_model(owned.file, quiet_tables().front().ops, nullptr);
@@ -242,7 +242,7 @@ TEST_CASE("encoders: a file that says something else is refused by name") {
   }
 }
 
-TEST_CASE("decoders: a row behind the last norm is what the logits are made of") {
+TEST_CASE("decoders: logits are computed from the row after the last norm") {
   const FamilyModel model = read_family("qwen2");
   const OwnedFile owned(model.file_bytes(DType::kF32));
   const auto tokens = model.all_but_last();
@@ -276,7 +276,7 @@ TEST_CASE("decoders: a row behind the last norm is what the logits are made of")
   }
 }
 
-TEST_CASE("decoders: in chunks, among others and behind a cached prefix, the same bits") {
+TEST_CASE("decoders: in chunks, in a batch and after a cached prefix, the same bits") {
   const FamilyModel model = read_family("gemma3");  // with sliding layers
   const OwnedFile owned(model.file_bytes(DType::kQ8_0));
   const auto tokens = model.all_but_last();

@@ -244,7 +244,7 @@ TEST_CASE("families with layer groups, experts, long ropes: the same request, th
   }
 }
 
-TEST_CASE("a copy of the model drafts what it says, another model something else") {
+TEST_CASE("drafts of a copy of the model are accepted, those of another model partly") {
   const LlamaShape shape = llama_shapes()[1];
   const RandomLlama model(shape, 3);
   const RandomLlama other(shape, 4);
@@ -294,7 +294,7 @@ TEST_CASE("a copy of the model drafts what it says, another model something else
   }
 }
 
-TEST_CASE("any thread count, the same tokens") {
+TEST_CASE("any thread count gives the same tokens") {
   const RandomLlama model(llama_shapes()[0], 3);
   const OwnedFile owned(model.file_bytes(DType::kQ8_0));
   const auto asked = requests(llama_shapes()[0].vocab, 60, 30);
@@ -318,7 +318,7 @@ TEST_CASE("any thread count, the same tokens") {
   }
 }
 
-TEST_CASE("weights that reach their place late, the same tokens") {
+TEST_CASE("weights that are packed late give the same tokens") {
   const RandomLlama model(llama_shapes()[0], 3);
   const std::vector<std::byte> bytes = model.file_bytes(DType::kQ8_0);
   const tests::TempDir folder;
@@ -370,7 +370,8 @@ TEST_CASE("weights that reach their place late, the same tokens") {
 }
 
 TEST_CASE(
-    "a file that changes while weights are packed late ends requests, never changes their text") {
+    "a file that changes while weights are packed late ends requests and never changes their "
+    "text") {
   const RandomLlama model(llama_shapes()[0], 3);
   const std::vector<std::byte> bytes = model.file_bytes(DType::kQ8_0);
   const tests::TempDir folder;
@@ -428,7 +429,7 @@ TEST_CASE(
   CHECK(run.said(100).failed);
 }
 
-TEST_CASE("stories260K through the engine says word for word what was recorded") {
+TEST_CASE("stories260K through the engine gives the recorded text") {
   const auto path = tests::test_data(kStories);
   const auto recorded = tests::test_data("models/stories260K-reference.json");
   if (path.empty() || recorded.empty()) HEARTH_SKIP("no HEARTH_TEST_DATA/models/stories260K-*");
@@ -456,7 +457,7 @@ TEST_CASE("stories260K through the engine says word for word what was recorded")
   }
 }
 
-TEST_CASE("1000 real requests with random cancels leave no block behind") {
+TEST_CASE("1000 real requests with random cancels leave no block allocated") {
   const LlamaShape shape = llama_shapes()[0];
   const RandomLlama model(shape, 3);
   const OwnedFile owned(model.file_bytes(DType::kQ8_0));

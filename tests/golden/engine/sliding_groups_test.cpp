@@ -56,7 +56,7 @@ size_t group_of(const models::ModelInfo& info, models::LayerGroup::Kind kind) {
 
 const std::vector<std::string> kSliding = {"gemma2", "gemma3", "olmo3"};
 
-TEST_CASE("sliding layers keep the window and a block; full layers all") {
+TEST_CASE("sliding layers keep the window and one block; full layers keep all") {
   for (const std::string& name : kSliding) {
     CAPTURE(name);
     const FamilyModel model = read_family(name);
@@ -92,7 +92,7 @@ TEST_CASE("sliding layers keep the window and a block; full layers all") {
   }
 }
 
-TEST_CASE("a prefix found cached in both groups comes to what a cold run does") {
+TEST_CASE("a prefix found cached in both groups gives the tokens of a cold run") {
   for (const std::string& name : kSliding) {
     CAPTURE(name);
     const FamilyModel model = read_family(name);

@@ -86,7 +86,7 @@ Texts ask_all(EngineRun& run, const std::vector<Request>& asked, size_t together
   return out;
 }
 
-TEST_CASE("the bundled model: the same text with guesses and without, by every proposer") {
+TEST_CASE("the bundled model: the same text with drafts and without, by every proposer") {
   const auto path = kRoot / "models/demo/tales.gguf";
   if (!std::filesystem::exists(path)) HEARTH_SKIP("no models/demo/tales.gguf");
   const auto file = models::GgufFile::open(path);

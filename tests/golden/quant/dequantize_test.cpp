@@ -61,7 +61,7 @@ bool same(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size();
 }
 
-TEST_CASE("stored blocks have the published values to the bit") {
+TEST_CASE("stored blocks dequantize to the published values, to the bit") {
   const std::vector<GoldenBlock> blocks = golden_blocks();
   CHECK(blocks.size() == 7 * 6 + 6 * 4);
   for (const GoldenBlock& block : blocks) {
@@ -71,7 +71,7 @@ TEST_CASE("stored blocks have the published values to the bit") {
   }
 }
 
-TEST_CASE("codes put together again are the block they came from") {
+TEST_CASE("unpacked codes packed again give the original block") {
   for (const GoldenBlock& block : golden_blocks()) {
     if (quant_index(block.type) < 0) continue;
     std::vector<std::byte> again(block.bytes.size());

@@ -103,7 +103,7 @@ TEST_CASE("values of one sign, one value, zeros and outliers") {
   }
 }
 
-TEST_CASE("what already is of a type's values is kept") {
+TEST_CASE("values that a type represents exactly are kept") {
   for (const auto& [type, bound] : kBounds) {
     CAPTURE(info(type).name);
     const std::vector<float> once = round_trip(type, normal(1024, 1, 21));
@@ -111,7 +111,7 @@ TEST_CASE("what already is of a type's values is kept") {
   }
 }
 
-TEST_CASE("what cannot be stored is a named error") {
+TEST_CASE("values that cannot be stored are a named error") {
   const std::vector<float> values(256, 1.0f);
   const auto message = [&](DType type, std::vector<float> in, int64_t cols) {
     auto result = quantize_rows(type, in, cols);

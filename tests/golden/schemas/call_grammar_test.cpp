@@ -120,7 +120,7 @@ void check(const CallGrammar& wanted, std::mt19937& random, int times) {
   CHECK(ended > times / 4);
 }
 
-TEST_CASE("calls that are enforced are calls, in every format") {
+TEST_CASE("enforced tool calls are valid calls, in every format") {
   std::mt19937 random(3);
   const int times = tests::full_counts() ? 400 : 25;
   for (const models::ToolFormat& format : models::tool_formats()) {
@@ -141,7 +141,7 @@ TEST_CASE("calls that are enforced are calls, in every format") {
   }
 }
 
-TEST_CASE("a schema that is not supported is refused by the function's name") {
+TEST_CASE("an unsupported schema is refused with the function's name") {
   CallGrammar wanted;
   wanted.format = models::find_tool_format("hermes");
   wanted.functions = {{"f", R"({"type":"object","properties":{"a":{"not":{}}}})"}};

@@ -50,7 +50,7 @@ bool accepts(Constraint& c, std::string_view text) {
   return c.accepts(state);
 }
 
-TEST_CASE("what a schema's grammar accepts is valid, and what hearth writes is accepted") {
+TEST_CASE("a schema's grammar accepts only valid values, and all that hearth writes") {
   size_t checked = 0;
   const json golden = schemas();
   const std::vector<std::string> pool = golden["pool"];
@@ -73,7 +73,7 @@ TEST_CASE("what a schema's grammar accepts is valid, and what hearth writes is a
   CHECK(checked > 5000);
 }
 
-TEST_CASE("random texts that a schema's grammar lets through are valid") {
+TEST_CASE("random texts drawn under a schema's grammar are valid") {
   std::mt19937 random(5);
   const bool full = tests::full_counts();
   const auto trie = small_vocabulary();
@@ -112,7 +112,7 @@ TEST_CASE("random texts that a schema's grammar lets through are valid") {
   CHECK(cut * 5 < ended);
 }
 
-TEST_CASE("a mask says of every token what asking it says") {
+TEST_CASE("a mask equals asking about every token separately") {
   std::mt19937 random(6);
   const auto trie = small_vocabulary();
   const json all = schemas()["cases"];
@@ -139,7 +139,7 @@ TEST_CASE("a mask says of every token what asking it says") {
   }
 }
 
-TEST_CASE("GBNF") {
+TEST_CASE("GBNF grammars") {
   Constraint list = constraint_of(compile_gbnf(R"(
 # a list of words
 root  ::= "[" word ("," " "? word)* "]" | "none"
@@ -169,7 +169,7 @@ word  ::= [a-zà-ü] [^\],\x00-\x1f]{0,3}   # at most four
   CHECK_FALSE(accepts(any, "\xC3\xC3\xC3\xA9"));
 }
 
-TEST_CASE("what is not supported is refused by its name") {
+TEST_CASE("unsupported constructs are refused by name") {
   const std::pair<const char*, const char*> refused[] = {
       {R"({"type":"array","uniqueItems":true})", "uniqueItems"},
       {R"({"patternProperties":{}})", "patternProperties"},
@@ -242,7 +242,7 @@ TEST_CASE("hostile sources end soon") {
   CHECK(nest.full());
 }
 
-TEST_CASE("one space in front where the shown text loses it") {
+TEST_CASE("one leading space is allowed where the shown text drops it") {
   const auto grammar = compile_json_schema(R"({"type":"boolean"})");
   REQUIRE(grammar.ok());
   Constraint c(*grammar, small_vocabulary(), true);

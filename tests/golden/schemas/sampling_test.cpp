@@ -114,7 +114,7 @@ TEST_CASE("100 schemas on the bundled model at temperature 1") {
   CHECK(cut * 100 <= total);
 }
 
-TEST_CASE("a constraint gives the same tokens with guesses, among others, and after a resume") {
+TEST_CASE("a constraint gives the same tokens with drafts, in a batch, and after a resume") {
   const Tales tales = Tales::load();
   const auto make = [&tales](std::string_view source) {
     auto grammar = compile_gbnf(source);

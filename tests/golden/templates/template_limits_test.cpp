@@ -25,7 +25,7 @@ std::string repeated(std::string_view text, int times) {
   return out;
 }
 
-TEST_CASE("time, memory, output and depth have bounds") {
+TEST_CASE("time, memory, output and depth are bounded") {
   const std::string loops =
       "{% for a in range(99999) %}{% for b in range(99999) %}"
       "{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}";
@@ -71,7 +71,7 @@ TEST_CASE("time, memory, output and depth have bounds") {
   }
 }
 
-TEST_CASE("a value that refers to itself is given back with the rest") {
+TEST_CASE("a value that refers to itself is freed with the rest") {
   CHECK(render("{% set ns = namespace() %}{% set ns.me = ns %}{{ ns.me.me.me is defined }}")
             .value() == "True");
   CHECK(render("{% set l = [1] %}{% set x = l.append(l) %}{{ l[1][1][0] }}").value() == "1");

@@ -91,7 +91,7 @@ TEST_CASE("every construct renders as jinja2 renders it") {
   }
 }
 
-TEST_CASE("what jinja2 refuses is refused, and the line is named") {
+TEST_CASE("templates that jinja2 refuses are refused, and the line is named") {
   const Cases cases;
   const jinja::Dict& context = cases.at(cases.root, "context").dict();
   for (const Value& source : cases.at(cases.root, "refused").list().items) {

@@ -15,7 +15,7 @@ bool readable(int fd) {
   return ::poll(&p, 1, 0) == 1;
 }
 
-TEST_CASE("a full mailbox refuses and leaves the message alone") {
+TEST_CASE("a full mailbox refuses and does not change the message") {
   Mailbox<std::string> box(2);
   std::string a = "a", b = "b", c = "c";
   CHECK(box.try_post(a));
@@ -36,7 +36,7 @@ TEST_CASE("the descriptor is readable exactly while messages wait") {
   CHECK_FALSE(readable(box.fd()));
 }
 
-TEST_CASE("nothing is lost between many posters and one reader") {
+TEST_CASE("no message is lost between many senders and one reader") {
   constexpr int kThreads = 4, kEach = 2000;
   Mailbox<int> box(64);
   std::vector<std::thread> posters;

@@ -21,7 +21,7 @@ TEST_CASE("SplitMix64 gives the sequence of its reference implementation for see
   }
 }
 
-TEST_CASE("random numbers of the system differ") {
+TEST_CASE("two random numbers of the system differ") {
   std::set<uint64_t> seen;
   for (int i = 0; i < 64; ++i) seen.insert(random_bits());
   CHECK(seen.size() == 64);

@@ -40,7 +40,7 @@ TEST_CASE("result moves what cannot be copied") {
   CHECK(*taken == 7);
 }
 
-TEST_CASE("every error code has a wire name that leads back to it") {
+TEST_CASE("every error code has a wire name that maps back to it") {
   for (int i = 0; i <= static_cast<int>(ErrorCode::kInternal); ++i) {
     const auto code = static_cast<ErrorCode>(i);
     const auto back = error_code_from_name(name(code));

@@ -5,7 +5,7 @@
 namespace hearth::broker {
 namespace {
 
-TEST_CASE("time goes on by what is seen of it; a jump is left out") {
+TEST_CASE("the awake clock advances by what it observes and leaves out jumps") {
   FakeClock machine;
   const AwakeClock clock(machine);
   const int64_t begin_us = clock.now_us();

@@ -89,7 +89,7 @@ TEST_CASE("experts: a token reads those it uses, many tokens at most all of them
   CHECK(step_work(work, kernels::DType::kF16, 1000, 1, 1, 0).bytes == doctest::Approx(800));
 }
 
-TEST_CASE("the least time is reading or computing, whichever is more") {
+TEST_CASE("the least time is the longer of reading and computing") {
   const kernels::Ceilings ceilings{
       .read_bytes_per_s = 10, .f32_ops_per_s = 5, .int8_ops_per_s = 20};
   const StepWork work{.bytes = 100, .matmul_ops = 40, .attention_ops = 10};
@@ -115,7 +115,7 @@ TEST_CASE("cases beyond the model's context are left out") {
   CHECK(bench_cases(true, true, 8192).back().name() == "prefill 4096");
 }
 
-TEST_CASE("too little memory is refused with the numbers") {
+TEST_CASE("too little memory is refused with the sizes") {
   CHECK(check_memory(100, 20, 3, 123).ok());
   const auto refused = check_memory(uint64_t{3} << 30, 1024, 0, uint64_t{1} << 30);
   REQUIRE_FALSE(refused.ok());
@@ -124,7 +124,7 @@ TEST_CASE("too little memory is refused with the numbers") {
   CHECK(refused.error().message.find("1.0 GiB free") != std::string::npos);
 }
 
-TEST_CASE("a report tells medians and shares") {
+TEST_CASE("a report shows medians and shares") {
   BenchReport report;
   report.model = "m\x1b";
   report.type = "Q8_0";
@@ -157,7 +157,7 @@ TEST_CASE("a report tells medians and shares") {
   CHECK(text.find('\x1b') == std::string::npos);
 }
 
-TEST_CASE("random weights are made while they are packed, and run") {
+TEST_CASE("random weights are generated while they are packed, and run") {
   const BenchModel source = tiny(true);
   auto ops = kernels::cpu_ops({.num_threads = 2, .variant = ""});
   REQUIRE(ops.ok());

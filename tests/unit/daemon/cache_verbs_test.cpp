@@ -22,7 +22,7 @@ using Words = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("a caller reaches the prefixes of his own, an admin all") {
+TEST_CASE("a caller reaches its own prefixes, an administrator all") {
   CHECK(*cache_arguments(kPaths, kUser, request("ls")) ==
         Words{"/bin/worker", "cache", "ls", "--state-dir=/state", "--owner=uid:1000"});
   ipc::CacheRequest all = request("rm");
@@ -40,7 +40,7 @@ TEST_CASE("a caller reaches the prefixes of his own, an admin all") {
   }
 }
 
-TEST_CASE("nothing that a client writes becomes an option") {
+TEST_CASE("nothing that a client writes becomes a command line option") {
   for (const char* name : {"--all", "-h", "", "abc", "0123abcd;", "0123ABCD", "../../x",
                            "0123456789012345678901234567890123"}) {
     CAPTURE(name);
@@ -57,7 +57,7 @@ TEST_CASE("nothing that a client writes becomes an option") {
         ErrorCode::kUnavailable);
 }
 
-TEST_CASE("pins carry their time, lists their form") {
+TEST_CASE("pins have an expiry time, lists have their JSON form") {
   ipc::CacheRequest pin = request("pin", {"0123abcd", "ffff"});
   pin.ttl_s = 60;
   CHECK(*cache_arguments(kPaths, kUser, pin) ==
@@ -70,7 +70,7 @@ TEST_CASE("pins carry their time, lists their form") {
               "--show-text", "--model-dir=/models"});
 }
 
-TEST_CASE("why: of the owner's own requests, the newest of them") {
+TEST_CASE("why: of the owner's own requests, the newest") {
   MissLog log;
   ipc::DoneEvent done;
   done.usage.prompt_tokens = 100;

@@ -15,7 +15,7 @@ bool ended_within(const ChildProcess& child, int ms) {
   return ::poll(&item, 1, ms) == 1;
 }
 
-TEST_CASE("how a child ended is said in words") {
+TEST_CASE("how a child ended is described in words") {
   Result<ChildProcess> exits = ChildProcess::start({"/bin/sh", "-c", "exit 3"});
   REQUIRE(exits.ok());
   CHECK(ended_within(*exits, 10'000));
@@ -29,14 +29,14 @@ TEST_CASE("how a child ended is said in words") {
   CHECK(killed->reap() == "signal 9 (Killed)");
 }
 
-TEST_CASE("a program that cannot be run is an error that names it, and leaves nothing behind") {
+TEST_CASE("a program that cannot be run is an error that names it, and leaves no process") {
   const Result<ChildProcess> missing = ChildProcess::start({"/nowhere/worker"});
   REQUIRE_FALSE(missing.ok());
   CHECK(missing.error().code == ErrorCode::kIo);
   CHECK(missing.error().message == "/nowhere/worker: No such file or directory");
 }
 
-TEST_CASE("a child is the first the kernel gives up, and dies with its owner") {
+TEST_CASE("a child is the first to be killed when memory is short, and dies with its owner") {
   Result<ChildProcess> child = ChildProcess::start({"/bin/sleep", "60"});
   REQUIRE(child.ok());
   std::ifstream file("/proc/" + std::to_string(child->pid()) + "/oom_score_adj");

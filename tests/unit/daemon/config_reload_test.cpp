@@ -20,7 +20,7 @@ std::vector<std::string> keys(const std::vector<Setting>& settings) {
   return out;
 }
 
-TEST_CASE("what can be is taken over, what cannot is named and stays") {
+TEST_CASE("reloadable settings are applied, others are named and stay") {
   Config running = config_of("[server]\nruntime_dir = \"/a\"\n[limits]\nmax_requests = 5\n");
   const Config next = config_of(
       "[server]\nruntime_dir = \"/b\"\nlog_level = \"debug\"\n"
@@ -47,7 +47,7 @@ TEST_CASE("what can be is taken over, what cannot is named and stays") {
   CHECK(take_over(next, &running).taken.empty());
 }
 
-TEST_CASE("every setting is either taken over or named") {
+TEST_CASE("every setting is either reloaded or named") {
   const Config defaults;
   for (const Setting& setting : list_settings(defaults)) {
     CAPTURE(setting.key);

@@ -171,7 +171,7 @@ TEST_CASE("unknown keys and sections are errors that list the known ones") {
   CHECK(error_of("server = 3").find("server is a integer, want a [section]") != std::string::npos);
 }
 
-TEST_CASE("what is not TOML is an error with its place, and changes nothing") {
+TEST_CASE("text that is not TOML is an error with its place, and changes nothing") {
   CHECK(error_of("[server\n").find("f.toml:1:") == 0);
   Config config;
   config.limits.max_requests = 77;
@@ -195,7 +195,7 @@ TEST_CASE("assignments take TOML values and bare words") {
   CHECK_FALSE(apply_assignment("limits.max_requests=many", &config).ok());
 }
 
-TEST_CASE("the environment goes before the file; a bad value names its variable") {
+TEST_CASE("the environment overrides the file; a bad value names its variable") {
   std::map<std::string, std::string> variables = {
       {"HEARTH_RUNTIME_DIR", "/r"}, {"HEARTH_STATE_DIR", "/s"}, {"HEARTH_LOG", "warn"}};
   ipc::Environment environment;
@@ -222,7 +222,7 @@ TEST_CASE("the environment goes before the file; a bad value names its variable"
   CHECK(bad.error().message.find("HEARTH_LOG") != std::string::npos);
 }
 
-TEST_CASE("a file that cannot be read says so; the shipped file is valid and says the defaults") {
+TEST_CASE("an unreadable file is an error; the shipped file is valid and states the defaults") {
   Config config;
   const Result<void> missing = apply_file("/nowhere/hearth.toml", &config);
   REQUIRE_FALSE(missing.ok());
@@ -247,7 +247,7 @@ TEST_CASE("a file that cannot be read says so; the shipped file is valid and say
   CHECK(config.worker.restart_delay_max_ms == defaults.worker.restart_delay_max_ms);
 }
 
-TEST_CASE("every setting is listed with where it came from, and reads back as it was") {
+TEST_CASE("every setting is listed with its source, and reads back unchanged") {
   Config config;
   REQUIRE(apply_toml("[limits]\nmax_requests = 9\n[worker]\nwaiting_served_ratio = 2\n"
                      "[roles]\ndefault = \"a \\\"b\\\"\"\n[keep_alive_ms]\n\"a-1.5B.Q8_0\" = 5\n"
@@ -318,7 +318,7 @@ TEST_CASE("sampling is set for all models and for single ones") {
   }
 }
 
-TEST_CASE("what hearthd refuses at its start, --check refuses") {
+TEST_CASE("whatever hearthd refuses at start, --check refuses") {
   const auto check = [](const char* assignment) -> Result<void> {
     Config config;
     HEARTH_TRY(apply_assignment(assignment, &config));
@@ -338,7 +338,7 @@ TEST_CASE("what hearthd refuses at its start, --check refuses") {
   CHECK(check("http.allowed_origins=[\"http://localhost:3000\"]").ok());
 }
 
-TEST_CASE("the manual and the configuration that comes with hearth know every setting") {
+TEST_CASE("the manual and the shipped configuration contain every setting") {
   const auto text_of = [](const char* file) {
     std::ifstream in(std::filesystem::path(HEARTH_SOURCE_DIR) / "packaging" / file);
     return std::string((std::istreambuf_iterator<char>(in)), {});

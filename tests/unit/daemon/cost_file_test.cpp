@@ -26,7 +26,7 @@ struct Kept {
   }
 };
 
-TEST_CASE("costs come back on the device that they were measured on, with their date") {
+TEST_CASE("costs are read back on the device that they were measured on, with their date") {
   const Kept kept;
   CHECK(load_costs(kept.file).token_us.empty());
   save_costs(kept.file, {.token_us = {0, 0}});  // nothing was measured
@@ -44,7 +44,7 @@ TEST_CASE("costs come back on the device that they were measured on, with their 
   }
 }
 
-TEST_CASE("costs are dropped where the machine's ceilings are others than at their making") {
+TEST_CASE("costs are dropped if the machine's ceilings have changed since") {
   const Kept kept;
   CHECK_FALSE(has_ceilings(kept.file));
   note_ceilings(kept.file, {.read_bytes_per_s = 1e10, .int8_ops_per_s = 1e12});
@@ -70,8 +70,7 @@ TEST_CASE("costs are dropped where the machine's ceilings are others than at the
   }
 }
 
-TEST_CASE(
-    "ceilings of an earlier start of the machine are measured again, and not kept with costs") {
+TEST_CASE("ceilings of an earlier boot are measured again, and not kept with costs") {
   const Kept kept;
   std::ofstream(kept.file.ceilings) << R"({"boot":"earlier","device":"cpu avx2, 2 threads",)"
                                     << R"("read_bytes_per_s":1e10,"int8_ops_per_s":1e12})";

@@ -46,14 +46,14 @@ uint64_t total(const engine::EngineConfig& config, const DeviceRoom& room) {
 
 }  // namespace
 
-TEST_CASE("device plan: pools take what is useful where there is plenty") {
+TEST_CASE("device plan: with much memory, pools take what is useful") {
   const DeviceRoom room{.free_bytes = uint64_t{1} << 40, .reserved_bytes = 7, .weight_bytes = 9};
   const auto fitted = fit_to_device(config_of(8), Shape(), room);
   REQUIRE(fitted.ok());
   CHECK(fitted->kv_bytes == 4 * 64 * kBlockBytes);  // half of eight full contexts
 }
 
-TEST_CASE("KV follows the model: a few full contexts, so many tokens at the least") {
+TEST_CASE("KV follows the model: a few full contexts, and a minimum of tokens") {
   const auto kv_blocks = [](int32_t context, int32_t max_seqs, uint64_t free_bytes) {
     Shape shape(context);
     return engine::plan_memory(config_of(max_seqs), shape, free_bytes)->kv_bytes / kBlockBytes;
@@ -68,7 +68,7 @@ TEST_CASE("KV follows the model: a few full contexts, so many tokens at the leas
   CHECK(kv_blocks(8192, 64, 1200 * kBlockBytes) == 512);
 }
 
-TEST_CASE("device plan: what is scarce is used to the block, and never exceeded") {
+TEST_CASE("device plan: scarce memory is used to the block and never exceeded") {
   DeviceRoom room{.free_bytes = 0, .reserved_bytes = 3 * kMiB, .weight_bytes = 50 * kMiB};
   engine::EngineConfig one = config_of(64);
   one.kv_bytes = kBlockBytes;
@@ -152,7 +152,7 @@ TEST_CASE("numerics are exact or fast, on a CPU as well") {
   CHECK(fast->numerics_id == exact->numerics_id);
 }
 
-TEST_CASE("device plan: what was taken beside it, and when that is too much") {
+TEST_CASE("device plan: memory that other programs took, and when it is too much") {
   DeviceBill bill{.free_before_bytes = 1000 * kMiB,
                   .planned_bytes = 800 * kMiB,
                   .reserved_bytes = 150 * kMiB,

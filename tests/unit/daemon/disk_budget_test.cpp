@@ -12,7 +12,8 @@
 namespace hearth::broker {
 namespace fs = std::filesystem;
 
-TEST_CASE("what goes first: models that are gone, then what was used longest ago, nothing open") {
+TEST_CASE(
+    "eviction order: vanished models first, then the least recently used, never an open one") {
   const std::vector<PrefixDatabase> all = {{"new", "new", 100, 50},
                                            {"old", "old", 100, 10},
                                            {"gone", "gone", 100, 90},
@@ -33,7 +34,7 @@ TEST_CASE("what goes first: models that are gone, then what was used longest ago
   CHECK(names(0) == "gone gone2 old new ");
 }
 
-TEST_CASE("databases are found by name, with their journals, and dropped whole") {
+TEST_CASE("databases are found by name, with their journals, and deleted whole") {
   const tests::TempDir temp;
   const fs::path& folder = temp.path();
   engine::KvLayout layout;

@@ -79,7 +79,7 @@ ipc::WatchUpdate told() {
   return update;
 }
 
-TEST_CASE("nobody listens: nothing is asked, nothing is sent, workers are not told to tell") {
+TEST_CASE("without listeners nothing is asked or sent, and workers do not report") {
   Rig rig(true);
   for (int i = 0; i < 100; ++i) {
     rig.hub->tick();
@@ -90,7 +90,7 @@ TEST_CASE("nobody listens: nothing is asked, nothing is sent, workers are not to
   CHECK(rig.watched.empty());
 }
 
-TEST_CASE("a listener is told; when the last one goes, workers may stop telling") {
+TEST_CASE("a listener gets events; when the last one leaves, workers may stop reporting") {
   Rig rig(true);
   rig.live = {request(1, ::geteuid()), request(2, 4242)};
   {
@@ -123,7 +123,7 @@ TEST_CASE("a listener is told; when the last one goes, workers may stop telling"
   CHECK(rig.watched == std::vector<bool>{true, false});
 }
 
-TEST_CASE("who is no administrator sees no trace of others' requests") {
+TEST_CASE("a listener who is not an administrator sees nothing of others' requests") {
   Rig rig(false);
   rig.live = {request(1, ::geteuid()), request(2, 4242)};
   ipc::EventStream stream = ipc::EventStream::open(rig.temp.path()).value();
@@ -149,7 +149,7 @@ TEST_CASE("who is no administrator sees no trace of others' requests") {
   CHECK(steps->prefixes.empty());
 }
 
-TEST_CASE("another's topic is not given, whoever asks") {
+TEST_CASE("another user's topic is refused") {
   Rig rig(true);
   ipc::Context context = ipc::Context::create().value();
   ipc::Socket socket = ipc::Socket::open(context, ipc::SocketType::kSub).value();
@@ -168,7 +168,7 @@ TEST_CASE("another's topic is not given, whoever asks") {
   CHECK(socket.receive(message) == ipc::ReceiveOutcome::kWouldBlock);
 }
 
-TEST_CASE("a listener that stops reading loses messages, holds nobody up, and is dropped") {
+TEST_CASE("a listener that stops reading loses messages, delays no other, and is dropped") {
   Rig rig(true);
   ipc::EventStream idle = ipc::EventStream::open(rig.temp.path()).value();
   REQUIRE(rig.until([&] { return rig.hub->listeners() == 1; }));
@@ -198,7 +198,7 @@ TEST_CASE("a listener that stops reading loses messages, holds nobody up, and is
   CHECK(rig.until([&] { return !idle.wait(0).empty(); }));
 }
 
-TEST_CASE("a user's places are bounded, and free again when one goes") {
+TEST_CASE("a user's subscriptions are bounded, and free again when one leaves") {
   Rig rig(true);
   std::vector<ipc::EventStream> streams;
   for (int i = 0; i < 20; ++i) streams.push_back(ipc::EventStream::open(rig.temp.path()).value());
@@ -214,7 +214,7 @@ TEST_CASE("a user's places are bounded, and free again when one goes") {
   CHECK(rig.until([&] { return rig.hub->listeners() == 1; }));
 }
 
-TEST_CASE("a worker's rubbish is dropped") {
+TEST_CASE("invalid events of a worker are dropped") {
   Rig rig(true);
   ipc::EventStream stream = ipc::EventStream::open(rig.temp.path()).value();
   REQUIRE(rig.until([&] { return rig.hub->listeners() == 1; }));

@@ -27,7 +27,7 @@ BlockState state_of(ipc::WatchedBlock state) {
   }
 }
 
-TEST_CASE("blocks of one sequence in a row are one run, and free ones none") {
+TEST_CASE("consecutive blocks of one sequence are one run, and free ones none") {
   std::vector<BlockCell> cells(100);
   for (int32_t i = 0; i < 40; ++i) cells[static_cast<size_t>(10 + i)] = cell(7, i);
   cells[60] = {0, 0, BlockState::kCached, 0, false};
@@ -46,7 +46,7 @@ TEST_CASE("blocks of one sequence in a row are one run, and free ones none") {
   CHECK(changed[0].state == ipc::WatchedBlock::kFree);
 }
 
-TEST_CASE("random maps: what is told adds up to what is") {
+TEST_CASE("random maps: the published changes add up to the map") {
   std::mt19937 random(3);
   EventsPublisher publisher;
   publisher.start();
@@ -98,7 +98,7 @@ TEST_CASE("random maps: what is told adds up to what is") {
   }
 }
 
-TEST_CASE("gaps between tokens are counted while somebody listens, and told once") {
+TEST_CASE("gaps between tokens are counted while a client listens, and reported once") {
   EventsPublisher publisher;
   publisher.add_gap(5);
   publisher.start();

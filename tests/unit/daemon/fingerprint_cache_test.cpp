@@ -34,7 +34,7 @@ Result<std::string> digest_of(const fs::path& file, const fs::path& folder) {
   return cached_fingerprint(open, none, folder);
 }
 
-TEST_CASE("a digest is kept until the file changes; what is damaged is computed again") {
+TEST_CASE("a digest is kept until the file changes; a damaged one is computed again") {
   const DigestFolder folder;
   const fs::path file = folder.path / "m.gguf", kept = folder.path / "kept";
   std::ofstream(file) << "one";
@@ -58,7 +58,7 @@ TEST_CASE("a digest is kept until the file changes; what is damaged is computed 
   CHECK(std::distance(fs::directory_iterator(kept), {}) == 1);
 }
 
-TEST_CASE("another content of equal size and time of modification has a digest of its own") {
+TEST_CASE("new content of equal size and modification time has its own digest") {
   const DigestFolder folder;
   const fs::path file = folder.path / "m.gguf", kept = folder.path / "kept";
   std::ofstream(file) << "one";

@@ -27,7 +27,7 @@ void wait_for(const std::atomic<int>& count, int wanted) {
   while (count < wanted) std::this_thread::yield();
 }
 
-TEST_CASE("gpu watch: what was read last is told, until it is old") {
+TEST_CASE("gpu watch: the last reading is reported until it is old") {
   FakeClock clock;
   std::atomic<int> reads = 0;
   std::promise<void> hold;
@@ -51,7 +51,7 @@ TEST_CASE("gpu watch: what was read last is told, until it is old") {
   }
 }
 
-TEST_CASE("gpu watch: a library that is not there, or says no more") {
+TEST_CASE("gpu watch: a library that is missing or stops answering") {
   FakeClock clock;
   std::atomic<int> reads = 0;
   const GpuWatch watch(
@@ -63,7 +63,7 @@ TEST_CASE("gpu watch: a library that is not there, or says no more") {
   CHECK_FALSE(watch.latest().has_value());
 }
 
-TEST_CASE("gpu watch: nobody waits for a driver that never answers, at the end neither") {
+TEST_CASE("gpu watch: a driver that never answers blocks no thread, and not the end") {
   // Outlives the watch, as the thread does; it ends with the program's other ones.
   struct Gate {
     std::mutex mutex;

@@ -30,7 +30,7 @@ struct Refused {
   ErrorCode code = ErrorCode::kInvalidArgument;
 };
 
-TEST_CASE("a model's listing tells how its tokens are drawn, once that is known") {
+TEST_CASE("a model's listing includes its sampling defaults once they are known") {
   ipc::ModelsReply reply;
   reply.models.resize(2);
   reply.models[0].name = "known";
@@ -45,7 +45,7 @@ TEST_CASE("a model's listing tells how its tokens are drawn, once that is known"
   CHECK(model_body(reply, "none").empty());
 }
 
-TEST_CASE("pages may send what the official JavaScript clients do") {
+TEST_CASE("preflight allows the headers of the official JavaScript clients") {
   for (const char* header :
        {"x-stainless-lang", "x-stainless-package-version", "x-stainless-os", "x-stainless-arch",
         "x-stainless-runtime", "x-stainless-runtime-version", "x-stainless-retry-count",
@@ -57,7 +57,7 @@ TEST_CASE("pages may send what the official JavaScript clients do") {
   }
 }
 
-TEST_CASE("a completion's parameters arrive, with that API's defaults") {
+TEST_CASE("a completion's parameters are read, with that API's defaults") {
   const Call plain = good(Api::kCompletions, R"({"model":"m","prompt":"Once"})");
   CHECK(plain.request.model == "m");
   CHECK(plain.request.prompt == "Once");
@@ -95,7 +95,7 @@ TEST_CASE("a completion's parameters arrive, with that API's defaults") {
   CHECK(good(Api::kCompletions, R"({"prompt":[[4]]})").request.prompt_ids.front() == 4);
 }
 
-TEST_CASE("a conversation is put into the form that templates want") {
+TEST_CASE("a conversation is converted into the form that templates expect") {
   const Call call = good(Api::kChat, R"({"model":"m","messages":[
       {"role":"developer","content":"Be brief."},
       {"role":"user","content":[{"type":"text","text":"He"},{"type":"text","text":"llo"}]},
@@ -121,7 +121,7 @@ TEST_CASE("a conversation is put into the form that templates want") {
   CHECK(schema.request.json_schema == R"({"type":"string"})");
 }
 
-TEST_CASE("the other two APIs speak of conversations too") {
+TEST_CASE("the other two APIs accept conversations, too") {
   const Call response = good(Api::kResponses, R"({"model":"m","instructions":"Be brief.",
       "input":[{"role":"user","content":[{"type":"input_text","text":"Hi"}]}],
       "max_output_tokens":5,"stream":true,"text":{"format":{"type":"json_object"}}})");
@@ -142,7 +142,7 @@ TEST_CASE("the other two APIs speak of conversations too") {
   CHECK(message.request.top_k == 3);
 }
 
-TEST_CASE("marks that keep what is before them arrive in the socket's own shape") {
+TEST_CASE("cache markers are converted into the socket's form") {
   const auto messages = [](const Call& call) { return Json::parse(call.request.messages.text); };
   const Call message = good(Api::kMessages, R"({"model":"m","max_tokens":4,
       "cache_control":{"type":"ephemeral","ttl":"2d"},
@@ -184,7 +184,7 @@ TEST_CASE("marks that keep what is before them arrive in the socket's own shape"
   }
 }
 
-TEST_CASE("what is not supported is refused by its name") {
+TEST_CASE("unsupported fields are refused by name") {
   constexpr auto kInvalid = ErrorCode::kInvalidArgument;
   constexpr auto kNot = ErrorCode::kUnsupported;
   constexpr auto kUnknown = ErrorCode::kUnknownField;
@@ -312,7 +312,7 @@ std::vector<Json> data_of(const std::string& stream) {
 
 constexpr const char* kText = "a\"b\n\xC3\xA9\x01";
 
-TEST_CASE("one body for a whole answer, in each API's shape") {
+TEST_CASE("a whole answer is one body, in each API's shape") {
   const Json completion =
       Json::parse(answer_of(good(Api::kCompletions, R"({"prompt":"x"})"), "stop"));
   CHECK(completion["object"] == "text_completion");
@@ -485,7 +485,7 @@ TEST_CASE("models, health and metrics") {
   CHECK(with_gpu.find("hearth_gpu_temperature") == std::string::npos);  // it does not say
 }
 
-TEST_CASE("embeddings: texts and tokens in, and what is not supported by its name") {
+TEST_CASE("embeddings: texts and tokens, and unsupported options by name") {
   const auto parsed = [](std::string_view body) {
     Result<EmbeddingsCall> call = parse_embeddings(body);
     REQUIRE_MESSAGE(call.ok(), body);
@@ -531,7 +531,7 @@ TEST_CASE("embeddings: texts and tokens in, and what is not supported by its nam
   CHECK(embeddings_body(reply, true).find("\"embedding\":\"" + one + "\"") != std::string::npos);
 }
 
-TEST_CASE("counting tokens takes what a message takes but for the answer") {
+TEST_CASE("counting tokens takes the fields of a message except those for the answer") {
   const auto counted = parse_count_tokens(
       R"({"model":"m","system":"s","messages":[{"role":"user","content":"a"}]})");
   REQUIRE(counted.ok());

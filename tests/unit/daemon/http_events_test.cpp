@@ -180,7 +180,7 @@ Json parse_strictly(std::string_view text) {
   return Json::parse(text, check);
 }
 
-TEST_CASE("an event says what the JSON library would, whatever the text") {
+TEST_CASE("an event equals the JSON library's output, for any text") {
   Texts texts(20);
   const int rounds = full() ? 20'000 : 500;
   for (const bool chat : {false, true}) {
@@ -214,7 +214,7 @@ TEST_CASE("an event says what the JSON library would, whatever the text") {
   }
 }
 
-TEST_CASE("one body has the log probabilities that its deltas had") {
+TEST_CASE("a whole body has the log probabilities of its deltas") {
   Texts texts(21);
   for (int round = 0; round < 20; ++round) {
     for (const bool chat : {false, true}) {
@@ -246,7 +246,7 @@ TEST_CASE("one body has the log probabilities that its deltas had") {
   }
 }
 
-TEST_CASE("a frame of log probabilities that is cut or changed is refused, or is another") {
+TEST_CASE("a truncated or changed frame of log probabilities is refused or decodes to another") {
   Texts texts(22);
   for (int round = 0; round < (full() ? 200 : 10); ++round) {
     const std::string frame = ipc::encode_logprobs(texts.tokens());

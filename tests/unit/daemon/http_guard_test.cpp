@@ -12,7 +12,7 @@
 namespace hearth::http {
 namespace {
 
-TEST_CASE("loopback addresses with a port are listened on, nothing else") {
+TEST_CASE("only loopback addresses with a port are listened on") {
   const Result<Endpoint> v4 = parse_endpoint("127.0.0.1:8080");
   REQUIRE(v4.ok());
   CHECK(v4->address == "127.0.0.1");
@@ -53,7 +53,7 @@ TEST_CASE("loopback addresses with a port are listened on, nothing else") {
   }
 }
 
-TEST_CASE("Host is one of the names that the listener has, whole") {
+TEST_CASE("Host is exactly one of the listener's names") {
   struct Case {
     const char* host;
     bool tcp;   // 127.0.0.1:8080
@@ -104,7 +104,7 @@ TEST_CASE("Host is one of the names that the listener has, whole") {
   CHECK(HostRules::of_tcp(*parse_endpoint("127.0.0.1:80"), {}).allows("localhost"));
 }
 
-TEST_CASE("Origin is absent, or one of those allowed, byte for byte") {
+TEST_CASE("Origin is absent or equals an allowed one, byte for byte") {
   struct Case {
     std::vector<std::string> origins;
     const char* site;
@@ -158,7 +158,7 @@ Keys two_keys() {
       .value();
 }
 
-TEST_CASE("a key opens what its scopes name") {
+TEST_CASE("a key permits what its scopes name") {
   const Keys keys = two_keys();
   CHECK(keys.size() == 2);
   CHECK(keys.check(kAll, Scope::kGenerate) == Keys::Verdict::kAdmitted);
@@ -175,7 +175,7 @@ TEST_CASE("a key opens what its scopes name") {
   CHECK_FALSE(bearer("Bearer").has_value());
 }
 
-TEST_CASE("a file of keys that is not right is refused by its line, and not quoted") {
+TEST_CASE("an error in a key file names its line and does not quote it") {
   for (const char* text :
        {"", "# none\n", "me all\n", "me all 0123456789abcdef more\n", "me all short\n",
         "me some 0123456789abcdef\n", "me all 0123456789abcdef\nme read 0123456789abcdeg\n",
@@ -200,7 +200,7 @@ TEST_CASE("a file of keys that is not right is refused by its line, and not quot
   CHECK_FALSE(Keys::load("/").ok());
 }
 
-TEST_CASE("requests go where they belong, or are refused with the right status") {
+TEST_CASE("requests are routed, or refused with the right status") {
   const Keys keys = two_keys();
   const Rules rules{.hosts = HostRules::of_tcp(*parse_endpoint("127.0.0.1:8080"), {}),
                     .origins = {"http://localhost:3000"},

@@ -24,7 +24,7 @@ Outcome outcome_of(std::string_view bytes, size_t step) {
   return out;
 }
 
-TEST_CASE("a request is read, however its bytes are cut") {
+TEST_CASE("a request is read, however its bytes are split") {
   const std::string text =
       "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: http://a\r\n"
       "authorization: Bearer k\r\nX-API-Key: k2\r\nContent-Type: application/json\r\n"
@@ -44,7 +44,7 @@ TEST_CASE("a request is read, however its bytes are cut") {
   }
 }
 
-TEST_CASE("a head may be as long as the bound") {
+TEST_CASE("a head may be as long as the limit") {
   const std::string head = "GET / HTTP/1.1\r\nHost: h\r\nX: ";
   const std::string text = head + std::string(1024 - head.size() - 4, 'a') + "\r\n\r\n";
   for (size_t step = 1; step <= text.size(); step += 5) {
@@ -52,7 +52,7 @@ TEST_CASE("a head may be as long as the bound") {
   }
 }
 
-TEST_CASE("chunks are put together") {
+TEST_CASE("chunks are joined") {
   const Outcome out = outcome_of(
       "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
       "3;name=value\r\nabc\r\n2\r\nde\r\n0\r\nTrailer: x\r\n\r\n",
@@ -61,7 +61,7 @@ TEST_CASE("chunks are put together") {
   CHECK(out.request.body == "abcde");
 }
 
-TEST_CASE("requests sent ahead are read one after the other") {
+TEST_CASE("pipelined requests are read one after the other") {
   RequestReader reader(kSmall);
   reader.push("GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/1.0\r\nHost: h\r\n\r\nGET /c");
   REQUIRE(reader.state() == State::kDone);
@@ -84,7 +84,7 @@ TEST_CASE("the head is known before the body") {
   CHECK(reader.push("c") == State::kDone);
 }
 
-TEST_CASE("what is no request, or too much of one, has its status") {
+TEST_CASE("bytes that are not a request, or too many of them, get their status") {
   struct Case {
     std::string bytes;
     int status;

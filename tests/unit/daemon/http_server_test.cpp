@@ -150,7 +150,7 @@ class Fixture {
   std::vector<int> fds_;
 };
 
-TEST_CASE("while a long body is parsed elsewhere, another connection is answered") {
+TEST_CASE("while a long body is parsed on the side thread, another connection is answered") {
   Fixture f;
   const int long_one = f.connect(), short_one = f.connect();
   f.tokenize(long_one, 50'000);
@@ -168,7 +168,7 @@ TEST_CASE("while a long body is parsed elsewhere, another connection is answered
   CHECK(f.status(long_one) == 200);
 }
 
-TEST_CASE("requests sent ahead wait for the one that is parsed elsewhere") {
+TEST_CASE("pipelined requests wait for the one that the side thread parses") {
   Fixture f;
   const int fd = f.connect();
   f.tokenize(fd, 50'000);
@@ -205,7 +205,7 @@ TEST_CASE("a long body that does not fit is refused before it is parsed") {
   CHECK(f.status(fd) == 200);
 }
 
-TEST_CASE("while a long answer is decoded elsewhere, another connection is answered") {
+TEST_CASE("while a long answer is decoded on the side thread, another connection is answered") {
   Fixture f;
   const int long_one = f.connect(), short_one = f.connect();
   f.backend.reply.ids.assign(5000, 7);
@@ -221,7 +221,7 @@ TEST_CASE("while a long answer is decoded elsewhere, another connection is answe
   CHECK(f.body.size() > 10'000);
 }
 
-TEST_CASE("an answer to tokenize that is too long for HTTP is refused and not decoded") {
+TEST_CASE("a tokenize answer that is too long for HTTP is refused and not decoded") {
   Fixture f;
   const int fd = f.connect();
   f.backend.reply.ids.assign(300'000, 12'345);
@@ -231,7 +231,7 @@ TEST_CASE("an answer to tokenize that is too long for HTTP is refused and not de
   CHECK(f.backend.jobs.empty());
 }
 
-TEST_CASE("long answers that one user does not read are bounded together") {
+TEST_CASE("long answers that a user does not read are bounded together") {
   Fixture f;
   f.backend.reply.ids.assign(100'000, 7);
   f.backend.reply.entries.assign(100'000, std::string(30, 'a'));

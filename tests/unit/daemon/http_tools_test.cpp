@@ -44,7 +44,7 @@ std::string message(const std::string& more) {
   return R"({"max_tokens":9,)" + kHi + "," + kAnthropicTools + more + "}";
 }
 
-TEST_CASE("functions arrive in one form, whichever API names them") {
+TEST_CASE("tools are converted into one form from every API") {
   const Json want =
       Json::parse(R"([{"type":"function","function":{"name":"f","description":"d","parameters":)" +
                   kSchema + "}}]");
@@ -87,7 +87,7 @@ TEST_CASE("functions arrive in one form, whichever API names them") {
             .request.tools.empty());
 }
 
-TEST_CASE("what is not supported of functions is refused by name") {
+TEST_CASE("unsupported tool options are refused by name") {
   struct Case {
     Api api;
     std::string body;
@@ -134,7 +134,7 @@ TEST_CASE("what is not supported of functions is refused by name") {
             R"("strict":true}}]})");
 }
 
-TEST_CASE("a conversation with calls and results is one conversation, whichever API tells it") {
+TEST_CASE("a conversation with tool calls and results is the same from every API") {
   const Json want = Json::parse(R"([
       {"role":"user","content":"Hi"},
       {"role":"assistant","content":"Let me see.","reasoning_content":"Hm","tool_calls":[
@@ -211,7 +211,7 @@ std::vector<Json> data_of(const std::string& stream) {
   return out;
 }
 
-TEST_CASE("whole answers tell calls and reasoning apart from text") {
+TEST_CASE("whole answers separate tool calls and reasoning from text") {
   const Json choice = Json::parse(answer_of(good(Api::kChat, chat(""))))["choices"][0];
   CHECK(choice["finish_reason"] == "tool_calls");
   CHECK(choice["message"]["content"] == "Yes");
@@ -242,7 +242,7 @@ TEST_CASE("whole answers tell calls and reasoning apart from text") {
       {"type":"tool_use","id":"b1B2c3D4e","name":"g","input":{}}])"));
 }
 
-TEST_CASE("a stream of chunks puts together to the same") {
+TEST_CASE("a stream of chunks adds up to the same") {
   std::string reasoning, content;
   std::vector<Json> calls;
   std::string reason;
@@ -272,7 +272,7 @@ TEST_CASE("a stream of chunks puts together to the same") {
   CHECK(calls[1]["function"]["arguments"] == "{}");
 }
 
-TEST_CASE("streams of typed events open and close what they tell of") {
+TEST_CASE("streams of typed events open and close their parts") {
   std::vector<std::string> types;
   const auto events = data_of(answer_of(good(Api::kResponses, response(R"(,"stream":true)"))));
   int64_t open = -1, items = 0;

@@ -26,7 +26,7 @@ struct Parsed {
   std::optional<models::GgufFile> file;
 };
 
-TEST_CASE("a model that runs: parameters, types and KV bytes of each group") {
+TEST_CASE("a supported model: parameters, types and KV bytes of each group") {
   const Parsed tiny(models::tiny_model());
   const Inspection found = inspect(*tiny.file, "dir/file.gguf");
   CHECK(found.refused == "");
@@ -54,7 +54,7 @@ TEST_CASE("a model that runs: parameters, types and KV bytes of each group") {
   CHECK(as_text(found, {}).find("runs here          yes") != std::string::npos);
 }
 
-TEST_CASE("a sliding group is told with its window") {
+TEST_CASE("a sliding group is shown with its window") {
   models::LayerGroup group;
   CHECK(describe(group) == "full");
   group.kind = models::LayerGroup::Kind::kSliding;
@@ -62,7 +62,7 @@ TEST_CASE("a sliding group is told with its window") {
   CHECK(describe(group) == "sliding 1024");
 }
 
-TEST_CASE("what this build refuses is told with the reason, and the rest all the same") {
+TEST_CASE("an unsupported model is shown with the reason and everything else") {
   models::GgufWriter writer;
   writer.set_string("general.architecture", "perceptron");
   writer.set_u32("perceptron.block_count", 7);
@@ -79,7 +79,7 @@ TEST_CASE("what this build refuses is told with the reason, and the rest all the
   CHECK(json["metadata"][1]["value"] == 7);
 }
 
-TEST_CASE("arrays are shortened unless all of them is wanted") {
+TEST_CASE("arrays are shortened unless all elements are requested") {
   models::GgufWriter writer;
   const std::vector<int32_t> numbers = {-1, 2, 3, 4, 5, 6, 7, 8, 9, 1000};
   writer.set_i32s("some.numbers", numbers);
@@ -94,7 +94,7 @@ TEST_CASE("arrays are shortened unless all of them is wanted") {
   CHECK(all["metadata"][0]["values"].get<std::vector<int32_t>>() == numbers);
 }
 
-TEST_CASE("hostile bytes in names and texts are shown and not obeyed") {
+TEST_CASE("hostile bytes in names and texts are shown and have no effect") {
   const std::string hostile =
       "\x1b]0;owned\x07\r\n\xC2\x9B"
       "31m\xFF\xFE\xE2\x80\xAEgnp.exe";

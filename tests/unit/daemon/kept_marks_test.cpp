@@ -7,7 +7,7 @@ namespace {
 
 using ipc::Json;
 
-TEST_CASE("marks are taken out of a conversation, and what is no mark is named") {
+TEST_CASE("cache markers are removed from a conversation, and invalid ones are named") {
   Json conversation = Json::parse(R"({"tools":[{"name":"f","cache_keep_s":60}],
       "messages":[{"role":"system","content":"ab","cache_keep_s":3600,"cache_keep_bytes":1},
                   {"role":"user","content":"c","cache_keep_s":0},
@@ -44,7 +44,7 @@ TEST_CASE("marks are taken out of a conversation, and what is no mark is named")
   CHECK_FALSE(take_marks(many).ok());
 }
 
-TEST_CASE("what is said behind a mark is said in other letters, and nothing else changes") {
+TEST_CASE("text after a marker is changed for the probe, and nothing else changes") {
   const Json conversation = Json::parse(R"({"messages":[{"role":"system","content":"Be kind."},
       {"role":"user","content":"<b> Zz9 \u00e4","tool_call_id":"call1","name":""},
       {"role":"tool","content":[{"type":"text","text":"y"}],"n":1}]})");

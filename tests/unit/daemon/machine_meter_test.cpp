@@ -28,7 +28,7 @@ struct Folder {
   }
 };
 
-TEST_CASE("processors are added up, their parts are not, and counters that begin again count on") {
+TEST_CASE("processors are summed, their parts are not, and restarted counters continue") {
   const Folder folder;
   folder.write("intel-rapl:0/energy_uj", "900000");
   folder.write("intel-rapl:0/max_energy_range_uj", "1000000");
@@ -51,7 +51,7 @@ TEST_CASE("processors are added up, their parts are not, and counters that begin
   CHECK(meter.power_mw() == 500);
 }
 
-TEST_CASE("where the kernel tells nothing, nothing is known") {
+TEST_CASE("where the kernel reports nothing, the meter reports nothing") {
   const Folder folder;
   MachineMeter meter(folder.path / "none", folder.path / "none");
   meter.read(1);
@@ -60,7 +60,7 @@ TEST_CASE("where the kernel tells nothing, nothing is known") {
   CHECK(meter.resident_bytes() == 0);
 }
 
-TEST_CASE("this machine, whatever it tells") {
+TEST_CASE("this machine, whatever it reports") {
   MachineMeter meter;
   meter.read(1);
   CHECK(meter.resident_bytes() > 0);

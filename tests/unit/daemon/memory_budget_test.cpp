@@ -5,7 +5,7 @@
 namespace hearth::broker {
 namespace {
 
-TEST_CASE("a budget is the models' own; without one what is free counts, less what is to come") {
+TEST_CASE("a budget is for models alone; without one free memory counts, less what is promised") {
   const MemoryBudget fixed(100, [] { return uint64_t{1}; });
   CHECK(fixed.fits(40, {.bytes = 60, .to_come_bytes = 60}));
   CHECK_FALSE(fixed.fits(41, {.bytes = 60, .to_come_bytes = 0}));
@@ -27,8 +27,7 @@ TEST_CASE("a budget is the models' own; without one what is free counts, less wh
   CHECK(unknown.fits(1'000'000, {.bytes = 1000, .to_come_bytes = 10}));
 }
 
-TEST_CASE(
-    "prefixes behind a GPU's memory get half of what the host has free and has not promised") {
+TEST_CASE("prefixes of a GPU's models get half of the free, unpromised host memory") {
   CHECK(prefix_ram_share(40, 100, 0) == 40);
   CHECK(prefix_ram_share(60, 100, 0) == 50);
   CHECK(prefix_ram_share(60, 100, 30) == 35);
@@ -37,7 +36,7 @@ TEST_CASE(
   CHECK(prefix_ram_share(60, 0, 1000) == 60);  // not known
 }
 
-TEST_CASE("what the kernel calls available, in bytes") {
+TEST_CASE("the kernel's available memory, in bytes") {
   CHECK(parse_available("MemTotal:  24000 kB\nMemAvailable:    600 kB\nBuffers: 1 kB\n") ==
         600 * 1024);
   CHECK(parse_available("MemTotal:  24000 kB\n") == 0);
@@ -45,7 +44,7 @@ TEST_CASE("what the kernel calls available, in bytes") {
   CHECK(available_memory_bytes() > 0);
 }
 
-TEST_CASE("our control group is found in both versions of them") {
+TEST_CASE("our control group is found in both cgroup versions") {
   const std::string_view v1 = "12:cpu,cpuacct:/a\n4:hugetlb,memory:/docker/b\n0::/c\n";
   CHECK(group_path(v1, "memory") == "/docker/b");
   CHECK(group_path(v1, "cpuacct") == "/a");

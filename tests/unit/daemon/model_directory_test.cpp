@@ -59,7 +59,7 @@ TEST_CASE("default is the first by name until it is configured; roles point at m
   CHECK(lost.error().message == "no model m9 (role lost); there are: m1, m2");
 }
 
-TEST_CASE("a role is pointed elsewhere; a model's name always means that file") {
+TEST_CASE("a role is re-pointed; a model's name always means that file") {
   TempDirs dirs;
   dirs.put("a/m2.gguf");
   dirs.put("a/m1.gguf");
@@ -91,7 +91,7 @@ TEST_CASE("paths are refused, whatever they point at") {
   CHECK(models.resolve("").error().code == ErrorCode::kNotFound);
 }
 
-TEST_CASE("a name is taken with its suffix and in any capitals") {
+TEST_CASE("a name matches with its suffix and in any case") {
   TempDirs dirs;
   dirs.put("a/Mixed.GGUF");
   ModelDirectory models({dirs.root / "a"}, {{"fast", "mixed.gguf"}});
@@ -100,7 +100,7 @@ TEST_CASE("a name is taken with its suffix and in any capitals") {
   CHECK(models.resolve("fast")->name == "Mixed");
 }
 
-TEST_CASE("subfolders are models too, and what changes in one is seen") {
+TEST_CASE("models in subfolders are found, and changes in subfolders are seen") {
   TempDirs dirs;
   fs::create_directories(dirs.root / "a/owner/repo");
   ModelDirectory models({dirs.root / "a"}, {});
@@ -109,7 +109,7 @@ TEST_CASE("subfolders are models too, and what changes in one is seen") {
   CHECK(models.resolve("m")->path == dirs.root / "a/owner/repo/m.gguf");
 }
 
-TEST_CASE("the daemon's own user may name a file elsewhere, which gets a name of its own") {
+TEST_CASE("the daemon's own user may name a file elsewhere, which gets its own name") {
   TempDirs dirs;
   dirs.put("a/m.gguf", 4);
   dirs.put("b/m.gguf", 9);
@@ -124,7 +124,7 @@ TEST_CASE("the daemon's own user may name a file elsewhere, which gets a name of
   CHECK(models.adopt(dirs.root / "b").error().code == ErrorCode::kNotFound);
 }
 
-TEST_CASE("a file that comes or goes is seen at the next question") {
+TEST_CASE("a new or deleted file is noticed at the next lookup") {
   TempDirs dirs;
   ModelDirectory models({dirs.root / "a"}, {});
   const Result<ModelFile> none = models.resolve("default");

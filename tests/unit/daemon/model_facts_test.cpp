@@ -36,7 +36,7 @@ std::map<std::string, ModelFile> two_models(int64_t changed_ns) {
           {"b", {.name = "b", .path = "/models/b.gguf", .bytes = 8, .changed_ns = 1}}};
 }
 
-TEST_CASE("each model file is described once, and again when it has changed") {
+TEST_CASE("each model file is described once, and again after it has changed") {
   const tests::TempDir temp;
   boost::asio::io_context io;
   ModelFacts facts(io, fake_program(temp.path(),

@@ -21,7 +21,9 @@ const ipc::DoneEvent* done(BrokerSim& sim, const std::string& id) {
   return sim.answer(BrokerSim::user(1000).peer, id).as<ipc::DoneEvent>();
 }
 
-TEST_CASE("with room a swap loads beside: what runs goes on, what comes later is the new model's") {
+TEST_CASE(
+    "with room a swap loads the new model while the old one runs; later requests go to the new "
+    "one") {
   BrokerSim sim({{"a", {}}, {"b", {}}, {"c", {.load_steps = 10}}}, roles(100));
   sim.generate(kUser, "before", "default", 300);
   REQUIRE(
@@ -53,7 +55,7 @@ TEST_CASE("with room a swap loads beside: what runs goes on, what comes later is
   CHECK(reading > 3);
 }
 
-TEST_CASE("without room the old model drains first, and what waits is the new model's") {
+TEST_CASE("without room the old model drains first, and waiting requests go to the new one") {
   BrokerSim sim({{"a", {}}, {"b", {}}, {"c", {}}}, roles(30));
   sim.generate(kUser, "before", "default", 60);
   REQUIRE(
@@ -71,7 +73,7 @@ TEST_CASE("without room the old model drains first, and what waits is the new mo
   CHECK(sim.worker("a") == nullptr);
 }
 
-TEST_CASE("a failed load leaves the old model serving, and says why") {
+TEST_CASE("a failed load leaves the old model serving, and the error gives the reason") {
   const Error corrupt{ErrorCode::kCorrupt, "blk.0: cut", ""};
   for (const int64_t memory : {100, 30}) {
     BrokerSim sim({{"a", {}}, {"b", {}}, {"bad", {.fails = corrupt}}}, roles(memory));
@@ -94,7 +96,7 @@ TEST_CASE("a failed load leaves the old model serving, and says why") {
   }
 }
 
-TEST_CASE("a role to a resident model is a matter of a moment") {
+TEST_CASE("re-pointing a role to a resident model takes effect at once") {
   BrokerSim sim({{"a", {}}, {"b", {}}}, roles(100));
   sim.load("l", "b");
   REQUIRE(sim.run_until([&] { return sim.answer(BrokerSim::admin().peer, "l").ends == 1; }));
@@ -105,7 +107,7 @@ TEST_CASE("a role to a resident model is a matter of a moment") {
   CHECK(sim.models.resolve("a")->name == "a");
 }
 
-TEST_CASE("only administrators move models; roles and models must be there") {
+TEST_CASE("only administrators load and swap models; roles and models must exist") {
   BrokerSim sim({{"a", {}}, {"b", {}}}, roles(100));
   sim.verbs.load(kUser, "1", {.model = "a"});
   sim.verbs.unload(kUser, "2", {.model = "a"});
@@ -123,7 +125,8 @@ TEST_CASE("only administrators move models; roles and models must be there") {
   CHECK(sim.starts == 0);
 }
 
-TEST_CASE("unload waits for requests; loading it again is somebody's wish; nothing is unloaded") {
+TEST_CASE(
+    "unload waits for requests; a load meanwhile wins; unloading an unloaded model is an error") {
   BrokerSim sim({{"a", {}}, {"b", {}}}, roles(100));
   sim.generate(kUser, "r", "a", 60);
   REQUIRE(sim.run_until([&] { return !sim.answer(BrokerSim::user(1000).peer, "r").ids.empty(); }));

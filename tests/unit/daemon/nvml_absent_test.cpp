@@ -6,7 +6,7 @@
 #include "daemon/worker/observe/nvml.h"
 #include "tests/skip.h"
 
-TEST_CASE("nvml: where the library is not installed, that is what is said") {
+TEST_CASE("nvml: a missing library is reported as such") {
   if (void* real = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
     ::dlclose(real);
     HEARTH_SKIP("this machine has libnvidia-ml.so.1");

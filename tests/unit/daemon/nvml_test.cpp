@@ -39,13 +39,13 @@ TEST_CASE("nvml: memory, power, clocks, temperature and driver in one line") {
         "580.65.06, slowed by power limit");
 }
 
-TEST_CASE("nvml: a library that does not start, another device, one that says nothing") {
+TEST_CASE("nvml: a library that does not start, another device, a device that reports nothing") {
   CHECK(with("start") == "libnvidia-ml.so.1 does not start (its error 9)");
   CHECK(gpu_condition("0000:66:00.0") == "no device 0000:66:00.0 (its error 6)");
   CHECK(with("silent") == "the library says nothing of this device");
 }
 
-TEST_CASE("nvml: read again and again; what it does not say is not made up") {
+TEST_CASE("nvml: repeated readings; missing values are not invented") {
   const Result<Nvml> nvml = Nvml::open(kBusId);
   REQUIRE(nvml.ok());
   const GpuSnapshot gpu = nvml->read();

@@ -78,7 +78,7 @@ TEST_CASE("deltas with parts merge with each other and with plain ones, in order
                                                                     {DeltaChannel::kText, "c"}});
 }
 
-TEST_CASE("with room everything goes straight through") {
+TEST_CASE("with room messages pass directly") {
   Fixture f;
   f.clients[kA].room = 10;
   CHECK(f.buffer.push(kA, delta(1, 0, 0, "x", {1}), false) == OutputBuffer::Outcome::kSent);
@@ -118,7 +118,7 @@ TEST_CASE("deltas of a slow client merge per request and sample, and lose nothin
   }
 }
 
-TEST_CASE("a delta never overtakes an event of its request, nor another request's order") {
+TEST_CASE("a delta never overtakes an event of its request, and requests keep their order") {
   Fixture f;
   f.buffer.push(kA, delta(1, 0, 0, "x", {1}), false);
   f.buffer.push(kA, event(1, "sample_done"), false);
@@ -165,7 +165,7 @@ TEST_CASE("logprobs of merged deltas stay one array") {
   CHECK(none.logprobs == "[[-2.0,[]]]");
 }
 
-TEST_CASE("the bound refuses, except what must fit, and counts every connection by itself") {
+TEST_CASE("the bound refuses all but what must fit, and counts every connection separately") {
   Fixture f(200);
   const std::string big(150, 'x');
   CHECK(f.buffer.push(kA, delta(1, 0, 0, big, {1}), false) == OutputBuffer::Outcome::kQueued);
@@ -181,7 +181,7 @@ TEST_CASE("the bound refuses, except what must fit, and counts every connection 
   CHECK(f.buffer.backlog_bytes(kB) > 150);
 }
 
-TEST_CASE("one connection is tried by itself, and drops are told once per stall") {
+TEST_CASE("one connection is tried separately, and drops are reported once per stall") {
   Fixture f(100);
   CHECK_FALSE(f.buffer.note_dropped(kA));  // nothing stalls
   f.buffer.push(kA, event(1, "x"), false);
@@ -203,7 +203,7 @@ TEST_CASE("one connection is tried by itself, and drops are told once per stall"
   CHECK(f.buffer.retry(kA));  // it has no backlog any more
 }
 
-TEST_CASE("a connection that is gone loses its backlog and is named once") {
+TEST_CASE("a closed connection loses its backlog and is named once") {
   Fixture f;
   f.buffer.push(kA, event(1, "x"), false);
   f.buffer.push(kB, event(2, "y"), false);
@@ -214,14 +214,14 @@ TEST_CASE("a connection that is gone loses its backlog and is named once") {
   CHECK(f.buffer.push(kA, event(1, "z"), false) == OutputBuffer::Outcome::kGone);
 }
 
-TEST_CASE("one answer over the bound does not wait, though nothing waits before it") {
+TEST_CASE("an answer above the bound is refused even with an empty backlog") {
   Fixture f(100);
   CHECK(f.buffer.push(kA, event(1, std::string(200, 'x')), false) ==
         OutputBuffer::Outcome::kOverflow);
   CHECK_FALSE(f.buffer.has_backlog());
 }
 
-TEST_CASE("all connections of a user have a bound together, and no other user pays for it") {
+TEST_CASE("all connections of a user have one bound together, at no cost to other users") {
   Fixture f(100);
   const std::string big(80, 'x');
   int queued = 0;

@@ -67,7 +67,7 @@ void check_against_engine(const BenchModel& source, const engine::EngineConfig& 
   CHECK(plan->memory.kv_bytes == engine.value()->kv_bytes());
 }
 
-TEST_CASE("what is planned is what the engine takes, to the byte") {
+TEST_CASE("the engine allocates what was planned, to the byte") {
   using enum kernels::DType;
   struct Setting {
     kernels::DType kv_type;
@@ -129,7 +129,7 @@ TEST_CASE("Llama 2 13B in bf16, 1024 tokens, 3.35 TB/s") {
   CHECK(plan.ridge == 0);
 }
 
-TEST_CASE("the ridge parts what reading bounds from what computing bounds") {
+TEST_CASE("the ridge separates the cases bound by reading from those bound by computing") {
   const ServingPlan plan = plan_13b(1e12, 16e12);
   CHECK(plan.ridge == 16);
   bool computing = false;
@@ -145,7 +145,7 @@ TEST_CASE("the ridge parts what reading bounds from what computing bounds") {
   CHECK(plan.prefill.seconds == doctest::Approx(plan.prefill.ops / 16e12));
 }
 
-TEST_CASE("guesses: tokens per step by the chance of a right one, a draft's time added") {
+TEST_CASE("drafts: tokens per step by the chance of a right one, with the draft's time added") {
   const BenchModel target = shaped("S", kernels::DType::kQ8_0), draft = bundled();
   const PlanModel small{&draft.measured(), &draft.work()};
   PlanQuestion question;
@@ -166,7 +166,7 @@ TEST_CASE("guesses: tokens per step by the chance of a right one, a draft's time
   CHECK(make_plan(planned, nullptr, question)->guesses.tokens_per_step == 4);
 }
 
-TEST_CASE("too little memory is told, a senseless setting refused") {
+TEST_CASE("too little memory is reported, an invalid setting refused") {
   const BenchModel source = shaped("tiny", kernels::DType::kQ8_0);
   const PlanModel planned{&source.measured(), &source.work()};
   PlanQuestion question;

@@ -59,7 +59,7 @@ TEST_CASE("a schema or a grammar is compiled once, and refused by name") {
   CHECK(f.bad(in).field == "grammar");
 }
 
-TEST_CASE("what a request does not say is the model's own") {
+TEST_CASE("fields that a request omits take the model's defaults") {
   Fixture f;
   f.model.sampling = {.temperature = 0.25f,
                       .top_k = 7,
@@ -85,7 +85,7 @@ TEST_CASE("what a request does not say is the model's own") {
   CHECK(out.penalty_window == -1);
 }
 
-TEST_CASE("a prompt is a user's message where there is a template, and text elsewhere") {
+TEST_CASE("a prompt is a user's message if there is a template, and text otherwise") {
   models::GgufWriter w = models::vocab_file(models::small_vocab());
   w.set_string("tokenizer.chat_template",
                "{% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}a");
@@ -173,7 +173,7 @@ TEST_CASE("a prompt becomes tokens with BOS, and every parameter arrives") {
   CHECK(out.sampling.prompt_logprobs);
 }
 
-TEST_CASE("what shall be kept is counted in tokens or in the text's bytes") {
+TEST_CASE("cache markers count in tokens or in bytes of text") {
   const Fixture f;
   ipc::WorkerRequest in = Fixture::request("the abc the abc");
   ipc::GenerateRequest& g = in.generate();
@@ -200,7 +200,7 @@ TEST_CASE("what shall be kept is counted in tokens or in the text's bytes") {
   CHECK(f.bad(in).field == "cache_keep_bytes");
 }
 
-TEST_CASE("a prefix is the owner's own unless the request names those it is shared with") {
+TEST_CASE("a prefix is private unless the request names those it is shared with") {
   const Fixture f;
   ipc::WorkerRequest in = Fixture::request("abc");
   in.generate().cache_share = "uid:1000";
@@ -213,7 +213,7 @@ TEST_CASE("a prefix is the owner's own unless the request names those it is shar
   CHECK(f.good(in).cache_salt == "uid:7");
 }
 
-TEST_CASE("a draft by name is the one that is there, or refused with both names") {
+TEST_CASE("a draft requested by name is the loaded one, or refused with both names") {
   Fixture f;
   ipc::WorkerRequest in = Fixture::request("the abc");
   in.generate().draft = "small";
@@ -228,7 +228,7 @@ TEST_CASE("a draft by name is the one that is there, or refused with both names"
   CHECK(f.good(in).use_draft);
 }
 
-TEST_CASE("raw puts nothing in front; ids are taken as they are; ignore_eos lets EOS pass") {
+TEST_CASE("raw adds nothing in front; ids are taken unchanged; ignore_eos lets EOS pass") {
   const Fixture f;
   ipc::WorkerRequest raw = Fixture::request("abc");
   raw.generate().raw = true;
@@ -240,7 +240,7 @@ TEST_CASE("raw puts nothing in front; ids are taken as they are; ignore_eos lets
   CHECK(f.good(ids).stop_ids.empty());
 }
 
-TEST_CASE("a context that is too small is an error with both numbers") {
+TEST_CASE("a context that is too small is an error with both sizes") {
   const Fixture f;
   ipc::WorkerRequest in = Fixture::request("");
   in.generate().prompt_ids.assign(60, 5);
@@ -255,7 +255,7 @@ TEST_CASE("a context that is too small is an error with both numbers") {
   CHECK(f.bad(in).code == ErrorCode::kContextOverflow);
 }
 
-TEST_CASE("a conversation becomes what the model's template makes of it") {
+TEST_CASE("a conversation is rendered by the model's template") {
   const Fixture f;
   ipc::WorkerRequest in = Fixture::request("");
   in.generate().messages.text = R"([{"role":"user","content":"the abc"}])";
@@ -303,7 +303,7 @@ TEST_CASE("a conversation becomes what the model's template makes of it") {
   CHECK(prompt().find("empty") != std::string::npos);
 }
 
-TEST_CASE("a mark on a message keeps it and all before it, whatever the template makes of it") {
+TEST_CASE("a marker on a message keeps it and everything before it, with any template") {
   const Fixture f;
   struct Case {
     const char* name;
@@ -363,7 +363,7 @@ TEST_CASE("a mark on a message keeps it and all before it, whatever the template
   }
 }
 
-TEST_CASE("a conversation with functions: how its answer is read, and what it is bound to") {
+TEST_CASE("a conversation with tools: how its answer is parsed and constrained") {
   const Fixture f;
   models::GgufWriter file = models::vocab_file(models::small_vocab());
   file.set_string("tokenizer.chat_template",
@@ -444,7 +444,7 @@ TEST_CASE("a conversation with functions: how its answer is read, and what it is
   CHECK(prepared().reading == nullptr);
 }
 
-TEST_CASE("a conversation that could not fit is refused before it is tokenized") {
+TEST_CASE("a conversation that cannot fit is refused before it is tokenized") {
   const Fixture f;
   models::GgufWriter file = models::vocab_file(models::small_vocab());
   file.set_string("tokenizer.chat_template", "{{ messages[0].content }}");
@@ -465,7 +465,7 @@ TEST_CASE("a conversation that could not fit is refused before it is tokenized")
   CHECK(std::get<Error>(result.outcome).message.find("bytes") != std::string::npos);
 }
 
-TEST_CASE("a mark on the last message keeps the whole prompt; several keep each its own") {
+TEST_CASE("a marker on the last message keeps the whole prompt; several keep their own parts") {
   const Fixture f;
   models::GgufWriter file = models::vocab_file(models::small_vocab());
   file.set_string("tokenizer.chat_template",
@@ -496,7 +496,7 @@ TEST_CASE("a mark on the last message keeps the whole prompt; several keep each 
   CHECK(std::get<Error>(result.outcome).field == "messages");
 }
 
-TEST_CASE("max_tokens 0 is what the context has room for") {
+TEST_CASE("max_tokens 0 is the room that the context has") {
   const Fixture f;
   ipc::WorkerRequest in = Fixture::request("");
   in.generate().prompt_ids.assign(60, 5);
@@ -518,7 +518,7 @@ TEST_CASE("a text that cannot fit is refused before it is tokenized") {
   CHECK(error.message.find("64 tokens") != std::string::npos);
 }
 
-TEST_CASE("ids outside the vocabulary are errors that name the field and the place") {
+TEST_CASE("ids outside the vocabulary are errors that name the field and the position") {
   const Fixture f;
   const int32_t vocab = f.tokenizer->vocab_size();
   for (const int32_t wrong : {-1, vocab, 2147483647}) {
@@ -538,14 +538,14 @@ TEST_CASE("ids outside the vocabulary are errors that name the field and the pla
   }
 }
 
-TEST_CASE("a prompt of no tokens at all is an error") {
+TEST_CASE("a prompt without tokens is an error") {
   const Fixture f;
   ipc::WorkerRequest in = Fixture::request("");
   in.generate().raw = true;
   CHECK(f.bad(in).field == "prompt");
 }
 
-TEST_CASE("tokenize answers ids and entries") {
+TEST_CASE("tokenize returns ids and entries") {
   const Fixture f;
   ipc::WorkerRequest in;
   in.task.emplace<ipc::TokenizeRequest>().text = "the abc";

@@ -75,7 +75,7 @@ TEST_CASE("the thread answers an owner in order and drops nothing") {
   for (const PrepAnswer& answer : answers_of(thread, kCount)) CHECK(answer.number == next++);
 }
 
-TEST_CASE("an answer has what the front door needs to know of the request") {
+TEST_CASE("an answer contains what the front door needs of the request") {
   const Fixture f;
   PrepThread thread(f.model, PrepThread::Priority::kLow);
   thread.post(4, prompt("uid:1"));
@@ -94,7 +94,7 @@ TEST_CASE("an answer has what the front door needs to know of the request") {
   CHECK(std::holds_alternative<Error>(by_number(5).outcome));
 }
 
-TEST_CASE("a short prompt does not wait for another user's long text, whose ids are the same") {
+TEST_CASE("a short prompt does not wait for another user's long text, whose ids are unchanged") {
   const Fixture f;
   PrepThread thread(f.model);
   thread.post(1, tokenize("uid:1", kLong));
@@ -108,7 +108,7 @@ TEST_CASE("a short prompt does not wait for another user's long text, whose ids 
   CHECK(std::get<ipc::TokenizeReply>(*event).ids == f.tokenizer->encode(text_of(kLong), {}));
 }
 
-TEST_CASE("one of many prompts goes ahead after each slice, so the long text ends as well") {
+TEST_CASE("one of many prompts is prepared after each slice, so the long text ends as well") {
   const Fixture f;
   PrepThread thread(f.model);
   constexpr uint64_t kMany = 1000;

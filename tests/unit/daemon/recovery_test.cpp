@@ -54,7 +54,7 @@ void run_eight(const std::map<uint64_t, uint32_t>& deadly, uint64_t most_starts)
   CHECK(sim.worker("m")->num_live() == 4);
 }
 
-TEST_CASE("of eight requests at a time only the one that kills the worker is refused") {
+TEST_CASE("of eight concurrent requests only the one that kills the worker is refused") {
   run_eight({{kCulprit, 0}}, 4);
   run_eight({{1, 0}}, 3);  // alone when it is tried
   run_eight({{8, 0}}, 4);
@@ -76,7 +76,7 @@ TEST_CASE("a request that was alone at two deaths is refused at once") {
   CHECK(sim.starts == 2);
 }
 
-TEST_CASE("while suspects are tried, new requests wait for a reason that is sent") {
+TEST_CASE("while suspects are tried, new requests wait with a reported reason") {
   BrokerSim sim({{"m", {}}}, settings());
   sim.generate(BrokerSim::user(1000), "old", "m", 400, 1);
   sim.generate(BrokerSim::user(1001), "old", "m", 400, 2);
@@ -97,7 +97,7 @@ TEST_CASE("while suspects are tried, new requests wait for a reason that is sent
   CHECK(sim.answer(BrokerSim::user(1001).peer, "old").ids.size() == 400);
 }
 
-TEST_CASE("a text does not go on after its model's file was changed") {
+TEST_CASE("a text does not continue after its model's file was changed") {
   BrokerSim sim({{"m", {}}}, settings());
   sim.fingerprints["m"] = "one";
   sim.generate(BrokerSim::user(1000), "r", "m", kTokens, 1);
@@ -116,7 +116,8 @@ TEST_CASE("a text does not go on after its model's file was changed") {
   CHECK(whole(sim.answer(BrokerSim::user(1000).peer, "next"), 2));
 }
 
-TEST_CASE("a request without text begins with the changed file; an unchanged one goes on") {
+TEST_CASE(
+    "a request without text starts with the changed file; one with an unchanged file continues") {
   for (const bool changed : {false, true}) {
     BrokerSim sim({{"m", {}}}, settings());
     sim.fingerprints["m"] = "one";

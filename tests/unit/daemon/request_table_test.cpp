@@ -48,7 +48,7 @@ TEST_CASE("requests may move to another model before they begin") {
   CHECK(uses == 0);
 }
 
-TEST_CASE("sizes follow what is live") {
+TEST_CASE("sizes follow the live requests") {
   RequestTable table;
   const uint64_t first = (*table.add(make(1, "a", 100)))->number;
   table.add(make(1, "b", 20)).value();

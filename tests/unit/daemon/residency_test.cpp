@@ -23,7 +23,7 @@ std::vector<int32_t> whole(const std::string& model, uint64_t seed, uint32_t cou
   return ids;
 }
 
-TEST_CASE("models that fit stay beside each other; the least recently used idle one makes room") {
+TEST_CASE("models that fit stay resident together; the least recently used idle one is evicted") {
   BrokerSim sim({{"a", {}}, {"b", {}}, {"c", {}}}, with_budget(40));  // 20 each
   for (const char* model : {"a", "b"}) {
     sim.generate(kUser, model, model, 3);
@@ -41,7 +41,7 @@ TEST_CASE("models that fit stay beside each other; the least recently used idle 
   CHECK(sim.residency.find("b")->parked);
 }
 
-TEST_CASE("a model in use leaves after its turn, ends what it has, and comes back for what waits") {
+TEST_CASE("a model in use is evicted after its turn, finishes its requests, and returns for waiting ones") {
   BrokerSim sim({{"a", {}}, {"b", {}}}, with_budget(30));
   sim.generate(kUser, "long", "a", 400);
   REQUIRE(
@@ -61,7 +61,7 @@ TEST_CASE("a model in use leaves after its turn, ends what it has, and comes bac
   CHECK(sim.answer(BrokerSim::user(1000).peer, "late").ids == whole("a", 7, 5));
 }
 
-TEST_CASE("two models that do not fit beside each other take turns however many ask") {
+TEST_CASE("two models that do not fit together take turns under any number of requests") {
   BrokerSim sim({{"a", {}}, {"b", {}}}, with_budget(30));
   int asked = 0;
   std::map<std::string, int> done;
@@ -112,7 +112,7 @@ TEST_CASE("requests and pending loads use their model, unloads do not") {
   CHECK_FALSE(sim.residency.in_use("a"));
 }
 
-TEST_CASE("on a device with memory of its own that memory counts, and not the host's") {
+TEST_CASE("on a device with its own memory that memory counts, and not the host's") {
   BrokerSim sim({{"a", {}}, {"b", {}}, {"c", {.weight_bytes = 5, .kv_bytes = 5}}}, with_budget(0));
   sim.host_free_bytes = 1;
   sim.device_bytes = 30;
@@ -135,7 +135,7 @@ TEST_CASE("on a device with memory of its own that memory counts, and not the ho
   CHECK(sim.residency.worker_of("c") != nullptr);
 }
 
-TEST_CASE("what workers on a GPU may still take of the host's memory is known") {
+TEST_CASE("what workers on a GPU may still take of host memory is known") {
   BrokerSim sim({{"a", {.host_bytes = 40, .host_bytes_taken = 15}}, {"b", {.host_bytes = 7}}},
                 with_budget(0));
   CHECK(sim.residency.host_bytes_to_come() == 0);
@@ -150,7 +150,7 @@ TEST_CASE("what workers on a GPU may still take of the host's memory is known") 
   CHECK(sim.residency.host_bytes_to_come() == 7);
 }
 
-TEST_CASE("what a worker plans counts, not the size of its file") {
+TEST_CASE("a worker's plan counts, not the size of its file") {
   BrokerSim sim({{"a", {}}, {"b", {.weight_bytes = 25, .kv_bytes = 10}}}, with_budget(40));
   sim.load("a", "a");
   sim.load("b", "b");
@@ -167,7 +167,7 @@ TEST_CASE("what a worker plans counts, not the size of its file") {
   CHECK(sim.residency.memory_bytes(*sim.residency.find("b")) == 35);
 }
 
-TEST_CASE("a model that never fits is refused with the numbers, and disturbs nobody for long") {
+TEST_CASE("a model that never fits is refused with the sizes, and delays others only briefly") {
   BrokerSim sim({{"a", {}}, {"huge", {.weight_bytes = 90, .kv_bytes = 20}}}, with_budget(100));
   sim.generate(kUser, "a", "a", 200);
   sim.generate(kUser, "huge", "huge", 5);
@@ -181,7 +181,7 @@ TEST_CASE("a model that never fits is refused with the numbers, and disturbs nob
   CHECK(sim.answer(BrokerSim::user(1000).peer, "a").ids == whole("a", 7, 200));
 }
 
-TEST_CASE("after its keep-alive a model is parked, and the next request brings it back") {
+TEST_CASE("after its keep-alive a model is parked, and the next request loads it again") {
   Config config = with_budget(0);
   config.residency.keep_alive_ms = 60'000;
   config.keep_alive_ms["b"] = 5'000;
@@ -209,7 +209,7 @@ TEST_CASE("after its keep-alive a model is parked, and the next request brings i
   CHECK(sim.answer(BrokerSim::user(1000).peer, "again").ids == whole("a", 7, 3));
 }
 
-TEST_CASE("a load that names another draft: what runs ends first, then the model has that draft") {
+TEST_CASE("a load that names another draft: running requests end first, then the draft changes") {
   BrokerSim sim({{"a", {}}, {"small", {}}}, with_budget(0));
   const auto load = [&](const std::string& id, const std::string& draft) {
     sim.load(id, "a", -1, draft);
@@ -236,7 +236,7 @@ TEST_CASE("a load that names another draft: what runs ends first, then the model
   CHECK(sim.answer(BrokerSim::admin().peer, "7").error()->field == "draft");
 }
 
-TEST_CASE("without loading on demand requests may only bring back what was loaded by hand") {
+TEST_CASE("without loading on demand requests may only reload what was loaded by hand") {
   Config config = with_budget(0);
   config.residency.load_on_demand = false;
   config.residency.keep_alive_ms = 1'000;
@@ -257,7 +257,7 @@ TEST_CASE("without loading on demand requests may only bring back what was loade
   CHECK(sim.answer(BrokerSim::user(1000).peer, "3").error() != nullptr);
 }
 
-TEST_CASE("sleep closes what it is told to; requests go on after it as if nothing was") {
+TEST_CASE("sleep closes the workers it is asked to; requests continue after it") {
   BrokerSim sim({{"a", {}}}, with_budget(0));
   sim.generate(kUser, "r", "a", 200);
   REQUIRE(

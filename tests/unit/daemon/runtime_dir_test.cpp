@@ -26,7 +26,7 @@ mode_t mode_of(const fs::path& path) {
   return status.st_mode & 07777;
 }
 
-TEST_CASE("one daemon at a time holds a directory; the next one is told who does") {
+TEST_CASE("one daemon at a time holds a directory; the error for the next names the first") {
   const TempPath temp;
   {
     const Result<RuntimeDir> first = RuntimeDir::take(temp.path);
@@ -41,7 +41,7 @@ TEST_CASE("one daemon at a time holds a directory; the next one is told who does
   CHECK(RuntimeDir::take(temp.path).ok());
 }
 
-TEST_CASE("what a killed daemon left behind is cleared away") {
+TEST_CASE("files of a killed daemon are removed") {
   const TempPath temp;
   fs::create_directories(temp.path / "workers");
   fs::permissions(temp.path, fs::perms::owner_all);
@@ -59,7 +59,8 @@ TEST_CASE("what a killed daemon left behind is cleared away") {
   CHECK(dir->worker_socket(3) == temp.path / "workers" / "3.sock");
 }
 
-TEST_CASE("a path too long for its sockets is an error with both numbers; one open to others too") {
+TEST_CASE(
+    "a path too long for its sockets is an error with both sizes; one open to others is an error") {
   const Result<RuntimeDir> longer = RuntimeDir::take("/tmp/" + std::string(90, 'x'));
   REQUIRE_FALSE(longer.ok());
   CHECK(longer.error().code == ErrorCode::kInvalidArgument);

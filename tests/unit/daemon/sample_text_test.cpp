@@ -35,7 +35,7 @@ TEST_CASE("tokens become text, ids and indices of one delta") {
   CHECK(text.take()->first_index == pending->ids.size());
 }
 
-TEST_CASE("ids go out although their text is still held back; the end shows it") {
+TEST_CASE("ids are sent although their text is still held back; the end shows it") {
   const Fixture f;
   SampleText text(*f.tokenizer, false, {"stop"});
   text.push(f.byte_token(0xC3), std::nullopt);  // half a character
@@ -49,7 +49,7 @@ TEST_CASE("ids go out although their text is still held back; the end shows it")
   CHECK_FALSE(text.stopped());
 }
 
-TEST_CASE("an answer's parts travel with its tokens, also when it is replayed") {
+TEST_CASE("an answer's parts are sent with its tokens, also when it is replayed") {
   const Fixture f;
   auto reading = std::make_shared<AnswerReading>();
   reading->shape.tools = models::find_tool_format("hermes");
@@ -116,7 +116,7 @@ TEST_CASE("after a stop string no token counts") {
   CHECK(text.finish().text.empty());
 }
 
-TEST_CASE("logprobs go with their tokens") {
+TEST_CASE("logprobs are sent with their tokens") {
   const Fixture f;
   SampleText text(*f.tokenizer, false, {});
   text.push(f.byte_token('a'), ipc::TokenLogprobs{.logprob = -1, .top = {}});
@@ -127,7 +127,7 @@ TEST_CASE("logprobs go with their tokens") {
 }
 
 // What a resumed worker relies on: wherever the first one died, the texts join to the same.
-TEST_CASE("replaying any part of the tokens and going on gives the same text") {
+TEST_CASE("replaying any part of the tokens and continuing gives the same text") {
   const Fixture f;
   std::vector<int32_t> ids = f.ids("the abc");
   for (const unsigned char byte : {0xC3, 0xA9, 0xE2, 0x96}) ids.push_back(f.byte_token(byte));

@@ -25,7 +25,7 @@ struct SamplingFile {
   std::optional<models::GgufFile> file;
 };
 
-TEST_CASE("a file's own sampling goes before the configuration's, and that before hearth's") {
+TEST_CASE("a file's own sampling overrides the configuration's, which overrides hearth's") {
   models::GgufWriter w;
   w.set_f32("general.sampling.temp", 0.25f);
   w.set_u32("general.sampling.top_k", 64);
@@ -47,7 +47,7 @@ TEST_CASE("a file's own sampling goes before the configuration's, and that befor
   CHECK(own.top_k == 40);
 }
 
-TEST_CASE("a file's value that no request could have is left out") {
+TEST_CASE("a file's value outside the range of a request is ignored") {
   models::GgufWriter w;
   w.set_f32("general.sampling.temp", -1);
   w.set_f32("general.sampling.top_p", std::numeric_limits<float>::quiet_NaN());
@@ -57,7 +57,7 @@ TEST_CASE("a file's value that no request could have is left out") {
   CHECK(sampling_of_file(*parsed.file) == ipc::SamplingSettings());
 }
 
-TEST_CASE("a sampling setting takes what a request may have") {
+TEST_CASE("a sampling setting has the range of a request's field") {
   ipc::SamplingSettings settings;
   CHECK(ipc::set_sampling("penalty_window", -1, &settings));
   CHECK(settings.penalty_window == -1);

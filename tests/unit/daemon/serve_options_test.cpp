@@ -73,7 +73,7 @@ TEST_CASE("every setting of the engine reaches its configuration") {
   CHECK(serve_options("/s", "/m", settings)->prefix_ram_bytes == 0);
 }
 
-TEST_CASE("a setting with a value that it may not have is named") {
+TEST_CASE("a setting with an invalid value is named") {
   const auto refused = [](auto change) {
     ipc::ServeSettings settings;
     change(settings);

@@ -7,7 +7,7 @@ namespace hearth::broker {
 namespace {
 
 TEST_CASE(
-    "root, the daemon's user and the group's members are administrators; others touch their own") {
+    "root, the daemon's user and the group's members are administrators; others reach their own") {
   const Result<Rights> rights = Rights::create("", 1000);
   REQUIRE(rights.ok());
   CHECK(rights->is_admin({.uid = 0, .gid = 0, .pid = 1}));
@@ -19,7 +19,7 @@ TEST_CASE(
   CHECK(may_touch({.peer = {}, .uid = 0, .is_admin = true}, 1002));
 }
 
-TEST_CASE("an administrators' group counts by its gid; one that does not exist is an error") {
+TEST_CASE("an administrators' group counts by its gid; an unknown group is an error") {
   const group* any = ::getgrgid(0);
   REQUIRE(any != nullptr);
   const Result<Rights> rights = Rights::create(any->gr_name, 1000);
@@ -30,7 +30,7 @@ TEST_CASE("an administrators' group counts by its gid; one that does not exist i
   CHECK(missing.error().message == "server.admin_group: there is no group no-such-group-here");
 }
 
-TEST_CASE("the same number at another door, or of another user, is another peer") {
+TEST_CASE("the same number at another socket, or of another user, is another peer") {
   const PeerId ipc{.door = Door::kIpc, .uid = 5, .number = 7};
   CHECK(ipc != PeerId{.door = Door::kHttp, .uid = 5, .number = 7});
   CHECK(ipc != PeerId{.door = Door::kIpc, .uid = 6, .number = 7});

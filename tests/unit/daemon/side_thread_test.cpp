@@ -35,12 +35,12 @@ std::vector<std::string> order_of(const std::vector<std::pair<uint32_t, std::str
   return ended;
 }
 
-TEST_CASE("many pieces of one owner do not delay another's single one") {
+TEST_CASE("many jobs of one owner do not delay another owner's single job") {
   CHECK(order_of({{1, "a1"}, {1, "a2"}, {1, "a3"}, {1, "a4"}, {2, "b1"}, {3, "c1"}}) ==
         std::vector<std::string>{"a1", "b1", "c1", "a2", "a3", "a4"});
 }
 
-TEST_CASE("the bytes that an owner has there are known") {
+TEST_CASE("the bytes that an owner has queued are known") {
   boost::asio::io_context io;
   const auto open = boost::asio::make_work_guard(io);
   SideThread side(io);

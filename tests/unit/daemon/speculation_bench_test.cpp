@@ -26,7 +26,7 @@ Result<SpeculationReport> measured(const BenchOptions& options) {
   return run_speculation(options, *ops);
 }
 
-TEST_CASE("replayed guesses: the same text, counted by place, with a draft's cost and without") {
+TEST_CASE("replayed drafts: the same text, counted by position, with a draft's cost and without") {
   for (const char* draft : {"none", "tiny"}) {
     CAPTURE(draft);
     BenchOptions options = tiny();
@@ -51,7 +51,7 @@ TEST_CASE("replayed guesses: the same text, counted by place, with a draft's cos
   }
 }
 
-TEST_CASE("what makes no sense together is refused by name") {
+TEST_CASE("contradictory options are refused by name") {
   BenchOptions options = tiny();
   options.replay = "2";
   CHECK(measured(options).error().field == "replay");

@@ -14,7 +14,7 @@ TEST_CASE("without stop strings text passes at once") {
   CHECK_FALSE(matcher.matched());
 }
 
-TEST_CASE("a stop string over several pieces is found, and nothing of it is shown") {
+TEST_CASE("a stop string over several pieces is found, and none of it is shown") {
   StopMatcher matcher({"END"});
   CHECK(matcher.push("one E") == "one ");
   CHECK(matcher.push("N") == "");
@@ -26,7 +26,7 @@ TEST_CASE("a stop string over several pieces is found, and nothing of it is show
   CHECK(matcher.finish() == "");
 }
 
-TEST_CASE("what looked like a beginning and was none is shown") {
+TEST_CASE("text that only began like a stop string is shown") {
   StopMatcher matcher({"ENDE", "\n\n"});
   CHECK(matcher.push("xEN") == "x");
   CHECK(matcher.push("DX") == "ENDX");
@@ -36,7 +36,7 @@ TEST_CASE("what looked like a beginning and was none is shown") {
   CHECK(matcher.finish() == "END");
 }
 
-TEST_CASE("of several the first in the text counts") {
+TEST_CASE("of several stop strings the first in the text counts") {
   StopMatcher matcher({"cd", "abcd", "b"});
   CHECK(matcher.push("xxabcd") == "xx");
   CHECK(matcher.which() == "abcd");
@@ -52,7 +52,7 @@ TEST_CASE("overlapping repetitions") {
 }
 
 // Property: however the text is cut, what is shown is the text before the first match, or all.
-TEST_CASE("any cutting of the text shows the same") {
+TEST_CASE("any split of the text shows the same") {
   std::mt19937 random(7);
   for (int round = 0; round < 2000; ++round) {
     std::string text;

@@ -55,7 +55,7 @@ TEST_CASE("systemd is told, and children do not inherit its socket") {
   CHECK(systemd.next() == "STOPPING=1\nSTATUS=stopping");
 }
 
-TEST_CASE("somebody else's watchdog is not ours; without a socket nothing happens") {
+TEST_CASE("another process's watchdog is ignored; without a socket nothing happens") {
   {
     FakeSystemd systemd;
     ::setenv("WATCHDOG_USEC", "3000000", 1);

@@ -138,7 +138,7 @@ TEST_CASE("a message that does not end is read up to the bound, and then its con
   CHECK(rig.relay->num_connections() == 0);
 }
 
-TEST_CASE("a client whose messages are delivered may send as many as it likes") {
+TEST_CASE("a client whose messages are delivered may send any number") {
   Rig rig;
   Rig::Client client = rig.connect();
   CHECK_FALSE(client.name.empty());
@@ -158,7 +158,7 @@ TEST_CASE("a client whose messages are delivered may send as many as it likes") 
   CHECK(rig.relay->num_connections() == 1);
 }
 
-TEST_CASE("an address has a share for all its connections; the one that holds most makes room") {
+TEST_CASE("an address has a share for all its connections; the one that holds most is closed") {
   Rig rig;
   Rig::Client first = rig.connect(), second = rig.connect();
   rig.flood(first);
@@ -172,7 +172,7 @@ TEST_CASE("an address has a share for all its connections; the one that holds mo
   CHECK(second.read > before);
 }
 
-TEST_CASE("the connections of one user are bounded, whatever they come from") {
+TEST_CASE("the connections of one user are bounded, whatever address they come from") {
   Rig rig;
   std::vector<Rig::Client> clients;
   for (int i = 0; i < 4; ++i) {

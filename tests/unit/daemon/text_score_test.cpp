@@ -52,7 +52,7 @@ TEST_CASE("log probabilities and divergence of two rows") {
   CHECK(log_probability(huge, 1) == doctest::Approx(-2000));
 }
 
-TEST_CASE("one window scores each token behind all before it, however steps cut it") {
+TEST_CASE("one window scores each token given all before it, however steps split it") {
   const Bundled model;
   const std::string text = tale();
   const auto ids = model.tokenizer->encode(text, {});
@@ -77,7 +77,7 @@ TEST_CASE("one window scores each token behind all before it, however steps cut 
   CHECK(score->perplexity() < 100);  // it was trained on such sentences
 }
 
-TEST_CASE("halves: windows side by side, BOS in each one's first place, the second half scored") {
+TEST_CASE("halves: adjacent windows, BOS at the start of each, the second half scored") {
   const Bundled model;
   const std::string text = tale();
   const auto ids = model.tokenizer->encode(text, {});
@@ -106,7 +106,7 @@ TEST_CASE("halves: windows side by side, BOS in each one's first place, the seco
                   .ok());
 }
 
-TEST_CASE("windows score every token once; more context foresees no worse here") {
+TEST_CASE("windows score every token once; more context does not predict worse here") {
   const Bundled model;
   const std::string text = tale();
   const auto all = model.runner(kernels::DType::kF16, 512);
@@ -138,7 +138,7 @@ TEST_CASE("windows score every token once; more context foresees no worse here")
   CHECK(stopped.error().code == ErrorCode::kCancelled);
 }
 
-TEST_CASE("a model is not apart from itself; rounded KV is, a little") {
+TEST_CASE("a model has no divergence from itself; rounded KV has a little") {
   const Bundled model;
   const auto a = model.runner(kernels::DType::kF16, 64);
   const auto b = model.runner(kernels::DType::kF16, 64);

@@ -60,7 +60,7 @@ Read read(const TokenLog::Sample& sample, uint32_t from) {
           ipc::decode_ids(out.ids).value(), out.logprobs};
 }
 
-TEST_CASE("what was sent is sent again from the delta that holds the token") {
+TEST_CASE("sent deltas are replayed from the delta that holds the token") {
   TokenLogs logs{LimitsConfig{}};
   TokenLog& log = logs.begin(1, 1000, "r", "m", asked(1));
   const std::vector<int32_t> ids = {10, 11, 12, 13, 14};
@@ -88,7 +88,7 @@ TEST_CASE("what was sent is sent again from the delta that holds the token") {
   CHECK_FALSE(replay_delta(sample, 0, 6).is_delta);
 }
 
-TEST_CASE("parts of a delta come again as parts, beside plain text") {
+TEST_CASE("parts of a delta are replayed as parts, with plain text between") {
   TokenLogs logs{LimitsConfig{}};
   TokenLog& log = logs.begin(1, 1000, "r", "m", asked(1));
   add(logs, log, delta(0, 0, "a", {10}));
@@ -111,7 +111,7 @@ TEST_CASE("parts of a delta come again as parts, beside plain text") {
   CHECK(read(log.samples[0], 2).text == "d");
 }
 
-TEST_CASE("others do not find it, and an id that comes again is the new request's") {
+TEST_CASE("other owners do not find a log, and a reused id belongs to the new request") {
   TokenLogs logs{LimitsConfig{}};
   TokenLog& log = logs.begin(1, 1000, "r", "m", asked(1));
   CHECK(logs.find(1000, "r") == &log);
@@ -124,7 +124,7 @@ TEST_CASE("others do not find it, and an id that comes again is the new request'
   CHECK(next.live());
 }
 
-TEST_CASE("kept for a while after the end, and then not a byte of it") {
+TEST_CASE("a log is kept for a while after the end, and then freed entirely") {
   LimitsConfig limits;
   limits.attach_keep_ms = 100;
   TokenLogs logs{limits};
@@ -141,7 +141,7 @@ TEST_CASE("kept for a while after the end, and then not a byte of it") {
   CHECK(logs.owner_bytes(1000) == 0);
 }
 
-TEST_CASE("the bounds hold: ended ones go first, then beginnings; nobody else's live ones") {
+TEST_CASE("bounds: ended logs go first, then beginnings, never another owner's live ones") {
   LimitsConfig limits;
   limits.attach_bytes_per_owner = 20'000;
   limits.attach_bytes = 30'000;
@@ -195,7 +195,7 @@ TEST_CASE("deltas extend the log of their sample, from which a request is resume
   CHECK(log.num_tokens() == 4);
 }
 
-TEST_CASE("a hole, an overlap, a wrong count or sample is an error and changes nothing") {
+TEST_CASE("a gap, an overlap, or a wrong count or sample is an error and changes nothing") {
   TokenLogs logs{LimitsConfig{}};
   TokenLog& log = logs.begin(1, 1000, "r", "m", asked(1));
   const size_t bytes = logs.bytes();
@@ -216,7 +216,7 @@ TEST_CASE("a hole, an overlap, a wrong count or sample is an error and changes n
   CHECK(log.samples[0].text == "a");
 }
 
-TEST_CASE("the end of a text passes once; a resumed worker's second one is dropped") {
+TEST_CASE("the end of a text is sent once; a resumed worker's second one is dropped") {
   TokenLogs logs{LimitsConfig{}};
   TokenLog& log = logs.begin(1, 1000, "r", "m", asked(1));
   add(logs, log, delta(0, 0, "a", {5}));
@@ -252,7 +252,7 @@ ipc::GenerateRequest long_one(bool detach) {
   return request;
 }
 
-TEST_CASE("one who leaves with detach comes back to all of it, from anywhere") {
+TEST_CASE("after a disconnect with detach a client gets everything, from any token") {
   BrokerSim sim = make_sim();
   const Caller asks{.peer = c(1), .uid = 5, .is_admin = false};
   sim.dispatcher.submit(asks, "r", long_one(true), 100);
@@ -303,7 +303,7 @@ TEST_CASE("one who leaves with detach comes back to all of it, from anywhere") {
   CHECK(sim.dispatcher.logs().bytes() == 0);
 }
 
-TEST_CASE("without detach the one who asked takes it along; a reader who leaves takes nothing") {
+TEST_CASE("without detach a request ends with its client; a departing reader ends nothing") {
   BrokerSim sim = make_sim();
   const Caller asks{.peer = c(1), .uid = 5, .is_admin = false};
   sim.dispatcher.submit(asks, "r", long_one(false), 100);
@@ -324,7 +324,7 @@ TEST_CASE("without detach the one who asked takes it along; a reader who leaves 
         std::vector<std::string>{"cancelled"});
 }
 
-TEST_CASE("a worker that dies under a detached request is no end of it") {
+TEST_CASE("a worker's death does not end a detached request") {
   BrokerSim sim = make_sim();
   const Caller asks{.peer = c(1), .uid = 5, .is_admin = false};
   sim.dispatcher.submit(asks, "r", long_one(true), 100);
@@ -344,7 +344,7 @@ TEST_CASE("a worker that dies under a detached request is no end of it") {
   }
 }
 
-TEST_CASE("what cannot be forked says why") {
+TEST_CASE("a request that cannot be forked gives the reason") {
   BrokerSim sim = make_sim();
   const Caller asks{.peer = c(1), .uid = 5, .is_admin = false};
   sim.dispatcher.submit(asks, "r", long_one(false), 100);

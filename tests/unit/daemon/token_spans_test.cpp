@@ -47,7 +47,7 @@ TEST_CASE("the spans of a text's tokens cover it, byte for byte") {
   }
 }
 
-TEST_CASE("a token whose text is not there ends what is known") {
+TEST_CASE("a token whose text is not found ends the spans") {
   const auto spm = load(models::vocab_file(models::small_vocab()));
   auto ids = spm->encode("the abc", {});
   const auto spans = token_spans(*spm, ids, "the xyz");

@@ -108,7 +108,7 @@ ipc::Socket dealer(const ipc::Context& context, const Rig& rig,
   return socket;
 }
 
-TEST_CASE("libzmq's DEALER asks and is answered; a routing id of its own changes nothing") {
+TEST_CASE("libzmq's DEALER asks and is answered; its chosen routing id is ignored") {
   Rig rig;
   ipc::Context context = ipc::Context::create().value();
   for (const std::string& id : {std::string(), std::string("http-x-1"), std::string("\0abcd", 5)}) {
@@ -145,7 +145,7 @@ TEST_CASE("a user's connections are bounded, and free again when they end") {
   CHECK(rig.until([&] { return rig.server->num_connections() == 1; }));
 }
 
-TEST_CASE("without descriptors connections are turned away, and later ones are served") {
+TEST_CASE("without descriptors connections are refused, and later ones are served") {
   Rig rig;
   const RawPeer served(rig.path());
   served.shake_hands();
@@ -166,7 +166,7 @@ TEST_CASE("without descriptors connections are turned away, and later ones are s
   CHECK(rig.until([&] { return rig.server->num_connections() == 2; }));
 }
 
-TEST_CASE("a message without end, or with too many frames, ends its connection alone") {
+TEST_CASE("a message without end, or with too many frames, ends only its connection") {
   Rig rig;
   const RawPeer good(rig.path());
   good.shake_hands();
@@ -186,7 +186,7 @@ TEST_CASE("a message without end, or with too many frames, ends its connection a
   CHECK(rig.until([&] { return rig.met.size() == 1; }));
 }
 
-TEST_CASE("handshakes, messages and reading that do not end have a deadline") {
+TEST_CASE("handshakes, messages and reads that do not end have a deadline") {
   TransportLimits limits = Rig::small();
   Rig rig(limits);
   const RawPeer mute(rig.path());
@@ -208,7 +208,7 @@ TEST_CASE("handshakes, messages and reading that do not end have a deadline") {
   CHECK_FALSE(open.ended());
 }
 
-TEST_CASE("a peer that does not read is refused more, told of room, and ended in the long run") {
+TEST_CASE("a peer that does not read is refused more, notified of room, and ended eventually") {
   TransportLimits limits = Rig::small();
   Rig rig(limits);
   const RawPeer peer(rig.path());
@@ -238,7 +238,7 @@ TEST_CASE("a peer that does not read is refused more, told of room, and ended in
   CHECK(rig.server->idle());
 }
 
-TEST_CASE("large messages of one user take turns; held connections are not read") {
+TEST_CASE("large messages of one user take turns; paused connections are not read") {
   Rig rig;
   const RawPeer a(rig.path());
   const RawPeer b(rig.path());
@@ -333,7 +333,7 @@ TEST_CASE("users take turns: many connections of one do not delay another's") {
   for (const int fd : many) ::close(fd);
 }
 
-TEST_CASE("a key counts as admitted by the server's READY alone") {
+TEST_CASE("only the server's READY counts as admission of a key") {
   std::string server(64, '\0');
   server += std::string("\4\xA8\7WELCOME", 10) + std::string(160, 'w');
   CurveHandshake handshake;

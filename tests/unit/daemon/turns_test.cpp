@@ -9,7 +9,7 @@
 namespace hearth::broker {
 namespace {
 
-TEST_CASE("short turns change neither policy nor niceness, and can be given back") {
+TEST_CASE("short time slices change neither policy nor niceness, and can be reset") {
   // On a thread of its own: what it asks for ends with it.
   std::thread([] {
     const int policy = ::sched_getscheduler(0);

@@ -32,7 +32,7 @@ TEST_CASE("a worker is started with its settings as one JSON text") {
   CHECK(*back == settings);
 }
 
-TEST_CASE("a configured worker program is that one or an error that names it") {
+TEST_CASE("a configured worker program is used, or is an error that names it") {
   WorkerConfig config;
   config.program = "/bin/sh";
   CHECK(*find_worker_program(config) == "/bin/sh");
@@ -42,7 +42,7 @@ TEST_CASE("a configured worker program is that one or an error that names it") {
   CHECK(missing.error().message.find("/nowhere/worker") != std::string::npos);
 }
 
-TEST_CASE("only worker.device = auto looks at what the machine has") {
+TEST_CASE("only worker.device = auto probes the machine") {
   for (const bool worker : {false, true}) {
     for (const bool driver : {false, true}) {
       CHECK(choose_device("auto", worker, driver) == (worker && driver ? "cuda:0" : "cpu"));

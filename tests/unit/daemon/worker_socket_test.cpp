@@ -56,7 +56,7 @@ void say(ipc::WorkerPipe& pipe, const std::string& text) {
   pipe.send({ipc::PipeKind::kEvent, 0, text});
 }
 
-TEST_CASE("a worker's socket hears its worker, and nobody else of the same user") {
+TEST_CASE("a worker's socket accepts only its worker, and no other process of the user") {
   const tests::TempDir temp;
   Heard heard(temp.path() / "1.sock");
   const pid_t stranger = process(heard.path, [](ipc::WorkerPipe& pipe) { say(pipe, "stranger"); });
@@ -73,7 +73,7 @@ TEST_CASE("a worker's socket hears its worker, and nobody else of the same user"
   CHECK(heard.broken.empty());
 }
 
-TEST_CASE("what a worker said before it ended is there, though the loop never ran") {
+TEST_CASE("messages that a worker sent before its end are delivered, though the loop never ran") {
   const tests::TempDir temp;
   Heard heard(temp.path() / "1.sock");
   const std::string large(60'000, 'x');
@@ -89,7 +89,7 @@ TEST_CASE("what a worker said before it ended is there, though the loop never ra
   CHECK(heard.said.size() == 2);
 }
 
-TEST_CASE("a worker that speaks otherwise is heard no more") {
+TEST_CASE("a worker that breaks the protocol is disconnected") {
   const tests::TempDir temp;
   Heard heard(temp.path() / "1.sock");
   const pid_t worker = process(heard.path, [](ipc::WorkerPipe& pipe) {
@@ -102,7 +102,7 @@ TEST_CASE("a worker that speaks otherwise is heard no more") {
   CHECK(heard.said.empty());
 }
 
-TEST_CASE("a listener may be done with the socket in the middle of what it hears") {
+TEST_CASE("a listener may close the socket during a message") {
   const tests::TempDir temp;
   Heard heard(temp.path() / "1.sock");
   const pid_t worker = process(heard.path, [](ipc::WorkerPipe& pipe) {
@@ -115,7 +115,7 @@ TEST_CASE("a listener may be done with the socket in the middle of what it hears
   CHECK(heard.said.size() == 1);
 }
 
-TEST_CASE("what a busy worker does not read yet waits, and holds up nobody") {
+TEST_CASE("messages that a busy worker does not read yet wait, and block no one") {
   const tests::TempDir temp;
   Heard heard(temp.path() / "1.sock");
   // Reads when it is told to, by a byte, and says how much that was.

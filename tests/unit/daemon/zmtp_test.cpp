@@ -47,7 +47,7 @@ Read read_all(std::string_view bytes, size_t piece = 1 << 20) {
   return read_all(decoder, bytes, piece);
 }
 
-TEST_CASE("what was encoded is decoded, however it was cut") {
+TEST_CASE("encoded messages are decoded, however they are split") {
   std::string bytes = greeting();
   append_ready(bytes, "DEALER");
   append_frame(bytes, "HEARTH/1", true);
@@ -75,7 +75,7 @@ TEST_CASE("what was encoded is decoded, however it was cut") {
   }
 }
 
-TEST_CASE("what is no ZMTP 3 with NULL is refused at the first byte that shows it") {
+TEST_CASE("bytes that are not ZMTP 3 with NULL are refused at the first byte that differs") {
   CHECK(read_all("GET / HTTP/1.1\r\n").error->code == ErrorCode::kProtocol);
   CHECK(read_all(std::string("\xFF\0\0\0\0\0\0\0\1\x7F\1", 11)).error->code ==
         ErrorCode::kUnsupported);
@@ -85,7 +85,7 @@ TEST_CASE("what is no ZMTP 3 with NULL is refused at the first byte that shows i
   CHECK_FALSE(read_all(std::string("\xFF\0\0", 3)).error);  // more may come
 }
 
-TEST_CASE("a message over what is kept still ends; over what is allowed, the connection does") {
+TEST_CASE("a message above what is kept still ends; above what is allowed, the connection ends") {
   std::string bytes = greeting();
   for (int i = 0; i < 5; ++i) append_frame(bytes, "f", true);
   append_frame(bytes, "last", false);
@@ -118,7 +118,7 @@ TEST_CASE("a message over what is kept still ends; over what is allowed, the con
   CHECK(read_all(bytes).error);
 }
 
-TEST_CASE("a hostile length is refused by its header alone, and wraps nothing around") {
+TEST_CASE("a hostile length is refused by its header alone, without overflow") {
   for (const char* size :
        {"\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF", "\x7F\xFF\xFF\xFF\xFF\xFF\xFF\xFF"}) {
     CHECK(read_all(greeting() + '\2' + std::string(size, 8)).error);
@@ -135,7 +135,7 @@ TEST_CASE("a hostile length is refused by its header alone, and wraps nothing ar
   CHECK(decoder.is_midway());
 }
 
-TEST_CASE("flags that mean nothing, and commands without a name, are refused") {
+TEST_CASE("unknown flags, and commands without a name, are refused") {
   for (const char flags : {'\x08', '\x10', '\x80', '\x05', '\x07'}) {
     CHECK(read_all(greeting() + flags + std::string(20, '\0')).error);
   }
@@ -143,7 +143,7 @@ TEST_CASE("flags that mean nothing, and commands without a name, are refused") {
   CHECK(read_all(greeting() + std::string("\4\2\5A", 4)).error);
 }
 
-TEST_CASE("READY's properties are looked at and never trusted") {
+TEST_CASE("READY's properties are parsed and never trusted") {
   const std::string type = std::string("\x0bSocket-Type\0\0\0\3SUB", 19);
   CHECK(socket_type_of(type).value() == "SUB");
   CHECK(socket_type_of(std::string("\x08Identity\0\0\0\2id", 15) + type).value() == "SUB");
@@ -170,7 +170,7 @@ TEST_CASE("subscriptions come as messages of 3.0 and as commands of 3.1") {
   CHECK_FALSE(pong_of(Command{"PING", std::string(40, 'a')}));
 }
 
-TEST_CASE("the same events in the same order, however a connection's bytes are cut") {
+TEST_CASE("the same events in the same order, however a connection's bytes are split") {
   std::mt19937 random(9);
   for (int i = 0; i < 500; ++i) {
     std::string bytes = greeting();
@@ -201,7 +201,7 @@ TEST_CASE("the same events in the same order, however a connection's bytes are c
   }
 }
 
-TEST_CASE("any bytes at all end in events or an error") {
+TEST_CASE("any bytes end in events or an error") {
   std::mt19937 random(5);
   for (int i = 0; i < 3000; ++i) {
     std::string bytes = greeting();

@@ -63,7 +63,8 @@ TEST_CASE("the cached block released longest ago is the oldest") {
   CHECK(pool.num_free() == 4);
 }
 
-TEST_CASE("the fullest owner list gives first, and of it what was released longest ago") {
+TEST_CASE(
+    "the owner with most cached blocks loses first, and of them the one released longest ago") {
   BlockPool pool(7, 2);
   std::vector<int32_t> blocks;
   for (int i = 0; i < 7; ++i) {

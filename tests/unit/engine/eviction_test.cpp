@@ -41,7 +41,7 @@ RankedChunk chunk(int64_t row, uint64_t parent, uint64_t last, double value,
   return out;
 }
 
-TEST_CASE("chains go from their ends, whatever their ends are worth") {
+TEST_CASE("chains are evicted from their ends, whatever their values") {
   ChunkRanking ranking;
   ranking.add(chunk(1, 100, 101, 1));
   ranking.add(chunk(2, 101, 102, 9));
@@ -59,7 +59,7 @@ TEST_CASE("chains go from their ends, whatever their ends are worth") {
   CHECK(ranking.value_now("b", 0, 3, 1) == 3);
 }
 
-TEST_CASE("a row that continues itself, and values that are no numbers") {
+TEST_CASE("a row that continues itself, and values that are not numbers") {
   ChunkRanking ranking;
   ranking.add(chunk(1, 7, 7, std::numeric_limits<double>::quiet_NaN()));
   ranking.add(chunk(2, 8, 9, std::numeric_limits<double>::infinity()));
@@ -72,7 +72,7 @@ TEST_CASE("a row that continues itself, and values that are no numbers") {
   CHECK(ranking.size() == 0);
 }
 
-TEST_CASE("the ranking agrees with a search through all") {
+TEST_CASE("the ranking equals a search through all") {
   for (uint32_t seed = 1; seed <= 30; ++seed) {
     CAPTURE(seed);
     std::mt19937 random(seed);
@@ -277,7 +277,7 @@ double saved_on_disk(const std::vector<Ask>& trace, const StepCost& cost, bool b
   return saved / all;
 }
 
-TEST_CASE("by value more computing is saved than by last use alone, over a replayed trace") {
+TEST_CASE("eviction by value saves more computing than by last use, over a replayed trace") {
   const StepCost cost = measured_cost();
   double memory[2] = {};
   double disk[2] = {};
@@ -295,7 +295,7 @@ TEST_CASE("by value more computing is saved than by last use alone, over a repla
   CHECK(disk[1] > 1.1 * disk[0]);
 }
 
-TEST_CASE("where last use is all that matters, value is as good") {
+TEST_CASE("where last use is all that matters, eviction by value is as good") {
   const StepCost cost = measured_cost();
   for (uint32_t seed = 1; seed <= 3; ++seed) {
     const std::vector<Ask> trace = make_trace(seed, 400, 0);
@@ -304,7 +304,7 @@ TEST_CASE("where last use is all that matters, value is as good") {
   }
 }
 
-TEST_CASE("what was popular once makes room in the end") {
+TEST_CASE("entries that were popular once are evicted in the end") {
   const StepCost cost = measured_cost();
   const std::vector<KvGroup> groups = {{64, 0}};
   KvCache kv(16, groups);

@@ -59,7 +59,7 @@ TEST_CASE("a finished sequence's full blocks are found again, its last token nev
   check(kv, {});
 }
 
-TEST_CASE("sequences that compute the same hold it once") {
+TEST_CASE("sequences that compute the same KV hold it once") {
   const std::vector<KvGroup> groups = {{16, 0}};
   KvCache kv(4, groups);
   const std::vector<int32_t> tokens = numbers(14);
@@ -84,7 +84,7 @@ TEST_CASE("sequences that compute the same hold it once") {
   check(kv, {});
 }
 
-TEST_CASE("at a block border a sequence takes what others have computed since") {
+TEST_CASE("at a block border a sequence takes blocks that others have computed since") {
   const std::vector<KvGroup> groups = {{16, 0}};
   KvCache kv(4, groups);
   const std::vector<int32_t> tokens = numbers(20);
@@ -106,7 +106,7 @@ TEST_CASE("at a block border a sequence takes what others have computed since") 
   check(kv, {});
 }
 
-TEST_CASE("blocks reserved for guesses that were rejected are given back, and never found") {
+TEST_CASE("blocks reserved for rejected drafts are given back, and never found") {
   const std::vector<KvGroup> groups = {{16, 0}, {16, 8}};
   KvCache kv(4, groups);
   std::vector<int32_t> tokens = numbers(10);
@@ -135,7 +135,7 @@ TEST_CASE("blocks reserved for guesses that were rejected are given back, and ne
   check(kv, {});
 }
 
-TEST_CASE("forks share everything, and who writes first into the partial block copies it") {
+TEST_CASE("forks share everything, and the first to write into the partial block copies it") {
   const std::vector<KvGroup> groups = {{16, 0}};
   KvCache kv(4, groups);
   std::vector<int32_t> tokens = numbers(10);
@@ -183,7 +183,7 @@ TEST_CASE("a fork at a block border copies nothing") {
   CHECK(kv.pool(0).num_free() == 16);
 }
 
-TEST_CASE("eviction cuts chains at their ends, least recently used first") {
+TEST_CASE("eviction removes chains from their ends, least recently used first") {
   const std::vector<KvGroup> groups = {{8, 0}};
   KvCache kv(4, groups);
   const std::vector<int32_t> x = numbers(16), y = numbers(16, 100);
@@ -216,7 +216,7 @@ TEST_CASE("eviction cuts chains at their ends, least recently used first") {
   check(kv, {});
 }
 
-TEST_CASE("nobody flushes what another keeps while keeping more himself") {
+TEST_CASE("an owner cannot evict another's blocks while it keeps more itself") {
   const std::vector<KvGroup> groups = {{12, 0}};
   KvCache kv(4, groups);
   const auto ask = [&](const char* scope, std::span<const int32_t> tokens) {
@@ -237,7 +237,7 @@ TEST_CASE("nobody flushes what another keeps while keeping more himself") {
   CHECK(ask("mine", numbers(21, 1900)) == 20);
 }
 
-TEST_CASE("a sliding group gives back what no query sees any more") {
+TEST_CASE("a sliding group gives back blocks that no query sees any more") {
   const std::vector<KvGroup> groups = {{16, 0}, {8, 6}};  // full, and a window of 6 positions
   KvCache kv(4, groups);
   const std::vector<int32_t> tokens = numbers(40);
@@ -268,7 +268,7 @@ TEST_CASE("a sliding group gives back what no query sees any more") {
   kv.release(seq);
 }
 
-TEST_CASE("a full group's block, evicted, takes those of the other groups with it") {
+TEST_CASE("evicting a full group's block evicts those of the other groups with it") {
   const std::vector<KvGroup> groups = {{16, 0}, {32, 6}};
   KvCache kv(4, groups);
   const std::vector<int32_t> tokens = numbers(40);
@@ -287,7 +287,7 @@ TEST_CASE("a full group's block, evicted, takes those of the other groups with i
   check(kv, {});
 }
 
-TEST_CASE("peak of a sliding group is bounded by window and step") {
+TEST_CASE("the peak of a sliding group is bounded by window and step") {
   const std::vector<KvGroup> groups = {{16, 0}, {8, 6}};
   const KvCache kv(4, groups);
   CHECK(kv.peak_blocks(0, 1000, 8) == 250);
@@ -295,8 +295,7 @@ TEST_CASE("peak of a sliding group is bounded by window and step") {
   CHECK(kv.peak_blocks(1, 8, 8) == 2);
 }
 
-TEST_CASE(
-    "inserted blocks are cached ones: found, evicted from their end, never under a sequence") {
+TEST_CASE("inserted blocks are cached: found, evicted from their end, never under a sequence") {
   const std::vector<KvGroup> groups = {{8, 0}};
   KvCache kv(4, groups);
   const std::vector<int32_t> tokens = numbers(41);
@@ -329,7 +328,7 @@ TEST_CASE(
   check(kv, {});
 }
 
-TEST_CASE("what is inserted for a sliding group is found where its window is whole") {
+TEST_CASE("blocks inserted for a sliding group are found where its window is whole") {
   const std::vector<KvGroup> groups = {{16, 0}, {8, 8}};
   KvCache kv(4, groups);
   const std::vector<int32_t> tokens = numbers(25);
@@ -354,7 +353,7 @@ TEST_CASE("what is inserted for a sliding group is found where its window is who
   check(kv, {});
 }
 
-TEST_CASE("blocks ahead of a sequence join it where it has come to them") {
+TEST_CASE("blocks ahead of a sequence join it when it reaches them") {
   const std::vector<KvGroup> groups = {{16, 0}, {16, 8}};
   KvCache kv(4, groups);
   const std::vector<int32_t> tokens = numbers(33);
@@ -376,7 +375,7 @@ TEST_CASE("blocks ahead of a sequence join it where it has come to them") {
   REQUIRE(kv.reserve(seq, 14, copies));
   kv.store(seq, tokens, 14);
   CHECK(kv.join_ahead(seq, tokens) == 0);
-  SUBCASE("met") {
+  SUBCASE("reached") {
     CHECK(kv.insert_ahead(seq, 2, 2, 8, all, writes) == 1);  // what is computed is not taken
     CHECK(kv.join_ahead(seq, tokens) == 32 - 14);
     CHECK(seq.num_tokens == 32);
@@ -400,7 +399,7 @@ TEST_CASE("blocks ahead of a sequence join it where it has come to them") {
   check(kv, {});
 }
 
-TEST_CASE("where all groups slide, a window is put behind a chain of which nothing is there") {
+TEST_CASE("where all groups slide, a window is inserted into a chain that has no other blocks") {
   const std::vector<KvGroup> groups = {{16, 8}};
   KvCache kv(4, groups);
   const std::vector<int32_t> tokens = numbers(33);
@@ -417,7 +416,7 @@ TEST_CASE("where all groups slide, a window is put behind a chain of which nothi
   check(kv, {});
 }
 
-TEST_CASE("marks of a chain tell when its nodes are gone") {
+TEST_CASE("marks of a chain show when its nodes are gone") {
   const std::vector<KvGroup> groups = {{4, 0}};
   KvCache kv(4, groups);
   const std::vector<int32_t> tokens = numbers(9);

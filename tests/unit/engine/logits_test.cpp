@@ -21,7 +21,7 @@ std::vector<float> random_logits(size_t size, uint32_t seed) {
 
 const std::vector<size_t> kSizes{1, 2, 7, 8, 9, 255, 256, 257, 1000, 5003};
 
-TEST_CASE("largest and argmax: the first of equals, wherever it stands") {
+TEST_CASE("largest and argmax: the first of equals, wherever it is") {
   for (const size_t size : kSizes) {
     std::vector<float> logits = random_logits(size, static_cast<uint32_t>(size));
     const auto best = std::ranges::max_element(logits);
@@ -55,7 +55,7 @@ TEST_CASE("first_not_finite finds infinities and NaN of either sign, and only th
   }
 }
 
-TEST_CASE("exp_negative is the library's to a few units in the last place") {
+TEST_CASE("exp_negative equals the library's to a few units in the last place") {
   CHECK(exp_negative(0) == 1.0);
   for (double x = 0; x > -708; x -= 0.0137) {
     const double want = std::exp(x);
@@ -91,7 +91,7 @@ TEST_CASE("steps_down falls with the logit and stops at the last; rough_weights 
   }
 }
 
-TEST_CASE("rough_mass counts what comes before a value, equals by their place") {
+TEST_CASE("rough_mass counts what comes before a value, equals by their position") {
   std::vector<float> logits = random_logits(1000, 13);
   for (size_t i = 0; i < logits.size(); i += 7) logits[i] = 0.25f;
   const float max = largest(logits);

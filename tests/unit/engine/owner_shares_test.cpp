@@ -35,7 +35,7 @@ TEST_CASE("a quiet owner goes first, but only until it has caught up with the re
   CHECK(served_b < 1000);  // not the 100 000 that a had
 }
 
-TEST_CASE("leaving and coming back gains nothing, and old service is forgotten") {
+TEST_CASE("leaving and returning gains nothing, and old service is forgotten") {
   OwnerShares shares(1000);
   Owner* a = shares.enter("a");
   shares.enter("b");
@@ -54,7 +54,7 @@ TEST_CASE("leaving and coming back gains nothing, and old service is forgotten")
   CHECK(shares.position(*shares.enter("a")) == 0);
 }
 
-TEST_CASE("one who waits is not passed for ever by newcomers") {
+TEST_CASE("a waiting owner is not passed by newcomers for ever") {
   OwnerShares shares(1000);
   Owner* a = shares.enter("a");
   shares.serve(*a, 900);

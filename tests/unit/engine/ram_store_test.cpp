@@ -69,7 +69,7 @@ constexpr int32_t kChunkTokens = 32;  // of small_layout(): 8 blocks of 4
 
 }  // namespace
 
-TEST_CASE("ram store: a chain comes back, and its beginning serves another") {
+TEST_CASE("ram store: a chain is read back, and its beginning serves another") {
   RamRig rig(kPlenty);
   const Chain chain = rig.rig.chain(3 * kChunkTokens + 9, 1);
   CHECK(rig.restore(chain) == 0);
@@ -89,7 +89,7 @@ TEST_CASE("ram store: a chain comes back, and its beginning serves another") {
   CHECK(stats.state == StoreState::kOff);
 }
 
-TEST_CASE("ram store: names that collide are told apart by tokens") {
+TEST_CASE("ram store: names that collide are distinguished by tokens") {
   RamRig rig(kPlenty);
   const Chain chain = rig.rig.chain(2 * kChunkTokens, 1);
   rig.save(chain);
@@ -100,7 +100,7 @@ TEST_CASE("ram store: names that collide are told apart by tokens") {
   CHECK(found->empty());
 }
 
-TEST_CASE("ram store: a chunk that has grown takes the place of what it was") {
+TEST_CASE("ram store: a chunk that has grown replaces its older form") {
   RamRig rig(kPlenty);
   Chain chain = rig.rig.chain(kChunkTokens + 8, 1);
   rig.save(chain);
@@ -115,7 +115,7 @@ TEST_CASE("ram store: a chunk that has grown takes the place of what it was") {
   CHECK(rig.ram->stats().ram_chunks == 2);
 }
 
-TEST_CASE("ram store: the owner who has the most gives, what was used longest ago, from its end") {
+TEST_CASE("ram store: the owner with the most loses first, least recently used, from its end") {
   // Room for five chunks of 1 MiB.
   RamRig rig((5 << 20) + (1 << 19));
   const Chain a = rig.rig.chain(2 * kChunkTokens, 1);
@@ -141,7 +141,7 @@ TEST_CASE("ram store: the owner who has the most gives, what was used longest ag
   CHECK(tiny.restore(a) == 0);
 }
 
-TEST_CASE("ram store: a load of what went meanwhile fails; a touch of it asks for a new offer") {
+TEST_CASE("ram store: loading an evicted chunk fails; touching it asks for a new offer") {
   RamRig rig((1 << 20) + (1 << 19));
   const Chain chain = rig.rig.chain(kChunkTokens, 1);
   rig.save(chain);
@@ -160,7 +160,7 @@ TEST_CASE("ram store: a load of what went meanwhile fails; a touch of it asks fo
   CHECK(rig.ram->pinned(8).empty());
 }
 
-TEST_CASE("ram store: what it has no room for is on disk, and kept again when it was read") {
+TEST_CASE("ram store: chunks without room are on disk, and kept again when they were read") {
   RamRig rig((2 << 20) + (1 << 19), true);
   const Chain chain = rig.rig.chain(4 * kChunkTokens, 1);
   rig.save(chain);
@@ -180,7 +180,7 @@ TEST_CASE("ram store: what it has no room for is on disk, and kept again when it
   rig.ram->tick();
 }
 
-TEST_CASE("ram store: what is pinned in the database goes last, and never beyond the bound") {
+TEST_CASE("ram store: chunks pinned in the database are evicted last, and never exceed the bound") {
   // Room for three chunks of 1 MiB.
   RamRig rig((3 << 20) + (1 << 19), true);
   const auto in_memory = [&rig](const Chain& chain) {

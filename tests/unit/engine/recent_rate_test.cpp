@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kSecond = 1'000'000;
 
-TEST_CASE("throughput is of the clock on the wall, and fades where nothing comes any more") {
+TEST_CASE("throughput is per wall clock time, and fades when nothing comes any more") {
   RecentThroughput rate;
   CHECK(rate.per_second(0) == 0);
   // 20 tokens in the first 10 ms are not 2000 tokens a second.

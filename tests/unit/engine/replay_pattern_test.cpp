@@ -20,7 +20,7 @@ double share_right(const ReplayPattern& pattern, size_t place) {
   return static_cast<double>(right) / kPositions;
 }
 
-TEST_CASE("a chance holds at every place, and a position is as lucky each time") {
+TEST_CASE("a chance holds at every place, and a position is equally lucky each time") {
   const ReplayPattern pattern = parsed("0.8");
   CHECK(share_right(pattern, 0) == doctest::Approx(0.8).epsilon(0.02));
   for (size_t i = 0; i < 100; ++i) CHECK(pattern.right(i, 0) == pattern.right(i, 7));
@@ -28,7 +28,7 @@ TEST_CASE("a chance holds at every place, and a position is as lucky each time")
   CHECK(share_right(parsed("1"), 3) == 1);
 }
 
-TEST_CASE("chances by place, the last one for all behind") {
+TEST_CASE("chances by place, the last one for all later places") {
   const ReplayPattern pattern = parsed("0.9,0.5,0.1");
   CHECK(share_right(pattern, 0) == doctest::Approx(0.9).epsilon(0.02));
   CHECK(share_right(pattern, 1) == doctest::Approx(0.5).epsilon(0.04));
@@ -36,7 +36,7 @@ TEST_CASE("chances by place, the last one for all behind") {
   CHECK(share_right(pattern, 9) == share_right(pattern, 2));
 }
 
-TEST_CASE("bits by position, repeated, and another seed is another luck") {
+TEST_CASE("bits by position, repeated, and another seed gives others") {
   const ReplayPattern bits = parsed("1101");
   for (size_t i = 0; i < 20; ++i) CHECK(bits.right(i, i % 3) == (i % 4 != 2));
   const ReplayPattern a = parsed("0.5:1"), b = parsed("0.5:2"), again = parsed("0.5:1");
@@ -48,7 +48,7 @@ TEST_CASE("bits by position, repeated, and another seed is another luck") {
   CHECK(differ > 300);
 }
 
-TEST_CASE("what is no pattern is refused with what is wanted") {
+TEST_CASE("an invalid pattern is refused with what is wanted") {
   for (const char* text : {"", "1.5", "-0.1", "nan", "0.5,", ",0.5", "0.5,x", "0.8:", "0.8:x", "12",
                            "0.8:-1", "0.8 ", "0.8:1:2"}) {
     CAPTURE(text);
@@ -63,7 +63,7 @@ TEST_CASE("what is no pattern is refused with what is wanted") {
   CHECK_FALSE(ReplayPattern::parse(many).ok());
 }
 
-TEST_CASE("a script spoils what it knows, and knows nothing else") {
+TEST_CASE("a script spoils the text it has, and proposes nothing else") {
   ReplayScript script(parsed("1101"), 50);
   LiveRequest live;
   live.request.id = 4;

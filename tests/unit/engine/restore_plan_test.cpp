@@ -23,7 +23,7 @@ StepCost device(double token_us, double position_us = 0) {
   return cost;
 }
 
-TEST_CASE("both at once only where neither is much faster than the other") {
+TEST_CASE("loading and computing run at once only where neither is much faster than the other") {
   const StepCost cost = device(100);  // a block in 1.6 ms
   const auto choose = [&](double load_us) { return choose_way(cost, {kBlock, 0, 128, load_us}); };
   // As on two CPU cores: loading is 40 times as fast.
@@ -39,7 +39,7 @@ TEST_CASE("both at once only where neither is much faster than the other") {
   CHECK(choose_way(cost, {kBlock, 0, 0, 1'600}) != RestoreWay::kBoth);
 }
 
-TEST_CASE("they meet where both have taken as long") {
+TEST_CASE("loading and computing meet where both have taken as long") {
   const StepCost even = device(100);
   CHECK(meeting_block(even, {kBlock, 0, 128, 1'600}) == 64);
   CHECK(meeting_block(even, {kBlock, 100, 200, 3 * 1'600.0}) == 175);

@@ -207,7 +207,7 @@ TEST_CASE("skipping hopeless candidates never changes the draw") {
   }
 }
 
-TEST_CASE("what is drawn before top-p and min-p have cut is what is drawn from what they leave") {
+TEST_CASE("a draw before top-p and min-p equals a draw from what they leave") {
   constexpr size_t kVocab = 1500;
   Sampler sampler(kVocab);
   int outside = 0;
@@ -295,7 +295,7 @@ TEST_CASE("penalties look at the window, and only there") {
   CHECK(sample(sampler, negative, params, 0, 0, std::vector<int32_t>{3}) == 3);
 }
 
-TEST_CASE("bias comes before penalties, bans before everything that follows") {
+TEST_CASE("bias comes before penalties, bans before everything after them") {
   Sampler sampler(4);
   SamplingParams params;
   params.temperature = 0;
@@ -315,7 +315,7 @@ TEST_CASE("bias comes before penalties, bans before everything that follows") {
   CHECK(sample(sampler, logits, params, 0, 0, {}, banned) != 2);
 }
 
-TEST_CASE("a mask is a ban of all others, in front of every truncation") {
+TEST_CASE("a mask bans all other tokens, before every truncation") {
   const std::vector<float> logits = random_logits(300, 17);
   std::vector<uint64_t> mask(5, 0);
   std::vector<int32_t> others;
@@ -401,7 +401,7 @@ TEST_CASE("logprobs are those of the raw distribution, best first") {
   CHECK_FALSE(sampler.sample(logits, args).value().logprob.has_value());
 }
 
-TEST_CASE("what is not finite is an error that names the token") {
+TEST_CASE("a value that is not finite is an error that names the token") {
   constexpr size_t kVocab = 1000;
   Sampler sampler(kVocab);
   const SamplingParams params = plain();
@@ -449,7 +449,7 @@ TEST_CASE("extreme but finite values do not break a draw") {
   }
 }
 
-TEST_CASE("a device's draw, and the best logits it names, make the sampler's token") {
+TEST_CASE("a device's draw, and the best logits it returns, give the sampler's token") {
   constexpr int32_t kVocab = 700;
   Sampler sampler(kVocab);
   const kernels::OpTable ops = kernels::reference_ops();

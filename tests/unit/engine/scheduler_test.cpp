@@ -209,7 +209,9 @@ TEST_CASE("the longest cached prefix goes first among an owner's oldest, but not
   CHECK(before >= 8);
 }
 
-TEST_CASE("while weights are late a step takes a prompt's tokens by number, and teaches no price") {
+TEST_CASE(
+    "while weights are packed late a step takes a fixed number of prompt tokens, and records no "
+    "cost") {
   SchedulerConfig config;
   config.max_step_tokens = 512;
   Bench bench(64, config);
@@ -253,7 +255,7 @@ TEST_CASE("a decode row that needs a block preempts the youngest of the lowest c
   CHECK(preempted.front() == 2);
 }
 
-TEST_CASE("a preempted sequence comes back to its cached blocks") {
+TEST_CASE("a preempted sequence returns to its cached blocks") {
   SchedulerConfig config;
   config.max_seqs = 1;
   Bench bench(64, config);
@@ -268,7 +270,7 @@ TEST_CASE("a preempted sequence comes back to its cached blocks") {
   CHECK(bench.num_tokens <= 16);  // of 110 tokens, 6 whole blocks were found
 }
 
-TEST_CASE("a batch sequence does not displace its equals or betters") {
+TEST_CASE("a batch sequence does not preempt its equals or betters") {
   SchedulerConfig config;
   config.max_seqs = 1;
   Bench bench(64, config);
@@ -299,7 +301,7 @@ TEST_CASE("an owner without slots gets its share of them") {
   CHECK(bench.scheduler.preemptions_total() == 3);  // and then nobody displaces anybody
 }
 
-TEST_CASE("more sequences than rows take turns") {
+TEST_CASE("sequences beyond the number of rows take turns") {
   SchedulerConfig config;
   config.max_step_tokens = 2;
   Bench bench(256, config);

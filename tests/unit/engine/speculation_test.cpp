@@ -19,7 +19,7 @@ Tokens drafted(LookupIndex& index, const Tokens& text, int32_t count) {
   return out;
 }
 
-TEST_CASE("lookup: what followed the last time, by the longest run before it") {
+TEST_CASE("lookup: proposes what followed last time, by the longest run before it") {
   LookupIndex index(1000);
   CHECK(drafted(index, {1}, 4).empty());
   CHECK(drafted(index, {1, 2}, 4).empty());
@@ -32,7 +32,7 @@ TEST_CASE("lookup: what followed the last time, by the longest run before it") {
   CHECK(drafted(index, {1, 2, 3, 4, 5, 2, 3, 9, 7, 5, 2, 3, 0, 1, 2, 3}, 3) == Tokens{4, 5, 2});
 }
 
-TEST_CASE("lookup: a loop goes on, beyond what is written") {
+TEST_CASE("lookup: a loop continues beyond the written text") {
   LookupIndex index(100);
   CHECK(drafted(index, {7, 8, 7, 8, 7, 8}, 5) == Tokens{7, 8, 7, 8, 7});
   LookupIndex same(100);
@@ -90,7 +90,7 @@ TEST_CASE("lookup, token by token, finds what trying all places finds") {
   CHECK(found > 150);
 }
 
-TEST_CASE("lookup holds a bounded part of a text without end") {
+TEST_CASE("lookup keeps a bounded part of an endless text") {
   LookupIndex index(64);
   CHECK(index.bytes() == 2 * 64 * sizeof(int32_t));
   CHECK(LookupIndex(1 << 30).bytes() == 2 * LookupIndex::kMaxCapacity * sizeof(int32_t));
@@ -113,7 +113,7 @@ TEST_CASE("lookup holds a bounded part of a text without end") {
   CHECK(late.find(text).next >= static_cast<int32_t>(text.size()) - 66);
 }
 
-TEST_CASE("acceptance leaves its belief and follows what it sees") {
+TEST_CASE("acceptance starts at its prior and follows the observations") {
   Acceptance acceptance(0.5);
   for (int i = 0; i < 10; ++i) acceptance.add(false);
   CHECK(acceptance.chance() < 0.2);
@@ -128,8 +128,7 @@ TEST_CASE("acceptance leaves its belief and follows what it sees") {
 double flat(int32_t rows) { return 1000.0 + rows; }
 double linear(int32_t rows) { return 1000.0 * rows; }
 
-TEST_CASE(
-    "width: all that is likely where rows are free, nothing where they cost what they bring") {
+TEST_CASE("width: all likely tokens where rows are free, none where they cost what they save") {
   std::vector<WidthChoice> choices = {{0.9, 8, 0}, {0.5, 4, 0}, {0.0, 8, 0}};
   CHECK(choose_widths(choices, 3, 32, flat) > 2);
   CHECK(choices[0].width == 8);
@@ -139,7 +138,7 @@ TEST_CASE(
   for (const WidthChoice& choice : choices) CHECK(choice.width == 0);
 }
 
-TEST_CASE("width: the likeliest first, within the rows there are") {
+TEST_CASE("width: the likeliest first, within the available rows") {
   std::vector<WidthChoice> choices = {{0.5, 8, 0}, {0.9, 8, 0}};
   choose_widths(choices, 2, 5, flat);
   CHECK(choices[0].width == 0);
@@ -148,7 +147,7 @@ TEST_CASE("width: the likeliest first, within the rows there are") {
   CHECK(choices[1].width == 0);
 }
 
-TEST_CASE("width: over a dear row to cheap ones, if they are worth it together") {
+TEST_CASE("width: over an expensive row to cheap ones, if they pay together") {
   // Rows come in fours: the second costs as much as the second to the fourth.
   const auto fours = [](int32_t rows) { return 1000.0 * (1 + 0.5 * ((rows - 1 + 2) / 3)); };
   std::vector<WidthChoice> choices = {{0.9, 8, 0}};

@@ -46,7 +46,7 @@ void write_file(const fs::path& file, const std::string& bytes) {
 
 }  // namespace
 
-TEST_CASE("a chain comes back, also in another process, whole or in part") {
+TEST_CASE("a chain is read back, also in another process, whole or in part") {
   StoreRig rig;
   REQUIRE(rig.layout.chunk_blocks() == 8);
   const Chain chain = rig.chain(4 * 20 + 3, 1);  // 20 full blocks: chunks of 8, 8 and 4
@@ -126,7 +126,7 @@ TEST_CASE("sliding groups keep what was in the window") {
   CHECK(rig.store->find(named, 0, 8)->front().shape.present == std::vector<uint64_t>{0xff, 0xff});
 }
 
-TEST_CASE("another key, another model, another layout, another format: a miss") {
+TEST_CASE("another key, model, layout or format is a miss") {
   StoreRig rig;
   const Chain chain = rig.chain(4 * 10, 1);
   REQUIRE(rig.save(chain).ok());
@@ -137,7 +137,7 @@ TEST_CASE("another key, another model, another layout, another format: a miss") 
     rig.reopen();
     CHECK(rig.restore(chain) == 0);
   }
-  SUBCASE("a key file that is none is put aside, and the store goes on with another") {
+  SUBCASE("an invalid key file is put aside, and the store continues with another") {
     const fs::path key = rig.folder.path() / "key";
     rig.store.reset();
     SUBCASE("cut") { fs::resize_file(key, 100); }
@@ -231,7 +231,7 @@ TEST_CASE("crafted rows are refused and deleted") {
   CHECK(rig.store->stats().chunks_refused > 0);
 }
 
-TEST_CASE("flipped bytes anywhere in the file: a miss or the right bytes, never an end") {
+TEST_CASE("flipped bytes anywhere in the file: a miss or the right bytes, never a crash") {
   StoreRig rig;
   rig.layout.block_bytes = {(1 << 17) - 64, 64};
   const Chain chain = rig.chain(4 * 10, 1);
@@ -263,7 +263,7 @@ TEST_CASE("flipped bytes anywhere in the file: a miss or the right bytes, never 
   CHECK(missed > 0);
 }
 
-TEST_CASE("a file that is cut, empty, or no database is replaced") {
+TEST_CASE("a file that is truncated, empty or not a database is replaced") {
   StoreRig rig;
   const Chain chain = rig.chain(4 * 10, 1);
   REQUIRE(rig.save(chain).ok());
@@ -316,7 +316,7 @@ TEST_CASE("a folder in the database's place, or a database without a table, is r
   CHECK(rig.restore(chain) == 10);
 }
 
-TEST_CASE("a file that is cut while it is open: a miss, then an empty one, and no SIGBUS") {
+TEST_CASE("a file truncated while open: a miss, then an empty one, and no SIGBUS") {
   StoreRig rig;
   const Chain chain = rig.chain(4 * 40, 1);
   REQUIRE(rig.save(chain).ok());
@@ -340,7 +340,7 @@ TEST_CASE("a file that is cut while it is open: a miss, then an empty one, and n
   }
 }
 
-TEST_CASE("one writes, others read; a lease that lapses is taken over") {
+TEST_CASE("one process writes, others read; an expired lease is taken over") {
   StoreRig rig;
   const Chain chain = rig.chain(4 * 10, 1);
   REQUIRE(rig.save(chain).ok());
@@ -373,7 +373,7 @@ TEST_CASE("one writes, others read; a lease that lapses is taken over") {
     second.tick();
     CHECK(second.stats().state == StoreState::kWriting);
   }
-  SUBCASE("lapsed: taken over, and the first one notices before it writes") {
+  SUBCASE("expired: taken over, and the first one notices before it writes") {
     rig.now_ms += 20'000;
     second.tick();
     CHECK(second.stats().state == StoreState::kWriting);
@@ -389,7 +389,7 @@ TEST_CASE("one writes, others read; a lease that lapses is taken over") {
   }
 }
 
-TEST_CASE("a locked database is a miss for as long as it is locked") {
+TEST_CASE("a locked database is a miss while it is locked") {
   StoreRig rig;
   const Chain chain = rig.chain(4 * 10, 1);
   REQUIRE(rig.save(chain).ok());
@@ -405,7 +405,7 @@ TEST_CASE("a locked database is a miss for as long as it is locked") {
   CHECK(rig.restore(rig.chain(4 * 10, 2)) == 10);
 }
 
-TEST_CASE("no folder, then one: works without being asked again") {
+TEST_CASE("without a folder, then with one: works without a new request") {
   StoreRig rig;
   const Chain chain = rig.chain(4 * 10, 1);
   rig.store.reset();
@@ -446,7 +446,7 @@ TEST_CASE("a full disk stops writing, not reading") {
   CHECK(rig.restore(rig.chain(4 * 40, 2)) == 40);
 }
 
-TEST_CASE("the budget is kept: the least useful goes first, chains lose their ends first") {
+TEST_CASE("the budget is kept: the least useful is evicted first, chains lose their ends first") {
   StoreRig rig;
   rig.budget_bytes = 64u << 17;  // 64 blocks
   rig.reopen();
@@ -472,7 +472,7 @@ TEST_CASE("the budget is kept: the least useful goes first, chains lose their en
   CHECK(rig.restore(longest) >= 32);
 }
 
-TEST_CASE("an owner cannot flush another's chains") {
+TEST_CASE("an owner cannot evict another's chains") {
   StoreRig rig;
   rig.budget_bytes = 64u << 17;
   rig.reopen();
@@ -504,7 +504,7 @@ TEST_CASE("pinned chunks stay until their time is over") {
   CHECK(rig.restore(pinned) == 0);
 }
 
-TEST_CASE("a pin covers a chain from its root, and an owner's pins have a bound") {
+TEST_CASE("a pin covers a chain from its root, and an owner's pins are bounded") {
   StoreRig rig;
   rig.budget_bytes = 48u << 17;
   rig.owner_pinned_bytes = 16u << 17;
@@ -559,7 +559,7 @@ TEST_CASE("files are private") {
   CHECK(seen >= 3);
 }
 
-TEST_CASE("a writer killed at any moment leaves a store that opens, and serves nothing wrong") {
+TEST_CASE("a writer killed at any moment leaves a store that opens and serves nothing wrong") {
   StoreRig rig;
   rig.budget_bytes = 64u << 17;  // evicts too
   rig.reopen();

@@ -25,7 +25,7 @@ void measure(StepCost& cost, int32_t rows, int32_t tokens, int64_t step_us, int3
   cost.measured(rows, std::span(&run, tokens > 0 ? 1 : 0), step_us);
 }
 
-TEST_CASE("before any measure a first chunk is small and not empty") {
+TEST_CASE("before any measurement a first chunk is small and not empty") {
   const StepCost cost;
   CHECK(cost.decode_us(1) == 20'000);
   CHECK(cost.tokens_within(cost.prefill_room_us(0, 3, 250'000), 0) >= 1);
@@ -33,7 +33,7 @@ TEST_CASE("before any measure a first chunk is small and not empty") {
   CHECK(cost.wants_plain_step(1));
 }
 
-TEST_CASE("what was not measured is not known; kept prices are, and are corrected") {
+TEST_CASE("unmeasured costs are unknown; stored costs are known, and are corrected") {
   StepCost cost;
   CHECK_FALSE(cost.knows({0, 100}));
   measure(cost, 0, 100, 1'000'000);  // the first one of all: pages that were never touched
@@ -80,7 +80,8 @@ TEST_CASE("a learned chunk makes a step as long as wanted") {
   }
 }
 
-TEST_CASE("late tokens of a long prompt have their own price, and leave that of early ones alone") {
+TEST_CASE(
+    "late tokens of a long prompt have their own cost, and do not change that of early ones") {
   const Device device{1'000, 200, 0.5};
   StepCost cost;
   for (int i = 0; i < 8; ++i) measure(cost, 4, 0, device.step_us(4, 0));
@@ -106,7 +107,7 @@ TEST_CASE("late tokens of a long prompt have their own price, and leave that of 
   CHECK(prefill(8000) <= 4);
 }
 
-TEST_CASE("a position that was never measured has its neighbour's price") {
+TEST_CASE("a position that was never measured has its neighbour's cost") {
   StepCost cost;
   measure(cost, 0, 100, 10'000, 3000);
   CHECK(cost.token_us(100'000) == cost.token_us(3000));
@@ -115,14 +116,14 @@ TEST_CASE("a position that was never measured has its neighbour's price") {
   CHECK(cost.tokens_within(1e300, 2'000'000'000) > 0);
 }
 
-TEST_CASE("where one pass over the weights takes most of the time, prefill has room all the same") {
+TEST_CASE("prefill has room even where one pass over the weights takes most of the time") {
   StepCost cost;
   for (int i = 0; i < 20; ++i) measure(cost, 1, 0, 200'000);
   CHECK(cost.prefill_room_us(0, 3, 250'000) == doctest::Approx(400'000));
   CHECK(cost.prefill_room_us(0, 3, 900'000) == doctest::Approx(700'000));
 }
 
-TEST_CASE("one odd measure changes little, whatever it is") {
+TEST_CASE("one odd measurement changes little, whatever it is") {
   for (const int64_t odd : {int64_t{0}, int64_t{1}, int64_t{3'600'000'000}}) {
     StepCost cost;
     for (int i = 0; i < 20; ++i) measure(cost, 4, 0, 50'000);
@@ -154,7 +155,7 @@ TEST_CASE("a plain step is wanted for each new width, and now and then") {
   CHECK_FALSE(cost.wants_plain_step(4));
 }
 
-TEST_CASE("rows between those measured cost what lies between") {
+TEST_CASE("rows between measured counts cost what lies between") {
   StepCost cost;
   CHECK(cost.rows_us(3) == 20'000);
   for (int i = 0; i < 10; ++i) measure(cost, 1, 0, 10'000);
@@ -173,7 +174,7 @@ TEST_CASE("rows between those measured cost what lies between") {
   CHECK(cost.rows_us(8) >= cost.rows_us(5));
 }
 
-TEST_CASE("a row count that looked dear is tried again after a while") {
+TEST_CASE("a row count that looked expensive is tried again after a while") {
   StepCost cost;
   for (int i = 0; i < 10; ++i) measure(cost, 1, 0, 10'000);
   for (int i = 0; i < 10; ++i) measure(cost, 4, 0, 90'000);

@@ -96,7 +96,7 @@ TEST_CASE("a step's record: prefill by request, then decode; blocks with their o
   CHECK(cached == 2);  // the full blocks of the prompt stay
 }
 
-TEST_CASE("maps come no more often than they may, and the tree between them") {
+TEST_CASE("maps are sent at most as often as allowed, and the tree between them") {
   Rig rig;
   rig.recorder.watch(true);
   rig.add(5, 64, 100);
@@ -123,7 +123,7 @@ TEST_CASE("maps come no more often than they may, and the tree between them") {
   CHECK(rig.recorder.take(rig.scheduler, rig.kv, 2, {})->pools.size() == 1);
 }
 
-TEST_CASE("cached blocks of pinned chunks are told apart") {
+TEST_CASE("cached blocks of pinned chunks are marked") {
   Rig rig;
   rig.recorder.watch(true);
   rig.add(5, 65, 100);
@@ -147,7 +147,7 @@ TEST_CASE("cached blocks of pinned chunks are told apart") {
   for (const PrefixRun& run : tree->prefixes) CHECK(run.pinned == (run.name == front.name));
 }
 
-TEST_CASE("blocks that moved between tiers are told once") {
+TEST_CASE("blocks that moved between tiers are reported once") {
   Rig rig;
   CHECK(rig.recorder.moved() == nullptr);
   rig.recorder.watch(true);
@@ -162,7 +162,7 @@ TEST_CASE("blocks that moved between tiers are told once") {
   CHECK(after->pools[0][static_cast<size_t>(block)].state == BlockState::kUsed);
 }
 
-TEST_CASE("nobody watches: nothing is called, nothing is kept; the ring is bounded") {
+TEST_CASE("without listeners nothing is called or kept; the ring is bounded") {
   Rig rig;
   rig.add(5, 40, 100);
   for (int i = 0; i < 5; ++i) rig.step();

@@ -56,7 +56,7 @@ void save_canary(StoreRig& rig, const Chain& chain) {
 
 }  // namespace
 
-TEST_CASE("entries are told, removed, and the store notices") {
+TEST_CASE("entries are listed and removed, and the store notices") {
   StoreRig rig;
   const Chain first = rig.chain(4 * 20, 1);
   const Chain second = rig.chain(4 * 10, 2, "uid:2");
@@ -89,7 +89,7 @@ TEST_CASE("entries are told, removed, and the store notices") {
   CHECK(rig.restore(first) == 20);
 }
 
-TEST_CASE("wiping leaves no byte, of what is removed now and of what was removed before") {
+TEST_CASE("wiping leaves no byte of entries removed now or before") {
   StoreRig rig;
   const Chain chain = rig.chain(4 * 8, 1);
   const Chain kept = rig.chain(4 * 10, 2);
@@ -101,7 +101,7 @@ TEST_CASE("wiping leaves no byte, of what is removed now and of what was removed
   CHECK(files_with(rig.folder.path(), tokens) > 0);
   StoreAdmin admin = open_admin(rig);
 
-  SUBCASE("removed without wiping, some of it stays; compacting or wiping takes it") {
+  SUBCASE("without wiping some bytes stay; compacting or wiping removes them") {
     const std::vector<StoredEntry> entries = *admin.entries();
     std::vector<int64_t> rows;
     for (const StoredEntry& entry : entries) {
@@ -114,7 +114,7 @@ TEST_CASE("wiping leaves no byte, of what is removed now and of what was removed
     CHECK(files_with(rig.folder.path(), tokens) == 0);
     CHECK(rig.restore(kept) == 10);
   }
-  SUBCASE("everything, while a worker has it open") {
+  SUBCASE("removal of everything while a worker has it open") {
     REQUIRE(admin.remove(rows_of(admin), true).ok());
     CHECK(files_with(rig.folder.path(), kCanary) == 0);
     CHECK(files_with(rig.folder.path(), tokens) == 0);
@@ -123,7 +123,7 @@ TEST_CASE("wiping leaves no byte, of what is removed now and of what was removed
     REQUIRE(rig.save(kept).ok());
     CHECK(rig.restore(kept) == 10);
   }
-  SUBCASE("a reader in the middle of it: said, and nothing pretended") {
+  SUBCASE("with a reader in the middle of it, wiping reports that bytes remain") {
     Result<Database> reader = Database::open(rig.store->file());
     REQUIRE(reader.ok());
     REQUIRE(reader->execute("BEGIN").ok());
@@ -152,7 +152,7 @@ TEST_CASE("verify finds what is damaged, and removes that alone") {
   CHECK(rig.restore(rig.chain(4 * 20, 1)) == 8);
 }
 
-TEST_CASE("what is no database of ours is an error that says so") {
+TEST_CASE("a file that is not our database is an error") {
   TempDir folder;
   CHECK(StoreAdmin::files(folder.path() / "absent")->empty());
   const fs::path file = folder.path() / "x.db";

@@ -20,7 +20,7 @@ namespace {
 
 using namespace tests;
 
-TEST_CASE("the chi-square tail is that of the tables") {
+TEST_CASE("the chi-square tail equals that of the tables") {
   CHECK(chi_square_tail(3.841459, 1) == doctest::Approx(0.05).epsilon(1e-5));
   CHECK(chi_square_tail(18.30704, 10) == doctest::Approx(0.05).epsilon(1e-5));
   CHECK(chi_square_tail(2.558212, 10) == doctest::Approx(0.99).epsilon(1e-5));
@@ -53,7 +53,7 @@ std::map<int32_t, int64_t> through_rejection(const std::vector<TokenProbability>
   return seen;
 }
 
-TEST_CASE("rejection: what comes out is distributed as the target") {
+TEST_CASE("rejection sampling is distributed as the target") {
   Sampler sampler(kVocab);
   uint32_t seed = 1;
   for (const SamplingParams& params : settings()) {
@@ -73,7 +73,7 @@ TEST_CASE("rejection: what comes out is distributed as the target") {
   }
 }
 
-TEST_CASE("three percent too many acceptances are seen") {
+TEST_CASE("three percent too many acceptances are detected") {
   Sampler sampler(kVocab);
   const SamplingParams params = settings()[4];  // few tokens: little else that varies
   Rows rows = rows_of(2);
@@ -89,7 +89,9 @@ TEST_CASE("three percent too many acceptances are seen") {
   CHECK(p_value(q, through_rejection(q, certain, 200'000, 5, 1.03), 200'000) < 1e-6);
 }
 
-TEST_CASE("equality under addressed noise: distributed as the target, as often right as can be") {
+TEST_CASE(
+    "equality under addressed noise: distributed as the target, with the best acceptance "
+    "possible") {
   Sampler sampler(kVocab);
   uint32_t seed = 1;
   for (const SamplingParams& given : settings()) {
@@ -122,7 +124,7 @@ TEST_CASE("equality under addressed noise: distributed as the target, as often r
   }
 }
 
-TEST_CASE("equality that accepts three percent too much is seen") {
+TEST_CASE("equality that accepts three percent too much is detected") {
   Sampler sampler(kVocab);
   SamplingParams params = settings()[4];  // few tokens: little else that varies
   Rows rows = rows_of(2);
@@ -151,7 +153,7 @@ TEST_CASE("equality that accepts three percent too much is seen") {
   }
 }
 
-TEST_CASE("rejection at the edges") {
+TEST_CASE("rejection at the extremes") {
   const std::vector<TokenProbability> q = {{3, 0.5}, {7, 0.5}};
   // A guess that the target cannot say.
   CHECK_FALSE(verify_by_rejection(q, q, 5, 0.0, 0.0).accepted);

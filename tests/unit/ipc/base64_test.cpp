@@ -27,14 +27,14 @@ TEST_CASE("the examples of RFC 4648 section 10") {
   }
 }
 
-TEST_CASE("what is not base64 is nothing") {
+TEST_CASE("text that is not base64 gives nothing") {
   for (const char* wrong : {"Z", "Zg", "Zg=", "Zg=v", "Zh==", "Zm9=", "Zm9v====", "Zm 9", "Zm9-",
                             "====", "=Zg=", "Zg==Zg=="}) {
     CHECK_FALSE_MESSAGE(base64_decode(wrong), wrong);
   }
 }
 
-TEST_CASE("floats come back to the bit") {
+TEST_CASE("floats read back to the bit") {
   const std::vector<float> values = {0.0f,
                                      -0.0f,
                                      1.5f,

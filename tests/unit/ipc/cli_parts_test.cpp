@@ -29,7 +29,7 @@ Parsed parse_words(std::vector<std::string> words) {
   return parse(static_cast<int>(argv.size()), argv.data());
 }
 
-TEST_CASE("a terminal sees control characters and does not obey them") {
+TEST_CASE("control characters are shown on a terminal and have no effect") {
   CHECK(terminal_safe("plain\n\ttext \xC3\xA9\xF0\x9F\x94\xA5") ==
         "plain\n\ttext \xC3\xA9\xF0\x9F\x94\xA5");
   CHECK(terminal_safe("\x1b[31mred") == "␛[31mred");
@@ -52,7 +52,7 @@ TEST_CASE("a terminal sees control characters and does not obey them") {
   }
 }
 
-TEST_CASE("ps, stats and top have a line for each GPU that tells, and none for others") {
+TEST_CASE("ps, stats and top have a line for each GPU that reports values, and none for others") {
   ipc::PsReply ps;
   ps.models.resize(2);
   ps.models[0].name = "tales";
@@ -79,7 +79,7 @@ TEST_CASE("ps, stats and top have a line for each GPU that tells, and none for o
   CHECK(count(top_text(stats, ps, 100)) == 1);
 }
 
-TEST_CASE("stats tell what was reserved of a device's memory, and what was taken of it") {
+TEST_CASE("stats show what was reserved of a device's memory, and what was taken of it") {
   ipc::StatsReply stats;
   ipc::WorkerSnapshot& snapshot = stats.workers.emplace_back().snapshot;
   CHECK(stats_text(stats).find("planned") == std::string::npos);
@@ -88,7 +88,7 @@ TEST_CASE("stats tell what was reserved of a device's memory, and what was taken
                                "of it, 32.0 MiB by graphs\n") != std::string::npos);
 }
 
-TEST_CASE("stats tell of host memory behind a GPU's, with a store on disk or without") {
+TEST_CASE("stats show host memory used as a tier of a GPU, with a store on disk or without") {
   ipc::StatsReply stats;
   ipc::StoreSnapshot& store = stats.workers.emplace_back().snapshot.store;
   CHECK(stats_text(stats).find("host memory") == std::string::npos);
@@ -117,7 +117,7 @@ TEST_CASE("tokenize: the model is the first word, or --model's and then every wo
   CHECK(parsed.status == kUsage);
 }
 
-TEST_CASE("a verb of the worker is passed on as it is written") {
+TEST_CASE("a worker's verb is passed on as it is written") {
   const Parsed parsed = parse_words({"inspect", "--help", "--no-such-flag", "a b"});
   CHECK_FALSE(parsed.finished);
   CHECK(parsed.options.passed_on ==
@@ -235,7 +235,7 @@ TEST_CASE("a bad value of a flag is refused by its field's name") {
   CHECK(request_from_flags("", "p", {}).error().field == "model");
 }
 
-TEST_CASE("a command line that makes no sense ends with the usage status") {
+TEST_CASE("an invalid command line ends with the usage status") {
   for (const std::vector<std::string>& words :
        std::vector<std::vector<std::string>>{{},
                                              {"sing"},
@@ -292,7 +292,7 @@ TEST_CASE("the doctor reads the kernel's texts") {
   CHECK(parse_choice("") == "");
 }
 
-TEST_CASE("a worker's word about itself is checked") {
+TEST_CASE("a worker's description of itself is validated") {
   const std::vector<Check> checks = {{Level::kOk, "cpu path", "avx512-vnni"},
                                      {Level::kFail, "gpu", "no driver"}};
   const auto back = parse_worker_checks(checks_as_json(checks));
@@ -310,7 +310,7 @@ TEST_CASE("a worker's word about itself is checked") {
   CHECK_FALSE(ask_worker("/bin/true").ok());  // says nothing
 }
 
-TEST_CASE("how far a load is, in words") {
+TEST_CASE("the progress of a load, in words") {
   CHECK(loading_text({"tales", "reading", 1u << 30, 3u << 30, 2000}) ==
         "tales: reading 1.0 GiB of 3.0 GiB, 2.0 s left");
   CHECK(waiting_text({"slots", 2, 3000}) == "waiting: slots, 2 ahead, about 3.0 s");

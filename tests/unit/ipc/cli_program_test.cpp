@@ -136,7 +136,7 @@ void tell(const ipc::ClientRequest& request, FakeDaemon::Reply reply) {
   reply.event(done("stop"));
 }
 
-TEST_CASE("hearth says at once that there is no daemon") {
+TEST_CASE("hearth reports at once that there is no daemon") {
   TempDir temp;
   for (const std::vector<std::string>& words :
        std::vector<std::vector<std::string>>{{"ping"},
@@ -184,7 +184,7 @@ TEST_CASE("on a terminal escapes are shown, lines end, and the timings follow") 
   CHECK(seen == "a ␛[31mstory␇\r\nprompt 4 (cached 0) · TTFT 5 ms · 100.0 tokens/s · length\r\n");
 }
 
-TEST_CASE("in one log of text and timings these have a line of their own") {
+TEST_CASE("in one log of text and timings the timings have their own line") {
   TempDir temp;
   FakeDaemon daemon(temp.path(), [](const ipc::ClientRequest& request, FakeDaemon::Reply reply) {
     if (!std::holds_alternative<ipc::GenerateRequest>(request)) return;
@@ -197,7 +197,7 @@ TEST_CASE("in one log of text and timings these have a line of their own") {
   CHECK(hearth(temp, {"run", "tales", "Once", "--stats"}).out == "a story");
 }
 
-TEST_CASE("a full disk is said, and cancels the request") {
+TEST_CASE("a full disk is reported, and cancels the request") {
   TempDir temp;
   std::optional<FakeDaemon::Reply> stream;
   FakeDaemon daemon(temp.path(), [&](const ipc::ClientRequest& request, FakeDaemon::Reply reply) {
@@ -243,7 +243,7 @@ TEST_CASE("the request's own error is status 1, a bad flag status 2") {
   CHECK(hearth(temp, {"ping"}).status == kOk);
 }
 
-TEST_CASE("a typing error is told what it may mean, and is status 2") {
+TEST_CASE("a typing error gets a suggestion, and status 2") {
   TempDir temp;
   const auto wrong = [&temp](std::vector<std::string> words, const std::string& err) {
     const Outcome outcome = hearth(temp, std::move(words));
@@ -279,7 +279,7 @@ TEST_CASE("every verb's help fits 80 columns") {
   CHECK(hearth(temp, {"chat", "--help"}).out.find("default 0") != std::string::npos);
 }
 
-TEST_CASE("words are a message; --raw goes on from them; an empty answer says why") {
+TEST_CASE("words are a message; --raw continues them; an empty answer gives the reason") {
   TempDir temp;
   std::vector<ipc::GenerateRequest> asked;
   FakeDaemon daemon(temp.path(), [&](const ipc::ClientRequest& request, FakeDaemon::Reply reply) {
@@ -339,7 +339,7 @@ TEST_CASE("Ctrl-C cancels the request, keeps what came, and is status 130") {
   CHECK(daemon.num_cancels == 1);
 }
 
-TEST_CASE("a daemon lost in mid-stream is said within two seconds") {
+TEST_CASE("a daemon lost in mid-stream is reported within two seconds") {
   TempDir temp;
   std::atomic<FakeDaemon*> running{nullptr};
   FakeDaemon daemon(temp.path(), [&running](const ipc::ClientRequest&, FakeDaemon::Reply reply) {
@@ -356,7 +356,7 @@ TEST_CASE("a daemon lost in mid-stream is said within two seconds") {
   CHECK(took.count() < 2.5);
 }
 
-TEST_CASE("stop is for one's own daemon: who listens is the kernel's word") {
+TEST_CASE("stop ends only the user's own daemon, as the kernel reports it") {
   TempDir temp;
   FakeDaemon daemon(temp.path(), [](const ipc::ClientRequest&, FakeDaemon::Reply) {});
   daemon.pong_pid = ::getpid() + 1;
@@ -376,7 +376,7 @@ TEST_CASE("help, version and the protocol page go to stdout") {
   CHECK(hearth(temp, {"protocol"}).out.starts_with("# HEARTH/1\n"));
 }
 
-TEST_CASE("the manual knows every verb") {
+TEST_CASE("the manual contains every verb") {
   TempDir temp;
   const Outcome help = hearth(temp, {"--help"});
   REQUIRE(help.status == kOk);

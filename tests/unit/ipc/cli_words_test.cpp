@@ -60,7 +60,7 @@ class Stdin {
   const int before_;
 };
 
-TEST_CASE("a word that is nearly one is told which") {
+TEST_CASE("a word that is nearly a known one gets it suggested") {
   const std::vector<std::string> verbs = {"run", "models", "bench", "chat", "cache"};
   CHECK(ipc::nearest_word("runn", verbs) == "run");
   CHECK(ipc::nearest_word("modles", verbs) == "models");
@@ -77,8 +77,7 @@ TEST_CASE("a word that is nearly one is told which") {
   CHECK(ipc::did_you_mean("run") == "; did you mean run?");
 }
 
-TEST_CASE(
-    "cells are cut in the middle, tables to the width, and lines carry no blanks at their end") {
+TEST_CASE("cells are cut in the middle, tables to the width, and lines have no trailing blanks") {
   CHECK(cut_middle("abcdefghij", 7) == "abc…hij");
   CHECK(cut_middle("abcdefghij", 10) == "abcdefghij");
   CHECK(cut_middle("äöüßäöüß", 3) == "ä…ß");
@@ -95,7 +94,7 @@ TEST_CASE(
   CHECK(longest_line(table(columns, rows, 5)) == 8 + 2 + 7 + 2 + 4);  // no cell below its least
 }
 
-TEST_CASE("ps, top and models fit a terminal of 80 columns, whatever names there are") {
+TEST_CASE("ps, top and models fit a terminal of 80 columns, with any names") {
   const std::string name = "Meta-Llama-3.1-70B-Instruct-with-a-long-name-Q4_K_M";
   ipc::PsReply ps;
   ipc::ModelEntry model;
@@ -134,7 +133,7 @@ TEST_CASE("ps, top and models fit a terminal of 80 columns, whatever names there
   CHECK(longest_line(text.substr(0, text.find("searched:"))) <= 80);
 }
 
-TEST_CASE("models show the KV that is in use beside what is reserved") {
+TEST_CASE("models show the KV in use and the KV reserved") {
   ipc::ModelsReply reply;
   ipc::ModelEntry& model = reply.models.emplace_back();
   model.name = "m";
@@ -143,7 +142,7 @@ TEST_CASE("models show the KV that is in use beside what is reserved") {
   CHECK(models_text(reply).find("12.0 MiB of 755.0 MiB") != std::string::npos);
 }
 
-TEST_CASE("help fits 80 columns, and descriptions go on under themselves") {
+TEST_CASE("help fits 80 columns, and descriptions continue aligned") {
   CHECK(ipc::wrap_lines("  --flag  one two three four five\n", 24) ==
         "  --flag  one two three\n          four five\n");
   CHECK(ipc::wrap_lines("one two three four\n\nfive", 10) == "one two\nthree four\n\nfive");
@@ -151,8 +150,7 @@ TEST_CASE("help fits 80 columns, and descriptions go on under themselves") {
         "  a-word-that-is-too-long-for-it\n");
 }
 
-TEST_CASE(
-    "words, a file and a pipe follow each other in a prompt; one newline at the end is dropped") {
+TEST_CASE("words, a file and a pipe follow each other in a prompt; one final newline is dropped") {
   const tests::TempDir temp;
   const std::string file = temp.path() / "text";
   std::ofstream(file) << "two\nlines\n\n";
@@ -183,7 +181,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a file that is written as one becomes its absolute path") {
+TEST_CASE("a path written as one becomes absolute") {
   const tests::TempDir temp;
   std::ofstream(temp.path() / "m.GGUF") << "x";
   const std::string file = temp.path() / "m.GGUF";
@@ -193,7 +191,7 @@ TEST_CASE("a file that is written as one becomes its absolute path") {
   CHECK(model_argument((temp.path() / "no.gguf").string()).error().code == ErrorCode::kNotFound);
 }
 
-TEST_CASE("an empty answer says why") {
+TEST_CASE("an empty answer gives the reason") {
   ipc::DoneEvent done;
   done.finish_reasons = {"stop"};
   CHECK(why_empty(done, false) == "the answer is empty: the model ended it at once");

@@ -80,7 +80,7 @@ void echo(const ClientRequest& request, Reply reply) {
   reply.event(done_after(static_cast<int32_t>(index)));
 }
 
-TEST_CASE("no daemon is known at once: no socket, a left-over one, no directory") {
+TEST_CASE("a missing daemon is reported at once: no socket, a stale one, no directory") {
   TempDir temp;
   const Stopwatch watch;
   CHECK(Client::connect(at(temp)).error().code == ErrorCode::kUnavailable);
@@ -104,7 +104,7 @@ TEST_CASE("no daemon is known at once: no socket, a left-over one, no directory"
   CHECK(Client::connect(nowhere).error().code == ErrorCode::kInvalidArgument);
 }
 
-TEST_CASE("a daemon that serves others says whose group it is for") {
+TEST_CASE("the error for a daemon of another group names that group") {
   if (::geteuid() != 0) HEARTH_SKIP("needs root, to become somebody else");
   TempDir temp;
   FakeDaemon daemon(temp.path(), echo);
@@ -123,7 +123,7 @@ TEST_CASE("a daemon that serves others says whose group it is for") {
   CHECK(WEXITSTATUS(how) == 0);
 }
 
-TEST_CASE("the kernel names who listens") {
+TEST_CASE("the kernel names the listening process") {
   TempDir temp;
   FakeDaemon daemon(temp.path(), echo);
   const auto listener = probe_listener(api_socket(temp.path()));
@@ -132,7 +132,7 @@ TEST_CASE("the kernel names who listens") {
   CHECK(listener->pid == ::getpid());
 }
 
-TEST_CASE("a socket that is open and mute is reported, not waited for") {
+TEST_CASE("a socket that is open but does not answer is reported") {
   TempDir temp;
   FakeDaemon daemon(temp.path(), echo);
   daemon.silent = true;
@@ -166,7 +166,7 @@ TEST_CASE("generate streams text, events and the end in order") {
   CHECK(client.num_live() == 0);
 }
 
-TEST_CASE("several requests at once, pulled, each with its own text") {
+TEST_CASE("several pulled requests at once, each with its own text") {
   TempDir temp;
   FakeDaemon daemon(temp.path(), echo);
   Client client = connect(temp);
@@ -224,7 +224,7 @@ TEST_CASE("replies of every verb, and errors of the daemon") {
   CHECK(client.num_live() == 0);
 }
 
-TEST_CASE("a daemon that falls silent in mid-stream is lost within two seconds") {
+TEST_CASE("a daemon that stops answering in mid-stream is lost within two seconds") {
   TempDir temp;
   std::atomic<FakeDaemon*> running{nullptr};
   FakeDaemon daemon(temp.path(), [&running](const ClientRequest&, Reply reply) {
@@ -264,7 +264,7 @@ TEST_CASE("a daemon that ends in mid-stream is lost sooner, and its text is deli
   CHECK(watch.seconds() < 20);
 }
 
-TEST_CASE("another daemon at the same socket is not the one that was asked") {
+TEST_CASE("another daemon at the same socket is not mistaken for the first") {
   TempDir temp;
   FakeDaemon daemon(temp.path(), [](const ClientRequest&, Reply) {});
   Client client = connect(temp);
@@ -294,7 +294,7 @@ TEST_CASE("a slow stream is alive as long as pings are answered") {
   CHECK(client->num_live() == 1);
 }
 
-TEST_CASE("a lost delta ends its request with an error and a cancel, others go on") {
+TEST_CASE("a lost delta ends its request with an error and a cancel, others continue") {
   TempDir temp;
   FakeDaemon daemon(temp.path(), [](const ClientRequest& request, Reply reply) {
     const auto* generate = std::get_if<GenerateRequest>(&request);
@@ -338,7 +338,7 @@ TEST_CASE("a lost delta ends its request with an error and a cancel, others go o
   CHECK(daemon.num_cancels == 5);
 }
 
-TEST_CASE("a text without tokens is no gap: the detokenizer's last bytes") {
+TEST_CASE("text without tokens is not a gap: the detokenizer's last bytes") {
   TempDir temp;
   FakeDaemon daemon(temp.path(), [](const ClientRequest&, Reply reply) {
     reply.delta(0, 0, "a", {1});
@@ -362,7 +362,7 @@ TEST_CASE("unknown events and broken frames of a newer daemon are skipped") {
   CHECK(client.generate(prompt("abc"), {}).ok());
 }
 
-TEST_CASE("cancelling reaches the daemon once and the end says so") {
+TEST_CASE("a cancel reaches the daemon once, and the end reports it") {
   TempDir temp;
   std::optional<Reply> stream;
   FakeDaemon daemon(temp.path(), [&stream](const ClientRequest& request, Reply reply) {

@@ -90,7 +90,7 @@ ModelEntry model() {
   return m;
 }
 
-TEST_CASE("events come back from the wire as they were") {
+TEST_CASE("events read back from the wire are unchanged") {
   check_round_trip(QueuedEvent{"loading", 3, 1500});
   check_round_trip(ProgressEvent{128, 4000});
   check_round_trip(StartedEvent{"stories", 12, 8, 1.5});
@@ -131,7 +131,7 @@ TEST_CASE("events come back from the wire as they were") {
   check_round_trip(CacheReply{false, "ls: \"quoted\"\n"});
 }
 
-TEST_CASE("errors keep code, sentence, field and retry") {
+TEST_CASE("errors keep code, message, field and retry") {
   const ErrorEvent busy{{ErrorCode::kBusy, "met 256 waiting, want fewer", "model"}, 250};
   const auto back = decode_event(encode_event(busy));
   REQUIRE(back.ok());
@@ -145,7 +145,7 @@ TEST_CASE("errors keep code, sentence, field and retry") {
       R"({"event":"error","code":"busy","message":"met 256 waiting, want fewer","field":"model","retry_ms":250})");
 }
 
-TEST_CASE("the wire is what the documentation shows") {
+TEST_CASE("the wire format matches the documentation") {
   CHECK(encode_event(QueuedEvent{"loading", 1, 0}) ==
         R"({"event":"queued","reason":"loading","position":1,"estimate_ms":0})");
   CHECK(encode_event(CancelReply{"r1"}) == R"({"event":"reply","verb":"cancel","id":"r1"})");
@@ -160,7 +160,7 @@ TEST_CASE("text that is not UTF-8 cannot break an answer") {
   CHECK(std::get<HealthReply>(*back).problems[0] == "bad \xEF\xBF\xBD byte");
 }
 
-TEST_CASE("numbers that JSON has no word for are left out") {
+TEST_CASE("numbers that JSON cannot represent are left out") {
   DoneEvent done;
   done.timings.tpot_ms = std::numeric_limits<double>::quiet_NaN();
   done.bandwidth_share = std::numeric_limits<double>::infinity();
@@ -170,7 +170,7 @@ TEST_CASE("numbers that JSON has no word for are left out") {
   CHECK(std::get<DoneEvent>(*back).bandwidth_share == 0);
 }
 
-TEST_CASE("unknown members are skipped, unknown events told apart from broken ones") {
+TEST_CASE("unknown members are skipped, unknown events are distinguished from broken ones") {
   const auto more = decode_event(R"({"event":"queued","reason":"x","future":[{}]})");
   REQUIRE(more.ok());
   CHECK(std::get<QueuedEvent>(*more).reason == "x");
@@ -209,7 +209,7 @@ TEST_CASE("the kind of an event is read from its first member alone") {
   }
 }
 
-TEST_CASE("what workers say comes back as it was") {
+TEST_CASE("a worker's messages read back unchanged") {
   check_worker_round_trip(WorkerHello{4242, "0.1.0", "cpu"});
   check_worker_round_trip(WorkerLoadProgress{1u << 20, uint64_t{1} << 33, "warming_up"});
   check_worker_round_trip(WorkerReady{"stories", "llama", "Stories", "F32", "ab12", "cpu avx2", 512,
@@ -231,7 +231,7 @@ TEST_CASE("what workers say comes back as it was") {
   CHECK_FALSE(decode_worker_control(R"({"control":"dance"})").ok());
 }
 
-TEST_CASE("facts of a file come back as they were") {
+TEST_CASE("facts of a file read back unchanged") {
   const FileFacts facts{.architecture = "llama",
                         .file_type = "Q8_0",
                         .num_parameters = 260'000,

@@ -65,7 +65,7 @@ GenerateRequest chat() {
   return r;
 }
 
-TEST_CASE("requests come back from the wire as they were") {
+TEST_CASE("requests read back from the wire are unchanged") {
   GenerateRequest with_ids;
   with_ids.prompt_ids = {1, 2, 16'777'215};
   with_ids.grammar = "root ::= \"a\"";
@@ -101,7 +101,7 @@ TEST_CASE("requests come back from the wire as they were") {
   }
 }
 
-TEST_CASE("what is absent has the default of the table, which is the struct's") {
+TEST_CASE("absent fields have the default of the table, which is the struct's") {
   const auto decoded = decode_generate("");
   REQUIRE(decoded.ok());
   GenerateRequest plain;
@@ -175,7 +175,7 @@ TEST_CASE("the fields of attach, fork, embed and of a conversation's tokens") {
   CHECK(decode_request(R"({"verb":"fork","id":"r","seed":18446744073709551615})").ok());
 }
 
-TEST_CASE("numeric fields at the extremes: in range, or an error that names the field") {
+TEST_CASE("numeric fields at the extremes are in range, or an error that names the field") {
   struct Extreme {
     const char* text;
     double value;
@@ -316,7 +316,7 @@ TEST_CASE("unknown fields and verbs are named") {
         "?[31mred: no field of generate");
 }
 
-TEST_CASE("what is not one JSON object is refused, with the place") {
+TEST_CASE("text that is not one JSON object is refused, with the position") {
   using namespace std::string_literals;
   const std::string bad[] = {
       "",
@@ -352,7 +352,7 @@ TEST_CASE("what is not one JSON object is refused, with the place") {
   CHECK(decode_generate("\"seed\":NaN").error().message == "seed: met what is not JSON at byte 40");
 }
 
-TEST_CASE("a NUL written as an escape is text like any other") {
+TEST_CASE("an escaped NUL is text like any other character") {
   const auto decoded = decode_request(R"({"verb":"generate","prompt":"a\u0000b"})");
   REQUIRE(decoded.ok());
   CHECK(std::get<GenerateRequest>(*decoded).prompt == std::string("a\0b", 3));

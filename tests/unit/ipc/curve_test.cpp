@@ -19,7 +19,7 @@ void write(const fs::path& file, const std::string& text, mode_t mode) {
   REQUIRE(::chmod(file.c_str(), mode) == 0);
 }
 
-TEST_CASE("a secret key is its owner's alone, and is never written over") {
+TEST_CASE("a secret key is private to its owner, and is never overwritten") {
   const TempDir dir;
   const fs::path file = dir.path() / "key";
   const Result<CurveKeys> keys = make_curve_keys();
@@ -42,7 +42,7 @@ TEST_CASE("a secret key is its owner's alone, and is never written over") {
   CHECK(read_secret_key(dir.path() / "none").error().code == ErrorCode::kNotFound);
 }
 
-TEST_CASE("clients' keys are users; a file that is wrong names its line") {
+TEST_CASE("clients' keys are users; an error in the file names its line") {
   const TempDir dir;
   const fs::path file = dir.path() / "clients";
   const std::string a = make_curve_keys()->public_key, b = make_curve_keys()->public_key;
@@ -69,7 +69,7 @@ TEST_CASE("clients' keys are users; a file that is wrong names its line") {
   CHECK(read_client_keys(file).error().code == ErrorCode::kForbidden);
 }
 
-TEST_CASE("what is a key") {
+TEST_CASE("valid and invalid keys") {
   CHECK_FALSE(is_curve_key(""));
   CHECK_FALSE(is_curve_key(std::string(39, 'a')));
   CHECK_FALSE(is_curve_key(std::string(40, ' ')));

@@ -7,7 +7,7 @@
 namespace hearth::ipc {
 namespace {
 
-TEST_CASE("a verb that stands first is known without the rest") {
+TEST_CASE("a verb in first position is read without parsing the rest") {
   CHECK(first_verb(R"({"verb":"generate","prompt":"Once"})") == Verb::kGenerate);
   CHECK(first_verb(" \t{\r\n\"verb\" : \"health\"") == Verb::kHealth);
   CHECK(first_verb(R"({"verb":"embed)") == std::nullopt);
@@ -21,7 +21,7 @@ TEST_CASE("a verb that stands first is known without the rest") {
   CHECK(first_verb("{") == std::nullopt);
 }
 
-TEST_CASE("our own requests have their verb in front") {
+TEST_CASE("our own requests have their verb first") {
   CHECK(first_verb(encode_request(GenerateRequest{})) == Verb::kGenerate);
   CHECK(first_verb(encode_request(TokenizeRequest{})) == Verb::kTokenize);
   CHECK(first_verb(encode_request(EmbedRequest{})) == Verb::kEmbed);

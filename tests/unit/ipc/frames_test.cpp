@@ -76,7 +76,7 @@ TEST_CASE("an answer is an event or a delta") {
   }
 }
 
-TEST_CASE("a worker's answers go together and come apart as they were") {
+TEST_CASE("a worker's answers are packed together and unpacked unchanged") {
   std::string answers;
   CHECK(parse_answers(answers)->empty());
   append_answer(answers, 0x0102030405060708u,
@@ -165,7 +165,7 @@ TEST_CASE("a delta's parts have their channel and length in front, and fill the 
         std::vector<DeltaPart>{{DeltaChannel::kText, "a"}});
 }
 
-TEST_CASE("ids are little-endian and whole") {
+TEST_CASE("ids are little-endian and complete") {
   const std::vector<int32_t> ids = {0, 1, 0x01020304, INT32_MAX, -1};
   const std::string bytes = encode_ids(ids);
   CHECK(bytes.size() == 20);

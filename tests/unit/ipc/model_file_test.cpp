@@ -10,7 +10,7 @@
 namespace hearth::ipc {
 namespace {
 
-TEST_CASE("a file is itself, a name is looked for in the model directories") {
+TEST_CASE("a file is itself, a name is looked up in the model directories") {
   tests::TempDir temp;
   const std::filesystem::path file = temp.path() / "one.gguf";
   std::ofstream(file) << "x";
@@ -29,7 +29,7 @@ TEST_CASE("a file is itself, a name is looked for in the model directories") {
   REQUIRE(::unsetenv("HEARTH_MODEL_DIRS") == 0);
 }
 
-TEST_CASE("models lie in folders and subfolders, with a suffix in any capitals") {
+TEST_CASE("models are in folders and subfolders, with a suffix in any case") {
   const tests::TempDir temp;
   const auto put = [&temp](const std::string& file) {
     std::filesystem::create_directories((temp.path() / file).parent_path());
@@ -53,7 +53,7 @@ TEST_CASE("models lie in folders and subfolders, with a suffix in any capitals")
   CHECK(found.models[3].bytes == 11);
 }
 
-TEST_CASE("a name is meant with its suffix and in other capitals, where that is unambiguous") {
+TEST_CASE("a name matches with its suffix and in another case, where that is unambiguous") {
   const std::vector<std::string> names = {"Gemma-3.Q4_K_M", "tales", "Tales2", "tales2"};
   CHECK(match_model_name("tales", names) == "tales");
   CHECK(match_model_name("tales.gguf", names) == "tales");

@@ -51,7 +51,7 @@ std::string damaged(std::string text, std::mt19937_64& random) {
 
 int rounds() { return tests::full_counts() ? 500'000 : 20'000; }
 
-TEST_CASE("damaged requests are refused with a clear error or mean what they say") {
+TEST_CASE("damaged requests are refused with a clear error or remain valid") {
   GenerateRequest full;
   full.prompt = "Once upon a t\xC3\xADme";
   full.seed = 7;

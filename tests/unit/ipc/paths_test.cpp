@@ -27,7 +27,7 @@ Environment environment_of(std::map<std::string, std::string> variables) {
   return environment;
 }
 
-TEST_CASE("a user's files are where XDG says, or its defaults") {
+TEST_CASE("a user's files are where XDG puts them, or at its defaults") {
   const auto plain = resolve_paths(environment_of({}));
   REQUIRE(plain.ok());
   CHECK_FALSE(plain->service);
@@ -49,7 +49,7 @@ TEST_CASE("a user's files are where XDG says, or its defaults") {
   CHECK(xdg->model_dirs[0] == "/d/hearth/models");
 }
 
-TEST_CASE("the environment goes first, and must be absolute") {
+TEST_CASE("the environment takes precedence, and must be absolute") {
   const auto given = resolve_paths(environment_of({{"HEARTH_RUNTIME_DIR", "/r"},
                                                    {"HEARTH_STATE_DIR", "/s"},
                                                    {"HEARTH_CONFIG", "/c/hearth.toml"},
@@ -67,7 +67,7 @@ TEST_CASE("the environment goes first, and must be absolute") {
   }
 }
 
-TEST_CASE("the service's directory is used by the service where it exists") {
+TEST_CASE("the service uses its own directory where it exists") {
   tests::TempDir temp;
   Environment environment = environment_of({});
   environment.root = temp.path();

@@ -128,12 +128,12 @@ TEST_CASE("sources: what is fetched, and under which name") {
   CHECK_FALSE(file_name_of(std::string(300, 'a') + ".gguf").ok());
 }
 
-TEST_CASE("a file comes whole, hashed, and under its name alone") {
+TEST_CASE("a file is complete and verified before it gets its name") {
   const std::string text = model_text();
   HttpServer server([&](const HttpRequest& request) { return serve_ranges(request, text); });
   const TempDir dir;
   DownloadOptions options = options_for(server.url("/m.gguf"), dir);
-  SUBCASE("a wanted hash") { options.sha256 = hash_of(text); }
+  SUBCASE("a requested hash") { options.sha256 = hash_of(text); }
   SUBCASE("none") {}
   uint64_t most = 0;
   const auto done = download(options, [&](const DownloadProgress& at) {
@@ -151,7 +151,7 @@ TEST_CASE("a file comes whole, hashed, and under its name alone") {
   CHECK_FALSE(std::filesystem::exists(options.target.string() + ".part.tag"));
 }
 
-TEST_CASE("what breaks off in the middle is taken up there") {
+TEST_CASE("an interrupted download continues where it stopped") {
   const std::string text = model_text();
   for (const bool reset : {false, true}) {
     int asked = 0;
@@ -203,7 +203,7 @@ TEST_CASE("an interrupted pull goes on in the next one") {
   CHECK_FALSE(std::filesystem::exists(options.target));
 }
 
-TEST_CASE("a server without ranges begins anew; one with another version too") {
+TEST_CASE("a server without ranges restarts; so does one with another version") {
   const std::string text = model_text(), other = "GGUF, the second version" + text;
   const TempDir dir;
   int asked = 0;
@@ -236,7 +236,7 @@ TEST_CASE("a server without ranges begins anew; one with another version too") {
     REQUIRE(done.ok());
     CHECK(content_of(dir.path() / "model.gguf") == other);
   }
-  SUBCASE("it ended just before its name was given") {
+  SUBCASE("it ended just before the rename") {
     HttpServer server([&](const HttpRequest& request) { return serve_ranges(request, text); });
     std::ofstream(dir.path() / "model.gguf.part") << text;
     std::ofstream(dir.path() / "model.gguf.part.tag") << "\"v1\"\n";
@@ -245,7 +245,7 @@ TEST_CASE("a server without ranges begins anew; one with another version too") {
     CHECK(done->bytes_kept == text.size());
     CHECK(content_of(dir.path() / "model.gguf") == text);
   }
-  SUBCASE("what lies there is of nobody knows what") {
+  SUBCASE("the partial file is of unknown origin") {
     HttpServer server([&](const HttpRequest& request) { return serve_ranges(request, text); });
     std::ofstream(dir.path() / "model.gguf.part") << "GGUF of another version";
     const auto done = download(options_for(server.url("/m.gguf"), dir), nullptr);
@@ -254,7 +254,7 @@ TEST_CASE("a server without ranges begins anew; one with another version too") {
   }
 }
 
-TEST_CASE("another hash, or no model at all: nothing is kept") {
+TEST_CASE("another hash, or a file that is not a model: nothing is kept") {
   const std::string text = model_text();
   const TempDir dir;
   std::string body = text, lines;
@@ -277,7 +277,7 @@ TEST_CASE("another hash, or no model at all: nothing is kept") {
   check_nothing_left(dir);
 }
 
-TEST_CASE("lengths that are not so") {
+TEST_CASE("wrong lengths") {
   const std::string text = model_text();
   const TempDir dir;
   SUBCASE("fewer bytes than announced, for ever") {
@@ -289,7 +289,7 @@ TEST_CASE("lengths that are not so") {
     REQUIRE_FALSE(done.ok());
     CHECK(done.error().code == ErrorCode::kIo);
   }
-  SUBCASE("another part than was asked for") {
+  SUBCASE("another part than requested") {
     HttpServer server([&](const HttpRequest& request) {
       HttpRequest wrong = request;
       if (!request.range_from) return cut(serve_ranges(request, text), 1000, false);
@@ -348,7 +348,7 @@ TEST_CASE("redirects are followed within bounds, the token stays with its host")
   }
 }
 
-TEST_CASE("refusals of a server, and a server that comes back") {
+TEST_CASE("refusals of a server, and a server that recovers") {
   const std::string text = model_text();
   const TempDir dir;
   std::string status = "404 Not Found";

@@ -48,7 +48,7 @@ Message message_of(std::initializer_list<std::string_view> frames) {
   return message;
 }
 
-TEST_CASE("messages go there and back, and the kernel says who sent them") {
+TEST_CASE("messages are sent both ways, and the kernel identifies their sender") {
   Pair pair;
   Message hello = message_of({"HEARTH/1", "id", std::string_view("a\0b", 3), ""});
   CHECK(pair.dealer.send(hello) == SendOutcome::kSent);
@@ -110,7 +110,7 @@ TEST_CASE("an unknown peer and a full one are outcomes, and the message is kept"
   CHECK(outcome == SendOutcome::kUnreachable);
 }
 
-TEST_CASE("too many frames are dropped and the next message is whole") {
+TEST_CASE("a message with too many frames is dropped and the next one is complete") {
   Pair pair;
   Message many;
   for (int i = 0; i < 100; ++i) append(many, std::to_string(i));
@@ -124,7 +124,7 @@ TEST_CASE("too many frames are dropped and the next message is whole") {
   CHECK(received[1].view() == "good");
 }
 
-TEST_CASE("a frame over the bound ends the connection, not the socket") {
+TEST_CASE("a frame above the bound ends the connection, not the socket") {
   SocketOptions small;
   small.max_frame_bytes = 1000;
   Pair pair(small);
@@ -141,7 +141,7 @@ TEST_CASE("a frame over the bound ends the connection, not the socket") {
   CHECK(received[1].view().size() == 1000);
 }
 
-TEST_CASE("a connection that may not come back blocks sends when it ends") {
+TEST_CASE("a connection that may not reconnect blocks sends when it ends") {
   tests::TempDir temp;
   const std::string endpoint = *ipc_endpoint(temp.path() / "s");
   Context context = std::move(Context::create()).value();
@@ -167,7 +167,7 @@ TEST_CASE("a connection that may not come back blocks sends when it ends") {
   CHECK(outcome == SendOutcome::kWouldBlock);
 }
 
-TEST_CASE("binding where nothing can be is an error with the endpoint in it") {
+TEST_CASE("binding where it is impossible is an error that names the endpoint") {
   Context context = std::move(Context::create()).value();
   Socket router = std::move(Socket::open(context, SocketType::kRouter)).value();
   const auto bound = router.bind("ipc:///nonexistent/dir/s");
@@ -176,7 +176,7 @@ TEST_CASE("binding where nothing can be is an error with the endpoint in it") {
   CHECK(bound.error().message.find("/nonexistent/dir/s") != std::string::npos);
 }
 
-TEST_CASE("peer addresses are parsed whole or not at all") {
+TEST_CASE("peer addresses are parsed completely or not at all") {
   CHECK(parse_peer_address("localhost:1000:1001:4242") == PeerCredentials{1000, 1001, 4242});
   CHECK(parse_peer_address("localhost:4294967295:0:1")->uid == 4294967295u);
   for (const char* bad :

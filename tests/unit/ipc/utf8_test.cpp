@@ -16,7 +16,7 @@ TEST_CASE("valid text is valid to its end") {
   CHECK(is_valid_utf8(std::string_view("a\0b", 3)));
 }
 
-TEST_CASE("the first bad byte is where validity ends, at every alignment") {
+TEST_CASE("the first bad byte ends the valid text, at every alignment") {
   const std::string bad[] = {"\x80",
                              "\xC0\x80",
                              "\xC1\xBF",

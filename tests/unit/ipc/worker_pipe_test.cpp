@@ -19,7 +19,7 @@ std::pair<WorkerPipe, WorkerPipe> two_ends() {
   return {WorkerPipe(fds[0]), WorkerPipe(fds[1])};
 }
 
-TEST_CASE("a pipe's message is a header of sixteen little-endian bytes, and its own") {
+TEST_CASE("a pipe's message is a header of sixteen little-endian bytes and its payload") {
   std::string wire;
   append_pipe_message(wire, {PipeKind::kEvent, 0x0102030405060708u, "abc"});
   CHECK(wire == std::string("\x03\0\0\0\x03\0\0\0\x08\x07\x06\x05\x04\x03\x02\x01"
@@ -27,7 +27,7 @@ TEST_CASE("a pipe's message is a header of sixteen little-endian bytes, and its 
                             19));
 }
 
-TEST_CASE("messages come out of a stream however it was cut") {
+TEST_CASE("messages are read from a stream however it was split") {
   const std::string large(200'000, 'x');
   std::string wire;
   append_pipe_message(wire, {PipeKind::kRequest, 1, "{}"});
@@ -57,7 +57,7 @@ TEST_CASE("messages come out of a stream however it was cut") {
   }
 }
 
-TEST_CASE("what cannot be a message is an error, once and for good") {
+TEST_CASE("bytes that cannot be a message are an error, once and permanently") {
   for (const std::string_view header : {std::string_view("\0\0\0\0\x05\0\0\0\0\0\0\0\0\0\0\0", 16),
                                         std::string_view("\0\0\0\x80\0\0\0\0\0\0\0\0\0\0\0\0", 16),
                                         std::string_view("GET / HTTP/1.1\r\n", 16)}) {
@@ -69,7 +69,7 @@ TEST_CASE("what cannot be a message is an error, once and for good") {
   }
 }
 
-TEST_CASE("neither end waits for the other, and what the socket does not take comes later, whole") {
+TEST_CASE("neither end waits for the other, and what the socket refuses is sent later, complete") {
   auto [from, to] = two_ends();
   CHECK(to.read() == Read::kDrained);
   const std::string part(10'000, 'p');
@@ -91,7 +91,7 @@ TEST_CASE("neither end waits for the other, and what the socket does not take co
   CHECK_FALSE(from.has_unsent());
 }
 
-TEST_CASE("what was said before an end went is read, then its end") {
+TEST_CASE("messages sent before an end closed are read, then its end") {
   auto [stays, goes] = two_ends();
   {
     WorkerPipe last = std::move(goes);
@@ -106,7 +106,7 @@ TEST_CASE("what was said before an end went is read, then its end") {
   CHECK_FALSE(stays.send({PipeKind::kControl, 0, "{}"}));  // and no signal
 }
 
-TEST_CASE("connecting to what is not there is an error that names it") {
+TEST_CASE("connecting to a missing socket is an error that names it") {
   const auto pipe = WorkerPipe::connect("/nonexistent/1.sock");
   REQUIRE_FALSE(pipe.ok());
   CHECK(pipe.error().message.find("/nonexistent/1.sock") != std::string::npos);

@@ -18,7 +18,7 @@ TEST_CASE("cpu lists as the kernel writes them") {
   CHECK(parse_cpu_list("") == Cpus{});
 }
 
-TEST_CASE("what is no cpu list is nothing") {
+TEST_CASE("text that is not a cpu list gives nothing") {
   for (const char* text : {"a", "1,", ",1", "3-1", "1--2", "-1", "1-", "1 2", "0-99999999",
                            "99999999999999999999", "1;2"}) {
     CHECK_MESSAGE(!parse_cpu_list(text).has_value(), text);
@@ -55,7 +55,7 @@ TEST_CASE("cgroup limits: the tightest of all parents, rounded up") {
   CHECK(cgroup_cpus(root.path()) == 65536);
 }
 
-TEST_CASE("a cgroup path that leaves the namespace means the top") {
+TEST_CASE("a cgroup path that leaves the namespace means the root") {
   FakeRoot root;
   root.write("proc/self/cgroup", "0::/../../other\n");
   root.write("sys/fs/cgroup/cpu.max", "100000 100000\n");
@@ -63,7 +63,7 @@ TEST_CASE("a cgroup path that leaves the namespace means the top") {
   CHECK(cgroup_cpus(root.path()) == 1);
 }
 
-TEST_CASE("the brand string, or that there is none") {
+TEST_CASE("the brand string, or none") {
   FakeRoot root;
   CHECK(cpu_name(root.path()) == "unknown CPU");
   root.write("proc/cpuinfo", "processor : 0\nmodel name\t: Example 9000 @ 3 GHz\nflags : fpu\n");
@@ -73,7 +73,7 @@ TEST_CASE("the brand string, or that there is none") {
   CHECK(cpu_name(root.path()) == "CPU 0x41:0xd08");
 }
 
-TEST_CASE("this machine: at least a core, and variants follow from the features") {
+TEST_CASE("this machine has at least one core, and variants follow from the features") {
   CHECK(usable_cores() >= 1);
   const CpuFeatures features = cpu_features();
   const std::vector<std::string> variants = cpu_variants();
@@ -85,7 +85,7 @@ TEST_CASE("this machine: at least a core, and variants follow from the features"
   CHECK((!features.neondot || features.neon));
 }
 
-TEST_CASE("a table says what it runs on, and refuses what this CPU does not have") {
+TEST_CASE("a table names its CPU, and refuses variants this CPU does not have") {
   const auto best = cpu_ops({});
   REQUIRE(best.ok());
   CHECK(best->device.kind == "cpu");
@@ -104,7 +104,7 @@ TEST_CASE("a table says what it runs on, and refuses what this CPU does not have
   }
 }
 
-TEST_CASE("device memory: zeroed, aligned, owned; too much is an error with the number") {
+TEST_CASE("device memory: zeroed, aligned, owned; too much is an error with the size") {
   for (const OpTable& ops : {reference_ops(), cpu_ops({.num_threads = 1, .variant = ""}).value()}) {
     auto buffer = DeviceBuffer::allocate(ops, 3000, "test");
     REQUIRE(buffer.ok());

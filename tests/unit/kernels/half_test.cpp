@@ -34,7 +34,7 @@ TEST_CASE("f16: rounds to nearest even between every two neighbours") {
   }
 }
 
-TEST_CASE("f16: known values, overflow and what lies below the least subnormal") {
+TEST_CASE("f16: known values, overflow and values below the least subnormal") {
   CHECK(f16_from_f32(1.0f) == 0x3c00);
   CHECK(f16_from_f32(-2.0f) == 0xc000);
   CHECK(f16_from_f32(65504.0f) == 0x7bff);

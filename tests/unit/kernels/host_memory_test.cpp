@@ -24,7 +24,7 @@ TEST_CASE("host memory is zeroed and aligned, small or mapped") {
   }
 }
 
-TEST_CASE("more memory than there can be is null, not a crash") {
+TEST_CASE("an impossible allocation is null, not a crash") {
   CHECK(allocate_host(SIZE_MAX) == nullptr);
   CHECK(allocate_host(SIZE_MAX / 2 - 1) == nullptr);
 }

@@ -166,7 +166,7 @@ TEST_CASE("checked ops give the first table's results") {
   CHECK(alone.result()[0] != 0.0f);
 }
 
-TEST_CASE("a table that computes something else is named, with the op and both values") {
+TEST_CASE("a table that computes another value is named, with the op and both values") {
   using Break = std::function<void(OpTable&)>;
   const std::vector<std::pair<std::string, Break>> broken{
       {"matmul",

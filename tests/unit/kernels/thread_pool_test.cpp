@@ -83,7 +83,7 @@ TEST_CASE("other threads do take items") {
   CHECK(helped);
 }
 
-TEST_CASE("an idle pool takes no CPU") {
+TEST_CASE("an idle pool uses no CPU") {
   ThreadPool pool(4);
   pool.run(100, [](int64_t, int32_t) {});
   const auto cpu_us = [] {
@@ -97,7 +97,7 @@ TEST_CASE("an idle pool takes no CPU") {
   CHECK(cpu_us() - before < 200'000);  // four spinning threads would take 800 000
 }
 
-TEST_CASE("pools come and go, used or not") {
+TEST_CASE("pools are created and destroyed, used or not") {
   for (int i = 0; i < 50; ++i) {
     ThreadPool pool(3);
     if (i % 2 == 0) pool.run(10, [](int64_t, int32_t) {});

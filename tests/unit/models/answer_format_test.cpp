@@ -37,7 +37,7 @@ std::string chat(const std::string& call) {
          "%}";
 }
 
-TEST_CASE("a template shows how calls are written") {
+TEST_CASE("a template shows how tool calls are written") {
   struct Case {
     const char* call;
     const char* id;
@@ -64,7 +64,7 @@ TEST_CASE("a template shows how calls are written") {
   }
 }
 
-TEST_CASE("templates that want the arguments as text, or no content, are known by it") {
+TEST_CASE("templates that expect arguments as text, or no content, are recognized") {
   const AnswerFormat text =
       format_of(chat("<tool_call>{\"name\": \"{{ c.function.name }}\", \"arguments\": ' + "
                      "{{ '' + c.function.arguments }}}</tool_call>"));
@@ -83,7 +83,7 @@ TEST_CASE("templates that want the arguments as text, or no content, are known b
   CHECK(null.null_content);
 }
 
-TEST_CASE("what is not known is no format, and says so") {
+TEST_CASE("an unknown template has no format, which is reported") {
   for (const char* call :
        {"<call>{{ c.function | tojson }}</call>",
         "<tool_call>{{ c.function.name }}<arg>{{ c.function.arguments }}",
@@ -101,7 +101,7 @@ TEST_CASE("what is not known is no format, and says so") {
   CHECK(id_of(format_of(chat(""), chat("[TOOL_CALLS] [{{ c.function | tojson }}]"))) == "mistral");
 }
 
-TEST_CASE("reasoning is marked by the template, and may be open where the prompt ends") {
+TEST_CASE("reasoning is marked by the template, and may be open at the end of the prompt") {
   const AnswerFormat thinking = format_of(chat("") + "{# </think> #}");
   CHECK(thinking.reasoning == ReasoningMarks{"<think>", "</think>"});
   CHECK(thinking.marks() == std::vector<std::string>{"<think>", "</think>"});

@@ -102,7 +102,7 @@ TEST_CASE("calls between marks") {
   check(shape, "", {});
 }
 
-TEST_CASE("what is no call stays text, as it came") {
+TEST_CASE("text that is not a call stays text, unchanged") {
   const AnswerShape shape = calls("hermes");
   for (const char* plain : {
            "<tool_call>\n{\"name\": \"other\", \"arguments\": {}}\n</tool_call>",
@@ -130,7 +130,7 @@ TEST_CASE("what is no call stays text, as it came") {
         {call("f"), arguments("{}")});
 }
 
-TEST_CASE("an answer that is itself the object") {
+TEST_CASE("an answer that is the object itself") {
   const AnswerShape shape = calls("llama");
   check(shape, "\n{\"name\": \"f\", \"parameters\": {\"a\": [1, 2]}}",
         {call("f"), arguments("{\"a\": [1, 2]}")});
@@ -196,7 +196,7 @@ TEST_CASE("messages in channels") {
   check(shape, "<|channel|>final", {text("<|channel|>final")});
 }
 
-TEST_CASE("reasoning stands in front, and is cut off") {
+TEST_CASE("leading reasoning is separated") {
   AnswerShape shape;
   shape.reasoning = {"<think>", "</think>"};
   check(shape, "<think>\nOne.\n\nTwo.\n</think>\n\nYes.\n",
@@ -231,7 +231,7 @@ TEST_CASE("an answer of one call ends with it") {
   CHECK(parser.ended());
 }
 
-TEST_CASE("names of functions have a form") {
+TEST_CASE("names of functions have a fixed form") {
   CHECK(is_function_name("get_weather.v2-x"));
   for (const char* bad : {"", "a b", "auto", "none", "required", "a\"", "\xC3\xA9"}) {
     CHECK_FALSE(is_function_name(bad));

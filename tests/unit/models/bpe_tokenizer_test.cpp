@@ -52,7 +52,7 @@ TEST_CASE("pairs merge by rank, the leftmost first on ties, inside a piece") {
   CHECK(pieces(*t, "") == Strings{});
 }
 
-TEST_CASE("every byte has a token, and comes back") {
+TEST_CASE("every byte has a token, and decodes back") {
   const auto t = small();
   std::string all;
   for (int b = 0; b < 256; ++b) all.push_back(static_cast<char>(b));
@@ -85,7 +85,7 @@ TEST_CASE("text that names special tokens") {
   CHECK(pieces(*t, "a<tool>b") == Strings{"a", "<tool>", "b"});
 }
 
-TEST_CASE("merges never make a control token") {
+TEST_CASE("merges never produce a control token") {
   TestBpeVocab v = small_bpe_vocab();
   v.merge("<", "s");
   v.merges.push_back("<s >");
@@ -97,7 +97,7 @@ TEST_CASE("merges never make a control token") {
   CHECK(pieces(*joined.value(), "<s>") == Strings{"<s", ">"});
 }
 
-TEST_CASE("a token that ends a turn is a control token, whatever its type says") {
+TEST_CASE("a token that ends a turn is a control token, whatever its type field") {
   for (const int32_t type : {1, 4}) {
     TestBpeVocab v = small_bpe_vocab();
     const int32_t end_of_turn = v.add("<|im_end|>", type);
@@ -110,7 +110,7 @@ TEST_CASE("a token that ends a turn is a control token, whatever its type says")
   }
 }
 
-TEST_CASE("a byte that the vocabulary lacks is said as U+FFFD") {
+TEST_CASE("a byte that the vocabulary lacks decodes as U+FFFD") {
   TestBpeVocab v = small_bpe_vocab();
   v.tokens[0xFE] = "gone";
   const auto t = load(vocab_file(v, "gpt-2"));
@@ -122,7 +122,7 @@ TEST_CASE("a byte that the vocabulary lacks is said as U+FFFD") {
   CHECK(refused.error().message.find("no token for byte 0xBF") != std::string::npos);
 }
 
-TEST_CASE("BOS and the space in front come as the metadata and the rule say") {
+TEST_CASE("BOS and the leading space follow the metadata and the rule") {
   const auto starts = [](const GgufWriter& w, std::string_view text) {
     const auto t = load(w);
     REQUIRE(t.ok());
@@ -178,7 +178,7 @@ TEST_CASE("encode and decode give back any text, with every rule that does not c
   }
 }
 
-TEST_CASE("long and short merging agree with merging by the book") {
+TEST_CASE("long and short merging agree with the reference merging") {
   // Pairs of few kinds and many ties, so that candidates go stale in every way.
   std::mt19937 random(3);
   for (int round = 0; round < 200; ++round) {
@@ -215,7 +215,7 @@ TEST_CASE("long and short merging agree with merging by the book") {
   }
 }
 
-TEST_CASE("megabytes of one thing are no harder than megabytes of text") {
+TEST_CASE("megabytes of one character take no longer than megabytes of text") {
   // Quadratic work would take hours here, not seconds: this test's time limit is its check.
   for (const char* pre : {"gpt-2", "llama-bpe", "gpt-4o", "deepseek-llm", "deepseek-v3", "qwen2",
                           "default", "bloom"}) {

@@ -25,7 +25,7 @@ void append(uint32_t code, std::string* text) {
   text->append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(length));
 }
 
-TEST_CASE("composing in segments is composing the whole") {
+TEST_CASE("composing in segments equals composing the whole") {
   struct Script {
     uint32_t first, last;
   };
@@ -46,7 +46,7 @@ TEST_CASE("composing in segments is composing the whole") {
   }
 }
 
-TEST_CASE("what is no UTF-8 stays, and takes no mark") {
+TEST_CASE("bytes that are not UTF-8 stay, and combine with no mark") {
   CHECK(compose("") == "");
   CHECK(compose("plain") == "plain");
   CHECK(compose("e\xCC\x81") == "\xC3\xA9");
@@ -56,7 +56,7 @@ TEST_CASE("what is no UTF-8 stays, and takes no mark") {
   CHECK(compose(std::string("e\xCC\x81\0e\xCC\x81", 7)) == std::string("\xC3\xA9\0\xC3\xA9", 5));
 }
 
-TEST_CASE("many marks on one character are no harder than text") {
+TEST_CASE("many marks on one character take no longer than text") {
   // Sorting a megabyte of them as one segment would take hours: this test's time limit is its
   // check.
   std::string text = "e";

@@ -49,7 +49,7 @@ GgufWriter with(const std::string& key, uint32_t value) {
   return w;
 }
 
-TEST_CASE("the numbers of a model, and what is derived where the file is silent") {
+TEST_CASE("the numbers of a model, and those derived where the file gives none") {
   const auto config = load(good());
   REQUIRE(config.ok());
   const DecoderConfig& c = config.value();
@@ -207,7 +207,7 @@ TEST_CASE("each missing or ill-shaped tensor is named") {
   }
 }
 
-TEST_CASE("tensors that the family has no place for are refused, known relics are not") {
+TEST_CASE("tensors unknown to the family are refused, known leftovers are not") {
   GgufWriter extra = tiny_without("");
   add_ones(&extra, "blk.0.attn_q_norm.weight", {4});
   check_load_refused(extra, ErrorCode::kUnsupported,
@@ -225,7 +225,7 @@ TEST_CASE("tensors that the family has no place for are refused, known relics ar
       load_model(GgufFile::parse(bytes, "relic").value(), kernels::reference_ops(), nullptr).ok());
 }
 
-TEST_CASE("a bias comes with those it is joined with") {
+TEST_CASE("biases are joined as their matrices are") {
   GgufWriter w = tiny_without("");
   add_ones(&w, "blk.0.attn_q.bias", {8});
   check_load_refused(w, ErrorCode::kUnsupported,

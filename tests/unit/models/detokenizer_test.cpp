@@ -30,7 +30,7 @@ TEST_CASE("bytes of a character are held back until it is whole") {
   CHECK(d.finish().empty());
 }
 
-TEST_CASE("what can never become a character is replaced as soon as that is known") {
+TEST_CASE("bytes that can never become a character are replaced as soon as that is known") {
   const auto t = small();
   StreamingDetokenizer d(*t, false);
   CHECK(d.push(byte_id(0x80)) == "\xEF\xBF\xBD");  // no lead byte
@@ -47,7 +47,7 @@ TEST_CASE("what can never become a character is replaced as soon as that is know
   CHECK(d.finish().empty());
 }
 
-TEST_CASE("the space in front goes only where it was added, and once") {
+TEST_CASE("the leading space is removed only where it was added, and once") {
   const auto t = small();
   const auto ids = t->encode(" a", {});
   StreamingDetokenizer first(*t, true), later(*t, false);

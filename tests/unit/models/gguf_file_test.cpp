@@ -38,7 +38,7 @@ std::filesystem::path scratch(const std::string& name) {
   return directory / name;
 }
 
-TEST_CASE("what the writer writes, the reader reads") {
+TEST_CASE("the reader reads what the writer writes") {
   GgufWriter w;
   w.set_string("general.architecture", "llama");
   w.set_u32("a.u32", 7);
@@ -122,7 +122,7 @@ TEST_CASE("files that cannot be opened are named with the reason") {
   std::filesystem::remove_all(fifo.parent_path());
 }
 
-TEST_CASE("versions 2 and 3 are read; others are refused by name") {
+TEST_CASE("versions 2 and 3 are read; others are refused by number") {
   CHECK(RawGguf(0, 0, 2).parse().ok());
   CHECK(RawGguf(0, 0, 3).parse().ok());
   check_refused(RawGguf(0, 0, 1), ErrorCode::kUnsupported, "header: GGUF version 1, want 2 or 3");
@@ -135,7 +135,7 @@ TEST_CASE("versions 2 and 3 are read; others are refused by name") {
   CHECK(file.error().message == "header: magic 0x78787878, want 0x46554747 (GGUF)");
 }
 
-TEST_CASE("integers of any width are taken where the value fits") {
+TEST_CASE("integers of any width are accepted where the value fits") {
   RawGguf raw(0, 9);
   raw.entry<uint8_t>("u8", GgufType::kU8, 200)
       .entry<int8_t>("i8", GgufType::kI8, -5)
@@ -236,7 +236,7 @@ TEST_CASE("metadata errors name the key, what was met and what was wanted") {
   }
 }
 
-TEST_CASE("a file that is no model says what it is and what to do") {
+TEST_CASE("the error for a file that is not a model tells what it is and what to do") {
   const auto path = scratch("foreign.gguf");
   const auto message_of = [&path](const std::string& content) {
     std::ofstream(path, std::ios::binary) << content;
@@ -269,7 +269,7 @@ TEST_CASE("a file that is no model says what it is and what to do") {
   std::filesystem::remove(path);
 }
 
-TEST_CASE("one part of a model in several files is refused as that") {
+TEST_CASE("one part of a model in several files is refused as such") {
   GgufWriter w;
   w.set_u32("split.no", 1);
   w.set_u32("split.count", 3);

@@ -90,7 +90,7 @@ Bytes with_field(const Bytes& bytes, const Field& field, uint64_t value) {
   return changed;
 }
 
-TEST_CASE("the file itself is right") {
+TEST_CASE("the unchanged file is valid") {
   const Bytes bytes = tiny_model().bytes();
   REQUIRE(bytes.size() > 4096);
   REQUIRE(exercise(bytes, kText));
@@ -99,7 +99,7 @@ TEST_CASE("the file itself is right") {
   CHECK(load_tokenizer(file.value()).ok());
 }
 
-TEST_CASE("a file cut at any byte is refused with a message") {
+TEST_CASE("a file truncated at any byte is refused with a message") {
   const Bytes bytes = tiny_model().bytes();
   for (size_t size = 0; size < bytes.size(); size += size < 4096 ? 1 : 97) {
     // A copy of its own, so that a read past the end is one the sanitizer sees.
@@ -149,7 +149,7 @@ TEST_CASE("flipped bits and overwritten stretches") {
   }
 }
 
-TEST_CASE("a real model's file cut at every byte of its first 4 KiB") {
+TEST_CASE("a real model's file truncated at every byte of its first 4 KiB") {
   const auto path = tests::test_data("models/stories260K-f32.gguf");
   if (path.empty()) HEARTH_SKIP("no HEARTH_TEST_DATA/models/stories260K-f32.gguf");
   const auto whole = GgufFile::open(path);

@@ -267,7 +267,7 @@ class TextMaker {
   std::mt19937 random_;
 };
 
-TEST_CASE("every rule cuts where its regular expressions cut") {
+TEST_CASE("every rule splits where its regular expressions split") {
   const int rounds = tests::full_counts() ? 50000 : 2500;
   uint32_t seed = 1;
   for (const Rule& rule : rules()) {
@@ -296,7 +296,7 @@ TEST_CASE("every rule cuts where its regular expressions cut") {
   }
 }
 
-TEST_CASE("names of one rule share its stages, and every name known is tested") {
+TEST_CASE("names of one rule share its stages, and every known name is tested") {
   std::string names;
   for (const Rule& rule : rules()) {
     for (const std::string& name : rule.names) {

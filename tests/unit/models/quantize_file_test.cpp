@@ -30,7 +30,7 @@ GgufTensor tensor(std::string_view name, uint64_t cols, uint64_t rows, DType dty
   return out;
 }
 
-TEST_CASE("mixes: what the output hangs on most gets more bits") {
+TEST_CASE("mixes: tensors that matter most to the output get more bits") {
   const MixModel model{.num_layers = 16, .num_experts = 0, .heads_per_kv_head = 4, .tied = false};
   const auto type = [&](const char* mix, const std::string& name, uint64_t cols = 512) {
     return choose_type(find_mix(mix).value(), model, tensor(name, cols, 64));
@@ -70,7 +70,7 @@ TEST_CASE("mixes: what the output hangs on most gets more bits") {
   CHECK(choose_type(q4, experts, tensor("blk.5.attn_k.weight", 512, 64)) == DType::kQ8_0);
 }
 
-TEST_CASE("rows that do not divide into blocks, and what is no matrix") {
+TEST_CASE("rows that do not divide into blocks, and tensors that are not matrices") {
   const MixModel model{.num_layers = 4, .num_experts = 0, .heads_per_kv_head = 1, .tied = false};
   const auto type = [&](const char* mix, uint64_t cols) {
     return choose_type(find_mix(mix).value(), model, tensor("blk.0.attn_q.weight", cols, 64));
@@ -113,7 +113,7 @@ GgufFile small_model(const tests::TempDir& dir) {
   return GgufFile::open(dir.path() / "in.gguf").value();
 }
 
-TEST_CASE("a model in another type: values within a step, all else as it was") {
+TEST_CASE("a model in another type: values within a step, everything else unchanged") {
   const tests::TempDir dir;
   const GgufFile in = small_model(dir);
   for (const char* name : {"Q8_0", "Q4_K_M", "Q4_0"}) {
@@ -163,7 +163,7 @@ TEST_CASE("a model in another type: values within a step, all else as it was") {
   }
 }
 
-TEST_CASE("the same bytes from any number of threads, and as rows are quantized elsewhere") {
+TEST_CASE("the same bytes from any number of threads, and from rows quantized separately") {
   const tests::TempDir dir;
   const GgufFile in = small_model(dir);
   REQUIRE(quantize_file(in, dir.path() / "a.gguf", as("Q4_0", 1), nullptr).ok());
@@ -182,7 +182,7 @@ TEST_CASE("the same bytes from any number of threads, and as rows are quantized 
   CHECK(std::memcmp(rows.value().data(), to->bytes.data(), to->bytes.size()) == 0);
 }
 
-TEST_CASE("what is refused leaves nothing behind") {
+TEST_CASE("a refused file leaves no output") {
   const tests::TempDir dir;
   const GgufFile in = small_model(dir);
   REQUIRE(quantize_file(in, dir.path() / "q4.gguf", as("Q4_0"), nullptr).ok());

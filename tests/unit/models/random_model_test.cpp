@@ -32,7 +32,7 @@ RandomModel tiny(kernels::DType type, uint64_t seed) {
   return std::move(model).value();
 }
 
-TEST_CASE("a random model is a file that loads, with its vocabulary, in every type there is") {
+TEST_CASE("a random model is a file that loads, with its vocabulary, in every type") {
   const tests::TempDir temp;
   CHECK(weight_types().size() >= 16);
   for (const kernels::DType type : weight_types()) {
@@ -58,7 +58,7 @@ TEST_CASE("a random model is a file that loads, with its vocabulary, in every ty
   }
 }
 
-TEST_CASE("the same seed is the same file, whatever the threads; another seed is another") {
+TEST_CASE("the same seed gives the same file, with any threads; another seed gives another") {
   const tests::TempDir temp;
   const auto write = [&](const char* name, uint64_t seed, int32_t threads) {
     const fs::path path = temp.path() / name;
@@ -70,7 +70,7 @@ TEST_CASE("the same seed is the same file, whatever the threads; another seed is
   CHECK(one != write("three", 2, 1));
 }
 
-TEST_CASE("rows are the same however they are cut into calls, and not each other's") {
+TEST_CASE("rows are the same however calls split them, and differ from each other") {
   for (const kernels::DType type : {kernels::DType::kQ8_0, kernels::DType::kQ4_K}) {
     CAPTURE(kernels::info(type).name);
     const RandomModel model = tiny(type, 9);
@@ -92,7 +92,7 @@ TEST_CASE("rows are the same however they are cut into calls, and not each other
   }
 }
 
-TEST_CASE("a mix gives each tensor its type, by the rules that a file is quantized by") {
+TEST_CASE("a mix gives each tensor its type, by the rules of quantizing a file") {
   const auto shape = find_shape("M");
   REQUIRE(shape.ok());
   const auto model = RandomModel::create(*shape, "Q4_K_M", 1);
@@ -110,7 +110,7 @@ TEST_CASE("a mix gives each tensor its type, by the rules that a file is quantiz
   CHECK(RandomModel::create(*shape, "Q9_9", 1).error().code == ErrorCode::kUnsupported);
 }
 
-TEST_CASE("interrupted, nothing is left") {
+TEST_CASE("an interrupted write leaves no file") {
   const tests::TempDir temp;
   const fs::path path = temp.path() / "tiny.gguf";
   int calls = 0;
@@ -138,7 +138,7 @@ TEST_CASE("what cannot be written is named") {
   CHECK(RandomModel::create(odd, kernels::DType::kQ8_0, 1).error().code == ErrorCode::kUnsupported);
 }
 
-TEST_CASE("a file is under its name when it is whole, and not before") {
+TEST_CASE("a file gets its name when it is complete, and not before") {
   const tests::TempDir temp;
   const fs::path path = temp.path() / "file";
   const std::string text = "content";

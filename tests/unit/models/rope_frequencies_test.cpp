@@ -57,7 +57,7 @@ TEST_CASE("linear scaling divides every frequency, by any spelling of it") {
   CHECK(rope_frequencies(load(none).value(), {})[0] == 1.0f);
 }
 
-TEST_CASE("stored divisors stretch pair by pair") {
+TEST_CASE("stored divisors stretch frequencies pair by pair") {
   RopeConfig config;
   config.dim = 4;
   const std::vector<float> divisors = {1.0f, 8.0f};
@@ -66,7 +66,7 @@ TEST_CASE("stored divisors stretch pair by pair") {
   CHECK(f[1] == doctest::Approx(0.01 / 8).epsilon(1e-6));
 }
 
-TEST_CASE("YaRN keeps fast pairs, squeezes slow ones, mixes between") {
+TEST_CASE("YaRN keeps fast pairs, scales slow ones, and mixes between") {
   GgufWriter w;
   w.set_string("llama.rope.scaling.type", "yarn");
   w.set_f32("llama.rope.scaling.factor", 16);

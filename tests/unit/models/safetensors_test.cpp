@@ -21,7 +21,7 @@ Result<SafetensorsFile> parse(const std::string& bytes) {
 
 const std::string kData(24, 'x');
 
-TEST_CASE("safetensors: tensors with their bytes, in any order, spaces behind the header") {
+TEST_CASE("safetensors: tensors with their bytes, in any order, with spaces after the header") {
   const std::string bytes = file_of(
       R"({"b":{"dtype":"BF16","shape":[2,2],"data_offsets":[16,24]},)"
       R"("__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}   )",
@@ -36,7 +36,7 @@ TEST_CASE("safetensors: tensors with their bytes, in any order, spaces behind th
   CHECK(b.bytes.data() == file->tensors().at("a").bytes.data() + 16);
 }
 
-TEST_CASE("safetensors: a type that weights do not have is named when it is asked for") {
+TEST_CASE("safetensors: a type that weights cannot have is named when it is asked for") {
   const std::string bytes =
       file_of(R"({"a":{"dtype":"F8_E4M3","shape":[24],"data_offsets":[0,24]}})", kData);
   const auto file = parse(bytes);
@@ -79,7 +79,7 @@ TEST_CASE("safetensors: hostile headers are refused") {
   }
 }
 
-TEST_CASE("safetensors: truncated, and with a header longer than the file, or nested without end") {
+TEST_CASE("safetensors: truncated, with a header longer than the file, or nested without end") {
   const std::string whole =
       file_of(R"({"a":{"dtype":"F32","shape":[6],"data_offsets":[0,24]}})", kData);
   for (size_t size = 0; size < whole.size(); ++size) {
@@ -92,7 +92,7 @@ TEST_CASE("safetensors: truncated, and with a header longer than the file, or ne
   CHECK_FALSE(parse(file_of("{" + std::string(100'000, '{'), "")).ok());
 }
 
-TEST_CASE("safetensors: an empty tensor is no harm") {
+TEST_CASE("safetensors: an empty tensor is harmless") {
   const std::string bytes =
       file_of(R"({"a":{"dtype":"F32","shape":[0,4294967295],"data_offsets":[0,0]}})", "");
   const auto file = parse(bytes);

@@ -53,7 +53,7 @@ std::vector<int32_t> merge_by_the_book(const TestVocab& v, const std::string& te
   return ids;
 }
 
-TEST_CASE("indexed merging is merging by the book") {
+TEST_CASE("indexed merging equals the reference merging") {
   std::mt19937 random(5);
   const auto below = [&](size_t bound) { return random() % bound; };
   // Few characters make many ties; some are in no token, or in none alone, or no UTF-8.

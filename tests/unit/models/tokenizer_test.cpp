@@ -69,7 +69,7 @@ TEST_CASE("an empty text is BOS alone, and no space is put before nothing") {
   CHECK(encode(*t, "", {.add_bos = false}).empty());
 }
 
-TEST_CASE("what the vocabulary lacks becomes bytes, valid UTF-8 or not") {
+TEST_CASE("text that the vocabulary lacks becomes bytes, valid UTF-8 or not") {
   const auto t = small();
   CHECK(encode(*t, "\xC3\xA9", {.add_bos = false}) == Strings{kSpace, "\xC3\xA9"});
   CHECK(encode(*t, "\xE2\x82\xAC", {.add_bos = false}) ==
@@ -108,7 +108,7 @@ TEST_CASE("user-defined tokens are found in any text, the longest first") {
         Strings{kSpace + "a", "<tool>", kSpace, "b", "<tool>x"});
 }
 
-TEST_CASE("no byte tokens: unknown stands in; neither: an error") {
+TEST_CASE("without byte tokens the unknown token is used; without either it is an error") {
   TestVocab v;
   v.add("<unk>", 0, 2);
   v.add("<s>", 0, 3);
@@ -230,7 +230,7 @@ TEST_CASE("random vocabularies and texts merge by the rule") {
   }
 }
 
-TEST_CASE("a megabyte of one thing is no harder than a megabyte of text") {
+TEST_CASE("a megabyte of one character takes no longer than a megabyte of text") {
   // Quadratic merging would take hours here, not seconds: this test's time limit is its check.
   const auto t = small();
   const std::string spaces(1 << 20, ' ');
@@ -302,7 +302,7 @@ TEST_CASE("metadata that contradicts itself is an error that names the key") {
   refused(no_bos, ErrorCode::kCorrupt, "tokenizer.ggml.add_bos_token");
 }
 
-TEST_CASE("without token types, bytes are told by their text and special ids have none") {
+TEST_CASE("without token types, bytes are recognized by their text and special ids are normal") {
   const TestVocab v = small_vocab();
   GgufWriter w;
   w.set_string("tokenizer.ggml.model", "llama");

@@ -89,7 +89,7 @@ std::vector<int32_t> charsmap() {
   return bytes;
 }
 
-TEST_CASE("the best sum of scores wins, whatever is longest") {
+TEST_CASE("the best sum of scores wins, not the longest token") {
   CHECK(entries(t5_file(words()), "ab") == Strings{"_", "ab"});    // -6, "_a" "b" is -6.5
   CHECK(entries(t5_file(words()), "a") == Strings{"_a"});          // -3.5, not -5
   CHECK(entries(bare(words()), "bab") == Strings{"bab"});          // -6.5, not -7
@@ -98,7 +98,7 @@ TEST_CASE("the best sum of scores wins, whatever is longest") {
   CHECK(entries(bare(words()), "unused") == Strings{"<unk>"});
 }
 
-TEST_CASE("spaces") {
+TEST_CASE("spaces in front, between and at the end") {
   CHECK(entries(t5_file(words()), "  a   b  ") == Strings{"_a", "_", "b"});
   CHECK(entries(t5_file(words()), "   ").empty());
   CHECK(entries(bare(words()), " a  ") == Strings{"_a", "_", "_"});
@@ -113,7 +113,7 @@ TEST_CASE("spaces") {
   CHECK(text + detokenizer.finish() == "ab a");
 }
 
-TEST_CASE("what no token says is one unknown token, or bytes") {
+TEST_CASE("text without a token is one unknown token, or bytes") {
   CHECK(entries(bare(words()),
                 "a\xC3\xA9\xC3\xA8z\xFF"
                 "b") == Strings{"a", "<unk>", "b"});
@@ -199,7 +199,7 @@ double best_score(const TestVocab& v, std::string_view text) {
   return best;
 }
 
-TEST_CASE("no way to say a random text scores better") {
+TEST_CASE("no other split of a random text scores better") {
   std::mt19937 random(9);
   for (int round = 0; round < 200; ++round) {
     TestVocab v;
@@ -230,7 +230,7 @@ TEST_CASE("no way to say a random text scores better") {
   }
 }
 
-TEST_CASE("a megabyte of one thing is no harder than a megabyte of text") {
+TEST_CASE("a megabyte of one character takes no longer than a megabyte of a text") {
   // Quadratic work would take hours here, not seconds: this test's time limit is its check.
   const auto t = load(bare(words()));
   for (const char* part : {"a", "b", " ", "\xFF", "\xC3\xA9", "ba"}) {
@@ -240,7 +240,7 @@ TEST_CASE("a megabyte of one thing is no harder than a megabyte of text") {
   }
 }
 
-TEST_CASE("scores that are missing or too few, no unknown token") {
+TEST_CASE("missing or too few scores, no unknown token") {
   const auto refused = [](const GgufWriter& w, const std::string& named) {
     const auto loaded = load(w);
     REQUIRE_FALSE(loaded.ok());

@@ -88,7 +88,7 @@ TEST_CASE("blocks of random bits are refused exactly when one of their values is
   CHECK(accepted > 200);
 }
 
-TEST_CASE("every block of every type is looked at") {
+TEST_CASE("every block of every type is checked") {
   std::mt19937_64 random(11);
   for (const DType type : kTypes) {
     const kernels::DTypeInfo& info = kernels::info(type);
@@ -119,7 +119,7 @@ TEST_CASE("every block of every type is looked at") {
   }
 }
 
-TEST_CASE("tensors of types that only a file can hold are passed over") {
+TEST_CASE("tensors of types that cannot be computed with are skipped") {
   GgufWriter w;
   const uint64_t dims[] = {4};
   w.add_tensor("positions", dims, DType::kI32, std::vector<std::byte>(16, std::byte{0xff}));

@@ -61,7 +61,7 @@ Strings entries(std::string_view text) {
   return entries(bert_file(words()), text, {.add_bos = false});
 }
 
-TEST_CASE("a word is the longest token at its front, then the longest that goes on") {
+TEST_CASE("a word is its longest leading token, then the longest continuations") {
   CHECK(entries("unaffable") == Strings{"_un", "aff", "able"});
   CHECK(entries("unaff") == Strings{"_un", "aff"});
   CHECK(entries("unfable") == Strings{"[UNK]"});  // no way back once "f" finds nothing
@@ -93,7 +93,7 @@ TEST_CASE("case, accents, controls, punctuation and Han characters") {
         Strings{"_\xC3\xA9t\xC3\xA9"});
 }
 
-TEST_CASE("special tokens, and words too long to be any") {
+TEST_CASE("special tokens, and words that are too long") {
   CHECK(entries(bert_file(words()), "a", {}) == Strings{"[CLS]", "_a"});
   CHECK(entries(bert_file(words()), "a [MASK] a", {.add_bos = false, .parse_special = true}) ==
         Strings{"_a", "[MASK]", "_a"});
@@ -103,7 +103,7 @@ TEST_CASE("special tokens, and words too long to be any") {
   CHECK(entries(std::string(1 << 20, 'x')) == Strings{"[UNK]"});
 }
 
-TEST_CASE("decoded, words have spaces between") {
+TEST_CASE("decoded words have spaces between them") {
   const auto t = load(bert_file(words()));
   REQUIRE(t.ok());
   CHECK((*t)->kind() == "bert");
@@ -113,7 +113,7 @@ TEST_CASE("decoded, words have spaces between") {
   CHECK(text + detokenizer.finish() == "the unaffable");
 }
 
-TEST_CASE("an unknown token called control is one all the same, one that is BOS is none") {
+TEST_CASE("an unknown token marked as control still works; one that is BOS does not") {
   TestVocab v = words();
   v.types[1] = 3;
   GgufWriter w = bert_file(v);
@@ -133,7 +133,7 @@ TEST_CASE("a vocabulary without an unknown token is refused") {
   CHECK(refused.error().message.find("tokenizer.ggml.unknown_token_id") != std::string::npos);
 }
 
-TEST_CASE("a text that is embedded is closed by the separator, which encode() leaves out") {
+TEST_CASE("a text that is embedded ends with the separator, which encode() leaves out") {
   const auto end = [](const GgufWriter& writer) {
     const std::vector<std::byte> bytes = writer.bytes();
     const auto file = GgufFile::parse(bytes, "vocab");
@@ -160,7 +160,7 @@ TEST_CASE("a text that is embedded is closed by the separator, which encode() le
   CHECK(end(none).value() == 4);
 }
 
-TEST_CASE("texts in many scripts become the published tokenizer's ids, lowered and not") {
+TEST_CASE("texts in many scripts have the published tokenizer's ids, lowercased and not") {
   std::ifstream in(HEARTH_SOURCE_DIR "/tests/golden/encoders/wordpiece.json");
   REQUIRE(in.good());
   const auto recorded = nlohmann::json::parse(in);

@@ -15,7 +15,7 @@ Result<std::string> shell(const std::string& script, size_t max_bytes = 1 << 20)
   return output_of("/bin/sh", {"-c", script}, max_bytes, stop);
 }
 
-TEST_CASE("output is kept whole; a failure says what standard error said last") {
+TEST_CASE("output is kept whole; a failure shows the last line of standard error") {
   CHECK(shell("echo one; echo two").value() == "one\ntwo\n");
   CHECK(shell("head -c 300000 /dev/zero").value().size() == 300'000);
   CHECK(shell("true").value().empty());
@@ -28,7 +28,7 @@ TEST_CASE("output is kept whole; a failure says what standard error said last") 
   CHECK_FALSE(shell("printf '\\377' >&2; false").ok());
 }
 
-TEST_CASE("who prints without end is ended, and who is not waited for too") {
+TEST_CASE("a program that prints without end is ended, and so is one that never exits") {
   const auto endless = shell("while :; do echo yes; done", 100'000);
   REQUIRE_FALSE(endless.ok());
   CHECK(endless.error().code == ErrorCode::kTooLarge);

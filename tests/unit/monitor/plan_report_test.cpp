@@ -16,7 +16,7 @@ const std::string kPlan = R"({"model":"tales","memory":{"device_bytes":107374182
   "prefill":{"tokens_per_s":9000.04},
   "ceilings":{"read_bytes_per_s":44.4e9,"f32_ops_per_s":1e11,"int8_ops_per_s":2.129e12}})";
 
-TEST_CASE("a plan in lines, and the ceilings it was made with") {
+TEST_CASE("a plan in lines, and the ceilings used for it") {
   const auto plan = parse_plan(kPlan);
   REQUIRE(plan.ok());
   CHECK(plan->model == "tales");

@@ -36,7 +36,7 @@ ipc::WatchedPrefix run(uint64_t number, uint64_t parent, int32_t end_block, int3
   return out;
 }
 
-TEST_CASE("runs of the same tiers are one line; branches go below; tiers meet by name") {
+TEST_CASE("runs of the same tiers are one line; branches go below; tiers are matched by name") {
   // 1 -> 2 -> 3 and 2 -> 4 on disk; 1 -> 2 in memory too, and 2 -> 5 only there.
   std::vector<StoredPrefix> stored = {chunk(1, 99, 0, 64), chunk(2, 1, 64, 128),
                                       chunk(3, 2, 128, 192), chunk(4, 2, 128, 160)};
@@ -72,7 +72,7 @@ TEST_CASE("runs of the same tiers are one line; branches go below; tiers meet by
   CHECK(lines[3].end_token == 160);
 }
 
-TEST_CASE("who names itself as its ancestor is shown at most once, and nothing loops") {
+TEST_CASE("an entry that names itself as its ancestor is shown at most once, without a loop") {
   const std::vector<StoredPrefix> stored = {chunk(1, 1, 0, 64), chunk(2, 3, 0, 64),
                                             chunk(3, 2, 64, 128), chunk(4, 3, 128, 192)};
   CHECK(prefix_tree(stored, "tales", {}, 16, 0, nullptr).size() <= 4);
@@ -90,7 +90,7 @@ TEST_CASE("who names itself as its ancestor is shown at most once, and nothing l
   }
 }
 
-TEST_CASE("a tree beyond the bound says how much is left out") {
+TEST_CASE("a tree above the bound shows how much is left out") {
   std::vector<StoredPrefix> stored;
   for (uint64_t i = 0; i < kMaxPrefixLines + 10; ++i) stored.push_back(chunk(i + 100, 1, 0, 64));
   size_t left_out = 0;

@@ -47,7 +47,7 @@ ipc::WatchedStep step(int64_t end_us, int32_t decode_rows) {
   return out;
 }
 
-TEST_CASE("messages without a map leave it as it was; prefixes, memory and power are kept") {
+TEST_CASE("messages without a map do not change it; prefixes, memory and power are kept") {
   Snapshot snapshot;
   ipc::WatchUpdate update;
   update.sequence = 1;
@@ -80,7 +80,7 @@ TEST_CASE("messages without a map leave it as it was; prefixes, memory and power
   CHECK(view.prefixes.size() == 2);  // not told anew
 }
 
-TEST_CASE("a GPU that tells: its texts are fit to be shown, its power is a line") {
+TEST_CASE("a GPU that reports values: its texts are printable, its power is a line") {
   Snapshot snapshot;
   ipc::StatsReply reply;
   reply.instance = "one";
@@ -101,7 +101,7 @@ TEST_CASE("a GPU that tells: its texts are fit to be shown, its power is a line"
   CHECK(view.power.empty());
 }
 
-TEST_CASE("a series keeps ten minutes of means, however fast values come") {
+TEST_CASE("a series keeps ten minutes of means, at any rate of values") {
   Series series;
   for (int64_t ms = 0; ms < 1'200'000; ms += 50) series.add(ms * 1000, ms < 600'000 ? 1 : 3);
   CHECK(series.size() == Series::kBuckets);
@@ -166,7 +166,7 @@ TEST_CASE("blocks: a whole map, changes to it, a lost message") {
   CHECK(pool->counts == std::array<int64_t, ipc::kNumWatchedBlocks>{8, 0, 0, 2, 0, 0});
 }
 
-TEST_CASE("a pool whose size changes is a new one; a monstrous one is not shown") {
+TEST_CASE("a pool whose size changes is a new one; an absurd one is not shown") {
   Snapshot snapshot;
   ipc::WatchUpdate update;
   update.pools.push_back({.group = 0, .num_blocks = 1 << 24, .full = true, .runs = {}});
@@ -225,7 +225,7 @@ TEST_CASE("gaps between tokens: percentiles of the last half minute, to 3 %") {
   CHECK(view.gaps.count() == 1 + 1000 * uint64_t{UINT32_MAX});
 }
 
-TEST_CASE("what a swap did is in the log, and a mark on the lines") {
+TEST_CASE("a swap is in the log, and marked on the lines") {
   Snapshot snapshot;
   ipc::ModelsReply reply;
   reply.models.resize(2);
@@ -279,7 +279,7 @@ TEST_CASE("a request's life: segments, first token, end") {
   CHECK(snapshot.requests().size() <= Snapshot::kMaxEnded + 2);
 }
 
-TEST_CASE("the daemon is lost, comes back, is another one; its worker died") {
+TEST_CASE("the daemon is lost, returns, or is another one; its worker died") {
   Snapshot snapshot;
   CHECK_FALSE(snapshot.connected());
   snapshot.apply(stats(1'000'000, "a"));
@@ -297,7 +297,7 @@ TEST_CASE("the daemon is lost, comes back, is another one; its worker died") {
   CHECK(snapshot.requests().empty());
 }
 
-TEST_CASE("nothing new is no reason for a new picture") {
+TEST_CASE("without news no new picture is drawn") {
   Snapshot snapshot;
   snapshot.apply(stats(1'000'000, "a"));
   const uint64_t revision = snapshot.revision();
@@ -305,7 +305,7 @@ TEST_CASE("nothing new is no reason for a new picture") {
   CHECK(snapshot.revision() == revision);
 }
 
-TEST_CASE("hostile events: control characters, long names, counts that overflow, rubbish") {
+TEST_CASE("hostile events: control characters, long names, counts that overflow, garbage") {
   Snapshot snapshot;
   ipc::WatchedRequest evil = row(1, "decode\x1b[31m");
   evil.id = "a\x1b]0;owned\x07\nb\xff";

@@ -77,7 +77,7 @@ WatchUpdate example() {
   return update;
 }
 
-TEST_CASE("an update comes back as it was") {
+TEST_CASE("an update reads back unchanged") {
   const Result<WatchUpdate> met = decode_watch(encode_watch(example()));
   REQUIRE_MESSAGE(met.ok(), met.error().message);
   CHECK(*met == example());
@@ -86,7 +86,7 @@ TEST_CASE("an update comes back as it was") {
   CHECK(*empty == WatchUpdate{});
 }
 
-TEST_CASE("extreme numbers come back as they were") {
+TEST_CASE("extreme numbers read back unchanged") {
   WatchUpdate update;
   update.sequence = ~uint64_t{0};
   update.now_us = INT64_MIN;
@@ -99,7 +99,7 @@ TEST_CASE("extreme numbers come back as they were") {
   CHECK(*met == update);
 }
 
-TEST_CASE("a cut message is refused, wherever it is cut") {
+TEST_CASE("a truncated message is refused, at any length") {
   const std::string bytes = encode_watch(example());
   for (size_t size = 0; size < bytes.size(); ++size) {
     CHECK_FALSE(decode_watch(std::string_view(bytes).substr(0, size)).ok());
@@ -108,7 +108,7 @@ TEST_CASE("a cut message is refused, wherever it is cut") {
   CHECK_FALSE(decode_watch("\x01" + bytes.substr(1)).ok());
 }
 
-TEST_CASE("what is out of range is refused by name") {
+TEST_CASE("values out of range are refused by name") {
   const auto problem = [](const WatchUpdate& update) {
     const Result<WatchUpdate> met = decode_watch(encode_watch(update));
     return met.ok() ? std::string() : met.error().message;
@@ -150,7 +150,7 @@ TEST_CASE("a gap's bucket is within 3 % of it, from a microsecond to a day") {
   CHECK(gap_bucket(INT64_MAX) < WatchLimits::kGapBuckets);
 }
 
-TEST_CASE("a megabyte name is cut before it is sent") {
+TEST_CASE("a megabyte name is truncated before it is sent") {
   WatchUpdate update = example();
   update.requests[0].id = std::string(1 << 20, 'x');
   const std::string bytes = encode_watch(update);
@@ -187,7 +187,7 @@ struct TempFile {
   }
 };
 
-TEST_CASE("a recording comes back; its cut end is left out, its damage named") {
+TEST_CASE("a recording reads back; its truncated end is left out, its damage named") {
   const TempFile file;
   const std::vector<StreamMessage> messages = {
       {-5, "stats", "", "{}"}, {1'000'000, "watch", "tales", std::string(300, '\0')}};
