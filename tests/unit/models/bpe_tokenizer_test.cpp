@@ -234,7 +234,7 @@ TEST_CASE("megabytes of one character take no longer than megabytes of text") {
   }
 }
 
-TEST_CASE("metadata that contradicts itself is an error that names the key") {
+TEST_CASE("BPE: metadata that contradicts itself is an error that names the key") {
   const auto refused = [](const GgufWriter& w, ErrorCode code, const std::string& named) {
     const auto loaded = load(w);
     REQUIRE_FALSE(loaded.ok());
