@@ -25,64 +25,70 @@ using ipc::FieldType;
 
 constexpr const char* kFooter = R"(
 Examples:
-  hearth run MODEL "Why is the sky blue?"   answers; starts a daemon if needed
-  git diff | hearth run MODEL "Explain it"  what is piped in follows the words
-  hearth run tales "Once upon a time"       without a chat template: goes on
+  hearth run MODEL "Why is the sky blue?"   answer; starts a daemon if needed
+  git diff | hearth run MODEL "Explain it"  piped input follows the words
+  hearth run tales "Once upon a time"       no chat template: continue the text
   cat a.txt | hearth run tales > out        piped: only the text on stdout
   hearth run tales --temperature 0 -f a.txt greedy, from a file
   hearth run tales --json "Once" | jq .     one JSON line per event
-  hearth run ./file.gguf "Hello"            a file, by a daemon of your own
-  hearth chat MODEL                         a conversation; --resume goes on
-  hearth models                             what can be run
-  hearth ps; hearth cancel ID               live requests; end one of yours
-  hearth run tales --detach "Once"          goes on by itself; prints its id
-  hearth attach ID; hearth fork ID          back to it; another end of it
-  hearth embed MODEL "a text"               its vector
-  hearth swap default MODEL                 another model; nothing is cut off
-  hearth top                                what it is doing, every second
-  hearth inspect FILE.gguf                  what a model file holds
-  hearth tokenize tales "Once upon"         the tokens of a text
-  hearth render MODEL -f messages.json      what its chat template makes of it
-  hearth bench --quick FILE.gguf            how fast, and of what ceiling
-  hearth config                             every setting, where it came from
-  hearth doctor                             what hearth would use here, and why
+  hearth run ./file.gguf "Hello"            a file, with a daemon of your own
+  hearth chat MODEL                         converse; --resume continues
+  hearth models                             list the models
+  hearth ps; hearth cancel ID               list live requests; end one of yours
+  hearth run tales --detach "Once"          run in the background; prints its id
+  hearth attach ID; hearth fork ID          show its text; write another ending
+  hearth embed MODEL "a text"               embedding vector
+  hearth swap default MODEL                 change the model; no request is lost
+  hearth top                                activity, every second
+  hearth inspect FILE.gguf                  contents of a model file
+  hearth tokenize tales "Once upon"         tokens of a text
+  hearth render MODEL -f messages.json      prompt made by the chat template
+  hearth bench --quick FILE.gguf            speed, and share of the ceiling
+  hearth config                             every setting and its source
+  hearth doctor                             what hearth uses here, and why
 
-Exit status: 0 done; 1 the request failed; 2 the command line makes no sense;
-3 no daemon answers, or it went away; 130 interrupted by Ctrl-C.
+Exit status: 0 done; 1 the request failed; 2 invalid command line; 3 no daemon
+answers, or it was lost; 130 interrupted by Ctrl-C.
 
 Sockets are in $HEARTH_RUNTIME_DIR, else $XDG_RUNTIME_DIR/hearth, else
-~/.cache/hearth/run; a running service (/run/hearth) is found by itself.
+~/.cache/hearth/run; a running service (/run/hearth) is found automatically.
 HEARTH_MODEL_DIRS lists folders of models.)";
 
 constexpr const char* kRunFooter = R"(
-The prompt is the words after MODEL, then a file (-f) or what is piped in, a blank line between
-them; one newline at the end of a file or a pipe is dropped. Where the model has a chat template
-the prompt is a user's message and the text is the answer; --raw, and a model without one,
-continue the prompt. Without any prompt, at a terminal, it becomes hearth chat, or the model
-begins by itself. Words that begin with a dash go after "--"; < /dev/null keeps a pipe out.
+The prompt is the words after MODEL, then a file (-f) or piped input, separated
+by a blank line; one newline at the end of a file or a pipe is dropped. If the
+model has a chat template, the prompt is a user's message and the text is the
+answer. With --raw, or without a template, the model continues the prompt.
+Without a prompt, on a terminal, run becomes hearth chat, or the model starts a
+text of its own. Words that begin with a dash go after "--"; < /dev/null keeps
+a pipe out.
 
-A temperature and the like that are not given are the model's own: of its file, else of the
-configuration's [sampling], else 0.8, top-p 0.95 and top-k 40.
+Sampling settings that are not given are the model's own: those of its file,
+else of the configuration's [sampling], else temperature 0.8, top-p 0.95 and
+top-k 40.
 
-On a terminal the text streams as it comes, escape characters are shown and not obeyed, and a line
-of timings follows: prompt tokens (cached ones), time to first token (TTFT), tokens per second, why
-it ended. Piped, stdout gets the text alone. Ctrl-C ends the request and keeps what came.)";
+On a terminal the text streams, control characters are shown and have no
+effect, and a line of timings follows: prompt tokens (and how many were
+cached), time to first token (TTFT), tokens per second, finish reason. Piped,
+stdout gets only the text. Ctrl-C ends the request and keeps the text so far.)";
 
 constexpr const char* kChatFooter = R"(
-Words after MODEL are the first question. Where standard input is no terminal, it and the words
-are one question: the answer goes to stdout, everything else to stderr.
+Words after MODEL are the first question. If standard input is not a terminal,
+the words and the input are one question: the answer goes to stdout, everything
+else to stderr.
 
-/help lists what can be done with a conversation: another answer, the last question anew, the
-system's words, the timings. Ctrl-C stops an answer and keeps what came; Ctrl-D ends. Conversations
-are kept in $HEARTH_STATE_DIR/chats, else $XDG_STATE_HOME/hearth/chats (~/.local/state), readable
-by you alone.)";
+/help lists the commands of a conversation: another answer, the last question
+again, the system message, the timings. Ctrl-C stops an answer and keeps its
+text so far; Ctrl-D ends. Conversations are stored in $HEARTH_STATE_DIR/chats,
+else $XDG_STATE_HOME/hearth/chats (~/.local/state), readable only by you.)";
 
 constexpr const char* kTokenizeFooter = R"(
 One newline at the end of a file or a pipe is dropped, as hearth run does.
 
-A file, and a model in the model folders that you may read, is tokenized here, without a daemon:
-each token with the bytes of the text that it stands for. Other names and roles are asked of the
-daemon, which tells ids and vocabulary entries.)";
+A file, or a model in the model folders that you may read, is tokenized here,
+without a daemon: each token is shown with the bytes of text that it covers.
+For other names and roles the daemon is asked, which returns ids and vocabulary
+entries.)";
 
 std::string flag_name(const Field& field) {
   std::string name = "--" + std::string(field.name);
@@ -90,13 +96,13 @@ std::string flag_name(const Field& field) {
   return name;
 }
 
-/// The default is worth a word where it is not "off".
+/// The field's meaning, range and default.
 std::string help_of(const Field& field) {
   std::string help(field.meaning);
   std::erase(help, '`');
   if (field.type == FieldType::kInteger || field.type == FieldType::kNumber) {
     help += fmt::format(" {:.15g} to {:.15g}", field.min, field.max);
-    // What is the model's own says so itself.
+    // A field whose default is the model's has no default here: its meaning names it.
     help += field.default_value.empty() ? "." : fmt::format(", default {}.", field.default_value);
   } else if (field.type == FieldType::kChoice) {
     help += fmt::format(" Default {}.", field.default_value);
@@ -111,20 +117,20 @@ void add_field(CLI::App& verb, const Field& field,
   const std::string group = "Fields of the request";
   switch (field.type) {
     case FieldType::kBool: {
-      // A field that is on unless said otherwise gets the flag that turns it off.
+      // A field that is on by default gets a flag that turns it off.
       const bool on = field.default_value == "true";
       const std::string flag = on ? "--no-" + flag_name(field).substr(2) : flag_name(field);
       verb.add_flag_callback(
               flag, [&fields, name, on] { fields.emplace_back(name, on ? "false" : "true"); },
-              on ? "Turn this off: " + help_of(field) : help_of(field))
+              on ? "Turns this off: " + help_of(field) : help_of(field))
           ->group(group);
       return;
     }
     case FieldType::kTextList:
     case FieldType::kIdList:
     case FieldType::kLogitBias: {
-      std::string help = help_of(field) + " May be repeated.";
-      if (field.type == FieldType::kLogitBias) help += " Written ID=NUMBER.";
+      std::string help = help_of(field) + " Can be repeated.";
+      if (field.type == FieldType::kLogitBias) help += " Format: ID=NUMBER.";
       verb.add_option_function<std::vector<std::string>>(
               flag_name(field),
               [&fields, name](const std::vector<std::string>& values) {
@@ -154,29 +160,29 @@ void add_field(CLI::App& verb, const Field& field,
   }
 }
 
-/// Flags of every verb that starts a daemon where none answers.
+/// Flags of every verb that starts a daemon if none answers.
 void add_start_flags(CLI::App& verb, bool& no_start, bool& allow_root) {
-  verb.add_flag("--no-start", no_start, "start no daemon where none answers");
-  verb.add_flag("--allow-root", allow_root, "start one as root, too");
+  verb.add_flag("--no-start", no_start, "do not start a daemon if none answers");
+  verb.add_flag("--allow-root", allow_root, "start a daemon even as root");
 }
 
 void define_run(CLI::App& verb, Options& all) {
   RunOptions& options = all.run;
   verb.add_option("MODEL", options.model, "a model's name (hearth models), a role or a .gguf file")
       ->required();
-  verb.add_option("PROMPT", options.prompt_words, "the question, or the words to go on from");
-  verb.add_option("-f,--file", options.file, "the prompt is this file's text; - is stdin")
+  verb.add_option("PROMPT", options.prompt_words, "the question, or the text to continue");
+  verb.add_option("-f,--file", options.file, "read the prompt from this file; - is stdin")
       ->type_name("FILE");
   verb.add_flag("--json", options.json, "one JSON line per event on stdout");
   verb.add_flag("--ids", options.ids, "token ids instead of text");
-  verb.add_flag("--stats", options.stats, "the line of timings on stderr, piped or not");
-  verb.add_flag("--raw", options.raw, "go on from the prompt, whatever template the model has");
+  verb.add_flag("--stats", options.stats, "print the line of timings on stderr, even when piped");
+  verb.add_flag("--raw", options.raw, "continue the prompt, without the chat template");
   verb.add_flag_callback(
       "--no-bos", [&options] { options.fields.emplace_back("raw", "true"); },
-      "put no BOS token in front of the prompt");
+      "add no BOS token before the prompt");
   add_start_flags(verb, options.no_start, options.allow_root);
   for (const Field& field : ipc::fields(ipc::Verb::kGenerate)) {
-    // A conversation is no affair of flags.
+    // Conversations have no flags.
     const bool chat = field.name == "messages" || field.name == "tools" ||
                       field.name == "tool_choice" || field.name == "parallel_tool_calls" ||
                       field.name == "template_kwargs";
@@ -189,7 +195,8 @@ void define_run(CLI::App& verb, Options& all) {
 
 void define_chat(CLI::App& verb, Options& all) {
   ChatOptions& options = all.chat;
-  verb.add_option("MODEL", options.model, "a model's name, a role or a file; default: default");
+  verb.add_option("MODEL", options.model,
+                  "a model's name, a role or a file; default: the role default");
   verb.add_option("QUESTION", options.words, "the first question");
   verb.add_option_function<std::string>(
           "--resume",
@@ -197,21 +204,21 @@ void define_chat(CLI::App& verb, Options& all) {
             options.resume = true;
             options.name = name;
           },
-          "goes on with a conversation; without NAME: with the last one")
+          "continue a conversation; without NAME the last one")
       ->expected(0, 1)
       ->type_name("[NAME]");
-  verb.add_flag("--list", options.list, "the conversations that are kept");
-  verb.add_option("--name", options.name, "the new conversation's name; default: date and time")
+  verb.add_flag("--list", options.list, "list the stored conversations");
+  verb.add_option("--name", options.name, "name of the new conversation; default: date and time")
       ->type_name("NAME");
-  verb.add_option("--system", options.system, "what the model is told in front of all")
+  verb.add_option("--system", options.system, "system message, before the conversation")
       ->type_name("TEXT");
-  verb.add_flag("--hide-reasoning", options.hide_reasoning, "does not show it");
+  verb.add_flag("--hide-reasoning", options.hide_reasoning, "do not show the model's reasoning");
   add_start_flags(verb, options.no_start, options.allow_root);
   for (const char* name : {"max_tokens", "temperature", "top_k", "top_p", "min_p",
                            "repetition_penalty", "seed", "ignore_eos", "draft", "cache"}) {
     Field field = *ipc::find_field(ipc::Verb::kGenerate, name);
-    if (field.name == "max_tokens") {  // answers are as long as they are
-      field.meaning = "Tokens of an answer, at most; 0: as many as the context has room for.";
+    if (field.name == "max_tokens") {  // by default an answer ends where the model ends it
+      field.meaning = "At most this many tokens per answer; 0: as many as fit in the context.";
       field.default_value = "0";
     }
     add_field(verb, field, options.fields);
@@ -222,72 +229,73 @@ void define_chat(CLI::App& verb, Options& all) {
 void define_tokenize(CLI::App& verb, Options& all) {
   TokenizeOptions& options = all.tokenize;
   verb.add_option("MODEL", options.model_word, "a .gguf file, a model's name or a role");
-  verb.add_option("TEXT", options.text_words, "the text; else a file's (-f) or piped stdin");
-  verb.add_option("--model", options.model, "the model; then every word is text")
+  verb.add_option("TEXT", options.text_words, "the text; without it a file (-f) or piped stdin");
+  verb.add_option("--model", options.model, "the model; every word is then text")
       ->type_name("MODEL");
-  verb.add_option("-f,--file", options.file, "the text is this file's; - is stdin")
+  verb.add_option("-f,--file", options.file, "read the text from this file; - is stdin")
       ->type_name("FILE");
-  verb.add_flag("--raw", options.raw, "no BOS token in front");
+  verb.add_flag("--raw", options.raw, "add no BOS token");
   verb.add_flag("--special,--parse-special", options.parse_special,
-                "control tokens in the text are tokens");
-  verb.add_flag("--ids", options.ids, "the ids alone, in one line");
+                "parse control tokens in the text");
+  verb.add_flag("--ids", options.ids, "only the ids, in one line");
   verb.add_flag("--json", options.json, "as JSON");
   add_start_flags(verb, options.no_start, options.allow_root);
   verb.footer(kTokenizeFooter);
 }
 
-/// What attach and fork print.
+/// Output flags of attach and fork.
 void add_stream_flags(CLI::App& verb, AttachOptions& options) {
   verb.add_flag("--json", options.json, "one JSON line per event on stdout");
   verb.add_flag("--ids", options.ids, "token ids instead of text");
-  verb.add_flag("--stats", options.stats, "the line of timings on stderr, piped or not");
+  verb.add_flag("--stats", options.stats, "print the line of timings on stderr, even when piped");
 }
 
 void define_attach(CLI::App& verb, Options& all) {
   AttachOptions& options = all.attach;
-  verb.add_option("ID", options.id, "as hearth run --detach or hearth ps shows it")->required();
-  verb.add_option("--from", options.from, "from this token of each sample on; default 0")
+  verb.add_option("ID", options.id, "as printed by hearth run --detach or hearth ps")->required();
+  verb.add_option("--from", options.from, "start at this token of each sample; default 0")
       ->check(CLI::Range(0, 1 << 20))
       ->type_name("INT");
   add_stream_flags(verb, options);
   verb.footer(
-      "\nWhat was sent before is sent again, then it streams. Ctrl-C leaves it running (hearth "
-      "cancel ends it).");
+      "\nPrints the text so far, then streams. Ctrl-C leaves the request running (hearth\ncancel "
+      "ends it).");
 }
 
 void define_fork(CLI::App& verb, Options& all) {
   AttachOptions& options = all.attach;
-  verb.add_option("ID", options.id, "a request of yours, live or just ended")->required();
+  verb.add_option("ID", options.id, "one of your requests, live or recently ended")->required();
   verb.preparse_callback([&options](size_t) { options.from = -1; });
-  verb.add_option("--from", options.from, "behind so many of its tokens; default: all that it has")
+  verb.add_option("--from", options.from,
+                  "after this many of its tokens; default: all it has so far")
       ->check(CLI::Range(0, 1 << 20))
       ->type_name("INT");
-  verb.add_option("--sample", options.sample, "of that request; default 0")
+  verb.add_option("--sample", options.sample, "which sample of the request; default 0")
       ->check(CLI::Range(0, 15))
       ->type_name("INT");
-  verb.add_option("-n,--n", options.n, "continuations; default 1")
+  verb.add_option("-n,--n", options.n, "number of continuations; default 1")
       ->check(CLI::Range(1, 16))
       ->type_name("INT");
   verb.add_option("--max-tokens", options.max_tokens,
-                  "of each; default: as many as the request had left there")
+                  "per continuation; default: as many as the request had left")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("INT");
-  verb.add_option("--seed", options.seed, "default: the daemon chooses one")->type_name("INT");
+  verb.add_option("--seed", options.seed, "default: chosen by the daemon")->type_name("INT");
   add_stream_flags(verb, options);
 }
 
 void define_embed(CLI::App& verb, Options& all) {
   EmbedOptions& options = all.embed;
   verb.add_option("MODEL", options.model, "a model's name or a role")->required();
-  verb.add_option("TEXT", options.text_words, "the text; else a file's (-f) or piped stdin");
-  verb.add_option("-f,--file", options.file, "the text is this file's; - is stdin")
+  verb.add_option("TEXT", options.text_words, "the text; without it a file (-f) or piped stdin");
+  verb.add_option("-f,--file", options.file, "read the text from this file; - is stdin")
       ->type_name("FILE");
-  verb.add_flag("--lines", options.lines, "each line is a text of its own");
+  verb.add_flag("--lines", options.lines, "embed each line separately");
   verb.add_option("--pooling", options.pooling,
-                  "how the tokens' rows become one vector; default: as the model's file says")
+                  "how token vectors become one; default: the model file's")
       ->check(CLI::IsMember({"auto", "mean", "cls", "last"}))
       ->type_name("HOW");
-  verb.add_flag("--no-normalize", options.raw, "vectors as they are, not scaled to length 1");
+  verb.add_flag("--no-normalize", options.raw, "do not scale vectors to length 1");
   verb.add_flag("--json", options.json, "one JSON object");
   add_start_flags(verb, options.no_start, options.allow_root);
 }
@@ -310,7 +318,7 @@ void define_json(CLI::App& verb, Options& options) {
 void define_stats(CLI::App& verb, Options& options) {
   define_json(verb, options);
   verb.add_option("--record", options.record,
-                  "keep what happens in this file, for hearth-monitor --replay; Ctrl-C ends")
+                  "record events in this file, for hearth-monitor --replay; Ctrl-C ends")
       ->type_name("FILE");
   verb.add_option("--for", options.record_s, "seconds to record; 0: until Ctrl-C")
       ->check(CLI::Range(0.0, 86'400.0))
@@ -318,21 +326,20 @@ void define_stats(CLI::App& verb, Options& options) {
 }
 
 void define_top(CLI::App& verb, Options& options) {
-  verb.add_flag("--once", options.once, "one picture, and end");
+  verb.add_flag("--once", options.once, "print once and exit");
 }
 
 void define_cancel(CLI::App& verb, Options& options) {
-  verb.add_option("ID", options.request_id, "as hearth ps shows it")->required();
+  verb.add_option("ID", options.request_id, "as printed by hearth ps")->required();
 }
 
 void define_load(CLI::App& verb, Options& options) {
   define_json(verb, options);
   verb.add_option("MODEL", options.model, "a model's name, a role or a .gguf file")->required();
   verb.add_option("--keep-alive", options.keep_alive,
-                  "idle, it leaves after so long: 90s, 30m, 8h, never")
+                  "unload after this idle time: 90s, 30m, 8h, never")
       ->type_name("TIME");
-  verb.add_option("--draft", options.draft,
-                  "its draft model, a small one, or none; default: as configured")
+  verb.add_option("--draft", options.draft, "a small draft model, or none; default: as configured")
       ->type_name("NAME");
   add_start_flags(verb, options.no_start, options.allow_root);
 }
@@ -344,97 +351,97 @@ void define_unload(CLI::App& verb, Options& options) {
 
 void define_swap(CLI::App& verb, Options& options) {
   define_json(verb, options);
-  verb.add_option("ROLE", options.role, "default, or a role of the configuration")->required();
+  verb.add_option("ROLE", options.role, "default, or a role from the configuration")->required();
   verb.add_option("MODEL", options.model, "the model's name or a .gguf file")->required();
   add_start_flags(verb, options.no_start, options.allow_root);
 }
 
 void define_ping(CLI::App& verb, Options& options) {
   define_json(verb, options);
-  verb.add_option("--wait-ms", options.wait_ms, "keep trying for so long")
+  verb.add_option("--wait-ms", options.wait_ms, "keep trying for this long")
       ->check(CLI::Range(0, 600'000));
 }
 
 void define_start(CLI::App& verb, Options& options) {
-  verb.add_flag("--allow-root", options.allow_root, "start one as root, too");
+  verb.add_flag("--allow-root", options.allow_root, "start a daemon even as root");
 }
 
 void define_keygen(CLI::App& verb, Options& options) {
-  verb.add_option("FILE", options.key_file, "the secret key goes here (mode 0600)")->required();
+  verb.add_option("FILE", options.key_file, "where to write the secret key (mode 0600)")
+      ->required();
 }
 
 void define_nothing(CLI::App&, Options&) {}
 
 int run_worker(const Options& options) { return exec_worker(options.passed_on); }
 
-/// One verb: all that the program knows of it. Help, completions, the manual page and main() take
-/// it from here.
+/// One verb. Help, completions, the manual page and main() use this table.
 struct Verb {
   const char* name;
   const char* meaning;
-  /// Its options. Null: another program knows them (the worker, hearth-pull) and reads the words.
+  /// Defines its options. Null: another program (the worker, hearth-pull) parses them.
   void (*define)(CLI::App&, Options&);
   int (*run)(const Options&);
 };
 // In the order of the help.
 constexpr Verb kVerbs[] = {
-    {"run", "Answers a prompt, or goes on from it", define_run,
+    {"run", "Answer a prompt, or continue it", define_run,
      [](const Options& options) { return run(options.run); }},
-    {"chat", "A conversation with a model, at the terminal", define_chat,
+    {"chat", "Converse with a model on the terminal", define_chat,
      [](const Options& options) { return chat(options.chat); }},
-    {"models", "Models that can be run, and the folders searched", define_json,
+    {"models", "List the models and the folders searched", define_json,
      [](const Options& options) { return models(options.json); }},
-    {"ps", "Live requests, and the models in memory", define_json,
+    {"ps", "List live requests and the models in memory", define_json,
      [](const Options& options) { return ps(options.json); }},
-    {"stats", "The daemon's counters and each worker's state", define_stats,
+    {"stats", "Show the daemon's counters and each worker's state", define_stats,
      [](const Options& options) {
        return options.record.empty() ? stats(options.json)
                                      : record(options.record, options.record_s);
      }},
-    {"top", "The essentials, drawn anew every second", define_top,
+    {"top", "Show activity, every second", define_top,
      [](const Options& options) { return top(options.once); }},
-    {"cancel", "Ends one of your requests", define_cancel,
+    {"cancel", "End one of your requests", define_cancel,
      [](const Options& options) { return cancel(options.request_id); }},
-    {"attach", "Back to one of your requests, live or just ended", define_attach,
+    {"attach", "Show one of your requests, live or recently ended", define_attach,
      [](const Options& options) { return attach(options.attach); }},
-    {"fork", "Goes on from what a request has written so far", define_fork,
+    {"fork", "Continue a request's text so far in another way", define_fork,
      [](const Options& options) { return fork_request(options.attach); }},
-    {"embed", "Texts as vectors", define_embed,
+    {"embed", "Compute embedding vectors of texts", define_embed,
      [](const Options& options) { return embed(options.embed); }},
-    {"load", "Brings a model into memory", define_load,
+    {"load", "Load a model into memory", define_load,
      [](const Options& options) { return load(options); }},
-    {"unload", "Takes a model out of memory once its requests have ended", define_unload,
+    {"unload", "Remove a model from memory once its requests have ended", define_unload,
      [](const Options& options) { return unload(options); }},
-    {"swap", "Loads a model and points a role at it", define_swap,
+    {"swap", "Load a model and point a role at it", define_swap,
      [](const Options& options) { return swap(options); }},
-    {"ping", "Whether a daemon answers", define_ping,
+    {"ping", "Check that a daemon answers", define_ping,
      [](const Options& options) { return ping(options.json, options.wait_ms); }},
-    {"tokenize", "Shows the tokens of a text", define_tokenize,
+    {"tokenize", "Show the tokens of a text", define_tokenize,
      [](const Options& options) { return tokenize(options.tokenize); }},
-    {"start", "Starts a daemon of your own, where none answers", define_start,
+    {"start", "Start a daemon of your own if none answers", define_start,
      [](const Options& options) { return start(options.allow_root); }},
-    {"stop", "Stops your own daemon once its requests have ended", define_nothing,
+    {"stop", "Stop your own daemon once its requests have ended", define_nothing,
      [](const Options&) { return stop(); }},
-    {"cache", "The prefixes kept on disk: ls, stats, rm, pin, unpin, verify, compact, warm, why",
+    {"cache", "Manage prefixes on disk: ls, stats, rm, pin, unpin, verify, compact, warm, why",
      nullptr, [](const Options& options) { return cache(options.passed_on); }},
-    {"bench", "How fast a model runs here, and of what ceiling", nullptr, run_worker},
-    {"inspect", "What a model file holds, and whether it runs here", nullptr, run_worker},
-    {"perplexity", "How well a model foresees a text, and how far it is from another", nullptr,
-     run_worker},
-    {"convert", "Writes published weights (safetensors) as a model file", nullptr, run_worker},
-    {"quantize", "Writes a model file in another type", nullptr, run_worker},
-    {"pull", "Fetches a model file: https://..., hf:OWNER/REPO/FILE", nullptr,
+    {"bench", "Measure a model's speed here, and its share of the ceiling", nullptr, run_worker},
+    {"inspect", "Show what a model file contains, and whether it runs here", nullptr, run_worker},
+    {"perplexity", "Measure how well a model predicts a text, and its distance from another",
+     nullptr, run_worker},
+    {"convert", "Convert published weights (safetensors) to a model file", nullptr, run_worker},
+    {"quantize", "Convert a model file to another weight type", nullptr, run_worker},
+    {"pull", "Download a model file: https://..., hf:OWNER/REPO/FILE", nullptr,
      [](const Options& options) { return exec_pull(options.passed_on); }},
-    {"render", "The prompt that a model's chat template makes of messages, and its tokens", nullptr,
-     run_worker},
-    {"plan", "What serving a model takes and brings, before it is loaded", nullptr, run_worker},
-    {"keygen", "Makes a pair of keys for connections over TCP", define_keygen,
+    {"render", "Show the prompt that a model's chat template makes of messages, and its tokens",
+     nullptr, run_worker},
+    {"plan", "Estimate memory and speed of a model before it is loaded", nullptr, run_worker},
+    {"keygen", "Create a pair of keys for connections over TCP", define_keygen,
      [](const Options& options) { return keygen(options.key_file); }},
-    {"config", "Every setting, and where its value came from", define_nothing,
+    {"config", "Show every setting and the source of its value", define_nothing,
      [](const Options&) { return config(); }},
-    {"doctor", "What hearth would use on this machine, and why", define_json,
+    {"doctor", "Show what hearth uses on this machine, and why", define_json,
      [](const Options& options) { return doctor(options.json); }},
-    {"protocol", "Prints the protocol's documentation as Markdown", define_nothing,
+    {"protocol", "Print the protocol's documentation as Markdown", define_nothing,
      [](const Options&) { return protocol(); }},
 };
 
@@ -446,7 +453,7 @@ const Verb* find_verb(std::string_view name) {
 
 constexpr size_t kHelpColumns = 80;
 
-/// What people write who know other programs.
+/// Names of verbs in other programs.
 struct OtherName {
   std::string_view word;
   std::string_view verb;
@@ -456,7 +463,7 @@ constexpr OtherName kOtherNames[] = {{"list", "models"},      {"ls", "models"}, 
                                      {"generate", "run"},     {"ask", "run"},   {"complete", "run"},
                                      {"embeddings", "embed"}, {"status", "ps"}, {"quit", "stop"}};
 
-/// The verb that a word which is none was meant as; "": nobody knows.
+/// The verb that an unknown word probably means; "" if there is none.
 std::string verb_meant(const std::string& word) {
   for (const OtherName& other : kOtherNames) {
     if (other.word == word) return "hearth " + std::string(other.verb);
@@ -467,7 +474,7 @@ std::string verb_meant(const std::string& word) {
   return nearest.empty() ? "" : "hearth " + nearest;
 }
 
-/// A sentence about the first of `words` that is an option of no kind; "": all are known.
+/// A sentence about the first unknown option among `words`; "" if all are known.
 std::string flag_meant(const CLI::App& verb, const std::vector<std::string>& words) {
   std::vector<std::string> known;
   for (const CLI::Option* option : verb.get_options()) {
@@ -488,16 +495,16 @@ std::string flag_meant(const CLI::App& verb, const std::vector<std::string>& wor
 Parsed parse(int argc, char** argv) {
   Parsed parsed;
   Options& options = parsed.options;
-  CLI::App app("hearth: asks the local daemon's language models", "hearth");
+  CLI::App app("hearth: run language models on this machine", "hearth");
   app.set_version_flag("-v,--version", "hearth " + std::string(ipc::version()));
   app.require_subcommand(1);
-  app.footer(kFooter);
   app.get_formatter()->column_width(34);
 
   for (const Verb& verb : kVerbs) {
     CLI::App* const defined = app.add_subcommand(verb.name, verb.meaning);
     if (verb.define != nullptr) verb.define(*defined, options);
   }
+  app.footer(kFooter);  // after the verbs, which would inherit it
 
   const auto finish = [&parsed](int status) -> Parsed& {
     parsed.finished = true;

@@ -95,26 +95,26 @@ bool daemon_is_foreign() {
 void add_to_daemon(CLI::App& app, ipc::CacheRequest& request) {
   const auto add = [&](const char* name, const char* meaning) {
     CLI::App* verb = app.add_subcommand(name, meaning);
-    verb->add_option("--model", request.model, "only this model's");
-    verb->add_flag("--all-owners", request.all, "of every owner; for admins");
+    verb->add_option("--model", request.model, "only this model's prefixes");
+    verb->add_flag("--all-owners", request.all, "the prefixes of every owner; for administrators");
     return verb;
   };
-  CLI::App* ls = add("ls", "What is kept: a line per run of tokens, branches below it");
-  ls->add_flag("--json", request.as_json, "as JSON, a chunk each");
-  ls->add_flag("--show-text", request.show_text, "the first words of each line");
-  add("stats", "Sizes by model and owner")->add_flag("--json", request.as_json, "as JSON");
-  CLI::App* rm = add("rm", "Removes what is named, and all that continues it");
+  CLI::App* ls = add("ls", "List prefixes: a line per run of tokens, branches below it");
+  ls->add_flag("--json", request.as_json, "as JSON, one object per chunk");
+  ls->add_flag("--show-text", request.show_text, "also show the first words of each line");
+  add("stats", "Show sizes by model and owner")->add_flag("--json", request.as_json, "as JSON");
+  CLI::App* rm = add("rm", "Remove prefixes, and all that continue them");
   rm->add_option("NAME", request.names, "as ls shows it");
-  rm->add_flag("--all", request.all, "everything that is yours");
-  rm->add_flag("--wipe", request.wipe, "leave no byte of it in the files");
-  CLI::App* pin = add("pin", "Keeps what is named, and all in front of it, from eviction");
+  rm->add_flag("--all", request.all, "all of your prefixes");
+  rm->add_flag("--wipe", request.wipe, "leave no byte of them in the files");
+  CLI::App* pin = add("pin", "Protect prefixes, and everything before them, from eviction");
   pin->add_option("NAME", request.names, "as ls shows it")->required();
-  pin->add_option("--ttl-s,--ttl", request.ttl_s, "so many seconds; default: an hour");
-  add("unpin", "Lets it be evicted again")
+  pin->add_option("--ttl-s,--ttl", request.ttl_s, "for this many seconds; default: an hour");
+  add("unpin", "Allow eviction again")
       ->add_option("NAME", request.names, "as ls shows it")
       ->required();
-  add("verify", "Reads everything, and removes what is damaged; for admins");
-  add("compact", "Gives back freed space; for admins");
+  add("verify", "Read everything and remove what is damaged; for administrators");
+  add("compact", "Return freed space to the file system; for administrators");
 }
 
 }  // namespace
@@ -134,20 +134,21 @@ int cache(const std::vector<std::string>& words) {
       !asks_daemon && (verb.starts_with("-") || about_files || !daemon_is_foreign());
   if (own_files) return exec_worker(words);
 
-  CLI::App app("The prefixes kept on disk", "hearth cache");
+  CLI::App app("Manage the prefixes on disk", "hearth cache");
   app.require_subcommand(1);
   ipc::CacheRequest request;
   add_to_daemon(app, request);
   WarmOptions options;
-  CLI::App* warmer = app.add_subcommand("warm", "Computes a text once, so that it is kept");
+  CLI::App* warmer = app.add_subcommand("warm", "Compute a text once and store its prefix");
   std::vector<std::string> what;
   warmer->add_option("WHAT", what, "[MODEL] FILE: a model's name or a role; - is stdin")
       ->required()
       ->expected(1, 2);
-  warmer->add_option("--ttl-s,--ttl", options.ttl_s, "and pins it for so many seconds");
-  warmer->add_flag("--no-start", options.no_start, "start no daemon where none answers");
-  app.add_subcommand("why", "Why a request's prompt had to be computed, and from which token on")
-      ->add_option("REQUEST", request.names, "its id")
+  warmer->add_option("--ttl-s,--ttl", options.ttl_s, "also pin it for this many seconds");
+  warmer->add_flag("--no-start", options.no_start, "do not start a daemon if none answers");
+  app.add_subcommand("why",
+                     "Explain why a request's prompt had to be computed, and from which token")
+      ->add_option("REQUEST", request.names, "the request's id")
       ->required()
       ->expected(1);
   try {

@@ -47,7 +47,7 @@ Result<SavedChat> begin(const std::filesystem::path& folder, const ChatOptions& 
     }
     if (load_chat(folder, chat.name).ok()) {
       return Error::invalid(fmt::format(
-          "--name {0}: there is such a conversation (--resume {0} goes on)", chat.name));
+          "--name {0}: this conversation exists (--resume {0} continues it)", chat.name));
     }
   }
   if (!options.model.empty()) chat.model = options.model;

@@ -46,60 +46,62 @@ inline constexpr Field kModel = {
     .type = FieldType::kName,
     .unit = "bytes",
     .meaning =
-        "A role (`default`, or one of the configuration) or the name of a model file, without "
-        "suffix. From the daemon's own user on the local socket also a file's absolute path.",
+        "A role (`default`, or one from the configuration) or the name of a model file, without "
+        "suffix. The daemon's own user may also give a file's absolute path on the local socket.",
     .min = 1,
     .max = 4096};
 inline constexpr Field kMessages = {
     .name = "messages",
     .type = FieldType::kObjects,
     .meaning =
-        "A conversation, each an object with `role` and `content`, put into words by the model's "
-        "chat template. A message, or a tool, with `cache_keep_s` (0 to 2592000) keeps it and all "
-        "before it on disk so long; with `cache_keep_bytes` beside it up to so many bytes of its "
-        "`content`. At most four do.",
+        "A conversation: objects with `role` and `content`, rendered by the model's chat template. "
+        "`cache_keep_s` (0 to 2592000) in a message or a tool keeps it and everything before it on "
+        "disk for that many seconds; `cache_keep_bytes` next to it limits this to the first bytes "
+        "of its `content`. At most four markers.",
     .min_items = 1,
     .max_items = 4096};
 inline constexpr Field kTools = {
     .name = "tools",
     .type = FieldType::kObjects,
-    .meaning = "With `messages`: the functions that the template tells the model of.",
+    .meaning = "With `messages`: the functions offered to the model, in the template's form.",
     .max_items = 256};
 inline constexpr Field kTemplateKwargs = {
     .name = "template_kwargs",
     .type = FieldType::kObject,
-    .meaning = "With `messages`: more variables for the template, such as `enable_thinking`."};
+    .meaning =
+        "With `messages`: additional variables for the template, such as `enable_thinking`."};
 inline constexpr Field kRaw = {
     .name = "raw",
     .type = FieldType::kBool,
-    .meaning = "Put no BOS token in front of the text, whatever the model's metadata say."};
+    .meaning = "Add no BOS token before the text, whatever the model's metadata says."};
 inline constexpr Field kParseSpecial = {
     .name = "parse_special",
     .type = FieldType::kBool,
-    .meaning = "Control tokens written in the text become those tokens; otherwise they stay text."};
-inline constexpr Field kN = {.name = "n",
-                             .type = FieldType::kInteger,
-                             .unit = "samples",
-                             .meaning = "Samples grown from the prompt; they share its KV blocks.",
-                             .min = 1,
-                             .max = 16};
+    .meaning = "Parse control tokens that are written in the text; otherwise they stay text."};
+inline constexpr Field kN = {
+    .name = "n",
+    .type = FieldType::kInteger,
+    .unit = "samples",
+    .meaning = "Number of samples generated from the prompt; they share its KV blocks.",
+    .min = 1,
+    .max = 16};
 inline constexpr Field kSeed = {
     .name = "seed",
     .type = FieldType::kSeed,
     .meaning =
-        "The same request with the same seed gives the same text, whatever else runs; absent: the "
+        "The same request with the same seed gives the same text, whatever else runs. Absent: the "
         "daemon chooses one, and `done` reports it.",
     .max = 18446744073709551615.0};
-inline constexpr Field kDetach = {
-    .name = "detach",
-    .type = FieldType::kBool,
-    .meaning =
-        "Go on when the client leaves or reads too slowly; `attach` comes back to it by its id."};
+inline constexpr Field kDetach = {.name = "detach",
+                                  .type = FieldType::kBool,
+                                  .meaning =
+                                      "Continue when the client disconnects or reads too slowly; "
+                                      "`attach` with its id shows it again."};
 inline constexpr Field kId = {
     .name = "id",
     .type = FieldType::kName,
     .unit = "bytes",
-    .meaning = "One of the caller's own requests, live or ended a short while ago; required.",
+    .meaning = "One of the caller's own requests, live or recently ended; required.",
     .min = 1,
     .max = kMaxRequestIdBytes};
 
@@ -114,21 +116,20 @@ inline constexpr auto kRowsOf<GenerateRequest> = std::tuple{
         {.name = "prompt",
          .type = FieldType::kText,
          .unit = "bytes",
-         .meaning =
-             "The text to go on from; this, `prompt_ids` or `messages`, exactly one of them.",
+         .meaning = "The text to continue. Exactly one of `prompt`, `prompt_ids` and `messages`.",
          .max = kTextBytes,
          .one_of_several = true}),
     row(&GenerateRequest::prompt_as,
         {.name = "prompt_as",
          .type = FieldType::kChoice,
-         .meaning = "`text`: `prompt` is continued. `message`: it is a user's message, put into "
-                    "words by the model's chat template; a model without one continues it.",
+         .meaning = "`text`: the prompt is continued. `message`: the prompt is a user's message, "
+                    "rendered by the model's chat template; a model without one continues it.",
          .choices = kPromptForms}),
     row(&GenerateRequest::prompt_ids,
         {.name = "prompt_ids",
          .type = FieldType::kIdList,
          .unit = "tokens",
-         .meaning = "The prompt as token ids, computed exactly as given: no BOS is put in front.",
+         .meaning = "The prompt as token ids, used exactly as given: no BOS token is added.",
          .max = kLastId,
          .min_items = 1,
          .max_items = 1'048'576}),
@@ -138,15 +139,15 @@ inline constexpr auto kRowsOf<GenerateRequest> = std::tuple{
         {.name = "tool_choice",
          .type = FieldType::kName,
          .unit = "bytes",
-         .meaning = "`auto`, `none` (the template is told of no tools), `required`, or the name of "
-                    "the function to call. What is required is enforced: the arguments are valid "
+         .meaning = "`auto`, `none` (the template gets no tools), `required`, or the name of the "
+                    "function to call. A required call is enforced: its arguments are valid "
                     "against the function's schema.",
          .min = 1,
          .max = 256}),
     row(&GenerateRequest::parallel_tool_calls,
         {.name = "parallel_tool_calls",
          .type = FieldType::kBool,
-         .meaning = "With `tools`: false ends a sample with its first call."}),
+         .meaning = "With `tools`: false ends a sample after its first call."}),
     row(&GenerateRequest::template_kwargs, kTemplateKwargs),
     row(&GenerateRequest::raw, kRaw),
     row(&GenerateRequest::parse_special, kParseSpecial),
@@ -155,20 +156,20 @@ inline constexpr auto kRowsOf<GenerateRequest> = std::tuple{
         {.name = "max_tokens",
          .type = FieldType::kInteger,
          .unit = "tokens",
-         .meaning = "Tokens per sample, at most; prompt and `max_tokens` must fit the context "
-                    "together. 0: as many as the context has room for.",
+         .meaning = "At most this many tokens per sample; prompt and `max_tokens` together must "
+                    "fit in the context. 0: as many as fit.",
          .max = kTokens}),
     row(&GenerateRequest::min_tokens,
         {.name = "min_tokens",
          .type = FieldType::kInteger,
          .unit = "tokens",
-         .meaning = "No sample ends by itself before so many tokens; at most `max_tokens`.",
+         .meaning = "No sample ends by itself before this many tokens; at most `max_tokens`.",
          .max = kTokens}),
     row(&GenerateRequest::temperature,
         {.name = "temperature",
          .type = FieldType::kNumber,
-         .meaning = "Divides the logits; 0 always takes the likeliest token (ties: the lowest id). "
-                    "Absent: the model's, else 0.8.",
+         .meaning = "Divides the logits; 0 always takes the likeliest token (of equals, the lowest "
+                    "id). Absent: the model's, else 0.8.",
          .max = 10}),
     row(&GenerateRequest::top_k,
         {.name = "top_k",
@@ -179,13 +180,13 @@ inline constexpr auto kRowsOf<GenerateRequest> = std::tuple{
     row(&GenerateRequest::top_p,
         {.name = "top_p",
          .type = FieldType::kNumber,
-         .meaning = "Keeps the fewest tokens whose probability together reaches this; 1 keeps all. "
-                    "Absent: the model's, else 0.95.",
+         .meaning = "Keeps the smallest set of tokens whose total probability reaches this; 1 "
+                    "keeps all. Absent: the model's, else 0.95.",
          .max = 1}),
     row(&GenerateRequest::min_p,
         {.name = "min_p",
          .type = FieldType::kNumber,
-         .meaning = "Drops tokens less likely than this share of the likeliest one's probability; "
+         .meaning = "Drops tokens whose probability is below this share of the likeliest token's; "
                     "0 drops none. Absent: the model's, else 0.",
          .max = 1}),
     row(&GenerateRequest::typical_p,
@@ -196,27 +197,27 @@ inline constexpr auto kRowsOf<GenerateRequest> = std::tuple{
     row(&GenerateRequest::repetition_penalty,
         {.name = "repetition_penalty",
          .type = FieldType::kNumber,
-         .meaning = "Divides positive and multiplies negative logits of tokens already there; 1 "
-                    "changes nothing. Absent: the model's, else 1.",
+         .meaning = "Divides positive and multiplies negative logits of tokens that occurred "
+                    "already; 1 changes nothing. Absent: the model's, else 1.",
          .min = 0.01,
          .max = 10}),
     row(&GenerateRequest::presence_penalty,
         {.name = "presence_penalty",
          .type = FieldType::kNumber,
-         .meaning = "Subtracted from the logit of each token already there.",
+         .meaning = "Subtracted from the logit of each token that occurred already.",
          .min = -10,
          .max = 10}),
     row(&GenerateRequest::frequency_penalty,
         {.name = "frequency_penalty",
          .type = FieldType::kNumber,
-         .meaning = "Subtracted from a token's logit once for each time it is already there.",
+         .meaning = "Subtracted from a token's logit once for each earlier occurrence.",
          .min = -10,
          .max = 10}),
     row(&GenerateRequest::penalty_window,
         {.name = "penalty_window",
          .type = FieldType::kInteger,
          .unit = "tokens",
-         .meaning = "How many last tokens of prompt and output the penalties look at; -1: all. "
+         .meaning = "The penalties count this many last tokens of prompt and output; -1: all. "
                     "Absent: the model's, else 256.",
          .min = -1,
          .max = kTokens}),
@@ -233,7 +234,7 @@ inline constexpr auto kRowsOf<GenerateRequest> = std::tuple{
          .type = FieldType::kTextList,
          .unit = "bytes",
          .meaning =
-             "A sample ends before the first of these strings; the string is not part of the text.",
+             "A sample ends before the first of these strings, which is not part of the text.",
          .min = 1,
          .max = 256,
          .max_items = 16}),
@@ -248,110 +249,110 @@ inline constexpr auto kRowsOf<GenerateRequest> = std::tuple{
     row(&GenerateRequest::ignore_eos,
         {.name = "ignore_eos",
          .type = FieldType::kBool,
-         .meaning = "Go on past the model's end tokens, up to `max_tokens`."}),
-    row(&GenerateRequest::logprobs,
-        {.name = "logprobs",
-         .type = FieldType::kInteger,
-         .unit = "tokens",
-         .meaning =
-             "Log probability of each token and of that many likeliest alternatives; -1: none.",
-         .min = -1,
-         .max = 20}),
+         .meaning = "Continue past the model's end tokens, up to `max_tokens`."}),
+    row(&GenerateRequest::logprobs, {.name = "logprobs",
+                                     .type = FieldType::kInteger,
+                                     .unit = "tokens",
+                                     .meaning = "Return the log probability of each token and of "
+                                                "this many likeliest alternatives; -1: none.",
+                                     .min = -1,
+                                     .max = 20}),
     row(&GenerateRequest::prompt_logprobs,
         {.name = "prompt_logprobs",
          .type = FieldType::kBool,
-         .meaning = "Also the log probability of each prompt token given those before it."}),
+         .meaning = "Also return the log probability of each prompt token given those before it."}),
     row(&GenerateRequest::priority,
         {.name = "priority",
          .type = FieldType::kChoice,
          .meaning =
-             "The scheduler's class: `interactive` goes before `normal`, `normal` before `batch`.",
+             "Scheduling class: `interactive` goes before `normal`, `normal` before `batch`.",
          .choices = kPriorities}),
     row(&GenerateRequest::deadline_ms,
         {.name = "deadline_ms",
          .type = FieldType::kInteger,
          .unit = "ms",
          .meaning =
-             "Ends the request with reason `deadline` so long after it was received; 0: never.",
+             "End the request with reason `deadline` this long after it was received; 0: never.",
          .max = kWeekMs}),
-    row(&GenerateRequest::speculate, {.name = "speculate",
-                                      .type = FieldType::kBool,
-                                      .meaning = "Guess tokens ahead and verify several in one "
-                                                 "step where that pays; the text is the same."}),
+    row(&GenerateRequest::speculate,
+        {.name = "speculate",
+         .type = FieldType::kBool,
+         .meaning = "Draft tokens ahead and verify several in one step where that is faster; the "
+                    "text is the same."}),
     row(&GenerateRequest::draft,
         {.name = "draft",
          .type = FieldType::kName,
          .unit = "bytes",
-         .meaning = "The small model that guesses too: `auto`, the one that the model was loaded "
-                    "with if any; `none`; or its name, which is refused where the model was loaded "
-                    "with another or none.",
+         .meaning =
+             "The draft model: `auto`, the one the model was loaded with, if any; `none`; or a "
+             "name, which is refused if the model was loaded with another draft or none.",
          .min = 1,
          .max = 256}),
     row(&GenerateRequest::cache,
         {.name = "cache",
          .type = FieldType::kChoice,
-         .meaning = "Where the prefix is looked up and kept: `off`, in `memory`, or on `disk` too, "
-                    "as far as the configuration lets this owner.",
+         .meaning = "Where the prefix is looked up and stored: `off`, in `memory`, or also on "
+                    "`disk`, as far as the configuration allows.",
          .choices = kCacheTiers}),
     row(&GenerateRequest::cache_keep_s,
         {.name = "cache_keep_s",
          .type = FieldType::kInteger,
          .unit = "s",
-         .meaning = "The prompt's prefix stays on disk so long, whatever else is evicted there, as "
-                    "far as its owner's bound for pins allows; 0: it is kept like any other.",
+         .meaning = "Keep the prompt's prefix on disk for this long, whatever else is evicted, "
+                    "within the owner's limit for pins; 0: it can be evicted like any other.",
          .max = kMonthS}),
     row(&GenerateRequest::cache_keep_tokens,
         {.name = "cache_keep_tokens",
          .type = FieldType::kInteger,
          .unit = "tokens",
          .meaning =
-             "`cache_keep_s` is meant for the prompt's first so many tokens; 0: for all of it.",
+             "`cache_keep_s` applies to this many first tokens of the prompt; 0: to all of it.",
          .max = kTokens}),
     row(&GenerateRequest::cache_keep_bytes,
         {.name = "cache_keep_bytes",
          .type = FieldType::kInteger,
          .unit = "bytes",
-         .meaning = "The same in bytes of the prompt's text: up to the end of a message, say; 0: "
-                    "for all of it.",
+         .meaning = "The same in bytes of the prompt's text, for example up to the end of a "
+                    "message; 0: all of it.",
          .max = kTextBytes}),
     row(&GenerateRequest::cache_share,
         {.name = "cache_share",
          .type = FieldType::kName,
          .unit = "bytes",
          .meaning =
-             "The prefix is looked up and kept among those of everybody who gives the same name, "
-             "which shows them by its speed what was asked before; empty: among the caller's own.",
+             "Share the prefix with all users who give the same name. They can learn from the "
+             "speed of an answer what was asked before. Empty: only the caller's own prefixes.",
          .max = 64}),
-    row(&GenerateRequest::json_schema, {.name = "json_schema",
-                                        .type = FieldType::kText,
-                                        .unit = "bytes",
-                                        .meaning = "A JSON schema, as text: a sample that ends by "
-                                                   "itself is JSON that is valid against it.",
-                                        .min = 1,
-                                        .max = kSchemaBytes}),
+    row(&GenerateRequest::json_schema,
+        {.name = "json_schema",
+         .type = FieldType::kText,
+         .unit = "bytes",
+         .meaning = "A JSON schema, as text: a sample that ends by itself is valid against it.",
+         .min = 1,
+         .max = kSchemaBytes}),
     row(&GenerateRequest::grammar, {.name = "grammar",
                                     .type = FieldType::kText,
                                     .unit = "bytes",
-                                    .meaning = "A grammar in GBNF: a sample that ends by itself is "
-                                               "of its language; or `json_schema`, not both.",
+                                    .meaning = "A grammar in GBNF: a sample that ends by itself "
+                                               "matches it. Not together with `json_schema`.",
                                     .min = 1,
                                     .max = kSchemaBytes}),
     row(&GenerateRequest::detach, kDetach)};
 
 template <>
-inline constexpr auto kRowsOf<TokenizeRequest> = std::tuple{
-    row(&TokenizeRequest::model, kModel),
-    row(&TokenizeRequest::messages, kMessages),
-    row(&TokenizeRequest::tools, kTools),
-    row(&TokenizeRequest::template_kwargs, kTemplateKwargs),
-    row(&TokenizeRequest::text, {.name = "text",
-                                 .type = FieldType::kText,
-                                 .unit = "bytes",
-                                 .meaning = "The text to turn into tokens; this or `messages`.",
-                                 .max = kTextBytes,
-                                 .one_of_several = true}),
-    row(&TokenizeRequest::raw, kRaw),
-    row(&TokenizeRequest::parse_special, kParseSpecial)};
+inline constexpr auto kRowsOf<TokenizeRequest> =
+    std::tuple{row(&TokenizeRequest::model, kModel),
+               row(&TokenizeRequest::messages, kMessages),
+               row(&TokenizeRequest::tools, kTools),
+               row(&TokenizeRequest::template_kwargs, kTemplateKwargs),
+               row(&TokenizeRequest::text, {.name = "text",
+                                            .type = FieldType::kText,
+                                            .unit = "bytes",
+                                            .meaning = "The text to tokenize; this or `messages`.",
+                                            .max = kTextBytes,
+                                            .one_of_several = true}),
+               row(&TokenizeRequest::raw, kRaw),
+               row(&TokenizeRequest::parse_special, kParseSpecial)};
 
 template <>
 inline constexpr auto kRowsOf<CancelRequest> = std::tuple{
@@ -370,16 +371,16 @@ inline constexpr auto kRowsOf<LoadRequest> = std::tuple{
          .type = FieldType::kInteger,
          .unit = "ms",
          .meaning =
-             "Without a request for so long it leaves the memory; 0: never; -1: as configured.",
+             "Unload the model after this time without a request; 0: never; -1: as configured.",
          .min = -1,
          .max = kWeekMs}),
     row(&LoadRequest::draft,
         {.name = "draft",
          .type = FieldType::kName,
          .unit = "bytes",
-         .meaning = "The small model that guesses for it: `auto`, as it is or else as configured; "
-                    "`none`; or a model's name. In memory with another, it is loaded again once "
-                    "its requests have ended.",
+         .meaning = "Its draft model: `auto`, the loaded one or else the configured one; `none`; "
+                    "or a model's name. A model that is loaded with another draft is loaded again "
+                    "once its requests have ended.",
          .min = 1,
          .max = 256})};
 
@@ -391,14 +392,14 @@ inline constexpr auto kRowsOf<SwapRequest> = std::tuple{
     row(&SwapRequest::role, {.name = "role",
                              .type = FieldType::kName,
                              .unit = "bytes",
-                             .meaning = "The role: `default`, or one of the configuration.",
+                             .meaning = "The role: `default`, or one from the configuration.",
                              .min = 1,
                              .max = 256}),
     row(&SwapRequest::model,
         {.name = "model",
          .type = FieldType::kName,
          .unit = "bytes",
-         .meaning = "The model file, without suffix, that the role shall point at; required.",
+         .meaning = "The model file, without suffix, that the role will point at; required.",
          .min = 1,
          .max = 4096})};
 
@@ -407,8 +408,8 @@ inline constexpr auto kRowsOf<CacheRequest> = std::tuple{
     row(&CacheRequest::op,
         {.name = "op",
          .type = FieldType::kChoice,
-         .meaning = "What to do with the prefixes kept on disk; `why`: tells why a request's "
-                    "prompt had to be computed. `verify` and `compact` are for admins.",
+         .meaning = "The operation on the prefixes on disk; `why` explains why a request's prompt "
+                    "had to be computed. `verify` and `compact` are for administrators.",
          .choices = kCacheOps}),
     row(&CacheRequest::model, {.name = "model",
                                .type = FieldType::kName,
@@ -419,7 +420,7 @@ inline constexpr auto kRowsOf<CacheRequest> = std::tuple{
         {.name = "names",
          .type = FieldType::kTextList,
          .unit = "bytes",
-         .meaning = "The prefixes meant, as `ls` shows them; for `why` a request's id.",
+         .meaning = "Names of prefixes, as `ls` shows them; for `why` a request's id.",
          .min = 1,
          .max = 64,
          .max_items = 64}),
@@ -429,18 +430,20 @@ inline constexpr auto kRowsOf<CacheRequest> = std::tuple{
                                .meaning = "`pin`: how long.",
                                .min = 1,
                                .max = kMonthS}),
-    row(&CacheRequest::all, {.name = "all",
-                             .type = FieldType::kBool,
-                             .meaning = "`rm`: all of the caller's, without names; from an admin, "
-                                        "with every `op`: of every owner."}),
-    row(&CacheRequest::wipe,
-        {.name = "wipe", .type = FieldType::kBool, .meaning = "`rm`: leave no byte in the files."}),
+    row(&CacheRequest::all,
+        {.name = "all",
+         .type = FieldType::kBool,
+         .meaning = "`rm`: all of the caller's prefixes, without names. From an administrator, "
+                    "with every `op`: those of every owner."}),
+    row(&CacheRequest::wipe, {.name = "wipe",
+                              .type = FieldType::kBool,
+                              .meaning = "`rm`: overwrite the removed bytes in the files."}),
     row(&CacheRequest::show_text, {.name = "show_text",
                                    .type = FieldType::kBool,
-                                   .meaning = "`ls`: the first words of each."}),
+                                   .meaning = "`ls`: also the first words of each prefix."}),
     row(&CacheRequest::as_json, {.name = "as_json",
                                  .type = FieldType::kBool,
-                                 .meaning = "`ls`, `stats`: the text is JSON."})};
+                                 .meaning = "`ls`, `stats`: answer in JSON."})};
 
 template <>
 inline constexpr auto kRowsOf<AttachRequest> = std::tuple{
@@ -448,8 +451,8 @@ inline constexpr auto kRowsOf<AttachRequest> = std::tuple{
     row(&AttachRequest::from, {.name = "from",
                                .type = FieldType::kInteger,
                                .unit = "tokens",
-                               .meaning = "What was sent before is sent again from the delta that "
-                                          "holds this token of a sample on, as far as it is kept.",
+                               .meaning = "Replay starts at the delta that holds this token of a "
+                                          "sample, as far as the text is still stored.",
                                .max = kTokens})};
 
 template <>
@@ -460,48 +463,48 @@ inline constexpr auto kRowsOf<ForkRequest> = std::tuple{
     row(&ForkRequest::id, kId),
     row(&ForkRequest::sample, {.name = "sample",
                                .type = FieldType::kInteger,
-                               .meaning = "The sample of it to go on from.",
+                               .meaning = "Which of its samples to continue.",
                                .max = 15}),
     row(&ForkRequest::from,
         {.name = "from",
          .type = FieldType::kInteger,
          .unit = "tokens",
-         .meaning = "Go on behind so many tokens of that sample; -1: behind all that it has.",
+         .meaning = "Continue after this many tokens of that sample; -1: after all it has.",
          .min = -1,
          .max = kTokens}),
     row(&ForkRequest::max_tokens,
         {.name = "max_tokens",
          .type = FieldType::kInteger,
          .unit = "tokens",
-         .meaning = "Tokens per sample, at most; 0: as many as the request had left there.",
+         .meaning = "At most this many tokens per sample; 0: as many as the request had left.",
          .max = kTokens})};
 
 template <>
-inline constexpr auto kRowsOf<EmbedRequest> = std::tuple{
-    row(&EmbedRequest::model, kModel),
-    row(&EmbedRequest::texts, {.name = "texts",
-                               .type = FieldType::kTextList,
-                               .unit = "bytes",
-                               .meaning = "One vector is computed for each; this, or `ids`.",
-                               .max = kTextBytes,
-                               .min_items = 1,
-                               .max_items = 2048}),
-    row(&EmbedRequest::ids, {.name = "ids",
-                             .type = FieldType::kIdLists,
-                             .unit = "tokens",
-                             .meaning = "The same as token ids, computed exactly as given.",
-                             .max = kLastId,
-                             .min_items = 1,
-                             .max_items = 2048}),
-    row(&EmbedRequest::pooling,
-        {.name = "pooling",
-         .type = FieldType::kChoice,
-         .meaning = "How the tokens' rows become one vector: `auto`, as the model's file says; "
-                    "`mean`; `cls`, the first; `last`.",
-         .choices = kPoolings}),
-    row(&EmbedRequest::normalize, {.name = "normalize",
-                                   .type = FieldType::kBool,
-                                   .meaning = "Scale each vector to length 1."})};
+inline constexpr auto kRowsOf<EmbedRequest> =
+    std::tuple{row(&EmbedRequest::model, kModel),
+               row(&EmbedRequest::texts, {.name = "texts",
+                                          .type = FieldType::kTextList,
+                                          .unit = "bytes",
+                                          .meaning = "Texts, one vector for each; this or `ids`.",
+                                          .max = kTextBytes,
+                                          .min_items = 1,
+                                          .max_items = 2048}),
+               row(&EmbedRequest::ids, {.name = "ids",
+                                        .type = FieldType::kIdLists,
+                                        .unit = "tokens",
+                                        .meaning = "The same as token ids, used exactly as given.",
+                                        .max = kLastId,
+                                        .min_items = 1,
+                                        .max_items = 2048}),
+               row(&EmbedRequest::pooling,
+                   {.name = "pooling",
+                    .type = FieldType::kChoice,
+                    .meaning = "How token vectors become one: `auto`, as in the model's file; "
+                               "`mean`; `cls`, the first token's; `last`.",
+                    .choices = kPoolings}),
+               row(&EmbedRequest::normalize, {.name = "normalize",
+                                              .type = FieldType::kBool,
+                                              .meaning = "Scale each vector to length 1."})};
 
 }  // namespace request_fields
 

@@ -315,12 +315,12 @@ Result<bool> compact(const CacheVerb& options) {
 
 void add_cache(Verb program) {
   const auto options = std::make_shared<CacheVerb>();
-  Verb verb = program.verb("cache", "The prefixes kept on disk");
+  Verb verb = program.verb("cache", "Manage the prefixes on disk");
   verb.require_verb();
   const auto add = [&](const char* name, const char* meaning,
                        Result<bool> (*run)(const CacheVerb&)) {
     Verb sub = verb.verb(name, meaning);
-    sub.option("--model", options->model, "only this model's");
+    sub.option("--model", options->model, "only this model's prefixes");
     sub.option("--state-dir", options->state_dir, "hearthd's server.state_dir");
     sub.run([options, run] {
       const Result<bool> done = run(*options);
@@ -328,32 +328,32 @@ void add_cache(Verb program) {
     });
     return sub;
   };
-  Verb ls = add("ls", "What is kept: a line per run of tokens, branches below it", list);
-  ls.option("--owner", options->owner, "only this one's, as \"uid:1000\"");
-  ls.flag("--json", options->json, "as JSON, a chunk each");
-  ls.flag("--show-text", options->show_text, "the first words of each line");
-  ls.option("--model-dir", options->model_dirs, "for --show-text: where the models are");
-  Verb sizes = add("stats", "Sizes by model and owner", stats);
+  Verb ls = add("ls", "List prefixes: a line per run of tokens, branches below it", list);
+  ls.option("--owner", options->owner, "only this owner's, e.g. \"uid:1000\"");
+  ls.flag("--json", options->json, "as JSON, one object per chunk");
+  ls.flag("--show-text", options->show_text, "also show the first words of each line");
+  ls.option("--model-dir", options->model_dirs, "for --show-text: the folders of models");
+  Verb sizes = add("stats", "Show sizes by model and owner", stats);
   sizes.flag("--json", options->json, "as JSON");
-  sizes.option("--owner", options->owner, "only this one's");
-  Verb keep = add("pin", "Keeps what is named, and all in front of it, from eviction", pin);
+  sizes.option("--owner", options->owner, "only this owner's");
+  Verb keep = add("pin", "Protect prefixes, and everything before them, from eviction", pin);
   keep.option("NAME", options->names, "as ls shows it").required();
-  keep.option("--ttl-s,--ttl", options->ttl_s, "so many seconds; default: an hour")
+  keep.option("--ttl-s,--ttl", options->ttl_s, "for this many seconds; default: an hour")
       .range(int64_t{1}, int64_t{30 * 24 * 3600});
-  keep.option("--pinned-bytes", options->pinned_bytes, "of one owner, at most");
-  keep.option("--owner", options->owner, "only this one's");
-  Verb let_go = add("unpin", "Lets it be evicted again", unpin);
+  keep.option("--pinned-bytes", options->pinned_bytes, "limit of one owner's pins");
+  keep.option("--owner", options->owner, "only this owner's");
+  Verb let_go = add("unpin", "Allow eviction again", unpin);
   let_go.option("NAME", options->names, "as ls shows it").required();
-  let_go.option("--owner", options->owner, "only this one's");
-  Verb rm = add("rm", "Removes what is named, and all that continues it", remove);
+  let_go.option("--owner", options->owner, "only this owner's");
+  Verb rm = add("rm", "Remove prefixes, and all that continue them", remove);
   rm.option("NAME", options->names, "as ls shows it");
   rm.flag("--all", options->all, "everything");
-  rm.option("--owner", options->owner, "of this owner; without names: all");
+  rm.option("--owner", options->owner, "only this owner's; without names: all of them");
   rm.flag("--wipe", options->wipe,
-          "leave no byte of it in the files: they are written anew. What a running model holds "
-          "in memory stays there");
-  add("verify", "Reads everything, and removes what is damaged", verify);
-  add("compact", "Gives back freed space", compact);
+          "leave no byte of the prefixes in the files, which are rewritten; a running model keeps "
+          "its copy in memory");
+  add("verify", "Read everything and remove what is damaged", verify);
+  add("compact", "Return freed space to the file system", compact);
 }
 
 }  // namespace hearth::worker

@@ -76,15 +76,16 @@ int convert(const ConvertVerb& options) {
 
 void add_convert(Verb program) {
   const auto options = std::make_shared<ConvertVerb>();
-  Verb verb = program.verb("convert", "Writes published weights (safetensors) as a model file");
-  verb.option("FOLDER", options->folder, "with config.json, tokenizer.json and *.safetensors")
+  Verb verb = program.verb("convert", "Convert published weights (safetensors) to a model file");
+  verb.option("FOLDER", options->folder,
+              "folder with config.json, tokenizer.json and *.safetensors")
       .required();
   verb.option("OUT", options->out, "the .gguf file to write").required();
-  verb.option("--type", options->type, "of matrices: F32, F16, BF16; else as they are stored")
+  verb.option("--type", options->type, "type of matrices: F32, F16, BF16; default: as stored")
       .type_name("T")
       .one_of({"F32", "F16", "BF16"});
   verb.flag("--without-tokenizer", options->without_tokenizer,
-            "the folder has none; only token ids can be asked then");
+            "convert a folder without a tokenizer; requests then need token ids");
   verb.run([options] { return convert(*options); });
 }
 

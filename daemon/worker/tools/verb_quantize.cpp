@@ -68,7 +68,7 @@ int quantize(const QuantizeVerb& options) {
 
 void add_quantize(Verb program) {
   const auto options = std::make_shared<QuantizeVerb>();
-  Verb verb = program.verb("quantize", "Writes a model file in another type");
+  Verb verb = program.verb("quantize", "Convert a model file to another weight type");
   verb.option("IN", options->in, "a .gguf file, or a model's name").required();
   verb.option("OUT", options->out, "the file to write").required();
   std::string names;
@@ -76,11 +76,12 @@ void add_quantize(Verb program) {
     names += fmt::format("{}{}", names.empty() ? "" : ", ", mix.name);
   }
   verb.option("--type", options->type, names).type_name("T").required();
-  verb.flag("--requantize", options->requantize, "of a file below eight bits, too");
-  verb.flag("--force", options->force, "write over OUT if it is there");
+  verb.flag("--requantize", options->requantize, "even from a file with fewer than eight bits");
+  verb.flag("--force", options->force, "overwrite OUT");
   verb.option("--device", options->device.device, "cpu or cuda:N; default: the CPU")
       .type_name("NAME");
-  verb.option("--threads", options->device.threads, "0: one per core").range(0, 4096);
+  verb.option("--threads", options->device.threads, "compute threads; 0: one per core")
+      .range(0, 4096);
   verb.run([options] { return quantize(*options); });
 }
 

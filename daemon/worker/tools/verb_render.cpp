@@ -94,16 +94,17 @@ Result<std::string> run_render(const RenderVerb& options) {
 
 void add_render(Verb program) {
   const auto options = std::make_shared<RenderVerb>();
-  Verb verb = program.verb("render", "The prompt that a chat template makes");
+  Verb verb = program.verb("render", "Show the prompt that a chat template makes");
   verb.option("MODEL", options->model, "a .gguf file, or a model's name").required();
   verb.option("-f,--file", options->file,
               "JSON: {\"messages\": [...], \"tools\": [...], "
               "\"add_generation_prompt\": true, ...}; default stdin")
       .type_name("FILE");
-  verb.option("--template", options->template_name, "of the model's named templates, e.g. tool_use")
+  verb.option("--template", options->template_name,
+              "one of the model's named templates, e.g. tool_use")
       .type_name("NAME");
-  verb.flag("--prompt", options->prompt, "the prompt alone, exactly");
-  verb.flag("--ids", options->ids, "the token ids alone, in one line");
+  verb.flag("--prompt", options->prompt, "only the prompt, exactly");
+  verb.flag("--ids", options->ids, "only the token ids, in one line");
   verb.flag("--json", options->json, "one JSON object");
   verb.run([options] {
     const Result<std::string> shown = run_render(*options);

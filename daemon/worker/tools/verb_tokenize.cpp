@@ -107,11 +107,11 @@ Result<void> run_tokenize(const TokenizeVerb& options) {
 
 void add_tokenize(Verb program) {
   const auto options = std::make_shared<TokenizeVerb>();
-  Verb verb = program.verb("tokenize", "the tokens of standard input");
+  Verb verb = program.verb("tokenize", "Show the tokens of standard input");
   verb.option("FILE", options->file, "a .gguf file, or a model's name").required();
-  verb.flag("--raw", options->raw, "no BOS token in front");
-  verb.flag("--special", options->parse_special, "control tokens in the text are tokens");
-  verb.flag("--ids", options->ids, "the ids alone, in one line");
+  verb.flag("--raw", options->raw, "add no BOS token");
+  verb.flag("--special", options->parse_special, "parse control tokens in the text");
+  verb.flag("--ids", options->ids, "only the ids, in one line");
   verb.flag("--json", options->json, "one JSON object");
   verb.run([options] {
     const Result<void> done = run_tokenize(*options);

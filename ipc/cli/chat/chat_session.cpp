@@ -24,16 +24,16 @@ namespace {
 
 constexpr const char* kHelp =
     "/retry          another answer to the last question\n"
-    "/edit [TEXT]    the last question anew, with TEXT or in $EDITOR\n"
-    "/undo           takes the last question and its answer back\n"
-    "/system [TEXT]  what the model is told in front of all; without TEXT: shows it; - : nothing\n"
+    "/edit [TEXT]    change the last question to TEXT or in $EDITOR, and ask again\n"
+    "/undo           remove the last question and its answer\n"
+    "/system [TEXT]  set the system message; without TEXT show it; - removes it\n"
     "/stats          tokens and times of the last answer\n"
-    "/reasoning      shows it, dimmed, or hides it\n"
+    "/reasoning      show the reasoning, dimmed, or hide it\n"
     "/show           the conversation so far\n"
-    "/name NAME      another name for it\n"
-    "/new            begins another one\n"
-    "/quit           ends; hearth chat --resume comes back\n"
-    "A line that ends in \\ goes on; \"\"\" begins and ends several lines; // sends a slash.\n"
+    "/name NAME      rename the conversation\n"
+    "/new            begin another conversation\n"
+    "/quit           end; hearth chat --resume continues\n"
+    "A line that ends in \\ continues; \"\"\" begins and ends several lines; // sends a slash.\n"
     "Ctrl-C stops an answer or drops a line, Ctrl-D ends.\n";
 
 void say_line(const std::string& text) { write_stdout(text + "\n"); }

@@ -171,55 +171,54 @@ int bench(const BenchOptions& options) {
 
 void add_speculation_options(Verb verb, BenchOptions& options) {
   verb.flag("--speculate", options.speculate,
-            "decode with guesses and without, in turn, and compare speed and text");
+            "decode with and without drafts, in turn, and compare speed and text");
   verb.option("--replay", options.replay,
-              "guess what the plain run said, spoiled: 0.8 (right with that chance), "
-              "0.9,0.7,0.5 (by place in a step), 1101 (by position), then :SEED or nothing")
+              "draft the text of the plain run with errors: 0.8 (right with this probability), "
+              "0.9,0.7,0.5 (by place in a step), 1101 (by position), optionally followed by :SEED")
       .type_name("PATTERN");
-  verb.option(
-          "--draft", options.draft,
-          "who guesses beside lookup: auto (MODEL-draft.gguf beside MODEL.gguf), none, a file, or "
-          "a "
-          "shape's name for random weights; with --replay it says the replayed guesses, at its own "
-          "cost")
+  verb.option("--draft", options.draft,
+              "draft model in addition to lookup: auto (MODEL-draft.gguf next to MODEL.gguf), "
+              "none, a file, or a shape's name for random weights; with --replay it drafts the "
+              "replayed tokens at its own cost")
       .type_name("NAME");
-  verb.option("--draft-type", options.draft_type, "weight type of a draft's shape").type_name("T");
-  verb.option("--width", options.width, "guesses verified per step; 0: as many as pay")
-      .range(0, 32);
-  verb.option("--sequences", options.sequences, "with --speculate: at once; default 1")
+  verb.option("--draft-type", options.draft_type, "weight type of the draft's shape")
+      .type_name("T");
+  verb.option("--width", options.width, "drafted tokens per step; 0: as many as pay").range(0, 32);
+  verb.option("--sequences", options.sequences, "with --speculate: concurrent sequences; default 1")
       .range(1, 64);
-  verb.option("--tokens", options.tokens, "with --speculate: of each sequence; default 128")
+  verb.option("--tokens", options.tokens, "with --speculate: tokens per sequence; default 128")
       .range(2, 1 << 20);
   verb.option("--temperature", options.temperature,
-              "with --speculate; default 0 for a file, 0.8 for random weights")
+              "with --speculate: default 0 for a file, 0.8 for random weights")
       .range(0.0, 10.0);
-  verb.option("--prompt", options.prompt, "with --speculate: of a file; default: tales begin");
+  verb.option("--prompt", options.prompt,
+              "with --speculate and a file: the prompt; default: beginnings of tales");
 }
 
 }  // namespace
 
 void add_bench(Verb program) {
   const auto options = std::make_shared<BenchOptions>();
-  Verb verb = program.verb("bench", "How fast a model runs here, and of what ceiling");
+  Verb verb = program.verb("bench", "Measure a model's speed here, and its share of the ceiling");
   verb.option("FILE", options->file, "a .gguf file, or a model's name");
   std::string shapes;
   for (const models::ModelShape& shape : models::named_shapes()) {
     shapes += fmt::format("{}{}", shapes.empty() ? "" : ", ", shape.name);
   }
-  verb.option("--shape", options->shape, "random weights of this shape instead: " + shapes)
+  verb.option("--shape", options->shape, "use random weights of this shape: " + shapes)
       .type_name("NAME");
   verb.option("--write-shape", options->write_shape,
               "write random weights of this shape to FILE, a GGUF file that any engine loads")
       .type_name("NAME");
-  verb.option("--type", options->type, "of random weights, or a mix as Q4_K_M; default Q8_0")
+  verb.option("--type", options->type,
+              "type of random weights, or a mix such as Q4_K_M; default Q8_0")
       .type_name("T");
-  verb.option("--seed", options->seed, "of random weights; default 1");
+  verb.option("--seed", options->seed, "seed of random weights; default 1");
   verb.flag("--quick", options->quick, "short prompts, three rounds");
-  verb.option("--rounds", options->rounds, "how often all is measured; default 3 or 5")
-      .range(1, 1000);
+  verb.option("--rounds", options->rounds, "number of measurements; default 3 or 5").range(1, 1000);
   verb.option("--kv-type", options->kv_type, "f16, bf16, q8_0 or f32");
   verb.option("--read-mib", options->read_mib,
-              "size of what is read for the bandwidth; several times the cache, default 256")
+              "MiB to read for measuring the bandwidth; several times the cache, default 256")
       .range(1, 1 << 16);
   verb.option("--device", options->device.device, "cpu or cuda:N; default: the CPU")
       .type_name("NAME");

@@ -31,9 +31,9 @@ Result<void> run_inspect(const InspectVerb& options) {
 
 void add_inspect(Verb program) {
   const auto options = std::make_shared<InspectVerb>();
-  Verb verb = program.verb("inspect", "What a model file holds, and whether it runs here");
+  Verb verb = program.verb("inspect", "Show what a model file contains, and whether it runs here");
   verb.option("FILE", options->file, "a .gguf file, or a model's name").required();
-  verb.flag("--tensors", options->format.tensors, "the list of tensors too");
+  verb.flag("--tensors", options->format.tensors, "also list the tensors");
   verb.flag("--all", options->format.all, "arrays and texts in full, and all tensors");
   verb.flag("--json", options->json, "one JSON object");
   verb.run([options] {

@@ -150,20 +150,21 @@ int perplexity(const PerplexityVerb& options) {
 
 void add_perplexity(Verb program) {
   const auto options = std::make_shared<PerplexityVerb>();
-  Verb verb = program.verb("perplexity", "How well a model foresees a text");
+  Verb verb = program.verb("perplexity", "Measure how well a model predicts a text");
   verb.option("MODEL", options->model, "a .gguf file, or a model's name").required();
   verb.option("-f,--file", options->text, "the text; - is stdin").type_name("FILE").required();
-  verb.option("--against", options->against, "another model: how far the forecasts differ")
+  verb.option("--against", options->against, "another model, to measure the divergence from")
       .type_name("MODEL");
-  verb.option("--context", options->score.context, "tokens of a window; default 512")
+  verb.option("--context", options->score.context, "tokens per window; default 512")
       .range(2, 1 << 24);
   verb.option("--stride", options->score.stride,
-              "tokens that each window scores behind the first; default half of it")
+              "tokens that each window after the first scores; default: half a window")
       .range(1, 1 << 24);
   verb.flag("--halves", options->score.halves,
-            "windows as llama-perplexity takes them: side by side, BOS in the place of each one's "
-            "first token, the second half scored");
-  verb.option("--tokens", options->score.max_tokens, "of the text, at most; default all")
+            "windows as in llama-perplexity: adjacent, each starting with BOS in place of its "
+            "first token, with the second half scored");
+  verb.option("--tokens", options->score.max_tokens,
+              "use at most this many tokens of the text; default all")
       .range(int64_t{1}, int64_t{1} << 40);
   verb.option("--kv-type", options->kv_type, "f16, bf16, q8_0 or f32");
   verb.option("--device", options->device.device, "cpu or cuda:N; default: the CPU")

@@ -124,7 +124,7 @@ int plan(const PlanVerb& options) {
 void add_plan(Verb program) {
   const auto options = std::make_shared<PlanVerb>();
   engine::EngineConfig& engine = options->question.engine;
-  Verb verb = program.verb("plan", "What serving a model takes and brings, unloaded");
+  Verb verb = program.verb("plan", "Estimate memory and speed of a model without loading it");
   verb.option("FILE", options->file, "a .gguf file, or a model's name");
   std::string shapes;
   for (const models::ModelShape& shape : models::named_shapes()) {
@@ -132,35 +132,36 @@ void add_plan(Verb program) {
   }
   verb.option("--shape", options->shape, "a model of this shape instead: " + shapes)
       .type_name("NAME");
-  verb.option("--type", options->type, "of the shape's weights, or a mix as Q4_K_M; default Q8_0")
+  verb.option("--type", options->type,
+              "weight type of the shape, or a mix such as Q4_K_M; default Q8_0")
       .type_name("T");
-  verb.option("--context", options->context,
-              "tokens that each sequence has; default 1024 or the model's")
+  verb.option("--context", options->context, "tokens per sequence; default 1024 or the model's")
       .range(1, 1 << 24);
-  verb.option("--memory", options->memory, "of the device; default: what is free here")
+  verb.option("--memory", options->memory, "the device's memory; default: free memory here")
       .type_name("BYTES");
   verb.option("--bandwidth", options->bandwidth,
-              "of reading; default: measured, where --flops is not given either")
+              "read bandwidth; default: measured here, unless --flops is given")
       .type_name("BYTES/S");
-  verb.option("--flops", options->flops, "operations per second; default: as above")
+  verb.option("--flops", options->flops, "operations per second; default: as for --bandwidth")
       .type_name("OP/S");
-  verb.option("--draft", options->draft, "a small model that guesses: a file or name")
-      .type_name("MODEL");
-  verb.option("--guesses", options->question.guess_width, "tokens guessed a step; default 4")
+  verb.option("--draft", options->draft, "a draft model: a file or name").type_name("MODEL");
+  verb.option("--guesses", options->question.guess_width, "tokens drafted per step; default 4")
       .range(1, 32);
   verb.option("--acceptance", options->question.acceptance,
-              "chance that a guess is right; default 0.8")
+              "probability that a drafted token is accepted; default 0.8")
       .range(0.0, 1.0);
   verb.option("--kv-type", options->kv_type, "f16, bf16, q8_0 or f32");
-  verb.option("--kv-bytes", options->kv_bytes, "memory for KV; default: chosen").type_name("BYTES");
+  verb.option("--kv-bytes", options->kv_bytes,
+              "memory for KV; default: chosen from the model and the free memory")
+      .type_name("BYTES");
   verb.option("--prefix-ram-bytes", options->prefix_ram,
               "on a GPU: host memory for prefixes; default 4GiB")
       .type_name("BYTES");
-  verb.option("--max-seqs", engine.scheduler.max_seqs, "sequences at once; default 64");
+  verb.option("--max-seqs", engine.scheduler.max_seqs, "concurrent sequences; default 64");
   verb.option("--max-step-tokens", engine.scheduler.max_step_tokens,
               "rows of one step; default 512");
-  verb.option("--context-length", engine.context_length, "that is served; default: the model's");
-  verb.option("--read-mib", options->read_mib, "size of what is read for the bandwidth")
+  verb.option("--context-length", engine.context_length, "context to serve; default: the model's");
+  verb.option("--read-mib", options->read_mib, "MiB to read for measuring the bandwidth")
       .range(1, 1 << 16);
   verb.option("--device", options->device.device, "cpu or cuda:N; default: the CPU")
       .type_name("NAME");
