@@ -1,6 +1,6 @@
 #pragma once
-// Programs that tests start with an environment of their own still need what the sanitizers were
-// told: where the suppressions are, and that a report is a failure.
+// Programs that tests start with their own environment still need the sanitizers' options: the
+// suppressions, and that a report is a failure.
 
 #include <cstdlib>
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace hearth::tests {
 
-/// "ASAN_OPTIONS=..." and the like, as far as they are set for this process.
+/// "ASAN_OPTIONS=..." and similar variables that are set for this process.
 inline std::vector<std::string> sanitizer_variables() {
   std::vector<std::string> variables;
   for (const char* name : {"ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"}) {

@@ -1,5 +1,5 @@
 #pragma once
-// Tests that need what this machine may lack are shown as skipped, with the reason.
+// Tests that need something this machine may lack are shown as skipped, with the reason.
 
 #include <cstdint>
 #include <cstdio>
@@ -16,8 +16,8 @@
 
 namespace hearth::tests {
 
-/// A file below HEARTH_TEST_DATA (real models, tokenizers, corpus), or an empty path where the
-/// variable is unset or the file absent: then HEARTH_SKIP.
+/// A file below HEARTH_TEST_DATA (real models, tokenizers, corpus), or an empty path if the
+/// variable is unset or the file missing: then use HEARTH_SKIP.
 inline std::filesystem::path test_data(const std::string& relative) {
   const char* root = std::getenv("HEARTH_TEST_DATA");
   if (root == nullptr || *root == '\0') return {};
@@ -25,14 +25,14 @@ inline std::filesystem::path test_data(const std::string& relative) {
   return std::filesystem::exists(path) ? path : std::filesystem::path{};
 }
 
-/// Counts are reduced by default and full under HEARTH_TEST_FULL=1 (tests/run.sh --full).
+/// Counts are reduced by default and full with HEARTH_TEST_FULL=1 (tests/run.sh --full).
 inline bool full_counts() {
   const char* full = std::getenv("HEARTH_TEST_FULL");
   return full != nullptr && *full == '1';
 }
 
 /// First of the seeds that random tests try in addition to their fixed ones; 0: none. .ci/run sets
-/// HEARTH_NIGHT_SEED to the day, so that each night tries others.
+/// HEARTH_NIGHT_SEED to the date, so that each night tries others.
 inline uint64_t night_seed() {
   const char* night = std::getenv("HEARTH_NIGHT_SEED");
   return night != nullptr ? std::strtoull(night, nullptr, 10) * 100'000 : 0;

@@ -1,5 +1,6 @@
 #pragma once
-// A directory of a test's own, gone with it. Short, since socket paths end at 107 bytes.
+// A test's own directory, removed at its end. Its path is short, since socket paths end at 107
+// bytes.
 
 #include <stdlib.h>
 

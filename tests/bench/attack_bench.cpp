@@ -58,7 +58,7 @@ ipc::GenerateRequest request_for(int32_t max_tokens, uint64_t seed) {
   return request;
 }
 
-/// What the first user sees.
+/// What the first user measures.
 struct Seen {
   std::vector<double> first_token_ms;
   std::vector<double> gap_ms;  ///< between two parts of a stream
@@ -117,7 +117,7 @@ Seen measure(const Daemon& daemon, milliseconds length) {
   return seen;
 }
 
-/// A process of the other user's, killed at the end.
+/// A process of the other user, killed at the end.
 class Attacker {
  public:
   Attacker(const Attack& attack, const fs::path& runtime) : pid_(::fork()) {
@@ -141,7 +141,7 @@ class Attacker {
   pid_t pid_;
 };
 
-/// The other user may connect, as a member of the daemon's group could.
+/// Lets the other user connect, as a member of the daemon's group could.
 void let_in(const fs::path& dir, const fs::path& runtime) {
   if (::geteuid() != 0) return;
   const auto give = [](const fs::path& path) {
@@ -181,7 +181,7 @@ int run(const Lengths& lengths, const std::string& only) {
   const int64_t idle = resident_bytes(daemon.pid());
   for (const Attack& attack : attacks()) {
     if (!only.empty() && only != attack.name) continue;
-    // Before each: the machine changes meanwhile.
+    // Before each: the machine's speed changes meanwhile.
     const Seen calm = measure(daemon, lengths.measured);
     print("undisturbed", calm, calm, idle, std::nullopt);
     Seen seen;

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A connection that cannot be made is -1: places are bounded, and an attack goes on.
+/// -1 if the connection cannot be made: connections are bounded, and an attack continues.
 int connect_to(const fs::path& socket) {
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   sockaddr_un address{};
@@ -30,13 +30,13 @@ int connect_to(const fs::path& socket) {
   return -1;
 }
 
-/// Bytes to be sent on a connection again and again, as far as it takes them.
+/// Bytes to send on a connection repeatedly, as far as it accepts them.
 struct Sender {
   int fd = -1;
   std::string first{};  ///< once
-  std::string again{};  ///< without end
+  std::string again{};  ///< repeatedly
   bool reads = true;
-  size_t most = SIZE_MAX;  ///< of all
+  size_t most = SIZE_MAX;  ///< of all connections
   size_t sent = 0;
 };
 
@@ -52,7 +52,7 @@ bool send_more(Sender& sender) {
   return n > 0 || errno == EAGAIN;
 }
 
-/// Keeps `count` connections that send what `make` returns, and opens those anew that end.
+/// Keeps `count` connections that send what `make` returns, and reopens those that end.
 template <class Make>
 [[noreturn]] void keep_sending(const fs::path& socket, size_t count, Make make) {
   std::vector<Sender> senders(count);
@@ -133,7 +133,7 @@ std::string tokenize_json(size_t bytes) {
   return R"({"verb":"tokenize","text":")" + words(bytes) + "\"}";
 }
 
-// 1.9 million ids, since more values are refused early.
+// 1.9 million ids, since requests with more values are refused early.
 std::string ids_json(std::string_view begin) {
   std::string out(begin);
   out += "[";
@@ -150,7 +150,7 @@ void tokenize(const fs::path& runtime) {
                [&](size_t) { return Sender{.first = hands("DEALER"), .again = again}; });
 }
 
-// As long as a text may be for a model of a short context, so that it is tokenized.
+// As long as a text may be for a model with a short context, so that it is tokenized.
 void short_tokenize(const fs::path& runtime) {
   const std::string again = message(tokenize_json(6'000));
   keep_sending(ipc::api_socket(runtime), 40,

@@ -1,6 +1,6 @@
 #pragma once
 // What a user may do to the daemon's sockets to disturb others. Each attack runs in a process of
-// that user's until it is killed.
+// that user until it is killed.
 
 #include <filesystem>
 #include <span>

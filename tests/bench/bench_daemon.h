@@ -1,5 +1,5 @@
 #pragma once
-// The real hearthd of this build, for programs that measure it.
+// The real hearthd of this build, for benchmarks.
 
 #include <sys/types.h>
 
@@ -13,13 +13,13 @@
 namespace hearth::bench {
 
 int64_t now_us();
-/// The value below which `share` of them are; 0 of none.
+/// The quantile at `share`; 0 of no values.
 double quantile(std::vector<double> values, double share);
 int64_t resident_bytes(pid_t pid);
 
 class Daemon {
  public:
-  /// On the directories run, models and state of `dir`. Waits until it answers.
+  /// Uses the directories run, models and state of `dir`. Waits until the daemon answers.
   Daemon(const std::filesystem::path& dir, const std::vector<std::string>& settings);
   ~Daemon();  // kills it
   Daemon(const Daemon&) = delete;

@@ -54,7 +54,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Nanoseconds that the threads of a process ran for which `counts(name, is_main)`.
+/// CPU time in nanoseconds of the process's threads for which `counts(name, is_main)`.
 template <class Counts>
 int64_t cpu_ns(pid_t pid, Counts counts) {
   int64_t total = 0;
@@ -81,7 +81,7 @@ ipc::GenerateRequest request_for(const std::string& model, int32_t max_tokens, i
   return request;
 }
 
-/// From sending to the first delta, ms; the request is followed to its end.
+/// From sending to the first delta, ms; reads the request to its end.
 double first_token_ms(ipc::Client& client, const ipc::GenerateRequest& request) {
   const int64_t begin_us = now_us();
   int64_t first_us = 0;
@@ -114,7 +114,7 @@ std::vector<double> round_trips(const std::string& endpoint, const std::string& 
   return us;
 }
 
-/// A process that sends everything back, until it is killed.
+/// A process that echoes everything until it is killed.
 pid_t start_echo(const std::string& endpoint) {
   const pid_t pid = ::fork();
   if (pid != 0) return pid;
@@ -136,7 +136,7 @@ void measure_health(const Daemon& daemon, const fs::path& dir, int rounds) {
   while (!fs::exists(dir / "echo.sock")) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const std::string api = *ipc::ipc_endpoint(ipc::api_socket(daemon.runtime()));
   std::vector<double> ours, bare;
-  for (int part = 0; part < 4; ++part) {  // in turn: the machine changes meanwhile
+  for (int part = 0; part < 4; ++part) {  // in turn: the machine's speed changes meanwhile
     for (const double us : round_trips(api, json, rounds / 4)) ours.push_back(us);
     for (const double us : round_trips(echo, json, rounds / 4)) bare.push_back(us);
   }
@@ -186,7 +186,7 @@ void measure_tokens(const Daemon& daemon, int streams, int32_t tokens) {
       broker, door, broker + door, count, deltas, static_cast<double>(count) / seconds, streams);
 }
 
-/// A connection that has asked for a stream; `more`: members of the request.
+/// A connection that has requested a stream; `more`: members of the request.
 int ask_for_stream(const Daemon& daemon, const std::string& model, int32_t tokens, int32_t salt,
                    std::string_view more = "") {
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -252,11 +252,11 @@ void measure_sse(const Daemon& daemon, const std::string& model, int streams, in
 
 struct Beside {
   double grown_kib = 0;     ///< the broker's resident memory, at most
-  double tokens_per_s = 0;  ///< of those who read beside it
+  double tokens_per_s = 0;  ///< of the other readers
 };
 
-/// A stream of 16 samples with 20 log probabilities a token, which is read, or is not; and four
-/// others beside it.
+/// A stream of 16 samples with 20 log probabilities per token, read or not read; and four other
+/// streams at the same time.
 Beside run_beside(const Daemon& daemon, bool reads, int32_t tokens) {
   ipc::Client client = daemon.connect();
   const int64_t before = resident_bytes(daemon.pid());
@@ -270,12 +270,12 @@ Beside run_beside(const Daemon& daemon, bool reads, int32_t tokens) {
   int live = kOthers;
   double seconds = 0;
   std::vector<char> buffer(1 << 16);
-  // One that stalls need not be behind far enough to be given up, so nobody waits for that.
+  // A stalled reader may not be slow enough to be disconnected, so its end is not waited for.
   for (bool open = true; (open && reads) || live > 0;) {
     pollfd item{.fd = fd, .events = static_cast<short>(reads ? POLLIN : 0), .revents = 0};
     while (open && ::poll(&item, 1, 0) > 0) {
       if (reads && ::recv(fd, buffer.data(), buffer.size(), 0) > 0) continue;
-      open = false;  // its end, or given up
+      open = false;  // it ended or was disconnected
     }
     most = std::max(most, resident_bytes(daemon.pid()));
     const Result<std::optional<ipc::Arrival>> arrival = client.next(1);
@@ -289,7 +289,7 @@ Beside run_beside(const Daemon& daemon, bool reads, int32_t tokens) {
 }
 
 void measure_stall(const Daemon& daemon, int rounds, int32_t tokens) {
-  (void)run_beside(daemon, true, tokens);  // what the first such request leaves behind
+  (void)run_beside(daemon, true, tokens);  // memory that the first such request leaves allocated
   for (int round = 0; round < rounds; ++round) {
     const Beside reads = run_beside(daemon, true, tokens);
     const Beside stalls = run_beside(daemon, false, tokens);
@@ -328,7 +328,7 @@ void measure_flood(const Daemon& daemon, int requests, int64_t within_us) {
       ++sent;
     }
     ipc::PollItem item{.socket = &*socket};
-    // It sleeps between what it sends: to look all the time is to take a core from the daemon.
+    // Sleeps between messages: polling would take a core from the daemon.
     ipc::poll({&item, 1}, sent < requests ? 1 : 100);
     ipc::Message message;
     while (socket->receive(message) == ipc::ReceiveOutcome::kReceived) {
@@ -387,7 +387,7 @@ double read_ms(const fs::path& file) {
   return static_cast<double>(now_us() - begin_us) / 1000.0;
 }
 
-/// Into memory that was not touched before, as a load's is.
+/// Into untouched memory, as a load does.
 double copy_ms(size_t bytes, const std::vector<char>& from) {
   const int64_t begin_us = now_us();
   const auto to = std::make_unique_for_overwrite<char[]>(bytes);
@@ -452,7 +452,7 @@ int run(Part part, const std::string& shape_name) {
   {
     const Daemon daemon(dir, {"limits.max_requests=256", "limits.max_requests_per_owner=256",
                               "worker.kv_bytes=67108864", "limits.max_resident=3",
-                              // What is kept for `attach` is kept of everybody, stalled or not.
+                              // Replay logs for `attach` are kept for every client, stalled or not.
                               part == Part::kStall ? "limits.attach_bytes_per_owner=0"
                                                    : "limits.attach_bytes_per_owner=8388608"});
     for (int round = 0; part == Part::kTokens && round < 5; ++round) {

@@ -73,7 +73,7 @@ DeviceBuffer take(const OpTable& ops, size_t bytes) {
   return std::move(buffer).value();
 }
 
-/// A batch over `num_seqs` sequences of one context, `queries` rows each, blocks in order.
+/// A batch of `num_seqs` sequences with one context length, `queries` rows each, blocks in order.
 struct Step {
   std::vector<int32_t> positions, seq_idx, query_start{0}, context_len, blocks, slots, outputs;
   std::vector<GroupIndex> groups;
@@ -109,9 +109,9 @@ void bench_matmul(const Bench& bench, DType dtype, int64_t cols, int64_t rows) {
   const OpTable& ops = bench.ops;
   const size_t bytes = bytes_of(dtype, static_cast<uint64_t>(rows * cols));
   std::vector<std::byte> stored(bytes);
-  // Of all bytes below 61 no half is infinite or a NaN.
+  // With all bytes below 61 no half is infinite or a NaN.
   for (size_t i = 0; i < bytes; ++i) stored[i] = static_cast<std::byte>(i % 61);
-  // Exponents about 2^-8 in place of ones whose products are subnormal, which is slow.
+  // Exponents about 2^-8 instead of ones whose products are subnormal, which are slow.
   for (size_t i = 0; i < bytes && dtype == DType::kMXFP4; i += 17) stored[i] = std::byte{120};
   const HostTensor tensor{"bench", dtype, rows, cols, stored};
   std::vector<std::unique_ptr<Weight>> copies;
@@ -151,13 +151,13 @@ void bench_attention(const Bench& bench, DType kv_type, int32_t num_seqs, int32_
   constexpr int32_t kHeadDim = 64;
   const OpTable& ops = bench.ops;
   const Step step(num_seqs, context, queries);
-  // A block holds all layers, as a model's does: calls walk over them.
+  // A block holds all layers, as a model's does: calls use one after the other.
   const size_t layers = bench.smoke ? 2 : 16;
   const int64_t layer_bytes = kv_layer_bytes(kv_type, 16, kKvHeads, kHeadDim);
   const int64_t block_bytes = layer_bytes * static_cast<int64_t>(layers);
   const auto seen_bytes = static_cast<size_t>(layer_bytes) * step.blocks.size();
   const DeviceBuffer pool = take(ops, seen_bytes * layers);
-  // Every f16 a small normal number, scales of q8_0 too.
+  // Every f16 is a small normal number, and so are the scales of q8_0.
   std::fill_n(pool.as<uint16_t>(), pool.size() / 2, uint16_t{0x2c01});
   const int64_t width = kHeads * kHeadDim;
   const int32_t tokens = step.index.num_tokens;
@@ -176,7 +176,7 @@ void bench_attention(const Bench& bench, DType kv_type, int32_t num_seqs, int32_
                    .scale = 0.125f,
                    .out = {out.data(), DType::kF32, tokens, width, width}});
   });
-  double pairs = 0;  // of a query and a position it sees
+  double pairs = 0;  // per query and position it attends to
   for (const int32_t position : step.positions) pairs += position + 1;
   bench.report(fmt::format("attention {} {}x{} queries, context {}", info(kv_type).name, num_seqs,
                            queries, context),

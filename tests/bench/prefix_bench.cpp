@@ -57,7 +57,7 @@ double median(std::vector<double> values) {
 
 enum class Cache { kOff, kMemory, kDisk };
 
-/// An engine on its thread, with or without a store on its own.
+/// An engine on its own thread, with or without a store.
 class Rig {
  public:
   Rig(const fs::path& model_file, const fs::path& folder, Cache cache, uint64_t kv_bytes,
@@ -94,7 +94,7 @@ class Rig {
           [this](engine::StoreReply reply) { engine_->inbox().post(std::move(reply)); });
     }
     thread_ = std::thread([this] { engine_->run(); });
-    // A worker is ready when its store is, too.
+    // A worker is ready only when its store is.
     while (cache == Cache::kDisk && store().state != engine::StoreState::kWriting) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -106,7 +106,8 @@ class Rig {
   Rig(const Rig&) = delete;
   Rig& operator=(const Rig&) = delete;
 
-  /// `known` tokens that are the same for one `chain`, then `fresh` that never were before.
+  /// `known` tokens that are the same for one `chain`, then `fresh` tokens that never occurred
+  /// before.
   void post(uint64_t chain, int32_t known, int32_t fresh, int32_t max_tokens,
             const char* owner = "bench") {
     Request request;
@@ -126,7 +127,7 @@ class Rig {
     add(++never, fresh);
     engine_->inbox().post(std::move(request));
   }
-  /// Until so many have ended.
+  /// Until this many have ended.
   std::vector<RequestDoneEvent> wait(int count) {
     std::vector<RequestDoneEvent> out;
     while (static_cast<int>(out.size()) < count) {
@@ -141,7 +142,7 @@ class Rig {
     }
     return out;
   }
-  /// Until a prompt of so many stored tokens is on disk, `count` times more than before.
+  /// Until a prompt with this many stored tokens is on disk, `count` times more than before.
   void wait_until_written(int count, int32_t tokens) {
     const int32_t blocks = tokens / 16;
     const int32_t chunk = engine_->kv_layout().chunk_blocks();
@@ -178,7 +179,7 @@ class Rig {
   SteadyClock clock_;
   Mailbox<engine::StoreCommand> commands_{1 << 16};
   std::unique_ptr<Engine> engine_;
-  std::unique_ptr<engine::StoreThread> store_;  ///< ends first, having written what was offered
+  std::unique_ptr<engine::StoreThread> store_;  ///< ends first, after writing what was offered
   std::thread thread_;
   engine::RequestId next_id_ = 1;
   uint64_t expected_chunks_ = 0;
@@ -267,11 +268,11 @@ void measure_no_hits(const Setup& setup) {
   std::vector<std::unique_ptr<Rig>> rigs;
   for (const auto& [name, cache] : kinds) rigs.push_back(setup.start(cache));
   std::vector<std::vector<double>> rates(rigs.size());
-  // Short turns: a machine that is not quite quiet changes its pace within seconds.
+  // Short rounds: the speed of a machine that is not quiet changes within seconds.
   constexpr int32_t kOutput = 16;
   const int32_t prompt = setup.known / 16;
   for (int round = 0; round < setup.rounds; ++round) {
-    // In turns, each first once in three rounds: what else the machine does hits all of them.
+    // In turns, each first once in three rounds: disturbances affect all of them.
     for (size_t turn = 0; turn < rigs.size(); ++turn) {
       const size_t i = (turn + static_cast<size_t>(round)) % rigs.size();
       const auto begin = std::chrono::steady_clock::now();
@@ -286,9 +287,9 @@ void measure_no_hits(const Setup& setup) {
     }
     fmt::print("  round {}: off {:.1f}, memory {:.1f}, disk {:.1f} tokens/s\n", round + 1,
                rates[0].back(), rates[1].back(), rates[2].back());
-    std::fflush(stdout);  // whoever gives it a minute may end it before the last round
+    std::fflush(stdout);  // limited to a minute, it may end before the last round
   }
-  std::vector<double> of_off[2];  // each round's rate over that of the cache switched off
+  std::vector<double> of_off[2];  // each round's rate over that with the cache off
   for (size_t round = 0; round < rates[0].size(); ++round) {
     for (size_t i = 0; i < 2; ++i) of_off[i].push_back(rates[i + 1][round] / rates[0][round]);
   }
@@ -299,8 +300,8 @@ void measure_no_hits(const Setup& setup) {
       rigs[2]->chunks_dropped(), median(of_off[0]), median(of_off[1]));
 }
 
-/// What one owner can learn of another's prompts by time: he asks for prompts that the other has
-/// asked for, and for others, in turns, and compares. AUC: how often a guessed one was faster.
+/// What an owner can learn of another's prompts from times: it requests prompts that the other has
+/// requested, and others, in turns, and compares. AUC: how often a guessed prompt was faster.
 void measure_owners(const Setup& setup, int count) {
   const auto rig = setup.start(Cache::kDisk);
   constexpr int32_t kPrompt = 64;
@@ -318,7 +319,7 @@ void measure_owners(const Setup& setup, int count) {
       hits += done.cached_tokens;
       return done.ttft_us;
     };
-    // Which goes first alternates: the second of two may find warmer caches.
+    // The order alternates: the second of two may find warmer caches.
     if (i % 2 == 0) guessed.push_back(ask(chain_of(i)));
     random.push_back(ask(chain_of(count + i)));
     if (i % 2 != 0) guessed.push_back(ask(chain_of(i)));
@@ -331,7 +332,7 @@ void measure_owners(const Setup& setup, int count) {
              count, hits, faster / count / count);
 }
 
-/// Opens as a process that has just started does.
+/// Opens the store as a new process does.
 std::unique_ptr<engine::SqliteStore> open_store(const fs::path& folder,
                                                 const engine::KvLayout& layout) {
   engine::SqliteStoreConfig config;
@@ -412,7 +413,7 @@ void measure_reopen(const Setup& setup, int kills) {
       static_cast<double>(wal_bytes_max) / (1 << 20));
 }
 
-/// A model of random weights in the folder. The error is printed.
+/// Writes a model with random weights to the folder. Prints an error.
 bool write_model(Setup& setup, std::string_view shape_name, std::string_view type_name) {
   const auto found = models::find_shape(shape_name);
   const auto type = models::parse_weight_type(type_name);
@@ -422,7 +423,7 @@ bool write_model(Setup& setup, std::string_view shape_name, std::string_view typ
   }
   setup.model = setup.folder / "model.gguf";
   setup.vocab = found->vocab;
-  // Room for every prompt of a round, so that nothing is evicted on its way to the store.
+  // Room for every prompt of a round, so that nothing is evicted before the store has written it.
   const uint64_t token_bytes = 2ull * 2 * static_cast<uint64_t>(found->layers) *
                                static_cast<uint64_t>(found->kv_heads) *
                                static_cast<uint64_t>(found->head_dim);
@@ -447,7 +448,7 @@ int run(bool smoke, std::string_view model, std::string_view type_name, std::str
     setup.prompts = 2;
   }
   const auto wants = [&](std::string_view what) { return part == "all" || part == what; };
-  // First: where a process forks there is one thread.
+  // First, because a process with threads must not fork.
   if (wants("reopen")) measure_reopen(setup, smoke ? 2 : 10 * rounds);
   if (part == "reopen") return 0;
   if (model.ends_with(".gguf")) {

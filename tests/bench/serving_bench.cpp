@@ -45,7 +45,7 @@ struct Seen {
   bool ended = false;
 };
 
-/// An engine stepped by this thread, and what its events said when.
+/// An engine stepped by this thread, and the times of its events.
 class Rig {
  public:
   Rig(const std::filesystem::path& file, int32_t vocab) : vocab_(vocab) {
@@ -56,7 +56,7 @@ class Rig {
     auto model = models::load_model(*parsed, *ops, {});
     HEARTH_CHECK(model.ok(), "{}", model.error().message);
     EngineConfig config;
-    config.prefix_cache = false;  // random prompts share nothing; nothing shall be saved by luck
+    config.prefix_cache = false;  // random prompts share no prefix
     config.speculation.enabled = false;
     config.scheduler.max_seqs = 16;
     auto made = Engine::create(config, *ops, std::move(model).value(), clock_);
@@ -168,7 +168,7 @@ void measure_cancel(Rig& rig, int32_t prompt_tokens, int rounds) {
     HEARTH_CHECK(rig.blocks_used() > 0);
     const int64_t begin_us = rig.now_us();
     rig.cancel(id);
-    // The worst moment: the cancel arrives when a step has just begun.
+    // The worst case: the cancel arrives when a step has just begun.
     while (rig.blocks_used() > 0) rig.step();
     ms.push_back(static_cast<double>(rig.now_us() - begin_us) / 1000);
   }

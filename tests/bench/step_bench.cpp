@@ -36,18 +36,17 @@ double us_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::micro>(passed).count();
 }
 
-/// Of this thread: other programs do not lengthen it.
+/// Of this thread, so that other programs do not lengthen it.
 double cpu_us() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) / 1e3;
 }
 
-/// Has the KV shape of a 1.2 B model, and says token 1 whatever it is asked.
+/// Has the KV shape of a 1.2 B model and always generates token 1.
 class IdleModel final : public models::Model {
  public:
-  /// `small_kv`: blocks of next to no bytes, so that there can be many. `step_us`: how long each
-  /// forward pass keeps its thread.
+  /// `small_kv`: tiny blocks, so that there can be many. `step_us`: duration of each forward pass.
   explicit IdleModel(bool small_kv = false, double step_us = 0, double* forward_us = nullptr)
       : step_us_(step_us), forward_us_(forward_us) {
     info_.name = info_.fingerprint = "idle";
@@ -73,7 +72,7 @@ class IdleModel final : public models::Model {
  private:
   models::ModelInfo info_;
   double step_us_;
-  double* forward_us_;  ///< where to say what a pass took; null: nowhere
+  double* forward_us_;  ///< receives the duration of each pass; null: unused
 };
 
 void print(std::string_view what, std::vector<double> us) {
@@ -85,7 +84,7 @@ void print(std::string_view what, std::vector<double> us) {
              at(0.99), us.size());
 }
 
-/// An engine that decodes `sequences` forever, and whose prompts are all in.
+/// An engine that decodes `sequences` forever, with all prompts computed.
 std::unique_ptr<engine::Engine> decoding_engine(const engine::EngineConfig& config,
                                                 std::unique_ptr<IdleModel> model,
                                                 const Clock& clock, int32_t sequences,

@@ -34,7 +34,7 @@ using models::Tokenizer;
 
 constexpr size_t kMiB = size_t{1} << 20;
 
-/// Words drawn so that few are frequent and most are rare, as in language.
+/// Words with the frequencies of language: few are frequent and most are rare.
 std::string synthetic_text(size_t bytes) {
   std::mt19937 random(1);
   std::vector<std::string> words;
@@ -70,8 +70,7 @@ std::string synthetic_text(size_t bytes) {
   return text;
 }
 
-/// CPU time of this thread, which is all that encoding takes: on a busy machine the wall clock
-/// would time the neighbours.
+/// CPU time of this thread: on a busy machine the wall clock would include other programs.
 double cpu_seconds() {
   timespec now = {};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

@@ -1,5 +1,5 @@
-// Steps launched before the tokens of the one before them are known: whatever comes, goes or ends
-// meanwhile, tokens are those of an engine that waits for each step.
+// Steps launched before the tokens of the previous one are known: the tokens equal those of an
+// engine that waits for each step, whatever arrives, leaves or ends meanwhile.
 
 #include <doctest/doctest.h>
 
@@ -34,7 +34,7 @@ engine::EngineConfig config(bool run_ahead) {
   return c;
 }
 
-/// Greedy; with a temperature where the id is even.
+/// Greedy, or with a temperature where the id is even.
 engine::Request request(engine::RequestId id, int32_t prompt, int32_t output) {
   engine::Request r;
   r.id = id;
@@ -80,7 +80,7 @@ OpTable unsure(OpTable ops) {
     real->draw(state, args);
     for (int32_t i = 0; i < args.batch->num_outputs; ++i) {
       if (args.rows[i].position % 5 != 0) continue;
-      // Taken over at the call, as all ordinary memory.
+      // Copied during the call, as all pageable memory.
       const int32_t nothing = kernels::kNotDrawn;
       copy(state, args.tokens + i, &nothing, sizeof nothing);
     }
@@ -106,7 +106,8 @@ TEST_CASE("ahead: most decode steps are launched early and give the same tokens"
   const Outcome got = serve(ops, true);
   CHECK(got.tokens == want.tokens);
   MESSAGE(got.ahead << " of " << got.steps << " steps were launched ahead");
-  CHECK(got.ahead >= 20);  // how prompts are cut, and so how often, depends on the time steps take
+  // How prompts are chunked, and so how often, depends on the duration of steps.
+  CHECK(got.ahead >= 20);
 
   OpTable eager = ops;
   eager.begin_capture = nullptr;
@@ -176,14 +177,14 @@ TEST_CASE("ahead: requests arrive, end by stop tokens and are cancelled in any o
     const auto serve = [&](bool run_ahead) {
       engine::EngineConfig c = config(run_ahead);
       c.scheduler.max_seqs = 3;
-      // Little room: some are preempted, and blocks change hands.
+      // Little memory: some are preempted, and blocks change owners.
       c.kv_bytes = static_cast<uint64_t>(8 * kernels::kv_layer_bytes(DType::kF16, 16, 2, 16));
       Random random(static_cast<uint64_t>(seed));
       EngineRun run(file.file, ops, c);
       for (engine::RequestId id = 1; id <= kLast; ++id) {
         engine::Request r = request(id, 1 + static_cast<int32_t>(random.next() % 34),
                                     1 + static_cast<int32_t>(random.next() % 30));
-        if (id % 3 == 0) r.prompt = request(id - 1, 20, 1).prompt;  // of another's beginning
+        if (id % 3 == 0) r.prompt = request(id - 1, 20, 1).prompt;  // begins like another request
         if (id % 4 == 1) r.stop_ids = {static_cast<int32_t>(random.next() % 96), 5, 6, 7, 8, 9};
         if (id % 5 == 2) r.priority = engine::Priority::kInteractive;
         run.submit(r);
@@ -232,7 +233,7 @@ TEST_CASE("ahead: starts after some steps without drafts, and ends when drafts c
   const Outcome got = serve(true, 0);
   CHECK(got.tokens == want.tokens);
   CHECK(got.ahead > 0);
-  // Who wants guesses verified whatever they cost has each of them verified.
+  // Requests that force verification have each draft verified.
   const Outcome fixed = serve(true, 3);
   CHECK(fixed.tokens == want.tokens);
   CHECK(fixed.ahead == 0);

@@ -1,4 +1,4 @@
-// kv_store and attention against the reference, and their batch invariance by ==.
+// kv_store and attention compared with the reference, and their batch invariance by ==.
 
 #include <cmath>
 #include <map>
@@ -25,7 +25,7 @@ struct Case {
   int32_t window = 0;
   float soft_cap = 0;
   bool sinks = false;
-  bool to_all = false;  ///< as encoders attend
+  bool to_all = false;  ///< as in encoders
   int32_t block_size = 16;
   float q_factor = 1;  ///< of the queries, whose scores are divided by it
 };
@@ -35,7 +35,7 @@ using Outputs = std::map<std::pair<int32_t, int32_t>, std::vector<float>>;
 
 enum class Stream : uint64_t { kQuery, kKey, kValue };
 
-/// A token's numbers depend on its sequence and position alone, not on the step it runs in.
+/// A token's values depend only on its sequence and position, not on the step it runs in.
 std::vector<float> token_rows(const std::vector<SeqPart>& parts, Stream stream, int64_t cols) {
   std::vector<float> rows;
   for (const SeqPart& part : parts) {
@@ -49,7 +49,7 @@ std::vector<float> token_rows(const std::vector<SeqPart>& parts, Stream stream, 
   return rows;
 }
 
-/// A pool whose unused slots hold NaN, sequences in scattered blocks.
+/// A pool whose unused slots hold NaN, with sequences in scattered blocks.
 class Pool {
  public:
   Pool(const OpTable& ops, const Case& c, const std::vector<SeqPart>& parts) : ops_(ops), c_(c) {
@@ -63,7 +63,7 @@ class Pool {
     std::vector<unsigned char> nan(static_cast<size_t>(num_blocks * 2 * layer), 0xff);
     memory_ = upload(ops, nan);
     kv_ = {memory_.data(), 2 * layer, layer, c.kv_type, c.block_size, c.kv_heads, c.head_dim};
-    // Physical blocks in an order that is not the logical one, sequences interleaved.
+    // Physical blocks in another order than the logical one, sequences interleaved.
     std::vector<int32_t> order(static_cast<size_t>(num_blocks));
     std::iota(order.begin(), order.end(), 0);
     Random random(77);
@@ -147,8 +147,8 @@ std::vector<float> flat(const Outputs& outputs) {
 }
 
 /// Weights sum to one and values are of order one: the error is that of exp and of one f32 chain;
-/// on the tensor cores also that of rounded weights, of bf16 that of rounded scores, and of q8_0
-/// that of a V rounded to f16.
+/// on the tensor cores also that of rounded weights, with bf16 that of rounded scores, and with
+/// q8_0 that of V rounded to f16.
 double tolerance(const Case& c) {
   if (c.head_dim % 16 != 0 || c.head_dim > 256) return 3e-6;
   if (c.kv_type == DType::kF16 || c.kv_type == DType::kQ8_0) return 4e-4;
@@ -163,7 +163,7 @@ void same_as_reference(const OpTable& ops, const Case& c, const std::vector<SeqP
   in_every_order([&] { check_close(flat(run(ops, c, parts)), want, tolerance(c)); });
 }
 
-// A decode row, a chunk behind cached tokens, a whole prompt, and one token alone.
+// A decode row, a chunk after cached tokens, a whole prompt, and one token alone.
 const std::vector<SeqPart> kMixed = {{1, 40, 1}, {2, 17, 6}, {3, 0, 19}, {4, 0, 1}};
 
 }  // namespace
@@ -233,7 +233,7 @@ TEST_CASE("attention: a row's value depends on its own sequence alone") {
   HEARTH_CUDA_TABLE(ops);
   const std::vector<Case> cases = {
       {.head_dim = 40},
-      {.kv_heads = 1, .heads = 5, .head_dim = 32, .window = 300},  // three rows a block
+      {.kv_heads = 1, .heads = 5, .head_dim = 32, .window = 300},  // three rows per block
       {.kv_type = DType::kBF16, .kv_heads = 1, .heads = 1, .head_dim = 16},
       {.kv_heads = 1, .heads = 18, .head_dim = 16, .sinks = true},  // two groups of heads
       {.kv_type = DType::kQ8_0, .kv_heads = 1, .heads = 5, .head_dim = 80, .window = 300},
@@ -243,13 +243,13 @@ TEST_CASE("attention: a row's value depends on its own sequence alone") {
   for (const Case& c : cases) {
     CAPTURE(c.head_dim);
     CAPTURE(c.heads);
-    // Together they are rows enough for the kernel that has a row's splits in one block.
+    // Together enough rows for the kernel that keeps a row's splits in one block.
     const std::vector<SeqPart> parts = {{1, 0, 70}, {2, 780, 3}, {3, 20, 9}};
     const Outputs together = run(ops, c, parts);
     for (const SeqPart& part : parts) {
       CHECK(run(ops, c, {part}).at({part.id, part.cached}) == together.at({part.id, part.cached}));
     }
-    // The first sequence once more, in chunks, storing as it goes.
+    // The first sequence again, in chunks, storing KV on the way.
     Pool pool(ops, c, {parts[0]});
     Outputs chunked;
     for (const SeqPart& chunk :

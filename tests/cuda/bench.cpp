@@ -33,12 +33,12 @@ struct Sizes {
   int64_t hidden = 14336;
   int32_t context = 8192;
   int64_t copy_bytes = int64_t{1} << 30;
-  int64_t resident_bytes = int64_t{160} << 20;  // of weights in turn: more than any cache holds
+  int64_t resident_bytes = int64_t{160} << 20;  // of weights in rotation: more than any cache holds
   int32_t long_context = 32768;
   int64_t prefill_rows = 512;
   int64_t calls = 40;  // in one captured run
   int rounds = 7;
-  bool captured = true;  ///< calls of one run as a graph, where launching them would count
+  bool captured = true;  ///< calls of one run as a graph, where launch time would matter
 };
 constexpr Sizes kSmall = {256, 512, 300, 1 << 16, 1, 600, 70, 1, 1, true};
 
@@ -52,7 +52,7 @@ DeviceBuffer allocate(const OpTable& ops, int64_t bytes) {
 }
 
 /// Seconds of one call of `op(i)`, i ascending: the median of captured runs of so many calls that
-/// launching them from the host does not count.
+/// launch time does not matter.
 double time_of(const OpTable& ops, const Sizes& sizes, const std::function<void(int64_t)>& op) {
   using Clock = std::chrono::steady_clock;
   cudaStream_t stream = cuda_state(ops.state.get()).stream.get();
@@ -89,7 +89,7 @@ double time_of(const OpTable& ops, const Sizes& sizes, const std::function<void(
   return seconds[static_cast<size_t>(sizes.rounds / 2)];
 }
 
-/// Bytes read and written per second by copies inside the device.
+/// Bytes read and written per second by copies on the device.
 double copy_rate(const OpTable& ops, const Sizes& sizes) {
   const DeviceBuffer pool = allocate(ops, 2 * sizes.copy_bytes);
   const std::vector<int32_t> src = {0};
@@ -146,7 +146,7 @@ TensorView view_of(const DeviceBuffer& buffer, int64_t rows, int64_t cols) {
   return {buffer.data(), DType::kF32, rows, cols, cols};
 }
 
-/// Numbers in [-1, 1]; zeros would flatter a device.
+/// Numbers in [-1, 1]; zeros would make a device look faster.
 DeviceBuffer random_rows(const OpTable& ops, int64_t count) {
   std::vector<float> values(static_cast<size_t>(count));
   uint32_t seed = 1;
@@ -159,8 +159,8 @@ DeviceBuffer random_rows(const OpTable& ops, int64_t count) {
   return buffer;
 }
 
-/// Bytes of a stored tensor: random codes, and scales that are small numbers because bit 6 of every
-/// byte is clear (of a half's exponent, its second highest).
+/// Bytes of a stored tensor: random codes, and small scales because bit 6 of every byte is clear
+/// (the second highest bit of a half's exponent).
 std::vector<std::byte> random_bytes(DType type, int64_t count) {
   std::vector<std::byte> bytes(bytes_of(type, static_cast<uint64_t>(count)));
   uint32_t seed = 7;
@@ -196,20 +196,21 @@ void bench_matmul(const OpTable& ops, const Sizes& sizes, DType type, int64_t ou
     const DeviceBuffer x = random_rows(ops, rows * inputs);
     const DeviceBuffer out = allocate(ops, rows * outputs * 4);
     Sizes own = sizes;
-    own.captured = rows <= 64;  // as in a model's steps; what fast numerics do for more is not
+    // As in a model's steps; the additional work of fast numerics is not included.
+    own.captured = rows <= 64;
     const double took = time_of(ops, own, [&](int64_t i) {
       const Weight* weight = weights[static_cast<size_t>(i) % weights.size()].get();
       ops.matmul(ops.state.get(), {&index.batch, Rows::kTokens, view_of(x, rows, inputs), weight,
                                    nullptr, view_of(out, rows, outputs)});
     });
-    // The file's bytes count, not what packing makes of them.
+    // Counts the file's bytes, not the packed ones.
     report(fmt::format("matmul {} {} x {}, rows {}", info(type).name, outputs, inputs, rows), took,
            static_cast<double>(bytes.size()), 2.0 * static_cast<double>(outputs * inputs * rows),
            best);
   }
 }
 
-/// `rows` sequences of one row each, or one sequence's last `rows` rows where `prefill`.
+/// `rows` sequences of one row each, or if `prefill` one sequence's last `rows` rows.
 void bench_attention(const OpTable& ops, const Sizes& sizes, DType type, int32_t rows,
                      int32_t context, bool prefill, const Ceilings& best) {
   constexpr int32_t kHeads = 32, kKvHeads = 8, kHeadDim = 128;
@@ -250,7 +251,7 @@ int run(const CudaOptions& options, const Sizes& sizes, bool row_bits) {
              static_cast<double>(ops.device.memory_bytes) / (1 << 30));
   fmt::print("copy: {:.0f} GB/s read and written\n", copy_rate(ops, sizes) / 1e9);
   Ceilings best{.read_bytes_per_s = 1e12, .f32_ops_per_s = 0, .int8_ops_per_s = 0};
-  if (sizes.rounds > 1) {  // minutes where the device is simulated
+  if (sizes.rounds > 1) {  // takes minutes on the shim
     auto measured = measure_cuda_ceilings(ops, size_t{4} << 30);
     HEARTH_CHECK(measured.ok(), "{}", measured.error().message);
     best = *measured;
@@ -260,7 +261,7 @@ int run(const CudaOptions& options, const Sizes& sizes, bool row_bits) {
   }
   if (!ops.device.notice.empty()) fmt::print("{}\n", ops.device.notice);
   if (options.numerics == Numerics::kFast) {
-    // Where it begins to pay (kFastRows), and prefill; few rows are the exact ones.
+    // The threshold (kFastRows), and prefill; few rows use the exact kernels.
     const std::vector<int64_t> many = {
         65, 96, 128, 256, sizes.prefill_rows, 4 * sizes.prefill_rows};
     for (const DType type : {DType::kQ4_K, DType::kQ6_K, DType::kQ8_0, DType::kF16, DType::kBF16}) {

@@ -1,4 +1,4 @@
-// Our declarations of cuBLASLt against the toolkit's: compiling this is the test.
+// Our declarations of cuBLASLt compared with the toolkit's: compiling this is the test.
 
 #include <cublasLt.h>
 

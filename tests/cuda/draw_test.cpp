@@ -1,4 +1,4 @@
-// Tokens picked where the logits are, against the reference: equal, not close.
+// Tokens drawn on the device compared with the reference: equal, not close.
 
 #include "kernels/ops/draw.h"
 
@@ -31,7 +31,7 @@ std::vector<DrawRow> how() {
 
 std::vector<float> logits_of(int64_t vocab, uint64_t seed) {
   std::vector<float> logits = Random(seed).floats((kRows + Step::kSpareRows) * vocab);
-  for (float& logit : logits) logit = std::round(logit * 4096) / 256;  // equals among many
+  for (float& logit : logits) logit = std::round(logit * 4096) / 256;  // equal values among many
   return logits;
 }
 
@@ -75,7 +75,7 @@ Best best(const OpTable& ops, int64_t vocab, const std::vector<float>& values) {
 
 std::vector<int64_t> vocabularies() {
   std::vector<int64_t> all = {1, 2, 63, 65, 300, 4096, 9001};
-  // More runs than the second launch takes at once.
+  // More runs than the second launch processes at once.
   if (kernels::testing::full_counts()) all.push_back(65 * 4096 - 5);
   return all;
 }
@@ -130,7 +130,7 @@ TEST_CASE("draw, best logits: a row with a value that is not finite is left to t
 
 TEST_CASE("draw: where two scores are closer than logarithms are exact, the host draws") {
   HEARTH_CUDA_TABLE(ops);
-  // Logits so large that the noise vanishes in them: all scores are equal.
+  // Logits so large that the noise is rounded away: all scores are equal.
   const std::vector<float> logits((kRows + Step::kSpareRows) * 8, 1e30f);
   const std::vector<int32_t> tokens = drawn(ops, 8, logits);
   CHECK(tokens == drawn(kernels::reference_ops(), 8, logits));
@@ -168,7 +168,7 @@ TEST_CASE("marks: waiting for a mark covers everything enqueued before it") {
   const std::vector<int32_t> want = drawn(kernels::reference_ops(), 300, logits);
   const kernels::HostBuffer rows(ops, count * sizeof(DrawRow));
   std::ranges::copy(how(), rows.as<DrawRow>());
-  // More of them than there are events, each with tokens of its own.
+  // More marks than events, each with its own tokens.
   std::vector<kernels::HostBuffer> tokens;
   std::vector<uint64_t> marks;
   for (int i = 0; i < 40; ++i) {

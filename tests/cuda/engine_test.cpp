@@ -1,5 +1,5 @@
-// The engine on the CUDA table: captured steps say what the same ops say one by one, they are what
-// decoding runs, and the engine goes on where the device or the system has no memory for them.
+// The engine on the CUDA table: captured steps equal the same ops one by one, decoding runs them,
+// and the engine continues when the device or the host has no memory for them.
 
 #include "engine/engine.h"
 
@@ -42,7 +42,7 @@ engine::Request request(engine::RequestId id, int32_t prompt, int32_t output) {
   return r;
 }
 
-/// Five requests that come and go: steps of one to five rows, across the borders of blocks.
+/// Five requests that arrive and end: steps of one to five rows, across block borders.
 std::vector<std::vector<int32_t>> serve(const OpTable& ops) {
   const OwnedFile file = model_file(1);
   EngineRun run(file.file, ops, config());
@@ -70,7 +70,7 @@ OpTable one_by_one(OpTable ops) {
   return ops;
 }
 
-/// A table that is not told which product reads what an op computes.
+/// A table that does not know which product reads an op's output.
 OpTable without_readers(OpTable ops) {
   static void (*rms_norm)(void*, const kernels::RmsNormArgs&);
   static void (*gated)(void*, const kernels::GatedActivationArgs&);
@@ -135,9 +135,9 @@ TEST_CASE("engine: captured steps equal their ops called one by one") {
   CHECK(shim::num_graph_launches() == before);
   const auto captured = serve(ops);
   CHECK(captured == eager);
-  CHECK(shim::num_graph_launches() - before >= 8);  // steps without a part of a prompt
+  CHECK(shim::num_graph_launches() - before >= 8);  // steps without prompt tokens
 
-  // And the logits themselves, to the bit.
+  // The logits are equal, too, to the bit.
   const auto logits_of = [](const OpTable& table) {
     const OwnedFile file = model_file(1);
     auto model = models::load_model(file.file, table, nullptr).value();
@@ -151,7 +151,7 @@ TEST_CASE("engine: captured steps equal their ops called one by one") {
     b.tokens = random_tokens(20, kShape.vocab, 2);
     for (int32_t i = 0; i < 18; ++i) {
       engine::StepPlan step;
-      const int32_t other = i - (i + 1) / 3;  // steps that b was in
+      const int32_t other = i - (i + 1) / 3;  // steps with b in them
       step.rows.push_back({&a, i, 1, i, false});
       if (i % 3 != 1) step.rows.push_back({&b, other, 1, other, false});
       step.num_tokens = step.num_outputs = static_cast<int32_t>(step.rows.size());
@@ -179,7 +179,7 @@ TEST_CASE("engine: norms and activations quantize for the following product, thr
   CHECK(held.logits == want.logits);
   CHECK(run_steps(ops, 2, kSteps).logits == want.logits);  // captured
 
-  // Per layer: two norms and an activation; and the norm before the head.
+  // Per layer two norms and an activation, and the norm before the head.
   CHECK(want.launches - held.launches == kSteps * (2 * 3 + 1));
   const int64_t layer = run_steps(eager, 3, kSteps).launches - held.launches;
   const int64_t layer_apart = run_steps(apart, 3, kSteps).launches - want.launches;
@@ -194,13 +194,13 @@ TEST_CASE("engine: steps are captured again after their scratch moved") {
   const OwnedFile file = model_file(1);
   EngineRun run(file.file, ops, config());
   CHECK(run.ask(request(1, 3, 22)).tokens.at(0) == want.at(0));
-  // Another model's wider weight, as a draft model's may be.
+  // A wider weight of another model, such as a draft model's.
   const auto wider =
       pack(ops, {random_tensor(5, DType::kQ8_0, 16, 8192)}, kernels::WeightRole::kMatmul);
   const int64_t before = shim::num_graph_launches();
   CHECK(run.ask(request(5, 8, 6)).tokens.at(0) == want.at(4));
   CHECK(shim::num_graph_launches() > before);
-  // And where there is no memory for it any more, the step runs all the same.
+  // Without memory for it the step still runs.
   const auto widest =
       pack(ops, {random_tensor(6, DType::kQ8_0, 16, 16384)}, kernels::WeightRole::kMatmul);
   const int64_t refused_from = shim::num_graph_launches();
@@ -222,7 +222,7 @@ TEST_CASE(
   OpTable refusing = ops;
   refusing.allocate_host = [](void*, size_t) -> void* { return nullptr; };
   CHECK(serve(refusing) == want);
-  // Or for a part of what the host and the device share.
+  // Or for a part of the memory shared by host and device.
   static int left;
   static void* (*real)(void*, size_t);
   real = ops.allocate_host;
@@ -274,7 +274,7 @@ TEST_CASE("engine: tokens drawn on the device equal those drawn on the host") {
     CHECK(serve_two(ops) == want);
     CHECK((shim::num_bytes_to_host() == before) == way.on_device);
   }
-  // What needs the logits gets them, beside a row that does not.
+  // A request that needs logits gets them, in a batch with one that does not.
   const auto mixed = [](const OpTable& table) {
     const OwnedFile file = model_file(1);
     EngineRun run(file.file, table, config());

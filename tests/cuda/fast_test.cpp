@@ -1,6 +1,5 @@
 // `--numerics fast` with a cuBLASLt that computes on the CPU: weights unpacked bit for bit,
-// products of every type, rows that f16 does not hold, and a library that is not there or does not
-// play along.
+// products of every type, rows outside the range of f16, and a library that is missing or fails.
 
 #include "kernels/cuda/matmul/fast.cuh"
 
@@ -43,7 +42,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-/// The weights as numbers.
+/// The weights as floats.
 std::vector<float> values_of(const Tensor& tensor) {
   std::vector<float> values(static_cast<size_t>(tensor.rows * tensor.cols));
   const auto count = values.size();
@@ -77,10 +76,10 @@ struct Case {
 
 struct Outcome {
   std::vector<float> got;
-  std::vector<double> want, error;  // error: what roundings may make of it
+  std::vector<double> want, error;  // error: the largest that rounding can cause
 };
 
-/// Runs the product and computes it in double from the weights as numbers.
+/// Runs the product and computes it in double from the weights as floats.
 Outcome run(const OpTable& ops, const Case& c) {
   std::vector<Tensor> parts;
   std::vector<float> weights;
@@ -104,7 +103,7 @@ Outcome run(const OpTable& ops, const Case& c) {
   std::vector<float> x = Random(100).floats(step.bound() * c.cols);
   for (size_t i = 0; i < x.size(); ++i) x[i] *= scale_of(static_cast<int64_t>(i) / c.cols);
   const std::vector<float> residual = Random(900).floats(step.bound() * outputs);
-  // Rows of 16 bytes, as a model's are; rows behind the count may be written here.
+  // Rows of 16 bytes, as in a model; rows past the count may be written here.
   const int64_t stride = (outputs + 3) / 4 * 4;
   std::vector<float> made(static_cast<size_t>(step.bound() * stride), -1234.5f);
   const auto put_residual = [&](std::vector<float>* to) {
@@ -204,7 +203,7 @@ TEST_CASE("fast: every type unpacks to the bits of the reference, rounded to 16 
             const uint16_t want =
                 takes_bf16(type) ? kernels::bf16_from_f32(value) : kernels::f16_from_f32(value);
             if (got[static_cast<size_t>(row * inputs + k)] != want) ++wrong;
-            // These lose nothing.
+            // These are exact.
             if (type == DType::kMXFP4) CHECK(kernels::f32_from_bf16(want) == value);
           }
         }
@@ -246,7 +245,7 @@ TEST_CASE("fast: products of every type, with tails and residuals") {
     const int64_t before = products();
     check(run(ops, {{type}, {45}, cols, 70, Case::kInPlace}));
     CHECK(products() - before == (type == DType::kF32 ? 0 : 1));
-    // As few rows as these are the other kernels'.
+    // Other kernels compute this few rows.
     const int64_t then = products();
     run(ops, {{type}, {45}, cols, 60});
     CHECK(products() == then);
@@ -297,7 +296,7 @@ TEST_CASE("fast: several rounds, and pieces of a weight") {
   check(run(ops, {{DType::kQ8_0}, {20}, 32, kRows, Case::kInPlace}));
   CHECK(products() - before == 2);  // the spare rows of the launch bound are in the second round
   constexpr int64_t kBytes = kernels::kFastWeightBytes;
-  // The pieces as they are cut: all outputs once, in multiples of 16, none beyond the scratch.
+  // The pieces: all outputs once, in multiples of 16, none beyond the scratch.
   for (const int64_t outputs : {1, 128, 6144, 28672, 128256}) {
     for (const int64_t cols : {64, 4096, 14336, 200000}) {
       const kernels::FastPieces pieces(DType::kQ4_K, outputs, cols, kBytes);
@@ -501,7 +500,7 @@ TEST_CASE("fast: any failing call is an error at start and ends the process in a
       shim::fail_call(n, cudaErrorIllegalAddress);
       run(ops, some);
     });
-    // A launch that the library does is its own failure.
+    // A launch inside the library fails as the library's own error.
     const bool named = contains(words, "a kernel accessed memory outside an allocation") ||
                        contains(words, "CUBLAS_STATUS_EXECUTION_FAILED (13): cublasLtMatmul");
     CHECK_MESSAGE(named, n << ": " << words);

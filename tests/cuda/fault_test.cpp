@@ -1,5 +1,5 @@
-// What the CUDA table answers when the machine does not play along: every obstacle by its name,
-// and after the start, an end with a reason.
+// How the CUDA table reacts to failures: every obstacle has a name, and after the start a failure
+// ends the process with a reason.
 
 #include <doctest/doctest.h>
 #include <fmt/core.h>
@@ -69,13 +69,13 @@ TEST_CASE("probe: properties of the device") {
   CHECK(device->memory_free_bytes == kScratch + 5000);
   REQUIRE(table.ok());
   CHECK(table->device.kind == "cuda");
-  CHECK(table->device.memory_free_bytes == 5000);  // beside its own scratch
+  CHECK(table->device.memory_free_bytes == 5000);  // in addition to its own scratch
   CHECK(table->device.variant == "sm_121");
   CHECK(table->numerics_id == "cuda-5-sm121");
 }
 
 TEST_CASE("start: any call may fail, and the error gives the reason") {
-  // Each attempt in a thread of its own: a thread's first use of a device is a call more.
+  // Each attempt in its own thread: a thread's first use of a device makes one more call.
   const auto attempt = [] {
     Result<kernels::OpTable> table = Error{};
     std::thread([&] { table = kernels::cuda_ops({}); }).join();
@@ -244,7 +244,7 @@ TEST_CASE("weights: any refused allocation is an error with sizes, and nothing s
     CHECK(weight.error().code == ErrorCode::kOutOfMemory);
     CHECK(contains(weight.error().message, "bytes on a device with"));
   }
-  CHECK(refusals >= 4);  // two of scratch, two of lists, two segments; a pair is asked for at once
+  CHECK(refusals >= 4);  // two of scratch, two of lists, two segments; a pair is requested at once
   table = Error{};
   CHECK(shim::bytes_in_use() == 0);
 }

@@ -1,5 +1,5 @@
-// fmt's compiled functions inside the program: Debian has them as a shared library only, which a
-// machine with a GPU need not have. The instantiations are those that fmt 9's headers declare
+// fmt's compiled functions inside the program: Debian ships them only as a shared library, which a
+// machine with a GPU may not have. The instantiations are those that fmt 9's headers declare
 // `extern template`.
 
 #include <fmt/format-inl.h>

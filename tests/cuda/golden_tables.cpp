@@ -1,4 +1,4 @@
-// Golden tests on the CUDA table: whole models, word for word, alone, chunked and batched.
+// Golden tests on the CUDA table: whole models, token by token, alone, chunked and batched.
 
 #include <cstdio>
 
@@ -10,7 +10,7 @@ namespace hearth::golden {
 
 std::vector<NamedTable> all_tables() {
 #if defined(HEARTH_SHIM_GOLDEN)
-  // Every thread of every kernel is a fiber: all of it takes two minutes.
+  // Every thread of every kernel is a fiber: the whole run takes two minutes.
   const bool slow = !tests::full_counts();
 #else
   const bool slow = false;

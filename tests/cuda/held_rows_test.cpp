@@ -1,4 +1,4 @@
-// Rows that a norm or an activation leaves quantized for the product behind it: the same bits, a
+// Rows that a norm or an activation leaves quantized for the following product: the same bits, one
 // launch less, and never those of other rows.
 
 #include <algorithm>
@@ -21,10 +21,10 @@ using kernels::WeightRole;
 
 namespace {
 
-constexpr int64_t kWidth = 288;  // no whole number of chunks
+constexpr int64_t kWidth = 288;  // not a whole number of chunks
 constexpr int64_t kOutputs = 40;
 
-/// What the tests compute with: norm, activation and products over rows of one step.
+/// The ops of these tests: norm, activation and products over rows of one step.
 struct Parts {
   Parts(const OpTable& table, int32_t rows, DType type = DType::kQ8_0)
       : ops(table),
@@ -55,7 +55,7 @@ struct Parts {
     const kernels::TensorView to = out.view().columns(0, w->rows);
     ops.matmul(ops.state.get(), {&step.batch(), rows, in.view(), w, nullptr, to});
   }
-  /// All rows, those of a product of fewer as they were.
+  /// All rows; the output rows of a smaller product keep their values.
   std::vector<float> read() const { return out.read(step.num_tokens()); }
 
   const OpTable& ops;
@@ -135,7 +135,7 @@ TEST_CASE("held rows: several products read them, of mixed and of other types") 
     std::vector<std::vector<float>> all;
     for (const Weight* each : {p.weight.get(), p.mixed.get(), p.plain.get()}) {
       p.norm(reader);
-      p.product(p.plain.get());  // in between, one that does not need them
+      p.product(p.plain.get());  // in between, one that does not use them
       p.product(each);
       p.product(each);
       all.push_back(p.read());
@@ -144,7 +144,7 @@ TEST_CASE("held rows: several products read them, of mixed and of other types") 
   };
   const auto want = run(nullptr);
   for (const Weight* reader : {p.weight.get(), p.mixed.get(), p.plain.get(), p.narrow.get()}) {
-    CHECK(run(reader) == want);  // also where the hint was wrong
+    CHECK(run(reader) == want);  // also with a wrong hint
   }
   CHECK(launches([&] {
           p.norm(p.mixed.get());
@@ -197,7 +197,7 @@ TEST_CASE("held rows: forgotten when their rows or the scratch are overwritten")
         ops.add_bias(state, {&p.step.batch(), bias.get(), p.in.view()});
       },
       [&] { p.gated(nullptr); },
-      [&] {  // a product that writes them
+      [&] {  // a product that overwrites them
         ops.matmul(state, {&p.step.batch(), Rows::kTokens, p.out.view(), back.get(), nullptr,
                            p.in.view()});
       },
@@ -219,7 +219,7 @@ TEST_CASE("held rows: forgotten when their rows or the scratch are overwritten")
     CAPTURE(i);
     const auto run = [&](const Weight* reader) {
       p.step.set_counts(6, 3);
-      p.norm(nullptr);  // so that `in` and `out` are the same before
+      p.norm(nullptr);  // so that `in` and `out` keep their addresses
       p.product(p.plain.get());
       p.norm(reader);
       writes[i]();
@@ -235,7 +235,7 @@ TEST_CASE("held rows: not used for other rows, counts or columns") {
   HEARTH_CUDA_TABLE(ops);
   const Parts p(ops, 8);
   const auto run = [&](const Weight* reader) {
-    p.norm(nullptr);  // so that `out` is the same before
+    p.norm(nullptr);  // so that `out` keeps its address
     p.product(p.plain.get());
     p.norm(reader);
     p.product(p.weight.get(), Rows::kOutputs);
@@ -250,7 +250,7 @@ TEST_CASE("held rows: not used for other rows, counts or columns") {
                                  p.narrow.get(), nullptr, p.out.view()});
     const std::vector<float> few = p.read();
     some.insert(some.end(), few.begin(), few.end());
-    // Every other of them.
+    // Every other row.
     kernels::TensorView wide = p.in.view();
     wide.rows /= 2;
     wide.row_stride *= 2;
@@ -269,7 +269,7 @@ TEST_CASE("held rows: not used for other rows, counts or columns") {
 TEST_CASE("held rows: more rows than one round, or many rows with fast numerics, are not held") {
   HEARTH_CUDA_TABLE(ops);
   {
-    const Parts p(ops, static_cast<int32_t>(kernels::kQuantRows));  // the bound is beyond
+    const Parts p(ops, static_cast<int32_t>(kernels::kQuantRows));  // the bound is larger
     p.gated(nullptr);
     p.product(p.weight.get());
     const std::vector<float> want = p.read();
@@ -295,7 +295,7 @@ TEST_CASE("held rows: a captured step uses only its own and replays with other c
   p.product(p.weight.get());
   const std::vector<float> want = p.read();
 
-  p.norm(p.weight.get());  // held, but of before the capture
+  p.norm(p.weight.get());  // held, but from before the capture
   ops.begin_capture(state);
   CHECK(launches([&] { p.product(p.weight.get()); }) == 2);
   const auto alone = ops.end_capture(state);
@@ -305,7 +305,7 @@ TEST_CASE("held rows: a captured step uses only its own and replays with other c
           p.product(p.weight.get());
         }) == 2);
   const auto both = ops.end_capture(state);
-  CHECK(launches([&] { p.product(p.weight.get()); }) == 2);  // nor is one's known behind it
+  CHECK(launches([&] { p.product(p.weight.get()); }) == 2);  // nor is one known after it
 
   for (const int32_t tokens : {7, 3, 1, 7}) {
     p.step.set_counts(tokens, 1);

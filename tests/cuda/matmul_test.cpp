@@ -1,4 +1,4 @@
-// matmul against the reference, and its batch invariance by ==.
+// matmul compared with the reference, and its batch invariance by ==.
 
 #include <algorithm>
 #include <cmath>
@@ -17,12 +17,12 @@ namespace {
 
 struct Case {
   std::vector<DType> types;      // of the joined tensors
-  std::vector<int64_t> outputs;  // of each
+  std::vector<int64_t> outputs;  // of each joined tensor
   int64_t cols;
   int32_t num_rows;
   bool residual = false;  // added in place
   Rows rows = Rows::kTokens;
-  bool exact_inputs = false;  // x are numbers of a few bits
+  bool exact_inputs = false;  // x has values of few bits
 };
 
 std::vector<float> run(const OpTable& ops, const Case& c, WeightRole role = WeightRole::kMatmul) {
@@ -35,7 +35,7 @@ std::vector<float> run(const OpTable& ops, const Case& c, WeightRole role = Weig
   const auto weight = pack(ops, parts, role);
   CHECK(weight->rows == outputs);
   const Step step(ops, c.num_rows);
-  // Each row has its own seed, so that a row's inputs are the same in every step.
+  // Each row has its own seed, so that its inputs are the same in every step.
   std::vector<float> inputs, residual;
   for (int32_t row = 0; row < step.bound(); ++row) {
     std::vector<float> values = Random(100 + static_cast<uint64_t>(row)).floats(c.cols);
@@ -53,8 +53,8 @@ std::vector<float> run(const OpTable& ops, const Case& c, WeightRole role = Weig
   return out.read(c.rows == Rows::kTokens ? step.num_tokens() : step.num_outputs());
 }
 
-/// One rounding per input, values of order one (q8_0: up to 1.3); of weights of 16 bits also that
-/// of x, whose errors are of either sign.
+/// One rounding per input, values of order one (q8_0: up to 1.3); with 16-bit weights also that of
+/// x, whose errors have both signs.
 double tolerance(const Case& c) {
   double rounding = 0;
   for (const DType type : c.exact_inputs ? std::vector<DType>{} : c.types) {
@@ -84,7 +84,7 @@ TEST_CASE("matmul: types, shapes and tails") {
                                           : block == 32 ? std::vector<int64_t>{32, 544, 2336}
                                                         : std::vector<int64_t>{256, 2560};
     for (const int64_t cols : all_cols) {
-      // On the shim tests/op has more of the like; one shape in every order is enough of them.
+      // tests/op has more such cases for the shim; one shape in every order is enough.
       for (const int32_t rows : {1, 6, 35}) {
         const Case c{{type}, {rows == 1 ? 1 : 130}, cols, rows};
         check_close(run(ops, c), run(kernels::reference_ops(), c), tolerance(c));
@@ -107,7 +107,8 @@ TEST_CASE("matmul: inputs that fit in 16 bits are not rounded") {
 
 TEST_CASE("matmul: rows of 16 bits near the limits of the float range") {
   HEARTH_CUDA_TABLE(ops);
-  // Of each size, against the same row of ordinary size: f16 alone would be infinite or zero there.
+  // Rows of each magnitude compared with the same row at ordinary magnitude: f16 alone would
+  // overflow or underflow.
   for (const DType type : {DType::kF16, DType::kBF16}) {
     const auto weight = pack(ops, {random_tensor(60, type, 33, 100)}, WeightRole::kMatmul);
     for (const int32_t rows : {5, 34}) {
@@ -154,7 +155,8 @@ TEST_CASE("matmul: an embedding is also the output head") {
 
 TEST_CASE("matmul: a row's value does not depend on the other rows") {
   HEARTH_CUDA_TABLE(ops);
-  // Inputs of which every part has some, and the last chunk or share is not full where it can be.
+  // Inputs where every part has values, and the last chunk or share is partly filled where
+  // possible.
   const std::vector<DType> some = {DType::kF16,  DType::kBF16, DType::kF32,  DType::kQ8_0,
                                    DType::kQ5_1, DType::kQ4_K, DType::kQ6_K, DType::kIQ4_XS};
   for (const DType type : full_counts() ? weight_types() : some) {

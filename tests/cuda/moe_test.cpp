@@ -1,4 +1,4 @@
-// Mixture of experts against the reference, and its batch invariance by ==.
+// Mixture of experts compared with the reference, and its batch invariance by ==.
 
 #include <algorithm>
 #include <cmath>
@@ -68,7 +68,7 @@ void same_as_reference(const OpTable& ops, const Case& c) {
   CAPTURE(c.tokens);
   const std::vector<float> want = run(kernels::reference_ops(), c);
   double tolerance = 4.0 * 0x1p-24 * double(c.cols);
-  // Inputs are rounded to f16: errors of either sign.
+  // Inputs are rounded to f16: errors have both signs.
   for (const DType type : c.types) {
     if (type == DType::kF16) tolerance = std::max(tolerance, 0x1p-10 * std::sqrt(double(c.cols)));
   }

@@ -1,5 +1,5 @@
-// What rounding to 16 bits costs: the bundled model, whose weights are F16, on CUDA's table against
-// the reference, which rounds nothing but the KV.
+// The cost of rounding to 16 bits: the bundled model, whose weights are F16, on CUDA's table
+// compared with the reference, which rounds only the KV.
 
 #include <doctest/doctest.h>
 
@@ -18,7 +18,7 @@ namespace {
 
 using kernels::DType;
 
-/// From the source tree, or from beside a program that was carried away from it (carry.sh).
+/// From the source tree, or from the folder of a program that was carried elsewhere (carry.sh).
 std::filesystem::path bundled(const std::string& folder, const std::string& name) {
   const std::filesystem::path in_tree = std::filesystem::path(HEARTH_SOURCE_DIR) / folder / name;
   return std::filesystem::exists(in_tree) ? in_tree : tests::test_data("demo/" + name);

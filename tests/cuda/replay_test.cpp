@@ -1,5 +1,5 @@
 // A step's ops can be captured once and launched again with other counts, positions and tables: no
-// op allocates, copies from the host or reads the step's numbers there.
+// op allocates, copies from the host or reads the step's values there.
 
 #include <algorithm>
 

@@ -19,7 +19,7 @@ using kernels::OpTable;
 namespace {
 constexpr int64_t kSpareCols = 5;
 constexpr float kUntouched = -1234.5f;
-constexpr int32_t kNoBlock = 1 << 28;  // reading through it ends the process
+constexpr int32_t kNoBlock = 1 << 28;  // a read through it ends the process
 }  // namespace
 
 uint64_t Random::next() {
@@ -182,7 +182,7 @@ void check_close(const std::vector<float>& got, const std::vector<float>& want, 
   size_t worst = 0;
   double distance = 0;
   for (size_t i = 0; i < got.size(); ++i) {
-    // A NaN on one side only is as far as it gets; on both sides it is agreement.
+    // A NaN on one side only is the largest difference; on both sides it is agreement.
     double d = std::fabs(static_cast<double>(got[i]) - want[i]);
     if (std::isnan(d)) d = std::isnan(got[i]) && std::isnan(want[i]) ? 0 : INFINITY;
     if (got[i] == want[i]) d = 0;  // infinities

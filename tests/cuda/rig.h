@@ -1,7 +1,7 @@
 #pragma once
-// What the op tests of the CUDA table share: the table under test, random tensors, steps in device
-// memory. The same test sources are linked twice: to the runtime of shim/ (every machine) and to
-// the real one (label gpu; skipped where there is no device).
+// Shared by the op tests of the CUDA table: the table under test, random tensors, steps in device
+// memory. The same test sources are linked twice: with the runtime of shim/ (every machine) and
+// with the real one (label gpu; skipped without a device).
 
 #include <doctest/doctest.h>
 
@@ -25,7 +25,7 @@ Result<kernels::OpTable> table_under_test();
 /// Runs `test` once per thread order of the shim, or once on a device.
 void in_every_order(const std::function<void()>& test);
 
-/// Numbers in [-1, 1] that depend on the seed alone.
+/// Numbers in [-1, 1] that depend only on the seed.
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 1) {}
@@ -52,13 +52,13 @@ std::vector<kernels::DType> weight_types();
 std::unique_ptr<kernels::Weight> pack(const kernels::OpTable& ops, const std::vector<Tensor>& parts,
                                       kernels::WeightRole role);
 
-/// Rows in device memory with columns to spare, which no op may touch; nor the rows past the count.
+/// Rows in device memory with spare columns, which no op may write; nor the rows past the count.
 class DeviceRows {
  public:
   DeviceRows(const kernels::OpTable& ops, int64_t rows, int64_t cols,
              const std::vector<float>& values = {});
   const kernels::TensorView& view() const { return view_; }
-  /// The first `rows` rows, packed; the rest is checked to be as it was made.
+  /// The first `rows` rows, packed; checks that the rest is unchanged.
   std::vector<float> read(int64_t rows) const;
 
  private:
@@ -88,7 +88,7 @@ class Step {
  public:
   static constexpr int32_t kSpareRows = 3;
 
-  /// Sequence i owns the physical blocks tables[i]; entries past the context are far outside.
+  /// Sequence i owns the physical blocks tables[i]; entries past the context are far out of range.
   Step(const kernels::OpTable& ops, const std::vector<SeqPart>& parts,
        const std::vector<std::vector<int32_t>>& tables, int32_t block_size);
   /// `num_tokens` rows without KV; the outputs are rows 0, 2, 4, ...
@@ -98,7 +98,7 @@ class Step {
   int32_t num_tokens() const { return num_tokens_; }
   int32_t num_outputs() const { return num_outputs_; }
   int32_t bound() const { return batch_.num_tokens; }
-  /// Changes what the device sees of the counts, as between replays of one captured step.
+  /// Changes the counts on the device, as between replays of one captured step.
   void set_counts(int32_t num_tokens, int32_t num_outputs);
 
   static int32_t token_id(int32_t row) { return row * 7 % 11; }
@@ -116,7 +116,7 @@ class Step {
   kernels::BatchIndex batch_;
 };
 
-/// Fails with the worst element where |got - want| > tolerance anywhere.
+/// Fails with the worst element if |got - want| > tolerance anywhere.
 void check_close(const std::vector<float>& got, const std::vector<float>& want, double tolerance);
 
 }  // namespace hearth::tests

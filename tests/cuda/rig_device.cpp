@@ -1,4 +1,4 @@
-// The table under test on a real device, where there is one.
+// The table under test on a real device, if there is one.
 
 #include "tests/cuda/rig.h"
 

@@ -1,4 +1,4 @@
-// The table under test on the shim: always there, run in several thread orders.
+// The table under test on the shim, which is always present and runs in several thread orders.
 
 #include "tests/cuda/rig.h"
 #include "tests/cuda/shim/shim.h"
@@ -15,7 +15,7 @@ Result<kernels::OpTable> table_under_test() {
 
 void in_every_order(const std::function<void()>& test) {
 #if defined(__SANITIZE_ADDRESS__)
-  const uint64_t orders = full_counts() ? 20 : 1;  // slow; the others are run without sanitizer
+  const uint64_t orders = full_counts() ? 20 : 1;  // slow; the others run without sanitizer
 #else
   const uint64_t orders = full_counts() ? 20 : 3;
 #endif

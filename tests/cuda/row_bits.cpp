@@ -28,7 +28,7 @@ DeviceBuffer allocate(const OpTable& ops, int64_t bytes) {
   return std::move(buffer).value();
 }
 
-/// Numbers of either sign around 2^-5: the bits of f16, or of bf16.
+/// Numbers of both signs around 2^-5: the bits of f16, or of bf16.
 DeviceBuffer random_16(const OpTable& ops, LtType type, int64_t count, uint32_t seed) {
   std::vector<uint16_t> values(static_cast<size_t>(count));
   const auto bits = [type](uint32_t random) {
@@ -46,8 +46,8 @@ DeviceBuffer random_16(const OpTable& ops, LtType type, int64_t count, uint32_t 
   return buffer;
 }
 
-/// "same" or "differs" of so many rows' bits and those of the most; "refused" where the algorithm
-/// does not take so few.
+/// "same" or "differs": the bits of this many rows compared with those of the most rows; "refused"
+/// if the algorithm does not take so few.
 std::string compare(const OpTable& ops, LtProducts& products, const LtShape& shape,
                     LtProduct product, int64_t rows, const DeviceBuffer& out,
                     const std::vector<float>& all) {

@@ -1,4 +1,4 @@
-// Ops that treat each row by itself, against the reference.
+// Ops that compute each row separately, compared with the reference.
 
 #include <functional>
 
@@ -220,7 +220,7 @@ TEST_CASE("copy_blocks") {
 
 TEST_CASE("memory is zeroed, and an allocation that is too large is refused") {
   HEARTH_CUDA_TABLE(ops);
-  for (int round = 0; round < 2; ++round) {  // the second reuses what the first has dirtied
+  for (int round = 0; round < 2; ++round) {  // the second reuses memory that the first has written
     auto buffer = kernels::DeviceBuffer::allocate(ops, 1000, "test");
     REQUIRE(buffer.ok());
     std::vector<unsigned char> bytes(1000, 1);

@@ -1,5 +1,5 @@
 // The whole case table of tests/op on CUDA's kernels, run by the shim: its device memory is host
-// memory, and every op is waited for.
+// memory, and every op is synchronized.
 
 #include <doctest/doctest.h>
 
@@ -19,14 +19,14 @@ const OpTable& shim_table() {
   return table;
 }
 
-/// The op of that member, and then a wait.
+/// Calls the op of that member and synchronizes.
 template <auto member, typename Args>
 void waited(void* state, const Args& args) {
   (shim_table().*member)(state, args);
   shim_table().synchronize(state);
 }
 
-/// And those of encoders.
+/// The cases of encoders, too.
 template <auto member, typename Args>
 void encoder_waited(void* state, const Args& args) {
   (shim_table().encoder->*member)(state, args);

@@ -1,5 +1,5 @@
-// The shim's own promises: a test of kernels is worth what it would catch. And the fragments of the
-// tensor cores, which it only imitates.
+// Tests of the shim itself: which faults of kernels it detects, and the fragments of the tensor
+// cores, which it imitates.
 
 #include "tests/cuda/shim/shim.h"
 
@@ -73,7 +73,7 @@ __global__ void different_barriers(int) {
 }
 
 __global__ void early_exit(int* out) {
-  if (threadIdx.x >= 32) return;  // whole warps may leave before a barrier
+  if (threadIdx.x >= 32) return;  // whole warps may end before a barrier
   __syncthreads();
   out[threadIdx.x] = 1;
 }
@@ -118,7 +118,7 @@ __global__ void bf16_product(const uint32_t* operands, float* out) {
 }
 
 /// One product of the tensor cores by the layout of PTX ISA's section on mma.m16n8k16, element by
-/// element, in f32: the numbers are small integers, so every order of sums gives the same.
+/// element, in f32: the values are small integers, so every order of sums gives the same result.
 std::vector<float> fragment_product(bool exchanged) {
   const auto a_of = [](int row, int k) { return (row * 7 + k * 3) % 11 - 5; };
   const auto b_of = [](int k, int column) { return (k * 5 + column * 2) % 13 - 6; };
@@ -130,7 +130,7 @@ std::vector<float> fragment_product(bool exchanged) {
     const int g = lane / 4;
     const int t = lane % 4;
     for (int i = 0; i < 8;
-         ++i) {  // element a_i: row g + 8 where i % 4 is 2 or 3, column + 8 from 4 on
+         ++i) {  // element a_i: row g + 8 where i % 4 is 2 or 3, column + 8 from i = 4
       const int row = g + i % 4 / 2 * 8;
       const int k = 2 * t + i % 2 + i / 4 * 8;
       operands[static_cast<size_t>(lane * 6 + i / 2)] |= bits(a_of(row, k)) << 16 * (i % 2);

@@ -1,4 +1,4 @@
-// Copies beside the ops: what orders them, and that nothing else does.
+// Copies during the ops: what orders them, and that nothing else does.
 
 #include "kernels/ops/side_copies.h"
 
@@ -36,7 +36,7 @@ TEST_CASE("side copies: out after the ops enqueued before, in before the ops enq
     const HostBuffer goes(ops, kBytes);
     std::copy(second.begin(), second.end(), goes.as<float>());
 
-    // out = 2 x, out comes here, and then is overwritten.
+    // out = 2 x; out is copied here, and then overwritten.
     const auto add = [&] { ops.add_scaled(state, {&step.batch(), x.view(), 2.0f, out.view()}); };
     ops.copy_to_device(state, out.view().data, std::vector<float>(kWidth).data(), kBytes);
     add();
@@ -49,7 +49,7 @@ TEST_CASE("side copies: out after the ops enqueued before, in before the ops enq
     CHECK(side.ended(state, mark));
     for (size_t i = 0; i < kWidth; ++i) CHECK(values(came)[i] == 2 * first[i]);
 
-    // x comes in when the op that reads the old one has run, before the one that reads the new one.
+    // x is copied in after the op that reads the old one and before the op that reads the new one.
     add();  // out = 6 x
     side.after_ops(state);
     side.to_device(state, x.view().data, goes.as<std::byte>(), kBytes);

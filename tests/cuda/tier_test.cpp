@@ -1,6 +1,6 @@
-// KV that leaves the device and comes back: the engine over a pool for little more than one
-// request, with host memory behind it. Tokens are those of an engine that computes everything anew,
-// whatever travels beside its steps.
+// KV that leaves the device and returns: the engine with a pool for little more than one request,
+// and host memory as a tier. The tokens equal those of an engine that computes everything again,
+// whatever is copied during its steps.
 
 #include <doctest/doctest.h>
 
@@ -31,8 +31,8 @@ struct Answer {
   int32_t restored = 0;
 };
 
-/// What is evicted, and what is computed while the rest is loaded, depends on what steps took: a
-/// token of a prompt takes this on a clock of our own, far more than to load it.
+/// What is evicted, and what is computed while the rest is loaded, depends on step times: on our
+/// own clock a prompt token takes this long, far longer than loading it.
 constexpr int64_t kTokenUs = 10'000;
 FakeClock* ticking = nullptr;
 void (*real_embed)(void*, const kernels::EmbedArgs&) = nullptr;
@@ -47,7 +47,7 @@ OpTable timed(OpTable ops, FakeClock* clock) {
   return ops;
 }
 
-/// An engine and a store that takes its turn after each step. One at a time.
+/// An engine and a store that runs after each step. One at a time.
 class Tiered {
  public:
   Tiered(const OpTable& device, RestoreOverlap overlap, bool with_store)
@@ -132,7 +132,7 @@ Request request(RequestId id, uint32_t seed, int32_t prompt, int32_t output) {
   return r;
 }
 
-/// Prompts that push each other out of the pool, one after another and two at a time.
+/// Prompts that evict each other from the pool, one after another and two at a time.
 std::vector<std::vector<int32_t>> serve(Tiered& run, int32_t* restored) {
   std::vector<std::vector<int32_t>> tokens;
   RequestId id = 1;
@@ -144,7 +144,7 @@ std::vector<std::vector<int32_t>> serve(Tiered& run, int32_t* restored) {
   for (const uint32_t seed : {1u, 2u, 1u}) {
     keep(run.ask(request(id++, seed, 80 + static_cast<int32_t>(seed), 2)));
   }
-  // One is restored, or restoring, while the other's steps write into blocks that were given up.
+  // One is restored, or restoring, while the other's steps write into blocks that were freed.
   run.submit(request(id, 2, 50, 4));
   run.step();
   run.submit(request(id + 1, 3, 20, 6));

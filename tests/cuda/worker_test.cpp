@@ -1,6 +1,5 @@
-// The worker's engine thread on the shim: what its plan says of the device's memory is what is
-// taken, to the byte, and what cannot be known ahead is measured, told, and refused where it does
-// not fit.
+// The worker's engine thread on the shim: the device memory that it takes equals its plan, to the
+// byte; what cannot be planned is measured, reported, and refused if it does not fit.
 
 #include <doctest/doctest.h>
 
@@ -29,7 +28,7 @@ struct Loaded {
   size_t bytes_in_use = 0;
 };
 
-/// Loads a small model on the shim, with so much memory, until it serves or says why not.
+/// Loads a small model on the shim, with this much memory, until it serves or reports an error.
 Loaded load(size_t memory_bytes, size_t graph_bytes, uint64_t kv_bytes, uint64_t ram_bytes = 0) {
   const tests::TempDir folder;
   ServeOptions options;
@@ -117,12 +116,12 @@ TEST_CASE(
   const Loaded hopeless = load(whole - 2 * kKvBytes, 0, kKvBytes);
   REQUIRE(hopeless.error.has_value());
   CHECK(hopeless.error->message.find("; nothing would, however small") != std::string::npos);
-  // Captured steps take more than was set aside, and there is no other room.
+  // Captured steps take more than was reserved, and there is no other memory.
   const Loaded full = load(whole, *reserved_bytes() / 2, kKvBytes);
   REQUIRE(full.error.has_value());
   CHECK(full.error->code == ErrorCode::kOutOfMemory);
   CHECK_MESSAGE(full.error->message.find("the device is full") == 0, full.error->message);
-  // With room to spare it serves, and says what was taken.
+  // With enough memory it serves, and reports what was taken.
   const Loaded roomy = load(16 * kPlenty, *reserved_bytes() / 2, kKvBytes);
   REQUIRE(roomy.memory.has_value());
   CHECK(roomy.memory->taken_bytes > roomy.memory->reserved_bytes);

@@ -1,4 +1,4 @@
-// Coming back to a request, and going on from one: over the socket, and by the command line.
+// Attaching to a request and forking one: over the socket, and by the command line.
 
 #include <doctest/doctest.h>
 
@@ -10,7 +10,7 @@
 namespace hearth::e2e {
 namespace {
 
-/// Reads what comes for `id` until its end.
+/// Reads the answers for `id` until its end.
 Answer follow(ipc::Client& client, const std::string& id) {
   Answer answer;
   const int64_t until = now_ms() + kPatienceMs;
@@ -137,7 +137,7 @@ TEST_CASE("a fork gives the text of a request of its own and shares the existing
     CHECK(fork.ids == alone.ids);
     CHECK(fork.texts == alone.texts);
   }
-  // Of the present state, and of one that has ended.
+  // Of the current state, and of a request that has ended.
   ipc::Client other = daemon.connect();
   const auto now = other.fork({.id = "parent",
                                .sample = 0,
@@ -195,7 +195,7 @@ TEST_CASE("a fork continues inside the grammar that its parent began") {
   const Answer fork = follow(client, *id);
   REQUIRE_MESSAGE(fork.done, why(fork));
   CHECK(fork.done->finish_reasons == std::vector<std::string>{"stop"});
-  // The front of the parent's text, as far as it is not the fork's.
+  // The beginning of the parent's text, up to where the fork's differs.
   const std::string& whole = parent.texts[0];
   const std::string& rest = fork.texts[0];
   REQUIRE(whole.size() == 53);

@@ -1,4 +1,4 @@
-// hearth chat at a terminal, key by key.
+// hearth chat on a terminal, key by key.
 
 #include <doctest/doctest.h>
 #include <signal.h>
@@ -94,7 +94,7 @@ TEST_CASE("chat: a conversation is held, edited and saved") {
   CHECK(f.saved("first")["messages"][4]["content"] == "three");
   t.type("/undo\r");
   REQUIRE(t.wait_for("> "));
-  // Ctrl-C drops a line that was begun, the arrow brings an earlier one back, edited with a key.
+  // Ctrl-C drops an unfinished line, the arrow brings an earlier one back, edited with a key.
   t.type("dropped\x03");
   REQUIRE(t.wait_for("\n"));
   REQUIRE(t.wait_for("> "));
@@ -175,7 +175,7 @@ TEST_CASE("Ctrl-C stops the answer and not the program, and a conversation survi
     ::kill(t.pid(), SIGKILL);
     t.wait_for_exit();
   }
-  CHECK(daemon.wait_until_idle());  // the question of a client that is gone is given up
+  CHECK(daemon.wait_until_idle());  // the question of a client that has left is cancelled
   Terminal t(chat({"--resume", "--max-tokens", "5", "--ignore-eos"}), f.environment(daemon));
   REQUIRE_MESSAGE(t.wait_for("/retry asks it again"), t.seen());
   REQUIRE(t.wait_for("> "));

@@ -13,7 +13,7 @@ struct CommandOutcome {
   std::string err;
 };
 
-/// `words` in a shell's syntax behind "hearth", in the sandbox's folder, with its runtime and state
+/// `words` in shell syntax after "hearth", in the sandbox's folder, with its runtime and state
 /// directories and models; `input` is piped in (`piped`), else redirected from a file.
 CommandOutcome run_hearth(const Sandbox& sandbox, const std::string& words,
                           const std::string& input = "", bool piped = false);

@@ -71,7 +71,7 @@ std::optional<int> wait_for_exit(pid_t pid, int timeout_ms) {
 
 std::string text_of(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
-  // Not by iterators, which throw where a process's file in /proc ends with the process.
+  // Without iterators, which throw if a process's file in /proc disappears with the process.
   std::ostringstream out;
   out << in.rdbuf();
   return out.str();
@@ -145,7 +145,7 @@ pid_t Daemon::wait_for_worker() const {
 }
 
 bool Daemon::wait_until_idle() const {
-  // Two heartbeats: what is then reported is younger than this call.
+  // Two heartbeats: what is then reported is newer than this call.
   std::this_thread::sleep_for(std::chrono::milliseconds(600));
   return eventually(
       [&] {

@@ -1,6 +1,6 @@
 #pragma once
-// The real hearthd on a runtime directory of its own, for one test. Every wait has a bound; what is
-// still running when it is destroyed is killed.
+// The real hearthd on its own runtime directory, for one test. Every wait is bounded; processes
+// that still run at destruction are killed.
 
 #include <sys/types.h>
 
@@ -17,10 +17,10 @@
 
 namespace hearth::e2e {
 
-/// Long enough for a busy machine under a sanitizer; nothing waits so long unless it has failed.
+/// Long enough for a busy machine under a sanitizer; only a failure waits this long.
 inline constexpr int kPatienceMs = 60'000;
 
-/// Asks until it says yes; false after kPatienceMs.
+/// Polls until it returns true; false after kPatienceMs.
 bool eventually(const std::function<bool()>& condition, int every_ms = 10);
 
 int64_t now_ms();
@@ -41,8 +41,8 @@ class Sandbox {
 
 class Daemon {
  public:
-  /// Starts hearthd with these `--set` assignments over the tests' own, and waits until it answers.
-  /// A model called "tiny" is put into the sandbox where it has none.
+  /// Starts hearthd with these `--set` assignments after the tests' own, and waits until it
+  /// answers. Adds a model called "tiny" to the sandbox if it has none.
   explicit Daemon(const Sandbox& sandbox, std::vector<std::string> settings = {});
   ~Daemon();
   Daemon(const Daemon&) = delete;
@@ -50,14 +50,14 @@ class Daemon {
 
   pid_t pid() const { return pid_; }
   void signal(int number) const;
-  /// Its wait status; fails the test when it does not end.
+  /// Its wait status; fails the test if it does not end.
   int wait_for_exit();
 
   ipc::Client connect() const;
   ipc::StatsReply stats() const;
-  /// Of the one model's worker, once it is ready.
+  /// The pid of the one model's worker, once it is ready.
   pid_t wait_for_worker() const;
-  /// No sequence is left and no block is referenced, by a snapshot taken after this call.
+  /// True if no sequence is left and no block is referenced, by a snapshot taken after this call.
   bool wait_until_idle() const;
 
   const std::filesystem::path& runtime() const { return runtime_; }
@@ -67,14 +67,14 @@ class Daemon {
   pid_t pid_ = -1;
 };
 
-/// Starts a program of the build; stdout and stderr to `output`, or nowhere.
+/// Starts a program of the build; stdout and stderr go to `output`, or nowhere.
 pid_t start_program(const std::vector<std::string>& argv, const std::filesystem::path& output = {});
-/// Its wait status; nothing when it does not end in time.
+/// Its wait status; nothing if it does not end in time.
 std::optional<int> wait_for_exit(pid_t pid, int timeout_ms);
 std::filesystem::path program(const std::string& name);
 std::string text_of(const std::filesystem::path& file);
 
-/// All of one answer.
+/// A whole answer.
 struct Answer {
   std::vector<std::string> texts;         ///< per sample
   std::vector<std::vector<int32_t>> ids;  ///< per sample
@@ -84,14 +84,14 @@ struct Answer {
   int64_t retry_ms = 0;
 };
 
-/// Its error as a message; "no end" where there is neither that nor `done`.
+/// Its error as a message; "no end" if there is neither an error nor `done`.
 std::string why(const Answer& answer);
 
 /// Runs a request to its end. `on_delta` is called after each delta was added.
 Answer run(ipc::Client& client, const ipc::GenerateRequest& request,
            const std::function<void(const Answer&)>& on_delta = {});
 
-/// Collects the answers of requests started with client.start(), until so many have ended.
+/// Collects the answers of requests started with client.start(), until this many have ended.
 std::map<std::string, Answer> collect(ipc::Client& client, int requests);
 
 /// A request for `max_tokens` random but seeded tokens of the tiny model.

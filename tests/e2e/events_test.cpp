@@ -1,4 +1,4 @@
-// What dashboards are told by the real daemon while a request runs.
+// What dashboards receive from the real daemon while a request runs.
 
 #include <doctest/doctest.h>
 #include <signal.h>
@@ -69,7 +69,7 @@ TEST_CASE("a listener sees the steps, blocks and rows of a running request, and 
       for (const ipc::StreamMessage& message : stream.wait(20)) seen.add(message);
       return seen.whole_map && seen.stats > 0 && seen.models > 0;
     }));
-    // Long enough for a few snapshots, whatever the machine does meanwhile.
+    // Long enough for a few snapshots, whatever else the machine does.
     const std::string id = client.start(seeded(7, 200)).value();
     bool ended = false;
     REQUIRE(eventually([&] {
@@ -91,7 +91,7 @@ TEST_CASE("a listener sees the steps, blocks and rows of a running request, and 
       CHECK(row.owner.find("uid:") == 0);
     }
   }
-  // With the listener gone, the next one begins with a whole map again.
+  // After the listener has left, the next one starts with a whole map again.
   ipc::EventStream again = ipc::EventStream::open(daemon.runtime()).value();
   Seen second;
   CHECK(eventually([&] {
@@ -101,7 +101,7 @@ TEST_CASE("a listener sees the steps, blocks and rows of a running request, and 
   CHECK(daemon.wait_until_idle());
 }
 
-/// hearth with these words, asking this sandbox's daemon.
+/// hearth with these words, connected to this sandbox's daemon.
 std::pair<int, std::string> hearth(const Sandbox& sandbox, const std::string& words) {
   const std::filesystem::path out = sandbox.path() / "out";
   std::filesystem::remove(out);
@@ -162,7 +162,7 @@ TEST_CASE(
     return text_of(sandbox.path() / "log").find("events_dropped") != std::string::npos;
   };
   REQUIRE(eventually(dropped, 100));
-  // What its queue held is old; then there is new.
+  // Its queue holds old messages first, then new ones.
   CHECK(eventually([&] {
     for (const ipc::StreamMessage& message : stream.wait(20)) {
       const Result<ipc::Event> event = ipc::decode_event(message.payload);

@@ -1,5 +1,5 @@
-// A tiny file of every family through all that looks at a model: inspect, plan, bench, models and
-// load. What runs must be measured: a model whose plan is not known would count as no memory.
+// A tiny file of every family in every verb that reads models: inspect, plan, bench, models and
+// load. A model that runs must be measured: one whose plan is unknown would count as no memory.
 
 #include <doctest/doctest.h>
 
@@ -123,7 +123,7 @@ TEST_CASE("every family is inspected, planned, measured, loaded and counted") {
     CAPTURE(model["name"].get<std::string>());
     if (model["state"] != "resident") continue;
     ++resident;
-    // What residency counts is what was planned: weights and KV at the least.
+    // Residency counts what was planned: at least weights and KV.
     CHECK(model["memory_bytes"].get<uint64_t>() >=
           model["weight_bytes"].get<uint64_t>() + model["kv_bytes"].get<uint64_t>());
   }

@@ -1,4 +1,4 @@
-// What happens when something dies: workers, clients, the broker; and how it stops.
+// What happens when a process dies: worker, client or broker; and how the daemon stops.
 
 #include <doctest/doctest.h>
 #include <signal.h>
@@ -23,7 +23,7 @@ namespace {
 // Long enough to be killed in the middle on any machine, short enough to finish soon.
 constexpr int32_t kLong = 3000;
 
-// An orphan may stay as a zombie until somebody reaps it: that is dead too.
+// An orphan may stay a zombie until it is reaped: it is dead, too.
 bool alive(pid_t pid) {
   const std::string stat = text_of("/proc/" + std::to_string(pid) + "/stat");
   const size_t name_end = stat.rfind(')');
@@ -117,8 +117,8 @@ TEST_CASE("a connection that closes while its request waits leaves nothing alloc
   CHECK(daemon.wait_until_idle());
 }
 
-// A promise in milliseconds is checked against a clock that stands still while this process is kept
-// from running: what a busy machine takes from it, it takes from the daemon's processes as well.
+// A limit in milliseconds is checked with a clock that stands still while this process does not
+// run: time that a busy machine takes from it is also taken from the daemon's processes.
 class RunningClock {
  public:
   RunningClock() : thread_([this] { run(); }) {}
@@ -132,7 +132,7 @@ class RunningClock {
 
  private:
   static constexpr int64_t kTickMs = 2;
-  // A tick that comes late counts as one.
+  // A late tick counts as one.
   void run() {
     while (!stop_) {
       std::this_thread::sleep_for(std::chrono::milliseconds(kTickMs));

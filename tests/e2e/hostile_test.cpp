@@ -1,5 +1,5 @@
-// What arrives may be anything. The daemon answers what it can address, drops the rest, and another
-// client's stream is not changed by a letter.
+// Clients may send anything. The daemon answers what it can address, drops the rest, and another
+// client's stream does not change.
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -27,7 +27,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The error that answers `id`, by its wire code; "" when none comes.
+// The wire code of the error that answers `id`; "" if none comes.
 Json error_for(RawClient& client, const std::string& id) {
   while (const auto frames = client.receive(10'000)) {
     if (frames->size() == 4 && frames->at(1) == id) return Json::parse(frames->at(3));
@@ -134,7 +134,7 @@ TEST_CASE("errors are answered to the request id if it can be read, whatever els
     if (!code.empty()) CHECK(error["code"] == code);
     CHECK(error["message"].get<std::string>().size() > 5);
   }
-  // Nothing here says what it would answer: dropped, and the connection goes on.
+  // These messages name no request to answer: they are dropped, and the connection continues.
   client.send({"HEARTH/1", std::string(65, 'i'), "{\"verb\":\"ping\"}"});
   client.send({"HEARTH/1", "", "{\"verb\":\"ping\"}"});
   client.send({"HEARTH/1", "with blank", "{\"verb\":\"ping\"}"});
@@ -165,7 +165,7 @@ TEST_CASE("a flood of garbage does not change another client's stream") {
       if (random() % 3 == 0) {
         for (size_t f = random() % 6; f > 0; --f) frames.push_back(bytes_of(random, 64));
         if (frames.empty()) frames.emplace_back();
-      } else {  // something valid with a few bytes changed
+      } else {  // a valid message with a few bytes changed
         std::string json = good[random() % good.size()];
         for (size_t changes = random() % 4; changes > 0; --changes) {
           json[random() % json.size()] = static_cast<char>(random());
@@ -226,7 +226,7 @@ std::string hands(const std::string& type) {
   return out + '\4' + static_cast<char>(data.size()) + data;
 }
 
-// Until the other end has ended the connection; false when it takes so many bytes.
+// Waits until the other end has ended the connection; false if it accepts this many bytes.
 bool ended_before(int fd, const std::string& again, size_t most_bytes) {
   const int64_t end = now_ms() + kPatienceMs;
   size_t sent = 0;
@@ -242,7 +242,7 @@ bool ended_before(int fd, const std::string& again, size_t most_bytes) {
   return false;
 }
 
-/// Freed memory that AddressSanitizer keeps, and what it adds to what is live.
+/// For freed memory that AddressSanitizer keeps, and what it adds to live memory.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr size_t kSanitizerBytes = 400u << 20;
 #else
@@ -281,7 +281,7 @@ TEST_CASE(
       ipc::Message message;
       ipc::append(message, std::string("HEARTH/1"), std::string("r"), std::string("{"));
       CHECK(liar.send(message) == ipc::SendOutcome::kSent);
-      // Answered as anybody is, and on its own connection.
+      // It is answered like any other client, on its own connection.
       ipc::PollItem item{.socket = &liar};
       ipc::poll({&item, 1}, kPatienceMs);
       CHECK(liar.receive(message) == ipc::ReceiveOutcome::kReceived);
@@ -303,7 +303,7 @@ TEST_CASE("connections beyond the descriptor limit are refused, and the daemon c
   const Daemon daemon(sandbox, {"limits.max_connections_per_owner=1000"});
   ipc::Client client = daemon.connect();
   const Answer want = run(client, seeded(4, 300));
-  // Fewer than it counted on at its start.
+  // Fewer than it counted on at start.
   const rlimit few{.rlim_cur = 200, .rlim_max = 200};
   REQUIRE(::prlimit(daemon.pid(), RLIMIT_NOFILE, &few, nullptr) == 0);
   std::vector<int> open;

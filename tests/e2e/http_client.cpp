@@ -42,7 +42,7 @@ HttpClient::~HttpClient() { ::close(fd_); }
 void HttpClient::send(std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t n = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (n <= 0) return;  // refused in the middle: the answer says why
+    if (n <= 0) return;  // refused in the middle: the answer gives the reason
     bytes.remove_prefix(static_cast<size_t>(n));
   }
 }

@@ -1,5 +1,5 @@
 #pragma once
-// HTTP by hand, over the daemon's socket: sends whatever bytes it is given and reads answers.
+// HTTP by hand, over the daemon's socket: sends any bytes and reads answers.
 
 #include <cstdint>
 #include <map>
@@ -28,12 +28,12 @@ class HttpClient {
   HttpClient& operator=(const HttpClient&) = delete;
 
   void send(std::string_view bytes);
-  /// The next answer; nothing when the connection ends before it is whole.
+  /// The next answer; nothing if the connection ends before it is complete.
   std::optional<HttpAnswer> receive();
-  /// One answer after a request that is right but for what is given.
+  /// One answer to a request that is valid except for these parts.
   HttpAnswer ask(const std::string& method, const std::string& path, const std::string& body = {},
                  const std::string& fields = "Host: localhost\r\n");
-  /// Bytes that came, until so many have or the connection has ended.
+  /// Received bytes, until there are this many or the connection has ended.
   std::string read(size_t bytes);
   bool ended() { return read(1).empty(); }
 

@@ -1,4 +1,4 @@
-// The HTTP front door of the real daemon, byte by byte.
+// The HTTP server of the real daemon, byte by byte.
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// As seeded(), in the words of that API.
+/// As seeded(), in that API's form.
 std::string completion(uint64_t seed, int tokens, const std::string& more = {}) {
   return fmt::format(
       R"({{"model":"tiny","prompt":"the","max_tokens":{},"seed":{},"ignore_eos":true{}}})", tokens,
@@ -27,7 +27,7 @@ std::string completion(uint64_t seed, int tokens, const std::string& more = {}) 
 ipc::GenerateRequest same(uint64_t seed, int32_t tokens) {
   ipc::GenerateRequest request = seeded(seed, tokens);
   request.model = "tiny";
-  // What HTTP's requests here do not say either: the model's own.
+  // Fields that HTTP requests here omit, too: the model's defaults.
   request.temperature.reset();
   request.top_k.reset();
   request.top_p.reset();
@@ -61,7 +61,7 @@ std::string text_of_stream(const std::string& stream, std::string* reason) {
   return text;
 }
 
-/// The Python of the virtual environment that clients.sh makes; empty where it cannot.
+/// The Python of the virtual environment made by clients.sh; empty if it could not be made.
 std::filesystem::path clients_python(const std::filesystem::path& log) {
   const pid_t pid = start_program({"/bin/bash", HEARTH_SOURCE_DIR "/tests/e2e/clients.sh"}, log);
   REQUIRE(wait_for_exit(pid, 10 * kPatienceMs) == 0);
@@ -107,7 +107,7 @@ TEST_CASE("HTTP gives the same text as the socket, whole and streamed") {
   CHECK(text_of_stream(streamed.body, &reason) == plain.texts.at(0));
   CHECK(reason == "length");
 
-  // Without chunks where HTTP/1.0 does not know them.
+  // Without chunks, which HTTP/1.0 does not have.
   HttpClient old(daemon);
   const std::string request = completion(5, 40, R"(,"stream":true)");
   old.send(
@@ -157,7 +157,7 @@ TEST_CASE("conversations are rendered by the model's own template, in every API"
   }
   CHECK(text == plain.texts.at(0));
 
-  // These two have no seed: their answers need only be there, and counted.
+  // These two have no seed: their answers need only exist and be counted.
   const HttpAnswer response =
       http.ask("POST", "/v1/responses", R"({"model":"tiny","input":"abc","max_output_tokens":7})");
   REQUIRE_MESSAGE(response.status == 200, response.body);
@@ -193,7 +193,7 @@ TEST_CASE("embeddings over HTTP: as numbers and in base64, of texts and of their
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   HttpClient http(daemon);
-  // The file does not say how its rows become a vector.
+  // The file does not give its pooling.
   const HttpAnswer guess = http.ask("POST", "/v1/embeddings", R"({"model":"tiny","input":"the"})");
   CHECK(guess.status == 400);
   CHECK(Json::parse(guess.body)["error"]["param"] == "pooling");
@@ -447,7 +447,7 @@ TEST_CASE("TCP admits the daemon's own user and holders of keys") {
       http.ask("POST", "/v1/completions", completion(1, 3, R"(,"stop":"A_SECRET_WORD")"),
                fmt::format("Host: 127.0.0.1:{}\r\nx-api-key: 0123456789abcdef\r\n", port));
   CHECK(answer.status == 200);
-  // Not a word of it in the log, at its most talkative.
+  // None of its text is in the log, even at the most verbose level.
   const std::string log = text_of(sandbox.path() / "log");
   CHECK(log.find("0123456789abcde") == std::string::npos);
   CHECK(log.find("A_SECRET_WORD") == std::string::npos);

@@ -1,4 +1,4 @@
-// Bounds: how many, how large, how slow; and that nothing leaks.
+// Limits: how many, how large, how slow; and that nothing leaks.
 
 #include <doctest/doctest.h>
 
@@ -18,7 +18,7 @@ TEST_CASE("above the limits a client gets `busy` with a time to retry") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox, {"limits.max_requests_per_owner=2"});
   ipc::Client client = daemon.connect();
-  ipc::Client other = daemon.connect();  // the same user: the bound is the owner's
+  ipc::Client other = daemon.connect();  // the same user: the limit is the owner's
   REQUIRE(client.start(seeded(1, kTinyContext - 100), "a").ok());
   REQUIRE(client.start(seeded(2, kTinyContext - 100), "b").ok());
   // Connections have no order among each other.
@@ -102,7 +102,7 @@ TEST_CASE("a client that does not read loses nothing and delays no other client"
 
   RawClient slow(daemon, 1);
   slow.send_json("s", ipc::encode_request(request));
-  // Others are served to the end while nobody reads this stream, and it ends too.
+  // Others are served to the end while this stream is not read, and it ends, too.
   REQUIRE(eventually([&] { return client.ps()->requests.size() == 1; }));
   CHECK(run(client, seeded(5, 200)).done.has_value());
   REQUIRE(eventually([&] { return client.ps()->requests.empty(); }));

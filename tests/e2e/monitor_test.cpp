@@ -1,5 +1,5 @@
-// The dashboard against the real daemon: what its snapshot is told while requests run, what its
-// commands do, and the picture that hearth-monitor takes.
+// The dashboard with the real daemon: its snapshot while requests run, the effect of its commands,
+// and the picture that hearth-monitor takes.
 
 #include <doctest/doctest.h>
 #include <signal.h>
@@ -23,7 +23,7 @@ namespace {
 
 using monitor::Command;
 
-/// Requests one after another, from a client of its own, until it goes.
+/// Sends requests one after another, from its own client, until it is destroyed.
 class Load {
  public:
   explicit Load(const Daemon& daemon) : client_(daemon.connect()), thread_([this] { go_on(); }) {}
@@ -77,11 +77,11 @@ TEST_CASE("the dashboard's snapshot of a working daemon") {
   }
   CHECK(snapshot.messages_refused() == 0);
   const monitor::ModelView& view = snapshot.model_views().at("tiny");
-  // A busy machine may take steps faster than they are published; then those left out are counted.
+  // A busy machine may run steps faster than they are published; then skipped ones are counted.
   const uint64_t spanned = view.steps.back().step - view.steps.front().step + 1;
   CHECK(spanned - view.steps.size() <= view.steps_lost);
   CHECK(view.messages_lost == 0);
-  // Tokens that come faster go together.
+  // Tokens that come faster are sent together.
   CHECK(view.gaps.ms(0.5) >= 1.9);
   CHECK(view.gaps.ms(0.99) >= view.gaps.ms(0.5));
   int64_t cells = 0;
@@ -103,7 +103,7 @@ TEST_CASE("the dashboard's commands: load, plan, cancel, swap, unload") {
   const monitor::Answer unknown = answer_to(actions, {Kind::kLoad, "nonesuch", ""});
   CHECK_FALSE(unknown.ok);
   CHECK(unknown.text.find("nonesuch") != std::string::npos);
-  // While the worker stands still, the request is there to be cancelled.
+  // While the worker is stopped, the request can be cancelled.
   ipc::Client client = daemon.connect();
   const pid_t worker = daemon.wait_for_worker();
   ::kill(worker, SIGSTOP);
@@ -117,7 +117,7 @@ TEST_CASE("the dashboard's commands: load, plan, cancel, swap, unload") {
   CHECK(answer_to(actions, {Kind::kUnload, "tiny", ""}).ok);
   const monitor::Answer list = answer_to(actions, {Kind::kListCache, "", ""});
   CHECK(list.text.starts_with("["));
-  // A daemon that is gone is an answer, not a wait.
+  // A daemon that has ended is reported at once.
   monitor::Actions nowhere(sandbox.path() / "nowhere", "/nonexistent/hearth");
   CHECK_FALSE(answer_to(nowhere, {Kind::kLoad, "tiny", ""}).ok);
   CHECK_FALSE(answer_to(nowhere, {Kind::kPlan, "tiny", ""}).ok);

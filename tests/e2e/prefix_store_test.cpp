@@ -1,5 +1,5 @@
-// Prefixes that outlive the process that computed them: the same tokens cold, in memory, from disk
-// after an orderly restart and after kill -9; and nothing but time lost where the disk is bad.
+// Prefixes that survive the process that computed them: the same tokens cold, in memory, from disk
+// after an orderly restart and after kill -9; and a bad disk costs only time.
 
 #include <doctest/doctest.h>
 #include <signal.h>
@@ -24,7 +24,7 @@ namespace {
 
 const std::vector<std::string> kAlways = {"worker.prefix_restore=always"};
 
-/// Distinct prompts of 1 to 128 tokens (the tiny model has one per letter, or fewer).
+/// Distinct prompts of 1 to 128 tokens (the tiny model has at most one per letter).
 std::vector<ipc::GenerateRequest> prompts(int count) {
   std::mt19937 random(11);
   std::vector<ipc::GenerateRequest> out;
@@ -56,8 +56,8 @@ bool wait_until_saved(const Daemon& daemon, uint64_t chunks) {
   return eventually([&] { return store_of(daemon).chunks_saved >= chunks; }, 50);
 }
 
-/// All prompts again; how many tokens came from disk. `whole`: nothing of them is computed but what
-/// has to be.
+/// All prompts again; returns how many tokens came from disk. `whole`: only what must be computed
+/// is computed.
 int32_t ask_all(const Daemon& daemon, const std::vector<ipc::GenerateRequest>& requests,
                 const std::vector<std::vector<int32_t>>& want, bool whole = true) {
   ipc::Client client = daemon.connect();
@@ -67,7 +67,7 @@ int32_t ask_all(const Daemon& daemon, const std::vector<ipc::GenerateRequest>& r
     ipc::Usage usage;
     CHECK(ids_of(client, requests[i], &usage) == want[i]);
     from_disk += usage.cached_disk_tokens;
-    // All full blocks in front of the last token, if there are any.
+    // All full blocks before the last token, if there are any.
     const int32_t most = (usage.prompt_tokens - 1) / 16 * 16;
     CHECK((whole ? usage.cached_tokens == most : usage.cached_tokens <= most));
   }
@@ -106,14 +106,15 @@ TEST_CASE(
     tokens = ask_all(daemon, requests, cold);
     CHECK(tokens > 1000);
     CHECK(eventually([&] { return store_of(daemon).state == "writing"; }, 50));
-    // The worker dies, and the next one starts as warm.
+    // The worker dies, and the next one starts with the prefixes on disk.
     ::kill(daemon.wait_for_worker(), SIGKILL);
     CHECK(ask_all(daemon, requests, cold) == tokens);
     daemon.signal(SIGKILL);
     daemon.wait_for_exit();
   }
   {
-    // The front is computed while the end is loaded: how much of it comes in time is the machine's.
+    // The beginning is computed while the end is loaded: how much is loaded in time depends on the
+    // machine.
     Daemon daemon(sandbox, {"worker.prefix_restore=both"});
     CHECK(ask_all(daemon, requests, cold, false) <= tokens);
   }
@@ -178,7 +179,7 @@ TEST_CASE("a damaged database, and a state folder that is a file, cost time and 
     ipc::Usage usage;
     CHECK(ids_of(client, request, &usage) == want);
     CHECK(usage.cached_tokens == 0);
-    REQUIRE(wait_until_saved(daemon, 1));  // a new database took its place
+    REQUIRE(wait_until_saved(daemon, 1));  // a new database replaced it
     daemon.signal(SIGTERM);
     daemon.wait_for_exit();
   }
@@ -277,7 +278,7 @@ TEST_CASE("a client asks the daemon for cache entries, miss reasons, pins and re
   request.prompt = std::string(60, 'd') + std::string(30, 'e');
   const std::string third = why("third");
   CHECK(third.find("what is kept goes on with other tokens") != std::string::npos);
-  // And the text around the place, which is the caller's own.
+  // And the text around the position, which is the caller's own.
   CHECK_MESSAGE(third.find("behind \"dddddddd\" it reads \"d") != std::string::npos, third);
   CHECK_MESSAGE(third.find("de") != std::string::npos, third);
   CHECK(cache_error("tenth") == ErrorCode::kNotFound);
@@ -317,7 +318,7 @@ TEST_CASE("a cache marker keeps its message and everything before it, and nothin
                    "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}");
   const Daemon daemon(sandbox, kAlways);
   ipc::Client client = daemon.connect();
-  // Tokens of more than a chunk each, whatever letters make one.
+  // Tokens of more than a chunk each, however many letters make one.
   const auto message = [](const char* role, char letter, const char* mark) {
     std::string content;
     while (content.size() < 3000) content += {letter, static_cast<char>(letter + 1), ' '};
@@ -347,7 +348,7 @@ TEST_CASE("a cache marker keeps its message and everything before it, and nothin
   CHECK(pinned().second == 0);
   const int64_t until = pinned().first;
 
-  // The same in words of another API; a shorter mark on more does not shorten the first one's time.
+  // The same in another API's form; a shorter marker on more does not shorten the first one's time.
   HttpClient http(daemon);
   const char* mark = R"(,"cache_control":{"type":"ephemeral","ttl":"1h"})";
   const HttpAnswer answer =
@@ -380,7 +381,7 @@ TEST_CASE("the configuration limits who may share an owner's prefixes") {
     daemon.signal(SIGTERM);
     daemon.wait_for_exit();
   }
-  // The disk was asked for, and not allowed.
+  // The disk was requested, and not allowed.
   Daemon daemon(sandbox, kAlways);
   ipc::Client client = daemon.connect();
   ids_of(client, request, &usage);
@@ -389,7 +390,7 @@ TEST_CASE("the configuration limits who may share an owner's prefixes") {
 
 namespace {
 
-/// Runs the sandbox's copy of hearth as another user, to its end; what it says goes to `output`.
+/// Runs the sandbox's copy of hearth as another user, to its end; its output goes to `output`.
 bool succeeds_as_other(const Sandbox& sandbox, const std::vector<std::string>& words,
                        const fs::path& output) {
   std::vector<std::string> argv = {"/usr/bin/setpriv",
@@ -404,7 +405,7 @@ bool succeeds_as_other(const Sandbox& sandbox, const std::vector<std::string>& w
   return status.has_value() && *status == 0;
 }
 
-/// What `hearth run` says to another user who asks for two tokens after `prompt`.
+/// The output of `hearth run` for another user who requests two tokens after `prompt`.
 std::string said_to_other(const Sandbox& sandbox, const Daemon& daemon, const std::string& prompt,
                           const std::string& share = "") {
   const fs::path output = sandbox.path() / "other-out";
@@ -426,8 +427,8 @@ double number_in(const std::string& said, const std::string& name) {
   return std::stod(said.substr(at + key.size()));
 }
 
-/// By root. The other user needs to reach the folder of temporary files alone: hearth is copied
-/// into the sandbox, as the build may be in root's own folder.
+/// Needs root. The other user can reach only the folder of temporary files: hearth is copied into
+/// the sandbox, as the build may be in root's own folder.
 bool another_user_can_be_played(const Sandbox& sandbox) {
   if (::geteuid() != 0 || !fs::exists("/usr/bin/setpriv")) return false;
   fs::permissions(sandbox.path(),
@@ -454,7 +455,8 @@ TEST_CASE("two users: what one has computed is a miss for the other, in memory a
     CHECK(cached_for_other(daemon) == 0);
     CHECK(cached_for_other(daemon) > 0);  // his own by now
     REQUIRE(wait_until_saved(daemon, 2));
-    // The cache verbs of a client of somebody else's daemon go through it, and show him his own.
+    // The cache verbs of a client of another user's daemon go through that daemon and show the
+    // client's own prefixes.
     const fs::path output = sandbox.path() / "other-list";
     ::setenv("HEARTH_RUNTIME_DIR", daemon.runtime().c_str(), 1);
     const bool listed = succeeds_as_other(sandbox, {"cache", "ls"}, output);
@@ -464,11 +466,11 @@ TEST_CASE("two users: what one has computed is a miss for the other, in memory a
     CHECK(text_of(output).starts_with("tiny: 1 chunks"));
     CHECK(text_of(output).find("uid:65534") != std::string::npos);
     CHECK(text_of(output).find("uid:0") == std::string::npos);
-    CHECK_FALSE(verified);  // for admins
+    CHECK_FALSE(verified);  // for administrators
     daemon.signal(SIGTERM);
     daemon.wait_for_exit();
   }
-  // From disk: each finds his own.
+  // From disk: each finds its own.
   Daemon daemon(sandbox, kAlways);
   CHECK(cached_for_other(daemon) > 0);
   ipc::Client client = daemon.connect();
@@ -477,9 +479,9 @@ TEST_CASE("two users: what one has computed is a miss for the other, in memory a
   CHECK(usage.cached_disk_tokens > 0);
 }
 
-// AUC: how often a guessed prompt was answered sooner than a random one. Of 40 each its standard
-// deviation is 0.065 where nothing leaks, of 500 each 0.018; the bounds are more than twice that
-// for full counts, and four times for reduced ones.
+// AUC: how often a guessed prompt was answered sooner than a random one. With 40 prompts each its
+// standard deviation is 0.065 if nothing leaks, with 500 each 0.018; the bounds are more than twice
+// that for full counts, and four times for reduced ones.
 TEST_CASE("two users: guessed prompts take as long as random ones") {
   const Sandbox sandbox;
   if (!another_user_can_be_played(sandbox))
@@ -505,7 +507,7 @@ TEST_CASE("two users: guessed prompts take as long as random ones") {
   };
   std::vector<double> guessed, fresh;
   for (size_t i = 0; i < count; ++i) {
-    // Which goes first alternates: the second of two may find warmer caches.
+    // The order alternates: the second of two may find warmer caches.
     if (i % 2 == 0) guessed.push_back(ttft_ms(theirs[i]));
     fresh.push_back(ttft_ms(nobodys[i]));
     if (i % 2 != 0) guessed.push_back(ttft_ms(theirs[i]));

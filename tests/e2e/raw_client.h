@@ -1,5 +1,5 @@
 #pragma once
-// A client that may send what no client of ours would: frames as they are.
+// A client that may send what our clients never send: raw frames.
 
 #include <optional>
 #include <string>
@@ -12,12 +12,12 @@ namespace hearth::e2e {
 
 class RawClient {
  public:
-  /// `high_water`: messages that wait on our side before the daemon's stay on its.
+  /// `high_water`: messages queued on our side before the daemon's stay on its side.
   explicit RawClient(const Daemon& daemon, int high_water = 1000);
 
   void send(const std::vector<std::string>& frames);
   void send_json(const std::string& id, const std::string& json) { send({"HEARTH/1", id, json}); }
-  /// The next message's frames; nothing when none comes in time.
+  /// The next message's frames; nothing if none comes in time.
   std::optional<std::vector<std::string>> receive(int timeout_ms = kPatienceMs);
 
  private:

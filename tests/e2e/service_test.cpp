@@ -1,4 +1,4 @@
-// hearthd as a service: what it reads again, as whom it runs, who reaches it over TCP.
+// hearthd as a service: reloading, users, access over TCP.
 
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// One that nobody listens on now.
+/// An address that is free now.
 int free_port() {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
@@ -76,7 +76,7 @@ TEST_CASE("SIGHUP reloads the configuration; one with an error changes nothing")
   CHECK(text_of(log).find("limits.max_requests_per_owner=2") != std::string::npos);
   CHECK(model_of("chat") == "other");
   CHECK(model_of("new") == "tiny");
-  // The new bound holds, the old one does not.
+  // The new limit holds, the old one does not.
   REQUIRE(client->start(seeded(1, kTinyContext - 100), "a").ok());
   REQUIRE(client->start(seeded(2, kTinyContext - 100), "b").ok());
   REQUIRE(eventually([&] { return client->ps()->requests.size() == 2; }));
@@ -140,7 +140,7 @@ TEST_CASE("over TCP a known key is its user and no administrator; others get no 
   const Answer answer = run(*client, seeded(1, 5));
   CHECK(answer.done.has_value());
   CHECK(client->load({.model = "tiny"}).error().code == ErrorCode::kForbidden);
-  // The administrator on this machine sees whose request it is.
+  // The administrator on this machine sees the owner of the request.
   REQUIRE(client->start(seeded(1, kTinyContext - 100), "far").ok());
   ipc::Client here = daemon.connect();
   REQUIRE(eventually([&] { return here.ps()->requests.size() == 1; }));
@@ -151,7 +151,7 @@ TEST_CASE("over TCP a known key is its user and no administrator; others get no 
   CHECK_FALSE(connect("known", unknown.public_key, 300).ok());  // not the daemon that was meant
   CHECK(connect("known", "short").error().code == ErrorCode::kInvalidArgument);
   CHECK(connect("known", server.public_key).ok());
-  // Known from the reload on.
+  // Known since the reload.
   std::ofstream(clients) << known.public_key << " 4242\n" << unknown.public_key << " 4243\n";
   daemon.signal(SIGHUP);
   CHECK(eventually([&] { return connect("unknown", server.public_key).ok(); }));

@@ -1,4 +1,4 @@
-// What a client gets: streams, samples, stop strings, seeds, errors that say what is wrong.
+// What a client receives: streams, samples, stop strings, seeds, errors that name the problem.
 
 #include <doctest/doctest.h>
 
@@ -47,7 +47,7 @@ TEST_CASE("a waiting request gets its place in the queue and an estimate from me
   const Daemon daemon(sandbox, {"worker.max_seqs=1"});
   ipc::Client client = daemon.connect();
   ipc::Client watcher = daemon.connect();
-  // The rate is that of this one.
+  // The rate is that of this request.
   const Answer measured = run(client, seeded(1, 300));
   REQUIRE_MESSAGE(measured.done, why(measured));
   REQUIRE(client.start(seeded(2, 6000), "long").ok());
@@ -72,7 +72,7 @@ TEST_CASE("a waiting request gets its place in the queue and an estimate from me
   REQUIRE_FALSE(second.empty());
   for (const ipc::QueuedEvent& event : first) CHECK(event.position == 0);
   CHECK(second.front().position == 1);
-  // As long as the measured one took, for each request that has to end before: in whole
+  // As long as the measured one took, for each request that has to end before it: in whole
   // milliseconds, rounded down.
   const int64_t one_ms = first.front().estimate_ms;
   CHECK(one_ms > 0);
@@ -247,10 +247,10 @@ TEST_CASE("drafts by lookup and by a draft model: the same text, and done report
   const Sandbox sandbox;
   std::filesystem::create_directories(sandbox.models());
   write_tiny_model(sandbox.models() / "tiny.gguf", 1);
-  // The same weights under another name guess everything right.
+  // The same weights under another name draft only right tokens.
   write_tiny_model(sandbox.path() / "copy.gguf", 1);
   ipc::GenerateRequest loop = seeded(4, 60);
-  loop.temperature = 0;  // random weights soon say the same over and over
+  loop.temperature = 0;  // random weights soon repeat themselves
   ipc::GenerateRequest plain = loop;
   plain.speculate = false;
   Answer want;
@@ -275,7 +275,7 @@ TEST_CASE("drafts by lookup and by a draft model: the same text, and done report
     const ipc::SpeculationStats& counts = guessed.done->speculation;
     CHECK(counts.drafted_tokens == static_cast<uint64_t>(guessed.done->usage.drafted_tokens));
     CHECK(counts.drafted_at.size() == counts.accepted_at.size());
-    // By name: the one that is there, or refused.
+    // By name: the loaded one, or refused.
     ipc::GenerateRequest named = loop;
     named.draft = "copy";
     const Answer answer = run(client, named);
@@ -359,7 +359,7 @@ TEST_CASE("tokenize, models, ps, stats and health answer") {
   REQUIRE(stats.ok());
   CHECK(stats->requests_cancelled == 1);
   REQUIRE(stats->workers.size() == 1);
-  // A worker on the CPU has no GPU to tell of.
+  // A worker on the CPU reports no GPU.
   CHECK_FALSE(stats->workers[0].snapshot.gpu.has_value());
   REQUIRE(ps->models.size() == 1);
   CHECK_FALSE(ps->models[0].gpu.has_value());
@@ -383,7 +383,7 @@ TEST_CASE(
   answer = run(client, request);
   REQUIRE(answer.error);
   CHECK(answer.error->code == ErrorCode::kForbidden);
-  // The daemon's own user may name a model's file; this is none.
+  // The daemon's own user may name a model's file; this is not one.
   request.model = "/etc/passwd";
   answer = run(client, request);
   REQUIRE(answer.error);

@@ -1,4 +1,4 @@
-// Models come and go under requests that never stop.
+// Models are loaded and unloaded under continuous requests.
 
 #include <doctest/doctest.h>
 #include <signal.h>
@@ -44,7 +44,7 @@ std::string state_of(ipc::Client& client, const std::string& model) {
   return "";
 }
 
-/// Asks the role again and again, until told to stop.
+/// Sends requests to the role until told to stop.
 struct Streamer {
   static constexpr uint64_t kSeeds = 3;
   static constexpr int32_t kTokens = 150;
@@ -91,7 +91,7 @@ void swap_under_load(const std::vector<std::string>& settings, int clients, int 
     const std::string& to = kNames[static_cast<size_t>(i + 1) % 2];
     const Result<ipc::SwapReply> reply = admin.swap({.role = "default", .model = to});
     if (!reply) failed.push_back(reply.error().message);
-    // The other one is loaded anew for the next swap.
+    // The other model is loaded again for the next swap.
     if (i % 3 == 2) (void)admin.unload({.model = kNames[static_cast<size_t>(i) % 2]});
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
@@ -162,7 +162,7 @@ TEST_CASE("random admin verbs under continuous clients: nothing lost or wrong") 
       case 6: expect("stats", admin.stats()); break;
       case 7: expect("cache", admin.cache(stats)); break;
       case 8: {
-        // Of a request of its own, early or late.
+        // Cancels a request of its own, early or late.
         const std::string id = "own-" + std::to_string(i);
         expect("start", admin.start(named("fast", 7, 400), id));
         if (random() % 2 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -220,7 +220,7 @@ TEST_CASE("load, unload and the states between, as the command line shows them")
         std::string::npos);
   CHECK(hearth({"load", "one", "--keep-alive", "soon"}).find("want 90s") != std::string::npos);
   ::unsetenv("HEARTH_RUNTIME_DIR");
-  // A keep-alive of a millisecond: it is gone at once, and yet there for who asks.
+  // A keep-alive of a millisecond: unloaded at once, and loaded again for the next request.
   CHECK(eventually([&] { return state_of(client, "two") == "parked"; }));
   CHECK(run(client, named("two", 1, 5)).done.has_value());
 
@@ -229,7 +229,7 @@ TEST_CASE("load, unload and the states between, as the command line shows them")
   const Result<ipc::ModelsReply> models = client.models();
   REQUIRE(models.ok());
   CHECK(models->models[0].weight_bytes == loaded->weight_bytes);
-  // As it was planned before loading; beside weights and KV there are activations and logits.
+  // As planned before loading; in addition to weights and KV there are activations and logits.
   CHECK(models->models[0].memory_bytes > loaded->weight_bytes + loaded->kv_bytes);
 }
 
@@ -263,7 +263,7 @@ TEST_CASE(
   REQUIRE(slept);
   REQUIRE_MESSAGE(answer.done, why(answer));
   CHECK(answer.ids == want.ids);
-  CHECK(answer.done->resumed == 0);  // no death: it was told to
+  CHECK(answer.done->resumed == 0);  // not a death: it was told to end
 }
 
 TEST_CASE("under a service manager, ready means that a token can be generated") {
@@ -325,7 +325,7 @@ TEST_CASE("a flood above the limit: the surplus gets `busy`, accepted requests e
     }
   };
   while (sent < flood) {
-    // Where our side of the socket is full we read first.
+    // If our side of the socket is full we read first.
     client.start(named("one", 1, 50)).ok() ? static_cast<void>(++sent) : take(10);
   }
   const int64_t end = now_ms() + kPatienceMs;
@@ -336,7 +336,7 @@ TEST_CASE("a flood above the limit: the surplus gets `busy`, accepted requests e
   CHECK(daemon.wait_until_idle());
 }
 
-// The same in a small way with real processes; all orders are tried with played workers.
+// The same on a small scale with real processes; all orders are tried with simulated workers.
 TEST_CASE("random loads, swaps, requests, cancels and kills with real processes end well") {
   Sandbox sandbox;
   const Daemon daemon(with_models(sandbox), {"limits.max_resident=2", "residency.turn_ms=100",

@@ -100,7 +100,7 @@ TEST_CASE("connections over TCP without a key take no memory, and the owner of a
   options.tcp_server_key = keys.server.public_key;
   options.tcp_key_file = sandbox.path() / "client";
   options.answer_ms = 1500;
-  // The address waits for a moment after keys that were none.
+  // The address is delayed for a moment after invalid keys.
   CHECK(eventually([&] { return ipc::Client::connect(options).ok(); }));
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// A program at a terminal of its own (pty), fed keys and read like a person would.
+// A program on its own terminal (pty): the test types keys and reads the screen.
 
 #include <sys/types.h>
 
@@ -14,17 +14,17 @@ class Terminal {
   /// `environment` is added to the test's own.
   Terminal(const std::vector<std::string>& argv,
            const std::map<std::string, std::string>& environment);
-  ~Terminal();  // kills what still runs
+  ~Terminal();  // kills it if it still runs
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
   void type(const std::string& keys);
-  /// Reads until `text` stands behind what was waited for last; false when it does not come.
+  /// Reads until `text` appears after the text of the previous wait; false if it does not come.
   bool wait_for(const std::string& text);
-  /// Its wait status; fails the test when it does not end.
+  /// Its wait status; fails the test if it does not end.
   int wait_for_exit();
   pid_t pid() const { return pid_; }
-  /// All that it wrote.
+  /// Everything it wrote.
   const std::string& seen() const { return seen_; }
 
  private:

@@ -10,7 +10,7 @@ namespace hearth::e2e {
 
 inline constexpr int32_t kTinyContext = 16384;
 
-/// Writes the file; fails the test where it cannot.
+/// Writes the file; fails the test if that fails.
 void write_tiny_model(const std::filesystem::path& path, uint32_t seed,
                       const std::string& chat_template = {});
 

@@ -1,4 +1,4 @@
-// Calls of functions and reasoning, over the socket and over HTTP, with the real daemon.
+// Tool calls and reasoning, over the socket and over HTTP, with the real daemon.
 
 #include <doctest/doctest.h>
 #include <fmt/core.h>
@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::json;
 using ipc::DeltaChannel;
 
-// In the manner of Hermes and Qwen.
+// In the style of Hermes and Qwen.
 constexpr const char* kTemplate =
     "{% for t in tools or [] %}{{ t.function.name }} {% endfor %}"
     "{% for m in messages %}{{ m.role }} {{ m.content }}"
@@ -102,7 +102,7 @@ TEST_CASE("a required tool call is made, and is valid") {
       CHECK(call.id.size() == 9);
       CHECK(ids.insert(call.id).second);
     }
-    // The same seed, the same calls, to the id.
+    // The same seed gives the same calls, to the id.
     const Told again = ask(client, conversation(seed, "required"));
     REQUIRE(again.calls.size() == told.calls.size());
     CHECK(again.calls.front().first == told.calls.front().first);
@@ -141,7 +141,7 @@ TEST_CASE("tool calls and their results are rendered by the model's template") {
   REQUIRE_MESSAGE(chat.done.has_value(), why(chat));
   CHECK(chat.ids.at(0) == plain.ids.at(0));
 
-  // What random letters say is no call, and stays text.
+  // Random letters are not a call, and stay text.
   ipc::GenerateRequest free = conversation(9, "auto");
   free.max_tokens = 40;
   const Told told = ask(client, free);
@@ -281,7 +281,7 @@ TEST_CASE("reasoning that the prompt has opened is separated from the answer") {
       http.ask("POST", "/v1/messages",
                R"({"model":"tiny","max_tokens":9,"messages":[{"role":"user","content":"the"}]})");
   REQUIRE_MESSAGE(message.status == 200, message.body);
-  // A sample may end before it has said anything.
+  // A sample may end before it has any text.
   const std::string type = Json::parse(message.body)["content"][0]["type"];
   CHECK((type == "thinking" || type == "text"));
 }

@@ -22,7 +22,7 @@ struct Outcome {
   std::string err;
 };
 
-/// hearth with these words of a shell, no home, and the bundled models alone.
+/// hearth with these words of a shell, without a home folder, and with only the bundled models.
 Outcome hearth(const Sandbox& sandbox, const std::string& words, const std::string& input = "") {
   const std::string dir = sandbox.path().string();
   std::ofstream(sandbox.path() / "in") << input;

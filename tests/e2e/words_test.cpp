@@ -1,5 +1,5 @@
-// What people type, against a real daemon: files by their path, questions and pipes, how tokens are
-// drawn where nobody says, damaged weights, what outlives a daemon.
+// What people type, with a real daemon: files by their path, questions and pipes, default sampling,
+// damaged weights, and what survives a daemon.
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>
@@ -63,7 +63,7 @@ TEST_CASE("a user's own daemon is started, takes a file by its path, and is stop
       run_hearth(sandbox, "run ./elsewhere/Own.GGUF --seed 3 --max-tokens 6 --ignore-eos the");
   CHECK_MESSAGE(text.status == 0, text.err);
   CHECK_FALSE(text.out.empty());
-  // It has a name from then on.
+  // It has a name from now on.
   CHECK(run_hearth(sandbox, "run own --seed 3 --max-tokens 6 --ignore-eos the").out == text.out);
   CHECK(run_hearth(sandbox, "load ./elsewhere/Own.GGUF").status == 0);
   CHECK(run_hearth(sandbox, "models").out.find("Own ") != std::string::npos);
@@ -295,10 +295,10 @@ TEST_CASE("measured step costs survive a restart; unmeasured times are not shown
   const std::string longest = std::string(1500, 'd');
   live({"a" + longest, "b" + longest, "c" + longest});
   for (size_t i = 0; i < 4; ++i) CHECK(kept_us(i) > 0);
-  // A life that computed nothing of the kind knows it from the one before.
+  // A daemon that computed nothing of the kind knows it from the previous one.
   live({"the"});
   for (size_t i = 0; i < 4; ++i) CHECK(kept_us(i) > 0);
-  // One that cannot know tells no time that was saved.
+  // One that cannot know reports no saved time.
   fs::remove_all(folder);
   const ipc::DoneEvent restored = live({"c" + longest});
   CHECK(restored.usage.cached_disk_tokens > 1000);

@@ -1,5 +1,5 @@
-// Any answer in any format: the same pieces however it is cut, in UTF-8 where the answer is, and
-// nothing lost: what comes out is no longer than what went in, and plain text comes out as it is.
+// Any answer in any format: the same pieces however it is split, in UTF-8 where the answer is, and
+// nothing lost: the output is no longer than the input, and plain text is unchanged.
 //
 // Input: a byte (format), a byte (reasoning, open, one call), the answer.
 

@@ -1,5 +1,5 @@
 #pragma once
-// What holds for any vocabulary and any text.
+// Properties of any vocabulary and any text.
 
 #include <string>
 #include <string_view>
@@ -19,8 +19,8 @@ inline bool is_utf8(std::string_view text) {
   return true;
 }
 
-/// Every id is one of the vocabulary, what is decoded is UTF-8, and control tokens appear only
-/// where they may.
+/// Every id is in the vocabulary, decoded text is UTF-8, and control tokens appear only where they
+/// may.
 inline void check_text(const models::Tokenizer& tokenizer, std::string_view text,
                        bool parse_special) {
   const auto ids = tokenizer.encode(text, {.add_bos = true, .parse_special = parse_special});

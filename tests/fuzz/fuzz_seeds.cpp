@@ -1,5 +1,5 @@
-// fuzz_seeds DIRECTORY: writes what each fuzz target starts from, DIRECTORY/TARGET/*. The corpora
-// in the repository came from these by fuzzing and minimising (run.sh --keep).
+// fuzz_seeds DIRECTORY: writes the seeds of each fuzz target, DIRECTORY/TARGET/*. The corpora in
+// the repository came from these by fuzzing and minimising (run.sh --keep).
 
 #include <cmath>
 #include <cstdio>
@@ -120,7 +120,7 @@ void gguf(Folder out) {
   out.add(RawGguf(1, 0).tensor("", {1}, 0, 0).data(64).bytes());
 }
 
-/// Noise with many low numbers, and with the byte that makes rare things happen.
+/// Noise with many low numbers, and with the byte that triggers rare choices.
 void vocabulary(Folder out) {
   std::mt19937 random(7);
   for (int i = 0; i < 600; ++i) {
@@ -288,7 +288,7 @@ void wire(Folder out) {
           "\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\xC0\x80\xED\xA0\x80\xF5\xFF\xC3");
 }
 
-/// Connections, bodies and files of keys; see http_fuzz.
+/// Connections, bodies and key files; see http_fuzz.
 void http(Folder out) {
   const auto add = [&](char which, const std::string& bytes) {
     out.add(std::string(1, which) + bytes);

@@ -1,7 +1,7 @@
 #pragma once
-// A fuzzer's bytes as choices. Every input means something: where the bytes have run out, numbers
-// are their lowest and texts are empty. Taken from the front, so that a small change of the bytes
-// is a small change of the meaning.
+// A fuzzer's bytes as choices. Every input is valid: where the bytes have run out, numbers are
+// their lowest and texts are empty. Read from the front, so that a small change of the bytes is a
+// small change of the meaning.
 
 #include <cstddef>
 #include <cstdint>
@@ -29,7 +29,7 @@ class Input {
     const uint32_t value = width <= 256 ? byte() : byte() | static_cast<uint32_t>(byte()) << 8;
     return low + static_cast<int>(value % width);
   }
-  /// Once in 256 bytes of noise: for what shall be rare.
+  /// Once in 256 bytes of noise: for rare choices.
   bool rarely() { return byte() == 0xA5; }
   /// Its length first.
   std::string text(int most) {

@@ -1,5 +1,5 @@
-// Runs a fuzz target over the files named, or over those of directories named: what libFuzzer does
-// with -runs=0, where there is no libFuzzer.
+// Runs a fuzz target over files and over all files in directories: what libFuzzer does with
+// -runs=0, for builds without libFuzzer.
 
 #include <algorithm>
 #include <cstddef>

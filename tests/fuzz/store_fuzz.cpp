@@ -121,7 +121,7 @@ class Rig {
     std::vector<ChunkToSave> chunks;
     for (int32_t first = 0; first < kBlocks; first += layout_.chunk_blocks()) {
       const int32_t count = std::min(layout_.chunk_blocks(), kBlocks - first);
-      // The sliding group has the last blocks only.
+      // The sliding group has only the last blocks.
       shapes.push_back({first / layout_.chunk_blocks(),
                         count,
                         {low_bits(count), low_bits(count) & ~low_bits(count - 3)}});
@@ -138,7 +138,7 @@ class Rig {
     return store.save(chunks);
   }
 
-  /// Blocks served; ends the process where one is not what was saved.
+  /// Number of blocks served; ends the process if one is not what was saved.
   int32_t serve(SqliteStore& store) const {
     const NamedChain named = store.name(chain_);
     Result<std::vector<FoundChunk>> found = store.find(named, 0, kBlocks);

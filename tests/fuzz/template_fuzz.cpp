@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t gap = std::min(all.find('\x1E'), all.size());
   const std::string_view source = all.substr(0, gap);
   const auto body = jinja::parse_template(source);
-  // Small bounds: many inputs a second.
+  // Small limits: many inputs per second.
   const jinja::Limits limits{
       .max_steps = 20'000, .max_bytes = 4u << 20, .max_output_bytes = 1u << 20, .max_depth = 200};
   jinja::Renderer renderer(limits, std::tm{});

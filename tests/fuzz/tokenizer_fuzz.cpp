@@ -1,4 +1,4 @@
-// Any text through a vocabulary of each kind, and through every splitting rule.
+// Any text with a vocabulary of each kind, and with every splitting rule.
 
 #include <memory>
 #include <string>

@@ -1,5 +1,5 @@
 // Any metadata of a tokenizer, of every kind: a small vocabulary, what the input adds to it, and
-// keys that the input leaves out or gives another type. Where it loads, texts go through it.
+// keys that the input omits or gives another type. If it loads, texts are encoded with it.
 
 #include <algorithm>
 #include <cmath>
@@ -20,7 +20,7 @@ using fuzz::Input;
 
 constexpr std::string_view kPrefix = "tokenizer.ggml.";
 
-/// Sets keys as told, but for those that the input damages.
+/// Sets keys, except for those that the input damages.
 class Metadata {
  public:
   explicit Metadata(Input* input) : input_(input) {}
@@ -55,7 +55,7 @@ class Metadata {
   void u32(std::string_view name, uint32_t value) {
     set(name, [&](GgufWriter* w, const std::string& key) { w->set_u32(key, value); });
   }
-  /// Left out, false or true.
+  /// Omitted, false or true.
   void maybe(std::string_view name) {
     const int choice = input_->number(0, 2);
     if (choice == 0) return;
@@ -119,7 +119,7 @@ TestVocab scored(Input* input) {
   if (input->rarely()) v.types.pop_back();
   if (input->rarely()) v.scores.pop_back();
   if (input->rarely()) v = {};
-  if (input->rarely()) std::fill(v.types.begin(), v.types.end(), 1);  // no bytes, nothing unknown
+  if (input->rarely()) std::fill(v.types.begin(), v.types.end(), 1);  // no bytes, no unknown token
   return v;
 }
 
@@ -158,7 +158,7 @@ void write_bpe(Input* input, Metadata* out) {
   special_ids(input, out);
 }
 
-/// A right one: 'a' becomes the text at an offset of the input's choice. A unit is an offset (from
+/// A valid one: 'a' becomes the text at an offset of the input's choice. A unit is an offset (from
 /// bit 10, by XOR with its place), bit 8 for a value that follows, and a label.
 std::vector<int32_t> one_key_charsmap(Input* input) {
   std::vector<uint32_t> units(256, 0);
@@ -176,7 +176,7 @@ std::vector<int32_t> one_key_charsmap(Input* input) {
   return out;
 }
 
-/// An index of the input's making with texts behind it, or bytes that are no charsmap at all.
+/// An index of the input's choice followed by texts, or bytes that are not a charsmap.
 std::vector<int32_t> charsmap(Input* input) {
   std::vector<int32_t> out;
   if (input->number(0, 3) == 0) return one_key_charsmap(input);

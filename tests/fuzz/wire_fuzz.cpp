@@ -119,7 +119,7 @@ void as_answers(std::string_view bytes) {
   HEARTH_CHECK(again == bytes);
 }
 
-/// What comes through a pipe between broker and worker, in pieces.
+/// A pipe's bytes between broker and worker, in pieces.
 void from_pipe(fuzz::Input& input) {
   const size_t piece = static_cast<size_t>(input.number(1, 64));
   PipeReader reader;
@@ -137,13 +137,13 @@ void from_pipe(fuzz::Input& input) {
         case PipeKind::kControl: as_control((*message)->bytes); break;
         case PipeKind::kEvent: as_worker_event((*message)->bytes); break;
         case PipeKind::kAnswers: as_answers((*message)->bytes); break;
-        case PipeKind::kWatch: break;  // decoded by those who watch
+        case PipeKind::kWatch: break;  // decoded by listeners
       }
     }
   }
 }
 
-/// A small bound, so that inputs of a few bytes pass it.
+/// A small limit, so that inputs of a few bytes exceed it.
 void as_bounded_json(std::string_view text) {
   const JsonLimits limits{.max_bytes = 256, .max_depth = 4, .max_values = 20, .max_object_keys = 4};
   const auto object = parse_json_object(text, limits);

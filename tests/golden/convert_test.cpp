@@ -1,5 +1,6 @@
-// Folders of published weights, converted: logits against those that PyTorch computed from the same
-// files, token ids against those of the tokenizers that the files describe (convert/record.py).
+// Folders of published weights, converted: logits compared with those that PyTorch computed from
+// the same files, token ids with those of the tokenizers that the files describe
+// (convert/record.py).
 
 #include "models/convert/convert.h"
 
@@ -38,7 +39,7 @@ void write(const fs::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-/// The file of tensors whose values are hashes of their names, in F32.
+/// The tensor file whose values are hashes of the tensors' names, in F32.
 std::string safetensors_of(const json& recording) {
   json header;
   std::string data;
@@ -91,7 +92,7 @@ TEST_CASE("convert: logits of every family equal those of the published files") 
     REQUIRE_MESSAGE(file.ok(), file.error().message);
     const auto prompt = recording.at("prompt").get<std::vector<int32_t>>();
     const NamedTable& table =
-        tables.front();  // the reference; others are compared with it elsewhere
+        tables.front();  // the reference; others are compared with it in other tests
     table.ops.set_num_threads(table.ops.state.get(), 1);
     StepRunner runner(*file, table.ops, DType::kF32,
                       {.seqs = 1, .step_tokens = 32, .context = 32, .model_context = 256});
@@ -170,7 +171,7 @@ TEST_CASE("convert: token ids equal those of the published tokenizer") {
     INFO(name);
     const json expected = read_json(kFolder / ("ids_" + name.substr(10) + ".json"));
     const TempDir dir;
-    // Any model will do; its embedding gets a row for each token and a few beyond.
+    // Any model will do; its embedding gets a row for each token and a few more.
     json changed = recording;
     for (json& tensor : changed["tensors"]) {
       const bool of_vocabulary =

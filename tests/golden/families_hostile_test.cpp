@@ -1,4 +1,4 @@
-// Files of every family with something wrong: a named error, never a crash.
+// Files of every family with an error: a named error, never a crash.
 
 #include <doctest/doctest.h>
 
@@ -25,7 +25,7 @@ TEST_CASE("families: each missing, ill-shaped or unknown tensor is named") {
     const FamilyModel model = read_family(name);
     for (size_t i = 0; i < model.tensors.size(); ++i) {
       const std::string& tensor = model.tensors[i].name;
-      // All layers go through the same code: the first one's tensors and those of none.
+      // All layers run the same code: tests the first one's tensors and those of no layer.
       if (tensor.starts_with("blk.") && !tensor.starts_with("blk.0.")) continue;
       INFO(name << ", " << tensor);
       FamilyModel without = model;
@@ -63,7 +63,8 @@ TEST_CASE("families: absurd metadata is named or harmless") {
         wrong.metadata[key] = absurd;
         const std::string message = refusal(wrong);
         if (message.empty()) continue;
-        // The key itself, another of this architecture that contradicts it, or a tensor's shape.
+        // Names the key itself, another key of this architecture that contradicts it, or a tensor's
+        // shape.
         const bool named = message.starts_with(prefix) || message.find("weight: ") < 60;
         CHECK_MESSAGE(named, message);
       }

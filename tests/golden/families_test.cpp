@@ -1,5 +1,5 @@
-// A tiny model of every family against PyTorch in float64 and against llama.cpp (families/), and
-// against itself with the same tokens chunked and batched.
+// A tiny model of every family compared with PyTorch in float64 and with llama.cpp (families/), and
+// with itself, with the same tokens chunked and batched.
 
 #include <doctest/doctest.h>
 
@@ -17,7 +17,7 @@ namespace {
 using kernels::DType;
 using Rows = std::vector<std::vector<float>>;
 
-/// One thread: steps this small are mostly barriers. That threads change no bit is shown elsewhere.
+/// One thread: steps this small are mostly barriers. Other tests show that threads change no bit.
 std::vector<NamedTable> quiet_tables() {
   std::vector<NamedTable> tables = all_tables();
   for (const NamedTable& table : tables) table.ops.set_num_threads(table.ops.state.get(), 1);
@@ -31,7 +31,7 @@ StepRunner runner_of(const FamilyModel& model, const OwnedFile& owned, const Nam
       {.seqs = seqs, .step_tokens = 96, .context = 96, .model_context = model.context});
 }
 
-/// Steps that `ids` decide otherwise than argmax, though the margin says that they are no tie.
+/// Steps where `ids` differ from argmax although the margin shows that the choice is not a tie.
 int others(const Rows& logits, const FamilyModel& model, const std::vector<int32_t>& ids,
            double tie) {
   int count = 0;
@@ -98,7 +98,7 @@ TEST_CASE("families: alone, chunked and batched give the same bits") {
       for (const int32_t chunk : {1, 7, 33}) {
         CHECK(runner_of(model, owned, table, DType::kF16).feed(0, tokens, chunk, true) == want);
       }
-      // Two at once, each at its own pace.
+      // Two at once, each with its own chunks.
       StepRunner batched = runner_of(model, owned, table, DType::kF16, 2);
       Rows met, met_other;
       while (met.size() < tokens.size() || met_other.size() < other.size()) {

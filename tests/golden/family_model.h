@@ -1,6 +1,6 @@
 #pragma once
 // A tiny model of one family as tests/golden/families/NAME.json describes it: how its file is made,
-// and what was computed from the same file elsewhere.
+// and what was computed from the same file by other programs.
 
 #include <cstdint>
 #include <functional>
@@ -27,7 +27,7 @@ struct FamilyTensor {
 struct FamilyModel {
   std::string name;
   std::string architecture;
-  int32_t context = 0;  ///< that it was run with
+  int32_t context = 0;  ///< used for the recording
   uint32_t seed = 0;
   nlohmann::json metadata;  ///< full keys
   std::vector<FamilyTensor> tensors;
@@ -35,7 +35,7 @@ struct FamilyModel {
   std::vector<int32_t> prompt;
   std::vector<int32_t> greedy;                   ///< of the PyTorch model in float64
   std::vector<double> margins;                   ///< logit of the best id minus that of the second
-  std::map<size_t, std::vector<double>> logits;  ///< after that many tokens plus one
+  std::map<size_t, std::vector<double>> logits;  ///< after this many tokens plus one
   std::vector<int32_t> llama_cpp;                ///< greedy ids of llama.cpp
   std::vector<int32_t> llama_cpp_steps;          ///< its next id after each prefix of `greedy`
 
@@ -43,7 +43,7 @@ struct FamilyModel {
   std::vector<int32_t> all_but_last() const;
   /// Matrices in `matrix_type` (F32, F16, Q8_0), vectors in F32.
   std::vector<std::byte> file_bytes(kernels::DType matrix_type) const;
-  /// The two halves of it, for a file with more keys.
+  /// Its two halves, for a file with more keys.
   void describe(models::GgufWriter* file) const;
   void add_tensors(models::GgufWriter* file, kernels::DType matrix_type) const;
 };
@@ -51,7 +51,7 @@ struct FamilyModel {
 /// The values of a tensor, F32: hashes of its name and each element's index.
 std::vector<float> family_values(const FamilyTensor& tensor, uint32_t seed);
 
-/// The recording of that name; fails the test where it is missing or not as expected.
+/// The recording of that name; fails the test if it is missing or invalid.
 FamilyModel read_family(const std::string& name);
 /// All recordings, by name.
 std::vector<std::string> family_names();

@@ -13,7 +13,7 @@ namespace {
 StepRunner runner_for(const models::GgufFile& file, const NamedTable& table, kernels::DType kv_type,
                       const GreedyCase& c) {
   // One thread: steps of models this small are mostly barriers, and on a busy machine each barrier
-  // waits for the scheduler. llama_test.cpp shows that threads change no bit.
+  // waits for the operating system's scheduler. llama_test.cpp shows that threads change no bit.
   table.ops.set_num_threads(table.ops.state.get(), 1);
   StepRunner::Bounds bounds;
   bounds.context = static_cast<int32_t>(c.prompt_ids.size() + c.ids.size());
@@ -21,7 +21,7 @@ StepRunner runner_for(const models::GgufFile& file, const NamedTable& table, ker
   return StepRunner(file, table.ops, kv_type, bounds);
 }
 
-/// The cases that run on a table: on a slow one the first, and of it few ids.
+/// The cases that run on a table: on a slow one only the first, with few ids.
 std::vector<GreedyCase> cases_on(const NamedTable& table, const std::vector<GreedyCase>& cases) {
   if (!table.slow) return cases;
   GreedyCase first = cases.at(0);

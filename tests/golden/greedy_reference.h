@@ -1,5 +1,5 @@
 #pragma once
-// Recorded greedy continuations of another engine, and the check that ours says the same.
+// Recorded greedy continuations of another engine, and the check that ours are equal.
 
 #include <cstdint>
 #include <filesystem>
@@ -20,19 +20,19 @@ struct GreedyCase {
   std::vector<double> margins;   ///< logprob of the best id minus that of the second
   std::string text;
 };
-/// Reads stories260K-reference.json and the recordings of the bundled models beside this file.
+/// Reads stories260K-reference.json and the recordings of the bundled models in this folder.
 std::vector<GreedyCase> read_greedy_cases(const std::filesystem::path& json);
 
 /// Every id equal, every logprob within `logprob_tolerance`; F32 KV.
 void check_equal(const models::GgufFile& file, const NamedTable& table,
                  const std::vector<GreedyCase>& cases, double logprob_tolerance);
-/// Fed with the recorded ids, the model agrees with each: it would have said the same, unless the
-/// recorded margin is below `tie_margin`, and with the recorded logprob within `logprob_tolerance`.
-/// So a near tie early in a text does not hide what follows.
+/// Fed with the recorded ids, the model picks each of them, unless the recorded margin is below
+/// `tie_margin`, and with the recorded logprob within `logprob_tolerance`. So a near tie early in a
+/// text does not hide what follows.
 void check_agrees(const models::GgufFile& file, const NamedTable& table, kernels::DType kv_type,
                   const std::vector<GreedyCase>& cases, double logprob_tolerance,
                   double tie_margin);
-/// F16 KV: the first id that differs is one that was nearly a tie (margin below `most_margin`).
+/// F16 KV: the first id that differs was nearly a tie (margin below `most_margin`).
 void check_close_f16(const models::GgufFile& file, const NamedTable& table,
                      const std::vector<GreedyCase>& cases, double most_margin);
 

@@ -1,5 +1,5 @@
-// Family llama on random models of every shape: against the formulas in double, and against itself
-// with the same tokens batched, chunked and alone.
+// Family llama on random models of every shape: compared with the formulas in double, and with
+// itself with the same tokens batched, chunked and alone.
 
 #include <doctest/doctest.h>
 
@@ -62,7 +62,7 @@ TEST_CASE("weights in half precision differ by about their rounding") {
 }
 
 TEST_CASE("every table's logits are within bounds of the reference's, with Q8_0 and F32 weights") {
-  // Widths that are multiples of 32, so that every matrix is Q8_0 and goes through int8 products.
+  // Widths that are multiples of 32, so that every matrix is Q8_0 and uses int8 products.
   LlamaShape shape = llama_shapes()[0];
   shape.tied = true;
   shape.qk_gain = 1.0f;
@@ -138,7 +138,7 @@ TEST_CASE("alone, chunked, batched and on one thread, logits have the same bits"
           CHECK(chunked.feed(0, tokens[0], chunk, true) == want[0]);
         }
 
-        // All five at once, each at its own pace: 1, 4, 7, 10, 13 tokens a step.
+        // All five at once, each with its own chunks: 1, 4, 7, 10, 13 tokens a step.
         StepRunner batched(owned.file, table.ops, kv_type, {.seqs = kSeqs, .context = 64});
         std::vector<std::vector<std::vector<float>>> met(kSeqs);
         while (true) {

@@ -1,6 +1,6 @@
 #pragma once
 // A seeded model of family llama with any shape, as floats, as a file, and as the formulas written
-// out in double without ops, blocks or caches. What the ops compute is measured against this.
+// in double without ops, blocks or caches. The ops are compared with this.
 
 #include <cstdint>
 #include <map>
@@ -47,7 +47,7 @@ class RandomLlama {
  private:
   using Vector = std::vector<double>;
   struct Tensor {
-    std::vector<uint64_t> dims;  // contiguous one first
+    std::vector<uint64_t> dims;  // the contiguous one first
     std::vector<float> values;
   };
 

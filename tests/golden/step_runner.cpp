@@ -40,8 +40,8 @@ StepRunner::StepRunner(const models::GgufFile& file, const kernels::OpTable& ops
 
 std::vector<std::vector<float>> StepRunner::step(std::span<const Chunk> chunks) {
   const int32_t max_blocks = (bounds_.context + kBlockSize - 1) / kBlockSize;
-  // Logical block i of sequence s: interleaved and from the end, so that a block table taken for
-  // the identity shows.
+  // Logical block i of sequence s: interleaved and in reverse, so that a missing block table lookup
+  // shows.
   const auto physical = [&](int32_t s, int32_t i) {
     return bounds_.seqs * max_blocks - 1 - (i * bounds_.seqs + s);
   };

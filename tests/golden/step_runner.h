@@ -1,6 +1,6 @@
 #pragma once
-// The smallest driver of a model: sequences that grow by chunks, blocks given out once and for all,
-// no scheduler. What the engine does with the same model must come to the same.
+// The smallest driver of a model: sequences that grow by chunks, blocks assigned once, no
+// scheduler. The engine must give the same results with the same model.
 
 #include <cstdint>
 #include <memory>
@@ -27,16 +27,15 @@ class StepRunner {
     int32_t seqs = 1;
     int32_t step_tokens = 64;
     int32_t context = 512;
-    int32_t model_context = 0;  ///< above 0: what the model is told
+    int32_t model_context = 0;  ///< if above 0, the number of threads
   };
-  /// Fails the test where the model does not load.
+  /// Fails the test if the model does not load.
   StepRunner(const models::GgufFile& file, const kernels::OpTable& ops, kernels::DType kv_type,
              const Bounds& bounds);
 
   /// One forward pass; logits of the wanted rows in order.
   std::vector<std::vector<float>> step(std::span<const Chunk> chunks);
-  /// The whole of `tokens` by chunks of at most `chunk` tokens; logits of the last token, or of
-  /// all.
+  /// All of `tokens` in chunks of at most `chunk` tokens; logits of the last token, or of all.
   std::vector<std::vector<float>> feed(int32_t seq, std::span<const int32_t> tokens, int32_t chunk,
                                        bool want_all = false);
   const models::ModelInfo& info() const { return model_->info(); }
@@ -56,7 +55,7 @@ class StepRunner {
 struct NamedTable {
   std::string name;
   kernels::OpTable ops;
-  bool slow = false;  ///< an emulated device: tests shorten what they run on it
+  bool slow = false;  ///< an emulated device: tests run fewer cases on it
 };
 /// Defined in all_tables.cpp: the reference and every CPU path of this machine.
 std::vector<NamedTable> all_tables();

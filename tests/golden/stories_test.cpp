@@ -1,4 +1,4 @@
-// stories260K: a real trained model, against what llama.cpp said with F32 KV.
+// stories260K: a real trained model, compared with llama.cpp's recorded text with F32 KV.
 
 #include <doctest/doctest.h>
 

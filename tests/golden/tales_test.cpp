@@ -1,4 +1,4 @@
-// The bundled models, against recordings computed in double by the script that made them
+// The bundled models, compared with recordings computed in double by the script that made them
 // (models/demo/goldens.py), which shares no code with this program.
 
 #include <doctest/doctest.h>
@@ -19,12 +19,12 @@ const std::filesystem::path kRoot = HEARTH_SOURCE_DIR;
 struct Bundled {
   std::filesystem::path model;
   std::filesystem::path recording;
-  /// In log probability. Q8_0 weights meet activations rounded to 8 bits; the recording rounds
-  /// none.
+  /// In log probability. Q8_0 weights are multiplied by activations rounded to 8 bits; the
+  /// recording rounds none.
   double rounding;
 };
 
-/// tales and its draft, where they are in the tree.
+/// tales and its draft, if they are in the tree.
 std::vector<Bundled> bundled() {
   std::vector<Bundled> found;
   for (const auto& [name, rounding] :
@@ -54,7 +54,7 @@ TEST_CASE("the bundled models give the recorded text on every table, with F32 an
     const auto recorded = read_greedy_cases(b.recording);
     REQUIRE_FALSE(recorded.empty());
     for (const NamedTable& table : all_tables()) {
-      // The reference takes a hundred times as long: the start of one tale will do.
+      // The reference takes a hundred times as long: the beginning of one tale is enough.
       const bool slow = table.name == "reference" && !tests::full_counts();
       auto cases = recorded;
       if (slow) {

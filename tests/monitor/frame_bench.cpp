@@ -1,4 +1,4 @@
-// CPU time to build a frame of each panel, and to raster it, with a busy daemon's data. No test:
+// CPU time to build a frame of each panel, and to raster it, with a busy daemon's data. Not a test:
 // run it by hand, on a quiet machine; docs/benchmarks.md has the figures.
 
 #include <fmt/core.h>

@@ -1,4 +1,4 @@
-// Pictures of every panel, from a recording, checked in substance.
+// Pictures of every panel, drawn from a recording and checked for their content.
 
 #include "monitor/panels.h"
 
@@ -28,7 +28,7 @@ const std::vector<ipc::StreamMessage>& recording() {
   Offscreen* const name = screen(&why); \
   if (name == nullptr) HEARTH_SKIP(why.c_str())
 
-/// Every text that was kept is on the picture, and at least these places are among them.
+/// Every recorded text is on the picture, and at least these places are among them.
 void check_places(const Drawn& drawn, std::initializer_list<const char*> places) {
   for (const char* place : places) {
     const auto found = std::ranges::find(drawn.texts, place, &DrawnText::place);
@@ -292,7 +292,7 @@ TEST_CASE("keyboard and mouse: panels, theme, selection, cancel with confirmatio
   CHECK(drawn.app.view().selected == 118);
   CHECK(drawn.text("requests/life/what").find("story-118") == 0);
   click(middle("requests/cancel"));
-  CHECK(cancelled.empty());  // asked first
+  CHECK(cancelled.empty());  // asks for confirmation first
   CHECK(drawn.text("confirm/what") == "cancel story-118");
   click(middle("confirm/no"));
   CHECK(cancelled.empty());
@@ -337,7 +337,7 @@ TEST_CASE("models and prefixes: actions and their results") {
   CHECK(asked[0].kind == Kind::kLoad);
   CHECK(asked[0].target == "granite-3.3-2b");
   click("models/swap/default");
-  CHECK(asked.size() == 1);  // asked first
+  CHECK(asked.size() == 1);  // asks for confirmation first
   click("confirm/yes");
   REQUIRE(asked.size() == 2);
   CHECK(asked[1].kind == Kind::kSwap);

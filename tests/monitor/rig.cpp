@@ -5,7 +5,7 @@
 
 #include "ipc/wire/codec.h"
 
-// What the graphics stack keeps to itself is not ours to free.
+// Memory that the graphics stack keeps is not ours to free.
 extern "C" const char* __lsan_default_suppressions();
 extern "C" const char* __lsan_default_suppressions() {
   return "leak:libEGL\nleak:swrast_dri\nleak:libLLVM\nleak:libgallium\nleak:libglapi\n";
@@ -139,7 +139,7 @@ void add_pools(ipc::WatchUpdate& update, int tick, int running, int32_t blocks, 
   ipc::PoolUpdate pool{.group = 0, .num_blocks = blocks, .full = true, .runs = {}};
   const auto each = static_cast<uint32_t>(blocks / (running + 6));
   uint32_t at = 0;
-  // A prompt that several share, then every sequence's own, with gaps, then what is cached.
+  // A prompt that several share, then every sequence's own blocks, with gaps, then cached blocks.
   const auto add = [&](uint32_t count, ipc::WatchedBlock state, uint8_t refs, uint64_t request,
                        int32_t position) {
     pool.runs.push_back({at, count, state, refs, request, position, refs == 0});
@@ -194,7 +194,7 @@ std::vector<ipc::StreamMessage> made_recording(int seconds, int running, int32_t
     update.resident_bytes = 620'000'000 + static_cast<uint64_t>(tick) * 40'000;
     update.power_mw = 23'400 + tick % 50 * 20;
     if (tick % 20 == 0) {
-      // A prompt that two go on with, one of them in use.
+      // A prompt that two requests continue, one of them in use.
       update.has_prefixes = true;
       update.prefixes = {{1, 1, 9, 9, 20, 20, 4, false},
                          {2, 2, 1, 1, 28, 8, 8, false},
@@ -219,7 +219,7 @@ std::vector<ipc::StreamMessage> made_recording(int seconds, int running, int32_t
 
 Offscreen* screen(std::string* why) {
   static std::string problem;
-  // Never taken down: a driver that was unloaded could not be told from a leak of ours.
+  // Never destroyed: an unloaded driver could not be distinguished from a leak of ours.
   static Offscreen* const made = [] {
     Result<std::unique_ptr<Offscreen>> created = Offscreen::create(1280, 800);
     if (created.ok()) return std::move(created).value().release();

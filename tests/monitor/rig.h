@@ -1,6 +1,6 @@
 #pragma once
-// A recording made by code, so that what a picture must show is known to the last number; and the
-// app drawn without a display.
+// A recording made by code, so that the content of its picture is known exactly; and the app drawn
+// without a display.
 
 #include <memory>
 #include <string>
@@ -14,19 +14,19 @@ namespace hearth::monitor {
 
 inline constexpr int64_t kBeginUs = 1'000'000'000;
 
-/// A daemon with one model serving for `seconds`, told as the broker tells it: `running` requests,
-/// a pool of `blocks`. The same for the same arguments.
+/// A daemon with one model that serves for `seconds`, as the broker reports it: `running` requests,
+/// a pool of `blocks`. Equal for equal arguments.
 std::vector<ipc::StreamMessage> made_recording(int seconds, int running, int32_t blocks);
 
-/// One screen of 1280 x 800 for all tests of the process; null without EGL, and why.
+/// One screen of 1280 x 800 for all tests of the process; without EGL null and the reason.
 Offscreen* screen(std::string* why);
 
 /// The app with all of `messages`, ready to be drawn on `screen`.
 struct Drawn {
   Drawn(Offscreen& offscreen, const std::vector<ipc::StreamMessage>& messages, bool dark = true);
-  /// Draws this panel and keeps texts and picture.
+  /// Draws this panel and stores texts and picture.
   void show(Panel panel);
-  /// The text at this place; empty where there is none.
+  /// The text at this place; empty if there is none.
   std::string text(const std::string& place) const;
   /// Whether something other than `background` was drawn where that text is.
   bool visible(const DrawnText& text) const;

@@ -53,7 +53,7 @@ struct Data {
   }
 };
 
-/// A pool whose two layers hold NaN until stored to; ops work on the second layer.
+/// A pool whose two layers hold NaN until written; ops work on the second layer.
 struct Pool {
   std::vector<std::byte> memory;
   PagedKv kv;
@@ -117,7 +117,7 @@ float bound_of(const Case& c, const NamedTable& table) {
   for (const SequenceShape& s : c.sequences) longest = std::max(longest, s.context);
   const int32_t seen = c.window > 0 ? std::min(c.window, longest) : longest;
   const double scale = 1.0 / std::sqrt(static_cast<double>(c.head_dim));
-  // Mean of |q k| is q_range / 4 for uniform values; short heads may lie well above.
+  // Mean of |q k| is q_range / 4 for uniform values; short heads may be well above.
   const double magnitude = scale * c.q_range * std::min(1.0 * c.head_dim, 0.35 * c.head_dim + 6);
   const double score_error = (c.head_dim + 8) * magnitude + c.soft_cap;
   double rounding = 0;
@@ -206,10 +206,10 @@ TEST_CASE("attention: a row has the same bits in prefill, in chunks and alone") 
                        .window = window};
       const Data data(whole, seed);
       for (const NamedTable& table : cpu_tables(3)) {
-        if (table.case_step(2) > 1) continue;  // tests/cuda/attention_test.cpp has the like
+        if (table.case_step(2) > 1) continue;  // tests/cuda/attention_test.cpp has similar cases
         CAPTURE(table.name);
         const Matrix all = attend(table.ops, whole, data, seed);
-        // Chunks of the first sequence that end at `context`, alone or beside the others.
+        // Chunks of the first sequence that end at `context`, alone or with the others.
         int32_t round = 0;
         for (const auto& [context, queries] : std::vector<std::pair<int32_t, int32_t>>{
                  {560, 1}, {560, 48}, {513, 1}, {512, 1}, {530, 530}, {17, 3}, {1, 1}}) {

@@ -1,4 +1,4 @@
-// What only encoders need: layer_norm, gelu by erf, attention to the whole text.
+// Ops only for encoders: layer_norm, gelu by erf, attention to the whole text.
 
 #include "kernels/ops/encoder_ops.h"
 
@@ -24,7 +24,7 @@ Matrix run(const OpTable& table, const Op& op) {
 }
 
 /// Every variant within `bound` of the reference, the fused ones equal to the bit. Attention over
-/// KV of f16 may round its weights to that.
+/// KV of f16 may round its weights to f16.
 void compare(const std::string& what, const Op& op, float bound, DType kv_type = DType::kF32) {
   const Matrix want = run(reference(), op);
   std::optional<Matrix> fused;
@@ -50,7 +50,7 @@ TEST_CASE("layer_norm: every width, in place, around a mean far from 0") {
         const Batch batch(5);
         Matrix x(5, width, 3, 1);
         x.fill(random, mean - 1, mean + 1);
-        // A normed value is at most sqrt(width); the mean's roundings move all of them.
+        // A normalized value is at most sqrt(width); the mean's roundings move all of them.
         const auto bound =
             static_cast<float>((std::sqrt(static_cast<double>(width)) + 2) *
                                (static_cast<double>(width) / 16 + 20) * (1 + mean) * 0x1p-24);
@@ -201,8 +201,8 @@ TEST_CASE("attention to all: equals the reference, and has the same bits alone a
 TEST_CASE("attention to all sees later positions: the first row of two is a mean of both values") {
   const EncoderOps ops = encoder_ops(reference()).value();
   const Matrix one = attend(reference(), ops, {2}, DType::kF32, 16, 1, 2);
-  // Attention to what is in front would give the first row the first value alone, which lies
-  // outside what a mean of the two can be somewhere.
+  // Attention only to earlier positions would give the first row the first value, which a mean of
+  // the two cannot equal everywhere.
   const Batch batch({{2, 2}}, 16, 1);
   CHECK_FALSE(same_bits(one, Matrix(2, 48)));
   bool differs = false;

@@ -1,6 +1,6 @@
-// The bits of "cpu-fma/4", recorded: variants of one numerics_id never meet on one machine where
-// they are for different instruction sets (AVX2 and NEON), so each is held against the same hashes.
-// rope_table and moe_route are not among them: they use cos, sin and exp of the C library.
+// The recorded bits of "cpu-fma/4". Variants of one numerics_id for different instruction sets
+// (AVX2 and NEON) never run on one machine, so each is compared with the same hashes. rope_table
+// and moe_route are left out: they use cos, sin and exp of the C library.
 //
 // A change that is meant to alter bits bumps numerics_id and these; a failure prints both.
 
@@ -95,7 +95,7 @@ uint64_t attention_bits(const OpTable& ops, DType kv_type) {
   return hash.value();
 }
 
-/// Every op of rows, at a width with a tail.
+/// Every row op, at a width with a tail.
 uint64_t row_bits(const OpTable& ops) {
   constexpr int64_t kWidth = 172;
   constexpr int32_t kRows = 9;
@@ -127,7 +127,7 @@ uint64_t row_bits(const OpTable& ops) {
         {.batch = index, .gate_up = gate_up.view(), .activation = activation, .out = out.view()});
     hash.add(out);
   }
-  // Any numbers will do for cos and sin.
+  // Any values will do for cos and sin.
   Matrix cos_sin = random_matrix(84, kRows, 42, 1);
   for (const RopePairs pairs : {RopePairs::kNeighbours, RopePairs::kHalves}) {
     ops.rope(state, {.batch = index,
@@ -185,7 +185,7 @@ constexpr uint64_t kRowBits = 0x38f8d791e66148cf;
 constexpr uint64_t kInputBits = 0x1c209c1e29d3e8e9;
 
 TEST_CASE("variants with one numerics_id have the recorded bits, whatever CPU they are built for") {
-  // What goes in: other numbers here would be another standard library's, and no fault of an op.
+  // The input: other values here would come from another standard library, not from an op.
   Hash inputs;
   inputs.add(random_matrix(72, 70, 512, 3));
   for (const TypeBits& type : kMatmulBits) {

@@ -1,5 +1,5 @@
-// Weights that are put off: every op that reads them computes the same bits before, between and
-// after pack_more, and what they are packed from is let go.
+// Late packing: every op that reads these weights computes the same bits before, between and after
+// pack_more, and the source bytes are released.
 
 #include <doctest/doctest.h>
 #include <fmt/core.h>
@@ -87,7 +87,7 @@ std::vector<Late> pairs() {
   return all;
 }
 
-/// Calls `check` with weights still late, after every part of them, and at last.
+/// Calls `check` with weights unpacked, after every part of them, and at the end.
 template <typename Check>
 void while_packing(const OpTable& late, uint64_t part, const Check& check) {
   check();
@@ -108,7 +108,7 @@ TEST_CASE("products with weights packed late have the same bits") {
     for (const DType type : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_K,
                              DType::kQ6_K, DType::kIQ4_XS}) {
       CAPTURE(info(type).name);
-      // Of two types, with a last group that is not full; the second has a partner in Q8_0 blocks.
+      // Of two types, with an incomplete last group; the second has a partner in Q8_0 blocks.
       const std::vector<Kept> tensors{Kept(random_tensor(1, type, 168, 512)),
                                       Kept(random_tensor(2, DType::kQ8_0, 37, 512))};
       const auto want = pack_kept(ops.at_once, tensors, WeightRole::kMatmul);
@@ -177,7 +177,7 @@ TEST_CASE("the source of late packing is released when it is packed or its weigh
   CHECK_FALSE(b.expired());
 
   const size_t rest = two->bytes;
-  one.reset();  // with a tensor that nobody will read
+  one.reset();  // with a tensor that is never read
   CHECK(b.expired());
   CHECK(ops.pack_more(state, 0) == rest);
   CHECK_FALSE(c.expired());

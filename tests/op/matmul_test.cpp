@@ -42,7 +42,7 @@ Matrix multiply(const OpTable& ops, const Weight& w, Matrix& x, const Matrix* re
   Matrix out(x.rows(), w.rows, c.misalign, c.padding);
   TensorView view = out.view();
   if (residual != nullptr) {
-    // The residual is the output itself, as models call it.
+    // The residual is the output itself, as in models.
     for (int64_t r = 0; r < out.rows(); ++r) {
       for (int64_t o = 0; o < out.cols(); ++o) out.at(r, o) = residual->at(r, o);
     }
@@ -235,7 +235,7 @@ TEST_CASE("matmul: blocks of 256, a row has the same bits alone and in a batch")
 }
 
 TEST_CASE("matmul: any bytes can be computed with: infinite and NaN scales, every code") {
-  // What a hostile file holds. Nothing to compare but that all variants do the same.
+  // Bytes of a hostile file. All variants must give the same.
   for (const DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
                             DType::kIQ4_NL, DType::kMXFP4, DType::kQ2_K, DType::kQ3_K, DType::kQ4_K,
                             DType::kQ5_K, DType::kQ6_K, DType::kIQ4_XS}) {
@@ -288,7 +288,7 @@ Tensor q8_0_row(const std::vector<std::pair<uint16_t, int8_t>>& blocks, int64_t 
 }
 
 TEST_CASE("matmul: extreme Q8_0 blocks are exact where the sum is") {
-  // -128 and 127 everywhere against activations of one magnitude: the largest sums of int16 pairs.
+  // -128 and 127 everywhere with activations of one magnitude: the largest sums of int16 pairs.
   for (const int8_t q : {int8_t{-128}, int8_t{127}, int8_t{-1}, int8_t{0}}) {
     for (const float value : {127.0f, -127.0f, 1.0f, 0.0f}) {
       const Tensor tensor = q8_0_row({{0x3c00, q}}, 18);
@@ -317,7 +317,7 @@ TEST_CASE("matmul: scales at the limits of f16, zero blocks, tiny and infinite a
   Random random(5);
   for (int64_t k = 0; k < 128; ++k) {
     x.at(0, k) = random.uniform(-1, 1);
-    x.at(1, k) = 1e-38f;  // 127 / amax would overflow: taken for zero
+    x.at(1, k) = 1e-38f;  // 127 / amax would overflow: treated as zero
     x.at(2, k) = 0;
     x.at(3, k) = k == 40 ? INFINITY : 1.0f;  // in the block whose scale is zero: NaN
   }

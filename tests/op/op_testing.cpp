@@ -86,7 +86,7 @@ std::string worst(const Matrix& got, const Matrix& want, const Matrix& bound) {
   return text;
 }
 
-/// Where a stored block of `type` has its f16 fields.
+/// The positions of the f16 fields in a stored block of `type`.
 std::vector<size_t> half_fields(DType type) {
   switch (type) {
     case DType::kQ4_1:

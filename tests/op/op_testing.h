@@ -1,6 +1,6 @@
 #pragma once
-// What the op tests share: seeded data, views that notice writes outside them, batches, the tables
-// under test, and comparison that names the worst element.
+// Shared by the op tests: seeded data, views that detect writes outside them, batches, the tables
+// under test, and a comparison that names the worst element.
 
 #include <cstdint>
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace hearth::kernels::testing {
 
-/// Seed of a test case: HEARTH_TEST_SEED, or `fallback`. Print it through CAPTURE.
+/// Seed of a test case: HEARTH_TEST_SEED, or `fallback`. Print it with CAPTURE.
 uint32_t seed_or(uint32_t fallback);
 
 class Random {
@@ -31,7 +31,7 @@ class Random {
 };
 
 /// Rows of f32 that begin `misalign` floats off a cache line and lie `padding` floats apart.
-/// Everything around the elements is NaN, and must stay so: check_guards().
+/// Everything around the elements is NaN, and must stay NaN: check_guards().
 class Matrix {
  public:
   Matrix(int64_t rows, int64_t cols, int64_t misalign = 0, int64_t padding = 0);
@@ -41,7 +41,7 @@ class Matrix {
   int64_t rows() const { return rows_; }
   int64_t cols() const { return cols_; }
   void fill(Random& random, float low, float high);
-  /// False when something outside the elements was written.
+  /// False if something outside the elements was written.
   bool guards_intact() const;
 
  private:
@@ -53,15 +53,15 @@ class Matrix {
   std::vector<float> data_;
 };
 
-/// Equal bits in every element.
+/// True if all elements have equal bits.
 bool same_bits(const Matrix& a, const Matrix& b);
 
-/// "" where |got - want| <= bound everywhere, else the worst element. `bound` has one element per
+/// "" if |got - want| <= bound everywhere, else the worst element. `bound` has one element per
 /// output or is (1, 1).
 std::string worst(const Matrix& got, const Matrix& want, const Matrix& bound);
 Matrix constant(float value);
 
-/// A tensor as a file would store it.
+/// A tensor as stored in a file.
 struct Tensor {
   std::string name;
   DType dtype;
@@ -73,10 +73,10 @@ struct Tensor {
 };
 /// Values about in [-1, 1]; random codes and scales where the type has them.
 Tensor random_tensor(uint32_t seed, DType dtype, int64_t rows, int64_t cols);
-/// In f32, what rounding errors are measured by: |value|, or |scale * code| + |min|.
+/// In f32, the magnitudes that rounding errors are relative to: |value|, or |scale * code| + |min|.
 Tensor magnitudes(const Tensor& tensor);
 
-/// HEARTH_TEST_FULL: all cases, for machines that have the time.
+/// HEARTH_TEST_FULL: all cases, for machines with enough time.
 bool full_counts();
 
 std::unique_ptr<Weight> pack(const OpTable& ops, const std::vector<Tensor>& tensors,
@@ -92,7 +92,7 @@ struct SequenceShape {
 class Batch {
  public:
   Batch(const std::vector<SequenceShape>& sequences, int32_t block_size, uint32_t seed);
-  /// `rows` tokens that belong to no sequence, for ops that look at rows alone.
+  /// `rows` tokens that belong to no sequence, for ops that read only rows.
   explicit Batch(int32_t rows) : Batch({{rows, rows}}, 16, 1) {}
 
   const BatchIndex& index() const { return index_; }
@@ -111,24 +111,24 @@ class Batch {
   BatchIndex index_;
 };
 
-/// Of the tables of cases, on a simulated device: whole, but for sanitized builds.
+/// Cases to run on a simulated device: all, except in sanitized builds.
 #if defined(__SANITIZE_ADDRESS__)
 inline constexpr size_t kSimulatedStep = 3;
 #else
 inline constexpr size_t kSimulatedStep = 1;
 #endif
 
-/// The tables that are held against the reference: every CPU variant with `threads` threads
+/// The tables that are compared with the reference: every CPU variant with `threads` threads
 /// (cpu_tables.cpp), or CUDA's kernels on the CPU (tests/cuda/shim_op_tables.cpp).
 struct NamedTable {
   std::string name;
   OpTable ops;
   bool reference_kv = true;  ///< its KV blocks have the reference's bytes
-  /// A simulation: of cases that only repeat others on it every n-th is enough where
-  /// HEARTH_TEST_FULL is not set.
+  /// A simulation: of cases that repeat others on it, every n-th runs unless HEARTH_TEST_FULL is
+  /// set.
   bool simulated = false;
-  /// Relative error to which products with weights of 16 bits round their inputs, and attention
-  /// over KV of 16 bits its weights and queries.
+  /// Relative error to which products with 16-bit weights round their inputs, and attention over
+  /// 16-bit KV its weights and queries.
   double f16_rounding = 0;
   double bf16_rounding = 0;
   size_t case_step(size_t simulated_step) const {

@@ -1,5 +1,5 @@
-// The ops that treat each row alone: embed, rms_norm, add_bias, rope, gated activation, and the
-// copies.
+// The ops that compute each row separately: embed, rms_norm, add_bias, rope, gated activation, and
+// the copies.
 
 #include <doctest/doctest.h>
 #include <fmt/core.h>
@@ -126,7 +126,7 @@ TEST_CASE("rms_norm: each head alone where the weight is as wide as a head") {
                                          .weight = w.get(),
                                          .eps = 1e-6f,
                                          .out = out.view()});
-          // What one head comes to does not depend on those beside it.
+          // One head's result does not depend on the other heads.
           Matrix alone(4, head);
           Matrix last(4, head);
           for (int64_t r = 0; r < 4; ++r) {
@@ -251,7 +251,7 @@ TEST_CASE("rope: both pairings, partial rotation, far positions") {
         const auto* bytes = reinterpret_cast<const std::byte*>(&f);
         inv_freq.bytes.insert(inv_freq.bytes.end(), bytes, bytes + 4);
       }
-      // Positions 0 .. 19, and 100 000 on.
+      // Positions 0 .. 19, and from 100 000.
       const Batch batch({{20, 20}, {100'003, 3}}, 16, 1);
       Random random(seed_or(36));
       Matrix x(23, 5 * head_dim, 1, 3);

@@ -1,5 +1,5 @@
-// Published models against llama.cpp: token ids, greedy ids in F32, likelihoods, and how much the
-// published types lose.
+// Published models compared with llama.cpp: token ids, greedy ids in F32, likelihoods, and the loss
+// of the published types.
 
 #include <doctest/doctest.h>
 #include <stdlib.h>
@@ -19,10 +19,10 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 using Ids = std::vector<int32_t>;
 
-/// Two engines may decide otherwise where the best two logits are closer than this, in F32.
+/// Two engines may differ where the best two logits are closer than this, in F32.
 constexpr double kNearTie = 2e-3;
 
-/// What a program of the build writes to stdout; the test fails unless it ends with 0.
+/// The stdout of a program of the build; the test fails unless it ends with 0.
 std::string output_of(const std::vector<std::string>& argv, const fs::path& directory) {
   const fs::path out = directory / "output";
   fs::remove(out);
@@ -45,7 +45,7 @@ fs::path quantized_to_f32(const fs::path& file, const e2e::Sandbox& sandbox) {
   return out;
 }
 
-/// Compares greedy ids up to the first near tie that the engines decide differently.
+/// Compares greedy ids up to the first near tie where the engines differ.
 void check_greedy(const Ids& met, const Json& wanted) {
   const Ids ids = wanted.at("greedy").get<Ids>();
   REQUIRE(met.size() == ids.size());
@@ -129,7 +129,7 @@ void forecasts_equal(const Model& model) {
   CHECK(kl <= 1.05 * theirs);
   CHECK(published.at("nll").get<double>() ==
         doctest::Approx(want.at("nll").get<double>()).epsilon(5e-3));
-  // And by llama-perplexity's own windows.
+  // And with llama-perplexity's own windows.
   const Json theirs_windows = recorded(model).at("llama_perplexity");
   const auto halves = [&](const fs::path& of, const std::vector<std::string>& more) {
     std::vector<std::string> words = {"--halves"};

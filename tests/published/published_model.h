@@ -1,5 +1,5 @@
 #pragma once
-// Published models that fetch.sh downloaded, and what llama.cpp computes of them (record.py).
+// Published models that fetch.sh downloaded, and llama.cpp's results for them (record.py).
 
 #include <cstdlib>
 #include <filesystem>
@@ -26,7 +26,7 @@ inline std::filesystem::path cache_dir() {
   return std::filesystem::path(home != nullptr ? home : "/") / ".cache/hearth-tests/models";
 }
 
-/// The model's file; empty where it was not downloaded or is not run.
+/// The model's file; empty if it was not downloaded or is not run.
 inline std::filesystem::path file_of(const Model& model) {
   if (model.full_only && !tests::full_counts()) return {};
   std::filesystem::path path = cache_dir() / (std::string(model.name) + ".gguf");
@@ -38,7 +38,7 @@ inline std::string why_not(const Model& model) {
              : std::string(model.name) + " is not downloaded (tests/published/fetch.sh)";
 }
 
-/// Ends the running test case as skipped where the model is not at hand.
+/// Ends the running test case as skipped if the model is missing.
 #define HEARTH_NEEDS_MODEL(model) \
   if (file_of(model).empty()) HEARTH_SKIP(why_not(model).c_str())
 

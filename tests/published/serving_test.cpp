@@ -28,7 +28,7 @@ using Json = nlohmann::json;
 
 const std::string kKvBytes = "worker.kv_bytes=268435456";
 
-/// A sandbox whose models are links to these files, named as the files are.
+/// A sandbox whose models are links to these files, with the same names.
 void link_models(const Sandbox& sandbox, const std::vector<fs::path>& files) {
   for (const fs::path& file : files) {
     fs::create_symlink(file, sandbox.models() / file.filename());
@@ -72,7 +72,7 @@ TEST_CASE("SmolLM2: a conversation has the same answer over ZeroMQ, OpenAI's API
   const Answer plain = answered(client, request);
   CHECK(plain.texts.at(0).find("Rome") != std::string::npos);
   CHECK(plain.done->finish_reasons.at(0) == "stop");
-  // The prompt that Python's jinja2 makes of the file's template, given as text.
+  // The prompt that Python's jinja2 renders from the file's template, as text.
   ipc::GenerateRequest rendered = asking(kSmolLm2, chat.at("prompt"), 0, 40);
   rendered.parse_special = true;
   CHECK(answered(client, rendered).ids == plain.ids);
@@ -86,7 +86,7 @@ TEST_CASE("SmolLM2: a conversation has the same answer over ZeroMQ, OpenAI's API
   CHECK(openai["choices"][0]["message"]["content"] == plain.texts.at(0));
   CHECK(openai["choices"][0]["finish_reason"] == "stop");
   CHECK(openai["usage"]["prompt_tokens"] == chat.at("ids").size());
-  Json anthropic = ask;  // the system's words are a field of their own there
+  Json anthropic = ask;  // the system message is a separate field there
   anthropic["system"] = ask["messages"][0]["content"];
   anthropic["messages"].erase(anthropic["messages"].begin());
   const Json message = posted(http, "/v1/messages", anthropic);
@@ -178,7 +178,7 @@ void prefixes(const Model& model) {
       CHECK(restored.ids.at(0) == want[i]);
     }
     if (killed) break;
-    // A worker and a broker that die at once: what was saved is found by the next daemon.
+    // A worker and a broker that die at once: the next daemon finds what was saved.
     const pid_t worker = daemon.wait_for_worker();
     ::kill(worker, SIGKILL);
     daemon.signal(SIGKILL);
@@ -198,7 +198,7 @@ TEST_CASE(
   prefixes(kGemma3);
 }
 
-/// Streams that ask the role without pause while it is swapped between two models.
+/// Continuous streams to the role while it is swapped between two models.
 void swaps(const fs::path& first, const fs::path& second, int count) {
   const Sandbox sandbox;
   link_models(sandbox, {first, second});
@@ -284,7 +284,7 @@ void speculation(const Model& model) {
   link_models(sandbox, {file_of(model)});
   const Daemon daemon(sandbox, {kKvBytes});
   ipc::Client client = daemon.connect();
-  // The model is asked to go on with a list that it has begun, so that lookup finds something.
+  // The model continues a list that the prompt has begun, so that lookup finds something.
   const std::string prompt =
       "one two three four five six seven eight nine ten\none two three four five six seven eight "
       "nine ten\none two three four";

@@ -1,5 +1,5 @@
-// A draft model beside the fake one: a copy of it guesses everything right as long as its own KV is
-// right, whatever happens to sequences; a spoiled one changes nothing but the speed.
+// A draft model for the fake one: a copy drafts everything right as long as its own KV is right,
+// whatever happens to sequences; a spoiled one changes only the speed.
 
 #include "engine/speculation/draft_model.h"
 
@@ -93,7 +93,7 @@ TEST_CASE("a replayed draft is as accurate as its pattern, and computes as a rea
   FakeModelConfig model;
   FakeModelConfig draft = model;
   Simulation sim(with_width(3), model, draft);
-  // Whatever it computes is nonsense: the script says its guesses.
+  // Its logits are meaningless: the script provides its draft tokens.
   sim.draft().after_step = [](const models::StepArgs& args) {
     for (int32_t i = 0; i < args.batch->num_outputs; ++i) args.logits.row<float>(i)[7] = 1000.0f;
   };
@@ -109,12 +109,12 @@ TEST_CASE("a replayed draft is as accurate as its pattern, and computes as a rea
   sim.run_until_idle();
   sim.check_all_ended();
   const SpeculationCounts counts = sim.record(1).done->speculation;
-  // Of five positions: three guessed right, one drawn behind them, one guessed wrong.
+  // Of five positions: three drafted right, one drawn after them, one drafted wrong.
   CHECK(counts.accepted_tokens >= 57);
   CHECK(counts.accepted_tokens <= 63);
   CHECK(counts.accepted_at[0] < counts.drafted_at[0]);
-  // Behind right guesses its own KV is right too: it never computes more than its last guess, the
-  // token drawn behind it, and at first the prompt.
+  // After right drafts its own KV is right, too: it computes only its last draft token, the token
+  // drawn after it, and at first the prompt.
   CHECK(most_rows <= 6);
 }
 
@@ -159,7 +159,7 @@ TEST_CASE("the warm-up reports what a draft promises; one that promises nothing 
     sim.check_all_ended();
     const SpeculationCounts counts = sim.record(1).done->speculation;
     CHECK((counts.drafted_tokens > 0) == cheap);
-    // The estimate of what was saved: of 300 plain steps of 10.3 ms, most.
+    // The estimate of saved time: most of 300 plain steps of 10.3 ms.
     if (cheap) {
       const auto plain_us = 299 * 10'300.0;
       const auto took_us =
@@ -246,7 +246,7 @@ TEST_CASE("a draft that has to catch up never delays a first token") {
     bool due = false;
     if (with_draft) {
       sim->draft().before_step = [&](const models::StepArgs& args) {
-        // No part of anybody's past while a first token is due.
+        // Catching up does not begin while a first token is due.
         if (due) CHECK(args.batch->num_tokens <= 3 * 9);
       };
     }
@@ -272,7 +272,7 @@ TEST_CASE("a draft that has to catch up never delays a first token") {
   const auto with = ttft_us(true);
   // No draft step ran before the first tokens.
   CHECK(with.first <= without.first * 102 / 100);
-  // Streams that draft beside it may take a little longer per step, for more tokens.
+  // Streams with speculation may take a little longer per step, for more tokens.
   CHECK(with.second <= without.second * 13 / 10);
 }
 

@@ -1,5 +1,5 @@
-// What a request is told is distributed as the target's probabilities when a draft model guesses
-// for it: recorded logits of a target and its draft, through the engine's own verification.
+// A request's tokens are distributed as the target's probabilities when a draft model drafts for
+// it: recorded logits of a target and its draft, with the engine's own verification.
 
 #include <doctest/doctest.h>
 
@@ -18,7 +18,7 @@ using namespace engine;
 
 constexpr int32_t kTokens = 400;  ///< of a request
 
-/// Each output row of the model is `row`, whatever was said before.
+/// Each output row of the model is `row`, whatever the tokens before it.
 void always(FakeModel& model, const std::vector<float>& row) {
   model.after_step = [row](const models::StepArgs& args) {
     for (int32_t i = 0; i < args.batch->num_outputs; ++i) {

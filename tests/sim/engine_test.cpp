@@ -1,4 +1,4 @@
-// The engine's conversation: what it accepts, says, refuses and survives.
+// The engine's interface: what it accepts, returns, refuses and survives.
 
 #include <doctest/doctest.h>
 
@@ -70,7 +70,7 @@ TEST_CASE("an impossible configuration is refused by name") {
   CHECK(full.message.find("KV blocks of layer group 0") != std::string::npos);
 }
 
-/// The error that one request gets.
+/// The error of one request.
 Error refused(Simulation& sim, const Request& request) {
   sim.submit(request);
   sim.step();
@@ -118,7 +118,7 @@ TEST_CASE("a request that cannot run is refused with the sizes") {
   bad = make_request(12, 10, 10);
   bad.sampling.temperature = std::numeric_limits<float>::quiet_NaN();
   CHECK(refused(sim, bad).field == "temperature");
-  // As much as fits runs.
+  // As many as fit run.
   sim.submit(make_request(20, 150, 10));
   sim.run_until_idle();
   CHECK(sim.record(20).done.has_value());
@@ -187,7 +187,7 @@ TEST_CASE("a deadline ends a request in any state") {
   Simulation sim(config, {});
   Request first = make_request(1, 20, 200);
   first.deadline_us = sim.clock().now_us() + 50'000;
-  Request second = make_request(2, 20, 5);  // waits behind it
+  Request second = make_request(2, 20, 5);  // waits for the first
   second.deadline_us = sim.clock().now_us() + 20'000;
   sim.submit(first);
   sim.submit(second);
@@ -214,7 +214,7 @@ TEST_CASE("cancelling several samples before and after they exist is reported fo
     for (int i = 0; i < steps; ++i) sim.step();
     sim.post(CancelRequest{1});
     sim.post(CancelRequest{1});
-    sim.post(CancelRequest{99});  // nobody
+    sim.post(CancelRequest{99});  // nothing is cancelled
     sim.run_until_idle();
     sim.check_all_ended();
     for (const auto& reason : sim.record(1).sample_done) {
@@ -252,7 +252,7 @@ TEST_CASE("a resumed request continues as if it had not been interrupted") {
     CAPTURE(had);
     Simulation sim(small(), model);
     Request resumed = request;
-    for (int32_t sample = 0; sample < 2; ++sample) {  // the third had said nothing
+    for (int32_t sample = 0; sample < 2; ++sample) {  // the third had no token
       std::vector<int32_t> tokens = expected_tokens(model, request, sample).tokens;
       tokens.resize(had);
       resumed.resume.push_back(tokens);
@@ -309,7 +309,7 @@ TEST_CASE("requests that wait or prefill get progress ten times a second") {
   config.scheduler.max_seqs = 1;
   Simulation sim(config, model);
   sim.submit(make_request(1, 400, 50));
-  sim.submit(make_request(2, 20, 40, 3));  // longer than the time between two words
+  sim.submit(make_request(2, 20, 40, 3));  // longer than the time between two reports
   sim.submit(make_request(3, 20, 5, 4));
   sim.run_until_idle();
   for (RequestId id = 1; id <= 3; ++id) {
@@ -326,7 +326,7 @@ TEST_CASE("requests that wait or prefill get progress ten times a second") {
   CHECK(sim.record(2).progress.front().waiting_for == "slots");
   CHECK(sim.record(3).progress.front().queue_position == 2);
   CHECK(sim.record(3).progress.back().queue_position == 1);
-  // How long: not known before one has ended, then by what that one took.
+  // The estimate is unknown until a request has ended, then uses that request's time.
   CHECK(sim.record(2).progress.front().estimate_us == 0);
   const int64_t first_us = sim.record(1).times_us[0].back();  // it began at once
   CHECK(sim.record(3).progress.back().estimate_us > first_us / 2);
@@ -344,7 +344,7 @@ TEST_CASE("the warm-up teaches the scheduler and leaves no other state") {
   CHECK(snapshot.prompt_tokens_total == 0);
   CHECK(snapshot.kv_blocks_used.front() == 0);
   CHECK(snapshot.kv_blocks_cached.front() == 0);
-  // The first chunk of the first prompt is no longer a guess of a few tokens.
+  // The first chunk of the first prompt is no longer a small default.
   int32_t first_rows = 0;
   sim.model().before_step = [&](const models::StepArgs& args) {
     if (first_rows == 0) first_rows = args.batch->num_tokens;
@@ -366,8 +366,8 @@ TEST_CASE("prompts with the same beginning that arrive together compute it once"
   for (RequestId id = 1; id <= 4; ++id) sim.submit(make_request(id, 200, 1));
   sim.run_until_idle();
   sim.check_all_ended();
-  // The first computes all; the others their last block's rest, which holds the token that the
-  // next one is drawn from.
+  // The first computes all; the others compute the rest of their last block, with the token that
+  // the next one is drawn from.
   CHECK(rows <= 200 + 3 * 16);
 }
 

@@ -12,7 +12,7 @@
 namespace hearth::tests {
 namespace {
 
-/// What one layer keeps per token: as many bytes as K and V of one head of two f32.
+/// What one layer stores per token: as many bytes as K and V of one head of two f32.
 struct Entry {
   int32_t position;
   int32_t token;
@@ -65,7 +65,7 @@ void copy(void*, void* dst, const void* src, size_t bytes) {
   if (bytes > 0) std::memcpy(dst, src, bytes);
 }
 void copy_blocks(void*, const kernels::CopyBlocksArgs& args) {
-  // All sources are read before any destination is written, which a device may do too.
+  // Reads all sources before it writes any destination, as a device may.
   const auto bytes = static_cast<size_t>(args.block_bytes);
   std::vector<std::byte> read(args.src.size() * bytes);
   for (size_t i = 0; i < args.src.size(); ++i) {

@@ -1,12 +1,12 @@
 #pragma once
-// A model without mathematics, for simulation: it believes nothing but the index buffers.
+// A model without arithmetic, for simulation: it depends only on the index buffers.
 //
 // forward() writes (position, token) of each row into the KV slot that the step names, in every
 // layer of every group, and computes the logits of an output row as a hash of all (position, token)
 // pairs READ BACK through the block table, as attention would. So a wrong block, a missed
-// copy-on-write, a stale prefix hit or a lost token changes the text, and the text that must come
-// out is a pure function of the request (`expected_tokens`). Time is a fake clock that each step
-// advances by a formula.
+// copy-on-write, a stale prefix hit or a lost token changes the text, and the expected text is a
+// pure function of the request (`expected_tokens`). Time is a fake clock that each step advances by
+// a formula.
 
 #include <cstdint>
 #include <functional>
@@ -21,7 +21,7 @@
 
 namespace hearth::tests {
 
-/// Host memory that counts what was taken. Only memory, copies and copy_blocks are there.
+/// Host memory that counts allocations. Only memory, copies and copy_blocks exist.
 struct FakeDevice {
   uint64_t bytes = 0;
   uint64_t bytes_max = 0;
@@ -33,7 +33,7 @@ kernels::OpTable fake_ops(std::shared_ptr<FakeDevice> device);
 struct FakeCost {
   double base_us = 1000;      ///< reading the weights once
   double per_token_us = 10;   ///< each row
-  double per_context_us = 0;  ///< each (row, position attended to) pair
+  double per_context_us = 0;  ///< per (row, position attended to) pair
 };
 
 struct FakeModelConfig {
@@ -52,7 +52,7 @@ class FakeModel final : public models::Model {
   uint64_t activation_bytes(int32_t max_tokens, int32_t max_outputs) const override;
   void forward(const models::StepArgs& args) override;
 
-  /// Called before each step; for tests that look at the batch or spoil the logits after it.
+  /// Called before each step, for tests that look at the batch or change the logits after it.
   std::function<void(const models::StepArgs&)> before_step;
   std::function<void(const models::StepArgs&)> after_step;
 
@@ -66,7 +66,7 @@ class FakeModel final : public models::Model {
 
 /// The logits that follow `history`.
 std::vector<float> expected_logits(const FakeModelConfig& config, std::span<const int32_t> history);
-/// What a sample of the request must say, from its first generated token on, and how it ends.
+/// The expected tokens of a sample of the request, from its first generated token, and how it ends.
 struct Expected {
   std::vector<int32_t> tokens;
   engine::FinishReason reason = engine::FinishReason::kLength;

@@ -1,4 +1,4 @@
-// Forks: samples that go on from what a running request has written, on its blocks.
+// Forks: samples that continue the text of a running request, on its blocks.
 
 #include <doctest/doctest.h>
 
@@ -61,9 +61,9 @@ TEST_CASE(
       fork.n = 1 + taken % 3;
       sim.submit(fork);
       sim.run_until_idle();
-      sim.check_all_ended();  // each against a request of its own
+      sim.check_all_ended();  // each compared with a request of its own
       const auto prompt = static_cast<int32_t>(fork.prompt.size());
-      // With a window, what lies before it is not there any more for one who goes on further back.
+      // With a window, earlier KV no longer exists for a fork from further back.
       if (windows.size() == 1) CHECK(sim.record(2).started->cached_tokens == prompt - 1);
     }
   }
@@ -119,7 +119,7 @@ TEST_CASE("forks of forks, cancels and little memory: the right tokens, and no b
       fork.n = 1 + static_cast<int32_t>(random() % 3);
       if (random() % 8 == 0) fork.fork_of = 99;  // not there
       if (random() % 8 == 0)
-        fork.prompt.back() = (fork.prompt.back() + 1) % 61;  // says something else: found out
+        fork.prompt.back() = (fork.prompt.back() + 1) % 61;  // other tokens: rejected
       if (random() % 8 == 0) fork.use_prefix_cache = false;
       sim.submit(fork);
       ++next;

@@ -1,5 +1,5 @@
-// What hearth promises about blocks, gaps, cancels and fairness, on a fake clock with the costs of
-// a 7B model on a desktop CPU.
+// hearth's guarantees about blocks, gaps, cancels and fairness, on a fake clock with the costs of a
+// 7B model on a desktop CPU.
 
 #include <doctest/doctest.h>
 
@@ -72,7 +72,7 @@ TEST_CASE("two prompts sharing 1000 tokens hold those blocks once") {
     sim.run_until_idle();
     sim.check_all_ended();
     CHECK(sim.record(2).done->cached_tokens == kFullShared * 16);
-    // What ended stays cached: the prompt again is found, but for its last block.
+    // Ended sequences stay cached: the same prompt is found, except for its last block.
     Request again = a;
     again.id = 3;
     sim.submit(again);
@@ -110,7 +110,7 @@ TEST_CASE("64 sequences of mean length 400 waste at most 2.5 % of KV bytes") {
     lengths.push_back(400 + off);
   }
   CHECK(std::accumulate(lengths.begin(), lengths.end(), 0) == 64 * 400);
-  // Each shall be `length` tokens long when the last has its first token.
+  // Each is `length` tokens long when the last has its first token.
   for (size_t i = 0; i < lengths.size(); ++i) {
     sim.submit(random_request(i + 1, lengths[i], 500));
   }
@@ -193,7 +193,7 @@ TEST_CASE("a cancel frees the blocks within 300 ms") {
   }
 }
 
-/// TTFT of owner B's request, with `backlog` requests of owner A already there; and the longest
+/// TTFT of owner B's request, with `backlog` requests of owner A already waiting; and the longest
 /// step.
 struct Ttft {
   int64_t us = 0;
@@ -250,7 +250,7 @@ TEST_CASE("batch requests are served during a stream of interactive ones") {
   sim.submit(batch);
   RequestId next = 2;
   int live = 0;
-  // Always more interactive work than there is room for, each time of another owner.
+  // Always more interactive work than memory for it, each time from another owner.
   while (sim.record(1).final_events == 0) {
     live = 0;
     for (const auto& [id, record] : sim.records()) live += record.final_events == 0 ? 1 : 0;
@@ -288,7 +288,7 @@ TEST_CASE("an interactive request preempts a batch one, which continues later") 
   sim.run_until_idle();
   sim.check_all_ended();
   CHECK(sim.record(1).done->preemptions == 1);
-  // It resumed from its cached blocks: at most one block's worth was computed again.
+  // It resumed from its cached blocks: at most one block was computed again.
   CHECK(rows <= 30 + 10 + 150 + 16);
 }
 
@@ -320,7 +320,7 @@ TEST_CASE("unchunked: a prompt is one step, and waits until enough requests wait
   for (RequestId id = 1; id <= 4; ++id) sim.submit(random_request(id, 200, 500));
   sim.step();
   while (!has_tokens(sim, 4)) sim.step();
-  // One waits beside four: floor(0.5 * 4) = 2 are wanted.
+  // One waits while four run: floor(0.5 * 4) = 2 are wanted.
   int32_t largest = 0;
   sim.model().before_step = [&](const models::StepArgs& args) {
     largest = std::max(largest, args.batch->num_tokens);
@@ -334,7 +334,7 @@ TEST_CASE("unchunked: a prompt is one step, and waits until enough requests wait
   CHECK(has_tokens(sim, 5));
   CHECK(has_tokens(sim, 6));
   CHECK(largest == 550);
-  // And nobody waits for longer than 20 decode steps.
+  // And no request waits for longer than 20 decode steps.
   sim.submit(random_request(7, 300, 10));
   for (int i = 0; i < 21; ++i) sim.step();
   CHECK(sim.record(7).started.has_value());

@@ -1,5 +1,5 @@
 #pragma once
-// A block store in a map, with faults on request. What it holds outlives it, as a file would.
+// A block store in a map, with faults on request. Its content survives it, as a file would.
 
 #include <functional>
 #include <map>
@@ -25,7 +25,7 @@ struct MemoryChunks {
     int32_t num_blocks = 0;
     int64_t seconds = 0;
   };
-  std::vector<Pin> pins;  ///< as they were asked for
+  std::vector<Pin> pins;  ///< in the order of requests
 };
 
 struct MemoryStoreFaults {

@@ -1,7 +1,7 @@
 // The whole engine under random load, from a seed: arrivals, owners, classes, samples, cancels,
 // deadlines, resumes, shared prefixes, tiny pools, every policy and chunk size. After each step the
-// blocks must add up; at the end each request has said exactly what it must, once, and no block is
-// in use.
+// block counts must be consistent; at the end each request has emitted exactly its expected tokens,
+// once, and no block is in use.
 
 #include <doctest/doctest.h>
 
@@ -98,7 +98,7 @@ class RandomLoad {
   std::mt19937_64 random_;
 };
 
-/// As if a worker had died in between: some of what it must say was said before.
+/// As if a worker had died in between: some of its tokens were sent before.
 void add_resume(RandomLoad& load, const FakeModelConfig& model, Request& request) {
   for (int32_t sample = 0; sample < request.n; ++sample) {
     std::vector<int32_t> said = expected_tokens(model, request, sample).tokens;
@@ -107,7 +107,7 @@ void add_resume(RandomLoad& load, const FakeModelConfig& model, Request& request
   }
 }
 
-/// What a run has met, so that the test cannot become empty unnoticed.
+/// What a run has covered, so that the test cannot become empty unnoticed.
 struct Met {
   int requests = 0, refused = 0, cancelled = 0;
   uint64_t preemptions = 0, cached_tokens = 0, tokens = 0, forked = 0;
@@ -133,7 +133,7 @@ void run_seed(uint64_t seed, Met& met) {
   ReplayProposer& knows = *replay;
   const bool drafts = guesses.chance(0.3);
   const bool replays = !drafts && guesses.chance(0.7);
-  // A draft that says the same where it sees the same, with pools of its own and too few blocks.
+  // A draft that gives the same tokens for the same input, with its own pools and too few blocks.
   FakeModelConfig draft = model;
   if (guesses.chance(0.3)) draft.context_length = guesses.pick(40, 256);
   config.speculation.draft_kv_bytes =

@@ -46,7 +46,7 @@ void Simulation::create(const EngineConfig& config, std::unique_ptr<Proposer> pr
   auto fake = std::make_unique<FakeModel>(model_config_, device_, clock_);
   model_ = fake.get();
   EngineConfig f32 = config;
-  f32.kv_type = kernels::DType::kF32;  // what an Entry of the fake takes
+  f32.kv_type = kernels::DType::kF32;  // bytes of an Entry of the fake
   auto made = Engine::create(f32, fake_ops(device_), std::move(fake), clock_, std::move(proposer),
                              store.store != nullptr ? &store_commands_ : nullptr);
   REQUIRE_MESSAGE(made.ok(), (made.ok() ? "" : made.error().message));
@@ -93,7 +93,7 @@ bool Simulation::step() {
   collect();
   engine_->check_integrity();
   if (store_ != nullptr && !worked && !(store_replies_.empty() && store_commands_.size() == 0)) {
-    // Nothing else moves this clock; in small steps, so that patience ends on time.
+    // Nothing else moves this clock; in small steps, so that waiting ends on time.
     clock_.advance_us(kStoreTickUs);
     worked = true;
   }
@@ -174,7 +174,7 @@ void Simulation::check_all_ended() {
           s < r.request.resume.size() ? r.request.resume[s] : std::vector<int32_t>{};
       said.insert(said.end(), r.tokens[s].begin(), r.tokens[s].end());
       if (r.cancelled) {
-        // Ended from outside: what was said is the beginning.
+        // Ended from outside: its tokens are the beginning of the expected ones.
         REQUIRE(said.size() <= expected.tokens.size());
         REQUIRE(std::equal(said.begin(), said.end(), expected.tokens.begin()));
       } else {

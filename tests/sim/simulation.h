@@ -1,6 +1,6 @@
 #pragma once
-// Drives a real engine over the fake model, collects what it says, and checks after every step what
-// must always hold.
+// Drives a real engine with the fake model, collects its output, and checks invariants after every
+// step.
 
 #include <cstdint>
 #include <deque>
@@ -17,7 +17,7 @@
 
 namespace hearth::tests {
 
-/// Everything the engine said about one request.
+/// All events of one request.
 struct Record {
   engine::Request request;
   std::vector<std::vector<int32_t>> tokens;  ///< per sample, new ones only
@@ -30,11 +30,11 @@ struct Record {
   std::vector<int64_t> progress_us;
   std::vector<float> prompt_logprobs;
   std::vector<engine::TokenEvent> token_events;
-  bool cancelled = false;  ///< the test asked for its end
+  bool cancelled = false;  ///< the test ended it
   int final_events = 0;
 };
 
-/// A slow tier without a thread: it answers after a while, on the simulation's clock.
+/// A slow tier without a thread: it answers after a delay, on the simulation's clock.
 struct SimStore {
   std::unique_ptr<engine::BlockStore> store;
   int64_t answer_us = 500;  ///< from a command to its reply
@@ -49,14 +49,14 @@ class Simulation {
   Simulation(const engine::EngineConfig& config, const FakeModelConfig& model,
              const FakeModelConfig& draft);
 
-  /// Posts the request; it is seen at the next step.
+  /// Posts the request; the next step sees it.
   void submit(const engine::Request& request);
   void post(engine::EngineCommand command);
-  /// One step, then collects events and checks integrity. False when nothing was computed.
+  /// One step, then collects events and checks integrity. False if nothing was computed.
   bool step();
   void run_until_idle();
 
-  /// Of what the store is asked from now on.
+  /// Applies to later requests to the store.
   void set_store_answer_us(int64_t us) { store_answer_us_ = us; }
 
   engine::Engine& engine() { return *engine_; }
@@ -74,7 +74,8 @@ class Simulation {
   const std::map<engine::RequestId, Record>& records() const { return records_; }
   Record& record(engine::RequestId id) { return records_.at(id); }
 
-  /// Checks that every request has ended once, with the right tokens, and that no block is in use.
+  /// Checks that every request has ended once, with the expected tokens, and that no block is in
+  /// use.
   void check_all_ended();
 
  private:
@@ -102,7 +103,7 @@ class Simulation {
   std::map<engine::RequestId, Record> records_;
 };
 
-/// A request of `prompt_size` tokens that continue each other from `first`.
+/// A request with `prompt_size` consecutive tokens that start at `first`.
 engine::Request make_request(engine::RequestId id, int32_t prompt_size, int32_t max_tokens,
                              int32_t first = 0);
 

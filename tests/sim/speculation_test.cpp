@@ -1,6 +1,6 @@
-// Speculation through the whole engine on the fake model: the same text at any width, by any
-// proposer, whatever is asked; what is rejected leaves nothing; and on a fake clock it is never
-// slower than plain decoding.
+// Speculation in the whole engine on the fake model: the same text at any width, by any proposer,
+// with any options; rejected drafts leave no trace; and on a fake clock it is never slower than
+// plain decoding.
 
 #include <doctest/doctest.h>
 
@@ -16,14 +16,14 @@ namespace {
 
 using namespace engine;
 
-/// All samples of the request, without speculation, in the pure function of the fake model.
+/// All samples of the request, without speculation, by the pure function of the fake model.
 void teach(ReplayProposer& proposer, const FakeModelConfig& model, const Request& request) {
   for (int32_t sample = 0; sample < request.n; ++sample) {
     proposer.know(request.id, sample, expected_tokens(model, request, sample).tokens);
   }
 }
 
-/// A request that asks for something else each time.
+/// A request with different options each time.
 Request varied_request(RequestId id, int32_t max_tokens) {
   std::mt19937_64 random(id);
   const auto pick = [&](int32_t n) {
@@ -42,7 +42,7 @@ Request varied_request(RequestId id, int32_t max_tokens) {
     sampling.presence_penalty = 0.2f;
     sampling.penalty_window = 20;
   }
-  // Few tokens that can come: then the text repeats, and lookup finds something.
+  // A small vocabulary: the text repeats, and lookup finds something.
   if (id % 5 == 2) {
     sampling.logit_bias = {{3, 20.0f}, {4, 20.0f}};
   }
@@ -76,7 +76,7 @@ TEST_CASE("the same text at every width, by every proposer, with every sampling 
       Simulation sim(with_width(width), model, std::move(proposer));
       for (int32_t i = 0; i < prompts / 3 + 1; ++i) {
         const Request request = varied_request(static_cast<RequestId>(i * 3 + width), 25);
-        // One in five is left to lookup.
+        // One in five uses lookup.
         if (i % 5 != 0) teach(knows, model, request);
         sim.submit(request);
         if (i % 2 == 0) sim.step();
@@ -156,7 +156,7 @@ TEST_CASE("four perfect draft tokens save four of five steps, and the counts sho
 
 TEST_CASE("one wrong draft token of three: those after it are rejected, too") {
   const FakeModelConfig model;
-  // Positions 0, 3, 6, ... are guessed wrong.
+  // Positions 0, 3, 6, ... are drafted wrong.
   auto proposer =
       std::make_unique<ReplayProposer>(std::vector<bool>{false, true, true}, model.vocab_size);
   ReplayProposer& knows = *proposer;
@@ -169,8 +169,8 @@ TEST_CASE("one wrong draft token of three: those after it are rejected, too") {
   sim.run_until_idle();
   sim.check_all_ended();
   const SpeculationCounts counts = sim.engine().snapshot().speculation;
-  // From 11 on: one right guess and one drawn, then nine times two right and one drawn; the last
-  // token, at 40, is not worth a guess.
+  // From 11 on: one right draft token and one drawn, then nine times two right and one drawn; the
+  // last token, at 40, is not worth a draft.
   CHECK(counts.accepted_tokens == 19);
   CHECK(counts.accepted_at[0] == counts.verifications);
   CHECK(counts.accepted_at[2] == 0);
@@ -316,7 +316,7 @@ TEST_CASE("what steps of several rows cost is measured in an idle moment") {
   sim.engine().warm_up(false);
   CHECK(sim.engine().step_us(8) < 40'000);
   sim.submit(make_request(1, 20, 4));
-  CHECK_FALSE(sim.engine().measure_costs());  // who waits comes first
+  CHECK_FALSE(sim.engine().measure_costs());  // waiting requests come first
   sim.run_until_idle();
   const EngineSnapshot before = sim.engine().snapshot();
   CHECK(sim.engine().measure_costs());

@@ -1,5 +1,4 @@
-// The engine with a slow tier: what comes from it changes no token, and what goes wrong in it ends
-// no request.
+// The engine with a slow tier: what it restores changes no token, and its failures end no request.
 
 #include <doctest/doctest.h>
 
@@ -29,7 +28,7 @@ struct Setup {
     model.cost.per_token_us = 1000;  // slow enough that restoring pays
   }
 
-  /// An engine as a new process would have it, over what the store holds.
+  /// A new process's engine with the store's content.
   std::unique_ptr<Simulation> start() {
     // The layout is the engine's own; the fake model's does not change between starts.
     const Simulation probe(config, model);
@@ -63,7 +62,7 @@ TEST_CASE("a prompt computed in one process is restored in the next, in time and
       auto sim = setup.start();
       cold = run(*sim, make_request(1, 200, 8));
       CHECK(cold.cached_tokens == 0);
-      CHECK(cold.restore_us <= 2'000);  // a miss is found out soon
+      CHECK(cold.restore_us <= 2'000);  // a miss is detected soon
       sim->check_all_ended();
     }
     REQUIRE_FALSE(setup.chunks->rows.empty());
@@ -71,7 +70,7 @@ TEST_CASE("a prompt computed in one process is restored in the next, in time and
     const RequestDoneEvent warm = run(*sim, make_request(1, 200, 8));
     CHECK(warm.cached_tokens == 192);
     CHECK(warm.cached_disk_tokens == 192);
-    CHECK(warm.saved_us == 0);  // what computing would have taken was never measured in this life
+    CHECK(warm.saved_us == 0);  // the time of computing was never measured in this process
     CHECK(warm.ttft_us < cold.ttft_us / 4);
     // And then it is in memory.
     const RequestDoneEvent hot = run(*sim, make_request(2, 200, 8));
@@ -153,7 +152,7 @@ TEST_CASE("a slow store is not waited for longer than computing takes") {
     auto sim = setup.start();
     run(*sim, make_request(1, 200, 4));
   }
-  setup.answer_us = 500'000;  // each answer; recomputing takes 200 ms
+  setup.answer_us = 500'000;  // each answer; computing again takes 200 ms
   auto sim = setup.start();
   sim->engine().warm_up();
   const int64_t received_us = sim->clock().now_us();
@@ -202,7 +201,7 @@ TEST_CASE("cancelled and expired during a restore") {
   sim->run_until_idle();
   CHECK(sim->record(1).sample_done[0] == FinishReason::kCancelled);
   CHECK(sim->record(2).sample_done[0] == FinishReason::kDeadline);
-  // What is still under way finds nobody.
+  // What is still under way has no request left.
   CHECK(run(*sim, make_request(3, 100, 2, 40)).cached_tokens == 0);
 }
 
@@ -245,13 +244,13 @@ TEST_CASE("a preempted sequence continues from its blocks, in memory or from the
     sim->run_until_idle();
     sim->check_all_ended();
     REQUIRE(sim->record(1).done->preemptions == 1);
-    // Both prompts once, and of the preempted one a block and its last token at most.
+    // Both prompts once, and at most one block and the last token of the preempted one.
     const uint64_t again = sim->engine().snapshot().prefill_tokens_total - 500;
     CHECK((again <= 17) == (held != Held::kNowhere));
   }
 }
 
-// ---- Computing the front while the end is loaded --------------------------------------------
+// ---- Computing the beginning while the end is loaded ------------------------------------------
 
 namespace {
 
@@ -299,7 +298,7 @@ TEST_CASE("loading while computing is chosen by measured rates, and is faster th
       setup.config.restore_overlap = overlap;
       auto sim = setup.start();
       sim->engine().warm_up();
-      // The rates are learned on the way.
+      // The rates are learned during the run.
       for (int32_t i = 0; i < kPrompts; ++i) {
         const auto id = static_cast<RequestId>(i + 1);
         const RequestDoneEvent done = run(*sim, make_request(id, 1500, 1, i));
@@ -310,7 +309,7 @@ TEST_CASE("loading while computing is chosen by measured rates, and is faster th
           CHECK(done.cached_tokens > 300);
           CHECK(done.cached_tokens < 1200);
           CHECK(done.missed_from == 0);
-          CHECK((done.saved_us == 0 || done.saved_us > 30'000));  // 0: not measured so far in there
+          CHECK((done.saved_us == 0 || done.saved_us > 30'000));  // 0: not measured so far
         }
         CHECK((both && overlap == RestoreOverlap::kNever) == false);
         if (overlap == RestoreOverlap::kByRates && i + 1 == kPrompts) CHECK(both == c.both);
@@ -329,7 +328,7 @@ TEST_CASE("computed and loaded parts meet, to the token, with any layer groups")
       CAPTURE(us_per_byte);
       BesideSetup setup;
       setup.model.windows = windows;
-      setup.config.kv_bytes = 48 << 20;  // a sliding group holds two windows, and what a step adds
+      setup.config.kv_bytes = 48 << 20;  // a sliding group holds two windows and a step's tokens
       const RequestDoneEvent cold = setup.fill();
       setup.us_per_byte = us_per_byte;
       setup.config.restore_overlap = RestoreOverlap::kAlways;
@@ -364,7 +363,7 @@ TEST_CASE("parts that fail to load, or load too late, are computed, and loaded o
     setup.faults.load_fails = [loads, c] { return (*loads)++ == c.fails_at; };
     auto sim = setup.start();
     sim->engine().warm_up();
-    // The question is answered at once; after that the store may be slow.
+    // The lookup is answered at once; after that the store may be slow.
     sim->submit(make_request(1, 1500, 4));
     while (!sim->record(1).started) sim->step();
     sim->set_store_answer_us(c.answer_us);
@@ -451,7 +450,8 @@ TEST_CASE("any mixture of requests, restarts, faults and evictions gives the rig
     setup.model.windows = kinds[static_cast<size_t>(below(5))];
     setup.config.scheduler.max_step_tokens = 16 + below(200);
     setup.config.scheduler.max_seqs = 1 + below(6);
-    // Pools that hold one context, or little more: restored blocks are evicted under others' feet.
+    // Pools that hold one context, or little more: restored blocks are evicted while requests want
+    // them.
     setup.config.kv_bytes =
         static_cast<uint64_t>(36 + below(60)) * 512 * setup.model.windows.size() * 2;
     setup.config.always_restore = below(2) == 0;

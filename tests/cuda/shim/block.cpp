@@ -51,13 +51,13 @@ struct Fiber {
 };
 
 struct Warp {
-  // Two buffers in turn: a lane that is ahead writes the next exchange while others still read.
+  // Two buffers in turn: a lane may write the next exchange while others still read.
   uint64_t values[2][32] = {};
   int turn = 0;
   unsigned arrived = 0;
 };
 
-/// The block that runs now. One in the process: launches hold the runtime's lock.
+/// The running block. One per process: launches hold the runtime's lock.
 struct Block {
   std::vector<Fiber> fibers;  // grows to the widest block so far; stacks are reused
   std::vector<Warp> warps;
@@ -79,7 +79,7 @@ Block& block() {
   return instance;
 }
 
-uint32_t running = 0;  // index of the fiber that runs
+uint32_t running = 0;  // index of the running fiber
 
 std::byte* new_stack() {
   void* memory = mmap(nullptr, kStackBytes + kGuardBytes, PROT_READ | PROT_WRITE,
@@ -89,7 +89,7 @@ std::byte* new_stack() {
   return static_cast<std::byte*>(memory) + kGuardBytes;
 }
 
-// AddressSanitizer must be told of every change of stack.
+// AddressSanitizer must be told about every change of stack.
 void before_fiber([[maybe_unused]] const Fiber& fiber) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&block().asan_fake_stack, fiber.stack, kStackBytes);
@@ -136,8 +136,8 @@ void fiber_main(context::transfer_t from) {
   std::abort();  // a finished fiber is never resumed
 }
 
-/// Once `failure` is set: the fiber waits and is never picked again, so nothing on its stack may
-/// own memory.
+/// Once `failure` is set the fiber waits and is never resumed, so nothing on its stack may own
+/// memory.
 void abandon() { wait(State::kAtExchange, {}); }
 
 void make_ready(uint32_t index) {
@@ -165,7 +165,7 @@ void release_barrier_if_complete() {
   }
 }
 
-/// Nothing can run: says who waits for what.
+/// Nothing can run: reports which fiber waits for what.
 std::string stuck() {
   Block& b = block();
   for (uint32_t i = 0; i < b.num_threads; ++i) {
@@ -197,7 +197,7 @@ void prepare(const cudaLaunchConfig_t& config, uint3 block_idx,
   b.failure.clear();
   b.warps.assign(b.num_threads / 32, Warp{});
   b.ready.clear();
-  // A new vector each time: its exact size is what AddressSanitizer guards. All bits set is NaN.
+  // A new vector each time: AddressSanitizer guards its exact size. All bits set is NaN.
   b.shared = std::vector<std::byte>(config.dynamicSmemBytes, std::byte{0xff});
   while (b.fibers.size() < b.num_threads) {
     b.fibers.emplace_back();
@@ -206,7 +206,7 @@ void prepare(const cudaLaunchConfig_t& config, uint3 block_idx,
   for (uint32_t i = 0; i < b.num_threads; ++i) {
     Fiber& fiber = b.fibers[i];
 #if defined(__SANITIZE_ADDRESS__)
-    // A fiber that was abandoned in mid-run has left its frames poisoned.
+    // A fiber that was abandoned has left its frames poisoned.
     if (fiber.state != State::kDone) __asan_unpoison_memory_region(fiber.stack, kStackBytes);
 #endif
     fiber.context = context::make_fcontext(fiber.stack + kStackBytes, kStackBytes, fiber_main);

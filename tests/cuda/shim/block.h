@@ -9,11 +9,11 @@
 
 namespace hearth::shim {
 
-/// Order in which threads and blocks take turns.
+/// The order in which threads and blocks run.
 class Order {
  public:
   explicit Order(uint64_t seed) : seed_(seed), random_(seed) {}
-  /// Index of the next of `count` waiting things.
+  /// Index of the next of `count` waiting ones.
   size_t pick(size_t count) { return seed_ == 0 ? 0 : random_() % count; }
   bool ascending() const { return seed_ == 0; }
 
@@ -22,7 +22,7 @@ class Order {
   std::mt19937_64 random_;
 };
 
-/// Runs `thread` once for every thread of one block. Returns why it could not end, or nothing.
+/// Runs `thread` once for every thread of one block. Returns the reason if it could not end.
 std::string run_block(const cudaLaunchConfig_t& config, uint3 block_idx,
                       const std::function<void()>& thread, Order& order);
 

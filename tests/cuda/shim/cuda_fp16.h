@@ -1,5 +1,5 @@
 #pragma once
-// Half precision of CUDA's header, for the CPU: what hearth's kernels use of it.
+// The parts of CUDA's half precision header that hearth's kernels use, for the CPU.
 
 #include <bit>
 #include <cstdint>
@@ -46,8 +46,8 @@ inline __half2 __halves2half2(__half low, __half high) { return {low, high}; }
 inline __half __low2half(__half2 pair) { return pair.x; }
 inline __half __high2half(__half2 pair) { return pair.y; }
 
-// Products of two f16 are exact in f32, and f32 has twice f16's digits and two more: a difference
-// that was rounded to it before is no other one.
+// Products of two f16 are exact in f32, and f32 has twice f16's digits and two more: rounding a
+// difference to it first does not change the result.
 inline __half2 __hsub2_rn(__half2 a, __half2 b) {
   return {__float2half_rn(__half2float(a.x) - __half2float(b.x)),
           __float2half_rn(__half2float(a.y) - __half2float(b.y))};

@@ -1,7 +1,7 @@
 #pragma once
-// The part of CUDA's language and runtime API that hearth's kernels use, for the CPU: found by
-// `#include <cuda_runtime.h>` in place of the toolkit's header when the test programs compile the
-// same .cu files as C++. Names and meanings are CUDA's; what is here and how it is run: shim.h.
+// The parts of CUDA's language and runtime API that hearth's kernels use, for the CPU. The test
+// programs compile the same .cu files as C++ and find this file as `<cuda_runtime.h>` instead of
+// the toolkit's. Names and meanings are CUDA's; shim.h describes what is included and how it runs.
 
 #include <algorithm>
 #include <bit>
@@ -21,8 +21,8 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
-// One block runs at a time in the process, so the block's shared memory can be static; being a
-// plain global it has AddressSanitizer's red zones.
+// One block runs at a time in the process, so the block's shared memory can be static; as a plain
+// global it has AddressSanitizer's red zones.
 #define __shared__ static
 
 struct uint3 {
@@ -48,7 +48,7 @@ struct alignas(16) float4 {
   float x, y, z, w;
 };
 
-/// Which thread of which block runs now; block.cpp sets them.
+/// The running thread and block; set by block.cpp.
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 
@@ -313,7 +313,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*)(Param
   return hearth::shim::function_attributes();
 }
 
-/// Parameters are converted and copied at the call, as a launch does.
+/// Parameters are converted and copied during the call, as in a launch.
 template <typename... Parameters, typename... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {

@@ -105,7 +105,7 @@ float decode(bool f16, uint16_t bits) {
   return f16 ? __half2float(__ushort_as_half(bits)) : std::bit_cast<float>(uint32_t{bits} << 16);
 }
 
-/// A kernel: so it runs when the stream comes to it, and a graph records it.
+/// A kernel, so that it runs in stream order and a graph records it.
 void multiply(Product p) {
   for (int64_t i = threadIdx.x; i < p.rows * p.outputs; i += 32) {
     const int64_t row = i / p.outputs;

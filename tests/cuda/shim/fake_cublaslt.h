@@ -1,6 +1,6 @@
 #pragma once
-// cuBLASLt's functions in plain C++, on the shim's streams: what they are given is checked as the
-// library would, products are f32 sums of 16-bit numbers in ascending order.
+// cuBLASLt's functions in plain C++, on the shim's streams: arguments are checked as the library
+// would, products are f32 sums of 16-bit numbers in ascending order.
 
 #include <cstdint>
 
@@ -10,7 +10,7 @@ namespace hearth::shim {
 
 const kernels::CublasLtApi& fake_cublaslt();
 
-/// What the library answers from now on; {}: it plays along.
+/// The library's answers from now on; {}: it works.
 struct CublasLtFaults {
   int create = 0;             ///< status of cublasLtCreate
   int heuristic = 0;          ///< likewise

@@ -1,12 +1,12 @@
 #pragma once
-// What a process says that ends itself.
+// The last output of a process that ends itself.
 
 #include <functional>
 #include <string>
 
 namespace hearth::tests {
 
-/// What a child process that runs `body` writes to stderr before it is aborted.
+/// The output on stderr of a child process that runs `body` and aborts.
 std::string last_words(const std::function<void()>& body);
 
 }  // namespace hearth::tests

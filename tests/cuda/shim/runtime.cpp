@@ -1,5 +1,5 @@
-// The runtime API of the shim: memory from the heap, one queue of work per stream that runs when
-// somebody waits for it, capture into a graph that can be launched again.
+// The runtime API of the shim: memory from the heap, one queue of work per stream that runs when a
+// caller waits for it, capture into a graph that can be launched again.
 
 #include <cuda_runtime.h>
 #include <fmt/core.h>
@@ -23,7 +23,7 @@ using Work = std::function<cudaError_t()>;
 
 struct cudaGraphImpl {
   std::vector<Work> work;
-  size_t device_bytes = 0;  // of an instantiated one
+  size_t device_bytes = 0;  // of an instantiated graph
 };
 struct cudaStreamImpl {
   std::deque<Work> queue;
@@ -32,7 +32,7 @@ struct cudaStreamImpl {
 
 namespace {
 
-/// One record of an event. Outlives the event in what waits for it.
+/// One record of an event. Outlives the event in the streams that wait for it.
 struct Record {
   cudaStream_t stream = nullptr;
   bool reached = true;
@@ -73,7 +73,7 @@ Runtime& runtime() {
   return instance;
 }
 
-/// Every entry point: counts the call, and answers with the planned or the sticky error.
+/// Every entry point: counts the call and returns the planned or the sticky error.
 class Call {
  public:
   Call() : lock_(runtime().mutex) {
@@ -100,7 +100,7 @@ cudaError_t device_error() {
 void run_front(cudaStream_t stream) {
   const Work item = std::move(stream->queue.front());
   stream->queue.pop_front();
-  // It may run others' work, where it waits for them.
+  // May run the work of other streams if it waits for them.
   const cudaError_t error = runtime().sticky == cudaSuccess ? item() : cudaSuccess;
   if (runtime().sticky == cudaSuccess) runtime().sticky = error;
 }
@@ -111,7 +111,7 @@ cudaError_t drain(cudaStream_t stream) {
   return runtime().sticky;
 }
 
-/// Runs the stream until it has come to that record.
+/// Runs the stream up to that record.
 cudaError_t reach(const Record& record) {
   const auto& streams = runtime().streams;
   while (!record.reached) {
@@ -134,7 +134,7 @@ void enqueue(cudaStream_t stream, Work work) {
   stream->queue.push_back(std::move(work));
 }
 
-/// Whether a copy reads or writes `at` when the stream comes to it, not at the call.
+/// Whether a copy reads or writes `at` when the stream reaches it, not during the call.
 bool page_locked(const void* at) {
   const auto* byte = static_cast<const std::byte*>(at);
   const auto& all = runtime().host_memory;
@@ -146,7 +146,8 @@ bool page_locked(const void* at) {
 
 bool valid(const cudaLaunchConfig_t& config) {
   const auto positive = [](const dim3& d) { return d.x > 0 && d.y > 0 && d.z > 0; };
-  // Blocks of whole warps in one dimension: all that hearth's kernels use, and what block.h runs.
+  // Blocks of whole warps in one dimension, which is all that hearth's kernels use and block.h
+  // runs.
   return positive(config.gridDim) && positive(config.blockDim) && config.gridDim.x <= 0x7fffffffu &&
          config.gridDim.y <= 65535 && config.gridDim.z <= 65535 && config.blockDim.x <= 1024 &&
          config.blockDim.x % 32 == 0 && config.blockDim.y == 1 && config.blockDim.z == 1 &&
@@ -322,10 +323,10 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   }
   if (r.refuse_in > 0 && --r.refuse_in == 0) return cudaErrorMemoryAllocation;
   if (bytes > r.machine.memory_bytes - r.bytes_in_use) return cudaErrorMemoryAllocation;
-  // The device's alignment is 256; the heap's red zone begins right behind the last byte.
+  // The device's alignment is 256; the heap's red zone begins directly after the last byte.
   void* block = nullptr;
   if (posix_memalign(&block, 256, bytes) != 0) return cudaErrorMemoryAllocation;
-  std::memset(block, 0xff, bytes);  // NaN until somebody writes
+  std::memset(block, 0xff, bytes);  // NaN until it is written
   r.memory[block] = bytes;
   r.bytes_in_use += bytes;
   *memory = block;
@@ -385,7 +386,8 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t bytes, cudaMemcpy
     });
     return cudaSuccess;
   }
-  // Pageable host memory: read at the call on the way in, written before the return on the way out.
+  // Pageable host memory is read during the call on the way in, and written before the return on
+  // the way out.
   if (stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
   if (kind == cudaMemcpyHostToDevice) {
     const auto* begin = static_cast<const std::byte*>(src);
@@ -409,7 +411,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   Call call;
-  // Handles go away with a failed context too.
+  // Handles can be destroyed with a failed context, too.
   const cudaError_t error = call.error() != cudaSuccess ? call.error() : drain(stream);
   std::erase(runtime().streams, stream);
   delete stream;
@@ -456,7 +458,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   SHIM_CALL();
   const Record& record = *event->last;
   const auto waits = [&record] { return !record.reached && !record.stream->queue.empty(); };
-  // Who asks again and again sees the stream get on.
+  // Repeated queries let the stream make progress.
   if (waits()) run_front(record.stream);
   if (runtime().sticky != cudaSuccess) return runtime().sticky;
   return waits() ? cudaErrorNotReady : cudaSuccess;

@@ -27,7 +27,7 @@ namespace hearth::shim {
 /// 0: threads and blocks in ascending order; otherwise pseudo-random from the seed.
 void set_order(uint64_t seed);
 
-/// The machine that the runtime's queries describe.
+/// The machine that the runtime's queries report.
 struct Machine {
   int driver_version = 13000;  ///< 0: no driver
   int device_count = 1;
@@ -35,30 +35,30 @@ struct Machine {
   int minor = 0;
   size_t memory_bytes = size_t{1} << 30;
   size_t graph_bytes = 0;           ///< that each instantiated graph takes
-  cudaError_t image = cudaSuccess;  ///< of cudaFuncGetAttributes: has the build code for it?
+  cudaError_t image = cudaSuccess;  ///< of cudaFuncGetAttributes: does the build have code for it?
 };
 void set_machine(const Machine& machine);
 
-/// The nth runtime call from now (1: the next) fails with `error`; 0: none does.
+/// The nth runtime call from now (1: the next) fails with `error`; 0: none fails.
 void fail_call(int64_t nth, cudaError_t error);
-/// The nth allocation from now, of device or of page-locked memory, is refused; 0: none is.
+/// The nth allocation from now, of device or of page-locked memory, is refused; 0: none is refused.
 void fail_allocation(int64_t nth);
 /// Runtime calls so far in this process.
 int64_t num_calls();
-/// The next `count` instantiations of a graph are refused for want of memory.
+/// The next `count` instantiations of a graph fail for lack of memory.
 void fail_instantiations(int64_t count);
 /// Kernels launched or captured so far in this process.
 int64_t num_launches();
 /// Graphs launched so far in this process.
 int64_t num_graph_launches();
-/// Bytes that copies have brought from the device so far in this process.
+/// Bytes copied from the device so far in this process.
 int64_t num_bytes_to_host();
 /// Device bytes allocated and not freed.
 size_t bytes_in_use();
 
 /// Why the last kernel failed, e.g. "__syncthreads at rms_norm.cu:31 reached by 16 of 64 threads".
 const std::string& last_failure();
-/// Forgets the failure, which otherwise stays as a failed context's does, and all queued work.
+/// Clears the failure, which otherwise is sticky as in a failed context, and all queued work.
 void reset();
 
 }  // namespace hearth::shim

@@ -1,6 +1,6 @@
-// Vectors of texts: tiny encoders against the published implementation in float64
-// (tests/golden/encoders), decoders' rows against PyTorch's logits, and both against themselves
-// alone, among others, in chunks and behind a cached prefix.
+// Vectors of texts: tiny encoders compared with the published implementation in float64
+// (tests/golden/encoders), decoders' rows with PyTorch's logits, and both with themselves alone, in
+// a batch, in chunks and after a cached prefix.
 
 #include <doctest/doctest.h>
 
@@ -81,7 +81,7 @@ class Embedder {
     engine_->inbox().post(std::move(request));
   }
   void post(EngineCommand command) { engine_->inbox().post(std::move(command)); }
-  /// Until nothing is left; the vectors by request.
+  /// Runs until nothing is left; returns the vectors by request.
   std::map<RequestId, std::vector<float>> run() {
     bool more = true;
     while (more) {
@@ -135,7 +135,8 @@ std::vector<NamedTable> quiet_tables() {
 TEST_CASE("encoders: rows and vectors equal those of the published implementation") {
   for (const std::string name : {"bert", "nomic-bert"}) {
     const EncoderModel model = read_encoder(name);
-    // PyTorch's own f32 is 1.2e-5 and 7.3e-5 away from its f64: attention is sharper in the second.
+    // PyTorch's own f32 differs from its f64 by 1.2e-5 and 7.3e-5: attention is sharper in the
+    // second.
     const double bound = name == "bert" ? 5e-5 : 3e-4;
     const OwnedFile owned(model.file.file_bytes(DType::kF32));
     for (const NamedTable& table : quiet_tables()) {
@@ -292,7 +293,7 @@ TEST_CASE("decoders: in chunks, in a batch and after a cached prefix, the same b
       double length = 0;
       for (const float value : want) length += static_cast<double>(value) * value;
       CHECK(length == doctest::Approx(1.0));
-      CHECK(whole.one(tokens, pooling) == want);  // what is cached by now changes nothing
+      CHECK(whole.one(tokens, pooling) == want);  // the cache of the earlier runs changes nothing
       CHECK(whole.done().at(1).cached_tokens ==
             (pooling == Pooling::kLast ? (static_cast<int32_t>(tokens.size()) - 1) / 16 * 16 : 0));
       for (const int32_t chunk : {1, 7, 33}) {

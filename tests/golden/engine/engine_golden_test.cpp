@@ -1,5 +1,5 @@
-// The same request gives the same tokens alone, among others, with its prefix cached, at any chunk
-// size and thread count, after preemption and after a resume, with any guesses: == on every op
+// The same request gives the same tokens alone, in a batch, with its prefix cached, at any chunk
+// size and thread count, after preemption and after a resume, with any drafts: == on every op
 // table.
 
 #include <doctest/doctest.h>
@@ -45,7 +45,7 @@ EngineConfig config_for(DType kv_type) {
   return config;
 }
 
-/// One greedy and two seeded ways to ask, over two prompts.
+/// One greedy and two seeded requests over two prompts.
 std::vector<Request> requests(int32_t vocab, int32_t prompt_size, int32_t max_tokens) {
   std::vector<Request> out;
   for (int i = 0; i < 3; ++i) {
@@ -169,7 +169,7 @@ void check_same_tokens(const models::GgufFile& file, const NamedTable& table, DT
         other.id = id;
         other.prompt = random_tokens(static_cast<int32_t>(11 * id), vocab, 9);
         other.sampling.temperature = 0;
-        // Few tokens to say: they repeat, and lookup guesses them.
+        // A small vocabulary: texts repeat, and lookup drafts them.
         other.sampling.logit_bias = {{5, 50.0f}, {6, 50.0f}};
         run.submit(other);
         if (id == 3) run.submit(request);
@@ -331,7 +331,7 @@ TEST_CASE("weights that are packed late give the same tokens") {
     CAPTURE(variant);
     const kernels::CpuOptions options{.num_threads = 2, .variant = variant};
     std::vector<std::vector<int32_t>> said;  // of each way, sample after sample
-    // At once; late, and never packed; late, and packed behind the first step.
+    // At once; late, and never packed; late, and packed after the first step.
     for (const int way : {0, 1, 2}) {
       CAPTURE(way);
       const auto packing = way == 0 ? kernels::Packing::kAtOnce : kernels::Packing::kLate;
@@ -339,7 +339,7 @@ TEST_CASE("weights that are packed late give the same tokens") {
       auto file = models::GgufFile::open(path);
       REQUIRE(file.ok());
       EngineRun run(*file, ops, config_for(DType::kF16));
-      file = Error{};  // what is late keeps what it needs
+      file = Error{};  // late packing keeps what it needs
       const bool late = way != 0 && ops.pack_more(ops.state.get(), 0) > 0;
       if (way != 0 && !late) HEARTH_SKIP("a file system without a page cache to ask");
       if (way == 2) run.engine().warm_up(false);

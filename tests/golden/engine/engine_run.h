@@ -1,5 +1,5 @@
 #pragma once
-// An engine over a real model, run to its end in the test's thread.
+// An engine with a real model, run to its end in the test's thread.
 
 #include <cstdint>
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace hearth::golden {
 
-/// What one request said.
+/// The output of one request.
 struct Said {
   std::vector<std::vector<int32_t>> tokens;  ///< per sample
   int32_t cached_tokens = 0;
@@ -23,14 +23,14 @@ struct Said {
 
 class EngineRun {
  public:
-  /// Fails the test where the model or the engine does not come up.
+  /// Fails the test if the model or the engine cannot be created.
   EngineRun(const models::GgufFile& file, const kernels::OpTable& ops,
             const engine::EngineConfig& config,
             std::unique_ptr<engine::Proposer> proposer = nullptr);
 
   void submit(const engine::Request& request);
   void post(engine::EngineCommand command) { engine_->inbox().post(std::move(command)); }
-  /// False when there was nothing to compute. Checks integrity.
+  /// False if there was nothing to compute. Checks integrity.
   bool step();
   void run_until_idle();
   /// Submits and runs to the end.

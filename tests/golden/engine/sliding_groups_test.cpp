@@ -1,5 +1,5 @@
-// Models with sliding and full layer groups, through the engine: sliding layers hold no more than
-// their window, and a prefix found cached comes to what a cold run does.
+// Models with sliding and full layer groups, in the engine: sliding layers hold no more than their
+// window, and a cached prefix gives the tokens of a cold run.
 
 #include <doctest/doctest.h>
 
@@ -67,7 +67,7 @@ TEST_CASE("sliding layers keep the window and one block; full layers keep all") 
     const size_t sliding = group_of(info, models::LayerGroup::Kind::kSliding);
     REQUIRE(info.groups[sliding].window == 20);
 
-    // What positions p - 19 .. p touch, and one more that a step is about to fill.
+    // What positions p - 19 .. p read, and one more that a step is about to fill.
     const int32_t window_blocks = (20 + kBlock - 1) / kBlock + 1;
     Request request = request_of(1, random_tokens(100, 128, 1), 120);
     request.speculate = false;  // a step, a token
@@ -115,7 +115,7 @@ TEST_CASE("a prefix found cached in both groups gives the tokens of a cold run")
     const Said on = run.ask(request_of(3, longer, 40));
     CHECK(on.cached_tokens == 80);
     CHECK(on.tokens == cold(longer));
-    // A hit in the middle needs the window before it, which was given back but stays cached.
+    // A hit in the middle needs the window before it, which was freed but stays cached.
     const Said off = run.ask(request_of(4, branch, 40));
     CHECK(off.cached_tokens == 48);
     CHECK(off.tokens == cold(branch));

@@ -1,5 +1,5 @@
-// The bundled model says the same with guesses and without, whoever guesses, alone and among
-// others: 50 prompts, 500 under full counts.
+// The bundled model gives the same text with drafts and without, by every proposer, alone and in a
+// batch: 50 prompts, 500 under full counts.
 
 #include <doctest/doctest.h>
 
@@ -28,7 +28,7 @@ constexpr size_t kTogether = 7;
 
 const std::filesystem::path kRoot = HEARTH_SOURCE_DIR;
 
-/// Pieces of recorded tales, one in three to be continued greedily, the others from a seed.
+/// Pieces of recorded tales, one in three continued greedily, the others from a seed.
 std::vector<Request> requests(size_t count) {
   std::vector<int32_t> text;
   for (const GreedyCase& c : read_greedy_cases(kRoot / "tests/golden/tales.json")) {
@@ -91,7 +91,7 @@ TEST_CASE("the bundled model: the same text with drafts and without, by every pr
   if (!std::filesystem::exists(path)) HEARTH_SKIP("no models/demo/tales.gguf");
   const auto file = models::GgufFile::open(path);
   REQUIRE(file.ok());
-  // Without a draft of its own the model drafts for itself, and is always right.
+  // Without its own draft the model drafts for itself, and is always right.
   const auto draft_path = kRoot / "models/demo/tales-draft.gguf";
   const bool pair = std::filesystem::exists(draft_path);
   const auto draft_file = models::GgufFile::open(pair ? draft_path : path);
@@ -106,7 +106,7 @@ TEST_CASE("the bundled model: the same text with drafts and without, by every pr
     for (const size_t together : {size_t{1}, kTogether}) {
       CAPTURE(static_cast<int>(who));
       CAPTURE(together);
-      // Alone as many as pay, and together a fixed number.
+      // Alone an adaptive width, and together a fixed one.
       EngineConfig config = config_for(together == 1 ? 0 : 3);
       config.speculation.lookup = who == Who::kLookup;
       std::unique_ptr<Proposer> proposer;

@@ -1,4 +1,4 @@
-// Every quantized type against blocks that the gguf Python package took apart (make_blocks.py).
+// Every quantized type compared with blocks that the gguf Python package unpacked (make_blocks.py).
 
 #include <doctest/doctest.h>
 
@@ -49,7 +49,7 @@ std::vector<GoldenBlock> golden_blocks() {
   return blocks;
 }
 
-/// Equal bits, any NaN being a NaN.
+/// Equal bits, where any NaN equals a NaN.
 bool same(const std::vector<float>& a, const std::vector<float>& b) {
   for (size_t i = 0; i < a.size(); ++i) {
     if (std::isnan(a[i]) && std::isnan(b[i])) continue;

@@ -1,4 +1,4 @@
-// quantize_rows: how near the stored values are, and what it refuses.
+// quantize_rows: how close the stored values are, and what it refuses.
 
 #include <doctest/doctest.h>
 #include <fmt/core.h>
@@ -22,7 +22,7 @@ std::vector<float> normal(size_t count, float size, uint32_t seed) {
   std::mt19937 engine(seed);
   std::vector<float> values(count);
   for (float& x : values) {
-    // Twelve uniforms: the same normal values with every standard library.
+    // Sums of twelve uniform values: the same normal values with every standard library.
     double sum = -6;
     for (int i = 0; i < 12; ++i) sum += static_cast<double>(engine()) * 0x1p-32;
     x = static_cast<float>(sum) * size;
@@ -87,13 +87,13 @@ TEST_CASE("values of one sign, one value, zeros and outliers") {
     for (float& x : positive) x = std::abs(x);
     CHECK(relative_error(round_trip(type, positive), positive) < 2 * bound);
 
-    // One value far out: its neighbours may go, it must stay.
+    // One outlier: its neighbours may be lost, it must stay.
     std::vector<float> outlier = normal(512, 0.01f, 3);
     outlier[100] = -50;
     CHECK(std::abs(round_trip(type, outlier)[100] + 50) < 50 * 0.05);
 
     if (kernels::quant_index(type) < 0) continue;
-    // Beyond what a half scales: finite, of the right sign.
+    // Beyond the range of a half scale: finite, with the right sign.
     const std::vector<float> huge(256, -1e30f);
     const float back = round_trip(type, huge)[17];
     CHECK(std::isfinite(back));

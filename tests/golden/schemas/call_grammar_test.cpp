@@ -1,4 +1,4 @@
-// Calls that a grammar enforces: random texts that it lets through are, read by the parser of their
+// Calls that a grammar enforces: random texts drawn under it are, read by the parser of their
 // format, calls of the functions with arguments that are valid against their schemas.
 
 #include "engine/grammar/call_grammar.h"
@@ -29,7 +29,7 @@ const std::vector<CallableFunction>& functions() {
   return all;
 }
 
-/// All bytes, some texts of several, and the symbols of control marks.
+/// All bytes, some texts of several bytes, and the symbols of control marks.
 std::shared_ptr<const TokenTrie> vocabulary(size_t marks) {
   std::vector<std::string> texts = {
       "",        "{\"",      "\": ", "\", \"",  "<tool_call>", "}\n</tool_call>",
@@ -40,7 +40,7 @@ std::shared_ptr<const TokenTrie> vocabulary(size_t marks) {
   return std::make_shared<TokenTrie>(pieces);
 }
 
-/// A text that the constraint lets through, at random; nothing where it grows too long.
+/// A random text that the constraint permits; nothing if it grows too long.
 std::optional<std::string> random_text(Constraint& constraint, const TokenTrie& trie,
                                        std::mt19937& random) {
   std::string out;
@@ -65,7 +65,7 @@ std::optional<std::string> random_text(Constraint& constraint, const TokenTrie& 
   return std::nullopt;
 }
 
-/// The symbols as the marks that they stand for.
+/// Replaces the symbols by the marks that they stand for.
 std::string with_marks(const std::string& text, const std::vector<std::string>& marks) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -129,7 +129,7 @@ TEST_CASE("enforced tool calls are valid calls, in every format") {
     wanted.format = &format;
     wanted.functions = functions();
     check(wanted, random, times);
-    // The marks as control tokens, reasoning in front, one function, one call.
+    // The marks as control tokens, leading reasoning, one function, one call.
     for (const std::string_view mark : format.marks) wanted.control_marks.emplace_back(mark);
     wanted.functions.erase(wanted.functions.begin());
     wanted.one_call = true;

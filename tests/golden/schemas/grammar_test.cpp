@@ -1,5 +1,6 @@
-// Grammars of schemas and of GBNF: what they accept against what Python's jsonschema and an own
-// validator say; masks against asking every token; what is refused, and by what name.
+// Grammars of schemas and of GBNF: what they accept compared with Python's jsonschema and with a
+// validator of our own; masks compared with asking about every token; what is refused, and by what
+// name.
 
 #include <doctest/doctest.h>
 
@@ -22,7 +23,7 @@ json schemas() {
   return json::parse(in);
 }
 
-/// All bytes, and texts of several that end and begin inside characters.
+/// All bytes, and texts of several bytes that end and begin inside characters.
 std::shared_ptr<const TokenTrie> small_vocabulary() {
   static const std::vector<std::string> texts = [] {
     std::vector<std::string> out = {"",     "\"",   "{\"",    "\":",      "\": ",      ", \"",
@@ -160,7 +161,7 @@ word  ::= [a-zà-ü] [^\],\x00-\x1f]{0,3}   # at most four
                                  "term ::= [0-9]+ | \"(\" root \")\"\n"));
   CHECK(accepts(sums, "1+(2+33)+4"));
   CHECK_FALSE(accepts(sums, "1+()"));
-  // A rule that ends with itself is a loop: no stack that grows, so few states.
+  // A rule that ends with itself is a loop: no stack grows, so there are few states.
   Constraint loop = constraint_of(compile_gbnf("root ::= [ab] root | \"c\"\n"));
   CHECK(accepts(loop, std::string(3000, 'a') + "c"));
   CHECK(loop.num_states() < 10);
@@ -213,7 +214,7 @@ TEST_CASE("unsupported constructs are refused by name") {
         "root ::= \"a\"\nroot ::= \"b\"", "root ::= \"\\q\"", "root ::= [z-a]", "root ::= \"\xFF\"",
         "root ::= \"a\"{99999999}", "other ::= \"a\"", "root ::= []"}) {
     const auto met = compile_gbnf(grammar);
-    // Nothing between ::= and the end is the empty text, which is one.
+    // Nothing between ::= and the end is the empty text, which is valid.
     if (std::string_view(grammar) == "root ::=") continue;
     CHECK_MESSAGE(!met.ok(), grammar);
     if (!met.ok()) CHECK(met.error().field == "grammar");
@@ -233,7 +234,7 @@ TEST_CASE("hostile sources end soon") {
   if (!met.ok()) CHECK(met.error().code == ErrorCode::kTooLarge);
   CHECK_FALSE(compile_gbnf("root ::= ((((\"a\"{9999}){9999}){9999}){9999})").ok());
   CHECK_FALSE(compile_json_schema(R"({"type":"string","pattern":"^((a{999}){999}){999}$"})").ok());
-  // All stacks of a nest stay distinct: the bound of states is met, and said.
+  // All stacks of nested rules stay distinct: the limit of states is reached, and reported.
   Constraint nest = constraint_of(compile_gbnf("root ::= \"(\" root? \")\"\n"));
   int32_t state = Constraint::kStart;
   for (int i = 0; i < 200'000 && state != Constraint::kDead; ++i)

@@ -1,5 +1,5 @@
-// The bundled model under 100 schemas: what ends by itself is valid, and almost all of it does. And
-// the same tokens with guesses and without, alone and beside others.
+// The bundled model under 100 schemas: texts that end by themselves are valid, and almost all do.
+// The tokens are the same with drafts and without, alone and in a batch.
 
 #include <doctest/doctest.h>
 
@@ -84,7 +84,7 @@ TEST_CASE("100 schemas on the bundled model at temperature 1") {
   const int32_t samples = full ? 10 : 1;
   EngineRun run(tales.file, cpu(), config());
   std::map<RequestId, json> asked;
-  // Every schema is checked byte by byte elsewhere; by default a quarter of them runs here.
+  // Other tests check every schema byte by byte; by default a quarter of them runs here.
   for (size_t i = 0; i < all.size(); i += full ? 1 : 4) {
     const std::string source = all[i]["schema"];
     auto grammar = compile_json_schema(source);
@@ -121,7 +121,7 @@ TEST_CASE("a constraint gives the same tokens with drafts, in a batch, and after
     REQUIRE(grammar.ok());
     return std::make_shared<Constraint>(std::move(*grammar), tales.trie);
   };
-  // Repeats itself, so that lookup has what to guess.
+  // Repetitive, so that lookup has something to draft.
   constexpr std::string_view kGrammar = "root ::= (\"the fox \" [a-c]+ \" and \"){4} \"end\"";
   EngineConfig plain = config();
   plain.speculation.enabled = false;
@@ -151,7 +151,7 @@ TEST_CASE("a constraint ends a text where nothing may follow, and not before") {
   auto grammar = compile_gbnf("root ::= \"ab\" | \"abcd\"");
   REQUIRE(grammar.ok());
   Request request = tales.ask(1, std::make_shared<Constraint>(std::move(*grammar), tales.trie), 4);
-  request.min_tokens = 100;  // there is nothing to go on with after "abcd"
+  request.min_tokens = 100;  // nothing can follow "abcd"
   request.sampling.temperature = 0;
   const Said said = EngineRun(tales.file, cpu(), config()).ask(request);
   for (const auto& tokens : said.tokens) CHECK(tales.text(tokens) == "abcd");

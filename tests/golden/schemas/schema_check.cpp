@@ -17,7 +17,7 @@ size_t characters(const std::string& text) {
   }));
 }
 
-/// Whether `pattern` is somewhere in the text.
+/// Whether `pattern` occurs anywhere in the text.
 bool matches(const std::string& text, const std::string& pattern) {
   int error = 0;
   PCRE2_SIZE where = 0;

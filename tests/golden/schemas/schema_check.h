@@ -1,13 +1,13 @@
 #pragma once
-// Whether a JSON text is valid against a schema: an own, plain reading of the specification that
-// shares nothing with what makes grammars of schemas.
+// Whether a JSON text is valid against a schema: a plain reading of the specification that shares
+// no code with the compiler of schemas.
 
 #include <nlohmann/json.hpp>
 #include <string>
 
 namespace hearth::golden {
 
-/// `schema` has only keywords that the compiler knows. False for what is no JSON.
+/// `schema` has only keywords that the compiler knows. False for text that is not JSON.
 bool is_valid_against(const nlohmann::json& schema, const std::string& text);
 
 }  // namespace hearth::golden

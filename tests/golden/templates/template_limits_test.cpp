@@ -1,4 +1,4 @@
-// Bounds of a rendering: hostile templates end soon, with an error that says which bound it was.
+// Limits of a rendering: hostile templates end soon, with an error that names the limit.
 
 #include <doctest/doctest.h>
 
@@ -114,7 +114,7 @@ TEST_CASE("a conversation is a JSON object with messages") {
 }
 
 TEST_CASE("time is linear in the conversation") {
-  // Quadratic time would pass the bound of steps by far.
+  // Quadratic time would exceed the limit of steps by far.
   std::string conversation = R"({"messages":[)";
   for (int i = 0; i < 3000; ++i) {
     if (i > 0) conversation += ",";

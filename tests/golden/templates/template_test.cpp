@@ -1,5 +1,5 @@
-// Chat templates against Python's jinja2: cases.json has templates of our own and the texts that
-// make_cases.py had it render. Byte for byte.
+// Chat templates compared with Python's jinja2: cases.json has templates of our own and the texts
+// that make_cases.py rendered with it. Byte for byte.
 
 #include <doctest/doctest.h>
 
@@ -58,7 +58,7 @@ struct Cases {
 Result<std::string> render(std::string_view source, const jinja::Dict& context) {
   HEARTH_ASSIGN_OR_RETURN(const jinja::Body body, jinja::parse_template(source));
   jinja::Renderer renderer({}, a_moment());
-  // A copy: a template may change what it is given.
+  // A copy: a template may change its input.
   jinja::Renderer writer({}, a_moment());
   for (const auto& [key, value] : context.entries()) {
     HEARTH_ASSIGN_OR_RETURN(const std::string json, jinja::to_json(writer, value, {}));

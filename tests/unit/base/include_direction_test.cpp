@@ -1,6 +1,6 @@
-// Reads every #include of the tree and fails where a room includes one that the table below does
-// not allow. The table is the map of the house: what stands lower in it may use what stands higher,
-// never the other way round.
+// Reads every #include of the tree and fails if a room includes one that the table below does not
+// allow. The table is the map of the house: rooms may include rooms above their own line, never
+// below.
 
 #include <doctest/doctest.h>
 
@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 namespace {
 
 struct Room {
-  std::string name;  ///< a folder with all below it that has no line of its own, or one file
+  std::string name;  ///< a folder with everything in it that has no line of its own, or one file
   std::vector<std::string> may_see;
 };
 
@@ -111,7 +111,7 @@ const std::vector<Room> kRooms = {
       "ipc/files", "ipc/schema", "ipc/wire", "kernels/base"}},
 };
 
-/// The place in kRooms of the room that a file is in; -1 where it is in none.
+/// The index in kRooms of the room that contains the file; -1 if none does.
 int room_of(const std::string& path) {
   int best = -1;
   size_t length = 0;
@@ -126,8 +126,8 @@ int room_of(const std::string& path) {
   return best;
 }
 
-/// What a line includes, behind the character that opens it: "<cstdint", "\"kernels/ops.h"; empty
-/// for every other line.
+/// What a line includes, after the opening character: "<cstdint", "\"kernels/ops.h"; empty for
+/// every other line.
 std::string included_by(std::string_view line) {
   const auto skip_blanks = [&line] {
     while (!line.empty() && (line.front() == ' ' || line.front() == '\t')) line.remove_prefix(1);
@@ -195,7 +195,7 @@ TEST_CASE("rooms include what the table allows") {
     }
   }
   CHECK(files > 10);
-  // An arrow that nothing needs any more leaves the table.
+  // An unused arrow must leave the table.
   for (size_t i = 0; i < kRooms.size(); ++i) {
     for (const std::string& seen : kRooms[i].may_see) {
       CHECK_MESSAGE(used.count({static_cast<int>(i), room_of(seen)}) == 1,

@@ -56,7 +56,7 @@ TEST_CASE("no message is lost between many senders and one reader") {
       CHECK_FALSE(seen[static_cast<size_t>(message)]);
       seen[static_cast<size_t>(message)] = true;
       const auto poster = static_cast<size_t>(message / kEach);
-      CHECK(message > last[poster]);  // order per poster is kept
+      CHECK(message > last[poster]);  // order per sender is kept
       last[poster] = message;
       ++received;
     }

@@ -84,7 +84,7 @@ TEST_CASE("experts: a token reads those it uses, many tokens at most all of them
   work.expert_bytes = 800;
   work.experts_used = 0.25;
   CHECK(step_work(work, kernels::DType::kF16, 1, 1, 1, 0).bytes == 200);
-  // Two tokens choose some of the same.
+  // Two tokens choose some of the same experts.
   CHECK(step_work(work, kernels::DType::kF16, 2, 1, 1, 0).bytes == 800 * (1 - 0.75 * 0.75));
   CHECK(step_work(work, kernels::DType::kF16, 1000, 1, 1, 0).bytes == doctest::Approx(800));
 }

@@ -38,7 +38,7 @@ void FakeWorker::step() {
 void FakeWorker::load_on() {
   const ModelTraits& traits = sim_.traits.at(model_);
   if (steps_++ == 0) {
-    // Before it holds anything itself.
+    // Before it holds any memory itself.
     const uint64_t free = sim_.device_bytes > 0
                               ? sim_.device_bytes - std::min(sim_.bytes_held(), sim_.device_bytes)
                               : 0;
@@ -75,7 +75,7 @@ void FakeWorker::answer(uint64_t number, const ipc::Event& event) {
   sim_.dispatcher.on_answer(model_, number, out);
 }
 
-// True when the request has ended.
+// True if the request has ended.
 bool FakeWorker::serve(uint64_t number, Live& live) {
   const ipc::GenerateRequest& request = live.request.generate();
   const auto wanted = static_cast<uint32_t>(request.max_tokens);

@@ -1,6 +1,6 @@
 #pragma once
-// The broker's logic with everything around it played: workers that compute nothing, clients that
-// are a map of what they were sent, a clock that the test moves. One seed replays a run.
+// The broker's logic in a simulation: workers that compute nothing, clients that record what they
+// were sent, a clock that the test moves. One seed replays a run.
 
 #include <doctest/doctest.h>
 
@@ -22,7 +22,7 @@
 
 namespace hearth::broker {
 
-/// What a played model is like.
+/// Properties of a simulated model.
 struct ModelTraits {
   uint64_t weight_bytes = 10;
   uint64_t kv_bytes = 10;
@@ -34,20 +34,20 @@ struct ModelTraits {
 
 class BrokerSim;
 
-/// Says what a worker says, one thing per step.
+/// Sends what a worker sends, one message per step.
 class FakeWorker final : public Worker {
  public:
   FakeWorker(BrokerSim& sim, std::string model, pid_t pid, WorkerListener& listener);
   ~FakeWorker() override;
-  std::string draft;  ///< that it was started with
+  std::string draft;  ///< it was started with
 
   const std::string& model() const { return model_; }
   size_t num_live() const { return live_.size(); }
   /// May destroy it.
   void step();
-  /// As by the kernel: the broker hears of it at the next step.
+  /// As the kernel would: the broker notices at the next step.
   void die() { state_ = State::kEnding; }
-  /// Holds memory that it planned.
+  /// Holds the memory that it planned.
   bool holds_memory() const { return plan_.has_value() && state_ != State::kEnding; }
 
   void send_request(uint64_t number, const std::string& json) override;
@@ -76,7 +76,7 @@ class FakeWorker final : public Worker {
   int steps_ = 0;
 };
 
-/// Everything that one request or verb was answered.
+/// All answers to one request or verb.
 struct SimAnswer {
   std::vector<int32_t> ids;
   std::vector<ipc::Event> events;  ///< without the last
@@ -93,7 +93,7 @@ struct SimAnswer {
 
 class BrokerSim {
  public:
-  /// `models`: name -> what it is like. Settings are read through `config`.
+  /// `models`: name -> properties. Settings are read through `config`.
   BrokerSim(std::map<std::string, ModelTraits> models, Config config, uint64_t seed = 1);
 
   static Caller admin(const PeerId& peer = {.door = Door::kIpc, .uid = 0, .number = 1}) {
@@ -115,14 +115,14 @@ class BrokerSim {
 
   /// One turn of everything, `ms` later.
   void step(int64_t ms = 20);
-  /// Steps until `done` says so; false after so many.
+  /// Steps until `done` returns true; false after this many steps.
   bool run_until(const std::function<bool()>& done, int steps = 5000);
 
   SimAnswer& answer(const PeerId& peer, const std::string& id) { return answers[{peer, id}]; }
   FakeWorker* worker(const std::string& model) const;
   /// Bytes that workers hold now.
   uint64_t bytes_held() const;
-  /// What an undisturbed run of this model and seed says at `index`.
+  /// The token at `index` of an undisturbed run of this model and seed.
   static int32_t token(const std::string& model, uint64_t seed, uint32_t index);
 
   FakeClock clock;
@@ -133,7 +133,7 @@ class BrokerSim {
   std::map<uint64_t, uint32_t> deadly;  ///< seed -> tokens after which that request ends its worker
   std::map<std::string, std::string> fingerprints;  ///< of the models' files
   uint64_t device_bytes = 0;     ///< of a device with memory of its own; 0: there is none
-  uint64_t host_free_bytes = 0;  ///< what the host says; 0: nothing
+  uint64_t host_free_bytes = 0;  ///< as the host reports; 0: not reported
   std::set<PeerId> gone;         ///< connections that nobody reads any more
   std::map<std::pair<PeerId, std::string>, SimAnswer> answers;
   uint64_t starts = 0;

@@ -43,7 +43,7 @@ TEST_CASE("reloadable settings are applied, others are named and stay") {
   CHECK(running.worker.threads == 2);
   CHECK(running.sources.at("limits.max_requests") == "f.toml:5");
   CHECK(changes.roles.empty());
-  CHECK(keys(take_over(next, &running).refused).size() == 4);  // said each time
+  CHECK(keys(take_over(next, &running).refused).size() == 4);  // reported each time
   CHECK(take_over(next, &running).taken.empty());
 }
 
@@ -52,12 +52,12 @@ TEST_CASE("every setting is either reloaded or named") {
   for (const Setting& setting : list_settings(defaults)) {
     CAPTURE(setting.key);
     Config running, next;
-    // Another value of the same kind.
+    // Another value of the same type.
     std::string value = setting.value;
     if (value == "true" || value == "false") {
       value = value == "true" ? "false" : "true";
     } else if (value.front() == '"' || value.front() == '[') {
-      continue;  // names and choices are below, and above
+      continue;  // names and choices are tested below and above
     } else {
       value = value.find('.') != value.npos ? "0.5" : "2048";
     }

@@ -1,4 +1,4 @@
-// Measured costs of steps, kept for a later worker of the same model on the same machine.
+// Measured costs of steps, stored for a later worker of the same model on the same machine.
 
 #include "daemon/worker/load/cost_file.h"
 

@@ -63,7 +63,7 @@ TEST_CASE("KV follows the model: a few full contexts, and a minimum of tokens") 
   CHECK(kv_blocks(131'072, 64, kPlenty) == 4 * 131'072 / 16);
   CHECK(kv_blocks(1024, 64, kPlenty) == 32 * 1024 / 16);
   CHECK(kv_blocks(1024, 8, kPlenty) == 4 * 1024 / 16);  // half of what eight can use
-  // And no more than a quarter of what is free, but for one full context.
+  // And no more than a quarter of free memory, except for one full context.
   CHECK(kv_blocks(8192, 64, 4000 * kBlockBytes) == 1000);
   CHECK(kv_blocks(8192, 64, 1200 * kBlockBytes) == 512);
 }
@@ -102,7 +102,7 @@ TEST_CASE("device plan: a refusal names the parts") {
   CHECK(message.find("reserved for driver and graphs 3145728") != std::string::npos);
   CHECK(message.find("nothing would, however small") != std::string::npos);
   CHECK(message.find("draft") == std::string::npos);
-  // Room for a part of it: what would fit is said.
+  // Room for a part of it: the error names what would fit.
   config.context_length = 1024;
   room = {.free_bytes = 0,
           .reserved_bytes = 3 * kMiB,
@@ -128,7 +128,7 @@ TEST_CASE("device plan: a refusal names the parts") {
   config = config_of(64);
   config.kv_bytes = 100 * kBlockBytes;
   room = {.free_bytes = 0, .reserved_bytes = 3 * kMiB, .weight_bytes = 70 * kMiB};
-  // As many bytes as were asked for, or none.
+  // Exactly the requested bytes, or an error.
   room.free_bytes = total(config, room);
   CHECK(fit_to_device(config, Shape(), room)->kv_bytes == config.kv_bytes);
 }
@@ -160,7 +160,7 @@ TEST_CASE("device plan: memory that other programs took, and when it is too much
                   .graph_bytes = 70 * kMiB};
   CHECK(bill.taken_bytes() == 110 * kMiB);
   CHECK(check_reserve(bill).ok());
-  bill.free_after_bytes = 20 * kMiB;  // 30 more than was reserved, and there is some left
+  bill.free_after_bytes = 20 * kMiB;  // 30 more than was reserved, and some is left
   CHECK(bill.taken_bytes() == 180 * kMiB);
   CHECK(check_reserve(bill).ok());
   bill.free_after_bytes = 5 * kMiB;
@@ -173,11 +173,11 @@ TEST_CASE("device plan: memory that other programs took, and when it is too much
   CHECK(full.error().message.find(fmt::format("where {} were reserved, and {} are left", 150 * kMiB,
                                               5 * kMiB)) != std::string::npos);
   CHECK(full.error().message.find(fmt::format("at least {} less", 61 * kMiB)) != std::string::npos);
-  // Captured steps that found no room, though the driver keeps some.
+  // Captured steps without memory, though the driver has some.
   bill.free_after_bytes = 90 * kMiB;
   bill.graphs_refused = 2;
   CHECK_FALSE(check_reserve(bill).ok());
-  // Somebody else gave memory back meanwhile.
+  // Another program has freed memory meanwhile.
   bill.graphs_refused = 0;
   bill.free_after_bytes = 500 * kMiB;
   CHECK(bill.taken_bytes() == 0);

@@ -1,4 +1,5 @@
-// events.sock over the real socket: who is told what, and that nobody listening costs nothing.
+// events.sock over the real socket: what each listener receives, and that nothing is computed
+// without listeners.
 
 #include "daemon/broker/observe/event_hub.h"
 
@@ -25,7 +26,7 @@ struct Rig {
   std::vector<HubRequest> live;
   std::unique_ptr<EventHub> hub;
 
-  /// `admin`: whether this process's user counts as one.
+  /// `admin`: whether this process's user is an administrator.
   explicit Rig(bool admin) {
     rights = admin ? Rights::create("", ::geteuid()).value() : Rights();
     HubSources sources;
@@ -35,7 +36,7 @@ struct Rig {
     sources.watch_workers = [this](bool on) { watched.push_back(on); };
     hub = EventHub::open(io, clock, rights, ipc::events_socket(temp.path()), sources).value();
   }
-  /// Turns the loop until `done` says so; false after 20 s.
+  /// Runs the loop until `done` returns true; false after 20 s.
   bool until(const std::function<bool()>& done) {
     for (int i = 0; i < 2000; ++i) {
       if (done()) return true;
@@ -112,7 +113,7 @@ TEST_CASE("a listener gets events; when the last one leaves, workers may stop re
     const auto rows = ipc::decode_watch(met[3].payload);
     REQUIRE(rows.ok());
     REQUIRE(rows->requests.size() == 2);           // an administrator sees everybody's
-    CHECK(rows->requests[0].cached_tokens == 48);  // joined from what the worker told
+    CHECK(rows->requests[0].cached_tokens == 48);  // joined from the worker's reports
     const auto steps = ipc::decode_watch(met[0].payload);
     REQUIRE(steps.ok());
     CHECK(steps->steps[0].prefills[1].request == 2);
@@ -183,7 +184,8 @@ TEST_CASE("a listener that stops reading loses messages, delays no other, and is
   rig.hub->tick();
   CHECK(rig.hub->messages_sent() == 20'000);
   CHECK(rig.asked == 0);
-  // It reads again: it gets what its queue held, says so, and is told anew.
+  // It reads again: it gets the messages in its queue, the number of lost ones, and a full
+  // snapshot.
   size_t met = 0;
   REQUIRE(rig.until([&] {
     met += idle.wait(0).size();

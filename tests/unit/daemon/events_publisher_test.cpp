@@ -1,4 +1,4 @@
-// From the engine's cells to runs: the whole map, and then what changed.
+// From the engine's cells to runs: the whole map, and then the changes.
 
 #include "daemon/worker/observe/events_publisher.h"
 

@@ -1,6 +1,6 @@
 // A stand-in for NVIDIA's management library: the functions that daemon/worker/observe/nvml.cpp
-// opens, with one GPU. HEARTH_FAKE_NVML says what goes wrong. It is built under the real one's
-// name.
+// opens, with one GPU. HEARTH_FAKE_NVML names the fault to simulate. It is built under the real
+// library's name.
 
 #include <cstdlib>
 #include <cstring>
@@ -88,7 +88,7 @@ int nvmlDeviceGetMemoryInfo(void* device, unsigned long long* total_free_used) {
 int nvmlDeviceGetUtilizationRates(void* device, unsigned* gpu_and_memory) {
   return say(device, 97, gpu_and_memory);
 }
-// An older driver has the function by this name alone.
+// An older driver has the function only by this name.
 int nvmlDeviceGetCurrentClocksThrottleReasons(void* device, unsigned long long* reasons) {
   unsigned can = 0;
   if (const int error = say(device, 0, &can); error != 0) return error;

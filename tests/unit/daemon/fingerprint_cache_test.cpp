@@ -26,7 +26,7 @@ struct DigestFolder {
   fs::path only_entry() const { return fs::directory_iterator(path / "kept")->path(); }
 };
 
-// Digests are of any file: these have no weights to check.
+// Digests of any files: these have no weights to check.
 Result<std::string> digest_of(const fs::path& file, const fs::path& folder) {
   static const std::vector<std::byte> kNoWeights = models::GgufWriter().bytes();
   HEARTH_ASSIGN_OR_RETURN(const models::GgufFile none, models::GgufFile::parse(kNoWeights, "none"));
@@ -42,7 +42,7 @@ TEST_CASE("a digest is kept until the file changes; a damaged one is computed ag
   CHECK(digest_of(file, kept).value() == want);
   CHECK(std::distance(fs::directory_iterator(kept), {}) == 1);
 
-  // What is read is the entry: another digest in it is believed.
+  // The entry is used: another digest in it is returned.
   std::string text;
   std::getline(std::ifstream(folder.only_entry()), text);
   const std::string other(32, 'a');

@@ -1,4 +1,4 @@
-// What is told of a GPU whose driver answers, falls silent, or never answers at all.
+// Reports of a GPU whose driver answers, stops answering, or never answers.
 
 #include "daemon/worker/observe/gpu_watch.h"
 
@@ -22,7 +22,7 @@ ipc::GpuSnapshot named(const std::string& name) {
   return out;
 }
 
-/// Until somebody has read it so often.
+/// Until it has been read this often.
 void wait_for(const std::atomic<int>& count, int wanted) {
   while (count < wanted) std::this_thread::yield();
 }
@@ -38,7 +38,7 @@ TEST_CASE("gpu watch: the last reading is reported until it is old") {
   };
   {
     const GpuWatch watch(read, clock, kOftenUs);
-    wait_for(reads, 4);  // the fourth hangs: what was read before it is told
+    wait_for(reads, 4);  // the fourth hangs: the last reading is reported
     REQUIRE(watch.latest().has_value());
     CHECK(watch.latest()->name == "read 3");
     clock.advance_us(GpuWatch::kOldUs);
@@ -47,7 +47,7 @@ TEST_CASE("gpu watch: the last reading is reported until it is old") {
     CHECK_FALSE(watch.latest().has_value());
     hold.set_value();
     wait_for(reads, 6);
-    CHECK(watch.latest().has_value());  // read anew
+    CHECK(watch.latest().has_value());  // read again
   }
 }
 
@@ -64,7 +64,7 @@ TEST_CASE("gpu watch: a library that is missing or stops answering") {
 }
 
 TEST_CASE("gpu watch: a driver that never answers blocks no thread, and not the end") {
-  // Outlives the watch, as the thread does; it ends with the program's other ones.
+  // Outlives the watch, as the thread does; it ends with the program.
   struct Gate {
     std::mutex mutex;
     std::condition_variable changed;
@@ -92,7 +92,7 @@ TEST_CASE("gpu watch: a driver that never answers blocks no thread, and not the 
     }
     CHECK_FALSE(watch.latest().has_value());
   }
-  // Its answer comes when the watch and the clock are gone: it touches neither.
+  // Its answer comes after the watch and the clock are destroyed: it touches neither.
   std::unique_lock lock(gate->mutex);
   gate->open = true;
   gate->changed.notify_all();

@@ -40,7 +40,7 @@ TEST_CASE("a model's listing includes its sampling defaults once they are known"
   CHECK(known["hearth"]["sampling"]["temperature"] == 0.5);
   CHECK(known["hearth"]["sampling"]["top_k"] == 20);
   CHECK(Json::parse(model_body(reply, "found"))["hearth"]["sampling"].is_null());
-  // By the rule for names that holds everywhere.
+  // By the rule for names that applies everywhere.
   CHECK(Json::parse(model_body(reply, "KNOWN.gguf"))["id"] == "known");
   CHECK(model_body(reply, "none").empty());
 }
@@ -62,7 +62,7 @@ TEST_CASE("a completion's parameters are read, with that API's defaults") {
   CHECK(plain.request.model == "m");
   CHECK(plain.request.prompt == "Once");
   CHECK(plain.request.max_tokens == 16);
-  // The same as by any other way: the model's own.
+  // The same as over any other API: the model's own.
   CHECK_FALSE(plain.request.temperature.has_value());
   CHECK_FALSE(plain.request.top_p.has_value());
   CHECK_FALSE(plain.request.top_k.has_value());
@@ -270,7 +270,7 @@ TEST_CASE("unsupported fields are refused by name") {
   CHECK(parse_tokenize(R"({"text":"a","verb":"generate"})").error().field == "verb");
 }
 
-// The events of one answer, two deltas long; sample 0 of n.
+// The events of one answer with two deltas; sample 0 of n.
 std::string answer_of(const Call& call, const std::string& reason, const std::string& stop = "",
                       const std::vector<ipc::TokenLogprobs>& logprobs = {}) {
   const auto writer = make_answer_writer(call, "1-2", 1700000000);
@@ -575,7 +575,7 @@ TEST_CASE("echo puts the prompt in front, with its tokens' log probabilities") {
   CHECK(choice["logprobs"]["text_offset"] == nlohmann::json({0, 1, 2}));
   CHECK(choice["logprobs"]["top_logprobs"][0].is_null());
   CHECK(choice["logprobs"]["top_logprobs"][1]["b"] == -0.5);
-  // Without logprobs a text is its own echo; tokens have to be told.
+  // Without logprobs a text is its own echo; tokens have to be returned.
   CHECK_FALSE(parse_call(Api::kCompletions, R"({"prompt":"ab","echo":true})")
                   .value()
                   .request.prompt_logprobs);

@@ -1,4 +1,4 @@
-// Events that are written by hand, against what the JSON library makes of the same.
+// Events written without the JSON library, compared with the library's output.
 
 #include <doctest/doctest.h>
 
@@ -24,7 +24,7 @@ using Json = nlohmann::json;
 
 bool full() { return std::getenv("HEARTH_TEST_FULL") != nullptr; }
 
-// ---- What is to be told ------------------------------------------------------------------------
+// ---- The values to write -----------------------------------------------------------------------
 
 class Texts {
  public:
@@ -36,7 +36,7 @@ class Texts {
     const float value = -static_cast<float>(random_()) / 3e8f;
     return below(4) == 0 ? value * 1e-30f : value;
   }
-  /// Any bytes: what is no character as a worker shows it, or replaced.
+  /// Any bytes: invalid characters as a worker shows them, or replaced.
   std::string text() {
     static const std::vector<std::string> kPieces = {"a",
                                                      "\"",
@@ -96,9 +96,9 @@ class Texts {
   std::mt19937 random_;
 };
 
-// ---- What the library makes of it --------------------------------------------------------------
+// ---- The library's output ----------------------------------------------------------------------
 
-/// The shortest decimal of a float, as the wire has it.
+/// The shortest decimal of a float, as on the wire.
 double shown(float value) {
   char text[32];
   const auto end = std::to_chars(text, text + sizeof text, value).ptr;
@@ -165,7 +165,7 @@ Json event_of(bool chat, uint32_t sample, const std::string& text, const Json& l
           {"choices", Json::array({choice})}};
 }
 
-// No key twice, which the library would not tell.
+// No key twice, which the library would not report.
 Json parse_strictly(std::string_view text) {
   std::vector<std::vector<std::string>> open;
   const auto check = [&open](int, Json::parse_event_t event, Json& value) {

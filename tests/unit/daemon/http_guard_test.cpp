@@ -291,7 +291,7 @@ TEST_CASE("requests are routed, or refused with the right status") {
               h.authorizations.clear();
             },
             &found) == 401);
-  CHECK(found.api == Api::kMessages);  // whose shape the error has
+  CHECK(found.api == Api::kMessages);  // the API whose error form is used
 }
 
 }  // namespace

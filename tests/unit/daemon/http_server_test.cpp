@@ -1,4 +1,5 @@
-// What one connection costs the others: long bodies and long answers are read on another thread.
+// The cost of one connection for the others: long bodies and long answers are read on another
+// thread.
 
 #include <doctest/doctest.h>
 #include <fmt/core.h>
@@ -24,7 +25,7 @@ struct Job {
   std::function<void()> then;
 };
 
-/// Keeps what runs aside until the test runs it, and answers each request with `reply`.
+/// Holds work for the side thread until the test runs it, and answers each request with `reply`.
 class FakeBackend final : public Backend {
  public:
   Result<void> admit(uint32_t, size_t bytes) const override {
@@ -76,7 +77,7 @@ class Fixture {
     backend.server = server_.get();
   }
 
-  /// A connection; descriptors end with the fixture.
+  /// A connection; descriptors are closed with the fixture.
   int connect() {
     const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_un address{};
@@ -100,13 +101,13 @@ class Fixture {
       turn();
     }
   }
-  /// Runs the server until `done`; false: nothing happens any more.
+  /// Runs the server until `done`; false if nothing happens any more.
   template <class Done>
   bool run_until(Done done) {
     for (int i = 0; i < 2000 && !done(); ++i) turn();
     return done();
   }
-  /// The status of the next answer; 0: none has come. All of the answer is read.
+  /// The status of the next answer; 0 if none has come. Reads the whole answer.
   int status(int fd) {
     std::string answer;
     const bool whole = run_until([&] {
@@ -163,7 +164,7 @@ TEST_CASE("while a long body is parsed on the side thread, another connection is
   f.backend.run_next();
   CHECK(f.status(long_one) == 200);
   CHECK(f.backend.submitted == std::vector<size_t>{10, 50'000});
-  // The connection goes on as before.
+  // The connection stays usable.
   f.tokenize(long_one, 20);
   CHECK(f.status(long_one) == 200);
 }
@@ -250,7 +251,7 @@ TEST_CASE("long answers that a user does not read are bounded together") {
   }
   CHECK(refused > 0);
   CHECK(refused < 12);
-  // Those that are read now make room.
+  // Answers that are read now make room.
   for (const int fd : fds) f.status(fd);
   f.tokenize(fds[0], 10);
   REQUIRE(f.run_until([&] { return f.backend.jobs.size() == 1; }));

@@ -1,5 +1,4 @@
-// Calls of functions and reasoning in the words of each API: in requests, whole answers and
-// streams.
+// Tool calls and reasoning in the form of each API: in requests, whole answers and streams.
 
 #include <doctest/doctest.h>
 
@@ -81,7 +80,7 @@ TEST_CASE("tools are converted into one form from every API") {
     CHECK_MESSAGE(call.request.tool_choice == each.choice, each.body);
     CHECK_MESSAGE(call.request.parallel_tool_calls == each.parallel, each.body);
   }
-  // Without any there is nothing to choose from, and nothing to say about it.
+  // Without tools there is nothing to choose, and the field is ignored.
   CHECK(good(Api::kChat,
              "{" + kHi + R"(,"tools":[],"tool_choice":"auto","parallel_tool_calls":false})")
             .request.tools.empty());
@@ -128,7 +127,7 @@ TEST_CASE("unsupported tool options are refused by name") {
     const Error error = bad(each.api, each.body);
     CHECK_MESSAGE(error.field == each.field, each.body << ": " << error.message);
   }
-  // Where a call is demanded, it is valid against its schema anyway.
+  // A required call is valid against its schema in any case.
   good(Api::kChat,
        hi + R"(,"tool_choice":"required","tools":[{"type":"function","function":{"name":"f",)"
             R"("strict":true}}]})");

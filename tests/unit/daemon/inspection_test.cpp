@@ -1,5 +1,5 @@
-// What inspect says of a file: sizes, groups, refusals; and that nothing in a file reaches a
-// terminal as it is.
+// What inspect shows of a file: sizes, groups, refusals; and that control characters in a file do
+// not reach a terminal.
 
 #include "daemon/worker/load/inspection.h"
 
@@ -14,7 +14,7 @@
 namespace hearth::worker {
 namespace {
 
-/// A file in memory and what it parses to.
+/// A file in memory and its parsed form.
 struct Parsed {
   explicit Parsed(const models::GgufWriter& writer) : bytes(writer.bytes()) {
     auto parsed = models::GgufFile::parse(bytes, "file");

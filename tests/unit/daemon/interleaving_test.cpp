@@ -1,6 +1,6 @@
-// Whatever order loads, unloads, swaps, requests, cancels, deaths and sleep come in: every request
-// and every verb is answered once, with all its tokens or an error that says what happened; memory
-// stays within its budget; and nothing is left.
+// In whatever order loads, unloads, swaps, requests, cancels, deaths and sleep come: every request
+// and every verb is answered once, with all its tokens or an error that names the reason; memory
+// stays within its budget; and nothing is left allocated.
 
 #include <doctest/doctest.h>
 

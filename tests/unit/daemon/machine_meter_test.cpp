@@ -1,4 +1,4 @@
-// What the machine draws and this process holds, from files of the kernel's form.
+// The machine's power and this process's memory, from files in the kernel's format.
 
 #include "daemon/worker/observe/machine_meter.h"
 

@@ -1,4 +1,4 @@
-// Facts from model files, read by a program that may fail.
+// Facts of model files, read by a program that may fail.
 
 #include "daemon/broker/residency/model_facts.h"
 
@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A program that notes each run, prints `output`, and ends with `status`.
+/// A program that records each run, prints `output`, and ends with `status`.
 fs::path fake_program(const fs::path& folder, const std::string& output, int status) {
   const fs::path path = folder / "program";
   std::ofstream(path) << "#!/bin/sh\necho \"$2\" >>" << (folder / "runs").string() << "\nprintf '"

@@ -61,7 +61,7 @@ TEST_CASE("without room the old model drains first, and waiting requests go to t
   REQUIRE(
       sim.run_until([&] { return !sim.answer(BrokerSim::user(1000).peer, "before").ids.empty(); }));
   sim.swap("s", "default", "c");
-  // No turn is waited for: an administrator asks.
+  // An administrator's load does not wait for a turn.
   REQUIRE(sim.run_until([&] { return sim.worker("a")->state() == Worker::State::kDraining; }, 5));
   sim.generate(kUser, "meanwhile", "default", 10);
   CHECK(sim.answer(BrokerSim::user(1000).peer, "meanwhile").ends == 0);
@@ -69,7 +69,7 @@ TEST_CASE("without room the old model drains first, and waiting requests go to t
   CHECK(done(sim, "before")->model == "a");
   CHECK(sim.answer(BrokerSim::user(1000).peer, "before").ids.size() == 60);
   CHECK(done(sim, "meanwhile")->model == "c");
-  CHECK(sim.starts == 3);  // the new one once more for its plan; the old one was not brought back
+  CHECK(sim.starts == 3);  // the new one once more for its plan; the old one was not loaded again
   CHECK(sim.worker("a") == nullptr);
 }
 

@@ -1,4 +1,4 @@
-// What is said of a GPU's condition, by a management library that is a stand-in.
+// The state of a GPU, as reported by a stand-in for the management library.
 
 #include "daemon/worker/observe/nvml.h"
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kBusId = "0000:65:00.0";
 
-/// While it lives, this goes wrong.
+/// Simulates this fault while it lives.
 struct Wrong {
   explicit Wrong(const char* what) { ::setenv("HEARTH_FAKE_NVML", what, 1); }
   ~Wrong() { ::unsetenv("HEARTH_FAKE_NVML"); }

@@ -32,7 +32,7 @@ Outgoing event(uint64_t number, const std::string& json) {
   return out;
 }
 
-// A client whose connection takes `room` messages until more room is given.
+// A client whose connection takes `room` messages until it gets more room.
 struct FakeClient {
   int room = 0;
   bool gone = false;

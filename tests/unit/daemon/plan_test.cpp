@@ -1,4 +1,4 @@
-// What a plan says against what the engine takes, and against figures computed by hand.
+// A plan compared with the engine's allocations, and with figures computed by hand.
 
 #include <doctest/doctest.h>
 
@@ -29,7 +29,7 @@ BenchModel bundled() {
   return std::move(model).value();
 }
 
-// An op table's functions have no place of their own for a count.
+// An op table's functions have no state for a count.
 uint64_t g_allocated = 0;
 decltype(kernels::OpTable::allocate) g_allocate = nullptr;
 

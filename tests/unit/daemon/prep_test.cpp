@@ -106,7 +106,7 @@ TEST_CASE("a prompt is a user's message if there is a template, and text otherwi
   message.generate().prompt_as = "message";
   CHECK(ids(message) == ids(conversation));
   CHECK(ids(message) != text);
-  // A model without a template goes on from it.
+  // A model without a template continues it.
   const Fixture f;
   CHECK(f.good(message).prompt == f.good(Fixture::request("the \"abc\"")).prompt);
 }
@@ -146,7 +146,7 @@ TEST_CASE("a prompt becomes tokens with BOS, and every parameter arrives") {
   CHECK(out.n == 2);
   CHECK(out.max_tokens == 8);
   CHECK(out.min_tokens == 1);
-  // And the model's own ends of generation.
+  // And the model's own end tokens.
   const std::vector<int32_t>& stops = out.stop_ids;
   CHECK(stops.front() == 9);
   CHECK(std::find(stops.begin(), stops.end(), 2) != stops.end());
@@ -308,7 +308,7 @@ TEST_CASE("a marker on a message keeps it and everything before it, with any tem
   struct Case {
     const char* name;
     const char* source;
-    const char* up_to;  ///< the prompt's text that is kept; null: nothing is
+    const char* up_to;  ///< the stored part of the prompt's text; null: nothing is stored
   };
   const Case cases[] = {
       {"one after the other",
@@ -354,7 +354,7 @@ TEST_CASE("a marker on a message keeps it and everything before it, with any tem
     const std::vector<int32_t> front = f.tokenizer->encode(each.up_to, {});
     REQUIRE(marked.kept.size() == 1);
     CHECK(marked.kept[0].seconds == 300);
-    // The token at the border may reach beyond it.
+    // The token at the border may extend beyond it.
     const auto num_tokens = static_cast<size_t>(marked.kept[0].num_tokens);
     CHECK(num_tokens <= front.size());
     CHECK(num_tokens + 1 >= front.size());
@@ -416,7 +416,7 @@ TEST_CASE("a conversation with tools: how its answer is parsed and constrained")
   CHECK(out.request.constraint != nullptr);
   CHECK(out.reading->shape.one_call);
   CHECK(prepared().request.constraint == out.request.constraint);
-  // A fork's answer began where its parent's did: there its reading and its call begin, too.
+  // A fork's answer began where its parent's did: reasoning and calls are parsed from there.
   in.prefix = f.tokenizer->encode("the abc", {.add_bos = false});
   const PreparedRequest fork = prepared();
   CHECK(fork.request.constraint == out.request.constraint);
@@ -437,7 +437,7 @@ TEST_CASE("a conversation with tools: how its answer is parsed and constrained")
   in.generate().ignore_eos = false;
   in.generate().grammar = "root ::= [a]";
   CHECK(refused().field == "tools");
-  // A text that is bound is that: no reasoning is looked for in it.
+  // A constrained text has no reasoning: none is parsed.
   in.generate().tools.text.clear();
   in.generate().tool_choice = "auto";
   in.generate().parallel_tool_calls = true;

@@ -117,14 +117,14 @@ TEST_CASE("one of many prompts is prepared after each slice, so the long text en
   const std::vector<uint64_t> order = numbers_of(answers_of(thread, kMany));
   const auto at = std::find(order.begin(), order.end(), uint64_t{1}) - order.begin();
   CHECK(at > 1);
-  // A space is three bytes while it is encoded, which makes a slice shorter.
+  // A space takes three bytes while it is encoded, which makes a slice shorter.
   CHECK(static_cast<size_t>(at) <= 2 * kLong / models::Tokenizer::kSliceBytes);
 }
 
 TEST_CASE("owners take turns: many requests of one do not delay another") {
   const Fixture f;
   PrepThread thread(f.model);
-  // As long as each other: none goes ahead of the rest of another.
+  // All equally long: none goes before the rest of another.
   for (uint64_t i = 1; i <= 20; ++i) thread.post(i, tokenize("uid:1", 200'000));
   thread.post(21, tokenize("uid:2", 200'000));
   const std::vector<uint64_t> order = numbers_of(answers_of(thread, 21));

@@ -1,5 +1,5 @@
-// Requests whose worker dies: the one that kills it is refused, and no other; a text never goes on
-// with another model's weights.
+// Requests whose worker dies: the one that kills it is refused, and no other; a text never
+// continues with another model's weights.
 
 #include <doctest/doctest.h>
 
@@ -26,7 +26,7 @@ bool whole(const SimAnswer& answer, uint64_t seed) {
   return true;
 }
 
-// Eight requests of as many users, of which the seeds in `deadly` end the worker after so many
+// Eight requests of eight users, of which the seeds in `deadly` end the worker after a number of
 // tokens: they are refused, all others end with their whole text.
 void run_eight(const std::map<uint64_t, uint32_t>& deadly, uint64_t most_starts) {
   BrokerSim sim({{"m", {}}}, settings());
@@ -48,7 +48,7 @@ void run_eight(const std::map<uint64_t, uint32_t>& deadly, uint64_t most_starts)
     }
   }
   CHECK(sim.starts <= most_starts);
-  // All suspects have ended: new requests run side by side.
+  // All suspects have ended: new requests run concurrently.
   for (uint32_t i = 0; i < 4; ++i) sim.generate(BrokerSim::user(1), std::to_string(i), "m", 40, i);
   REQUIRE(sim.run_until([&] { return sim.worker("m") != nullptr && sim.worker("m")->is_ready(); }));
   CHECK(sim.worker("m")->num_live() == 4);
@@ -110,7 +110,7 @@ TEST_CASE("a text does not continue after its model's file was changed") {
   CHECK(answer.error()->code == ErrorCode::kUnavailable);
   CHECK(answer.error()->message.find("changed") != std::string::npos);
   CHECK(answer.ids.size() < kTokens);
-  // The next one is the new file's.
+  // The next request uses the new file.
   sim.generate(BrokerSim::user(1000), "next", "m", kTokens, 2);
   REQUIRE(sim.run_until([&] { return sim.dispatcher.requests().size() == 0; }));
   CHECK(whole(sim.answer(BrokerSim::user(1000).peer, "next"), 2));

@@ -118,11 +118,11 @@ TEST_CASE("on a device with its own memory that memory counts, and not the host'
   sim.device_bytes = 30;
   sim.generate(kUser, "a", "a", 3);
   REQUIRE(sim.run_until([&] { return sim.answer(BrokerSim::user(1000).peer, "a").ends == 1; }));
-  // It goes beside the first one, however little the host has left.
+  // It fits in addition to the first one, however little memory the host has left.
   sim.generate(kUser, "c", "c", 3);
   REQUIRE(sim.run_until([&] { return sim.answer(BrokerSim::user(1000).peer, "c").ends == 1; }));
   CHECK(sim.workers.size() == 2);
-  // This one does not fit: the one that was used first makes room.
+  // This one does not fit: the least recently used one is evicted.
   uint64_t most = 0;
   sim.generate(kUser, "b", "b", 3);
   REQUIRE(sim.run_until([&] {
@@ -195,7 +195,7 @@ TEST_CASE("after its keep-alive a model is parked, and the next request loads it
   sim.step();
   CHECK(sim.worker("b") == nullptr);
   CHECK(sim.worker("a") != nullptr);
-  // What the disk's budget leaves alone: parked models are remembered, and have nothing open.
+  // Models that the disk budget ignores: parked models are remembered, and have no open file.
   CHECK(sim.residency.residents().contains("b"));
   CHECK(sim.residency.running() == std::vector<std::string>{"a", "c"});
   sim.step(60'000);

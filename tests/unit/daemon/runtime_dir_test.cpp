@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A path at which nothing is yet.
+/// A path that does not exist yet.
 struct TempPath {
   tests::TempDir temp;
   fs::path path = temp.path() / "run";

@@ -90,7 +90,7 @@ TEST_CASE("an answer's parts are sent with its tokens, also when it is replayed"
   };
   const std::string call = R"([2]{"index":0,"id":")" + call_id(7, 1, 0) + R"(","name":"f"})";
   CHECK(told(0, 1000) == "[1]hm[0]ab" + call + "[3]{}");
-  // Cut anywhere, and gone on with anywhere by another worker, nothing is lost or said twice.
+  // Split anywhere, and continued anywhere by another worker, no text is lost or repeated.
   const auto plain = [](std::string text) {
     for (const char* mark : {"[0]", "[1]", "[3]"}) {
       for (size_t at; (at = text.find(mark)) != std::string::npos;) text.erase(at, 3);
@@ -126,7 +126,7 @@ TEST_CASE("logprobs are sent with their tokens") {
   CHECK(pending->logprobs[1].top.front().token == 5);
 }
 
-// What a resumed worker relies on: wherever the first one died, the texts join to the same.
+// A resumed worker relies on this: wherever the first one died, the texts join to the same.
 TEST_CASE("replaying any part of the tokens and continuing gives the same text") {
   const Fixture f;
   std::vector<int32_t> ids = f.ids("the abc");

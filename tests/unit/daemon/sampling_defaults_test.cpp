@@ -1,5 +1,4 @@
-// How tokens are drawn where a request does not say: the file's word, else the configuration's,
-// else hearth's.
+// Default sampling: the file's own values, else the configuration's, else hearth's.
 
 #include "daemon/worker/load/sampling_defaults.h"
 

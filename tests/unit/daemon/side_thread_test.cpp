@@ -11,7 +11,7 @@
 namespace hearth::broker {
 namespace {
 
-// The pieces of `order` end while the first one is held back, so that all wait at once.
+// The jobs in `order` end while the first one is held, so that all wait at once.
 std::vector<std::string> order_of(const std::vector<std::pair<uint32_t, std::string>>& pieces) {
   boost::asio::io_context io;
   const auto open = boost::asio::make_work_guard(io);

@@ -36,8 +36,8 @@ TEST_CASE("replayed drafts: the same text, counted by position, with a draft's c
     REQUIRE_MESSAGE(report.ok(), (report.ok() ? "" : report.error().message));
     CHECK(report->ratios.size() == 1);
     CHECK(report->temperature == 0.8f);
-    // How often it pays to guess follows from measured steps: 12 tokens a sequence are 4 steps at
-    // least.
+    // The number of steps with drafts depends on measured times: 12 tokens per sequence take at
+    // least 4 steps.
     CHECK(report->counts.drafted_at[0] > 4);
     CHECK(report->counts.accepted_at[0] == report->counts.drafted_at[0]);
     CHECK(report->counts.accepted_at[1] < report->counts.drafted_at[1]);

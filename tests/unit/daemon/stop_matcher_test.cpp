@@ -51,7 +51,7 @@ TEST_CASE("overlapping repetitions") {
   CHECK(matcher.matched());
 }
 
-// Property: however the text is cut, what is shown is the text before the first match, or all.
+// Property: however the text is split, the shown text is the text before the first match, or all.
 TEST_CASE("any split of the text shows the same") {
   std::mt19937 random(7);
   for (int round = 0; round < 2000; ++round) {

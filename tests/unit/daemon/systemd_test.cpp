@@ -13,7 +13,7 @@
 namespace hearth::broker {
 namespace {
 
-// What systemd is to a service: a datagram socket.
+// systemd as a service sees it: a datagram socket.
 struct FakeSystemd {
   int fd;
   std::string address;

@@ -1,4 +1,5 @@
-// What a client over TCP may make libzmq keep: a message that does not end is not read for ever.
+// Bounds on what a client over TCP may make libzmq store: a message that does not end is not read
+// for ever.
 
 #include "daemon/broker/transport/tcp_relay.h"
 
@@ -30,7 +31,7 @@ RelayLimits limits() {
           .undelivered_timeout_us = 5'000'000};
 }
 
-/// In libzmq's place: admits every key, reads everything, delivers when the test says so.
+/// Simulates libzmq: admits every key, reads everything, delivers when the test says so.
 class Rig {
  public:
   Rig() {
@@ -51,7 +52,7 @@ class Rig {
 
   struct Client {
     int outer = -1;
-    int inner = -1;  ///< of the relay's connection, in libzmq's hands
+    int inner = -1;  ///< the relay's connection to libzmq
     size_t sent = 0;
     size_t read = 0;  ///< by libzmq
     bool ended = false;
@@ -84,7 +85,7 @@ class Rig {
     }
     return client;
   }
-  /// Sends and reads as much as goes, for a while.
+  /// Sends and reads as much as possible, for a while.
   void flood(Client& client, size_t most = 1 << 22) {
     const std::string bytes(50'000, 'x');
     std::vector<char> buffer(1 << 16);
@@ -150,7 +151,7 @@ TEST_CASE("a client whose messages are delivered may send any number") {
   }
   rig.flood(client);
   CHECK(client.read <= 900'000 + kWindow + kSlack);
-  // Paused, and read on once a message has come out.
+  // Paused, and read on once a message has been delivered.
   const size_t paused_at = client.read;
   rig.relay->delivered(client.name, 1000);
   rig.flood(client);

@@ -1,4 +1,4 @@
-// Perplexity by hand, by windows, and against another model.
+// Perplexity by hand, by windows, and compared with another model.
 
 #include "daemon/worker/tools/perplexity/text_score.h"
 
@@ -63,7 +63,7 @@ TEST_CASE("one window scores each token given all before it, however steps split
   REQUIRE_MESSAGE(score.ok(), (score.ok() ? "" : score.error().message));
   CHECK(score->num_tokens == static_cast<int64_t>(ids.size()) - 1);
   CHECK(score->num_bytes == static_cast<int64_t>(text.size()));
-  // One token at a time: rows do not depend on what shares their step.
+  // One token at a time: rows do not depend on the others in their step.
   double nll = 0;
   runner->begin();
   for (size_t i = 0; i + 1 < ids.size(); ++i) {

@@ -177,7 +177,7 @@ TEST_CASE("bounds: ended logs go first, then beginnings, never another owner's l
   CHECK(sent.ends_with(rest.text));
   CHECK(rest.text.starts_with(std::to_string(rest.first) + " "));
   CHECK(rest.logprobs.starts_with("[" + std::to_string(rest.first) + " ,"));
-  // No room at all: nothing is kept, and nothing breaks.
+  // No room at all: nothing is stored, and nothing breaks.
   limits.attach_bytes_per_owner = 0;
   logs.set_limits(limits);
   add(logs, live, delta(0, 3000, "x", {3000}));
@@ -225,7 +225,7 @@ TEST_CASE("the end of a text is sent once; a resumed worker's second one is drop
   CHECK(read(log.samples[0], 0).text == "a!");
 }
 
-// ---- Through the dispatcher --------------------------------------------------------------------
+// ---- With the dispatcher -----------------------------------------------------------------------
 
 BrokerSim make_sim() {
   Config config;
@@ -262,7 +262,7 @@ TEST_CASE("after a disconnect with detach a client gets everything, from any tok
   for (int i = 0; i < 5; ++i) sim.step();
   CHECK(sim.dispatcher.requests().size() == 1);
 
-  // Somebody else is told what he would be told of an id that nobody has; so is an administrator.
+  // Another user gets the error for an unknown id; so does an administrator.
   for (const Caller& other : {Caller{c(2), 6, false}, Caller{c(3), 0, true}}) {
     sim.dispatcher.attach(other, "a", {.id = "r"});
     sim.dispatcher.attach(other, "b", {.id = "nonesuch"});
@@ -291,7 +291,7 @@ TEST_CASE("after a disconnect with detach a client gets everything, from any tok
   CHECK(attached->live);
   CHECK(attached->from == std::vector<int32_t>{0});
 
-  // It has ended, and is told once more.
+  // It has ended, and is replayed once more.
   sim.dispatcher.attach(back, "again", {.id = "r"});
   const SimAnswer& again = sim.answer(c(4), "again");
   CHECK(again.ids == answer.ids);

@@ -1,4 +1,4 @@
-// The daemon's end of a Unix socket, against libzmq and against raw bytes.
+// The daemon's end of a Unix socket, tested with libzmq and with raw bytes.
 
 #include <doctest/doctest.h>
 #include <sys/resource.h>
@@ -66,7 +66,7 @@ struct Rig {
   }
 };
 
-// A connection that says what it likes.
+// A connection that can send anything.
 struct RawPeer {
   int fd = -1;
   explicit RawPeer(const std::filesystem::path& path) {
@@ -204,7 +204,7 @@ TEST_CASE("handshakes, messages and reads that do not end have a deadline") {
   rig.clock.advance_us(limits.message_timeout_us + 1);
   rig.server->tick();
   CHECK(rig.until([&] { return half.ended(); }));
-  CHECK(rig.server->num_connections() == 1);  // idle, and that is no fault
+  CHECK(rig.server->num_connections() == 1);  // idle, which is allowed
   CHECK_FALSE(open.ended());
 }
 
@@ -228,7 +228,7 @@ TEST_CASE("a peer that does not read is refused more, notified of room, and ende
   CHECK(sent < 200);
   CHECK_FALSE(rig.server->idle());
   CHECK(rig.until([&] {
-    (void)peer.ended();  // reads all there is
+    (void)peer.ended();  // reads all available bytes
     return !rig.writable.empty();
   }));
   while (rig.server->send(number, answer) == ipc::SendOutcome::kSent) rig.turn(0);
@@ -278,7 +278,7 @@ TEST_CASE("large messages of one user take turns; paused connections are not rea
   CHECK(rig.until([&] { return rig.met.size() == 4; }));
 }
 
-// Connects as another user: on Linux a thread has credentials of its own.
+// Connects as another user: on Linux a thread has its own credentials.
 int connect_as(uint32_t uid, const std::filesystem::path& path) {
   int fd = -1;
   std::thread([&] {

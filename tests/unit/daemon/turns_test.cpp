@@ -10,7 +10,7 @@ namespace hearth::broker {
 namespace {
 
 TEST_CASE("short time slices change neither policy nor niceness, and can be reset") {
-  // On a thread of its own: what it asks for ends with it.
+  // On its own thread: its setting ends with it.
   std::thread([] {
     const int policy = ::sched_getscheduler(0);
     const int nice = ::getpriority(PRIO_PROCESS, 0);

@@ -13,7 +13,7 @@
 namespace hearth::broker {
 namespace {
 
-/// A socket that hears what processes say.
+/// A socket that receives messages from processes.
 struct Heard final : WorkerSocket::Reader {
   explicit Heard(const std::filesystem::path& socket) : path(socket) {
     auto opened = WorkerSocket::listen(io, path);
@@ -43,7 +43,7 @@ struct Heard final : WorkerSocket::Reader {
   std::function<void()> on_said;
 };
 
-/// A process that connects, does that, and ends.
+/// A process that connects, runs `body`, and ends.
 pid_t process(const std::filesystem::path& path, const std::function<void(ipc::WorkerPipe&)>& act) {
   const pid_t pid = ::fork();
   if (pid != 0) return pid;
@@ -118,7 +118,7 @@ TEST_CASE("a listener may close the socket during a message") {
 TEST_CASE("messages that a busy worker does not read yet wait, and block no one") {
   const tests::TempDir temp;
   Heard heard(temp.path() / "1.sock");
-  // Reads when it is told to, by a byte, and says how much that was.
+  // Reads when it receives a byte, and reports how much it read.
   int go[2] = {-1, -1};
   REQUIRE(::pipe(go) == 0);
   constexpr size_t kMessages = 100;

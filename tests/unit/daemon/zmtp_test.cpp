@@ -127,7 +127,7 @@ TEST_CASE("a hostile length is refused by its header alone, without overflow") {
     CHECK(read_all(second + '\2' + std::string(size, 8)).error);
     CHECK(read_all(greeting() + '\6' + std::string(size, 8)).error);
   }
-  // Within the bound, but its bytes have not come: nothing is delivered and none are taken.
+  // Within the limit, but its bytes have not come: nothing is delivered and no memory is taken.
   Decoder decoder(kLimits);
   std::string long_frame = greeting() + std::string("\2\0\0\0\0\0\0\3\xE8", 9);
   CHECK(read_all(decoder, long_frame, 1000).messages.empty());

@@ -37,7 +37,7 @@ TEST_CASE("blocks go from free to used to cached and back") {
   pool.clear_indexed(a);  // evicted
   CHECK(pool.num_free() == 2);
   pool.set_indexed(c);
-  pool.clear_indexed(c);  // forgotten while in use
+  pool.clear_indexed(c);  // removed from the index while in use
   pool.release(c);
   CHECK(pool.num_free() == 3);
 }
@@ -52,7 +52,7 @@ TEST_CASE("the cached block released longest ago is the oldest") {
   CHECK_FALSE(pool.next_evicted().has_value());
   for (const int i : {2, 0, 3, 1}) pool.release(blocks[static_cast<size_t>(i)]);
   CHECK(*pool.next_evicted() == blocks[2]);
-  pool.add_ref(blocks[2]);  // used again, so youngest when it comes back
+  pool.add_ref(blocks[2]);  // used again, so youngest when it is released
   pool.release(blocks[2]);
   CHECK(*pool.next_evicted() == blocks[0]);
   pool.clear_indexed(blocks[3]);  // from the middle
@@ -74,13 +74,13 @@ TEST_CASE(
   CHECK(pool.num_held(0) == 2);
   CHECK(pool.num_held(1) == 5);
   for (const size_t i : {0u, 1u, 4u, 3u, 2u}) pool.release(blocks[i]);
-  // Five, of which two are in use, against two.
+  // Five, of which two are in use, compared with two.
   for (const size_t i : {4u, 3u, 2u}) {
     CHECK(*pool.next_evicted() == blocks[i]);
     pool.clear_indexed(blocks[i]);
     if (pool.num_held(1) == 2) pool.allocate(1);
   }
-  CHECK(*pool.next_evicted() == blocks[0]);  // nothing else can be given
+  CHECK(*pool.next_evicted() == blocks[0]);  // no other block can be freed
   std::vector<int32_t> refs(7, 0);
   for (const size_t i : {2u, 5u, 6u}) refs[static_cast<size_t>(blocks[i])] = 1;
   pool.check_integrity(refs);

@@ -1,6 +1,6 @@
 #pragma once
-// Whether what was drawn is distributed as it should be: logits recorded of the bundled pair, a
-// dozen settings of sampling, and the chi-square test.
+// Whether drawn tokens have the right distribution: logits recorded from the bundled pair, a dozen
+// settings of sampling, and the chi-square test.
 
 #include <doctest/doctest.h>
 
@@ -28,13 +28,13 @@ inline std::vector<float> numbers(const std::string& line) {
   return {std::istream_iterator<float>(in), {}};
 }
 
-/// Recorded of the bundled pair: of each of six places in tales the logits of both models, for the
-/// tokens that the target finds likeliest.
+/// Recorded from the bundled pair: the logits of both models at each of six places in tales, for
+/// the tokens that are likeliest to the target.
 inline std::vector<Rows> recorded() {
   std::ifstream in(HEARTH_SOURCE_DIR "/tests/unit/engine/recorded_logits.txt");
   std::vector<Rows> out;
   std::string target, draft;
-  std::getline(in, target);  // what it is
+  std::getline(in, target);  // the label
   while (std::getline(in, target) && std::getline(in, draft)) {
     out.push_back({numbers(target), numbers(draft)});
     REQUIRE(out.back().target.size() == kVocab);
@@ -124,7 +124,7 @@ inline double p_value(const std::vector<engine::TokenProbability>& want,
     statistic += off * off / rare_expected;
     ++cells;
   } else if (rare_seen > 60) {
-    return 0;  // tokens that can hardly come
+    return 0;  // very unlikely tokens
   }
   return cells < 2 ? 1 : chi_square_tail(statistic, cells - 1);
 }

@@ -1,5 +1,5 @@
-// Which piece of KV goes when room is wanted: the ranking against a plain search, and what eviction
-// by value saves over last use alone on a trace.
+// Which piece of KV is evicted: the ranking compared with a plain search, and what eviction by
+// value saves over last use alone on a trace.
 
 #include <doctest/doctest.h>
 
@@ -54,7 +54,7 @@ TEST_CASE("chains are evicted from their ends, whatever their values") {
   }
   CHECK(ranking.next("a", 0) == nullptr);
   CHECK(ranking.next("b", 0) == nullptr);
-  // What comes now has the age of what went.
+  // A new entry has the age of the evicted one.
   CHECK(ranking.value_now("a", 0, 3, 1) == 9 + 3);
   CHECK(ranking.value_now("b", 0, 3, 1) == 3);
 }
@@ -137,7 +137,7 @@ TEST_CASE("the ranking equals a search through all") {
   }
 }
 
-// ---- What it saves --------------------------------------------------------------------------
+// ---- Savings ---------------------------------------------------------------------------------
 
 struct Ask {
   std::vector<int32_t> tokens;  ///< prompt and answer
@@ -145,7 +145,7 @@ struct Ask {
 };
 
 /// Requests as one user's programs make them. Some begin with one of a few long instructions, most
-/// often the same ones, and go on for a few turns; a share are documents that are read once.
+/// often the same ones, and continue for a few turns; a share are documents that are read once.
 std::vector<Ask> make_trace(uint32_t seed, int32_t requests, int32_t documents_percent) {
   std::mt19937 random(seed);
   const auto below = [&](int32_t n) {
@@ -172,7 +172,7 @@ std::vector<Ask> make_trace(uint32_t seed, int32_t requests, int32_t documents_p
       talk = talks[which];
       talks.erase(talks.begin() + static_cast<ptrdiff_t>(which));
     } else {
-      // The first is asked for about as often as all behind it.
+      // The first is requested about as often as all later ones together.
       size_t which = 0;
       while (which + 1 < instructions.size() && below(2) == 0) ++which;
       talk.tokens = instructions[which];
@@ -205,7 +205,7 @@ StepCost measured_cost() {
   return cost;
 }
 
-/// Share of what computing every prompt would take that cached prefixes save.
+/// Share of the time to compute all prompts that cached prefixes save.
 double saved_in_memory(const std::vector<Ask>& trace, const StepCost& cost, bool by_value) {
   constexpr int32_t kBlock = 16;
   const std::vector<KvGroup> groups = {{600, 0}};

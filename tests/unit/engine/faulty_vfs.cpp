@@ -19,13 +19,13 @@ int64_t g_first = -1;
 int64_t g_count = 0;
 Fault g_fault = Fault::kIoError;
 
-/// What has happened to a file since it was synced.
+/// What has happened to a file since its last sync.
 struct Recorded {
   struct Change {
-    sqlite3_int64 at = 0;  ///< of `bytes`; without them: the size that it was cut to
+    sqlite3_int64 at = 0;  ///< of `bytes`; without them the size it was truncated to
     std::string bytes;
   };
-  std::string synced;  ///< its content then
+  std::string synced;  ///< its content at the last sync
   std::vector<Change> changes;
 };
 struct PowerCut {

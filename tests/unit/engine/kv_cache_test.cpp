@@ -68,7 +68,7 @@ TEST_CASE("sequences that compute the same KV hold it once") {
   kv.begin(b, "s", tokens, 13);  // nothing is stored yet
   compute(kv, a, tokens);
   CHECK(kv.pool(0).num_used() == 4);
-  compute(kv, b, tokens);  // computed anyway: gives its own full blocks back
+  compute(kv, b, tokens);  // computed anyway: frees its own full blocks
   CHECK(kv.pool(0).num_used() == 3 + 1 + 1);
   CHECK(a.tables[0][2] == b.tables[0][2]);
   CHECK(a.tables[0][3] != b.tables[0][3]);
@@ -113,7 +113,7 @@ TEST_CASE("blocks reserved for rejected drafts are given back, and never found")
   SequenceBlocks a;
   kv.begin(a, "s", tokens, 9);
   compute(kv, a, tokens);
-  // Token 10 is drawn; 11 to 16 are guesses behind it.
+  // Token 10 is drawn; 11 to 16 are draft tokens after it.
   tokens.push_back(10);
   std::vector<BlockCopy> copies;
   REQUIRE(kv.reserve(a, 17, copies));
@@ -155,7 +155,7 @@ TEST_CASE("forks share everything, and the first to write into the partial block
   tokens.back() = 51;
   CHECK(compute(kv, b, tokens).size() == 1);
   tokens.back() = 52;
-  CHECK(compute(kv, c, tokens).empty());  // the last that refers to it writes in place
+  CHECK(compute(kv, c, tokens).empty());  // the last reference writes in place
   CHECK(kv.pool(0).num_used() == 2 + 3);
   tokens.push_back(53);
   CHECK(compute(kv, b, tokens).empty());  // b's own by now
@@ -233,7 +233,7 @@ TEST_CASE("an owner cannot evict another's blocks while it keeps more itself") {
   CHECK(ask("his", his) == 0);
   for (int32_t i = 1; i < 20; ++i) CHECK(ask("mine", numbers(21, 100 * i)) == 0);
   CHECK(ask("his", his) == 16);
-  // Mine are what was asked for last.
+  // The owner's own were requested last.
   CHECK(ask("mine", numbers(21, 1900)) == 20);
 }
 
@@ -248,13 +248,13 @@ TEST_CASE("a sliding group gives back blocks that no query sees any more") {
     REQUIRE(kv.reserve(seq, size, copies));
     kv.store(seq, tokens, size);
     check(kv, {&seq});
-    // The query at `size` sees size - 5 .. size.
+    // The query at `size` attends to size - 5 .. size.
     const int32_t first = std::max(0, size - 5) / 4;
     CHECK(kv.pool(1).num_used() == (size + 3) / 4 - first);
     CHECK(kv.pool(0).num_used() == (size + 3) / 4);
   }
   kv.release(seq);
-  // A hit needs the window's blocks at its end only. Of the sliding pool the last 8 blocks are
+  // A hit needs only the window's blocks at its end. Of the sliding pool the last 8 blocks are
   // left, and all of the full one.
   CHECK(kv.cached_tokens("s", tokens, 40) == 40);
   CHECK(kv.cached_tokens("s", tokens, 35) == 32);
@@ -364,7 +364,7 @@ TEST_CASE("blocks ahead of a sequence join it when it reaches them") {
   SequenceBlocks seq;
   kv.begin(seq, "s", tokens, 32);
   CHECK(kv.insert_ahead(seq, 4, 2, 8, all, writes) == 0);     // not the last ones
-  CHECK(kv.insert_ahead(seq, 6, 2, 8, window, writes) == 1);  // the window has a hole
+  CHECK(kv.insert_ahead(seq, 6, 2, 8, window, writes) == 1);  // the window has a gap
   CHECK(kv.insert_ahead(seq, 6, 1, 8, all, writes) == 1);
   CHECK(kv.insert_ahead(seq, 4, 2, 8, all, writes) == 2);  // which the window does not reach
   CHECK(writes.size() == 6);
@@ -376,7 +376,7 @@ TEST_CASE("blocks ahead of a sequence join it when it reaches them") {
   kv.store(seq, tokens, 14);
   CHECK(kv.join_ahead(seq, tokens) == 0);
   SUBCASE("reached") {
-    CHECK(kv.insert_ahead(seq, 2, 2, 8, all, writes) == 1);  // what is computed is not taken
+    CHECK(kv.insert_ahead(seq, 2, 2, 8, all, writes) == 1);  // computed blocks are not replaced
     CHECK(kv.join_ahead(seq, tokens) == 32 - 14);
     CHECK(seq.num_tokens == 32);
     check(kv, {&seq});
@@ -453,13 +453,13 @@ TEST_CASE("a fork shares its parent's partial block, and the front of a full one
     SequenceBlocks child;
     kv.begin(child, "s", tokens, length);
     const int32_t shared = kv.share_partial(parent, tokens, child, tokens, length);
-    // The window of the second group has closed over what lies before token 3.
+    // The window of the second group has passed everything before token 3.
     const int32_t begun = length / 4 * 4;
     const bool there = begun >= 4 || shared == 0;
     CHECK(there);
     CHECK(child.num_tokens == (shared > 0 ? length : kv.cached_tokens("s", tokens, length)));
     check(kv, {&parent, &child});
-    // Whoever writes first gets a block of its own; what the other has stays as it was.
+    // The first to write gets its own block; the other's stays unchanged.
     std::vector<int32_t> other = tokens;
     other.resize(static_cast<size_t>(child.num_tokens));
     other.insert(other.end(), {90, 91, 92, 93, 94});
@@ -498,7 +498,7 @@ TEST_CASE("the front of a full block is not written to after its owner has gone"
   CHECK(child.tables[0][1] != shared);
   check(kv, {&child});
   CHECK(kv.cached_tokens("s", tokens, 8) == 8);  // as it was
-  // Nothing is shared where the tokens differ, or where there is nothing further.
+  // Nothing is shared where the tokens differ, or where nothing follows.
   SequenceBlocks differs;
   std::vector<int32_t> elsewhere = other;
   elsewhere[4] = 50;

@@ -59,7 +59,7 @@ TEST_CASE("a waiting owner is not passed by newcomers for ever") {
   Owner* a = shares.enter("a");
   shares.serve(*a, 900);
   int passed = 0;
-  // Each newcomer has had nothing; equal positions go by arrival, so by then a is first.
+  // Each newcomer has used nothing; equal positions go by arrival, so by then a is first.
   while (shares.position(*a) > 0) {
     const std::string name = "new" + std::to_string(passed++);
     shares.serve(*shares.enter(name), 100);

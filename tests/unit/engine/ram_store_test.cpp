@@ -1,4 +1,4 @@
-// Host memory in front of a database, or alone.
+// Host memory as a tier in front of a database, or alone.
 
 #include "engine/store/ram_store.h"
 
@@ -11,7 +11,7 @@ using namespace hearth::tests;   // NOLINT
 
 namespace {
 
-/// The rig's chains and checks over a RamStore, with or without the rig's database below it.
+/// The rig's chains and checks on a RamStore, with or without the rig's database below it.
 struct RamRig {
   explicit RamRig(uint64_t budget_bytes, bool with_database = false) {
     std::unique_ptr<BlockStore> below;
@@ -30,7 +30,7 @@ struct RamRig {
       REQUIRE(ram->save({&chunk, 1}).ok());
     }
   }
-  /// Blocks that are found from `first` on, each checked when loaded.
+  /// Blocks found from `first` on, each checked when loaded.
   int32_t restore(const Chain& chain, int32_t first = 0) {
     const NamedChain named = ram->name(chain);
     Result<std::vector<FoundChunk>> found = ram->find(named, first, named.num_blocks());
@@ -155,7 +155,7 @@ TEST_CASE("ram store: loading an evicted chunk fails; touching it asks for a new
   CHECK_FALSE(rig.ram->load(named, &found->front()).ok());
   CHECK_FALSE(*rig.ram->touch(named, 0, 8));
   CHECK(rig.ram->stats().epoch == 1);
-  CHECK_FALSE(*rig.ram->touch(named, 5, 8));  // behind the chain's end
+  CHECK_FALSE(*rig.ram->touch(named, 5, 8));  // after the chain's end
   CHECK(*rig.ram->pin(named, 8, 60) == 0);
   CHECK(rig.ram->pinned(8).empty());
 }
@@ -173,7 +173,7 @@ TEST_CASE("ram store: chunks without room are on disk, and kept again when they 
   const Chain other = rig.rig.chain(2 * kChunkTokens, 2);
   rig.save(other);
   CHECK(rig.restore(other) == 16);
-  CHECK(rig.ram->stats().ram_loaded == loaded + 2);  // nothing of it was read from disk
+  CHECK(rig.ram->stats().ram_loaded == loaded + 2);  // nothing was read from disk
   const NamedChain named = rig.ram->name(chain);
   CHECK(*rig.ram->touch(named, 3, 8));
   CHECK(*rig.ram->pin(named, 8, 60) > 0);
@@ -198,7 +198,7 @@ TEST_CASE("ram store: chunks pinned in the database are evicted last, and never 
   CHECK(rig.ram->stats().ram_evicted == 4);
   CHECK(rig.ram->stats().ram_chunks == 3);
   CHECK(in_memory(pinned) == 1);
-  // Of another owner, who has the most, pinned things stay too; what is not pinned is its owner's.
+  // Pinned chunks of another owner, who has the most, stay too; unpinned ones are evicted.
   std::vector<Chain> theirs;
   for (uint32_t seed = 20; seed < 23; ++seed) {
     theirs.push_back(rig.rig.chain(kChunkTokens, seed, "uid:2"));
@@ -209,7 +209,7 @@ TEST_CASE("ram store: chunks pinned in the database are evicted last, and never 
   CHECK(full.ram_bytes <= full.ram_budget_bytes);
   CHECK(full.ram_pinned_bytes == full.ram_bytes);  // nothing else is left, and one pinned went
   CHECK(full.ram_chunks == 3);
-  // A pin that has ended is none: known with the next tick.
+  // An expired pin does not count, from the next tick on.
   rig.rig.now_ms += 61'000;
   rig.ram->tick();
   CHECK(rig.ram->stats().ram_pinned_bytes == 0);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int32_t kBlock = 16;
 
-/// A device whose tokens take `token_us`, and so much more for each position before them.
+/// A device whose tokens take `token_us`, and additional time for each earlier position.
 StepCost device(double token_us, double position_us = 0) {
   StepCost cost;
   for (int round = 0; round < 4; ++round) {
@@ -46,7 +46,7 @@ TEST_CASE("loading and computing meet where both have taken as long") {
   CHECK(meeting_block(even, {kBlock, 100, 200, 0}) == 100);
   CHECK(meeting_block(even, {kBlock, 100, 200, 1e12}) == 200);
   CHECK(meeting_block(even, {kBlock, 100, 100, 1'600}) == 100);
-  // Where attention makes late tokens dearer.
+  // Where attention makes late tokens more expensive.
   const StepCost steep = device(10, 0.1);
   const StoredPrefix prefix{kBlock, 0, 1024, 8'000};
   const int32_t meeting = meeting_block(steep, prefix);

@@ -42,7 +42,7 @@ int32_t sample(Sampler& sampler, std::vector<float>& logits, const SamplingParam
   return sampler.sample(logits, args).value().token;
 }
 
-/// The distribution that must come out, written the obvious way.
+/// The expected distribution, computed in the obvious way.
 std::vector<double> expected(const std::vector<float>& logits, const SamplingParams& params) {
   const size_t n = logits.size();
   std::vector<double> p(n);
@@ -138,13 +138,14 @@ TEST_CASE("draws follow the distribution under every truncation") {
       chi_square += (seen[i] - count) * (seen[i] - count) / count;
       ++cells;
     }
-    // Mean cells - 1, deviation sqrt(2 (cells - 1)); seeds are fixed, so this is no matter of luck.
+    // Mean cells - 1, deviation sqrt(2 (cells - 1)); seeds are fixed, so the result is
+    // reproducible.
     CHECK(chi_square <= cells - 1 + 4 * std::sqrt(2.0 * cells));
   }
 }
 
 TEST_CASE("samples, positions and seeds draw independently") {
-  // Two draws that differ in one coordinate agree as often as chance says.
+  // Two draws that differ in one coordinate agree as often as by chance.
   constexpr int kDraws = 8'000;
   Sampler sampler(4);
   std::vector<float> logits(4, 0.0f);
@@ -283,13 +284,13 @@ TEST_CASE("penalties look at the window, and only there") {
   CHECK(sample(sampler, logits, params, 0, 0, history) == 0);
   params.frequency_penalty = 0.3f;  // 0 -> 1.6, 1 -> 2.1, 4 -> 2.0
   CHECK(sample(sampler, logits, params, 0, 0, history) == 1);
-  // Negative logits are multiplied, so that they too get worse.
+  // Negative logits are multiplied, so that they decrease, too.
   params = SamplingParams{};
   params.temperature = 0;
   params.repetition_penalty = 2.0f;
   std::vector<float> negative = {-1.0f, -1.5f, -9.0f, -9.0f, -9.0f};
   CHECK(sample(sampler, negative, params, 0, 0, std::vector<int32_t>{0}) == 1);
-  // Rewards for repeating are penalties too.
+  // Negative penalties reward repetition.
   params.repetition_penalty = 1.0f;
   params.presence_penalty = -9.0f;
   CHECK(sample(sampler, negative, params, 0, 0, std::vector<int32_t>{3}) == 3);

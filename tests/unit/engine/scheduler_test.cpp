@@ -95,7 +95,7 @@ TEST_CASE("a step of decode rows is planned ahead, with the rows that continue")
   REQUIRE(ids_of(plan) == Ids{1, 2, 3});
   REQUIRE(bench.scheduler.reserve_ahead());
   draw_all(bench, plan);
-  // Who comes now waits a step, and the step behind that is not foreseen.
+  // A request that arrives now waits a step, and the following step is not planned ahead.
   bench.add(4, 4, 4);
   CHECK(ids_of(bench.scheduler.plan_ahead()) == Ids{1, 2, 3});
   for (const PlannedRows& rows : plan.rows) {
@@ -108,7 +108,7 @@ TEST_CASE("a step of decode rows is planned ahead, with the rows that continue")
   CHECK_FALSE(bench.scheduler.reserve_ahead());
   draw_all(bench, plan);
 
-  // Those that end meanwhile are no rows of the foreseen step.
+  // Requests that end meanwhile have no rows in the planned step.
   bench.scheduler.remove(*bench.scheduler.find(4));
   REQUIRE(ids_of(bench.scheduler.plan()) == Ids{1, 2, 3});
   REQUIRE(bench.scheduler.reserve_ahead());
@@ -168,7 +168,7 @@ TEST_CASE("without a block for the next step, it is not planned ahead") {
     draw_all(bench, plan);
     REQUIRE(bench.scheduler.plan_ahead().rows.size() == 3);
   }
-  // Each wants its third block within a few steps of the others, and there is one.
+  // Each needs its third block within a few steps of the others, and there is one.
   CHECK(bench.kv.pool(0).num_available() == 0);
   for (const PlannedRows& rows : plan.rows) CHECK(rows.first < 34);
   bench.scheduler.check_integrity();
@@ -224,13 +224,13 @@ TEST_CASE(
   bench.add(2, 300, 1, Priority::kNormal, "a", 500);
   bench.step(1'000'000);
   CHECK(bench.num_decode_rows == 1);
-  CHECK(bench.num_tokens == 1 + 128);  // beside who decodes, too
+  CHECK(bench.num_tokens == 1 + 128);  // also during decoding
   CHECK_FALSE(bench.scheduler.cost().measured_any());
   CHECK_FALSE(bench.scheduler.cost().measured_prefill());
 
   bench.scheduler.set_weights_late(false);
   bench.step(1'000);
-  CHECK(bench.num_tokens == 1);  // what decoding costs is wanted first
+  CHECK(bench.num_tokens == 1);  // decode costs are wanted first
   CHECK(bench.scheduler.cost().measured_any());
 }
 
@@ -241,7 +241,7 @@ TEST_CASE("a decode row that needs a block preempts the youngest of the lowest c
   bench.add(1, 15, 40, Priority::kNormal, "a", 0);
   bench.add(2, 15, 40, Priority::kBatch, "a", 100);
   bench.add(3, 15, 40, Priority::kNormal, "a", 200);
-  // Three of one block each, soon two, then four and more: 9 blocks are not enough for all.
+  // Three of one block each, soon two, then four and more: 9 blocks are too few for all.
   Ids preempted;
   while (!bench.scheduler.live().empty()) {
     const uint64_t before = bench.scheduler.preemptions_total();
@@ -298,7 +298,7 @@ TEST_CASE("an owner without slots gets its share of them") {
   Ids rows;
   for (int i = 0; i < 30; ++i) rows = bench.step();
   CHECK(std::ranges::count_if(rows, [](RequestId id) { return id > 10; }) == 3);
-  CHECK(bench.scheduler.preemptions_total() == 3);  // and then nobody displaces anybody
+  CHECK(bench.scheduler.preemptions_total() == 3);  // and then no sequence is preempted
 }
 
 TEST_CASE("sequences beyond the number of rows take turns") {

@@ -24,9 +24,9 @@ TEST_CASE("lookup: proposes what followed last time, by the longest run before i
   CHECK(drafted(index, {1}, 4).empty());
   CHECK(drafted(index, {1, 2}, 4).empty());
   CHECK(drafted(index, {1, 2, 3}, 4).empty());
-  // "2 3" stood at 1 and was followed by 4.
+  // "2 3" occurred at 1 and was followed by 4.
   CHECK(drafted(index, {1, 2, 3, 4, 5, 2, 3}, 2) == Tokens{4, 5});
-  // Twice now: "2 3" followed by 9 is newer, "5 2 3" followed by 9 is longer as well.
+  // Twice now: "2 3" followed by 9 is newer, "5 2 3" followed by 9 is also longer.
   CHECK(drafted(index, {1, 2, 3, 4, 5, 2, 3, 9, 7, 5, 2, 3}, 1) == Tokens{9});
   // "1 2 3" is older and longer than the others.
   CHECK(drafted(index, {1, 2, 3, 4, 5, 2, 3, 9, 7, 5, 2, 3, 0, 1, 2, 3}, 3) == Tokens{4, 5, 2});
@@ -61,7 +61,7 @@ TEST_CASE("lookup, token by token, finds what trying all places finds") {
     LookupIndex index(300);
     Tokens text;
     while (text.size() < 300) {
-      // Some tokens by chance, sometimes a copy of an earlier stretch.
+      // Random tokens, sometimes a copy of an earlier stretch.
       if (text.size() > 20 && random() % 8 == 0) {
         const size_t from = random() % (text.size() - 10);
         for (size_t i = 0; i < 10; ++i) text.push_back(text[from + i]);
@@ -71,7 +71,7 @@ TEST_CASE("lookup, token by token, finds what trying all places finds") {
       if (random() % 3 == 0) continue;  // several tokens at once
       const LookupIndex::Match match = index.find(text);
       const LookupIndex::Match all = slow_find(text, 1);
-      // A chain longer than the candidates looked at may hide an older, longer one.
+      // If there are more candidates than are examined, an older, longer one may be missed.
       if (vocab == 40) {
         CHECK(match.length == all.length);
         CHECK(match.next == all.next);
@@ -106,7 +106,7 @@ TEST_CASE("lookup keeps a bounded part of an endless text") {
               text[text.size() - static_cast<size_t>(k)]);
     }
   }
-  // And a prompt longer than it, at once.
+  // And a longer prompt than that, at once.
   LookupIndex late(64);
   const size_t size = text.size();
   text.insert(text.end(), {text[size - 10], text[size - 9]});
@@ -148,7 +148,7 @@ TEST_CASE("width: the likeliest first, within the available rows") {
 }
 
 TEST_CASE("width: over an expensive row to cheap ones, if they pay together") {
-  // Rows come in fours: the second costs as much as the second to the fourth.
+  // Rows come in fours: the second costs as much as the second to the fourth together.
   const auto fours = [](int32_t rows) { return 1000.0 * (1 + 0.5 * ((rows - 1 + 2) / 3)); };
   std::vector<WidthChoice> choices = {{0.9, 8, 0}};
   choose_widths(choices, 1, 32, fours);
@@ -157,7 +157,7 @@ TEST_CASE("width: over an expensive row to cheap ones, if they pay together") {
   choices[0].chance = 0.2;
   choose_widths(choices, 1, 32, fours);
   CHECK(choices[0].width == 0);
-  // What drafting costs counts too.
+  // The cost of drafting counts, too.
   choices[0].chance = 0.9;
   choose_widths(choices, 1, 32, fours, 1e6);
   CHECK(choices[0].width == 0);

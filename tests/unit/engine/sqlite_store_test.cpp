@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Runs SQL on the database from outside.
+/// Runs SQL on the database from outside the store.
 void meddle(const StoreRig& rig, const std::string& sql) {
   Result<Database> database = Database::open(rig.store->file());
   REQUIRE(database.ok());
@@ -57,7 +57,7 @@ TEST_CASE("a chain is read back, also in another process, whole or in part") {
   rig.reopen();
   CHECK(rig.store->stats().entries == 3);
   CHECK(rig.restore(chain) == 20);
-  CHECK(rig.restore(chain, 8) == 12);  // behind what is in memory
+  CHECK(rig.restore(chain, 8) == 12);  // after what is in memory
   CHECK(rig.restore(chain, 0, 11) == 11);
 
   Chain parted = chain;  // differs in block 10: the first ten are common
@@ -222,8 +222,8 @@ TEST_CASE("crafted rows are refused and deleted") {
     REQUIRE(rig.save(chain).ok());
     REQUIRE(rig.restore(chain) == 10);
     meddle(rig, craft);
-    // Either a miss, or refused; what is served is right, see restore(). The second chunk of two
-    // may be whole.
+    // Either a miss or refused; restore() checks what is served. The second chunk of two may be
+    // whole.
     CHECK(rig.restore(chain) == 0);
     meddle(rig, "DELETE FROM chunk");
     rig.now_ms += 5'000;
@@ -246,7 +246,7 @@ TEST_CASE("flipped bytes anywhere in the file: a miss or the right bytes, never 
   int missed = 0;
   for (int i = 0; i < count; ++i) {
     std::string bad = good;
-    // Half of them where the small columns and the tree are.
+    // Half of them in the small columns and the tree.
     const size_t at = i % 2 == 0 ? random() % bad.size() : random() % (64 << 10);
     bad[at] = static_cast<char>(bad[at] ^ (1 << random() % 8));
     CAPTURE(at);
@@ -432,7 +432,7 @@ TEST_CASE("a full disk stops writing, not reading") {
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
   const auto old_action = ::signal(SIGXFSZ, SIG_IGN);
   rlimit tight = before;
-  tight.rlim_cur = 2 << 20;  // no file may grow over this: as good as a full disk
+  tight.rlim_cur = 2 << 20;  // no file may grow beyond this: like a full disk
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &tight) == 0);
   CHECK_FALSE(rig.save(rig.chain(4 * 40, 2)).ok());
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
@@ -519,7 +519,7 @@ TEST_CASE("a pin covers a chain from its root, and an owner's pins are bounded")
   CHECK(ask(rig, "SELECT count(*) FROM chunk WHERE pinned_until > 0") == 2);
   CHECK(*rig.store->pin(rig.store->name(second), 16, 1'000'000) == 0);
   CHECK(rig.store->stats().pins_refused == 1);
-  // Again, and for a shorter time: nothing is lost.
+  // Again, for a shorter time: nothing is lost.
   CHECK(*rig.store->pin(rig.store->name(first), 16, 10) == 16);
   CHECK(ask(rig, "SELECT min(pinned_until) FROM chunk WHERE pinned_until > 0") ==
         rig.now_ms / 1000 + 1'000'000);
@@ -568,7 +568,7 @@ TEST_CASE("a writer killed at any moment leaves a store that opens and serves no
   const int cycles = full_counts() ? 500 : 5;
   int restored = 0;
   for (int cycle = 0; cycle < cycles; ++cycle) {
-    int saved[2];  // the child says when it has saved something
+    int saved[2];  // the child reports when it has saved something
     REQUIRE(::pipe(saved) == 0);
     const pid_t child = ::fork();
     REQUIRE(child >= 0);
@@ -592,7 +592,7 @@ TEST_CASE("a writer killed at any moment leaves a store that opens and serves no
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
     rig.reopen();
-    CHECK(rig.store->stats().state == StoreState::kWriting);  // the dead one's lease is free
+    CHECK(rig.store->stats().state == StoreState::kWriting);  // the dead writer's lease is free
     for (uint32_t seed = 0; seed < 7; ++seed) restored += rig.restore(rig.chain(4 * 24, seed));
     CHECK(rig.store->stats().chunks_refused == 0);
     rig.store.reset();

@@ -9,10 +9,10 @@
 namespace hearth::engine {
 namespace {
 
-/// A device whose steps take 40 ms, and per decode row and prefill token what is given.
+/// A device whose steps take 40 ms, and the given times per decode row and prefill token.
 struct Device {
   double row_us, token_us;
-  double position_us = 0;  ///< what attention adds per token and position before it
+  double position_us = 0;  ///< attention's time per token and earlier position
   int64_t step_us(int32_t rows, int32_t tokens, int32_t first = 0) const {
     const double middle = first + tokens / 2.0;
     return static_cast<int64_t>(40'000 + rows * row_us +
@@ -36,11 +36,11 @@ TEST_CASE("before any measurement a first chunk is small and not empty") {
 TEST_CASE("unmeasured costs are unknown; stored costs are known, and are corrected") {
   StepCost cost;
   CHECK_FALSE(cost.knows({0, 100}));
-  measure(cost, 0, 100, 1'000'000);  // the first one of all: pages that were never touched
+  measure(cost, 0, 100, 1'000'000);  // the very first: untouched pages
   CHECK_FALSE(cost.knows({0, 100}));
   measure(cost, 0, 100, 10'000);
   CHECK(cost.knows({0, 200}));
-  CHECK_FALSE(cost.knows({0, 300}));  // positions from 256 on have a price of their own
+  CHECK_FALSE(cost.knows({0, 300}));  // positions from 256 on have their own cost
   measure(cost, 0, 100, 20'000, 300);
   CHECK(cost.knows({0, 300}));
   CHECK_FALSE(cost.knows({0, 1000}));
@@ -97,7 +97,7 @@ TEST_CASE(
     return worst / static_cast<double>(device.step_us(4, 0));
   };
   prefill(8000);
-  // The tokens at the end cost twenty times as much; the next prompt fills its first step anyway,
+  // The tokens at the end cost twenty times as much; the next prompt still fills its first step,
   // and no step of it is longer than wanted.
   const int32_t begin = cost.tokens_within(cost.prefill_room_us(4, 3, 250'000), 0);
   CHECK(begin >= 250);
@@ -160,11 +160,11 @@ TEST_CASE("rows between measured counts cost what lies between") {
   CHECK(cost.rows_us(3) == 20'000);
   for (int i = 0; i < 10; ++i) measure(cost, 1, 0, 10'000);
   CHECK(cost.rows_us(1) == doctest::Approx(10'000));
-  CHECK(cost.rows_us(3) > 10'000);  // not known: a little dearer
+  CHECK(cost.rows_us(3) > 10'000);  // unknown: assumed a little more expensive
   CHECK(cost.rows_us(3) < 12'000);
   for (int i = 0; i < 10; ++i) measure(cost, 5, 0, 14'000);
   CHECK(cost.rows_us(3) == doctest::Approx(12'000));
-  CHECK(cost.rows_us(7) == doctest::Approx(16'000));  // as the last two go on
+  CHECK(cost.rows_us(7) == doctest::Approx(16'000));  // extrapolated from the last two
   CHECK(cost.rows_us(40) > cost.rows_us(7));
   for (int i = 0; i < 10; ++i) measure(cost, 40, 0, 60'000);
   CHECK(cost.rows_us(40) == doctest::Approx(60'000));

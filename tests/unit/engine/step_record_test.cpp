@@ -1,4 +1,4 @@
-// What those who watch are told of the engine, and that nobody watching costs nothing.
+// What listeners receive about the engine, and that nothing is computed without listeners.
 
 #include "engine/steps/step_record.h"
 
@@ -43,7 +43,7 @@ struct Rig {
     }
     return plan;
   }
-  /// Steps until one decodes so many sequences and nothing else.
+  /// Steps until one decodes this many sequences and nothing else.
   void run_until_decoding(int32_t sequences) {
     for (int i = 0; i < 20; ++i) {
       const StepPlan& plan = step();
@@ -105,7 +105,7 @@ TEST_CASE("maps are sent at most as often as allowed, and the tree between them"
   const auto tree = rig.recorder.take(rig.scheduler, rig.kv, 2, {});
   CHECK(tree->pools.empty());
   REQUIRE(tree->has_prefixes);
-  // Four blocks in one line, cut where chunks of two end.
+  // Four blocks in one line, split where chunks of two end.
   REQUIRE(tree->prefixes.size() == 2);
   const PrefixRun& front = tree->prefixes[tree->prefixes[0].end_block == 2 ? 0 : 1];
   const PrefixRun& back = tree->prefixes[tree->prefixes[0].end_block == 2 ? 1 : 0];
@@ -174,7 +174,8 @@ TEST_CASE("without listeners nothing is called or kept; the ring is bounded") {
   rig.step();
   CHECK(rig.recorder.calls() == 1);
   rig.recorder.watch(true);
-  CHECK(rig.recorder.take(rig.scheduler, rig.kv, 0, {})->steps.empty());  // what was before is gone
+  // The earlier ones are gone.
+  CHECK(rig.recorder.take(rig.scheduler, rig.kv, 0, {})->steps.empty());
   StepPlan plan;
   for (size_t i = 0; i < StepRecorder::kMaxSteps + 10; ++i) {
     rig.recorder.add(plan, rig.scheduler, i, 0, 0, 0);

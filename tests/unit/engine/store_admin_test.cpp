@@ -28,7 +28,7 @@ std::vector<int64_t> rows_of(StoreAdmin& admin) {
   return rows;
 }
 
-/// How many files of the folder hold these bytes.
+/// How many files of the folder contain these bytes.
 int files_with(const fs::path& folder, const std::string& bytes) {
   int count = 0;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -41,7 +41,7 @@ int files_with(const fs::path& folder, const std::string& bytes) {
 
 constexpr const char* kCanary = "a canary that sings 0123456789 of what a user wrote";
 
-/// One chunk whose KV is the canary over and over.
+/// One chunk whose KV repeats the canary.
 void save_canary(StoreRig& rig, const Chain& chain) {
   const NamedChain named = rig.store->name(chain);
   const ChunkShape shape = rig.shape_of(0, 8);

@@ -1,4 +1,4 @@
-// The store over a disk that fails at its Nth operation, for every N there is.
+// The store on a disk that fails at its Nth operation, for every N.
 
 #include <doctest/doctest.h>
 
@@ -15,7 +15,7 @@ using namespace engine;
 
 namespace {
 
-/// A life of a store: opens, reads, writes, tidies, reads.
+/// A store's whole run: opens, reads, writes, cleans up, reads.
 void live(StoreRig& rig) {
   rig.reopen();
   (void)rig.restore(rig.chain(4 * 10, 1));
@@ -49,9 +49,9 @@ TEST_CASE(
         CAPTURE(nth);
         rig.store.reset();
         FaultyVfs::fail_at(nth, fault, count);
-        live(rig);  // what it serves is checked there
+        live(rig);  // checks what it serves
         FaultyVfs::heal();
-        // The cause is gone: within the longest delay it works again, in the same object.
+        // The fault is gone: within the longest delay it works again, in the same object.
         rig.now_ms += 60'000;
         rig.store->tick();
         REQUIRE(rig.store->stats().state == StoreState::kWriting);
@@ -95,7 +95,7 @@ TEST_CASE("power is cut before the Nth operation: misses, never wrong bytes, and
     after.now_ms = before->now_ms;
     after.reopen();
     ++cuts;
-    // Saved by a life that ended in order; by the one that lost power.
+    // Saved by a process that ended in order; by the one that lost power.
     kept_first += after.restore(after.chain(4 * 10, 1)) == 10 ? 1 : 0;
     kept_second += after.restore(after.chain(4 * 10, 2)) == 10 ? 1 : 0;
     after.now_ms += 60'000;
@@ -104,7 +104,7 @@ TEST_CASE("power is cut before the Nth operation: misses, never wrong bytes, and
     REQUIRE(after.save(after.chain(4 * 10, 3)).ok());
     REQUIRE(after.restore(after.chain(4 * 10, 3)) == 10);
   }
-  // What was synced is still there, and some cuts come too early for the rest.
+  // What was synced is still there; some power cuts come too early for the rest.
   CHECK(kept_first == cuts);
   CHECK(kept_second < cuts);
 }

@@ -1,5 +1,5 @@
 #pragma once
-// A store on a folder of its own, chains to put into it, and a clock that is told the time.
+// A store in its own folder, chains to save in it, and a clock that the test sets.
 
 #include <doctest/doctest.h>
 
@@ -27,7 +27,7 @@ inline engine::KvLayout small_layout(const std::string& model = "small") {
 struct StoreRig {
   explicit StoreRig(engine::KvLayout kv = small_layout()) : layout(std::move(kv)) { reopen(); }
 
-  /// As a new process would.
+  /// As a new process would open it.
   void reopen() {
     store.reset();
     engine::SqliteStoreConfig config;
@@ -53,7 +53,7 @@ struct StoreRig {
     return out;
   }
 
-  /// What the KV of that block of that chain shall be: a function of the tokens before it.
+  /// The expected KV of that block of that chain: a function of the tokens before it.
   static std::byte byte_of(const engine::NamedChain& chain, int32_t block, size_t group) {
     return static_cast<std::byte>(chain.names[static_cast<size_t>(block) + 1].low + group);
   }
@@ -94,7 +94,7 @@ struct StoreRig {
     return store->save(chunks);
   }
 
-  /// Blocks of the chain that come back; each is checked against what it must hold.
+  /// Restores the chain's blocks; each is compared with its expected content.
   int32_t restore(const engine::Chain& chain, int32_t first_block = 0,
                   int32_t max_blocks = 1 << 20) {
     const engine::NamedChain named = store->name(chain);
@@ -104,11 +104,11 @@ struct StoreRig {
     int32_t blocks = 0;
     int32_t next_index = first_block / chunk_blocks;
     for (engine::FoundChunk& chunk : *found) {
-      if (chunk.shape.index != next_index) continue;  // another candidate of the same place
+      if (chunk.shape.index != next_index) continue;  // another candidate for the same place
       const int32_t usable = chunk.shape.num_blocks;
       Result<engine::ChunkData> data = store->load(named, &chunk);
       if (!data.ok()) break;
-      // The stored row may go on behind what is the chain's.
+      // The stored row may continue beyond the chain.
       const std::byte* at = data->bytes.get();
       for (int32_t i = 0; i < usable; ++i) {
         for (size_t group = 0; group < layout.num_groups(); ++group) {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int32_t kBlock = 4;
 
-/// Per group, a character for each block of the chain: 'x' where the group has it.
+/// Per group, a character for each block of the chain: 'x' if the group has it.
 using Blocks = std::vector<std::string>;
 
 int32_t usable(std::span<const KvGroup> groups, const Blocks& blocks, int32_t max_blocks) {
@@ -20,7 +20,7 @@ int32_t usable(std::span<const KvGroup> groups, const Blocks& blocks, int32_t ma
       [&](int32_t group) { return blocks[static_cast<size_t>(group)][known - 1] == 'x'; });
 }
 
-/// By the definition: try every length, longest first.
+/// By the definition: tries every length, longest first.
 int32_t usable_by_definition(std::span<const KvGroup> groups, const Blocks& blocks,
                              int32_t max_blocks) {
   const auto all = static_cast<int32_t>(blocks.front().size());

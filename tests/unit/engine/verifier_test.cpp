@@ -1,6 +1,6 @@
-// That guessing does not change what is drawn: the frequencies of what comes out of the verifiers
-// against the target's probabilities, over many settings with fixed seeds, and that these tests see
-// a bias of three percent.
+// Drafting does not change the distribution of drawn tokens: the frequencies of the verifiers'
+// output are compared with the target's probabilities, over many settings with fixed seeds, and
+// these tests detect a bias of three percent.
 
 #include "engine/speculation/verifier.h"
 
@@ -39,7 +39,7 @@ int32_t draw_from(const std::vector<TokenProbability>& from, double u) {
   return from.back().token;
 }
 
-/// Draws through the verifier, whose acceptance is `bias` times what it should be.
+/// Draws with the verifier, whose acceptance is `bias` times the correct one.
 std::map<int32_t, int64_t> through_rejection(const std::vector<TokenProbability>& q,
                                              const std::vector<TokenProbability>& p, int64_t draws,
                                              uint64_t seed, double bias = 1.0) {
@@ -65,7 +65,7 @@ TEST_CASE("rejection sampling is distributed as the target") {
     REQUIRE(sampler.probabilities(rows.target, args, &q).ok());
     REQUIRE(sampler.probabilities(rows.draft, args, &p).ok());
     CHECK(p_value(q, through_rejection(q, p, num_draws(), seed), num_draws()) > 1e-4);
-    // A guess from nowhere, and one that is the target.
+    // A draft independent of the target, and one that equals it.
     const std::vector<TokenProbability> certain = {{q.front().token, 1.0}};
     CHECK(p_value(q, through_rejection(q, certain, num_draws(), seed), num_draws()) > 1e-4);
     CHECK(p_value(q, through_rejection(q, q, num_draws(), seed), num_draws()) > 1e-4);
@@ -75,13 +75,13 @@ TEST_CASE("rejection sampling is distributed as the target") {
 
 TEST_CASE("three percent too many acceptances are detected") {
   Sampler sampler(kVocab);
-  const SamplingParams params = settings()[4];  // few tokens: little else that varies
+  const SamplingParams params = settings()[4];  // few tokens: little else varies
   Rows rows = rows_of(2);
   SampleArgs args;
   args.params = &params;
   std::vector<TokenProbability> q;
   REQUIRE(sampler.probabilities(rows.target, args, &q).ok());
-  // The likeliest token guessed always: its frequency is its acceptance.
+  // The likeliest token is always drafted: its frequency is its acceptance.
   const auto best = std::ranges::max_element(q, {}, &TokenProbability::probability);
   const std::vector<TokenProbability> certain = {{best->token, 1.0}};
   CAPTURE(best->probability);
@@ -109,7 +109,8 @@ TEST_CASE(
     for (int64_t i = 0; i < draws; ++i) {
       params.seed = static_cast<uint64_t>(i) / 100 + seed * 100'000;
       args.position = static_cast<int32_t>(i % 100);
-      // A guess is accepted if it is what is drawn anyway, so what comes out is that in any case.
+      // A drafted token is accepted if it is the one drawn anyway, so the output is the drawn token
+      // in any case.
       const int32_t token = sampler.sample(rows.target, args)->token;
       ++seen[token];
       accepted += token == certain ? 1 : 0;
@@ -126,7 +127,7 @@ TEST_CASE(
 
 TEST_CASE("equality that accepts three percent too much is detected") {
   Sampler sampler(kVocab);
-  SamplingParams params = settings()[4];  // few tokens: little else that varies
+  SamplingParams params = settings()[4];  // few tokens: little else varies
   Rows rows = rows_of(2);
   SampleArgs args;
   args.params = &params;
@@ -141,7 +142,7 @@ TEST_CASE("equality that accepts three percent too much is detected") {
     for (int64_t i = 0; i < draws; ++i) {
       params.seed = static_cast<uint64_t>(i);
       const int32_t token = sampler.sample(rows.target, args)->token;
-      // The guess is the likeliest token; some of its rejections are planted acceptances.
+      // The drafted token is the likeliest; some of its rejections are turned into acceptances.
       const bool planted = uniform(random) < bias;
       ++seen[token != best->token && planted ? best->token : token];
     }
@@ -155,7 +156,7 @@ TEST_CASE("equality that accepts three percent too much is detected") {
 
 TEST_CASE("rejection at the extremes") {
   const std::vector<TokenProbability> q = {{3, 0.5}, {7, 0.5}};
-  // A guess that the target cannot say.
+  // A drafted token of probability zero.
   CHECK_FALSE(verify_by_rejection(q, q, 5, 0.0, 0.0).accepted);
   const std::vector<TokenProbability> other = {{5, 1.0}};
   CHECK(verify_by_rejection(q, other, 5, 0.0, 0.0).token == 3);

@@ -1,5 +1,5 @@
-// The command line's parts that need no process: what may reach a terminal, flags as fields, texts
-// of the machine.
+// The command line's parts that need no process: output to a terminal, flags as fields, the
+// machine's texts.
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-// The hearth program itself, run as a shell would run it, against a daemon that is faked.
+// The hearth program, run as a shell would run it, with a simulated daemon.
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -40,7 +40,7 @@ struct Outcome {
   std::string err;
 };
 
-/// A terminal that the test reads: bytes written to `device` come out of text().
+/// A terminal that the test reads: bytes written to `device` are returned by text().
 class Terminal {
  public:
   Terminal() : fd_(::posix_openpt(O_RDWR | O_NOCTTY)) {
@@ -67,10 +67,10 @@ class Terminal {
   int fd_;
 };
 
-/// hearth with a runtime directory of the test's own, nothing on stdin, no home.
+/// hearth with the test's own runtime directory, empty stdin, no home.
 class Program {
  public:
-  /// `terminal` empty: stdout and stderr are files; else both are that one.
+  /// `terminal` empty: stdout and stderr are files; else both are that terminal.
   Program(const TempDir& temp, std::vector<std::string> words, const std::string& terminal = "")
       : dir_(temp.path()) {
     words.insert(words.begin(), std::string(HEARTH_BINARY_DIR) + "/bin/hearth");
@@ -153,7 +153,7 @@ TEST_CASE("hearth reports at once that there is no daemon") {
     CHECK(outcome.status == kNoDaemon);
     CHECK(outcome.out.empty());
     CHECK(outcome.err.find("no daemon") != std::string::npos);
-    CHECK(took.count() < 1.0);  // the promise is 0.2; the rest is for a busy machine
+    CHECK(took.count() < 1.0);  // the limit is 0.2; the rest is for a busy machine
   }
 }
 

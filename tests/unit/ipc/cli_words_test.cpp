@@ -1,5 +1,4 @@
-// What people type: words that are nearly right, texts from several places, tables and help that
-// fit.
+// What people type: misspelt words, texts from several sources, tables and help that fit.
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -35,7 +34,7 @@ size_t longest_line(const std::string& text) {
   return most;
 }
 
-/// Puts a file, or the end of a pipe, in the place of stdin while it lives.
+/// Replaces stdin by a file, or the end of a pipe, while it lives.
 class Stdin {
  public:
   explicit Stdin(int fd) : before_(::dup(STDIN_FILENO)) {
@@ -91,7 +90,8 @@ TEST_CASE("cells are cut in the middle, tables to the width, and lines have no t
   CHECK(longest_line(narrow) == 40);
   CHECK(narrow.find("1.0 GiB") != narrow.npos);
   CHECK(narrow.find(" \n") == narrow.npos);
-  CHECK(longest_line(table(columns, rows, 5)) == 8 + 2 + 7 + 2 + 4);  // no cell below its least
+  // No cell is below its least width.
+  CHECK(longest_line(table(columns, rows, 5)) == 8 + 2 + 7 + 2 + 4);
 }
 
 TEST_CASE("ps, top and models fit a terminal of 80 columns, with any names") {

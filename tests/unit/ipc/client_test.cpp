@@ -28,8 +28,8 @@ using tests::FakeDaemon;
 using tests::TempDir;
 using Reply = FakeDaemon::Reply;
 
-/// Wall-clock seconds since it was made. The bounds below are ten times what is promised: a hang
-/// shall fail, a busy machine shall not.
+/// Wall-clock seconds since it was made. The bounds below are ten times the guaranteed ones: a hang
+/// fails, a busy machine does not.
 class Stopwatch {
  public:
   double seconds() const {
@@ -90,7 +90,7 @@ TEST_CASE("a missing daemon is reported at once: no socket, a stale one, no dire
   address.sun_family = AF_UNIX;
   std::strncpy(address.sun_path, api_socket(temp.path()).c_str(), sizeof address.sun_path - 1);
   REQUIRE(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-  ::close(fd);  // bound and never listening: what a killed daemon leaves
+  ::close(fd);  // bound and never listening: left over from a killed daemon
   const auto left_over = Client::connect(at(temp));
   CHECK(left_over.error().code == ErrorCode::kUnavailable);
   CHECK(left_over.error().message.find("refused") != std::string::npos);
@@ -178,7 +178,7 @@ TEST_CASE("several pulled requests at once, each with its own text") {
     want[*id] = text;
   }
   CHECK(client.num_live() == 20);
-  // A call and a whole generate in between lose nothing of the others.
+  // A call and a whole generate in between lose no messages of the others.
   CHECK(client.ping().ok());
   CHECK(client.generate(prompt("inner"), {}).ok());
   while (client.num_live() > 0 || got != want) {

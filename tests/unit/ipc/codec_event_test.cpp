@@ -149,7 +149,7 @@ TEST_CASE("the wire format matches the documentation") {
   CHECK(encode_event(QueuedEvent{"loading", 1, 0}) ==
         R"({"event":"queued","reason":"loading","position":1,"estimate_ms":0})");
   CHECK(encode_event(CancelReply{"r1"}) == R"({"event":"reply","verb":"cancel","id":"r1"})");
-  // Floats are written as short as they read back.
+  // Floats are written with the fewest digits that read back to the bit.
   CHECK(encode_event(PromptLogprobsEvent{{-0.1f}}) ==
         R"({"event":"prompt_logprobs","logprobs":[-0.1],"ids":[],"texts":[],"top":[]})");
 }

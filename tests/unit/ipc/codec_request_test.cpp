@@ -11,7 +11,7 @@
 namespace hearth::ipc {
 namespace {
 
-/// `fields` inside a generate request that is otherwise good.
+/// `fields` inside a generate request that is otherwise valid.
 Result<ClientRequest> decode_generate(std::string_view fields) {
   return decode_request(
       fmt::format(R"({{"verb":"generate","prompt":"x"{}{}}})", fields.empty() ? "" : ",", fields));
@@ -107,7 +107,7 @@ TEST_CASE("absent fields have the default of the table, which is the struct's") 
   GenerateRequest plain;
   plain.prompt = "x";
   CHECK(*decoded == ClientRequest(plain));
-  // The table's defaults, said aloud, change nothing.
+  // The table's defaults, given explicitly, change nothing.
   for (const Field& field : fields(Verb::kGenerate)) {
     if (field.default_value.empty()) continue;
     const auto said = decode_generate(fmt::format(R"("{}":{})", field.name, field.default_value));
@@ -141,7 +141,7 @@ TEST_CASE("a conversation is a list of objects, instead of a prompt") {
   refused(R"("prompt":"x","tools":[{}])", "tools");
   refused(R"("prompt":"x","tool_choice":"none")", "tool_choice");
   refused(R"("messages":[{}],"template_kwargs":[])", "template_kwargs");
-  // Text that is no JSON does not travel as something else.
+  // Text that is not JSON is not sent as something else.
   GenerateRequest broken;
   broken.messages.text = "[{";
   CHECK_FALSE(decode_request(encode_request(broken)).ok());
@@ -210,7 +210,7 @@ TEST_CASE("numeric fields at the extremes are in range, or an error that names t
       CHECK(decoded.error().message.starts_with(std::string(field.name) + ": met "));
       CHECK(decoded.error().message.find(", want ") != std::string::npos);
     }
-    // The ends of the range itself are inside.
+    // The ends of the range are inside.
     for (const double end : {field.min, field.max}) {
       if (field.name == "min_tokens" && end > 256) continue;  // over max_tokens: another rule
       CHECK_MESSAGE(decode_generate(fmt::format(R"("{}":{})", field.name, end)).ok(),
@@ -311,7 +311,7 @@ TEST_CASE("unknown fields and verbs are named") {
   CHECK(verb.error().message.find("'sing'") != std::string::npos);
   CHECK(decode_request(R"({"verb":7})").error().field == "verb");
   CHECK(decode_request("{}").error().field == "verb");
-  // What comes from outside is shown only as far as it is harmless.
+  // Text from outside is shown only as far as it is harmless.
   CHECK(decode_generate(R"("\u001b[31mred":1)").error().message ==
         "?[31mred: no field of generate");
 }

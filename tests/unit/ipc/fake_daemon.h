@@ -1,6 +1,6 @@
 #pragma once
-// A daemon's side of the socket on a thread of its own: answers pings, hands every other request to
-// a handler, and misbehaves on command.
+// A daemon's side of the socket on its own thread: answers pings, passes every other request to a
+// handler, and misbehaves on request.
 
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -38,7 +38,7 @@ class FakeDaemon {
       ipc::Message message;
       ipc::append(message, identity_, ipc::kProtocol, id_);
       for (const std::string& frame : answer) ipc::append(message, frame);
-      // A full queue is the reader's affair; a bound, so that a test cannot hang in here.
+      // A full queue is the reader's problem; bounded, so that a test cannot hang in here.
       for (int i = 0; i < 1000 && router_->send(message) == ipc::SendOutcome::kWouldBlock; ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
@@ -67,7 +67,7 @@ class FakeDaemon {
 
   std::atomic<bool> silent{false};        ///< answers nothing, pings neither
   std::atomic<bool> new_instance{false};  ///< pongs as another daemon
-  std::atomic<int> pong_pid{::getpid()};  ///< what it says of itself
+  std::atomic<int> pong_pid{::getpid()};  ///< its description of itself
   std::atomic<int> num_cancels{0};
   std::atomic<int> num_pings{0};
 

@@ -94,8 +94,8 @@ void HttpServer::answer(int connection) {
     done += static_cast<size_t>(n);
   }
   if (!answer.reset) return;
-  // A moment in which what was sent is read: a reset overtakes it otherwise. Should it be lost all
-  // the same, the test sees one more try.
+  // Waits a moment so that the sent bytes are read, because a reset overtakes them otherwise. If
+  // they are lost all the same, the test sees one more try.
   pollfd quiet{connection, POLLIN, 0};
   ::poll(&quiet, 1, 20);
   const linger hard{1, 0};

@@ -46,7 +46,7 @@ class HttpServer {
   std::thread thread_;
 };
 
-/// "HTTP/1.1 STATUS", the lines, and how long the body is said to be.
+/// "HTTP/1.1 STATUS", the lines, and the announced length of the body.
 std::string http_head(const std::string& status, std::optional<size_t> length,
                       const std::string& lines = "");
 

@@ -1,5 +1,6 @@
-// Bytes that are nearly right: good requests, events and deltas with random damage. Nothing may
-// crash (the sanitizers watch), and whatever is still accepted must come back from the wire equal.
+// Bytes that are nearly valid: valid requests, events and deltas with random damage. Nothing may
+// crash (the sanitizers check), and whatever is still accepted must read back from the wire
+// unchanged.
 
 #include <doctest/doctest.h>
 
@@ -18,7 +19,7 @@ namespace {
 constexpr uint64_t kSeed = 20240607;
 
 /// One to four of: a byte flipped, removed, doubled, a chunk repeated, the end cut, a hostile piece
-/// put in.
+/// inserted.
 std::string damaged(std::string text, std::mt19937_64& random) {
   const std::vector<std::string> pieces = {"[",           "{",
                                            "\"",          "\\",

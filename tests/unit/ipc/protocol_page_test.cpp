@@ -16,7 +16,7 @@ TEST_CASE("docs/protocol.md is what `hearth protocol` prints") {
   REQUIRE(in.good());
   std::ostringstream file;
   file << in.rdbuf();
-  // Not CHECK(a == b): the two pages would be printed whole.
+  // Not CHECK(a == b): both pages would be printed whole.
   const bool same = file.str() == protocol_page();
   CHECK_MESSAGE(same, "run: hearth protocol > docs/protocol.md");
 }

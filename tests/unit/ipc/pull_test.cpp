@@ -1,4 +1,4 @@
-// hearth pull against a server of our own that breaks off, forgets, redirects and lies.
+// hearth pull with a server of our own that breaks off, forgets, redirects and sends false answers.
 
 #include <doctest/doctest.h>
 #include <fmt/core.h>
@@ -53,7 +53,7 @@ DownloadOptions options_for(const std::string& url, const TempDir& dir) {
   return options;
 }
 
-/// A server that does ranges and has a tag.
+/// A server that supports ranges and has a tag.
 HttpAnswer serve_ranges(const HttpRequest& request, const std::string& text,
                         const std::string& tag = "\"v1\"") {
   const std::string lines = "ETag: " + tag + "\r\n";
@@ -69,7 +69,7 @@ HttpAnswer serve_ranges(const HttpRequest& request, const std::string& text,
           rest};
 }
 
-/// Of an answer, the first `bytes` of the body and then the end of the connection.
+/// Sends the first `bytes` of an answer's body and then ends the connection.
 HttpAnswer cut(HttpAnswer answer, size_t bytes, bool reset) {
   answer.body.resize(std::min(bytes, answer.body.size()));
   answer.reset = reset;

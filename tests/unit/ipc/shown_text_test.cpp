@@ -12,7 +12,7 @@ TEST_CASE("any bytes become one line of a table") {
   CHECK(one_line("a\nb\tc\rd", 0) == "a␊b␉c␍d");
   CHECK(one_line("\x1b[2J", 0) == "␛[2J");
   CHECK(one_line("\xFF", 0) == "\xEF\xBF\xBD");
-  // What turns the direction of writing round.
+  // Characters that reverse the direction of writing.
   CHECK(one_line("a\xE2\x80\xAE"
                  "b\xE2\x81\xA6"
                  "c",
@@ -29,7 +29,7 @@ TEST_CASE("a line is cut after so many characters") {
   CHECK(one_line("\xF0\x9F\x94\xA5\xF0\x9F\x94\xA5\xF0\x9F\x94\xA5", 2) ==
         "\xF0\x9F\x94\xA5\xF0\x9F\x94\xA5…");
   CHECK(one_line("", 4) == "");
-  const std::string many(1 << 20, '\xC3');  // cut in the middle of a character, and no character
+  const std::string many(1 << 20, '\xC3');  // cut in the middle of a character, and not a character
   CHECK(is_valid_utf8(one_line(many, 100)));
 }
 

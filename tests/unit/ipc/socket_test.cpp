@@ -16,7 +16,8 @@
 namespace hearth::ipc {
 namespace {
 
-/// The next outcome other than kWouldBlock; waits for it, up to a bound only a failure meets.
+/// The next outcome other than kWouldBlock; waits for it, up to a bound that only a failure
+/// reaches.
 ReceiveOutcome wait_receive(Socket& socket, Message& out) {
   for (int i = 0; i < 100; ++i) {
     const ReceiveOutcome outcome = socket.receive(out);
@@ -97,7 +98,7 @@ TEST_CASE("an unknown peer and a full one are outcomes, and the message is kept"
   }
   CHECK(outcome == SendOutcome::kWouldBlock);
   CHECK(message.size() == 2);
-  CHECK(sent < 100);  // small high-water marks hold
+  CHECK(sent < 100);  // small high-water marks take effect
 
   { Socket gone = std::move(pair.dealer); }
   // While it closes there may be room once more.

@@ -75,7 +75,7 @@ TEST_CASE("neither end waits for the other, and what the socket refuses is sent 
   const std::string part(10'000, 'p');
   constexpr uint64_t kMessages = 200;
   for (uint64_t i = 1; i <= kMessages; ++i) REQUIRE(from.send({PipeKind::kAnswers, i, part}));
-  CHECK(from.has_unsent());  // nobody has read, and it returned
+  CHECK(from.has_unsent());  // nothing was read, and it returned
   uint64_t met = 0;
   while (met < kMessages) {
     REQUIRE(to.read() != Read::kEnded);

@@ -1,5 +1,5 @@
 #pragma once
-// A throw-away directory that stands for "/" where code reads /proc and /sys.
+// A temporary directory used as "/" where code reads /proc and /sys.
 
 #include <filesystem>
 #include <fstream>

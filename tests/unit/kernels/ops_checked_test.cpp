@@ -13,7 +13,7 @@
 namespace hearth::kernels {
 namespace {
 
-/// A small model's worth of calls: each op once, over memory of the table.
+/// The calls of a small model: each op once, on the table's memory.
 class Calls {
  public:
   explicit Calls(OpTable ops) : ops_(std::move(ops)) {
@@ -64,7 +64,7 @@ class Calls {
     ops_.gather_rows(s, {.batch = &batch_, .x = view(x_, 8), .out = view(gathered_, 8, 1)});
   }
 
-  /// x += the two experts' answers to y.
+  /// x += the two experts' outputs for y.
   void mixture_of_experts() {
     void* s = ops_.state.get();
     TensorView ids = view(ids_, 2);
@@ -133,7 +133,7 @@ class Calls {
 
 OpTable best() { return cpu_ops({.num_threads = 2, .variant = ""}).value(); }
 
-/// What a child process that runs `body` writes to stderr before it is aborted; "" if it is not.
+/// The stderr of a child process that runs `body`, before it is aborted; "" if it is not.
 std::string abort_message(const std::function<void()>& body) {
   int pipe_ends[2];
   REQUIRE(pipe(pipe_ends) == 0);

@@ -17,7 +17,7 @@ TEST_CASE("every item is computed once, by a thread of the pool") {
     ThreadPool pool(threads);
     CHECK(pool.num_threads() == threads);
     for (const int64_t items : {0, 1, 2, 7, 1000}) {
-      std::vector<int32_t> times(static_cast<size_t>(items));  // an item is one thread's alone
+      std::vector<int32_t> times(static_cast<size_t>(items));  // an item belongs to one thread
       std::atomic<bool> stranger{false};
       pool.run(items, [&](int64_t item, int32_t thread) {
         ++times[static_cast<size_t>(item)];
@@ -46,7 +46,7 @@ TEST_CASE("thousands of short loops, each seeing what the one before wrote") {
 TEST_CASE("loops after a sleep: threads wake, or are not waited for") {
   ThreadPool pool(3);
   for (int round = 0; round < 20; ++round) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // longer than threads watch
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // longer than threads spin
     std::atomic<int64_t> sum{0};
     pool.run(100, [&](int64_t item, int32_t) { sum += item; });
     CHECK(sum == 4950);

@@ -28,7 +28,7 @@ std::string id_of(const AnswerFormat& format) {
   return format.tools == nullptr ? "" : std::string(format.tools->id);
 }
 
-// Conversations with what stands in front of a call, and behind it.
+// Conversations with the text before and after a call.
 std::string chat(const std::string& call) {
   return "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content or '' }}"
          "{% for c in m.tool_calls or [] %}" +
@@ -68,7 +68,7 @@ TEST_CASE("templates that expect arguments as text, or no content, are recognize
   const AnswerFormat text =
       format_of(chat("<tool_call>{\"name\": \"{{ c.function.name }}\", \"arguments\": ' + "
                      "{{ '' + c.function.arguments }}}</tool_call>"));
-  CHECK(id_of(text).empty());  // a stray quote: nothing reads it
+  CHECK(id_of(text).empty());  // an unmatched quote, which is never read
   const AnswerFormat right =
       format_of(chat("<tool_call>{\"name\": \"{{ c.function.name }}\", \"arguments\": "
                      "{{ '' + c.function.arguments }}}</tool_call>"));
@@ -94,7 +94,7 @@ TEST_CASE("an unknown template has no format, which is reported") {
   }
   CHECK(format_of(chat("")).tools == nullptr);
   CHECK(format_of("{{ raise_exception('no') }}").tools == nullptr);
-  // It makes nothing of calls in messages, and tells the model how to write them.
+  // It renders no calls in messages, but describes to the model how to write them.
   CHECK(id_of(format_of("{% if tools %}Write <tool_call>{\"name\": .., \"arguments\": ..}"
                         "</tool_call>{% endif %}" +
                         chat(""))) == "hermes");

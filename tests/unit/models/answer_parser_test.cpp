@@ -1,4 +1,4 @@
-// Answers of every format, cut at every place: the pieces are the same.
+// Answers of every format, split at every place: the pieces are the same.
 
 #include "models/answer/answer_parser.h"
 
@@ -118,10 +118,10 @@ TEST_CASE("text that is not a call stays text, unchanged") {
        }) {
     check(shape, plain, {text(plain)});
   }
-  // Behind one that is none, one that is.
+  // After an invalid one, a valid one.
   check(shape, "<tool_call><tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>",
         {text("<tool_call>"), call("f"), arguments("{}")});
-  // Once it was said, it stands, and what follows is text.
+  // Once it was emitted it stays, and what follows is text.
   check(shape, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1]} x",
         {call("f"), arguments("{\"a\":1"), text("]} x")});
   check(shape,

@@ -13,7 +13,7 @@ namespace {
 
 using Strings = std::vector<std::string>;
 
-// The file is gone when this returns: a tokenizer owns what it needs.
+// The file is closed when this returns: a tokenizer owns what it needs.
 Result<std::unique_ptr<Tokenizer>> load(const GgufWriter& writer) {
   const std::vector<std::byte> bytes = writer.bytes();
   const auto file = GgufFile::parse(bytes, "vocab");
@@ -179,7 +179,7 @@ TEST_CASE("encode and decode give back any text, with every rule that does not c
 }
 
 TEST_CASE("long and short merging agree with the reference merging") {
-  // Pairs of few kinds and many ties, so that candidates go stale in every way.
+  // Pairs of few kinds and many ties, so that candidates become stale in every way.
   std::mt19937 random(3);
   for (int round = 0; round < 200; ++round) {
     struct Merge {
@@ -216,7 +216,7 @@ TEST_CASE("long and short merging agree with the reference merging") {
 }
 
 TEST_CASE("megabytes of one character take no longer than megabytes of text") {
-  // Quadratic work would take hours here, not seconds: this test's time limit is its check.
+  // Quadratic work would take hours here, not seconds: this test's time limit checks it.
   for (const char* pre : {"gpt-2", "llama-bpe", "gpt-4o", "deepseek-llm", "deepseek-v3", "qwen2",
                           "default", "bloom"}) {
     INFO(pre);

@@ -20,14 +20,14 @@ struct TestBpeVocab {
     types.push_back(type);
     return static_cast<int32_t>(tokens.size() - 1);
   }
-  /// The merge of two tokens, and the token it makes.
+  /// The merge of two tokens, and the resulting token.
   int32_t merge(const std::string& left, const std::string& right) {
     merges.push_back(left + " " + right);
     return add(left + right, 1);
   }
 };
 
-/// Bytes `bytes` as entries of such a vocabulary write them.
+/// `bytes` as written in entries of such a vocabulary.
 inline std::string in_alphabet(const std::string& bytes) {
   std::string out;
   for (const char c : bytes) {

@@ -9,7 +9,7 @@
 namespace hearth::models {
 namespace {
 
-// All of the text through utf8proc at once; it is valid UTF-8 without NULs.
+// All of the text composed by utf8proc at once; it is valid UTF-8 without NULs.
 std::string whole_by_utf8proc(const std::string& text) {
   utf8proc_uint8_t* composed =
       utf8proc_NFC(reinterpret_cast<const utf8proc_uint8_t*>(text.c_str()));
@@ -57,8 +57,7 @@ TEST_CASE("bytes that are not UTF-8 stay, and combine with no mark") {
 }
 
 TEST_CASE("many marks on one character take no longer than text") {
-  // Sorting a megabyte of them as one segment would take hours: this test's time limit is its
-  // check.
+  // Sorting a megabyte of them as one segment would take hours: this test's time limit checks it.
   std::string text = "e";
   while (text.size() < (1 << 20)) text += "\xCC\x81\xCC\xA3";
   CHECK(compose(text).size() > 1000000);

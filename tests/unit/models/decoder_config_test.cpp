@@ -33,7 +33,7 @@ GgufWriter good() {
   return w;
 }
 
-/// The good metadata with `key` replaced by an integer.
+/// The valid metadata with `key` replaced by an integer.
 GgufWriter with(const std::string& key, uint32_t value) {
   GgufWriter w;
   const auto set = [&](const char* name, uint32_t usual) {
@@ -107,7 +107,7 @@ TEST_CASE("layers fall into groups by the pattern of their windows") {
   CHECK(c.groups[0].window == 16);
   CHECK(c.layers[4].group == 0);
   CHECK(c.layers[4].index == 4);
-  // A window that covers the context is none.
+  // A window that covers the context counts as none.
   c.set_window(100, [](int32_t) { return true; });
   REQUIRE(c.groups.size() == 1);
   CHECK(c.groups[0].kind == LayerGroup::Kind::kFull);

@@ -1,4 +1,4 @@
-// Pauses while a text is encoded: they come often, and the ids are those of encoding in one go.
+// Pauses while a text is encoded: they come often, and the ids equal those of encoding in one go.
 
 #include <doctest/doctest.h>
 
@@ -58,7 +58,7 @@ GgufWriter wordpiece_file() {
   return w;
 }
 
-// Words of few letters, control tokens' spellings, broken UTF-8, and long runs now and then.
+// Words of few letters, control tokens' spellings, broken UTF-8, and some long runs.
 std::string random_text(std::mt19937_64& random, size_t bytes) {
   const std::vector<std::string> parts = {"the ",     "abc",  "a",      "b ", " ",      "\n",
                                           "\xC3\xA9", "\xFF", "<tool>", "12", "<|end|>"};

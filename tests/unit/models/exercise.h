@@ -1,6 +1,6 @@
 #pragma once
-// Reads all that a parsed file hands out, and loads from it what can be loaded. Whatever the bytes
-// are, this neither crashes nor reads outside them; the sanitizers see to the second.
+// Reads everything that a parsed file returns, and loads from it what can be loaded. Whatever the
+// bytes are, this neither crashes nor reads outside them; the sanitizers check the second.
 
 #include <cstddef>
 #include <cstdint>
@@ -46,7 +46,7 @@ inline uint64_t read_everything(const GgufFile& file) {
   return sum;
 }
 
-/// True where the bytes are a file.
+/// True if the bytes are a file.
 inline bool exercise(std::span<const std::byte> bytes, std::string_view text) {
   const auto file = GgufFile::parse(bytes, "hostile");
   if (!file.ok()) return false;

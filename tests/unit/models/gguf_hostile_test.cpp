@@ -19,13 +19,13 @@ using Bytes = std::vector<std::byte>;
 
 constexpr std::string_view kText = "the abc <|end|> \xE2\x82\xAC\xFF<tool>";
 
-/// A number of the file: where it stands and how wide it is.
+/// A number in the file: its position and width.
 struct Field {
   uint64_t offset;
   uint32_t width;
 };
 
-// Walks a file known to be right, on its own: every count, length, type, dimension and offset.
+// Parses a valid file independently: every count, length, type, dimension and offset.
 class FieldFinder {
  public:
   explicit FieldFinder(const Bytes& bytes) : cursor_(bytes) {}
@@ -102,7 +102,7 @@ TEST_CASE("the unchanged file is valid") {
 TEST_CASE("a file truncated at any byte is refused with a message") {
   const Bytes bytes = tiny_model().bytes();
   for (size_t size = 0; size < bytes.size(); size += size < 4096 ? 1 : 97) {
-    // A copy of its own, so that a read past the end is one the sanitizer sees.
+    // A copy, so that the sanitizer sees a read past the end.
     const Bytes cut(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(size));
     const auto file = GgufFile::parse(cut, "cut");
     REQUIRE_FALSE(file.ok());
@@ -124,7 +124,7 @@ TEST_CASE("every count, length, type, dimension and offset at its extremes") {
       refused += !exercise(with_field(bytes, field, value), kText);
     }
   }
-  CHECK(refused > 1000);  // the damage does reach the reader
+  CHECK(refused > 1000);  // the damage reaches the reader
 }
 
 TEST_CASE("flipped bits and overwritten stretches") {

@@ -41,8 +41,8 @@ struct Rule {
   Strings patterns;
 };
 
-// The expressions as the models' tokenizer.json files have them. (Characters that editors may
-// replace by their canonical equivalents are escaped.)
+// The expressions as in the models' tokenizer.json files. (Characters that editors may replace by
+// their canonical equivalents are escaped.)
 const std::vector<Rule>& rules() {
   static const std::vector<Rule> all = {
       {{"default"}, {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2, R"(\p{N}+)", "[0-9][0-9][0-9]"}},
@@ -105,7 +105,7 @@ std::string utf8(uint32_t code) {
   return out;
 }
 
-// PCRE2 here may know an older Unicode than utf8proc, and its \s takes U+180E, which is no
+// PCRE2 here may have an older Unicode than utf8proc, and its \s includes U+180E, which is not
 // White_Space.
 const std::vector<bool>& codes_to_compare() {
   static const std::vector<bool> filled = [] {
@@ -156,7 +156,7 @@ TEST_CASE("character classes are Unicode's") {
     CHECK(char_at(utf8(code), 0).classes == char_classes(code));
 }
 
-// A text twice: as it is, with bytes that are no UTF-8, and with U+FFFD for each run of those.
+// A text twice: unchanged, with bytes that are not UTF-8, and with U+FFFD for each run of those.
 struct TestText {
   std::string text, valid;
   std::vector<size_t> text_ends, valid_ends;  // of the characters

@@ -15,7 +15,7 @@ struct PublishedCase {
   std::vector<int32_t> ids;  // without BOS
 };
 
-/// Inputs lie between separator lines in MODEL.inp, ids on one line each in MODEL.out.
+/// Inputs are between separator lines in MODEL.inp, ids on one line each in MODEL.out.
 inline std::vector<PublishedCase> published_cases(const std::filesystem::path& model) {
   const auto slurp = [](const std::filesystem::path& path) {
     std::ostringstream out;

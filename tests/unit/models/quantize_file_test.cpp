@@ -1,4 +1,5 @@
-// Files in another type: which tensors get which, what stays as it was, and what is refused.
+// Conversion to another type: which tensors get which type, what stays unchanged, and what is
+// refused.
 
 #include "models/quantize/quantize_file.h"
 

@@ -1,5 +1,5 @@
 #pragma once
-// GGUF bytes written field by field, right or wrong.
+// GGUF bytes written field by field, valid or not.
 
 #include <cstddef>
 #include <cstdint>
@@ -44,7 +44,7 @@ class RawGguf {
     for (const uint64_t dim : dims) put(dim);
     return put(type).put(offset);
   }
-  /// Pads to `alignment`, then so many bytes of tensor data.
+  /// Pads to `alignment`, then this many bytes of tensor data.
   RawGguf& data(size_t count, size_t alignment = 32) {
     bytes_.resize((bytes_.size() + alignment - 1) / alignment * alignment + count);
     return *this;

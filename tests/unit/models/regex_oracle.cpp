@@ -10,7 +10,7 @@ struct RegexOracle::Compiled {
   pcre2_code* code = nullptr;
   pcre2_match_data* data = nullptr;
 
-  // [begin, end) of the first match at or after `from`; both the text's size where there is none.
+  // [begin, end) of the first match at or after `from`; both are the text's size if there is none.
   std::pair<size_t, size_t> find(std::string_view text, size_t from) const {
     const int rc = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
                                PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, data, nullptr);

@@ -1,5 +1,5 @@
 #pragma once
-// The splitting rules as regular expressions, run by PCRE2: what the scanners are compared with.
+// The splitting rules as regular expressions, run by PCRE2: the scanners are compared with them.
 
 #include <string>
 #include <string_view>
@@ -7,8 +7,7 @@
 
 namespace hearth::models {
 
-/// A rule's expressions, one for each stage. Construction fails the test where one does not
-/// compile.
+/// A rule's expressions, one for each stage. Construction fails the test if one does not compile.
 class RegexOracle {
  public:
   explicit RegexOracle(const std::vector<std::string>& patterns);

@@ -78,12 +78,12 @@ TEST_CASE("YaRN keeps fast pairs, scales slow ones, and mixes between") {
   plain.dim = 128;
   const auto unscaled = rope_frequencies(plain, {});
   REQUIRE(f.size() == 64);
-  // Borders from equation 17: 32 turns at pair 20.9, one turn at pair 45.03; so 20 and 46.
+  // Limits from equation 17: 32 turns at pair 20.9, one turn at pair 45.03; so 20 and 46.
   for (size_t i = 0; i <= 20; ++i) CHECK(f[i] == unscaled[i]);
   for (size_t i = 46; i < 64; ++i) {
     CHECK(f[i] == doctest::Approx(static_cast<double>(unscaled[i]) / 16).epsilon(1e-6));
   }
-  // Half way: half kept, half squeezed.
+  // Half way: half kept, half scaled.
   CHECK(f[33] ==
         doctest::Approx(static_cast<double>(unscaled[33]) * (0.5 + 0.5 / 16)).epsilon(1e-6));
   CHECK(rope_magnitude(config.value()) == doctest::Approx(1 + 0.1 * std::log(16.0)));

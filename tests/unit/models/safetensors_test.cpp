@@ -63,7 +63,7 @@ TEST_CASE("safetensors: hostile headers are refused") {
       R"({"a":{"dtype":"F32","shape":[4],"data_offsets":[16,32]}})",
       R"({"a":{"dtype":"F32","shape":[4],"data_offsets":[-16,0]}})",
       R"({"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16,24]}})",
-      // The product of the dimensions passes 2^64.
+      // The product of the dimensions exceeds 2^64.
       R"({"a":{"dtype":"F32","shape":[4294967296,4294967296,4],"data_offsets":[0,0]}})",
       R"({"a":{"dtype":"F32","shape":[1,1,1,1,1,1,1,1,4],"data_offsets":[0,16]}})",
       // Shared bytes, and one name twice.

@@ -1,5 +1,5 @@
-// The "llama" tokenizer against SentencePiece's merging by the book: over the whole text, one
-// symbol after the other, nothing indexed.
+// The "llama" tokenizer compared with SentencePiece's definition of merging: over the whole text,
+// one symbol after the other, without an index.
 
 #include <doctest/doctest.h>
 
@@ -56,7 +56,7 @@ std::vector<int32_t> merge_by_the_book(const TestVocab& v, const std::string& te
 TEST_CASE("indexed merging equals the reference merging") {
   std::mt19937 random(5);
   const auto below = [&](size_t bound) { return random() % bound; };
-  // Few characters make many ties; some are in no token, or in none alone, or no UTF-8.
+  // Few characters make many ties; some are in no token, or only inside tokens, or not UTF-8.
   const std::vector<std::string> letters = {"a", "b",        kSpace, "\xC3\xA9",
                                             "c", "\xE2\x82", "\xFF", "\xF0\x9F\x98\x80"};
   const int rounds = tests::full_counts() ? 3000 : 300;

@@ -1,5 +1,5 @@
 #pragma once
-// A whole model file of family llama, a few kilobytes small, with a vocabulary.
+// A whole model file of family llama of a few kilobytes, with a vocabulary.
 
 #include <cstdint>
 #include <string>
@@ -28,7 +28,7 @@ inline void set_llama_metadata(GgufWriter* w, const TinyShape& shape) {
   w->set_f32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
 }
 
-/// A tensor of ones, left out where its name is `omitted`.
+/// A tensor of ones, left out if its name is `omitted`.
 inline void add_ones(GgufWriter* w, const std::string& name, std::vector<uint64_t> dims,
                      const std::string& omitted = "") {
   if (name == omitted) return;

@@ -15,7 +15,7 @@
 namespace hearth::models {
 namespace {
 
-// The file is gone when this returns: a tokenizer owns what it needs.
+// The file is closed when this returns: a tokenizer owns what it needs.
 Result<std::unique_ptr<Tokenizer>> load(const GgufWriter& writer) {
   const std::vector<std::byte> bytes = writer.bytes();
   const auto file = GgufFile::parse(bytes, "vocab");
@@ -74,7 +74,7 @@ TEST_CASE("text that the vocabulary lacks becomes bytes, valid UTF-8 or not") {
   CHECK(encode(*t, "\xC3\xA9", {.add_bos = false}) == Strings{kSpace, "\xC3\xA9"});
   CHECK(encode(*t, "\xE2\x82\xAC", {.add_bos = false}) ==
         Strings{kSpace, "<0xE2>", "<0x82>", "<0xAC>"});
-  // A broken character takes no neighbour with it.
+  // A broken character does not affect its neighbours.
   CHECK(encode(*t,
                "\xE2\x82"
                "ab\xFF",
@@ -164,13 +164,13 @@ TEST_CASE("encode and decode give back the text") {
           "<s>", "<tool>", "Z"};
       text += kParts[random() % std::size(kParts)];
     }
-    // A space is put after each user-defined token, so only texts without one come back whole.
+    // A space is put after each user-defined token, so only texts without one decode to themselves.
     if (text.find("<tool>") != std::string::npos) continue;
     CHECK(decode(*t, t->encode(text, {})) == text);
   }
 }
 
-// The rule as it is written: again and again, the best of all pairs, the leftmost of equals.
+// The definition: repeatedly the best of all pairs, the leftmost of equals.
 Strings merge_by_the_rule(const TestVocab& v, Strings pieces) {
   const auto score_of = [&v](const std::string& text) {
     std::optional<float> score;
@@ -231,7 +231,7 @@ TEST_CASE("random vocabularies and texts merge by the rule") {
 }
 
 TEST_CASE("a megabyte of one character takes no longer than a megabyte of text") {
-  // Quadratic merging would take hours here, not seconds: this test's time limit is its check.
+  // Quadratic merging would take hours here, not seconds: this test's time limit checks it.
   const auto t = small();
   const std::string spaces(1 << 20, ' ');
   const auto ids = t->encode(spaces, {.add_bos = false});

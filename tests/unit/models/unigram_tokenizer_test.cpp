@@ -172,7 +172,7 @@ TEST_CASE("a broken charsmap is refused, or changes nothing out of bounds") {
   refused(bytes, "text of 303 bytes");
   refused(std::vector<int32_t>(good.begin(), good.begin() + 4 + 4096), "texts after it");
 
-  // Links anywhere: nothing outside is read (the sanitizers' part), and every text still encodes.
+  // Links anywhere: nothing outside is read (the sanitizers check), and every text still encodes.
   std::mt19937 random(4);
   for (int round = 0; round < 200; ++round) {
     bytes = good;
@@ -188,7 +188,7 @@ TEST_CASE("a broken charsmap is refused, or changes nothing out of bounds") {
   }
 }
 
-// All ways to say `text`, by trying all of them.
+// All splits of `text`, by trying all of them.
 double best_score(const TestVocab& v, std::string_view text) {
   if (text.empty()) return 0;
   double best = -1e30;
@@ -231,7 +231,7 @@ TEST_CASE("no other split of a random text scores better") {
 }
 
 TEST_CASE("a megabyte of one character takes no longer than a megabyte of a text") {
-  // Quadratic work would take hours here, not seconds: this test's time limit is its check.
+  // Quadratic work would take hours here, not seconds: this test's time limit checks it.
   const auto t = load(bare(words()));
   for (const char* part : {"a", "b", " ", "\xFF", "\xC3\xA9", "ba"}) {
     std::string text;

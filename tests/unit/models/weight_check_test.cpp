@@ -1,4 +1,4 @@
-// Weights that are NaN or infinite, in every type and in files that arrive in pieces of any size.
+// Weights that are NaN or infinite, in every type and in files that are read in pieces of any size.
 
 #include "models/gguf/weight_check.h"
 

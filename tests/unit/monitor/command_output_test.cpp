@@ -1,4 +1,4 @@
-// What other programs print, and how they end.
+// The output of other programs, and how they end.
 
 #include "monitor/command_output.h"
 
@@ -19,7 +19,7 @@ TEST_CASE("output is kept whole; a failure shows the last line of standard error
   CHECK(shell("echo one; echo two").value() == "one\ntwo\n");
   CHECK(shell("head -c 300000 /dev/zero").value().size() == 300'000);
   CHECK(shell("true").value().empty());
-  // Much on both at once must not stop it.
+  // Much output on both at once must not block it.
   CHECK(shell("head -c 200000 /dev/zero >&2; echo end").value() == "end\n");
   const auto failed = shell("echo nothing; echo no such model >&2; exit 3");
   REQUIRE_FALSE(failed.ok());

@@ -1,4 +1,4 @@
-// What a plan says, and what is no plan.
+// The contents of a plan, and invalid plans.
 
 #include "monitor/plan_report.h"
 

@@ -1,4 +1,4 @@
-// The tree of prefixes from both tiers, and what a damaged list becomes.
+// The tree of prefixes from both tiers, and the tree made of a damaged list.
 
 #include "monitor/prefix_tree.h"
 
@@ -37,7 +37,7 @@ ipc::WatchedPrefix run(uint64_t number, uint64_t parent, int32_t end_block, int3
 }
 
 TEST_CASE("runs of the same tiers are one line; branches go below; tiers are matched by name") {
-  // 1 -> 2 -> 3 and 2 -> 4 on disk; 1 -> 2 in memory too, and 2 -> 5 only there.
+  // 1 -> 2 -> 3 and 2 -> 4 on disk; 1 -> 2 also in memory, and 2 -> 5 only there.
   std::vector<StoredPrefix> stored = {chunk(1, 99, 0, 64), chunk(2, 1, 64, 128),
                                       chunk(3, 2, 128, 192), chunk(4, 2, 128, 160)};
   stored.push_back(chunk(7, 98, 0, 64));

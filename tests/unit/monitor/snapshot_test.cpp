@@ -77,7 +77,7 @@ TEST_CASE("messages without a map do not change it; prefixes, memory and power a
   ipc::WatchUpdate next;
   next.sequence = 3;
   snapshot.apply(watch(1'200'000, next));
-  CHECK(view.prefixes.size() == 2);  // not told anew
+  CHECK(view.prefixes.size() == 2);  // not sent again
 }
 
 TEST_CASE("a GPU that reports values: its texts are printable, its power is a line") {
@@ -95,7 +95,7 @@ TEST_CASE("a GPU that reports values: its texts are printable, its power is a li
   CHECK(view.stats.snapshot.gpu->name.starts_with("GPU␊xxx"));
   CHECK(view.stats.snapshot.gpu->name.size() < 100);
   CHECK(view.gpu_power.last() == 412.5);
-  gpu.power_mw = -1;  // it does not say any more
+  gpu.power_mw = -1;  // it reports it no more
   snapshot.apply({2'000'000, "stats", "", ipc::encode_event(reply)});
   CHECK(view.gpu_power.last() == 412.5);
   CHECK(view.power.empty());
@@ -109,7 +109,7 @@ TEST_CASE("a series keeps ten minutes of means, at any rate of values") {
   CHECK(series.last() == 3);
   CHECK(series[series.size() - 1].time_us - series[0].time_us ==
         (static_cast<int64_t>(Series::kBuckets) - 1) * Series::kBucketUs);
-  series.add(0, 100);  // time goes back: it counts into the last bucket
+  series.add(0, 100);  // time runs backwards: it counts into the last bucket
   CHECK(series.last() > 3);
   series.add(1, std::numeric_limits<double>::quiet_NaN());
   CHECK(series.last() > 3);
@@ -155,7 +155,7 @@ TEST_CASE("blocks: a whole map, changes to it, a lost message") {
   snapshot.apply(watch(1'100'000, update));
   CHECK(pool->counts == std::array<int64_t, ipc::kNumWatchedBlocks>{6, 2, 0, 2, 0, 0});
   CHECK(pool->cells[5] == BlockCell{0, 0, ipc::WatchedBlock::kCached, 0});
-  update.sequence = 4;  // 3 was lost: what is known may be wrong
+  update.sequence = 4;  // 3 was lost: the map may be wrong
   snapshot.apply(watch(1'200'000, update));
   CHECK_FALSE(pool->known);
   CHECK(snapshot.model_views().at("tales").messages_lost == 1);
@@ -188,7 +188,7 @@ TEST_CASE("steps are kept in order and within bounds") {
   }
   const ModelView& view = snapshot.model_views().at("tales");
   CHECK(view.steps.size() == Snapshot::kMaxSteps);
-  CHECK(view.columns.size() == 301);  // 30 s of tenths: what the ring forgot is still there
+  CHECK(view.columns.size() == 301);  // 30 s of tenths: what left the ring is still there
   CHECK(view.columns[10].decode_rows == 200 * 4);
   ipc::WatchUpdate late;
   late.sequence = 31;
@@ -218,7 +218,7 @@ TEST_CASE("gaps between tokens: percentiles of the last half minute, to 3 %") {
   snapshot.apply(watch(1'000'001 + kGapWindowUs, update));
   CHECK(view.gaps.count() == 1);
   CHECK(view.gaps.ms(0.5) == doctest::Approx(7).epsilon(0.03));
-  // Counts that overflow no sum.
+  // Counts that do not overflow a sum.
   update.sequence = 4;
   update.gaps.assign(1000, {ipc::WatchLimits::kGapBuckets - 1, UINT32_MAX});
   snapshot.apply(watch(1'000'002 + kGapWindowUs, update));

@@ -1,4 +1,4 @@
-// The bytes of what dashboards are told, whole and damaged, and recordings of them.
+// The bytes that dashboards receive, whole and damaged, and recordings of them.
 
 #include "ipc/schema/watch.h"
 
@@ -131,7 +131,7 @@ TEST_CASE("values out of range are refused by name") {
   update = example();
   update.gaps[1].bucket = WatchLimits::kGapBuckets;
   CHECK(problem(update).find("gaps.bucket") != std::string::npos);
-  // A list that claims to be longer than the message can hold takes no memory.
+  // A list that claims more than the message can hold takes no memory.
   std::string claims = encode_watch({});
   claims[5] = static_cast<char>(0xFF);  // the number of steps
   CHECK_FALSE(decode_watch(claims + std::string(10, '\x7F')).ok());
