@@ -78,7 +78,7 @@ Result<RopeConfig> RopeConfig::load(const GgufFile& file, std::string_view archi
   if (type == "longrope") {  // its scaling is stored in tensors
     config.needs_divisors = true;
     if (config.factor == 1.0f) return config;
-    return out_of_range(key("scaling.factor"), config.factor, "1 beside type longrope");
+    return out_of_range(key("scaling.factor"), config.factor, "1 with type longrope");
   }
   if (type != "yarn") {
     return Error::unsupported(

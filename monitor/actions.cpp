@@ -124,7 +124,7 @@ Actions::~Actions() {
 Answer Actions::carry_out(const Shared& shared, const Command& command) {
   const bool plans = command.kind == Kind::kPlan;
   if (plans && shared.hearth.empty()) {
-    return {command, false, "the program hearth is neither beside this one nor on PATH"};
+    return {command, false, "the program hearth is neither next to this program nor on PATH"};
   }
   const Result<std::string> text =
       plans ? output_of(shared.hearth, {"plan", "--json", "--", command.target}, kMaxOutput,

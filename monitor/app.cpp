@@ -28,7 +28,7 @@ constexpr const char* kKeys[][2] = {
     {"t", "dark or light"},
     {"m", "the next model"},
     {"c", "blocks by state or by request"},
-    {"space", "batches: pause, and go on"},
+    {"space", "batches: pause and continue"},
     {"+ -", "batches: zoom; the wheel too"},
     {"left, right", "batches: back and forth; dragging too"},
     {"up, down", "requests: choose one"},
@@ -275,7 +275,7 @@ void App::frame() {
     put_text(view_, "lost",
              snapshot_.last_message_us() == 0
                  ? "Waiting for a daemon. It starts by itself with: hearth run MODEL"
-                 : "The daemon is gone. What is shown is as it was; it goes on when it comes back.",
+                 : "The daemon is lost. The last state is shown; updates continue when it returns.",
              view_.theme.bad);
   }
   if (view_.notice_us != 0 && snapshot_.now_us() - view_.notice_us < kNoticeUs) {

@@ -144,7 +144,7 @@ int run(int argc, char** argv) {
   cli.add_option("--panel", options.panel,
                  "now, batches, blocks, requests, models, cache, speculation, roofline, log; for "
                  "pictures also all: a file each");
-  cli.add_option("--texts", options.texts, "with --screenshot: what the picture says, line by line")
+  cli.add_option("--texts", options.texts, "with --screenshot: the picture's texts, line by line")
       ->type_name("FILE");
   cli.add_option("--size", options.size, "of the picture, in pixels")->type_name("WxH");
   cli.add_option("--after", options.after_s, "seconds of messages before the picture")
@@ -176,7 +176,7 @@ int run(int argc, char** argv) {
       settings.panel = static_cast<Panel>(i);
       known = true;
     }
-    if (!known) return fail(fmt::format("--panel: there is no panel {}", options.panel));
+    if (!known) return fail(fmt::format("--panel: no panel {}", options.panel));
   }
   if (!options.ceilings.empty()) {
     char rest = 0;

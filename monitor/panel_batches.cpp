@@ -16,7 +16,7 @@ int64_t prefill_of(const ipc::WatchedStep& step) {
 }
 
 std::string name_of(const Snapshot& snapshot, uint64_t number) {
-  if (number == 0) return "somebody else";
+  if (number == 0) return "another user";
   const ipc::WatchedRequest* row = snapshot.find(number);
   return row != nullptr ? row->id : fmt::format("request {}", number);
 }

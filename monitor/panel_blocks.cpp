@@ -105,7 +105,7 @@ void draw_map(const Snapshot& snapshot, View& view, const ModelView& model, cons
                             int64_t{cell.position} * model.block_size,
                             (int64_t{cell.position} + 1) * model.block_size - 1);
       } else if (cell.refs > 0) {
-        text += fmt::format("\nheld by {} of somebody else", cell.refs);
+        text += fmt::format("\nheld by {} of another user", cell.refs);
       }
       ImGui::SetTooltip("%s", text.c_str());
     }
@@ -149,7 +149,7 @@ void draw_blocks(const Snapshot& snapshot, View& view) {
   choose_model(view, snapshot);
   const ModelView* model = view.shown_model(snapshot);
   if (model == nullptr || model->pools.empty()) {
-    return nothing_yet(view, "no model in memory that tells about its blocks");
+    return nothing_yet(view, "no model in memory that reports its blocks");
   }
   view.pool = std::clamp(view.pool, 0, static_cast<int>(model->pools.size()) - 1);
   const Pool& pool = model->pools[static_cast<size_t>(view.pool)];

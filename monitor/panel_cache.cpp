@@ -100,7 +100,7 @@ void tree(const Snapshot& snapshot, View& view, const ModelView& model) {
   if (lines.empty()) {
     return put_text(view, "cache/tree/none",
                     model.prefixes_us == 0 && view.stored_us == 0
-                        ? "administrators are told the tree of prefixes"
+                        ? "only administrators see the tree of prefixes"
                         : "no prefix is kept",
                     view.theme.muted);
   }

@@ -105,7 +105,7 @@ void actions(const Snapshot& snapshot, View& view) {
 void plan(View& view) {
   if (!view.plan) {
     return put_small(view, "models/plan/none",
-                     "Plan tells what serving a model takes and brings, before it is loaded.",
+                     "Plan estimates memory and speed of a model before it is loaded.",
                      view.theme.muted);
   }
   put_text(view, "models/plan/model", view.plan->model,
@@ -134,7 +134,7 @@ void plan(View& view) {
 void draw_models(const Snapshot& snapshot, View& view) {
   const float lower = 270 * view.scale;
   if (!begin_card(view, "Models", {0, ImGui::GetContentRegionAvail().y - lower},
-                  "in the model folders; loaded when somebody asks")) {
+                  "in the model folders; loaded on request")) {
     end_card();
     return;
   }

@@ -187,9 +187,9 @@ void cache_and_guesses(const Snapshot& snapshot, View& view) {
   ImGui::SameLine(0, 5 * view.scale);
   put_text(view, "now/acceptance",
            t.drafted > 0
-               ? fmt::format("guesses right {} of {}", percent_text(ratio(t.accepted, t.drafted)),
+               ? fmt::format("accepted {} of {}", percent_text(ratio(t.accepted, t.drafted)),
                              with_unit(t.drafted, "tokens"))
-               : "no token was guessed yet",
+               : "no token was drafted yet",
            view.theme.muted);
   ImGui::PopFont();
 }
@@ -216,7 +216,7 @@ void waiting_list(const Snapshot& snapshot, View& view) {
                     ms_text(static_cast<double>(row.age_ms))),
         view.theme.muted);
   }
-  if (shown == 0) put_small(view, "now/waits/none", "nobody waits", view.theme.good);
+  if (shown == 0) put_small(view, "now/waits/none", "none waiting", view.theme.good);
   if (shown > 6) {
     put_small(view, "now/waits/more", fmt::format("and {} more", shown - 6), view.theme.muted);
   }
@@ -228,7 +228,7 @@ void lines_over_time(const Snapshot& snapshot, View& view, const ModelView* mode
   const Theme& theme = view.theme;
   if (begin_card(view, "Throughput", {width, upper}, "last 2 minutes")) {
     if (model == nullptr) {
-      nothing_yet(view, "no model in memory: it is loaded when somebody asks for it");
+      nothing_yet(view, "no model in memory: it is loaded on request");
     } else {
       const Line lines[] = {{"decode", &model->decode_rate, theme.decode, true},
                             {"prefill", &model->prefill_rate, theme.prefill}};
@@ -274,7 +274,7 @@ void draw_now(const Snapshot& snapshot, View& view) {
   ImGui::BeginGroup();
   if (begin_card(view, "Memory", {0, upper})) memory(snapshot, view, model);
   end_card();
-  if (begin_card(view, "Prompts and guesses", {0, 128 * view.scale}, "since loading")) {
+  if (begin_card(view, "Prompts and drafts", {0, 128 * view.scale}, "since loading")) {
     cache_and_guesses(snapshot, view);
   }
   end_card();

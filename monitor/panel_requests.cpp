@@ -235,8 +235,9 @@ void keys(const Snapshot& snapshot, View& view) {
 void draw_requests(const Snapshot& snapshot, View& view) {
   keys(snapshot, view);
   const float lower = 142 * view.scale;
-  if (begin_card(view, "Requests", {0, ImGui::GetContentRegionAvail().y - lower},
-                 "yours, or everybody's for an administrator; prompt, cached, output in tokens")) {
+  if (begin_card(
+          view, "Requests", {0, ImGui::GetContentRegionAvail().y - lower},
+          "yours, or those of all users for an administrator; prompt, cached, output in tokens")) {
     ImGui::SameLine(0, 20 * view.scale);
     if (small_button(view, "requests/ended",
                      view.with_ended ? "with ended ones" : "live ones only")) {

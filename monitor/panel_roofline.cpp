@@ -68,7 +68,7 @@ void draw_roofline(const Snapshot& snapshot, View& view) {
   put_text(view, "roofline/ceilings",
            ceilings ? fmt::format("ceilings: read {:.1f} GB/s, {:.0f} Gop/s",
                                   view.ceilings.read_gb_per_s, view.ceilings.gop_per_s)
-                    : "ceilings not known: measure them, or tell them with --ceilings READ,OPS",
+                    : "ceilings not known: measure them, or give them with --ceilings READ,OPS",
            ceilings ? theme.muted : theme.warn);
   if (view.ask) {
     ImGui::SameLine(0, 14 * scale);
@@ -80,7 +80,7 @@ void draw_roofline(const Snapshot& snapshot, View& view) {
     }
     if (ImGui::IsItemHovered()) {
       ImGui::SetTooltip(
-          "takes the machine for some seconds; beside other work it finds too little");
+          "uses the whole machine for some seconds; other work makes the result too low");
     }
   }
   legend(view, theme.decode, "decode steps");

@@ -18,7 +18,7 @@ void by_position(View& view, const ipc::SpeculationStats& stats) {
     if (stats.drafted_at[i] > 0) places = i + 1;
     most = std::max(most, static_cast<double>(stats.drafted_at[i]));
   }
-  if (places == 0) return nothing_yet(view, "no token was guessed yet");
+  if (places == 0) return nothing_yet(view, "no token was drafted yet");
   const ImVec2 at = ImGui::GetCursorScreenPos();
   const ImVec2 room = ImGui::GetContentRegionAvail();
   const float label = 30 * scale;
@@ -94,7 +94,7 @@ void draw_speculation(const Snapshot& snapshot, View& view) {
          {.window_s = 600, .max = 1, .as_percent = true}, ImGui::GetContentRegionAvail());
   }
   end_card();
-  if (begin_card(view, "Width", {0, 0}, "guesses per verification, last 10 minutes")) {
+  if (begin_card(view, "Width", {0, 0}, "drafted tokens per verification, last 10 minutes")) {
     const Line lines[] = {{"width", &model->width, theme.draft, true}};
     plot(view, "speculation/widths", lines, snapshot.now_us(), {.unit = "tokens", .window_s = 600},
          ImGui::GetContentRegionAvail());

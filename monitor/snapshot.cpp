@@ -447,7 +447,7 @@ std::string step_in_words(const ipc::WatchedStep& step) {
     std::string decode =
         fmt::format("decode {} sequence{}", step.decode_rows, step.decode_rows == 1 ? "" : "s");
     if (step.draft_rows > 0) {
-      decode += fmt::format(", {} tokens guessed, {} right", step.draft_rows, step.accepted);
+      decode += fmt::format(", {} tokens drafted, {} accepted", step.draft_rows, step.accepted);
     }
     add(decode);
   }

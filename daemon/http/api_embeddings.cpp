@@ -82,7 +82,7 @@ Result<EmbeddingsCall> parse_embeddings(std::string_view body) {
       call.base64 = value == "base64";
     } else if (key == "dimensions") {
       return bad(ErrorCode::kUnsupported, key,
-                 "is not supported: no model file says that its vectors may be cut");
+                 "is not supported: no model file declares that its vectors may be cut");
     } else if (key == "user") {  // identifies an end user; does not change the answer
       if (!value.is_string()) return bad(ErrorCode::kInvalidArgument, key, "want a string");
     } else {

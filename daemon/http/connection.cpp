@@ -200,7 +200,7 @@ void Connection::handle(HttpRequest request) {
       std::string body = model_body(host_.backend().models(), route_.model);
       if (!body.empty()) return respond({.body = std::move(body)});
       return respond_error(route_.api,
-                           Error{ErrorCode::kNotFound, "there is no model of this name", "model"});
+                           Error{ErrorCode::kNotFound, "no model has this name", "model"});
     }
     case Action::kHealth: {
       const ipc::HealthReply health = host_.backend().health();

@@ -124,12 +124,12 @@ Result<Keys> Keys::load(const std::filesystem::path& file) {
   struct stat info {};
   Error error;
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    error = refused(ErrorCode::kInvalidArgument, "is no file");
+    error = refused(ErrorCode::kInvalidArgument, "is not a file");
   } else if (info.st_uid != ::geteuid() && info.st_uid != 0) {
-    error = refused(ErrorCode::kForbidden, "belongs to somebody else");
+    error = refused(ErrorCode::kForbidden, "belongs to another user");
   } else if ((info.st_mode & 077) != 0) {
     error = refused(ErrorCode::kForbidden,
-                    fmt::format("has mode {:03o}, want 600: nobody else may read or write it",
+                    fmt::format("has mode {:03o}, want 600: no other user may read or write it",
                                 static_cast<unsigned>(info.st_mode) & 0777u));
   } else if (static_cast<size_t>(info.st_size) > kMaxKeyFileBytes) {
     error = refused(ErrorCode::kTooLarge, "has more than 1 MiB");

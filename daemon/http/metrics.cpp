@@ -138,7 +138,7 @@ std::string metrics_text(const ipc::StatsReply& stats) {
              [](const Worker& w) { return sum(w.snapshot.kv_blocks_used); });
   of_workers("kv_blocks_cached", "gauge", "KV blocks that the prefix index alone holds.",
              [](const Worker& w) { return sum(w.snapshot.kv_blocks_cached); });
-  of_workers("prefix_ram_bytes", "gauge", "Host memory that prefixes take behind a GPU's.",
+  of_workers("prefix_ram_bytes", "gauge", "Host memory that prefixes of models on a GPU take.",
              [](const Worker& w) { return w.snapshot.store.ram_bytes; });
   of_workers("prefix_ram_budget_bytes", "gauge", "That they may take.",
              [](const Worker& w) { return w.snapshot.store.ram_budget_bytes; });

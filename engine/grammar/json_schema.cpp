@@ -169,13 +169,13 @@ Result<std::vector<Value>> SchemaReader::allowed_values(
     const std::string_view word = key.text();
     const bool with = word == "type" || word == "enum" || word == "const" || word == "nullable" ||
                       among(kAnnotations, word);
-    if (!with) return unsupported(fmt::format("'{}' beside enum or const", word));
+    if (!with) return unsupported(fmt::format("'{}' together with enum or const", word));
   }
   std::vector<Value> values;
   const Value* const one = d.find("const");
   if (const Value* list = d.find("enum")) {
     if (list->kind() != Kind::kList) return wrong("enum: want a list");
-    if (one != nullptr) return unsupported("enum beside const");
+    if (one != nullptr) return unsupported("enum together with const");
     values = list->list().items;
   } else {
     values = {*one};

@@ -38,7 +38,7 @@ class PatternReader {
     HEARTH_ASSIGN_OR_RETURN(PiecePtr body, alternatives(0));
     if (!rest_.empty() && rest_ != "$") return fail(fmt::format("'{}'", rest_.substr(0, 1)));
     const bool to_end = rest_ == "$";
-    if ((from_start || to_end) && has_bar_) return fail("^ or $ beside | outside of a group");
+    if ((from_start || to_end) && has_bar_) return fail("^ or $ next to | outside of a group");
     const PiecePtr any = repeat_piece(encode_(complement({})), 0, -1);
     std::vector<PiecePtr> parts;
     if (!from_start) parts.push_back(any);

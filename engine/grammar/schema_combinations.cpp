@@ -14,7 +14,7 @@ namespace hearth::engine {
 Result<PiecePtr> SchemaReader::reference(const Dict& d, int depth) {
   for (const auto& [key, value] : d.entries()) {
     if (key.text() == "$ref" || among(kAnnotations, key.text())) continue;
-    return unsupported(fmt::format("'{}' beside $ref", key.text()));
+    return unsupported(fmt::format("'{}' together with $ref", key.text()));
   }
   const Value* const ref = d.find("$ref");
   if (!ref->is_string()) return wrong("$ref: want a text");
@@ -63,7 +63,7 @@ Result<Value> SchemaReader::target_of(const Value& s) {
     }
     HEARTH_ASSIGN_OR_RETURN(at, resolve(ref->text()));
   }
-  if (!at.is_dict()) return unsupported("a schema that is no object inside allOf or anyOf");
+  if (!at.is_dict()) return unsupported("a schema that is not an object inside allOf or anyOf");
   return at;
 }
 
@@ -98,7 +98,7 @@ Result<void> SchemaReader::merge(Dict& to, const Dict& from, std::string_view wh
       HEARTH_ASSIGN_OR_RETURN(const Value merged, run_.list(std::move(both)));
       to.set(word, merged);
     } else {
-      return unsupported(fmt::format("{}: '{}' said twice", where, word.substr(0, 60)));
+      return unsupported(fmt::format("{}: '{}' given twice", where, word.substr(0, 60)));
     }
   }
   return {};
@@ -151,7 +151,7 @@ Result<PiecePtr> SchemaReader::any_of(const Dict& d, const Value& parts, std::st
       HEARTH_TRY(check_words(target.dict()));
       if (base.dict().find("properties") != nullptr &&
           target.dict().find("additionalProperties") != nullptr) {
-        return unsupported("additionalProperties inside anyOf beside properties");
+        return unsupported("additionalProperties inside anyOf together with properties");
       }
       HEARTH_TRY(merge(branch.dict(), target.dict(), word));
     }

@@ -116,7 +116,7 @@ Result<PiecePtr> SchemaReader::object(const Dict& d, int depth) {
   for (const std::string& name : required) {
     if (among(names, name)) continue;
     if (closed && more != nullptr) {
-      return wrong(fmt::format("required '{}' is no property, and no others are allowed",
+      return wrong(fmt::format("required '{}' is not a property, and no others are allowed",
                                name.substr(0, 60)));
     }
     PiecePtr value = other_value;

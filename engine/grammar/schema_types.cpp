@@ -58,7 +58,7 @@ Result<PiecePtr> SchemaReader::string(const Dict& d) {
   const bool bounded = min > 0 || max >= 0;
   if (pattern == nullptr && format == nullptr) return json_.string_of(min, max);
   if (bounded || (pattern != nullptr && format != nullptr)) {
-    return unsupported("pattern or format beside one another or beside a length");
+    return unsupported("pattern or format together with each other or with a length");
   }
   const Value& given = pattern != nullptr ? *pattern : *format;
   if (!given.is_string()) return wrong("pattern and format are texts");

@@ -166,7 +166,7 @@ Result<void> Engine::Impl::constrain(Sequence& seq, int32_t index, SampleArgs& a
     return Error{constraint.full() ? ErrorCode::kTooLarge : ErrorCode::kUnsupported,
                  constraint.full()
                      ? "json_schema or grammar: its texts have more states than are kept"
-                     : "json_schema or grammar: no token of the model goes on from the text so far",
+                     : "json_schema or grammar: no token of the model can continue the text so far",
                  "json_schema"};
   }
   args.mask = mask.bits;

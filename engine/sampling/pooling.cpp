@@ -30,7 +30,7 @@ Result<std::vector<float>> PooledRows::take(Pooling pooling, int32_t size, bool 
     squares += value * value;
   }
   if (!std::isfinite(squares)) {
-    return Error::internal("the model computed a row with values that are no numbers");
+    return Error::internal("the model computed a row with values that are not finite");
   }
   // A vector of zeros has no direction and stays unchanged.
   const double scale = normalize && squares > 0 ? 1 / std::sqrt(squares) : 1;

@@ -96,7 +96,7 @@ void BlockTraffic::write(int32_t group, int32_t block, std::byte* to,
 uint64_t BlockTraffic::mark() {
   if (std::exchange(unmarked_, false)) {
     const uint64_t made = ops_.side_copies->mark(ops_.state.get());
-    HEARTH_CHECK(made > last_mark_, "mark {} behind {}", made, last_mark_);
+    HEARTH_CHECK(made > last_mark_, "mark {} after {}", made, last_mark_);
     last_mark_ = made;
   }
   return last_mark_;

@@ -103,7 +103,7 @@ Result<ipc::Client> start_daemon(bool allow_root) {
     return Error::unavailable("the service does not answer; start it with: systemctl start hearth");
   }
   const fs::path program = find_program("hearthd");
-  if (program.empty()) return Error::unavailable("hearthd is neither beside hearth nor on PATH");
+  if (program.empty()) return Error::unavailable("hearthd is neither next to hearth nor on PATH");
   HEARTH_TRY(ipc::ensure_private_dir(paths.runtime));
   HEARTH_TRY(ipc::ensure_private_dir(paths.state));
   const fs::path log = paths.state / "hearthd.log";

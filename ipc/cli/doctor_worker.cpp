@@ -45,7 +45,7 @@ Result<std::string> read_until_closed(int fd) {
     if (n == 0) return out;
     if (n < 0 && errno != EINTR) return Error::io(std::strerror(errno));
     if (n > 0) out.append(chunk, n);
-    if (out.size() > kMaxOutputBytes) return Error::io("said more than 1 MiB");
+    if (out.size() > kMaxOutputBytes) return Error::io("wrote more than 1 MiB");
   }
 }
 

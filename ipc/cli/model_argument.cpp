@@ -16,8 +16,7 @@ Result<std::string> model_argument(const std::string& word) {
   if (!ipc::is_written_as_file(word)) return word;
   if (fs::is_regular_file(word, error)) return fs::absolute(word).lexically_normal().string();
   if (word.find('/') == std::string::npos) return word;
-  return Error::not_found(fmt::format("{}: no such file", ipc::to_valid_utf8(word)),
-                          "model");
+  return Error::not_found(fmt::format("{}: no such file", ipc::to_valid_utf8(word)), "model");
 }
 
 }  // namespace hearth::cli

@@ -54,7 +54,8 @@ int exec_pull(const std::vector<std::string>& arguments) {
   const fs::path program = find_program("hearth-pull");
   if (program.empty()) {
     complain(
-        "hearth-pull, which fetches models, is neither beside hearth nor on PATH; in a build tree: "
+        "hearth-pull, which fetches models, is neither next to hearth nor on PATH; in a build "
+        "tree: "
         "cmake --build build/cpu --target hearth-pull");
     return kFailed;
   }
@@ -88,7 +89,7 @@ int exec_worker(const std::vector<std::string>& arguments) {
   const std::string name = "hearth-worker-" + device_kind(arguments);
   const fs::path program = find_program(name);
   if (program.empty()) {
-    complain(name + ", which computes, is neither beside hearth nor on PATH");
+    complain(name + ", which computes, is neither next to hearth nor on PATH");
     return kFailed;
   }
   complain(exec_program(program, arguments).message);

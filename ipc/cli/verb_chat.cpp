@@ -36,7 +36,7 @@ Result<SavedChat> begin(const std::filesystem::path& folder, const ChatOptions& 
     std::string name = options.name;
     if (name.empty()) {
       const std::vector<std::string> names = chat_names(folder);
-      if (names.empty()) return Error::not_found("there is no conversation yet");
+      if (names.empty()) return Error::not_found("no conversation exists yet");
       name = names.front();
     }
     HEARTH_ASSIGN_OR_RETURN(chat, load_chat(folder, name));

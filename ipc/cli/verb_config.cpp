@@ -9,7 +9,7 @@ namespace hearth::cli {
 int config() {
   const std::filesystem::path program = find_program("hearthd");
   if (program.empty()) {
-    complain("hearthd, which knows the settings, is neither beside hearth nor on PATH");
+    complain("hearthd, which knows the settings, is neither next to hearth nor on PATH");
     return kFailed;
   }
   complain(exec_program(program, {"--print-config"}).message);

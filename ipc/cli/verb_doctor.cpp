@@ -61,7 +61,7 @@ void look_at_workers(Findings& out) {
   const fs::path cpu = find_program("hearth-worker-cpu");
   if (cpu.empty()) {
     out.fail("worker",
-             "hearth-worker-cpu is neither beside hearth nor on PATH: nothing can compute");
+             "hearth-worker-cpu is neither next to hearth nor on PATH: nothing can compute");
   }
   const fs::path cuda = find_program("hearth-worker-cuda");
   if (cuda.empty()) {
@@ -104,7 +104,7 @@ void look_at_installation(Findings& out) {
     const bool needed = part.name != std::string_view("hearth-pull");
     if (program.empty()) {
       out.add(needed ? Level::kFail : Level::kWarn, "installation",
-              fmt::format("no {} beside hearth, in ../libexec/hearth or on PATH: {}", part.name,
+              fmt::format("no {} next to hearth, in ../libexec/hearth or on PATH: {}", part.name,
                           part.without));
       continue;
     }
@@ -143,7 +143,7 @@ void look_at_service(Findings& out) {
     const group* members = ::getgrnam("hearth");
     const bool there = ::getpwnam("hearth") != nullptr && members != nullptr;
     if (!there) {
-      return out.fail("service", fmt::format("{}, but there is no user or group hearth "
+      return out.fail("service", fmt::format("{}, but user or group hearth does not exist "
                                              "(systemd-sysusers hearth.conf makes them)",
                                              unit));
     }
@@ -259,7 +259,7 @@ void look_at_daemon(Findings& out) {
     out.add(startable ? Level::kOk : Level::kFail, "daemon",
             fmt::format("{}; {}", client.error().message,
                         startable ? "hearth run starts one"
-                                  : "and hearthd is neither beside hearth nor on PATH"));
+                                  : "and hearthd is neither next to hearth nor on PATH"));
     return;
   }
   const ipc::PongReply& pong = client->daemon();

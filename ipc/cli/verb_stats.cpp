@@ -23,7 +23,7 @@ double percent(uint64_t part, uint64_t whole) {
 }  // namespace
 
 std::string ram_text(const ipc::StoreSnapshot& store) {
-  return fmt::format("{} of {} behind the GPU's, {} of it pinned: {} chunks, {} loaded, {} evicted",
+  return fmt::format("{} of {} for the GPU, {} of it pinned: {} chunks, {} loaded, {} evicted",
                      human_bytes(store.ram_bytes), human_bytes(store.ram_budget_bytes),
                      human_bytes(store.ram_pinned_bytes), store.ram_chunks, store.ram_loaded,
                      store.ram_evicted);
@@ -53,7 +53,7 @@ std::string worker_lines(const ipc::WorkerStats& worker) {
   const ipc::SpeculationStats& guesses = s.speculation;
   if (guesses.drafted_tokens > 0) {
     out += fmt::format(
-        "  guesses     {} drafted, {} accepted ({:.1f} %), {:.2f} per verification, saved {:.1f} "
+        "  speculation {} drafted, {} accepted ({:.1f} %), {:.2f} per verification, saved {:.1f} "
         "s\n",
         guesses.drafted_tokens, guesses.accepted_tokens,
         percent(guesses.accepted_tokens, guesses.drafted_tokens), guesses.mean_accepted,

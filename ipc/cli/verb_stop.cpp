@@ -47,7 +47,7 @@ int stop() {
     return kFailed;
   }
   if (listener->pid != client->daemon().pid) {
-    complain(fmt::format("pid {} listens, but the daemon says it is pid {}: not stopping either",
+    complain(fmt::format("pid {} listens, but the daemon reports pid {}: not stopping either",
                          listener->pid, client->daemon().pid));
     return kFailed;
   }

@@ -119,7 +119,7 @@ Result<fs::path> find_model_file(const std::string& file_or_name) {
   if (fs::is_regular_file(file_or_name, ignored)) return fs::path(file_or_name);
   const std::string shown = to_valid_utf8(file_or_name);
   if (file_or_name.empty() || file_or_name.find('/') != std::string::npos) {
-    return Error::not_found(fmt::format("{}: there is no such file", shown), "model");
+    return Error::not_found(fmt::format("{}: no such file", shown), "model");
   }
   HEARTH_ASSIGN_OR_RETURN(const Paths paths, resolve_paths(Environment::of_process()));
   const FoundModels found = list_model_files(paths.model_dirs);

@@ -129,8 +129,8 @@ Result<std::map<std::string, uint32_t>> read_client_keys(const fs::path& file) {
     words >> user >> more;
     if (!is_curve_key(key)) return wrong("want a public key of 40 characters");
     const std::optional<uint32_t> uid = user.empty() ? std::nullopt : user_id(user);
-    if (!uid) return wrong("want a user's name or number behind the key");
-    if (!more.empty() && more.front() != '#') return wrong("want nothing behind the user");
+    if (!uid) return wrong("want a user's name or number after the key");
+    if (!more.empty() && more.front() != '#') return wrong("want nothing after the user");
     if (!keys.emplace(key, *uid).second) return wrong("the same key twice");
   }
   if (in.bad()) return io_error(file, "read");

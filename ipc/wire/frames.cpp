@@ -96,7 +96,7 @@ void append_answer(std::string& answers, uint64_t number, const Answer& answer) 
 
 Result<NumberedAnswer> take_answer(std::string_view* answers) {
   if (answers->size() < kAnswerHeaderBytes) {
-    return protocol_error(fmt::format("answers: met {} bytes behind the last", answers->size()));
+    return protocol_error(fmt::format("answers: met {} bytes after the last", answers->size()));
   }
   const char* header = answers->data();
   NumberedAnswer out;
@@ -171,7 +171,7 @@ Result<std::vector<DeltaPart>> decode_parts(const DeltaPayload& payload) {
   std::vector<DeltaPart> parts;
   while (!rest.empty()) {
     if (rest.size() < kPartHeaderBytes || parts.size() == payload.header.num_parts) {
-      return protocol_error("delta parts: met bytes behind the last of them");
+      return protocol_error("delta parts: met bytes after the last of them");
     }
     const uint32_t channel = load_u32(rest.data()), bytes = load_u32(rest.data() + 4);
     rest.remove_prefix(kPartHeaderBytes);

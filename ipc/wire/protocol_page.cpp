@@ -80,7 +80,9 @@ constexpr VerbMeaning kVerbMeanings[] = {
      "Ends a live request of the same user; that request's `done` has the reason `cancelled`."},
     {Verb::kPing, "Is anybody there. Another `instance` is another daemon: its requests are gone."},
     {Verb::kModels, "The models that can be named, and the folders searched."},
-    {Verb::kPs, "The caller's live requests (an admin sees everybody's) and the resident models."},
+    {Verb::kPs,
+     "The caller's live requests (an administrator sees those of all users) and the resident "
+     "models."},
     {Verb::kStats, "Counters since the start, and each worker's last state."},
     {Verb::kHealth, "Whether the daemon can serve, and what is wrong if it cannot."},
     {Verb::kLoad, "Brings a model into memory; for administrators, as the next two."},
@@ -160,8 +162,9 @@ std::string_view meaning(ErrorCode code) {
     case ErrorCode::kUnknownField: return "A field that the verb does not have.";
     case ErrorCode::kProtocol: return "Frames or JSON that are not of this protocol.";
     case ErrorCode::kNotFound: return "No such model or request.";
-    case ErrorCode::kForbidden: return "It belongs to somebody else.";
-    case ErrorCode::kContextOverflow: return "Prompt and output do not fit; both numbers are said.";
+    case ErrorCode::kForbidden: return "It belongs to another user.";
+    case ErrorCode::kContextOverflow:
+      return "Prompt and output do not fit; the message gives both sizes.";
     case ErrorCode::kTooLarge: return "Over a bound on bytes or counts.";
     case ErrorCode::kBusy: return "A queue is full; try again after `retry_ms`.";
     case ErrorCode::kUnavailable: return "The daemon is stopping, or no worker could be started.";
@@ -170,9 +173,10 @@ std::string_view meaning(ErrorCode code) {
     case ErrorCode::kPoison: return "Two workers died with this request; it is not tried again.";
     case ErrorCode::kCorrupt: return "The model's file contradicts itself.";
     case ErrorCode::kUnsupported: return "Well formed, but not something this build does.";
-    case ErrorCode::kOutOfMemory: return "Does not fit into memory; the numbers are said.";
+    case ErrorCode::kOutOfMemory: return "Does not fit into memory; the message gives the sizes.";
     case ErrorCode::kIo: return "The operating system refused.";
-    case ErrorCode::kLost: return "The daemon or the worker went away (said by client libraries).";
+    case ErrorCode::kLost:
+      return "The daemon or the worker was lost (reported by client libraries).";
     case ErrorCode::kInternal: return "A bug of hearth's.";
   }
   return "";

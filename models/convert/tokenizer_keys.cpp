@@ -162,7 +162,7 @@ class TokenizerReader {
       const std::string text = merge.is_string() ? merge.get<std::string>() : std::string();
       const size_t space = text.find(' ', 1);
       if (space == text.npos || space + 1 >= text.size()) {
-        return corrupt_tokenizer(fmt::format("merge {} is no pair", out.size()));
+        return corrupt_tokenizer(fmt::format("merge {} is not a pair", out.size()));
       }
       out.emplace_back(text.substr(0, space), text.substr(space + 1));
     }
@@ -178,7 +178,8 @@ class TokenizerReader {
       if (type == "Prepend") {
         prefix = true;
       } else if (type != "Replace") {
-        return unsupported(fmt::format("normalizer {} beside sentence pieces", printable(type)));
+        return unsupported(
+            fmt::format("normalizer {} together with sentence pieces", printable(type)));
       }
     }
     for (const Json* part : flat(find(json_, "pre_tokenizer"), "pretokenizers")) {
@@ -187,7 +188,8 @@ class TokenizerReader {
         HEARTH_ASSIGN_OR_RETURN(const auto scheme, text_at(*part, "prepend_scheme"));
         prefix = scheme ? *scheme != "never" : is_true(*part, "add_prefix_space", true);
       } else if (type != "Split") {  // splits at spaces, which were already replaced
-        return unsupported(fmt::format("pre_tokenizer {} beside sentence pieces", printable(type)));
+        return unsupported(
+            fmt::format("pre_tokenizer {} together with sentence pieces", printable(type)));
       }
     }
     HEARTH_ASSIGN_OR_RETURN(const auto merges, merges_of(model));
@@ -232,7 +234,7 @@ class TokenizerReader {
       const std::string type = type_of(*part);
       if (type == "ByteLevel") {
         if (is_true(*part, "add_prefix_space", false)) {
-          return unsupported("pre_tokenizer ByteLevel with a space in front");
+          return unsupported("pre_tokenizer ByteLevel with a leading space");
         }
         bytes = true;
         words = is_true(*part, "use_regex", true);

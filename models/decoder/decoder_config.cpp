@@ -43,7 +43,7 @@ Result<DecoderConfig> DecoderConfig::load_common(Metadata& m) {
                           m.number_or("attention.value_length", kMaxWidth, c.head_dim));
   if (value_dim != c.head_dim) {
     return m.unsupported("attention.value_length",
-                         fmt::format("{} beside keys of {}", value_dim, c.head_dim));
+                         fmt::format("{} with keys of {}", value_dim, c.head_dim));
   }
   HEARTH_ASSIGN_OR_RETURN(c.rms_eps, m.factor("attention.layer_norm_rms_epsilon", 1));
   HEARTH_ASSIGN_OR_RETURN(const RopeConfig rope,

@@ -16,7 +16,7 @@ Result<EncoderConfig> EncoderConfig::load_common(Metadata& m) {
                           m.number_or("attention.head_count_kv", kMaxWidth, c.num_heads));
   if (kv_heads != c.num_heads) {
     return m.unsupported("attention.head_count_kv",
-                         fmt::format("{} beside {} heads", kv_heads, c.num_heads));
+                         fmt::format("{} with {} heads", kv_heads, c.num_heads));
   }
   if (c.width % c.num_heads != 0) {
     return m.corrupt("attention.head_count",

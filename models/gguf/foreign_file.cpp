@@ -41,7 +41,7 @@ std::string describe_foreign_file(std::span<const std::byte> content) {
   if (all.size() > 9 && all[8] == '{' && all.substr(4, 4) == std::string_view("\0\0\0\0", 4)) {
     return "this is a safetensors file: hearth convert FOLDER OUT.gguf makes a model file of it "
            "and "
-           "of the config.json and tokenizer.json beside it";
+           "of the config.json and tokenizer.json next to it";
   }
   if (text.starts_with('<') || text.starts_with('{')) {
     return "this is text, perhaps what a server answered instead of the file: fetch it again";

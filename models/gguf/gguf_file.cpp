@@ -45,7 +45,7 @@ constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
 
 /// The usual reason why a file ends too early.
 constexpr std::string_view kUnfinished =
-    ": a download that was not finished? Fetch it again (hearth pull goes on where it stopped)";
+    ": an unfinished download? Download it again (hearth pull continues where it stopped)";
 
 template <typename... Args>
 Error corrupt_gguf(fmt::format_string<Args...> format, Args&&... args) {

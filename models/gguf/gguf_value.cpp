@@ -60,7 +60,7 @@ GgufInteger load_integer(GgufType type, const std::byte* from) {
     case GgufType::kI64: return integer_of(load_unaligned<int64_t>(from));
     default: break;
   }
-  HEARTH_CHECK(false, "{} is no integer", name(type));
+  HEARTH_CHECK(false, "{} is not an integer", name(type));
   return {};
 }
 

@@ -67,7 +67,7 @@ Result<SafeTensor> read_tensor(const std::string& name, const json& entry,
   uint64_t bytes = *each;
   for (const json& dim : *shape) {
     const auto size = whole(dim);
-    if (!size) return bad("a dimension that is no whole number");
+    if (!size) return bad("a dimension that is not a whole number");
     out.shape.push_back(*size);
     if (*size != 0 && bytes > data.size() / *size) return bad("a shape beyond the file's end");
     bytes *= *size;
@@ -142,7 +142,7 @@ Result<SafetensorsFile> SafetensorsFile::parse(std::span<const std::byte> conten
   const json header =
       parse_header({reinterpret_cast<const char*>(rest.data()), static_cast<size_t>(length)});
   if (!header.is_object())
-    return Error::corrupt("the header is no JSON object, or names a tensor twice");
+    return Error::corrupt("the header is not a JSON object, or names a tensor twice");
   SafetensorsFile out;
   const auto data = rest.subspan(length);
   for (const auto& [name, entry] : header.items()) {

@@ -27,7 +27,7 @@ Result<void> check_messages(const Value* messages) {
   if (messages->kind() != Kind::kList) return wrong_message("messages", "want an array of objects");
   for (size_t i = 0; i < messages->list().items.size(); ++i) {
     const Value& each = messages->list().items[i];
-    if (!each.is_dict()) return wrong_message("messages", fmt::format("[{}] is no object", i));
+    if (!each.is_dict()) return wrong_message("messages", fmt::format("[{}] is not an object", i));
     const Value* role = each.dict().find("role");
     if (role == nullptr || !role->is_string()) {
       return wrong_message("messages", fmt::format("[{}] has no role, a string", i));

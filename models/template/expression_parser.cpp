@@ -292,7 +292,7 @@ Result<void> ExpressionParser::parse_arguments(Arguments& out) {
       out.named.emplace_back(std::move(name), std::move(value));
       continue;
     }
-    if (!out.named.empty()) return fail("an argument without a name behind one with a name");
+    if (!out.named.empty()) return fail("an argument without a name after one with a name");
     HEARTH_ASSIGN_OR_RETURN(ExprPtr value, parse_expression());
     out.positional.push_back(std::move(value));
   }

@@ -18,7 +18,7 @@ class Reader {
     HEARTH_TRY(check_utf8());
     HEARTH_ASSIGN_OR_RETURN(const Value out, value(0));
     blanks();
-    if (at_ != text_.size()) return fail("something behind the value");
+    if (at_ != text_.size()) return fail("something after the value");
     return out;
   }
 
@@ -178,7 +178,7 @@ class Reader {
     if (now() == '.') {
       ++at_;
       real = true;
-      if (digits() == 0) return fail("a number without digits behind its point");
+      if (digits() == 0) return fail("a number without digits after its point");
     }
     if (now() == 'e' || now() == 'E') {
       ++at_;

@@ -189,7 +189,7 @@ class Parser : ExpressionParser {
         HEARTH_ASSIGN_OR_RETURN(ExprPtr value, parse_expression());
         macro.defaults.push_back(std::move(value));
       } else if (!macro.defaults.empty()) {
-        return fail("a parameter without a default behind one that has one");
+        return fail("a parameter without a default after one that has one");
       }
     }
     return want_op(")");
@@ -250,7 +250,7 @@ Result<Body> parse_template(std::string_view source) {
     if (c.kind != Utf8Char::Kind::kWhole) {
       return Error{
           ErrorCode::kUnsupported,
-          fmt::format("chat template: byte {} is no UTF-8", source.size() - rest.size() + 1), ""};
+          fmt::format("chat template: byte {} is not UTF-8", source.size() - rest.size() + 1), ""};
     }
     rest.remove_prefix(c.bytes);
   }

@@ -212,7 +212,7 @@ Result<void> Renderer::assign(const Target& target, const Value& value) {
     }
     const Value space = lookup(target.name);
     if (space.kind() != Kind::kNamespace) {
-      return fail(fmt::format("'{}' is no namespace: cannot set its '{}'",
+      return fail(fmt::format("'{}' is not a namespace: cannot set its '{}'",
                               target.name.substr(0, 40), target.attribute.substr(0, 40)));
     }
     arena().count(4 * sizeof(Value));

@@ -122,7 +122,7 @@ Result<void> BpeTokenizer::load_merges(const GgufFile& file) {
     for (size_t i = 0; i < texts.size(); ++i) {
       ids[i] = by_entry.find(texts[i]);
       if (ids[i] < 0) {
-        return Error::corrupt(fmt::format("{}: merge {} is \"{}\", but \"{}\" is no token", kKey,
+        return Error::corrupt(fmt::format("{}: merge {} is \"{}\", but \"{}\" is not a token", kKey,
                                           index, printable(merge), printable(texts[i])));
       }
     }

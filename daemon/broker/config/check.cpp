@@ -52,7 +52,7 @@ Result<void> check_tcp(const ServerConfig& server) {
   if (server.tcp_secret_file.empty() || server.tcp_clients_file.empty()) {
     return Error::invalid(
         "server.tcp: want server.tcp_secret_file (hearth keygen) and "
-        "server.tcp_clients_file, too: nobody connects without a key",
+        "server.tcp_clients_file, too: no client connects without a key",
         "server");
   }
   HEARTH_TRY(ipc::read_secret_key(server.tcp_secret_file));

@@ -193,7 +193,7 @@ ipc::HealthReply Reports::health() const {
   ipc::HealthReply reply;
   directory_.refresh();
   if (directory_.models().empty()) {
-    reply.problems.emplace_back("there is no model in the model directories");
+    reply.problems.emplace_back("the model directories contain no model");
   }
   for (const auto& [name, resident] : residency_.residents()) {
     if (resident.problem) {

@@ -79,7 +79,7 @@ void MissLog::note(uint32_t owner, const std::string& id, const ipc::DoneEvent& 
   std::erase_if(entries, [&](const Entry& entry) { return entry.id == id; });
   if (entries.size() == kPerOwner) entries.pop_front();
   const std::string why = done.cache_miss.empty()
-                              ? "missed nothing: all full blocks in front of the last token were "
+                              ? "missed nothing: all full blocks before the last token were "
                                 "cached"
                               : "missed " + done.cache_miss;
   entries.push_back({id, fmt::format("{}: {} of {} prompt tokens cached, {} of them from disk; {}",

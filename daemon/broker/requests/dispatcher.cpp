@@ -504,7 +504,7 @@ void Dispatcher::on_overflow(LiveRequest& request) {
   last.request_id = request.id;
   last.payload = too_slow(
       output_.backlog_bytes(request.peer),
-      detach ? "the request goes on; attach comes back to it" : "the request was cancelled");
+      detach ? "the request continues; attach shows it again" : "the request was cancelled");
   output_.push(request.peer, last, true);
   if (detach) {
     request.left = true;

@@ -30,7 +30,7 @@ Result<Rights> Rights::create(const std::string& admin_group, uint32_t daemon_ui
   rights.always_ = rights.uids_ = {0, daemon_uid};
   rights.groups_changed_ns_ = groups_changed_ns();
   if (!rights.look_up()) {
-    return Error::invalid(fmt::format("server.admin_group: there is no group {}", admin_group));
+    return Error::invalid(fmt::format("server.admin_group: group {} does not exist", admin_group));
   }
   return rights;
 }

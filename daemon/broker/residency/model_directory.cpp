@@ -71,7 +71,7 @@ Result<std::string> ModelDirectory::adopt(const fs::path& file) {
   const uint64_t bytes = error ? 0 : fs::file_size(path, error);
   if (error || !ipc::has_model_suffix(path.filename().string())) {
     return Error::not_found(
-        fmt::format("{}: there is no such .gguf file", ipc::to_valid_utf8(file.string())), "model");
+        fmt::format("{}: no such .gguf file", ipc::to_valid_utf8(file.string())), "model");
   }
   refresh();
   for (const auto& [name, model] : models_) {
@@ -140,8 +140,7 @@ Error ModelDirectory::not_found(const std::string& name, const std::string& targ
     std::vector<std::string> dirs;
     for (const fs::path& dir : dirs_) dirs.push_back(dir.string());
     return Error::not_found(
-        fmt::format("there is no .gguf file in the model directories ({})", fmt::join(dirs, ", ")),
-        "model");
+        fmt::format("no .gguf file in the model directories ({})", fmt::join(dirs, ", ")), "model");
   }
   return Error::not_found(
       fmt::format("no model {}{}; there are: {}", target,

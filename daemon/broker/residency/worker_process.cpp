@@ -141,7 +141,7 @@ void WorkerProcess::on_message(const ipc::PipeMessage& message) {
       return on_event(*event);
     }
     case ipc::PipeKind::kRequest:
-    case ipc::PipeKind::kControl: return on_broken("said what only a broker says");
+    case ipc::PipeKind::kControl: return on_broken("sent what only a broker sends");
   }
 }
 
@@ -225,7 +225,7 @@ void WorkerProcess::drain() {
 void WorkerProcess::stop() {
   if (state_ == State::kStarting) return drain();
   said_stopped_ = true;
-  kill("told to stop");
+  kill("stopped");
 }
 
 void WorkerProcess::watch(bool on) {

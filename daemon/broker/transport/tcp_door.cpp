@@ -25,7 +25,7 @@ Result<std::unique_ptr<TcpDoor>> TcpDoor::open(boost::asio::io_context& io, cons
   if (config.tcp_secret_file.empty() || config.tcp_clients_file.empty()) {
     return Error{ErrorCode::kInvalidArgument,
                  "server.tcp: want server.tcp_secret_file (hearth keygen) and "
-                 "server.tcp_clients_file, too: nobody connects without a key",
+                 "server.tcp_clients_file, too: no client connects without a key",
                  "server"};
   }
   HEARTH_ASSIGN_OR_RETURN(const ipc::CurveKeys keys, ipc::read_secret_key(config.tcp_secret_file));

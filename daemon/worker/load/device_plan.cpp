@@ -82,12 +82,12 @@ Result<void> check_reserve(const DeviceBill& bill) {
   if (taken <= bill.reserved_bytes && bill.graphs_refused == 0) return {};
   if (bill.free_after_bytes >= kFullBytes && bill.graphs_refused == 0) return {};
   return Error::out_of_memory(
-      fmt::format("the device is full: {} bytes were taken beside the plan, {} of them by captured "
-                  "steps ({} more found no room), where {} were reserved, and {} are left; set "
-                  "worker.kv_bytes, to at least {} less than it has, or max_seqs",
-                  taken, bill.graph_bytes, bill.graphs_refused, bill.reserved_bytes,
-                  bill.free_after_bytes,
-                  std::max(taken, bill.reserved_bytes) - bill.reserved_bytes + kFullBytes),
+      fmt::format(
+          "the device is full: {} bytes were taken in addition to the plan, {} of them by captured "
+          "steps ({} more found no room), where {} were reserved, and {} are left; set "
+          "worker.kv_bytes, to at least {} less than it has, or max_seqs",
+          taken, bill.graph_bytes, bill.graphs_refused, bill.reserved_bytes, bill.free_after_bytes,
+          std::max(taken, bill.reserved_bytes) - bill.reserved_bytes + kFullBytes),
       "kv_bytes");
 }
 

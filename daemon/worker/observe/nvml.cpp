@@ -126,7 +126,7 @@ std::string gpu_condition(const std::string& pci_bus_id) {
   ipc::GpuSnapshot gpu = nvml->read();
   gpu.name.clear();  // doctor has already printed it
   const std::string line = ipc::gpu_text(gpu);
-  return line.empty() ? "the library says nothing of this device" : line;
+  return line.empty() ? "the library reports nothing about this device" : line;
 }
 
 }  // namespace hearth::worker

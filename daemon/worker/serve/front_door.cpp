@@ -76,7 +76,7 @@ std::string miss_words(engine::MissReason reason, int32_t first_missed) {
     case engine::MissReason::kOff:
       return "from token 0 on: the cache is off, for this request or in the configuration";
     case engine::MissReason::kNew: return from + "nothing that begins like it was kept";
-    case engine::MissReason::kOther: return from + "what is kept goes on with other tokens";
+    case engine::MissReason::kOther: return from + "the stored prefix continues with other tokens";
     case engine::MissReason::kEnded:
       return from + "what was kept ends there; more of it was never computed, or was evicted";
     case engine::MissReason::kSlow:
@@ -101,7 +101,7 @@ std::string parting_words(const models::Tokenizer& tokenizer, const std::vector<
     return ipc::one_line(out, 80);
   };
   if (token <= 0 || token >= size32(prompt)) return "";
-  return fmt::format("; behind \"{}\" it reads \"{}\"", text(token - kBefore, token),
+  return fmt::format("; after \"{}\" it reads \"{}\"", text(token - kBefore, token),
                      text(token, token + kBehind));
 }
 

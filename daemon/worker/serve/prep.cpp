@@ -163,8 +163,7 @@ Result<Prompt> prompt_of(const PrepModel& model, const ipc::GenerateRequest& req
       .add_bos = !request.raw, .parse_special = request.parse_special, .pause = pause};
   std::vector<int32_t> tokens = model.tokenizer->encode(request.prompt, options);
   if (tokens.empty()) {
-    return Error::invalid("prompt: no tokens; this model puts none in front, so want some text",
-                          "prompt");
+    return Error::invalid("prompt: no tokens; this model adds none, so want some text", "prompt");
   }
   return Prompt{std::move(tokens), {}};
 }
@@ -347,9 +346,10 @@ Result<models::Pooling> pooling_of(const PrepModel& model, const std::string& na
   if (name == "last") return models::Pooling::kLast;
   if (model.pooling != models::Pooling::kNone) return model.pooling;
   return Error::invalid(
-      fmt::format("pooling: the file of model {} does not say how its rows become one "
-                  "vector ({}.pooling_type); want mean, cls or last",
-                  model.name, model.architecture),
+      fmt::format(
+          "pooling: the file of model {} does not give the pooling, how its rows become one "
+          "vector ({}.pooling_type); want mean, cls or last",
+          model.name, model.architecture),
       "pooling");
 }
 

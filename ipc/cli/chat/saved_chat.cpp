@@ -133,7 +133,7 @@ Result<SavedChat> load_chat(const fs::path& folder, const std::string& name) {
   const auto messages = object->find("messages");
   if (messages == object->end() || !messages->is_array()) return corrupt("no list of messages");
   for (const Json& each : *messages) {
-    if (!each.is_object()) return corrupt("a message that is no object");
+    if (!each.is_object()) return corrupt("a message that is not an object");
     ChatMessage message{text_member(each, "role"), text_member(each, "content"),
                         text_member(each, "reasoning"), each.value("cut", Json(false)) == true};
     if (message.role != "user" && message.role != "assistant") return corrupt("an unknown role");

@@ -366,7 +366,7 @@ Result<Downloaded> Download::finish() {
   }
   if (out.bytes < 4) {
     part_.discard();
-    return Error::corrupt(fmt::format("{} bytes are no GGUF file", out.bytes));
+    return Error::corrupt(fmt::format("{} bytes are not a GGUF file", out.bytes));
   }
   HEARTH_TRY(part_.commit());
   return out;

@@ -154,7 +154,7 @@ Result<void> pull(const PullOptions& options) {
       "{}{}, SHA-256 {}{}\n", human_bytes(done->bytes),
       done->bytes_kept > 0 ? fmt::format(" ({} of it from before)", human_bytes(done->bytes_kept))
                            : "",
-      done->sha256, done->verified ? ", as wanted" : ", which nobody vouches for"));
+      done->sha256, done->verified ? ", as wanted" : ", not verified by anyone"));
   return {};
 }
 
@@ -170,8 +170,8 @@ int main_of(int argc, char** argv) {
   app.add_flag("--force", options.force, "write over a model of that name");
   app.add_flag("--allow-http", options.allow_http, "from other machines without TLS too");
   app.footer(
-      "\nAn interrupted pull goes on where it was when it is called again. Proxies are those of\n"
-      "https_proxy, http_proxy and no_proxy; HF_TOKEN is told to the hub that hf: means.");
+      "\nAn interrupted pull continues where it stopped when it is repeated. Proxies are those of\n"
+      "https_proxy, http_proxy and no_proxy; HF_TOKEN is sent only to the hub of hf:.");
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

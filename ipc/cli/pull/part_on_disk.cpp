@@ -102,7 +102,7 @@ Result<void> PartOnDisk::append(std::span<const std::byte> bytes) {
     head_ += static_cast<char>(bytes[i]);
   }
   if (!kMagic.starts_with(head_)) {
-    return Error::corrupt("what the server sends is no GGUF file (it begins otherwise)");
+    return Error::corrupt("what the server sends is not a GGUF file (it begins differently)");
   }
   for (size_t done = 0; done < bytes.size();) {
     const ssize_t n = ::write(fd_, bytes.data() + done, bytes.size() - done);

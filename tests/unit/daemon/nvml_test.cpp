@@ -42,7 +42,7 @@ TEST_CASE("nvml: memory, power, clocks, temperature and driver in one line") {
 TEST_CASE("nvml: a library that does not start, another device, a device that reports nothing") {
   CHECK(with("start") == "libnvidia-ml.so.1 does not start (its error 9)");
   CHECK(gpu_condition("0000:66:00.0") == "no device 0000:66:00.0 (its error 6)");
-  CHECK(with("silent") == "the library says nothing of this device");
+  CHECK(with("silent") == "the library reports nothing about this device");
 }
 
 TEST_CASE("nvml: repeated readings; missing values are not invented") {

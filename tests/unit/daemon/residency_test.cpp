@@ -41,7 +41,9 @@ TEST_CASE("models that fit stay resident together; the least recently used idle 
   CHECK(sim.residency.find("b")->parked);
 }
 
-TEST_CASE("a model in use is evicted after its turn, finishes its requests, and returns for waiting ones") {
+TEST_CASE(
+    "a model in use is evicted after its turn, finishes its requests, and returns for waiting "
+    "ones") {
   BrokerSim sim({{"a", {}}, {"b", {}}}, with_budget(30));
   sim.generate(kUser, "long", "a", 400);
   REQUIRE(

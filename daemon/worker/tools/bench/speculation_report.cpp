@@ -42,12 +42,12 @@ std::string as_text(const SpeculationReport& report) {
   const engine::SpeculationCounts& counts = report.counts;
   std::string out = fmt::format(
       "{}, {}; {}, {} threads\n"
-      "guesses by {}, {} per step; {} sequences of up to {} tokens, temperature {}\n\n",
+      "drafts by {}, {} per step; {} sequences of up to {} tokens, temperature {}\n\n",
       ipc::one_line(report.model, 100), report.type, ipc::one_line(report.device, 100),
       report.threads, ipc::one_line(report.proposer, 100),
       report.width == 0 ? "as many as pay" : fmt::format("{}", report.width), report.sequences,
       report.tokens, report.temperature);
-  out += fmt::format("plain         {:>10.1f} tokens/s\nwith guesses  {:>10.1f} tokens/s\n",
+  out += fmt::format("plain         {:>10.1f} tokens/s\nwith drafts   {:>10.1f} tokens/s\n",
                      median(report.plain_tokens_per_s), median(report.guessed_tokens_per_s));
   out += fmt::format("ratio         {:>10.3f} ({:.3f} to {:.3f})\n", median(report.ratios),
                      least(report.ratios), largest(report.ratios));

@@ -121,7 +121,7 @@ Result<SpeculationRig::Timed> SpeculationRig::run(size_t batch, bool speculate) 
     if (plain_.size() == i) plain_.push_back(stream.tokens);
     if (plain_.at(i) != stream.tokens) {
       return Error::internal(
-          fmt::format("prompt {} got another text {} guesses", i, speculate ? "with" : "without"));
+          fmt::format("prompt {} got another text {} drafts", i, speculate ? "with" : "without"));
     }
   }
   Timed out;

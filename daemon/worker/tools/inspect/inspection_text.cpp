@@ -58,7 +58,7 @@ void summary(Table& out, const Inspection& in) {
            fmt::format("{} (GGUF {}), {} of it tensors", human_bytes(in.gguf->content().size()),
                        in.gguf->version(), human_bytes(in.tensor_bytes)));
   out.line("architecture",
-           in.architecture.empty() ? "not said" : one_line(in.architecture, kShownChars));
+           in.architecture.empty() ? "unknown" : one_line(in.architecture, kShownChars));
   if (!in.title.empty()) out.line("title", one_line(in.title, kShownChars));
   out.line("parameters", fmt::format("{} ({})", human_count(in.parameters), in.parameters));
   for (const TypeShare& share : in.types) {
@@ -98,7 +98,7 @@ void tokenizer(Table& out, const TokenizerSummary& in) {
       "tokens",
       fmt::format("{}{}{}", in.size, in.merges > 0 ? fmt::format(", {} merges", in.merges) : "",
                   in.problem.empty() ? fmt::format(", {} control", in.control) : ""));
-  if (in.problem.empty()) out.line("puts BOS in front", in.adds_bos ? "yes" : "no");
+  if (in.problem.empty()) out.line("adds BOS", in.adds_bos ? "yes" : "no");
   for (const SpecialToken& token : in.special) {
     out.line(one_line(token.role, 18),
              fmt::format("{} {}", token.id, one_line(token.entry, kShownChars)));

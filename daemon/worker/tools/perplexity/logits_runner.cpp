@@ -47,7 +47,7 @@ Result<std::unique_ptr<LogitsRunner>> LogitsRunner::create(std::unique_ptr<model
 std::span<const float> LogitsRunner::step(std::span<const int32_t> tokens) {
   const auto count = size32(tokens);
   HEARTH_CHECK(count >= 1 && count <= kStepTokens && length_ + count <= context_,
-               "{} tokens behind {} of {}", count, length_, context_);
+               "{} tokens after {} of {}", count, length_, context_);
   // Parts of kStepTokens each: counts, ids, positions, sequence, query start, context, outputs,
   // slots; then the block table, which is the identity.
   std::vector<int32_t> index(kIndexParts * kStepTokens + static_cast<size_t>(num_blocks()));

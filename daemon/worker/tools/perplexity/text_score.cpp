@@ -118,7 +118,7 @@ Result<TextScore> score_text(LogitsRunner& model, LogitsRunner* reference,
   }
   const auto count = static_cast<int64_t>(tokens.size());
   if (count + static_cast<int64_t>(bos.size()) < 2) {
-    return Error::invalid("text: too short to foresee anything", "text");
+    return Error::invalid("text: too short to predict anything", "text");
   }
   for (const int32_t id : tokens) {
     if (id < 0 || id >= model.info().vocab_size) {

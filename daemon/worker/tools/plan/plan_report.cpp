@@ -47,7 +47,7 @@ std::string memory_lines(const ServingPlan& plan) {
   out += fmt::format("  activations       {}\n", exactly(memory.activation_bytes));
   out += fmt::format("  logits, index     {}\n", exactly(memory.logits_bytes + memory.index_bytes));
   if (plan.reserved_bytes > 0) {
-    out += fmt::format("  driver, graphs    {} reserved; hearth stats tells what is taken\n",
+    out += fmt::format("  driver, graphs    {} reserved; hearth stats shows what is taken\n",
                        exactly(plan.reserved_bytes));
   }
   out += fmt::format("  in all            {} of {}: {}\n",
@@ -55,7 +55,7 @@ std::string memory_lines(const ServingPlan& plan) {
                              memory.total_bytes()),
                      ipc::human_bytes(plan.memory_bytes), plan.fits ? "fits" : "does NOT fit");
   if (plan.prefix_ram_bytes > 0) {
-    out += fmt::format("  host memory       {} for prefixes behind the device's, at most\n",
+    out += fmt::format("  host memory       {} for prefixes, at most\n",
                        exactly(plan.prefix_ram_bytes));
   }
   return out;
@@ -87,7 +87,7 @@ std::string as_text(const ServingPlan& plan, const PlanTitle& title, const PlanM
                                 ipc::one_line(title.device, 200));
   out += kv_lines(info) + memory_lines(plan);
   out += fmt::format(
-      "\nContexts that fit beside the weights, KV as {}\n  {:>8} {:>20} {:>10} {:>14}\n",
+      "\nContexts that fit in addition to the weights, KV as {}\n  {:>8} {:>20} {:>10} {:>14}\n",
       kernels::info(engine.kv_type).name, "tokens", "bytes of one", "sequences", "KV as q8_0");
   for (const ContextFit& each : plan.contexts) {
     out += fmt::format("  {:>8} {:>20} {:>10} {:>14}\n", each.context, each.sequence_bytes,
