@@ -5,8 +5,8 @@
 #   bash tests/run.sh --full      full counts, TSan, CUDA kernels under ASan on the CPU, soaks, fuzzing, demo, tests and
 #                                 packages on a bare Debian 12 and, where packaging/install_deps.sh --aarch64 was run,
 #                                 the kernels for AArch64 in QEMU too; writes a row into docs/benchmarks.md
-# --full takes hours and is made of stages. In a clean tree build/full/ remembers which of them passed for this commit:
-# started again after an interruption it goes on with the first that did not. Remove build/full to run all again.
+# --full takes hours and is made of stages. A stage that fails does not stop the others. In a clean tree build/full/
+# remembers which stages passed for this commit: started again, it runs only the others. Remove build/full to run all again.
 # Published models, the official HTTP clients and a bare Debian 12 are downloaded once, into ~/.cache/hearth-tests;
 # without network the tests that need them show as skipped. HEARTH_TEST_DATA names a directory with real models and
 # tokenizers; without it the tests that need them show as skipped. HEARTH_JOBS sets the parallelism (default: the
@@ -45,9 +45,11 @@ note() { printf '\n== %s (after %d min)\n' "$1" $((($(date +%s) - started) / 60)
 clean_commit() { [[ -n $(git status --porcelain 2>&1) ]] || git rev-parse HEAD; }
 
 # stage NAME COMMAND...: runs the command, which sets $outcome, unless it passed for this commit before.
+failed_stages=0
 stage() {
-  local name=$1 kept=build/full/$1 begun commit
+  local name=$1 kept=build/full/$1 begun commit rc=0
   shift
+  mkdir -p build/full
   commit=$(clean_commit)
   if [[ $full == 1 && -n $commit && -f $kept && $(sed -n 1p "$kept") == "$commit" ]]; then
     note "$name: passed before for this commit"
@@ -57,12 +59,25 @@ stage() {
   fi
   begun=$(date +%s)
   outcome=
-  "$@"
+  if [[ $full == 1 ]]; then
+    set +e  # not in a condition, where a failing command of the stage would not end it
+    (
+      set -e
+      "$@"
+      echo "$outcome" >build/full/outcome
+    )
+    rc=$?
+    set -e
+    if [[ $rc == 0 ]]; then outcome=$(<build/full/outcome); else outcome="FAILED with status $rc"; fi
+  else
+    "$@"
+  fi
   local took=$((($(date +%s) - begun + 59) / 60))
   results+=("$name: $outcome, $took min")
   minutes=$((minutes + took))
-  if [[ $full == 1 && -n $commit && $(clean_commit) == "$commit" ]]; then
-    mkdir -p build/full
+  if [[ $rc != 0 ]]; then
+    failed_stages=$((failed_stages + 1))
+  elif [[ $full == 1 && -n $commit && $(clean_commit) == "$commit" ]]; then
     printf '%s\n%s\n%d\n' "$commit" "${results[-1]}" $took >"$kept"
   fi
 }
@@ -134,6 +149,7 @@ else
 fi
 note done
 printf '%s\n' "${results[@]}"
+if [[ $failed_stages != 0 ]]; then exit 1; fi
 if [[ $full == 1 ]]; then
   cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
   row=$(printf '| %s | %s | %s, %s cores | %s | %s min |' "$(date -u +%F)" "$(git rev-parse --short HEAD)" \
