@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building hearth needs (with --test testing it, the dashboard where its packages can be
 # had, --fuzz fuzzing, --package packaging it too, --monitor the dashboard with its tests, --aarch64 building
-# for AArch64 and running that in QEMU) from Debian 12's own packages. Says what it installs; does nothing
+# for AArch64 and running that in QEMU) from Debian 12's own packages. Prints what it installs; does nothing
 # where all of it is there. Needs root or sudo only then.
 set -euo pipefail
 

@@ -1,4 +1,4 @@
-"""The draft learns to say what the target would: from the corpus's text and from the target's own tales."""
+"""Trains the draft to predict the target's tokens, from the corpus's text and from the target's own tales."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""Writes tests/golden/tales.json and tales-draft.json: what a correct engine says greedily.
+"""Writes tests/golden/tales.json and tales-draft.json: the greedy text of a correct engine.
 
     python goldens.py [--out FOLDER]
 

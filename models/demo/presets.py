@@ -1,4 +1,4 @@
-"""What is trained where."""
+"""Presets of the trained models."""
 
 from dataclasses import dataclass
 
@@ -29,7 +29,7 @@ PRESETS = {
         draft_type="q8_0",
         sample_batches=4,
     ),
-    # 14 M parameters beside the embedding; with the draft under 24 MB only as q8_0.
+    # 14 M parameters in addition to the embedding; with the draft under 24 MB only as q8_0.
     "gpu": Preset(
         target=Shape(width=512, layers=6, ffn=1024, heads=8, kv_heads=4),
         draft=Shape(width=256, layers=2, ffn=512, heads=4, kv_heads=2),

@@ -16,8 +16,8 @@ SPACE = "\u2581"
 # Token types of GGUF's tokenizer.ggml.token_type.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 
-# No roles and no special words: what the user writes is a beginning and the assistant goes on with it; a later message
-# opens a new paragraph. The BOS is put in front by whoever encodes (add_bos_token).
+# No roles and no special words: the user writes a beginning and the assistant continues it; a later message
+# opens a new paragraph. The encoder adds the BOS (add_bos_token).
 CHAT_TEMPLATE = ("{% for message in messages %}{% if message['role'] == 'user' and not loop.first %}"
                  "{{ '\\n\\n' }}{% endif %}{{ message['content'] }}{% endfor %}")
 

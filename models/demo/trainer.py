@@ -44,7 +44,7 @@ class Plan:
 
 class Batches:
     """Every epoch visits every block once; a block is cut into windows of the length asked for. What a step gets
-    depends only on seed, step and length, so a resumed run goes on as the unbroken one would."""
+    depends only on seed, step and length, so a resumed run continues as an uninterrupted one."""
 
     def __init__(self, stream: np.ndarray, plan: Plan):
         self.stream = stream

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# A manual page with every option of every verb, as --help tells them, in the place of its line
+# Prints a manual page with every option of every verb, as in --help, in place of its line
 # `.\" OPTIONS`.
 #   options.sh PROGRAM PAGE
 set -euo pipefail
 program=$1
 
-verbs_of() { # the verbs that the help of these words lists
+verbs_of() { # the verbs listed in the help of these words
   "$program" "$@" --help | sed -n '/^Subcommands:/,/^$/s/^  \([a-z][a-z-]*\).*/\1/p'
 }
-options_of() { # a heading and the options of one verb, where it has any but --help
+options_of() { # a heading and the options of one verb, if it has any except --help
   "$program" "$@" --help | awk -v heading=".SS hearth $*" '
     function text(line) { gsub(/\\/, "\\e", line); return line ~ /^[.'"'"']/ ? "\\&" line : line }
     function dashes(line) { line = text(line); gsub(/-/, "\\-", line); return line }
@@ -20,7 +20,7 @@ options_of() { # a heading and the options of one verb, where it has any but --h
       if (flag == "-h,--help") { next }
       value = ""
       rest = substr(line, length(flag) + 1)
-      if (match(rest, /^ [^ ]/)) {  # a value follows at once, what it means after two blanks
+      if (match(rest, /^ [^ ]/)) {  # a value follows directly, its meaning after two blanks
         value = substr(rest, 2)
         at = match(value, /  +/)
         rest = at ? substr(value, at) : ""

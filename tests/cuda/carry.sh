@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds what runs on a machine with a GPU and packs it into build/carry/: the device's op tests, the
 # whole-model tests, the bench (these need nothing but the C++ runtime) and hearth-worker-cuda with its
-# libraries beside it. Copy the folder to that machine and run `bash run.sh` there.
+# libraries next to it. Copy the folder to that machine and run `bash run.sh` there.
 #   bash tests/cuda/carry.sh [ARCHITECTURES]      default: 90a-real (H100, H200)
 # HEARTH_JOBS sets the parallelism; HEARTH_CARRY_BUILD another build folder (default build/carry-build).
 set -euo pipefail

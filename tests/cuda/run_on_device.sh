@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs what carry.sh packed, on a machine with a GPU: what there is, the tests, then the measurements.
 #   bash run.sh [STEPS...]     device tests sanitize kernels model; default: all but sanitize
-# Logs go to $OUT, or to logs/ beside this script. The last lines are a summary.
+# Logs go to $OUT, or to logs/ next to this script. The last lines are a summary.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs OpenAI's and Anthropic's Python clients for tests/e2e/http_clients.py into a virtual environment in
-# ${XDG_CACHE_HOME:-~/.cache}/hearth-tests/clients. Without pip or network it says that it skips.
+# ${XDG_CACHE_HOME:-~/.cache}/hearth-tests/clients. Without pip or network it prints that it is skipped.
 set -euo pipefail
 wanted="openai==3.51.0 anthropic==2.10.0"
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/hearth-tests

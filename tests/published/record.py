@@ -171,7 +171,7 @@ class Engine:
         self.length = 0
 
     def step(self, ids: list[int], all_rows: bool) -> np.ndarray:
-        """Logits behind the last of these ids, or behind all of them."""
+        """Logits after the last of these ids, or after each of them."""
         batch = self.batch
         batch.n_tokens = len(ids)
         for i, token in enumerate(ids):
@@ -206,7 +206,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 def windows(bos: list[int], ids: list[int]):
     """(window, first scored): those of `hearth perplexity --context 512 --stride 256`. Every window begins with BOS where
-    the model puts one in front; the first scores all it holds, each later one the 256 tokens at its end."""
+    the model adds one; the first scores all it holds, each later one the 256 tokens at its end."""
     room = CONTEXT - len(bos)
     scored, first = (0 if bos else 1), True
     while scored < len(ids):
@@ -217,7 +217,7 @@ def windows(bos: list[int], ids: list[int]):
 
 
 def llama_perplexity_windows(bos: list[int], ids: list[int]):
-    """(window, first scored): those of llama-perplexity -c 512. BOS precedes the text where the model puts one in front,
+    """(window, first scored): those of llama-perplexity -c 512. BOS precedes the text if the model adds one,
     windows follow each other, BOS takes the place of the first token of each, and the second half is scored."""
     ids = bos + ids
     for begin in range(0, len(ids) - CONTEXT + 1, CONTEXT):

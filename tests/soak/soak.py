@@ -1,4 +1,4 @@
-"""Serves mixed requests for a long time and looks at what is left over.
+"""Serves mixed requests for a long time and checks what is left over.
 
     python3 tests/soak/soak.py BIN MODELS [--hours H]      default: 24; tests/run.sh --full takes 0.1
 

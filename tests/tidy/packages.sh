@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every Debian package that packaging/install_deps.sh installs is used: the table says what shows it.
+# Every Debian package that packaging/install_deps.sh installs is used: the table gives the proof.
 #   bash tests/tidy/packages.sh
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

@@ -193,7 +193,7 @@ def record_tokenizer(name: str) -> None:
     for part in ("truncation", "padding"):
         raw.pop(part, None)
     (HERE / f"tokenizer_{name}.json").write_text(json.dumps(raw, separators=(",", ":"), ensure_ascii=True) + "\n")
-    # What is written in a text is text: no special tokens are looked for.
+    # Special tokens in a text stay text.
     plain = json.loads(json.dumps(raw))
     plain["added_tokens"] = []
     reader = Tokenizer.from_str(json.dumps(plain))

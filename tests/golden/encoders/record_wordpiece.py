@@ -56,7 +56,7 @@ def vocabulary() -> list[str]:
             backend = tokenizer.backend_tokenizer
             normalized = backend.normalizer.normalize_str(text)
             words.update(word for word, _ in backend.pre_tokenizer.pre_tokenize_str(normalized))
-    # Some words whole, of the others a beginning and what goes on, by a rule that leaves some unknown.
+    # Some words whole, of the others a beginning and its continuation, by a rule that leaves some unknown.
     for i, word in enumerate(sorted(words)):
         if len(word) > 60 or i % 11 == 10:
             continue

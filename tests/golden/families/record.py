@@ -41,7 +41,7 @@ def continued(engine: Reference, prompt: list[int]) -> tuple[list[int], list[flo
 
 
 def record(model: TinyModel) -> dict:
-    """Takes the first seed whose text does not end early and does not go round in a circle."""
+    """Takes the first seed whose text does not end early and does not repeat itself."""
     prompt = prompt_of(model)
     while True:
         engine = reference(model)

@@ -47,7 +47,7 @@ class TinyModel:
 
 
 def hash_name(name: str, seed: int) -> int:
-    """FNV-1a of the name, with the seed in front."""
+    """FNV-1a of the seed followed by the name."""
     state = 0xCBF29CE484222325
     for byte in seed.to_bytes(4, "little") + name.encode():
         state = ((state ^ byte) * 0x100000001B3) & MASK

@@ -1,4 +1,4 @@
-"""Writes schemas.json: 100 JSON schemas, and what Python's jsonschema says of a pool of texts under each.
+"""Writes schemas.json: 100 JSON schemas, and the verdict of Python's jsonschema on a pool of texts for each.
 
     pip install jsonschema rfc3339-validator && python tests/golden/schemas/make_schemas.py
 
