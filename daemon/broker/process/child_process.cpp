@@ -48,6 +48,9 @@ Error os_error(std::string_view what) {
   const int null = ::open("/dev/null", O_RDONLY);
   if (output_fd >= 0 && ::dup2(output_fd, 2) < 0) fail();
   if (null < 0 || ::dup2(null, 0) < 0 || ::dup2(2, 1) < 0) fail();
+  // Not every descriptor has the flag: Asio's accepted connections get it a moment later. Kernels
+  // before 5.11 lack this flag of close_range.
+  (void)::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
   ::execv(argv[0], argv);
   fail();
   ::_exit(127);

@@ -3,8 +3,11 @@
 #include <doctest/doctest.h>
 #include <poll.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 
 namespace hearth::broker {
@@ -34,6 +37,20 @@ TEST_CASE("a program that cannot be run is an error that names it, and leaves no
   REQUIRE_FALSE(missing.ok());
   CHECK(missing.error().code == ErrorCode::kIo);
   CHECK(missing.error().message == "/nowhere/worker: No such file or directory");
+}
+
+TEST_CASE("a child gets no descriptor of its parent's but the first three, whatever their flags") {
+  int open[2];
+  REQUIRE(::pipe(open) == 0);  // without close-on-exec
+  const Result<ChildProcess> child = ChildProcess::start({"/bin/sleep", "60"});
+  REQUIRE(child.ok());
+  std::set<std::string> met;
+  const std::string folder = "/proc/" + std::to_string(child->pid()) + "/fd";
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    met.insert(entry.path().filename().string());
+  }
+  CHECK(met == std::set<std::string>{"0", "1", "2"});
+  for (const int fd : open) ::close(fd);
 }
 
 TEST_CASE("a child is the first to be killed when memory is short, and dies with its owner") {
