@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -12,6 +14,7 @@
 
 #include "ipc/files/paths.h"
 #include "kernels/base/check.h"
+#include "tests/other_user.h"
 
 namespace hearth::bench {
 namespace {
@@ -197,11 +200,13 @@ void connections(const fs::path& runtime) {
                               runtime / "http.sock"};
   std::vector<int> open;
   while (true) {
+    const size_t before = open.size();
     for (int i = 0; i < 100; ++i) {
       for (const fs::path& socket : sockets) {
         if (const int fd = connect_to(socket); fd >= 0) open.push_back(fd);
       }
     }
+    if (open.size() == before) ::usleep(10'000);  // nobody listens
     if (open.size() < 600) continue;
     for (const int fd : open) ::close(fd);
     open.clear();
@@ -252,5 +257,19 @@ constexpr Attack kAttacks[] = {
 }  // namespace
 
 std::span<const Attack> attacks() { return kAttacks; }
+
+Attacker::Attacker(const Attack& attack, const fs::path& runtime) {
+  const pid_t parent = ::getpid();
+  pid_ = ::fork();
+  if (pid_ != 0) return;
+  if (!tests::become_other_user(parent)) ::_exit(9);
+  attack.run(runtime);
+  ::_exit(0);
+}
+
+Attacker::~Attacker() {
+  ::kill(pid_, SIGKILL);
+  ::waitpid(pid_, nullptr, 0);
+}
 
 }  // namespace hearth::bench

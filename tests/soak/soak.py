@@ -11,13 +11,10 @@ prompts that were seen before; every few seconds the model is unloaded, which dr
 * a worker died, a KV block is still referenced when all is idle, or `hearth cache verify` finds something.
 """
 import argparse
-import http.client
 import json
-import os
 import random
 import shutil
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -25,10 +22,11 @@ import tempfile
 import threading
 import time
 
+from daemon import JSON, Daemon, descriptors, events_of, resident_kib
+
 # Allocators keep what a burst took; a leak of one small object per request is more than this in an hour.
 MOST_GROWTH_KIB = 4096
 CLIENTS = 6
-JSON = {"Content-Type": "application/json"}
 PROMPTS = ["Once upon a time", "The king had three sons", "In a dark wood there lived", "A poor miller had"]
 
 parser = argparse.ArgumentParser()
@@ -39,24 +37,13 @@ args = parser.parse_args()
 seconds = args.hours * 3600
 
 work = tempfile.mkdtemp(prefix="hearth-soak.")
-env = dict(os.environ, HEARTH_RUNTIME_DIR=work + "/run", HEARTH_STATE_DIR=work + "/state")
+daemon = Daemon(args.bin, args.models, work)
 problems, first, counts = [], {}, {}
 lock, stop = threading.Lock(), threading.Event()
 
 
-class Connection(http.client.HTTPConnection):
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(120)
-        self.sock.connect(work + "/run/http.sock")
-
-
-def hearth(*words):
-    return subprocess.run([args.bin + "/hearth", *words], env=env, capture_output=True, text=True, timeout=120)
-
-
 def ask(path, body):
-    connection = Connection("localhost")
+    connection = daemon.connection()
     connection.request("POST", path, json.dumps(body), JSON)
     answer = connection.getresponse()
     text = answer.read().decode()
@@ -68,14 +55,13 @@ def ask(path, body):
 
 def stream(body, leave_after):
     """The text of a stream, or of its first events."""
-    connection = Connection("localhost")
+    connection = daemon.connection()
     connection.request("POST", "/v1/completions", json.dumps(dict(body, stream=True)), JSON)
     answer = connection.getresponse()
     text, events = "", 0
-    for line in answer:
-        if not line.startswith(b"data: ") or line.startswith(b"data: [DONE]"):
-            continue
-        event = json.loads(line[6:])
+    for event in events_of(answer):
+        if event is None:
+            raise RuntimeError("the stream ended without [DONE]")
         if "error" in event:
             raise RuntimeError(str(event))
         text += "".join(choice["text"] for choice in event["choices"])
@@ -120,15 +106,10 @@ def client(number):
             time.sleep(1)
 
 
-def resident_kib(pid):
-    with open(f"/proc/{pid}/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
-
-
 def workers():
     """Of the daemon's statistics; on a machine with too much to do it may answer too late for one try."""
     for _ in range(5):
-        stats = hearth("stats", "--json")
+        stats = daemon.hearth("stats", "--json")
         if stats.returncode == 0:
             return json.loads(stats.stdout)["workers"]
         time.sleep(2)
@@ -136,58 +117,58 @@ def workers():
     return []
 
 
-daemon = subprocess.Popen([args.bin + "/hearthd", *(["--allow-root"] if os.geteuid() == 0 else []),
-                           "--set", "server.log_level=warn", "--model-dir", args.models], env=env, stderr=open(work + "/log", "w"))
+daemon.start()
+process = daemon.process
 samples = []
 try:
-    if hearth("ping", "--wait-ms", "10000").returncode != 0:
-        sys.exit("the daemon does not answer: " + open(work + "/log").read()[-2000:])
+    if daemon.hearth("ping", "--wait-ms", "10000").returncode != 0:
+        sys.exit("the daemon does not answer: " + open(daemon.log).read()[-2000:])
     threads = [threading.Thread(target=client, args=(i,), daemon=True) for i in range(CLIENTS)]
     for thread in threads:
         thread.start()
     begun, unloaded = time.time(), time.time()
     pause = max(1.0, seconds / 600)
-    while time.time() - begun < seconds and daemon.poll() is None and len(problems) < 100:
+    while time.time() - begun < seconds and process.poll() is None and len(problems) < 100:
         time.sleep(pause)
-        sample = [resident_kib(daemon.pid), len(os.listdir(f"/proc/{daemon.pid}/fd")), 0]
+        sample = [resident_kib(process.pid), len(descriptors(process.pid)), 0]
         try:
-            sample[2] = max((len(os.listdir(f"/proc/{worker['pid']}/fd")) for worker in workers()), default=0)
+            sample[2] = max((len(descriptors(worker["pid"])) for worker in workers()), default=0)
         except FileNotFoundError:
             pass  # a worker ended just now
         samples.append(sample)
         if time.time() - unloaded > max(10, seconds / 100):
             unloaded = time.time()
-            if hearth("unload", "tales").returncode != 0:
+            if daemon.hearth("unload", "tales").returncode != 0:
                 problems.append("unload failed")
     stop.set()
     for thread in threads:
         thread.join(180)
         if thread.is_alive():
             problems.append("a client waits for an answer that does not come")
-    if daemon.poll() is not None:
-        problems.append(f"the daemon ended with {daemon.returncode}")
+    if process.poll() is not None:
+        problems.append(f"the daemon ended with {process.returncode}")
     else:
         time.sleep(2)  # several heartbeats: they describe an idle worker
         for worker in workers():
             if worker["restarts"] != 0 or any(worker["snapshot"]["kv_blocks_used"]):
                 problems.append(f"worker: {worker['restarts']} restarts, blocks {worker['snapshot']['kv_blocks_used']}")
-        connection = Connection("localhost")
+        connection = daemon.connection()
         connection.request("GET", "/health")
         health = json.loads(connection.getresponse().read())
         if health["status"] != "ok":
             problems.append(f"health: {health}")
-        verified = hearth("cache", "verify")
+        verified = daemon.hearth("cache", "verify")
         if verified.returncode != 0:
             problems.append("cache verify: " + verified.stdout + verified.stderr)
 finally:
-    if daemon.poll() is None:
-        daemon.send_signal(signal.SIGTERM)
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
         try:
-            if daemon.wait(60) != 0:
-                problems.append(f"hearthd ended with {daemon.returncode}")
+            if process.wait(60) != 0:
+                problems.append(f"hearthd ended with {process.returncode}")
         except subprocess.TimeoutExpired:
             problems.append("hearthd does not stop")
-            daemon.kill()
+            process.kill()
 
 third = len(samples) // 3
 if third == 0:
