@@ -41,6 +41,10 @@ class Finder {
       if (++num_entries_ > kMaxEntries) break;
       entries.push_back(*it);
     }
+    for (const std::errc want : {std::errc::too_many_files_open, std::errc::not_enough_memory,
+                                 std::errc::too_many_files_open_in_system}) {
+      if (error == want) out_.cut_short = true;
+    }
     std::ranges::sort(entries, {}, [](const fs::directory_entry& each) { return each.path(); });
     for (const fs::directory_entry& entry : entries) {
       std::error_code ignored;

@@ -34,6 +34,7 @@ int64_t changed_ns(const std::filesystem::path& file_or_folder);
 struct FoundModels {
   std::vector<FoundModel> models;    ///< if two files have the same name, the first folder's
   std::vector<ModelFolder> folders;  ///< subfolders included
+  bool cut_short = false;            ///< a folder was not read for want of descriptors or memory
 };
 /// The .gguf files in `dirs` and two levels of subfolders (OWNER/NAME/file.gguf), ordered by folder
 /// and then by name. Skips hidden files, names with control characters or a leading dash, and image

@@ -44,6 +44,7 @@ void ModelDirectory::refresh() {
 
 void ModelDirectory::rescan() {
   ipc::FoundModels found = ipc::list_model_files(dirs_);
+  if (found.cut_short) return;
   folders_ = std::move(found.folders);
   models_.clear();
   for (ipc::FoundModel& each : found.models) {

@@ -26,7 +26,8 @@ class ModelDirectory {
   ModelDirectory(std::vector<std::filesystem::path> dirs, std::map<std::string, std::string> roles);
 
   /// Reads the directories again. Missing directories count as empty; if two files have the same
-  /// name, the first directory's is used.
+  /// name, the first directory's is used. Without descriptors or memory to read them, nothing
+  /// changes.
   void rescan();
   /// The same if a directory has changed since the last scan, which costs a check of each
   /// directory. A file that only grew may be listed with its earlier size.

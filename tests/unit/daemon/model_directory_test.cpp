@@ -1,6 +1,7 @@
 #include "daemon/broker/residency/model_directory.h"
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -38,6 +39,22 @@ TEST_CASE("models are files of the directories, named without suffix; the first 
   CHECK(models.resolve("zeta")->bytes == 5);
   CHECK(models.resolve("zeta")->path == dirs.root / "a" / "zeta.gguf");
   CHECK(models.resolve("alpha-1.5B.Q8_0")->bytes == 7);
+}
+
+TEST_CASE("without descriptors to read the directories, the models that were there stay") {
+  TempDirs dirs;
+  dirs.put("a/m1.gguf");
+  ModelDirectory models({dirs.root / "a"}, {});
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  models.rescan();
+  const bool there = models.resolve("m1").ok();
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(there);
+  dirs.put("a/m2.gguf");
+  CHECK(models.resolve("m2").ok());
 }
 
 TEST_CASE("default is the first by name until it is configured; roles point at models") {
