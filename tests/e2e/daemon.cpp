@@ -14,6 +14,8 @@
 #include <thread>
 
 #include "tests/e2e/tiny_model.h"
+#include "tests/other_user.h"
+#include "tests/skip.h"
 
 extern char** environ;
 
@@ -77,7 +79,7 @@ std::string text_of(const fs::path& file) {
   return out.str();
 }
 
-Daemon::Daemon(const Sandbox& sandbox, std::vector<std::string> settings)
+Daemon::Daemon(const Sandbox& sandbox, std::vector<std::string> settings, Company company)
     : runtime_(sandbox.runtime()) {
   if (fs::is_empty(sandbox.models())) write_tiny_model(sandbox.models() / "tiny.gguf", 1);
   std::vector<std::string> argv = {program("hearthd").string(),
@@ -102,12 +104,25 @@ Daemon::Daemon(const Sandbox& sandbox, std::vector<std::string> settings)
   });
   if (ended) pid_ = -1;
   REQUIRE_MESSAGE((up && !ended), "hearthd did not answer; its log:\n" << text_of(log));
+  const char* noise = std::getenv("HEARTH_TEST_NOISE");
+  if (noise == nullptr || *noise != '1' || company == Company::kAlone || ::geteuid() != 0) return;
+  tests::let_other_user_in(sandbox.path(), runtime_);
+  noise_ = start_program(
+      {program("e2e_noise").string(), runtime_.string(), std::to_string(tests::night_seed() + 1)});
 }
 
 Daemon::~Daemon() {
+  end_noise();
   if (pid_ < 0) return;
   signal(SIGKILL);
   ::waitpid(pid_, nullptr, 0);
+}
+
+void Daemon::end_noise() const {
+  if (noise_ < 0) return;
+  ::kill(noise_, SIGKILL);
+  ::waitpid(noise_, nullptr, 0);
+  noise_ = -1;
 }
 
 void Daemon::signal(int number) const { ::kill(pid_, number); }
@@ -145,6 +160,7 @@ pid_t Daemon::wait_for_worker() const {
 }
 
 bool Daemon::wait_until_idle() const {
+  end_noise();
   // Two heartbeats: what is then reported is newer than this call.
   std::this_thread::sleep_for(std::chrono::milliseconds(600));
   return eventually(

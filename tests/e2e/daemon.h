@@ -39,11 +39,19 @@ class Sandbox {
   tests::TempDir dir_;
 };
 
+/// With HEARTH_TEST_NOISE=1 and root a second user sends small requests to a test's daemon
+/// (noise.cpp).
+enum class Company {
+  kNoise,
+  kAlone,  ///< never: the test counts everybody's requests, connections or blocks
+};
+
 class Daemon {
  public:
   /// Starts hearthd with these `--set` assignments after the tests' own, and waits until it
   /// answers. Adds a model called "tiny" to the sandbox if it has none.
-  explicit Daemon(const Sandbox& sandbox, std::vector<std::string> settings = {});
+  explicit Daemon(const Sandbox& sandbox, std::vector<std::string> settings = {},
+                  Company company = Company::kNoise);
   ~Daemon();
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;
@@ -57,14 +65,18 @@ class Daemon {
   ipc::StatsReply stats() const;
   /// The pid of the one model's worker, once it is ready.
   pid_t wait_for_worker() const;
-  /// True if no sequence is left and no block is referenced, by a snapshot taken after this call.
+  /// No sequence is left and no block is referenced, by a snapshot taken after this call, which
+  /// ends the second user's noise.
   bool wait_until_idle() const;
 
   const std::filesystem::path& runtime() const { return runtime_; }
 
  private:
+  void end_noise() const;
+
   std::filesystem::path runtime_;
   pid_t pid_ = -1;
+  mutable pid_t noise_ = -1;
 };
 
 /// Starts a program of the build; stdout and stderr go to `output`, or nowhere.

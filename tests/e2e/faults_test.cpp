@@ -1,8 +1,10 @@
 // What happens when a process dies: worker, client or broker; and how the daemon stops.
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +13,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 
 #include "ipc/files/paths.h"
@@ -81,6 +85,99 @@ TEST_CASE("a request present at two deaths ends with poison; the others continue
   CHECK(answer.error->code == ErrorCode::kPoison);
   CHECK(answer.error->message.find("signal 9") != std::string::npos);
   CHECK(run(client, seeded(7, 10)).done.has_value());
+}
+
+TEST_CASE("a worker that is stopped for a moment goes on with the same text") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox);
+  ipc::Client client = daemon.connect();
+  ipc::Client other = daemon.connect();
+  const Answer undisturbed = run(client, seeded(78, kLong));
+  REQUIRE(undisturbed.done);
+  const pid_t worker = daemon.wait_for_worker();
+  int stops = 0;
+  const Answer answer = run(client, seeded(78, kLong), [&](const Answer& so_far) {
+    if (stops == 3 || so_far.ids[0].size() < 400 * static_cast<size_t>(stops + 1)) return;
+    ++stops;
+    ::kill(worker, SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    CHECK(other.ping().ok());
+    CHECK(other.models().ok());
+    ::kill(worker, SIGCONT);
+  });
+  CHECK(stops == 3);
+  REQUIRE_MESSAGE(answer.done, why(answer));
+  CHECK(answer.ids == undisturbed.ids);
+  CHECK(answer.done->resumed == 0);
+  CHECK(daemon.wait_for_worker() == worker);
+}
+
+TEST_CASE(
+    "a client that is stopped, and one whose output nobody reads, hold up nobody and are whole") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox);
+  ipc::Client client = daemon.connect();
+  const Answer undisturbed = run(client, seeded(78, kLong));
+  REQUIRE(undisturbed.done);
+  // Lines of JSON, more of them than a pipe holds.
+  const auto start = [&](const std::filesystem::path& output) {
+    return start_program(
+        {"/usr/bin/env", "HEARTH_RUNTIME_DIR=" + daemon.runtime().string(),
+         program("hearth").string(), "run", "tiny", "the", "--json", "--seed", "9", "--max-tokens",
+         std::to_string(kLong), "--logprobs", "3", "--ignore-eos", "true"},
+        output);
+  };
+  // The text and ids of a client's lines, however it was cut into deltas.
+  const auto said = [](const std::string& lines) {
+    std::string text, ids;
+    std::istringstream in(lines);
+    for (std::string line; std::getline(in, line);) {
+      const nlohmann::json event = nlohmann::json::parse(line);
+      if (event.at("event") != "delta") continue;
+      text += event.at("text").get<std::string>();
+      for (const auto& id : event.at("ids")) ids += id.dump() + " ";
+    }
+    return text + "\n" + ids;
+  };
+  const auto plain = sandbox.path() / "plain";
+  REQUIRE(wait_for_exit(start(plain), kPatienceMs) == 0);
+  const std::string want = said(text_of(plain));
+  REQUIRE(want.size() > static_cast<size_t>(kLong));
+
+  const auto stopped_output = sandbox.path() / "stopped";
+  const pid_t stopped = start(stopped_output);
+  REQUIRE(eventually([&] { return text_of(stopped_output).find("delta") != std::string::npos; }));
+  ::kill(stopped, SIGSTOP);
+  const auto unread_output = sandbox.path() / "unread";
+  REQUIRE(::mkfifo(unread_output.c_str(), 0600) == 0);
+  const int reader = ::open(unread_output.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+  REQUIRE(reader >= 0);
+  const pid_t unread = start(unread_output);
+  // Both streams end in the daemon; others are served meanwhile.
+  const Answer meanwhile = run(client, seeded(78, kLong));
+  REQUIRE_MESSAGE(meanwhile.done, why(meanwhile));
+  CHECK(meanwhile.ids == undisturbed.ids);
+  CHECK(eventually([&] { return client.ps()->requests.empty(); }));
+  ::kill(stopped, SIGCONT);
+  CHECK(wait_for_exit(stopped, kPatienceMs) == 0);
+  CHECK(said(text_of(stopped_output)) == want);
+  std::string read;
+  std::optional<int> status;
+  REQUIRE(eventually([&] {
+    char bytes[65536];
+    for (ssize_t n; (n = ::read(reader, bytes, sizeof bytes)) > 0;) {
+      read.append(bytes, static_cast<size_t>(n));
+    }
+    status = wait_for_exit(unread, 0);
+    return status.has_value();
+  }));
+  char bytes[65536];
+  for (ssize_t n; (n = ::read(reader, bytes, sizeof bytes)) > 0;) {
+    read.append(bytes, static_cast<size_t>(n));
+  }
+  ::close(reader);
+  CHECK(status == 0);
+  CHECK(said(read) == want);
 }
 
 TEST_CASE("a killed client's requests end and their blocks are free") {

@@ -316,7 +316,7 @@ TEST_CASE("connections beyond the descriptor limit are refused, and the daemon c
   }
   CHECK(open.size() > 1500);
   const Answer meanwhile = run(client, seeded(4, 300));
-  CHECK(meanwhile.ids == want.ids);
+  CHECK_MESSAGE(meanwhile.ids == want.ids, why(meanwhile));
   for (const int fd : open) ::close(fd);
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
   CHECK(eventually([&] { return ipc::Client::connect({.runtime_dir = daemon.runtime()}).ok(); }));

@@ -76,9 +76,7 @@ int32_t ask_all(const Daemon& daemon, const std::vector<ipc::GenerateRequest>& r
 
 }  // namespace
 
-TEST_CASE(
-    "the same tokens cold, from memory, from disk after a restart, partly computed, and after kill "
-    "-9") {
+TEST_CASE("the same tokens cold, from memory, from disk after a restart, partly computed, and after kill -9") {
   const Sandbox sandbox;
   const std::vector<ipc::GenerateRequest> requests = prompts(tests::full_counts() ? 1000 : 64);
   std::vector<std::vector<int32_t>> cold;
@@ -196,6 +194,50 @@ TEST_CASE("a damaged database, and a state folder that is a file, cost time and 
   }
 }
 
+TEST_CASE(
+    "two versions of a model file, of equal size and time: neither gets the other's prefixes") {
+  const Sandbox sandbox;
+  const fs::path served = sandbox.models() / "tiny.gguf";
+  const std::vector<fs::path> versions = {sandbox.path() / "1.gguf", sandbox.path() / "2.gguf"};
+  write_tiny_model(versions[0], 1);
+  write_tiny_model(versions[1], 2);
+  REQUIRE(fs::file_size(versions[0]) == fs::file_size(versions[1]));
+  const auto time = fs::last_write_time(versions[0]);
+  const auto serve = [&](size_t version, bool in_place) {
+    if (!in_place) fs::remove(served);
+    std::ofstream(served, std::ios::binary) << text_of(versions[version]);
+    fs::last_write_time(served, time);
+  };
+  ipc::GenerateRequest request = seeded(5, 8, std::string(200, 'd'));
+  std::vector<std::vector<int32_t>> cold;
+  for (size_t version = 0; version < 2; ++version) {
+    serve(version, false);
+    const Daemon daemon(sandbox, {"worker.prefix_store=false"});
+    ipc::Client client = daemon.connect();
+    cold.push_back(ids_of(client, request));
+  }
+  REQUIRE(cold[0] != cold[1]);
+  serve(0, false);
+  const Daemon daemon(sandbox, kAlways);
+  ipc::Client client = daemon.connect();
+  CHECK(ids_of(client, request) == cold[0]);
+  REQUIRE(wait_until_saved(daemon, 1));
+  bool saved_before = false;  // of the second version
+  for (const bool in_place : {false, true}) {
+    CAPTURE(in_place);
+    for (const size_t version : {1, 0}) {
+      CAPTURE(version);
+      REQUIRE(client.unload({.model = "tiny"}).ok());
+      serve(version, in_place);
+      ipc::Usage usage;
+      CHECK(ids_of(client, request, &usage) == cold[version]);
+      CHECK((usage.cached_disk_tokens > 0) == (version == 0 || saved_before));
+      if (version == 1 && !saved_before) saved_before = wait_until_saved(daemon, 1);
+    }
+  }
+  CHECK(saved_before);
+}
+
 TEST_CASE("hearth cache lists and removes entries while the daemon runs") {
   const Sandbox sandbox;
   const ipc::GenerateRequest request = seeded(5, 6, std::string(90, 'c'));
@@ -277,7 +319,7 @@ TEST_CASE("a client asks the daemon for cache entries, miss reasons, pins and re
   CHECK(listed.find("\"ddd") != std::string::npos);
   request.prompt = std::string(60, 'd') + std::string(30, 'e');
   const std::string third = why("third");
-  CHECK(third.find("the stored prefix continues with other tokens") != std::string::npos);
+  CHECK(third.find("what is kept goes on with other tokens") != std::string::npos);
   // And the text around the position, which is the caller's own.
   CHECK_MESSAGE(third.find("behind \"dddddddd\" it reads \"d") != std::string::npos, third);
   CHECK_MESSAGE(third.find("de") != std::string::npos, third);
@@ -305,7 +347,7 @@ TEST_CASE("a client asks the daemon for cache entries, miss reasons, pins and re
                                          "--ttl", "1000", "--no-start"};
   CHECK(hearth(warm).find("0 of them were cached") != std::string::npos);
   CHECK(hearth(warm).find(" 0 of them were cached") == std::string::npos);
-  CHECK(hearth({"why", "third"}).find("the stored prefix continues with other tokens") !=
+  CHECK(hearth({"why", "third"}).find("what is kept goes on with other tokens") !=
         std::string::npos);
   CHECK(hearth({"stats"}).starts_with("tiny is writing: "));
   ::unsetenv("HEARTH_RUNTIME_DIR");
@@ -449,7 +491,7 @@ TEST_CASE("two users: what one has computed is a miss for the other, in memory a
   };
   const ipc::GenerateRequest request = seeded(1, 2, prompt);
   {
-    Daemon daemon(sandbox, kAlways);
+    Daemon daemon(sandbox, kAlways, Company::kAlone);
     ipc::Client client = daemon.connect();
     ids_of(client, request);
     CHECK(cached_for_other(daemon) == 0);
@@ -471,7 +513,7 @@ TEST_CASE("two users: what one has computed is a miss for the other, in memory a
     daemon.wait_for_exit();
   }
   // From disk: each finds its own.
-  Daemon daemon(sandbox, kAlways);
+  Daemon daemon(sandbox, kAlways, Company::kAlone);
   CHECK(cached_for_other(daemon) > 0);
   ipc::Client client = daemon.connect();
   ipc::Usage usage;
@@ -497,7 +539,7 @@ TEST_CASE("two users: guessed prompts take as long as random ones") {
   };
   const std::vector<std::string> theirs = texts();
   const std::vector<std::string> nobodys = texts();
-  Daemon daemon(sandbox, kAlways);
+  Daemon daemon(sandbox, kAlways, Company::kAlone);
   ipc::Client client = daemon.connect();
   for (const std::string& text : theirs) ids_of(client, seeded(1, 1, text));
   const auto ttft_ms = [&](const std::string& text) {
@@ -527,7 +569,7 @@ TEST_CASE("a prefix that two users share by name is found by both") {
   const Sandbox sandbox;
   if (!another_user_can_be_played(sandbox))
     HEARTH_SKIP("needs root, setpriv, and a TMPDIR that others may reach");
-  Daemon daemon(sandbox, kAlways);
+  Daemon daemon(sandbox, kAlways, Company::kAlone);
   ipc::Client client = daemon.connect();
   ipc::GenerateRequest request = seeded(1, 2, std::string(100, 'h'));
   request.cache_share = "manual";
