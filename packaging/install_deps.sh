@@ -15,7 +15,7 @@ monitor_packages=(libimgui-dev libstb-dev libglfw3-dev libgl-dev libegl-dev libg
   xvfb xauth xdotool)
 # For tests/packaging/bare.sh, and for what tests download from PyPI.
 outside_packages=(debootstrap python3-pip python3-venv)
-fuzz_packages=(clang-14 libclang-rt-14-dev llvm-14)
+fuzz_packages=(clang-14 libclang-rt-14-dev llvm-14 valgrind)
 
 wanted=("${build_packages[@]}")
 optional=()

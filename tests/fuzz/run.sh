@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 keep=0
 if [[ ${1:-} == --keep ]]; then keep=1; shift; fi
 targets=("$@")
-if [[ ${#targets[@]} == 0 ]]; then targets=(gguf vocabulary tokenizer wire store http template grammar answer zmtp); fi
+if [[ ${#targets[@]} == 0 ]]; then mapfile -t targets < <(bash tests/fuzz/targets.sh); fi
 seconds=${HEARTH_FUZZ_SECONDS:-600}
 jobs=${HEARTH_JOBS:-$(nproc)}
 declare -A max_len=([gguf]=16384 [vocabulary]=2048 [tokenizer]=1024 [wire]=4096 [store]=2048 [http]=2048 [template]=4096 [grammar]=2048 [answer]=1024 [zmtp]=1024)

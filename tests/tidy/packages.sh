@@ -44,7 +44,8 @@ python3-venv=-m venv
 clang-format=clang-format --version
 clang-14=clang\+\+-14
 libclang-rt-14-dev=fsanitize=fuzzer
-llvm-14=llvm-(cov|profdata|symbolizer)'
+llvm-14=llvm-(cov|profdata|symbolizer)
+valgrind=valgrind --quiet'
 
 bad=0
 while read -r package; do
