@@ -66,11 +66,9 @@ std::filesystem::path clients_python(const std::filesystem::path& log) {
   const pid_t pid = start_program({"/bin/bash", HEARTH_SOURCE_DIR "/tests/e2e/clients.sh"}, log);
   REQUIRE(wait_for_exit(pid, 10 * kPatienceMs) == 0);
   std::ifstream in(log);
-  std::filesystem::path python;  // the last line's first word is the folder
-  for (std::string line; std::getline(in, line);) {
-    python = line.starts_with('/') ? line.substr(0, line.find(' ')) + "/bin/python" : "";
-  }
-  return python;
+  std::string line;
+  std::getline(in, line);
+  return line.starts_with('/') ? line : "";
 }
 
 uint16_t tcp_port(const Sandbox& sandbox) {
