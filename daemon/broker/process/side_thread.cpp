@@ -24,21 +24,16 @@ void SideThread::run(uint32_t owner, size_t bytes, std::function<void()> work,
                      std::function<void()> then) {
   if (bytes > 0) bytes_of_[owner] += bytes;
   bytes_ += bytes;
-  waiting_[owner].push_back({std::move(work), std::move(then), bytes});
+  waiting_.add(owner, {std::move(work), std::move(then), bytes});
   if (!busy_) start_next();
 }
 
 void SideThread::start_next() {
-  if (waiting_.empty()) return;
-  auto turn = waiting_.upper_bound(last_owner_);
-  if (turn == waiting_.end()) turn = waiting_.begin();
-  last_owner_ = turn->first;
-  Job job = std::move(turn->second.front());
-  turn->second.pop_front();
-  if (turn->second.empty()) waiting_.erase(turn);
+  auto next = waiting_.take();
+  if (!next) return;
   busy_ = true;
   if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
-  inbox_.post([this, alive = alive_, owner = last_owner_, job = std::move(job)]() mutable {
+  inbox_.post([this, alive = alive_, owner = next->first, job = std::move(next->second)]() mutable {
     job.work();
     boost::asio::post(io_, [this, alive, owner, bytes = job.bytes, then = std::move(job.then)] {
       if (!*alive) return;

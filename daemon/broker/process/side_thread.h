@@ -5,13 +5,13 @@
 
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <thread>
 
 #include "kernels/base/mailbox.h"
+#include "kernels/base/turns.h"
 
 namespace hearth::broker {
 
@@ -46,10 +46,9 @@ class SideThread {
   boost::asio::io_context& io_;
   Mailbox<std::function<void()>> inbox_{2};  // an empty function ends the thread
   std::thread thread_;                       // started with the first piece
-  std::map<uint32_t, std::deque<Job>> waiting_;
+  Turns<uint32_t, Job> waiting_;
   std::map<uint32_t, size_t> bytes_of_;  // by owner, above 0
   size_t bytes_ = 0;
-  uint32_t last_owner_ = 0;
   bool busy_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
