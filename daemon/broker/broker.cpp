@@ -34,6 +34,7 @@ constexpr milliseconds kTick{100};
 constexpr size_t kOtherDescriptors = 160;
 constexpr int64_t kRightsEveryTicks = 10;
 constexpr uint64_t kFilesEveryTicks = 10;
+constexpr uint64_t kMemoryEveryTicks = 20;
 // Delay before a full connection is retried: short at first, longer for a long stall.
 constexpr int64_t kRetryMinMs = 1;
 constexpr int64_t kRetryMaxMs = 16;
@@ -479,6 +480,7 @@ void Broker::every_tick() {
     log_info("admins_changed", "group={}", config_.server.admin_group);
   }
   report_status();
+  if (ticks_ % kMemoryEveryTicks == 0) return_memory();
   if (drain_deadline_us_ != 0) check_drained();
   tick_timer_.expires_after(kTick);
   tick_timer_.async_wait([this](const boost::system::error_code& error) {
@@ -617,6 +619,12 @@ void Broker::watch_new_workers() {
       resident.worker->watch(true);
     }
   }
+}
+
+void Broker::return_memory() {
+  if (!freed_memory_.due(memory_use())) return;
+  return_freed_memory();
+  freed_memory_.returned(memory_use());
 }
 
 // The status line shown by `systemctl status`.

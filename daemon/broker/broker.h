@@ -15,6 +15,7 @@
 #include "daemon/broker/observe/event_hub.h"
 #include "daemon/broker/observe/reports.h"
 #include "daemon/broker/process/awake_clock.h"
+#include "daemon/broker/process/freed_memory.h"
 #include "daemon/broker/process/runtime_dir.h"
 #include "daemon/broker/process/side_thread.h"
 #include "daemon/broker/process/systemd.h"
@@ -75,6 +76,7 @@ class Broker {
   void retry_output();
   void feed_watchdog();
   void report_status();
+  void return_memory();
   void say_when_ready();
   void extend_timeout();
   Result<std::unique_ptr<Worker>> start_worker(const ModelFile& file, WorkerListener& lifecycle);
@@ -125,6 +127,7 @@ class Broker {
   int64_t awake_until_us_ = 0;
   bool said_ready_ = false;
   int64_t extended_us_ = 0;
+  FreedMemory freed_memory_;
   uint64_t ticks_ = 0;
   uint64_t ticks_fed_ = 0;  // at the last watchdog notification
   std::string status_;      // last status sent to systemd
