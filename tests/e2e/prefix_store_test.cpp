@@ -76,7 +76,9 @@ int32_t ask_all(const Daemon& daemon, const std::vector<ipc::GenerateRequest>& r
 
 }  // namespace
 
-TEST_CASE("the same tokens cold, from memory, from disk after a restart, partly computed, and after kill -9") {
+TEST_CASE(
+    "the same tokens cold, from memory, from disk after a restart, partly computed, and after kill "
+    "-9") {
   const Sandbox sandbox;
   const std::vector<ipc::GenerateRequest> requests = prompts(tests::full_counts() ? 1000 : 64);
   std::vector<std::vector<int32_t>> cold;
