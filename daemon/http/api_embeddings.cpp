@@ -64,7 +64,7 @@ Result<void> take_input(const Json& input, Json& request) {
 }  // namespace
 
 Result<EmbeddingsCall> parse_embeddings(std::string_view body) {
-  HEARTH_ASSIGN_OR_RETURN(const Json object, ipc::parse_json_object(body, kBodyLimits));
+  HEARTH_ASSIGN_OR_RETURN(const ipc::LargeJson object, ipc::parse_json_object(body, kBodyLimits));
   EmbeddingsCall call;
   Json request = Json::object();
   request["verb"] = "embed";
@@ -128,7 +128,7 @@ std::string embeddings_body(const ipc::EmbedReply& reply, bool base64) {
 }
 
 Result<ipc::TokenizeRequest> parse_count_tokens(std::string_view body) {
-  HEARTH_ASSIGN_OR_RETURN(Json object, ipc::parse_json_object(body, kBodyLimits));
+  HEARTH_ASSIGN_OR_RETURN(ipc::LargeJson object, ipc::parse_json_object(body, kBodyLimits));
   for (const char* key : {"max_tokens", "stream", "temperature", "top_p", "top_k", "stop_sequences",
                           "metadata", "service_tier"}) {
     if (!object.contains(key)) continue;

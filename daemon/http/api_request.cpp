@@ -5,7 +5,7 @@
 
 namespace hearth::http {
 Result<Call> parse_call(Api api, std::string_view body) {
-  HEARTH_ASSIGN_OR_RETURN(const Json object, ipc::parse_json_object(body, kBodyLimits));
+  HEARTH_ASSIGN_OR_RETURN(const ipc::LargeJson object, ipc::parse_json_object(body, kBodyLimits));
   switch (api) {
     case Api::kCompletions: return parse_completions(object);
     case Api::kChat: return parse_chat(object);
@@ -16,8 +16,7 @@ Result<Call> parse_call(Api api, std::string_view body) {
 }
 
 Result<ipc::TokenizeRequest> parse_tokenize(std::string_view body) {
-  HEARTH_ASSIGN_OR_RETURN(const Json object, ipc::parse_json_object(body, kBodyLimits));
-  Json request = object;
+  HEARTH_ASSIGN_OR_RETURN(ipc::LargeJson request, ipc::parse_json_object(body, kBodyLimits));
   if (request.contains("verb")) {
     return Error{ErrorCode::kUnknownField, "verb: is not a parameter that hearth knows", "verb"};
   }

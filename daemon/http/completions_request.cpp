@@ -1,6 +1,9 @@
 // POST /v1/completions
 
+#include <fmt/core.h>
+
 #include "daemon/http/request_members.h"
+#include "ipc/schema/field_table.h"
 
 namespace hearth::http {
 
@@ -22,6 +25,11 @@ Result<Call> parse_completions(const Json& body) {
     }
     if (!one->is_string() && !one->is_array()) {
       in.wrong("prompt", *one, "a string or token ids");
+    } else if (const size_t most = ipc::find_field(ipc::Verb::kGenerate, "prompt_ids")->max_items;
+               one->is_array() && one->size() > most) {
+      // Here, before the list is copied.
+      in.fail("prompt", ErrorCode::kTooLarge,
+              fmt::format("met a list of {}, want at most {} token ids", one->size(), most));
     } else {
       request[one->is_string() ? "prompt" : "prompt_ids"] = *one;
     }

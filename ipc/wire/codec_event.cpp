@@ -80,7 +80,7 @@ Result<Variant> read_alternative(size_t index, const Json& object) {
 }  // namespace
 
 Result<Event> decode_event(std::string_view json) {
-  HEARTH_ASSIGN_OR_RETURN(const Json object, parse_json_object(json, kEventLimits));
+  HEARTH_ASSIGN_OR_RETURN(const LargeJson object, parse_json_object(json, kEventLimits));
   const std::string_view event = text_of(object, "event");
   if (event.empty()) {
     return Error{ErrorCode::kProtocol, "event: absent, want its name", "event"};

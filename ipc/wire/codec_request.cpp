@@ -332,7 +332,7 @@ std::optional<ComputeRequest> as_compute_request(ClientRequest request) {
 }  // namespace
 
 Result<ClientRequest> decode_request(std::string_view json) {
-  HEARTH_ASSIGN_OR_RETURN(const Json object, parse_json_object(json, kRequestLimits));
+  HEARTH_ASSIGN_OR_RETURN(const LargeJson object, parse_json_object(json, kRequestLimits));
   return request_from(object);
 }
 
@@ -341,7 +341,7 @@ std::string encode_request(const ClientRequest& request) {
 }
 
 Result<WorkerRequest> decode_worker_request(uint64_t id, std::string_view json) {
-  HEARTH_ASSIGN_OR_RETURN(const Json object, parse_json_object(json, kWorkerLimits));
+  HEARTH_ASSIGN_OR_RETURN(const LargeJson object, parse_json_object(json, kWorkerLimits));
   WorkerRequest out;
   JsonReader reader(object);
   bind(reader, static_cast<WorkerEnvelope&>(out));

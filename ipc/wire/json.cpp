@@ -16,6 +16,7 @@ namespace {
 class BoundedBuilder final : public nlohmann::json_sax<Json> {
  public:
   explicit BoundedBuilder(const JsonLimits& limits) : limits_(limits) {}
+  ~BoundedBuilder() override { discard(root_); }
 
   bool null() override { return add(nullptr); }
   bool boolean(bool value) override { return add(value); }
@@ -111,6 +112,22 @@ class BoundedBuilder final : public nlohmann::json_sax<Json> {
 };
 
 }  // namespace
+
+void discard(Json& json) {
+  // As deep as the parser's bound permits.
+  const auto discard_all = [](auto& values, const auto& value_of) {
+    for (auto& each : values) {
+      if (Json& value = value_of(each); value.is_structured()) discard(value);
+    }
+    values.clear();
+  };
+  if (json.is_array()) {
+    discard_all(json.get_ref<Json::array_t&>(), [](Json& item) -> Json& { return item; });
+  } else if (json.is_object()) {
+    discard_all(json.get_ref<Json::object_t&>(),
+                [](auto& member) -> Json& { return member.second; });
+  }
+}
 
 Result<Json> parse_json_object(std::string_view text, const JsonLimits& limits) {
   if (text.size() > limits.max_bytes) {

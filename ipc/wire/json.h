@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "kernels/base/result.h"
 
@@ -20,6 +21,18 @@ struct JsonLimits {
   int max_depth = 16;
   size_t max_values = 2u << 20;  ///< of all kinds together; bounds the memory of a parsed text
   size_t max_object_keys = 256;  ///< per object
+};
+
+/// Destroys all values in place. The library's destructor first gathers them in a list of its own,
+/// which doubles the memory of a long list.
+void discard(Json& json);
+
+/// A parsed text that may be long.
+struct LargeJson : Json {
+  LargeJson(Json&& json) : Json(std::move(json)) {}
+  LargeJson(const LargeJson&) = delete;
+  LargeJson& operator=(const LargeJson&) = delete;
+  ~LargeJson() { discard(*this); }
 };
 
 /// Parses `text`, a JSON object. kProtocol if it is not one (naming the byte, counted from 1, and

@@ -116,6 +116,7 @@ bool Connection::claim_memory() {
   if (want <= kSmallMessageBytes || want <= claimed_) return true;
   if (!host_.claim(*this, want - claimed_)) return false;
   claimed_ = want;
+  decoder_.reserve();
   return true;
 }
 

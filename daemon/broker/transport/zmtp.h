@@ -59,6 +59,11 @@ class Decoder {
 
   /// Memory that the current message needs once its begun frames are complete.
   uint64_t message_bytes() const { return in_message_ ? kept_bytes_ : 0; }
+  /// Takes the memory of the frame that is being received in one piece. Untouched memory costs
+  /// nothing, and growing would hold the bytes twice for a moment.
+  void reserve() {
+    if (keeps_) body_.reserve(body_.size() + static_cast<size_t>(left_));
+  }
   /// Within a greeting, a frame or a message.
   bool is_midway() const { return !header_.empty() || state_ == State::kBody || in_message_; }
 

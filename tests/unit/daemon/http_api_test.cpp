@@ -184,6 +184,15 @@ TEST_CASE("cache markers are converted into the socket's form") {
   }
 }
 
+TEST_CASE("a completion of too many token ids is refused") {
+  std::string ids = "1";
+  for (int i = 1; i <= 1'048'576; ++i) ids += ",1";
+  const Result<Call> call = parse_call(Api::kCompletions, R"({"prompt":[)" + ids + "]}");
+  REQUIRE_FALSE(call.ok());
+  CHECK(call.error().code == ErrorCode::kTooLarge);
+  CHECK(call.error().field == "prompt");
+}
+
 TEST_CASE("unsupported fields are refused by name") {
   constexpr auto kInvalid = ErrorCode::kInvalidArgument;
   constexpr auto kNot = ErrorCode::kUnsupported;

@@ -1,12 +1,17 @@
 #include <doctest/doctest.h>
 #include <fmt/core.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include "ipc/schema/field_table.h"
 #include "ipc/wire/codec.h"
 #include "ipc/wire/worker_codec.h"
+#include "tests/skip.h"
 
 namespace hearth::ipc {
 namespace {
@@ -435,6 +440,30 @@ TEST_CASE("a worker's request carries the owner, the wait and the tokens already
   CHECK_FALSE(
       decode_worker_request(1, R"({"resume":[[-1e9]],"request":{"verb":"generate","prompt":""}})")
           .ok());
+}
+
+TEST_CASE("a long list of ids is held once while a request is decoded") {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  HEARTH_SKIP("a sanitizer takes address space of its own");
+#endif
+  std::string json = R"({"verb":"generate","prompt_ids":[)";
+  for (int i = 0; i < 1'900'000; ++i) json += "1,";
+  json += "1]}";
+  // 16 bytes for each value, and half of that again while the list grows.
+  constexpr rlim_t kEnough = 56 << 20;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    rlim_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t most = pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + kEnough;
+    const rlimit limit{.rlim_cur = most, .rlim_max = most};
+    if (::setrlimit(RLIMIT_AS, &limit) != 0) ::_exit(2);
+    const Result<ClientRequest> request = decode_request(json);
+    ::_exit(!request.ok() && request.error().code == ErrorCode::kTooLarge ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
 }
 
 }  // namespace
