@@ -210,6 +210,7 @@ TEST_CASE("logprobs come one per token, with the requested number of alternative
   size_t prompt_logprobs = 0;
   ipc::GenerateCallbacks callbacks;
   callbacks.on_delta = [&](const ipc::Delta& delta) {
+    CHECK(prompt_logprobs > 0);  // before any text
     CHECK(delta.logprobs.size() == delta.ids.size());
     for (const ipc::TokenLogprobs& each : delta.logprobs) {
       CHECK(each.logprob <= 0.0f);

@@ -12,9 +12,9 @@
 
 #include "daemon/worker/load/device.h"
 #include "daemon/worker/serve/to_wire.h"
+#include "daemon/worker/text/prompt_logprobs.h"
 #include "ipc/schema/version.h"
 #include "ipc/text/shown_text.h"
-#include "ipc/text/utf8.h"
 #include "ipc/wire/codec.h"
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
@@ -43,19 +43,6 @@ std::string_view reason_name(engine::FinishReason reason) {
 }
 
 double to_ms(int64_t us) { return static_cast<double>(us) / 1000.0; }
-
-// The text of a token as shown to clients: see ipc::TokenLogprobs.
-std::string shown_piece(std::string_view piece) {
-  if (ipc::is_valid_utf8(piece)) return std::string(piece);
-  std::string out = "bytes:";
-  for (const char byte : piece) out += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
-  return out;
-}
-
-// A control token has no piece, so its vocabulary entry is shown.
-std::string shown_token(const models::Tokenizer& tokenizer, int32_t id) {
-  return shown_piece(tokenizer.is_control(id) ? tokenizer.entry(id) : tokenizer.piece(id));
-}
 
 std::optional<ipc::TokenLogprobs> logprobs_of(const models::Tokenizer& tokenizer,
                                               const engine::TokenEvent& token) {
@@ -160,8 +147,8 @@ void FrontDoor::wait() {
     for (PrepAnswer& answer : prep->answers().drain()) on_prep(answer);
   }
   if (engine_) {
-    for (const auto& step : engine_->events->drain()) {
-      for (const engine::EngineEvent& event : step) on_engine(event);
+    for (auto& step : engine_->events->drain()) {
+      for (engine::EngineEvent& event : step) on_engine(event);
     }
     flush_due();
   }
@@ -310,8 +297,10 @@ void FrontDoor::on_prep(PrepAnswer& answer) {
   const uint64_t number = answer.number;
   Stream* stream = find(number);
   HEARTH_CHECK(stream != nullptr, "number={}", number);
-  stream->asked = std::move(answer.asked);
-  stream->received_us -= stream->asked.received_ms_ago * 1000;
+  const auto take_asked = [&] {
+    stream->asked = std::move(answer.asked);
+    stream->received_us -= stream->asked.received_ms_ago * 1000;
+  };
   match(
       answer.outcome,
       [&](Error& error) {
@@ -322,13 +311,16 @@ void FrontDoor::on_prep(PrepAnswer& answer) {
         link_.send_event(number, reply.json);
         streams_.erase(number);
       },
+      [&](const EncodedPromptLogprobs& encoded) { on_encoded(number, encoded.json); },
       [&](PreparedEmbed& embed) {
+        take_asked();
         stream->embeds = true;
         const bool cancelled = stream->cancelled;
         end_embed(embeds_->begin(number, stream->received_us, std::move(embed)));
         if (cancelled) embeds_->cancel(number);
       },
       [&](PreparedRequest& prepared) {
+        take_asked();
         if (stream->cancelled) return end_cancelled(number);
         begin(number, *stream, std::move(prepared));
       });
@@ -372,25 +364,38 @@ void FrontDoor::end_cancelled(uint64_t number) {
   streams_.erase(number);
 }
 
-void FrontDoor::on_engine(const engine::EngineEvent& event) {
+// The event's stream; null: there is none, or the event waits with the stream.
+Stream* FrontDoor::find_or_hold(uint64_t number, engine::EngineEvent& event) {
+  Stream* stream = find(number);
+  if (stream == nullptr || !stream->encoding) return stream;
+  stream->held.push_back(std::move(event));
+  return nullptr;
+}
+
+void FrontDoor::on_engine(engine::EngineEvent& event) {
   match(
-      event, [this](const engine::TokenEvent& token) { on_token(token); },
+      event,
+      [&](const engine::TokenEvent& token) {
+        if (Stream* stream = find_or_hold(token.id, event)) on_token(*stream, token);
+      },
       [this](const engine::StartedEvent& started) { on_started(started); },
       [this](const engine::ProgressEvent& progress) {
         if (!EmbedJobs::owns(progress.id)) link_.send(progress.id, to_wire(progress));
       },
-      [this](const engine::PromptLogprobsEvent& prompt) {
-        send_prompt_logprobs(prompt.id, prompt);
+      [this](engine::PromptLogprobsEvent& prompt) { encode(std::move(prompt)); },
+      [&](const engine::SampleDoneEvent& done) {
+        if (Stream* stream = find_or_hold(done.id, event)) on_sample_done(*stream, done);
       },
-      [this](const engine::SampleDoneEvent& done) { on_sample_done(done); },
       [this](const engine::EmbeddingEvent& embedding) { end_embed(embeds_->take(embedding)); },
-      [this](const engine::RequestDoneEvent& done) {
+      [&](const engine::RequestDoneEvent& done) {
         if (EmbedJobs::owns(done.id)) return end_embed(embeds_->take(done));
-        on_request_done(done);
+        if (Stream* stream = find_or_hold(done.id, event)) on_request_done(*stream, done);
       },
-      [this](const engine::RequestFailedEvent& failed) {
+      [&](const engine::RequestFailedEvent& failed) {
         if (EmbedJobs::owns(failed.id)) return end_embed(embeds_->take(failed));
-        if (Stream* stream = find(failed.id)) flush(failed.id, *stream);
+        Stream* stream = find_or_hold(failed.id, event);
+        if (stream == nullptr) return;
+        flush(failed.id, *stream);
         link_.send_error(failed.id, failed.error);
         streams_.erase(failed.id);
       },
@@ -408,7 +413,7 @@ void FrontDoor::on_started(const engine::StartedEvent& started) {
                                            .cached_tokens = started.cached_tokens,
                                            .queue_ms = to_ms(started.queue_us)});
   // The prompt has only one token, which has no log probability, so the engine reports none.
-  if (stream->prompt_logprobs && stream->prompt.size() == 1) send_prompt_logprobs(started.id, {});
+  if (stream->prompt_logprobs && stream->prompt.size() == 1) encode({started.id, {}, {}});
 }
 
 void FrontDoor::on_snapshot(const engine::SnapshotEvent& event) {
@@ -432,28 +437,30 @@ void FrontDoor::end_embed(const std::optional<EmbedJobs::Outcome>& outcome) {
   streams_.erase(outcome->number);
 }
 
-void FrontDoor::send_prompt_logprobs(uint64_t number, const engine::PromptLogprobsEvent& event) {
-  const Stream* stream = find(number);
+// On a prep thread, because those of a long prompt take long. The stream's later events wait, since
+// clients receive the log probabilities before any text.
+void FrontDoor::encode(engine::PromptLogprobsEvent event) {
+  Stream* stream = find(event.id);
   if (stream == nullptr) return;
-  ipc::PromptLogprobsEvent out{.logprobs = event.logprobs, .ids = stream->prompt};
-  const models::Tokenizer& tokenizer = *engine_->tokenizer;
-  for (const int32_t id : stream->prompt) out.texts.push_back(shown_token(tokenizer, id));
-  for (const auto& best : event.top) {
-    std::vector<ipc::TopLogprob>& to = out.top.emplace_back();
-    for (const engine::TokenLogprob& top : best) {
-      to.push_back({top.token, top.logprob, shown_token(tokenizer, top.token)});
-    }
-  }
-  link_.send(number, out);
+  stream->encoding = true;
+  const uint64_t number = event.id;
+  const size_t bytes = prompt_logprobs_bytes(stream->prompt, event);
+  PrepThread& prep = bytes <= kShortRequestBytes ? *prep_ : *long_prep_;
+  prep.post(number, stream->asked.owner, bytes, {stream->prompt, std::move(event)});
 }
 
-void FrontDoor::on_token(const engine::TokenEvent& token) {
-  Stream* stream = find(token.id);
-  if (stream == nullptr) return;
-  SampleText& text = stream->samples[token.sample].text;
+void FrontDoor::on_encoded(uint64_t number, const std::string& json) {
+  link_.send_event(number, json);
+  Stream& stream = *find(number);  // its end is held as well
+  stream.encoding = false;
+  for (engine::EngineEvent& event : std::exchange(stream.held, {})) on_engine(event);
+}
+
+void FrontDoor::on_token(Stream& stream, const engine::TokenEvent& token) {
+  SampleText& text = stream.samples[token.sample].text;
   if (!text.stopped()) {
     text.push(token.token, logprobs_of(*engine_->tokenizer, token));
-    if (!std::exchange(stream->touched, true)) touched_.push_back(token.id);
+    if (!std::exchange(stream.touched, true)) touched_.push_back(token.id);
   }
   // Repeated for each further token: when a resumed request first posted it, the engine may not
   // have had the sample yet.
@@ -476,11 +483,9 @@ void FrontDoor::flush(uint64_t number, Stream& stream) {
   stream.flushed_us = now_us;
 }
 
-void FrontDoor::on_sample_done(const engine::SampleDoneEvent& done) {
-  Stream* stream = find(done.id);
-  if (stream == nullptr) return;
-  flush(done.id, *stream);
-  Stream::Sample& sample = stream->samples[done.sample];
+void FrontDoor::on_sample_done(Stream& stream, const engine::SampleDoneEvent& done) {
+  flush(done.id, stream);
+  Stream::Sample& sample = stream.samples[done.sample];
   // The end of the text that belongs to no token: a delta of zero tokens after the others.
   const SampleText::Pending tail = sample.text.finish();
   const int32_t num_tokens = sample.text.num_tokens();
@@ -496,17 +501,15 @@ void FrontDoor::on_sample_done(const engine::SampleDoneEvent& done) {
                                            .stop = sample.text.stop()});
 }
 
-void FrontDoor::on_request_done(const engine::RequestDoneEvent& from) {
-  Stream* stream = find(from.id);
-  if (stream == nullptr) return;
+void FrontDoor::on_request_done(Stream& stream, const engine::RequestDoneEvent& from) {
   ipc::DoneEvent done;
-  for (const Stream::Sample& sample : stream->samples) {
+  for (const Stream::Sample& sample : stream.samples) {
     done.finish_reasons.push_back(sample.finish_reason);
     done.usage.output_tokens += sample.text.num_tokens();
     done.usage.reasoning_tokens += sample.text.num_reasoning_tokens();
   }
   done.model = engine_->info.name;
-  done.seed = stream->asked.seed;
+  done.seed = stream.asked.seed;
   done.usage.prompt_tokens = from.prompt_tokens;
   done.usage.cached_tokens = from.cached_tokens;
   done.usage.drafted_tokens = static_cast<int32_t>(from.speculation.drafted_tokens);
@@ -516,15 +519,14 @@ void FrontDoor::on_request_done(const engine::RequestDoneEvent& from) {
   done.timings.prefill_ms = to_ms(from.prefill_us);
   done.timings.ttft_ms = to_ms(from.ttft_us);
   done.timings.tpot_ms = from.tpot_us / 1000.0;
-  done.timings.total_ms = ms_since(stream->received_us);
+  done.timings.total_ms = ms_since(stream.received_us);
   done.timings.restore_ms = to_ms(from.restore_us);
   done.timings.saved_ms = to_ms(from.saved_us);
   done.preemptions = from.preemptions;
   done.cache_miss = miss_words(from.miss, from.missed_from);
   const bool parts =
       from.miss == engine::MissReason::kOther || from.miss == engine::MissReason::kEnded;
-  if (parts)
-    done.cache_miss += parting_words(*engine_->tokenizer, stream->prompt, from.missed_from);
+  if (parts) done.cache_miss += parting_words(*engine_->tokenizer, stream.prompt, from.missed_from);
   done.bandwidth_share = from.bandwidth_share;
   done.speculation = to_wire(from.speculation);
   link_.send(from.id, done);

@@ -31,8 +31,10 @@ struct Stream {
   int32_t prompt_tokens = 0;
   std::vector<int32_t> prompt;
   bool prompt_logprobs = false;  ///< requested by the client
-  int64_t flushed_us = 0;        ///< when tokens were last sent
-  bool touched = false;          ///< has tokens to send
+  bool encoding = false;         ///< they are being encoded; later events are held until then
+  std::vector<engine::EngineEvent> held{};
+  int64_t flushed_us = 0;  ///< when tokens were last sent
+  bool touched = false;    ///< has tokens to send
 
   struct Sample {
     SampleText text;
@@ -66,7 +68,7 @@ class FrontDoor {
   void on_loaded(EngineLoaded loaded);
   void on_prep(PrepAnswer& answer);
   void begin(uint64_t number, Stream& stream, PreparedRequest prepared);
-  void on_engine(const engine::EngineEvent& event);
+  void on_engine(engine::EngineEvent& event);
   void on_started(const engine::StartedEvent& started);
   void on_snapshot(const engine::SnapshotEvent& event);
 
@@ -77,14 +79,16 @@ class FrontDoor {
   void heartbeat();
   void note_ceilings_when_idle();
 
-  void on_token(const engine::TokenEvent& token);
-  void on_sample_done(const engine::SampleDoneEvent& done);
-  void on_request_done(const engine::RequestDoneEvent& done);
+  Stream* find_or_hold(uint64_t number, engine::EngineEvent& event);
+  void on_token(Stream& stream, const engine::TokenEvent& token);
+  void on_sample_done(Stream& stream, const engine::SampleDoneEvent& done);
+  void on_request_done(Stream& stream, const engine::RequestDoneEvent& done);
   void flush_due();
   void flush(uint64_t number, Stream& stream);
   void end_cancelled(uint64_t number);
   void end_embed(const std::optional<EmbedJobs::Outcome>& outcome);
-  void send_prompt_logprobs(uint64_t number, const engine::PromptLogprobsEvent& event);
+  void encode(engine::PromptLogprobsEvent event);
+  void on_encoded(uint64_t number, const std::string& json);
   Stream* find(uint64_t number);
   double ms_since(int64_t from_us) const;
 

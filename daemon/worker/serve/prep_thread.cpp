@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "daemon/worker/serve/engine_thread.h"
+#include "daemon/worker/text/prompt_logprobs.h"
 #include "ipc/wire/codec.h"
 #include "ipc/wire/worker_codec.h"
 #include "kernels/base/log.h"
@@ -24,6 +25,7 @@ constexpr int kLowNiceness = 10;
 
 Asked asked_by(ipc::WorkerRequest& request) {
   Asked out;
+  out.owner = std::move(request.owner);
   out.resume = std::move(request.resume);
   out.received_ms_ago = request.received_ms_ago;
   if (auto* generate = std::get_if<ipc::GenerateRequest>(&request.task)) {
@@ -58,7 +60,9 @@ class PrepThread::Turn final : public models::EncodePause {
     if (depth_ >= kMaxDepth) return;
     thread_.collect(std::chrono::microseconds(0));
     if (thread_.stopping_) return;
-    auto shorter = thread_.take_shorter(owner_, bytes_ / kShorterBy);
+    auto shorter = thread_.waiting_.take_if([this](const std::string& owner, const Job& job) {
+      return owner != owner_ && job.bytes <= bytes_ / kShorterBy;
+    });
     if (shorter) thread_.serve(shorter->first, std::move(shorter->second), depth_ + 1);
   }
 
@@ -87,15 +91,21 @@ PrepThread::~PrepThread() {
 }
 
 void PrepThread::post(uint64_t number, std::string json) {
+  std::string owner(ipc::owner_of_worker_request(json));
   const size_t bytes = json.size();
-  inbox_.post(Job{number, std::move(json), bytes});
+  inbox_.post(Job{number, std::move(owner), bytes, std::move(json)});
+}
+
+void PrepThread::post(uint64_t number, const std::string& owner, size_t bytes,
+                      PromptLogprobs logprobs) {
+  inbox_.post(Job{number, owner, bytes, std::move(logprobs)});
 }
 
 void PrepThread::run() {
   while (!stopping_) {
     collect(waiting_.empty() ? std::chrono::hours(1) : std::chrono::microseconds(0));
     if (stopping_) return;
-    if (auto next = take_next()) serve(next->first, std::move(next->second), 0);
+    if (auto next = waiting_.take()) serve(next->first, std::move(next->second), 0);
   }
 }
 
@@ -103,53 +113,29 @@ void PrepThread::collect(std::chrono::microseconds timeout) {
   auto arrived = timeout.count() > 0 ? inbox_.wait_and_drain(timeout) : inbox_.drain();
   for (auto& message : arrived) {
     if (auto* job = std::get_if<Job>(&message)) {
-      std::string owner(ipc::owner_of_worker_request(job->json));
-      waiting_[std::move(owner)].push_back(std::move(*job));
+      const std::string owner = job->owner;
+      waiting_.add(owner, std::move(*job));
     } else {
       stopping_ = true;
     }
   }
 }
 
-// Owners take turns, so that one owner's many requests do not delay another's single one.
-std::optional<std::pair<std::string, PrepThread::Job>> PrepThread::take_next() {
-  if (waiting_.empty()) return std::nullopt;
-  auto turn = waiting_.upper_bound(last_owner_);
-  if (turn == waiting_.end()) turn = waiting_.begin();
-  return take_front(turn->first);
-}
-
-std::optional<std::pair<std::string, PrepThread::Job>> PrepThread::take_shorter(
-    const std::string& than_of, size_t bytes) {
-  for (auto turn = waiting_.upper_bound(last_owner_); turn != waiting_.end(); ++turn) {
-    if (turn->first != than_of && turn->second.front().bytes <= bytes)
-      return take_front(turn->first);
-  }
-  for (const auto& [owner, jobs] : waiting_) {
-    if (owner != than_of && jobs.front().bytes <= bytes) return take_front(owner);
-  }
-  return std::nullopt;
-}
-
-std::pair<std::string, PrepThread::Job> PrepThread::take_front(const std::string& owner) {
-  const auto turn = waiting_.find(owner);
-  std::pair<std::string, Job> out(turn->first, std::move(turn->second.front()));
-  turn->second.pop_front();
-  if (turn->second.empty()) waiting_.erase(turn);
-  last_owner_ = out.first;
-  return out;
-}
-
 void PrepThread::serve(const std::string& owner, Job job, int depth) {
   PrepAnswer answer;
   answer.number = job.number;
+  Turn turn(*this, owner, job.bytes, depth);
+  if (const auto* logprobs = std::get_if<PromptLogprobs>(&job.work)) {
+    answer.outcome = EncodedPromptLogprobs{
+        encode_prompt_logprobs(*model_.tokenizer, logprobs->prompt, logprobs->event, &turn)};
+    return answers_.post(std::move(answer));
+  }
   Result<ipc::WorkerRequest> request =
-      ipc::decode_worker_request(job.number, std::exchange(job.json, {}));
+      ipc::decode_worker_request(job.number, std::exchange(std::get<std::string>(job.work), {}));
   if (!request) {
     answer.outcome = request.take_error();
     return answers_.post(std::move(answer));
   }
-  Turn turn(*this, owner, job.bytes, depth);
   PrepResult result = prepare(model_, *request, &turn);
   answer.asked = asked_by(*request);
   match(

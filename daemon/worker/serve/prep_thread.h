@@ -1,11 +1,9 @@
 #pragma once
-// A thread that decodes and prepares requests, so that neither delays a stream. The front door has
-// two, one for short and one for long requests, because decoding JSON and rendering a template
-// cannot be interrupted.
+// A thread that decodes and prepares requests and encodes the log probabilities of prompts, so that
+// none of them delays a stream. The front door has two, one for short and one for long work,
+// because decoding JSON and rendering a template cannot be interrupted.
 
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <optional>
 #include <string>
 #include <thread>
@@ -14,6 +12,7 @@
 
 #include "daemon/worker/serve/prep.h"
 #include "kernels/base/mailbox.h"
+#include "kernels/base/turns.h"
 
 namespace hearth::worker {
 
@@ -28,12 +27,22 @@ inline constexpr size_t kShortRequestBytes = 64 << 10;
 
 /// The fields of a request that the front door needs.
 struct Asked {
+  std::string owner;
   size_t n = 1;
   uint64_t seed = 0;
   std::vector<std::string> stop;
   std::vector<std::vector<int32_t>> resume;  ///< per sample, tokens that the client already has
   int64_t deadline_ms = 0;
   int64_t received_ms_ago = 0;  ///< age of the request when the broker sent it
+};
+
+/// The log probabilities of a prompt, to be encoded.
+struct PromptLogprobs {
+  std::vector<int32_t> prompt;
+  engine::PromptLogprobsEvent event;
+};
+struct EncodedPromptLogprobs {
+  std::string json;
 };
 
 /// An encoded reply, because writing a long one takes time too.
@@ -44,7 +53,7 @@ struct EncodedReply {
 struct PrepAnswer {
   uint64_t number = 0;
   Asked asked;
-  std::variant<PreparedRequest, PreparedEmbed, EncodedReply, Error> outcome;
+  std::variant<PreparedRequest, PreparedEmbed, EncodedReply, EncodedPromptLogprobs, Error> outcome;
 };
 
 class PrepThread {
@@ -59,33 +68,32 @@ class PrepThread {
   /// A request in the format of ipc::encode_worker_request(). The broker bounds the number of
   /// requests and their bytes.
   void post(uint64_t number, std::string json);
+  /// `bytes`: about the length of what it becomes.
+  void post(uint64_t number, const std::string& owner, size_t bytes, PromptLogprobs logprobs);
   /// Answers; the fd wakes the reader. Owners take turns, and each owner's requests stay in order.
-  /// While a long text is tokenized, much shorter requests of other owners are served in between,
-  /// one after each slice.
+  /// While a long text is tokenized, or long log probabilities are encoded, much shorter requests
+  /// of other owners are served in between, one after each slice.
   Mailbox<PrepAnswer>& answers() { return answers_; }
 
  private:
   struct Stop {};
   struct Job {
     uint64_t number = 0;
-    std::string json;
+    std::string owner;
     size_t bytes = 0;
+    std::variant<std::string, PromptLogprobs> work;  ///< the JSON of a request
   };
   class Turn;
 
   void run();
   void collect(std::chrono::microseconds timeout);
-  std::optional<std::pair<std::string, Job>> take_next();
-  std::optional<std::pair<std::string, Job>> take_shorter(const std::string& than_of, size_t bytes);
-  std::pair<std::string, Job> take_front(const std::string& owner);
   void serve(const std::string& owner, Job job, int depth);
 
   const PrepModel model_;
   Mailbox<std::variant<Job, Stop>> inbox_;
   Mailbox<PrepAnswer> answers_;
   // Used only by this thread.
-  std::map<std::string, std::deque<Job>> waiting_;  // by owner; no list is empty
-  std::string last_owner_;
+  Turns<std::string, Job> waiting_;
   bool stopping_ = false;
   std::thread thread_;
 };

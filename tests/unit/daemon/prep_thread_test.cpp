@@ -108,6 +108,21 @@ TEST_CASE("a short prompt does not wait for another user's long text, whose ids 
   CHECK(std::get<ipc::TokenizeReply>(*event).ids == f.tokenizer->encode(text_of(kLong), {}));
 }
 
+TEST_CASE("a short prompt does not wait for the log probabilities of another user's long one") {
+  const Fixture f;
+  PrepThread thread(f.model);
+  PromptLogprobs logprobs;
+  logprobs.prompt.assign(200'000, 5);
+  logprobs.event.logprobs.assign(logprobs.prompt.size() - 1, -1.0f);
+  thread.post(1, "uid:1", 10'000'000, logprobs);
+  thread.post(2, prompt("uid:2"));
+  const std::vector<PrepAnswer> answers = answers_of(thread, 2);
+  CHECK(numbers_of(answers) == std::vector<uint64_t>{2, 1});
+  const auto event = ipc::decode_event(std::get<EncodedPromptLogprobs>(answers[1].outcome).json);
+  REQUIRE(event.ok());
+  CHECK(std::get<ipc::PromptLogprobsEvent>(*event).ids == logprobs.prompt);
+}
+
 TEST_CASE("one of many prompts is prepared after each slice, so the long text ends as well") {
   const Fixture f;
   PrepThread thread(f.model);
