@@ -16,6 +16,7 @@
 #include "daemon/broker/observe/reports.h"
 #include "daemon/broker/process/awake_clock.h"
 #include "daemon/broker/process/freed_memory.h"
+#include "daemon/broker/process/loop_shares.h"
 #include "daemon/broker/process/runtime_dir.h"
 #include "daemon/broker/process/side_thread.h"
 #include "daemon/broker/process/systemd.h"
@@ -91,6 +92,7 @@ class Broker {
   AwakeClock clock_{steady_};
   SystemdNotifier systemd_;
   boost::asio::io_context io_;
+  LoopShares shares_{io_, clock_};
   boost::asio::signal_set signals_;
   boost::asio::signal_set sleep_signals_;
   boost::asio::signal_set reload_signal_;

@@ -8,6 +8,7 @@
 
 #include "daemon/broker/config/config.h"
 #include "daemon/broker/observe/reports.h"
+#include "daemon/broker/process/loop_shares.h"
 #include "daemon/broker/process/side_thread.h"
 #include "daemon/broker/requests/dispatcher.h"
 #include "daemon/broker/transport/output_buffer.h"
@@ -17,8 +18,9 @@ namespace hearth::broker {
 
 class HttpFront final : public http::Backend {
  public:
-  HttpFront(Dispatcher& dispatcher, OutputBuffer& output, const Reports& reports, SideThread& side)
-      : dispatcher_(dispatcher), output_(output), reports_(reports), side_(side) {}
+  HttpFront(Dispatcher& dispatcher, OutputBuffer& output, const Reports& reports, SideThread& side,
+            LoopShares& shares)
+      : dispatcher_(dispatcher), output_(output), reports_(reports), side_(side), shares_(shares) {}
 
   /// Listens on the configured addresses, if any.
   Result<void> open(boost::asio::io_context& io, const Config& config,
@@ -29,6 +31,10 @@ class HttpFront final : public http::Backend {
   /// No response is in progress.
   bool idle() const { return !server_ || server_->idle(); }
 
+  void take_turn(uint32_t uid, std::function<void()> work) override {
+    shares_.take_turn(uid, std::move(work));
+  }
+  bool may_connect(uint32_t uid) override { return shares_.may_connect(uid); }
   Result<void> admit(uint32_t uid, size_t bytes) const override;
   void run_aside(uint32_t uid, size_t bytes, std::function<void()> work,
                  std::function<void()> then) override {
@@ -48,6 +54,7 @@ class HttpFront final : public http::Backend {
   OutputBuffer& output_;
   const Reports& reports_;
   SideThread& side_;
+  LoopShares& shares_;
   std::unique_ptr<http::HttpServer> server_;
 };
 

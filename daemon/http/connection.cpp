@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 #include <variant>
@@ -89,72 +90,109 @@ ReaderLimits Connection::limits() const {
 }
 
 void Connection::read() {
-  if (reading_ || closed_ || (busy() && reader_.waiting_bytes() > kAheadBytes)) return;
+  if (reading_ || closed_ || (waits_for_share_ && !lingering_)) return;
+  if (busy() && reader_.waiting_bytes() > kAheadBytes) return;
+  if (behind_ && reader_.held_bytes() > kAheadBytes) return;
   reading_ = true;
   socket_.async_read_some(boost::asio::buffer(in_),
                           [self = shared_from_this()](const error_code& error, size_t bytes) {
-                            self->reading_ = false;
                             self->on_read(error, bytes);
                           });
 }
 
 void Connection::on_read(const error_code& error, size_t bytes) {
   if (closed_) return;
-  if (error) {
-    // The client has closed the connection or its sending side, so the request is abandoned.
-    if (exchange_) return abandon();
-    if (!idle() && !lingering_ && parsing_bytes_ == 0) {
-      last_ = true;  // an answer is still being written
-      return;
-    }
-    return close();
+  if (!error) {
+    host_.take_turn(peer_uid_, [self = shared_from_this(), bytes] { self->on_turn(bytes); });
+    return;
   }
+  reading_ = false;
+  // The client has closed the connection or its sending side, so the request is abandoned.
+  if (exchange_) return abandon();
+  if (!idle() && !lingering_ && parsing_bytes_ == 0) {
+    last_ = true;  // an answer is still being written
+    return;
+  }
+  close();
+}
+
+// No read is started before this point, because in_ holds the received bytes.
+void Connection::on_turn(size_t bytes) {
+  if (closed_) return;
+  reading_ = false;
   if (!lingering_ && !last_) {
     reader_.push(std::string_view(in_.data(), bytes));
-    if (charge()) {
-      process();
-    } else if (busy()) {
-      return exchange_ ? abandon() : close();
-    } else {
-      last_ = true;
-      respond(refused(route_.api, {429, "your requests that are coming in hold too many bytes"}));
-    }
+    process();
   }
   read();
 }
 
-// Charges the memory of a partly received request to its user. False: the share is used up.
+// Handles what was received, and reads on, when the user's turn has come.
+void Connection::go_on() {
+  if (std::exchange(going_on_, true)) return;
+  host_.take_turn(peer_uid_, [self = shared_from_this()] {
+    self->going_on_ = false;
+    if (self->closed_) return;
+    self->process();
+    self->read();
+  });
+}
+
+// Handles one request at most; a further one takes another turn.
+void Connection::process() {
+  if (!closed_ && !busy() && !last_) {
+    behind_ = is_behind();
+    if (!behind_ && handle_next()) go_on();
+  }
+  if (closed_ || charge()) return set_deadline();
+  if (busy()) return exchange_ ? abandon() : close();
+  last_ = true;
+  respond(refused(route_.api, {429, "your requests that are coming in hold too many bytes"}));
+  set_deadline();
+}
+
+// Handles the next request, if it is complete. True: another one follows.
+bool Connection::handle_next() {
+  using State = RequestReader::State;
+  const State state = reader_.state();
+  if (state == State::kFailed) {
+    last_ = true;
+    origin_.clear();
+    respond(refused(Api::kCompletions, {reader_.status(), reader_.problem()}));
+    return false;
+  }
+  if (state == State::kIdle || state == State::kHeader) return false;
+  const bool admitted = head_checked_ || admit(reader_.head());
+  // If it is refused with its body unread, the connection cannot carry another request.
+  if (state == State::kBody) return false;
+  head_checked_ = false;
+  HttpRequest request = reader_.take();
+  if (admitted) handle(std::move(request));
+  const State next = reader_.state();
+  return !closed_ && !busy() && !last_ && next != State::kIdle && next != State::kHeader;
+}
+
+// Charges the memory of a partly received request to its user, all of a long body at once. False:
+// the share is used up.
 bool Connection::charge() {
-  const size_t bytes = reader_.held_bytes() + parsing_bytes_;
+  const size_t held = reader_.held_bytes() + parsing_bytes_;
+  const size_t declared = last_ ? 0 : reader_.declared_bytes();  // no more is read after the last
+  const size_t bytes = std::max(held, declared);
   if (bytes == charged_) return true;
-  if (!host_.charge(peer_uid_, charged_, bytes)) return false;
+  if (declared > 0) {
+    waits_for_share_ = !host_.claim(peer_uid_, charged_, bytes, number_);
+    if (waits_for_share_) return true;
+  } else if (!host_.charge(peer_uid_, charged_, bytes)) {
+    return false;
+  }
   charged_ = bytes;
   return true;
 }
 
-void Connection::process() {
-  while (!closed_ && !busy() && !last_) {
-    const RequestReader::State state = reader_.state();
-    if (state == RequestReader::State::kFailed) {
-      last_ = true;
-      origin_.clear();
-      respond(refused(Api::kCompletions, {reader_.status(), reader_.problem()}));
-      break;
-    }
-    if (state == RequestReader::State::kIdle || state == RequestReader::State::kHeader) break;
-    if (!head_checked_ && !admit(reader_.head())) {
-      // With its body unread, the connection cannot carry another request.
-      if (state == RequestReader::State::kBody) break;
-      head_checked_ = false;
-      reader_.take();
-      continue;
-    }
-    if (state == RequestReader::State::kBody) break;
-    head_checked_ = false;
-    handle(reader_.take());
-  }
-  if (!closed_) charge();
-  set_deadline();
+void Connection::retry_claim() {
+  if (!std::exchange(waits_for_share_, false)) return;
+  process();
+  read();
 }
 
 // Runs before the body is read, so that refused requests take no memory.
@@ -247,9 +285,7 @@ void Connection::on_parsed(ParsedBody body) {
   if (closed_) return;
   parsing_bytes_ = 0;
   begin(std::move(body));
-  if (closed_) return;
-  process();
-  read();
+  if (!closed_) go_on();
 }
 
 void Connection::begin(ParsedBody body) {
@@ -333,6 +369,7 @@ void Connection::close() {
   exchange_.reset();
   host_.charge(peer_uid_, std::exchange(charged_, 0), 0);
   host_.charge_answers(peer_uid_, std::exchange(answers_charged_, 0), 0);
+  host_.count_unsent(peer_uid_, std::exchange(unsent_counted_, 0), 0);
   error_code ignored;
   socket_.close(ignored);
   host_.forget(number_);

@@ -1,6 +1,7 @@
 #pragma once
 // One HTTP connection. It reads requests one after the other and answers each before it parses the
-// next. connection.cpp has input and deadlines, connection_answers.cpp output.
+// next, one per turn of its user. connection.cpp has input and deadlines, connection_answers.cpp
+// output.
 
 #include <array>
 #include <boost/asio/generic/stream_protocol.hpp>
@@ -50,13 +51,22 @@ class ConnectionHost {
   /// Changes this connection's part of the user's share of incoming bytes from `before` to `bytes`.
   /// False, without a change: the share is used up.
   virtual bool charge(uint32_t peer_uid, size_t before, size_t bytes) = 0;
+  /// The same for a long body that is about to be received. False: retry_claim() of connection
+  /// `number` follows.
+  virtual bool claim(uint32_t peer_uid, size_t before, size_t bytes, uint64_t number) = 0;
   /// The same for long answers that wait to be written.
   virtual bool charge_answers(uint32_t peer_uid, size_t before, size_t bytes) = 0;
+  /// Changes this connection's part of all answers that wait to be written.
+  virtual void count_unsent(uint32_t peer_uid, size_t before, size_t bytes) = 0;
+  /// The user's connections have too many unread answers.
+  virtual bool is_behind(uint32_t peer_uid) = 0;
   /// Records that the peer sent an invalid key.
   virtual void wrong_key(uint32_t peer_uid) = 0;
   virtual int64_t key_wait_ms(uint32_t peer_uid) = 0;
   /// Runs `work` soon, from the loop.
   virtual void post(std::function<void()> work) = 0;
+  /// The same, users in turn.
+  virtual void take_turn(uint32_t peer_uid, std::function<void()> work) = 0;
 };
 
 struct Response {
@@ -91,6 +101,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void start();
   ipc::SendOutcome deliver(const ipc::Answer& answer);
   void check_deadlines(int64_t now);
+  void retry_claim();
   bool idle() const { return !busy() && out_.empty() && writing_.empty(); }
   void close();
 
@@ -98,8 +109,11 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   ReaderLimits limits() const;
   void read();
   void on_read(const error_code& error, size_t bytes);
-  bool charge();
+  void on_turn(size_t bytes);
+  void go_on();
   void process();
+  bool handle_next();
+  bool charge();
   bool admit(const HttpRequest& head);
   void handle(HttpRequest request);
   void parse(HttpRequest request);
@@ -122,6 +136,9 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void write(std::string_view bytes);
   void flush();
   void on_written(const error_code& error, size_t bytes);
+  size_t unsent() const { return out_.size() + writing_.size() - written_; }
+  void count_unsent();
+  bool is_behind() const;
   void set_deadline();
   void abandon();
   Exchanger exchanger() const { return {.number = exchange_->number, .uid = uid_}; }
@@ -135,9 +152,13 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   const uint32_t peer_uid_;
   size_t charged_ = 0;          // bytes of an incoming request
   size_t answers_charged_ = 0;  // bytes of a long answer in out_ or writing_
+  size_t unsent_counted_ = 0;   // bytes of all answers there
   size_t parsing_bytes_ = 0;    // of a body being parsed on the side thread; 0: none
   RequestReader reader_;
-  bool reading_ = false;
+  bool reading_ = false;          // in_ is being filled, or waits for the user's turn
+  bool going_on_ = false;         // go_on() waits for the user's turn
+  bool waits_for_share_ = false;  // a long body waits until its user's other requests are in
+  bool behind_ = false;           // the next request waits until answers are read
   bool closed_ = false;
   bool lingering_ = false;     // the answer is complete; further input is discarded
   bool last_ = false;          // the connection ends after the current answer

@@ -70,6 +70,10 @@ class RequestReader::Parser final : public beast::http::basic_parser<true> {
   }
   void on_body_init_impl(const boost::optional<std::uint64_t>&, error_code&) override {}
   std::size_t on_body_impl(beast::string_view body, error_code&) override {
+    // Untouched memory costs nothing, and growing would hold the bytes twice for a moment.
+    if (request.body.size() + body.size() > kShortBodyBytes) {
+      request.body.reserve(static_cast<size_t>(content_length().value_or(0)));
+    }
     request.body.append(body.data(), body.size());
     return body.size();
   }
@@ -92,6 +96,12 @@ const HttpRequest& RequestReader::head() const { return parser_->request; }
 
 size_t RequestReader::held_bytes() const {
   return bytes_.size() + (parser_ ? parser_->request.body.size() : 0);
+}
+
+size_t RequestReader::declared_bytes() const {
+  if (state_ != State::kBody) return 0;
+  const auto bytes = static_cast<size_t>(parser_->content_length().value_or(0));
+  return bytes > kShortBodyBytes ? bytes : 0;
 }
 
 void RequestReader::fail(int status, std::string problem) {

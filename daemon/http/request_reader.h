@@ -32,6 +32,9 @@ struct HttpRequest {
   std::string body;
 };
 
+/// Bodies above it are long: their memory is taken in one piece.
+inline constexpr size_t kShortBodyBytes = 64 << 10;
+
 struct ReaderLimits {
   size_t header_bytes = 16 << 10;  ///< request line and header fields together
   size_t body_bytes = 32 << 20;
@@ -61,6 +64,9 @@ class RequestReader {
   const std::string& problem() const { return problem_; }
   /// Memory of received bytes that were not taken.
   size_t held_bytes() const;
+  /// Bytes that the header of a long body declares, while the body is arriving; 0: none is
+  /// arriving, it is short, or its length is unknown.
+  size_t declared_bytes() const;
   /// Bytes received after the current request.
   size_t waiting_bytes() const { return bytes_.size(); }
 

@@ -11,11 +11,15 @@
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <optional>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "daemon/http/connection.h"
 #include "daemon/http/peer.h"
@@ -27,8 +31,12 @@ namespace {
 namespace asio = boost::asio;
 constexpr std::chrono::milliseconds kTick{100};
 // Bound on a user's incoming bytes, in addition to one request of the largest size, and on a user's
-// long answers.
+// answers that wait to be written.
 constexpr size_t kShareBytes = 8 << 20;
+// Connections accepted per turn of the loop, and the pause after as many, so that a flood of them,
+// most of which are refused, takes little of the loop's time.
+constexpr int kAcceptBurst = 32;
+constexpr std::chrono::milliseconds kAcceptPause{4};
 // Wrong keys without a delay; each further one doubles the wait.
 constexpr int kFreeWrongKeys = 5;
 constexpr int64_t kKeyPauseMs = 100;
@@ -44,7 +52,7 @@ class Server final : public HttpServer, public ConnectionHost {
   ~Server() override {
     timer_.cancel();
     std::error_code ignored;
-    if (unix_.is_open()) std::filesystem::remove(config_.socket, ignored);
+    if (unix_.acceptor.is_open()) std::filesystem::remove(config_.socket, ignored);
     for (const auto& [number, connection] : std::exchange(connections_, {})) connection->close();
   }
 
@@ -85,8 +93,22 @@ class Server final : public HttpServer, public ConnectionHost {
     const size_t most = static_cast<size_t>(config_.max_body_bytes) + kShareBytes;
     if (bytes > before && peer.incoming - before + bytes > most) return false;
     peer.incoming = peer.incoming - before + bytes;
+    if (bytes < before && !peer.waiting.empty()) wake(std::exchange(peer.waiting, {}));
     return true;
   }
+  bool claim(uint32_t peer_uid, size_t before, size_t bytes, uint64_t number) override {
+    Peer& peer = peers_[peer_uid];
+    // Not all of the share, so that other requests still come in.
+    const size_t most = static_cast<size_t>(config_.max_body_bytes) + kShareBytes / 2;
+    if (peer.incoming - before + bytes <= most) return charge(peer_uid, before, bytes);
+    peer.waiting.push_back(number);
+    return false;
+  }
+  void count_unsent(uint32_t peer_uid, size_t before, size_t bytes) override {
+    size_t& unsent = peers_[peer_uid].unsent;
+    unsent = unsent - before + bytes;
+  }
+  bool is_behind(uint32_t peer_uid) override { return peers_[peer_uid].unsent > kShareBytes; }
   bool charge_answers(uint32_t peer_uid, size_t before, size_t bytes) override {
     Peer& peer = peers_[peer_uid];
     // A single answer is always sent, whatever its length.
@@ -108,20 +130,40 @@ class Server final : public HttpServer, public ConnectionHost {
     return std::max<int64_t>(peers_[peer_uid].no_key_before_ms - now_ms(), 0);
   }
   void post(std::function<void()> work) override { asio::post(io_, std::move(work)); }
+  void take_turn(uint32_t peer_uid, std::function<void()> work) override {
+    backend_.take_turn(peer_uid, std::move(work));
+  }
 
  private:
   // Resources of one user, over all listeners.
   struct Peer {
     size_t connections = 0;
-    size_t incoming = 0;  // bytes of incoming requests
-    size_t outgoing = 0;  // bytes of long answers waiting to be written
+    size_t incoming = 0;            // bytes of incoming requests
+    size_t outgoing = 0;            // bytes of long answers waiting to be written
+    size_t unsent = 0;              // bytes of all answers waiting to be written
+    std::vector<uint64_t> waiting;  // connections that wait for their part of `incoming`
     int wrong_keys = 0;
     int64_t key_pause_ms = 0;
     int64_t no_key_before_ms = 0;
   };
   template <class Acceptor>
-  void accept(Acceptor& acceptor, bool* accepting);
-  void admit(Socket socket, bool tcp);
+  struct Listener {
+    explicit Listener(asio::io_context& io) : acceptor(io), pause(io) {}
+    Acceptor acceptor;
+    asio::steady_timer pause;
+    bool accepting = false;  // waits for connections, or pauses
+  };
+  using UnixListener = Listener<asio::local::stream_protocol::acceptor>;
+  using TcpListener = Listener<asio::ip::tcp::acceptor>;
+
+  template <class Acceptor>
+  void wait_for_connections(Listener<Acceptor>& listener);
+  template <class Acceptor>
+  void accept_some(Listener<Acceptor>& listener);
+  void admit(int fd, bool tcp);
+  bool has_room(uint32_t peer_uid, bool other_user);
+  void serve(Socket socket, Rules rules, uint32_t uid, uint32_t peer_uid);
+  void wake(std::vector<uint64_t> numbers);
   void every_tick();
   Result<void> listen_unix();
   Result<void> listen_tcp();
@@ -131,10 +173,8 @@ class Server final : public HttpServer, public ConnectionHost {
   Backend& backend_;
   std::optional<Endpoint> endpoint_;
   std::optional<Keys> keys_;
-  asio::local::stream_protocol::acceptor unix_;
-  asio::ip::tcp::acceptor tcp_;
-  bool accepting_unix_ = false;
-  bool accepting_tcp_ = false;
+  UnixListener unix_;
+  TcpListener tcp_;
   asio::steady_timer timer_;
   std::unordered_map<uint64_t, std::shared_ptr<Connection>> connections_;
   std::unordered_map<uint64_t, std::shared_ptr<Connection>> exchanges_;
@@ -159,9 +199,11 @@ Result<void> Server::listen_unix() {
   std::error_code ignored;
   std::filesystem::remove(config_.socket, ignored);
   error_code error;
-  unix_.open(asio::local::stream_protocol(), error);
-  if (!error) unix_.bind(asio::local::stream_protocol::endpoint(config_.socket.string()), error);
-  if (!error) unix_.listen(asio::socket_base::max_listen_connections, error);
+  auto& acceptor = unix_.acceptor;
+  acceptor.open(asio::local::stream_protocol(), error);
+  if (!error) acceptor.bind(asio::local::stream_protocol::endpoint(config_.socket.string()), error);
+  if (!error) acceptor.native_non_blocking(true, error);
+  if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (error) return cannot(config_.socket.string(), error);
   if (::chmod(config_.socket.c_str(), 0660) != 0) {
     return Error{ErrorCode::kIo, fmt::format("chmod {}", config_.socket.string()), ""};
@@ -177,12 +219,14 @@ Result<void> Server::listen_tcp() {
   error_code error;
   const auto address = asio::ip::make_address(endpoint_->address, error);
   const asio::ip::tcp::endpoint endpoint(address, endpoint_->port);
-  if (!error) tcp_.open(endpoint.protocol(), error);
-  if (!error) tcp_.set_option(asio::socket_base::reuse_address(true), error);
-  if (!error) tcp_.bind(endpoint, error);
-  if (!error) tcp_.listen(asio::socket_base::max_listen_connections, error);
+  auto& acceptor = tcp_.acceptor;
+  if (!error) acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.native_non_blocking(true, error);
+  if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (error) return cannot(fmt::format("http.listen {}", config_.listen), error);
-  endpoint_->port = tcp_.local_endpoint(error).port();
+  endpoint_->port = acceptor.local_endpoint(error).port();
   return {};
 }
 
@@ -192,8 +236,8 @@ void close_on_exec(int fd) { ::fcntl(fd, F_SETFD, FD_CLOEXEC); }
 Result<void> Server::listen() {
   if (!config_.socket.empty()) HEARTH_TRY(listen_unix());
   if (!config_.listen.empty()) HEARTH_TRY(listen_tcp());
-  if (unix_.is_open()) close_on_exec(unix_.native_handle());
-  if (tcp_.is_open()) close_on_exec(tcp_.native_handle());
+  if (unix_.acceptor.is_open()) close_on_exec(unix_.acceptor.native_handle());
+  if (tcp_.acceptor.is_open()) close_on_exec(tcp_.acceptor.native_handle());
   log_info("http_listening", "socket={} tcp_port={} keys={}", config_.socket.string(), port(),
            keys_ ? keys_->size() : 0);
   every_tick();
@@ -201,45 +245,67 @@ Result<void> Server::listen() {
 }
 
 template <class Acceptor>
-void Server::accept(Acceptor& acceptor, bool* accepting) {
-  if (*accepting || !acceptor.is_open()) return;
-  *accepting = true;
-  acceptor.async_accept([this, &acceptor, accepting](const error_code& error, auto socket) {
-    if (error == asio::error::operation_aborted) return;
-    *accepting = false;
-    if (error) {  // for example out of descriptors: the next tick retries
-      log_warn("http_accept", "error=\"{}\"", error.message());
+void Server::wait_for_connections(Listener<Acceptor>& listener) {
+  if (listener.accepting || !listener.acceptor.is_open()) return;
+  listener.accepting = true;
+  listener.acceptor.async_wait(asio::socket_base::wait_read,
+                               [this, &listener](const error_code& error) {
+                                 if (error == asio::error::operation_aborted) return;
+                                 listener.accepting = false;
+                                 accept_some(listener);
+                               });
+}
+
+template <class Acceptor>
+void Server::accept_some(Listener<Acceptor>& listener) {
+  constexpr bool tcp = std::is_same_v<Acceptor, asio::ip::tcp::acceptor>;
+  for (int i = 0; i < kAcceptBurst; ++i) {
+    const int fd = ::accept4(listener.acceptor.native_handle(), nullptr, nullptr,
+                             SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0) {
+      admit(fd, tcp);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      return wait_for_connections(listener);
+    } else if (errno != EINTR && errno != ECONNABORTED) {
+      // For example out of descriptors: the next tick retries.
+      log_warn("http_accept", "error=\"{}\"", std::strerror(errno));
       return;
     }
-    constexpr bool tcp = std::is_same_v<Acceptor, asio::ip::tcp::acceptor>;
-    if constexpr (tcp) {
-      error_code ignored;
-      socket.set_option(asio::ip::tcp::no_delay(true), ignored);
-    }
-    admit(Socket(std::move(socket)), tcp);
-    accept(acceptor, accepting);
+  }
+  listener.accepting = true;
+  listener.pause.expires_after(kAcceptPause);
+  listener.pause.async_wait([this, &listener](const error_code& error) {
+    if (error) return;
+    listener.accepting = false;
+    wait_for_connections(listener);
   });
 }
 
-void Server::admit(Socket socket, bool tcp) {
-  close_on_exec(socket.native_handle());
-  error_code ignored;
-  socket.non_blocking(true, ignored);
-  // Identify the user before counting, so that unidentified connections cannot shut out a user.
-  const int fd = socket.native_handle();
+// Identifies the user before counting, so that unidentified connections cannot shut out a user.
+void Server::admit(int fd, bool tcp) {
   const std::optional<uint32_t> named = tcp ? tcp_peer_uid(fd) : unix_peer_uid(fd);
-  if (!tcp && !named) return;
   const bool other_user = tcp && !keys_ && named != std::optional<uint32_t>(::geteuid());
   const uint32_t peer_uid = named.value_or(kNobody);
-  const auto most = static_cast<size_t>(config_.max_connections);
-  size_t share = std::max<size_t>(most / 2, 1);
-  if (other_user || peer_uid == kNobody) share = std::min(share, kStrangers);
-  if (connections_.size() >= most || peers_[peer_uid].connections >= share) {
+  if ((!tcp && !named) || !has_room(peer_uid, other_user)) {
     constexpr std::string_view kFull =
         "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\n"
         "Connection: close\r\n\r\n";
     [[maybe_unused]] const ssize_t n =
-        ::send(socket.native_handle(), kFull.data(), kFull.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+        ::send(fd, kFull.data(), kFull.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    ::close(fd);
+    return;
+  }
+  Socket socket(io_);
+  error_code error;
+  if (tcp) {
+    const auto protocol = endpoint_->v6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4();
+    socket.assign(asio::generic::stream_protocol(protocol), fd, error);
+    if (!error) socket.set_option(asio::ip::tcp::no_delay(true), error);
+  } else {
+    socket.assign(asio::generic::stream_protocol(asio::local::stream_protocol()), fd, error);
+  }
+  if (error) {
+    if (!socket.is_open()) ::close(fd);
     return;
   }
   Rules rules{.hosts = tcp ? HostRules::of_tcp(*endpoint_, config_.allowed_hosts)
@@ -247,7 +313,20 @@ void Server::admit(Socket socket, bool tcp) {
               .origins = config_.allowed_origins,
               .keys = tcp && keys_ ? &*keys_ : nullptr};
   rules.other_user = other_user;
-  const uint32_t uid = tcp ? ::geteuid() : *named;
+  serve(std::move(socket), std::move(rules), tcp ? ::geteuid() : *named, peer_uid);
+}
+
+bool Server::has_room(uint32_t peer_uid, bool other_user) {
+  const auto most = static_cast<size_t>(config_.max_connections);
+  size_t share = std::max<size_t>(most / 2, 1);
+  if (other_user || peer_uid == kNobody) share = std::min(share, kStrangers);
+  return connections_.size() < most && peers_[peer_uid].connections < share &&
+         backend_.may_connect(peer_uid);
+}
+
+void Server::serve(Socket socket, Rules rules, uint32_t uid, uint32_t peer_uid) {
+  error_code ignored;
+  socket.non_blocking(true, ignored);
   const uint64_t number = ++connections_made_;
   auto connection = std::make_shared<Connection>(*this, std::move(socket), number, std::move(rules),
                                                  uid, peer_uid);
@@ -257,9 +336,21 @@ void Server::admit(Socket socket, bool tcp) {
   connection->start();
 }
 
+// Their user has taken in less by now. In order, so that none waits forever.
+void Server::wake(std::vector<uint64_t> numbers) {
+  post([this, numbers = std::move(numbers)] {
+    for (const uint64_t number : numbers) {
+      const auto found = connections_.find(number);
+      if (found == connections_.end()) continue;
+      const std::shared_ptr<Connection> connection = found->second;
+      connection->retry_claim();
+    }
+  });
+}
+
 void Server::every_tick() {
-  accept(unix_, &accepting_unix_);
-  accept(tcp_, &accepting_tcp_);
+  wait_for_connections(unix_);
+  wait_for_connections(tcp_);
   const int64_t now = now_ms();
   std::vector<std::shared_ptr<Connection>> all;
   for (const auto& [number, connection] : connections_) all.push_back(connection);

@@ -4,7 +4,9 @@
 //
 // A connection carries one request at a time; pipelined ones wait in the socket. Each generation is
 // an exchange, with a number by which the broker answers it. If the socket is full, deliver()
-// refuses and the broker keeps the answer in its own bounded buffer, where deltas merge.
+// refuses and the broker keeps the answer in its own bounded buffer, where deltas merge. Users take
+// turns: received bytes are handled when their user's turn has come. A connection that does not
+// read its answers is given no further work.
 
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
@@ -31,7 +33,8 @@ struct ServerConfig {
   std::vector<std::string> allowed_origins;
   int64_t max_connections = 256;
   int64_t max_body_bytes = 32 << 20;
-  /// Bodies and answers up to this size are parsed on the server's own thread.
+  /// Bodies up to this size, and answers up to a few KiB of it, are parsed on the server's own
+  /// thread.
   size_t inline_bytes = 64 << 10;
   int64_t idle_timeout_ms = 60'000;
   int64_t header_timeout_ms = 10'000;
@@ -50,6 +53,10 @@ struct Exchanger {
 class Backend {
  public:
   virtual ~Backend() = default;
+  /// Runs `work` soon, from the loop, users in turn.
+  virtual void take_turn(uint32_t uid, std::function<void()> work) = 0;
+  /// Counts one more new connection of the user. False: there are too many, close it unserved.
+  virtual bool may_connect(uint32_t uid) = 0;
   /// Whether a request of `bytes` would be admitted now, or the reason it would not.
   virtual Result<void> admit(uint32_t uid, size_t bytes) const = 0;
   /// Runs `work` on another thread, users in turn, then `then` on the server's thread. `bytes` is

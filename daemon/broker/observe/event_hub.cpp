@@ -37,7 +37,7 @@ void hide_requests(ipc::WatchUpdate& update, const std::function<bool(uint64_t)>
 }
 
 Result<std::unique_ptr<EventHub>> EventHub::open(boost::asio::io_context& io, const Clock& clock,
-                                                 const Rights& rights,
+                                                 LoopShares& shares, const Rights& rights,
                                                  const std::filesystem::path& path,
                                                  HubSources sources) {
   TransportLimits limits;
@@ -52,8 +52,9 @@ Result<std::unique_ptr<EventHub>> EventHub::open(boost::asio::io_context& io, co
     raw->on_subscription(peer, on, topic);
   };
   handlers.on_gone = [raw = hub.get()](const TransportPeer& peer) { raw->leave(peer.number); };
-  HEARTH_ASSIGN_OR_RETURN(hub->socket_, TransportServer::open(io, clock, path, SocketKind::kXPub,
-                                                              limits, std::move(handlers)));
+  HEARTH_ASSIGN_OR_RETURN(hub->socket_,
+                          TransportServer::open(io, clock, shares, path, SocketKind::kXPub, limits,
+                                                std::move(handlers)));
   return hub;
 }
 

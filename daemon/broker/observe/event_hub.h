@@ -51,7 +51,7 @@ struct HubSources {
 class EventHub final : public WatchSink {
  public:
   static Result<std::unique_ptr<EventHub>> open(boost::asio::io_context& io, const Clock& clock,
-                                                const Rights& rights,
+                                                LoopShares& shares, const Rights& rights,
                                                 const std::filesystem::path& socket,
                                                 HubSources sources);
 

@@ -1,5 +1,7 @@
 #include "daemon/broker/process/side_thread.h"
 
+#include <sys/resource.h>
+
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <utility>
@@ -7,6 +9,11 @@
 #include "daemon/broker/process/turns.h"
 
 namespace hearth::broker {
+namespace {
+
+constexpr int kNiceness = 10;
+
+}  // namespace
 
 SideThread::~SideThread() {
   *alive_ = false;
@@ -53,6 +60,9 @@ void SideThread::ended(uint32_t owner, size_t bytes) {
 
 void SideThread::serve() {
   take_usual_turns();
+  // On Linux the niceness applies to the calling thread only. Long requests may wait and streams
+  // may not; where it is refused, they share the cores.
+  ::setpriority(PRIO_PROCESS, 0, kNiceness);
   while (true) {
     for (std::function<void()>& work : inbox_.wait_and_drain(std::chrono::hours(1))) {
       if (!work) return;

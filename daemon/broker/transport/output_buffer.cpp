@@ -170,6 +170,12 @@ size_t OutputBuffer::backlog_bytes(const PeerId& peer) const {
   return it == backlogs_.end() ? 0 : it->second.bytes;
 }
 
+bool OutputBuffer::is_behind(const PeerId& peer) const {
+  const size_t bytes = backlog_bytes(peer);
+  return bytes * 2 >= bytes_max_ ||
+         (bytes > 0 && user_bytes(peer.uid) * 2 >= kConnectionsOfUser * bytes_max_);
+}
+
 size_t OutputBuffer::backlog_messages(const PeerId& peer) const {
   const auto it = backlogs_.find(peer);
   return it == backlogs_.end() ? 0 : it->second.answers.size();

@@ -92,6 +92,10 @@ class OutputBuffer {
   /// The connection is closed: drops its backlog.
   void drop(const PeerId& peer);
 
+  /// The connection does not read: take no further work from it. Its backlog is above half of its
+  /// bound, or it has one while the user's backlogs are above half of theirs.
+  bool is_behind(const PeerId& peer) const;
+
   bool has_backlog() const { return !backlogs_.empty(); }
   size_t backlog_bytes(const PeerId& peer) const;
   size_t backlog_messages(const PeerId& peer) const;

@@ -11,11 +11,12 @@
 #include <algorithm>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <functional>
-#include <map>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -27,8 +28,10 @@ namespace {
 
 using boost::asio::posix::stream_descriptor;
 
-// Connections accepted per turn, so that a burst of them does not starve other work.
+// Connections accepted per turn of the loop, and the pause after as many, so that a flood of them,
+// most of which are refused, takes little of the loop's time.
 constexpr int kAcceptBurst = 32;
+constexpr std::chrono::milliseconds kAcceptPause{4};
 constexpr int64_t kDeadlinesEveryUs = 500'000;
 constexpr size_t kScratchBytes = 64 << 10;
 constexpr size_t kMinConnections = 16;
@@ -40,15 +43,18 @@ Error os_error(const std::filesystem::path& path, std::string_view what) {
 
 class Server final : public TransportServer, public ConnectionHost {
  public:
-  Server(boost::asio::io_context& io, const Clock& clock, std::filesystem::path path,
-         SocketKind kind, const TransportLimits& limits, TransportHandlers handlers)
+  Server(boost::asio::io_context& io, const Clock& clock, LoopShares& shares,
+         std::filesystem::path path, SocketKind kind, const TransportLimits& limits,
+         TransportHandlers handlers)
       : io_(io),
         clock_(clock),
+        shares_(shares),
         path_(std::move(path)),
         kind_(kind),
         limits_(limits),
         handlers_(std::move(handlers)),
         listener_(io),
+        accept_pause_(io),
         scratch_(kScratchBytes) {}
   ~Server() override;
 
@@ -89,7 +95,9 @@ class Server final : public TransportServer, public ConnectionHost {
   void on_closed(Connection& connection) override;
   void flush_soon(std::shared_ptr<Connection> connection) override;
   void post(std::function<void()> work) override;
-  void take_turn(uint32_t uid, std::function<void()> work) override;
+  void take_turn(uint32_t uid, std::function<void()> work) override {
+    shares_.take_turn(uid, std::move(work));
+  }
   bool claim(Connection& connection, size_t bytes) override;
   void unclaim(Connection& connection, size_t bytes) override;
   bool may_queue(Connection& connection, size_t bytes) override;
@@ -107,25 +115,28 @@ class Server final : public TransportServer, public ConnectionHost {
     std::deque<uint64_t> wait_to_send;
   };
 
-  void next_turn();
   void wait_for_connections();
   void accept_some();
   bool accept_one();
   void admit(int fd);
+  const char* refusal(uint32_t uid);
+  void note_refused(const char* why);
   bool turn_one_away();
   void flush_all();
   void wake(std::deque<uint64_t> waiting, void (Connection::*resume)());
 
   boost::asio::io_context& io_;
   const Clock& clock_;
+  LoopShares& shares_;
   const std::filesystem::path path_;
   const SocketKind kind_;
   const TransportLimits limits_;
   const TransportHandlers handlers_;
   stream_descriptor listener_;
+  boost::asio::steady_timer accept_pause_;
   bool bound_ = false;
-  bool accepting_ = false;
-  int reserve_fd_ = -1;  // closed briefly when no other descriptor is free
+  bool accepting_ = false;  // waits for connections, or pauses
+  int reserve_fd_ = -1;     // closed briefly when no other descriptor is free
   std::unordered_map<uint64_t, std::shared_ptr<Connection>> connections_;
   std::unordered_map<uint32_t, User> users_;
   std::vector<std::shared_ptr<Connection>> to_flush_;
@@ -134,12 +145,9 @@ class Server final : public TransportServer, public ConnectionHost {
   uint64_t last_number_ = 0;
   uint64_t refused_ = 0;
   uint64_t refused_logged_ = 0;
-  std::string refused_why_;
+  const char* refused_why_ = "";
   int64_t deadlines_due_us_ = 0;
   std::vector<char> scratch_;
-  std::map<uint32_t, std::deque<std::function<void()>>> turns_;  // by user; no list is empty
-  uint32_t last_turn_ = 0;
-  bool turning_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // handlers may outlive us
 };
 
@@ -193,10 +201,16 @@ void Server::accept_some() {
   for (int i = 0; i < kAcceptBurst; ++i) {
     if (accept_one()) continue;
     // Connections that cannot be accepted now are retried at the next tick.
-    if (errno != EAGAIN && errno != EWOULDBLOCK) return;
-    break;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) wait_for_connections();
+    return;
   }
-  wait_for_connections();
+  accepting_ = true;
+  accept_pause_.expires_after(kAcceptPause);
+  accept_pause_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
+    if (!*alive || error) return;
+    accepting_ = false;
+    wait_for_connections();
+  });
 }
 
 bool Server::accept_one() {
@@ -223,8 +237,7 @@ bool Server::turn_one_away() {
   const int fd = ::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC);
   const int problem = errno;
   if (fd >= 0) {
-    ++refused_;
-    refused_why_ = "no descriptor is left";
+    note_refused("no descriptor is left");
     ::close(fd);
   }
   reserve_fd_ = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -239,13 +252,8 @@ void Server::admit(int fd) {
     ::close(fd);
     return;
   }
-  const auto user = users_.find(peer.uid);
-  const size_t of_user = user == users_.end() ? 0 : user->second.connections;
-  if (connections_.size() >= limits_.connections || of_user >= limits_.connections_per_user) {
-    ++refused_;
-    refused_why_ = of_user >= limits_.connections_per_user
-                       ? fmt::format("uid {} has {}", peer.uid, of_user)
-                       : fmt::format("there are {}", connections_.size());
+  if (const char* why = refusal(peer.uid)) {
+    note_refused(why);
     ::close(fd);
     return;
   }
@@ -263,6 +271,22 @@ void Server::admit(int fd) {
   auto connection = std::make_shared<Connection>(*this, std::move(socket), who);
   connections_.emplace(who.number, connection);
   connection->start();
+}
+
+// Why the user may not have one more connection; null: it may.
+const char* Server::refusal(uint32_t uid) {
+  const auto user = users_.find(uid);
+  if (user != users_.end() && user->second.connections >= limits_.connections_per_user) {
+    return "the user has its share of connections";
+  }
+  if (connections_.size() >= limits_.connections) return "all connections are in use";
+  if (!shares_.may_connect(uid)) return "the user opens too many connections per second";
+  return nullptr;
+}
+
+void Server::note_refused(const char* why) {
+  ++refused_;
+  refused_why_ = why;
 }
 
 void Server::on_closed(Connection& connection) {
@@ -293,23 +317,6 @@ void Server::post(std::function<void()> work) {
   boost::asio::post(io_, [alive = alive_, work = std::move(work)] {
     if (*alive) work();
   });
-}
-
-void Server::take_turn(uint32_t uid, std::function<void()> work) {
-  turns_[uid].push_back(std::move(work));
-  if (!std::exchange(turning_, true)) post([this] { next_turn(); });
-}
-
-void Server::next_turn() {
-  auto turn = turns_.upper_bound(last_turn_);
-  if (turn == turns_.end()) turn = turns_.begin();
-  last_turn_ = turn->first;
-  const std::function<void()> work = std::move(turn->second.front());
-  turn->second.pop_front();
-  if (turn->second.empty()) turns_.erase(turn);
-  turning_ = !turns_.empty();
-  if (turning_) post([this] { next_turn(); });
-  work();
 }
 
 // Bytes sent to a connection within one turn of the loop go out in one system call.
@@ -382,9 +389,11 @@ void Server::wake(std::deque<uint64_t> waiting, void (Connection::*resume)()) {
 }  // namespace
 
 Result<std::unique_ptr<TransportServer>> TransportServer::open(
-    boost::asio::io_context& io, const Clock& clock, const std::filesystem::path& path,
-    SocketKind kind, const TransportLimits& limits, TransportHandlers handlers) {
-  auto server = std::make_unique<Server>(io, clock, path, kind, limits, std::move(handlers));
+    boost::asio::io_context& io, const Clock& clock, LoopShares& shares,
+    const std::filesystem::path& path, SocketKind kind, const TransportLimits& limits,
+    TransportHandlers handlers) {
+  auto server =
+      std::make_unique<Server>(io, clock, shares, path, kind, limits, std::move(handlers));
   HEARTH_TRY(server->listen());
   return std::unique_ptr<TransportServer>(std::move(server));
 }

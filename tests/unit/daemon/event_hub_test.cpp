@@ -20,6 +20,7 @@ struct Rig {
   const tests::TempDir temp;
   boost::asio::io_context io;
   FakeClock clock;
+  LoopShares shares{io, clock};
   Rights rights;
   int asked = 0;
   std::vector<bool> watched;
@@ -34,7 +35,8 @@ struct Rig {
     sources.models = [this] { return ++asked, std::string("{}"); };
     sources.requests = [this] { return ++asked, live; };
     sources.watch_workers = [this](bool on) { watched.push_back(on); };
-    hub = EventHub::open(io, clock, rights, ipc::events_socket(temp.path()), sources).value();
+    hub =
+        EventHub::open(io, clock, shares, rights, ipc::events_socket(temp.path()), sources).value();
   }
   /// Runs the loop until `done` returns true; false after 20 s.
   bool until(const std::function<bool()>& done) {

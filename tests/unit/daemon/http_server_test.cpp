@@ -1,5 +1,5 @@
-// The cost of one connection for the others: long bodies and long answers are read on another
-// thread.
+// What one connection costs the others: users take turns, long bodies and long answers are read on
+// another thread, and a connection that does not read gets no further work.
 
 #include <doctest/doctest.h>
 #include <fmt/core.h>
@@ -8,6 +8,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <climits>
 #include <deque>
 
 #include "daemon/http/server.h"
@@ -28,6 +32,15 @@ struct Job {
 /// Holds work for the side thread until the test runs it, and answers each request with `reply`.
 class FakeBackend final : public Backend {
  public:
+  void take_turn(uint32_t uid, std::function<void()> work) override {
+    CHECK(uid == ::geteuid());
+    turns.push_back(std::move(work));
+    if (!holds_turns) run_turn();
+  }
+  bool may_connect(uint32_t uid) override {
+    CHECK(uid == ::geteuid());
+    return connections-- > 0;
+  }
   Result<void> admit(uint32_t, size_t bytes) const override {
     if (bytes <= room) return {};
     return Error{ErrorCode::kBusy, "full", ""};
@@ -51,6 +64,14 @@ class FakeBackend final : public Backend {
   ipc::StatsReply stats() const override { return {}; }
   ipc::HealthReply health() const override { return {}; }
 
+  // Posted, as in the broker.
+  void run_turn() {
+    boost::asio::post(*io, [this] {
+      const std::function<void()> work = std::move(turns.front());
+      turns.pop_front();
+      work();
+    });
+  }
   void run_next() {
     REQUIRE_FALSE(jobs.empty());
     Job job = std::move(jobs.front());
@@ -60,6 +81,10 @@ class FakeBackend final : public Backend {
   }
 
   HttpServer* server = nullptr;
+  boost::asio::io_context* io = nullptr;
+  bool holds_turns = false;  // the test runs them
+  std::deque<std::function<void()>> turns;
+  int connections = INT_MAX;  // that may still be opened
   ipc::TokenizeReply reply;
   size_t room = SIZE_MAX;
   std::deque<Job> jobs;
@@ -68,13 +93,14 @@ class FakeBackend final : public Backend {
 
 class Fixture {
  public:
-  Fixture() {
+  explicit Fixture(size_t inline_bytes = kInline) {
     ServerConfig config;
     config.socket = dir_.path() / "http.sock";
-    config.inline_bytes = kInline;
+    config.inline_bytes = inline_bytes;
     config.instance = "test";
     server_ = HttpServer::open(io_, config, backend).value();
     backend.server = server_.get();
+    backend.io = &io_;
   }
 
   /// A connection; descriptors are closed with the fixture.
@@ -88,18 +114,25 @@ class Fixture {
     fds_.push_back(fd);
     return fd;
   }
-  void tokenize(int fd, size_t bytes) {
+  static std::string request(size_t bytes) {
     const std::string json = R"({"text":")" + std::string(bytes, 'a') + "\"}";
-    send(fd, fmt::format("POST /tokenize HTTP/1.1\r\nHost: localhost\r\n"
-                         "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{}",
-                         json.size(), json));
+    return fmt::format(
+        "POST /tokenize HTTP/1.1\r\nHost: localhost\r\n"
+        "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{}",
+        json.size(), json);
   }
-  void send(int fd, std::string_view bytes) {
-    while (!bytes.empty()) {
-      const ssize_t n = ::send(fd, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-      if (n > 0) bytes.remove_prefix(static_cast<size_t>(n));
-      turn();
+  void tokenize(int fd, size_t bytes) { send(fd, request(bytes)); }
+  void send(int fd, std::string_view bytes) { CHECK(send_some(fd, bytes) == bytes.size()); }
+  /// Until all is sent, or the server takes no more. Returns the number of bytes sent.
+  size_t send_some(int fd, std::string_view bytes) {
+    size_t sent = 0;
+    for (int refused = 0; sent < bytes.size() && refused < 100; turn()) {
+      const ssize_t n =
+          ::send(fd, bytes.data() + sent, bytes.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (n > 0) sent += static_cast<size_t>(n);
+      refused = n > 0 ? 0 : refused + 1;
     }
+    return sent;
   }
   /// Runs the server until `done`; false if nothing happens any more.
   template <class Done>
@@ -132,12 +165,30 @@ class Fixture {
     std::erase(fds_, fd);
     ::close(fd);
   }
+  void settle() {
+    for (int i = 0; i < 50; ++i) turn();
+  }
+  /// Reads what has been answered; returns the number of answers in it.
+  size_t read_answers(int fd) {
+    char buffer[65536];
+    ssize_t n;
+    while ((n = ::recv(fd, buffer, sizeof buffer, MSG_DONTWAIT)) > 0) {
+      unread.append(buffer, static_cast<size_t>(n));
+    }
+    size_t count = 0;
+    for (size_t at; (at = unread.find("HTTP/1.1 ")) != std::string::npos; ++count) {
+      unread.erase(0, at + 9);
+    }
+    unread.erase(0, unread.size() - std::min<size_t>(unread.size(), 8));
+    return count;
+  }
   ~Fixture() {
     for (const int fd : fds_) ::close(fd);
   }
 
   FakeBackend backend;
   std::string body;
+  std::string unread;  // the last bytes of read_answers()
 
  private:
   void turn() {
@@ -150,6 +201,74 @@ class Fixture {
   std::unique_ptr<HttpServer> server_;
   std::vector<int> fds_;
 };
+
+TEST_CASE("received bytes are handled when their user's turn has come, one request per turn") {
+  Fixture f;
+  f.backend.holds_turns = true;
+  const int fd = f.connect();
+  f.send(fd, f.request(10) + f.request(10) + f.request(10));
+  REQUIRE(f.run_until([&] { return f.backend.turns.size() == 1; }));
+  f.settle();
+  CHECK(f.backend.submitted.empty());
+  for (size_t answered = 1; answered <= 3; ++answered) {
+    f.backend.run_turn();
+    f.settle();
+    CHECK(f.backend.submitted.size() == answered);
+  }
+}
+
+TEST_CASE("a connection that does not read gets no further work until it reads") {
+  Fixture f;
+  f.backend.reply.ids.assign(80, 7);
+  f.backend.reply.entries.assign(80, "a");
+  const int fd = f.connect(), other = f.connect();
+  constexpr size_t kAsked = 4000;
+  std::string all;
+  for (size_t i = 0; i < kAsked; ++i) all += f.request(1);
+  size_t sent = f.send_some(fd, all);
+  f.settle();
+  // What the socket and the connection's own buffer take, and no more.
+  const size_t asked = f.backend.submitted.size();
+  CHECK(asked > 50);
+  CHECK(asked < kAsked / 2);
+  f.settle();
+  CHECK(f.backend.submitted.size() == asked);
+  f.tokenize(other, 10);
+  CHECK(f.status(other) == 200);
+  size_t answers = 0;
+  CHECK(f.run_until([&] {
+    answers += f.read_answers(fd);
+    if (sent < all.size()) sent += f.send_some(fd, std::string_view(all).substr(sent, 4096));
+    return answers == kAsked;
+  }));
+}
+
+TEST_CASE("a long body waits until its user's other long bodies are in; short ones do not") {
+  Fixture f;
+  const int first = f.connect(), second = f.connect(), third = f.connect();
+  const std::string head =
+      "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+      "Content-Length: 32000000\r\n\r\n";
+  const std::string part(2 << 20, ' ');
+  f.send(first, head);
+  f.send(first, part);
+  f.send(second, head);
+  const size_t taken = f.send_some(second, part);
+  CHECK(taken < part.size());  // what fits into the socket
+  f.tokenize(third, 10);
+  CHECK(f.status(third) == 200);
+  f.close(first);
+  f.send(second, std::string_view(part).substr(taken));
+}
+
+TEST_CASE("a user that opens too many connections per second is turned away") {
+  Fixture f;
+  f.backend.connections = 1;
+  const int served = f.connect(), refused = f.connect();
+  CHECK(f.status(refused) == 503);
+  f.tokenize(served, 10);
+  CHECK(f.status(served) == 200);
+}
 
 TEST_CASE("while a long body is parsed on the side thread, another connection is answered") {
   Fixture f;
@@ -220,6 +339,19 @@ TEST_CASE("while a long answer is decoded on the side thread, another connection
   f.backend.run_next();
   CHECK(f.status(long_one) == 200);
   CHECK(f.body.size() > 10'000);
+}
+
+TEST_CASE("answers of some KiB are decoded elsewhere, although bodies of that length are not") {
+  Fixture f(64 << 10);
+  const int fd = f.connect();
+  f.tokenize(fd, 5000);
+  CHECK(f.status(fd) == 200);
+  f.backend.reply.ids.assign(1000, 7);
+  f.backend.reply.entries.assign(1000, "abc");
+  f.tokenize(fd, 5000);
+  REQUIRE(f.run_until([&] { return f.backend.jobs.size() == 1; }));
+  f.backend.run_next();
+  CHECK(f.status(fd) == 200);
 }
 
 TEST_CASE("a tokenize answer that is too long for HTTP is refused and not decoded") {

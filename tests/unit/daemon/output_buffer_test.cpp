@@ -221,6 +221,29 @@ TEST_CASE("an answer above the bound is refused even with an empty backlog") {
   CHECK_FALSE(f.buffer.has_backlog());
 }
 
+TEST_CASE("a connection that does not read is behind at half of its bound, or of its user's") {
+  Fixture f(1000);
+  const auto connection = [](uint64_t number) {
+    return PeerId{.door = Door::kIpc, .uid = 1, .number = number};
+  };
+  f.buffer.push(connection(1), event(1, std::string(490, 'x')), false);
+  CHECK_FALSE(f.buffer.is_behind(connection(1)));
+  f.buffer.push(connection(1), event(2, std::string(100, 'x')), false);
+  CHECK(f.buffer.is_behind(connection(1)));
+  // Eight times 1000 bytes for all; none of these alone is at half of 1000.
+  for (uint64_t i = 2; i <= 8; ++i) {
+    f.buffer.push(connection(i), event(i, std::string(480, 'x')), false);
+    CHECK_FALSE(f.buffer.is_behind(connection(i)));
+  }
+  f.buffer.push(connection(9), event(9, std::string(50, 'x')), false);
+  CHECK(f.buffer.user_bytes(1) > 4000);
+  for (uint64_t i = 1; i <= 9; ++i) CHECK(f.buffer.is_behind(connection(i)));
+  // One that reads, and another user's.
+  CHECK_FALSE(f.buffer.is_behind(connection(10)));
+  f.buffer.push(kB, event(11, std::string(100, 'x')), false);
+  CHECK_FALSE(f.buffer.is_behind(kB));
+}
+
 TEST_CASE("all connections of a user have one bound together, at no cost to other users") {
   Fixture f(100);
   const std::string big(80, 'x');

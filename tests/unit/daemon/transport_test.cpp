@@ -25,6 +25,7 @@ struct Rig {
   const tests::TempDir temp;
   boost::asio::io_context io;
   FakeClock clock;
+  LoopShares shares{io, clock};
   std::vector<std::pair<uint64_t, zmtp::Message>> met;
   std::vector<uint64_t> gone;
   std::vector<uint64_t> writable;
@@ -39,9 +40,9 @@ struct Rig {
     };
     handlers.on_gone = [this](const TransportPeer& peer) { gone.push_back(peer.number); };
     handlers.on_writable = [this](const TransportPeer& peer) { writable.push_back(peer.number); };
-    server =
-        TransportServer::open(io, clock, path(), SocketKind::kRouter, limits, std::move(handlers))
-            .value();
+    server = TransportServer::open(io, clock, shares, path(), SocketKind::kRouter, limits,
+                                   std::move(handlers))
+                 .value();
   }
   static TransportLimits small() {
     TransportLimits limits;
@@ -131,6 +132,32 @@ TEST_CASE("libzmq's DEALER asks and is answered; its chosen routing id is ignore
   REQUIRE(rig.until([&] { return rig.gone.size() == 3; }));
   CHECK(rig.server->send(rig.gone[0], std::vector<std::string_view>{"x"}) ==
         ipc::SendOutcome::kUnreachable);
+}
+
+TEST_CASE("a flood of connections is accepted in bursts, and bounded per second of its user") {
+  TransportLimits limits = Rig::small();
+  limits.connections = limits.connections_per_user = 4096;
+  Rig rig(limits);
+  // One handler of the loop, which accepts a burst of those that wait.
+  std::vector<std::unique_ptr<RawPeer>> peers;
+  for (int i = 0; i < 100; ++i) peers.push_back(std::make_unique<RawPeer>(rig.path()));
+  REQUIRE(rig.io.run_one() == 1);
+  CHECK(rig.server->num_connections() == 32);
+  REQUIRE(rig.until([&] { return rig.server->num_connections() == 100; }));
+  while (rig.server->num_refused() == 0) {
+    peers.clear();
+    REQUIRE(rig.until([&] { return rig.server->num_connections() == 0; }));
+    for (int i = 0; i < 100; ++i) peers.push_back(std::make_unique<RawPeer>(rig.path()));
+    REQUIRE(rig.until(
+        [&] { return rig.server->num_connections() + rig.server->num_refused() == 100; }));
+  }
+  // 1,000 at once; the clock has not moved.
+  CHECK(rig.server->num_refused() == 100);
+  CHECK(peers.front()->ended());
+  rig.clock.advance_us(20'000);
+  for (int i = 0; i < 100; ++i) peers.push_back(std::make_unique<RawPeer>(rig.path()));
+  REQUIRE(rig.until([&] { return rig.server->num_refused() == 190; }));
+  CHECK(rig.server->num_connections() == 10);
 }
 
 TEST_CASE("a user's connections are bounded, and free again when they end") {
@@ -300,13 +327,14 @@ TEST_CASE("users take turns: many connections of one do not delay another's") {
   const tests::TempDir temp;
   boost::asio::io_context io;
   FakeClock clock;
+  LoopShares shares(io, clock);
   std::vector<uint32_t> order;
   TransportHandlers handlers;
   handlers.on_message = [&](const TransportPeer& peer, zmtp::Message) {
     order.push_back(peer.credentials.uid);
   };
   TransportLimits limits;
-  const auto server = TransportServer::open(io, clock, temp.path() / "api.sock",
+  const auto server = TransportServer::open(io, clock, shares, temp.path() / "api.sock",
                                             SocketKind::kRouter, limits, std::move(handlers))
                           .value();
   std::filesystem::permissions(temp.path(), std::filesystem::perms(0711));
