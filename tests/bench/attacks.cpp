@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <vector>
 
@@ -166,6 +167,13 @@ void large_json(const fs::path& runtime) {
                [&](size_t) { return Sender{.first = hands("DEALER"), .again = again}; });
 }
 
+// As above, over HTTP.
+void short_bodies(const fs::path& runtime) {
+  const std::string body = R"({"text":")" + words(6'000) + "\"}";
+  const std::string again = post("/tokenize", body, body.size());
+  keep_sending(runtime / "http.sock", 60, [&](size_t) { return Sender{.again = again}; });
+}
+
 void large_bodies(const fs::path& runtime) {
   const std::string body = ids_json(R"({"model":"tales","prompt":)");
   const std::string again = post("/v1/completions", body, body.size());
@@ -239,9 +247,17 @@ void unread_http(const fs::path& runtime) {
                [&](size_t) { return Sender{.again = again, .reads = false}; });
 }
 
+// No attack on the daemon: what a busy process costs another user on the same cores.
+[[noreturn]] void compute(const fs::path&) {
+  std::atomic<uint64_t> count = 0;
+  while (true) count.fetch_add(1, std::memory_order_relaxed);
+}
+
 constexpr Attack kAttacks[] = {
+    {"computes", "a process computes and touches no socket, for comparison", compute},
     {"tokenize", "40 connections send texts of 1.5 MB to be tokenized", tokenize},
     {"short texts", "40 connections send texts of 6 KB to be tokenized", short_tokenize},
+    {"short bodies", "60 HTTP connections send texts of 6 KB to be tokenized", short_bodies},
     {"large JSON", "4 connections send requests of 21 MB", large_json},
     {"large bodies", "4 connections send HTTP bodies of 21 MB", large_bodies},
     {"half bodies", "60 HTTP bodies of 31 MiB stop before their end", half_bodies},
