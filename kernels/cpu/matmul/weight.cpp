@@ -59,14 +59,14 @@ void place_four_q8_0_rows(const std::byte* row, int64_t row_bytes, int64_t cols,
     for (int64_t j = 0; j < kQuantBlock / 4; j += 4) {
       Words in[4];
       for (int64_t i = 0; i < 4; ++i) std::memcpy(&in[i], row + i * row_bytes + 2 + 4 * j, 16);
-      const Words low01 = __builtin_shuffle(in[0], in[1], Words{0, 4, 1, 5});
-      const Words low23 = __builtin_shuffle(in[2], in[3], Words{0, 4, 1, 5});
-      const Words high01 = __builtin_shuffle(in[0], in[1], Words{2, 6, 3, 7});
-      const Words high23 = __builtin_shuffle(in[2], in[3], Words{2, 6, 3, 7});
-      const Words out[4] = {__builtin_shuffle(low01, low23, Words{0, 1, 4, 5}),
-                            __builtin_shuffle(low01, low23, Words{2, 3, 6, 7}),
-                            __builtin_shuffle(high01, high23, Words{0, 1, 4, 5}),
-                            __builtin_shuffle(high01, high23, Words{2, 3, 6, 7})};
+      const Words low01 = __builtin_shufflevector(in[0], in[1], 0, 4, 1, 5);
+      const Words low23 = __builtin_shufflevector(in[2], in[3], 0, 4, 1, 5);
+      const Words high01 = __builtin_shufflevector(in[0], in[1], 2, 6, 3, 7);
+      const Words high23 = __builtin_shufflevector(in[2], in[3], 2, 6, 3, 7);
+      const Words out[4] = {__builtin_shufflevector(low01, low23, 0, 1, 4, 5),
+                            __builtin_shufflevector(low01, low23, 2, 3, 6, 7),
+                            __builtin_shufflevector(high01, high23, 0, 1, 4, 5),
+                            __builtin_shufflevector(high01, high23, 2, 3, 6, 7)};
       for (int64_t i = 0; i < 4; ++i) {
         const Words stored = out[i] ^ 0x80808080u;
         std::memcpy(group + q8_bytes_at(b) + ((j + i) * kGroup + lane) * 4, &stored, 16);
