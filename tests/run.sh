@@ -2,9 +2,10 @@
 # Installs what is missing, builds, and runs every test that this machine can run.
 #   bash tests/run.sh             our own code under ASan + UBSan, then release, reduced counts
 #   bash tests/run.sh --release   release alone
-#   bash tests/run.sh --full      full counts, TSan, CUDA kernels under ASan on the CPU, soaks, fuzzing, demo, tests and
-#                                 packages on a bare Debian 12 and, where packaging/install_deps.sh --aarch64 was run,
-#                                 the kernels for AArch64 in QEMU too; writes a row into docs/benchmarks.md
+#   bash tests/run.sh --full      full counts, TSan, CUDA kernels under ASan on the CPU, soaks, attacks, valgrind, fuzzing,
+#                                 demo, tests and packages on a bare Debian 12 and, where packaging/install_deps.sh
+#                                 --aarch64 was run, the kernels for AArch64 in QEMU too; writes a row into
+#                                 docs/benchmarks.md
 # --full takes hours and is made of stages. A stage that fails does not stop the others. In a clean tree build/full/
 # remembers which stages passed for this commit: started again, it runs only the others. Remove build/full to run all again.
 # Published models, the official HTTP clients and a bare Debian 12 are downloaded once, into ~/.cache/hearth-tests;
@@ -119,6 +120,22 @@ run_soak() {
   python3 tests/soak/soak.py build/release/bin models/demo --hours 0.1
   outcome="6 min, nothing grew"
 }
+run_siege() {
+  note siege
+  python3 tests/soak/siege.py build/release/bin models/demo --minutes 3 | tee build/release/siege.log
+  outcome=$(tail -n 1 build/release/siege.log)
+}
+run_memcheck() {
+  note memcheck
+  bash tests/fuzz/memcheck.sh
+  outcome="no error under valgrind"
+}
+run_coverage() {
+  note "fuzz coverage"
+  bash tests/fuzz/coverage.sh | tee build/coverage.log
+  outcome=$(awk '/ lines, / { lines += $2; missed += $4 } END { printf "%d lines of parsers, %.1f %% covered", lines, 100 - 100 * missed / lines }' \
+    build/coverage.log)
+}
 run_fuzz() {
   note fuzz
   HEARTH_FUZZ_SECONDS=${HEARTH_FUZZ_SECONDS:-600} bash tests/fuzz/run.sh
@@ -138,8 +155,12 @@ if [[ $full == 1 ]]; then
     worker_tests op_tests sim_tests hearth -- -L 'unit|sim|op' -E '^fuzz:'
   stage aarch64 run_aarch64
   export HEARTH_TEST_FULL=1  # where counts cost minutes and not hours
+  export HEARTH_TEST_NOISE=1  # a second user's small requests beside every daemon of the tests
   stage release run_preset release -- -LE '^bare$'  # which has stages of its own
   stage soak run_soak
+  stage siege run_siege
+  stage memcheck run_memcheck
+  stage coverage run_coverage
   stage fuzz run_fuzz
   for part in presets demo packages tests; do stage "bare-$part" run_bare "$part"; done
 else

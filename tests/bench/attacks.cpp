@@ -214,7 +214,7 @@ void connections(const fs::path& runtime) {
         if (const int fd = connect_to(socket); fd >= 0) open.push_back(fd);
       }
     }
-    if (open.size() == before) ::usleep(10'000);  // nobody listens
+    if (open.size() == before) ::usleep(10'000);  // without a daemon
     if (open.size() < 600) continue;
     for (const int fd : open) ::close(fd);
     open.clear();

@@ -43,7 +43,7 @@ class Sandbox {
 /// (noise.cpp).
 enum class Company {
   kNoise,
-  kAlone,  ///< never: the test counts everybody's requests, connections or blocks
+  kAlone,  ///< never: the test counts all requests, connections or blocks
 };
 
 class Daemon {

@@ -112,8 +112,7 @@ TEST_CASE("a worker that is stopped for a moment goes on with the same text") {
   CHECK(daemon.wait_for_worker() == worker);
 }
 
-TEST_CASE(
-    "a client that is stopped, and one whose output nobody reads, hold up nobody and are whole") {
+TEST_CASE("a client that is stopped, and one with unread output, delay no other and are whole") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   ipc::Client client = daemon.connect();
@@ -128,7 +127,7 @@ TEST_CASE(
         output);
   };
   // The text and ids of a client's lines, however it was cut into deltas.
-  const auto said = [](const std::string& lines) {
+  const auto content = [](const std::string& lines) {
     std::string text, ids;
     std::istringstream in(lines);
     for (std::string line; std::getline(in, line);) {
@@ -141,7 +140,7 @@ TEST_CASE(
   };
   const auto plain = sandbox.path() / "plain";
   REQUIRE(wait_for_exit(start(plain), kPatienceMs) == 0);
-  const std::string want = said(text_of(plain));
+  const std::string want = content(text_of(plain));
   REQUIRE(want.size() > static_cast<size_t>(kLong));
 
   const auto stopped_output = sandbox.path() / "stopped";
@@ -160,7 +159,7 @@ TEST_CASE(
   CHECK(eventually([&] { return client.ps()->requests.empty(); }));
   ::kill(stopped, SIGCONT);
   CHECK(wait_for_exit(stopped, kPatienceMs) == 0);
-  CHECK(said(text_of(stopped_output)) == want);
+  CHECK(content(text_of(stopped_output)) == want);
   std::string read;
   std::optional<int> status;
   REQUIRE(eventually([&] {
@@ -177,7 +176,7 @@ TEST_CASE(
   }
   ::close(reader);
   CHECK(status == 0);
-  CHECK(said(read) == want);
+  CHECK(content(read) == want);
 }
 
 TEST_CASE("a killed client's requests end and their blocks are free") {

@@ -1,5 +1,5 @@
-// e2e_noise RUNTIME_DIR SEED: a second user of a test's daemon, who sends small requests until it
-// is killed. It asks only models that are resident for tokens: it loads none.
+// e2e_noise RUNTIME_DIR SEED: as a second user, sends small requests to a test's daemon until it is
+// killed. Only resident models are asked for tokens; none is loaded.
 
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -20,7 +20,7 @@ namespace {
 
 using namespace hearth;
 
-/// A model whose worker serves; "": none.
+/// A model with a worker that serves; "": none.
 std::string resident_model(ipc::Client& client) {
   const Result<ipc::ModelsReply> reply = client.models();
   if (!reply.ok()) return "";
@@ -68,7 +68,7 @@ void http(const std::filesystem::path& socket, const char* request) {
     }
     switch (random() % 8) {
       case 0: (void)client->ps(); break;
-      case 1: (void)client->cancel("nobody's"); break;
+      case 1: (void)client->cancel("unknown"); break;
       case 2: (void)client->load({.model = "tiny"}); break;  // for administrators: refused
       case 3:
         http(runtime / "http.sock", "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n");

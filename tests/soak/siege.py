@@ -1,4 +1,4 @@
-"""All attacks at once by one user, kills and stops at random, and another user's streams, whose text must not change.
+"""All attacks at once by one user, kills and stops at random, and another user's streams with their texts unchanged.
 
     python3 tests/soak/siege.py BIN MODELS [--minutes M] [--seed N]     default: 60; tests/run.sh --full takes 3
 
@@ -14,7 +14,7 @@ a moment. What a client was told when something died must be an error; it then a
 * afterwards `hearth cache verify` finds something, a request or a KV block is left, the broker or its worker holds more
   descriptors than before, the daemon does not stop in good order, or a process is left.
 
-Without root there is no other user, hence no attack: kills and stops alone. The moments depend on the machine, so a seed
+Attacks need root, to be of another user; without it there are kills and stops alone. The moments depend on the machine, so a seed
 repeats what is done and in which order, and not how it turns out.
 """
 import argparse
@@ -37,10 +37,10 @@ from daemon import JSON, Daemon, command_of, descriptors, events_of, resident_ki
 ATTACKER = 65534
 CLIENTS = 6
 MAX_TOKENS = 160
-# A request whose text is not whole after so long is lost: the attacks slow the machine down, kills make it begin anew.
+# After so long without its whole text a request is lost: the attacks slow the machine down, kills make it begin anew.
 PATIENCE_S = 600
 BEGINNINGS = ["Once upon a time", "The king had three sons", "In a dark wood there lived", "A poor miller had"]
-# How `hearth` and HTTP may say that an answer is not to be had now.
+# The errors by which `hearth` and HTTP report that an answer is unavailable now.
 ERRORS = {"lost", "unavailable", "busy", "poison", "rate_limit_exceeded"}
 
 parser = argparse.ArgumentParser()
@@ -54,6 +54,7 @@ print(f"seed {args.seed}", flush=True)
 work = tempfile.mkdtemp(prefix="hearth-siege.")
 daemon = Daemon(args.bin, args.models, work)
 lock, stop = threading.Lock(), threading.Event()
+signal.signal(signal.SIGTERM, lambda number, frame: sys.exit("told to end"))
 problems, counts, errors, done = [], collections.Counter(), collections.Counter(), collections.Counter()
 running = {}  # process id: Popen of the clients that are at work
 broker_life = 0  # odd while there is none: a connection that breaks in an even one that goes on is an error
@@ -114,7 +115,7 @@ def run_client(words, request=None):
     with lock:
         running[client.pid] = client
     try:
-        output, said = client.communicate(timeout=PATIENCE_S)
+        output, errors_shown = client.communicate(timeout=PATIENCE_S)
     except subprocess.TimeoutExpired:
         client.kill()
         client.communicate()
@@ -129,11 +130,11 @@ def run_client(words, request=None):
         check_beginning(request, output)
     if client.returncode == -signal.SIGKILL:
         raise Failed("client killed")
-    code = re.search(r"\[([a-z_]+)\]$", said, re.MULTILINE)
+    code = re.search(r"\[([a-z_]+)\]$", errors_shown, re.MULTILINE)
     if client.returncode == 3 and code is None:
         raise Failed("no daemon")
     if code is None or code[1] not in ERRORS | {"not_found"}:
-        problem(f"hearth {words} ended with {client.returncode}: {said!r}")
+        problem(f"hearth {words} ended with {client.returncode}: {errors_shown!r}")
         raise Failed("other")
     raise Failed(code[1])
 

@@ -40,6 +40,7 @@ work = tempfile.mkdtemp(prefix="hearth-soak.")
 daemon = Daemon(args.bin, args.models, work)
 problems, first, counts = [], {}, {}
 lock, stop = threading.Lock(), threading.Event()
+signal.signal(signal.SIGTERM, lambda number, frame: sys.exit("told to end"))
 
 
 def ask(path, body):
@@ -106,15 +107,22 @@ def client(number):
             time.sleep(1)
 
 
-def workers():
-    """Of the daemon's statistics; on a machine with too much to do it may answer too late for one try."""
+def verb(*words):
+    """What a verb prints. On a machine with too much to do the daemon may answer too late for one try (status 3)."""
     for _ in range(5):
-        stats = daemon.hearth("stats", "--json")
-        if stats.returncode == 0:
-            return json.loads(stats.stdout)["workers"]
+        answer = daemon.hearth(*words)
+        if answer.returncode == 0:
+            return answer.stdout
+        if answer.returncode != 3:
+            break
         time.sleep(2)
-    problems.append("stats: " + stats.stderr)
-    return []
+    problems.append(f"{words}: status {answer.returncode}: {answer.stderr}")
+    return ""
+
+
+def workers():
+    stats = verb("stats", "--json")
+    return json.loads(stats)["workers"] if stats else []
 
 
 daemon.start()
@@ -138,8 +146,7 @@ try:
         samples.append(sample)
         if time.time() - unloaded > max(10, seconds / 100):
             unloaded = time.time()
-            if daemon.hearth("unload", "tales").returncode != 0:
-                problems.append("unload failed")
+            verb("unload", "tales")
     stop.set()
     for thread in threads:
         thread.join(180)

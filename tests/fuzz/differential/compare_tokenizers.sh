@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Compares hearth's token ids with those of Hugging Face's tokenizers and of sentencepiece (compare_tokenizers.py), which are installed
-# once into a virtual environment in ${XDG_CACHE_HOME:-~/.cache}/hearth-tests/tokenizers. Without pip or network it says
+# once into a virtual environment in ${XDG_CACHE_HOME:-~/.cache}/hearth-tests/tokenizers. Without pip or network it reports
 # that it skips.
 #   bash tests/fuzz/differential/compare_tokenizers.sh PROGRAM [TEXTS] [VOCABULARY ...]     PROGRAM: tokenizer_ids of the build
 set -euo pipefail
