@@ -155,7 +155,7 @@ if [[ $full == 1 ]]; then
     worker_tests op_tests sim_tests hearth -- -L 'unit|sim|op' -E '^fuzz:'
   stage aarch64 run_aarch64
   export HEARTH_TEST_FULL=1  # where counts cost minutes and not hours
-  export HEARTH_TEST_NOISE=1  # a second user's small requests beside every daemon of the tests
+  export HEARTH_TEST_NOISE=1  # a second user's small requests to every daemon of the tests
   stage release run_preset release -- -LE '^bare$'  # which has stages of its own
   stage soak run_soak
   stage siege run_siege

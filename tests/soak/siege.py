@@ -6,7 +6,7 @@ BIN holds hearth, hearthd, hearth-worker-cpu and hearth-attack-bench, MODELS tal
 undisturbed. Then, as user 65534, every attack of tests/bench/attacks.cpp runs at once, while root's clients ask for the same
 answers over ZeroMQ (`hearth run`, and with --detach and `hearth attach`) and HTTP (whole and streamed). At random moments,
 drawn from the seed, the worker, a client or, less often, the broker is killed (-9), and the worker or a client is stopped for
-a moment. What a client was told when something died must be an error; it then asks again, or attaches. Fails when
+a moment. A client whose request was interrupted must get an error; it then asks again, or attaches. Fails when
 
 * a text differs from the undisturbed one, or what came of it before an error is not its beginning;
 * a stream ends without its whole text and without an error, or is not whole after repeated tries;
@@ -54,7 +54,7 @@ print(f"seed {args.seed}", flush=True)
 work = tempfile.mkdtemp(prefix="hearth-siege.")
 daemon = Daemon(args.bin, args.models, work)
 lock, stop = threading.Lock(), threading.Event()
-signal.signal(signal.SIGTERM, lambda number, frame: sys.exit("told to end"))
+signal.signal(signal.SIGTERM, lambda number, frame: sys.exit("ended by a signal"))
 problems, counts, errors, done = [], collections.Counter(), collections.Counter(), collections.Counter()
 running = {}  # process id: Popen of the clients that are at work
 broker_life = 0  # odd while there is none: a connection that breaks in an even one that goes on is an error
@@ -466,7 +466,7 @@ finally:
             process.wait()
 
 print(f"{sum(done.values())} texts whole and equal {dict(done)}")
-print(f"errors that clients were told and came back from: {dict(errors)}")
+print(f"errors that clients received and recovered from: {dict(errors)}")
 print(f"done to them: {dict(counts)}")
 if set(done) != set(KINDS) or not counts["workers killed"]:
     problem("hardly anything happened")

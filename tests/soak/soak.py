@@ -40,7 +40,7 @@ work = tempfile.mkdtemp(prefix="hearth-soak.")
 daemon = Daemon(args.bin, args.models, work)
 problems, first, counts = [], {}, {}
 lock, stop = threading.Lock(), threading.Event()
-signal.signal(signal.SIGTERM, lambda number, frame: sys.exit("told to end"))
+signal.signal(signal.SIGTERM, lambda number, frame: sys.exit("ended by a signal"))
 
 
 def ask(path, body):

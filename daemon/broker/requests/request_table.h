@@ -41,7 +41,7 @@ struct LiveRequest {
   std::string id;       ///< as the client wrote it
   uint32_t owner = 0;   ///< uid
   std::string named;    ///< the role or model that it named
-  std::string model;    ///< the model behind that name; changed by move_to_model()
+  std::string model;    ///< the model with that name; changed by move_to_model()
   ModelUse use;         ///< of that model
   size_t bytes = 0;     ///< of the message; counted until the end
   int64_t received_us = 0;

@@ -236,7 +236,7 @@ TEST_CASE("metadata errors name the key, what was met and what was wanted") {
   }
 }
 
-TEST_CASE("the error for a file that is not a model tells what it is and what to do") {
+TEST_CASE("the error for a file that is not a model names what it is and what to do") {
   const auto path = scratch("foreign.gguf");
   const auto message_of = [&path](const std::string& content) {
     std::ofstream(path, std::ios::binary) << content;
