@@ -353,7 +353,7 @@ void Connection::on_written(const error_code& error, size_t bytes) {
   }
 }
 
-// Counts the unread answers. A paused connection continues once it has read enough.
+// Counts the unread answers. A connection that had to wait for its reader goes on.
 void Connection::count_unsent() {
   if (const size_t now = unsent(); !closed_ && now != unsent_counted_) {
     host_.count_unsent(peer_uid_, std::exchange(unsent_counted_, now), now);

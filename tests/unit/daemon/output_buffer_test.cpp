@@ -221,7 +221,7 @@ TEST_CASE("an answer above the bound is refused even with an empty backlog") {
   CHECK_FALSE(f.buffer.has_backlog());
 }
 
-TEST_CASE("a connection that does not read is paused at half of its bound, or of its user's") {
+TEST_CASE("no work is taken from a connection at half of its bound, or of its user's") {
   Fixture f(1000);
   const auto connection = [](uint64_t number) {
     return PeerId{.door = Door::kIpc, .uid = 1, .number = number};

@@ -32,7 +32,7 @@ ipc::PromptLogprobsEvent decoded(const std::string& json) {
 
 TEST_CASE("the log probabilities of a prompt read as the event that they are") {
   const Fixture f;
-  // Control tokens, single bytes that are not UTF-8 alone, and text.
+  // Control tokens, single bytes of longer characters, and text.
   std::vector<int32_t> prompt;
   for (int32_t id = 0; id < f.tokenizer->vocab_size(); ++id) prompt.push_back(id);
   engine::PromptLogprobsEvent event;
