@@ -134,8 +134,12 @@ int Daemon::wait_for_exit() {
   return *status;
 }
 
-ipc::Client Daemon::connect() const {
-  Result<ipc::Client> client = ipc::Client::connect({.runtime_dir = runtime_});
+ipc::ClientOptions Daemon::client_options() const {
+  return {.runtime_dir = runtime_, .answer_ms = 10'000, .lost_after_ms = 10'000};
+}
+
+ipc::Client Daemon::connect(const ipc::ClientOptions& options) {
+  Result<ipc::Client> client = ipc::Client::connect(options);
   REQUIRE_MESSAGE(client.ok(), (client.ok() ? "" : client.error().message));
   return std::move(client).value();
 }

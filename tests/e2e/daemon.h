@@ -61,7 +61,10 @@ class Daemon {
   /// Its wait status; fails the test if it does not end.
   int wait_for_exit();
 
-  ipc::Client connect() const;
+  /// Patient with a daemon that a busy machine keeps from running, unlike a program's defaults.
+  ipc::ClientOptions client_options() const;
+  ipc::Client connect() const { return connect(client_options()); }
+  static ipc::Client connect(const ipc::ClientOptions& options);
   ipc::StatsReply stats() const;
   /// The pid of the one model's worker, once it is ready.
   pid_t wait_for_worker() const;

@@ -243,7 +243,7 @@ class RunningClock {
 TEST_CASE("when the broker is killed clients are told within two seconds") {
   const Sandbox sandbox;
   Daemon daemon(sandbox);
-  ipc::Client client = daemon.connect();
+  ipc::Client client = Daemon::connect({.runtime_dir = daemon.runtime()});
   const RunningClock clock;
   int64_t killed_at = -1;
   const Answer answer = run(client, seeded(1, kTinyContext - 100), [&](const Answer& so_far) {

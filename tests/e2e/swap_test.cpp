@@ -58,7 +58,7 @@ struct Streamer {
   std::vector<std::string> problems;
 
   void run(const Daemon& daemon, uint64_t first_seed, const std::atomic<bool>& stop) {
-    Result<ipc::Client> client = ipc::Client::connect({.runtime_dir = daemon.runtime()});
+    Result<ipc::Client> client = ipc::Client::connect(daemon.client_options());
     if (!client) return problems.push_back(client.error().message);
     for (uint64_t seed = first_seed; !stop; ++seed) {
       Text text{"", seed % kSeeds, {}};
@@ -345,7 +345,7 @@ TEST_CASE("random loads, swaps, requests, cancels and kills with real processes 
   std::atomic<int> verbs = 0;
   std::thread administrator([&] {
     std::mt19937 random(3);
-    Result<ipc::Client> client = ipc::Client::connect({.runtime_dir = daemon.runtime()});
+    Result<ipc::Client> client = ipc::Client::connect(daemon.client_options());
     while (client && !stop) {
       const std::string& model = kNames[random() % 2];
       switch (random() % 4) {

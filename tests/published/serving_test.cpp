@@ -226,7 +226,7 @@ void swaps(const fs::path& first, const fs::path& second, int count) {
   for (size_t i = 0; i < streams.size(); ++i) {
     threads.emplace_back([&, i] {
       Stream& stream = streams[i];
-      Result<ipc::Client> client = ipc::Client::connect({.runtime_dir = daemon.runtime()});
+      Result<ipc::Client> client = ipc::Client::connect(daemon.client_options());
       if (!client) return stream.problems.push_back(client.error().message);
       for (uint64_t seed = i; !stop; seed = (seed + 1) % 3) {
         std::vector<int32_t> ids;
