@@ -160,6 +160,12 @@ void add_field(CLI::App& verb, const Field& field,
   }
 }
 
+/// CLI11's check without its text in the help, where it would widen the column of names.
+template <class Number>
+CLI::Validator in_range(Number least, Number largest) {
+  return CLI::Range(least, largest).description("");
+}
+
 /// Flags of every verb that starts a daemon if none answers.
 void add_start_flags(CLI::App& verb, bool& no_start, bool& allow_root) {
   verb.add_flag("--no-start", no_start, "do not start a daemon if none answers");
@@ -254,7 +260,7 @@ void define_attach(CLI::App& verb, Options& all) {
   AttachOptions& options = all.attach;
   verb.add_option("ID", options.id, "as printed by hearth run --detach or hearth ps")->required();
   verb.add_option("--from", options.from, "start at this token of each sample; default 0")
-      ->check(CLI::Range(0, 1 << 20))
+      ->check(in_range(0, 1 << 20))
       ->type_name("INT");
   add_stream_flags(verb, options);
   verb.footer(
@@ -268,17 +274,17 @@ void define_fork(CLI::App& verb, Options& all) {
   verb.preparse_callback([&options](size_t) { options.from = -1; });
   verb.add_option("--from", options.from,
                   "after this many of its tokens; default: all it has so far")
-      ->check(CLI::Range(0, 1 << 20))
+      ->check(in_range(0, 1 << 20))
       ->type_name("INT");
   verb.add_option("--sample", options.sample, "which sample of the request; default 0")
-      ->check(CLI::Range(0, 15))
+      ->check(in_range(0, 15))
       ->type_name("INT");
   verb.add_option("-n,--n", options.n, "number of continuations; default 1")
-      ->check(CLI::Range(1, 16))
+      ->check(in_range(1, 16))
       ->type_name("INT");
   verb.add_option("--max-tokens", options.max_tokens,
                   "per continuation; default: as many as the request had left")
-      ->check(CLI::Range(1, 1 << 20))
+      ->check(in_range(1, 1 << 20))
       ->type_name("INT");
   verb.add_option("--seed", options.seed, "default: chosen by the daemon")->type_name("INT");
   add_stream_flags(verb, options);
@@ -321,7 +327,7 @@ void define_stats(CLI::App& verb, Options& options) {
                   "record events in this file, for hearth-monitor --replay; Ctrl-C ends")
       ->type_name("FILE");
   verb.add_option("--for", options.record_s, "seconds to record; 0: until Ctrl-C")
-      ->check(CLI::Range(0.0, 86'400.0))
+      ->check(in_range(0.0, 86'400.0))
       ->type_name("SECONDS");
 }
 
@@ -359,7 +365,7 @@ void define_swap(CLI::App& verb, Options& options) {
 void define_ping(CLI::App& verb, Options& options) {
   define_json(verb, options);
   verb.add_option("--wait-ms", options.wait_ms, "keep trying for this long")
-      ->check(CLI::Range(0, 600'000));
+      ->check(in_range(0, 600'000));
 }
 
 void define_start(CLI::App& verb, Options& options) {
