@@ -324,7 +324,7 @@ void define_json(CLI::App& verb, Options& options) {
 void define_stats(CLI::App& verb, Options& options) {
   define_json(verb, options);
   verb.add_option("--record", options.record,
-                  "record events in this file, for hearth-monitor --replay; Ctrl-C ends")
+                  "record events in this file, to be replayed by hearth-monitor")
       ->type_name("FILE");
   verb.add_option("--for", options.record_s, "seconds to record; 0: until Ctrl-C")
       ->check(in_range(0.0, 86'400.0))

@@ -321,9 +321,9 @@ TEST_CASE("a client asks the daemon for cache entries, miss reasons, pins and re
   CHECK(listed.find("\"ddd") != std::string::npos);
   request.prompt = std::string(60, 'd') + std::string(30, 'e');
   const std::string third = why("third");
-  CHECK(third.find("what is kept goes on with other tokens") != std::string::npos);
+  CHECK(third.find("the stored prefix continues with other tokens") != std::string::npos);
   // And the text around the position, which is the caller's own.
-  CHECK_MESSAGE(third.find("behind \"dddddddd\" it reads \"d") != std::string::npos, third);
+  CHECK_MESSAGE(third.find("after \"dddddddd\" it reads \"d") != std::string::npos, third);
   CHECK_MESSAGE(third.find("de") != std::string::npos, third);
   CHECK(cache_error("tenth") == ErrorCode::kNotFound);
   const std::string name = listed.substr(listed.find('\n') + 3, 12);
@@ -349,7 +349,7 @@ TEST_CASE("a client asks the daemon for cache entries, miss reasons, pins and re
                                          "--ttl", "1000", "--no-start"};
   CHECK(hearth(warm).find("0 of them were cached") != std::string::npos);
   CHECK(hearth(warm).find(" 0 of them were cached") == std::string::npos);
-  CHECK(hearth({"why", "third"}).find("what is kept goes on with other tokens") !=
+  CHECK(hearth({"why", "third"}).find("the stored prefix continues with other tokens") !=
         std::string::npos);
   CHECK(hearth({"stats"}).starts_with("tiny is writing: "));
   ::unsetenv("HEARTH_RUNTIME_DIR");

@@ -69,7 +69,7 @@ TEST_CASE("a user's own daemon is started, takes a file by its path, and is stop
   CHECK(run_hearth(sandbox, "models").out.find("Own ") != std::string::npos);
   const CommandOutcome none = run_hearth(sandbox, "run ./elsewhere/none.gguf the");
   CHECK(none.status == 1);
-  CHECK(none.err.find("there is no such file") != std::string::npos);
+  CHECK(none.err.find("no such file") != std::string::npos);
   CHECK(run_hearth(sandbox, "stop").status == 0);
   CHECK(run_hearth(sandbox, "ps").status == 3);
 }

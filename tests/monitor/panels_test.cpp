@@ -120,7 +120,7 @@ TEST_CASE("every panel: headlines, axes and legends are drawn, dark and light") 
     drawn.show(Panel::kBatches);
     check_places(drawn, {"legend/decode rows", "legend/draft rows", "batches/axis/x0",
                          "batches/axis/y3", "batches/words/1"});
-    CHECK(drawn.text("batches/words/1").find("decode 20 sequences, 40 tokens guessed") == 0);
+    CHECK(drawn.text("batches/words/1").find("decode 20 sequences, 40 tokens drafted") == 0);
     drawn.show(Panel::kModels);
     check_places(drawn, {"models/tales/State", "models/qwen3-4b-instruct/State", "models/folders"});
     CHECK(drawn.text("models/qwen3-4b-instruct/State") == "loading 62 %");

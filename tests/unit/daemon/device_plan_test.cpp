@@ -167,9 +167,10 @@ TEST_CASE("device plan: memory that other programs took, and when it is too much
   const Result<void> full = check_reserve(bill);
   REQUIRE_FALSE(full.ok());
   CHECK(full.error().code == ErrorCode::kOutOfMemory);
-  CHECK(full.error().message.find(fmt::format("{} bytes were taken beside the plan, {} of them by "
-                                              "captured steps",
-                                              195 * kMiB, 70 * kMiB)) != std::string::npos);
+  CHECK(full.error().message.find(
+            fmt::format("{} bytes were taken in addition to the plan, {} of them by "
+                        "captured steps",
+                        195 * kMiB, 70 * kMiB)) != std::string::npos);
   CHECK(full.error().message.find(fmt::format("where {} were reserved, and {} are left", 150 * kMiB,
                                               5 * kMiB)) != std::string::npos);
   CHECK(full.error().message.find(fmt::format("at least {} less", 61 * kMiB)) != std::string::npos);

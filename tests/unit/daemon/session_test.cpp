@@ -27,7 +27,7 @@ TEST_CASE("an administrators' group counts by its gid; an unknown group is an er
   CHECK(rights->is_admin({.uid = 4321, .gid = 0, .pid = 1}));
   const Result<Rights> missing = Rights::create("no-such-group-here", 1000);
   REQUIRE_FALSE(missing.ok());
-  CHECK(missing.error().message == "server.admin_group: there is no group no-such-group-here");
+  CHECK(missing.error().message == "server.admin_group: group no-such-group-here does not exist");
 }
 
 TEST_CASE("the same number at another socket, or of another user, is another peer") {

@@ -98,7 +98,7 @@ TEST_CASE("stats show host memory used as a tier of a GPU, with a store on disk 
   store.ram_chunks = 1000;
   store.ram_loaded = 17;
   store.ram_evicted = 3;
-  CHECK(stats_text(stats).find("  host memory 1.0 GiB of 4.0 GiB behind the GPU's, 512.0 MiB of it "
+  CHECK(stats_text(stats).find("  host memory 1.0 GiB of 4.0 GiB for the GPU, 512.0 MiB of it "
                                "pinned: 1000 chunks, 17 loaded, 3 evicted\n") != std::string::npos);
 }
 

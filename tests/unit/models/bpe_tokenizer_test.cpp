@@ -254,11 +254,11 @@ TEST_CASE("BPE: metadata that contradicts itself is an error that names the key"
   refused(with([](TestBpeVocab& v) { v.merges[3] = "a "; }), ErrorCode::kCorrupt, "merge 3");
   refused(with([](TestBpeVocab& v) { v.merges[3] = ""; }), ErrorCode::kCorrupt, "merge 3");
   refused(with([](TestBpeVocab& v) { v.merges[3] = "nil b"; }), ErrorCode::kCorrupt,
-          "merge 3 is \"nil b\", but \"nil\" is no token");
+          "merge 3 is \"nil b\", but \"nil\" is not a token");
   refused(with([](TestBpeVocab& v) { v.merges[3] = "a nil"; }), ErrorCode::kCorrupt,
-          "\"nil\" is no token");
+          "\"nil\" is not a token");
   refused(with([](TestBpeVocab& v) { v.merges[3] = "b a"; }), ErrorCode::kCorrupt,
-          "but \"ba\" is no token");
+          "but \"ba\" is not a token");
   refused(with([](TestBpeVocab& v) { v.types.pop_back(); }), ErrorCode::kCorrupt,
           "tokenizer.ggml.token_type");
 

@@ -141,7 +141,7 @@ TEST_CASE("variations of the architecture are refused by name") {
   };
   refused_u32("llama.expert_count", 8, "8");
   refused_u32("llama.attention.new_kind", 1, "1");
-  refused_u32("llama.attention.value_length", 16, "16 beside keys of 8");
+  refused_u32("llama.attention.value_length", 16, "16 with keys of 8");
   GgufWriter capped = good();
   capped.set_f32("llama.final_logit_softcapping", 30.0f);
   check_refused(capped, ErrorCode::kUnsupported,

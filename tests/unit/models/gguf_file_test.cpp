@@ -263,8 +263,7 @@ TEST_CASE("the error for a file that is not a model names what it is and what to
   w.add_floats("t", dims, kernels::DType::kF32, std::vector<float>(64, 1.0f));
   const std::vector<std::byte> whole = w.bytes();
   for (const size_t size : {whole.size() - 8, size_t{20}}) {
-    says(std::string(reinterpret_cast<const char*>(whole.data()), size),
-         "a download that was not finished?");
+    says(std::string(reinterpret_cast<const char*>(whole.data()), size), "an unfinished download?");
   }
   std::filesystem::remove(path);
 }

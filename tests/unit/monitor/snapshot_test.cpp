@@ -362,7 +362,7 @@ TEST_CASE("a step in words") {
   met.preempted = 1;
   met.waiting = 3;
   CHECK(step_in_words(met) ==
-        "decode 2 sequences, 6 tokens guessed, 4 right; prefill 128 tokens of 2 prompts; "
+        "decode 2 sequences, 6 tokens drafted, 4 accepted; prefill 128 tokens of 2 prompts; "
         "1 preempted to make room; 3 still wait");
   CHECK(step_in_words({}) == "nothing to compute");
 }
