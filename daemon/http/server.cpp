@@ -33,10 +33,9 @@ constexpr std::chrono::milliseconds kTick{100};
 // Bound on a user's incoming bytes, in addition to one request of the largest size, and on a user's
 // answers that wait to be written.
 constexpr size_t kShareBytes = 8 << 20;
-// Connections accepted per turn of the loop, and the pause after as many, so that a flood of them,
-// most of which are refused, takes little of the loop's time.
+// Connections accepted per turn of the loop. Without a pause between turns: a full backlog would
+// refuse the connections of all users.
 constexpr int kAcceptBurst = 32;
-constexpr std::chrono::milliseconds kAcceptPause{4};
 // Wrong keys without a delay; each further one doubles the wait.
 constexpr int kFreeWrongKeys = 5;
 constexpr int64_t kKeyPauseMs = 100;
@@ -148,10 +147,9 @@ class Server final : public HttpServer, public ConnectionHost {
   };
   template <class Acceptor>
   struct Listener {
-    explicit Listener(asio::io_context& io) : acceptor(io), pause(io) {}
+    explicit Listener(asio::io_context& io) : acceptor(io) {}
     Acceptor acceptor;
-    asio::steady_timer pause;
-    bool accepting = false;  // waits for connections, or pauses
+    bool accepting = false;
   };
   using UnixListener = Listener<asio::local::stream_protocol::acceptor>;
   using TcpListener = Listener<asio::ip::tcp::acceptor>;
@@ -272,13 +270,7 @@ void Server::accept_some(Listener<Acceptor>& listener) {
       return;
     }
   }
-  listener.accepting = true;
-  listener.pause.expires_after(kAcceptPause);
-  listener.pause.async_wait([this, &listener](const error_code& error) {
-    if (error) return;
-    listener.accepting = false;
-    wait_for_connections(listener);
-  });
+  wait_for_connections(listener);
 }
 
 // Identifies the user before counting, so that unidentified connections cannot shut out a user.

@@ -11,9 +11,7 @@
 #include <algorithm>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -28,10 +26,9 @@ namespace {
 
 using boost::asio::posix::stream_descriptor;
 
-// Connections accepted per turn of the loop, and the pause after as many, so that a flood of them,
-// most of which are refused, takes little of the loop's time.
+// Connections accepted per turn of the loop. Without a pause between turns: a full backlog would
+// refuse the connections of all users.
 constexpr int kAcceptBurst = 32;
-constexpr std::chrono::milliseconds kAcceptPause{4};
 constexpr int64_t kDeadlinesEveryUs = 500'000;
 constexpr size_t kScratchBytes = 64 << 10;
 constexpr size_t kMinConnections = 16;
@@ -54,7 +51,6 @@ class Server final : public TransportServer, public ConnectionHost {
         limits_(limits),
         handlers_(std::move(handlers)),
         listener_(io),
-        accept_pause_(io),
         scratch_(kScratchBytes) {}
   ~Server() override;
 
@@ -133,10 +129,9 @@ class Server final : public TransportServer, public ConnectionHost {
   const TransportLimits limits_;
   const TransportHandlers handlers_;
   stream_descriptor listener_;
-  boost::asio::steady_timer accept_pause_;
   bool bound_ = false;
-  bool accepting_ = false;  // waits for connections, or pauses
-  int reserve_fd_ = -1;     // closed briefly when no other descriptor is free
+  bool accepting_ = false;
+  int reserve_fd_ = -1;  // closed briefly when no other descriptor is free
   std::unordered_map<uint64_t, std::shared_ptr<Connection>> connections_;
   std::unordered_map<uint32_t, User> users_;
   std::vector<std::shared_ptr<Connection>> to_flush_;
@@ -201,16 +196,10 @@ void Server::accept_some() {
   for (int i = 0; i < kAcceptBurst; ++i) {
     if (accept_one()) continue;
     // Connections that cannot be accepted now are retried at the next tick.
-    if (errno == EAGAIN || errno == EWOULDBLOCK) wait_for_connections();
-    return;
+    if (errno != EAGAIN && errno != EWOULDBLOCK) return;
+    break;
   }
-  accepting_ = true;
-  accept_pause_.expires_after(kAcceptPause);
-  accept_pause_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
-    if (!*alive || error) return;
-    accepting_ = false;
-    wait_for_connections();
-  });
+  wait_for_connections();
 }
 
 bool Server::accept_one() {
