@@ -263,7 +263,7 @@ void Server::accept_some(Listener<Acceptor>& listener) {
     if (fd >= 0) {
       admit(fd, tcp);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      return wait_for_connections(listener);
+      break;
     } else if (errno != EINTR && errno != ECONNABORTED) {
       // For example out of descriptors: the next tick retries.
       log_warn("http_accept", "error=\"{}\"", std::strerror(errno));

@@ -160,7 +160,8 @@ void add_field(CLI::App& verb, const Field& field,
   }
 }
 
-/// CLI11's check without its text in the help, where it would widen the column of names.
+/// CLI11's check without its own text in the help, where it would widen the column of names: the
+/// meaning gives the range.
 template <class Number>
 CLI::Validator in_range(Number least, Number largest) {
   return CLI::Range(least, largest).description("");
@@ -259,7 +260,8 @@ void add_stream_flags(CLI::App& verb, AttachOptions& options) {
 void define_attach(CLI::App& verb, Options& all) {
   AttachOptions& options = all.attach;
   verb.add_option("ID", options.id, "as printed by hearth run --detach or hearth ps")->required();
-  verb.add_option("--from", options.from, "start at this token of each sample; default 0")
+  verb.add_option("--from", options.from,
+                  "start at this token of each sample, 0 to 1048576; default 0")
       ->check(in_range(0, 1 << 20))
       ->type_name("INT");
   add_stream_flags(verb, options);
@@ -273,17 +275,17 @@ void define_fork(CLI::App& verb, Options& all) {
   verb.add_option("ID", options.id, "one of your requests, live or recently ended")->required();
   verb.preparse_callback([&options](size_t) { options.from = -1; });
   verb.add_option("--from", options.from,
-                  "after this many of its tokens; default: all it has so far")
+                  "after this many of its tokens, 0 to 1048576; default: all so far")
       ->check(in_range(0, 1 << 20))
       ->type_name("INT");
-  verb.add_option("--sample", options.sample, "which sample of the request; default 0")
+  verb.add_option("--sample", options.sample, "which sample of the request, 0 to 15; default 0")
       ->check(in_range(0, 15))
       ->type_name("INT");
-  verb.add_option("-n,--n", options.n, "number of continuations; default 1")
+  verb.add_option("-n,--n", options.n, "number of continuations, 1 to 16; default 1")
       ->check(in_range(1, 16))
       ->type_name("INT");
   verb.add_option("--max-tokens", options.max_tokens,
-                  "per continuation; default: as many as the request had left")
+                  "per continuation, 1 to 1048576; default: as many as the request had left")
       ->check(in_range(1, 1 << 20))
       ->type_name("INT");
   verb.add_option("--seed", options.seed, "default: chosen by the daemon")->type_name("INT");
@@ -326,7 +328,7 @@ void define_stats(CLI::App& verb, Options& options) {
   verb.add_option("--record", options.record,
                   "record events in this file, to be replayed by hearth-monitor")
       ->type_name("FILE");
-  verb.add_option("--for", options.record_s, "seconds to record; 0: until Ctrl-C")
+  verb.add_option("--for", options.record_s, "seconds to record, 0 to 86400; 0: until Ctrl-C")
       ->check(in_range(0.0, 86'400.0))
       ->type_name("SECONDS");
 }
@@ -364,7 +366,7 @@ void define_swap(CLI::App& verb, Options& options) {
 
 void define_ping(CLI::App& verb, Options& options) {
   define_json(verb, options);
-  verb.add_option("--wait-ms", options.wait_ms, "keep trying for this long")
+  verb.add_option("--wait-ms", options.wait_ms, "keep trying for this many ms, 0 to 600000")
       ->check(in_range(0, 600'000));
 }
 

@@ -240,7 +240,7 @@ class RunningClock {
   std::thread thread_;
 };
 
-TEST_CASE("when the broker is killed clients are told within two seconds") {
+TEST_CASE("when the broker is killed clients get an error within two seconds") {
   const Sandbox sandbox;
   Daemon daemon(sandbox);
   ipc::Client client = Daemon::connect({.runtime_dir = daemon.runtime()});

@@ -15,7 +15,7 @@ namespace hearth::broker {
 
 class LoopShares {
  public:
-  /// New connections of one user: per second at length, and at once.
+  /// New connections of one user: the sustained rate, and the largest burst.
   static constexpr int64_t kConnectionsPerSecond = 500;
   static constexpr int64_t kConnectionsAtOnce = 1000;
 
