@@ -282,7 +282,8 @@ TEST_CASE("every verb's help fits 80 columns") {
 TEST_CASE("words are a message; --raw continues them; an empty answer gives the reason") {
   TempDir temp;
   std::vector<ipc::GenerateRequest> asked;
-  FakeDaemon daemon(temp.path(), [&](const ipc::ClientRequest& request, FakeDaemon::Reply reply) {
+  std::optional<FakeDaemon> daemon;
+  daemon.emplace(temp.path(), [&](const ipc::ClientRequest& request, FakeDaemon::Reply reply) {
     const auto* generate = std::get_if<ipc::GenerateRequest>(&request);
     if (generate == nullptr) return;
     asked.push_back(*generate);
@@ -295,6 +296,7 @@ TEST_CASE("words are a message; --raw continues them; an empty answer gives the 
   const Outcome raw = hearth(temp, {"run", "tales", "--raw", "--no-bos", "Once"});
   CHECK(raw.err.find("without --raw") != std::string::npos);
   CHECK(hearth(temp, {"run", "tales"}).status == kOk);  // /dev/null: it begins by itself
+  daemon.reset();                                       // ends the thread that writes `asked`
   REQUIRE(asked.size() == 3);
   CHECK(asked[0].prompt == "Why so?");
   CHECK(asked[0].prompt_as == "message");
