@@ -11,7 +11,7 @@ target_compile_options(hearth_warnings INTERFACE
 # Conversions that may change a value are written out. Signs are not warned of: counts are int32_t, and
 # containers are indexed by them.
 function(hearth_warn_conversions target)
-  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wconversion>)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wconversion>)
 endfunction()
 
 # Sanitized builds are for running tests: -Og compiles in a quarter of the time of -O2, and line numbers

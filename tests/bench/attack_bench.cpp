@@ -6,14 +6,12 @@
 // its end.
 //
 //   hearth-attack-bench [--smoke] [ATTACK]
+//   hearth-attack-bench --against RUNTIME_DIR [ATTACK]
 // Wants root, to be two users; without it both are one user, which is printed. --smoke: a
-// moment each, for ctest. Prints; never judges.
+// moment each, for ctest. Prints; never judges. --against measures nothing: it attacks the daemon
+// of that directory, in this way or in all ways at once, until it is killed (tests/soak/siege.py).
 
 #include <fmt/format.h>
-#include <grp.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,6 +19,7 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <list>
 #include <optional>
 #include <string>
 #include <thread>
@@ -30,6 +29,7 @@
 #include "kernels/base/check.h"
 #include "tests/bench/attacks.h"
 #include "tests/bench/bench_daemon.h"
+#include "tests/other_user.h"
 #include "tests/temp_dir.h"
 
 namespace hearth::bench {
@@ -37,8 +37,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
-
-constexpr uint32_t kAttacker = 65534;
 
 struct Lengths {
   milliseconds measured{8'000};
@@ -117,43 +115,6 @@ Seen measure(const Daemon& daemon, milliseconds length) {
   return seen;
 }
 
-/// A process of the other user, killed at the end.
-class Attacker {
- public:
-  Attacker(const Attack& attack, const fs::path& runtime) : pid_(::fork()) {
-    if (pid_ != 0) return;
-    if (::geteuid() == 0 &&
-        (::setgroups(0, nullptr) != 0 || ::setgid(kAttacker) != 0 || ::setuid(kAttacker) != 0)) {
-      ::_exit(9);
-    }
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // becoming another user clears it
-    attack.run(runtime);
-    ::_exit(0);
-  }
-  ~Attacker() {
-    ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
-  }
-  Attacker(const Attacker&) = delete;
-  Attacker& operator=(const Attacker&) = delete;
-
- private:
-  pid_t pid_;
-};
-
-/// Lets the other user connect, as a member of the daemon's group could.
-void let_in(const fs::path& dir, const fs::path& runtime) {
-  if (::geteuid() != 0) return;
-  const auto give = [](const fs::path& path) {
-    HEARTH_CHECK(::chown(path.c_str(), static_cast<uid_t>(-1), kAttacker) == 0, "{}",
-                 path.string());
-  };
-  HEARTH_CHECK(::chmod(dir.c_str(), 0711) == 0);
-  give(runtime);
-  HEARTH_CHECK(::chmod(runtime.c_str(), 0750) == 0);
-  for (const char* name : {"api.sock", "events.sock", "http.sock"}) give(runtime / name);
-}
-
 double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 void print(std::string_view name, const Seen& seen, const Seen& calm, int64_t idle,
@@ -176,7 +137,7 @@ int run(const Lengths& lengths, const std::string& only) {
   fs::copy_file(fs::path(HEARTH_SOURCE_DIR) / "models/demo/tales.gguf",
                 temp.path() / "models/tales.gguf");
   const Daemon daemon(temp.path(), {});
-  let_in(temp.path(), daemon.runtime());
+  tests::let_other_user_in(temp.path(), daemon.runtime());
   (void)measure(daemon, lengths.measured / 4);  // loads the model
   const int64_t idle = resident_bytes(daemon.pid());
   for (const Attack& attack : attacks()) {
@@ -196,25 +157,39 @@ int run(const Lengths& lengths, const std::string& only) {
   return 0;
 }
 
+int attack_until_killed(const fs::path& runtime, const std::string& only) {
+  std::list<Attacker> attackers;
+  for (const Attack& attack : attacks()) {
+    if (only.empty() || only == attack.name) attackers.emplace_back(attack, runtime);
+  }
+  int status = 0;
+  const pid_t ended = ::wait(&status);
+  fmt::print(stderr, "the attack of process {} ended, status {}\n", ended, status);
+  return 1;
+}
+
 }  // namespace
 }  // namespace hearth::bench
 
 int main(int argc, char** argv) {
   hearth::bench::Lengths lengths;
-  std::string only;
+  std::string only, against;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     const auto known = hearth::bench::attacks();
     if (word == "--smoke") {
       lengths = {.measured = std::chrono::milliseconds(300),
                  .after = std::chrono::milliseconds(100)};
+    } else if (word == "--against" && i + 1 < argc) {
+      against = argv[++i];
     } else if (std::ranges::any_of(known, [&](const auto& each) { return word == each.name; })) {
       only = word;
     } else {
-      fmt::print(stderr, "usage: hearth-attack-bench [--smoke] [ATTACK]\n");
+      fmt::print(stderr, "usage: hearth-attack-bench [--smoke | --against RUNTIME_DIR] [ATTACK]\n");
       for (const auto& each : known) fmt::print(stderr, "  {:<14} {}\n", each.name, each.what);
       return 2;
     }
   }
+  if (!against.empty()) return hearth::bench::attack_until_killed(against, only);
   return hearth::bench::run(lengths, only);
 }
