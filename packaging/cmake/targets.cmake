@@ -25,6 +25,9 @@ if(HEARTH_SANITIZE STREQUAL "address")
                       # What these find ends in a fault or in AddressSanitizer's report as well, and they
                       # took a quarter of the compiler's time.
                       $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=null,object-size,vptr>)
+  if(NOT HEARTH_SANITIZE_ALL)  # a third of the compiler's time
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-address-use-after-scope>)
+  endif()
   add_link_options(-fsanitize=address,undefined)
 elseif(HEARTH_SANITIZE STREQUAL "thread")
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=thread>
